@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_BASE_DIAG_H
+#define PENSTOCK_STAGES_BASE_DIAG_H
+/*
+ * What a user reads when something fails: the first detector writes one
+ * sentence that names cause and place; callers pass it on, perhaps with a
+ * prefix. Every function here accepts diag == NULL.
+ */
+#include "stages/base/status.h"
+
+#define PST_DIAG_TEXT 2048
+
+struct pst_diag {
+    enum pst_status status;
+    char text[PST_DIAG_TEXT]; /* control characters are escaped on write */
+};
+
+void pst_diag_init(struct pst_diag *diag);
+
+/* Overwrites; returns status, so that "return pst_diag_set(...)" reads well. */
+enum pst_status pst_diag_set(struct pst_diag *diag, enum pst_status status,
+                             const char *fmt, ...) PST_PRINTF(3, 4);
+
+/* Puts "prefix: " before the text there is. */
+void pst_diag_prefix(struct pst_diag *diag, const char *fmt, ...)
+    PST_PRINTF(2, 3);
+
+/* "TEXT: strerror(err)" with PST_ERR_IO (ENOMEM: PST_ERR_NOMEM). */
+enum pst_status pst_diag_errno(struct pst_diag *diag, int err, const char *fmt,
+                               ...) PST_PRINTF(3, 4);
+
+/* "out of memory (N bytes for TAG)". */
+enum pst_status pst_diag_nomem(struct pst_diag *diag, size_t bytes);
+
+#endif

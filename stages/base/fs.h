@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_BASE_FS_H
+#define PENSTOCK_STAGES_BASE_FS_H
+/* Files: maps, whole reads, and writes that are there whole or not at all. */
+#include "stages/base/diag.h"
+
+#include <stdint.h>
+
+/* A file mapped read-only and privately; pages are read when touched. */
+struct pst_map_file {
+    const unsigned char *data; /* NULL if size is 0 */
+    size_t size;
+};
+
+enum pst_status pst_file_map(const char *path, struct pst_map_file *ret,
+                             struct pst_diag *diag) PST_MUST_CHECK;
+void pst_file_unmap(struct pst_map_file *file);
+
+/* Whole file, NUL after its end; caller frees with pst_free. */
+enum pst_status pst_file_read(const char *path, size_t max, char **ret,
+                              size_t *ret_size,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
+/*
+ * A file under construction: written beside its final name, fsynced, renamed,
+ * directory fsynced on commit. abort (or fini without commit) removes it.
+ * Short writes and a full disk are PST_ERR_IO; the old file stays as it was.
+ */
+struct pst_new_file {
+    int fd; /* -1 when closed */
+    char *path, *temp;
+    uint64_t size;
+};
+
+enum pst_status pst_new_file_open(const char *path, struct pst_new_file *ret,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_new_file_write(struct pst_new_file *file, const void *data,
+                                   size_t size,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_new_file_commit(struct pst_new_file *file,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+void pst_new_file_abort(struct pst_new_file *file);
+
+/* mkdir -p with mode; fine if it exists as a directory. */
+enum pst_status pst_mkdirs(const char *path, unsigned mode,
+                           struct pst_diag *diag) PST_MUST_CHECK;
+/* rm -r; missing is fine. */
+enum pst_status pst_remove_tree(const char *path,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_fsync_dir(const char *path,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

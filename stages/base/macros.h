@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_BASE_MACROS_H
+#define PENSTOCK_STAGES_BASE_MACROS_H
+/* Compiler attributes; the only file that may spell them out. */
+#include <stddef.h>
+
+#define PST_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define PST_MUST_CHECK        __attribute__((warn_unused_result))
+#define PST_UNUSED            __attribute__((unused))
+#define PST_ALIGNED(n)        __attribute__((aligned(n)))
+#define PST_COUNT(array)      (sizeof(array) / sizeof((array)[0]))
+#define PST_MIN(a, b)         ((a) < (b) ? (a) : (b))
+#define PST_MAX(a, b)         ((a) > (b) ? (a) : (b))
+
+#endif

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_BASE_MAP_H
+#define PENSTOCK_STAGES_BASE_MAP_H
+/*
+ * Hash map from text to pointer. Keys are copied. Iteration is in insertion
+ * order, so that nothing that is printed depends on hashing.
+ */
+#include "stages/base/alloc.h"
+
+struct pst_map_entry {
+    char *key;
+    void *value;
+};
+
+struct pst_map {
+    enum pst_tag tag;
+    struct pst_map_entry *entries; /* 0..n-1 in insertion order */
+    size_t n, cap;
+    uint32_t *slots;
+    size_t n_slots;
+};
+
+void pst_map_init(struct pst_map *map, enum pst_tag tag);
+void pst_map_fini(struct pst_map *map);
+/* NULL if absent. */
+void *pst_map_get(const struct pst_map *map, const char *key);
+int pst_map_has(const struct pst_map *map, const char *key);
+/* Inserts or replaces; 0 if memory is out. */
+int pst_map_put(struct pst_map *map, const char *key,
+                void *value) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_BASE_RNG_H
+#define PENSTOCK_STAGES_BASE_RNG_H
+/*
+ * Counted random numbers: Philox4x32-10 (Salmon et al., "Parallel random
+ * numbers: as easy as 1, 2, 3", SC 2011). A number is a pure function of
+ * (seed, step, microbatch, node, index): the same for every cut and schedule
+ * and after a resume (DESIGN 3.1).
+ */
+#include <stdint.h>
+
+struct pst_rng_key {
+    uint64_t seed;
+    uint64_t step;
+    uint32_t microbatch;
+    uint32_t node; /* id of the operator in the uncut graph */
+};
+
+/* Block i of the stream: four independent 32-bit numbers. */
+void pst_rng_block(const struct pst_rng_key *key, uint64_t i, uint32_t out[4]);
+/* Number i in [0, 1), 24 random bits; uses word i%4 of block i/4. */
+float pst_rng_f32(const struct pst_rng_key *key, uint64_t i);
+/* Number i, standard normal (Box-Muller on words of block i). */
+double pst_rng_normal(const struct pst_rng_key *key, uint64_t i);
+
+#endif
