@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_GRAPH_BUILD_H
+#define PENSTOCK_STAGES_GRAPH_BUILD_H
+/*
+ * Appending nodes. A builder is sticky: after a failure every emit does
+ * nothing and returns NULL, so that a sequence is checked once at its end.
+ * Nodes inherit module, call, source, phase, id and no_grad from the builder.
+ */
+#include "stages/graph/graph.h"
+
+struct pst_build {
+    struct pst_graph *graph;
+    enum pst_status status;
+    struct pst_diag *diag;
+    /* Given to every node that is emitted. */
+    const char *module, *source;
+    unsigned call;
+    enum pst_phase phase;
+    bool no_grad;
+    unsigned node_id;   /* UINT32_MAX: next free one of the graph */
+    const char *prefix; /* of result names; NULL: the operator's name */
+};
+
+void pst_build_init(struct pst_build *build, struct pst_graph *graph,
+                    struct pst_diag *diag);
+
+/* Missing trailing arguments take their defaults. Infers, appends, returns
+ * the node (results in node->outs) or NULL. args are copied. */
+struct pst_node *pst_emit_node(struct pst_build *build, const struct pst_op *op,
+                               const struct pst_arg *args, unsigned n_args);
+/* The first result, or NULL. */
+struct pst_value *pst_emit(struct pst_build *build, const struct pst_op *op,
+                           const struct pst_arg *args, unsigned n_args);
+/* pst_emit(build, &op, PST_ARGS(a, b)) with these: */
+#define PST_ARGS(...)                                                          \
+    (const struct pst_arg[]){__VA_ARGS__},                                     \
+        (unsigned)PST_COUNT(((const struct pst_arg[]){__VA_ARGS__}))
+
+static inline struct pst_arg pst_none(void)
+{
+    return (struct pst_arg){.kind = PST_ARG_NONE};
+}
+/* NULL becomes NONE. */
+static inline struct pst_arg pst_v(struct pst_value *value)
+{
+    if (value == NULL)
+        return pst_none();
+    return (struct pst_arg){.kind = PST_ARG_VALUE, .value = value};
+}
+static inline struct pst_arg pst_i(int64_t i)
+{
+    return (struct pst_arg){.kind = PST_ARG_INT, .i = i};
+}
+static inline struct pst_arg pst_f(double f)
+{
+    return (struct pst_arg){.kind = PST_ARG_FLOAT, .f = f};
+}
+static inline struct pst_arg pst_b(bool b)
+{
+    return (struct pst_arg){.kind = PST_ARG_BOOL, .b = b};
+}
+static inline struct pst_arg pst_ints(const int64_t *ints, unsigned n)
+{
+    return (struct pst_arg){.kind = PST_ARG_INTS, .n = n, .ints = ints};
+}
+static inline struct pst_arg pst_values(struct pst_value **values, unsigned n)
+{
+    return (struct pst_arg){.kind = PST_ARG_VALUES, .n = n, .values = values};
+}
+static inline struct pst_arg pst_dtype_arg(enum pst_dtype dtype)
+{
+    return (struct pst_arg){.kind = PST_ARG_DTYPE, .i = dtype};
+}
+static inline struct pst_arg pst_text(const char *s)
+{
+    return (struct pst_arg){.kind = PST_ARG_STRING, .s = s};
+}
+
+#endif

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_GRAPH_GRAPH_H
+#define PENSTOCK_STAGES_GRAPH_GRAPH_H
+/*
+ * The graph: values in SSA form, nodes in order of execution, each node
+ * pointing at its operator's row. One thread at a time. Everything lives in
+ * the graph's arena and dies with it; tensor data is not in the graph.
+ *
+ * Aliases: a value that shares storage with another (a view) has `base`, the
+ * value that owns the storage (never a view itself), and `offset` in elements
+ * from its start; its strides are those in base's storage. After the pass
+ * "functionalise" no node writes any of its inputs.
+ */
+#include "stages/base/arena.h"
+#include "stages/base/map.h"
+#include "stages/base/str.h"
+#include "stages/base/vec.h"
+#include "stages/graph/tensor.h"
+
+struct pst_op;
+struct pst_schema;
+struct pst_node;
+struct pst_value;
+
+/* Arguments stand in schema order, defaults filled in. A Scalar is INT, FLOAT
+ * or BOOL; Tensor? is VALUE or NONE; Tensor?[] is VALUES with NULL holes. */
+enum pst_arg_kind {
+    PST_ARG_NONE,
+    PST_ARG_VALUE,
+    PST_ARG_VALUES,
+    PST_ARG_INT,
+    PST_ARG_INTS,
+    PST_ARG_FLOAT,
+    PST_ARG_FLOATS,
+    PST_ARG_BOOL,
+    PST_ARG_BOOLS,
+    PST_ARG_STRING,
+    PST_ARG_DTYPE, /* i = enum pst_dtype */
+    PST_ARG_IGNORED, /* device, layout, memory format, pin_memory */
+};
+
+struct pst_arg {
+    enum pst_arg_kind kind;
+    unsigned n; /* of lists */
+    union {
+        struct pst_value *value;
+        struct pst_value **values;
+        int64_t i;
+        const int64_t *ints;
+        double f;
+        const double *floats;
+        bool b;
+        const bool *bools;
+        const char *s;
+    };
+};
+
+enum pst_value_kind {
+    PST_VALUE_INPUT,  /* of the model or of the stage */
+    PST_VALUE_PARAM,  /* read through fqn */
+    PST_VALUE_BUFFER, /* read through fqn; may be updated at the step's end */
+    PST_VALUE_CONST,  /* lifted constant, read through fqn */
+    PST_VALUE_NODE,   /* result of a node */
+    PST_VALUE_SEED,   /* gradient that comes from outside the graph */
+    PST_VALUE_GRAD,   /* accumulator of a parameter's gradient, by fqn */
+};
+
+struct pst_value {
+    unsigned id; /* index in graph->values */
+    enum pst_value_kind kind;
+    const char *name; /* unique in the graph */
+    const char *fqn;  /* PARAM, BUFFER, CONST, GRAD; else NULL */
+    struct pst_meta meta;
+    struct pst_node *def; /* NODE only */
+    unsigned def_index;   /* which output of def */
+    struct pst_value *base; /* NULL: own storage */
+    int64_t offset;         /* elements, from base's start */
+    bool requires_grad;     /* PARAM: wants a gradient */
+    bool persistent;        /* BUFFER: part of the state dict */
+    void *aux; /* scratch of the pass at work; NULL between passes */
+};
+
+/* Which action of a training step runs a node. */
+enum pst_phase { PST_PHASE_F, PST_PHASE_I, PST_PHASE_W, PST_N_PHASES };
+
+struct pst_node {
+    const struct pst_op *op;
+    const struct pst_schema *schema;
+    struct pst_arg *args; /* schema->n_args of them */
+    struct pst_value **outs;
+    unsigned n_outs;
+    unsigned id;        /* in the uncut graph; keys random numbers */
+    const char *module; /* FQN path of the innermost module, "" if none */
+    unsigned call;      /* call index of that module, 0 = first */
+    const char *source; /* "file.py:12" or "" */
+    enum pst_phase phase;
+    bool no_grad; /* stood under torch.no_grad() */
+    int stage;    /* assigned by the splitter, else -1 */
+};
+
+enum pst_output_kind {
+    PST_OUTPUT_USER,
+    PST_OUTPUT_BUFFER_UPDATE, /* value is copied into `target` after a run */
+    PST_OUTPUT_INPUT_UPDATE,  /* the same for a user input */
+};
+
+struct pst_output {
+    enum pst_output_kind kind;
+    struct pst_arg arg; /* VALUE, or a literal among the user outputs */
+    struct pst_value *target; /* updates: buffer or input */
+    const char *path; /* "0", "logits": where in the model's own structure */
+};
+
+struct pst_graph {
+    struct pst_arena arena;
+    struct PST_VEC(struct pst_value *) values; /* by id */
+    struct PST_VEC(struct pst_node *) nodes;   /* in order of execution */
+    struct PST_VEC(struct pst_value *) inputs;
+    struct PST_VEC(struct pst_value *) params; /* one per tensor, ties merged */
+    struct PST_VEC(struct pst_value *) buffers;
+    struct PST_VEC(struct pst_value *) consts;
+    struct PST_VEC(struct pst_output) outputs;
+    struct pst_map names; /* value name -> struct pst_value */
+    unsigned next_node_id;
+};
+
+enum pst_status pst_graph_new(struct pst_graph **ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+void pst_graph_free(struct pst_graph *graph);
+
+/* Adds a value of any kind but NODE to its list. Name and fqn are copied; a
+ * taken name gets a suffix "_1", "_2". NULL if memory is out. */
+struct pst_value *pst_graph_add_value(struct pst_graph *graph,
+                                      enum pst_value_kind kind,
+                                      const char *name, const char *fqn,
+                                      const struct pst_meta *meta);
+struct pst_value *pst_graph_find(const struct pst_graph *graph,
+                                 const char *name);
+enum pst_status pst_graph_add_output(struct pst_graph *graph,
+                                     const struct pst_output *output,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Calls fn on every value slot among the arguments, in order; fn may replace
+ * *slot (holes of Tensor?[] are not visited). */
+typedef void (*pst_use_fn)(void *ctx, struct pst_value **slot, unsigned arg);
+void pst_node_uses(struct pst_node *node, pst_use_fn fn, void *ctx);
+
+/* The storage that a value lives in: itself or its base. */
+static inline struct pst_value *pst_value_storage(struct pst_value *value)
+{
+    return value->base != NULL ? value->base : value;
+}
+
+/* SSA order, ids, names, arity and kinds of arguments against the schema,
+ * inferred metas equal to the recorded ones, alias facts consistent. */
+enum pst_status pst_graph_verify(const struct pst_graph *graph,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Deep copy; (*ret)->values have the ids of the original. */
+enum pst_status pst_graph_copy(const struct pst_graph *graph,
+                               struct pst_graph **ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Removes nodes without effect whose results nobody uses (asserts and markers
+ * count as dead only if drop_effects). Values keep their ids. */
+void pst_graph_dce(struct pst_graph *graph, bool drop_effects);
+
+/* Text that people read and pst_graph_parse reads back to an equal graph. */
+void pst_graph_print(const struct pst_graph *graph, struct pst_str *out);
+enum pst_status pst_graph_parse(const char *text, struct pst_graph **ret,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

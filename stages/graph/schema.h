@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_GRAPH_SCHEMA_H
+#define PENSTOCK_STAGES_GRAPH_SCHEMA_H
+/*
+ * Parsed operator schemas: the text of PyTorch's registry, e.g.
+ * "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor".
+ * Parsed once per process (pst_registry in stages/ops); read-only after.
+ */
+#include "stages/graph/graph.h"
+
+enum pst_type {
+    PST_TYPE_TENSOR,   /* Tensor */
+    PST_TYPE_TENSORS,  /* Tensor[] */
+    PST_TYPE_OPTIONAL_TENSORS, /* Tensor?[] */
+    PST_TYPE_INT,      /* int, SymInt */
+    PST_TYPE_INTS,     /* int[], SymInt[], int[2] (a single int is repeated) */
+    PST_TYPE_FLOAT,
+    PST_TYPE_FLOATS,
+    PST_TYPE_BOOL,
+    PST_TYPE_BOOLS,
+    PST_TYPE_SCALAR,
+    PST_TYPE_STRING,
+    PST_TYPE_DTYPE,    /* ScalarType */
+    PST_TYPE_IGNORED,  /* Device, Layout, MemoryFormat; bool? pin_memory */
+};
+
+struct pst_param {
+    const char *name;
+    enum pst_type type;
+    bool optional;     /* Tensor?, int? ... : None is legal */
+    bool has_default;
+    bool written;      /* Tensor(a!) */
+    unsigned fixed;    /* int[2]: 2, else 0 */
+    struct pst_arg def; /* default; NONE for None */
+};
+
+struct pst_schema {
+    const char *name;    /* "aten.add.Tensor" (.default added) */
+    unsigned n_args;
+    struct pst_param *args;
+    unsigned n_returns;  /* Tensor[] counts 1 */
+    bool list_return;    /* one Tensor[]: as many results as infer says */
+};
+
+/* Allocates from arena. */
+enum pst_status pst_schema_parse(const char *text, struct pst_arena *arena,
+                                 struct pst_schema *ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Index of the argument of that name, -1 if there is none. */
+int pst_schema_arg(const struct pst_schema *schema, const char *name);
+/* Coerces *arg to the parameter's type where PyTorch would (an int for a
+ * float or Scalar, an int for int[k], an empty list for any list); a message
+ * names operator and argument otherwise. Lists come from arena. */
+enum pst_status pst_schema_coerce(const struct pst_schema *schema, unsigned i,
+                                  struct pst_arg *arg, struct pst_arena *arena,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_GRAPH_TENSOR_H
+#define PENSTOCK_STAGES_GRAPH_TENSOR_H
+/*
+ * Dtypes and tensor metadata. Plain values without ownership. Strides count
+ * elements, are never negative, and may be 0 (expanded dimensions).
+ */
+#include "stages/base/diag.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PST_MAX_RANK 8
+
+/* name, bytes, kind, code in .pt2 (pt2-format 2.4), code in ATen, safetensors */
+#define PST_DTYPE_LIST(X)                                                      \
+    X(F32, 4, FLOAT, 7, 6, "F32")                                              \
+    X(F64, 8, FLOAT, 8, 7, "F64")                                              \
+    X(BF16, 2, FLOAT, 13, 15, "BF16")                                          \
+    X(F16, 2, FLOAT, 6, 5, "F16")                                              \
+    X(I64, 8, INT, 5, 4, "I64")                                                \
+    X(I32, 4, INT, 4, 3, "I32")                                                \
+    X(I16, 2, INT, 3, 2, "I16")                                                \
+    X(I8, 1, INT, 2, 1, "I8")                                                  \
+    X(U8, 1, INT, 1, 0, "U8")                                                  \
+    X(BOOL, 1, BOOL, 12, 11, "BOOL")
+
+enum pst_dtype {
+#define PST_DTYPE_ROW(name, bytes, kind, pt2, aten, st) PST_##name,
+    PST_DTYPE_LIST(PST_DTYPE_ROW)
+#undef PST_DTYPE_ROW
+    PST_N_DTYPES
+};
+
+/* Categories in the order of promotion: bool < integer < floating. */
+enum pst_dtype_kind { PST_KIND_BOOL, PST_KIND_INT, PST_KIND_FLOAT };
+
+size_t pst_dtype_size(enum pst_dtype dtype);
+enum pst_dtype_kind pst_dtype_kind(enum pst_dtype dtype);
+const char *pst_dtype_name(enum pst_dtype dtype); /* "f32" */
+const char *pst_dtype_safetensors(enum pst_dtype dtype);
+/* false if the code or the name is none of ours. */
+bool pst_dtype_from_pt2(int64_t code, enum pst_dtype *ret);
+bool pst_dtype_from_aten(int64_t code, enum pst_dtype *ret);
+bool pst_dtype_from_safetensors(const char *name, enum pst_dtype *ret);
+bool pst_dtype_from_name(const char *name, enum pst_dtype *ret);
+/* PyTorch's promotion of two tensor dtypes of equal standing (ops/README). */
+enum pst_dtype pst_dtype_promote(enum pst_dtype a, enum pst_dtype b);
+
+/* One element as a double or int64; f16/bf16 rounded half to even on store,
+ * integers wrapped, NaN stored as bool is true. */
+double pst_load_f64(enum pst_dtype dtype, const void *data, int64_t i);
+int64_t pst_load_i64(enum pst_dtype dtype, const void *data, int64_t i);
+void pst_store_f64(enum pst_dtype dtype, void *data, int64_t i, double x);
+void pst_store_i64(enum pst_dtype dtype, void *data, int64_t i, int64_t x);
+
+struct pst_meta {
+    enum pst_dtype dtype;
+    unsigned rank; /* 0 = scalar, at most PST_MAX_RANK */
+    int64_t size[PST_MAX_RANK];
+    int64_t stride[PST_MAX_RANK];
+};
+
+/* Contiguous (row-major) meta. sizes may be NULL if rank is 0. */
+struct pst_meta pst_meta_make(enum pst_dtype dtype, unsigned rank,
+                              const int64_t *sizes);
+/* Sizes >= 0, rank in range, numel * bytes fits in int64: else a diag. */
+enum pst_status pst_meta_check(const struct pst_meta *meta,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+void pst_meta_set_contiguous(struct pst_meta *meta);
+int64_t pst_meta_numel(const struct pst_meta *meta);
+/* numel * element size: bytes of a contiguous copy. */
+size_t pst_meta_bytes(const struct pst_meta *meta);
+/* Bytes from the first to behind the last element as strided. */
+size_t pst_meta_span(const struct pst_meta *meta);
+/* Dimensions of size 1 do not count; empty tensors are contiguous. */
+bool pst_meta_is_contiguous(const struct pst_meta *meta);
+/* Some permutation of the dimensions is contiguous: no gap, no overlap. */
+bool pst_meta_is_dense(const struct pst_meta *meta);
+bool pst_meta_same_shape(const struct pst_meta *a, const struct pst_meta *b);
+/* Dtype and sizes; strides are ignored. */
+bool pst_meta_same(const struct pst_meta *a, const struct pst_meta *b);
+/* Broadcast sizes into *ret (contiguous, dtype untouched); false if they do
+ * not fit. */
+bool pst_meta_broadcast(const struct pst_meta *a, const struct pst_meta *b,
+                        struct pst_meta *ret);
+/* Dimension -rank..rank-1 to 0..rank-1 (rank 0 counts as 1); -1 if outside. */
+int pst_meta_dim(const struct pst_meta *meta, int64_t dim);
+/* "f32[2, 3]"; strides appended as ":(1, 2)" if not contiguous. */
+#define PST_META_TEXT 400
+const char *pst_meta_text(const struct pst_meta *meta, char out[PST_META_TEXT]);
+
+/* Offset, in elements, of element number i in row-major order. */
+int64_t pst_meta_offset(const struct pst_meta *meta, int64_t i);
+/* Strided to strided copy between equal shapes with conversion of dtypes. */
+void pst_copy_strided(const struct pst_meta *from, const void *src,
+                      const struct pst_meta *to, void *dst);
+
+#endif

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_OP_H
+#define PENSTOCK_STAGES_OPS_OP_H
+/*
+ * One row per operator: schema, inference, gradient, kernels (best first, the
+ * portable reference last). Rows are constant; ops.def lists them.
+ *
+ * A row never writes its inputs: in-place forms ("add_.Tensor") have no rows,
+ * the pass "functionalise" runs the functional twin and rebinds the target.
+ * Operators that PyTorch lacks (backward kernels) are in namespace "penstock".
+ */
+#include "stages/base/pool.h"
+#include "stages/base/rng.h"
+#include "stages/base/cpu.h"
+#include "stages/graph/build.h"
+#include "stages/graph/schema.h"
+
+/* --- inference ---------------------------------------------------------- */
+
+#define PST_MAX_OUTS 64
+
+/* Filled by infer. out[k] is contiguous unless alias_of[k] is set; then out[k]
+ * is a view with its own strides of the storage of that value at `offset`
+ * elements from THAT VALUE's first element. */
+struct pst_infer {
+    const struct pst_schema *schema;
+    const struct pst_arg *args;
+    unsigned n_outs; /* preset to schema->n_returns; lists set it */
+    struct pst_meta out[PST_MAX_OUTS];
+    struct pst_value *alias_of[PST_MAX_OUTS];
+    int64_t offset[PST_MAX_OUTS];
+    /* Dtype that the file records for result 0, for factories without dtype;
+     * PST_N_DTYPES if unknown (then f32). */
+    enum pst_dtype hint;
+    struct pst_diag *diag;
+};
+
+/* PST_ERR_SHAPE with one sentence that names both shapes, or PST_OK. */
+typedef enum pst_status (*pst_infer_fn)(struct pst_infer *c);
+
+/* Meta of tensor argument i (its k-th for lists); NULL if it is None. */
+static inline const struct pst_meta *pst_infer_in(const struct pst_infer *c,
+                                                  unsigned i)
+{
+    return c->args[i].kind == PST_ARG_VALUE ? &c->args[i].value->meta : NULL;
+}
+enum pst_status pst_infer_same_as_0(struct pst_infer *c);
+
+/* --- execution ---------------------------------------------------------- */
+
+/* data points at the first element (offset applied). NULL data: absent
+ * optional tensor. Outputs never overlap inputs unless the kernel allows it
+ * with PST_K_INPLACE_0. */
+struct pst_operand {
+    void *data;
+    struct pst_meta meta;
+};
+
+/* Where a kernel reports what only the data shows (an index out of range).
+ * First one wins. The step goes on and is not applied. */
+struct pst_fault {
+    volatile int set;
+    char text[240];
+};
+
+/* Everything a kernel sees. Planned once; in a step only data pointers and
+ * rng.step/microbatch change. */
+struct pst_call {
+    struct pst_operand *in; /* tensor arguments in schema order, one entry for
+                               Tensor and Tensor?, n entries for lists */
+    struct pst_operand *out;
+    unsigned n_in, n_out;
+    const struct pst_arg *args; /* schema order; VALUEs there are metas only */
+    void *scratch;              /* 64-byte aligned */
+    size_t scratch_size;        /* what the kernel's scratch() asked for */
+    struct pst_pool *pool;      /* may be NULL */
+    struct pst_fault *fault;
+    struct pst_rng_key rng;
+    bool accumulate; /* out[0] += result (kernels with PST_K_ACCUMULATE) */
+};
+
+void pst_call_fault(const struct pst_call *c, const char *fmt, ...)
+    PST_PRINTF(2, 3);
+
+enum pst_kernel_flags {
+    PST_K_ACCUMULATE = 1, /* honours call->accumulate */
+    PST_K_STRIDED = 2,    /* inputs of any strides; else all contiguous */
+    PST_K_INPLACE_0 = 4,  /* out[0] may be in[0]'s memory exactly (same size
+                             and dtype, both contiguous) */
+    PST_K_INPLACE_1 = 8,
+};
+
+#define PST_D(name) (1u << PST_##name) /* bit of a dtype mask */
+#define PST_D_ANY   ((1u << PST_N_DTYPES) - 1)
+#define PST_D_FLOAT (PST_D(F32) | PST_D(F64) | PST_D(BF16) | PST_D(F16))
+
+struct pst_kernel {
+    const char *name;
+    enum pst_isa isa;
+    unsigned dtypes; /* mask: dtype of in[0], or of out[0] without inputs */
+    unsigned flags;
+    /* NULL: everything. Must not depend on data. Metas, args, flags only. */
+    bool (*supports)(const struct pst_call *c);
+    /* Bytes of scratch; NULL: none. */
+    size_t (*scratch)(const struct pst_call *c, unsigned threads);
+    void (*run)(const struct pst_call *c);
+    double tolerance; /* against the reference, relative to the largest value */
+};
+
+/* --- gradient ----------------------------------------------------------- */
+
+/* A vjp builds nodes with pst_emit(&v->build, ...). Gradient values have the
+ * shape and dtype of what they are gradients of. */
+struct pst_vjp {
+    struct pst_build build;
+    const struct pst_node *node;
+    struct pst_value *const *grads; /* of each result; NULL: none reaches it */
+    const bool *needs;              /* flat tensor index (as call->in): wanted */
+    struct pst_value **ret;         /* flat tensor index; NULL: no gradient */
+};
+
+typedef enum pst_status (*pst_vjp_fn)(struct pst_vjp *v);
+/* Declared not differentiable: integers, comparisons, factories. */
+enum pst_status pst_vjp_none(struct pst_vjp *v);
+
+/* Value of argument i (schema order), NULL if None. */
+static inline struct pst_value *pst_vjp_in(const struct pst_vjp *v, unsigned i)
+{
+    return v->node->args[i].kind == PST_ARG_VALUE ? v->node->args[i].value
+                                                  : NULL;
+}
+static inline struct pst_value *pst_vjp_out(const struct pst_vjp *v, unsigned i)
+{
+    return v->node->outs[i];
+}
+/* Sums g over broadcast dimensions to the shape of `like`, converts dtype. */
+struct pst_value *pst_vjp_sum_to(struct pst_vjp *v, struct pst_value *g,
+                                 const struct pst_meta *like);
+
+/* --- rows --------------------------------------------------------------- */
+
+enum pst_op_flags {
+    PST_OP_VIEW = 1,    /* results alias in[0] always: never executed */
+    PST_OP_EFFECT = 2,  /* kept though nothing uses it (asserts) */
+    PST_OP_MARKER = 4,  /* pippy::_pipe_split */
+    PST_OP_RANDOM = 8,  /* reads call->rng */
+    PST_OP_MAYBE_VIEW = 16, /* aliases where infer says so, else copies */
+};
+
+struct pst_op {
+    const char *schema;
+    unsigned flags;
+    pst_infer_fn infer;
+    pst_vjp_fn vjp; /* never NULL */
+    const struct pst_kernel *kernels;
+    unsigned n_kernels; /* 0 only for VIEW, EFFECT, MARKER */
+    /* Floating-point operations of one execution; NULL: numel of result 0. */
+    double (*flops)(const struct pst_node *node);
+};
+
+#define PST_KERNELS(array)                                                     \
+    .kernels = (array), .n_kernels = (unsigned)PST_COUNT(array)
+
+#define PST_OP(id) extern const struct pst_op pst_op_##id;
+#include "stages/ops/ops.def"
+#undef PST_OP
+
+/* --- registry ----------------------------------------------------------- */
+
+/* Parses all schemas; call once before anything else (idempotent, thread
+ * safe after the first return). */
+enum pst_status pst_registry_init(struct pst_diag *diag) PST_MUST_CHECK;
+unsigned pst_registry_count(void);
+const struct pst_op *pst_registry_at(unsigned i);
+const struct pst_schema *pst_op_schema(const struct pst_op *op);
+/* "aten.add.Tensor"; NULL if there is no such row. */
+const struct pst_op *pst_op_find(const char *name);
+/* Best kernel that the ISA has and that supports the call, or NULL. The
+ * result may lack PST_K_STRIDED: then the caller makes inputs contiguous.
+ * `forced` (may be NULL) names a kernel to take if it is possible. */
+const struct pst_kernel *pst_kernel_choose(const struct pst_op *op,
+                                           const struct pst_call *call,
+                                           enum pst_isa isa,
+                                           const char *forced);
+double pst_node_flops(const struct pst_node *node);
+
+#endif
