@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_SPLIT_PLAN_H
+#define PENSTOCK_STAGES_SPLIT_PLAN_H
+/*
+ * A plan: a model cut into stages. In memory after pst_split or pst_plan_load;
+ * on disk a directory with plan.pb and stage-NNN.safetensors (DESIGN 3.6).
+ * Read-only once made. Owned by its arena; graphs are owned by the plan.
+ */
+#include "stages/archive/archive.h"
+#include "stages/graph/graph.h"
+
+#define PST_PLAN_VERSION 1
+
+enum pst_source_kind { PST_SOURCE_MODEL_INPUT, PST_SOURCE_EDGE };
+
+/* Where stage->graph->inputs[i] comes from. */
+struct pst_stage_input {
+    enum pst_source_kind kind;
+    unsigned index; /* into plan->inputs or plan->edges */
+};
+
+/*
+ * A value made in one stage and used in a later one: sent once from producer
+ * to consumer for every microbatch, and its gradient the other way.
+ *
+ * Gradient parts keep sums in the order of the uncut graph (autodiff.h): the
+ * last consumer stage (highest index) that has a gradient adds up its own
+ * contributions and sends one part; every other consumer stage sends each
+ * contribution as a part of its own, and the producer adds all parts: highest
+ * stage first, within a stage in the order part 0, 1, ...
+ */
+struct pst_edge {
+    unsigned id;
+    unsigned from_stage, from_output; /* index in from's graph->outputs */
+    unsigned to_stage, to_input;      /* index in to's graph->inputs */
+    const char *value;                /* its name in the uncut graph */
+    struct pst_meta meta; /* as sent and received; dense strides are kept */
+    unsigned grad_parts;  /* messages of the backward direction; 0: none */
+};
+
+struct pst_stage {
+    unsigned index;
+    struct pst_graph *graph; /* forward only; outputs: edges' values first used
+                                order, then buffer updates */
+    struct pst_stage_input *inputs; /* graph->inputs.n of them */
+    double flops;                   /* of one forward */
+    size_t param_bytes, out_bytes;
+    const char *weights; /* file in the plan's folder */
+};
+
+struct pst_plan_input {
+    const char *name; /* the model's own argument name */
+    struct pst_meta meta; /* of one microbatch */
+};
+
+/* One leaf of the model's flattened outputs. */
+struct pst_plan_output {
+    const char *path;
+    bool is_tensor;
+    struct pst_arg literal; /* if not a tensor */
+    int stage;              /* where it is made; -1: a model input */
+    unsigned output;        /* index in that stage's graph->outputs, or input */
+    struct pst_meta meta;
+};
+
+/* One tensor of the model's state, whatever its names. */
+struct pst_plan_param {
+    const char *fqn;
+    const char **aliases;
+    unsigned n_aliases;
+    enum pst_value_kind kind; /* PARAM, BUFFER, CONST */
+    struct pst_meta meta;
+    bool requires_grad, persistent;
+    unsigned *stages; /* that read it, ascending; none: unused */
+    unsigned n_stages;
+    unsigned home; /* stage whose file holds it */
+};
+
+struct pst_plan {
+    struct pst_arena arena;
+    const char *name;
+    char model_digest[33]; /* of the .pt2 */
+    char digest[33];       /* of plan.pb's content: equal on all ranks */
+    struct PST_VEC(struct pst_stage) stages;
+    struct PST_VEC(struct pst_edge) edges; /* by id */
+    struct PST_VEC(struct pst_plan_input) inputs;
+    struct PST_VEC(struct pst_plan_output) outputs;
+    struct PST_VEC(struct pst_plan_param) params; /* model order */
+    int loss; /* index in outputs of the scalar to train on, -1: none */
+    struct PST_VEC(const char *) notes;
+    const char *dir; /* where it was loaded from, or NULL */
+    struct pst_model *model; /* source of the data if not loaded; or NULL */
+};
+
+struct pst_split_options {
+    const char *policy; /* "markers", "flops"; NULL: markers if there are any */
+    unsigned stages;    /* 0: as the markers say, or 1 */
+    const char *const *at; /* "FQN", "FQN:begin", "FQN:end" */
+    size_t n_at;
+    const char *loss; /* "0", "logits.loss", "none"; NULL: the default rule */
+};
+
+/* Takes no ownership of model, but the plan borrows it until freed. */
+enum pst_status pst_split(struct pst_model *model,
+                          const struct pst_split_options *options,
+                          struct pst_plan **ret,
+                          struct pst_diag *diag) PST_MUST_CHECK;
+void pst_plan_free(struct pst_plan *plan);
+
+/* Writes plan.pb last; files are there whole or not at all. An existing
+ * directory that holds something else than a plan is refused. */
+enum pst_status pst_plan_save(struct pst_plan *plan, const char *dir,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_plan_load(const char *dir, struct pst_plan **ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
+/*
+ * Copies the start value of params[i] (contiguous, meta.dtype) to dst, from
+ * the plan's own file or from the model.
+ */
+enum pst_status pst_plan_read_param(struct pst_plan *plan, unsigned i,
+                                    void *dst,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* Index in plan->params by any of its names, -1 if unknown. */
+int pst_plan_find_param(const struct pst_plan *plan, const char *fqn);
+
+/*
+ * The training graph of one stage: a copy of the forward graph with backward
+ * nodes. Called at split (to fill edges' grad_parts, last stage first) and on
+ * each rank.
+ */
+struct pst_joint_seed {
+    struct pst_value *seed; /* kind SEED */
+    int edge;               /* -1: the seed of the loss (a scalar) */
+    unsigned part;
+};
+struct pst_joint_grad {
+    struct pst_value *value;
+    unsigned edge, part;
+};
+struct pst_joint {
+    struct pst_graph *graph; /* owned */
+    struct PST_VEC(struct pst_joint_seed) seeds;
+    struct PST_VEC(struct pst_joint_grad) input_grads; /* to be sent */
+    struct PST_VEC(struct pst_value *) grads; /* kind GRAD, one per parameter
+                                                 that something reaches */
+};
+/* Seeds: the loss if it is made here, and the parts of every outgoing edge
+ * (grad_parts must be known for them), in the order of the contract above. */
+enum pst_status pst_joint_new(const struct pst_plan *plan, unsigned stage,
+                              struct pst_joint **ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+void pst_joint_free(struct pst_joint *joint);
+
+/* The table of stages for people; the graph of a stage as text. */
+void pst_plan_print(const struct pst_plan *plan, struct pst_str *out);
+void pst_plan_print_json(const struct pst_plan *plan, struct pst_str *out);
+void pst_plan_print_stage(const struct pst_plan *plan, unsigned stage,
+                          struct pst_str *out);
+
+#endif
