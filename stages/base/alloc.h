@@ -12,14 +12,15 @@
 #include <stdint.h>
 
 #define PST_TAG_LIST(X)                                                        \
-    X(BASE) X(GRAPH) X(ARCHIVE) X(PLAN) X(EXEC) X(ARENA) X(NET) X(OPTIM)       \
-    X(DAEMON) X(CLIENT) X(TEST)
+    X(BASE)                                                                    \
+    X(GRAPH) X(ARCHIVE) X(PLAN) X(EXEC) X(ARENA) X(NET) X(OPTIM) X(DAEMON)     \
+        X(CLIENT) X(TEST)
 
 enum pst_tag {
 #define PST_TAG_ROW(name) PST_TAG_##name,
     PST_TAG_LIST(PST_TAG_ROW)
 #undef PST_TAG_ROW
-    PST_N_TAGS
+        PST_N_TAGS
 };
 
 /* Uninitialised; 16-byte aligned; NULL on failure. Size 0 is legal. */

@@ -23,7 +23,8 @@ void *pst_arena_calloc(struct pst_arena *arena, size_t n,
                        size_t size) PST_MUST_CHECK;
 void *pst_arena_memdup(struct pst_arena *arena, const void *data,
                        size_t size) PST_MUST_CHECK;
-char *pst_arena_strdup(struct pst_arena *arena, const char *text) PST_MUST_CHECK;
+char *pst_arena_strdup(struct pst_arena *arena,
+                       const char *text) PST_MUST_CHECK;
 char *pst_arena_strndup(struct pst_arena *arena, const char *text,
                         size_t len) PST_MUST_CHECK;
 char *pst_arena_printf(struct pst_arena *arena, const char *fmt, ...)

@@ -23,6 +23,10 @@ void pst_str_add_logfmt(struct pst_str *s, const char *text);
 /* The text or "" (never NULL). */
 const char *pst_str_text(const struct pst_str *s);
 
+/* Bytes of the UTF-8 character that text begins with; 0 at its end and if it
+ * is no valid UTF-8 (overlong, surrogate, cut). */
+size_t pst_utf8_length(const char *text);
+
 /* Whole text must be the number, in range; 0 on failure. */
 int pst_parse_i64(const char *text, int64_t *ret) PST_MUST_CHECK;
 int pst_parse_f64(const char *text, double *ret) PST_MUST_CHECK;

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/base/fs.h"
+
+#include "stages/base/alloc.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_DEPTH 64 /* of a tree that is removed */
+
+/* Opens a regular file for reading; returns the descriptor or -1. */
+static int open_regular(const char *path, size_t *ret_size,
+                        struct pst_diag *diag)
+{
+    /* A FIFO would block here without O_NONBLOCK. */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+
+    if (fd < 0) {
+        (void)pst_diag_errno(diag, errno, "%s", path);
+        return -1;
+    }
+    if (fstat(fd, &st) != 0) {
+        (void)pst_diag_errno(diag, errno, "%s", path);
+    } else if (!S_ISREG(st.st_mode)) {
+        (void)pst_diag_set(diag, PST_ERR_IO, "%s: not a regular file", path);
+    } else {
+        *ret_size = (size_t)st.st_size;
+        return fd;
+    }
+    close(fd);
+    return -1;
+}
+
+enum pst_status pst_file_map(const char *path, struct pst_map_file *ret,
+                             struct pst_diag *diag)
+{
+    size_t size;
+    void *data = NULL;
+    int fd, err;
+
+    fd = open_regular(path, &size, diag);
+    if (fd < 0)
+        return PST_ERR_IO;
+    if (size)
+        data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    err = errno;
+    close(fd);
+    if (data == MAP_FAILED)
+        return pst_diag_errno(diag, err, "%s: cannot map %zu bytes", path,
+                              size);
+    ret->data = data;
+    ret->size = size;
+    return PST_OK;
+}
+
+void pst_file_unmap(struct pst_map_file *file)
+{
+    if (!file->data)
+        return;
+    munmap((void *)file->data, file->size);
+    file->data = NULL;
+    file->size = 0;
+}
+
+enum pst_status pst_file_read(const char *path, size_t max, char **ret,
+                              size_t *ret_size, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    size_t size, done = 0;
+    char *text;
+    int fd;
+
+    fd = open_regular(path, &size, diag);
+    if (fd < 0)
+        return PST_ERR_IO;
+    if (size > max) {
+        close(fd);
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "%s: %zu bytes, at most %zu are allowed", path,
+                            size, max);
+    }
+    text = pst_alloc(PST_TAG_BASE, size + 1);
+    if (!text) {
+        close(fd);
+        return pst_diag_nomem(diag, size + 1);
+    }
+    while (done < size && status == PST_OK) {
+        const ssize_t n = read(fd, text + done, size - done);
+
+        if (n > 0)
+            done += (size_t)n;
+        else if (n == 0)
+            status = pst_diag_set(diag, PST_ERR_IO,
+                                  "%s: became shorter while read", path);
+        else if (errno != EINTR)
+            status = pst_diag_errno(diag, errno, "%s", path);
+    }
+    close(fd);
+    if (status != PST_OK) {
+        pst_free(text);
+        return status;
+    }
+    text[size] = '\0';
+    *ret = text;
+    *ret_size = size;
+    return PST_OK;
+}
+
+/* An own name for every try: two processes may write beside each other, and a
+ * process that was killed leaves its file. */
+static int create_temp(const char *path, char *temp, size_t size)
+{
+    static atomic_uint serial;
+
+    for (int tries = 0; tries < 1000; tries++) {
+        int fd;
+
+        snprintf(temp, size, "%s.tmp-%ld-%u", path, (long)getpid(),
+                 atomic_fetch_add(&serial, 1));
+        fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0 || errno != EEXIST)
+            return fd;
+    }
+    return -1;
+}
+
+enum pst_status pst_new_file_open(const char *path, struct pst_new_file *ret,
+                                  struct pst_diag *diag)
+{
+    const size_t temp_size = strlen(path) + 48;
+    struct pst_new_file file = {.fd = -1};
+    enum pst_status status;
+
+    file.path = pst_strdup(PST_TAG_BASE, path);
+    file.temp = pst_alloc(PST_TAG_BASE, temp_size);
+    if (!file.path || !file.temp) {
+        status = pst_diag_nomem(diag, temp_size);
+        goto fail;
+    }
+    file.fd = create_temp(path, file.temp, temp_size);
+    if (file.fd < 0) {
+        status = pst_diag_errno(diag, errno, "%s", file.temp);
+        goto fail;
+    }
+    *ret = file;
+    return PST_OK;
+
+fail:
+    pst_free(file.temp);
+    pst_free(file.path);
+    return status;
+}
+
+/* The errno of a failure ends the file; what was there before stays. */
+static enum pst_status give_up(struct pst_new_file *file, int err,
+                               struct pst_diag *diag)
+{
+    const enum pst_status status =
+        pst_diag_errno(diag, err, "cannot write %s (%llu bytes so far)",
+                       file->path, (unsigned long long)file->size);
+
+    pst_new_file_abort(file);
+    return status;
+}
+
+static enum pst_status refuse_closed(struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_ERR_IO,
+                        "file is closed, an error came "
+                        "before");
+}
+
+enum pst_status pst_new_file_write(struct pst_new_file *file, const void *data,
+                                   size_t size, struct pst_diag *diag)
+{
+    const char *p = data;
+
+    if (file->fd < 0)
+        return refuse_closed(diag);
+    while (size) {
+        const ssize_t n = write(file->fd, p, PST_MIN(size, (size_t)1 << 30));
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return give_up(file, n < 0 ? errno : ENOSPC, diag);
+        p += n;
+        size -= (size_t)n;
+        file->size += (size_t)n;
+    }
+    return PST_OK;
+}
+
+static enum pst_status fsync_parent(const char *path, struct pst_diag *diag)
+{
+    const char *slash = strrchr(path, '/');
+    enum pst_status status;
+    char *parent;
+
+    if (!slash)
+        return pst_fsync_dir(".", diag);
+    if (slash == path)
+        return pst_fsync_dir("/", diag);
+    parent = pst_strdup(PST_TAG_BASE, path);
+    if (!parent)
+        return pst_diag_nomem(diag, strlen(path) + 1);
+    parent[slash - path] = '\0';
+    status = pst_fsync_dir(parent, diag);
+    pst_free(parent);
+    return status;
+}
+
+enum pst_status pst_new_file_commit(struct pst_new_file *file,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status;
+    int fd;
+
+    if (file->fd < 0)
+        return refuse_closed(diag);
+    if (fsync(file->fd) != 0)
+        return give_up(file, errno, diag);
+    fd = file->fd;
+    file->fd = -1;
+    /* A full quota may be reported by close alone. */
+    if (close(fd) != 0 && errno != EINTR)
+        return give_up(file, errno, diag);
+    if (rename(file->temp, file->path) != 0)
+        return give_up(file, errno, diag);
+    pst_free(file->temp);
+    file->temp = NULL;
+    status = fsync_parent(file->path, diag);
+    pst_free(file->path);
+    file->path = NULL;
+    return status;
+}
+
+void pst_new_file_abort(struct pst_new_file *file)
+{
+    if (file->fd >= 0)
+        close(file->fd);
+    if (file->temp)
+        unlink(file->temp);
+    pst_free(file->temp);
+    pst_free(file->path);
+    file->temp = file->path = NULL;
+    file->fd = -1;
+}
+
+static enum pst_status make_dir(const char *path, unsigned mode,
+                                struct pst_diag *diag)
+{
+    struct stat st;
+    int err;
+
+    if (mkdir(path, (mode_t)mode) == 0)
+        return PST_OK;
+    err = errno;
+    if (stat(path, &st) == 0) {
+        if (S_ISDIR(st.st_mode))
+            return PST_OK;
+        err = ENOTDIR;
+    }
+    return pst_diag_errno(diag, err, "cannot make directory %s", path);
+}
+
+enum pst_status pst_mkdirs(const char *path, unsigned mode,
+                           struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    char *copy = pst_strdup(PST_TAG_BASE, path);
+
+    if (!copy)
+        return pst_diag_nomem(diag, strlen(path) + 1);
+    for (char *p = copy; *p && status == PST_OK; p++) {
+        if (*p != '/' || p == copy || p[1] == '/' || !p[1])
+            continue;
+        *p = '\0';
+        status = make_dir(copy, mode, diag);
+        *p = '/';
+    }
+    if (status == PST_OK)
+        status = make_dir(copy, mode, diag);
+    pst_free(copy);
+    return status;
+}
+
+/* Takes the directory's descriptor. Links are removed, never followed.
+ * Returns 0 or errno. */
+static int remove_entries(int fd, int depth)
+{
+    DIR *dir = depth < MAX_DEPTH ? fdopendir(fd) : NULL;
+    struct dirent *e;
+    int err = 0;
+
+    if (!dir) {
+        err = depth < MAX_DEPTH ? errno : ELOOP;
+        close(fd);
+        return err;
+    }
+    while (!err && (errno = 0, e = readdir(dir))) {
+        int sub;
+
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        if (unlinkat(fd, e->d_name, 0) == 0 || errno == ENOENT)
+            continue;
+        if (errno != EISDIR && errno != EPERM) {
+            err = errno;
+            break;
+        }
+        sub = openat(fd, e->d_name,
+                     O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        err = sub < 0 ? errno : remove_entries(sub, depth + 1);
+        if (!err && unlinkat(fd, e->d_name, AT_REMOVEDIR) != 0)
+            err = errno;
+    }
+    if (!err)
+        err = errno;
+    closedir(dir);
+    return err;
+}
+
+enum pst_status pst_remove_tree(const char *path, struct pst_diag *diag)
+{
+    int fd, err;
+
+    if (unlink(path) == 0 || errno == ENOENT)
+        return PST_OK;
+    if (errno != EISDIR && errno != EPERM)
+        return pst_diag_errno(diag, errno, "cannot remove %s", path);
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    err = fd < 0 ? errno : remove_entries(fd, 0);
+    if (!err && rmdir(path) != 0)
+        err = errno;
+    if (err)
+        return pst_diag_errno(diag, err, "cannot remove %s", path);
+    return PST_OK;
+}
+
+enum pst_status pst_fsync_dir(const char *path, struct pst_diag *diag)
+{
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int err = 0;
+
+    if (fd < 0)
+        return pst_diag_errno(diag, errno, "%s", path);
+    /* Some file systems cannot sync a directory and say EINVAL. */
+    if (fsync(fd) != 0 && errno != EINVAL)
+        err = errno;
+    close(fd);
+    return err ? pst_diag_errno(diag, err, "cannot sync directory %s", path)
+               : PST_OK;
+}

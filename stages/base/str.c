@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/base/str.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#define MAX_NAME 255 /* longer names are not compared by edit distance */
+
+void pst_str_fini(struct pst_str *s)
+{
+    pst_free(s->text);
+    *s = (struct pst_str){0};
+}
+
+/* Room for `more` bytes and the NUL. */
+static int reserve(struct pst_str *s, size_t more)
+{
+    size_t need, cap;
+    char *text;
+
+    if (s->failed)
+        return 0;
+    if (__builtin_add_overflow(s->len, more, &need) || need >= SIZE_MAX / 2) {
+        s->failed = 1;
+        return 0;
+    }
+    if (need < s->cap)
+        return 1;
+    cap = PST_MAX(2 * s->cap, need + 1);
+    cap = PST_MAX(cap, (size_t)64);
+    text = pst_realloc(PST_TAG_BASE, s->text, cap);
+    if (!text) {
+        s->failed = 1;
+        return 0;
+    }
+    s->text = text;
+    s->cap = cap;
+    return 1;
+}
+
+void pst_str_add(struct pst_str *s, const char *text)
+{
+    pst_str_addn(s, text, strlen(text));
+}
+
+void pst_str_addn(struct pst_str *s, const char *text, size_t len)
+{
+    if (!reserve(s, len))
+        return;
+    memcpy(s->text + s->len, text, len);
+    s->len += len;
+    s->text[s->len] = '\0';
+}
+
+void pst_str_addf(struct pst_str *s, const char *fmt, ...)
+{
+    va_list ap, again;
+    int n;
+
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    n = vsnprintf(NULL, 0, fmt, ap);
+    if (n < 0) {
+        s->failed = 1;
+    } else if (reserve(s, (size_t)n)) {
+        vsnprintf(s->text + s->len, (size_t)n + 1, fmt, again);
+        s->len += (size_t)n;
+    }
+    va_end(again);
+    va_end(ap);
+}
+
+size_t pst_utf8_length(const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    unsigned long code;
+    size_t n;
+
+    if (p[0] < 0x80)
+        return p[0] != 0;
+    n = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+    if (p[0] < 0xc2 || p[0] > 0xf4)
+        return 0;
+    code = p[0] & (0x7fu >> n);
+    for (size_t i = 1; i < n; i++) {
+        if ((p[i] & 0xc0) != 0x80)
+            return 0; /* a NUL ends here too */
+        code = code << 6 | (p[i] & 0x3fu);
+    }
+    if ((n == 3 && code < 0x800) || (n == 4 && code < 0x10000) ||
+        (code >= 0xd800 && code <= 0xdfff) || code > 0x10ffff)
+        return 0;
+    return n;
+}
+
+/* One character of a quoted text. Bytes that are no UTF-8 become U+FFFD: what
+ * we write must be readable by strict parsers. Returns bytes consumed. */
+static size_t add_char(struct pst_str *s, const char *p)
+{
+    const unsigned char c = (unsigned char)*p;
+    const size_t n = pst_utf8_length(p);
+
+    if (n == 0)
+        pst_str_add(s, "\xef\xbf\xbd");
+    else if (n > 1)
+        pst_str_addn(s, p, n);
+    else if (c == '"' || c == '\\')
+        pst_str_addf(s, "\\%c", c);
+    else if (c == '\n')
+        pst_str_add(s, "\\n");
+    else if (c == '\t')
+        pst_str_add(s, "\\t");
+    else if (c < 0x20 || c == 0x7f)
+        pst_str_addf(s, "\\u%04x", c);
+    else
+        pst_str_addn(s, p, 1);
+    return n ? n : 1;
+}
+
+static void add_quoted(struct pst_str *s, const char *text)
+{
+    pst_str_addn(s, "\"", 1);
+    while (*text)
+        text += add_char(s, text);
+    pst_str_addn(s, "\"", 1);
+}
+
+void pst_str_add_json(struct pst_str *s, const char *text)
+{
+    add_quoted(s, text);
+}
+
+void pst_str_add_logfmt(struct pst_str *s, const char *text)
+{
+    int plain = text[0] != '\0';
+
+    for (const char *p = text; *p; p++)
+        plain = plain && *p > 0x20 && *p < 0x7f && !strchr("\"=\\", *p);
+    if (plain)
+        pst_str_add(s, text);
+    else
+        add_quoted(s, text);
+}
+
+const char *pst_str_text(const struct pst_str *s)
+{
+    return s->text ? s->text : "";
+}
+
+int pst_parse_i64(const char *text, int64_t *ret)
+{
+    const char *digits = text + (*text == '-' || *text == '+');
+    long long value;
+    char *end;
+
+    if (!isdigit((unsigned char)*digits))
+        return 0;
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    if (*end || errno)
+        return 0;
+    *ret = value;
+    return 1;
+}
+
+int pst_parse_f64(const char *text, double *ret)
+{
+    const char *first = text + (*text == '-' || *text == '+');
+    double value;
+    char *end;
+
+    /* strtod would also take leading spaces, 0x10 and nan(...). */
+    if (!isdigit((unsigned char)*first) && *first != '.' &&
+        strcasecmp(first, "inf") != 0 && strcasecmp(first, "infinity") != 0 &&
+        strcasecmp(first, "nan") != 0)
+        return 0;
+    if (first[0] == '0' && (first[1] == 'x' || first[1] == 'X'))
+        return 0;
+    errno = 0;
+    value = strtod(text, &end);
+    if (end == text || *end)
+        return 0;
+    if (errno == ERANGE && fabs(value) > 1.0)
+        return 0; /* too large; numbers that vanish are rounded to zero */
+    *ret = value;
+    return 1;
+}
+
+void pst_format_f64(double x, char out[32])
+{
+    /* Up to 15 digits survive the way through a normal double, so the first
+     * try finds everything shorter; denormals have less precision. */
+    int digits = fabs(x) >= 0x1p-1022 ? 15 : 1;
+
+    if (isnan(x) || isinf(x)) {
+        strcpy(out, isnan(x) ? "NaN" : x > 0 ? "Infinity" : "-Infinity");
+        return;
+    }
+    do
+        snprintf(out, 32, "%.*g", digits, x);
+    while (strtod(out, NULL) != x && digits++ < 17);
+}
+
+static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb)
+{
+    size_t row[MAX_NAME + 1];
+
+    for (size_t j = 0; j <= nb; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= na; i++) {
+        size_t diagonal = row[0];
+
+        row[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            const size_t up = row[j];
+            const size_t change = diagonal + (a[i - 1] != b[j - 1]);
+
+            row[j] = PST_MIN(change, PST_MIN(up, row[j - 1]) + 1);
+            diagonal = up;
+        }
+    }
+    return row[nb];
+}
+
+int pst_nearest(const char *text, const char *const *names, size_t n)
+{
+    const size_t len = strlen(text);
+    /* A third of the letters may be wrong, at least two, never all. */
+    size_t best = PST_MIN(PST_MAX(len / 3, (size_t)2), len ? len - 1 : 0) + 1;
+    int found = -1;
+
+    if (len > MAX_NAME)
+        return -1;
+    for (size_t i = 0; i < n && i <= INT32_MAX; i++) {
+        const size_t n_i = strlen(names[i]);
+        size_t d;
+
+        if (n_i > MAX_NAME)
+            continue;
+        d = edit_distance(text, len, names[i], n_i);
+        if (d < best) {
+            best = d;
+            found = (int)i;
+        }
+    }
+    return found;
+}
+
+int pst_has_prefix(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+int pst_has_suffix(const char *text, const char *suffix)
+{
+    const size_t n = strlen(text), m = strlen(suffix);
+
+    return n >= m && memcmp(text + n - m, suffix, m) == 0;
+}
+
+void pst_digest(const void *data, size_t len, char out[33])
+{
+    XXH128_canonical_t bytes;
+
+    XXH128_canonicalFromHash(&bytes, XXH3_128bits(data, len));
+    for (size_t i = 0; i < sizeof(bytes.digest); i++)
+        snprintf(out + 2 * i, 3, "%02x", bytes.digest[i]);
+}
