@@ -9,31 +9,15 @@
  * the pass "functionalise" runs the functional twin and rebinds the target.
  * Operators that PyTorch lacks (backward kernels) are in namespace "penstock".
  */
+#include "stages/base/cpu.h"
 #include "stages/base/pool.h"
 #include "stages/base/rng.h"
-#include "stages/base/cpu.h"
 #include "stages/graph/build.h"
-#include "stages/graph/schema.h"
+#include "stages/graph/oprow.h"
 
 /* --- inference ---------------------------------------------------------- */
 
-#define PST_MAX_OUTS 64
-
-/* Filled by infer. out[k] is contiguous unless alias_of[k] is set; then out[k]
- * is a view with its own strides of the storage of that value at `offset`
- * elements from THAT VALUE's first element. */
-struct pst_infer {
-    const struct pst_schema *schema;
-    const struct pst_arg *args;
-    unsigned n_outs; /* preset to schema->n_returns; lists set it */
-    struct pst_meta out[PST_MAX_OUTS];
-    struct pst_value *alias_of[PST_MAX_OUTS];
-    int64_t offset[PST_MAX_OUTS];
-    /* Dtype that the file records for result 0, for factories without dtype;
-     * PST_N_DTYPES if unknown (then f32). */
-    enum pst_dtype hint;
-    struct pst_diag *diag;
-};
+/* struct pst_infer stands in stages/graph/oprow.h. */
 
 /* PST_ERR_SHAPE with one sentence that names both shapes, or PST_OK. */
 typedef enum pst_status (*pst_infer_fn)(struct pst_infer *c);
@@ -115,8 +99,8 @@ struct pst_vjp {
     struct pst_build build;
     const struct pst_node *node;
     struct pst_value *const *grads; /* of each result; NULL: none reaches it */
-    const bool *needs;              /* flat tensor index (as call->in): wanted */
-    struct pst_value **ret;         /* flat tensor index; NULL: no gradient */
+    const bool *needs;      /* flat tensor index (as call->in): wanted */
+    struct pst_value **ret; /* flat tensor index; NULL: no gradient */
 };
 
 typedef enum pst_status (*pst_vjp_fn)(struct pst_vjp *v);
@@ -140,10 +124,10 @@ struct pst_value *pst_vjp_sum_to(struct pst_vjp *v, struct pst_value *g,
 /* --- rows --------------------------------------------------------------- */
 
 enum pst_op_flags {
-    PST_OP_VIEW = 1,    /* results alias in[0] always: never executed */
-    PST_OP_EFFECT = 2,  /* kept though nothing uses it (asserts) */
-    PST_OP_MARKER = 4,  /* pippy::_pipe_split */
-    PST_OP_RANDOM = 8,  /* reads call->rng */
+    PST_OP_VIEW = 1,        /* results alias in[0] always: never executed */
+    PST_OP_EFFECT = 2,      /* kept though nothing uses it (asserts) */
+    PST_OP_MARKER = 4,      /* pippy::_pipe_split */
+    PST_OP_RANDOM = 8,      /* reads call->rng */
     PST_OP_MAYBE_VIEW = 16, /* aliases where infer says so, else copies */
 };
 
@@ -172,9 +156,7 @@ struct pst_op {
 enum pst_status pst_registry_init(struct pst_diag *diag) PST_MUST_CHECK;
 unsigned pst_registry_count(void);
 const struct pst_op *pst_registry_at(unsigned i);
-const struct pst_schema *pst_op_schema(const struct pst_op *op);
-/* "aten.add.Tensor"; NULL if there is no such row. */
-const struct pst_op *pst_op_find(const char *name);
+/* pst_op_schema and pst_op_find stand in stages/graph/oprow.h. */
 /* Best kernel that the ISA has and that supports the call, or NULL. The
  * result may lack PST_K_STRIDED: then the caller makes inputs contiguous.
  * `forced` (may be NULL) names a kernel to take if it is possible. */
