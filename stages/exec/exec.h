@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_EXEC_EXEC_H
+#define PENSTOCK_STAGES_EXEC_EXEC_H
+/*
+ * Runs a plan. A crew is the set of ranks that this process holds: all of
+ * them with transport "self", one with "mpi". Exec thread only.
+ *
+ * pst_crew_new plans every byte, chooses every kernel, allocates one arena per
+ * rank and loads parameters; a step allocates nothing.
+ *
+ * Every function marked COLLECTIVE is called by all ranks in the same order
+ * with the same arguments.
+ */
+#include "stages/archive/checkpoint.h"
+#include "stages/net/transport.h"
+#include "stages/optim/optim.h"
+#include "stages/sched/sched.h"
+#include "stages/split/plan.h"
+
+struct pst_crew;
+
+/* Fills one model input for one microbatch: meta of plan->inputs[input],
+ * contiguous. Called on every rank whose stages use that input. */
+typedef enum pst_status (*pst_fill_fn)(void *ctx, uint64_t step,
+                                       unsigned microbatch, unsigned input,
+                                       void *dst, struct pst_diag *diag);
+
+struct pst_exec_options {
+    const char *schedule;
+    unsigned ranks;
+    unsigned microbatches;
+    bool train;         /* false: forward only */
+    bool keep_outputs;  /* user outputs of a step can be read after it */
+    unsigned threads;   /* of the kernel pool; 0: cores / ranks of this host */
+    uint64_t seed;
+    struct pst_optim_options optim;
+};
+
+/* Bytes of one rank's arena by use; the parts add up to arena. */
+struct pst_memory {
+    size_t arena;
+    size_t params, grads, optim, buffers;
+    size_t stash;     /* kept from forward to backward, all microbatches */
+    size_t messages;  /* inputs, outputs and gradients on their way */
+    size_t workspace; /* within one action */
+    size_t outputs;   /* kept user outputs and losses */
+    unsigned in_flight; /* most microbatches held by one stage at a time */
+};
+
+/* What `penstock plan` prints: nothing is allocated. memory: ranks entries. */
+enum pst_status pst_exec_plan(struct pst_plan *plan,
+                              const struct pst_exec_options *options,
+                              struct pst_memory *memory,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
+/* COLLECTIVE. Borrows plan and transport until freed. Checks that all ranks
+ * have the same plan digest and options (PST_ERR_MISMATCH). Returns owned. */
+enum pst_status pst_crew_new(struct pst_plan *plan,
+                             struct pst_transport *transport,
+                             const struct pst_exec_options *options,
+                             struct pst_crew **ret,
+                             struct pst_diag *diag) PST_MUST_CHECK;
+void pst_crew_free(struct pst_crew *crew);
+
+const struct pst_schedule *pst_crew_schedule(const struct pst_crew *crew);
+/* Of local rank `local` (0 .. n-1; mpi: only 0). */
+unsigned pst_crew_n_local(const struct pst_crew *crew);
+struct pst_memory pst_crew_memory(const struct pst_crew *crew, unsigned local);
+/* Highest byte of the arena that a step touched; equals memory.arena. */
+size_t pst_crew_high_water(const struct pst_crew *crew, unsigned local);
+
+/* Seconds of one rank in the last step, by what it was doing. */
+struct pst_times {
+    double step;
+    double forward, backward, optim;
+    double wait_recv;  /* waiting for a message */
+    double wait_other; /* agreement at the end, send slots, reductions */
+};
+
+struct pst_step_result {
+    double loss; /* mean over microbatches with their weights */
+    const double *losses; /* microbatches entries; borrowed until next step */
+    double grad_norm; /* before clipping; of the whole model */
+    double lr;
+    bool applied;   /* false: a fault; nothing was changed on any rank */
+    unsigned control; /* what rank 0 asked for, agreed by all */
+    struct pst_times times; /* of local rank 0 */
+    double bubble; /* 1 - busy share, mean over ranks */
+};
+
+/* Called by the executor about once a millisecond and while it waits. */
+typedef void (*pst_idle_fn)(void *ctx);
+void pst_crew_set_idle(struct pst_crew *crew, pst_idle_fn idle, void *ctx);
+
+/*
+ * COLLECTIVE. One step: forward, backward, reductions, agreement, optimizer
+ * (if options.train and the optimizer is not none). `step` counts from 0 and
+ * keys data, rate and random numbers. `control` of rank 0 comes back on all
+ * ranks in the result: commands take effect at the same boundary everywhere.
+ * A fault (index out of range ...) on any rank: PST_ERR_RANGE on all ranks,
+ * text names rank, stage, microbatch, operator; nothing was applied.
+ */
+enum pst_status pst_crew_step(struct pst_crew *crew, uint64_t step,
+                              pst_fill_fn fill, void *fill_ctx,
+                              unsigned control, struct pst_step_result *ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
+/* COLLECTIVE. Rank 0 writes the file of DESIGN 3.6. first: right after the
+ * first step (loss, losses, output.I, grad.FQN are kept in memory until
+ * final: pass the handle on); final adds param.FQN and buffer.FQN and writes.
+ */
+struct pst_dump;
+enum pst_status pst_crew_dump_first(struct pst_crew *crew,
+                                    struct pst_dump **ret,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_crew_dump_final(struct pst_crew *crew,
+                                    struct pst_dump *dump, const char *path,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+void pst_dump_free(struct pst_dump *dump);
+
+/* COLLECTIVE. Rank-local shards, then the manifest on rank 0. `step` = number
+ * of finished steps. */
+enum pst_status pst_crew_save(struct pst_crew *crew, const char *dir,
+                              uint64_t step, unsigned keep,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. Loads the newest valid checkpoint; *ret_step: steps finished.
+ * PST_ERR_NOT_FOUND if there is none. */
+enum pst_status pst_crew_load(struct pst_crew *crew, const char *dir,
+                              uint64_t *ret_step,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
+/* COLLECTIVE. Copies user output i (index in plan->outputs), microbatches
+ * joined along dimension 0 (scalars stacked), to dst on rank 0; needs
+ * keep_outputs. dst NULL elsewhere. */
+enum pst_status pst_crew_output(struct pst_crew *crew, unsigned i, void *dst,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+
+/* COLLECTIVE. Rank 0's bytes (at most 64 KiB) to all; idle is called while
+ * waiting, and the processor is given up between looks. For commands. */
+enum pst_status pst_crew_broadcast(struct pst_transport *transport, void *buf,
+                                   size_t size, pst_idle_fn idle, void *ctx,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Names of the kernels chosen, for `show --kernels`. */
+void pst_crew_print_kernels(const struct pst_crew *crew, struct pst_str *out);
+
+#endif

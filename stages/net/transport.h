@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_NET_TRANSPORT_H
+#define PENSTOCK_STAGES_NET_TRANSPORT_H
+/*
+ * Point-to-point messages between ranks.
+ *
+ * Threads: exec thread only; nothing here blocks except open and close.
+ * Order: messages with the same (source, destination, tag) arrive in send
+ * order. Lengths of a send and its receive must be equal (PST_ERR_PEER else).
+ * Ownership: posting borrows the request and its buffer until test() returns
+ * anything but PST_AGAIN; nobody may touch either before that.
+ */
+#include "stages/base/diag.h"
+
+struct pst_transport;
+
+/* Caller-allocated, normally embedded in the action it serves. */
+struct pst_request {
+    void *impl;            /* the transport's, while in flight */
+    enum pst_status state; /* PST_AGAIN, then the final status */
+};
+
+struct pst_transport_ops {
+    const char *name;
+    /* spec: self: "N" ranks in this process; mpi: "" (MPI_Init_thread with
+     * MPI_THREAD_FUNNELED by the calling thread, a private duplicate of the
+     * world). Returns owned *ret_t; release with close(). */
+    enum pst_status (*open)(const char *spec, struct pst_transport **ret_t,
+                            struct pst_diag *diag);
+    /* Waits for requests in flight. NULL is accepted. */
+    void (*close)(struct pst_transport *t);
+    unsigned (*size)(const struct pst_transport *t);
+    /* Rank of this process; self: 0 (it has all of them). */
+    unsigned (*rank)(const struct pst_transport *t);
+    /* `self_rank` is the sender (isend) or receiver (irecv): one of this
+     * process's ranks. */
+    enum pst_status (*isend)(struct pst_transport *t, unsigned self_rank,
+                             unsigned peer, int tag, const void *buf,
+                             size_t len, struct pst_request *req);
+    enum pst_status (*irecv)(struct pst_transport *t, unsigned self_rank,
+                             unsigned peer, int tag, void *buf, size_t len,
+                             struct pst_request *req);
+    /* PST_ERR_PEER is final for that peer. */
+    enum pst_status (*test)(struct pst_transport *t, struct pst_request *req);
+    /* Gives messages in flight a chance to move; called between kernels. */
+    void (*progress)(struct pst_transport *t);
+    /* Ends every rank of the job at once (fatal error of this one). */
+    void (*abort)(struct pst_transport *t, int exit_code);
+};
+
+/* Every transport starts with this. */
+struct pst_transport {
+    const struct pst_transport_ops *ops;
+};
+
+/* Tags: below PST_TAG_USER for messages of edges, above for the rest. A step
+ * reuses the tags of the one before. */
+#define PST_TAG_EDGES 0
+#define PST_TAG_USER  (1 << 28)
+
+extern const struct pst_transport_ops pst_transport_self, pst_transport_mpi;
+/* NULL if there is none of that name. */
+const struct pst_transport_ops *pst_transport_find(const char *name);
+
+#endif
