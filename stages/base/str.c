@@ -197,14 +197,16 @@ void pst_format_f64(double x, char out[32])
     /* Up to 15 digits survive the way through a normal double, so the first
      * try finds everything shorter; denormals have less precision. */
     int digits = fabs(x) >= 0x1p-1022 ? 15 : 1;
+    char text[48] = "";
 
     if (isnan(x) || isinf(x)) {
         strcpy(out, isnan(x) ? "NaN" : x > 0 ? "Infinity" : "-Infinity");
         return;
     }
     do
-        snprintf(out, 32, "%.*g", digits, x);
-    while (strtod(out, NULL) != x && digits++ < 17);
+        snprintf(text, sizeof(text), "%.*g", digits, x);
+    while (strtod(text, NULL) != x && digits++ < 17);
+    memcpy(out, text, 32); /* at most 24 characters are in use */
 }
 
 static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb)

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Files are there whole or not at all, also when the disk is full. */
+#include "tests/test.h"
+
+#include "stages/base/alloc.h"
+#include "stages/base/fs.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/pst-fs-XXXXXX";
+static struct pst_diag diag;
+
+static int make_dir(void **state)
+{
+    (void)state;
+    signal(SIGXFSZ, SIG_IGN); /* as the daemon does: an error, no death */
+    return mkdtemp(dir) && chdir(dir) == 0 ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    return chdir("/") == 0 && pst_remove_tree(dir, NULL) == PST_OK ? 0 : -1;
+}
+
+static int count_files(void)
+{
+    DIR *d = opendir(".");
+    int n = 0;
+
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n - 2;
+}
+
+static void put(const char *path, const char *text)
+{
+    struct pst_new_file f;
+
+    assert_ok(pst_new_file_open(path, &f, &diag), &diag);
+    assert_ok(pst_new_file_write(&f, text, strlen(text), &diag), &diag);
+    assert_ok(pst_new_file_commit(&f, &diag), &diag);
+}
+
+static void assert_file(const char *path, const char *want)
+{
+    char *text;
+    size_t size;
+
+    assert_ok(pst_file_read(path, 1 << 20, &text, &size, &diag), &diag);
+    assert_string_equal(text, want);
+    assert_int_equal(size, strlen(want));
+    pst_free(text);
+}
+
+static void replaces_on_commit_only(void **state)
+{
+    struct pst_new_file f;
+
+    (void)state;
+    put("a", "old");
+    assert_ok(pst_new_file_open("a", &f, &diag), &diag);
+    assert_ok(pst_new_file_write(&f, "new text", 8, &diag), &diag);
+    assert_file("a", "old");
+    assert_int_equal(count_files(), 2);
+    pst_new_file_abort(&f);
+    pst_new_file_abort(&f);
+    assert_file("a", "old");
+    assert_int_equal(count_files(), 1);
+    put("a", "newer");
+    assert_file("a", "newer");
+    assert_int_equal(count_files(), 1);
+}
+
+static void full_disk_leaves_the_old_file(void **state)
+{
+    static char block[3000];
+    struct rlimit was, limit;
+    struct pst_new_file f;
+
+    (void)state;
+    put("b", "old");
+    assert_ok(pst_new_file_open("b", &f, &diag), &diag);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    limit = was;
+    limit.rlim_cur = 4096;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_ok(pst_new_file_write(&f, block, sizeof(block), &diag), &diag);
+    /* The second write is cut at 4096 bytes, its rest fails. */
+    assert_int_equal(pst_new_file_write(&f, block, sizeof(block), &diag),
+                     PST_ERR_IO);
+    setrlimit(RLIMIT_FSIZE, &was);
+    assert_non_null(strstr(diag.text, "cannot write b (4096 bytes so far)"));
+    assert_int_equal(pst_new_file_write(&f, block, 1, &diag), PST_ERR_IO);
+    assert_int_equal(pst_new_file_commit(&f, &diag), PST_ERR_IO);
+    pst_new_file_abort(&f);
+    assert_file("b", "old");
+    assert_int_equal(count_files(), 2);
+}
+
+static void commit_over_a_directory_fails(void **state)
+{
+    struct pst_new_file f;
+    const int n = count_files();
+
+    (void)state;
+    assert_ok(pst_mkdirs("d/e//f/", 0700, &diag), &diag);
+    assert_ok(pst_mkdirs("d/e/f", 0700, &diag), &diag);
+    assert_ok(pst_new_file_open("d", &f, &diag), &diag);
+    assert_int_equal(pst_new_file_commit(&f, &diag), PST_ERR_IO);
+    assert_int_equal(count_files(), n + 1);
+    assert_int_equal(pst_new_file_open("none/x", &f, &diag), PST_ERR_IO);
+    assert_int_equal(pst_mkdirs("a/b", 0700, &diag), PST_ERR_IO);
+}
+
+static void maps_and_reads_regular_files_only(void **state)
+{
+    struct pst_map_file file;
+    char *text;
+    size_t size;
+
+    (void)state;
+    put("c", "12345");
+    put("empty", "");
+    assert_ok(pst_file_map("c", &file, &diag), &diag);
+    assert_int_equal(file.size, 5);
+    assert_memory_equal(file.data, "12345", 5);
+    pst_file_unmap(&file);
+    assert_null(file.data);
+    assert_ok(pst_file_map("empty", &file, &diag), &diag);
+    assert_null(file.data);
+    assert_int_equal(file.size, 0);
+    pst_file_unmap(&file);
+    assert_int_equal(pst_file_map("missing", &file, &diag), PST_ERR_IO);
+    assert_non_null(strstr(diag.text, "missing: No such file"));
+    assert_int_equal(pst_file_map(".", &file, &diag), PST_ERR_IO);
+    assert_int_equal(mkfifo("fifo", 0600), 0);
+    assert_int_equal(pst_file_map("fifo", &file, &diag), PST_ERR_IO);
+    assert_int_equal(pst_file_read("c", 4, &text, &size, &diag), PST_ERR_INPUT);
+    assert_file("empty", "");
+}
+
+static void removes_trees_not_what_links_name(void **state)
+{
+    (void)state;
+    put("kept", "x");
+    assert_ok(pst_mkdirs("t/u/v", 0700, &diag), &diag);
+    put("t/u/file", "x");
+    assert_int_equal(symlink("../kept", "t/link"), 0);
+    assert_int_equal(symlink("..", "t/u/up"), 0);
+    assert_ok(pst_remove_tree("t", &diag), &diag);
+    assert_int_equal(access("t", F_OK), -1);
+    assert_file("kept", "x");
+    assert_ok(pst_remove_tree("t", &diag), &diag);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(replaces_on_commit_only),
+        cmocka_unit_test(full_disk_leaves_the_old_file),
+        cmocka_unit_test(commit_over_a_directory_fails),
+        cmocka_unit_test(maps_and_reads_regular_files_only),
+        cmocka_unit_test(removes_trees_not_what_links_name),
+    };
+
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

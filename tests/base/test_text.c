@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Text, numbers, near names, messages, digests, random streams. */
+#include "tests/test.h"
+
+#include "stages/base/log.h"
+#include "stages/base/rng.h"
+#include "stages/base/str.h"
+
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+static void parses_whole_numbers_only(void **state)
+{
+    static const char *const bad[] = {
+        "", " 1", "1 ", "1x", "-", "9223372036854775808", "0x1", "+", "1.0"};
+    int64_t i = 5;
+
+    (void)state;
+    assert_true(pst_parse_i64("-9223372036854775808", &i));
+    assert_true(i == INT64_MIN);
+    assert_true(pst_parse_i64("+010", &i));
+    assert_int_equal(i, 10);
+    for (size_t k = 0; k < PST_COUNT(bad); k++)
+        assert_false(pst_parse_i64(bad[k], &i));
+    assert_int_equal(i, 10);
+}
+
+static void parses_real_numbers(void **state)
+{
+    static const char *const bad[] = {"",   " 1",    "1e",     "0x10",
+                                      "1,", "1e999", "nan(1)", "-1e999",
+                                      "-",  "1.5 ",  "e5"};
+    double x = 1;
+
+    (void)state;
+    assert_true(pst_parse_f64("-2.5e-3", &x));
+    assert_true(x == -2.5e-3);
+    assert_true(pst_parse_f64(".5", &x));
+    assert_true(x == .5);
+    assert_true(pst_parse_f64("4.9406564584124654e-324", &x));
+    assert_true(x == 0x1p-1074);
+    assert_true(pst_parse_f64("-Infinity", &x) && isinf(x) && x < 0);
+    assert_true(pst_parse_f64("NaN", &x) && isnan(x));
+    for (size_t k = 0; k < PST_COUNT(bad); k++)
+        assert_false(pst_parse_f64(bad[k], &x));
+}
+
+static void formats_shortest_round_trip(void **state)
+{
+    static const struct {
+        double x;
+        const char *text;
+    } cases[] = {{0.1, "0.1"},
+                 {1.0 / 3, "0.3333333333333333"},
+                 {3e-4, "0.0003"},
+                 {1e300, "1e+300"},
+                 {0x1p-1074, "5e-324"},
+                 {-0.0, "-0"},
+                 {-INFINITY, "-Infinity"},
+                 {NAN, "NaN"}};
+    struct pst_rng_key key = {.seed = 3};
+    char text[32];
+
+    (void)state;
+    for (size_t k = 0; k < PST_COUNT(cases); k++) {
+        pst_format_f64(cases[k].x, text);
+        assert_string_equal(text, cases[k].text);
+    }
+    for (uint64_t i = 0; i < 2000; i++) {
+        uint32_t words[4];
+        double x, back;
+
+        pst_rng_block(&key, i, words);
+        memcpy(&x, words, sizeof(x));
+        if (!isfinite(x))
+            continue;
+        pst_format_f64(x, text);
+        assert_true(pst_parse_f64(text, &back));
+        assert_memory_equal(&x, &back, sizeof(x));
+    }
+}
+
+static void finds_near_names(void **state)
+{
+    static const char *const names[] = {"layers.0.attn", "layers.1.attn",
+                                        "head", "gpipe", "1f1b"};
+
+    (void)state;
+    assert_int_equal(pst_nearest("layer.1.attn", names, 5), 1);
+    assert_int_equal(pst_nearest("gpip", names, 5), 3);
+    assert_int_equal(pst_nearest("1b1f", names, 5), 4);
+    assert_int_equal(pst_nearest("embedding", names, 5), -1);
+    assert_int_equal(pst_nearest("", names, 5), -1);
+    assert_int_equal(pst_nearest("x", names, 5), -1);
+    assert_int_equal(pst_nearest("head", names, 0), -1);
+}
+
+static void quotes_what_needs_it(void **state)
+{
+    struct pst_str s = {0};
+
+    (void)state;
+    assert_string_equal(pst_str_text(&s), "");
+    pst_str_add_json(&s, "a\"b\\c\n\x01\xc3\xa9\xff\xc3");
+    assert_string_equal(
+        pst_str_text(&s),
+        "\"a\\\"b\\\\c\\n\\u0001\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd\"");
+    pst_str_fini(&s);
+    pst_str_add_logfmt(&s, "plain.name");
+    pst_str_add(&s, " ");
+    pst_str_add_logfmt(&s, "");
+    pst_str_add(&s, " ");
+    pst_str_add_logfmt(&s, "a=b c\nrank=1");
+    assert_string_equal(pst_str_text(&s), "plain.name \"\" \"a=b c\\nrank=1\"");
+    pst_str_fini(&s);
+}
+
+static void checks_utf8(void **state)
+{
+    (void)state;
+    assert_int_equal(pst_utf8_length("a"), 1);
+    assert_int_equal(pst_utf8_length("\xe2\x82\xac"), 3);
+    assert_int_equal(pst_utf8_length("\xf0\x9f\x98\x80"), 4);
+    assert_int_equal(pst_utf8_length(""), 0);
+    assert_int_equal(pst_utf8_length("\xc0\x80"), 0);     /* overlong */
+    assert_int_equal(pst_utf8_length("\xe0\x80\x80"), 0); /* overlong */
+    assert_int_equal(pst_utf8_length("\xed\xa0\x80"), 0); /* surrogate */
+    assert_int_equal(pst_utf8_length("\xf4\x90\x80\x80"), 0);
+    assert_int_equal(pst_utf8_length("\xe2\x82"), 0);
+    assert_int_equal(pst_utf8_length("\x80"), 0);
+}
+
+static void text_remembers_failure(void **state)
+{
+    struct pst_str s = {0};
+    size_t len;
+
+    (void)state;
+    pst_str_add(&s, "kept");
+    pst_alloc_fail_at(1);
+    for (int i = 0; i < 50; i++)
+        pst_str_addf(&s, "%s", "much more text");
+    pst_alloc_fail_at(0);
+    assert_true(s.failed);
+    len = s.len;
+    pst_str_add(&s, "x");
+    assert_int_equal(s.len, len);
+    assert_int_equal(strlen(s.text), s.len);
+    pst_str_fini(&s);
+}
+
+static void diagnosis_is_one_clean_line(void **state)
+{
+    static char lengthy[2 * PST_DIAG_TEXT];
+    struct pst_diag diag;
+
+    (void)state;
+    pst_diag_init(&diag);
+    assert_int_equal(
+        pst_diag_set(&diag, PST_ERR_SHAPE, "node %s\n\x1b[31m", "add"),
+        PST_ERR_SHAPE);
+    assert_string_equal(diag.text, "node add\\n\\x1b[31m");
+    pst_diag_prefix(&diag, "rank %d", 1);
+    assert_string_equal(diag.text, "rank 1: node add\\n\\x1b[31m");
+    assert_int_equal(pst_diag_errno(&diag, ENOENT, "file"), PST_ERR_IO);
+    assert_string_equal(diag.text, "file: No such file or directory");
+    assert_int_equal(pst_diag_errno(NULL, ENOMEM, "x"), PST_ERR_NOMEM);
+
+    for (size_t i = 0; i + 1 < sizeof(lengthy); i++)
+        lengthy[i] = i % 2 ? '\xa9' : '\xc3';
+    (void)pst_diag_set(&diag, PST_ERR_INPUT, "x%s", lengthy);
+    for (const char *p = diag.text; *p; p += pst_utf8_length(p))
+        assert_int_not_equal(pst_utf8_length(p), 0);
+}
+
+static void statuses_have_exit_codes(void **state)
+{
+    (void)state;
+    assert_string_equal(pst_status_name(PST_ERR_SHAPE), "ERR_SHAPE");
+    assert_int_equal(pst_status_exit_code(PST_ERR_USAGE), 64);
+    assert_int_equal(pst_status_exit_code(PST_OK), 0);
+    assert_string_equal(pst_status_name((enum pst_status) - 99),
+                        "ERR_INTERNAL");
+}
+
+static void digest_is_xxh3_128(void **state)
+{
+    char text[33];
+
+    (void)state;
+    pst_digest("", 0, text); /* the published value of the empty input */
+    assert_string_equal(text, "99aa06d3014798d86001c324468d497f");
+}
+
+/* The known answers that come with the paper's Random123 library. */
+static void philox_known_answers(void **state)
+{
+    static const uint32_t cases[3][10] = {
+        {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+        {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff,
+         0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
+        {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0,
+         0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        uint32_t out[4];
+
+        pst_rng_philox(cases[i], cases[i] + 4, out);
+        assert_memory_equal(out, cases[i] + 6, sizeof(out));
+    }
+}
+
+/* Every part of the key matters, and moments are those of the laws. */
+static void streams_are_independent(void **state)
+{
+    const struct pst_rng_key keys[] = {{1, 2, 3, 4},
+                                       {1ull << 32 | 1, 2, 3, 4},
+                                       {1, 1ull << 32 | 2, 3, 4},
+                                       {1, 2, 4, 3},
+                                       {2, 1, 3, 4}};
+    double sum = 0, sum2 = 0, uniform = 0;
+    uint32_t a[4], b[4];
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(keys); i++) {
+        for (size_t j = 0; j < i; j++) {
+            pst_rng_block(&keys[i], 9, a);
+            pst_rng_block(&keys[j], 9, b);
+            assert_memory_not_equal(a, b, sizeof(a));
+        }
+    }
+    pst_rng_block(&keys[0], 1ull << 32, a);
+    pst_rng_block(&keys[0], 0, b);
+    assert_memory_not_equal(a, b, sizeof(a));
+    for (uint64_t i = 0; i < 20000; i++) {
+        const double x = pst_rng_normal(&keys[0], i);
+        const float u = pst_rng_f32(&keys[0], i);
+
+        assert_true(u >= 0 && u < 1);
+        sum += x;
+        sum2 += x * x;
+        uniform += u;
+    }
+    assert_true(fabs(sum / 20000) < 0.03);
+    assert_true(fabs(sum2 / 20000 - 1) < 0.05);
+    assert_true(fabs(uniform / 20000 - 0.5) < 0.01);
+}
+
+static void take_line(void *ctx, enum pst_log_level level, const char *topic,
+                      const char *text)
+{
+    struct pst_str *s = ctx;
+
+    pst_str_addf(s, "%d %s %s;", (int)level, topic, text);
+}
+
+static void log_goes_to_the_sink(void **state)
+{
+    struct pst_str s = {0};
+
+    (void)state;
+    pst_log_set_sink(take_line, &s);
+    pst_log_set_level(PST_LOG_INFO);
+    pst_debug("exec", "hidden");
+    pst_log_set_level(PST_LOG_DEBUG);
+    pst_debug("exec", "slot %d", 3);
+    pst_log_set_sink(NULL, NULL);
+    pst_log_set_level(PST_LOG_WARN);
+    assert_string_equal(pst_str_text(&s), "3 exec slot 3;");
+    pst_str_fini(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parses_whole_numbers_only),
+        cmocka_unit_test(parses_real_numbers),
+        cmocka_unit_test(formats_shortest_round_trip),
+        cmocka_unit_test(finds_near_names),
+        cmocka_unit_test(quotes_what_needs_it),
+        cmocka_unit_test(checks_utf8),
+        cmocka_unit_test(text_remembers_failure),
+        cmocka_unit_test(diagnosis_is_one_clean_line),
+        cmocka_unit_test(statuses_have_exit_codes),
+        cmocka_unit_test(digest_is_xxh3_128),
+        cmocka_unit_test(philox_known_answers),
+        cmocka_unit_test(streams_are_independent),
+        cmocka_unit_test(log_goes_to_the_sink),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
