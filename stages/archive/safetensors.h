@@ -46,6 +46,7 @@ enum pst_status pst_safetensors_writer_new(
     const char *path, struct pst_safetensors_writer **ret,
     struct pst_diag *diag) PST_MUST_CHECK;
 void pst_safetensors_writer_free(struct pst_safetensors_writer *w);
+const char *pst_safetensors_writer_path(const struct pst_safetensors_writer *w);
 /* Name and sizes are copied, strides ignored; index counts from 0. */
 enum pst_status pst_safetensors_writer_declare(
     struct pst_safetensors_writer *w, const char *name,

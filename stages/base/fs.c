@@ -181,12 +181,20 @@ static enum pst_status refuse_closed(struct pst_diag *diag)
 enum pst_status pst_new_file_write(struct pst_new_file *file, const void *data,
                                    size_t size, struct pst_diag *diag)
 {
+    return pst_new_file_write_at(file, file->size, data, size, diag);
+}
+
+enum pst_status pst_new_file_write_at(struct pst_new_file *file,
+                                      uint64_t offset, const void *data,
+                                      size_t size, struct pst_diag *diag)
+{
     const char *p = data;
 
     if (file->fd < 0)
         return refuse_closed(diag);
     while (size) {
-        const ssize_t n = write(file->fd, p, PST_MIN(size, (size_t)1 << 30));
+        const ssize_t n =
+            pwrite(file->fd, p, PST_MIN(size, (size_t)1 << 30), (off_t)offset);
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -194,7 +202,8 @@ enum pst_status pst_new_file_write(struct pst_new_file *file, const void *data,
             return give_up(file, n < 0 ? errno : ENOSPC, diag);
         p += n;
         size -= (size_t)n;
-        file->size += (size_t)n;
+        offset += (uint64_t)n;
+        file->size = PST_MAX(file->size, offset);
     }
     return PST_OK;
 }

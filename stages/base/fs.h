@@ -37,6 +37,11 @@ enum pst_status pst_new_file_open(const char *path, struct pst_new_file *ret,
 enum pst_status pst_new_file_write(struct pst_new_file *file, const void *data,
                                    size_t size,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* At a place of its own, in any order; holes read as zeros. size = the end. */
+enum pst_status pst_new_file_write_at(struct pst_new_file *file,
+                                      uint64_t offset, const void *data,
+                                      size_t size,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_new_file_commit(struct pst_new_file *file,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 void pst_new_file_abort(struct pst_new_file *file);
