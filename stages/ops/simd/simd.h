@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_SIMD_SIMD_H
+#define PENSTOCK_STAGES_OPS_SIMD_SIMD_H
+/*
+ * One source, three instruction sets. Every simd/NAME.c is compiled once per
+ * set with PST_SIMD_SUFFIX = any, avx2, avx512 and defines its functions as
+ * PST_SIMD(name), so that they become name_any, name_avx2, name_avx512.
+ * They are plain loops over restrict pointers that the compiler vectorises
+ * without -ffast-math; sums have explicit lanes in a fixed order. The bits of
+ * a result depend on the instruction set, never on timing.
+ *
+ * Nothing here may run before the CPU was asked: kernels go through their
+ * rows' isa, others through pst_simd_best.
+ *
+ * The arrays n, x, y ... never overlap unless a comment says so.
+ */
+#include "stages/ops/op.h"
+
+/* 0/1 from the build: was the compiler able to? */
+#ifndef PST_HAVE_AVX2
+#define PST_HAVE_AVX2 0
+#endif
+#ifndef PST_HAVE_AVX512
+#define PST_HAVE_AVX512 0
+#endif
+
+#define PST_SIMD_PASTE_(a, b) a##_##b
+#define PST_SIMD_PASTE(a, b)  PST_SIMD_PASTE_(a, b)
+#ifdef PST_SIMD_SUFFIX
+#define PST_SIMD(name) PST_SIMD_PASTE(name, PST_SIMD_SUFFIX)
+#endif
+
+/* PST_SIMD_DECL(void, pst_simd_exp, (int64_t n, ...)); declares all three. */
+#define PST_SIMD_DECL(ret, name, params)                                       \
+    ret name##_any params;                                                     \
+    ret name##_avx2 params;                                                    \
+    ret name##_avx512 params
+
+/* X(suffix, ISA) for each set that was built, best first. */
+#if PST_HAVE_AVX512
+#define PST_SIMD_EACH_AVX512(X) X(avx512, AVX512)
+#else
+#define PST_SIMD_EACH_AVX512(X)
+#endif
+#if PST_HAVE_AVX2
+#define PST_SIMD_EACH_AVX2(X) X(avx2, AVX2)
+#else
+#define PST_SIMD_EACH_AVX2(X)
+#endif
+#define PST_SIMD_EACH(X)                                                       \
+    PST_SIMD_EACH_AVX512(X) PST_SIMD_EACH_AVX2(X) X(any, ANY)
+
+/*
+ * Rows of a kernel table, best first, for run functions FN_avx512, FN_avx2,
+ * FN_any; the row's name is TEXT with the same endings:
+ *     PST_SIMD_ROWS("gelu_f32", gelu_f32, PST_D(F32), flags, NULL, NULL, 1e-6)
+ */
+#if PST_HAVE_AVX512
+#define PST_SIMD_ROW_AVX512(text, fn, ...)                                     \
+    PST_SIMD_ROW(text "_avx512", PST_ISA_AVX512, fn##_avx512, __VA_ARGS__),
+#else
+#define PST_SIMD_ROW_AVX512(text, fn, ...)
+#endif
+#if PST_HAVE_AVX2
+#define PST_SIMD_ROW_AVX2(text, fn, ...)                                       \
+    PST_SIMD_ROW(text "_avx2", PST_ISA_AVX2, fn##_avx2, __VA_ARGS__),
+#else
+#define PST_SIMD_ROW_AVX2(text, fn, ...)
+#endif
+#define PST_SIMD_ROW(text, set, fn, mask, bits, can, room, tol)                \
+    {                                                                          \
+        .name = (text), .isa = (set), .dtypes = (mask), .flags = (bits),       \
+        .supports = (can), .scratch = (room), .run = (fn), .tolerance = (tol), \
+    }
+#define PST_SIMD_ROWS(text, fn, ...)                                           \
+    PST_SIMD_ROW_AVX512(text, fn, __VA_ARGS__)                                 \
+    PST_SIMD_ROW_AVX2(text, fn, __VA_ARGS__)                                   \
+    PST_SIMD_ROW(text "_simd", PST_ISA_ANY, fn##_any, __VA_ARGS__)
+
+/*
+ * Run functions NAME_any ... of an elementwise f32 kernel from loops
+ * LOOP_any(n, x, y): contiguous in[0] to out[0], divided over the pool.
+ */
+typedef void (*pst_simd_unary_fn)(int64_t n, const float *x, float *y);
+typedef void (*pst_simd_binary_fn)(int64_t n, const float *a, const float *b,
+                                   float *y);
+void pst_simd_run_unary(const struct pst_call *c, pst_simd_unary_fn loop);
+/* The same for in[0], in[1] of equal shape. */
+void pst_simd_run_binary(const struct pst_call *c, pst_simd_binary_fn loop);
+
+#define PST_SIMD_RUN_UNARY(name, loop)                                         \
+    static void name##_any(const struct pst_call *c)                           \
+    {                                                                          \
+        pst_simd_run_unary(c, loop##_any);                                     \
+    }                                                                          \
+    PST_SIMD_IF_AVX2(static void name##_avx2(const struct pst_call *c) {       \
+        pst_simd_run_unary(c, loop##_avx2);                                    \
+    })                                                                         \
+    PST_SIMD_IF_AVX512(static void name##_avx512(const struct pst_call *c) {   \
+        pst_simd_run_unary(c, loop##_avx512);                                  \
+    })
+#define PST_SIMD_RUN_BINARY(name, loop)                                        \
+    static void name##_any(const struct pst_call *c)                           \
+    {                                                                          \
+        pst_simd_run_binary(c, loop##_any);                                    \
+    }                                                                          \
+    PST_SIMD_IF_AVX2(static void name##_avx2(const struct pst_call *c) {       \
+        pst_simd_run_binary(c, loop##_avx2);                                   \
+    })                                                                         \
+    PST_SIMD_IF_AVX512(static void name##_avx512(const struct pst_call *c) {   \
+        pst_simd_run_binary(c, loop##_avx512);                                 \
+    })
+#if PST_HAVE_AVX2
+#define PST_SIMD_IF_AVX2(...) __VA_ARGS__
+#else
+#define PST_SIMD_IF_AVX2(...)
+#endif
+#if PST_HAVE_AVX512
+#define PST_SIMD_IF_AVX512(...) __VA_ARGS__
+#else
+#define PST_SIMD_IF_AVX512(...)
+#endif
+
+/* --- elementwise loops (simd/pointwise.c); y may be x ------------------- */
+
+#define PST_SIMD_UNARY_DECL(name)                                              \
+    PST_SIMD_DECL(void, name, (int64_t n, const float *x, float *y))
+/* Gradients: dy, then x (or y = f(x) where it says so), into dx; dx may be
+ * dy or the other one. */
+#define PST_SIMD_BINARY_DECL(name)                                             \
+    PST_SIMD_DECL(void, name,                                                  \
+                  (int64_t n, const float *a, const float *b, float *y))
+
+PST_SIMD_UNARY_DECL(pst_simd_exp);
+PST_SIMD_UNARY_DECL(pst_simd_log);
+PST_SIMD_UNARY_DECL(pst_simd_tanh);
+PST_SIMD_UNARY_DECL(pst_simd_sigmoid);
+PST_SIMD_UNARY_DECL(pst_simd_silu);
+PST_SIMD_UNARY_DECL(pst_simd_erf);
+PST_SIMD_UNARY_DECL(pst_simd_gelu);      /* approximate="none" */
+PST_SIMD_UNARY_DECL(pst_simd_gelu_tanh); /* approximate="tanh" */
+PST_SIMD_UNARY_DECL(pst_simd_relu);
+PST_SIMD_BINARY_DECL(pst_simd_tanh_grad);    /* dy, y = tanh(x) */
+PST_SIMD_BINARY_DECL(pst_simd_sigmoid_grad); /* dy, y = sigmoid(x) */
+PST_SIMD_BINARY_DECL(pst_simd_silu_grad);    /* dy, x */
+PST_SIMD_BINARY_DECL(pst_simd_gelu_grad);    /* dy, x */
+PST_SIMD_BINARY_DECL(pst_simd_gelu_tanh_grad);
+PST_SIMD_BINARY_DECL(pst_simd_relu_grad); /* dy, y = relu(x) (or x) */
+PST_SIMD_BINARY_DECL(pst_simd_add);       /* a + b; y may be a or b */
+PST_SIMD_BINARY_DECL(pst_simd_sub);
+PST_SIMD_BINARY_DECL(pst_simd_mul);
+PST_SIMD_BINARY_DECL(pst_simd_div);
+
+/* --- loops of the optimizers (simd/optim.c) ----------------------------- */
+
+struct pst_simd_ops {
+    /*
+     * torch.optim.AdamW, one tensor: g *= gscale; p *= 1 - lr * weight_decay;
+     * m += (1 - beta1) (g - m); v = beta2 v + (1 - beta2) g^2;
+     * p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps)
+     * with bias1 = 1 - beta1^t, bias2 = 1 - beta2^t, t = 1 in the first step.
+     */
+    void (*adamw)(int64_t n, float *p, const float *g, float *m, float *v,
+                  double lr, double beta1, double beta2, double eps,
+                  double weight_decay, double bias1, double bias2,
+                  double gscale);
+    /*
+     * torch.optim.SGD, one tensor: g = g * gscale + weight_decay * p; with
+     * buf: buf = first ? g : momentum * buf + (1 - dampening) * g, then
+     * g = nesterov ? g + momentum * buf : buf; p -= lr * g. buf NULL: no
+     * momentum.
+     */
+    void (*sgd)(int64_t n, float *p, const float *g, float *buf, double lr,
+                double momentum, double dampening, double weight_decay,
+                bool nesterov, bool first, double gscale);
+    /* Sum of x^2 in double. */
+    double (*sumsq)(int64_t n, const float *x);
+    void (*scale)(int64_t n, float *x, float a);      /* x *= a */
+    void (*add)(int64_t n, float *y, const float *x); /* y += x */
+};
+
+/* The loops for that instruction set. */
+const struct pst_simd_ops *pst_simd_best(enum pst_isa isa);
+
+#endif
