@@ -35,7 +35,7 @@ enum pst_arg_kind {
     PST_ARG_BOOL,
     PST_ARG_BOOLS,
     PST_ARG_STRING,
-    PST_ARG_DTYPE, /* i = enum pst_dtype */
+    PST_ARG_DTYPE,   /* i = enum pst_dtype */
     PST_ARG_IGNORED, /* device, layout, memory format, pin_memory */
 };
 
@@ -71,8 +71,8 @@ struct pst_value {
     const char *name; /* unique in the graph */
     const char *fqn;  /* PARAM, BUFFER, CONST, GRAD; else NULL */
     struct pst_meta meta;
-    struct pst_node *def; /* NODE only */
-    unsigned def_index;   /* which output of def */
+    struct pst_node *def;   /* NODE only */
+    unsigned def_index;     /* which output of def */
     struct pst_value *base; /* NULL: own storage */
     int64_t offset;         /* elements, from base's start */
     bool requires_grad;     /* PARAM: wants a gradient */
@@ -106,7 +106,7 @@ enum pst_output_kind {
 
 struct pst_output {
     enum pst_output_kind kind;
-    struct pst_arg arg; /* VALUE, or a literal among the user outputs */
+    struct pst_arg arg;       /* VALUE, or a literal among the user outputs */
     struct pst_value *target; /* updates: buffer or input */
     const char *path; /* "0", "logits": where in the model's own structure */
 };
@@ -121,6 +121,8 @@ struct pst_graph {
     struct PST_VEC(struct pst_value *) consts;
     struct PST_VEC(struct pst_output) outputs;
     struct pst_map names; /* value name -> struct pst_value */
+    /* SEED and GRAD values, in the order in which they were added. */
+    struct PST_VEC(struct pst_value *) extras;
     unsigned next_node_id;
 };
 
@@ -134,8 +136,22 @@ struct pst_value *pst_graph_add_value(struct pst_graph *graph,
                                       enum pst_value_kind kind,
                                       const char *name, const char *fqn,
                                       const struct pst_meta *meta);
+/* NULL also for results of removed nodes. */
 struct pst_value *pst_graph_find(const struct pst_graph *graph,
                                  const char *name);
+/* Gives the value another name (made unique like every name). */
+enum pst_status pst_graph_rename(struct pst_graph *graph,
+                                 struct pst_value *value, const char *name,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Removed by pst_graph_dce: only the id is left. */
+static inline bool pst_value_is_dead(const struct pst_value *value)
+{
+    return value->kind == PST_VALUE_NODE && value->def == NULL;
+}
+/* Copies the lists and texts of an argument into the arena; values stay. */
+enum pst_status pst_arg_copy(struct pst_arena *arena, const struct pst_arg *arg,
+                             struct pst_arg *ret,
+                             struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_graph_add_output(struct pst_graph *graph,
                                      const struct pst_output *output,
                                      struct pst_diag *diag) PST_MUST_CHECK;

@@ -9,37 +9,37 @@
 #include "stages/graph/graph.h"
 
 enum pst_type {
-    PST_TYPE_TENSOR,   /* Tensor */
-    PST_TYPE_TENSORS,  /* Tensor[] */
+    PST_TYPE_TENSOR,           /* Tensor */
+    PST_TYPE_TENSORS,          /* Tensor[] */
     PST_TYPE_OPTIONAL_TENSORS, /* Tensor?[] */
-    PST_TYPE_INT,      /* int, SymInt */
-    PST_TYPE_INTS,     /* int[], SymInt[], int[2] (a single int is repeated) */
+    PST_TYPE_INT,              /* int, SymInt */
+    PST_TYPE_INTS, /* int[], SymInt[], int[2] (a single int is repeated) */
     PST_TYPE_FLOAT,
     PST_TYPE_FLOATS,
     PST_TYPE_BOOL,
     PST_TYPE_BOOLS,
     PST_TYPE_SCALAR,
     PST_TYPE_STRING,
-    PST_TYPE_DTYPE,    /* ScalarType */
-    PST_TYPE_IGNORED,  /* Device, Layout, MemoryFormat; bool? pin_memory */
+    PST_TYPE_DTYPE,   /* ScalarType */
+    PST_TYPE_IGNORED, /* Device, Layout, MemoryFormat; bool? pin_memory */
 };
 
 struct pst_param {
     const char *name;
     enum pst_type type;
-    bool optional;     /* Tensor?, int? ... : None is legal */
+    bool optional; /* Tensor?, int? ... : None is legal */
     bool has_default;
-    bool written;      /* Tensor(a!) */
-    unsigned fixed;    /* int[2]: 2, else 0 */
+    bool written;       /* Tensor(a!) */
+    unsigned fixed;     /* int[2]: 2, else 0 */
     struct pst_arg def; /* default; NONE for None */
 };
 
 struct pst_schema {
-    const char *name;    /* "aten.add.Tensor" (.default added) */
+    const char *name; /* "aten.add.Tensor" (.default added) */
     unsigned n_args;
     struct pst_param *args;
-    unsigned n_returns;  /* Tensor[] counts 1 */
-    bool list_return;    /* one Tensor[]: as many results as infer says */
+    unsigned n_returns; /* Tensor[] counts 1 */
+    bool list_return;   /* one Tensor[]: as many results as infer says */
 };
 
 /* Allocates from arena. */

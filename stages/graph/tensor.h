@@ -12,7 +12,8 @@
 
 #define PST_MAX_RANK 8
 
-/* name, bytes, kind, code in .pt2 (pt2-format 2.4), code in ATen, safetensors */
+/* name, bytes, kind, code in .pt2 (pt2-format 2.4), code in ATen, safetensors
+ */
 #define PST_DTYPE_LIST(X)                                                      \
     X(F32, 4, FLOAT, 7, 6, "F32")                                              \
     X(F64, 8, FLOAT, 8, 7, "F64")                                              \
@@ -29,7 +30,7 @@ enum pst_dtype {
 #define PST_DTYPE_ROW(name, bytes, kind, pt2, aten, st) PST_##name,
     PST_DTYPE_LIST(PST_DTYPE_ROW)
 #undef PST_DTYPE_ROW
-    PST_N_DTYPES
+        PST_N_DTYPES
 };
 
 /* Categories in the order of promotion: bool < integer < floating. */

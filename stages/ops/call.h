@@ -10,6 +10,9 @@
 /* Number of tensor entries in call->in for these arguments. */
 unsigned pst_call_count_in(const struct pst_schema *schema,
                            const struct pst_arg *args);
+/* The same for argument i alone. */
+unsigned pst_call_count_arg(const struct pst_schema *schema, unsigned i,
+                            const struct pst_arg *arg);
 /* Fills in[k].meta (data NULL) from the arguments; in has room for n_in. */
 void pst_call_bind_metas(const struct pst_schema *schema,
                          const struct pst_arg *args, struct pst_operand *in);

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/graph/build.h"
+
+#include "stages/graph/oprow.h"
+
+#include <string.h>
+
+#define TAG PST_TAG_GRAPH
+
+void pst_build_init(struct pst_build *build, struct pst_graph *graph,
+                    struct pst_diag *diag)
+{
+    *build = (struct pst_build){
+        .graph = graph,
+        .status = PST_OK,
+        .diag = diag,
+        .module = "",
+        .source = "",
+        .phase = PST_PHASE_F,
+        .node_id = UINT32_MAX,
+        .hint = PST_N_DTYPES,
+    };
+}
+
+/* Values must be of this graph: a foreign one would outlive its arena. */
+static bool is_foreign(const struct pst_graph *graph,
+                       const struct pst_value *value)
+{
+    return value->id >= graph->values.n ||
+           graph->values.at[value->id] != value || pst_value_is_dead(value);
+}
+
+static enum pst_status check_owner(struct pst_build *build,
+                                   const struct pst_schema *schema, unsigned i,
+                                   const struct pst_arg *arg)
+{
+    bool foreign = false;
+
+    if (arg->kind == PST_ARG_VALUE)
+        foreign = arg->value == NULL || is_foreign(build->graph, arg->value);
+    for (unsigned k = 0; arg->kind == PST_ARG_VALUES && k < arg->n; k++)
+        if (arg->values[k] != NULL)
+            foreign = foreign || is_foreign(build->graph, arg->values[k]);
+    if (!foreign)
+        return PST_OK;
+    return pst_diag_set(build->diag, PST_ERR_INTERNAL,
+                        "%s: argument \"%s\" is a value of another graph",
+                        schema->name, schema->args[i].name);
+}
+
+/* Copies the given arguments, fills in defaults, coerces. */
+static enum pst_status fill_args(struct pst_build *build,
+                                 const struct pst_schema *schema,
+                                 const struct pst_arg *args, unsigned n_args,
+                                 struct pst_arg *ret)
+{
+    struct pst_arena *arena = &build->graph->arena;
+
+    if (n_args > schema->n_args)
+        return pst_diag_set(build->diag, PST_ERR_INPUT,
+                            "%s takes %u arguments, not %u", schema->name,
+                            schema->n_args, n_args);
+    for (unsigned i = 0; i < schema->n_args; i++) {
+        const struct pst_param *param = &schema->args[i];
+        enum pst_status status;
+
+        if (i >= n_args) {
+            if (!param->has_default)
+                return pst_diag_set(build->diag, PST_ERR_INPUT,
+                                    "%s: argument \"%s\" is missing",
+                                    schema->name, param->name);
+            ret[i] = param->def; /* lists live as long as the registry */
+            continue;
+        }
+        status = check_owner(build, schema, i, &args[i]);
+        if (status == PST_OK)
+            status = pst_arg_copy(arena, &args[i], &ret[i], build->diag);
+        if (status == PST_OK)
+            status = pst_schema_coerce(schema, i, &ret[i], arena, build->diag);
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
+/* "aten.add.Tensor" names its results "add". */
+static void default_prefix(const char *op, char out[64])
+{
+    const char *begin = strchr(op, '.');
+    size_t n;
+
+    begin = begin == NULL ? op : begin + 1;
+    n = strcspn(begin, ".");
+    n = PST_MIN(n, (size_t)63);
+    memcpy(out, begin, n);
+    out[n] = '\0';
+}
+
+static enum pst_status add_outs(struct pst_build *build, struct pst_node *node,
+                                const struct pst_infer *c)
+{
+    struct pst_graph *graph = build->graph;
+    char prefix[64];
+
+    default_prefix(node->schema->name, prefix);
+    node->n_outs = c->n_outs;
+    node->outs = pst_arena_calloc(&graph->arena, PST_MAX(c->n_outs, 1u),
+                                  sizeof(*node->outs));
+    if (node->outs == NULL)
+        return pst_diag_nomem(build->diag, c->n_outs * sizeof(*node->outs));
+    for (unsigned k = 0; k < c->n_outs; k++) {
+        struct pst_value *out = pst_graph_add_value(
+            graph, PST_VALUE_NODE, build->prefix ? build->prefix : prefix, NULL,
+            &c->out[k]);
+
+        if (out == NULL)
+            return pst_diag_nomem(build->diag, sizeof(*out));
+        node->outs[k] = out;
+        out->def_index = k;
+        if (c->alias_of[k] != NULL) {
+            out->base = pst_value_storage(c->alias_of[k]);
+            out->offset = c->alias_of[k]->offset + c->offset[k];
+        }
+    }
+    if (!pst_vec_push(TAG, &graph->nodes, node))
+        return pst_diag_nomem(build->diag, sizeof(node));
+    for (unsigned k = 0; k < c->n_outs; k++) /* dead until the node stands */
+        node->outs[k]->def = node;
+    return PST_OK;
+}
+
+static enum pst_status fill_place(struct pst_build *build,
+                                  struct pst_node *node)
+{
+    struct pst_graph *graph = build->graph;
+
+    node->module =
+        pst_arena_strdup(&graph->arena, build->module ? build->module : "");
+    node->source =
+        pst_arena_strdup(&graph->arena, build->source ? build->source : "");
+    if (node->module == NULL || node->source == NULL)
+        return pst_diag_nomem(build->diag, 0);
+    node->call = build->call;
+    node->phase = build->phase;
+    node->no_grad = build->no_grad;
+    node->stage = -1;
+    node->id = build->node_id;
+    if (node->id == UINT32_MAX)
+        node->id = graph->next_node_id;
+    if (node->id >= graph->next_node_id)
+        graph->next_node_id = node->id + 1;
+    return PST_OK;
+}
+
+static enum pst_status emit(struct pst_build *build, const struct pst_op *op,
+                            const struct pst_arg *args, unsigned n_args,
+                            struct pst_node **ret)
+{
+    const struct pst_schema *schema = pst_op_schema(op);
+    struct pst_arena *arena = &build->graph->arena;
+    struct pst_infer c = {.diag = build->diag, .hint = build->hint};
+    struct pst_node *node = pst_arena_alloc(arena, sizeof(*node));
+    enum pst_status status;
+
+    if (schema == NULL)
+        return pst_diag_set(build->diag, PST_ERR_INTERNAL,
+                            "an operator is not in the registry");
+    if (node == NULL)
+        return pst_diag_nomem(build->diag, sizeof(*node));
+    node->op = op;
+    node->schema = schema;
+    node->args = pst_arena_calloc(arena, PST_MAX(schema->n_args, 1u),
+                                  sizeof(*node->args));
+    if (node->args == NULL)
+        return pst_diag_nomem(build->diag,
+                              schema->n_args * sizeof(*node->args));
+    status = fill_args(build, schema, args, n_args, node->args);
+    if (status != PST_OK)
+        return status;
+    c.schema = schema;
+    c.args = node->args;
+    status = pst_op_infer(op, &c);
+    if (status == PST_OK)
+        status = fill_place(build, node);
+    if (status == PST_OK)
+        status = add_outs(build, node, &c);
+    if (status == PST_OK)
+        *ret = node;
+    return status;
+}
+
+struct pst_node *pst_emit_node(struct pst_build *build, const struct pst_op *op,
+                               const struct pst_arg *args, unsigned n_args)
+{
+    struct pst_node *node = NULL;
+
+    if (build->status != PST_OK)
+        return NULL;
+    build->status = emit(build, op, args, n_args, &node);
+    return build->status == PST_OK ? node : NULL;
+}
+
+struct pst_value *pst_emit(struct pst_build *build, const struct pst_op *op,
+                           const struct pst_arg *args, unsigned n_args)
+{
+    struct pst_node *node = pst_emit_node(build, op, args, n_args);
+
+    return node == NULL || node->n_outs == 0 ? NULL : node->outs[0];
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/graph/graph.h"
+
+#include "stages/graph/oprow.h"
+
+#include <string.h>
+
+#define TAG PST_TAG_GRAPH
+
+enum pst_status pst_graph_new(struct pst_graph **ret, struct pst_diag *diag)
+{
+    struct pst_graph *graph = pst_calloc(TAG, 1, sizeof(*graph));
+
+    if (graph == NULL)
+        return pst_diag_nomem(diag, sizeof(*graph));
+    pst_arena_init(&graph->arena, TAG);
+    pst_map_init(&graph->names, TAG);
+    *ret = graph;
+    return PST_OK;
+}
+
+void pst_graph_free(struct pst_graph *graph)
+{
+    if (graph == NULL)
+        return;
+    pst_vec_fini(&graph->values);
+    pst_vec_fini(&graph->nodes);
+    pst_vec_fini(&graph->inputs);
+    pst_vec_fini(&graph->params);
+    pst_vec_fini(&graph->buffers);
+    pst_vec_fini(&graph->consts);
+    pst_vec_fini(&graph->extras);
+    pst_vec_fini(&graph->outputs);
+    pst_map_fini(&graph->names);
+    pst_arena_fini(&graph->arena);
+    pst_free(graph);
+}
+
+/* --- names -------------------------------------------------------------- */
+
+static const char *suffixed(struct pst_graph *graph, const char *name,
+                            unsigned k, struct pst_str *out)
+{
+    out->len = 0;
+    pst_str_addf(out, "%s_%u", name, k);
+    if (out->failed || pst_map_has(&graph->names, out->text))
+        return NULL;
+    return out->text;
+}
+
+/* A free name: `name`, else with the suffix behind a run of taken ones, found
+ * by doubling so that thousands of "mul" cost little. */
+static char *unique_name(struct pst_graph *graph, const char *name)
+{
+    struct pst_str out = {0};
+    unsigned taken = 0, free = 1;
+    char *ret = NULL;
+
+    if (!pst_map_has(&graph->names, name))
+        return pst_arena_strdup(&graph->arena, name);
+    while (suffixed(graph, name, free, &out) == NULL && !out.failed) {
+        taken = free;
+        free *= 2;
+    }
+    while (free - taken > 1 && !out.failed) {
+        const unsigned mid = taken + (free - taken) / 2;
+
+        if (suffixed(graph, name, mid, &out) == NULL)
+            taken = mid;
+        else
+            free = mid;
+    }
+    if (!out.failed)
+        ret = pst_arena_printf(&graph->arena, "%s_%u", name, free);
+    pst_str_fini(&out);
+    return ret;
+}
+
+struct pst_value *pst_graph_find(const struct pst_graph *graph,
+                                 const char *name)
+{
+    struct pst_value *value = pst_map_get(&graph->names, name);
+
+    /* A renamed value is still found in the map under its old name. */
+    if (value == NULL || pst_value_is_dead(value) ||
+        strcmp(value->name, name) != 0)
+        return NULL;
+    return value;
+}
+
+enum pst_status pst_graph_rename(struct pst_graph *graph,
+                                 struct pst_value *value, const char *name,
+                                 struct pst_diag *diag)
+{
+    char *unique;
+
+    if (strcmp(value->name, name) == 0)
+        return PST_OK;
+    unique = unique_name(graph, name);
+    if (unique == NULL || !pst_map_put(&graph->names, unique, value))
+        return pst_diag_nomem(diag, strlen(name));
+    value->name = unique;
+    return PST_OK;
+}
+
+/* --- values ------------------------------------------------------------- */
+
+/* Into the list of its kind; results of nodes have none. */
+static bool push_kind(struct pst_graph *graph, struct pst_value *value)
+{
+    switch (value->kind) {
+    case PST_VALUE_INPUT:
+        return pst_vec_push(TAG, &graph->inputs, value);
+    case PST_VALUE_PARAM:
+        return pst_vec_push(TAG, &graph->params, value);
+    case PST_VALUE_BUFFER:
+        return pst_vec_push(TAG, &graph->buffers, value);
+    case PST_VALUE_CONST:
+        return pst_vec_push(TAG, &graph->consts, value);
+    case PST_VALUE_SEED:
+    case PST_VALUE_GRAD:
+        return pst_vec_push(TAG, &graph->extras, value);
+    case PST_VALUE_NODE:
+        break;
+    }
+    return true;
+}
+
+struct pst_value *pst_graph_add_value(struct pst_graph *graph,
+                                      enum pst_value_kind kind,
+                                      const char *name, const char *fqn,
+                                      const struct pst_meta *meta)
+{
+    struct pst_value *value = pst_arena_alloc(&graph->arena, sizeof(*value));
+    char *unique = value == NULL ? NULL : unique_name(graph, name);
+
+    if (unique == NULL)
+        return NULL;
+    value->kind = kind;
+    value->name = unique;
+    value->meta = *meta;
+    if (fqn != NULL) {
+        value->fqn = pst_arena_strdup(&graph->arena, fqn);
+        if (value->fqn == NULL)
+            return NULL;
+    }
+    value->id = (unsigned)graph->values.n;
+    if (!pst_vec_reserve(TAG, &graph->values, 1) ||
+        !pst_map_put(&graph->names, unique, value) || !push_kind(graph, value))
+        return NULL;
+    return pst_vec_push(TAG, &graph->values, value) ? value : NULL;
+}
+
+enum pst_status pst_arg_copy(struct pst_arena *arena, const struct pst_arg *arg,
+                             struct pst_arg *ret, struct pst_diag *diag)
+{
+    struct pst_arg copy = *arg;
+    const void *data = NULL;
+    size_t size = 0;
+
+    switch (arg->kind) {
+    case PST_ARG_VALUES:
+        size = sizeof(arg->values[0]);
+        break;
+    case PST_ARG_INTS:
+        size = sizeof(arg->ints[0]);
+        break;
+    case PST_ARG_FLOATS:
+        size = sizeof(arg->floats[0]);
+        break;
+    case PST_ARG_BOOLS:
+        size = sizeof(arg->bools[0]);
+        break;
+    case PST_ARG_STRING:
+        copy.s = pst_arena_strdup(arena, arg->s);
+        if (copy.s == NULL)
+            return pst_diag_nomem(diag, strlen(arg->s) + 1);
+        break;
+    default:
+        break;
+    }
+    if (size > 0) {
+        data = pst_arena_calloc(arena, PST_MAX(arg->n, 1u), size);
+        if (data == NULL)
+            return pst_diag_nomem(diag, arg->n * size);
+        if (arg->n > 0)
+            memcpy((void *)data, arg->ints, arg->n * size);
+        copy.ints = data;
+    }
+    *ret = copy;
+    return PST_OK;
+}
+
+enum pst_status pst_graph_add_output(struct pst_graph *graph,
+                                     const struct pst_output *output,
+                                     struct pst_diag *diag)
+{
+    struct pst_output copy = *output;
+    enum pst_status status =
+        pst_arg_copy(&graph->arena, &output->arg, &copy.arg, diag);
+
+    if (status != PST_OK)
+        return status;
+    copy.path = pst_arena_strdup(&graph->arena,
+                                 output->path == NULL ? "" : output->path);
+    if (copy.path == NULL || !pst_vec_push(TAG, &graph->outputs, copy))
+        return pst_diag_nomem(diag, sizeof(copy));
+    return PST_OK;
+}
+
+/* --- uses and dead code ------------------------------------------------- */
+
+static void visit_arg(struct pst_arg *arg, unsigned i, pst_use_fn fn, void *ctx)
+{
+    if (arg->kind == PST_ARG_VALUE)
+        fn(ctx, &arg->value, i);
+    for (unsigned k = 0; arg->kind == PST_ARG_VALUES && k < arg->n; k++)
+        if (arg->values[k] != NULL)
+            fn(ctx, &arg->values[k], i);
+}
+
+void pst_node_uses(struct pst_node *node, pst_use_fn fn, void *ctx)
+{
+    for (unsigned i = 0; i < node->schema->n_args; i++)
+        visit_arg(&node->args[i], i, fn, ctx);
+}
+
+static char live_mark;
+
+static void mark_live(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    (void)ctx;
+    (void)arg;
+    (*slot)->aux = &live_mark;
+}
+
+static bool node_is_live(const struct pst_node *node, bool drop_effects)
+{
+    for (unsigned k = 0; k < node->n_outs; k++)
+        if (node->outs[k]->aux == &live_mark)
+            return true;
+    return !drop_effects && pst_op_has_effect(node->op);
+}
+
+void pst_graph_dce(struct pst_graph *graph, bool drop_effects)
+{
+    size_t kept = graph->nodes.n;
+
+    for (size_t i = 0; i < graph->values.n; i++)
+        graph->values.at[i]->aux = NULL;
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        visit_arg(&graph->outputs.at[i].arg, 0, mark_live, NULL);
+    /* Kept nodes gather at the end of the array. */
+    for (size_t i = graph->nodes.n; i-- > 0;) {
+        struct pst_node *node = graph->nodes.at[i];
+
+        if (node_is_live(node, drop_effects)) {
+            pst_node_uses(node, mark_live, NULL);
+            graph->nodes.at[--kept] = node;
+            continue;
+        }
+        for (unsigned k = 0; k < node->n_outs; k++)
+            node->outs[k]->def = NULL;
+    }
+    graph->nodes.n -= kept;
+    if (kept > 0)
+        memmove(graph->nodes.at, graph->nodes.at + kept,
+                graph->nodes.n * sizeof(graph->nodes.at[0]));
+    for (size_t i = 0; i < graph->values.n; i++)
+        graph->values.at[i]->aux = NULL;
+}

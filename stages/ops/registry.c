@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/op.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct pst_op *const ops[] = {
+#define PST_OP(id) &pst_op_##id,
+#include "stages/ops/ops.def"
+#undef PST_OP
+};
+
+#define N_OPS ((unsigned)PST_COUNT(ops))
+
+/* Rows by address, for pst_op_schema. */
+struct by_address {
+    const struct pst_op *op;
+    unsigned index;
+};
+
+static struct {
+    bool ready;
+    struct pst_arena arena; /* of the schemas; lives as long as the process */
+    struct pst_schema schemas[PST_COUNT(ops)];
+    struct by_address sorted[PST_COUNT(ops)];
+    struct pst_map names; /* name -> row */
+} registry;
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int compare_address(const void *a, const void *b)
+{
+    const uintptr_t x = (uintptr_t)((const struct by_address *)a)->op;
+    const uintptr_t y = (uintptr_t)((const struct by_address *)b)->op;
+
+    return (x > y) - (x < y);
+}
+
+static enum pst_status add_row(unsigned i, struct pst_diag *diag)
+{
+    struct pst_schema *schema = &registry.schemas[i];
+    enum pst_status status =
+        pst_schema_parse(ops[i]->schema, &registry.arena, schema, diag);
+
+    if (status != PST_OK)
+        return status;
+    registry.sorted[i] = (struct by_address){ops[i], i};
+    if (pst_map_has(&registry.names, schema->name))
+        return pst_diag_set(diag, PST_ERR_INTERNAL, "%s has two rows",
+                            schema->name);
+    if (!pst_map_put(&registry.names, schema->name, (void *)ops[i]))
+        return pst_diag_nomem(diag, 0);
+    return PST_OK;
+}
+
+static enum pst_status fill_registry(struct pst_diag *diag)
+{
+    pst_arena_init(&registry.arena, PST_TAG_BASE);
+    pst_map_init(&registry.names, PST_TAG_BASE);
+    for (unsigned i = 0; i < N_OPS; i++) {
+        enum pst_status status = add_row(i, diag);
+
+        if (status != PST_OK) {
+            pst_map_fini(&registry.names);
+            pst_arena_fini(&registry.arena);
+            return status;
+        }
+    }
+    qsort(registry.sorted, N_OPS, sizeof(registry.sorted[0]), compare_address);
+    registry.ready = true;
+    return PST_OK;
+}
+
+enum pst_status pst_registry_init(struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    pthread_mutex_lock(&registry_lock);
+    if (!registry.ready)
+        status = fill_registry(diag);
+    pthread_mutex_unlock(&registry_lock);
+    return status;
+}
+
+unsigned pst_registry_count(void)
+{
+    return N_OPS;
+}
+
+const struct pst_op *pst_registry_at(unsigned i)
+{
+    return ops[i];
+}
+
+const struct pst_schema *pst_op_schema(const struct pst_op *op)
+{
+    const struct by_address key = {op, 0};
+    const struct by_address *found;
+
+    if (!registry.ready)
+        return NULL;
+    found = bsearch(&key, registry.sorted, N_OPS, sizeof(key), compare_address);
+    return found == NULL ? NULL : &registry.schemas[found->index];
+}
+
+const struct pst_op *pst_op_find(const char *name)
+{
+    return registry.ready ? pst_map_get(&registry.names, name) : NULL;
+}
+
+bool pst_op_has_effect(const struct pst_op *op)
+{
+    return (op->flags & (PST_OP_EFFECT | PST_OP_MARKER)) != 0;
+}
+
+/* --- inference ---------------------------------------------------------- */
+
+/* A view must stay inside the storage that it looks into. */
+static enum pst_status check_alias(const struct pst_infer *c, unsigned k)
+{
+    const struct pst_value *alias = c->alias_of[k];
+    const struct pst_value *base = alias->base != NULL ? alias->base : alias;
+    const struct pst_meta *view = &c->out[k];
+    const size_t size = pst_dtype_size(view->dtype);
+    int64_t first, last;
+
+    if (view->dtype != base->meta.dtype &&
+        size != pst_dtype_size(base->meta.dtype))
+        return pst_diag_set(c->diag, PST_ERR_UNSUPPORTED,
+                            "%s: a view with elements of another size",
+                            c->schema->name);
+    if (pst_meta_numel(view) == 0)
+        return PST_OK;
+    if (__builtin_add_overflow(alias->offset, c->offset[k], &first) ||
+        first < 0 ||
+        __builtin_add_overflow(first, (int64_t)(pst_meta_span(view) / size),
+                               &last) ||
+        (uint64_t)last * size > pst_meta_span(&base->meta))
+        return pst_diag_set(c->diag, PST_ERR_SHAPE,
+                            "%s: the view reaches outside of the storage of "
+                            "\"%s\"",
+                            c->schema->name, base->name);
+    return PST_OK;
+}
+
+enum pst_status pst_op_infer(const struct pst_op *op, struct pst_infer *c)
+{
+    enum pst_status status;
+
+    c->n_outs = c->schema->n_returns;
+    status = op->infer(c);
+    if (status != PST_OK)
+        return status;
+    if (c->n_outs > PST_MAX_OUTS ||
+        (!c->schema->list_return && c->n_outs != c->schema->n_returns))
+        return pst_diag_set(c->diag, PST_ERR_UNSUPPORTED,
+                            "%s: %u results are too many", c->schema->name,
+                            c->n_outs);
+    for (unsigned k = 0; k < c->n_outs; k++) {
+        if (c->alias_of[k] == NULL && c->out[k].rank <= PST_MAX_RANK)
+            c->out[k] =
+                pst_meta_make(c->out[k].dtype, c->out[k].rank, c->out[k].size);
+        status = pst_meta_check(&c->out[k], c->diag);
+        if (status != PST_OK) {
+            pst_diag_prefix(c->diag, "%s", c->schema->name);
+            return status;
+        }
+        if (c->alias_of[k] != NULL)
+            status = check_alias(c, k);
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
+/* --- kernels ------------------------------------------------------------ */
+
+static bool kernel_fits(const struct pst_kernel *kernel,
+                        const struct pst_call *call, enum pst_isa isa)
+{
+    enum pst_dtype dtype;
+
+    if (kernel->isa > isa)
+        return false;
+    if (call->n_in > 0 || call->n_out > 0) {
+        dtype =
+            call->n_in > 0 ? call->in[0].meta.dtype : call->out[0].meta.dtype;
+        if ((kernel->dtypes & 1u << dtype) == 0)
+            return false;
+    }
+    return kernel->supports == NULL || kernel->supports(call);
+}
+
+const struct pst_kernel *pst_kernel_choose(const struct pst_op *op,
+                                           const struct pst_call *call,
+                                           enum pst_isa isa, const char *forced)
+{
+    const struct pst_kernel *best = NULL;
+
+    for (unsigned i = 0; i < op->n_kernels; i++) {
+        const struct pst_kernel *kernel = &op->kernels[i];
+
+        if (!kernel_fits(kernel, call, isa))
+            continue;
+        if (forced == NULL || strcmp(kernel->name, forced) == 0)
+            return kernel;
+        if (best == NULL)
+            best = kernel;
+    }
+    return best;
+}
+
+double pst_node_flops(const struct pst_node *node)
+{
+    if (node->op->flops != NULL)
+        return node->op->flops(node);
+    if (node->op->n_kernels == 0 || node->n_outs == 0 ||
+        node->outs[0]->base != NULL)
+        return 0.0;
+    return (double)pst_meta_numel(&node->outs[0]->meta);
+}
