@@ -100,19 +100,22 @@ static enum pst_status add_outs(struct pst_build *build, struct pst_node *node,
                                 const struct pst_infer *c)
 {
     struct pst_graph *graph = build->graph;
-    char prefix[64];
+    char of_op[64];
 
-    default_prefix(node->schema->name, prefix);
+    default_prefix(node->schema->name, of_op);
     node->n_outs = c->n_outs;
     node->outs = pst_arena_calloc(&graph->arena, PST_MAX(c->n_outs, 1u),
                                   sizeof(*node->outs));
     if (node->outs == NULL)
         return pst_diag_nomem(build->diag, c->n_outs * sizeof(*node->outs));
     for (unsigned k = 0; k < c->n_outs; k++) {
-        struct pst_value *out = pst_graph_add_value(
-            graph, PST_VALUE_NODE, build->prefix ? build->prefix : prefix, NULL,
-            &c->out[k]);
+        const char *name = k < build->n_names ? build->names[k] : NULL;
+        struct pst_value *out;
 
+        if (name == NULL)
+            name = build->prefix != NULL ? build->prefix : of_op;
+        out =
+            pst_graph_add_value(graph, PST_VALUE_NODE, name, NULL, &c->out[k]);
         if (out == NULL)
             return pst_diag_nomem(build->diag, sizeof(*out));
         node->outs[k] = out;

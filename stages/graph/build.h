@@ -19,6 +19,9 @@ struct pst_build {
     bool no_grad;
     unsigned node_id;   /* UINT32_MAX: next free one of the graph */
     const char *prefix; /* of result names; NULL: the operator's name */
+    /* Names of the first n_names results; holes (NULL) get the prefix. */
+    const char *const *names;
+    unsigned n_names;
     /* For factories without dtype argument: what the file recorded.
      * PST_N_DTYPES: nothing, f32 then. */
     enum pst_dtype hint;

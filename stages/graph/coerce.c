@@ -121,6 +121,20 @@ static bool has_hole(const struct pst_arg *arg)
     return false;
 }
 
+bool pst_schema_fits(const struct pst_schema *schema, unsigned i,
+                     const struct pst_arg *arg)
+{
+    const struct pst_param *param = &schema->args[i];
+
+    if (arg->kind == PST_ARG_NONE)
+        return param->optional && param->type != PST_TYPE_IGNORED;
+    if (param->type == PST_TYPE_SCALAR)
+        return is_number(arg->kind);
+    if (param->type == PST_TYPE_TENSORS && arg->kind == PST_ARG_VALUES)
+        return !has_hole(arg);
+    return arg->kind == kind_of[param->type];
+}
+
 enum pst_status pst_schema_coerce(const struct pst_schema *schema, unsigned i,
                                   struct pst_arg *arg, struct pst_arena *arena,
                                   struct pst_diag *diag)

@@ -81,26 +81,7 @@ struct pst_value *pst_graph_find(const struct pst_graph *graph,
 {
     struct pst_value *value = pst_map_get(&graph->names, name);
 
-    /* A renamed value is still found in the map under its old name. */
-    if (value == NULL || pst_value_is_dead(value) ||
-        strcmp(value->name, name) != 0)
-        return NULL;
-    return value;
-}
-
-enum pst_status pst_graph_rename(struct pst_graph *graph,
-                                 struct pst_value *value, const char *name,
-                                 struct pst_diag *diag)
-{
-    char *unique;
-
-    if (strcmp(value->name, name) == 0)
-        return PST_OK;
-    unique = unique_name(graph, name);
-    if (unique == NULL || !pst_map_put(&graph->names, unique, value))
-        return pst_diag_nomem(diag, strlen(name));
-    value->name = unique;
-    return PST_OK;
+    return value == NULL || pst_value_is_dead(value) ? NULL : value;
 }
 
 /* --- values ------------------------------------------------------------- */

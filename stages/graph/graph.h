@@ -139,10 +139,6 @@ struct pst_value *pst_graph_add_value(struct pst_graph *graph,
 /* NULL also for results of removed nodes. */
 struct pst_value *pst_graph_find(const struct pst_graph *graph,
                                  const char *name);
-/* Gives the value another name (made unique like every name). */
-enum pst_status pst_graph_rename(struct pst_graph *graph,
-                                 struct pst_value *value, const char *name,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* Removed by pst_graph_dce: only the id is left. */
 static inline bool pst_value_is_dead(const struct pst_value *value)
 {

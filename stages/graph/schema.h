@@ -54,5 +54,8 @@ int pst_schema_arg(const struct pst_schema *schema, const char *name);
 enum pst_status pst_schema_coerce(const struct pst_schema *schema, unsigned i,
                                   struct pst_arg *arg, struct pst_arena *arena,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* Would coerce accept *arg and leave it as it is? */
+bool pst_schema_fits(const struct pst_schema *schema, unsigned i,
+                     const struct pst_arg *arg);
 
 #endif

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Graphs as text, one line for each value that is given, node and output:
+ *
+ *   graph next_id=13 {
+ *     input %x: f32[2, 3]
+ *     param %w "out.weight" grad: f32[2, 3]
+ *     %add: f32[2, 3] = aten.add.Tensor(%x, %w, alpha=2)  # out zoo.py:12 F
+ * id=12 %t: f32[3, 2]:(1, 3) view of %add + 0 = aten.t.default(%add)  # - - F
+ * id=3 output user %t "0"
+ *   }
+ *
+ * Behind "#" stand module (with "@call" if it was called before), source,
+ * phase, id, and "stage=K", "no_grad" where that holds; "-" is empty.
+ */
+#include "stages/graph/schema.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static const char *const kind_words[] = {
+    [PST_VALUE_INPUT] = "input",   [PST_VALUE_PARAM] = "param",
+    [PST_VALUE_BUFFER] = "buffer", [PST_VALUE_CONST] = "const",
+    [PST_VALUE_NODE] = "",         [PST_VALUE_SEED] = "seed",
+    [PST_VALUE_GRAD] = "gradient",
+};
+
+static const char phase_letters[] = {'F', 'I', 'W'};
+
+/* Bare if it consists of letters, digits and the characters in `more`. */
+static void add_word(struct pst_str *out, const char *text, const char *more)
+{
+    bool bare = text[0] != '\0';
+
+    for (const char *c = text; *c != '\0'; c++)
+        bare = bare && (isalnum((unsigned char)*c) || strchr(more, *c) != NULL);
+    if (bare)
+        pst_str_add(out, text);
+    else
+        pst_str_add_json(out, text);
+}
+
+static void add_value(struct pst_str *out, const struct pst_value *value)
+{
+    if (value == NULL) {
+        pst_str_add(out, "None");
+        return;
+    }
+    pst_str_add(out, "%");
+    add_word(out, value->name, "_.");
+}
+
+/* Unlike pst_meta_text it also tells odd strides of dimensions of size 1. */
+static void add_meta(struct pst_str *out, const struct pst_meta *meta)
+{
+    struct pst_meta plain = *meta;
+
+    pst_meta_set_contiguous(&plain);
+    pst_str_addf(out, "%s[", pst_dtype_name(meta->dtype));
+    for (unsigned d = 0; d < meta->rank; d++)
+        pst_str_addf(out, "%s%" PRId64, d ? ", " : "", meta->size[d]);
+    pst_str_add(out, "]");
+    if (memcmp(plain.stride, meta->stride,
+               sizeof(plain.stride[0]) * meta->rank) == 0)
+        return;
+    pst_str_add(out, ":(");
+    for (unsigned d = 0; d < meta->rank; d++)
+        pst_str_addf(out, "%s%" PRId64, d ? ", " : "", meta->stride[d]);
+    pst_str_add(out, ")");
+}
+
+/* Always with ".", "e" or a word, so that it is no integer. NaNs with their
+ * bits, since there are many. */
+static void add_f64(struct pst_str *out, double x)
+{
+    char text[32];
+    uint64_t bits;
+
+    if (isnan(x)) {
+        memcpy(&bits, &x, sizeof(bits));
+        pst_str_addf(out, "nan:%016" PRIx64, bits);
+    } else if (isinf(x)) {
+        pst_str_add(out, x > 0 ? "inf" : "-inf");
+    } else {
+        pst_format_f64(x, text);
+        pst_str_add(out, text);
+        if (strpbrk(text, ".e") == NULL)
+            pst_str_add(out, ".0");
+    }
+}
+
+static void add_item(struct pst_str *out, const struct pst_arg *arg, unsigned k)
+{
+    switch (arg->kind) {
+    case PST_ARG_VALUES:
+        add_value(out, arg->values[k]);
+        break;
+    case PST_ARG_INTS:
+        pst_str_addf(out, "%" PRId64, arg->ints[k]);
+        break;
+    case PST_ARG_FLOATS:
+        add_f64(out, arg->floats[k]);
+        break;
+    default:
+        pst_str_add(out, arg->bools[k] ? "True" : "False");
+        break;
+    }
+}
+
+static void add_arg(struct pst_str *out, const struct pst_arg *arg)
+{
+    switch (arg->kind) {
+    case PST_ARG_NONE:
+        pst_str_add(out, "None");
+        break;
+    case PST_ARG_VALUE:
+        add_value(out, arg->value);
+        break;
+    case PST_ARG_INT:
+        pst_str_addf(out, "%" PRId64, arg->i);
+        break;
+    case PST_ARG_FLOAT:
+        add_f64(out, arg->f);
+        break;
+    case PST_ARG_BOOL:
+        pst_str_add(out, arg->b ? "True" : "False");
+        break;
+    case PST_ARG_STRING:
+        pst_str_add_json(out, arg->s);
+        break;
+    case PST_ARG_DTYPE:
+        pst_str_add(out, pst_dtype_name((enum pst_dtype)arg->i));
+        break;
+    case PST_ARG_IGNORED:
+        pst_str_add(out, "_");
+        break;
+    default: /* lists */
+        pst_str_add(out, "[");
+        for (unsigned k = 0; k < arg->n; k++) {
+            pst_str_add(out, k ? ", " : "");
+            add_item(out, arg, k);
+        }
+        pst_str_add(out, "]");
+        break;
+    }
+}
+
+static bool same_arg(const struct pst_arg *a, const struct pst_arg *b)
+{
+    if (a->kind != b->kind)
+        return false;
+    switch (a->kind) {
+    case PST_ARG_NONE:
+    case PST_ARG_IGNORED:
+        return true;
+    case PST_ARG_INT:
+    case PST_ARG_DTYPE:
+    case PST_ARG_FLOAT: /* by bits: 0.0 is not -0.0 */
+        return a->i == b->i;
+    case PST_ARG_BOOL:
+        return a->b == b->b;
+    case PST_ARG_STRING:
+        return strcmp(a->s, b->s) == 0;
+    case PST_ARG_INTS:
+    case PST_ARG_FLOATS:
+        return a->n == b->n &&
+               memcmp(a->ints, b->ints, a->n * sizeof(a->ints[0])) == 0;
+    case PST_ARG_BOOLS:
+        return a->n == b->n && memcmp(a->bools, b->bools, a->n) == 0;
+    case PST_ARG_VALUES:
+        return a->n == 0 && b->n == 0;
+    case PST_ARG_VALUE:
+        break;
+    }
+    return false;
+}
+
+static void add_args(struct pst_str *out, const struct pst_node *node)
+{
+    bool omitted = false, first = true;
+
+    for (unsigned i = 0; i < node->schema->n_args; i++) {
+        const struct pst_param *param = &node->schema->args[i];
+
+        if (param->has_default && same_arg(&node->args[i], &param->def)) {
+            omitted = true;
+            continue;
+        }
+        pst_str_add(out, first ? "" : ", ");
+        first = false;
+        if (omitted || param->has_default)
+            pst_str_addf(out, "%s=", param->name);
+        add_arg(out, &node->args[i]);
+    }
+}
+
+static void add_outs(struct pst_str *out, const struct pst_node *node)
+{
+    for (unsigned k = 0; k < node->n_outs; k++) {
+        const struct pst_value *value = node->outs[k];
+
+        pst_str_add(out, k ? ", " : "");
+        add_value(out, value);
+        pst_str_add(out, ": ");
+        add_meta(out, &value->meta);
+        if (value->base == NULL)
+            continue;
+        pst_str_add(out, " view of ");
+        add_value(out, value->base);
+        pst_str_addf(out, " + %" PRId64, value->offset);
+    }
+    if (node->n_outs > 0)
+        pst_str_add(out, " = ");
+}
+
+static void add_place(struct pst_str *out, const char *text)
+{
+    if (text[0] == '\0')
+        pst_str_add(out, "-");
+    else
+        add_word(out, text, strcmp(text, "-") ? "_.-/:<>" : "");
+}
+
+static void add_node(struct pst_str *out, const struct pst_node *node)
+{
+    pst_str_add(out, "  ");
+    add_outs(out, node);
+    pst_str_addf(out, "%s(", node->schema->name);
+    add_args(out, node);
+    pst_str_add(out, ")  # ");
+    add_place(out, node->module);
+    if (node->call > 0)
+        pst_str_addf(out, "@%u", node->call);
+    pst_str_add(out, " ");
+    add_place(out, node->source);
+    pst_str_addf(out, " %c id=%u", phase_letters[node->phase], node->id);
+    if (node->stage >= 0)
+        pst_str_addf(out, " stage=%d", node->stage);
+    pst_str_add(out, node->no_grad ? " no_grad\n" : "\n");
+}
+
+static void add_output(struct pst_str *out, const struct pst_output *output)
+{
+    static const char *const words[] = {
+        [PST_OUTPUT_USER] = "user",
+        [PST_OUTPUT_BUFFER_UPDATE] = "buffer",
+        [PST_OUTPUT_INPUT_UPDATE] = "input",
+    };
+
+    pst_str_addf(out, "  output %s ", words[output->kind]);
+    add_arg(out, &output->arg);
+    if (output->target != NULL) {
+        pst_str_add(out, " -> ");
+        add_value(out, output->target);
+    }
+    pst_str_add(out, " ");
+    pst_str_add_json(out, output->path);
+    pst_str_add(out, "\n");
+}
+
+void pst_graph_print(const struct pst_graph *graph, struct pst_str *out)
+{
+    pst_str_addf(out, "graph next_id=%u {\n", graph->next_node_id);
+    for (size_t i = 0; i < graph->values.n; i++) {
+        const struct pst_value *value = graph->values.at[i];
+
+        if (value->kind == PST_VALUE_NODE)
+            continue;
+        pst_str_addf(out, "  %s ", kind_words[value->kind]);
+        add_value(out, value);
+        if (value->fqn != NULL) {
+            pst_str_add(out, " ");
+            pst_str_add_json(out, value->fqn);
+        }
+        pst_str_add(out, value->requires_grad ? " grad" : "");
+        pst_str_add(out, value->persistent ? " persistent: " : ": ");
+        add_meta(out, &value->meta);
+        pst_str_add(out, "\n");
+    }
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        add_node(out, graph->nodes.at[i]);
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        add_output(out, &graph->outputs.at[i]);
+    pst_str_add(out, "}\n");
+}

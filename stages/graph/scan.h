@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_GRAPH_SCAN_H
+#define PENSTOCK_STAGES_GRAPH_SCAN_H
+/*
+ * Tokens of graph text, for parse.c. Every taker skips blanks (not line ends)
+ * first. Texts are copied into the arena. The text is untrusted.
+ */
+#include "stages/graph/graph.h"
+
+struct pst_scan {
+    const char *at; /* next character */
+    unsigned line;  /* from 1 */
+    struct pst_arena *arena;
+    struct pst_diag *diag;
+};
+
+/* "graph text, line N: ..." with PST_ERR_INPUT. */
+enum pst_status pst_scan_fail(const struct pst_scan *s, const char *fmt, ...)
+    PST_PRINTF(2, 3);
+/* Steps over blanks, line ends and empty lines. */
+void pst_scan_lines(struct pst_scan *s);
+/* True and behind it if `token` comes next; words must end there. */
+bool pst_scan_take(struct pst_scan *s, const char *token);
+/* Only looks. */
+bool pst_scan_sees(struct pst_scan *s, const char *token);
+enum pst_status pst_scan_expect(struct pst_scan *s,
+                                const char *token) PST_MUST_CHECK;
+/* Letters, digits and the characters in `more`, or a quoted text. */
+enum pst_status pst_scan_word(struct pst_scan *s, const char *more,
+                              char **ret) PST_MUST_CHECK;
+enum pst_status pst_scan_quoted(struct pst_scan *s, char **ret) PST_MUST_CHECK;
+enum pst_status pst_scan_i64(struct pst_scan *s, int64_t *ret) PST_MUST_CHECK;
+/* INT or FLOAT. */
+enum pst_status pst_scan_number(struct pst_scan *s,
+                                struct pst_arg *ret) PST_MUST_CHECK;
+/* "f32[2, 3]:(1, 2)". */
+enum pst_status pst_scan_meta(struct pst_scan *s,
+                              struct pst_meta *ret) PST_MUST_CHECK;
+
+#endif

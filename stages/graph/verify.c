@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/graph/oprow.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+struct verifier {
+    const struct pst_graph *graph;
+    bool *defined; /* by value id */
+    const struct pst_node *node;
+    struct pst_diag *diag;
+};
+
+static enum pst_status bad(const struct verifier *v, const char *fmt, ...)
+    PST_PRINTF(2, 3);
+
+static enum pst_status bad(const struct verifier *v, const char *fmt, ...)
+{
+    const struct pst_node *node = v->node;
+    char text[1024];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    if (node == NULL)
+        return pst_diag_set(v->diag, PST_ERR_INTERNAL, "graph: %s", text);
+    return pst_diag_set(v->diag, PST_ERR_INTERNAL,
+                        "graph, node %%%s (%s, module \"%s\", %s): %s",
+                        node->n_outs > 0 ? node->outs[0]->name : "",
+                        node->schema->name, node->module, node->source, text);
+}
+
+static bool is_ours(const struct verifier *v, const struct pst_value *value)
+{
+    return value->id < v->graph->values.n &&
+           v->graph->values.at[value->id] == value;
+}
+
+static enum pst_status check_value(struct verifier *v, size_t id)
+{
+    struct pst_value *value = v->graph->values.at[id];
+    enum pst_status status;
+
+    if (value->id != id)
+        return bad(v, "value %%%s has id %u at place %zu", value->name,
+                   value->id, id);
+    if (pst_value_is_dead(value))
+        return PST_OK;
+    if (pst_graph_find(v->graph, value->name) != value)
+        return bad(v, "value %%%s is not found by its name", value->name);
+    status = pst_meta_check(&value->meta, v->diag);
+    if (status != PST_OK) {
+        pst_diag_prefix(v->diag, "graph, value %%%s", value->name);
+        return status;
+    }
+    if (value->kind == PST_VALUE_NODE)
+        return PST_OK; /* the rest when its node comes */
+    if (value->def != NULL || value->base != NULL || value->offset != 0)
+        return bad(v, "value %%%s is no result but has a node or a base",
+                   value->name);
+    v->defined[id] = true;
+    return PST_OK;
+}
+
+static enum pst_status check_use(const struct verifier *v,
+                                 const struct pst_value *value,
+                                 const char *where)
+{
+    if (!is_ours(v, value))
+        return bad(v, "%s is a value of another graph", where);
+    if (!v->defined[value->id])
+        return bad(v, "%s uses %%%s before its definition", where, value->name);
+    return PST_OK;
+}
+
+static enum pst_status check_arg(const struct verifier *v, unsigned i)
+{
+    const struct pst_schema *schema = v->node->schema;
+    const struct pst_arg *arg = &v->node->args[i];
+    const char *name = schema->args[i].name;
+    enum pst_status status = PST_OK;
+
+    if (!pst_schema_fits(schema, i, arg))
+        return bad(v, "argument \"%s\" has the wrong type", name);
+    if (arg->kind == PST_ARG_VALUE)
+        status = check_use(v, arg->value, name);
+    for (unsigned k = 0; arg->kind == PST_ARG_VALUES && k < arg->n; k++)
+        if (status == PST_OK && arg->values[k] != NULL)
+            status = check_use(v, arg->values[k], name);
+    return status;
+}
+
+static bool same_layout(const struct pst_meta *a, const struct pst_meta *b)
+{
+    return pst_meta_same(a, b) &&
+           memcmp(a->stride, b->stride, a->rank * sizeof(a->stride[0])) == 0;
+}
+
+static enum pst_status check_out(const struct verifier *v, unsigned k,
+                                 const struct pst_infer *c)
+{
+    const struct pst_value *out = v->node->outs[k];
+    struct pst_value *alias = c->alias_of[k];
+    char a[PST_META_TEXT], b[PST_META_TEXT];
+
+    if (!is_ours(v, out) || out->kind != PST_VALUE_NODE ||
+        out->def != v->node || out->def_index != k)
+        return bad(v, "result %u does not belong to the node", k);
+    if (v->defined[out->id])
+        return bad(v, "%%%s is defined twice", out->name);
+    if (!same_layout(&out->meta, &c->out[k]))
+        return bad(v, "%%%s is recorded as %s, inferred as %s", out->name,
+                   pst_meta_text(&out->meta, a), pst_meta_text(&c->out[k], b));
+    if (alias == NULL && (out->base != NULL || out->offset != 0))
+        return bad(v, "%%%s has a base but is no view", out->name);
+    if (alias != NULL && (out->base != pst_value_storage(alias) ||
+                          out->offset != alias->offset + c->offset[k]))
+        return bad(v, "%%%s is a view but its base or offset is wrong",
+                   out->name);
+    v->defined[out->id] = true;
+    return PST_OK;
+}
+
+static enum pst_status check_node(struct verifier *v)
+{
+    const struct pst_node *node = v->node;
+    struct pst_infer c = {.diag = v->diag, .hint = PST_N_DTYPES};
+    enum pst_status status = PST_OK;
+
+    if (node->schema == NULL || node->schema != pst_op_schema(node->op))
+        return pst_diag_set(v->diag, PST_ERR_INTERNAL,
+                            "graph: a node has another operator's schema");
+    if (node->phase >= PST_N_PHASES || node->id >= v->graph->next_node_id)
+        return bad(v, "phase or id is out of range");
+    for (unsigned i = 0; i < node->schema->n_args && status == PST_OK; i++)
+        status = check_arg(v, i);
+    if (status != PST_OK)
+        return status;
+    c.schema = node->schema;
+    c.args = node->args;
+    if (node->n_outs > 0)
+        c.hint = node->outs[0]->meta.dtype;
+    status = pst_op_infer(node->op, &c);
+    if (status != PST_OK) {
+        pst_diag_prefix(v->diag, "graph, node %%%s",
+                        node->n_outs > 0 ? node->outs[0]->name : "");
+        return status;
+    }
+    if (c.n_outs != node->n_outs)
+        return bad(v, "%u results are recorded, %u inferred", node->n_outs,
+                   c.n_outs);
+    for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++)
+        status = check_out(v, k, &c);
+    return status;
+}
+
+static enum pst_status check_output(const struct verifier *v,
+                                    const struct pst_output *output)
+{
+    const struct pst_value *target = output->target;
+    enum pst_status status = PST_OK;
+
+    if (output->arg.kind == PST_ARG_VALUE)
+        status = check_use(v, output->arg.value, "an output");
+    if (status != PST_OK)
+        return status;
+    if (output->kind == PST_OUTPUT_USER)
+        return target == NULL ? PST_OK : bad(v, "a user output has a target");
+    if (target == NULL || output->arg.kind != PST_ARG_VALUE ||
+        !is_ours(v, target) ||
+        target->kind != (output->kind == PST_OUTPUT_BUFFER_UPDATE
+                             ? PST_VALUE_BUFFER
+                             : PST_VALUE_INPUT))
+        return bad(v, "an update has no target of its kind");
+    if (!pst_meta_same(&target->meta, &output->arg.value->meta))
+        return bad(v, "the update of %%%s has another shape", target->name);
+    return PST_OK;
+}
+
+enum pst_status pst_graph_verify(const struct pst_graph *graph,
+                                 struct pst_diag *diag)
+{
+    struct verifier v = {.graph = graph, .diag = diag};
+    enum pst_status status = PST_OK;
+
+    v.defined = pst_calloc(PST_TAG_GRAPH, graph->values.n + 1, 1);
+    if (v.defined == NULL)
+        return pst_diag_nomem(diag, graph->values.n + 1);
+    for (size_t i = 0; i < graph->values.n && status == PST_OK; i++)
+        status = check_value(&v, i);
+    for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {
+        v.node = graph->nodes.at[i];
+        status = check_node(&v);
+    }
+    v.node = NULL;
+    for (size_t i = 0; i < graph->values.n && status == PST_OK; i++)
+        if (!v.defined[i] && !pst_value_is_dead(graph->values.at[i]))
+            status = bad(&v, "%%%s has a node that is not in the graph",
+                         graph->values.at[i]->name);
+    for (size_t i = 0; i < graph->outputs.n && status == PST_OK; i++)
+        status = check_output(&v, &graph->outputs.at[i]);
+    pst_free(v.defined);
+    return status;
+}
