@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_MATMUL_COLUMN_SUM_H
+#define PENSTOCK_STAGES_OPS_MATMUL_COLUMN_SUM_H
+#include "stages/ops/simd/simd.h"
+
+/* y[0..cols-1] = (accumulate ? y : 0) + sum of `rows` rows, x's rows being
+ * `stride` floats apart. */
+typedef void (*pst_column_sum_fn)(int64_t rows, int64_t cols, int64_t stride,
+                                  const float *x, float *y, bool accumulate);
+PST_SIMD_DECL(void, pst_simd_column_sum,
+              (int64_t rows, int64_t cols, int64_t stride, const float *x,
+               float *y, bool accumulate));
+
+#endif

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/matmul/product.h"
+
+#include "stages/ops/matmul/gemm.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* Products of less work than this are not worth waking the pool. */
+#define SERIAL_FLOPS 1e6
+
+int64_t pst_product_batches(const struct pst_product *p)
+{
+    int64_t n = 1;
+
+    for (unsigned d = 0; d < p->n_batch; d++)
+        n *= p->batch[d];
+    return n;
+}
+
+double pst_product_flops(const struct pst_product *p)
+{
+    return 2.0 * (double)pst_product_batches(p) * (double)p->m * (double)p->n *
+           (double)p->k;
+}
+
+/* Offset of batch number i in a factor. */
+static int64_t batch_offset(const struct pst_product *p,
+                            const struct pst_factor *f, int64_t i)
+{
+    int64_t offset = 0;
+
+    for (unsigned d = p->n_batch; d-- > 0;) {
+        offset += i % p->batch[d] * f->batch[d];
+        i /= p->batch[d];
+    }
+    return offset;
+}
+
+/* Dimensions [from, to) of x lie in memory like one: their stride in *step. */
+static bool merges(const struct pst_meta *x, unsigned from, unsigned to,
+                   int64_t *size, int64_t *step)
+{
+    bool any = false;
+
+    *size = 1;
+    *step = 0;
+    for (unsigned d = to; d-- > from;) {
+        if (x->size[d] == 1)
+            continue;
+        if (any && x->stride[d] != *step * *size)
+            return false;
+        if (!any)
+            *step = x->stride[d];
+        any = true;
+        *size *= x->size[d];
+    }
+    return true;
+}
+
+void pst_product_rows(struct pst_product *p, const struct pst_meta *x)
+{
+    const unsigned rank = x->rank;
+
+    p->n_batch = 0;
+    p->k = x->size[rank - 1];
+    p->a.col = x->stride[rank - 1];
+    p->m = 1;
+    p->a.row = 0;
+    if (rank == 1 || merges(x, 0, rank - 1, &p->m, &p->a.row))
+        return;
+    p->n_batch = rank - 2;
+    for (unsigned d = 0; d + 2 < rank; d++) {
+        p->batch[d] = x->size[d];
+        p->a.batch[d] = x->stride[d];
+    }
+    p->m = x->size[rank - 2];
+    p->a.row = x->stride[rank - 2];
+}
+
+/* --- reference ---------------------------------------------------------- */
+
+static double dot(const struct pst_product *p, int64_t a, int64_t b)
+{
+    double sum = 0.0;
+
+    for (int64_t k = 0; k < p->k; k++)
+        sum += pst_load_f64(p->dtype, p->a.data, a + k * p->a.col) *
+               pst_load_f64(p->dtype, p->b.data, b + k * p->b.row);
+    return sum;
+}
+
+void pst_product_ref(const struct pst_product *p)
+{
+    const int64_t batches = pst_product_batches(p);
+    int64_t o = 0;
+
+    for (int64_t i = 0; i < batches; i++) {
+        const int64_t a = batch_offset(p, &p->a, i);
+        const int64_t b = batch_offset(p, &p->b, i);
+        const int64_t c = batch_offset(p, &p->c, i);
+
+        for (int64_t r = 0; r < p->m; r++) {
+            for (int64_t s = 0; s < p->n; s++, o++) {
+                double y =
+                    p->alpha * dot(p, a + r * p->a.row, b + s * p->b.col);
+
+                /* beta 0 drops c even where it is NaN. */
+                if (p->c.data != NULL && p->beta != 0.0)
+                    y +=
+                        p->beta * pst_load_f64(p->dtype, p->c.data,
+                                               c + r * p->c.row + s * p->c.col);
+                if (p->accumulate)
+                    y += pst_load_f64(p->dtype, p->out, o);
+                pst_store_f64(p->dtype, p->out, o, y);
+            }
+        }
+    }
+}
+
+/* --- libraries ---------------------------------------------------------- */
+
+/* Row-major (*trans false) or column-major matrix of rows x cols. */
+static bool layout(const struct pst_factor *f, int64_t rows, int64_t cols,
+                   bool *trans, int64_t *ld)
+{
+    *trans = false;
+    *ld = f->row;
+    if ((f->col == 1 || cols == 1) && (rows == 1 || f->row >= cols))
+        return *ld <= INT_MAX;
+    *trans = true;
+    *ld = f->col;
+    return (f->row == 1 || rows == 1) && (cols == 1 || f->col >= rows) &&
+           *ld <= INT_MAX;
+}
+
+bool pst_product_fits_blas(const struct pst_product *p)
+{
+    bool trans;
+    int64_t ld;
+
+    return p->m <= INT_MAX && p->n <= INT_MAX && p->k <= INT_MAX &&
+           layout(&p->a, p->m, p->k, &trans, &ld) &&
+           layout(&p->b, p->k, p->n, &trans, &ld);
+}
+
+bool pst_product_likes_dnnl(const struct pst_product *p)
+{
+    bool ta, tb;
+    int64_t ld;
+
+    layout(&p->a, p->m, p->k, &ta, &ld);
+    layout(&p->b, p->k, p->n, &tb, &ld);
+    return pst_gemm_likes_dnnl(ta, tb, p->m, p->n, p->k);
+}
+
+/* Part of one product of the batch: rows and columns [0], [1] ... of out. */
+struct block {
+    int64_t batch, row[2], col[2];
+};
+
+/* out = beta * c or out += beta * c, for what the product is added to. */
+static void add_c_f32(const struct pst_product *p, const struct block *k)
+{
+    const float beta = (float)p->beta;
+    const float *c =
+        (const float *)p->c.data + batch_offset(p, &p->c, k->batch);
+    float *out = (float *)p->out + k->batch * p->m * p->n;
+
+    for (int64_t r = k->row[0]; r < k->row[1]; r++) {
+        const float *restrict from = c + r * p->c.row;
+        float *restrict to = out + r * p->n;
+
+        if (!p->accumulate && beta == 1.0f && p->c.col == 1)
+            memcpy(to + k->col[0], from + k->col[0],
+                   (size_t)(k->col[1] - k->col[0]) * sizeof(*to));
+        else if (!p->accumulate)
+            for (int64_t s = k->col[0]; s < k->col[1]; s++)
+                to[s] = beta * from[s * p->c.col];
+        else
+            for (int64_t s = k->col[0]; s < k->col[1]; s++)
+                to[s] += beta * from[s * p->c.col];
+    }
+}
+
+static void add_c_f64(const struct pst_product *p, const struct block *k)
+{
+    const double *c =
+        (const double *)p->c.data + batch_offset(p, &p->c, k->batch);
+    double *out = (double *)p->out + k->batch * p->m * p->n;
+
+    for (int64_t r = k->row[0]; r < k->row[1]; r++)
+        for (int64_t s = k->col[0]; s < k->col[1]; s++) {
+            const double y = p->beta * c[r * p->c.row + s * p->c.col];
+            double *to = &out[r * p->n + s];
+
+            *to = p->accumulate ? *to + y : y;
+        }
+}
+
+static void run_block(const struct pst_product *p, const struct block *k,
+                      bool dnnl)
+{
+    const bool has_c = p->c.data != NULL && p->beta != 0.0;
+    int64_t a = batch_offset(p, &p->a, k->batch) + k->row[0] * p->a.row;
+    int64_t b = batch_offset(p, &p->b, k->batch) + k->col[0] * p->b.col;
+    int64_t o = (k->batch * p->m + k->row[0]) * p->n + k->col[0];
+    struct pst_gemm g = {.m = k->row[1] - k->row[0],
+                         .n = k->col[1] - k->col[0],
+                         .k = p->k,
+                         .ldc = p->n,
+                         .alpha = p->alpha,
+                         .beta = p->accumulate || has_c ? 1.0 : 0.0};
+
+    if (g.m <= 0 || g.n <= 0)
+        return;
+    layout(&p->a, p->m, p->k, &g.ta, &g.lda);
+    layout(&p->b, p->k, p->n, &g.tb, &g.ldb);
+    if (has_c && p->dtype == PST_F32)
+        add_c_f32(p, k);
+    else if (has_c)
+        add_c_f64(p, k);
+    if (p->dtype == PST_F64)
+        pst_gemm_f64(&g, (const double *)p->a.data + a,
+                     (const double *)p->b.data + b, (double *)p->out + o);
+    else if (dnnl)
+        pst_gemm_f32_dnnl(&g, (const float *)p->a.data + a,
+                          (const float *)p->b.data + b, (float *)p->out + o);
+    else
+        pst_gemm_f32(&g, (const float *)p->a.data + a,
+                     (const float *)p->b.data + b, (float *)p->out + o);
+}
+
+struct job {
+    const struct pst_product *p;
+    int64_t batches;
+    bool dnnl;
+};
+
+/* Whole products if there are enough of them, else rows or columns of each,
+ * whichever are more. */
+static void run_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *job = ctx;
+    const struct pst_product *p = job->p;
+    const bool whole = job->batches >= (int64_t)parts;
+    struct block k = {.row = {0, p->m}, .col = {0, p->n}};
+    int64_t first = 0, last = job->batches;
+
+    if (whole)
+        pst_pool_share(job->batches, 1, part, parts, &first, &last);
+    else if (p->m >= p->n)
+        pst_pool_share(p->m, 16, part, parts, &k.row[0], &k.row[1]);
+    else
+        pst_pool_share(p->n, 16, part, parts, &k.col[0], &k.col[1]);
+    for (k.batch = first; k.batch < last; k.batch++)
+        run_block(p, &k, job->dnnl);
+}
+
+/* Nothing to sum over: libraries differ in what they do then. */
+static void run_empty(const struct pst_product *p)
+{
+    if (p->m > 0 && p->n > 0)
+        pst_product_ref(p);
+}
+
+static void run(const struct pst_product *p, struct pst_pool *pool, bool dnnl)
+{
+    struct job job = {p, pst_product_batches(p), dnnl};
+
+    if (p->m == 0 || p->n == 0 || p->k == 0)
+        run_empty(p);
+    else if (pst_product_flops(p) < SERIAL_FLOPS)
+        run_part(&job, 0, 1);
+    else
+        pst_pool_run(pool, run_part, &job);
+}
+
+void pst_product_blas(const struct pst_product *p, struct pst_pool *pool)
+{
+    run(p, pool, false);
+}
+
+void pst_product_dnnl(const struct pst_product *p, struct pst_pool *pool)
+{
+    run(p, pool, true);
+}
