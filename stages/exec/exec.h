@@ -29,9 +29,9 @@ struct pst_exec_options {
     const char *schedule;
     unsigned ranks;
     unsigned microbatches;
-    bool train;         /* false: forward only */
-    bool keep_outputs;  /* user outputs of a step can be read after it */
-    unsigned threads;   /* of the kernel pool; 0: cores / ranks of this host */
+    bool train;        /* false: forward only */
+    bool keep_outputs; /* user outputs of a step can be read after it */
+    unsigned threads;  /* of the kernel pool; 0: cores / ranks of this host */
     uint64_t seed;
     struct pst_optim_options optim;
 };
@@ -40,10 +40,10 @@ struct pst_exec_options {
 struct pst_memory {
     size_t arena;
     size_t params, grads, optim, buffers;
-    size_t stash;     /* kept from forward to backward, all microbatches */
-    size_t messages;  /* inputs, outputs and gradients on their way */
-    size_t workspace; /* within one action */
-    size_t outputs;   /* kept user outputs and losses */
+    size_t stash;       /* kept from forward to backward, all microbatches */
+    size_t messages;    /* inputs, outputs and gradients on their way */
+    size_t workspace;   /* within one action */
+    size_t outputs;     /* kept user outputs and losses */
     unsigned in_flight; /* most microbatches held by one stage at a time */
 };
 
@@ -78,14 +78,14 @@ struct pst_times {
 };
 
 struct pst_step_result {
-    double loss; /* mean over microbatches with their weights */
+    double loss;          /* mean over microbatches with their weights */
     const double *losses; /* microbatches entries; borrowed until next step */
-    double grad_norm; /* before clipping; of the whole model */
+    double grad_norm;     /* before clipping; of the whole model */
     double lr;
-    bool applied;   /* false: a fault; nothing was changed on any rank */
+    bool applied;     /* false: a fault; nothing was changed on any rank */
     unsigned control; /* what rank 0 asked for, agreed by all */
     struct pst_times times; /* of local rank 0 */
-    double bubble; /* 1 - busy share, mean over ranks */
+    double bubble;          /* 1 - busy share, mean over ranks */
 };
 
 /* Called by the executor about once a millisecond and while it waits. */

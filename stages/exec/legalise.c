@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/exec/program.h"
+#include "stages/ops/call.h"
+
+/* Views and empty-handed operators (markers, asserts) never run. */
+static bool executes(const struct pst_node *node)
+{
+    if (node->op->flags & (PST_OP_VIEW | PST_OP_MARKER))
+        return false;
+    if (node->op->n_kernels == 0)
+        return false;
+    for (unsigned i = 0; i < node->n_outs; i++)
+        if (node->outs[i] != NULL && node->outs[i]->base == NULL)
+            return true;
+    return node->n_outs == 0; /* accumulate_grad has no result */
+}
+
+enum pst_status pst_node_kernel(const struct pst_node *node, enum pst_isa isa,
+                                struct pst_call *call,
+                                const struct pst_kernel **ret,
+                                struct pst_diag *diag)
+{
+    *ret = NULL;
+    if (!executes(node))
+        return PST_OK;
+    call->args = node->args;
+    call->n_in = pst_call_count_in(node->schema, node->args);
+    call->n_out = node->n_outs;
+    if (call->n_in > PST_MAX_OPERANDS || call->n_out > PST_MAX_OPERANDS)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "%s in module '%s' has %u operands, at most %u "
+                            "are possible",
+                            node->schema->name, node->module, call->n_in,
+                            (unsigned)PST_MAX_OPERANDS);
+    pst_call_bind_metas(node->schema, node->args, call->in);
+    for (unsigned i = 0; i < node->n_outs; i++)
+        call->out[i] = (struct pst_operand){.meta = node->outs[i]->meta};
+    *ret = pst_kernel_choose(node->op, call, isa, NULL);
+    if (*ret == NULL)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "no kernel of %s for these dtypes and shapes "
+                            "(module '%s', %s)",
+                            node->schema->name, node->module, node->source);
+    return PST_OK;
+}
+
+struct legaliser {
+    struct pst_program *program;
+    struct pst_build build;
+    const struct pst_op *clone;
+    /* Copy made for a value in this phase, by value id. */
+    struct pst_value **copies;
+    size_t n_copies;
+    enum pst_phase phase;
+};
+
+static struct pst_value *contiguous(struct legaliser *l,
+                                    struct pst_value *value)
+{
+    if (pst_meta_is_contiguous(&value->meta))
+        return value;
+    return pst_emit(&l->build, l->clone, PST_ARGS(pst_v(value)));
+}
+
+static void make_contiguous(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct legaliser *l = ctx;
+    struct pst_value *value = *slot, *copy;
+
+    (void)arg;
+    if (pst_meta_is_contiguous(&value->meta))
+        return;
+    if (value->id < l->n_copies && l->copies[value->id] != NULL) {
+        *slot = l->copies[value->id];
+        return;
+    }
+    copy = contiguous(l, value);
+    if (copy == NULL)
+        return;
+    if (value->id < l->n_copies)
+        l->copies[value->id] = copy;
+    *slot = copy;
+}
+
+static void build_as(struct pst_build *build, const struct pst_node *node)
+{
+    build->phase = node->phase;
+    build->module = node->module;
+    build->source = node->source;
+    build->call = node->call;
+    build->node_id = node->id;
+}
+
+/* Copies of one phase are not read by another: they would be kept for it. */
+static void enter_phase(struct legaliser *l, enum pst_phase phase)
+{
+    if (l->phase == phase)
+        return;
+    l->phase = phase;
+    for (size_t i = 0; i < l->n_copies; i++)
+        l->copies[i] = NULL;
+}
+
+static enum pst_status legalise_node(struct legaliser *l, struct pst_node *node)
+{
+    struct pst_operand in[PST_MAX_OPERANDS], out[PST_MAX_OPERANDS];
+    struct pst_call call = {.in = in, .out = out};
+    const struct pst_kernel *kernel;
+    enum pst_status status;
+
+    status = pst_node_kernel(node, l->program->options.isa, &call, &kernel,
+                             l->build.diag);
+    if (status != PST_OK || kernel == NULL || (kernel->flags & PST_K_STRIDED))
+        return status;
+    enter_phase(l, node->phase);
+    build_as(&l->build, node);
+    pst_node_uses(node, make_contiguous, l);
+    return l->build.status;
+}
+
+/* Gradients leave the stage contiguous. */
+static enum pst_status legalise_grads(struct legaliser *l)
+{
+    struct pst_joint *joint = l->program->joint;
+
+    for (size_t i = 0; joint != NULL && i < joint->input_grads.n; i++) {
+        struct pst_value *value = joint->input_grads.at[i].value;
+
+        if (value->def != NULL)
+            build_as(&l->build, value->def);
+        l->build.phase = PST_PHASE_I;
+        value = contiguous(l, value);
+        if (value == NULL)
+            return l->build.status;
+        joint->input_grads.at[i].value = value;
+    }
+    return PST_OK;
+}
+
+enum pst_status pst_legalise(struct pst_program *program, struct pst_diag *diag)
+{
+    struct pst_graph *graph = program->graph;
+    struct legaliser l = {.program = program, .phase = PST_PHASE_F};
+    size_t n = graph->nodes.n;
+    struct pst_node **old = graph->nodes.at;
+    enum pst_status status = PST_OK;
+
+    pst_build_init(&l.build, graph, diag);
+    l.build.prefix = "contiguous";
+    l.clone = pst_op_find("aten.clone.default");
+    l.n_copies = graph->values.n;
+    l.copies = pst_calloc(PST_TAG_EXEC, l.n_copies, sizeof(*l.copies));
+    if (l.copies == NULL || l.clone == NULL) {
+        pst_free(l.copies);
+        return pst_diag_nomem(diag, l.n_copies * sizeof(*l.copies));
+    }
+    /* Nodes are appended to a new list; emit puts copies in front of theirs. */
+    graph->nodes.at = NULL;
+    graph->nodes.n = graph->nodes.cap = 0;
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
+        status = legalise_node(&l, old[i]);
+        if (status == PST_OK &&
+            !pst_vec_push(PST_TAG_GRAPH, &graph->nodes, old[i]))
+            status = pst_diag_nomem(diag, sizeof(*old));
+    }
+    if (status == PST_OK)
+        status = legalise_grads(&l);
+    pst_free(old);
+    pst_free(l.copies);
+    return status;
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_EXEC_PROGRAM_H
+#define PENSTOCK_STAGES_EXEC_PROGRAM_H
+/*
+ * A stage made ready to run: which kernel runs each node, and where every
+ * value lives. A value's place is a region and an offset; a region's address
+ * depends on the slot that the action at hand uses, so one program serves all
+ * microbatches in flight.
+ */
+#include "stages/ops/op.h"
+#include "stages/split/plan.h"
+
+enum pst_region {
+    PST_R_NONE,  /* absent operand */
+    PST_R_FIXED, /* parameters, buffers, constants, gradients, loss seed */
+    PST_R_IN_F,  /* inputs of the stage, one slot per microbatch in flight */
+    PST_R_STASH, /* made by F, read by the backward actions */
+    PST_R_OUT_F, /* made by F, read by messages only */
+    PST_R_IN_B,  /* gradients that arrive */
+    PST_R_KEEP,  /* made by I, read by W */
+    PST_R_OUT_B, /* gradients that leave */
+    PST_R_WORK,  /* within one action; shared by all stages of a rank */
+    PST_N_REGIONS
+};
+
+struct pst_loc {
+    enum pst_region region;
+    size_t offset; /* bytes */
+};
+
+enum pst_grad_role {
+    PST_GRAD_NONE,
+    PST_GRAD_FUSED, /* the kernel itself adds into the gradient */
+    PST_GRAD_ADD,   /* a penstock.accumulate_grad node */
+};
+
+struct pst_exec_node {
+    const struct pst_node *node;
+    const struct pst_kernel *kernel;
+    struct pst_call call;
+    struct pst_loc *in, *out; /* as call.in and call.out */
+    struct pst_loc scratch;
+    enum pst_grad_role role;
+    struct pst_value *grad; /* of role FUSED and ADD: the GRAD value */
+    bool first_touch; /* of that gradient in a step: assigns, does not add */
+};
+
+/* The nodes that an action runs. */
+enum pst_list { PST_LIST_F, PST_LIST_B, PST_LIST_W, PST_N_LISTS };
+struct pst_exec_list {
+    struct pst_exec_node *at;
+    unsigned n;
+    size_t work; /* bytes of the workspace */
+};
+
+struct pst_program_options {
+    bool train;
+    bool split_iw; /* list B holds I only, list W the rest; else B is both */
+    bool keep_outputs;
+    enum pst_isa isa;
+    unsigned threads;
+};
+
+struct pst_program {
+    struct pst_arena arena;
+    const struct pst_plan *plan;
+    unsigned stage;
+    struct pst_program_options options;
+    struct pst_joint *joint; /* NULL if not training */
+    struct pst_graph *graph; /* joint's, or an own copy of the stage's */
+    struct pst_exec_list lists[PST_N_LISTS];
+    struct pst_loc *places;     /* per value id: place of its storage */
+    size_t size[PST_N_REGIONS]; /* bytes of one slot; WORK: largest list */
+    bool inputs_kept;           /* IN_F is read by the backward lists */
+    bool inputs_kept_w;         /* ... by list W */
+    bool stash_kept_w, seeds_kept_w;
+    double flops_f, flops_b;
+};
+
+/* Place in FIXED of a value of kind PARAM, BUFFER, CONST, GRAD, or of the
+ * seed of the loss (fqn NULL). */
+typedef size_t (*pst_fixed_fn)(void *ctx, const struct pst_value *value);
+
+/* joint and graph are made here; nothing is placed yet. */
+enum pst_status pst_program_new(const struct pst_plan *plan, unsigned stage,
+                                const struct pst_program_options *options,
+                                struct pst_program **ret,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Chooses kernels, places every value, binds every operand. */
+enum pst_status pst_program_compile(struct pst_program *program,
+                                    pst_fixed_fn fixed, void *ctx,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+void pst_program_free(struct pst_program *program);
+
+/* Place of a value: its storage's, moved by its offset. */
+struct pst_loc pst_program_loc(const struct pst_program *program,
+                               const struct pst_value *value);
+
+/* Puts contiguous copies in front of nodes whose kernel needs them, and behind
+ * gradients that leave the stage. */
+enum pst_status pst_legalise(struct pst_program *program,
+                             struct pst_diag *diag) PST_MUST_CHECK;
+/* Kernel for node as the graph stands; call->in and out are filled with metas
+ * (room for PST_MAX_OPERANDS each). NULL kernel: never executed (a view). */
+#define PST_MAX_OPERANDS 256
+enum pst_status pst_node_kernel(const struct pst_node *node, enum pst_isa isa,
+                                struct pst_call *call,
+                                const struct pst_kernel **ret,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_EXEC_RANK_H
+#define PENSTOCK_STAGES_EXEC_RANK_H
+/*
+ * One rank of a crew: its stages' programs, its arena, its list of actions
+ * with every slot and message decided in advance, and the state of the step
+ * that is running. pst_rank_advance is the executor's loop: it runs actions
+ * until one has to wait, so that one thread can drive several ranks.
+ *
+ * Private to stages/exec. Exec thread only.
+ */
+#include "stages/exec/exec.h"
+#include "stages/exec/program.h"
+
+/* Slots of one region of one stage: slot i begins at base + i * size. */
+struct pst_slot_pool {
+    unsigned n;
+    size_t size, base;     /* bytes; base from the arena's start */
+    unsigned *outstanding; /* per slot: sends that still read it */
+};
+
+struct pst_message {
+    struct pst_request request;
+    unsigned char *data;
+    size_t len;
+    int tag;
+    unsigned peer;
+    bool send;
+    unsigned *counter; /* send: its slot's outstanding; receive: how many
+                          the consuming action still waits for */
+};
+
+/* An action with everything that it needs decided. */
+struct pst_rank_action {
+    struct pst_action a;
+    int slot[PST_N_REGIONS];      /* of the acting stage; -1: none */
+    int peer_slot;                /* COPY_*: IN_F or IN_B slot of the peer */
+    struct pst_message *messages; /* SEND_*, RECV_* */
+    unsigned n_messages;
+};
+
+/* One stage on this rank. */
+struct pst_rank_stage {
+    struct pst_program *program;
+    struct pst_slot_pool pools[PST_N_REGIONS]; /* FIXED, WORK: unused */
+    unsigned *waiting_f, *waiting_b; /* per microbatch: receives not done */
+    int first_backward; /* microbatch whose backward assigns gradients */
+    size_t seed_offset; /* of the loss's seed, 0 if there is none */
+};
+
+/* A parameter, buffer or constant on this rank. */
+struct pst_rank_param {
+    int index;       /* in plan->params */
+    size_t data;     /* offset of the value */
+    size_t grad;     /* of the gradient the optimizer reads, or 0 */
+    size_t state[4]; /* of the optimizer's tensors */
+    size_t shadow;   /* of a buffer's copy from before the step, or 0 */
+    bool trained, updated;
+};
+
+/* A gradient accumulator of one stage (shared parameters have several). */
+struct pst_rank_grad {
+    int param; /* index in plan->params */
+    unsigned stage;
+    size_t offset;
+};
+
+enum pst_rank_phase {
+    PST_RANK_RUN,
+    PST_RANK_DRAIN,   /* sends in flight */
+    PST_RANK_REPORT,  /* to rank 0 */
+    PST_RANK_COLLECT, /* rank 0: reports of the others */
+    PST_RANK_VERDICT, /* from rank 0 */
+    PST_RANK_DONE,
+};
+
+/* What a rank tells rank 0; losses and squares follow in memory. */
+struct pst_report {
+    int32_t fault;
+    char text[600];
+    struct pst_times times;
+    double values[]; /* microbatches losses, then params' sums of squares */
+};
+struct pst_verdict {
+    int32_t fault;
+    uint32_t control;
+    char text[600];
+    double loss, norm, busy; /* busy: mean share of the ranks */
+    double losses[];
+};
+
+struct pst_rank {
+    struct pst_plan *plan;
+    const struct pst_schedule *sched;
+    struct pst_exec_options options;
+    struct pst_transport *transport; /* NULL while only planned */
+    struct pst_pool *pool;
+    unsigned rank;
+
+    struct pst_arena heap;         /* the tables below */
+    struct pst_rank_stage *stages; /* by plan stage; program NULL elsewhere */
+    struct PST_VEC(struct pst_rank_param) params;
+    struct PST_VEC(struct pst_rank_grad) grads;
+    int *param_at; /* plan param -> index in params, or -1 */
+    struct pst_rank_action *actions;
+    unsigned n_actions;
+
+    struct pst_memory memory;
+    size_t work;     /* offset of the workspace */
+    size_t *outputs; /* per plan output: offset of kept data, or 0 */
+    unsigned char *arena;
+    size_t high_water;
+
+    /* The running step. */
+    enum pst_rank_phase phase;
+    unsigned pc;
+    unsigned reduce_state;
+    struct pst_message **active; /* in flight */
+    unsigned n_active, n_messages;
+    struct pst_message *reduce_messages;
+    unsigned n_reduce;
+    unsigned reduce_waiting;
+    uint64_t step;
+    pst_fill_fn fill;
+    void *fill_ctx;
+    unsigned control;
+    struct pst_fault fault;
+    char fault_text[600];
+    size_t report_size, verdict_size;
+    struct pst_report *report; /* own; rank 0: one per rank, report_size */
+    struct pst_verdict *verdict;
+    struct pst_message *control_messages;
+    unsigned control_waiting, verdict_sends;
+    double started, waiting_since, last_progress;
+    struct pst_times times;
+    struct pst_diag *diag;
+};
+
+/* Plans; allocates no arena. */
+enum pst_status pst_rank_new(struct pst_plan *plan,
+                             const struct pst_schedule *sched,
+                             const struct pst_exec_options *options,
+                             unsigned rank, struct pst_rank **ret,
+                             struct pst_diag *diag) PST_MUST_CHECK;
+void pst_rank_free(struct pst_rank *r);
+/* Allocates the arena, loads parameters, binds messages. */
+enum pst_status pst_rank_start(struct pst_rank *r,
+                               struct pst_transport *transport,
+                               struct pst_pool *pool,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+
+/* slots.c: decides the slot of every action and the size of every pool. */
+enum pst_status pst_rank_assign_slots(struct pst_rank *r,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* messages.c: fills in the messages of SEND, RECV and REDUCE actions. */
+enum pst_status pst_rank_bind_messages(struct pst_rank *r,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_rank_post(struct pst_rank *r,
+                              struct pst_message *m) PST_MUST_CHECK;
+/* Tests what is in flight; the first failure wins. */
+enum pst_status pst_rank_poll(struct pst_rank *r) PST_MUST_CHECK;
+
+/* run.c */
+void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
+                    void *fill_ctx, unsigned control);
+/* PST_AGAIN: waits for a peer; PST_OK: the step is over, verdict is there. */
+enum pst_status pst_rank_advance(struct pst_rank *r) PST_MUST_CHECK;
+
+/* reduce.c: sums the gradient of a parameter over its stages, in stage order,
+ * on every rank that owns it; resumable through r->reduce_state. */
+size_t pst_reduce_work(const struct pst_rank *r, int param);
+unsigned pst_reduce_n_messages(const struct pst_rank *r);
+enum pst_status pst_rank_reduce(struct pst_rank *r, int param) PST_MUST_CHECK;
+
+/* agree.c: reports, verdict. */
+enum pst_status pst_agree_init(struct pst_rank *r,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_rank_agree(struct pst_rank *r) PST_MUST_CHECK;
+
+/* update.c: optimizer, buffers; after an agreed step. */
+enum pst_status pst_rank_apply(struct pst_rank *r, double norm,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+void pst_rank_restore(struct pst_rank *r); /* buffers, after a fault */
+const struct pst_rank_param *pst_rank_param(const struct pst_rank *r,
+                                            unsigned param);
+
+double pst_now(void); /* seconds, monotonic */
+
+static inline unsigned char *pst_rank_at(const struct pst_rank *r,
+                                         size_t offset)
+{
+    return r->arena + offset;
+}
+
+#endif

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPTIM_OPTIM_H
+#define PENSTOCK_STAGES_OPTIM_OPTIM_H
+/*
+ * Optimizers as rows of a table; learning rates; clipping. Formulas are those
+ * of torch.optim.SGD and torch.optim.AdamW (single tensor), in f32. Memory of
+ * states is the caller's, zero-filled before the first step. Pure functions
+ * but for what they write.
+ */
+#include "stages/base/cpu.h"
+#include "stages/base/pool.h"
+#include "stages/graph/tensor.h"
+
+#define PST_OPTIM_MAX_STATES 4
+
+enum pst_lr_schedule { PST_LR_CONSTANT, PST_LR_COSINE, PST_LR_LINEAR };
+
+struct pst_optim_options {
+    const char *name; /* "none", "sgd", "adamw" */
+    double lr, weight_decay;
+    double momentum, dampening;
+    bool nesterov;
+    double beta1, beta2, eps;
+    double clip_norm; /* global norm; 0: no clipping */
+    enum pst_lr_schedule lr_schedule;
+    uint64_t warmup_steps; /* linear from 0 */
+    uint64_t total_steps;  /* at which cosine and linear end */
+    double min_lr_ratio;
+};
+
+struct pst_optim {
+    const char *name, *summary;
+    unsigned n_states; /* tensors of the parameter's size */
+    /* Prefix in checkpoints: "adamw.m". */
+    const char *states[PST_OPTIM_MAX_STATES];
+    /* step counts from 0; the gradient is multiplied by grad_scale first. */
+    void (*step)(const struct pst_optim_options *options, uint64_t step,
+                 double lr, double grad_scale, int64_t n, float *param,
+                 const float *grad, float *const *states, enum pst_isa isa,
+                 struct pst_pool *pool);
+};
+
+/* PyTorch's defaults for that optimizer (AdamW: lr 1e-3, betas .9 .999,
+ * eps 1e-8, weight decay 1e-2; SGD: lr 1e-3). Unknown name: PST_ERR_USAGE that
+ * lists the names. */
+enum pst_status pst_optim_defaults(const char *name,
+                                   struct pst_optim_options *ret,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* States that the options need: SGD has one only with momentum. */
+unsigned pst_optim_n_states(const struct pst_optim *optim,
+                            const struct pst_optim_options *options);
+const struct pst_optim *pst_optim_find(const char *name,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
+/* Checks ranges; the message names the option. */
+enum pst_status pst_optim_check(const struct pst_optim_options *options,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+
+double pst_lr_at(const struct pst_optim_options *options, uint64_t step);
+/* Sum of squares in double, in an order that depends on n and isa only. */
+double pst_sumsq(const float *x, int64_t n, enum pst_isa isa,
+                 struct pst_pool *pool);
+/* As torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)). */
+double pst_clip_scale(double norm, double max_norm);
+
+#endif
