@@ -208,23 +208,16 @@ enum pst_status pst_new_file_write_at(struct pst_new_file *file,
     return PST_OK;
 }
 
-static enum pst_status fsync_parent(const char *path, struct pst_diag *diag)
+/* Cuts path at its last slash: after the rename nothing may fail for want of
+ * memory. */
+static enum pst_status fsync_parent(char *path, struct pst_diag *diag)
 {
-    const char *slash = strrchr(path, '/');
-    enum pst_status status;
-    char *parent;
+    char *slash = strrchr(path, '/');
 
     if (!slash)
         return pst_fsync_dir(".", diag);
-    if (slash == path)
-        return pst_fsync_dir("/", diag);
-    parent = pst_strdup(PST_TAG_BASE, path);
-    if (!parent)
-        return pst_diag_nomem(diag, strlen(path) + 1);
-    parent[slash - path] = '\0';
-    status = pst_fsync_dir(parent, diag);
-    pst_free(parent);
-    return status;
+    slash[slash == path] = '\0';
+    return pst_fsync_dir(path, diag);
 }
 
 enum pst_status pst_new_file_commit(struct pst_new_file *file,
