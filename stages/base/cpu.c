@@ -9,7 +9,7 @@
 static const char *const names[PST_N_ISAS] = {"any", "avx2", "avx512"};
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static enum pst_isa isa;
+static enum pst_isa best;
 static char features[256];
 static unsigned count;
 
@@ -59,10 +59,10 @@ static void ask(void)
     const char *mask = getenv("PST_ISA");
     cpu_set_t set;
 
-    isa = detect();
+    best = detect();
     for (int i = 0; mask && i < PST_N_ISAS; i++) {
         if (strcmp(mask, names[i]) == 0)
-            isa = PST_MIN(isa, (enum pst_isa)i);
+            best = PST_MIN(best, (enum pst_isa)i);
     }
     count = 1;
     if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0)
@@ -72,12 +72,12 @@ static void ask(void)
 enum pst_isa pst_cpu_isa(void)
 {
     pthread_once(&once, ask);
-    return isa;
+    return best;
 }
 
-const char *pst_isa_name(enum pst_isa which)
+const char *pst_isa_name(enum pst_isa isa)
 {
-    return (unsigned)which < PST_N_ISAS ? names[which] : "?";
+    return (unsigned)isa < PST_N_ISAS ? names[isa] : "?";
 }
 
 const char *pst_cpu_features(void)

@@ -200,7 +200,10 @@ void pst_format_f64(double x, char out[32])
     char text[48] = "";
 
     if (isnan(x) || isinf(x)) {
-        strcpy(out, isnan(x) ? "NaN" : x > 0 ? "Infinity" : "-Infinity");
+        snprintf(out, 32, "%s",
+                 isnan(x) ? "NaN"
+                 : x > 0  ? "Infinity"
+                          : "-Infinity");
         return;
     }
     do
