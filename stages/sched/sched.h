@@ -15,15 +15,15 @@
 
 /* name, text in PyTorch's grammar (ours where it has none) */
 #define PST_ACTION_LIST(X)                                                     \
-    X(F, "F")               /* forward of (stage, microbatch) */               \
-    X(B, "B")               /* full backward: I and W at once */               \
-    X(I, "I")               /* gradients of the inputs */                      \
-    X(W, "W")               /* gradients of the parameters */                  \
-    X(SEND_F, "SEND_F")     /* all edges stage -> peer_stage; never waits */   \
-    X(RECV_F, "RECV_F")     /* posts receives; the consumer waits */           \
-    X(SEND_B, "SEND_B")     /* gradient parts stage -> peer_stage */           \
+    X(F, "F")           /* forward of (stage, microbatch) */                   \
+    X(B, "B")           /* full backward: I and W at once */                   \
+    X(I, "I")           /* gradients of the inputs */                          \
+    X(W, "W")           /* gradients of the parameters */                      \
+    X(SEND_F, "SEND_F") /* all edges stage -> peer_stage; never waits */       \
+    X(RECV_F, "RECV_F") /* posts receives; the consumer waits */               \
+    X(SEND_B, "SEND_B") /* gradient parts stage -> peer_stage */               \
     X(RECV_B, "RECV_B")                                                        \
-    X(COPY_F, "COPY_F")     /* hand-over to peer_stage on the same rank */     \
+    X(COPY_F, "COPY_F") /* hand-over to peer_stage on the same rank */         \
     X(COPY_B, "COPY_B")                                                        \
     X(REDUCE, "REDUCE_GRAD") /* sums the gradient of a shared parameter */
 
@@ -31,7 +31,7 @@ enum pst_action_kind {
 #define PST_ACTION_ROW(name, text) PST_ACT_##name,
     PST_ACTION_LIST(PST_ACTION_ROW)
 #undef PST_ACTION_ROW
-    PST_N_ACTIONS
+        PST_N_ACTIONS
 };
 
 struct pst_action {
@@ -62,7 +62,7 @@ struct pst_schedule {
     bool train; /* false: forward only */
     bool lowered;
     int *rank_of; /* per stage */
-    struct PST_VEC(struct pst_action) *ranks;
+    struct PST_VEC(struct pst_action) * ranks;
 };
 
 struct pst_schedule_options {

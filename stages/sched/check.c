@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Round one of the proof: each list by itself. */
+#include "stages/sched/check.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static enum pst_status refuse(const struct pst_check *c, unsigned rank,
+                              size_t index, const char *fmt, ...)
+    PST_PRINTF(4, 5);
+
+static enum pst_status refuse(const struct pst_check *c, unsigned rank,
+                              size_t index, const char *fmt, ...)
+{
+    struct pst_str place = {0}, list = {0};
+    char why[256];
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(why, sizeof(why), fmt, args);
+    va_end(args);
+    pst_sched_add_place(c->sched, rank, index, false, &place);
+    pst_sched_add_place(c->sched, rank, index, true, &list);
+    (void)pst_diag_set(c->diag, PST_ERR_INPUT, "schedule: %s: %s%s",
+                       pst_str_text(&place), why, pst_str_text(&list));
+    pst_str_fini(&list);
+    pst_str_fini(&place);
+    return PST_ERR_INPUT;
+}
+
+static bool is_backward(enum pst_action_kind kind)
+{
+    return kind == PST_ACT_SEND_B || kind == PST_ACT_RECV_B ||
+           kind == PST_ACT_COPY_B;
+}
+
+static enum pst_status check_fields(const struct pst_check *c, unsigned rank,
+                                    size_t i)
+{
+    const struct pst_schedule *s = c->sched;
+    const struct pst_action *a = &s->ranks[rank].at[i];
+
+    if ((unsigned)a->kind >= PST_N_ACTIONS)
+        return refuse(c, rank, i, "no action has number %d", (int)a->kind);
+    if (a->stage < 0 || a->stage >= (int)s->n_stages)
+        return refuse(c, rank, i, "there are %u stages", s->n_stages);
+    if (a->kind == PST_ACT_REDUCE)
+        return PST_OK;
+    if (s->rank_of[a->stage] != (int)rank)
+        return refuse(c, rank, i, "stage %d is on rank %d", a->stage,
+                      s->rank_of[a->stage]);
+    if (a->microbatch < 0 || a->microbatch >= (int)s->n_microbatches)
+        return refuse(c, rank, i, "there are %u microbatches",
+                      s->n_microbatches);
+    return PST_OK;
+}
+
+static enum pst_status check_compute(const struct pst_check *c, unsigned rank,
+                                     size_t i)
+{
+    const struct pst_action *a = &c->sched->ranks[rank].at[i];
+    unsigned short *done = &c->done[pst_check_cell(c, a->stage, a->microbatch)];
+    const unsigned backward =
+        PST_BIT(PST_ACT_B) | PST_BIT(PST_ACT_I) | PST_BIT(PST_ACT_W);
+
+    if (*done & PST_BIT(a->kind))
+        return refuse(c, rank, i, "done a second time");
+    if (a->kind != PST_ACT_F) {
+        if (!c->sched->train)
+            return refuse(c, rank, i, "a backward, but nothing is trained");
+        if (!(*done & PST_BIT(PST_ACT_F)))
+            return refuse(c, rank, i, "backward before the forward");
+        if ((a->kind == PST_ACT_B && (*done & backward)) ||
+            (*done & PST_BIT(PST_ACT_B)))
+            return refuse(c, rank, i, "both B and its parts I and W");
+        if (a->kind == PST_ACT_W && !(*done & PST_BIT(PST_ACT_I)))
+            return refuse(c, rank, i, "W before I");
+    }
+    *done |= (unsigned short)PST_BIT(a->kind);
+    return PST_OK;
+}
+
+static bool backward_done(const struct pst_check *c, int stage, int microbatch)
+{
+    const unsigned done = c->done[pst_check_cell(c, stage, microbatch)];
+
+    return (done & PST_BIT(PST_ACT_B)) ||
+           ((done & PST_BIT(PST_ACT_I)) && (done & PST_BIT(PST_ACT_W)));
+}
+
+/* Every F, and every B or I and W, of every stage. */
+static enum pst_status check_compute_all(const struct pst_check *c)
+{
+    const struct pst_schedule *s = c->sched;
+
+    for (unsigned stage = 0; stage < s->n_stages; stage++) {
+        const unsigned rank = (unsigned)s->rank_of[stage];
+
+        for (unsigned m = 0; m < s->n_microbatches; m++) {
+            if (!(c->done[pst_check_cell(c, (int)stage, (int)m)] &
+                  PST_BIT(PST_ACT_F)))
+                return refuse(c, rank, s->ranks[rank].n, "%uF%u is missing",
+                              stage, m);
+            if (s->train && !backward_done(c, (int)stage, (int)m))
+                return refuse(c, rank, s->ranks[rank].n,
+                              "%uB%u, or its I or W, is missing", stage, m);
+        }
+    }
+    return PST_OK;
+}
+
+static bool has_arrived(const struct pst_check *c, size_t link, int microbatch,
+                        bool backward)
+{
+    const unsigned moved = c->moved[pst_check_cell(c, (int)link, microbatch)];
+
+    return moved &
+           (backward ? PST_BIT(PST_ACT_RECV_B) | PST_BIT(PST_ACT_COPY_B)
+                     : PST_BIT(PST_ACT_RECV_F) | PST_BIT(PST_ACT_COPY_F));
+}
+
+/* F after its values, B and I after their gradients. */
+static enum pst_status check_arrived(const struct pst_check *c, unsigned rank,
+                                     size_t i)
+{
+    const struct pst_action *a = &c->sched->ranks[rank].at[i];
+    const size_t *first = c->links.first_to;
+
+    if (a->kind == PST_ACT_W)
+        return PST_OK;
+    if (a->kind == PST_ACT_F) {
+        for (size_t k = first[a->stage]; k < first[a->stage + 1]; k++) {
+            const int from = c->links.by_to[k].from;
+            const int link = pst_check_find_link(c, from, a->stage);
+
+            if (!has_arrived(c, (size_t)link, a->microbatch, false))
+                return refuse(c, rank, i,
+                              "no RECV_F or COPY_F from stage %d before it",
+                              from);
+        }
+        return PST_OK;
+    }
+    first = c->links.first_from;
+    for (size_t k = first[a->stage]; k < first[a->stage + 1]; k++)
+        if (c->links.by_from[k].grad && !has_arrived(c, k, a->microbatch, true))
+            return refuse(c, rank, i,
+                          "no RECV_B or COPY_B from stage %d before it",
+                          c->links.by_from[k].to);
+    return PST_OK;
+}
+
+static enum pst_status check_message(const struct pst_check *c, unsigned rank,
+                                     size_t i)
+{
+    const struct pst_schedule *s = c->sched;
+    const struct pst_action *a = &s->ranks[rank].at[i];
+    const bool backward = is_backward(a->kind);
+    const bool copy = a->kind == PST_ACT_COPY_F || a->kind == PST_ACT_COPY_B;
+    const bool recv = a->kind == PST_ACT_RECV_F || a->kind == PST_ACT_RECV_B;
+    const unsigned done = c->done[pst_check_cell(c, a->stage, a->microbatch)];
+    const unsigned after =
+        backward ? PST_BIT(PST_ACT_B) | PST_BIT(PST_ACT_I) : PST_BIT(PST_ACT_F);
+    const int link = pst_check_link_of(c, a);
+    unsigned short *moved;
+
+    if (link < 0)
+        return refuse(c, rank, i,
+                      "no link between stages %d and %d in this "
+                      "direction",
+                      a->stage, a->peer_stage);
+    if (backward && !s->train)
+        return refuse(c, rank, i, "a gradient, but nothing is trained");
+    if (backward && !c->links.by_from[link].grad)
+        return refuse(c, rank, i, "no gradient travels on this link");
+    if (a->peer != s->rank_of[a->peer_stage])
+        return refuse(c, rank, i, "names rank %d, but stage %d is on rank %d",
+                      a->peer, a->peer_stage, s->rank_of[a->peer_stage]);
+    if (copy != (a->peer == (int)rank))
+        return refuse(c, rank, i,
+                      copy ? "a hand-over to another rank"
+                           : "a message to the rank itself");
+    if (recv && (done & after))
+        return refuse(c, rank, i, "received after its use");
+    if (!recv && !(done & after))
+        return refuse(c, rank, i, "sent before it is computed");
+    moved = &c->moved[pst_check_cell(c, link, a->microbatch)];
+    if (*moved & PST_BIT(a->kind))
+        return refuse(c, rank, i, "done a second time");
+    *moved |= (unsigned short)PST_BIT(a->kind);
+    return PST_OK;
+}
+
+static enum pst_status check_reduce(const struct pst_check *c, unsigned rank,
+                                    size_t i)
+{
+    const struct pst_schedule *s = c->sched;
+    const struct pst_action *a = &s->ranks[rank].at[i];
+    const struct pst_shared *shared = NULL;
+    bool owner = false;
+    size_t k;
+
+    if (!s->train)
+        return refuse(c, rank, i, "a gradient, but nothing is trained");
+    for (k = 0; k < c->n_shared && !shared; k++)
+        if (c->shared[k].param == a->param)
+            shared = &c->shared[k];
+    if (!shared)
+        return refuse(c, rank, i, "parameter %d is not shared", a->param);
+    if (a->stage != (int)shared->stages[0])
+        return refuse(c, rank, i,
+                      "the lowest owner of parameter %d is stage "
+                      "%u",
+                      a->param, shared->stages[0]);
+    for (unsigned j = 0; j < shared->n_stages; j++) {
+        if (s->rank_of[shared->stages[j]] != (int)rank)
+            continue;
+        owner = true;
+        for (unsigned m = 0; m < s->n_microbatches; m++)
+            if (!backward_done(c, (int)shared->stages[j], (int)m))
+                return refuse(c, rank, i,
+                              "before the backward of stage %u, "
+                              "microbatch %u",
+                              shared->stages[j], m);
+    }
+    if (!owner)
+        return refuse(c, rank, i, "no stage of this rank uses parameter %d",
+                      a->param);
+    if (c->reduced[(k - 1) * s->n_ranks + rank]++)
+        return refuse(c, rank, i, "parameter %d is reduced a second time",
+                      a->param);
+    return PST_OK;
+}
+
+/* Every link has its messages, every owner its reductions. */
+static enum pst_status check_messages_all(const struct pst_check *c)
+{
+    const struct pst_schedule *s = c->sched;
+
+    for (size_t k = 0; k < c->links.n; k++) {
+        const struct pst_link *link = &c->links.by_from[k];
+        const unsigned from = (unsigned)s->rank_of[link->from];
+        const unsigned to = (unsigned)s->rank_of[link->to];
+
+        for (unsigned m = 0; m < s->n_microbatches && from != to; m++) {
+            const unsigned moved = c->moved[pst_check_cell(c, (int)k, (int)m)];
+
+            if (!(moved & PST_BIT(PST_ACT_SEND_F)))
+                return refuse(c, from, s->ranks[from].n,
+                              "%dSEND_F%u to stage %d is missing", link->from,
+                              m, link->to);
+            if (link->grad && s->train && !(moved & PST_BIT(PST_ACT_SEND_B)))
+                return refuse(c, to, s->ranks[to].n,
+                              "%dSEND_B%u to stage %d is missing", link->to, m,
+                              link->from);
+        }
+        for (unsigned m = 0; m < s->n_microbatches && from == to; m++)
+            if (link->grad && s->train && !has_arrived(c, k, (int)m, true))
+                return refuse(c, to, s->ranks[to].n,
+                              "%dCOPY_B%u to stage %d is missing", link->to, m,
+                              link->from);
+    }
+    for (size_t k = 0; k < c->n_shared && s->train; k++)
+        for (unsigned j = 0; j < c->shared[k].n_stages; j++) {
+            const unsigned r = (unsigned)s->rank_of[c->shared[k].stages[j]];
+
+            if (!c->reduced[k * s->n_ranks + r])
+                return refuse(c, r, s->ranks[r].n,
+                              "the reduction of parameter %d is missing",
+                              c->shared[k].param);
+        }
+    return PST_OK;
+}
+
+static enum pst_status walk_lists(const struct pst_check *c)
+{
+    const struct pst_schedule *s = c->sched;
+    enum pst_status status = PST_OK;
+
+    for (unsigned r = 0; r < s->n_ranks; r++)
+        for (size_t i = 0; i < s->ranks[r].n && status == PST_OK; i++) {
+            status = check_fields(c, r, i);
+            if (status != PST_OK)
+                break;
+            if (s->ranks[r].at[i].kind == PST_ACT_REDUCE) {
+                status = check_reduce(c, r, i);
+            } else if (pst_action_is_compute(&s->ranks[r].at[i])) {
+                status = check_arrived(c, r, i);
+                if (status == PST_OK)
+                    status = check_compute(c, r, i);
+            } else {
+                status = check_message(c, r, i);
+            }
+        }
+    if (status == PST_OK)
+        status = check_compute_all(c);
+    return status == PST_OK ? check_messages_all(c) : status;
+}
+
+static enum pst_status check_placement(const struct pst_schedule *sched,
+                                       struct pst_diag *diag)
+{
+    for (unsigned s = 0; s < sched->n_stages; s++)
+        if (sched->rank_of[s] < 0 || sched->rank_of[s] >= (int)sched->n_ranks)
+            return pst_diag_set(diag, PST_ERR_INPUT,
+                                "schedule: stage %u is on rank %d of %u", s,
+                                sched->rank_of[s], sched->n_ranks);
+    return PST_OK;
+}
+
+enum pst_status pst_sched_check_compute(const struct pst_schedule *sched,
+                                        struct pst_diag *diag)
+{
+    const size_t cells = (size_t)sched->n_stages * sched->n_microbatches;
+    struct pst_check c = {.sched = sched, .diag = diag};
+    enum pst_status status = check_placement(sched, diag);
+
+    if (status != PST_OK)
+        return status;
+    c.done = pst_calloc(PST_TAG_PLAN, cells, sizeof(*c.done));
+    if (!c.done)
+        return pst_diag_nomem(diag, cells * sizeof(*c.done));
+    for (unsigned r = 0; r < sched->n_ranks; r++)
+        for (size_t i = 0; i < sched->ranks[r].n && status == PST_OK; i++) {
+            status = check_fields(&c, r, i);
+            if (status == PST_OK &&
+                !pst_action_is_compute(&sched->ranks[r].at[i]))
+                status = refuse(&c, r, i, "a message among compute actions");
+            if (status == PST_OK)
+                status = check_compute(&c, r, i);
+        }
+    if (status == PST_OK)
+        status = check_compute_all(&c);
+    pst_free(c.done);
+    return status;
+}
+
+enum pst_status pst_sched_check_shared(const struct pst_schedule *sched,
+                                       const struct pst_shared *shared,
+                                       size_t n, struct pst_diag *diag)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool good = shared[i].n_stages > 0;
+
+        for (unsigned j = 0; j < shared[i].n_stages; j++)
+            good = good && shared[i].stages[j] < sched->n_stages &&
+                   (j == 0 || shared[i].stages[j - 1] < shared[i].stages[j]);
+        for (size_t k = 0; k < i; k++)
+            good = good && shared[k].param != shared[i].param;
+        if (!good)
+            return pst_diag_set(diag, PST_ERR_INTERNAL,
+                                "shared parameter %zu (number %d) is listed "
+                                "twice or names stages out of order",
+                                i, shared[i].param);
+    }
+    return PST_OK;
+}
+
+enum pst_status pst_schedule_check(const struct pst_schedule *sched,
+                                   const struct pst_link *links, size_t n_links,
+                                   const struct pst_shared *shared,
+                                   size_t n_shared, struct pst_diag *diag)
+{
+    const size_t n = sched->n_microbatches;
+    struct pst_check c = {
+        .sched = sched, .shared = shared, .n_shared = n_shared, .diag = diag};
+    enum pst_status status = check_placement(sched, diag);
+
+    if (status == PST_OK)
+        status = pst_sched_check_shared(sched, shared, n_shared, diag);
+    if (status == PST_OK)
+        status = pst_link_index_init(&c.links, links, n_links, sched->n_stages,
+                                     diag);
+    if (status != PST_OK)
+        return status;
+    c.done = pst_calloc(PST_TAG_PLAN, sched->n_stages * n, sizeof(*c.done));
+    c.moved = pst_calloc(PST_TAG_PLAN, n_links * n, sizeof(*c.moved));
+    c.run = pst_calloc(PST_TAG_PLAN, n_links * n, sizeof(*c.run));
+    c.reduced = pst_calloc(PST_TAG_PLAN, n_shared, sched->n_ranks);
+    c.next = pst_calloc(PST_TAG_PLAN, sched->n_ranks, sizeof(*c.next));
+    if (!c.done || !c.moved || !c.run || !c.reduced || !c.next)
+        status = pst_diag_nomem(diag, sched->n_stages * n * sizeof(*c.done));
+    if (status == PST_OK)
+        status = walk_lists(&c);
+    if (status == PST_OK)
+        status = pst_check_play(&c);
+    pst_free(c.next);
+    pst_free(c.reduced);
+    pst_free(c.run);
+    pst_free(c.moved);
+    pst_free(c.done);
+    pst_link_index_fini(&c.links);
+    return status;
+}

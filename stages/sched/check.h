@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_SCHED_CHECK_H
+#define PENSTOCK_STAGES_SCHED_CHECK_H
+/*
+ * Proof in two rounds; private to this folder. Round one (check.c) walks each
+ * list by itself: what a stage does happens on one rank, so order, doubles and
+ * gaps show there. Round two (play.c) plays all lists with the most cautious
+ * transport: a send ends when its receive is posted, a consumer waits until
+ * its sends were made, a reduction waits until all owners have come to it. If
+ * all lists end, no order of events can hang.
+ */
+#include "stages/sched/generate.h"
+
+#define PST_BIT(kind) (1u << (kind))
+
+struct pst_check {
+    const struct pst_schedule *sched;
+    const struct pst_shared *shared;
+    size_t n_shared;
+    struct pst_link_index links;
+    struct pst_diag *diag;
+    /* Per (stage, microbatch) and (link in by_from, microbatch): one bit per
+     * kind of action that was done. `run` is round two's for links. */
+    unsigned short *done, *moved, *run;
+    unsigned char *reduced; /* per (shared, rank) */
+    size_t *next;           /* round two: per rank */
+};
+
+size_t pst_check_cell(const struct pst_check *c, int row, int microbatch);
+/* Index in by_from of the link from < to; -1: none. */
+int pst_check_find_link(const struct pst_check *c, int from, int to);
+/* The link that a message or hand-over belongs to; -1: none. */
+int pst_check_link_of(const struct pst_check *c, const struct pst_action *a);
+
+/* Round two; needs lists that passed round one. */
+enum pst_status pst_check_play(const struct pst_check *c) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/sched/generate.h"
+
+#include <math.h>
+#include <stdint.h>
+
+/*
+ * Linear partition by dynamic programming, O(S^2 P), twice: first the least
+ * cost M that the costliest group can have, then, among the partitions that
+ * reach M, the one with the least sum of squares (the most even one). Ties go
+ * to the partition whose early groups are small: early ranks hold more
+ * microbatches in flight.
+ */
+struct table {
+    const double *prefix; /* S + 1 */
+    double *best;         /* of the first s stages in g groups */
+    unsigned *cut;        /* where the last of those groups begins */
+    unsigned stages, ranks;
+};
+
+static double group_cost(const struct table *t, unsigned from, unsigned to)
+{
+    return t->prefix[to] - t->prefix[from];
+}
+
+/* limit: infinity for the first round (min-max), M for the second. */
+static void fill(const struct table *t, double limit)
+{
+    const unsigned width = t->stages + 1;
+
+    for (unsigned s = 1; s <= t->stages; s++) {
+        const double cost = group_cost(t, 0, s);
+
+        t->cut[width + s] = 0;
+        t->best[width + s] = isinf(limit)    ? cost
+                             : cost <= limit ? cost * cost
+                                             : INFINITY;
+    }
+    for (unsigned g = 2; g <= t->ranks; g++) {
+        for (unsigned s = g; s <= t->stages; s++) {
+            double best = INFINITY;
+            unsigned cut = g - 1;
+
+            /* Ascending: of equal ones the earliest cut stays, which makes
+             * the last group the largest. */
+            for (unsigned c = g - 1; c < s; c++) {
+                const double before = t->best[(size_t)(g - 1) * width + c];
+                const double cost = group_cost(t, c, s);
+                const double all = isinf(limit)    ? fmax(before, cost)
+                                   : cost <= limit ? before + cost * cost
+                                                   : INFINITY;
+                if (all < best) {
+                    best = all;
+                    cut = c;
+                }
+            }
+            t->best[(size_t)g * width + s] = best;
+            t->cut[(size_t)g * width + s] = cut;
+        }
+    }
+}
+
+enum pst_status pst_sched_place(unsigned stages, unsigned ranks,
+                                const double *costs, int *rank_of,
+                                struct pst_diag *diag)
+{
+    const size_t cells = ((size_t)ranks + 1) * (stages + 1);
+    double *prefix =
+        pst_calloc(PST_TAG_PLAN, (size_t)stages + 1, sizeof(double));
+    struct table t = {prefix, pst_calloc(PST_TAG_PLAN, cells, sizeof(double)),
+                      pst_calloc(PST_TAG_PLAN, cells, sizeof(unsigned)), stages,
+                      ranks};
+    enum pst_status status = PST_OK;
+
+    if (!prefix || !t.best || !t.cut)
+        status = pst_diag_nomem(diag, cells * sizeof(double));
+    for (unsigned s = 0; s < stages && status == PST_OK; s++) {
+        const double cost = costs ? costs[s] : 1.0;
+
+        if (!isfinite(cost) || cost < 0)
+            status = pst_diag_set(diag, PST_ERR_CONFIG,
+                                  "the cost of stage %u is %g", s, cost);
+        else
+            prefix[s + 1] = prefix[s] + cost;
+    }
+    if (status == PST_OK) {
+        unsigned end = stages;
+
+        fill(&t, INFINITY);
+        fill(&t, t.best[cells - 1]);
+        for (unsigned g = ranks; g > 0; g--) {
+            const unsigned begin = t.cut[(size_t)g * (stages + 1) + end];
+
+            for (unsigned s = begin; s < end; s++)
+                rank_of[s] = (int)g - 1;
+            end = begin;
+        }
+    }
+    pst_free(t.cut);
+    pst_free(t.best);
+    pst_free(prefix);
+    return status;
+}
