@@ -15,28 +15,28 @@ struct pst_weight {
     const char *record;   /* name below data/, identity of the storage */
     struct pst_meta meta; /* sizes and strides within the record */
     int64_t offset;       /* elements */
-    const void *data; /* first element; mapped from the file, read lazily */
+    const void *data;     /* first element; mapped from the file, read lazily */
     bool is_param, requires_grad;
     bool absent; /* zero-length record of a non-empty tensor */
 };
 
 /* Names that are one and the same tensor. */
 struct pst_tie {
-    const char *fqn;       /* the name used by the graph's value */
-    const char **aliases;  /* all other names */
+    const char *fqn;      /* the name used by the graph's value */
+    const char **aliases; /* all other names */
     unsigned n_aliases;
 };
 
 struct pst_model {
     struct pst_arena arena;
-    const char *name;          /* of the file, without folder and suffix */
+    const char *name; /* of the file, without folder and suffix */
     const char *torch_version;
-    bool decomposed; /* functional form: detach and no_grad are lost */
+    bool decomposed;         /* functional form: detach and no_grad are lost */
     struct pst_graph *graph; /* functional; owned */
     struct PST_VEC(struct pst_weight) weights;
     struct pst_map weights_by_fqn; /* -> struct pst_weight */
     struct PST_VEC(struct pst_tie) ties;
-    struct PST_VEC(const char *) modules; /* all FQNs of module_call_graph */
+    struct PST_VEC(const char *) modules; /* FQNs without the root's */
     struct PST_VEC(const char *) notes;   /* warnings for the user */
     char digest[33];
     void *file; /* the mapped archive */

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_ARCHIVE_IMPORT_H
+#define PENSTOCK_STAGES_ARCHIVE_IMPORT_H
+/*
+ * The parts of pst_model_open: from the JSON document to a functional graph.
+ * Nodes are imported in program order straight through the builder and the
+ * functionaliser; sub-graphs are inlined on the way. One thread.
+ */
+#include "stages/archive/archive.h"
+#include "stages/archive/model_json.h"
+#include "stages/archive/zip.h"
+#include "stages/graph/build.h"
+#include "stages/passes/functionalise.h"
+
+/* Where a node comes from; texts live in the model's arena. */
+struct pst_place {
+    const char *module; /* FQN of the innermost module, "" at the top */
+    unsigned call;      /* which call of that module */
+    const char *source; /* "file.py:12" or "" */
+};
+
+struct pst_import {
+    struct pst_model *model;
+    struct pst_zip *zip;
+    const json_t *module; /* GraphModule; borrowed */
+    struct pst_build build;
+    struct pst_functionalise *functional;
+    struct pst_diag *diag;
+    struct pst_map fqns;   /* of all modules, "" included */
+    struct pst_map used;   /* value names that the outer graph reads */
+    struct pst_map state;  /* FQN of parameter, buffer, constant -> value */
+    struct pst_map shared; /* FQN -> FQN of another window on its memory */
+    struct pst_place place;
+};
+
+/* The names of one graph of the document. Values stand for themselves through
+ * all writes: readers go through pst_functionalise_read. */
+struct pst_scope {
+    struct pst_map values; /* name -> struct pst_value */
+    const json_t *metas;   /* tensor_values */
+    bool no_grad;
+};
+
+/* --- weights.c ---------------------------------------------------------- */
+
+/* Reads data/<folder>/<model>_<folder>_config.json into model->weights. The
+ * text's digest is added to *digests. */
+enum pst_status pst_import_weights(struct pst_model *model, struct pst_zip *zip,
+                                   const char *name, const char *folder,
+                                   struct pst_str *digests,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+
+/* --- place.c ------------------------------------------------------------ */
+
+/* Updates import->place from a node's metadata; nodes that say nothing keep
+ * the module of the node before. */
+enum pst_status pst_import_place(struct pst_import *import,
+                                 const json_t *node) PST_MUST_CHECK;
+
+/* --- pytree.c ----------------------------------------------------------- */
+
+struct pst_paths {
+    const char **at; /* one per leaf, depth first; in the given arena */
+    size_t n, cap;
+};
+
+/* Paths of the leaves of a treespec ("x", "d.b.c", "0"). args: the tree is
+ * (positional, keywords) and `names` (JSON list, may be NULL) names both.
+ * fields: treespec_namedtuple_fields (may be NULL). */
+enum pst_status pst_pytree_paths(const char *spec, bool args,
+                                 const json_t *names, const json_t *fields,
+                                 struct pst_arena *arena, struct pst_paths *ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+/* --- target.c ----------------------------------------------------------- */
+
+enum pst_target_kind {
+    PST_TARGET_OP,       /* a row */
+    PST_TARGET_INPLACE,  /* op is the functional twin */
+    PST_TARGET_CONVERT,  /* to.*, type_as: nothing if the dtype is there */
+    PST_TARGET_NOTHING,  /* asserts: dropped */
+    PST_TARGET_SET_GRAD, /* sub-graph to inline */
+    PST_TARGET_AUTOCAST, /* the same; only if disabled */
+    PST_TARGET_NONE,     /* not supported: reason */
+};
+
+struct pst_target {
+    enum pst_target_kind kind;
+    const char *name; /* "aten.add.Tensor" as in the file */
+    const struct pst_op *op;
+    const char *reason;
+};
+
+/* What a node of the document is to us. */
+struct pst_target pst_import_target(const json_t *node);
+/* Payload of argument `name` if it has that tag, else NULL. */
+const json_t *pst_import_arg(const json_t *node, const char *name,
+                             const char *tag);
+
+/* --- scan.c ------------------------------------------------------------- */
+
+/* One look at all nodes before anything is built: everything that is not
+ * supported is named in one message. Fills import->used. */
+enum pst_status pst_import_scan(struct pst_import *import) PST_MUST_CHECK;
+
+/* --- state.c ------------------------------------------------------------ */
+
+/* Makes the values of parameters, buffers and constants, one per tensor. */
+enum pst_status pst_import_state(struct pst_import *import,
+                                 struct pst_scope *scope) PST_MUST_CHECK;
+
+/* --- bind.c ------------------------------------------------------------- */
+
+/* One argument of the document as a value or literal. */
+enum pst_status pst_import_value(struct pst_import *import,
+                                 struct pst_scope *scope, const json_t *json,
+                                 const char *where,
+                                 struct pst_arg *ret) PST_MUST_CHECK;
+/* The node's arguments in the order of the schema; *ret in the graph's arena.
+ * The value of argument `raw` (-1: none) is not refreshed: it is written. */
+enum pst_status pst_import_bind(struct pst_import *import,
+                                struct pst_scope *scope, const json_t *node,
+                                const struct pst_target *target, int raw,
+                                struct pst_arg **ret) PST_MUST_CHECK;
+
+/* --- nodes.c ------------------------------------------------------------ */
+
+/* Imports all nodes of a Graph of the document into the builder's graph. */
+enum pst_status pst_import_nodes(struct pst_import *import,
+                                 struct pst_scope *scope,
+                                 const json_t *graph) PST_MUST_CHECK;
+
+/* --- import.c ----------------------------------------------------------- */
+
+/* model->graph from the document's graph_module. */
+enum pst_status pst_import_graph(struct pst_model *model, struct pst_zip *zip,
+                                 const json_t *graph_module,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Nodes in program order. */
+#include "stages/archive/import.h"
+#include "stages/graph/oprow.h"
+
+#include <string.h>
+
+/* Most results of one node (chunk, unbind, split). */
+#define MAX_NAMES PST_MAX_OUTS
+
+struct names {
+    const char *at[MAX_NAMES]; /* NULL: a result that is None */
+    unsigned n;
+};
+
+static enum pst_status add_name(struct pst_import *import, const char *name,
+                                struct names *ret)
+{
+    if (ret->n == MAX_NAMES)
+        return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+                            "more than %d results of one operator are not "
+                            "supported",
+                            MAX_NAMES);
+    ret->at[ret->n++] = name;
+    return PST_OK;
+}
+
+/* Names of a node's results, lists flattened. */
+static enum pst_status read_names(struct pst_import *import, const json_t *node,
+                                  struct names *ret)
+{
+    const json_t *outputs =
+        pst_json_member(node, "outputs", JSON_ARRAY, "a node", import->diag);
+    enum pst_status status = outputs != NULL ? PST_OK : PST_ERR_INPUT;
+    json_t *output, *item;
+    size_t i, k;
+
+    ret->n = 0;
+    json_array_foreach(outputs, i, output)
+    {
+        const json_t *tensor = json_object_get(output, "as_tensor");
+        const json_t *list = json_object_get(output, "as_tensors");
+
+        if (status == PST_OK && tensor != NULL)
+            status = add_name(
+                import, json_string_value(json_object_get(tensor, "name")),
+                ret);
+        else if (status == PST_OK && json_object_get(output, "as_none"))
+            status = add_name(import, NULL, ret);
+        else if (status == PST_OK && list == NULL)
+            status = pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+                                  "results that are no tensors are not "
+                                  "supported");
+        json_array_foreach(list, k, item)
+        {
+            if (status == PST_OK)
+                status = add_name(
+                    import, json_string_value(json_object_get(item, "name")),
+                    ret);
+        }
+    }
+    return status;
+}
+
+/* Gives the value its name in the document, checks its recorded meta. */
+static enum pst_status define(struct pst_import *import,
+                              struct pst_scope *scope, const char *name,
+                              struct pst_value *value,
+                              const struct pst_meta *meta)
+{
+    char ours[PST_META_TEXT], theirs[PST_META_TEXT];
+    const json_t *recorded = json_object_get(scope->metas, name);
+    struct pst_json_tensor t;
+    enum pst_status status;
+
+    if (pst_map_has(&scope->values, name))
+        return pst_diag_set(import->diag, PST_ERR_INPUT,
+                            "\"%s\" is defined twice", name);
+    if (recorded == NULL)
+        return pst_diag_set(import->diag, PST_ERR_INPUT,
+                            "\"%s\" has no shape in the file", name);
+    status = pst_json_tensor(recorded, name, &t, import->diag);
+    if (status != PST_OK)
+        return status;
+    if (!pst_meta_same(&t.meta, meta))
+        return pst_diag_set(import->diag, PST_ERR_SHAPE,
+                            "\"%s\" is %s by its operator, but the file says "
+                            "%s",
+                            name, pst_meta_text(meta, ours),
+                            pst_meta_text(&t.meta, theirs));
+    if (!pst_map_put(&scope->values, name, value))
+        return pst_diag_nomem(import->diag, strlen(name));
+    return PST_OK;
+}
+
+/* The dtype that the file records for the first result, for factories that do
+ * not say it. */
+static enum pst_dtype recorded_dtype(const struct pst_scope *scope,
+                                     const struct names *names)
+{
+    const json_t *meta = names->n > 0 && names->at[0] != NULL
+                             ? json_object_get(scope->metas, names->at[0])
+                             : NULL;
+    const json_t *dtype = json_object_get(meta, "dtype");
+    enum pst_dtype ret;
+
+    if (json_is_integer(dtype) &&
+        pst_dtype_from_pt2(json_integer_value(dtype), &ret))
+        return ret;
+    return PST_N_DTYPES;
+}
+
+static enum pst_status import_op(struct pst_import *import,
+                                 struct pst_scope *scope, const json_t *json,
+                                 const struct pst_target *target,
+                                 const struct names *names)
+{
+    const struct pst_schema *schema = pst_op_schema(target->op);
+    enum pst_status status;
+    struct pst_node *node;
+    struct pst_arg *args;
+
+    status = pst_import_bind(import, scope, json, target, -1, &args);
+    if (status != PST_OK)
+        return status;
+    import->build.hint = recorded_dtype(scope, names);
+    import->build.prefix = names->n == 1 ? names->at[0] : NULL;
+    node = pst_emit_node(&import->build, target->op, args, schema->n_args);
+    import->build.hint = PST_N_DTYPES;
+    import->build.prefix = NULL;
+    if (node == NULL)
+        return import->build.status;
+    if (node->n_outs != names->n)
+        return pst_diag_set(import->diag, PST_ERR_SHAPE,
+                            "it has %u results, but the file says %u",
+                            node->n_outs, names->n);
+    for (unsigned i = 0; i < names->n && status == PST_OK; i++)
+        if (names->at[i] != NULL)
+            status = define(import, scope, names->at[i], node->outs[i],
+                            &node->outs[i]->meta);
+    return status;
+}
+
+/* The result is the written value itself: both names mean it from now on. */
+static enum pst_status import_inplace(struct pst_import *import,
+                                      struct pst_scope *scope,
+                                      const json_t *json,
+                                      const struct pst_target *target,
+                                      const struct names *names)
+{
+    const struct pst_schema *schema = pst_op_schema(target->op);
+    struct pst_value *written;
+    struct pst_arg *args;
+    enum pst_status status;
+
+    status = pst_import_bind(import, scope, json, target, 0, &args);
+    if (status != PST_OK)
+        return status;
+    if (schema->n_args == 0 || args[0].kind != PST_ARG_VALUE)
+        return pst_diag_set(import->diag, PST_ERR_INPUT,
+                            "its first argument is no tensor");
+    written = args[0].value;
+    if (pst_functionalise_inplace(import->functional, target->op, args,
+                                  schema->n_args) == NULL)
+        return import->build.status != PST_OK
+                   ? import->build.status
+                   : pst_diag_set(import->diag, PST_ERR_INTERNAL,
+                                  "the write failed");
+    if (names->n > 1)
+        return pst_diag_set(import->diag, PST_ERR_INPUT,
+                            "an in-place operator has one result");
+    if (names->n == 1 && names->at[0] != NULL)
+        status = define(import, scope, names->at[0], written, &written->meta);
+    return status;
+}
+
+/* The dtype that to.* and type_as want: an argument's, the other tensor's, or
+ * the tensor's own. */
+static enum pst_dtype wanted_dtype(const struct pst_scope *scope,
+                                   const json_t *json,
+                                   const struct pst_value *v)
+{
+    const json_t *dtype = pst_import_arg(json, "dtype", "as_scalar_type");
+    const json_t *tensor = pst_import_arg(json, "other", "as_tensor");
+    const char *name = json_string_value(json_object_get(tensor, "name"));
+    const struct pst_value *other =
+        name != NULL ? pst_map_get(&scope->values, name) : NULL;
+    enum pst_dtype ret;
+
+    if (dtype != NULL)
+        return pst_dtype_from_pt2(json_integer_value(dtype), &ret)
+                   ? ret
+                   : PST_N_DTYPES;
+    return other != NULL ? other->meta.dtype : v->meta.dtype;
+}
+
+/* They return their input if it has the dtype. */
+static enum pst_status import_convert(struct pst_import *import,
+                                      struct pst_scope *scope,
+                                      const json_t *json,
+                                      const struct pst_target *target,
+                                      const struct names *names)
+{
+    const json_t *self = pst_import_arg(json, "self", "as_tensor");
+    const char *name = json_string_value(json_object_get(self, "name"));
+    struct pst_value *v =
+        name != NULL ? pst_map_get(&scope->values, name) : NULL;
+    const bool copy = json_is_true(pst_import_arg(json, "copy", "as_bool"));
+
+    if (v == NULL || copy || names->n != 1 || names->at[0] == NULL ||
+        wanted_dtype(scope, json, v) != v->meta.dtype)
+        return import_op(import, scope, json, target, names);
+    return define(import, scope, names->at[0], v, &v->meta);
+}
+
+/* Position of the first operand: behind the sub-graph. */
+static const json_t *find_body(const json_t *inputs, size_t *ret_operands)
+{
+    const json_t *body = NULL;
+    json_t *input;
+    size_t i;
+
+    json_array_foreach(inputs, i, input)
+    {
+        const json_t *arg = json_object_get(input, "arg");
+
+        if (body == NULL && json_object_get(arg, "as_graph") != NULL) {
+            body = json_object_get(json_object_get(arg, "as_graph"), "graph");
+            *ret_operands = i + 1;
+        }
+    }
+    return body;
+}
+
+/* The tensor that a graph's input, output or an operand of a call names. */
+static const char *tensor_name(const json_t *arg)
+{
+    return json_string_value(
+        json_object_get(json_object_get(arg, "as_tensor"), "name"));
+}
+
+static enum pst_status bind_operands(struct pst_import *import,
+                                     struct pst_scope *scope,
+                                     const json_t *inputs, size_t first,
+                                     const json_t *body,
+                                     struct pst_scope *inner)
+{
+    const json_t *formals = json_object_get(body, "inputs");
+
+    if (json_array_size(inputs) - first != json_array_size(formals))
+        return pst_diag_set(import->diag, PST_ERR_INPUT,
+                            "its sub-graph takes %zu values, not %zu",
+                            json_array_size(formals),
+                            json_array_size(inputs) - first);
+    for (size_t i = 0; i < json_array_size(formals); i++) {
+        const char *formal = tensor_name(json_array_get(formals, i));
+        const char *actual = tensor_name(
+            json_object_get(json_array_get(inputs, first + i), "arg"));
+        struct pst_value *v =
+            actual != NULL ? pst_map_get(&scope->values, actual) : NULL;
+        enum pst_status status;
+
+        if (formal == NULL || v == NULL)
+            return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+                                "operand %zu of its sub-graph is no tensor", i);
+        status = define(import, inner, formal, v, &v->meta);
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
+static enum pst_status bind_results(struct pst_import *import,
+                                    struct pst_scope *scope, const json_t *body,
+                                    const struct pst_scope *inner,
+                                    const struct names *names)
+{
+    const json_t *outputs = json_object_get(body, "outputs");
+    enum pst_status status = PST_OK;
+
+    if (json_array_size(outputs) != names->n)
+        return pst_diag_set(import->diag, PST_ERR_INPUT,
+                            "its sub-graph has %zu results, not %u",
+                            json_array_size(outputs), names->n);
+    for (unsigned i = 0; i < names->n && status == PST_OK; i++) {
+        const char *name = tensor_name(json_array_get(outputs, i));
+        struct pst_value *v =
+            name != NULL ? pst_map_get(&inner->values, name) : NULL;
+
+        if (names->at[i] == NULL)
+            continue;
+        if (v == NULL)
+            return pst_diag_set(import->diag, PST_ERR_INPUT,
+                                "result %u of its sub-graph is no tensor of it",
+                                i);
+        status = define(import, scope, names->at[i], v, &v->meta);
+    }
+    return status;
+}
+
+/* Bodies share their operands' storage, and their results are values of the
+ * outer graph from then on. */
+static enum pst_status inline_body(struct pst_import *import,
+                                   struct pst_scope *scope, const json_t *json,
+                                   bool no_grad, const struct names *names)
+{
+    const json_t *inputs = json_object_get(json, "inputs");
+    size_t first = 0;
+    const json_t *body = find_body(inputs, &first);
+    struct pst_scope inner = {.no_grad = no_grad};
+    enum pst_status status;
+
+    if (body == NULL)
+        return pst_diag_set(import->diag, PST_ERR_INPUT, "it has no sub-graph");
+    inner.metas = json_object_get(body, "tensor_values");
+    pst_map_init(&inner.values, PST_TAG_ARCHIVE);
+    status = bind_operands(import, scope, inputs, first, body, &inner);
+    if (status == PST_OK)
+        status = pst_import_nodes(import, &inner, body);
+    if (status == PST_OK)
+        status = bind_results(import, scope, body, &inner, names);
+    pst_map_fini(&inner.values);
+    return status;
+}
+
+static enum pst_status import_node(struct pst_import *import,
+                                   struct pst_scope *scope, const json_t *json,
+                                   const struct pst_target *target)
+{
+    const json_t *enable = json_object_get(
+        json_object_get(json_array_get(json_object_get(json, "inputs"), 0),
+                        "arg"),
+        "as_bool");
+    struct names names;
+    enum pst_status status = read_names(import, json, &names);
+
+    if (status != PST_OK)
+        return status;
+    import->build.module = import->place.module;
+    import->build.call = import->place.call;
+    import->build.source = import->place.source;
+    import->build.no_grad = scope->no_grad;
+    switch (target->kind) {
+    case PST_TARGET_OP:
+        return import_op(import, scope, json, target, &names);
+    case PST_TARGET_INPLACE:
+        return import_inplace(import, scope, json, target, &names);
+    case PST_TARGET_CONVERT:
+        return import_convert(import, scope, json, target, &names);
+    case PST_TARGET_NOTHING:
+        return PST_OK;
+    case PST_TARGET_SET_GRAD:
+        return inline_body(import, scope, json, json_is_false(enable), &names);
+    case PST_TARGET_AUTOCAST:
+        return inline_body(import, scope, json, scope->no_grad, &names);
+    case PST_TARGET_NONE:
+        break;
+    }
+    return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED, "%s",
+                        target->reason);
+}
+
+enum pst_status pst_import_nodes(struct pst_import *import,
+                                 struct pst_scope *scope, const json_t *graph)
+{
+    const json_t *nodes = json_object_get(graph, "nodes");
+    enum pst_status status;
+    json_t *node;
+    size_t i;
+
+    json_array_foreach(nodes, i, node)
+    {
+        const struct pst_target target = pst_import_target(node);
+        const char *name = json_string_value(json_object_get(node, "name"));
+
+        status = pst_import_place(import, node);
+        if (status == PST_OK)
+            status = import_node(import, scope, node, &target);
+        if (status == PST_OK)
+            continue;
+        /* A node of a sub-graph has said where already. */
+        if (import->diag != NULL &&
+            !pst_has_prefix(import->diag->text, "node \""))
+            pst_diag_prefix(import->diag, "node \"%s\" (%s) in %s%s%s",
+                            name != NULL ? name : "?", target.name,
+                            import->place.module[0] != '\0'
+                                ? import->place.module
+                                : "the outermost module",
+                            import->place.source[0] != '\0' ? " at " : "",
+                            import->place.source);
+        return status;
+    }
+    return PST_OK;
+}

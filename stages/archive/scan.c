@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Finds all that is not supported before anything is built. */
+#include "stages/archive/import.h"
+
+#include <string.h>
+
+struct finding {
+    const char *what;   /* "aten.foo.default", "dtype complex64" */
+    const char *reason; /* may be NULL */
+    struct pst_place place;
+    const char *value; /* name of a value, where there is no node */
+    unsigned count;
+};
+
+struct scan {
+    struct pst_import *import;
+    struct PST_VEC(struct finding) findings;
+};
+
+static enum pst_status add_finding(struct scan *s, const char *what,
+                                   const char *reason, const char *value)
+{
+    struct finding f = {what, reason, s->import->place, value, 1};
+
+    for (size_t i = 0; i < s->findings.n; i++) {
+        struct finding *g = &s->findings.at[i];
+
+        if (strcmp(g->what, what) == 0 &&
+            (reason == NULL || strcmp(g->reason, reason) == 0)) {
+            g->count++;
+            return PST_OK;
+        }
+    }
+    if (!pst_vec_push(PST_TAG_ARCHIVE, &s->findings, f))
+        return pst_diag_nomem(s->import->diag, sizeof(f));
+    return PST_OK;
+}
+
+/* Values of dtypes that we do not have, and dynamic shapes. */
+static enum pst_status scan_values(struct scan *s, const json_t *graph)
+{
+    enum pst_status status = PST_OK;
+    const char *name;
+    json_t *meta, *size;
+    size_t i;
+
+    json_object_foreach(json_object_get(graph, "tensor_values"), name, meta)
+    {
+        const json_t *dtype = json_object_get(meta, "dtype");
+        enum pst_dtype unused;
+        bool dynamic = false;
+
+        if (json_is_integer(dtype) && status == PST_OK &&
+            !pst_dtype_from_pt2(json_integer_value(dtype), &unused))
+            status =
+                add_finding(s, pst_json_dtype_name(json_integer_value(dtype)),
+                            "a dtype that is not supported", name);
+        json_array_foreach(json_object_get(meta, "sizes"), i, size)
+        {
+            dynamic = dynamic || json_object_get(size, "as_expr") != NULL;
+        }
+        if (dynamic && status == PST_OK)
+            status = add_finding(s, "dynamic shape",
+                                 "not supported yet, export at the shape of "
+                                 "one microbatch",
+                                 name);
+    }
+    return status;
+}
+
+static const char *const supported_tags[] = {
+    "as_none",      "as_tensor",   "as_tensors",     "as_int",
+    "as_ints",      "as_float",    "as_floats",      "as_bool",
+    "as_bools",     "as_string",   "as_sym_int",     "as_sym_ints",
+    "as_sym_float", "as_sym_bool", "as_scalar_type", "as_memory_format",
+    "as_layout",    "as_device",   "as_graph",       "as_optional_tensors",
+};
+
+static enum pst_status mark_used(struct scan *s, const json_t *tensor)
+{
+    const char *name = json_string_value(json_object_get(tensor, "name"));
+
+    if (name == NULL || pst_map_put(&s->import->used, name, s))
+        return PST_OK;
+    return pst_diag_nomem(s->import->diag, strlen(name));
+}
+
+static enum pst_status mark_arg(struct scan *s, const json_t *arg)
+{
+    enum pst_status status;
+    json_t *item;
+    size_t i;
+
+    status = mark_used(s, json_object_get(arg, "as_tensor"));
+    json_array_foreach(json_object_get(arg, "as_tensors"), i, item)
+    {
+        if (status == PST_OK)
+            status = mark_used(s, item);
+    }
+    json_array_foreach(json_object_get(arg, "as_optional_tensors"), i, item)
+    {
+        if (status == PST_OK)
+            status = mark_used(s, json_object_get(item, "as_tensor"));
+    }
+    return status;
+}
+
+static enum pst_status scan_graph(struct scan *s, const json_t *graph,
+                                  bool outer);
+
+static enum pst_status scan_input(struct scan *s, const json_t *input,
+                                  const struct pst_target *target, bool outer)
+{
+    const json_t *arg = json_object_get(input, "arg");
+    enum pst_status status = PST_OK;
+    bool known = false;
+    const char *tag;
+    json_t *payload;
+
+    tag = pst_json_union(arg, &payload, target->name, s->import->diag);
+    if (tag == NULL)
+        return PST_ERR_INPUT;
+    for (size_t i = 0; i < PST_COUNT(supported_tags); i++)
+        known = known || strcmp(tag, supported_tags[i]) == 0;
+    if (!known && target->kind != PST_TARGET_NONE)
+        status = add_finding(s, target->name,
+                             strcmp(tag, "as_complex") == 0
+                                 ? "complex numbers are not supported"
+                                 : "arguments of this kind are not supported",
+                             NULL);
+    if (status == PST_OK && outer)
+        status = mark_arg(s, arg);
+    if (status == PST_OK && strcmp(tag, "as_graph") == 0)
+        status = scan_graph(s, json_object_get(payload, "graph"), false);
+    return status;
+}
+
+/* Nested sub-graphs are bounded by the depth of the document. */
+static enum pst_status scan_graph(struct scan *s, const json_t *graph,
+                                  bool outer)
+{
+    struct pst_diag *diag = s->import->diag;
+    const json_t *nodes =
+        pst_json_member(graph, "nodes", JSON_ARRAY, "a graph", diag);
+    enum pst_status status = nodes != NULL ? PST_OK : PST_ERR_INPUT;
+    json_t *node, *input;
+    size_t i, k;
+
+    json_array_foreach(nodes, i, node)
+    {
+        const struct pst_target target = pst_import_target(node);
+
+        if (status != PST_OK)
+            return status;
+        status = pst_import_place(s->import, node);
+        if (status == PST_OK && target.kind == PST_TARGET_NONE)
+            status = add_finding(s, target.name, target.reason, NULL);
+        json_array_foreach(json_object_get(node, "inputs"), k, input)
+        {
+            if (status == PST_OK)
+                status = scan_input(s, input, &target, outer);
+        }
+    }
+    if (status == PST_OK)
+        status = scan_values(s, graph);
+    json_array_foreach(json_object_get(graph, "outputs"), i, input)
+    {
+        if (status == PST_OK && outer)
+            status = mark_arg(s, input);
+    }
+    return status;
+}
+
+static void describe(const struct finding *f, struct pst_str *out)
+{
+    pst_str_add(out, f->what);
+    if (f->count > 1)
+        pst_str_addf(out, " (%u times, first", f->count);
+    else
+        pst_str_add(out, " (");
+    if (f->count > 1)
+        pst_str_add(out, " ");
+    if (f->value != NULL)
+        pst_str_addf(out, "\"%s\"", f->value);
+    else
+        pst_str_addf(out, "in %s",
+                     f->place.module[0] != '\0' ? f->place.module
+                                                : "the outermost module");
+    if (f->value == NULL && f->place.source[0] != '\0')
+        pst_str_addf(out, " at %s", f->place.source);
+    pst_str_addf(out, "): %s", f->reason);
+}
+
+/* One message for all; what does not fit in is counted. */
+static enum pst_status report(const struct scan *s)
+{
+    struct pst_str text = {0};
+    enum pst_status status;
+    size_t i;
+
+    for (i = 0; i < s->findings.n && text.len < PST_DIAG_TEXT - 400; i++) {
+        if (i > 0)
+            pst_str_add(&text, "; ");
+        describe(&s->findings.at[i], &text);
+    }
+    if (i < s->findings.n)
+        pst_str_addf(&text, "; and %zu more", s->findings.n - i);
+    status = pst_diag_set(s->import->diag, PST_ERR_UNSUPPORTED,
+                          "not supported: %s", pst_str_text(&text));
+    pst_str_fini(&text);
+    return status;
+}
+
+enum pst_status pst_import_scan(struct pst_import *import)
+{
+    struct scan s = {.import = import};
+    const json_t *graph = pst_json_member(import->module, "graph", JSON_OBJECT,
+                                          "graph_module", import->diag);
+    enum pst_status status;
+
+    if (graph == NULL)
+        return PST_ERR_INPUT;
+    status = scan_graph(&s, graph, true);
+    if (status == PST_OK && s.findings.n > 0)
+        status = report(&s);
+    pst_vec_fini(&s.findings);
+    return status;
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the target string of a node means. */
+#include "stages/archive/import.h"
+#include "stages/graph/oprow.h"
+
+#include <string.h>
+
+#define HOP "higher_order."
+
+/* Facts that torch.export checked while tracing; all hold here again because
+ * shapes and dtypes are inferred anew. */
+static const char *const asserts[] = {
+    "aten._assert_tensor_metadata.default",
+    "aten._assert_async.default",
+    "aten._assert_async.msg",
+    "aten._assert_scalar.default",
+    "aten.sym_constrain_range.default",
+    "aten.sym_constrain_range_for_size.default",
+};
+
+/* Names that differ from what they do. */
+static const char *const same_as[][2] = {
+    {"aten.detach_.default", "aten.detach.default"},
+    {"aten.lift_fresh.default", "aten.alias.default"},
+};
+
+/* Operators that write an argument though their schema does not say so, while
+ * the named flag is set. */
+static const char *const hidden_writes[][2] = {
+    {"aten.batch_norm.default", "training"},
+    {"aten.instance_norm.default", "use_input_stats"},
+    {"aten.native_batch_norm.default", "training"},
+    {"aten._native_batch_norm_legit.default", "training"},
+    {"aten._batch_norm_impl_index.default", "training"},
+};
+
+static const char dynamic_reason[] =
+    "dynamic shapes are not supported yet, export at the shape of one "
+    "microbatch";
+
+/* Operators on sizes: there are none unless a shape is dynamic. */
+static const char *const symbolic_prefixes[] = {
+    "_operator.",
+    "math.",
+    "torch.sym_",
+    "torch._sym_",
+    "aten.sym_size",
+    "aten.sym_stride",
+    "aten.sym_numel",
+    "aten.item.",
+    "aten._local_scalar_dense.",
+    "aten.sym_storage_offset",
+};
+
+const json_t *pst_import_arg(const json_t *node, const char *name,
+                             const char *tag)
+{
+    size_t i;
+    json_t *input;
+
+    json_array_foreach(json_object_get(node, "inputs"), i, input)
+    {
+        const char *n = json_string_value(json_object_get(input, "name"));
+
+        if (n != NULL && strcmp(n, name) == 0)
+            return json_object_get(json_object_get(input, "arg"), tag);
+    }
+    return NULL;
+}
+
+static bool is_number(const json_t *node, const char *name)
+{
+    return pst_import_arg(node, name, "as_int") != NULL ||
+           pst_import_arg(node, name, "as_float") != NULL ||
+           pst_import_arg(node, name, "as_bool") != NULL;
+}
+
+/* "aten.add.Tensor" -> "aten.add.Scalar", "aten.div.Tensor_mode" ->
+ * "aten.div.Scalar_mode"; false if the overload is no Tensor one. */
+static bool scalar_name(const char *name, char *out, size_t size)
+{
+    const char *overload = strrchr(name, '.');
+
+    if (overload == NULL || strncmp(overload, ".Tensor", 7) != 0)
+        return false;
+    return (size_t)snprintf(out, size, "%.*s.Scalar%s", (int)(overload - name),
+                            name, overload + 7) < size;
+}
+
+/* Row or twin of `name`. */
+static bool find_row(const char *name, struct pst_target *ret)
+{
+    ret->op = pst_op_find(name);
+    ret->kind = PST_TARGET_OP;
+    if (ret->op == NULL) {
+        ret->op = pst_functional_twin(name);
+        ret->kind = PST_TARGET_INPLACE;
+    }
+    return ret->op != NULL;
+}
+
+static struct pst_target refuse(const char *name, const char *reason)
+{
+    return (struct pst_target){PST_TARGET_NONE, name, NULL, reason};
+}
+
+static struct pst_target higher_order(const json_t *node, const char *name)
+{
+    struct pst_target t = {.name = name};
+
+    if (strcmp(name, HOP "wrap_with_set_grad_enabled") == 0) {
+        t.kind = PST_TARGET_SET_GRAD;
+        return t;
+    }
+    if (strcmp(name, HOP "wrap_with_autocast") == 0) {
+        const json_t *enabled = json_object_get(
+            json_array_get(json_object_get(node, "inputs"), 2), "arg");
+
+        if (!json_is_false(json_object_get(enabled, "as_bool")))
+            return refuse(name,
+                          "autocast regions are not supported yet, convert "
+                          "the model or use --dtype");
+        t.kind = PST_TARGET_AUTOCAST;
+        return t;
+    }
+    return refuse(name, "control flow is not supported yet");
+}
+
+static const char *refusal(const json_t *node, const char *name)
+{
+    for (size_t i = 0; i < PST_COUNT(hidden_writes); i++)
+        if (strcmp(name, hidden_writes[i][0]) == 0 &&
+            json_is_true(pst_import_arg(node, hidden_writes[i][1], "as_bool")))
+            return "updating running statistics is not supported yet";
+    for (size_t i = 0; i < PST_COUNT(symbolic_prefixes); i++)
+        if (pst_has_prefix(name, symbolic_prefixes[i]))
+            return dynamic_reason;
+    if (pst_has_prefix(name, "torch._functorch."))
+        return "vmap and jvp regions: export with run_decompositions()";
+    return NULL;
+}
+
+struct pst_target pst_import_target(const json_t *node)
+{
+    const char *name = json_string_value(json_object_get(node, "target"));
+    struct pst_target t = {0};
+    const char *reason;
+    char scalar[256];
+
+    if (name == NULL)
+        return refuse("?", "the node has no target");
+    if (pst_has_prefix(name, "torch.ops."))
+        name += strlen("torch.ops.");
+    t.name = name;
+    if (pst_has_prefix(name, HOP))
+        return higher_order(node, name);
+    for (size_t i = 0; i < PST_COUNT(asserts); i++)
+        if (strcmp(name, asserts[i]) == 0) {
+            t.kind = PST_TARGET_NOTHING;
+            return t;
+        }
+    reason = refusal(node, name);
+    if (reason != NULL)
+        return refuse(name, reason);
+    if (pst_has_prefix(name, "aten.to.") ||
+        strcmp(name, "aten.type_as.default") == 0) {
+        t.kind = PST_TARGET_CONVERT;
+        t.op = pst_op_find(name);
+        return t.op != NULL ? t : refuse(name, "not supported yet");
+    }
+    for (size_t i = 0; i < PST_COUNT(same_as); i++)
+        if (strcmp(name, same_as[i][0]) == 0 && find_row(same_as[i][1], &t))
+            return t;
+    if (is_number(node, "other") && scalar_name(name, scalar, sizeof(scalar)) &&
+        find_row(scalar, &t))
+        return t;
+    if (find_row(name, &t))
+        return t;
+    return refuse(name, pst_has_prefix(name, "aten.") ? "not supported yet"
+                                                      : "unknown operator");
+}
