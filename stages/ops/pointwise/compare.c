@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Comparisons, logic, bits: nothing here has a gradient. */
+#include "stages/ops/pointwise/pointwise.h"
+
+/* --- comparisons --------------------------------------------------------- */
+
+/* Operands are promoted first: i64 against f32 compares in f32. */
+static void compare(const struct pst_call *call, pst_pw_f64_fn f,
+                    pst_pw_i64_fn i)
+{
+    struct pst_pw p;
+
+    pst_pw_init(&p, call, 0, 2);
+    p.compute = pst_result_type(call->args, 2);
+    p.round = true;
+    pst_pw_run(&p, f, i);
+}
+
+#define COMPARISON(name, op)                                                   \
+    PST_PW_F64(name##_f64, 2, (double)(a op b))                                \
+    PST_PW_I64(name##_i64, 2, a op b)                                          \
+    static void name##_ref(const struct pst_call *call)                        \
+    {                                                                          \
+        compare(call, name##_f64, name##_i64);                                 \
+    }                                                                          \
+    static const struct pst_kernel name##_kernels[] = {                        \
+        PST_PW_REF_KERNEL(name),                                               \
+    };                                                                         \
+    const struct pst_op pst_op_##name##_Tensor = {                             \
+        .schema = "aten::" #name ".Tensor(Tensor self, Tensor other) -> "      \
+                  "Tensor",                                                    \
+        .infer = pst_infer_compare,                                            \
+        .vjp = pst_vjp_none,                                                   \
+        PST_KERNELS(name##_kernels),                                           \
+    };                                                                         \
+    const struct pst_op pst_op_##name##_Scalar = {                             \
+        .schema = "aten::" #name ".Scalar(Tensor self, Scalar other) -> "      \
+                  "Tensor",                                                    \
+        .infer = pst_infer_compare,                                            \
+        .vjp = pst_vjp_none,                                                   \
+        PST_KERNELS(name##_kernels),                                           \
+    }
+
+COMPARISON(eq, ==);
+COMPARISON(ne, !=);
+COMPARISON(lt, <);
+COMPARISON(le, <=);
+COMPARISON(gt, >);
+COMPARISON(ge, >=);
+
+/* --- logic: NaN is true --------------------------------------------------- */
+
+static void logical(const struct pst_call *call, unsigned n, pst_pw_f64_fn f)
+{
+    struct pst_pw p;
+
+    pst_pw_init(&p, call, 0, n);
+    p.compute = PST_F64;
+    pst_pw_run(&p, f, NULL);
+}
+
+#define LOGICAL(name, expr)                                                    \
+    PST_PW_F64(name##_f64, 2, (double)(expr))                                  \
+    static void name##_ref(const struct pst_call *call)                        \
+    {                                                                          \
+        logical(call, 2, name##_f64);                                          \
+    }                                                                          \
+    static const struct pst_kernel name##_kernels[] = {                        \
+        PST_PW_REF_KERNEL(name),                                               \
+    };                                                                         \
+    const struct pst_op pst_op_##name = {                                      \
+        .schema = "aten::" #name "(Tensor self, Tensor other) -> Tensor",      \
+        .infer = pst_infer_compare,                                            \
+        .vjp = pst_vjp_none,                                                   \
+        PST_KERNELS(name##_kernels),                                           \
+    }
+
+LOGICAL(logical_and, a != 0.0 && b != 0.0);
+LOGICAL(logical_or, a != 0.0 || b != 0.0);
+LOGICAL(logical_xor, (a != 0.0) != (b != 0.0));
+
+PST_PW_F64(logical_not_f64, 1, (double)(a == 0.0))
+
+static void logical_not_ref(const struct pst_call *call)
+{
+    logical(call, 1, logical_not_f64);
+}
+
+static const struct pst_kernel logical_not_kernels[] = {
+    PST_PW_REF_KERNEL(logical_not),
+};
+
+const struct pst_op pst_op_logical_not = {
+    .schema = "aten::logical_not(Tensor self) -> Tensor",
+    .infer = pst_infer_unary_bool,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(logical_not_kernels),
+};
+
+/* --- bits: integers and bool ---------------------------------------------- */
+
+static enum pst_status no_floats(struct pst_infer *c)
+{
+    if (pst_dtype_kind(c->out[0].dtype) == PST_KIND_FLOAT)
+        return pst_infer_fail(c, "wants integers or bool, got %s",
+                              pst_dtype_name(c->out[0].dtype));
+    return PST_OK;
+}
+
+static enum pst_status infer_bits(struct pst_infer *c)
+{
+    enum pst_status status = pst_infer_binary(c);
+
+    return status != PST_OK ? status : no_floats(c);
+}
+
+static enum pst_status infer_bitwise_not(struct pst_infer *c)
+{
+    enum pst_status status = pst_infer_same_as_0(c);
+
+    return status != PST_OK ? status : no_floats(c);
+}
+
+static void never_f64(const struct pst_pw *p PST_UNUSED, int64_t n,
+                      const double *const *x PST_UNUSED, double *y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = 0.0;
+}
+
+#define BITS(name, id, op)                                                     \
+    PST_PW_I64(id##_i64, 2, a op b)                                            \
+    PST_PW_REF(id, 0, 2, never_f64, id##_i64)                                  \
+    static const struct pst_kernel id##_kernels[] = {                          \
+        PST_PW_REF_KERNEL(id),                                                 \
+    };                                                                         \
+    const struct pst_op pst_op_##id##_Tensor = {                               \
+        .schema =                                                              \
+            "aten::" name ".Tensor(Tensor self, Tensor other) -> Tensor",      \
+        .infer = infer_bits,                                                   \
+        .vjp = pst_vjp_none,                                                   \
+        PST_KERNELS(id##_kernels),                                             \
+    };                                                                         \
+    const struct pst_op pst_op_##id##_Scalar = {                               \
+        .schema =                                                              \
+            "aten::" name ".Scalar(Tensor self, Scalar other) -> Tensor",      \
+        .infer = infer_bits,                                                   \
+        .vjp = pst_vjp_none,                                                   \
+        PST_KERNELS(id##_kernels),                                             \
+    }
+
+BITS("bitwise_and", bitwise_and, &);
+BITS("bitwise_or", bitwise_or, |);
+BITS("bitwise_xor", bitwise_xor, ^);
+BITS("__and__", __and__, &);
+BITS("__or__", __or__, |);
+BITS("__xor__", __xor__, ^);
+
+PST_PW_I64(bitwise_not_i64, 1, p->compute == PST_BOOL ? a == 0 : ~a)
+PST_PW_REF(bitwise_not, 0, 1, never_f64, bitwise_not_i64)
+
+static const struct pst_kernel bitwise_not_kernels[] = {
+    PST_PW_REF_KERNEL(bitwise_not),
+};
+
+const struct pst_op pst_op_bitwise_not = {
+    .schema = "aten::bitwise_not(Tensor self) -> Tensor",
+    .infer = infer_bitwise_not,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(bitwise_not_kernels),
+};

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/pointwise/nd.h"
+
+#include <string.h>
+
+/* Multiple of every vector length and of a cache line. */
+#define GRAIN 1024
+
+static bool can_merge(const struct pst_nd *nd, unsigned outer, unsigned inner)
+{
+    for (unsigned k = 0; k < nd->n; k++) {
+        const int64_t *s = nd->stride[k];
+
+        if (s[outer] != s[inner] * nd->size[inner])
+            return false;
+    }
+    return true;
+}
+
+static void drop(struct pst_nd *nd, unsigned d)
+{
+    const size_t tail = (nd->rank - d - 1) * sizeof(int64_t);
+
+    memmove(&nd->size[d], &nd->size[d + 1], tail);
+    for (unsigned k = 0; k < nd->n; k++)
+        memmove(&nd->stride[k][d], &nd->stride[k][d + 1], tail);
+    nd->rank--;
+}
+
+void pst_nd_init(struct pst_nd *nd, unsigned n,
+                 const struct pst_meta *const *metas)
+{
+    const struct pst_meta *shape = metas[0];
+
+    nd->n = n;
+    nd->rank = shape->rank;
+    nd->numel = pst_meta_numel(shape);
+    for (unsigned d = 0; d < nd->rank; d++) {
+        nd->size[d] = shape->size[d];
+        for (unsigned k = 0; k < n; k++) {
+            const struct pst_meta *m = metas[k];
+            const unsigned missing = nd->rank - (m != NULL ? m->rank : 0);
+
+            if (m == NULL || d < missing || m->size[d - missing] == 1)
+                nd->stride[k][d] = 0;
+            else
+                nd->stride[k][d] = m->stride[d - missing];
+        }
+    }
+    for (unsigned d = nd->rank; d-- > 0;) {
+        if (nd->size[d] == 1)
+            drop(nd, d);
+        else if (d + 1 < nd->rank && can_merge(nd, d, d + 1)) {
+            nd->size[d + 1] *= nd->size[d];
+            drop(nd, d);
+        }
+    }
+    if (nd->rank == 0) {
+        nd->rank = 1;
+        nd->size[0] = 1;
+        for (unsigned k = 0; k < n; k++)
+            nd->stride[k][0] = metas[k] != NULL;
+    }
+}
+
+void pst_nd_range(const struct pst_nd *nd, int64_t begin, int64_t end,
+                  pst_nd_fn fn, void *ctx)
+{
+    const unsigned last = nd->rank - 1;
+    const int64_t row = nd->size[last];
+    int64_t index[PST_MAX_RANK], offset[PST_ND_MAX] = {0};
+    int64_t rest = begin;
+
+    if (begin >= end)
+        return;
+    for (unsigned d = nd->rank; d-- > 0;) {
+        index[d] = rest % nd->size[d];
+        rest /= nd->size[d];
+        for (unsigned k = 0; k < nd->n; k++)
+            offset[k] += index[d] * nd->stride[k][d];
+    }
+    while (begin < end) {
+        const int64_t n = PST_MIN(row - index[last], end - begin);
+
+        fn(ctx, nd, offset, n);
+        begin += n;
+        /* To the start of the next row. */
+        for (unsigned k = 0; k < nd->n; k++)
+            offset[k] -= index[last] * nd->stride[k][last];
+        index[last] = 0;
+        for (unsigned d = last; d-- > 0;) {
+            for (unsigned k = 0; k < nd->n; k++)
+                offset[k] += nd->stride[k][d];
+            if (++index[d] < nd->size[d])
+                break;
+            for (unsigned k = 0; k < nd->n; k++)
+                offset[k] -= nd->size[d] * nd->stride[k][d];
+            index[d] = 0;
+        }
+    }
+}
+
+struct shared {
+    const struct pst_nd *nd;
+    pst_nd_fn fn;
+    void *ctx;
+};
+
+static void run_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct shared *s = ctx;
+    int64_t begin, end;
+
+    pst_pool_share(s->nd->numel, GRAIN, part, parts, &begin, &end);
+    pst_nd_range(s->nd, begin, end, s->fn, s->ctx);
+}
+
+void pst_nd_run(const struct pst_nd *nd, struct pst_pool *pool, pst_nd_fn fn,
+                void *ctx)
+{
+    struct shared s = {nd, fn, ctx};
+
+    if (nd->numel < PST_ND_SERIAL || pst_pool_threads(pool) == 1)
+        pst_nd_range(nd, 0, nd->numel, fn, ctx);
+    else
+        pst_pool_run(pool, run_part, &s);
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_POINTWISE_ND_H
+#define PENSTOCK_STAGES_OPS_POINTWISE_ND_H
+/*
+ * The loop under all kernels that visit elements one by one: several operands
+ * of one shape, each with strides of its own, dimensions merged as far as all
+ * of them allow, so that most calls see one long row.
+ */
+#include "stages/base/pool.h"
+#include "stages/graph/tensor.h"
+
+#define PST_ND_MAX 5
+
+/* Below this many elements a kernel does not wake the pool. */
+#define PST_ND_SERIAL 32768
+
+struct pst_nd {
+    unsigned n;    /* operands */
+    unsigned rank; /* at least 1 */
+    int64_t numel;
+    int64_t size[PST_MAX_RANK];
+    int64_t stride[PST_ND_MAX][PST_MAX_RANK]; /* elements */
+};
+
+/* metas[0] gives the shape. The others broadcast to it: sizes of 1 and missing
+ * leading dimensions get stride 0; so does an operand that is NULL. */
+void pst_nd_init(struct pst_nd *nd, unsigned n,
+                 const struct pst_meta *const *metas);
+
+/* n elements along the last dimension: operand k's begin at offset[k] and are
+ * nd->stride[k][nd->rank - 1] apart. */
+typedef void (*pst_nd_fn)(void *ctx, const struct pst_nd *nd,
+                          const int64_t *offset, int64_t n);
+
+/* Elements [begin, end) in row-major order, row by row. */
+void pst_nd_range(const struct pst_nd *nd, int64_t begin, int64_t end,
+                  pst_nd_fn fn, void *ctx);
+/* All elements, shared among the threads of the pool if there are many. */
+void pst_nd_run(const struct pst_nd *nd, struct pst_pool *pool, pst_nd_fn fn,
+                void *ctx);
+
+#endif

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_POINTWISE_POINTWISE_H
+#define PENSTOCK_STAGES_OPS_POINTWISE_POINTWISE_H
+/*
+ * The engine of elementwise operators. A row brings functions over blocks of
+ * numbers; the engine broadcasts, converts dtypes, walks strides and shares
+ * the work among threads. Reference kernels compute in double or int64, fast
+ * ones in float.
+ */
+#include "stages/ops/infer.h"
+#include "stages/ops/op.h"
+#include "stages/ops/vjp.h"
+
+#define PST_PW_MAX   4   /* operands of an operator */
+#define PST_PW_BLOCK 512 /* numbers in a block */
+
+/* A number among the arguments (INT, FLOAT, BOOL). */
+double pst_pw_number(const struct pst_arg *arg);
+int64_t pst_pw_integer(const struct pst_arg *arg);
+
+/* One execution. Operand k is argument `first + k`: a tensor or a number. */
+struct pst_pw {
+    const struct pst_call *call;
+    unsigned n;
+    const struct pst_operand *x[PST_PW_MAX]; /* NULL: a number */
+    const struct pst_arg *arg[PST_PW_MAX];
+    /* Operands are converted to this before anything is computed. */
+    enum pst_dtype compute;
+    /* With a 16-bit dtype: a number of another dtype is rounded to it (add,
+     * pow, comparisons), not only to f32 (mul, div). */
+    bool round;
+    double s[4]; /* further numbers, for the function to use */
+};
+
+/* y[i] = f(x[0][i], x[1][i], ...). y may be x[k] itself. */
+typedef void (*pst_pw_f64_fn)(const struct pst_pw *p, int64_t n,
+                              const double *const *x, double *y);
+typedef void (*pst_pw_i64_fn)(const struct pst_pw *p, int64_t n,
+                              const int64_t *const *x, int64_t *y);
+/* s are the numbers of the caller. */
+typedef void (*pst_pw_f32_fn)(int64_t n, const float *const *x, float *y,
+                              const float *s);
+
+/* Operands first..first+n-1, to be computed in the dtype of out[0]. */
+void pst_pw_init(struct pst_pw *p, const struct pst_call *call, unsigned first,
+                 unsigned n);
+/* Runs f for floating compute dtypes, i (which may be NULL: then f) else. */
+void pst_pw_run(const struct pst_pw *p, pst_pw_f64_fn f, pst_pw_i64_fn i);
+/* The fast way, for calls that pst_pw_is_f32 accepts: operands and result are
+ * f32 of any strides, numbers are rounded to f32. */
+bool pst_pw_is_f32(const struct pst_call *call);
+void pst_pw_run_f32(const struct pst_call *call, unsigned first, unsigned n,
+                    pst_pw_f32_fn f, const float *s);
+
+/* Is the gradient of argument arg wanted? False for a number. */
+bool pst_pw_wants(const struct pst_vjp *v, unsigned arg);
+/* Sets it to g summed to the argument's shape and converted to its dtype. */
+enum pst_status pst_pw_set(struct pst_vjp *v, unsigned arg,
+                           struct pst_value *g);
+/* result_type of argument 0 and the numbers behind it, shape of argument 0. */
+enum pst_status pst_pw_infer_scalar(struct pst_infer *c);
+/* Floating argument 0 only; same dtype and shape. */
+enum pst_status pst_pw_infer_float(struct pst_infer *c);
+/* Arguments 0 and 1 of one shape and one floating dtype (backward rows). */
+enum pst_status pst_pw_infer_backward(struct pst_infer *c);
+
+/* What every elementwise kernel can do. */
+#define PST_PW_FLAGS                                                           \
+    (PST_K_ACCUMULATE | PST_K_STRIDED | PST_K_INPLACE_0 | PST_K_INPLACE_1)
+
+/* static void NAME(p, n, x, y) with `a`, `b`, `c` the operands at i. */
+#define PST_PW_F64(name, n_args, expr)                                         \
+    static void name(const struct pst_pw *p PST_UNUSED, int64_t n,             \
+                     const double *const *x, double *y)                        \
+    {                                                                          \
+        for (int64_t i = 0; i < n; i++) {                                      \
+            const double a PST_UNUSED = x[0][i];                               \
+            const double b PST_UNUSED = (n_args) > 1 ? x[1][i] : 0.0;          \
+            const double c PST_UNUSED = (n_args) > 2 ? x[2][i] : 0.0;          \
+                                                                               \
+            y[i] = (expr);                                                     \
+        }                                                                      \
+    }
+#define PST_PW_I64(name, n_args, expr)                                         \
+    static void name(const struct pst_pw *p PST_UNUSED, int64_t n,             \
+                     const int64_t *const *x, int64_t *y)                      \
+    {                                                                          \
+        for (int64_t i = 0; i < n; i++) {                                      \
+            const int64_t a PST_UNUSED = x[0][i];                              \
+            const int64_t b PST_UNUSED = (n_args) > 1 ? x[1][i] : 0;           \
+            const int64_t c PST_UNUSED = (n_args) > 2 ? x[2][i] : 0;           \
+                                                                               \
+            y[i] = (expr);                                                     \
+        }                                                                      \
+    }
+
+/* Reference kernel NAME_ref over operands first..first+n-1. */
+#define PST_PW_REF(name, first, n, f, i)                                       \
+    static void name##_ref(const struct pst_call *call)                        \
+    {                                                                          \
+        struct pst_pw p;                                                       \
+                                                                               \
+        pst_pw_init(&p, call, first, n);                                       \
+        pst_pw_run(&p, f, i);                                                  \
+    }
+#define PST_PW_REF_KERNEL(name)                                                \
+    {                                                                          \
+#name "_ref", PST_ISA_ANY, PST_D_ANY, PST_PW_FLAGS, NULL, NULL,        \
+            name##_ref, 0.0                                                    \
+    }
+
+#endif

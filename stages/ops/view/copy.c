@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/view/view.h"
+
+#include "stages/ops/pointwise/nd.h"
+
+#include <string.h>
+
+/* Side of the square that a transposing copy handles at a time: 16 cache lines
+ * on either side. */
+#define TILE 16
+
+struct copy {
+    const char *src;
+    char *dst;
+    enum pst_dtype from, to;
+    size_t size; /* of an element, if both dtypes are the same */
+    bool accumulate;
+    struct pst_nd nd; /* operand 0: dst, 1: src */
+    unsigned flat;    /* dimension along which src is contiguous */
+};
+
+/* --- conversion and sums -------------------------------------------------- */
+
+static void put(const struct copy *c, int64_t to, int64_t from)
+{
+    if (pst_dtype_kind(c->from) == PST_KIND_FLOAT ||
+        pst_dtype_kind(c->to) == PST_KIND_FLOAT) {
+        double x = pst_load_f64(c->from, c->src, from);
+
+        if (c->accumulate)
+            x += pst_load_f64(c->to, c->dst, to);
+        pst_store_f64(c->to, c->dst, to, x);
+    } else {
+        uint64_t x = (uint64_t)pst_load_i64(c->from, c->src, from);
+
+        if (c->accumulate)
+            x += (uint64_t)pst_load_i64(c->to, c->dst, to);
+        pst_store_i64(c->to, c->dst, to, (int64_t)x);
+    }
+}
+
+static void row_any(void *ctx, const struct pst_nd *nd, const int64_t *offset,
+                    int64_t n)
+{
+    const struct copy *c = ctx;
+    const int64_t to = nd->stride[0][nd->rank - 1];
+    const int64_t from = nd->stride[1][nd->rank - 1];
+
+    for (int64_t i = 0; i < n; i++)
+        put(c, offset[0] + i * to, offset[1] + i * from);
+}
+
+static void row_add_f32(void *ctx, const struct pst_nd *nd,
+                        const int64_t *offset, int64_t n)
+{
+    const struct copy *c = ctx;
+    const int64_t to = nd->stride[0][nd->rank - 1];
+    const int64_t from = nd->stride[1][nd->rank - 1];
+    float *y = (float *)(void *)c->dst + offset[0];
+    const float *x = (const float *)(const void *)c->src + offset[1];
+
+    if (to == 1 && from == 1)
+        for (int64_t i = 0; i < n; i++)
+            y[i] += x[i];
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i * to] += x[i * from];
+}
+
+/* --- moving --------------------------------------------------------------- */
+
+#define MOVE(name, type)                                                       \
+    static void name(char *dst, int64_t to, const char *src, int64_t from,     \
+                     int64_t n)                                                \
+    {                                                                          \
+        type *y = (type *)(void *)dst;                                         \
+        const type *x = (const type *)(const void *)src;                       \
+                                                                               \
+        for (int64_t i = 0; i < n; i++)                                        \
+            y[i * to] = x[i * from];                                           \
+    }
+
+MOVE(move_1, uint8_t)
+MOVE(move_2, uint16_t)
+MOVE(move_4, uint32_t)
+MOVE(move_8, uint64_t)
+
+static void move(size_t size, char *dst, int64_t to, const char *src,
+                 int64_t from, int64_t n)
+{
+    if (to == 1 && from == 1)
+        memcpy(dst, src, (size_t)n * size);
+    else if (size == 4)
+        move_4(dst, to, src, from, n);
+    else if (size == 8)
+        move_8(dst, to, src, from, n);
+    else if (size == 2)
+        move_2(dst, to, src, from, n);
+    else
+        move_1(dst, to, src, from, n);
+}
+
+static void row_move(void *ctx, const struct pst_nd *nd, const int64_t *offset,
+                     int64_t n)
+{
+    const struct copy *c = ctx;
+    const int64_t size = (int64_t)c->size;
+
+    move(c->size, c->dst + offset[0] * size, nd->stride[0][nd->rank - 1],
+         c->src + offset[1] * size, nd->stride[1][nd->rank - 1], n);
+}
+
+/* Rows [begin, end) along `flat`, all of the last dimension, in squares. */
+static void transpose(const struct copy *c, const int64_t *offset,
+                      int64_t begin, int64_t end)
+{
+    const struct pst_nd *nd = &c->nd;
+    const unsigned last = nd->rank - 1;
+    const int64_t size = (int64_t)c->size;
+    const int64_t to = nd->stride[0][last], from = nd->stride[1][last];
+
+    for (int64_t j = 0; j < nd->size[last]; j += TILE) {
+        const int64_t n = PST_MIN(nd->size[last] - j, TILE);
+
+        for (int64_t i = begin; i < end; i++) {
+            const int64_t y = offset[0] + i * nd->stride[0][c->flat] + j * to;
+            const int64_t x = offset[1] + i + j * from;
+
+            move(c->size, c->dst + y * size, to, c->src + x * size, from, n);
+        }
+    }
+}
+
+static void transpose_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct copy *c = ctx;
+    const struct pst_nd *nd = &c->nd;
+    const int64_t rows = nd->size[c->flat];
+    const int64_t strips = (rows + TILE - 1) / TILE;
+    const int64_t all = nd->numel / (rows * nd->size[nd->rank - 1]) * strips;
+    int64_t begin, end;
+
+    pst_pool_share(all, 1, part, parts, &begin, &end);
+    for (int64_t unit = begin; unit < end; unit++) {
+        const int64_t row = unit % strips * TILE;
+        int64_t rest = unit / strips, offset[2] = {0, 0};
+
+        for (unsigned d = nd->rank - 1; d-- > 0;) {
+            if (d == c->flat)
+                continue;
+            offset[0] += rest % nd->size[d] * nd->stride[0][d];
+            offset[1] += rest % nd->size[d] * nd->stride[1][d];
+            rest /= nd->size[d];
+        }
+        transpose(c, offset, row, PST_MIN(rows, row + TILE));
+    }
+}
+
+/* Is a row of dst a column of src, whose rows run along another dimension? */
+static bool is_transposed(struct copy *c)
+{
+    const struct pst_nd *nd = &c->nd;
+    const unsigned last = nd->rank - 1;
+
+    if (nd->stride[1][last] < TILE || nd->size[last] < 4)
+        return false;
+    for (unsigned d = 0; d < last; d++) {
+        if (nd->stride[1][d] == 1 && nd->size[d] >= 4) {
+            c->flat = d;
+            return true;
+        }
+    }
+    return false;
+}
+
+void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
+                   const void *src, const struct pst_meta *to, void *dst,
+                   bool accumulate)
+{
+    const struct pst_meta *metas[2] = {to, from};
+    struct copy c = {
+        .src = src,
+        .dst = dst,
+        .from = from->dtype,
+        .to = to->dtype,
+        .size = pst_dtype_size(to->dtype),
+        .accumulate = accumulate,
+    };
+    const bool same = c.from == c.to;
+
+    pst_nd_init(&c.nd, 2, metas);
+    if (c.nd.numel == 0)
+        return;
+    if (same && !accumulate && is_transposed(&c)) {
+        if (c.nd.numel < PST_ND_SERIAL)
+            transpose_part(&c, 0, 1);
+        else
+            pst_pool_run(pool, transpose_part, &c);
+    } else if (same && !accumulate) {
+        pst_nd_run(&c.nd, pool, row_move, &c);
+    } else if (same && c.to == PST_F32) {
+        pst_nd_run(&c.nd, pool, row_add_f32, &c);
+    } else {
+        pst_nd_run(&c.nd, pool, row_any, &c);
+    }
+}
+
+/* --- reference ------------------------------------------------------------ */
+
+/* Offset in from of the element at `index` of a tensor of `rank` dimensions
+ * that from broadcasts to. */
+static int64_t broadcast_offset(const struct pst_meta *from, unsigned rank,
+                                const int64_t *index)
+{
+    int64_t offset = 0;
+
+    for (unsigned d = 0; d < from->rank; d++)
+        if (from->size[d] != 1)
+            offset += index[rank - from->rank + d] * from->stride[d];
+    return offset;
+}
+
+void pst_view_copy_ref(const struct pst_meta *from, const void *src,
+                       const struct pst_meta *to, void *dst, bool accumulate)
+{
+    const struct copy c = {
+        .src = src,
+        .dst = dst,
+        .from = from->dtype,
+        .to = to->dtype,
+        .accumulate = accumulate,
+    };
+    const int64_t n = pst_meta_numel(to);
+
+    for (int64_t i = 0; i < n; i++) {
+        int64_t index[PST_MAX_RANK], rest = i;
+
+        for (unsigned d = to->rank; d-- > 0;) {
+            index[d] = rest % to->size[d];
+            rest /= to->size[d];
+        }
+        put(&c, broadcast_offset(to, to->rank, index),
+            broadcast_offset(from, to->rank, index));
+    }
+}
+
+/* --- kernels -------------------------------------------------------------- */
+
+/* out[0] as a contiguous tensor of in[0]'s sizes. */
+static struct pst_meta shaped(const struct pst_call *c)
+{
+    struct pst_meta to = c->in[0].meta;
+
+    to.dtype = c->out[0].meta.dtype;
+    pst_meta_set_contiguous(&to);
+    return to;
+}
+
+static void copy_run(const struct pst_call *c)
+{
+    const struct pst_meta to = shaped(c);
+
+    pst_view_copy(c->pool, &c->in[0].meta, c->in[0].data, &to, c->out[0].data,
+                  c->accumulate);
+}
+
+static void copy_ref_run(const struct pst_call *c)
+{
+    const struct pst_meta to = shaped(c);
+
+    pst_view_copy_ref(&c->in[0].meta, c->in[0].data, &to, c->out[0].data,
+                      c->accumulate);
+}
+
+const struct pst_kernel pst_view_copy_kernels[PST_VIEW_N_COPY] = {
+    {"copy", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | PST_K_ACCUMULATE, NULL,
+     NULL, copy_run, 0.0},
+    {"copy_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | PST_K_ACCUMULATE, NULL,
+     NULL, copy_ref_run, 0.0},
+};
+
+void pst_view_fill_window(const struct pst_call *c, bool reference,
+                          const struct pst_operand *src,
+                          const struct pst_meta *window, int64_t offset)
+{
+    char *dst = c->out[0].data;
+
+    if (!c->accumulate)
+        memset(dst, 0, pst_meta_bytes(&c->out[0].meta));
+    dst += offset * (int64_t)pst_dtype_size(window->dtype);
+    if (reference)
+        pst_view_copy_ref(&src->meta, src->data, window, dst, c->accumulate);
+    else
+        pst_view_copy(c->pool, &src->meta, src->data, window, dst,
+                      c->accumulate);
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Other sizes for the same elements: view, reshape, flatten, squeeze ... They
+ * alias their input where its strides allow, else they copy. */
+#include "stages/ops/view/view.h"
+
+#include <string.h>
+
+/*
+ * Both shapes are cut into groups with equal products, from the left. Within a
+ * group the old dimensions must follow each other without a gap (dimensions of
+ * size 1 do not count); the new strides are then a row-major refinement.
+ */
+bool pst_view_reshape(const struct pst_meta *from, unsigned rank,
+                      const int64_t *sizes, struct pst_meta *ret)
+{
+    struct pst_meta to = pst_meta_make(from->dtype, rank, sizes);
+    int d = (int)from->rank - 1, e = (int)rank - 1;
+
+    if (pst_meta_numel(from) == 0) {
+        *ret = to;
+        return true;
+    }
+    while (d >= 0 && e >= 0) {
+        int64_t stride, last, have, want;
+
+        while (d >= 0 && from->size[d] == 1)
+            d--;
+        if (d < 0)
+            break;
+        stride = from->stride[d];
+        last = stride * from->size[d];
+        have = from->size[d--];
+        want = 1;
+        /* Until the products agree. */
+        for (;;) {
+            while (want < have && e >= 0) {
+                to.stride[e] = stride;
+                stride *= sizes[e];
+                want *= sizes[e--];
+            }
+            if (want == have)
+                break;
+            if (want < have)
+                return false;
+            while (d >= 0 && from->size[d] == 1)
+                d--;
+            if (d < 0 || from->stride[d] != last)
+                return false;
+            last *= from->size[d];
+            have *= from->size[d--];
+        }
+    }
+    *ret = to;
+    return true;
+}
+
+/* Sizes with -1 replaced. */
+static enum pst_status resolve(struct pst_infer *c, const struct pst_meta *x,
+                               unsigned rank, const int64_t *sizes,
+                               int64_t ret[PST_MAX_RANK])
+{
+    const int64_t numel = pst_meta_numel(x);
+    char text[PST_META_TEXT];
+    int64_t known = 1;
+    int hole = -1;
+
+    if (rank > PST_MAX_RANK)
+        return pst_infer_fail(c, "%u dimensions, at most %d are possible", rank,
+                              PST_MAX_RANK);
+    for (unsigned d = 0; d < rank; d++) {
+        ret[d] = sizes[d];
+        if (sizes[d] == -1 && hole < 0) {
+            hole = (int)d;
+            continue;
+        }
+        if (sizes[d] < 0 || __builtin_mul_overflow(known, sizes[d], &known))
+            return pst_infer_fail(c, "size %lld of dimension %u is impossible",
+                                  (long long)sizes[d], d);
+    }
+    if (hole >= 0) {
+        if (known == 0 || numel % known != 0)
+            return pst_infer_fail(c, "the sizes do not fit %s",
+                                  pst_meta_text(x, text));
+        ret[hole] = numel / known;
+        known = numel;
+    }
+    if (known != numel)
+        return pst_infer_fail(c, "%lld elements wanted, %s has %lld",
+                              (long long)known, pst_meta_text(x, text),
+                              (long long)numel);
+    return PST_OK;
+}
+
+enum pst_status pst_view_infer_sizes(struct pst_infer *c, unsigned rank,
+                                     const int64_t *sizes)
+{
+    int64_t to[PST_MAX_RANK];
+    const struct pst_meta *x;
+    struct pst_meta view;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status == PST_OK)
+        status = resolve(c, x, rank, sizes, to);
+    if (status != PST_OK)
+        return status;
+    if (pst_view_reshape(x, rank, to, &view))
+        return pst_infer_view(c, 0, 0, &view, 0);
+    return pst_infer_set(c, 0, x->dtype, rank, to);
+}
+
+enum pst_status pst_view_reshape_vjp(struct pst_vjp *v)
+{
+    return pst_vjp_set(
+        v, 0,
+        pst_vjp_reshape_as(v, pst_vjp_grad(v, 0), &pst_vjp_in(v, 0)->meta));
+}
+
+/* --- sizes from the arguments ----------------------------------------------
+ */
+
+static enum pst_status infer_view(struct pst_infer *c)
+{
+    return pst_view_infer_sizes(c, c->args[1].n, c->args[1].ints);
+}
+
+static enum pst_status infer_view_as(struct pst_infer *c)
+{
+    const struct pst_meta *other;
+    enum pst_status status = pst_infer_tensor(c, 1, &other);
+
+    return status != PST_OK ? status
+                            : pst_view_infer_sizes(c, other->rank, other->size);
+}
+
+static enum pst_status infer_flatten(struct pst_infer *c)
+{
+    int64_t sizes[PST_MAX_RANK] = {1};
+    const struct pst_meta *x;
+    unsigned first, last, rank = 0;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status == PST_OK)
+        status = pst_infer_dim(c, 1, x, &first);
+    if (status == PST_OK)
+        status = pst_infer_dim(c, 2, x, &last);
+    if (status != PST_OK)
+        return status;
+    if (x->rank == 0)
+        return pst_view_infer_sizes(c, 1, sizes);
+    if (first > last)
+        return pst_infer_fail(c, "start_dim %u is behind end_dim %u", first,
+                              last);
+    for (unsigned d = 0; d < x->rank; d++) {
+        if (d > first && d <= last)
+            sizes[rank - 1] *= x->size[d];
+        else
+            sizes[rank++] = x->size[d];
+    }
+    return pst_view_infer_sizes(c, rank, sizes);
+}
+
+static enum pst_status infer_unflatten(struct pst_infer *c)
+{
+    const struct pst_arg *to = &c->args[2];
+    int64_t sizes[PST_MAX_RANK], known = 1;
+    const struct pst_meta *x;
+    unsigned dim, rank = 0;
+    int hole = -1;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status == PST_OK)
+        status = pst_infer_dim(c, 1, x, &dim);
+    if (status != PST_OK)
+        return status;
+    if (x->rank == 0 || to->n == 0 || x->rank - 1 + to->n > PST_MAX_RANK)
+        return pst_infer_fail(c, "dimension %u cannot become %u dimensions",
+                              dim, to->n);
+    for (unsigned d = 0; d < x->rank; d++) {
+        if (d != dim) {
+            sizes[rank++] = x->size[d];
+            continue;
+        }
+        for (unsigned k = 0; k < to->n; k++) {
+            if (to->ints[k] == -1 && hole < 0)
+                hole = (int)rank;
+            else if (to->ints[k] < 0 ||
+                     __builtin_mul_overflow(known, to->ints[k], &known))
+                return pst_infer_fail(c, "size %lld is impossible",
+                                      (long long)to->ints[k]);
+            sizes[rank++] = to->ints[k];
+        }
+    }
+    if (hole >= 0 && known > 0) {
+        sizes[hole] = x->size[dim] / known;
+        known *= sizes[hole];
+    }
+    if (known != x->size[dim])
+        return pst_infer_fail(c, "the sizes do not multiply to %lld",
+                              (long long)x->size[dim]);
+    return pst_view_infer_sizes(c, rank, sizes);
+}
+
+#define RESHAPE(id, text, how)                                                 \
+    const struct pst_op pst_op_##id = {                                        \
+        .schema = "aten::" text,                                               \
+        .flags = PST_OP_MAYBE_VIEW,                                            \
+        .infer = how,                                                          \
+        .vjp = pst_view_reshape_vjp,                                           \
+        PST_VIEW_COPY,                                                         \
+    }
+
+RESHAPE(view, "view(Tensor(a) self, SymInt[] size) -> Tensor(a)", infer_view);
+RESHAPE(_unsafe_view, "_unsafe_view(Tensor self, SymInt[] size) -> Tensor",
+        infer_view);
+RESHAPE(reshape, "reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)",
+        infer_view);
+RESHAPE(view_as, "view_as(Tensor(a) self, Tensor other) -> Tensor(a)",
+        infer_view_as);
+RESHAPE(reshape_as, "reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)",
+        infer_view_as);
+RESHAPE(flatten_using_ints,
+        "flatten.using_ints(Tensor(a) self, int start_dim=0, "
+        "int end_dim=-1) -> Tensor(a)",
+        infer_flatten);
+RESHAPE(unflatten_int,
+        "unflatten.int(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)",
+        infer_unflatten);
+
+/* --- dimensions of size 1 ---------------------------------------------------
+ */
+
+struct pst_meta pst_view_drop(const struct pst_meta *meta, unsigned d)
+{
+    struct pst_meta m = *meta;
+
+    m.rank--;
+    memmove(&m.size[d], &m.size[d + 1], (m.rank - d) * sizeof(m.size[0]));
+    memmove(&m.stride[d], &m.stride[d + 1], (m.rank - d) * sizeof(m.size[0]));
+    return m;
+}
+
+static enum pst_status infer_unsqueeze(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    struct pst_meta view, taller;
+    unsigned dim;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status != PST_OK)
+        return status;
+    if (x->rank == PST_MAX_RANK)
+        return pst_infer_fail(c, "more than %d dimensions", PST_MAX_RANK);
+    taller = *x;
+    taller.rank++;
+    taller.size[x->rank] = 1;
+    status = pst_infer_dim(c, 1, &taller, &dim);
+    if (status != PST_OK)
+        return status;
+    view = taller;
+    for (unsigned d = x->rank; d > dim; d--) {
+        view.size[d] = x->size[d - 1];
+        view.stride[d] = x->stride[d - 1];
+    }
+    view.size[dim] = 1;
+    view.stride[dim] =
+        dim < x->rank ? x->size[dim] * x->stride[dim] : (int64_t)1;
+    return pst_infer_view(c, 0, 0, &view, 0);
+}
+
+static enum pst_status squeezed(struct pst_infer *c, const struct pst_meta *x,
+                                const bool *dims)
+{
+    struct pst_meta view = *x;
+
+    for (unsigned d = x->rank; d-- > 0;)
+        if (dims[d] && x->size[d] == 1)
+            view = pst_view_drop(&view, d);
+    return pst_infer_view(c, 0, 0, &view, 0);
+}
+
+static enum pst_status infer_squeeze(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    bool dims[PST_MAX_RANK];
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    memset(dims, true, sizeof(dims));
+    return status != PST_OK ? status : squeezed(c, x, dims);
+}
+
+static enum pst_status infer_squeeze_dim(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    bool dims[PST_MAX_RANK] = {false};
+    unsigned dim;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status == PST_OK)
+        status = pst_infer_dim(c, 1, x, &dim);
+    if (status != PST_OK)
+        return status;
+    dims[dim] = true;
+    return squeezed(c, x, dims);
+}
+
+static enum pst_status infer_squeeze_dims(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    bool dims[PST_MAX_RANK] = {false};
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    for (unsigned k = 0; status == PST_OK && k < c->args[1].n; k++) {
+        unsigned dim;
+
+        status = pst_infer_dim_at(c, c->args[1].ints[k], x, &dim);
+        if (status == PST_OK)
+            dims[dim] = true;
+    }
+    return status != PST_OK ? status : squeezed(c, x, dims);
+}
+
+#define VIEW(id, text, how)                                                    \
+    const struct pst_op pst_op_##id = {                                        \
+        .schema = "aten::" text " -> Tensor(a)",                               \
+        .flags = PST_OP_VIEW,                                                  \
+        .infer = how,                                                          \
+        .vjp = pst_view_reshape_vjp,                                           \
+    }
+
+VIEW(unsqueeze, "unsqueeze(Tensor(a) self, int dim)", infer_unsqueeze);
+VIEW(squeeze, "squeeze(Tensor(a) self)", infer_squeeze);
+VIEW(squeeze_dim, "squeeze.dim(Tensor(a) self, int dim)", infer_squeeze_dim);
+VIEW(squeeze_dims, "squeeze.dims(Tensor(a) self, int[] dim)",
+     infer_squeeze_dims);

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Windows into a tensor: select, slice, narrow, diagonal, as_strided; and the
+ * gradients of the first two, which put a window into zeros. */
+#include "stages/ops/view/view.h"
+
+/* --- select, slice, narrow -------------------------------------------------
+ */
+
+struct pst_slice pst_view_slice(int64_t size, const struct pst_arg *start,
+                                const struct pst_arg *end, int64_t step)
+{
+    int64_t from = start->kind == PST_ARG_INT ? start->i : 0;
+    int64_t to = end->kind == PST_ARG_INT ? end->i : size;
+
+    if (from < 0)
+        from = from < -size ? 0 : from + size;
+    if (to < 0)
+        to = to < -size ? 0 : to + size;
+    from = PST_MIN(from, size);
+    to = PST_MIN(to, size);
+    to = PST_MAX(to, from);
+    return (struct pst_slice){
+        from, (to - from) / step + ((to - from) % step != 0), step};
+}
+
+/* Argument arg as a place in dimension dim of x. */
+static enum pst_status read_index(struct pst_infer *c, unsigned arg,
+                                  const struct pst_meta *x, unsigned dim,
+                                  int64_t *ret)
+{
+    const int64_t index = c->args[arg].i, size = x->size[dim];
+
+    if (x->rank == 0)
+        return pst_infer_fail(c, "a tensor without dimensions");
+    if (index < -size || index >= size)
+        return pst_infer_fail(c,
+                              "index %lld is outside of dimension %u of "
+                              "size %lld",
+                              (long long)index, dim, (long long)size);
+    *ret = index < 0 ? index + size : index;
+    return PST_OK;
+}
+
+static enum pst_status infer_select(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    struct pst_meta view;
+    unsigned dim;
+    int64_t index = 0;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status == PST_OK)
+        status = pst_infer_dim(c, 1, x, &dim);
+    if (status == PST_OK)
+        status = read_index(c, 2, x, dim, &index);
+    if (status != PST_OK)
+        return status;
+    view = pst_view_drop(x, dim);
+    return pst_infer_view(c, 0, 0, &view, index * x->stride[dim]);
+}
+
+/* x[start::step] of that length in dimension dim. */
+static enum pst_status window(struct pst_infer *c, const struct pst_meta *x,
+                              unsigned dim, struct pst_slice s)
+{
+    struct pst_meta view = *x;
+
+    view.size[dim] = s.length;
+    view.stride[dim] *= s.step;
+    return pst_infer_view(c, 0, 0, &view,
+                          s.length > 0 ? s.start * x->stride[dim] : 0);
+}
+
+static enum pst_status infer_slice(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    unsigned dim;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status == PST_OK)
+        status = pst_infer_dim(c, 1, x, &dim);
+    if (status != PST_OK)
+        return status;
+    if (x->rank == 0 || c->args[4].i < 1)
+        return pst_infer_fail(c, "needs a dimension and a positive step");
+    return window(
+        c, x, dim,
+        pst_view_slice(x->size[dim], &c->args[2], &c->args[3], c->args[4].i));
+}
+
+static enum pst_status read_narrow(struct pst_infer *c,
+                                   const struct pst_meta *x, unsigned dim,
+                                   struct pst_slice *ret)
+{
+    const int64_t size = x->rank > 0 ? x->size[dim] : 0;
+    const int64_t length = c->args[3].i;
+    int64_t start = c->args[2].i;
+
+    if (start < 0)
+        start += size;
+    if (x->rank == 0 || start < 0 || start > size || length < 0 ||
+        length > size - start)
+        return pst_infer_fail(c,
+                              "%lld elements from %lld on are not in "
+                              "dimension %u of size %lld",
+                              (long long)length, (long long)c->args[2].i, dim,
+                              (long long)size);
+    *ret = (struct pst_slice){start, length, 1};
+    return PST_OK;
+}
+
+static enum pst_status infer_narrow(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    struct pst_slice s = {0, 0, 1};
+    unsigned dim;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status == PST_OK)
+        status = pst_infer_dim(c, 1, x, &dim);
+    if (status == PST_OK)
+        status = read_narrow(c, x, dim, &s);
+    return status != PST_OK ? status : window(c, x, dim, s);
+}
+
+static enum pst_status select_vjp(struct pst_vjp *v)
+{
+    const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
+    struct pst_value *g = pst_vjp_emit(
+        v, "aten.select_backward.default",
+        PST_ARGS(pst_v(pst_vjp_grad(v, 0)), pst_ints(x->size, x->rank),
+                 v->node->args[1], v->node->args[2]));
+
+    return pst_vjp_set(v, 0, g);
+}
+
+static enum pst_status sliced_vjp(struct pst_vjp *v, int64_t start, int64_t end,
+                                  int64_t step)
+{
+    const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
+    struct pst_value *g = pst_vjp_grad(v, 0);
+
+    if (!pst_meta_same_shape(&g->meta, x))
+        g = pst_vjp_emit(v, "aten.slice_backward.default",
+                         PST_ARGS(pst_v(g), pst_ints(x->size, x->rank),
+                                  v->node->args[1], pst_i(start), pst_i(end),
+                                  pst_i(step)));
+    return pst_vjp_set(v, 0, g);
+}
+
+static enum pst_status slice_vjp(struct pst_vjp *v)
+{
+    const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
+    const struct pst_arg *args = v->node->args;
+    const int64_t size = x->size[pst_meta_dim(x, args[1].i)];
+    const struct pst_slice s =
+        pst_view_slice(size, &args[2], &args[3], args[4].i);
+
+    return sliced_vjp(v, s.start, PST_MIN(size, s.start + s.length * s.step),
+                      s.step);
+}
+
+static enum pst_status narrow_vjp(struct pst_vjp *v)
+{
+    const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
+    const struct pst_arg *args = v->node->args;
+    int64_t start = args[2].i;
+
+    if (start < 0)
+        start += x->size[pst_meta_dim(x, args[1].i)];
+    return sliced_vjp(v, start, start + args[3].i, 1);
+}
+
+#define VIEW(id, text, how, back)                                              \
+    const struct pst_op pst_op_##id = {                                        \
+        .schema = "aten::" text " -> Tensor(a)",                               \
+        .flags = PST_OP_VIEW,                                                  \
+        .infer = how,                                                          \
+        .vjp = back,                                                           \
+    }
+
+VIEW(select_int, "select.int(Tensor(a) self, int dim, SymInt index)",
+     infer_select, select_vjp);
+VIEW(slice_Tensor,
+     "slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, "
+     "SymInt? end=None, SymInt step=1)",
+     infer_slice, slice_vjp);
+VIEW(narrow, "narrow(Tensor(a) self, int dim, SymInt start, SymInt length)",
+     infer_narrow, narrow_vjp);
+
+/* --- their gradients --------------------------------------------------------
+ */
+
+/* Result 0 := zeros of argument 1's sizes, into which argument 0 must fit. */
+static enum pst_status infer_into_zeros(struct pst_infer *c)
+{
+    const struct pst_meta *g;
+    enum pst_status status = pst_infer_tensor(c, 0, &g);
+
+    return status != PST_OK
+               ? status
+               : pst_infer_set(c, 0, g->dtype, c->args[1].n, c->args[1].ints);
+}
+
+static enum pst_status check_window(struct pst_infer *c,
+                                    const struct pst_meta *want)
+{
+    const struct pst_meta *g = pst_infer_in(c, 0);
+    char text[2][PST_META_TEXT];
+
+    if (!pst_meta_same_shape(g, want))
+        return pst_infer_fail(c, "gradient %s, window %s",
+                              pst_meta_text(g, text[0]),
+                              pst_meta_text(want, text[1]));
+    return PST_OK;
+}
+
+static enum pst_status infer_select_backward(struct pst_infer *c)
+{
+    enum pst_status status = infer_into_zeros(c);
+    struct pst_meta want;
+    unsigned dim;
+    int64_t index;
+
+    if (status == PST_OK)
+        status = pst_infer_dim(c, 2, &c->out[0], &dim);
+    if (status == PST_OK)
+        status = read_index(c, 3, &c->out[0], dim, &index);
+    if (status != PST_OK)
+        return status;
+    want = pst_view_drop(&c->out[0], dim);
+    return check_window(c, &want);
+}
+
+static enum pst_status infer_slice_backward(struct pst_infer *c)
+{
+    enum pst_status status = infer_into_zeros(c);
+    struct pst_meta want;
+    unsigned dim;
+
+    if (status == PST_OK)
+        status = pst_infer_dim(c, 2, &c->out[0], &dim);
+    if (status != PST_OK)
+        return status;
+    if (c->out[0].rank == 0 || c->args[5].i < 1)
+        return pst_infer_fail(c, "needs a dimension and a positive step");
+    want = c->out[0];
+    want.size[dim] =
+        pst_view_slice(want.size[dim], &c->args[3], &c->args[4], c->args[5].i)
+            .length;
+    return check_window(c, &want);
+}
+
+static void select_backward(const struct pst_call *c, bool reference)
+{
+    const struct pst_meta *out = &c->out[0].meta;
+    const unsigned dim = (unsigned)pst_meta_dim(out, c->args[2].i);
+    const int64_t at = c->args[3].i;
+    const struct pst_meta to = pst_view_drop(out, dim);
+
+    pst_view_fill_window(c, reference, &c->in[0], &to,
+                         (at < 0 ? at + out->size[dim] : at) *
+                             out->stride[dim]);
+}
+
+static void slice_backward(const struct pst_call *c, bool reference)
+{
+    const struct pst_meta *out = &c->out[0].meta;
+    const unsigned dim = (unsigned)pst_meta_dim(out, c->args[2].i);
+    const struct pst_slice s =
+        pst_view_slice(out->size[dim], &c->args[3], &c->args[4], c->args[5].i);
+    struct pst_meta to = *out;
+
+    to.size[dim] = s.length;
+    to.stride[dim] *= s.step;
+    pst_view_fill_window(c, reference, &c->in[0], &to,
+                         s.length > 0 ? s.start * out->stride[dim] : 0);
+}
+
+static void select_backward_run(const struct pst_call *c)
+{
+    select_backward(c, false);
+}
+
+static void select_backward_ref(const struct pst_call *c)
+{
+    select_backward(c, true);
+}
+
+static void slice_backward_run(const struct pst_call *c)
+{
+    slice_backward(c, false);
+}
+
+static void slice_backward_ref(const struct pst_call *c)
+{
+    slice_backward(c, true);
+}
+
+#define FLAGS (PST_K_STRIDED | PST_K_ACCUMULATE)
+
+static const struct pst_kernel select_backward_kernels[] = {
+    {"select_backward", PST_ISA_ANY, PST_D_ANY, FLAGS, NULL, NULL,
+     select_backward_run, 0.0},
+    {"select_backward_ref", PST_ISA_ANY, PST_D_ANY, FLAGS, NULL, NULL,
+     select_backward_ref, 0.0},
+};
+static const struct pst_kernel slice_backward_kernels[] = {
+    {"slice_backward", PST_ISA_ANY, PST_D_ANY, FLAGS, NULL, NULL,
+     slice_backward_run, 0.0},
+    {"slice_backward_ref", PST_ISA_ANY, PST_D_ANY, FLAGS, NULL, NULL,
+     slice_backward_ref, 0.0},
+};
+
+static enum pst_status select_backward_vjp(struct pst_vjp *v)
+{
+    return pst_vjp_set(
+        v, 0,
+        pst_vjp_emit(v, "aten.select.int",
+                     PST_ARGS(pst_v(pst_vjp_grad(v, 0)), v->node->args[2],
+                              v->node->args[3])));
+}
+
+static enum pst_status slice_backward_vjp(struct pst_vjp *v)
+{
+    return pst_vjp_set(
+        v, 0,
+        pst_vjp_emit(v, "aten.slice.Tensor",
+                     PST_ARGS(pst_v(pst_vjp_grad(v, 0)), v->node->args[2],
+                              v->node->args[3], v->node->args[4],
+                              v->node->args[5])));
+}
+
+const struct pst_op pst_op_select_backward = {
+    .schema = "aten::select_backward(Tensor grad_output, SymInt[] input_sizes, "
+              "int dim, SymInt index) -> Tensor",
+    .infer = infer_select_backward,
+    .vjp = select_backward_vjp,
+    PST_KERNELS(select_backward_kernels),
+};
+
+const struct pst_op pst_op_slice_backward = {
+    .schema = "aten::slice_backward(Tensor grad_output, SymInt[] input_sizes, "
+              "int dim, SymInt start, SymInt end, SymInt step) -> Tensor",
+    .infer = infer_slice_backward,
+    .vjp = slice_backward_vjp,
+    PST_KERNELS(slice_backward_kernels),
+};
+
+/* --- diagonal, as_strided ----------------------------------------------------
+ */
+
+static enum pst_status infer_diagonal(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    struct pst_meta view;
+    unsigned a, b;
+    int64_t shift = c->args[1].i, length, offset;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status == PST_OK)
+        status = pst_infer_dim(c, 2, x, &a);
+    if (status == PST_OK)
+        status = pst_infer_dim(c, 3, x, &b);
+    if (status != PST_OK)
+        return status;
+    if (a == b || x->rank < 2)
+        return pst_infer_fail(c, "needs two different dimensions");
+    if (shift >= 0) {
+        length = PST_MIN(x->size[a], x->size[b] - PST_MIN(shift, x->size[b]));
+        offset = shift * x->stride[b];
+    } else {
+        shift = shift < -x->size[a] ? x->size[a] : -shift;
+        length = PST_MIN(x->size[a] - shift, x->size[b]);
+        offset = shift * x->stride[a];
+    }
+    view = pst_view_drop(x, PST_MAX(a, b));
+    view = pst_view_drop(&view, PST_MIN(a, b));
+    view.size[view.rank] = length;
+    view.stride[view.rank++] = x->stride[a] + x->stride[b];
+    return pst_infer_view(c, 0, 0, &view,
+                          pst_meta_numel(&view) > 0 ? offset : 0);
+}
+
+/* storage_offset counts from the start of the storage, not of the view. */
+static enum pst_status infer_as_strided(struct pst_infer *c)
+{
+    const struct pst_arg *size = &c->args[1], *stride = &c->args[2];
+    const struct pst_meta *x;
+    struct pst_meta view = {.rank = size->n};
+    int64_t offset = 0;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status != PST_OK)
+        return status;
+    if (size->n != stride->n || size->n > PST_MAX_RANK)
+        return pst_infer_fail(c, "%u sizes, %u strides", size->n, stride->n);
+    view.dtype = x->dtype;
+    for (unsigned d = 0; d < size->n; d++) {
+        view.size[d] = size->ints[d];
+        view.stride[d] = stride->ints[d];
+        if (view.size[d] < 0 || view.stride[d] < 0)
+            return pst_infer_fail(c, "negative sizes or strides");
+    }
+    if (c->args[3].kind == PST_ARG_INT &&
+        __builtin_sub_overflow(c->args[3].i, c->args[0].value->offset, &offset))
+        return pst_infer_fail(c, "offset %lld", (long long)c->args[3].i);
+    return pst_infer_view(c, 0, 0, &view, offset);
+}
+
+/* The window of a contiguous gradient of x's shape that a view with the same
+ * sizes has; its elements are summed where they fall together. */
+static struct pst_value *scatter(struct pst_vjp *v, const struct pst_meta *x,
+                                 struct pst_value *g,
+                                 const struct pst_meta *view, int64_t offset)
+{
+    return pst_vjp_emit(v, "penstock.scatter_strided.default",
+                        PST_ARGS(pst_v(g), pst_ints(x->size, x->rank),
+                                 pst_ints(view->size, view->rank),
+                                 pst_ints(view->stride, view->rank),
+                                 pst_i(offset)));
+}
+
+static enum pst_status diagonal_vjp(struct pst_vjp *v)
+{
+    const struct pst_arg *args = v->node->args;
+    const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
+    struct pst_meta flat = *x, view = pst_vjp_out(v, 0)->meta;
+    const int a = pst_meta_dim(x, args[2].i), b = pst_meta_dim(x, args[3].i);
+    unsigned d = 0;
+
+    pst_meta_set_contiguous(&flat);
+    for (int k = 0; k < (int)x->rank; k++)
+        if (k != a && k != b)
+            view.stride[d++] = flat.stride[k];
+    view.stride[d] = flat.stride[a] + flat.stride[b];
+    return pst_vjp_set(v, 0,
+                       scatter(v, x, pst_vjp_grad(v, 0), &view,
+                               pst_meta_numel(&view) == 0 ? 0
+                               : args[1].i >= 0 ? args[1].i * flat.stride[b]
+                                                : -args[1].i * flat.stride[a]));
+}
+
+/* Right where the input is the whole storage in its order; a view of a view is
+ * refused by name. */
+static enum pst_status as_strided_vjp(struct pst_vjp *v)
+{
+    struct pst_value *x = pst_vjp_in(v, 0), *y = pst_vjp_out(v, 0);
+
+    if (!pst_meta_is_contiguous(&x->meta))
+        return v->build.status = pst_diag_set(
+                   v->build.diag, PST_ERR_UNSUPPORTED,
+                   "%s: the gradient to a tensor that is not contiguous "
+                   "(\"%s\")",
+                   v->node->schema->name, x->name);
+    return pst_vjp_set(v, 0,
+                       scatter(v, &x->meta, pst_vjp_grad(v, 0), &y->meta,
+                               y->offset - x->offset));
+}
+
+VIEW(diagonal, "diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1)",
+     infer_diagonal, diagonal_vjp);
+VIEW(as_strided,
+     "as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, "
+     "SymInt? storage_offset=None)",
+     infer_as_strided, as_strided_vjp);

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_VIEW_VIEW_H
+#define PENSTOCK_STAGES_OPS_VIEW_VIEW_H
+/* What views and copies share: strides of reshapes, bounds of slices, and the
+ * copy between tensors of any strides. */
+#include "stages/ops/infer.h"
+#include "stages/ops/op.h"
+#include "stages/ops/vjp.h"
+
+/* Strides of `sizes` (same number of elements) in the storage of from; false
+ * if from's elements do not lie so that one exists. */
+bool pst_view_reshape(const struct pst_meta *from, unsigned rank,
+                      const int64_t *sizes, struct pst_meta *ret);
+/* Result 0 := argument 0 with these sizes (one may be -1): a view if it can
+ * be, else contiguous. */
+enum pst_status pst_view_infer_sizes(struct pst_infer *c, unsigned rank,
+                                     const int64_t *sizes);
+/* meta without (select) dimension d, or with another size and stride there. */
+struct pst_meta pst_view_drop(const struct pst_meta *meta, unsigned d);
+
+/* Python's rules for x[start:end:step] with step > 0: bounds are clamped,
+ * negative ones count from the end. None is the whole. */
+struct pst_slice {
+    int64_t start, length, step;
+};
+struct pst_slice pst_view_slice(int64_t size, const struct pst_arg *start,
+                                const struct pst_arg *end, int64_t step);
+
+/*
+ * Elements of src to those of dst with conversion of dtypes; from broadcasts
+ * to to's sizes. With accumulate they are added. Threads do not change bits.
+ */
+void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
+                   const void *src, const struct pst_meta *to, void *dst,
+                   bool accumulate);
+/* The same in the shortest way to write it down. */
+void pst_view_copy_ref(const struct pst_meta *from, const void *src,
+                       const struct pst_meta *to, void *dst, bool accumulate);
+
+/* Kernels: elements of in[0] in row-major order are those of out[0]; the last
+ * one is the reference. */
+#define PST_VIEW_N_COPY 2
+extern const struct pst_kernel pst_view_copy_kernels[PST_VIEW_N_COPY];
+#define PST_VIEW_COPY                                                          \
+    .kernels = pst_view_copy_kernels, .n_kernels = PST_VIEW_N_COPY
+
+/* Zeroes out[0] unless the call accumulates, then copies (or adds) src into
+ * the window of out[0] that has src's sizes, these strides and offset. */
+void pst_view_fill_window(const struct pst_call *c, bool reference,
+                          const struct pst_operand *src,
+                          const struct pst_meta *window, int64_t offset);
+
+/* Gradient of a view by reshaping it back, and of a copy (cast back). */
+enum pst_status pst_view_reshape_vjp(struct pst_vjp *v);
+enum pst_status pst_view_copy_vjp(struct pst_vjp *v);
+
+#endif
