@@ -11,6 +11,8 @@
 
 #define PST_PLAN_VERSION 1
 
+struct pst_safetensors;
+
 enum pst_source_kind { PST_SOURCE_MODEL_INPUT, PST_SOURCE_EDGE };
 
 /* Where stage->graph->inputs[i] comes from. */
@@ -49,7 +51,7 @@ struct pst_stage {
 };
 
 struct pst_plan_input {
-    const char *name; /* the model's own argument name */
+    const char *name;     /* the model's own argument name */
     struct pst_meta meta; /* of one microbatch */
 };
 
@@ -88,8 +90,9 @@ struct pst_plan {
     struct PST_VEC(struct pst_plan_param) params; /* model order */
     int loss; /* index in outputs of the scalar to train on, -1: none */
     struct PST_VEC(const char *) notes;
-    const char *dir; /* where it was loaded from, or NULL */
+    const char *dir;         /* where it was loaded from, or NULL */
     struct pst_model *model; /* source of the data if not loaded; or NULL */
+    struct pst_safetensors **files; /* open weight files, by stage; private */
 };
 
 struct pst_split_options {

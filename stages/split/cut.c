@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A graph for each stage from the graph whose nodes carry their stage. Values
+ * go straight from the stage that makes them to each stage that uses them.
+ */
+#include "stages/graph/build.h"
+#include "stages/ops/op.h"
+#include "stages/split/split.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TAG PST_TAG_PLAN
+
+/* What is known of a value of the uncut graph. */
+struct fate {
+    int stage;       /* where it is made or, if it is given, first read; -1 */
+    bool leaves;     /* used by another stage or by the model's outputs */
+    size_t first;    /* first use outside: node, or nodes.n + output */
+    unsigned output; /* in its stage's outputs, once that is built */
+    struct pst_meta meta;   /* as sent */
+    struct pst_value *here; /* in the graph of the stage under construction */
+};
+
+struct cutter {
+    struct pst_splitter *s;
+    struct pst_graph *whole;
+    struct fate *fates;                    /* by value id */
+    struct PST_VEC(struct pst_edge) edges; /* in order of their receivers */
+    /* The stage under construction. */
+    unsigned stage;
+    struct pst_build build;
+    struct PST_VEC(struct pst_stage_input) inputs;
+};
+
+static enum pst_status no_memory(struct cutter *c)
+{
+    return pst_diag_nomem(c->s->diag, 0);
+}
+
+static struct fate *fate_of(struct cutter *c, const struct pst_value *value)
+{
+    return &c->fates[value->id];
+}
+
+/* --- what crosses ------------------------------------------------------- */
+
+struct use_ctx {
+    struct cutter *c;
+    const struct pst_node *node;
+    size_t index;
+};
+
+static void leave(struct fate *fate, size_t where)
+{
+    if (!fate->leaves || where < fate->first)
+        fate->first = where;
+    fate->leaves = true;
+}
+
+static void note_use(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct use_ctx *use = ctx;
+    struct fate *fate = fate_of(use->c, *slot);
+
+    (void)arg;
+    if (fate->stage < 0)
+        fate->stage = use->node->stage; /* first reader of a given value */
+    else if ((*slot)->kind == PST_VALUE_NODE && fate->stage != use->node->stage)
+        leave(fate, use->index);
+}
+
+static void find_fates(struct cutter *c)
+{
+    struct pst_graph *whole = c->whole;
+
+    for (size_t i = 0; i < whole->values.n; i++)
+        c->fates[i].stage = -1;
+    for (size_t i = 0; i < whole->nodes.n; i++) {
+        struct pst_node *node = whole->nodes.at[i];
+        struct use_ctx use = {c, node, i};
+
+        for (unsigned k = 0; k < node->n_outs; k++)
+            fate_of(c, node->outs[k])->stage = node->stage;
+        pst_node_uses(node, note_use, &use);
+    }
+    for (size_t i = 0; i < whole->outputs.n; i++) {
+        const struct pst_output *output = &whole->outputs.at[i];
+
+        if (output->kind != PST_OUTPUT_USER ||
+            output->arg.kind != PST_ARG_VALUE ||
+            output->arg.value->kind == PST_VALUE_INPUT)
+            continue;
+        leave(fate_of(c, output->arg.value), whole->nodes.n + i);
+    }
+    /* State that only the outputs read stays with stage 0. */
+    for (size_t i = 0; i < whole->values.n; i++)
+        c->fates[i].stage = PST_MAX(c->fates[i].stage, 0);
+}
+
+/* --- values of a stage -------------------------------------------------- */
+
+static unsigned input_index(const struct pst_graph *whole,
+                            const struct pst_value *value)
+{
+    unsigned i = 0;
+
+    while (whole->inputs.at[i] != value)
+        i++;
+    return i;
+}
+
+/* A value of an earlier stage: an input with an edge. */
+static enum pst_status add_edge(struct cutter *c, const struct pst_value *value)
+{
+    const struct fate *fate = fate_of(c, value);
+    struct pst_edge edge = {.from_stage = (unsigned)fate->stage,
+                            .from_output = fate->output,
+                            .to_stage = c->stage,
+                            .to_input = (unsigned)c->inputs.n,
+                            .meta = fate->meta};
+
+    edge.value = pst_arena_strdup(&c->s->plan->arena, value->name);
+    if (edge.value == NULL || !pst_vec_push(TAG, &c->edges, edge))
+        return no_memory(c);
+    return PST_OK;
+}
+
+/* The value's twin in this stage's graph, made at its first use. */
+static enum pst_status bring(struct cutter *c, const struct pst_value *value,
+                             struct pst_value **ret)
+{
+    struct fate *fate = fate_of(c, value);
+    struct pst_stage_input input = {PST_SOURCE_MODEL_INPUT, 0};
+    const bool given = value->kind != PST_VALUE_NODE;
+    enum pst_status status = PST_OK;
+
+    if (fate->here != NULL) {
+        *ret = fate->here;
+        return PST_OK;
+    }
+    if (!given)
+        status = add_edge(c, value);
+    if (status != PST_OK)
+        return status;
+    if (!given || value->kind == PST_VALUE_INPUT) {
+        input.kind = given ? PST_SOURCE_MODEL_INPUT : PST_SOURCE_EDGE;
+        input.index = given ? input_index(c->whole, value) : 0;
+        if (!pst_vec_push(TAG, &c->inputs, input))
+            return no_memory(c);
+    }
+    fate->here = pst_graph_add_value(
+        c->build.graph, given ? value->kind : PST_VALUE_INPUT, value->name,
+        value->fqn, given ? &value->meta : &fate->meta);
+    if (fate->here == NULL)
+        return no_memory(c);
+    fate->here->requires_grad = value->requires_grad;
+    fate->here->persistent = value->persistent;
+    *ret = fate->here;
+    return PST_OK;
+}
+
+static enum pst_status bring_arg(struct cutter *c, const struct pst_arg *arg,
+                                 struct pst_arg *ret)
+{
+    enum pst_status status =
+        pst_arg_copy(&c->build.graph->arena, arg, ret, c->s->diag);
+
+    if (status == PST_OK && arg->kind == PST_ARG_VALUE)
+        status = bring(c, arg->value, &ret->value);
+    for (unsigned k = 0; arg->kind == PST_ARG_VALUES && k < arg->n; k++)
+        if (status == PST_OK && arg->values[k] != NULL)
+            status = bring(c, arg->values[k], &ret->values[k]);
+    return status;
+}
+
+static enum pst_status copy_node(struct cutter *c, const struct pst_node *node)
+{
+    struct pst_arena *arena = &c->build.graph->arena;
+    const unsigned n = node->schema->n_args;
+    struct pst_arg *args = pst_arena_calloc(arena, n + 1, sizeof(*args));
+    const char **names =
+        pst_arena_calloc(arena, node->n_outs + 1, sizeof(*names));
+    enum pst_status status = PST_OK;
+    struct pst_node *copy;
+
+    if (args == NULL || names == NULL)
+        return no_memory(c);
+    for (unsigned i = 0; i < n && status == PST_OK; i++)
+        status = bring_arg(c, &node->args[i], &args[i]);
+    if (status != PST_OK)
+        return status;
+    for (unsigned k = 0; k < node->n_outs; k++)
+        names[k] = node->outs[k]->name;
+    c->build.names = names;
+    c->build.n_names = node->n_outs;
+    c->build.module = node->module;
+    c->build.source = node->source;
+    c->build.call = node->call;
+    c->build.phase = node->phase;
+    c->build.no_grad = node->no_grad;
+    c->build.node_id = node->id;
+    c->build.hint = node->n_outs > 0 ? node->outs[0]->meta.dtype : PST_N_DTYPES;
+    copy = pst_emit_node(&c->build, node->op, args, n);
+    if (copy == NULL)
+        return c->build.status;
+    copy->stage = (int)c->stage;
+    for (unsigned k = 0; k < node->n_outs; k++) {
+        if (!pst_meta_same(&copy->outs[k]->meta, &node->outs[k]->meta))
+            return pst_diag_set(c->s->diag, PST_ERR_INTERNAL,
+                                "%%%s has another shape in stage %u",
+                                node->outs[k]->name, c->stage);
+        fate_of(c, node->outs[k])->here = copy->outs[k];
+    }
+    return PST_OK;
+}
+
+/* --- outputs of a stage ------------------------------------------------- */
+
+/* Messages have no gaps: a value that is not dense is copied. The copy stands
+ * behind all other uses, where those of the later stages would stand. */
+static enum pst_status make_dense(struct cutter *c, struct pst_value **value)
+{
+    static const char clone[] = "aten.clone.default";
+    const struct pst_node *def = (*value)->def;
+    char *name;
+
+    if (pst_meta_is_dense(&(*value)->meta))
+        return PST_OK;
+    if (pst_op_find(clone) == NULL)
+        return pst_diag_set(c->s->diag, PST_ERR_UNSUPPORTED,
+                            "sending %%%s needs %s, which is missing",
+                            (*value)->name, clone);
+    name = pst_arena_printf(&c->build.graph->arena, "%s_dense", (*value)->name);
+    if (name == NULL)
+        return no_memory(c);
+    c->build.names = (const char *const *)&name;
+    c->build.n_names = 1;
+    c->build.node_id = UINT32_MAX;
+    c->build.module = def != NULL ? def->module : "";
+    c->build.source = def != NULL ? def->source : "";
+    c->build.no_grad = false;
+    *value = pst_emit(&c->build, pst_op_find(clone), PST_ARGS(pst_v(*value)));
+    if (*value == NULL)
+        return c->build.status;
+    (*value)->def->stage = (int)c->stage;
+    return PST_OK;
+}
+
+static enum pst_status add_output(struct cutter *c,
+                                  const struct pst_value *value)
+{
+    struct fate *fate = fate_of(c, value);
+    struct pst_output output = {.kind = PST_OUTPUT_USER, .path = value->name};
+    struct pst_value *twin;
+    enum pst_status status = bring(c, value, &twin);
+
+    if (status == PST_OK)
+        status = make_dense(c, &twin);
+    if (status != PST_OK)
+        return status;
+    fate->meta = twin->meta;
+    if (pst_meta_is_contiguous(&fate->meta))
+        pst_meta_set_contiguous(&fate->meta);
+    fate->output = (unsigned)c->build.graph->outputs.n;
+    output.arg = pst_v(twin);
+    return pst_graph_add_output(c->build.graph, &output, c->s->diag);
+}
+
+struct leaving {
+    const struct pst_value *value;
+    size_t first;
+};
+
+static int compare_leaving(const void *a, const void *b)
+{
+    const struct leaving *x = a, *y = b;
+
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    return x->value->id < y->value->id ? -1 : x->value->id > y->value->id;
+}
+
+/* In the order of their first use outside. */
+static enum pst_status add_outputs(struct cutter *c)
+{
+    struct PST_VEC(struct leaving) list = {0};
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < c->whole->values.n && status == PST_OK; i++) {
+        struct leaving item = {c->whole->values.at[i], c->fates[i].first};
+
+        if (!c->fates[i].leaves || c->fates[i].stage != (int)c->stage)
+            continue;
+        if (!pst_vec_push(TAG, &list, item))
+            status = no_memory(c);
+    }
+    if (list.n > 0)
+        qsort(list.at, list.n, sizeof(list.at[0]), compare_leaving);
+    for (size_t i = 0; i < list.n && status == PST_OK; i++)
+        status = add_output(c, list.at[i].value);
+    pst_vec_fini(&list);
+    return status;
+}
+
+struct reader_ctx {
+    const struct pst_value *buffer;
+    int stage, found; /* a reader in another stage than `stage`, or -1 */
+};
+
+static void find_reader(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct reader_ctx *r = ctx;
+
+    (void)arg;
+    if (*slot == r->buffer)
+        r->found = r->stage;
+}
+
+/* A buffer that one stage changes and another reads would need its new value
+ * to travel between steps. */
+static enum pst_status check_owner(struct cutter *c,
+                                   const struct pst_output *output, int stage)
+{
+    for (size_t i = 0; i < c->whole->nodes.n; i++) {
+        struct pst_node *node = c->whole->nodes.at[i];
+        struct reader_ctx r = {output->target, node->stage, -1};
+
+        if (node->stage == stage)
+            continue;
+        pst_node_uses(node, find_reader, &r);
+        if (r.found >= 0)
+            return pst_diag_set(
+                c->s->diag, PST_ERR_UNSUPPORTED,
+                "buffer \"%s\" is changed in stage %d and read in stage %d "
+                "(module \"%s\", %s): cut elsewhere (E_SHARED_MUT)",
+                output->target->fqn, stage, r.found, node->module,
+                node->source);
+    }
+    return PST_OK;
+}
+
+static enum pst_status add_updates(struct cutter *c)
+{
+    for (size_t i = 0; i < c->whole->outputs.n; i++) {
+        const struct pst_output *output = &c->whole->outputs.at[i];
+        struct pst_output copy = *output;
+        enum pst_status status;
+        int stage;
+
+        if (output->kind != PST_OUTPUT_BUFFER_UPDATE)
+            continue;
+        stage = output->arg.value->kind == PST_VALUE_NODE
+                    ? fate_of(c, output->arg.value)->stage
+                    : fate_of(c, output->target)->stage;
+        if (stage != (int)c->stage)
+            continue;
+        status = check_owner(c, output, stage);
+        if (status == PST_OK)
+            status = bring(c, output->target, &copy.target);
+        if (status == PST_OK)
+            status = bring(c, output->arg.value, &copy.arg.value);
+        if (status == PST_OK)
+            status = pst_graph_add_output(c->build.graph, &copy, c->s->diag);
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
+/* --- all stages --------------------------------------------------------- */
+
+static enum pst_status fill_stage(struct cutter *c, struct pst_stage *stage)
+{
+    enum pst_status status = PST_OK;
+
+    stage->index = c->stage;
+    pst_build_init(&c->build, stage->graph, c->s->diag);
+    stage->graph->next_node_id = c->whole->next_node_id;
+    c->inputs.n = 0;
+    for (size_t i = 0; i < c->whole->values.n; i++)
+        c->fates[i].here = NULL;
+    for (size_t i = 0; i < c->whole->nodes.n && status == PST_OK; i++)
+        if (c->whole->nodes.at[i]->stage == (int)c->stage)
+            status = copy_node(c, c->whole->nodes.at[i]);
+    if (status == PST_OK)
+        status = add_outputs(c);
+    if (status == PST_OK)
+        status = add_updates(c);
+    if (status != PST_OK)
+        return status;
+    stage->inputs = pst_arena_calloc(&c->s->plan->arena, c->inputs.n + 1,
+                                     sizeof(*stage->inputs));
+    stage->weights = pst_arena_printf(&c->s->plan->arena,
+                                      "stage-%03u.safetensors", c->stage);
+    if (stage->inputs == NULL || stage->weights == NULL)
+        return no_memory(c);
+    if (c->inputs.n > 0)
+        memcpy(stage->inputs, c->inputs.at,
+               c->inputs.n * sizeof(c->inputs.at[0]));
+    return pst_graph_verify(stage->graph, c->s->diag);
+}
+
+static enum pst_status build_stages(struct cutter *c)
+{
+    struct pst_plan *plan = c->s->plan;
+
+    for (c->stage = 0; c->stage < c->s->n_stages; c->stage++) {
+        struct pst_stage stage = {0};
+        enum pst_status status = pst_graph_new(&stage.graph, c->s->diag);
+
+        if (status != PST_OK)
+            return status;
+        if (!pst_vec_push(TAG, &plan->stages, stage)) {
+            pst_graph_free(stage.graph);
+            return no_memory(c);
+        }
+        status = fill_stage(c, &plan->stages.at[c->stage]);
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
+static int compare_edges(const void *a, const void *b)
+{
+    const struct pst_edge *x = a, *y = b;
+
+    if (x->from_stage != y->from_stage)
+        return x->from_stage < y->from_stage ? -1 : 1;
+    if (x->from_output != y->from_output)
+        return x->from_output < y->from_output ? -1 : 1;
+    return x->to_stage < y->to_stage ? -1 : x->to_stage > y->to_stage;
+}
+
+static enum pst_status number_edges(struct cutter *c)
+{
+    struct pst_plan *plan = c->s->plan;
+
+    if (c->edges.n == 0)
+        return PST_OK;
+    qsort(c->edges.at, c->edges.n, sizeof(c->edges.at[0]), compare_edges);
+    for (size_t i = 0; i < c->edges.n; i++) {
+        struct pst_edge *edge = &c->edges.at[i];
+
+        edge->id = (unsigned)i;
+        plan->stages.at[edge->to_stage].inputs[edge->to_input].index = edge->id;
+        if (!pst_vec_push(TAG, &plan->edges, *edge))
+            return no_memory(c);
+    }
+    return PST_OK;
+}
+
+/* The model's own outputs in their order. */
+static enum pst_status list_outputs(struct cutter *c)
+{
+    struct pst_plan *plan = c->s->plan;
+
+    for (size_t i = 0; i < c->whole->outputs.n; i++) {
+        const struct pst_output *output = &c->whole->outputs.at[i];
+        struct pst_plan_output out = {.stage = -1};
+        enum pst_status status = PST_OK;
+
+        if (output->kind != PST_OUTPUT_USER)
+            continue;
+        out.path = pst_arena_strdup(&plan->arena, output->path);
+        out.is_tensor = output->arg.kind == PST_ARG_VALUE;
+        if (!out.is_tensor) {
+            status = pst_arg_copy(&plan->arena, &output->arg, &out.literal,
+                                  c->s->diag);
+        } else if (output->arg.value->kind == PST_VALUE_INPUT) {
+            out.output = input_index(c->whole, output->arg.value);
+            out.meta = output->arg.value->meta;
+        } else {
+            out.stage = fate_of(c, output->arg.value)->stage;
+            out.output = fate_of(c, output->arg.value)->output;
+            out.meta = fate_of(c, output->arg.value)->meta;
+        }
+        if (status != PST_OK)
+            return status;
+        if (out.path == NULL || !pst_vec_push(TAG, &plan->outputs, out))
+            return no_memory(c);
+    }
+    return PST_OK;
+}
+
+enum pst_status pst_split_cut(struct pst_splitter *s)
+{
+    struct cutter c = {.s = s, .whole = s->graph};
+    enum pst_status status;
+
+    c.fates = pst_calloc(TAG, s->graph->values.n + 1, sizeof(*c.fates));
+    if (c.fates == NULL)
+        return pst_diag_nomem(s->diag, s->graph->values.n * sizeof(*c.fates));
+    find_fates(&c);
+    status = build_stages(&c);
+    if (status == PST_OK)
+        status = number_edges(&c);
+    if (status == PST_OK)
+        status = list_outputs(&c);
+    pst_vec_fini(&c.edges);
+    pst_vec_fini(&c.inputs);
+    pst_free(c.fates);
+    return status;
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The training graph of a stage. Sums keep the order of the uncut graph: there
+ * the contributions to a value come from its consumers, last node first. So
+ * the last stage that has any adds up its own and sends the sum; an earlier
+ * stage may not (a + (b + c) is not (a + b) + c) and sends each for itself.
+ */
+#include "stages/graph/build.h"
+#include "stages/ops/op.h"
+#include "stages/passes/autodiff.h"
+#include "stages/split/split.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TAG PST_TAG_PLAN
+
+/* A value whose gradient is to be sent: an input or one of its ports. */
+struct port {
+    struct pst_value *value;
+    unsigned edge;
+    size_t node; /* its consumer, for the order of parts */
+    unsigned slot;
+};
+
+struct jointer {
+    const struct pst_plan *plan;
+    unsigned stage;
+    struct pst_joint *joint;
+    struct pst_build build;
+    struct PST_VEC(struct pst_seed) seeds;
+    struct PST_VEC(struct port) ports;
+    struct pst_diag *diag;
+};
+
+static enum pst_status no_memory(struct jointer *j)
+{
+    return pst_diag_nomem(j->diag, 0);
+}
+
+/* --- seeds -------------------------------------------------------------- */
+
+static enum pst_status add_seed(struct jointer *j, struct pst_value *of,
+                                int edge, unsigned part)
+{
+    struct pst_graph *graph = j->joint->graph;
+    struct pst_joint_seed seed = {.edge = edge, .part = part};
+    struct pst_seed given = {.value = of};
+    char *name;
+
+    if (edge < 0)
+        name = pst_arena_printf(&graph->arena, "seed.%s", of->name);
+    else
+        name = pst_arena_printf(&graph->arena, "seed.%s.%u.%u", of->name,
+                                j->plan->edges.at[edge].to_stage, part);
+    if (name == NULL)
+        return no_memory(j);
+    seed.seed = pst_graph_add_value(graph, PST_VALUE_SEED, name, NULL,
+                                    edge < 0 ? &of->meta
+                                             : &j->plan->edges.at[edge].meta);
+    given.seed = seed.seed;
+    if (seed.seed == NULL || !pst_vec_push(TAG, &j->joint->seeds, seed) ||
+        !pst_vec_push(TAG, &j->seeds, given))
+        return no_memory(j);
+    return PST_OK;
+}
+
+/* Gradient parts of one output: the highest consumer first. Edges are sorted
+ * by (from_stage, from_output, to_stage). */
+static enum pst_status add_edge_seeds(struct jointer *j, unsigned output)
+{
+    struct pst_value *value = j->joint->graph->outputs.at[output].arg.value;
+
+    for (size_t i = j->plan->edges.n; i-- > 0;) {
+        const struct pst_edge *edge = &j->plan->edges.at[i];
+
+        if (edge->from_stage != j->stage || edge->from_output != output)
+            continue;
+        for (unsigned part = 0; part < edge->grad_parts; part++) {
+            enum pst_status status = add_seed(j, value, (int)edge->id, part);
+
+            if (status != PST_OK)
+                return status;
+        }
+    }
+    return PST_OK;
+}
+
+static enum pst_status add_seeds(struct jointer *j)
+{
+    const struct pst_plan *plan = j->plan;
+    const struct pst_graph *graph = j->joint->graph;
+    const size_t n = graph->outputs.n; /* seeds are no outputs */
+    enum pst_status status = PST_OK;
+
+    if (plan->loss >= 0 && plan->outputs.at[plan->loss].stage == (int)j->stage)
+        status = add_seed(
+            j, graph->outputs.at[plan->outputs.at[plan->loss].output].arg.value,
+            -1, 0);
+    for (size_t i = 0; i < n && status == PST_OK; i++)
+        if (graph->outputs.at[i].kind == PST_OUTPUT_USER)
+            status = add_edge_seeds(j, (unsigned)i);
+    return status;
+}
+
+/* --- ports -------------------------------------------------------------- */
+
+/* Does a later consumer of the same value send a gradient? */
+static bool is_outranked(const struct pst_plan *plan,
+                         const struct pst_edge *edge)
+{
+    for (size_t i = 0; i < plan->edges.n; i++) {
+        const struct pst_edge *other = &plan->edges.at[i];
+
+        if (other->from_stage == edge->from_stage &&
+            other->from_output == edge->from_output &&
+            other->to_stage > edge->to_stage && other->grad_parts > 0)
+            return true;
+    }
+    return false;
+}
+
+struct use_ctx {
+    struct jointer *j;
+    struct pst_value *input;
+    unsigned edge;
+    size_t node;
+    unsigned slot;
+    enum pst_status status;
+};
+
+/* Gives one use of the input a view of its own, so that its contribution is a
+ * value of its own. */
+static void open_port(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct use_ctx *use = ctx;
+    struct jointer *j = use->j;
+    struct port port = {.edge = use->edge, .node = use->node};
+
+    (void)arg;
+    port.slot = use->slot++;
+    if (*slot != use->input || use->status != PST_OK)
+        return;
+    port.value = pst_emit(&j->build, pst_op_find("aten.alias.default"),
+                          PST_ARGS(pst_v(use->input)));
+    if (port.value == NULL)
+        use->status = j->build.status;
+    else if (!pst_vec_push(TAG, &j->ports, port))
+        use->status = no_memory(j);
+    else
+        *slot = port.value;
+}
+
+static enum pst_status open_ports(struct jointer *j, struct pst_value *input,
+                                  unsigned edge, size_t n_nodes)
+{
+    struct use_ctx use = {.j = j, .input = input, .edge = edge};
+
+    if (pst_op_find("aten.alias.default") == NULL)
+        return pst_diag_set(j->diag, PST_ERR_UNSUPPORTED,
+                            "aten.alias.default is missing");
+    for (size_t i = 0; i < n_nodes && use.status == PST_OK; i++) {
+        use.node = i;
+        use.slot = 0;
+        pst_node_uses(j->joint->graph->nodes.at[i], open_port, &use);
+    }
+    return use.status;
+}
+
+/* The last n nodes come before all others. */
+static enum pst_status move_to_front(struct pst_graph *graph, size_t n)
+{
+    const size_t rest = graph->nodes.n - n;
+    struct pst_node **last;
+
+    if (n == 0 || rest == 0)
+        return PST_OK;
+    last = pst_arena_memdup(&graph->arena, graph->nodes.at + rest,
+                            n * sizeof(*last));
+    if (last == NULL)
+        return PST_ERR_NOMEM;
+    memmove(graph->nodes.at + n, graph->nodes.at, rest * sizeof(*last));
+    memcpy(graph->nodes.at, last, n * sizeof(*last));
+    return PST_OK;
+}
+
+/* Last node first, within a node in the order of its arguments. */
+static int compare_ports(const void *a, const void *b)
+{
+    const struct port *x = a, *y = b;
+
+    if (x->edge != y->edge)
+        return x->edge < y->edge ? -1 : 1;
+    if (x->node != y->node)
+        return x->node > y->node ? -1 : 1;
+    return x->slot < y->slot ? -1 : x->slot > y->slot;
+}
+
+static enum pst_status add_ports(struct jointer *j)
+{
+    const struct pst_stage *stage = &j->plan->stages.at[j->stage];
+    struct pst_graph *graph = j->joint->graph;
+    const size_t n_nodes = graph->nodes.n;
+    enum pst_status status = PST_OK;
+
+    pst_build_init(&j->build, graph, j->diag);
+    j->build.prefix = "port";
+    for (size_t i = 0; i < graph->inputs.n && status == PST_OK; i++) {
+        struct port port = {.value = graph->inputs.at[i]};
+        const struct pst_edge *edge;
+
+        if (stage->inputs[i].kind != PST_SOURCE_EDGE)
+            continue;
+        edge = &j->plan->edges.at[stage->inputs[i].index];
+        if (pst_dtype_kind(edge->meta.dtype) != PST_KIND_FLOAT)
+            continue;
+        port.edge = edge->id;
+        if (is_outranked(j->plan, edge))
+            status = open_ports(j, port.value, edge->id, n_nodes);
+        else if (!pst_vec_push(TAG, &j->ports, port))
+            status = no_memory(j);
+    }
+    if (status == PST_OK &&
+        move_to_front(graph, graph->nodes.n - n_nodes) != PST_OK)
+        status = no_memory(j);
+    if (status == PST_OK && j->ports.n > 0)
+        qsort(j->ports.at, j->ports.n, sizeof(j->ports.at[0]), compare_ports);
+    return status;
+}
+
+/* --- together ----------------------------------------------------------- */
+
+static enum pst_status take_results(struct jointer *j,
+                                    const struct pst_autodiff_result *result)
+{
+    const struct pst_graph *graph = j->joint->graph;
+    unsigned part = 0;
+
+    for (size_t i = 0; i < j->ports.n; i++) {
+        struct pst_joint_grad grad = {.value = result->wanted[i],
+                                      .edge = j->ports.at[i].edge};
+
+        if (i == 0 || grad.edge != j->ports.at[i - 1].edge)
+            part = 0;
+        if (grad.value == NULL)
+            continue;
+        grad.part = part++;
+        if (!pst_vec_push(TAG, &j->joint->input_grads, grad))
+            return no_memory(j);
+    }
+    for (size_t i = 0; i < graph->params.n; i++)
+        if (result->grads[i] != NULL &&
+            !pst_vec_push(TAG, &j->joint->grads, result->grads[i]))
+            return no_memory(j);
+    return PST_OK;
+}
+
+static enum pst_status differentiate(struct jointer *j)
+{
+    struct pst_autodiff_result result = {0};
+    struct pst_value **wanted;
+    enum pst_status status;
+
+    wanted = pst_arena_calloc(&j->joint->graph->arena, j->ports.n + 1,
+                              sizeof(*wanted));
+    if (wanted == NULL)
+        return no_memory(j);
+    for (size_t i = 0; i < j->ports.n; i++)
+        wanted[i] = j->ports.at[i].value;
+    status = pst_autodiff(j->joint->graph, j->seeds.at, j->seeds.n, wanted,
+                          j->ports.n, &result, j->diag);
+    return status == PST_OK ? take_results(j, &result) : status;
+}
+
+enum pst_status pst_joint_new(const struct pst_plan *plan, unsigned stage,
+                              struct pst_joint **ret, struct pst_diag *diag)
+{
+    struct jointer j = {.plan = plan, .stage = stage, .diag = diag};
+    enum pst_status status;
+
+    j.joint = pst_calloc(TAG, 1, sizeof(*j.joint));
+    if (j.joint == NULL)
+        return pst_diag_nomem(diag, sizeof(*j.joint));
+    status =
+        pst_graph_copy(plan->stages.at[stage].graph, &j.joint->graph, diag);
+    if (status == PST_OK)
+        status = add_seeds(&j);
+    if (status == PST_OK && j.seeds.n > 0)
+        status = add_ports(&j);
+    if (status == PST_OK && j.seeds.n > 0)
+        status = differentiate(&j);
+    if (status == PST_OK)
+        status = pst_graph_verify(j.joint->graph, diag);
+    pst_vec_fini(&j.seeds);
+    pst_vec_fini(&j.ports);
+    if (status != PST_OK) {
+        pst_diag_prefix(diag, "stage %u", stage);
+        pst_joint_free(j.joint);
+        return status;
+    }
+    *ret = j.joint;
+    return PST_OK;
+}
+
+void pst_joint_free(struct pst_joint *joint)
+{
+    if (joint == NULL)
+        return;
+    pst_graph_free(joint->graph);
+    pst_vec_fini(&joint->seeds);
+    pst_vec_fini(&joint->input_grads);
+    pst_vec_fini(&joint->grads);
+    pst_free(joint);
+}
+
+enum pst_status pst_split_gradients(struct pst_splitter *s)
+{
+    struct pst_plan *plan = s->plan;
+
+    for (unsigned stage = (unsigned)plan->stages.n; stage-- > 0;) {
+        struct pst_joint *joint;
+        enum pst_status status = pst_joint_new(plan, stage, &joint, s->diag);
+
+        if (status != PST_OK)
+            return status;
+        for (size_t i = 0; i < joint->input_grads.n; i++)
+            plan->edges.at[joint->input_grads.at[i].edge].grad_parts++;
+        pst_joint_free(joint);
+    }
+    return PST_OK;
+}

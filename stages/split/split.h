@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_SPLIT_SPLIT_H
+#define PENSTOCK_STAGES_SPLIT_SPLIT_H
+/*
+ * The steps of pst_split. A splitter works on a copy of the model's graph
+ * whose nodes carry their stage.
+ */
+#include "stages/split/plan.h"
+
+struct pst_splitter {
+    struct pst_model *model;
+    const struct pst_split_options *options;
+    struct pst_graph *graph; /* working copy; owned */
+    struct pst_plan *plan;   /* in the making; owned until the end */
+    unsigned n_stages;
+    struct pst_diag *diag;
+};
+
+/* A note for the user, kept in the plan. */
+enum pst_status pst_split_note(struct pst_splitter *s, const char *fmt, ...)
+    PST_PRINTF(2, 3) PST_MUST_CHECK;
+
+/* assign.c: node->stage of every node by markers, names or cost; dead nodes
+ * and markers are gone after it, stages are without gaps. */
+enum pst_status pst_split_assign(struct pst_splitter *s) PST_MUST_CHECK;
+
+/* balance.c: stages of equal cost (flops and bytes sent), in node order. The
+ * smallest possible largest stage. */
+enum pst_status pst_split_balance(struct pst_splitter *s,
+                                  unsigned n_stages) PST_MUST_CHECK;
+/* Does a kernel run for it (or is it a view, which costs nothing)? */
+bool pst_split_is_work(const struct pst_node *node);
+
+/* cut.c: a graph for each stage, edges, inputs, outputs, parameters. */
+enum pst_status pst_split_cut(struct pst_splitter *s) PST_MUST_CHECK;
+/* Flops and bytes of every stage, from the graphs, edges and parameters. */
+void pst_plan_measure(struct pst_plan *plan);
+
+/* state.c: the list of parameters, buffers and constants, and which stages
+ * read each of them. */
+enum pst_status pst_split_state(struct pst_splitter *s) PST_MUST_CHECK;
+
+/* loss.c: which output is trained on. */
+enum pst_status pst_split_loss(struct pst_splitter *s) PST_MUST_CHECK;
+
+/* joint.c: fills grad_parts of all edges, last stage first. */
+enum pst_status pst_split_gradients(struct pst_splitter *s) PST_MUST_CHECK;
+
+/* Empty plan in the heap, for split and load. */
+enum pst_status pst_plan_new(struct pst_plan **ret,
+                             struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Parameters, buffers and constants of a plan: who reads them, who holds them,
+ * and their start values. */
+#include "stages/archive/safetensors.h"
+#include "stages/ops/op.h"
+#include "stages/split/split.h"
+
+#include <string.h>
+
+#define TAG PST_TAG_PLAN
+
+static const struct pst_tie *find_tie(const struct pst_model *model,
+                                      const char *fqn)
+{
+    for (size_t i = 0; i < model->ties.n; i++)
+        if (strcmp(model->ties.at[i].fqn, fqn) == 0)
+            return &model->ties.at[i];
+    return NULL;
+}
+
+static enum pst_status copy_names(struct pst_splitter *s,
+                                  struct pst_plan_param *param)
+{
+    const struct pst_tie *tie = find_tie(s->model, param->fqn);
+    struct pst_arena *arena = &s->plan->arena;
+
+    param->fqn = pst_arena_strdup(arena, param->fqn);
+    param->n_aliases = tie == NULL ? 0 : tie->n_aliases;
+    param->aliases =
+        pst_arena_calloc(arena, param->n_aliases + 1, sizeof(char *));
+    if (param->fqn == NULL || param->aliases == NULL)
+        return pst_diag_nomem(s->diag, 0);
+    for (unsigned k = 0; k < param->n_aliases; k++) {
+        param->aliases[k] = pst_arena_strdup(arena, tie->aliases[k]);
+        if (param->aliases[k] == NULL)
+            return pst_diag_nomem(s->diag, 0);
+    }
+    return PST_OK;
+}
+
+static bool reads(const struct pst_stage *stage, enum pst_value_kind kind,
+                  const char *fqn)
+{
+    const struct pst_graph *graph = stage->graph;
+
+    for (size_t i = 0; i < graph->values.n; i++) {
+        const struct pst_value *value = graph->values.at[i];
+
+        if (value->kind == kind && strcmp(value->fqn, fqn) == 0)
+            return true;
+    }
+    return false;
+}
+
+static enum pst_status add_param(struct pst_splitter *s,
+                                 const struct pst_value *value)
+{
+    struct pst_plan *plan = s->plan;
+    struct pst_plan_param param = {.fqn = value->fqn,
+                                   .kind = value->kind,
+                                   .meta = value->meta,
+                                   .requires_grad = value->requires_grad,
+                                   .persistent = value->persistent};
+    enum pst_status status = copy_names(s, &param);
+
+    if (status != PST_OK)
+        return status;
+    pst_meta_set_contiguous(&param.meta);
+    param.stages = pst_arena_calloc(&plan->arena, plan->stages.n + 1,
+                                    sizeof(*param.stages));
+    if (param.stages == NULL)
+        return pst_diag_nomem(s->diag, 0);
+    for (unsigned i = 0; i < plan->stages.n; i++)
+        if (reads(&plan->stages.at[i], param.kind, param.fqn))
+            param.stages[param.n_stages++] = i;
+    param.home = param.n_stages > 0 ? param.stages[0] : 0;
+    return pst_vec_push(TAG, &plan->params, param)
+               ? PST_OK
+               : pst_diag_nomem(s->diag, sizeof(param));
+}
+
+enum pst_status pst_split_state(struct pst_splitter *s)
+{
+    for (size_t i = 0; i < s->graph->values.n; i++) {
+        const struct pst_value *value = s->graph->values.at[i];
+        enum pst_status status;
+
+        if (value->kind != PST_VALUE_PARAM && value->kind != PST_VALUE_BUFFER &&
+            value->kind != PST_VALUE_CONST)
+            continue;
+        status = add_param(s, value);
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
+int pst_plan_find_param(const struct pst_plan *plan, const char *fqn)
+{
+    for (size_t i = 0; i < plan->params.n; i++) {
+        const struct pst_plan_param *param = &plan->params.at[i];
+
+        if (strcmp(param->fqn, fqn) == 0)
+            return (int)i;
+        for (unsigned k = 0; k < param->n_aliases; k++)
+            if (strcmp(param->aliases[k], fqn) == 0)
+                return (int)i;
+    }
+    return -1;
+}
+
+/* --- start values ------------------------------------------------------- */
+
+static enum pst_status read_model(const struct pst_plan *plan,
+                                  const struct pst_plan_param *param, void *dst,
+                                  struct pst_diag *diag)
+{
+    const struct pst_weight *weight = pst_model_weight(plan->model, param->fqn);
+
+    if (weight == NULL || weight->absent)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "the model file holds no data of \"%s\"",
+                            param->fqn);
+    if (!pst_meta_same(&weight->meta, &param->meta))
+        return pst_diag_set(diag, PST_ERR_MISMATCH,
+                            "the model file holds \"%s\" in another shape",
+                            param->fqn);
+    pst_copy_strided(&weight->meta, weight->data, &param->meta, dst);
+    return PST_OK;
+}
+
+/* Files stay open until the plan is freed: a plan has many parameters. */
+static enum pst_status open_weights(struct pst_plan *plan, unsigned stage,
+                                    struct pst_safetensors **ret,
+                                    struct pst_diag *diag)
+{
+    struct pst_safetensors **files = plan->files;
+    enum pst_status status;
+    char *path;
+
+    if (files == NULL) {
+        files = pst_calloc(TAG, plan->stages.n, sizeof(*files));
+        if (files == NULL)
+            return pst_diag_nomem(diag, plan->stages.n * sizeof(*files));
+        plan->files = files;
+    }
+    if (files[stage] == NULL) {
+        path = pst_arena_printf(&plan->arena, "%s/%s", plan->dir,
+                                plan->stages.at[stage].weights);
+        if (path == NULL)
+            return pst_diag_nomem(diag, 0);
+        status = pst_safetensors_open(path, &files[stage], diag);
+        if (status != PST_OK)
+            return status;
+    }
+    *ret = files[stage];
+    return PST_OK;
+}
+
+static enum pst_status read_file(struct pst_plan *plan,
+                                 const struct pst_plan_param *param, void *dst,
+                                 struct pst_diag *diag)
+{
+    const struct pst_safetensors_entry *entry;
+    struct pst_safetensors *file = NULL;
+    enum pst_status status = open_weights(plan, param->home, &file, diag);
+
+    if (status != PST_OK)
+        return status;
+    entry = pst_safetensors_find(file, param->fqn);
+    if (entry == NULL || !pst_meta_same(&entry->meta, &param->meta))
+        return pst_diag_set(diag, PST_ERR_MISMATCH,
+                            "%s/%s does not hold \"%s\" as the plan wants it",
+                            plan->dir, plan->stages.at[param->home].weights,
+                            param->fqn);
+    if (entry->bytes > 0)
+        memcpy(dst, entry->data, entry->bytes);
+    return PST_OK;
+}
+
+enum pst_status pst_plan_read_param(struct pst_plan *plan, unsigned i,
+                                    void *dst, struct pst_diag *diag)
+{
+    const struct pst_plan_param *param = &plan->params.at[i];
+
+    if (plan->dir != NULL)
+        return read_file(plan, param, dst, diag);
+    if (plan->model == NULL)
+        return pst_diag_set(diag, PST_ERR_INTERNAL, "the plan has no weights");
+    return read_model(plan, param, dst, diag);
+}
+
+/* --- the plan itself ---------------------------------------------------- */
+
+enum pst_status pst_plan_new(struct pst_plan **ret, struct pst_diag *diag)
+{
+    struct pst_plan *plan = pst_calloc(TAG, 1, sizeof(*plan));
+
+    if (plan == NULL)
+        return pst_diag_nomem(diag, sizeof(*plan));
+    pst_arena_init(&plan->arena, TAG);
+    plan->loss = -1;
+    *ret = plan;
+    return PST_OK;
+}
+
+void pst_plan_free(struct pst_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    for (size_t i = 0; i < plan->stages.n; i++) {
+        pst_graph_free(plan->stages.at[i].graph);
+        if (plan->files != NULL)
+            pst_safetensors_close(plan->files[i]);
+    }
+    pst_free(plan->files);
+    pst_vec_fini(&plan->stages);
+    pst_vec_fini(&plan->edges);
+    pst_vec_fini(&plan->inputs);
+    pst_vec_fini(&plan->outputs);
+    pst_vec_fini(&plan->params);
+    pst_vec_fini(&plan->notes);
+    pst_arena_fini(&plan->arena);
+    pst_free(plan);
+}
+
+void pst_plan_measure(struct pst_plan *plan)
+{
+    for (size_t i = 0; i < plan->stages.n; i++) {
+        struct pst_stage *stage = &plan->stages.at[i];
+        const struct pst_graph *graph = stage->graph;
+
+        stage->flops = 0.0;
+        stage->param_bytes = stage->out_bytes = 0;
+        for (size_t k = 0; k < graph->nodes.n; k++)
+            stage->flops += pst_node_flops(graph->nodes.at[k]);
+        for (size_t k = 0; k < graph->params.n; k++)
+            stage->param_bytes += pst_meta_bytes(&graph->params.at[k]->meta);
+        for (size_t k = 0; k < plan->edges.n; k++)
+            if (plan->edges.at[k].from_stage == i)
+                stage->out_bytes += pst_meta_bytes(&plan->edges.at[k].meta);
+    }
+}
