@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/norm/norm.h"
+
+/* --- layer_norm, native_layer_norm --------------------------------------- */
+
+static enum pst_status layer_norm_check(struct pst_infer *c,
+                                        const struct pst_meta **x)
+{
+    const struct pst_meta *w = pst_infer_in(c, 2), *b = pst_infer_in(c, 3);
+    enum pst_status status = pst_infer_tensor(c, 0, x);
+
+    if (status != PST_OK)
+        return status;
+    if ((w != NULL && w->dtype != (*x)->dtype && w->dtype != PST_F32) ||
+        (w != NULL && b != NULL && b->dtype != w->dtype))
+        return pst_infer_fail(c, "an input of %s with a weight of %s",
+                              pst_dtype_name((*x)->dtype),
+                              pst_dtype_name(w->dtype));
+    return pst_norm_check(c, 1, *x, w, b);
+}
+
+static enum pst_status layer_norm_infer(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    enum pst_status status = layer_norm_check(c, &x);
+
+    return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
+}
+
+/* Mean and rstd keep the normalised dimensions as 1, in the weights' dtype. */
+static enum pst_status native_layer_norm_infer(struct pst_infer *c)
+{
+    const struct pst_meta *x, *w = pst_infer_in(c, 2);
+    enum pst_status status = layer_norm_check(c, &x);
+    int64_t size[PST_MAX_RANK];
+
+    if (status == PST_OK)
+        status = pst_infer_set_like(c, 0, x->dtype, x);
+    for (unsigned k = 1; status == PST_OK && k <= 2; k++) {
+        for (unsigned d = 0; d < x->rank; d++)
+            size[d] = d + c->args[1].n < x->rank ? x->size[d] : 1;
+        status =
+            pst_infer_set(c, k, w != NULL ? w->dtype : x->dtype, x->rank, size);
+    }
+    return status;
+}
+
+/*
+ * dx, dw and db are nodes of their own: dx in the path of the input's
+ * gradient, the others not.
+ */
+static enum pst_status layer_norm_vjp(struct pst_vjp *v)
+{
+    struct pst_value *g = pst_vjp_grad(v, 0), *w = pst_vjp_in(v, 2), *d;
+    struct pst_value *b = pst_vjp_in(v, 3);
+    const struct pst_arg *args = v->node->args;
+
+    if (v->node->n_outs == 3 && (v->grads[1] != NULL || v->grads[2] != NULL))
+        return pst_diag_set(v->build.diag, PST_ERR_UNSUPPORTED,
+                            "%s: gradients through mean and rstd",
+                            v->node->schema->name);
+    if (g == NULL)
+        return v->build.status;
+    if (pst_vjp_needs(v, 0)) {
+        d = pst_vjp_emit(
+            v, "penstock.layer_norm_backward_input.default",
+            PST_ARGS(pst_v(g), args[0], args[1], args[2], args[4]));
+        pst_vjp_set(v, 0, d);
+    }
+    if (w != NULL && pst_vjp_needs(v, 2)) {
+        d = pst_vjp_emit(v, "penstock.layer_norm_backward_weight.default",
+                         PST_ARGS(pst_v(g), args[0], args[1], args[4]));
+        pst_vjp_set(v, 1, pst_vjp_cast(v, d, w->meta.dtype));
+    }
+    if (b != NULL && pst_vjp_needs(v, 3)) {
+        d = pst_vjp_emit(v, "penstock.column_sum.default",
+                         PST_ARGS(pst_v(g), pst_i(args[1].n)));
+        pst_vjp_set(v, 2, pst_vjp_cast(v, d, b->meta.dtype));
+    }
+    return v->build.status;
+}
+
+static struct pst_norm layer_norm_of(const struct pst_call *c)
+{
+    struct pst_norm p = {.centre = true,
+                         .eps = pst_norm_eps(&c->args[4], PST_F32),
+                         .x = &c->in[0],
+                         .w = &c->in[1],
+                         .b = &c->in[2]};
+
+    pst_norm_rows(&p, &p.x->meta, c->args[1].n);
+    return p;
+}
+
+static void layer_norm_ref(const struct pst_call *c)
+{
+    const struct pst_norm p = layer_norm_of(c);
+
+    pst_norm_ref(&p, &c->out[0], c->n_out == 3 ? &c->out[1] : NULL,
+                 c->n_out == 3 ? &c->out[2] : NULL);
+}
+
+/* Row statistics before they go to two outputs. */
+static size_t native_layer_norm_scratch(const struct pst_call *c,
+                                        unsigned threads)
+{
+    const struct pst_norm p = layer_norm_of(c);
+
+    (void)threads;
+    return (size_t)p.rows * 2 * sizeof(float);
+}
+
+static bool weights_are_f32(const struct pst_call *c)
+{
+    return (c->args[2].kind != PST_ARG_VALUE ||
+            c->in[1].meta.dtype == PST_F32) &&
+           (c->args[3].kind != PST_ARG_VALUE || c->in[2].meta.dtype == PST_F32);
+}
+
+#define RUN_FORWARD(suffix, set)                                               \
+    static void layer_norm_f32_##suffix(const struct pst_call *c)              \
+    {                                                                          \
+        const struct pst_norm p = layer_norm_of(c);                            \
+                                                                               \
+        pst_norm_run(c, &p, &pst_norm_loops_##suffix);                         \
+    }
+PST_SIMD_EACH(RUN_FORWARD)
+
+static const struct pst_kernel layer_norm_kernels[] = {
+    PST_SIMD_ROWS("layer_norm_f32", layer_norm_f32, PST_D(F32), PST_K_INPLACE_0,
+                  weights_are_f32, NULL, 1e-5),
+    {.name = "layer_norm_ref",
+     .dtypes = PST_D_FLOAT,
+     .flags = PST_K_STRIDED,
+     .run = layer_norm_ref},
+};
+
+static const struct pst_kernel native_layer_norm_kernels[] = {
+    PST_SIMD_ROWS("native_layer_norm_f32", layer_norm_f32, PST_D(F32),
+                  PST_K_INPLACE_0, weights_are_f32, native_layer_norm_scratch,
+                  1e-5),
+    {.name = "native_layer_norm_ref",
+     .dtypes = PST_D_FLOAT,
+     .flags = PST_K_STRIDED,
+     .run = layer_norm_ref},
+};
+
+const struct pst_op pst_op_layer_norm = {
+    .schema = "aten::layer_norm(Tensor input, SymInt[] normalized_shape, "
+              "Tensor? weight=None, Tensor? bias=None, float "
+              "eps=1.0000000000000001e-05, bool cudnn_enable=True) -> Tensor",
+    .infer = layer_norm_infer,
+    .vjp = layer_norm_vjp,
+    PST_KERNELS(layer_norm_kernels),
+};
+
+const struct pst_op pst_op_native_layer_norm = {
+    .schema = "aten::native_layer_norm(Tensor input, SymInt[] "
+              "normalized_shape, Tensor? weight, Tensor? bias, float eps) -> "
+              "(Tensor, Tensor, Tensor)",
+    .infer = native_layer_norm_infer,
+    .vjp = layer_norm_vjp,
+    PST_KERNELS(native_layer_norm_kernels),
+};
+
+/* --- backward operators --------------------------------------------------- */
+
+static enum pst_status grad_check(const struct pst_infer *c,
+                                  const struct pst_meta **x)
+{
+    const struct pst_meta *g;
+    enum pst_status status = pst_infer_tensor(c, 0, &g);
+
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, 1, x);
+    if (status == PST_OK && !pst_meta_same_shape(g, *x))
+        status = pst_infer_fail(c, "gradient and input differ in shape");
+    return status;
+}
+
+static enum pst_status backward_input_infer(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    enum pst_status status = grad_check(c, &x);
+
+    if (status == PST_OK)
+        status = pst_norm_check(c, 2, x, pst_infer_in(c, 3), NULL);
+    return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
+}
+
+static enum pst_status backward_weight_infer(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    enum pst_status status = grad_check(c, &x);
+
+    if (status == PST_OK)
+        status = pst_norm_check(c, 2, x, NULL, NULL);
+    return status != PST_OK ? status
+                            : pst_infer_set(c, 0, pst_infer_in(c, 0)->dtype,
+                                            c->args[2].n, c->args[2].ints);
+}
+
+/* args: grad, input, shape, [weight,] eps */
+static struct pst_norm backward_of(const struct pst_call *c, bool centre,
+                                   bool has_weight)
+{
+    struct pst_norm p = {
+        .centre = centre,
+        .eps = pst_norm_eps(&c->args[has_weight ? 4 : 3], c->in[1].meta.dtype),
+        .g = &c->in[0],
+        .x = &c->in[1],
+        .w = has_weight ? &c->in[2] : NULL};
+
+    pst_norm_rows(&p, &p.x->meta, c->args[2].n);
+    return p;
+}
+
+static size_t backward_weight_scratch(const struct pst_call *c,
+                                      unsigned threads)
+{
+    const struct pst_norm p = backward_of(c, true, false);
+
+    (void)threads;
+    return (size_t)p.rows * 2 * sizeof(float);
+}
+
+static bool all_f32(const struct pst_call *c)
+{
+    for (unsigned i = 0; i < c->n_in; i++)
+        if ((i < 2 || c->args[3].kind == PST_ARG_VALUE) &&
+            c->in[i].meta.dtype != PST_F32)
+            return false;
+    return true;
+}
+
+/* Both operators of layer_norm (centre) and of rms_norm. */
+#define RUN_BACKWARD(suffix, norm, centre)                                     \
+    static void norm##_input_f32_##suffix(const struct pst_call *c)            \
+    {                                                                          \
+        const struct pst_norm p = backward_of(c, centre, true);                \
+                                                                               \
+        pst_norm_run_input(c, &p, &pst_norm_loops_##suffix);                   \
+    }                                                                          \
+    static void norm##_weight_f32_##suffix(const struct pst_call *c)           \
+    {                                                                          \
+        const struct pst_norm p = backward_of(c, centre, false);               \
+                                                                               \
+        pst_norm_run_weight(c, &p, &pst_norm_loops_##suffix);                  \
+    }
+#define RUN_LAYER(suffix, set) RUN_BACKWARD(suffix, layer, true)
+#define RUN_RMS(suffix, set)   RUN_BACKWARD(suffix, rms, false)
+PST_SIMD_EACH(RUN_LAYER)
+PST_SIMD_EACH(RUN_RMS)
+
+#define BACKWARD_KERNELS(norm, is_centred)                                     \
+    static void norm##_input_ref(const struct pst_call *c)                     \
+    {                                                                          \
+        const struct pst_norm p = backward_of(c, is_centred, true);            \
+                                                                               \
+        pst_norm_input_ref(&p, &c->out[0]);                                    \
+    }                                                                          \
+    static void norm##_weight_ref(const struct pst_call *c)                    \
+    {                                                                          \
+        const struct pst_norm p = backward_of(c, is_centred, false);           \
+                                                                               \
+        pst_norm_weight_ref(&p, &c->out[0], c->accumulate);                    \
+    }                                                                          \
+    static const struct pst_kernel norm##_input_kernels[] = {                  \
+        PST_SIMD_ROWS(#norm "_norm_backward_input_f32", norm##_input_f32,      \
+                      PST_D(F32), PST_K_INPLACE_0, all_f32, NULL, 2e-5),       \
+        {.name = #norm "_norm_backward_input_ref",                             \
+         .dtypes = PST_D_FLOAT,                                                \
+         .flags = PST_K_STRIDED,                                               \
+         .run = norm##_input_ref},                                             \
+    };                                                                         \
+    static const struct pst_kernel norm##_weight_kernels[] = {                 \
+        PST_SIMD_ROWS(#norm "_norm_backward_weight_f32", norm##_weight_f32,    \
+                      PST_D(F32), PST_K_ACCUMULATE, all_f32,                   \
+                      backward_weight_scratch, 2e-5),                          \
+        {.name = #norm "_norm_backward_weight_ref",                            \
+         .dtypes = PST_D_FLOAT,                                                \
+         .flags = PST_K_ACCUMULATE | PST_K_STRIDED,                            \
+         .run = norm##_weight_ref},                                            \
+    }
+BACKWARD_KERNELS(layer, true);
+BACKWARD_KERNELS(rms, false);
+
+const struct pst_op pst_op_layer_norm_backward_input = {
+    .schema = "penstock::layer_norm_backward_input(Tensor grad_output, Tensor "
+              "input, int[] normalized_shape, Tensor? weight, float eps) -> "
+              "Tensor",
+    .infer = backward_input_infer,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(layer_input_kernels),
+};
+
+const struct pst_op pst_op_layer_norm_backward_weight = {
+    .schema = "penstock::layer_norm_backward_weight(Tensor grad_output, Tensor "
+              "input, int[] normalized_shape, float eps) -> Tensor",
+    .infer = backward_weight_infer,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(layer_weight_kernels),
+};
+
+const struct pst_op pst_op_rms_norm_backward_input = {
+    .schema = "penstock::rms_norm_backward_input(Tensor grad_output, Tensor "
+              "input, int[] normalized_shape, Tensor? weight, float? eps) -> "
+              "Tensor",
+    .infer = backward_input_infer,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(rms_input_kernels),
+};
+
+const struct pst_op pst_op_rms_norm_backward_weight = {
+    .schema = "penstock::rms_norm_backward_weight(Tensor grad_output, Tensor "
+              "input, int[] normalized_shape, float? eps) -> Tensor",
+    .infer = backward_weight_infer,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(rms_weight_kernels),
+};

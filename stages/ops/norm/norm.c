@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/norm/norm.h"
+
+#include <float.h>
+#include <math.h>
+
+double pst_norm_eps(const struct pst_arg *arg, enum pst_dtype dtype)
+{
+    if (arg->kind == PST_ARG_FLOAT)
+        return arg->f;
+    if (arg->kind == PST_ARG_INT)
+        return (double)arg->i;
+    return dtype == PST_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
+}
+
+static bool is_shape(const struct pst_meta *m, const struct pst_arg *shape)
+{
+    if (m->rank != shape->n)
+        return false;
+    for (unsigned d = 0; d < shape->n; d++)
+        if (m->size[d] != shape->ints[d])
+            return false;
+    return true;
+}
+
+enum pst_status pst_norm_check(const struct pst_infer *c, unsigned i,
+                               const struct pst_meta *x,
+                               const struct pst_meta *w,
+                               const struct pst_meta *b)
+{
+    const struct pst_arg *shape = &c->args[i];
+    struct pst_meta tail = *x;
+    char text[PST_META_TEXT];
+
+    if (pst_dtype_kind(x->dtype) != PST_KIND_FLOAT)
+        return pst_infer_fail(c, "the input is %s", pst_meta_text(x, text));
+    if (shape->n < 1 || shape->n > x->rank)
+        return pst_infer_fail(c, "%u dimensions of %s cannot be normalised",
+                              shape->n, pst_meta_text(x, text));
+    tail.rank = shape->n;
+    for (unsigned d = 0; d < shape->n; d++)
+        tail.size[d] = x->size[x->rank - shape->n + d];
+    if (!is_shape(&tail, shape))
+        return pst_infer_fail(c, "normalized_shape does not fit input %s",
+                              pst_meta_text(x, text));
+    if (w != NULL && !is_shape(w, shape))
+        return pst_infer_fail(c, "weight %s is not of normalized_shape",
+                              pst_meta_text(w, text));
+    if (b != NULL && !is_shape(b, shape))
+        return pst_infer_fail(c, "bias %s is not of normalized_shape",
+                              pst_meta_text(b, text));
+    return PST_OK;
+}
+
+void pst_norm_rows(struct pst_norm *p, const struct pst_meta *x,
+                   unsigned normalised)
+{
+    p->n = 1;
+    p->rows = 1;
+    for (unsigned d = 0; d < x->rank; d++)
+        *(d + normalised < x->rank ? &p->rows : &p->n) *= x->size[d];
+}
+
+/* --- reference ---------------------------------------------------------- */
+
+static double at(const struct pst_operand *x, int64_t i)
+{
+    return pst_load_f64(x->meta.dtype, x->data, pst_meta_offset(&x->meta, i));
+}
+
+/* Column j of an optional weight or bias. */
+static double at_or(const struct pst_operand *x, int64_t j, double otherwise)
+{
+    return x == NULL || x->data == NULL ? otherwise : at(x, j);
+}
+
+static void row_stats(const struct pst_norm *p, int64_t r, double *ret_mean,
+                      double *ret_rstd)
+{
+    double mean = 0.0, var = 0.0;
+
+    for (int64_t j = 0; p->centre && j < p->n; j++)
+        mean += at(p->x, r * p->n + j);
+    mean /= (double)p->n;
+    for (int64_t j = 0; j < p->n; j++) {
+        const double d = at(p->x, r * p->n + j) - mean;
+
+        var += d * d;
+    }
+    *ret_mean = mean;
+    *ret_rstd = 1.0 / sqrt(var / (double)p->n + p->eps);
+}
+
+static void put(struct pst_operand *y, int64_t i, double value)
+{
+    pst_store_f64(y->meta.dtype, y->data, i, value);
+}
+
+void pst_norm_ref(const struct pst_norm *p, struct pst_operand *y,
+                  struct pst_operand *mean, struct pst_operand *rstd)
+{
+    for (int64_t r = 0; r < p->rows; r++) {
+        double m, s;
+
+        row_stats(p, r, &m, &s);
+        for (int64_t j = 0; j < p->n; j++)
+            put(y, r * p->n + j,
+                (at(p->x, r * p->n + j) - m) * s * at_or(p->w, j, 1.0) +
+                    at_or(p->b, j, 0.0));
+        if (mean != NULL)
+            put(mean, r, m);
+        if (rstd != NULL)
+            put(rstd, r, s);
+    }
+}
+
+/* dx = rstd (gw - mean(gw) - xhat mean(gw xhat)), gw = g w; RMS norm lacks the
+ * middle term. */
+void pst_norm_input_ref(const struct pst_norm *p, struct pst_operand *dx)
+{
+    for (int64_t r = 0; r < p->rows; r++) {
+        double m, s, sum = 0.0, dot = 0.0;
+
+        row_stats(p, r, &m, &s);
+        for (int64_t j = 0; j < p->n; j++) {
+            const double gw = at(p->g, r * p->n + j) * at_or(p->w, j, 1.0);
+
+            sum += gw;
+            dot += gw * (at(p->x, r * p->n + j) - m) * s;
+        }
+        sum = p->centre ? sum / (double)p->n : 0.0;
+        dot /= (double)p->n;
+        for (int64_t j = 0; j < p->n; j++) {
+            const double gw = at(p->g, r * p->n + j) * at_or(p->w, j, 1.0);
+            const double xhat = (at(p->x, r * p->n + j) - m) * s;
+
+            put(dx, r * p->n + j, s * (gw - sum - xhat * dot));
+        }
+    }
+}
+
+void pst_norm_weight_ref(const struct pst_norm *p, struct pst_operand *dw,
+                         bool accumulate)
+{
+    for (int64_t j = 0; j < p->n; j++) {
+        double sum =
+            accumulate ? pst_load_f64(dw->meta.dtype, dw->data, j) : 0.0;
+
+        for (int64_t r = 0; r < p->rows; r++) {
+            double m, s;
+
+            row_stats(p, r, &m, &s);
+            sum += at(p->g, r * p->n + j) * (at(p->x, r * p->n + j) - m) * s;
+        }
+        put(dw, j, sum);
+    }
+}
+
+/* --- fast kernels ------------------------------------------------------- */
+
+/* Elements below which the pool is not woken. */
+#define SERIAL 32768
+
+struct job {
+    const struct pst_norm *p;
+    const struct pst_norm_loops *loops;
+    struct pst_norm_rows rows;
+    const float *x, *g;
+    float *y, *stats;
+    bool accumulate;
+};
+
+static struct job job_of(const struct pst_call *c, const struct pst_norm *p,
+                         const struct pst_norm_loops *loops)
+{
+    return (struct job){
+        .p = p,
+        .loops = loops,
+        .rows = {.centre = p->centre,
+                 .eps = (float)p->eps,
+                 .n = p->n,
+                 .w = p->w == NULL ? NULL : p->w->data,
+                 .b = p->b == NULL ? NULL : p->b->data},
+        .x = p->x->data,
+        .g = p->g == NULL ? NULL : p->g->data,
+        .y = c->out[0].data,
+        .accumulate = c->accumulate,
+    };
+}
+
+static void start(const struct pst_call *c, pst_pool_fn fn, struct job *job)
+{
+    if (job->p->rows * job->p->n < SERIAL)
+        fn(job, 0, 1);
+    else
+        pst_pool_run(c->pool, fn, job);
+}
+
+static void forward_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *k = ctx;
+    const int64_t n = k->p->n;
+    int64_t a, b;
+
+    pst_pool_share(k->p->rows, 1, part, parts, &a, &b);
+    k->loops->forward(&k->rows, b - a, k->x + a * n, k->y + a * n,
+                      k->stats == NULL ? NULL : k->stats + 2 * a);
+}
+
+void pst_norm_run(const struct pst_call *c, const struct pst_norm *p,
+                  const struct pst_norm_loops *loops)
+{
+    struct job job = job_of(c, p, loops);
+
+    job.stats = c->n_out == 3 ? c->scratch : NULL;
+    start(c, forward_part, &job);
+    for (int64_t r = 0; job.stats != NULL && r < p->rows; r++) {
+        ((float *)c->out[1].data)[r] = job.stats[2 * r];
+        ((float *)c->out[2].data)[r] = job.stats[2 * r + 1];
+    }
+}
+
+static void input_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *k = ctx;
+    const int64_t n = k->p->n;
+    int64_t a, b;
+
+    pst_pool_share(k->p->rows, 1, part, parts, &a, &b);
+    k->loops->input(&k->rows, b - a, k->g + a * n, k->x + a * n, k->y + a * n);
+}
+
+void pst_norm_run_input(const struct pst_call *c, const struct pst_norm *p,
+                        const struct pst_norm_loops *loops)
+{
+    struct job job = job_of(c, p, loops);
+
+    start(c, input_part, &job);
+}
+
+static void stats_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *k = ctx;
+    int64_t a, b;
+
+    pst_pool_share(k->p->rows, 1, part, parts, &a, &b);
+    k->loops->stats(&k->rows, b - a, k->x + a * k->p->n, k->stats + 2 * a);
+}
+
+static void weight_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *k = ctx;
+    int64_t a, b;
+
+    pst_pool_share(k->p->n, 16, part, parts, &a, &b);
+    k->loops->weight(k->p->rows, k->p->n, a, b, k->g, k->x, k->stats, k->y,
+                     k->accumulate);
+}
+
+void pst_norm_run_weight(const struct pst_call *c, const struct pst_norm *p,
+                         const struct pst_norm_loops *loops)
+{
+    struct job job = job_of(c, p, loops);
+
+    job.stats = c->scratch;
+    start(c, stats_part, &job);
+    start(c, weight_part, &job);
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_NORM_NORM_H
+#define PENSTOCK_STAGES_OPS_NORM_NORM_H
+/*
+ * Layer norm and RMS norm over rows: all dimensions before the normalised ones
+ * are rows, those are the n columns.
+ *     y = (x - mean) * rstd * w + b,   rstd = 1 / sqrt(var + eps)
+ * with mean 0 and var the mean of squares for RMS norm (centre false).
+ * Backward passes recompute mean and rstd: two passes over a row that is in
+ * the cache anyway, instead of buffers that live from forward to backward.
+ */
+#include "stages/ops/infer.h"
+#include "stages/ops/simd/simd.h"
+#include "stages/ops/vjp.h"
+
+struct pst_norm {
+    bool centre;
+    double eps;
+    int64_t rows, n;
+    const struct pst_operand *x, *w, *b, *g; /* w, b: data NULL if absent */
+};
+
+/* eps of rms_norm(eps=None): that of the dtype it is computed in. */
+double pst_norm_eps(const struct pst_arg *arg, enum pst_dtype dtype);
+
+/* Argument i (int[]) names the last dimensions of x; weight and bias (metas or
+ * NULL) have just them. */
+enum pst_status pst_norm_check(const struct pst_infer *c, unsigned i,
+                               const struct pst_meta *x,
+                               const struct pst_meta *w,
+                               const struct pst_meta *b);
+/* rows and n from the number of normalised dimensions. */
+void pst_norm_rows(struct pst_norm *p, const struct pst_meta *x,
+                   unsigned normalised);
+
+/* References: sums in double, any strides and floating dtypes. mean, rstd may
+ * be NULL. accumulate: dw +=. */
+void pst_norm_ref(const struct pst_norm *p, struct pst_operand *y,
+                  struct pst_operand *mean, struct pst_operand *rstd);
+void pst_norm_input_ref(const struct pst_norm *p, struct pst_operand *dx);
+void pst_norm_weight_ref(const struct pst_norm *p, struct pst_operand *dw,
+                         bool accumulate);
+
+/* --- loops over contiguous f32 rows (simd/norm.c) ----------------------- */
+
+struct pst_norm_rows {
+    bool centre;
+    float eps;
+    int64_t n;
+    const float *w, *b; /* NULL: ones, zeros */
+};
+
+struct pst_norm_loops {
+    /* stats: mean and rstd of each row, alternating; may be NULL. */
+    void (*forward)(const struct pst_norm_rows *p, int64_t rows, const float *x,
+                    float *y, float *stats);
+    /* dx may be g. */
+    void (*input)(const struct pst_norm_rows *p, int64_t rows, const float *g,
+                  const float *x, float *dx);
+    void (*stats)(const struct pst_norm_rows *p, int64_t rows, const float *x,
+                  float *stats);
+    /* Columns begin..end-1 of dw = sum over rows of g * (x - mean) * rstd. */
+    void (*weight)(int64_t rows, int64_t n, int64_t begin, int64_t end,
+                   const float *g, const float *x, const float *stats,
+                   float *dw, bool accumulate);
+};
+extern const struct pst_norm_loops pst_norm_loops_any, pst_norm_loops_avx2,
+    pst_norm_loops_avx512;
+
+/* Fast kernels: contiguous f32 operands. stats as above, from out[1], out[2]
+ * where the operator has them. */
+void pst_norm_run(const struct pst_call *c, const struct pst_norm *p,
+                  const struct pst_norm_loops *loops);
+void pst_norm_run_input(const struct pst_call *c, const struct pst_norm *p,
+                        const struct pst_norm_loops *loops);
+/* Needs scratch: pst_norm_scratch. */
+void pst_norm_run_weight(const struct pst_call *c, const struct pst_norm *p,
+                         const struct pst_norm_loops *loops);
+
+#endif

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/softmax/softmax.h"
+
+#include "stages/ops/infer.h"
+#include "stages/ops/vjp.h"
+
+#include <math.h>
+
+/* --- shapes -------------------------------------------------------------- */
+
+static enum pst_status softmax_infer(struct pst_infer *c, enum pst_dtype dtype)
+{
+    const struct pst_meta *x;
+    unsigned dim;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status == PST_OK)
+        status = pst_infer_dim(c, 1, x, &dim);
+    if (status != PST_OK)
+        return status;
+    if (pst_dtype_kind(dtype) != PST_KIND_FLOAT)
+        return pst_infer_fail(c, "not defined for %s", pst_dtype_name(dtype));
+    return pst_infer_set_like(c, 0, dtype, x);
+}
+
+/* softmax(self, dim, dtype=None): converts first. */
+static enum pst_status softmax_int_infer(struct pst_infer *c)
+{
+    const struct pst_meta *x = pst_infer_in(c, 0);
+
+    return softmax_infer(c,
+                         pst_infer_dtype(c, 2, x != NULL ? x->dtype : PST_F32));
+}
+
+/* _softmax(self, dim, half_to_float) */
+static enum pst_status softmax_half_infer(struct pst_infer *c)
+{
+    const struct pst_meta *x = pst_infer_in(c, 0);
+
+    return softmax_infer(c, x == NULL || c->args[2].b ? PST_F32 : x->dtype);
+}
+
+/* backward(grad_output, output, dim) */
+static enum pst_status backward_infer(struct pst_infer *c)
+{
+    const struct pst_meta *g, *y;
+    unsigned dim;
+    enum pst_status status = pst_infer_tensor(c, 0, &g);
+
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, 1, &y);
+    if (status == PST_OK && !pst_meta_same(g, y))
+        status = pst_infer_fail(c, "gradient and output differ");
+    if (status == PST_OK)
+        status = pst_infer_dim(c, 2, y, &dim);
+    return status != PST_OK ? status : pst_infer_set_like(c, 0, g->dtype, g);
+}
+
+/* The dimension is a run of n elements `inner` apart in row-major order, for
+ * each of outer * inner positions. */
+struct runs {
+    int64_t outer, n, inner;
+};
+
+static struct runs runs_of(const struct pst_meta *x, int64_t dim)
+{
+    const int d = pst_meta_dim(x, dim);
+    struct runs r = {1, 1, 1};
+
+    for (int i = 0; i < (int)x->rank; i++)
+        *(i < d ? &r.outer : i == d ? &r.n : &r.inner) *= x->size[i];
+    return r;
+}
+
+/* --- reference ---------------------------------------------------------- */
+
+static double at(const struct pst_operand *x, int64_t i)
+{
+    return pst_load_f64(x->meta.dtype, x->data, pst_meta_offset(&x->meta, i));
+}
+
+enum kind { SOFTMAX, LOG_SOFTMAX, SAFE_SOFTMAX };
+
+static void softmax_run_ref(const struct pst_call *c, enum kind kind,
+                            const struct runs *r, int64_t first)
+{
+    const struct pst_operand *x = &c->in[0];
+    struct pst_operand *y = &c->out[0];
+    double max = -INFINITY, sum = 0.0;
+
+    for (int64_t j = 0; j < r->n; j++) {
+        const double v = at(x, first + j * r->inner);
+
+        max = v > max || isnan(v) ? v : max;
+    }
+    for (int64_t j = 0; j < r->n; j++)
+        sum += exp(at(x, first + j * r->inner) - max);
+    for (int64_t j = 0; j < r->n; j++) {
+        const int64_t i = first + j * r->inner;
+        double v = at(x, i) - max;
+
+        if (kind == SAFE_SOFTMAX && max == -INFINITY)
+            v = 0.0;
+        else
+            v = kind == LOG_SOFTMAX ? v - log(sum) : exp(v) / sum;
+        pst_store_f64(y->meta.dtype, y->data, i, v);
+    }
+}
+
+static void softmax_ref(const struct pst_call *c, enum kind kind)
+{
+    const struct runs r = runs_of(&c->in[0].meta, c->args[1].i);
+
+    for (int64_t o = 0; o < r.outer; o++)
+        for (int64_t i = 0; i < r.inner; i++)
+            softmax_run_ref(c, kind, &r, o * r.n * r.inner + i);
+}
+
+static void backward_run_ref(const struct pst_call *c, enum kind kind,
+                             const struct runs *r, int64_t first)
+{
+    const struct pst_operand *g = &c->in[0], *y = &c->in[1];
+    double sum = 0.0;
+
+    for (int64_t j = 0; j < r->n; j++) {
+        const int64_t i = first + j * r->inner;
+
+        sum += at(g, i) * (kind == LOG_SOFTMAX ? 1.0 : at(y, i));
+    }
+    for (int64_t j = 0; j < r->n; j++) {
+        const int64_t i = first + j * r->inner;
+        const double d = kind == LOG_SOFTMAX ? at(g, i) - exp(at(y, i)) * sum
+                                             : at(y, i) * (at(g, i) - sum);
+
+        pst_store_f64(c->out[0].meta.dtype, c->out[0].data, i, d);
+    }
+}
+
+static void backward_ref(const struct pst_call *c, enum kind kind)
+{
+    const struct runs r = runs_of(&c->in[1].meta, c->args[2].i);
+
+    for (int64_t o = 0; o < r.outer; o++)
+        for (int64_t i = 0; i < r.inner; i++)
+            backward_run_ref(c, kind, &r, o * r.n * r.inner + i);
+}
+
+static void plain_ref(const struct pst_call *c)
+{
+    softmax_ref(c, SOFTMAX);
+}
+
+static void log_ref(const struct pst_call *c)
+{
+    softmax_ref(c, LOG_SOFTMAX);
+}
+
+static void safe_ref(const struct pst_call *c)
+{
+    softmax_ref(c, SAFE_SOFTMAX);
+}
+
+static void plain_backward_ref(const struct pst_call *c)
+{
+    backward_ref(c, SOFTMAX);
+}
+
+static void log_backward_ref(const struct pst_call *c)
+{
+    backward_ref(c, LOG_SOFTMAX);
+}
+
+/* --- fast kernels: last dimension, f32 ---------------------------------- */
+
+typedef void (*rows_fn)(int64_t rows, int64_t n, const float *x, float *y);
+typedef void (*grad_fn)(int64_t rows, int64_t n, const float *g, const float *y,
+                        float *dx);
+
+struct job {
+    int64_t rows, n;
+    const float *x, *g;
+    float *y;
+    rows_fn forward;
+    grad_fn backward;
+};
+
+static void part_of_rows(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *k = ctx;
+    int64_t a, b;
+
+    pst_pool_share(k->rows, 1, part, parts, &a, &b);
+    if (k->forward != NULL)
+        k->forward(b - a, k->n, k->x + a * k->n, k->y + a * k->n);
+    else
+        k->backward(b - a, k->n, k->g + a * k->n, k->x + a * k->n,
+                    k->y + a * k->n);
+}
+
+static void run_rows(const struct pst_call *c, struct job *k, int64_t dim)
+{
+    const struct runs r = runs_of(&c->out[0].meta, dim);
+
+    k->rows = r.outer;
+    k->n = r.n;
+    k->y = c->out[0].data;
+    if (r.outer * r.n < 16384)
+        part_of_rows(k, 0, 1);
+    else
+        pst_pool_run(c->pool, part_of_rows, k);
+}
+
+static void forward_f32(const struct pst_call *c, rows_fn loop)
+{
+    struct job k = {.x = c->in[0].data, .forward = loop};
+
+    run_rows(c, &k, c->args[1].i);
+}
+
+static void backward_f32(const struct pst_call *c, grad_fn loop)
+{
+    struct job k = {.g = c->in[0].data, .x = c->in[1].data, .backward = loop};
+
+    run_rows(c, &k, c->args[2].i);
+}
+
+static bool is_last(const struct pst_meta *x, int64_t dim)
+{
+    return runs_of(x, dim).inner == 1;
+}
+
+static bool forward_fits(const struct pst_call *c)
+{
+    return is_last(&c->in[0].meta, c->args[1].i) &&
+           c->out[0].meta.dtype == PST_F32;
+}
+
+static bool backward_fits(const struct pst_call *c)
+{
+    return is_last(&c->in[1].meta, c->args[2].i);
+}
+
+#define RUN(suffix, set)                                                       \
+    static void plain_##suffix(const struct pst_call *c)                       \
+    {                                                                          \
+        forward_f32(c, pst_softmax_loops_##suffix.softmax);                    \
+    }                                                                          \
+    static void log_##suffix(const struct pst_call *c)                         \
+    {                                                                          \
+        forward_f32(c, pst_softmax_loops_##suffix.log_softmax);                \
+    }                                                                          \
+    static void plain_backward_##suffix(const struct pst_call *c)              \
+    {                                                                          \
+        backward_f32(c, pst_softmax_loops_##suffix.softmax_grad);              \
+    }                                                                          \
+    static void log_backward_##suffix(const struct pst_call *c)                \
+    {                                                                          \
+        backward_f32(c, pst_softmax_loops_##suffix.log_softmax_grad);          \
+    }
+PST_SIMD_EACH(RUN)
+
+#define KERNELS(id, fn, bits, fits)                                            \
+    static const struct pst_kernel id##_kernels[] = {                          \
+        PST_SIMD_ROWS(#id "_f32", fn, PST_D(F32), bits, fits, NULL, 1e-5),     \
+        {.name = #id "_ref",                                                   \
+         .dtypes = PST_D_ANY,                                                  \
+         .flags = PST_K_STRIDED,                                               \
+         .run = fn##_ref},                                                     \
+    }
+#define INPLACE_ANY (PST_K_INPLACE_0 | PST_K_INPLACE_1)
+KERNELS(softmax, plain, PST_K_INPLACE_0, forward_fits);
+KERNELS(log_softmax, log, PST_K_INPLACE_0, forward_fits);
+KERNELS(softmax_backward, plain_backward, INPLACE_ANY, backward_fits);
+KERNELS(log_softmax_backward, log_backward, INPLACE_ANY, backward_fits);
+
+static const struct pst_kernel safe_softmax_kernels[] = {
+    {.name = "safe_softmax_ref",
+     .dtypes = PST_D_ANY,
+     .flags = PST_K_STRIDED,
+     .run = safe_ref},
+};
+
+/* --- rows --------------------------------------------------------------- */
+
+static enum pst_status backward_emit(struct pst_vjp *v, const char *op)
+{
+    struct pst_value *g = pst_vjp_grad(v, 0), *d;
+
+    if (g == NULL || !pst_vjp_needs(v, 0))
+        return v->build.status;
+    d = pst_vjp_emit(
+        v, op, PST_ARGS(pst_v(g), pst_v(pst_vjp_out(v, 0)), v->node->args[1]));
+    return pst_vjp_set(v, 0, pst_vjp_cast(v, d, pst_vjp_in(v, 0)->meta.dtype));
+}
+
+static enum pst_status softmax_vjp(struct pst_vjp *v)
+{
+    return backward_emit(v, "penstock.softmax_backward.default");
+}
+
+static enum pst_status log_softmax_vjp(struct pst_vjp *v)
+{
+    return backward_emit(v, "penstock.log_softmax_backward.default");
+}
+
+const struct pst_op pst_op_softmax_int = {
+    .schema = "aten::softmax.int(Tensor self, int dim, ScalarType? dtype=None) "
+              "-> Tensor",
+    .infer = softmax_int_infer,
+    .vjp = softmax_vjp,
+    PST_KERNELS(softmax_kernels),
+};
+
+const struct pst_op pst_op__softmax = {
+    .schema = "aten::_softmax(Tensor self, int dim, bool half_to_float) -> "
+              "Tensor",
+    .infer = softmax_half_infer,
+    .vjp = softmax_vjp,
+    PST_KERNELS(softmax_kernels),
+};
+
+const struct pst_op pst_op_log_softmax_int = {
+    .schema = "aten::log_softmax.int(Tensor self, int dim, ScalarType? "
+              "dtype=None) -> Tensor",
+    .infer = softmax_int_infer,
+    .vjp = log_softmax_vjp,
+    PST_KERNELS(log_softmax_kernels),
+};
+
+const struct pst_op pst_op__log_softmax = {
+    .schema = "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> "
+              "Tensor",
+    .infer = softmax_half_infer,
+    .vjp = log_softmax_vjp,
+    PST_KERNELS(log_softmax_kernels),
+};
+
+/* Rows of -inf give 0 instead of NaN; their gradient is 0 by itself. */
+const struct pst_op pst_op__safe_softmax = {
+    .schema = "aten::_safe_softmax(Tensor self, int dim, ScalarType? "
+              "dtype=None) -> Tensor",
+    .infer = softmax_int_infer,
+    .vjp = softmax_vjp,
+    PST_KERNELS(safe_softmax_kernels),
+};
+
+const struct pst_op pst_op_softmax_backward = {
+    .schema = "penstock::softmax_backward(Tensor grad_output, Tensor output, "
+              "int dim) -> Tensor",
+    .infer = backward_infer,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(softmax_backward_kernels),
+};
+
+const struct pst_op pst_op_log_softmax_backward = {
+    .schema = "penstock::log_softmax_backward(Tensor grad_output, Tensor "
+              "output, int dim) -> Tensor",
+    .infer = backward_infer,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(log_softmax_backward_kernels),
+};
