@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/loss/cross_entropy.h"
+
+#include <math.h>
+
+/*
+ * Every form of the target gives each position coefficients t_k >= 0 with
+ *     loss = -sum_k t_k log p_k,    d loss / d x = p sum_k t_k - t
+ * where p = softmax(x):
+ *     index y:        t_k = (1 - e) w_y [k = y] + e / C w_k
+ *     probabilities:  t_k = w_k ((1 - e) q_k + e / C)
+ * and e is the label smoothing. Ignored positions have t = 0.
+ */
+
+static enum pst_status cross_entropy_infer(struct pst_infer *c)
+{
+    enum pst_status status = pst_classes_check(c, 0, 1, 2, 3);
+
+    return status != PST_OK ? status : pst_classes_set(c, 0, c->args[3].i);
+}
+
+static enum pst_status backward_infer(struct pst_infer *c)
+{
+    const struct pst_meta *g;
+    enum pst_status status = pst_classes_check(c, 1, 2, 3, 4);
+
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, 0, &g);
+    if (status != PST_OK)
+        return status;
+    if (c->args[4].i != PST_REDUCE_NONE && pst_meta_numel(g) != 1)
+        return pst_infer_fail(c, "the gradient is not a scalar");
+    return pst_infer_set_like(c, 0, pst_infer_in(c, 1)->dtype,
+                              pst_infer_in(c, 1));
+}
+
+/* Arguments first.. are self, target, weight, reduction, ignore, smoothing. */
+static struct pst_classes classes_of(const struct pst_call *c, unsigned first)
+{
+    struct pst_classes p = {.x = &c->in[first],
+                            .target = &c->in[first + 1],
+                            .weight = &c->in[first + 2],
+                            .reduction = c->args[first + 3].i,
+                            .ignore = c->args[first + 4].i,
+                            .smoothing = c->args[first + 5].f};
+
+    pst_classes_shape(&p);
+    return p;
+}
+
+/* --- reference ---------------------------------------------------------- */
+
+static double x_at(const struct pst_classes *p, int64_t i, int64_t k)
+{
+    return pst_load_f64(p->x->meta.dtype, p->x->data, pst_classes_at(p, i, k));
+}
+
+/* t_k of position i, whose class is y (indices). */
+static double coefficient(const struct pst_classes *p, int64_t i, int64_t y,
+                          int64_t k)
+{
+    const double smooth = p->smoothing / (double)p->classes;
+    const struct pst_operand *t = p->target;
+    const int64_t at = (i / p->d * p->classes + k) * p->d + i % p->d;
+    double q;
+
+    if (!p->probabilities)
+        return (k == y ? (1.0 - p->smoothing) * pst_classes_weight(p, y)
+                       : 0.0) +
+               smooth * pst_classes_weight(p, k);
+    q = pst_load_f64(t->meta.dtype, t->data, pst_meta_offset(&t->meta, at));
+    return pst_classes_weight(p, k) * ((1.0 - p->smoothing) * q + smooth);
+}
+
+static void log_partition(const struct pst_classes *p, int64_t i,
+                          double *ret_max, double *ret_log)
+{
+    double max = -INFINITY, sum = 0.0;
+
+    for (int64_t k = 0; k < p->classes; k++) {
+        const double v = x_at(p, i, k);
+
+        max = v > max || isnan(v) ? v : max;
+    }
+    for (int64_t k = 0; k < p->classes; k++)
+        sum += exp(x_at(p, i, k) - max);
+    *ret_max = max;
+    *ret_log = log(sum);
+}
+
+static double position_loss(const struct pst_call *c,
+                            const struct pst_classes *p, int64_t i)
+{
+    const int64_t y = p->probabilities ? 0 : pst_classes_target(c, p, i);
+    double max, log_sum, loss = 0.0;
+
+    if (y < 0)
+        return 0.0;
+    log_partition(p, i, &max, &log_sum);
+    for (int64_t k = 0; k < p->classes; k++) {
+        const double t = coefficient(p, i, y, k);
+
+        /* 0 * log 0 counts as 0. */
+        if (t != 0.0)
+            loss -= t * (x_at(p, i, k) - max - log_sum);
+    }
+    return loss;
+}
+
+static void cross_entropy_ref(const struct pst_call *c)
+{
+    const struct pst_classes p = classes_of(c, 0);
+    struct pst_operand *y = &c->out[0];
+    double sum = 0.0;
+
+    for (int64_t i = 0; i < p.n * p.d; i++) {
+        const double loss = position_loss(c, &p, i);
+
+        if (p.reduction == PST_REDUCE_NONE)
+            pst_store_f64(y->meta.dtype, y->data, i, loss);
+        sum += loss;
+    }
+    if (p.reduction == PST_REDUCE_MEAN)
+        sum /= pst_classes_divisor(c, &p);
+    if (p.reduction != PST_REDUCE_NONE)
+        pst_store_f64(y->meta.dtype, y->data, 0, sum);
+}
+
+/* Gradient that arrives at position i, with the mean's divisor in it. */
+static double arriving(const struct pst_call *c, const struct pst_classes *p,
+                       int64_t i, double divisor)
+{
+    const struct pst_operand *g = &c->in[0];
+    const int64_t at = p->reduction == PST_REDUCE_NONE ? i : 0;
+
+    return pst_load_f64(g->meta.dtype, g->data, pst_meta_offset(&g->meta, at)) /
+           divisor;
+}
+
+static double divisor_of(const struct pst_call *c, const struct pst_classes *p)
+{
+    return p->reduction == PST_REDUCE_MEAN ? pst_classes_divisor(c, p) : 1.0;
+}
+
+static void cross_entropy_backward_ref(const struct pst_call *c)
+{
+    const struct pst_classes p = classes_of(c, 1);
+    const double divisor = divisor_of(c, &p);
+    struct pst_operand *dx = &c->out[0];
+
+    for (int64_t i = 0; i < p.n * p.d; i++) {
+        const int64_t y = p.probabilities ? 0 : pst_classes_target(c, &p, i);
+        const double g = arriving(c, &p, i, divisor);
+        double max = 0.0, log_sum = 0.0, total = 0.0;
+
+        if (y >= 0)
+            log_partition(&p, i, &max, &log_sum);
+        for (int64_t k = 0; y >= 0 && k < p.classes; k++)
+            total += coefficient(&p, i, y, k);
+        for (int64_t k = 0; k < p.classes; k++) {
+            const int64_t at = (i / p.d * p.classes + k) * p.d + i % p.d;
+            double d = 0.0;
+
+            if (y >= 0)
+                d = g * (exp(x_at(&p, i, k) - max - log_sum) * total -
+                         coefficient(&p, i, y, k));
+            pst_store_f64(dx->meta.dtype, dx->data, at, d);
+        }
+    }
+}
+
+/* --- fast kernels: f32 rows, class indices, no smoothing ------------------ */
+
+/* Contiguous classes, indices as targets; smoothing is left to the
+ * reference. `first` is the argument self. */
+static bool fits(const struct pst_call *c, unsigned first)
+{
+    struct pst_classes p = classes_of(c, first);
+
+    return !p.probabilities && p.d == 1 && p.smoothing == 0.0 &&
+           p.x->meta.dtype == PST_F32;
+}
+
+static bool forward_fits(const struct pst_call *c)
+{
+    return fits(c, 0);
+}
+
+static bool backward_fits(const struct pst_call *c)
+{
+    return fits(c, 1) && c->in[0].meta.dtype == PST_F32;
+}
+
+struct job {
+    const struct pst_call *c;
+    const struct pst_classes *p;
+    const struct pst_loss_loops *loops;
+    double divisor;
+    float *losses; /* one per position */
+};
+
+static void forward_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *j = ctx;
+    const struct pst_classes *p = j->p;
+    int64_t begin, end;
+
+    pst_pool_share(p->n, 1, part, parts, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        const float *x = (const float *)p->x->data + i * p->classes;
+        const int64_t y = pst_classes_target(j->c, p, i);
+
+        j->losses[i] = y < 0 ? 0.0f
+                             : (float)pst_classes_weight(p, y) *
+                                   j->loops->nll(p->classes, x, y);
+    }
+}
+
+static size_t forward_scratch(const struct pst_call *c, unsigned threads)
+{
+    const struct pst_classes p = classes_of(c, 0);
+
+    (void)threads;
+    return (size_t)p.n * sizeof(float);
+}
+
+static void start(const struct pst_call *c, const struct pst_classes *p,
+                  pst_pool_fn fn, struct job *job)
+{
+    if (p->n * p->classes < 8192)
+        fn(job, 0, 1);
+    else
+        pst_pool_run(c->pool, fn, job);
+}
+
+static void forward_f32(const struct pst_call *c,
+                        const struct pst_loss_loops *loops)
+{
+    const struct pst_classes p = classes_of(c, 0);
+    const bool none = p.reduction == PST_REDUCE_NONE;
+    struct job job = {c, &p, loops, 1.0, none ? c->out[0].data : c->scratch};
+    double sum = 0.0;
+
+    start(c, &p, forward_part, &job);
+    if (none)
+        return;
+    for (int64_t i = 0; i < p.n; i++)
+        sum += job.losses[i];
+    if (p.reduction == PST_REDUCE_MEAN)
+        sum /= pst_classes_divisor(c, &p);
+    *(float *)c->out[0].data = (float)sum;
+}
+
+static void backward_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *j = ctx;
+    const struct pst_classes *p = j->p;
+    int64_t begin, end;
+
+    pst_pool_share(p->n, 1, part, parts, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        const float *x = (const float *)p->x->data + i * p->classes;
+        float *dx = (float *)j->c->out[0].data + i * p->classes;
+        const int64_t y = pst_classes_target(j->c, p, i);
+        float g;
+
+        if (y < 0) {
+            for (int64_t k = 0; k < p->classes; k++)
+                dx[k] = 0.0f;
+            continue;
+        }
+        g = (float)(arriving(j->c, p, i, j->divisor) *
+                    pst_classes_weight(p, y));
+        j->loops->softmax_scaled(p->classes, x, g, dx);
+        dx[y] -= g;
+    }
+}
+
+static void backward_f32(const struct pst_call *c,
+                         const struct pst_loss_loops *loops)
+{
+    const struct pst_classes p = classes_of(c, 1);
+    struct job job = {c, &p, loops, divisor_of(c, &p), NULL};
+
+    start(c, &p, backward_part, &job);
+}
+
+#define RUN(suffix, set)                                                       \
+    static void cross_entropy_f32_##suffix(const struct pst_call *c)           \
+    {                                                                          \
+        forward_f32(c, &pst_loss_loops_##suffix);                              \
+    }                                                                          \
+    static void cross_entropy_backward_f32_##suffix(const struct pst_call *c)  \
+    {                                                                          \
+        backward_f32(c, &pst_loss_loops_##suffix);                             \
+    }
+PST_SIMD_EACH(RUN)
+
+static const struct pst_kernel cross_entropy_kernels[] = {
+    PST_SIMD_ROWS("cross_entropy_f32", cross_entropy_f32, PST_D(F32), 0,
+                  forward_fits, forward_scratch, 1e-5),
+    {.name = "cross_entropy_ref",
+     .dtypes = PST_D_FLOAT,
+     .flags = PST_K_STRIDED,
+     .run = cross_entropy_ref},
+};
+
+/* in[0] is the gradient. It may not be out: it is read for every position. */
+static const struct pst_kernel cross_entropy_backward_kernels[] = {
+    PST_SIMD_ROWS("cross_entropy_backward_f32", cross_entropy_backward_f32,
+                  PST_D(F32), PST_K_INPLACE_1, backward_fits, NULL, 1e-5),
+    {.name = "cross_entropy_backward_ref",
+     .dtypes = PST_D_FLOAT,
+     .flags = PST_K_STRIDED,
+     .run = cross_entropy_backward_ref},
+};
+
+/* --- rows --------------------------------------------------------------- */
+
+static enum pst_status cross_entropy_vjp(struct pst_vjp *v)
+{
+    struct pst_value *g = pst_vjp_grad(v, 0);
+    const struct pst_arg *a = v->node->args;
+
+    if (g == NULL)
+        return v->build.status;
+    if (pst_vjp_needs(v, 1) ||
+        (pst_vjp_in(v, 2) != NULL && pst_vjp_needs(v, 2)))
+        return pst_diag_set(v->build.diag, PST_ERR_UNSUPPORTED,
+                            "%s: gradients of target and weight",
+                            v->node->schema->name);
+    g = pst_vjp_emit(v, "penstock.cross_entropy_backward.default",
+                     PST_ARGS(pst_v(g), a[0], a[1], a[2], a[3], a[4], a[5]));
+    return pst_vjp_set(v, 0, g);
+}
+
+const struct pst_op pst_op_cross_entropy_loss = {
+    .schema = "aten::cross_entropy_loss(Tensor self, Tensor target, Tensor? "
+              "weight=None, int reduction=1, SymInt ignore_index=-100, float "
+              "label_smoothing=0.) -> Tensor",
+    .infer = cross_entropy_infer,
+    .vjp = cross_entropy_vjp,
+    PST_KERNELS(cross_entropy_kernels),
+};
+
+const struct pst_op pst_op_cross_entropy_backward = {
+    .schema = "penstock::cross_entropy_backward(Tensor grad_output, Tensor "
+              "self, Tensor target, Tensor? weight, int reduction, int "
+              "ignore_index, float label_smoothing) -> Tensor",
+    .infer = backward_infer,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(cross_entropy_backward_kernels),
+};

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_LOSS_CROSS_ENTROPY_H
+#define PENSTOCK_STAGES_OPS_LOSS_CROSS_ENTROPY_H
+/*
+ * Losses over classes: logits or log-probabilities of shape (N, C, d1, ...) or
+ * (C), targets of shape (N, d1, ...) or (). Position p of N * D counts through
+ * the targets in row-major order, D = d1 * d2 * ...
+ */
+#include "stages/ops/infer.h"
+#include "stages/ops/simd/simd.h"
+#include "stages/ops/vjp.h"
+
+enum { PST_REDUCE_NONE, PST_REDUCE_MEAN, PST_REDUCE_SUM };
+
+struct pst_classes {
+    const struct pst_operand *x, *target, *weight; /* weight: NULL if absent */
+    int64_t n, classes, d;
+    int64_t reduction, ignore;
+    double smoothing;
+    bool probabilities; /* the target is one of C numbers per position */
+};
+
+/* x of rank >= 1, reduction in range, weight (argument index) fitting. */
+enum pst_status pst_classes_check(const struct pst_infer *c, unsigned x,
+                                  unsigned target, unsigned weight,
+                                  unsigned reduction);
+/* Result 0 := a scalar, or like the positions if nothing is reduced. */
+enum pst_status pst_classes_set(struct pst_infer *c, unsigned x,
+                                int64_t reduction);
+/* n, classes, d from x. */
+void pst_classes_shape(struct pst_classes *p);
+/* Class of position i, -1 if it is ignored or out of range; the latter is a
+ * fault of the call. */
+int64_t pst_classes_target(const struct pst_call *c,
+                           const struct pst_classes *p, int64_t i);
+double pst_classes_weight(const struct pst_classes *p, int64_t k);
+/* What the mean divides by: the weights of the targets that count. */
+double pst_classes_divisor(const struct pst_call *c,
+                           const struct pst_classes *p);
+/* Offset of class k of position i in x. */
+int64_t pst_classes_at(const struct pst_classes *p, int64_t i, int64_t k);
+
+/* --- loops over contiguous f32 rows of `classes` (simd/loss.c) ---------- */
+
+struct pst_loss_loops {
+    /* -log softmax(x)[y] */
+    float (*nll)(int64_t n, const float *x, int64_t y);
+    /* dx = a * softmax(x) */
+    void (*softmax_scaled)(int64_t n, const float *x, float a, float *dx);
+    /* Sum of (a - b)^2, in double. */
+    double (*squares)(int64_t n, const float *a, const float *b);
+    /* dx = s * (a - b) */
+    void (*difference)(int64_t n, const float *a, const float *b, float s,
+                       float *dx);
+};
+extern const struct pst_loss_loops pst_loss_loops_any, pst_loss_loops_avx2,
+    pst_loss_loops_avx512;
+
+#endif
