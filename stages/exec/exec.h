@@ -31,6 +31,7 @@ struct pst_exec_options {
     unsigned microbatches;
     bool train;        /* false: forward only */
     bool keep_outputs; /* user outputs of a step can be read after it */
+    bool grad_norm;    /* computed also without clipping: one more pass */
     unsigned threads;  /* of the kernel pool; 0: cores / ranks of this host */
     uint64_t seed;
     struct pst_optim_options optim;

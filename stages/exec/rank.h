@@ -166,6 +166,9 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
 /* PST_AGAIN: waits for a peer; PST_OK: the step is over, verdict is there. */
 enum pst_status pst_rank_advance(struct pst_rank *r) PST_MUST_CHECK;
 
+/* Stages that may share one parameter. */
+#define PST_MAX_SHARED_STAGES 256
+
 /* reduce.c: sums the gradient of a parameter over its stages, in stage order,
  * on every rank that owns it; resumable through r->reduce_state. */
 size_t pst_reduce_work(const struct pst_rank *r, int param);

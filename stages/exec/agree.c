@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The end of a step: every rank reports to rank 0 (faults, losses, squares of
+ * its gradients), rank 0 decides and tells all. A step is applied by all ranks
+ * or by none (DESIGN 3.1), and commands take effect at the same step.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "stages/exec/rank.h"
+
+#define TAG_REPORT  (PST_TAG_USER + 1)
+#define TAG_VERDICT (PST_TAG_USER + 2)
+
+enum pst_status pst_agree_init(struct pst_rank *r, struct pst_diag *diag)
+{
+    const unsigned n = r->rank == 0 ? r->sched->n_ranks : 1;
+
+    r->report_size =
+        sizeof(struct pst_report) +
+        (r->options.microbatches + r->plan->params.n) * sizeof(double);
+    r->verdict_size =
+        sizeof(struct pst_verdict) + r->options.microbatches * sizeof(double);
+    r->report = pst_arena_calloc(&r->heap, n, r->report_size);
+    r->verdict = pst_arena_calloc(&r->heap, 1, r->verdict_size);
+    r->control_messages = pst_arena_calloc(
+        &r->heap, 2 * (size_t)r->sched->n_ranks, sizeof(struct pst_message));
+    if (r->report == NULL || r->verdict == NULL || r->control_messages == NULL)
+        return pst_diag_nomem(diag, r->report_size * n);
+    return PST_OK;
+}
+
+static struct pst_report *report_of(const struct pst_rank *r, unsigned rank)
+{
+    return (struct pst_report *)((unsigned char *)r->report +
+                                 rank * r->report_size);
+}
+
+/* Each parameter counts once: on the rank of its first stage. */
+static bool is_home(const struct pst_rank *r, const struct pst_rank_param *p)
+{
+    const struct pst_plan_param *param = &r->plan->params.at[p->index];
+
+    return r->sched->rank_of[param->stages[0]] == (int)r->rank;
+}
+
+static void write_report(struct pst_rank *r)
+{
+    struct pst_report *report = r->report;
+    double *squares = report->values + r->options.microbatches;
+    bool wanted = r->options.train &&
+                  (r->options.optim.clip_norm > 0 || r->options.grad_norm);
+
+    report->fault = r->fault.set;
+    memcpy(report->text, r->fault_text, sizeof(report->text));
+    for (size_t i = 0; wanted && i < r->params.n; i++) {
+        const struct pst_rank_param *p = &r->params.at[i];
+        const struct pst_meta *meta = &r->plan->params.at[p->index].meta;
+
+        if (p->trained && meta->dtype == PST_F32 && is_home(r, p))
+            squares[p->index] =
+                pst_sumsq((const float *)pst_rank_at(r, p->grad),
+                          pst_meta_numel(meta), pst_cpu_isa(), r->pool);
+    }
+    r->times.step = pst_now() - r->started;
+    report->times = r->times;
+}
+
+static enum pst_status post(struct pst_rank *r, unsigned slot, bool send,
+                            unsigned peer, int tag, void *data, size_t len)
+{
+    struct pst_message *m = &r->control_messages[slot];
+
+    *m = (struct pst_message){.data = data,
+                              .len = len,
+                              .tag = tag,
+                              .peer = peer,
+                              .send = send,
+                              .counter = &r->control_waiting};
+    return pst_rank_post(r, m);
+}
+
+static enum pst_status post_reports(struct pst_rank *r)
+{
+    enum pst_status status = PST_OK;
+
+    if (r->rank != 0) {
+        status = post(r, 0, true, 0, TAG_REPORT, r->report, r->report_size);
+        if (status == PST_OK)
+            status =
+                post(r, 1, false, 0, TAG_VERDICT, r->verdict, r->verdict_size);
+        return status;
+    }
+    for (unsigned k = 1; k < r->sched->n_ranks && status == PST_OK; k++)
+        status =
+            post(r, k, false, k, TAG_REPORT, report_of(r, k), r->report_size);
+    return status;
+}
+
+static double total_norm(const struct pst_rank *r)
+{
+    double sum = 0;
+
+    if (!r->options.train ||
+        (r->options.optim.clip_norm <= 0 && !r->options.grad_norm))
+        return NAN;
+    for (size_t i = 0; i < r->plan->params.n; i++) {
+        const struct pst_plan_param *p = &r->plan->params.at[i];
+        unsigned home;
+
+        if (p->n_stages == 0)
+            continue;
+        home = (unsigned)r->sched->rank_of[p->stages[0]];
+        sum += report_of(r, home)->values[r->options.microbatches + i];
+    }
+    return sqrt(sum);
+}
+
+static void decide(struct pst_rank *r)
+{
+    struct pst_verdict *v = r->verdict;
+    double busy = 0;
+
+    v->fault = 0;
+    v->control = r->control;
+    v->loss = NAN;
+    for (unsigned k = 0; k < r->sched->n_ranks; k++) {
+        const struct pst_report *report = report_of(r, k);
+
+        if (report->fault && !v->fault) {
+            v->fault = 1;
+            memcpy(v->text, report->text, sizeof(v->text));
+        }
+        if (report->times.step > 0)
+            busy += (report->times.forward + report->times.backward) /
+                    report->times.step / r->sched->n_ranks;
+    }
+    v->busy = busy;
+    v->norm = total_norm(r);
+    if (r->plan->loss >= 0 && r->plan->outputs.at[r->plan->loss].stage >= 0) {
+        int stage = r->plan->outputs.at[r->plan->loss].stage;
+        const struct pst_report *report =
+            report_of(r, (unsigned)r->sched->rank_of[stage]);
+        double sum = 0;
+
+        for (unsigned m = 0; m < r->options.microbatches; m++) {
+            v->losses[m] = report->values[m];
+            sum += report->values[m];
+        }
+        v->loss = sum / r->options.microbatches;
+    }
+}
+
+enum pst_status pst_rank_agree(struct pst_rank *r)
+{
+    enum pst_status status = PST_OK;
+
+    switch (r->phase) {
+    case PST_RANK_REPORT:
+        write_report(r);
+        status = post_reports(r);
+        r->phase = r->rank == 0 ? PST_RANK_COLLECT : PST_RANK_VERDICT;
+        return status;
+    case PST_RANK_COLLECT:
+        if (r->control_waiting > 0)
+            return PST_AGAIN;
+        decide(r);
+        for (unsigned k = 1; k < r->sched->n_ranks && status == PST_OK; k++)
+            status =
+                post(r, k, true, k, TAG_VERDICT, r->verdict, r->verdict_size);
+        r->phase = PST_RANK_VERDICT;
+        return status;
+    case PST_RANK_VERDICT:
+        if (r->control_waiting > 0)
+            return PST_AGAIN;
+        r->phase = PST_RANK_DONE;
+        return PST_OK;
+    default:
+        return pst_diag_set(r->diag, PST_ERR_INTERNAL,
+                            "rank %u agrees in phase %d", r->rank,
+                            (int)r->phase);
+    }
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_EXEC_CREW_H
+#define PENSTOCK_STAGES_EXEC_CREW_H
+/* The crew's inside, for the files of this folder. Exec thread only. */
+#include "stages/exec/rank.h"
+
+struct pst_crew {
+    struct pst_plan *plan;
+    struct pst_transport *transport; /* NULL while only planned */
+    struct pst_exec_options options;
+    struct pst_schedule *sched;
+    struct pst_pool *pool;
+    struct pst_rank **ranks; /* local ones */
+    unsigned n_local, first; /* first: rank of ranks[0] */
+    pst_idle_fn idle;
+    void *idle_ctx;
+};
+
+/* Blocking one-to-one transfer outside of steps: `bytes` from rank `from` to
+ * rank 0. src is read on rank `from`, dst written on rank 0 (NULL elsewhere).
+ * COLLECTIVE for the two ranks; others return at once. */
+enum pst_status pst_crew_fetch(struct pst_crew *crew, unsigned from,
+                               const void *src, void *dst, size_t bytes,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+/* Rank 0's status and text become everybody's. COLLECTIVE. */
+enum pst_status pst_crew_settle(struct pst_crew *crew, enum pst_status status,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+/* The local rank object of that number, or NULL. */
+struct pst_rank *pst_crew_local(const struct pst_crew *crew, unsigned rank);
+/* Rank that holds a parameter for all (that of its first stage; rank 0 if
+ * none uses it). */
+unsigned pst_crew_home(const struct pst_crew *crew, unsigned param);
+bool pst_crew_is_zero(const struct pst_crew *crew);
+
+#endif

@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/exec/rank.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "stages/exec/memplan.h"
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+double pst_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+const struct pst_rank_param *pst_rank_param(const struct pst_rank *r,
+                                            unsigned param)
+{
+    int at = r->param_at[param];
+
+    return at < 0 ? NULL : &r->params.at[at];
+}
+
+/* --- layout --------------------------------------------------------------- */
+
+static size_t reserve(struct pst_rank *r, size_t bytes, size_t *account)
+{
+    size_t at = r->memory.arena;
+
+    r->memory.arena += pst_mem_round(bytes);
+    *account += pst_mem_round(bytes);
+    return at;
+}
+
+static bool reads(const struct pst_plan_param *param, unsigned stage)
+{
+    for (unsigned i = 0; i < param->n_stages; i++)
+        if (param->stages[i] == stage)
+            return true;
+    return false;
+}
+
+/* Does the backward pass of that stage reach the parameter? */
+static bool reached(const struct pst_rank *r, unsigned stage, unsigned param)
+{
+    const struct pst_joint *joint = r->stages[stage].program->joint;
+
+    for (size_t i = 0; joint != NULL && i < joint->grads.n; i++)
+        if (pst_plan_find_param(r->plan, joint->grads.at[i]->fqn) == (int)param)
+            return true;
+    return false;
+}
+
+static bool is_updated(const struct pst_rank *r, unsigned stage, unsigned param)
+{
+    const struct pst_graph *graph = r->stages[stage].program->graph;
+
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i].kind == PST_OUTPUT_BUFFER_UPDATE &&
+            pst_plan_find_param(r->plan, graph->outputs.at[i].target->fqn) ==
+                (int)param)
+            return true;
+    return false;
+}
+
+static enum pst_status layout_grads(struct pst_rank *r, unsigned index,
+                                    struct pst_rank_param *p,
+                                    struct pst_diag *diag)
+{
+    const struct pst_plan_param *param = &r->plan->params.at[index];
+    const struct pst_optim *optim;
+    unsigned n_states;
+
+    if (!r->options.train || param->kind != PST_VALUE_PARAM ||
+        !param->requires_grad)
+        return PST_OK;
+    for (unsigned i = 0; i < param->n_stages; i++) {
+        unsigned s = param->stages[i];
+        struct pst_rank_grad g = {.param = (int)index, .stage = s};
+
+        if (r->stages[s].program == NULL ||
+            (param->n_stages == 1 && !reached(r, s, index)))
+            continue;
+        g.offset = reserve(r, pst_meta_bytes(&param->meta), &r->memory.grads);
+        if (p->grad == 0)
+            p->grad = g.offset;
+        if (!pst_vec_push(PST_TAG_EXEC, &r->grads, g))
+            return pst_diag_nomem(diag, sizeof(g));
+    }
+    p->trained = p->grad != 0;
+    if (!p->trained || strcmp(r->options.optim.name, "none") == 0)
+        return PST_OK;
+    if (param->meta.dtype != PST_F32)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "parameter '%s' is %s: only f32 is trained",
+                            param->fqn, pst_dtype_name(param->meta.dtype));
+    optim = pst_optim_find(r->options.optim.name, diag);
+    if (optim == NULL)
+        return PST_ERR_USAGE;
+    n_states = pst_optim_n_states(optim, &r->options.optim);
+    for (unsigned i = 0; i < n_states; i++)
+        p->state[i] =
+            reserve(r, pst_meta_bytes(&param->meta), &r->memory.optim);
+    return PST_OK;
+}
+
+static enum pst_status layout_param(struct pst_rank *r, unsigned index,
+                                    struct pst_diag *diag)
+{
+    const struct pst_plan_param *param = &r->plan->params.at[index];
+    size_t bytes = pst_meta_bytes(&param->meta);
+    struct pst_rank_param p = {.index = (int)index};
+    bool here = false;
+    enum pst_status status;
+
+    r->param_at[index] = -1;
+    for (unsigned s = 0; s < r->sched->n_stages; s++) {
+        if (r->stages[s].program == NULL || !reads(param, s))
+            continue;
+        here = true;
+        p.updated |= is_updated(r, s, index);
+    }
+    if (!here)
+        return PST_OK;
+    p.data = reserve(r, bytes,
+                     param->kind == PST_VALUE_PARAM ? &r->memory.params
+                                                    : &r->memory.buffers);
+    if (p.updated)
+        p.shadow = reserve(r, bytes, &r->memory.buffers);
+    status = layout_grads(r, index, &p, diag);
+    if (status != PST_OK)
+        return status;
+    r->param_at[index] = (int)r->params.n;
+    return pst_vec_push(PST_TAG_EXEC, &r->params, p)
+               ? PST_OK
+               : pst_diag_nomem(diag, sizeof(p));
+}
+
+struct fixed {
+    struct pst_rank *r;
+    unsigned stage;
+};
+
+static size_t fixed_place(void *ctx, const struct pst_value *value)
+{
+    const struct fixed *f = ctx;
+    const struct pst_rank *r = f->r;
+    int index;
+
+    if (value->kind == PST_VALUE_SEED)
+        return r->stages[f->stage].seed_offset;
+    index = pst_plan_find_param(r->plan, value->fqn);
+    if (index < 0)
+        return 0;
+    if (value->kind == PST_VALUE_GRAD) {
+        for (size_t i = 0; i < r->grads.n; i++)
+            if (r->grads.at[i].param == index &&
+                r->grads.at[i].stage == f->stage)
+                return r->grads.at[i].offset;
+        return 0;
+    }
+    return r->param_at[index] < 0 ? 0 : r->params.at[r->param_at[index]].data;
+}
+
+static enum pst_status layout_fixed(struct pst_rank *r, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    reserve(r, 1, &r->memory.buffers); /* offset 0 means "none" */
+    r->param_at =
+        pst_arena_calloc(&r->heap, r->plan->params.n + 1, sizeof(*r->param_at));
+    if (r->param_at == NULL)
+        return pst_diag_nomem(diag, r->plan->params.n * sizeof(int));
+    for (unsigned i = 0; i < r->plan->params.n && status == PST_OK; i++)
+        status = layout_param(r, i, diag);
+    for (unsigned s = 0; s < r->sched->n_stages && status == PST_OK; s++) {
+        struct fixed fixed = {r, s};
+
+        if (r->stages[s].program == NULL)
+            continue;
+        r->stages[s].seed_offset =
+            reserve(r, sizeof(double), &r->memory.buffers);
+        status = pst_program_compile(r->stages[s].program, fixed_place, &fixed,
+                                     diag);
+    }
+    return status;
+}
+
+static void layout_pools(struct pst_rank *r)
+{
+    for (unsigned s = 0; s < r->sched->n_stages; s++) {
+        struct pst_rank_stage *stage = &r->stages[s];
+
+        for (int k = PST_R_IN_F; stage->program != NULL && k < PST_R_WORK;
+             k++) {
+            struct pst_slot_pool *pool = &stage->pools[k];
+            bool stash = k == PST_R_STASH || k == PST_R_KEEP;
+
+            pool->base =
+                reserve(r, pool->size * pool->n,
+                        stash ? &r->memory.stash : &r->memory.messages);
+        }
+        if (stage->program != NULL)
+            r->memory.in_flight =
+                PST_MAX(r->memory.in_flight, pst_schedule_peak(r->sched, s));
+    }
+}
+
+static enum pst_status layout_outputs(struct pst_rank *r, struct pst_diag *diag)
+{
+    r->outputs =
+        pst_arena_calloc(&r->heap, r->plan->outputs.n + 1, sizeof(*r->outputs));
+    if (r->outputs == NULL)
+        return pst_diag_nomem(diag, r->plan->outputs.n * sizeof(size_t));
+    for (size_t i = 0; r->options.keep_outputs && i < r->plan->outputs.n; i++) {
+        const struct pst_plan_output *o = &r->plan->outputs.at[i];
+
+        if (o->is_tensor && o->stage >= 0 &&
+            r->stages[o->stage].program != NULL)
+            r->outputs[i] =
+                reserve(r, pst_meta_bytes(&o->meta) * r->options.microbatches,
+                        &r->memory.outputs);
+    }
+    return PST_OK;
+}
+
+static void layout_work(struct pst_rank *r)
+{
+    size_t work = 0;
+
+    for (unsigned s = 0; s < r->sched->n_stages; s++)
+        if (r->stages[s].program != NULL)
+            work = PST_MAX(work, r->stages[s].program->size[PST_R_WORK]);
+    for (unsigned i = 0; i < r->n_actions; i++)
+        if (r->actions[i].a.kind == PST_ACT_REDUCE)
+            work = PST_MAX(work, pst_reduce_work(r, r->actions[i].a.param));
+    r->work = reserve(r, work, &r->memory.workspace);
+}
+
+/* --- life ------------------------------------------------------------------
+ */
+
+static bool splits(const struct pst_schedule *sched, unsigned rank,
+                   unsigned stage)
+{
+    for (size_t i = 0; i < sched->ranks[rank].n; i++)
+        if (sched->ranks[rank].at[i].kind == PST_ACT_I &&
+            sched->ranks[rank].at[i].stage == (int)stage)
+            return true;
+    return false;
+}
+
+static enum pst_status make_programs(struct pst_rank *r, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned s = 0; s < r->sched->n_stages && status == PST_OK; s++) {
+        struct pst_rank_stage *stage = &r->stages[s];
+        struct pst_program_options options = {
+            .train = r->options.train,
+            .split_iw = splits(r->sched, r->rank, s),
+            .keep_outputs = r->options.keep_outputs,
+            .isa = pst_cpu_isa(),
+            .threads = r->options.threads,
+        };
+
+        if (r->sched->rank_of[s] != (int)r->rank)
+            continue;
+        stage->waiting_f = pst_arena_calloc(&r->heap, r->sched->n_microbatches,
+                                            sizeof(unsigned));
+        stage->waiting_b = pst_arena_calloc(&r->heap, r->sched->n_microbatches,
+                                            sizeof(unsigned));
+        if (stage->waiting_f == NULL || stage->waiting_b == NULL)
+            return pst_diag_nomem(diag, r->sched->n_microbatches);
+        status = pst_program_new(r->plan, s, &options, &stage->program, diag);
+    }
+    return status;
+}
+
+/* Gradients are added up in the order of microbatches (DESIGN 3.1). */
+static enum pst_status check_order(struct pst_rank *r, struct pst_diag *diag)
+{
+    for (unsigned s = 0; s < r->sched->n_stages; s++)
+        r->stages[s].first_backward = -1;
+    for (unsigned i = 0; i < r->n_actions; i++) {
+        const struct pst_action *a = &r->actions[i].a;
+        struct pst_rank_stage *stage;
+        bool split;
+
+        if (a->kind != PST_ACT_B && a->kind != PST_ACT_W)
+            continue;
+        stage = &r->stages[a->stage];
+        split = stage->program->options.split_iw;
+        if (split != (a->kind == PST_ACT_W))
+            return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                                "schedule %s mixes B with I and W on stage %d",
+                                r->sched->name, a->stage);
+        if (stage->first_backward < 0)
+            stage->first_backward = a->microbatch;
+        if (stage->first_backward > a->microbatch)
+            return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                                "schedule %s runs the backward passes of "
+                                "stage %d out of order",
+                                r->sched->name, a->stage);
+    }
+    return PST_OK;
+}
+
+static enum pst_status plan_rank(struct pst_rank *r, struct pst_diag *diag)
+{
+    const size_t n = r->sched->ranks[r->rank].n;
+    enum pst_status status;
+
+    r->stages =
+        pst_arena_calloc(&r->heap, r->sched->n_stages, sizeof(*r->stages));
+    r->actions = pst_arena_calloc(&r->heap, n + 1, sizeof(*r->actions));
+    if (r->stages == NULL || r->actions == NULL)
+        return pst_diag_nomem(diag, n * sizeof(*r->actions));
+    r->n_actions = (unsigned)n;
+    for (size_t i = 0; i < n; i++)
+        r->actions[i].a = r->sched->ranks[r->rank].at[i];
+    status = make_programs(r, diag);
+    if (status == PST_OK)
+        status = check_order(r, diag);
+    if (status == PST_OK)
+        status = layout_fixed(r, diag);
+    if (status == PST_OK)
+        status = pst_rank_assign_slots(r, diag);
+    if (status != PST_OK)
+        return status;
+    layout_pools(r);
+    status = layout_outputs(r, diag);
+    layout_work(r);
+    return status;
+}
+
+enum pst_status pst_rank_new(struct pst_plan *plan,
+                             const struct pst_schedule *sched,
+                             const struct pst_exec_options *options,
+                             unsigned rank, struct pst_rank **ret,
+                             struct pst_diag *diag)
+{
+    struct pst_rank *r = pst_calloc(PST_TAG_EXEC, 1, sizeof(*r));
+    enum pst_status status;
+
+    if (r == NULL)
+        return pst_diag_nomem(diag, sizeof(*r));
+    pst_arena_init(&r->heap, PST_TAG_EXEC);
+    r->plan = plan;
+    r->sched = sched;
+    r->options = *options;
+    r->rank = rank;
+    status = plan_rank(r, diag);
+    if (status != PST_OK) {
+        pst_rank_free(r);
+        return status;
+    }
+    *ret = r;
+    return PST_OK;
+}
+
+void pst_rank_free(struct pst_rank *r)
+{
+    if (r == NULL)
+        return;
+    for (unsigned s = 0; r->stages != NULL && s < r->sched->n_stages; s++)
+        pst_program_free(r->stages[s].program);
+    if (r->arena != NULL)
+        munmap(r->arena, PST_MAX(r->memory.arena, 1));
+    pst_vec_fini(&r->params);
+    pst_vec_fini(&r->grads);
+    pst_arena_fini(&r->heap);
+    pst_free(r);
+}
+
+/* --- start -----------------------------------------------------------------
+ */
+
+static enum pst_status map_arena(struct pst_rank *r, struct pst_diag *diag)
+{
+    size_t size = PST_MAX(r->memory.arena, 1);
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED)
+        return pst_diag_errno(diag, errno,
+                              "rank %u cannot have its arena of %zu bytes",
+                              r->rank, size);
+    if (size >= 4 * HUGE_PAGE)
+        (void)madvise(p, size, MADV_HUGEPAGE); /* only a wish */
+    r->arena = p;
+    return PST_OK;
+}
+
+static enum pst_status load_params(struct pst_rank *r, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < r->params.n && status == PST_OK; i++)
+        status =
+            pst_plan_read_param(r->plan, (unsigned)r->params.at[i].index,
+                                pst_rank_at(r, r->params.at[i].data), diag);
+    return status;
+}
+
+static void bind_programs(struct pst_rank *r)
+{
+    for (unsigned s = 0; s < r->sched->n_stages; s++) {
+        struct pst_program *p = r->stages[s].program;
+
+        if (p == NULL)
+            continue;
+        for (size_t i = 0; p->joint != NULL && i < p->joint->seeds.n; i++)
+            if (p->joint->seeds.at[i].edge < 0)
+                pst_store_f64(p->joint->seeds.at[i].seed->meta.dtype,
+                              pst_rank_at(r, r->stages[s].seed_offset), 0,
+                              1.0 / r->options.microbatches);
+        for (int l = 0; l < PST_N_LISTS; l++) {
+            for (unsigned i = 0; i < p->lists[l].n; i++) {
+                struct pst_call *call = &p->lists[l].at[i].call;
+
+                call->pool = r->pool;
+                call->fault = &r->fault;
+                call->rng.seed = r->options.seed;
+            }
+        }
+    }
+}
+
+enum pst_status pst_rank_start(struct pst_rank *r,
+                               struct pst_transport *transport,
+                               struct pst_pool *pool, struct pst_diag *diag)
+{
+    enum pst_status status = map_arena(r, diag);
+
+    r->transport = transport;
+    r->pool = pool;
+    if (status == PST_OK)
+        status = load_params(r, diag);
+    if (status != PST_OK)
+        return status;
+    bind_programs(r);
+    status = pst_rank_bind_messages(r, diag);
+    if (status == PST_OK)
+        status = pst_agree_init(r, diag);
+    return status;
+}

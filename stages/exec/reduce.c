@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The gradient of a parameter that several stages use: each of the k ranks
+ * that own it sums one k-th of it over all stages, in stage order, and hands
+ * the sum to the others (reduce-scatter, then all-gather). Every rank ends
+ * with the same bits. States of r->reduce_state: 0 start, 1 parts on their
+ * way, 2 sums on their way.
+ */
+#include <string.h>
+
+#include "stages/exec/memplan.h"
+#include "stages/exec/rank.h"
+
+#define TAG_PARTS (PST_TAG_USER + 4096)
+/* Stages that share one parameter; more are refused when the crew is made. */
+#define MAX_OWNERS PST_MAX_SHARED_STAGES
+
+struct owners {
+    const struct pst_plan_param *param;
+    unsigned ranks[MAX_OWNERS]; /* in the order of their first stage */
+    unsigned n, me;             /* me: position of this rank */
+    size_t item;                /* bytes of an element */
+    int64_t numel;
+};
+
+static struct owners owners_of(const struct pst_rank *r, int param)
+{
+    struct owners o = {.param = &r->plan->params.at[param]};
+
+    o.numel = pst_meta_numel(&o.param->meta);
+    o.item = pst_dtype_size(o.param->meta.dtype);
+    for (unsigned i = 0; i < o.param->n_stages; i++) {
+        unsigned rank = (unsigned)r->sched->rank_of[o.param->stages[i]];
+        unsigned k = 0;
+
+        while (k < o.n && o.ranks[k] != rank)
+            k++;
+        if (k == o.n && o.n < PST_COUNT(o.ranks))
+            o.ranks[o.n++] = rank;
+        if (rank == r->rank)
+            o.me = k;
+    }
+    return o;
+}
+
+/* Elements [begin, begin + n) are summed by owner k. */
+static void segment(const struct owners *o, unsigned k, int64_t *begin,
+                    int64_t *n)
+{
+    *begin = o->numel * k / o->n;
+    *n = o->numel * (k + 1) / o->n - *begin;
+}
+
+static size_t segment_bytes(const struct owners *o)
+{
+    return pst_mem_round(((size_t)(o->numel / o->n) + 1) * o->item);
+}
+
+size_t pst_reduce_work(const struct pst_rank *r, int param)
+{
+    struct owners o = owners_of(r, param);
+
+    return o.n < 2 ? 0 : segment_bytes(&o) * o.param->n_stages;
+}
+
+unsigned pst_reduce_n_messages(const struct pst_rank *r)
+{
+    unsigned most = 0;
+
+    for (unsigned i = 0; i < r->n_actions; i++) {
+        const struct pst_action *a = &r->actions[i].a;
+
+        if (a->kind == PST_ACT_REDUCE) {
+            struct owners o = owners_of(r, a->param);
+
+            most = PST_MAX(most, (o.param->n_stages + 2) * (o.n + 1));
+        }
+    }
+    return most;
+}
+
+static unsigned char *local_grad(const struct pst_rank *r, int param,
+                                 unsigned stage)
+{
+    for (size_t i = 0; i < r->grads.n; i++)
+        if (r->grads.at[i].param == param && r->grads.at[i].stage == stage)
+            return pst_rank_at(r, r->grads.at[i].offset);
+    return NULL;
+}
+
+static enum pst_status post(struct pst_rank *r, bool send, unsigned peer,
+                            int64_t tag, unsigned char *data, size_t len)
+{
+    struct pst_message *m = &r->reduce_messages[r->n_reduce++];
+
+    *m = (struct pst_message){.data = data,
+                              .len = len,
+                              .tag = (int)tag,
+                              .peer = peer,
+                              .send = send,
+                              .counter = &r->reduce_waiting};
+    if (tag > INT32_MAX)
+        return pst_diag_set(r->diag, PST_ERR_UNSUPPORTED,
+                            "too many parameters for message tags");
+    return pst_rank_post(r, m);
+}
+
+/* Where the part of that stage of this rank's segment is or arrives. */
+static unsigned char *part_at(const struct pst_rank *r, const struct owners *o,
+                              int param, unsigned i)
+{
+    unsigned char *own = local_grad(r, param, o->param->stages[i]);
+    int64_t begin, n;
+
+    segment(o, o->me, &begin, &n);
+    if (own != NULL)
+        return own + (size_t)begin * o->item;
+    return pst_rank_at(r, r->work + i * segment_bytes(o));
+}
+
+static enum pst_status post_parts(struct pst_rank *r, const struct owners *o,
+                                  int param)
+{
+    const struct pst_plan_param *p = o->param;
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < p->n_stages && status == PST_OK; i++) {
+        unsigned rank = (unsigned)r->sched->rank_of[p->stages[i]];
+        int64_t tag = TAG_PARTS +
+                      2 * ((int64_t)param * r->sched->n_stages + p->stages[i]);
+        unsigned char *own = local_grad(r, param, p->stages[i]);
+        int64_t begin, n;
+
+        if (rank != r->rank) {
+            segment(o, o->me, &begin, &n);
+            status = post(r, false, rank, tag, part_at(r, o, param, i),
+                          (size_t)n * o->item);
+        }
+        for (unsigned k = 0; rank == r->rank && k < o->n && status == PST_OK;
+             k++) {
+            segment(o, k, &begin, &n);
+            if (k != o->me)
+                status =
+                    post(r, true, o->ranks[k], tag,
+                         own + (size_t)begin * o->item, (size_t)n * o->item);
+        }
+    }
+    return status;
+}
+
+/* Each element is read from all parts before `to`, itself one of them, is
+ * written. */
+static void sum(struct pst_rank *r, const struct owners *o, int param)
+{
+    unsigned char *to =
+        pst_rank_at(r, pst_rank_param(r, (unsigned)param)->grad);
+    const enum pst_dtype dtype = o->param->meta.dtype;
+    unsigned char *parts[MAX_OWNERS];
+    int64_t begin, n;
+
+    segment(o, o->me, &begin, &n);
+    to += (size_t)begin * o->item;
+    for (unsigned i = 0; i < o->param->n_stages; i++)
+        parts[i] = part_at(r, o, param, i);
+    for (int64_t e = 0; e < n && dtype == PST_F32; e++) {
+        float acc = ((const float *)parts[0])[e];
+
+        for (unsigned i = 1; i < o->param->n_stages; i++)
+            acc += ((const float *)parts[i])[e];
+        ((float *)to)[e] = acc;
+    }
+    for (int64_t e = 0; e < n && dtype != PST_F32; e++) {
+        double acc = pst_load_f64(dtype, parts[0], e);
+
+        for (unsigned i = 1; i < o->param->n_stages; i++)
+            acc += pst_load_f64(dtype, parts[i], e);
+        pst_store_f64(dtype, to, e, acc);
+    }
+}
+
+static enum pst_status post_sums(struct pst_rank *r, const struct owners *o,
+                                 int param)
+{
+    unsigned char *data =
+        pst_rank_at(r, pst_rank_param(r, (unsigned)param)->grad);
+    enum pst_status status = PST_OK;
+
+    for (unsigned k = 0; k < o->n && status == PST_OK; k++) {
+        int64_t begin, n, tag;
+
+        if (k == o->me)
+            continue;
+        tag = TAG_PARTS + 1 + 2 * ((int64_t)param * r->sched->n_stages + o->me);
+        segment(o, o->me, &begin, &n);
+        status = post(r, true, o->ranks[k], tag, data + (size_t)begin * o->item,
+                      (size_t)n * o->item);
+        if (status != PST_OK)
+            break;
+        tag = TAG_PARTS + 1 + 2 * ((int64_t)param * r->sched->n_stages + k);
+        segment(o, k, &begin, &n);
+        status = post(r, false, o->ranks[k], tag,
+                      data + (size_t)begin * o->item, (size_t)n * o->item);
+    }
+    return status;
+}
+
+enum pst_status pst_rank_reduce(struct pst_rank *r, int param)
+{
+    struct owners o = owners_of(r, param);
+    enum pst_status status = PST_OK;
+
+    if (r->reduce_state == 0) {
+        r->n_reduce = 0;
+        if (o.n < 2) {
+            sum(r, &o, param);
+            return PST_OK;
+        }
+        status = post_parts(r, &o, param);
+        r->reduce_state = 1;
+        return status == PST_OK ? PST_AGAIN : status;
+    }
+    if (r->reduce_waiting > 0)
+        return PST_AGAIN;
+    if (r->reduce_state == 1) {
+        sum(r, &o, param);
+        r->n_reduce = 0;
+        status = post_sums(r, &o, param);
+        r->reduce_state = 2;
+        return status == PST_OK ? PST_AGAIN : status;
+    }
+    r->reduce_state = 0;
+    return PST_OK;
+}

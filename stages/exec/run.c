@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The executor: one loop over actions that decides nothing. */
+#include <stdio.h>
+#include <string.h>
+
+#include "stages/exec/rank.h"
+
+/* Seconds between two looks at messages while kernels run. */
+#define PROGRESS_EVERY 0.0005
+
+static void bases(const struct pst_rank *r, const struct pst_rank_action *x,
+                  unsigned char *base[PST_N_REGIONS])
+{
+    const struct pst_rank_stage *stage = &r->stages[x->a.stage];
+
+    base[PST_R_NONE] = NULL;
+    base[PST_R_FIXED] = r->arena;
+    base[PST_R_WORK] = pst_rank_at(r, r->work);
+    for (int k = PST_R_IN_F; k < PST_R_WORK; k++) {
+        const struct pst_slot_pool *pool = &stage->pools[k];
+
+        base[k] =
+            x->slot[k] < 0
+                ? NULL
+                : pst_rank_at(r, pool->base + (size_t)x->slot[k] * pool->size);
+    }
+}
+
+static void reach(struct pst_rank *r, const unsigned char *end)
+{
+    r->high_water = PST_MAX(r->high_water, (size_t)(end - r->arena));
+}
+
+/* The first fault of a step, with its place. */
+static void note_fault(struct pst_rank *r, const struct pst_action *a,
+                       const char *what, const char *module)
+{
+    if (r->fault_text[0] != '\0')
+        return;
+    snprintf(r->fault_text, sizeof(r->fault_text),
+             "rank %u, stage %d, microbatch %d, %s%s%s: %s", r->rank, a->stage,
+             a->microbatch, what, module[0] != '\0' ? " of " : "", module,
+             r->fault.text);
+}
+
+static void progress(struct pst_rank *r)
+{
+    double now;
+
+    if (r->sched->n_ranks < 2)
+        return;
+    now = pst_now();
+    if (now - r->last_progress < PROGRESS_EVERY)
+        return;
+    r->last_progress = now;
+    r->transport->ops->progress(r->transport);
+}
+
+static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
+                     struct pst_exec_node *n, unsigned char *const *base,
+                     const struct pst_action *a)
+{
+    struct pst_call *call = &n->call;
+    bool assigns = n->first_touch && a->microbatch == stage->first_backward;
+
+    for (unsigned i = 0; i < call->n_in; i++)
+        call->in[i].data = n->in[i].region == PST_R_NONE
+                               ? NULL
+                               : base[n->in[i].region] + n->in[i].offset;
+    for (unsigned i = 0; i < call->n_out; i++)
+        call->out[i].data = n->out[i].region == PST_R_NONE
+                                ? NULL
+                                : base[n->out[i].region] + n->out[i].offset;
+    call->scratch =
+        call->scratch_size > 0 ? base[PST_R_WORK] + n->scratch.offset : NULL;
+    call->rng.step = r->step;
+    call->rng.microbatch = (uint32_t)a->microbatch;
+    call->accumulate = n->role == PST_GRAD_FUSED && !assigns;
+    if (n->role == PST_GRAD_ADD && assigns)
+        memset(call->in[0].data, 0, pst_meta_bytes(&call->in[0].meta));
+    n->kernel->run(call);
+    if (r->fault.set)
+        note_fault(r, a, n->node->schema->name, n->node->module);
+}
+
+static void run_list(struct pst_rank *r, const struct pst_rank_action *x,
+                     enum pst_list list)
+{
+    const struct pst_rank_stage *stage = &r->stages[x->a.stage];
+    struct pst_exec_list *l = &stage->program->lists[list];
+    unsigned char *base[PST_N_REGIONS];
+
+    bases(r, x, base);
+    for (unsigned i = 0; i < l->n; i++) {
+        run_node(r, stage, &l->at[i], base, &x->a);
+        progress(r);
+    }
+    for (int k = PST_R_IN_F; k < PST_R_WORK; k++)
+        if (base[k] != NULL)
+            reach(r, base[k] + stage->pools[k].size);
+    reach(r, base[PST_R_WORK] + l->work);
+}
+
+/* --- ends of a forward -----------------------------------------------------
+ */
+
+static void fill_inputs(struct pst_rank *r, const struct pst_rank_action *x)
+{
+    const struct pst_stage *stage = &r->plan->stages.at[x->a.stage];
+    const struct pst_program *p = r->stages[x->a.stage].program;
+    unsigned char *base[PST_N_REGIONS];
+    struct pst_diag diag;
+
+    bases(r, x, base);
+    for (size_t i = 0; i < p->graph->inputs.n; i++) {
+        struct pst_loc loc = pst_program_loc(p, p->graph->inputs.at[i]);
+
+        if (stage->inputs[i].kind != PST_SOURCE_MODEL_INPUT)
+            continue;
+        pst_diag_init(&diag);
+        if (r->fill(r->fill_ctx, r->step, (unsigned)x->a.microbatch,
+                    stage->inputs[i].index, base[loc.region] + loc.offset,
+                    &diag) == PST_OK ||
+            r->fault.set)
+            continue;
+        r->fault.set = 1;
+        snprintf(r->fault.text, sizeof(r->fault.text), "%.200s", diag.text);
+        note_fault(r, &x->a, "input data", "");
+    }
+}
+
+static const struct pst_value *output_value(const struct pst_rank *r,
+                                            const struct pst_plan_output *o)
+{
+    return r->stages[o->stage].program->graph->outputs.at[o->output].arg.value;
+}
+
+static void keep_outputs(struct pst_rank *r, const struct pst_rank_action *x,
+                         unsigned char *const *base)
+{
+    const struct pst_program *p = r->stages[x->a.stage].program;
+
+    for (size_t i = 0; i < r->plan->outputs.n; i++) {
+        const struct pst_plan_output *o = &r->plan->outputs.at[i];
+        const struct pst_value *value;
+        struct pst_meta meta;
+        struct pst_loc loc;
+
+        if (!o->is_tensor || o->stage != x->a.stage)
+            continue;
+        value = output_value(r, o);
+        loc = pst_program_loc(p, value);
+        if ((int)i == r->plan->loss)
+            r->report->values[x->a.microbatch] = pst_load_f64(
+                value->meta.dtype, base[loc.region] + loc.offset, 0);
+        if (r->outputs[i] == 0)
+            continue;
+        meta = value->meta;
+        pst_meta_set_contiguous(&meta);
+        pst_copy_strided(
+            &value->meta, base[loc.region] + loc.offset, &meta,
+            pst_rank_at(r, r->outputs[i] + pst_meta_bytes(&meta) *
+                                               (size_t)x->a.microbatch));
+    }
+}
+
+static void update_buffers(struct pst_rank *r, const struct pst_rank_action *x,
+                           unsigned char *const *base)
+{
+    const struct pst_program *p = r->stages[x->a.stage].program;
+
+    for (size_t i = 0; i < p->graph->outputs.n; i++) {
+        const struct pst_output *o = &p->graph->outputs.at[i];
+        struct pst_loc from, to;
+
+        if (o->kind != PST_OUTPUT_BUFFER_UPDATE)
+            continue;
+        from = pst_program_loc(p, o->arg.value);
+        to = pst_program_loc(p, o->target);
+        pst_copy_strided(&o->arg.value->meta, base[from.region] + from.offset,
+                         &o->target->meta, base[to.region] + to.offset);
+    }
+}
+
+static void run_forward(struct pst_rank *r, const struct pst_rank_action *x)
+{
+    unsigned char *base[PST_N_REGIONS];
+
+    fill_inputs(r, x);
+    run_list(r, x, PST_LIST_F);
+    bases(r, x, base);
+    keep_outputs(r, x, base);
+    update_buffers(r, x, base);
+}
+
+/* --- hand-overs on this rank -----------------------------------------------
+ */
+
+static void hand_over(struct pst_rank *r, const struct pst_rank_action *x,
+                      const struct pst_value *from, const struct pst_value *to)
+{
+    const struct pst_program *p = r->stages[x->a.stage].program;
+    const struct pst_rank_stage *peer = &r->stages[x->a.peer_stage];
+    enum pst_region region =
+        x->a.kind == PST_ACT_COPY_F ? PST_R_IN_F : PST_R_IN_B;
+    const struct pst_slot_pool *pool = &peer->pools[region];
+    struct pst_loc source = pst_program_loc(p, from);
+    struct pst_loc target = pst_program_loc(peer->program, to);
+    unsigned char *base[PST_N_REGIONS];
+
+    bases(r, x, base);
+    memcpy(pst_rank_at(r, pool->base + (size_t)x->peer_slot * pool->size +
+                              target.offset),
+           base[source.region] + source.offset, pst_meta_span(&from->meta));
+}
+
+static const struct pst_value *seed_of(const struct pst_joint *joint,
+                                       const struct pst_joint_grad *grad)
+{
+    for (size_t i = 0; i < joint->seeds.n; i++)
+        if (joint->seeds.at[i].edge == (int)grad->edge &&
+            joint->seeds.at[i].part == grad->part)
+            return joint->seeds.at[i].seed;
+    return NULL;
+}
+
+static void copy_forward(struct pst_rank *r, const struct pst_rank_action *x)
+{
+    for (size_t i = 0; i < r->plan->edges.n; i++) {
+        const struct pst_edge *e = &r->plan->edges.at[i];
+
+        if ((int)e->from_stage == x->a.stage &&
+            (int)e->to_stage == x->a.peer_stage)
+            hand_over(r, x,
+                      r->stages[x->a.stage]
+                          .program->graph->outputs.at[e->from_output]
+                          .arg.value,
+                      r->stages[x->a.peer_stage]
+                          .program->graph->inputs.at[e->to_input]);
+    }
+}
+
+static void copy_backward(struct pst_rank *r, const struct pst_rank_action *x)
+{
+    const struct pst_joint *joint = r->stages[x->a.stage].program->joint;
+    const struct pst_joint *peer = r->stages[x->a.peer_stage].program->joint;
+
+    for (size_t i = 0; i < joint->input_grads.n; i++) {
+        const struct pst_joint_grad *g = &joint->input_grads.at[i];
+        const struct pst_value *seed = seed_of(peer, g);
+
+        if ((int)r->plan->edges.at[g->edge].from_stage == x->a.peer_stage &&
+            seed != NULL)
+            hand_over(r, x, g->value, seed);
+    }
+}
+
+/* --- actions ----------------------------------------------------------------
+ */
+
+/* Everything has arrived, and the slots that it writes are not being sent. */
+static bool ready(const struct pst_rank *r, const struct pst_rank_action *x)
+{
+    const struct pst_rank_stage *stage = &r->stages[x->a.stage];
+    const enum pst_action_kind kind = x->a.kind;
+
+    if (kind == PST_ACT_F && stage->waiting_f[x->a.microbatch] > 0)
+        return false;
+    if (kind != PST_ACT_F && stage->waiting_b[x->a.microbatch] > 0)
+        return false;
+    for (int k = PST_R_IN_F; k < PST_R_WORK; k++) {
+        bool writes = kind == PST_ACT_F ? k == PST_R_STASH || k == PST_R_OUT_F
+                                        : k == PST_R_OUT_B || k == PST_R_KEEP;
+
+        if (writes && x->slot[k] >= 0 &&
+            stage->pools[k].outstanding[x->slot[k]] > 0)
+            return false;
+    }
+    return true;
+}
+
+static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
+{
+    double begin, spent;
+
+    if (!ready(r, x))
+        return PST_AGAIN;
+    begin = pst_now();
+    r->last_progress = begin;
+    if (x->a.kind == PST_ACT_F)
+        run_forward(r, x);
+    else
+        run_list(r, x, x->a.kind == PST_ACT_W ? PST_LIST_W : PST_LIST_B);
+    spent = pst_now() - begin;
+    if (x->a.kind == PST_ACT_F)
+        r->times.forward += spent;
+    else
+        r->times.backward += spent;
+    return PST_OK;
+}
+
+/* A slot that a receive or a hand-over writes must not be leaving. */
+static bool slot_busy(const struct pst_rank *r, int stage,
+                      enum pst_region region, int slot)
+{
+    return slot >= 0 && r->stages[stage].pools[region].outstanding[slot] > 0;
+}
+
+static enum pst_status post_all(struct pst_rank *r, struct pst_rank_action *x)
+{
+    enum pst_status status = PST_OK;
+
+    if (x->a.kind == PST_ACT_RECV_F &&
+        slot_busy(r, x->a.stage, PST_R_IN_F, x->slot[PST_R_IN_F]))
+        return PST_AGAIN;
+    for (unsigned i = 0; i < x->n_messages && status == PST_OK; i++)
+        status = pst_rank_post(r, &x->messages[i]);
+    return status;
+}
+
+static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
+{
+    switch (x->a.kind) {
+    case PST_ACT_F:
+    case PST_ACT_B:
+    case PST_ACT_I:
+    case PST_ACT_W:
+        return compute(r, x);
+    case PST_ACT_SEND_F:
+    case PST_ACT_RECV_F:
+    case PST_ACT_SEND_B:
+    case PST_ACT_RECV_B:
+        return post_all(r, x);
+    case PST_ACT_COPY_F:
+        if (slot_busy(r, x->a.peer_stage, PST_R_IN_F, x->peer_slot))
+            return PST_AGAIN;
+        copy_forward(r, x);
+        return PST_OK;
+    case PST_ACT_COPY_B:
+        copy_backward(r, x);
+        return PST_OK;
+    case PST_ACT_REDUCE:
+        return pst_rank_reduce(r, x->a.param);
+    default:
+        return pst_diag_set(r->diag, PST_ERR_INTERNAL,
+                            "rank %u: unknown action %d", r->rank,
+                            (int)x->a.kind);
+    }
+}
+
+void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
+                    void *fill_ctx, unsigned control)
+{
+    r->phase = PST_RANK_RUN;
+    r->pc = 0;
+    r->step = step;
+    r->fill = fill;
+    r->fill_ctx = fill_ctx;
+    r->control = control;
+    r->fault.set = 0;
+    r->fault.text[0] = r->fault_text[0] = '\0';
+    r->times = (struct pst_times){0};
+    r->started = pst_now();
+    r->waiting_since = 0;
+    for (size_t i = 0; i < r->params.n; i++)
+        if (r->params.at[i].updated)
+            memcpy(pst_rank_at(r, r->params.at[i].shadow),
+                   pst_rank_at(r, r->params.at[i].data),
+                   pst_meta_bytes(
+                       &r->plan->params.at[r->params.at[i].index].meta));
+}
+
+static void note_wait(struct pst_rank *r, enum pst_status status)
+{
+    bool receives = r->phase == PST_RANK_RUN && r->pc < r->n_actions &&
+                    r->actions[r->pc].a.kind <= PST_ACT_W;
+    double now;
+
+    if (status == PST_AGAIN) {
+        if (r->waiting_since == 0)
+            r->waiting_since = pst_now();
+        return;
+    }
+    if (r->waiting_since == 0)
+        return;
+    now = pst_now();
+    if (receives)
+        r->times.wait_recv += now - r->waiting_since;
+    else
+        r->times.wait_other += now - r->waiting_since;
+    r->waiting_since = 0;
+}
+
+static enum pst_status advance_once(struct pst_rank *r)
+{
+    enum pst_status status;
+
+    if (r->phase == PST_RANK_RUN && r->pc < r->n_actions) {
+        status = run_action(r, &r->actions[r->pc]);
+        if (status == PST_OK) {
+            note_wait(r, status);
+            r->pc++;
+        }
+        return status;
+    }
+    if (r->phase == PST_RANK_RUN)
+        r->phase = PST_RANK_DRAIN;
+    if (r->phase == PST_RANK_DRAIN) {
+        if (r->n_active > 0)
+            return PST_AGAIN;
+        r->phase = PST_RANK_REPORT;
+    }
+    return pst_rank_agree(r);
+}
+
+enum pst_status pst_rank_advance(struct pst_rank *r)
+{
+    enum pst_status status = pst_rank_poll(r);
+
+    while (status == PST_OK && r->phase != PST_RANK_DONE) {
+        status = advance_once(r);
+        note_wait(r, status);
+        if (status == PST_AGAIN) {
+            /* One more look: the message may have come meanwhile. */
+            unsigned before = r->n_active;
+            enum pst_status polled = pst_rank_poll(r);
+
+            if (polled != PST_OK)
+                return polled;
+            if (r->n_active < before)
+                status = PST_OK;
+        }
+    }
+    return status;
+}
