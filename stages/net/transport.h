@@ -6,7 +6,10 @@
  *
  * Threads: exec thread only; nothing here blocks except open and close.
  * Order: messages with the same (source, destination, tag) arrive in send
- * order. Lengths of a send and its receive must be equal (PST_ERR_PEER else).
+ * order. Lengths of a send and its receive must be equal; if they are not, the
+ * receive (with self the send too) ends with PST_ERR_PEER. That is for finding
+ * a mistake, not for living with it: Open MPI 4.1 may write past the end of a
+ * receive that is too short. Ranks agree on the plan before they send.
  * Ownership: posting borrows the request and its buffer until test() returns
  * anything but PST_AGAIN; nobody may touch either before that.
  */
@@ -32,6 +35,8 @@ struct pst_transport_ops {
     unsigned (*size)(const struct pst_transport *t);
     /* Rank of this process; self: 0 (it has all of them). */
     unsigned (*rank)(const struct pst_transport *t);
+    /* Processes of the job on this host, this one included; self: 1. */
+    unsigned (*host_size)(const struct pst_transport *t);
     /* `self_rank` is the sender (isend) or receiver (irecv): one of this
      * process's ranks. */
     enum pst_status (*isend)(struct pst_transport *t, unsigned self_rank,

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Ranks of an MPI job, one a process; the only file that knows MPI.
+ *
+ * Two private duplicates of the world: one for messages of edges, one for the
+ * rest, so that both kinds fit below the smallest tag limit that libraries
+ * have (2^28). A message of over 1 GiB goes in pieces, all posted
+ * at once with the same tag: MPI keeps their order.
+ *
+ * The receiver sees a length that differs; the sender cannot.
+ */
+#include "stages/net/transport.h"
+
+#include <mpi.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "stages/base/alloc.h"
+
+#define PIECE      ((size_t)1 << 30)
+#define POOL_CHUNK 1024
+
+/* One piece of a message; impl of a request is the first. */
+struct piece {
+    MPI_Request mpi;
+    int len;
+    bool recv;
+    enum pst_status state;
+    struct piece *next; /* of the message, or in the list of free ones */
+};
+
+struct chunk {
+    struct chunk *next;
+    struct piece pieces[POOL_CHUNK];
+};
+
+struct mpi {
+    struct pst_transport base;
+    MPI_Comm comms[2]; /* edges, rest */
+    unsigned size, rank, host_size;
+    struct chunk *chunks;
+    struct piece *free;
+};
+
+/* MPI cannot be started again after its end. */
+static bool opened_before;
+
+static enum pst_status fail(struct pst_diag *diag, int code, const char *what)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int len;
+
+    (void)MPI_Error_string(code, text, &len);
+    return pst_diag_set(diag, PST_ERR_PEER, "MPI: %s: %s", what, text);
+}
+
+static bool grow(struct mpi *t)
+{
+    struct chunk *chunk = pst_alloc(PST_TAG_NET, sizeof(*chunk));
+
+    if (!chunk)
+        return false;
+    chunk->next = t->chunks;
+    t->chunks = chunk;
+    for (size_t i = POOL_CHUNK; i-- > 0;) {
+        chunk->pieces[i].mpi = MPI_REQUEST_NULL;
+        chunk->pieces[i].next = t->free;
+        t->free = &chunk->pieces[i];
+    }
+    return true;
+}
+
+static void mpi_close(struct pst_transport *base);
+
+/* Communicators and what they say about this rank. */
+static enum pst_status open_comms(struct mpi *t, struct pst_diag *diag)
+{
+    MPI_Comm host = MPI_COMM_NULL;
+    int code, size, rank, host_size;
+
+    (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (int i = 0; i < 2; i++) {
+        code = MPI_Comm_dup(MPI_COMM_WORLD, &t->comms[i]);
+        if (code != MPI_SUCCESS)
+            return fail(diag, code, "cannot duplicate the world");
+        (void)MPI_Comm_set_errhandler(t->comms[i], MPI_ERRORS_RETURN);
+    }
+    (void)MPI_Comm_size(t->comms[0], &size);
+    (void)MPI_Comm_rank(t->comms[0], &rank);
+    code = MPI_Comm_split_type(t->comms[0], MPI_COMM_TYPE_SHARED, rank,
+                               MPI_INFO_NULL, &host);
+    if (code != MPI_SUCCESS)
+        return fail(diag, code, "cannot find the ranks of this host");
+    (void)MPI_Comm_size(host, &host_size);
+    (void)MPI_Comm_free(&host);
+    t->size = (unsigned)size;
+    t->rank = (unsigned)rank;
+    t->host_size = (unsigned)host_size;
+    return PST_OK;
+}
+
+static enum pst_status mpi_open(const char *spec, struct pst_transport **ret_t,
+                                struct pst_diag *diag)
+{
+    enum pst_status status;
+    int code, level = MPI_THREAD_SINGLE;
+    struct mpi *t;
+
+    if (spec && spec[0])
+        return pst_diag_set(diag, PST_ERR_CONFIG,
+                            "transport mpi takes no argument, not \"%s\"",
+                            spec);
+    if (opened_before)
+        return pst_diag_set(diag, PST_ERR_INTERNAL,
+                            "MPI can be opened only once in a process");
+    t = pst_calloc(PST_TAG_NET, 1, sizeof(*t));
+    if (!t)
+        return pst_diag_nomem(diag, sizeof(*t));
+    t->base.ops = &pst_transport_mpi;
+    t->comms[0] = t->comms[1] = MPI_COMM_NULL;
+    if (!grow(t)) {
+        pst_free(t);
+        return pst_diag_nomem(diag, sizeof(struct chunk));
+    }
+    opened_before = true;
+    code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
+    if (code != MPI_SUCCESS) {
+        pst_free(t->chunks);
+        pst_free(t);
+        return fail(diag, code, "cannot start");
+    }
+    status = level < MPI_THREAD_FUNNELED
+                 ? pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                                "this MPI cannot be called beside a second "
+                                "thread (MPI_THREAD_FUNNELED)")
+                 : open_comms(t, diag);
+    if (status != PST_OK) {
+        mpi_close(&t->base);
+        return status;
+    }
+    *ret_t = &t->base;
+    return PST_OK;
+}
+
+static void mpi_close(struct pst_transport *base)
+{
+    struct mpi *t = (struct mpi *)base;
+
+    if (!t)
+        return;
+    for (struct chunk *c = t->chunks; c; c = c->next)
+        for (size_t i = 0; i < POOL_CHUNK; i++)
+            (void)MPI_Wait(&c->pieces[i].mpi, MPI_STATUS_IGNORE);
+    for (int i = 0; i < 2; i++)
+        if (t->comms[i] != MPI_COMM_NULL)
+            (void)MPI_Comm_free(&t->comms[i]);
+    (void)MPI_Finalize();
+    while (t->chunks) {
+        struct chunk *next = t->chunks->next;
+
+        pst_free(t->chunks);
+        t->chunks = next;
+    }
+    pst_free(t);
+}
+
+static unsigned mpi_size(const struct pst_transport *base)
+{
+    return ((const struct mpi *)base)->size;
+}
+
+static unsigned mpi_rank(const struct pst_transport *base)
+{
+    return ((const struct mpi *)base)->rank;
+}
+
+static unsigned mpi_host_size(const struct pst_transport *base)
+{
+    return ((const struct mpi *)base)->host_size;
+}
+
+/* Gives the pieces of a message that are over back. */
+static void release(struct mpi *t, struct pst_request *req)
+{
+    struct piece *p = req->impl;
+
+    req->impl = NULL;
+    while (p) {
+        struct piece *next = p->next;
+
+        p->next = t->free;
+        t->free = p;
+        p = next;
+    }
+}
+
+static enum pst_status post(struct mpi *t, unsigned peer, int tag, char *buf,
+                            size_t len, bool recv, struct pst_request *req)
+{
+    const MPI_Comm comm = t->comms[tag >= PST_TAG_USER];
+    const int inner = tag >= PST_TAG_USER ? tag - PST_TAG_USER : tag;
+    struct piece *last = NULL;
+
+    req->impl = NULL;
+    req->state = PST_AGAIN;
+    if (peer >= t->size || tag < 0 || inner >= PST_TAG_USER)
+        return req->state = PST_ERR_RANGE;
+    do { /* once for an empty message too */
+        const size_t part = PST_MIN(len, PIECE);
+        struct piece *p;
+        int code;
+
+        if (!t->free && !grow(t))
+            return req->state = PST_ERR_NOMEM;
+        p = t->free;
+        t->free = p->next;
+        *p = (struct piece){MPI_REQUEST_NULL, (int)part, recv, PST_AGAIN, NULL};
+        if (last)
+            last->next = p;
+        else
+            req->impl = p;
+        last = p;
+        code = recv ? MPI_Irecv(buf, (int)part, MPI_BYTE, (int)peer, inner,
+                                comm, &p->mpi)
+                    : MPI_Isend(buf, (int)part, MPI_BYTE, (int)peer, inner,
+                                comm, &p->mpi);
+        if (code != MPI_SUCCESS)
+            return req->state = PST_ERR_PEER;
+        buf += part;
+        len -= part;
+    } while (len);
+    return PST_OK;
+}
+
+static enum pst_status mpi_isend(struct pst_transport *base, unsigned self_rank,
+                                 unsigned peer, int tag, const void *buf,
+                                 size_t len, struct pst_request *req)
+{
+    (void)self_rank; /* this process is one rank */
+    return post((struct mpi *)base, peer, tag, (char *)(uintptr_t)buf, len,
+                false, req);
+}
+
+static enum pst_status mpi_irecv(struct pst_transport *base, unsigned self_rank,
+                                 unsigned peer, int tag, void *buf, size_t len,
+                                 struct pst_request *req)
+{
+    (void)self_rank;
+    return post((struct mpi *)base, peer, tag, buf, len, true, req);
+}
+
+/* MPI_Test on one piece; false: still under way. */
+static bool test_piece(struct piece *p)
+{
+    MPI_Status status;
+    int done = 0, count = 0;
+
+    if (p->state != PST_AGAIN)
+        return true;
+    if (MPI_Test(&p->mpi, &done, &status) != MPI_SUCCESS) {
+        p->mpi = MPI_REQUEST_NULL;
+        p->state = PST_ERR_PEER; /* also a message that was too long */
+    } else if (done) {
+        (void)MPI_Get_count(&status, MPI_BYTE, &count);
+        p->state = p->recv && count != p->len ? PST_ERR_PEER : PST_OK;
+    }
+    return p->state != PST_AGAIN;
+}
+
+static enum pst_status mpi_test(struct pst_transport *base,
+                                struct pst_request *req)
+{
+    enum pst_status state = PST_OK;
+
+    if (req->state != PST_AGAIN)
+        return req->state;
+    for (struct piece *p = req->impl; p; p = p->next) {
+        if (!test_piece(p))
+            return PST_AGAIN;
+        if (p->state != PST_OK)
+            state = p->state;
+    }
+    release((struct mpi *)base, req);
+    return req->state = state;
+}
+
+/* Any call into Open MPI moves all messages under way. */
+static void mpi_progress(struct pst_transport *base)
+{
+    int flag;
+
+    (void)MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG,
+                     ((struct mpi *)base)->comms[0], &flag, MPI_STATUS_IGNORE);
+}
+
+static void mpi_abort(struct pst_transport *base, int exit_code)
+{
+    (void)MPI_Abort(((struct mpi *)base)->comms[0], exit_code);
+}
+
+const struct pst_transport_ops pst_transport_mpi = {
+    .name = "mpi",
+    .open = mpi_open,
+    .close = mpi_close,
+    .size = mpi_size,
+    .rank = mpi_rank,
+    .host_size = mpi_host_size,
+    .isend = mpi_isend,
+    .irecv = mpi_irecv,
+    .test = mpi_test,
+    .progress = mpi_progress,
+    .abort = mpi_abort,
+};

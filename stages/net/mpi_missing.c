@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Stands in for mpi.c in a build without MPI: it cannot be opened, so the
+ * other operations are never called. */
+#include "stages/net/transport.h"
+
+static enum pst_status missing_open(const char *spec,
+                                    struct pst_transport **ret_t,
+                                    struct pst_diag *diag)
+{
+    (void)spec;
+    (void)ret_t;
+    return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                        "this build has no MPI (meson configure -Dmpi=enabled "
+                        "adds it); one process can hold all ranks with the "
+                        "transport \"self\"");
+}
+
+static void missing_close(struct pst_transport *t)
+{
+    (void)t; /* can only be NULL */
+}
+
+const struct pst_transport_ops pst_transport_mpi = {
+    .name = "mpi", .open = missing_open, .close = missing_close};

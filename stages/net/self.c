@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * All ranks in this process. A send ends when its receive is posted and the
+ * bytes were copied (rendezvous), so that a plan that would hang over MPI with
+ * blocking sends hangs here too. One thread, no locks.
+ *
+ * What is posted and has no partner yet waits in a queue chosen by source,
+ * destination and tag. Slots are recycled: once as many messages were in
+ * flight as ever will be, posting allocates nothing.
+ */
+#include "stages/net/transport.h"
+
+#include <stdbool.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stages/base/alloc.h"
+#include "stages/base/str.h"
+
+#define MAX_RANKS  4096
+#define N_QUEUES   256 /* power of two */
+#define FIRST_POOL 1024
+#define NONE       (-1)
+
+struct slot {
+    struct pst_request *req;
+    void *buf; /* a send's is only read */
+    size_t len;
+    unsigned from, to;
+    int tag;
+    bool send;
+    int next; /* in the queue or the list of free slots */
+};
+
+struct queue {
+    int first, last;
+};
+
+struct self {
+    struct pst_transport base;
+    unsigned size;
+    struct slot *slots;
+    int n_slots, free;
+    struct queue queues[N_QUEUES];
+};
+
+static bool grow(struct self *t)
+{
+    const int n = t->n_slots ? 2 * t->n_slots : FIRST_POOL;
+    struct slot *slots =
+        pst_realloc(PST_TAG_NET, t->slots, (size_t)n * sizeof(*slots));
+
+    if (!slots)
+        return false;
+    t->slots = slots;
+    for (int i = n; i-- > t->n_slots;) {
+        slots[i].next = t->free;
+        t->free = i;
+    }
+    t->n_slots = n;
+    return true;
+}
+
+static enum pst_status self_open(const char *spec, struct pst_transport **ret_t,
+                                 struct pst_diag *diag)
+{
+    struct self *t;
+    int64_t size;
+
+    if (!spec || !pst_parse_i64(spec, &size) || size < 1 || size > MAX_RANKS)
+        return pst_diag_set(diag, PST_ERR_CONFIG,
+                            "transport self: \"%s\" is no number of ranks "
+                            "from 1 to %d",
+                            spec ? spec : "", MAX_RANKS);
+    t = pst_calloc(PST_TAG_NET, 1, sizeof(*t));
+    if (!t)
+        return pst_diag_nomem(diag, sizeof(*t));
+    t->base.ops = &pst_transport_self;
+    t->size = (unsigned)size;
+    t->free = NONE;
+    for (size_t i = 0; i < N_QUEUES; i++)
+        t->queues[i] = (struct queue){NONE, NONE};
+    if (!grow(t)) {
+        pst_free(t);
+        return pst_diag_nomem(diag, FIRST_POOL * sizeof(struct slot));
+    }
+    *ret_t = &t->base;
+    return PST_OK;
+}
+
+/* Nothing to wait for: whatever is unmatched now stays unmatched. */
+static void self_close(struct pst_transport *base)
+{
+    struct self *t = (struct self *)base;
+
+    if (!t)
+        return;
+    pst_free(t->slots);
+    pst_free(t);
+}
+
+static unsigned self_size(const struct pst_transport *base)
+{
+    return ((const struct self *)base)->size;
+}
+
+static unsigned self_rank(const struct pst_transport *base)
+{
+    (void)base;
+    return 0;
+}
+
+static unsigned self_host_size(const struct pst_transport *base)
+{
+    (void)base;
+    return 1;
+}
+
+static struct queue *queue_of(struct self *t, const struct slot *s)
+{
+    uint32_t hash = (uint32_t)s->tag * 2654435761u;
+
+    hash = (hash ^ s->from) * 2246822519u;
+    hash = (hash ^ s->to) * 3266489917u;
+    return &t->queues[hash >> 24 & (N_QUEUES - 1)];
+}
+
+/* Takes the oldest partner of `want` out of the queue; NONE if none waits. */
+static int take_partner(struct self *t, struct queue *queue,
+                        const struct slot *want)
+{
+    int before = NONE;
+
+    for (int i = queue->first; i != NONE; i = t->slots[i].next) {
+        const struct slot *s = &t->slots[i];
+
+        if (s->send != want->send && s->tag == want->tag &&
+            s->from == want->from && s->to == want->to) {
+            if (before == NONE)
+                queue->first = s->next;
+            else
+                t->slots[before].next = s->next;
+            if (queue->last == i)
+                queue->last = before;
+            return i;
+        }
+        before = i;
+    }
+    return NONE;
+}
+
+static enum pst_status post(struct self *t, const struct slot *mine)
+{
+    struct queue *queue = queue_of(t, mine);
+    int i;
+
+    if (mine->from >= t->size || mine->to >= t->size || mine->tag < 0)
+        return mine->req->state = PST_ERR_RANGE;
+    mine->req->impl = NULL;
+    mine->req->state = PST_AGAIN;
+    i = take_partner(t, queue, mine);
+    if (i != NONE) {
+        struct slot *other = &t->slots[i];
+        const struct slot *from = mine->send ? mine : other;
+        const struct slot *to = mine->send ? other : mine;
+        const bool fits = from->len == to->len;
+
+        if (fits && from->len)
+            memcpy(to->buf, from->buf, from->len);
+        mine->req->state = other->req->state = fits ? PST_OK : PST_ERR_PEER;
+        other->next = t->free;
+        t->free = i;
+        return PST_OK;
+    }
+    if (t->free == NONE && !grow(t))
+        return mine->req->state = PST_ERR_NOMEM;
+    i = t->free;
+    t->free = t->slots[i].next;
+    t->slots[i] = *mine;
+    t->slots[i].next = NONE;
+    if (queue->last == NONE)
+        queue->first = i;
+    else
+        t->slots[queue->last].next = i;
+    queue->last = i;
+    return PST_OK;
+}
+
+static enum pst_status self_isend(struct pst_transport *base,
+                                  unsigned self_rank, unsigned peer, int tag,
+                                  const void *buf, size_t len,
+                                  struct pst_request *req)
+{
+    const struct slot mine = {.req = req,
+                              .buf = (void *)(uintptr_t)buf,
+                              .len = len,
+                              .from = self_rank,
+                              .to = peer,
+                              .tag = tag,
+                              .send = true};
+
+    return post((struct self *)base, &mine);
+}
+
+static enum pst_status self_irecv(struct pst_transport *base,
+                                  unsigned self_rank, unsigned peer, int tag,
+                                  void *buf, size_t len,
+                                  struct pst_request *req)
+{
+    const struct slot mine = {.req = req,
+                              .buf = buf,
+                              .len = len,
+                              .from = peer,
+                              .to = self_rank,
+                              .tag = tag};
+
+    return post((struct self *)base, &mine);
+}
+
+static enum pst_status self_test(struct pst_transport *base,
+                                 struct pst_request *req)
+{
+    (void)base;
+    return req->state;
+}
+
+static void self_progress(struct pst_transport *base)
+{
+    (void)base; /* messages move when their second side is posted */
+}
+
+static void self_abort(struct pst_transport *base, int exit_code)
+{
+    (void)base;
+    _exit(exit_code);
+}
+
+const struct pst_transport_ops pst_transport_self = {
+    .name = "self",
+    .open = self_open,
+    .close = self_close,
+    .size = self_size,
+    .rank = self_rank,
+    .host_size = self_host_size,
+    .isend = self_isend,
+    .irecv = self_irecv,
+    .test = self_test,
+    .progress = self_progress,
+    .abort = self_abort,
+};
