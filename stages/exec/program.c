@@ -236,8 +236,8 @@ static enum pst_status make_exec_node(struct compiler *c, struct pst_node *node,
 static enum pst_status make_lists(struct compiler *c)
 {
     const struct pst_graph *graph = c->p->graph;
-    struct fusion *fusions;
-    size_t n_fusions;
+    struct fusion *fusions = NULL;
+    size_t n_fusions = 0;
     enum pst_status status = find_fusions(c, &fusions, &n_fusions);
 
     for (int l = 0; l < PST_N_LISTS && status == PST_OK; l++) {
