@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/attention/sdpa.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- description (shared with the fast kernels) ----------------------------
+ */
+
+static struct pst_sdpa_factor factor_of(const struct pst_operand *x,
+                                        unsigned n_batch)
+{
+    struct pst_sdpa_factor f = {.x = x};
+    const struct pst_meta *m = &x->meta;
+    const unsigned own = m->rank > 2 ? m->rank - 2 : 0;
+
+    /* Dimensions align at the right; missing ones and ones of size 1 do not
+     * move. (A mask may have fewer.) */
+    for (unsigned d = 0; d < n_batch; d++) {
+        const int at = (int)d - (int)(n_batch - own);
+
+        f.batch[d] = at < 0 || m->size[at] == 1 ? 0 : m->stride[at];
+    }
+    if (m->rank >= 2 && m->size[m->rank - 2] != 1)
+        f.row = m->stride[m->rank - 2];
+    if (m->rank >= 1 && m->size[m->rank - 1] != 1)
+        f.col = m->stride[m->rank - 1];
+    return f;
+}
+
+/* args: [grad,] q, k, v, mask, dropout, causal, scale, gqa */
+void pst_sdpa_describe(const struct pst_call *c, unsigned first,
+                       struct pst_sdpa *ret)
+{
+    const struct pst_operand *x = &c->in[first];
+    const struct pst_arg *args = &c->args[first];
+    const struct pst_meta *q = &x[0].meta, *k = &x[1].meta, *v = &x[2].meta;
+    const unsigned n = q->rank - 2;
+
+    *ret = (struct pst_sdpa){.n_batch = n,
+                             .batches = 1,
+                             .l = q->size[n],
+                             .e = q->size[n + 1],
+                             .s = k->size[n],
+                             .ev = v->size[n + 1],
+                             .group = 1,
+                             .dropout = args[4].f,
+                             .causal = args[5].b,
+                             .rng = c->rng};
+    ret->scale =
+        args[6].kind == PST_ARG_FLOAT ? args[6].f : 1.0 / sqrt((double)ret->e);
+    for (unsigned d = 0; d < n; d++) {
+        ret->batch[d] = PST_MAX(q->size[d], k->size[d]);
+        if (q->size[d] == 0 || k->size[d] == 0)
+            ret->batch[d] = 0;
+        ret->batches *= ret->batch[d];
+    }
+    if (args[7].b && n > 0 && k->size[n - 1] > 0)
+        ret->group = q->size[n - 1] / k->size[n - 1];
+    ret->q = factor_of(&x[0], n);
+    ret->k = factor_of(&x[1], n);
+    ret->v = factor_of(&x[2], n);
+    if (args[3].kind == PST_ARG_VALUE)
+        ret->mask = factor_of(&x[3], n);
+    if (first == 1)
+        ret->g = factor_of(&c->in[0], n);
+}
+
+int64_t pst_sdpa_offset(const struct pst_sdpa *p,
+                        const struct pst_sdpa_factor *f, int64_t i,
+                        bool grouped)
+{
+    int64_t offset = 0;
+
+    for (unsigned d = p->n_batch; d-- > 0;) {
+        int64_t at = i % p->batch[d];
+
+        if (grouped && d + 1 == p->n_batch)
+            at /= p->group;
+        offset += at * f->batch[d];
+        i /= p->batch[d];
+    }
+    return offset;
+}
+
+double pst_sdpa_keep(const struct pst_sdpa *p, int64_t i, int64_t row,
+                     int64_t col)
+{
+    const uint64_t at = (uint64_t)((i * p->l + row) * p->s + col);
+
+    if (p->dropout <= 0.0)
+        return 1.0;
+    if (p->dropout >= 1.0 || pst_rng_f32(&p->rng, at) < p->dropout)
+        return 0.0;
+    return 1.0 / (1.0 - p->dropout);
+}
+
+/* --- reference ---------------------------------------------------------- */
+
+static double load(const struct pst_sdpa_factor *f, int64_t offset)
+{
+    return pst_load_f64(f->x->meta.dtype, f->x->data, offset);
+}
+
+/* q (row) . k (col), or the same for other operands of n columns. */
+static double dot(const struct pst_sdpa_factor *a, int64_t at_a,
+                  const struct pst_sdpa_factor *b, int64_t at_b, int64_t n)
+{
+    double sum = 0.0;
+
+    for (int64_t j = 0; j < n; j++)
+        sum += load(a, at_a + j * a->col) * load(b, at_b + j * b->col);
+    return sum;
+}
+
+static double score(const struct pst_sdpa *p, int64_t i, int64_t row,
+                    int64_t col)
+{
+    const int64_t q = pst_sdpa_offset(p, &p->q, i, false) + row * p->q.row;
+    const int64_t k = pst_sdpa_offset(p, &p->k, i, true) + col * p->k.row;
+    double s, m;
+
+    if (p->causal && col > row)
+        return -INFINITY;
+    s = p->scale * dot(&p->q, q, &p->k, k, p->e);
+    if (p->mask.x == NULL)
+        return s;
+    m = load(&p->mask, pst_sdpa_offset(p, &p->mask, i, false) +
+                           row * p->mask.row + col * p->mask.col);
+    if (p->mask.x->meta.dtype == PST_BOOL)
+        return m != 0.0 ? s : -INFINITY;
+    return s + m;
+}
+
+/* Probabilities before dropout, S of them. */
+static void row_probabilities(const struct pst_sdpa *p, int64_t i, int64_t row,
+                              double *prob)
+{
+    double max = -INFINITY, sum = 0.0;
+
+    for (int64_t j = 0; j < p->s; j++) {
+        prob[j] = score(p, i, row, j);
+        max = prob[j] > max || isnan(prob[j]) ? prob[j] : max;
+    }
+    for (int64_t j = 0; j < p->s; j++) {
+        prob[j] = max == -INFINITY ? 0.0 : exp(prob[j] - max);
+        sum += prob[j];
+    }
+    for (int64_t j = 0; j < p->s && max != -INFINITY; j++)
+        prob[j] /= sum;
+}
+
+/* One row of probabilities and of their gradients; sums of dk and dv. */
+size_t pst_sdpa_ref_scratch(const struct pst_call *c, unsigned threads)
+{
+    struct pst_sdpa p;
+    int64_t n;
+
+    (void)threads;
+    pst_sdpa_describe(c, c->n_in == 5, &p);
+    n = 2 * p.s;
+    if (c->n_in == 5)
+        n += pst_meta_numel(&c->in[2].meta) + pst_meta_numel(&c->in[3].meta) +
+             p.e;
+    return (size_t)n * sizeof(double);
+}
+
+void pst_sdpa_ref(const struct pst_call *c)
+{
+    struct pst_operand *out = &c->out[0];
+    double *prob = c->scratch;
+    struct pst_sdpa p;
+
+    pst_sdpa_describe(c, 0, &p);
+    for (int64_t i = 0; i < p.batches; i++) {
+        const int64_t v = pst_sdpa_offset(&p, &p.v, i, true);
+
+        for (int64_t row = 0; row < p.l; row++) {
+            row_probabilities(&p, i, row, prob);
+            for (int64_t j = 0; j < p.s; j++)
+                prob[j] *= pst_sdpa_keep(&p, i, row, j);
+            for (int64_t d = 0; d < p.ev; d++) {
+                double sum = 0.0;
+
+                for (int64_t j = 0; j < p.s; j++)
+                    sum += prob[j] * load(&p.v, v + j * p.v.row + d * p.v.col);
+                pst_store_f64(out->meta.dtype, out->data,
+                              (i * p.l + row) * p.ev + d, sum);
+            }
+        }
+    }
+}
+
+/*
+ * ds = p (dp - sum(p dp)), dp = keep * (g v^T). Leaves the probabilities in
+ * prob and ds in ds.
+ */
+static void row_backward(const struct pst_sdpa *p, int64_t i, int64_t row,
+                         double *prob, double *ds)
+{
+    const int64_t g = pst_sdpa_offset(p, &p->g, i, false) + row * p->g.row;
+    const int64_t v = pst_sdpa_offset(p, &p->v, i, true);
+    double sum = 0.0;
+
+    row_probabilities(p, i, row, prob);
+    for (int64_t j = 0; j < p->s; j++) {
+        ds[j] = 0.0;
+        if (prob[j] != 0.0)
+            ds[j] = pst_sdpa_keep(p, i, row, j) *
+                    dot(&p->g, g, &p->v, v + j * p->v.row, p->ev);
+        sum += prob[j] * ds[j];
+    }
+    for (int64_t j = 0; j < p->s; j++)
+        ds[j] = prob[j] * (ds[j] - sum);
+}
+
+/* Offset of batch i in the contiguous gradient of a key or value. */
+static int64_t dense_offset(const struct pst_sdpa *p,
+                            const struct pst_meta *like, int64_t i)
+{
+    struct pst_operand x = {.meta = *like};
+    struct pst_sdpa_factor f;
+
+    pst_meta_set_contiguous(&x.meta);
+    f = factor_of(&x, p->n_batch);
+    return pst_sdpa_offset(p, &f, i, true);
+}
+
+struct sums {
+    double *prob, *ds, *dk, *dv, *dq;
+};
+
+/* Adds the part of one row to dk and dv; its dq is complete. */
+static void add_row(const struct pst_sdpa *p, const struct sums *to, int64_t i,
+                    int64_t row, int64_t dk, int64_t dv)
+{
+    const int64_t q = pst_sdpa_offset(p, &p->q, i, false) + row * p->q.row;
+    const int64_t k = pst_sdpa_offset(p, &p->k, i, true);
+    const int64_t g = pst_sdpa_offset(p, &p->g, i, false) + row * p->g.row;
+
+    for (int64_t d = 0; d < p->e; d++)
+        to->dq[d] = 0.0;
+    for (int64_t j = 0; j < p->s; j++) {
+        const double ds = p->scale * to->ds[j];
+        const double keep = to->prob[j] * pst_sdpa_keep(p, i, row, j);
+
+        for (int64_t d = 0; d < p->e && ds != 0.0; d++) {
+            to->dq[d] += ds * load(&p->k, k + j * p->k.row + d * p->k.col);
+            to->dk[dk + j * p->e + d] += ds * load(&p->q, q + d * p->q.col);
+        }
+        for (int64_t d = 0; d < p->ev && keep != 0.0; d++)
+            to->dv[dv + j * p->ev + d] += keep * load(&p->g, g + d * p->g.col);
+    }
+}
+
+/* Outputs dq, dk, dv. dq may be broadcast too: then it is summed as well. */
+void pst_sdpa_backward_ref(const struct pst_call *c)
+{
+    struct pst_operand *out = c->out;
+    const int64_t n_k = pst_meta_numel(&out[1].meta);
+    const int64_t n_v = pst_meta_numel(&out[2].meta);
+    struct pst_sdpa p;
+    struct sums to;
+
+    pst_sdpa_describe(c, 1, &p);
+    to.prob = c->scratch;
+    to.ds = to.prob + p.s;
+    to.dq = to.ds + p.s;
+    to.dk = to.dq + p.e;
+    to.dv = to.dk + n_k;
+    for (int64_t j = 0; j < n_k + n_v; j++)
+        to.dk[j] = 0.0;
+    for (int64_t i = 0; i < p.batches; i++) {
+        const int64_t dk = dense_offset(&p, &out[1].meta, i);
+        const int64_t dv = dense_offset(&p, &out[2].meta, i);
+
+        for (int64_t row = 0; row < p.l; row++) {
+            row_backward(&p, i, row, to.prob, to.ds);
+            add_row(&p, &to, i, row, dk, dv);
+            for (int64_t d = 0; d < p.e; d++)
+                pst_store_f64(out[0].meta.dtype, out[0].data,
+                              (i * p.l + row) * p.e + d, to.dq[d]);
+        }
+    }
+    for (int64_t j = 0; j < n_k; j++)
+        pst_store_f64(out[1].meta.dtype, out[1].data, j, to.dk[j]);
+    for (int64_t j = 0; j < n_v; j++)
+        pst_store_f64(out[2].meta.dtype, out[2].data, j, to.dv[j]);
+}
+
+/* Gradient of a float mask, not yet summed over what it was broadcast to. */
+void pst_sdpa_backward_mask_ref(const struct pst_call *c)
+{
+    struct pst_operand *out = &c->out[0];
+    double *prob = c->scratch;
+    struct pst_sdpa p;
+
+    pst_sdpa_describe(c, 1, &p);
+    for (int64_t i = 0; i < p.batches; i++)
+        for (int64_t row = 0; row < p.l; row++) {
+            row_backward(&p, i, row, prob, prob + p.s);
+            for (int64_t j = 0; j < p.s; j++)
+                pst_store_f64(out->meta.dtype, out->data,
+                              (i * p.l + row) * p.s + j, prob[p.s + j]);
+        }
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/attention/sdpa.h"
+
+/* --- shapes -------------------------------------------------------------- */
+
+/* Key or value batch dimension d against the query's: equal, 1, or with gqa a
+ * divisor of the heads. The query itself is never broadcast. */
+static bool batch_fits(const struct pst_meta *q, const struct pst_meta *k,
+                       unsigned d, bool gqa)
+{
+    if (gqa && d + 3 == q->rank)
+        return k->size[d] > 0 && q->size[d] % k->size[d] == 0;
+    return k->size[d] == q->size[d] || k->size[d] == 1;
+}
+
+/* q, k, v at arguments first..; mask, dropout ... behind them. */
+static enum pst_status check(const struct pst_infer *c, unsigned first)
+{
+    const struct pst_meta *t[3], *mask = pst_infer_in(c, first + 3);
+    const bool gqa = c->args[first + 7].b;
+    const double dropout = c->args[first + 4].f;
+    char a[PST_META_TEXT], b[PST_META_TEXT], e[PST_META_TEXT];
+    struct pst_meta scores;
+    bool fits;
+
+    for (unsigned i = 0; i < 3; i++) {
+        enum pst_status status = pst_infer_tensor(c, first + i, &t[i]);
+
+        if (status == PST_OK)
+            status = pst_infer_same_dtype(c, first, first + i);
+        if (status != PST_OK)
+            return status;
+    }
+    fits = pst_dtype_kind(t[0]->dtype) == PST_KIND_FLOAT && t[0]->rank >= 2 &&
+           t[1]->rank == t[0]->rank && t[2]->rank == t[0]->rank &&
+           (!gqa || t[0]->rank >= 3);
+    if (fits) {
+        const unsigned n = t[0]->rank - 2;
+
+        fits = t[0]->size[n + 1] == t[1]->size[n + 1] &&
+               t[1]->size[n] == t[2]->size[n];
+        for (unsigned d = 0; fits && d < n; d++)
+            fits = batch_fits(t[0], t[1], d, gqa) &&
+                   t[1]->size[d] == t[2]->size[d];
+    }
+    if (!fits)
+        return pst_infer_fail(c, "query %s, key %s, value %s do not fit",
+                              pst_meta_text(t[0], a), pst_meta_text(t[1], b),
+                              pst_meta_text(t[2], e));
+    if (!(dropout >= 0.0 && dropout <= 1.0))
+        return pst_infer_fail(c, "dropout %g is not between 0 and 1", dropout);
+    if (mask == NULL)
+        return PST_OK;
+    scores = *t[0];
+    scores.size[scores.rank - 1] = t[1]->size[t[1]->rank - 2];
+    if (!pst_meta_broadcast(mask, &scores, &scores) ||
+        scores.rank != t[0]->rank ||
+        scores.size[scores.rank - 2] != t[0]->size[scores.rank - 2] ||
+        (mask->dtype != PST_BOOL &&
+         pst_dtype_kind(mask->dtype) != PST_KIND_FLOAT))
+        return pst_infer_fail(c, "mask %s does not fit query %s, key %s",
+                              pst_meta_text(mask, e), pst_meta_text(t[0], a),
+                              pst_meta_text(t[1], b));
+    for (unsigned d = 0; d < scores.rank - 2; d++)
+        if (scores.size[d] != t[0]->size[d])
+            return pst_infer_refuse(c, "mask %s has more batches than query %s",
+                                    pst_meta_text(mask, e),
+                                    pst_meta_text(t[0], a));
+    return PST_OK;
+}
+
+static enum pst_status sdpa_infer(struct pst_infer *c)
+{
+    const struct pst_meta *q = pst_infer_in(c, 0), *v = pst_infer_in(c, 2);
+    enum pst_status status = check(c, 0);
+    int64_t size[PST_MAX_RANK];
+
+    if (status != PST_OK)
+        return status;
+    for (unsigned d = 0; d < q->rank; d++)
+        size[d] = q->size[d];
+    size[q->rank - 1] = v->size[q->rank - 1];
+    return pst_infer_set(c, 0, q->dtype, q->rank, size);
+}
+
+/* The gradient has the shape of the forward result. */
+static enum pst_status check_backward(const struct pst_infer *c)
+{
+    const struct pst_meta *g, *q = pst_infer_in(c, 1), *v = pst_infer_in(c, 3);
+    enum pst_status status = pst_infer_tensor(c, 0, &g);
+    bool fits;
+
+    if (status == PST_OK)
+        status = check(c, 1);
+    if (status != PST_OK)
+        return status;
+    fits = g->rank == q->rank && g->size[g->rank - 1] == v->size[g->rank - 1];
+    for (unsigned d = 0; fits && d + 1 < g->rank; d++)
+        fits = g->size[d] == q->size[d];
+    return fits ? PST_OK : pst_infer_fail(c, "the gradient does not fit");
+}
+
+static enum pst_status backward_infer(struct pst_infer *c)
+{
+    enum pst_status status = check_backward(c);
+
+    for (unsigned k = 0; status == PST_OK && k < 3; k++)
+        status = pst_infer_set_like(c, k, pst_infer_in(c, 1)->dtype,
+                                    pst_infer_in(c, 1 + k));
+    return status;
+}
+
+static enum pst_status backward_mask_infer(struct pst_infer *c)
+{
+    const struct pst_meta *q = pst_infer_in(c, 1), *k = pst_infer_in(c, 2);
+    enum pst_status status = check_backward(c);
+    int64_t size[PST_MAX_RANK];
+
+    if (status != PST_OK)
+        return status;
+    for (unsigned d = 0; d < q->rank; d++)
+        size[d] = q->size[d];
+    size[q->rank - 1] = k->size[q->rank - 2];
+    return pst_infer_set(c, 0, q->dtype, q->rank, size);
+}
+
+/* --- gradient ----------------------------------------------------------- */
+
+/* One node for dq, dk, dv: they share the probabilities. */
+static enum pst_status sdpa_vjp(struct pst_vjp *v)
+{
+    struct pst_value *g = pst_vjp_grad(v, 0), *mask = pst_vjp_in(v, 3), *d;
+    const struct pst_op *op = pst_op_find("penstock.sdpa_backward.default");
+    const struct pst_arg *a = v->node->args;
+    struct pst_node *node;
+
+    if (g == NULL)
+        return v->build.status;
+    if (mask != NULL && pst_vjp_needs(v, 3)) {
+        d = pst_vjp_emit(
+            v, "penstock.sdpa_backward_mask.default",
+            PST_ARGS(pst_v(g), a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]));
+        pst_vjp_set(v, 3, pst_vjp_sum_to(v, d, &mask->meta));
+    }
+    if (op == NULL || v->build.status != PST_OK ||
+        !(pst_vjp_needs(v, 0) || pst_vjp_needs(v, 1) || pst_vjp_needs(v, 2)))
+        return v->build.status;
+    node = pst_emit_node(
+        &v->build, op,
+        PST_ARGS(pst_v(g), a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]));
+    for (unsigned i = 0; node != NULL && i < 3; i++)
+        pst_vjp_set(v, i, node->outs[i]);
+    return v->build.status;
+}
+
+/* Two products of 2 L S E operations, half of them under the diagonal. */
+static double product_flops(const struct pst_node *node, unsigned first)
+{
+    const struct pst_meta *q = &node->args[first].value->meta;
+    const struct pst_meta *k = &node->args[first + 1].value->meta;
+    const struct pst_meta *v = &node->args[first + 2].value->meta;
+    const double width = (double)(q->size[q->rank - 1] + v->size[v->rank - 1]);
+    const double rows =
+        (double)pst_meta_numel(q) / (double)PST_MAX(q->size[q->rank - 1], 1);
+
+    return 2.0 * rows * (double)k->size[k->rank - 2] * width *
+           (node->args[first + 5].b ? 0.5 : 1.0);
+}
+
+static double sdpa_flops(const struct pst_node *node)
+{
+    return product_flops(node, 0);
+}
+
+/* q k^T again, and four products for dv, dp, dq, dk. */
+static double sdpa_backward_flops(const struct pst_node *node)
+{
+    return 2.5 * product_flops(node, 1);
+}
+
+/* --- kernels ------------------------------------------------------------ */
+
+#define RUN(suffix, set)                                                       \
+    static void sdpa_f32_##suffix(const struct pst_call *c)                    \
+    {                                                                          \
+        pst_sdpa_run(c, &pst_sdpa_loops_##suffix);                             \
+    }                                                                          \
+    static void sdpa_backward_f32_##suffix(const struct pst_call *c)           \
+    {                                                                          \
+        pst_sdpa_backward_run(c, &pst_sdpa_loops_##suffix);                    \
+    }
+PST_SIMD_EACH(RUN)
+
+static const struct pst_kernel sdpa_kernels[] = {
+    PST_SIMD_ROWS("sdpa_f32", sdpa_f32, PST_D(F32), PST_K_STRIDED,
+                  pst_sdpa_fits, pst_sdpa_scratch, 1e-5),
+    {.name = "sdpa_ref",
+     .dtypes = PST_D_FLOAT,
+     .flags = PST_K_STRIDED,
+     .scratch = pst_sdpa_ref_scratch,
+     .run = pst_sdpa_ref},
+};
+
+static const struct pst_kernel sdpa_backward_kernels[] = {
+    PST_SIMD_ROWS("sdpa_backward_f32", sdpa_backward_f32, PST_D(F32),
+                  PST_K_STRIDED, pst_sdpa_backward_fits,
+                  pst_sdpa_backward_scratch, 2e-5),
+    {.name = "sdpa_backward_ref",
+     .dtypes = PST_D_FLOAT,
+     .flags = PST_K_STRIDED,
+     .scratch = pst_sdpa_ref_scratch,
+     .run = pst_sdpa_backward_ref},
+};
+
+static const struct pst_kernel sdpa_backward_mask_kernels[] = {
+    {.name = "sdpa_backward_mask_ref",
+     .dtypes = PST_D_FLOAT,
+     .flags = PST_K_STRIDED,
+     .scratch = pst_sdpa_ref_scratch,
+     .run = pst_sdpa_backward_mask_ref},
+};
+
+#define SDPA_ARGS "Tensor query, Tensor key, Tensor value, Tensor? attn_mask"
+
+const struct pst_op pst_op_scaled_dot_product_attention = {
+    .schema = "aten::scaled_dot_product_attention(" SDPA_ARGS
+              "=None, float dropout_p=0., bool is_causal=False, *, float? "
+              "scale=None, bool enable_gqa=False) -> Tensor",
+    .flags = PST_OP_RANDOM,
+    .infer = sdpa_infer,
+    .vjp = sdpa_vjp,
+    PST_KERNELS(sdpa_kernels),
+    .flops = sdpa_flops,
+};
+
+const struct pst_op pst_op_sdpa_backward = {
+    .schema = "penstock::sdpa_backward(Tensor grad_output, " SDPA_ARGS
+              ", float dropout_p, bool is_causal, float? scale, bool "
+              "enable_gqa) -> (Tensor, Tensor, Tensor)",
+    .flags = PST_OP_RANDOM,
+    .infer = backward_infer,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(sdpa_backward_kernels),
+    .flops = sdpa_backward_flops,
+};
+
+const struct pst_op pst_op_sdpa_backward_mask = {
+    .schema = "penstock::sdpa_backward_mask(Tensor grad_output, " SDPA_ARGS
+              ", float dropout_p, bool is_causal, float? scale, bool "
+              "enable_gqa) -> Tensor",
+    .flags = PST_OP_RANDOM,
+    .infer = backward_mask_infer,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(sdpa_backward_mask_kernels),
+};

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_ATTENTION_SDPA_H
+#define PENSTOCK_STAGES_OPS_ATTENTION_SDPA_H
+/*
+ * Scaled dot product attention: for every index of the batch dimensions
+ *     s (L, S) = scale * q (L, E) k (S, E)^T + mask,  p = softmax(s),
+ *     out (L, Ev) = dropout(p) v (S, Ev)
+ * A row with nothing allowed gives 0. The last batch dimension is the head:
+ * with enable_gqa, query head h uses key and value head h / group.
+ * Backward recomputes p; nothing of size L x S is kept.
+ */
+#include "stages/ops/infer.h"
+#include "stages/ops/simd/simd.h"
+#include "stages/ops/vjp.h"
+
+/* One operand: strides, with 0 where it is broadcast. */
+struct pst_sdpa_factor {
+    const struct pst_operand *x; /* mask: data NULL if absent */
+    int64_t batch[PST_MAX_RANK], row, col;
+};
+
+struct pst_sdpa {
+    unsigned n_batch;
+    int64_t batch[PST_MAX_RANK], batches;
+    int64_t l, s, e, ev, group;
+    struct pst_sdpa_factor q, k, v, mask, g; /* g: gradient of out */
+    double scale, dropout;
+    bool causal;
+    struct pst_rng_key rng;
+};
+
+/* Describes a call whose query is tensor `first`: 0 forward, 1 backward (then
+ * tensor 0 is the gradient). */
+void pst_sdpa_describe(const struct pst_call *c, unsigned first,
+                       struct pst_sdpa *ret);
+/* Offset of batch number i in an operand; grouped: key and value heads. */
+int64_t pst_sdpa_offset(const struct pst_sdpa *p,
+                        const struct pst_sdpa_factor *f, int64_t i,
+                        bool grouped);
+/* What dropout multiplies probability (row, col) of batch i with. */
+double pst_sdpa_keep(const struct pst_sdpa *p, int64_t i, int64_t row,
+                     int64_t col);
+
+/* References: sums in double, any strides. */
+size_t pst_sdpa_ref_scratch(const struct pst_call *c, unsigned threads);
+void pst_sdpa_ref(const struct pst_call *c);
+void pst_sdpa_backward_ref(const struct pst_call *c);
+void pst_sdpa_backward_mask_ref(const struct pst_call *c);
+
+/* --- fast kernels (attention/blocks.c) ---------------------------------- */
+
+/* Loops over one row of scores (simd/attention.c). */
+struct pst_sdpa_loops {
+    /* p = softmax(x) in place for the first n, zeros behind them up to end;
+     * all zeros if every x is -inf. */
+    void (*softmax)(int64_t n, int64_t end, float *x);
+    /* dp := p * (dp - sum(p * dp)) for n, zeros up to end. */
+    void (*backward)(int64_t n, int64_t end, const float *p, float *dp);
+};
+extern const struct pst_sdpa_loops pst_sdpa_loops_any, pst_sdpa_loops_avx2,
+    pst_sdpa_loops_avx512;
+
+bool pst_sdpa_fits(const struct pst_call *c);
+bool pst_sdpa_backward_fits(const struct pst_call *c);
+size_t pst_sdpa_scratch(const struct pst_call *c, unsigned threads);
+size_t pst_sdpa_backward_scratch(const struct pst_call *c, unsigned threads);
+void pst_sdpa_run(const struct pst_call *c, const struct pst_sdpa_loops *loops);
+void pst_sdpa_backward_run(const struct pst_call *c,
+                           const struct pst_sdpa_loops *loops);
+
+#endif
