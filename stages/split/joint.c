@@ -272,6 +272,25 @@ static enum pst_status differentiate(struct jointer *j)
     return status == PST_OK ? take_results(j, &result) : status;
 }
 
+/* The gradients that a plan file promises are those that there are. */
+static enum pst_status check_parts(const struct jointer *j)
+{
+    for (size_t i = 0; i < j->plan->edges.n; i++) {
+        const struct pst_edge *edge = &j->plan->edges.at[i];
+        unsigned parts = 0;
+
+        if (edge->to_stage != j->stage)
+            continue;
+        for (size_t k = 0; k < j->joint->input_grads.n; k++)
+            parts += j->joint->input_grads.at[k].edge == edge->id;
+        if (parts != edge->grad_parts)
+            return pst_diag_set(j->diag, PST_ERR_INPUT,
+                                "edge %u has %u gradients, the plan says %u",
+                                edge->id, parts, edge->grad_parts);
+    }
+    return PST_OK;
+}
+
 enum pst_status pst_joint_new(const struct pst_plan *plan, unsigned stage,
                               struct pst_joint **ret, struct pst_diag *diag)
 {
@@ -289,6 +308,8 @@ enum pst_status pst_joint_new(const struct pst_plan *plan, unsigned stage,
         status = add_ports(&j);
     if (status == PST_OK && j.seeds.n > 0)
         status = differentiate(&j);
+    if (status == PST_OK && plan->dir != NULL)
+        status = check_parts(&j);
     if (status == PST_OK)
         status = pst_graph_verify(j.joint->graph, diag);
     pst_vec_fini(&j.seeds);

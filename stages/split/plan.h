@@ -9,7 +9,8 @@
 #include "stages/archive/archive.h"
 #include "stages/graph/graph.h"
 
-#define PST_PLAN_VERSION 1
+#define PST_PLAN_VERSION    1
+#define PST_PLAN_MAX_STAGES 4096
 
 struct pst_safetensors;
 

@@ -3,6 +3,7 @@
  * and their start values. */
 #include "stages/archive/safetensors.h"
 #include "stages/ops/op.h"
+#include "stages/split/pack.h"
 #include "stages/split/split.h"
 
 #include <string.h>
@@ -157,9 +158,11 @@ static enum pst_status open_weights(struct pst_plan *plan, unsigned stage,
     return PST_OK;
 }
 
-static enum pst_status read_file(struct pst_plan *plan,
-                                 const struct pst_plan_param *param, void *dst,
-                                 struct pst_diag *diag)
+/* The parameter's entry in its home's file. */
+static enum pst_status find_entry(struct pst_plan *plan,
+                                  const struct pst_plan_param *param,
+                                  const struct pst_safetensors_entry **ret,
+                                  struct pst_diag *diag)
 {
     const struct pst_safetensors_entry *entry;
     struct pst_safetensors *file = NULL;
@@ -173,8 +176,33 @@ static enum pst_status read_file(struct pst_plan *plan,
                             "%s/%s does not hold \"%s\" as the plan wants it",
                             plan->dir, plan->stages.at[param->home].weights,
                             param->fqn);
-    if (entry->bytes > 0)
+    *ret = entry;
+    return PST_OK;
+}
+
+static enum pst_status read_file(struct pst_plan *plan,
+                                 const struct pst_plan_param *param, void *dst,
+                                 struct pst_diag *diag)
+{
+    const struct pst_safetensors_entry *entry = NULL;
+    enum pst_status status = find_entry(plan, param, &entry, diag);
+
+    if (status == PST_OK && entry->bytes > 0)
         memcpy(dst, entry->data, entry->bytes);
+    return status;
+}
+
+enum pst_status pst_plan_check_weights(struct pst_plan *plan,
+                                       struct pst_diag *diag)
+{
+    for (size_t i = 0; i < plan->params.n; i++) {
+        const struct pst_safetensors_entry *entry = NULL;
+        enum pst_status status =
+            find_entry(plan, &plan->params.at[i], &entry, diag);
+
+        if (status != PST_OK)
+            return status;
+    }
     return PST_OK;
 }
 

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Does a plan that was read from a file fit together? Every index that later
+ * code follows is checked here. */
+#include "stages/split/pack.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_PARTS 65536
+
+struct checker {
+    const struct pst_plan *plan;
+    struct pst_map params; /* every name -> its parameter */
+    struct pst_diag *diag;
+};
+
+static enum pst_status bad(const struct checker *c, const char *fmt, ...)
+    PST_PRINTF(2, 3);
+
+static enum pst_status bad(const struct checker *c, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    return pst_diag_set(c->diag, PST_ERR_INPUT, "%s: %s", PST_PLAN_FILE, text);
+}
+
+static bool same_layout(const struct pst_meta *a, const struct pst_meta *b)
+{
+    return pst_meta_same(a, b) &&
+           memcmp(a->stride, b->stride, a->rank * sizeof(a->stride[0])) == 0;
+}
+
+/* The tensor that output i of a stage gives away; NULL if there is none. */
+static const struct pst_value *output_value(const struct pst_plan *plan,
+                                            unsigned stage, unsigned i)
+{
+    const struct pst_graph *graph;
+
+    if (stage >= plan->stages.n)
+        return NULL;
+    graph = plan->stages.at[stage].graph;
+    if (i >= graph->outputs.n || graph->outputs.at[i].kind != PST_OUTPUT_USER ||
+        graph->outputs.at[i].arg.kind != PST_ARG_VALUE)
+        return NULL;
+    return graph->outputs.at[i].arg.value;
+}
+
+static bool is_sorted(const struct pst_edge *a, const struct pst_edge *b)
+{
+    if (a->from_stage != b->from_stage)
+        return a->from_stage < b->from_stage;
+    if (a->from_output != b->from_output)
+        return a->from_output < b->from_output;
+    return a->to_stage < b->to_stage;
+}
+
+static enum pst_status check_edge(const struct checker *c, unsigned i)
+{
+    const struct pst_plan *plan = c->plan;
+    const struct pst_edge *edge = &plan->edges.at[i];
+    const struct pst_value *value =
+        output_value(plan, edge->from_stage, edge->from_output);
+    const struct pst_stage *to;
+
+    if (value == NULL || edge->to_stage >= plan->stages.n ||
+        edge->from_stage >= edge->to_stage)
+        return bad(c, "edge %u has no ends", i);
+    if (i > 0 && !is_sorted(&plan->edges.at[i - 1], edge))
+        return bad(c, "edge %u is out of order", i);
+    to = &plan->stages.at[edge->to_stage];
+    if (edge->to_input >= to->graph->inputs.n ||
+        to->inputs[edge->to_input].kind != PST_SOURCE_EDGE ||
+        to->inputs[edge->to_input].index != i)
+        return bad(c, "edge %u does not end at its input", i);
+    if (!pst_meta_same(&edge->meta, &value->meta) ||
+        !pst_meta_is_dense(&edge->meta) ||
+        !same_layout(&edge->meta, &to->graph->inputs.at[edge->to_input]->meta))
+        return bad(c, "edge %u has another shape than its value", i);
+    if (edge->grad_parts > MAX_PARTS ||
+        (edge->grad_parts > 0 &&
+         pst_dtype_kind(edge->meta.dtype) != PST_KIND_FLOAT))
+        return bad(c, "edge %u cannot have %u gradients", i, edge->grad_parts);
+    return PST_OK;
+}
+
+/* A value of the state is known to the plan, which lists the stage. */
+static enum pst_status check_state(const struct checker *c, unsigned stage,
+                                   const struct pst_value *value)
+{
+    const struct pst_plan_param *param = pst_map_get(&c->params, value->fqn);
+    bool listed = false;
+
+    if (param == NULL || strcmp(param->fqn, value->fqn) != 0 ||
+        param->kind != value->kind ||
+        param->requires_grad != value->requires_grad ||
+        param->persistent != value->persistent ||
+        !pst_meta_same(&param->meta, &value->meta))
+        return bad(c, "stage %u reads \"%.200s\" otherwise than the plan says",
+                   stage, value->fqn);
+    for (unsigned k = 0; k < param->n_stages; k++)
+        listed = listed || param->stages[k] == stage;
+    if (!listed)
+        return bad(c, "stage %u is not among the readers of \"%.200s\"", stage,
+                   value->fqn);
+    return PST_OK;
+}
+
+static enum pst_status check_stage(const struct checker *c, unsigned s)
+{
+    const struct pst_stage *stage = &c->plan->stages.at[s];
+    const struct pst_graph *graph = stage->graph;
+    char name[64];
+
+    snprintf(name, sizeof(name), "stage-%03u.safetensors", s);
+    if (strcmp(name, stage->weights) != 0)
+        return bad(c, "stage %u has its weights in a foreign file", s);
+    if (graph->extras.n > 0)
+        return bad(c, "stage %u has gradients in its graph", s);
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        if (graph->nodes.at[i]->phase != PST_PHASE_F)
+            return bad(c, "stage %u has a backward node", s);
+    for (size_t i = 0; i < graph->inputs.n; i++) {
+        const struct pst_stage_input *input = &stage->inputs[i];
+        const struct pst_meta *meta = &graph->inputs.at[i]->meta;
+
+        if (input->kind == PST_SOURCE_EDGE
+                ? input->index >= c->plan->edges.n ||
+                      c->plan->edges.at[input->index].to_stage != s ||
+                      c->plan->edges.at[input->index].to_input != i
+                : input->index >= c->plan->inputs.n ||
+                      !pst_meta_same(&c->plan->inputs.at[input->index].meta,
+                                     meta))
+            return bad(c, "input %zu of stage %u has no source", i, s);
+    }
+    for (size_t i = 0; i < graph->values.n; i++) {
+        const struct pst_value *value = graph->values.at[i];
+        enum pst_status status = PST_OK;
+
+        if (value->kind == PST_VALUE_PARAM || value->kind == PST_VALUE_BUFFER ||
+            value->kind == PST_VALUE_CONST)
+            status = check_state(c, s, value);
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
+static enum pst_status check_output(const struct checker *c, unsigned i)
+{
+    const struct pst_plan_output *output = &c->plan->outputs.at[i];
+    const struct pst_value *value;
+
+    if (!output->is_tensor)
+        return PST_OK;
+    if (output->stage < 0) {
+        if (output->stage != -1 || output->output >= c->plan->inputs.n ||
+            !pst_meta_same(&output->meta,
+                           &c->plan->inputs.at[output->output].meta))
+            return bad(c, "output %u is no input", i);
+        return PST_OK;
+    }
+    value = output_value(c->plan, (unsigned)output->stage, output->output);
+    if (value == NULL || !pst_meta_same(&output->meta, &value->meta))
+        return bad(c, "output %u is not made where the plan says", i);
+    return PST_OK;
+}
+
+static bool stage_reads(const struct pst_plan *plan, unsigned stage,
+                        const struct pst_plan_param *param)
+{
+    const struct pst_graph *graph = plan->stages.at[stage].graph;
+
+    for (size_t i = 0; i < graph->values.n; i++)
+        if (graph->values.at[i]->kind == param->kind &&
+            strcmp(graph->values.at[i]->fqn, param->fqn) == 0)
+            return true;
+    return false;
+}
+
+static enum pst_status add_name(struct checker *c, const char *name,
+                                const struct pst_plan_param *param)
+{
+    if (name[0] == '\0' || pst_map_has(&c->params, name))
+        return bad(c, "the name \"%.200s\" stands for two parameters", name);
+    return pst_map_put(&c->params, name, (void *)param)
+               ? PST_OK
+               : pst_diag_nomem(c->diag, strlen(name));
+}
+
+static enum pst_status check_param(struct checker *c,
+                                   const struct pst_plan_param *param)
+{
+    enum pst_status status = add_name(c, param->fqn, param);
+
+    for (unsigned k = 0; k < param->n_aliases && status == PST_OK; k++)
+        status = add_name(c, param->aliases[k], param);
+    if (status != PST_OK)
+        return status;
+    for (unsigned k = 0; k < param->n_stages; k++)
+        if (param->stages[k] >= c->plan->stages.n ||
+            (k > 0 && param->stages[k] <= param->stages[k - 1]) ||
+            !stage_reads(c->plan, param->stages[k], param))
+            return bad(c, "the readers of \"%.200s\" are wrong", param->fqn);
+    if (param->home != (param->n_stages > 0 ? param->stages[0] : 0))
+        return bad(c, "\"%.200s\" is not at home", param->fqn);
+    return PST_OK;
+}
+
+static enum pst_status check_all(struct checker *c)
+{
+    const struct pst_plan *plan = c->plan;
+    enum pst_status status = PST_OK;
+
+    if (plan->stages.n == 0)
+        return bad(c, "there are no stages");
+    for (size_t i = 0; i < plan->params.n && status == PST_OK; i++)
+        status = check_param(c, &plan->params.at[i]);
+    for (size_t i = 0; i < plan->inputs.n && status == PST_OK; i++)
+        if (!pst_meta_is_contiguous(&plan->inputs.at[i].meta))
+            status = bad(c, "input %zu is not contiguous", i);
+    for (size_t i = 0; i < plan->stages.n && status == PST_OK; i++)
+        status = check_stage(c, (unsigned)i);
+    for (size_t i = 0; i < plan->edges.n && status == PST_OK; i++)
+        status = check_edge(c, (unsigned)i);
+    for (size_t i = 0; i < plan->outputs.n && status == PST_OK; i++)
+        status = check_output(c, (unsigned)i);
+    if (status != PST_OK)
+        return status;
+    if (plan->loss < -1 || plan->loss >= (int)plan->outputs.n)
+        return bad(c, "output %d, the loss, is not there", plan->loss);
+    if (plan->loss >= 0) {
+        const struct pst_plan_output *loss = &plan->outputs.at[plan->loss];
+
+        if (!loss->is_tensor || loss->stage < 0 || loss->meta.rank != 0 ||
+            pst_dtype_kind(loss->meta.dtype) != PST_KIND_FLOAT)
+            return bad(c, "output %d cannot be the loss", plan->loss);
+    }
+    return PST_OK;
+}
+
+enum pst_status pst_plan_check(const struct pst_plan *plan,
+                               struct pst_diag *diag)
+{
+    struct checker c = {.plan = plan, .diag = diag};
+    enum pst_status status;
+
+    pst_map_init(&c.params, PST_TAG_PLAN);
+    status = check_all(&c);
+    pst_map_fini(&c.params);
+    return status;
+}

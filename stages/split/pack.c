@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/split/pack.h"
+
+#include "plan.pb-c.h"
+#include "stages/base/str.h"
+
+#include <string.h>
+
+#define TAG PST_TAG_PLAN
+
+typedef Penstock__Plan__Plan pb_plan;
+typedef Penstock__Plan__Meta pb_meta;
+
+/* Everything that is packed lives in one arena. */
+struct packer {
+    struct pst_plan *plan;
+    struct pst_arena arena;
+    bool failed;
+};
+
+static void *make(struct packer *p, size_t n, size_t size)
+{
+    void *ret = pst_arena_calloc(&p->arena, n + 1, size);
+
+    p->failed = p->failed || ret == NULL;
+    return ret;
+}
+
+static uint32_t pt2_code(enum pst_dtype dtype)
+{
+    enum pst_dtype found;
+    uint32_t code = 0;
+
+    while (!pst_dtype_from_pt2(code, &found) || found != dtype)
+        code++;
+    return code;
+}
+
+static pb_meta *pack_meta(struct packer *p, const struct pst_meta *meta)
+{
+    pb_meta *ret = make(p, 1, sizeof(*ret));
+    int64_t *size = make(p, meta->rank, sizeof(*size));
+    int64_t *stride = make(p, meta->rank, sizeof(*stride));
+
+    if (p->failed)
+        return NULL;
+    penstock__plan__meta__init(ret);
+    ret->dtype = pt2_code(meta->dtype);
+    memcpy(size, meta->size, meta->rank * sizeof(*size));
+    memcpy(stride, meta->stride, meta->rank * sizeof(*stride));
+    ret->size = size;
+    ret->stride = stride;
+    ret->n_size = ret->n_stride = meta->rank;
+    return ret;
+}
+
+static void pack_stage(struct packer *p, const struct pst_stage *stage,
+                       Penstock__Plan__Stage *ret)
+{
+    const size_t n = stage->graph->inputs.n;
+    Penstock__Plan__StageInput *items = make(p, n, sizeof(*items));
+    Penstock__Plan__StageInput **list = make(p, n, sizeof(*list));
+    struct pst_str text = {0};
+
+    penstock__plan__stage__init(ret);
+    pst_graph_print(stage->graph, &text);
+    ret->graph = pst_arena_strdup(&p->arena, pst_str_text(&text));
+    p->failed = p->failed || text.failed || ret->graph == NULL;
+    pst_str_fini(&text);
+    ret->weights = (char *)stage->weights;
+    if (p->failed)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        penstock__plan__stage_input__init(&items[i]);
+        items[i].from_edge = stage->inputs[i].kind == PST_SOURCE_EDGE;
+        items[i].index = stage->inputs[i].index;
+        list[i] = &items[i];
+    }
+    ret->inputs = list;
+    ret->n_inputs = n;
+}
+
+static void pack_stages(struct packer *p, pb_plan *ret)
+{
+    const size_t n = p->plan->stages.n;
+    Penstock__Plan__Stage *items = make(p, n, sizeof(*items));
+
+    ret->stages = make(p, n, sizeof(*ret->stages));
+    for (size_t i = 0; i < n && !p->failed; i++) {
+        pack_stage(p, &p->plan->stages.at[i], &items[i]);
+        ret->stages[i] = &items[i];
+    }
+    ret->n_stages = n;
+}
+
+static void pack_edges(struct packer *p, pb_plan *ret)
+{
+    const size_t n = p->plan->edges.n;
+    Penstock__Plan__Edge *items = make(p, n, sizeof(*items));
+
+    ret->edges = make(p, n, sizeof(*ret->edges));
+    for (size_t i = 0; i < n && !p->failed; i++) {
+        const struct pst_edge *edge = &p->plan->edges.at[i];
+
+        penstock__plan__edge__init(&items[i]);
+        items[i].from_stage = edge->from_stage;
+        items[i].from_output = edge->from_output;
+        items[i].to_stage = edge->to_stage;
+        items[i].to_input = edge->to_input;
+        items[i].value = (char *)edge->value;
+        items[i].meta = pack_meta(p, &edge->meta);
+        items[i].grad_parts = edge->grad_parts;
+        ret->edges[i] = &items[i];
+    }
+    ret->n_edges = n;
+}
+
+static void pack_inputs(struct packer *p, pb_plan *ret)
+{
+    const size_t n = p->plan->inputs.n;
+    Penstock__Plan__PlanInput *items = make(p, n, sizeof(*items));
+
+    ret->inputs = make(p, n, sizeof(*ret->inputs));
+    for (size_t i = 0; i < n && !p->failed; i++) {
+        penstock__plan__plan_input__init(&items[i]);
+        items[i].name = (char *)p->plan->inputs.at[i].name;
+        items[i].meta = pack_meta(p, &p->plan->inputs.at[i].meta);
+        ret->inputs[i] = &items[i];
+    }
+    ret->n_inputs = n;
+}
+
+static void pack_literal(const struct pst_arg *arg,
+                         Penstock__Plan__PlanOutput *ret)
+{
+    switch (arg->kind) {
+    case PST_ARG_INT:
+        ret->literal_case = PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL_INT_VALUE;
+        ret->int_value = arg->i;
+        break;
+    case PST_ARG_FLOAT:
+        ret->literal_case = PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL_FLOAT_VALUE;
+        ret->float_value = arg->f;
+        break;
+    case PST_ARG_BOOL:
+        ret->literal_case = PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL_BOOL_VALUE;
+        ret->bool_value = arg->b;
+        break;
+    case PST_ARG_STRING:
+        ret->literal_case = PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL_STRING_VALUE;
+        ret->string_value = (char *)arg->s;
+        break;
+    default: /* there are no others among a model's outputs */
+        ret->literal_case = PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL_NONE;
+        ret->none = true;
+        break;
+    }
+}
+
+static void pack_outputs(struct packer *p, pb_plan *ret)
+{
+    const size_t n = p->plan->outputs.n;
+    Penstock__Plan__PlanOutput *items = make(p, n, sizeof(*items));
+
+    ret->outputs = make(p, n, sizeof(*ret->outputs));
+    for (size_t i = 0; i < n && !p->failed; i++) {
+        const struct pst_plan_output *output = &p->plan->outputs.at[i];
+
+        penstock__plan__plan_output__init(&items[i]);
+        items[i].path = (char *)output->path;
+        items[i].stage = output->stage;
+        items[i].output = output->output;
+        if (output->is_tensor)
+            items[i].meta = pack_meta(p, &output->meta);
+        else
+            pack_literal(&output->literal, &items[i]);
+        ret->outputs[i] = &items[i];
+    }
+    ret->n_outputs = n;
+}
+
+static void pack_params(struct packer *p, pb_plan *ret)
+{
+    const size_t n = p->plan->params.n;
+    Penstock__Plan__Param *items = make(p, n, sizeof(*items));
+
+    ret->params = make(p, n, sizeof(*ret->params));
+    for (size_t i = 0; i < n && !p->failed; i++) {
+        const struct pst_plan_param *param = &p->plan->params.at[i];
+
+        penstock__plan__param__init(&items[i]);
+        items[i].fqn = (char *)param->fqn;
+        items[i].aliases = (char **)param->aliases;
+        items[i].n_aliases = param->n_aliases;
+        items[i].kind = param->kind == PST_VALUE_PARAM
+                            ? PENSTOCK__PLAN__PARAM__KIND__PARAM
+                        : param->kind == PST_VALUE_BUFFER
+                            ? PENSTOCK__PLAN__PARAM__KIND__BUFFER
+                            : PENSTOCK__PLAN__PARAM__KIND__CONST;
+        items[i].meta = pack_meta(p, &param->meta);
+        items[i].requires_grad = param->requires_grad;
+        items[i].persistent = param->persistent;
+        items[i].stages = param->stages;
+        items[i].n_stages = param->n_stages;
+        items[i].home = param->home;
+        ret->params[i] = &items[i];
+    }
+    ret->n_params = n;
+}
+
+static void pack_plan(struct packer *p, pb_plan *ret)
+{
+    penstock__plan__plan__init(ret);
+    ret->name = (char *)p->plan->name;
+    ret->model_digest = p->plan->model_digest;
+    ret->loss = p->plan->loss;
+    ret->notes = (char **)p->plan->notes.at;
+    ret->n_notes = p->plan->notes.n;
+    pack_stages(p, ret);
+    pack_edges(p, ret);
+    pack_inputs(p, ret);
+    pack_outputs(p, ret);
+    pack_params(p, ret);
+}
+
+enum pst_status pst_plan_pack(struct pst_plan *plan, void **ret,
+                              size_t *ret_size, struct pst_diag *diag)
+{
+    struct packer p = {.plan = plan};
+    Penstock__Plan__PlanFile file = PENSTOCK__PLAN__PLAN_FILE__INIT;
+    enum pst_status status = PST_OK;
+    void *data = NULL;
+    pb_plan body;
+
+    pst_arena_init(&p.arena, TAG);
+    pack_plan(&p, &body);
+    if (!p.failed) {
+        file.body.len = penstock__plan__plan__get_packed_size(&body);
+        file.body.data = make(&p, file.body.len, 1);
+    }
+    if (!p.failed) {
+        penstock__plan__plan__pack(&body, file.body.data);
+        pst_digest(file.body.data, file.body.len, plan->digest);
+        file.version = PST_PLAN_VERSION;
+        file.digest = plan->digest;
+        *ret_size = penstock__plan__plan_file__get_packed_size(&file);
+        data = pst_alloc(TAG, *ret_size);
+    }
+    if (data == NULL) {
+        status = pst_diag_nomem(diag, file.body.len);
+    } else {
+        penstock__plan__plan_file__pack(&file, data);
+        *ret = data;
+    }
+    pst_arena_fini(&p.arena);
+    return status;
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Plans on disk. plan.pb goes first and comes last, so that a folder with a
+ * plan.pb is whole. */
+#include "stages/archive/safetensors.h"
+#include "stages/base/str.h"
+#include "stages/ops/op.h"
+#include "stages/split/pack.h"
+#include "stages/split/split.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TAG PST_TAG_PLAN
+
+static bool is_ours(const char *name)
+{
+    return strcmp(name, PST_PLAN_FILE) == 0 ||
+           (pst_has_prefix(name, "stage-") &&
+            pst_has_suffix(name, ".safetensors"));
+}
+
+/* Looks through an existing folder: false in *ret if foreign files are there.
+ * With `clear`, removes ours, plan.pb first. */
+static enum pst_status look(const char *dir, bool clear, bool *ret,
+                            struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    enum pst_status status = PST_OK;
+    DIR *handle = opendir(dir);
+    struct dirent *entry;
+
+    *ret = true;
+    if (handle == NULL)
+        return errno == ENOENT ? PST_OK
+                               : pst_diag_errno(diag, errno, "%s", dir);
+    while (status == PST_OK && (entry = readdir(handle)) != NULL) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        *ret = *ret && is_ours(entry->d_name);
+        if (!clear || !is_ours(entry->d_name))
+            continue;
+        path.len = 0;
+        pst_str_addf(&path, "%s/%s", dir, entry->d_name);
+        if (path.failed)
+            status = pst_diag_nomem(diag, 0);
+        else if (unlink(path.text) != 0 && errno != ENOENT)
+            status = pst_diag_errno(diag, errno, "%s", path.text);
+    }
+    closedir(handle);
+    pst_str_fini(&path);
+    return status;
+}
+
+static enum pst_status prepare(const char *dir, const char *plan_path,
+                               struct pst_diag *diag)
+{
+    bool ours;
+    enum pst_status status = look(dir, false, &ours, diag);
+
+    if (status != PST_OK)
+        return status;
+    if (!ours)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "%s: the folder holds files that belong to no "
+                            "plan; choose another one",
+                            dir);
+    if (unlink(plan_path) != 0 && errno != ENOENT)
+        return pst_diag_errno(diag, errno, "%s", plan_path);
+    status = look(dir, true, &ours, diag);
+    return status == PST_OK ? pst_mkdirs(dir, 0777, diag) : status;
+}
+
+/* --- weights ------------------------------------------------------------ */
+
+static enum pst_status declare(struct pst_plan *plan, unsigned stage,
+                               struct pst_safetensors_writer *w,
+                               size_t *ret_largest, struct pst_diag *diag)
+{
+    size_t largest = 1;
+
+    for (size_t i = 0; i < plan->params.n; i++) {
+        const struct pst_plan_param *param = &plan->params.at[i];
+        enum pst_status status;
+
+        if (param->home != stage)
+            continue;
+        largest = PST_MAX(largest, pst_meta_bytes(&param->meta));
+        status =
+            pst_safetensors_writer_declare(w, param->fqn, &param->meta, diag);
+        if (status != PST_OK)
+            return status;
+    }
+    *ret_largest = largest;
+    return pst_safetensors_writer_begin(w, diag);
+}
+
+static enum pst_status put_all(struct pst_plan *plan, unsigned stage,
+                               struct pst_safetensors_writer *w, void *buffer,
+                               struct pst_diag *diag)
+{
+    size_t index = 0;
+
+    for (size_t i = 0; i < plan->params.n; i++) {
+        enum pst_status status;
+
+        if (plan->params.at[i].home != stage)
+            continue;
+        status = pst_plan_read_param(plan, (unsigned)i, buffer, diag);
+        if (status == PST_OK)
+            status = pst_safetensors_writer_put(w, index++, buffer, diag);
+        if (status != PST_OK)
+            return status;
+    }
+    return pst_safetensors_writer_commit(w, diag);
+}
+
+static enum pst_status save_weights(struct pst_plan *plan, unsigned stage,
+                                    const char *dir, struct pst_diag *diag)
+{
+    struct pst_safetensors_writer *w = NULL;
+    struct pst_str path = {0};
+    enum pst_status status;
+    void *buffer = NULL;
+    size_t largest = 0;
+
+    pst_str_addf(&path, "%s/%s", dir, plan->stages.at[stage].weights);
+    if (path.failed)
+        return pst_diag_nomem(diag, 0);
+    status = pst_safetensors_writer_new(path.text, &w, diag);
+    if (status == PST_OK)
+        status = declare(plan, stage, w, &largest, diag);
+    if (status == PST_OK) {
+        buffer = pst_alloc(TAG, largest);
+        status = buffer == NULL ? pst_diag_nomem(diag, largest)
+                                : put_all(plan, stage, w, buffer, diag);
+    }
+    pst_free(buffer);
+    pst_safetensors_writer_free(w);
+    pst_str_fini(&path);
+    return status;
+}
+
+/* --- the folder --------------------------------------------------------- */
+
+static enum pst_status write_plan(const char *path, const void *data,
+                                  size_t size, struct pst_diag *diag)
+{
+    struct pst_new_file file;
+    enum pst_status status = pst_new_file_open(path, &file, diag);
+
+    if (status != PST_OK)
+        return status;
+    status = pst_new_file_write(&file, data, size, diag);
+    if (status == PST_OK)
+        status = pst_new_file_commit(&file, diag);
+    if (status != PST_OK)
+        pst_new_file_abort(&file);
+    return status;
+}
+
+enum pst_status pst_plan_save(struct pst_plan *plan, const char *dir,
+                              struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    enum pst_status status = PST_OK;
+    void *data = NULL;
+    size_t size = 0;
+
+    if (plan->dir != NULL && strcmp(plan->dir, dir) == 0)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "%s: the plan is there already", dir);
+    pst_str_addf(&path, "%s/%s", dir, PST_PLAN_FILE);
+    if (path.failed)
+        status = pst_diag_nomem(diag, strlen(dir));
+    if (status == PST_OK)
+        status = pst_plan_pack(plan, &data, &size, diag);
+    if (status == PST_OK)
+        status = prepare(dir, path.text, diag);
+    for (unsigned i = 0; status == PST_OK && i < plan->stages.n; i++)
+        status = save_weights(plan, i, dir, diag);
+    if (status == PST_OK)
+        status = write_plan(path.text, data, size, diag);
+    pst_free(data);
+    pst_str_fini(&path);
+    return status;
+}
+
+static enum pst_status read_plan(const char *dir, struct pst_plan **ret,
+                                 struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    enum pst_status status;
+    char *data = NULL;
+    size_t size = 0;
+
+    pst_str_addf(&path, "%s/%s", dir, PST_PLAN_FILE);
+    if (path.failed)
+        return pst_diag_nomem(diag, strlen(dir));
+    status = pst_file_read(path.text, PST_PLAN_MAX_FILE, &data, &size, diag);
+    if (status == PST_OK)
+        status = pst_plan_unpack(data, size, ret, diag);
+    pst_free(data);
+    pst_str_fini(&path);
+    return status;
+}
+
+enum pst_status pst_plan_load(const char *dir, struct pst_plan **ret,
+                              struct pst_diag *diag)
+{
+    struct pst_plan *plan = NULL;
+    enum pst_status status = pst_registry_init(diag);
+
+    if (status == PST_OK)
+        status = read_plan(dir, &plan, diag);
+    if (status != PST_OK)
+        return status;
+    status = pst_plan_check(plan, diag);
+    if (status == PST_OK) {
+        plan->dir = pst_arena_strdup(&plan->arena, dir);
+        status = plan->dir == NULL ? pst_diag_nomem(diag, strlen(dir))
+                                   : pst_plan_check_weights(plan, diag);
+    }
+    if (status != PST_OK) {
+        pst_diag_prefix(diag, "%s", dir);
+        pst_plan_free(plan);
+        return status;
+    }
+    pst_plan_measure(plan);
+    *ret = plan;
+    return PST_OK;
+}

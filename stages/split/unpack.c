@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/split/pack.h"
+
+#include "plan.pb-c.h"
+#include "stages/base/str.h"
+#include "stages/split/split.h"
+
+#include <string.h>
+
+#define TAG       PST_TAG_PLAN
+#define MAX_COUNT 1000000 /* stages, edges, inputs ... each */
+
+typedef Penstock__Plan__Plan pb_plan;
+
+static void *pb_alloc(void *ctx, size_t size)
+{
+    (void)ctx;
+    return pst_alloc(TAG, size);
+}
+
+static void pb_free(void *ctx, void *p)
+{
+    (void)ctx;
+    pst_free(p);
+}
+
+static ProtobufCAllocator allocator = {pb_alloc, pb_free, NULL};
+
+struct unpacker {
+    struct pst_plan *plan;
+    struct pst_diag *diag;
+};
+
+static enum pst_status bad(const struct unpacker *u, const char *what, size_t i)
+{
+    return pst_diag_set(u->diag, PST_ERR_INPUT, "%s: %s %zu is wrong",
+                        PST_PLAN_FILE, what, i);
+}
+
+static enum pst_status no_memory(const struct unpacker *u)
+{
+    return pst_diag_nomem(u->diag, 0);
+}
+
+/* A copy of text in the plan's arena; "" for NULL. */
+static const char *keep(struct unpacker *u, const char *text)
+{
+    return pst_arena_strdup(&u->plan->arena, text == NULL ? "" : text);
+}
+
+static bool take_meta(const Penstock__Plan__Meta *pb, struct pst_meta *ret)
+{
+    enum pst_dtype dtype = PST_F32;
+
+    if (pb == NULL || pb->n_size > PST_MAX_RANK || pb->n_stride != pb->n_size ||
+        !pst_dtype_from_pt2(pb->dtype, &dtype))
+        return false;
+    *ret = pst_meta_make(dtype, (unsigned)pb->n_size, pb->size);
+    if (pb->n_size > 0)
+        memcpy(ret->stride, pb->stride, pb->n_size * sizeof(*pb->stride));
+    return pst_meta_check(ret, NULL) == PST_OK;
+}
+
+static enum pst_status take_stage(struct unpacker *u, size_t i,
+                                  const Penstock__Plan__Stage *pb)
+{
+    struct pst_stage stage = {.index = (unsigned)i};
+    enum pst_status status = pst_graph_parse(pb->graph, &stage.graph, u->diag);
+
+    if (status != PST_OK) {
+        pst_diag_prefix(u->diag, "%s: stage %zu", PST_PLAN_FILE, i);
+        return status;
+    }
+    if (!pst_vec_push(TAG, &u->plan->stages, stage)) {
+        pst_graph_free(stage.graph);
+        return no_memory(u);
+    }
+    stage.weights = keep(u, pb->weights);
+    stage.inputs = pst_arena_calloc(&u->plan->arena, pb->n_inputs + 1,
+                                    sizeof(*stage.inputs));
+    if (stage.weights == NULL || stage.inputs == NULL)
+        return no_memory(u);
+    if (pb->n_inputs != stage.graph->inputs.n)
+        return bad(u, "number of inputs of stage", i);
+    for (size_t k = 0; k < pb->n_inputs; k++) {
+        stage.inputs[k].kind =
+            pb->inputs[k]->from_edge ? PST_SOURCE_EDGE : PST_SOURCE_MODEL_INPUT;
+        stage.inputs[k].index = pb->inputs[k]->index;
+    }
+    u->plan->stages.at[i] = stage;
+    return PST_OK;
+}
+
+static enum pst_status take_edge(struct unpacker *u, size_t i,
+                                 const Penstock__Plan__Edge *pb)
+{
+    struct pst_edge edge = {.id = (unsigned)i,
+                            .from_stage = pb->from_stage,
+                            .from_output = pb->from_output,
+                            .to_stage = pb->to_stage,
+                            .to_input = pb->to_input,
+                            .grad_parts = pb->grad_parts};
+
+    if (!take_meta(pb->meta, &edge.meta))
+        return bad(u, "shape of edge", i);
+    edge.value = keep(u, pb->value);
+    if (edge.value == NULL || !pst_vec_push(TAG, &u->plan->edges, edge))
+        return no_memory(u);
+    return PST_OK;
+}
+
+static enum pst_status take_input(struct unpacker *u, size_t i,
+                                  const Penstock__Plan__PlanInput *pb)
+{
+    struct pst_plan_input input = {0};
+
+    if (!take_meta(pb->meta, &input.meta))
+        return bad(u, "shape of input", i);
+    input.name = keep(u, pb->name);
+    if (input.name == NULL || !pst_vec_push(TAG, &u->plan->inputs, input))
+        return no_memory(u);
+    return PST_OK;
+}
+
+static bool take_literal(struct unpacker *u,
+                         const Penstock__Plan__PlanOutput *pb,
+                         struct pst_arg *ret)
+{
+    switch (pb->literal_case) {
+    case PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL_NONE:
+        ret->kind = PST_ARG_NONE;
+        return true;
+    case PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL_INT_VALUE:
+        ret->kind = PST_ARG_INT;
+        ret->i = pb->int_value;
+        return true;
+    case PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL_FLOAT_VALUE:
+        ret->kind = PST_ARG_FLOAT;
+        ret->f = pb->float_value;
+        return true;
+    case PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL_BOOL_VALUE:
+        ret->kind = PST_ARG_BOOL;
+        ret->b = pb->bool_value;
+        return true;
+    case PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL_STRING_VALUE:
+        ret->kind = PST_ARG_STRING;
+        ret->s = keep(u, pb->string_value);
+        return ret->s != NULL;
+    default:
+        return false;
+    }
+}
+
+static enum pst_status take_output(struct unpacker *u, size_t i,
+                                   const Penstock__Plan__PlanOutput *pb)
+{
+    struct pst_plan_output output = {.stage = pb->stage, .output = pb->output};
+
+    output.is_tensor =
+        pb->literal_case == PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL__NOT_SET;
+    if (output.is_tensor ? !take_meta(pb->meta, &output.meta)
+                         : !take_literal(u, pb, &output.literal))
+        return bad(u, "output", i);
+    output.path = keep(u, pb->path);
+    if (output.path == NULL || !pst_vec_push(TAG, &u->plan->outputs, output))
+        return no_memory(u);
+    return PST_OK;
+}
+
+static enum pst_status take_param(struct unpacker *u, size_t i,
+                                  const Penstock__Plan__Param *pb)
+{
+    static const enum pst_value_kind kinds[] = {
+        PST_VALUE_PARAM, PST_VALUE_BUFFER, PST_VALUE_CONST};
+    struct pst_arena *arena = &u->plan->arena;
+    struct pst_plan_param param = {.requires_grad = pb->requires_grad,
+                                   .persistent = pb->persistent,
+                                   .n_aliases = (unsigned)pb->n_aliases,
+                                   .n_stages = (unsigned)pb->n_stages,
+                                   .home = pb->home};
+
+    if ((unsigned)pb->kind >= PST_COUNT(kinds) ||
+        !take_meta(pb->meta, &param.meta) ||
+        !pst_meta_is_contiguous(&param.meta) || pb->n_aliases > MAX_COUNT ||
+        pb->n_stages > MAX_COUNT)
+        return bad(u, "parameter", i);
+    param.kind = kinds[pb->kind];
+    param.fqn = keep(u, pb->fqn);
+    param.aliases = pst_arena_calloc(arena, pb->n_aliases + 1, sizeof(char *));
+    param.stages =
+        pst_arena_calloc(arena, pb->n_stages + 1, sizeof(*param.stages));
+    if (param.fqn == NULL || param.aliases == NULL || param.stages == NULL)
+        return no_memory(u);
+    for (size_t k = 0; k < pb->n_aliases; k++) {
+        param.aliases[k] = keep(u, pb->aliases[k]);
+        if (param.aliases[k] == NULL)
+            return no_memory(u);
+    }
+    if (pb->n_stages > 0)
+        memcpy(param.stages, pb->stages, pb->n_stages * sizeof(*pb->stages));
+    return pst_vec_push(TAG, &u->plan->params, param) ? PST_OK : no_memory(u);
+}
+
+static enum pst_status take_head(struct unpacker *u, const pb_plan *pb)
+{
+    u->plan->name = keep(u, pb->name);
+    if (u->plan->name == NULL)
+        return no_memory(u);
+    if (strlen(pb->model_digest) != sizeof(u->plan->model_digest) - 1 &&
+        pb->model_digest[0] != '\0')
+        return pst_diag_set(u->diag, PST_ERR_INPUT,
+                            "%s: the digest of the model is wrong",
+                            PST_PLAN_FILE);
+    strcpy(u->plan->model_digest, pb->model_digest);
+    u->plan->loss = pb->loss;
+    for (size_t i = 0; i < pb->n_notes; i++) {
+        const char *note = keep(u, pb->notes[i]);
+
+        if (note == NULL || !pst_vec_push(TAG, &u->plan->notes, note))
+            return no_memory(u);
+    }
+    return PST_OK;
+}
+
+static enum pst_status take_plan(struct unpacker *u, const pb_plan *pb)
+{
+    enum pst_status status = take_head(u, pb);
+
+    if (status == PST_OK && pb->n_stages > PST_PLAN_MAX_STAGES)
+        status = bad(u, "number of stages", pb->n_stages);
+    for (size_t i = 0; i < pb->n_stages && status == PST_OK; i++)
+        status = take_stage(u, i, pb->stages[i]);
+    for (size_t i = 0; i < pb->n_edges && status == PST_OK; i++)
+        status = take_edge(u, i, pb->edges[i]);
+    for (size_t i = 0; i < pb->n_inputs && status == PST_OK; i++)
+        status = take_input(u, i, pb->inputs[i]);
+    for (size_t i = 0; i < pb->n_outputs && status == PST_OK; i++)
+        status = take_output(u, i, pb->outputs[i]);
+    for (size_t i = 0; i < pb->n_params && status == PST_OK; i++)
+        status = take_param(u, i, pb->params[i]);
+    return status;
+}
+
+static enum pst_status unpack_body(const ProtobufCBinaryData *body,
+                                   const char *digest, struct pst_plan **ret,
+                                   struct pst_diag *diag)
+{
+    struct unpacker u = {.diag = diag};
+    enum pst_status status;
+    pb_plan *pb;
+
+    status = pst_plan_new(&u.plan, diag);
+    if (status != PST_OK)
+        return status;
+    pb = penstock__plan__plan__unpack(&allocator, body->len, body->data);
+    if (pb == NULL)
+        status =
+            pst_diag_set(diag, PST_ERR_INPUT, "%s: not a plan", PST_PLAN_FILE);
+    else
+        status = take_plan(&u, pb);
+    penstock__plan__plan__free_unpacked(pb, &allocator);
+    if (status != PST_OK) {
+        pst_plan_free(u.plan);
+        return status;
+    }
+    memcpy(u.plan->digest, digest, sizeof(u.plan->digest));
+    *ret = u.plan;
+    return PST_OK;
+}
+
+enum pst_status pst_plan_unpack(const void *data, size_t size,
+                                struct pst_plan **ret, struct pst_diag *diag)
+{
+    Penstock__Plan__PlanFile *file;
+    enum pst_status status;
+    char digest[33];
+
+    file = penstock__plan__plan_file__unpack(&allocator, size, data);
+    if (file == NULL)
+        return pst_diag_set(diag, PST_ERR_INPUT, "%s: not a plan",
+                            PST_PLAN_FILE);
+    pst_digest(file->body.data, file->body.len, digest);
+    if (file->version != PST_PLAN_VERSION)
+        status = pst_diag_set(diag, PST_ERR_VERSION,
+                              "%s: plan of another version (%u; this program "
+                              "reads %d): split the model again",
+                              PST_PLAN_FILE, file->version, PST_PLAN_VERSION);
+    else if (strcmp(digest, file->digest) != 0)
+        status =
+            pst_diag_set(diag, PST_ERR_INPUT,
+                         "%s: damaged, its digest does not fit", PST_PLAN_FILE);
+    else
+        status = unpack_body(&file->body, digest, ret, diag);
+    penstock__plan__plan_file__free_unpacked(file, &allocator);
+    return status;
+}
