@@ -91,6 +91,9 @@ struct pst_target {
     const char *reason;
 };
 
+/* Why sizes that are not known are refused. */
+extern const char pst_import_dynamic[];
+
 /* What a node of the document is to us. */
 struct pst_target pst_import_target(const json_t *node);
 /* Payload of argument `name` if it has that tag, else NULL. */

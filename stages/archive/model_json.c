@@ -229,13 +229,17 @@ enum pst_status pst_json_tensor(const json_t *json, const char *where,
     enum pst_status status;
     int64_t code;
 
-    sizes = pst_json_member(json, "sizes", JSON_ARRAY, where, diag);
-    strides = pst_json_member(json, "strides", JSON_ARRAY, where, diag);
-    dtype = pst_json_member(json, "dtype", JSON_INTEGER, where, diag);
-    layout = pst_json_member(json, "layout", JSON_INTEGER, where, diag);
-    grad = pst_json_member(json, "requires_grad", JSON_TRUE, where, diag);
-    if (sizes == NULL || strides == NULL || dtype == NULL || layout == NULL ||
-        grad == NULL)
+    /* The first that is missing is named. */
+    if ((sizes = pst_json_member(json, "sizes", JSON_ARRAY, where, diag)) ==
+            NULL ||
+        (strides = pst_json_member(json, "strides", JSON_ARRAY, where, diag)) ==
+            NULL ||
+        (dtype = pst_json_member(json, "dtype", JSON_INTEGER, where, diag)) ==
+            NULL ||
+        (layout = pst_json_member(json, "layout", JSON_INTEGER, where, diag)) ==
+            NULL ||
+        (grad = pst_json_member(json, "requires_grad", JSON_TRUE, where,
+                                diag)) == NULL)
         return PST_ERR_INPUT;
     code = json_integer_value(dtype);
     if (!pst_dtype_from_pt2(code, &t.meta.dtype))

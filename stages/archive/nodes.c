@@ -356,7 +356,7 @@ static enum pst_status import_node(struct pst_import *import,
     case PST_TARGET_NONE:
         break;
     }
-    return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED, "%s",
+    return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED, "not supported: %s",
                         target->reason);
 }
 

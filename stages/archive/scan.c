@@ -5,8 +5,8 @@
 #include <string.h>
 
 struct finding {
-    const char *what;   /* "aten.foo.default", "dtype complex64" */
-    const char *reason; /* may be NULL */
+    const char *what; /* "aten.foo.default", "dtype complex64" */
+    const char *reason;
     struct pst_place place;
     const char *value; /* name of a value, where there is no node */
     unsigned count;
@@ -25,8 +25,7 @@ static enum pst_status add_finding(struct scan *s, const char *what,
     for (size_t i = 0; i < s->findings.n; i++) {
         struct finding *g = &s->findings.at[i];
 
-        if (strcmp(g->what, what) == 0 &&
-            (reason == NULL || strcmp(g->reason, reason) == 0)) {
+        if (strcmp(g->what, what) == 0 && strcmp(g->reason, reason) == 0) {
             g->count++;
             return PST_OK;
         }
@@ -54,16 +53,13 @@ static enum pst_status scan_values(struct scan *s, const json_t *graph)
             !pst_dtype_from_pt2(json_integer_value(dtype), &unused))
             status =
                 add_finding(s, pst_json_dtype_name(json_integer_value(dtype)),
-                            "a dtype that is not supported", name);
+                            "dtypes", name);
         json_array_foreach(json_object_get(meta, "sizes"), i, size)
         {
             dynamic = dynamic || json_object_get(size, "as_expr") != NULL;
         }
         if (dynamic && status == PST_OK)
-            status = add_finding(s, "dynamic shape",
-                                 "not supported yet, export at the shape of "
-                                 "one microbatch",
-                                 name);
+            status = add_finding(s, "shapes", pst_import_dynamic, name);
     }
     return status;
 }
@@ -125,8 +121,8 @@ static enum pst_status scan_input(struct scan *s, const json_t *input,
     if (!known && target->kind != PST_TARGET_NONE)
         status = add_finding(s, target->name,
                              strcmp(tag, "as_complex") == 0
-                                 ? "complex numbers are not supported"
-                                 : "arguments of this kind are not supported",
+                                 ? "complex numbers"
+                                 : "arguments of this kind",
                              NULL);
     if (status == PST_OK && outer)
         status = mark_arg(s, arg);
@@ -174,12 +170,9 @@ static enum pst_status scan_graph(struct scan *s, const json_t *graph,
 static void describe(const struct finding *f, struct pst_str *out)
 {
     pst_str_add(out, f->what);
+    pst_str_add(out, " (");
     if (f->count > 1)
-        pst_str_addf(out, " (%u times, first", f->count);
-    else
-        pst_str_add(out, " (");
-    if (f->count > 1)
-        pst_str_add(out, " ");
+        pst_str_addf(out, "%u times, first ", f->count);
     if (f->value != NULL)
         pst_str_addf(out, "\"%s\"", f->value);
     else
@@ -188,23 +181,38 @@ static void describe(const struct finding *f, struct pst_str *out)
                                                 : "the outermost module");
     if (f->value == NULL && f->place.source[0] != '\0')
         pst_str_addf(out, " at %s", f->place.source);
-    pst_str_addf(out, "): %s", f->reason);
+    pst_str_add(out, ")");
 }
 
-/* One message for all; what does not fit in is counted. */
+/* One message for all, reason by reason; what does not fit in is counted. */
 static enum pst_status report(const struct scan *s)
 {
+    const struct finding *all = s->findings.at;
     struct pst_str text = {0};
     enum pst_status status;
-    size_t i;
+    size_t left = 0;
 
-    for (i = 0; i < s->findings.n && text.len < PST_DIAG_TEXT - 400; i++) {
-        if (i > 0)
-            pst_str_add(&text, "; ");
-        describe(&s->findings.at[i], &text);
+    for (size_t i = 0; i < s->findings.n; i++) {
+        bool first = true;
+
+        for (size_t k = 0; k < i && first; k++)
+            first = strcmp(all[k].reason, all[i].reason) != 0;
+        for (size_t k = i; first && k < s->findings.n; k++) {
+            if (strcmp(all[k].reason, all[i].reason) != 0)
+                continue;
+            if (text.len > PST_DIAG_TEXT - 500) {
+                left++;
+                continue;
+            }
+            if (k == i)
+                pst_str_addf(&text, "%s%s: ", i > 0 ? "; " : "", all[i].reason);
+            else
+                pst_str_add(&text, ", ");
+            describe(&all[k], &text);
+        }
     }
-    if (i < s->findings.n)
-        pst_str_addf(&text, "; and %zu more", s->findings.n - i);
+    if (left > 0)
+        pst_str_addf(&text, "; and %zu more", left);
     status = pst_diag_set(s->import->diag, PST_ERR_UNSUPPORTED,
                           "not supported: %s", pst_str_text(&text));
     pst_str_fini(&text);

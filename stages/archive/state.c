@@ -197,7 +197,7 @@ static enum pst_status make_values(struct state *s)
             return pst_diag_nomem(s->import->diag, sizeof(*g->value));
         g->value->requires_grad =
             g->kind == PST_VALUE_PARAM && g->requires_grad;
-        g->value->persistent = g->persistent;
+        g->value->persistent = g->kind == PST_VALUE_BUFFER && g->persistent;
     }
     return PST_OK;
 }

@@ -34,9 +34,10 @@ static const char *const hidden_writes[][2] = {
     {"aten._batch_norm_impl_index.default", "training"},
 };
 
-static const char dynamic_reason[] =
-    "dynamic shapes are not supported yet, export at the shape of one "
-    "microbatch";
+const char pst_import_dynamic[] =
+    "dynamic shapes (export at the shape of one microbatch)";
+
+static const char not_yet[] = "operators that are not implemented yet";
 
 /* Operators on sizes: there are none unless a shape is dynamic. */
 static const char *const symbolic_prefixes[] = {
@@ -117,13 +118,11 @@ static struct pst_target higher_order(const json_t *node, const char *name)
             json_array_get(json_object_get(node, "inputs"), 2), "arg");
 
         if (!json_is_false(json_object_get(enabled, "as_bool")))
-            return refuse(name,
-                          "autocast regions are not supported yet, convert "
-                          "the model or use --dtype");
+            return refuse(name, "autocast regions (use --dtype instead)");
         t.kind = PST_TARGET_AUTOCAST;
         return t;
     }
-    return refuse(name, "control flow is not supported yet");
+    return refuse(name, "control flow");
 }
 
 static const char *refusal(const json_t *node, const char *name)
@@ -131,12 +130,12 @@ static const char *refusal(const json_t *node, const char *name)
     for (size_t i = 0; i < PST_COUNT(hidden_writes); i++)
         if (strcmp(name, hidden_writes[i][0]) == 0 &&
             json_is_true(pst_import_arg(node, hidden_writes[i][1], "as_bool")))
-            return "updating running statistics is not supported yet";
+            return "updates of running statistics";
     for (size_t i = 0; i < PST_COUNT(symbolic_prefixes); i++)
         if (pst_has_prefix(name, symbolic_prefixes[i]))
-            return dynamic_reason;
+            return pst_import_dynamic;
     if (pst_has_prefix(name, "torch._functorch."))
-        return "vmap and jvp regions: export with run_decompositions()";
+        return "vmap and jvp regions (run_decompositions() removes them)";
     return NULL;
 }
 
@@ -148,7 +147,7 @@ struct pst_target pst_import_target(const json_t *node)
     char scalar[256];
 
     if (name == NULL)
-        return refuse("?", "the node has no target");
+        return refuse("?", "nodes without a target");
     if (pst_has_prefix(name, "torch.ops."))
         name += strlen("torch.ops.");
     t.name = name;
@@ -166,7 +165,7 @@ struct pst_target pst_import_target(const json_t *node)
         strcmp(name, "aten.type_as.default") == 0) {
         t.kind = PST_TARGET_CONVERT;
         t.op = pst_op_find(name);
-        return t.op != NULL ? t : refuse(name, "not supported yet");
+        return t.op != NULL ? t : refuse(name, not_yet);
     }
     for (size_t i = 0; i < PST_COUNT(same_as); i++)
         if (strcmp(name, same_as[i][0]) == 0 && find_row(same_as[i][1], &t))
@@ -176,6 +175,6 @@ struct pst_target pst_import_target(const json_t *node)
         return t;
     if (find_row(name, &t))
         return t;
-    return refuse(name, pst_has_prefix(name, "aten.") ? "not supported yet"
-                                                      : "unknown operator");
+    return refuse(name, pst_has_prefix(name, "aten.") ? not_yet
+                                                      : "unknown operators");
 }
