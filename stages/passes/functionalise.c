@@ -1,0 +1,644 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One rule for all views and writes: a storage has a newest version, a value
+ * whose row-major order is the order of the storage. Every name keeps its
+ * geometry (sizes, strides, offset in the storage), which alone says where it
+ * reads from and writes to; how the view was made does not matter.
+ *
+ * Gradients: a write under no_grad, or through a detached name, changes
+ * numbers but not where gradients go (penstock.with_history).
+ */
+#include "stages/passes/functionalise.h"
+
+#include "stages/ops/op.h"
+#include "stages/passes/overlap.h"
+
+#include <string.h>
+
+#define TAG PST_TAG_GRAPH
+
+struct storage {
+    struct pst_value *owner, *version;
+};
+
+/* What is known of a value, by id. */
+struct fact {
+    struct storage *storage;   /* of owners and of versions */
+    struct pst_value *now;     /* the name, regenerated from a newer version */
+    struct pst_value *renamed; /* by t_() and the like */
+    bool carries;              /* gradients can flow on to a parameter */
+};
+
+struct pst_functionalise {
+    struct pst_build *build;
+    struct fact *facts;
+    size_t n_facts, cap_facts;
+    struct PST_VEC(struct storage *) storages; /* in order of first writes */
+};
+
+/* A window that is about to be written. */
+struct target {
+    struct pst_value *value;
+    struct storage *storage;
+    bool detached; /* the name has no part in gradients */
+    bool silent;   /* the write is not differentiated */
+};
+
+enum pst_status pst_functionalise_new(struct pst_build *build,
+                                      struct pst_functionalise **ret,
+                                      struct pst_diag *diag)
+{
+    struct pst_functionalise *f = pst_calloc(TAG, 1, sizeof(*f));
+
+    if (f == NULL)
+        return pst_diag_nomem(diag, sizeof(*f));
+    f->build = build;
+    *ret = f;
+    return PST_OK;
+}
+
+void pst_functionalise_free(struct pst_functionalise *f)
+{
+    if (f == NULL)
+        return;
+    pst_free(f->facts);
+    pst_vec_fini(&f->storages);
+    pst_free(f);
+}
+
+/* --- facts -------------------------------------------------------------- */
+
+struct carry_ctx {
+    const struct fact *facts;
+    bool ret;
+};
+
+static void look_if_carries(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct carry_ctx *c = ctx;
+
+    (void)arg;
+    c->ret = c->ret || c->facts[(*slot)->id].carries;
+}
+
+static bool is_differentiable(const struct pst_node *node)
+{
+    return !node->no_grad && node->op->vjp != pst_vjp_none;
+}
+
+static bool carries(const struct fact *facts, const struct pst_value *value)
+{
+    struct carry_ctx c = {facts, false};
+
+    if (pst_dtype_kind(value->meta.dtype) != PST_KIND_FLOAT)
+        return false;
+    if (value->kind == PST_VALUE_PARAM)
+        return value->requires_grad;
+    if (value->kind == PST_VALUE_NODE && value->def != NULL &&
+        is_differentiable(value->def))
+        pst_node_uses(value->def, look_if_carries, &c);
+    return c.ret;
+}
+
+/* Makes facts for values that came since; false if the builder has failed. */
+static bool learn(struct pst_functionalise *f)
+{
+    const struct pst_graph *graph = f->build->graph;
+
+    if (f->build->status != PST_OK)
+        return false;
+    if (!pst_vec_grow(TAG, (void **)&f->facts, &f->cap_facts, f->n_facts,
+                      graph->values.n - f->n_facts, sizeof(*f->facts))) {
+        f->build->status =
+            pst_diag_nomem(f->build->diag, graph->values.n * sizeof(*f->facts));
+        return false;
+    }
+    /* Arguments have smaller ids than results. */
+    for (; f->n_facts < graph->values.n; f->n_facts++)
+        f->facts[f->n_facts] = (struct fact){
+            .carries = carries(f->facts, graph->values.at[f->n_facts])};
+    return true;
+}
+
+static struct pst_value *follow(const struct pst_functionalise *f,
+                                struct pst_value *v)
+{
+    while (f->facts[v->id].renamed != NULL)
+        v = f->facts[v->id].renamed;
+    return v;
+}
+
+struct source_ctx {
+    const struct pst_value *base;
+    struct pst_value *ret;
+};
+
+static void find_source(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct source_ctx *s = ctx;
+
+    (void)arg;
+    if (s->ret == NULL && pst_value_storage(*slot) == s->base)
+        s->ret = *slot;
+}
+
+/* Does some view between the name and its storage cut gradients off? */
+static bool is_detached(const struct pst_value *v)
+{
+    while (v != NULL && v->base != NULL) {
+        struct source_ctx s = {v->base, NULL};
+
+        if (!is_differentiable(v->def))
+            return true;
+        pst_node_uses(v->def, find_source, &s);
+        v = s.ret;
+    }
+    return false;
+}
+
+/* --- nodes of our own --------------------------------------------------- */
+
+/* Emits the operator of that name, with results named after `like`. Whether
+ * gradients pass is up to the reader: views are made outside of no_grad. */
+static struct pst_value *emit(struct pst_functionalise *f, const char *name,
+                              const struct pst_value *like, bool no_grad,
+                              const struct pst_arg *args, unsigned n_args)
+{
+    const struct pst_op *op = pst_op_find(name);
+    struct pst_build saved = *f->build;
+    struct pst_value *ret;
+
+    if (saved.status != PST_OK)
+        return NULL;
+    if (op == NULL) {
+        f->build->status =
+            pst_diag_set(saved.diag, PST_ERR_UNSUPPORTED,
+                         "the view or write of %%%s needs %s, which is missing",
+                         like->name, name);
+        return NULL;
+    }
+    f->build->no_grad = no_grad;
+    f->build->prefix = like->name;
+    f->build->n_names = 0;
+    ret = pst_emit(f->build, op, args, n_args);
+    saved.status = f->build->status;
+    *f->build = saved;
+    return ret;
+}
+
+static bool covers(const struct pst_value *v, const struct pst_value *version)
+{
+    return v->offset == 0 && v->meta.dtype == version->meta.dtype &&
+           pst_meta_is_contiguous(&v->meta) &&
+           pst_meta_numel(&v->meta) == pst_meta_numel(&version->meta);
+}
+
+/* The bits of v as the other dtype of the same size. */
+static struct pst_value *bit_cast(struct pst_functionalise *f,
+                                  const struct pst_value *like,
+                                  struct pst_value *v, enum pst_dtype dtype,
+                                  bool no_grad)
+{
+    if (v == NULL || v->meta.dtype == dtype)
+        return v;
+    return emit(f, "aten.view.dtype", like, no_grad,
+                PST_ARGS(pst_v(v), pst_dtype_arg(dtype)));
+}
+
+/* The window that v has, on the version. */
+static struct pst_value *look_at(struct pst_functionalise *f,
+                                 struct pst_value *version,
+                                 const struct pst_value *v)
+{
+    const struct pst_meta *meta = &v->meta;
+    struct pst_value *ret = version;
+
+    if (!covers(v, version))
+        ret = emit(f, "aten.as_strided.default", v, false,
+                   PST_ARGS(pst_v(version), pst_ints(meta->size, meta->rank),
+                            pst_ints(meta->stride, meta->rank),
+                            pst_i(v->offset)));
+    else if (!pst_meta_same_shape(meta, &version->meta))
+        ret = emit(f, "aten.view.default", v, false,
+                   PST_ARGS(pst_v(version), pst_ints(meta->size, meta->rank)));
+    ret = bit_cast(f, v, ret, meta->dtype, false);
+    if (ret != NULL && is_detached(v))
+        ret = emit(f, "aten.detach.default", v, false, PST_ARGS(pst_v(ret)));
+    return ret;
+}
+
+struct pst_value *pst_functionalise_read(struct pst_functionalise *f,
+                                         struct pst_value *v)
+{
+    const struct storage *storage;
+    struct fact *fact;
+
+    if (!learn(f))
+        return NULL;
+    v = follow(f, v);
+    storage = f->facts[pst_value_storage(v)->id].storage;
+    if (storage == NULL ||
+        pst_value_storage(v) == pst_value_storage(storage->version))
+        return v;
+    fact = &f->facts[v->id];
+    if (fact->now == NULL ||
+        pst_value_storage(fact->now) != pst_value_storage(storage->version)) {
+        struct pst_value *now = look_at(f, storage->version, v);
+
+        if (now == NULL || !learn(f))
+            return NULL;
+        f->facts[v->id].now = now; /* learn() may have moved the facts */
+        return now;
+    }
+    return fact->now;
+}
+
+/* --- what may be written ------------------------------------------------ */
+
+static enum pst_status refuse(const struct pst_functionalise *f,
+                              const struct pst_value *v, const char *why)
+{
+    return pst_diag_set(f->build->diag, PST_ERR_UNSUPPORTED,
+                        "%%%s cannot be written in place: %s", v->name, why);
+}
+
+static enum pst_status check_owner(const struct pst_functionalise *f,
+                                   const struct pst_value *owner)
+{
+    if (owner->kind != PST_VALUE_PARAM)
+        return PST_OK;
+    if (owner->requires_grad && !f->build->no_grad)
+        return refuse(f, owner,
+                      "it is a parameter that requires grad (as in PyTorch)");
+    return refuse(f, owner,
+                  "updates of parameters inside the model are not supported");
+}
+
+struct reader_ctx {
+    const struct pst_value *storage;
+    bool ret;
+};
+
+static void look_if_read(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct reader_ctx *r = ctx;
+
+    (void)arg;
+    r->ret = r->ret || pst_value_storage(*slot) == r->storage;
+}
+
+/* Has a node that is differentiated read this version? PyTorch's count of
+ * versions would stop the backward pass there. */
+static bool was_read(const struct pst_functionalise *f,
+                     const struct pst_value *version)
+{
+    const struct pst_graph *graph = f->build->graph;
+    struct reader_ctx r = {pst_value_storage((void *)version), false};
+
+    for (size_t i = 0; i < graph->nodes.n && !r.ret; i++) {
+        struct pst_node *node = graph->nodes.at[i];
+
+        if (node->n_outs > 0 && node->outs[0]->base == NULL &&
+            f->facts[node->outs[0]->id].carries)
+            pst_node_uses(node, look_if_read, &r);
+    }
+    return r.ret;
+}
+
+/* The record of v's storage. An owner that is not contiguous is looked at in
+ * the order of its storage from then on. */
+static struct storage *storage_of(struct pst_functionalise *f,
+                                  struct pst_value *v)
+{
+    struct pst_value *owner = pst_value_storage(v), *version = owner;
+    struct storage *ret = f->facts[owner->id].storage;
+
+    if (ret != NULL)
+        return ret;
+    if (!pst_meta_is_contiguous(&owner->meta)) {
+        const int64_t one = 1;
+        const int64_t n = (int64_t)(pst_meta_span(&owner->meta) /
+                                    pst_dtype_size(owner->meta.dtype));
+
+        version = emit(f, "aten.as_strided.default", owner, false,
+                       PST_ARGS(pst_v(owner), pst_ints(&n, 1),
+                                pst_ints(&one, 1), pst_i(0)));
+    }
+    ret = pst_arena_alloc(&f->build->graph->arena, sizeof(*ret));
+    if (version == NULL || !learn(f))
+        return NULL;
+    if (ret == NULL || !pst_vec_push(TAG, &f->storages, ret)) {
+        f->build->status = pst_diag_nomem(f->build->diag, sizeof(*ret));
+        return NULL;
+    }
+    *ret = (struct storage){owner, version};
+    f->facts[owner->id].storage = ret;
+    return ret;
+}
+
+/* Everything that can be refused before anything is emitted. */
+static bool prepare(struct pst_functionalise *f, struct pst_value *v,
+                    struct target *ret)
+{
+    enum pst_status status;
+    bool overlaps;
+
+    if (!learn(f))
+        return false;
+    v = follow(f, v);
+    status = check_owner(f, pst_value_storage(v));
+    if (status == PST_OK)
+        status =
+            pst_window_overlaps_itself(&v->meta, &overlaps, f->build->diag);
+    if (status == PST_OK && overlaps)
+        status = refuse(f, v,
+                        "several of its elements share memory "
+                        "(E_SELF_OVERLAP); clone it first");
+    if (status != PST_OK) {
+        f->build->status = status;
+        return false;
+    }
+    ret->value = v;
+    ret->detached = is_detached(v);
+    ret->silent = ret->detached || f->build->no_grad;
+    ret->storage = storage_of(f, v);
+    if (ret->storage == NULL)
+        return false;
+    if (ret->silent && f->facts[ret->storage->version->id].carries &&
+        was_read(f, ret->storage->version)) {
+        f->build->status = refuse(
+            f, v,
+            "the write has no gradient (no_grad or detach), but numbers "
+            "before it are needed for one (E_ALIAS_NONDIFF); clone it first");
+        return false;
+    }
+    return true;
+}
+
+/* --- writing ------------------------------------------------------------ */
+
+static struct pst_value *convert(struct pst_functionalise *f,
+                                 const struct pst_value *like,
+                                 struct pst_value *new)
+{
+    const bool no_grad = f->build->no_grad;
+
+    if (new != NULL &&new->meta.dtype != like->meta.dtype)
+        new = emit(f, "aten._to_copy.default", like, no_grad,
+                   PST_ARGS(pst_v(new), pst_dtype_arg(like->meta.dtype)));
+    if (new != NULL && !pst_meta_same_shape(&new->meta, &like->meta))
+        new = emit(
+            f, "aten.expand.default", like, no_grad,
+            PST_ARGS(pst_v(new), pst_ints(like->meta.size, like->meta.rank)));
+    return new;
+}
+
+/* `fresh` has storage of its own that no name of the program means: it may
+ * become the version itself. */
+static struct pst_value *new_version(struct pst_functionalise *f,
+                                     const struct target *t,
+                                     struct pst_value *new,
+                                     const struct pst_value *fresh)
+{
+    const struct pst_value *v = t->value;
+    struct pst_value *old = t->storage->version;
+    const struct pst_meta *meta = &v->meta;
+    const bool no_grad = f->build->no_grad;
+
+    new = convert(f, v, new);
+    if (new != NULL && covers(v, old)) {
+        if (new == fresh &&new->base == NULL)
+            return new;
+        return emit(f, "aten.clone.default", v, no_grad, PST_ARGS(pst_v(new)));
+    }
+    new = bit_cast(f, v, new, old->meta.dtype, no_grad);
+    if (new == NULL)
+        return NULL;
+    return emit(f, "penstock.write_strided.default", t->storage->owner, no_grad,
+                PST_ARGS(pst_v(old), pst_v(new),
+                         pst_ints(meta->size, meta->rank),
+                         pst_ints(meta->stride, meta->rank), pst_i(v->offset)));
+}
+
+static struct pst_value *commit(struct pst_functionalise *f,
+                                const struct target *t, struct pst_value *new,
+                                const struct pst_value *fresh)
+{
+    struct pst_value *version;
+
+    if (!learn(f))
+        return NULL;
+    if (t->detached && !f->build->no_grad && f->facts[new->id].carries) {
+        f->build->status = refuse(f, t->value,
+                                  "it is detached, but what is written has a "
+                                  "gradient (E_ALIAS_NONDIFF)");
+        return NULL;
+    }
+    version = new_version(f, t, new, fresh);
+    if (version != NULL && t->silent &&
+        f->facts[t->storage->version->id].carries)
+        version =
+            emit(f, "penstock.with_history.default", t->storage->owner, false,
+                 PST_ARGS(pst_v(version), pst_v(t->storage->version)));
+    if (version == NULL || !learn(f))
+        return NULL;
+    t->storage->version = version;
+    f->facts[pst_value_storage(version)->id].storage = t->storage;
+    return pst_functionalise_read(f, t->value);
+}
+
+struct pst_value *pst_functionalise_write(struct pst_functionalise *f,
+                                          struct pst_value *v,
+                                          struct pst_value *update)
+{
+    struct target t;
+    struct pst_meta shape;
+
+    if (update == NULL || !prepare(f, v, &t))
+        return NULL;
+    if (!pst_meta_broadcast(&update->meta, &t.value->meta, &shape) ||
+        !pst_meta_same_shape(&shape, &t.value->meta)) {
+        char a[PST_META_TEXT], b[PST_META_TEXT];
+
+        f->build->status = pst_diag_set(
+            f->build->diag, PST_ERR_SHAPE, "%s cannot be written to %%%s, %s",
+            pst_meta_text(&update->meta, a), t.value->name,
+            pst_meta_text(&t.value->meta, b));
+        return NULL;
+    }
+    return commit(f, &t, update, NULL);
+}
+
+/* --- in-place operators ------------------------------------------------- */
+
+/* An operand on the written storage must be the window itself or disjoint. */
+static bool check_operand(struct pst_functionalise *f, const struct target *t,
+                          struct pst_value *operand)
+{
+    const struct pst_window to = {&t->value->meta, t->value->offset};
+    struct pst_window from;
+    bool overlaps = false;
+
+    if (operand == NULL || t->storage == NULL)
+        return true;
+    operand = follow(f, operand);
+    if (f->facts[pst_value_storage(operand)->id].storage != t->storage)
+        return true;
+    from = (struct pst_window){&operand->meta, operand->offset};
+    if (!pst_windows_same(&from, &to))
+        f->build->status =
+            pst_windows_overlap(&from, &to, &overlaps, f->build->diag);
+    if (overlaps)
+        f->build->status = refuse(f, t->value,
+                                  "it partly overlaps an operand (E_OVERLAP); "
+                                  "clone that first");
+    return f->build->status == PST_OK;
+}
+
+/* Arguments with the values that stand for them now; NULL after a failure. */
+static struct pst_arg *current_args(struct pst_functionalise *f,
+                                    const struct target *t,
+                                    const struct pst_arg *args, unsigned n_args)
+{
+    struct pst_arena *arena = &f->build->graph->arena;
+    struct pst_arg *ret = pst_arena_calloc(arena, n_args, sizeof(*ret));
+
+    if (ret == NULL)
+        f->build->status = pst_diag_nomem(f->build->diag, n_args);
+    for (unsigned i = 0; i < n_args && f->build->status == PST_OK; i++) {
+        ret[i] = args[i];
+        if (args[i].kind == PST_ARG_VALUES)
+            f->build->status =
+                pst_arg_copy(arena, &args[i], &ret[i], f->build->diag);
+        for (unsigned k = 0; args[i].kind == PST_ARG_VALUES && k < args[i].n &&
+                             f->build->status == PST_OK;
+             k++)
+            if (args[i].values[k] != NULL &&
+                check_operand(f, t, args[i].values[k]))
+                ret[i].values[k] = pst_functionalise_read(f, args[i].values[k]);
+        if (args[i].kind == PST_ARG_VALUE &&
+            (i == 0 || check_operand(f, t, args[i].value)))
+            ret[i].value = pst_functionalise_read(f, args[i].value);
+    }
+    return f->build->status == PST_OK ? ret : NULL;
+}
+
+static bool check_result(struct pst_functionalise *f, const struct target *t,
+                         const struct pst_value *result)
+{
+    char a[PST_META_TEXT], b[PST_META_TEXT];
+
+    if (pst_meta_same_shape(&result->meta, &t->value->meta) &&
+        pst_dtype_kind(result->meta.dtype) <=
+            pst_dtype_kind(t->value->meta.dtype))
+        return true;
+    f->build->status =
+        pst_diag_set(f->build->diag, PST_ERR_SHAPE,
+                     "the result %s cannot be stored in place in %%%s, %s",
+                     pst_meta_text(&result->meta, a), t->value->name,
+                     pst_meta_text(&t->value->meta, b));
+    return false;
+}
+
+struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
+                                            const struct pst_op *twin,
+                                            const struct pst_arg *args,
+                                            unsigned n_args)
+{
+    struct pst_value *result, *current;
+    struct pst_arg *now;
+    struct target t;
+
+    if (!learn(f))
+        return NULL;
+    if (n_args == 0 || args[0].kind != PST_ARG_VALUE) {
+        f->build->status =
+            pst_diag_set(f->build->diag, PST_ERR_INPUT,
+                         "an in-place operator has no tensor to write");
+        return NULL;
+    }
+    if (twin->flags & PST_OP_VIEW) { /* t_(): the name moves, nothing else */
+        t = (struct target){.value = follow(f, args[0].value)};
+        now = current_args(f, &t, args, n_args);
+        result = now != NULL ? pst_emit(f->build, twin, now, n_args) : NULL;
+        if (result == NULL || !learn(f))
+            return NULL;
+        return f->facts[t.value->id].renamed = result;
+    }
+    if (!prepare(f, args[0].value, &t))
+        return NULL;
+    now = current_args(f, &t, args, n_args);
+    if (now == NULL)
+        return NULL;
+    /* The old numbers of a copy's target are not read. */
+    if (twin == pst_op_find("aten.copy.default") && n_args > 1 &&
+        now[1].kind == PST_ARG_VALUE)
+        return pst_functionalise_write(f, args[0].value, now[1].value);
+    current = now[0].value;
+    result = pst_emit(f->build, twin, now, n_args);
+    if (result == NULL || !check_result(f, &t, result))
+        return NULL;
+    if (pst_value_storage(result) == pst_value_storage(current) &&
+        pst_windows_same(&(struct pst_window){&result->meta, result->offset},
+                         &(struct pst_window){&current->meta, current->offset}))
+        return current; /* dropout_ in evaluation: nothing is written */
+    return commit(f, &t, result, result);
+}
+
+/* --- the end ------------------------------------------------------------ */
+
+/* A constant that is written has state from then on: it becomes a buffer
+ * outside of the state dict. */
+static enum pst_status make_buffer(struct pst_functionalise *f,
+                                   struct pst_value *value)
+{
+    struct pst_graph *graph = f->build->graph;
+    size_t kept = 0;
+
+    if (!pst_vec_push(TAG, &graph->buffers, value))
+        return pst_diag_nomem(f->build->diag, sizeof(value));
+    for (size_t i = 0; i < graph->consts.n; i++)
+        if (graph->consts.at[i] != value)
+            graph->consts.at[kept++] = graph->consts.at[i];
+    graph->consts.n = kept;
+    value->kind = PST_VALUE_BUFFER;
+    value->persistent = false;
+    return PST_OK;
+}
+
+static enum pst_status finish_storage(struct pst_functionalise *f,
+                                      struct pst_value *owner,
+                                      struct pst_diag *diag)
+{
+    struct pst_output output = {.target = owner, .path = owner->name};
+    enum pst_status status = PST_OK;
+    struct pst_value *last;
+
+    if (owner->kind == PST_VALUE_NODE)
+        return PST_OK;
+    last = pst_functionalise_read(f, owner);
+    if (last == NULL)
+        return f->build->status;
+    if (last == owner)
+        return PST_OK;
+    if (owner->kind == PST_VALUE_CONST)
+        status = make_buffer(f, owner);
+    if (status != PST_OK)
+        return status;
+    output.kind = owner->kind == PST_VALUE_BUFFER ? PST_OUTPUT_BUFFER_UPDATE
+                                                  : PST_OUTPUT_INPUT_UPDATE;
+    output.arg = pst_v(last);
+    return pst_graph_add_output(f->build->graph, &output, diag);
+}
+
+enum pst_status pst_functionalise_finish(struct pst_functionalise *f,
+                                         struct pst_diag *diag)
+{
+    enum pst_status status = f->build->status;
+
+    f->build->module = f->build->source = "";
+    f->build->call = 0;
+    for (size_t i = 0; i < f->storages.n && status == PST_OK; i++)
+        status = finish_storage(f, f->storages.at[i]->owner, diag);
+    return status;
+}
