@@ -15,11 +15,18 @@
 
 #define TAG PST_TAG_PLAN
 
+/* Also what an interrupted save left: "plan.pb.tmp-..." */
 static bool is_ours(const char *name)
 {
-    return strcmp(name, PST_PLAN_FILE) == 0 ||
-           (pst_has_prefix(name, "stage-") &&
-            pst_has_suffix(name, ".safetensors"));
+    const char *rest = name + strlen(PST_PLAN_FILE);
+
+    if (pst_has_prefix(name, PST_PLAN_FILE))
+        return *rest == '\0' || pst_has_prefix(rest, ".tmp-");
+    rest = strstr(name, ".safetensors");
+    if (!pst_has_prefix(name, "stage-") || rest == NULL)
+        return false;
+    rest += strlen(".safetensors");
+    return *rest == '\0' || pst_has_prefix(rest, ".tmp-");
 }
 
 /* Looks through an existing folder: false in *ret if foreign files are there.
