@@ -265,7 +265,7 @@ static enum pst_status crew_alloc(struct pst_plan *plan,
         return pst_diag_nomem(diag, sizeof(*crew));
     crew->plan = plan;
     crew->options = *options;
-    if (crew->options.threads == 0)
+    if (crew->options.threads == 0 && status == PST_OK)
         crew->options.threads = PST_MAX(1, pst_cpu_count() / options->ranks);
     if (!options->train)
         crew->options.schedule = "gpipe"; /* forward only: F in order */

@@ -137,6 +137,40 @@ static enum pst_status legalise_grads(struct legaliser *l)
     return PST_OK;
 }
 
+static bool is_updated(const struct pst_graph *graph,
+                       const struct pst_value *buffer)
+{
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i].kind == PST_OUTPUT_BUFFER_UPDATE &&
+            graph->outputs.at[i].target == buffer)
+            return true;
+    return false;
+}
+
+/* An output that looks into a buffer is read after the buffers are updated:
+ * it gets a copy of what was there before. */
+static enum pst_status legalise_outputs(struct legaliser *l)
+{
+    struct pst_graph *graph = l->program->graph;
+
+    for (size_t i = 0; i < graph->outputs.n; i++) {
+        struct pst_arg *arg = &graph->outputs.at[i].arg;
+        struct pst_value *copy;
+
+        if (arg->kind != PST_ARG_VALUE ||
+            !is_updated(graph, pst_value_storage(arg->value)))
+            continue;
+        build_as(&l->build, &(struct pst_node){.module = "",
+                                               .source = "",
+                                               .id = graph->next_node_id});
+        copy = pst_emit(&l->build, l->clone, PST_ARGS(pst_v(arg->value)));
+        if (copy == NULL)
+            return l->build.status;
+        arg->value = copy;
+    }
+    return PST_OK;
+}
+
 enum pst_status pst_legalise(struct pst_program *program, struct pst_diag *diag)
 {
     struct pst_graph *graph = program->graph;
@@ -165,6 +199,8 @@ enum pst_status pst_legalise(struct pst_program *program, struct pst_diag *diag)
     }
     if (status == PST_OK)
         status = legalise_grads(&l);
+    if (status == PST_OK)
+        status = legalise_outputs(&l);
     pst_free(old);
     pst_free(l.copies);
     return status;

@@ -83,8 +83,10 @@ static enum pst_status layout_grads(struct pst_rank *r, unsigned index,
         unsigned s = param->stages[i];
         struct pst_rank_grad g = {.param = (int)index, .stage = s};
 
-        if (r->stages[s].program == NULL ||
-            (param->n_stages == 1 && !reached(r, s, index)))
+        if (r->stages[s].program == NULL)
+            continue;
+        g.reached = reached(r, s, index);
+        if (param->n_stages == 1 && !g.reached)
             continue;
         g.offset = reserve(r, pst_meta_bytes(&param->meta), &r->memory.grads);
         if (p->grad == 0)
@@ -285,8 +287,13 @@ static enum pst_status make_programs(struct pst_rank *r, struct pst_diag *diag)
 /* Gradients are added up in the order of microbatches (DESIGN 3.1). */
 static enum pst_status check_order(struct pst_rank *r, struct pst_diag *diag)
 {
+    int *last =
+        pst_arena_calloc(&r->heap, r->sched->n_stages + 1, sizeof(*last));
+
+    if (last == NULL)
+        return pst_diag_nomem(diag, r->sched->n_stages * sizeof(*last));
     for (unsigned s = 0; s < r->sched->n_stages; s++)
-        r->stages[s].first_backward = -1;
+        r->stages[s].first_backward = last[s] = -1;
     for (unsigned i = 0; i < r->n_actions; i++) {
         const struct pst_action *a = &r->actions[i].a;
         struct pst_rank_stage *stage;
@@ -302,11 +309,12 @@ static enum pst_status check_order(struct pst_rank *r, struct pst_diag *diag)
                                 r->sched->name, a->stage);
         if (stage->first_backward < 0)
             stage->first_backward = a->microbatch;
-        if (stage->first_backward > a->microbatch)
+        if (last[a->stage] > a->microbatch)
             return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
                                 "schedule %s runs the backward passes of "
                                 "stage %d out of order",
                                 r->sched->name, a->stage);
+        last[a->stage] = a->microbatch;
     }
     return PST_OK;
 }

@@ -10,6 +10,7 @@
  * Private to stages/exec. Exec thread only.
  */
 #include "stages/exec/exec.h"
+#include "stages/exec/memplan.h"
 #include "stages/exec/program.h"
 
 /* Slots of one region of one stage: slot i begins at base + i * size. */
@@ -63,6 +64,7 @@ struct pst_rank_grad {
     int param; /* index in plan->params */
     unsigned stage;
     size_t offset;
+    bool reached; /* else nothing of its stage writes it: zero every step */
 };
 
 enum pst_rank_phase {
@@ -193,6 +195,15 @@ static inline unsigned char *pst_rank_at(const struct pst_rank *r,
                                          size_t offset)
 {
     return r->arena + offset;
+}
+
+/* A step used the arena up to here; regions end at multiples of the
+ * alignment. */
+static inline void pst_rank_reach(struct pst_rank *r, const unsigned char *end)
+{
+    size_t used = pst_mem_round((size_t)(end - r->arena));
+
+    r->high_water = PST_MAX(r->high_water, used);
 }
 
 #endif

@@ -216,6 +216,7 @@ enum pst_status pst_rank_reduce(struct pst_rank *r, int param)
             return PST_OK;
         }
         status = post_parts(r, &o, param);
+        pst_rank_reach(r, pst_rank_at(r, r->work + pst_reduce_work(r, param)));
         r->reduce_state = 1;
         return status == PST_OK ? PST_AGAIN : status;
     }

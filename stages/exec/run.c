@@ -26,11 +26,6 @@ static void bases(const struct pst_rank *r, const struct pst_rank_action *x,
     }
 }
 
-static void reach(struct pst_rank *r, const unsigned char *end)
-{
-    r->high_water = PST_MAX(r->high_water, (size_t)(end - r->arena));
-}
-
 /* The first fault of a step, with its place. */
 static void note_fault(struct pst_rank *r, const struct pst_action *a,
                        const char *what, const char *module)
@@ -97,8 +92,8 @@ static void run_list(struct pst_rank *r, const struct pst_rank_action *x,
     }
     for (int k = PST_R_IN_F; k < PST_R_WORK; k++)
         if (base[k] != NULL)
-            reach(r, base[k] + stage->pools[k].size);
-    reach(r, base[PST_R_WORK] + l->work);
+            pst_rank_reach(r, base[k] + stage->pools[k].size);
+    pst_rank_reach(r, base[PST_R_WORK] + l->work);
 }
 
 /* --- ends of a forward -----------------------------------------------------
@@ -145,6 +140,7 @@ static void keep_outputs(struct pst_rank *r, const struct pst_rank_action *x,
         const struct pst_value *value;
         struct pst_meta meta;
         struct pst_loc loc;
+        unsigned char *to;
 
         if (!o->is_tensor || o->stage != x->a.stage)
             continue;
@@ -157,10 +153,11 @@ static void keep_outputs(struct pst_rank *r, const struct pst_rank_action *x,
             continue;
         meta = value->meta;
         pst_meta_set_contiguous(&meta);
-        pst_copy_strided(
-            &value->meta, base[loc.region] + loc.offset, &meta,
-            pst_rank_at(r, r->outputs[i] + pst_meta_bytes(&meta) *
-                                               (size_t)x->a.microbatch));
+        to = pst_rank_at(r, r->outputs[i] + pst_meta_bytes(&meta) *
+                                                (size_t)x->a.microbatch);
+        pst_copy_strided(&value->meta, base[loc.region] + loc.offset, &meta,
+                         to);
+        pst_rank_reach(r, to + pst_meta_bytes(&meta));
     }
 }
 
@@ -269,7 +266,8 @@ static bool ready(const struct pst_rank *r, const struct pst_rank_action *x)
     if (kind != PST_ACT_F && stage->waiting_b[x->a.microbatch] > 0)
         return false;
     for (int k = PST_R_IN_F; k < PST_R_WORK; k++) {
-        bool writes = kind == PST_ACT_F ? k == PST_R_STASH || k == PST_R_OUT_F
+        bool writes = kind == PST_ACT_F ? k == PST_R_IN_F || k == PST_R_STASH ||
+                                              k == PST_R_OUT_F
                                         : k == PST_R_OUT_B || k == PST_R_KEEP;
 
         if (writes && x->slot[k] >= 0 &&
@@ -313,6 +311,9 @@ static enum pst_status post_all(struct pst_rank *r, struct pst_rank_action *x)
     if (x->a.kind == PST_ACT_RECV_F &&
         slot_busy(r, x->a.stage, PST_R_IN_F, x->slot[PST_R_IN_F]))
         return PST_AGAIN;
+    if (x->a.kind == PST_ACT_RECV_B &&
+        slot_busy(r, x->a.stage, PST_R_IN_B, x->slot[PST_R_IN_B]))
+        return PST_AGAIN;
     for (unsigned i = 0; i < x->n_messages && status == PST_OK; i++)
         status = pst_rank_post(r, &x->messages[i]);
     return status;
@@ -337,6 +338,8 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
         copy_forward(r, x);
         return PST_OK;
     case PST_ACT_COPY_B:
+        if (slot_busy(r, x->a.peer_stage, PST_R_IN_B, x->peer_slot))
+            return PST_AGAIN;
         copy_backward(r, x);
         return PST_OK;
     case PST_ACT_REDUCE:
@@ -345,6 +348,18 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
         return pst_diag_set(r->diag, PST_ERR_INTERNAL,
                             "rank %u: unknown action %d", r->rank,
                             (int)x->a.kind);
+    }
+}
+
+/* Where no kernel assigns, the sum over stages of the step before stands. */
+static void clear_unreached(struct pst_rank *r)
+{
+    for (size_t i = 0; i < r->grads.n; i++) {
+        const struct pst_rank_grad *g = &r->grads.at[i];
+
+        if (!g->reached)
+            memset(pst_rank_at(r, g->offset), 0,
+                   pst_meta_bytes(&r->plan->params.at[g->param].meta));
     }
 }
 
@@ -362,6 +377,7 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->times = (struct pst_times){0};
     r->started = pst_now();
     r->waiting_since = 0;
+    clear_unreached(r);
     for (size_t i = 0; i < r->params.n; i++)
         if (r->params.at[i].updated)
             memcpy(pst_rank_at(r, r->params.at[i].shadow),
