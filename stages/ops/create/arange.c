@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Numbers that their places determine: arange, eye. */
+#include "stages/ops/pointwise/pointwise.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- arange: start + i step, ceil((end - start) / step) of them
+ * ------------------ */
+
+struct range {
+    struct pst_arg start, end, step;
+};
+
+/* Numbers of an integer dtype are truncated first. */
+static struct range range_of(const struct pst_arg *args, unsigned n)
+{
+    struct range r = {.start = pst_i(0), .step = pst_i(1)};
+
+    if (n == 1) {
+        r.end = args[0];
+    } else {
+        r.start = args[0];
+        r.end = args[1];
+        if (n > 2)
+            r.step = args[2];
+    }
+    return r;
+}
+
+static void truncate(struct pst_arg *arg)
+{
+    *arg = pst_i(pst_pw_integer(arg));
+}
+
+static enum pst_status infer_range(struct pst_infer *c, unsigned n)
+{
+    const bool real = c->args[0].kind == PST_ARG_FLOAT ||
+                      (n > 1 && c->args[1].kind == PST_ARG_FLOAT) ||
+                      (n > 2 && c->args[2].kind == PST_ARG_FLOAT);
+    struct range r = range_of(c->args, n);
+    enum pst_dtype dtype = real ? PST_F32 : PST_I64;
+    double count;
+    int64_t size;
+
+    if (c->hint < PST_N_DTYPES)
+        dtype = c->hint;
+    dtype = pst_infer_dtype(c, n, dtype);
+    if (pst_dtype_kind(dtype) != PST_KIND_FLOAT) {
+        truncate(&r.start);
+        truncate(&r.end);
+        truncate(&r.step);
+    }
+    count = ceil((pst_pw_number(&r.end) - pst_pw_number(&r.start)) /
+                 pst_pw_number(&r.step));
+    if (!(count > -1.0 && count < 9e15))
+        return pst_infer_fail(c, "from %g to %g in steps of %g",
+                              pst_pw_number(&r.start), pst_pw_number(&r.end),
+                              pst_pw_number(&r.step));
+    size = (int64_t)count;
+    return pst_infer_set(c, 0, dtype, 1, &size);
+}
+
+static void range_run(const struct pst_call *c, unsigned n)
+{
+    const struct pst_operand *out = &c->out[0];
+    const struct range r = range_of(c->args, n);
+    const double start = pst_pw_number(&r.start), step = pst_pw_number(&r.step);
+    const int64_t first = pst_pw_integer(&r.start);
+    const int64_t by = pst_pw_integer(&r.step);
+    const bool real = pst_dtype_kind(out->meta.dtype) == PST_KIND_FLOAT;
+
+    for (int64_t i = 0; i < out->meta.size[0]; i++) {
+        if (real)
+            pst_store_f64(out->meta.dtype, out->data, i,
+                          start + (double)i * step);
+        else
+            pst_store_i64(out->meta.dtype, out->data, i, first + i * by);
+    }
+}
+
+#define RANGE(id, n, text)                                                     \
+    static enum pst_status infer_##id(struct pst_infer *c)                     \
+    {                                                                          \
+        return infer_range(c, n);                                              \
+    }                                                                          \
+    static void id##_ref(const struct pst_call *c)                             \
+    {                                                                          \
+        range_run(c, n);                                                       \
+    }                                                                          \
+    static const struct pst_kernel id##_kernels[] = {                          \
+        {#id "_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL,        \
+         id##_ref, 0.0},                                                       \
+    };                                                                         \
+    const struct pst_op pst_op_##id = {                                        \
+        .schema =                                                              \
+            "aten::" text ", *, ScalarType? dtype=None, Layout? layout=None, " \
+            "Device? device=None, bool? pin_memory=None) -> Tensor",           \
+        .infer = infer_##id,                                                   \
+        .vjp = pst_vjp_none,                                                   \
+        PST_KERNELS(id##_kernels),                                             \
+    }
+
+RANGE(arange, 1, "arange(Scalar end");
+RANGE(arange_start, 2, "arange.start(Scalar start, Scalar end");
+RANGE(arange_start_step, 3,
+      "arange.start_step(Scalar start, Scalar end, Scalar step=1");
+
+/* --- eye
+ * ------------------------------------------------------------------------------
+ */
+
+static enum pst_status infer_eye_of(struct pst_infer *c, int64_t rows,
+                                    int64_t columns, unsigned dtype)
+{
+    const int64_t sizes[2] = {rows, columns};
+
+    return pst_infer_set(
+        c, 0,
+        pst_infer_dtype(c, dtype, c->hint < PST_N_DTYPES ? c->hint : PST_F32),
+        2, sizes);
+}
+
+static enum pst_status infer_eye(struct pst_infer *c)
+{
+    return infer_eye_of(c, c->args[0].i, c->args[0].i, 1);
+}
+
+static enum pst_status infer_eye_m(struct pst_infer *c)
+{
+    return infer_eye_of(c, c->args[0].i, c->args[1].i, 2);
+}
+
+static void eye_ref(const struct pst_call *c)
+{
+    const struct pst_meta *out = &c->out[0].meta;
+
+    memset(c->out[0].data, 0, pst_meta_bytes(out));
+    for (int64_t i = 0; i < PST_MIN(out->size[0], out->size[1]); i++)
+        pst_store_f64(out->dtype, c->out[0].data, i * out->size[1] + i, 1.0);
+}
+
+static const struct pst_kernel eye_kernels[] = {
+    {"eye_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL, eye_ref,
+     0.0},
+};
+
+const struct pst_op pst_op_eye = {
+    .schema = "aten::eye(SymInt n, *, ScalarType? dtype=None, "
+              "Layout? layout=None, Device? device=None, "
+              "bool? pin_memory=None) -> Tensor",
+    .infer = infer_eye,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(eye_kernels),
+};
+
+const struct pst_op pst_op_eye_m = {
+    .schema = "aten::eye.m(SymInt n, SymInt m, *, ScalarType? dtype=None, "
+              "Layout? layout=None, Device? device=None, "
+              "bool? pin_memory=None) -> Tensor",
+    .infer = infer_eye_m,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(eye_kernels),
+};

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One index for each element along one dimension: gather, scatter; and whole
+ * slices: index_select, one_hot. */
+#include "stages/ops/index/index.h"
+
+#include <string.h>
+
+/* --- gather, scatter
+ * ---------------------------------------------------------------- */
+
+/* index has x's rank and is nowhere larger than x but (with free_dim) in
+ * dimension dim. */
+static enum pst_status check_index(struct pst_infer *c, unsigned dim,
+                                   const struct pst_meta *x,
+                                   const struct pst_meta *index)
+{
+    char text[2][PST_META_TEXT];
+    bool fits = index->rank == x->rank || index->rank + x->rank <= 1;
+
+    if (index->dtype != PST_I64 && index->dtype != PST_I32)
+        return pst_infer_fail(c, "the index is %s",
+                              pst_dtype_name(index->dtype));
+    for (unsigned d = 0; fits && d < PST_MIN(index->rank, x->rank); d++)
+        fits = d == dim || index->size[d] <= x->size[d];
+    if (!fits)
+        return pst_infer_fail(c, "index %s does not fit %s",
+                              pst_meta_text(index, text[0]),
+                              pst_meta_text(x, text[1]));
+    return PST_OK;
+}
+
+static enum pst_status infer_index(struct pst_infer *c,
+                                   const struct pst_meta **x,
+                                   const struct pst_meta **index)
+{
+    unsigned dim;
+    enum pst_status status = pst_infer_tensor(c, 0, x);
+
+    if (status == PST_OK)
+        status = pst_infer_dim(c, 1, *x, &dim);
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, 2, index);
+    return status != PST_OK ? status : check_index(c, dim, *x, *index);
+}
+
+static enum pst_status infer_gather(struct pst_infer *c)
+{
+    const struct pst_meta *x, *index;
+    enum pst_status status = infer_index(c, &x, &index);
+
+    return status != PST_OK ? status
+                            : pst_infer_set_like(c, 0, x->dtype, index);
+}
+
+static enum pst_status infer_scatter(struct pst_infer *c)
+{
+    const struct pst_meta *x, *index, *src = pst_infer_in(c, 3);
+    enum pst_status status = infer_index(c, &x, &index);
+
+    if (status == PST_OK && src != NULL) {
+        status = check_index(c, PST_MAX_RANK, src, index);
+        if (status == PST_OK)
+            status = pst_infer_same_dtype(c, 0, 3);
+    }
+    return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
+}
+
+/* Offset in m of the element of coordinates `at`, whose coordinate in dim is
+ * replaced by `index`. */
+static int64_t offset_at(const struct pst_meta *m, const int64_t *at, int dim,
+                         int64_t index)
+{
+    int64_t offset = 0;
+
+    for (unsigned d = 0; d < m->rank; d++)
+        offset += ((int)d == dim ? index : at[d]) * m->stride[d];
+    return offset;
+}
+
+/* Calls fn for every element of the index tensor that is in range, in order:
+ * coordinates and the index there. */
+typedef void (*element_fn)(const struct pst_call *c, const int64_t *at, int dim,
+                           int64_t index, int64_t number);
+
+static void each(const struct pst_call *c, const struct pst_meta *x,
+                 element_fn fn)
+{
+    const struct pst_operand *index = &c->in[1];
+    const struct pst_meta *m = &index->meta;
+    const int dim = pst_meta_dim(x, c->args[1].i);
+    const int64_t size = x->rank > 0 ? x->size[dim] : 1;
+    const int64_t n = pst_meta_numel(m);
+
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at[PST_MAX_RANK], rest = i, place;
+
+        for (unsigned d = m->rank; d-- > 0;) {
+            at[d] = rest % m->size[d];
+            rest /= m->size[d];
+        }
+        place = pst_load_i64(m->dtype, index->data, offset_at(m, at, -1, 0));
+        if (pst_index_check(c, place, size))
+            fn(c, at, dim, place, i);
+    }
+}
+
+/* from element `from` of in to element `to` of out[0]; add: sums. */
+static void put(const struct pst_call *c, const struct pst_operand *in,
+                int64_t from, int64_t to, bool add)
+{
+    const int64_t size = (int64_t)pst_dtype_size(in->meta.dtype);
+    const struct pst_meta one = {.dtype = in->meta.dtype};
+
+    pst_view_copy_ref(&one, (const char *)in->data + from * size, &one,
+                      (char *)c->out[0].data + to * size, add);
+}
+
+static void gather_at(const struct pst_call *c, const int64_t *at, int dim,
+                      int64_t index, int64_t number)
+{
+    put(c, &c->in[0], offset_at(&c->in[0].meta, at, dim, index), number, false);
+}
+
+static void scatter_at(const struct pst_call *c, const int64_t *at, int dim,
+                       int64_t index, int64_t number PST_UNUSED)
+{
+    put(c, &c->in[2], offset_at(&c->in[2].meta, at, -1, 0),
+        offset_at(&c->out[0].meta, at, dim, index), false);
+}
+
+static void scatter_add_at(const struct pst_call *c, const int64_t *at, int dim,
+                           int64_t index, int64_t number PST_UNUSED)
+{
+    put(c, &c->in[2], offset_at(&c->in[2].meta, at, -1, 0),
+        offset_at(&c->out[0].meta, at, dim, index), true);
+}
+
+static void scatter_value_at(const struct pst_call *c, const int64_t *at,
+                             int dim, int64_t index, int64_t number PST_UNUSED)
+{
+    const struct pst_arg *value = &c->args[3];
+    const struct pst_operand *out = &c->out[0];
+    const int64_t to = offset_at(&out->meta, at, dim, index);
+
+    if (value->kind == PST_ARG_FLOAT)
+        pst_store_f64(out->meta.dtype, out->data, to, value->f);
+    else
+        pst_store_i64(out->meta.dtype, out->data, to,
+                      value->kind == PST_ARG_INT ? value->i : value->b);
+}
+
+static void gather_ref(const struct pst_call *c)
+{
+    memset(c->out[0].data, 0, pst_meta_bytes(&c->out[0].meta));
+    each(c, &c->in[0].meta, gather_at);
+}
+
+static void scatter(const struct pst_call *c, element_fn fn)
+{
+    const struct pst_operand *x = &c->in[0], *out = &c->out[0];
+
+    if (out->data != x->data)
+        pst_view_copy(c->pool, &x->meta, x->data, &out->meta, out->data, false);
+    each(c, &out->meta, fn);
+}
+
+static void scatter_src_ref(const struct pst_call *c)
+{
+    scatter(c, scatter_at);
+}
+
+static void scatter_add_ref(const struct pst_call *c)
+{
+    scatter(c, scatter_add_at);
+}
+
+static void scatter_value_ref(const struct pst_call *c)
+{
+    scatter(c, scatter_value_at);
+}
+
+static enum pst_status gather_vjp(struct pst_vjp *v)
+{
+    return pst_vjp_set(
+        v, 0,
+        pst_vjp_emit(v, "aten.scatter_add.default",
+                     PST_ARGS(pst_v(pst_vjp_zeros_like(v, pst_vjp_in(v, 0))),
+                              v->node->args[1], v->node->args[2],
+                              pst_v(pst_vjp_grad(v, 0)))));
+}
+
+/* The gradient of self where add: all of it, else with zeros at the places. */
+static enum pst_status scatter_any_vjp(struct pst_vjp *v, bool add)
+{
+    const struct pst_arg *args = v->node->args;
+    struct pst_value *g = pst_vjp_grad(v, 0), *src = pst_vjp_in(v, 3);
+    struct pst_value *part = g;
+
+    if (!add && pst_vjp_needs(v, 0))
+        part = pst_vjp_emit(v, "aten.scatter.value",
+                            PST_ARGS(pst_v(g), args[1], args[2], pst_i(0)));
+    if (pst_vjp_needs(v, 0))
+        (void)pst_vjp_set(v, 0, part);
+    if (src == NULL || !pst_vjp_needs(v, 3))
+        return v->build.status;
+    if (!pst_meta_same_shape(&src->meta, &pst_vjp_in(v, 2)->meta))
+        return v->build.status = pst_diag_set(
+                   v->build.diag, PST_ERR_UNSUPPORTED,
+                   "%s: the gradient of a source that is larger than the index",
+                   v->node->schema->name);
+    return pst_vjp_set(v, pst_vjp_flat(v, 3),
+                       pst_vjp_emit(v, "aten.gather.default",
+                                    PST_ARGS(pst_v(g), args[1], args[2])));
+}
+
+static enum pst_status scatter_vjp(struct pst_vjp *v)
+{
+    return scatter_any_vjp(v, false);
+}
+
+static enum pst_status scatter_add_vjp(struct pst_vjp *v)
+{
+    return scatter_any_vjp(v, true);
+}
+
+#define KERNELS(name, bits)                                                    \
+    static const struct pst_kernel name##_kernels[] = {                        \
+        {#name "_ref", PST_ISA_ANY, PST_D_ANY, bits, NULL, NULL, name##_ref,   \
+         0.0},                                                                 \
+    }
+
+KERNELS(gather, PST_K_STRIDED);
+KERNELS(scatter_src, PST_K_STRIDED | PST_K_INPLACE_0);
+KERNELS(scatter_value, PST_K_STRIDED | PST_K_INPLACE_0);
+KERNELS(scatter_add, PST_K_STRIDED | PST_K_INPLACE_0);
+
+const struct pst_op pst_op_gather = {
+    .schema = "aten::gather(Tensor self, int dim, Tensor index, *, "
+              "bool sparse_grad=False) -> Tensor",
+    .infer = infer_gather,
+    .vjp = gather_vjp,
+    PST_KERNELS(gather_kernels),
+};
+
+const struct pst_op pst_op_scatter_src = {
+    .schema = "aten::scatter.src(Tensor self, int dim, Tensor index, "
+              "Tensor src) -> Tensor",
+    .infer = infer_scatter,
+    .vjp = scatter_vjp,
+    PST_KERNELS(scatter_src_kernels),
+};
+
+const struct pst_op pst_op_scatter_value = {
+    .schema = "aten::scatter.value(Tensor self, int dim, Tensor index, "
+              "Scalar value) -> Tensor",
+    .infer = infer_scatter,
+    .vjp = scatter_vjp,
+    PST_KERNELS(scatter_value_kernels),
+};
+
+const struct pst_op pst_op_scatter_add = {
+    .schema = "aten::scatter_add(Tensor self, int dim, Tensor index, "
+              "Tensor src) -> Tensor",
+    .infer = infer_scatter,
+    .vjp = scatter_add_vjp,
+    PST_KERNELS(scatter_add_kernels),
+};
+
+/* --- index_select
+ * ------------------------------------------------------------------- */
+
+static enum pst_status infer_index_select(struct pst_infer *c)
+{
+    const struct pst_meta *x, *index;
+    struct pst_meta to;
+    unsigned dim;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status == PST_OK)
+        status = pst_infer_dim(c, 1, x, &dim);
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, 2, &index);
+    if (status != PST_OK)
+        return status;
+    if (index->rank > 1 || x->rank == 0 ||
+        (index->dtype != PST_I64 && index->dtype != PST_I32))
+        return pst_infer_fail(c, "the index must be a vector of integers");
+    to = *x;
+    to.size[dim] = pst_meta_numel(index);
+    return pst_infer_set_like(c, 0, x->dtype, &to);
+}
+
+static void index_select_ref(const struct pst_call *c)
+{
+    const struct pst_operand *x = &c->in[0], *index = &c->in[1];
+    const struct pst_operand *out = &c->out[0];
+    const unsigned dim = (unsigned)pst_meta_dim(&x->meta, c->args[1].i);
+    const struct pst_meta from = pst_view_drop(&x->meta, dim);
+    const struct pst_meta to = pst_view_drop(&out->meta, dim);
+    const int64_t size = (int64_t)pst_dtype_size(x->meta.dtype);
+
+    memset(out->data, 0, pst_meta_bytes(&out->meta));
+    for (int64_t i = 0; i < out->meta.size[dim]; i++) {
+        const int64_t at =
+            pst_load_i64(index->meta.dtype, index->data,
+                         index->meta.rank > 0 ? i * index->meta.stride[0] : 0);
+
+        if (!pst_index_check(c, at, x->meta.size[dim]))
+            continue;
+        pst_view_copy(NULL, &from,
+                      (const char *)x->data + at * x->meta.stride[dim] * size,
+                      &to, (char *)out->data + i * out->meta.stride[dim] * size,
+                      false);
+    }
+}
+
+/* zeros.index_put((..., index), g, accumulate) */
+static enum pst_status index_select_vjp(struct pst_vjp *v)
+{
+    struct pst_value *x = pst_vjp_in(v, 0), *index = pst_vjp_in(v, 2);
+    const int dim = pst_meta_dim(&x->meta, v->node->args[1].i);
+    const int64_t n = pst_meta_numel(&index->meta);
+    struct pst_value *list[PST_MAX_RANK] = {NULL};
+
+    list[dim] = pst_vjp_reshape(v, index, 1, &n);
+    return pst_vjp_set(
+        v, 0,
+        pst_vjp_emit(v, "aten.index_put.default",
+                     PST_ARGS(pst_v(pst_vjp_zeros_like(v, x)),
+                              pst_values(list, (unsigned)dim + 1),
+                              pst_v(pst_vjp_grad(v, 0)), pst_b(true))));
+}
+
+KERNELS(index_select, PST_K_STRIDED);
+
+const struct pst_op pst_op_index_select = {
+    .schema = "aten::index_select(Tensor self, int dim, Tensor index) -> "
+              "Tensor",
+    .infer = infer_index_select,
+    .vjp = index_select_vjp,
+    PST_KERNELS(index_select_kernels),
+};
+
+/* --- one_hot
+ * -----------------------------------------------------------------------------
+ */
+
+static enum pst_status infer_one_hot(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    struct pst_meta to;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status != PST_OK)
+        return status;
+    if (c->args[1].i < 0)
+        return pst_infer_refuse(c, "without num_classes the shape of the "
+                                   "result depends on data");
+    if (x->dtype != PST_I64 || x->rank == PST_MAX_RANK || c->args[1].i == 0)
+        return pst_infer_fail(c, "wants i64 and at least one class");
+    to = *x;
+    to.size[to.rank++] = c->args[1].i;
+    return pst_infer_set_like(c, 0, PST_I64, &to);
+}
+
+static void one_hot_ref(const struct pst_call *c)
+{
+    const struct pst_operand *x = &c->in[0];
+    const int64_t n = pst_meta_numel(&x->meta), classes = c->args[1].i;
+    int64_t *out = c->out[0].data;
+
+    memset(out, 0, pst_meta_bytes(&c->out[0].meta));
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at =
+            ((const int64_t *)x->data)[pst_meta_offset(&x->meta, i)];
+
+        if (pst_index_check(c, at, classes))
+            out[i * classes + at] = 1;
+    }
+}
+
+KERNELS(one_hot, PST_K_STRIDED);
+
+const struct pst_op pst_op_one_hot = {
+    .schema = "aten::one_hot(Tensor self, int num_classes=-1) -> Tensor",
+    .infer = infer_one_hot,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(one_hot_kernels),
+};

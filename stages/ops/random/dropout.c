@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Dropout. Whether element i stays is a pure function of the call's key and i,
+ * so that the backward pass draws the mask again instead of keeping it: the
+ * gradient of dropout is dropout of the gradient under the same node id.
+ */
+#include "stages/ops/op.h"
+
+#include "stages/ops/infer.h"
+#include "stages/ops/pointwise/nd.h"
+#include "stages/ops/vjp.h"
+
+/* p = 1 drops everything and gives zeros, not NaN. */
+static double scale_of(double p)
+{
+    return p < 1.0 ? 1.0 / (1.0 - p) : 0.0;
+}
+
+static enum pst_status check_p(struct pst_infer *c)
+{
+    const double p = c->args[1].f;
+
+    if (!(p >= 0.0 && p <= 1.0))
+        return pst_infer_fail(c, "probability %g is not in [0, 1]", p);
+    return PST_OK;
+}
+
+static bool is_identity(const struct pst_arg *args)
+{
+    return !args[2].b || args[1].f == 0.0;
+}
+
+static enum pst_status infer_dropout(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status == PST_OK)
+        status = check_p(c);
+    if (status != PST_OK)
+        return status;
+    if (is_identity(c->args))
+        return pst_infer_view(c, 0, 0, x, 0);
+    return pst_infer_set_like(c, 0, x->dtype, x);
+}
+
+static void dropout_ref(const struct pst_call *c)
+{
+    const struct pst_operand *x = &c->in[0], *out = &c->out[0];
+    const int64_t n = pst_meta_numel(&x->meta);
+    const double p = c->args[1].f, scale = scale_of(p);
+
+    for (int64_t i = 0; i < n; i++) {
+        double y = 0.0;
+
+        if ((double)pst_rng_f32(&c->rng, (uint64_t)i) >= p)
+            y = pst_load_f64(x->meta.dtype, x->data, i) * scale;
+        pst_store_f64(out->meta.dtype, out->data, i, y);
+    }
+}
+
+struct drop {
+    const struct pst_call *c;
+    uint32_t threshold; /* of the 24 bits that make a number of [0, 1) */
+    float scale;
+};
+
+/* Four elements share one block of random bits. */
+static void dropout_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct drop *d = ctx;
+    const float *x = d->c->in[0].data;
+    float *y = d->c->out[0].data;
+    int64_t begin, end;
+
+    pst_pool_share(pst_meta_numel(&d->c->in[0].meta), 4, part, parts, &begin,
+                   &end);
+    for (int64_t i = begin; i < end; i += 4) {
+        uint32_t bits[4];
+
+        pst_rng_block(&d->c->rng, (uint64_t)i / 4, bits);
+        for (int64_t k = 0; k < 4 && i + k < end; k++)
+            y[i + k] =
+                bits[k] >> 8 >= d->threshold ? x[i + k] * d->scale : 0.0f;
+    }
+}
+
+static void dropout_f32(const struct pst_call *c)
+{
+    const double p = c->args[1].f, steps = p * 16777216.0;
+    struct drop d = {c, (uint32_t)steps, (float)scale_of(p)};
+
+    if ((double)d.threshold < steps)
+        d.threshold++;
+    if (pst_meta_numel(&c->in[0].meta) < PST_ND_SERIAL)
+        dropout_part(&d, 0, 1);
+    else
+        pst_pool_run(c->pool, dropout_part, &d);
+}
+
+static enum pst_status dropout_vjp(struct pst_vjp *v)
+{
+    const struct pst_node *node = v->node;
+    const unsigned id = v->build.node_id;
+    struct pst_value *g = pst_vjp_grad(v, 0);
+
+    if (!is_identity(node->args)) {
+        v->build.node_id = node->id;
+        g = pst_vjp_emit(v, "aten.dropout.default",
+                         PST_ARGS(pst_v(g), node->args[1], node->args[2]));
+        v->build.node_id = id;
+    }
+    return pst_vjp_set(v, 0, g);
+}
+
+/* Contiguous only: the number of an element is its place in memory. */
+static const struct pst_kernel dropout_kernels[] = {
+    {"dropout_f32", PST_ISA_ANY, PST_D(F32), PST_K_INPLACE_0, NULL, NULL,
+     dropout_f32, 1e-7},
+    {"dropout_ref", PST_ISA_ANY, PST_D_FLOAT, PST_K_INPLACE_0, NULL, NULL,
+     dropout_ref, 0.0},
+};
+
+const struct pst_op pst_op_dropout = {
+    .schema = "aten::dropout(Tensor input, float p, bool train) -> Tensor",
+    .flags = PST_OP_MAYBE_VIEW | PST_OP_RANDOM,
+    .infer = infer_dropout,
+    .vjp = dropout_vjp,
+    PST_KERNELS(dropout_kernels),
+};
+
+/* --- native_dropout: also returns the mask of what was kept
+ * --------------------------- */
+
+static enum pst_status infer_native_dropout(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status == PST_OK)
+        status = check_p(c);
+    if (status == PST_OK)
+        status = pst_infer_set_like(c, 0, x->dtype, x);
+    return status != PST_OK ? status : pst_infer_set_like(c, 1, PST_BOOL, x);
+}
+
+/* train = None counts as true. */
+static bool trains(const struct pst_arg *args)
+{
+    return args[2].kind != PST_ARG_BOOL || args[2].b;
+}
+
+static void native_dropout_ref(const struct pst_call *c)
+{
+    const struct pst_operand *x = &c->in[0], *out = &c->out[0];
+    const int64_t n = pst_meta_numel(&x->meta);
+    const bool train = trains(c->args);
+    const double p = train ? c->args[1].f : 0.0, scale = scale_of(p);
+
+    for (int64_t i = 0; i < n; i++) {
+        const bool keep = (double)pst_rng_f32(&c->rng, (uint64_t)i) >= p;
+        const double y =
+            keep ? pst_load_f64(x->meta.dtype, x->data, i) * scale : 0.0;
+
+        pst_store_f64(out->meta.dtype, out->data, i, y);
+        ((bool *)c->out[1].data)[i] = keep;
+    }
+}
+
+static enum pst_status native_dropout_vjp(struct pst_vjp *v)
+{
+    const struct pst_arg *args = v->node->args;
+    const double p = trains(args) ? args[1].f : 0.0;
+    struct pst_value *g = pst_vjp_grad(v, 0);
+
+    if (g == NULL)
+        return v->build.status;
+    g = pst_vjp_mul(v, g, pst_vjp_out(v, 1));
+    return pst_vjp_set(v, 0, pst_vjp_mul_scalar(v, g, scale_of(p)));
+}
+
+static const struct pst_kernel native_dropout_kernels[] = {
+    {"native_dropout_ref", PST_ISA_ANY, PST_D_FLOAT, PST_K_INPLACE_0, NULL,
+     NULL, native_dropout_ref, 0.0},
+};
+
+const struct pst_op pst_op_native_dropout = {
+    .schema = "aten::native_dropout(Tensor input, float p, bool? train) -> "
+              "(Tensor, Tensor)",
+    .flags = PST_OP_RANDOM,
+    .infer = infer_native_dropout,
+    .vjp = native_dropout_vjp,
+    PST_KERNELS(native_dropout_kernels),
+};

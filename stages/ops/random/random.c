@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Tensors of random numbers; element i is number i of the call's stream. */
+#include "stages/ops/op.h"
+
+#include "stages/ops/infer.h"
+#include "stages/ops/vjp.h"
+
+static enum pst_status floats_only(struct pst_infer *c, enum pst_status status)
+{
+    if (status == PST_OK && pst_dtype_kind(c->out[0].dtype) != PST_KIND_FLOAT)
+        return pst_infer_fail(c, "random %s", pst_dtype_name(c->out[0].dtype));
+    return status;
+}
+
+static enum pst_status infer_rand(struct pst_infer *c)
+{
+    const enum pst_dtype dtype =
+        pst_infer_dtype(c, 1, c->hint < PST_N_DTYPES ? c->hint : PST_F32);
+
+    return floats_only(
+        c, pst_infer_set(c, 0, dtype, c->args[0].n, c->args[0].ints));
+}
+
+static enum pst_status infer_rand_like(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status != PST_OK)
+        return status;
+    return floats_only(
+        c, pst_infer_set_like(c, 0, pst_infer_dtype(c, 1, x->dtype), x));
+}
+
+static enum pst_status infer_bernoulli(struct pst_infer *c)
+{
+    const double p = c->args[1].f;
+
+    if (!(p >= 0.0 && p <= 1.0))
+        return pst_infer_fail(c, "probability %g is not in [0, 1]", p);
+    return pst_infer_same_as_0(c);
+}
+
+static void rand_ref(const struct pst_call *c)
+{
+    const struct pst_meta *out = &c->out[0].meta;
+
+    for (int64_t i = 0; i < pst_meta_numel(out); i++)
+        pst_store_f64(out->dtype, c->out[0].data, i,
+                      (double)pst_rng_f32(&c->rng, (uint64_t)i));
+}
+
+static void randn_ref(const struct pst_call *c)
+{
+    const struct pst_meta *out = &c->out[0].meta;
+
+    for (int64_t i = 0; i < pst_meta_numel(out); i++)
+        pst_store_f64(out->dtype, c->out[0].data, i,
+                      pst_rng_normal(&c->rng, (uint64_t)i));
+}
+
+static void bernoulli_ref(const struct pst_call *c)
+{
+    const struct pst_meta *out = &c->out[0].meta;
+
+    for (int64_t i = 0; i < pst_meta_numel(out); i++)
+        pst_store_i64(out->dtype, c->out[0].data, i,
+                      (double)pst_rng_f32(&c->rng, (uint64_t)i) < c->args[1].f);
+}
+
+#define RANDOM(id, text, how, name)                                            \
+    static const struct pst_kernel id##_kernels[] = {                          \
+        {#id "_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL,        \
+         name##_ref, 0.0},                                                     \
+    };                                                                         \
+    const struct pst_op pst_op_##id = {                                        \
+        .schema = "aten::" text ") -> Tensor",                                 \
+        .flags = PST_OP_RANDOM,                                                \
+        .infer = how,                                                          \
+        .vjp = pst_vjp_none,                                                   \
+        PST_KERNELS(id##_kernels),                                             \
+    }
+
+#define OPTIONS                                                                \
+    "*, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "    \
+    "bool? pin_memory=None"
+#define FORMAT ", MemoryFormat? memory_format=None"
+
+RANDOM(rand, "rand(SymInt[] size, " OPTIONS, infer_rand, rand);
+RANDOM(randn, "randn(SymInt[] size, " OPTIONS, infer_rand, randn);
+RANDOM(rand_like, "rand_like(Tensor self, " OPTIONS FORMAT, infer_rand_like,
+       rand);
+RANDOM(randn_like, "randn_like(Tensor self, " OPTIONS FORMAT, infer_rand_like,
+       randn);
+RANDOM(bernoulli_p,
+       "bernoulli.p(Tensor self, float p, *, Generator? generator=None",
+       infer_bernoulli, bernoulli);

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+/* any, all, prod, var, logsumexp. */
+#include "stages/ops/reduce/reduce.h"
+
+#include "stages/ops/pointwise/pointwise.h"
+
+#include <math.h>
+
+#define KERNEL(name, statement)                                                \
+    static void name##_ref(const struct pst_call *c)                           \
+    {                                                                          \
+        statement;                                                             \
+    }                                                                          \
+    static const struct pst_kernel name##_kernels[] = {                        \
+        {#name "_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL,      \
+         name##_ref, 0.0},                                                     \
+    }
+
+/* --- any, all: NaN is true
+ * --------------------------------------------------------- */
+
+static void any_add(struct pst_acc *acc, int64_t n, const double *x)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (x[i] != 0.0)
+            acc->a = 1.0;
+}
+
+/* a: has a false one been seen? */
+static void all_add(struct pst_acc *acc, int64_t n, const double *x)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (x[i] == 0.0)
+            acc->a = 1.0;
+}
+
+static double all_end(const struct pst_acc *acc,
+                      const struct pst_call *call PST_UNUSED)
+{
+    return 1.0 - acc->a;
+}
+
+static const struct pst_reduction any_how = {any_add, NULL, NULL};
+static const struct pst_reduction all_how = {all_add, all_end, NULL};
+
+static enum pst_status infer_any(struct pst_infer *c)
+{
+    return pst_reduce_infer(c, 0, PST_BOOL, PST_REDUCE_ALL, -1);
+}
+
+static enum pst_status infer_any_dim(struct pst_infer *c)
+{
+    return pst_reduce_infer(c, 0, PST_BOOL, 1, 2);
+}
+
+/* Here an empty list means no dimension, unlike everywhere else. */
+static enum pst_status infer_any_dims(struct pst_infer *c)
+{
+    if (c->args[1].kind == PST_ARG_INTS && c->args[1].n == 0)
+        return pst_infer_refuse(c, "an empty list of dimensions");
+    return pst_reduce_infer(c, 0, PST_BOOL, 1, 2);
+}
+
+KERNEL(any, pst_reduce_run(c, PST_REDUCE_ALL, &any_how));
+KERNEL(all, pst_reduce_run(c, PST_REDUCE_ALL, &all_how));
+KERNEL(any_dim, pst_reduce_run(c, 1, &any_how));
+KERNEL(all_dim, pst_reduce_run(c, 1, &all_how));
+
+#define LOGIC(id, text, how, table)                                            \
+    const struct pst_op pst_op_##id = {                                        \
+        .schema = "aten::" text " -> Tensor",                                  \
+        .infer = how,                                                          \
+        .vjp = pst_vjp_none,                                                   \
+        PST_KERNELS(table),                                                    \
+    }
+
+LOGIC(any, "any(Tensor self)", infer_any, any_kernels);
+LOGIC(all, "all(Tensor self)", infer_any, all_kernels);
+LOGIC(any_dim, "any.dim(Tensor self, int dim, bool keepdim=False)",
+      infer_any_dim, any_dim_kernels);
+LOGIC(all_dim, "all.dim(Tensor self, int dim, bool keepdim=False)",
+      infer_any_dim, all_dim_kernels);
+LOGIC(any_dims, "any.dims(Tensor self, int[]? dim=None, bool keepdim=False)",
+      infer_any_dims, any_dim_kernels);
+LOGIC(all_dims, "all.dims(Tensor self, int[]? dim=None, bool keepdim=False)",
+      infer_any_dims, all_dim_kernels);
+
+/* --- prod
+ * -----------------------------------------------------------------------------
+ */
+
+static void prod_add(struct pst_acc *acc, int64_t n, const double *x)
+{
+    if (acc->n == 0)
+        acc->a = 1.0;
+    for (int64_t i = 0; i < n; i++)
+        acc->a *= x[i];
+}
+
+/* Of nothing: 1. */
+static double prod_end(const struct pst_acc *acc,
+                       const struct pst_call *call PST_UNUSED)
+{
+    return acc->n == 0 ? 1.0 : acc->a;
+}
+
+static void prod_add_i64(struct pst_acc *acc, int64_t n, const int64_t *x)
+{
+    uint64_t y = acc->n == 0 ? 1 : (uint64_t)acc->whole;
+
+    for (int64_t i = 0; i < n; i++)
+        y *= (uint64_t)x[i];
+    acc->whole = (int64_t)y;
+}
+
+static const struct pst_reduction prod_how = {prod_add, prod_end, prod_add_i64};
+static const struct pst_reduction empty_prod_how = {prod_add, prod_end, NULL};
+
+static void prod(const struct pst_call *c)
+{
+    const bool empty = pst_meta_numel(&c->in[0].meta) == 0;
+
+    pst_reduce_run(c, PST_REDUCE_ALL, empty ? &empty_prod_how : &prod_how);
+}
+
+/* g times the product of all others: exact where an element is 0. */
+static void prod_backward(const struct pst_call *c)
+{
+    const struct pst_operand *x = &c->in[1], *out = &c->out[0];
+    const int64_t n = pst_meta_numel(&x->meta);
+    double g = pst_load_f64(c->in[0].meta.dtype, c->in[0].data, 0), left = 1.0;
+
+    for (int64_t i = 0; i < n; i++) {
+        pst_store_f64(out->meta.dtype, out->data, i, left);
+        left *=
+            pst_load_f64(x->meta.dtype, x->data, pst_meta_offset(&x->meta, i));
+    }
+    for (int64_t i = n; i-- > 0;) {
+        left = pst_load_f64(out->meta.dtype, out->data, i);
+        pst_store_f64(out->meta.dtype, out->data, i, left * g);
+        g *= pst_load_f64(x->meta.dtype, x->data, pst_meta_offset(&x->meta, i));
+    }
+}
+
+static enum pst_status infer_prod(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+    enum pst_dtype to;
+
+    if (status != PST_OK)
+        return status;
+    to = pst_dtype_kind(x->dtype) == PST_KIND_FLOAT ? x->dtype : PST_I64;
+    return pst_reduce_infer(c, 0, pst_infer_dtype(c, 1, to), PST_REDUCE_ALL,
+                            -1);
+}
+
+static enum pst_status infer_prod_backward(struct pst_infer *c)
+{
+    const struct pst_meta *g, *x;
+    enum pst_status status = pst_infer_tensor(c, 0, &g);
+
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, 1, &x);
+    if (status == PST_OK && pst_meta_numel(g) != 1)
+        return pst_infer_fail(c, "the gradient is no scalar");
+    return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
+}
+
+static enum pst_status prod_vjp(struct pst_vjp *v)
+{
+    return pst_vjp_set(v, 0,
+                       pst_vjp_emit(v, "penstock.prod_backward.default",
+                                    PST_ARGS(pst_v(pst_vjp_grad(v, 0)),
+                                             pst_v(pst_vjp_in(v, 0)))));
+}
+
+KERNEL(prod, prod(c));
+KERNEL(prod_backward, prod_backward(c));
+
+const struct pst_op pst_op_prod = {
+    .schema = "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor",
+    .infer = infer_prod,
+    .vjp = prod_vjp,
+    PST_KERNELS(prod_kernels),
+};
+
+const struct pst_op pst_op_prod_backward = {
+    .schema = "penstock::prod_backward(Tensor grad_output, Tensor self) -> "
+              "Tensor",
+    .infer = infer_prod_backward,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(prod_backward_kernels),
+};
+
+/* --- var
+ * ---------------------------------------------------------------------------------
+ */
+
+/* Welford: a is the mean so far, b the sum of squared distances from it. */
+static void var_add(struct pst_acc *acc, int64_t n, const double *x)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const double d = x[i] - acc->a;
+
+        acc->a += d / (double)(acc->n + i + 1);
+        acc->b += d * (x[i] - acc->a);
+    }
+}
+
+/* Argument 2 of var.correction is a number, of var.dim a bool. */
+static double correction(const struct pst_arg *arg)
+{
+    return arg->kind == PST_ARG_NONE ? 1.0 : pst_pw_number(arg);
+}
+
+static double var_end(const struct pst_acc *acc, const struct pst_call *call)
+{
+    const double by = (double)acc->n - correction(&call->args[2]);
+
+    return acc->b / (by > 0.0 ? by : 0.0);
+}
+
+static const struct pst_reduction var_how = {var_add, var_end, NULL};
+
+static enum pst_status infer_var(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status != PST_OK)
+        return status;
+    if (pst_dtype_kind(x->dtype) != PST_KIND_FLOAT)
+        return pst_infer_fail(c, "wants a floating tensor, got %s",
+                              pst_dtype_name(x->dtype));
+    return pst_reduce_infer(c, 0, x->dtype, 1, 3);
+}
+
+/* 2 (x - mean) / (n - correction) */
+static enum pst_status var_vjp(struct pst_vjp *v)
+{
+    struct pst_value *x = pst_vjp_in(v, 0);
+    const double by =
+        (double)pst_reduce_count(v, 1) - correction(&v->node->args[2]);
+    struct pst_value *g = pst_reduce_spread(v, pst_vjp_grad(v, 0), 1, 3);
+    struct pst_value *mean = pst_vjp_emit(
+        v, "aten.mean.dim", PST_ARGS(pst_v(x), v->node->args[1], pst_b(true)));
+
+    g = pst_vjp_mul_scalar(v, g, 2.0 / (by > 0.0 ? by : 0.0));
+    return pst_vjp_set(v, 0, pst_vjp_mul(v, g, pst_vjp_sub(v, x, mean)));
+}
+
+KERNEL(var, pst_reduce_run(c, 1, &var_how));
+
+const struct pst_op pst_op_var_correction = {
+    .schema = "aten::var.correction(Tensor self, int[1]? dim=None, *, "
+              "Scalar? correction=None, bool keepdim=False) -> Tensor",
+    .infer = infer_var,
+    .vjp = var_vjp,
+    PST_KERNELS(var_kernels),
+};
+
+const struct pst_op pst_op_var_dim = {
+    .schema = "aten::var.dim(Tensor self, int[1]? dim, bool unbiased=True, "
+              "bool keepdim=False) -> Tensor",
+    .infer = infer_var,
+    .vjp = var_vjp,
+    PST_KERNELS(var_kernels),
+};
+
+/* --- logsumexp
+ * ----------------------------------------------------------------------------
+ */
+
+/* a is the largest so far, b the sum of exp(x - a); -inf adds nothing. */
+static void logsumexp_add(struct pst_acc *acc, int64_t n, const double *x)
+{
+    if (acc->n == 0)
+        acc->a = -INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        if (x[i] > acc->a) {
+            acc->b = acc->b * exp(acc->a - x[i]) + 1.0;
+            acc->a = x[i];
+        } else if (isnan(x[i])) {
+            acc->b = x[i];
+        } else if (x[i] != -INFINITY) {
+            acc->b += x[i] == acc->a ? 1.0 : exp(x[i] - acc->a);
+        }
+    }
+}
+
+static double logsumexp_end(const struct pst_acc *acc,
+                            const struct pst_call *call PST_UNUSED)
+{
+    return acc->n == 0 || acc->b == 0.0 ? -INFINITY : acc->a + log(acc->b);
+}
+
+static const struct pst_reduction logsumexp_how = {logsumexp_add, logsumexp_end,
+                                                   NULL};
+
+static enum pst_status infer_logsumexp(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    return status != PST_OK
+               ? status
+               : pst_reduce_infer(c, 0, pst_float_type(x->dtype), 1, 2);
+}
+
+static enum pst_status logsumexp_vjp(struct pst_vjp *v)
+{
+    struct pst_value *g = pst_reduce_spread(v, pst_vjp_grad(v, 0), 1, 2);
+    struct pst_value *y = pst_reduce_spread(v, pst_vjp_out(v, 0), 1, 2);
+    struct pst_value *d = pst_vjp_sub(v, pst_vjp_in(v, 0), y);
+
+    if (d == NULL)
+        return v->build.status;
+    d = pst_vjp_emit(v, "aten.exp.default", PST_ARGS(pst_v(d)));
+    return pst_vjp_set(v, 0, pst_vjp_mul(v, g, d));
+}
+
+KERNEL(logsumexp, pst_reduce_run(c, 1, &logsumexp_how));
+
+const struct pst_op pst_op_logsumexp = {
+    .schema = "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) "
+              "-> Tensor",
+    .infer = infer_logsumexp,
+    .vjp = logsumexp_vjp,
+    PST_KERNELS(logsumexp_kernels),
+};
