@@ -175,7 +175,7 @@ static void rounds_half_to_even(void **state)
     check_store(PST_F16, 0x1p-25, 0.0); /* half of the smallest: to even */
     check_store(PST_F16, 0x1.002p-25, 0x1p-24);
     check_store(PST_F16, 3 * 0x1p-25, 0x1p-23);
-    check_store(PST_F16, 0x1.ffcp-15, 0x1.ffcp-15); /* largest subnormal */
+    check_store(PST_F16, 0x1.ff8p-15, 0x1.ff8p-15); /* largest subnormal */
     check_store(PST_F16, 0x1.fffp-15, 0x1p-14);     /* carries into normal */
     check_store(PST_F16, NAN, NAN);
     check_store(PST_F16, INFINITY, INFINITY);
