@@ -211,6 +211,8 @@ enum pst_status pst_plan_read_param(struct pst_plan *plan, unsigned i,
 {
     const struct pst_plan_param *param = &plan->params.at[i];
 
+    if (plan->parent != NULL)
+        return pst_plan_read_param(plan->parent, i, dst, diag);
     if (plan->dir != NULL)
         return read_file(plan, param, dst, diag);
     if (plan->model == NULL)

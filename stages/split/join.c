@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/split/join.h"
+
+#include "stages/split/replay.h"
+#include "stages/split/split.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TAG PST_TAG_PLAN
+
+struct joiner {
+    struct pst_plan *from, *to;
+    struct pst_graph *graph; /* of the only stage of `to` */
+    struct pst_build build;
+    struct pst_value ***twins; /* [stage][value id of its graph] */
+    struct pst_value **inputs; /* by index in from->inputs */
+    struct pst_value **params; /* by index in from->params */
+    struct PST_VEC(struct pst_stage_input) stage_inputs;
+    struct pst_diag *diag;
+};
+
+static enum pst_status no_memory(struct joiner *j)
+{
+    return pst_diag_nomem(j->diag, 0);
+}
+
+/* --- values that no node makes ------------------------------------------ */
+
+static enum pst_status join_input(struct joiner *j, unsigned index,
+                                  const struct pst_value *value,
+                                  struct pst_value **ret)
+{
+    struct pst_stage_input input = {PST_SOURCE_MODEL_INPUT, index};
+
+    if (j->inputs[index] == NULL) {
+        j->inputs[index] =
+            pst_graph_add_value(j->graph, PST_VALUE_INPUT, value->name, NULL,
+                                &j->from->inputs.at[index].meta);
+        if (j->inputs[index] == NULL ||
+            !pst_vec_push(TAG, &j->stage_inputs, input))
+            return no_memory(j);
+    }
+    *ret = j->inputs[index];
+    return PST_OK;
+}
+
+static enum pst_status join_param(struct joiner *j,
+                                  const struct pst_value *value,
+                                  struct pst_value **ret)
+{
+    int index = pst_plan_find_param(j->from, value->fqn);
+    struct pst_value *twin;
+
+    if (index < 0)
+        return pst_diag_set(j->diag, PST_ERR_INTERNAL,
+                            "\"%s\" is no parameter of the plan", value->fqn);
+    if (j->params[index] == NULL) {
+        twin = pst_graph_add_value(j->graph, value->kind, value->name,
+                                   value->fqn, &value->meta);
+        if (twin == NULL)
+            return no_memory(j);
+        twin->requires_grad = value->requires_grad;
+        twin->persistent = value->persistent;
+        j->params[index] = twin;
+    }
+    *ret = j->params[index];
+    return PST_OK;
+}
+
+/* What the stage of the other end sends. */
+static struct pst_value *sent(const struct joiner *j,
+                              const struct pst_edge *edge)
+{
+    const struct pst_graph *from = j->from->stages.at[edge->from_stage].graph;
+
+    return j->twins[edge->from_stage]
+                   [from->outputs.at[edge->from_output].arg.value->id];
+}
+
+static enum pst_status join_given(struct joiner *j, unsigned stage)
+{
+    const struct pst_stage *s = &j->from->stages.at[stage];
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < s->graph->inputs.n && status == PST_OK; i++) {
+        const struct pst_value *value = s->graph->inputs.at[i];
+        struct pst_value **twin = &j->twins[stage][value->id];
+
+        if (s->inputs[i].kind == PST_SOURCE_EDGE)
+            *twin = sent(j, &j->from->edges.at[s->inputs[i].index]);
+        else
+            status = join_input(j, s->inputs[i].index, value, twin);
+    }
+    for (size_t i = 0; i < s->graph->values.n && status == PST_OK; i++) {
+        const struct pst_value *value = s->graph->values.at[i];
+
+        if (value->kind == PST_VALUE_PARAM || value->kind == PST_VALUE_BUFFER ||
+            value->kind == PST_VALUE_CONST)
+            status = join_param(j, value, &j->twins[stage][value->id]);
+    }
+    return status;
+}
+
+static enum pst_status join_stage(struct joiner *j, unsigned stage)
+{
+    const struct pst_graph *graph = j->from->stages.at[stage].graph;
+    struct pst_replay replay = {.build = j->build};
+    enum pst_status status;
+
+    j->twins[stage] = pst_arena_calloc(&j->to->arena, graph->values.n + 1,
+                                       sizeof(struct pst_value *));
+    if (j->twins[stage] == NULL)
+        return no_memory(j);
+    replay.twins = j->twins[stage];
+    j->graph->next_node_id =
+        PST_MAX(j->graph->next_node_id, graph->next_node_id);
+    status = join_given(j, stage);
+    for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++)
+        status = pst_replay_node(&replay, graph->nodes.at[i]);
+    return status;
+}
+
+/* --- outputs ------------------------------------------------------------ */
+
+/* Index among the graph's outputs, where each value stands once. */
+static enum pst_status place_output(struct joiner *j, struct pst_value *value,
+                                    unsigned *ret)
+{
+    struct pst_output output = {
+        .kind = PST_OUTPUT_USER, .arg = pst_v(value), .path = value->name};
+
+    for (size_t i = 0; i < j->graph->outputs.n; i++)
+        if (j->graph->outputs.at[i].arg.value == value) {
+            *ret = (unsigned)i;
+            return PST_OK;
+        }
+    *ret = (unsigned)j->graph->outputs.n;
+    return pst_graph_add_output(j->graph, &output, j->diag);
+}
+
+static enum pst_status join_outputs(struct joiner *j)
+{
+    for (size_t i = 0; i < j->from->outputs.n; i++) {
+        const struct pst_plan_output *from = &j->from->outputs.at[i];
+        struct pst_plan_output to = *from;
+        enum pst_status status = PST_OK;
+
+        to.path = pst_arena_strdup(&j->to->arena, from->path);
+        if (to.path == NULL)
+            return no_memory(j);
+        if (!from->is_tensor) {
+            status = pst_arg_copy(&j->to->arena, &from->literal, &to.literal,
+                                  j->diag);
+        } else if (from->stage >= 0) {
+            const struct pst_graph *graph =
+                j->from->stages.at[from->stage].graph;
+
+            to.stage = 0;
+            status = place_output(
+                j,
+                j->twins[from->stage]
+                        [graph->outputs.at[from->output].arg.value->id],
+                &to.output);
+        }
+        if (status != PST_OK)
+            return status;
+        if (!pst_vec_push(TAG, &j->to->outputs, to))
+            return no_memory(j);
+    }
+    return PST_OK;
+}
+
+static enum pst_status join_updates(struct joiner *j)
+{
+    for (unsigned s = 0; s < j->from->stages.n; s++) {
+        const struct pst_graph *graph = j->from->stages.at[s].graph;
+
+        for (size_t i = 0; i < graph->outputs.n; i++) {
+            struct pst_output output = graph->outputs.at[i];
+            enum pst_status status;
+
+            if (output.kind != PST_OUTPUT_BUFFER_UPDATE)
+                continue;
+            output.arg = pst_v(j->twins[s][output.arg.value->id]);
+            output.target = j->twins[s][output.target->id];
+            status = pst_graph_add_output(j->graph, &output, j->diag);
+            if (status != PST_OK)
+                return status;
+        }
+    }
+    return PST_OK;
+}
+
+/* --- the plan ----------------------------------------------------------- */
+
+static enum pst_status join_head(struct joiner *j)
+{
+    const struct pst_plan *from = j->from;
+    struct pst_plan *to = j->to;
+    char text[100];
+
+    to->parent = j->from;
+    to->loss = from->loss;
+    memcpy(to->model_digest, from->model_digest, sizeof(to->model_digest));
+    snprintf(text, sizeof(text), "joined %s", from->digest);
+    pst_digest(text, strlen(text), to->digest);
+    to->name = pst_arena_strdup(&to->arena, from->name);
+    if (to->name == NULL)
+        return no_memory(j);
+    for (size_t i = 0; i < from->inputs.n; i++) {
+        struct pst_plan_input input = from->inputs.at[i];
+
+        input.name = pst_arena_strdup(&to->arena, input.name);
+        if (input.name == NULL || !pst_vec_push(TAG, &to->inputs, input))
+            return no_memory(j);
+    }
+    return PST_OK;
+}
+
+/* Names are the parent's, which lives longer. */
+static enum pst_status join_params(struct joiner *j)
+{
+    for (size_t i = 0; i < j->from->params.n; i++) {
+        struct pst_plan_param param = j->from->params.at[i];
+
+        param.stages = pst_arena_calloc(&j->to->arena, 1, sizeof(unsigned));
+        param.n_stages = j->params[i] != NULL ? 1 : 0;
+        param.home = 0;
+        if (param.stages == NULL || !pst_vec_push(TAG, &j->to->params, param))
+            return no_memory(j);
+    }
+    return PST_OK;
+}
+
+static enum pst_status join_all(struct joiner *j)
+{
+    struct pst_arena *arena = &j->to->arena;
+    struct pst_stage stage = {.weights = ""};
+    enum pst_status status;
+
+    j->twins = pst_arena_calloc(arena, j->from->stages.n + 1, sizeof(void *));
+    j->inputs = pst_arena_calloc(arena, j->from->inputs.n + 1, sizeof(void *));
+    j->params = pst_arena_calloc(arena, j->from->params.n + 1, sizeof(void *));
+    if (j->twins == NULL || j->inputs == NULL || j->params == NULL)
+        return no_memory(j);
+    status = pst_graph_new(&stage.graph, j->diag);
+    if (status != PST_OK)
+        return status;
+    j->graph = stage.graph;
+    if (!pst_vec_push(TAG, &j->to->stages, stage)) {
+        pst_graph_free(stage.graph);
+        return no_memory(j);
+    }
+    pst_build_init(&j->build, j->graph, j->diag);
+    status = join_head(j);
+    for (unsigned s = 0; s < j->from->stages.n && status == PST_OK; s++)
+        status = join_stage(j, s);
+    if (status == PST_OK)
+        status = join_outputs(j);
+    if (status == PST_OK)
+        status = join_updates(j);
+    if (status == PST_OK)
+        status = join_params(j);
+    if (status == PST_OK)
+        status = pst_graph_verify(j->graph, j->diag);
+    if (status != PST_OK)
+        return status;
+    j->to->stages.at[0].inputs =
+        pst_arena_memdup(arena, j->stage_inputs.at,
+                         j->stage_inputs.n * sizeof(j->stage_inputs.at[0]));
+    return j->stage_inputs.n > 0 && j->to->stages.at[0].inputs == NULL
+               ? no_memory(j)
+               : PST_OK;
+}
+
+enum pst_status pst_plan_join(struct pst_plan *plan, struct pst_plan **ret,
+                              struct pst_diag *diag)
+{
+    struct joiner j = {.from = plan, .diag = diag};
+    enum pst_status status = pst_plan_new(&j.to, diag);
+
+    if (status != PST_OK)
+        return status;
+    status = join_all(&j);
+    pst_vec_fini(&j.stage_inputs);
+    if (status != PST_OK) {
+        pst_plan_free(j.to);
+        return status;
+    }
+    pst_plan_measure(j.to);
+    *ret = j.to;
+    return PST_OK;
+}

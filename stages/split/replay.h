@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_SPLIT_REPLAY_H
+#define PENSTOCK_STAGES_SPLIT_REPLAY_H
+/*
+ * Emits nodes of one graph into another: ids, names, modules and rows stay,
+ * metas are inferred anew. The caller sets the twins of values that no node
+ * makes. One thread.
+ */
+#include "stages/graph/build.h"
+
+struct pst_replay {
+    struct pst_build build;   /* of the graph that grows; by pst_build_init */
+    struct pst_value **twins; /* by value id of the graph that is read */
+    bool widen;               /* f32 becomes f64, also in arguments */
+};
+
+/* f32 widened, everything else as it is. */
+enum pst_dtype pst_replay_dtype(const struct pst_replay *r,
+                                enum pst_dtype dtype);
+
+/*
+ * Appends a copy of the node and sets the twins of its results. A node of the
+ * same id, row and names that is there already is taken instead: stages may
+ * have copies of one node.
+ */
+enum pst_status pst_replay_node(struct pst_replay *r,
+                                const struct pst_node *node) PST_MUST_CHECK;
+
+#endif
