@@ -279,8 +279,8 @@ static enum pst_status wrap_numbers(struct pst_import *import,
 /* Only arguments that have a place in the schema may be given. */
 static enum pst_status bind_one(const struct source *s,
                                 const struct pst_schema *schema,
-                                const json_t *input, int raw,
-                                struct pst_arg *args, bool *given)
+                                const json_t *input, struct pst_arg *args,
+                                bool *given)
 {
     const char *name = pst_json_text(input, "name", s->where, s->import->diag);
     struct source at = *s;
@@ -300,17 +300,16 @@ static enum pst_status bind_one(const struct source *s,
     given[i] = true;
     snprintf(where, sizeof(where), "argument \"%s\"", name);
     at.where = where;
-    at.raw = i == raw;
     return read_arg(&at, json_object_get(input, "arg"), &args[i]);
 }
 
 enum pst_status pst_import_bind(struct pst_import *import,
                                 struct pst_scope *scope, const json_t *node,
-                                const struct pst_target *target, int raw,
+                                const struct pst_target *target, bool raw,
                                 struct pst_arg **ret)
 {
     const struct pst_schema *schema = pst_op_schema(target->op);
-    const struct source s = {import, scope, target->name, false};
+    const struct source s = {import, scope, target->name, raw};
     struct pst_arena *arena = &import->build.graph->arena;
     const json_t *inputs =
         pst_json_member(node, "inputs", JSON_ARRAY, target->name, import->diag);
@@ -328,7 +327,7 @@ enum pst_status pst_import_bind(struct pst_import *import,
     json_array_foreach(inputs, k, input)
     {
         if (status == PST_OK)
-            status = bind_one(&s, schema, input, raw, args, given);
+            status = bind_one(&s, schema, input, args, given);
     }
     for (unsigned i = 0; i < schema->n_args && status == PST_OK; i++) {
         if (given[i])

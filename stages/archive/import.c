@@ -199,7 +199,7 @@ static enum pst_status add_update(struct pst_import *import,
         return pst_diag_set(import->diag, PST_ERR_SHAPE,
                             "%s of \"%s\" has another shape or dtype", tag,
                             name);
-    out.path = name;
+    out.path = out.target->name;
     return pst_graph_add_output(import->build.graph, &out, import->diag);
 }
 

@@ -120,10 +120,10 @@ enum pst_status pst_import_value(struct pst_import *import,
                                  const char *where,
                                  struct pst_arg *ret) PST_MUST_CHECK;
 /* The node's arguments in the order of the schema; *ret in the graph's arena.
- * The value of argument `raw` (-1: none) is not refreshed: it is written. */
+ * raw: values as they stand, for a write; else their newest versions. */
 enum pst_status pst_import_bind(struct pst_import *import,
                                 struct pst_scope *scope, const json_t *node,
-                                const struct pst_target *target, int raw,
+                                const struct pst_target *target, bool raw,
                                 struct pst_arg **ret) PST_MUST_CHECK;
 
 /* --- nodes.c ------------------------------------------------------------ */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Nodes in program order. */
 #include "stages/archive/import.h"
-#include "stages/graph/oprow.h"
+#include "stages/ops/op.h"
 
 #include <string.h>
 
@@ -120,14 +120,15 @@ static enum pst_status import_op(struct pst_import *import,
     struct pst_node *node;
     struct pst_arg *args;
 
-    status = pst_import_bind(import, scope, json, target, -1, &args);
+    status = pst_import_bind(import, scope, json, target, false, &args);
     if (status != PST_OK)
         return status;
     import->build.hint = recorded_dtype(scope, names);
-    import->build.prefix = names->n == 1 ? names->at[0] : NULL;
+    import->build.names = names->at;
+    import->build.n_names = names->n;
     node = pst_emit_node(&import->build, target->op, args, schema->n_args);
     import->build.hint = PST_N_DTYPES;
-    import->build.prefix = NULL;
+    import->build.n_names = 0;
     if (node == NULL)
         return import->build.status;
     if (node->n_outs != names->n)
@@ -149,19 +150,23 @@ static enum pst_status import_inplace(struct pst_import *import,
                                       const struct names *names)
 {
     const struct pst_schema *schema = pst_op_schema(target->op);
-    struct pst_value *written;
+    struct pst_value *written, *now;
     struct pst_arg *args;
     enum pst_status status;
 
-    status = pst_import_bind(import, scope, json, target, 0, &args);
+    status = pst_import_bind(import, scope, json, target, true, &args);
     if (status != PST_OK)
         return status;
     if (schema->n_args == 0 || args[0].kind != PST_ARG_VALUE)
         return pst_diag_set(import->diag, PST_ERR_INPUT,
                             "its first argument is no tensor");
     written = args[0].value;
-    if (pst_functionalise_inplace(import->functional, target->op, args,
-                                  schema->n_args) == NULL)
+    import->build.names = names->at;
+    import->build.n_names = names->n;
+    now = pst_functionalise_inplace(import->functional, target->op, args,
+                                    schema->n_args);
+    import->build.n_names = 0;
+    if (now == NULL)
         return import->build.status != PST_OK
                    ? import->build.status
                    : pst_diag_set(import->diag, PST_ERR_INTERNAL,
@@ -169,8 +174,10 @@ static enum pst_status import_inplace(struct pst_import *import,
     if (names->n > 1)
         return pst_diag_set(import->diag, PST_ERR_INPUT,
                             "an in-place operator has one result");
-    if (names->n == 1 && names->at[0] != NULL)
-        status = define(import, scope, names->at[0], written, &written->meta);
+    if (names->n == 1 && names->at[0] != NULL) /* t_() gives a new shape */
+        status =
+            define(import, scope, names->at[0],
+                   target->op->flags & PST_OP_VIEW ? now : written, &now->meta);
     return status;
 }
 

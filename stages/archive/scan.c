@@ -14,6 +14,7 @@ struct finding {
 
 struct scan {
     struct pst_import *import;
+    bool dropout_on, dropout_off; /* a dropout that acts, one that does not */
     struct PST_VEC(struct finding) findings;
 };
 
@@ -101,6 +102,28 @@ static enum pst_status mark_arg(struct scan *s, const json_t *arg)
     return status;
 }
 
+/* Was the model in training mode when it was exported? */
+static void look_at_mode(struct scan *s, const json_t *node,
+                         const struct pst_target *target)
+{
+    const json_t *train = pst_import_arg(node, "train", "as_bool");
+
+    if (!pst_has_prefix(target->name, "aten.dropout"))
+        return;
+    s->dropout_on = s->dropout_on || json_is_true(train);
+    s->dropout_off = s->dropout_off || json_is_false(train);
+}
+
+static enum pst_status note_mode(const struct scan *s)
+{
+    if (!s->dropout_off || s->dropout_on ||
+        pst_vec_push(PST_TAG_ARCHIVE, &s->import->model->notes,
+                     "exported in evaluation mode: dropout does nothing in "
+                     "training either"))
+        return PST_OK;
+    return pst_diag_nomem(s->import->diag, 0);
+}
+
 static enum pst_status scan_graph(struct scan *s, const json_t *graph,
                                   bool outer);
 
@@ -148,6 +171,7 @@ static enum pst_status scan_graph(struct scan *s, const json_t *graph,
 
         if (status != PST_OK)
             return status;
+        look_at_mode(s, node, &target);
         status = pst_import_place(s->import, node);
         if (status == PST_OK && target.kind == PST_TARGET_NONE)
             status = add_finding(s, target.name, target.reason, NULL);
@@ -231,6 +255,8 @@ enum pst_status pst_import_scan(struct pst_import *import)
     status = scan_graph(&s, graph, true);
     if (status == PST_OK && s.findings.n > 0)
         status = report(&s);
+    if (status == PST_OK)
+        status = note_mode(&s);
     pst_vec_fini(&s.findings);
     return status;
 }
