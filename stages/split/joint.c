@@ -46,7 +46,13 @@ static enum pst_status add_seed(struct jointer *j, struct pst_value *of,
     struct pst_graph *graph = j->joint->graph;
     struct pst_joint_seed seed = {.edge = edge, .part = part};
     struct pst_seed given = {.value = of};
+    struct pst_meta meta = of->meta;
     char *name;
+
+    if (edge >= 0) {
+        meta = j->plan->edges.at[edge].meta;
+        pst_meta_set_contiguous(&meta); /* gradients travel contiguous */
+    }
 
     if (edge < 0)
         name = pst_arena_printf(&graph->arena, "seed.%s", of->name);
@@ -55,9 +61,7 @@ static enum pst_status add_seed(struct jointer *j, struct pst_value *of,
                                 j->plan->edges.at[edge].to_stage, part);
     if (name == NULL)
         return no_memory(j);
-    seed.seed = pst_graph_add_value(graph, PST_VALUE_SEED, name, NULL,
-                                    edge < 0 ? &of->meta
-                                             : &j->plan->edges.at[edge].meta);
+    seed.seed = pst_graph_add_value(graph, PST_VALUE_SEED, name, NULL, &meta);
     given.seed = seed.seed;
     if (seed.seed == NULL || !pst_vec_push(TAG, &j->joint->seeds, seed) ||
         !pst_vec_push(TAG, &j->seeds, given))
