@@ -93,7 +93,8 @@ struct pst_plan {
     struct PST_VEC(const char *) notes;
     const char *dir;         /* where it was loaded from, or NULL */
     struct pst_model *model; /* source of the data if not loaded; or NULL */
-    struct pst_plan *parent; /* joined plans: of the same params, has the data */
+    struct pst_plan
+        *parent; /* joined plans: of the same params, has the data */
     struct pst_safetensors **files; /* open weight files, by stage; private */
 };
 

@@ -68,12 +68,18 @@ static void add_stage(struct pst_str *out, const struct pst_stage *stage)
     pst_str_add(out, "\n");
 }
 
+/* Constants are copied wherever they are read. */
+static bool is_shared(const struct pst_plan_param *param)
+{
+    return param->n_stages > 1 && param->kind != PST_VALUE_CONST;
+}
+
 static void add_shared(struct pst_str *out, const struct pst_plan *plan)
 {
     for (size_t i = 0; i < plan->params.n; i++) {
         const struct pst_plan_param *param = &plan->params.at[i];
 
-        if (param->n_stages < 2)
+        if (!is_shared(param))
             continue;
         pst_str_addf(out, "shared: \"%s\" is in stages", param->fqn);
         for (unsigned k = 0; k < param->n_stages; k++)
@@ -216,7 +222,7 @@ static void add_json_shared(struct pst_str *out, const struct pst_plan *plan)
     for (size_t i = 0; i < plan->params.n; i++) {
         const struct pst_plan_param *param = &plan->params.at[i];
 
-        if (param->n_stages < 2)
+        if (!is_shared(param))
             continue;
         pst_str_add(out, first ? "{\"name\": " : ", {\"name\": ");
         pst_str_add_json(out, param->fqn);

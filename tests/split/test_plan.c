@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Plans on disk: whole, damaged, of others. */
+#include "tests/split/model.h"
+
+#include "plan.pb-c.h"
+#include "stages/base/fs.h"
+#include "stages/base/str.h"
+#include "stages/split/pack.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#define NODE " # m.k zoo.py:3 F id=0\n"
+
+static const char text[] =
+    "graph next_id=1 {\n"
+    "  input %x: f32[2, 3]\n"
+    "  param %w \"w\" grad: f32[2, 3]\n"
+    "  buffer %n \"n\" persistent: f32[2, 3]\n"
+    "  const %c \"c\": f32[]\n"
+    "  %a: f32[2, 3] = aten.mul.Tensor(%x, %w)" NODE
+    "  %t: f32[3, 2]:(1, 3) view of %a + 0 = aten.t.default(%a)" NODE
+    "  pippy._pipe_split.default()" NODE
+    "  %b: f32[2, 3] = aten.mul.Tensor(%a, %w)" NODE
+    "  %d: f32[2, 3] = aten.add.Tensor(%b, %n)" NODE
+    "  pippy._pipe_split.default()" NODE
+    "  %e: f32[3, 2] = aten.mul.Tensor(%t, %c)" NODE
+    "  %f: f32[2, 3] = aten.add.Tensor(%a, %d)" NODE
+    "  %loss: f32[] = aten.mse_loss.default(%f, %x)" NODE
+    "  output user %loss \"0\"\n"
+    "  output user %e \"1\"\n"
+    "  output user %x \"2\"\n"
+    "  output user None \"3\"\n"
+    "  output user -7 \"4\"\n"
+    "  output user 0.5 \"5\"\n"
+    "  output user True \"6\"\n"
+    "  output user \"text\" \"7\"\n"
+    "  output buffer %d -> %n \"\"\n"
+    "}\n";
+
+static struct pst_diag diag;
+
+struct fixture {
+    struct pst_model model;
+    struct pst_plan *plan;
+    char root[64], dir[80];
+};
+
+static int setup(void **state)
+{
+    static struct fixture f;
+    const struct pst_split_options options = {0};
+
+    pst_diag_init(&diag);
+    strcpy(f.root, "/tmp/pst-plan-XXXXXX");
+    if (mkdtemp(f.root) == NULL)
+        return -1;
+    snprintf(f.dir, sizeof(f.dir), "%s/plan", f.root);
+    model_init(&f.model, text, NULL, 0);
+    *state = &f;
+    return pst_split(&f.model, &options, &f.plan, &diag) == PST_OK ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+
+    pst_plan_free(f->plan);
+    model_fini(&f->model);
+    return pst_remove_tree(f->root, &diag) == PST_OK ? 0 : -1;
+}
+
+static void put(const struct fixture *f, const char *name, const char *bytes)
+{
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/%s", f->dir, name);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(bytes, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void plans_read_back(void **state)
+{
+    struct fixture *f = *state;
+    struct pst_plan *plan;
+    float want[6], got[6];
+
+    assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag);
+    assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag); /* over it */
+    assert_ok(pst_plan_load(f->dir, &plan, &diag), &diag);
+    assert_string_equal(plan->digest, f->plan->digest);
+    assert_string_equal(plan->model_digest, f->model.digest);
+    assert_int_equal(plan->stages.n, 3);
+    for (unsigned i = 0; i < 3; i++) {
+        struct pst_str a = {0}, b = {0};
+
+        pst_plan_print_stage(f->plan, i, &a);
+        pst_plan_print_stage(plan, i, &b);
+        assert_string_equal(a.text, b.text);
+        assert_true(plan->stages.at[i].flops == f->plan->stages.at[i].flops);
+        pst_str_fini(&a);
+        pst_str_fini(&b);
+    }
+    assert_int_equal(plan->edges.n, f->plan->edges.n);
+    for (size_t i = 0; i < plan->edges.n; i++) {
+        assert_int_equal(plan->edges.at[i].grad_parts,
+                         f->plan->edges.at[i].grad_parts);
+        assert_memory_equal(&plan->edges.at[i].meta, &f->plan->edges.at[i].meta,
+                            sizeof(struct pst_meta));
+    }
+    assert_int_equal(plan->outputs.at[4].literal.i, -7);
+    assert_true(plan->outputs.at[5].literal.f == 0.5);
+    assert_true(plan->outputs.at[6].literal.b);
+    assert_string_equal(plan->outputs.at[7].literal.s, "text");
+    for (unsigned i = 0; i < 2; i++) {
+        assert_ok(pst_plan_read_param(f->plan, i, want, &diag), &diag);
+        assert_ok(pst_plan_read_param(plan, i, got, &diag), &diag);
+        assert_memory_equal(want, got, sizeof(want));
+    }
+    assert_int_equal(pst_plan_find_param(plan, "n"), 1);
+    assert_int_equal(pst_plan_find_param(plan, "none"), -1);
+    pst_plan_free(plan);
+}
+
+static void expect_bad(const struct fixture *f, enum pst_status status,
+                       const char *message)
+{
+    struct pst_plan *plan;
+
+    assert_int_equal(pst_plan_load(f->dir, &plan, &diag), status);
+    if (strstr(diag.text, message) == NULL)
+        fail_msg("\"%s\" is not in \"%s\"", message, diag.text);
+}
+
+static void refuses_other_folders(void **state)
+{
+    struct fixture *f = *state;
+
+    expect_bad(f, PST_ERR_IO, f->dir);
+    assert_ok(pst_mkdirs(f->dir, 0777, &diag), &diag);
+    put(f, "thesis.tex", "precious");
+    assert_int_equal(pst_plan_save(f->plan, f->dir, &diag), PST_ERR_INPUT);
+    assert_non_null(strstr(diag.text, "belong to no plan"));
+    put(f, "plan.pb", "hello");
+    expect_bad(f, PST_ERR_INPUT, "not a plan");
+}
+
+static void refuses_foreign_weights(void **state)
+{
+    struct fixture *f = *state;
+    char a[128], b[128];
+
+    assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag);
+    snprintf(a, sizeof(a), "%s/stage-000.safetensors", f->dir);
+    snprintf(b, sizeof(b), "%s/stage-001.safetensors", f->dir);
+    assert_int_equal(rename(b, a), 0); /* without w */
+    expect_bad(f, PST_ERR_MISMATCH, "does not hold \"w\"");
+    assert_int_equal(truncate(a, 9), 0);
+    assert_int_not_equal(pst_plan_load(f->dir, &f->plan, &diag), PST_OK);
+}
+
+/* A plan.pb with body and version as given; its digest fits. */
+static enum pst_status unpack(void *body, size_t size, uint32_t version)
+{
+    Penstock__Plan__PlanFile file = PENSTOCK__PLAN__PLAN_FILE__INIT;
+    struct pst_plan *plan;
+    enum pst_status status;
+    char digest[33];
+    uint8_t *data;
+
+    pst_digest(body, size, digest);
+    file.version = version;
+    file.digest = digest;
+    file.body.data = body;
+    file.body.len = size;
+    data = malloc(penstock__plan__plan_file__get_packed_size(&file));
+    assert_non_null(data);
+    size = penstock__plan__plan_file__pack(&file, data);
+    status = pst_plan_unpack(data, size, &plan, &diag);
+    if (status == PST_OK) {
+        status = pst_plan_check(plan, &diag);
+        for (unsigned i = 0; status == PST_OK && i < plan->stages.n; i++) {
+            struct pst_joint *joint;
+
+            status = pst_joint_new(plan, i, &joint, &diag);
+            if (status == PST_OK)
+                pst_joint_free(joint);
+        }
+        pst_plan_free(plan);
+    }
+    free(data);
+    return status;
+}
+
+/* Every byte of the file and, with a digest that fits, of its content. */
+static void damage_is_found_or_harmless(void **state)
+{
+    struct fixture *f = *state;
+    Penstock__Plan__PlanFile *file;
+    unsigned harmless = 0;
+    struct pst_plan *plan;
+    uint8_t *data;
+    size_t size;
+
+    assert_ok(pst_plan_pack(f->plan, (void **)&data, &size, &diag), &diag);
+    for (size_t i = 0; i < size; i++) {
+        data[i] ^= (uint8_t)(1u << i % 8);
+        assert_int_not_equal(pst_plan_unpack(data, size, &plan, &diag), PST_OK);
+        data[i] ^= (uint8_t)(1u << i % 8);
+        assert_int_not_equal(pst_plan_unpack(data, i, &plan, &diag), PST_OK);
+    }
+    file = penstock__plan__plan_file__unpack(NULL, size, data);
+    assert_non_null(file);
+    assert_ok(unpack(file->body.data, file->body.len, PST_PLAN_VERSION), &diag);
+    assert_int_equal(unpack(file->body.data, file->body.len, 2),
+                     PST_ERR_VERSION);
+    assert_non_null(strstr(diag.text, "another version"));
+    for (size_t i = 0; i < file->body.len; i++) {
+        file->body.data[i] ^= (uint8_t)(1u << i % 8);
+        harmless +=
+            unpack(file->body.data, file->body.len, PST_PLAN_VERSION) == PST_OK;
+        file->body.data[i] ^= (uint8_t)(1u << i % 8);
+    }
+    assert_true(harmless < file->body.len); /* letters of names */
+    penstock__plan__plan_file__free_unpacked(file, NULL);
+    pst_free(data);
+}
+
+static void survives_every_failed_allocation(void **state)
+{
+    struct fixture *f = *state;
+    const struct pst_split_options options = {0};
+    const uint64_t live = pst_alloc_live(PST_TAG_PLAN);
+    const uint64_t graphs = pst_alloc_live(PST_TAG_GRAPH);
+    enum pst_status status = PST_ERR_NOMEM;
+    uint64_t n = 0;
+
+    for (uint64_t step = 1; status != PST_OK; step += n / 100) {
+        struct pst_plan *plan = NULL, *again = NULL;
+        void *data = NULL;
+        size_t size = 0;
+
+        n += step;
+        pst_alloc_fail_at(n);
+        status = pst_split(&f->model, &options, &plan, &diag);
+        if (status == PST_OK)
+            status = pst_plan_pack(plan, &data, &size, &diag);
+        if (status == PST_OK)
+            status = pst_plan_unpack(data, size, &again, &diag);
+        pst_alloc_fail_at(0);
+        pst_free(data);
+        pst_plan_free(plan);
+        pst_plan_free(again);
+        assert_int_equal(pst_alloc_live(PST_TAG_PLAN), live);
+        assert_int_equal(pst_alloc_live(PST_TAG_GRAPH), graphs);
+    }
+    assert_true(n > 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(plans_read_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(refuses_other_folders, setup, teardown),
+        cmocka_unit_test_setup_teardown(refuses_foreign_weights, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(damage_is_found_or_harmless, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(survives_every_failed_allocation, setup,
+                                        teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
