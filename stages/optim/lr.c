@@ -1,27 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Learning rates over time: as transformers' get_*_schedule_with_warmup, but
+ * with a floor. */
 #include "stages/optim/optim.h"
 
 #include <math.h>
 
-/*
- * Warm-up: lr * (step + 1) / warmup_steps. Then constant, or from lr to
- * lr * min_lr_ratio at total_steps, linearly or along half a cosine
- * (Loshchilov and Hutter, "SGDR", 2017).
- */
-double pst_lr_at(const struct pst_optim_options *o, uint64_t step)
-{
-    const double pi = 3.14159265358979323846;
-    double share, left;
+#define PI 3.14159265358979323846
 
-    if (step < o->warmup_steps)
-        return o->lr * (double)(step + 1) / (double)o->warmup_steps;
-    if (o->lr_schedule == PST_LR_CONSTANT)
-        return o->lr;
-    if (o->total_steps <= o->warmup_steps || step >= o->total_steps)
-        return o->lr * o->min_lr_ratio;
-    share = (double)(step - o->warmup_steps) /
-            (double)(o->total_steps - o->warmup_steps);
-    left = o->lr_schedule == PST_LR_COSINE ? 0.5 * (1 + cos(pi * share))
-                                           : 1 - share;
-    return o->lr * (o->min_lr_ratio + (1 - o->min_lr_ratio) * left);
+/* 1 at the end of the warmup, 0 from the last step on. */
+static double remaining(const struct pst_optim_options *options, uint64_t step)
+{
+    const uint64_t begin = options->warmup_steps, end = options->total_steps;
+
+    if (step >= end)
+        return 0.0;
+    if (step <= begin)
+        return 1.0;
+    return (double)(end - step) / (double)(end - begin);
+}
+
+double pst_lr_at(const struct pst_optim_options *options, uint64_t step)
+{
+    double share = 1.0;
+
+    if (step < options->warmup_steps)
+        return options->lr * (double)step / (double)options->warmup_steps;
+    if (options->lr_schedule == PST_LR_LINEAR)
+        share = remaining(options, step);
+    else if (options->lr_schedule == PST_LR_COSINE)
+        share = 0.5 * (1.0 + cos(PI * (1.0 - remaining(options, step))));
+    if (options->lr_schedule != PST_LR_CONSTANT)
+        share = options->min_lr_ratio + (1.0 - options->min_lr_ratio) * share;
+    return options->lr * share;
 }

@@ -33,6 +33,9 @@ struct pst_optim {
     unsigned n_states; /* tensors of the parameter's size */
     /* Prefix in checkpoints: "adamw.m". */
     const char *states[PST_OPTIM_MAX_STATES];
+    struct pst_optim_options defaults; /* PyTorch's */
+    /* NULL: all of them whatever the options are. */
+    unsigned (*count_states)(const struct pst_optim_options *options);
     /* step counts from 0; the gradient is multiplied by grad_scale first. */
     void (*step)(const struct pst_optim_options *options, uint64_t step,
                  double lr, double grad_scale, int64_t n, float *param,

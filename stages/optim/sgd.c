@@ -1,30 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-/* torch.optim.SGD: momentum, dampening, Nesterov, weight decay. */
+/* torch.optim.SGD, with momentum as there: the rate is outside of the sum. */
 #include "stages/ops/simd/simd.h"
-#include "stages/optim/optim.h"
-#include "stages/optim/share.h"
+#include "stages/optim/rows.h"
 
 struct sgd {
-    const struct pst_simd_ops *ops;
-    const struct pst_optim_options *o;
-    double lr, scale;
+    const struct pst_optim_options *options;
+    const struct pst_simd_ops *simd;
     int64_t n;
-    float *param, *momentum;
+    float *param, *momentum; /* momentum NULL: none */
     const float *grad;
+    double lr, grad_scale;
     bool first;
 };
 
-static void part(void *ctx, unsigned index, unsigned parts)
+static void sgd_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct sgd *s = ctx;
-    int64_t begin, end;
+    int64_t i, end;
 
-    pst_pool_share(s->n, PST_OPTIM_GRAIN, index, parts, &begin, &end);
-    if (begin < end)
-        s->ops->sgd(end - begin, s->param + begin, s->grad + begin,
-                    s->momentum != NULL ? s->momentum + begin : NULL, s->lr,
-                    s->o->momentum, s->o->dampening, s->o->weight_decay,
-                    s->o->nesterov, s->first, s->scale);
+    pst_pool_share(s->n, PST_OPTIM_GRAIN, part, parts, &i, &end);
+    if (i >= end)
+        return;
+    s->simd->sgd(end - i, s->param + i, s->grad + i,
+                 s->momentum != NULL ? s->momentum + i : NULL, s->lr,
+                 s->options->momentum, s->options->dampening,
+                 s->options->weight_decay, s->options->nesterov, s->first,
+                 s->grad_scale);
+}
+
+static unsigned sgd_count(const struct pst_optim_options *options)
+{
+    return options->momentum != 0 ? 1 : 0;
 }
 
 static void sgd_step(const struct pst_optim_options *options, uint64_t step,
@@ -33,24 +39,26 @@ static void sgd_step(const struct pst_optim_options *options, uint64_t step,
                      struct pst_pool *pool)
 {
     struct sgd s = {
-        .ops = pst_simd_best(isa),
-        .o = options,
-        .lr = lr,
-        .scale = grad_scale,
+        .options = options,
+        .simd = pst_simd_best(isa),
         .n = n,
         .param = param,
-        .momentum = options->momentum != 0 ? states[0] : NULL,
+        .momentum = sgd_count(options) > 0 ? states[0] : NULL,
         .grad = grad,
+        .lr = lr,
+        .grad_scale = grad_scale,
         .first = step == 0,
     };
 
-    pst_pool_run(pool, part, &s);
+    pst_pool_run(pool, sgd_part, &s);
 }
 
 const struct pst_optim pst_optim_sgd = {
     .name = "sgd",
-    .summary = "stochastic gradient descent, optionally with momentum",
+    .summary = "gradient descent, with momentum if asked for",
     .n_states = 1,
     .states = {"sgd.momentum"},
+    .defaults = {.lr = 1e-3},
+    .count_states = sgd_count,
     .step = sgd_step,
 };
