@@ -55,13 +55,20 @@ bool pst_sdpa_backward_fits(const struct pst_call *c)
            c->in[0].meta.dtype == PST_F32;
 }
 
+/* Floats from one row of scores to the next: room for whole lanes, and never a
+ * power of 2, so that the rows of a column do not share a cache set. */
+static int64_t row_length(const struct pst_sdpa *p)
+{
+    return (p->s / PST_SDPA_PAD * 2 + 3) * PST_SDPA_PAD / 2;
+}
+
 /* Floats of scratch of one thread, a multiple of a cache line: blocks of
  * scores, and for backward of their gradients and of dropped-out ones. */
 static int64_t thread_scratch(const struct pst_sdpa *p, bool backward)
 {
     const int64_t blocks = backward ? 2 + (p->dropout > 0.0) : 1;
 
-    return (blocks * PST_MIN(p->l, ROWS) * p->s + 15) / 16 * 16;
+    return blocks * PST_MIN(p->l, ROWS) * row_length(p);
 }
 
 size_t pst_sdpa_scratch(const struct pst_call *c, unsigned threads)
@@ -126,30 +133,34 @@ static void add_mask(const struct pst_sdpa *p, const struct block *b,
     }
 }
 
-/* score (rows, cols) := probabilities, rows p->s apart. */
+/* score (rows, cols) := probabilities. */
 static void probabilities(const struct pst_sdpa *p,
                           const struct pst_sdpa_loops *loops,
                           const struct block *b, const float *q, const float *k,
                           float *score)
 {
+    const int64_t ld = row_length(p);
+
     gemm(false, true, (const int64_t[]){b->rows, b->cols, p->e},
-         (float)p->scale, q, p->q.row, k, p->k.row, 0.0f, score, p->s);
+         (float)p->scale, q, p->q.row, k, p->k.row, 0.0f, score, ld);
     for (int64_t r = 0; r < b->rows; r++) {
         const int64_t n = visible(p, b->first + r);
 
         if (p->mask.x != NULL)
-            add_mask(p, b, r, n, score + r * p->s);
-        loops->softmax(n, b->cols, score + r * p->s);
+            add_mask(p, b, r, n, score + r * ld);
+        loops->softmax(n, b->cols, score + r * ld);
     }
 }
 
 static void drop(const struct pst_sdpa *p, const struct block *b,
                  const float *from, float *to)
 {
+    const int64_t ld = row_length(p);
+
     for (int64_t r = 0; r < b->rows; r++)
         for (int64_t j = 0; j < b->cols; j++)
-            to[r * p->s + j] = from[r * p->s + j] *
-                               (float)pst_sdpa_keep(p, b->i, b->first + r, j);
+            to[r * ld + j] = from[r * ld + j] *
+                             (float)pst_sdpa_keep(p, b->i, b->first + r, j);
 }
 
 static const float *at(const struct pst_sdpa *p,
@@ -187,7 +198,7 @@ static void forward_block(const struct job *job, const struct block *b,
     if (p->dropout > 0.0)
         drop(p, b, score, score);
     gemm(false, false, (const int64_t[]){b->rows, p->ev, b->cols}, 1.0f, score,
-         p->s, at(p, &p->v, b->i, true), p->v.row, 0.0f, out, p->ev);
+         row_length(p), at(p, &p->v, b->i, true), p->v.row, 0.0f, out, p->ev);
 }
 
 static void forward_part(void *ctx, unsigned part, unsigned parts)
@@ -227,7 +238,7 @@ static void backward_block(const struct job *job, const struct block *b,
                            float *scratch, float *dk, float *dv)
 {
     const struct pst_sdpa *p = job->p;
-    const int64_t size = PST_MIN(p->l, ROWS) * p->s;
+    const int64_t ld = row_length(p), size = PST_MIN(p->l, ROWS) * ld;
     const float *q = at(p, &p->q, b->i, false) + b->first * p->q.row;
     const float *g = at(p, &p->g, b->i, false) + b->first * p->g.row;
     const float *k = at(p, &p->k, b->i, true), *v = at(p, &p->v, b->i, true);
@@ -236,21 +247,21 @@ static void backward_block(const struct job *job, const struct block *b,
 
     probabilities(p, job->loops, b, q, k, prob);
     gemm(false, true, (const int64_t[]){b->rows, b->cols, p->ev}, 1.0f, g,
-         p->g.row, v, p->v.row, 0.0f, ds, p->s);
+         p->g.row, v, p->v.row, 0.0f, ds, ld);
     if (p->dropout > 0.0) {
         kept = ds + size;
         drop(p, b, prob, kept);
         drop(p, b, ds, ds);
     }
     gemm(true, false, (const int64_t[]){b->cols, p->ev, b->rows}, 1.0f, kept,
-         p->s, g, p->g.row, 1.0f, dv, p->ev);
+         ld, g, p->g.row, 1.0f, dv, p->ev);
     for (int64_t r = 0; r < b->rows; r++)
-        job->loops->backward(visible(p, b->first + r), b->cols, prob + r * p->s,
-                             ds + r * p->s);
+        job->loops->backward(visible(p, b->first + r), b->cols, prob + r * ld,
+                             ds + r * ld);
     gemm(false, false, (const int64_t[]){b->rows, p->e, b->cols},
-         (float)p->scale, ds, p->s, k, p->k.row, 0.0f, dq, p->e);
+         (float)p->scale, ds, ld, k, p->k.row, 0.0f, dq, p->e);
     gemm(true, false, (const int64_t[]){b->cols, p->e, b->rows},
-         (float)p->scale, ds, p->s, q, p->q.row, 1.0f, dk, p->e);
+         (float)p->scale, ds, ld, q, p->q.row, 1.0f, dk, p->e);
 }
 
 /* A part takes whole key heads with all query heads of their group. */

@@ -49,7 +49,9 @@ void pst_sdpa_backward_mask_ref(const struct pst_call *c);
 
 /* --- fast kernels (attention/blocks.c) ---------------------------------- */
 
-/* Loops over one row of scores (simd/attention.c). */
+/* Loops over one row of scores (simd/attention.c), of which PST_SDPA_PAD - 1
+ * floats behind element n may be written. */
+#define PST_SDPA_PAD 32
 struct pst_sdpa_loops {
     /* p = softmax(x) in place for the first n, zeros behind them up to end;
      * all zeros if every x is -inf. */

@@ -72,8 +72,9 @@ static void nll_ref(const struct pst_call *c)
         pst_store_f64(y->meta.dtype, y->data, 0,
                       p.reduction == PST_REDUCE_MEAN ? sum / total : sum);
     if (c->n_out == 2)
-        pst_store_f64(c->out[1].meta.dtype, c->out[1].data, 0,
-                      p.reduction == PST_REDUCE_NONE ? 0.0 : total);
+        pst_store_f64(
+            c->out[1].meta.dtype, c->out[1].data, 0,
+            p.reduction == PST_REDUCE_NONE && p.x->meta.rank > 1 ? 0.0 : total);
 }
 
 static void nll_backward_ref(const struct pst_call *c)

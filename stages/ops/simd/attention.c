@@ -1,39 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/attention/sdpa.h"
 
-#include "stages/ops/simd/lanes.h"
-#include "stages/ops/simd/vecmath.h"
+#include "stages/ops/simd/exprow.h"
+
+/* A causal row has any length: filled up with -inf to whole lanes it needs no
+ * scalar rest. */
+static int64_t fill(int64_t n, float *x, float value)
+{
+    const int64_t whole = (n + PST_LANES - 1) / PST_LANES * PST_LANES;
+
+    for (int64_t i = n; i < whole; i++)
+        x[i] = value;
+    return whole;
+}
 
 static void softmax(int64_t n, int64_t end, float *x)
 {
-    float max = -INFINITY, sum = 0.0f;
+    const int64_t m = fill(n, x, -INFINITY);
+    const float max = pst_row_max(m, x);
 
-    PST_LANES_MAX(max, n, x[i]);
-    /* Nothing allowed (a NaN compares as -inf too, and must stay). */
     if (max == -INFINITY) {
-        for (int64_t i = 0; i < n; i++)
+        /* Nothing allowed; but a NaN compares like that too, and stays. */
+        for (int64_t i = 0; i < m; i++)
             x[i] = x[i] == -INFINITY ? 0.0f : x[i];
     } else {
-        for (int64_t i = 0; i < n; i++)
-            x[i] = pst_vm_exp(x[i] - max);
-        PST_LANES_SUM(sum, n, x[i]);
-        sum = 1.0f / sum;
-        for (int64_t i = 0; i < n; i++)
-            x[i] *= sum;
+        const float scale = 1.0f / pst_row_exp(m, x, max, x);
+
+        for (int64_t i = 0; i < m; i++)
+            x[i] *= scale;
     }
-    for (int64_t i = n; i < end; i++)
+    for (int64_t i = m; i < end; i++)
         x[i] = 0.0f;
 }
 
 static void backward(int64_t n, int64_t end, const float *restrict p,
                      float *restrict dp)
 {
+    const int64_t m = fill(n, dp, 0.0f);
     float sum = 0.0f;
 
-    PST_LANES_SUM(sum, n, p[i] * dp[i]);
-    for (int64_t i = 0; i < n; i++)
+    PST_LANES_SUM(sum, m, p[i] * dp[i]);
+    for (int64_t i = 0; i < m; i++)
         dp[i] = p[i] * (dp[i] - sum);
-    for (int64_t i = n; i < end; i++)
+    for (int64_t i = m; i < end; i++)
         dp[i] = 0.0f;
 }
 

@@ -1,39 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/loss/cross_entropy.h"
 
-#include "stages/ops/simd/lanes.h"
-#include "stages/ops/simd/vecmath.h"
-
-static float row_max(int64_t n, const float *x)
-{
-    float max = -INFINITY;
-
-    PST_LANES_MAX(max, n, x[i]);
-    return max;
-}
+#include "stages/ops/simd/exprow.h"
 
 /* The difference to the maximum first: it is exact where the loss is small. */
 static float nll(int64_t n, const float *x, int64_t y)
 {
-    const float max = row_max(n, x);
-    float sum = 0.0f;
+    const float max = pst_row_max(n, x);
 
-    PST_LANES_SUM(sum, n, pst_vm_exp(x[i] - max));
-    return pst_vm_log(sum) - (x[y] - max);
+    return pst_vm_log(pst_row_sum_exp(n, x, max)) - (x[y] - max);
 }
 
 static void softmax_scaled(int64_t n, const float *x, float a, float *dx)
 {
-    const float max = row_max(n, x);
-    float sum = 0.0f;
+    const float scale = a / pst_row_exp(n, x, pst_row_max(n, x), dx);
 
-#pragma GCC ivdep
     for (int64_t i = 0; i < n; i++)
-        dx[i] = pst_vm_exp(x[i] - max);
-    PST_LANES_SUM(sum, n, dx[i]);
-    sum = a / sum;
-    for (int64_t i = 0; i < n; i++)
-        dx[i] *= sum;
+        dx[i] *= scale;
 }
 
 static double squares(int64_t n, const float *a, const float *b)

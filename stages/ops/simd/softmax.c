@@ -1,46 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/softmax/softmax.h"
 
-#include "stages/ops/simd/lanes.h"
-#include "stages/ops/simd/vecmath.h"
+#include "stages/ops/simd/exprow.h"
 
-static float row_max(int64_t n, const float *x)
-{
-    float max = -INFINITY;
-
-    PST_LANES_MAX(max, n, x[i]);
-    return max;
-}
-
-/* A NaN does not show in the maximum but in the sum. Rows of -inf become NaN
- * through -inf - -inf. */
+/* Rows of -inf become NaN through -inf - -inf. */
 static void softmax(int64_t rows, int64_t n, const float *x, float *y)
 {
     for (int64_t r = 0; r < rows; r++, x += n, y += n) {
-        const float max = row_max(n, x);
-        float sum = 0.0f;
+        const float scale = 1.0f / pst_row_exp(n, x, pst_row_max(n, x), y);
 
-#pragma GCC ivdep
         for (int64_t i = 0; i < n; i++)
-            y[i] = pst_vm_exp(x[i] - max);
-        PST_LANES_SUM(sum, n, y[i]);
-        sum = 1.0f / sum;
-        for (int64_t i = 0; i < n; i++)
-            y[i] *= sum;
+            y[i] *= scale;
     }
 }
 
 static void log_softmax(int64_t rows, int64_t n, const float *x, float *y)
 {
     for (int64_t r = 0; r < rows; r++, x += n, y += n) {
-        const float max = row_max(n, x);
-        float sum = 0.0f;
+        const float max = pst_row_max(n, x);
+        const float log_sum = pst_vm_log(pst_row_sum_exp(n, x, max));
 
-        PST_LANES_SUM(sum, n, pst_vm_exp(x[i] - max));
-        sum = pst_vm_log(sum);
 #pragma GCC ivdep
         for (int64_t i = 0; i < n; i++)
-            y[i] = x[i] - max - sum;
+            y[i] = x[i] - max - log_sum;
     }
 }
 

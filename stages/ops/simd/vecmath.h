@@ -77,6 +77,15 @@ static inline float pst_vm_exp_small(float x)
     return p * pst_vm_float((int32_t)((uint32_t)(n + 127) << 23));
 }
 
+/* For x <= 0, as in a softmax: 0 below -87, so that nothing is subnormal (each
+ * such result costs some hundred cycles). NaN stays. */
+static inline float pst_vm_exp_neg(float x)
+{
+    const float y = pst_vm_exp_small(x);
+
+    return x < -87.0f ? 0.0f : y;
+}
+
 /* log(2^k m) = k ln 2 + log m with m in [sqrt(1/2), sqrt(2)). */
 static inline float pst_vm_log(float x)
 {
