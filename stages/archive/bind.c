@@ -61,9 +61,9 @@ static enum pst_status read_values(const struct source *s, const json_t *list,
     struct pst_value **values;
 
     values =
-        pst_arena_calloc(&s->import->build.graph->arena, n, sizeof(*values));
+        pst_arena_calloc(&s->import->build.graph->arena, n, sizeof(void *));
     if (values == NULL)
-        return pst_diag_nomem(s->import->diag, n * sizeof(*values));
+        return pst_diag_nomem(s->import->diag, n * sizeof(void *));
     for (size_t i = 0; i < n; i++) {
         const json_t *item = json_array_get(list, i);
         enum pst_status status;

@@ -57,6 +57,11 @@ enum pst_status pst_import_weights(struct pst_model *model, struct pst_zip *zip,
 enum pst_status pst_import_place(struct pst_import *import,
                                  const json_t *node) PST_MUST_CHECK;
 
+/* Puts "node "add" (aten.add.Tensor) in MODULE at FILE:LINE: " before the
+ * message, unless a node (of a sub-graph) stands there already. */
+void pst_import_blame(struct pst_import *import, const json_t *node,
+                      const char *target);
+
 /* --- pytree.c ----------------------------------------------------------- */
 
 struct pst_paths {

@@ -207,8 +207,9 @@ static enum pst_status load(struct pst_model *model, struct pst_zip *zip,
     status = check_container(zip, diag);
     if (status == PST_OK)
         status = find_model(zip, name, sizeof(name), &entry, diag);
-    if (status == PST_OK)
-        status = read_program(zip, entry, digests, &json, diag);
+    if (status != PST_OK || entry == NULL)
+        return status;
+    status = read_program(zip, entry, digests, &json, diag);
     if (status != PST_OK)
         return status;
     status = check_version(model, json, diag);

@@ -378,23 +378,13 @@ enum pst_status pst_import_nodes(struct pst_import *import,
     json_array_foreach(nodes, i, node)
     {
         const struct pst_target target = pst_import_target(node);
-        const char *name = json_string_value(json_object_get(node, "name"));
 
         status = pst_import_place(import, node);
         if (status == PST_OK)
             status = import_node(import, scope, node, &target);
         if (status == PST_OK)
             continue;
-        /* A node of a sub-graph has said where already. */
-        if (import->diag != NULL &&
-            !pst_has_prefix(import->diag->text, "node \""))
-            pst_diag_prefix(import->diag, "node \"%s\" (%s) in %s%s%s",
-                            name != NULL ? name : "?", target.name,
-                            import->place.module[0] != '\0'
-                                ? import->place.module
-                                : "the outermost module",
-                            import->place.source[0] != '\0' ? " at " : "",
-                            import->place.source);
+        pst_import_blame(import, node, target.name);
         return status;
     }
     return PST_OK;

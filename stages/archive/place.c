@@ -204,3 +204,17 @@ enum pst_status pst_import_place(struct pst_import *import, const json_t *node)
         status = read_trace(import, trace);
     return status;
 }
+
+void pst_import_blame(struct pst_import *import, const json_t *node,
+                      const char *target)
+{
+    const char *name = json_string_value(json_object_get(node, "name"));
+    const struct pst_place *p = &import->place;
+
+    if (import->diag == NULL || pst_has_prefix(import->diag->text, "node \""))
+        return;
+    pst_diag_prefix(import->diag, "node \"%s\" (%s) in %s%s%s",
+                    name != NULL ? name : "?", target,
+                    p->module[0] != '\0' ? p->module : "the outermost module",
+                    p->source[0] != '\0' ? " at " : "", p->source);
+}

@@ -177,8 +177,11 @@ static enum pst_status scan_graph(struct scan *s, const json_t *graph,
             status = add_finding(s, target.name, target.reason, NULL);
         json_array_foreach(json_object_get(node, "inputs"), k, input)
         {
-            if (status == PST_OK)
-                status = scan_input(s, input, &target, outer);
+            if (status != PST_OK)
+                break;
+            status = scan_input(s, input, &target, outer);
+            if (status != PST_OK)
+                pst_import_blame(s->import, node, target.name);
         }
     }
     if (status == PST_OK)

@@ -73,7 +73,7 @@ static enum pst_status add_member(struct state *s, const struct pst_weight *w,
         }
     }
     pst_str_fini(&key);
-    if (status != PST_OK)
+    if (status != PST_OK || g == NULL)
         return status;
     /* It goes by the first name that the graph uses, else by the first. */
     if (g->n_members == 0 || (used && !g->used)) {

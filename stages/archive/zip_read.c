@@ -83,7 +83,7 @@ enum pst_status pst_zip_content(struct pst_zip *zip,
                                 const void **ret, struct pst_diag *diag)
 {
     enum pst_status status;
-    char *copy;
+    char *copy = NULL;
 
     if (!entry->deflated && entry->begin % align == 0) {
         *ret = zip->file.data + entry->begin;

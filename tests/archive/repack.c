@@ -79,10 +79,15 @@ static void substitute(char **data, size_t *size, const char *find,
 static void add_entry(zip_t *zip, const char *root, const char *name,
                       void *data, size_t size, int deflate)
 {
-    zip_source_t *source = zip_source_buffer(zip, data, size, 1);
+    zip_source_t *source;
     char full[512];
     zip_int64_t i;
 
+    if (size == 0) { /* libzip would not free it */
+        free(data);
+        data = NULL;
+    }
+    source = zip_source_buffer(zip, data, size, 1);
     snprintf(full, sizeof(full), "%s%s%s", root, root[0] != '\0' ? "/" : "",
              name);
     assert_non_null(source);

@@ -309,8 +309,11 @@ static void bad_programs_are_named(void **state)
          "{\"loss_output\": {\"arg\": {\"name\": \"linear\"}}}"},
         {PST_ERR_INPUT, "parameter \"no.bias\" has no data", PROGRAM,
          "\"parameter_name\": \"fc.bias\"", "\"parameter_name\": \"no.bias\""},
-        {PST_ERR_INPUT, "exactly one key", PROGRAM,
-         "{\"as_tensor\": {\"name\": \"linear\"}}",
+        {PST_ERR_INPUT,
+         "node \"relu\" (aten.relu.default) in the outermost module at "
+         "make_tiny.py:39: aten.relu.default: expected an object with exactly "
+         "one key",
+         PROGRAM, "{\"as_tensor\": {\"name\": \"linear\"}}",
          "{\"as_tensor\": {\"name\": \"linear\"}, \"as_none\": true}"},
         {PST_ERR_UNSUPPORTED, "autocast", PROGRAM,
          "torch.ops.higher_order.wrap_with_set_grad_enabled",
