@@ -277,12 +277,34 @@ static bool ready(const struct pst_rank *r, const struct pst_rank_action *x)
     return true;
 }
 
+static void note_wait(struct pst_rank *r, enum pst_status status)
+{
+    bool receives = r->phase == PST_RANK_RUN && r->pc < r->n_actions &&
+                    r->actions[r->pc].a.kind <= PST_ACT_W;
+    double now;
+
+    if (status == PST_AGAIN) {
+        if (r->waiting_since == 0)
+            r->waiting_since = pst_now();
+        return;
+    }
+    if (r->waiting_since == 0)
+        return;
+    now = pst_now();
+    if (receives)
+        r->times.wait_recv += now - r->waiting_since;
+    else
+        r->times.wait_other += now - r->waiting_since;
+    r->waiting_since = 0;
+}
+
 static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
 {
     double begin, spent;
 
     if (!ready(r, x))
         return PST_AGAIN;
+    note_wait(r, PST_OK); /* computing is no waiting */
     begin = pst_now();
     r->last_progress = begin;
     if (x->a.kind == PST_ACT_F)
@@ -384,27 +406,6 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
                    pst_rank_at(r, r->params.at[i].data),
                    pst_meta_bytes(
                        &r->plan->params.at[r->params.at[i].index].meta));
-}
-
-static void note_wait(struct pst_rank *r, enum pst_status status)
-{
-    bool receives = r->phase == PST_RANK_RUN && r->pc < r->n_actions &&
-                    r->actions[r->pc].a.kind <= PST_ACT_W;
-    double now;
-
-    if (status == PST_AGAIN) {
-        if (r->waiting_since == 0)
-            r->waiting_since = pst_now();
-        return;
-    }
-    if (r->waiting_since == 0)
-        return;
-    now = pst_now();
-    if (receives)
-        r->times.wait_recv += now - r->waiting_since;
-    else
-        r->times.wait_other += now - r->waiting_since;
-    r->waiting_since = 0;
 }
 
 static enum pst_status advance_once(struct pst_rank *r)
