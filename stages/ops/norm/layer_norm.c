@@ -45,6 +45,29 @@ static enum pst_status native_layer_norm_infer(struct pst_infer *c)
     return status;
 }
 
+/* What reaches x through mean and rstd of native_layer_norm:
+ * (gm - gs rstd^3 (x - mean)) / n. NULL if nothing does (as always in
+ * practice). */
+static struct pst_value *stats_vjp(struct pst_vjp *v)
+{
+    struct pst_value *gm = v->grads[1], *gs = v->grads[2], *ret = NULL;
+    struct pst_value *x = pst_vjp_in(v, 0), *s = pst_vjp_out(v, 2);
+    double n = 1.0;
+
+    for (unsigned i = 0; i < v->node->args[1].n; i++)
+        n *= (double)v->node->args[1].ints[i];
+    if (gs != NULL) {
+        gs = pst_vjp_mul(v, gs, pst_vjp_mul(v, s, pst_vjp_mul(v, s, s)));
+        ret = pst_vjp_mul(v, gs, pst_vjp_sub(v, x, pst_vjp_out(v, 1)));
+        ret = pst_vjp_div_scalar(v, ret, -n);
+    }
+    if (gm != NULL) {
+        gm = pst_vjp_expand_as(v, pst_vjp_div_scalar(v, gm, n), &x->meta);
+        ret = ret == NULL ? gm : pst_vjp_add(v, ret, gm);
+    }
+    return pst_vjp_cast(v, ret, x->meta.dtype);
+}
+
 /*
  * dx, dw and db are nodes of their own: dx in the path of the input's
  * gradient, the others not.
@@ -53,18 +76,19 @@ static enum pst_status layer_norm_vjp(struct pst_vjp *v)
 {
     struct pst_value *g = pst_vjp_grad(v, 0), *w = pst_vjp_in(v, 2), *d;
     struct pst_value *b = pst_vjp_in(v, 3);
+    struct pst_value *through = NULL;
     const struct pst_arg *args = v->node->args;
 
-    if (v->node->n_outs == 3 && (v->grads[1] != NULL || v->grads[2] != NULL))
-        return pst_diag_set(v->build.diag, PST_ERR_UNSUPPORTED,
-                            "%s: gradients through mean and rstd",
-                            v->node->schema->name);
+    if (pst_vjp_needs(v, 0) && v->node->n_outs == 3)
+        through = stats_vjp(v);
     if (g == NULL)
-        return v->build.status;
+        return pst_vjp_set(v, 0, through);
     if (pst_vjp_needs(v, 0)) {
         d = pst_vjp_emit(
             v, "penstock.layer_norm_backward_input.default",
             PST_ARGS(pst_v(g), args[0], args[1], args[2], args[4]));
+        if (through != NULL)
+            d = pst_vjp_add(v, d, through);
         pst_vjp_set(v, 0, d);
     }
     if (w != NULL && pst_vjp_needs(v, 2)) {
