@@ -9,9 +9,10 @@
 #define MAX_ARGS 64
 #define MAX_LIST 65536
 
-/* One result as the text states it. */
+/* One result as the text states it; without a meta it is taken as inferred. */
 struct stated {
     const char *name;
+    bool has_meta;
     struct pst_meta meta;
     struct pst_value *base; /* NULL: no view */
     int64_t offset;
@@ -289,11 +290,11 @@ static enum pst_status take_outs(struct parser *p)
                                  PST_MAX_OUTS);
         memset(out, 0, sizeof(*out));
         status = take_new_name(p, &name);
-        if (status == PST_OK)
-            status = pst_scan_expect(&p->scan, ":");
-        if (status == PST_OK)
+        out->has_meta = status == PST_OK && pst_scan_take(&p->scan, ":");
+        if (out->has_meta)
             status = pst_scan_meta(&p->scan, &out->meta);
-        if (status == PST_OK && pst_scan_take(&p->scan, "view")) {
+        if (status == PST_OK && out->has_meta &&
+            pst_scan_take(&p->scan, "view")) {
             status = pst_scan_expect(&p->scan, "of");
             if (status == PST_OK)
                 status = take_value(p, &out->base);
@@ -339,16 +340,23 @@ static enum pst_status take_unsigned(struct parser *p, int64_t max,
     return PST_OK;
 }
 
-/* "# module@1 file.py:12 F id=3 stage=2 no_grad" */
+/* "# module@1 file.py:12 F id=3 stage=2 no_grad"; a hand-written line may
+ * leave it out. */
 static enum pst_status take_place(struct parser *p, unsigned *ret_stage)
 {
     static const char *const letters[PST_N_PHASES] = {"F", "I", "W"};
     struct pst_build *build = &p->build;
-    enum pst_status status = pst_scan_expect(&p->scan, "#");
+    enum pst_status status = PST_OK;
     unsigned phase = 0;
 
+    build->module = build->source = "";
     build->call = 0;
+    build->phase = PST_PHASE_F;
+    build->node_id = UINT32_MAX;
+    build->no_grad = false;
     *ret_stage = UINT32_MAX;
+    if (!pst_scan_take(&p->scan, "#"))
+        return PST_OK;
     if (status == PST_OK)
         status = take_text_or_dash(p, &build->module);
     if (status == PST_OK && *p->scan.at == '@') {
@@ -386,6 +394,8 @@ static enum pst_status compare_outs(struct parser *p,
         if (strcmp(have->name, want->name) != 0)
             return pst_scan_fail(&p->scan, "%%%.100s is defined twice",
                                  want->name);
+        if (!want->has_meta)
+            continue;
         if (!pst_meta_same(&have->meta, &want->meta) ||
             memcmp(have->meta.stride, want->meta.stride,
                    have->meta.rank * sizeof(have->meta.stride[0])) != 0)
@@ -429,7 +439,8 @@ static enum pst_status take_node(struct parser *p)
         return status;
     p->build.names = p->names;
     p->build.n_names = p->n_outs;
-    p->build.hint = p->n_outs > 0 ? p->outs[0].meta.dtype : PST_N_DTYPES;
+    p->build.hint = p->n_outs > 0 && p->outs[0].has_meta ? p->outs[0].meta.dtype
+                                                         : PST_N_DTYPES;
     node = pst_emit_node(&p->build, op, args, schema->n_args);
     if (node == NULL) {
         pst_diag_prefix(p->scan.diag, "graph text, line %u", p->scan.line);

@@ -221,7 +221,7 @@ bool pst_meta_is_contiguous(const struct pst_meta *meta)
         if (meta->size[d] == 1)
             continue;
         ret = ret && meta->stride[d] == stride;
-        stride *= meta->size[d];
+        stride = ret ? stride * meta->size[d] : 0; /* no matter any more */
     }
     return ret;
 }
