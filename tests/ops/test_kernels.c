@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Every kernel of every operator against the reference kernel of its row, on
+ * all samples and floating dtypes that it takes: plain, adding to the output,
+ * in place of an input, with one thread and with three. Outputs begin with
+ * garbage and stand between guards; inputs must not change.
+ */
+#include "tests/ops/sample.h"
+
+#include "stages/base/pool.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GUARD  64
+#define MAX_IN 64
+
+/* One sample in one dtype, its inputs on the heap. */
+struct bench {
+    const struct sample *sample;
+    struct pst_graph *graph;
+    struct pst_node *node;
+    struct pst_eval *eval;
+    void *given[MAX_IN];
+    struct pst_operand in[MAX_IN], out[PST_MAX_OUTS];
+    unsigned n_in;
+    struct pst_diag diag;
+};
+
+/* How a kernel is run. */
+enum mode { PLAIN, ACCUMULATE, INPLACE_0, INPLACE_1, POOL, N_MODES };
+
+static const char *const mode_names[] = {"plain", "accumulating", "in place 0",
+                                         "in place 1", "three threads"};
+static const struct pst_rng_key key = {.seed = 7, .step = 3, .microbatch = 1};
+static struct pst_pool *pool;
+
+static void *must(void *p)
+{
+    assert_non_null(p);
+    return p;
+}
+
+/* --- one sample ---------------------------------------------------------- */
+
+/* Metas and data of the operator's inputs, made by the nodes before it. */
+static void bind(struct bench *b)
+{
+    struct pst_node *node = b->node;
+    unsigned k = 0;
+
+    b->n_in = pst_call_count_in(node->schema, node->args);
+    assert_true(b->n_in <= MAX_IN);
+    pst_call_bind_metas(node->schema, node->args, b->in);
+    for (unsigned i = 0; i < node->schema->n_args; i++) {
+        const struct pst_arg *arg = &node->args[i];
+        const unsigned n = pst_call_count_arg(node->schema, i, arg);
+
+        for (unsigned j = 0; j < n; j++, k++) {
+            const struct pst_value *value =
+                arg->kind == PST_ARG_VALUE    ? arg->value
+                : arg->kind == PST_ARG_VALUES ? arg->values[j]
+                                              : NULL;
+
+            if (value != NULL)
+                b->in[k].data = must((void *)pst_eval_get(b->eval, value));
+        }
+    }
+    for (k = 0; k < node->n_outs; k++)
+        b->out[k].meta = node->outs[k]->meta;
+}
+
+/* false if the operator does not take the dtype. */
+static bool bench_init(struct bench *b, const struct sample *sample,
+                       enum pst_dtype dtype)
+{
+    memset(b, 0, sizeof(*b));
+    b->sample = sample;
+    pst_diag_init(&b->diag);
+    if (sample_parse(sample, dtype, &b->graph, &b->diag) != PST_OK) {
+        if (dtype != PST_BF16)
+            fail_msg("%s: %s", sample->text, b->diag.text);
+        return false;
+    }
+    b->node = sample_node(b->graph);
+    assert_ok(pst_eval_new(b->graph, &b->eval, &b->diag), &b->diag);
+    for (size_t i = 0; i < b->graph->inputs.n; i++) {
+        b->given[i] = must(sample_fill(b->graph->inputs.at[i]));
+        assert_ok(pst_eval_set(b->eval, b->graph->inputs.at[i], b->given[i],
+                               &b->diag),
+                  &b->diag);
+    }
+    if (b->node->op->n_kernels == 0 ||
+        (b->node->n_outs > 0 && b->node->outs[0]->base != NULL))
+        return true; /* a view: nothing to run */
+    /* Runs the operator too, which its results' storage survives. */
+    if (pst_eval_run(b->eval, true, &key, &b->diag) != PST_OK)
+        fail_msg("%s: %s", sample->text, b->diag.text);
+    bind(b);
+    return true;
+}
+
+static void bench_fini(struct bench *b)
+{
+    for (size_t i = 0; b->graph != NULL && i < b->graph->inputs.n; i++)
+        pst_free(b->given[i]);
+    pst_eval_free(b->eval);
+    pst_graph_free(b->graph);
+}
+
+/* --- one run ------------------------------------------------------------- */
+
+struct run {
+    struct pst_call call;
+    struct pst_fault fault;
+    struct pst_operand in[MAX_IN], out[PST_MAX_OUTS];
+    void *copies[MAX_IN];                /* contiguous inputs, before guards */
+    unsigned char *memory[PST_MAX_OUTS]; /* outputs with their guards */
+    void *scratch;
+};
+
+/* Numbers that an output holds before a kernel adds to it. */
+static double before(int64_t i)
+{
+    return 0.25 * (double)(i % 9) - 1.0;
+}
+
+static void prepare_outputs(struct run *r, const struct bench *b,
+                            enum mode mode)
+{
+    for (unsigned k = 0; k < b->node->n_outs; k++) {
+        const struct pst_meta *m = &b->out[k].meta;
+        const size_t size = pst_meta_bytes(m);
+
+        r->memory[k] = must(pst_alloc(PST_TAG_TEST, size + 2 * GUARD));
+        memset(r->memory[k], 0xa5, size + 2 * GUARD);
+        r->out[k] = (struct pst_operand){r->memory[k] + GUARD, *m};
+        for (int64_t i = 0; mode == ACCUMULATE && i < pst_meta_numel(m); i++)
+            pst_store_f64(m->dtype, r->out[k].data, i, before(i));
+    }
+}
+
+/* Copies of the inputs, so that a write into them shows in the next run. */
+static void prepare_inputs(struct run *r, const struct bench *b,
+                           const struct pst_kernel *kernel, enum mode mode)
+{
+    for (unsigned k = 0; k < b->n_in; k++) {
+        struct pst_meta meta = b->in[k].meta;
+
+        r->in[k] = b->in[k];
+        if (b->in[k].data == NULL)
+            continue;
+        if ((kernel->flags & PST_K_STRIDED) == 0)
+            pst_meta_set_contiguous(&meta);
+        r->copies[k] =
+            must(pst_calloc(PST_TAG_TEST, pst_meta_span(&meta) + 1, 1));
+        pst_copy_strided(&b->in[k].meta, b->in[k].data, &meta, r->copies[k]);
+        r->in[k] = (struct pst_operand){r->copies[k], meta};
+        if ((mode == INPLACE_0 && k == 0) || (mode == INPLACE_1 && k == 1)) {
+            memcpy(r->out[0].data, r->copies[k], pst_meta_bytes(&meta));
+            r->in[k].data = r->out[0].data;
+        }
+    }
+}
+
+static void check_guards(const struct run *r, const struct bench *b,
+                         const struct pst_kernel *kernel)
+{
+    for (unsigned k = 0; k < b->node->n_outs; k++) {
+        const size_t size = pst_meta_bytes(&r->out[k].meta);
+
+        for (size_t i = 0; i < GUARD; i++)
+            if (r->memory[k][i] != 0xa5 ||
+                r->memory[k][GUARD + size + i] != 0xa5)
+                fail_msg("%s: %s writes outside of its output", b->sample->text,
+                         kernel->name);
+    }
+}
+
+/* No kernel writes an input (but the one that it was given in place). */
+static void check_inputs(const struct run *r, const struct bench *b,
+                         const struct pst_kernel *kernel)
+{
+    for (unsigned k = 0; k < b->n_in; k++) {
+        const struct pst_meta *m = &r->in[k].meta;
+        void *kept;
+
+        if (r->copies[k] == NULL)
+            continue;
+        kept = must(pst_calloc(PST_TAG_TEST, pst_meta_span(m) + 1, 1));
+        pst_copy_strided(&b->in[k].meta, b->in[k].data, m, kept);
+        if (memcmp(kept, r->copies[k], pst_meta_span(m)) != 0)
+            fail_msg("%s: %s writes its input %u", b->sample->text,
+                     kernel->name, k);
+        pst_free(kept);
+    }
+}
+
+static void run_init(struct run *r, const struct bench *b,
+                     const struct pst_kernel *kernel, enum mode mode)
+{
+    memset(r, 0, sizeof(*r));
+    prepare_outputs(r, b, mode);
+    prepare_inputs(r, b, kernel, mode);
+    r->call = (struct pst_call){
+        .in = r->in,
+        .out = r->out,
+        .n_in = b->n_in,
+        .n_out = b->node->n_outs,
+        .args = b->node->args,
+        .pool = mode == POOL ? pool : NULL,
+        .fault = &r->fault,
+        .rng = key,
+        .accumulate = mode == ACCUMULATE,
+    };
+    r->call.rng.node = b->node->id;
+    if (kernel->scratch != NULL) {
+        const unsigned threads = pst_pool_threads(r->call.pool);
+
+        r->call.scratch_size = kernel->scratch(&r->call, threads);
+        r->scratch =
+            must(aligned_alloc(64, r->call.scratch_size / 64 * 64 + 64));
+        r->call.scratch = r->scratch;
+    }
+    kernel->run(&r->call);
+    if (r->fault.set)
+        fail_msg("%s: %s: %s", b->sample->text, kernel->name, r->fault.text);
+    check_guards(r, b, kernel);
+    check_inputs(r, b, kernel);
+}
+
+static void run_fini(struct run *r)
+{
+    for (unsigned k = 0; k < MAX_IN; k++)
+        pst_free(r->copies[k]);
+    for (unsigned k = 0; k < PST_MAX_OUTS; k++)
+        pst_free(r->memory[k]);
+    free(r->scratch);
+}
+
+/* --- comparison ---------------------------------------------------------- */
+
+static bool same_bits(const struct pst_operand *a, const struct pst_operand *b)
+{
+    return memcmp(a->data, b->data, pst_meta_bytes(&a->meta)) == 0;
+}
+
+static double element(const struct pst_operand *x, int64_t i)
+{
+    return pst_load_f64(x->meta.dtype, x->data, i);
+}
+
+/* Half a step of the dtype: what one rounding may cost. */
+static double unit(enum pst_dtype dtype)
+{
+    switch (dtype) {
+    case PST_BF16:
+        return 1.0 / 256.0;
+    case PST_F32:
+        return 1.2e-7;
+    case PST_F64:
+        return 1e-15;
+    default:
+        return 0.0;
+    }
+}
+
+static void compare(const struct bench *b, const struct pst_kernel *kernel,
+                    enum mode mode, const struct pst_operand *want,
+                    const struct pst_operand *got)
+{
+    const int64_t n = pst_meta_numel(&want->meta);
+    const double added =
+        mode == ACCUMULATE ? 4.0 * unit(want->meta.dtype) : 0.0;
+    double largest = 0.0, tolerance = PST_MAX(kernel->tolerance, added);
+
+    if (mode != ACCUMULATE && same_bits(want, got))
+        return;
+    if (tolerance > 0.0)
+        tolerance = PST_MAX(tolerance, unit(want->meta.dtype));
+    for (int64_t i = 0; i < n; i++)
+        if (isfinite(element(want, i)))
+            largest = PST_MAX(largest, fabs(element(want, i)));
+    for (int64_t i = 0; i < n; i++) {
+        const double y = element(got, i);
+        double x = element(want, i);
+
+        if (mode == ACCUMULATE)
+            x += before(i);
+        if ((isnan(x) && isnan(y)) || x == y ||
+            fabs(x - y) <= tolerance * (largest + (mode == ACCUMULATE)))
+            continue;
+        fail_msg("%s: %s (%s, %s), element %lld is %.9g, not %.9g",
+                 b->sample->text, kernel->name,
+                 pst_dtype_name(b->in[0].meta.dtype), mode_names[mode],
+                 (long long)i, y, x);
+    }
+}
+
+/* In place only where the planner would do it: contiguous, same size and
+ * dtype. */
+static bool mode_fits(const struct bench *b, const struct pst_kernel *kernel,
+                      enum mode mode)
+{
+    const unsigned k = mode == INPLACE_1;
+
+    switch (mode) {
+    case ACCUMULATE:
+        return (kernel->flags & PST_K_ACCUMULATE) != 0 &&
+               pst_dtype_kind(b->out[0].meta.dtype) == PST_KIND_FLOAT;
+    case INPLACE_0:
+    case INPLACE_1:
+        return (kernel->flags & (k == 0 ? PST_K_INPLACE_0 : PST_K_INPLACE_1)) !=
+                   0 &&
+               k < b->n_in && b->in[k].data != NULL &&
+               pst_meta_is_contiguous(&b->in[k].meta) &&
+               pst_meta_same(&b->in[k].meta, &b->out[0].meta);
+    default:
+        return true;
+    }
+}
+
+static void check_kernel(const struct bench *b, const struct pst_kernel *kernel,
+                         const struct run *want)
+{
+    for (enum mode mode = PLAIN; mode < N_MODES; mode++) {
+        struct run r;
+
+        if (!mode_fits(b, kernel, mode))
+            continue;
+        run_init(&r, b, kernel, mode);
+        for (unsigned k = 0; k < b->node->n_outs; k++)
+            compare(b, kernel, mode, &want->out[k], &r.out[k]);
+        run_fini(&r);
+    }
+}
+
+static void check_sample(const struct sample *sample, enum pst_dtype dtype)
+{
+    struct bench b;
+
+    if (bench_init(&b, sample, dtype) && b.n_in + b.node->n_outs > 0 &&
+        b.node->op->n_kernels > 0 && b.out[0].meta.dtype < PST_N_DTYPES) {
+        const struct pst_op *op = b.node->op;
+        const struct pst_kernel *ref = &op->kernels[op->n_kernels - 1];
+        struct run want;
+        struct pst_call call = {.in = b.in,
+                                .out = b.out,
+                                .n_in = b.n_in,
+                                .n_out = b.node->n_outs,
+                                .args = b.node->args};
+
+        if (b.node->n_outs == 0 || b.node->outs[0]->base != NULL) {
+            bench_fini(&b);
+            return;
+        }
+        run_init(&want, &b, ref, PLAIN);
+        for (unsigned k = 0; k < op->n_kernels; k++)
+            if (pst_kernel_choose(op, &call, pst_cpu_isa(),
+                                  op->kernels[k].name) == &op->kernels[k])
+                check_kernel(&b, &op->kernels[k], &want);
+        run_fini(&want);
+    }
+    bench_fini(&b);
+}
+
+static void kernels_agree(void **state)
+{
+    static const enum pst_dtype dtypes[] = {PST_F32, PST_F64, PST_BF16};
+    const struct sample *sample = *state;
+
+    for (size_t i = 0; i < PST_COUNT(dtypes); i++) {
+        check_sample(sample, dtypes[i]);
+        if (strstr(sample->text, "F") == NULL)
+            break; /* no dtype to replace */
+    }
+}
+
+/* --- the registry -------------------------------------------------------- */
+
+static void every_row_has_a_sample(void **state)
+{
+    struct pst_str missing = {0};
+
+    (void)state;
+    for (unsigned i = 0; i < pst_registry_count(); i++) {
+        const struct pst_op *op = pst_registry_at(i);
+        bool found = pst_op_schema(op)->n_returns == 0; /* nothing to see */
+
+        for (unsigned k = 0; k < sample_count() && !found; k++) {
+            const char *text = sample_at(k)->text;
+            const char *name = pst_op_schema(op)->name;
+            const char *last = strrchr(text, ';');
+            const char *at = strstr(last != NULL ? last : text, name);
+
+            found = at != NULL && at[strlen(name)] == '(';
+        }
+        assert_non_null(op->vjp);
+        if (!found)
+            pst_str_addf(&missing, " %s", pst_op_schema(op)->name);
+    }
+    if (missing.len > 0)
+        fail_msg("no sample of%s", pst_str_text(&missing));
+    pst_str_fini(&missing);
+}
+
+static int setup(void **state)
+{
+    struct pst_diag diag;
+
+    (void)state;
+    pst_diag_init(&diag);
+    if (pst_registry_init(&diag) != PST_OK)
+        return -1;
+    return pst_pool_new(3, &pool, &diag) == PST_OK ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    pst_pool_free(pool);
+    return 0;
+}
+
+int main(void)
+{
+    const unsigned n = sample_count();
+    struct CMUnitTest *tests = calloc(n + 1, sizeof(*tests));
+    int failed;
+
+    if (tests == NULL)
+        return 1;
+    for (unsigned i = 0; i < n; i++)
+        tests[i] = (struct CMUnitTest){
+            .name = sample_at(i)->text,
+            .test_func = kernels_agree,
+            .initial_state = (void *)(uintptr_t)sample_at(i),
+        };
+    tests[n] = (struct CMUnitTest)cmocka_unit_test(every_row_has_a_sample);
+    failed = _cmocka_run_group_tests("kernels", tests, n + 1, setup, teardown);
+    free(tests);
+    return failed;
+}
