@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/config.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void *member(const struct pstd_config *config,
+                    const struct pstd_option *row)
+{
+    return (char *)config + row->at;
+}
+
+/* value is "a|b|c". */
+static bool is_choice(const char *choices, const char *text)
+{
+    const size_t len = strlen(text);
+    const char *at = choices;
+
+    while (len > 0 && (at = strstr(at, text)) != NULL) {
+        if ((at == choices || at[-1] == '|') &&
+            (at[len] == '\0' || at[len] == '|'))
+            return strchr(text, '|') == NULL;
+        at += len;
+    }
+    return false;
+}
+
+static bool parse_flag(const char *text, bool *ret)
+{
+    static const char *const yes[] = {"1", "true", "yes", "on"};
+    static const char *const no[] = {"0", "false", "no", "off"};
+
+    for (size_t i = 0; i < PST_COUNT(yes); i++) {
+        if (strcmp(text, yes[i]) == 0 || strcmp(text, no[i]) == 0) {
+            *ret = strcmp(text, yes[i]) == 0;
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum pst_status store_number(struct pstd_config *config,
+                                    const struct pstd_option *row,
+                                    const char *who, const char *text,
+                                    struct pst_diag *diag)
+{
+    int64_t i = 0;
+    double x;
+
+    if (row->type == PSTD_UINT) {
+        if (!pst_parse_i64(text, &i) || i < 0)
+            return pst_diag_set(diag, PST_ERR_USAGE,
+                                "%s: \"%s\" is no whole number of 0 or more",
+                                who, text);
+        x = (double)i;
+    } else if (!pst_parse_f64(text, &x) || !isfinite(x)) {
+        return pst_diag_set(diag, PST_ERR_USAGE, "%s: \"%s\" is no number", who,
+                            text);
+    }
+    if (x < row->min || x > row->max)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "%s: %s is not between %g and %g", who, text,
+                            row->min, row->max);
+    if (row->type == PSTD_UINT)
+        *(uint64_t *)member(config, row) = (uint64_t)i;
+    else
+        *(double *)member(config, row) = x;
+    return PST_OK;
+}
+
+static enum pst_status store_text(struct pstd_config *config,
+                                  const struct pstd_option *row,
+                                  const char *who, const char *text,
+                                  struct pst_diag *diag)
+{
+    char *copy;
+
+    if (row->type == PSTD_CHOICE && !is_choice(row->value, text))
+        return pst_diag_set(diag, PST_ERR_USAGE, "%s: \"%s\" is none of %s",
+                            who, text, row->value);
+    if (row->type == PSTD_PATH && *text == '\0')
+        return pst_diag_set(diag, PST_ERR_USAGE, "%s: the path is empty", who);
+    copy = pst_arena_strdup(&config->arena, text);
+    if (copy == NULL)
+        return pst_diag_nomem(diag, strlen(text) + 1);
+    *(const char **)member(config, row) = copy;
+    return PST_OK;
+}
+
+static enum pst_status store_list(struct pstd_config *config,
+                                  const struct pstd_option *row,
+                                  const char *text, struct pst_diag *diag)
+{
+    struct pstd_list *list = member(config, row);
+    const char **at =
+        pst_arena_calloc(&config->arena, list->n + 1, sizeof(*at));
+    char *copy = pst_arena_strdup(&config->arena, text);
+
+    if (at == NULL || copy == NULL)
+        return pst_diag_nomem(diag, sizeof(*at));
+    if (list->n > 0)
+        memcpy(at, list->at, list->n * sizeof(*at));
+    at[list->n++] = copy;
+    list->at = at;
+    return PST_OK;
+}
+
+/* who: how the user wrote the option, for messages. */
+static enum pst_status store(struct pstd_config *config,
+                             const struct pstd_option *row, const char *who,
+                             const char *text, struct pst_diag *diag)
+{
+    switch (row->type) {
+    case PSTD_FLAG:
+        if (!parse_flag(text, (bool *)member(config, row)))
+            return pst_diag_set(diag, PST_ERR_USAGE,
+                                "%s: \"%s\" is none of 1, 0, yes, no", who,
+                                text);
+        return PST_OK;
+    case PSTD_UINT:
+    case PSTD_REAL:
+        return store_number(config, row, who, text, diag);
+    case PSTD_LIST:
+        return store_list(config, row, text, diag);
+    case PSTD_TEXT:
+    case PSTD_CHOICE:
+    case PSTD_PATH:
+        break;
+    }
+    return store_text(config, row, who, text, diag);
+}
+
+static enum pst_status give(struct pstd_config *config,
+                            const struct pstd_option *row, const char *who,
+                            const char *text, struct pst_diag *diag)
+{
+    size_t n;
+    const enum pst_status status = store(config, row, who, text, diag);
+
+    if (status == PST_OK)
+        config->given[row - pstd_options(&n)] = true;
+    return status;
+}
+
+enum pst_status pstd_config_init(struct pstd_config *config,
+                                 struct pst_diag *diag)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    memset(config, 0, sizeof(*config));
+    pst_arena_init(&config->arena, PST_TAG_DAEMON);
+    for (size_t i = 0; i < n; i++) {
+        enum pst_status status = PST_OK;
+
+        if (rows[i].start != NULL)
+            status = store(config, &rows[i], rows[i].name, rows[i].start, diag);
+        else if (rows[i].type == PSTD_REAL)
+            *(double *)member(config, &rows[i]) = NAN;
+        if (status != PST_OK) {
+            pstd_config_fini(config);
+            return status;
+        }
+    }
+    return PST_OK;
+}
+
+void pstd_config_fini(struct pstd_config *config)
+{
+    pst_arena_fini(&config->arena);
+    memset(config, 0, sizeof(*config));
+}
+
+enum pst_status pstd_config_copy(struct pstd_config *to,
+                                 const struct pstd_config *from,
+                                 struct pst_diag *diag)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+    enum pst_status status = pstd_config_init(to, diag);
+
+    if (status != PST_OK)
+        return status;
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
+        const struct pstd_list *list = member(from, &rows[i]);
+        struct pst_str text = {0};
+
+        if (!from->given[i])
+            continue;
+        for (size_t k = 0; rows[i].type == PSTD_LIST && k < list->n; k++)
+            if (status == PST_OK)
+                status = store_list(to, &rows[i], list->at[k], diag);
+        if (pstd_config_text(from, &rows[i], &text) && !text.failed)
+            status =
+                store(to, &rows[i], rows[i].name, pst_str_text(&text), diag);
+        if (text.failed && status == PST_OK)
+            status = pst_diag_nomem(diag, text.len);
+        pst_str_fini(&text);
+        to->given[i] = true;
+    }
+    if (status != PST_OK)
+        pstd_config_fini(to);
+    return status;
+}
+
+bool pstd_config_given(const struct pstd_config *config, size_t at)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].at == at)
+            return config->given[i];
+    return false;
+}
+
+enum pst_status pstd_config_env(struct pstd_config *config, unsigned groups,
+                                struct pst_diag *diag)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        char name[64] = "PENSTOCK_";
+        const size_t prefix = strlen(name);
+        const char *value;
+        enum pst_status status;
+        size_t k;
+
+        if (!(rows[i].groups & groups & ~(unsigned)PSTD_OPT_ALL))
+            continue;
+        for (k = 0; rows[i].name[k] != '\0'; k++)
+            name[prefix + k] =
+                rows[i].name[k] == '-' ? '_' : (char)toupper(rows[i].name[k]);
+        name[prefix + k] = '\0';
+        value = getenv(name); // NOLINT(concurrency-mt-unsafe): before threads
+        if (value == NULL)
+            continue;
+        status = give(config, &rows[i], name, value, diag);
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
+static enum pst_status unknown(unsigned groups, const char *prefix,
+                               const char *name, struct pst_diag *diag)
+{
+    size_t n, n_names = 0;
+    const struct pstd_option *rows = pstd_options(&n);
+    const char *names[PSTD_MAX_OPTIONS];
+    int near;
+
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].groups & groups)
+            names[n_names++] = rows[i].name;
+    near = pst_nearest(name, names, n_names);
+    if (near >= 0)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "unknown option %s%s; did you mean %s%s?", prefix,
+                            name, prefix, names[near]);
+    return pst_diag_set(diag, PST_ERR_USAGE, "unknown option %s%s; see --help",
+                        prefix, name);
+}
+
+static const struct pstd_option *find(unsigned groups, const char *name)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (size_t i = 0; i < n; i++)
+        if ((rows[i].groups & groups) && strcmp(rows[i].name, name) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+enum pst_status pstd_config_set(struct pstd_config *config, unsigned groups,
+                                const char *name, const char *value,
+                                struct pst_diag *diag)
+{
+    const struct pstd_option *row = find(groups, name);
+
+    if (row == NULL)
+        return unknown(groups, "", name, diag);
+    return give(config, row, name, value, diag);
+}
+
+/* --name value or --name=value; *i moves over the value. */
+static enum pst_status parse_long(struct pstd_config *config, unsigned groups,
+                                  int argc, char *const *argv, int *i,
+                                  struct pst_diag *diag)
+{
+    const char *equals = strchr(argv[*i], '=');
+    char name[64], who[72];
+    const size_t len =
+        equals != NULL ? (size_t)(equals - argv[*i]) - 2 : strlen(argv[*i]) - 2;
+    const struct pstd_option *row;
+    const char *value;
+
+    if (len >= sizeof(name))
+        return pst_diag_set(diag, PST_ERR_USAGE, "unknown option %.80s",
+                            argv[*i]);
+    memcpy(name, argv[*i] + 2, len);
+    name[len] = '\0';
+    row = find(groups, name);
+    if (row == NULL)
+        return unknown(groups, "--", name, diag);
+    if (equals != NULL)
+        value = equals + 1;
+    else if (row->type == PSTD_FLAG)
+        value = "1";
+    else if (*i + 1 < argc)
+        value = argv[++*i];
+    else
+        return pst_diag_set(diag, PST_ERR_USAGE, "--%s needs a value (%s)",
+                            name, row->value);
+    (void)snprintf(who, sizeof(who), "--%s", name);
+    return give(config, row, who, value, diag);
+}
+
+/* -n value or -nvalue. */
+static enum pst_status parse_short(struct pstd_config *config, unsigned groups,
+                                   int argc, char *const *argv, int *i,
+                                   struct pst_diag *diag)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+    const char *arg = argv[*i];
+    const char who[3] = {'-', arg[1], '\0'};
+    const char *value;
+    size_t k = 0;
+
+    while (k < n && (rows[k].letter != arg[1] || !(rows[k].groups & groups)))
+        k++;
+    if (k == n)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "unknown option %s; see --help", who);
+    if (rows[k].type == PSTD_FLAG) {
+        if (arg[2] != '\0')
+            return pst_diag_set(diag, PST_ERR_USAGE, "%s takes no value", who);
+        value = "1";
+    } else if (arg[2] != '\0') {
+        value = arg + 2;
+    } else if (*i + 1 < argc) {
+        value = argv[++*i];
+    } else {
+        return pst_diag_set(diag, PST_ERR_USAGE, "%s needs a value (%s)", who,
+                            rows[k].value);
+    }
+    return give(config, &rows[k], who, value, diag);
+}
+
+enum pst_status pstd_config_parse(struct pstd_config *config, unsigned groups,
+                                  int argc, char *const *argv,
+                                  struct pst_diag *diag)
+{
+    bool options = true;
+
+    config->args = pst_arena_calloc(&config->arena, argc > 0 ? (size_t)argc : 1,
+                                    sizeof(*config->args));
+    if (config->args == NULL)
+        return pst_diag_nomem(diag, (size_t)argc * sizeof(*config->args));
+    groups |= PSTD_OPT_ALL;
+    for (int i = 1; i < argc; i++) {
+        enum pst_status status = PST_OK;
+
+        if (options && strcmp(argv[i], "--") == 0)
+            options = false;
+        else if (options && pst_has_prefix(argv[i], "--"))
+            status = parse_long(config, groups, argc, argv, &i, diag);
+        else if (options && argv[i][0] == '-' && argv[i][1] != '\0')
+            status = parse_short(config, groups, argc, argv, &i, diag);
+        else
+            config->args[config->n_args++] = argv[i];
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
+bool pstd_config_text(const struct pstd_config *config,
+                      const struct pstd_option *row, struct pst_str *out)
+{
+    const void *at = member(config, row);
+    char number[32], dir[4096];
+    const char *text;
+
+    switch (row->type) {
+    case PSTD_FLAG:
+        pst_str_add(out, *(const bool *)at ? "1" : "0");
+        return true;
+    case PSTD_UINT:
+        pst_str_addf(out, "%llu", *(const unsigned long long *)at);
+        return true;
+    case PSTD_REAL:
+        if (isnan(*(const double *)at))
+            return false;
+        pst_format_f64(*(const double *)at, number);
+        pst_str_add(out, number);
+        return true;
+    case PSTD_LIST:
+        return false;
+    case PSTD_TEXT:
+    case PSTD_CHOICE:
+    case PSTD_PATH:
+        break;
+    }
+    text = *(const char *const *)at;
+    if (text == NULL)
+        return false;
+    if (row->type == PSTD_PATH && text[0] != '/' &&
+        getcwd(dir, sizeof(dir)) != NULL)
+        pst_str_addf(out, "%s/", dir);
+    pst_str_add(out, text);
+    return true;
+}
+
+/* Text in lines from column `from` to 79. */
+static void add_wrapped(struct pst_str *out, const char *text, size_t from)
+{
+    size_t column = from;
+
+    while (*text != '\0') {
+        const size_t word = strcspn(text, " ");
+
+        if (column > from && column + 1 + word > 79) {
+            pst_str_addf(out, "\n%*s", (int)from, "");
+            column = from;
+        } else if (column > from) {
+            pst_str_add(out, " ");
+            column++;
+        }
+        pst_str_addn(out, text, word);
+        column += word;
+        text += word;
+        text += strspn(text, " ");
+    }
+    pst_str_add(out, "\n");
+}
+
+void pstd_config_help(unsigned groups, struct pst_str *out)
+{
+    enum { COLUMN = 28 };
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        struct pst_str text = {0};
+        const size_t start = out->len;
+        size_t used;
+
+        if (!(rows[i].groups & (groups | PSTD_OPT_ALL)))
+            continue;
+        if (rows[i].letter != 0)
+            pst_str_addf(out, "  -%c, --%s", rows[i].letter, rows[i].name);
+        else
+            pst_str_addf(out, "  --%s", rows[i].name);
+        if (rows[i].value != NULL)
+            pst_str_addf(out, " %s", rows[i].value);
+        used = out->len - start;
+        if (used + 2 > COLUMN)
+            pst_str_addf(out, "\n%*s", COLUMN, "");
+        else
+            pst_str_addf(out, "%*s", (int)(COLUMN - used), "");
+        pst_str_add(&text, rows[i].help);
+        if (rows[i].start != NULL)
+            pst_str_addf(&text, " [%s]", rows[i].start);
+        add_wrapped(out, pst_str_text(&text), COLUMN);
+        pst_str_fini(&text);
+    }
+}
+
+void pstd_config_dump(const struct pstd_config *config, unsigned groups,
+                      struct pst_str *out)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        struct pst_str text = {0};
+
+        if (rows[i].groups & groups) {
+            if (pstd_config_text(config, &rows[i], &text))
+                pst_str_addf(out, "%s=%s\n", rows[i].name, pst_str_text(&text));
+            pst_str_fini(&text);
+        }
+    }
+}

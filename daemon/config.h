@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CONFIG_H
+#define PENSTOCK_DAEMON_CONFIG_H
+/*
+ * Options of penstockd and of every command of penstock: one row each in
+ * config.c. A row gives the command line, the environment, --help, the dump
+ * and the form in which a Train request carries the option.
+ *
+ * Any thread, one at a time. A config owns all its texts.
+ */
+#include "stages/base/arena.h"
+#include "stages/base/diag.h"
+#include "stages/base/str.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Who takes an option; a command takes several groups. */
+enum pstd_group {
+    PSTD_OPT_ALL = 1 << 0,     /* --help */
+    PSTD_OPT_TRAIN = 1 << 1,   /* of a run; travel in Train */
+    PSTD_OPT_STEP = 1 << 2,    /* those of them that shape a step */
+    PSTD_OPT_DATA = 1 << 3,    /* those of them that name data */
+    PSTD_OPT_RANKS = 1 << 4,   /* --ranks --transport --log-dir */
+    PSTD_OPT_DAEMON = 1 << 5,  /* of penstockd alone */
+    PSTD_OPT_CONNECT = 1 << 6, /* --socket --job */
+    PSTD_OPT_JSON = 1 << 7,
+    PSTD_OPT_QUIET = 1 << 8,
+    PSTD_OPT_SPLIT = 1 << 9,
+    PSTD_OPT_OUTPUT = 1 << 10,
+    PSTD_OPT_SHOW = 1 << 11,
+    PSTD_OPT_LOAD = 1 << 12, /* --checkpoint of eval and infer */
+    PSTD_OPT_EVAL = 1 << 13,
+    PSTD_OPT_INFER = 1 << 14,
+    PSTD_OPT_LOG = 1 << 15,
+    PSTD_OPT_WATCH = 1 << 16,
+    PSTD_OPT_STOP = 1 << 17,
+    PSTD_OPT_DETACH = 1 << 18,
+    PSTD_OPT_VERIFY = 1 << 19,
+};
+
+enum pstd_option_type {
+    PSTD_FLAG,   /* bool */
+    PSTD_UINT,   /* uint64_t */
+    PSTD_REAL,   /* double; NaN if it has no default and was not given */
+    PSTD_TEXT,   /* const char *, NULL if neither default nor given */
+    PSTD_CHOICE, /* TEXT that is one of `value` */
+    PSTD_PATH,   /* the same; made absolute when it travels */
+    PSTD_LIST,   /* struct pstd_list, one entry per use */
+};
+
+struct pstd_list {
+    const char **at;
+    size_t n;
+};
+
+struct pstd_option {
+    const char *name; /* "lr-min", without dashes */
+    char letter;      /* 'n', or 0 */
+    enum pstd_option_type type;
+    unsigned groups;
+    size_t at;         /* offset in struct pstd_config */
+    const char *start; /* default as text, or NULL */
+    double min, max;   /* UINT, REAL; both 0: any */
+    const char *value; /* for --help: "N", "FILE", "none|sgd|adamw" */
+    const char *help;
+};
+
+#define PSTD_MAX_OPTIONS 96
+
+struct pstd_config {
+    struct pst_arena arena;
+    bool given[PSTD_MAX_OPTIONS]; /* by row: set by anything but a default */
+
+    /* A step. */
+    const char *schedule;
+    uint64_t microbatches, threads, seed;
+    const char *dtype;
+    const char *optimizer;
+    double lr, momentum, dampening, beta1, beta2, eps, weight_decay;
+    bool nesterov;
+    double clip_norm;
+    const char *lr_schedule;
+    uint64_t lr_steps, warmup;
+    double lr_min;
+
+    /* Data. */
+    const char *data, *token_dtype, *tokens_input, *targets_input;
+    uint64_t seq_len;
+    bool shuffle;
+
+    /* A run. */
+    uint64_t steps;
+    const char *checkpoint;
+    uint64_t checkpoint_every, keep, log_every;
+    bool resume;
+    const char *dump;
+
+    /* Ranks and daemon. */
+    uint64_t ranks;
+    const char *transport, *log_dir, *socket, *job;
+    bool die_with_parent;
+
+    /* Commands. */
+    bool help, json, quiet;
+    const char *output, *policy, *loss, *model;
+    uint64_t stages;
+    struct pstd_list at;
+    uint64_t stage;
+    bool modules, kernels;
+    uint64_t batches, n_tokens;
+    const char *prompt, *prompt_file;
+    double temperature, tolerance;
+    uint64_t lines, from;
+    bool now, detach, no_wait;
+
+    const char **args; /* what is no option, in order */
+    size_t n_args;
+};
+
+/* All defaults. */
+enum pst_status pstd_config_init(struct pstd_config *config,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+void pstd_config_fini(struct pstd_config *config);
+/* Deep copy into an uninitialised one. */
+enum pst_status pstd_config_copy(struct pstd_config *to,
+                                 const struct pstd_config *from,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+/* PENSTOCK_NAME for each option of the groups. */
+enum pst_status pstd_config_env(struct pstd_config *config, unsigned groups,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+/* argv[0] is skipped. "--name value", "--name=value", "-n value", "--" ends
+ * options. Unknown: PST_ERR_USAGE that names the nearest. */
+enum pst_status pstd_config_parse(struct pstd_config *config, unsigned groups,
+                                  int argc, char *const *argv,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* One option by name, as in a Train request. */
+enum pst_status pstd_config_set(struct pstd_config *config, unsigned groups,
+                                const char *name, const char *value,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+
+const struct pstd_option *pstd_options(size_t *ret_n);
+/* By the member's name: PSTD_GIVEN(config, ranks). */
+bool pstd_config_given(const struct pstd_config *config, size_t at);
+#define PSTD_GIVEN(config, member)                                             \
+    pstd_config_given(config, offsetof(struct pstd_config, member))
+
+/* Value of one row as text that pstd_config_set reads back; paths absolute.
+ * False if it has none (no default, not given) or is a list. */
+bool pstd_config_text(const struct pstd_config *config,
+                      const struct pstd_option *row, struct pst_str *out);
+/* "--schedule NAME   order of the work ... [1f1b]" */
+void pstd_config_help(unsigned groups, struct pst_str *out);
+/* "schedule=1f1b" lines of the rows of these groups, for logs and tests. */
+void pstd_config_dump(const struct pstd_config *config, unsigned groups,
+                      struct pst_str *out);
+
+#endif

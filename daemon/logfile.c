@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/logfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "stages/base/fs.h"
+
+#define LINE_MAX_BYTES 4096
+
+struct row {
+    const char *name, *level, *help;
+};
+
+static const struct row rows[] = {
+#define ROW(id, name, level, help) {(name), (level), (help)},
+    PSTD_EVENT_LIST(ROW)
+#undef ROW
+};
+
+const char *pstd_event_name(enum pstd_event event)
+{
+    return rows[event].name;
+}
+
+const char *pstd_event_level(enum pstd_event event)
+{
+    return rows[event].level;
+}
+
+const char *pstd_event_help(enum pstd_event event)
+{
+    return rows[event].help;
+}
+
+void pstd_note_init(struct pstd_note *note, enum pstd_event event)
+{
+    note->event = event;
+    note->n = 0;
+    note->used = 0;
+    note->payload = NULL;
+}
+
+static struct pstd_note_field *add(struct pstd_note *note, const char *key,
+                                   enum pstd_field_type type)
+{
+    struct pstd_note_field *field;
+
+    if (note->n == PSTD_NOTE_FIELDS)
+        return NULL;
+    field = &note->fields[note->n++];
+    field->key = key;
+    field->type = type;
+    return field;
+}
+
+void pstd_note_text(struct pstd_note *note, const char *key, const char *text)
+{
+    const size_t room = sizeof(note->text) - note->used;
+    struct pstd_note_field *field;
+    size_t len = text != NULL ? strlen(text) : 0;
+
+    if (room == 0)
+        return;
+    field = add(note, key, PSTD_FIELD_TEXT);
+    if (field == NULL)
+        return;
+    len = PST_MIN(len, room - 1);
+    field->text = note->used;
+    if (len > 0)
+        memcpy(note->text + note->used, text, len);
+    note->text[note->used + len] = '\0';
+    note->used += len + 1;
+}
+
+void pstd_note_int(struct pstd_note *note, const char *key, int64_t i)
+{
+    struct pstd_note_field *field = add(note, key, PSTD_FIELD_INT);
+
+    if (field != NULL)
+        field->i = i;
+}
+
+void pstd_note_real(struct pstd_note *note, const char *key, double f)
+{
+    struct pstd_note_field *field = add(note, key, PSTD_FIELD_REAL);
+
+    if (field != NULL)
+        field->f = f;
+}
+
+static const struct pstd_note_field *find(const struct pstd_note *note,
+                                          const char *key,
+                                          enum pstd_field_type type)
+{
+    for (unsigned i = 0; i < note->n; i++)
+        if (note->fields[i].type == type &&
+            strcmp(note->fields[i].key, key) == 0)
+            return &note->fields[i];
+    return NULL;
+}
+
+const char *pstd_note_get_text(const struct pstd_note *note, const char *key)
+{
+    const struct pstd_note_field *f = find(note, key, PSTD_FIELD_TEXT);
+
+    return f != NULL ? note->text + f->text : NULL;
+}
+
+int64_t pstd_note_get_int(const struct pstd_note *note, const char *key)
+{
+    const struct pstd_note_field *f = find(note, key, PSTD_FIELD_INT);
+
+    return f != NULL ? f->i : 0;
+}
+
+double pstd_note_get_real(const struct pstd_note *note, const char *key)
+{
+    const struct pstd_note_field *f = find(note, key, PSTD_FIELD_REAL);
+
+    return f != NULL ? f->f : (double)NAN;
+}
+
+static void add_time(struct pst_str *out, uint64_t time_us)
+{
+    const time_t seconds = (time_t)(time_us / 1000000);
+    struct tm tm;
+    char text[32];
+
+    (void)gmtime_r(&seconds, &tm);
+    (void)strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
+    pst_str_addf(out, "ts=%s.%06uZ", text, (unsigned)(time_us % 1000000));
+}
+
+static void add_field(struct pst_str *out, const struct pstd_note *note,
+                      const struct pstd_note_field *field)
+{
+    char number[32];
+
+    pst_str_addf(out, " %s=", field->key);
+    switch (field->type) {
+    case PSTD_FIELD_TEXT:
+        pst_str_add_logfmt(out, note->text + field->text);
+        break;
+    case PSTD_FIELD_INT:
+        pst_str_addf(out, "%lld", (long long)field->i);
+        break;
+    case PSTD_FIELD_REAL:
+        pst_format_f64(field->f, number);
+        pst_str_add(out, number);
+        break;
+    }
+}
+
+/* The line ends before the first field that has no room. */
+void pstd_log_format(const struct pstd_log_head *head,
+                     const struct pstd_note *note, struct pst_str *out)
+{
+    const size_t start = out->len;
+
+    add_time(out, head->time_us);
+    pst_str_addf(out, " level=%s rank=%u stage=", rows[note->event].level,
+                 head->rank);
+    pst_str_add_logfmt(out, head->stage);
+    pst_str_add(out, " job=");
+    pst_str_add_logfmt(out, head->job);
+    pst_str_addf(out, " event=%s seq=%llu", rows[note->event].name,
+                 (unsigned long long)head->seq);
+    for (unsigned i = 0; i < note->n; i++) {
+        const size_t before = out->len;
+
+        add_field(out, note, &note->fields[i]);
+        if (out->failed || out->len - start > LINE_MAX_BYTES - 16) {
+            if (!out->failed)
+                out->len = before;
+            pst_str_add(out, " cut=1");
+            break;
+        }
+    }
+    pst_str_add(out, "\n");
+}
+
+static enum pst_status open_file(const char *path, int *ret,
+                                 struct pst_diag *diag)
+{
+    const int fd =
+        open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0640);
+
+    if (fd < 0)
+        return pst_diag_errno(diag, errno, "cannot open the log file %s", path);
+    *ret = fd;
+    return PST_OK;
+}
+
+enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
+                                  unsigned rank, struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    enum pst_status status = pst_mkdirs(dir, 0750, diag);
+
+    file->path = NULL;
+    file->fd = -1;
+    if (status != PST_OK)
+        return status;
+    pst_str_addf(&path, "%s/rank-%u.log", dir, rank);
+    if (path.failed)
+        status = pst_diag_nomem(diag, path.len);
+    else
+        status = open_file(path.text, &file->fd, diag);
+    if (status != PST_OK) {
+        pst_str_fini(&path);
+        return status;
+    }
+    file->path = path.text;
+    return PST_OK;
+}
+
+enum pst_status pstd_logfile_reopen(struct pstd_logfile *file,
+                                    struct pst_diag *diag)
+{
+    int fd = -1;
+    enum pst_status status;
+
+    if (file->path == NULL)
+        return PST_OK;
+    status = open_file(file->path, &fd, diag);
+    if (status == PST_OK) {
+        (void)close(file->fd);
+        file->fd = fd;
+    }
+    return status;
+}
+
+/* A full disk must not end the job: a line that cannot be written is lost. */
+void pstd_logfile_write(struct pstd_logfile *file, const char *line, size_t len)
+{
+    ssize_t n;
+
+    if (file->path == NULL)
+        return;
+    do {
+        n = write(file->fd, line, len);
+    } while (n < 0 && errno == EINTR);
+}
+
+void pstd_logfile_close(struct pstd_logfile *file)
+{
+    if (file->path != NULL)
+        (void)close(file->fd);
+    pst_free(file->path);
+    file->path = NULL;
+    file->fd = -1;
+}
+
+uint64_t pstd_now_us(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}

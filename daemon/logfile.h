@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_LOGFILE_H
+#define PENSTOCK_DAEMON_LOGFILE_H
+/*
+ * Events and the log file. An event is a row of a closed table; a note is one
+ * occurrence of it with its fields, in memory of fixed size, so that the exec
+ * thread makes notes without allocating. The log is an interface: one line per
+ * note, logfmt, one write.
+ *
+ * Notes: any thread. Files: loop thread only.
+ */
+#include "stages/base/diag.h"
+#include "stages/base/str.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* name, level, what it tells and its own fields. Ranks other than 0 write the
+ * same events about themselves. */
+#define PSTD_EVENT_LIST(X)                                                     \
+    X(START, "start", "info",                                                  \
+      "version= pid= host= transport= this_rank= ranks= processes=")           \
+    X(LISTENING, "listening", "info", "socket=")                               \
+    X(STATE, "state", "info", "from= to=")                                     \
+    X(PLAN_LOADED, "plan_loaded", "info", "plan= digest= stages= params=")     \
+    X(READY, "ready", "info", "waits for work")                                \
+    X(REQUEST, "request", "info", "command= key= uid= pid= status=")           \
+    X(TRAIN_BEGIN, "train_begin", "info",                                      \
+      "run= first_step= steps= schedule= microbatches= optimizer= "            \
+      "placement= planned_bytes= checkpoint=")                                 \
+    X(RESUME, "resume", "info", "step= dir=")                                  \
+    X(STEP, "step", "info",                                                    \
+      "run= step= steps= loss= lr= grad_norm= step_s= samples_s= tok_s= "      \
+      "bubble= forward_s= backward_s= optim_s= wait_recv_s= wait_other_s= "    \
+      "samples_total= tokens_total=")                                          \
+    X(TOTALS, "totals", "info",                                                \
+      "every 15 s: uptime_s= steps_total= samples_total= tokens_total= "       \
+      "rss_bytes= events_dropped= clients=")                                   \
+    X(CHECKPOINT_SAVED, "checkpoint_saved", "info", "step= dir= seconds=")     \
+    X(CHECKPOINT_FAILED, "checkpoint_failed", "error", "step= dir= text=")     \
+    X(DUMP, "dump", "info", "path=")                                           \
+    X(FAULT, "fault", "error", "step= text=; the step was not applied")        \
+    X(PAUSED, "paused", "info", "step=")                                       \
+    X(CONTINUED, "continued", "info", "step=")                                 \
+    X(TRAIN_END, "train_end", "info",                                          \
+      "run= status= stopped= step= loss= step_s= tok_s= bubble= text=")        \
+    X(STOP, "stop", "info", "by=")                                             \
+    X(FAILED, "failed", "error", "status= text=")                              \
+    X(STOPPED, "stopped", "info", "exit_code=")                                \
+    X(REOPENED, "reopened", "info", "after SIGHUP")                            \
+    X(LIBRARY, "library", "debug", "topic= text=")
+
+enum pstd_event {
+#define PSTD_EVENT_ROW(id, name, level, help) PSTD_EVENT_##id,
+    PSTD_EVENT_LIST(PSTD_EVENT_ROW)
+#undef PSTD_EVENT_ROW
+        PSTD_N_EVENTS
+};
+
+const char *pstd_event_name(enum pstd_event event);
+const char *pstd_event_level(enum pstd_event event);
+const char *pstd_event_help(enum pstd_event event);
+
+#define PSTD_NOTE_FIELDS 20
+#define PSTD_NOTE_TEXT   2560
+
+enum pstd_field_type { PSTD_FIELD_TEXT, PSTD_FIELD_INT, PSTD_FIELD_REAL };
+
+struct pstd_note_field {
+    const char *key; /* static text */
+    enum pstd_field_type type;
+    union {
+        size_t text; /* offset in note->text */
+        int64_t i;
+        double f;
+    };
+};
+
+struct pstd_note {
+    enum pstd_event event;
+    unsigned n;
+    struct pstd_note_field fields[PSTD_NOTE_FIELDS];
+    size_t used;
+    char text[PSTD_NOTE_TEXT];
+    void *payload; /* of TRAIN_END on rank 0: struct pstd_result, owned */
+};
+
+void pstd_note_init(struct pstd_note *note, enum pstd_event event);
+/* Fields beyond the room there is are left out, texts are cut. */
+void pstd_note_text(struct pstd_note *note, const char *key, const char *text);
+void pstd_note_int(struct pstd_note *note, const char *key, int64_t i);
+void pstd_note_real(struct pstd_note *note, const char *key, double f);
+/* The field, or NULL / 0 / NaN if it has none of that key and type. */
+const char *pstd_note_get_text(const struct pstd_note *note, const char *key);
+int64_t pstd_note_get_int(const struct pstd_note *note, const char *key);
+double pstd_note_get_real(const struct pstd_note *note, const char *key);
+
+/* What every line begins with. */
+struct pstd_log_head {
+    uint64_t time_us; /* since 1970 UTC */
+    unsigned rank;
+    const char *stage; /* "0-1", "-" while unknown */
+    const char *job;
+    uint64_t seq;
+};
+
+/* At most 4096 bytes with the newline: a text too long is cut. */
+void pstd_log_format(const struct pstd_log_head *head,
+                     const struct pstd_note *note, struct pst_str *out);
+
+/* DIR/rank-N.log, appended to. Without a file, writes do nothing. */
+struct pstd_logfile {
+    char *path; /* NULL: none */
+    int fd;
+};
+
+enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
+                                  unsigned rank,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* After a rename by logrotate; keeps the old file if it fails. */
+enum pst_status pstd_logfile_reopen(struct pstd_logfile *file,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+void pstd_logfile_write(struct pstd_logfile *file, const char *line,
+                        size_t len);
+void pstd_logfile_close(struct pstd_logfile *file);
+
+uint64_t pstd_now_us(void); /* since 1970 UTC */
+
+#endif

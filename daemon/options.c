@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The table of all options. */
+#include "daemon/config.h"
+
+#define T_STEP (PSTD_OPT_TRAIN | PSTD_OPT_STEP)
+#define T_DATA (PSTD_OPT_TRAIN | PSTD_OPT_DATA)
+#define T_RUN  PSTD_OPT_TRAIN
+
+#define ROW(member, name, letter, type, groups, start, min, max, value, help)  \
+    {                                                                          \
+        name, letter, PSTD_##type, groups,                                     \
+            offsetof(struct pstd_config, member), start, min, max, value, help \
+    }
+#define FLAG(member, name, groups, help)                                       \
+    ROW(member, name, 0, FLAG, groups, NULL, 0, 0, NULL, help)
+#define TEXT(member, name, groups, start, value, help)                         \
+    ROW(member, name, 0, TEXT, groups, start, 0, 0, value, help)
+#define CHOICE(member, name, groups, start, value, help)                       \
+    ROW(member, name, 0, CHOICE, groups, start, 0, 0, value, help)
+#define PATH(member, name, groups, value, help)                                \
+    ROW(member, name, 0, PATH, groups, NULL, 0, 0, value, help)
+#define UINT(member, name, groups, start, min, max, help)                      \
+    ROW(member, name, 0, UINT, groups, start, min, max, "N", help)
+#define REAL(member, name, groups, start, min, max, help)                      \
+    ROW(member, name, 0, REAL, groups, start, min, max, "X", help)
+
+#define MANY 0x1p53
+#define BIG  1e30
+
+static const struct pstd_option rows[] = {
+    TEXT(schedule, "schedule", T_STEP, "1f1b", "NAME",
+         "order of the work: gpipe, 1f1b"),
+    ROW(microbatches, "microbatches", 'm', UINT, T_STEP, "1", 1, 65536, "N",
+        "microbatches of a step"),
+    UINT(threads, "threads", T_STEP, "0", 0, 1024,
+         "kernel threads of a rank; 0: its share of the cores"),
+    UINT(seed, "seed", T_STEP | PSTD_OPT_INFER, "0", 0, MANY,
+         "of everything random"),
+    CHOICE(dtype, "dtype", T_STEP, "f32", "f32", "number format of a step"),
+    TEXT(optimizer, "optimizer", T_STEP, "adamw", "NAME",
+         "what moves the parameters: none, sgd, adamw"),
+    REAL(lr, "lr", T_STEP, NULL, 0, BIG,
+         "learning rate; what is not given of this and the next seven is "
+         "PyTorch's default"),
+    REAL(momentum, "momentum", T_STEP, NULL, 0, BIG, "sgd"),
+    REAL(dampening, "dampening", T_STEP, NULL, -BIG, BIG, "sgd"),
+    FLAG(nesterov, "nesterov", T_STEP, "sgd"),
+    REAL(beta1, "beta1", T_STEP, NULL, 0, 1, "adamw"),
+    REAL(beta2, "beta2", T_STEP, NULL, 0, 1, "adamw"),
+    REAL(eps, "eps", T_STEP, NULL, 0, BIG, "adamw"),
+    REAL(weight_decay, "weight-decay", T_STEP, NULL, 0, BIG, "sgd, adamw"),
+    REAL(clip_norm, "clip-norm", T_STEP, "0", 0, BIG,
+         "greatest norm of all gradients together; 0: any"),
+    CHOICE(lr_schedule, "lr-schedule", T_STEP, "constant",
+           "constant|linear|cosine", "course of the learning rate"),
+    UINT(warmup, "warmup", T_STEP, "0", 0, MANY,
+         "steps in which the rate rises linearly from 0"),
+    UINT(lr_steps, "lr-steps", T_STEP, "0", 0, MANY,
+         "steps until the rate has fallen to --lr-min; 0: --steps"),
+    REAL(lr_min, "lr-min", T_STEP, "0", 0, BIG, "rate at the end"),
+
+    PATH(data, "data", T_DATA, "FILE",
+         "batches (.safetensors) or tokens (any other file)"),
+    CHOICE(token_dtype, "token-dtype", T_DATA, "uint8", "uint8|uint16|uint32",
+           "of a token file"),
+    UINT(seq_len, "seq-len", T_DATA, "0", 0, MANY,
+         "tokens of a sample; 0: as the model's input"),
+    TEXT(tokens_input, "tokens-input", T_DATA, NULL, "NAME",
+         "input that gets tokens; if not given: the first integer one"),
+    TEXT(targets_input, "targets-input", T_DATA, NULL, "NAME",
+         "input that gets the next tokens; if not given: the second one"),
+    FLAG(shuffle, "shuffle", T_DATA, "samples in random order, by --seed"),
+
+    UINT(steps, "steps", T_RUN, "1", 0, MANY,
+         "steps in all, those before a resume included"),
+    PATH(checkpoint, "checkpoint", T_RUN | PSTD_OPT_LOAD, "DIR",
+         "folder of checkpoints"),
+    UINT(checkpoint_every, "checkpoint-every", T_RUN, "0", 0, MANY,
+         "steps between checkpoints; 0: only at the end"),
+    UINT(keep, "keep", T_RUN, "2", 0, MANY, "newest checkpoints kept; 0: all"),
+    FLAG(resume, "resume", T_RUN, "go on from the newest checkpoint"),
+    PATH(dump, "dump", T_RUN, "FILE",
+         "loss, outputs and gradients of the first step, then the parameters"),
+    UINT(log_every, "log-every", T_RUN, "0", 0, MANY,
+         "steps between two step events; 0: all, but at most 20 a second"),
+
+    ROW(ranks, "ranks", 'n', UINT, PSTD_OPT_RANKS, NULL, 1, 4096, "P",
+        "ranks (run, --transport self)"),
+    CHOICE(transport, "transport", PSTD_OPT_RANKS, NULL, "mpi|self",
+           "how ranks talk; self: all of them in one process"),
+    PATH(log_dir, "log-dir", PSTD_OPT_RANKS, "DIR",
+         "one log file per rank: DIR/rank-N.log"),
+    FLAG(die_with_parent, "die-with-parent", PSTD_OPT_DAEMON,
+         "end when the process that started this one ends"),
+    PATH(socket, "socket", PSTD_OPT_CONNECT, "PATH",
+         "control socket of rank 0"),
+    TEXT(job, "job", PSTD_OPT_CONNECT, NULL, "NAME",
+         "name of the job; its sockets are in "
+         "$XDG_RUNTIME_DIR/penstock/NAME, else /tmp/penstock-UID/NAME"),
+
+    ROW(output, "output", 'o', PATH, PSTD_OPT_OUTPUT, NULL, 0, 0, "PLAN",
+        "folder to write"),
+    UINT(stages, "stages", PSTD_OPT_SPLIT, "0", 0, 4096,
+         "number of stages; 0: as the markers in the model say, else 1"),
+    ROW(at, "at", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "FQN[:begin|:end]",
+        "cut before (or behind) this module; repeatable"),
+    CHOICE(policy, "policy", PSTD_OPT_SPLIT, NULL, "markers|flops",
+           "where to cut if --at does not say"),
+    TEXT(loss, "loss", PSTD_OPT_SPLIT, NULL, "SPEC",
+         "output that is the loss (\"0\", \"logits.loss\", none); if not "
+         "given: the first output if it is a floating scalar"),
+    ROW(stage, "stage", 0, UINT, PSTD_OPT_SHOW, NULL, 0, 4096, "K",
+        "graph of one stage"),
+    FLAG(modules, "modules", PSTD_OPT_SHOW, "the modules of the model"),
+    FLAG(kernels, "kernels", PSTD_OPT_SHOW,
+         "the kernel of each operator in a training step"),
+    PATH(model, "model", PSTD_OPT_VERIFY, "MODEL.pt2",
+         "model that the plan was made of, to compare with uncut"),
+    REAL(tolerance, "tolerance", PSTD_OPT_VERIFY, NULL, 0, BIG,
+         "greatest relative error of a gradient; if not given: by dtype"),
+    UINT(batches, "batches", PSTD_OPT_EVAL, "1", 1, MANY,
+         "steps to take the mean of"),
+    ROW(n_tokens, "tokens", 0, UINT, PSTD_OPT_INFER, "100", 1, 0x1p32, "N",
+        "tokens to generate"),
+    TEXT(prompt, "prompt", PSTD_OPT_INFER, NULL, "TEXT", "bytes to go on from"),
+    PATH(prompt_file, "prompt-file", PSTD_OPT_INFER, "FILE",
+         "the same from a file"),
+    REAL(temperature, "temperature", PSTD_OPT_INFER, "0", 0, BIG,
+         "0: the likeliest token; 1: as the model says"),
+    ROW(lines, "lines", 0, UINT, PSTD_OPT_LOG, "20", 1, 1024, "N",
+        "newest events"),
+    ROW(from, "from", 0, UINT, PSTD_OPT_WATCH, "0", 0, MANY, "SEQ",
+        "first event wanted; 0: from now on"),
+    FLAG(now, "now", PSTD_OPT_STOP, "without a checkpoint"),
+    FLAG(no_wait, "no-wait", PSTD_OPT_STOP, "do not wait for the end"),
+    FLAG(detach, "detach", PSTD_OPT_DETACH,
+         "return when the work was accepted"),
+    FLAG(quiet, "quiet", PSTD_OPT_QUIET, "no progress"),
+    FLAG(json, "json", PSTD_OPT_JSON, "one JSON object on standard output"),
+    ROW(help, "help", 'h', FLAG, PSTD_OPT_ALL, NULL, 0, 0, NULL, "this text"),
+};
+
+_Static_assert(PST_COUNT(rows) <= PSTD_MAX_OPTIONS, "too many options");
+
+const struct pstd_option *pstd_options(size_t *ret_n)
+{
+    *ret_n = PST_COUNT(rows);
+    return rows;
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/setup.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void take(double given, double *option)
+{
+    if (!isnan(given))
+        *option = given;
+}
+
+static enum pst_lr_schedule lr_schedule(const char *name)
+{
+    if (strcmp(name, "cosine") == 0)
+        return PST_LR_COSINE;
+    return strcmp(name, "linear") == 0 ? PST_LR_LINEAR : PST_LR_CONSTANT;
+}
+
+enum pst_status pstd_exec_options(const struct pstd_config *config,
+                                  unsigned ranks, bool train,
+                                  struct pst_exec_options *ret,
+                                  struct pst_diag *diag)
+{
+    struct pst_exec_options o = {
+        .schedule = config->schedule,
+        .ranks = ranks,
+        .microbatches = (unsigned)config->microbatches,
+        .train = train,
+        .keep_outputs = !train || config->dump != NULL,
+        .threads = (unsigned)config->threads,
+        .seed = config->seed,
+    };
+    enum pst_status status =
+        pst_optim_defaults(train ? config->optimizer : "none", &o.optim, diag);
+
+    if (status != PST_OK)
+        return status;
+    take(config->lr, &o.optim.lr);
+    take(config->momentum, &o.optim.momentum);
+    take(config->dampening, &o.optim.dampening);
+    take(config->beta1, &o.optim.beta1);
+    take(config->beta2, &o.optim.beta2);
+    take(config->eps, &o.optim.eps);
+    take(config->weight_decay, &o.optim.weight_decay);
+    o.optim.nesterov = config->nesterov;
+    o.optim.clip_norm = config->clip_norm;
+    o.optim.lr_schedule = lr_schedule(config->lr_schedule);
+    o.optim.warmup_steps = config->warmup;
+    o.optim.total_steps =
+        config->lr_steps > 0 ? config->lr_steps : config->steps;
+    o.optim.min_lr_ratio = o.optim.lr > 0 ? config->lr_min / o.optim.lr : 0;
+    status = pst_optim_check(&o.optim, diag);
+    if (status == PST_OK)
+        *ret = o;
+    return status;
+}
+
+enum pst_status pstd_open_data(const struct pstd_config *config,
+                               const struct pst_plan *plan,
+                               struct pst_data **ret, struct pst_diag *diag)
+{
+    const struct pst_data_options options = {
+        .path = config->data,
+        .token_dtype = config->token_dtype,
+        .seq_len = (int64_t)config->seq_len,
+        .tokens = config->tokens_input,
+        .targets = config->targets_input,
+        .shuffle = config->shuffle,
+        .seed = config->seed,
+    };
+    struct pst_data_input *inputs;
+    enum pst_status status;
+
+    if (config->data == NULL)
+        return pst_diag_set(diag, PST_ERR_USAGE, "--data FILE is missing");
+    inputs = pst_calloc(PST_TAG_DAEMON, plan->inputs.n + 1, sizeof(*inputs));
+    if (inputs == NULL)
+        return pst_diag_nomem(diag, plan->inputs.n * sizeof(*inputs));
+    for (size_t i = 0; i < plan->inputs.n; i++) {
+        inputs[i].name = plan->inputs.at[i].name;
+        inputs[i].meta = plan->inputs.at[i].meta;
+    }
+    status = pst_data_open(&options, inputs, plan->inputs.n,
+                           (unsigned)config->microbatches, ret, diag);
+    pst_free(inputs);
+    return status;
+}
+
+uint64_t pstd_samples(const struct pst_plan *plan, uint64_t microbatches)
+{
+    for (size_t i = 0; i < plan->inputs.n; i++)
+        if (plan->inputs.at[i].meta.rank > 0)
+            return microbatches * (uint64_t)plan->inputs.at[i].meta.size[0];
+    return microbatches;
+}
+
+uint64_t pstd_tokens(const struct pst_plan *plan, uint64_t microbatches)
+{
+    for (size_t i = 0; i < plan->inputs.n; i++) {
+        const struct pst_meta *meta = &plan->inputs.at[i].meta;
+
+        if (meta->rank >= 2 && pst_dtype_kind(meta->dtype) == PST_KIND_INT)
+            return microbatches * (uint64_t)pst_meta_numel(meta);
+    }
+    return 0;
+}
+
+/* A backward pass costs two forward ones: dX and dW. */
+double pstd_flops(const struct pst_plan *plan, uint64_t microbatches)
+{
+    double flops = 0;
+
+    for (size_t i = 0; i < plan->stages.n; i++)
+        flops += plan->stages.at[i].flops;
+    return 3 * flops * (double)microbatches;
+}
+
+/* Stages s, s + 1 ... that follow each other on the rank become "s-t". */
+static void add_stages(const struct pst_schedule *sched, int rank,
+                       struct pst_str *out)
+{
+    const int n = (int)sched->n_stages;
+    bool first = true;
+
+    for (int s = 0; s < n; s++) {
+        int last = s;
+
+        if (sched->rank_of[s] != rank)
+            continue;
+        while (last + 1 < n && sched->rank_of[last + 1] == rank)
+            last++;
+        pst_str_addf(out, "%s%d", first ? "" : ",", s);
+        if (last > s)
+            pst_str_addf(out, "-%d", last);
+        first = false;
+        s = last;
+    }
+}
+
+void pstd_placement(const struct pst_schedule *sched, struct pst_str *out)
+{
+    for (unsigned r = 0; r < sched->n_ranks; r++) {
+        if (r > 0)
+            pst_str_add(out, ";");
+        add_stages(sched, (int)r, out);
+    }
+}
+
+void pstd_placement_of(const char *placement, unsigned rank,
+                       struct pst_str *out)
+{
+    while (rank-- > 0) {
+        placement = strchr(placement, ';');
+        if (placement == NULL)
+            break;
+        placement++;
+    }
+    if (placement == NULL || *placement == '\0' || *placement == ';')
+        pst_str_add(out, "-");
+    else
+        pst_str_addn(out, placement, strcspn(placement, ";"));
+}
+
+/* "VmHWM:    1234 kB" of /proc/self/status; 0 if it cannot be read. */
+static uint64_t status_kib(const char *key)
+{
+    FILE *f = fopen("/proc/self/status", "re");
+    unsigned long long kib = 0;
+    char line[256];
+
+    if (f == NULL)
+        return 0;
+    while (fgets(line, sizeof(line), f) != NULL) {
+        const size_t len = strlen(key);
+
+        if (strncmp(line, key, len) == 0 && line[len] == ':') {
+            for (const char *p = line + len + 1; *p != '\0' && *p != 'k'; p++)
+                if (*p >= '0' && *p <= '9')
+                    kib = 10 * kib + (unsigned)(*p - '0');
+            break;
+        }
+    }
+    (void)fclose(f);
+    return kib;
+}
+
+uint64_t pstd_peak_rss(void)
+{
+    return status_kib("VmHWM") * 1024;
+}
+
+uint64_t pstd_rss(void)
+{
+    return status_kib("VmRSS") * 1024;
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_SOCKET_H
+#define PENSTOCK_DAEMON_SOCKET_H
+/*
+ * Where control sockets are, who may make them, and how one gets to them.
+ * --socket names rank 0's alone. Else each rank has BASE/JOB/rankN.sock, where
+ * BASE is $XDG_RUNTIME_DIR/penstock, or /tmp/penstock-UID.
+ */
+#include "stages/base/diag.h"
+#include "stages/base/str.h"
+
+#include <stdbool.h>
+
+/* Longest path that fits into a socket's address. */
+#define PSTD_SOCKET_PATH 107
+
+void pstd_socket_base(struct pst_str *out);
+/* Letters, digits and "._-" of text, at most 40, never empty. */
+void pstd_socket_job(const char *text, struct pst_str *out);
+enum pst_status pstd_socket_path(const char *job, unsigned rank,
+                                 struct pst_str *out,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* PST_ERR_CONFIG if the path is longer than PSTD_SOCKET_PATH or empty. */
+enum pst_status pstd_socket_check(const char *path,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+
+/* A bound socket, not yet listening, and the lock that says it is ours. */
+struct pstd_listener {
+    int fd, lock_fd;   /* -1: none */
+    char *path, *lock; /* owned */
+    bool own_dir;      /* the folder is removed with the socket */
+};
+
+/*
+ * Socket 0600; missing folders are made 0700. own_dir: the folder below BASE,
+ * which must be ours and closed to others. A stale socket is taken over; one
+ * that is in use is PST_ERR_BUSY.
+ */
+enum pst_status pstd_socket_bind(const char *path, bool own_dir,
+                                 struct pstd_listener *ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Removes socket and lock. fd is closed unless somebody took it (-1). */
+void pstd_socket_unbind(struct pstd_listener *listener);
+
+/* Peer of a connected socket. */
+enum pst_status pstd_socket_peer(int fd, unsigned *ret_uid, int *ret_pid,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* PST_ERR_NO_DAEMON, PST_ERR_DENIED. */
+enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* Path of the only job's rank 0 that answers; none: PST_ERR_NO_DAEMON;
+ * several: PST_ERR_USAGE that names them. */
+enum pst_status pstd_socket_find(struct pst_str *out,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif
