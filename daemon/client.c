@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One peer of the control socket. */
+#include "daemon/control.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/commands.h"
+#include "daemon/loop.h"
+#include "stages/base/alloc.h"
+
+struct write {
+    uv_write_t req;
+    unsigned char *data;
+};
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct pstd_client *client = handle->data;
+    struct pstd_control *control = &client->daemon->control;
+    struct pstd_client **at = &control->clients;
+
+    while (*at != client)
+        at = &(*at)->next;
+    *at = client->next;
+    control->n_clients--;
+    pstd_frames_fini(&client->in);
+    pst_free(client);
+}
+
+void pstd_client_close(struct pstd_client *client)
+{
+    if (client->closing)
+        return;
+    client->closing = true;
+    client->watching = false;
+    uv_close((uv_handle_t *)&client->pipe, on_closed);
+}
+
+static void on_written(uv_write_t *req, int err)
+{
+    struct write *w = (struct write *)req;
+    struct pstd_client *client = req->handle->data;
+
+    if (err != 0)
+        pstd_client_close(client);
+    pst_free(w->data);
+    pst_free(w);
+}
+
+/* Takes data. What the socket accepts at once needs no request. */
+static void send_owned(struct pstd_client *client, unsigned char *data,
+                       size_t size)
+{
+    uv_stream_t *stream = (uv_stream_t *)&client->pipe;
+    uv_buf_t buf = uv_buf_init((char *)data, (unsigned)size);
+    struct write *w;
+    int n;
+
+    if (client->closing)
+        goto drop;
+    n = uv_try_write(stream, &buf, 1);
+    if (n == (int)size)
+        goto drop;
+    if (n < 0 && n != UV_EAGAIN)
+        goto fail;
+    if (n < 0)
+        n = 0;
+    if (client->watching &&
+        uv_stream_get_write_queue_size(stream) + size > PSTD_WRITE_MAX)
+        goto fail;
+    w = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*w));
+    if (w == NULL)
+        goto fail;
+    w->data = data;
+    buf = uv_buf_init((char *)data + n, (unsigned)size - (unsigned)n);
+    if (uv_write(&w->req, stream, &buf, 1, on_written) == 0)
+        return;
+    pst_free(w);
+fail:
+    pstd_client_close(client);
+drop:
+    pst_free(data);
+}
+
+void pstd_client_send_packed(struct pstd_client *client, const void *data,
+                             size_t size)
+{
+    unsigned char *copy = pst_alloc(PST_TAG_DAEMON, size);
+
+    if (copy == NULL) {
+        pstd_client_close(client);
+        return;
+    }
+    memcpy(copy, data, size);
+    send_owned(client, copy, size);
+}
+
+void pstd_client_send(struct pstd_client *client, const pstd_frame *frame)
+{
+    unsigned char *data = NULL;
+    size_t size = 0;
+
+    if (pstd_frame_pack(frame, PSTD_REPLY_MAX, &data, &size, NULL) != PST_OK)
+        pstd_client_close(client);
+    else
+        send_owned(client, data, size);
+}
+
+static void send_gap(struct pstd_client *client, uint64_t dropped)
+{
+    Pst__Control__Event event = PST__CONTROL__EVENT__INIT;
+    pstd_frame frame = PST__CONTROL__FRAME__INIT;
+
+    event.time_us = pstd_now_us();
+    event.name = (char *)"gap";
+    event.dropped = dropped;
+    frame.body_case = PST__CONTROL__FRAME__BODY_EVENT;
+    frame.event = &event;
+    pstd_client_send(client, &frame);
+}
+
+void pstd_client_watch(struct pstd_client *client, uint64_t from)
+{
+    const struct pstd_daemon *d = client->daemon;
+    const uint64_t oldest =
+        d->seq >= PSTD_EVENTS ? d->seq - PSTD_EVENTS + 1 : 1;
+
+    if (from == 0)
+        from = d->seq + 1;
+    if (from < oldest) {
+        send_gap(client, oldest - from);
+        from = oldest;
+    }
+    for (uint64_t seq = from; seq <= d->seq && !client->closing; seq++) {
+        const struct pstd_packed *event = pstd_daemon_event(d, seq);
+
+        if (event != NULL)
+            pstd_client_send_packed(client, event->data, event->size);
+    }
+    client->watching = !client->closing;
+}
+
+static void send_fault(struct pstd_client *client, const struct pst_diag *diag)
+{
+    Pst__Control__Reply reply = PST__CONTROL__REPLY__INIT;
+    pstd_frame frame = PST__CONTROL__FRAME__INIT;
+
+    reply.status = diag->status;
+    reply.text = (char *)diag->text;
+    frame.body_case = PST__CONTROL__FRAME__BODY_REPLY;
+    frame.reply = &reply;
+    pstd_client_send(client, &frame);
+}
+
+static enum pst_status take_hello(struct pstd_client *client,
+                                  const Pst__Control__Hello *hello,
+                                  struct pst_diag *diag)
+{
+    if (hello->min_proto > PSTD_PROTO || hello->proto < PSTD_PROTO)
+        return pst_diag_set(diag, PST_ERR_VERSION,
+                            "this penstockd speaks protocol %d, the client "
+                            "%u to %u",
+                            PSTD_PROTO, hello->min_proto, hello->proto);
+    client->greeted = true;
+    return PST_OK;
+}
+
+static enum pst_status take_frame(struct pstd_client *client,
+                                  const pstd_frame *frame,
+                                  struct pst_diag *diag)
+{
+    if (frame->body_case == PST__CONTROL__FRAME__BODY_HELLO)
+        return take_hello(client, frame->hello, diag);
+    if (!client->greeted)
+        return pst_diag_set(diag, PST_ERR_USAGE, "a frame before Hello");
+    if (frame->body_case != PST__CONTROL__FRAME__BODY_REQUEST)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "bad frame: neither Hello nor Request");
+    pstd_command(client->daemon, client, frame->request);
+    return PST_OK;
+}
+
+static void take_frames(struct pstd_client *client)
+{
+    struct pst_diag diag;
+
+    while (!client->closing) {
+        pstd_frame *frame = NULL;
+        enum pst_status status = pstd_frames_next(&client->in, &frame, &diag);
+
+        if (status == PST_OK) {
+            client->half_since_ms = 0;
+            status = take_frame(client, frame, &diag);
+            pstd_frame_free(frame);
+        }
+        if (status == PST_AGAIN)
+            break;
+        if (status != PST_OK) {
+            send_fault(client, &diag);
+            pstd_client_close(client);
+            return;
+        }
+    }
+    if (client->in.n == 0)
+        client->half_since_ms = 0;
+    else if (client->half_since_ms == 0)
+        client->half_since_ms = uv_now(&client->daemon->loop);
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    struct pstd_client *client = handle->data;
+
+    (void)suggested;
+    *buf = uv_buf_init(client->chunk, sizeof(client->chunk));
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct pstd_client *client = stream->data;
+
+    if (n < 0 ||
+        pstd_frames_push(&client->in, buf->base, (size_t)n, NULL) != PST_OK)
+        pstd_client_close(client);
+    else
+        take_frames(client);
+}
+
+static void greet(struct pstd_client *client)
+{
+    const struct pstd_daemon *d = client->daemon;
+    Pst__Control__Hello hello = PST__CONTROL__HELLO__INIT;
+    pstd_frame frame = PST__CONTROL__FRAME__INIT;
+
+    hello.proto = PSTD_PROTO;
+    hello.min_proto = PSTD_PROTO;
+    hello.version = (char *)PST_VERSION;
+    hello.job = d->job_name;
+    hello.rank = d->rank;
+    hello.ranks = d->ranks;
+    hello.pid = (uint64_t)getpid();
+    hello.level = (char *)"admin";
+    frame.body_case = PST__CONTROL__FRAME__BODY_HELLO;
+    frame.hello = &hello;
+    pstd_client_send(client, &frame);
+}
+
+/* The mode of the socket keeps others out; this holds where it was loosened. */
+static enum pst_status admit(struct pstd_client *client, struct pst_diag *diag)
+{
+    uv_os_fd_t fd = -1;
+    enum pst_status status;
+
+    if (uv_fileno((uv_handle_t *)&client->pipe, &fd) != 0)
+        return pst_diag_set(diag, PST_ERR_IO, "no descriptor");
+    status = pstd_socket_peer(fd, &client->uid, &client->pid, diag);
+    if (status != PST_OK)
+        return status;
+    if (client->uid != geteuid() && client->uid != 0)
+        return pst_diag_set(diag, PST_ERR_DENIED, "this job is another user's");
+    if (client->daemon->control.n_clients > PSTD_MAX_CLIENTS)
+        return pst_diag_set(diag, PST_ERR_BUSY,
+                            "%d clients are connected, more are not served",
+                            PSTD_MAX_CLIENTS);
+    return PST_OK;
+}
+
+void pstd_client_new(struct pstd_daemon *d)
+{
+    struct pstd_client *client = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*client));
+    struct pst_diag diag;
+    enum pst_status status;
+
+    if (client == NULL)
+        return; /* the connection waits for better times */
+    client->daemon = d;
+    pstd_frames_init(&client->in, PSTD_REQUEST_MAX, PSTD_REQUEST_FIELD);
+    if (uv_pipe_init(&d->loop, &client->pipe, 0) != 0) {
+        pst_free(client);
+        return;
+    }
+    client->pipe.data = client;
+    client->next = d->control.clients;
+    d->control.clients = client;
+    d->control.n_clients++;
+    if (uv_accept((uv_stream_t *)&d->control.pipe,
+                  (uv_stream_t *)&client->pipe) != 0) {
+        pstd_client_close(client);
+        return;
+    }
+    status = admit(client, &diag);
+    if (status == PST_OK) {
+        greet(client);
+        if (uv_read_start((uv_stream_t *)&client->pipe, on_alloc, on_read) != 0)
+            pstd_client_close(client);
+    } else {
+        send_fault(client, &diag);
+        pstd_client_close(client);
+    }
+}

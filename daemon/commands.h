@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_COMMANDS_H
+#define PENSTOCK_DAEMON_COMMANDS_H
+/*
+ * Requests: one row each in commands.c with the states in which it is legal
+ * and whether it changes something. Loop thread.
+ */
+#include "daemon/frame.h"
+
+#define PSTD_MAX_KEY     64
+#define PSTD_MAX_ANSWERS 64
+
+struct pstd_daemon;
+struct pstd_client;
+
+/* Answers given to keys; the oldest is forgotten. */
+struct pstd_answer {
+    char key[PSTD_MAX_KEY + 1];
+    enum pst_status status;
+    char text[PST_DIAG_TEXT];
+    uint64_t seq, run;
+};
+struct pstd_answers {
+    struct pstd_answer at[PSTD_MAX_ANSWERS];
+    size_t n; /* given so far */
+};
+
+/* Answers a request; exactly one reply. */
+void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
+                  const Pst__Control__Request *request);
+
+#endif

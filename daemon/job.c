@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/job.h"
+
+#include "stages/base/str.h"
+
+struct row {
+    const char *name;
+    unsigned next;
+};
+
+static const struct row rows[] = {
+#define ROW(id, name, next) {(name), (next)},
+    PSTD_JOB_LIST(ROW)
+#undef ROW
+};
+
+const char *pstd_job_name(enum pstd_job_state state)
+{
+    return rows[state].name;
+}
+
+bool pstd_job_go(struct pstd_job *job, enum pstd_job_state to)
+{
+    const enum pstd_job_state from = job->state;
+
+    if (from == to)
+        return true;
+    if (!(rows[from].next & (1u << to)))
+        return false;
+    job->state = to;
+    if (job->changed != NULL)
+        job->changed(job->ctx, from, to);
+    return true;
+}
+
+enum pst_status pstd_job_demand(const struct pstd_job *job, unsigned states,
+                                const char *command, struct pst_diag *diag)
+{
+    struct pst_str names = {0};
+    enum pst_status status;
+
+    if (states & (1u << job->state))
+        return PST_OK;
+    for (unsigned i = 0; i < PSTD_N_JOB_STATES; i++)
+        if (states & (1u << i))
+            pst_str_addf(&names, "%s%s", names.len > 0 ? " or " : "",
+                         rows[i].name);
+    status = pst_diag_set(diag, PST_ERR_BUSY,
+                          "%s is possible when the job is %s; it is %s",
+                          command, pst_str_text(&names), rows[job->state].name);
+    pst_str_fini(&names);
+    return status;
+}

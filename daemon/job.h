@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_JOB_H
+#define PENSTOCK_DAEMON_JOB_H
+/*
+ * The state of a daemon. One function makes every transition, and whoever
+ * installed a listener hears of it (the loop writes the event "state").
+ * Loop thread.
+ */
+#include "stages/base/diag.h"
+
+#include <stdbool.h>
+
+/* name, states that may follow */
+#define PSTD_JOB_LIST(X)                                                       \
+    X(IDLE, "idle", PSTD_IN_LOADING | PSTD_IN_STOPPING)                        \
+    X(LOADING, "loading", PSTD_IN_READY | PSTD_IN_FAILED | PSTD_IN_STOPPING)   \
+    X(READY, "ready", PSTD_IN_TRAINING | PSTD_IN_FAILED | PSTD_IN_STOPPING)    \
+    X(TRAINING, "training", PSTD_IN_READY | PSTD_IN_FAILED | PSTD_IN_STOPPING) \
+    X(STOPPING, "stopping", PSTD_IN_FAILED)                                    \
+    X(FAILED, "failed", 0)
+
+enum pstd_job_state {
+#define PSTD_JOB_ROW(id, name, next) PSTD_JOB_##id,
+    PSTD_JOB_LIST(PSTD_JOB_ROW)
+#undef PSTD_JOB_ROW
+        PSTD_N_JOB_STATES
+};
+
+/* Sets of states. */
+enum {
+#define PSTD_JOB_BIT(id, name, next) PSTD_IN_##id = 1 << PSTD_JOB_##id,
+    PSTD_JOB_LIST(PSTD_JOB_BIT)
+#undef PSTD_JOB_BIT
+        PSTD_IN_ANY = (1 << PSTD_N_JOB_STATES) - 1
+};
+
+typedef void (*pstd_job_fn)(void *ctx, enum pstd_job_state from,
+                            enum pstd_job_state to);
+
+struct pstd_job {
+    enum pstd_job_state state;
+    pstd_job_fn changed; /* may be NULL */
+    void *ctx;
+};
+
+const char *pstd_job_name(enum pstd_job_state state);
+/* False, and nothing happens, if the table does not allow it. To the state
+ * that it is in already: true, and nothing happens. */
+bool pstd_job_go(struct pstd_job *job, enum pstd_job_state to);
+/* PST_ERR_BUSY that names the state and what would be right. */
+enum pst_status pstd_job_demand(const struct pstd_job *job, unsigned states,
+                                const char *command,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

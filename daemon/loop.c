@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/loop.h"
+
+#include <assert.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/setup.h"
+#include "stages/base/alloc.h"
+
+#define HEARTBEAT_S 5
+#define TOTALS_S    15
+#define AGAIN_MS    1000 /* a second signal after this ends us at once */
+
+/* Asks rank 0 to stop, from a rank that got the signal alone. Not SIGTERM:
+ * a launcher sends that to all ranks, and rank 0 would count several. */
+#define SIG_PASSED_ON SIGUSR2
+
+static void pack_event(const struct pstd_note *note, uint64_t seq,
+                       uint64_t time_us, struct pstd_packed *ret)
+{
+    Pst__Control__Field fields[PSTD_NOTE_FIELDS], *pointers[PSTD_NOTE_FIELDS];
+    Pst__Control__Event event = PST__CONTROL__EVENT__INIT;
+    pstd_frame frame = PST__CONTROL__FRAME__INIT;
+
+    for (unsigned i = 0; i < note->n; i++) {
+        const struct pstd_note_field *from = &note->fields[i];
+        Pst__Control__Field *to = &fields[i];
+
+        pst__control__field__init(to);
+        to->key = (char *)from->key;
+        if (from->type == PSTD_FIELD_TEXT) {
+            to->value_case = PST__CONTROL__FIELD__VALUE_TEXT;
+            to->text = (char *)note->text + from->text;
+        } else if (from->type == PSTD_FIELD_INT) {
+            to->value_case = PST__CONTROL__FIELD__VALUE_INTEGER;
+            to->integer = from->i;
+        } else {
+            to->value_case = PST__CONTROL__FIELD__VALUE_NUMBER;
+            to->number = from->f;
+        }
+        pointers[i] = to;
+    }
+    event.seq = seq;
+    event.time_us = time_us;
+    event.level = (char *)pstd_event_level(note->event);
+    event.name = (char *)pstd_event_name(note->event);
+    event.fields = pointers;
+    event.n_fields = note->n;
+    frame.body_case = PST__CONTROL__FRAME__BODY_EVENT;
+    frame.event = &event;
+    pst_free(ret->data);
+    ret->data = NULL;
+    if (pstd_frame_pack(&frame, PSTD_REPLY_MAX, &ret->data, &ret->size, NULL) !=
+        PST_OK)
+        ret->size = 0; /* no memory: who watches sees a gap */
+}
+
+void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note)
+{
+    const struct pstd_log_head head = {
+        .time_us = pstd_now_us(),
+        .rank = d->rank,
+        .stage = d->known.stage != NULL ? d->known.stage : "-",
+        .job = d->job_name,
+        .seq = ++d->seq,
+    };
+    struct pstd_packed *event = &d->events[d->seq % PSTD_EVENTS];
+    struct pst_str line = {0};
+
+    pstd_log_format(&head, note, &line);
+    if (!line.failed)
+        pstd_logfile_write(&d->log, line.text, line.len);
+    pst_str_fini(&line);
+    pack_event(note, d->seq, head.time_us, event);
+    if (event->data != NULL)
+        pstd_control_event(d, event->data, event->size);
+}
+
+const struct pstd_packed *pstd_daemon_event(const struct pstd_daemon *d,
+                                            uint64_t seq)
+{
+    const struct pstd_packed *event = &d->events[seq % PSTD_EVENTS];
+
+    if (seq == 0 || seq > d->seq || d->seq - seq >= PSTD_EVENTS)
+        return NULL;
+    return event->data != NULL ? event : NULL;
+}
+
+static void on_state(void *ctx, enum pstd_job_state from,
+                     enum pstd_job_state to)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_STATE);
+    pstd_note_text(&note, "from", pstd_job_name(from));
+    pstd_note_text(&note, "to", pstd_job_name(to));
+    pstd_daemon_publish(ctx, &note);
+}
+
+void pstd_daemon_stop(struct pstd_daemon *d, const char *by, bool now)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_STOP);
+    pstd_note_text(&note, "by", by);
+    pstd_daemon_publish(d, &note);
+    (void)pstd_job_go(&d->job, PSTD_JOB_STOPPING);
+    pstd_worker_control(d->worker, now ? PSTD_CTL_STOP_NOW : PSTD_CTL_STOP);
+}
+
+static void set_text(char **at, const char *text)
+{
+    pst_free(*at);
+    *at = text != NULL ? pst_strdup(PST_TAG_DAEMON, text) : NULL;
+}
+
+/* START: this rank is known now, so log and socket can be opened. */
+static enum pst_status open_outputs(struct pstd_daemon *d,
+                                    struct pst_str *socket,
+                                    struct pst_diag *diag)
+{
+    const char *given = d->config->socket;
+    enum pst_status status = PST_OK;
+
+    if (d->config->log_dir != NULL)
+        status = pstd_logfile_open(&d->log, d->config->log_dir, d->rank, diag);
+    if (status != PST_OK)
+        return status;
+    if (given == NULL)
+        status = pstd_socket_path(d->job_name, d->rank, socket, diag);
+    else if (d->rank == 0)
+        pst_str_add(socket, given);
+    else
+        return PST_OK; /* --socket names that of rank 0 */
+    return status == PST_OK
+               ? pstd_control_open(d, pst_str_text(socket), given == NULL, diag)
+               : status;
+}
+
+static void on_start(struct pstd_daemon *d, const struct pstd_note *note)
+{
+    struct pst_str socket = {0};
+    struct pst_diag diag;
+    enum pst_status status;
+
+    pst_diag_init(&diag);
+    d->rank = (unsigned)pstd_note_get_int(note, "this_rank");
+    d->ranks = (unsigned)pstd_note_get_int(note, "ranks");
+    d->processes = (unsigned)pstd_note_get_int(note, "processes");
+    d->started = true;
+    status = open_outputs(d, &socket, &diag);
+    pstd_daemon_publish(d, note);
+    (void)pstd_job_go(&d->job, PSTD_JOB_LOADING);
+    if (socket.len > 0 && status == PST_OK) {
+        struct pstd_note listening;
+
+        pstd_note_init(&listening, PSTD_EVENT_LISTENING);
+        pstd_note_text(&listening, "socket", socket.text);
+        pstd_daemon_publish(d, &listening);
+    }
+    pst_str_fini(&socket);
+    pstd_worker_answer(d->worker, status, diag.text);
+}
+
+static void on_ready(struct pstd_daemon *d, const struct pstd_note *note)
+{
+    d->rank0_pid = (int)pstd_note_get_int(note, "rank0_pid");
+    if (d->stop_signal_ms > 0 && d->rank != 0 && d->rank0_pid > 0)
+        (void)kill(d->rank0_pid, SIG_PASSED_ON);
+    (void)pstd_job_go(&d->job, PSTD_JOB_READY);
+}
+
+static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
+{
+    const char *placement = pstd_note_get_text(note, "placement");
+    const char *dir = pstd_note_get_text(note, "checkpoint");
+    struct pst_str stage = {0};
+    struct pstd_known *k = &d->known;
+
+    k->run = (uint64_t)pstd_note_get_int(note, "run");
+    k->step = (uint64_t)pstd_note_get_int(note, "first_step");
+    k->steps = (uint64_t)pstd_note_get_int(note, "steps");
+    k->paused = false;
+    set_text(&k->checkpoint_dir, dir != NULL && *dir != '\0' ? dir : NULL);
+    set_text(&k->placement, placement);
+    if (d->processes == 1 && k->stages > 1)
+        pst_str_addf(&stage, "0-%u", k->stages - 1);
+    else
+        pstd_placement_of(placement != NULL ? placement : "", d->rank, &stage);
+    set_text(&k->stage, pst_str_text(&stage));
+    pst_str_fini(&stage);
+    (void)pstd_job_go(&d->job, PSTD_JOB_TRAINING);
+}
+
+static void on_step(struct pstd_daemon *d, const struct pstd_note *note)
+{
+    struct pstd_known *k = &d->known;
+
+    k->step = (uint64_t)pstd_note_get_int(note, "step");
+    k->loss = pstd_note_get_real(note, "loss");
+    k->lr = pstd_note_get_real(note, "lr");
+    k->grad_norm = pstd_note_get_real(note, "grad_norm");
+    k->step_s = pstd_note_get_real(note, "step_s");
+    k->tok_s = pstd_note_get_real(note, "tok_s");
+    k->bubble = pstd_note_get_real(note, "bubble");
+    k->run_samples = (uint64_t)pstd_note_get_int(note, "samples_total");
+    k->run_tokens = (uint64_t)pstd_note_get_int(note, "tokens_total");
+}
+
+/* Takes the result. */
+static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
+{
+    struct pstd_known *k = &d->known;
+    struct pstd_result *result = note->payload;
+
+    pstd_result_free(d->result);
+    d->result = result;
+    k->step = result->steps;
+    k->steps_total += result->steps - result->first_step;
+    k->samples_total += k->run_samples;
+    k->tokens_total += k->run_tokens;
+    k->run_samples = k->run_tokens = 0;
+    k->paused = false;
+    if (result->diag.status != PST_OK)
+        set_text(&k->last_error, result->diag.text);
+    (void)pstd_job_go(&d->job, PSTD_JOB_READY);
+}
+
+/* A failure that all ranks know of is printed by rank 0 alone. */
+static void on_failed(struct pstd_daemon *d, const struct pstd_note *note)
+{
+    const char *text = pstd_note_get_text(note, "text");
+    const char *status = pstd_note_get_text(note, "status");
+
+    set_text(&d->known.last_error, text);
+    (void)pstd_job_go(&d->job, PSTD_JOB_FAILED);
+    if (d->rank == 0 || strcmp(status, "ERR_PEER") == 0)
+        (void)fprintf(stderr, "penstockd: %s\n", text);
+    pstd_worker_answer(d->worker, PST_OK, "");
+}
+
+/* What a note means here; then it is logged. START logs itself, behind the
+ * opening of the log. */
+static void on_note(void *ctx, struct pstd_note *note)
+{
+    struct pstd_daemon *d = ctx;
+
+    if (note->event == PSTD_EVENT_START) {
+        on_start(d, note);
+        return;
+    }
+    if (note->event == PSTD_EVENT_STEP)
+        on_step(d, note);
+    if (note->event == PSTD_EVENT_CHECKPOINT_SAVED ||
+        note->event == PSTD_EVENT_RESUME)
+        d->known.checkpoint_step = (uint64_t)pstd_note_get_int(note, "step");
+    if (note->event == PSTD_EVENT_PAUSED || note->event == PSTD_EVENT_CONTINUED)
+        d->known.paused = note->event == PSTD_EVENT_PAUSED;
+    if (note->event == PSTD_EVENT_FAULT ||
+        note->event == PSTD_EVENT_CHECKPOINT_FAILED)
+        set_text(&d->known.last_error, pstd_note_get_text(note, "text"));
+    if (note->event == PSTD_EVENT_PLAN_LOADED) {
+        d->known.stages = (unsigned)pstd_note_get_int(note, "stages");
+        (void)snprintf(d->known.plan_digest, sizeof(d->known.plan_digest), "%s",
+                       pstd_note_get_text(note, "digest"));
+    }
+    if (note->event == PSTD_EVENT_TRAIN_BEGIN)
+        on_train_begin(d, note);
+    pstd_daemon_publish(d, note);
+    if (note->event == PSTD_EVENT_READY)
+        on_ready(d, note);
+    if (note->event == PSTD_EVENT_TRAIN_END)
+        on_train_end(d, note);
+    if (note->event == PSTD_EVENT_FAILED)
+        on_failed(d, note);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct pstd_daemon *d = handle->data;
+    struct pstd_note note;
+
+    if (number == SIGHUP) {
+        if (pstd_logfile_reopen(&d->log, NULL) == PST_OK) {
+            pstd_note_init(&note, PSTD_EVENT_REOPENED);
+            pstd_daemon_publish(d, &note);
+        }
+        return;
+    }
+    if (number != SIG_PASSED_ON) {
+        if (d->stop_signal_ms > 0 &&
+            uv_now(&d->loop) - d->stop_signal_ms > AGAIN_MS)
+            _exit(128 + number);
+        if (d->stop_signal_ms > 0)
+            return;
+        d->stop_signal_ms = uv_now(&d->loop);
+    }
+    if (d->rank != 0 && d->rank0_pid > 0)
+        (void)kill(d->rank0_pid, SIG_PASSED_ON);
+    else
+        pstd_daemon_stop(d, "signal", false);
+}
+
+static void tell_totals(struct pstd_daemon *d)
+{
+    const struct pstd_known *k = &d->known;
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_TOTALS);
+    pstd_note_real(&note, "uptime_s",
+                   1e-3 * (double)(uv_now(&d->loop) - d->start_ms));
+    pstd_note_int(&note, "steps_total", (int64_t)k->steps_total);
+    pstd_note_int(&note, "samples_total",
+                  (int64_t)(k->samples_total + k->run_samples));
+    pstd_note_int(&note, "tokens_total",
+                  (int64_t)(k->tokens_total + k->run_tokens));
+    pstd_note_int(&note, "rss_bytes", (int64_t)pstd_rss());
+    pstd_note_int(&note, "events_dropped",
+                  (int64_t)pstd_worker_lost(d->worker));
+    pstd_note_int(&note, "clients", d->control.n_clients);
+    pstd_daemon_publish(d, &note);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct pstd_daemon *d = timer->data;
+
+    d->ticks++;
+    if (!d->started)
+        return;
+    pstd_control_tick(d, d->ticks % HEARTBEAT_S == 0);
+    if (d->ticks % TOTALS_S == 0)
+        tell_totals(d);
+}
+
+/* The exec thread has ended: everything closes, and the loop runs out. */
+static void on_done(void *ctx)
+{
+    struct pstd_daemon *d = ctx;
+    struct pstd_note note;
+
+    (void)pstd_job_go(&d->job, PSTD_JOB_STOPPING);
+    d->failure = *pstd_worker_result(d->worker);
+    pstd_note_init(&note, PSTD_EVENT_STOPPED);
+    pstd_note_int(&note, "exit_code", pst_status_exit_code(d->failure.status));
+    pstd_daemon_publish(d, &note);
+    pstd_control_close(d);
+    for (size_t i = 0; i < PST_COUNT(d->signals); i++)
+        uv_close((uv_handle_t *)&d->signals[i], NULL);
+    uv_close((uv_handle_t *)&d->tick, NULL);
+    pstd_worker_close(d->worker);
+}
+
+static void open_handles(struct pstd_daemon *d)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIG_PASSED_ON};
+
+    _Static_assert(PST_COUNT(numbers) ==
+                       PST_COUNT(((struct pstd_daemon *)0)->signals),
+                   "one handle per signal");
+    for (size_t i = 0; i < PST_COUNT(numbers); i++) {
+        (void)uv_signal_init(&d->loop, &d->signals[i]);
+        d->signals[i].data = d;
+        (void)uv_signal_start(&d->signals[i], on_signal, numbers[i]);
+    }
+    (void)uv_timer_init(&d->loop, &d->tick);
+    d->tick.data = d;
+    (void)uv_timer_start(&d->tick, on_tick, 1000, 1000);
+    d->start_ms = uv_now(&d->loop);
+}
+
+static void close_handles(struct pstd_daemon *d)
+{
+    for (size_t i = 0; i < PST_COUNT(d->signals); i++)
+        uv_close((uv_handle_t *)&d->signals[i], NULL);
+    uv_close((uv_handle_t *)&d->tick, NULL);
+}
+
+/* Name of the job if none is given: that of the plan. */
+static char *job_name(const struct pstd_config *config, const char *plan)
+{
+    struct pst_str name = {0};
+    const char *base = plan;
+
+    for (const char *p = plan; *p != '\0'; p++)
+        if (*p == '/' && p[1] != '\0' && p[1] != '/')
+            base = p + 1;
+    pstd_socket_job(config->job != NULL ? config->job : base, &name);
+    return name.text;
+}
+
+static void free_daemon(struct pstd_daemon *d)
+{
+    for (size_t i = 0; i < PSTD_EVENTS; i++)
+        pst_free(d->events[i].data);
+    pst_free(d->known.placement);
+    pst_free(d->known.stage);
+    pst_free(d->known.checkpoint_dir);
+    pst_free(d->known.last_error);
+    pstd_result_free(d->result);
+    pstd_logfile_close(&d->log);
+    pst_free(d->job_name);
+    pst_free(d);
+}
+
+int pstd_daemon_run(const struct pstd_config *config, const char *plan)
+{
+    struct pstd_daemon *d = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*d));
+    struct pst_diag diag;
+    enum pst_status status;
+    int left;
+
+    if (d == NULL || uv_loop_init(&d->loop) != 0) {
+        (void)fprintf(stderr, "penstockd: out of memory\n");
+        pst_free(d);
+        return pst_status_exit_code(PST_ERR_NOMEM);
+    }
+    pst_diag_init(&diag);
+    d->config = config;
+    d->plan = plan;
+    d->job_name = job_name(config, plan);
+    d->job.changed = on_state;
+    d->job.ctx = d;
+    d->known.loss = NAN;
+    d->control.listener.fd = d->control.listener.lock_fd = -1;
+    open_handles(d);
+    status = pstd_worker_start(&d->loop, config, plan, on_note, on_done, d,
+                               &d->worker, &diag);
+    if (status != PST_OK) {
+        (void)fprintf(stderr, "penstockd: %s\n", diag.text);
+        d->failure = diag;
+        close_handles(d);
+    }
+    (void)uv_run(&d->loop, UV_RUN_DEFAULT);
+    left = uv_loop_close(&d->loop);
+    assert(left == 0);
+    (void)left;
+    status = d->failure.status;
+    free_daemon(d);
+    return pst_status_exit_code(status);
+}

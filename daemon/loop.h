@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_LOOP_H
+#define PENSTOCK_DAEMON_LOOP_H
+/*
+ * The loop thread: signals, timers, the log, the control socket, and what is
+ * known of the job. It never calls MPI and never blocks.
+ */
+#include "daemon/commands.h"
+#include "daemon/control.h"
+#include "daemon/job.h"
+#include "daemon/work.h"
+
+#define PSTD_EVENTS 1024 /* newest ones that watch and log can show */
+
+/* A packed Frame with its length in front. */
+struct pstd_packed {
+    unsigned char *data;
+    size_t size;
+};
+
+/* What the events said so far. */
+struct pstd_known {
+    char plan_digest[33];
+    unsigned stages;
+    char *placement; /* NULL until the first run; owned */
+    char *stage;     /* this rank's part of it */
+    uint64_t run, step, steps;
+    double loss, lr, grad_norm, step_s, tok_s, bubble;
+    uint64_t steps_total, samples_total, tokens_total; /* finished runs */
+    uint64_t run_samples, run_tokens;
+    uint64_t checkpoint_step;
+    char *checkpoint_dir; /* of the run; NULL: none */
+    char *last_error;
+    bool paused;
+};
+
+struct pstd_daemon {
+    uv_loop_t loop;
+    const struct pstd_config *config;
+    const char *plan;
+    char *job_name;
+    struct pstd_worker *worker;
+    struct pstd_job job;
+    struct pstd_logfile log;
+    struct pstd_control control;
+    struct pstd_answers answers;
+    uv_signal_t signals[4];
+    uv_timer_t tick;
+    struct pstd_packed events[PSTD_EVENTS]; /* seq % PSTD_EVENTS */
+    uint64_t seq;                           /* of the newest event */
+    unsigned rank, ranks, processes;
+    bool started;            /* rank is known */
+    int rank0_pid;           /* 0: not known or elsewhere */
+    uint64_t stop_signal_ms; /* when the first one came, 0: none */
+    uint64_t start_ms, ticks;
+    struct pstd_known known;
+    struct pstd_result *result; /* of the newest finished run */
+    struct pst_diag failure;
+};
+
+/* Runs until the job is over; returns the program's exit code. */
+int pstd_daemon_run(const struct pstd_config *config, const char *plan);
+
+/* Logs the note, keeps it, sends it to who watches. */
+void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note);
+/* by: "signal", "command". */
+void pstd_daemon_stop(struct pstd_daemon *d, const char *by, bool now);
+/* The event, or NULL if it is too old or not there yet. */
+const struct pstd_packed *pstd_daemon_event(const struct pstd_daemon *d,
+                                            uint64_t seq);
+
+#endif

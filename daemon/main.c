@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/* penstockd: one rank of a job. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "daemon/loop.h"
+#include "stages/sched/sched.h"
+
+#define GROUPS                                                                 \
+    (PSTD_OPT_TRAIN | PSTD_OPT_RANKS | PSTD_OPT_DAEMON | PSTD_OPT_CONNECT)
+
+static void print_help(void)
+{
+    struct pst_str text = {0};
+    size_t n;
+    const struct pst_sched_row *rows = pst_sched_rows(&n);
+
+    pst_str_add(&text,
+                "usage: penstockd PLAN [options]\n"
+                "       mpirun -n P penstockd PLAN [options]\n\n"
+                "Runs one rank of a plan that `penstock split` made, or all "
+                "of them with\n--transport self. Work comes through the "
+                "control socket (`penstock train`);\noptions of a run given "
+                "here hold where a request does not say otherwise.\n"
+                "Every option can be set as PENSTOCK_NAME in the "
+                "environment.\n\n");
+    pstd_config_help(GROUPS, &text);
+    pst_str_add(&text, "  --version\n\nschedules:\n");
+    for (size_t i = 0; i < n; i++)
+        pst_str_addf(&text, "  %-12s %s\n", rows[i].name, rows[i].summary);
+    (void)fputs(pst_str_text(&text), stdout);
+    pst_str_fini(&text);
+}
+
+static int refuse(const struct pst_diag *diag)
+{
+    (void)fprintf(stderr, "penstockd: %s\n", diag->text);
+    return pst_status_exit_code(diag->status);
+}
+
+/* Without this, a launcher that is killed leaves ranks behind that do not talk
+ * to each other at that moment. */
+static bool follow_parent(void)
+{
+    const pid_t parent = getppid();
+
+    return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent;
+}
+
+static int run(struct pstd_config *config, int argc, char **argv)
+{
+    struct pst_diag diag;
+    enum pst_status status;
+
+    pst_diag_init(&diag);
+    status = pstd_config_env(config, GROUPS, &diag);
+    if (status == PST_OK)
+        status = pstd_config_parse(config, GROUPS, argc, argv, &diag);
+    if (status != PST_OK)
+        return refuse(&diag);
+    if (config->help) {
+        print_help();
+        return 0;
+    }
+    if (config->n_args != 1)
+        status = pst_diag_set(&diag, PST_ERR_USAGE,
+                              "one PLAN is wanted, %zu were given; see --help",
+                              config->n_args);
+    else if (config->socket != NULL)
+        status = pstd_socket_check(config->socket, &diag);
+    if (status != PST_OK)
+        return refuse(&diag);
+    if (config->die_with_parent && !follow_parent())
+        return pst_status_exit_code(PST_ERR_PEER);
+    /* Writes to closed sockets and beyond a quota fail, they do not kill. */
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    return pstd_daemon_run(config, config->args[0]);
+}
+
+int main(int argc, char **argv)
+{
+    struct pstd_config config;
+    struct pst_diag diag;
+    int code;
+
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        (void)puts("penstockd " PST_VERSION);
+        return 0;
+    }
+    if (pstd_config_init(&config, &diag) != PST_OK)
+        return refuse(&diag);
+    code = run(&config, argc, argv);
+    pstd_config_fini(&config);
+    return code;
+}

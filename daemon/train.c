@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One training run: options, data, crew, steps, result. */
+#include "daemon/train.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/setup.h"
+#include "stages/base/alloc.h"
+
+#define EVENT_GAP_S 0.05 /* between step events of fast steps */
+
+static double now_s(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* "name\0value\0..." over the daemon's own options. */
+static enum pst_status read_options(struct pstd_session *s,
+                                    const struct pstd_order *order,
+                                    struct pst_diag *diag)
+{
+    const char *at = order->data, *const end = order->data + order->size;
+    enum pst_status status =
+        pstd_config_copy(&s->config, pstd_worker_config(s->w->worker), diag);
+
+    while (status == PST_OK && at < end) {
+        const char *value = at + strlen(at) + 1;
+
+        status = pstd_config_set(&s->config, PSTD_OPT_TRAIN, at, value, diag);
+        at = value + strlen(value) + 1;
+    }
+    if (status != PST_OK)
+        return status;
+    if (s->config.resume && s->config.checkpoint == NULL)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--resume needs --checkpoint DIR");
+    return pstd_exec_options(&s->config, s->w->ranks, true, &s->options, diag);
+}
+
+/* A crew is used again only for a resume: it loads all that a step changes. */
+static enum pst_status make_crew(struct pstd_session *s, struct pst_diag *diag)
+{
+    struct pstd_work *w = s->w;
+    struct pst_str key = {0};
+    enum pst_status status;
+
+    pstd_config_dump(&s->config, PSTD_OPT_STEP, &key);
+    pst_str_addf(&key, "outputs=%d\n", s->options.keep_outputs);
+    if (key.failed) {
+        pst_str_fini(&key);
+        return pst_diag_nomem(diag, key.len);
+    }
+    if (w->crew != NULL && s->config.resume &&
+        strcmp(w->crew_options, key.text) == 0) {
+        pst_str_fini(&key);
+        return PST_OK;
+    }
+    pst_crew_free(w->crew);
+    w->crew = NULL;
+    pst_free(w->crew_options);
+    w->crew_options = key.text;
+    status = pst_crew_new(w->plan, w->transport, &s->options, &w->crew, diag);
+    return status;
+}
+
+static enum pst_status make_rings(struct pstd_session *s, struct pst_diag *diag)
+{
+    const size_t n =
+        (size_t)PST_MIN(s->config.steps, (uint64_t)PSTD_MAX_LOSSES) + 1;
+
+    s->result->losses = pst_calloc(PST_TAG_DAEMON, n, sizeof(double));
+    s->times = pst_calloc(PST_TAG_DAEMON, n, sizeof(double));
+    if (s->result->losses == NULL || s->times == NULL)
+        return pst_diag_nomem(diag, n * sizeof(double));
+    return PST_OK;
+}
+
+static enum pst_status resume(struct pstd_session *s, struct pst_diag *diag)
+{
+    struct pstd_note note;
+    enum pst_status status;
+
+    if (!s->config.resume)
+        return PST_OK;
+    status = pst_crew_load(s->w->crew, s->config.checkpoint, &s->step, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status != PST_OK)
+        return status;
+    s->saved = s->step;
+    pstd_note_init(&note, PSTD_EVENT_RESUME);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_text(&note, "dir", s->config.checkpoint);
+    pstd_worker_post(s->w->worker, &note, true);
+    return PST_OK;
+}
+
+static size_t planned_bytes(const struct pstd_work *w)
+{
+    size_t bytes = 0;
+
+    for (unsigned i = 0; i < pst_crew_n_local(w->crew); i++)
+        bytes += pst_crew_memory(w->crew, i).arena;
+    return bytes;
+}
+
+static void tell_begin(struct pstd_session *s)
+{
+    const struct pstd_config *c = &s->config;
+    struct pst_str placement = {0};
+    struct pstd_note note;
+
+    pstd_placement(pst_crew_schedule(s->w->crew), &placement);
+    pstd_note_init(&note, PSTD_EVENT_TRAIN_BEGIN);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_int(&note, "first_step", (int64_t)s->step);
+    pstd_note_int(&note, "steps", (int64_t)c->steps);
+    pstd_note_text(&note, "schedule", c->schedule);
+    pstd_note_int(&note, "microbatches", (int64_t)c->microbatches);
+    pstd_note_text(&note, "optimizer", c->optimizer);
+    pstd_note_text(&note, "placement", pst_str_text(&placement));
+    pstd_note_int(&note, "planned_bytes", (int64_t)planned_bytes(s->w));
+    pstd_note_text(&note, "checkpoint",
+                   c->checkpoint != NULL ? c->checkpoint : "");
+    pstd_worker_post(s->w->worker, &note, true);
+    pst_str_fini(&placement);
+}
+
+static enum pst_status prepare(struct pstd_session *s,
+                               const struct pstd_order *order,
+                               struct pst_diag *diag)
+{
+    enum pst_status status = read_options(s, order, diag);
+
+    if (status == PST_OK)
+        status = make_rings(s, diag);
+    if (status == PST_OK)
+        status = pstd_open_data(&s->config, s->w->plan, &s->data, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status != PST_OK)
+        return status;
+    status = pstd_agree(s->w, make_crew(s, diag), diag);
+    if (status == PST_OK)
+        status = resume(s, diag);
+    if (status == PST_OK)
+        tell_begin(s);
+    return status;
+}
+
+static void tell_step(struct pstd_session *s, const struct pst_step_result *r,
+                      double seconds)
+{
+    const uint64_t m = s->config.microbatches;
+    const double samples = (double)pstd_samples(s->w->plan, m);
+    const double tokens = (double)pstd_tokens(s->w->plan, m);
+    const double now = now_s();
+    struct pstd_note note;
+
+    if (s->config.log_every > 0 && s->step % s->config.log_every != 0 &&
+        s->step != s->config.steps)
+        return;
+    if (s->config.log_every == 0 && s->done > 1 && s->step != s->config.steps &&
+        now - s->last_event < EVENT_GAP_S)
+        return;
+    s->last_event = now;
+    pstd_note_init(&note, PSTD_EVENT_STEP);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_int(&note, "steps", (int64_t)s->config.steps);
+    pstd_note_real(&note, "loss", r->loss);
+    pstd_note_real(&note, "lr", r->lr);
+    pstd_note_real(&note, "grad_norm", r->grad_norm);
+    pstd_note_real(&note, "step_s", seconds);
+    pstd_note_real(&note, "samples_s", samples / seconds);
+    pstd_note_real(&note, "tok_s", tokens / seconds);
+    pstd_note_real(&note, "bubble", r->bubble);
+    pstd_note_real(&note, "forward_s", r->times.forward);
+    pstd_note_real(&note, "backward_s", r->times.backward);
+    pstd_note_real(&note, "optim_s", r->times.optim);
+    pstd_note_real(&note, "wait_recv_s", r->times.wait_recv);
+    pstd_note_real(&note, "wait_other_s", r->times.wait_other);
+    pstd_note_int(&note, "samples_total", (int64_t)(samples * (double)s->done));
+    pstd_note_int(&note, "tokens_total", (int64_t)(tokens * (double)s->done));
+    pstd_worker_post(s->w->worker, &note, s->step == s->config.steps);
+}
+
+static void add_times(struct pst_times *sums, const struct pst_times *t)
+{
+    sums->step += t->step;
+    sums->forward += t->forward;
+    sums->backward += t->backward;
+    sums->optim += t->optim;
+    sums->wait_recv += t->wait_recv;
+    sums->wait_other += t->wait_other;
+}
+
+static void count_step(struct pstd_session *s, const struct pst_step_result *r,
+                       double seconds)
+{
+    struct pstd_result *result = s->result;
+    const size_t cap =
+        (size_t)PST_MIN(s->config.steps, (uint64_t)PSTD_MAX_LOSSES);
+
+    if (s->done == 0)
+        result->first_step_us = pstd_now_us();
+    result->losses[s->done % cap] = r->loss;
+    s->times[s->done % cap] = seconds;
+    result->loss = r->loss;
+    s->bubble += r->bubble;
+    s->seconds += seconds;
+    add_times(&s->sums, &r->times);
+    s->done++;
+    s->step++;
+    tell_step(s, r, seconds);
+}
+
+/* A save that fails costs the run nothing but the checkpoint; if it was the
+ * last one, the run ends with its fault. */
+static enum pst_status save(struct pstd_session *s, struct pst_diag *diag)
+{
+    const char *dir = s->config.checkpoint;
+    const double start = now_s();
+    struct pstd_note note;
+    enum pst_status status;
+
+    if (dir == NULL || s->saved == s->step)
+        return PST_OK;
+    status = pst_crew_save(s->w->crew, dir, s->step,
+                           (unsigned)PST_MIN(s->config.keep, UINT32_MAX), diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status == PST_ERR_PEER)
+        return status;
+    pstd_note_init(&note, status == PST_OK ? PSTD_EVENT_CHECKPOINT_SAVED
+                                           : PSTD_EVENT_CHECKPOINT_FAILED);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_text(&note, "dir", dir);
+    if (status == PST_OK)
+        pstd_note_real(&note, "seconds", now_s() - start);
+    else
+        pstd_note_text(&note, "text", diag->text);
+    pstd_worker_post(s->w->worker, &note, true);
+    if (status == PST_OK)
+        s->saved = s->step;
+    return status;
+}
+
+static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
+{
+    struct pstd_order order = {0};
+    struct pstd_note note;
+    enum pst_status status;
+
+    pstd_note_init(&note, PSTD_EVENT_PAUSED);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_worker_post(s->w->worker, &note, true);
+    do {
+        pst_free(order.data);
+        order.data = NULL;
+        status = pstd_next_order(s->w, &order, diag);
+    } while (status == PST_OK && order.kind == PSTD_ORDER_TRAIN);
+    pst_free(order.data);
+    if (status != PST_OK)
+        return status;
+    if (order.kind == PSTD_ORDER_STOP) {
+        s->w->stopping = true;
+        s->result->stopped = true;
+    }
+    pstd_note_init(&note, PSTD_EVENT_CONTINUED);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_worker_post(s->w->worker, &note, true);
+    return PST_OK;
+}
+
+/* What all ranks agreed on in the step before. */
+static enum pst_status obey(struct pstd_session *s, unsigned control,
+                            struct pst_diag *diag)
+{
+    const uint64_t every = s->config.checkpoint_every;
+    enum pst_status status = PST_OK;
+
+    if (control & (PSTD_CTL_STOP | PSTD_CTL_STOP_NOW)) {
+        s->w->stopping = true;
+        s->result->stopped = s->step < s->config.steps;
+        return PST_OK;
+    }
+    if ((control & PSTD_CTL_CHECKPOINT) || (every > 0 && s->step % every == 0))
+        status = save(s, diag);
+    if (status != PST_ERR_PEER)
+        status = PST_OK;
+    if (status == PST_OK && (control & PSTD_CTL_PAUSE))
+        status = pause_run(s, diag);
+    return status;
+}
+
+static enum pst_status dump_first(struct pstd_session *s, struct pst_diag *diag)
+{
+    if (s->config.dump == NULL || s->done != 1)
+        return PST_OK;
+    return pstd_agree(s->w, pst_crew_dump_first(s->w->crew, &s->dump, diag),
+                      diag);
+}
+
+static void tell_fault(struct pstd_session *s, const struct pst_diag *diag)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_FAULT);
+    pstd_note_int(&note, "step", (int64_t)s->step + 1);
+    pstd_note_text(&note, "text", diag->text);
+    pstd_worker_post(s->w->worker, &note, true);
+}
+
+/* *ret_now: stopped without a checkpoint. */
+static enum pst_status steps(struct pstd_session *s, bool *ret_now,
+                             struct pst_diag *diag)
+{
+    const unsigned words = PSTD_CTL_STOP | PSTD_CTL_STOP_NOW |
+                           PSTD_CTL_CHECKPOINT | PSTD_CTL_PAUSE;
+
+    while (s->step < s->config.steps && !s->result->stopped) {
+        const unsigned asked =
+            s->w->rank == 0 ? pstd_worker_take(s->w->worker, words) : 0;
+        const double start = now_s();
+        struct pst_step_result r;
+        enum pst_status status = pst_crew_step(
+            s->w->crew, s->step, pst_data_fill, s->data, asked, &r, diag);
+
+        if (status == PST_ERR_RANGE || status == PST_ERR_INPUT)
+            tell_fault(s, diag);
+        if (status != PST_OK)
+            return status;
+        count_step(s, &r, now_s() - start);
+        *ret_now = (r.control & PSTD_CTL_STOP_NOW) != 0;
+        status = dump_first(s, diag);
+        if (status == PST_OK)
+            status = obey(s, r.control, diag);
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
+static enum pst_status dump_final(struct pstd_session *s, struct pst_diag *diag)
+{
+    struct pstd_note note;
+    enum pst_status status;
+
+    if (s->config.dump == NULL || s->done == 0)
+        return PST_OK;
+    status = pstd_agree(
+        s->w, pst_crew_dump_final(s->w->crew, s->dump, s->config.dump, diag),
+        diag);
+    if (status != PST_OK)
+        return status;
+    pstd_note_init(&note, PSTD_EVENT_DUMP);
+    pstd_note_text(&note, "path", s->config.dump);
+    pstd_worker_post(s->w->worker, &note, true);
+    return PST_OK;
+}
+
+/* Everything from the first step to the last file. A faulty step left the
+ * state as it was before it, so that is saved as after a stop. */
+static enum pst_status run(struct pstd_session *s, struct pst_diag *diag)
+{
+    struct pst_diag later;
+    bool now = false;
+    enum pst_status status = steps(s, &now, diag), saved = PST_OK;
+
+    if (status != PST_OK && status != PST_ERR_RANGE && status != PST_ERR_INPUT)
+        return status;
+    if (!now)
+        saved = save(s, &later);
+    if (status == PST_OK && saved != PST_OK) {
+        *diag = later;
+        status = saved;
+    }
+    return status == PST_OK ? dump_final(s, diag) : status;
+}
+
+/* Faults that leave ranks and memory as they were. */
+static bool is_sound(enum pst_status status)
+{
+    return status != PST_OK && status != PST_ERR_PEER &&
+           status != PST_ERR_INTERNAL;
+}
+
+enum pst_status pstd_train(struct pstd_work *w, const struct pstd_order *order,
+                           struct pst_diag *diag)
+{
+    struct pstd_session s = {.w = w, .saved = UINT64_MAX};
+    enum pst_status status;
+
+    s.result = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*s.result));
+    if (s.result == NULL)
+        return pst_diag_nomem(diag, sizeof(*s.result));
+    s.result->run = ++w->runs;
+    s.result->loss = NAN;
+    s.result->step_s = NAN;
+    status = prepare(&s, order, diag);
+    s.result->first_step = s.step;
+    if (status == PST_OK)
+        status = run(&s, diag);
+    if (status == PST_OK || is_sound(status)) {
+        if (status != PST_OK)
+            s.result->diag = *diag;
+        status = pstd_session_conclude(&s, diag);
+        if (status == PST_OK)
+            pstd_session_tell_end(&s);
+    }
+    pst_dump_free(s.dump);
+    pst_data_close(s.data);
+    pst_free(s.times);
+    pstd_config_fini(&s.config);
+    pstd_result_free(s.result);
+    return status;
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/worker.h"
+
+#include "daemon/work.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "stages/base/alloc.h"
+
+#define MAX_NOTES  128
+#define MAX_ORDERS 8
+/* Slots that only notes that must arrive may use. */
+#define RESERVED 32
+
+struct pstd_worker {
+    const struct pstd_config *config;
+    const char *plan;
+    pstd_note_fn on_note;
+    pstd_done_fn on_done;
+    void *ctx;
+    uv_thread_t thread;
+    uv_async_t async;
+
+    uv_mutex_t lock; /* of everything below */
+    uv_cond_t order_came, room, answered;
+    struct pstd_note *notes; /* ring of MAX_NOTES */
+    unsigned first_note, n_notes;
+    uint64_t lost;
+    struct pstd_order orders[MAX_ORDERS];
+    unsigned n_orders;
+    unsigned control;
+    bool has_answer, ended;
+    struct pst_diag answer, result;
+};
+
+static void thread_main(void *arg)
+{
+    struct pstd_worker *w = arg;
+
+    pstd_work(w);
+    uv_mutex_lock(&w->lock);
+    w->ended = true;
+    uv_mutex_unlock(&w->lock);
+    (void)uv_async_send(&w->async);
+}
+
+static bool take_note(struct pstd_worker *w, struct pstd_note *ret,
+                      bool *ret_ended)
+{
+    bool any;
+
+    uv_mutex_lock(&w->lock);
+    any = w->n_notes > 0;
+    if (any) {
+        *ret = w->notes[w->first_note];
+        w->first_note = (w->first_note + 1) % MAX_NOTES;
+        w->n_notes--;
+        uv_cond_signal(&w->room);
+    }
+    *ret_ended = !any && w->ended;
+    uv_mutex_unlock(&w->lock);
+    return any;
+}
+
+static void on_async(uv_async_t *async)
+{
+    struct pstd_worker *w = async->data;
+    struct pstd_note note;
+    bool ended = false;
+
+    while (take_note(w, &note, &ended))
+        w->on_note(w->ctx, &note);
+    if (ended)
+        w->on_done(w->ctx);
+}
+
+static enum pst_status init_locks(struct pstd_worker *w, struct pst_diag *diag)
+{
+    if (uv_mutex_init(&w->lock) == 0) {
+        if (uv_cond_init(&w->order_came) == 0) {
+            if (uv_cond_init(&w->room) == 0) {
+                if (uv_cond_init(&w->answered) == 0)
+                    return PST_OK;
+                uv_cond_destroy(&w->room);
+            }
+            uv_cond_destroy(&w->order_came);
+        }
+        uv_mutex_destroy(&w->lock);
+    }
+    return pst_diag_nomem(diag, sizeof(*w));
+}
+
+static void free_worker(struct pstd_worker *w)
+{
+    for (unsigned i = 0; i < w->n_orders; i++)
+        pst_free(w->orders[i].data);
+    uv_cond_destroy(&w->answered);
+    uv_cond_destroy(&w->room);
+    uv_cond_destroy(&w->order_came);
+    uv_mutex_destroy(&w->lock);
+    pst_free(w->notes);
+    pst_free(w);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    free_worker(handle->data);
+}
+
+enum pst_status pstd_worker_start(uv_loop_t *loop,
+                                  const struct pstd_config *config,
+                                  const char *plan, pstd_note_fn on_note,
+                                  pstd_done_fn on_done, void *ctx,
+                                  struct pstd_worker **ret,
+                                  struct pst_diag *diag)
+{
+    const uv_thread_options_t options = {.flags = UV_THREAD_HAS_STACK_SIZE,
+                                         .stack_size = 8u << 20};
+    struct pstd_worker *w = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*w));
+    enum pst_status status;
+    int err;
+
+    if (w == NULL)
+        return pst_diag_nomem(diag, sizeof(*w));
+    w->config = config;
+    w->plan = plan;
+    w->on_note = on_note;
+    w->on_done = on_done;
+    w->ctx = ctx;
+    pst_diag_init(&w->result);
+    w->notes = pst_calloc(PST_TAG_DAEMON, MAX_NOTES, sizeof(*w->notes));
+    if (w->notes == NULL) {
+        pst_free(w);
+        return pst_diag_nomem(diag, MAX_NOTES * sizeof(struct pstd_note));
+    }
+    status = init_locks(w, diag);
+    if (status != PST_OK) {
+        pst_free(w->notes);
+        pst_free(w);
+        return status;
+    }
+    w->async.data = w;
+    err = uv_async_init(loop, &w->async, on_async);
+    if (err != 0) {
+        free_worker(w);
+        return pst_diag_set(diag, PST_ERR_IO, "cannot make a wake-up: %s",
+                            uv_strerror(err));
+    }
+    err = uv_thread_create_ex(&w->thread, &options, thread_main, w);
+    if (err != 0) {
+        uv_close((uv_handle_t *)&w->async, on_closed);
+        return pst_diag_set(diag, PST_ERR_IO, "cannot start a thread: %s",
+                            uv_strerror(err));
+    }
+    *ret = w;
+    return PST_OK;
+}
+
+void pstd_worker_close(struct pstd_worker *w)
+{
+    (void)uv_thread_join(&w->thread);
+    uv_close((uv_handle_t *)&w->async, on_closed);
+}
+
+enum pst_status pstd_worker_order(struct pstd_worker *w,
+                                  enum pstd_order_kind kind, const char *data,
+                                  size_t size, struct pst_diag *diag)
+{
+    char *copy;
+    bool full;
+
+    if (size > PSTD_ORDER_MAX)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "an order of %zu bytes, allowed are %d", size,
+                            PSTD_ORDER_MAX);
+    copy = pst_alloc(PST_TAG_DAEMON, size);
+    if (copy == NULL)
+        return pst_diag_nomem(diag, size);
+    if (size > 0)
+        memcpy(copy, data, size);
+    uv_mutex_lock(&w->lock);
+    full = w->n_orders == MAX_ORDERS;
+    if (!full) {
+        w->orders[w->n_orders++] = (struct pstd_order){kind, copy, size};
+        if (kind == PSTD_ORDER_TRAIN) /* words meant for the run before */
+            w->control &= PSTD_CTL_STOP | PSTD_CTL_STOP_NOW;
+        uv_cond_signal(&w->order_came);
+    }
+    uv_mutex_unlock(&w->lock);
+    if (!full)
+        return PST_OK;
+    pst_free(copy);
+    return pst_diag_set(diag, PST_ERR_BUSY, "too many orders are waiting");
+}
+
+void pstd_worker_control(struct pstd_worker *w, unsigned bits)
+{
+    uv_mutex_lock(&w->lock);
+    w->control |= bits;
+    uv_cond_signal(&w->order_came);
+    uv_mutex_unlock(&w->lock);
+}
+
+void pstd_worker_answer(struct pstd_worker *w, enum pst_status status,
+                        const char *text)
+{
+    uv_mutex_lock(&w->lock);
+    pst_diag_init(&w->answer);
+    (void)pst_diag_set(&w->answer, status, "%s", text);
+    w->has_answer = true;
+    uv_cond_signal(&w->answered);
+    uv_mutex_unlock(&w->lock);
+}
+
+const struct pstd_config *pstd_worker_config(const struct pstd_worker *w)
+{
+    return w->config;
+}
+
+const char *pstd_worker_plan(const struct pstd_worker *w)
+{
+    return w->plan;
+}
+
+void pstd_worker_post(struct pstd_worker *w, const struct pstd_note *note,
+                      bool must)
+{
+    const unsigned limit = must ? MAX_NOTES : MAX_NOTES - RESERVED;
+    bool full;
+
+    uv_mutex_lock(&w->lock);
+    while (must && w->n_notes >= limit)
+        uv_cond_wait(&w->room, &w->lock);
+    full = w->n_notes >= limit;
+    if (full)
+        w->lost++;
+    else
+        w->notes[(w->first_note + w->n_notes++) % MAX_NOTES] = *note;
+    uv_mutex_unlock(&w->lock);
+    if (!full)
+        (void)uv_async_send(&w->async);
+}
+
+enum pst_status pstd_worker_ask(struct pstd_worker *w,
+                                const struct pstd_note *note,
+                                struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    pstd_worker_post(w, note, true);
+    uv_mutex_lock(&w->lock);
+    while (!w->has_answer)
+        uv_cond_wait(&w->answered, &w->lock);
+    w->has_answer = false;
+    status = w->answer.status;
+    if (status != PST_OK && diag != NULL)
+        *diag = w->answer;
+    uv_mutex_unlock(&w->lock);
+    return status;
+}
+
+unsigned pstd_worker_take(struct pstd_worker *w, unsigned mask)
+{
+    unsigned bits;
+
+    uv_mutex_lock(&w->lock);
+    bits = w->control & mask;
+    w->control &= ~mask;
+    uv_mutex_unlock(&w->lock);
+    return bits;
+}
+
+/* Orders in the order in which they came, but a stop comes first: nobody
+ * wants the work that waits behind it. */
+void pstd_worker_wait(struct pstd_worker *w, struct pstd_order *ret)
+{
+    const unsigned stop = PSTD_CTL_STOP | PSTD_CTL_STOP_NOW;
+
+    uv_mutex_lock(&w->lock);
+    while (w->n_orders == 0 && !(w->control & (stop | PSTD_CTL_RESUME)))
+        uv_cond_wait(&w->order_came, &w->lock);
+    if (w->control & stop) {
+        *ret = (struct pstd_order){PSTD_ORDER_STOP, NULL, 0};
+    } else if (w->control & PSTD_CTL_RESUME) {
+        w->control &= ~PSTD_CTL_RESUME;
+        *ret = (struct pstd_order){PSTD_ORDER_RESUME, NULL, 0};
+    } else {
+        *ret = w->orders[0];
+        w->n_orders--;
+        memmove(w->orders, w->orders + 1, w->n_orders * sizeof(*w->orders));
+    }
+    uv_mutex_unlock(&w->lock);
+}
+
+uint64_t pstd_worker_lost(struct pstd_worker *w)
+{
+    uint64_t lost;
+
+    uv_mutex_lock(&w->lock);
+    lost = w->lost;
+    uv_mutex_unlock(&w->lock);
+    return lost;
+}
+
+void pstd_worker_set_result(struct pstd_worker *w, const struct pst_diag *diag)
+{
+    uv_mutex_lock(&w->lock);
+    w->result = *diag;
+    uv_mutex_unlock(&w->lock);
+}
+
+struct pst_diag *pstd_worker_result(struct pstd_worker *w)
+{
+    return &w->result;
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_WORKER_H
+#define PENSTOCK_DAEMON_WORKER_H
+/*
+ * The only place where the two threads meet. The loop gives orders (a bounded
+ * queue) and control words (bits that a running step picks up); the exec
+ * thread gives notes (a bounded ring and an uv_async_t).
+ */
+#include "daemon/config.h"
+#include "daemon/logfile.h"
+
+#include <uv.h>
+
+/* Control words; rank 0's reach all ranks with the next step. */
+#define PSTD_CTL_STOP       1u
+#define PSTD_CTL_STOP_NOW   2u /* without a checkpoint */
+#define PSTD_CTL_CHECKPOINT 4u
+#define PSTD_CTL_PAUSE      8u
+#define PSTD_CTL_RESUME     16u
+
+/* What rank 0 tells the others while they wait. */
+enum pstd_order_kind {
+    PSTD_ORDER_NONE,
+    PSTD_ORDER_TRAIN, /* data: "name\0value\0" of the options given */
+    PSTD_ORDER_RESUME,
+    PSTD_ORDER_STOP,
+};
+
+#define PSTD_ORDER_MAX 65000 /* bytes of data */
+
+struct pstd_order {
+    enum pstd_order_kind kind;
+    char *data; /* owned */
+    size_t size;
+};
+
+struct pstd_worker;
+
+/* Loop thread; payload is the callee's to free. */
+typedef void (*pstd_note_fn)(void *ctx, struct pstd_note *note);
+/* Loop thread; the exec thread has ended. */
+typedef void (*pstd_done_fn)(void *ctx);
+
+/* Loop thread. Borrows config until joined. Returns owned. */
+enum pst_status pstd_worker_start(uv_loop_t *loop,
+                                  const struct pstd_config *config,
+                                  const char *plan, pstd_note_fn on_note,
+                                  pstd_done_fn on_done, void *ctx,
+                                  struct pstd_worker **ret,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Loop thread, after on_done: joins and closes the handle; memory is freed in
+ * the close callback. */
+void pstd_worker_close(struct pstd_worker *worker);
+/* Loop thread. Copies data. PST_ERR_BUSY if the queue is full. */
+enum pst_status pstd_worker_order(struct pstd_worker *worker,
+                                  enum pstd_order_kind kind, const char *data,
+                                  size_t size,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Loop thread. Adds bits. */
+void pstd_worker_control(struct pstd_worker *worker, unsigned bits);
+/* Loop thread: answer to a note that the exec thread waits for. */
+void pstd_worker_answer(struct pstd_worker *worker, enum pst_status status,
+                        const char *text);
+
+/* The rest: exec thread. */
+const struct pstd_config *pstd_worker_config(const struct pstd_worker *worker);
+const char *pstd_worker_plan(const struct pstd_worker *worker);
+/* Copies the note. must: waits for room; else it may be lost, and counted. */
+void pstd_worker_post(struct pstd_worker *worker, const struct pstd_note *note,
+                      bool must);
+/* Posts and waits for the loop's answer. */
+enum pst_status pstd_worker_ask(struct pstd_worker *worker,
+                                const struct pstd_note *note,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Takes the bits of mask that are set. */
+unsigned pstd_worker_take(struct pstd_worker *worker, unsigned mask);
+/* Waits for the next order; the control word STOP is an order, too. */
+void pstd_worker_wait(struct pstd_worker *worker, struct pstd_order *ret);
+/* Notes that found no room so far. */
+uint64_t pstd_worker_lost(struct pstd_worker *worker);
+/* Exit status of the program, from the exec thread to whoever joined it. */
+void pstd_worker_set_result(struct pstd_worker *worker,
+                            const struct pst_diag *diag);
+struct pst_diag *pstd_worker_result(struct pstd_worker *worker);
+
+#endif
