@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_CONN_H
+#define PENSTOCK_DAEMON_CTL_CONN_H
+/* A connection to a daemon's control socket. One thread. */
+#include "daemon/config.h"
+#include "daemon/frame.h"
+
+struct pstctl_conn {
+    int fd;
+    struct pstd_frames in;
+    uint64_t next_id;
+    char job[64];
+    unsigned rank, ranks;
+};
+
+typedef Pst__Control__Request pstctl_request;
+typedef Pst__Control__Reply pstctl_reply;
+typedef Pst__Control__Event pstctl_event;
+
+/* Says hello both ways. */
+enum pst_status pstctl_open(const char *path, struct pstctl_conn *ret,
+                            struct pst_diag *diag) PST_MUST_CHECK;
+/* At --socket, --job's, or the only job there is. */
+enum pst_status pstctl_connect(const struct pstd_config *config,
+                               struct pstctl_conn *ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+void pstctl_close(struct pstctl_conn *conn);
+
+/* Next frame; PST_AGAIN after timeout_ms (-1: never); PST_ERR_NO_DAEMON if
+ * the daemon went away. Returns owned. */
+enum pst_status pstctl_read(struct pstctl_conn *conn, int timeout_ms,
+                            pstd_frame **ret,
+                            struct pst_diag *diag) PST_MUST_CHECK;
+/* Fills in id, and a key for a request that changes something (body from
+ * TRAIN on), and sends. */
+enum pst_status pstctl_send(struct pstctl_conn *conn, pstctl_request *request,
+                            struct pst_diag *diag) PST_MUST_CHECK;
+/* Sends, waits for the reply (owned, frame->reply) and turns its status into
+ * ours. Events in between are dropped: watch comes after. */
+enum pst_status pstctl_call(struct pstctl_conn *conn, pstctl_request *request,
+                            pstd_frame **ret,
+                            struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Requests without or with little of their own. *ret may be NULL. */
+enum pst_status pstctl_get(struct pstctl_conn *conn,
+                           Pst__Control__Request__BodyCase body,
+                           pstd_frame **ret,
+                           struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_watch_from(struct pstctl_conn *conn, uint64_t from,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_stop_job(struct pstctl_conn *conn, bool now,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+/* All options of PSTD_OPT_TRAIN that were given; *ret_seq: watch from there
+ * on. */
+enum pst_status pstctl_start_train(struct pstctl_conn *conn,
+                                   const struct pstd_config *config,
+                                   uint64_t *ret_seq,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Field of an event; NULL, NaN, 0 if it has none. */
+const char *pstctl_text(const pstctl_event *event, const char *key);
+double pstctl_number(const pstctl_event *event, const char *key);
+int64_t pstctl_integer(const pstctl_event *event, const char *key);
+
+#endif

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_CTL_H
+#define PENSTOCK_DAEMON_CTL_CTL_H
+/*
+ * The commands of penstock. Each gets its options and arguments and returns a
+ * status that becomes the exit code; main prints the diagnosis. Results go to
+ * standard output, everything else to standard error. One thread.
+ */
+#include "daemon/config.h"
+
+struct pstctl_command {
+    const char *name;
+    const char *args;    /* for the usage line: "MODEL.pt2 -o PLAN" */
+    unsigned min, max;   /* number of arguments */
+    unsigned groups;     /* of options */
+    const char *summary; /* one line */
+    const char *help;    /* more, or NULL */
+    enum pst_status (*run)(const struct pstd_config *config,
+                           struct pst_diag *diag);
+};
+
+extern const struct pstctl_command pstctl_split, pstctl_show, pstctl_plan,
+    pstctl_run, pstctl_train, pstctl_eval, pstctl_infer, pstctl_status,
+    pstctl_watch, pstctl_log, pstctl_checkpoint, pstctl_pause, pstctl_resume,
+    pstctl_stop;
+
+/* When this process began, since 1970 UTC. */
+uint64_t pstctl_start_us(void);
+
+#endif

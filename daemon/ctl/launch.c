@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/setup.h"
+#include "stages/base/cpu.h"
+
+#define MAX_ARGS 48
+#define MAX_TAIL 4096
+
+struct argv {
+    const char *at[MAX_ARGS];
+    unsigned n;
+};
+
+static void add(struct argv *argv, const char *arg)
+{
+    if (argv->n + 1 < MAX_ARGS)
+        argv->at[argv->n++] = arg;
+}
+
+static void add_option(struct argv *argv, const char *name, const char *value)
+{
+    if (value != NULL) {
+        add(argv, name);
+        add(argv, value);
+    }
+}
+
+/* penstockd beside this program, else wherever PATH has one. */
+static void find_daemon(struct pst_str *out)
+{
+    char self[4096];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    char *slash;
+
+    if (n > 0) {
+        self[n] = '\0';
+        slash = strrchr(self, '/');
+        if (slash != NULL) {
+            *slash = '\0';
+            pst_str_addf(out, "%s/penstockd", self);
+            if (access(pst_str_text(out), X_OK) == 0)
+                return;
+            pst_str_fini(out);
+        }
+    }
+    pst_str_add(out, "penstockd");
+}
+
+/* A rank that waits must leave its core to the others when there are more
+ * ranks than cores (DESIGN 3.5). Grace of 1 s: ranks that wait for a dead one
+ * cannot stop in order, and the user waits for them. */
+static void add_mpirun(struct argv *argv, const char *ranks, bool crowded)
+{
+    add(argv, "mpirun");
+    add(argv, "-n");
+    add(argv, ranks);
+    add(argv, "--oversubscribe");
+    add(argv, "--bind-to");
+    add(argv, "none");
+    add(argv, "--mca");
+    add(argv, "odls_base_sigkill_timeout");
+    add(argv, "1");
+    if (crowded) {
+        add(argv, "--mca");
+        add(argv, "mpi_yield_when_idle");
+        add(argv, "1");
+    }
+}
+
+static void set_environment(void)
+{
+    (void)setenv("OPENBLAS_NUM_THREADS", "1", 1);
+    (void)setenv("OMP_NUM_THREADS", "1", 1);
+    if (geteuid() == 0) {
+        (void)setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+        (void)setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    }
+}
+
+/* In the child; what goes wrong is told through the pipe. */
+static void become(const struct argv *argv, int fd, pid_t parent)
+{
+    const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    sigset_t none;
+
+    (void)setsid();
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent)
+        _exit(1);
+    (void)dup2(null >= 0 ? null : fd, STDIN_FILENO);
+    (void)dup2(fd, STDOUT_FILENO);
+    (void)dup2(fd, STDERR_FILENO);
+    set_environment();
+    (void)execvp(argv->at[0], (char *const *)argv->at);
+    (void)dprintf(STDERR_FILENO, "penstockd: cannot run %s: %s\n", argv->at[0],
+                  strerror(errno)); // NOLINT(concurrency-mt-unsafe)
+    _exit(127);
+}
+
+static enum pst_status start(const struct argv *argv, struct pstctl_launch *ret,
+                             struct pst_diag *diag)
+{
+    const pid_t parent = getpid();
+    int fds[2];
+    pid_t pid;
+
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return pst_diag_errno(diag, errno, "cannot make a pipe");
+    pid = fork();
+    if (pid < 0) {
+        const int err = errno;
+
+        (void)close(fds[0]);
+        (void)close(fds[1]);
+        return pst_diag_errno(diag, err, "cannot start a process");
+    }
+    if (pid == 0)
+        become(argv, fds[1], parent);
+    (void)close(fds[1]);
+    (void)fcntl(fds[0], F_SETFL, O_NONBLOCK);
+    memset(ret, 0, sizeof(*ret));
+    ret->pid = pid;
+    ret->err_fd = fds[0];
+    ret->killed_rank = -1;
+    return PST_OK;
+}
+
+enum pst_status pstctl_launch(const struct pstd_config *config,
+                              const char *plan, const char *job, unsigned ranks,
+                              struct pstctl_launch *ret, struct pst_diag *diag)
+{
+    const bool self =
+        config->transport != NULL && strcmp(config->transport, "self") == 0;
+    const unsigned threads = PST_MAX(1u, (unsigned)config->threads);
+    struct pst_str daemon = {0};
+    struct argv argv = {0};
+    char text[16];
+    enum pst_status status;
+
+    (void)snprintf(text, sizeof(text), "%u", ranks);
+    find_daemon(&daemon);
+    if (!self)
+        add_mpirun(&argv, text, ranks * threads > pst_cpu_count());
+    add(&argv, pst_str_text(&daemon));
+    add(&argv, plan);
+    add(&argv, "--die-with-parent");
+    add_option(&argv, "--transport", self ? "self" : "mpi");
+    add_option(&argv, "--ranks", text);
+    add_option(&argv, "--socket", config->socket);
+    add_option(&argv, "--job", job);
+    add_option(&argv, "--log-dir", config->log_dir);
+    status = start(&argv, ret, diag);
+    pst_str_fini(&daemon);
+    return status;
+}
+
+/* "mpirun noticed that process rank 1 with PID 0 on node x exited on signal 9
+ * (Killed)." */
+static void read_kill(struct pstctl_launch *launch, const char *line)
+{
+    const char *rank = strstr(line, "process rank ");
+    const char *number = strstr(line, "exited on signal ");
+
+    if (rank == NULL || number == NULL || launch->killed_rank >= 0)
+        return;
+    launch->killed_rank = (int)strtol(rank + 13, NULL, 10);
+    launch->killed_signal = (int)strtol(number + 17, NULL, 10);
+}
+
+void pstctl_launch_line(struct pstctl_launch *launch, const char *line)
+{
+    const char *ours = strstr(line, "penstockd: ");
+
+    if (ours != NULL) {
+        if (launch->cause.len == 0)
+            pst_str_add(&launch->cause, ours + 11);
+        return;
+    }
+    read_kill(launch, line);
+    pst_str_addf(&launch->tail, "%s\n", line);
+    if (launch->tail.len > 2 * MAX_TAIL) {
+        memmove(launch->tail.text,
+                launch->tail.text + launch->tail.len - MAX_TAIL, MAX_TAIL + 1);
+        launch->tail.len = MAX_TAIL;
+    }
+}
+
+static void take_bytes(struct pstctl_launch *launch, const char *data, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (data[i] != '\n') {
+            pst_str_addn(&launch->line, data + i, 1);
+            continue;
+        }
+        pstctl_launch_line(launch, pst_str_text(&launch->line));
+        pst_str_fini(&launch->line);
+    }
+}
+
+static void read_output(struct pstctl_launch *launch)
+{
+    char data[4096];
+    ssize_t n;
+
+    while (launch->err_fd >= 0) {
+        n = read(launch->err_fd, data, sizeof(data));
+        if (n > 0) {
+            take_bytes(launch, data, (size_t)n);
+        } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
+            (void)close(launch->err_fd);
+            launch->err_fd = -1;
+        } else if (errno == EAGAIN) {
+            return;
+        }
+    }
+}
+
+void pstctl_launch_pump(struct pstctl_launch *launch)
+{
+    read_output(launch);
+    if (!launch->ended &&
+        waitpid(launch->pid, &launch->status, WNOHANG) == launch->pid) {
+        launch->ended = true;
+        read_output(launch);
+    }
+}
+
+void pstctl_launch_signal(const struct pstctl_launch *launch, int number)
+{
+    if (!launch->ended)
+        (void)kill(-launch->pid, number);
+}
+
+static enum pst_status killed(int rank, int number, const char *placement,
+                              struct pst_diag *diag)
+{
+    struct pst_str stages = {0};
+    enum pst_status status;
+
+    if (placement != NULL && rank >= 0)
+        pstd_placement_of(placement, (unsigned)rank, &stages);
+    status = pst_diag_set(
+        diag, PST_ERR_PEER, "rank %d%s%s%s was killed by signal %d (%s)", rank,
+        stages.len > 0 ? " (stages " : "", pst_str_text(&stages),
+        stages.len > 0 ? ")" : "", number,
+        strsignal(number)); // NOLINT(concurrency-mt-unsafe)
+    pst_str_fini(&stages);
+    return status;
+}
+
+/* Status whose exit code a rank left with; the same for several: the text
+ * says more. */
+static enum pst_status from_exit_code(int code)
+{
+    switch (code) {
+    case 64:
+        return PST_ERR_USAGE;
+    case 65:
+        return PST_ERR_INPUT;
+    case 69:
+        return PST_ERR_NO_DAEMON;
+    case 74:
+        return PST_ERR_IO;
+    case 75:
+        return PST_ERR_BUSY;
+    case 77:
+        return PST_ERR_DENIED;
+    case 78:
+        return PST_ERR_CONFIG;
+    default:
+        return PST_ERR_PEER;
+    }
+}
+
+enum pst_status pstctl_launch_verdict(const struct pstctl_launch *launch,
+                                      const char *placement,
+                                      struct pst_diag *diag)
+{
+    const int code =
+        WIFEXITED(launch->status) ? WEXITSTATUS(launch->status) : -1;
+
+    if (launch->killed_rank >= 0)
+        return killed(launch->killed_rank, launch->killed_signal, placement,
+                      diag);
+    if (launch->cause.len > 0)
+        return pst_diag_set(diag, from_exit_code(code), "%s",
+                            launch->cause.text);
+    if (WIFSIGNALED(launch->status))
+        return pst_diag_set(diag, PST_ERR_PEER,
+                            "the job was killed by signal %d (%s)",
+                            WTERMSIG(launch->status),
+                            strsignal(WTERMSIG(launch->status))); // NOLINT
+    if (code == 0)
+        return PST_OK;
+    return pst_diag_set(diag, from_exit_code(code),
+                        "the ranks ended with exit code %d: %s", code,
+                        pst_str_text(&launch->tail));
+}
+
+void pstctl_launch_fini(struct pstctl_launch *launch)
+{
+    if (launch->err_fd >= 0)
+        (void)close(launch->err_fd);
+    pst_str_fini(&launch->line);
+    pst_str_fini(&launch->tail);
+    pst_str_fini(&launch->cause);
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_LAUNCH_H
+#define PENSTOCK_DAEMON_CTL_LAUNCH_H
+/*
+ * Starts the ranks of a job as one child process, mpirun or penstockd, in a
+ * session of its own, and finds out how it ended. One thread.
+ */
+#include "daemon/config.h"
+
+#include <sys/types.h>
+
+struct pstctl_launch {
+    pid_t pid;
+    int err_fd;           /* its standard output and error; -1 at the end */
+    struct pst_str line;  /* not yet complete */
+    struct pst_str tail;  /* last lines that say nothing we know */
+    struct pst_str cause; /* first "penstockd: ..." line */
+    int killed_rank;      /* -1: none */
+    int killed_signal;
+    bool ended;
+    int status; /* of waitpid, once ended */
+};
+
+/* Runs `ranks` ranks of the plan as job `job`. */
+enum pst_status pstctl_launch(const struct pstd_config *config,
+                              const char *plan, const char *job, unsigned ranks,
+                              struct pstctl_launch *ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+/* Reads what there is and looks whether the child has ended; never waits. */
+void pstctl_launch_pump(struct pstctl_launch *launch);
+/* Takes a line that the child wrote. */
+void pstctl_launch_line(struct pstctl_launch *launch, const char *line);
+/* Sends a signal to the whole session. */
+void pstctl_launch_signal(const struct pstctl_launch *launch, int number);
+/* How it ended; PST_OK if well. placement: stages of each rank, or NULL. */
+enum pst_status pstctl_launch_verdict(const struct pstctl_launch *launch,
+                                      const char *placement,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+void pstctl_launch_fini(struct pstctl_launch *launch);
+
+#endif

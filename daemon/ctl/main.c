@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+/* penstock: the client. */
+#include "daemon/ctl/ctl.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/logfile.h"
+
+static const struct pstctl_command *const commands[] = {
+    &pstctl_split,  &pstctl_show, &pstctl_plan,       &pstctl_run,
+    &pstctl_train,  &pstctl_eval, &pstctl_infer,      &pstctl_status,
+    &pstctl_watch,  &pstctl_log,  &pstctl_checkpoint, &pstctl_pause,
+    &pstctl_resume, &pstctl_stop,
+};
+
+static uint64_t start_us;
+
+uint64_t pstctl_start_us(void)
+{
+    return start_us;
+}
+
+static void print_usage(FILE *out)
+{
+    (void)fputs("usage: penstock COMMAND [options]\n\ncommands:\n", out);
+    for (size_t i = 0; i < PST_COUNT(commands); i++)
+        (void)fprintf(out, "  %-11s %s\n", commands[i]->name,
+                      commands[i]->summary);
+    (void)fputs("\n`penstock COMMAND --help` shows the options of a command; "
+                "`penstock --version`.\n"
+                "Exit codes: 0 ok, 1 failed, 2 there is a difference, 64 "
+                "usage, 65 bad input,\n69 no daemon, 74 input or output, 75 "
+                "try again, 77 not permitted,\n78 configuration, 130 "
+                "interrupted.\n",
+                out);
+}
+
+static void print_help(const struct pstctl_command *command)
+{
+    struct pst_str text = {0};
+
+    pst_str_addf(&text, "usage: penstock %s %s%s[options]\n\n%s\n",
+                 command->name, command->args,
+                 *command->args != '\0' ? " " : "", command->summary);
+    if (command->help != NULL)
+        pst_str_addf(&text, "\n%s\n", command->help);
+    pst_str_add(&text, "\n");
+    pstd_config_help(command->groups, &text);
+    (void)fputs(pst_str_text(&text), stdout);
+    pst_str_fini(&text);
+}
+
+static int refuse(const struct pst_diag *diag)
+{
+    (void)fprintf(stderr, "penstock: %s\n", diag->text);
+    return pst_status_exit_code(diag->status);
+}
+
+static const struct pstctl_command *find(const char *name,
+                                         struct pst_diag *diag)
+{
+    const char *names[PST_COUNT(commands)];
+    int near;
+
+    for (size_t i = 0; i < PST_COUNT(commands); i++) {
+        names[i] = commands[i]->name;
+        if (strcmp(names[i], name) == 0)
+            return commands[i];
+    }
+    near = pst_nearest(name, names, PST_COUNT(commands));
+    if (near >= 0)
+        (void)pst_diag_set(diag, PST_ERR_USAGE,
+                           "unknown command \"%s\"; did you mean %s?", name,
+                           names[near]);
+    else
+        (void)pst_diag_set(diag, PST_ERR_USAGE,
+                           "unknown command \"%s\"; see penstock --help", name);
+    return NULL;
+}
+
+static enum pst_status prepare(const struct pstctl_command *command,
+                               struct pstd_config *config, int argc,
+                               char **argv, struct pst_diag *diag)
+{
+    enum pst_status status = pstd_config_env(config, command->groups, diag);
+
+    if (status == PST_OK)
+        status = pstd_config_parse(config, command->groups, argc, argv, diag);
+    if (status != PST_OK || config->help)
+        return status;
+    if (config->n_args < command->min || config->n_args > command->max)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "usage: penstock %s %s; see penstock %s --help",
+                            command->name, command->args, command->name);
+    return PST_OK;
+}
+
+static int run(const struct pstctl_command *command, int argc, char **argv)
+{
+    struct pstd_config config;
+    struct pst_diag diag;
+    enum pst_status status;
+
+    pst_diag_init(&diag);
+    status = pstd_config_init(&config, &diag);
+    if (status != PST_OK)
+        return refuse(&diag);
+    status = prepare(command, &config, argc, argv, &diag);
+    if (status == PST_OK && config.help)
+        print_help(command);
+    else if (status == PST_OK)
+        status = command->run(&config, &diag);
+    pstd_config_fini(&config);
+    if (status == PST_OK && (fflush(stdout) != 0 || ferror(stdout)))
+        status =
+            pst_diag_set(&diag, PST_ERR_IO, "cannot write to standard output");
+    return status == PST_OK ? 0 : refuse(&diag);
+}
+
+int main(int argc, char **argv)
+{
+    const struct pstctl_command *command;
+    struct pst_diag diag;
+
+    start_us = pstd_now_us();
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (argc < 2) {
+        print_usage(stderr);
+        return pst_status_exit_code(PST_ERR_USAGE);
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        (void)puts("penstock " PST_VERSION);
+        return 0;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        (strcmp(argv[1], "help") == 0 && argc == 2)) {
+        print_usage(stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "help") == 0) {
+        command = find(argv[2], &diag);
+        if (command == NULL)
+            return refuse(&diag);
+        print_help(command);
+        return 0;
+    }
+    command = find(argv[1], &diag);
+    return command == NULL ? refuse(&diag) : run(command, argc - 1, argv + 1);
+}

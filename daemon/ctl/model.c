@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Commands that look at a model or a plan and run nothing. */
+#include "daemon/ctl/model.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "daemon/ctl/ctl.h"
+#include "daemon/ctl/print.h"
+#include "daemon/setup.h"
+
+#define MIB (1024.0 * 1024.0)
+
+bool pstctl_is_plan(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+enum pst_status pstctl_plan_open(const char *path,
+                                 const struct pstd_config *config,
+                                 struct pstctl_plan *ret, struct pst_diag *diag)
+{
+    const struct pst_split_options options = {
+        .policy = config->policy,
+        .stages = (unsigned)config->stages,
+        .at = config->at.at,
+        .n_at = config->at.n,
+        .loss = config->loss,
+    };
+    struct pstctl_plan p = {0};
+    enum pst_status status;
+
+    if (pstctl_is_plan(path)) {
+        if (PSTD_GIVEN(config, stages) || config->at.n > 0 ||
+            config->policy != NULL || config->loss != NULL)
+            return pst_diag_set(diag, PST_ERR_USAGE,
+                                "%s is a plan, it is split already; --stages, "
+                                "--at, --policy and --loss need a .pt2 file",
+                                path);
+        status = pst_plan_load(path, &p.plan, diag);
+    } else {
+        status = pst_model_open(path, &p.model, diag);
+        if (status == PST_OK)
+            status = pst_split(p.model, &options, &p.plan, diag);
+    }
+    if (status == PST_OK)
+        *ret = p;
+    else
+        pstctl_plan_close(&p);
+    return status;
+}
+
+void pstctl_plan_close(struct pstctl_plan *p)
+{
+    pst_plan_free(p->plan);
+    pst_model_close(p->model);
+}
+
+static enum pst_status print_text(struct pst_str *text, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (text->failed)
+        status = pst_diag_nomem(diag, text->len);
+    else
+        (void)fputs(pst_str_text(text), stdout);
+    if (status == PST_OK && text->len > 0 && text->text[text->len - 1] != '\n')
+        (void)fputs("\n", stdout);
+    pst_str_fini(text);
+    return status;
+}
+
+static enum pst_status print_plan(const struct pst_plan *plan, bool json,
+                                  struct pst_diag *diag)
+{
+    struct pst_str text = {0};
+
+    if (json)
+        pst_plan_print_json(plan, &text);
+    else
+        pst_plan_print(plan, &text);
+    return print_text(&text, diag);
+}
+
+static enum pst_status run_split(const struct pstd_config *config,
+                                 struct pst_diag *diag)
+{
+    struct pstctl_plan p;
+    enum pst_status status;
+
+    if (config->output == NULL)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "-o PLAN is missing: the folder to write");
+    if (pstctl_is_plan(config->args[0]))
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "%s is a folder; split takes a .pt2 file",
+                            config->args[0]);
+    status = pstctl_plan_open(config->args[0], config, &p, diag);
+    if (status != PST_OK)
+        return status;
+    status = pst_plan_save(p.plan, config->output, diag);
+    if (status == PST_OK)
+        status = print_plan(p.plan, config->json, diag);
+    pstctl_plan_close(&p);
+    return status;
+}
+
+/* Modules with a node, in order of execution, each once. */
+static enum pst_status list_modules(const struct pst_plan *plan,
+                                    struct pst_map *modules,
+                                    struct pst_diag *diag)
+{
+    for (size_t s = 0; s < plan->stages.n; s++) {
+        const struct pst_graph *graph = plan->stages.at[s].graph;
+
+        for (size_t i = 0; i < graph->nodes.n; i++) {
+            const char *module = graph->nodes.at[i]->module;
+
+            if (*module != '\0' && !pst_map_has(modules, module) &&
+                !pst_map_put(modules, module, &plan->stages.at[s]))
+                return pst_diag_nomem(diag, strlen(module));
+        }
+    }
+    return PST_OK;
+}
+
+static enum pst_status show_modules(const struct pst_plan *plan, bool json,
+                                    struct pst_diag *diag)
+{
+    json_t *list = json ? json_array() : NULL;
+    struct pst_map modules;
+    enum pst_status status;
+
+    pst_map_init(&modules, PST_TAG_CLIENT);
+    status = list_modules(plan, &modules, diag);
+    for (size_t i = 0; status == PST_OK && i < modules.n; i++) {
+        const struct pst_stage *stage = modules.entries[i].value;
+
+        if (json)
+            (void)json_array_append_new(
+                list, json_pack("{s:s s:I}", "module", modules.entries[i].key,
+                                "first_stage", (json_int_t)stage->index));
+        else
+            (void)printf("%3u  %s\n", stage->index, modules.entries[i].key);
+    }
+    pst_map_fini(&modules);
+    if (status == PST_OK && json)
+        return pstctl_json_print(json_pack("{s:o}", "modules", list), diag);
+    json_decref(list);
+    return status;
+}
+
+/* All ranks in this process: the kernels do not depend on the transport. */
+static enum pst_status show_kernels(struct pst_plan *plan,
+                                    const struct pstd_config *config,
+                                    struct pst_diag *diag)
+{
+    struct pst_transport *transport = NULL;
+    struct pst_exec_options options;
+    struct pst_crew *crew = NULL;
+    struct pst_str text = {0};
+    enum pst_status status =
+        pstd_exec_options(config, 1, plan->loss >= 0, &options, diag);
+
+    if (status == PST_OK)
+        status = pst_transport_self.open("1", &transport, diag);
+    if (status == PST_OK)
+        status = pst_crew_new(plan, transport, &options, &crew, diag);
+    if (status == PST_OK) {
+        pst_crew_print_kernels(crew, &text);
+        if (config->json)
+            status = pstctl_json_print(
+                json_pack("{s:s}", "kernels", pst_str_text(&text)), diag);
+        else
+            (void)fputs(pst_str_text(&text), stdout);
+    }
+    pst_str_fini(&text);
+    pst_crew_free(crew);
+    if (transport != NULL)
+        transport->ops->close(transport);
+    return status;
+}
+
+static enum pst_status show_stage(const struct pst_plan *plan,
+                                  const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    struct pst_str text = {0};
+    enum pst_status status;
+
+    if (config->stage >= plan->stages.n)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "there is no stage %llu, the plan has %zu",
+                            (unsigned long long)config->stage, plan->stages.n);
+    pst_plan_print_stage(plan, (unsigned)config->stage, &text);
+    if (!config->json)
+        return print_text(&text, diag);
+    status = pstctl_json_print(json_pack("{s:I s:s}", "stage",
+                                         (json_int_t)config->stage, "graph",
+                                         pst_str_text(&text)),
+                               diag);
+    pst_str_fini(&text);
+    return status;
+}
+
+static enum pst_status show_graph(const struct pst_model *model, bool json,
+                                  struct pst_diag *diag)
+{
+    struct pst_str text = {0};
+    enum pst_status status;
+
+    pst_graph_print(model->graph, &text);
+    if (!json) {
+        for (size_t i = 0; i < model->notes.n; i++)
+            (void)fprintf(stderr, "note: %s\n", model->notes.at[i]);
+        return print_text(&text, diag);
+    }
+    status = pstctl_json_print(
+        json_pack("{s:s s:s s:s s:I s:I s:s}", "name", model->name, "digest",
+                  model->digest, "torch_version",
+                  model->torch_version != NULL ? model->torch_version : "",
+                  "nodes", (json_int_t)model->graph->nodes.n, "params",
+                  (json_int_t)model->graph->params.n, "graph",
+                  pst_str_text(&text)),
+        diag);
+    pst_str_fini(&text);
+    return status;
+}
+
+static enum pst_status run_show(const struct pstd_config *config,
+                                struct pst_diag *diag)
+{
+    struct pstctl_plan p;
+    enum pst_status status =
+        pstctl_plan_open(config->args[0], config, &p, diag);
+
+    if (status != PST_OK)
+        return status;
+    if (config->modules)
+        status = show_modules(p.plan, config->json, diag);
+    else if (config->kernels)
+        status = show_kernels(p.plan, config, diag);
+    else if (PSTD_GIVEN(config, stage))
+        status = show_stage(p.plan, config, diag);
+    else if (p.model != NULL)
+        status = show_graph(p.model, config->json, diag);
+    else
+        status = print_plan(p.plan, config->json, diag);
+    pstctl_plan_close(&p);
+    return status;
+}
+
+/* What `plan` found out; arrays have one entry per rank. */
+struct forecast {
+    struct pst_schedule *sched;
+    struct pst_memory *memory;
+    double *bubble;
+    double step; /* in units of one second per 1e9 operations */
+    unsigned ranks;
+};
+
+static enum pst_status simulate(const struct pst_plan *plan,
+                                const struct pst_exec_options *options,
+                                struct forecast *f, struct pst_diag *diag)
+{
+    const size_t n = plan->stages.n;
+    struct pst_schedule_options so = {
+        .name = options->schedule,
+        .ranks = options->ranks,
+        .stages = (unsigned)n,
+        .microbatches = options->microbatches,
+        .train = options->train,
+    };
+    double *costs = pst_calloc(PST_TAG_CLIENT, 2 * n, sizeof(*costs));
+    enum pst_status status;
+
+    if (costs == NULL)
+        return pst_diag_nomem(diag, 2 * n * sizeof(*costs));
+    for (size_t i = 0; i < n; i++) {
+        costs[i] = 1e-9 * plan->stages.at[i].flops;
+        costs[n + i] = 2 * costs[i];
+    }
+    so.costs = costs;
+    status = pst_schedule_make(&so, &f->sched, diag);
+    if (status == PST_OK)
+        status = pst_schedule_simulate(f->sched, costs, costs + n, &f->step,
+                                       f->bubble, diag);
+    pst_free(costs);
+    return status;
+}
+
+static enum pst_status print_forecast_json(const struct forecast *f,
+                                           struct pst_diag *diag)
+{
+    json_t *ranks = json_array();
+    struct pst_str placement = {0};
+    enum pst_status status;
+    double mean = 0;
+
+    pstd_placement(f->sched, &placement);
+    for (unsigned r = 0; r < f->ranks; r++) {
+        const struct pst_memory *m = &f->memory[r];
+
+        mean += f->bubble[r] / f->ranks;
+        (void)json_array_append_new(
+            ranks,
+            json_pack(
+                "{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}", "rank",
+                (json_int_t)r, "arena_bytes", (json_int_t)m->arena,
+                "params_bytes", (json_int_t)m->params, "grads_bytes",
+                (json_int_t)m->grads, "optim_bytes", (json_int_t)m->optim,
+                "buffers_bytes", (json_int_t)m->buffers, "stash_bytes",
+                (json_int_t)m->stash, "messages_bytes", (json_int_t)m->messages,
+                "workspace_bytes", (json_int_t)m->workspace, "outputs_bytes",
+                (json_int_t)m->outputs, "in_flight", (json_int_t)m->in_flight,
+                "bubble", pstctl_json_real(f->bubble[r])));
+    }
+    status = pstctl_json_print(
+        json_pack("{s:s s:s s:o s:o}", "schedule", f->sched->name, "placement",
+                  pst_str_text(&placement), "bubble", pstctl_json_real(mean),
+                  "ranks", ranks),
+        diag);
+    pst_str_fini(&placement);
+    return status;
+}
+
+static void print_forecast(const struct forecast *f)
+{
+    struct pst_str placement = {0};
+
+    pstd_placement(f->sched, &placement);
+    (void)printf("schedule %s, %u microbatches\n"
+                 "rank  stages      MiB  params   grads   optim   stash  "
+                 "messages  work  outputs  in flight  bubble\n",
+                 f->sched->name, f->sched->n_microbatches);
+    for (unsigned r = 0; r < f->ranks; r++) {
+        const struct pst_memory *m = &f->memory[r];
+        struct pst_str stages = {0};
+
+        pstd_placement_of(pst_str_text(&placement), r, &stages);
+        (void)printf("%4u  %-6s %8.1f %7.1f %7.1f %7.1f %7.1f %9.1f %5.1f "
+                     "%8.1f %10u %6.1f%%\n",
+                     r, pst_str_text(&stages), (double)m->arena / MIB,
+                     (double)(m->params + m->buffers) / MIB,
+                     (double)m->grads / MIB, (double)m->optim / MIB,
+                     (double)m->stash / MIB, (double)m->messages / MIB,
+                     (double)m->workspace / MIB, (double)m->outputs / MIB,
+                     m->in_flight, 100 * f->bubble[r]);
+        pst_str_fini(&stages);
+    }
+    pst_str_fini(&placement);
+}
+
+static enum pst_status run_plan(const struct pstd_config *config,
+                                struct pst_diag *diag)
+{
+    struct pst_exec_options options;
+    struct forecast f = {0};
+    struct pstctl_plan p;
+    enum pst_status status =
+        pstctl_plan_open(config->args[0], config, &p, diag);
+
+    if (status != PST_OK)
+        return status;
+    f.ranks = config->ranks > 0 ? (unsigned)config->ranks
+                                : (unsigned)p.plan->stages.n;
+    f.memory = pst_calloc(PST_TAG_CLIENT, f.ranks, sizeof(*f.memory));
+    f.bubble = pst_calloc(PST_TAG_CLIENT, f.ranks, sizeof(*f.bubble));
+    if (f.memory == NULL || f.bubble == NULL)
+        status = pst_diag_nomem(diag, f.ranks * sizeof(*f.memory));
+    if (status == PST_OK)
+        status = pstd_exec_options(config, f.ranks, p.plan->loss >= 0, &options,
+                                   diag);
+    if (status == PST_OK)
+        status = simulate(p.plan, &options, &f, diag);
+    if (status == PST_OK)
+        status = pst_exec_plan(p.plan, &options, f.memory, diag);
+    if (status == PST_OK && config->json)
+        status = print_forecast_json(&f, diag);
+    else if (status == PST_OK)
+        print_forecast(&f);
+    pst_schedule_free(f.sched);
+    pst_free(f.memory);
+    pst_free(f.bubble);
+    pstctl_plan_close(&p);
+    return status;
+}
+
+const struct pstctl_command pstctl_split = {
+    "split",
+    "MODEL.pt2 -o PLAN",
+    1,
+    1,
+    PSTD_OPT_SPLIT | PSTD_OPT_OUTPUT | PSTD_OPT_JSON,
+    "cut a model into stages",
+    "MODEL.pt2 is a file that torch.export.save wrote (PyTorch 2.9 or newer) "
+    "at the\nshape of one microbatch. PLAN is a folder that holds all that "
+    "the ranks need.",
+    run_split};
+const struct pstctl_command pstctl_show = {
+    "show",
+    "MODEL.pt2|PLAN",
+    1,
+    1,
+    PSTD_OPT_SHOW | PSTD_OPT_SPLIT | PSTD_OPT_STEP | PSTD_OPT_JSON,
+    "print the graph of a model, or the stages of a plan",
+    NULL,
+    run_show};
+const struct pstctl_command pstctl_plan = {
+    "plan",
+    "PLAN|MODEL.pt2",
+    1,
+    1,
+    PSTD_OPT_SPLIT | PSTD_OPT_STEP | PSTD_OPT_RANKS | PSTD_OPT_JSON,
+    "memory of each rank and bubble of a schedule, before anything runs",
+    "The bubble is that of stages which take time in proportion to their "
+    "operations.",
+    run_plan};

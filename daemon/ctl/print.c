@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/print.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MIB          (1024.0 * 1024.0)
+#define LIVE_GAP_S   0.25
+#define PLAIN_GAP_S  0.5
+#define DEFAULT_WIDE 80
+
+json_t *pstctl_json_real(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+enum pst_status pstctl_json_print(json_t *object, struct pst_diag *diag)
+{
+    char *text =
+        object != NULL
+            ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17))
+            : NULL;
+
+    json_decref(object);
+    if (text == NULL)
+        return pst_diag_nomem(diag, 0);
+    (void)puts(text);
+    free(text);
+    return PST_OK;
+}
+
+static void add_time(uint64_t time_us, struct pst_str *out)
+{
+    const time_t seconds = (time_t)(time_us / 1000000);
+    struct tm tm;
+    char text[32];
+
+    (void)gmtime_r(&seconds, &tm);
+    (void)strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
+    pst_str_addf(out, "%s.%03uZ", text, (unsigned)(time_us / 1000 % 1000));
+}
+
+void pstctl_event_line(const pstctl_event *event, struct pst_str *out)
+{
+    add_time(event->time_us, out);
+    pst_str_add(out, " ");
+    pst_str_add_logfmt(out, event->name);
+    for (size_t i = 0; i < event->n_fields; i++) {
+        const Pst__Control__Field *f = event->fields[i];
+        char number[32];
+
+        pst_str_add(out, " ");
+        pst_str_add_logfmt(out, f->key);
+        pst_str_add(out, "=");
+        if (f->value_case == PST__CONTROL__FIELD__VALUE_TEXT) {
+            pst_str_add_logfmt(out, f->text);
+        } else if (f->value_case == PST__CONTROL__FIELD__VALUE_NUMBER) {
+            (void)snprintf(number, sizeof(number), "%.6g", f->number);
+            pst_str_add(out, number);
+        } else {
+            pst_str_addf(out, "%lld", (long long)f->integer);
+        }
+    }
+    if (event->dropped > 0)
+        pst_str_addf(out, " dropped=%llu", (unsigned long long)event->dropped);
+}
+
+json_t *pstctl_event_json(const pstctl_event *event)
+{
+    struct pst_str time = {0};
+    json_t *o;
+
+    add_time(event->time_us, &time);
+    o = json_pack("{s:I s:s s:s s:s}", "seq", (json_int_t)event->seq, "ts",
+                  pst_str_text(&time), "level", event->level, "event",
+                  event->name);
+    pst_str_fini(&time);
+    for (size_t i = 0; o != NULL && i < event->n_fields; i++) {
+        const Pst__Control__Field *f = event->fields[i];
+        json_t *value;
+
+        if (f->value_case == PST__CONTROL__FIELD__VALUE_TEXT)
+            value = json_string(f->text);
+        else if (f->value_case == PST__CONTROL__FIELD__VALUE_NUMBER)
+            value = pstctl_json_real(f->number);
+        else
+            value = json_integer(f->integer);
+        (void)json_object_set_new(o, f->key, value);
+    }
+    if (o != NULL && event->dropped > 0)
+        (void)json_object_set_new(o, "dropped",
+                                  json_integer((json_int_t)event->dropped));
+    return o;
+}
+
+void pstctl_duration(double seconds, struct pst_str *out)
+{
+    const long long whole = isfinite(seconds) ? llround(seconds) : 0;
+
+    if (!isfinite(seconds))
+        pst_str_add(out, "?");
+    else if (seconds < 1e-3)
+        pst_str_addf(out, "%.0f us", 1e6 * seconds);
+    else if (seconds < 1)
+        pst_str_addf(out, "%.3g ms", 1e3 * seconds);
+    else if (seconds < 60)
+        pst_str_addf(out, "%.3g s", seconds);
+    else if (whole < 3600)
+        pst_str_addf(out, "%lld:%02lld", whole / 60, whole % 60);
+    else
+        pst_str_addf(out, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
+                     whole % 60);
+}
+
+void pstctl_count(double x, struct pst_str *out)
+{
+    static const char units[] = {'k', 'M', 'G', 'T'};
+    size_t unit = 0;
+
+    if (!isfinite(x)) {
+        pst_str_add(out, "?");
+        return;
+    }
+    if (fabs(x) < 1000) {
+        pst_str_addf(out, "%.3g", x);
+        return;
+    }
+    x /= 1000;
+    while (fabs(x) >= 999.5 && unit + 1 < sizeof(units)) {
+        x /= 1000;
+        unit++;
+    }
+    pst_str_addf(out, "%.3g%c", x, units[unit]);
+}
+
+static double now_s(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void keep(char **at, const char *text)
+{
+    pst_free(*at);
+    *at =
+        text != NULL && *text != '\0' ? pst_strdup(PST_TAG_CLIENT, text) : NULL;
+}
+
+static void make_line(const struct pstctl_progress *p,
+                      const pstctl_event *event, struct pst_str *out)
+{
+    const uint64_t done = p->step - p->first_step;
+    const double rate = (now_s() - p->first_s) / (double)PST_MAX(done, 1);
+    const double tok_s = pstctl_number(event, "tok_s");
+    const double bubble = pstctl_number(event, "bubble");
+
+    pst_str_addf(out, "step %llu/%llu  loss %.4f", (unsigned long long)p->step,
+                 (unsigned long long)p->steps, pstctl_number(event, "loss"));
+    if (tok_s > 0) {
+        pst_str_add(out, "  ");
+        pstctl_count(tok_s, out);
+        pst_str_add(out, " tok/s");
+    }
+    pst_str_add(out, "  ");
+    pstctl_duration(pstctl_number(event, "step_s"), out);
+    pst_str_add(out, "/step");
+    if (isfinite(bubble))
+        pst_str_addf(out, "  bubble %.0f%%", 100 * bubble);
+    if (p->step < p->steps) {
+        pst_str_add(out, "  ETA ");
+        pstctl_duration(rate * (double)(p->steps - p->step), out);
+    }
+}
+
+static size_t width(FILE *out)
+{
+    struct winsize size;
+
+    if (ioctl(fileno(out), TIOCGWINSZ, &size) != 0 || size.ws_col < 10)
+        return DEFAULT_WIDE;
+    return size.ws_col;
+}
+
+static void show_step(struct pstctl_progress *p, const pstctl_event *event)
+{
+    const double now = now_s();
+    const double gap = p->live ? LIVE_GAP_S : PLAIN_GAP_S;
+
+    pst_str_fini(&p->pending);
+    make_line(p, event, &p->pending);
+    if (p->printed_step && p->step < p->steps && now - p->last_s < gap)
+        return;
+    if (p->live)
+        (void)fprintf(p->out, "\r\033[K%.*s", (int)width(p->out) - 1,
+                      pst_str_text(&p->pending));
+    else
+        (void)fprintf(p->out, "%s\n", pst_str_text(&p->pending));
+    (void)fflush(p->out);
+    p->printed_step = true;
+    p->last_s = now;
+    pst_str_fini(&p->pending);
+}
+
+/* A line of its own, above the live one. */
+static void say(struct pstctl_progress *p, const char *text)
+{
+    if (p->quiet)
+        return;
+    (void)fprintf(p->out, "%s%s\n", p->live ? "\r\033[K" : "", text);
+    (void)fflush(p->out);
+}
+
+static void begin(struct pstctl_progress *p, const pstctl_event *event)
+{
+    struct pst_str text = {0};
+
+    p->begun = true;
+    p->live = isatty(fileno(p->out)) && !p->quiet;
+    p->first_s = now_s();
+    p->first_step = (uint64_t)pstctl_integer(event, "first_step");
+    p->step = p->first_step;
+    p->steps = (uint64_t)pstctl_integer(event, "steps");
+    keep(&p->placement, pstctl_text(event, "placement"));
+    keep(&p->checkpoint, pstctl_text(event, "checkpoint"));
+    pst_str_addf(&text, "stages by rank: %s; arena of rank 0: %.1f MiB",
+                 p->placement != NULL ? p->placement : "?",
+                 (double)pstctl_integer(event, "planned_bytes") / MIB);
+    say(p, pst_str_text(&text));
+    pst_str_fini(&text);
+}
+
+void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
+{
+    struct pst_str text = {0};
+
+    if (strcmp(event->name, "train_begin") == 0) {
+        begin(p, event);
+    } else if (strcmp(event->name, "step") == 0) {
+        p->step = (uint64_t)pstctl_integer(event, "step");
+        if (!p->begun) { /* we came later */
+            p->begun = true;
+            p->live = isatty(fileno(p->out)) && !p->quiet;
+            p->first_s = now_s();
+            p->first_step = p->step - 1;
+        }
+        p->steps = (uint64_t)pstctl_integer(event, "steps");
+        if (!p->quiet)
+            show_step(p, event);
+    } else if (strcmp(event->name, "checkpoint_saved") == 0) {
+        p->saved = true;
+        p->saved_step = (uint64_t)pstctl_integer(event, "step");
+        pst_str_addf(&text, "checkpoint of step %llu saved",
+                     (unsigned long long)p->saved_step);
+    } else if (strcmp(event->name, "checkpoint_failed") == 0) {
+        pst_str_addf(&text, "checkpoint failed: %s",
+                     pstctl_text(event, "text"));
+    } else if (strcmp(event->name, "resume") == 0) {
+        pst_str_addf(&text, "going on after step %lld",
+                     (long long)pstctl_integer(event, "step"));
+    } else if (strcmp(event->name, "paused") == 0) {
+        pst_str_add(&text, "paused");
+    }
+    if (text.len > 0)
+        say(p, text.text);
+    pst_str_fini(&text);
+}
+
+void pstctl_progress_end(struct pstctl_progress *p)
+{
+    if (p->pending.len > 0 && !p->quiet)
+        (void)fprintf(p->out, "%s%s", p->live ? "\r\033[K" : "",
+                      p->pending.text);
+    if ((p->live && p->printed_step) || p->pending.len > 0)
+        (void)fputs("\n", p->out);
+    (void)fflush(p->out);
+    pst_str_fini(&p->pending);
+    p->live = false;
+}
+
+void pstctl_progress_fini(struct pstctl_progress *p)
+{
+    keep(&p->placement, NULL);
+    keep(&p->checkpoint, NULL);
+    pst_str_fini(&p->pending);
+}
+
+/* Of the process that needs most: all ranks together if they are one. */
+static double most_mib(const Pst__Control__Result *r, bool planned)
+{
+    double most = 0, sum = 0;
+
+    for (size_t i = 0; i < r->n_ranks; i++) {
+        const double bytes = (double)(planned ? r->ranks[i]->planned_bytes
+                                              : r->ranks[i]->peak_rss_bytes);
+
+        most = fmax(most, bytes);
+        sum += bytes;
+    }
+    return (r->processes == 1 && planned ? sum : most) / MIB;
+}
+
+static json_t *rank_json(const Pst__Control__RankResult *r)
+{
+    const double busy =
+        r->forward_seconds + r->backward_seconds + r->optim_seconds;
+    const double all = r->step_seconds;
+
+    return json_pack("{s:I s:s s:f s:f s:o s:o s:o}", "rank",
+                     (json_int_t)r->rank, "stages", r->stages, "peak_rss_mib",
+                     (double)r->peak_rss_bytes / MIB, "planned_mib",
+                     (double)r->planned_bytes / MIB, "bubble",
+                     pstctl_json_real(1 - busy / all), "wait_recv",
+                     pstctl_json_real(r->wait_recv_seconds / all), "wait_other",
+                     pstctl_json_real(r->wait_other_seconds / all));
+}
+
+json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us)
+{
+    json_t *losses = json_array(), *ranks = json_array();
+
+    for (size_t i = 0; i < r->n_losses; i++)
+        (void)json_array_append_new(losses, pstctl_json_real(r->losses[i]));
+    for (size_t i = 0; i < r->n_ranks; i++)
+        (void)json_array_append_new(ranks, rank_json(r->ranks[i]));
+    return json_pack(
+        "{s:o s:o s:I s:I s:b s:o s:f s:f s:o s:o s:o s:s s:o s:o}", "loss",
+        pstctl_json_real(r->loss), "step_s", pstctl_json_real(r->step_seconds),
+        "steps", (json_int_t)r->steps, "first_step", (json_int_t)r->first_step,
+        "stopped", r->stopped, "first_step_at_s",
+        r->first_step_us > 0
+            ? json_real(1e-6 * (double)(r->first_step_us - start_us))
+            : json_null(),
+        "peak_rss_mib", most_mib(r, false), "planned_mib", most_mib(r, true),
+        "bubble", pstctl_json_real(r->bubble), "gflops",
+        pstctl_json_real(r->gflops), "tok_s", pstctl_json_real(r->tok_s),
+        "status", pst_status_name(r->status), "ranks", ranks, "losses", losses);
+}
+
+void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
+{
+    pst_str_addf(out, "%llu steps%s, loss %.4f, ", (unsigned long long)r->steps,
+                 r->stopped ? " (stopped on request)" : "", r->loss);
+    pstctl_duration(r->step_seconds, out);
+    pst_str_add(out, " a step, ");
+    if (r->tok_s > 0) {
+        pstctl_count(r->tok_s, out);
+        pst_str_add(out, " tok/s, ");
+    }
+    pst_str_addf(out,
+                 "%.3g GFLOP/s, bubble %.0f%%, peak memory %.1f MiB "
+                 "(arena %.1f MiB)",
+                 r->gflops, 100 * r->bubble, most_mib(r, false),
+                 most_mib(r, true));
+}
+
+enum pst_status pstctl_result_status(const Pst__Control__Result *r,
+                                     struct pst_diag *diag)
+{
+    if (r->status == PST_OK)
+        return PST_OK;
+    return pst_diag_set(diag, (enum pst_status)r->status, "%s", r->text);
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_PRINT_H
+#define PENSTOCK_DAEMON_CTL_PRINT_H
+/* What people and programs see: events, results, progress. One thread. */
+#include "daemon/ctl/conn.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+/* null if x is not finite: JSON has no word for it. */
+json_t *pstctl_json_real(double x);
+/* Prints one line on standard output; takes object. */
+enum pst_status pstctl_json_print(json_t *object,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+
+/* "2026-01-31T10:11:12.123Z step step=3 loss=1.5 ..." */
+void pstctl_event_line(const pstctl_event *event, struct pst_str *out);
+json_t *pstctl_event_json(const pstctl_event *event);
+
+/* Seconds for people: "812 us", "12.3 ms", "4.21 s", "3:05", "2:03:04". */
+void pstctl_duration(double seconds, struct pst_str *out);
+/* "950", "12.3k", "4.5M". */
+void pstctl_count(double x, struct pst_str *out);
+
+/* How a run goes: one live line on a terminal, at most two lines a second
+ * elsewhere. Zero-initialise but for out and quiet. */
+struct pstctl_progress {
+    FILE *out;
+    bool quiet;
+    bool live, begun, printed_step;
+    uint64_t first_step, steps, step; /* of the run; newest */
+    double first_s, last_s;           /* when: begin, last print */
+    char *placement, *checkpoint;     /* owned */
+    uint64_t saved_step;              /* newest checkpoint */
+    bool saved;
+    struct pst_str pending; /* line that came too soon to be printed */
+};
+void pstctl_progress_event(struct pstctl_progress *p,
+                           const pstctl_event *event);
+/* Ends the live line. */
+void pstctl_progress_end(struct pstctl_progress *p);
+void pstctl_progress_fini(struct pstctl_progress *p);
+
+/* Of DESIGN 3.7. start_us: of the process, for first_step_at_s. */
+json_t *pstctl_result_json(const Pst__Control__Result *result,
+                           uint64_t start_us);
+/* "300 steps, loss 1.7923, 80.1 ms a step ..." */
+void pstctl_result_line(const Pst__Control__Result *result,
+                        struct pst_str *out);
+/* The run's own status with its text. */
+enum pst_status pstctl_result_status(const Pst__Control__Result *result,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif
