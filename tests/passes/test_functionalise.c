@@ -79,7 +79,7 @@ static void windows_become_strided_writes(void **state)
         "  %b_1: f32[2, 3] = penstock.write_strided.default(%b, %add, [3], "
         "[1], 3)  # - - F id=2\n"
         "  %row_1: f32[3] view of %b_1 + 3 = aten.as_strided.default(%b_1, "
-        "[3], [1], 3)  # - - F id=3\n"
+        "[3], [1], storage_offset=3)  # - - F id=3\n"
         "  %mul: f32[2, 3] = aten.mul.Scalar(%b_1, 3.0)  # - - F id=4\n"
         "  output buffer %mul -> %b \"b\"\n"
         "}\n";

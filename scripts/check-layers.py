@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Includes go one way only; headers are guarded by their path and compile alone.
+
+usage: check-layers.py [--cc COMMAND] [-I DIR]... [-D NAME]... [ROOT]
+
+Without --cc the headers are not compiled. One line per fault, exit code 1 if
+there is any.
+"""
+import argparse
+import concurrent.futures
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+# A folder may include itself and these (ARCHITECTURE.md, "Folders"). The
+# importer of archive calls passes/functionalise while it adds nodes.
+BASE = ["stages/base"]
+OPS = BASE + ["stages/graph", "stages/ops"]
+LAYERS = {
+    "stages/base": [],
+    "stages/graph": BASE,
+    "stages/ops": BASE + ["stages/graph"],
+    "stages/passes": OPS,
+    "stages/archive": OPS + ["stages/passes"],
+    "stages/split": OPS + ["stages/passes", "stages/archive"],
+    "stages/sched": BASE,
+    "stages/net": BASE,
+    "stages/optim": OPS,
+}
+LIBRARY = list(LAYERS)
+LAYERS["stages/exec"] = LIBRARY
+LAYERS["daemon"] = LIBRARY + ["stages/exec"]
+LAYERS["examples"] = LAYERS["daemon"]
+LAYERS["tests"] = LAYERS["daemon"] + ["daemon"]
+
+# Headers of libraries and of the build, and the only folders that know them.
+OWNERS = {
+    "mpi.h": ["stages/net"],
+    "cblas.h": ["stages/ops"],
+    "dnnl.h": ["stages/ops"],
+    "uv.h": ["daemon", "tests"],
+    "zip.h": ["stages/archive", "tests"],
+    "xxhash.h": ["stages/base"],
+    "plan.pb-c.h": ["stages/split", "tests"],
+    "control.pb-c.h": ["daemon", "tests"],
+    "cmocka.h": ["tests"],
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^">]+)[">]')
+
+
+def folder_of(path):
+    """The layer that a path from the root belongs to, None if to none."""
+    parts = path.split("/")
+    for n in (2, 1):
+        name = "/".join(parts[:n])
+        if len(parts) > n and name in LAYERS:
+            return name
+    return None
+
+
+def sources(root):
+    for top in sorted({name.split("/")[0] for name in LAYERS}):
+        for where, folders, files in os.walk(os.path.join(root, top)):
+            folders.sort()
+            for name in sorted(files):
+                if name.endswith((".c", ".h", ".def")):
+                    full = os.path.join(where, name)
+                    yield os.path.relpath(full, root).replace(os.sep, "/")
+
+
+def check_include(path, target, system):
+    """A fault in words, None if the include is fine."""
+    layer = folder_of(path)
+    owners = OWNERS.get(target)
+    if owners is not None:
+        if layer not in owners:
+            return f"only {', '.join(owners)} may include {target}"
+        return None
+    if system:
+        return None
+    other = folder_of(target)
+    if other is None:
+        return f'"{target}" is no path from the root'
+    if other != layer and other not in LAYERS[layer]:
+        return f"{layer} may not include {other} ({target})"
+    return None
+
+
+def check_order(path, includes):
+    """A source includes its own header before all others."""
+    own = path[:-2] + ".h"
+    if path.endswith(".c") and own in includes and includes[0] != own:
+        return f"{own} does not come first"
+    return None
+
+
+def check_guard(path, text):
+    guard = "PENSTOCK_" + re.sub(r"[^A-Z0-9]", "_", path.upper())
+    lines = [line for line in text.splitlines() if line.startswith("#")]
+    if lines[:2] != [f"#ifndef {guard}", f"#define {guard}"]:
+        return f"the guard is not {guard}"
+    return None
+
+
+def check_file(root, path):
+    faults = []
+    with open(os.path.join(root, path), encoding="utf-8") as file:
+        text = file.read()
+    includes = []
+    for number, line in enumerate(text.splitlines(), 1):
+        found = INCLUDE.match(line)
+        if not found:
+            continue
+        includes.append(found.group(2))
+        fault = check_include(path, found.group(2), found.group(1) == "<")
+        if fault:
+            faults.append(f"{path}:{number}: {fault}")
+    fault = check_order(path, includes)
+    if fault:
+        faults.append(f"{path}: {fault}")
+    if path.endswith(".h"):
+        fault = check_guard(path, text)
+        if fault:
+            faults.append(f"{path}: {fault}")
+    return faults
+
+
+def compile_header(cc, root, path):
+    """The compiler's words if the header does not stand alone."""
+    done = subprocess.run(
+        cc + ["-x", "c", "-fsyntax-only", "-"],
+        input=f'#include "{path}"\n',
+        capture_output=True,
+        text=True,
+        cwd=root,
+        check=False,
+    )
+    if done.returncode == 0:
+        return []
+    first = next((x for x in done.stderr.splitlines() if "error" in x), "")
+    return [f"{path}: does not compile alone: {first}"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cc", help="compiler with its options")
+    parser.add_argument("-I", action="append", default=[], metavar="DIR")
+    parser.add_argument("-D", action="append", default=[], metavar="NAME")
+    parser.add_argument("root", nargs="?", default=".")
+    args = parser.parse_args()
+
+    paths = list(sources(args.root))
+    if not paths:
+        sys.exit(f"no sources below {args.root}")
+    faults = [fault for path in paths for fault in check_file(args.root, path)]
+    if args.cc:
+        cc = shlex.split(args.cc) + ["-std=c17", "-D_GNU_SOURCE", "-I."]
+        cc += [f"-I{os.path.abspath(x)}" for x in args.I]
+        cc += [f"-D{x}" for x in args.D]
+        headers = [path for path in paths if path.endswith(".h")]
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for found in pool.map(
+                lambda path: compile_header(cc, args.root, path), headers
+            ):
+                faults += found
+    for fault in faults:
+        print(fault)
+    print(f"{len(paths)} files, {len(faults)} faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
