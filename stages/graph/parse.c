@@ -144,7 +144,7 @@ static enum pst_status take_list(struct parser *p, struct pst_arg *ret)
         data = pst_arena_calloc(&p->arena, ret->n + 1, sizeof(int64_t));
         status = data == NULL ? no_memory(p) : PST_OK;
     }
-    for (unsigned k = 0; status == PST_OK && k < ret->n; k++) {
+    for (unsigned k = 0; status == PST_OK && data != NULL && k < ret->n; k++) {
         if (fits_list(items.args.at[k].kind, ret->kind))
             put_item(ret, data, k, &items.args.at[k]);
         else

@@ -123,12 +123,11 @@ static size_t mark_calls(struct pst_graph *graph, const char *fqn, bool end,
 static enum pst_status mark_at(struct pst_splitter *s, bool *cut,
                                const char *spec)
 {
-    enum pst_status status;
-    char *fqn;
-    bool end;
+    char *fqn = NULL;
+    bool end = false;
+    enum pst_status status = parse_at(s, spec, &fqn, &end);
 
-    status = parse_at(s, spec, &fqn, &end);
-    if (status != PST_OK)
+    if (fqn == NULL)
         return status;
     if (fqn[0] == '\0' || !has_module(s, fqn))
         return unknown_module(s, fqn);

@@ -43,6 +43,7 @@ static enum pst_status look(const char *dir, bool clear, bool *ret,
     if (handle == NULL)
         return errno == ENOENT ? PST_OK
                                : pst_diag_errno(diag, errno, "%s", dir);
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
     while (status == PST_OK && (entry = readdir(handle)) != NULL) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;

@@ -187,7 +187,7 @@ static enum pst_status read_file(struct pst_plan *plan,
     const struct pst_safetensors_entry *entry = NULL;
     enum pst_status status = find_entry(plan, param, &entry, diag);
 
-    if (status == PST_OK && entry->bytes > 0)
+    if (entry != NULL && entry->bytes > 0)
         memcpy(dst, entry->data, entry->bytes);
     return status;
 }
