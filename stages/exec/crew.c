@@ -176,9 +176,11 @@ static bool add_link(struct shape *shape, const struct pst_edge *e, bool train)
     return pst_vec_push(PST_TAG_EXEC, &shape->links, link);
 }
 
-static enum pst_status shape_of(const struct pst_plan *plan, bool train,
-                                struct shape *ret, struct pst_diag *diag)
+static enum pst_status shape_of(const struct pst_crew *crew, struct shape *ret,
+                                struct pst_diag *diag)
 {
+    const struct pst_plan *plan = crew->plan;
+    const bool train = crew->options.train;
     bool ok = true;
 
     for (size_t i = 0; i < plan->edges.n && ok; i++)
@@ -187,7 +189,9 @@ static enum pst_status shape_of(const struct pst_plan *plan, bool train,
         const struct pst_plan_param *p = &plan->params.at[i];
         struct pst_shared shared = {(int)i, p->stages, p->n_stages};
 
-        if (p->kind != PST_VALUE_PARAM || !p->requires_grad || p->n_stages < 2)
+        unsigned parts = pst_uses_total(&crew->uses, (unsigned)i);
+
+        if (parts == 0 || (parts == 1 && p->n_stages == 1))
             continue;
         if (p->n_stages > PST_MAX_SHARED_STAGES)
             return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
@@ -219,7 +223,7 @@ static enum pst_status make_schedule(struct pst_crew *crew,
         return pst_diag_nomem(diag, plan->stages.n * sizeof(*costs));
     for (size_t i = 0; i < plan->stages.n; i++)
         costs[i] = plan->stages.at[i].flops;
-    status = shape_of(plan, crew->options.train, &shape, diag);
+    status = shape_of(crew, &shape, diag);
     if (status == PST_OK)
         status = pst_schedule_make(&options, &crew->sched, diag);
     if (status == PST_OK)
@@ -274,6 +278,8 @@ static enum pst_status crew_alloc(struct pst_plan *plan,
     if (status == PST_OK && crew->ranks == NULL)
         status = pst_diag_nomem(diag, options->ranks);
     if (status == PST_OK)
+        status = pst_uses_init(&crew->uses, plan, options->train, diag);
+    if (status == PST_OK)
         status = make_schedule(crew, diag);
     if (status != PST_OK) {
         pst_crew_free(crew);
@@ -291,6 +297,7 @@ void pst_crew_free(struct pst_crew *crew)
         pst_rank_free(crew->ranks[i]);
     pst_free(crew->ranks);
     pst_schedule_free(crew->sched);
+    pst_uses_fini(&crew->uses);
     pst_pool_free(crew->pool);
     pst_free(crew);
 }
@@ -307,8 +314,8 @@ enum pst_status pst_exec_plan(struct pst_plan *plan,
     for (unsigned k = 0; k < options->ranks && status == PST_OK; k++) {
         struct pst_rank *rank;
 
-        status =
-            pst_rank_new(plan, crew->sched, &crew->options, k, &rank, diag);
+        status = pst_rank_new(plan, crew->sched, &crew->uses, &crew->options, k,
+                              &rank, diag);
         if (status != PST_OK)
             break;
         memory[k] = rank->memory;
@@ -352,8 +359,9 @@ static enum pst_status start_ranks(struct pst_crew *crew, struct pst_diag *diag)
 
     crew->first = self ? 0 : crew->transport->ops->rank(crew->transport);
     for (unsigned k = 0; k < n && status == PST_OK; k++) {
-        status = pst_rank_new(crew->plan, crew->sched, &crew->options,
-                              crew->first + k, &crew->ranks[k], diag);
+        status =
+            pst_rank_new(crew->plan, crew->sched, &crew->uses, &crew->options,
+                         crew->first + k, &crew->ranks[k], diag);
         if (status != PST_OK)
             break;
         crew->n_local++;

@@ -9,6 +9,7 @@ struct pst_crew {
     struct pst_transport *transport; /* NULL while only planned */
     struct pst_exec_options options;
     struct pst_schedule *sched;
+    struct pst_uses uses;
     struct pst_pool *pool;
     struct pst_rank **ranks; /* local ones */
     unsigned n_local, first; /* first: rank of ranks[0] */

@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The dump of DESIGN 3.6: one file of a step, the same names for every cut. */
+#include "stages/exec/dump.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "stages/archive/safetensors.h"
 #include "stages/exec/crew.h"
 
-struct item {
-    char *name;
-    struct pst_meta meta;
-    void *data;
-};
-
 struct pst_dump {
-    struct PST_VEC(struct item) items;
+    struct PST_VEC(struct pst_dump_item) items;
 };
 
 void pst_dump_free(struct pst_dump *dump)
@@ -33,7 +29,8 @@ static void *add(struct pst_dump *dump, const char *prefix, const char *name,
                  const struct pst_meta *meta)
 {
     size_t len = strlen(prefix) + strlen(name) + 1;
-    struct item item = {.name = pst_alloc(PST_TAG_EXEC, len), .meta = *meta};
+    struct pst_dump_item item = {.name = pst_alloc(PST_TAG_EXEC, len),
+                                 .meta = *meta};
 
     pst_meta_set_contiguous(&item.meta);
     item.data = pst_calloc(PST_TAG_EXEC, pst_meta_bytes(meta) + 1, 1);
@@ -237,8 +234,24 @@ static enum pst_status write_file(const struct pst_dump *dump, const char *path,
     return status;
 }
 
-enum pst_status pst_crew_dump_final(struct pst_crew *crew,
-                                    struct pst_dump *dump, const char *path,
+const struct pst_dump_item *pst_dump_items(const struct pst_dump *dump,
+                                           size_t *ret_n)
+{
+    *ret_n = dump->items.n;
+    return dump->items.at;
+}
+
+const struct pst_dump_item *pst_dump_find(const struct pst_dump *dump,
+                                          const char *name)
+{
+    for (size_t i = 0; i < dump->items.n; i++)
+        if (strcmp(dump->items.at[i].name, name) == 0)
+            return &dump->items.at[i];
+    return NULL;
+}
+
+enum pst_status pst_crew_dump_state(struct pst_crew *crew,
+                                    struct pst_dump *dump,
                                     struct pst_diag *diag)
 {
     enum pst_status status =
@@ -247,6 +260,15 @@ enum pst_status pst_crew_dump_final(struct pst_crew *crew,
     if (status == PST_OK)
         status =
             add_params(crew, dump, "buffer.", is_buffer, data_offset, diag);
+    return status;
+}
+
+enum pst_status pst_crew_dump_final(struct pst_crew *crew,
+                                    struct pst_dump *dump, const char *path,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status = pst_crew_dump_state(crew, dump, diag);
+
     if (status == PST_OK && pst_crew_is_zero(crew))
         status = write_file(dump, path, diag);
     return pst_crew_settle(crew, status, diag);

@@ -64,7 +64,7 @@ static struct pst_node *fusable(struct pst_compiler *c,
     return counting.uses == 1 ? storage->def : NULL;
 }
 
-static bool is_accumulate(const struct pst_node *node)
+bool pst_is_accumulate(const struct pst_node *node)
 {
     return strcmp(node->schema->name, "penstock.accumulate_grad.default") == 0;
 }
@@ -88,7 +88,7 @@ static enum pst_status find_fusions(struct pst_compiler *c, struct fusion **ret,
     for (size_t i = 0; i < graph->nodes.n; i++) {
         struct pst_node *node = graph->nodes.at[i], *target;
 
-        if (!is_accumulate(node))
+        if (!pst_is_accumulate(node))
             continue;
         target = fusable(c, node);
         if (target != NULL)
@@ -146,7 +146,7 @@ static enum pst_status make_exec_node(struct pst_compiler *c,
     if (fused != NULL) {
         x->role = PST_GRAD_FUSED;
         x->grad = fused;
-    } else if (is_accumulate(node)) {
+    } else if (pst_is_accumulate(node)) {
         x->role = PST_GRAD_ADD;
         x->grad = node->args[0].value;
     }
@@ -174,7 +174,7 @@ enum pst_status pst_compile_lists(struct pst_compiler *c)
         struct pst_exec_list *list = &c->p->lists[list_of(c->p, node)];
         bool runs;
 
-        if (is_accumulate(node) && is_fused_away(fusions, n_fusions, node))
+        if (pst_is_accumulate(node) && is_fused_away(fusions, n_fusions, node))
             continue;
         status = make_exec_node(c, node, fused_grad(fusions, n_fusions, node),
                                 &list->at[list->n], &runs);

@@ -112,10 +112,10 @@ static void place_outside(struct pst_compiler *c, const struct pst_value *value)
                 p->seeds_kept_w |= read_by(life, PST_LIST_W);
             }
         if (!life->placed)
-            place(c, value, PST_R_FIXED, c->fixed(c->fixed_ctx, value));
+            place(c, value, PST_R_FIXED, c->fixed(c->fixed_ctx, value, 0));
         break;
     default:
-        place(c, value, PST_R_FIXED, c->fixed(c->fixed_ctx, value));
+        place(c, value, PST_R_FIXED, c->fixed(c->fixed_ctx, value, 0));
         break;
     }
 }
@@ -301,19 +301,33 @@ static enum pst_status bind(struct pst_compiler *c, struct pst_exec_node *x)
     return status;
 }
 
-/* The first contribution to a gradient in list order assigns. */
-static void mark_first_touches(struct pst_program *p)
+/* Gives every contribution its accumulator; the first one of a step to each
+ * accumulator assigns. */
+static void bind_gradients(struct pst_compiler *c)
 {
-    enum pst_list l = p->options.split_iw ? PST_LIST_W : PST_LIST_B;
+    struct pst_program *p = c->p;
+    struct pst_exec_list *list =
+        &p->lists[p->options.split_iw ? PST_LIST_W : PST_LIST_B];
 
-    for (unsigned i = 0; i < p->lists[l].n; i++) {
-        struct pst_exec_node *x = &p->lists[l].at[i];
+    for (unsigned i = 0; i < list->n; i++) {
+        struct pst_exec_node *x = &list->at[i];
+        struct pst_loc *to = x->role == PST_GRAD_ADD ? &x->in[0] : &x->out[0];
 
-        x->first_touch = x->role != PST_GRAD_NONE;
-        for (unsigned k = 0; k < i && x->first_touch; k++)
-            if (p->lists[l].at[k].role != PST_GRAD_NONE &&
-                p->lists[l].at[k].grad == x->grad)
+        if (x->role == PST_GRAD_NONE)
+            continue;
+        x->first_touch = true;
+        for (unsigned k = 0; k < i; k++)
+            x->use += list->at[k].role != PST_GRAD_NONE &&
+                      list->at[k].grad == x->grad;
+        to->offset = c->fixed(c->fixed_ctx, x->grad, x->use);
+        for (unsigned k = 0; k < i; k++) {
+            const struct pst_exec_node *y = &list->at[k];
+
+            if (y->role != PST_GRAD_NONE && y->grad == x->grad &&
+                (y->role == PST_GRAD_ADD ? y->in[0] : y->out[0]).offset ==
+                    to->offset)
                 x->first_touch = false;
+        }
     }
 }
 
@@ -363,6 +377,6 @@ enum pst_status pst_compile_places(struct pst_compiler *c)
     for (int l = 0; l < PST_N_LISTS; l++)
         for (unsigned i = 0; i < p->lists[l].n && status == PST_OK; i++)
             status = bind(c, &p->lists[l].at[i]);
-    mark_first_touches(p);
+    bind_gradients(c);
     return status;
 }

@@ -42,6 +42,7 @@ struct pst_exec_node {
     struct pst_loc scratch;
     enum pst_grad_role role;
     struct pst_value *grad; /* of role FUSED and ADD: the GRAD value */
+    unsigned use; /* which contribution to it in this stage, in list order */
     bool first_touch; /* of that gradient in a step: assigns, does not add */
 };
 
@@ -77,9 +78,13 @@ struct pst_program {
     double flops_f, flops_b;
 };
 
-/* Place in FIXED of a value of kind PARAM, BUFFER, CONST, GRAD, or of the
- * seed of the loss (fqn NULL). */
-typedef size_t (*pst_fixed_fn)(void *ctx, const struct pst_value *value);
+/* Is it a penstock.accumulate_grad node? */
+bool pst_is_accumulate(const struct pst_node *node);
+
+/* Place in FIXED of a value of kind PARAM, BUFFER, CONST, of the seed of the
+ * loss (fqn NULL), or of the accumulator of one use of a GRAD. */
+typedef size_t (*pst_fixed_fn)(void *ctx, const struct pst_value *value,
+                               unsigned use);
 
 /* joint and graph are made here; nothing is placed yet. */
 enum pst_status pst_program_new(const struct pst_plan *plan, unsigned stage,

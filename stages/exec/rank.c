@@ -45,17 +45,6 @@ static bool reads(const struct pst_plan_param *param, unsigned stage)
     return false;
 }
 
-/* Does the backward pass of that stage reach the parameter? */
-static bool reached(const struct pst_rank *r, unsigned stage, unsigned param)
-{
-    const struct pst_joint *joint = r->stages[stage].program->joint;
-
-    for (size_t i = 0; joint != NULL && i < joint->grads.n; i++)
-        if (pst_plan_find_param(r->plan, joint->grads.at[i]->fqn) == (int)param)
-            return true;
-    return false;
-}
-
 static bool is_updated(const struct pst_rank *r, unsigned stage, unsigned param)
 {
     const struct pst_graph *graph = r->stages[stage].program->graph;
@@ -73,27 +62,28 @@ static enum pst_status layout_grads(struct pst_rank *r, unsigned index,
                                     struct pst_diag *diag)
 {
     const struct pst_plan_param *param = &r->plan->params.at[index];
+    const size_t bytes = pst_meta_bytes(&param->meta);
     const struct pst_optim *optim;
     unsigned n_states;
 
-    if (!r->options.train || param->kind != PST_VALUE_PARAM ||
-        !param->requires_grad)
+    if (!r->options.train || pst_uses_total(r->uses, index) == 0)
         return PST_OK;
     for (unsigned i = 0; i < param->n_stages; i++) {
-        unsigned s = param->stages[i];
-        struct pst_rank_grad g = {.param = (int)index, .stage = s};
+        struct pst_rank_grad g = {.param = (int)index,
+                                  .stage = param->stages[i]};
 
-        if (r->stages[s].program == NULL)
+        if (r->stages[g.stage].program == NULL)
             continue;
-        g.reached = reached(r, s, index);
-        if (param->n_stages == 1 && !g.reached)
-            continue;
-        g.offset = reserve(r, pst_meta_bytes(&param->meta), &r->memory.grads);
-        if (p->grad == 0)
-            p->grad = g.offset;
-        if (!pst_vec_push(PST_TAG_EXEC, &r->grads, g))
-            return pst_diag_nomem(diag, sizeof(g));
+        for (; g.use < pst_uses_parts(r->uses, index, g.stage); g.use++) {
+            g.offset = reserve(r, bytes, &r->memory.grads);
+            if (p->grad == 0)
+                p->grad = g.offset;
+            if (!pst_vec_push(PST_TAG_EXEC, &r->grads, g))
+                return pst_diag_nomem(diag, sizeof(g));
+        }
     }
+    if (p->grad == 0) /* only other ranks contribute; the sum comes here */
+        p->grad = reserve(r, bytes, &r->memory.grads);
     p->trained = p->grad != 0;
     if (!p->trained || strcmp(r->options.optim.name, "none") == 0)
         return PST_OK;
@@ -148,10 +138,12 @@ struct fixed {
     unsigned stage;
 };
 
-static size_t fixed_place(void *ctx, const struct pst_value *value)
+static size_t fixed_place(void *ctx, const struct pst_value *value,
+                          unsigned use)
 {
     const struct fixed *f = ctx;
     const struct pst_rank *r = f->r;
+    size_t at = 0;
     int index;
 
     if (value->kind == PST_VALUE_SEED)
@@ -163,8 +155,8 @@ static size_t fixed_place(void *ctx, const struct pst_value *value)
         for (size_t i = 0; i < r->grads.n; i++)
             if (r->grads.at[i].param == index &&
                 r->grads.at[i].stage == f->stage)
-                return r->grads.at[i].offset;
-        return 0;
+                at = (r->grads.at[i].use <= use) ? r->grads.at[i].offset : at;
+        return at;
     }
     return r->param_at[index] < 0 ? 0 : r->params.at[r->param_at[index]].data;
 }
@@ -349,6 +341,7 @@ static enum pst_status plan_rank(struct pst_rank *r, struct pst_diag *diag)
 
 enum pst_status pst_rank_new(struct pst_plan *plan,
                              const struct pst_schedule *sched,
+                             const struct pst_uses *uses,
                              const struct pst_exec_options *options,
                              unsigned rank, struct pst_rank **ret,
                              struct pst_diag *diag)
@@ -361,6 +354,7 @@ enum pst_status pst_rank_new(struct pst_plan *plan,
     pst_arena_init(&r->heap, PST_TAG_EXEC);
     r->plan = plan;
     r->sched = sched;
+    r->uses = uses;
     r->options = *options;
     r->rank = rank;
     status = plan_rank(r, diag);

@@ -59,13 +59,29 @@ struct pst_rank_param {
     bool trained, updated;
 };
 
-/* A gradient accumulator of one stage (shared parameters have several). */
+/* A gradient accumulator: of a stage, or of one use of the parameter in it
+ * (uses.c). */
 struct pst_rank_grad {
     int param; /* index in plan->params */
-    unsigned stage;
+    unsigned stage, use;
     size_t offset;
-    bool reached; /* else nothing of its stage writes it: zero every step */
 };
+
+/* Contributions to each parameter's gradient by stage. */
+struct pst_uses {
+    unsigned n_stages;
+    unsigned *count; /* [param][stage] */
+};
+#define PST_SEPARATE_USES 8
+
+enum pst_status pst_uses_init(struct pst_uses *uses,
+                              const struct pst_plan *plan, bool train,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+void pst_uses_fini(struct pst_uses *uses);
+/* Accumulators of a parameter in that stage, and in all. */
+unsigned pst_uses_parts(const struct pst_uses *uses, unsigned param,
+                        unsigned stage);
+unsigned pst_uses_total(const struct pst_uses *uses, unsigned param);
 
 enum pst_rank_phase {
     PST_RANK_RUN,
@@ -94,6 +110,7 @@ struct pst_verdict {
 struct pst_rank {
     struct pst_plan *plan;
     const struct pst_schedule *sched;
+    const struct pst_uses *uses;
     struct pst_exec_options options;
     struct pst_transport *transport; /* NULL while only planned */
     struct pst_pool *pool;
@@ -141,6 +158,7 @@ struct pst_rank {
 /* Plans; allocates no arena. */
 enum pst_status pst_rank_new(struct pst_plan *plan,
                              const struct pst_schedule *sched,
+                             const struct pst_uses *uses,
                              const struct pst_exec_options *options,
                              unsigned rank, struct pst_rank **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
@@ -171,8 +189,8 @@ enum pst_status pst_rank_advance(struct pst_rank *r) PST_MUST_CHECK;
 /* Stages that may share one parameter. */
 #define PST_MAX_SHARED_STAGES 256
 
-/* reduce.c: sums the gradient of a parameter over its stages, in stage order,
- * on every rank that owns it; resumable through r->reduce_state. */
+/* reduce.c: sums the accumulators of a parameter, last use first, on every
+ * rank that owns it; resumable through r->reduce_state. */
 size_t pst_reduce_work(const struct pst_rank *r, int param);
 unsigned pst_reduce_n_messages(const struct pst_rank *r);
 enum pst_status pst_rank_reduce(struct pst_rank *r, int param) PST_MUST_CHECK;

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The gradient of a parameter that several stages use: each of the k ranks
- * that own it sums one k-th of it over all stages, in stage order, and hands
- * the sum to the others (reduce-scatter, then all-gather). Every rank ends
- * with the same bits. States of r->reduce_state: 0 start, 1 parts on their
- * way, 2 sums on their way.
+ * The gradient of a parameter with several accumulators (uses.c), on one rank
+ * or several: each of the k ranks that own it sums one k-th of it over all
+ * accumulators, last use first, and hands the sum to the others
+ * (reduce-scatter, then all-gather). Every rank ends with the same bits.
+ * States of r->reduce_state: 0 start, 1 parts on their way, 2 sums on theirs.
  */
-#include <string.h>
-
 #include "stages/exec/memplan.h"
 #include "stages/exec/rank.h"
 
@@ -19,7 +17,11 @@ struct owners {
     const struct pst_plan_param *param;
     unsigned ranks[MAX_OWNERS]; /* in the order of their first stage */
     unsigned n, me;             /* me: position of this rank */
-    size_t item;                /* bytes of an element */
+    struct {
+        unsigned stage, use, rank;
+    } parts[MAX_OWNERS]; /* in the order of the sum */
+    unsigned n_parts;
+    size_t item; /* bytes of an element */
     int64_t numel;
 };
 
@@ -39,6 +41,16 @@ static struct owners owners_of(const struct pst_rank *r, int param)
             o.ranks[o.n++] = rank;
         if (rank == r->rank)
             o.me = k;
+    }
+    for (unsigned i = o.param->n_stages; i-- > 0;) {
+        unsigned s = o.param->stages[i];
+        unsigned n = pst_uses_parts(r->uses, (unsigned)param, s);
+
+        for (unsigned use = 0; use < n && o.n_parts < MAX_OWNERS; use++) {
+            o.parts[o.n_parts].stage = s;
+            o.parts[o.n_parts].use = use;
+            o.parts[o.n_parts++].rank = (unsigned)r->sched->rank_of[s];
+        }
     }
     return o;
 }
@@ -60,7 +72,7 @@ size_t pst_reduce_work(const struct pst_rank *r, int param)
 {
     struct owners o = owners_of(r, param);
 
-    return o.n < 2 ? 0 : segment_bytes(&o) * o.param->n_stages;
+    return o.n < 2 ? 0 : segment_bytes(&o) * o.n_parts;
 }
 
 unsigned pst_reduce_n_messages(const struct pst_rank *r)
@@ -73,18 +85,22 @@ unsigned pst_reduce_n_messages(const struct pst_rank *r)
         if (a->kind == PST_ACT_REDUCE) {
             struct owners o = owners_of(r, a->param);
 
-            most = PST_MAX(most, (o.param->n_stages + 2) * (o.n + 1));
+            most = PST_MAX(most, (o.n_parts + 2) * (o.n + 1));
         }
     }
     return most;
 }
 
-static unsigned char *local_grad(const struct pst_rank *r, int param,
-                                 unsigned stage)
+static unsigned char *local_grad(const struct pst_rank *r,
+                                 const struct owners *o, unsigned part)
 {
-    for (size_t i = 0; i < r->grads.n; i++)
-        if (r->grads.at[i].param == param && r->grads.at[i].stage == stage)
-            return pst_rank_at(r, r->grads.at[i].offset);
+    for (size_t i = 0; i < r->grads.n; i++) {
+        const struct pst_rank_grad *g = &r->grads.at[i];
+
+        if (&r->plan->params.at[g->param] == o->param &&
+            g->stage == o->parts[part].stage && g->use == o->parts[part].use)
+            return pst_rank_at(r, g->offset);
+    }
     return NULL;
 }
 
@@ -105,44 +121,47 @@ static enum pst_status post(struct pst_rank *r, bool send, unsigned peer,
     return pst_rank_post(r, m);
 }
 
-/* Where the part of that stage of this rank's segment is or arrives. */
+/* Where a part of this rank's segment is or arrives. */
 static unsigned char *part_at(const struct pst_rank *r, const struct owners *o,
-                              int param, unsigned i)
+                              unsigned part)
 {
-    unsigned char *own = local_grad(r, param, o->param->stages[i]);
+    unsigned char *own = local_grad(r, o, part);
     int64_t begin, n;
 
     segment(o, o->me, &begin, &n);
     if (own != NULL)
         return own + (size_t)begin * o->item;
-    return pst_rank_at(r, r->work + i * segment_bytes(o));
+    return pst_rank_at(r, r->work + part * segment_bytes(o));
 }
 
-static enum pst_status post_parts(struct pst_rank *r, const struct owners *o,
-                                  int param)
+/* Two tags for each part: on its way to be summed, and a rank's sum. */
+static int64_t tag_of(const struct pst_rank *r, const struct owners *o,
+                      unsigned i, bool sum)
 {
-    const struct pst_plan_param *p = o->param;
+    int64_t param = o->param - r->plan->params.at;
+
+    return TAG_PARTS + 2 * (param * MAX_OWNERS + i) + sum;
+}
+
+static enum pst_status post_parts(struct pst_rank *r, const struct owners *o)
+{
     enum pst_status status = PST_OK;
 
-    for (unsigned i = 0; i < p->n_stages && status == PST_OK; i++) {
-        unsigned rank = (unsigned)r->sched->rank_of[p->stages[i]];
-        int64_t tag = TAG_PARTS +
-                      2 * ((int64_t)param * r->sched->n_stages + p->stages[i]);
-        unsigned char *own = local_grad(r, param, p->stages[i]);
+    for (unsigned i = 0; i < o->n_parts && status == PST_OK; i++) {
         int64_t begin, n;
 
-        if (rank != r->rank) {
+        if (o->parts[i].rank != r->rank) {
             segment(o, o->me, &begin, &n);
-            status = post(r, false, rank, tag, part_at(r, o, param, i),
-                          (size_t)n * o->item);
+            status = post(r, false, o->parts[i].rank, tag_of(r, o, i, false),
+                          part_at(r, o, i), (size_t)n * o->item);
+            continue;
         }
-        for (unsigned k = 0; rank == r->rank && k < o->n && status == PST_OK;
-             k++) {
+        for (unsigned k = 0; k < o->n && status == PST_OK; k++) {
             segment(o, k, &begin, &n);
             if (k != o->me)
-                status =
-                    post(r, true, o->ranks[k], tag,
-                         own + (size_t)begin * o->item, (size_t)n * o->item);
+                status = post(r, true, o->ranks[k], tag_of(r, o, i, false),
+                              local_grad(r, o, i) + (size_t)begin * o->item,
+                              (size_t)n * o->item);
         }
     }
     return status;
@@ -160,19 +179,19 @@ static void sum(struct pst_rank *r, const struct owners *o, int param)
 
     segment(o, o->me, &begin, &n);
     to += (size_t)begin * o->item;
-    for (unsigned i = 0; i < o->param->n_stages; i++)
-        parts[i] = part_at(r, o, param, i);
+    for (unsigned i = 0; i < o->n_parts; i++)
+        parts[i] = part_at(r, o, i);
     for (int64_t e = 0; e < n && dtype == PST_F32; e++) {
         float acc = ((const float *)parts[0])[e];
 
-        for (unsigned i = 1; i < o->param->n_stages; i++)
+        for (unsigned i = 1; i < o->n_parts; i++)
             acc += ((const float *)parts[i])[e];
         ((float *)to)[e] = acc;
     }
     for (int64_t e = 0; e < n && dtype != PST_F32; e++) {
         double acc = pst_load_f64(dtype, parts[0], e);
 
-        for (unsigned i = 1; i < o->param->n_stages; i++)
+        for (unsigned i = 1; i < o->n_parts; i++)
             acc += pst_load_f64(dtype, parts[i], e);
         pst_store_f64(dtype, to, e, acc);
     }
@@ -196,7 +215,7 @@ static enum pst_status post_sums(struct pst_rank *r, const struct owners *o,
                       (size_t)n * o->item);
         if (status != PST_OK)
             break;
-        tag = TAG_PARTS + 1 + 2 * ((int64_t)param * r->sched->n_stages + k);
+        tag = tag_of(r, o, k, true);
         segment(o, k, &begin, &n);
         status = post(r, false, o->ranks[k], tag,
                       data + (size_t)begin * o->item, (size_t)n * o->item);
@@ -215,7 +234,7 @@ enum pst_status pst_rank_reduce(struct pst_rank *r, int param)
             sum(r, &o, param);
             return PST_OK;
         }
-        status = post_parts(r, &o, param);
+        status = post_parts(r, &o);
         pst_rank_reach(r, pst_rank_at(r, r->work + pst_reduce_work(r, param)));
         r->reduce_state = 1;
         return status == PST_OK ? PST_AGAIN : status;

@@ -373,18 +373,6 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
     }
 }
 
-/* Where no kernel assigns, the sum over stages of the step before stands. */
-static void clear_unreached(struct pst_rank *r)
-{
-    for (size_t i = 0; i < r->grads.n; i++) {
-        const struct pst_rank_grad *g = &r->grads.at[i];
-
-        if (!g->reached)
-            memset(pst_rank_at(r, g->offset), 0,
-                   pst_meta_bytes(&r->plan->params.at[g->param].meta));
-    }
-}
-
 void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
                     void *fill_ctx, unsigned control)
 {
@@ -399,7 +387,6 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->times = (struct pst_times){0};
     r->started = pst_now();
     r->waiting_since = 0;
-    clear_unreached(r);
     for (size_t i = 0; i < r->params.n; i++)
         if (r->params.at[i].updated)
             memcpy(pst_rank_at(r, r->params.at[i].shadow),
