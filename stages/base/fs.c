@@ -70,6 +70,16 @@ void pst_file_unmap(struct pst_map_file *file)
     file->size = 0;
 }
 
+void pst_file_drop(const void *data, size_t size)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = (uintptr_t)data & ~(page - 1);
+    uintptr_t end = ((uintptr_t)data + size) & ~(page - 1);
+
+    if (end > begin)
+        (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 enum pst_status pst_file_read(const char *path, size_t max, char **ret,
                               size_t *ret_size, struct pst_diag *diag)
 {

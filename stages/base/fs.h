@@ -15,6 +15,9 @@ struct pst_map_file {
 enum pst_status pst_file_map(const char *path, struct pst_map_file *ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_file_unmap(struct pst_map_file *file);
+/* Gives back the memory of a part of a mapping; it is read from the file again
+ * when touched. For data that was copied to where it belongs. */
+void pst_file_drop(const void *data, size_t size);
 
 /* Whole file, NUL after its end; caller frees with pst_free. */
 enum pst_status pst_file_read(const char *path, size_t max, char **ret,

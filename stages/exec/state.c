@@ -210,6 +210,7 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
                             entry->name, pst_meta_text(&e->meta, got),
                             pst_meta_text(&entry->meta, want));
     memcpy(pst_rank_at(r, entry->offset), e->data, e->bytes);
+    pst_file_drop(e->data, e->bytes);
     return PST_OK;
 }
 

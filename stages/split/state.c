@@ -187,8 +187,10 @@ static enum pst_status read_file(struct pst_plan *plan,
     const struct pst_safetensors_entry *entry = NULL;
     enum pst_status status = find_entry(plan, param, &entry, diag);
 
-    if (entry != NULL && entry->bytes > 0)
+    if (entry != NULL && entry->bytes > 0) {
         memcpy(dst, entry->data, entry->bytes);
+        pst_file_drop(entry->data, entry->bytes);
+    }
     return status;
 }
 
