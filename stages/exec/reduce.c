@@ -205,19 +205,17 @@ static enum pst_status post_sums(struct pst_rank *r, const struct owners *o,
     enum pst_status status = PST_OK;
 
     for (unsigned k = 0; k < o->n && status == PST_OK; k++) {
-        int64_t begin, n, tag;
+        int64_t begin, n;
 
         if (k == o->me)
             continue;
-        tag = TAG_PARTS + 1 + 2 * ((int64_t)param * r->sched->n_stages + o->me);
         segment(o, o->me, &begin, &n);
-        status = post(r, true, o->ranks[k], tag, data + (size_t)begin * o->item,
-                      (size_t)n * o->item);
+        status = post(r, true, o->ranks[k], tag_of(r, o, o->me, true),
+                      data + (size_t)begin * o->item, (size_t)n * o->item);
         if (status != PST_OK)
             break;
-        tag = tag_of(r, o, k, true);
         segment(o, k, &begin, &n);
-        status = post(r, false, o->ranks[k], tag,
+        status = post(r, false, o->ranks[k], tag_of(r, o, k, true),
                       data + (size_t)begin * o->item, (size_t)n * o->item);
     }
     return status;
