@@ -108,11 +108,15 @@ static void each(const struct pst_call *c, const struct pst_meta *x,
 static void put(const struct pst_call *c, const struct pst_operand *in,
                 int64_t from, int64_t to, bool add)
 {
-    const int64_t size = (int64_t)pst_dtype_size(in->meta.dtype);
+    const struct pst_operand *out = &c->out[0];
     const struct pst_meta one = {.dtype = in->meta.dtype};
+    const struct pst_meta other = {.dtype = out->meta.dtype};
 
-    pst_view_copy_ref(&one, (const char *)in->data + from * size, &one,
-                      (char *)c->out[0].data + to * size, add);
+    pst_view_copy_ref(
+        &one,
+        (const char *)in->data + from * (int64_t)pst_dtype_size(one.dtype),
+        &other, (char *)out->data + to * (int64_t)pst_dtype_size(other.dtype),
+        add);
 }
 
 static void gather_at(const struct pst_call *c, const int64_t *at, int dim,
@@ -169,9 +173,37 @@ static void scatter_src_ref(const struct pst_call *c)
     scatter(c, scatter_at);
 }
 
+/* 16-bit sums are taken in f32 and rounded once. */
+static bool is_narrow(const struct pst_call *c)
+{
+    const enum pst_dtype dtype = c->out[0].meta.dtype;
+
+    return pst_dtype_kind(dtype) == PST_KIND_FLOAT &&
+           pst_dtype_size(dtype) == 2;
+}
+
+static size_t scatter_add_scratch(const struct pst_call *c,
+                                  unsigned threads PST_UNUSED)
+{
+    return is_narrow(c)
+               ? (size_t)pst_meta_numel(&c->out[0].meta) * sizeof(float)
+               : 0;
+}
+
 static void scatter_add_ref(const struct pst_call *c)
 {
-    scatter(c, scatter_add_at);
+    struct pst_operand wide = {.data = c->scratch, .meta = c->out[0].meta};
+    struct pst_call call = *c;
+
+    if (!is_narrow(c)) {
+        scatter(c, scatter_add_at);
+        return;
+    }
+    wide.meta.dtype = PST_F32;
+    call.out = &wide;
+    scatter(&call, scatter_add_at);
+    pst_view_copy(c->pool, &wide.meta, wide.data, &c->out[0].meta,
+                  c->out[0].data, false);
 }
 
 static void scatter_value_ref(const struct pst_call *c)
@@ -189,6 +221,21 @@ static enum pst_status gather_vjp(struct pst_vjp *v)
                               pst_v(pst_vjp_grad(v, 0)))));
 }
 
+/* g with zeros behind its elements up to the sizes of to: what of the source
+ * lies outside of the index was not used. */
+static struct pst_value *enlarged(struct pst_vjp *v, struct pst_value *g,
+                                  const struct pst_meta *to)
+{
+    int64_t pad[2 * PST_MAX_RANK] = {0};
+
+    if (g == NULL || pst_meta_same_shape(&g->meta, to))
+        return g;
+    for (unsigned d = 0; d < to->rank; d++)
+        pad[2 * (to->rank - 1 - d) + 1] = to->size[d] - g->meta.size[d];
+    return pst_vjp_emit(v, "aten.constant_pad_nd.default",
+                        PST_ARGS(pst_v(g), pst_ints(pad, 2 * to->rank)));
+}
+
 /* The gradient of self where add: all of it, else with zeros at the places. */
 static enum pst_status scatter_any_vjp(struct pst_vjp *v, bool add)
 {
@@ -203,14 +250,9 @@ static enum pst_status scatter_any_vjp(struct pst_vjp *v, bool add)
         (void)pst_vjp_set(v, 0, part);
     if (src == NULL || !pst_vjp_needs(v, 3))
         return v->build.status;
-    if (!pst_meta_same_shape(&src->meta, &pst_vjp_in(v, 2)->meta))
-        return v->build.status = pst_diag_set(
-                   v->build.diag, PST_ERR_UNSUPPORTED,
-                   "%s: the gradient of a source that is larger than the index",
-                   v->node->schema->name);
-    return pst_vjp_set(v, pst_vjp_flat(v, 3),
-                       pst_vjp_emit(v, "aten.gather.default",
-                                    PST_ARGS(pst_v(g), args[1], args[2])));
+    part = pst_vjp_emit(v, "aten.gather.default",
+                        PST_ARGS(pst_v(g), args[1], args[2]));
+    return pst_vjp_set(v, pst_vjp_flat(v, 3), enlarged(v, part, &src->meta));
 }
 
 static enum pst_status scatter_vjp(struct pst_vjp *v)
@@ -232,7 +274,11 @@ static enum pst_status scatter_add_vjp(struct pst_vjp *v)
 KERNELS(gather, PST_K_STRIDED);
 KERNELS(scatter_src, PST_K_STRIDED | PST_K_INPLACE_0);
 KERNELS(scatter_value, PST_K_STRIDED | PST_K_INPLACE_0);
-KERNELS(scatter_add, PST_K_STRIDED | PST_K_INPLACE_0);
+
+static const struct pst_kernel scatter_add_kernels[] = {
+    {"scatter_add_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | PST_K_INPLACE_0,
+     NULL, scatter_add_scratch, scatter_add_ref, 0.0},
+};
 
 const struct pst_op pst_op_gather = {
     .schema = "aten::gather(Tensor self, int dim, Tensor index, *, "

@@ -106,18 +106,42 @@ static enum pst_status infer_index(struct pst_infer *c)
                : pst_infer_set(c, 0, p.all.dtype, p.all.rank, p.all.size);
 }
 
+/* x[mask] = v with one number v: index_put in whose list stands one bool
+ * tensor of x's leading dimensions. */
+static bool is_masked_fill(const struct pst_arg *args)
+{
+    const struct pst_arg *list = &args[1];
+    const struct pst_meta *x = &args[0].value->meta, *mask;
+
+    if (list->n != 1 || list->values[0] == NULL || args[3].b ||
+        args[2].kind != PST_ARG_VALUE)
+        return false;
+    mask = &list->values[0]->meta;
+    if (mask->dtype != PST_BOOL || mask->rank > x->rank ||
+        pst_meta_numel(&args[2].value->meta) != 1)
+        return false;
+    for (unsigned d = 0; d < mask->rank; d++)
+        if (mask->size[d] != x->size[d])
+            return false;
+    return true;
+}
+
 static enum pst_status infer_index_put(struct pst_infer *c)
 {
-    const struct pst_meta *x = pst_infer_in(c, 0), *values;
+    const struct pst_meta *x, *values;
     struct pst_meta to;
     struct plan p;
     char text[2][PST_META_TEXT];
-    enum pst_status status = infer_plan(c, &p);
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
 
     if (status == PST_OK)
         status = pst_infer_tensor(c, 2, &values);
     if (status == PST_OK)
         status = pst_infer_same_dtype(c, 0, 2);
+    if (status == PST_OK && is_masked_fill(c->args))
+        return pst_infer_set_like(c, 0, x->dtype, x);
+    if (status == PST_OK)
+        status = infer_plan(c, &p);
     if (status == PST_OK && (!pst_meta_broadcast(&p.all, values, &to) ||
                              !pst_meta_same_shape(&to, &p.all)))
         return pst_infer_fail(c, "values %s do not broadcast to %s",
@@ -247,6 +271,23 @@ static struct pst_meta stretched(const struct pst_meta *values,
     return m;
 }
 
+static void masked_fill(const struct pst_call *c)
+{
+    const struct pst_operand *mask = &c->in[1], *value = &c->in[2];
+    const struct pst_operand *out = &c->out[0];
+    const struct pst_meta one = {.dtype = value->meta.dtype};
+    const int64_t rows = pst_meta_numel(&mask->meta);
+    const int64_t size = (int64_t)pst_dtype_size(one.dtype);
+    int64_t row = 1;
+
+    for (unsigned d = mask->meta.rank; d < out->meta.rank; d++)
+        row *= out->meta.size[d];
+    for (int64_t i = 0; i < rows * row; i++)
+        if (((const bool *)mask->data)[pst_meta_offset(&mask->meta, i / row)])
+            pst_view_copy_ref(&one, value->data, &one,
+                              (char *)out->data + i * size, false);
+}
+
 static void index_put_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
@@ -258,6 +299,10 @@ static void index_put_ref(const struct pst_call *c)
 
     if (out->data != x->data)
         pst_view_copy(c->pool, &x->meta, x->data, &out->meta, out->data, false);
+    if (is_masked_fill(c->args)) {
+        masked_fill(c);
+        return;
+    }
     plan_of(c, &out->meta, n, &p);
     all = stretched(&values->meta, &p.all);
     from = rest_in(&p, &all);
@@ -285,6 +330,27 @@ static enum pst_status index_vjp(struct pst_vjp *v)
                               pst_b(true))));
 }
 
+static enum pst_status masked_fill_vjp(struct pst_vjp *v)
+{
+    const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
+    struct pst_value *mask = v->node->args[1].values[0];
+    struct pst_value *value = pst_vjp_in(v, 2), *g = pst_vjp_grad(v, 0), *part;
+    int64_t sizes[PST_MAX_RANK];
+
+    for (unsigned d = 0; d < x->rank; d++)
+        sizes[d] = d < mask->meta.rank ? x->size[d] : 1;
+    mask = pst_vjp_reshape(v, mask, x->rank, sizes);
+    if (pst_vjp_needs(v, 0))
+        (void)pst_vjp_set(v, 0, pst_vjp_where(v, mask, NULL, g));
+    if (pst_vjp_needs(v, 2)) {
+        part = pst_vjp_where(v, mask, g, NULL);
+        part = pst_vjp_emit(v, "aten.sum.default", PST_ARGS(pst_v(part)));
+        part = pst_vjp_reshape_as(v, part, &value->meta);
+        (void)pst_vjp_set(v, pst_vjp_flat(v, 2), part);
+    }
+    return v->build.status;
+}
+
 /* Overwritten elements get nothing; every value gets what stands at its place
  * afterwards, even one that a later value overwrote. */
 static enum pst_status index_put_vjp(struct pst_vjp *v)
@@ -293,6 +359,8 @@ static enum pst_status index_put_vjp(struct pst_vjp *v)
     struct pst_value *g = pst_vjp_grad(v, 0), *values = pst_vjp_in(v, 2);
     struct pst_value *part = g;
 
+    if (is_masked_fill(args))
+        return masked_fill_vjp(v);
     if (!args[3].b && pst_vjp_needs(v, 0))
         part = pst_vjp_emit(v, "aten.index_put.default",
                             PST_ARGS(pst_v(g), args[1],

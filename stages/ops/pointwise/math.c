@@ -136,7 +136,17 @@ static int64_t power_i64(int64_t base, int64_t exponent)
     return (int64_t)y;
 }
 
-PST_PW_F64(pow_f64, 2, pow(a, b))
+/* PyTorch takes roots for these exponents, which differ at -0. */
+static double power(double base, double exponent)
+{
+    if (exponent == 0.5)
+        return sqrt(base);
+    if (exponent == -0.5)
+        return 1.0 / sqrt(base);
+    return pow(base, exponent);
+}
+
+PST_PW_F64(pow_f64, 2, power(a, b))
 PST_PW_I64(pow_i64, 2, power_i64(a, b))
 
 static void pow_ref(const struct pst_call *call)
@@ -149,7 +159,7 @@ static void pow_ref(const struct pst_call *call)
 }
 
 /* g e x^(e-1); 0 for e = 0 whatever x is. Operands: grad, self, exponent. */
-PST_PW_F64(pow_backward_f64, 3, c == 0.0 ? 0.0 : a * c * pow(b, c - 1.0))
+PST_PW_F64(pow_backward_f64, 3, c == 0.0 ? 0.0 : a * c * power(b, c - 1.0))
 
 static void pow_scalar_backward_ref(const struct pst_call *call)
 {

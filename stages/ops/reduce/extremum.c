@@ -86,7 +86,23 @@ static enum pst_status infer_max(struct pst_infer *c)
                                                PST_REDUCE_ALL, -1);
 }
 
-/* Divided among the elements that equal the result. */
+/* Where x and y are equal, or both NaN. */
+static struct pst_value *matches(struct pst_vjp *v, struct pst_value *x,
+                                 struct pst_value *y)
+{
+    struct pst_value *same, *nan_x, *nan_y;
+
+    same = pst_vjp_emit(v, "aten.eq.Tensor", PST_ARGS(pst_v(x), pst_v(y)));
+    nan_x = pst_vjp_emit(v, "aten.ne.Tensor", PST_ARGS(pst_v(x), pst_v(x)));
+    nan_y = pst_vjp_emit(v, "aten.ne.Tensor", PST_ARGS(pst_v(y), pst_v(y)));
+    nan_x = pst_vjp_emit(v, "aten.logical_and.default",
+                         PST_ARGS(pst_v(nan_x), pst_v(nan_y)));
+    return pst_vjp_emit(v, "aten.logical_or.default",
+                        PST_ARGS(pst_v(same), pst_v(nan_x)));
+}
+
+/* Divided among the elements that equal the result. NaN: max and min see the
+ * NaN elements as equal, amax and amin find none (and give NaN). */
 static enum pst_status divide_vjp(struct pst_vjp *v, int arg, int keepdim)
 {
     struct pst_value *x = pst_vjp_in(v, 0), *g = pst_vjp_grad(v, 0);
@@ -99,7 +115,10 @@ static enum pst_status divide_vjp(struct pst_vjp *v, int arg, int keepdim)
     g = pst_reduce_spread(v, g, arg, keepdim);
     if (y == NULL || g == NULL)
         return v->build.status;
-    mask = pst_vjp_emit(v, "aten.eq.Tensor", PST_ARGS(pst_v(x), pst_v(y)));
+    if (arg == PST_REDUCE_ALL)
+        mask = matches(v, x, y);
+    else
+        mask = pst_vjp_emit(v, "aten.eq.Tensor", PST_ARGS(pst_v(x), pst_v(y)));
     if (mask == NULL)
         return v->build.status;
     mask = pst_vjp_cast(v, mask, x->meta.dtype);

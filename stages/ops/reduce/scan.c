@@ -187,8 +187,11 @@ static enum pst_status infer_diff(struct pst_infer *c)
         return status;
     if (x->rank == 0)
         return pst_infer_fail(c, "needs a dimension");
-    if (c->args[1].i < 1 || (x->dtype == PST_BOOL && c->args[1].i > 1) ||
-        c->args[1].i > 16)
+    if (c->args[1].i < (c->args[3].kind == PST_ARG_VALUE ||
+                                c->args[4].kind == PST_ARG_VALUE
+                            ? 1
+                            : 0) ||
+        (x->dtype == PST_BOOL && c->args[1].i > 1) || c->args[1].i > 16)
         return pst_infer_refuse(c, "differences of order %lld",
                                 (long long)c->args[1].i);
     to = *x;

@@ -43,14 +43,22 @@ static double all_end(const struct pst_acc *acc,
 static const struct pst_reduction any_how = {any_add, NULL, NULL};
 static const struct pst_reduction all_how = {all_add, all_end, NULL};
 
+/* u8 stays u8, a relic of the time before there was bool. */
+static enum pst_dtype truth(const struct pst_infer *c)
+{
+    const struct pst_meta *x = pst_infer_in(c, 0);
+
+    return x != NULL && x->dtype == PST_U8 ? PST_U8 : PST_BOOL;
+}
+
 static enum pst_status infer_any(struct pst_infer *c)
 {
-    return pst_reduce_infer(c, 0, PST_BOOL, PST_REDUCE_ALL, -1);
+    return pst_reduce_infer(c, 0, truth(c), PST_REDUCE_ALL, -1);
 }
 
 static enum pst_status infer_any_dim(struct pst_infer *c)
 {
-    return pst_reduce_infer(c, 0, PST_BOOL, 1, 2);
+    return pst_reduce_infer(c, 0, truth(c), 1, 2);
 }
 
 /* Here an empty list means no dimension, unlike everywhere else. */
@@ -58,7 +66,7 @@ static enum pst_status infer_any_dims(struct pst_infer *c)
 {
     if (c->args[1].kind == PST_ARG_INTS && c->args[1].n == 0)
         return pst_infer_refuse(c, "an empty list of dimensions");
-    return pst_reduce_infer(c, 0, PST_BOOL, 1, 2);
+    return pst_reduce_infer(c, 0, truth(c), 1, 2);
 }
 
 KERNEL(any, pst_reduce_run(c, PST_REDUCE_ALL, &any_how));
