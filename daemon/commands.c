@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/commands.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -234,6 +235,9 @@ static enum pst_status train(struct call *call)
     if (status == PST_OK) {
         d->known.run++;
         d->known.paused = false;
+        d->known.step = 0;
+        d->known.steps = config.steps;
+        d->known.loss = NAN;
         pst_free(d->known.checkpoint_dir);
         d->known.checkpoint_dir =
             config.checkpoint != NULL

@@ -36,7 +36,6 @@ enum pstd_group {
     PSTD_OPT_WATCH = 1 << 16,
     PSTD_OPT_STOP = 1 << 17,
     PSTD_OPT_DETACH = 1 << 18,
-    PSTD_OPT_VERIFY = 1 << 19,
 };
 
 enum pstd_option_type {
@@ -103,14 +102,14 @@ struct pstd_config {
 
     /* Commands. */
     bool help, json, quiet;
-    const char *output, *policy, *loss, *model;
+    const char *output, *policy, *loss;
     uint64_t stages;
     struct pstd_list at;
     uint64_t stage;
     bool modules, kernels;
     uint64_t batches, n_tokens;
     const char *prompt, *prompt_file;
-    double temperature, tolerance;
+    double temperature;
     uint64_t lines, from;
     bool now, detach, no_wait;
 

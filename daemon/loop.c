@@ -425,7 +425,7 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan)
     d->job_name = job_name(config, plan);
     d->job.changed = on_state;
     d->job.ctx = d;
-    d->known.loss = NAN;
+    d->known.loss = d->known.grad_norm = NAN;
     d->control.listener.fd = d->control.listener.lock_fd = -1;
     open_handles(d);
     status = pstd_worker_start(&d->loop, config, plan, on_note, on_done, d,

@@ -173,7 +173,8 @@ static void tell_step(struct pstd_session *s, const struct pst_step_result *r,
     pstd_note_int(&note, "steps", (int64_t)s->config.steps);
     pstd_note_real(&note, "loss", r->loss);
     pstd_note_real(&note, "lr", r->lr);
-    pstd_note_real(&note, "grad_norm", r->grad_norm);
+    if (!isnan(r->grad_norm)) /* known only where it was needed */
+        pstd_note_real(&note, "grad_norm", r->grad_norm);
     pstd_note_real(&note, "step_s", seconds);
     pstd_note_real(&note, "samples_s", samples / seconds);
     pstd_note_real(&note, "tok_s", tokens / seconds);
@@ -227,7 +228,7 @@ static enum pst_status save(struct pstd_session *s, struct pst_diag *diag)
     struct pstd_note note;
     enum pst_status status;
 
-    if (dir == NULL || s->saved == s->step)
+    if (dir == NULL || s->done == 0 || s->saved == s->step)
         return PST_OK;
     status = pst_crew_save(s->w->crew, dir, s->step,
                            (unsigned)PST_MIN(s->config.keep, UINT32_MAX), diag);

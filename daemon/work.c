@@ -320,6 +320,8 @@ void pstd_work(struct pstd_worker *worker)
         fail(&w, &diag);
         if (w.size > 1 && alone)
             w.transport->ops->abort(w.transport, pst_status_exit_code(status));
+    } else {
+        pst_diag_init(&diag); /* faults of runs are told by their results */
     }
     pst_crew_free(w.crew);
     pst_free(w.crew_options);

@@ -46,7 +46,7 @@ static void print_status(const struct pstctl_conn *conn,
         pstctl_duration(s->step_seconds, &text);
         pst_str_addf(&text, " a step, bubble %.0f%%\n", 100 * s->bubble);
     }
-    if (*s->checkpoint_dir != '\0')
+    if (s->checkpoint_step > 0)
         pst_str_addf(&text, "newest checkpoint: step %llu in %s\n",
                      (unsigned long long)s->checkpoint_step, s->checkpoint_dir);
     if (*s->last_error != '\0')

@@ -341,8 +341,8 @@ static void print_forecast(const struct forecast *f)
         struct pst_str stages = {0};
 
         pstd_placement_of(pst_str_text(&placement), r, &stages);
-        (void)printf("%4u  %-6s %8.1f %7.1f %7.1f %7.1f %7.1f %9.1f %5.1f "
-                     "%8.1f %10u %6.1f%%\n",
+        (void)printf("%4u  %-6s %8.2f %7.2f %7.2f %7.2f %7.2f %9.2f %5.2f "
+                     "%8.2f %10u %6.1f%%\n",
                      r, pst_str_text(&stages), (double)m->arena / MIB,
                      (double)(m->params + m->buffers) / MIB,
                      (double)m->grads / MIB, (double)m->optim / MIB,

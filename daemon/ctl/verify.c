@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+/* `penstock verify`. */
+#include "daemon/ctl/ctl.h"
+
+#include <stdio.h>
+
+#include "daemon/ctl/model.h"
+#include "daemon/ctl/print.h"
+#include "daemon/setup.h"
+#include "stages/exec/verify.h"
+
+static enum pst_status print_report(const struct pst_verify_report *report,
+                                    bool json, struct pst_diag *diag)
+{
+    if (!json) {
+        (void)fputs(pst_str_text(&report->text), stdout);
+        return PST_OK;
+    }
+    return pstctl_json_print(
+        json_pack("{s:I s:I s:s s:s}", "compared", (json_int_t)report->compared,
+                  "different", (json_int_t)report->different, "first",
+                  report->first, "text", pst_str_text(&report->text)),
+        diag);
+}
+
+static enum pst_status run_verify(const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    struct pst_verify_report report = {0};
+    struct pst_exec_options options;
+    struct pst_data *data = NULL;
+    struct pstctl_plan p;
+    enum pst_status status =
+        pstctl_plan_open(config->args[0], config, &p, diag);
+    struct pst_diag ignored;
+
+    if (status != PST_OK)
+        return status;
+    status = pstd_exec_options(config,
+                               config->ranks > 0 ? (unsigned)config->ranks
+                                                 : (unsigned)p.plan->stages.n,
+                               true, &options, diag);
+    if (status == PST_OK && config->data != NULL)
+        status = pstd_open_data(config, p.plan, &data, diag);
+    if (status == PST_OK) {
+        status =
+            pst_verify(p.plan, &options, data != NULL ? pst_data_fill : NULL,
+                       data, &report, diag);
+        if (status == PST_OK)
+            status = print_report(&report, config->json, diag);
+        else if (status == PST_ERR_DIFFERENT)
+            (void)(print_report(&report, config->json, &ignored) == PST_OK);
+        pst_verify_report_fini(&report);
+    }
+    pst_data_close(data);
+    pstctl_plan_close(&p);
+    return status;
+}
+
+const struct pstctl_command pstctl_verify = {
+    "verify",
+    "PLAN|MODEL.pt2",
+    1,
+    1,
+    PSTD_OPT_SPLIT | PSTD_OPT_STEP | PSTD_OPT_DATA | PSTD_OPT_RANKS |
+        PSTD_OPT_JSON,
+    "compare a plan with the uncut model, and its gradients with slopes",
+    "Runs one step in this process, cut and uncut, in f32 and f64. Without "
+    "--data the\ninputs are random. Exit code 2 if something differs.",
+    run_verify};
