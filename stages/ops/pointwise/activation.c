@@ -166,34 +166,86 @@ static enum pst_status gelu_vjp(struct pst_vjp *v)
 
 /* --- rows ---------------------------------------------------------------- */
 
+static bool is_relu_backward(const struct pst_call *call)
+{
+    return pst_pw_is_f32(call) && pst_pw_number(&call->args[2]) == 0.0;
+}
+
+static bool is_erf(const struct pst_call *call)
+{
+    return pst_pw_is_f32(call) && !is_tanh(&call->args[1]);
+}
+
+static bool is_tanh_form(const struct pst_call *call)
+{
+    return pst_pw_is_f32(call) && is_tanh(&call->args[1]);
+}
+
+static bool is_erf_backward(const struct pst_call *call)
+{
+    return pst_pw_is_f32(call) && !is_tanh(&call->args[2]);
+}
+
+static bool is_tanh_backward(const struct pst_call *call)
+{
+    return pst_pw_is_f32(call) && is_tanh(&call->args[2]);
+}
+
+PST_PW_UNARY(tanh, pst_simd_tanh)
+PST_PW_UNARY(sigmoid, pst_simd_sigmoid)
+PST_PW_UNARY(relu, pst_simd_relu)
+PST_PW_UNARY(silu, pst_simd_silu)
+PST_PW_UNARY(gelu_erf, pst_simd_gelu)
+PST_PW_UNARY(gelu_tanh, pst_simd_gelu_tanh)
+PST_PW_BINARY(tanh_backward, pst_simd_tanh_grad)
+PST_PW_BINARY(sigmoid_backward, pst_simd_sigmoid_grad)
+PST_PW_BINARY(relu_backward, pst_simd_relu_grad)
+PST_PW_BINARY(silu_backward, pst_simd_silu_grad)
+PST_PW_BINARY(gelu_erf_backward, pst_simd_gelu_grad)
+PST_PW_BINARY(gelu_tanh_backward, pst_simd_gelu_tanh_grad)
+
 static const struct pst_kernel tanh_kernels[] = {
+        PST_PW_ROWS(tanh, pst_pw_is_f32, 4e-7),
     PST_PW_REF_KERNEL(tanh),
 };
 static const struct pst_kernel sigmoid_kernels[] = {
+        PST_PW_ROWS(sigmoid, pst_pw_is_f32, 3e-7),
     PST_PW_REF_KERNEL(sigmoid),
 };
 static const struct pst_kernel relu_kernels[] = {
+        PST_PW_ROWS(relu, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(relu),
 };
 static const struct pst_kernel silu_kernels[] = {
+        PST_PW_ROWS(silu, pst_pw_is_f32, 4e-7),
     PST_PW_REF_KERNEL(silu),
 };
 static const struct pst_kernel gelu_kernels[] = {
+                PST_PW_ROWS(gelu_erf, is_erf, 4e-7),
+    PST_PW_ROWS(gelu_tanh, is_tanh_form, 4e-7),
     PST_PW_REF_KERNEL(gelu),
 };
 static const struct pst_kernel tanh_backward_kernels[] = {
+    PST_PW_FAST_ROWS("tanh_backward_f32", tanh_backward_f32, pst_pw_is_f32,
+                     2e-6) PST_PW_ROWS(tanh_backward, pst_pw_is_f32, 4e-7),
     PST_PW_REF_KERNEL(tanh_backward),
 };
 static const struct pst_kernel sigmoid_backward_kernels[] = {
+        PST_PW_ROWS(sigmoid_backward, pst_pw_is_f32, 4e-7),
     PST_PW_REF_KERNEL(sigmoid_backward),
 };
 static const struct pst_kernel threshold_backward_kernels[] = {
+        PST_PW_ROWS(relu_backward, is_relu_backward, 0.0),
     PST_PW_REF_KERNEL(threshold_backward),
 };
 static const struct pst_kernel silu_backward_kernels[] = {
+    PST_PW_FAST_ROWS("silu_backward_f32", silu_backward_f32, pst_pw_is_f32,
+                     2e-6) PST_PW_ROWS(silu_backward, pst_pw_is_f32, 8e-7),
     PST_PW_REF_KERNEL(silu_backward),
 };
 static const struct pst_kernel gelu_backward_kernels[] = {
+                PST_PW_ROWS(gelu_erf_backward, is_erf_backward, 8e-7),
+    PST_PW_ROWS(gelu_tanh_backward, is_tanh_backward, 8e-7),
     PST_PW_REF_KERNEL(gelu_backward),
 };
 

@@ -100,10 +100,22 @@ static enum pst_status rsub_vjp(struct pst_vjp *v)
     return linear_vjp(v, -pst_pw_number(&v->node->args[2]), 1.0);
 }
 
+/* With alpha = 1: a + b, a - b. */
+static bool is_plain(const struct pst_call *call)
+{
+    return pst_pw_is_f32(call) && pst_pw_number(&call->args[2]) == 1.0;
+}
+
+PST_PW_BINARY(add, pst_simd_add)
+PST_PW_BINARY(sub, pst_simd_sub)
+
+
 static const struct pst_kernel add_kernels[] = {
+        PST_PW_ROWS(add, is_plain, 0.0),
     PST_PW_REF_KERNEL(add),
 };
 static const struct pst_kernel sub_kernels[] = {
+        PST_PW_ROWS(sub, is_plain, 0.0),
     PST_PW_REF_KERNEL(sub),
 };
 static const struct pst_kernel rsub_kernels[] = {
@@ -205,10 +217,16 @@ static enum pst_status div_vjp(struct pst_vjp *v)
     return v->build.status;
 }
 
+PST_PW_BINARY(mul, pst_simd_mul)
+PST_PW_BINARY(div, pst_simd_div)
+
+
 static const struct pst_kernel mul_kernels[] = {
+        PST_PW_ROWS(mul, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(mul),
 };
 static const struct pst_kernel div_kernels[] = {
+        PST_PW_ROWS(div, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(div),
 };
 
@@ -290,16 +308,23 @@ static enum pst_status reciprocal_vjp(struct pst_vjp *v)
     return pst_pw_set(v, 0, pst_vjp_neg(v, pst_vjp_mul(v, g, y)));
 }
 
+PST_PW_UNARY(neg, pst_simd_neg)
+PST_PW_UNARY(abs, pst_simd_abs)
+PST_PW_UNARY(reciprocal, pst_simd_reciprocal)
+
 static const struct pst_kernel neg_kernels[] = {
+    PST_PW_ROWS(neg, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(neg),
 };
 static const struct pst_kernel abs_kernels[] = {
+    PST_PW_ROWS(abs, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(abs),
 };
 static const struct pst_kernel sign_kernels[] = {
     PST_PW_REF_KERNEL(sign),
 };
 static const struct pst_kernel reciprocal_kernels[] = {
+    PST_PW_ROWS(reciprocal, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(reciprocal),
 };
 

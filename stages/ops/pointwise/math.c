@@ -76,16 +76,26 @@ static enum pst_status erf_vjp(struct pst_vjp *v)
     return pst_pw_set(v, 0, pst_vjp_mul(v, pst_vjp_grad(v, 0), x));
 }
 
+PST_PW_UNARY(exp, pst_simd_exp)
+PST_PW_UNARY(log, pst_simd_log)
+PST_PW_UNARY(sqrt, pst_simd_sqrt)
+PST_PW_UNARY(rsqrt, pst_simd_rsqrt)
+PST_PW_UNARY(erf, pst_simd_erf)
+
 static const struct pst_kernel exp_kernels[] = {
+    PST_PW_ROWS(exp, pst_pw_is_f32, 3e-7),
     PST_PW_REF_KERNEL(exp),
 };
 static const struct pst_kernel log_kernels[] = {
+    PST_PW_ROWS(log, pst_pw_is_f32, 3e-7),
     PST_PW_REF_KERNEL(log),
 };
 static const struct pst_kernel sqrt_kernels[] = {
+    PST_PW_ROWS(sqrt, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(sqrt),
 };
 static const struct pst_kernel rsqrt_kernels[] = {
+    PST_PW_ROWS(rsqrt, pst_pw_is_f32, 2e-7),
     PST_PW_REF_KERNEL(rsqrt),
 };
 static const struct pst_kernel sin_kernels[] = {
@@ -95,6 +105,7 @@ static const struct pst_kernel cos_kernels[] = {
     PST_PW_REF_KERNEL(cos),
 };
 static const struct pst_kernel erf_kernels[] = {
+    PST_PW_ROWS(erf, pst_pw_is_f32, 3e-7),
     PST_PW_REF_KERNEL(erf),
 };
 
@@ -170,10 +181,46 @@ static void pow_scalar_backward_ref(const struct pst_call *call)
     pst_pw_run(&p, pow_backward_f64, NULL);
 }
 
+/* The exponents that models use have loops of their own. */
+static bool is_power(const struct pst_call *call, unsigned arg, double exponent)
+{
+    return call->args[arg].kind != PST_ARG_VALUE && pst_pw_is_f32(call) &&
+           pst_pw_number(&call->args[arg]) == exponent;
+}
+
+static bool is_square(const struct pst_call *call)
+{
+    return is_power(call, 1, 2.0);
+}
+
+static bool is_cube(const struct pst_call *call)
+{
+    return is_power(call, 1, 3.0);
+}
+
+static bool is_square_backward(const struct pst_call *call)
+{
+    return is_power(call, 2, 2.0);
+}
+
+static bool is_cube_backward(const struct pst_call *call)
+{
+    return is_power(call, 2, 3.0);
+}
+
+PST_PW_UNARY(square, pst_simd_square)
+PST_PW_UNARY(cube, pst_simd_cube)
+PST_PW_BINARY(square_backward, pst_simd_square_grad)
+PST_PW_BINARY(cube_backward, pst_simd_cube_grad)
+
 static const struct pst_kernel pow_kernels[] = {
+    PST_PW_ROWS(square, is_square, 0.0),
+    PST_PW_ROWS(cube, is_cube, 2e-7),
     PST_PW_REF_KERNEL(pow),
 };
 static const struct pst_kernel pow_scalar_backward_kernels[] = {
+    PST_PW_ROWS(square_backward, is_square_backward, 2e-7),
+    PST_PW_ROWS(cube_backward, is_cube_backward, 4e-7),
     PST_PW_REF_KERNEL(pow_scalar_backward),
 };
 

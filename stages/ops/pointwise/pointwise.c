@@ -256,11 +256,11 @@ bool pst_pw_is_f32(const struct pst_call *call)
 
 struct fast {
     const struct pst_call *call;
-    const struct pst_operand *x[PST_PW_MAX];
-    float number[PST_PW_MAX];
+    const struct pst_operand *x[2];
+    float number[2];
     unsigned n;
-    pst_pw_f32_fn f;
-    const float *s;
+    pst_simd_unary_fn unary;
+    pst_simd_binary_fn binary;
 };
 
 /* m numbers of operand k in `to`, or where they are if they lie in a row. */
@@ -282,46 +282,73 @@ static const float *fetch_f32(const struct fast *r, unsigned k, int64_t offset,
     return to;
 }
 
+static void apply_f32(const struct fast *r, int64_t n, const float *const *x,
+                      float *y)
+{
+    if (r->n == 1)
+        r->unary(n, x[0], y);
+    else
+        r->binary(n, x[0], x[1], y);
+}
+
+/* One call of the loop if nothing has to be brought together first. */
 static void row_f32(void *ctx, const struct pst_nd *nd, const int64_t *offset,
                     int64_t n)
 {
     const struct fast *r = ctx;
     const unsigned last = nd->rank - 1;
-    float x[PST_PW_MAX][PST_PW_BLOCK], sum[PST_PW_BLOCK];
-    const float *in[PST_PW_MAX];
+    float x[2][PST_PW_BLOCK], sum[PST_PW_BLOCK];
+    const float *in[2] = {NULL, NULL};
+    int64_t block = r->call->accumulate ? PST_PW_BLOCK : n;
 
-    for (int64_t done = 0; done < n; done += PST_PW_BLOCK) {
-        const int64_t m = PST_MIN(n - done, PST_PW_BLOCK);
+    for (unsigned k = 0; k < r->n; k++)
+        if (r->x[k] == NULL || nd->stride[k + 1][last] != 1)
+            block = PST_PW_BLOCK;
+    for (int64_t done = 0; done < n; done += block) {
+        const int64_t m = PST_MIN(n - done, block);
         float *y = (float *)r->call->out[0].data + offset[0] + done;
 
         for (unsigned k = 0; k < r->n; k++) {
             const int64_t stride = nd->stride[k + 1][last];
 
-            in[k] =
-                fetch_f32(r, k, offset[k + 1] + done * stride, stride, m, x[k]);
+            if (done == 0 || stride != 0)
+                in[k] = fetch_f32(r, k, offset[k + 1] + done * stride, stride,
+                                  m, x[k]);
         }
         if (!r->call->accumulate) {
-            r->f(m, in, y, r->s);
+            apply_f32(r, m, in, y);
             continue;
         }
-        r->f(m, in, sum, r->s);
+        apply_f32(r, m, in, sum);
         for (int64_t i = 0; i < m; i++)
             y[i] += sum[i];
     }
 }
 
-void pst_pw_run_f32(const struct pst_call *call, unsigned first, unsigned n,
-                    pst_pw_f32_fn f, const float *s)
+static void run_f32(struct fast *r)
 {
-    struct fast r = {.call = call, .n = n, .f = f, .s = s};
     struct pst_nd nd;
 
-    for (unsigned k = 0; k < n; k++) {
-        r.x[k] = operand(call, first, n, k);
-        r.number[k] = (float)pst_pw_number(&call->args[first + k]);
+    for (unsigned k = 0; k < r->n; k++) {
+        r->x[k] = operand(r->call, 0, r->n, k);
+        r->number[k] = (float)pst_pw_number(&r->call->args[k]);
     }
-    loop_init(&nd, call, r.x, n);
-    pst_nd_run(&nd, call->pool, row_f32, &r);
+    loop_init(&nd, r->call, r->x, r->n);
+    pst_nd_run(&nd, r->call->pool, row_f32, r);
+}
+
+void pst_pw_unary_f32(const struct pst_call *call, pst_simd_unary_fn f)
+{
+    struct fast r = {.call = call, .n = 1, .unary = f};
+
+    run_f32(&r);
+}
+
+void pst_pw_binary_f32(const struct pst_call *call, pst_simd_binary_fn f)
+{
+    struct fast r = {.call = call, .n = 2, .binary = f};
+
+    run_f32(&r);
 }
 
 /* --- gradients and inference -------------------------------------------- */

@@ -9,6 +9,7 @@
  */
 #include "stages/ops/infer.h"
 #include "stages/ops/op.h"
+#include "stages/ops/simd/arith.h"
 #include "stages/ops/vjp.h"
 
 #define PST_PW_MAX   4   /* operands of an operator */
@@ -37,9 +38,6 @@ typedef void (*pst_pw_f64_fn)(const struct pst_pw *p, int64_t n,
                               const double *const *x, double *y);
 typedef void (*pst_pw_i64_fn)(const struct pst_pw *p, int64_t n,
                               const int64_t *const *x, int64_t *y);
-/* s are the numbers of the caller. */
-typedef void (*pst_pw_f32_fn)(int64_t n, const float *const *x, float *y,
-                              const float *s);
 
 /* Operands first..first+n-1, to be computed in the dtype of out[0]. */
 void pst_pw_init(struct pst_pw *p, const struct pst_call *call, unsigned first,
@@ -49,8 +47,8 @@ void pst_pw_run(const struct pst_pw *p, pst_pw_f64_fn f, pst_pw_i64_fn i);
 /* The fast way, for calls that pst_pw_is_f32 accepts: operands and result are
  * f32 of any strides, numbers are rounded to f32. */
 bool pst_pw_is_f32(const struct pst_call *call);
-void pst_pw_run_f32(const struct pst_call *call, unsigned first, unsigned n,
-                    pst_pw_f32_fn f, const float *s);
+void pst_pw_unary_f32(const struct pst_call *call, pst_simd_unary_fn f);
+void pst_pw_binary_f32(const struct pst_call *call, pst_simd_binary_fn f);
 
 /* Is the gradient of argument arg wanted? False for a number. */
 bool pst_pw_wants(const struct pst_vjp *v, unsigned arg);
@@ -108,5 +106,30 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
 #name "_ref", PST_ISA_ANY, PST_D_ANY, PST_PW_FLAGS, NULL, NULL,        \
             name##_ref, 0.0                                                    \
     }
+
+/* Fast kernels NAME_f32_any ... from loops LOOP_any ... of simd/, and their
+ * rows. */
+#define PST_PW_UNARY_RUN(name, loop, suffix)                                   \
+    static void name##_f32_##suffix(const struct pst_call *call)               \
+    {                                                                          \
+        pst_pw_unary_f32(call, loop##_##suffix);                               \
+    }
+#define PST_PW_BINARY_RUN(name, loop, suffix)                                  \
+    static void name##_f32_##suffix(const struct pst_call *call)               \
+    {                                                                          \
+        pst_pw_binary_f32(call, loop##_##suffix);                              \
+    }
+#define PST_PW_UNARY(name, loop)                                               \
+    PST_PW_UNARY_RUN(name, loop, any)                                          \
+    PST_SIMD_IF_AVX2(PST_PW_UNARY_RUN(name, loop, avx2))                       \
+    PST_SIMD_IF_AVX512(PST_PW_UNARY_RUN(name, loop, avx512))
+#define PST_PW_BINARY(name, loop)                                              \
+    PST_PW_BINARY_RUN(name, loop, any)                                         \
+    PST_SIMD_IF_AVX2(PST_PW_BINARY_RUN(name, loop, avx2))                      \
+    PST_SIMD_IF_AVX512(PST_PW_BINARY_RUN(name, loop, avx512))
+/* Rows of these kernels; `can` begins with pst_pw_is_f32. */
+#define PST_PW_ROWS(name, can, tol)                                            \
+    PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D(F32), PST_PW_FLAGS, can,     \
+                  NULL, tol)
 
 #endif
