@@ -495,32 +495,43 @@ static bool check_operand(struct pst_functionalise *f, const struct target *t,
     return f->build->status == PST_OK;
 }
 
-/* Arguments with the values that stand for them now; NULL after a failure. */
+/* One argument with the values that stand for its own now. The first is the
+ * target itself. */
+static enum pst_status current_arg(struct pst_functionalise *f,
+                                   const struct target *t, bool first,
+                                   const struct pst_arg *arg,
+                                   struct pst_arg *ret)
+{
+    *ret = *arg;
+    if (arg->kind == PST_ARG_VALUES)
+        f->build->status =
+            pst_arg_copy(&f->build->graph->arena, arg, ret, f->build->diag);
+    for (unsigned k = 0; arg->kind == PST_ARG_VALUES && k < arg->n; k++)
+        if (f->build->status == PST_OK && arg->values[k] != NULL &&
+            check_operand(f, t, arg->values[k]))
+            ret->values[k] = pst_functionalise_read(f, arg->values[k]);
+    if (arg->kind == PST_ARG_VALUE &&
+        (first || check_operand(f, t, arg->value)))
+        ret->value = pst_functionalise_read(f, arg->value);
+    return f->build->status;
+}
+
+/* NULL after a failure. */
 static struct pst_arg *current_args(struct pst_functionalise *f,
                                     const struct target *t,
                                     const struct pst_arg *args, unsigned n_args)
 {
-    struct pst_arena *arena = &f->build->graph->arena;
-    struct pst_arg *ret = pst_arena_calloc(arena, n_args, sizeof(*ret));
+    struct pst_arg *ret =
+        pst_arena_calloc(&f->build->graph->arena, n_args, sizeof(*ret));
 
-    if (ret == NULL)
+    if (ret == NULL) {
         f->build->status = pst_diag_nomem(f->build->diag, n_args);
-    for (unsigned i = 0; i < n_args && f->build->status == PST_OK; i++) {
-        ret[i] = args[i];
-        if (args[i].kind == PST_ARG_VALUES)
-            f->build->status =
-                pst_arg_copy(arena, &args[i], &ret[i], f->build->diag);
-        for (unsigned k = 0; args[i].kind == PST_ARG_VALUES && k < args[i].n &&
-                             f->build->status == PST_OK;
-             k++)
-            if (args[i].values[k] != NULL &&
-                check_operand(f, t, args[i].values[k]))
-                ret[i].values[k] = pst_functionalise_read(f, args[i].values[k]);
-        if (args[i].kind == PST_ARG_VALUE &&
-            (i == 0 || check_operand(f, t, args[i].value)))
-            ret[i].value = pst_functionalise_read(f, args[i].value);
+        return NULL;
     }
-    return f->build->status == PST_OK ? ret : NULL;
+    for (unsigned i = 0; i < n_args; i++)
+        if (current_arg(f, t, i == 0, &args[i], &ret[i]) != PST_OK)
+            return NULL;
+    return ret;
 }
 
 static bool check_result(struct pst_functionalise *f, const struct target *t,
