@@ -40,14 +40,20 @@ void pst_rng_philox(const uint32_t counter[4], const uint32_t key[2],
  * So one block keyed by the seed names the stream: half of it is the key and
  * half is the upper part of the counter, whose lower part is i.
  */
-void pst_rng_block(const struct pst_rng_key *key, uint64_t i, uint32_t out[4])
+void pst_rng_stream(const struct pst_rng_key *key, uint32_t stream[4])
 {
     const uint32_t seed[2] = {(uint32_t)key->seed, (uint32_t)(key->seed >> 32)};
     const uint32_t place[4] = {(uint32_t)key->step, (uint32_t)(key->step >> 32),
                                key->microbatch, key->node};
-    uint32_t stream[4], counter[4];
 
     pst_rng_philox(place, seed, stream);
+}
+
+void pst_rng_block(const struct pst_rng_key *key, uint64_t i, uint32_t out[4])
+{
+    uint32_t stream[4], counter[4];
+
+    pst_rng_stream(key, stream);
     counter[0] = (uint32_t)i;
     counter[1] = (uint32_t)(i >> 32);
     counter[2] = stream[2];

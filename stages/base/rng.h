@@ -19,6 +19,9 @@ struct pst_rng_key {
 /* The bare generator: 10 rounds. */
 void pst_rng_philox(const uint32_t counter[4], const uint32_t key[2],
                     uint32_t out[4]);
+/* What names the stream of a key: block i is philox of the counter
+ * (i, i >> 32, stream[2], stream[3]) under the key (stream[0], stream[1]). */
+void pst_rng_stream(const struct pst_rng_key *key, uint32_t stream[4]);
 /* Block i of the stream: four independent 32-bit numbers. */
 void pst_rng_block(const struct pst_rng_key *key, uint64_t i, uint32_t out[4]);
 /* Number i in [0, 1), 24 random bits; uses word i%4 of block i/4. */

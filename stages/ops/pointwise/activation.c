@@ -205,46 +205,44 @@ PST_PW_BINARY(gelu_erf_backward, pst_simd_gelu_grad)
 PST_PW_BINARY(gelu_tanh_backward, pst_simd_gelu_tanh_grad)
 
 static const struct pst_kernel tanh_kernels[] = {
-        PST_PW_ROWS(tanh, pst_pw_is_f32, 4e-7),
+    PST_PW_ROWS(tanh, pst_pw_is_f32, 4e-7),
     PST_PW_REF_KERNEL(tanh),
 };
 static const struct pst_kernel sigmoid_kernels[] = {
-        PST_PW_ROWS(sigmoid, pst_pw_is_f32, 3e-7),
+    PST_PW_ROWS(sigmoid, pst_pw_is_f32, 3e-7),
     PST_PW_REF_KERNEL(sigmoid),
 };
 static const struct pst_kernel relu_kernels[] = {
-        PST_PW_ROWS(relu, pst_pw_is_f32, 0.0),
+    PST_PW_ROWS(relu, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(relu),
 };
 static const struct pst_kernel silu_kernels[] = {
-        PST_PW_ROWS(silu, pst_pw_is_f32, 4e-7),
+    PST_PW_ROWS(silu, pst_pw_is_f32, 4e-7),
     PST_PW_REF_KERNEL(silu),
 };
 static const struct pst_kernel gelu_kernels[] = {
-                PST_PW_ROWS(gelu_erf, is_erf, 4e-7),
+    PST_PW_ROWS(gelu_erf, is_erf, 4e-7),
     PST_PW_ROWS(gelu_tanh, is_tanh_form, 4e-7),
     PST_PW_REF_KERNEL(gelu),
 };
 static const struct pst_kernel tanh_backward_kernels[] = {
-    PST_PW_FAST_ROWS("tanh_backward_f32", tanh_backward_f32, pst_pw_is_f32,
-                     2e-6) PST_PW_ROWS(tanh_backward, pst_pw_is_f32, 4e-7),
+    PST_PW_ROWS(tanh_backward, pst_pw_is_f32, 4e-7),
     PST_PW_REF_KERNEL(tanh_backward),
 };
 static const struct pst_kernel sigmoid_backward_kernels[] = {
-        PST_PW_ROWS(sigmoid_backward, pst_pw_is_f32, 4e-7),
+    PST_PW_ROWS(sigmoid_backward, pst_pw_is_f32, 4e-7),
     PST_PW_REF_KERNEL(sigmoid_backward),
 };
 static const struct pst_kernel threshold_backward_kernels[] = {
-        PST_PW_ROWS(relu_backward, is_relu_backward, 0.0),
+    PST_PW_ROWS(relu_backward, is_relu_backward, 0.0),
     PST_PW_REF_KERNEL(threshold_backward),
 };
 static const struct pst_kernel silu_backward_kernels[] = {
-    PST_PW_FAST_ROWS("silu_backward_f32", silu_backward_f32, pst_pw_is_f32,
-                     2e-6) PST_PW_ROWS(silu_backward, pst_pw_is_f32, 8e-7),
+    PST_PW_ROWS(silu_backward, pst_pw_is_f32, 8e-7),
     PST_PW_REF_KERNEL(silu_backward),
 };
 static const struct pst_kernel gelu_backward_kernels[] = {
-                PST_PW_ROWS(gelu_erf_backward, is_erf_backward, 8e-7),
+    PST_PW_ROWS(gelu_erf_backward, is_erf_backward, 8e-7),
     PST_PW_ROWS(gelu_tanh_backward, is_tanh_backward, 8e-7),
     PST_PW_REF_KERNEL(gelu_backward),
 };

@@ -109,13 +109,12 @@ static bool is_plain(const struct pst_call *call)
 PST_PW_BINARY(add, pst_simd_add)
 PST_PW_BINARY(sub, pst_simd_sub)
 
-
 static const struct pst_kernel add_kernels[] = {
-        PST_PW_ROWS(add, is_plain, 0.0),
+    PST_PW_ROWS(add, is_plain, 0.0),
     PST_PW_REF_KERNEL(add),
 };
 static const struct pst_kernel sub_kernels[] = {
-        PST_PW_ROWS(sub, is_plain, 0.0),
+    PST_PW_ROWS(sub, is_plain, 0.0),
     PST_PW_REF_KERNEL(sub),
 };
 static const struct pst_kernel rsub_kernels[] = {
@@ -220,13 +219,12 @@ static enum pst_status div_vjp(struct pst_vjp *v)
 PST_PW_BINARY(mul, pst_simd_mul)
 PST_PW_BINARY(div, pst_simd_div)
 
-
 static const struct pst_kernel mul_kernels[] = {
-        PST_PW_ROWS(mul, pst_pw_is_f32, 0.0),
+    PST_PW_ROWS(mul, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(mul),
 };
 static const struct pst_kernel div_kernels[] = {
-        PST_PW_ROWS(div, pst_pw_is_f32, 0.0),
+    PST_PW_ROWS(div, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(div),
 };
 

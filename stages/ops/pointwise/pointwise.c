@@ -351,6 +351,62 @@ void pst_pw_binary_f32(const struct pst_call *call, pst_simd_binary_fn f)
     run_f32(&r);
 }
 
+struct choice {
+    struct fast fast; /* operand 0: taken where true, operand 1: elsewhere */
+    const bool *mask;
+};
+
+/* Operands of the loop: result, mask, the two of fast. */
+static void choose_row(void *ctx, const struct pst_nd *nd,
+                       const int64_t *offset, int64_t n)
+{
+    const struct choice *c = ctx;
+    const unsigned last = nd->rank - 1;
+    const int64_t step = nd->stride[1][last];
+    float x[2][PST_PW_BLOCK];
+    bool mask[PST_PW_BLOCK];
+
+    for (int64_t done = 0; done < n; done += PST_PW_BLOCK) {
+        const int64_t m = PST_MIN(n - done, PST_PW_BLOCK);
+        float *y = (float *)c->fast.call->out[0].data + offset[0] + done;
+        const float *in[2];
+
+        for (unsigned k = 0; k < 2; k++) {
+            const int64_t stride = nd->stride[k + 2][last];
+
+            in[k] = fetch_f32(&c->fast, k, offset[k + 2] + done * stride,
+                              stride, m, x[k]);
+        }
+        for (int64_t i = 0; i < m; i++)
+            mask[i] = c->mask[offset[1] + (done + i) * step];
+        for (int64_t i = 0; i < m; i++)
+            y[i] = mask[i] ? in[0][i] : in[1][i];
+    }
+}
+
+void pst_pw_choose_f32(const struct pst_call *call, unsigned mask,
+                       unsigned taken)
+{
+    const unsigned order[3] = {mask, taken, 3 - mask - taken};
+    const struct pst_meta *metas[4] = {&call->out[0].meta};
+    struct choice c = {.fast = {.call = call, .n = 2}};
+    struct pst_nd nd;
+
+    for (unsigned k = 0; k < 3; k++) {
+        const struct pst_operand *x = operand(call, 0, 3, order[k]);
+
+        metas[k + 1] = x != NULL ? &x->meta : NULL;
+        if (k == 0) {
+            c.mask = x->data;
+            continue;
+        }
+        c.fast.x[k - 1] = x;
+        c.fast.number[k - 1] = (float)pst_pw_number(&call->args[order[k]]);
+    }
+    pst_nd_init(&nd, 4, metas);
+    pst_nd_run(&nd, call->pool, choose_row, &c);
+}
+
 /* --- gradients and inference -------------------------------------------- */
 
 bool pst_pw_wants(const struct pst_vjp *v, unsigned arg)

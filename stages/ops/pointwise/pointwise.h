@@ -49,6 +49,10 @@ void pst_pw_run(const struct pst_pw *p, pst_pw_f64_fn f, pst_pw_i64_fn i);
 bool pst_pw_is_f32(const struct pst_call *call);
 void pst_pw_unary_f32(const struct pst_call *call, pst_simd_unary_fn f);
 void pst_pw_binary_f32(const struct pst_call *call, pst_simd_binary_fn f);
+/* Three operands, of which `mask` is bool: operand `taken` where it is true,
+ * the third one elsewhere. */
+void pst_pw_choose_f32(const struct pst_call *call, unsigned mask,
+                       unsigned taken);
 
 /* Is the gradient of argument arg wanted? False for a number. */
 bool pst_pw_wants(const struct pst_vjp *v, unsigned arg);

@@ -11,7 +11,24 @@ PST_PW_F64(where_f64, 3, a != 0.0 ? b : c)
 PST_PW_I64(where_i64, 3, a != 0 ? b : c)
 PST_PW_REF(where, 0, 3, where_f64, where_i64)
 
+static void where_f32(const struct pst_call *call)
+{
+    pst_pw_choose_f32(call, 0, 1);
+}
+
+/* Condition bool, everything else f32 or a number. */
+static bool is_where_f32(const struct pst_call *call)
+{
+    for (unsigned k = 1; k < call->n_in; k++)
+        if (call->in[k].meta.dtype != PST_F32)
+            return false;
+    return call->in[0].meta.dtype == PST_BOOL &&
+           call->out[0].meta.dtype == PST_F32;
+}
+
 static const struct pst_kernel where_kernels[] = {
+    {"where_f32", PST_ISA_ANY, PST_D(BOOL), PST_K_STRIDED | PST_K_INPLACE_1,
+     is_where_f32, NULL, where_f32, 0.0},
     PST_PW_REF_KERNEL(where),
 };
 
@@ -58,7 +75,21 @@ PST_PW_F64(masked_fill_f64, 3, b != 0.0 ? c : a)
 PST_PW_I64(masked_fill_i64, 3, b != 0 ? c : a)
 PST_PW_REF(masked_fill, 0, 3, masked_fill_f64, masked_fill_i64)
 
+static void masked_fill_f32(const struct pst_call *call)
+{
+    pst_pw_choose_f32(call, 1, 2); /* the value where masked */
+}
+
+static bool is_masked_fill_f32(const struct pst_call *call)
+{
+    return call->in[1].meta.dtype == PST_BOOL &&
+           (call->n_in < 3 || call->in[2].meta.dtype == PST_F32);
+}
+
 static const struct pst_kernel masked_fill_kernels[] = {
+    {"masked_fill_f32", PST_ISA_ANY, PST_D(F32),
+     PST_K_STRIDED | PST_K_INPLACE_0, is_masked_fill_f32, NULL, masked_fill_f32,
+     0.0},
     PST_PW_REF_KERNEL(masked_fill),
 };
 

@@ -8,6 +8,7 @@
 
 #include "stages/ops/infer.h"
 #include "stages/ops/pointwise/nd.h"
+#include "stages/ops/simd/dropout.h"
 #include "stages/ops/vjp.h"
 
 /* p = 1 drops everything and gives zeros, not NaN. */
@@ -61,6 +62,8 @@ static void dropout_ref(const struct pst_call *c)
 
 struct drop {
     const struct pst_call *c;
+    pst_dropout_fn loop;
+    uint32_t stream[4];
     uint32_t threshold; /* of the 24 bits that make a number of [0, 1) */
     float scale;
 };
@@ -69,34 +72,39 @@ struct drop {
 static void dropout_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct drop *d = ctx;
-    const float *x = d->c->in[0].data;
-    float *y = d->c->out[0].data;
     int64_t begin, end;
 
-    pst_pool_share(pst_meta_numel(&d->c->in[0].meta), 4, part, parts, &begin,
+    pst_pool_share(pst_meta_numel(&d->c->in[0].meta), 128, part, parts, &begin,
                    &end);
-    for (int64_t i = begin; i < end; i += 4) {
-        uint32_t bits[4];
-
-        pst_rng_block(&d->c->rng, (uint64_t)i / 4, bits);
-        for (int64_t k = 0; k < 4 && i + k < end; k++)
-            y[i + k] =
-                bits[k] >> 8 >= d->threshold ? x[i + k] * d->scale : 0.0f;
-    }
+    if (begin < end)
+        d->loop(end - begin, begin, d->stream, d->threshold, d->scale,
+                (const float *)d->c->in[0].data + begin,
+                (float *)d->c->out[0].data + begin);
 }
 
-static void dropout_f32(const struct pst_call *c)
+static void dropout_f32(const struct pst_call *c, pst_dropout_fn loop)
 {
     const double p = c->args[1].f, steps = p * 16777216.0;
-    struct drop d = {c, (uint32_t)steps, (float)scale_of(p)};
+    struct drop d = {.c = c,
+                     .loop = loop,
+                     .threshold = (uint32_t)steps,
+                     .scale = (float)scale_of(p)};
 
     if ((double)d.threshold < steps)
         d.threshold++;
+    pst_rng_stream(&c->rng, d.stream);
     if (pst_meta_numel(&c->in[0].meta) < PST_ND_SERIAL)
         dropout_part(&d, 0, 1);
     else
         pst_pool_run(c->pool, dropout_part, &d);
 }
+
+#define RUN(suffix, set)                                                       \
+    static void dropout_f32_##suffix(const struct pst_call *c)                 \
+    {                                                                          \
+        dropout_f32(c, pst_simd_dropout_##suffix);                             \
+    }
+PST_SIMD_EACH(RUN)
 
 static enum pst_status dropout_vjp(struct pst_vjp *v)
 {
@@ -115,8 +123,8 @@ static enum pst_status dropout_vjp(struct pst_vjp *v)
 
 /* Contiguous only: the number of an element is its place in memory. */
 static const struct pst_kernel dropout_kernels[] = {
-    {"dropout_f32", PST_ISA_ANY, PST_D(F32), PST_K_INPLACE_0, NULL, NULL,
-     dropout_f32, 1e-7},
+    PST_SIMD_ROWS("dropout_f32", dropout_f32, PST_D(F32), PST_K_INPLACE_0, NULL,
+                  NULL, 1e-7),
     {"dropout_ref", PST_ISA_ANY, PST_D_FLOAT, PST_K_INPLACE_0, NULL, NULL,
      dropout_ref, 0.0},
 };

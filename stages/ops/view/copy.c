@@ -76,8 +76,12 @@ static void row_add_f32(void *ctx, const struct pst_nd *nd,
         type *y = (type *)(void *)dst;                                         \
         const type *x = (const type *)(const void *)src;                       \
                                                                                \
-        for (int64_t i = 0; i < n; i++)                                        \
-            y[i * to] = x[i * from];                                           \
+        if (to == 1 && from == 0)                                              \
+            for (int64_t i = 0; i < n; i++)                                    \
+                y[i] = x[0];                                                   \
+        else                                                                   \
+            for (int64_t i = 0; i < n; i++)                                    \
+                y[i * to] = x[i * from];                                       \
     }
 
 MOVE(move_1, uint8_t)
@@ -178,6 +182,9 @@ void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
                    bool accumulate)
 {
     const struct pst_meta *metas[2] = {to, from};
+    const bool one = from->rank == 0 && from->dtype != to->dtype;
+    struct pst_meta number = {.dtype = to->dtype};
+    char cell[8];
     struct copy c = {
         .src = src,
         .dst = dst,
@@ -186,8 +193,19 @@ void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
         .size = pst_dtype_size(to->dtype),
         .accumulate = accumulate,
     };
-    const bool same = c.from == c.to;
+    bool same = c.from == c.to;
 
+    if (one) { /* converted once */
+        c.dst = cell;
+        c.accumulate = false;
+        put(&c, 0, 0);
+        c.src = cell;
+        c.dst = dst;
+        c.from = c.to;
+        c.accumulate = accumulate;
+        metas[1] = &number;
+        same = true;
+    }
     pst_nd_init(&c.nd, 2, metas);
     if (c.nd.numel == 0)
         return;
