@@ -8,8 +8,12 @@
 #define PST_MUST_CHECK        __attribute__((warn_unused_result))
 #define PST_UNUSED            __attribute__((unused))
 #define PST_ALIGNED(n)        __attribute__((aligned(n)))
-#define PST_COUNT(array)      (sizeof(array) / sizeof((array)[0]))
-#define PST_MIN(a, b)         ((a) < (b) ? (a) : (b))
-#define PST_MAX(a, b)         ((a) > (b) ? (a) : (b))
+#define PST_ALWAYS_INLINE     __attribute__((always_inline)) inline
+/* Type of several floats that may lie at any address of a float. */
+#define PST_VECTOR(bytes)                                                      \
+    __attribute__((vector_size(bytes), aligned(4), may_alias))
+#define PST_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define PST_MIN(a, b)    ((a) < (b) ? (a) : (b))
+#define PST_MAX(a, b)    ((a) > (b) ? (a) : (b))
 
 #endif

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/attention/sdpa.h"
 
-#include "stages/ops/matmul/gemm.h"
-
 #include <math.h>
 #include <string.h>
 
 /*
- * f32 attention in blocks of query rows: the scores of a block are a product
- * into scratch, which stays in the cache for the softmax and the product with
- * v. Causal blocks stop at their last row's diagonal. Operands are read where
- * they lie, rows at any stride.
+ * f32 attention in blocks of query rows: the scores of a block stay in the
+ * cache for the softmax and the products with v. Tiles behind the diagonal of
+ * a causal problem are skipped. Keys (and values, for backward) of a head are
+ * transposed into scratch once, the rest is read where it lies.
  */
-#define ROWS 64
+#define ROWS 64 /* a multiple of PST_TILE_M */
 
 /* --- which calls -------------------------------------------------------- */
 
@@ -62,13 +60,52 @@ static int64_t row_length(const struct pst_sdpa *p)
     return (p->s / PST_SDPA_PAD * 2 + 3) * PST_SDPA_PAD / 2;
 }
 
-/* Floats of scratch of one thread, a multiple of a cache line: blocks of
- * scores, and for backward of their gradients and of dropped-out ones. */
+/* Scratch of one thread. */
+struct room {
+    float *kt, *vt; /* (e, ld), (ev, ld): keys, values transposed */
+    float *k, *v;   /* (s, e), (s, ev) without gaps, where they have some */
+    float *q, *g;   /* (ROWS, e), (ROWS, ev): rows of a block */
+    float *prob, *ds, *kept; /* (ROWS, ld) */
+    int64_t ld;
+};
+
+/* Divides scratch at *base (NULL: only counts); returns floats, a multiple of
+ * a cache line. */
+static int64_t make_room(const struct pst_sdpa *p, bool backward, float *base,
+                         struct room *r)
+{
+    const int64_t block = PST_MIN(p->l, ROWS) * row_length(p);
+    int64_t n = 0;
+
+    *r = (struct room){.ld = row_length(p)};
+#define TAKE(member, count)                                                    \
+    do {                                                                       \
+        if (base != NULL)                                                      \
+            r->member = base + n;                                              \
+        n += ((count) + 15) / 16 * 16;                                         \
+    } while (0)
+    TAKE(kt, p->e * r->ld);
+    TAKE(prob, block);
+    if (backward) {
+        TAKE(vt, p->ev * r->ld);
+        TAKE(k, p->s * p->e);
+        TAKE(q, PST_MIN(p->l, ROWS) * p->e);
+        TAKE(g, PST_MIN(p->l, ROWS) * p->ev);
+        TAKE(ds, block);
+        if (p->dropout > 0.0)
+            TAKE(kept, block);
+    } else {
+        TAKE(v, p->s * p->ev);
+    }
+#undef TAKE
+    return n;
+}
+
 static int64_t thread_scratch(const struct pst_sdpa *p, bool backward)
 {
-    const int64_t blocks = backward ? 2 + (p->dropout > 0.0) : 1;
+    struct room r;
 
-    return blocks * PST_MIN(p->l, ROWS) * row_length(p);
+    return make_room(p, backward, NULL, &r);
 }
 
 size_t pst_sdpa_scratch(const struct pst_call *c, unsigned threads)
@@ -88,19 +125,6 @@ size_t pst_sdpa_backward_scratch(const struct pst_call *c, unsigned threads)
 }
 
 /* --- pieces ------------------------------------------------------------- */
-
-static void gemm(bool ta, bool tb, const int64_t mnk[3], float alpha,
-                 const float *a, int64_t lda, const float *b, int64_t ldb,
-                 float beta, float *c, int64_t ldc)
-{
-    const struct pst_gemm g = {ta,  tb,  mnk[0], mnk[1], mnk[2],
-                               lda, ldb, ldc,    alpha,  beta};
-
-    if (pst_gemm_likes_dnnl(ta, tb, mnk[0], mnk[1], mnk[2]))
-        pst_gemm_f32_dnnl(&g, a, b, c);
-    else
-        pst_gemm_f32(&g, a, b, c);
-}
 
 /* Query rows [first, first + rows) of batch i; cols: keys that any of them
  * may see. */
@@ -133,22 +157,99 @@ static void add_mask(const struct pst_sdpa *p, const struct block *b,
     }
 }
 
-/* score (rows, cols) := probabilities. */
+static const float *at(const struct pst_sdpa *p,
+                       const struct pst_sdpa_factor *f, int64_t i, bool grouped)
+{
+    return (const float *)f->x->data + pst_sdpa_offset(p, f, i, grouped);
+}
+
+/* to (rows, cols) := alpha * x (rows, width) * t (width, cols). */
+static void scores(const struct pst_sdpa *p, const struct pst_sdpa_loops *loops,
+                   const struct block *b, const float *x, int64_t ldx,
+                   int64_t width, float alpha, const float *t, float *to)
+{
+    const int64_t ld = row_length(p), pad = PST_SDPA_PAD;
+    const struct pst_tile tile = {
+        .m = b->rows,
+        .n = (b->cols + pad - 1) / pad * pad,
+        .k = width,
+        .a = x,
+        .b = t,
+        .c = to,
+        .a_row = ldx,
+        .a_col = 1,
+        .ldb = ld,
+        .ldc = ld,
+        .alpha = alpha,
+        .part = p->causal ? PST_TILE_SCORES : PST_TILE_ALL,
+        .shift = b->first,
+    };
+
+    loops->product(&tile);
+}
+
+/* to (rows, width) := alpha * score (rows, cols) * x (cols, width). */
+static void by_row(const struct pst_sdpa *p, const struct pst_sdpa_loops *loops,
+                   const struct block *b, const float *score, const float *x,
+                   int64_t ldx, int64_t width, float alpha, float *to)
+{
+    const struct pst_tile tile = {
+        .m = b->rows,
+        .n = width,
+        .k = b->cols,
+        .a = score,
+        .b = x,
+        .c = to,
+        .a_row = row_length(p),
+        .a_col = 1,
+        .ldb = ldx,
+        .ldc = width,
+        .alpha = alpha,
+        .part = p->causal ? PST_TILE_BY_ROW : PST_TILE_ALL,
+        .shift = b->first,
+    };
+
+    loops->product(&tile);
+}
+
+/* to (cols, width) += alpha * score^T (cols, rows) * x (rows, width). */
+static void by_col(const struct pst_sdpa *p, const struct pst_sdpa_loops *loops,
+                   const struct block *b, const float *score, const float *x,
+                   int64_t width, float alpha, float *to)
+{
+    const struct pst_tile tile = {
+        .m = b->cols,
+        .n = width,
+        .k = b->rows,
+        .a = score,
+        .b = x,
+        .c = to,
+        .a_row = 1,
+        .a_col = row_length(p),
+        .ldb = width,
+        .ldc = width,
+        .alpha = alpha,
+        .add = true,
+        .part = p->causal ? PST_TILE_BY_COL : PST_TILE_ALL,
+        .shift = b->first,
+    };
+
+    loops->product(&tile);
+}
+
+/* prob (rows, cols) := softmax of the scores. */
 static void probabilities(const struct pst_sdpa *p,
                           const struct pst_sdpa_loops *loops,
-                          const struct block *b, const float *q, const float *k,
-                          float *score)
+                          const struct block *b, const struct room *r,
+                          const float *q, int64_t ldq)
 {
-    const int64_t ld = row_length(p);
-
-    gemm(false, true, (const int64_t[]){b->rows, b->cols, p->e},
-         (float)p->scale, q, p->q.row, k, p->k.row, 0.0f, score, ld);
-    for (int64_t r = 0; r < b->rows; r++) {
-        const int64_t n = visible(p, b->first + r);
+    scores(p, loops, b, q, ldq, p->e, (float)p->scale, r->kt, r->prob);
+    for (int64_t i = 0; i < b->rows; i++) {
+        const int64_t n = visible(p, b->first + i);
 
         if (p->mask.x != NULL)
-            add_mask(p, b, r, n, score + r * ld);
-        loops->softmax(n, b->cols, score + r * ld);
+            add_mask(p, b, i, n, r->prob + i * r->ld);
+        loops->softmax(n, r->prob + i * r->ld);
     }
 }
 
@@ -157,16 +258,10 @@ static void drop(const struct pst_sdpa *p, const struct block *b,
 {
     const int64_t ld = row_length(p);
 
-    for (int64_t r = 0; r < b->rows; r++)
+    for (int64_t i = 0; i < b->rows; i++)
         for (int64_t j = 0; j < b->cols; j++)
-            to[r * ld + j] = from[r * ld + j] *
-                             (float)pst_sdpa_keep(p, b->i, b->first + r, j);
-}
-
-static const float *at(const struct pst_sdpa *p,
-                       const struct pst_sdpa_factor *f, int64_t i, bool grouped)
-{
-    return (const float *)f->x->data + pst_sdpa_offset(p, f, i, grouped);
+            to[i * ld + j] = from[i * ld + j] *
+                             (float)pst_sdpa_keep(p, b->i, b->first + i, j);
 }
 
 struct job {
@@ -184,38 +279,58 @@ static void run(const struct pst_call *c, const struct pst_sdpa *p,
         pst_pool_run(c->pool, fn, job);
 }
 
+/* Rows of x without gaps: where they are, or copied to `room`. */
+static const float *dense(const struct pst_sdpa_factor *x, const float *from,
+                          int64_t rows, int64_t width, float *room)
+{
+    if (x->row == width)
+        return from;
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(room + i * width, from + i * x->row,
+               (size_t)width * sizeof(*room));
+    return room;
+}
+
 /* --- forward ------------------------------------------------------------ */
 
 static void forward_block(const struct job *job, const struct block *b,
-                          float *score)
+                          const struct room *r, const float *v)
 {
     const struct pst_sdpa *p = job->p;
-    const float *q = at(p, &p->q, b->i, false) + b->first * p->q.row;
     float *out =
         (float *)job->c->out[0].data + (b->i * p->l + b->first) * p->ev;
 
-    probabilities(p, job->loops, b, q, at(p, &p->k, b->i, true), score);
+    probabilities(p, job->loops, b, r,
+                  at(p, &p->q, b->i, false) + b->first * p->q.row, p->q.row);
     if (p->dropout > 0.0)
-        drop(p, b, score, score);
-    gemm(false, false, (const int64_t[]){b->rows, p->ev, b->cols}, 1.0f, score,
-         row_length(p), at(p, &p->v, b->i, true), p->v.row, 0.0f, out, p->ev);
+        drop(p, b, r->prob, r->prob);
+    by_row(p, job->loops, b, r->prob, v, p->ev, p->ev, 1.0f, out);
 }
 
 static void forward_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *job = ctx;
     const struct pst_sdpa *p = job->p;
-    float *scratch = (float *)job->c->scratch + part * thread_scratch(p, false);
     const int64_t blocks = (p->l + ROWS - 1) / ROWS;
-    int64_t begin, end;
+    const float *v = NULL;
+    int64_t begin, end, head = -1;
+    struct room r;
 
+    make_room(p, false,
+              (float *)job->c->scratch + part * thread_scratch(p, false), &r);
     pst_pool_share(p->batches * blocks, 1, part, parts, &begin, &end);
     for (int64_t n = begin; n < end; n++) {
         struct block b = {.i = n / blocks, .first = n % blocks * ROWS};
 
         b.rows = PST_MIN(p->l - b.first, ROWS);
         b.cols = visible(p, b.first + b.rows - 1);
-        forward_block(job, &b, scratch);
+        if (b.i / p->group != head) {
+            head = b.i / p->group;
+            job->loops->transpose(p->s, p->e, at(p, &p->k, b.i, true), p->k.row,
+                                  r.kt, r.ld);
+            v = dense(&p->v, at(p, &p->v, b.i, true), p->s, p->ev, r.v);
+        }
+        forward_block(job, &b, &r, v);
     }
 }
 
@@ -235,33 +350,31 @@ void pst_sdpa_run(const struct pst_call *c, const struct pst_sdpa_loops *loops)
 
 /* dq := scale ds k; dk += scale ds^T q; dv += dropout(p)^T g. */
 static void backward_block(const struct job *job, const struct block *b,
-                           float *scratch, float *dk, float *dv)
+                           const struct room *r, const float *k, float *dk,
+                           float *dv)
 {
     const struct pst_sdpa *p = job->p;
-    const int64_t ld = row_length(p), size = PST_MIN(p->l, ROWS) * ld;
-    const float *q = at(p, &p->q, b->i, false) + b->first * p->q.row;
-    const float *g = at(p, &p->g, b->i, false) + b->first * p->g.row;
-    const float *k = at(p, &p->k, b->i, true), *v = at(p, &p->v, b->i, true);
+    const struct pst_sdpa_loops *loops = job->loops;
+    const float scale = (float)p->scale, *kept = r->prob, *q, *g;
     float *dq = (float *)job->c->out[0].data + (b->i * p->l + b->first) * p->e;
-    float *prob = scratch, *ds = scratch + size, *kept = prob;
 
-    probabilities(p, job->loops, b, q, k, prob);
-    gemm(false, true, (const int64_t[]){b->rows, b->cols, p->ev}, 1.0f, g,
-         p->g.row, v, p->v.row, 0.0f, ds, ld);
+    q = dense(&p->q, at(p, &p->q, b->i, false) + b->first * p->q.row, b->rows,
+              p->e, r->q);
+    g = dense(&p->g, at(p, &p->g, b->i, false) + b->first * p->g.row, b->rows,
+              p->ev, r->g);
+    probabilities(p, loops, b, r, q, p->e);
+    scores(p, loops, b, g, p->ev, p->ev, 1.0f, r->vt, r->ds);
     if (p->dropout > 0.0) {
-        kept = ds + size;
-        drop(p, b, prob, kept);
-        drop(p, b, ds, ds);
+        kept = r->kept;
+        drop(p, b, r->prob, r->kept);
+        drop(p, b, r->ds, r->ds);
     }
-    gemm(true, false, (const int64_t[]){b->cols, p->ev, b->rows}, 1.0f, kept,
-         ld, g, p->g.row, 1.0f, dv, p->ev);
-    for (int64_t r = 0; r < b->rows; r++)
-        job->loops->backward(visible(p, b->first + r), b->cols, prob + r * ld,
-                             ds + r * ld);
-    gemm(false, false, (const int64_t[]){b->rows, p->e, b->cols},
-         (float)p->scale, ds, ld, k, p->k.row, 0.0f, dq, p->e);
-    gemm(true, false, (const int64_t[]){b->cols, p->e, b->rows},
-         (float)p->scale, ds, ld, q, p->q.row, 1.0f, dk, p->e);
+    by_col(p, loops, b, kept, g, p->ev, 1.0f, dv);
+    for (int64_t i = 0; i < b->rows; i++)
+        loops->backward(visible(p, b->first + i), r->prob + i * r->ld,
+                        r->ds + i * r->ld);
+    by_row(p, loops, b, r->ds, k, p->e, p->e, scale, dq);
+    by_col(p, loops, b, r->ds, q, p->e, scale, dk);
 }
 
 /* A part takes whole key heads with all query heads of their group. */
@@ -269,23 +382,31 @@ static void backward_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *job = ctx;
     const struct pst_sdpa *p = job->p;
-    float *scratch = (float *)job->c->scratch + part * thread_scratch(p, true);
     int64_t begin, end;
+    struct room r;
 
+    make_room(p, true,
+              (float *)job->c->scratch + part * thread_scratch(p, true), &r);
     pst_pool_share(p->batches / p->group, 1, part, parts, &begin, &end);
     for (int64_t n = begin; n < end; n++) {
+        const int64_t first = n * p->group;
+        const float *k = at(p, &p->k, first, true);
         float *dk = (float *)job->c->out[1].data + n * p->s * p->e;
         float *dv = (float *)job->c->out[2].data + n * p->s * p->ev;
 
         memset(dk, 0, (size_t)(p->s * p->e) * sizeof(*dk));
         memset(dv, 0, (size_t)(p->s * p->ev) * sizeof(*dv));
-        for (int64_t i = n * p->group; i < (n + 1) * p->group; i++)
+        job->loops->transpose(p->s, p->e, k, p->k.row, r.kt, r.ld);
+        job->loops->transpose(p->s, p->ev, at(p, &p->v, first, true), p->v.row,
+                              r.vt, r.ld);
+        k = dense(&p->k, k, p->s, p->e, r.k);
+        for (int64_t i = first; i < first + p->group; i++)
             for (int64_t row = 0; row < p->l; row += ROWS) {
                 struct block b = {.i = i, .first = row};
 
                 b.rows = PST_MIN(p->l - row, ROWS);
                 b.cols = visible(p, row + b.rows - 1);
-                backward_block(job, &b, scratch, dk, dv);
+                backward_block(job, &b, &r, k, dk, dv);
             }
     }
 }

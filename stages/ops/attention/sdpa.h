@@ -11,6 +11,7 @@
  */
 #include "stages/ops/infer.h"
 #include "stages/ops/simd/simd.h"
+#include "stages/ops/simd/tile.h"
 #include "stages/ops/vjp.h"
 
 /* One operand: strides, with 0 where it is broadcast. */
@@ -53,11 +54,16 @@ void pst_sdpa_backward_mask_ref(const struct pst_call *c);
  * floats behind element n may be written. */
 #define PST_SDPA_PAD 32
 struct pst_sdpa_loops {
-    /* p = softmax(x) in place for the first n, zeros behind them up to end;
-     * all zeros if every x is -inf. */
-    void (*softmax)(int64_t n, int64_t end, float *x);
-    /* dp := p * (dp - sum(p * dp)) for n, zeros up to end. */
-    void (*backward)(int64_t n, int64_t end, const float *p, float *dp);
+    /* x = softmax(x) for the first n, zeros behind them to whole lanes; all
+     * zeros if every x is -inf. */
+    void (*softmax)(int64_t n, float *x);
+    /* dp := p * (dp - sum(p * dp)) for n, zeros behind as above. */
+    void (*backward)(int64_t n, const float *p, float *dp);
+    void (*product)(const struct pst_tile *tile);
+    /* to (cols, ld_to) := from (rows, ld_from) transposed, columns behind
+     * `rows` zero up to whole lanes. */
+    void (*transpose)(int64_t rows, int64_t cols, const float *from,
+                      int64_t ld_from, float *to, int64_t ld_to);
 };
 extern const struct pst_sdpa_loops pst_sdpa_loops_any, pst_sdpa_loops_avx2,
     pst_sdpa_loops_avx512;

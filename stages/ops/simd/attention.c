@@ -14,7 +14,7 @@ static int64_t fill(int64_t n, float *x, float value)
     return whole;
 }
 
-static void softmax(int64_t n, int64_t end, float *x)
+static void softmax(int64_t n, float *x)
 {
     const int64_t m = fill(n, x, -INFINITY);
     const float max = pst_row_max(m, x);
@@ -29,12 +29,9 @@ static void softmax(int64_t n, int64_t end, float *x)
         for (int64_t i = 0; i < m; i++)
             x[i] *= scale;
     }
-    for (int64_t i = m; i < end; i++)
-        x[i] = 0.0f;
 }
 
-static void backward(int64_t n, int64_t end, const float *restrict p,
-                     float *restrict dp)
+static void backward(int64_t n, const float *restrict p, float *restrict dp)
 {
     const int64_t m = fill(n, dp, 0.0f);
     float sum = 0.0f;
@@ -42,11 +39,24 @@ static void backward(int64_t n, int64_t end, const float *restrict p,
     PST_LANES_SUM(sum, m, p[i] * dp[i]);
     for (int64_t i = 0; i < m; i++)
         dp[i] = p[i] * (dp[i] - sum);
-    for (int64_t i = m; i < end; i++)
-        dp[i] = 0.0f;
+}
+
+static void product(const struct pst_tile *tile)
+{
+    pst_tile_product(tile);
+}
+
+static void transpose(int64_t rows, int64_t cols, const float *from,
+                      int64_t ld_from, float *to, int64_t ld_to)
+{
+    pst_tile_transpose(rows, cols, from, ld_from, to, ld_to);
+    for (int64_t c = 0; c < cols; c++)
+        fill(rows, to + c * ld_to, 0.0f);
 }
 
 const struct pst_sdpa_loops PST_SIMD(pst_sdpa_loops) = {
     .softmax = softmax,
     .backward = backward,
+    .product = product,
+    .transpose = transpose,
 };
