@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Steps of a small model (net.h), cut in all ways, on transport self. */
+#include "tests/exec/net.h"
+
+#define STEPS 3
+
+/* A crew on a net of its own. */
+struct job {
+    struct net net;
+    struct net_data data;
+    struct pst_transport *transport;
+    struct pst_crew *crew;
+    struct pst_step_result last;
+};
+
+static void job_init(struct job *job, unsigned stages,
+                     const struct pst_exec_options *options)
+{
+    struct pst_diag *diag = &job->net.diag;
+    char ranks[16];
+
+    net_init(&job->net, stages);
+    job->data = net_data(&job->net);
+    snprintf(ranks, sizeof(ranks), "%u", options->ranks);
+    assert_ok(pst_transport_self.open(ranks, &job->transport, diag), diag);
+    assert_ok(
+        pst_crew_new(job->net.plan, job->transport, options, &job->crew, diag),
+        diag);
+}
+
+static void job_fini(struct job *job)
+{
+    pst_crew_free(job->crew);
+    pst_transport_self.close(job->transport);
+    net_fini(&job->net);
+}
+
+static enum pst_status job_step(struct job *job, uint64_t step)
+{
+    return pst_crew_step(job->crew, step, net_fill, &job->data, 0, &job->last,
+                         &job->net.diag);
+}
+
+static struct pst_dump *job_first(struct job *job)
+{
+    struct pst_dump *dump;
+
+    assert_ok(pst_crew_dump_first(job->crew, &dump, &job->net.diag),
+              &job->net.diag);
+    return dump;
+}
+
+static void job_state(struct job *job, struct pst_dump *dump)
+{
+    assert_ok(pst_crew_dump_state(job->crew, dump, &job->net.diag),
+              &job->net.diag);
+}
+
+/* All of the last step, and the state after it. */
+static struct pst_dump *job_dump(struct job *job)
+{
+    struct pst_dump *dump = job_first(job);
+
+    job_state(job, dump);
+    return dump;
+}
+
+/* The planned peak is the real one, and steps allocate nothing. */
+static void run_steps(struct job *job, unsigned from, unsigned to)
+{
+    uint64_t calls;
+
+    for (unsigned s = from; s < to; s++) {
+        calls = pst_alloc_calls();
+        assert_ok(job_step(job, s), &job->net.diag);
+        assert_true(job->last.applied);
+        assert_int_equal(pst_alloc_calls(), calls);
+    }
+    for (unsigned k = 0; k < pst_crew_n_local(job->crew); k++)
+        assert_int_equal(pst_crew_high_water(job->crew, k),
+                         pst_crew_memory(job->crew, k).arena);
+}
+
+struct run {
+    struct pst_dump *dump;
+    double norm, loss;
+};
+
+static struct run run(unsigned stages, const struct pst_exec_options *options)
+{
+    struct run ret;
+    struct job job;
+
+    job_init(&job, stages, options);
+    run_steps(&job, 0, 1);
+    ret.dump = job_first(&job);
+    run_steps(&job, 1, STEPS);
+    job_state(&job, ret.dump);
+    ret.norm = job.last.grad_norm;
+    ret.loss = job.last.loss;
+    job_fini(&job);
+    return ret;
+}
+
+static void all_cuts_of(unsigned microbatches, const char *optimizer)
+{
+    static const char *const schedules[] = {"gpipe", "1f1b"};
+    struct pst_exec_options options =
+        net_options("gpipe", 1, microbatches, optimizer);
+    struct run whole = run(1, &options);
+
+    assert_true(whole.loss > 0 && whole.norm > 0);
+    for (unsigned stages = 1; stages <= 4; stages++) {
+        for (unsigned ranks = 1; ranks <= stages; ranks++) {
+            for (unsigned k = 0; k < PST_COUNT(schedules); k++) {
+                struct run cut;
+
+                options =
+                    net_options(schedules[k], ranks, microbatches, optimizer);
+                cut = run(stages, &options);
+                assert_same_dump(whole.dump, cut.dump);
+                assert_true(whole.loss == cut.loss);
+                assert_true(whole.norm == cut.norm);
+                pst_dump_free(cut.dump);
+            }
+        }
+    }
+    pst_dump_free(whole.dump);
+}
+
+static void cuts_keep_the_bits(void **state)
+{
+    (void)state;
+    all_cuts_of(1, "adamw");
+    all_cuts_of(4, "sgd");
+    all_cuts_of(5, "adamw");
+}
+
+/* One microbatch after the other, against a step with one of them: means of
+ * losses and gradients, outputs joined. */
+static void adds_microbatches_up(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 3, 4, "none");
+    const struct pst_dump_item *losses, *loss, *outputs, *grad;
+    struct pst_dump *dump;
+    double sum = 0;
+    struct job job;
+
+    (void)state;
+    job_init(&job, 3, &options);
+    run_steps(&job, 0, 1);
+    dump = job_dump(&job);
+    losses = pst_dump_find(dump, "losses");
+    loss = pst_dump_find(dump, "loss");
+    outputs = pst_dump_find(dump, "output.1");
+    assert_int_equal(losses->meta.size[0], 4);
+    assert_int_equal(loss->meta.rank, 0);
+    assert_int_equal(outputs->meta.rank, 2);
+    assert_int_equal(outputs->meta.size[0], 16);
+    assert_int_equal(pst_dump_find(dump, "output.0")->meta.size[0], 4);
+    for (int64_t m = 0; m < 4; m++) {
+        sum += ((const float *)losses->data)[m];
+        assert_true(((const float *)losses->data)[m] ==
+                    (float)job.last.losses[m]);
+    }
+    assert_true(((const float *)loss->data)[0] == (float)(sum / 4));
+    /* Nothing reaches it: zeros. The frozen one has none at all. */
+    grad = pst_dump_find(dump, "grad.u.weight");
+    for (int i = 0; i < 3; i++)
+        assert_true(((const float *)grad->data)[i] == 0);
+    assert_null(pst_dump_find(dump, "grad.f.weight"));
+    assert_non_null(pst_dump_find(dump, "param.f.weight"));
+    assert_non_null(pst_dump_find(dump, "buffer.n.seen"));
+    pst_dump_free(dump);
+    job_fini(&job);
+}
+
+static const char *const kept[] = {"param.a.weight", "param.a.bias",
+                                   "param.b.weight", "param.e.weight",
+                                   "buffer.n.seen"};
+
+static void assert_same_state(const struct pst_dump *a,
+                              const struct pst_dump *b, double tolerance)
+{
+    for (size_t k = 0; k < PST_COUNT(kept); k++) {
+        const struct pst_dump_item *x = pst_dump_find(a, kept[k]);
+        const struct pst_dump_item *y = pst_dump_find(b, kept[k]);
+
+        for (int64_t i = 0; i < pst_meta_numel(&x->meta); i++) {
+            double u = ((const float *)x->data)[i];
+            double v = ((const float *)y->data)[i];
+
+            if (!(u - v <= tolerance && v - u <= tolerance))
+                fail_msg("%s: %.9g, not %.9g", kept[k], u, v);
+        }
+    }
+}
+
+/* A label that is out of range: named, and the step changed nothing. */
+static void faults_change_nothing(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 2, 4, "adamw");
+    struct pst_dump *before, *after, *clean;
+    struct job job, other;
+
+    (void)state;
+    job_init(&job, 4, &options);
+    job_init(&other, 4, &options);
+    run_steps(&job, 0, 1);
+    before = job_dump(&job);
+    job.data.bad_step = 1;
+    job.data.bad_microbatch = 2;
+    assert_int_equal(job_step(&job, 1), PST_ERR_RANGE);
+    assert_false(job.last.applied);
+    assert_non_null(strstr(job.net.diag.text, "rank 1"));
+    assert_non_null(strstr(job.net.diag.text, "stage 3"));
+    assert_non_null(strstr(job.net.diag.text, "microbatch 2"));
+    assert_non_null(strstr(job.net.diag.text, "aten.cross_entropy_loss"));
+    after = job_dump(&job);
+    assert_same_state(before, after, 0);
+    /* The next steps are as if nothing had been. */
+    job.data.bad_step = -1;
+    run_steps(&job, 1, STEPS);
+    run_steps(&other, 0, STEPS);
+    pst_dump_free(after);
+    after = job_dump(&job);
+    clean = job_dump(&other);
+    assert_same_dump(clean, after);
+    pst_dump_free(before);
+    pst_dump_free(after);
+    pst_dump_free(clean);
+    job_fini(&job);
+    job_fini(&other);
+}
+
+static void names_missing_data(void **state)
+{
+    struct pst_exec_options options = net_options("gpipe", 2, 2, "sgd");
+    struct job job;
+
+    (void)state;
+    job_init(&job, 2, &options);
+    job.data = (struct net_data){job.net.plan, 0, 1, true};
+    assert_int_not_equal(job_step(&job, 0), PST_OK);
+    assert_non_null(strstr(job.net.diag.text, "microbatch 1"));
+    assert_non_null(strstr(job.net.diag.text, "no such sample"));
+    assert_false(job.last.applied);
+    job_fini(&job);
+}
+
+static void refuses_what_cannot_run(void **state)
+{
+    struct pst_exec_options options = net_options("gpipe", 2, 2, "sgd");
+    struct pst_memory memory[8];
+    struct net net;
+
+    (void)state;
+    net_init(&net, 2);
+    options.schedule = "zigzag";
+    assert_int_equal(pst_exec_plan(net.plan, &options, memory, &net.diag),
+                     PST_ERR_USAGE);
+    assert_non_null(strstr(net.diag.text, "gpipe"));
+    assert_non_null(strstr(net.diag.text, "1f1b"));
+    options = net_options("gpipe", 3, 2, "sgd");
+    assert_int_equal(pst_exec_plan(net.plan, &options, memory, &net.diag),
+                     PST_ERR_CONFIG);
+    options = net_options("gpipe", 0, 2, "sgd");
+    assert_int_equal(pst_exec_plan(net.plan, &options, memory, &net.diag),
+                     PST_ERR_USAGE);
+    options = net_options("gpipe", 2, 0, "sgd");
+    assert_int_equal(pst_exec_plan(net.plan, &options, memory, &net.diag),
+                     PST_ERR_USAGE);
+    options = net_options("gpipe", 2, 2, "sgd");
+    options.optim.lr = -1;
+    assert_int_not_equal(pst_exec_plan(net.plan, &options, memory, &net.diag),
+                         PST_OK);
+    net.plan->loss = -1;
+    options = net_options("gpipe", 2, 2, "sgd");
+    assert_int_equal(pst_exec_plan(net.plan, &options, memory, &net.diag),
+                     PST_ERR_CONFIG);
+    net_fini(&net);
+}
+
+/* What the plan prints is what a crew has, and its parts add up. */
+static void plans_memory(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 4, 5, "adamw");
+    struct pst_memory memory[4];
+    struct job job;
+
+    (void)state;
+    job_init(&job, 4, &options);
+    assert_ok(pst_exec_plan(job.net.plan, &options, memory, &job.net.diag),
+              &job.net.diag);
+    for (unsigned k = 0; k < 4; k++) {
+        struct pst_memory m = pst_crew_memory(job.crew, k);
+
+        assert_int_equal(m.arena, memory[k].arena);
+        assert_int_equal(m.arena, m.params + m.grads + m.optim + m.buffers +
+                                      m.stash + m.messages + m.workspace +
+                                      m.outputs);
+        assert_int_equal(m.in_flight, 4 - k); /* what 1f1b is good for */
+    }
+    job_fini(&job);
+}
+
+/* Forward only: the same outputs without gradients. */
+static void runs_forward_only(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 2, 4, "none");
+    struct pst_dump *trained, *run;
+    struct job job;
+
+    (void)state;
+    job_init(&job, 3, &options);
+    run_steps(&job, 0, 1);
+    trained = job_first(&job);
+    job_fini(&job);
+    options.train = false;
+    job_init(&job, 3, &options);
+    run_steps(&job, 0, 1);
+    run = job_first(&job);
+    assert_null(pst_dump_find(run, "grad.a.weight"));
+    assert_memory_equal(pst_dump_find(run, "output.1")->data,
+                        pst_dump_find(trained, "output.1")->data,
+                        16 * 5 * sizeof(float));
+    job_fini(&job);
+    pst_dump_free(run);
+    pst_dump_free(trained);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cuts_keep_the_bits),
+        cmocka_unit_test(adds_microbatches_up),
+        cmocka_unit_test(faults_change_nothing),
+        cmocka_unit_test(names_missing_data),
+        cmocka_unit_test(refuses_what_cannot_run),
+        cmocka_unit_test(plans_memory),
+        cmocka_unit_test(runs_forward_only),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
