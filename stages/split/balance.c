@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Cutting by cost. The cost of a stage is what it computes in a training step
- * (three times the forward) and what it sends, a byte counting as much as
- * FLOPS_PER_BYTE operations. Dynamic programming over all cut points finds the
- * smallest possible largest stage; ties go to fewer bytes in all.
+ * Cutting by cost, by dynamic programming over all cut points. First the
+ * smallest possible largest stage is found; then, among all cuts whose largest
+ * stage costs at most SLACK times that, the one that sends the fewest bytes:
+ * a few operations more or less are cheaper than a second value on the wire.
  */
 #include "stages/ops/op.h"
 #include "stages/split/split.h"
@@ -11,9 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-#define TAG            PST_TAG_PLAN
-#define FLOPS_PER_BYTE 16.0
-#define TRAIN_FACTOR   3.0
+#define TAG   PST_TAG_PLAN
+#define SLACK 1.1
 
 struct cell {
     double worst, bytes; /* of the best cut of a prefix */
@@ -24,6 +23,7 @@ struct balance {
     const struct pst_graph *graph;
     size_t n; /* nodes */
     unsigned n_stages;
+    double limit;       /* no stage may cost more; HUGE_VAL: first search */
     double *flops;      /* prefix sums, n + 1 */
     unsigned *work;     /* prefix counts, n + 1 */
     size_t *last_use;   /* by value id: last node that uses it, 0: none */
@@ -55,7 +55,7 @@ static void measure(struct balance *b)
         struct pst_node *node = b->graph->nodes.at[i];
         struct use_ctx use = {b, i};
 
-        b->flops[i + 1] = b->flops[i] + TRAIN_FACTOR * pst_node_flops(node);
+        b->flops[i + 1] = b->flops[i] + pst_node_flops(node);
         b->work[i + 1] = b->work[i] + pst_split_is_work(node);
         pst_node_uses(node, note_use, &use);
     }
@@ -73,8 +73,11 @@ static double bytes_beyond(const struct balance *b, size_t i, size_t end)
     return bytes;
 }
 
-static bool better(double worst, double bytes, const struct cell *than)
+static bool better(const struct balance *b, double worst, double bytes,
+                   const struct cell *than)
 {
+    if (b->limit < HUGE_VAL && bytes != than->bytes)
+        return bytes < than->bytes;
     if (worst != than->worst)
         return worst < than->worst;
     return bytes < than->bytes;
@@ -93,17 +96,24 @@ static void solve(struct balance *b, unsigned k, size_t end)
         double cost, worst, bytes;
 
         sent += bytes_beyond(b, begin, end);
-        cost = b->flops[end] - b->flops[begin] + FLOPS_PER_BYTE * sent;
-        if (cost > cell->worst)
+        cost = b->flops[end] - b->flops[begin];
+        if (cost > (b->limit < HUGE_VAL ? b->limit : cell->worst))
             break; /* it only grows from here */
         if (b->work[end] == b->work[begin] || (k == 0) != (begin == 0) ||
             (k > 0 && prefix->worst == HUGE_VAL))
             continue;
         worst = k == 0 ? cost : fmax(cost, prefix->worst);
         bytes = sent + (k == 0 ? 0.0 : prefix->bytes);
-        if (better(worst, bytes, cell))
+        if (better(b, worst, bytes, cell))
             *cell = (struct cell){worst, bytes, (unsigned)begin};
     }
+}
+
+static void search(struct balance *b)
+{
+    for (unsigned k = 0; k < b->n_stages; k++)
+        for (size_t end = 0; end <= b->n; end++)
+            solve(b, k, end);
 }
 
 static void assign(struct balance *b)
@@ -142,9 +152,9 @@ static enum pst_status run(struct balance *b, struct pst_splitter *s)
     measure(b);
     if (b->work[b->n] < b->n_stages)
         return too_many(s, b->n_stages, b->work[b->n]);
-    for (unsigned k = 0; k < b->n_stages; k++)
-        for (size_t end = 0; end <= b->n; end++)
-            solve(b, k, end);
+    search(b);
+    b->limit = SLACK * b->cells[b->n_stages * (b->n + 1) - 1].worst;
+    search(b);
     assign(b);
     s->n_stages = b->n_stages;
     return PST_OK;
@@ -152,8 +162,10 @@ static enum pst_status run(struct balance *b, struct pst_splitter *s)
 
 enum pst_status pst_split_balance(struct pst_splitter *s, unsigned n_stages)
 {
-    struct balance b = {
-        .graph = s->graph, .n = s->graph->nodes.n, .n_stages = n_stages};
+    struct balance b = {.graph = s->graph,
+                        .n = s->graph->nodes.n,
+                        .n_stages = n_stages,
+                        .limit = HUGE_VAL};
     enum pst_status status;
 
     if (n_stages == 1) { /* also of a model that computes nothing */
