@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/split/replay.h"
 
-#include "stages/graph/oprow.h"
 #include "stages/graph/schema.h"
 
 #include <string.h>
@@ -84,15 +83,10 @@ static enum pst_status emit(struct pst_replay *r, const struct pst_node *node)
     struct pst_arg *args = pst_arena_calloc(arena, n + 1, sizeof(*args));
     const char **names =
         pst_arena_calloc(arena, node->n_outs + 1, sizeof(*names));
-    const struct pst_op *op = pst_op_find(node->schema->name);
     struct pst_node *copy;
 
     if (args == NULL || names == NULL)
         return pst_diag_nomem(r->build.diag, n * sizeof(*args));
-    if (op == NULL)
-        return pst_diag_set(r->build.diag, PST_ERR_INTERNAL,
-                            "%s is in no row of the registry",
-                            node->schema->name);
     for (unsigned i = 0; i < n; i++) {
         enum pst_status status = copy_arg(r, &node->args[i], &args[i]);
 
@@ -105,12 +99,11 @@ static enum pst_status emit(struct pst_replay *r, const struct pst_node *node)
     r->build.hint = node->n_outs == 0
                         ? PST_N_DTYPES
                         : pst_replay_dtype(r, node->outs[0]->meta.dtype);
-    copy = pst_emit_node(&r->build, op, args, n);
+    copy = pst_emit_node(&r->build, node->op, args, n);
     r->build.names = NULL;
     r->build.n_names = 0;
     if (copy == NULL)
         return r->build.status;
-    copy->op = node->op; /* also a row that is not in the registry */
     copy->stage = node->stage;
     for (unsigned k = 0; k < node->n_outs; k++)
         r->twins[node->outs[k]->id] = copy->outs[k];
