@@ -77,39 +77,11 @@
     PST_SIMD_ROW_AVX2(text, fn, __VA_ARGS__)                                   \
     PST_SIMD_ROW(text "_simd", PST_ISA_ANY, fn##_any, __VA_ARGS__)
 
-/*
- * Run functions NAME_any ... of an elementwise f32 kernel from loops
- * LOOP_any(n, x, y): contiguous in[0] to out[0], divided over the pool.
- */
 typedef void (*pst_simd_unary_fn)(int64_t n, const float *x, float *y);
 typedef void (*pst_simd_binary_fn)(int64_t n, const float *a, const float *b,
                                    float *y);
-void pst_simd_run_unary(const struct pst_call *c, pst_simd_unary_fn loop);
-/* The same for in[0], in[1] of equal shape. */
-void pst_simd_run_binary(const struct pst_call *c, pst_simd_binary_fn loop);
 
-#define PST_SIMD_RUN_UNARY(name, loop)                                         \
-    static void name##_any(const struct pst_call *c)                           \
-    {                                                                          \
-        pst_simd_run_unary(c, loop##_any);                                     \
-    }                                                                          \
-    PST_SIMD_IF_AVX2(static void name##_avx2(const struct pst_call *c) {       \
-        pst_simd_run_unary(c, loop##_avx2);                                    \
-    })                                                                         \
-    PST_SIMD_IF_AVX512(static void name##_avx512(const struct pst_call *c) {   \
-        pst_simd_run_unary(c, loop##_avx512);                                  \
-    })
-#define PST_SIMD_RUN_BINARY(name, loop)                                        \
-    static void name##_any(const struct pst_call *c)                           \
-    {                                                                          \
-        pst_simd_run_binary(c, loop##_any);                                    \
-    }                                                                          \
-    PST_SIMD_IF_AVX2(static void name##_avx2(const struct pst_call *c) {       \
-        pst_simd_run_binary(c, loop##_avx2);                                   \
-    })                                                                         \
-    PST_SIMD_IF_AVX512(static void name##_avx512(const struct pst_call *c) {   \
-        pst_simd_run_binary(c, loop##_avx512);                                 \
-    })
+/* Code for one of the sets, if it was built. */
 #if PST_HAVE_AVX2
 #define PST_SIMD_IF_AVX2(...) __VA_ARGS__
 #else

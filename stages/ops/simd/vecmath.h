@@ -93,7 +93,7 @@ static inline float pst_vm_log(float x)
     float y = x < tiny ? x * 8388608.0f : x, m, z, p, k;
     int32_t bits = pst_vm_bits(y), e;
 
-    e = (bits - 0x3f3504f3) >> 23;
+    e = (int32_t)((uint32_t)bits - 0x3f3504f3u) >> 23;
     m = pst_vm_float((int32_t)((uint32_t)bits - ((uint32_t)e << 23)));
     k = (float)(e - (x < tiny ? 23 : 0));
     m -= 1.0f;
