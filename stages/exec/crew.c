@@ -325,20 +325,37 @@ enum pst_status pst_exec_plan(struct pst_plan *plan,
     return status;
 }
 
+/* What all ranks must have alike, for people and for comparison; short enough
+ * for two of them in a message. */
+static void describe(const struct pst_crew *crew, char *out, size_t size)
+{
+    const struct pst_exec_options *o = &crew->options;
+    const struct pst_optim_options *p = &o->optim;
+    int n = snprintf(out, size,
+                     "plan %s, schedule %s, %u ranks, %u microbatches, seed "
+                     "%llu, threads %u, instructions %s, train %d, outputs %d",
+                     crew->plan->digest, o->schedule, o->ranks, o->microbatches,
+                     (unsigned long long)o->seed, o->threads,
+                     pst_isa_name(pst_cpu_isa()), o->train, o->keep_outputs);
+
+    if (!o->train || strcmp(p->name, "none") == 0 || n < 0 || (size_t)n >= size)
+        return;
+    snprintf(out + n, size - (size_t)n,
+             ", %s, lr %.17g, decay %g, momentum %g/%g/%d, betas %g %g, eps "
+             "%g, clip %g, rate %d/%llu/%llu/%g",
+             p->name, p->lr, p->weight_decay, p->momentum, p->dampening,
+             p->nesterov, p->beta1, p->beta2, p->eps, p->clip_norm,
+             (int)p->lr_schedule, (unsigned long long)p->warmup_steps,
+             (unsigned long long)p->total_steps, p->min_lr_ratio);
+}
+
 /* All ranks must have the same plan and the same options. */
 static enum pst_status handshake(struct pst_crew *crew, struct pst_diag *diag)
 {
-    const struct pst_exec_options *o = &crew->options;
-    char mine[400] = {0}, first[400];
+    char mine[460] = {0}, first[460];
     enum pst_status status;
 
-    snprintf(mine, sizeof(mine),
-             "plan %s, schedule %s, %u ranks, %u microbatches, optimizer %s, "
-             "lr %.17g, seed %llu, train %d, threads %u, instructions %s",
-             crew->plan->digest, o->schedule, o->ranks, o->microbatches,
-             o->train ? o->optim.name : "-", o->train ? o->optim.lr : 0,
-             (unsigned long long)o->seed, o->train, o->threads,
-             pst_isa_name(pst_cpu_isa()));
+    describe(crew, mine, sizeof(mine));
     memcpy(first, mine, sizeof(mine));
     status = pst_crew_broadcast(crew->transport, first, sizeof(first),
                                 crew->idle, crew->idle_ctx, diag);

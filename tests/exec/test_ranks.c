@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The small model on real ranks: every process is one. Rank 0 compares with
+ * the uncut model on transport self.
+ *
+ *   mpiexec -n N test-exec-ranks STAGES
+ */
+#include "tests/exec/net.h"
+
+#include <unistd.h>
+
+#define STEPS 3
+
+static unsigned stages;
+static struct pst_transport *mpi;
+
+/* All steps; the first one's dump with the state after the last. */
+static struct pst_dump *run(struct pst_transport *transport, unsigned n_stages,
+                            const struct pst_exec_options *options,
+                            struct pst_diag *diag)
+{
+    struct pst_dump *dump = NULL;
+    struct pst_crew *crew;
+    struct net_data data;
+    struct net net;
+
+    net_init(&net, n_stages);
+    data = net_data(&net);
+    assert_ok(pst_crew_new(net.plan, transport, options, &crew, diag), diag);
+    for (unsigned s = 0; s < STEPS; s++) {
+        struct pst_step_result result;
+
+        assert_ok(
+            pst_crew_step(crew, s, net_fill, &data, 40 + s, &result, diag),
+            diag);
+        assert_int_equal(result.control, 40 + s);
+        if (s == 0)
+            assert_ok(pst_crew_dump_first(crew, &dump, diag), diag);
+    }
+    assert_ok(pst_crew_dump_state(crew, dump, diag), diag);
+    for (unsigned k = 0; k < pst_crew_n_local(crew); k++)
+        assert_int_equal(pst_crew_high_water(crew, k),
+                         pst_crew_memory(crew, k).arena);
+    pst_crew_free(crew);
+    net_fini(&net);
+    return dump;
+}
+
+static void ranks_keep_the_bits(void **state)
+{
+    static const char *const schedules[] = {"gpipe", "1f1b"};
+    struct pst_exec_options alone = net_options("gpipe", 1, 5, "adamw");
+    struct pst_transport *self;
+    struct pst_dump *want;
+    struct pst_diag diag;
+
+    (void)state;
+    pst_diag_init(&diag);
+    assert_ok(pst_transport_self.open("1", &self, &diag), &diag);
+    want = run(self, 1, &alone, &diag);
+    for (size_t k = 0; k < PST_COUNT(schedules); k++) {
+        struct pst_exec_options options =
+            net_options(schedules[k], mpi->ops->size(mpi), 5, "adamw");
+        struct pst_dump *got = run(mpi, stages, &options, &diag);
+
+        if (mpi->ops->rank(mpi) == 0)
+            assert_same_dump(want, got);
+        pst_dump_free(got);
+    }
+    pst_dump_free(want);
+    pst_transport_self.close(self);
+}
+
+/* One rank sees a bad label: all get the same message, and go on. */
+static void faults_reach_all(void **state)
+{
+    struct pst_exec_options options =
+        net_options("1f1b", mpi->ops->size(mpi), 4, "sgd");
+    struct pst_step_result result;
+    struct pst_crew *crew;
+    struct net_data data;
+    struct pst_diag diag;
+    struct net net;
+    char want[64];
+
+    (void)state;
+    pst_diag_init(&diag);
+    net_init(&net, stages);
+    data = (struct net_data){net.plan, 0, 3, false};
+    assert_ok(pst_crew_new(net.plan, mpi, &options, &crew, &diag), &diag);
+    assert_int_equal(pst_crew_step(crew, 0, net_fill, &data, 0, &result, &diag),
+                     PST_ERR_RANGE);
+    snprintf(want, sizeof(want), "rank %u, stage %u, microbatch 3",
+             options.ranks - 1, stages - 1);
+    assert_non_null(strstr(diag.text, want));
+    data.bad_step = -1;
+    assert_ok(pst_crew_step(crew, 0, net_fill, &data, 0, &result, &diag),
+              &diag);
+    pst_crew_free(crew);
+    net_fini(&net);
+}
+
+/* Options that differ are found before anything runs, by all ranks. */
+static void refuses_unequal_ranks(void **state)
+{
+    struct pst_exec_options options =
+        net_options("1f1b", mpi->ops->size(mpi), 4, "sgd");
+    struct pst_crew *crew;
+    struct pst_diag diag;
+    struct net net;
+
+    (void)state;
+    pst_diag_init(&diag);
+    net_init(&net, stages);
+    options.optim.weight_decay = mpi->ops->rank(mpi) == 1 ? 0.5 : 0;
+    assert_int_equal(pst_crew_new(net.plan, mpi, &options, &crew, &diag),
+                     PST_ERR_MISMATCH);
+    assert_non_null(strstr(diag.text, "rank 1"));
+    net_fini(&net);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_keep_the_bits),
+        cmocka_unit_test(faults_reach_all),
+        cmocka_unit_test(refuses_unequal_ranks),
+    };
+    struct pst_diag diag;
+    int failed;
+
+    if (argc != 2)
+        return 64;
+    stages = (unsigned)atoi(argv[1]);
+    pst_diag_init(&diag);
+    if (pst_transport_mpi.open("", &mpi, &diag) != PST_OK) {
+        fprintf(stderr, "%s\n", diag.text);
+        return 1;
+    }
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (failed > 0)
+        mpi->ops->abort(mpi, 1); /* the others may wait */
+    pst_transport_mpi.close(mpi);
+    return failed;
+}

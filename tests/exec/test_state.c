@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Checkpoints of crews and dump files, on transport self. */
+#include "tests/exec/net.h"
+
+#include "stages/archive/safetensors.h"
+
+#include <math.h>
+#include <unistd.h>
+
+struct job {
+    struct net net;
+    struct net_data data;
+    struct pst_transport *transport;
+    struct pst_crew *crew;
+    double losses[8]; /* of steps */
+};
+
+static void job_init(struct job *job, unsigned stages, unsigned ranks,
+                     const char *optimizer)
+{
+    const struct pst_exec_options options =
+        net_options("1f1b", ranks, 4, optimizer);
+    struct pst_diag *diag = &job->net.diag;
+    char text[16];
+
+    net_init(&job->net, stages);
+    job->data = net_data(&job->net);
+    snprintf(text, sizeof(text), "%u", ranks);
+    assert_ok(pst_transport_self.open(text, &job->transport, diag), diag);
+    assert_ok(
+        pst_crew_new(job->net.plan, job->transport, &options, &job->crew, diag),
+        diag);
+}
+
+static void job_fini(struct job *job)
+{
+    pst_crew_free(job->crew);
+    pst_transport_self.close(job->transport);
+    net_fini(&job->net);
+}
+
+static void job_run(struct job *job, uint64_t from, uint64_t to)
+{
+    for (uint64_t s = from; s < to; s++) {
+        struct pst_step_result result;
+
+        assert_ok(pst_crew_step(job->crew, s, net_fill, &job->data, 0, &result,
+                                &job->net.diag),
+                  &job->net.diag);
+        job->losses[s] = result.loss;
+    }
+}
+
+static struct pst_dump *job_dump(struct job *job)
+{
+    struct pst_dump *dump;
+
+    assert_ok(pst_crew_dump_first(job->crew, &dump, &job->net.diag),
+              &job->net.diag);
+    assert_ok(pst_crew_dump_state(job->crew, dump, &job->net.diag),
+              &job->net.diag);
+    return dump;
+}
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/pst-state-XXXXXX");
+    return mkdtemp(folder) == NULL;
+}
+
+static int remove_folder(void **state)
+{
+    char command[128];
+
+    (void)state;
+    snprintf(command, sizeof(command), "rm -r '%s'", folder);
+    return system(command);
+}
+
+/* Four steps = two, save, load into a new crew, two more. */
+static void resume(unsigned stages, unsigned ranks, const char *optimizer)
+{
+    struct job straight, first, second;
+    struct pst_dump *want, *got;
+    uint64_t step = 0;
+    char dir[128];
+
+    snprintf(dir, sizeof(dir), "%s/%u-%u-%s", folder, stages, ranks, optimizer);
+    job_init(&straight, 3, 2, optimizer);
+    job_run(&straight, 0, 4);
+    job_init(&first, 3, 2, optimizer);
+    job_run(&first, 0, 2);
+    assert_ok(pst_crew_save(first.crew, dir, 2, 2, &first.net.diag),
+              &first.net.diag);
+    job_fini(&first);
+    job_init(&second, stages, ranks, optimizer);
+    assert_ok(pst_crew_load(second.crew, dir, &step, &second.net.diag),
+              &second.net.diag);
+    assert_int_equal(step, 2);
+    job_run(&second, 2, 4);
+    for (int s = 2; s < 4; s++)
+        assert_true(straight.losses[s] == second.losses[s]);
+    want = job_dump(&straight);
+    got = job_dump(&second);
+    assert_same_dump(want, got);
+    pst_dump_free(want);
+    pst_dump_free(got);
+    job_fini(&second);
+    job_fini(&straight);
+}
+
+static void resumes_with_any_cut(void **state)
+{
+    (void)state;
+    resume(3, 2, "adamw");
+    resume(1, 1, "adamw");
+    resume(4, 4, "adamw");
+    resume(2, 2, "sgd");
+}
+
+static void refuses_foreign_checkpoints(void **state)
+{
+    struct job job, other;
+    uint64_t step;
+    char dir[128];
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s/foreign", folder);
+    job_init(&job, 2, 2, "sgd");
+    assert_int_equal(pst_crew_load(job.crew, dir, &step, &job.net.diag),
+                     PST_ERR_NOT_FOUND);
+    job_run(&job, 0, 1);
+    assert_ok(pst_crew_save(job.crew, dir, 1, 2, &job.net.diag), &job.net.diag);
+    /* Another optimizer wants other states. */
+    job_init(&other, 2, 2, "adamw");
+    assert_int_equal(pst_crew_load(other.crew, dir, &step, &other.net.diag),
+                     PST_ERR_MISMATCH);
+    assert_non_null(strstr(other.net.diag.text, "sgd"));
+    job_fini(&other);
+    /* Another model. */
+    job_init(&other, 2, 2, "sgd");
+    other.net.plan->model_digest[0] ^= 1;
+    assert_int_equal(pst_crew_load(other.crew, dir, &step, &other.net.diag),
+                     PST_ERR_MISMATCH);
+    job_fini(&other);
+    job_fini(&job);
+}
+
+/* The file has the dump's tensors under their names. */
+static void writes_dumps(void **state)
+{
+    struct pst_safetensors *file;
+    struct pst_dump *dump, *twin;
+    struct job job;
+    char path[128];
+    size_t n;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/dump.safetensors", folder);
+    job_init(&job, 3, 2, "sgd");
+    job_run(&job, 0, 1);
+    twin = job_dump(&job);
+    assert_ok(pst_crew_dump_first(job.crew, &dump, &job.net.diag),
+              &job.net.diag);
+    assert_ok(pst_crew_dump_final(job.crew, dump, path, &job.net.diag),
+              &job.net.diag);
+    assert_ok(pst_safetensors_open(path, &file, &job.net.diag), &job.net.diag);
+    (void)pst_dump_items(twin, &n);
+    assert_int_equal(pst_safetensors_count(file), n);
+    for (size_t i = 0; i < n; i++) {
+        const struct pst_dump_item *item = &pst_dump_items(twin, &n)[i];
+        const struct pst_safetensors_entry *entry =
+            pst_safetensors_find(file, item->name);
+
+        if (entry == NULL)
+            fail_msg("%s is not in the file", item->name);
+        assert_true(pst_meta_same(&entry->meta, &item->meta));
+        assert_memory_equal(entry->data, item->data, entry->bytes);
+    }
+    pst_safetensors_close(file);
+    pst_dump_free(dump);
+    pst_dump_free(twin);
+    job_fini(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(resumes_with_any_cut),
+        cmocka_unit_test(refuses_foreign_checkpoints),
+        cmocka_unit_test(writes_dumps),
+    };
+
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
