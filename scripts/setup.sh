@@ -1,0 +1,95 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what the project needs on Debian 12 and builds it into build/.
+#
+#   scripts/setup.sh            Debian packages, build
+#   scripts/setup.sh --python   also .venv with PyTorch, for the comparisons
+#
+# Other scripts source this file and call its functions. All of them are quick
+# when there is nothing left to do. PENSTOCK_PYTHON=FILE names an interpreter
+# that has the packages of tests/requirements.txt, so that no .venv is made.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+venv=$root/.venv
+
+packages_build="build-essential meson ninja-build pkg-config libuv1-dev
+  libopenmpi-dev openmpi-bin libprotobuf-c-dev protobuf-c-compiler
+  libopenblas-dev libdnnl-dev libzip-dev libjansson-dev libxxhash-dev
+  libcmocka-dev"
+
+say() { printf '\033[1m== %s\033[0m\n' "$*"; }
+
+die() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+is_installed() {
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+# need_packages NAME...: installs those that are missing.
+need_packages() {
+  local missing=() name run=()
+  command -v dpkg-query >/dev/null || die "this script is for Debian; install \
+yourself: $*; then: meson setup build && ninja -C build"
+  for name in "$@"; do
+    is_installed "$name" || missing+=("$name")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null ||
+      die "needs root or sudo to install: ${missing[*]}"
+    run=(sudo)
+  fi
+  say "installing Debian packages: ${missing[*]}"
+  "${run[@]}" apt-get -q update
+  "${run[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -q -y --no-install-recommends install "${missing[@]}"
+}
+
+# need_build [DIR [meson options]]: configures once, builds what changed.
+need_build() {
+  local dir=${1:-$root/build}
+  shift || true
+  # shellcheck disable=SC2086
+  need_packages $packages_build
+  if [ ! -f "$dir/build.ninja" ]; then
+    say "configuring ${dir#"$root"/}"
+    meson setup "$dir" "$root" "$@" >"$dir.log" 2>&1 || {
+      cat "$dir.log" >&2
+      die "meson could not configure the build"
+    }
+  fi
+  say "building ${dir#"$root"/}"
+  ninja --quiet -C "$dir" || die "the build failed"
+}
+
+# need_python: sets $python to an interpreter with PyTorch.
+need_python() {
+  local want=$root/tests/requirements.txt
+  if [ -n "${PENSTOCK_PYTHON:-}" ]; then
+    python=$PENSTOCK_PYTHON
+    return
+  fi
+  python=$venv/bin/python
+  cmp -s "$want" "$venv/requirements.txt" && return
+  need_packages python3 python3-venv
+  say "installing PyTorch into .venv (once; it is large)"
+  rm -rf "$venv"
+  # Debian's own interpreter: the first one in PATH may lack venv.
+  /usr/bin/python3 -m venv "$venv"
+  "$venv/bin/pip" --disable-pip-version-check install --quiet \
+    --progress-bar off -r "$want" || die "pip could not install $want"
+  cp "$want" "$venv/requirements.txt"
+}
+
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+  need_build
+  if [ "${1:-}" = --python ]; then
+    need_python
+    say "Python with PyTorch: $python"
+  fi
+  say "done: build/daemon/penstock"
+fi

@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Real models in PyTorch and in penstock: same steps, every tensor.
+
+    compare.py PENSTOCK WORKDIR [--full] [--seed N] [--only TEXT] [--list]
+
+Three groups of cases: `step` (every number of three steps against PyTorch's
+in float64), `bits` (dumps of different cuts, schedules, transports and runs
+are equal bit for bit) and `resume` (training goes on from a checkpoint as if
+it had not stopped). Without --full a seeded sample of them. The last line is
+`N passed, N failed`.
+"""
+import argparse
+import itertools
+import json
+import random
+import shutil
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+import reference
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = ["mlp", "skips", "transformer", "gpt2"]
+STAGES = [1, 2, 3, 4]
+SCHEDULES = ["gpipe", "1f1b"]
+MICROBATCHES = [1, 4, 5]
+OPTIMIZERS = ["sgd", "adamw"]
+STEPS = 3
+LR = 0.01
+
+
+class Failed(Exception):
+    pass
+
+
+def call(*words):
+    """Runs a command; its standard output, or Failed with what it said."""
+    words = [str(w) for w in words]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True,
+                              timeout=300)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"still running after 300 s: {' '.join(words)}")
+    if done.returncode != 0:
+        said = (done.stderr + done.stdout).strip().splitlines()[-8:]
+        raise Failed("\n".join([f"exit code {done.returncode}: "
+                                f"{' '.join(words)}", *said]))
+    return done.stdout
+
+
+class Bench:
+    """Makes references, plans and runs, each once."""
+
+    def __init__(self, penstock, work):
+        self.penstock = penstock
+        self.work = work
+        self.no_core = set()
+
+    def reference(self, model, form, m, optimizer):
+        folder = self.work / f"{model}-{form}-{m}-{optimizer}"
+        if not (folder / "f64.safetensors").exists():
+            try:
+                reference.make(model, str(folder), m, form, optimizer, LR,
+                               STEPS)
+            except ValueError:
+                if form != "core":
+                    raise
+                self.no_core.add(model)
+                raise
+        return folder
+
+    def plan(self, model, form, stages):
+        folder = self.work / f"{model}-{form}-{stages}.plan"
+        if not folder.exists():
+            call(self.penstock, "split", self.pt2(model, form), "-o", folder,
+                 "--stages", stages)
+        return folder
+
+    def pt2(self, model, form):
+        return next(self.work.glob(f"{model}-{form}-*/model.pt2"))
+
+    def run(self, plan, ranks, data, *more, transport="mpi"):
+        out = call(self.penstock, "run", plan, "-n", ranks, "--transport",
+                   transport, "--data", data, "--threads", 1, "--json", *more)
+        return json.loads(out.strip().splitlines()[-1])
+
+    def dump(self, name, plan, ranks, ref, m, optimizer, schedule,
+             steps=STEPS, transport="mpi"):
+        path = self.work / f"{name.replace(' ', '-')}.safetensors"
+        self.run(plan, ranks, ref / "data.safetensors", "-m", m, "--schedule",
+                 schedule, "--steps", steps, "--optimizer", optimizer, "--lr",
+                 LR, "--dump", path, transport=transport)
+        return path
+
+
+def step_case(bench, name, model, form, stages, schedule, m, optimizer):
+    ref = bench.reference(model, form, m, optimizer)
+    plan = bench.plan(model, form, stages)
+    dump = bench.dump(name, plan, stages, ref, m, optimizer, schedule)
+    count, wrong = reference.check(dump, ref)
+    dump.unlink()
+    if wrong:
+        raise Failed("\n".join([f"{len(wrong)} of {count} tensors differ",
+                                *wrong[:8]]))
+
+
+# ranks, stages, schedule, transport; the first one is what the others equal
+CUTS = [(1, 1, "gpipe", "self"), (2, 2, "1f1b", "mpi"),
+        (4, 4, "gpipe", "mpi"), (4, 4, "1f1b", "self"),
+        (1, 1, "1f1b", "mpi"), (2, 4, "1f1b", "mpi"), (2, 2, "1f1b", "mpi")]
+
+
+def bits_case(bench, name, model, m):
+    """A parameter of several stages is summed in another order: it is left
+    out, and so are later steps, which it has changed."""
+    but = reference.shared_parameters(model)
+    ref = bench.reference(model, "training", m, "adamw")
+    first = None
+    for i, (ranks, stages, schedule, transport) in enumerate(CUTS):
+        dump = bench.dump(f"{name} {i}", bench.plan(model, "training", stages),
+                          ranks, ref, m, "adamw", schedule,
+                          steps=1 if but else STEPS, transport=transport)
+        if first is None:
+            first = dump
+            continue
+        wrong = reference.same(first, dump, but)
+        if wrong:
+            raise Failed(f"{ranks} ranks, {stages} stages, {schedule}, "
+                         f"{transport}: differs from one stage in "
+                         f"{', '.join(wrong[:8])}")
+
+
+def resume_case(bench, name, steps, ranks):
+    """Half the steps on two ranks, the rest on `ranks`."""
+    pt2 = ROOT / "examples/bytegpt/bytegpt.pt2"
+    text = bench.work / "text"
+    folder = bench.work / name.replace(" ", "-")
+    plans = {}
+    if not text.exists():
+        licenses = sorted(Path("/usr/share/common-licenses").iterdir())
+        text.write_bytes(b"".join(p.read_bytes() for p in licenses))
+    for n in {2, ranks}:
+        plans[n] = bench.work / f"bytegpt-{n}.plan"
+        if not plans[n].exists():
+            call(bench.penstock, "split", pt2, "-o", plans[n], "--stages", n)
+    shutil.rmtree(folder, ignore_errors=True)
+
+    def run(n, upto, where, *more):
+        return bench.run(plans[n], n, text, "-m", 4, "--optimizer", "adamw",
+                         "--lr", 2e-3, "--shuffle", "--steps", upto, "--dump",
+                         folder / f"{where}.safetensors", "--checkpoint",
+                         folder / where, *more)
+
+    folder.mkdir()
+    whole = run(2, steps, "whole")["losses"]
+    parts = run(2, steps // 2, "parts")["losses"]
+    parts += run(ranks, steps, "parts", "--resume")["losses"]
+    if len(whole) != steps or len(parts) != steps:
+        raise Failed(f"{len(whole)} and {len(parts)} losses, not {steps}")
+    if ranks != 2:
+        worst = max(abs(a - b) for a, b in zip(whole, parts))
+        if worst > 1e-5:
+            raise Failed(f"losses differ by {worst:.1e}")
+        return
+    wrong = [n for n in reference.same(folder / "whole.safetensors",
+                                       folder / "parts.safetensors")
+             if n.startswith(("param.", "buffer."))]
+    if wrong or whole != parts:
+        raise Failed(f"not the same bits: losses {whole == parts}, "
+                     f"tensors {', '.join(wrong[:8])}")
+
+
+def step_names(full, seed):
+    core = ["mlp", "gpt2"]
+    grid = [("step", *c) for c in itertools.product(
+        MODELS, ["training", "core"], STAGES, SCHEDULES, MICROBATCHES,
+        OPTIMIZERS) if c[1] == "training" or c[0] in core]
+    if full:
+        return grid
+    # Each model and form in each number of stages, the rest by chance.
+    rng = random.Random(seed)
+    groups = {}
+    for c in grid:
+        groups.setdefault(c[1:4], []).append(c)
+    return [rng.choice(g) for g in groups.values()]
+
+
+def all_cases(full, seed):
+    cases = step_names(full, seed)
+    cases += [("bits", model, m) for model in MODELS
+              for m in (MICROBATCHES if full else [5])]
+    if full:
+        cases += [("resume", 300, n) for n in (2, 1, 3, 4)]
+    else:
+        cases += [("resume", 10, n) for n in (2, 3)]
+    return cases
+
+
+RUN = {"step": step_case, "bits": bits_case, "resume": resume_case}
+
+
+def main():
+    p = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("penstock")
+    p.add_argument("workdir", type=Path)
+    p.add_argument("--full", action="store_true")
+    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--only", default="", help="cases whose name has this")
+    p.add_argument("--list", action="store_true")
+    a = p.parse_args()
+    shutil.rmtree(a.workdir, ignore_errors=True)
+    a.workdir.mkdir(parents=True)
+    bench = Bench(a.penstock, a.workdir)
+    passed = failed = 0
+    for case in all_cases(a.full, a.seed):
+        name = " ".join(str(word) for word in case)
+        if a.only not in name:
+            continue
+        if a.list:
+            print(name)
+            continue
+        if case[0] == "step" and case[2] == "core" and \
+                case[1] in bench.no_core:
+            continue
+        try:
+            RUN[case[0]](bench, name, *case[1:])
+            passed += 1
+            print(f"ok      {name}", flush=True)
+        except Failed as e:
+            failed += 1
+            print(f"FAILED  {name}\n{e}", flush=True)
+        except ValueError:
+            if case[1] in bench.no_core:
+                print(f"left out {name}: PyTorch cannot write this form",
+                      flush=True)
+                continue
+            failed += 1
+            print(f"FAILED  {name}\n{traceback.format_exc()}", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
