@@ -136,6 +136,53 @@ static void cuts_keep_the_bits(void **state)
     all_cuts_of(5, "adamw");
 }
 
+/* NaN wherever a step has no business to read before it writes. */
+static void poison(struct pst_crew *crew)
+{
+    for (unsigned i = 0; i < crew->n_local; i++) {
+        struct pst_rank *r = crew->ranks[i];
+
+        for (unsigned s = 0; s < r->sched->n_stages; s++)
+            for (int k = PST_R_IN_F; k < PST_R_WORK; k++) {
+                const struct pst_slot_pool *pool = &r->stages[s].pools[k];
+
+                if (r->stages[s].program != NULL)
+                    memset(r->arena + pool->base, 0xff, pool->n * pool->size);
+            }
+        memset(r->arena + r->work, 0xff, r->memory.arena - r->work);
+        for (size_t g = 0; g < r->grads.n; g++)
+            memset(
+                r->arena + r->grads.at[g].offset, 0xff,
+                pst_meta_bytes(&r->plan->params.at[r->grads.at[g].param].meta));
+    }
+}
+
+static void reads_nothing_stale(void **state)
+{
+    (void)state;
+    for (unsigned stages = 1; stages <= 4; stages++) {
+        const struct pst_exec_options options =
+            net_options("1f1b", stages, 4, "adamw");
+        struct pst_dump *clean, *poisoned;
+        struct job job;
+
+        job_init(&job, stages, &options);
+        run_steps(&job, 0, 2);
+        clean = job_dump(&job);
+        job_fini(&job);
+        job_init(&job, stages, &options);
+        poison(job.crew);
+        run_steps(&job, 0, 1);
+        poison(job.crew);
+        run_steps(&job, 1, 2);
+        poisoned = job_dump(&job);
+        assert_same_dump(clean, poisoned);
+        pst_dump_free(clean);
+        pst_dump_free(poisoned);
+        job_fini(&job);
+    }
+}
+
 /* One microbatch after the other, against a step with one of them: means of
  * losses and gradients, outputs joined. */
 static void adds_microbatches_up(void **state)
@@ -333,6 +380,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cuts_keep_the_bits),
+        cmocka_unit_test(reads_nothing_stale),
         cmocka_unit_test(adds_microbatches_up),
         cmocka_unit_test(faults_change_nothing),
         cmocka_unit_test(names_missing_data),
