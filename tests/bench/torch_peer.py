@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The peer that speed is measured against: the same training step in
+PyTorch's own pipelines.
+
+    torch_peer.py export MODEL DIR      model.pt2, data.safetensors
+    torch_peer.py pipe MODEL [--ranks 2] [--schedule 1f1b] [-m 8] [--steps 9]
+
+`pipe` runs torch.distributed.pipelining over gloo, one process a rank and one
+thread each, and prints a JSON object: step_s (median seconds of forward,
+backward and SGD, the first two steps left out), first_step_at_s (from the
+start of the process), rss_mib (largest rank).
+"""
+import argparse
+import json
+import os
+import resource
+import socket
+import statistics
+import time
+
+STARTED = time.time()
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+MICROBATCHES = 8
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm_1 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+        self.norm_2 = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        b, t, d = x.shape
+        qkv = self.qkv(self.norm_1(x)).view(b, t, 3, self.heads, -1)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(y.transpose(1, 2).reshape(b, t, d))
+        y = F.gelu(self.up(self.norm_2(x)), approximate="tanh")
+        return x + self.down(y)
+
+
+class Embedding(nn.Module):
+    def __init__(self, vocabulary, length, width):
+        super().__init__()
+        self.length = length
+        self.wte = nn.Embedding(vocabulary, width)
+        self.wpe = nn.Embedding(length, width)
+
+    def forward(self, x):
+        return self.wte(x) + self.wpe(torch.arange(self.length))
+
+
+class Gpt:
+    """The shape of GPT-2 with a head of its own."""
+
+    def __init__(self, samples, vocabulary, length, width, heads, layers):
+        self.samples, self.vocabulary, self.length = samples, vocabulary, length
+        self.width, self.heads, self.layers = width, heads, layers
+
+    def units(self):
+        head = nn.Sequential(
+            nn.LayerNorm(self.width),
+            nn.Linear(self.width, self.vocabulary, bias=False))
+        return [Embedding(self.vocabulary, self.length, self.width),
+                *(Block(self.width, self.heads) for _ in range(self.layers)),
+                head]
+
+    def batch(self, n):
+        shape = n * self.samples, self.length
+        return (torch.randint(self.vocabulary, shape),
+                torch.randint(self.vocabulary, shape))
+
+    @staticmethod
+    def loss(y, target):
+        return F.cross_entropy(y.flatten(0, 1), target.flatten())
+
+
+class Mlp:
+    def __init__(self, samples, width, layers):
+        self.samples, self.width, self.layers = samples, width, layers
+
+    def units(self):
+        return [nn.Sequential(nn.Linear(self.width, self.width), nn.ReLU())
+                for _ in range(self.layers)]
+
+    def batch(self, n):
+        shape = n * self.samples, self.width
+        return torch.randn(shape), torch.randn(shape)
+
+    @staticmethod
+    def loss(y, target):
+        return F.mse_loss(y, target)
+
+
+MODELS = {
+    "gpt-25m": Gpt(2, 512, 128, 512, 8, 8),
+    "gpt-3m": Gpt(4, 256, 64, 192, 6, 6),
+    "mlp-tiny": Mlp(8, 64, 16),
+}
+
+
+class WithLoss(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = nn.Sequential(*model.units())
+        self.loss = model.loss
+
+    def forward(self, x, target):
+        y = self.model(x)
+        return self.loss(y, target), y
+
+
+def export(name, folder):
+    from safetensors.torch import save_file
+    model = MODELS[name]
+    torch.manual_seed(0)
+    program = torch.export.export(WithLoss(model).train(), model.batch(1),
+                                  strict=False)
+    os.makedirs(folder, exist_ok=True)
+    torch.export.save(program, f"{folder}/model.pt2")
+    x, target = model.batch(MICROBATCHES)
+    save_file({"x": x, "target": target}, f"{folder}/data.safetensors")
+
+
+def parts(units, n):
+    """Contiguous groups with about as many weights of products each."""
+    costs = [sum(p.numel() for m in u.modules() if isinstance(m, nn.Linear)
+                 for p in m.parameters()) for u in units]
+    groups, done = [[] for _ in range(n)], 0
+    for unit, cost in zip(units, costs):
+        middle = (done + cost / 2) / sum(costs)
+        groups[min(n - 1, int(middle * n))].append(unit)
+        done += cost
+    return [nn.Sequential(*g) for g in groups]
+
+
+def pipe_rank(rank, a, port):
+    import torch.distributed as dist
+    from torch.distributed.pipelining import (PipelineStage, Schedule1F1B,
+                                              ScheduleGPipe)
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank,
+                            world_size=a.ranks)
+    model = MODELS[a.model]
+    stage = PipelineStage(parts(model.units(), a.ranks)[rank], rank, a.ranks,
+                          torch.device("cpu"))
+    kind = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}[a.schedule]
+    schedule = kind(stage, a.microbatches, loss_fn=model.loss)
+    optimizer = torch.optim.SGD(stage.submod.parameters(), lr=1e-3)
+    x, target = model.batch(a.microbatches)
+    seconds = []
+    for _ in range(a.steps):
+        begin = time.perf_counter()
+        optimizer.zero_grad()
+        if rank == 0:
+            schedule.step(x)
+        elif rank == a.ranks - 1:
+            schedule.step(target=target, losses=[])
+        else:
+            schedule.step()
+        optimizer.step()
+        dist.barrier()
+        seconds.append(time.perf_counter() - begin)
+        if len(seconds) == 1:
+            first = time.time() - a.started
+    rss = torch.tensor(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    dist.all_reduce(rss, op=dist.ReduceOp.MAX)
+    if rank == 0:
+        print(json.dumps({"step_s": statistics.median(seconds[2:]),
+                          "first_step_at_s": first,
+                          "rss_mib": rss.item() / 1024}), flush=True)
+    dist.destroy_process_group()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def main():
+    top = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    sub = top.add_subparsers(dest="mode", required=True)
+    p = sub.add_parser("export")
+    p.add_argument("model", choices=MODELS)
+    p.add_argument("dir")
+    p = sub.add_parser("pipe")
+    p.add_argument("model", choices=MODELS)
+    p.add_argument("--ranks", type=int, default=2)
+    p.add_argument("--schedule", choices=["gpipe", "1f1b"], default="1f1b")
+    p.add_argument("-m", "--microbatches", type=int, default=MICROBATCHES)
+    p.add_argument("--steps", type=int, default=9)
+    a = top.parse_args()
+    if a.mode == "export":
+        export(a.model, a.dir)
+        return
+    a.started = STARTED
+    torch.multiprocessing.spawn(pipe_rank, (a, free_port()), nprocs=a.ranks)
+
+
+if __name__ == "__main__":
+    main()
