@@ -58,6 +58,15 @@ void pstd_control_event(struct pstd_daemon *d, const void *data, size_t size)
             pstd_client_send_packed(at, data, size);
 }
 
+bool pstd_control_watched(const struct pstd_daemon *d)
+{
+    for (const struct pstd_client *at = d->control.clients; at != NULL;
+         at = at->next)
+        if (at->watching)
+            return true;
+    return false;
+}
+
 static void send_heartbeat(struct pstd_client *client)
 {
     Pst__Control__Event event = PST__CONTROL__EVENT__INIT;

@@ -8,6 +8,7 @@
 #include "daemon/frame.h"
 #include "daemon/socket.h"
 
+#include <stdbool.h>
 #include <uv.h>
 
 #define PSTD_MAX_CLIENTS  64
@@ -44,6 +45,8 @@ enum pst_status pstd_control_open(struct pstd_daemon *d, const char *path,
 void pstd_control_close(struct pstd_daemon *d);
 /* A packed event to every client that watches. */
 void pstd_control_event(struct pstd_daemon *d, const void *data, size_t size);
+/* Is there a client that watches? */
+bool pstd_control_watched(const struct pstd_daemon *d);
 /* Every second: slow frames, heartbeats. */
 void pstd_control_tick(struct pstd_daemon *d, bool heartbeat);
 

@@ -11,9 +11,11 @@
 #include "daemon/setup.h"
 #include "stages/base/alloc.h"
 
-#define HEARTBEAT_S 5
-#define TOTALS_S    15
-#define AGAIN_MS    1000 /* a second signal after this ends us at once */
+#define HEARTBEAT_S    5
+#define TOTALS_S       15
+#define LINGER_MS      500 /* for clients, after the end */
+#define LINGER_TICK_MS 5
+#define AGAIN_MS       1000 /* a second signal after this ends us at once */
 
 /* Asks rank 0 to stop, from a rank that got the signal alone. Not SIGTERM:
  * a launcher sends that to all ranks, and rank 0 would count several. */
@@ -337,7 +339,30 @@ static void on_tick(uv_timer_t *timer)
         tell_totals(d);
 }
 
-/* The exec thread has ended: everything closes, and the loop runs out. */
+static void close_handles(struct pstd_daemon *d)
+{
+    for (size_t i = 0; i < PST_COUNT(d->signals); i++)
+        uv_close((uv_handle_t *)&d->signals[i], NULL);
+    uv_close((uv_handle_t *)&d->tick, NULL);
+}
+
+static void finish(struct pstd_daemon *d)
+{
+    pstd_control_close(d);
+    close_handles(d);
+    pstd_worker_close(d->worker);
+}
+
+/* Who watched a run to its end asks for its result next. */
+static void on_linger(uv_timer_t *timer)
+{
+    struct pstd_daemon *d = timer->data;
+
+    if (++d->ticks > LINGER_MS / LINGER_TICK_MS || !pstd_control_watched(d))
+        finish(d);
+}
+
+/* The exec thread has ended. */
 static void on_done(void *ctx)
 {
     struct pstd_daemon *d = ctx;
@@ -348,11 +373,8 @@ static void on_done(void *ctx)
     pstd_note_init(&note, PSTD_EVENT_STOPPED);
     pstd_note_int(&note, "exit_code", pst_status_exit_code(d->failure.status));
     pstd_daemon_publish(d, &note);
-    pstd_control_close(d);
-    for (size_t i = 0; i < PST_COUNT(d->signals); i++)
-        uv_close((uv_handle_t *)&d->signals[i], NULL);
-    uv_close((uv_handle_t *)&d->tick, NULL);
-    pstd_worker_close(d->worker);
+    d->ticks = 0;
+    (void)uv_timer_start(&d->tick, on_linger, 0, LINGER_TICK_MS);
 }
 
 static void open_handles(struct pstd_daemon *d)
@@ -371,13 +393,6 @@ static void open_handles(struct pstd_daemon *d)
     d->tick.data = d;
     (void)uv_timer_start(&d->tick, on_tick, 1000, 1000);
     d->start_ms = uv_now(&d->loop);
-}
-
-static void close_handles(struct pstd_daemon *d)
-{
-    for (size_t i = 0; i < PST_COUNT(d->signals); i++)
-        uv_close((uv_handle_t *)&d->signals[i], NULL);
-    uv_close((uv_handle_t *)&d->tick, NULL);
 }
 
 /* Name of the job if none is given: that of the plan. */

@@ -288,7 +288,8 @@ static enum pst_status obey(struct pstd_session *s, unsigned control,
         s->result->stopped = s->step < s->config.steps;
         return PST_OK;
     }
-    if ((control & PSTD_CTL_CHECKPOINT) || (every > 0 && s->step % every == 0))
+    if ((control & PSTD_CTL_CHECKPOINT) ||
+        (every > 0 && s->step % every == 0 && s->step < s->config.steps))
         status = save(s, diag);
     if (status != PST_ERR_PEER)
         status = PST_OK;

@@ -106,12 +106,15 @@ static enum pst_status take_signal(struct run *r, struct pst_diag *diag)
     r->signals++;
     if (r->signals == 1 && r->conn.fd >= 0) {
         (void)fprintf(stderr,
-                      "%spenstock: stopping at the end of the step; "
-                      "once more to end at once\n",
-                      r->progress.live ? "\n" : "");
+                      "%spenstock: signal %u of process %u: stopping at the "
+                      "end of the step; once more to end at once\n",
+                      r->progress.live ? "\n" : "", info.ssi_signo,
+                      info.ssi_pid);
         return pstctl_stop_job(&r->conn, false, diag);
     }
-    return pst_diag_set(diag, PST_ERR_CANCELLED, "interrupted");
+    return pst_diag_set(diag, PST_ERR_CANCELLED,
+                        "interrupted by signal %u of process %u",
+                        info.ssi_signo, info.ssi_pid);
 }
 
 /* The daemon's words. */
@@ -291,10 +294,12 @@ static enum pst_status supervise(struct run *r, struct pst_diag *diag)
         return status;
     }
     if (r->conn.fd >= 0 && r->signals < 2 &&
-        pstctl_stop_job(&r->conn, true, &ignored) == PST_OK)
+        pstctl_stop_job(&r->conn, true, &ignored) == PST_OK) {
+        pstctl_close(&r->conn);
         wait_end(r, END_MS);
-    else
+    } else {
         wait_end(r, 0);
+    }
     return status;
 }
 
