@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/daemon/drive.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "stages/archive/safetensors.h"
+#include "stages/base/alloc.h"
+#include "stages/base/fs.h"
+#include "tests/test.h"
+
+#define MAX_WORDS 64
+
+struct drive drive;
+static double started;
+
+static double now_s(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void in_dir(const char *name, char path[256])
+{
+    (void)snprintf(path, 256, "%s/%s", drive.dir, name);
+}
+
+/* Output of one program after the other goes to a file of its own each. */
+static void output_of(pid_t pid, char path[256])
+{
+    char name[32];
+
+    (void)snprintf(name, sizeof(name), "out-%d", (int)pid);
+    in_dir(name, path);
+}
+
+static void become(const char *command)
+{
+    static char copy[4096], program[512], path[256];
+    char *words[MAX_WORDS] = {0};
+    unsigned n = 0;
+    int fd;
+
+    output_of(getpid(), path);
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    (void)dup2(fd, STDOUT_FILENO);
+    (void)dup2(fd, STDERR_FILENO);
+    (void)snprintf(copy, sizeof(copy), "%s", command);
+    for (char *p = strtok(copy, " "); p != NULL && n + 1 < MAX_WORDS;
+         p = strtok(NULL, " "))
+        words[n++] = p;
+    (void)snprintf(program, sizeof(program), "%s/%s", getenv("PST_BIN"),
+                   words[0]);
+    if (chdir(drive.dir) == 0)
+        (void)execv(program, words);
+    perror(program);
+    _exit(126);
+}
+
+pid_t drive_start(const char *command)
+{
+    const pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0)
+        become(command);
+    started = now_s();
+    return pid;
+}
+
+int drive_wait(pid_t pid)
+{
+    char path[256];
+    int status = 0;
+    size_t size = 0;
+    const double until = now_s() + 60;
+
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        if (now_s() > until) {
+            (void)kill(pid, SIGKILL);
+            fail_msg("a program still runs after 60 s");
+        }
+        (void)usleep(2000);
+    }
+    drive.seconds = now_s() - started;
+    pst_free(drive.text);
+    drive.text = NULL;
+    output_of(pid, path);
+    assert_int_equal(pst_file_read(path, 1 << 20, &drive.text, &size, NULL),
+                     PST_OK);
+    (void)unlink(path);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+int drive_run(const char *command)
+{
+    return drive_wait(drive_start(command));
+}
+
+void drive_expect_end(pid_t pid, int code)
+{
+    const int got = drive_wait(pid);
+
+    if (got != code)
+        fail_msg("exit code %d instead of %d: %s", got, code, drive.text);
+}
+
+void drive_expect(const char *command, int code)
+{
+    const int got = drive_run(command);
+
+    if (got != code)
+        fail_msg("%s: exit code %d instead of %d: %s", command, got, code,
+                 drive.text);
+}
+
+void drive_says(const char *text)
+{
+    if (strstr(drive.text, text) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", drive.text, text);
+}
+
+void drive_await(const char *file, const char *text, char *after)
+{
+    const double until = now_s() + 20;
+    char path[256];
+
+    in_dir(file, path);
+    while (now_s() < until) {
+        char *all = NULL;
+        const char *at;
+        size_t size = 0;
+
+        if (pst_file_read(path, 1 << 24, &all, &size, NULL) == PST_OK) {
+            at = strstr(all, text);
+            if (at != NULL) {
+                if (after != NULL) {
+                    (void)snprintf(after, 64, "%.63s", at + strlen(text));
+                    after[strcspn(after, " \n")] = '\0';
+                }
+                pst_free(all);
+                return;
+            }
+            pst_free(all);
+        }
+        (void)usleep(10000);
+    }
+    fail_msg("%s does not say \"%s\" after 20 s", file, text);
+}
+
+bool drive_exists(const char *file)
+{
+    char path[256];
+
+    in_dir(file, path);
+    return access(path, F_OK) == 0;
+}
+
+/* Two microbatches of the inputs of tiny.pt2. */
+static void write_data(const char *name, int64_t last_label)
+{
+    static int64_t tokens[12], labels[12];
+    static float scale[16], pair[32];
+    const int64_t rows[] = {4, 3}, n16 = 16, n32 = 32;
+    const struct pst_safetensors_entry entries[] = {
+        {.name = "tokens",
+         .meta = pst_meta_make(PST_I64, 2, rows),
+         .data = tokens},
+        {.name = "labels",
+         .meta = pst_meta_make(PST_I64, 2, rows),
+         .data = labels},
+        {.name = "extra.scale",
+         .meta = pst_meta_make(PST_F32, 1, &n16),
+         .data = scale},
+        {.name = "extra.pair.0",
+         .meta = pst_meta_make(PST_F32, 1, &n32),
+         .data = pair},
+    };
+    struct pst_diag diag;
+    char path[256];
+
+    for (int i = 0; i < 12; i++) {
+        tokens[i] = i;
+        labels[i] = (i + 1) % 16;
+    }
+    for (int i = 0; i < 32; i++) {
+        pair[i] = 0.25f + 0.1f * (float)(i % 7);
+        scale[i % 16] = 1.0f + 0.05f * (float)i;
+    }
+    labels[11] = last_label;
+    in_dir(name, path);
+    assert_ok(pst_safetensors_save(path, entries, PST_COUNT(entries), &diag),
+              &diag);
+}
+
+int drive_setup(void **state)
+{
+    char command[512];
+
+    (void)state;
+    (void)strcpy(drive.dir, "/tmp/pst-drive-XXXXXX");
+    assert_non_null(mkdtemp(drive.dir));
+    assert_non_null(getenv("PST_BIN"));
+    assert_non_null(getenv("PST_GOLDEN"));
+    (void)setenv("XDG_RUNTIME_DIR", drive.dir, 1);
+    write_data("data.safetensors", 5);
+    write_data("bad.safetensors", 99);
+    (void)snprintf(command, sizeof(command),
+                   "penstock split %s/tiny.pt2 -o tiny.plan",
+                   getenv("PST_GOLDEN"));
+    assert_int_equal(drive_run(command), 0);
+    return 0;
+}
+
+int drive_teardown(void **state)
+{
+    (void)state;
+    pst_free(drive.text);
+    drive.text = NULL;
+    return pst_remove_tree(drive.dir, NULL) != PST_OK;
+}

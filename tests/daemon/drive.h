@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_TESTS_DAEMON_DRIVE_H
+#define PENSTOCK_TESTS_DAEMON_DRIVE_H
+/*
+ * Runs the real programs: $PST_BIN/penstock and $PST_BIN/penstockd, in a
+ * folder of the test's own, which is also its $XDG_RUNTIME_DIR, with the plan
+ * and the data of tests/golden/tiny.pt2 in it.
+ */
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct drive {
+    char dir[64];   /* working folder of all programs */
+    char *text;     /* output and errors of the newest program that ended */
+    double seconds; /* that it took, from its start */
+};
+
+extern struct drive drive;
+
+/* cmocka fixtures: make dir, plan ("tiny.plan", 2 stages), data
+ * ("data.safetensors", 2 microbatches; "bad.safetensors", label 99 in the
+ * second one); remove dir. */
+int drive_setup(void **state);
+int drive_teardown(void **state);
+
+/* "penstock run x --steps 3": split at blanks; returns its pid. */
+pid_t drive_start(const char *command);
+/* Waits, at most 60 s; exit code, or 1000 + signal. Fills text, seconds. */
+int drive_wait(pid_t pid);
+/* start and wait. */
+int drive_run(const char *command);
+/* run or wait; fails the test, with the output, if the exit code is another. */
+void drive_expect(const char *command, int code);
+void drive_expect_end(pid_t pid, int code);
+/* Fails the test unless the newest output contains this. */
+void drive_says(const char *text);
+/* Waits, at most 20 s, until the file in dir contains the text; copies what
+ * follows on that line to after (64 bytes, may be NULL). */
+void drive_await(const char *file, const char *text, char *after);
+bool drive_exists(const char *file);
+
+#endif

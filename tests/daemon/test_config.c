@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/test.h"
+
+#define RUN                                                                    \
+    (PSTD_OPT_TRAIN | PSTD_OPT_RANKS | PSTD_OPT_SPLIT | PSTD_OPT_CONNECT)
+
+static enum pst_status parse(struct pstd_config *c, unsigned groups,
+                             struct pst_diag *diag, ...)
+{
+    char *argv[16] = {"program"};
+    int argc = 1;
+    va_list ap;
+
+    va_start(ap, diag);
+    while ((argv[argc] = va_arg(ap, char *)) != NULL)
+        argc++;
+    va_end(ap);
+    pst_diag_init(diag);
+    assert_ok(pstd_config_init(c, diag), diag);
+    return pstd_config_parse(c, groups, argc, argv, diag);
+}
+
+static void reads_all_forms(void **state)
+{
+    struct pstd_config c;
+    struct pst_diag diag;
+
+    (void)state;
+    assert_ok(parse(&c, RUN, &diag, "--steps=7", "plan", "-m", "4", "-n3",
+                    "--lr", "3e-4", "--resume", "--at", "a", "--at=b:end", "--",
+                    "--steps", (char *)NULL),
+              &diag);
+    assert_int_equal(c.steps, 7);
+    assert_int_equal(c.microbatches, 4);
+    assert_int_equal(c.ranks, 3);
+    assert_true(c.lr == 3e-4);
+    assert_true(c.resume);
+    assert_int_equal(c.at.n, 2);
+    assert_string_equal(c.at.at[1], "b:end");
+    assert_int_equal(c.n_args, 2);
+    assert_string_equal(c.args[0], "plan");
+    assert_string_equal(c.args[1], "--steps");
+    assert_true(PSTD_GIVEN(&c, steps));
+    assert_false(PSTD_GIVEN(&c, seed));
+    assert_true(isnan(c.weight_decay)); /* the optimizer's own */
+    pstd_config_fini(&c);
+}
+
+static void refuse(const char *a, const char *b, const char *wanted)
+{
+    struct pstd_config c;
+    struct pst_diag diag;
+
+    assert_int_equal(parse(&c, RUN, &diag, a, b, (char *)NULL), PST_ERR_USAGE);
+    if (strstr(diag.text, wanted) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", diag.text, wanted);
+    pstd_config_fini(&c);
+}
+
+static void refuses_what_is_wrong(void **state)
+{
+    (void)state;
+    refuse("--optimizr", "sgd", "did you mean --optimizer?");
+    refuse("--xyzzyxyzzy", "1", "unknown option");
+    refuse("-q", NULL, "unknown option -q");
+    refuse("--steps", NULL, "--steps needs a value");
+    refuse("--steps", "-1", "whole number");
+    refuse("--steps", "1.5", "whole number");
+    refuse("--steps", "99999999999999999999", "whole number");
+    refuse("--microbatches", "0", "not between");
+    refuse("--lr", "nan", "no number");
+    refuse("--lr", "1e400", "--lr");
+    refuse("--beta1", "1.5", "not between");
+    refuse("--dtype", "bf16", "none of f32");
+    refuse("--transport", "mp", "none of mpi|self");
+    refuse("--transport", "mpi|self", "none of mpi|self");
+    refuse("--transport", "", "none of mpi|self");
+    refuse("--resume=perhaps", NULL, "none of 1, 0");
+    refuse("--data", "", "empty");
+    refuse("--prompt", "x", "unknown option"); /* of another command */
+}
+
+static void reads_environment(void **state)
+{
+    struct pstd_config c;
+    struct pst_diag diag;
+
+    (void)state;
+    assert_ok(pstd_config_init(&c, &diag), &diag);
+    setenv("PENSTOCK_LR_SCHEDULE", "cosine", 1);
+    setenv("PENSTOCK_SOCKET", "/tmp/s", 1);
+    assert_ok(pstd_config_env(&c, RUN, &diag), &diag);
+    assert_string_equal(c.lr_schedule, "cosine");
+    assert_string_equal(c.socket, "/tmp/s");
+    setenv("PENSTOCK_LR_SCHEDULE", "cosin", 1);
+    assert_int_equal(pstd_config_env(&c, RUN, &diag), PST_ERR_USAGE);
+    assert_non_null(strstr(diag.text, "PENSTOCK_LR_SCHEDULE"));
+    assert_ok(pstd_config_env(&c, PSTD_OPT_CONNECT, &diag), &diag);
+    unsetenv("PENSTOCK_LR_SCHEDULE");
+    unsetenv("PENSTOCK_SOCKET");
+    pstd_config_fini(&c);
+}
+
+/* What travels in a Train request is read back as it was, whatever it is. */
+static void survives_the_wire(void **state)
+{
+    struct pst_str before = {0}, after = {0};
+    struct pstd_config c, copy, other;
+    struct pst_diag diag;
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    (void)state;
+    assert_ok(parse(&c, RUN, &diag, "--lr", "0.1", "--eps", "1e-300", "--data",
+                    "/a b\n\"c", "--nesterov", "--tokens-input", "", "--seed",
+                    "9007199254740991", "--at", "x", (char *)NULL),
+              &diag);
+    assert_ok(pstd_config_copy(&copy, &c, &diag), &diag);
+    assert_int_equal(copy.at.n, 1);
+    assert_ok(pstd_config_init(&other, &diag), &diag);
+    for (size_t i = 0; i < n; i++) {
+        struct pst_str text = {0};
+
+        if ((rows[i].groups & PSTD_OPT_TRAIN) && c.given[i]) {
+            assert_true(pstd_config_text(&c, &rows[i], &text));
+            assert_ok(pstd_config_set(&other, PSTD_OPT_TRAIN, rows[i].name,
+                                      pst_str_text(&text), &diag),
+                      &diag);
+        }
+        pst_str_fini(&text);
+    }
+    pstd_config_dump(&c, PSTD_OPT_TRAIN, &before);
+    pstd_config_dump(&other, PSTD_OPT_TRAIN, &after);
+    assert_string_equal(before.text, after.text);
+    assert_true(other.eps == 1e-300);
+    assert_int_equal(other.seed, 9007199254740991);
+    assert_int_equal(
+        pstd_config_set(&other, PSTD_OPT_TRAIN, "ranks", "2", &diag),
+        PST_ERR_USAGE);
+    pst_str_fini(&before);
+    pst_str_fini(&after);
+    pstd_config_fini(&c);
+    pstd_config_fini(&copy);
+    pstd_config_fini(&other);
+}
+
+static void makes_paths_absolute(void **state)
+{
+    struct pst_str text = {0};
+    struct pstd_config c;
+    struct pst_diag diag;
+    char dir[4096];
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    (void)state;
+    assert_non_null(getcwd(dir, sizeof(dir)));
+    assert_ok(parse(&c, RUN, &diag, "--data", "x", (char *)NULL), &diag);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(rows[i].name, "data") == 0)
+            assert_true(pstd_config_text(&c, &rows[i], &text));
+    assert_memory_equal(text.text, dir, strlen(dir));
+    assert_string_equal(text.text + strlen(dir), "/x");
+    pst_str_fini(&text);
+    pstd_config_fini(&c);
+}
+
+/* Every row is whole: its default is in its range, names and letters are
+ * unique among the options that one command can take, help fits. */
+static void table_is_sound(void **state)
+{
+    struct pst_str help = {0};
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    (void)state;
+    for (size_t i = 0; i < n; i++) {
+        assert_true(strlen(rows[i].name) < 32);
+        assert_true(rows[i].help != NULL && rows[i].groups != 0);
+        assert_int_equal(rows[i].type == PSTD_FLAG, rows[i].value == NULL);
+        for (size_t k = 0; k < i; k++) {
+            assert_true(rows[i].at != rows[k].at);
+            assert_string_not_equal(rows[i].name, rows[k].name);
+            assert_true(rows[i].letter == 0 ||
+                        rows[i].letter != rows[k].letter);
+        }
+    }
+    pstd_config_help(~0u, &help);
+    for (const char *p = pst_str_text(&help); *p != '\0';) {
+        const size_t len = strcspn(p, "\n");
+
+        assert_true(len < 80);
+        p += len + (p[len] == '\n');
+    }
+    pst_str_fini(&help);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_all_forms),
+        cmocka_unit_test(refuses_what_is_wrong),
+        cmocka_unit_test(reads_environment),
+        cmocka_unit_test(survives_the_wire),
+        cmocka_unit_test(makes_paths_absolute),
+        cmocka_unit_test(table_is_sound),
+    };
+
+    return cmocka_run_group_tests_name("config", tests, NULL, NULL);
+}

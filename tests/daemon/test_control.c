@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A running penstockd: its socket, its clients, its signals. */
+#include "daemon/ctl/conn.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/socket.h"
+#include "tests/daemon/drive.h"
+#include "tests/test.h"
+
+static pid_t daemon_pid;
+static char socket_path[128];
+
+static int start(void **state)
+{
+    (void)state;
+    (void)snprintf(socket_path, sizeof(socket_path), "%s/s", drive.dir);
+    daemon_pid = drive_start("penstockd tiny.plan --transport self --ranks 2 "
+                             "-m 2 --data data.safetensors --socket s "
+                             "--log-dir log --checkpoint ck");
+    drive_await("log/rank-0.log", "to=ready", NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    (void)kill(daemon_pid, SIGTERM);
+    if (drive_wait(daemon_pid) != 0)
+        return 1;
+    return drive_exists("s") || drive_exists("s.lock") ||
+           drive_run("penstock status --socket s") != 69;
+}
+
+/* True once the daemon has closed the connection. */
+static bool is_closed(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    char bytes[4096];
+    ssize_t n;
+
+    do {
+        if (poll(&p, 1, 5000) != 1)
+            return false;
+        n = read(fd, bytes, sizeof(bytes));
+    } while (n > 0);
+    return true;
+}
+
+static void closes_on_garbage(void **state)
+{
+    static const struct {
+        unsigned char bytes[12];
+        size_t n;
+    } cases[] = {
+        {{0, 0, 0, 0}, 4},                      /* no length */
+        {{1, 0, 16, 0}, 4},                     /* 1 MiB and a byte */
+        {{0xff, 0xff, 0xff, 0xff, 1, 1}, 6},    /* 4 GiB */
+        {{3, 0, 0, 0, 0xff, 0xff, 0xff}, 7},    /* no message */
+        {{2, 0, 0, 0, 2 << 3 | 2, 0}, 6},       /* a request before Hello */
+        {{4, 0, 0, 0, 1 << 3 | 2, 2, 8, 99}, 8} /* Hello without our version */
+    };
+    struct pst_diag diag;
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        int fd = -1;
+
+        assert_ok(pstd_socket_connect(socket_path, &fd, &diag), &diag);
+        assert_int_equal(write(fd, cases[i].bytes, cases[i].n),
+                         (ssize_t)cases[i].n);
+        if (i + 1 < PST_COUNT(cases) && !is_closed(fd))
+            fail_msg("case %zu: still open", i);
+        (void)close(fd);
+    }
+    drive_expect("penstock status --socket s", 0);
+}
+
+/* The same key: the same answer, and done once. */
+static void keeps_keys(void **state)
+{
+    Pst__Control__Train train = PST__CONTROL__TRAIN__INIT;
+    pstctl_request request = PST__CONTROL__REQUEST__INIT;
+    pstd_frame frame = PST__CONTROL__FRAME__INIT, *answer = NULL;
+    struct pstctl_conn conn;
+    struct pst_diag diag;
+    uint64_t run = 0;
+
+    (void)state;
+    assert_ok(pstctl_open(socket_path, &conn, &diag), &diag);
+    frame.body_case = PST__CONTROL__FRAME__BODY_REQUEST;
+    frame.request = &request;
+    for (unsigned i = 0; i < 3; i++) {
+        unsigned char *data = NULL;
+        size_t size = 0;
+
+        request.id = 100 + i;
+        request.key = i < 2 ? "one" : "";
+        request.body_case = PST__CONTROL__REQUEST__BODY_TRAIN;
+        request.train = &train;
+        assert_ok(pstd_frame_pack(&frame, 1000, &data, &size, &diag), &diag);
+        assert_int_equal(write(conn.fd, data, size), (ssize_t)size);
+        pst_free(data);
+        assert_ok(pstctl_read(&conn, 5000, &answer, &diag), &diag);
+        assert_int_equal(answer->body_case, PST__CONTROL__FRAME__BODY_REPLY);
+        assert_true(answer->reply->id == 100 + i);
+        if (i == 2) {
+            assert_int_equal(answer->reply->status, PST_ERR_USAGE);
+        } else {
+            assert_int_equal(answer->reply->status, PST_OK);
+            assert_true(i == 0 || answer->reply->accepted->run == run);
+            run = answer->reply->accepted->run;
+        }
+        pstd_frame_free(answer);
+    }
+    pstctl_close(&conn);
+    drive_await("log/rank-0.log", "event=train_end", NULL);
+}
+
+static void second_daemon_is_refused(void **state)
+{
+    (void)state;
+    drive_expect("penstockd tiny.plan --transport self --ranks 2 --socket s",
+                 75);
+    drive_says("in use");
+    drive_expect("penstock status --socket s --json", 0);
+    drive_says("\"state\":\"");
+}
+
+static void guards_the_socket(void **state)
+{
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(stat(socket_path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+}
+
+/* Commands in the wrong state, then a run with all that can be done to it. */
+static void steers_a_run(void **state)
+{
+    pid_t train;
+
+    (void)state;
+    drive_expect("penstock checkpoint --socket s", 75);
+    drive_says("when the job is training");
+    drive_expect("penstock train --socket s --steps 5 --lr 0.1 --json", 0);
+    drive_says("\"steps\":5");
+    drive_expect("penstock train --socket s --schedule nope", 64);
+    train = drive_start("penstock train --socket s --steps 1000000000");
+    drive_await("log/rank-0.log", "steps=1000000000 loss", NULL);
+    drive_expect("penstock train --socket s --steps 5", 75);
+    drive_expect("penstock checkpoint --socket s", 0);
+    drive_says("saved in");
+    drive_expect("penstock pause --socket s", 0);
+    drive_await("log/rank-0.log", "event=paused", NULL);
+    drive_expect("penstock status --socket s", 0);
+    drive_says("(paused)");
+    drive_expect("penstock checkpoint --socket s", 75);
+    drive_expect("penstock resume --socket s", 0);
+    drive_await("log/rank-0.log", "event=continued", NULL);
+    assert_int_equal(kill(train, SIGINT), 0); /* only the client */
+    (void)drive_wait(train);
+    drive_expect("penstock log --socket s --lines 1000 --json", 0);
+    drive_says("\"event\":\"checkpoint_saved\"");
+}
+
+static void reopens_its_log(void **state)
+{
+    char from[128], to[128];
+
+    (void)state;
+    (void)snprintf(from, sizeof(from), "%s/log/rank-0.log", drive.dir);
+    (void)snprintf(to, sizeof(to), "%s/log/old", drive.dir);
+    assert_int_equal(rename(from, to), 0);
+    assert_int_equal(kill(daemon_pid, SIGHUP), 0);
+    drive_await("log/rank-0.log", "event=reopened", NULL);
+}
+
+static int setup(void **state)
+{
+    return drive_setup(state) != 0 || start(state) != 0;
+}
+
+/* SIGTERM in the middle of a run: a checkpoint, exit code 0, no socket. */
+static int teardown(void **state)
+{
+    const int stopped = stop(state);
+
+    return drive_teardown(state) != 0 || stopped;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(guards_the_socket),
+        cmocka_unit_test(closes_on_garbage),
+        cmocka_unit_test(keeps_keys),
+        cmocka_unit_test(second_daemon_is_refused),
+        cmocka_unit_test(steers_a_run),
+        cmocka_unit_test(reopens_its_log),
+    };
+
+    return cmocka_run_group_tests_name("control", tests, setup, teardown);
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The log is an interface: these lines are its definition. */
+#include "daemon/logfile.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/job.h"
+#include "stages/base/fs.h"
+#include "tests/test.h"
+
+static const struct pstd_log_head head = {
+    .time_us = 1767225600123456, /* 2026-01-01 */
+    .rank = 3,
+    .stage = "0-1",
+    .job = "my job",
+    .seq = 42,
+};
+
+static void prints_a_line(void **state)
+{
+    struct pst_str line = {0};
+    struct pstd_note note;
+
+    (void)state;
+    pstd_note_init(&note, PSTD_EVENT_STEP);
+    pstd_note_int(&note, "step", -7);
+    pstd_note_real(&note, "loss", 0.1);
+    pstd_note_real(&note, "grad_norm", (double)NAN);
+    pstd_note_text(&note, "text", "plain");
+    pstd_log_format(&head, &note, &line);
+    assert_string_equal(line.text,
+                        "ts=2026-01-01T00:00:00.123456Z level=info rank=3 "
+                        "stage=0-1 job=\"my job\" event=step seq=42 step=-7 "
+                        "loss=0.1 grad_norm=NaN text=plain\n");
+    pst_str_fini(&line);
+}
+
+/* Whatever a name holds, a line stays a line, and a field a field. */
+static void escapes_every_byte(void **state)
+{
+    (void)state;
+    for (unsigned c = 1; c < 256; c++) {
+        const char text[] = {'a', (char)c, 'b', '\0'};
+        struct pst_str line = {0};
+        struct pstd_note note;
+
+        pstd_note_init(&note, PSTD_EVENT_FAULT);
+        pstd_note_text(&note, "text", text);
+        pstd_log_format(&head, &note, &line);
+        for (size_t i = 0; i + 1 < line.len; i++)
+            assert_true((unsigned char)line.text[i] >= 0x20 &&
+                        line.text[i] != 0x7f);
+        assert_int_equal(line.text[line.len - 1], '\n');
+        if (c == ' ' || c == '=' || c == '"')
+            assert_non_null(strstr(line.text, "text=\"a"));
+        pst_str_fini(&line);
+    }
+}
+
+static void cuts_long_lines(void **state)
+{
+    char text[PSTD_NOTE_TEXT];
+    struct pst_str line = {0};
+    struct pstd_note note;
+
+    (void)state;
+    memset(text, '\x01', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    pstd_note_init(&note, PSTD_EVENT_FAULT);
+    pstd_note_int(&note, "step", 5);
+    pstd_note_text(&note, "text", text); /* six bytes each when escaped */
+    pstd_note_int(&note, "late", 1);
+    pstd_log_format(&head, &note, &line);
+    assert_true(line.len <= 4096);
+    assert_non_null(strstr(line.text, " step=5 cut=1\n"));
+    pst_str_fini(&line);
+}
+
+static void bounds_notes(void **state)
+{
+    char text[2000];
+    struct pstd_note note;
+
+    (void)state;
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    pstd_note_init(&note, PSTD_EVENT_FAULT);
+    for (unsigned i = 0; i < 100; i++) {
+        pstd_note_text(&note, "text", text);
+        pstd_note_int(&note, "i", i);
+    }
+    assert_true(note.n <= PSTD_NOTE_FIELDS);
+    assert_true(note.used <= PSTD_NOTE_TEXT);
+    assert_int_equal(strlen(pstd_note_get_text(&note, "text")), 1999);
+    assert_int_equal(pstd_note_get_int(&note, "i"), 0);
+    assert_null(pstd_note_get_text(&note, "i")); /* of another type */
+    assert_true(isnan(pstd_note_get_real(&note, "none")));
+}
+
+static void reopens_after_rename(void **state)
+{
+    char dir[] = "/tmp/pst-log-XXXXXX", old[64], now[64];
+    struct pstd_logfile file;
+    struct pst_diag diag;
+    char *text = NULL;
+    size_t size = 0;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(now, sizeof(now), "%s/rank-2.log", dir);
+    (void)snprintf(old, sizeof(old), "%s/old", dir);
+    assert_ok(pstd_logfile_open(&file, dir, 2, &diag), &diag);
+    pstd_logfile_write(&file, "one\n", 4);
+    assert_int_equal(rename(now, old), 0);
+    pstd_logfile_write(&file, "two\n", 4);
+    assert_ok(pstd_logfile_reopen(&file, &diag), &diag);
+    pstd_logfile_write(&file, "three\n", 6);
+    pstd_logfile_close(&file);
+    assert_ok(pst_file_read(old, 100, &text, &size, &diag), &diag);
+    assert_string_equal(text, "one\ntwo\n");
+    pst_free(text);
+    assert_ok(pst_file_read(now, 100, &text, &size, &diag), &diag);
+    assert_string_equal(text, "three\n");
+    pst_free(text);
+    assert_ok(pst_remove_tree(dir, &diag), &diag);
+}
+
+struct heard {
+    unsigned n;
+    enum pstd_job_state from, to;
+};
+
+static void hear(void *ctx, enum pstd_job_state from, enum pstd_job_state to)
+{
+    struct heard *h = ctx;
+
+    h->n++;
+    h->from = from;
+    h->to = to;
+}
+
+static void makes_legal_transitions(void **state)
+{
+    struct heard h = {0};
+    struct pstd_job job = {.changed = hear, .ctx = &h};
+    struct pst_diag diag;
+
+    (void)state;
+    assert_false(pstd_job_go(&job, PSTD_JOB_TRAINING));
+    assert_int_equal(h.n, 0);
+    assert_true(pstd_job_go(&job, PSTD_JOB_LOADING));
+    assert_true(pstd_job_go(&job, PSTD_JOB_READY));
+    assert_true(pstd_job_go(&job, PSTD_JOB_READY));
+    assert_int_equal(h.n, 2);
+    assert_true(pstd_job_go(&job, PSTD_JOB_TRAINING));
+    assert_int_equal(h.from, PSTD_JOB_READY);
+    assert_int_equal(pstd_job_demand(&job, PSTD_IN_READY, "train", &diag),
+                     PST_ERR_BUSY);
+    assert_string_equal(diag.text,
+                        "train is possible when the job is ready; it is "
+                        "training");
+    assert_ok(pstd_job_demand(&job, PSTD_IN_ANY, "status", &diag), &diag);
+    assert_true(pstd_job_go(&job, PSTD_JOB_STOPPING));
+    assert_false(pstd_job_go(&job, PSTD_JOB_READY)); /* the run's end */
+    assert_true(pstd_job_go(&job, PSTD_JOB_FAILED));
+    for (int s = 0; s < PSTD_JOB_FAILED; s++)
+        assert_false(pstd_job_go(&job, (enum pstd_job_state)s));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prints_a_line),
+        cmocka_unit_test(escapes_every_byte),
+        cmocka_unit_test(cuts_long_lines),
+        cmocka_unit_test(bounds_notes),
+        cmocka_unit_test(reopens_after_rename),
+        cmocka_unit_test(makes_legal_transitions),
+    };
+
+    return cmocka_run_group_tests_name("log", tests, NULL, NULL);
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The programs as users run them. "mpi" as argument: over mpirun. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/daemon/drive.h"
+#include "tests/test.h"
+
+static const char *transport = "self";
+
+/* penstock run with the usual options and these. */
+static const char *run(const char *options)
+{
+    static char command[1024];
+
+    (void)snprintf(command, sizeof(command),
+                   "penstock run tiny.plan -n 2 -m 2 --transport %s --data "
+                   "data.safetensors --lr 0.01 %s",
+                   transport, options);
+    return command;
+}
+
+/* What stands behind "key": in the newest output. */
+static void json_value(const char *key, char ret[64])
+{
+    char quoted[64];
+    const char *at;
+
+    (void)snprintf(quoted, sizeof(quoted), "\"%s\":", key);
+    at = strstr(drive.text, quoted);
+    if (at == NULL)
+        fail_msg("no %s in %s", key, drive.text);
+    (void)snprintf(ret, 64, "%.63s", at + strlen(quoted));
+    ret[strcspn(ret, ",}]")] = '\0';
+}
+
+static void trains_and_resumes_bit_for_bit(void **state)
+{
+    char straight[64], resumed[64], text[64];
+
+    (void)state;
+    drive_expect(run("--steps 6 --json --log-dir log"), 0);
+    json_value("loss", straight);
+    json_value("steps", text);
+    assert_string_equal(text, "6");
+    drive_await("log/rank-0.log", "event=train_end", NULL);
+    drive_expect(run("--steps 3 --checkpoint ck --quiet"), 0);
+    assert_true(drive_exists("ck/step-00000003/manifest.json"));
+    drive_expect(run("--steps 6 --checkpoint ck --resume --json"), 0);
+    json_value("loss", resumed);
+    assert_string_equal(straight, resumed);
+    json_value("first_step", text);
+    assert_string_equal(text, "3");
+}
+
+static void names_a_bad_label(void **state)
+{
+    (void)state;
+    drive_expect(run("--steps 3 --checkpoint ckbad --data bad.safetensors"),
+                 65);
+    drive_says("rank 1, stage 1, microbatch 1");
+    drive_says("99");
+    assert_false(drive_exists("ckbad/step-00000001"));
+}
+
+static void stops_in_order(void **state)
+{
+    pid_t pid;
+
+    (void)state;
+    pid = drive_start(run("--steps 1000000000 --checkpoint ckstop --log-dir "
+                          "logstop"));
+    drive_await("logstop/rank-0.log", "event=step", NULL);
+    assert_int_equal(kill(pid, SIGTERM), 0);
+    drive_expect_end(pid, 130);
+    drive_says("--resume goes on from there");
+    assert_true(drive_exists("ckstop"));
+    drive_await("logstop/rank-0.log", "event=stopped", NULL);
+    drive_expect("penstock eval tiny.plan -m 2 --data data.safetensors "
+                 "--checkpoint ckstop",
+                 0);
+}
+
+/* Waits for steps, then sends SIGKILL to the rank that wrote the log. */
+static void kill_rank(pid_t pid, const char *log)
+{
+    char text[64];
+
+    drive_await(log, "event=step", NULL);
+    drive_await(log, " pid=", text);
+    assert_int_equal(kill((pid_t)atoi(text), SIGKILL), 0);
+    (void)pid;
+}
+
+static void ends_when_a_rank_is_killed(void **state)
+{
+    pid_t pid;
+    double before;
+
+    (void)state;
+    for (unsigned rank = 0; rank < 2; rank++) {
+        char options[128], log[64], text[64];
+
+        (void)snprintf(options, sizeof(options),
+                       "--steps 1000000000 --log-dir logkill%u", rank);
+        (void)snprintf(log, sizeof(log), "logkill%u/rank-%u.log", rank, rank);
+        pid = drive_start(run(options));
+        drive_await(log, "event=step", NULL);
+        drive_await(log, "event=train_begin", NULL);
+        before = 0;
+        kill_rank(pid, log);
+        drive_expect_end(pid, 1);
+        assert_true(drive.seconds - before < 30);
+        (void)snprintf(text, sizeof(text),
+                       "rank %u (stages %u) was killed by signal 9", rank,
+                       rank);
+        drive_says(text);
+    }
+}
+
+static void ends_when_the_process_is_killed(void **state)
+{
+    pid_t pid;
+
+    (void)state;
+    pid = drive_start(run("--steps 1000000000 --log-dir logkill"));
+    kill_rank(pid, "logkill/rank-0.log");
+    drive_expect_end(pid, 1);
+    drive_says("was killed by signal 9");
+}
+
+static void refuses_bad_input(void **state)
+{
+    static const struct {
+        const char *command;
+        int code;
+        const char *says;
+    } cases[] = {
+        {"penstock", 64, "usage"},
+        {"penstock splt", 64, "did you mean split?"},
+        {"penstock split --stges 2", 64, "did you mean --stages?"},
+        {"penstock split data.safetensors -o x.plan", 65, "zip"},
+        {"penstock split tiny.plan -o x.plan", 64, "folder"},
+        {"penstock run tiny.plan -n 2", 64, "--data FILE is missing"},
+        {"penstock run tiny.plan -n 2 --stages 2 --data data.safetensors", 64,
+         "split already"},
+        {"penstock run tiny.plan -n 3 --transport self -m 2 --data "
+         "data.safetensors",
+         78, "data parallelism"},
+        {"penstock run tiny.plan -n 2 --transport self --schedule zb-h9 -m 2 "
+         "--data data.safetensors",
+         64, "gpipe"},
+        {"penstock run tiny.plan -n 2 --transport self --optimizer adam -m 2 "
+         "--data data.safetensors",
+         64, "adamw"},
+        {"penstock run tiny.plan -n 2 --transport self -m 2 --data "
+         "data.safetensors --resume",
+         64, "--checkpoint"},
+        {"penstock run tiny.plan -n 2 --transport self -m 2 --data "
+         "data.safetensors --resume --checkpoint none",
+         65, "no checkpoint"},
+        {"penstock run tiny.plan -n 2 --transport self -m 2 --data "
+         "missing.safetensors",
+         74, "missing.safetensors"},
+        {"penstock infer tiny.plan --prompt abc", 65, "the model knows 16"},
+        {"penstock status", 69, "no job is running"},
+        {"penstock status --socket nothing.sock", 69, "nothing.sock"},
+        {"penstockd", 64, "one PLAN is wanted"},
+        {"penstockd nothing.plan", 74, "nothing.plan"},
+        {"penstockd tiny.plan --socket "
+         "/tmp/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+         78, "107"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        drive_expect(cases[i].command, cases[i].code);
+        drive_says(cases[i].says);
+    }
+    assert_false(drive_exists("x.plan"));
+}
+
+static void looks_at_plans(void **state)
+{
+    (void)state;
+    drive_expect("penstock show tiny.plan", 0);
+    drive_says("head.weight");
+    drive_expect("penstock show tiny.plan --stage 1 --json", 0);
+    drive_expect("penstock show tiny.plan --modules", 0);
+    drive_says("emb");
+    drive_expect("penstock show tiny.plan --kernels", 0);
+    drive_expect("penstock plan tiny.plan -m 4 --json", 0);
+    drive_says("\"arena_bytes\":");
+    drive_expect("penstock infer tiny.plan --tokens 5 "
+                 "--temperature 1 --seed 3 --json",
+                 0);
+    drive_says("\"tokens\":5");
+    drive_expect("penstock help run", 0);
+    drive_says("--microbatches");
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest self[] = {
+        cmocka_unit_test(trains_and_resumes_bit_for_bit),
+        cmocka_unit_test(names_a_bad_label),
+        cmocka_unit_test(stops_in_order),
+        cmocka_unit_test(ends_when_the_process_is_killed),
+        cmocka_unit_test(refuses_bad_input),
+        cmocka_unit_test(looks_at_plans),
+    };
+    const struct CMUnitTest mpi[] = {
+        cmocka_unit_test(trains_and_resumes_bit_for_bit),
+        cmocka_unit_test(names_a_bad_label),
+        cmocka_unit_test(stops_in_order),
+        cmocka_unit_test(ends_when_a_rank_is_killed),
+    };
+
+    if (argc > 1 && strcmp(argv[1], "mpi") == 0) {
+        transport = "mpi";
+        return cmocka_run_group_tests_name("run-mpi", mpi, drive_setup,
+                                           drive_teardown);
+    }
+    return cmocka_run_group_tests_name("run-self", self, drive_setup,
+                                       drive_teardown);
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/socket.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/ctl/launch.h"
+#include "stages/base/fs.h"
+#include "tests/test.h"
+
+static char dir[] = "/tmp/pst-sock-XXXXXX";
+
+static int make_dir(void **state)
+{
+    (void)state;
+    return mkdtemp(dir) == NULL;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    return pst_remove_tree(dir, NULL) != PST_OK;
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[128];
+
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return path;
+}
+
+static void takes_107_bytes(void **state)
+{
+    struct pstd_listener l;
+    struct pst_diag diag;
+    char path[200];
+    size_t n;
+    int fd = -1;
+
+    (void)state;
+    n = (size_t)snprintf(path, sizeof(path), "%s/", dir);
+    memset(path + n, 'x', sizeof(path) - n);
+    path[PSTD_SOCKET_PATH + 1] = '\0';
+    assert_int_equal(pstd_socket_bind(path, false, &l, &diag), PST_ERR_CONFIG);
+    assert_non_null(strstr(diag.text, "108 bytes"));
+    assert_int_equal(pstd_socket_connect(path, &fd, &diag), PST_ERR_CONFIG);
+    path[PSTD_SOCKET_PATH] = '\0';
+    assert_ok(pstd_socket_bind(path, false, &l, &diag), &diag);
+    assert_int_equal(access(path, F_OK), 0); /* this name, not a cut one */
+    pstd_socket_unbind(&l);
+    assert_int_not_equal(access(path, F_OK), 0);
+    assert_int_equal(pstd_socket_check("", &diag), PST_ERR_CONFIG);
+}
+
+static void second_is_refused_stale_taken_over(void **state)
+{
+    const char *path = path_of("s");
+    struct pstd_listener first, second;
+    struct pst_diag diag;
+    struct stat st;
+    int fd = -1;
+
+    (void)state;
+    assert_ok(pstd_socket_bind(path, false, &first, &diag), &diag);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(pstd_socket_bind(path, false, &second, &diag),
+                     PST_ERR_BUSY);
+    assert_int_equal(access(path, F_OK), 0); /* untouched */
+    /* As after SIGKILL: the lock goes with its descriptor, files stay. */
+    (void)close(first.fd);
+    (void)close(first.lock_fd);
+    assert_int_equal(pstd_socket_connect(path, &fd, &diag), PST_ERR_NO_DAEMON);
+    assert_ok(pstd_socket_bind(path, false, &second, &diag), &diag);
+    assert_int_equal(listen(second.fd, 1), 0);
+    assert_ok(pstd_socket_connect(path, &fd, &diag), &diag);
+    (void)close(fd);
+    pstd_socket_unbind(&second);
+    pst_free(first.path);
+    pst_free(first.lock);
+}
+
+static void keeps_foreign_files(void **state)
+{
+    const char *path = path_of("file");
+    struct pstd_listener l;
+    struct pst_diag diag;
+    FILE *f = fopen(path, "w");
+
+    (void)state;
+    assert_non_null(f);
+    (void)fclose(f);
+    assert_int_equal(pstd_socket_bind(path, false, &l, &diag), PST_ERR_CONFIG);
+    assert_int_equal(access(path, F_OK), 0);
+}
+
+static void refuses_open_or_foreign_dirs(void **state)
+{
+    struct pstd_listener l;
+    struct pst_diag diag;
+    char target[64];
+
+    (void)state;
+    assert_int_equal(mkdir(path_of("open"), 0755), 0);
+    assert_int_equal(chmod(path_of("open"), 0755), 0);
+    assert_int_equal(pstd_socket_bind(path_of("open/s"), true, &l, &diag),
+                     PST_ERR_DENIED);
+    assert_non_null(strstr(diag.text, "0700"));
+    (void)snprintf(target, sizeof(target), "%s/target", dir);
+    assert_int_equal(mkdir(target, 0700), 0);
+    assert_int_equal(symlink(target, path_of("link")), 0);
+    assert_int_equal(pstd_socket_bind(path_of("link/s"), true, &l, &diag),
+                     PST_ERR_DENIED);
+}
+
+/* Jobs are found below $XDG_RUNTIME_DIR: none, one, two. */
+static void finds_the_only_job(void **state)
+{
+    struct pst_str a = {0}, b = {0}, found = {0};
+    struct pstd_listener la, lb;
+    struct pst_diag diag;
+
+    (void)state;
+    setenv("XDG_RUNTIME_DIR", dir, 1);
+    assert_int_equal(pstd_socket_find(&found, &diag), PST_ERR_NO_DAEMON);
+    assert_ok(pstd_socket_path("a", 0, &a, &diag), &diag);
+    assert_ok(pstd_socket_path("b", 0, &b, &diag), &diag);
+    assert_ok(pstd_socket_bind(a.text, true, &la, &diag), &diag);
+    assert_int_equal(listen(la.fd, 4), 0);
+    assert_ok(pstd_socket_find(&found, &diag), &diag);
+    assert_string_equal(found.text, a.text);
+    assert_ok(pstd_socket_bind(b.text, true, &lb, &diag), &diag);
+    assert_int_equal(listen(lb.fd, 4), 0);
+    assert_int_equal(pstd_socket_find(&found, &diag), PST_ERR_USAGE);
+    assert_non_null(strstr(diag.text, "--job"));
+    pstd_socket_unbind(&la);
+    pstd_socket_unbind(&lb);
+    assert_int_equal(pstd_socket_find(&found, &diag), PST_ERR_NO_DAEMON);
+    pst_str_fini(&a);
+    pst_str_fini(&b);
+    pst_str_fini(&found);
+}
+
+static void names_jobs(void **state)
+{
+    static const char *const cases[][2] = {
+        {"gpt2.plan", "gpt2.plan"},
+        {"../x y", "_x_y"},
+        {"", "job"},
+        {"...", "job"},
+        {"a/b", "a_b"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        struct pst_str name = {0};
+
+        pstd_socket_job(cases[i][0], &name);
+        assert_string_equal(name.text, cases[i][1]);
+        pst_str_fini(&name);
+    }
+}
+
+/* What mpirun says, word for word, and what the user reads. */
+static void reads_the_launchers_words(void **state)
+{
+    struct pstctl_launch l = {.err_fd = -1, .killed_rank = -1, .ended = true};
+    struct pst_diag diag;
+
+    (void)state;
+    l.status = 137 << 8; /* exit code 137 */
+    pstctl_launch_line(&l, "mpirun noticed that process rank 1 with PID 0 on "
+                           "node vm exited on signal 9 (Killed).");
+    assert_int_equal(pstctl_launch_verdict(&l, "0-1;2-3", &diag), PST_ERR_PEER);
+    assert_string_equal(diag.text,
+                        "rank 1 (stages 2-3) was killed by signal 9 (Killed)");
+    assert_int_equal(pstctl_launch_verdict(&l, NULL, &diag), PST_ERR_PEER);
+    assert_string_equal(diag.text, "rank 1 was killed by signal 9 (Killed)");
+    pstctl_launch_fini(&l);
+
+    l = (struct pstctl_launch){.err_fd = -1, .killed_rank = -1, .ended = true};
+    l.status = 65 << 8;
+    pstctl_launch_line(&l, "noise");
+    pstctl_launch_line(&l, "penstockd: the plan is bad");
+    pstctl_launch_line(&l, "penstockd: later");
+    assert_int_equal(pstctl_launch_verdict(&l, NULL, &diag), PST_ERR_INPUT);
+    assert_string_equal(diag.text, "the plan is bad");
+    pstctl_launch_fini(&l);
+
+    l = (struct pstctl_launch){.err_fd = -1, .killed_rank = -1, .ended = true};
+    l.status = 3 << 8;
+    for (unsigned i = 0; i < 10000; i++)
+        pstctl_launch_line(&l, "a line that says nothing");
+    assert_true(l.tail.len < 10000);
+    assert_int_equal(pstctl_launch_verdict(&l, NULL, &diag), PST_ERR_PEER);
+    assert_non_null(strstr(diag.text, "exit code 3"));
+    pstctl_launch_fini(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(takes_107_bytes),
+        cmocka_unit_test(second_is_refused_stale_taken_over),
+        cmocka_unit_test(keeps_foreign_files),
+        cmocka_unit_test(refuses_open_or_foreign_dirs),
+        cmocka_unit_test(finds_the_only_job),
+        cmocka_unit_test(names_jobs),
+        cmocka_unit_test(reads_the_launchers_words),
+    };
+
+    return cmocka_run_group_tests_name("socket", tests, make_dir, remove_dir);
+}
