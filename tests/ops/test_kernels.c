@@ -316,6 +316,11 @@ static bool mode_fits(const struct bench *b, const struct pst_kernel *kernel,
                k < b->n_in && b->in[k].data != NULL &&
                pst_meta_is_contiguous(&b->in[k].meta) &&
                pst_meta_same(&b->in[k].meta, &b->out[0].meta);
+    case POOL: /* kernels keep small work to themselves */
+        for (unsigned i = 0; i < b->n_in; i++)
+            if (pst_meta_numel(&b->in[i].meta) >= 4096)
+                return true;
+        return false;
     default:
         return true;
     }

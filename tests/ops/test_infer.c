@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Results that inference must state: sizes, dtypes, strides, and whether they
+ * alias their input; and what it must refuse, in words. The numbers are
+ * PyTorch's.
+ */
+#include "tests/ops/sample.h"
+
+#include <string.h>
+
+/* Graph lines; the parser compares what they state with what is inferred. */
+static const char *const right[] = {
+    /* views keep strides and know their place */
+    "input %x: f32[2, 3, 4]; %r: f32[3, 4]:(4, 1) view of %x + 12 = "
+    "aten.select.int(%x, 0, -1)",
+    "input %x: f32[4, 6]; %r: f32[4, 2]:(6, 2) view of %x + 1 = "
+    "aten.slice.Tensor(%x, 1, 1, -1, 2)",
+    "input %x: f32[5]; %r: f32[5] view of %x + 0 = "
+    "aten.slice.Tensor(%x, 0, -100, 100)",
+    "input %x: f32[5]; %r: f32[0] view of %x + 0 = "
+    "aten.slice.Tensor(%x, 0, 3, 1)",
+    "input %x: f32[2, 3]; %t: f32[3, 2]:(1, 3) view of %x + 0 = "
+    "aten.t.default(%x); %r: f32[2]:(3) view of %x + 1 = "
+    "aten.select.int(%t, 0, 1)",
+    "input %x: f32[3, 1]; %r: f32[2, 3, 4]:(0, 1, 0) view of %x + 0 = "
+    "aten.expand.default(%x, [2, -1, 4])",
+    "input %x: f32[3, 4]; %r: f32[3]:(5) view of %x + 1 = "
+    "aten.diagonal.default(%x, 1)",
+    "input %x: f32[2, 3]; %r: f32[2, 3] view of %x + 0 = "
+    "aten.squeeze.dim(%x, 0)",
+    "input %x: f32[3]; %r: f32[3] view of %x + 0 = aten.t.default(%x)",
+    /* reshapes alias where strides allow, else copy */
+    "input %x: f32[2, 3]; %r: f32[6] view of %x + 0 = "
+    "aten.reshape.default(%x, [-1])",
+    "input %x: f32[2, 3]:(1, 2); %r: f32[6] = "
+    "aten.reshape.default(%x, [6])",
+    "input %x: f32[2, 3]:(1, 2); %r: f32[6] = aten.view.default(%x, [6])",
+    "input %x: f32[4, 6]:(1, 4); %r: f32[2, 2, 6]:(2, 1, 4) view of %x + 0 = "
+    "aten.view.default(%x, [2, 2, 6])",
+    "input %x: f32[2, 3]; %e: f32[4, 2, 3]:(0, 3, 1) view of %x + 0 = "
+    "aten.expand.default(%x, [4, 2, 3]); %r: f32[4, 6]:(0, 1) view of %x + 0 "
+    "= aten.view.default(%e, [4, 6])",
+    "input %x: f32[]; %r: f32[1] view of %x + 0 = "
+    "aten.flatten.using_ints(%x)",
+    "input %x: f32[2, 3]; %r: f32[2, 3] view of %x + 0 = "
+    "aten.to.dtype(%x, f32)",
+    "input %x: f32[2, 3]; %r: f32[2, 3] = aten.to.dtype(%x, f32, copy=True)",
+    "input %x: f32[2]; %r: f32[2] view of %x + 0 = "
+    "aten.dropout.default(%x, 0.5, False)",
+    "input %x: f32[2]; %r: f32[2] = aten.dropout.default(%x, 0.5, True)",
+    /* pieces */
+    "input %x: f32[7]; %a: f32[3] view of %x + 0, %b: f32[3] view of %x + 3, "
+    "%c: f32[1] view of %x + 6 = aten.chunk.default(%x, 3)",
+    "input %x: f32[6]; %a: f32[2] view of %x + 0, %b: f32[2] view of %x + 2, "
+    "%c: f32[2] view of %x + 4 = aten.chunk.default(%x, 4)",
+    /* dtypes */
+    "input %x: bf16[1]; input %z: f32[]; %r: bf16[1] = "
+    "aten.add.Tensor(%x, %z)",
+    "input %a: i32[1]; input %z: f64[]; %r: f64[1] = aten.add.Tensor(%a, %z)",
+    "input %a: i64[1]; input %b: i64[1]; %r: f32[1] = "
+    "aten.div.Tensor(%a, %b)",
+    "input %a: bool[2]; %r: i64[] = aten.sum.default(%a)",
+    "input %a: bool[2]; %r: i64[2] = aten.pow.Tensor_Scalar(%a, 2)",
+    "input %a: u8[2]; input %b: i8[2]; %r: i16[2] = aten.add.Tensor(%a, %b)",
+    "input %x: f16[1]; input %y: bf16[1]; %r: f32[1] = "
+    "aten.add.Tensor(%x, %y)",
+    "input %c: bool[1]; input %a: i64[1]; %r: f32[1] = "
+    "aten.where.ScalarOther(%c, %a, 1.5)",
+    "%r: i64[5] = aten.arange.default(5)",
+    "%r: f32[4] = aten.arange.start_step(0, 1, 0.3)",
+    "%r: f32[] = aten.scalar_tensor.default(2)",
+    "%r: f64[3] = aten.ones.default([3])", /* the file's dtype counts */
+    /* shapes */
+    "input %x: f32[1, 3]; input %y: f32[0, 1]; %r: f32[0, 3] = "
+    "aten.add.Tensor(%x, %y)",
+    "input %x: f32[0]; input %y: f32[1, 2]; %r: f32[1, 2] = "
+    "aten.cat.default([%x, %y])",
+    "input %x: f32[2, 3, 4, 5]; input %i2: i64[2]; %r: f32[2, 2, 5] = "
+    "aten.index.Tensor(%x, [None, %i2, %i2])",
+    "input %x: f32[2, 3, 4, 5]; input %i2: i64[2]; %r: f32[2, 2, 4] = "
+    "aten.index.Tensor(%x, [None, %i2, None, %i2])",
+    "input %x: f32[2, 3]; %r: f32[] = aten.sum.dim_IntList(%x, [])",
+};
+
+static const struct {
+    const char *text, *message;
+} wrong[] = {
+    {"input %x: f32[2, 3]; input %y: f32[4]; %r = aten.add.Tensor(%x, %y)",
+     "f32[2, 3]"},
+    {"input %a: bool[1]; input %b: bool[1]; %r = aten.sub.Tensor(%a, %b)",
+     "bool tensors cannot be subtracted"},
+    {"input %a: i64[2]; %r = aten.mean.default(%a)", "floating"},
+    {"input %a: i64[2]; %r = aten.pow.Tensor_Scalar(%a, -1)", "no power -1"},
+    {"input %x: f32[5]; %r = aten.select.int(%x, 0, 5)", "index 5"},
+    {"input %x: f32[0, 3]; %r = aten.reshape.default(%x, [0, -1])",
+     "do not fit"},
+    {"input %x: f32[6]; %r = aten.view.default(%x, [4, -1])", "do not fit"},
+    {"input %x: f32[2, 3]; %r = aten.expand.default(%x, [4, 3])",
+     "cannot expand"},
+    {"input %x: f32[0, 3]; %r = aten.amax.default(%x, [0])", "empty"},
+    {"input %x: f32[4]; input %b: bool[4]; %r = aten.index.Tensor(%x, [%b])",
+     "depends on data"},
+    {"input %a: i64[4]; %r = aten.one_hot.default(%a)", "depends on data"},
+    {"input %x: f32[4]; %r = aten.pad.default(%x, [1, 1], \"reflect\")",
+     "reflect"},
+    {"input %x: f32[4]; %r = aten.narrow.default(%x, 0, 2, 3)", "3 elements"},
+    {"input %x: f32[4]; %r = aten.as_strided.default(%x, [3], [2], 0)",
+     "outside"},
+    {"input %x: f32[2, 3]; input %y: f32[2, 2]; %r = "
+     "penstock.write_strided.default(%x, %y, [2, 2], [3, 2], 1)",
+     "outside"},
+    {"input %x: f32[2]; %r = aten.dropout.default(%x, 1.5, True)", "1.5"},
+    {"%r = aten.arange.start_step(0, 5, 0)", "steps of 0"},
+    {"%r = aten.full.default([4611686018427387904, 4], 1.0)", "full"},
+    {"input %x: f32[2]; aten._assert_tensor_metadata.default(%x, dtype=f64)",
+     "is not f64"},
+};
+
+static struct pst_diag diag;
+
+static int setup(void **state)
+{
+    (void)state;
+    pst_diag_init(&diag);
+    return pst_registry_init(&diag) == PST_OK ? 0 : -1;
+}
+
+static void states_what_pytorch_states(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(right); i++) {
+        const struct sample sample = {right[i], 0};
+        struct pst_graph *graph;
+
+        if (sample_parse(&sample, PST_F32, &graph, &diag) != PST_OK)
+            fail_msg("%s: %s", right[i], diag.text);
+        pst_graph_free(graph);
+    }
+}
+
+static void refuses_in_words(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(wrong); i++) {
+        const struct sample sample = {wrong[i].text, 0};
+        struct pst_graph *graph;
+
+        if (sample_parse(&sample, PST_F32, &graph, &diag) == PST_OK)
+            fail_msg("%s is taken", wrong[i].text);
+        if (strstr(diag.text, wrong[i].message) == NULL)
+            fail_msg("%s: \"%s\" does not say \"%s\"", wrong[i].text, diag.text,
+                     wrong[i].message);
+    }
+}
+
+/* Indices that only the data shows to be wrong. */
+static void indices_are_checked(void **state)
+{
+    static const char *const texts[] = {
+        "input %x: F[6, 3]; input %i7: i64[64]; %r = "
+        "aten.embedding.default(%x, %i7)",
+        "input %x: F[64, 3]; input %i7: i64[64]; %r = "
+        "aten.embedding_dense_backward.default(%x, %i7, 6, -1, False)",
+        "input %x: F[6, 3]; input %i7: i64[64]; %r = "
+        "aten.index.Tensor(%x, [%i7])",
+        "input %x: F[6]; input %i7: i64[64]; %r = "
+        "aten.gather.default(%x, 0, %i7)",
+        "input %x: F[6]; input %i7: i64[64]; input %y: F[64]; %r = "
+        "aten.scatter_add.default(%x, 0, %i7, %y)",
+        "input %x: F[6]; input %i7: i64[64]; %r = "
+        "aten.index_select.default(%x, 0, %i7)",
+        "input %x: F[6]; input %i7: i64[64]; input %y: F[64]; %r = "
+        "aten.index_put.default(%x, [%i7], %y)",
+        "input %i7: i64[64]; %r = aten.one_hot.default(%i7, 6)",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < 2 * PST_COUNT(texts); i++) {
+        const struct sample sample = {texts[i / 2], 0};
+        struct pst_graph *graph;
+        struct pst_eval *eval;
+        void *data[3] = {NULL};
+
+        assert_ok(sample_parse(&sample, PST_F32, &graph, &diag), &diag);
+        assert_ok(pst_eval_new(graph, &eval, &diag), &diag);
+        for (size_t k = 0; k < graph->inputs.n; k++) {
+            data[k] = sample_fill(graph->inputs.at[k]);
+            assert_ok(pst_eval_set(eval, graph->inputs.at[k], data[k], &diag),
+                      &diag);
+        }
+        assert_int_equal(pst_eval_run(eval, i % 2 == 0, NULL, &diag),
+                         PST_ERR_RANGE);
+        assert_non_null(strstr(diag.text, "index 6 is out of range [0, 6)"));
+        pst_eval_free(eval);
+        pst_graph_free(graph);
+        for (size_t k = 0; k < PST_COUNT(data); k++)
+            pst_free(data[k]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(states_what_pytorch_states),
+        cmocka_unit_test(refuses_in_words),
+        cmocka_unit_test(indices_are_checked),
+    };
+
+    return cmocka_run_group_tests_name("infer", tests, setup, NULL);
+}
