@@ -1,0 +1,88 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what the tests need, builds, runs all of them.
+#
+#   scripts/test.sh [--quick|--full]
+#
+# --quick leaves the comparison with PyTorch and the sanitizers out; --full
+# runs every case of the comparison instead of a sample. Ends with the line
+# "N passed, N failed". PENSTOCK_MESON: more options for `meson setup`.
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+mode=${1:-}
+case $mode in
+  '' | --quick | --full) ;;
+  *) die "usage: scripts/test.sh [--quick|--full]" ;;
+esac
+
+passed=0
+failed=0
+begin=$(date +%s)
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# meson_tests DIR NAME [arguments]: runs tests, adds what meson counted.
+meson_tests() {
+  local dir=$1 name=$2 code=0 good bad
+  shift 2
+  say "$name"
+  meson test -C "$dir" --no-rebuild --print-errorlogs "$@" >"$log" 2>&1 ||
+    code=$?
+  good=$(awk '/^(Ok|Expected Fail): / { n += $NF } END { print n + 0 }' "$log")
+  bad=$(awk '/^(Fail|Unexpected Pass|Timeout): / { n += $NF }
+    END { print n + 0 }' "$log")
+  # Nothing ran, or meson itself failed.
+  if [ $((good + bad)) = 0 ] || { [ "$code" != 0 ] && [ "$bad" = 0 ]; }; then
+    bad=$((bad + 1))
+  fi
+  if [ "$bad" = 0 ]; then
+    grep -E '^ *[0-9]+/[0-9]+ ' "$log" || true
+  else
+    cat "$log"
+  fi
+  passed=$((passed + good))
+  failed=$((failed + bad))
+}
+
+# The comparison says in its last line what it counted.
+comparison() {
+  local last good bad
+  need_python
+  say "comparison with PyTorch"
+  "$python" "$root/tests/compare/compare.py" "$root/build/daemon/penstock" \
+    "$root/out/compare" "$@" 2>"$log.err" | tee "$log" |
+    grep -vE '^[0-9]+ passed, ' || true
+  last=$(tail -n 1 "$log")
+  if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
+    good=${BASH_REMATCH[1]}
+    bad=${BASH_REMATCH[2]}
+  else
+    cat "$log.err"
+    good=0
+    bad=1
+  fi
+  rm -f "$log.err"
+  passed=$((passed + good))
+  failed=$((failed + bad))
+}
+
+# shellcheck disable=SC2086
+need_build "$root/build" ${PENSTOCK_MESON:-}
+meson_tests "$root/build" "tests"
+
+if [ "$mode" != --quick ]; then
+  if [ "$mode" = --full ]; then
+    comparison --full
+  else
+    comparison
+  fi
+  # -O1: twice as fast to run as -O0, hardly slower to build.
+  need_build "$root/build-asan" -Dbuildtype=debug -Doptimization=1 \
+    -Db_sanitize=address,undefined -Db_lundef=false
+  meson_tests "$root/build-asan" "tests with ASan and UBSan" --suite unit \
+    --timeout-multiplier 4
+fi
+
+say "$(($(date +%s) - begin)) seconds"
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
