@@ -58,7 +58,7 @@ const struct pst_op pst_op_contiguous = {
 /* --- casts
  * ----------------------------------------------------------------------- */
 
-enum pst_status pst_view_copy_vjp(struct pst_vjp *v)
+static enum pst_status cast_vjp(struct pst_vjp *v)
 {
     return pst_vjp_set(
         v, 0,
@@ -123,7 +123,7 @@ static enum pst_status infer_to_copy(struct pst_infer *c)
         .schema = "aten::" text,                                               \
         .flags = bits,                                                         \
         .infer = how,                                                          \
-        .vjp = pst_view_copy_vjp,                                              \
+        .vjp = cast_vjp,                                                       \
         PST_VIEW_COPY,                                                         \
     }
 

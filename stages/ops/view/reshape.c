@@ -6,12 +6,14 @@
 #include <string.h>
 
 /*
- * Both shapes are cut into groups with equal products, from the left. Within a
- * group the old dimensions must follow each other without a gap (dimensions of
- * size 1 do not count); the new strides are then a row-major refinement.
+ * Strides of `sizes` (same number of elements) in the storage of from; false
+ * if there are none. Both shapes are cut into groups with equal products, from
+ * the left. Within a group the old dimensions must follow each other without a
+ * gap (dimensions of size 1 do not count); the new strides are then a row-major
+ * refinement.
  */
-bool pst_view_reshape(const struct pst_meta *from, unsigned rank,
-                      const int64_t *sizes, struct pst_meta *ret)
+static bool view_of_sizes(const struct pst_meta *from, unsigned rank,
+                          const int64_t *sizes, struct pst_meta *ret)
 {
     struct pst_meta to = pst_meta_make(from->dtype, rank, sizes);
     int d = (int)from->rank - 1, e = (int)rank - 1;
@@ -91,8 +93,10 @@ static enum pst_status resolve(struct pst_infer *c, const struct pst_meta *x,
     return PST_OK;
 }
 
-enum pst_status pst_view_infer_sizes(struct pst_infer *c, unsigned rank,
-                                     const int64_t *sizes)
+/* Result 0 := argument 0 with these sizes (one may be -1): a view if it can
+ * be, else contiguous. */
+static enum pst_status infer_sizes(struct pst_infer *c, unsigned rank,
+                                   const int64_t *sizes)
 {
     int64_t to[PST_MAX_RANK];
     const struct pst_meta *x;
@@ -103,12 +107,12 @@ enum pst_status pst_view_infer_sizes(struct pst_infer *c, unsigned rank,
         status = resolve(c, x, rank, sizes, to);
     if (status != PST_OK)
         return status;
-    if (pst_view_reshape(x, rank, to, &view))
+    if (view_of_sizes(x, rank, to, &view))
         return pst_infer_view(c, 0, 0, &view, 0);
     return pst_infer_set(c, 0, x->dtype, rank, to);
 }
 
-enum pst_status pst_view_reshape_vjp(struct pst_vjp *v)
+static enum pst_status reshape_vjp(struct pst_vjp *v)
 {
     return pst_vjp_set(
         v, 0,
@@ -120,7 +124,7 @@ enum pst_status pst_view_reshape_vjp(struct pst_vjp *v)
 
 static enum pst_status infer_view(struct pst_infer *c)
 {
-    return pst_view_infer_sizes(c, c->args[1].n, c->args[1].ints);
+    return infer_sizes(c, c->args[1].n, c->args[1].ints);
 }
 
 static enum pst_status infer_view_as(struct pst_infer *c)
@@ -128,8 +132,7 @@ static enum pst_status infer_view_as(struct pst_infer *c)
     const struct pst_meta *other;
     enum pst_status status = pst_infer_tensor(c, 1, &other);
 
-    return status != PST_OK ? status
-                            : pst_view_infer_sizes(c, other->rank, other->size);
+    return status != PST_OK ? status : infer_sizes(c, other->rank, other->size);
 }
 
 static enum pst_status infer_flatten(struct pst_infer *c)
@@ -146,7 +149,7 @@ static enum pst_status infer_flatten(struct pst_infer *c)
     if (status != PST_OK)
         return status;
     if (x->rank == 0)
-        return pst_view_infer_sizes(c, 1, sizes);
+        return infer_sizes(c, 1, sizes);
     if (first > last)
         return pst_infer_fail(c, "start_dim %u is behind end_dim %u", first,
                               last);
@@ -156,7 +159,7 @@ static enum pst_status infer_flatten(struct pst_infer *c)
         else
             sizes[rank++] = x->size[d];
     }
-    return pst_view_infer_sizes(c, rank, sizes);
+    return infer_sizes(c, rank, sizes);
 }
 
 static enum pst_status infer_unflatten(struct pst_infer *c)
@@ -197,7 +200,7 @@ static enum pst_status infer_unflatten(struct pst_infer *c)
     if (known != x->size[dim])
         return pst_infer_fail(c, "the sizes do not multiply to %lld",
                               (long long)x->size[dim]);
-    return pst_view_infer_sizes(c, rank, sizes);
+    return infer_sizes(c, rank, sizes);
 }
 
 #define RESHAPE(id, text, how)                                                 \
@@ -205,7 +208,7 @@ static enum pst_status infer_unflatten(struct pst_infer *c)
         .schema = "aten::" text,                                               \
         .flags = PST_OP_MAYBE_VIEW,                                            \
         .infer = how,                                                          \
-        .vjp = pst_view_reshape_vjp,                                           \
+        .vjp = reshape_vjp,                                                    \
         PST_VIEW_COPY,                                                         \
     }
 
@@ -324,7 +327,7 @@ static enum pst_status infer_squeeze_dims(struct pst_infer *c)
         .schema = "aten::" text " -> Tensor(a)",                               \
         .flags = PST_OP_VIEW,                                                  \
         .infer = how,                                                          \
-        .vjp = pst_view_reshape_vjp,                                           \
+        .vjp = reshape_vjp,                                                    \
     }
 
 VIEW(unsqueeze, "unsqueeze(Tensor(a) self, int dim)", infer_unsqueeze);

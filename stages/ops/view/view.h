@@ -7,14 +7,6 @@
 #include "stages/ops/op.h"
 #include "stages/ops/vjp.h"
 
-/* Strides of `sizes` (same number of elements) in the storage of from; false
- * if from's elements do not lie so that one exists. */
-bool pst_view_reshape(const struct pst_meta *from, unsigned rank,
-                      const int64_t *sizes, struct pst_meta *ret);
-/* Result 0 := argument 0 with these sizes (one may be -1): a view if it can
- * be, else contiguous. */
-enum pst_status pst_view_infer_sizes(struct pst_infer *c, unsigned rank,
-                                     const int64_t *sizes);
 /* meta without (select) dimension d, or with another size and stride there. */
 struct pst_meta pst_view_drop(const struct pst_meta *meta, unsigned d);
 
@@ -49,9 +41,5 @@ extern const struct pst_kernel pst_view_copy_kernels[PST_VIEW_N_COPY];
 void pst_view_fill_window(const struct pst_call *c, bool reference,
                           const struct pst_operand *src,
                           const struct pst_meta *window, int64_t offset);
-
-/* Gradient of a view by reshaping it back, and of a copy (cast back). */
-enum pst_status pst_view_reshape_vjp(struct pst_vjp *v);
-enum pst_status pst_view_copy_vjp(struct pst_vjp *v);
 
 #endif
