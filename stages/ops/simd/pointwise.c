@@ -45,17 +45,27 @@ static inline float gelu_slope(float x)
 #define GELU_A 0.797884561f /* sqrt(2 / pi) */
 #define GELU_B 0.044715f
 
-static inline float gelu_tanh(float x)
+/* 2u, with (1 + tanh(u)) / 2 = sigmoid(2u) */
+static inline float gelu_tanh_arg(float x)
 {
-    return 0.5f * x * (1.0f + pst_vm_tanh(GELU_A * (x + GELU_B * x * x * x)));
+    return 2.0f * GELU_A * (x + GELU_B * x * x * x);
 }
 
+static inline float gelu_tanh(float x)
+{
+    return x * pst_vm_sigmoid(gelu_tanh_arg(x));
+}
+
+/* s + x s (1 - s) d(2u)/dx with 1 - s = e s, which does not cancel. */
 static inline float gelu_tanh_slope(float x)
 {
-    const float t = pst_vm_tanh(GELU_A * (x + GELU_B * x * x * x));
-    const float inner = GELU_A * (1.0f + 3.0f * GELU_B * x * x);
+    const float z = gelu_tanh_arg(x);
+    const float e = pst_vm_exp_small(z < -87.0f ? 87.0f : -z);
+    const float s = 1.0f / (1.0f + e);
+    const float inner = 2.0f * GELU_A * (1.0f + 3.0f * GELU_B * x * x);
+    const float slope = s + x * inner * (e * s) * s;
 
-    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * inner;
+    return z < -87.0f ? 0.0f : z > 87.0f ? 1.0f : slope;
 }
 
 static inline float silu_slope(float x)
@@ -69,7 +79,7 @@ UNARY(pst_simd_exp, pst_vm_exp(x))
 UNARY(pst_simd_log, pst_vm_log(x))
 UNARY(pst_simd_tanh, pst_vm_tanh(x))
 UNARY(pst_simd_sigmoid, pst_vm_sigmoid(x))
-UNARY(pst_simd_silu, x / (1.0f + pst_vm_exp(-x)))
+UNARY(pst_simd_silu, x *pst_vm_sigmoid(x))
 UNARY(pst_simd_erf, pst_vm_erf(x))
 UNARY(pst_simd_gelu, gelu(x))
 UNARY(pst_simd_gelu_tanh, gelu_tanh(x))
