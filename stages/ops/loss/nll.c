@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/ops/loss/cross_entropy.h"
+#include "stages/ops/loss/loss.h"
 
 /*
  * loss = -w_y x_y for log-probabilities x. The names differ in the number of

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/ops/loss/cross_entropy.h"
+#include "stages/ops/loss/loss.h"
 
 #include "stages/ops/simd/exprow.h"
 

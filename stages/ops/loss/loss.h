@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_OPS_LOSS_CROSS_ENTROPY_H
-#define PENSTOCK_STAGES_OPS_LOSS_CROSS_ENTROPY_H
+#ifndef PENSTOCK_STAGES_OPS_LOSS_LOSS_H
+#define PENSTOCK_STAGES_OPS_LOSS_LOSS_H
 /*
  * Losses over classes: logits or log-probabilities of shape (N, C, d1, ...) or
  * (C), targets of shape (N, d1, ...) or (). Position p of N * D counts through
