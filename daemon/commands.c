@@ -151,6 +151,7 @@ static enum pst_status get_result(struct call *call)
         return pst_diag_set(&call->diag, PST_ERR_NOT_FOUND,
                             "no run has ended yet");
     ranks = pst_calloc(PST_TAG_DAEMON, from->n_ranks + 1, sizeof(*ranks));
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers
     pointers = pst_calloc(PST_TAG_DAEMON, from->n_ranks + 1, sizeof(*pointers));
     if (ranks == NULL || pointers == NULL) {
         pst_free(ranks);
@@ -170,7 +171,7 @@ static enum pst_status get_log(struct call *call)
     const uint64_t first = d->seq > wanted ? d->seq - wanted + 1 : 1;
     Pst__Control__EventList list = PST__CONTROL__EVENT_LIST__INIT;
     Pst__Control__Event *events[PSTD_EVENTS];
-    pstd_frame *frames[PSTD_EVENTS];
+    pstd_frame *frames[PSTD_EVENTS] = {NULL};
 
     for (uint64_t seq = first; seq <= d->seq; seq++) {
         const struct pstd_packed *event = pstd_daemon_event(d, seq);
@@ -378,11 +379,14 @@ void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
 
     pst__control__reply__init(&call.reply);
     pst_diag_init(&call.diag);
-    if (row == NULL)
-        status = pst_diag_set(&call.diag, PST_ERR_UNSUPPORTED,
-                              "this penstockd (%s) does not know the request",
-                              PST_VERSION);
-    else if (row->changes)
+    if (row == NULL) {
+        send_accepted(&call, PST_ERR_UNSUPPORTED,
+                      "this penstockd (" PST_VERSION
+                      ") does not know the request",
+                      seq, 0);
+        return;
+    }
+    if (row->changes)
         status = check_change(&call);
     if (status != PST_OK) {
         send_accepted(&call, status, call.diag.text, seq, 0);

@@ -218,6 +218,18 @@ bool pstd_config_given(const struct pstd_config *config, size_t at)
     return false;
 }
 
+/* "lr-min" to "PENSTOCK_LR_MIN". */
+static void variable_of(const char *option, char ret[64])
+{
+    size_t n = strlen("PENSTOCK_");
+
+    memcpy(ret, "PENSTOCK_", n);
+    for (; *option != '\0' && n < 63; option++)
+        ret[n++] =
+            (char)(*option == '-' ? '_' : toupper((unsigned char)*option));
+    ret[n] = '\0';
+}
+
 enum pst_status pstd_config_env(struct pstd_config *config, unsigned groups,
                                 struct pst_diag *diag)
 {
@@ -225,22 +237,16 @@ enum pst_status pstd_config_env(struct pstd_config *config, unsigned groups,
     const struct pstd_option *rows = pstd_options(&n);
 
     for (size_t i = 0; i < n; i++) {
-        char name[64] = "PENSTOCK_";
-        const size_t prefix = strlen(name);
+        enum pst_status status = PST_OK;
         const char *value;
-        enum pst_status status;
-        size_t k;
+        char name[64];
 
         if (!(rows[i].groups & groups & ~(unsigned)PSTD_OPT_ALL))
             continue;
-        for (k = 0; rows[i].name[k] != '\0'; k++)
-            name[prefix + k] =
-                rows[i].name[k] == '-' ? '_' : (char)toupper(rows[i].name[k]);
-        name[prefix + k] = '\0';
+        variable_of(rows[i].name, name);
         value = getenv(name); // NOLINT(concurrency-mt-unsafe): before threads
-        if (value == NULL)
-            continue;
-        status = give(config, &rows[i], name, value, diag);
+        if (value != NULL)
+            status = give(config, &rows[i], name, value, diag);
         if (status != PST_OK)
             return status;
     }

@@ -88,7 +88,7 @@ void pstd_control_tick(struct pstd_daemon *d, bool heartbeat)
         if (at->closing)
             continue;
         if (at->half_since_ms > 0 &&
-            now - at->half_since_ms > PSTD_HALF_FRAME_S * 1000)
+            now - at->half_since_ms > 1000ull * PSTD_HALF_FRAME_S)
             pstd_client_close(at);
         else if (heartbeat && at->watching)
             send_heartbeat(at);

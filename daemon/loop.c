@@ -443,7 +443,8 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan)
     d->known.loss = d->known.grad_norm = NAN;
     d->control.listener.fd = d->control.listener.lock_fd = -1;
     open_handles(d);
-    status = pstd_worker_start(&d->loop, config, plan, on_note, on_done, d,
+    status = pstd_worker_start(&d->loop, config, plan,
+                               (struct pstd_worker_hooks){on_note, on_done, d},
                                &d->worker, &diag);
     if (status != PST_OK) {
         (void)fprintf(stderr, "penstockd: %s\n", diag.text);

@@ -16,9 +16,7 @@
 struct pstd_worker {
     const struct pstd_config *config;
     const char *plan;
-    pstd_note_fn on_note;
-    pstd_done_fn on_done;
-    void *ctx;
+    struct pstd_worker_hooks hooks;
     uv_thread_t thread;
     uv_async_t async;
 
@@ -70,9 +68,9 @@ static void on_async(uv_async_t *async)
     bool ended = false;
 
     while (take_note(w, &note, &ended))
-        w->on_note(w->ctx, &note);
+        w->hooks.on_note(w->hooks.ctx, &note);
     if (ended)
-        w->on_done(w->ctx);
+        w->hooks.on_done(w->hooks.ctx);
 }
 
 static enum pst_status init_locks(struct pstd_worker *w, struct pst_diag *diag)
@@ -108,38 +106,48 @@ static void on_closed(uv_handle_t *handle)
     free_worker(handle->data);
 }
 
+/* Everything but wake-up and thread. */
+static enum pst_status make_worker(struct pstd_worker **ret,
+                                   struct pst_diag *diag)
+{
+    struct pstd_worker *w = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*w));
+    enum pst_status status;
+
+    if (w == NULL)
+        return pst_diag_nomem(diag, sizeof(*w));
+    pst_diag_init(&w->result);
+    w->notes = pst_calloc(PST_TAG_DAEMON, MAX_NOTES, sizeof(*w->notes));
+    if (w->notes == NULL)
+        status = pst_diag_nomem(diag, MAX_NOTES * sizeof(*w->notes));
+    else
+        status = init_locks(w, diag);
+    if (status == PST_OK) {
+        *ret = w;
+        return PST_OK;
+    }
+    pst_free(w->notes);
+    pst_free(w);
+    return status;
+}
+
 enum pst_status pstd_worker_start(uv_loop_t *loop,
                                   const struct pstd_config *config,
-                                  const char *plan, pstd_note_fn on_note,
-                                  pstd_done_fn on_done, void *ctx,
+                                  const char *plan,
+                                  struct pstd_worker_hooks hooks,
                                   struct pstd_worker **ret,
                                   struct pst_diag *diag)
 {
     const uv_thread_options_t options = {.flags = UV_THREAD_HAS_STACK_SIZE,
                                          .stack_size = 8u << 20};
-    struct pstd_worker *w = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*w));
-    enum pst_status status;
+    struct pstd_worker *w = NULL;
+    enum pst_status status = make_worker(&w, diag);
     int err;
 
-    if (w == NULL)
-        return pst_diag_nomem(diag, sizeof(*w));
+    if (status != PST_OK)
+        return status;
     w->config = config;
     w->plan = plan;
-    w->on_note = on_note;
-    w->on_done = on_done;
-    w->ctx = ctx;
-    pst_diag_init(&w->result);
-    w->notes = pst_calloc(PST_TAG_DAEMON, MAX_NOTES, sizeof(*w->notes));
-    if (w->notes == NULL) {
-        pst_free(w);
-        return pst_diag_nomem(diag, MAX_NOTES * sizeof(struct pstd_note));
-    }
-    status = init_locks(w, diag);
-    if (status != PST_OK) {
-        pst_free(w->notes);
-        pst_free(w);
-        return status;
-    }
+    w->hooks = hooks;
     w->async.data = w;
     err = uv_async_init(loop, &w->async, on_async);
     if (err != 0) {

@@ -41,11 +41,17 @@ typedef void (*pstd_note_fn)(void *ctx, struct pstd_note *note);
 /* Loop thread; the exec thread has ended. */
 typedef void (*pstd_done_fn)(void *ctx);
 
-/* Loop thread. Borrows config until joined. Returns owned. */
+struct pstd_worker_hooks {
+    pstd_note_fn on_note;
+    pstd_done_fn on_done;
+    void *ctx;
+};
+
+/* Loop thread. Borrows config and plan until joined. Returns owned. */
 enum pst_status pstd_worker_start(uv_loop_t *loop,
                                   const struct pstd_config *config,
-                                  const char *plan, pstd_note_fn on_note,
-                                  pstd_done_fn on_done, void *ctx,
+                                  const char *plan,
+                                  struct pstd_worker_hooks hooks,
                                   struct pstd_worker **ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Loop thread, after on_done: joins and closes the handle; memory is freed in

@@ -163,6 +163,14 @@ static enum pst_status run_watch(const struct pstd_config *config,
     return status == PST_ERR_NO_DAEMON ? PST_OK : status;
 }
 
+static bool is_one_of(const char *name, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
 /* Shows events until one of the names comes; *ret is that frame, owned. */
 static enum pst_status wait_for(struct pstctl_conn *conn,
                                 const char *const *names, size_t n,
@@ -177,11 +185,9 @@ static enum pst_status wait_for(struct pstctl_conn *conn,
             return status;
         if (frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
             pstctl_progress_event(progress, frame->event);
-            for (size_t i = 0; i < n; i++) {
-                if (strcmp(frame->event->name, names[i]) == 0) {
-                    *ret = frame;
-                    return PST_OK;
-                }
+            if (is_one_of(frame->event->name, names, n)) {
+                *ret = frame;
+                return PST_OK;
             }
         }
         pstd_frame_free(frame);

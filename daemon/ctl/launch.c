@@ -15,7 +15,7 @@
 #include "stages/base/cpu.h"
 
 #define MAX_ARGS 48
-#define MAX_TAIL 4096
+#define MAX_TAIL ((size_t)4096)
 
 struct argv {
     const char *at[MAX_ARGS];
@@ -78,6 +78,7 @@ static void add_mpirun(struct argv *argv, const char *ranks, bool crowded)
     }
 }
 
+// NOLINTBEGIN(concurrency-mt-unsafe): the child has one thread
 static void set_environment(void)
 {
     (void)setenv("OPENBLAS_NUM_THREADS", "1", 1);
@@ -107,9 +108,10 @@ static void become(const struct argv *argv, int fd, pid_t parent)
     set_environment();
     (void)execvp(argv->at[0], (char *const *)argv->at);
     (void)dprintf(STDERR_FILENO, "penstockd: cannot run %s: %s\n", argv->at[0],
-                  strerror(errno)); // NOLINT(concurrency-mt-unsafe)
+                  strerror(errno));
     _exit(127);
 }
+// NOLINTEND(concurrency-mt-unsafe)
 
 static enum pst_status start(const struct argv *argv, struct pstctl_launch *ret,
                              struct pst_diag *diag)

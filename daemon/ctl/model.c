@@ -36,20 +36,23 @@ enum pst_status pstctl_plan_open(const char *path,
     if (pstctl_is_plan(path)) {
         if (PSTD_GIVEN(config, stages) || config->at.n > 0 ||
             config->policy != NULL || config->loss != NULL)
-            return pst_diag_set(diag, PST_ERR_USAGE,
-                                "%s is a plan, it is split already; --stages, "
-                                "--at, --policy and --loss need a .pt2 file",
-                                path);
-        status = pst_plan_load(path, &p.plan, diag);
+            status = pst_diag_set(
+                diag, PST_ERR_USAGE,
+                "%s is a plan, it is split already; --stages, --at, --policy "
+                "and --loss need a .pt2 file",
+                path);
+        else
+            status = pst_plan_load(path, &p.plan, diag);
     } else {
         status = pst_model_open(path, &p.model, diag);
         if (status == PST_OK)
             status = pst_split(p.model, &options, &p.plan, diag);
     }
-    if (status == PST_OK)
+    if (status == PST_OK) {
         *ret = p;
-    else
-        pstctl_plan_close(&p);
+        return PST_OK;
+    }
+    pstctl_plan_close(&p);
     return status;
 }
 
@@ -88,7 +91,7 @@ static enum pst_status print_plan(const struct pst_plan *plan, bool json,
 static enum pst_status run_split(const struct pstd_config *config,
                                  struct pst_diag *diag)
 {
-    struct pstctl_plan p;
+    struct pstctl_plan p = {0};
     enum pst_status status;
 
     if (config->output == NULL)
@@ -233,7 +236,7 @@ static enum pst_status show_graph(const struct pst_model *model, bool json,
 static enum pst_status run_show(const struct pstd_config *config,
                                 struct pst_diag *diag)
 {
-    struct pstctl_plan p;
+    struct pstctl_plan p = {0};
     enum pst_status status =
         pstctl_plan_open(config->args[0], config, &p, diag);
 
@@ -359,7 +362,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
 {
     struct pst_exec_options options;
     struct forecast f = {0};
-    struct pstctl_plan p;
+    struct pstctl_plan p = {0};
     enum pst_status status =
         pstctl_plan_open(config->args[0], config, &p, diag);
 

@@ -48,7 +48,7 @@ static enum pst_status make_plan(struct run *r, unsigned *ret_ranks,
                                  struct pst_diag *diag)
 {
     const char *base = getenv("TMPDIR"); // NOLINT(concurrency-mt-unsafe)
-    struct pstctl_plan p;
+    struct pstctl_plan p = {0};
     enum pst_status status =
         pstctl_plan_open(r->config->args[0], r->config, &p, diag);
 
@@ -312,7 +312,7 @@ static enum pst_status block_signals(struct run *r, struct pst_diag *diag)
     (void)sigaddset(&set, SIGTERM);
     (void)sigaddset(&set, SIGHUP);
     (void)sigaddset(&set, SIGCHLD);
-    (void)sigprocmask(SIG_BLOCK, &set, NULL);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL); // NOLINT: no other thread
     r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (r->signal_fd < 0)
         return pst_diag_errno(diag, errno, "cannot wait for signals");

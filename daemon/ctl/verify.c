@@ -29,7 +29,7 @@ static enum pst_status run_verify(const struct pstd_config *config,
     struct pst_verify_report report = {0};
     struct pst_exec_options options;
     struct pst_data *data = NULL;
-    struct pstctl_plan p;
+    struct pstctl_plan p = {0};
     enum pst_status status =
         pstctl_plan_open(config->args[0], config, &p, diag);
     struct pst_diag ignored;

@@ -18,9 +18,8 @@
 #define MAX_WORDS 64
 
 struct drive drive;
-static double started;
 
-static double now_s(void)
+double drive_now(void)
 {
     struct timespec now;
 
@@ -72,7 +71,6 @@ pid_t drive_start(const char *command)
     assert_true(pid >= 0);
     if (pid == 0)
         become(command);
-    started = now_s();
     return pid;
 }
 
@@ -81,16 +79,15 @@ int drive_wait(pid_t pid)
     char path[256];
     int status = 0;
     size_t size = 0;
-    const double until = now_s() + 60;
+    const double until = drive_now() + 60;
 
     while (waitpid(pid, &status, WNOHANG) == 0) {
-        if (now_s() > until) {
+        if (drive_now() > until) {
             (void)kill(pid, SIGKILL);
             fail_msg("a program still runs after 60 s");
         }
         (void)usleep(2000);
     }
-    drive.seconds = now_s() - started;
     pst_free(drive.text);
     drive.text = NULL;
     output_of(pid, path);
@@ -130,11 +127,11 @@ void drive_says(const char *text)
 
 void drive_await(const char *file, const char *text, char *after)
 {
-    const double until = now_s() + 20;
+    const double until = drive_now() + 20;
     char path[256];
 
     in_dir(file, path);
-    while (now_s() < until) {
+    while (drive_now() < until) {
         char *all = NULL;
         const char *at;
         size_t size = 0;

@@ -25,7 +25,7 @@ int drive_teardown(void **state);
 
 /* "penstock run x --steps 3": split at blanks; returns its pid. */
 pid_t drive_start(const char *command);
-/* Waits, at most 60 s; exit code, or 1000 + signal. Fills text, seconds. */
+/* Waits, at most 60 s; exit code, or 1000 + signal. Fills text. */
 int drive_wait(pid_t pid);
 /* start and wait. */
 int drive_run(const char *command);
@@ -38,5 +38,6 @@ void drive_says(const char *text);
  * follows on that line to after (64 bytes, may be NULL). */
 void drive_await(const char *file, const char *text, char *after);
 bool drive_exists(const char *file);
+double drive_now(void); /* seconds, monotonic */
 
 #endif
