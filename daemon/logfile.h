@@ -32,7 +32,7 @@
     X(STEP, "step", "info",                                                    \
       "run= step= steps= loss= lr= grad_norm= step_s= samples_s= tok_s= "      \
       "bubble= forward_s= backward_s= optim_s= wait_recv_s= wait_other_s= "    \
-      "samples_total= tokens_total=")                                          \
+      "samples_total= tokens_total=; means since the last one")                \
     X(TOTALS, "totals", "info",                                                \
       "every 15 s: uptime_s= steps_total= samples_total= tokens_total= "       \
       "rss_bytes= events_dropped= clients=")                                   \

@@ -73,7 +73,7 @@ static void fill_rank(struct pstd_session *s, unsigned local, unsigned rank,
     ret->planned = pst_crew_memory(s->w->crew, local).arena;
     ret->high_water = pst_crew_high_water(s->w->crew, local);
     if (local == 0)
-        ret->sums = s->sums;
+        ret->sums = s->sums.times;
 }
 
 /* One entry per rank: gathered over MPI, or all of them from this process. */
@@ -118,10 +118,10 @@ enum pst_status pstd_session_conclude(struct pstd_session *s,
     r->step_s = median(s->times, n);
     r->checkpoint_step = s->saved == UINT64_MAX ? 0 : s->saved;
     if (s->done > 0) {
-        r->bubble = s->bubble / (double)s->done;
+        r->bubble = s->sums.bubble / (double)s->done;
         r->gflops = pstd_flops(s->w->plan, m) / r->step_s * 1e-9;
-        r->tok_s =
-            (double)pstd_tokens(s->w->plan, m) * (double)s->done / s->seconds;
+        r->tok_s = (double)pstd_tokens(s->w->plan, m) * (double)s->done /
+                   s->sums.seconds;
     }
     return gather_ranks(s, diag);
 }

@@ -151,22 +151,34 @@ static enum pst_status prepare(struct pstd_session *s,
     return status;
 }
 
-static void tell_step(struct pstd_session *s, const struct pst_step_result *r,
-                      double seconds)
+/* Fast steps are not all told; then whatever made one of them late decides
+ * which is, so that numbers of that one step would mislead. */
+static bool is_told(const struct pstd_session *s, double now)
+{
+    if (s->step == s->config.steps || s->done == 1)
+        return true;
+    if (s->config.log_every > 0)
+        return s->step % s->config.log_every == 0;
+    return now - s->last_event >= EVENT_GAP_S;
+}
+
+/* Mean of one kind of time since the last event. */
+static void tell_mean(struct pstd_note *note, const char *key, double sum,
+                      double told, double n)
+{
+    pstd_note_real(note, key, (sum - told) / n);
+}
+
+static void tell_step(struct pstd_session *s, const struct pst_step_result *r)
 {
     const uint64_t m = s->config.microbatches;
     const double samples = (double)pstd_samples(s->w->plan, m);
     const double tokens = (double)pstd_tokens(s->w->plan, m);
-    const double now = now_s();
+    const double n = (double)(s->done - s->told.done);
+    const double seconds = (s->sums.seconds - s->told.seconds) / n;
+    const struct pst_times *sum = &s->sums.times, *told = &s->told.times;
     struct pstd_note note;
 
-    if (s->config.log_every > 0 && s->step % s->config.log_every != 0 &&
-        s->step != s->config.steps)
-        return;
-    if (s->config.log_every == 0 && s->done > 1 && s->step != s->config.steps &&
-        now - s->last_event < EVENT_GAP_S)
-        return;
-    s->last_event = now;
     pstd_note_init(&note, PSTD_EVENT_STEP);
     pstd_note_int(&note, "run", (int64_t)s->result->run);
     pstd_note_int(&note, "step", (int64_t)s->step);
@@ -178,15 +190,16 @@ static void tell_step(struct pstd_session *s, const struct pst_step_result *r,
     pstd_note_real(&note, "step_s", seconds);
     pstd_note_real(&note, "samples_s", samples / seconds);
     pstd_note_real(&note, "tok_s", tokens / seconds);
-    pstd_note_real(&note, "bubble", r->bubble);
-    pstd_note_real(&note, "forward_s", r->times.forward);
-    pstd_note_real(&note, "backward_s", r->times.backward);
-    pstd_note_real(&note, "optim_s", r->times.optim);
-    pstd_note_real(&note, "wait_recv_s", r->times.wait_recv);
-    pstd_note_real(&note, "wait_other_s", r->times.wait_other);
+    tell_mean(&note, "bubble", s->sums.bubble, s->told.bubble, n);
+    tell_mean(&note, "forward_s", sum->forward, told->forward, n);
+    tell_mean(&note, "backward_s", sum->backward, told->backward, n);
+    tell_mean(&note, "optim_s", sum->optim, told->optim, n);
+    tell_mean(&note, "wait_recv_s", sum->wait_recv, told->wait_recv, n);
+    tell_mean(&note, "wait_other_s", sum->wait_other, told->wait_other, n);
     pstd_note_int(&note, "samples_total", (int64_t)(samples * (double)s->done));
     pstd_note_int(&note, "tokens_total", (int64_t)(tokens * (double)s->done));
     pstd_worker_post(s->w->worker, &note, s->step == s->config.steps);
+    s->told = s->sums;
 }
 
 static void add_times(struct pst_times *sums, const struct pst_times *t)
@@ -200,7 +213,7 @@ static void add_times(struct pst_times *sums, const struct pst_times *t)
 }
 
 static void count_step(struct pstd_session *s, const struct pst_step_result *r,
-                       double seconds)
+                       double seconds, double now)
 {
     struct pstd_result *result = s->result;
     const size_t cap =
@@ -211,12 +224,15 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     result->losses[s->done % cap] = r->loss;
     s->times[s->done % cap] = seconds;
     result->loss = r->loss;
-    s->bubble += r->bubble;
-    s->seconds += seconds;
-    add_times(&s->sums, &r->times);
-    s->done++;
+    s->sums.bubble += r->bubble;
+    s->sums.seconds += seconds;
+    add_times(&s->sums.times, &r->times);
+    s->sums.done = ++s->done;
     s->step++;
-    tell_step(s, r, seconds);
+    if (is_told(s, now)) {
+        s->last_event = now;
+        tell_step(s, r);
+    }
 }
 
 /* A save that fails costs the run nothing but the checkpoint; if it was the
@@ -328,6 +344,7 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
             s->w->rank == 0 ? pstd_worker_take(s->w->worker, words) : 0;
         const double start = now_s();
         struct pst_step_result r;
+        double end;
         enum pst_status status = pst_crew_step(
             s->w->crew, s->step, pst_data_fill, s->data, asked, &r, diag);
 
@@ -335,7 +352,8 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
             tell_fault(s, diag);
         if (status != PST_OK)
             return status;
-        count_step(s, &r, now_s() - start);
+        end = now_s();
+        count_step(s, &r, end - start, end);
         *ret_now = (r.control & PSTD_CTL_STOP_NOW) != 0;
         status = dump_first(s, diag);
         if (status == PST_OK)

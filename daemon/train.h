@@ -7,6 +7,13 @@
 
 #define PSTD_MAX_LOSSES 10000 /* kept for the result, newest ones */
 
+/* Sums over steps. */
+struct pstd_sums {
+    uint64_t done;
+    double seconds, bubble;
+    struct pst_times times;
+};
+
 struct pstd_session {
     struct pstd_work *w;
     struct pstd_config config;
@@ -18,10 +25,9 @@ struct pstd_session {
     uint64_t done;              /* steps of this run */
     uint64_t step;              /* finished steps of all runs */
     uint64_t saved;             /* newest checkpoint; UINT64_MAX: none */
-    double bubble;              /* sum over steps */
-    double seconds;             /* sum over steps */
-    double last_event;
-    struct pst_times sums;
+    struct pstd_sums sums;      /* of this run */
+    struct pstd_sums told;      /* what they were at the last event */
+    double last_event;          /* when */
 };
 
 /* COLLECTIVE. Numbers of the finished run into the result. */
