@@ -23,7 +23,7 @@
     X(LISTENING, "listening", "info", "socket=")                               \
     X(STATE, "state", "info", "from= to=")                                     \
     X(PLAN_LOADED, "plan_loaded", "info", "plan= digest= stages= params=")     \
-    X(READY, "ready", "info", "waits for work")                                \
+    X(READY, "ready", "info", "rank0_pid=")                                    \
     X(REQUEST, "request", "info", "command= key= uid= pid= status=")           \
     X(TRAIN_BEGIN, "train_begin", "info",                                      \
       "run= first_step= steps= schedule= microbatches= optimizer= "            \

@@ -8,6 +8,7 @@
 
 #include "daemon/setup.h"
 #include "stages/base/alloc.h"
+#include "stages/base/log.h"
 
 /* Our messages; the crew's own tags lie below. */
 #define TAG_GATHER (PST_TAG_USER + (1 << 20))
@@ -302,6 +303,19 @@ static void fail(struct pstd_work *w, const struct pst_diag *diag)
     (void)answered;
 }
 
+/* PST_LOG=debug: what the library says goes to the log, too. */
+static void take_library_line(void *ctx, enum pst_log_level level,
+                              const char *topic, const char *text)
+{
+    struct pstd_note note;
+
+    (void)level; /* stages/ knows nothing louder than debug */
+    pstd_note_init(&note, PSTD_EVENT_LIBRARY);
+    pstd_note_text(&note, "topic", topic);
+    pstd_note_text(&note, "text", text);
+    pstd_worker_post(ctx, &note, false);
+}
+
 void pstd_work(struct pstd_worker *worker)
 {
     struct pstd_work w = {.worker = worker};
@@ -310,6 +324,7 @@ void pstd_work(struct pstd_worker *worker)
     bool alone; /* others may not know of the failure */
 
     pst_diag_init(&diag);
+    pst_log_set_sink(take_library_line, worker);
     status = open_transport(&w, &diag);
     if (status == PST_OK)
         status = start(&w, &diag);
@@ -328,5 +343,6 @@ void pstd_work(struct pstd_worker *worker)
     pst_plan_free(w.plan);
     if (w.transport != NULL)
         w.transport->ops->close(w.transport);
+    pst_log_set_sink(NULL, NULL);
     pstd_worker_set_result(worker, &diag);
 }

@@ -107,9 +107,13 @@ static void become(const struct argv *argv, int fd, pid_t parent)
     (void)dup2(fd, STDERR_FILENO);
     set_environment();
     (void)execvp(argv->at[0], (char *const *)argv->at);
-    (void)dprintf(STDERR_FILENO, "penstockd: cannot run %s: %s\n", argv->at[0],
-                  strerror(errno));
-    _exit(127);
+    (void)dprintf(STDERR_FILENO, "penstockd: cannot run %s: %s%s\n",
+                  argv->at[0], strerror(errno),
+                  strcmp(argv->at[0], "mpirun") == 0
+                      ? " (install Open MPI, package openmpi-bin, or use "
+                        "--transport self)"
+                      : "");
+    _exit(pst_status_exit_code(PST_ERR_CONFIG));
 }
 // NOLINTEND(concurrency-mt-unsafe)
 

@@ -344,6 +344,11 @@ json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us)
 
 void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
 {
+    if (r->n_losses == 0) {
+        pst_str_addf(out, "no step was run: %llu are finished already",
+                     (unsigned long long)r->steps);
+        return;
+    }
     pst_str_addf(out, "%llu steps%s, loss %.4f, ", (unsigned long long)r->steps,
                  r->stopped ? " (stopped on request)" : "", r->loss);
     pstctl_duration(r->step_seconds, out);

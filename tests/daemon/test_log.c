@@ -129,6 +129,39 @@ static void reopens_after_rename(void **state)
     assert_ok(pst_remove_tree(dir, &diag), &diag);
 }
 
+/* README.md names every event, and every field that the table knows. */
+static void readme_is_complete(void **state)
+{
+    struct pst_diag diag;
+    char *text = NULL;
+    size_t size = 0;
+
+    (void)state;
+    assert_ok(pst_file_read(getenv("PST_README"), 1 << 20, &text, &size, &diag),
+              &diag);
+    for (int e = 0; e < PSTD_N_EVENTS; e++) {
+        const char *help = pstd_event_help((enum pstd_event)e);
+        char name[64];
+
+        (void)snprintf(name, sizeof(name), "`%s`",
+                       pstd_event_name((enum pstd_event)e));
+        if (strstr(text, name) == NULL)
+            fail_msg("README.md lacks the event %s", name);
+        for (const char *end; (end = strchr(help, '=')) != NULL;
+             help = end + 1) {
+            const char *begin = end;
+
+            while (begin > help && begin[-1] != ' ')
+                begin--;
+            (void)snprintf(name, sizeof(name), "%.*s", (int)(end - begin),
+                           begin);
+            if (strstr(text, name) == NULL)
+                fail_msg("README.md lacks the field %s", name);
+        }
+    }
+    pst_free(text);
+}
+
 struct heard {
     unsigned n;
     enum pstd_job_state from, to;
@@ -179,6 +212,7 @@ int main(void)
         cmocka_unit_test(cuts_long_lines),
         cmocka_unit_test(bounds_notes),
         cmocka_unit_test(reopens_after_rename),
+        cmocka_unit_test(readme_is_complete),
         cmocka_unit_test(makes_legal_transitions),
     };
 
