@@ -80,7 +80,7 @@ need_python() {
   rm -rf "$venv"
   # Debian's own interpreter: the first one in PATH may lack venv.
   /usr/bin/python3 -m venv "$venv"
-  "$venv/bin/pip" --disable-pip-version-check install --quiet \
+  "$venv/bin/pip" --disable-pip-version-check install -q -q \
     --progress-bar off -r "$want" || die "pip could not install $want"
   cp "$want" "$venv/requirements.txt"
 }

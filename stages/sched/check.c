@@ -378,10 +378,12 @@ enum pst_status pst_schedule_check(const struct pst_schedule *sched,
     c.run = pst_calloc(PST_TAG_PLAN, n_links * n, sizeof(*c.run));
     c.reduced = pst_calloc(PST_TAG_PLAN, n_shared, sched->n_ranks);
     c.next = pst_calloc(PST_TAG_PLAN, sched->n_ranks, sizeof(*c.next));
-    if (!c.done || !c.moved || !c.run || !c.reduced || !c.next)
-        status = pst_diag_nomem(diag, sched->n_stages * n * sizeof(*c.done));
-    if (status == PST_OK)
+    if (!c.done || !c.moved || !c.run || !c.reduced || !c.next) {
+        (void)pst_diag_nomem(diag, sched->n_stages * n * sizeof(*c.done));
+        status = PST_ERR_NOMEM;
+    } else {
         status = walk_lists(&c);
+    }
     if (status == PST_OK)
         status = pst_check_play(&c);
     pst_free(c.next);

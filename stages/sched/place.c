@@ -24,40 +24,47 @@ static double group_cost(const struct table *t, unsigned from, unsigned to)
 }
 
 /* limit: infinity for the first round (min-max), M for the second. */
-static void fill(const struct table *t, double limit)
+static double joined_cost(double before, double cost, double limit)
 {
-    const unsigned width = t->stages + 1;
+    if (isinf(limit))
+        return fmax(before, cost);
+    return cost <= limit ? before + cost * cost : INFINITY;
+}
 
-    for (unsigned s = 1; s <= t->stages; s++) {
-        const double cost = group_cost(t, 0, s);
+/* The best last group of the first s stages in g groups. */
+static void fill_cell(const struct table *t, unsigned g, unsigned s,
+                      double limit)
+{
+    const size_t width = (size_t)t->stages + 1;
+    double best = INFINITY;
+    unsigned cut = g - 1;
 
-        t->cut[width + s] = 0;
-        t->best[width + s] = isinf(limit)    ? cost
-                             : cost <= limit ? cost * cost
-                                             : INFINITY;
-    }
-    for (unsigned g = 2; g <= t->ranks; g++) {
-        for (unsigned s = g; s <= t->stages; s++) {
-            double best = INFINITY;
-            unsigned cut = g - 1;
+    /* Ascending: of equal ones the earliest cut stays, which makes the last
+     * group the largest. */
+    for (unsigned c = g - 1; c < s; c++) {
+        const double all = joined_cost(t->best[(g - 1) * width + c],
+                                       group_cost(t, c, s), limit);
 
-            /* Ascending: of equal ones the earliest cut stays, which makes
-             * the last group the largest. */
-            for (unsigned c = g - 1; c < s; c++) {
-                const double before = t->best[(size_t)(g - 1) * width + c];
-                const double cost = group_cost(t, c, s);
-                const double all = isinf(limit)    ? fmax(before, cost)
-                                   : cost <= limit ? before + cost * cost
-                                                   : INFINITY;
-                if (all < best) {
-                    best = all;
-                    cut = c;
-                }
-            }
-            t->best[(size_t)g * width + s] = best;
-            t->cut[(size_t)g * width + s] = cut;
+        if (all < best) {
+            best = all;
+            cut = c;
         }
     }
+    t->best[g * width + s] = best;
+    t->cut[g * width + s] = cut;
+}
+
+static void fill(const struct table *t, double limit)
+{
+    const size_t width = (size_t)t->stages + 1;
+
+    for (unsigned s = 1; s <= t->stages; s++) {
+        t->best[width + s] = joined_cost(0.0, group_cost(t, 0, s), limit);
+        t->cut[width + s] = 0;
+    }
+    for (unsigned g = 2; g <= t->ranks; g++)
+        for (unsigned s = g; s <= t->stages; s++)
+            fill_cell(t, g, s, limit);
 }
 
 enum pst_status pst_sched_place(unsigned stages, unsigned ranks,
@@ -72,8 +79,10 @@ enum pst_status pst_sched_place(unsigned stages, unsigned ranks,
                       ranks};
     enum pst_status status = PST_OK;
 
-    if (!prefix || !t.best || !t.cut)
-        status = pst_diag_nomem(diag, cells * sizeof(double));
+    if (!prefix || !t.best || !t.cut) {
+        (void)pst_diag_nomem(diag, cells * sizeof(double));
+        status = PST_ERR_NOMEM;
+    }
     for (unsigned s = 0; s < stages && status == PST_OK; s++) {
         const double cost = costs ? costs[s] : 1.0;
 

@@ -4,7 +4,7 @@
 #define AROUND 6 /* actions shown before and after a place */
 
 static const char *const texts[] = {
-#define PST_ACTION_ROW(name, text) [PST_ACT_##name] = text,
+#define PST_ACTION_ROW(name, text) [PST_ACT_##name] = (text),
     PST_ACTION_LIST(PST_ACTION_ROW)
 #undef PST_ACTION_ROW
 };

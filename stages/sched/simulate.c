@@ -142,10 +142,12 @@ enum pst_status pst_schedule_simulate(const struct pst_schedule *sched,
     double step = 0.0;
 
     if (!m.needs || !m.needs_b || !m.end_f || !m.end_b || !m.next || !m.clock ||
-        !m.busy)
-        status = pst_diag_nomem(diag, cells * 2 * sizeof(double));
-    else
+        !m.busy) {
+        (void)pst_diag_nomem(diag, cells * 2 * sizeof(double));
+        status = PST_ERR_NOMEM;
+    } else {
         status = simulate(&m, cost_f, cost_b, diag);
+    }
     for (size_t r = 0; r < ranks && status == PST_OK; r++)
         step = fmax(step, m.clock[r]);
     if (status == PST_OK) {
