@@ -418,6 +418,8 @@ enum pst_status pst_verify(struct pst_plan *plan,
             PST_MAX(1, pst_cpu_count() / PST_MAX(1, options->ranks));
     status = fill != NULL ? verify(&v) : verify_made_up(&v);
     pst_plan_free(v.joined);
+    if (v.report.text.failed && (status == PST_OK || v.report.different > 0))
+        status = pst_diag_nomem(diag, v.report.text.len);
     if (status != PST_OK && status != PST_ERR_DIFFERENT) {
         pst_verify_report_fini(&v.report);
         return status;

@@ -351,6 +351,39 @@ static void plans_memory(void **state)
     job_fini(&job);
 }
 
+/* Every allocation on the way to a crew fails once: always the same message,
+ * and nothing is left behind. */
+static void survives_lack_of_memory(void **state)
+{
+    const struct pst_exec_options options = net_options("1f1b", 2, 2, "adamw");
+    enum pst_status status = PST_ERR_NOMEM;
+    struct pst_transport *transport;
+    struct net net;
+    unsigned n = 1;
+
+    (void)state;
+    net_init(&net, 3);
+    assert_ok(pst_transport_self.open("2", &transport, &net.diag), &net.diag);
+    for (; status != PST_OK; n++) {
+        const uint64_t exec = pst_alloc_live(PST_TAG_EXEC);
+        const uint64_t graph = pst_alloc_live(PST_TAG_GRAPH);
+        struct pst_crew *crew = NULL;
+
+        pst_alloc_fail_at(n);
+        status = pst_crew_new(net.plan, transport, &options, &crew, &net.diag);
+        pst_alloc_fail_at(0);
+        if (status == PST_OK)
+            pst_crew_free(crew);
+        else
+            assert_int_equal(status, PST_ERR_NOMEM);
+        assert_int_equal(pst_alloc_live(PST_TAG_EXEC), exec);
+        assert_int_equal(pst_alloc_live(PST_TAG_GRAPH), graph);
+    }
+    assert_true(n > 100);
+    pst_transport_self.close(transport);
+    net_fini(&net);
+}
+
 /* Forward only: the same outputs without gradients. */
 static void runs_forward_only(void **state)
 {
@@ -386,6 +419,7 @@ int main(void)
         cmocka_unit_test(names_missing_data),
         cmocka_unit_test(refuses_what_cannot_run),
         cmocka_unit_test(plans_memory),
+        cmocka_unit_test(survives_lack_of_memory),
         cmocka_unit_test(runs_forward_only),
     };
 

@@ -203,6 +203,34 @@ static void finds_wrong_cuts(void **state)
     net_fini(&net);
 }
 
+/* Allocations fail one after the other (every seventh, for time). */
+static void survives_lack_of_memory(void **state)
+{
+    enum pst_status status = PST_ERR_NOMEM;
+    struct pst_verify_report report;
+    struct net net;
+
+    (void)state;
+    net_init(&net, 2);
+    for (unsigned n = 1; status != PST_OK; n += 7) {
+        const uint64_t exec = pst_alloc_live(PST_TAG_EXEC);
+        const uint64_t plan = pst_alloc_live(PST_TAG_PLAN);
+        const uint64_t graph = pst_alloc_live(PST_TAG_GRAPH);
+
+        pst_alloc_fail_at(n);
+        status = verify(&net, 2, &report);
+        pst_alloc_fail_at(0);
+        if (status == PST_OK)
+            pst_verify_report_fini(&report);
+        else
+            assert_int_equal(status, PST_ERR_NOMEM);
+        assert_int_equal(pst_alloc_live(PST_TAG_EXEC), exec);
+        assert_int_equal(pst_alloc_live(PST_TAG_PLAN), plan);
+        assert_int_equal(pst_alloc_live(PST_TAG_GRAPH), graph);
+    }
+    net_fini(&net);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +239,7 @@ int main(void)
         cmocka_unit_test(makes_data_up),
         cmocka_unit_test(finds_wrong_gradients),
         cmocka_unit_test(finds_wrong_cuts),
+        cmocka_unit_test(survives_lack_of_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
