@@ -52,7 +52,7 @@ static enum pst_status open_shard(const char *step_dir,
         goto out;
     }
     if (verify) {
-        pst_digest(file.data, file.size, digest);
+        pst_file_digest(&file, digest);
         if (strcmp(digest, shard->digest) != 0) {
             status = pst_diag_set(diag, PST_ERR_INPUT,
                                   "shard %s is damaged: digest %s, the "

@@ -71,7 +71,7 @@ enum pst_status pst_checkpoint_shard_commit(struct pst_safetensors_writer *w,
     if (status == PST_OK) {
         snprintf(ret->file, sizeof(ret->file), "%s", slash ? slash + 1 : path);
         ret->bytes = file.size;
-        pst_digest(file.data, file.size, ret->digest);
+        pst_file_digest(&file, ret->digest);
         pst_file_unmap(&file);
     }
     pst_safetensors_writer_free(w);

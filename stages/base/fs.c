@@ -2,6 +2,7 @@
 #include "stages/base/fs.h"
 
 #include "stages/base/alloc.h"
+#include "stages/base/str.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,6 +13,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define XXH_STATIC_LINKING_ONLY /* the state on the stack */
+#include <xxhash.h>
 
 #define MAX_DEPTH 64 /* of a tree that is removed */
 
@@ -78,6 +82,23 @@ void pst_file_drop(const void *data, size_t size)
 
     if (end > begin)
         (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+void pst_file_digest(const struct pst_map_file *file, char out[33])
+{
+    const size_t piece = (size_t)4 << 20;
+    XXH3_state_t state;
+    XXH128_canonical_t bytes;
+
+    (void)XXH3_128bits_reset(&state);
+    for (size_t at = 0; at < file->size; at += piece) {
+        size_t n = PST_MIN(piece, file->size - at);
+
+        (void)XXH3_128bits_update(&state, file->data + at, n);
+        pst_file_drop(file->data + at, n);
+    }
+    XXH128_canonicalFromHash(&bytes, XXH3_128bits_digest(&state));
+    pst_digest_text(bytes.digest, out);
 }
 
 enum pst_status pst_file_read(const char *path, size_t max, char **ret,

@@ -18,6 +18,8 @@ void pst_file_unmap(struct pst_map_file *file);
 /* Gives back the memory of a part of a mapping; it is read from the file again
  * when touched. For data that was copied to where it belongs. */
 void pst_file_drop(const void *data, size_t size);
+/* pst_digest of the whole mapping; a piece of it is resident at a time. */
+void pst_file_digest(const struct pst_map_file *file, char out[33]);
 
 /* Whole file, NUL after its end; caller frees with pst_free. */
 enum pst_status pst_file_read(const char *path, size_t max, char **ret,

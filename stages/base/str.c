@@ -269,11 +269,16 @@ int pst_has_suffix(const char *text, const char *suffix)
     return n >= m && memcmp(text + n - m, suffix, m) == 0;
 }
 
+void pst_digest_text(const unsigned char bytes[16], char out[33])
+{
+    for (size_t i = 0; i < 16; i++)
+        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
 void pst_digest(const void *data, size_t len, char out[33])
 {
     XXH128_canonical_t bytes;
 
     XXH128_canonicalFromHash(&bytes, XXH3_128bits(data, len));
-    for (size_t i = 0; i < sizeof(bytes.digest); i++)
-        snprintf(out + 2 * i, 3, "%02x", bytes.digest[i]);
+    pst_digest_text(bytes.digest, out);
 }

@@ -42,5 +42,7 @@ int pst_has_suffix(const char *text, const char *suffix);
 
 /* XXH3-128 as 32 hexadecimal digits and NUL. */
 void pst_digest(const void *data, size_t len, char out[33]);
+/* 16 bytes as 32 hexadecimal digits and NUL. */
+void pst_digest_text(const unsigned char bytes[16], char out[33]);
 
 #endif
