@@ -124,7 +124,7 @@ static inline enum pst_status net_fill(void *ctx, uint64_t step,
 {
     const struct net_data *data = ctx;
     const struct pst_plan_input *in = &data->plan->inputs.at[input];
-    unsigned seed = (unsigned)(step * 1000 + microbatch * 10 + input);
+    unsigned seed = (unsigned)step * 1000 + microbatch * 10 + input;
     const bool bad =
         (int)step == data->bad_step && (int)microbatch == data->bad_microbatch;
 

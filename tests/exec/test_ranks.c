@@ -127,11 +127,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(refuses_unequal_ranks),
     };
     struct pst_diag diag;
+    int64_t n;
     int failed;
 
-    if (argc != 2)
+    if (argc != 2 || !pst_parse_i64(argv[1], &n) || n < 1 || n > 4)
         return 64;
-    stages = (unsigned)atoi(argv[1]);
+    stages = (unsigned)n;
     pst_diag_init(&diag);
     if (pst_transport_mpi.open("", &mpi, &diag) != PST_OK) {
         fprintf(stderr, "%s\n", diag.text);
