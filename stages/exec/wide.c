@@ -30,7 +30,20 @@ struct pst_wide {
     struct pst_eval *eval; /* of forward */
     struct wide_param *params;
     void **data; /* by value id of forward: inputs, params ... */
+    size_t n_data;
     double flops;
+};
+
+/* Values at which gradients stop, with the numbers of the base point. */
+struct frozen_value {
+    struct pst_value *value; /* of the graph that grows */
+    void *data;
+};
+struct frozen {
+    const struct pst_graph *from;
+    const struct pst_eval *eval; /* of `from`, after a run */
+    struct pst_arena *arena;
+    struct PST_VEC(struct frozen_value) values;
 };
 
 static enum pst_status no_memory(struct pst_diag *diag, size_t bytes)
@@ -40,8 +53,47 @@ static enum pst_status no_memory(struct pst_diag *diag, size_t bytes)
 
 /* --- the graph in f64 ---------------------------------------------------- */
 
+/* No gradient passes here though numbers do: torch.no_grad(), detach. */
+static bool blocks(const struct pst_node *node)
+{
+    return node->n_outs > 0 &&
+           pst_dtype_kind(node->outs[0]->meta.dtype) == PST_KIND_FLOAT &&
+           (node->no_grad || node->op->vjp == pst_vjp_none);
+}
+
+/* Results of the node become inputs that hold what `eval` has for them. */
+static enum pst_status freeze(struct pst_replay *replay, struct frozen *frozen,
+                              const struct pst_node *node)
+{
+    struct pst_diag *diag = replay->build.diag;
+
+    for (unsigned k = 0; k < node->n_outs; k++) {
+        const struct pst_value *value =
+            pst_graph_find(frozen->from, node->outs[k]->name);
+        struct frozen_value f = {0};
+        struct pst_meta meta;
+
+        if (value == NULL)
+            return pst_diag_set(diag, PST_ERR_INTERNAL, "no value %s",
+                                node->outs[k]->name);
+        meta = value->meta;
+        pst_meta_set_contiguous(&meta);
+        f.value = pst_graph_add_value(replay->build.graph, PST_VALUE_INPUT,
+                                      value->name, NULL, &meta);
+        f.data = pst_arena_alloc(frozen->arena, pst_meta_bytes(&meta) + 1);
+        if (f.value == NULL || f.data == NULL ||
+            !pst_vec_push(PST_TAG_EXEC, &frozen->values, f))
+            return no_memory(diag, pst_meta_bytes(&meta));
+        pst_copy_strided(&value->meta, pst_eval_get(frozen->eval, value), &meta,
+                         f.data);
+        replay->twins[node->outs[k]->id] = f.value;
+    }
+    return PST_OK;
+}
+
+/* frozen (may be NULL): where gradients stop, values stay as they were. */
 static enum pst_status widen(struct pst_wide *w, const struct pst_graph *from,
-                             struct pst_diag *diag)
+                             struct frozen *frozen, struct pst_diag *diag)
 {
     struct pst_replay replay = {.widen = true};
     enum pst_status status = pst_graph_new(&w->forward, diag);
@@ -69,7 +121,9 @@ static enum pst_status widen(struct pst_wide *w, const struct pst_graph *from,
         replay.twins[i] = twin;
     }
     for (size_t i = 0; i < from->nodes.n && status == PST_OK; i++)
-        status = pst_replay_node(&replay, from->nodes.at[i]);
+        status = frozen != NULL && blocks(from->nodes.at[i])
+                     ? freeze(&replay, frozen, from->nodes.at[i])
+                     : pst_replay_node(&replay, from->nodes.at[i]);
     for (size_t i = 0; i < from->outputs.n && status == PST_OK; i++) {
         struct pst_output output = from->outputs.at[i];
 
@@ -182,6 +236,7 @@ static enum pst_status read_data(struct pst_wide *w, pst_fill_fn fill,
     w->data = pst_arena_calloc(&w->arena, graph->values.n + 1, sizeof(void *));
     if (w->data == NULL)
         return no_memory(diag, graph->values.n * sizeof(void *));
+    w->n_data = graph->values.n;
     for (size_t i = 0; i < graph->inputs.n && status == PST_OK; i++)
         status = read_input(w, graph->inputs.at[i], stage->inputs[i].index,
                             fill, ctx, diag);
@@ -200,7 +255,7 @@ static enum pst_status set_all(const struct pst_wide *w, struct pst_eval *eval,
 {
     enum pst_status status = PST_OK;
 
-    for (size_t i = 0; i < w->forward->values.n && status == PST_OK; i++)
+    for (size_t i = 0; i < w->n_data && status == PST_OK; i++)
         if (w->data[i] != NULL)
             status = pst_eval_set(eval, graph->values.at[i], w->data[i], diag);
     return status;
@@ -290,6 +345,42 @@ static enum pst_status run_backward(struct pst_wide *w, struct pst_diag *diag)
     return status;
 }
 
+/*
+ * The loss whose slopes are measured must not move through regions without
+ * gradient: there the forward graph is made anew with their results fixed.
+ */
+static enum pst_status freeze_all(struct pst_wide *w, struct pst_diag *diag)
+{
+    const struct pst_graph *plan_graph = w->plan->stages.at[0].graph;
+    struct pst_graph *old = w->forward;
+    struct pst_eval *old_eval = w->eval;
+    struct frozen frozen = {.from = old, .eval = old_eval, .arena = &w->arena};
+    enum pst_status status;
+    bool any = false;
+
+    for (size_t i = 0; i < plan_graph->nodes.n; i++)
+        any |= blocks(plan_graph->nodes.at[i]);
+    if (!any)
+        return PST_OK;
+    status = run(w, old_eval, diag);
+    if (status != PST_OK)
+        return status;
+    w->forward = NULL;
+    w->eval = NULL;
+    status = widen(w, plan_graph, &frozen, diag);
+    if (status == PST_OK)
+        status = pst_eval_new(w->forward, &w->eval, diag);
+    if (status == PST_OK)
+        status = set_all(w, w->eval, w->forward, diag);
+    for (size_t i = 0; i < frozen.values.n && status == PST_OK; i++)
+        status = pst_eval_set(w->eval, frozen.values.at[i].value,
+                              frozen.values.at[i].data, diag);
+    pst_vec_fini(&frozen.values);
+    pst_eval_free(old_eval);
+    pst_graph_free(old);
+    return status;
+}
+
 enum pst_status pst_wide_new(struct pst_plan *plan, uint64_t seed,
                              pst_fill_fn fill, void *ctx, struct pst_wide **ret,
                              struct pst_diag *diag)
@@ -307,7 +398,7 @@ enum pst_status pst_wide_new(struct pst_plan *plan, uint64_t seed,
         pst_arena_calloc(&w->arena, plan->params.n + 1, sizeof(*w->params));
     status = w->params == NULL
                  ? no_memory(diag, plan->params.n * sizeof(*w->params))
-                 : widen(w, plan->stages.at[0].graph, diag);
+                 : widen(w, plan->stages.at[0].graph, NULL, diag);
     if (status == PST_OK)
         status = read_data(w, fill, ctx, diag);
     if (status == PST_OK)
@@ -316,6 +407,8 @@ enum pst_status pst_wide_new(struct pst_plan *plan, uint64_t seed,
         status = pst_eval_new(w->forward, &w->eval, diag);
     if (status == PST_OK)
         status = set_all(w, w->eval, w->forward, diag);
+    if (status == PST_OK)
+        status = freeze_all(w, diag);
     if (status != PST_OK) {
         pst_wide_free(w);
         return status;

@@ -6,6 +6,8 @@
 #include "stages/ops/vjp.h"
 #include "stages/split/join.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -73,6 +75,31 @@ static void finds_nothing_wrong(void **state)
         pst_verify_report_fini(&report);
         net_fini(&net);
     }
+}
+
+/* Loss that moves through a region without gradient: the slope that counts is
+ * the one with that region's results held still. */
+static void holds_what_has_no_gradient(void **state)
+{
+    struct pst_exec_options options = options_of(2);
+    struct pst_split_options split = {.stages = 2};
+    struct pst_verify_report report = {0};
+    struct pst_model *model;
+    struct pst_plan *plan;
+    struct pst_diag diag;
+    char path[1024];
+
+    (void)state;
+    assert_non_null(getenv("PST_GOLDEN"));
+    snprintf(path, sizeof(path), "%s/tiny.pt2", getenv("PST_GOLDEN"));
+    pst_diag_init(&diag);
+    assert_ok(pst_model_open(path, &model, &diag), &diag);
+    assert_ok(pst_split(model, &split, &plan, &diag), &diag);
+    assert_ok(pst_verify(plan, &options, NULL, NULL, &report, &diag), &diag);
+    assert_int_equal(report.different, 0);
+    pst_verify_report_fini(&report);
+    pst_plan_free(plan);
+    pst_model_close(model);
 }
 
 static void makes_data_up(void **state)
@@ -236,6 +263,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joins_stages),
         cmocka_unit_test(finds_nothing_wrong),
+        cmocka_unit_test(holds_what_has_no_gradient),
         cmocka_unit_test(makes_data_up),
         cmocka_unit_test(finds_wrong_gradients),
         cmocka_unit_test(finds_wrong_cuts),
