@@ -244,6 +244,7 @@ static void add_cases(const char *dir, const char *file)
     json_error_t error;
     json_t *root, *splits;
 
+    assert_non_null(file);
     snprintf(path, sizeof(path), "%s/%s", dir, file);
     root = json_load_file(path, 0, &error);
     splits = json_object_get(root, "splits");
