@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "stages/ops/matmul/gemm.h"
+
 #define TAG_BROADCAST (PST_TAG_USER + 3)
 #define TAG_FETCH     (PST_TAG_USER + 4)
 #define TAG_GATHER    (PST_TAG_USER + 5)
@@ -367,6 +369,20 @@ static enum pst_status handshake(struct pst_crew *crew, struct pst_diag *diag)
     return pst_crew_settle(crew, status, diag);
 }
 
+/* Does this rank run a product of the library that compiles its code? */
+static bool compiles_code(const struct pst_rank *r)
+{
+    for (unsigned s = 0; s < r->sched->n_stages; s++) {
+        const struct pst_program *p = r->stages[s].program;
+
+        for (int l = 0; p != NULL && l < PST_N_LISTS; l++)
+            for (unsigned i = 0; i < p->lists[l].n; i++)
+                if (strstr(p->lists[l].at[i].kernel->name, "_dnnl") != NULL)
+                    return true;
+    }
+    return false;
+}
+
 static enum pst_status start_ranks(struct pst_crew *crew, struct pst_diag *diag)
 {
     bool self = crew->transport->ops == &pst_transport_self;
@@ -382,6 +398,8 @@ static enum pst_status start_ranks(struct pst_crew *crew, struct pst_diag *diag)
         if (status != PST_OK)
             break;
         crew->n_local++;
+        if (k == 0 && compiles_code(crew->ranks[k]))
+            pst_gemm_warm_up();
         status =
             pst_rank_start(crew->ranks[k], crew->transport, crew->pool, diag);
     }

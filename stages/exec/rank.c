@@ -395,6 +395,11 @@ static enum pst_status map_arena(struct pst_rank *r, struct pst_diag *diag)
                               r->rank, size);
     if (size >= 4 * HUGE_PAGE)
         (void)madvise(p, size, MADV_HUGEPAGE); /* only a wish */
+#ifdef MADV_POPULATE_WRITE
+    /* All of it will be used: now, on all ranks at once, is better than in the
+     * first step, where one rank waits for the other. */
+    (void)madvise(p, size, MADV_POPULATE_WRITE);
+#endif
     r->arena = p;
     return PST_OK;
 }

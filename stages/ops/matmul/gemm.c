@@ -108,3 +108,26 @@ bool pst_gemm_likes_dnnl(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
 }
 
 #endif
+
+void pst_gemm_warm_up(void)
+{
+    enum { N = 128 };
+    static const float a[N * N];
+    static float c[N * N];
+    const bool forms[][2] = {{false, false}, {false, true}, {true, false}};
+
+    for (size_t i = 0; i < PST_COUNT(forms); i++) {
+        const struct pst_gemm g = {.ta = forms[i][0],
+                                   .tb = forms[i][1],
+                                   .m = N,
+                                   .n = N,
+                                   .k = N,
+                                   .lda = N,
+                                   .ldb = N,
+                                   .ldc = N,
+                                   .alpha = 1.0};
+
+        pst_gemm_f32_dnnl(&g, a, a, c);
+        pst_gemm_f32(&g, a, a, c);
+    }
+}

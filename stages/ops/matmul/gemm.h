@@ -24,6 +24,9 @@ void pst_gemm_f64(const struct pst_gemm *g, const double *a, const double *b,
 /* oneDNN; the same as pst_gemm_f32 where it was not built in. */
 void pst_gemm_f32_dnnl(const struct pst_gemm *g, const float *a, const float *b,
                        float *c);
+/* Lets the libraries make what they make once (oneDNN compiles its code: 40
+ * ms), so that ranks do it side by side before the first step. */
+void pst_gemm_warm_up(void);
 /* Is oneDNN there and faster for one product of this shape? */
 bool pst_gemm_likes_dnnl(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
 
