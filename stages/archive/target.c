@@ -118,7 +118,7 @@ static struct pst_target higher_order(const json_t *node, const char *name)
             json_array_get(json_object_get(node, "inputs"), 2), "arg");
 
         if (!json_is_false(json_object_get(enabled, "as_bool")))
-            return refuse(name, "autocast regions (use --dtype instead)");
+            return refuse(name, "autocast regions (export without autocast)");
         t.kind = PST_TARGET_AUTOCAST;
         return t;
     }

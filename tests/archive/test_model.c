@@ -315,7 +315,7 @@ static void bad_programs_are_named(void **state)
          "one key",
          PROGRAM, "{\"as_tensor\": {\"name\": \"linear\"}}",
          "{\"as_tensor\": {\"name\": \"linear\"}, \"as_none\": true}"},
-        {PST_ERR_UNSUPPORTED, "autocast", PROGRAM,
+        {PST_ERR_UNSUPPORTED, "export without autocast", PROGRAM,
          "torch.ops.higher_order.wrap_with_set_grad_enabled",
          "torch.ops.higher_order.wrap_with_autocast"},
         {PST_ERR_INPUT, "its sub-graph has 1 results, not 0", PROGRAM,
