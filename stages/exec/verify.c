@@ -331,6 +331,39 @@ static enum pst_status compare_precision(struct verifier *v,
     return PST_OK;
 }
 
+static bool is_trained(const struct pst_plan_param *p)
+{
+    return p->kind == PST_VALUE_PARAM && p->requires_grad && p->n_stages > 0;
+}
+
+static bool is_comparable(const struct pst_plan_param *p)
+{
+    return is_trained(p) &&
+           (p->meta.dtype == PST_F32 || p->meta.dtype == PST_F64);
+}
+
+/* 16 bits are too coarse for slopes: a model that has nothing finer must not
+ * pass as verified. */
+static enum pst_status refuse_narrow(const struct verifier *v)
+{
+    const struct pst_plan_param *narrow = NULL;
+
+    for (size_t i = 0; i < v->joined->params.n; i++) {
+        const struct pst_plan_param *p = &v->joined->params.at[i];
+
+        if (is_comparable(p))
+            return PST_OK;
+        if (narrow == NULL && is_trained(p))
+            narrow = p;
+    }
+    if (narrow == NULL || v->report.different > 0)
+        return PST_OK; /* the difference is the answer */
+    return pst_diag_set(v->diag, PST_ERR_UNSUPPORTED,
+                        "gradients cannot be verified: parameter %s is %s, "
+                        "and none is f32 or f64 (cut and uncut model agree)",
+                        narrow->fqn, pst_dtype_name(narrow->meta.dtype));
+}
+
 static enum pst_status check_gradients(struct verifier *v)
 {
     const struct pst_plan *plan = v->joined;
@@ -349,13 +382,9 @@ static enum pst_status check_gradients(struct verifier *v)
     list = pst_calloc(PST_TAG_EXEC, plan->params.n + 1, sizeof(*list));
     if (list == NULL)
         status = pst_diag_nomem(v->diag, plan->params.n * sizeof(*list));
-    for (unsigned i = 0; list != NULL && i < plan->params.n; i++) {
-        const struct pst_plan_param *p = &plan->params.at[i];
-
-        if (p->kind == PST_VALUE_PARAM && p->requires_grad && p->n_stages > 0 &&
-            p->meta.dtype == PST_F32)
+    for (unsigned i = 0; list != NULL && i < plan->params.n; i++)
+        if (is_comparable(&plan->params.at[i]))
             list[n++] = i;
-    }
     if (status == PST_OK)
         status = check_slopes(v, wide, list, n);
     if (status == PST_OK)
@@ -371,6 +400,8 @@ static enum pst_status verify(struct verifier *v)
 {
     enum pst_status status = compare_cuts(v);
 
+    if (status == PST_OK && v->options.train)
+        status = refuse_narrow(v);
     if (status == PST_OK && v->options.train)
         status = check_gradients(v);
     if (status != PST_OK)

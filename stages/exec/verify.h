@@ -21,7 +21,8 @@ void pst_verify_report_fini(struct pst_verify_report *report);
 
 /*
  * fill NULL: data is made up, counted by options->seed. The optimizer of the
- * options does not matter. PST_ERR_DIFFERENT names the first difference; then
+ * options does not matter. PST_ERR_UNSUPPORTED: gradients are of 16 bits only.
+ * PST_ERR_DIFFERENT names the first difference; then
  * and on PST_OK *ret is filled, to be released with fini.
  */
 enum pst_status pst_verify(struct pst_plan *plan,

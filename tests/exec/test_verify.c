@@ -117,6 +117,65 @@ static void makes_data_up(void **state)
     net_fini(&net);
 }
 
+/* Parameters of another type than f32; data is made up. */
+static enum pst_status verify_typed(const char *dtype, struct pst_diag *diag)
+{
+    static const char *const modules[] = {"a"};
+    struct pst_exec_options options = options_of(1);
+    struct pst_verify_report report = {0};
+    struct pst_split_options split = {0};
+    struct pst_model model;
+    struct pst_plan *plan;
+    struct pst_weight *weight;
+    struct pst_str text = {0};
+    enum pst_status status;
+    void *data;
+
+    pst_diag_init(diag);
+    pst_str_addf(&text,
+                 "graph next_id=4 {\n"
+                 "  input %%x: %s[4, 1]\n"
+                 "  param %%w \"a.weight\" grad: %s[3, 1]\n"
+                 "  %%h: %s[4, 3] = aten.linear.default(%%x, %%w)"
+                 "  # a - F id=0\n"
+                 "  %%t: %s[4, 3] = aten.tanh.default(%%h)  # - - F id=1\n"
+                 "  %%loss: %s[] = aten.mean.default(%%t)  # - - F id=2\n"
+                 "  output user %%loss \"0\"\n"
+                 "}\n",
+                 dtype, dtype, dtype, dtype, dtype);
+    model_init(&model, pst_str_text(&text), modules, 1);
+    weight = pst_map_get(&model.weights_by_fqn, "a.weight");
+    free((void *)weight->data);
+    data = calloc(3, sizeof(double));
+    assert_non_null(data);
+    for (int64_t i = 0; i < 3; i++)
+        pst_store_f64(weight->meta.dtype, data, i, 0.25 * (double)(i + 1));
+    weight->data = data;
+    assert_ok(pst_split(&model, &split, &plan, diag), diag);
+    status = pst_verify(plan, &options, NULL, NULL, &report, diag);
+    if (status == PST_OK)
+        assert_non_null(strstr(pst_str_text(&report.text),
+                               "gradients of 1 parameters compared"));
+    pst_verify_report_fini(&report);
+    pst_plan_free(plan);
+    model_fini(&model);
+    pst_str_fini(&text);
+    return status;
+}
+
+static void refuses_narrow_gradients(void **state)
+{
+    struct pst_diag diag;
+
+    (void)state;
+    assert_ok(verify_typed("f64", &diag), &diag);
+    assert_ok(verify_typed("f32", &diag), &diag);
+    assert_int_equal(verify_typed("bf16", &diag), PST_ERR_UNSUPPORTED);
+    assert_non_null(strstr(diag.text, "a.weight is bf16"));
+    assert_int_equal(verify_typed("f16", &diag), PST_ERR_UNSUPPORTED);
+    assert_non_null(strstr(diag.text, "a.weight is f16"));
+}
+
 /* --- planted errors ------------------------------------------------------ */
 
 /* d tanh(x) = 1 - tanh(x)^2; without the square here. */
@@ -265,6 +324,7 @@ int main(void)
         cmocka_unit_test(finds_nothing_wrong),
         cmocka_unit_test(holds_what_has_no_gradient),
         cmocka_unit_test(makes_data_up),
+        cmocka_unit_test(refuses_narrow_gradients),
         cmocka_unit_test(finds_wrong_gradients),
         cmocka_unit_test(finds_wrong_cuts),
         cmocka_unit_test(survives_lack_of_memory),
