@@ -19,11 +19,8 @@
 #define PST_CHECKPOINT_VERSION 1
 #define PST_CHECKPOINT_LATEST  UINT64_MAX
 
-#define PST_CHECKPOINT_PARAM    "param."
-#define PST_CHECKPOINT_BUFFER   "buffer."
-#define PST_CHECKPOINT_ADAMW_M  "adamw.m."
-#define PST_CHECKPOINT_ADAMW_V  "adamw.v."
-#define PST_CHECKPOINT_MOMENTUM "sgd.momentum."
+#define PST_CHECKPOINT_PARAM  "param."
+#define PST_CHECKPOINT_BUFFER "buffer."
 
 /* What the manifest says of a shard; plain bytes, may be sent to a rank. */
 struct pst_checkpoint_shard {

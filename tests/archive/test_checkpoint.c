@@ -55,7 +55,7 @@ static enum pst_status save_shard(uint64_t step, unsigned rank, int64_t n,
     snprintf(name, sizeof(name), PST_CHECKPOINT_PARAM "layers.%u.w", rank);
     if (status == PST_OK)
         status = pst_safetensors_writer_declare(w, name, &meta, &diag);
-    snprintf(name, sizeof(name), PST_CHECKPOINT_ADAMW_V "layers.%u.w", rank);
+    snprintf(name, sizeof(name), "adamw.v.layers.%u.w", rank);
     if (status == PST_OK)
         status = pst_safetensors_writer_declare(w, name, &meta, &diag);
     if (status == PST_OK)
