@@ -8,7 +8,8 @@
  * stages and ranks may read what any other number wrote. One thread at a time.
  *
  * Saving, on every rank: shard_new, declare, begin, put ..., shard_commit;
- * when all shards are there, commit on one rank that sees all of them.
+ * when all shards are there, commit on one rank that sees all of them; if any
+ * of this failed on any rank, shard_discard on all.
  * A save that fails leaves what was there before as it was, also when a
  * checkpoint of the same step existed.
  */
@@ -46,6 +47,13 @@ enum pst_status pst_checkpoint_shard_new(const char *dir, uint64_t step,
 enum pst_status pst_checkpoint_shard_commit(
     struct pst_safetensors_writer *w, struct pst_checkpoint_shard *ret,
     struct pst_diag *diag) PST_MUST_CHECK;
+/*
+ * After a save that failed: removes the shard, unless the step's manifest names
+ * it, and the step's directory if nothing is left in it. A shard that never
+ * came to be has an empty name. What cannot be removed stays.
+ */
+void pst_checkpoint_shard_discard(const char *dir, uint64_t step,
+                                  const struct pst_checkpoint_shard *shard);
 /* Writes the manifest over these shards, then removes older checkpoints but
  * `keep` newest in all (0: all are kept) and whatever saves that failed left
  * behind. */

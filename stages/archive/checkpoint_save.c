@@ -73,6 +73,8 @@ enum pst_status pst_checkpoint_shard_commit(struct pst_safetensors_writer *w,
         ret->bytes = file.size;
         pst_file_digest(&file, ret->digest);
         pst_file_unmap(&file);
+    } else {
+        (void)unlink(path); /* may have its name already */
     }
     pst_safetensors_writer_free(w);
     return status;
@@ -132,6 +134,36 @@ static bool is_listed(const struct pst_manifest *m, const char *name)
             return true;
     }
     return false;
+}
+
+void pst_checkpoint_shard_discard(const char *dir, uint64_t step,
+                                  const struct pst_checkpoint_shard *shard)
+{
+    const bool complete = pst_checkpoint_is_complete(dir, step);
+    struct pst_str path = {0};
+    struct pst_manifest m;
+    struct pst_diag diag;
+    bool keep = false;
+    size_t len;
+
+    pst_manifest_init(&m);
+    pst_checkpoint_step_dir(dir, step, &path);
+    len = path.len;
+    if (complete && !path.failed)
+        keep = pst_manifest_read(path.text, &m, &diag) != PST_OK ||
+               is_listed(&m, shard->file);
+    pst_str_addf(&path, "/%s", shard->file);
+    if (!path.failed && !keep) {
+        if (shard->file[0] != '\0' && unlink(path.text) != 0) {
+            (void)pst_diag_errno(&diag, errno, "cannot remove %s", path.text);
+            pst_debug("archive", "%s", diag.text);
+        }
+        path.text[len] = '\0';
+        if (!complete) /* refused while another rank's shard is there */
+            (void)rmdir(path.text);
+    }
+    pst_manifest_fini(&m);
+    pst_str_fini(&path);
 }
 
 /* Shards of earlier attempts at this step, and their temporary files. */

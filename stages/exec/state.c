@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "stages/base/log.h"
 #include "stages/exec/crew.h"
 
 /* One tensor of a checkpoint: name, shape, place in the rank's arena. */
@@ -150,8 +149,12 @@ enum pst_status pst_crew_save(struct pst_crew *crew, const char *dir,
                                 sizeof(*shards), diag);
     if (status == PST_OK && pst_crew_is_zero(crew))
         status = commit(crew, dir, step, keep, shards, diag);
+    status = pst_crew_settle(crew, status, diag);
+    /* Shards of a save that failed would keep a full disk full. */
+    for (unsigned i = 0; i < crew->n_local && status != PST_OK && shards; i++)
+        pst_checkpoint_shard_discard(dir, step, &shards[crew->ranks[i]->rank]);
     pst_free(shards);
-    return pst_crew_settle(crew, status, diag);
+    return status;
 }
 
 /* --- loading ----------------------------------------------------------------
@@ -225,9 +228,6 @@ static enum pst_status load_step(struct pst_crew *crew, const char *dir,
     if (status != PST_OK)
         return status;
     l.ckpt = ckpt;
-    if (ckpt->info.seed != crew->options.seed)
-        pst_debug("exec", "checkpoint was written with seed %llu",
-                  (unsigned long long)ckpt->info.seed);
     for (unsigned i = 0; i < crew->n_local && status == PST_OK; i++)
         status = each_entry(crew, crew->ranks[i], false, load, &l, diag);
     pst_checkpoint_close(ckpt);

@@ -4,7 +4,10 @@
 
 #include "stages/archive/safetensors.h"
 
+#include <dirent.h>
 #include <ftw.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 struct job {
@@ -155,6 +158,58 @@ static void refuses_foreign_checkpoints(void **state)
     job_fini(&job);
 }
 
+/* Names in a directory but . and .. ; -1: there is none. */
+static int count_files(const char *path)
+{
+    DIR *d = opendir(path);
+    int n = -2;
+
+    while (d != NULL && readdir(d) != NULL)
+        n++;
+    return d == NULL ? -1 : closedir(d) == 0 ? n : -2;
+}
+
+/* The second rank's shard does not fit: nothing stays of the first one's, and
+ * a checkpoint of the same step is as it was. */
+static void cleans_up_after_failed_saves(void **state)
+{
+    struct rlimit limit, small;
+    struct stat first, second;
+    char dir[64 + 16], path[192];
+    struct job job;
+    uint64_t step;
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s/full", folder);
+    job_init(&job, 2, 2, "adamw");
+    assert_ok(pst_crew_save(job.crew, dir, 1, 0, &job.net.diag), &job.net.diag);
+    snprintf(path, sizeof(path), "%s/step-00000001/rank-000.safetensors", dir);
+    assert_int_equal(stat(path, &first), 0);
+    snprintf(path, sizeof(path), "%s/step-00000001/rank-001.safetensors", dir);
+    assert_int_equal(stat(path, &second), 0);
+    assert_true(first.st_size != second.st_size);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    small = limit;
+    for (unsigned k = 1; k <= 3; k++) {
+        enum pst_status status;
+
+        /* Which of the two fails does not matter at 2; at 3, both do. */
+        small.rlim_cur =
+            k == 3 ? 100 : (rlim_t)PST_MAX(first.st_size, second.st_size) - 1;
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        status = pst_crew_save(job.crew, dir, k, 0, &job.net.diag);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        assert_int_equal(status, PST_ERR_IO);
+        snprintf(path, sizeof(path), "%s/step-%08u", dir, k);
+        assert_int_equal(count_files(path), k == 1 ? 3 : -1);
+    }
+    assert_ok(pst_crew_load(job.crew, dir, &step, &job.net.diag),
+              &job.net.diag);
+    assert_int_equal(step, 1);
+    job_fini(&job);
+}
+
 /* The file has the dump's tensors under their names. */
 static void writes_dumps(void **state)
 {
@@ -197,6 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resumes_with_any_cut),
         cmocka_unit_test(refuses_foreign_checkpoints),
+        cmocka_unit_test(cleans_up_after_failed_saves),
         cmocka_unit_test(writes_dumps),
     };
 
