@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Checkpoints of a crew: each rank writes what it is the home of. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -217,6 +218,32 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
     return PST_OK;
 }
 
+/* What would quietly make another run of one that goes on: dropout and the
+ * order of samples come from the seed. */
+static enum pst_status check_run(const struct pst_crew *crew,
+                                 const struct pst_checkpoint_info *info,
+                                 struct pst_diag *diag)
+{
+    const char *optimizer = crew->options.optim.name;
+
+    if (!crew->options.train)
+        return PST_OK;
+    if (info->seed != crew->options.seed)
+        return pst_diag_set(diag, PST_ERR_MISMATCH,
+                            "the checkpoint was written with seed %" PRIu64
+                            ", this run has seed %" PRIu64
+                            ": give --seed %" PRIu64,
+                            info->seed, crew->options.seed, info->seed);
+    if (strcmp(info->optimizer, "none") != 0 &&
+        strcmp(optimizer, "none") != 0 &&
+        strcmp(info->optimizer, optimizer) != 0)
+        return pst_diag_set(diag, PST_ERR_MISMATCH,
+                            "the checkpoint was written with optimizer %s, "
+                            "this run has %s",
+                            info->optimizer, optimizer);
+    return PST_OK;
+}
+
 static enum pst_status load_step(struct pst_crew *crew, const char *dir,
                                  uint64_t step, struct pst_diag *diag)
 {
@@ -228,6 +255,7 @@ static enum pst_status load_step(struct pst_crew *crew, const char *dir,
     if (status != PST_OK)
         return status;
     l.ckpt = ckpt;
+    status = check_run(crew, &ckpt->info, diag);
     for (unsigned i = 0; i < crew->n_local && status == PST_OK; i++)
         status = each_entry(crew, crew->ranks[i], false, load, &l, diag);
     pst_checkpoint_close(ckpt);

@@ -158,6 +158,59 @@ static void refuses_foreign_checkpoints(void **state)
     job_fini(&job);
 }
 
+/* A run that goes on must be the one that was saved; what only reads takes
+ * any. */
+static void refuses_another_run(void **state)
+{
+    static const struct {
+        const char *optimizer;
+        uint64_t seed;
+        bool train;
+        const char *want; /* NULL: is loaded */
+    } cases[] = {
+        {"adamw", 0, true,
+         "the checkpoint was written with seed 5, this run has seed 0: give "
+         "--seed 5"},
+        {"sgd", 5, true,
+         "the checkpoint was written with optimizer adamw, this run has sgd"},
+        {"none", 5, true, NULL},
+        {"adamw", 5, true, NULL},
+        {"sgd", 0, false, NULL},
+    };
+    struct job job;
+    char dir[128];
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s/another", folder);
+    job_init(&job, 2, 2, "adamw");
+    job_run(&job, 0, 1);
+    assert_ok(pst_crew_save(job.crew, dir, 1, 2, &job.net.diag), &job.net.diag);
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        struct pst_exec_options options =
+            net_options("1f1b", 2, 4, cases[i].optimizer);
+        struct pst_diag *diag = &job.net.diag;
+        uint64_t step = 77;
+
+        pst_crew_free(job.crew);
+        options.optim.momentum = 0; /* sgd without a state of its own */
+        options.seed = cases[i].seed;
+        options.train = cases[i].train;
+        assert_ok(pst_crew_new(job.net.plan, job.transport, &options, &job.crew,
+                               diag),
+                  diag);
+        if (cases[i].want == NULL) {
+            assert_ok(pst_crew_load(job.crew, dir, &step, diag), diag);
+            assert_int_equal(step, 1);
+            continue;
+        }
+        assert_int_equal(pst_crew_load(job.crew, dir, &step, diag),
+                         PST_ERR_MISMATCH);
+        assert_string_equal(diag->text, cases[i].want);
+        assert_int_equal(step, 77);
+    }
+    job_fini(&job);
+}
+
 /* Names in a directory but . and .. ; -1: there is none. */
 static int count_files(const char *path)
 {
@@ -252,6 +305,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resumes_with_any_cut),
         cmocka_unit_test(refuses_foreign_checkpoints),
+        cmocka_unit_test(refuses_another_run),
         cmocka_unit_test(cleans_up_after_failed_saves),
         cmocka_unit_test(writes_dumps),
     };
