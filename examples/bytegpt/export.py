@@ -9,6 +9,7 @@ further, both int64 (4, 128): one microbatch. The loss is the mean
 cross-entropy in nats a byte. The head is the token embedding itself, so the
 first and the last stage of a pipeline share a parameter.
 """
+import re
 import sys
 from pathlib import Path
 
@@ -97,6 +98,15 @@ def make_model():
     return ByteGPT()
 
 
+def without_folders(program):
+    """Messages name file and line; where the file lay is nobody's business."""
+    for node in program.graph.nodes:
+        trace = node.meta.get("stack_trace")
+        if trace:
+            node.meta["stack_trace"] = re.sub(r'File "[^"]*/', 'File "', trace)
+    return program
+
+
 def main():
     here = Path(__file__).resolve().parent
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else here / "bytegpt.pt2"
@@ -105,7 +115,7 @@ def main():
     x = torch.zeros(MICROBATCH, LENGTH, dtype=torch.int64)
     y = torch.zeros(MICROBATCH, LENGTH, dtype=torch.int64)
     program = torch.export.export(model, (x, y), strict=False)
-    torch.export.save(program, str(path))
+    torch.export.save(without_folders(program), str(path))
     count = sum(p.numel() for p in model.parameters())
     print(f"{path}: {count} parameters, {path.stat().st_size} bytes")
 
