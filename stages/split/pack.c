@@ -68,6 +68,8 @@ static void pack_stage(struct packer *p, const struct pst_stage *stage,
     p->failed = p->failed || text.failed || ret->graph == NULL;
     pst_str_fini(&text);
     ret->weights = (char *)stage->weights;
+    ret->weights_size = stage->weights_size;
+    ret->weights_digest = (char *)stage->weights_digest;
     if (p->failed)
         return;
     for (size_t i = 0; i < n; i++) {

@@ -7,7 +7,8 @@
 #define PST_PLAN_FILE     "plan.pb"
 #define PST_PLAN_MAX_FILE ((size_t)256 << 20)
 
-/* The bytes of plan.pb, freed with pst_free. Fills plan->digest. */
+/* The bytes of plan.pb, freed with pst_free. Fills plan->digest. What the
+ * stages say of their weights files must be known. */
 enum pst_status pst_plan_pack(struct pst_plan *plan, void **ret,
                               size_t *ret_size,
                               struct pst_diag *diag) PST_MUST_CHECK;
@@ -19,7 +20,7 @@ enum pst_status pst_plan_unpack(const void *data, size_t size,
 /* Indices, shapes and names fit together. */
 enum pst_status pst_plan_check(const struct pst_plan *plan,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* The weight files hold every parameter in its shape. */
+/* The weight files have their size and hold every parameter in its shape. */
 enum pst_status pst_plan_check_weights(struct pst_plan *plan,
                                        struct pst_diag *diag) PST_MUST_CHECK;
 

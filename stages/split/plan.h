@@ -9,10 +9,10 @@
 #include "stages/archive/archive.h"
 #include "stages/graph/graph.h"
 
-#define PST_PLAN_VERSION    1
+#define PST_PLAN_VERSION    2
 #define PST_PLAN_MAX_STAGES 4096
 
-struct pst_safetensors;
+struct pst_plan_file;
 
 enum pst_source_kind { PST_SOURCE_MODEL_INPUT, PST_SOURCE_EDGE };
 
@@ -49,6 +49,8 @@ struct pst_stage {
     double flops;                   /* of one forward */
     size_t param_bytes, out_bytes;
     const char *weights; /* file in the plan's folder */
+    uint64_t weights_size;
+    char weights_digest[33]; /* of the file; "": never saved */
 };
 
 struct pst_plan_input {
@@ -95,7 +97,7 @@ struct pst_plan {
     struct pst_model *model; /* source of the data if not loaded; or NULL */
     struct pst_plan
         *parent; /* joined plans: of the same params, has the data */
-    struct pst_safetensors **files; /* open weight files, by stage; private */
+    struct pst_plan_file *files; /* open weight files, by stage; private */
 };
 
 struct pst_split_options {
@@ -113,8 +115,9 @@ enum pst_status pst_split(struct pst_model *model,
                           struct pst_diag *diag) PST_MUST_CHECK;
 void pst_plan_free(struct pst_plan *plan);
 
-/* Writes plan.pb last; files are there whole or not at all. An existing
- * directory that holds something else than a plan is refused. */
+/* Writes plan.pb last; files are there whole or not at all, and none of them
+ * after an error. An existing directory that holds something else than a plan
+ * is refused. Fills the stages' weights_size and weights_digest. */
 enum pst_status pst_plan_save(struct pst_plan *plan, const char *dir,
                               struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_plan_load(const char *dir, struct pst_plan **ret,
@@ -122,7 +125,8 @@ enum pst_status pst_plan_load(const char *dir, struct pst_plan **ret,
 
 /*
  * Copies the start value of params[i] (contiguous, meta.dtype) to dst, from
- * the plan's own file or from the model.
+ * the plan's own file or from the model. The first read of a file compares its
+ * digest: a rank pays for the files that it needs.
  */
 enum pst_status pst_plan_read_param(struct pst_plan *plan, unsigned i,
                                     void *dst,

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define TAG PST_TAG_PLAN
@@ -125,6 +126,21 @@ static enum pst_status put_all(struct pst_plan *plan, unsigned stage,
     return pst_safetensors_writer_commit(w, diag);
 }
 
+/* The stage remembers the file as it is now. */
+static enum pst_status note_weights(struct pst_stage *stage, const char *path,
+                                    struct pst_diag *diag)
+{
+    struct pst_map_file file;
+    enum pst_status status = pst_file_map(path, &file, diag);
+
+    if (status != PST_OK)
+        return status;
+    stage->weights_size = file.size;
+    pst_file_digest(&file, stage->weights_digest);
+    pst_file_unmap(&file);
+    return PST_OK;
+}
+
 static enum pst_status save_weights(struct pst_plan *plan, unsigned stage,
                                     const char *dir, struct pst_diag *diag)
 {
@@ -145,6 +161,10 @@ static enum pst_status save_weights(struct pst_plan *plan, unsigned stage,
         status = buffer == NULL ? pst_diag_nomem(diag, largest)
                                 : put_all(plan, stage, w, buffer, diag);
     }
+    /* A plan that was loaded has read its own file by now, all of it, and will
+     * not compare that one again. */
+    if (status == PST_OK)
+        status = note_weights(&plan->stages.at[stage], path.text, diag);
     pst_free(buffer);
     pst_safetensors_writer_free(w);
     pst_str_fini(&path);
@@ -169,29 +189,88 @@ static enum pst_status write_plan(const char *path, const void *data,
     return status;
 }
 
-enum pst_status pst_plan_save(struct pst_plan *plan, const char *dir,
-                              struct pst_diag *diag)
+/* Length of the shortest part of the path that is missing; 0: none is. */
+static size_t missing_part(char *path)
 {
-    struct pst_str path = {0};
+    struct stat st;
+
+    for (size_t n = 1; path[0] != '\0'; n++) {
+        const char was = path[n];
+        bool missing;
+
+        if (was != '/' && was != '\0')
+            continue;
+        path[n] = '\0';
+        missing = stat(path, &st) != 0 && errno == ENOENT;
+        path[n] = was;
+        if (missing)
+            return n;
+        if (was == '\0')
+            break;
+    }
+    return 0;
+}
+
+/* Directories from the whole path up to its first `shortest` letters. */
+static void remove_dirs(char *path, size_t shortest)
+{
+    size_t n = strlen(path);
+
+    while (shortest > 0 && n >= shortest) {
+        path[n] = '\0';
+        (void)rmdir(path); /* others may have put something there */
+        while (n > 0 && path[n - 1] != '/')
+            n--;
+        while (n > 0 && path[n - 1] == '/')
+            n--;
+    }
+}
+
+static enum pst_status save_files(struct pst_plan *plan, const char *dir,
+                                  const char *plan_path, struct pst_diag *diag)
+{
     enum pst_status status = PST_OK;
     void *data = NULL;
     size_t size = 0;
 
-    if (plan->dir != NULL && strcmp(plan->dir, dir) == 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
-                            "%s: the plan is there already", dir);
-    pst_str_addf(&path, "%s/%s", dir, PST_PLAN_FILE);
-    if (path.failed)
-        status = pst_diag_nomem(diag, strlen(dir));
-    if (status == PST_OK)
-        status = pst_plan_pack(plan, &data, &size, diag);
-    if (status == PST_OK)
-        status = prepare(dir, path.text, diag);
     for (unsigned i = 0; status == PST_OK && i < plan->stages.n; i++)
         status = save_weights(plan, i, dir, diag);
     if (status == PST_OK)
-        status = write_plan(path.text, data, size, diag);
+        status = pst_plan_pack(plan, &data, &size, diag);
+    if (status == PST_OK)
+        status = write_plan(plan_path, data, size, diag);
     pst_free(data);
+    return status;
+}
+
+enum pst_status pst_plan_save(struct pst_plan *plan, const char *dir,
+                              struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    enum pst_status status;
+    char *made = pst_strdup(TAG, dir);
+    size_t missing = 0;
+    bool ours;
+
+    pst_str_addf(&path, "%s/%s", dir, PST_PLAN_FILE);
+    if (made == NULL || path.failed) {
+        status = pst_diag_nomem(diag, strlen(dir));
+    } else if (plan->dir != NULL && strcmp(plan->dir, dir) == 0) {
+        status = pst_diag_set(diag, PST_ERR_USAGE,
+                              "%s: the plan is there already", dir);
+    } else {
+        missing = missing_part(made);
+        status = prepare(dir, path.text, diag);
+        if (status == PST_OK) {
+            status = save_files(plan, dir, path.text, diag);
+            /* What was there before is gone: all that is ours is of now. */
+            if (status != PST_OK)
+                (void)look(dir, true, &ours, NULL);
+        }
+        if (status != PST_OK)
+            remove_dirs(made, missing);
+    }
+    pst_free(made);
     pst_str_fini(&path);
     return status;
 }
@@ -208,8 +287,11 @@ static enum pst_status read_plan(const char *dir, struct pst_plan **ret,
     if (path.failed)
         return pst_diag_nomem(diag, strlen(dir));
     status = pst_file_read(path.text, PST_PLAN_MAX_FILE, &data, &size, diag);
-    if (status == PST_OK)
+    if (status == PST_OK) {
         status = pst_plan_unpack(data, size, ret, diag);
+        if (status != PST_OK)
+            pst_diag_prefix(diag, "%s", dir);
+    }
     pst_free(data);
     pst_str_fini(&path);
     return status;
@@ -226,13 +308,14 @@ enum pst_status pst_plan_load(const char *dir, struct pst_plan **ret,
     if (status != PST_OK)
         return status;
     status = pst_plan_check(plan, diag);
-    if (status == PST_OK) {
+    if (status != PST_OK) {
+        pst_diag_prefix(diag, "%s", dir);
+    } else {
         plan->dir = pst_arena_strdup(&plan->arena, dir);
         status = plan->dir == NULL ? pst_diag_nomem(diag, strlen(dir))
                                    : pst_plan_check_weights(plan, diag);
     }
     if (status != PST_OK) {
-        pst_diag_prefix(diag, "%s", dir);
         pst_plan_free(plan);
         return status;
     }

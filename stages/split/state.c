@@ -130,48 +130,101 @@ static enum pst_status read_model(const struct pst_plan *plan,
     return PST_OK;
 }
 
-/* Files stay open until the plan is freed: a plan has many parameters. */
+/* Stays open until the plan is freed: a plan has many parameters. */
+struct pst_plan_file {
+    struct pst_safetensors *st; /* NULL: not open yet */
+    bool whole;                 /* its digest was compared */
+};
+
+/* The size goes first: it costs nothing, and what the header of a file that
+ * was cut says is of no use. */
+static enum pst_status check_size(const struct pst_stage *stage,
+                                  const char *path, struct pst_diag *diag)
+{
+    struct pst_map_file file;
+    enum pst_status status = pst_file_map(path, &file, diag);
+
+    if (status != PST_OK)
+        return status;
+    if (file.size != stage->weights_size)
+        status = pst_diag_set(
+            diag, PST_ERR_INPUT,
+            "%s is damaged: it has %zu bytes, stage %u was saved with %llu",
+            path, file.size, stage->index,
+            (unsigned long long)stage->weights_size);
+    pst_file_unmap(&file);
+    return status;
+}
+
 static enum pst_status open_weights(struct pst_plan *plan, unsigned stage,
-                                    struct pst_safetensors **ret,
+                                    struct pst_plan_file **ret,
                                     struct pst_diag *diag)
 {
-    struct pst_safetensors **files = plan->files;
-    enum pst_status status;
+    enum pst_status status = PST_OK;
+    struct pst_plan_file *file;
     char *path;
 
-    if (files == NULL) {
-        files = pst_calloc(TAG, plan->stages.n, sizeof(*files));
-        if (files == NULL)
-            return pst_diag_nomem(diag, plan->stages.n * sizeof(*files));
-        plan->files = files;
+    if (plan->files == NULL) {
+        plan->files = pst_calloc(TAG, plan->stages.n, sizeof(*plan->files));
+        if (plan->files == NULL)
+            return pst_diag_nomem(diag, plan->stages.n * sizeof(*plan->files));
     }
-    if (files[stage] == NULL) {
+    file = &plan->files[stage];
+    if (file->st == NULL) {
         path = pst_arena_printf(&plan->arena, "%s/%s", plan->dir,
                                 plan->stages.at[stage].weights);
         if (path == NULL)
             return pst_diag_nomem(diag, 0);
-        status = pst_safetensors_open(path, &files[stage], diag);
-        if (status != PST_OK)
-            return status;
+        status = check_size(&plan->stages.at[stage], path, diag);
+        if (status == PST_OK)
+            status = pst_safetensors_open(path, &file->st, diag);
     }
-    *ret = files[stage];
+    *ret = file;
+    return status;
+}
+
+/* Reads all of the file, once. */
+static enum pst_status check_whole(const struct pst_plan *plan, unsigned stage,
+                                   struct pst_plan_file *file,
+                                   struct pst_diag *diag)
+{
+    const struct pst_map_file map = pst_safetensors_file(file->st);
+    char digest[33];
+
+    if (file->whole)
+        return PST_OK;
+    pst_file_digest(&map, digest);
+    if (strcmp(digest, plan->stages.at[stage].weights_digest) != 0)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "%s/%s is damaged: it is not what stage %u was "
+                            "saved with, its digest does not fit",
+                            plan->dir, plan->stages.at[stage].weights, stage);
+    file->whole = true;
     return PST_OK;
 }
 
-/* The parameter's entry in its home's file. */
+/* The parameter's entry in its home's file; with `whole`, in a file that is as
+ * it was saved. */
 static enum pst_status find_entry(struct pst_plan *plan,
                                   const struct pst_plan_param *param,
+                                  bool whole,
                                   const struct pst_safetensors_entry **ret,
                                   struct pst_diag *diag)
 {
     const struct pst_safetensors_entry *entry;
-    struct pst_safetensors *file = NULL;
+    struct pst_plan_file *file = NULL;
     enum pst_status status = open_weights(plan, param->home, &file, diag);
+    bool fits;
 
     if (status != PST_OK)
         return status;
-    entry = pst_safetensors_find(file, param->fqn);
-    if (entry == NULL || !pst_meta_same(&entry->meta, &param->meta))
+    entry = pst_safetensors_find(file->st, param->fqn);
+    fits = entry != NULL && pst_meta_same(&entry->meta, &param->meta);
+    if (whole || !fits)
+        status = check_whole(plan, param->home, file, diag);
+    if (status != PST_OK)
+        return status;
+    if (!fits)
         return pst_diag_set(diag, PST_ERR_MISMATCH,
                             "%s/%s does not hold \"%s\" as the plan wants it",
                             plan->dir, plan->stages.at[param->home].weights,
@@ -185,7 +238,7 @@ static enum pst_status read_file(struct pst_plan *plan,
                                  struct pst_diag *diag)
 {
     const struct pst_safetensors_entry *entry = NULL;
-    enum pst_status status = find_entry(plan, param, &entry, diag);
+    enum pst_status status = find_entry(plan, param, true, &entry, diag);
 
     if (entry != NULL && entry->bytes > 0) {
         memcpy(dst, entry->data, entry->bytes);
@@ -200,7 +253,7 @@ enum pst_status pst_plan_check_weights(struct pst_plan *plan,
     for (size_t i = 0; i < plan->params.n; i++) {
         const struct pst_safetensors_entry *entry = NULL;
         enum pst_status status =
-            find_entry(plan, &plan->params.at[i], &entry, diag);
+            find_entry(plan, &plan->params.at[i], false, &entry, diag);
 
         if (status != PST_OK)
             return status;
@@ -243,7 +296,7 @@ void pst_plan_free(struct pst_plan *plan)
     for (size_t i = 0; i < plan->stages.n; i++) {
         pst_graph_free(plan->stages.at[i].graph);
         if (plan->files != NULL)
-            pst_safetensors_close(plan->files[i]);
+            pst_safetensors_close(plan->files[i].st);
     }
     pst_free(plan->files);
     pst_vec_fini(&plan->stages);

@@ -76,10 +76,14 @@ static enum pst_status take_stage(struct unpacker *u, size_t i,
         return no_memory(u);
     }
     stage.weights = keep(u, pb->weights);
+    stage.weights_size = pb->weights_size;
     stage.inputs = pst_arena_calloc(&u->plan->arena, pb->n_inputs + 1,
                                     sizeof(*stage.inputs));
     if (stage.weights == NULL || stage.inputs == NULL)
         return no_memory(u);
+    if (strlen(pb->weights_digest) != sizeof(stage.weights_digest) - 1)
+        return bad(u, "digest of the weights of stage", i);
+    strcpy(stage.weights_digest, pb->weights_digest);
     if (pb->n_inputs != stage.graph->inputs.n)
         return bad(u, "number of inputs of stage", i);
     for (size_t k = 0; k < pb->n_inputs; k++) {

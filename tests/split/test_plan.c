@@ -7,7 +7,10 @@
 #include "stages/base/str.h"
 #include "stages/split/pack.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define NODE " # m.k zoo.py:3 F id=0\n"
@@ -145,7 +148,7 @@ static void refuses_other_folders(void **state)
     assert_int_equal(pst_plan_save(f->plan, f->dir, &diag), PST_ERR_INPUT);
     assert_non_null(strstr(diag.text, "belong to no plan"));
     put(f, "plan.pb", "hello");
-    expect_bad(f, PST_ERR_INPUT, "not a plan");
+    expect_bad(f, PST_ERR_INPUT, "/plan: plan.pb: not a plan");
 }
 
 static void refuses_foreign_weights(void **state)
@@ -157,9 +160,121 @@ static void refuses_foreign_weights(void **state)
     snprintf(a, sizeof(a), "%s/stage-000.safetensors", f->dir);
     snprintf(b, sizeof(b), "%s/stage-001.safetensors", f->dir);
     assert_int_equal(rename(b, a), 0); /* without w */
-    expect_bad(f, PST_ERR_MISMATCH, "does not hold \"w\"");
-    assert_int_equal(truncate(a, 9), 0);
-    assert_int_not_equal(pst_plan_load(f->dir, &f->plan, &diag), PST_OK);
+    expect_bad(f, PST_ERR_INPUT, "stage-000.safetensors is damaged: it is not");
+    assert_int_equal(unlink(a), 0);
+    expect_bad(f, PST_ERR_IO, "stage-000.safetensors: No such file");
+}
+
+/* Loads the plan and reads all parameters. */
+static enum pst_status load_and_read(const struct fixture *f)
+{
+    struct pst_plan *plan = NULL;
+    enum pst_status status = pst_plan_load(f->dir, &plan, &diag);
+    float data[6];
+
+    for (unsigned i = 0; status == PST_OK && i < plan->params.n; i++)
+        status = pst_plan_read_param(plan, i, data, &diag);
+    pst_plan_free(plan);
+    return status;
+}
+
+/* Every byte of the weights, and every length that is shorter. */
+static void damaged_weights_are_refused(void **state)
+{
+    struct fixture *f = *state;
+    const char *where = "/plan/stage-000.safetensors is damaged: it has";
+    struct pst_map_file map;
+    struct pst_plan *plan;
+    float data[6];
+    char path[128];
+    FILE *file;
+
+    assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag);
+    assert_ok(load_and_read(f), &diag);
+    snprintf(path, sizeof(path), "%s/stage-000.safetensors", f->dir);
+    file = fopen(path, "r+");
+    assert_non_null(file);
+    setbuf(file, NULL);
+    assert_ok(pst_file_map(path, &map, &diag), &diag);
+    for (size_t i = 0; i < map.size; i++) {
+        const int was = map.data[i];
+
+        assert_int_equal(fseek(file, (long)i, SEEK_SET), 0);
+        assert_int_equal(fputc(was ^ 1 << i % 8, file), was ^ 1 << i % 8);
+        assert_int_not_equal(load_and_read(f), PST_OK);
+        assert_non_null(strstr(diag.text, "stage-000.safetensors"));
+        assert_int_equal(fseek(file, (long)i, SEEK_SET), 0);
+        assert_int_equal(fputc(was, file), was);
+    }
+    fclose(file);
+    assert_ok(load_and_read(f), &diag);
+
+    file = fopen(path, "r+"); /* the last byte of a number */
+    assert_non_null(file);
+    assert_int_equal(fseek(file, -1, SEEK_END), 0);
+    fputc(map.data[map.size - 1] ^ 1, file);
+    fclose(file);
+    assert_ok(pst_plan_load(f->dir, &plan, &diag), &diag);
+    assert_int_equal(plan->params.at[1].home, 1);
+    assert_ok(pst_plan_read_param(plan, 1, data, &diag), &diag);
+    assert_int_equal(plan->params.at[0].home, 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pst_plan_read_param(plan, 0, data, &diag),
+                         PST_ERR_INPUT);
+    assert_non_null(
+        strstr(diag.text, "/plan/stage-000.safetensors is damaged"));
+    assert_non_null(strstr(diag.text, "stage 0"));
+    pst_plan_free(plan);
+
+    for (size_t size = map.size; size-- > 0;) {
+        assert_int_equal(truncate(path, (off_t)size), 0);
+        expect_bad(f, PST_ERR_INPUT, where);
+    }
+    pst_file_unmap(&map);
+}
+
+static enum pst_status save_limited(const struct fixture *f, const char *dir,
+                                    rlim_t limit)
+{
+    struct rlimit was, now;
+    enum pst_status status;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    now = was;
+    now.rlim_cur = limit;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &now), 0);
+    status = pst_plan_save(f->plan, dir, &diag);
+    setrlimit(RLIMIT_FSIZE, &was);
+    return status;
+}
+
+/* The disk is full while the first weights, the last ones, plan.pb are
+ * written. */
+static void failed_saves_leave_nothing(void **state)
+{
+    struct fixture *f = *state;
+    rlim_t limit = 0;
+    char deep[128];
+    unsigned failed = 0;
+
+    signal(SIGXFSZ, SIG_IGN); /* an error, no death */
+    snprintf(deep, sizeof(deep), "%s/new//newer/", f->dir);
+    assert_ok(pst_mkdirs(f->dir, 0777, &diag), &diag);
+    for (;; limit += 16) {
+        if (save_limited(f, deep, limit) == PST_OK)
+            break;
+        assert_non_null(strstr(diag.text, "cannot write"));
+        assert_int_equal(save_limited(f, f->dir, limit), PST_ERR_IO);
+        assert_int_equal(rmdir(f->dir), 0); /* still there, empty */
+        assert_ok(pst_mkdirs(f->dir, 0777, &diag), &diag);
+        failed++;
+    }
+    assert_true(failed > 10);
+    assert_ok(pst_remove_tree(f->dir, &diag), &diag);
+    assert_int_equal(save_limited(f, deep, 1000), PST_ERR_IO);
+    assert_int_equal(access(f->dir, F_OK), -1);
+    assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag);
+    assert_ok(load_and_read(f), &diag);
 }
 
 /* A plan.pb with body and version as given; its digest fits. */
@@ -205,6 +320,7 @@ static void damage_is_found_or_harmless(void **state)
     uint8_t *data;
     size_t size;
 
+    assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag);
     assert_ok(pst_plan_pack(f->plan, (void **)&data, &size, &diag), &diag);
     for (size_t i = 0; i < size; i++) {
         data[i] ^= (uint8_t)(1u << i % 8);
@@ -215,7 +331,7 @@ static void damage_is_found_or_harmless(void **state)
     file = penstock__plan__plan_file__unpack(NULL, size, data);
     assert_non_null(file);
     assert_ok(unpack(file->body.data, file->body.len, PST_PLAN_VERSION), &diag);
-    assert_int_equal(unpack(file->body.data, file->body.len, 2),
+    assert_int_equal(unpack(file->body.data, file->body.len, 1),
                      PST_ERR_VERSION);
     assert_non_null(strstr(diag.text, "another version"));
     for (size_t i = 0; i < file->body.len; i++) {
@@ -246,6 +362,8 @@ static void survives_every_failed_allocation(void **state)
         n += step;
         pst_alloc_fail_at(n);
         status = pst_split(&f->model, &options, &plan, &diag);
+        for (size_t i = 0; status == PST_OK && i < plan->stages.n; i++)
+            memset(plan->stages.at[i].weights_digest, '0', 32);
         if (status == PST_OK)
             status = pst_plan_pack(plan, &data, &size, &diag);
         if (status == PST_OK)
@@ -266,6 +384,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(plans_read_back, setup, teardown),
         cmocka_unit_test_setup_teardown(refuses_other_folders, setup, teardown),
         cmocka_unit_test_setup_teardown(refuses_foreign_weights, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(damaged_weights_are_refused, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(failed_saves_leave_nothing, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(damage_is_found_or_harmless, setup,
                                         teardown),
