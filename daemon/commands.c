@@ -235,7 +235,7 @@ static enum pst_status train(struct call *call)
                                    order.len, &call->diag);
     if (status == PST_OK) {
         d->known.run++;
-        d->known.paused = false;
+        d->known.paused = d->known.pausing = false;
         d->known.step = 0;
         d->known.steps = config.steps;
         d->known.loss = NAN;
@@ -267,14 +267,17 @@ static enum pst_status checkpoint(struct call *call)
 
 static enum pst_status pause_run(struct call *call)
 {
+    call->d->known.pausing = true;
     pstd_worker_control(call->d->worker, PSTD_CTL_PAUSE);
     return PST_OK;
 }
 
 static enum pst_status resume_run(struct call *call)
 {
-    if (!call->d->known.paused)
+    /* One that was asked for and has not begun ends as soon as it does. */
+    if (!call->d->known.paused && !call->d->known.pausing)
         return pst_diag_set(&call->diag, PST_ERR_BUSY, "the run is not paused");
+    call->d->known.pausing = false;
     pstd_worker_control(call->d->worker, PSTD_CTL_RESUME);
     return PST_OK;
 }

@@ -186,7 +186,7 @@ static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
     k->run = (uint64_t)pstd_note_get_int(note, "run");
     k->step = (uint64_t)pstd_note_get_int(note, "first_step");
     k->steps = (uint64_t)pstd_note_get_int(note, "steps");
-    k->paused = false;
+    k->paused = k->pausing = false;
     set_text(&k->checkpoint_dir, dir != NULL && *dir != '\0' ? dir : NULL);
     set_text(&k->placement, placement);
     if (d->processes == 1 && k->stages > 1)
@@ -226,7 +226,7 @@ static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
     k->samples_total += k->run_samples;
     k->tokens_total += k->run_tokens;
     k->run_samples = k->run_tokens = 0;
-    k->paused = false;
+    k->paused = k->pausing = false;
     if (result->diag.status != PST_OK)
         set_text(&k->last_error, result->diag.text);
     (void)pstd_job_go(&d->job, PSTD_JOB_READY);
@@ -262,6 +262,8 @@ static void on_note(void *ctx, struct pstd_note *note)
         d->known.checkpoint_step = (uint64_t)pstd_note_get_int(note, "step");
     if (note->event == PSTD_EVENT_PAUSED || note->event == PSTD_EVENT_CONTINUED)
         d->known.paused = note->event == PSTD_EVENT_PAUSED;
+    if (note->event == PSTD_EVENT_PAUSED)
+        d->known.pausing = false;
     if (note->event == PSTD_EVENT_FAULT ||
         note->event == PSTD_EVENT_CHECKPOINT_FAILED)
         set_text(&d->known.last_error, pstd_note_get_text(note, "text"));

@@ -32,6 +32,7 @@ struct pstd_known {
     char *checkpoint_dir; /* of the run; NULL: none */
     char *last_error;
     bool paused;
+    bool pausing; /* asked for, not begun */
 };
 
 struct pstd_daemon {

@@ -9,6 +9,7 @@
 #include "daemon/setup.h"
 #include "stages/base/alloc.h"
 #include "stages/base/log.h"
+#include "stages/base/str.h"
 
 /* Our messages; the crew's own tags lie below. */
 #define TAG_GATHER (PST_TAG_USER + (1 << 20))
@@ -280,6 +281,11 @@ static enum pst_status start(struct pstd_work *w, struct pst_diag *diag)
 {
     enum pst_status status = announce(w, diag);
 
+    if (status == PST_OK && pst_has_suffix(pstd_worker_plan(w->worker), ".pt2"))
+        status = pst_diag_set(diag, PST_ERR_USAGE,
+                              "%s is a model; penstockd wants a plan, which "
+                              "`penstock split` makes of it",
+                              pstd_worker_plan(w->worker));
     if (status == PST_OK)
         status = pst_plan_load(pstd_worker_plan(w->worker), &w->plan, diag);
     status = pstd_agree(w, status, diag);

@@ -126,6 +126,7 @@ int main(int argc, char **argv)
 
     start_us = pstd_now_us();
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a write says so, and is cleaned up */
     if (argc < 2) {
         print_usage(stderr);
         return pst_status_exit_code(PST_ERR_USAGE);

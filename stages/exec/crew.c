@@ -436,8 +436,7 @@ enum pst_status pst_crew_new(struct pst_plan *plan,
     return PST_OK;
 }
 
-/* --- steps
- * --------------------------------------------------------------------- */
+/* --- steps -------------------------------------------------------------- */
 
 static enum pst_status drive(struct pst_crew *crew)
 {
@@ -520,12 +519,11 @@ enum pst_status pst_crew_step(struct pst_crew *crew, uint64_t step,
     if (!ret->applied)
         return pst_diag_set(
             diag, PST_ERR_RANGE, "step %llu was not applied: %s",
-            (unsigned long long)step, crew->ranks[0]->verdict->text);
+            (unsigned long long)step + 1, crew->ranks[0]->verdict->text);
     return PST_OK;
 }
 
-/* --- queries
- * --------------------------------------------------------------------- */
+/* --- queries ------------------------------------------------------------ */
 
 const struct pst_schedule *pst_crew_schedule(const struct pst_crew *crew)
 {

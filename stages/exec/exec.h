@@ -99,7 +99,8 @@ void pst_crew_set_idle(struct pst_crew *crew, pst_idle_fn idle, void *ctx);
  * keys data, rate and random numbers. `control` of rank 0 comes back on all
  * ranks in the result: commands take effect at the same boundary everywhere.
  * A fault (index out of range ...) on any rank: PST_ERR_RANGE on all ranks,
- * text names rank, stage, microbatch, operator; nothing was applied.
+ * text names the step (counted from 1 for people), rank, stage, microbatch,
+ * operator; nothing was applied.
  */
 enum pst_status pst_crew_step(struct pst_crew *crew, uint64_t step,
                               pst_fill_fn fill, void *fill_ctx,
