@@ -14,8 +14,7 @@
 /* Compute actions that a receive is posted ahead of its use. */
 #define EARLY 1
 
-/* --- blocking transfers, outside of steps ----------------------------------
- */
+/* --- blocking transfers, outside of steps ------------------------------- */
 
 static enum pst_status wait_for(struct pst_transport *t,
                                 struct pst_request *request, pst_idle_fn idle,
@@ -154,8 +153,7 @@ enum pst_status pst_crew_settle(struct pst_crew *crew, enum pst_status status,
     return PST_OK;
 }
 
-/* --- making ------------------------------------------------------------------
- */
+/* --- making ------------------------------------------------------------- */
 
 /* What lowering must know of the plan; arrays from the heap. */
 struct shape {
