@@ -209,8 +209,6 @@ static void on_step(struct pstd_daemon *d, const struct pstd_note *note)
     k->step_s = pstd_note_get_real(note, "step_s");
     k->tok_s = pstd_note_get_real(note, "tok_s");
     k->bubble = pstd_note_get_real(note, "bubble");
-    k->run_samples = (uint64_t)pstd_note_get_int(note, "samples_total");
-    k->run_tokens = (uint64_t)pstd_note_get_int(note, "tokens_total");
 }
 
 /* Takes the result. */
@@ -222,10 +220,6 @@ static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
     pstd_result_free(d->result);
     d->result = result;
     k->step = result->steps;
-    k->steps_total += result->steps - result->first_step;
-    k->samples_total += k->run_samples;
-    k->tokens_total += k->run_tokens;
-    k->run_samples = k->run_tokens = 0;
     k->paused = k->pausing = false;
     if (result->diag.status != PST_OK)
         set_text(&k->last_error, result->diag.text);
@@ -311,17 +305,15 @@ static void on_signal(uv_signal_t *handle, int number)
 
 static void tell_totals(struct pstd_daemon *d)
 {
-    const struct pstd_known *k = &d->known;
+    const struct pstd_totals totals = pstd_worker_totals(d->worker);
     struct pstd_note note;
 
     pstd_note_init(&note, PSTD_EVENT_TOTALS);
     pstd_note_real(&note, "uptime_s",
                    1e-3 * (double)(uv_now(&d->loop) - d->start_ms));
-    pstd_note_int(&note, "steps_total", (int64_t)k->steps_total);
-    pstd_note_int(&note, "samples_total",
-                  (int64_t)(k->samples_total + k->run_samples));
-    pstd_note_int(&note, "tokens_total",
-                  (int64_t)(k->tokens_total + k->run_tokens));
+    pstd_note_int(&note, "steps_total", (int64_t)totals.steps);
+    pstd_note_int(&note, "samples_total", (int64_t)totals.samples);
+    pstd_note_int(&note, "tokens_total", (int64_t)totals.tokens);
     pstd_note_int(&note, "rss_bytes", (int64_t)pstd_rss());
     pstd_note_int(&note, "events_dropped",
                   (int64_t)pstd_worker_lost(d->worker));

@@ -26,8 +26,6 @@ struct pstd_known {
     char *stage;     /* this rank's part of it */
     uint64_t run, step, steps;
     double loss, lr, grad_norm, step_s, tok_s, bubble;
-    uint64_t steps_total, samples_total, tokens_total; /* finished runs */
-    uint64_t run_samples, run_tokens;
     uint64_t checkpoint_step;
     char *checkpoint_dir; /* of the run; NULL: none */
     char *last_error;

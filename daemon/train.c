@@ -228,6 +228,9 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     s->sums.seconds += seconds;
     add_times(&s->sums.times, &r->times);
     s->sums.done = ++s->done;
+    pstd_worker_count(s->w->worker,
+                      pstd_samples(s->w->plan, s->config.microbatches),
+                      pstd_tokens(s->w->plan, s->config.microbatches));
     s->step++;
     if (is_told(s, now)) {
         s->last_event = now;

@@ -25,6 +25,7 @@ struct pstd_worker {
     struct pstd_note *notes; /* ring of MAX_NOTES */
     unsigned first_note, n_notes;
     uint64_t lost;
+    struct pstd_totals totals;
     struct pstd_order orders[MAX_ORDERS];
     unsigned n_orders;
     unsigned control;
@@ -205,6 +206,11 @@ enum pst_status pstd_worker_order(struct pstd_worker *w,
 void pstd_worker_control(struct pstd_worker *w, unsigned bits)
 {
     uv_mutex_lock(&w->lock);
+    /* Neither of these two outlives the other, taken or not. */
+    if (bits & PSTD_CTL_PAUSE)
+        w->control &= ~PSTD_CTL_RESUME;
+    if (bits & PSTD_CTL_RESUME)
+        w->control &= ~PSTD_CTL_PAUSE;
     w->control |= bits;
     uv_cond_signal(&w->order_came);
     uv_mutex_unlock(&w->lock);
@@ -299,6 +305,25 @@ void pstd_worker_wait(struct pstd_worker *w, struct pstd_order *ret)
         memmove(w->orders, w->orders + 1, w->n_orders * sizeof(*w->orders));
     }
     uv_mutex_unlock(&w->lock);
+}
+
+void pstd_worker_count(struct pstd_worker *w, uint64_t samples, uint64_t tokens)
+{
+    uv_mutex_lock(&w->lock);
+    w->totals.steps++;
+    w->totals.samples += samples;
+    w->totals.tokens += tokens;
+    uv_mutex_unlock(&w->lock);
+}
+
+struct pstd_totals pstd_worker_totals(struct pstd_worker *w)
+{
+    struct pstd_totals totals;
+
+    uv_mutex_lock(&w->lock);
+    totals = w->totals;
+    uv_mutex_unlock(&w->lock);
+    return totals;
 }
 
 uint64_t pstd_worker_lost(struct pstd_worker *w)

@@ -34,6 +34,11 @@ struct pstd_order {
     size_t size;
 };
 
+/* Of this process, since its start. */
+struct pstd_totals {
+    uint64_t steps, samples, tokens;
+};
+
 struct pstd_worker;
 
 /* Loop thread; payload is the callee's to free. */
@@ -62,7 +67,7 @@ enum pst_status pstd_worker_order(struct pstd_worker *worker,
                                   enum pstd_order_kind kind, const char *data,
                                   size_t size,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Loop thread. Adds bits. */
+/* Loop thread. Adds bits; PAUSE and RESUME take back each other. */
 void pstd_worker_control(struct pstd_worker *worker, unsigned bits);
 /* Loop thread: answer to a note that the exec thread waits for. */
 void pstd_worker_answer(struct pstd_worker *worker, enum pst_status status,
@@ -82,6 +87,11 @@ enum pst_status pstd_worker_ask(struct pstd_worker *worker,
 unsigned pstd_worker_take(struct pstd_worker *worker, unsigned mask);
 /* Waits for the next order; the control word STOP is an order, too. */
 void pstd_worker_wait(struct pstd_worker *worker, struct pstd_order *ret);
+/* One finished step, and what it was made of. */
+void pstd_worker_count(struct pstd_worker *worker, uint64_t samples,
+                       uint64_t tokens);
+/* Any thread. All steps so far, those of a run under way included. */
+struct pstd_totals pstd_worker_totals(struct pstd_worker *worker);
 /* Notes that found no room so far. */
 uint64_t pstd_worker_lost(struct pstd_worker *worker);
 /* Exit status of the program, from the exec thread to whoever joined it. */

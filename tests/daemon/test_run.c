@@ -166,6 +166,7 @@ static void refuses_bad_input(void **state)
         {"penstock status", 69, "no job is running"},
         {"penstock status --socket nothing.sock", 69, "nothing.sock"},
         {"penstockd", 64, "one PLAN is wanted"},
+        {"penstockd tiny.pt2", 64, "`penstock split` makes"},
         {"penstockd nothing.plan", 74, "nothing.plan"},
         {"penstockd tiny.plan --socket "
          "/tmp/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
