@@ -29,6 +29,8 @@
       "run= first_step= steps= schedule= microbatches= optimizer= "            \
       "placement= planned_bytes= checkpoint=")                                 \
     X(RESUME, "resume", "info", "step= dir=")                                  \
+    X(CHECKPOINT_FOUND, "checkpoint_found", "warn",                            \
+      "step= dir=; not resumed: new ones come beside it")                      \
     X(STEP, "step", "info",                                                    \
       "run= step= steps= loss= lr= grad_norm= step_s= samples_s= tok_s= "      \
       "bubble= forward_s= backward_s= optim_s= wait_recv_s= wait_other_s= "    \

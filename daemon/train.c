@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "daemon/setup.h"
+#include "stages/archive/checkpoint.h"
 #include "stages/base/alloc.h"
 
 #define EVENT_GAP_S 0.05 /* between step events of fast steps */
@@ -80,13 +81,33 @@ static enum pst_status make_rings(struct pstd_session *s, struct pst_diag *diag)
     return PST_OK;
 }
 
+/* A run that starts anew beside the checkpoints of another one mixes them:
+ * --resume takes the newest, whoever wrote it. */
+static void tell_found(struct pstd_session *s)
+{
+    struct pst_checkpoint *found;
+    struct pstd_note note;
+
+    if (s->w->rank != 0 || s->config.checkpoint == NULL ||
+        pst_checkpoint_open(s->config.checkpoint, PST_CHECKPOINT_LATEST, NULL,
+                            false, &found, NULL, NULL) != PST_OK)
+        return;
+    pstd_note_init(&note, PSTD_EVENT_CHECKPOINT_FOUND);
+    pstd_note_int(&note, "step", (int64_t)found->info.step);
+    pstd_note_text(&note, "dir", s->config.checkpoint);
+    pstd_worker_post(s->w->worker, &note, true);
+    pst_checkpoint_close(found);
+}
+
 static enum pst_status resume(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pstd_note note;
     enum pst_status status;
 
-    if (!s->config.resume)
+    if (!s->config.resume) {
+        tell_found(s);
         return PST_OK;
+    }
     status = pst_crew_load(s->w->crew, s->config.checkpoint, &s->step, diag);
     status = pstd_agree(s->w, status, diag);
     if (status != PST_OK)

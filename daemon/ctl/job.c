@@ -34,9 +34,10 @@ static void print_status(const struct pstctl_conn *conn,
 {
     struct pst_str text = {0};
 
-    pst_str_addf(&text, "job %s: %s%s, %u ranks, %u stages, plan %s\n",
+    pst_str_addf(&text, "job %s: %s%s, %u rank%s, %u stage%s, plan %s\n",
                  conn->job, s->state, s->paused ? " (paused)" : "", conn->ranks,
-                 s->stages, s->plan);
+                 conn->ranks == 1 ? "" : "s", s->stages,
+                 s->stages == 1 ? "" : "s", s->plan);
     if (*s->placement != '\0')
         pst_str_addf(&text, "stages by rank: %s\n", s->placement);
     if (s->run > 0) {
@@ -137,7 +138,7 @@ static enum pst_status run_watch(const struct pstd_config *config,
     if (status != PST_OK)
         return status;
     status = pstctl_watch_from(&conn, config->from, diag);
-    while (status == PST_OK) {
+    while (status == PST_OK && !ferror(stdout)) {
         pstd_frame *frame = NULL;
 
         status = pstctl_read(&conn, -1, &frame, diag);
@@ -217,6 +218,10 @@ static enum pst_status report(struct pstctl_conn *conn,
     }
     if (status == PST_OK)
         status = pstctl_result_status(frame->reply->result, diag);
+    if (status == PST_OK && frame->reply->result->stopped)
+        status =
+            pst_diag_set(diag, PST_ERR_CANCELLED, "stopped after step %llu",
+                         (unsigned long long)frame->reply->result->steps);
     pstd_frame_free(frame);
     return status;
 }

@@ -2,9 +2,11 @@
 /* penstock: the client. */
 #include "daemon/ctl/ctl.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/logfile.h"
 
@@ -70,7 +72,7 @@ static const struct pstctl_command *find(const char *name,
             return commands[i];
     }
     near = pst_nearest(name, names, PST_COUNT(commands));
-    if (near >= 0)
+    if (near >= 0 && (strlen(name) > 3 || names[near][0] == name[0]))
         (void)pst_diag_set(diag, PST_ERR_USAGE,
                            "unknown command \"%s\"; did you mean %s?", name,
                            names[near]);
@@ -97,6 +99,14 @@ static enum pst_status prepare(const struct pstctl_command *command,
     return PST_OK;
 }
 
+/* A pipe whose reader has seen enough, as `head` has. */
+static bool is_left(int fd)
+{
+    struct pollfd end = {.fd = fd, .events = POLLOUT};
+
+    return poll(&end, 1, 0) == 1 && (end.revents & POLLERR);
+}
+
 static int run(const struct pstctl_command *command, int argc, char **argv)
 {
     struct pstd_config config;
@@ -113,9 +123,12 @@ static int run(const struct pstctl_command *command, int argc, char **argv)
     else if (status == PST_OK)
         status = command->run(&config, &diag);
     pstd_config_fini(&config);
-    if (status == PST_OK && (fflush(stdout) != 0 || ferror(stdout)))
+    if (status == PST_OK && (fflush(stdout) != 0 || ferror(stdout))) {
+        if (is_left(STDOUT_FILENO))
+            return 0;
         status =
             pst_diag_set(&diag, PST_ERR_IO, "cannot write to standard output");
+    }
     return status == PST_OK ? 0 : refuse(&diag);
 }
 

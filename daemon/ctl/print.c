@@ -260,6 +260,13 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
     } else if (strcmp(event->name, "checkpoint_failed") == 0) {
         pst_str_addf(&text, "checkpoint failed: %s",
                      pstctl_text(event, "text"));
+    } else if (strcmp(event->name, "checkpoint_found") == 0) {
+        (void)fprintf(stderr,
+                      "penstock: warning: %s holds a checkpoint of step %lld, "
+                      "and this run starts anew beside it: --resume goes on "
+                      "from it, another folder keeps the runs apart\n",
+                      pstctl_text(event, "dir"),
+                      (long long)pstctl_integer(event, "step"));
     } else if (strcmp(event->name, "resume") == 0) {
         pst_str_addf(&text, "going on after step %lld",
                      (long long)pstctl_integer(event, "step"));

@@ -16,7 +16,6 @@
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/print.h"
 #include "daemon/socket.h"
-#include "stages/archive/checkpoint.h"
 #include "stages/base/fs.h"
 
 #define CONNECT_MS 5    /* between attempts */
@@ -252,11 +251,13 @@ static enum pst_status report(struct run *r, struct pst_diag *diag)
     }
     if (status == PST_OK)
         status = pstctl_result_status(result, diag);
-    if (status == PST_OK && r->signals > 0)
+    if (status == PST_OK && (r->signals > 0 || result->stopped))
         status = pst_diag_set(
             diag, PST_ERR_CANCELLED, "stopped after step %llu%s",
             (unsigned long long)result->steps,
-            r->progress.saved ? "; --resume goes on from there" : "");
+            r->progress.saved && r->progress.saved_step == result->steps
+                ? "; --resume goes on from there"
+                : "");
     pstd_frame_free(frame);
     return status;
 }
@@ -336,24 +337,6 @@ static void clean_sockets(const struct run *r)
     pst_str_fini(&dir);
 }
 
-/* A run that starts anew beside the checkpoints of another one mixes them:
- * --resume takes the newest, whoever wrote it. */
-static void warn_of_others(const struct pstd_config *config)
-{
-    struct pst_checkpoint *ckpt;
-
-    if (config->checkpoint == NULL || config->resume ||
-        pst_checkpoint_open(config->checkpoint, PST_CHECKPOINT_LATEST, NULL,
-                            false, &ckpt, NULL, NULL) != PST_OK)
-        return;
-    (void)fprintf(stderr,
-                  "penstock: note: %s has checkpoints up to step %llu; this "
-                  "run starts anew beside them (--resume goes on from there, "
-                  "another folder keeps runs apart)\n",
-                  config->checkpoint, (unsigned long long)ckpt->info.step);
-    pst_checkpoint_close(ckpt);
-}
-
 static enum pst_status run_run(const struct pstd_config *config,
                                struct pst_diag *diag)
 {
@@ -369,7 +352,6 @@ static enum pst_status run_run(const struct pstd_config *config,
 
     if (config->data == NULL)
         return pst_diag_set(diag, PST_ERR_USAGE, "--data FILE is missing");
-    warn_of_others(config);
     status = name_job(&r, diag);
     if (status == PST_OK)
         status = block_signals(&r, diag);

@@ -54,6 +54,10 @@ static void trains_and_resumes_bit_for_bit(void **state)
     assert_string_equal(straight, resumed);
     json_value("first_step", text);
     assert_string_equal(text, "3");
+    drive_expect(run("--steps 1 --checkpoint ck --quiet --log-dir logfound"),
+                 0);
+    drive_says("checkpoint of step 6");
+    drive_await("logfound/rank-0.log", "event=checkpoint_found", NULL);
 }
 
 static void names_a_bad_label(void **state)
@@ -82,6 +86,19 @@ static void stops_in_order(void **state)
     drive_expect("penstock eval tiny.plan -m 2 --data data.safetensors "
                  "--checkpoint ckstop",
                  0);
+}
+
+/* Another shell's `penstock stop` is no success of the run. */
+static void tells_when_another_stops_it(void **state)
+{
+    pid_t pid;
+
+    (void)state;
+    pid = drive_start(run("--steps 1000000000 --log-dir logother --socket o"));
+    drive_await("logother/rank-0.log", "event=step", NULL);
+    drive_expect("penstock stop --now --socket o", 0);
+    drive_expect_end(pid, 130);
+    drive_says("penstock: stopped after step");
 }
 
 /* Waits for steps, then sends SIGKILL to the rank that wrote the log. */
@@ -138,6 +155,7 @@ static void refuses_bad_input(void **state)
     } cases[] = {
         {"penstock", 64, "usage"},
         {"penstock splt", 64, "did you mean split?"},
+        {"penstock foo", 64, "see penstock --help"},
         {"penstock split --stges 2", 64, "did you mean --stages?"},
         {"penstock split data.safetensors -o x.plan", 65, "zip"},
         {"penstock split tiny.plan -o x.plan", 64, "folder"},
@@ -207,6 +225,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(trains_and_resumes_bit_for_bit),
         cmocka_unit_test(names_a_bad_label),
         cmocka_unit_test(stops_in_order),
+        cmocka_unit_test(tells_when_another_stops_it),
         cmocka_unit_test(ends_when_the_process_is_killed),
         cmocka_unit_test(refuses_bad_input),
         cmocka_unit_test(looks_at_plans),
