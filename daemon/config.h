@@ -15,13 +15,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Who takes an option; a command takes several groups. */
+/* Who takes an option: kinds of options that go together, and commands that
+ * take one of a kind without the rest. A command takes several. */
 enum pstd_group {
     PSTD_OPT_ALL = 1 << 0,     /* --help */
     PSTD_OPT_TRAIN = 1 << 1,   /* of a run; travel in Train */
     PSTD_OPT_STEP = 1 << 2,    /* those of them that shape a step */
     PSTD_OPT_DATA = 1 << 3,    /* those of them that name data */
-    PSTD_OPT_RANKS = 1 << 4,   /* --ranks --transport --log-dir */
+    PSTD_OPT_RANKS = 1 << 4,   /* of processes to start */
     PSTD_OPT_DAEMON = 1 << 5,  /* of penstockd alone */
     PSTD_OPT_CONNECT = 1 << 6, /* --socket --job */
     PSTD_OPT_JSON = 1 << 7,
@@ -36,6 +37,8 @@ enum pstd_group {
     PSTD_OPT_WATCH = 1 << 16,
     PSTD_OPT_STOP = 1 << 17,
     PSTD_OPT_DETACH = 1 << 18,
+    PSTD_OPT_PLAN = 1 << 19,
+    PSTD_OPT_VERIFY = 1 << 20,
 };
 
 enum pstd_option_type {

@@ -5,6 +5,8 @@
 #define T_STEP (PSTD_OPT_TRAIN | PSTD_OPT_STEP)
 #define T_DATA (PSTD_OPT_TRAIN | PSTD_OPT_DATA)
 #define T_RUN  PSTD_OPT_TRAIN
+/* Commands that make a step without training on it. */
+#define C_STEP (PSTD_OPT_VERIFY | PSTD_OPT_EVAL)
 
 #define ROW(member, name, letter, type, groups, start, min, max, value, help)  \
     {                                                                          \
@@ -28,21 +30,23 @@
 #define BIG  1e30
 
 static const struct pstd_option rows[] = {
-    TEXT(schedule, "schedule", T_STEP, "1f1b", "NAME",
-         "order of the work: gpipe, 1f1b"),
-    ROW(microbatches, "microbatches", 'm', UINT, T_STEP, "1", 1, 65536, "N",
+    TEXT(schedule, "schedule", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY, "1f1b",
+         "NAME", "order of the work: gpipe, 1f1b"),
+    ROW(microbatches, "microbatches", 'm', UINT,
+        T_STEP | C_STEP | PSTD_OPT_PLAN, "1", 1, 65536, "N",
         "microbatches of a step"),
-    UINT(threads, "threads", T_STEP, "0", 0, 1024,
+    UINT(threads, "threads", T_STEP | C_STEP | PSTD_OPT_PLAN, "0", 0, 1024,
          "kernel threads of a rank; 0: its share of the cores"),
-    UINT(seed, "seed", T_STEP | PSTD_OPT_INFER, "0", 0, MANY,
+    UINT(seed, "seed", T_STEP | C_STEP | PSTD_OPT_INFER, "0", 0, MANY,
          "of everything random"),
-    CHOICE(dtype, "dtype", T_STEP, "f32", "f32", "number format of a step"),
-    TEXT(optimizer, "optimizer", T_STEP, "adamw", "NAME",
+    CHOICE(dtype, "dtype", T_STEP | C_STEP | PSTD_OPT_PLAN, "f32", "f32",
+           "number format of a step"),
+    TEXT(optimizer, "optimizer", T_STEP | PSTD_OPT_PLAN, "adamw", "NAME",
          "what moves the parameters: none, sgd, adamw"),
     REAL(lr, "lr", T_STEP, NULL, 0, BIG,
          "learning rate; what is not given of this and the next seven is "
          "PyTorch's default"),
-    REAL(momentum, "momentum", T_STEP, NULL, 0, BIG, "sgd"),
+    REAL(momentum, "momentum", T_STEP | PSTD_OPT_PLAN, NULL, 0, BIG, "sgd"),
     REAL(dampening, "dampening", T_STEP, NULL, -BIG, BIG, "sgd"),
     FLAG(nesterov, "nesterov", T_STEP, "sgd"),
     REAL(beta1, "beta1", T_STEP, NULL, 0, 1, "adamw"),
@@ -84,8 +88,9 @@ static const struct pstd_option rows[] = {
     UINT(log_every, "log-every", T_RUN, "0", 0, MANY,
          "steps between two step events; 0: all, but at most 20 a second"),
 
-    ROW(ranks, "ranks", 'n', UINT, PSTD_OPT_RANKS, NULL, 1, 4096, "P",
-        "ranks (run, --transport self)"),
+    ROW(ranks, "ranks", 'n', UINT,
+        PSTD_OPT_RANKS | PSTD_OPT_PLAN | PSTD_OPT_VERIFY, NULL, 1, 4096, "P",
+        "ranks; if not given: one a stage (penstockd: with --transport self)"),
     CHOICE(transport, "transport", PSTD_OPT_RANKS, NULL, "mpi|self",
            "how ranks talk; self: all of them in one process"),
     PATH(log_dir, "log-dir", PSTD_OPT_RANKS, "DIR",

@@ -333,8 +333,8 @@ const struct pstctl_command pstctl_eval = {
     "PLAN|MODEL.pt2 --data FILE",
     1,
     1,
-    PSTD_OPT_SPLIT | PSTD_OPT_STEP | PSTD_OPT_DATA | PSTD_OPT_LOAD |
-        PSTD_OPT_EVAL | PSTD_OPT_JSON,
+    PSTD_OPT_SPLIT | PSTD_OPT_DATA | PSTD_OPT_LOAD | PSTD_OPT_EVAL |
+        PSTD_OPT_JSON,
     "mean loss of a model on data",
     "Runs in this process, with the newest checkpoint of --checkpoint or the "
     "start\nvalues of the plan.",

@@ -408,7 +408,7 @@ const struct pstctl_command pstctl_show = {
     "MODEL.pt2|PLAN",
     1,
     1,
-    PSTD_OPT_SHOW | PSTD_OPT_SPLIT | PSTD_OPT_STEP | PSTD_OPT_JSON,
+    PSTD_OPT_SHOW | PSTD_OPT_SPLIT | PSTD_OPT_JSON,
     "print the graph of a model, or the stages of a plan",
     NULL,
     run_show};
@@ -417,7 +417,7 @@ const struct pstctl_command pstctl_plan = {
     "PLAN|MODEL.pt2",
     1,
     1,
-    PSTD_OPT_SPLIT | PSTD_OPT_STEP | PSTD_OPT_RANKS | PSTD_OPT_JSON,
+    PSTD_OPT_SPLIT | PSTD_OPT_PLAN | PSTD_OPT_JSON,
     "memory of each rank and bubble of a schedule, before anything runs",
     "The bubble is that of stages which take time in proportion to their "
     "operations.",

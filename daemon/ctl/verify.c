@@ -62,8 +62,7 @@ const struct pstctl_command pstctl_verify = {
     "PLAN|MODEL.pt2",
     1,
     1,
-    PSTD_OPT_SPLIT | PSTD_OPT_STEP | PSTD_OPT_DATA | PSTD_OPT_RANKS |
-        PSTD_OPT_JSON,
+    PSTD_OPT_SPLIT | PSTD_OPT_VERIFY | PSTD_OPT_DATA | PSTD_OPT_JSON,
     "compare a plan with the uncut model, and its gradients with slopes",
     "Runs one step in this process, cut and uncut, in f32 and f64. Without "
     "--data the\ninputs are random. Exit code 2 if something differs.",

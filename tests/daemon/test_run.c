@@ -158,6 +158,10 @@ static void refuses_bad_input(void **state)
         {"penstock foo", 64, "see penstock --help"},
         {"penstock split --stges 2", 64, "did you mean --stages?"},
         {"penstock split data.safetensors -o x.plan", 65, "zip"},
+        {"penstock eval tiny.plan --lr 1", 64, "unknown option --lr"},
+        {"penstock plan tiny.plan --log-dir x", 64, "--log-dir"},
+        {"penstock verify tiny.plan --optimizer sgd", 64, "--optimizer"},
+        {"penstock show tiny.plan --schedule gpipe", 64, "--schedule"},
         {"penstock split tiny.plan -o x.plan", 64, "folder"},
         {"penstock run tiny.plan -n 2", 64, "--data FILE is missing"},
         {"penstock run tiny.plan -n 2 --stages 2 --data data.safetensors", 64,
@@ -209,7 +213,9 @@ static void looks_at_plans(void **state)
     drive_expect("penstock show tiny.plan --modules", 0);
     drive_says("emb");
     drive_expect("penstock show tiny.plan --kernels", 0);
-    drive_expect("penstock plan tiny.plan -m 4 --json", 0);
+    drive_expect("penstock plan tiny.plan -n 2 -m 4 --schedule gpipe "
+                 "--optimizer sgd --momentum 0.9 --json",
+                 0);
     drive_says("\"arena_bytes\":");
     drive_expect("penstock infer tiny.plan --tokens 5 "
                  "--temperature 1 --seed 3 --json",
