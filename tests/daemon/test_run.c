@@ -65,6 +65,7 @@ static void names_a_bad_label(void **state)
     (void)state;
     drive_expect(run("--steps 3 --checkpoint ckbad --data bad.safetensors"),
                  65);
+    drive_says("step 1 was not applied"); /* counted from 1 */
     drive_says("rank 1, stage 1, microbatch 1");
     drive_says("99");
     assert_false(drive_exists("ckbad/step-00000001"));
