@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_EXEC_CREW_H
 #define PENSTOCK_STAGES_EXEC_CREW_H
 /* The crew's inside, for the files of this folder. Exec thread only. */
-#include "stages/exec/rank.h"
+#include "stages/exec/rank/rank.h"
 
 struct pst_crew {
     struct pst_plan *plan;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/test.h"
 
-#include "stages/exec/memplan.h"
+#include "stages/exec/program/memplan.h"
 
 #include <stdlib.h>
 #include <string.h>

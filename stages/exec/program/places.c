@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Where every value of a stage lives. */
-#include "stages/exec/compile.h"
+#include "stages/exec/program/compile.h"
 #include "stages/ops/call.h"
 
 /* --- lifetimes ----------------------------------------------------------- */

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "stages/exec/rank.h"
+#include "stages/exec/rank/rank.h"
 
 #define TAG_REPORT  (PST_TAG_USER + 1)
 #define TAG_VERDICT (PST_TAG_USER + 2)

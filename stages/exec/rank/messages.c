@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/exec/rank.h"
+#include "stages/exec/rank/rank.h"
 
 /* One message of an edge: the value (part 0) or a part of its gradient. Equal
  * on both sides because plans are. */

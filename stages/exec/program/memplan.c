@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/exec/memplan.h"
+#include "stages/exec/program/memplan.h"
 
 #include <stdlib.h>
 

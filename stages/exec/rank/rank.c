@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/exec/rank.h"
+#include "stages/exec/rank/rank.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
-#include "stages/exec/memplan.h"
+#include "stages/exec/program/memplan.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
 

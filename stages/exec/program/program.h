@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_EXEC_PROGRAM_H
-#define PENSTOCK_STAGES_EXEC_PROGRAM_H
+#ifndef PENSTOCK_STAGES_EXEC_PROGRAM_PROGRAM_H
+#define PENSTOCK_STAGES_EXEC_PROGRAM_PROGRAM_H
 /*
  * A stage made ready to run: which kernel runs each node, and where every
  * value lives. A value's place is a region and an offset; a region's address

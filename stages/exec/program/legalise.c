@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/exec/program.h"
+#include "stages/exec/program/program.h"
 #include "stages/ops/call.h"
 
 /* Views and empty-handed operators (markers, asserts) never run. */

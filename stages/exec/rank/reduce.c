@@ -6,8 +6,8 @@
  * (reduce-scatter, then all-gather). Every rank ends with the same bits.
  * States of r->reduce_state: 0 start, 1 parts on their way, 2 sums on theirs.
  */
-#include "stages/exec/memplan.h"
-#include "stages/exec/rank.h"
+#include "stages/exec/program/memplan.h"
+#include "stages/exec/rank/rank.h"
 
 #define TAG_PARTS (PST_TAG_USER + 4096)
 /* Stages that share one parameter; more are refused when the crew is made. */

@@ -11,7 +11,7 @@
  */
 #include <string.h>
 
-#include "stages/exec/rank.h"
+#include "stages/exec/rank/rank.h"
 
 static enum pst_status count_stage(struct pst_uses *uses,
                                    const struct pst_plan *plan, unsigned stage,

@@ -2,7 +2,7 @@
 /* What an action runs: kernels in order, products fused into gradients. */
 #include <string.h>
 
-#include "stages/exec/compile.h"
+#include "stages/exec/program/compile.h"
 #include "stages/ops/call.h"
 
 static enum pst_list list_of(const struct pst_program *p,

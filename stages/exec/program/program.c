@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/exec/program.h"
+#include "stages/exec/program/program.h"
 
-#include "stages/exec/compile.h"
+#include "stages/exec/program/compile.h"
 
 enum pst_status pst_program_new(const struct pst_plan *plan, unsigned stage,
                                 const struct pst_program_options *options,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_EXEC_RANK_H
-#define PENSTOCK_STAGES_EXEC_RANK_H
+#ifndef PENSTOCK_STAGES_EXEC_RANK_RANK_H
+#define PENSTOCK_STAGES_EXEC_RANK_RANK_H
 /*
  * One rank of a crew: its stages' programs, its arena, its list of actions
  * with every slot and message decided in advance, and the state of the step
@@ -10,8 +10,8 @@
  * Private to stages/exec. Exec thread only.
  */
 #include "stages/exec/exec.h"
-#include "stages/exec/memplan.h"
-#include "stages/exec/program.h"
+#include "stages/exec/program/memplan.h"
+#include "stages/exec/program/program.h"
 
 /* Slots of one region of one stage: slot i begins at base + i * size. */
 struct pst_slot_pool {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_EXEC_COMPILE_H
-#define PENSTOCK_STAGES_EXEC_COMPILE_H
+#ifndef PENSTOCK_STAGES_EXEC_PROGRAM_COMPILE_H
+#define PENSTOCK_STAGES_EXEC_PROGRAM_COMPILE_H
 /* Between the files that compile a program: lists.c decides what runs,
  * places.c where every value lives. */
-#include "stages/exec/memplan.h"
-#include "stages/exec/program.h"
+#include "stages/exec/program/memplan.h"
+#include "stages/exec/program/program.h"
 
 #define PST_NEVER UINT32_MAX
 

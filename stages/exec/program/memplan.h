@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_EXEC_MEMPLAN_H
-#define PENSTOCK_STAGES_EXEC_MEMPLAN_H
+#ifndef PENSTOCK_STAGES_EXEC_PROGRAM_MEMPLAN_H
+#define PENSTOCK_STAGES_EXEC_PROGRAM_MEMPLAN_H
 /*
  * Packs buffers with known lifetimes into one range of memory: the larger one
  * first, each at the lowest offset where no buffer that lives at the same time

@@ -5,7 +5,7 @@
  * A slot that has been sent from is taken again last, so that its send has
  * time to finish: the executor waits for it otherwise.
  */
-#include "stages/exec/rank.h"
+#include "stages/exec/rank/rank.h"
 
 /* Regions that messages leave from get a second slot before one is reused. */
 #define SEND_SLOTS 2

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "stages/exec/rank.h"
+#include "stages/exec/rank/rank.h"
 
 /* Seconds between two looks at messages while kernels run. */
 #define PROGRESS_EVERY 0.0005

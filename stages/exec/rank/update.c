@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
-#include "stages/exec/rank.h"
+#include "stages/exec/rank/rank.h"
 
 enum pst_status pst_rank_apply(struct pst_rank *r, double norm,
                                struct pst_diag *diag)
