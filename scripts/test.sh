@@ -66,6 +66,21 @@ comparison() {
   failed=$((failed + bad))
 }
 
+# Operators against PyTorch, all cases: they take seconds.
+cases() {
+  local code=0 last
+  bash "$root/scripts/cases.sh" -q >"$log" 2>&1 || code=$?
+  last=$(tail -n 1 "$log")
+  if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
+    passed=$((passed + BASH_REMATCH[1]))
+    # Known failures (tests/cases/known.txt) are not counted.
+    grep -q ' ([1-9][0-9]* not known to fail)' "$log" && failed=$((failed + 1))
+  elif [ "$code" != 77 ]; then
+    failed=$((failed + 1))
+  fi
+  cat "$log"
+}
+
 # shellcheck disable=SC2086
 need_build "$root/build" ${PENSTOCK_MESON:-}
 meson_tests "$root/build" "tests"
@@ -76,6 +91,7 @@ if [ "$mode" != --quick ]; then
   else
     comparison
   fi
+  cases
   # -O1: twice as fast to run as -O0, hardly slower to build.
   need_build "$root/build-asan" -Dbuildtype=debug -Doptimization=1 \
     -Db_sanitize=address,undefined -Db_lundef=false

@@ -1,0 +1,46 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs the numeric cases of operators (tests/cases/README.md), once for each
+# instruction set of the processor.
+#
+#   scripts/cases.sh [options of tests/cases/main.c]
+#
+# Ends with "N passed, N failed": kernels times cases; cases of operators
+# without a row count as neither.
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+shared=${PENSTOCK_SHARED:-$root/../shared}
+data=$root/build/cases
+[ -f "$shared/ops/cases.py" ] || {
+  say "no ../shared/ops/cases.py: skipped"
+  exit 77
+}
+need_build
+if ! cmp -s "$shared/ops/cases.py" "$data/cases.py"; then
+  need_python
+  say "writing cases with PyTorch (once, two minutes)"
+  rm -rf "$data"
+  mkdir -p "$data"
+  "$python" "$shared/ops/cases.py" "$data" --no-verify >"$data/log" 2>&1 ||
+    die "cases.py failed: $data/log"
+  cp "$shared/ops/cases.py" "$data/cases.py"
+fi
+
+passed=0
+failed=0
+kernels=()
+for isa in any avx2 avx512; do
+  say "cases, at most $isa"
+  log=$data/$isa.txt
+  code=0
+  PST_ISA=$isa "$root/build/tests/cases/cases" \
+    -x "$root/tests/cases/known.txt" "${kernels[@]}" "$@" "$data" \
+    >"$log" || code=$?
+  [ "$code" -lt 2 ] || die "cases failed: $log"
+  if [ "$isa" = any ]; then cat "$log"; else tail -n 1 "$log"; fi
+  read -r good _ bad _ < <(tail -n 1 "$log")
+  passed=$((passed + good))
+  failed=$((failed + bad))
+  kernels=(-k best) # the reference is the same everywhere
+done
+echo "$passed passed, $failed failed"
