@@ -227,6 +227,8 @@ static enum pst_status make_schedule(struct pst_crew *crew,
     if (status == PST_OK)
         status = pst_schedule_make(&options, &crew->sched, diag);
     if (status == PST_OK)
+        status = pst_schedule_order(crew->sched, diag);
+    if (status == PST_OK)
         status =
             pst_schedule_lower(crew->sched, shape.links.at, shape.links.n,
                                shape.shared.at, shape.shared.n, EARLY, diag);

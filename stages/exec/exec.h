@@ -43,6 +43,7 @@ struct pst_memory {
     size_t params, grads, optim, buffers;
     size_t stash;       /* kept from forward to backward, all microbatches */
     size_t messages;    /* inputs, outputs and gradients on their way */
+    size_t for_w;       /* part of these two: held until W */
     size_t workspace;   /* within one action */
     size_t outputs;     /* kept user outputs and losses */
     unsigned in_flight; /* most microbatches held by one stage at a time */

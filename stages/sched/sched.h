@@ -62,6 +62,7 @@ struct pst_schedule {
     bool train; /* false: forward only */
     bool lowered;
     int *rank_of; /* per stage */
+    size_t n_deferred; /* W that wait for their turn (pst_schedule_order) */
     struct PST_VEC(struct pst_action) * ranks;
 };
 
@@ -101,6 +102,12 @@ enum pst_status pst_schedule_lower(struct pst_schedule *sched,
                                    const struct pst_link *links, size_t n_links,
                                    const struct pst_shared *shared,
                                    size_t n_shared, unsigned early,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Lets gradients be added in the order of microbatches, by putting off each W
+ * that comes before its turn; its B becomes I. Costs no time but memory: what
+ * W reads stays until then. A list that has that order stays as it is. */
+enum pst_status pst_schedule_order(struct pst_schedule *sched,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
 /*

@@ -143,7 +143,7 @@ static void poison(struct pst_crew *crew)
         struct pst_rank *r = crew->ranks[i];
 
         for (unsigned s = 0; s < r->sched->n_stages; s++)
-            for (int k = PST_R_IN_F; k < PST_R_WORK; k++) {
+            for (int k = PST_R_FIRST; k < PST_R_WORK; k++) {
                 const struct pst_slot_pool *pool = &r->stages[s].pools[k];
 
                 if (r->stages[s].program != NULL)

@@ -96,21 +96,20 @@ static void place_outside(struct pst_compiler *c, const struct pst_value *value)
 {
     struct pst_program *p = c->p;
     const struct pst_life *life = &c->lives[value->id];
+    bool w = read_by(life, PST_LIST_W);
 
     switch (value->kind) {
     case PST_VALUE_INPUT:
-        append(c, value, PST_R_IN_F);
-        p->inputs_kept |= read_by(life, PST_LIST_B) || life->sent;
-        p->inputs_kept |= read_by(life, PST_LIST_W);
-        p->inputs_kept_w |= read_by(life, PST_LIST_W);
+        append(c, value,
+               w                           ? PST_R_IN_W
+               : read_by(life, PST_LIST_B) ? PST_R_IN_I
+                                           : PST_R_IN_F);
         break;
     case PST_VALUE_SEED:
         for (size_t i = 0; i < p->joint->seeds.n; i++)
             if (p->joint->seeds.at[i].seed == value &&
-                p->joint->seeds.at[i].edge >= 0) {
-                append(c, value, PST_R_IN_B);
-                p->seeds_kept_w |= read_by(life, PST_LIST_W);
-            }
+                p->joint->seeds.at[i].edge >= 0)
+                append(c, value, w ? PST_R_IN_B_W : PST_R_IN_B_I);
         if (!life->placed)
             place(c, value, PST_R_FIXED, c->fixed(c->fixed_ctx, value, 0));
         break;
@@ -126,8 +125,10 @@ static enum pst_region region_of(const struct pst_life *life)
     bool w = read_by(life, PST_LIST_W);
 
     if (life->list == PST_LIST_F) {
-        if (read_by(life, PST_LIST_B) || w)
-            return PST_R_STASH;
+        if (w)
+            return PST_R_STASH_W;
+        if (read_by(life, PST_LIST_B))
+            return PST_R_STASH_I;
         return life->sent ? PST_R_OUT_F : PST_R_WORK;
     }
     if (life->list == PST_LIST_B && w)
@@ -156,8 +157,6 @@ static void place_across(struct pst_compiler *c)
         if (region == PST_R_WORK)
             continue;
         append(c, value, region);
-        if (region == PST_R_STASH && read_by(life, PST_LIST_W))
-            c->p->stash_kept_w = true;
     }
 }
 

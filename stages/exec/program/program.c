@@ -3,6 +3,13 @@
 
 #include "stages/exec/program/compile.h"
 
+const struct pst_region_row pst_regions[PST_N_REGIONS] = {
+#define PST_REGION_ROW(name, writer, end)                                      \
+    [PST_R_##name] = {PST_WRITER_##writer, PST_END_##end},
+    PST_REGION_LIST(PST_REGION_ROW)
+#undef PST_REGION_ROW
+};
+
 enum pst_status pst_program_new(const struct pst_plan *plan, unsigned stage,
                                 const struct pst_program_options *options,
                                 struct pst_program **ret, struct pst_diag *diag)

@@ -10,18 +10,49 @@
 #include "stages/ops/op.h"
 #include "stages/split/plan.h"
 
+/*
+ * Regions hold the values of one microbatch in slots of their own, by when
+ * they end: I frees at once what W does not need. Stages that no schedule
+ * splits have no list W, so nothing lives in the regions that W ends.
+ *
+ *   name    written by  read last by
+ */
+#define PST_REGION_LIST(X)                                                     \
+    X(IN_F, ARRIVE_F, F) /* inputs of the stage: F and its messages only, */   \
+    X(IN_I, ARRIVE_F, I) /* ... also I, */                                     \
+    X(IN_W, ARRIVE_F, W) /* ... also W */                                      \
+    X(STASH_I, F, I)     /* made by F */                                       \
+    X(STASH_W, F, W)                                                           \
+    X(OUT_F, F, F)         /* made by F, read by messages only */              \
+    X(IN_B_I, ARRIVE_B, I) /* gradients that arrive */                         \
+    X(IN_B_W, ARRIVE_B, W)                                                     \
+    X(KEEP, I, W)  /* made by I */                                             \
+    X(OUT_B, I, I) /* gradients that leave */
+
 enum pst_region {
     PST_R_NONE,  /* absent operand */
     PST_R_FIXED, /* parameters, buffers, constants, gradients, loss seed */
-    PST_R_IN_F,  /* inputs of the stage, one slot per microbatch in flight */
-    PST_R_STASH, /* made by F, read by the backward actions */
-    PST_R_OUT_F, /* made by F, read by messages only */
-    PST_R_IN_B,  /* gradients that arrive */
-    PST_R_KEEP,  /* made by I, read by W */
-    PST_R_OUT_B, /* gradients that leave */
-    PST_R_WORK,  /* within one action; shared by all stages of a rank */
+#define PST_REGION_ROW(name, writer, end) PST_R_##name,
+    PST_REGION_LIST(PST_REGION_ROW)
+#undef PST_REGION_ROW
+        PST_R_WORK, /* within one action; shared by all stages of a rank */
     PST_N_REGIONS
 };
+#define PST_R_FIRST PST_R_IN_F /* of those with slots; WORK ends them */
+
+enum pst_region_writer {
+    PST_WRITER_ARRIVE_F, /* receives, hand-overs and data before F */
+    PST_WRITER_F,
+    PST_WRITER_ARRIVE_B,
+    PST_WRITER_I /* I, or I within B */
+};
+/* B is I and W; messages count for the action that made what they carry. */
+enum pst_region_end { PST_END_F, PST_END_I, PST_END_W, PST_N_ENDS };
+struct pst_region_row {
+    enum pst_region_writer writer;
+    enum pst_region_end end;
+};
+extern const struct pst_region_row pst_regions[PST_N_REGIONS];
 
 struct pst_loc {
     enum pst_region region;
@@ -56,7 +87,8 @@ struct pst_exec_list {
 
 struct pst_program_options {
     bool train;
-    bool split_iw; /* list B holds I only, list W the rest; else B is both */
+    bool split_iw; /* list B holds I only, list W the rest, B runs both lists;
+                      else list B is both */
     bool keep_outputs;
     enum pst_isa isa;
     unsigned threads;
@@ -72,9 +104,6 @@ struct pst_program {
     struct pst_exec_list lists[PST_N_LISTS];
     struct pst_loc *places;     /* per value id: place of its storage */
     size_t size[PST_N_REGIONS]; /* bytes of one slot; WORK: largest list */
-    bool inputs_kept;           /* IN_F is read by the backward lists */
-    bool inputs_kept_w;         /* ... by list W */
-    bool stash_kept_w, seeds_kept_w;
     double flops_f, flops_b;
 };
 

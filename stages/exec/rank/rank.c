@@ -190,14 +190,18 @@ static void layout_pools(struct pst_rank *r)
     for (unsigned s = 0; s < r->sched->n_stages; s++) {
         struct pst_rank_stage *stage = &r->stages[s];
 
-        for (int k = PST_R_IN_F; stage->program != NULL && k < PST_R_WORK;
+        for (int k = PST_R_FIRST; stage->program != NULL && k < PST_R_WORK;
              k++) {
             struct pst_slot_pool *pool = &stage->pools[k];
-            bool stash = k == PST_R_STASH || k == PST_R_KEEP;
+            const bool stash =
+                pst_regions[k].writer == PST_WRITER_F || k == PST_R_KEEP;
 
             pool->base =
                 reserve(r, pool->size * pool->n,
-                        stash ? &r->memory.stash : &r->memory.messages);
+                        stash && k != PST_R_OUT_F ? &r->memory.stash
+                                                  : &r->memory.messages);
+            if (pst_regions[k].end == PST_END_W)
+                r->memory.for_w += pst_mem_round(pool->size * pool->n);
         }
         if (stage->program != NULL)
             r->memory.in_flight =
@@ -276,7 +280,8 @@ static enum pst_status make_programs(struct pst_rank *r, struct pst_diag *diag)
     return status;
 }
 
-/* Gradients are added up in the order of microbatches (DESIGN 3.1). */
+/* Gradients are added up in the order of microbatches (DESIGN 3.1): whoever
+ * made the schedule has seen to that (pst_schedule_order). */
 static enum pst_status check_order(struct pst_rank *r, struct pst_diag *diag)
 {
     int *last =
@@ -288,23 +293,15 @@ static enum pst_status check_order(struct pst_rank *r, struct pst_diag *diag)
         r->stages[s].first_backward = last[s] = -1;
     for (unsigned i = 0; i < r->n_actions; i++) {
         const struct pst_action *a = &r->actions[i].a;
-        struct pst_rank_stage *stage;
-        bool split;
 
         if (a->kind != PST_ACT_B && a->kind != PST_ACT_W)
             continue;
-        stage = &r->stages[a->stage];
-        split = stage->program->options.split_iw;
-        if (split != (a->kind == PST_ACT_W))
-            return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
-                                "schedule %s mixes B with I and W on stage %d",
-                                r->sched->name, a->stage);
-        if (stage->first_backward < 0)
-            stage->first_backward = a->microbatch;
+        if (r->stages[a->stage].first_backward < 0)
+            r->stages[a->stage].first_backward = a->microbatch;
         if (last[a->stage] > a->microbatch)
-            return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
-                                "schedule %s runs the backward passes of "
-                                "stage %d out of order",
+            return pst_diag_set(diag, PST_ERR_INTERNAL,
+                                "schedule %s adds the gradients of stage %d "
+                                "up out of order",
                                 r->sched->name, a->stage);
         last[a->stage] = a->microbatch;
     }

@@ -35,7 +35,8 @@ struct pst_message {
 struct pst_rank_action {
     struct pst_action a;
     int slot[PST_N_REGIONS];      /* of the acting stage; -1: none */
-    int peer_slot;                /* COPY_*: IN_F or IN_B slot of the peer */
+    int peer_slot[PST_N_REGIONS]; /* COPY_*: of peer_stage */
+    unsigned writes; /* regions (bits) that it writes; COPY_*: the peer's */
     struct pst_message *messages; /* SEND_*, RECV_* */
     unsigned n_messages;
 };

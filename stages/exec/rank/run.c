@@ -16,7 +16,7 @@ static void bases(const struct pst_rank *r, const struct pst_rank_action *x,
     base[PST_R_NONE] = NULL;
     base[PST_R_FIXED] = r->arena;
     base[PST_R_WORK] = pst_rank_at(r, r->work);
-    for (int k = PST_R_IN_F; k < PST_R_WORK; k++) {
+    for (int k = PST_R_FIRST; k < PST_R_WORK; k++) {
         const struct pst_slot_pool *pool = &stage->pools[k];
 
         base[k] =
@@ -90,7 +90,7 @@ static void run_list(struct pst_rank *r, const struct pst_rank_action *x,
         run_node(r, stage, &l->at[i], base, &x->a);
         progress(r);
     }
-    for (int k = PST_R_IN_F; k < PST_R_WORK; k++)
+    for (int k = PST_R_FIRST; k < PST_R_WORK; k++)
         if (base[k] != NULL)
             pst_rank_reach(r, base[k] + stage->pools[k].size);
     pst_rank_reach(r, base[PST_R_WORK] + l->work);
@@ -198,16 +198,14 @@ static void hand_over(struct pst_rank *r, const struct pst_rank_action *x,
 {
     const struct pst_program *p = r->stages[x->a.stage].program;
     const struct pst_rank_stage *peer = &r->stages[x->a.peer_stage];
-    enum pst_region region =
-        x->a.kind == PST_ACT_COPY_F ? PST_R_IN_F : PST_R_IN_B;
-    const struct pst_slot_pool *pool = &peer->pools[region];
     struct pst_loc source = pst_program_loc(p, from);
     struct pst_loc target = pst_program_loc(peer->program, to);
+    const struct pst_slot_pool *pool = &peer->pools[target.region];
+    const size_t slot = (size_t)x->peer_slot[target.region];
     unsigned char *base[PST_N_REGIONS];
 
     bases(r, x, base);
-    memcpy(pst_rank_at(r, pool->base + (size_t)x->peer_slot * pool->size +
-                              target.offset),
+    memcpy(pst_rank_at(r, pool->base + slot * pool->size + target.offset),
            base[source.region] + source.offset, pst_meta_span(&from->meta));
 }
 
@@ -255,26 +253,33 @@ static void copy_backward(struct pst_rank *r, const struct pst_rank_action *x)
 /* --- actions ----------------------------------------------------------------
  */
 
+/* Is a slot that the action writes still being sent from? */
+static bool is_leaving(const struct pst_rank *r,
+                       const struct pst_rank_action *x)
+{
+    const bool copies =
+        x->a.kind == PST_ACT_COPY_F || x->a.kind == PST_ACT_COPY_B;
+    const struct pst_rank_stage *stage =
+        &r->stages[copies ? x->a.peer_stage : x->a.stage];
+    const int *slot = copies ? x->peer_slot : x->slot;
+
+    for (int k = PST_R_FIRST; k < PST_R_WORK; k++)
+        if ((x->writes >> k & 1) && slot[k] >= 0 &&
+            stage->pools[k].outstanding[slot[k]] > 0)
+            return true;
+    return false;
+}
+
 /* Everything has arrived, and the slots that it writes are not being sent. */
 static bool ready(const struct pst_rank *r, const struct pst_rank_action *x)
 {
     const struct pst_rank_stage *stage = &r->stages[x->a.stage];
-    const enum pst_action_kind kind = x->a.kind;
 
-    if (kind == PST_ACT_F && stage->waiting_f[x->a.microbatch] > 0)
+    if (x->a.kind == PST_ACT_F && stage->waiting_f[x->a.microbatch] > 0)
         return false;
-    if (kind != PST_ACT_F && stage->waiting_b[x->a.microbatch] > 0)
+    if (x->a.kind != PST_ACT_F && stage->waiting_b[x->a.microbatch] > 0)
         return false;
-    for (int k = PST_R_IN_F; k < PST_R_WORK; k++) {
-        bool writes = kind == PST_ACT_F ? k == PST_R_IN_F || k == PST_R_STASH ||
-                                              k == PST_R_OUT_F
-                                        : k == PST_R_OUT_B || k == PST_R_KEEP;
-
-        if (writes && x->slot[k] >= 0 &&
-            stage->pools[k].outstanding[x->slot[k]] > 0)
-            return false;
-    }
-    return true;
+    return !is_leaving(r, x);
 }
 
 static void note_wait(struct pst_rank *r, enum pst_status status)
@@ -298,6 +303,12 @@ static void note_wait(struct pst_rank *r, enum pst_status status)
     r->waiting_since = 0;
 }
 
+/* Has this stage programs of their own for I and W? */
+static bool splits(const struct pst_rank *r, const struct pst_rank_action *x)
+{
+    return r->stages[x->a.stage].program->options.split_iw;
+}
+
 static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
 {
     double begin, spent;
@@ -309,8 +320,10 @@ static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
     r->last_progress = begin;
     if (x->a.kind == PST_ACT_F)
         run_forward(r, x);
-    else
-        run_list(r, x, x->a.kind == PST_ACT_W ? PST_LIST_W : PST_LIST_B);
+    if (x->a.kind == PST_ACT_B || x->a.kind == PST_ACT_I)
+        run_list(r, x, PST_LIST_B);
+    if (x->a.kind == PST_ACT_W || (x->a.kind == PST_ACT_B && splits(r, x)))
+        run_list(r, x, PST_LIST_W);
     spent = pst_now() - begin;
     if (x->a.kind == PST_ACT_F)
         r->times.forward += spent;
@@ -319,22 +332,11 @@ static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
     return PST_OK;
 }
 
-/* A slot that a receive or a hand-over writes must not be leaving. */
-static bool slot_busy(const struct pst_rank *r, int stage,
-                      enum pst_region region, int slot)
-{
-    return slot >= 0 && r->stages[stage].pools[region].outstanding[slot] > 0;
-}
-
 static enum pst_status post_all(struct pst_rank *r, struct pst_rank_action *x)
 {
     enum pst_status status = PST_OK;
 
-    if (x->a.kind == PST_ACT_RECV_F &&
-        slot_busy(r, x->a.stage, PST_R_IN_F, x->slot[PST_R_IN_F]))
-        return PST_AGAIN;
-    if (x->a.kind == PST_ACT_RECV_B &&
-        slot_busy(r, x->a.stage, PST_R_IN_B, x->slot[PST_R_IN_B]))
+    if (is_leaving(r, x))
         return PST_AGAIN;
     for (unsigned i = 0; i < x->n_messages && status == PST_OK; i++)
         status = pst_rank_post(r, &x->messages[i]);
@@ -355,12 +357,12 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
     case PST_ACT_RECV_B:
         return post_all(r, x);
     case PST_ACT_COPY_F:
-        if (slot_busy(r, x->a.peer_stage, PST_R_IN_F, x->peer_slot))
+        if (is_leaving(r, x))
             return PST_AGAIN;
         copy_forward(r, x);
         return PST_OK;
     case PST_ACT_COPY_B:
-        if (slot_busy(r, x->a.peer_stage, PST_R_IN_B, x->peer_slot))
+        if (is_leaving(r, x))
             return PST_AGAIN;
         copy_backward(r, x);
         return PST_OK;

@@ -2,8 +2,9 @@
 /*
  * Walks a rank's actions once, in order, and gives every action the slot that
  * it uses of each region; the most slots in use at a time is the pool's size.
- * A slot that has been sent from is taken again last, so that its send has
- * time to finish: the executor waits for it otherwise.
+ * A slot is given back right after the last action that reads it. One that
+ * has been sent from is taken again last, so that its send has time to finish:
+ * the executor waits for it otherwise.
  */
 #include "stages/exec/rank/rank.h"
 
@@ -11,7 +12,8 @@
 #define SEND_SLOTS 2
 
 struct pool_state {
-    struct PST_VEC(unsigned) free; /* oldest first */
+    unsigned *free; /* ring, oldest first; room for all microbatches */
+    unsigned n_free, first;
     unsigned n;
     int *held; /* per microbatch: slot or -1 */
 };
@@ -19,197 +21,194 @@ struct pool_state {
 struct walker {
     struct pst_rank *r;
     struct pool_state *pools; /* [stage][region] */
+    unsigned *last;           /* [stage][end][microbatch]: index + 1 */
     unsigned n_mb;
 };
 
-static struct pool_state *pool_of(struct walker *w, int stage,
-                                  enum pst_region region)
+static struct pool_state *pool_of(struct walker *w, int stage, int region)
 {
-    return &w->pools[(size_t)stage * PST_N_REGIONS + region];
+    return &w->pools[(size_t)stage * PST_N_REGIONS + (size_t)region];
 }
 
-static bool take(struct walker *w, int stage, enum pst_region region, int mb,
-                 int *ret)
+static int take(struct walker *w, int stage, int region, int mb)
 {
     struct pool_state *p = pool_of(w, stage, region);
     bool sends = region == PST_R_OUT_F || region == PST_R_OUT_B;
 
-    *ret = p->held[mb];
-    if (*ret >= 0)
-        return true;
-    if (w->r->stages[stage].program->size[region] == 0)
-        return true; /* nothing lives there */
-    if (p->free.n == 0 || (sends && p->n < SEND_SLOTS)) {
-        *ret = (int)p->n++;
+    if (p->held[mb] >= 0 || w->r->stages[stage].program->size[region] == 0)
+        return p->held[mb];
+    if (p->n_free == 0 || (sends && p->n < SEND_SLOTS)) {
+        p->held[mb] = (int)p->n++;
     } else {
-        *ret = (int)p->free.at[0];
-        p->free.n--;
-        for (size_t i = 0; i < p->free.n; i++)
-            p->free.at[i] = p->free.at[i + 1];
+        p->held[mb] = (int)p->free[p->first];
+        p->first = (p->first + 1) % w->n_mb;
+        p->n_free--;
     }
-    p->held[mb] = *ret;
-    return true;
+    return p->held[mb];
 }
 
-static bool drop(struct walker *w, int stage, enum pst_region region, int mb)
+static void drop(struct walker *w, int stage, int region, int mb)
 {
     struct pool_state *p = pool_of(w, stage, region);
-    int slot = p->held[mb];
 
-    if (slot < 0)
-        return true;
+    if (p->held[mb] < 0)
+        return;
+    p->free[(p->first + p->n_free++) % w->n_mb] = (unsigned)p->held[mb];
     p->held[mb] = -1;
-    return pst_vec_push(PST_TAG_EXEC, &p->free, (unsigned)slot);
 }
 
-/* Does a later action of the list still read what (stage, mb) made? */
-static bool read_later(const struct walker *w, unsigned from, int stage, int mb,
-                       enum pst_action_kind send, enum pst_action_kind copy)
+/* Whether an action writes regions of that writer; of its own stage, or for a
+ * hand-over of the peer's. */
+static bool writes(enum pst_action_kind kind, enum pst_region_writer writer)
 {
-    for (unsigned i = from; i < w->r->n_actions; i++) {
-        const struct pst_action *a = &w->r->actions[i].a;
-
-        if (a->stage == stage && a->microbatch == mb &&
-            (a->kind == send || a->kind == copy))
-            return true;
-    }
-    return false;
-}
-
-/* Takes all regions that the action writes or reads. */
-static bool enter(struct walker *w, struct pst_rank_action *x)
-{
-    const struct pst_action *a = &x->a;
-    int s = a->stage, m = a->microbatch;
-
-    switch (a->kind) {
+    switch (kind) {
     case PST_ACT_F:
-        return take(w, s, PST_R_IN_F, m, &x->slot[PST_R_IN_F]) &&
-               take(w, s, PST_R_STASH, m, &x->slot[PST_R_STASH]) &&
-               take(w, s, PST_R_OUT_F, m, &x->slot[PST_R_OUT_F]);
+        return writer == PST_WRITER_ARRIVE_F || writer == PST_WRITER_F;
     case PST_ACT_B:
     case PST_ACT_I:
-    case PST_ACT_W:
-        return take(w, s, PST_R_IN_F, m, &x->slot[PST_R_IN_F]) &&
-               take(w, s, PST_R_STASH, m, &x->slot[PST_R_STASH]) &&
-               take(w, s, PST_R_IN_B, m, &x->slot[PST_R_IN_B]) &&
-               take(w, s, PST_R_KEEP, m, &x->slot[PST_R_KEEP]) &&
-               (a->kind == PST_ACT_W ||
-                take(w, s, PST_R_OUT_B, m, &x->slot[PST_R_OUT_B]));
+        return writer == PST_WRITER_ARRIVE_B || writer == PST_WRITER_I;
     case PST_ACT_RECV_F:
-        return take(w, s, PST_R_IN_F, m, &x->slot[PST_R_IN_F]);
-    case PST_ACT_RECV_B:
-        return take(w, s, PST_R_IN_B, m, &x->slot[PST_R_IN_B]);
     case PST_ACT_COPY_F:
-        return take(w, a->peer_stage, PST_R_IN_F, m, &x->peer_slot);
+        return writer == PST_WRITER_ARRIVE_F;
+    case PST_ACT_RECV_B:
     case PST_ACT_COPY_B:
-        return take(w, a->peer_stage, PST_R_IN_B, m, &x->peer_slot);
+        return writer == PST_WRITER_ARRIVE_B;
     default:
-        return true;
+        return false;
     }
 }
 
-/* What sends and hand-overs read is wherever F, B or I left it. */
-static void look(struct walker *w, struct pst_rank_action *x)
+static bool copies(const struct pst_action *a)
 {
-    const enum pst_action_kind k = x->a.kind;
+    return a->kind == PST_ACT_COPY_F || a->kind == PST_ACT_COPY_B;
+}
 
-    if (k != PST_ACT_SEND_F && k != PST_ACT_SEND_B && k != PST_ACT_COPY_F &&
-        k != PST_ACT_COPY_B)
-        return;
-    for (int r = 0; r < PST_N_REGIONS; r++)
-        x->slot[r] =
-            pool_of(w, x->a.stage, (enum pst_region)r)->held[x->a.microbatch];
+/* Takes what the action writes, looks up what it reads. */
+static void enter(struct walker *w, struct pst_rank_action *x)
+{
+    const struct pst_action *a = &x->a;
+
+    for (int k = PST_R_FIRST; k < PST_R_WORK; k++) {
+        bool write = writes(a->kind, pst_regions[k].writer);
+
+        x->writes |= write ? 1u << k : 0;
+        if (write && !copies(a))
+            (void)take(w, a->stage, k, a->microbatch);
+        x->slot[k] = pool_of(w, a->stage, k)->held[a->microbatch];
+        if (write && copies(a))
+            x->peer_slot[k] = take(w, a->peer_stage, k, a->microbatch);
+    }
 }
 
 /* Gives back what nobody reads any more after action i. */
-static bool leave(struct walker *w, unsigned i)
+static void leave(struct walker *w, unsigned i)
 {
     const struct pst_action *a = &w->r->actions[i].a;
-    const struct pst_program *p;
-    int s = a->stage, m = a->microbatch;
-    bool train = w->r->options.train, f, b, last_b, last_w;
+    const unsigned *last =
+        w->last + (size_t)a->stage * PST_N_ENDS * w->n_mb + a->microbatch;
 
-    if (a->kind == PST_ACT_REDUCE)
-        return true;
-    p = w->r->stages[s].program;
-    f = a->kind == PST_ACT_F || a->kind == PST_ACT_SEND_F ||
-        a->kind == PST_ACT_COPY_F;
-    b = a->kind == PST_ACT_B || a->kind == PST_ACT_I ||
-        a->kind == PST_ACT_SEND_B || a->kind == PST_ACT_COPY_B;
-    if (f && !read_later(w, i + 1, s, m, PST_ACT_SEND_F, PST_ACT_COPY_F)) {
-        if (!drop(w, s, PST_R_OUT_F, m))
-            return false;
-        if ((!train || !p->inputs_kept) && !drop(w, s, PST_R_IN_F, m))
-            return false;
-        if (!train && !drop(w, s, PST_R_STASH, m))
-            return false;
-    }
-    last_b = b && !read_later(w, i + 1, s, m, PST_ACT_SEND_B, PST_ACT_COPY_B);
-    if (last_b && !drop(w, s, PST_R_OUT_B, m))
-        return false;
-    last_w = a->kind == PST_ACT_W || (last_b && !p->options.split_iw);
-    if ((last_w || (last_b && !p->seeds_kept_w)) && !drop(w, s, PST_R_IN_B, m))
-        return false;
-    if ((last_w || (last_b && !p->inputs_kept_w)) && !drop(w, s, PST_R_IN_F, m))
-        return false;
-    if ((last_w || (last_b && !p->stash_kept_w)) && !drop(w, s, PST_R_STASH, m))
-        return false;
-    return !last_w || drop(w, s, PST_R_KEEP, m);
+    for (int k = PST_R_FIRST; k < PST_R_WORK; k++)
+        if (last[(size_t)pst_regions[k].end * w->n_mb] == i + 1)
+            drop(w, a->stage, k, a->microbatch);
 }
 
-static bool walk(struct walker *w)
+static bool has_slots(const struct pst_action *a)
 {
+    return a->microbatch >= 0;
+}
+
+/* The last action of F and its messages, of these and I, of all. */
+static void note_ends(struct walker *w)
+{
+    for (unsigned i = 0; i < w->r->n_actions; i++) {
+        const struct pst_action *a = &w->r->actions[i].a;
+        enum pst_region_end from = PST_END_W;
+
+        if (!has_slots(a))
+            continue;
+        if (a->kind == PST_ACT_F || a->kind == PST_ACT_SEND_F ||
+            a->kind == PST_ACT_COPY_F)
+            from = PST_END_F;
+        else if (a->kind != PST_ACT_W)
+            from = PST_END_I;
+        for (int e = (int)from; e < PST_N_ENDS; e++)
+            w->last[((size_t)a->stage * PST_N_ENDS + (size_t)e) * w->n_mb +
+                    (size_t)a->microbatch] = i + 1;
+    }
+}
+
+static void walk(struct walker *w)
+{
+    note_ends(w);
     for (unsigned i = 0; i < w->r->n_actions; i++) {
         struct pst_rank_action *x = &w->r->actions[i];
 
-        for (int r = 0; r < PST_N_REGIONS; r++)
-            x->slot[r] = -1;
-        x->peer_slot = -1;
-        if (!enter(w, x))
-            return false;
-        look(w, x);
-        if (!leave(w, i))
-            return false;
+        for (int k = 0; k < PST_N_REGIONS; k++)
+            x->slot[k] = x->peer_slot[k] = -1;
+        if (!has_slots(&x->a))
+            continue;
+        enter(w, x);
+        leave(w, i);
     }
-    return true;
 }
 
 static bool init(struct walker *w)
 {
-    size_t n = (size_t)w->r->sched->n_stages * PST_N_REGIONS;
+    const size_t n_stages = w->r->sched->n_stages;
+    const size_t n = n_stages * PST_N_REGIONS;
 
-    w->pools = pst_arena_calloc(&w->r->heap, n, sizeof(*w->pools));
-    for (size_t i = 0; w->pools != NULL && i < n; i++) {
-        w->pools[i].held = pst_arena_calloc(&w->r->heap, w->n_mb, sizeof(int));
-        if (w->pools[i].held == NULL)
+    w->pools = pst_calloc(PST_TAG_EXEC, n, sizeof(*w->pools));
+    w->last =
+        pst_calloc(PST_TAG_EXEC, n_stages * PST_N_ENDS * w->n_mb, sizeof(int));
+    if (w->pools == NULL || w->last == NULL)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        struct pool_state *p = &w->pools[i];
+
+        if (w->r->stages[i / PST_N_REGIONS].program == NULL)
+            continue;
+        p->held = pst_calloc(PST_TAG_EXEC, w->n_mb, sizeof(int));
+        p->free = pst_calloc(PST_TAG_EXEC, w->n_mb, sizeof(unsigned));
+        if (p->held == NULL || p->free == NULL)
             return false;
         for (unsigned m = 0; m < w->n_mb; m++)
-            w->pools[i].held[m] = -1;
+            p->held[m] = -1;
     }
-    return w->pools != NULL;
+    return true;
+}
+
+static void fini(struct walker *w)
+{
+    const size_t n = (size_t)w->r->sched->n_stages * PST_N_REGIONS;
+
+    for (size_t i = 0; w->pools != NULL && i < n; i++) {
+        pst_free(w->pools[i].held);
+        pst_free(w->pools[i].free);
+    }
+    pst_free(w->pools);
+    pst_free(w->last);
 }
 
 enum pst_status pst_rank_assign_slots(struct pst_rank *r, struct pst_diag *diag)
 {
     struct walker w = {.r = r, .n_mb = r->sched->n_microbatches};
-    bool ok = init(&w) && walk(&w);
+    bool ok = init(&w);
 
+    if (ok)
+        walk(&w);
     for (unsigned s = 0; ok && s < r->sched->n_stages; s++) {
         struct pst_rank_stage *stage = &r->stages[s];
 
         for (int k = 0; stage->program != NULL && k < PST_N_REGIONS; k++) {
             struct pst_slot_pool *pool = &stage->pools[k];
 
-            pool->n = pool_of(&w, (int)s, (enum pst_region)k)->n;
+            pool->n = pool_of(&w, (int)s, k)->n;
             pool->size = stage->program->size[k];
             pool->outstanding =
                 pst_arena_calloc(&r->heap, pool->n + 1, sizeof(unsigned));
             ok = ok && pool->outstanding != NULL;
         }
     }
-    for (size_t i = 0;
-         w.pools != NULL && i < (size_t)r->sched->n_stages * PST_N_REGIONS; i++)
-        pst_vec_fini(&w.pools[i].free);
+    fini(&w);
     return ok ? PST_OK : pst_diag_nomem(diag, sizeof(struct pool_state));
 }
