@@ -108,7 +108,7 @@ struct pstd_config {
     bool help, json, quiet;
     const char *output, *policy, *loss;
     uint64_t stages;
-    struct pstd_list at;
+    struct pstd_list at, transmit;
     uint64_t stage;
     bool modules, kernels;
     uint64_t batches, n_tokens;

@@ -109,6 +109,9 @@ static const struct pstd_option rows[] = {
          "number of stages; 0: as the markers in the model say, else 1"),
     ROW(at, "at", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "FQN[:begin|:end]",
         "cut before (or behind) this module; repeatable"),
+    ROW(transmit, "transmit", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "FQN",
+        "a parameter of several stages is sent by the first of them to the "
+        "others in each step; repeatable"),
     CHOICE(policy, "policy", PSTD_OPT_SPLIT, NULL, "markers|flops",
            "where to cut if --at does not say"),
     TEXT(loss, "loss", PSTD_OPT_SPLIT, NULL, "SPEC",

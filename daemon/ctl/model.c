@@ -28,6 +28,8 @@ enum pst_status pstctl_plan_open(const char *path,
         .stages = (unsigned)config->stages,
         .at = config->at.at,
         .n_at = config->at.n,
+        .transmit = config->transmit.at,
+        .n_transmit = config->transmit.n,
         .loss = config->loss,
     };
     struct pstctl_plan p = {0};
@@ -35,11 +37,12 @@ enum pst_status pstctl_plan_open(const char *path,
 
     if (pstctl_is_plan(path)) {
         if (PSTD_GIVEN(config, stages) || config->at.n > 0 ||
-            config->policy != NULL || config->loss != NULL)
+            config->transmit.n > 0 || config->policy != NULL ||
+            config->loss != NULL)
             status = pst_diag_set(
                 diag, PST_ERR_USAGE,
-                "%s is a plan, it is split already; --stages, --at, --policy "
-                "and --loss need a .pt2 file",
+                "%s is a plan, it is split already; --stages, --at, --policy, "
+                "--transmit and --loss need a .pt2 file",
                 path);
         else
             status = pst_plan_load(path, &p.plan, diag);

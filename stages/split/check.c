@@ -208,6 +208,9 @@ static enum pst_status check_param(struct checker *c,
             return bad(c, "the readers of \"%.200s\" are wrong", param->fqn);
     if (param->home != (param->n_stages > 0 ? param->stages[0] : 0))
         return bad(c, "\"%.200s\" is not at home", param->fqn);
+    if (param->transmit &&
+        (param->kind != PST_VALUE_PARAM || param->n_stages < 2))
+        return bad(c, "\"%.200s\" cannot be transmitted", param->fqn);
     return PST_OK;
 }
 

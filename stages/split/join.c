@@ -227,6 +227,7 @@ static enum pst_status join_params(struct joiner *j)
         param.stages = pst_arena_calloc(&j->to->arena, 1, sizeof(unsigned));
         param.n_stages = j->params[i] != NULL ? 1 : 0;
         param.home = 0;
+        param.transmit = false;
         if (param.stages == NULL || !pst_vec_push(TAG, &j->to->params, param))
             return no_memory(j);
     }

@@ -205,6 +205,7 @@ static void pack_params(struct packer *p, pb_plan *ret)
         items[i].stages = param->stages;
         items[i].n_stages = param->n_stages;
         items[i].home = param->home;
+        items[i].transmit = param->transmit;
         ret->params[i] = &items[i];
     }
     ret->n_params = n;

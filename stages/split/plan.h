@@ -9,7 +9,7 @@
 #include "stages/archive/archive.h"
 #include "stages/graph/graph.h"
 
-#define PST_PLAN_VERSION    2
+#define PST_PLAN_VERSION    3
 #define PST_PLAN_MAX_STAGES 4096
 
 struct pst_plan_file;
@@ -79,6 +79,10 @@ struct pst_plan_param {
     unsigned *stages; /* that read it, ascending; none: unused */
     unsigned n_stages;
     unsigned home; /* stage whose file holds it */
+    /* Of a parameter that several stages read. False: each of them has a copy,
+     * gradients are summed by a reduction, optimizers make the same step. True:
+     * home alone owns it, sends its value and receives the gradients. */
+    bool transmit;
 };
 
 struct pst_plan {
@@ -105,6 +109,9 @@ struct pst_split_options {
     unsigned stages;    /* 0: as the markers say, or 1 */
     const char *const *at; /* "FQN", "FQN:begin", "FQN:end" */
     size_t n_at;
+    const char *const *transmit; /* parameters that their home sends, by any of
+                                    their names; all others are replicated */
+    size_t n_transmit;
     const char *loss; /* "0", "logits.loss", "none"; NULL: the default rule */
 };
 

@@ -84,8 +84,12 @@ static void add_shared(struct pst_str *out, const struct pst_plan *plan)
         pst_str_addf(out, "shared: \"%s\" is in stages", param->fqn);
         for (unsigned k = 0; k < param->n_stages; k++)
             pst_str_addf(out, "%s %u", k ? "," : "", param->stages[k]);
-        pst_str_add(out, param->requires_grad ? "; its gradients are summed\n"
-                                              : "\n");
+        if (param->transmit)
+            pst_str_addf(out, "; stage %u transmits it", param->home);
+        else
+            pst_str_add(out, "; replicated");
+        pst_str_add(out,
+                    param->requires_grad ? ", gradients are summed\n" : "\n");
     }
 }
 
@@ -228,6 +232,10 @@ static void add_json_shared(struct pst_str *out, const struct pst_plan *plan)
         pst_str_add_json(out, param->fqn);
         pst_str_add(out, ", \"stages\": [");
         for (unsigned k = 0; k < param->n_stages; k++)
+            pst_str_addf(out, "%s%u", k ? ", " : "", param->stages[k]);
+        pst_str_addf(out, "], \"mode\": \"%s\", \"owners\": [",
+                     param->transmit ? "transmit" : "replicate");
+        for (unsigned k = 0; k < (param->transmit ? 1 : param->n_stages); k++)
             pst_str_addf(out, "%s%u", k ? ", " : "", param->stages[k]);
         pst_str_add(out, "]}");
         first = false;

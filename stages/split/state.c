@@ -39,24 +39,15 @@ static enum pst_status copy_names(struct pst_splitter *s,
     return PST_OK;
 }
 
-static bool reads(const struct pst_stage *stage, enum pst_value_kind kind,
-                  const char *fqn)
+static bool is_state(const struct pst_value *value)
 {
-    const struct pst_graph *graph = stage->graph;
-
-    for (size_t i = 0; i < graph->values.n; i++) {
-        const struct pst_value *value = graph->values.at[i];
-
-        if (value->kind == kind && strcmp(value->fqn, fqn) == 0)
-            return true;
-    }
-    return false;
+    return value->kind == PST_VALUE_PARAM || value->kind == PST_VALUE_BUFFER ||
+           value->kind == PST_VALUE_CONST;
 }
 
 static enum pst_status add_param(struct pst_splitter *s,
                                  const struct pst_value *value)
 {
-    struct pst_plan *plan = s->plan;
     struct pst_plan_param param = {.fqn = value->fqn,
                                    .kind = value->kind,
                                    .meta = value->meta,
@@ -67,33 +58,130 @@ static enum pst_status add_param(struct pst_splitter *s,
     if (status != PST_OK)
         return status;
     pst_meta_set_contiguous(&param.meta);
-    param.stages = pst_arena_calloc(&plan->arena, plan->stages.n + 1,
-                                    sizeof(*param.stages));
-    if (param.stages == NULL)
-        return pst_diag_nomem(s->diag, 0);
-    for (unsigned i = 0; i < plan->stages.n; i++)
-        if (reads(&plan->stages.at[i], param.kind, param.fqn))
-            param.stages[param.n_stages++] = i;
-    param.home = param.n_stages > 0 ? param.stages[0] : 0;
-    return pst_vec_push(TAG, &plan->params, param)
+    return pst_vec_push(TAG, &s->plan->params, param)
                ? PST_OK
                : pst_diag_nomem(s->diag, sizeof(param));
 }
 
-enum pst_status pst_split_state(struct pst_splitter *s)
+/* Every name of a parameter -> its entry; the vector must not grow after. */
+static enum pst_status index_params(struct pst_splitter *s,
+                                    struct pst_map *index)
 {
-    for (size_t i = 0; i < s->graph->values.n; i++) {
-        const struct pst_value *value = s->graph->values.at[i];
-        enum pst_status status;
+    for (size_t i = 0; i < s->plan->params.n; i++) {
+        struct pst_plan_param *param = &s->plan->params.at[i];
+        bool ok = pst_map_put(index, param->fqn, param);
 
-        if (value->kind != PST_VALUE_PARAM && value->kind != PST_VALUE_BUFFER &&
-            value->kind != PST_VALUE_CONST)
+        for (unsigned k = 0; ok && k < param->n_aliases; k++)
+            ok = pst_map_put(index, param->aliases[k], param);
+        if (!ok)
+            return pst_diag_nomem(s->diag, 0);
+    }
+    return PST_OK;
+}
+
+/* Counts the readers of each parameter, then lists them. */
+static enum pst_status list_readers(struct pst_splitter *s,
+                                    const struct pst_map *index, bool list)
+{
+    struct pst_plan *plan = s->plan;
+
+    for (unsigned k = 0; k < plan->stages.n; k++) {
+        const struct pst_graph *graph = plan->stages.at[k].graph;
+
+        for (size_t i = 0; i < graph->values.n; i++) {
+            struct pst_plan_param *param;
+
+            if (!is_state(graph->values.at[i]))
+                continue;
+            param = pst_map_get(index, graph->values.at[i]->fqn);
+            if (list)
+                param->stages[param->n_stages] = k;
+            param->n_stages++;
+        }
+    }
+    for (size_t i = 0; i < plan->params.n; i++) {
+        struct pst_plan_param *param = &plan->params.at[i];
+
+        if (list) {
+            param->home = param->n_stages > 0 ? param->stages[0] : 0;
             continue;
-        status = add_param(s, value);
+        }
+        param->stages = pst_arena_calloc(&plan->arena, param->n_stages + 1,
+                                         sizeof(*param->stages));
+        param->n_stages = 0;
+        if (param->stages == NULL)
+            return pst_diag_nomem(s->diag, 0);
+    }
+    return PST_OK;
+}
+
+static enum pst_status unknown_param(struct pst_splitter *s,
+                                     const struct pst_map *index,
+                                     const char *name)
+{
+    const char **names =
+        pst_arena_calloc(&s->plan->arena, index->n + 1, sizeof(*names));
+    int near;
+
+    if (names == NULL)
+        return pst_diag_nomem(s->diag, 0);
+    for (size_t i = 0; i < index->n; i++)
+        names[i] = index->entries[i].key;
+    near = pst_nearest(name, names, index->n);
+    return pst_diag_set(s->diag, PST_ERR_INPUT,
+                        "the model has no parameter \"%.200s\" to transmit%s"
+                        "%.200s%s",
+                        name, near < 0 ? "" : "; the nearest name is \"",
+                        near < 0 ? "" : names[near], near < 0 ? "" : "\"");
+}
+
+static enum pst_status mark_transmitted(struct pst_splitter *s,
+                                        const struct pst_map *index)
+{
+    for (size_t i = 0; i < s->options->n_transmit; i++) {
+        const char *name = s->options->transmit[i];
+        struct pst_plan_param *param = pst_map_get(index, name);
+        enum pst_status status = PST_OK;
+
+        if (param == NULL)
+            return unknown_param(s, index, name);
+        if (param->kind != PST_VALUE_PARAM)
+            return pst_diag_set(s->diag, PST_ERR_INPUT,
+                                "\"%.200s\" is no parameter: buffers and "
+                                "constants are copied, not transmitted",
+                                name);
+        param->transmit = param->n_stages > 1;
+        if (!param->transmit)
+            status = pst_split_note(
+                s,
+                "\"%.200s\" is read by %s, so there is "
+                "nothing to transmit",
+                name, param->n_stages == 1 ? "one stage only" : "no stage");
         if (status != PST_OK)
             return status;
     }
     return PST_OK;
+}
+
+enum pst_status pst_split_state(struct pst_splitter *s)
+{
+    enum pst_status status = PST_OK;
+    struct pst_map index;
+
+    for (size_t i = 0; i < s->graph->values.n && status == PST_OK; i++)
+        if (is_state(s->graph->values.at[i]))
+            status = add_param(s, s->graph->values.at[i]);
+    pst_map_init(&index, TAG);
+    if (status == PST_OK)
+        status = index_params(s, &index);
+    if (status == PST_OK)
+        status = list_readers(s, &index, false);
+    if (status == PST_OK)
+        status = list_readers(s, &index, true);
+    if (status == PST_OK)
+        status = mark_transmitted(s, &index);
+    pst_map_fini(&index);
+    return status;
 }
 
 int pst_plan_find_param(const struct pst_plan *plan, const char *fqn)

@@ -181,7 +181,8 @@ static enum pst_status take_param(struct unpacker *u, size_t i,
                                    .persistent = pb->persistent,
                                    .n_aliases = (unsigned)pb->n_aliases,
                                    .n_stages = (unsigned)pb->n_stages,
-                                   .home = pb->home};
+                                   .home = pb->home,
+                                   .transmit = pb->transmit};
 
     if ((unsigned)pb->kind >= PST_COUNT(kinds) ||
         !take_meta(pb->meta, &param.meta) ||
