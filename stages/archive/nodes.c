@@ -110,6 +110,67 @@ static enum pst_dtype recorded_dtype(const struct pst_scope *scope,
     return PST_N_DTYPES;
 }
 
+/* What the composition writes goes to the arguments as the file names them. */
+static enum pst_status commit_writes(struct pst_import *import,
+                                     struct pst_scope *scope,
+                                     const json_t *json,
+                                     const struct pst_target *target,
+                                     const struct pst_rewrite *w)
+{
+    enum pst_status status = PST_OK;
+    struct pst_arg *raw = NULL;
+
+    for (unsigned i = 0; i < PST_MAX_WRITES && status == PST_OK; i++) {
+        if (w->writes[i] == NULL)
+            continue;
+        if (raw == NULL)
+            status = pst_import_bind(import, scope, json, target, true, &raw);
+        if (status == PST_OK &&
+            pst_functionalise_write(import->functional, raw[i].value,
+                                    w->writes[i]) == NULL)
+            status = import->build.status;
+    }
+    return status;
+}
+
+static enum pst_status import_rewrite(struct pst_import *import,
+                                      struct pst_scope *scope,
+                                      const json_t *json,
+                                      const struct pst_target *target,
+                                      const struct names *names,
+                                      const struct pst_arg *args)
+{
+    const struct pst_schema *schema = pst_op_schema(target->op);
+    struct pst_rewrite w;
+    enum pst_status status;
+
+    import->build.hint = recorded_dtype(scope, names);
+    import->build.names = names->at;
+    import->build.n_names = names->n;
+    status =
+        pst_op_rewrite(target->op, &import->build, args, schema->n_args, &w);
+    import->build.hint = PST_N_DTYPES;
+    import->build.n_names = 0;
+    if (status != PST_OK)
+        return status;
+    if (w.n_outs != names->n)
+        return pst_diag_set(import->diag, PST_ERR_SHAPE,
+                            "it has %u results, but the file says %u", w.n_outs,
+                            names->n);
+    for (unsigned i = 0; i < names->n && status == PST_OK; i++)
+        if (names->at[i] != NULL && w.outs[i] == NULL)
+            status = pst_diag_set(import->diag, PST_ERR_SHAPE,
+                                  "result %u is None, but the file names it "
+                                  "\"%s\"",
+                                  i, names->at[i]);
+        else if (names->at[i] != NULL)
+            status = define(import, scope, names->at[i], w.outs[i],
+                            &w.outs[i]->meta);
+    if (status == PST_OK)
+        status = commit_writes(import, scope, json, target, &w);
+    return status;
+}
+
 static enum pst_status import_op(struct pst_import *import,
                                  struct pst_scope *scope, const json_t *json,
                                  const struct pst_target *target,
@@ -123,6 +184,8 @@ static enum pst_status import_op(struct pst_import *import,
     status = pst_import_bind(import, scope, json, target, false, &args);
     if (status != PST_OK)
         return status;
+    if (pst_op_is_rewrite(target->op))
+        return import_rewrite(import, scope, json, target, names, args);
     import->build.hint = recorded_dtype(scope, names);
     import->build.names = names->at;
     import->build.n_names = names->n;

@@ -48,11 +48,10 @@ static enum pst_status check_owner(struct pst_build *build,
                         schema->name, schema->args[i].name);
 }
 
-/* Copies the given arguments, fills in defaults, coerces. */
-static enum pst_status fill_args(struct pst_build *build,
-                                 const struct pst_schema *schema,
-                                 const struct pst_arg *args, unsigned n_args,
-                                 struct pst_arg *ret)
+enum pst_status pst_build_args(struct pst_build *build,
+                               const struct pst_schema *schema,
+                               const struct pst_arg *args, unsigned n_args,
+                               struct pst_arg *ret)
 {
     struct pst_arena *arena = &build->graph->arena;
 
@@ -177,7 +176,7 @@ static enum pst_status emit(struct pst_build *build, const struct pst_op *op,
     if (node->args == NULL)
         return pst_diag_nomem(build->diag,
                               schema->n_args * sizeof(*node->args));
-    status = fill_args(build, schema, args, n_args, node->args);
+    status = pst_build_args(build, schema, args, n_args, node->args);
     if (status != PST_OK)
         return status;
     c.schema = schema;
@@ -206,7 +205,13 @@ struct pst_node *pst_emit_node(struct pst_build *build, const struct pst_op *op,
 struct pst_value *pst_emit(struct pst_build *build, const struct pst_op *op,
                            const struct pst_arg *args, unsigned n_args)
 {
-    struct pst_node *node = pst_emit_node(build, op, args, n_args);
+    struct pst_value *first = NULL;
+    struct pst_node *node;
 
+    if (build->status == PST_OK && pst_op_is_rewrite(op)) {
+        build->status = pst_op_rewrite_first(op, build, args, n_args, &first);
+        return build->status == PST_OK ? first : NULL;
+    }
+    node = pst_emit_node(build, op, args, n_args);
     return node == NULL || node->n_outs == 0 ? NULL : node->outs[0];
 }

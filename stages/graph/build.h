@@ -8,6 +8,8 @@
  */
 #include "stages/graph/graph.h"
 
+struct pst_schema;
+
 struct pst_build {
     struct pst_graph *graph;
     enum pst_status status;
@@ -30,11 +32,19 @@ struct pst_build {
 void pst_build_init(struct pst_build *build, struct pst_graph *graph,
                     struct pst_diag *diag);
 
+/* The arguments in schema order, coerced, with defaults; ret has room for
+ * schema->n_args. */
+enum pst_status pst_build_args(struct pst_build *build,
+                               const struct pst_schema *schema,
+                               const struct pst_arg *args, unsigned n_args,
+                               struct pst_arg *ret) PST_MUST_CHECK;
+
 /* Missing trailing arguments take their defaults. Infers, appends, returns
  * the node (results in node->outs) or NULL. args are copied. */
 struct pst_node *pst_emit_node(struct pst_build *build, const struct pst_op *op,
                                const struct pst_arg *args, unsigned n_args);
-/* The first result, or NULL. */
+/* The first result, or NULL. Compositions (pst_op_is_rewrite) are emitted as
+ * the nodes that they consist of. */
 struct pst_value *pst_emit(struct pst_build *build, const struct pst_op *op,
                            const struct pst_arg *args, unsigned n_args);
 /* pst_emit(build, &op, PST_ARGS(a, b)) with these: */

@@ -8,7 +8,8 @@
  */
 #include "stages/graph/schema.h"
 
-#define PST_MAX_OUTS 64
+#define PST_MAX_OUTS   64
+#define PST_MAX_WRITES 8
 
 /* Filled by infer. out[k] is contiguous unless alias_of[k] is set; then out[k]
  * is a view with its own strides of the storage of that value at `offset`
@@ -33,6 +34,20 @@ const struct pst_op *pst_op_find(const char *name);
  * what it returned (ranks, sizes, number of results). */
 enum pst_status pst_op_infer(const struct pst_op *op,
                              struct pst_infer *c) PST_MUST_CHECK;
+/* Is the row a composition of others, which never becomes a node? */
+bool pst_op_is_rewrite(const struct pst_op *op);
+struct pst_build;
+struct pst_rewrite;
+/* Emits such a row's composition. ret has the results and what is written. */
+enum pst_status pst_op_rewrite(const struct pst_op *op, struct pst_build *build,
+                               const struct pst_arg *args, unsigned n_args,
+                               struct pst_rewrite *ret) PST_MUST_CHECK;
+/* The same for a caller that wants the first result alone. */
+enum pst_status pst_op_rewrite_first(const struct pst_op *op,
+                                     struct pst_build *build,
+                                     const struct pst_arg *args,
+                                     unsigned n_args,
+                                     struct pst_value **ret) PST_MUST_CHECK;
 /* Kept though nothing uses it: asserts, markers. */
 bool pst_op_has_effect(const struct pst_op *op);
 

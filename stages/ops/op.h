@@ -121,6 +121,26 @@ static inline struct pst_value *pst_vjp_out(const struct pst_vjp *v, unsigned i)
 struct pst_value *pst_vjp_sum_to(struct pst_vjp *v, struct pst_value *g,
                                  const struct pst_meta *like);
 
+/* --- rewrites ----------------------------------------------------------- */
+
+/*
+ * An operator that is a composition of others has a rewrite instead of
+ * inference, gradient and kernels: it never becomes a node. The function emits
+ * nodes of other rows and sets outs. What the operator writes though its schema
+ * says nothing (running statistics) goes to writes: the importer commits it
+ * through the functionaliser.
+ */
+struct pst_rewrite {
+    struct pst_build *build;
+    const struct pst_schema *schema;
+    const struct pst_arg *args; /* schema order, coerced, defaults filled */
+    struct pst_value *outs[PST_MAX_OUTS]; /* NULL: a result that is None */
+    unsigned n_outs;                      /* preset to schema->n_returns */
+    /* New contents of tensor argument i, NULL: it is not written. */
+    struct pst_value *writes[PST_MAX_WRITES];
+};
+typedef enum pst_status (*pst_rewrite_fn)(struct pst_rewrite *w);
+
 /* --- rows --------------------------------------------------------------- */
 
 enum pst_op_flags {
@@ -135,7 +155,8 @@ struct pst_op {
     const char *schema;
     unsigned flags;
     pst_infer_fn infer;
-    pst_vjp_fn vjp; /* never NULL */
+    pst_vjp_fn vjp;         /* never NULL */
+    pst_rewrite_fn rewrite; /* then there is nothing else but the schema */
     const struct pst_kernel *kernels;
     unsigned n_kernels; /* 0 only for VIEW, EFFECT, MARKER */
     /* Floating-point operations of one execution; NULL: numel of result 0. */

@@ -149,6 +149,11 @@ enum pst_status pst_op_infer(const struct pst_op *op, struct pst_infer *c)
 {
     enum pst_status status;
 
+    if (op->infer == NULL) /* from a damaged plan, say */
+        return pst_diag_set(c->diag, PST_ERR_UNSUPPORTED,
+                            "%s is a composition of other operators and no "
+                            "node of a graph",
+                            c->schema->name);
     c->n_outs = c->schema->n_returns;
     status = op->infer(c);
     if (status != PST_OK)

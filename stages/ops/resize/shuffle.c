@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Blocks of pixels from and to channels. */
+#include "stages/ops/rewrite.h"
+
+/* Leading dimensions stay; (C r^2, H, W) is looked at as (C, r, r, H, W) and
+ * back, or (C, H, r, W, r) for unshuffle. */
+static enum pst_status shuffle(struct pst_rewrite *w, bool up)
+{
+    struct pst_value *x = pst_rewrite_in(w, 0);
+    const int64_t r = w->args[1].i;
+    const struct pst_meta *m = &x->meta;
+    int64_t size[PST_MAX_RANK + 3], order[PST_MAX_RANK + 3];
+    const unsigned lead = m->rank < 3 ? 0 : m->rank - 3;
+    const int64_t *tail = m->size + lead;
+    char text[PST_META_TEXT];
+
+    if (m->rank < 3 || m->rank + 2 > PST_MAX_RANK || r < 1 || r > INT32_MAX ||
+        (up ? tail[0] % (r * r) != 0 : tail[1] % r != 0 || tail[2] % r != 0))
+        return pst_rewrite_fail(w, "%s has no blocks of %lld",
+                                pst_meta_text(m, text), (long long)r);
+    for (unsigned d = 0; d < lead; d++) {
+        size[d] = m->size[d];
+        order[d] = d;
+    }
+    for (unsigned d = 0; d < 5; d++) {
+        static const int64_t to_pixels[] = {0, 3, 1, 4, 2};
+        static const int64_t to_channels[] = {0, 2, 4, 1, 3};
+
+        order[lead + d] = lead + (up ? to_pixels[d] : to_channels[d]);
+    }
+    size[lead] = up ? tail[0] / (r * r) : tail[0];
+    size[lead + 1] = up ? r : tail[1] / r;
+    size[lead + 2] = r;
+    size[lead + 3] = up ? tail[1] : tail[2] / r;
+    size[lead + 4] = up ? tail[2] : r;
+    x = pst_rw_reshape(w, x, lead + 5, size);
+    x = pst_rw_permute(w, x, order, lead + 5);
+    size[lead] = up ? tail[0] / (r * r) : tail[0] * r * r;
+    size[lead + 1] = up ? tail[1] * r : tail[1] / r;
+    size[lead + 2] = up ? tail[2] * r : tail[2] / r;
+    return pst_rewrite_out(w, 0, pst_rw_reshape(w, x, lead + 3, size));
+}
+
+static enum pst_status shuffle_rewrite(struct pst_rewrite *w)
+{
+    return shuffle(w, true);
+}
+
+static enum pst_status unshuffle_rewrite(struct pst_rewrite *w)
+{
+    return shuffle(w, false);
+}
+
+PST_REWRITE(pixel_shuffle,
+            "aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor",
+            shuffle_rewrite);
+PST_REWRITE(
+    pixel_unshuffle,
+    "aten::pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor",
+    unshuffle_rewrite);

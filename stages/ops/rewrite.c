@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/rewrite.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+bool pst_op_is_rewrite(const struct pst_op *op)
+{
+    return op->rewrite != NULL;
+}
+
+static enum pst_status check_results(struct pst_build *build,
+                                     const struct pst_rewrite *w)
+{
+    if (w->n_outs <= PST_MAX_OUTS &&
+        (w->schema->list_return || w->n_outs == w->schema->n_returns))
+        return PST_OK;
+    return pst_diag_set(build->diag, PST_ERR_UNSUPPORTED,
+                        "%s: %u results are too many", w->schema->name,
+                        w->n_outs);
+}
+
+enum pst_status pst_op_rewrite(const struct pst_op *op, struct pst_build *build,
+                               const struct pst_arg *args, unsigned n_args,
+                               struct pst_rewrite *ret)
+{
+    const struct pst_schema *schema = pst_op_schema(op);
+    const char *const *names = build->names;
+    const char *prefix = build->prefix;
+    const unsigned n_names = build->n_names;
+    struct pst_arg *full;
+
+    if (build->status != PST_OK)
+        return build->status;
+    memset(ret, 0, sizeof(*ret));
+    full = pst_arena_calloc(&build->graph->arena, PST_MAX(schema->n_args, 1u),
+                            sizeof(*full));
+    if (full == NULL)
+        return build->status = pst_diag_nomem(build->diag, schema->n_args);
+    build->status = pst_build_args(build, schema, args, n_args, full);
+    if (build->status != PST_OK)
+        return build->status;
+    *ret = (struct pst_rewrite){.build = build,
+                                .schema = schema,
+                                .args = full,
+                                .n_outs = schema->n_returns};
+    /* All values of the composition are named after its first result. */
+    if (n_names > 0 && names[0] != NULL)
+        build->prefix = names[0];
+    build->n_names = 0;
+    build->status = op->rewrite(ret);
+    build->prefix = prefix;
+    build->n_names = n_names;
+    if (build->status == PST_OK)
+        build->status = check_results(build, ret);
+    return build->status;
+}
+
+enum pst_status pst_op_rewrite_first(const struct pst_op *op,
+                                     struct pst_build *build,
+                                     const struct pst_arg *args,
+                                     unsigned n_args, struct pst_value **ret)
+{
+    struct pst_rewrite w;
+    enum pst_status status = pst_op_rewrite(op, build, args, n_args, &w);
+
+    if (status == PST_OK)
+        *ret = w.n_outs > 0 ? w.outs[0] : NULL;
+    return status;
+}
+
+enum pst_status pst_rewrite_out(struct pst_rewrite *w, unsigned k,
+                                struct pst_value *value)
+{
+    w->outs[k] = value;
+    return w->build->status;
+}
+
+/* --- emitters ----------------------------------------------------------- */
+
+static const struct pst_op *find(struct pst_rewrite *w, const char *name)
+{
+    const struct pst_op *op = pst_op_find(name);
+
+    if (w->build->status != PST_OK)
+        return NULL;
+    if (op == NULL)
+        w->build->status = pst_diag_set(w->build->diag, PST_ERR_UNSUPPORTED,
+                                        "%s is made of %s, which is missing",
+                                        w->schema->name, name);
+    return op;
+}
+
+struct pst_value *pst_rw(struct pst_rewrite *w, const char *op,
+                         const struct pst_arg *args, unsigned n_args)
+{
+    const struct pst_op *row = find(w, op);
+
+    return row == NULL ? NULL : pst_emit(w->build, row, args, n_args);
+}
+
+struct pst_node *pst_rw_node(struct pst_rewrite *w, const char *op,
+                             const struct pst_arg *args, unsigned n_args)
+{
+    const struct pst_op *row = find(w, op);
+
+    return row == NULL ? NULL : pst_emit_node(w->build, row, args, n_args);
+}
+
+struct pst_value *pst_rw_add(struct pst_rewrite *w, struct pst_value *a,
+                             struct pst_value *b)
+{
+    return pst_rw(w, "aten.add.Tensor", PST_ARGS(pst_v(a), pst_v(b)));
+}
+
+struct pst_value *pst_rw_sub(struct pst_rewrite *w, struct pst_value *a,
+                             struct pst_value *b)
+{
+    return pst_rw(w, "aten.sub.Tensor", PST_ARGS(pst_v(a), pst_v(b)));
+}
+
+struct pst_value *pst_rw_mul(struct pst_rewrite *w, struct pst_value *a,
+                             struct pst_value *b)
+{
+    return pst_rw(w, "aten.mul.Tensor", PST_ARGS(pst_v(a), pst_v(b)));
+}
+
+struct pst_value *pst_rw_scale(struct pst_rewrite *w, struct pst_value *a,
+                               double by)
+{
+    return pst_rw(w, "aten.mul.Scalar", PST_ARGS(pst_v(a), pst_f(by)));
+}
+
+struct pst_value *pst_rw_shift(struct pst_rewrite *w, struct pst_value *a,
+                               double by)
+{
+    return pst_rw(w, "aten.add.Scalar", PST_ARGS(pst_v(a), pst_f(by)));
+}
+
+struct pst_value *pst_rw_reshape(struct pst_rewrite *w, struct pst_value *a,
+                                 unsigned rank, const int64_t *sizes)
+{
+    return pst_rw(w, "aten.reshape.default",
+                  PST_ARGS(pst_v(a), pst_ints(sizes, rank)));
+}
+
+struct pst_value *pst_rw_permute(struct pst_rewrite *w, struct pst_value *a,
+                                 const int64_t *dims, unsigned n)
+{
+    return pst_rw(w, "aten.permute.default",
+                  PST_ARGS(pst_v(a), pst_ints(dims, n)));
+}
+
+struct pst_value *pst_rw_cast(struct pst_rewrite *w, struct pst_value *a,
+                              enum pst_dtype dtype)
+{
+    if (a == NULL || a->meta.dtype == dtype)
+        return a;
+    return pst_rw(w, "aten._to_copy.default",
+                  PST_ARGS(pst_v(a), pst_dtype_arg(dtype)));
+}
+
+/* --- refusals ----------------------------------------------------------- */
+
+static enum pst_status report(struct pst_rewrite *w, enum pst_status status,
+                              const char *fmt, va_list args)
+{
+    char text[1024];
+
+    vsnprintf(text, sizeof(text), fmt, args);
+    w->build->status =
+        pst_diag_set(w->build->diag, status, "%s: %s", w->schema->name, text);
+    return w->build->status;
+}
+
+enum pst_status pst_rewrite_fail(struct pst_rewrite *w, const char *fmt, ...)
+{
+    enum pst_status status;
+    va_list args;
+
+    va_start(args, fmt);
+    status = report(w, PST_ERR_SHAPE, fmt, args);
+    va_end(args);
+    return status;
+}
+
+enum pst_status pst_rewrite_refuse(struct pst_rewrite *w, const char *fmt, ...)
+{
+    enum pst_status status;
+    va_list args;
+
+    va_start(args, fmt);
+    status = report(w, PST_ERR_UNSUPPORTED, fmt, args);
+    va_end(args);
+    return status;
+}
