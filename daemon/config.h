@@ -106,7 +106,7 @@ struct pstd_config {
 
     /* Commands. */
     bool help, json, quiet;
-    const char *output, *policy, *loss;
+    const char *output, *policy, *loss, *loss_fn;
     uint64_t stages;
     struct pstd_list at, transmit;
     uint64_t stage;

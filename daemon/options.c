@@ -116,7 +116,10 @@ static const struct pstd_option rows[] = {
            "where to cut if --at does not say"),
     TEXT(loss, "loss", PSTD_OPT_SPLIT, NULL, "SPEC",
          "output that is the loss (\"0\", \"logits.loss\", none); if not "
-         "given: the first output if it is a floating scalar"),
+         "given: the first output if it is a floating scalar, or \"loss\""),
+    TEXT(loss_fn, "loss-fn", PSTD_OPT_SPLIT, NULL, "NAME[:KEY=VALUE,...]",
+         "loss to add to a model without one, with its target as an input: "
+         "cross_entropy, nll, mse"),
     ROW(stage, "stage", 0, UINT, PSTD_OPT_SHOW, NULL, 0, 4096, "K",
         "graph of one stage"),
     FLAG(modules, "modules", PSTD_OPT_SHOW, "the modules of the model"),

@@ -19,6 +19,24 @@ bool pstctl_is_plan(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+/* A plan is cut: options that say where have no effect any more. */
+static enum pst_status refuse_cut(const char *path,
+                                  const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    const struct pstd_option *rows;
+    size_t n;
+
+    rows = pstd_options(&n);
+    for (size_t i = 0; i < n; i++)
+        if ((rows[i].groups & PSTD_OPT_SPLIT) != 0 && config->given[i])
+            return pst_diag_set(diag, PST_ERR_USAGE,
+                                "%s is a plan, it is split already; --%s needs "
+                                "the .pt2 file",
+                                path, rows[i].name);
+    return PST_OK;
+}
+
 enum pst_status pstctl_plan_open(const char *path,
                                  const struct pstd_config *config,
                                  struct pstctl_plan *ret, struct pst_diag *diag)
@@ -31,20 +49,14 @@ enum pst_status pstctl_plan_open(const char *path,
         .transmit = config->transmit.at,
         .n_transmit = config->transmit.n,
         .loss = config->loss,
+        .loss_fn = config->loss_fn,
     };
     struct pstctl_plan p = {0};
     enum pst_status status;
 
     if (pstctl_is_plan(path)) {
-        if (PSTD_GIVEN(config, stages) || config->at.n > 0 ||
-            config->transmit.n > 0 || config->policy != NULL ||
-            config->loss != NULL)
-            status = pst_diag_set(
-                diag, PST_ERR_USAGE,
-                "%s is a plan, it is split already; --stages, --at, --policy, "
-                "--transmit and --loss need a .pt2 file",
-                path);
-        else
+        status = refuse_cut(path, config, diag);
+        if (status == PST_OK)
             status = pst_plan_load(path, &p.plan, diag);
     } else {
         status = pst_model_open(path, &p.model, diag);

@@ -113,6 +113,7 @@ struct pst_split_options {
                                     their names; all others are replicated */
     size_t n_transmit;
     const char *loss; /* "0", "logits.loss", "none"; NULL: the default rule */
+    const char *loss_fn; /* "mse", "nll:output=PATH": a loss to add; or NULL */
 };
 
 /* Takes no ownership of model, but the plan borrows it until freed. */

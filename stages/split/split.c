@@ -89,19 +89,19 @@ static enum pst_status split(struct pst_splitter *s)
         pst_graph_copy(s->model->graph, &s->graph, s->diag);
 
     if (status == PST_OK)
-        status = fill_head(s);
-    if (status == PST_OK)
         status = copy_notes(s);
     if (status == PST_OK)
         status = drop_input_updates(s);
+    if (status == PST_OK)
+        status = pst_split_loss(s);
+    if (status == PST_OK)
+        status = fill_head(s);
     if (status == PST_OK)
         status = pst_split_assign(s);
     if (status == PST_OK)
         status = pst_split_cut(s);
     if (status == PST_OK)
         status = pst_split_state(s);
-    if (status == PST_OK)
-        status = pst_split_loss(s);
     if (status == PST_OK)
         status = pst_split_gradients(s);
     if (status == PST_OK)

@@ -40,7 +40,7 @@ void pst_plan_measure(struct pst_plan *plan);
  * read each of them. */
 enum pst_status pst_split_state(struct pst_splitter *s) PST_MUST_CHECK;
 
-/* loss.c: which output is trained on. */
+/* loss/: which output is trained on; adds the nodes of --loss-fn. */
 enum pst_status pst_split_loss(struct pst_splitter *s) PST_MUST_CHECK;
 
 /* joint.c: fills grad_parts of all edges, last stage first. */

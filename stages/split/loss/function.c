@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * --loss-fn: a loss for a model that was exported without one. Its nodes stand
+ * behind all others, its target is an input, itself the last output.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "stages/graph/build.h"
+#include "stages/ops/op.h"
+#include "stages/split/loss/loss.h"
+
+/* What stands behind the colon. */
+struct options {
+    const char *output; /* NULL: not given */
+    const char *target;
+    const char *reduction; /* "mean", "sum" */
+    int64_t ignore_index;
+    int64_t dim;        /* of the classes; INT64_MIN: by the rank */
+    bool probabilities; /* the target has a number for each class */
+    double smoothing;   /* of labels */
+};
+
+struct adder {
+    struct pst_splitter *s;
+    const struct function *function;
+    struct options options;
+    struct pst_build build;
+    const char *path;    /* of the output it is applied to */
+    struct pst_value *x; /* that output */
+    struct pst_value *target;
+};
+
+/* Options that a function takes besides output, target and reduction. */
+enum { IGNORE = 1, SMOOTHING = 2, DIM = 4, TARGETS = 8 };
+
+struct function {
+    const char *name;
+    unsigned takes;
+    bool classes; /* of C classes, else number by number */
+    struct pst_value *(*emit)(struct adder *a);
+};
+
+/* --- the options ---------------------------------------------------------- */
+
+static enum pst_status bad_value(struct adder *a, const char *key,
+                                 const char *value, const char *want)
+{
+    return pst_diag_set(a->s->diag, PST_ERR_USAGE,
+                        "--loss-fn %s: %s=%.100s: %s", a->function->name, key,
+                        value, want);
+}
+
+static enum pst_status set_text(struct adder *a, const char *key,
+                                const char *value)
+{
+    const char **to =
+        strcmp(key, "output") == 0 ? &a->options.output : &a->options.target;
+
+    if (*value == '\0')
+        return bad_value(a, key, value, "a name is missing");
+    *to = value;
+    return PST_OK;
+}
+
+static enum pst_status set_reduction(struct adder *a, const char *key,
+                                     const char *value)
+{
+    if (strcmp(value, "mean") != 0 && strcmp(value, "sum") != 0)
+        return bad_value(a, key, value,
+                         "a loss is one number, by mean or by sum");
+    a->options.reduction = value;
+    return PST_OK;
+}
+
+static enum pst_status set_integer(struct adder *a, const char *key,
+                                   const char *value)
+{
+    int64_t *to =
+        strcmp(key, "dim") == 0 ? &a->options.dim : &a->options.ignore_index;
+
+    return pst_parse_i64(value, to) ? PST_OK
+                                    : bad_value(a, key, value, "no integer");
+}
+
+static enum pst_status set_smoothing(struct adder *a, const char *key,
+                                     const char *value)
+{
+    double *to = &a->options.smoothing;
+
+    if (!pst_parse_f64(value, to) || !(*to >= 0.0 && *to <= 1.0))
+        return bad_value(a, key, value, "a number between 0 and 1 is wanted");
+    return PST_OK;
+}
+
+static enum pst_status set_targets(struct adder *a, const char *key,
+                                   const char *value)
+{
+    a->options.probabilities = strcmp(value, "probabilities") == 0;
+    if (!a->options.probabilities && strcmp(value, "classes") != 0)
+        return bad_value(a, key, value, "there are classes and probabilities");
+    return PST_OK;
+}
+
+static const struct option {
+    const char *key;
+    unsigned bit; /* 0: every function takes it */
+    enum pst_status (*set)(struct adder *a, const char *key, const char *value);
+} option_rows[] = {
+    {"output", 0, set_text},
+    {"target", 0, set_text},
+    {"reduction", 0, set_reduction},
+    {"ignore_index", IGNORE, set_integer},
+    {"label_smoothing", SMOOTHING, set_smoothing},
+    {"dim", DIM, set_integer},
+    {"targets", TARGETS, set_targets},
+};
+
+static enum pst_status set_option(struct adder *a, const char *key,
+                                  const char *value)
+{
+    struct pst_str known = {0};
+
+    for (size_t i = 0; i < PST_COUNT(option_rows); i++) {
+        const struct option *row = &option_rows[i];
+
+        if (row->bit != 0 && (row->bit & a->function->takes) == 0)
+            continue;
+        if (strcmp(row->key, key) == 0)
+            return row->set(a, key, value);
+        pst_str_addf(&known, "%s%s", known.len > 0 ? ", " : "", row->key);
+    }
+    pst_diag_set(a->s->diag, PST_ERR_USAGE,
+                 "--loss-fn %s has no option \"%.100s\"; it has %s",
+                 a->function->name, key, pst_str_text(&known));
+    pst_str_fini(&known);
+    return PST_ERR_USAGE;
+}
+
+/* "key=value,key=value", which is cut up. */
+static enum pst_status read_options(struct adder *a, char *text)
+{
+    enum pst_status status = PST_OK;
+
+    while (status == PST_OK && text != NULL && *text != '\0') {
+        char *next = strchr(text, ',');
+        char *value;
+
+        if (next != NULL)
+            *next++ = '\0';
+        value = strchr(text, '=');
+        if (value == NULL)
+            return pst_diag_set(a->s->diag, PST_ERR_USAGE,
+                                "--loss-fn %s: \"%.100s\" is not KEY=VALUE",
+                                a->function->name, text);
+        *value++ = '\0';
+        status = set_option(a, text, value);
+        text = next;
+    }
+    return status;
+}
+
+/* --- the output ----------------------------------------------------------- */
+
+static enum pst_status choose_output(struct adder *a)
+{
+    struct pst_leaves leaves;
+    enum pst_status status = pst_loss_leaves(a->s, &leaves);
+    char text[PST_META_TEXT];
+    const struct pst_output *output;
+    int i = 0;
+
+    if (status == PST_OK && a->options.output != NULL)
+        status = pst_loss_find(a->s, &leaves, a->options.output, &i);
+    if (status != PST_OK)
+        return status;
+    if (leaves.n == 0)
+        return pst_diag_set(a->s->diag, PST_ERR_INPUT,
+                            "the model returns nothing to compute a loss from");
+    output = leaves.at[i];
+    a->path = leaves.paths[i];
+    if (output->arg.kind != PST_ARG_VALUE ||
+        output->arg.value->kind != PST_VALUE_NODE)
+        return pst_diag_set(a->s->diag, PST_ERR_INPUT,
+                            "--loss-fn %s: output \"%.200s\" is nothing that "
+                            "the model computes; output=PATH names another",
+                            a->function->name, a->path);
+    a->x = output->arg.value;
+    if (pst_dtype_kind(a->x->meta.dtype) != PST_KIND_FLOAT ||
+        a->x->meta.rank == 0)
+        return pst_diag_set(
+            a->s->diag, PST_ERR_INPUT,
+            "--loss-fn %s: output \"%.200s\" is %s, not a "
+            "floating tensor with dimensions; output=PATH "
+            "names another%s",
+            a->function->name, a->path, pst_meta_text(&a->x->meta, text),
+            a->x->meta.rank == 0 ? ", --loss takes it as it is" : "");
+    return PST_OK;
+}
+
+/* --- the target ----------------------------------------------------------- */
+
+/* The dimension of the classes: the last one, as language models have it, but
+ * dimension 1 of images (4 dimensions and more). */
+static enum pst_status class_dim(struct adder *a, unsigned *ret)
+{
+    const unsigned rank = a->x->meta.rank;
+    int64_t dim = a->options.dim;
+    char text[PST_META_TEXT];
+
+    if (dim == INT64_MIN)
+        dim = rank >= 4 ? 1 : (int64_t)rank - 1;
+    if (dim < 0 && dim >= -(int64_t)rank)
+        dim += rank;
+    if (dim < 0 || dim >= rank || (dim != 1 && dim != rank - 1))
+        return pst_diag_set(a->s->diag, PST_ERR_INPUT,
+                            "--loss-fn %s: dim=%" PRId64 ": the classes of "
+                            "output \"%.200s\", %s, are dimension 1 or the "
+                            "last one",
+                            a->function->name, a->options.dim, a->path,
+                            pst_meta_text(&a->x->meta, text));
+    *ret = (unsigned)dim;
+    return PST_OK;
+}
+
+static struct pst_value *find_input(const struct pst_graph *graph,
+                                    const char *name)
+{
+    for (size_t i = 0; i < graph->inputs.n; i++)
+        if (strcmp(graph->inputs.at[i]->name, name) == 0)
+            return graph->inputs.at[i];
+    return NULL;
+}
+
+/* An input of that name that the model has already, or a new one. */
+static enum pst_status make_target(struct adder *a, struct pst_meta *meta)
+{
+    const char *name = a->options.target != NULL ? a->options.target : "target";
+    struct pst_value *old = find_input(a->s->graph, name);
+    char have[PST_META_TEXT], want[PST_META_TEXT];
+
+    pst_meta_set_contiguous(meta);
+    if (old != NULL && old->meta.dtype == meta->dtype &&
+        pst_meta_same_shape(&old->meta, meta)) {
+        a->target = old;
+        return PST_OK;
+    }
+    if (old != NULL || pst_graph_find(a->s->graph, name) != NULL)
+        return pst_diag_set(a->s->diag, PST_ERR_INPUT,
+                            "--loss-fn %s: the model has \"%.100s\"%s%s "
+                            "already, the target has to be %s; target=NAME "
+                            "calls it otherwise",
+                            a->function->name, name, old != NULL ? ", " : "",
+                            old != NULL ? pst_meta_text(&old->meta, have) : "",
+                            pst_meta_text(meta, want));
+    a->target =
+        pst_graph_add_value(a->s->graph, PST_VALUE_INPUT, name, NULL, meta);
+    return a->target != NULL ? PST_OK : pst_diag_nomem(a->s->diag, 0);
+}
+
+static enum pst_status give_target(struct adder *a, unsigned dim)
+{
+    struct pst_meta meta = a->x->meta;
+
+    if (!a->function->classes || a->options.probabilities)
+        return make_target(a, &meta);
+    meta.dtype = PST_I64;
+    meta.rank--;
+    for (unsigned d = dim; d < meta.rank; d++)
+        meta.size[d] = meta.size[d + 1];
+    return make_target(a, &meta);
+}
+
+/* --- the nodes ------------------------------------------------------------ */
+
+static struct pst_value *emit(struct adder *a, const char *name,
+                              const struct pst_arg *args, unsigned n)
+{
+    const struct pst_op *op = pst_op_find(name);
+
+    if (op != NULL)
+        return pst_emit(&a->build, op, args, n);
+    if (a->build.status == PST_OK)
+        a->build.status = pst_diag_set(a->s->diag, PST_ERR_UNSUPPORTED,
+                                       "--loss-fn needs %s", name);
+    return NULL;
+}
+
+static struct pst_value *reshape(struct adder *a, struct pst_value *x,
+                                 const int64_t *sizes, unsigned rank)
+{
+    if (x->meta.rank == rank)
+        return x;
+    return emit(a, "aten.reshape.default",
+                PST_ARGS(pst_v(x), pst_ints(sizes, rank)));
+}
+
+/* (..., C) and its target become (N, C) and (N): the operators have their
+ * classes in dimension 1. */
+static void flatten(struct adder *a, unsigned dim)
+{
+    const struct pst_meta *x = &a->x->meta;
+    const int64_t classes = x->size[dim];
+    const int64_t positions[2] = {-1, classes};
+
+    if (x->rank <= 2 || dim == 1)
+        return;
+    a->x = reshape(a, a->x, positions, 2);
+    a->target =
+        reshape(a, a->target, positions, a->options.probabilities ? 2 : 1);
+}
+
+static int64_t reduction(const struct adder *a)
+{
+    return strcmp(a->options.reduction, "sum") == 0 ? 2 : 1;
+}
+
+static struct pst_value *emit_cross_entropy(struct adder *a)
+{
+    return emit(a, "aten.cross_entropy_loss.default",
+                PST_ARGS(pst_v(a->x), pst_v(a->target), pst_none(),
+                         pst_i(reduction(a)), pst_i(a->options.ignore_index),
+                         pst_f(a->options.smoothing)));
+}
+
+static struct pst_value *emit_nll(struct adder *a)
+{
+    return emit(a, "aten.nll_loss_nd.default",
+                PST_ARGS(pst_v(a->x), pst_v(a->target), pst_none(),
+                         pst_i(reduction(a)), pst_i(a->options.ignore_index)));
+}
+
+static struct pst_value *emit_mse(struct adder *a)
+{
+    return emit(a, "aten.mse_loss.default",
+                PST_ARGS(pst_v(a->x), pst_v(a->target), pst_i(reduction(a))));
+}
+
+static const struct function functions[] = {
+    {"cross_entropy", IGNORE | SMOOTHING | DIM | TARGETS, true,
+     emit_cross_entropy},
+    {"nll", IGNORE | DIM, true, emit_nll},
+    {"mse", 0, false, emit_mse},
+};
+
+/* --- together ------------------------------------------------------------- */
+
+static enum pst_status choose_function(struct adder *a, const char *name)
+{
+    const char *names[PST_COUNT(functions)];
+    struct pst_str known = {0};
+    int near;
+
+    for (size_t i = 0; i < PST_COUNT(functions); i++) {
+        a->function = &functions[i];
+        if (strcmp(name, functions[i].name) == 0)
+            return PST_OK;
+        names[i] = functions[i].name;
+        pst_str_addf(&known, "%s%s", i > 0 ? ", " : "", names[i]);
+    }
+    near = pst_nearest(name, names, PST_COUNT(functions));
+    pst_diag_set(a->s->diag, PST_ERR_USAGE,
+                 "unknown loss function \"%.100s\"; there are %s%s%s%s", name,
+                 pst_str_text(&known), near >= 0 ? "; did you mean " : "",
+                 near >= 0 ? names[near] : "", near >= 0 ? "?" : "");
+    pst_str_fini(&known);
+    return PST_ERR_USAGE;
+}
+
+static enum pst_status add_output(struct adder *a, struct pst_value *loss)
+{
+    struct pst_splitter *s = a->s;
+    struct pst_output output = {
+        .kind = PST_OUTPUT_USER, .arg = pst_v(loss), .path = "loss"};
+    struct pst_leaves leaves;
+    enum pst_status status = pst_loss_leaves(s, &leaves);
+
+    for (size_t i = 0; i < leaves.n && status == PST_OK; i++)
+        if (strcmp(leaves.paths[i], "loss") == 0)
+            output.path = loss->name;
+    if (status == PST_OK)
+        status = pst_graph_add_output(s->graph, &output, s->diag);
+    s->plan->loss = (int)leaves.n;
+    return status;
+}
+
+/* Behind the last operator, but before markers that end the graph: these
+ * stay without effect. */
+static enum pst_status add_nodes(struct adder *a, unsigned dim)
+{
+    struct pst_graph *graph = a->s->graph;
+    const struct pst_node *def = a->x->def;
+    struct pst_node **end;
+    struct pst_value *loss = NULL;
+    size_t n = 0;
+    enum pst_status status;
+
+    while (n < graph->nodes.n &&
+           (graph->nodes.at[graph->nodes.n - n - 1]->op->flags &
+            PST_OP_MARKER) != 0)
+        n++;
+    graph->nodes.n -= n;
+    end = pst_arena_memdup(&graph->arena, graph->nodes.at + graph->nodes.n,
+                           (n + 1) * sizeof(*end));
+    if (end == NULL)
+        return pst_diag_nomem(a->s->diag, 0);
+    pst_build_init(&a->build, graph, a->s->diag);
+    a->build.module = def->module;
+    a->build.call = def->call;
+    if (a->function->classes)
+        flatten(a, dim);
+    a->build.prefix = "loss";
+    if (a->build.status == PST_OK)
+        loss = a->function->emit(a);
+    status = loss != NULL ? add_output(a, loss) : a->build.status;
+    for (size_t i = 0; i < n && status == PST_OK; i++)
+        if (!pst_vec_push(PST_TAG_PLAN, &graph->nodes, end[i]))
+            status = pst_diag_nomem(a->s->diag, 0);
+    return status;
+}
+
+static enum pst_status note_loss(struct adder *a, const struct pst_meta *x,
+                                 const struct pst_value *target)
+{
+    char have[PST_META_TEXT], want[PST_META_TEXT];
+
+    return pst_split_note(
+        a->s,
+        "the loss is the %s of %s between output \"%.100s\", %s, and input "
+        "\"%.100s\", %s",
+        a->options.reduction, a->function->name, a->path,
+        pst_meta_text(x, have), target->name,
+        pst_meta_text(&target->meta, want));
+}
+
+enum pst_status pst_loss_add(struct pst_splitter *s, const char *spec)
+{
+    struct adder a = {.s = s,
+                      .options = {.target = "target",
+                                  .reduction = "mean",
+                                  .ignore_index = -100,
+                                  .dim = INT64_MIN}};
+    char *text = pst_arena_strdup(&s->plan->arena, spec);
+    char *colon = text != NULL ? strchr(text, ':') : NULL;
+    const struct pst_value *target;
+    enum pst_status status;
+    struct pst_meta x;
+    unsigned dim = 0;
+
+    if (text == NULL)
+        return pst_diag_nomem(s->diag, strlen(spec));
+    if (colon != NULL)
+        *colon++ = '\0';
+    status = choose_function(&a, text);
+    if (status == PST_OK)
+        status = read_options(&a, colon);
+    if (status == PST_OK)
+        status = choose_output(&a);
+    if (status == PST_OK && a.function->classes)
+        status = class_dim(&a, &dim);
+    if (status == PST_OK)
+        status = give_target(&a, dim);
+    if (status != PST_OK)
+        return status;
+    x = a.x->meta;
+    target = a.target;
+    status = add_nodes(&a, dim);
+    return status != PST_OK ? status : note_loss(&a, &x, target);
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which of the model's outputs is trained on. */
+#include "stages/split/loss/loss.h"
+
+#include <string.h>
+
+static bool is_loss(const struct pst_output *output)
+{
+    return output->arg.kind == PST_ARG_VALUE &&
+           output->arg.value->kind == PST_VALUE_NODE &&
+           output->arg.value->meta.rank == 0 &&
+           pst_dtype_kind(output->arg.value->meta.dtype) == PST_KIND_FLOAT;
+}
+
+enum pst_status pst_loss_leaves(struct pst_splitter *s, struct pst_leaves *ret)
+{
+    const struct pst_graph *graph = s->graph;
+    struct pst_arena *arena = &s->plan->arena;
+    const size_t n = graph->outputs.n;
+    struct pst_leaves leaves = {0};
+
+    leaves.at = pst_arena_calloc(arena, n + 1, sizeof(struct pst_output *));
+    leaves.paths = pst_arena_calloc(arena, n + 1, sizeof(char *));
+    if (leaves.at == NULL || leaves.paths == NULL)
+        return pst_diag_nomem(s->diag, n * sizeof(char *));
+    for (size_t i = 0; i < n; i++) {
+        const struct pst_output *output = &graph->outputs.at[i];
+
+        if (output->kind != PST_OUTPUT_USER)
+            continue;
+        leaves.at[leaves.n] = output;
+        leaves.paths[leaves.n++] = output->path;
+    }
+    *ret = leaves;
+    return PST_OK;
+}
+
+static enum pst_status unknown_output(struct pst_splitter *s,
+                                      const struct pst_leaves *leaves,
+                                      const char *spec)
+{
+    const int near = pst_nearest(spec, leaves->paths, leaves->n);
+    struct pst_str names = {0};
+
+    for (size_t i = 0; i < leaves->n; i++) {
+        pst_str_add(&names, i ? ", " : "");
+        pst_str_add(&names, leaves->paths[i]);
+    }
+    pst_diag_set(s->diag, PST_ERR_INPUT,
+                 "the model has no output \"%.200s\"; it has %.600s%s%.200s%s",
+                 spec, names.len > 0 ? pst_str_text(&names) : "none",
+                 near >= 0 ? "; did you mean \"" : "",
+                 near >= 0 ? leaves->paths[near] : "", near >= 0 ? "\"?" : "");
+    pst_str_fini(&names);
+    return PST_ERR_INPUT;
+}
+
+enum pst_status pst_loss_find(struct pst_splitter *s,
+                              const struct pst_leaves *leaves, const char *name,
+                              int *ret)
+{
+    const int64_t n = (int64_t)leaves->n;
+    int64_t index;
+
+    for (size_t i = 0; i < leaves->n; i++)
+        if (strcmp(leaves->paths[i], name) == 0) {
+            *ret = (int)i;
+            return PST_OK;
+        }
+    if (!pst_parse_i64(name, &index) || index < -n || index >= n)
+        return unknown_output(s, leaves, name);
+    *ret = (int)(index < 0 ? index + n : index);
+    return PST_OK;
+}
+
+/* The first output if it can be, else the one called "loss". */
+static int default_loss(const struct pst_leaves *leaves)
+{
+    if (leaves->n > 0 && is_loss(leaves->at[0]))
+        return 0;
+    for (size_t i = 0; i < leaves->n; i++)
+        if (strcmp(leaves->paths[i], "loss") == 0 && is_loss(leaves->at[i]))
+            return (int)i;
+    return -1;
+}
+
+static enum pst_status refuse(struct pst_splitter *s, const char *path,
+                              const struct pst_output *output)
+{
+    const struct pst_meta *meta =
+        output->arg.kind == PST_ARG_VALUE ? &output->arg.value->meta : NULL;
+    char text[PST_META_TEXT];
+    const char *way_out = "";
+
+    if (meta != NULL && pst_dtype_kind(meta->dtype) == PST_KIND_FLOAT)
+        way_out = meta->rank > 0
+                      ? "; --loss-fn computes one from it, or let forward "
+                        "return its mean"
+                      : ", but is given to it";
+    return pst_diag_set(
+        s->diag, PST_ERR_INPUT,
+        "output \"%.200s\" cannot be the loss: it is %s, not a "
+        "floating scalar that the model computes%s",
+        path, meta != NULL ? pst_meta_text(meta, text) : "no tensor", way_out);
+}
+
+enum pst_status pst_split_loss(struct pst_splitter *s)
+{
+    const char *spec = s->options->loss;
+    struct pst_leaves leaves;
+    enum pst_status status;
+    int i = -1;
+
+    if (s->options->loss_fn != NULL && spec != NULL)
+        return pst_diag_set(s->diag, PST_ERR_USAGE,
+                            "--loss names an output that is the loss, "
+                            "--loss-fn computes one: give one of them");
+    if (s->options->loss_fn != NULL)
+        return pst_loss_add(s, s->options->loss_fn);
+    status = pst_loss_leaves(s, &leaves);
+    s->plan->loss = -1;
+    if (status != PST_OK)
+        return status;
+    if (spec == NULL) {
+        s->plan->loss = default_loss(&leaves);
+        return PST_OK;
+    }
+    if (strcmp(spec, "none") == 0 || strcmp(spec, "None") == 0)
+        return PST_OK;
+    status = pst_loss_is_mirror(spec) ? pst_loss_mirror(s, &leaves, spec, &i)
+                                      : pst_loss_find(s, &leaves, spec, &i);
+    if (status == PST_OK && !is_loss(leaves.at[i]))
+        status = refuse(s, leaves.paths[i], leaves.at[i]);
+    if (status == PST_OK)
+        s->plan->loss = i;
+    return status;
+}
