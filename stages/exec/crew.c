@@ -512,6 +512,8 @@ enum pst_status pst_crew_step(struct pst_crew *crew, uint64_t step,
             pst_rank_restore(r);
         else
             status = pst_rank_apply(r, r->verdict->norm, diag);
+        if (status == PST_OK)
+            pst_ring_end(&r->ring, pst_now());
     }
     if (status != PST_OK)
         return status;

@@ -452,5 +452,7 @@ enum pst_status pst_rank_start(struct pst_rank *r,
     status = pst_rank_bind_messages(r, diag);
     if (status == PST_OK)
         status = pst_agree_init(r, diag);
+    if (status == PST_OK)
+        status = pst_ring_init(&r->ring, &r->heap, r->n_actions, diag);
     return status;
 }

@@ -12,6 +12,7 @@
 #include "stages/exec/exec.h"
 #include "stages/exec/program/memplan.h"
 #include "stages/exec/program/program.h"
+#include "stages/exec/rank/ring.h"
 
 /* Slots of one region of one stage: slot i begins at base + i * size. */
 struct pst_slot_pool {
@@ -151,6 +152,7 @@ struct pst_rank {
     struct pst_verdict *verdict;
     struct pst_message *control_messages;
     unsigned control_waiting, verdict_sends;
+    struct pst_ring ring;
     double started, waiting_since, last_progress;
     struct pst_times times;
     struct pst_diag *diag;

@@ -311,20 +311,21 @@ static bool splits(const struct pst_rank *r, const struct pst_rank_action *x)
 
 static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
 {
-    double begin, spent;
+    struct pst_mark *mark = &r->ring.now->marks[r->pc];
+    double spent;
 
     if (!ready(r, x))
         return PST_AGAIN;
     note_wait(r, PST_OK); /* computing is no waiting */
-    begin = pst_now();
-    r->last_progress = begin;
+    mark->start = r->last_progress = pst_now();
     if (x->a.kind == PST_ACT_F)
         run_forward(r, x);
     if (x->a.kind == PST_ACT_B || x->a.kind == PST_ACT_I)
         run_list(r, x, PST_LIST_B);
     if (x->a.kind == PST_ACT_W || (x->a.kind == PST_ACT_B && splits(r, x)))
         run_list(r, x, PST_LIST_W);
-    spent = pst_now() - begin;
+    mark->end = pst_now();
+    spent = mark->end - mark->start;
     if (x->a.kind == PST_ACT_F)
         r->times.forward += spent;
     else
@@ -389,6 +390,7 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->times = (struct pst_times){0};
     r->started = pst_now();
     r->waiting_since = 0;
+    pst_ring_begin(&r->ring, step, r->started);
     for (size_t i = 0; i < r->params.n; i++)
         if (r->params.at[i].updated)
             memcpy(pst_rank_at(r, r->params.at[i].shadow),
@@ -397,18 +399,31 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
                        &r->plan->params.at[r->params.at[i].index].meta));
 }
 
-static enum pst_status advance_once(struct pst_rank *r)
+/* What waits between its parts (a reduction) lasts from its first part on;
+ * compute sets its own mark. */
+static enum pst_status run_next(struct pst_rank *r)
 {
+    struct pst_rank_action *x = &r->actions[r->pc];
+    struct pst_mark *mark = &r->ring.now->marks[r->pc];
+    const bool computes = x->a.kind <= PST_ACT_W;
     enum pst_status status;
 
-    if (r->phase == PST_RANK_RUN && r->pc < r->n_actions) {
-        status = run_action(r, &r->actions[r->pc]);
-        if (status == PST_OK) {
-            note_wait(r, status);
-            r->pc++;
-        }
+    if (!computes && mark->start <= r->started)
+        mark->start = pst_now();
+    status = run_action(r, x);
+    if (status != PST_OK)
         return status;
-    }
+    if (!computes)
+        mark->end = pst_now();
+    note_wait(r, status);
+    r->pc++;
+    return PST_OK;
+}
+
+static enum pst_status advance_once(struct pst_rank *r)
+{
+    if (r->phase == PST_RANK_RUN && r->pc < r->n_actions)
+        return run_next(r);
     if (r->phase == PST_RANK_RUN)
         r->phase = PST_RANK_DRAIN;
     if (r->phase == PST_RANK_DRAIN) {

@@ -33,7 +33,8 @@ enum pst_status pst_rank_apply(struct pst_rank *r, double norm,
                     (const float *)pst_rank_at(r, p->grad), states,
                     pst_cpu_isa(), r->pool);
     }
-    r->times.optim = pst_now() - begin;
+    r->ring.now->optim = (struct pst_mark){begin, pst_now()};
+    r->times.optim = r->ring.now->optim.end - begin;
     return PST_OK;
 }
 

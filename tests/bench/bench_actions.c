@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the executor itself costs: the small model with its kernels replaced by
+ * nothing, so that slots, messages, hand-overs, marks and agreement are left.
+ * Prints microseconds per action of the rank that has the most; no verdict.
+ *
+ *   bench-actions [MICROBATCHES]              four stages in one process
+ *   mpiexec -n 2 bench-actions MICROBATCHES mpi
+ */
+#include "tests/exec/net.h"
+
+#include <stdlib.h>
+
+#define STEPS 200
+
+static void nothing(const struct pst_call *call)
+{
+    (void)call;
+}
+
+static void empty_kernels(struct pst_crew *crew)
+{
+    for (unsigned i = 0; i < crew->n_local; i++) {
+        for (unsigned s = 0; s < crew->sched->n_stages; s++) {
+            const struct pst_rank *r = crew->ranks[i];
+            struct pst_program *p = r->stages[s].program;
+
+            for (int l = 0; p != NULL && l < PST_N_LISTS; l++)
+                for (unsigned k = 0; k < p->lists[l].n; k++) {
+                    struct pst_kernel *kernel = pst_arena_memdup(
+                        &p->arena, p->lists[l].at[k].kernel, sizeof(*kernel));
+
+                    assert_non_null(kernel);
+                    kernel->run = nothing;
+                    p->lists[l].at[k].kernel = kernel;
+                }
+        }
+    }
+}
+
+static enum pst_status no_data(void *ctx, uint64_t step, unsigned microbatch,
+                               unsigned input, void *dst, struct pst_diag *diag)
+{
+    (void)ctx, (void)step, (void)microbatch, (void)input;
+    (void)dst, (void)diag;
+    return PST_OK;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+static void measure(struct pst_transport *t, unsigned ranks,
+                    unsigned microbatches, const char *schedule)
+{
+    struct pst_exec_options options =
+        net_options(schedule, ranks, microbatches, "none");
+    double took[STEPS];
+    size_t actions = 0;
+    struct pst_crew *crew;
+    struct pst_diag diag;
+    struct net net;
+
+    pst_diag_init(&diag);
+    options.keep_outputs = options.grad_norm = false;
+    net_init(&net, 4);
+    assert_ok(pst_crew_new(net.plan, t, &options, &crew, &diag), &diag);
+    empty_kernels(crew);
+    for (unsigned i = 0; i < crew->n_local; i++)
+        actions += crew->ranks[i]->n_actions;
+    for (unsigned s = 0; s < STEPS; s++) {
+        struct pst_step_result result;
+        double begin = pst_now();
+
+        assert_ok(pst_crew_step(crew, s, no_data, NULL, 0, &result, &diag),
+                  &diag);
+        took[s] = (pst_now() - begin) * 1e6 / (double)actions;
+    }
+    qsort(took, STEPS, sizeof(*took), compare);
+    if (t->ops->rank(t) == 0)
+        printf("%-5s %u rank%s %4u microbatches: %5zu actions, best %.3f, "
+               "median %.3f us "
+               "each\n",
+               t->ops->name, ranks, ranks == 1 ? ", " : "s,", microbatches,
+               actions, took[0], took[STEPS / 2]);
+    pst_crew_free(crew);
+    net_fini(&net);
+}
+
+int main(int argc, char **argv)
+{
+    struct pst_transport *t;
+    struct pst_diag diag;
+    int64_t m = 64;
+
+    if (argc > 1 && (!pst_parse_i64(argv[1], &m) || m < 1 || m > 4096))
+        return 64;
+    pst_diag_init(&diag);
+    if (argc > 2) {
+        assert_ok(pst_transport_mpi.open("", &t, &diag), &diag);
+        measure(t, t->ops->size(t), (unsigned)m, "1f1b");
+        t->ops->close(t);
+        return 0;
+    }
+    for (unsigned ranks = 1; ranks <= 4; ranks *= 2) {
+        char spec[8];
+
+        snprintf(spec, sizeof(spec), "%u", ranks);
+        assert_ok(pst_transport_self.open(spec, &t, &diag), &diag);
+        measure(t, ranks, (unsigned)m, "1f1b");
+        t->ops->close(t);
+    }
+    return 0;
+}
