@@ -94,7 +94,7 @@ static enum pst_status add_outputs(struct pst_crew *crew, struct pst_dump *dump,
         if (!o->is_tensor)
             continue;
         snprintf(name, sizeof(name), "%u", number++);
-        if (o->stage < 0 || !crew->options.keep_outputs)
+        if (!crew->options.keep_outputs)
             continue;
         meta = joined(&o->meta, crew->options.microbatches);
         if (pst_crew_is_zero(crew)) {
@@ -281,13 +281,13 @@ enum pst_status pst_crew_output(struct pst_crew *crew, unsigned i, void *dst,
     unsigned home;
     struct pst_rank *r;
 
-    if (!o->is_tensor || o->stage < 0)
+    if (!o->is_tensor)
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
-                            "output '%s' is not made by any stage", o->path);
+                            "output '%s' is no tensor", o->path);
     if (!crew->options.keep_outputs)
         return pst_diag_set(diag, PST_ERR_INTERNAL,
                             "outputs were not kept by this crew");
-    home = (unsigned)crew->sched->rank_of[o->stage];
+    home = (unsigned)crew->sched->rank_of[pst_plan_output_stage(o)];
     r = pst_crew_local(crew, home);
     return pst_crew_fetch(
         crew, home, r != NULL ? pst_rank_at(r, r->outputs[i]) : NULL, dst,

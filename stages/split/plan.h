@@ -68,6 +68,12 @@ struct pst_plan_output {
     struct pst_meta meta;
 };
 
+/* The stage whose rank has the output: a model input counts as stage 0's. */
+static inline unsigned pst_plan_output_stage(const struct pst_plan_output *o)
+{
+    return o->stage < 0 ? 0 : (unsigned)o->stage;
+}
+
 /* One tensor of the model's state, whatever its names. */
 struct pst_plan_param {
     const char *fqn;

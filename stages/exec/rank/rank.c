@@ -218,8 +218,7 @@ static enum pst_status layout_outputs(struct pst_rank *r, struct pst_diag *diag)
     for (size_t i = 0; r->options.keep_outputs && i < r->plan->outputs.n; i++) {
         const struct pst_plan_output *o = &r->plan->outputs.at[i];
 
-        if (o->is_tensor && o->stage >= 0 &&
-            r->stages[o->stage].program != NULL)
+        if (o->is_tensor && r->stages[pst_plan_output_stage(o)].program != NULL)
             r->outputs[i] =
                 reserve(r, pst_meta_bytes(&o->meta) * r->options.microbatches,
                         &r->memory.outputs);

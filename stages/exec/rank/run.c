@@ -99,28 +99,34 @@ static void run_list(struct pst_rank *r, const struct pst_rank_action *x,
 /* --- ends of a forward -----------------------------------------------------
  */
 
+static void fill_input(struct pst_rank *r, const struct pst_rank_action *x,
+                       unsigned input, void *dst)
+{
+    struct pst_diag diag;
+
+    pst_diag_init(&diag);
+    if (r->fill(r->fill_ctx, r->step, (unsigned)x->a.microbatch, input, dst,
+                &diag) == PST_OK ||
+        r->fault.set)
+        return;
+    r->fault.set = 1;
+    snprintf(r->fault.text, sizeof(r->fault.text), "%.200s", diag.text);
+    note_fault(r, &x->a, "input data", "");
+}
+
 static void fill_inputs(struct pst_rank *r, const struct pst_rank_action *x)
 {
     const struct pst_stage *stage = &r->plan->stages.at[x->a.stage];
     const struct pst_program *p = r->stages[x->a.stage].program;
     unsigned char *base[PST_N_REGIONS];
-    struct pst_diag diag;
 
     bases(r, x, base);
     for (size_t i = 0; i < p->graph->inputs.n; i++) {
         struct pst_loc loc = pst_program_loc(p, p->graph->inputs.at[i]);
 
-        if (stage->inputs[i].kind != PST_SOURCE_MODEL_INPUT)
-            continue;
-        pst_diag_init(&diag);
-        if (r->fill(r->fill_ctx, r->step, (unsigned)x->a.microbatch,
-                    stage->inputs[i].index, base[loc.region] + loc.offset,
-                    &diag) == PST_OK ||
-            r->fault.set)
-            continue;
-        r->fault.set = 1;
-        snprintf(r->fault.text, sizeof(r->fault.text), "%.200s", diag.text);
-        note_fault(r, &x->a, "input data", "");
+        if (stage->inputs[i].kind == PST_SOURCE_MODEL_INPUT)
+            fill_input(r, x, stage->inputs[i].index,
+                       base[loc.region] + loc.offset);
     }
 }
 
@@ -130,6 +136,31 @@ static const struct pst_value *output_value(const struct pst_rank *r,
     return r->stages[o->stage].program->graph->outputs.at[o->output].arg.value;
 }
 
+/* One microbatch of output i goes to where the caller finds it. */
+static void keep_output(struct pst_rank *r, const struct pst_rank_action *x,
+                        unsigned char *const *base, size_t i)
+{
+    const struct pst_plan_output *o = &r->plan->outputs.at[i];
+    const struct pst_program *p = r->stages[x->a.stage].program;
+    const size_t at = pst_meta_bytes(&o->meta) * (size_t)x->a.microbatch;
+    unsigned char *to = pst_rank_at(r, r->outputs[i] + at);
+    const struct pst_value *value;
+    struct pst_meta meta;
+    struct pst_loc loc;
+
+    if (o->stage < 0) { /* a model input, as it was given */
+        fill_input(r, x, o->output, to);
+    } else {
+        value = output_value(r, o);
+        loc = pst_program_loc(p, value);
+        meta = value->meta;
+        pst_meta_set_contiguous(&meta);
+        pst_copy_strided(&value->meta, base[loc.region] + loc.offset, &meta,
+                         to);
+    }
+    pst_rank_reach(r, to + pst_meta_bytes(&o->meta));
+}
+
 static void keep_outputs(struct pst_rank *r, const struct pst_rank_action *x,
                          unsigned char *const *base)
 {
@@ -137,27 +168,18 @@ static void keep_outputs(struct pst_rank *r, const struct pst_rank_action *x,
 
     for (size_t i = 0; i < r->plan->outputs.n; i++) {
         const struct pst_plan_output *o = &r->plan->outputs.at[i];
-        const struct pst_value *value;
-        struct pst_meta meta;
-        struct pst_loc loc;
-        unsigned char *to;
 
-        if (!o->is_tensor || o->stage != x->a.stage)
+        if (!o->is_tensor || pst_plan_output_stage(o) != (unsigned)x->a.stage)
             continue;
-        value = output_value(r, o);
-        loc = pst_program_loc(p, value);
-        if ((int)i == r->plan->loss)
+        if ((int)i == r->plan->loss) {
+            const struct pst_value *value = output_value(r, o);
+            const struct pst_loc loc = pst_program_loc(p, value);
+
             r->report->values[x->a.microbatch] = pst_load_f64(
                 value->meta.dtype, base[loc.region] + loc.offset, 0);
-        if (r->outputs[i] == 0)
-            continue;
-        meta = value->meta;
-        pst_meta_set_contiguous(&meta);
-        to = pst_rank_at(r, r->outputs[i] + pst_meta_bytes(&meta) *
-                                                (size_t)x->a.microbatch);
-        pst_copy_strided(&value->meta, base[loc.region] + loc.offset, &meta,
-                         to);
-        pst_rank_reach(r, to + pst_meta_bytes(&meta));
+        }
+        if (r->outputs[i] != 0)
+            keep_output(r, x, base, i);
     }
 }
 

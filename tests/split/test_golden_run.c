@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One step of every golden in every schedule gives the numbers of the uncut
+ * model as PyTorch computed them. The outcome, beside PyTorch's own, is the
+ * table in stages/split/PYTORCH.md; PST_UPDATE_GOLDEN=1 writes it anew.
+ */
+#include "tests/split/golden.h"
+
+#include "stages/archive/safetensors.h"
+#include "stages/base/str.h"
+#include "stages/exec/dump.h"
+#include "stages/graph/build.h"
+#include "stages/ops/op.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct golden goldens[GOLDEN_MAX];
+static bool is_right[GOLDEN_MAX];
+static size_t n_goldens, n_runs;
+static struct pst_diag diag;
+static const char *table_path;
+
+/* --- a model that returns its loss --------------------------------------- */
+
+/* Mean squared error of output 0 against a new input "target". */
+static void add_loss(struct pst_model *model, const struct pst_meta *target)
+{
+    struct pst_graph *graph = model->graph;
+    struct pst_output output = {.kind = PST_OUTPUT_USER, .path = "loss"};
+    struct pst_value *value;
+    struct pst_build build;
+
+    pst_build_init(&build, graph, &diag);
+    value = pst_graph_add_value(graph, PST_VALUE_INPUT, "target", NULL, target);
+    assert_non_null(value);
+    output.arg =
+        pst_v(pst_emit(&build, pst_op_find("aten.mse_loss.default"),
+                       PST_ARGS(graph->outputs.at[0].arg, pst_v(value))));
+    assert_ok(build.status, &diag);
+    assert_ok(pst_graph_add_output(graph, &output, &diag), &diag);
+}
+
+static enum pst_status open_and_split(const struct golden *golden,
+                                      const struct pst_safetensors *numbers,
+                                      struct pst_model **model,
+                                      struct pst_plan **plan)
+{
+    struct pst_split_options options = golden_options(golden);
+    const char *loss = golden_text(golden->file, "loss");
+    enum pst_status status = pst_model_open(golden->model, model, &diag);
+
+    if (status != PST_OK)
+        return status;
+    options.loss = "loss";
+    if (pst_has_prefix(loss, "output:"))
+        options.loss = loss + strlen("output:");
+    else
+        add_loss(*model, &pst_safetensors_find(numbers, "target")->meta);
+    return pst_split(*model, &options, plan, &diag);
+}
+
+/* --- comparison --------------------------------------------------------- */
+
+struct run {
+    const struct golden *golden;
+    struct pst_plan *plan;
+    const struct pst_safetensors *numbers;
+    const char *schedule;
+    unsigned ranks, microbatches;
+};
+
+/* PyTorch's names of nested inputs have _ where the path has a dot. */
+static const struct pst_safetensors_entry *find_input(
+    const struct pst_safetensors *numbers, const char *name)
+{
+    char key[256];
+
+    if (strcmp(name, "target") == 0)
+        return pst_safetensors_find(numbers, "target") != NULL
+                   ? pst_safetensors_find(numbers, "target")
+                   : pst_safetensors_find(numbers, "input.target");
+    snprintf(key, sizeof(key), "input.%s", name);
+    for (char *c = key + strlen("input."); *c != '\0'; c++)
+        *c = *c == '.' ? '_' : *c;
+    return pst_safetensors_find(numbers, key);
+}
+
+static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
+                            unsigned input, void *dst, struct pst_diag *d)
+{
+    const struct run *run = ctx;
+    const struct pst_plan_input *in = &run->plan->inputs.at[input];
+    const struct pst_safetensors_entry *entry =
+        find_input(run->numbers, in->name);
+
+    (void)step;
+    (void)microbatch;
+    if (entry == NULL || !pst_meta_same(&entry->meta, &in->meta))
+        return pst_diag_set(d, PST_ERR_INPUT, "no data for %s", in->name);
+    memcpy(dst, entry->data, entry->bytes);
+    return PST_OK;
+}
+
+/* Conformance's tolerances of float32: values and gradients. */
+static void compare(const struct run *run, const char *name,
+                    const struct pst_dump_item *got,
+                    const struct pst_safetensors_entry *want, unsigned copies,
+                    double rtol, double atol)
+{
+    const int64_t n = pst_meta_numel(&want->meta);
+
+    if (got == NULL)
+        fail_msg("%s %s: no %s", run->golden->name, run->schedule, name);
+    assert_int_equal(got->meta.dtype, want->meta.dtype);
+    assert_int_equal(pst_meta_numel(&got->meta), n * copies);
+    for (int64_t i = 0; i < n * copies; i++) {
+        const double x = pst_load_f64(got->meta.dtype, got->data, i);
+        const double y = pst_load_f64(want->meta.dtype, want->data, i % n);
+
+        if (!(fabs(x - y) <= atol + rtol * fabs(y)))
+            fail_msg("%s, %s, %u ranks, %u microbatches: %s[%lld] is %.9g, "
+                     "not %.9g",
+                     run->golden->name, run->schedule, run->ranks,
+                     run->microbatches, name, (long long)i, x, y);
+    }
+}
+
+/* A gradient that is not in the dump is zero. */
+static void compare_gradient(const struct run *run, const struct pst_dump *dump,
+                             const struct pst_safetensors_entry *want)
+{
+    const int k = pst_plan_find_param(run->plan, want->name + strlen("grad."));
+    const struct pst_dump_item *got;
+    char name[300];
+
+    assert_true(k >= 0);
+    snprintf(name, sizeof(name), "grad.%s", run->plan->params.at[k].fqn);
+    got = pst_dump_find(dump, name);
+    if (got != NULL) {
+        compare(run, name, got, want, 1, 1e-5, 4e-5);
+        return;
+    }
+    for (int64_t i = 0; i < pst_meta_numel(&want->meta); i++)
+        assert_true(pst_load_f64(want->meta.dtype, want->data, i) == 0.0);
+}
+
+/* A dump counts tensors, the goldens count None and numbers too. */
+static void compare_output(const struct run *run, const struct pst_dump *dump,
+                           const struct pst_safetensors_entry *want)
+{
+    const int index = atoi(want->name + strlen("output."));
+    unsigned number = 0;
+    char name[32];
+
+    assert_true(index < (int)run->plan->outputs.n);
+    for (int i = 0; i < index; i++)
+        number += run->plan->outputs.at[i].is_tensor;
+    snprintf(name, sizeof(name), "output.%u", number);
+    compare(run, want->name, pst_dump_find(dump, name), want, run->microbatches,
+            1.3e-6, 1e-5);
+}
+
+static void compare_all(const struct run *run, const struct pst_dump *dump)
+{
+    unsigned gradients = 0;
+
+    for (size_t i = 0; i < pst_safetensors_count(run->numbers); i++) {
+        const struct pst_safetensors_entry *want =
+            pst_safetensors_at(run->numbers, i);
+
+        if (pst_has_prefix(want->name, "output."))
+            compare_output(run, dump, want);
+        else if (strcmp(want->name, "loss") == 0)
+            compare(run, "loss", pst_dump_find(dump, "loss"), want, 1, 1.3e-6,
+                    1e-5);
+        else if (pst_has_prefix(want->name, "buffer.") &&
+                 run->microbatches == 1)
+            compare(run, want->name, pst_dump_find(dump, want->name), want, 1,
+                    1.3e-6, 1e-5);
+        else if (pst_has_prefix(want->name, "grad.")) {
+            compare_gradient(run, dump, want);
+            gradients++;
+        }
+    }
+    assert_true(gradients > 0);
+}
+
+/* --- runs --------------------------------------------------------------- */
+
+static void run_step(struct run *run)
+{
+    struct pst_exec_options options = {.schedule = run->schedule,
+                                       .ranks = run->ranks,
+                                       .microbatches = run->microbatches,
+                                       .train = true,
+                                       .keep_outputs = true,
+                                       .threads = 1,
+                                       .optim.name = "none"};
+    struct pst_transport *transport;
+    struct pst_step_result result;
+    struct pst_crew *crew = NULL;
+    struct pst_dump *dump;
+    char ranks[16];
+
+    snprintf(ranks, sizeof(ranks), "%u", run->ranks);
+    assert_ok(pst_transport_self.open(ranks, &transport, &diag), &diag);
+    assert_ok(pst_crew_new(run->plan, transport, &options, &crew, &diag),
+              &diag);
+    assert_ok(pst_crew_step(crew, 0, fill, run, 0, &result, &diag), &diag);
+    assert_ok(pst_crew_dump_first(crew, &dump, &diag), &diag);
+    assert_ok(pst_crew_dump_state(crew, dump, &diag), &diag);
+    compare_all(run, dump);
+    pst_dump_free(dump);
+    pst_crew_free(crew);
+    pst_transport_self.close(transport);
+    n_runs++;
+}
+
+/* Has the schedule a plan for these numbers? Its own rules say. */
+static bool is_possible(const struct run *run)
+{
+    const struct pst_schedule_options options = {
+        .name = run->schedule,
+        .ranks = run->ranks,
+        .stages = (unsigned)run->plan->stages.n,
+        .microbatches = run->microbatches,
+        .train = true};
+    struct pst_schedule *sched;
+
+    if (pst_schedule_make(&options, &sched, &diag) != PST_OK)
+        return false;
+    pst_schedule_free(sched);
+    return true;
+}
+
+static unsigned run_schedule(struct run run, const char *schedule)
+{
+    const unsigned stages = (unsigned)run.plan->stages.n;
+    const unsigned many = stages > 4 ? stages : 4;
+    unsigned n = 0;
+
+    run.schedule = schedule;
+    for (unsigned ranks = stages; ranks > 0; ranks /= 2) {
+        for (unsigned k = 0; k < 2; k++) {
+            run.ranks = ranks;
+            run.microbatches = k == 0 ? 1 : many;
+            if (!is_possible(&run))
+                continue;
+            run_step(&run);
+            n++;
+        }
+    }
+    return n;
+}
+
+static void gives_the_numbers(void **state)
+{
+    const struct golden *golden = *state;
+    const struct golden_refusal *refusal = golden_refused(golden);
+    struct run run = {.golden = golden};
+    struct pst_safetensors *numbers;
+    struct pst_model *model = NULL;
+    enum pst_status status;
+    const struct pst_sched_row *rows;
+    size_t n;
+
+    assert_ok(pst_safetensors_open(golden->numbers, &numbers, &diag), &diag);
+    run.numbers = numbers;
+    status = open_and_split(golden, numbers, &model, &run.plan);
+    if (refusal != NULL) {
+        assert_int_equal(status, refusal->status);
+    } else {
+        assert_ok(status, &diag);
+        rows = pst_sched_rows(&n);
+        for (size_t i = 0; i < n; i++)
+            if (run_schedule(run, rows[i].name) == 0)
+                printf("%s does not fit %s\n", rows[i].name, golden->name);
+        is_right[golden - goldens] = true;
+    }
+    pst_plan_free(run.plan);
+    pst_model_close(model);
+    pst_safetensors_close(numbers);
+}
+
+/* --- the table ---------------------------------------------------------- */
+
+static const char *const torch_schedules[] = {"GPipe", "1F1B",
+                                              "InterleavedZeroBubble"};
+
+/* "right", "refused", "hangs" or "wrong" of one run. */
+static const char *torch_cell(const struct golden *golden, size_t i)
+{
+    const json_t *torch = json_object_get(golden->split, "torch");
+    const json_t *run =
+        json_object_get(json_object_get(torch, "runs"), torch_schedules[i]);
+
+    if (json_object_get(torch, "error") != NULL)
+        return "no Pipe";
+    if (json_is_object(run))
+        return "**wrong**";
+    if (!json_is_string(run) ||
+        pst_has_prefix(json_string_value(run), "refused"))
+        return "refused";
+    return json_string_value(run);
+}
+
+static void add_row(struct pst_str *out, size_t g, unsigned *torch_right,
+                    unsigned *torch_runs)
+{
+    const struct golden *golden = &goldens[g];
+    const struct golden_refusal *refusal = golden_refused(golden);
+
+    pst_str_addf(out, "| %s | ", golden->name);
+    if (is_right[g])
+        pst_str_add(out, "right");
+    else
+        pst_str_addf(out, "%s", refusal != NULL ? refusal->why : "**wrong**");
+    for (size_t i = 0; i < PST_COUNT(torch_schedules); i++) {
+        const char *cell = torch_cell(golden, i);
+
+        pst_str_addf(out, " | %s", cell);
+        *torch_right += strcmp(cell, "right") == 0;
+        *torch_runs += strcmp(cell, "no Pipe") != 0;
+    }
+    pst_str_add(out, " |\n");
+}
+
+static void make_table(struct pst_str *out)
+{
+    unsigned torch_right = 0, torch_runs = 0, right = 0;
+
+    pst_str_add(out,
+                "# Cuts: penstock beside PyTorch\n\n"
+                "Models that are hard to cut, each with its cuts, and what "
+                "becomes of one step.\n"
+                "*right*: loss, outputs and gradients are those of the uncut "
+                "model. The column\n"
+                "penstock counts as right only if every schedule is, on as "
+                "many ranks as stages\n"
+                "and on fewer. PyTorch is 2.13.0, one process per stage over "
+                "gloo. The test\n"
+                "`tests/split/test_golden_run.c` makes this table and compares "
+                "it with this file.\n\n"
+                "| case | penstock | GPipe | 1F1B | zero bubble |\n"
+                "| --- | --- | --- | --- | --- |\n");
+    for (size_t g = 0; g < n_goldens; g++) {
+        add_row(out, g, &torch_right, &torch_runs);
+        right += is_right[g];
+    }
+    pst_str_addf(out,
+                 "\npenstock is right in %u of %zu cuts, PyTorch in %u of %u "
+                 "runs.\n",
+                 right, n_goldens, torch_right, torch_runs);
+    assert_false(out->failed);
+}
+
+static void table_is_current(void **state)
+{
+    struct pst_str table = {0};
+    char *text = NULL;
+    size_t size;
+    FILE *file;
+
+    (void)state;
+    make_table(&table);
+    if (getenv("PST_UPDATE_GOLDEN") != NULL) {
+        file = fopen(table_path, "w");
+        assert_non_null(file);
+        assert_true(fputs(table.text, file) >= 0);
+        assert_int_equal(fclose(file), 0);
+    }
+    assert_ok(pst_file_read(table_path, 1 << 20, &text, &size, &diag), &diag);
+    if (strcmp(text, table.text) != 0)
+        fail_msg("%s is not current: run this with PST_UPDATE_GOLDEN=1",
+                 table_path);
+    printf("%zu runs\n", n_runs);
+    pst_free(text);
+    pst_str_fini(&table);
+}
+
+int main(int argc, char **argv)
+{
+    static struct CMUnitTest tests[GOLDEN_MAX + 1];
+    int failed;
+
+    pst_diag_init(&diag);
+    n_goldens = argc < 3 ? 0 : golden_load(argv[1], goldens);
+    if (n_goldens == 0 || pst_registry_init(&diag) != PST_OK) {
+        printf("skipped: no goldens of the splitter at %s\n",
+               argc < 3 ? "(none)" : argv[1]);
+        return 77;
+    }
+    table_path = argv[2];
+    for (size_t i = 0; i < n_goldens; i++)
+        tests[i] = (struct CMUnitTest){.name = goldens[i].name,
+                                       .test_func = gives_the_numbers,
+                                       .initial_state = &goldens[i]};
+    tests[n_goldens] = (struct CMUnitTest)cmocka_unit_test(table_is_current);
+    failed =
+        _cmocka_run_group_tests("numbers", tests, n_goldens + 1, NULL, NULL);
+    golden_clear(goldens, n_goldens);
+    return failed;
+}
