@@ -2,37 +2,54 @@
 #ifndef PENSTOCK_STAGES_SCHED_GENERATE_H
 #define PENSTOCK_STAGES_SCHED_GENERATE_H
 /*
- * What generators share; private to this folder. A generator finds ranks,
+ * What the parts of this folder share; private to it. A generator finds ranks,
  * stages, microbatches and rank_of filled in and the lists of actions empty.
  */
 #include "stages/sched/sched.h"
 
-#define PST_SCHED(function, name, summary)                                     \
+#define PST_SCHED(function, ...)                                               \
     enum pst_status pst_sched_generate_##function(struct pst_schedule *sched,  \
                                                   struct pst_diag *diag);
 #include "stages/sched/scheds.def"
 #undef PST_SCHED
 
-/* Forward only: all microbatches in order. */
-enum pst_status pst_sched_generate_inference(struct pst_schedule *sched,
-                                             struct pst_diag *diag);
+/* Writes the list of one rank. A failure is kept until the end. */
+struct pst_list {
+    struct pst_schedule *sched;
+    unsigned rank;
+    unsigned begin, end; /* all stages of the rank lie between */
+    bool failed;
+};
 
-/* Appends F of all stages of the rank, ascending; B, descending. A rank's
- * stages act like one stage. */
-enum pst_status pst_sched_add_forward(struct pst_schedule *sched, unsigned rank,
-                                      unsigned microbatch,
-                                      struct pst_diag *diag);
-enum pst_status pst_sched_add_backward(struct pst_schedule *sched,
-                                       unsigned rank, unsigned microbatch,
-                                       struct pst_diag *diag);
+/* Goes on with this rank; makes room for `each` actions of every microbatch
+ * and stage. */
+void pst_list_start(struct pst_list *list, unsigned rank, unsigned each);
+/* A stage or microbatch that does not exist is left out: what is left of a
+ * schedule that can run can run too. */
+void pst_list_add(struct pst_list *list, enum pst_action_kind kind,
+                  unsigned stage, unsigned microbatch);
+/* (stage_f F f ; stage_b B b)OVERLAP_F_B */
+void pst_list_overlap(struct pst_list *list, unsigned stage_f, unsigned f,
+                      unsigned stage_b, unsigned b);
+/* Only in a schedule that is to have idle slots. */
+void pst_list_idle(struct pst_list *list, unsigned slots);
+/* F of all stages of the rank, ascending; B, descending: a rank's stages act
+ * like one stage. */
+void pst_list_forward(struct pst_list *list, unsigned microbatch);
+void pst_list_backward(struct pst_list *list, unsigned microbatch);
+enum pst_status pst_list_end(const struct pst_list *list,
+                             struct pst_diag *diag) PST_MUST_CHECK;
 
-/* rank_of[stage]: contiguous groups, none empty, the costliest one as cheap
- * as possible; costs NULL: all equal. Needs ranks <= stages. */
-enum pst_status pst_sched_place(unsigned stages, unsigned ranks,
-                                const double *costs, int *rank_of,
-                                struct pst_diag *diag) PST_MUST_CHECK;
+/* "0=0,1=1,2-5=0": each stage once, each rank at least once. */
+enum pst_status pst_sched_parse_place(const char *text, unsigned stages,
+                                      unsigned ranks, int *rank_of,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 
 bool pst_action_is_compute(const struct pst_action *action);
+bool pst_action_has_peer(enum pst_action_kind kind);
+bool pst_action_receives(enum pst_action_kind kind);
+/* The peer stage that PyTorch's grammar takes for granted; -1: none. */
+int pst_action_usual_peer(enum pst_action_kind kind, int stage);
 /* Appends "rank 1, action 5 (1B0)" and, with list, the actions around it. */
 void pst_sched_add_place(const struct pst_schedule *sched, unsigned rank,
                          size_t index, bool list, struct pst_str *out);

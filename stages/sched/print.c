@@ -15,49 +15,86 @@ bool pst_action_is_compute(const struct pst_action *action)
            action->kind == PST_ACT_I || action->kind == PST_ACT_W;
 }
 
-/* The peer that PyTorch's grammar takes for granted; -1: it has none. */
-static int usual_peer(const struct pst_action *a)
+bool pst_action_has_peer(enum pst_action_kind kind)
 {
-    switch (a->kind) {
+    return kind >= PST_ACT_SEND_F && kind <= PST_ACT_COPY_B;
+}
+
+bool pst_action_receives(enum pst_action_kind kind)
+{
+    return kind == PST_ACT_RECV_F || kind == PST_ACT_RECV_B;
+}
+
+int pst_action_usual_peer(enum pst_action_kind kind, int stage)
+{
+    switch (kind) {
     case PST_ACT_SEND_F:
     case PST_ACT_COPY_F:
     case PST_ACT_RECV_B:
-        return a->stage + 1;
+        return stage + 1;
     case PST_ACT_RECV_F:
     case PST_ACT_SEND_B:
     case PST_ACT_COPY_B:
-        return a->stage - 1;
+        return stage - 1;
     default:
         return -1;
     }
 }
 
-void pst_action_print(const struct pst_action *action, struct pst_str *out)
+void pst_action_print(const struct pst_action *a, struct pst_str *out)
 {
-    const bool receives =
-        action->kind == PST_ACT_RECV_F || action->kind == PST_ACT_RECV_B;
-
-    if ((unsigned)action->kind >= PST_N_ACTIONS) {
-        pst_str_addf(out, "%d?%d", action->stage, (int)action->kind);
+    if (a->kind >= PST_N_ACTIONS) {
+        pst_str_addf(out, "%d?%d", a->stage, a->kind);
         return;
     }
-    pst_str_addf(out, "%d%s", action->stage, texts[action->kind]);
-    if (action->kind == PST_ACT_REDUCE)
+    if (a->kind == PST_ACT_IDLE) {
+        pst_str_add(out, texts[a->kind]);
         return;
-    pst_str_addf(out, "%d", action->microbatch);
+    }
+    pst_str_addf(out, "%d%s", a->stage, texts[a->kind]);
+    if (a->kind == PST_ACT_REDUCE && a->param >= 0)
+        pst_str_addf(out, "#%d", a->param);
+    if (a->kind == PST_ACT_REDUCE || a->kind == PST_ACT_UNSHARD ||
+        a->kind == PST_ACT_RESHARD)
+        return;
+    pst_str_addf(out, "%d", a->microbatch);
     /* A skip: 0SEND_F1>2, 2RECV_F1<0. */
-    if (action->peer_stage >= 0 && action->peer_stage != usual_peer(action))
-        pst_str_addf(out, "%c%d", receives ? '<' : '>', action->peer_stage);
+    if (a->peer_stage >= 0 &&
+        a->peer_stage != pst_action_usual_peer(a->kind, a->stage))
+        pst_str_addf(out, "%c%d", pst_action_receives(a->kind) ? '<' : '>',
+                     a->peer_stage);
+}
+
+static bool is_compound(const struct pst_action *at, size_t i, size_t n)
+{
+    return at[i].overlap && i + 1 < n;
+}
+
+void pst_actions_print(const struct pst_action *at, size_t n,
+                       const char *separator, struct pst_str *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (i)
+            pst_str_add(out, separator);
+        if (!is_compound(at, i, n)) {
+            pst_action_print(&at[i], out);
+            continue;
+        }
+        pst_str_add(out, "(");
+        pst_action_print(&at[i++], out);
+        pst_str_add(out, ";");
+        pst_action_print(&at[i], out);
+        pst_str_add(out, ")OVERLAP_F_B");
+    }
 }
 
 void pst_schedule_print(const struct pst_schedule *sched, struct pst_str *out)
 {
     for (unsigned r = 0; r < sched->n_ranks; r++) {
         pst_str_addf(out, "r%u", r);
-        for (size_t i = 0; i < sched->ranks[r].n; i++) {
+        if (sched->ranks[r].n)
             pst_str_add(out, " ");
-            pst_action_print(&sched->ranks[r].at[i], out);
-        }
+        pst_actions_print(sched->ranks[r].at, sched->ranks[r].n, " ", out);
         pst_str_add(out, "\n");
     }
 }

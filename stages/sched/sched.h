@@ -12,6 +12,10 @@
 #include "stages/base/vec.h"
 
 #include <stdbool.h>
+#include <stdint.h>
+
+#define PST_MAX_STAGES       4096
+#define PST_MAX_MICROBATCHES (1 << 20)
 
 /* name, text in PyTorch's grammar (ours where it has none) */
 #define PST_ACTION_LIST(X)                                                     \
@@ -25,7 +29,10 @@
     X(RECV_B, "RECV_B")                                                        \
     X(COPY_F, "COPY_F") /* hand-over to peer_stage on the same rank */         \
     X(COPY_B, "COPY_B")                                                        \
-    X(REDUCE, "REDUCE_GRAD") /* sums the gradient of a shared parameter */
+    X(REDUCE, "REDUCE_GRAD") /* sums the gradient of a shared parameter */     \
+    X(UNSHARD, "UNSHARD")    /* fetch the stage's parameters */                \
+    X(RESHARD, "RESHARD")    /* release them */                                \
+    X(IDLE, ".")             /* a gap of pictures; never executed */
 
 enum pst_action_kind {
 #define PST_ACTION_ROW(name, text) PST_ACT_##name,
@@ -34,13 +41,19 @@ enum pst_action_kind {
         PST_N_ACTIONS
 };
 
+/* 16 bytes: a schedule may have 10^8 of them. */
 struct pst_action {
-    enum pst_action_kind kind;
-    int stage;      /* that acts; REDUCE: lowest owner */
-    int microbatch; /* -1: REDUCE */
-    int peer_stage; /* messages and hand-overs, else -1 */
-    int peer;       /* rank of peer_stage, else -1 */
-    int param;      /* REDUCE: index in the plan's params, else -1 */
+    uint8_t kind;       /* enum pst_action_kind */
+    int16_t stage;      /* that acts; REDUCE: lowest owner; IDLE: -1 */
+    int32_t microbatch; /* -1: REDUCE, UNSHARD, RESHARD, IDLE */
+    int16_t peer_stage; /* messages and hand-overs, else -1 */
+    int16_t peer;       /* rank of peer_stage, else -1 */
+    /* REDUCE: index in the plan's params, or -1: the whole stage over its
+     * replicas; else -1. */
+    int32_t param : 31;
+    /* OVERLAP_F_B: this F and the B right after it are one compound that may
+     * run at once. Who ignores it runs them in turn and is right. */
+    uint32_t overlap : 1;
 };
 
 /* Stages that exchange values, as lowering sees them: one entry per ordered
@@ -57,39 +70,72 @@ struct pst_shared {
 };
 
 struct pst_schedule {
-    const char *name;
+    const char *name; /* of the row, "inference" or "csv" */
     unsigned n_ranks, n_stages, n_microbatches;
-    bool train; /* false: forward only */
-    bool lowered;
-    int *rank_of; /* per stage */
+    bool train;        /* false: forward only */
+    bool idle;         /* has idle slots: to be looked at, not to be run */
+    bool messages;     /* has sends and receives, perhaps no hand-overs yet */
+    bool lowered;      /* ready to be run */
+    int *rank_of;      /* per stage */
     size_t n_deferred; /* W that wait for their turn (pst_schedule_order) */
     struct PST_VEC(struct pst_action) * ranks;
+    char *note; /* what a remainder costs, for people; NULL: nothing; owned */
+};
+
+/* Which rank has a stage. */
+enum pst_place {
+    PST_PLACE_GROUPS, /* consecutive stages, costliest rank least costly */
+    PST_PLACE_LOOP,   /* stage s on rank s mod P */
+    PST_PLACE_V,      /* there and back: rank r has r and 2P - 1 - r */
 };
 
 struct pst_schedule_options {
-    const char *name; /* "gpipe", "1f1b"; "inference" is implied by !train */
+    const char *name; /* of a row, any case, or PyTorch's class; "csv:FILE" */
     unsigned ranks, stages, microbatches;
-    bool train;
+    bool train;          /* false: all rows mean "inference" */
     const double *costs; /* per stage, for placement; NULL: equal */
+    const char *place;   /* "STAGE=RANK,..." for every stage; NULL: the row's */
+    bool exact;          /* PyTorch's list or its refusal */
+    bool idle;           /* with PyTorch's idle slots (not with csv, place) */
+};
+
+/* What PyTorch refuses and we do not. */
+enum pst_exact {
+    PST_EXACT_ANY,
+    PST_EXACT_STAGES, /* fewer microbatches than stages */
+    PST_EXACT_ROUNDS, /* microbatches that make rounds of different size */
 };
 
 /* One row per generator (scheds.def). */
 struct pst_sched_row {
     const char *name;
+    const char *torch;   /* name of PyTorch's class; NULL: it has none */
     const char *summary; /* for --help */
+    enum pst_place place;
+    unsigned per_rank; /* stages each rank must have; 0: any number */
+    bool fills;        /* needs as many microbatches as stages */
+    bool any_place;    /* makes sense with --place */
+    bool trains;
+    enum pst_exact exact;
     enum pst_status (*generate)(struct pst_schedule *sched,
                                 struct pst_diag *diag);
 };
 
 /* Unknown name: PST_ERR_USAGE that lists the names; more ranks than stages:
- * PST_ERR_CONFIG that names data parallelism as the way out. rank_of: groups
- * of consecutive stages of about equal cost (exact min-max), each rank at
- * least one. */
+ * PST_ERR_CONFIG that names data parallelism as the way out; what a row
+ * demands: PST_ERR_USAGE that names the nearest numbers that fit. */
 enum pst_status pst_schedule_make(const struct pst_schedule_options *options,
                                   struct pst_schedule **ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 void pst_schedule_free(struct pst_schedule *sched);
 const struct pst_sched_row *pst_sched_rows(size_t *ret_n);
+
+/* rank_of[stage] of a table; groups need costs (NULL: equal) and
+ * ranks <= stages; v needs stages that are a multiple of the ranks. */
+enum pst_status pst_schedule_place(enum pst_place place, unsigned stages,
+                                   unsigned ranks, const double *costs,
+                                   int *rank_of,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 
 /*
  * Adds messages: feasible even if every send blocks until its receive is
@@ -125,9 +171,18 @@ enum pst_status pst_schedule_check(const struct pst_schedule *sched,
                                    size_t n_shared,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* "0F1", "0SEND_F1", "0REDUCE_GRAD"; lines "r0 0F0 0F1 ...". */
+/* "0F1", "0SEND_F1", "0SEND_F1>3" and "3RECV_F1<0" (a far peer),
+ * "0REDUCE_GRAD", "0REDUCE_GRAD#7" (parameter 7), "0UNSHARD", "."; a list,
+ * also "(0F1;3B0)OVERLAP_F_B"; lines "r0 0F0 0F1 ...". */
 void pst_action_print(const struct pst_action *action, struct pst_str *out);
+void pst_actions_print(const struct pst_action *at, size_t n,
+                       const char *separator, struct pst_str *out);
 void pst_schedule_print(const struct pst_schedule *sched, struct pst_str *out);
+
+/* The way back; blanks around are skipped, nothing else is. Returns how many
+ * actions the text is: 1, 2 (a compound), 0: none. Peers have no rank yet. */
+unsigned pst_action_parse(const char *text, size_t len,
+                          struct pst_action ret[2]);
 
 /* Most (stage, microbatch) pairs of that stage that had F and not yet B or W
  * at one time. */

@@ -45,6 +45,7 @@ struct state {
     unsigned char grad[MAX_S][MAX_S], link[MAX_S][MAX_S];
     size_t next[MAX_S];
     unsigned char reduced[3][MAX_S];
+    unsigned char fetched[MAX_S], used[MAX_S];
 };
 
 enum outcome { MOVES, WAITS, BREAKS };
@@ -154,19 +155,40 @@ static enum outcome play_reduce(struct state *s, const struct world *w,
     return MOVES;
 }
 
+/* Stages whose parameters come and go: fetched is 1 while they are here. */
+static enum outcome play_transfer(struct state *s, const struct pst_action *a)
+{
+    const int fetch = a->kind == PST_ACT_UNSHARD;
+
+    if (s->fetched[a->stage] == fetch || s->used[a->stage] == 1)
+        return BREAKS;
+    s->fetched[a->stage] = (unsigned char)fetch;
+    s->used[a->stage] = 2;
+    return MOVES;
+}
+
 static enum outcome play(struct state *s, const struct world *w, int rank)
 {
     const struct pst_action *a = &w->sched->ranks[rank].at[s->next[rank]];
 
-    if (a->stage < 0 || a->stage >= (int)w->sched->n_stages)
+    if (a->kind >= PST_ACT_IDLE || a->stage < 0 ||
+        a->stage >= (int)w->sched->n_stages)
         return BREAKS;
     if (a->kind == PST_ACT_REDUCE)
         return play_reduce(s, w, rank, a);
+    if (w->sched->rank_of[a->stage] == rank &&
+        (a->kind == PST_ACT_UNSHARD || a->kind == PST_ACT_RESHARD))
+        return play_transfer(s, a);
     if (w->sched->rank_of[a->stage] != rank || a->microbatch < 0 ||
         a->microbatch >= (int)w->sched->n_microbatches)
         return BREAKS;
-    return a->kind <= PST_ACT_W ? play_compute(s, w, a)
-                                : play_message(s, w, rank, a);
+    if (a->kind > PST_ACT_W)
+        return play_message(s, w, rank, a);
+    if (s->used[a->stage] == 2 && !s->fetched[a->stage])
+        return BREAKS;
+    if (!s->used[a->stage])
+        s->used[a->stage] = 1;
+    return play_compute(s, w, a);
 }
 
 static int all_done(const struct state *s, const struct world *w)
@@ -174,6 +196,9 @@ static int all_done(const struct state *s, const struct world *w)
     const struct pst_schedule *sched = w->sched;
     const unsigned want = sched->train ? DONE_F | DONE_I | DONE_W : DONE_F;
 
+    for (unsigned st = 0; st < sched->n_stages; st++)
+        if (s->fetched[st])
+            return 0;
     for (unsigned m = 0; m < sched->n_microbatches; m++) {
         for (unsigned st = 0; st < sched->n_stages; st++)
             if (s->done[st][m] != want)
@@ -234,7 +259,8 @@ static int player_accepts(const struct world *w)
 static void push(struct pst_schedule *s, int rank, enum pst_action_kind kind,
                  unsigned stage, unsigned m)
 {
-    const struct pst_action a = {kind, (int)stage, (int)m, -1, -1, -1};
+    const struct pst_action a = {
+        (uint8_t)kind, (int16_t)stage, (int32_t)m, -1, -1, -1};
 
     assert_true(pst_vec_push(PST_TAG_PLAN, &s->ranks[rank], a));
 }
@@ -316,23 +342,23 @@ static void redirect(struct pst_schedule *s, struct pst_action *a)
 {
     switch (pick(6)) {
     case 0:
-        a->stage = (int)pick(s->n_stages);
+        a->stage = (int16_t)pick(s->n_stages);
         break;
     case 1:
         a->microbatch = (int)pick(s->n_microbatches + 1);
         break;
     case 2:
-        a->peer_stage = (int)pick(s->n_stages);
-        a->peer = s->rank_of[a->peer_stage];
+        a->peer_stage = (int16_t)pick(s->n_stages);
+        a->peer = (int16_t)s->rank_of[a->peer_stage];
         break;
     case 3:
-        a->peer = (int)pick(s->n_ranks);
+        a->peer = (int16_t)pick(s->n_ranks);
         break;
     case 4:
         a->param = 8 + (int)pick(4);
         break;
     default:
-        a->kind = pick(PST_N_ACTIONS);
+        a->kind = (uint8_t)pick(PST_N_ACTIONS + 1);
     }
 }
 

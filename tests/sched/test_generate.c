@@ -200,9 +200,9 @@ static void skips_and_reductions(void **state)
     assert_ok(pst_schedule_check(s, links, 5, shared, 2, &diag), &diag);
     assert_lists(
         s, "r0 0F0 0COPY_F0 0SEND_F0>2 0SEND_F0>3 1F0 1SEND_F0 1RECV_B0 "
-           "0RECV_B0<2 1B0 1COPY_B0 0B0 0REDUCE_GRAD 0REDUCE_GRAD\n"
+           "0RECV_B0<2 1B0 1COPY_B0 0B0 0REDUCE_GRAD#2 0REDUCE_GRAD#7\n"
            "r1 2RECV_F0<0 3RECV_F0<0 2RECV_F0 2F0 2COPY_F0 3F0 3B0 3COPY_B0 "
-           "2B0 2SEND_B0 2SEND_B0>0 0REDUCE_GRAD 0REDUCE_GRAD\n");
+           "2B0 2SEND_B0 2SEND_B0>0 0REDUCE_GRAD#2 0REDUCE_GRAD#7\n");
     assert_int_equal(s->ranks[0].at[s->ranks[0].n - 1].param, 7);
     pst_schedule_free(s);
 }

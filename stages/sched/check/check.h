@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_SCHED_CHECK_H
-#define PENSTOCK_STAGES_SCHED_CHECK_H
+#ifndef PENSTOCK_STAGES_SCHED_CHECK_CHECK_H
+#define PENSTOCK_STAGES_SCHED_CHECK_CHECK_H
 /*
  * Proof in two rounds; private to this folder. Round one (check.c) walks each
  * list by itself: what a stage does happens on one rank, so order, doubles and
@@ -13,6 +13,9 @@
 
 #define PST_BIT(kind) (1u << (kind))
 
+/* Parameters of a stage are always there, or come and go. */
+enum pst_held { PST_HELD_UNUSED, PST_HELD_ALWAYS, PST_HELD_NOW, PST_HELD_GONE };
+
 struct pst_check {
     const struct pst_schedule *sched;
     const struct pst_shared *shared;
@@ -23,6 +26,7 @@ struct pst_check {
      * kind of action that was done. `run` is round two's for links. */
     unsigned short *done, *moved, *run;
     unsigned char *reduced; /* per (shared, rank) */
+    unsigned char *held;    /* per stage: enum pst_held of its parameters */
     size_t *next;           /* round two: per rank */
 };
 

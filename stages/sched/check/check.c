@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Round one of the proof: each list by itself. */
-#include "stages/sched/check.h"
+#include "stages/sched/check/check.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,14 +35,21 @@ static bool is_backward(enum pst_action_kind kind)
            kind == PST_ACT_COPY_B;
 }
 
+static bool is_transfer(const struct pst_action *a)
+{
+    return a->kind == PST_ACT_UNSHARD || a->kind == PST_ACT_RESHARD;
+}
+
 static enum pst_status check_fields(const struct pst_check *c, unsigned rank,
                                     size_t i)
 {
     const struct pst_schedule *s = c->sched;
     const struct pst_action *a = &s->ranks[rank].at[i];
 
-    if ((unsigned)a->kind >= PST_N_ACTIONS)
-        return refuse(c, rank, i, "no action has number %d", (int)a->kind);
+    if (a->kind >= PST_N_ACTIONS)
+        return refuse(c, rank, i, "no action has number %d", a->kind);
+    if (a->kind == PST_ACT_IDLE)
+        return refuse(c, rank, i, "a gap is for pictures only");
     if (a->stage < 0 || a->stage >= (int)s->n_stages)
         return refuse(c, rank, i, "there are %u stages", s->n_stages);
     if (a->kind == PST_ACT_REDUCE)
@@ -50,6 +57,8 @@ static enum pst_status check_fields(const struct pst_check *c, unsigned rank,
     if (s->rank_of[a->stage] != (int)rank)
         return refuse(c, rank, i, "stage %d is on rank %d", a->stage,
                       s->rank_of[a->stage]);
+    if (is_transfer(a))
+        return PST_OK;
     if (a->microbatch < 0 || a->microbatch >= (int)s->n_microbatches)
         return refuse(c, rank, i, "there are %u microbatches",
                       s->n_microbatches);
@@ -78,6 +87,32 @@ static enum pst_status check_compute(const struct pst_check *c, unsigned rank,
             return refuse(c, rank, i, "W before I");
     }
     *done |= (unsigned short)PST_BIT(a->kind);
+    return PST_OK;
+}
+
+/* Parameters are fetched before use, released once, and not at all or from
+ * the first use on. */
+static enum pst_status check_held(const struct pst_check *c, unsigned rank,
+                                  size_t i)
+{
+    const struct pst_action *a = &c->sched->ranks[rank].at[i];
+    unsigned char *held = &c->held[a->stage];
+
+    if (a->kind == PST_ACT_UNSHARD) {
+        if (*held == PST_HELD_NOW)
+            return refuse(c, rank, i, "its parameters are here already");
+        if (*held == PST_HELD_ALWAYS)
+            return refuse(c, rank, i, "its parameters were used before");
+        *held = PST_HELD_NOW;
+    } else if (a->kind == PST_ACT_RESHARD) {
+        if (*held != PST_HELD_NOW)
+            return refuse(c, rank, i, "its parameters were not fetched");
+        *held = PST_HELD_GONE;
+    } else if (*held == PST_HELD_GONE) {
+        return refuse(c, rank, i, "its parameters were released before");
+    } else if (*held == PST_HELD_UNUSED) {
+        *held = PST_HELD_ALWAYS;
+    }
     return PST_OK;
 }
 
@@ -284,14 +319,23 @@ static enum pst_status walk_lists(const struct pst_check *c)
                 break;
             if (s->ranks[r].at[i].kind == PST_ACT_REDUCE) {
                 status = check_reduce(c, r, i);
+            } else if (is_transfer(&s->ranks[r].at[i])) {
+                status = check_held(c, r, i);
             } else if (pst_action_is_compute(&s->ranks[r].at[i])) {
                 status = check_arrived(c, r, i);
+                if (status == PST_OK)
+                    status = check_held(c, r, i);
                 if (status == PST_OK)
                     status = check_compute(c, r, i);
             } else {
                 status = check_message(c, r, i);
             }
         }
+    for (unsigned k = 0; k < s->n_stages && status == PST_OK; k++)
+        if (c->held[k] == PST_HELD_NOW)
+            status =
+                refuse(c, (unsigned)s->rank_of[k], s->ranks[s->rank_of[k]].n,
+                       "the parameters of stage %u are not released", k);
     if (status == PST_OK)
         status = check_compute_all(c);
     return status == PST_OK ? check_messages_all(c) : status;
@@ -377,8 +421,9 @@ enum pst_status pst_schedule_check(const struct pst_schedule *sched,
     c.moved = pst_calloc(PST_TAG_PLAN, n_links * n, sizeof(*c.moved));
     c.run = pst_calloc(PST_TAG_PLAN, n_links * n, sizeof(*c.run));
     c.reduced = pst_calloc(PST_TAG_PLAN, n_shared, sched->n_ranks);
+    c.held = pst_calloc(PST_TAG_PLAN, sched->n_stages, sizeof(*c.held));
     c.next = pst_calloc(PST_TAG_PLAN, sched->n_ranks, sizeof(*c.next));
-    if (!c.done || !c.moved || !c.run || !c.reduced || !c.next) {
+    if (!c.held || !c.done || !c.moved || !c.run || !c.reduced || !c.next) {
         (void)pst_diag_nomem(diag, sched->n_stages * n * sizeof(*c.done));
         status = PST_ERR_NOMEM;
     } else {
@@ -387,6 +432,7 @@ enum pst_status pst_schedule_check(const struct pst_schedule *sched,
     if (status == PST_OK)
         status = pst_check_play(&c);
     pst_free(c.next);
+    pst_free(c.held);
     pst_free(c.reduced);
     pst_free(c.run);
     pst_free(c.moved);

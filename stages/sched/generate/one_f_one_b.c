@@ -11,19 +11,20 @@
 enum pst_status pst_sched_generate_one_f_one_b(struct pst_schedule *sched,
                                                struct pst_diag *diag)
 {
-    const unsigned n = sched->n_microbatches;
-    enum pst_status status = PST_OK;
+    const unsigned n = sched->n_microbatches, ranks = sched->n_ranks;
+    struct pst_list list = {sched};
 
-    for (unsigned r = 0; r < sched->n_ranks; r++) {
+    for (unsigned r = 0; r < ranks; r++) {
         unsigned forwards = 0;
 
-        while (forwards < PST_MIN(n, sched->n_ranks - r) && status == PST_OK)
-            status = pst_sched_add_forward(sched, r, forwards++, diag);
-        for (unsigned m = 0; m < n && status == PST_OK; m++) {
-            status = pst_sched_add_backward(sched, r, m, diag);
-            if (forwards < n && status == PST_OK)
-                status = pst_sched_add_forward(sched, r, forwards++, diag);
+        pst_list_start(&list, r, 2);
+        while (forwards < PST_MIN(n, ranks - r))
+            pst_list_forward(&list, forwards++);
+        for (unsigned m = 0; m < n; m++) {
+            pst_list_backward(&list, m);
+            if (forwards < n)
+                pst_list_forward(&list, forwards++);
         }
     }
-    return status;
+    return pst_list_end(&list, diag);
 }

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * GPipe (Huang et al., 2019): every rank does all forwards, then all
+ * backwards, both in the order of the microbatches. Each stage holds all
+ * microbatches at once. Any placement: on all ranks the actions are in one
+ * order, microbatches first, stages second.
+ */
+#include "stages/sched/generate.h"
+
+static enum pst_status generate(struct pst_schedule *sched, bool train,
+                                struct pst_diag *diag)
+{
+    const unsigned n = sched->n_microbatches;
+    struct pst_list list = {sched};
+
+    for (unsigned r = 0; r < sched->n_ranks; r++) {
+        pst_list_start(&list, r, train ? 2 : 1);
+        for (unsigned m = 0; m < n; m++)
+            pst_list_forward(&list, m);
+        for (unsigned m = 0; m < n && train; m++)
+            pst_list_backward(&list, m);
+    }
+    return pst_list_end(&list, diag);
+}
+
+enum pst_status pst_sched_generate_inference(struct pst_schedule *sched,
+                                             struct pst_diag *diag)
+{
+    return generate(sched, false, diag);
+}
+
+enum pst_status pst_sched_generate_gpipe(struct pst_schedule *sched,
+                                         struct pst_diag *diag)
+{
+    return generate(sched, true, diag);
+}

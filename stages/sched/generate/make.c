@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/sched/generate.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const struct pst_sched_row rows[] = {
+#define PST_SCHED(function, name, torch, place, per_rank, fills, any_place,    \
+                  trains, exact, summary)                                      \
+    {name,                                                                     \
+     torch,                                                                    \
+     summary,                                                                  \
+     PST_PLACE_##place,                                                        \
+     per_rank,                                                                 \
+     fills,                                                                    \
+     any_place,                                                                \
+     trains,                                                                   \
+     PST_EXACT_##exact,                                                        \
+     pst_sched_generate_##function},
+#include "stages/sched/scheds.def"
+#undef PST_SCHED
+};
+
+const struct pst_sched_row *pst_sched_rows(size_t *ret_n)
+{
+    *ret_n = PST_COUNT(rows);
+    return rows;
+}
+
+static enum pst_status find_row(const char *name,
+                                const struct pst_sched_row **ret,
+                                struct pst_diag *diag)
+{
+    const char *names[PST_COUNT(rows)];
+    struct pst_str text = {0};
+    int near;
+
+    for (size_t i = 0; i < PST_COUNT(rows); i++) {
+        names[i] = rows[i].name;
+        if (name && (strcasecmp(name, rows[i].name) == 0 ||
+                     (rows[i].torch && strcasecmp(name, rows[i].torch) == 0))) {
+            *ret = &rows[i];
+            return PST_OK;
+        }
+    }
+    for (size_t i = 0; i < PST_COUNT(rows); i++)
+        pst_str_addf(&text, "%s%s", i ? ", " : "", rows[i].name);
+    near = name ? pst_nearest(name, names, PST_COUNT(names)) : -1;
+    (void)pst_diag_set(
+        diag, PST_ERR_USAGE, "unknown schedule \"%s\"%s%s%s; there are: %s",
+        name ? name : "", near < 0 ? "" : " (did you mean ",
+        near < 0 ? "" : names[near], near < 0 ? "" : "?)", pst_str_text(&text));
+    pst_str_fini(&text);
+    return PST_ERR_USAGE;
+}
+
+static enum pst_status check_options(const struct pst_schedule_options *o,
+                                     struct pst_diag *diag)
+{
+    if (o->ranks < 1 || o->stages < 1 || o->microbatches < 1)
+        return pst_diag_set(diag, PST_ERR_CONFIG,
+                            "a schedule needs at least one rank, one stage "
+                            "and one microbatch, not %u, %u and %u",
+                            o->ranks, o->stages, o->microbatches);
+    if (o->microbatches > PST_MAX_MICROBATCHES || o->stages > PST_MAX_STAGES)
+        return pst_diag_set(diag, PST_ERR_CONFIG,
+                            "%u microbatches and %u stages are too many; the "
+                            "limits are %u and %u",
+                            o->microbatches, o->stages, PST_MAX_MICROBATCHES,
+                            PST_MAX_STAGES);
+    if (o->ranks > o->stages)
+        return pst_diag_set(
+            diag, PST_ERR_CONFIG,
+            "%u ranks are more than the %u stage%s of the plan: split into "
+            "more stages, or let the other ranks run copies of the pipeline "
+            "on other data (data parallelism, R x P ranks)",
+            o->ranks, o->stages, o->stages == 1 ? "" : "s");
+    return PST_OK;
+}
+
+/* What the row demands. The nearest numbers that fit are the way out. */
+static enum pst_status check_demands(const struct pst_sched_row *row,
+                                     const struct pst_schedule_options *o,
+                                     struct pst_diag *diag)
+{
+    const unsigned stages = o->stages, ranks = o->ranks, n = o->microbatches;
+    const unsigned rounds = PST_MAX(1, n / ranks);
+
+    if (o->train && !row->trains)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "schedule %s runs forward only and trains nothing",
+                            row->name);
+    if (row->per_rank && stages != row->per_rank * ranks)
+        return pst_diag_set(
+            diag, PST_ERR_USAGE,
+            "schedule %s needs exactly %u stages on each rank, but there are "
+            "%u stages for %u rank%s: make %u stages, or take %u rank%s",
+            row->name, row->per_rank, stages, ranks, ranks == 1 ? "" : "s",
+            row->per_rank * ranks, PST_MAX(1, stages / row->per_rank),
+            stages / row->per_rank > 1 ? "s" : "");
+    if (row->fills && n < stages)
+        return pst_diag_set(
+            diag, PST_ERR_USAGE,
+            "schedule %s needs at least as many microbatches as stages, but "
+            "there are %u for %u stages: take %u, or schedule zb-v, which "
+            "takes any number",
+            row->name, n, stages, stages);
+    if (o->place && !row->any_place)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "schedule %s places its stages itself: leave "
+                            "--place out",
+                            row->name);
+    if (!o->exact)
+        return PST_OK;
+    if (row->place != PST_PLACE_V && stages % ranks != 0)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "schedule %s, exact: %u stages on %u ranks",
+                            row->name, stages, ranks);
+    if (row->place == PST_PLACE_GROUPS && stages != ranks)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "schedule %s, exact: one stage on each rank, not "
+                            "%u on %u",
+                            row->name, stages, ranks);
+    if (row->exact == PST_EXACT_STAGES && n < stages)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "schedule %s, exact: %u microbatches are fewer "
+                            "than %u stages",
+                            row->name, n, stages);
+    if (row->exact == PST_EXACT_ROUNDS && n % rounds != 0)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "schedule %s, exact: %u microbatches are no "
+                            "multiple of %u rounds",
+                            row->name, n, rounds);
+    return PST_OK;
+}
+
+static enum pst_status fill(struct pst_schedule *sched,
+                            const struct pst_sched_row *row,
+                            const struct pst_schedule_options *o,
+                            struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    if (o->place)
+        status = pst_sched_parse_place(o->place, o->stages, o->ranks,
+                                       sched->rank_of, diag);
+    else
+        status = pst_schedule_place(row->place, o->stages, o->ranks, o->costs,
+                                    sched->rank_of, diag);
+    return status == PST_OK ? row->generate(sched, diag) : status;
+}
+
+enum pst_status pst_schedule_make(const struct pst_schedule_options *options,
+                                  struct pst_schedule **ret,
+                                  struct pst_diag *diag)
+{
+    const struct pst_sched_row *row = NULL;
+    struct pst_schedule *sched;
+    enum pst_status status;
+
+    status = check_options(options, diag);
+    /* A wrong name is refused for inference too. */
+    if (status == PST_OK && (options->train || options->name))
+        status = find_row(options->name, &row, diag);
+    if (status != PST_OK)
+        return status;
+
+    if (!options->train)
+        status = find_row("inference", &row, diag);
+    if (status == PST_OK)
+        status = check_demands(row, options, diag);
+    if (status != PST_OK)
+        return status;
+
+    sched = pst_calloc(PST_TAG_PLAN, 1, sizeof(*sched));
+    if (!sched)
+        return pst_diag_nomem(diag, sizeof(*sched));
+    sched->name = row->name;
+    sched->n_ranks = options->ranks;
+    sched->n_stages = options->stages;
+    sched->n_microbatches = options->microbatches;
+    sched->train = options->train;
+    sched->idle = options->idle;
+    sched->rank_of =
+        pst_calloc(PST_TAG_PLAN, options->stages, sizeof(*sched->rank_of));
+    sched->ranks =
+        pst_calloc(PST_TAG_PLAN, options->ranks, sizeof(*sched->ranks));
+    if (!sched->rank_of || !sched->ranks)
+        status = pst_diag_nomem(diag, options->stages * sizeof(int));
+    if (status == PST_OK)
+        status = fill(sched, row, options, diag);
+    if (status != PST_OK) {
+        pst_schedule_free(sched);
+        return status;
+    }
+    *ret = sched;
+    return PST_OK;
+}
+
+void pst_schedule_free(struct pst_schedule *sched)
+{
+    if (!sched)
+        return;
+    for (unsigned r = 0; sched->ranks && r < sched->n_ranks; r++)
+        pst_vec_fini(&sched->ranks[r]);
+    pst_free(sched->ranks);
+    pst_free(sched->rank_of);
+    pst_free(sched->note);
+    pst_free(sched);
+}
