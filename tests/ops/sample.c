@@ -9,6 +9,7 @@
 static const struct sample samples[] = {
 #define SAMPLE(text)       {text, 0},
 #define KERNELS_ONLY(text) {text, SAMPLE_NO_GRADIENT},
+#include "tests/ops/samples_conv.def"
 #include "tests/ops/samples_create.def"
 #include "tests/ops/samples_index.def"
 #include "tests/ops/samples_linalg.def"

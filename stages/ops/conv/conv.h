@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CONV_CONV_H
+#define PENSTOCK_STAGES_OPS_CONV_CONV_H
+/*
+ * All convolutions are correlations between three tensors
+ *     y[n, o, p] = sum over i, k of x[n, i, p * stride - pad + k * dil] w[o, i,
+ * k] x (N, I, in...), y (N, O, out...), w (O, I / groups, k...), with one to
+ * three dimensions of space; those that are missing come first and have size 1.
+ * Forward passes and gradients fill y, x or w from the other two; a transposed
+ * convolution fills x.
+ */
+#include "stages/ops/infer.h"
+#include "stages/ops/op.h"
+#include "stages/ops/vjp.h"
+
+#define PST_CONV_DIMS 3
+
+struct pst_conv {
+    unsigned dims;             /* of space, 1..3 */
+    int64_t n, groups, ci, co; /* channels of x and y, of all groups */
+    int64_t in[PST_CONV_DIMS], out[PST_CONV_DIMS], k[PST_CONV_DIMS];
+    int64_t stride[PST_CONV_DIMS], pad[PST_CONV_DIMS], dil[PST_CONV_DIMS];
+    const struct pst_operand *x, *y, *w;
+    const struct pst_operand *bias; /* of what is filled; NULL: none */
+    bool accumulate;
+};
+
+/* Numbers of one kernel window, of positions of y and of x. */
+static inline int64_t pst_conv_volume(const int64_t size[PST_CONV_DIMS])
+{
+    return size[0] * size[1] * size[2];
+}
+
+/* Fills one of the three. The references take any strides and dtypes. */
+void pst_conv_ref_y(const struct pst_conv *c);
+void pst_conv_ref_x(const struct pst_conv *c);
+void pst_conv_ref_w(const struct pst_conv *c);
+
+/* im2col and products; contiguous f32. */
+struct pst_pool;
+void pst_conv_gemm_y(const struct pst_conv *c, struct pst_pool *pool,
+                     float *scratch);
+void pst_conv_gemm_x(const struct pst_conv *c, struct pst_pool *pool,
+                     float *scratch);
+void pst_conv_gemm_w(const struct pst_conv *c, struct pst_pool *pool,
+                     float *scratch);
+/* Bytes that each of them needs. */
+size_t pst_conv_gemm_scratch(const struct pst_conv *c, unsigned threads);
+
+/* Element e of a list that has one entry for all dimensions or one for each. */
+static inline int64_t pst_conv_entry(const struct pst_arg *list, unsigned e)
+{
+    return list->ints[list->n == 1 ? 0 : e];
+}
+/* Positions of y along one dimension, for x of size n. */
+int64_t pst_conv_size(int64_t n, int64_t k, int64_t stride, int64_t pad,
+                      int64_t dil);
+
+#endif

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+/* aten.convolution and its two gradients. */
+#include "stages/ops/conv/conv.h"
+
+/* No size or step is larger, so that nothing overflows. */
+#define MAX_EXTENT (INT64_C(1) << 30)
+
+/* Arguments of the three rows behind the first three. */
+enum { STRIDE = 3, PADDING, DILATION, TRANSPOSED, OUTPUT_PADDING, GROUPS };
+
+int64_t pst_conv_size(int64_t n, int64_t k, int64_t stride, int64_t pad,
+                      int64_t dil)
+{
+    const int64_t span = n + 2 * pad - dil * (k - 1) - 1;
+
+    return span < 0 ? 0 : span / stride + 1;
+}
+
+/* --- inference ---------------------------------------------------------- */
+
+static enum pst_status check_list(const struct pst_infer *c, unsigned arg,
+                                  unsigned dims, int64_t least)
+{
+    const struct pst_arg *list = &c->args[arg];
+
+    if (list->n != dims && list->n != 1)
+        return pst_infer_fail(c, "\"%s\" has %u entries for %u dimensions",
+                              c->schema->args[arg].name, list->n, dims);
+    for (unsigned i = 0; i < list->n; i++)
+        if (list->ints[i] < least || list->ints[i] > MAX_EXTENT)
+            return pst_infer_fail(c, "\"%s\" holds %lld",
+                                  c->schema->args[arg].name,
+                                  (long long)list->ints[i]);
+    return PST_OK;
+}
+
+/* Of input (N, C, in...) with weight w; argument OUTPUT_PADDING counts for
+ * transposed ones. size: N, channels, space. */
+static enum pst_status output_size(const struct pst_infer *c,
+                                   const struct pst_meta *x,
+                                   const struct pst_meta *w,
+                                   int64_t size[2 + PST_CONV_DIMS])
+{
+    const unsigned dims = w->rank - 2;
+    const bool transposed = c->args[TRANSPOSED].b;
+    const int64_t groups = c->args[GROUPS].i;
+
+    size[0] = x->size[0];
+    size[1] = transposed ? w->size[1] * groups : w->size[0];
+    for (unsigned d = 0; d < dims; d++) {
+        const int64_t stride = pst_conv_entry(&c->args[STRIDE], d);
+        const int64_t pad = pst_conv_entry(&c->args[PADDING], d);
+        const int64_t dil = pst_conv_entry(&c->args[DILATION], d);
+        const int64_t k = w->size[2 + d], n = x->size[2 + d];
+
+        if (n > MAX_EXTENT || k < 1 || k > MAX_EXTENT)
+            return pst_infer_fail(c, "sizes are out of range");
+        size[2 + d] = transposed
+                          ? (n - 1) * stride - 2 * pad + dil * (k - 1) +
+                                pst_conv_entry(&c->args[OUTPUT_PADDING], d) + 1
+                          : pst_conv_size(n, k, stride, pad, dil);
+        if (size[2 + d] < 1)
+            return pst_infer_fail(c,
+                                  "a kernel of %lld does not fit into %lld "
+                                  "elements",
+                                  (long long)k, (long long)n);
+    }
+    return PST_OK;
+}
+
+static enum pst_status check_lists(const struct pst_infer *c, unsigned dims)
+{
+    enum pst_status status = check_list(c, STRIDE, dims, 1);
+
+    if (status == PST_OK)
+        status = check_list(c, PADDING, dims, 0);
+    if (status == PST_OK)
+        status = check_list(c, DILATION, dims, 1);
+    if (status == PST_OK && c->args[TRANSPOSED].b)
+        status = check_list(c, OUTPUT_PADDING, dims, 0);
+    return status;
+}
+
+/* Ranks, groups and channels of input x and weight w. */
+static enum pst_status check_shapes(const struct pst_infer *c,
+                                    const struct pst_meta *x,
+                                    const struct pst_meta *w)
+{
+    const int64_t groups = c->args[GROUPS].i;
+    const bool transposed = c->args[TRANSPOSED].b;
+    char a[PST_META_TEXT], b[PST_META_TEXT];
+
+    if (w->rank < 3 || w->rank > 2 + PST_CONV_DIMS || x->rank != w->rank)
+        return pst_infer_fail(c, "input %s and weight %s do not fit",
+                              pst_meta_text(x, a), pst_meta_text(w, b));
+    if (x->dtype != w->dtype || pst_dtype_kind(x->dtype) != PST_KIND_FLOAT)
+        return pst_infer_fail(c, "dtypes of input %s and weight %s do not fit",
+                              pst_meta_text(x, a), pst_meta_text(w, b));
+    if (groups < 1 || w->size[0] < 1 || w->size[1] < 1 ||
+        w->size[0] % groups != 0 || x->size[1] % groups != 0 ||
+        x->size[1] != (transposed ? w->size[0] : w->size[1] * groups))
+        return pst_infer_fail(c,
+                              "channels of input %s and weight %s do not fit "
+                              "for %lld groups",
+                              pst_meta_text(x, a), pst_meta_text(w, b),
+                              (long long)groups);
+    return check_lists(c, w->rank - 2);
+}
+
+static enum pst_status convolution_infer(struct pst_infer *c)
+{
+    const struct pst_meta *x, *w, *b = pst_infer_in(c, 2);
+    int64_t size[2 + PST_CONV_DIMS];
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+    char text[PST_META_TEXT];
+
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, 1, &w);
+    if (status == PST_OK)
+        status = check_shapes(c, x, w);
+    if (status == PST_OK)
+        status = output_size(c, x, w, size);
+    if (status != PST_OK)
+        return status;
+    if (b != NULL &&
+        (b->rank != 1 || b->size[0] != size[1] || b->dtype != x->dtype))
+        return pst_infer_fail(c, "bias %s does not fit %lld channels",
+                              pst_meta_text(b, text), (long long)size[1]);
+    return pst_infer_set(c, 0, x->dtype, x->rank, size);
+}
+
+/* A gradient row: x and w as metas, of which one is named by argument 2. */
+static enum pst_status backward_infer(struct pst_infer *c, bool of_input)
+{
+    const struct pst_meta *g, *other;
+    const struct pst_arg *size = &c->args[2];
+    struct pst_meta made, x, w;
+    int64_t want[2 + PST_CONV_DIMS];
+    enum pst_status status = pst_infer_tensor(c, 0, &g);
+    char text[PST_META_TEXT];
+
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, 1, &other);
+    if (status != PST_OK)
+        return status;
+    if (size->n > PST_MAX_RANK)
+        return pst_infer_fail(c, "rank %u is too high", size->n);
+    made = pst_meta_make(other->dtype, size->n, size->ints);
+    status = pst_meta_check(&made, c->diag);
+    if (status != PST_OK)
+        return status;
+    x = of_input ? made : *other;
+    w = of_input ? *other : made;
+    status = check_shapes(c, &x, &w);
+    if (status == PST_OK)
+        status = output_size(c, &x, &w, want);
+    if (status != PST_OK)
+        return status;
+    if (g->dtype != x.dtype || g->rank != x.rank)
+        return pst_infer_fail(c, "gradient %s does not fit",
+                              pst_meta_text(g, text));
+    for (unsigned d = 0; d < g->rank; d++)
+        if (g->size[d] != want[d])
+            return pst_infer_fail(c, "gradient %s is not of the result",
+                                  pst_meta_text(g, text));
+    return pst_infer_set_like(c, 0, made.dtype, &made);
+}
+
+static enum pst_status backward_input_infer(struct pst_infer *c)
+{
+    return backward_infer(c, true);
+}
+
+static enum pst_status backward_weight_infer(struct pst_infer *c)
+{
+    return backward_infer(c, false);
+}
+
+/* --- kernels ------------------------------------------------------------ */
+
+/* Metas decide all but the data pointers. in, out: the convolution's own input
+ * and output, whichever of them is at hand. */
+static void describe(const struct pst_call *call, const struct pst_operand *in,
+                     const struct pst_operand *out, const struct pst_operand *w,
+                     struct pst_conv *c)
+{
+    const struct pst_arg *args = call->args;
+    const bool transposed = args[TRANSPOSED].b;
+    const unsigned dims = w->meta.rank - 2;
+
+    *c = (struct pst_conv){.dims = dims,
+                           .groups = args[GROUPS].i,
+                           .n = in->meta.size[0],
+                           .x = transposed ? out : in,
+                           .y = transposed ? in : out,
+                           .w = w,
+                           .accumulate = call->accumulate};
+    c->ci = c->x->meta.size[1];
+    c->co = c->y->meta.size[1];
+    for (unsigned e = 0; e < PST_CONV_DIMS; e++)
+        c->in[e] = c->out[e] = c->k[e] = c->stride[e] = c->dil[e] = 1;
+    for (unsigned d = 0; d < dims; d++) {
+        const unsigned e = PST_CONV_DIMS - dims + d;
+
+        c->in[e] = c->x->meta.size[2 + d];
+        c->out[e] = c->y->meta.size[2 + d];
+        c->k[e] = w->meta.size[2 + d];
+        c->stride[e] = pst_conv_entry(&args[STRIDE], d);
+        c->pad[e] = pst_conv_entry(&args[PADDING], d);
+        c->dil[e] = pst_conv_entry(&args[DILATION], d);
+    }
+}
+
+static void describe_forward(const struct pst_call *call, struct pst_conv *c)
+{
+    describe(call, &call->in[0], &call->out[0], &call->in[1], c);
+    c->bias = call->args[2].kind == PST_ARG_VALUE ? &call->in[2] : NULL;
+}
+
+static void describe_input(const struct pst_call *call, struct pst_conv *c)
+{
+    describe(call, &call->out[0], &call->in[0], &call->in[1], c);
+}
+
+static void describe_weight(const struct pst_call *call, struct pst_conv *c)
+{
+    describe(call, &call->in[1], &call->in[0], &call->out[0], c);
+}
+
+/* Scratch and runs of a row that fills y, or x if it is transposed (FILL y),
+ * the other way round (FILL x), or w. */
+#define FILL(id, plain, turned)                                                \
+    static void id##_ref(const struct pst_call *call)                          \
+    {                                                                          \
+        struct pst_conv c;                                                     \
+                                                                               \
+        describe_##id(call, &c);                                               \
+        if (call->args[TRANSPOSED].b)                                          \
+            pst_conv_ref_##turned(&c);                                         \
+        else                                                                   \
+            pst_conv_ref_##plain(&c);                                          \
+    }                                                                          \
+    static void id##_gemm(const struct pst_call *call)                         \
+    {                                                                          \
+        struct pst_conv c;                                                     \
+                                                                               \
+        describe_##id(call, &c);                                               \
+        if (call->args[TRANSPOSED].b)                                          \
+            pst_conv_gemm_##turned(&c, call->pool, call->scratch);             \
+        else                                                                   \
+            pst_conv_gemm_##plain(&c, call->pool, call->scratch);              \
+    }                                                                          \
+    static size_t id##_scratch(const struct pst_call *call, unsigned threads)  \
+    {                                                                          \
+        struct pst_conv c;                                                     \
+                                                                               \
+        describe_##id(call, &c);                                               \
+        return pst_conv_gemm_scratch(&c, threads);                             \
+    }                                                                          \
+    static const struct pst_kernel id##_kernels[] = {                          \
+        {.name = "convolution_" #id "_gemm",                                   \
+         .dtypes = PST_D(F32),                                                 \
+         .flags = PST_K_ACCUMULATE,                                            \
+         .scratch = id##_scratch,                                              \
+         .run = id##_gemm,                                                     \
+         .tolerance = 1e-5},                                                   \
+        {.name = "convolution_" #id "_ref",                                    \
+         .dtypes = PST_D_FLOAT,                                                \
+         .flags = PST_K_ACCUMULATE | PST_K_STRIDED,                            \
+         .run = id##_ref},                                                     \
+    }
+FILL(forward, y, x);
+FILL(input, x, y);
+FILL(weight, w, w);
+
+/* --- gradients ---------------------------------------------------------- */
+
+#define FORWARD "aten.convolution.default"
+#define INPUT   "penstock.convolution_backward_input.default"
+#define WEIGHT  "penstock.convolution_backward_weight.default"
+
+/* A row of the three with the settings of the node. */
+static struct pst_value *like(struct pst_vjp *v, const char *op,
+                              struct pst_value *a, struct pst_value *b,
+                              const struct pst_meta *made)
+{
+    struct pst_arg args[GROUPS + 1];
+
+    if (a == NULL || b == NULL)
+        return NULL;
+    for (unsigned i = 0; i <= GROUPS; i++)
+        args[i] = v->node->args[i];
+    args[0] = pst_v(a);
+    args[1] = pst_v(b);
+    args[2] = made == NULL ? pst_none() : pst_ints(made->size, made->rank);
+    return pst_vjp_emit(v, op, args, GROUPS + 1);
+}
+
+static enum pst_status convolution_vjp(struct pst_vjp *v)
+{
+    struct pst_value *g = pst_vjp_grad(v, 0);
+    struct pst_value *x = pst_vjp_in(v, 0), *w = pst_vjp_in(v, 1);
+    int64_t dims[1 + PST_CONV_DIMS] = {0};
+
+    if (pst_vjp_needs(v, 0))
+        pst_vjp_set(v, 0, like(v, INPUT, g, w, &x->meta));
+    if (pst_vjp_needs(v, 1))
+        pst_vjp_set(v, 1, like(v, WEIGHT, g, x, &w->meta));
+    if (pst_vjp_in(v, 2) == NULL || !pst_vjp_needs(v, 2))
+        return v->build.status;
+    for (unsigned d = 2; d < x->meta.rank; d++)
+        dims[d - 1] = d;
+    return pst_vjp_set(v, 2,
+                       pst_vjp_sum_dims(v, g, dims, x->meta.rank - 1, false));
+}
+
+/* All three are bilinear: each one's gradients are the other two. */
+static enum pst_status backward_input_vjp(struct pst_vjp *v)
+{
+    struct pst_value *gg = pst_vjp_grad(v, 0);
+    struct pst_value *g = pst_vjp_in(v, 0), *w = pst_vjp_in(v, 1);
+
+    if (pst_vjp_needs(v, 0))
+        pst_vjp_set(v, 0, like(v, FORWARD, gg, w, NULL));
+    if (pst_vjp_needs(v, 1))
+        pst_vjp_set(v, 1, like(v, WEIGHT, g, gg, &w->meta));
+    return v->build.status;
+}
+
+static enum pst_status backward_weight_vjp(struct pst_vjp *v)
+{
+    struct pst_value *gg = pst_vjp_grad(v, 0);
+    struct pst_value *g = pst_vjp_in(v, 0), *x = pst_vjp_in(v, 1);
+
+    if (pst_vjp_needs(v, 0))
+        pst_vjp_set(v, 0, like(v, FORWARD, x, gg, NULL));
+    if (pst_vjp_needs(v, 1))
+        pst_vjp_set(v, 1, like(v, INPUT, g, gg, &x->meta));
+    return v->build.status;
+}
+
+/* --- rows --------------------------------------------------------------- */
+
+/* 2 N positions of y, channels of y, inputs of one window. */
+static double flops_of(const struct pst_node *node, const struct pst_meta *in,
+                       const struct pst_meta *out, const struct pst_meta *w)
+{
+    const struct pst_meta *y = node->args[TRANSPOSED].b ? in : out;
+    double f = 2.0 * (double)pst_meta_numel(y);
+
+    for (unsigned d = 1; d < w->rank; d++)
+        f *= (double)w->size[d];
+    return f;
+}
+
+static double forward_flops(const struct pst_node *node)
+{
+    return flops_of(node, &node->args[0].value->meta, &node->outs[0]->meta,
+                    &node->args[1].value->meta);
+}
+
+static double input_flops(const struct pst_node *node)
+{
+    return flops_of(node, &node->outs[0]->meta, &node->args[0].value->meta,
+                    &node->args[1].value->meta);
+}
+
+static double weight_flops(const struct pst_node *node)
+{
+    return flops_of(node, &node->args[1].value->meta,
+                    &node->args[0].value->meta, &node->outs[0]->meta);
+}
+
+#define SETTINGS                                                               \
+    "SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, "  \
+    "SymInt[] output_padding, SymInt groups) -> Tensor"
+
+const struct pst_op pst_op_convolution = {
+    .schema = "aten::convolution(Tensor input, Tensor weight, Tensor? "
+              "bias, " SETTINGS,
+    .infer = convolution_infer,
+    .vjp = convolution_vjp,
+    PST_KERNELS(forward_kernels),
+    .flops = forward_flops,
+};
+
+const struct pst_op pst_op_convolution_backward_input = {
+    .schema = "penstock::convolution_backward_input(Tensor grad_output, "
+              "Tensor weight, SymInt[] input_size, " SETTINGS,
+    .infer = backward_input_infer,
+    .vjp = backward_input_vjp,
+    PST_KERNELS(input_kernels),
+    .flops = input_flops,
+};
+
+const struct pst_op pst_op_convolution_backward_weight = {
+    .schema = "penstock::convolution_backward_weight(Tensor grad_output, "
+              "Tensor input, SymInt[] weight_size, " SETTINGS,
+    .infer = backward_weight_infer,
+    .vjp = backward_weight_vjp,
+    PST_KERNELS(weight_kernels),
+    .flops = weight_flops,
+};

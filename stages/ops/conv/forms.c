@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The names that convolutions have: all are aten.convolution. */
+#include "stages/ops/conv/conv.h"
+
+#include "stages/ops/rewrite.h"
+
+#include <string.h>
+
+struct form {
+    struct pst_value *x, *w, *b;
+    unsigned dims;
+    struct pst_arg stride, pad, dil, output_pad;
+    bool transposed;
+    int64_t groups;
+};
+
+/* None or one entry for all dimensions. */
+static struct pst_arg same(int64_t entry)
+{
+    static const int64_t entries[] = {0, 1};
+
+    return pst_ints(&entries[entry], 1);
+}
+
+/* x without a batch dimension gets one for the while. */
+static enum pst_status emit(struct pst_rewrite *w, const struct form *f)
+{
+    struct pst_value *x = f->x, *y;
+    const bool single = x->meta.rank == f->dims + 1;
+
+    if (f->w->meta.rank != f->dims + 2)
+        return pst_rewrite_fail(w, "the weight has %u dimensions",
+                                f->w->meta.rank);
+    if (single)
+        x = pst_rw(w, "aten.unsqueeze.default", PST_ARGS(pst_v(x), pst_i(0)));
+    y = pst_rw(w, "aten.convolution.default",
+               PST_ARGS(pst_v(x), pst_v(f->w), pst_v(f->b), f->stride, f->pad,
+                        f->dil, pst_b(f->transposed), f->output_pad,
+                        pst_i(f->groups)));
+    if (single)
+        y = pst_rw(w, "aten.squeeze.dim", PST_ARGS(pst_v(y), pst_i(0)));
+    return pst_rewrite_out(w, 0, y);
+}
+
+static enum pst_status plain(struct pst_rewrite *w, unsigned dims)
+{
+    const struct form f = {.x = pst_rewrite_in(w, 0),
+                           .w = pst_rewrite_in(w, 1),
+                           .b = pst_rewrite_in(w, 2),
+                           .dims = dims,
+                           .stride = w->args[3],
+                           .pad = w->args[4],
+                           .dil = w->args[5],
+                           .output_pad = same(0),
+                           .groups = w->args[6].i};
+
+    return emit(w, &f);
+}
+
+static enum pst_status transposed(struct pst_rewrite *w, unsigned dims)
+{
+    const struct form f = {.x = pst_rewrite_in(w, 0),
+                           .w = pst_rewrite_in(w, 1),
+                           .b = pst_rewrite_in(w, 2),
+                           .dims = dims,
+                           .stride = w->args[3],
+                           .pad = w->args[4],
+                           .output_pad = w->args[5],
+                           .groups = w->args[6].i,
+                           .dil = w->args[7],
+                           .transposed = true};
+
+    return emit(w, &f);
+}
+
+/* padding="same": an odd cell stands at the end, put there beforehand. */
+static enum pst_status named(struct pst_rewrite *w, unsigned dims)
+{
+    struct form f = {.x = pst_rewrite_in(w, 0),
+                     .w = pst_rewrite_in(w, 1),
+                     .b = pst_rewrite_in(w, 2),
+                     .dims = dims,
+                     .stride = w->args[3],
+                     .pad = same(0),
+                     .dil = w->args[5],
+                     .output_pad = same(0),
+                     .groups = w->args[6].i};
+    int64_t half[PST_CONV_DIMS], odd[2 * PST_CONV_DIMS] = {0};
+    bool any = false;
+
+    if (strcmp(w->args[4].s, "valid") == 0)
+        return emit(w, &f);
+    if (strcmp(w->args[4].s, "same") != 0 || f.w->meta.rank != dims + 2)
+        return pst_rewrite_fail(w, "padding \"%s\" is unknown", w->args[4].s);
+    for (unsigned d = 0; d < dims; d++) {
+        int64_t all;
+
+        if (pst_conv_entry(&f.stride, d) != 1 ||
+            __builtin_mul_overflow(pst_conv_entry(&f.dil, d),
+                                   f.w->meta.size[2 + d] - 1, &all) ||
+            all < 0)
+            return pst_rewrite_fail(w, "padding \"same\" needs steps of 1");
+        half[d] = all / 2;
+        odd[2 * (dims - 1 - d) + 1] = all % 2; /* last dimension first */
+        any = any || all % 2 != 0;
+    }
+    if (any)
+        f.x = pst_rw(w, "aten.constant_pad_nd.default",
+                     PST_ARGS(pst_v(f.x), pst_ints(odd, 2 * dims), pst_i(0)));
+    if (f.x == NULL)
+        return w->build->status;
+    f.pad = pst_ints(half, dims);
+    return emit(w, &f);
+}
+
+#define FORMS(dims)                                                            \
+    static enum pst_status conv##dims##d(struct pst_rewrite *w)                \
+    {                                                                          \
+        return plain(w, dims);                                                 \
+    }                                                                          \
+    static enum pst_status conv##dims##d_named(struct pst_rewrite *w)          \
+    {                                                                          \
+        return named(w, dims);                                                 \
+    }                                                                          \
+    static enum pst_status conv_transpose##dims##d_form(struct pst_rewrite *w) \
+    {                                                                          \
+        return transposed(w, dims);                                            \
+    }
+FORMS(1)
+FORMS(2)
+FORMS(3)
+
+#define OPERANDS "(Tensor input, Tensor weight, Tensor? bias=None, "
+
+PST_REWRITE(conv1d,
+            "aten::conv1d" OPERANDS "SymInt[1] stride=1, SymInt[1] padding=0, "
+            "SymInt[1] dilation=1, SymInt groups=1) -> Tensor",
+            conv1d);
+PST_REWRITE(conv2d,
+            "aten::conv2d" OPERANDS "SymInt[2] stride=1, SymInt[2] padding=0, "
+            "SymInt[2] dilation=1, SymInt groups=1) -> Tensor",
+            conv2d);
+PST_REWRITE(conv3d,
+            "aten::conv3d" OPERANDS "SymInt[3] stride=1, SymInt[3] padding=0, "
+            "SymInt[3] dilation=1, SymInt groups=1) -> Tensor",
+            conv3d);
+PST_REWRITE(conv1d_padding,
+            "aten::conv1d.padding" OPERANDS
+            "SymInt[1] stride=1, str padding=\"valid\", SymInt[1] dilation=1, "
+            "SymInt groups=1) -> Tensor",
+            conv1d_named);
+PST_REWRITE(conv2d_padding,
+            "aten::conv2d.padding" OPERANDS
+            "SymInt[2] stride=1, str padding=\"valid\", SymInt[2] dilation=1, "
+            "SymInt groups=1) -> Tensor",
+            conv2d_named);
+PST_REWRITE(conv3d_padding,
+            "aten::conv3d.padding" OPERANDS
+            "SymInt[3] stride=1, str padding=\"valid\", SymInt[3] dilation=1, "
+            "SymInt groups=1) -> Tensor",
+            conv3d_named);
+PST_REWRITE(conv_transpose1d,
+            "aten::conv_transpose1d" OPERANDS
+            "SymInt[1] stride=1, SymInt[1] padding=0, SymInt[1] "
+            "output_padding=0, SymInt groups=1, SymInt[1] dilation=1) -> "
+            "Tensor",
+            conv_transpose1d_form);
+PST_REWRITE(conv_transpose2d_input,
+            "aten::conv_transpose2d.input" OPERANDS
+            "SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] "
+            "output_padding=0, SymInt groups=1, SymInt[2] dilation=1) -> "
+            "Tensor",
+            conv_transpose2d_form);
+PST_REWRITE(conv_transpose3d_input,
+            "aten::conv_transpose3d.input" OPERANDS
+            "SymInt[3] stride=1, SymInt[3] padding=0, SymInt[3] "
+            "output_padding=0, SymInt groups=1, SymInt[3] dilation=1) -> "
+            "Tensor",
+            conv_transpose3d_form);
+
+/* --- other forms -------------------------------------------------------- */
+
+/* The settings of a library that follow say nothing. */
+static enum pst_status convolution_form(struct pst_rewrite *w)
+{
+    return pst_rewrite_out(w, 0,
+                           pst_rw(w, "aten.convolution.default", w->args, 9));
+}
+
+PST_REWRITE(_convolution,
+            "aten::_convolution(Tensor input, Tensor weight, Tensor? bias, "
+            "SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool "
+            "transposed, SymInt[] output_padding, SymInt groups, bool "
+            "benchmark, bool deterministic, bool cudnn_enabled, bool "
+            "allow_tf32) -> Tensor",
+            convolution_form);
+
+/* (T, B, C) with weight (K, I, O). */
+static enum pst_status conv_tbc_form(struct pst_rewrite *w)
+{
+    static const int64_t to_bct[] = {1, 2, 0}, to_oik[] = {2, 1, 0},
+                         to_tbc[] = {2, 0, 1};
+    const int64_t pad = w->args[3].i;
+    struct pst_value *x, *y, *weight;
+
+    if (pst_rewrite_in(w, 0)->meta.rank != 3 ||
+        pst_rewrite_in(w, 1)->meta.rank != 3)
+        return pst_rewrite_fail(w, "input and weight need 3 dimensions");
+    x = pst_rw_permute(w, pst_rewrite_in(w, 0), to_bct, 3);
+    weight = pst_rw_permute(w, pst_rewrite_in(w, 1), to_oik, 3);
+    y = pst_rw(w, "aten.convolution.default",
+               PST_ARGS(pst_v(x), pst_v(weight), w->args[2], same(1),
+                        pst_ints(&pad, 1), same(1), pst_b(false), same(0),
+                        pst_i(1)));
+    return pst_rewrite_out(w, 0, pst_rw_permute(w, y, to_tbc, 3));
+}
+
+PST_REWRITE(conv_tbc,
+            "aten::conv_tbc(Tensor self, Tensor weight, Tensor bias, int "
+            "pad=0) -> Tensor",
+            conv_tbc_form);
+
+static enum pst_status backward_form(struct pst_rewrite *w)
+{
+    struct pst_value *g = pst_rewrite_in(w, 0), *x = pst_rewrite_in(w, 1);
+    struct pst_value *weight = pst_rewrite_in(w, 2);
+    const struct pst_arg *s = w->args + 4, *mask = &w->args[10];
+    int64_t dims[PST_MAX_RANK] = {0};
+
+    if (mask->n != 3 || g->meta.rank < 3)
+        return pst_rewrite_fail(w, "needs 3 flags and a batch");
+    if (mask->bools[0])
+        w->outs[0] = pst_rw(w, "penstock.convolution_backward_input.default",
+                            PST_ARGS(pst_v(g), pst_v(weight),
+                                     pst_ints(x->meta.size, x->meta.rank), s[0],
+                                     s[1], s[2], s[3], s[4], s[5]));
+    if (mask->bools[1])
+        w->outs[1] =
+            pst_rw(w, "penstock.convolution_backward_weight.default",
+                   PST_ARGS(pst_v(g), pst_v(x),
+                            pst_ints(weight->meta.size, weight->meta.rank),
+                            s[0], s[1], s[2], s[3], s[4], s[5]));
+    for (unsigned d = 2; d < g->meta.rank; d++)
+        dims[d - 1] = d;
+    if (mask->bools[2])
+        w->outs[2] = pst_rw(
+            w, "aten.sum.dim_IntList",
+            PST_ARGS(pst_v(g), pst_ints(dims, g->meta.rank - 1), pst_b(false)));
+    return w->build->status;
+}
+
+PST_REWRITE(convolution_backward,
+            "aten::convolution_backward(Tensor grad_output, Tensor input, "
+            "Tensor weight, SymInt[]? bias_sizes, SymInt[] stride, SymInt[] "
+            "padding, SymInt[] dilation, bool transposed, SymInt[] "
+            "output_padding, SymInt groups, bool[3] output_mask) -> (Tensor, "
+            "Tensor, Tensor)",
+            backward_form);

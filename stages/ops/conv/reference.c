@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Convolutions in the order of the formula, sums in double. */
+#include "stages/ops/conv/conv.h"
+
+/* Channels, and three dimensions of space whatever the rank. */
+struct view {
+    const struct pst_operand *of;
+    int64_t stride[2 + PST_CONV_DIMS];
+};
+
+static struct view look(const struct pst_operand *of, unsigned dims)
+{
+    struct view v = {.of = of};
+
+    v.stride[0] = of->meta.stride[0];
+    v.stride[1] = of->meta.stride[1];
+    for (unsigned d = 0; d < dims; d++)
+        v.stride[2 + PST_CONV_DIMS - dims + d] = of->meta.stride[2 + d];
+    return v;
+}
+
+static int64_t place(const struct view *v, int64_t a, int64_t b,
+                     const int64_t at[PST_CONV_DIMS])
+{
+    return a * v->stride[0] + b * v->stride[1] + at[0] * v->stride[2] +
+           at[1] * v->stride[3] + at[2] * v->stride[4];
+}
+
+static double load(const struct view *v, int64_t a, int64_t b,
+                   const int64_t at[PST_CONV_DIMS])
+{
+    return pst_load_f64(v->of->meta.dtype, v->of->data, place(v, a, b, at));
+}
+
+static void store(const struct pst_conv *c, const struct view *v, int64_t a,
+                  int64_t b, const int64_t at[PST_CONV_DIMS], double sum)
+{
+    if (c->accumulate)
+        sum += load(v, a, b, at);
+    pst_store_f64(v->of->meta.dtype, v->of->data, place(v, a, b, at), sum);
+}
+
+static double bias(const struct pst_conv *c, int64_t channel)
+{
+    if (c->bias == NULL || c->bias->data == NULL)
+        return 0.0;
+    return pst_load_f64(c->bias->meta.dtype, c->bias->data,
+                        channel * c->bias->meta.stride[0]);
+}
+
+/* The next index in row-major order; false behind the last. */
+static bool step(const int64_t size[PST_CONV_DIMS], int64_t at[PST_CONV_DIMS])
+{
+    for (unsigned d = PST_CONV_DIMS; d-- > 0;) {
+        if (++at[d] < size[d])
+            return true;
+        at[d] = 0;
+    }
+    return false;
+}
+
+/* Where window element k of position p reads x; false in the padding. */
+static bool source(const struct pst_conv *c, const int64_t p[PST_CONV_DIMS],
+                   const int64_t k[PST_CONV_DIMS], int64_t ret[PST_CONV_DIMS])
+{
+    for (unsigned d = 0; d < PST_CONV_DIMS; d++) {
+        ret[d] = p[d] * c->stride[d] - c->pad[d] + k[d] * c->dil[d];
+        if (ret[d] < 0 || ret[d] >= c->in[d])
+            return false;
+    }
+    return true;
+}
+
+/* Which position of y reads x at q with window element k; false if none. */
+static bool target(const struct pst_conv *c, const int64_t q[PST_CONV_DIMS],
+                   const int64_t k[PST_CONV_DIMS], int64_t ret[PST_CONV_DIMS])
+{
+    for (unsigned d = 0; d < PST_CONV_DIMS; d++) {
+        const int64_t at = q[d] + c->pad[d] - k[d] * c->dil[d];
+
+        ret[d] = at / c->stride[d];
+        if (at < 0 || at % c->stride[d] != 0 || ret[d] >= c->out[d])
+            return false;
+    }
+    return true;
+}
+
+static double sum_y(const struct pst_conv *c, const struct view *x,
+                    const struct view *w, int64_t n, int64_t o,
+                    const int64_t p[PST_CONV_DIMS])
+{
+    const int64_t per = c->ci / c->groups;
+    const int64_t first = o / (c->co / c->groups) * per;
+    double sum = 0.0;
+
+    for (int64_t i = 0; i < per; i++) {
+        int64_t k[PST_CONV_DIMS] = {0}, q[PST_CONV_DIMS];
+
+        do {
+            if (source(c, p, k, q))
+                sum += load(x, n, first + i, q) * load(w, o, i, k);
+        } while (step(c->k, k));
+    }
+    return sum;
+}
+
+void pst_conv_ref_y(const struct pst_conv *c)
+{
+    const struct view x = look(c->x, c->dims), y = look(c->y, c->dims),
+                      w = look(c->w, c->dims);
+
+    for (int64_t n = 0; n < c->n; n++)
+        for (int64_t o = 0; o < c->co; o++) {
+            int64_t p[PST_CONV_DIMS] = {0};
+
+            do
+                store(c, &y, n, o, p, sum_y(c, &x, &w, n, o, p) + bias(c, o));
+            while (step(c->out, p));
+        }
+}
+
+static double sum_x(const struct pst_conv *c, const struct view *y,
+                    const struct view *w, int64_t n, int64_t i,
+                    const int64_t q[PST_CONV_DIMS])
+{
+    const int64_t per = c->co / c->groups, ci = c->ci / c->groups;
+    double sum = 0.0;
+
+    for (int64_t o = i / ci * per; o < (i / ci + 1) * per; o++) {
+        int64_t k[PST_CONV_DIMS] = {0}, p[PST_CONV_DIMS];
+
+        do {
+            if (target(c, q, k, p))
+                sum += load(y, n, o, p) * load(w, o, i % ci, k);
+        } while (step(c->k, k));
+    }
+    return sum;
+}
+
+void pst_conv_ref_x(const struct pst_conv *c)
+{
+    const struct view x = look(c->x, c->dims), y = look(c->y, c->dims),
+                      w = look(c->w, c->dims);
+
+    for (int64_t n = 0; n < c->n; n++)
+        for (int64_t i = 0; i < c->ci; i++) {
+            int64_t q[PST_CONV_DIMS] = {0};
+
+            do
+                store(c, &x, n, i, q, sum_x(c, &y, &w, n, i, q) + bias(c, i));
+            while (step(c->in, q));
+        }
+}
+
+static double sum_w(const struct pst_conv *c, const struct view *x,
+                    const struct view *y, int64_t o, int64_t i,
+                    const int64_t k[PST_CONV_DIMS])
+{
+    const int64_t ci = c->ci / c->groups;
+    const int64_t from = o / (c->co / c->groups) * ci + i;
+    double sum = 0.0;
+
+    for (int64_t n = 0; n < c->n; n++) {
+        int64_t p[PST_CONV_DIMS] = {0}, q[PST_CONV_DIMS];
+
+        do {
+            if (source(c, p, k, q))
+                sum += load(x, n, from, q) * load(y, n, o, p);
+        } while (step(c->out, p));
+    }
+    return sum;
+}
+
+void pst_conv_ref_w(const struct pst_conv *c)
+{
+    const struct view x = look(c->x, c->dims), y = look(c->y, c->dims),
+                      w = look(c->w, c->dims);
+
+    for (int64_t o = 0; o < c->co; o++)
+        for (int64_t i = 0; i < c->ci / c->groups; i++) {
+            int64_t k[PST_CONV_DIMS] = {0};
+
+            do
+                store(c, &w, o, i, k, sum_w(c, &x, &y, o, i, k));
+            while (step(c->k, k));
+        }
+}
