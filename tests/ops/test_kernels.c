@@ -391,7 +391,9 @@ static void every_row_has_a_sample(void **state)
     (void)state;
     for (unsigned i = 0; i < pst_registry_count(); i++) {
         const struct pst_op *op = pst_registry_at(i);
-        bool found = pst_op_schema(op)->n_returns == 0; /* nothing to see */
+        /* Compositions are tested by tests/cases. */
+        bool found = op->rewrite != NULL ||
+                     pst_op_schema(op)->n_returns == 0; /* nothing to see */
 
         for (unsigned k = 0; k < sample_count() && !found; k++) {
             const char *text = sample_at(k)->text;
@@ -401,7 +403,6 @@ static void every_row_has_a_sample(void **state)
 
             found = at != NULL && at[strlen(name)] == '(';
         }
-        assert_non_null(op->vjp);
         if (!found)
             pst_str_addf(&missing, " %s", pst_op_schema(op)->name);
     }
