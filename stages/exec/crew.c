@@ -4,248 +4,22 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "stages/ops/matmul/gemm.h"
 
-#define TAG_BROADCAST (PST_TAG_USER + 3)
-#define TAG_FETCH     (PST_TAG_USER + 4)
-#define TAG_GATHER    (PST_TAG_USER + 5)
-/* Compute actions that a receive is posted ahead of its use. */
-#define EARLY 1
-
-/* --- blocking transfers, outside of steps ------------------------------- */
-
-static enum pst_status wait_for(struct pst_transport *t,
-                                struct pst_request *request, pst_idle_fn idle,
-                                void *ctx, struct pst_diag *diag)
-{
-    for (unsigned looks = 0;; looks++) {
-        enum pst_status status = t->ops->test(t, request);
-
-        if (status == PST_OK)
-            return PST_OK;
-        if (status != PST_AGAIN)
-            return pst_diag_set(diag, status, "a peer did not answer");
-        if (idle != NULL)
-            idle(ctx);
-        if (looks < 1000)
-            sched_yield();
-        else
-            usleep(looks < 20000 ? 50 : 1000);
-    }
-}
-
-static enum pst_status transfer(struct pst_transport *t, bool send,
-                                unsigned self, unsigned peer, int tag,
-                                void *data, size_t bytes, pst_idle_fn idle,
-                                void *ctx, struct pst_diag *diag)
-{
-    struct pst_request request = {0};
-    enum pst_status status;
-
-    if (send)
-        status = t->ops->isend(t, self, peer, tag, data, bytes, &request);
-    else
-        status = t->ops->irecv(t, self, peer, tag, data, bytes, &request);
-    if (status != PST_OK)
-        return pst_diag_set(diag, status, "rank %u: no message %s rank %u",
-                            self, send ? "to" : "from", peer);
-    return wait_for(t, &request, idle, ctx, diag);
-}
-
-enum pst_status pst_crew_broadcast(struct pst_transport *transport, void *buf,
-                                   size_t size, pst_idle_fn idle, void *ctx,
-                                   struct pst_diag *diag)
-{
-    unsigned n = transport->ops->size(transport);
-    unsigned me = transport->ops->rank(transport);
-    enum pst_status status = PST_OK;
-
-    if (transport->ops == &pst_transport_self)
-        return PST_OK; /* all ranks read the same memory */
-    if (me != 0)
-        return transfer(transport, false, me, 0, TAG_BROADCAST, buf, size, idle,
-                        ctx, diag);
-    for (unsigned k = 1; k < n && status == PST_OK; k++)
-        status = transfer(transport, true, 0, k, TAG_BROADCAST, buf, size, idle,
-                          ctx, diag);
-    return status;
-}
-
-bool pst_crew_is_zero(const struct pst_crew *crew)
-{
-    return crew->first == 0;
-}
-
-struct pst_rank *pst_crew_local(const struct pst_crew *crew, unsigned rank)
-{
-    if (rank < crew->first || rank - crew->first >= crew->n_local)
-        return NULL;
-    return crew->ranks[rank - crew->first];
-}
-
-unsigned pst_crew_home(const struct pst_crew *crew, unsigned param)
-{
-    const struct pst_plan_param *p = &crew->plan->params.at[param];
-
-    return p->n_stages == 0 ? 0 : (unsigned)crew->sched->rank_of[p->stages[0]];
-}
-
-enum pst_status pst_crew_fetch(struct pst_crew *crew, unsigned from,
-                               const void *src, void *dst, size_t bytes,
-                               struct pst_diag *diag)
-{
-    if (pst_crew_is_zero(crew) && pst_crew_local(crew, from) != NULL) {
-        memcpy(dst, src, bytes);
-        return PST_OK;
-    }
-    if (pst_crew_is_zero(crew))
-        return transfer(crew->transport, false, 0, from, TAG_FETCH, dst, bytes,
-                        crew->idle, crew->idle_ctx, diag);
-    if (crew->first == from)
-        return transfer(crew->transport, true, from, 0, TAG_FETCH, (void *)src,
-                        bytes, crew->idle, crew->idle_ctx, diag);
-    return PST_OK;
-}
-
-struct settled {
-    int32_t status;
-    char text[1000];
-};
-
-static void settled_set(struct settled *s, enum pst_status status,
-                        const struct pst_diag *diag)
-{
-    *s = (struct settled){.status = (int32_t)status};
-    if (status != PST_OK && diag != NULL)
-        snprintf(s->text, sizeof(s->text), "%.990s", diag->text);
-}
-
-/* The first failure in the order of ranks is everybody's. */
-enum pst_status pst_crew_settle(struct pst_crew *crew, enum pst_status status,
-                                struct pst_diag *diag)
-{
-    struct pst_transport *t = crew->transport;
-    struct settled all, one;
-    enum pst_status net = PST_OK;
-
-    if (t->ops == &pst_transport_self || t->ops->size(t) == 1)
-        return status;
-    settled_set(&all, status, diag);
-    if (crew->first != 0)
-        net = transfer(t, true, crew->first, 0, TAG_GATHER, &all, sizeof(all),
-                       crew->idle, crew->idle_ctx, diag);
-    for (unsigned k = 1;
-         crew->first == 0 && k < t->ops->size(t) && net == PST_OK; k++) {
-        net = transfer(t, false, 0, k, TAG_GATHER, &one, sizeof(one),
-                       crew->idle, crew->idle_ctx, diag);
-        if (net == PST_OK && all.status == PST_OK)
-            all = one;
-    }
-    if (net == PST_OK)
-        net = pst_crew_broadcast(t, &all, sizeof(all), crew->idle,
-                                 crew->idle_ctx, diag);
-    if (net != PST_OK)
-        return net;
-    if (all.status != PST_OK)
-        return pst_diag_set(diag, (enum pst_status)all.status, "%s", all.text);
-    return PST_OK;
-}
-
 /* --- making ------------------------------------------------------------- */
-
-/* What lowering must know of the plan; arrays from the heap. */
-struct shape {
-    struct PST_VEC(struct pst_link) links;
-    struct PST_VEC(struct pst_shared) shared;
-};
-
-static bool add_link(struct shape *shape, const struct pst_edge *e, bool train)
-{
-    struct pst_link link = {(int)e->from_stage, (int)e->to_stage,
-                            train && e->grad_parts > 0};
-
-    for (size_t i = 0; i < shape->links.n; i++) {
-        if (shape->links.at[i].from == link.from &&
-            shape->links.at[i].to == link.to) {
-            shape->links.at[i].grad |= link.grad;
-            return true;
-        }
-    }
-    return pst_vec_push(PST_TAG_EXEC, &shape->links, link);
-}
-
-static enum pst_status shape_of(const struct pst_crew *crew, struct shape *ret,
-                                struct pst_diag *diag)
-{
-    const struct pst_plan *plan = crew->plan;
-    const bool train = crew->options.train;
-    bool ok = true;
-
-    for (size_t i = 0; i < plan->edges.n && ok; i++)
-        ok = add_link(ret, &plan->edges.at[i], train);
-    for (size_t i = 0; i < plan->params.n && ok && train; i++) {
-        const struct pst_plan_param *p = &plan->params.at[i];
-        struct pst_shared shared = {(int)i, p->stages, p->n_stages};
-
-        unsigned parts = pst_uses_total(&crew->uses, (unsigned)i);
-
-        if (parts == 0 || (parts == 1 && p->n_stages == 1))
-            continue;
-        if (p->n_stages > PST_MAX_SHARED_STAGES)
-            return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
-                                "parameter '%s' is used by %u stages, at most "
-                                "%d may share one",
-                                p->fqn, p->n_stages, PST_MAX_SHARED_STAGES);
-        ok = pst_vec_push(PST_TAG_EXEC, &ret->shared, shared);
-    }
-    return ok ? PST_OK : pst_diag_nomem(diag, plan->edges.n);
-}
-
-static enum pst_status make_schedule(struct pst_crew *crew,
-                                     struct pst_diag *diag)
-{
-    const struct pst_plan *plan = crew->plan;
-    struct shape shape = {0};
-    double *costs = pst_calloc(PST_TAG_EXEC, plan->stages.n, sizeof(*costs));
-    struct pst_schedule_options options = {
-        .name = crew->options.schedule,
-        .ranks = crew->options.ranks,
-        .stages = (unsigned)plan->stages.n,
-        .microbatches = crew->options.microbatches,
-        .train = crew->options.train,
-        .costs = costs,
-    };
-    enum pst_status status;
-
-    if (costs == NULL)
-        return pst_diag_nomem(diag, plan->stages.n * sizeof(*costs));
-    for (size_t i = 0; i < plan->stages.n; i++)
-        costs[i] = plan->stages.at[i].flops;
-    status = shape_of(crew, &shape, diag);
-    if (status == PST_OK)
-        status = pst_schedule_make(&options, &crew->sched, diag);
-    if (status == PST_OK)
-        status = pst_schedule_order(crew->sched, diag);
-    if (status == PST_OK)
-        status =
-            pst_schedule_lower(crew->sched, shape.links.at, shape.links.n,
-                               shape.shared.at, shape.shared.n, EARLY, diag);
-    if (status == PST_OK)
-        status = pst_schedule_check(crew->sched, shape.links.at, shape.links.n,
-                                    shape.shared.at, shape.shared.n, diag);
-    pst_vec_fini(&shape.links);
-    pst_vec_fini(&shape.shared);
-    pst_free(costs);
-    return status;
-}
 
 static enum pst_status check_options(const struct pst_plan *plan,
                                      const struct pst_exec_options *o,
                                      struct pst_diag *diag)
 {
-    if (o->microbatches < 1 || o->microbatches > 100000 || o->ranks < 1)
+    if (o->replicas > 4096 || o->replicas > o->microbatches)
+        return pst_diag_set(diag, PST_ERR_CONFIG,
+                            "%u replicas need at least as many microbatches, "
+                            "there are %u",
+                            o->replicas, o->microbatches);
+    if (o->microbatches < 1 || o->microbatches > 100000 || o->ranks < 1 ||
+        o->ranks > 100000)
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "%u microbatches on %u ranks make no step",
                             o->microbatches, o->ranks);
@@ -271,24 +45,31 @@ static enum pst_status crew_alloc(struct pst_plan *plan,
         return pst_diag_nomem(diag, sizeof(*crew));
     crew->plan = plan;
     crew->options = *options;
+    crew->options.replicas = PST_MAX(options->replicas, 1);
     if (crew->options.threads == 0 && status == PST_OK)
-        crew->options.threads = PST_MAX(1, pst_cpu_count() / options->ranks);
+        crew->options.threads =
+            PST_MAX(1, pst_cpu_count() / pst_crew_size(crew));
     if (!options->train)
         crew->options.schedule = "gpipe"; /* forward only: F in order */
-    crew->ranks =
-        pst_calloc(PST_TAG_EXEC, options->ranks, sizeof(struct pst_rank *));
+    crew->ranks = pst_calloc(PST_TAG_EXEC, pst_crew_size(crew),
+                             sizeof(struct pst_rank *));
     if (status == PST_OK && crew->ranks == NULL)
-        status = pst_diag_nomem(diag, options->ranks);
+        status = pst_diag_nomem(diag, pst_crew_size(crew));
     if (status == PST_OK)
         status = pst_uses_init(&crew->uses, plan, options->train, diag);
     if (status == PST_OK)
-        status = make_schedule(crew, diag);
+        status = pst_crew_arrange(crew, diag);
     if (status != PST_OK) {
         pst_crew_free(crew);
         return status;
     }
     *ret = crew;
     return PST_OK;
+}
+
+unsigned pst_crew_size(const struct pst_crew *crew)
+{
+    return crew->options.ranks * crew->options.replicas;
 }
 
 void pst_crew_free(struct pst_crew *crew)
@@ -299,6 +80,7 @@ void pst_crew_free(struct pst_crew *crew)
         pst_rank_free(crew->ranks[i]);
     pst_free(crew->ranks);
     pst_schedule_free(crew->sched);
+    pst_schedule_free(crew->fewer);
     pst_uses_fini(&crew->uses);
     pst_pool_free(crew->pool);
     pst_free(crew);
@@ -316,8 +98,7 @@ enum pst_status pst_exec_plan(struct pst_plan *plan,
     for (unsigned k = 0; k < options->ranks && status == PST_OK; k++) {
         struct pst_rank *rank;
 
-        status = pst_rank_new(plan, crew->sched, &crew->uses, &crew->options, k,
-                              &rank, diag);
+        status = pst_rank_new(crew, k, &rank, diag);
         if (status != PST_OK)
             break;
         memory[k] = rank->memory;
@@ -334,10 +115,10 @@ static void describe(const struct pst_crew *crew, char *out, size_t size)
     const struct pst_exec_options *o = &crew->options;
     const struct pst_optim_options *p = &o->optim;
     int n = snprintf(out, size,
-                     "plan %s, schedule %s, %u ranks, %u microbatches, seed "
+                     "plan %s, schedule %s, %ux%u ranks, %u microbatches, seed "
                      "%llu, threads %u, instructions %s, train %d, outputs %d",
-                     crew->plan->digest, o->schedule, o->ranks, o->microbatches,
-                     (unsigned long long)o->seed, o->threads,
+                     crew->plan->digest, o->schedule, o->replicas, o->ranks,
+                     o->microbatches, (unsigned long long)o->seed, o->threads,
                      pst_isa_name(pst_cpu_isa()), o->train, o->keep_outputs);
 
     if (!o->train || strcmp(p->name, "none") == 0 || n < 0 || (size_t)n >= size)
@@ -386,15 +167,13 @@ static bool compiles_code(const struct pst_rank *r)
 static enum pst_status start_ranks(struct pst_crew *crew, struct pst_diag *diag)
 {
     bool self = crew->transport->ops == &pst_transport_self;
-    unsigned n = self ? crew->options.ranks : 1;
+    unsigned n = self ? pst_crew_size(crew) : 1;
     enum pst_status status =
         pst_pool_new(crew->options.threads, &crew->pool, diag);
 
     crew->first = self ? 0 : crew->transport->ops->rank(crew->transport);
     for (unsigned k = 0; k < n && status == PST_OK; k++) {
-        status =
-            pst_rank_new(crew->plan, crew->sched, &crew->uses, &crew->options,
-                         crew->first + k, &crew->ranks[k], diag);
+        status = pst_rank_new(crew, crew->first + k, &crew->ranks[k], diag);
         if (status != PST_OK)
             break;
         crew->n_local++;
@@ -413,15 +192,17 @@ enum pst_status pst_crew_new(struct pst_plan *plan,
 {
     unsigned size = transport->ops->size(transport);
     struct pst_crew *crew;
-    enum pst_status status;
+    enum pst_status status = crew_alloc(plan, options, &crew, diag);
 
-    if (size != options->ranks)
-        return pst_diag_set(diag, PST_ERR_CONFIG,
-                            "%u ranks are needed, %u were started",
-                            options->ranks, size);
-    status = crew_alloc(plan, options, &crew, diag);
     if (status != PST_OK)
         return status;
+    if (size != pst_crew_size(crew)) {
+        status = pst_diag_set(diag, PST_ERR_CONFIG,
+                              "%u ranks are needed, %u were started",
+                              pst_crew_size(crew), size);
+        pst_crew_free(crew);
+        return status;
+    }
     crew->transport = transport;
     if (transport->ops != &pst_transport_self)
         crew->first = transport->ops->rank(transport);

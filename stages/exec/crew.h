@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_EXEC_CREW_H
 #define PENSTOCK_STAGES_EXEC_CREW_H
-/* The crew's inside, for the files of this folder. Exec thread only. */
+/*
+ * The crew's inside, for the files of this folder. Exec thread only.
+ *
+ * Rank numbers: of the job here and on the wire, replica * P + rank of the
+ * pipeline; schedules know the rank of the pipeline only.
+ */
 #include "stages/exec/rank/rank.h"
 
 struct pst_crew {
     struct pst_plan *plan;
     struct pst_transport *transport; /* NULL while only planned */
     struct pst_exec_options options;
-    struct pst_schedule *sched;
+    struct pst_schedule *sched; /* of replica 0 */
+    struct pst_schedule *fewer; /* of replicas with one microbatch less */
     struct pst_uses uses;
     struct pst_pool *pool;
     struct pst_rank **ranks; /* local ones */
@@ -16,6 +22,16 @@ struct pst_crew {
     pst_idle_fn idle;
     void *idle_ctx;
 };
+
+/* Makes the crew's schedules. */
+enum pst_status pst_crew_arrange(struct pst_crew *crew,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+const struct pst_schedule *pst_crew_schedule_of(const struct pst_crew *crew,
+                                                unsigned replica);
+/* Microbatches of a replica: how many, and the first one. */
+unsigned pst_crew_share(const struct pst_crew *crew, unsigned replica,
+                        unsigned *ret_first);
+unsigned pst_crew_size(const struct pst_crew *crew); /* ranks of the job */
 
 /* Blocking one-to-one transfer outside of steps: `bytes` from rank `from` to
  * rank 0. src is read on rank `from`, dst written on rank 0 (NULL elsewhere).
@@ -28,8 +44,8 @@ enum pst_status pst_crew_settle(struct pst_crew *crew, enum pst_status status,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* The local rank object of that number, or NULL. */
 struct pst_rank *pst_crew_local(const struct pst_crew *crew, unsigned rank);
-/* Rank that holds a parameter for all (that of its first stage; rank 0 if
- * none uses it). */
+/* Rank that holds a parameter for all (that of its first stage in replica 0;
+ * rank 0 if none uses it). */
 unsigned pst_crew_home(const struct pst_crew *crew, unsigned param);
 bool pst_crew_is_zero(const struct pst_crew *crew);
 

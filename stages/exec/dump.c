@@ -278,8 +278,8 @@ enum pst_status pst_crew_output(struct pst_crew *crew, unsigned i, void *dst,
                                 struct pst_diag *diag)
 {
     const struct pst_plan_output *o = &crew->plan->outputs.at[i];
-    unsigned home;
-    struct pst_rank *r;
+    const size_t bytes = pst_meta_bytes(&o->meta);
+    enum pst_status status = PST_OK;
 
     if (!o->is_tensor)
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
@@ -287,9 +287,17 @@ enum pst_status pst_crew_output(struct pst_crew *crew, unsigned i, void *dst,
     if (!crew->options.keep_outputs)
         return pst_diag_set(diag, PST_ERR_INTERNAL,
                             "outputs were not kept by this crew");
-    home = (unsigned)crew->sched->rank_of[pst_plan_output_stage(o)];
-    r = pst_crew_local(crew, home);
-    return pst_crew_fetch(
-        crew, home, r != NULL ? pst_rank_at(r, r->outputs[i]) : NULL, dst,
-        pst_meta_bytes(&o->meta) * crew->options.microbatches, diag);
+    for (unsigned k = 0; k < crew->options.replicas && status == PST_OK; k++) {
+        unsigned first, n = pst_crew_share(crew, k, &first);
+        unsigned from =
+            k * crew->options.ranks +
+            (unsigned)crew->sched->rank_of[pst_plan_output_stage(o)];
+        struct pst_rank *r = pst_crew_local(crew, from);
+
+        status = pst_crew_fetch(
+            crew, from, r != NULL ? pst_rank_at(r, r->outputs[i]) : NULL,
+            dst == NULL ? NULL : (unsigned char *)dst + bytes * first,
+            bytes * n, diag);
+    }
+    return status;
 }

@@ -27,12 +27,13 @@ typedef enum pst_status (*pst_fill_fn)(void *ctx, uint64_t step,
 
 struct pst_exec_options {
     const char *schedule;
-    unsigned ranks;
-    unsigned microbatches;
-    bool train;        /* false: forward only */
-    bool keep_outputs; /* user outputs of a step can be read after it */
-    bool grad_norm;    /* computed also without clipping: one more pass */
-    unsigned threads;  /* of the kernel pool; 0: cores / ranks of this host */
+    unsigned ranks;        /* of a pipeline */
+    unsigned replicas;     /* of the pipeline; 0 means 1 */
+    unsigned microbatches; /* of a step: replicas share them */
+    bool train;            /* false: forward only */
+    bool keep_outputs;     /* user outputs of a step can be read after it */
+    bool grad_norm;        /* computed also without clipping: one more pass */
+    unsigned threads; /* of the kernel pool; 0: cores / ranks of this host */
     uint64_t seed;
     struct pst_optim_options optim;
 };
@@ -49,13 +50,15 @@ struct pst_memory {
     unsigned in_flight; /* most microbatches held by one stage at a time */
 };
 
-/* What `penstock plan` prints: nothing is allocated. memory: ranks entries. */
+/* What `penstock plan` prints: nothing is allocated. memory: one entry for
+ * each rank of the first replica, which has the most microbatches. */
 enum pst_status pst_exec_plan(struct pst_plan *plan,
                               const struct pst_exec_options *options,
                               struct pst_memory *memory,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* COLLECTIVE. Borrows plan and transport until freed. Checks that all ranks
+/* COLLECTIVE. Borrows plan and transport, which has
+ * ranks * replicas ranks, until freed. Checks that all ranks
  * have the same plan digest and options (PST_ERR_MISMATCH). Returns owned. */
 enum pst_status pst_crew_new(struct pst_plan *plan,
                              struct pst_transport *transport,
@@ -64,6 +67,7 @@ enum pst_status pst_crew_new(struct pst_plan *plan,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_crew_free(struct pst_crew *crew);
 
+/* Of the first replica. */
 const struct pst_schedule *pst_crew_schedule(const struct pst_crew *crew);
 /* Of local rank `local` (0 .. n-1; mpi: only 0). */
 unsigned pst_crew_n_local(const struct pst_crew *crew);

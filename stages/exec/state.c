@@ -46,7 +46,8 @@ static enum pst_status each_entry(const struct pst_crew *crew,
         const struct pst_rank_param *p = &r->params.at[i];
         const struct pst_plan_param *param = &crew->plan->params.at[p->index];
 
-        if (home && pst_crew_home(crew, (unsigned)p->index) != r->rank)
+        if (home &&
+            pst_crew_home(crew, (unsigned)p->index) != pst_rank_number(r))
             continue;
         if (param->kind == PST_VALUE_CONST ||
             (param->kind == PST_VALUE_BUFFER && !param->persistent &&
@@ -134,7 +135,7 @@ enum pst_status pst_crew_save(struct pst_crew *crew, const char *dir,
                               uint64_t step, unsigned keep,
                               struct pst_diag *diag)
 {
-    const unsigned n = crew->options.ranks;
+    const unsigned n = crew->options.ranks; /* the first replica writes */
     struct pst_checkpoint_shard *shards =
         pst_calloc(PST_TAG_EXEC, n, sizeof(*shards));
     enum pst_status status = PST_OK;
@@ -142,8 +143,9 @@ enum pst_status pst_crew_save(struct pst_crew *crew, const char *dir,
     if (shards == NULL)
         status = pst_diag_nomem(diag, n * sizeof(*shards));
     for (unsigned i = 0; i < crew->n_local && status == PST_OK; i++)
-        status = save_shard(crew, crew->ranks[i], dir, step,
-                            &shards[crew->ranks[i]->rank], diag);
+        if (crew->ranks[i]->replica == 0)
+            status = save_shard(crew, crew->ranks[i], dir, step,
+                                &shards[crew->ranks[i]->rank], diag);
     status = pst_crew_settle(crew, status, diag);
     for (unsigned k = 0; k < n && status == PST_OK; k++)
         status = pst_crew_fetch(crew, k, &shards[k], &shards[k],
@@ -153,7 +155,9 @@ enum pst_status pst_crew_save(struct pst_crew *crew, const char *dir,
     status = pst_crew_settle(crew, status, diag);
     /* Shards of a save that failed would keep a full disk full. */
     for (unsigned i = 0; i < crew->n_local && status != PST_OK && shards; i++)
-        pst_checkpoint_shard_discard(dir, step, &shards[crew->ranks[i]->rank]);
+        if (crew->ranks[i]->replica == 0)
+            pst_checkpoint_shard_discard(dir, step,
+                                         &shards[crew->ranks[i]->rank]);
     pst_free(shards);
     return status;
 }

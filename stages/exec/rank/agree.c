@@ -15,7 +15,7 @@
 
 enum pst_status pst_agree_init(struct pst_rank *r, struct pst_diag *diag)
 {
-    const unsigned n = r->rank == 0 ? r->sched->n_ranks : 1;
+    const unsigned n = pst_rank_number(r) == 0 ? pst_rank_job_size(r) : 1;
 
     r->report_size =
         sizeof(struct pst_report) +
@@ -25,7 +25,7 @@ enum pst_status pst_agree_init(struct pst_rank *r, struct pst_diag *diag)
     r->report = pst_arena_calloc(&r->heap, n, r->report_size);
     r->verdict = pst_arena_calloc(&r->heap, 1, r->verdict_size);
     r->control_messages = pst_arena_calloc(
-        &r->heap, 2 * (size_t)r->sched->n_ranks, sizeof(struct pst_message));
+        &r->heap, 2 * (size_t)pst_rank_job_size(r), sizeof(struct pst_message));
     if (r->report == NULL || r->verdict == NULL || r->control_messages == NULL)
         return pst_diag_nomem(diag, r->report_size * n);
     return PST_OK;
@@ -37,12 +37,13 @@ static struct pst_report *report_of(const struct pst_rank *r, unsigned rank)
                                  rank * r->report_size);
 }
 
-/* Each parameter counts once: on the rank of its first stage. */
+/* Each parameter counts once: on the rank of its first stage, replica 0. */
 static bool is_home(const struct pst_rank *r, const struct pst_rank_param *p)
 {
     const struct pst_plan_param *param = &r->plan->params.at[p->index];
 
-    return r->sched->rank_of[param->stages[0]] == (int)r->rank;
+    return r->replica == 0 &&
+           r->sched->rank_of[param->stages[0]] == (int)r->rank;
 }
 
 static void write_report(struct pst_rank *r)
@@ -63,6 +64,8 @@ static void write_report(struct pst_rank *r)
                 pst_sumsq((const float *)pst_rank_at(r, p->grad),
                           pst_meta_numel(meta), pst_cpu_isa(), r->pool);
     }
+    report->first = r->first_mb;
+    report->n = r->sched->n_microbatches;
     r->times.step = pst_now() - r->started;
     report->times = r->times;
 }
@@ -85,14 +88,14 @@ static enum pst_status post_reports(struct pst_rank *r)
 {
     enum pst_status status = PST_OK;
 
-    if (r->rank != 0) {
+    if (pst_rank_number(r) != 0) {
         status = post(r, 0, true, 0, TAG_REPORT, r->report, r->report_size);
         if (status == PST_OK)
             status =
                 post(r, 1, false, 0, TAG_VERDICT, r->verdict, r->verdict_size);
         return status;
     }
-    for (unsigned k = 1; k < r->sched->n_ranks && status == PST_OK; k++)
+    for (unsigned k = 1; k < pst_rank_job_size(r) && status == PST_OK; k++)
         status =
             post(r, k, false, k, TAG_REPORT, report_of(r, k), r->report_size);
     return status;
@@ -117,6 +120,25 @@ static double total_norm(const struct pst_rank *r)
     return sqrt(sum);
 }
 
+/* Every microbatch's loss comes from its replica; adds them in order. */
+static double mean_loss(struct pst_rank *r)
+{
+    const int stage = r->plan->outputs.at[r->plan->loss].stage;
+    const unsigned n = r->options.microbatches;
+    double sum = 0;
+
+    for (unsigned k = 0; k < r->options.replicas; k++) {
+        const struct pst_report *report = report_of(
+            r, k * r->options.ranks + (unsigned)r->sched->rank_of[stage]);
+
+        for (unsigned m = report->first; m < report->first + report->n; m++) {
+            r->verdict->losses[m] = report->values[m];
+            sum += report->values[m];
+        }
+    }
+    return sum / n;
+}
+
 static void decide(struct pst_rank *r)
 {
     struct pst_verdict *v = r->verdict;
@@ -125,7 +147,7 @@ static void decide(struct pst_rank *r)
     v->fault = 0;
     v->control = r->control;
     v->loss = NAN;
-    for (unsigned k = 0; k < r->sched->n_ranks; k++) {
+    for (unsigned k = 0; k < pst_rank_job_size(r); k++) {
         const struct pst_report *report = report_of(r, k);
 
         if (report->fault && !v->fault) {
@@ -134,22 +156,12 @@ static void decide(struct pst_rank *r)
         }
         if (report->times.step > 0)
             busy += (report->times.forward + report->times.backward) /
-                    report->times.step / r->sched->n_ranks;
+                    report->times.step / pst_rank_job_size(r);
     }
     v->busy = busy;
     v->norm = total_norm(r);
-    if (r->plan->loss >= 0 && r->plan->outputs.at[r->plan->loss].stage >= 0) {
-        int stage = r->plan->outputs.at[r->plan->loss].stage;
-        const struct pst_report *report =
-            report_of(r, (unsigned)r->sched->rank_of[stage]);
-        double sum = 0;
-
-        for (unsigned m = 0; m < r->options.microbatches; m++) {
-            v->losses[m] = report->values[m];
-            sum += report->values[m];
-        }
-        v->loss = sum / r->options.microbatches;
-    }
+    if (r->plan->loss >= 0 && r->plan->outputs.at[r->plan->loss].stage >= 0)
+        v->loss = mean_loss(r);
 }
 
 enum pst_status pst_rank_agree(struct pst_rank *r)
@@ -160,13 +172,14 @@ enum pst_status pst_rank_agree(struct pst_rank *r)
     case PST_RANK_REPORT:
         write_report(r);
         status = post_reports(r);
-        r->phase = r->rank == 0 ? PST_RANK_COLLECT : PST_RANK_VERDICT;
+        r->phase =
+            pst_rank_number(r) == 0 ? PST_RANK_COLLECT : PST_RANK_VERDICT;
         return status;
     case PST_RANK_COLLECT:
         if (r->control_waiting > 0)
             return PST_AGAIN;
         decide(r);
-        for (unsigned k = 1; k < r->sched->n_ranks && status == PST_OK; k++)
+        for (unsigned k = 1; k < pst_rank_job_size(r) && status == PST_OK; k++)
             status =
                 post(r, k, true, k, TAG_VERDICT, r->verdict, r->verdict_size);
         r->phase = PST_RANK_VERDICT;
@@ -178,7 +191,7 @@ enum pst_status pst_rank_agree(struct pst_rank *r)
         return PST_OK;
     default:
         return pst_diag_set(r->diag, PST_ERR_INTERNAL,
-                            "rank %u agrees in phase %d", r->rank,
+                            "rank %u agrees in phase %d", pst_rank_number(r),
                             (int)r->phase);
     }
 }

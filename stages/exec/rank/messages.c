@@ -56,7 +56,7 @@ static enum pst_status add(struct filler *f, const struct pst_value *value,
                             edge, a->microbatch);
     m->len = pst_meta_span(&value->meta);
     m->tag = (int)tag;
-    m->peer = (unsigned)a->peer;
+    m->peer = f->r->first + (unsigned)a->peer;
     m->send = a->kind == PST_ACT_SEND_F || a->kind == PST_ACT_SEND_B;
     if (a->kind == PST_ACT_RECV_F)
         m->counter = &stage->waiting_f[a->microbatch];
@@ -151,7 +151,7 @@ enum pst_status pst_rank_bind_messages(struct pst_rank *r,
             return status;
         r->n_messages += f.n;
     }
-    r->n_messages += 2 * r->sched->n_ranks; /* agree.c */
+    r->n_messages += 2 * pst_rank_job_size(r); /* agree.c */
     r->active = pst_arena_calloc(&r->heap, r->n_messages + 1,
                                  sizeof(struct pst_message *));
     return r->active != NULL ? PST_OK : pst_diag_nomem(diag, r->n_messages);
@@ -163,15 +163,15 @@ enum pst_status pst_rank_post(struct pst_rank *r, struct pst_message *m)
     enum pst_status status;
 
     if (m->send)
-        status = net->isend(r->transport, r->rank, m->peer, m->tag, m->data,
-                            m->len, &m->request);
+        status = net->isend(r->transport, pst_rank_number(r), m->peer, m->tag,
+                            m->data, m->len, &m->request);
     else
-        status = net->irecv(r->transport, r->rank, m->peer, m->tag, m->data,
-                            m->len, &m->request);
+        status = net->irecv(r->transport, pst_rank_number(r), m->peer, m->tag,
+                            m->data, m->len, &m->request);
     if (status != PST_OK)
-        return pst_diag_set(r->diag, status,
-                            "rank %u: a message %s rank %u could not start",
-                            r->rank, m->send ? "to" : "from", m->peer);
+        return pst_diag_set(
+            r->diag, status, "rank %u: a message %s rank %u could not start",
+            pst_rank_number(r), m->send ? "to" : "from", m->peer);
     if (m->counter != NULL)
         (*m->counter)++;
     r->active[r->n_active++] = m;
@@ -192,8 +192,8 @@ enum pst_status pst_rank_poll(struct pst_rank *r)
         if (status != PST_OK)
             return pst_diag_set(r->diag, status,
                                 "rank %u: a message %s rank %u failed (tag %d)",
-                                r->rank, m->send ? "to" : "from", m->peer,
-                                m->tag);
+                                pst_rank_number(r), m->send ? "to" : "from",
+                                m->peer, m->tag);
         if (m->counter != NULL)
             (*m->counter)--;
         r->active[i] = r->active[--r->n_active];

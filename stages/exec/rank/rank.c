@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "stages/exec/crew.h"
 #include "stages/exec/program/memplan.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
@@ -220,7 +221,7 @@ static enum pst_status layout_outputs(struct pst_rank *r, struct pst_diag *diag)
 
         if (o->is_tensor && r->stages[pst_plan_output_stage(o)].program != NULL)
             r->outputs[i] =
-                reserve(r, pst_meta_bytes(&o->meta) * r->options.microbatches,
+                reserve(r, pst_meta_bytes(&o->meta) * r->sched->n_microbatches,
                         &r->memory.outputs);
     }
     return PST_OK;
@@ -335,12 +336,8 @@ static enum pst_status plan_rank(struct pst_rank *r, struct pst_diag *diag)
     return status;
 }
 
-enum pst_status pst_rank_new(struct pst_plan *plan,
-                             const struct pst_schedule *sched,
-                             const struct pst_uses *uses,
-                             const struct pst_exec_options *options,
-                             unsigned rank, struct pst_rank **ret,
-                             struct pst_diag *diag)
+enum pst_status pst_rank_new(const struct pst_crew *crew, unsigned rank,
+                             struct pst_rank **ret, struct pst_diag *diag)
 {
     struct pst_rank *r = pst_calloc(PST_TAG_EXEC, 1, sizeof(*r));
     enum pst_status status;
@@ -348,11 +345,14 @@ enum pst_status pst_rank_new(struct pst_plan *plan,
     if (r == NULL)
         return pst_diag_nomem(diag, sizeof(*r));
     pst_arena_init(&r->heap, PST_TAG_EXEC);
-    r->plan = plan;
-    r->sched = sched;
-    r->uses = uses;
-    r->options = *options;
-    r->rank = rank;
+    r->plan = crew->plan;
+    r->uses = &crew->uses;
+    r->options = crew->options;
+    r->replica = rank / crew->options.ranks;
+    r->rank = rank % crew->options.ranks;
+    r->first = rank - r->rank;
+    r->sched = pst_crew_schedule_of(crew, r->replica);
+    (void)pst_crew_share(crew, r->replica, &r->first_mb);
     status = plan_rank(r, diag);
     if (status != PST_OK) {
         pst_rank_free(r);
@@ -388,7 +388,7 @@ static enum pst_status map_arena(struct pst_rank *r, struct pst_diag *diag)
     if (p == MAP_FAILED)
         return pst_diag_errno(diag, errno,
                               "rank %u cannot have its arena of %zu bytes",
-                              r->rank, size);
+                              pst_rank_number(r), size);
     if (size >= 4 * HUGE_PAGE)
         (void)madvise(p, size, MADV_HUGEPAGE); /* only a wish */
 #ifdef MADV_POPULATE_WRITE

@@ -26,7 +26,7 @@ struct pst_message {
     unsigned char *data;
     size_t len;
     int tag;
-    unsigned peer;
+    unsigned peer; /* rank of the job */
     bool send;
     unsigned *counter; /* send: its slot's outstanding; receive: how many
                           the consuming action still waits for */
@@ -97,6 +97,7 @@ enum pst_rank_phase {
 /* What a rank tells rank 0; losses and squares follow in memory. */
 struct pst_report {
     int32_t fault;
+    uint32_t first, n; /* microbatches of its replica */
     char text[600];
     struct pst_times times;
     double values[]; /* microbatches losses, then params' sums of squares */
@@ -116,7 +117,10 @@ struct pst_rank {
     struct pst_exec_options options;
     struct pst_transport *transport; /* NULL while only planned */
     struct pst_pool *pool;
-    unsigned rank;
+    unsigned rank;  /* of the pipeline */
+    unsigned first; /* rank of the job that is rank 0 of this replica */
+    unsigned replica;
+    unsigned first_mb; /* microbatch of the step that is 0 of this replica */
 
     struct pst_arena heap;         /* the tables below */
     struct pst_rank_stage *stages; /* by plan stage; program NULL elsewhere */
@@ -159,11 +163,9 @@ struct pst_rank {
 };
 
 /* Plans; allocates no arena. */
-enum pst_status pst_rank_new(struct pst_plan *plan,
-                             const struct pst_schedule *sched,
-                             const struct pst_uses *uses,
-                             const struct pst_exec_options *options,
-                             unsigned rank, struct pst_rank **ret,
+struct pst_crew;
+enum pst_status pst_rank_new(const struct pst_crew *crew, unsigned rank,
+                             struct pst_rank **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_rank_free(struct pst_rank *r);
 /* Allocates the arena, loads parameters, binds messages. */
@@ -211,6 +213,17 @@ const struct pst_rank_param *pst_rank_param(const struct pst_rank *r,
                                             unsigned param);
 
 double pst_now(void); /* seconds, monotonic */
+
+/* Its number in the job. */
+static inline unsigned pst_rank_number(const struct pst_rank *r)
+{
+    return r->first + r->rank;
+}
+
+static inline unsigned pst_rank_job_size(const struct pst_rank *r)
+{
+    return r->options.ranks * r->options.replicas;
+}
 
 static inline unsigned char *pst_rank_at(const struct pst_rank *r,
                                          size_t offset)

@@ -112,7 +112,7 @@ static enum pst_status post(struct pst_rank *r, bool send, unsigned peer,
     *m = (struct pst_message){.data = data,
                               .len = len,
                               .tag = (int)tag,
-                              .peer = peer,
+                              .peer = r->first + peer,
                               .send = send,
                               .counter = &r->reduce_waiting};
     if (tag > INT32_MAX)

@@ -33,16 +33,16 @@ static void note_fault(struct pst_rank *r, const struct pst_action *a,
     if (r->fault_text[0] != '\0')
         return;
     snprintf(r->fault_text, sizeof(r->fault_text),
-             "rank %u, stage %d, microbatch %d, %s%s%s: %s", r->rank, a->stage,
-             a->microbatch, what, module[0] != '\0' ? " of " : "", module,
-             r->fault.text);
+             "rank %u, stage %d, microbatch %d, %s%s%s: %s", pst_rank_number(r),
+             a->stage, (int)r->first_mb + a->microbatch, what,
+             module[0] != '\0' ? " of " : "", module, r->fault.text);
 }
 
 static void progress(struct pst_rank *r)
 {
     double now;
 
-    if (r->sched->n_ranks < 2)
+    if (pst_rank_job_size(r) < 2)
         return;
     now = pst_now();
     if (now - r->last_progress < PROGRESS_EVERY)
@@ -69,7 +69,7 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
     call->scratch =
         call->scratch_size > 0 ? base[PST_R_WORK] + n->scratch.offset : NULL;
     call->rng.step = r->step;
-    call->rng.microbatch = (uint32_t)a->microbatch;
+    call->rng.microbatch = r->first_mb + (uint32_t)a->microbatch;
     call->accumulate = n->role == PST_GRAD_FUSED && !assigns;
     if (n->role == PST_GRAD_ADD && assigns)
         memset(call->in[0].data, 0, pst_meta_bytes(&call->in[0].meta));
@@ -105,8 +105,8 @@ static void fill_input(struct pst_rank *r, const struct pst_rank_action *x,
     struct pst_diag diag;
 
     pst_diag_init(&diag);
-    if (r->fill(r->fill_ctx, r->step, (unsigned)x->a.microbatch, input, dst,
-                &diag) == PST_OK ||
+    if (r->fill(r->fill_ctx, r->step, r->first_mb + (unsigned)x->a.microbatch,
+                input, dst, &diag) == PST_OK ||
         r->fault.set)
         return;
     r->fault.set = 1;
@@ -175,8 +175,9 @@ static void keep_outputs(struct pst_rank *r, const struct pst_rank_action *x,
             const struct pst_value *value = output_value(r, o);
             const struct pst_loc loc = pst_program_loc(p, value);
 
-            r->report->values[x->a.microbatch] = pst_load_f64(
-                value->meta.dtype, base[loc.region] + loc.offset, 0);
+            r->report->values[r->first_mb + (unsigned)x->a.microbatch] =
+                pst_load_f64(value->meta.dtype, base[loc.region] + loc.offset,
+                             0);
         }
         if (r->outputs[i] != 0)
             keep_output(r, x, base, i);
@@ -393,7 +394,7 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
         return pst_rank_reduce(r, x->a.param);
     default:
         return pst_diag_set(r->diag, PST_ERR_INTERNAL,
-                            "rank %u: unknown action %d", r->rank,
+                            "rank %u: unknown action %d", pst_rank_number(r),
                             (int)x->a.kind);
     }
 }

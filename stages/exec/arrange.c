@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which rank does what: the schedule of a pipeline, lowered and proven, and
+ * what part of the microbatches each replica of it has. */
+#include "stages/exec/crew.h"
+
+/* Compute actions that a receive is posted ahead of its use. */
+#define EARLY 1
+
+/* What lowering must know of the plan; arrays from the heap. */
+struct shape {
+    struct PST_VEC(struct pst_link) links;
+    struct PST_VEC(struct pst_shared) shared;
+};
+
+static bool add_link(struct shape *shape, const struct pst_edge *e, bool train)
+{
+    struct pst_link link = {(int)e->from_stage, (int)e->to_stage,
+                            train && e->grad_parts > 0};
+
+    for (size_t i = 0; i < shape->links.n; i++) {
+        if (shape->links.at[i].from == link.from &&
+            shape->links.at[i].to == link.to) {
+            shape->links.at[i].grad |= link.grad;
+            return true;
+        }
+    }
+    return pst_vec_push(PST_TAG_EXEC, &shape->links, link);
+}
+
+static enum pst_status shape_of(const struct pst_crew *crew, struct shape *ret,
+                                struct pst_diag *diag)
+{
+    const struct pst_plan *plan = crew->plan;
+    const bool train = crew->options.train;
+    bool ok = true;
+
+    for (size_t i = 0; i < plan->edges.n && ok; i++)
+        ok = add_link(ret, &plan->edges.at[i], train);
+    for (size_t i = 0; i < plan->params.n && ok && train; i++) {
+        const struct pst_plan_param *p = &plan->params.at[i];
+        struct pst_shared shared = {(int)i, p->stages, p->n_stages};
+
+        unsigned parts = pst_uses_total(&crew->uses, (unsigned)i);
+
+        if (parts == 0 || (parts == 1 && p->n_stages == 1))
+            continue;
+        if (p->n_stages > PST_MAX_SHARED_STAGES)
+            return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                                "parameter '%s' is used by %u stages, at most "
+                                "%d may share one",
+                                p->fqn, p->n_stages, PST_MAX_SHARED_STAGES);
+        ok = pst_vec_push(PST_TAG_EXEC, &ret->shared, shared);
+    }
+    return ok ? PST_OK : pst_diag_nomem(diag, plan->edges.n);
+}
+
+/* The lists of a pipeline that has that many microbatches. */
+static enum pst_status make_schedule(const struct pst_crew *crew,
+                                     const char *name, unsigned microbatches,
+                                     struct pst_schedule **ret,
+                                     struct pst_diag *diag)
+{
+    const struct pst_plan *plan = crew->plan;
+    struct pst_schedule *sched = NULL;
+    struct shape shape = {0};
+    double *costs = pst_calloc(PST_TAG_EXEC, plan->stages.n, sizeof(*costs));
+    struct pst_schedule_options options = {
+        .name = name,
+        .ranks = crew->options.ranks,
+        .stages = (unsigned)plan->stages.n,
+        .microbatches = microbatches,
+        .train = crew->options.train,
+        .costs = costs,
+    };
+    enum pst_status status;
+
+    if (costs == NULL)
+        return pst_diag_nomem(diag, plan->stages.n * sizeof(*costs));
+    for (size_t i = 0; i < plan->stages.n; i++)
+        costs[i] = plan->stages.at[i].flops;
+    status = shape_of(crew, &shape, diag);
+    if (status == PST_OK)
+        status = pst_schedule_make(&options, &sched, diag);
+    if (status == PST_OK)
+        status = pst_schedule_order(sched, diag);
+    if (status == PST_OK)
+        status =
+            pst_schedule_lower(sched, shape.links.at, shape.links.n,
+                               shape.shared.at, shape.shared.n, EARLY, diag);
+    if (status == PST_OK)
+        status = pst_schedule_check(sched, shape.links.at, shape.links.n,
+                                    shape.shared.at, shape.shared.n, diag);
+    pst_vec_fini(&shape.links);
+    pst_vec_fini(&shape.shared);
+    pst_free(costs);
+    if (status == PST_OK)
+        *ret = sched;
+    else
+        pst_schedule_free(sched);
+    return status;
+}
+
+/* --- replicas ------------------------------------------------------------- */
+
+unsigned pst_crew_share(const struct pst_crew *crew, unsigned replica,
+                        unsigned *ret_first)
+{
+    const unsigned n = crew->options.microbatches;
+    const unsigned r = crew->options.replicas;
+    const unsigned more = n % r; /* the first replicas have one more */
+
+    *ret_first = replica * (n / r) + PST_MIN(replica, more);
+    return n / r + (replica < more);
+}
+
+const struct pst_schedule *pst_crew_schedule_of(const struct pst_crew *crew,
+                                                unsigned replica)
+{
+    unsigned first;
+
+    return crew->fewer != NULL && pst_crew_share(crew, replica, &first) ==
+                                      crew->fewer->n_microbatches
+               ? crew->fewer
+               : crew->sched;
+}
+
+enum pst_status pst_crew_arrange(struct pst_crew *crew, struct pst_diag *diag)
+{
+    unsigned first, most = pst_crew_share(crew, 0, &first);
+    unsigned least = pst_crew_share(crew, crew->options.replicas - 1, &first);
+    enum pst_status status =
+        make_schedule(crew, crew->options.schedule, most, &crew->sched, diag);
+
+    if (status != PST_OK || most == least)
+        return status;
+    status = make_schedule(crew, crew->sched->name, least, &crew->fewer, diag);
+    for (unsigned s = 0; s < crew->sched->n_stages && status == PST_OK; s++)
+        if (crew->sched->rank_of[s] != crew->fewer->rank_of[s])
+            status = pst_diag_set(
+                diag, PST_ERR_CONFIG,
+                "stage %u is not on the same rank in replicas with %u and with "
+                "%u microbatches: give a number of microbatches that %u "
+                "divides",
+                s, most, least, crew->options.replicas);
+    return status;
+}
