@@ -248,19 +248,14 @@ enum pst_status pst_manifest_write(const char *step_dir,
                                    const struct pst_manifest *m,
                                    struct pst_diag *diag)
 {
-    struct pst_new_file file = {.fd = -1};
     struct pst_str path = {0};
     char *text = make_text(m);
     enum pst_status status;
 
     pst_str_addf(&path, "%s/" PST_MANIFEST_FILE, step_dir);
-    status = !text || path.failed ? pst_diag_nomem(diag, strlen(step_dir))
-                                  : pst_new_file_open(path.text, &file, diag);
-    if (status == PST_OK)
-        status = pst_new_file_write(&file, text, strlen(text), diag);
-    if (status == PST_OK)
-        status = pst_new_file_commit(&file, diag);
-    pst_new_file_abort(&file);
+    status = !text || path.failed
+                 ? pst_diag_nomem(diag, strlen(step_dir))
+                 : pst_file_write(path.text, text, strlen(text), diag);
     pst_str_fini(&path);
     free(text); /* jansson's own */
     return status;

@@ -288,6 +288,21 @@ void pst_new_file_abort(struct pst_new_file *file)
     file->fd = -1;
 }
 
+enum pst_status pst_file_write(const char *path, const void *data, size_t size,
+                               struct pst_diag *diag)
+{
+    struct pst_new_file file;
+    enum pst_status status = pst_new_file_open(path, &file, diag);
+
+    if (status != PST_OK)
+        return status;
+    status = pst_new_file_write(&file, data, size, diag);
+    if (status == PST_OK)
+        status = pst_new_file_commit(&file, diag);
+    pst_new_file_abort(&file);
+    return status;
+}
+
 static enum pst_status make_dir(const char *path, unsigned mode,
                                 struct pst_diag *diag)
 {

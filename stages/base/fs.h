@@ -51,6 +51,10 @@ enum pst_status pst_new_file_commit(struct pst_new_file *file,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 void pst_new_file_abort(struct pst_new_file *file);
 
+/* A whole file at once, by the above. */
+enum pst_status pst_file_write(const char *path, const void *data, size_t size,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+
 /* mkdir -p with mode; fine if it exists as a directory. */
 enum pst_status pst_mkdirs(const char *path, unsigned mode,
                            struct pst_diag *diag) PST_MUST_CHECK;

@@ -173,22 +173,6 @@ static enum pst_status save_weights(struct pst_plan *plan, unsigned stage,
 
 /* --- the folder --------------------------------------------------------- */
 
-static enum pst_status write_plan(const char *path, const void *data,
-                                  size_t size, struct pst_diag *diag)
-{
-    struct pst_new_file file;
-    enum pst_status status = pst_new_file_open(path, &file, diag);
-
-    if (status != PST_OK)
-        return status;
-    status = pst_new_file_write(&file, data, size, diag);
-    if (status == PST_OK)
-        status = pst_new_file_commit(&file, diag);
-    if (status != PST_OK)
-        pst_new_file_abort(&file);
-    return status;
-}
-
 /* Length of the shortest part of the path that is missing; 0: none is. */
 static size_t missing_part(char *path)
 {
@@ -238,7 +222,7 @@ static enum pst_status save_files(struct pst_plan *plan, const char *dir,
     if (status == PST_OK)
         status = pst_plan_pack(plan, &data, &size, diag);
     if (status == PST_OK)
-        status = write_plan(plan_path, data, size, diag);
+        status = pst_file_write(plan_path, data, size, diag);
     pst_free(data);
     return status;
 }
