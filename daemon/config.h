@@ -39,6 +39,7 @@ enum pstd_group {
     PSTD_OPT_DETACH = 1 << 18,
     PSTD_OPT_PLAN = 1 << 19,
     PSTD_OPT_VERIFY = 1 << 20,
+    PSTD_OPT_PICTURE = 1 << 21, /* --svg --trace */
 };
 
 enum pstd_option_type {
@@ -111,6 +112,7 @@ struct pstd_config {
     struct pstd_list at, transmit;
     uint64_t stage;
     bool modules, kernels;
+    const char *svg, *trace;
     uint64_t batches, n_tokens;
     const char *prompt, *prompt_file;
     double temperature;

@@ -10,8 +10,6 @@
 #include "daemon/ctl/print.h"
 #include "daemon/setup.h"
 
-#define MIB (1024.0 * 1024.0)
-
 bool pstctl_is_plan(const char *path)
 {
     struct stat st;
@@ -271,142 +269,6 @@ static enum pst_status run_show(const struct pstd_config *config,
     return status;
 }
 
-/* What `plan` found out; arrays have one entry per rank. */
-struct forecast {
-    struct pst_schedule *sched;
-    struct pst_memory *memory;
-    double *bubble;
-    double step; /* in units of one second per 1e9 operations */
-    unsigned ranks;
-};
-
-static enum pst_status simulate(const struct pst_plan *plan,
-                                const struct pst_exec_options *options,
-                                struct forecast *f, struct pst_diag *diag)
-{
-    const size_t n = plan->stages.n;
-    struct pst_schedule_options so = {
-        .name = options->schedule,
-        .ranks = options->ranks,
-        .stages = (unsigned)n,
-        .microbatches = options->microbatches,
-        .train = options->train,
-    };
-    double *costs = pst_calloc(PST_TAG_CLIENT, 2 * n, sizeof(*costs));
-    enum pst_status status;
-
-    if (costs == NULL)
-        return pst_diag_nomem(diag, 2 * n * sizeof(*costs));
-    for (size_t i = 0; i < n; i++) {
-        costs[i] = 1e-9 * plan->stages.at[i].flops;
-        costs[n + i] = 2 * costs[i];
-    }
-    so.costs = costs;
-    status = pst_schedule_make(&so, &f->sched, diag);
-    if (status == PST_OK)
-        status = pst_schedule_simulate(f->sched, costs, costs + n, &f->step,
-                                       f->bubble, diag);
-    pst_free(costs);
-    return status;
-}
-
-static enum pst_status print_forecast_json(const struct forecast *f,
-                                           struct pst_diag *diag)
-{
-    json_t *ranks = json_array();
-    struct pst_str placement = {0};
-    enum pst_status status;
-    double mean = 0;
-
-    pstd_placement(f->sched, &placement);
-    for (unsigned r = 0; r < f->ranks; r++) {
-        const struct pst_memory *m = &f->memory[r];
-
-        mean += f->bubble[r] / f->ranks;
-        (void)json_array_append_new(
-            ranks,
-            json_pack(
-                "{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}", "rank",
-                (json_int_t)r, "arena_bytes", (json_int_t)m->arena,
-                "params_bytes", (json_int_t)m->params, "grads_bytes",
-                (json_int_t)m->grads, "optim_bytes", (json_int_t)m->optim,
-                "buffers_bytes", (json_int_t)m->buffers, "stash_bytes",
-                (json_int_t)m->stash, "messages_bytes", (json_int_t)m->messages,
-                "workspace_bytes", (json_int_t)m->workspace, "outputs_bytes",
-                (json_int_t)m->outputs, "in_flight", (json_int_t)m->in_flight,
-                "bubble", pstctl_json_real(f->bubble[r])));
-    }
-    status = pstctl_json_print(
-        json_pack("{s:s s:s s:o s:o}", "schedule", f->sched->name, "placement",
-                  pst_str_text(&placement), "bubble", pstctl_json_real(mean),
-                  "ranks", ranks),
-        diag);
-    pst_str_fini(&placement);
-    return status;
-}
-
-static void print_forecast(const struct forecast *f)
-{
-    struct pst_str placement = {0};
-
-    pstd_placement(f->sched, &placement);
-    (void)printf("schedule %s, %u microbatches\n"
-                 "rank  stages      MiB  params   grads   optim   stash  "
-                 "messages  work  outputs  in flight  bubble\n",
-                 f->sched->name, f->sched->n_microbatches);
-    for (unsigned r = 0; r < f->ranks; r++) {
-        const struct pst_memory *m = &f->memory[r];
-        struct pst_str stages = {0};
-
-        pstd_placement_of(pst_str_text(&placement), r, &stages);
-        (void)printf("%4u  %-6s %8.2f %7.2f %7.2f %7.2f %7.2f %9.2f %5.2f "
-                     "%8.2f %10u %6.1f%%\n",
-                     r, pst_str_text(&stages), (double)m->arena / MIB,
-                     (double)(m->params + m->buffers) / MIB,
-                     (double)m->grads / MIB, (double)m->optim / MIB,
-                     (double)m->stash / MIB, (double)m->messages / MIB,
-                     (double)m->workspace / MIB, (double)m->outputs / MIB,
-                     m->in_flight, 100 * f->bubble[r]);
-        pst_str_fini(&stages);
-    }
-    pst_str_fini(&placement);
-}
-
-static enum pst_status run_plan(const struct pstd_config *config,
-                                struct pst_diag *diag)
-{
-    struct pst_exec_options options;
-    struct forecast f = {0};
-    struct pstctl_plan p = {0};
-    enum pst_status status =
-        pstctl_plan_open(config->args[0], config, &p, diag);
-
-    if (status != PST_OK)
-        return status;
-    f.ranks = config->ranks > 0 ? (unsigned)config->ranks
-                                : (unsigned)p.plan->stages.n;
-    f.memory = pst_calloc(PST_TAG_CLIENT, f.ranks, sizeof(*f.memory));
-    f.bubble = pst_calloc(PST_TAG_CLIENT, f.ranks, sizeof(*f.bubble));
-    if (f.memory == NULL || f.bubble == NULL)
-        status = pst_diag_nomem(diag, f.ranks * sizeof(*f.memory));
-    if (status == PST_OK)
-        status = pstd_exec_options(config, f.ranks, p.plan->loss >= 0, &options,
-                                   diag);
-    if (status == PST_OK)
-        status = simulate(p.plan, &options, &f, diag);
-    if (status == PST_OK)
-        status = pst_exec_plan(p.plan, &options, f.memory, diag);
-    if (status == PST_OK && config->json)
-        status = print_forecast_json(&f, diag);
-    else if (status == PST_OK)
-        print_forecast(&f);
-    pst_schedule_free(f.sched);
-    pst_free(f.memory);
-    pst_free(f.bubble);
-    pstctl_plan_close(&p);
-    return status;
-}
-
 const struct pstctl_command pstctl_split = {
     "split",
     "MODEL.pt2 -o PLAN",
@@ -427,13 +289,3 @@ const struct pstctl_command pstctl_show = {
     "print the graph of a model, or the stages of a plan",
     NULL,
     run_show};
-const struct pstctl_command pstctl_plan = {
-    "plan",
-    "PLAN|MODEL.pt2",
-    1,
-    1,
-    PSTD_OPT_SPLIT | PSTD_OPT_PLAN | PSTD_OPT_JSON,
-    "memory of each rank and bubble of a schedule, before anything runs",
-    "The bubble is that of stages which take time in proportion to their "
-    "operations.",
-    run_plan};

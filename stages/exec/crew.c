@@ -108,6 +108,22 @@ enum pst_status pst_exec_plan(struct pst_plan *plan,
     return status;
 }
 
+enum pst_status pst_exec_schedule(struct pst_plan *plan,
+                                  const struct pst_exec_options *options,
+                                  struct pst_schedule **ret,
+                                  struct pst_diag *diag)
+{
+    struct pst_crew *crew;
+    enum pst_status status = crew_alloc(plan, options, &crew, diag);
+
+    if (status != PST_OK)
+        return status;
+    *ret = crew->sched;
+    crew->sched = NULL;
+    pst_crew_free(crew);
+    return PST_OK;
+}
+
 /* What all ranks must have alike, for people and for comparison; short enough
  * for two of them in a message. */
 static void describe(const struct pst_crew *crew, char *out, size_t size)

@@ -57,6 +57,13 @@ enum pst_status pst_exec_plan(struct pst_plan *plan,
                               struct pst_memory *memory,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
+/* The schedule that a crew with these options runs, lowered and checked.
+ * Returns owned. */
+enum pst_status pst_exec_schedule(struct pst_plan *plan,
+                                  const struct pst_exec_options *options,
+                                  struct pst_schedule **ret,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+
 /* COLLECTIVE. Borrows plan and transport, which has
  * ranks * replicas ranks, until freed. Checks that all ranks
  * have the same plan digest and options (PST_ERR_MISMATCH). Returns owned. */

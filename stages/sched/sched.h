@@ -188,12 +188,4 @@ unsigned pst_action_parse(const char *text, size_t len,
  * at one time. */
 unsigned pst_schedule_peak(const struct pst_schedule *sched, unsigned stage);
 
-/* Event-driven estimate without cost of messages: seconds of a step and idle
- * share of each rank (bubble), costs in seconds per stage. */
-enum pst_status pst_schedule_simulate(const struct pst_schedule *sched,
-                                      const double *cost_f,
-                                      const double *cost_b, double *ret_step,
-                                      double *ret_bubble /* per rank */,
-                                      struct pst_diag *diag) PST_MUST_CHECK;
-
 #endif

@@ -1,168 +1,242 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Time of a step if messages cost nothing: each rank takes its actions in
- * order, an action begins when the rank is free and its inputs are ready. The
- * stages that a stage waits for are those that the messages name; a schedule
- * without messages is taken as a chain of neighbours.
- */
-#include "stages/sched/generate.h"
+#include "stages/sched/simulate.h"
+
+#include "stages/sched/simulation.h"
 
 #include <math.h>
 
-struct simulation {
-    const struct pst_schedule *sched;
-    bool *needs;           /* [consumer][producer] forward; stages x stages */
-    bool *needs_b;         /* [producer][consumer] backward */
-    double *end_f, *end_b; /* per (stage, microbatch); -1: not yet */
-    size_t *next;
-    double *clock, *busy; /* per rank */
+struct links {
+    struct PST_VEC(struct pst_link) list;
+    bool failed;
 };
 
-static void find_needs(struct simulation *m)
+static void note_link(struct links *links, int a, int b, bool grad)
+{
+    const struct pst_link link = {PST_MIN(a, b), PST_MAX(a, b), grad};
+
+    for (size_t i = 0; i < links->list.n; i++)
+        if (links->list.at[i].from == link.from &&
+            links->list.at[i].to == link.to) {
+            links->list.at[i].grad |= grad;
+            return;
+        }
+    links->failed |= !pst_vec_push(PST_TAG_PLAN, &links->list, link);
+}
+
+/* Those of the costs; else those that the lists name; else, and where lists
+ * have no hand-overs, a chain. */
+static enum pst_status find_links(struct pst_simulation *m)
 {
     const struct pst_schedule *s = m->sched;
+    const bool named = s->lowered || s->messages;
+    struct links links = {.failed = false};
+    enum pst_status status;
 
-    for (unsigned i = 1; i < s->n_stages && !s->lowered; i++) {
-        m->needs[(size_t)i * s->n_stages + i - 1] = true;
-        m->needs_b[(size_t)(i - 1) * s->n_stages + i] = true;
+    for (size_t i = 0; i < m->costs->n_links; i++)
+        note_link(&links, m->costs->links[i].link.from,
+                  m->costs->links[i].link.to, m->costs->links[i].link.grad);
+    if (!m->costs->links) {
+        for (unsigned r = 0; r < s->n_ranks && named; r++)
+            for (size_t i = 0; i < s->ranks[r].n; i++) {
+                const struct pst_action *a = &s->ranks[r].at[i];
+
+                if (a->peer_stage >= 0)
+                    note_link(&links, a->stage, a->peer_stage,
+                              pst_sim_is_backward(a->kind));
+            }
+        for (int i = 1; i < (int)s->n_stages && !s->lowered; i++)
+            if (!named || s->rank_of[i - 1] == s->rank_of[i])
+                note_link(&links, i - 1, i, s->train);
     }
-    for (unsigned r = 0; r < s->n_ranks && s->lowered; r++)
-        for (size_t i = 0; i < s->ranks[r].n; i++) {
-            const struct pst_action *a = &s->ranks[r].at[i];
-            const size_t ours =
-                (size_t)a->stage * s->n_stages + (size_t)a->peer_stage;
-            const size_t theirs =
-                (size_t)a->peer_stage * s->n_stages + (size_t)a->stage;
+    status = links.failed
+                 ? pst_diag_nomem(m->diag, sizeof(struct pst_link))
+                 : pst_link_index_init(&m->links, links.list.at, links.list.n,
+                                       s->n_stages, m->diag);
+    pst_vec_fini(&links.list);
+    return status;
+}
 
-            if (a->kind == PST_ACT_RECV_F)
-                m->needs[ours] = true;
-            else if (a->kind == PST_ACT_COPY_F)
-                m->needs[theirs] = true;
-            else if (a->kind == PST_ACT_RECV_B)
-                m->needs_b[ours] = true;
-            else if (a->kind == PST_ACT_COPY_B)
-                m->needs_b[theirs] = true;
+bool pst_sim_is_implied(const struct pst_simulation *m, size_t link)
+{
+    const struct pst_schedule *s = m->sched;
+    const struct pst_link *l = &m->links.by_from[link];
+
+    return !s->lowered &&
+           (!s->messages || s->rank_of[l->from] == s->rank_of[l->to]);
+}
+
+static bool note_meetings(struct pst_simulation *m)
+{
+    for (unsigned r = 0; r < m->sched->n_ranks; r++)
+        for (size_t i = 0; i < m->sched->ranks[r].n; i++) {
+            const struct pst_action *a = &m->sched->ranks[r].at[i];
+            struct pst_sim_meeting *old;
+
+            if (a->kind != PST_ACT_REDUCE)
+                continue;
+            old = pst_sim_meeting_of(m, a);
+            if (old)
+                old->owners++;
+            else if (!pst_vec_push(
+                         PST_TAG_PLAN, &m->meetings,
+                         ((struct pst_sim_meeting){a->stage, a->param, 1, 0})))
+                return false;
         }
-}
-
-/* When the inputs of an action are ready; negative: not known yet. */
-static double ready_at(const struct simulation *m, const struct pst_action *a)
-{
-    const unsigned n = m->sched->n_stages;
-    const size_t own =
-        (size_t)a->stage * m->sched->n_microbatches + (size_t)a->microbatch;
-    const bool forward = a->kind == PST_ACT_F;
-    const bool *needs =
-        (forward ? m->needs : m->needs_b) + a->stage * (size_t)n;
-    double ready = forward ? 0.0 : m->end_f[own];
-
-    if (a->kind == PST_ACT_W)
-        return ready; /* I came before it on the same rank */
-    for (unsigned k = 0; k < n && ready >= 0.0; k++) {
-        const size_t at =
-            (size_t)k * m->sched->n_microbatches + (size_t)a->microbatch;
-        const double end = forward ? m->end_f[at] : m->end_b[at];
-
-        if (needs[k])
-            ready = end < 0.0 ? end : fmax(ready, end);
-    }
-    return ready;
-}
-
-static bool advance(struct simulation *m, unsigned rank, const double *cost_f,
-                    const double *cost_b)
-{
-    const struct pst_action *a = &m->sched->ranks[rank].at[m->next[rank]];
-    const size_t own =
-        (size_t)a->stage * m->sched->n_microbatches + (size_t)a->microbatch;
-    double ready, cost;
-
-    if (!pst_action_is_compute(a))
-        return true;
-    ready = ready_at(m, a);
-    if (ready < 0.0)
-        return false;
-    cost = a->kind == PST_ACT_F   ? cost_f[a->stage]
-           : a->kind == PST_ACT_B ? cost_b[a->stage]
-                                  : cost_b[a->stage] / 2;
-    m->clock[rank] = fmax(m->clock[rank], ready) + cost;
-    m->busy[rank] += cost;
-    if (a->kind == PST_ACT_F)
-        m->end_f[own] = m->clock[rank];
-    else if (a->kind != PST_ACT_W)
-        m->end_b[own] = m->clock[rank];
     return true;
 }
 
-static enum pst_status simulate(struct simulation *m, const double *cost_f,
-                                const double *cost_b, struct pst_diag *diag)
+static enum pst_status prepare(struct pst_simulation *m)
 {
     const struct pst_schedule *s = m->sched;
-    bool moved, left;
+    enum pst_status status = find_links(m);
+    size_t n;
 
-    find_needs(m);
-    for (size_t i = 0; i < (size_t)s->n_stages * s->n_microbatches; i++)
-        m->end_f[i] = m->end_b[i] = -1.0;
-    do {
-        moved = left = false;
-        for (unsigned r = 0; r < s->n_ranks; r++) {
-            while (m->next[r] < s->ranks[r].n &&
-                   advance(m, r, cost_f, cost_b)) {
-                m->next[r]++;
-                moved = true;
-            }
-            left = left || m->next[r] < s->ranks[r].n;
+    if (status != PST_OK)
+        return status;
+    n = 2 * m->links.n * s->n_microbatches;
+    m->bytes[0] = pst_calloc(PST_TAG_PLAN, m->links.n, sizeof(double));
+    m->bytes[1] = pst_calloc(PST_TAG_PLAN, m->links.n, sizeof(double));
+    m->messages = pst_calloc(PST_TAG_PLAN, n, sizeof(*m->messages));
+    m->ranks = pst_calloc(PST_TAG_PLAN, s->n_ranks, sizeof(*m->ranks));
+    m->heap = pst_calloc(PST_TAG_PLAN, s->n_ranks, sizeof(*m->heap));
+    m->sim->ranks =
+        pst_calloc(PST_TAG_PLAN, s->n_ranks, sizeof(*m->sim->ranks));
+    m->sim->shares =
+        pst_calloc(PST_TAG_PLAN, s->n_ranks, sizeof(*m->sim->shares));
+    if (!m->bytes[0] || !m->bytes[1] || !m->messages || !m->ranks || !m->heap ||
+        !m->sim->ranks || !m->sim->shares || !note_meetings(m))
+        return pst_diag_nomem(m->diag, n * sizeof(*m->messages));
+    for (size_t i = 0; i < n; i++)
+        m->messages[i] = (struct pst_sim_message){
+            -1.0,
+            pst_sim_is_implied(m, i / s->n_microbatches % m->links.n) ? 0.0
+                                                                      : -1.0,
+            -1.0};
+    for (size_t i = 0; i < m->costs->n_links; i++) {
+        const struct pst_link_cost *l = &m->costs->links[i];
+        const long at = pst_sim_find_link(m, l->link.from, l->link.to);
+
+        m->bytes[PST_SIM_FORWARD][at] = l->bytes_f;
+        m->bytes[PST_SIM_BACKWARD][at] = l->bytes_b;
+    }
+    for (unsigned i = 0; i < s->n_stages; i++)
+        m->ranks[s->rank_of[i]].bytes += m->costs->stages[i].fixed;
+    for (unsigned r = 0; r < s->n_ranks; r++) {
+        const struct pst_level level = {0.0, (int)r, m->ranks[r].bytes};
+
+        m->sim->ranks[r].peak_bytes = level.bytes;
+        if (level.bytes > 0.0)
+            m->failed |=
+                !pst_vec_push(PST_TAG_PLAN, &m->sim->timeline.levels, level);
+    }
+    return PST_OK;
+}
+
+static enum pst_status refuse_stuck(const struct pst_simulation *m)
+{
+    struct pst_str text = {0};
+
+    for (unsigned r = 0; r < m->sched->n_ranks && text.len < 1024; r++) {
+        if (m->ranks[r].next == m->sched->ranks[r].n)
+            continue;
+        pst_str_add(&text, text.len ? "; " : "");
+        pst_sched_add_place(m->sched, r, m->ranks[r].next, false, &text);
+    }
+    (void)pst_diag_set(m->diag, PST_ERR_INPUT,
+                       "the schedule stands still, each of these waits for "
+                       "an action that comes later: %s",
+                       pst_str_text(&text));
+    pst_str_fini(&text);
+    return PST_ERR_INPUT;
+}
+
+static void add_optimizer(struct pst_simulation *m)
+{
+    struct pst_sim *sim = m->sim;
+
+    sim->step = sim->makespan;
+    for (unsigned r = 0; r < m->sched->n_ranks; r++) {
+        double at = sim->makespan;
+
+        for (unsigned s = 0; s < m->sched->n_stages; s++) {
+            const struct pst_action a = {.stage = (int)s, .microbatch = -1};
+            const double cost = m->costs->stages[s].optim;
+
+            if (m->sched->rank_of[s] != (int)r || cost <= 0.0)
+                continue;
+            pst_sim_add_span(m, r, PST_SPAN_OPTIM, &a, at, at + cost);
+            at += cost;
         }
-    } while (moved && left);
-    if (left)
-        return pst_diag_set(diag, PST_ERR_INPUT,
-                            "the schedule stands still: an action waits for "
-                            "one that comes later");
+        sim->step = fmax(sim->step, at);
+    }
+}
+
+static enum pst_status play(struct pst_simulation *m)
+{
+    const struct pst_schedule *s = m->sched;
+    enum pst_status status = prepare(m);
+
+    if (status != PST_OK)
+        return status;
+    pst_sim_play(m);
+    for (unsigned r = 0; r < s->n_ranks && !m->failed; r++) {
+        if (m->ranks[r].next < s->ranks[r].n)
+            return refuse_stuck(m);
+        m->sim->makespan = fmax(m->sim->makespan, m->ranks[r].clock);
+    }
+    if (s->train && !m->failed)
+        add_optimizer(m);
+    m->sim->step = fmax(m->sim->step, m->sim->makespan);
+    m->sim->timeline.step = m->sim->step;
+    if (m->failed)
+        return pst_diag_nomem(m->diag, sizeof(struct pst_span));
+    status = pst_timeline_explain(&m->sim->timeline, s->rank_of, s->n_stages,
+                                  m->links.by_from, m->links.n, m->diag);
+    if (status != PST_OK)
+        return status;
+    pst_timeline_shares(&m->sim->timeline, m->sim->shares);
+    for (unsigned r = 0; r < s->n_ranks; r++)
+        m->sim->bubble += m->sim->shares[r].bubble / s->n_ranks;
     return PST_OK;
 }
 
 enum pst_status pst_schedule_simulate(const struct pst_schedule *sched,
-                                      const double *cost_f,
-                                      const double *cost_b, double *ret_step,
-                                      double *ret_bubble, struct pst_diag *diag)
+                                      const struct pst_costs *costs,
+                                      struct pst_sim *ret,
+                                      struct pst_diag *diag)
 {
-    const size_t stages = sched->n_stages, ranks = sched->n_ranks;
-    const size_t cells = stages * sched->n_microbatches;
-    struct simulation m = {
-        sched,
-        pst_calloc(PST_TAG_PLAN, stages * stages, sizeof(bool)),
-        pst_calloc(PST_TAG_PLAN, stages * stages, sizeof(bool)),
-        pst_calloc(PST_TAG_PLAN, cells, sizeof(double)),
-        pst_calloc(PST_TAG_PLAN, cells, sizeof(double)),
-        pst_calloc(PST_TAG_PLAN, ranks, sizeof(size_t)),
-        pst_calloc(PST_TAG_PLAN, ranks, sizeof(double)),
-        pst_calloc(PST_TAG_PLAN, ranks, sizeof(double)),
-    };
+    struct pst_sim sim = {
+        .timeline = {.name = "predicted", .n_ranks = sched->n_ranks}};
+    struct pst_simulation m = {
+        .sched = sched, .costs = costs, .sim = &sim, .diag = diag};
     enum pst_status status;
-    double step = 0.0;
 
-    if (!m.needs || !m.needs_b || !m.end_f || !m.end_b || !m.next || !m.clock ||
-        !m.busy) {
-        (void)pst_diag_nomem(diag, cells * 2 * sizeof(double));
-        status = PST_ERR_NOMEM;
-    } else {
-        status = simulate(&m, cost_f, cost_b, diag);
-    }
-    for (size_t r = 0; r < ranks && status == PST_OK; r++)
-        step = fmax(step, m.clock[r]);
-    if (status == PST_OK) {
-        *ret_step = step;
-        for (size_t r = 0; r < ranks; r++)
-            ret_bubble[r] = step > 0.0 ? 1.0 - m.busy[r] / step : 0.0;
-    }
-    pst_free(m.busy);
-    pst_free(m.clock);
-    pst_free(m.next);
-    pst_free(m.end_b);
-    pst_free(m.end_f);
-    pst_free(m.needs_b);
-    pst_free(m.needs);
+    if (costs->n_stages != sched->n_stages)
+        return pst_diag_set(diag, PST_ERR_MISMATCH,
+                            "the costs are of %u stages, the schedule has %u",
+                            costs->n_stages, sched->n_stages);
+    status = play(&m);
+    pst_vec_fini(&m.meetings);
+    pst_free(m.heap);
+    pst_free(m.ranks);
+    pst_free(m.messages);
+    pst_free(m.bytes[0]);
+    pst_free(m.bytes[1]);
+    pst_link_index_fini(&m.links);
+    if (status == PST_OK)
+        *ret = sim;
+    else
+        pst_sim_fini(&sim);
     return status;
+}
+
+void pst_sim_fini(struct pst_sim *sim)
+{
+    pst_timeline_fini(&sim->timeline);
+    pst_free(sim->ranks);
+    pst_free(sim->shares);
+    sim->ranks = NULL;
+    sim->shares = NULL;
 }
 
 unsigned pst_schedule_peak(const struct pst_schedule *sched, unsigned stage)

@@ -223,31 +223,6 @@ static void receives_are_posted_early(void **state)
     pst_schedule_free(s);
 }
 
-/* (P - 1) / (n + P - 1) of the time is idle; 4 ranks, 8 microbatches. */
-static void simulates_the_bubble(void **state)
-{
-    const double f[] = {1, 1, 1, 1}, b[] = {2, 2, 2, 2};
-    const char *const names[] = {"gpipe", "1f1b"};
-
-    (void)state;
-    for (unsigned i = 0; i < 4; i++) {
-        struct pst_schedule *s = make(names[i / 2], 4, 4, 8, true, NULL);
-        double step, bubble[4];
-        struct pst_link links[3];
-        struct pst_diag diag;
-
-        chain(links, 4);
-        if (i % 2)
-            assert_ok(pst_schedule_lower(s, links, 3, NULL, 0, 2, &diag),
-                      &diag);
-        assert_ok(pst_schedule_simulate(s, f, b, &step, bubble, &diag), &diag);
-        assert_float_equal(step, 33, 1e-9);
-        for (unsigned r = 0; r < 4; r++)
-            assert_float_equal(bubble[r], 3.0 / 11.0, 1e-9);
-        pst_schedule_free(s);
-    }
-}
-
 /* Memory that fails at any call leaves no leak and no crash. */
 static void survives_lack_of_memory(void **state)
 {
@@ -261,7 +236,6 @@ static void survives_lack_of_memory(void **state)
     for (uint64_t n = 1; status != PST_OK; n++) {
         struct pst_schedule *s = NULL;
         struct pst_diag diag;
-        double step, bubble[2], cost[] = {1, 2, 3};
 
         assert_in_range(n, 1, 500);
         pst_alloc_fail_at(n);
@@ -270,8 +244,6 @@ static void survives_lack_of_memory(void **state)
             status = pst_schedule_lower(s, links, 2, NULL, 0, 2, &diag);
         if (status == PST_OK)
             status = pst_schedule_check(s, links, 2, NULL, 0, &diag);
-        if (status == PST_OK)
-            status = pst_schedule_simulate(s, cost, cost, &step, bubble, &diag);
         pst_alloc_fail_at(0);
         if (status != PST_OK)
             assert_int_equal(status, PST_ERR_NOMEM);
@@ -289,7 +261,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(refuses_with_the_way_out),
         cmocka_unit_test(skips_and_reductions),
         cmocka_unit_test(receives_are_posted_early),
-        cmocka_unit_test(simulates_the_bubble),
         cmocka_unit_test(survives_lack_of_memory),
     };
 

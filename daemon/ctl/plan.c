@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a step of a plan will cost: memory, time, waiting. Runs nothing. */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/ctl/ctl.h"
+#include "daemon/ctl/model.h"
+#include "daemon/ctl/print.h"
+#include "daemon/setup.h"
+#include "stages/base/fs.h"
+#include "stages/exec/estimate.h"
+#include "stages/sched/simulate.h"
+
+#define MIB (1024.0 * 1024.0)
+
+/* What `plan` found out; arrays have one entry per rank. */
+struct forecast {
+    struct pst_schedule *sched;
+    struct pst_memory *memory;
+    struct pst_costs costs;
+    struct pst_sim sim;
+    unsigned ranks;
+};
+
+/* Kinds of waiting, in the order of the columns. */
+static const struct {
+    enum pst_span_kind kind;
+    const char *key, *column;
+} causes[] = {
+    {PST_SPAN_WARM_UP, "warm_up", "warm-up"},
+    {PST_SPAN_DRAIN, "drain", "drain"},
+    {PST_SPAN_IMBALANCE, "imbalance", "imbalance"},
+    {PST_SPAN_MESSAGE, "message", "message"},
+};
+
+static double share(const struct forecast *f, unsigned rank,
+                    enum pst_span_kind kind)
+{
+    return f->sim.step > 0 ? f->sim.shares[rank].seconds[kind] / f->sim.step
+                           : 0;
+}
+
+static json_t *rank_json(const struct forecast *f, unsigned r)
+{
+    const struct pst_memory *m = &f->memory[r];
+    json_t *rank = json_pack(
+        "{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}", "rank",
+        (json_int_t)r, "arena_bytes", (json_int_t)m->arena, "params_bytes",
+        (json_int_t)m->params, "grads_bytes", (json_int_t)m->grads,
+        "optim_bytes", (json_int_t)m->optim, "buffers_bytes",
+        (json_int_t)m->buffers, "stash_bytes", (json_int_t)m->stash,
+        "messages_bytes", (json_int_t)m->messages, "workspace_bytes",
+        (json_int_t)m->workspace, "outputs_bytes", (json_int_t)m->outputs,
+        "in_flight", (json_int_t)m->in_flight, "bubble",
+        pstctl_json_real(f->sim.shares[r].bubble));
+
+    for (size_t i = 0; i < PST_COUNT(causes); i++)
+        (void)json_object_set_new(
+            rank, causes[i].key, pstctl_json_real(share(f, r, causes[i].kind)));
+    return rank;
+}
+
+static enum pst_status print_json(const struct forecast *f,
+                                  struct pst_diag *diag)
+{
+    json_t *ranks = json_array();
+    struct pst_str placement = {0};
+    enum pst_status status;
+
+    pstd_placement(f->sched, &placement);
+    for (unsigned r = 0; r < f->ranks; r++)
+        (void)json_array_append_new(ranks, rank_json(f, r));
+    status = pstctl_json_print(
+        json_pack("{s:s s:s s:o s:o s:o}", "schedule", f->sched->name,
+                  "placement", pst_str_text(&placement), "step_s",
+                  pstctl_json_real(f->sim.step), "bubble",
+                  pstctl_json_real(f->sim.bubble), "ranks", ranks),
+        diag);
+    pst_str_fini(&placement);
+    return status;
+}
+
+static void print_memory(const struct forecast *f)
+{
+    struct pst_str placement = {0};
+
+    pstd_placement(f->sched, &placement);
+    (void)printf("schedule %s, %u microbatches\n"
+                 "rank  stages      MiB  params   grads   optim   stash  "
+                 "messages  work  outputs  in flight\n",
+                 f->sched->name, f->sched->n_microbatches);
+    for (unsigned r = 0; r < f->ranks; r++) {
+        const struct pst_memory *m = &f->memory[r];
+        struct pst_str stages = {0};
+
+        pstd_placement_of(pst_str_text(&placement), r, &stages);
+        (void)printf("%4u  %-6s %8.2f %7.2f %7.2f %7.2f %7.2f %9.2f %5.2f "
+                     "%8.2f %10u\n",
+                     r, pst_str_text(&stages), (double)m->arena / MIB,
+                     (double)(m->params + m->buffers) / MIB,
+                     (double)m->grads / MIB, (double)m->optim / MIB,
+                     (double)m->stash / MIB, (double)m->messages / MIB,
+                     (double)m->workspace / MIB, (double)m->outputs / MIB,
+                     m->in_flight);
+        pst_str_fini(&stages);
+    }
+    pst_str_fini(&placement);
+}
+
+static void print_times(const struct forecast *f)
+{
+    struct pst_str step = {0};
+
+    pstctl_duration(f->sim.step, &step);
+    (void)printf("predicted step %s, bubble %.1f%%\nrank  bubble",
+                 pst_str_text(&step), 100 * f->sim.bubble);
+    for (size_t i = 0; i < PST_COUNT(causes); i++)
+        (void)printf("  %s", causes[i].column);
+    for (unsigned r = 0; r < f->ranks; r++) {
+        (void)printf("\n%4u %6.1f%%", r, 100 * f->sim.shares[r].bubble);
+        for (size_t i = 0; i < PST_COUNT(causes); i++)
+            (void)printf(" %*.1f%%", (int)strlen(causes[i].column),
+                         100 * share(f, r, causes[i].kind));
+    }
+    (void)printf("\n");
+    pst_str_fini(&step);
+}
+
+static enum pst_status write_text(const char *path, struct pst_str *text,
+                                  struct pst_diag *diag)
+{
+    enum pst_status status =
+        text->failed
+            ? pst_diag_nomem(diag, text->len)
+            : pst_file_write(path, pst_str_text(text), text->len, diag);
+
+    pst_str_fini(text);
+    return status;
+}
+
+static enum pst_status write_pictures(const struct pstd_config *config,
+                                      const struct pst_plan *plan,
+                                      const struct forecast *f,
+                                      struct pst_diag *diag)
+{
+    const struct pst_timeline *const timelines[] = {&f->sim.timeline};
+    struct pst_str text = {0}, title = {0};
+    enum pst_status status = PST_OK;
+
+    pst_str_addf(&title, "%s: %s, %u microbatches", plan->name, f->sched->name,
+                 f->sched->n_microbatches);
+    if (config->svg != NULL) {
+        pst_timeline_svg(timelines, 1, pst_str_text(&title), &text);
+        status = write_text(config->svg, &text, diag);
+    }
+    if (config->trace != NULL && status == PST_OK) {
+        pst_timeline_trace(timelines, 1, &text);
+        status = write_text(config->trace, &text, diag);
+    }
+    pst_str_fini(&title);
+    return status;
+}
+
+static enum pst_status predict(struct pst_plan *plan,
+                               const struct pst_exec_options *options,
+                               struct forecast *f, struct pst_diag *diag)
+{
+    enum pst_status status = pst_exec_schedule(plan, options, &f->sched, diag);
+
+    if (status == PST_OK)
+        status = pst_plan_costs(plan, options, &f->costs, diag);
+    if (status == PST_OK)
+        status = pst_schedule_simulate(f->sched, &f->costs, &f->sim, diag);
+    if (status == PST_OK)
+        status = pst_exec_plan(plan, options, f->memory, diag);
+    return status;
+}
+
+static enum pst_status run_plan(const struct pstd_config *config,
+                                struct pst_diag *diag)
+{
+    struct pst_exec_options options;
+    struct forecast f = {0};
+    struct pstctl_plan p = {0};
+    enum pst_status status =
+        pstctl_plan_open(config->args[0], config, &p, diag);
+
+    if (status != PST_OK)
+        return status;
+    f.ranks = config->ranks > 0 ? (unsigned)config->ranks
+                                : (unsigned)p.plan->stages.n;
+    f.memory = pst_calloc(PST_TAG_CLIENT, f.ranks, sizeof(*f.memory));
+    if (f.memory == NULL)
+        status = pst_diag_nomem(diag, f.ranks * sizeof(*f.memory));
+    if (status == PST_OK)
+        status = pstd_exec_options(config, f.ranks, p.plan->loss >= 0, &options,
+                                   diag);
+    if (status == PST_OK)
+        status = predict(p.plan, &options, &f, diag);
+    if (status == PST_OK)
+        status = write_pictures(config, p.plan, &f, diag);
+    if (status == PST_OK && config->json) {
+        status = print_json(&f, diag);
+    } else if (status == PST_OK) {
+        print_memory(&f);
+        print_times(&f);
+    }
+    pst_sim_fini(&f.sim);
+    pst_costs_fini(&f.costs);
+    pst_schedule_free(f.sched);
+    pst_free(f.memory);
+    pstctl_plan_close(&p);
+    return status;
+}
+
+const struct pstctl_command pstctl_plan = {
+    "plan",
+    "PLAN|MODEL.pt2",
+    1,
+    1,
+    PSTD_OPT_SPLIT | PSTD_OPT_PLAN | PSTD_OPT_PICTURE | PSTD_OPT_JSON,
+    "memory, time and waiting of each rank, before anything runs",
+    "Times are estimated from operations and bytes; their ratios are worth "
+    "more than\ntheir size.",
+    run_plan};

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_SCHED_COSTS_H
+#define PENSTOCK_STAGES_SCHED_COSTS_H
+/*
+ * What a step is made of: seconds of computing, bytes on the way, bytes of
+ * memory. Estimated from a plan, or measured by a run and kept in a file.
+ *
+ * Any thread, one at a time. All pointers belong to the arena.
+ */
+#include "stages/base/arena.h"
+#include "stages/sched/sched.h"
+
+/* Seconds of one microbatch. */
+struct pst_seconds {
+    double forward;
+    double input;  /* I: gradients of the inputs */
+    double weight; /* W: gradients of the parameters */
+};
+
+struct pst_stage_cost {
+    struct pst_seconds seconds;
+    double backward; /* B: I and W in one; 0: their sum */
+    double optim;    /* of a step */
+    double reduce;   /* of one REDUCE action that several ranks take part in */
+    /* Bytes: held from F on for each microbatch, until the end of B or I;
+     * of them until the end of W; held always. */
+    double stash, keep, fixed;
+};
+
+/* Of all nodes with this module path. */
+struct pst_module_cost {
+    const char *module;
+    struct pst_seconds seconds;
+};
+
+/* Values between two stages, of one microbatch. */
+struct pst_link_cost {
+    struct pst_link link;
+    double bytes_f, bytes_b;
+};
+
+/* The way between two ranks. Bandwidth 0: messages take no time by size. */
+struct pst_wire {
+    double latency;   /* seconds */
+    double bandwidth; /* bytes per second */
+};
+
+struct pst_costs {
+    struct pst_arena arena;
+    const char *plan; /* its digest; "": not of a plan */
+    unsigned n_stages;
+    struct pst_stage_cost *stages;
+    struct pst_module_cost *modules;
+    size_t n_modules;
+    /* NULL: a chain of neighbours whose messages cost nothing. */
+    struct pst_link_cost *links;
+    size_t n_links;
+    struct pst_wire wire;
+    const struct pst_wire *wires; /* [from rank][to rank]; NULL: all alike */
+    bool overlap;                 /* messages move while both ranks compute */
+};
+
+/* n_stages stages that cost nothing, messages that cost nothing and overlap.
+ * release with pst_costs_fini. */
+enum pst_status pst_costs_init(struct pst_costs *costs, unsigned n_stages,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+void pst_costs_fini(struct pst_costs *costs);
+
+/*
+ * The file: JSON, times in seconds.
+ *
+ *   {"format": "penstock-costs", "version": 1, "plan": "DIGEST",
+ *    "stages": [{"forward": S, "input": S, "weight": S, "backward": S,
+ *                "optimizer": S, "reduce": S}, ...],
+ *    "modules": [{"module": "h.0", "forward": S, "input": S, "weight": S}],
+ *    "latency": S, "bandwidth": BYTES_PER_S, "overlap": true}
+ *
+ * All but format, version and stages may be missing. Links and bytes are not
+ * in it: they are the plan's.
+ */
+enum pst_status pst_costs_read(const char *path, struct pst_costs *ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+/* There whole or not at all. */
+enum pst_status pst_costs_write(const struct pst_costs *costs, const char *path,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

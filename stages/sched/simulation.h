@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_SCHED_SIMULATION_H
+#define PENSTOCK_STAGES_SCHED_SIMULATION_H
+/*
+ * A simulation at work; private to this folder. simulate.c prepares it and
+ * makes the result, events.c lets ranks take their actions.
+ */
+#include "stages/sched/generate.h"
+#include "stages/sched/simulate.h"
+
+enum pst_sim_direction { PST_SIM_FORWARD, PST_SIM_BACKWARD };
+
+struct pst_sim_message {
+    double sent, posted; /* send and receive; -1: not yet */
+    double arrives;      /* -1: not known yet */
+};
+
+struct pst_sim_state {
+    size_t next;
+    double clock;
+    bool running;     /* until clock */
+    bool blocked;     /* on something whose time is not known */
+    double line_free; /* when the last message has left */
+    double bytes;
+    unsigned held;
+};
+
+/* One REDUCE as all its owners see it. */
+struct pst_sim_meeting {
+    int stage, param;
+    unsigned owners, came;
+};
+
+struct pst_simulation {
+    const struct pst_schedule *sched;
+    const struct pst_costs *costs;
+    struct pst_sim *sim;
+    struct pst_diag *diag;
+    struct pst_link_index links;
+    double *bytes[2]; /* per link in by_from, by direction */
+    struct pst_sim_message
+        *messages; /* [direction][link in by_from][microbatch] */
+    struct pst_sim_state *ranks;
+    struct PST_VEC(struct pst_sim_meeting) meetings;
+    unsigned *heap; /* ranks that are not blocked, by (clock, rank) */
+    unsigned n_heap;
+    bool failed; /* out of memory */
+};
+
+/* Index of the link in by_from; -1: there is none. */
+long pst_sim_find_link(const struct pst_simulation *m, int from, int to);
+/* Its messages are not in the lists: they leave when their value is made. */
+bool pst_sim_is_implied(const struct pst_simulation *m, size_t link);
+bool pst_sim_is_backward(enum pst_action_kind kind);
+struct pst_sim_meeting *pst_sim_meeting_of(struct pst_simulation *m,
+                                           const struct pst_action *a);
+void pst_sim_add_span(struct pst_simulation *m, unsigned rank,
+                      enum pst_span_kind kind, const struct pst_action *a,
+                      double start, double end);
+/* Until all ranks have ended or none can go on. */
+void pst_sim_play(struct pst_simulation *m);
+
+#endif
