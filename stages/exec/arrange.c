@@ -54,6 +54,68 @@ static enum pst_status shape_of(const struct pst_crew *crew, struct shape *ret,
     return ok ? PST_OK : pst_diag_nomem(diag, plan->edges.n);
 }
 
+static bool adds_gradients(const struct pst_action *a)
+{
+    return a->kind == PST_ACT_B || a->kind == PST_ACT_W;
+}
+
+static bool is_message(const struct pst_action *a)
+{
+    return a->kind >= PST_ACT_SEND_F && a->kind <= PST_ACT_COPY_B;
+}
+
+static bool is_stage_sum(const struct pst_action *a)
+{
+    return a->kind == PST_ACT_REDUCE && a->param < 0;
+}
+
+/*
+ * Behind the last backward of each stage, and the messages that follow it: its
+ * gradients start to be summed over the replicas. This waits for nobody and
+ * nothing but the end of the list waits for it, so the proof still holds.
+ */
+static enum pst_status add_stage_sums(struct pst_schedule *sched, unsigned rank,
+                                      struct pst_diag *diag)
+{
+    unsigned *left = pst_calloc(PST_TAG_EXEC, sched->n_stages, sizeof(*left));
+    struct PST_VEC(struct pst_action) out = {0};
+    const size_t n = sched->ranks[rank].n;
+    bool ok = left != NULL;
+    int due = -1;
+
+    for (unsigned s = 0; ok && s < sched->n_stages; s++)
+        left[s] = sched->n_microbatches;
+    for (size_t i = 0; ok && i <= n; i++) {
+        const struct pst_action *a = &sched->ranks[rank].at[i];
+        struct pst_action sum = {.kind = PST_ACT_REDUCE,
+                                 .stage = (int16_t)due,
+                                 .microbatch = -1,
+                                 .peer_stage = -1,
+                                 .peer = -1,
+                                 .param = -1};
+
+        if (due >= 0 && (i == n || !is_message(a))) {
+            ok = pst_vec_push(PST_TAG_EXEC, &out, sum);
+            due = -1;
+        }
+        if (i == n || is_stage_sum(a))
+            continue; /* a CSV may have them elsewhere */
+        ok = ok && pst_vec_push(PST_TAG_EXEC, &out, *a);
+        if (adds_gradients(a) && --left[a->stage] == 0)
+            due = a->stage;
+    }
+    pst_free(left);
+    if (!ok) {
+        pst_vec_fini(&out);
+        return pst_diag_nomem(diag, n * sizeof(struct pst_action));
+    }
+    pst_vec_fini(&sched->ranks[rank]);
+    sched->ranks[rank].at = out.at;
+    sched->ranks[rank].n = out.n;
+    sched->ranks[rank].cap = out.cap;
+    return PST_OK;
+}
+
 /* The lists of a pipeline that has that many microbatches. */
 static enum pst_status make_schedule(const struct pst_crew *crew,
                                      const char *name, unsigned microbatches,
@@ -90,6 +152,10 @@ static enum pst_status make_schedule(const struct pst_crew *crew,
     if (status == PST_OK)
         status = pst_schedule_check(sched, shape.links.at, shape.links.n,
                                     shape.shared.at, shape.shared.n, diag);
+    for (unsigned k = 0; status == PST_OK && crew->options.replicas > 1 &&
+                         sched->train && k < sched->n_ranks;
+         k++)
+        status = add_stage_sums(sched, k, diag);
     pst_vec_fini(&shape.links);
     pst_vec_fini(&shape.shared);
     pst_free(costs);

@@ -82,27 +82,54 @@ static inline bool net_is_cut(unsigned stages, unsigned place)
     return cuts[stages - 1][place];
 }
 
-static inline void net_init(struct net *net, unsigned stages)
+/* Variants: no buffer changes; parameter e.weight is transmitted. */
+#define NET_STILL    1u
+#define NET_TRANSMIT 2u
+
+/* Lines, those with module n and the buffer only if wanted. */
+static inline void net_add(struct pst_str *text, const char *lines, bool still)
+{
+    while (*lines != '\0') {
+        const char *end = strchr(lines, '\n') + 1;
+        char line[200];
+
+        snprintf(line, sizeof(line), "%.*s", (int)(end - lines), lines);
+        if (!still ||
+            (strstr(line, "# n - F") == NULL && strstr(line, "n.seen") == NULL))
+            pst_str_add(text, line);
+        lines = end;
+    }
+}
+
+static inline void net_init_as(struct net *net, unsigned stages, unsigned flags)
 {
     static const char *const modules[] = {"a", "b", "e", "f", "n"};
-    struct pst_split_options options = {0};
+    static const char *const transmit[] = {"e.weight"};
+    struct pst_split_options options = {.transmit = transmit};
     struct pst_str text = {0};
 
+    options.n_transmit = (flags & NET_TRANSMIT) != 0;
     pst_diag_init(&net->diag);
-    pst_str_add(&text, net_head);
+    pst_str_add(&text, "");
+    net_add(&text, net_head, flags & NET_STILL);
     for (unsigned i = 0; i < PST_COUNT(net_parts); i++) {
-        pst_str_add(&text, net_parts[i]);
+        net_add(&text, net_parts[i], flags & NET_STILL);
         if (i < 3 && net_is_cut(stages, i))
             pst_str_addf(&text,
                          "  pippy._pipe_split.default()  # - - F id=%u\n",
                          30 + i);
     }
-    pst_str_add(&text, net_tail);
+    net_add(&text, net_tail, flags & NET_STILL);
     model_init(&net->model, pst_str_text(&text), modules, PST_COUNT(modules));
     pst_str_fini(&text);
     assert_ok(pst_split(&net->model, &options, &net->plan, &net->diag),
               &net->diag);
     assert_int_equal(net->plan->stages.n, stages);
+}
+
+static inline void net_init(struct net *net, unsigned stages)
+{
+    net_init_as(net, stages, 0);
 }
 
 static inline void net_fini(struct net *net)

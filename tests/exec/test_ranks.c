@@ -3,7 +3,7 @@
  * The small model on real ranks: every process is one. Rank 0 compares with
  * the uncut model on transport self.
  *
- *   mpiexec -n N test-exec-ranks STAGES
+ *   mpiexec -n N test-exec-ranks STAGES [REPLICAS]
  */
 #include "tests/exec/net.h"
 
@@ -11,7 +11,7 @@
 
 #define STEPS 3
 
-static unsigned stages;
+static unsigned stages, replicas = 1;
 static struct pst_transport *mpi;
 
 /* All steps; the first one's dump with the state after the last. */
@@ -24,7 +24,7 @@ static struct pst_dump *run(struct pst_transport *transport, unsigned n_stages,
     struct net_data data;
     struct net net;
 
-    net_init(&net, n_stages);
+    net_init_as(&net, n_stages, replicas > 1 ? NET_STILL : 0);
     data = net_data(&net);
     assert_ok(pst_crew_new(net.plan, transport, options, &crew, diag), diag);
     for (unsigned s = 0; s < STEPS; s++) {
@@ -53,16 +53,21 @@ static void ranks_keep_the_bits(void **state)
     struct pst_transport *self;
     struct pst_dump *want;
     struct pst_diag diag;
+    char size[8];
 
     (void)state;
     pst_diag_init(&diag);
-    assert_ok(pst_transport_self.open("1", &self, &diag), &diag);
+    alone.replicas = replicas;
+    snprintf(size, sizeof(size), "%u", replicas);
+    assert_ok(pst_transport_self.open(size, &self, &diag), &diag);
     want = run(self, 1, &alone, &diag);
     for (size_t k = 0; k < PST_COUNT(schedules); k++) {
-        struct pst_exec_options options =
-            net_options(schedules[k], mpi->ops->size(mpi), 5, "adamw");
-        struct pst_dump *got = run(mpi, stages, &options, &diag);
+        struct pst_exec_options options = net_options(
+            schedules[k], mpi->ops->size(mpi) / replicas, 5, "adamw");
+        struct pst_dump *got;
 
+        options.replicas = replicas;
+        got = run(mpi, stages, &options, &diag);
         if (mpi->ops->rank(mpi) == 0)
             assert_same_dump(want, got);
         pst_dump_free(got);
@@ -121,6 +126,9 @@ static void refuses_unequal_ranks(void **state)
 
 int main(int argc, char **argv)
 {
+    const struct CMUnitTest shared[] = {
+        cmocka_unit_test(ranks_keep_the_bits),
+    };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_keep_the_bits),
         cmocka_unit_test(faults_reach_all),
@@ -130,15 +138,18 @@ int main(int argc, char **argv)
     int64_t n;
     int failed;
 
-    if (argc != 2 || !pst_parse_i64(argv[1], &n) || n < 1 || n > 4)
+    if (argc < 2 || !pst_parse_i64(argv[1], &n) || n < 1 || n > 4)
         return 64;
     stages = (unsigned)n;
+    if (argc > 2 && pst_parse_i64(argv[2], &n) && n > 1 && n <= 4)
+        replicas = (unsigned)n;
     pst_diag_init(&diag);
     if (pst_transport_mpi.open("", &mpi, &diag) != PST_OK) {
         fprintf(stderr, "%s\n", diag.text);
         return 1;
     }
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    failed = replicas > 1 ? cmocka_run_group_tests(shared, NULL, NULL)
+                          : cmocka_run_group_tests(tests, NULL, NULL);
     if (failed > 0)
         mpi->ops->abort(mpi, 1); /* the others may wait */
     pst_transport_mpi.close(mpi);

@@ -151,6 +151,7 @@ enum pst_status pst_rank_bind_messages(struct pst_rank *r,
             return status;
         r->n_messages += f.n;
     }
+    r->n_messages += pst_replicas_n_messages(r);
     r->n_messages += 2 * pst_rank_job_size(r); /* agree.c */
     r->active = pst_arena_calloc(&r->heap, r->n_messages + 1,
                                  sizeof(struct pst_message *));
@@ -197,6 +198,10 @@ enum pst_status pst_rank_poll(struct pst_rank *r)
         if (m->counter != NULL)
             (*m->counter)--;
         r->active[i] = r->active[--r->n_active];
+        if (m->piece != NULL && *m->counter == 0)
+            status = pst_piece_go_on(r, m->piece);
+        if (status != PST_OK)
+            return status;
     }
     return PST_OK;
 }

@@ -19,225 +19,19 @@ double pst_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+bool pst_rank_owns(const struct pst_rank *r, unsigned param)
+{
+    const struct pst_plan_param *p = &r->plan->params.at[param];
+
+    return !p->transmit || r->sched->rank_of[p->home] == (int)r->rank;
+}
+
 const struct pst_rank_param *pst_rank_param(const struct pst_rank *r,
                                             unsigned param)
 {
     int at = r->param_at[param];
 
     return at < 0 ? NULL : &r->params.at[at];
-}
-
-/* --- layout --------------------------------------------------------------- */
-
-static size_t reserve(struct pst_rank *r, size_t bytes, size_t *account)
-{
-    size_t at = r->memory.arena;
-
-    r->memory.arena += pst_mem_round(bytes);
-    *account += pst_mem_round(bytes);
-    return at;
-}
-
-static bool reads(const struct pst_plan_param *param, unsigned stage)
-{
-    for (unsigned i = 0; i < param->n_stages; i++)
-        if (param->stages[i] == stage)
-            return true;
-    return false;
-}
-
-static bool is_updated(const struct pst_rank *r, unsigned stage, unsigned param)
-{
-    const struct pst_graph *graph = r->stages[stage].program->graph;
-
-    for (size_t i = 0; i < graph->outputs.n; i++)
-        if (graph->outputs.at[i].kind == PST_OUTPUT_BUFFER_UPDATE &&
-            pst_plan_find_param(r->plan, graph->outputs.at[i].target->fqn) ==
-                (int)param)
-            return true;
-    return false;
-}
-
-static enum pst_status layout_grads(struct pst_rank *r, unsigned index,
-                                    struct pst_rank_param *p,
-                                    struct pst_diag *diag)
-{
-    const struct pst_plan_param *param = &r->plan->params.at[index];
-    const size_t bytes = pst_meta_bytes(&param->meta);
-    const struct pst_optim *optim;
-    unsigned n_states;
-
-    if (!r->options.train || pst_uses_total(r->uses, index) == 0)
-        return PST_OK;
-    for (unsigned i = 0; i < param->n_stages; i++) {
-        struct pst_rank_grad g = {.param = (int)index,
-                                  .stage = param->stages[i]};
-
-        if (r->stages[g.stage].program == NULL)
-            continue;
-        for (; g.use < pst_uses_parts(r->uses, index, g.stage); g.use++) {
-            g.offset = reserve(r, bytes, &r->memory.grads);
-            if (p->grad == 0)
-                p->grad = g.offset;
-            if (!pst_vec_push(PST_TAG_EXEC, &r->grads, g))
-                return pst_diag_nomem(diag, sizeof(g));
-        }
-    }
-    if (p->grad == 0) /* only other ranks contribute; the sum comes here */
-        p->grad = reserve(r, bytes, &r->memory.grads);
-    p->trained = p->grad != 0;
-    if (!p->trained || strcmp(r->options.optim.name, "none") == 0)
-        return PST_OK;
-    if (param->meta.dtype != PST_F32)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
-                            "parameter '%s' is %s: only f32 is trained",
-                            param->fqn, pst_dtype_name(param->meta.dtype));
-    optim = pst_optim_find(r->options.optim.name, diag);
-    if (optim == NULL)
-        return PST_ERR_USAGE;
-    n_states = pst_optim_n_states(optim, &r->options.optim);
-    for (unsigned i = 0; i < n_states; i++)
-        p->state[i] =
-            reserve(r, pst_meta_bytes(&param->meta), &r->memory.optim);
-    return PST_OK;
-}
-
-static enum pst_status layout_param(struct pst_rank *r, unsigned index,
-                                    struct pst_diag *diag)
-{
-    const struct pst_plan_param *param = &r->plan->params.at[index];
-    size_t bytes = pst_meta_bytes(&param->meta);
-    struct pst_rank_param p = {.index = (int)index};
-    bool here = false;
-    enum pst_status status;
-
-    r->param_at[index] = -1;
-    for (unsigned s = 0; s < r->sched->n_stages; s++) {
-        if (r->stages[s].program == NULL || !reads(param, s))
-            continue;
-        here = true;
-        p.updated |= is_updated(r, s, index);
-    }
-    if (!here)
-        return PST_OK;
-    p.data = reserve(r, bytes,
-                     param->kind == PST_VALUE_PARAM ? &r->memory.params
-                                                    : &r->memory.buffers);
-    if (p.updated)
-        p.shadow = reserve(r, bytes, &r->memory.buffers);
-    status = layout_grads(r, index, &p, diag);
-    if (status != PST_OK)
-        return status;
-    r->param_at[index] = (int)r->params.n;
-    return pst_vec_push(PST_TAG_EXEC, &r->params, p)
-               ? PST_OK
-               : pst_diag_nomem(diag, sizeof(p));
-}
-
-struct fixed {
-    struct pst_rank *r;
-    unsigned stage;
-};
-
-static size_t fixed_place(void *ctx, const struct pst_value *value,
-                          unsigned use)
-{
-    const struct fixed *f = ctx;
-    const struct pst_rank *r = f->r;
-    size_t at = 0;
-    int index;
-
-    if (value->kind == PST_VALUE_SEED)
-        return r->stages[f->stage].seed_offset;
-    index = pst_plan_find_param(r->plan, value->fqn);
-    if (index < 0)
-        return 0;
-    if (value->kind == PST_VALUE_GRAD) {
-        for (size_t i = 0; i < r->grads.n; i++)
-            if (r->grads.at[i].param == index &&
-                r->grads.at[i].stage == f->stage)
-                at = (r->grads.at[i].use <= use) ? r->grads.at[i].offset : at;
-        return at;
-    }
-    return r->param_at[index] < 0 ? 0 : r->params.at[r->param_at[index]].data;
-}
-
-static enum pst_status layout_fixed(struct pst_rank *r, struct pst_diag *diag)
-{
-    enum pst_status status = PST_OK;
-
-    reserve(r, 1, &r->memory.buffers); /* offset 0 means "none" */
-    r->param_at =
-        pst_arena_calloc(&r->heap, r->plan->params.n + 1, sizeof(*r->param_at));
-    if (r->param_at == NULL)
-        return pst_diag_nomem(diag, r->plan->params.n * sizeof(int));
-    for (unsigned i = 0; i < r->plan->params.n && status == PST_OK; i++)
-        status = layout_param(r, i, diag);
-    for (unsigned s = 0; s < r->sched->n_stages && status == PST_OK; s++) {
-        struct fixed fixed = {r, s};
-
-        if (r->stages[s].program == NULL)
-            continue;
-        r->stages[s].seed_offset =
-            reserve(r, sizeof(double), &r->memory.buffers);
-        status = pst_program_compile(r->stages[s].program, fixed_place, &fixed,
-                                     diag);
-    }
-    return status;
-}
-
-static void layout_pools(struct pst_rank *r)
-{
-    for (unsigned s = 0; s < r->sched->n_stages; s++) {
-        struct pst_rank_stage *stage = &r->stages[s];
-
-        for (int k = PST_R_FIRST; stage->program != NULL && k < PST_R_WORK;
-             k++) {
-            struct pst_slot_pool *pool = &stage->pools[k];
-            const bool stash =
-                pst_regions[k].writer == PST_WRITER_F || k == PST_R_KEEP;
-
-            pool->base =
-                reserve(r, pool->size * pool->n,
-                        stash && k != PST_R_OUT_F ? &r->memory.stash
-                                                  : &r->memory.messages);
-            if (pst_regions[k].end == PST_END_W)
-                r->memory.for_w += pst_mem_round(pool->size * pool->n);
-        }
-        if (stage->program != NULL)
-            r->memory.in_flight =
-                PST_MAX(r->memory.in_flight, pst_schedule_peak(r->sched, s));
-    }
-}
-
-static enum pst_status layout_outputs(struct pst_rank *r, struct pst_diag *diag)
-{
-    r->outputs =
-        pst_arena_calloc(&r->heap, r->plan->outputs.n + 1, sizeof(*r->outputs));
-    if (r->outputs == NULL)
-        return pst_diag_nomem(diag, r->plan->outputs.n * sizeof(size_t));
-    for (size_t i = 0; r->options.keep_outputs && i < r->plan->outputs.n; i++) {
-        const struct pst_plan_output *o = &r->plan->outputs.at[i];
-
-        if (o->is_tensor && r->stages[pst_plan_output_stage(o)].program != NULL)
-            r->outputs[i] =
-                reserve(r, pst_meta_bytes(&o->meta) * r->sched->n_microbatches,
-                        &r->memory.outputs);
-    }
-    return PST_OK;
-}
-
-static void layout_work(struct pst_rank *r)
-{
-    size_t work = 0;
-
-    for (unsigned s = 0; s < r->sched->n_stages; s++)
-        if (r->stages[s].program != NULL)
-            work = PST_MAX(work, r->stages[s].program->size[PST_R_WORK]);
-    for (unsigned i = 0; i < r->n_actions; i++)
-        if (r->actions[i].a.kind == PST_ACT_REDUCE)
-            work = PST_MAX(work, pst_reduce_work(r, r->actions[i].a.param));
-    r->work = reserve(r, work, &r->memory.workspace);
 }
 
 /* --- life ------------------------------------------------------------------
@@ -325,15 +119,12 @@ static enum pst_status plan_rank(struct pst_rank *r, struct pst_diag *diag)
     if (status == PST_OK)
         status = check_order(r, diag);
     if (status == PST_OK)
-        status = layout_fixed(r, diag);
+        status = pst_layout_fixed(r, diag);
     if (status == PST_OK)
         status = pst_rank_assign_slots(r, diag);
     if (status != PST_OK)
         return status;
-    layout_pools(r);
-    status = layout_outputs(r, diag);
-    layout_work(r);
-    return status;
+    return pst_layout_rest(r, diag);
 }
 
 enum pst_status pst_rank_new(const struct pst_crew *crew, unsigned rank,
@@ -372,6 +163,7 @@ void pst_rank_free(struct pst_rank *r)
         munmap(r->arena, PST_MAX(r->memory.arena, 1));
     pst_vec_fini(&r->params);
     pst_vec_fini(&r->grads);
+    pst_vec_fini(&r->buckets);
     pst_arena_fini(&r->heap);
     pst_free(r);
 }
@@ -449,6 +241,8 @@ enum pst_status pst_rank_start(struct pst_rank *r,
         return status;
     bind_programs(r);
     status = pst_rank_bind_messages(r, diag);
+    if (status == PST_OK)
+        status = pst_replicas_init(r, diag);
     if (status == PST_OK)
         status = pst_agree_init(r, diag);
     if (status == PST_OK)

@@ -21,6 +21,7 @@ struct pst_slot_pool {
     unsigned *outstanding; /* per slot: sends that still read it */
 };
 
+struct pst_piece;
 struct pst_message {
     struct pst_request request;
     unsigned char *data;
@@ -28,8 +29,9 @@ struct pst_message {
     int tag;
     unsigned peer; /* rank of the job */
     bool send;
-    unsigned *counter; /* send: its slot's outstanding; receive: how many
-                          the consuming action still waits for */
+    unsigned *counter;       /* send: its slot's outstanding; receive: how many
+                                the consuming action still waits for */
+    struct pst_piece *piece; /* of a bucket that goes on when counter is 0 */
 };
 
 /* An action with everything that it needs decided. */
@@ -67,6 +69,19 @@ struct pst_rank_grad {
     int param; /* index in plan->params */
     unsigned stage, use;
     size_t offset;
+};
+
+/* Accumulators of one stage that lie together: what replicas sum at a time
+ * (replicas.c). */
+struct pst_bucket {
+    unsigned stage, id;
+    enum pst_dtype dtype;
+    size_t offset;
+    int64_t numel;
+    size_t incoming; /* offset of what other replicas send */
+    unsigned begun;  /* rounds */
+    unsigned *left;  /* per lane: pieces of its round that are not done */
+    struct pst_piece *pieces; /* [lane][replica] */
 };
 
 /* Contributions to each parameter's gradient by stage. */
@@ -126,6 +141,7 @@ struct pst_rank {
     struct pst_rank_stage *stages; /* by plan stage; program NULL elsewhere */
     struct PST_VEC(struct pst_rank_param) params;
     struct PST_VEC(struct pst_rank_grad) grads;
+    struct PST_VEC(struct pst_bucket) buckets;
     int *param_at; /* plan param -> index in params, or -1 */
     struct pst_rank_action *actions;
     unsigned n_actions;
@@ -142,6 +158,7 @@ struct pst_rank {
     unsigned reduce_state;
     struct pst_message **active; /* in flight */
     unsigned n_active, n_messages;
+    unsigned n_summing; /* buckets that are not done */
     struct pst_message *reduce_messages;
     unsigned n_reduce;
     unsigned reduce_waiting;
@@ -158,6 +175,7 @@ struct pst_rank {
     unsigned control_waiting, verdict_sends;
     struct pst_ring ring;
     double started, waiting_since, last_progress;
+    enum pst_status progressed; /* of messages looked at between kernels */
     struct pst_times times;
     struct pst_diag *diag;
 };
@@ -173,6 +191,13 @@ enum pst_status pst_rank_start(struct pst_rank *r,
                                struct pst_transport *transport,
                                struct pst_pool *pool,
                                struct pst_diag *diag) PST_MUST_CHECK;
+
+/* layout.c: what lasts, and compiles the programs; once slots are known, what
+ * comes and goes. */
+enum pst_status pst_layout_fixed(struct pst_rank *r,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_layout_rest(struct pst_rank *r,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 
 /* slots.c: decides the slot of every action and the size of every pool. */
 enum pst_status pst_rank_assign_slots(struct pst_rank *r,
@@ -200,6 +225,19 @@ size_t pst_reduce_work(const struct pst_rank *r, int param);
 unsigned pst_reduce_n_messages(const struct pst_rank *r);
 enum pst_status pst_rank_reduce(struct pst_rank *r, int param) PST_MUST_CHECK;
 
+/* replicas.c: sums a stage's gradients over the replicas of the pipeline, in
+ * their order, while other actions run. */
+size_t pst_bucket_incoming(const struct pst_rank *r,
+                           const struct pst_bucket *bucket);
+unsigned pst_replicas_n_messages(const struct pst_rank *r);
+enum pst_status pst_replicas_init(struct pst_rank *r,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_replicas_begin(struct pst_rank *r,
+                                   int stage) PST_MUST_CHECK;
+/* All messages of a piece have come or gone. */
+enum pst_status pst_piece_go_on(struct pst_rank *r,
+                                struct pst_piece *piece) PST_MUST_CHECK;
+
 /* agree.c: reports, verdict. */
 enum pst_status pst_agree_init(struct pst_rank *r,
                                struct pst_diag *diag) PST_MUST_CHECK;
@@ -211,6 +249,9 @@ enum pst_status pst_rank_apply(struct pst_rank *r, double norm,
 void pst_rank_restore(struct pst_rank *r); /* buffers, after a fault */
 const struct pst_rank_param *pst_rank_param(const struct pst_rank *r,
                                             unsigned param);
+/* Has this rank the optimizer of that parameter? All that read it do, but for
+ * one that its home transmits. */
+bool pst_rank_owns(const struct pst_rank *r, unsigned param);
 
 double pst_now(void); /* seconds, monotonic */
 

@@ -82,7 +82,7 @@ unsigned pst_reduce_n_messages(const struct pst_rank *r)
     for (unsigned i = 0; i < r->n_actions; i++) {
         const struct pst_action *a = &r->actions[i].a;
 
-        if (a->kind == PST_ACT_REDUCE) {
+        if (a->kind == PST_ACT_REDUCE && a->param >= 0) {
             struct owners o = owners_of(r, a->param);
 
             most = PST_MAX(most, (o.n_parts + 2) * (o.n + 1));

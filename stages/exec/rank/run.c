@@ -48,7 +48,10 @@ static void progress(struct pst_rank *r)
     if (now - r->last_progress < PROGRESS_EVERY)
         return;
     r->last_progress = now;
-    r->transport->ops->progress(r->transport);
+    if (r->n_summing > 0 && r->progressed == PST_OK)
+        r->progressed = pst_rank_poll(r); /* sums move on */
+    else
+        r->transport->ops->progress(r->transport);
 }
 
 static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
@@ -391,7 +394,12 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
         copy_backward(r, x);
         return PST_OK;
     case PST_ACT_REDUCE:
-        return pst_rank_reduce(r, x->a.param);
+        if (x->a.param < 0)
+            return pst_replicas_begin(r, x->a.stage);
+        return r->n_summing > 0 ? PST_AGAIN : pst_rank_reduce(r, x->a.param);
+    case PST_ACT_UNSHARD: /* parameters are resident */
+    case PST_ACT_RESHARD:
+        return PST_OK;
     default:
         return pst_diag_set(r->diag, PST_ERR_INTERNAL,
                             "rank %u: unknown action %d", pst_rank_number(r),
@@ -413,6 +421,7 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->times = (struct pst_times){0};
     r->started = pst_now();
     r->waiting_since = 0;
+    r->progressed = PST_OK;
     pst_ring_begin(&r->ring, step, r->started);
     for (size_t i = 0; i < r->params.n; i++)
         if (r->params.at[i].updated)
@@ -459,8 +468,10 @@ static enum pst_status advance_once(struct pst_rank *r)
 
 enum pst_status pst_rank_advance(struct pst_rank *r)
 {
-    enum pst_status status = pst_rank_poll(r);
+    enum pst_status status = r->progressed;
 
+    if (status == PST_OK)
+        status = pst_rank_poll(r);
     while (status == PST_OK && r->phase != PST_RANK_DONE) {
         status = advance_once(r);
         note_wait(r, status);
