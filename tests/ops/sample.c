@@ -13,6 +13,7 @@ static const struct sample samples[] = {
 #include "tests/ops/samples_create.def"
 #include "tests/ops/samples_index.def"
 #include "tests/ops/samples_linalg.def"
+#include "tests/ops/samples_loss.def"
 #include "tests/ops/samples_pointwise.def"
 #include "tests/ops/samples_reduce.def"
 #include "tests/ops/samples_view.def"

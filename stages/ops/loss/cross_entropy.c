@@ -317,6 +317,31 @@ static const struct pst_kernel cross_entropy_backward_kernels[] = {
 
 /* --- rows --------------------------------------------------------------- */
 
+/* Of probabilities q: -(1 - e) w log softmax(x), times the gradient of each
+ * position. */
+static struct pst_value *target_gradient(struct pst_vjp *v, struct pst_value *g)
+{
+    const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
+    const struct pst_arg *a = v->node->args;
+    const int64_t dim = x->rank > 1;
+    int64_t shape[PST_MAX_RANK];
+    double scale = a[5].f - 1.0;
+    struct pst_value *r;
+
+    r = pst_vjp_emit(v, "aten.log_softmax.int", PST_ARGS(a[0], pst_i(dim)));
+    if (a[2].kind == PST_ARG_VALUE) {
+        for (unsigned d = 0; d < x->rank; d++)
+            shape[d] = d == (unsigned)dim ? x->size[d] : 1;
+        r = pst_vjp_mul(v, r, pst_vjp_reshape(v, a[2].value, x->rank, shape));
+    }
+    if (a[3].i == PST_REDUCE_NONE)
+        g = pst_vjp_unsqueeze(v, g, dim);
+    if (a[3].i == PST_REDUCE_MEAN)
+        scale *= (double)x->size[dim] / (double)pst_meta_numel(x);
+    return pst_vjp_mul_scalar(v, pst_vjp_mul(v, r, g), scale);
+}
+
+/* PyTorch has no gradient of the weight either. */
 static enum pst_status cross_entropy_vjp(struct pst_vjp *v)
 {
     struct pst_value *g = pst_vjp_grad(v, 0);
@@ -324,14 +349,14 @@ static enum pst_status cross_entropy_vjp(struct pst_vjp *v)
 
     if (g == NULL)
         return v->build.status;
-    if (pst_vjp_needs(v, 1) ||
-        (pst_vjp_in(v, 2) != NULL && pst_vjp_needs(v, 2)))
-        return pst_diag_set(v->build.diag, PST_ERR_UNSUPPORTED,
-                            "%s: gradients of target and weight",
-                            v->node->schema->name);
-    g = pst_vjp_emit(v, "penstock.cross_entropy_backward.default",
-                     PST_ARGS(pst_v(g), a[0], a[1], a[2], a[3], a[4], a[5]));
-    return pst_vjp_set(v, 0, g);
+    if (pst_vjp_needs(v, 0))
+        pst_vjp_set(v, 0,
+                    pst_vjp_emit(v, "penstock.cross_entropy_backward.default",
+                                 PST_ARGS(pst_v(g), a[0], a[1], a[2], a[3],
+                                          a[4], a[5])));
+    if (pst_vjp_needs(v, 1))
+        pst_vjp_set(v, 1, target_gradient(v, g));
+    return v->build.status;
 }
 
 const struct pst_op pst_op_cross_entropy_loss = {

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Margins between classes: multi_margin_loss, multilabel_margin_loss. */
+#include <inttypes.h>
+#include <math.h>
+
+#include "stages/ops/loss/loss.h"
+#include "stages/ops/pointwise/pointwise.h"
+#include "stages/ops/rewrite.h"
+
+/* Samples (N, C), or one sample (C). */
+struct rows {
+    const struct pst_operand *x, *target;
+    int64_t n, classes, reduction;
+};
+
+static struct rows rows_of(const struct pst_call *c, unsigned first,
+                           int64_t reduction)
+{
+    const struct pst_operand *x = &c->in[first];
+
+    return (struct rows){
+        .x = x,
+        .target = &c->in[first + 1],
+        .n = x->meta.rank > 1 ? x->meta.size[0] : 1,
+        .classes = x->meta.rank > 0 ? x->meta.size[x->meta.rank - 1] : 1,
+        .reduction = reduction};
+}
+
+static double x_at(const struct rows *r, int64_t i, int64_t k)
+{
+    return pst_load_f64(r->x->meta.dtype, r->x->data,
+                        pst_meta_offset(&r->x->meta, i * r->classes + k));
+}
+
+/* Integer number `at` of the target, -1 with a fault if it is no class. */
+static int64_t class_at(const struct pst_call *c, const struct rows *r,
+                        int64_t at, int64_t lowest)
+{
+    const struct pst_meta *t = &r->target->meta;
+    const int64_t k =
+        pst_load_i64(t->dtype, r->target->data, pst_meta_offset(t, at));
+
+    if (k >= lowest && k < r->classes)
+        return k;
+    pst_call_fault(
+        c, "target %" PRId64 " is out of range [%" PRId64 ", %" PRId64 ")", k,
+        lowest, r->classes);
+    return -1;
+}
+
+/* What arrives at a loss of sample i, with the mean's divisor in it. */
+static double arriving(const struct pst_call *c, const struct rows *r,
+                       int64_t i)
+{
+    const struct pst_operand *g = &c->in[0];
+    const int64_t at = r->reduction == PST_REDUCE_NONE ? i : 0;
+    const double v =
+        pst_load_f64(g->meta.dtype, g->data, pst_meta_offset(&g->meta, at));
+
+    return r->reduction == PST_REDUCE_MEAN ? v / (double)r->n : v;
+}
+
+static void store_loss(const struct pst_call *c, const struct rows *r,
+                       int64_t i, double loss, double *sum)
+{
+    if (r->reduction == PST_REDUCE_NONE)
+        pst_store_f64(c->out[0].meta.dtype, c->out[0].data, i, loss);
+    *sum += loss;
+}
+
+static void store_sum(const struct pst_call *c, const struct rows *r,
+                      double sum)
+{
+    if (r->reduction != PST_REDUCE_NONE)
+        pst_store_f64(c->out[0].meta.dtype, c->out[0].data, 0,
+                      r->reduction == PST_REDUCE_MEAN ? sum / (double)r->n
+                                                      : sum);
+}
+
+/* Argument `first` is x of rank 1 or 2, the next one the target of `rank` less
+ * dimensions; result 0 is a loss or one for each sample. */
+static enum pst_status check(struct pst_infer *c, unsigned rank_less,
+                             int64_t reduction)
+{
+    const struct pst_meta *x, *t;
+    char a[PST_META_TEXT], b[PST_META_TEXT];
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+    bool fits;
+
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, 1, &t);
+    if (status != PST_OK)
+        return status;
+    fits = x->rank >= 1 && x->rank <= 2 && t->rank + rank_less == x->rank &&
+           pst_dtype_kind(x->dtype) == PST_KIND_FLOAT &&
+           pst_dtype_kind(t->dtype) != PST_KIND_FLOAT;
+    for (unsigned d = 0; fits && d < t->rank; d++)
+        fits = t->size[d] == x->size[d];
+    if (!fits)
+        return pst_infer_fail(c, "target %s does not fit input %s",
+                              pst_meta_text(t, b), pst_meta_text(x, a));
+    if (reduction < PST_REDUCE_NONE || reduction > PST_REDUCE_SUM)
+        return pst_infer_fail(c, "reduction %" PRId64 " is none of 0, 1, 2",
+                              reduction);
+    return pst_infer_set(c, 0, x->dtype,
+                         reduction == PST_REDUCE_NONE ? x->rank - 1 : 0,
+                         x->size);
+}
+
+/* (grad, self, ...) -> like self */
+static enum pst_status like_self(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    enum pst_status status = pst_infer_tensor(c, 1, &x);
+
+    return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
+}
+
+/* --- multi_margin_loss ---------------------------------------------------- */
+
+/* w_y / C sum over k != y of max(0, margin - x_y + x_k)^p, p = 1 or 2. */
+struct multi {
+    struct rows rows;
+    const struct pst_operand *weight;
+    double p, margin;
+};
+
+static struct multi multi_of(const struct pst_call *c, unsigned first)
+{
+    struct multi m = {.rows = rows_of(c, first, c->args[first + 5].i),
+                      .weight = &c->in[first + 2],
+                      .p = pst_pw_number(&c->args[first + 2]),
+                      .margin = pst_pw_number(&c->args[first + 3])};
+
+    if (m.weight->data == NULL)
+        m.weight = NULL;
+    return m;
+}
+
+static double weight_of(const struct multi *m, int64_t y)
+{
+    const double share = 1.0 / (double)m->rows.classes;
+
+    if (m->weight == NULL)
+        return share;
+    return share * pst_load_f64(m->weight->meta.dtype, m->weight->data,
+                                pst_meta_offset(&m->weight->meta, y));
+}
+
+static enum pst_status multi_infer(struct pst_infer *c)
+{
+    const struct pst_meta *w = pst_infer_in(c, 4);
+    const double p = pst_pw_number(&c->args[2]);
+    enum pst_status status = check(c, 1, c->args[5].i);
+
+    if (status != PST_OK)
+        return status;
+    if (p != 1.0 && p != 2.0)
+        return pst_infer_fail(c, "p is 1 or 2, not %g", p);
+    if (w != NULL &&
+        (w->rank != 1 ||
+         w->size[0] !=
+             c->args[0].value->meta.size[c->args[0].value->meta.rank - 1]))
+        return pst_infer_fail(c, "the weight does not fit the classes");
+    return PST_OK;
+}
+
+static void multi_ref(const struct pst_call *c)
+{
+    const struct multi m = multi_of(c, 0);
+    const struct rows *r = &m.rows;
+    double sum = 0.0;
+
+    for (int64_t i = 0; i < r->n; i++) {
+        const int64_t y = class_at(c, r, i, 0);
+        double loss = 0.0;
+
+        for (int64_t k = 0; y >= 0 && k < r->classes; k++) {
+            const double z = m.margin - x_at(r, i, y) + x_at(r, i, k);
+
+            if (k != y && z > 0.0)
+                loss += (m.p == 1.0 ? z : z * z) * weight_of(&m, y);
+        }
+        store_loss(c, r, i, loss, &sum);
+    }
+    store_sum(c, r, sum);
+}
+
+static void multi_backward_ref(const struct pst_call *c)
+{
+    const struct multi m = multi_of(c, 1);
+    const struct rows *r = &m.rows;
+    struct pst_operand *dx = &c->out[0];
+
+    for (int64_t i = 0; i < r->n; i++) {
+        const int64_t y = class_at(c, r, i, 0);
+        const double g = arriving(c, r, i);
+        double all = 0.0;
+
+        for (int64_t k = 0; k < r->classes; k++) {
+            const double z =
+                y < 0 ? 0.0 : m.margin - x_at(r, i, y) + x_at(r, i, k);
+            double d = 0.0;
+
+            if (k != y && z > 0.0)
+                d = g * weight_of(&m, y) * (m.p == 1.0 ? 1.0 : 2.0 * z);
+            pst_store_f64(dx->meta.dtype, dx->data, i * r->classes + k, d);
+            all += d;
+        }
+        if (y >= 0)
+            pst_store_f64(dx->meta.dtype, dx->data, i * r->classes + y, -all);
+    }
+}
+
+static enum pst_status multi_vjp(struct pst_vjp *v)
+{
+    const struct pst_arg *a = v->node->args;
+    struct pst_value *g = pst_vjp_grad(v, 0);
+
+    if (g == NULL)
+        return v->build.status;
+    g = pst_vjp_emit(v, "penstock.multi_margin_loss_backward.default",
+                     PST_ARGS(pst_v(g), a[0], a[1], a[2], a[3], a[4], a[5]));
+    return pst_vjp_set(v, 0, g);
+}
+
+/* --- multilabel_margin_loss ----------------------------------------------- */
+
+/* The classes of a sample are its targets up to the first -1:
+ * 1 / C sum over classes y and k that are none of max(0, 1 - x_y + x_k). */
+static bool is_target(const struct pst_call *c, const struct rows *r, int64_t i,
+                      int64_t k)
+{
+    for (int64_t j = 0; j < r->classes; j++) {
+        const int64_t y = class_at(c, r, i * r->classes + j, -1);
+
+        if (y < 0)
+            return false;
+        if (y == k)
+            return true;
+    }
+    return false;
+}
+
+static enum pst_status labels_infer(struct pst_infer *c)
+{
+    enum pst_status status = check(c, 0, c->args[2].i);
+
+    return status != PST_OK
+               ? status
+               : pst_infer_set_like(c, 1, c->args[0].value->meta.dtype,
+                                    pst_infer_in(c, 1));
+}
+
+static void labels_ref(const struct pst_call *c)
+{
+    const struct rows r = rows_of(c, 0, c->args[2].i);
+    const struct pst_operand *flags = &c->out[1];
+    double sum = 0.0;
+
+    for (int64_t i = 0; i < r.n; i++) {
+        double loss = 0.0;
+
+        for (int64_t k = 0; k < r.classes; k++)
+            pst_store_f64(flags->meta.dtype, flags->data, i * r.classes + k,
+                          is_target(c, &r, i, k) ? 1.0 : 0.0);
+        for (int64_t j = 0; j < r.classes; j++) {
+            const int64_t y = class_at(c, &r, i * r.classes + j, -1);
+
+            if (y < 0)
+                break;
+            for (int64_t k = 0; k < r.classes; k++) {
+                const double z = 1.0 - x_at(&r, i, y) + x_at(&r, i, k);
+
+                if (z > 0.0 && pst_load_f64(flags->meta.dtype, flags->data,
+                                            i * r.classes + k) == 0.0)
+                    loss += z / (double)r.classes;
+            }
+        }
+        store_loss(c, &r, i, loss, &sum);
+    }
+    store_sum(c, &r, sum);
+}
+
+static void labels_backward_ref(const struct pst_call *c)
+{
+    const struct rows r = rows_of(c, 1, c->args[3].i);
+    struct pst_operand *dx = &c->out[0];
+
+    for (int64_t i = 0; i < r.n; i++) {
+        const double g = arriving(c, &r, i) / (double)r.classes;
+
+        for (int64_t k = 0; k < r.classes; k++)
+            pst_store_f64(dx->meta.dtype, dx->data, i * r.classes + k, 0.0);
+        for (int64_t j = 0; j < r.classes; j++) {
+            const int64_t y = class_at(c, &r, i * r.classes + j, -1);
+
+            if (y < 0)
+                break;
+            for (int64_t k = 0; k < r.classes; k++) {
+                const int64_t at[2] = {i * r.classes + k, i * r.classes + y};
+                const double z = 1.0 - x_at(&r, i, y) + x_at(&r, i, k);
+
+                for (int s = 0; s < 2 && z > 0.0 && !is_target(c, &r, i, k);
+                     s++)
+                    pst_store_f64(
+                        dx->meta.dtype, dx->data, at[s],
+                        pst_load_f64(dx->meta.dtype, dx->data, at[s]) +
+                            (s == 0 ? g : -g));
+            }
+        }
+    }
+}
+
+static enum pst_status labels_vjp(struct pst_vjp *v)
+{
+    const struct pst_arg *a = v->node->args;
+    struct pst_value *g = pst_vjp_grad(v, 0);
+
+    if (g == NULL)
+        return v->build.status;
+    g = pst_vjp_emit(v, "penstock.multilabel_margin_loss_backward.default",
+                     PST_ARGS(pst_v(g), a[0], a[1], a[2]));
+    return pst_vjp_set(v, 0, g);
+}
+
+static enum pst_status labels_rewrite(struct pst_rewrite *w)
+{
+    return pst_rewrite_out(
+        w, 0,
+        pst_rw(w, "aten.multilabel_margin_loss_forward.default", w->args, 3));
+}
+
+/* --- rows ----------------------------------------------------------------- */
+
+static const struct pst_kernel multi_kernels[] = {
+    {.name = "multi_margin_loss_ref",
+     .dtypes = PST_D_FLOAT,
+     .flags = PST_K_STRIDED,
+     .run = multi_ref},
+};
+static const struct pst_kernel multi_backward_kernels[] = {
+    {.name = "multi_margin_loss_backward_ref",
+     .dtypes = PST_D_FLOAT,
+     .flags = PST_K_STRIDED,
+     .run = multi_backward_ref},
+};
+static const struct pst_kernel labels_kernels[] = {
+    {.name = "multilabel_margin_loss_ref",
+     .dtypes = PST_D_FLOAT,
+     .flags = PST_K_STRIDED,
+     .run = labels_ref},
+};
+static const struct pst_kernel labels_backward_kernels[] = {
+    {.name = "multilabel_margin_loss_backward_ref",
+     .dtypes = PST_D_FLOAT,
+     .flags = PST_K_STRIDED,
+     .run = labels_backward_ref},
+};
+
+const struct pst_op pst_op_multi_margin_loss = {
+    .schema = "aten::multi_margin_loss(Tensor self, Tensor target, Scalar p=1, "
+              "Scalar margin=1, Tensor? weight=None, int reduction=1) -> "
+              "Tensor",
+    .infer = multi_infer,
+    .vjp = multi_vjp,
+    PST_KERNELS(multi_kernels),
+};
+
+const struct pst_op pst_op_multi_margin_loss_backward = {
+    .schema = "penstock::multi_margin_loss_backward(Tensor grad_output, Tensor "
+              "self, Tensor target, Scalar p, Scalar margin, Tensor? weight, "
+              "int reduction) -> Tensor",
+    .infer = like_self,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(multi_backward_kernels),
+};
+
+const struct pst_op pst_op_multilabel_margin_loss_forward = {
+    .schema = "aten::multilabel_margin_loss_forward(Tensor self, Tensor "
+              "target, int reduction) -> (Tensor output, Tensor is_target)",
+    .infer = labels_infer,
+    .vjp = labels_vjp,
+    PST_KERNELS(labels_kernels),
+};
+
+const struct pst_op pst_op_multilabel_margin_loss_backward = {
+    .schema = "penstock::multilabel_margin_loss_backward(Tensor grad_output, "
+              "Tensor self, Tensor target, int reduction) -> Tensor",
+    .infer = like_self,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(labels_backward_kernels),
+};
+
+PST_REWRITE(multilabel_margin_loss,
+            "aten::multilabel_margin_loss(Tensor self, Tensor target, int "
+            "reduction=1) -> Tensor",
+            labels_rewrite);

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_LOSS_PAIRS_H
+#define PENSTOCK_STAGES_OPS_LOSS_PAIRS_H
+/*
+ * The engine of losses that compare numbers one by one: a function of an input,
+ * a target and weights, which broadcast, then its mean or sum. A row brings the
+ * function and its slopes; everything is computed in double, sums too.
+ *
+ * Arguments are the tensors, then anything, among it the reduction and perhaps
+ * a number; those of the backward row are the gradient, the same, and the index
+ * of the operand whose gradient is wanted.
+ */
+#include "stages/ops/loss/loss.h"
+
+#define PST_PAIRS_MAX 4
+
+struct pst_pairs {
+    unsigned n;         /* tensors; an absent one counts as 1 */
+    unsigned n_slopes;  /* of them have a gradient, as in PyTorch */
+    unsigned n_args;    /* all arguments */
+    unsigned reduction; /* argument of the reduction */
+    unsigned number;    /* argument of the number s, 0: there is none */
+    bool equal;         /* target like input, nothing broadcasts it */
+    bool unit;          /* the input must be in 0..1 */
+    double (*value)(const double *x, double s);
+    /* Partial derivative in x[k]. */
+    double (*slope)(const double *x, double s, unsigned k);
+};
+
+enum pst_status pst_pairs_infer(struct pst_infer *c, const struct pst_pairs *f);
+enum pst_status pst_pairs_backward_infer(struct pst_infer *c,
+                                         const struct pst_pairs *f);
+void pst_pairs_forward(const struct pst_call *c, const struct pst_pairs *f);
+void pst_pairs_backward(const struct pst_call *c, const struct pst_pairs *f);
+enum pst_status pst_pairs_vjp(struct pst_vjp *v, const struct pst_pairs *f,
+                              const char *backward);
+
+/* Rows pst_op_ID and pst_op_ID_backward over struct pst_pairs ID; `args` and
+ * `back` are their schemas' texts between the brackets. */
+#define PST_PAIRS(id, args, back)                                              \
+    static enum pst_status id##_infer(struct pst_infer *c)                     \
+    {                                                                          \
+        return pst_pairs_infer(c, &id);                                        \
+    }                                                                          \
+    static enum pst_status id##_backward_infer(struct pst_infer *c)            \
+    {                                                                          \
+        return pst_pairs_backward_infer(c, &id);                               \
+    }                                                                          \
+    static void id##_ref(const struct pst_call *c)                             \
+    {                                                                          \
+        pst_pairs_forward(c, &id);                                             \
+    }                                                                          \
+    static void id##_backward_ref(const struct pst_call *c)                    \
+    {                                                                          \
+        pst_pairs_backward(c, &id);                                            \
+    }                                                                          \
+    static enum pst_status id##_vjp(struct pst_vjp *v)                         \
+    {                                                                          \
+        return pst_pairs_vjp(v, &id, "penstock." #id "_backward.default");     \
+    }                                                                          \
+    static const struct pst_kernel id##_kernels[] = {                          \
+        {.name = #id "_ref",                                                   \
+         .dtypes = PST_D_ANY,                                                  \
+         .flags = PST_K_STRIDED,                                               \
+         .run = id##_ref},                                                     \
+    };                                                                         \
+    static const struct pst_kernel id##_backward_kernels[] = {                 \
+        {.name = #id "_backward_ref",                                          \
+         .dtypes = PST_D_FLOAT,                                                \
+         .flags = PST_K_STRIDED,                                               \
+         .run = id##_backward_ref},                                            \
+    };                                                                         \
+    const struct pst_op pst_op_##id = {                                        \
+        .schema = "aten::" #id "(" args ") -> Tensor",                         \
+        .infer = id##_infer,                                                   \
+        .vjp = id##_vjp,                                                       \
+        PST_KERNELS(id##_kernels),                                             \
+    };                                                                         \
+    const struct pst_op pst_op_##id##_backward = {                             \
+        .schema = "penstock::" #id "_backward(Tensor grad_output, " back       \
+                  ", int operand) -> Tensor",                                  \
+        .infer = id##_backward_infer,                                          \
+        .vjp = pst_vjp_none,                                                   \
+        PST_KERNELS(id##_backward_kernels),                                    \
+    }
+
+#endif

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Distances between all pairs of rows: (N, M) -> (N (N - 1) / 2). */
+#include "stages/ops/infer.h"
+#include "stages/ops/vjp.h"
+
+#include <math.h>
+
+static enum pst_status pdist_infer(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+    int64_t n;
+
+    if (status != PST_OK)
+        return status;
+    if (x->rank != 2 || pst_dtype_kind(x->dtype) != PST_KIND_FLOAT)
+        return pst_infer_fail(c, "a floating matrix is wanted");
+    if (!(c->args[1].f >= 0.0))
+        return pst_infer_fail(c, "p is negative");
+    if (x->size[0] > INT32_MAX)
+        return pst_infer_fail(c, "too many rows");
+    n = x->size[0] * (x->size[0] - 1) / 2;
+    return pst_infer_set(c, 0, x->dtype, 1, &n);
+}
+
+/* (grad, self, p, pdist) -> like self */
+static enum pst_status backward_infer(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    enum pst_status status = pst_infer_tensor(c, 1, &x);
+
+    return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
+}
+
+static double at(const struct pst_operand *x, int64_t i)
+{
+    return pst_load_f64(x->meta.dtype, x->data, pst_meta_offset(&x->meta, i));
+}
+
+static double distance(const struct pst_operand *x, int64_t i, int64_t j,
+                       double p)
+{
+    const int64_t m = x->meta.size[1];
+    double sum = 0.0;
+
+    for (int64_t k = 0; k < m; k++) {
+        const double d = fabs(at(x, i * m + k) - at(x, j * m + k));
+
+        if (p == 0.0)
+            sum += d != 0.0;
+        else if (isinf(p))
+            sum = d > sum || isnan(d) ? d : sum;
+        else
+            sum += pow(d, p);
+    }
+    return p == 0.0 || isinf(p) ? sum : pow(sum, 1.0 / p);
+}
+
+static void pdist_ref(const struct pst_call *c)
+{
+    const int64_t n = c->in[0].meta.size[0];
+    struct pst_operand *y = &c->out[0];
+    int64_t pair = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = i + 1; j < n; j++)
+            pst_store_f64(y->meta.dtype, y->data, pair++,
+                          distance(&c->in[0], i, j, c->args[1].f));
+}
+
+/* As it was when the distance was rounded to the dtype. */
+static double rounded(enum pst_dtype dtype, double x)
+{
+    double room;
+
+    pst_store_f64(dtype, &room, 0, x);
+    return pst_load_f64(dtype, &room, 0);
+}
+
+/* Slope of the distance r in the difference d of one coordinate; 0 where the
+ * distance is not smooth. */
+static double slope(double d, double r, double p)
+{
+    const double s = d > 0.0 ? 1.0 : d < 0.0 ? -1.0 : d;
+
+    if (p == 0.0 || r == 0.0 || (d == 0.0 && p < 1.0))
+        return 0.0;
+    if (isinf(p))
+        return fabs(d) == r ? s : 0.0;
+    return s * pow(fabs(d) / r, p - 1.0);
+}
+
+static void backward_ref(const struct pst_call *c)
+{
+    const struct pst_operand *x = &c->in[1];
+    const int64_t n = x->meta.size[0], m = x->meta.size[1];
+    const double p = c->args[2].f;
+    struct pst_operand *dx = &c->out[0];
+
+    /* Coordinate by coordinate in its order of pairs, summed in double. */
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < m; k++) {
+            double sum = 0.0;
+
+            for (int64_t j = 0; j < n; j++) {
+                const int64_t a = PST_MIN(i, j), b = PST_MAX(i, j);
+                const int64_t pair = a * (2 * n - a - 1) / 2 + b - a - 1;
+
+                if (j != i)
+                    sum += at(&c->in[0], pair) *
+                           slope(rounded(x->meta.dtype,
+                                         at(x, i * m + k) - at(x, j * m + k)),
+                                 at(&c->in[2], pair), p);
+            }
+            pst_store_f64(dx->meta.dtype, dx->data, i * m + k, sum);
+        }
+}
+
+static enum pst_status pdist_vjp(struct pst_vjp *v)
+{
+    struct pst_value *g = pst_vjp_grad(v, 0);
+
+    if (g == NULL)
+        return v->build.status;
+    g = pst_vjp_emit(v, "penstock.pdist_backward.default",
+                     PST_ARGS(pst_v(g), v->node->args[0], v->node->args[1],
+                              pst_v(pst_vjp_out(v, 0))));
+    return pst_vjp_set(v, 0, g);
+}
+
+static const struct pst_kernel pdist_kernels[] = {
+    {.name = "pdist_ref",
+     .dtypes = PST_D_FLOAT,
+     .flags = PST_K_STRIDED,
+     .run = pdist_ref},
+};
+static const struct pst_kernel backward_kernels[] = {
+    {.name = "pdist_backward_ref",
+     .dtypes = PST_D_FLOAT,
+     .flags = PST_K_STRIDED,
+     .run = backward_ref},
+};
+
+const struct pst_op pst_op_pdist_forward = {
+    .schema = "aten::_pdist_forward(Tensor self, float p=2.) -> Tensor",
+    .infer = pdist_infer,
+    .vjp = pdist_vjp,
+    PST_KERNELS(pdist_kernels),
+};
+
+const struct pst_op pst_op_pdist_backward = {
+    .schema = "penstock::pdist_backward(Tensor grad_output, Tensor self, float "
+              "p, Tensor distances) -> Tensor",
+    .infer = backward_infer,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(backward_kernels),
+};
