@@ -119,7 +119,7 @@ static const struct pstd_option rows[] = {
          "given: the first output if it is a floating scalar, or \"loss\""),
     TEXT(loss_fn, "loss-fn", PSTD_OPT_SPLIT, NULL, "NAME[:KEY=VALUE,...]",
          "loss to add to a model without one, with its target as an input: "
-         "cross_entropy, nll, mse"),
+         "cross_entropy, nll, mse, l1, smooth_l1, huber, bce_with_logits"),
     ROW(stage, "stage", 0, UINT, PSTD_OPT_SHOW, NULL, 0, 4096, "K",
         "graph of one stage"),
     FLAG(modules, "modules", PSTD_OPT_SHOW, "the modules of the model"),

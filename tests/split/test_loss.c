@@ -196,6 +196,7 @@ static void refuses_functions(void **state)
     check_fn("mse:reduction=none", PST_ERR_USAGE, "by mean or by sum");
     check_fn("nll:ignore_index=a", PST_ERR_USAGE, "no integer");
     check_fn("cross_entropy:label_smoothing=2", PST_ERR_USAGE, "between 0");
+    check_fn("huber:delta=0", PST_ERR_USAGE, "positive number");
     check_fn("cross_entropy:dim=2", PST_ERR_INPUT, "dimension 1 or the last");
     check_fn("mse:output=9", PST_ERR_INPUT, "no output \"9\"");
     check_fn("mse:output=2", PST_ERR_INPUT, "nothing that the model computes");
@@ -240,6 +241,11 @@ static void makes_targets(void **state)
     check_target("f32[2, 3, 4, 5]", "cross_entropy:dim=-1", "i64[2, 3, 4]");
     check_target("f32[2, 6, 5]", p, "f32[2, 6, 5]");
     check_target("f64[2, 6]", "mse", "f64[2, 6]");
+    check_target("f32[2, 6]", "l1", "f32[2, 6]");
+    check_target("f32[6]", "smooth_l1:beta=0.5", "f32[6]");
+    check_target("f32[2, 6]", "huber:delta=2,reduction=sum", "f32[2, 6]");
+    check_target("f32[2, 6]", "bce_with_logits", "f32[2, 6]");
+    check_target("f32[2, 6]", "bce_with_logits:pos_weight=3", "f32[2, 6]");
 }
 
 int main(void)

@@ -20,6 +20,7 @@ struct options {
     int64_t dim;        /* of the classes; INT64_MIN: by the rank */
     bool probabilities; /* the target has a number for each class */
     double smoothing;   /* of labels */
+    double number;      /* pos_weight, beta, delta */
 };
 
 struct adder {
@@ -33,7 +34,15 @@ struct adder {
 };
 
 /* Options that a function takes besides output, target and reduction. */
-enum { IGNORE = 1, SMOOTHING = 2, DIM = 4, TARGETS = 8 };
+enum {
+    IGNORE = 1,
+    SMOOTHING = 2,
+    DIM = 4,
+    TARGETS = 8,
+    POS_WEIGHT = 16,
+    BETA = 32,
+    DELTA = 64
+};
 
 struct function {
     const char *name;
@@ -94,6 +103,16 @@ static enum pst_status set_smoothing(struct adder *a, const char *key,
     return PST_OK;
 }
 
+static enum pst_status set_positive(struct adder *a, const char *key,
+                                    const char *value)
+{
+    double *to = &a->options.number;
+
+    if (!pst_parse_f64(value, to) || !(*to > 0.0) || !isfinite(*to))
+        return bad_value(a, key, value, "a positive number is wanted");
+    return PST_OK;
+}
+
 static enum pst_status set_targets(struct adder *a, const char *key,
                                    const char *value)
 {
@@ -115,6 +134,9 @@ static const struct option {
     {"label_smoothing", SMOOTHING, set_smoothing},
     {"dim", DIM, set_integer},
     {"targets", TARGETS, set_targets},
+    {"pos_weight", POS_WEIGHT, set_positive},
+    {"beta", BETA, set_positive},
+    {"delta", DELTA, set_positive},
 };
 
 static enum pst_status set_option(struct adder *a, const char *key,
@@ -331,10 +353,49 @@ static struct pst_value *emit_nll(struct adder *a)
                          pst_i(reduction(a)), pst_i(a->options.ignore_index)));
 }
 
+/* NAME(output, target, reduction[, number]) */
+static struct pst_value *emit_pair(struct adder *a, const char *op, bool number)
+{
+    const struct pst_arg args[] = {pst_v(a->x), pst_v(a->target),
+                                   pst_i(reduction(a)),
+                                   pst_f(a->options.number)};
+
+    return emit(a, op, args, number ? 4 : 3);
+}
+
 static struct pst_value *emit_mse(struct adder *a)
 {
-    return emit(a, "aten.mse_loss.default",
-                PST_ARGS(pst_v(a->x), pst_v(a->target), pst_i(reduction(a))));
+    return emit_pair(a, "aten.mse_loss.default", false);
+}
+
+static struct pst_value *emit_l1(struct adder *a)
+{
+    return emit_pair(a, "aten.l1_loss.default", false);
+}
+
+static struct pst_value *emit_smooth_l1(struct adder *a)
+{
+    return emit_pair(a, "aten.smooth_l1_loss.default", true);
+}
+
+static struct pst_value *emit_huber(struct adder *a)
+{
+    return emit_pair(a, "aten.huber_loss.default", true);
+}
+
+/* A weight of the positive class is a tensor that broadcasts. */
+static struct pst_value *emit_bce_with_logits(struct adder *a)
+{
+    struct pst_value *weight = NULL;
+    const int64_t one = 1;
+
+    if (a->options.number != 1.0)
+        weight = emit(a, "aten.full.default",
+                      PST_ARGS(pst_ints(&one, 1), pst_f(a->options.number),
+                               pst_dtype_arg(a->x->meta.dtype)));
+    return emit(a, "aten.binary_cross_entropy_with_logits.default",
+                PST_ARGS(pst_v(a->x), pst_v(a->target), pst_none(),
+                         pst_v(weight), pst_i(reduction(a))));
 }
 
 static const struct function functions[] = {
@@ -342,6 +403,10 @@ static const struct function functions[] = {
      emit_cross_entropy},
     {"nll", IGNORE | DIM, true, emit_nll},
     {"mse", 0, false, emit_mse},
+    {"l1", 0, false, emit_l1},
+    {"smooth_l1", BETA, false, emit_smooth_l1},
+    {"huber", DELTA, false, emit_huber},
+    {"bce_with_logits", POS_WEIGHT, false, emit_bce_with_logits},
 };
 
 /* --- together ------------------------------------------------------------- */
@@ -440,7 +505,8 @@ enum pst_status pst_loss_add(struct pst_splitter *s, const char *spec)
                       .options = {.target = "target",
                                   .reduction = "mean",
                                   .ignore_index = -100,
-                                  .dim = INT64_MIN}};
+                                  .dim = INT64_MIN,
+                                  .number = 1.0}};
     char *text = pst_arena_strdup(&s->plan->arena, spec);
     char *colon = text != NULL ? strchr(text, ':') : NULL;
     const struct pst_value *target;
