@@ -24,16 +24,6 @@ static const char *const same_as[][2] = {
     {"aten.lift_fresh.default", "aten.alias.default"},
 };
 
-/* Operators that write an argument though their schema does not say so, while
- * the named flag is set. */
-static const char *const hidden_writes[][2] = {
-    {"aten.batch_norm.default", "training"},
-    {"aten.instance_norm.default", "use_input_stats"},
-    {"aten.native_batch_norm.default", "training"},
-    {"aten._native_batch_norm_legit.default", "training"},
-    {"aten._batch_norm_impl_index.default", "training"},
-};
-
 const char pst_import_dynamic[] =
     "dynamic shapes (export at the shape of one microbatch)";
 
@@ -125,12 +115,8 @@ static struct pst_target higher_order(const json_t *node, const char *name)
     return refuse(name, "control flow");
 }
 
-static const char *refusal(const json_t *node, const char *name)
+static const char *refusal(const char *name)
 {
-    for (size_t i = 0; i < PST_COUNT(hidden_writes); i++)
-        if (strcmp(name, hidden_writes[i][0]) == 0 &&
-            json_is_true(pst_import_arg(node, hidden_writes[i][1], "as_bool")))
-            return "updates of running statistics";
     for (size_t i = 0; i < PST_COUNT(symbolic_prefixes); i++)
         if (pst_has_prefix(name, symbolic_prefixes[i]))
             return pst_import_dynamic;
@@ -158,7 +144,7 @@ struct pst_target pst_import_target(const json_t *node)
             t.kind = PST_TARGET_NOTHING;
             return t;
         }
-    reason = refusal(node, name);
+    reason = refusal(name);
     if (reason != NULL)
         return refuse(name, reason);
     if (pst_has_prefix(name, "aten.to.") ||

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The names of batch, instance and group norm, as compositions of the rows in
+ * channel_norm.c. Running statistics are written where training says so, also
+ * if the schema does not show it. */
+#include "stages/ops/rewrite.h"
+
+struct bn {
+    struct pst_rewrite *w;
+    struct pst_value *x, *weight, *bias;
+    struct pst_value *running_mean, *running_var; /* NULL: none */
+    double momentum, eps;
+    /* Results. */
+    struct pst_value *y, *mean, *rstd; /* statistics (blocks, G) */
+    struct pst_value *new_mean, *new_var;
+};
+
+static struct bn begin(struct pst_rewrite *w)
+{
+    return (struct bn){.w = w,
+                       .x = pst_rewrite_in(w, 0),
+                       .weight = pst_rewrite_in(w, 1),
+                       .bias = pst_rewrite_in(w, 2),
+                       .running_mean = pst_rewrite_in(w, 3),
+                       .running_var = pst_rewrite_in(w, 4)};
+}
+
+static int64_t channels(const struct bn *b)
+{
+    return b->x->meta.rank < 2 ? 0 : b->x->meta.size[1];
+}
+
+static struct pst_value *apply(struct bn *b, bool training)
+{
+    return pst_rw(b->w, "penstock.norm_apply.default",
+                  PST_ARGS(pst_v(b->x), pst_v(b->weight), pst_v(b->bias),
+                           pst_v(b->mean), pst_v(b->rstd), pst_b(training)));
+}
+
+static struct pst_node *stats(struct bn *b, int64_t groups, bool batch)
+{
+    struct pst_node *node = pst_rw_node(
+        b->w, "penstock.norm_stats.default",
+        PST_ARGS(pst_v(b->x), pst_i(groups), pst_b(batch), pst_f(b->eps)));
+
+    b->mean = pst_rw_nth(node, 0);
+    b->rstd = pst_rw_nth(node, 1);
+    return node;
+}
+
+/* (1 - momentum) running + momentum scale now, `now` averaged over blocks. */
+static struct pst_value *mix(struct bn *b, struct pst_value *running,
+                             struct pst_value *now, double scale)
+{
+    const int64_t first = 0, n = channels(b);
+
+    if (running == NULL || now == NULL)
+        return NULL;
+    if (now->meta.size[0] == 1)
+        now = pst_rw_reshape(b->w, now, 1, &n);
+    else
+        now = pst_rw(b->w, "aten.mean.dim",
+                     PST_ARGS(pst_v(now), pst_ints(&first, 1)));
+    now = pst_rw_scale(b->w, now, b->momentum * scale);
+    now = pst_rw_add(b->w, pst_rw_scale(b->w, running, 1.0 - b->momentum), now);
+    return pst_rw_cast(b->w, now, running->meta.dtype);
+}
+
+/* Statistics of the batch (each image: of the image), new running ones. */
+static enum pst_status train(struct bn *b, bool batch)
+{
+    const int64_t n = channels(b);
+    const struct pst_meta *m = &b->x->meta;
+    struct pst_node *node = stats(b, n, batch);
+    const bool no_grad = b->w->build->no_grad;
+    double count;
+
+    if (node == NULL)
+        return b->w->build->status;
+    count = (double)pst_meta_numel(m) / (double)n;
+    if (!batch)
+        count /= (double)m->size[0];
+    b->y = apply(b, true);
+    b->w->build->no_grad = true;
+    b->new_mean = mix(b, b->running_mean, b->mean, 1.0);
+    b->new_var = mix(b, b->running_var, node->outs[2], count / (count - 1.0));
+    b->w->build->no_grad = no_grad;
+    return b->w->build->status;
+}
+
+static struct pst_value *as_row(struct bn *b, struct pst_value *v)
+{
+    const int64_t size[2] = {1, channels(b)};
+    const enum pst_dtype dtype =
+        b->x->meta.dtype == PST_F64 ? PST_F64 : PST_F32;
+
+    return pst_rw_reshape(b->w, pst_rw_cast(b->w, v, dtype), 2, size);
+}
+
+/* With the running statistics. */
+static enum pst_status evaluate(struct bn *b)
+{
+    struct pst_value *var;
+    const int64_t n = channels(b);
+
+    if (b->running_mean == NULL || b->running_var == NULL)
+        return pst_rewrite_fail(b->w, "there are no running statistics");
+    if (n == 0 || pst_meta_numel(&b->running_mean->meta) != n ||
+        pst_meta_numel(&b->running_var->meta) != n)
+        return pst_rewrite_fail(b->w, "the running statistics do not fit");
+    b->mean = as_row(b, b->running_mean);
+    var = as_row(b, b->running_var);
+    b->rstd = pst_rw(b->w, "aten.rsqrt.default",
+                     PST_ARGS(pst_v(pst_rw_shift(b->w, var, b->eps))));
+    b->y = apply(b, false);
+    return b->w->build->status;
+}
+
+static struct pst_value *nothing(struct pst_rewrite *w, enum pst_dtype dtype)
+{
+    const int64_t zero = 0;
+
+    return pst_rw(w, "aten.full.default",
+                  PST_ARGS(pst_ints(&zero, 1), pst_i(0), pst_dtype_arg(dtype)));
+}
+
+/* Results 1 and 2: mean and rstd (C), or empty ones. */
+static void save_stats(struct bn *b, bool training)
+{
+    const enum pst_dtype dtype =
+        b->mean == NULL ? PST_F32 : b->mean->meta.dtype;
+    const int64_t n = channels(b);
+
+    b->w->outs[0] = b->y;
+    b->w->outs[1] =
+        training ? pst_rw_reshape(b->w, b->mean, 1, &n) : nothing(b->w, dtype);
+    b->w->outs[2] =
+        training ? pst_rw_reshape(b->w, b->rstd, 1, &n) : nothing(b->w, dtype);
+}
+
+/* --- batch norm --------------------------------------------------------- */
+
+static enum pst_status batch_norm(struct pst_rewrite *w)
+{
+    struct bn b = begin(w);
+    const bool training = w->args[5].b;
+    enum pst_status status;
+
+    b.momentum = w->args[6].f;
+    b.eps = w->args[7].f;
+    status = training ? train(&b, true) : evaluate(&b);
+    w->writes[3] = b.new_mean;
+    w->writes[4] = b.new_var;
+    w->outs[0] = b.y;
+    return status;
+}
+
+static enum pst_status native_batch_norm(struct pst_rewrite *w)
+{
+    struct bn b = begin(w);
+    const bool training = w->args[5].b;
+    enum pst_status status;
+
+    b.momentum = w->args[6].f;
+    b.eps = w->args[7].f;
+    status = training ? train(&b, true) : evaluate(&b);
+    w->writes[3] = b.new_mean;
+    w->writes[4] = b.new_var;
+    if (status == PST_OK)
+        save_stats(&b, training);
+    return w->build->status;
+}
+
+static enum pst_status legit_functional(struct pst_rewrite *w)
+{
+    const bool training = w->args[5].b;
+    enum pst_status status = native_batch_norm(w);
+
+    w->outs[3] = training ? w->writes[3] : pst_rewrite_in(w, 3);
+    w->outs[4] = training ? w->writes[4] : pst_rewrite_in(w, 4);
+    w->writes[3] = w->writes[4] = NULL;
+    return status;
+}
+
+static enum pst_status no_stats(struct pst_rewrite *w)
+{
+    struct bn b = {.w = w,
+                   .x = pst_rewrite_in(w, 0),
+                   .weight = pst_rewrite_in(w, 1),
+                   .bias = pst_rewrite_in(w, 2),
+                   .momentum = w->args[4].f,
+                   .eps = w->args[5].f};
+    enum pst_status status = train(&b, true);
+
+    if (status == PST_OK)
+        save_stats(&b, true);
+    return w->build->status;
+}
+
+/* Without the flag, and with a fourth result that is empty. */
+static enum pst_status with_reserve(struct pst_rewrite *w, bool training)
+{
+    struct bn b = begin(w);
+    enum pst_status status;
+
+    b.momentum = w->args[5].f;
+    b.eps = w->args[6].f;
+    status = training ? train(&b, true) : evaluate(&b);
+    w->writes[3] = b.new_mean;
+    w->writes[4] = b.new_var;
+    if (status != PST_OK)
+        return status;
+    save_stats(&b, training);
+    if (w->n_outs > 3)
+        w->outs[3] = nothing(w, PST_U8);
+    return w->build->status;
+}
+
+static enum pst_status with_update(struct pst_rewrite *w)
+{
+    return with_reserve(w, true);
+}
+
+static enum pst_status no_update(struct pst_rewrite *w)
+{
+    return with_reserve(w, false);
+}
+
+static enum pst_status update_functional(struct pst_rewrite *w)
+{
+    enum pst_status status = with_reserve(w, true);
+
+    w->outs[4] = w->writes[3];
+    w->outs[5] = w->writes[4];
+    w->writes[3] = w->writes[4] = NULL;
+    return status;
+}
+
+#define AFFINE  "(Tensor input, Tensor? weight, Tensor? bias, "
+#define RUNNING "Tensor running_mean, Tensor running_var, "
+#define WRITTEN "Tensor(a!) running_mean, Tensor(b!) running_var, "
+#define MAYBE   "Tensor? running_mean, Tensor? running_var, "
+
+PST_REWRITE(batch_norm,
+            "aten::batch_norm" AFFINE MAYBE
+            "bool training, float momentum, float eps, bool cudnn_enabled) -> "
+            "Tensor",
+            batch_norm);
+PST_REWRITE(native_batch_norm,
+            "aten::native_batch_norm" AFFINE MAYBE
+            "bool training, float momentum, float eps) -> (Tensor, Tensor, "
+            "Tensor)",
+            native_batch_norm);
+PST_REWRITE(_native_batch_norm_legit,
+            "aten::_native_batch_norm_legit" AFFINE WRITTEN
+            "bool training, float momentum, float eps) -> (Tensor, Tensor, "
+            "Tensor)",
+            native_batch_norm);
+PST_REWRITE(_native_batch_norm_legit_functional,
+            "aten::_native_batch_norm_legit_functional" AFFINE RUNNING
+            "bool training, float momentum, float eps) -> (Tensor, Tensor, "
+            "Tensor, Tensor running_mean_out, Tensor running_var_out)",
+            legit_functional);
+PST_REWRITE(_native_batch_norm_legit_no_stats,
+            "aten::_native_batch_norm_legit.no_stats" AFFINE
+            "bool training, float momentum, float eps) -> (Tensor, Tensor, "
+            "Tensor)",
+            no_stats);
+PST_REWRITE(_native_batch_norm_legit_no_training,
+            "aten::_native_batch_norm_legit_no_training" AFFINE RUNNING
+            "float momentum, float eps) -> (Tensor, Tensor, Tensor)",
+            no_update);
+PST_REWRITE(_batch_norm_with_update,
+            "aten::_batch_norm_with_update" AFFINE WRITTEN
+            "float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)",
+            with_update);
+PST_REWRITE(_batch_norm_no_update,
+            "aten::_batch_norm_no_update" AFFINE MAYBE
+            "float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)",
+            no_update);
+PST_REWRITE(_batch_norm_with_update_functional,
+            "aten::_batch_norm_with_update_functional" AFFINE RUNNING
+            "float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, "
+            "Tensor running_mean_out, Tensor running_var_out)",
+            update_functional);
+
+/* --- instance and group norm -------------------------------------------- */
+
+static enum pst_status instance_norm(struct pst_rewrite *w)
+{
+    struct bn b = begin(w);
+    enum pst_status status;
+
+    b.momentum = w->args[6].f;
+    b.eps = w->args[7].f;
+    status = w->args[5].b ? train(&b, false) : evaluate(&b);
+    w->writes[3] = b.new_mean;
+    w->writes[4] = b.new_var;
+    w->outs[0] = b.y;
+    return status;
+}
+
+PST_REWRITE(instance_norm,
+            "aten::instance_norm" AFFINE MAYBE
+            "bool use_input_stats, float momentum, float eps, bool "
+            "cudnn_enabled) -> Tensor",
+            instance_norm);
+
+static enum pst_status group_norm(struct pst_rewrite *w)
+{
+    struct bn b = {.w = w,
+                   .x = pst_rewrite_in(w, 0),
+                   .weight = pst_rewrite_in(w, 2),
+                   .bias = pst_rewrite_in(w, 3),
+                   .eps = w->args[4].f};
+
+    if (stats(&b, w->args[1].i, false) == NULL)
+        return w->build->status;
+    return pst_rewrite_out(w, 0, apply(&b, true));
+}
+
+PST_REWRITE(group_norm,
+            "aten::group_norm(Tensor input, int num_groups, Tensor? "
+            "weight=None, Tensor? bias=None, float eps=1e-05, bool "
+            "cudnn_enabled=True) -> Tensor",
+            group_norm);
+
+/* N, C and the positions stand in the input's sizes too. */
+static enum pst_status native_group_norm(struct pst_rewrite *w)
+{
+    struct bn b = begin(w);
+    const enum pst_dtype dtype = b.x->meta.dtype;
+
+    b.running_mean = b.running_var = NULL;
+    b.eps = w->args[7].f;
+    if (b.x->meta.rank < 2 || b.x->meta.size[0] != w->args[3].i ||
+        b.x->meta.size[1] != w->args[4].i)
+        return pst_rewrite_fail(w, "N and C are not the input's");
+    if (stats(&b, w->args[6].i, false) == NULL)
+        return w->build->status;
+    w->outs[0] = apply(&b, true);
+    w->outs[1] = pst_rw_cast(w, b.mean, dtype);
+    w->outs[2] = pst_rw_cast(w, b.rstd, dtype);
+    return w->build->status;
+}
+
+PST_REWRITE(native_group_norm,
+            "aten::native_group_norm" AFFINE
+            "SymInt N, SymInt C, SymInt HxW, int group, float eps) -> (Tensor, "
+            "Tensor, Tensor)",
+            native_group_norm);

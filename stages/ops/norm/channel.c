@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Norms over channels: references and how the fast loops are run. */
+#include "stages/ops/norm/channel.h"
+
+#include <math.h>
+
+/* --- reference ---------------------------------------------------------- */
+
+static double at(const struct pst_operand *x, int64_t i)
+{
+    return pst_load_f64(x->meta.dtype, x->data, pst_meta_offset(&x->meta, i));
+}
+
+static double at_or(const struct pst_operand *x, int64_t i, double otherwise)
+{
+    return x == NULL || x->data == NULL ? otherwise : at(x, i);
+}
+
+static void put(struct pst_operand *y, int64_t i, double value)
+{
+    pst_store_f64(y->meta.dtype, y->data, i, value);
+}
+
+static int64_t element(const struct pst_channels *p, int64_t n, int64_t c,
+                       int64_t s)
+{
+    return (n * p->c + c) * p->s + s;
+}
+
+/* The group that channel c of image n belongs to, among the statistics. */
+static int64_t group_of(const struct pst_channels *p, int64_t n, int64_t c)
+{
+    const int64_t images = PST_MAX(p->n / p->blocks, 1);
+
+    return n / images * p->g + c / (p->c / p->g);
+}
+
+/* Images and channels of group i of the statistics. */
+struct range {
+    int64_t n0, n1, c0, c1;
+};
+
+static struct range range_of(const struct pst_channels *p, int64_t i)
+{
+    const int64_t images = p->n / p->blocks, channels = p->c / p->g;
+    const int64_t block = i / p->g, group = i % p->g;
+
+    return (struct range){block * images, (block + 1) * images,
+                          group * channels, (group + 1) * channels};
+}
+
+/* Mean over group i of (x - centre)^power. */
+static double moment(const struct pst_channels *p, int64_t i, double centre,
+                     int power)
+{
+    const struct range r = range_of(p, i);
+    double sum = 0.0;
+
+    for (int64_t n = r.n0; n < r.n1; n++)
+        for (int64_t c = r.c0; c < r.c1; c++)
+            for (int64_t s = 0; s < p->s; s++) {
+                const double d = at(p->x, element(p, n, c, s)) - centre;
+
+                sum += power == 1 ? d : d * d;
+            }
+    return sum / (double)pst_channels_count(p);
+}
+
+void pst_channels_ref_stats(const struct pst_channels *p,
+                            struct pst_operand *mean, struct pst_operand *rstd,
+                            struct pst_operand *var)
+{
+    for (int64_t i = 0; i < p->blocks * p->g; i++) {
+        const double m = moment(p, i, 0.0, 1), v = moment(p, i, m, 2);
+
+        put(mean, i, m);
+        put(rstd, i, 1.0 / sqrt(v + p->eps));
+        put(var, i, v);
+    }
+}
+
+void pst_channels_ref_apply(const struct pst_channels *p, struct pst_operand *y)
+{
+    for (int64_t n = 0; n < p->n; n++)
+        for (int64_t c = 0; c < p->c; c++)
+            for (int64_t s = 0; s < p->s; s++) {
+                const int64_t e = element(p, n, c, s), i = group_of(p, n, c);
+
+                put(y, e,
+                    (at(p->x, e) - at(p->mean, i)) * at(p->rstd, i) *
+                            at_or(p->w, c, 1.0) +
+                        at_or(p->b, c, 0.0));
+            }
+}
+
+void pst_channels_ref_sums(const struct pst_channels *p, struct pst_operand *a,
+                           struct pst_operand *b)
+{
+    const int64_t images = p->n / p->blocks;
+
+    for (int64_t i = 0; i < p->blocks * p->c; i++) {
+        const int64_t c = i % p->c, first = i / p->c * images;
+        double sum_a = 0.0, sum_b = 0.0;
+
+        for (int64_t n = first; n < first + images; n++)
+            for (int64_t s = 0; s < p->s; s++) {
+                const int64_t e = element(p, n, c, s), k = group_of(p, n, c);
+
+                sum_a += at(p->dy, e);
+                sum_b += at(p->dy, e) * (at(p->x, e) - at(p->mean, k)) *
+                         at(p->rstd, k);
+            }
+        put(a, i, sum_a);
+        put(b, i, sum_b);
+    }
+}
+
+/* Mean over group i of w_c times the sums. */
+static double group_mean(const struct pst_channels *p, int64_t i,
+                         const struct pst_operand *sums)
+{
+    const struct range r = range_of(p, i);
+    double sum = 0.0;
+
+    for (int64_t c = r.c0; c < r.c1; c++)
+        sum += at_or(p->w, c, 1.0) * at_or(sums, i / p->g * p->c + c, 0.0);
+    return sum / (double)pst_channels_count(p);
+}
+
+void pst_channels_ref_input(const struct pst_channels *p,
+                            struct pst_operand *dx)
+{
+    for (int64_t i = 0; i < p->blocks * p->g; i++) {
+        const struct range r = range_of(p, i);
+        const double mean = at(p->mean, i), rstd = at(p->rstd, i);
+        const double of_a = group_mean(p, i, p->sum_a);
+        const double of_b = group_mean(p, i, p->sum_b);
+
+        for (int64_t n = r.n0; n < r.n1; n++)
+            for (int64_t c = r.c0; c < r.c1; c++)
+                for (int64_t s = 0; s < p->s; s++) {
+                    const int64_t e = element(p, n, c, s);
+                    const double xhat = (at(p->x, e) - mean) * rstd;
+
+                    put(dx, e,
+                        rstd * (at(p->dy, e) * at_or(p->w, c, 1.0) - of_a -
+                                xhat * of_b));
+                }
+    }
+}
+
+/* --- fast kernels ------------------------------------------------------- */
+
+/* Elements below which the pool is not woken. */
+#define SERIAL 32768
+
+struct job {
+    const struct pst_call *call;
+    const struct pst_channels *p;
+    const struct pst_channel_loops *loops;
+};
+
+static const float *data_of(const struct pst_operand *x)
+{
+    return x == NULL ? NULL : x->data;
+}
+
+static float value_or(const struct pst_operand *x, int64_t i, float otherwise)
+{
+    const float *data = data_of(x);
+
+    return data == NULL ? otherwise : data[i];
+}
+
+static void start(const struct pst_call *call, const struct pst_channels *p,
+                  const struct pst_channel_loops *loops, pst_pool_fn fn)
+{
+    struct job job = {call, p, loops};
+
+    if (p->n * p->c * p->s < SERIAL)
+        fn(&job, 0, 1);
+    else
+        pst_pool_run(call->pool, fn, &job);
+}
+
+static void stats_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *j = ctx;
+    const struct pst_channels *p = j->p;
+    const double count = (double)pst_channels_count(p);
+    int64_t i, end;
+
+    pst_pool_share(p->blocks * p->g, 1, part, parts, &i, &end);
+    for (; i < end; i++) {
+        const struct range r = range_of(p, i);
+        const int64_t run = (r.c1 - r.c0) * p->s;
+        const float *x = data_of(p->x);
+        double mean = 0.0, var = 0.0;
+
+        for (int64_t n = r.n0; n < r.n1; n++)
+            mean += j->loops->sum(run, x + element(p, n, r.c0, 0));
+        mean /= count;
+        for (int64_t n = r.n0; n < r.n1; n++)
+            var +=
+                j->loops->squares(run, x + element(p, n, r.c0, 0), (float)mean);
+        var /= count;
+        ((float *)j->call->out[0].data)[i] = (float)mean;
+        ((float *)j->call->out[1].data)[i] = (float)(1.0 / sqrt(var + p->eps));
+        ((float *)j->call->out[2].data)[i] = (float)var;
+    }
+}
+
+void pst_channels_run_stats(const struct pst_call *c,
+                            const struct pst_channels *p,
+                            const struct pst_channel_loops *loops)
+{
+    start(c, p, loops, stats_part);
+}
+
+static void apply_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *j = ctx;
+    const struct pst_channels *p = j->p;
+    const float *x = data_of(p->x), *mean = data_of(p->mean);
+    const float *rstd = data_of(p->rstd);
+    float *y = j->call->out[0].data;
+    int64_t i, end;
+
+    pst_pool_share(p->n * p->c, 1, part, parts, &i, &end);
+    for (; i < end; i++) {
+        const int64_t c = i % p->c, k = group_of(p, i / p->c, c);
+
+        j->loops->apply(p->s, x + i * p->s, mean[k],
+                        rstd[k] * value_or(p->w, c, 1.0f),
+                        value_or(p->b, c, 0.0f), y + i * p->s);
+    }
+}
+
+void pst_channels_run_apply(const struct pst_call *c,
+                            const struct pst_channels *p,
+                            const struct pst_channel_loops *loops)
+{
+    start(c, p, loops, apply_part);
+}
+
+static void sums_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *j = ctx;
+    const struct pst_channels *p = j->p;
+    const int64_t images = p->n / p->blocks;
+    const float *x = data_of(p->x), *dy = data_of(p->dy);
+    const float *mean = data_of(p->mean), *rstd = data_of(p->rstd);
+    int64_t i, end;
+
+    pst_pool_share(p->blocks * p->c, 1, part, parts, &i, &end);
+    for (; i < end; i++) {
+        const int64_t c = i % p->c, first = i / p->c * images;
+        const int64_t k = group_of(p, first, c);
+        double a = 0.0, b = 0.0;
+
+        for (int64_t n = first; n < first + images; n++) {
+            const int64_t e = element(p, n, c, 0);
+
+            j->loops->sums(p->s, dy + e, x + e, mean[k], &a, &b);
+        }
+        ((float *)j->call->out[0].data)[i] = (float)a;
+        ((float *)j->call->out[1].data)[i] = (float)(b * (double)rstd[k]);
+    }
+}
+
+void pst_channels_run_sums(const struct pst_call *c,
+                           const struct pst_channels *p,
+                           const struct pst_channel_loops *loops)
+{
+    start(c, p, loops, sums_part);
+}
+
+static void input_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *j = ctx;
+    const struct pst_channels *p = j->p;
+    const float *x = data_of(p->x), *dy = data_of(p->dy);
+    const float *mean = data_of(p->mean), *rstd = data_of(p->rstd);
+    float *dx = j->call->out[0].data;
+    int64_t i, end;
+
+    pst_pool_share(p->blocks * p->g, 1, part, parts, &i, &end);
+    for (; i < end; i++) {
+        const struct range r = range_of(p, i);
+        const float of_a = (float)group_mean(p, i, p->sum_a);
+        const float of_b = (float)group_mean(p, i, p->sum_b);
+
+        for (int64_t n = r.n0; n < r.n1; n++)
+            for (int64_t c = r.c0; c < r.c1; c++) {
+                const int64_t e = element(p, n, c, 0);
+
+                j->loops->input(p->s, dy + e, x + e, mean[i],
+                                rstd[i] * value_or(p->w, c, 1.0f),
+                                -rstd[i] * rstd[i] * of_b, -rstd[i] * of_a,
+                                dx + e);
+            }
+    }
+}
+
+void pst_channels_run_input(const struct pst_call *c,
+                            const struct pst_channels *p,
+                            const struct pst_channel_loops *loops)
+{
+    start(c, p, loops, input_part);
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_NORM_CHANNEL_H
+#define PENSTOCK_STAGES_OPS_NORM_CHANNEL_H
+/*
+ * Norms over channels. x is (N, C, S), S all dimensions of space together;
+ * C channels form G groups, and the images form blocks: one block of all
+ * (batch norm, G = C), or each image its own (group norm; instance norm with
+ * G = C). Statistics are (blocks, G):
+ *     y = (x - mean) rstd w_c + b_c,   rstd = 1 / sqrt(var + eps)
+ * Sums for the gradients are (blocks, C):
+ *     a = sum of g,   b = sum of g (x - mean) rstd
+ * dw and db are b and a summed over the blocks, and
+ *     dx = rstd (g w - mean of a w - (x - mean) rstd mean of b w)
+ * with means over the M elements of a group in a block; without the means if
+ * the statistics do not come from x.
+ */
+#include "stages/ops/infer.h"
+#include "stages/ops/simd/simd.h"
+#include "stages/ops/vjp.h"
+
+struct pst_channels {
+    int64_t n, c, s;   /* images, channels, positions */
+    int64_t blocks, g; /* of statistics */
+    double eps;
+    const struct pst_operand *x, *dy, *w, *b; /* NULL or no data: absent */
+    const struct pst_operand *mean, *rstd, *sum_a, *sum_b;
+};
+
+static inline int64_t pst_channels_count(const struct pst_channels *p)
+{
+    return p->n / p->blocks * (p->c / p->g) * p->s;
+}
+
+/* References: sums in double, any strides and floating dtypes. */
+void pst_channels_ref_stats(const struct pst_channels *p,
+                            struct pst_operand *mean, struct pst_operand *rstd,
+                            struct pst_operand *var);
+void pst_channels_ref_apply(const struct pst_channels *p,
+                            struct pst_operand *y);
+void pst_channels_ref_sums(const struct pst_channels *p, struct pst_operand *a,
+                           struct pst_operand *b);
+void pst_channels_ref_input(const struct pst_channels *p,
+                            struct pst_operand *dx);
+
+/* --- loops over contiguous f32 (simd/channel.c) ------------------------- */
+
+struct pst_channel_loops {
+    double (*sum)(int64_t n, const float *x);
+    /* Sum of (x - mean)^2. */
+    double (*squares)(int64_t n, const float *x, float mean);
+    /* y = (x - mean) * scale + shift; y may be x. */
+    void (*apply)(int64_t n, const float *x, float mean, float scale,
+                  float shift, float *y);
+    /* Sums of g and of g (x - mean), added to. */
+    void (*sums)(int64_t n, const float *g, const float *x, float mean,
+                 double *a, double *b);
+    /* dx = g * scale + (x - mean) * by + shift; dx may be g. */
+    void (*input)(int64_t n, const float *g, const float *x, float mean,
+                  float scale, float by, float shift, float *dx);
+};
+extern const struct pst_channel_loops pst_channel_loops_any,
+    pst_channel_loops_avx2, pst_channel_loops_avx512;
+
+/* Fast kernels: contiguous f32 operands. */
+void pst_channels_run_stats(const struct pst_call *c,
+                            const struct pst_channels *p,
+                            const struct pst_channel_loops *loops);
+void pst_channels_run_apply(const struct pst_call *c,
+                            const struct pst_channels *p,
+                            const struct pst_channel_loops *loops);
+void pst_channels_run_sums(const struct pst_call *c,
+                           const struct pst_channels *p,
+                           const struct pst_channel_loops *loops);
+void pst_channels_run_input(const struct pst_call *c,
+                            const struct pst_channels *p,
+                            const struct pst_channel_loops *loops);
+
+#endif

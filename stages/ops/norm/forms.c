@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Further norms and the core set's backward operators as compositions. */
+#include "stages/ops/rewrite.h"
+
+#include "stages/ops/norm/norm.h"
+
+static struct pst_value *reduce(struct pst_rewrite *w, const char *op,
+                                struct pst_value *x, const int64_t *dims,
+                                unsigned n, bool keepdim)
+{
+    return pst_rw(w, op, PST_ARGS(pst_v(x), pst_ints(dims, n), pst_b(keepdim)));
+}
+
+/* --- weight norm: v g / |v|, norms over all dimensions but one ---------- */
+
+static enum pst_status weight_norm(struct pst_rewrite *w)
+{
+    struct pst_value *v = pst_rewrite_in(w, 0), *g = pst_rewrite_in(w, 1);
+    struct pst_value *norm;
+    int64_t dims[PST_MAX_RANK];
+    const int dim = pst_meta_dim(&v->meta, w->args[2].i);
+    unsigned n = 0;
+
+    if (dim < 0)
+        return pst_rewrite_fail(w, "dimension %lld is out of range",
+                                (long long)w->args[2].i);
+    for (unsigned d = 0; d < v->meta.rank; d++)
+        if ((int)d != dim)
+            dims[n++] = d;
+    norm = pst_rw_mul(w, v, v);
+    if (n > 0)
+        norm = reduce(w, "aten.sum.dim_IntList", norm, dims, n, true);
+    norm = pst_rw(w, "aten.sqrt.default", PST_ARGS(pst_v(norm)));
+    w->outs[0] = pst_rw_mul(
+        w, v, pst_rw(w, "aten.div.Tensor", PST_ARGS(pst_v(g), pst_v(norm))));
+    if (w->n_outs > 1)
+        w->outs[1] = norm;
+    return w->build->status;
+}
+
+PST_REWRITE(_weight_norm,
+            "aten::_weight_norm(Tensor v, Tensor g, int dim=0) -> Tensor",
+            weight_norm);
+PST_REWRITE(_weight_norm_interface,
+            "aten::_weight_norm_interface(Tensor v, Tensor g, int dim=0) -> "
+            "(Tensor, Tensor)",
+            weight_norm);
+
+/* --- RMS norm with its statistics --------------------------------------- */
+
+static enum pst_status fused_rms_norm(struct pst_rewrite *w)
+{
+    struct pst_value *x = pst_rewrite_in(w, 0), *squares;
+    const enum pst_dtype dtype = x->meta.dtype == PST_F64 ? PST_F64 : PST_F32;
+    const unsigned n = w->args[1].n;
+    int64_t dims[PST_MAX_RANK];
+
+    if (n < 1 || n > x->meta.rank)
+        return pst_rewrite_fail(w, "%u dimensions cannot be normalised", n);
+    for (unsigned d = 0; d < n; d++)
+        dims[d] = x->meta.rank - n + d;
+    w->outs[0] = pst_rw(w, "aten.rms_norm.default", w->args, 4);
+    x = pst_rw_cast(w, x, dtype);
+    squares = reduce(w, "aten.mean.dim", pst_rw_mul(w, x, x), dims, n, true);
+    squares = pst_rw_shift(w, squares, pst_norm_eps(&w->args[3], dtype));
+    w->outs[1] = pst_rw(w, "aten.rsqrt.default", PST_ARGS(pst_v(squares)));
+    return w->build->status;
+}
+
+PST_REWRITE(_fused_rms_norm,
+            "aten::_fused_rms_norm(Tensor input, int[] normalized_shape, "
+            "Tensor? weight, float? eps) -> (Tensor, Tensor)",
+            fused_rms_norm);
+
+/* --- backward operators ------------------------------------------------- */
+
+/*
+ * Gradients of a norm from given statistics, all in terms of differentiable
+ * operators: dims are those of the mean, others those that dw is summed over.
+ *     dx = rstd (gw - mean(gw) - xhat mean(gw xhat)),  dw = sum g xhat
+ */
+struct back {
+    struct pst_rewrite *w;
+    struct pst_value *g, *xhat, *rstd, *weight;
+    int64_t dims[PST_MAX_RANK], others[PST_MAX_RANK];
+    unsigned n_dims, n_others;
+};
+
+static struct pst_value *back_input(const struct back *b)
+{
+    struct pst_rewrite *w = b->w;
+    struct pst_value *gw = b->g, *of_g, *of_gx;
+
+    if (b->weight != NULL)
+        gw = pst_rw_mul(w, gw, b->weight);
+    of_g = reduce(w, "aten.mean.dim", gw, b->dims, b->n_dims, true);
+    of_gx = reduce(w, "aten.mean.dim", pst_rw_mul(w, gw, b->xhat), b->dims,
+                   b->n_dims, true);
+    gw = pst_rw_sub(w, pst_rw_sub(w, gw, of_g), pst_rw_mul(w, b->xhat, of_gx));
+    return pst_rw_mul(w, gw, b->rstd);
+}
+
+static struct pst_value *back_sum(const struct back *b, struct pst_value *x)
+{
+    if (b->n_others == 0)
+        return x;
+    return reduce(b->w, "aten.sum.dim_IntList", x, b->others, b->n_others,
+                  false);
+}
+
+static struct pst_value *normalised(struct pst_rewrite *w, struct pst_value *x,
+                                    struct pst_value *mean,
+                                    struct pst_value *rstd)
+{
+    return pst_rw_mul(w, pst_rw_sub(w, x, mean), rstd);
+}
+
+/* The given rstd, with the gradient that it has as a function of x:
+ * -rstd^3 (x - mean) / n. */
+static struct pst_value *rstd_of(struct pst_rewrite *w, struct pst_value *x,
+                                 struct pst_value *mean, struct pst_value *rstd,
+                                 const struct back *b, int64_t n)
+{
+    struct pst_value *d = pst_rw_sub(w, x, mean), *cube;
+
+    d = reduce(w, "aten.sum.dim_IntList", pst_rw_mul(w, d, d), b->dims,
+               b->n_dims, true);
+    cube = pst_rw_mul(w, rstd, pst_rw_mul(w, rstd, rstd));
+    d = pst_rw_scale(w, pst_rw_mul(w, d, cube), -0.5 / (double)n);
+    return pst_rw(w, "penstock.with_history.default",
+                  PST_ARGS(pst_v(rstd), pst_v(d)));
+}
+
+static enum pst_status layer_norm_backward(struct pst_rewrite *w)
+{
+    struct pst_value *x = pst_rewrite_in(w, 1), *mean, *rstd, *xhat;
+    const struct pst_arg *mask = &w->args[7];
+    struct back b = {
+        .w = w, .g = pst_rewrite_in(w, 0), .weight = pst_rewrite_in(w, 5)};
+    int64_t size[3] = {1, 1, 1};
+
+    if (mask->n != 3 || w->args[2].n < 1 || w->args[2].n > x->meta.rank)
+        return pst_rewrite_fail(w, "the normalised dimensions do not fit");
+    for (unsigned d = 0; d < x->meta.rank; d++)
+        if (d + w->args[2].n < x->meta.rank) {
+            b.others[b.n_others++] = d;
+            size[0] *= x->meta.size[d];
+        } else {
+            b.dims[b.n_dims++] = d;
+            size[2] *= x->meta.size[d];
+        }
+    mean = pst_rw(w, "aten.detach.default", PST_ARGS(w->args[3]));
+    rstd = pst_rw(w, "aten.detach.default", PST_ARGS(w->args[4]));
+    b.rstd = rstd_of(w, x, mean, rstd, &b, size[2]);
+    xhat =
+        pst_rw(w, "penstock.norm_apply.default",
+               PST_ARGS(pst_v(pst_rw_reshape(w, x, 3, size)), pst_none(),
+                        pst_none(), pst_v(pst_rw_reshape(w, mean, 2, size)),
+                        pst_v(pst_rw_reshape(w, rstd, 2, size)), pst_b(true)));
+    b.xhat = pst_rw_reshape(w, xhat, x->meta.rank, x->meta.size);
+    if (mask->bools[0])
+        w->outs[0] = back_input(&b);
+    if (mask->bools[1])
+        w->outs[1] = back_sum(&b, pst_rw_mul(w, b.g, b.xhat));
+    if (mask->bools[2])
+        w->outs[2] = back_sum(&b, b.g);
+    return w->build->status;
+}
+
+PST_REWRITE(native_layer_norm_backward,
+            "aten::native_layer_norm_backward(Tensor grad_out, Tensor input, "
+            "SymInt[] normalized_shape, Tensor mean, Tensor rstd, Tensor? "
+            "weight, Tensor? bias, bool[3] output_mask) -> (Tensor, Tensor, "
+            "Tensor)",
+            layer_norm_backward);
+
+/* As (N, G, C / G, S). */
+static enum pst_status group_norm_backward(struct pst_rewrite *w)
+{
+    struct pst_value *x = pst_rewrite_in(w, 1), *weight = pst_rewrite_in(w, 4);
+    const struct pst_arg *mask = &w->args[9];
+    const int64_t n = w->args[5].i, c = w->args[6].i, s = w->args[7].i;
+    const int64_t g = w->args[8].i;
+    const int64_t shape[4] = {n, g, g > 0 ? c / g : 0, s};
+    const int64_t stat[4] = {n, g, 1, 1}, of_w[4] = {1, g, shape[2], 1};
+    struct back b = {
+        .w = w, .dims = {2, 3}, .n_dims = 2, .others = {0, 3}, .n_others = 2};
+
+    if (mask->n != 3 || g < 1 || c % g != 0)
+        return pst_rewrite_fail(w, "the groups do not fit");
+    b.g = pst_rw_reshape(w, pst_rewrite_in(w, 0), 4, shape);
+    b.rstd = pst_rw_reshape(w, pst_rewrite_in(w, 3), 4, stat);
+    b.xhat =
+        normalised(w, pst_rw_reshape(w, x, 4, shape),
+                   pst_rw_reshape(w, pst_rewrite_in(w, 2), 4, stat), b.rstd);
+    if (weight != NULL)
+        b.weight = pst_rw_reshape(w, weight, 4, of_w);
+    if (mask->bools[0])
+        w->outs[0] =
+            pst_rw_reshape(w, back_input(&b), x->meta.rank, x->meta.size);
+    if (mask->bools[1])
+        w->outs[1] =
+            pst_rw_reshape(w, back_sum(&b, pst_rw_mul(w, b.g, b.xhat)), 1, &c);
+    if (mask->bools[2])
+        w->outs[2] = pst_rw_reshape(w, back_sum(&b, b.g), 1, &c);
+    return w->build->status;
+}
+
+PST_REWRITE(native_group_norm_backward,
+            "aten::native_group_norm_backward(Tensor grad_out, Tensor input, "
+            "Tensor mean, Tensor rstd, Tensor? weight, SymInt N, SymInt C, "
+            "SymInt HxW, int group, bool[3] output_mask) -> (Tensor, Tensor, "
+            "Tensor)",
+            group_norm_backward);
