@@ -45,6 +45,14 @@ enum pst_status pst_sched_parse_place(const char *text, unsigned stages,
                                       unsigned ranks, int *rank_of,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 
+enum pst_status pst_sched_read_csv(const char *path,
+                                   const struct pst_schedule_options *options,
+                                   struct pst_schedule **ret,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Removes the gaps. */
+void pst_sched_pack(struct pst_schedule *sched);
+
 bool pst_action_is_compute(const struct pst_action *action);
 bool pst_action_has_peer(enum pst_action_kind kind);
 bool pst_action_receives(enum pst_action_kind kind);
@@ -53,6 +61,11 @@ int pst_action_usual_peer(enum pst_action_kind kind, int stage);
 /* Appends "rank 1, action 5 (1B0)" and, with list, the actions around it. */
 void pst_sched_add_place(const struct pst_schedule *sched, unsigned rank,
                          size_t index, bool list, struct pst_str *out);
+
+/* Appends "; rank 0, action 3 (0B0); rank 1 ..." of the ranks that have not
+ * come to their end. */
+void pst_sched_add_stuck(const struct pst_schedule *sched, const size_t *next,
+                         struct pst_str *out);
 
 /* Every (stage, microbatch) once, on its rank, F before B or I, I before W;
  * the list may hold messages or not. */

@@ -128,3 +128,28 @@ void pst_sched_add_place(const struct pst_schedule *sched, unsigned rank,
     if (n > index + AROUND + 1)
         pst_str_add(out, " ...");
 }
+
+void pst_sched_add_stuck(const struct pst_schedule *sched, const size_t *next,
+                         struct pst_str *out)
+{
+    for (unsigned r = 0; r < sched->n_ranks && out->len < 1024; r++) {
+        if (next[r] == sched->ranks[r].n)
+            continue;
+        pst_str_add(out, "; ");
+        pst_sched_add_place(sched, r, next[r], false, out);
+    }
+}
+
+unsigned pst_schedule_peak_rank(const struct pst_schedule *sched, unsigned rank)
+{
+    unsigned held = 0, peak = 0;
+
+    for (size_t i = 0; i < sched->ranks[rank].n; i++) {
+        const unsigned kind = sched->ranks[rank].at[i].kind;
+
+        held += kind == PST_ACT_F;
+        held -= held && (kind == PST_ACT_B || kind == PST_ACT_W);
+        peak = PST_MAX(peak, held);
+    }
+    return peak;
+}

@@ -184,6 +184,20 @@ void pst_schedule_print(const struct pst_schedule *sched, struct pst_str *out);
 unsigned pst_action_parse(const char *text, size_t len,
                           struct pst_action ret[2]);
 
+/*
+ * A schedule from text: one line per rank, cells apart by commas, an empty cell
+ * is a gap. name: for messages. Says what is no action by line and column, and
+ * stages with two ranks; whether it is a schedule at all is for the check.
+ * rank_of is -1 for stages that it does not name.
+ */
+enum pst_status pst_schedule_parse(const char *text, size_t len,
+                                   const char *name, struct pst_schedule **ret,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Most (stage, microbatch) pairs of that rank that had F and not yet B or W
+ * at one time. */
+unsigned pst_schedule_peak_rank(const struct pst_schedule *sched,
+                                unsigned rank);
 /* Most (stage, microbatch) pairs of that stage that had F and not yet B or W
  * at one time. */
 unsigned pst_schedule_peak(const struct pst_schedule *sched, unsigned stage);

@@ -366,6 +366,8 @@ enum pst_status pst_sched_check_compute(const struct pst_schedule *sched,
         return pst_diag_nomem(diag, cells * sizeof(*c.done));
     for (unsigned r = 0; r < sched->n_ranks; r++)
         for (size_t i = 0; i < sched->ranks[r].n && status == PST_OK; i++) {
+            if (sched->idle && sched->ranks[r].at[i].kind == PST_ACT_IDLE)
+                continue;
             status = check_fields(&c, r, i);
             if (status == PST_OK &&
                 !pst_action_is_compute(&sched->ranks[r].at[i]))

@@ -69,3 +69,17 @@ enum pst_status pst_list_end(const struct pst_list *list, struct pst_diag *diag)
     return list->failed ? pst_diag_nomem(diag, sizeof(struct pst_action))
                         : PST_OK;
 }
+
+void pst_sched_pack(struct pst_schedule *sched)
+{
+    for (unsigned r = 0; r < sched->n_ranks; r++) {
+        struct pst_action *at = sched->ranks[r].at;
+        size_t kept = 0;
+
+        for (size_t i = 0; i < sched->ranks[r].n; i++)
+            if (at[i].kind != PST_ACT_IDLE)
+                at[kept++] = at[i];
+        sched->ranks[r].n = kept;
+    }
+    sched->idle = false;
+}

@@ -5,6 +5,9 @@
 #include <string.h>
 #include <strings.h>
 
+/* Far above any use; keeps lists below 2^32 actions. */
+#define MAX_FORWARDS (1u << 28)
+
 static const struct pst_sched_row rows[] = {
 #define PST_SCHED(function, name, torch, place, per_rank, fills, any_place,    \
                   trains, exact, summary)                                      \
@@ -47,10 +50,12 @@ static enum pst_status find_row(const char *name,
     for (size_t i = 0; i < PST_COUNT(rows); i++)
         pst_str_addf(&text, "%s%s", i ? ", " : "", rows[i].name);
     near = name ? pst_nearest(name, names, PST_COUNT(names)) : -1;
-    (void)pst_diag_set(
-        diag, PST_ERR_USAGE, "unknown schedule \"%s\"%s%s%s; there are: %s",
-        name ? name : "", near < 0 ? "" : " (did you mean ",
-        near < 0 ? "" : names[near], near < 0 ? "" : "?)", pst_str_text(&text));
+    (void)pst_diag_set(diag, PST_ERR_USAGE,
+                       "unknown schedule \"%s\"%s%s%s; there are: %s, "
+                       "csv:FILE",
+                       name ? name : "", near < 0 ? "" : " (did you mean ",
+                       near < 0 ? "" : names[near], near < 0 ? "" : "?)",
+                       pst_str_text(&text));
     pst_str_fini(&text);
     return PST_ERR_USAGE;
 }
@@ -69,6 +74,11 @@ static enum pst_status check_options(const struct pst_schedule_options *o,
                             "limits are %u and %u",
                             o->microbatches, o->stages, PST_MAX_MICROBATCHES,
                             PST_MAX_STAGES);
+    if ((uint64_t)o->microbatches * o->stages > MAX_FORWARDS)
+        return pst_diag_set(diag, PST_ERR_CONFIG,
+                            "%u microbatches of %u stages are too many: the "
+                            "limit is %u forwards",
+                            o->microbatches, o->stages, MAX_FORWARDS);
     if (o->ranks > o->stages)
         return pst_diag_set(
             diag, PST_ERR_CONFIG,
@@ -160,6 +170,9 @@ enum pst_status pst_schedule_make(const struct pst_schedule_options *options,
     enum pst_status status;
 
     status = check_options(options, diag);
+    if (status == PST_OK && options->name &&
+        strncasecmp(options->name, "csv:", 4) == 0)
+        return pst_sched_read_csv(options->name + 4, options, ret, diag);
     /* A wrong name is refused for inference too. */
     if (status == PST_OK && (options->train || options->name))
         status = find_row(options->name, &row, diag);

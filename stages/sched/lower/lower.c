@@ -101,12 +101,7 @@ static enum pst_status refuse_stuck(const struct lower *l)
 {
     struct pst_str text = {0};
 
-    for (unsigned r = 0; r < l->sched->n_ranks; r++) {
-        if (l->next[r] == l->sched->ranks[r].n)
-            continue;
-        pst_str_add(&text, "; ");
-        pst_sched_add_place(l->sched, r, l->next[r], false, &text);
-    }
+    pst_sched_add_stuck(l->sched, l->next, &text);
     (void)pst_diag_set(l->diag, PST_ERR_INPUT,
                        "the schedule stands still, each of these waits for "
                        "an action that comes later%s",

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Interleaved 1F1B (Narayanan et al., 2021) and its zero-bubble form (after
+ * ZB-H1, Qi et al., 2023). The microbatches go in rounds of about P; a rank
+ * does a round on its first stage, then on its second, and so on; backwards
+ * the other way round. After the warm-up forwards it does one forward and one
+ * backward in turn. The zero-bubble form needs a shorter warm-up, as gradients
+ * travel on after I alone; rank r does each W r actions later, so that the
+ * gaps at the end are filled.
+ *
+ * PyTorch demands rounds of one size. Ours may differ by one microbatch, the
+ * longer ones first; the warm-up is that of the longest. Every rank runs the
+ * same sequence of (round, stage, microbatch), so an F waits only for an F
+ * that stands at least P - 1 places before it, as in equal rounds.
+ * If stages are no multiple of the ranks, the last ones are imagined and left
+ * out of the lists at the end.
+ */
+#include "stages/sched/generate.h"
+
+#include <string.h>
+
+/* The sequence: rounds, within one the local stages, within one the
+ * microbatches. */
+struct rounds {
+    unsigned n, size, longer; /* so many have size + 1, they come first */
+    unsigned per_rank;        /* stages, with imagined ones */
+};
+
+static struct rounds make_rounds(const struct pst_schedule *sched)
+{
+    struct rounds r;
+
+    r.n = PST_MAX(1, sched->n_microbatches / sched->n_ranks);
+    r.size = sched->n_microbatches / r.n;
+    r.longer = sched->n_microbatches % r.n;
+    r.per_rank = (sched->n_stages + sched->n_ranks - 1) / sched->n_ranks;
+    return r;
+}
+
+static unsigned longest(const struct rounds *r)
+{
+    return r->size + (r->longer > 0);
+}
+
+/* What place t of the sequence is. */
+static void place(const struct rounds *r, unsigned t, unsigned *ret_local,
+                  unsigned *ret_microbatch)
+{
+    const unsigned in_longer = r->longer * (r->size + 1) * r->per_rank;
+    const bool is_longer = t < in_longer;
+    const unsigned size = r->size + is_longer;
+    const unsigned rest = is_longer ? t : t - in_longer;
+    const unsigned round = rest / (size * r->per_rank);
+
+    *ret_local = rest / size % r->per_rank;
+    *ret_microbatch = (is_longer ? 0 : r->longer * (r->size + 1)) +
+                      round * size + rest % size;
+}
+
+static void add_forward(struct pst_list *list, const struct rounds *r,
+                        unsigned t)
+{
+    unsigned local, m;
+
+    place(r, t, &local, &m);
+    pst_list_add(list, PST_ACT_F, local * list->sched->n_ranks + list->rank, m);
+}
+
+static void add_backward(struct pst_list *list, const struct rounds *r,
+                         unsigned t, enum pst_action_kind kind)
+{
+    unsigned local, m;
+
+    place(r, t, &local, &m);
+    local = r->per_rank - 1 - local;
+    pst_list_add(list, kind, local * list->sched->n_ranks + list->rank, m);
+}
+
+/* Actions between the first F of rank 0 and the first B of this rank, both
+ * included, less what the rank has done itself. */
+static unsigned warm_up_gap(const struct pst_schedule *sched,
+                            const struct rounds *r, unsigned rank,
+                            unsigned warm_up)
+{
+    const unsigned first =
+        r->per_rank * sched->n_ranks + 2 * (sched->n_ranks - 1 - rank);
+
+    return warm_up && first > warm_up + rank ? first - warm_up - rank : 0;
+}
+
+static void one_rank(struct pst_list *list, const struct rounds *r, bool split)
+{
+    const struct pst_schedule *sched = list->sched;
+    const unsigned rank = list->rank, left = sched->n_ranks - 1 - rank;
+    const unsigned n = sched->n_microbatches * r->per_rank;
+    const unsigned warm_up =
+        PST_MIN((r->per_rank - 1) * longest(r) + (split ? 1 : 2) * left, n);
+    unsigned w = 0;
+
+    pst_list_start(list, rank, split ? 3 : 2);
+    pst_list_idle(list, rank);
+    for (unsigned t = 0; t < warm_up; t++)
+        add_forward(list, r, t);
+    pst_list_idle(list, split ? left : warm_up_gap(sched, r, rank, warm_up));
+    for (unsigned t = 0; t < n; t++) {
+        if (t + warm_up < n)
+            add_forward(list, r, t + warm_up);
+        else if (!split)
+            pst_list_idle(list, 1);
+        add_backward(list, r, t, split ? PST_ACT_I : PST_ACT_B);
+        if (split && t >= rank)
+            add_backward(list, r, w++, PST_ACT_W);
+    }
+    while (split && w < n)
+        add_backward(list, r, w++, PST_ACT_W);
+}
+
+static enum pst_status generate(struct pst_schedule *sched, bool split,
+                                struct pst_diag *diag)
+{
+    const struct rounds r = make_rounds(sched);
+    struct pst_list list = {sched};
+
+    for (list.rank = 0; list.rank < sched->n_ranks; list.rank++)
+        one_rank(&list, &r, split);
+    return pst_list_end(&list, diag);
+}
+
+enum pst_status pst_sched_generate_interleaved(struct pst_schedule *sched,
+                                               struct pst_diag *diag)
+{
+    return generate(sched, false, diag);
+}
+
+/*
+ * PyTorch's picture of the zero-bubble form: one slot of each rank at a time;
+ * an F whose input was not made in an earlier column waits in a gap.
+ */
+static enum pst_status add_gaps(struct pst_schedule *sched,
+                                struct pst_diag *diag)
+{
+    const size_t n = sched->n_microbatches;
+    /* Column of each F, from 1 on; 0: not yet. */
+    unsigned *column =
+        pst_calloc(PST_TAG_PLAN, sched->n_stages * n, sizeof(*column));
+    size_t *next = pst_calloc(PST_TAG_PLAN, sched->n_ranks, sizeof(*next));
+    struct PST_VEC(struct pst_action) *out =
+        pst_calloc(PST_TAG_PLAN, sched->n_ranks, sizeof(*out));
+    bool ok = column && next && out, left = true;
+
+    for (unsigned now = 1; ok && left; now++) {
+        left = false;
+        for (unsigned r = 0; r < sched->n_ranks && ok; r++) {
+            struct pst_action a = {PST_ACT_IDLE, -1, -1, -1, -1, -1};
+            const struct pst_action *want = &sched->ranks[r].at[next[r]];
+            bool waits = false;
+
+            if (next[r] == sched->ranks[r].n)
+                continue;
+            left = true;
+            if (want->kind == PST_ACT_F && want->stage > 0) {
+                const unsigned input = column[(size_t)(want->stage - 1) * n +
+                                              (size_t)want->microbatch];
+
+                waits = !input || input == now;
+            }
+            if (!waits) {
+                a = *want;
+                next[r]++;
+            }
+            if (a.kind == PST_ACT_F)
+                column[(size_t)a.stage * n + (size_t)a.microbatch] = now;
+            ok = pst_vec_push(PST_TAG_PLAN, &out[r], a);
+        }
+    }
+    for (unsigned r = 0; r < sched->n_ranks && out; r++) {
+        if (ok) {
+            pst_vec_fini(&sched->ranks[r]);
+            memcpy(&sched->ranks[r], &out[r], sizeof(out[r]));
+        } else {
+            pst_vec_fini(&out[r]);
+        }
+    }
+    pst_free(out);
+    pst_free(next);
+    pst_free(column);
+    return ok ? PST_OK : pst_diag_nomem(diag, sched->n_stages * n);
+}
+
+enum pst_status pst_sched_generate_zb_h1(struct pst_schedule *sched,
+                                         struct pst_diag *diag)
+{
+    enum pst_status status = generate(sched, true, diag);
+
+    return status == PST_OK && sched->idle ? add_gaps(sched, diag) : status;
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Looped breadth first (Lamy-Poirier, 2023): a rank does all microbatches of
+ * its first stage, then of its second; backwards the other way round, last
+ * microbatch first. Each stage holds all microbatches at once. Any placement:
+ * on all ranks the actions are in one order, stages first.
+ */
+#include "stages/sched/generate.h"
+
+enum pst_status pst_sched_generate_looped_bfs(struct pst_schedule *sched,
+                                              struct pst_diag *diag)
+{
+    const unsigned n = sched->n_microbatches, ranks = sched->n_ranks;
+    struct pst_list list = {sched};
+
+    for (unsigned r = 0; r < ranks; r++) {
+        pst_list_start(&list, r, 2);
+        pst_list_idle(&list, r);
+        for (unsigned s = list.begin; s < list.end; s++)
+            for (unsigned m = 0; m < n && sched->rank_of[s] == (int)r; m++)
+                pst_list_add(&list, PST_ACT_F, s, m);
+        pst_list_idle(&list, 2 * (ranks - 1 - r));
+        for (unsigned s = list.end; s-- > list.begin;)
+            for (unsigned m = n; m-- > 0 && sched->rank_of[s] == (int)r;)
+                pst_list_add(&list, PST_ACT_B, s, m);
+    }
+    return pst_list_end(&list, diag);
+}
