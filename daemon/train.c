@@ -260,7 +260,7 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
 }
 
 /* A save that fails costs the run nothing but the checkpoint; if it was the
- * last one, the run ends with its fault. */
+ * last one, the run ends with its fault. Copies that differ end it at once. */
 static enum pst_status save(struct pstd_session *s, struct pst_diag *diag)
 {
     const char *dir = s->config.checkpoint;
@@ -273,7 +273,7 @@ static enum pst_status save(struct pstd_session *s, struct pst_diag *diag)
     status = pst_crew_save(s->w->crew, dir, s->step,
                            (unsigned)PST_MIN(s->config.keep, UINT32_MAX), diag);
     status = pstd_agree(s->w, status, diag);
-    if (status == PST_ERR_PEER)
+    if (status == PST_ERR_PEER || status == PST_ERR_INTERNAL)
         return status;
     pstd_note_init(&note, status == PST_OK ? PSTD_EVENT_CHECKPOINT_SAVED
                                            : PSTD_EVENT_CHECKPOINT_FAILED);
@@ -331,7 +331,7 @@ static enum pst_status obey(struct pstd_session *s, unsigned control,
     if ((control & PSTD_CTL_CHECKPOINT) ||
         (every > 0 && s->step % every == 0 && s->step < s->config.steps))
         status = save(s, diag);
-    if (status != PST_ERR_PEER)
+    if (status != PST_ERR_PEER && status != PST_ERR_INTERNAL)
         status = PST_OK;
     if (status == PST_OK && (control & PSTD_CTL_PAUSE))
         status = pause_run(s, diag);

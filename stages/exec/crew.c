@@ -302,16 +302,6 @@ enum pst_status pst_crew_step(struct pst_crew *crew, uint64_t step,
         pst_rank_begin(crew->ranks[i], step, fill, fill_ctx, control);
     }
     status = drive(crew);
-    for (unsigned i = 0; i < crew->n_local && status == PST_OK; i++) {
-        struct pst_rank *r = crew->ranks[i];
-
-        if (r->verdict->fault)
-            pst_rank_restore(r);
-        else
-            status = pst_rank_apply(r, r->verdict->norm, diag);
-        if (status == PST_OK)
-            pst_ring_end(&r->ring, pst_now());
-    }
     if (status != PST_OK)
         return status;
     fill_result(crew, ret);

@@ -133,7 +133,8 @@ enum pst_status pst_crew_dump_final(struct pst_crew *crew,
 void pst_dump_free(struct pst_dump *dump);
 
 /* COLLECTIVE. Rank-local shards, then the manifest on rank 0. `step` = number
- * of finished steps. */
+ * of finished steps. PST_ERR_INTERNAL: copies of a parameter are not equal any
+ * more; nothing was written, and the run is worth nothing. */
 enum pst_status pst_crew_save(struct pst_crew *crew, const char *dir,
                               uint64_t step, unsigned keep,
                               struct pst_diag *diag) PST_MUST_CHECK;

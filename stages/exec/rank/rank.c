@@ -244,6 +244,8 @@ enum pst_status pst_rank_start(struct pst_rank *r,
     if (status == PST_OK)
         status = pst_replicas_init(r, diag);
     if (status == PST_OK)
+        status = pst_transmit_init(r, diag);
+    if (status == PST_OK)
         status = pst_agree_init(r, diag);
     if (status == PST_OK)
         status = pst_ring_init(&r->ring, &r->heap, r->n_actions, diag);
