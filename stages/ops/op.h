@@ -61,6 +61,7 @@ struct pst_call {
     struct pst_fault *fault;
     struct pst_rng_key rng;
     bool accumulate; /* out[0] += result (kernels with PST_K_ACCUMULATE) */
+    bool bf16; /* products may round factors of f32 to bf16 */
 };
 
 void pst_call_fault(const struct pst_call *c, const char *fmt, ...)
