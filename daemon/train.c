@@ -9,6 +9,7 @@
 #include "daemon/setup.h"
 #include "stages/archive/checkpoint.h"
 #include "stages/base/alloc.h"
+#include "stages/ops/matmul/gemm_bf16.h"
 
 #define EVENT_GAP_S 0.05 /* between step events of fast steps */
 
@@ -129,6 +130,14 @@ static size_t planned_bytes(const struct pstd_work *w)
     return bytes;
 }
 
+/* What the factors of products are, and how they are multiplied. */
+static const char *products(const struct pstd_config *c)
+{
+    if (strcmp(c->dtype, "bf16") == 0 && !pst_gemm_has_bf16())
+        return "bf16-in-f32";
+    return c->dtype;
+}
+
 static void tell_begin(struct pstd_session *s)
 {
     const struct pstd_config *c = &s->config;
@@ -142,6 +151,7 @@ static void tell_begin(struct pstd_session *s)
     pstd_note_int(&note, "steps", (int64_t)c->steps);
     pstd_note_text(&note, "schedule", c->schedule);
     pstd_note_int(&note, "microbatches", (int64_t)c->microbatches);
+    pstd_note_text(&note, "dtype", products(c));
     pstd_note_text(&note, "optimizer", c->optimizer);
     pstd_note_text(&note, "placement", pst_str_text(&placement));
     pstd_note_int(&note, "planned_bytes", (int64_t)planned_bytes(s->w));

@@ -132,10 +132,12 @@ static void describe(const struct pst_crew *crew, char *out, size_t size)
     const struct pst_optim_options *p = &o->optim;
     int n = snprintf(out, size,
                      "plan %s, schedule %s, %ux%u ranks, %u microbatches, seed "
-                     "%llu, threads %u, instructions %s, train %d, outputs %d",
+                     "%llu, threads %u, instructions %s, bf16 %d, train %d, "
+                     "outputs %d",
                      crew->plan->digest, o->schedule, o->replicas, o->ranks,
                      o->microbatches, (unsigned long long)o->seed, o->threads,
-                     pst_isa_name(pst_cpu_isa()), o->train, o->keep_outputs);
+                     pst_isa_name(pst_cpu_isa()), o->bf16, o->train,
+                     o->keep_outputs);
 
     if (!o->train || strcmp(p->name, "none") == 0 || n < 0 || (size_t)n >= size)
         return;

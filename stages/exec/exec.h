@@ -35,6 +35,7 @@ struct pst_exec_options {
     bool grad_norm;        /* computed also without clipping: one more pass */
     unsigned threads; /* of the kernel pool; 0: cores / ranks of this host */
     uint64_t seed;
+    bool bf16; /* products of f32 round their factors to bf16 */
     struct pst_optim_options optim;
 };
 

@@ -337,8 +337,11 @@ size_t pst_product_bf16_each(const struct pst_product *p, unsigned threads)
         g = gemm_of(p, &k, &a, &b, &o);
         if (g.m <= 0 || g.n <= 0 || g.k <= 0 || first >= last)
             continue;
-        size = pst_gemm_bf16_scratch(&g);
-        most = PST_MAX(most, size);
+        /* Whether something is added is known when it runs. */
+        for (g.beta = 0.0; g.beta <= 1.0; g.beta += 1.0) {
+            size = pst_gemm_bf16_scratch(&g);
+            most = PST_MAX(most, size);
+        }
     }
     return (most + 63) / 64 * 64;
 }
