@@ -186,7 +186,7 @@ void pst_product_narrow(const struct pst_call *c, const struct pst_product *p)
 {
     struct narrow w;
 
-    if (p->m == 0 || p->n == 0 || p->k == 0) {
+    if (p->m == 0 || p->n == 0 || p->k == 0 || pst_product_batches(p) == 0) {
         pst_product_ref(p);
         return;
     }
