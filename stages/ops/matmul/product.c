@@ -334,8 +334,10 @@ size_t pst_product_bf16_each(const struct pst_product *p, unsigned threads)
         size_t size;
 
         part_of(p, pst_product_batches(p), i, parts, &k, &first, &last);
+        if (first >= last)
+            continue;
         g = gemm_of(p, &k, &a, &b, &o);
-        if (g.m <= 0 || g.n <= 0 || g.k <= 0 || first >= last)
+        if (g.m <= 0 || g.n <= 0 || g.k <= 0)
             continue;
         /* Whether something is added is known when it runs. */
         for (g.beta = 0.0; g.beta <= 1.0; g.beta += 1.0) {
