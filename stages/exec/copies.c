@@ -5,7 +5,6 @@
  * proven by digests before a checkpoint is written.
  */
 #include <inttypes.h>
-#include <xxhash.h>
 
 #include "stages/exec/crew.h"
 
@@ -30,8 +29,7 @@ static bool has_copies(const struct pst_crew *crew, unsigned param)
 static uint64_t hash(const struct pst_rank *r, size_t offset, size_t bytes,
                      uint64_t seed)
 {
-    const uint64_t h =
-        XXH3_64bits_withSeed(pst_rank_at(r, offset), bytes, seed);
+    const uint64_t h = pst_hash(pst_rank_at(r, offset), bytes, seed);
 
     return h == 0 ? 1 : h;
 }
