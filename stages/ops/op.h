@@ -158,6 +158,7 @@ struct pst_op {
     pst_infer_fn infer;
     pst_vjp_fn vjp;         /* never NULL */
     pst_rewrite_fn rewrite; /* then there is nothing else but the schema */
+    const char *formula;    /* of vjp or rewrite: stages/ops/formula/ */
     const struct pst_kernel *kernels;
     unsigned n_kernels; /* 0 only for VIEW, EFFECT, MARKER */
     /* Floating-point operations of one execution; NULL: numel of result 0. */
