@@ -47,6 +47,16 @@ static struct pst_node *stats(struct bn *b, int64_t groups, bool batch)
     return node;
 }
 
+/* Of the batch; the running statistics if the graph is made to evaluate. */
+static struct pst_value *by_mode(struct bn *b, struct pst_value *now,
+                                 struct pst_value *running, struct pst_arg eps)
+{
+    if (now == NULL || running == NULL)
+        return now;
+    return pst_rw(b->w, "penstock.norm_mode.default",
+                  PST_ARGS(pst_v(now), pst_v(running), eps, pst_b(true)));
+}
+
 /* (1 - momentum) running + momentum scale now, `now` averaged over blocks. */
 static struct pst_value *mix(struct bn *b, struct pst_value *running,
                              struct pst_value *now, double scale)
@@ -62,7 +72,8 @@ static struct pst_value *mix(struct bn *b, struct pst_value *running,
                      PST_ARGS(pst_v(now), pst_ints(&first, 1)));
     now = pst_rw_scale(b->w, now, b->momentum * scale);
     now = pst_rw_add(b->w, pst_rw_scale(b->w, running, 1.0 - b->momentum), now);
-    return pst_rw_cast(b->w, now, running->meta.dtype);
+    return by_mode(b, pst_rw_cast(b->w, now, running->meta.dtype), running,
+                   pst_none());
 }
 
 /* Statistics of the batch (each image: of the image), new running ones. */
@@ -79,9 +90,11 @@ static enum pst_status train(struct bn *b, bool batch)
     count = (double)pst_meta_numel(m) / (double)n;
     if (!batch)
         count /= (double)m->size[0];
+    b->mean = by_mode(b, b->mean, b->running_mean, pst_none());
+    b->rstd = by_mode(b, b->rstd, b->running_var, pst_f(b->eps));
     b->y = apply(b, true);
     b->w->build->no_grad = true;
-    b->new_mean = mix(b, b->running_mean, b->mean, 1.0);
+    b->new_mean = mix(b, b->running_mean, node->outs[0], 1.0);
     b->new_var = mix(b, b->running_var, node->outs[2], count / (count - 1.0));
     b->w->build->no_grad = no_grad;
     return b->w->build->status;
