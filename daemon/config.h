@@ -40,6 +40,7 @@ enum pstd_group {
     PSTD_OPT_PLAN = 1 << 19,
     PSTD_OPT_VERIFY = 1 << 20,
     PSTD_OPT_PICTURE = 1 << 21, /* --svg --trace */
+    PSTD_OPT_REFERENCE = 1 << 22,
 };
 
 enum pstd_option_type {
@@ -106,7 +107,7 @@ struct pstd_config {
     bool die_with_parent;
 
     /* Commands. */
-    bool help, json, quiet;
+    bool help, json, quiet, reference;
     const char *output, *policy, *loss, *loss_fn;
     uint64_t stages;
     struct pstd_list at, transmit;

@@ -11,12 +11,14 @@
 #include "daemon/setup.h"
 #include "stages/base/fs.h"
 #include "stages/base/rng.h"
+#include "stages/split/join.h"
 
 #define MAX_PROMPT (1u << 20)
 
 /* A plan ready to run forward. */
 struct forward {
     struct pstctl_plan p;
+    struct pst_plan *plan; /* p's as one stage, in the modes of eval() */
     struct pst_transport *transport;
     struct pst_crew *crew;
     uint64_t step; /* of the checkpoint, 0: start values */
@@ -37,7 +39,9 @@ static enum pst_status open_forward(const struct pstd_config *config,
     if (status != PST_OK)
         return status;
     options.microbatches = microbatches;
-    status = pst_crew_new(f->p.plan, f->transport, &options, &f->crew, diag);
+    status = pst_plan_eval(f->p.plan, &f->plan, diag);
+    if (status == PST_OK)
+        status = pst_crew_new(f->plan, f->transport, &options, &f->crew, diag);
     if (status == PST_OK && config->checkpoint != NULL)
         status = pst_crew_load(f->crew, config->checkpoint, &f->step, diag);
     return status;
@@ -48,6 +52,7 @@ static void close_forward(struct forward *f)
     pst_crew_free(f->crew);
     if (f->transport != NULL)
         f->transport->ops->close(f->transport);
+    pst_plan_free(f->plan);
     pstctl_plan_close(&f->p);
 }
 
@@ -80,12 +85,12 @@ static enum pst_status run_eval(const struct pstd_config *config,
     enum pst_status status =
         open_forward(config, (unsigned)config->microbatches, &f, diag);
 
-    if (status == PST_OK && f.p.plan->loss < 0)
+    if (status == PST_OK && f.plan->loss < 0)
         status = pst_diag_set(diag, PST_ERR_UNSUPPORTED,
-                              "the plan has no loss to take the mean of (split "
-                              "with --loss)");
+                              "the plan has no loss to take the mean of: split "
+                              "the .pt2 with --loss or --loss-fn");
     if (status == PST_OK)
-        status = pstd_open_data(config, f.p.plan, &data, diag);
+        status = pstd_open_data(config, f.plan, &data, diag);
     if (status == PST_OK)
         status = evaluate(&f, data, config->batches, &loss, diag);
     pst_data_close(data);
@@ -217,7 +222,7 @@ static enum pst_status generate(struct forward *f,
                                 struct window *w, struct pst_str *out,
                                 struct pst_diag *diag)
 {
-    const size_t bytes = pst_meta_bytes(&f->p.plan->outputs.at[w->logits].meta);
+    const size_t bytes = pst_meta_bytes(&f->plan->outputs.at[w->logits].meta);
     float *logits = pst_alloc(PST_TAG_CLIENT, bytes);
     enum pst_status status = PST_OK;
 
@@ -298,7 +303,7 @@ static enum pst_status run_infer(const struct pstd_config *config,
     enum pst_status status = open_forward(config, 1, &f, diag);
 
     if (status == PST_OK)
-        status = find_shapes(f.p.plan, &w, diag);
+        status = find_shapes(f.plan, &w, diag);
     if (status == PST_OK)
         status = read_prompt(config, &w, &prompt, &n, diag);
     if (status == PST_OK && !config->json)
@@ -336,8 +341,8 @@ const struct pstctl_command pstctl_eval = {
     PSTD_OPT_SPLIT | PSTD_OPT_DATA | PSTD_OPT_LOAD | PSTD_OPT_EVAL |
         PSTD_OPT_JSON,
     "mean loss of a model on data",
-    "Runs in this process, with the newest checkpoint of --checkpoint or the "
-    "start\nvalues of the plan.",
+    "Runs in this process, in the mode of model.eval(), with the newest "
+    "checkpoint of\n--checkpoint or the start values of the plan.",
     run_eval};
 const struct pstctl_command pstctl_infer = {
     "infer",
@@ -346,7 +351,8 @@ const struct pstctl_command pstctl_infer = {
     1,
     PSTD_OPT_SPLIT | PSTD_OPT_LOAD | PSTD_OPT_INFER | PSTD_OPT_JSON,
     "let a model of tokens go on with a text",
-    "Runs in this process, with the newest checkpoint of --checkpoint or the "
-    "start\nvalues of the plan. Bytes are tokens; a model with more than 256 "
+    "Runs in this process, in the mode of model.eval(), with the newest "
+    "checkpoint of\n--checkpoint or the start values of the plan. Bytes are "
+    "tokens; a model with more than 256 "
     "tokens gets and\nprints numbers.",
     run_infer};

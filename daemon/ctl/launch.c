@@ -149,8 +149,9 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
                               const char *plan, const char *job, unsigned ranks,
                               struct pstctl_launch *ret, struct pst_diag *diag)
 {
-    const bool self =
-        config->transport != NULL && strcmp(config->transport, "self") == 0;
+    const bool self = config->transport != NULL
+                          ? strcmp(config->transport, "self") == 0
+                          : config->reference;
     const unsigned threads = PST_MAX(1u, (unsigned)config->threads);
     struct pst_str daemon = {0};
     struct argv argv = {0};

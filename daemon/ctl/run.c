@@ -17,6 +17,7 @@
 #include "daemon/ctl/print.h"
 #include "daemon/socket.h"
 #include "stages/base/fs.h"
+#include "stages/split/join.h"
 
 #define CONNECT_MS 5    /* between attempts */
 #define END_MS     4000 /* for the ranks to end, once they should */
@@ -43,21 +44,30 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* A .pt2 is split into a folder that goes with the run. */
+/* A .pt2 is split into a folder that goes with the run, and so is the only
+ * stage of --reference. */
 static enum pst_status make_plan(struct run *r, unsigned *ret_ranks,
                                  struct pst_diag *diag)
 {
     const char *base = getenv("TMPDIR"); // NOLINT(concurrency-mt-unsafe)
+    struct pst_plan *whole = NULL;
     struct pstctl_plan p = {0};
     enum pst_status status =
         pstctl_plan_open(r->config->args[0], r->config, &p, diag);
 
+    if (status == PST_OK && r->config->reference) {
+        status = pst_plan_join(p.plan, &whole, diag);
+        if (status != PST_OK)
+            pstctl_plan_close(&p);
+    }
     if (status != PST_OK)
         return status;
     *ret_ranks = r->config->ranks > 0 ? (unsigned)r->config->ranks
                                       : (unsigned)p.plan->stages.n;
+    if (whole != NULL)
+        *ret_ranks = 1;
     r->plan = r->config->args[0];
-    if (p.model != NULL) {
+    if (p.model != NULL || whole != NULL) {
         pst_str_addf(&r->temp, "%s/penstock-XXXXXX",
                      base != NULL && *base != '\0' ? base : "/tmp");
         if (r->temp.failed || mkdtemp(r->temp.text) == NULL) {
@@ -66,9 +76,11 @@ static enum pst_status make_plan(struct run *r, unsigned *ret_ranks,
             pst_str_fini(&r->temp);
         } else {
             r->plan = r->temp.text;
-            status = pst_plan_save(p.plan, r->plan, diag);
+            status =
+                pst_plan_save(whole != NULL ? whole : p.plan, r->plan, diag);
         }
     }
+    pst_plan_free(whole);
     pstctl_plan_close(&p);
     return status;
 }
@@ -352,6 +364,11 @@ static enum pst_status run_run(const struct pstd_config *config,
 
     if (config->data == NULL)
         return pst_diag_set(diag, PST_ERR_USAGE, "--data FILE is missing");
+    if (config->reference && config->ranks > 1)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--reference runs the model uncut in one process: "
+                            "it goes without -n %llu",
+                            (unsigned long long)config->ranks);
     status = name_job(&r, diag);
     if (status == PST_OK)
         status = block_signals(&r, diag);
@@ -383,7 +400,7 @@ const struct pstctl_command pstctl_run = {
     1,
     1,
     PSTD_OPT_SPLIT | PSTD_OPT_TRAIN | PSTD_OPT_RANKS | PSTD_OPT_CONNECT |
-        PSTD_OPT_QUIET | PSTD_OPT_JSON,
+        PSTD_OPT_QUIET | PSTD_OPT_JSON | PSTD_OPT_REFERENCE,
     "start ranks, train, end them",
     "Starts mpirun with P ranks of penstockd (or one process with --transport "
     "self),\ngives them the run, and shows how it goes. Ctrl-C ends it at the "

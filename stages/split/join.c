@@ -17,6 +17,7 @@ struct joiner {
     struct pst_value **inputs; /* by index in from->inputs */
     struct pst_value **params; /* by index in from->params */
     struct PST_VEC(struct pst_stage_input) stage_inputs;
+    bool eval;
     struct pst_diag *diag;
 };
 
@@ -105,7 +106,7 @@ static enum pst_status join_given(struct joiner *j, unsigned stage)
 static enum pst_status join_stage(struct joiner *j, unsigned stage)
 {
     const struct pst_graph *graph = j->from->stages.at[stage].graph;
-    struct pst_replay replay = {.build = j->build};
+    struct pst_replay replay = {.build = j->build, .eval = j->eval};
     enum pst_status status;
 
     j->twins[stage] = pst_arena_calloc(&j->to->arena, graph->values.n + 1,
@@ -237,7 +238,7 @@ static enum pst_status join_params(struct joiner *j)
 static enum pst_status join_all(struct joiner *j)
 {
     struct pst_arena *arena = &j->to->arena;
-    struct pst_stage stage = {.weights = ""};
+    struct pst_stage stage = {.weights = "stage-000.safetensors"};
     enum pst_status status;
 
     j->twins = pst_arena_calloc(arena, j->from->stages.n + 1, sizeof(void *));
@@ -275,10 +276,10 @@ static enum pst_status join_all(struct joiner *j)
                : PST_OK;
 }
 
-enum pst_status pst_plan_join(struct pst_plan *plan, struct pst_plan **ret,
-                              struct pst_diag *diag)
+static enum pst_status join(struct pst_plan *plan, bool eval,
+                            struct pst_plan **ret, struct pst_diag *diag)
 {
-    struct joiner j = {.from = plan, .diag = diag};
+    struct joiner j = {.from = plan, .eval = eval, .diag = diag};
     enum pst_status status = pst_plan_new(&j.to, diag);
 
     if (status != PST_OK)
@@ -292,4 +293,16 @@ enum pst_status pst_plan_join(struct pst_plan *plan, struct pst_plan **ret,
     pst_plan_measure(j.to);
     *ret = j.to;
     return PST_OK;
+}
+
+enum pst_status pst_plan_join(struct pst_plan *plan, struct pst_plan **ret,
+                              struct pst_diag *diag)
+{
+    return join(plan, false, ret, diag);
+}
+
+enum pst_status pst_plan_eval(struct pst_plan *plan, struct pst_plan **ret,
+                              struct pst_diag *diag)
+{
+    return join(plan, true, ret, diag);
 }

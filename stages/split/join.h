@@ -14,4 +14,9 @@
 enum pst_status pst_plan_join(struct pst_plan *plan, struct pst_plan **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
+/* The same in the modes of model.eval(), whatever mode the model was exported
+ * in: dropout does nothing, norms read their running statistics. */
+enum pst_status pst_plan_eval(struct pst_plan *plan, struct pst_plan **ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
 #endif
