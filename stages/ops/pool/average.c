@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Rows of weighted sums: average pools, adaptive ones, resizing, and their
+ * gradients, each of which is the transpose of the other. */
+#include "stages/ops/pool/resample.h"
+
+#include <string.h>
+
+/* No size is larger, so that products of two do not overflow. */
+#define MAX_EXTENT (INT64_C(1) << 30)
+
+/* Argument 1 of gradient rows is the size of the input's space; the settings
+ * stand behind it, in the others behind the tensor (adaptive, resize: from the
+ * size of the result on). */
+
+enum pool_arg { KERNEL, STRIDE, PADDING, CEIL, INCLUDE, DIVISOR };
+enum resize_arg { SIZE, MODE, ALIGN, SCALES };
+
+static int64_t entry(const struct pst_arg *list, unsigned d)
+{
+    return list->ints[list->n == 1 ? 0 : d];
+}
+
+/* --- axes from arguments ------------------------------------------------ */
+
+/* Axis d of dims, for inputs of size in; out is set. Checked before. */
+typedef void (*axis_fn)(const struct pst_arg *args, unsigned d, int64_t in,
+                        bool single, struct pst_axis *ret);
+
+static void average_axis(const struct pst_arg *args, unsigned d, int64_t in,
+                         bool single, struct pst_axis *ret)
+{
+    const bool divides = args[DIVISOR].kind == PST_ARG_INT;
+
+    (void)single;
+    *ret = (struct pst_axis){
+        .kind = PST_AXIS_AVERAGE,
+        .in = in,
+        .k = entry(&args[KERNEL], d),
+        .stride = entry(args[STRIDE].n > 0 ? &args[STRIDE] : &args[KERNEL], d),
+        .pad = entry(&args[PADDING], d),
+        .include_pad = args[INCLUDE].b,
+        .unweighted = divides,
+        .divisor = divides && d == 0 ? (double)args[DIVISOR].i : 1.0};
+    ret->out =
+        pst_pool_size(in, ret->k, ret->stride, ret->pad, 1, args[CEIL].b);
+}
+
+static void adaptive_axis(const struct pst_arg *args, unsigned d, int64_t in,
+                          bool single, struct pst_axis *ret)
+{
+    (void)single;
+    *ret = (struct pst_axis){
+        .kind = PST_AXIS_ADAPTIVE, .in = in, .out = entry(&args[SIZE], d)};
+}
+
+static const struct mode {
+    const char *name;
+    enum pst_axis_kind kind;
+} modes[] = {
+    {"nearest", PST_AXIS_NEAREST},     {"nearest-exact", PST_AXIS_EXACT},
+    {"linear", PST_AXIS_LINEAR},       {"cubic", PST_AXIS_CUBIC},
+    {"linear-aa", PST_AXIS_LINEAR_AA}, {"cubic-aa", PST_AXIS_CUBIC_AA},
+};
+
+static const struct mode *find_mode(const char *name)
+{
+    for (size_t i = 0; i < PST_COUNT(modes); i++)
+        if (strcmp(modes[i].name, name) == 0)
+            return &modes[i];
+    return NULL;
+}
+
+static void resize_axis(const struct pst_arg *args, unsigned d, int64_t in,
+                        bool single, struct pst_axis *ret)
+{
+    const enum pst_axis_kind kind = find_mode(args[MODE].s)->kind;
+    const double given = args[SCALES].n > d ? args[SCALES].floats[d] : 0.0;
+
+    *ret = (struct pst_axis){.kind = kind,
+                             .in = in,
+                             .out = entry(&args[SIZE], d),
+                             .align = args[ALIGN].b};
+    if (kind == PST_AXIS_NEAREST || kind == PST_AXIS_EXACT)
+        single = true;
+    ret->scale = pst_axis_scale(in, ret->out, ret->align, given, single);
+}
+
+/* --- checks ------------------------------------------------------------- */
+
+/* List i (schema order) has dims entries or one, all in least..MAX_EXTENT. */
+static enum pst_status check_list(const struct pst_infer *c, unsigned i,
+                                  unsigned dims, int64_t least)
+{
+    const struct pst_arg *list = &c->args[i];
+
+    if (list->n != dims && list->n != 1)
+        return pst_infer_fail(c, "\"%s\" has %u entries for %u dimensions",
+                              c->schema->args[i].name, list->n, dims);
+    for (unsigned k = 0; k < list->n; k++)
+        if (list->ints[k] < least || list->ints[k] > MAX_EXTENT)
+            return pst_infer_fail(c, "\"%s\" holds %lld",
+                                  c->schema->args[i].name,
+                                  (long long)list->ints[k]);
+    return PST_OK;
+}
+
+/* Settings from schema argument `first` on. */
+typedef enum pst_status (*check_fn)(const struct pst_infer *c, unsigned first,
+                                    unsigned dims);
+
+static enum pst_status average_check(const struct pst_infer *c, unsigned first,
+                                     unsigned dims)
+{
+    const struct pst_arg *args = c->args + first;
+    enum pst_status status = check_list(c, first + KERNEL, dims, 1);
+
+    if (status == PST_OK && args[STRIDE].n > 0)
+        status = check_list(c, first + STRIDE, dims, 1);
+    if (status == PST_OK)
+        status = check_list(c, first + PADDING, dims, 0);
+    for (unsigned d = 0; d < dims && status == PST_OK; d++)
+        if (entry(&args[PADDING], d) * 2 > entry(&args[KERNEL], d))
+            status = pst_infer_fail(c, "the padding is larger than half the "
+                                       "kernel");
+    if (status == PST_OK && args[DIVISOR].kind == PST_ARG_INT &&
+        args[DIVISOR].i == 0)
+        status = pst_infer_fail(c, "divides by 0");
+    return status;
+}
+
+static enum pst_status adaptive_check(const struct pst_infer *c, unsigned first,
+                                      unsigned dims)
+{
+    return check_list(c, first + SIZE, dims, 0);
+}
+
+static enum pst_status resize_check(const struct pst_infer *c, unsigned first,
+                                    unsigned dims)
+{
+    const struct pst_arg *args = c->args + first;
+    enum pst_status status = check_list(c, first + SIZE, dims, 1);
+
+    if (status == PST_OK && find_mode(args[MODE].s) == NULL)
+        status = pst_infer_fail(c, "mode \"%s\" is unknown", args[MODE].s);
+    return status;
+}
+
+/* Number of dimensions of space that the settings name. */
+static enum pst_status space_of(const struct pst_infer *c, unsigned first,
+                                const struct pst_meta *x, unsigned *ret)
+{
+    char text[PST_META_TEXT];
+
+    *ret = c->args[first].n;
+    if (*ret < 1 || *ret > PST_SPACE || x->rank < *ret ||
+        pst_dtype_kind(x->dtype) != PST_KIND_FLOAT)
+        return pst_infer_fail(c, "%s has no %u dimensions of space",
+                              pst_meta_text(x, text), *ret);
+    for (unsigned d = 0; d < *ret; d++)
+        if (x->size[x->rank - *ret + d] > MAX_EXTENT)
+            return pst_infer_fail(c, "sizes are out of range");
+    return PST_OK;
+}
+
+static enum pst_status not_empty(const struct pst_infer *c,
+                                 const struct pst_axis *a)
+{
+    if (a->out >= 1 && a->in >= 1)
+        return PST_OK;
+    if (a->kind == PST_AXIS_ADAPTIVE && a->in >= 1)
+        return PST_OK;
+    return pst_infer_fail(c, "%lld elements do not make %lld", (long long)a->in,
+                          (long long)a->out);
+}
+
+static enum pst_status forward_infer(struct pst_infer *c, check_fn check,
+                                     axis_fn axis)
+{
+    const struct pst_meta *x;
+    struct pst_meta y;
+    struct pst_axis a;
+    unsigned dims;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status == PST_OK)
+        status = space_of(c, 1, x, &dims);
+    if (status == PST_OK)
+        status = check(c, 1, dims);
+    if (status != PST_OK)
+        return status;
+    y = *x;
+    for (unsigned d = 0; d < dims && status == PST_OK; d++) {
+        int64_t *size = &y.size[x->rank - dims + d];
+
+        axis(c->args + 1, d, *size, true, &a);
+        *size = a.out;
+        status = not_empty(c, &a);
+    }
+    return status == PST_OK ? pst_infer_set_like(c, 0, x->dtype, &y) : status;
+}
+
+static enum pst_status backward_infer(struct pst_infer *c, check_fn check,
+                                      axis_fn axis)
+{
+    const struct pst_meta *g;
+    struct pst_meta x;
+    struct pst_axis a;
+    unsigned dims;
+    enum pst_status status = pst_infer_tensor(c, 0, &g);
+    char text[PST_META_TEXT];
+
+    if (status == PST_OK)
+        status = space_of(c, 1, g, &dims);
+    if (status == PST_OK)
+        status = check_list(c, 1, dims, 0);
+    if (status == PST_OK)
+        status = check(c, 2, dims);
+    if (status != PST_OK)
+        return status;
+    x = *g;
+    for (unsigned d = 0; d < dims && status == PST_OK; d++) {
+        int64_t *size = &x.size[g->rank - dims + d];
+
+        axis(c->args + 2, d, c->args[1].ints[d], true, &a);
+        status = not_empty(c, &a);
+        if (status == PST_OK && a.out != *size)
+            status = pst_infer_fail(c, "gradient %s is not of the result",
+                                    pst_meta_text(g, text));
+        *size = a.in;
+    }
+    return status == PST_OK ? pst_infer_set_like(c, 0, g->dtype, &x) : status;
+}
+
+/* --- kernels ------------------------------------------------------------ */
+
+static struct pst_resample describe(const struct pst_call *c, bool transposed,
+                                    axis_fn axis)
+{
+    struct pst_resample r = {.planes = 1, .accumulate = c->accumulate};
+    const struct pst_arg *settings = c->args + (transposed ? 2 : 1);
+    const unsigned dims = c->args[1].n;
+    const struct pst_meta *m;
+
+    r.x = transposed ? &c->out[0] : &c->in[0];
+    r.y = transposed ? &c->in[0] : &c->out[0];
+    m = &r.x->meta;
+    for (unsigned d = 0; d < m->rank - dims; d++)
+        r.planes *= m->size[d];
+    for (unsigned d = 0; d < PST_SPACE; d++)
+        r.axis[d] = (struct pst_axis){.in = 1, .out = 1, .divisor = 1.0};
+    for (unsigned d = 0; d < dims; d++)
+        axis(settings, d, m->size[m->rank - dims + d], m->dtype != PST_F64,
+             &r.axis[PST_SPACE - dims + d]);
+    return r;
+}
+
+static enum pst_status resample_vjp(struct pst_vjp *v, const char *twin,
+                                    bool transposed)
+{
+    const struct pst_node *node = v->node;
+    const struct pst_meta *m = &node->args[0].value->meta;
+    const unsigned dims = node->args[1].n, n = node->schema->n_args;
+    struct pst_arg args[PST_MAX_RANK + 2];
+
+    if (pst_vjp_grad(v, 0) == NULL)
+        return v->build.status;
+    args[0] = pst_v(pst_vjp_grad(v, 0));
+    if (transposed) {
+        for (unsigned i = 2; i < n; i++)
+            args[i - 1] = node->args[i];
+    } else {
+        args[1] = pst_ints(m->size + m->rank - dims, dims);
+        for (unsigned i = 1; i < n; i++)
+            args[i + 1] = node->args[i];
+    }
+    return pst_vjp_set(v, 0,
+                       pst_vjp_emit(v, twin, args, transposed ? n - 1 : n + 1));
+}
+
+#define RUN_SET(id, axis, back, suffix)                                        \
+    static void id##_f32_##suffix(const struct pst_call *c)                    \
+    {                                                                          \
+        const struct pst_resample r = describe(c, back, axis);                 \
+                                                                               \
+        pst_resample_run(&r, back, c->pool, c->scratch,                        \
+                         pst_simd_axpy_##suffix);                              \
+    }
+#define DIRECTION(id, how, back, twin_name)                                    \
+    static enum pst_status id##_infer(struct pst_infer *c)                     \
+    {                                                                          \
+        return (back ? backward_infer : forward_infer)(c, how##_check,         \
+                                                       how##_axis);            \
+    }                                                                          \
+    static enum pst_status id##_vjp(struct pst_vjp *v)                         \
+    {                                                                          \
+        return resample_vjp(v, "penstock." twin_name ".default", back);        \
+    }                                                                          \
+    RUN_SET(id, how##_axis, back, any)                                         \
+    PST_SIMD_IF_AVX2(RUN_SET(id, how##_axis, back, avx2))                      \
+    PST_SIMD_IF_AVX512(RUN_SET(id, how##_axis, back, avx512))                  \
+    static void id##_ref(const struct pst_call *c)                             \
+    {                                                                          \
+        const struct pst_resample r = describe(c, back, how##_axis);           \
+                                                                               \
+        pst_resample_ref(&r, back, c->scratch);                                \
+    }                                                                          \
+    static size_t id##_scratch(const struct pst_call *c, unsigned threads)     \
+    {                                                                          \
+        const struct pst_resample r = describe(c, back, how##_axis);           \
+                                                                               \
+        return pst_resample_scratch(&r, threads);                              \
+    }                                                                          \
+    static const struct pst_kernel id##_kernels[] = {                          \
+        PST_SIMD_ROWS(#id "_f32", id##_f32, PST_D(F32), PST_K_ACCUMULATE,      \
+                      NULL, id##_scratch, 1e-5),                               \
+        {.name = #id "_ref",                                                   \
+         .dtypes = PST_D_FLOAT,                                                \
+         .flags = PST_K_ACCUMULATE | PST_K_STRIDED,                            \
+         .scratch = id##_scratch,                                              \
+         .run = id##_ref},                                                     \
+    }
+#define BOTH(id, how)                                                          \
+    DIRECTION(id, how, false, #id "_backward");                                \
+    DIRECTION(id##_backward, how, true, #id)
+BOTH(avg_pool, average);
+BOTH(adaptive_avg_pool, adaptive);
+BOTH(resize, resize);
+
+#define ROW(id, text)                                                          \
+    const struct pst_op pst_op_##id = {                                        \
+        .schema = "penstock::" #id "(Tensor " text ") -> Tensor",              \
+        .infer = id##_infer,                                                   \
+        .vjp = id##_vjp,                                                       \
+        PST_KERNELS(id##_kernels),                                             \
+    }
+#define POOL                                                                   \
+    "int[] kernel_size, int[] stride, int[] padding, bool ceil_mode, bool "    \
+    "count_include_pad, int? divisor_override"
+#define RESIZE                                                                 \
+    "SymInt[] output_size, str mode, bool align_corners, float[] scales"
+ROW(avg_pool, "self, " POOL);
+ROW(avg_pool_backward, "grad_output, SymInt[] input_size, " POOL);
+ROW(adaptive_avg_pool, "self, SymInt[] output_size");
+ROW(adaptive_avg_pool_backward,
+    "grad_output, SymInt[] input_size, SymInt[] output_size");
+ROW(resize, "self, " RESIZE);
+ROW(resize_backward, "grad_output, SymInt[] input_size, " RESIZE);

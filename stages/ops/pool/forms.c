@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The names of pools. */
+#include "stages/ops/rewrite.h"
+
+/* --- maxima ------------------------------------------------------------- */
+
+/* The node's values, and its indices if the operator returns them. */
+static enum pst_status results(struct pst_rewrite *w, struct pst_node *node)
+{
+    for (unsigned k = 0; k < w->n_outs; k++)
+        w->outs[k] = pst_rw_nth(node, k);
+    return w->build->status;
+}
+
+static enum pst_status max_pool(struct pst_rewrite *w)
+{
+    return results(w, pst_rw_node(w, "penstock.max_pool.default", w->args, 6));
+}
+
+static enum pst_status adaptive_max_pool(struct pst_rewrite *w)
+{
+    return results(
+        w, pst_rw_node(w, "penstock.adaptive_max_pool.default", w->args, 2));
+}
+
+static enum pst_status fractional_max_pool(struct pst_rewrite *w)
+{
+    return results(w, pst_rw_node(w, "penstock.fractional_max_pool.default",
+                                  PST_ARGS(w->args[0], w->args[3], w->args[1],
+                                           w->args[2])));
+}
+
+#define MAX_POOL(dims)                                                         \
+    PST_REWRITE(max_pool##dims##d,                                             \
+                "aten::max_pool" #dims "d(Tensor self, int[" #dims             \
+                "] kernel_size, int[" #dims "] stride=[], int[" #dims          \
+                "] padding=0, int[" #dims                                      \
+                "] dilation=1, bool ceil_mode=False) -> Tensor",               \
+                max_pool);                                                     \
+    PST_REWRITE(max_pool##dims##d_with_indices,                                \
+                "aten::max_pool" #dims                                         \
+                "d_with_indices(Tensor self, int[" #dims                       \
+                "] kernel_size, int[" #dims "] stride=[], int[" #dims          \
+                "] padding=0, int[" #dims                                      \
+                "] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)",     \
+                max_pool);                                                     \
+    PST_REWRITE(adaptive_max_pool##dims##d,                                    \
+                "aten::adaptive_max_pool" #dims "d(Tensor self, int[" #dims    \
+                "] output_size) -> (Tensor, Tensor)",                          \
+                adaptive_max_pool)
+MAX_POOL(1);
+MAX_POOL(2);
+MAX_POOL(3);
+
+#define FRACTIONAL(dims)                                                       \
+    PST_REWRITE(fractional_max_pool##dims##d,                                  \
+                "aten::fractional_max_pool" #dims "d(Tensor self, int[" #dims  \
+                "] kernel_size, int[" #dims                                    \
+                "] output_size, Tensor random_samples) -> (Tensor, Tensor)",   \
+                fractional_max_pool)
+FRACTIONAL(2);
+FRACTIONAL(3);
+
+/* Planes in one dimension, as (lead..., n). */
+static struct pst_value *flat(struct pst_rewrite *w, struct pst_value *x,
+                              unsigned dims)
+{
+    const unsigned lead = x->meta.rank - dims;
+    int64_t size[PST_MAX_RANK];
+
+    size[lead] = 1;
+    for (unsigned d = 0; d < x->meta.rank; d++)
+        if (d < lead)
+            size[d] = x->meta.size[d];
+        else
+            size[lead] *= x->meta.size[d];
+    return pst_rw_reshape(w, x, lead + 1, size);
+}
+
+/* x scattered into zeros whose planes have these sizes; op adds or writes. */
+static enum pst_status scatter(struct pst_rewrite *w, const char *op,
+                               struct pst_value *x, struct pst_value *places,
+                               const int64_t *planes, unsigned dims)
+{
+    const unsigned lead = x->meta.rank - dims;
+    int64_t size[PST_MAX_RANK], whole = 1;
+    struct pst_value *y;
+
+    if (x->meta.rank < dims || !pst_meta_same_shape(&x->meta, &places->meta))
+        return pst_rewrite_fail(w, "values and indices do not fit");
+    for (unsigned d = 0; d < lead; d++)
+        size[d] = x->meta.size[d];
+    for (unsigned d = 0; d < dims; d++) {
+        if (planes[d] < 0 || __builtin_mul_overflow(whole, planes[d], &whole))
+            return pst_rewrite_fail(w, "the planes are too large");
+    }
+    size[lead] = whole;
+    y = pst_rw(w, "aten.full.default",
+               PST_ARGS(pst_ints(size, lead + 1), pst_i(0),
+                        pst_dtype_arg(x->meta.dtype)));
+    y = pst_rw(w, op,
+               PST_ARGS(pst_v(y), pst_i(lead), pst_v(flat(w, places, dims)),
+                        pst_v(flat(w, x, dims))));
+    for (unsigned d = 0; d < dims; d++)
+        size[lead + d] = planes[d];
+    return pst_rewrite_out(w, 0, pst_rw_reshape(w, y, x->meta.rank, size));
+}
+
+static enum pst_status max_unpool(struct pst_rewrite *w)
+{
+    return scatter(w, "aten.scatter.src", pst_rewrite_in(w, 0),
+                   pst_rewrite_in(w, 1), w->args[2].ints, w->args[2].n);
+}
+
+PST_REWRITE(max_unpool2d,
+            "aten::max_unpool2d(Tensor self, Tensor indices, SymInt[2] "
+            "output_size) -> Tensor",
+            max_unpool);
+PST_REWRITE(max_unpool3d,
+            "aten::max_unpool3d(Tensor self, Tensor indices, SymInt[3] "
+            "output_size, int[3] stride, int[3] padding) -> Tensor",
+            max_unpool);
+
+static enum pst_status max_pool_backward(struct pst_rewrite *w)
+{
+    const struct pst_meta *x = &pst_rewrite_in(w, 1)->meta;
+
+    if (x->rank < 3)
+        return pst_rewrite_fail(w, "the input has %u dimensions", x->rank);
+    return scatter(w, "aten.scatter_add.default", pst_rewrite_in(w, 0),
+                   pst_rewrite_in(w, 7), &x->size[x->rank - 2], 2);
+}
+
+PST_REWRITE(max_pool2d_with_indices_backward,
+            "aten::max_pool2d_with_indices_backward(Tensor grad_output, "
+            "Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, "
+            "int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor",
+            max_pool_backward);
+
+/* --- averages ----------------------------------------------------------- */
+
+static enum pst_status avg_pool(struct pst_rewrite *w)
+{
+    const bool divides = w->schema->n_args > 6;
+
+    return pst_rewrite_out(w, 0,
+                           pst_rw(w, "penstock.avg_pool.default",
+                                  PST_ARGS(w->args[0], w->args[1], w->args[2],
+                                           w->args[3], w->args[4], w->args[5],
+                                           divides ? w->args[6] : pst_none())));
+}
+
+static enum pst_status adaptive_avg_pool(struct pst_rewrite *w)
+{
+    return pst_rewrite_out(
+        w, 0, pst_rw(w, "penstock.adaptive_avg_pool.default", w->args, 2));
+}
+
+#define AVG_POOL(dims, more)                                                   \
+    PST_REWRITE(avg_pool##dims##d,                                             \
+                "aten::avg_pool" #dims "d(Tensor self, int[" #dims             \
+                "] kernel_size, int[" #dims "] stride=[], int[" #dims          \
+                "] padding=0, bool ceil_mode=False, bool "                     \
+                "count_include_pad=True" more ") -> Tensor",                   \
+                avg_pool);                                                     \
+    PST_REWRITE(adaptive_avg_pool##dims##d,                                    \
+                "aten::adaptive_avg_pool" #dims "d(Tensor self, SymInt[" #dims \
+                "] output_size) -> Tensor",                                    \
+                adaptive_avg_pool)
+AVG_POOL(1, "");
+AVG_POOL(2, ", int? divisor_override=None");
+AVG_POOL(3, ", int? divisor_override=None");
+
+PST_REWRITE(_adaptive_avg_pool2d,
+            "aten::_adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) "
+            "-> Tensor",
+            adaptive_avg_pool);
+PST_REWRITE(_adaptive_avg_pool3d,
+            "aten::_adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) "
+            "-> Tensor",
+            adaptive_avg_pool);
+
+/* Sizes of the last two dimensions of argument i. */
+static enum pst_status plane_of(struct pst_rewrite *w, unsigned i,
+                                struct pst_arg *ret)
+{
+    const struct pst_meta *m = &pst_rewrite_in(w, i)->meta;
+
+    if (m->rank < 2)
+        return pst_rewrite_fail(w, "a tensor has %u dimensions", m->rank);
+    *ret = pst_ints(&m->size[m->rank - 2], 2);
+    return PST_OK;
+}
+
+static enum pst_status avg_pool_backward(struct pst_rewrite *w)
+{
+    const struct pst_arg *args = w->args;
+    struct pst_arg size;
+
+    if (plane_of(w, 1, &size) != PST_OK)
+        return w->build->status;
+    return pst_rewrite_out(
+        w, 0,
+        pst_rw(w, "penstock.avg_pool_backward.default",
+               PST_ARGS(args[0], size, args[2], args[3], args[4], args[5],
+                        args[6], args[7])));
+}
+
+static enum pst_status adaptive_backward(struct pst_rewrite *w)
+{
+    struct pst_arg in, out;
+
+    if (plane_of(w, 1, &in) != PST_OK || plane_of(w, 0, &out) != PST_OK)
+        return w->build->status;
+    return pst_rewrite_out(w, 0,
+                           pst_rw(w,
+                                  "penstock.adaptive_avg_pool_backward.default",
+                                  PST_ARGS(w->args[0], in, out)));
+}
+
+PST_REWRITE(avg_pool2d_backward,
+            "aten::avg_pool2d_backward(Tensor grad_output, Tensor self, "
+            "int[2] kernel_size, int[2] stride, int[2] padding, bool "
+            "ceil_mode, bool count_include_pad, int? divisor_override) -> "
+            "Tensor",
+            avg_pool_backward);
+PST_REWRITE(_adaptive_avg_pool2d_backward,
+            "aten::_adaptive_avg_pool2d_backward(Tensor grad_output, Tensor "
+            "self) -> Tensor",
+            adaptive_backward);

@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Maxima over windows with the index of each in its plane: max_pool, adaptive
+ * and fractional pools. The first of equals wins, the last NaN over all.
+ * Gradients go to the indices: scatter_add over planes.
+ */
+#include "stages/ops/pool/resample.h"
+
+#include <math.h>
+#include <string.h>
+
+#define MAX_EXTENT (INT64_C(1) << 30)
+
+/* Inputs start, start + step ... of a result along one dimension. */
+struct window {
+    int64_t start, count, step;
+};
+
+struct pool {
+    unsigned dims;
+    int64_t planes;
+    int64_t in[PST_SPACE], out[PST_SPACE];
+    const struct pst_call *call;
+};
+
+/* The window of result o along dimension d of the last ones; plane counts for
+ * fractional pools alone. */
+typedef struct window (*window_fn)(const struct pool *p, int64_t plane,
+                                   unsigned d, int64_t o);
+
+static int64_t entry(const struct pst_arg *list, unsigned d)
+{
+    return list->ints[list->n == 1 ? 0 : d];
+}
+
+/* --- windows ------------------------------------------------------------ */
+
+enum { KERNEL = 1, STRIDE, PADDING, DILATION, CEIL }; /* of max_pool */
+
+static int64_t stride_of(const struct pst_arg *args, unsigned d)
+{
+    return entry(args[STRIDE].n > 0 ? &args[STRIDE] : &args[KERNEL], d);
+}
+
+static struct window pool_window(const struct pool *p, int64_t plane,
+                                 unsigned d, int64_t o)
+{
+    const struct pst_arg *args = p->call->args;
+    const int64_t n = p->in[PST_SPACE - p->dims + d];
+    const int64_t dil = entry(&args[DILATION], d);
+    struct window w = {.start =
+                           o * stride_of(args, d) - entry(&args[PADDING], d),
+                       .step = dil};
+    int64_t end = w.start + (entry(&args[KERNEL], d) - 1) * dil + 1;
+
+    (void)plane;
+    end = PST_MIN(end, n);
+    if (w.start < 0)
+        w.start += (-w.start + dil - 1) / dil * dil;
+    w.count = end > w.start ? (end - w.start - 1) / dil + 1 : 0;
+    return w;
+}
+
+static struct window adaptive_window(const struct pool *p, int64_t plane,
+                                     unsigned d, int64_t o)
+{
+    const unsigned e = PST_SPACE - p->dims + d;
+    const int64_t n = p->in[e], m = p->out[e];
+    struct window w = {.start = o * n / m, .step = 1};
+
+    (void)plane;
+    w.count = ((o + 1) * n + m - 1) / m - w.start;
+    return w;
+}
+
+/* The random samples of a plane shift the windows. Those of two dimensions
+ * stand in reverse order. */
+static struct window fractional_window(const struct pool *p, int64_t plane,
+                                       unsigned d, int64_t o)
+{
+    const struct pst_operand *r = &p->call->in[1];
+    const unsigned e = PST_SPACE - p->dims + d;
+    const int64_t k = entry(&p->call->args[2], d);
+    const unsigned at = p->dims == 2 ? 1 - d : d;
+    const double sample =
+        pst_load_f64(r->meta.dtype, r->data,
+                     pst_meta_offset(&r->meta, plane * (int64_t)p->dims + at));
+    struct window w = {.count = k, .step = 1};
+    double alpha;
+
+    if (o == p->out[e] - 1) {
+        w.start = p->in[e] - k;
+        return w;
+    }
+    alpha = (double)(p->in[e] - k) / (double)(p->out[e] - 1);
+    if (r->meta.dtype != PST_F64) {
+        const float a = (float)alpha, s = (float)sample;
+
+        w.start = (int64_t)(((float)o + s) * a) - (int64_t)(s * a);
+    } else {
+        w.start =
+            (int64_t)(((double)o + sample) * alpha) - (int64_t)(sample * alpha);
+    }
+    w.start = PST_MAX(PST_MIN(w.start, p->in[e] - k), 0);
+    return w;
+}
+
+/* --- maxima ------------------------------------------------------------- */
+
+static int64_t volume(const int64_t size[PST_SPACE])
+{
+    return size[0] * size[1] * size[2];
+}
+
+static struct pool describe(const struct pst_call *c)
+{
+    struct pool p = {.call = c, .planes = 1};
+    const struct pst_meta *x = &c->in[0].meta, *y = &c->out[0].meta;
+
+    p.dims = c->args[1].kind == PST_ARG_INTS ? c->args[1].n : c->args[2].n;
+    for (unsigned d = 0; d < PST_SPACE; d++)
+        p.in[d] = p.out[d] = 1;
+    for (unsigned d = 0; d < x->rank; d++) {
+        if (d + p.dims < x->rank) {
+            p.planes *= x->size[d];
+            continue;
+        }
+        p.in[PST_SPACE + d - x->rank] = x->size[d];
+        p.out[PST_SPACE + d - x->rank] = y->size[d];
+    }
+    return p;
+}
+
+/* Numbers of any dtype; integers compare as such. */
+struct best {
+    double f;
+    int64_t i, at;
+    bool any;
+};
+
+static void look(const struct pst_operand *x, int64_t first, int64_t place,
+                 struct best *best)
+{
+    const int64_t at = pst_meta_offset(&x->meta, first + place);
+
+    if (pst_dtype_kind(x->meta.dtype) == PST_KIND_FLOAT) {
+        const double v = pst_load_f64(x->meta.dtype, x->data, at);
+
+        if (!best->any || v > best->f || isnan(v)) {
+            best->f = v;
+            best->at = place;
+        }
+    } else {
+        const int64_t v = pst_load_i64(x->meta.dtype, x->data, at);
+
+        if (!best->any || v > best->i) {
+            best->i = v;
+            best->at = place;
+        }
+    }
+    best->any = true;
+}
+
+static void put(const struct pst_call *c, int64_t i, const struct best *best)
+{
+    struct pst_operand *y = &c->out[0];
+
+    if (pst_dtype_kind(y->meta.dtype) == PST_KIND_FLOAT)
+        pst_store_f64(y->meta.dtype, y->data, i, best->f);
+    else
+        pst_store_i64(y->meta.dtype, y->data, i, best->i);
+    ((int64_t *)c->out[1].data)[i] = best->at;
+}
+
+/* Windows along all dimensions of result o. */
+static void windows_of(const struct pool *p, window_fn window, int64_t plane,
+                       const int64_t o[PST_SPACE], struct window w[PST_SPACE])
+{
+    for (unsigned d = 0; d < PST_SPACE; d++)
+        w[d] = (struct window){0, 1, 1};
+    for (unsigned d = 0; d < p->dims; d++)
+        w[PST_SPACE - p->dims + d] =
+            window(p, plane, d, o[PST_SPACE - p->dims + d]);
+}
+
+static void run_ref(const struct pst_call *c, window_fn window)
+{
+    const struct pool p = describe(c);
+    const int64_t n_in = volume(p.in), n_out = volume(p.out);
+    struct window w[PST_SPACE];
+
+    for (int64_t i = 0; i < p.planes * n_out; i++) {
+        const int64_t r = i % n_out, plane = i / n_out;
+        const int64_t o[PST_SPACE] = {r / p.out[2] / p.out[1],
+                                      r / p.out[2] % p.out[1], r % p.out[2]};
+        struct best best = {0};
+
+        windows_of(&p, window, plane, o, w);
+        for (int64_t a = 0; a < w[0].count; a++)
+            for (int64_t b = 0; b < w[1].count; b++)
+                for (int64_t k = 0; k < w[2].count; k++)
+                    look(&c->in[0], plane * n_in,
+                         ((w[0].start + a * w[0].step) * p.in[1] + w[1].start +
+                          b * w[1].step) *
+                                 p.in[2] +
+                             w[2].start + k * w[2].step,
+                         &best);
+        put(c, i, &best);
+    }
+}
+
+struct job {
+    struct pool p;
+    window_fn window;
+};
+
+static void line_f32(const struct job *j, int64_t plane, int64_t o0, int64_t o1)
+{
+    const struct pool *p = &j->p;
+    const float *x = (const float *)p->call->in[0].data + plane * volume(p->in);
+    const int64_t first =
+        plane * volume(p->out) + (o0 * p->out[1] + o1) * p->out[2];
+    float *y = (float *)p->call->out[0].data + first;
+    int64_t *at = (int64_t *)p->call->out[1].data + first;
+
+    for (int64_t o2 = 0; o2 < p->out[2]; o2++) {
+        const int64_t o[PST_SPACE] = {o0, o1, o2};
+        struct window w[PST_SPACE];
+        int64_t where = -1;
+        float most = 0.0f;
+
+        windows_of(p, j->window, plane, o, w);
+        for (int64_t a = 0; a < w[0].count; a++)
+            for (int64_t b = 0; b < w[1].count; b++) {
+                int64_t place = ((w[0].start + a * w[0].step) * p->in[1] +
+                                 w[1].start + b * w[1].step) *
+                                    p->in[2] +
+                                w[2].start;
+
+                for (int64_t k = 0; k < w[2].count; k++, place += w[2].step)
+                    if (where < 0 || x[place] > most || isnan(x[place])) {
+                        most = x[place];
+                        where = place;
+                    }
+            }
+        y[o2] = most;
+        at[o2] = where;
+    }
+}
+
+static void planes_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *j = ctx;
+    int64_t i, end;
+
+    pst_pool_share(j->p.planes, 1, part, parts, &i, &end);
+    for (; i < end; i++)
+        for (int64_t o0 = 0; o0 < j->p.out[0]; o0++)
+            for (int64_t o1 = 0; o1 < j->p.out[1]; o1++)
+                line_f32(j, i, o0, o1);
+}
+
+static void run_f32(const struct pst_call *c, window_fn window)
+{
+    struct job job = {describe(c), window};
+
+    pst_pool_run(c->pool, planes_part, &job);
+}
+
+/* --- inference ---------------------------------------------------------- */
+
+static enum pst_status check_list(const struct pst_infer *c, unsigned i,
+                                  unsigned dims, int64_t least)
+{
+    const struct pst_arg *list = &c->args[i];
+
+    if (list->n != dims && list->n != 1)
+        return pst_infer_fail(c, "\"%s\" has %u entries for %u dimensions",
+                              c->schema->args[i].name, list->n, dims);
+    for (unsigned k = 0; k < list->n; k++)
+        if (list->ints[k] < least || list->ints[k] > MAX_EXTENT)
+            return pst_infer_fail(c, "\"%s\" holds %lld",
+                                  c->schema->args[i].name,
+                                  (long long)list->ints[k]);
+    return PST_OK;
+}
+
+static enum pst_status space_of(const struct pst_infer *c, unsigned dims,
+                                const struct pst_meta **x)
+{
+    enum pst_status status = pst_infer_tensor(c, 0, x);
+    char text[PST_META_TEXT];
+
+    if (status != PST_OK)
+        return status;
+    if (dims < 1 || dims > PST_SPACE || (*x)->rank < dims ||
+        (*x)->dtype == PST_BOOL)
+        return pst_infer_fail(c, "%s has no %u dimensions of space",
+                              pst_meta_text(*x, text), dims);
+    for (unsigned d = 0; d < dims; d++)
+        if ((*x)->size[(*x)->rank - dims + d] > MAX_EXTENT)
+            return pst_infer_fail(c, "sizes are out of range");
+    return PST_OK;
+}
+
+/* Values, and their places. */
+static enum pst_status both(struct pst_infer *c, const struct pst_meta *y)
+{
+    enum pst_status status = pst_infer_set_like(c, 0, y->dtype, y);
+
+    return status == PST_OK ? pst_infer_set_like(c, 1, PST_I64, y) : status;
+}
+
+static enum pst_status pool_infer(struct pst_infer *c)
+{
+    const struct pst_arg *args = c->args;
+    const unsigned dims = args[KERNEL].n;
+    const struct pst_meta *x;
+    struct pst_meta y;
+    enum pst_status status = space_of(c, dims, &x);
+
+    if (status == PST_OK)
+        status = check_list(c, KERNEL, dims, 1);
+    if (status == PST_OK && args[STRIDE].n > 0)
+        status = check_list(c, STRIDE, dims, 1);
+    if (status == PST_OK)
+        status = check_list(c, PADDING, dims, 0);
+    if (status == PST_OK)
+        status = check_list(c, DILATION, dims, 1);
+    if (status != PST_OK)
+        return status;
+    y = *x;
+    for (unsigned d = 0; d < dims; d++) {
+        int64_t *n = &y.size[x->rank - dims + d];
+        const int64_t k = entry(&args[KERNEL], d);
+        const int64_t pad = entry(&args[PADDING], d);
+        const int64_t dil = entry(&args[DILATION], d);
+
+        if (pad * 2 > (k - 1) * dil + 1)
+            return pst_infer_fail(c, "the padding is larger than half the "
+                                     "kernel");
+        *n = pst_pool_size(*n, k, stride_of(args, d), pad, dil, args[CEIL].b);
+        if (*n < 1)
+            return pst_infer_fail(c, "the kernel does not fit into the input");
+    }
+    return both(c, &y);
+}
+
+static enum pst_status adaptive_infer(struct pst_infer *c)
+{
+    const unsigned dims = c->args[1].n;
+    const struct pst_meta *x;
+    struct pst_meta y;
+    enum pst_status status = space_of(c, dims, &x);
+
+    if (status == PST_OK)
+        status = check_list(c, 1, dims, 0);
+    if (status != PST_OK)
+        return status;
+    y = *x;
+    for (unsigned d = 0; d < dims; d++) {
+        if (x->size[x->rank - dims + d] < 1)
+            return pst_infer_fail(c, "the input is empty");
+        y.size[x->rank - dims + d] = entry(&c->args[1], d);
+    }
+    return both(c, &y);
+}
+
+static enum pst_status fractional_infer(struct pst_infer *c)
+{
+    const unsigned dims = c->args[2].n;
+    const struct pst_meta *x, *r;
+    struct pst_meta y;
+    int64_t planes = 1;
+    enum pst_status status = space_of(c, dims, &x);
+
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, 1, &r);
+    if (status == PST_OK)
+        status = check_list(c, 2, dims, 1);
+    if (status == PST_OK)
+        status = check_list(c, 3, dims, 1);
+    if (status != PST_OK)
+        return status;
+    y = *x;
+    for (unsigned d = 0; d < x->rank - dims; d++)
+        planes *= x->size[d];
+    if (pst_meta_numel(r) != planes * (int64_t)dims ||
+        pst_dtype_kind(r->dtype) != PST_KIND_FLOAT)
+        return pst_infer_fail(c, "the samples do not fit");
+    for (unsigned d = 0; d < dims; d++) {
+        int64_t *n = &y.size[x->rank - dims + d];
+
+        if (entry(&c->args[3], d) + entry(&c->args[2], d) - 1 > *n)
+            return pst_infer_fail(c, "the kernel does not fit into the input");
+        *n = entry(&c->args[3], d);
+    }
+    return both(c, &y);
+}
+
+/* --- gradient ----------------------------------------------------------- */
+
+/* Zeros of x's shape to which g is added at its places in each plane. */
+static enum pst_status max_vjp(struct pst_vjp *v, unsigned dims)
+{
+    const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
+    struct pst_value *g = pst_vjp_grad(v, 0), *zeros;
+    const unsigned lead = x->rank - dims;
+    int64_t size[PST_MAX_RANK];
+    struct pst_meta flat = {.dtype = x->dtype, .rank = lead + 1};
+
+    if (g == NULL || !pst_vjp_needs(v, 0))
+        return v->build.status;
+    flat.size[lead] = 1;
+    for (unsigned d = 0; d < x->rank; d++)
+        if (d < lead)
+            size[d] = flat.size[d] = x->size[d];
+        else
+            flat.size[lead] *= x->size[d];
+    size[lead] = 1;
+    for (unsigned d = lead; d < x->rank; d++)
+        size[lead] *= g->meta.size[d];
+    zeros = pst_vjp_full(v, &flat, 0.0);
+    g = pst_vjp_emit(
+        v, "aten.scatter_add.default",
+        PST_ARGS(pst_v(zeros), pst_i(lead),
+                 pst_v(pst_vjp_reshape(v, pst_vjp_out(v, 1), lead + 1, size)),
+                 pst_v(pst_vjp_reshape(v, g, lead + 1, size))));
+    return pst_vjp_set(v, 0, pst_vjp_reshape_as(v, g, x));
+}
+
+static enum pst_status pool_vjp(struct pst_vjp *v)
+{
+    return max_vjp(v, v->node->args[1].n);
+}
+
+static enum pst_status fractional_vjp(struct pst_vjp *v)
+{
+    return max_vjp(v, v->node->args[2].n);
+}
+
+/* --- rows --------------------------------------------------------------- */
+
+#define KERNELS(id)                                                            \
+    static void id##_f32(const struct pst_call *c)                             \
+    {                                                                          \
+        run_f32(c, id##_window);                                               \
+    }                                                                          \
+    static void id##_ref(const struct pst_call *c)                             \
+    {                                                                          \
+        run_ref(c, id##_window);                                               \
+    }                                                                          \
+    static const struct pst_kernel id##_kernels[] = {                          \
+        {.name = "max_" #id "_f32", .dtypes = PST_D(F32), .run = id##_f32},    \
+        {.name = "max_" #id "_ref",                                            \
+         .dtypes = PST_D_ANY,                                                  \
+         .flags = PST_K_STRIDED,                                               \
+         .run = id##_ref},                                                     \
+    }
+KERNELS(pool);
+KERNELS(adaptive);
+KERNELS(fractional);
+
+const struct pst_op pst_op_max_pool = {
+    .schema = "penstock::max_pool(Tensor self, int[] kernel_size, int[] "
+              "stride, int[] padding, int[] dilation, bool ceil_mode) -> "
+              "(Tensor, Tensor)",
+    .infer = pool_infer,
+    .vjp = pool_vjp,
+    PST_KERNELS(pool_kernels),
+};
+
+const struct pst_op pst_op_adaptive_max_pool = {
+    .schema = "penstock::adaptive_max_pool(Tensor self, int[] output_size) -> "
+              "(Tensor, Tensor)",
+    .infer = adaptive_infer,
+    .vjp = pool_vjp,
+    PST_KERNELS(adaptive_kernels),
+};
+
+const struct pst_op pst_op_fractional_max_pool = {
+    .schema = "penstock::fractional_max_pool(Tensor self, Tensor "
+              "random_samples, int[] kernel_size, int[] output_size) -> "
+              "(Tensor, Tensor)",
+    .infer = fractional_infer,
+    .vjp = fractional_vjp,
+    PST_KERNELS(fractional_kernels),
+};

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_POOL_RESAMPLE_H
+#define PENSTOCK_STAGES_OPS_POOL_RESAMPLE_H
+/*
+ * Average pooling, adaptive average pooling and resizing are one thing: each
+ * result is a weighted sum of a range of inputs along every dimension of
+ * space, with weights that are products over these dimensions ("taps"). The
+ * gradient is the transposed sum. Leading dimensions are planes.
+ */
+#include "stages/ops/infer.h"
+#include "stages/ops/op.h"
+#include "stages/ops/simd/simd.h"
+#include "stages/ops/vjp.h"
+
+#define PST_SPACE 3 /* most dimensions of space */
+
+enum pst_axis_kind {
+    PST_AXIS_COPY,     /* a dimension that is not there */
+    PST_AXIS_AVERAGE,  /* windows of a pool */
+    PST_AXIS_ADAPTIVE, /* windows that divide the input evenly */
+    PST_AXIS_NEAREST,
+    PST_AXIS_EXACT, /* nearest-exact */
+    PST_AXIS_LINEAR,
+    PST_AXIS_CUBIC,
+    PST_AXIS_LINEAR_AA, /* antialiased: wider filters when shrinking */
+    PST_AXIS_CUBIC_AA,
+};
+
+struct pst_axis {
+    enum pst_axis_kind kind;
+    int64_t in, out;
+    int64_t k, stride, pad; /* AVERAGE */
+    bool include_pad, unweighted;
+    double divisor; /* all weights are divided by it; 1 mostly */
+    double scale;   /* input steps for one output; resizing */
+    bool align;
+};
+
+/* Result o is the sum of count inputs from `first` on, indices cut to
+ * 0..in-1. */
+struct pst_taps {
+    int64_t first, count;
+    double even;      /* the weight of all, if not 0 */
+    double weight[4]; /* else of each, up to four */
+    /* or a filter: support, place of the first tap, 1 / sum */
+    double invscale, center, norm;
+    bool cubic;
+};
+void pst_axis_taps(const struct pst_axis *axis, int64_t o,
+                   struct pst_taps *ret);
+double pst_taps_weight(const struct pst_taps *t, int64_t i);
+/* Size of an average or maximum pool's result. */
+int64_t pst_pool_size(int64_t n, int64_t k, int64_t stride, int64_t pad,
+                      int64_t dil, bool ceil);
+/* Input steps per output, as PyTorch computes them; given: the user's factor,
+ * 0 if there is none. */
+double pst_axis_scale(int64_t in, int64_t out, bool align, double given,
+                      bool single);
+
+struct pst_resample {
+    int64_t planes;
+    struct pst_axis axis[PST_SPACE];
+    const struct pst_operand *x, *y; /* source and result of the forward sum */
+    bool accumulate;
+};
+/* Bytes of scratch for either direction. */
+size_t pst_resample_scratch(const struct pst_resample *r, unsigned threads);
+/* Fills y, or x (transposed). The references take any strides and floating
+ * dtypes; the fast ones contiguous f32. */
+void pst_resample_ref(const struct pst_resample *r, bool transposed,
+                      double *scratch);
+
+/* y += a x (simd/resample.c). */
+typedef void (*pst_axpy_fn)(int64_t n, float a, const float *x, float *y);
+PST_SIMD_DECL(void, pst_simd_axpy,
+              (int64_t n, float a, const float *x, float *y));
+
+void pst_resample_run(const struct pst_resample *r, bool transposed,
+                      struct pst_pool *pool, void *scratch, pst_axpy_fn axpy);
+
+#endif

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The names of resizing: all are penstock.resize. Factors are per dimension,
+ * 0 where there is none. */
+#include "stages/ops/rewrite.h"
+
+#include <math.h>
+
+static enum pst_status emit(struct pst_rewrite *w, const char *mode,
+                            const int64_t *size, const double *factors,
+                            unsigned dims, bool align)
+{
+    const struct pst_arg scales = {
+        .kind = PST_ARG_FLOATS, .n = dims, .floats = factors};
+
+    return pst_rewrite_out(
+        w, 0,
+        pst_rw(w, "penstock.resize.default",
+               PST_ARGS(w->args[0], pst_ints(size, dims), pst_text(mode),
+                        pst_b(align), scales)));
+}
+
+/* Sizes, then (linear modes) align_corners, then a factor per dimension. */
+static enum pst_status sized(struct pst_rewrite *w, const char *mode,
+                             unsigned dims, bool aligns)
+{
+    const unsigned first = aligns ? 3 : 2;
+    double factors[3] = {0};
+
+    if (w->args[1].n != dims)
+        return pst_rewrite_fail(w, "needs %u sizes", dims);
+    for (unsigned d = 0; d < dims; d++)
+        if (w->args[first + d].kind == PST_ARG_FLOAT)
+            factors[d] = w->args[first + d].f;
+    return emit(w, mode, w->args[1].ints, factors, dims,
+                aligns && w->args[2].b);
+}
+
+/* Sizes or factors, the other one None. */
+static enum pst_status vec(struct pst_rewrite *w, const char *mode,
+                           unsigned dims, bool aligns)
+{
+    const struct pst_meta *x = &pst_rewrite_in(w, 0)->meta;
+    const struct pst_arg *sizes = &w->args[1];
+    const struct pst_arg *scales = &w->args[aligns ? 3 : 2];
+    double factors[3] = {0};
+    int64_t size[3];
+
+    if (x->rank < dims)
+        return pst_rewrite_fail(w, "the input has %u dimensions", x->rank);
+    for (unsigned d = 0; d < dims; d++) {
+        const int64_t n = x->size[x->rank - dims + d];
+
+        if (sizes->kind == PST_ARG_INTS && sizes->n == dims) {
+            size[d] = sizes->ints[d];
+            continue;
+        }
+        if (scales->kind != PST_ARG_FLOATS || scales->n != dims ||
+            !(scales->floats[d] > 0.0) || !(scales->floats[d] < 1e9) ||
+            n > INT32_MAX)
+            return pst_rewrite_fail(w, "needs %u sizes or factors", dims);
+        factors[d] = scales->floats[d];
+        size[d] = (int64_t)floor((double)n * factors[d]);
+    }
+    return emit(w, mode, size, factors, dims, aligns && w->args[2].b);
+}
+
+#define FORM(id, how, mode, dims, aligns)                                      \
+    static enum pst_status id##_form(struct pst_rewrite *w)                    \
+    {                                                                          \
+        return how(w, mode, dims, aligns);                                     \
+    }
+#define ONE ", float? scales=None) -> Tensor"
+#define TWO ", float? scales_h=None, float? scales_w=None) -> Tensor"
+#define THREE                                                                  \
+    ", float? scales_d=None, float? scales_h=None, float? scales_w=None) -> "  \
+    "Tensor"
+#define PLAIN(name, mode, dims, tail)                                          \
+    FORM(name, sized, mode, dims, false)                                       \
+    PST_REWRITE(name,                                                          \
+                "aten::" #name "(Tensor self, SymInt[" #dims                   \
+                "] output_size" tail,                                          \
+                name##_form);                                                  \
+    FORM(name##_vec, vec, mode, dims, false)                                   \
+    PST_REWRITE(name##_vec,                                                    \
+                "aten::" #name ".vec(Tensor input, SymInt[]? output_size, "    \
+                "float[]? scale_factors) -> Tensor",                           \
+                name##_vec_form)
+#define ALIGNED(name, mode, dims, tail)                                        \
+    FORM(name, sized, mode, dims, true)                                        \
+    PST_REWRITE(name,                                                          \
+                "aten::" #name "(Tensor self, SymInt[" #dims                   \
+                "] output_size, bool align_corners" tail,                      \
+                name##_form);                                                  \
+    FORM(name##_vec, vec, mode, dims, true)                                    \
+    PST_REWRITE(name##_vec,                                                    \
+                "aten::" #name ".vec(Tensor input, SymInt[]? output_size, "    \
+                "bool align_corners, float[]? scale_factors) -> Tensor",       \
+                name##_vec_form)
+
+PLAIN(upsample_nearest1d, "nearest", 1, ONE);
+PLAIN(upsample_nearest2d, "nearest", 2, TWO);
+PLAIN(upsample_nearest3d, "nearest", 3, THREE);
+PLAIN(_upsample_nearest_exact1d, "nearest-exact", 1, ONE);
+PLAIN(_upsample_nearest_exact2d, "nearest-exact", 2, TWO);
+PLAIN(_upsample_nearest_exact3d, "nearest-exact", 3, THREE);
+ALIGNED(upsample_linear1d, "linear", 1, ONE);
+ALIGNED(upsample_bilinear2d, "linear", 2, TWO);
+ALIGNED(upsample_trilinear3d, "linear", 3, THREE);
+ALIGNED(upsample_bicubic2d, "cubic", 2, TWO);
+ALIGNED(_upsample_bilinear2d_aa, "linear-aa", 2, TWO);
+ALIGNED(_upsample_bicubic2d_aa, "cubic-aa", 2, TWO);
