@@ -81,10 +81,12 @@ static enum pst_status repeat(unsigned n, bool floating, struct pst_arg *arg,
 {
     double *floats = pst_arena_calloc(arena, n, sizeof(*floats));
     int64_t *ints = pst_arena_calloc(arena, n, sizeof(*ints));
+    const char **exprs = pst_arena_calloc(arena, n, sizeof(*exprs));
 
-    if (floats == NULL || ints == NULL)
+    if (floats == NULL || ints == NULL || exprs == NULL)
         return pst_diag_nomem(diag, n * sizeof(*ints));
     for (unsigned k = 0; k < n; k++) {
+        exprs[k] = arg->exprs != NULL ? arg->exprs[0] : NULL;
         if (floating)
             floats[k] = to_f64(arg);
         else
@@ -92,6 +94,8 @@ static enum pst_status repeat(unsigned n, bool floating, struct pst_arg *arg,
     }
     arg->kind = floating ? PST_ARG_FLOATS : PST_ARG_INTS;
     arg->n = n;
+    if (arg->exprs != NULL)
+        arg->exprs = exprs;
     if (floating)
         arg->floats = floats;
     else

@@ -39,6 +39,9 @@ static enum pst_status copy_values(struct copier *c)
             value->fqn = pst_arena_strdup(&c->to->arena, old->fqn);
         if (value->name == NULL || (old->fqn != NULL && value->fqn == NULL))
             return no_memory(c);
+        if (pst_exprs_copy(&c->to->arena, old->dims, old->meta.rank,
+                           &value->dims, c->diag) != PST_OK)
+            return no_memory(c);
         value->def = NULL;
         value->aux = NULL;
         c->to->values.at[c->to->values.n++] = value;

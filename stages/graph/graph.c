@@ -132,6 +132,27 @@ struct pst_value *pst_graph_add_value(struct pst_graph *graph,
     return pst_vec_push(TAG, &graph->values, value) ? value : NULL;
 }
 
+enum pst_status pst_exprs_copy(struct pst_arena *arena,
+                               const char *const *exprs, unsigned n,
+                               const char *const **ret, struct pst_diag *diag)
+{
+    const char **copy = NULL;
+
+    if (exprs != NULL)
+        copy = pst_arena_calloc(arena, PST_MAX(n, 1u), sizeof(*copy));
+    if (exprs != NULL && copy == NULL)
+        return pst_diag_nomem(diag, n * sizeof(*copy));
+    for (unsigned k = 0; exprs != NULL && k < n; k++) {
+        if (exprs[k] == NULL)
+            continue;
+        copy[k] = pst_arena_strdup(arena, exprs[k]);
+        if (copy[k] == NULL)
+            return pst_diag_nomem(diag, strlen(exprs[k]));
+    }
+    *ret = copy;
+    return PST_OK;
+}
+
 enum pst_status pst_arg_copy(struct pst_arena *arena, const struct pst_arg *arg,
                              struct pst_arg *ret, struct pst_diag *diag)
 {
@@ -169,7 +190,8 @@ enum pst_status pst_arg_copy(struct pst_arena *arena, const struct pst_arg *arg,
         copy.ints = data;
     }
     *ret = copy;
-    return PST_OK;
+    return pst_exprs_copy(arena, arg->exprs, size > 0 ? arg->n : 1, &ret->exprs,
+                          diag);
 }
 
 enum pst_status pst_graph_add_output(struct pst_graph *graph,

@@ -53,6 +53,10 @@ struct pst_arg {
         const bool *bools;
         const char *s;
     };
+    /* Where a number follows from free sizes (symbol.h): the expression, for
+     * each of the n numbers of a list, the only one of a single number. NULL:
+     * no number does, or not this one. */
+    const char *const *exprs;
 };
 
 enum pst_value_kind {
@@ -71,12 +75,13 @@ struct pst_value {
     const char *name; /* unique in the graph */
     const char *fqn;  /* PARAM, BUFFER, CONST, GRAD; else NULL */
     struct pst_meta meta;
-    struct pst_node *def;   /* NODE only */
-    unsigned def_index;     /* which output of def */
-    struct pst_value *base; /* NULL: own storage */
-    int64_t offset;         /* elements, from base's start */
-    bool requires_grad;     /* PARAM: wants a gradient */
-    bool persistent;        /* BUFFER: part of the state dict */
+    const char *const *dims; /* expressions of the sizes, as in pst_arg */
+    struct pst_node *def;    /* NODE only */
+    unsigned def_index;      /* which output of def */
+    struct pst_value *base;  /* NULL: own storage */
+    int64_t offset;          /* elements, from base's start */
+    bool requires_grad;      /* PARAM: wants a gradient */
+    bool persistent;         /* BUFFER: part of the state dict */
     void *aux; /* scratch of the pass at work; NULL between passes */
 };
 
@@ -144,6 +149,11 @@ static inline bool pst_value_is_dead(const struct pst_value *value)
 {
     return value->kind == PST_VALUE_NODE && value->def == NULL;
 }
+/* A copy of n texts (NULL stays NULL) into the arena; *ret is NULL for none. */
+enum pst_status pst_exprs_copy(struct pst_arena *arena,
+                               const char *const *exprs, unsigned n,
+                               const char *const **ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
 /* Copies the lists and texts of an argument into the arena; values stay. */
 enum pst_status pst_arg_copy(struct pst_arena *arena, const struct pst_arg *arg,
                              struct pst_arg *ret,

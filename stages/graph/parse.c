@@ -14,6 +14,7 @@ struct stated {
     const char *name;
     bool has_meta;
     struct pst_meta meta;
+    const char *const *dims;
     struct pst_value *base; /* NULL: no view */
     int64_t offset;
 };
@@ -128,6 +129,27 @@ static void put_item(struct pst_arg *list, void *data, unsigned k,
     }
 }
 
+/* The expressions of the items, if there are any. */
+static enum pst_status put_exprs(struct parser *p, const struct items *items,
+                                 struct pst_arg *ret)
+{
+    const char **exprs;
+    bool any = false;
+
+    for (size_t k = 0; k < items->args.n; k++)
+        any = any || items->args.at[k].exprs != NULL;
+    if (!any)
+        return PST_OK;
+    exprs = pst_arena_calloc(&p->arena, items->args.n, sizeof(*exprs));
+    if (exprs == NULL)
+        return no_memory(p);
+    for (size_t k = 0; k < items->args.n; k++)
+        if (items->args.at[k].exprs != NULL)
+            exprs[k] = items->args.at[k].exprs[0];
+    ret->exprs = exprs;
+    return PST_OK;
+}
+
 static enum pst_status take_list(struct parser *p, struct pst_arg *ret)
 {
     struct items items = {0};
@@ -151,6 +173,8 @@ static enum pst_status take_list(struct parser *p, struct pst_arg *ret)
             status = pst_scan_fail(&p->scan, "a list of mixed types");
     }
     ret->ints = data;
+    if (status == PST_OK)
+        status = put_exprs(p, &items, ret);
     pst_vec_fini(&items.args);
     return status;
 }
@@ -169,10 +193,22 @@ static enum pst_status take_dtype(struct parser *p, struct pst_arg *ret)
     return PST_OK;
 }
 
+/* "{s}" behind a number. */
+static enum pst_status take_expr(struct parser *p, struct pst_arg *ret)
+{
+    const char *expr;
+    enum pst_status status = pst_scan_expr(&p->scan, &expr);
+
+    if (status != PST_OK || expr == NULL)
+        return status;
+    return pst_exprs_copy(&p->arena, &expr, 1, &ret->exprs, p->scan.diag);
+}
+
 /* Anything but a list. */
 static enum pst_status take_scalar(struct parser *p, struct pst_arg *ret)
 {
     struct pst_scan *s = &p->scan;
+    enum pst_status status;
 
     memset(ret, 0, sizeof(*ret));
     if (pst_scan_sees(s, "%")) {
@@ -186,7 +222,8 @@ static enum pst_status take_scalar(struct parser *p, struct pst_arg *ret)
     if (pst_scan_sees(s, "True") || pst_scan_sees(s, "False")) {
         ret->kind = PST_ARG_BOOL;
         ret->b = pst_scan_take(s, "True");
-        return ret->b ? PST_OK : pst_scan_expect(s, "False");
+        status = ret->b ? PST_OK : pst_scan_expect(s, "False");
+        return status == PST_OK ? take_expr(p, ret) : status;
     }
     if (pst_scan_take(s, "_")) {
         ret->kind = PST_ARG_IGNORED;
@@ -194,15 +231,17 @@ static enum pst_status take_scalar(struct parser *p, struct pst_arg *ret)
     }
     if (pst_scan_sees(s, "\"")) {
         char *text;
-        enum pst_status status = pst_scan_quoted(s, &text);
 
+        status = pst_scan_quoted(s, &text);
         ret->kind = PST_ARG_STRING;
         ret->s = status == PST_OK ? text : NULL;
         return status;
     }
     if ((*s->at >= '0' && *s->at <= '9') || *s->at == '-' ||
-        pst_scan_sees(s, "inf") || pst_scan_sees(s, "nan"))
-        return pst_scan_number(s, ret);
+        pst_scan_sees(s, "inf") || pst_scan_sees(s, "nan")) {
+        status = pst_scan_number(s, ret);
+        return status == PST_OK ? take_expr(p, ret) : status;
+    }
     return take_dtype(p, ret);
 }
 
@@ -292,7 +331,7 @@ static enum pst_status take_outs(struct parser *p)
         status = take_new_name(p, &name);
         out->has_meta = status == PST_OK && pst_scan_take(&p->scan, ":");
         if (out->has_meta)
-            status = pst_scan_meta(&p->scan, &out->meta);
+            status = pst_scan_meta(&p->scan, &out->meta, &out->dims);
         if (status == PST_OK && out->has_meta &&
             pst_scan_take(&p->scan, "view")) {
             status = pst_scan_expect(&p->scan, "of");
@@ -389,7 +428,8 @@ static enum pst_status compare_outs(struct parser *p,
                              node->schema->name, node->n_outs, p->n_outs);
     for (unsigned k = 0; k < p->n_outs; k++) {
         const struct stated *want = &p->outs[k];
-        const struct pst_value *have = node->outs[k];
+        struct pst_value *have = node->outs[k];
+        enum pst_status status;
 
         if (strcmp(have->name, want->name) != 0)
             return pst_scan_fail(&p->scan, "%%%.100s is defined twice",
@@ -405,6 +445,10 @@ static enum pst_status compare_outs(struct parser *p,
         if (have->base != want->base || have->offset != want->offset)
             return pst_scan_fail(
                 &p->scan, "%%%.100s is another view than stated", want->name);
+        status = pst_exprs_copy(&p->graph->arena, want->dims, have->meta.rank,
+                                &have->dims, p->scan.diag);
+        if (status != PST_OK)
+            return status;
     }
     return PST_OK;
 }
@@ -464,6 +508,7 @@ static const struct {
 static enum pst_status take_given(struct parser *p, enum pst_value_kind kind)
 {
     const bool needs_fqn = kind != PST_VALUE_INPUT && kind != PST_VALUE_SEED;
+    const char *const *dims = NULL;
     struct pst_value *value;
     struct pst_meta meta;
     bool grad, persistent;
@@ -481,7 +526,7 @@ static enum pst_status take_given(struct parser *p, enum pst_value_kind kind)
     persistent = pst_scan_take(&p->scan, "persistent");
     status = pst_scan_expect(&p->scan, ":");
     if (status == PST_OK)
-        status = pst_scan_meta(&p->scan, &meta);
+        status = pst_scan_meta(&p->scan, &meta, &dims);
     if (status != PST_OK)
         return status;
     value = pst_graph_add_value(p->graph, kind, name, fqn, &meta);
@@ -489,7 +534,8 @@ static enum pst_status take_given(struct parser *p, enum pst_value_kind kind)
         return no_memory(p);
     value->requires_grad = grad;
     value->persistent = persistent;
-    return PST_OK;
+    return pst_exprs_copy(&p->graph->arena, dims, meta.rank, &value->dims,
+                          p->scan.diag);
 }
 
 static enum pst_status take_output(struct parser *p)

@@ -52,15 +52,25 @@ static void add_value(struct pst_str *out, const struct pst_value *value)
     add_word(out, value->name, "_.");
 }
 
-/* Unlike pst_meta_text it also tells odd strides of dimensions of size 1. */
-static void add_meta(struct pst_str *out, const struct pst_meta *meta)
+/* "8{2*s}": a number and what it came from. */
+static void add_expr(struct pst_str *out, const char *const *exprs, unsigned k)
 {
+    if (exprs != NULL && exprs[k] != NULL)
+        pst_str_addf(out, "{%s}", exprs[k]);
+}
+
+/* Unlike pst_meta_text it also tells odd strides of dimensions of size 1. */
+static void add_meta(struct pst_str *out, const struct pst_value *value)
+{
+    const struct pst_meta *meta = &value->meta;
     struct pst_meta plain = *meta;
 
     pst_meta_set_contiguous(&plain);
     pst_str_addf(out, "%s[", pst_dtype_name(meta->dtype));
-    for (unsigned d = 0; d < meta->rank; d++)
+    for (unsigned d = 0; d < meta->rank; d++) {
         pst_str_addf(out, "%s%" PRId64, d ? ", " : "", meta->size[d]);
+        add_expr(out, value->dims, d);
+    }
     pst_str_add(out, "]");
     if (memcmp(plain.stride, meta->stride,
                sizeof(plain.stride[0]) * meta->rank) == 0)
@@ -120,12 +130,15 @@ static void add_arg(struct pst_str *out, const struct pst_arg *arg)
         break;
     case PST_ARG_INT:
         pst_str_addf(out, "%" PRId64, arg->i);
+        add_expr(out, arg->exprs, 0);
         break;
     case PST_ARG_FLOAT:
         add_f64(out, arg->f);
+        add_expr(out, arg->exprs, 0);
         break;
     case PST_ARG_BOOL:
         pst_str_add(out, arg->b ? "True" : "False");
+        add_expr(out, arg->exprs, 0);
         break;
     case PST_ARG_STRING:
         pst_str_add_json(out, arg->s);
@@ -141,6 +154,7 @@ static void add_arg(struct pst_str *out, const struct pst_arg *arg)
         for (unsigned k = 0; k < arg->n; k++) {
             pst_str_add(out, k ? ", " : "");
             add_item(out, arg, k);
+            add_expr(out, arg->exprs, k);
         }
         pst_str_add(out, "]");
         break;
@@ -149,7 +163,7 @@ static void add_arg(struct pst_str *out, const struct pst_arg *arg)
 
 static bool same_arg(const struct pst_arg *a, const struct pst_arg *b)
 {
-    if (a->kind != b->kind)
+    if (a->kind != b->kind || a->exprs != NULL)
         return false;
     switch (a->kind) {
     case PST_ARG_NONE:
@@ -204,7 +218,7 @@ static void add_outs(struct pst_str *out, const struct pst_node *node)
         pst_str_add(out, k ? ", " : "");
         add_value(out, value);
         pst_str_add(out, ": ");
-        add_meta(out, &value->meta);
+        add_meta(out, value);
         if (value->base == NULL)
             continue;
         pst_str_add(out, " view of ");
@@ -276,7 +290,7 @@ void pst_graph_print(const struct pst_graph *graph, struct pst_str *out)
         }
         pst_str_add(out, value->requires_grad ? " grad" : "");
         pst_str_add(out, value->persistent ? " persistent: " : ": ");
-        add_meta(out, &value->meta);
+        add_meta(out, value);
         pst_str_add(out, "\n");
     }
     for (size_t i = 0; i < graph->nodes.n; i++)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/graph/scan.h"
 
+#include "stages/graph/symbol.h"
+
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -191,9 +193,36 @@ enum pst_status pst_scan_number(struct pst_scan *s, struct pst_arg *ret)
     return PST_OK;
 }
 
-/* Up to PST_MAX_RANK integers until `close`. */
+/* Read and written again, so that it is an expression. */
+enum pst_status pst_scan_expr(struct pst_scan *s, const char **ret)
+{
+    const struct pst_expr *expr;
+    enum pst_status status;
+    size_t n;
+    char *text;
+
+    *ret = NULL;
+    if (*s->at != '{')
+        return PST_OK;
+    n = strcspn(s->at, "}\n");
+    if (s->at[n] != '}')
+        return pst_scan_fail(s, "an expression has no end");
+    text = pst_arena_strndup(s->arena, s->at + 1, n - 1);
+    if (text == NULL)
+        return pst_diag_nomem(s->diag, n);
+    s->at += n + 1;
+    status = pst_expr_parse(s->arena, text, &expr, s->diag);
+    if (status == PST_OK)
+        status = pst_expr_print(s->arena, expr, ret, s->diag);
+    if (status != PST_OK)
+        pst_diag_prefix(s->diag, "graph text, line %u", s->line);
+    return status;
+}
+
+/* Up to PST_MAX_RANK integers until `close`; exprs may be NULL. */
 static enum pst_status take_sizes(struct pst_scan *s, const char *close,
-                                  int64_t *ret, unsigned *ret_n)
+                                  int64_t *ret, const char **exprs,
+                                  unsigned *ret_n)
 {
     unsigned n = 0;
 
@@ -206,6 +235,8 @@ static enum pst_status take_sizes(struct pst_scan *s, const char *close,
             status = pst_scan_expect(s, ",");
         if (status == PST_OK)
             status = pst_scan_i64(s, &ret[n]);
+        if (status == PST_OK && exprs != NULL)
+            status = pst_scan_expr(s, &exprs[n]);
         if (status != PST_OK)
             return status;
         n++;
@@ -214,8 +245,21 @@ static enum pst_status take_sizes(struct pst_scan *s, const char *close,
     return PST_OK;
 }
 
-enum pst_status pst_scan_meta(struct pst_scan *s, struct pst_meta *ret)
+/* NULL if no size has an expression. */
+static enum pst_status keep_dims(struct pst_scan *s, const char *const *exprs,
+                                 unsigned rank, const char *const **ret)
 {
+    bool any = false;
+
+    for (unsigned d = 0; d < rank; d++)
+        any = any || exprs[d] != NULL;
+    return pst_exprs_copy(s->arena, any ? exprs : NULL, rank, ret, s->diag);
+}
+
+enum pst_status pst_scan_meta(struct pst_scan *s, struct pst_meta *ret,
+                              const char *const **ret_dims)
+{
+    const char *exprs[PST_MAX_RANK];
     int64_t size[PST_MAX_RANK];
     enum pst_dtype dtype = PST_F32;
     enum pst_status status;
@@ -229,12 +273,14 @@ enum pst_status pst_scan_meta(struct pst_scan *s, struct pst_meta *ret)
         return pst_scan_fail(s, "\"%s\" is no dtype", word);
     status = pst_scan_expect(s, "[");
     if (status == PST_OK)
-        status = take_sizes(s, "]", size, &rank);
+        status = take_sizes(s, "]", size, exprs, &rank);
+    if (status == PST_OK)
+        status = keep_dims(s, exprs, rank, ret_dims);
     if (status != PST_OK)
         return status;
     *ret = pst_meta_make(dtype, rank, size);
     if (pst_scan_take(s, ":(")) {
-        status = take_sizes(s, ")", ret->stride, &n);
+        status = take_sizes(s, ")", ret->stride, NULL, &n);
         if (status != PST_OK)
             return status;
         if (n != rank)

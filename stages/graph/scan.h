@@ -33,8 +33,11 @@ enum pst_status pst_scan_i64(struct pst_scan *s, int64_t *ret) PST_MUST_CHECK;
 /* INT or FLOAT. */
 enum pst_status pst_scan_number(struct pst_scan *s,
                                 struct pst_arg *ret) PST_MUST_CHECK;
-/* "f32[2, 3]:(1, 2)". */
-enum pst_status pst_scan_meta(struct pst_scan *s,
-                              struct pst_meta *ret) PST_MUST_CHECK;
+/* "{2*s}" behind a number if it is there, else NULL. */
+enum pst_status pst_scan_expr(struct pst_scan *s,
+                              const char **ret) PST_MUST_CHECK;
+/* "f32[2, 3{s}]:(1, 2)"; *ret_dims as in struct pst_value. */
+enum pst_status pst_scan_meta(struct pst_scan *s, struct pst_meta *ret,
+                              const char *const **ret_dims) PST_MUST_CHECK;
 
 #endif
