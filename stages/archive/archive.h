@@ -8,6 +8,7 @@
  */
 #include "stages/base/fs.h"
 #include "stages/graph/graph.h"
+#include "stages/graph/symbol.h"
 
 /* One tensor of the state: a window on a stored record. */
 struct pst_weight {
@@ -35,6 +36,7 @@ struct pst_model {
     struct pst_graph *graph; /* functional; owned */
     struct PST_VEC(struct pst_weight) weights;
     struct pst_map weights_by_fqn; /* -> struct pst_weight */
+    struct pst_symbols symbols;    /* free sizes, at their export */
     struct PST_VEC(struct pst_tie) ties;
     struct PST_VEC(const char *) modules; /* FQNs without the root's */
     struct PST_VEC(const char *) notes;   /* warnings for the user */

@@ -20,14 +20,6 @@ static enum pst_status wrong(const struct source *s, const char *tag)
                         s->where, tag);
 }
 
-static enum pst_status symbolic(const struct source *s)
-{
-    return pst_diag_set(s->import->diag, PST_ERR_UNSUPPORTED,
-                        "%s: dynamic shapes are not supported yet: export at "
-                        "the shape of one microbatch",
-                        s->where);
-}
-
 static enum pst_status find_value(const struct source *s, const json_t *json,
                                   struct pst_value **ret)
 {
@@ -85,21 +77,36 @@ static enum pst_status read_values(const struct source *s, const json_t *list,
 static enum pst_status read_ints(const struct source *s, const json_t *list,
                                  struct pst_arg *ret)
 {
+    struct pst_arena *arena = &s->import->build.graph->arena;
     const size_t n = json_array_size(list);
-    int64_t *ints =
-        pst_arena_calloc(&s->import->build.graph->arena, n, sizeof(*ints));
+    int64_t *ints = pst_arena_calloc(arena, n, sizeof(*ints));
+    const char **exprs = pst_arena_calloc(arena, n, sizeof(*exprs));
+    bool any = false;
 
-    if (ints == NULL)
+    if (ints == NULL || exprs == NULL)
         return pst_diag_nomem(s->import->diag, n * sizeof(*ints));
     for (size_t i = 0; i < n; i++) {
         const json_t *item = json_array_get(list, i);
+        const json_t *name = json_object_get(item, "as_name");
+        struct pst_arg arg = {0};
+        enum pst_status status;
 
-        if (json_object_get(item, "as_name") != NULL)
-            return symbolic(s);
-        if (!pst_json_static_int(item, &ints[i]))
+        if (name == NULL && pst_json_static_int(item, &ints[i]))
+            continue;
+        if (!json_is_string(name))
             return wrong(s, "as_ints");
+        status = pst_import_symbol(s->import, s->scope, json_string_value(name),
+                                   s->where, &arg);
+        if (status != PST_OK)
+            return status;
+        if (arg.kind != PST_ARG_INT)
+            return wrong(s, "as_ints");
+        ints[i] = arg.i;
+        exprs[i] = arg.exprs != NULL ? arg.exprs[0] : NULL;
+        any = any || exprs[i] != NULL;
     }
     *ret = pst_ints(ints, (unsigned)n);
+    ret->exprs = any ? exprs : NULL;
     return PST_OK;
 }
 
@@ -165,7 +172,8 @@ static enum pst_status read_symbol(const struct source *s, const json_t *json,
     if (tag == NULL)
         return PST_ERR_INPUT;
     if (strcmp(tag, "as_name") == 0)
-        return symbolic(s);
+        return pst_import_symbol(s->import, s->scope,
+                                 json_string_value(payload), s->where, ret);
     return read_number(s, tag, payload, ret);
 }
 

@@ -78,14 +78,15 @@ static enum pst_status add_input(struct pst_import *import,
 
     if (tensor == NULL)
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
-                            "input \"%s\" of the model is no tensor: dynamic "
-                            "shapes and objects are not supported",
+                            "input \"%s\" of the model is no tensor: free "
+                            "integers and objects are not supported",
                             path != NULL ? path : "?");
     name = pst_json_text(tensor, "name", "an input of the signature", diag);
     if (name == NULL)
         return PST_ERR_INPUT;
-    status =
-        pst_json_tensor(json_object_get(scope->metas, name), name, &t, diag);
+    status = pst_json_tensor(json_object_get(scope->metas, name), name,
+                             &import->model->symbols,
+                             &import->build.graph->arena, &t, diag);
     if (status != PST_OK)
         return status;
     if (pst_map_has(&scope->values, name))
@@ -96,7 +97,9 @@ static enum pst_status add_input(struct pst_import *import,
                             path != NULL ? path : name, NULL, &t.meta);
     if (v == NULL || !pst_map_put(&scope->values, name, v))
         return pst_diag_nomem(diag, sizeof(*v));
-    return PST_OK;
+    return pst_exprs_copy(&import->build.graph->arena,
+                          t.symbolic ? t.dims : NULL, t.meta.rank, &v->dims,
+                          diag);
 }
 
 /* User inputs in their order, with the names of the model's arguments; specs
@@ -311,6 +314,7 @@ static enum pst_status import_all(struct pst_import *import,
     status = read_modules(import);
     if (status == PST_OK)
         status = pst_import_scan(import);
+    scope->graph = graph;
     scope->metas = json_object_get(graph, "tensor_values");
     if (status == PST_OK)
         status = read_inputs(import, scope, specs);

@@ -37,7 +37,8 @@ struct pst_import {
  * all writes: readers go through pst_functionalise_read. */
 struct pst_scope {
     struct pst_map values; /* name -> struct pst_value */
-    const json_t *metas;   /* tensor_values */
+    const json_t *graph;   /* of the document; borrowed */
+    const json_t *metas;   /* its tensor_values */
     bool no_grad;
 };
 
@@ -49,6 +50,24 @@ enum pst_status pst_import_weights(struct pst_model *model, struct pst_zip *zip,
                                    const char *name, const char *folder,
                                    struct pst_str *digests,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+
+/* --- symbols.c ---------------------------------------------------------- */
+
+/* Symbols, their values at export and their ranges into model->symbols. */
+enum pst_status pst_import_symbols(struct pst_model *model,
+                                   const json_t *program,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* The number that goes by that name in the graph, with its expression. */
+enum pst_status pst_import_symbol(struct pst_import *import,
+                                  const struct pst_scope *scope,
+                                  const char *name, const char *where,
+                                  struct pst_arg *ret) PST_MUST_CHECK;
+/* Does a SymInt of the document not depend on data? */
+bool pst_import_is_known(const struct pst_import *import, const json_t *size);
+/* What a node of the target _assert_scalar demands of sizes. */
+enum pst_status pst_import_assert(struct pst_import *import,
+                                  const struct pst_scope *scope,
+                                  const json_t *node) PST_MUST_CHECK;
 
 /* --- place.c ------------------------------------------------------------ */
 
@@ -84,6 +103,8 @@ enum pst_target_kind {
     PST_TARGET_INPLACE,  /* op is the functional twin */
     PST_TARGET_CONVERT,  /* to.*, type_as: nothing if the dtype is there */
     PST_TARGET_NOTHING,  /* asserts: dropped */
+    PST_TARGET_ASSERT,   /* of sizes: checked, then dropped */
+    PST_TARGET_SIZE,     /* arithmetic on sizes: the file has its results */
     PST_TARGET_SET_GRAD, /* sub-graph to inline */
     PST_TARGET_AUTOCAST, /* the same; only if disabled */
     PST_TARGET_NONE,     /* not supported: reason */
@@ -97,7 +118,7 @@ struct pst_target {
 };
 
 /* Why sizes that are not known are refused. */
-extern const char pst_import_dynamic[];
+extern const char pst_import_unbacked[];
 
 /* What a node of the document is to us. */
 struct pst_target pst_import_target(const json_t *node);

@@ -219,6 +219,9 @@ static enum pst_status load(struct pst_model *model, struct pst_zip *zip,
         status =
             pst_import_weights(model, zip, name, "constants", digests, diag);
     if (status == PST_OK) {
+        status = pst_import_symbols(model, json, diag);
+    }
+    if (status == PST_OK) {
         module = pst_json_member(json, "graph_module", JSON_OBJECT, entry->name,
                                  diag);
         status = module != NULL ? pst_import_graph(model, zip, module, diag)
@@ -240,6 +243,7 @@ enum pst_status pst_model_open(const char *path, struct pst_model **ret,
         return pst_diag_nomem(diag, sizeof(*model));
     pst_arena_init(&model->arena, PST_TAG_ARCHIVE);
     pst_map_init(&model->weights_by_fqn, PST_TAG_ARCHIVE);
+    pst_symbols_init(&model->symbols);
     status = pst_registry_init(diag);
     if (status == PST_OK)
         status = set_name(model, path, diag);
@@ -271,6 +275,7 @@ void pst_model_close(struct pst_model *model)
         return;
     pst_graph_free(model->graph);
     pst_map_fini(&model->weights_by_fqn);
+    pst_symbols_fini(&model->symbols);
     pst_vec_fini(&model->weights);
     pst_vec_fini(&model->ties);
     pst_vec_fini(&model->modules);

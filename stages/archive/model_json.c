@@ -177,26 +177,79 @@ bool pst_json_static_int(const json_t *json, int64_t *ret)
     return true;
 }
 
-/* Sizes or strides; the symbolic ones are refused by name. */
-static enum pst_status read_ints(const json_t *list, const char *key,
-                                 const char *where, int64_t *ret,
-                                 struct pst_diag *diag)
+enum pst_status pst_json_expr(const json_t *json,
+                              const struct pst_symbols *symbols,
+                              struct pst_arena *arena, const char *where,
+                              const char **ret_text, struct pst_number *ret,
+                              struct pst_diag *diag)
+{
+    static const struct pst_symbols none;
+    const char *text = pst_json_text(json, "expr_str", where, diag);
+    const struct pst_expr *tree;
+    enum pst_status status = text != NULL ? PST_OK : PST_ERR_INPUT;
+
+    if (status == PST_OK)
+        status = pst_expr_parse(arena, text, &tree, diag);
+    if (status == PST_OK)
+        status = pst_expr_print(arena, tree, ret_text, diag);
+    if (status == PST_OK)
+        status = pst_symbols_eval(symbols != NULL ? symbols : &none, *ret_text,
+                                  ret, diag);
+    if (status != PST_OK)
+        pst_diag_prefix(diag, "%s", where);
+    return status;
+}
+
+struct sizes {
+    const struct pst_symbols *symbols;
+    struct pst_arena *arena;
+    const char *where;
+    struct pst_diag *diag;
+};
+
+/* A SymInt >= 0; *ret_text is its expression or NULL. */
+static enum pst_status read_size(const struct sizes *s, const json_t *json,
+                                 const char *key, int64_t *ret,
+                                 const char **ret_text)
+{
+    const json_t *expr = json_object_get(json, "as_expr");
+    struct pst_number x = {0};
+    enum pst_status status;
+
+    *ret_text = NULL;
+    if (expr != NULL) {
+        status = pst_json_expr(expr, s->symbols, s->arena, s->where, ret_text,
+                               &x, s->diag);
+        if (status != PST_OK)
+            return status;
+        *ret = x.kind == PST_NUMBER_EXACT && x.d == 1 ? x.n : -1;
+    }
+    if ((expr == NULL && !pst_json_static_int(json, ret)) || *ret < 0)
+        return pst_diag_set(s->diag, PST_ERR_INPUT, "%s: %s is no integer >= 0",
+                            s->where, key);
+    return PST_OK;
+}
+
+/* Sizes or strides; texts may be NULL. */
+static enum pst_status read_sizes(const struct sizes *s, const json_t *list,
+                                  const char *key, int64_t *ret,
+                                  const char **texts)
 {
     size_t i;
     json_t *item;
 
     json_array_foreach(list, i, item)
     {
-        if (json_object_get(item, "as_expr") != NULL)
-            return pst_diag_set(
-                diag, PST_ERR_UNSUPPORTED,
-                "%s: dynamic shapes are not supported yet (dimension %zu): "
-                "export at the shape of one microbatch",
-                where, i);
-        if (!pst_json_static_int(item, &ret[i]) || ret[i] < 0)
-            return pst_diag_set(diag, PST_ERR_INPUT,
-                                "%s: %s[%zu] is no integer >= 0", where, key,
-                                i);
+        char name[32];
+        const char *text;
+        enum pst_status status;
+
+        snprintf(name, sizeof(name), "%s[%zu]", key, i);
+        status = read_size(s, item, name, &ret[i], &text);
+        if (status != PST_OK)
+            return status;
+        if (texts != NULL)
+            texts[i] = text;
     }
     return PST_OK;
 }
@@ -221,12 +274,16 @@ static enum pst_status check_extent(const struct pst_json_tensor *t,
 }
 
 enum pst_status pst_json_tensor(const json_t *json, const char *where,
+                                const struct pst_symbols *symbols,
+                                struct pst_arena *arena,
                                 struct pst_json_tensor *ret,
                                 struct pst_diag *diag)
 {
+    const struct sizes at = {symbols, arena, where, diag};
     const json_t *sizes, *strides, *dtype, *layout, *grad, *offset;
     struct pst_json_tensor t = {0};
     enum pst_status status;
+    const char *text;
     int64_t code;
 
     /* The first that is missing is named. */
@@ -260,9 +317,9 @@ enum pst_status pst_json_tensor(const json_t *json, const char *where,
                             where, PST_MAX_RANK);
     t.meta.rank = (unsigned)json_array_size(sizes);
     t.requires_grad = json_is_true(grad);
-    status = read_ints(sizes, "sizes", where, t.meta.size, diag);
+    status = read_sizes(&at, sizes, "sizes", t.meta.size, t.dims);
     if (status == PST_OK)
-        status = read_ints(strides, "strides", where, t.meta.stride, diag);
+        status = read_sizes(&at, strides, "strides", t.meta.stride, NULL);
     if (status != PST_OK)
         return status;
     status = pst_meta_check(&t.meta, diag);
@@ -271,11 +328,12 @@ enum pst_status pst_json_tensor(const json_t *json, const char *where,
         return status;
     }
     offset = json_object_get(json, "storage_offset");
-    if (offset != NULL &&
-        (!pst_json_static_int(offset, &t.offset) || t.offset < 0))
-        return pst_diag_set(diag, PST_ERR_INPUT,
-                            "%s: \"storage_offset\" is no integer >= 0", where);
-    status = check_extent(&t, where, diag);
+    if (offset != NULL)
+        status = read_size(&at, offset, "storage_offset", &t.offset, &text);
+    if (status == PST_OK)
+        status = check_extent(&t, where, diag);
+    for (unsigned i = 0; i < t.meta.rank; i++)
+        t.symbolic = t.symbolic || t.dims[i] != NULL;
     if (status == PST_OK)
         *ret = t;
     return status;

@@ -7,6 +7,7 @@
  * Returned json_t are borrowed from the document. One thread.
  */
 #include "stages/base/arena.h"
+#include "stages/graph/symbol.h"
 #include "stages/graph/tensor.h"
 
 #include <jansson.h>
@@ -36,15 +37,28 @@ bool pst_json_double(const json_t *json, double *ret);
 /* SymInt: {"as_int": n} or a bare integer; false if it is symbolic or wrong. */
 bool pst_json_static_int(const json_t *json, int64_t *ret);
 
+/* {"expr_str": text}: its value and the text that symbol.h prints, in the
+ * arena. symbols may be NULL: there are none then. */
+enum pst_status pst_json_expr(const json_t *json,
+                              const struct pst_symbols *symbols,
+                              struct pst_arena *arena, const char *where,
+                              const char **ret_text, struct pst_number *ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
 struct pst_json_tensor {
     struct pst_meta meta; /* strides as written */
     int64_t offset;       /* elements */
     bool requires_grad;
+    bool symbolic;                  /* some of dims are not NULL */
+    const char *dims[PST_MAX_RANK]; /* where sizes come from */
 };
 
 /* TensorMeta, checked: known dtype, rank, sizes, strides and products in
- * range, strided layout. Symbolic sizes are PST_ERR_UNSUPPORTED. */
+ * range, strided layout. Symbolic sizes get the values of `symbols` (NULL:
+ * there are none), their texts live in the arena. */
 enum pst_status pst_json_tensor(const json_t *json, const char *where,
+                                const struct pst_symbols *symbols,
+                                struct pst_arena *arena,
                                 struct pst_json_tensor *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* "complex64" for code 10, for messages. */

@@ -25,6 +25,14 @@ static enum pst_status add_name(struct pst_import *import, const char *name,
     return PST_OK;
 }
 
+/* A number that follows from sizes: it is looked up where it is used. */
+static bool is_number(const json_t *output)
+{
+    return json_object_get(output, "as_sym_int") != NULL ||
+           json_object_get(output, "as_sym_float") != NULL ||
+           json_object_get(output, "as_sym_bool") != NULL;
+}
+
 /* Names of a node's results, lists flattened. */
 static enum pst_status read_names(struct pst_import *import, const json_t *node,
                                   struct names *ret)
@@ -45,7 +53,8 @@ static enum pst_status read_names(struct pst_import *import, const json_t *node,
             status = add_name(
                 import, json_string_value(json_object_get(tensor, "name")),
                 ret);
-        else if (status == PST_OK && json_object_get(output, "as_none"))
+        else if (status == PST_OK &&
+                 (json_object_get(output, "as_none") || is_number(output)))
             status = add_name(import, NULL, ret);
         else if (status == PST_OK && list == NULL)
             status = pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
@@ -79,7 +88,11 @@ static enum pst_status define(struct pst_import *import,
     if (recorded == NULL)
         return pst_diag_set(import->diag, PST_ERR_INPUT,
                             "\"%s\" has no shape in the file", name);
-    status = pst_json_tensor(recorded, name, &t, import->diag);
+    status = pst_json_tensor(recorded, name, &import->model->symbols,
+                             &import->build.graph->arena, &t, import->diag);
+    if (status == PST_OK && t.symbolic && value->dims == NULL)
+        status = pst_exprs_copy(&import->build.graph->arena, t.dims,
+                                t.meta.rank, &value->dims, import->diag);
     if (status != PST_OK)
         return status;
     if (!pst_meta_same(&t.meta, meta))
@@ -330,6 +343,8 @@ static enum pst_status bind_operands(struct pst_import *import,
             actual != NULL ? pst_map_get(&scope->values, actual) : NULL;
         enum pst_status status;
 
+        if (is_number(json_array_get(formals, i)))
+            continue;
         if (formal == NULL || v == NULL)
             return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
                                 "operand %zu of its sub-graph is no tensor", i);
@@ -382,6 +397,7 @@ static enum pst_status inline_body(struct pst_import *import,
 
     if (body == NULL)
         return pst_diag_set(import->diag, PST_ERR_INPUT, "it has no sub-graph");
+    inner.graph = body;
     inner.metas = json_object_get(body, "tensor_values");
     pst_map_init(&inner.values, PST_TAG_ARCHIVE);
     status = bind_operands(import, scope, inputs, first, body, &inner);
@@ -419,6 +435,14 @@ static enum pst_status import_node(struct pst_import *import,
         return import_convert(import, scope, json, target, &names);
     case PST_TARGET_NOTHING:
         return PST_OK;
+    case PST_TARGET_SIZE:
+        for (unsigned i = 0; i < names.n; i++)
+            if (names.at[i] != NULL)
+                return pst_diag_set(import->diag, PST_ERR_INPUT,
+                                    "sizes do not make a tensor");
+        return PST_OK;
+    case PST_TARGET_ASSERT:
+        return pst_import_assert(import, scope, json);
     case PST_TARGET_SET_GRAD:
         return inline_body(import, scope, json, json_is_false(enable), &names);
     case PST_TARGET_AUTOCAST:

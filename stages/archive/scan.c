@@ -36,7 +36,7 @@ static enum pst_status add_finding(struct scan *s, const char *what,
     return PST_OK;
 }
 
-/* Values of dtypes that we do not have, and dynamic shapes. */
+/* Values of dtypes that we do not have, and sizes that depend on data. */
 static enum pst_status scan_values(struct scan *s, const json_t *graph)
 {
     enum pst_status status = PST_OK;
@@ -48,7 +48,7 @@ static enum pst_status scan_values(struct scan *s, const json_t *graph)
     {
         const json_t *dtype = json_object_get(meta, "dtype");
         enum pst_dtype unused;
-        bool dynamic = false;
+        bool unknown = false;
 
         if (json_is_integer(dtype) && status == PST_OK &&
             !pst_dtype_from_pt2(json_integer_value(dtype), &unused))
@@ -57,10 +57,10 @@ static enum pst_status scan_values(struct scan *s, const json_t *graph)
                             "dtypes", name);
         json_array_foreach(json_object_get(meta, "sizes"), i, size)
         {
-            dynamic = dynamic || json_object_get(size, "as_expr") != NULL;
+            unknown = unknown || !pst_import_is_known(s->import, size);
         }
-        if (dynamic && status == PST_OK)
-            status = add_finding(s, "shapes", pst_import_dynamic, name);
+        if (unknown && status == PST_OK)
+            status = add_finding(s, "shapes", pst_import_unbacked, name);
     }
     return status;
 }

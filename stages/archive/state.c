@@ -102,7 +102,8 @@ static enum pst_status check_meta(const struct state *s,
     enum pst_status status;
 
     status = pst_json_tensor(json_object_get(scope->metas, placeholder),
-                             placeholder, &t, diag);
+                             placeholder, &s->import->model->symbols,
+                             &s->import->build.graph->arena, &t, diag);
     if (status != PST_OK || pst_meta_same(&t.meta, &w->meta))
         return status;
     return pst_diag_set(diag, PST_ERR_SHAPE,

@@ -13,7 +13,6 @@ static const char *const asserts[] = {
     "aten._assert_tensor_metadata.default",
     "aten._assert_async.default",
     "aten._assert_async.msg",
-    "aten._assert_scalar.default",
     "aten.sym_constrain_range.default",
     "aten.sym_constrain_range_for_size.default",
 };
@@ -24,23 +23,21 @@ static const char *const same_as[][2] = {
     {"aten.lift_fresh.default", "aten.alias.default"},
 };
 
-const char pst_import_dynamic[] =
-    "dynamic shapes (export at the shape of one microbatch)";
+const char pst_import_unbacked[] = "sizes and numbers that depend on data";
 
 static const char not_yet[] = "operators that are not implemented yet";
 
 /* Operators on sizes: there are none unless a shape is dynamic. */
-static const char *const symbolic_prefixes[] = {
-    "_operator.",
-    "math.",
-    "torch.sym_",
-    "torch._sym_",
-    "aten.sym_size",
-    "aten.sym_stride",
-    "aten.sym_numel",
+static const char *const size_prefixes[] = {
+    "_operator.",      "math.",
+    "torch.sym_",      "torch._sym_",
+    "aten.sym_size",   "aten.sym_stride",
+    "aten.sym_numel.", "aten.sym_storage_offset",
+};
+
+static const char *const data_prefixes[] = {
     "aten.item.",
     "aten._local_scalar_dense.",
-    "aten.sym_storage_offset",
 };
 
 const json_t *pst_import_arg(const json_t *node, const char *name,
@@ -61,7 +58,10 @@ const json_t *pst_import_arg(const json_t *node, const char *name,
 
 static bool is_number(const json_t *node, const char *name)
 {
-    return pst_import_arg(node, name, "as_int") != NULL ||
+    return pst_import_arg(node, name, "as_sym_int") != NULL ||
+           pst_import_arg(node, name, "as_sym_float") != NULL ||
+           pst_import_arg(node, name, "as_sym_bool") != NULL ||
+           pst_import_arg(node, name, "as_int") != NULL ||
            pst_import_arg(node, name, "as_float") != NULL ||
            pst_import_arg(node, name, "as_bool") != NULL;
 }
@@ -117,9 +117,9 @@ static struct pst_target higher_order(const json_t *node, const char *name)
 
 static const char *refusal(const char *name)
 {
-    for (size_t i = 0; i < PST_COUNT(symbolic_prefixes); i++)
-        if (pst_has_prefix(name, symbolic_prefixes[i]))
-            return pst_import_dynamic;
+    for (size_t i = 0; i < PST_COUNT(data_prefixes); i++)
+        if (pst_has_prefix(name, data_prefixes[i]))
+            return pst_import_unbacked;
     if (pst_has_prefix(name, "torch._functorch."))
         return "vmap and jvp regions (run_decompositions() removes them)";
     return NULL;
@@ -144,6 +144,13 @@ struct pst_target pst_import_target(const json_t *node)
             t.kind = PST_TARGET_NOTHING;
             return t;
         }
+    if (strcmp(name, "aten._assert_scalar.default") == 0)
+        t.kind = PST_TARGET_ASSERT;
+    for (size_t i = 0; i < PST_COUNT(size_prefixes); i++)
+        if (pst_has_prefix(name, size_prefixes[i]))
+            t.kind = PST_TARGET_SIZE;
+    if (t.kind == PST_TARGET_ASSERT || t.kind == PST_TARGET_SIZE)
+        return t;
     reason = refusal(name);
     if (reason != NULL)
         return refuse(name, reason);

@@ -97,7 +97,7 @@ static enum pst_status add_weight(const struct table *t, const char *fqn,
     status = find_record(t, fqn, payload, &entry, t->diag);
     if (status == PST_OK)
         status = pst_json_tensor(json_object_get(payload, "tensor_meta"), fqn,
-                                 &tensor, t->diag);
+                                 NULL, &model->arena, &tensor, t->diag);
     if (status != PST_OK || entry == NULL)
         return status;
     if (pst_map_has(&model->weights_by_fqn, fqn))

@@ -186,6 +186,15 @@ static struct pst_value *emit(struct pst_functionalise *f, const char *name,
     return ret;
 }
 
+/* The sizes of v, free ones with what they come from. */
+static struct pst_arg sizes_of(const struct pst_value *v)
+{
+    struct pst_arg ret = pst_ints(v->meta.size, v->meta.rank);
+
+    ret.exprs = v->dims;
+    return ret;
+}
+
 static bool covers(const struct pst_value *v, const struct pst_value *version)
 {
     return v->offset == 0 && v->meta.dtype == version->meta.dtype &&
@@ -215,12 +224,12 @@ static struct pst_value *look_at(struct pst_functionalise *f,
 
     if (!covers(v, version))
         ret = emit(f, "aten.as_strided.default", v, false,
-                   PST_ARGS(pst_v(version), pst_ints(meta->size, meta->rank),
+                   PST_ARGS(pst_v(version), sizes_of(v),
                             pst_ints(meta->stride, meta->rank),
                             pst_i(v->offset)));
     else if (!pst_meta_same_shape(meta, &version->meta))
         ret = emit(f, "aten.view.default", v, false,
-                   PST_ARGS(pst_v(version), pst_ints(meta->size, meta->rank)));
+                   PST_ARGS(pst_v(version), sizes_of(v)));
     ret = bit_cast(f, v, ret, meta->dtype, false);
     if (ret != NULL && is_detached(v))
         ret = emit(f, "aten.detach.default", v, false, PST_ARGS(pst_v(ret)));
@@ -387,9 +396,8 @@ static struct pst_value *convert(struct pst_functionalise *f,
         new = emit(f, "aten._to_copy.default", like, no_grad,
                    PST_ARGS(pst_v(new), pst_dtype_arg(like->meta.dtype)));
     if (new != NULL && !pst_meta_same_shape(&new->meta, &like->meta))
-        new = emit(
-            f, "aten.expand.default", like, no_grad,
-            PST_ARGS(pst_v(new), pst_ints(like->meta.size, like->meta.rank)));
+        new = emit(f, "aten.expand.default", like, no_grad,
+                   PST_ARGS(pst_v(new), sizes_of(like)));
     return new;
 }
 
@@ -415,8 +423,7 @@ static struct pst_value *new_version(struct pst_functionalise *f,
     if (new == NULL)
         return NULL;
     return emit(f, "penstock.write_strided.default", t->storage->owner, no_grad,
-                PST_ARGS(pst_v(old), pst_v(new),
-                         pst_ints(meta->size, meta->rank),
+                PST_ARGS(pst_v(old), pst_v(new), sizes_of(v),
                          pst_ints(meta->stride, meta->rank), pst_i(v->offset)));
 }
 

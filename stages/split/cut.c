@@ -154,6 +154,10 @@ static enum pst_status bring(struct cutter *c, const struct pst_value *value,
         value->fqn, given ? &value->meta : &fate->meta);
     if (fate->here == NULL)
         return no_memory(c);
+    status = pst_exprs_copy(&c->build.graph->arena, value->dims,
+                            value->meta.rank, &fate->here->dims, c->s->diag);
+    if (status != PST_OK)
+        return status;
     fate->here->requires_grad = value->requires_grad;
     fate->here->persistent = value->persistent;
     *ret = fate->here;
@@ -210,6 +214,11 @@ static enum pst_status copy_node(struct cutter *c, const struct pst_node *node)
             return pst_diag_set(c->s->diag, PST_ERR_INTERNAL,
                                 "%%%s has another shape in stage %u",
                                 node->outs[k]->name, c->stage);
+        status =
+            pst_exprs_copy(arena, node->outs[k]->dims, node->outs[k]->meta.rank,
+                           &copy->outs[k]->dims, c->s->diag);
+        if (status != PST_OK)
+            return status;
         fate_of(c, node->outs[k])->here = copy->outs[k];
     }
     return PST_OK;
@@ -223,6 +232,7 @@ static enum pst_status make_dense(struct cutter *c, struct pst_value **value)
 {
     static const char clone[] = "aten.clone.default";
     const struct pst_node *def = (*value)->def;
+    const char *const *dims = (*value)->dims; /* in the same arena */
     char *name;
 
     if (pst_meta_is_dense(&(*value)->meta))
@@ -244,6 +254,7 @@ static enum pst_status make_dense(struct cutter *c, struct pst_value **value)
     if (*value == NULL)
         return c->build.status;
     (*value)->def->stage = (int)c->stage;
+    (*value)->dims = dims;
     return PST_OK;
 }
 

@@ -87,6 +87,8 @@ static void damage_is_refused(void **state)
     "}, \"layout\": 7}"
 #define I(n) "{\"as_int\": " n "}"
 
+static struct pst_arena arena;
+
 static enum pst_status tensor(const char *text, struct pst_json_tensor *ret)
 {
     enum pst_status status;
@@ -94,7 +96,7 @@ static enum pst_status tensor(const char *text, struct pst_json_tensor *ret)
 
     assert_ok(parse(text, &json), &diag);
     diag.text[0] = '\0';
-    status = pst_json_tensor(json, "x", ret, &diag);
+    status = pst_json_tensor(json, "x", NULL, &arena, ret, &diag);
     json_decref(json);
     return status;
 }
@@ -116,14 +118,21 @@ static void tensors_are_checked(void **state)
          "x: ", PST_ERR_SHAPE},
         {TENSOR("7", I("2"), I("1"), "9223372036854775807"), "out of range",
          PST_ERR_INPUT},
-        {TENSOR("7", "{\"as_expr\": {}}", I("1"), "0"),
-         "export at the shape of one microbatch", PST_ERR_UNSUPPORTED},
+        {TENSOR("7", "{\"as_expr\": {}}", I("1"), "0"), "\"expr_str\"",
+         PST_ERR_INPUT},
+        {TENSOR("7", "{\"as_expr\": {\"expr_str\": \"Symbol('s0')\"}}", I("1"),
+                "0"),
+         "nothing says what s0", PST_ERR_UNSUPPORTED},
+        {TENSOR("7", "{\"as_expr\": {\"expr_str\": \"Integer(-3)\"}}", I("1"),
+                "0"),
+         "sizes[0]", PST_ERR_INPUT},
         {TENSOR("7", "true", I("1"), "0"), "sizes[0]", PST_ERR_INPUT},
         {"{\"dtype\": 7}", "\"sizes\" is missing", PST_ERR_INPUT},
     };
     struct pst_json_tensor t;
 
     (void)state;
+    pst_arena_init(&arena, PST_TAG_TEST);
     assert_ok(
         tensor(TENSOR("13", I("2") "," I("3"), I("1") "," I("2"), "5"), &t),
         &diag);
@@ -138,6 +147,7 @@ static void tensors_are_checked(void **state)
         if (strstr(diag.text, bad[i].why) == NULL)
             fail_msg("\"%s\" does not say \"%s\"", diag.text, bad[i].why);
     }
+    pst_arena_fini(&arena);
 }
 
 #define LEAF "{\"type\": null, \"context\": null, \"children_spec\": []}"

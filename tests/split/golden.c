@@ -10,9 +10,6 @@
 
 /* A case leaves this list with the change that makes it work. */
 static const struct golden_refusal refusals[] = {
-    {"04-nested-markers", PST_ERR_UNSUPPORTED, "conv2d is missing"},
-    {"t06-size-crosses", PST_ERR_UNSUPPORTED, "dynamic shapes are missing"},
-    {"t07-modes-are-traced", PST_ERR_UNSUPPORTED, "batch_norm is missing"},
     {"t12-mutated-buffer", PST_ERR_UNSUPPORTED,
      "a buffer that two stages change is refused with its module"},
 };
