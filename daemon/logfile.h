@@ -26,7 +26,7 @@
     X(READY, "ready", "info", "rank0_pid=")                                    \
     X(REQUEST, "request", "info", "command= key= uid= pid= status=")           \
     X(TRAIN_BEGIN, "train_begin", "info",                                      \
-      "run= first_step= steps= schedule= microbatches= optimizer= "            \
+      "run= first_step= steps= schedule= microbatches= dtype= optimizer= "     \
       "placement= planned_bytes= checkpoint=")                                 \
     X(RESUME, "resume", "info", "step= dir=")                                  \
     X(CHECKPOINT_FOUND, "checkpoint_found", "warn",                            \

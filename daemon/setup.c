@@ -31,6 +31,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .keep_outputs = !train || config->dump != NULL,
         .threads = (unsigned)config->threads,
         .seed = config->seed,
+        .bf16 = strcmp(config->dtype, "bf16") == 0,
     };
     enum pst_status status =
         pst_optim_defaults(train ? config->optimizer : "none", &o.optim, diag);

@@ -9,6 +9,7 @@
 #include "daemon/setup.h"
 #include "stages/archive/checkpoint.h"
 #include "stages/base/alloc.h"
+#include "stages/ops/matmul/gemm_bf16.h"
 
 #define EVENT_GAP_S 0.05 /* between step events of fast steps */
 
@@ -129,6 +130,14 @@ static size_t planned_bytes(const struct pstd_work *w)
     return bytes;
 }
 
+/* What the factors of products are, and how they are multiplied. */
+static const char *products(const struct pstd_config *c)
+{
+    if (strcmp(c->dtype, "bf16") == 0 && !pst_gemm_has_bf16())
+        return "bf16-in-f32";
+    return c->dtype;
+}
+
 static void tell_begin(struct pstd_session *s)
 {
     const struct pstd_config *c = &s->config;
@@ -142,6 +151,7 @@ static void tell_begin(struct pstd_session *s)
     pstd_note_int(&note, "steps", (int64_t)c->steps);
     pstd_note_text(&note, "schedule", c->schedule);
     pstd_note_int(&note, "microbatches", (int64_t)c->microbatches);
+    pstd_note_text(&note, "dtype", products(c));
     pstd_note_text(&note, "optimizer", c->optimizer);
     pstd_note_text(&note, "placement", pst_str_text(&placement));
     pstd_note_int(&note, "planned_bytes", (int64_t)planned_bytes(s->w));
@@ -260,7 +270,7 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
 }
 
 /* A save that fails costs the run nothing but the checkpoint; if it was the
- * last one, the run ends with its fault. */
+ * last one, the run ends with its fault. Copies that differ end it at once. */
 static enum pst_status save(struct pstd_session *s, struct pst_diag *diag)
 {
     const char *dir = s->config.checkpoint;
@@ -273,7 +283,7 @@ static enum pst_status save(struct pstd_session *s, struct pst_diag *diag)
     status = pst_crew_save(s->w->crew, dir, s->step,
                            (unsigned)PST_MIN(s->config.keep, UINT32_MAX), diag);
     status = pstd_agree(s->w, status, diag);
-    if (status == PST_ERR_PEER)
+    if (status == PST_ERR_PEER || status == PST_ERR_INTERNAL)
         return status;
     pstd_note_init(&note, status == PST_OK ? PSTD_EVENT_CHECKPOINT_SAVED
                                            : PSTD_EVENT_CHECKPOINT_FAILED);
@@ -331,7 +341,7 @@ static enum pst_status obey(struct pstd_session *s, unsigned control,
     if ((control & PSTD_CTL_CHECKPOINT) ||
         (every > 0 && s->step % every == 0 && s->step < s->config.steps))
         status = save(s, diag);
-    if (status != PST_ERR_PEER)
+    if (status != PST_ERR_PEER && status != PST_ERR_INTERNAL)
         status = PST_OK;
     if (status == PST_OK && (control & PSTD_CTL_PAUSE))
         status = pause_run(s, diag);

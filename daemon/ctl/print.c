@@ -228,6 +228,9 @@ static void begin(struct pstctl_progress *p, const pstctl_event *event)
     p->steps = (uint64_t)pstctl_integer(event, "steps");
     keep(&p->placement, pstctl_text(event, "placement"));
     keep(&p->checkpoint, pstctl_text(event, "checkpoint"));
+    if (strcmp(pstctl_text(event, "dtype"), "bf16-in-f32") == 0)
+        say(p, "this processor has no bf16 products: factors are rounded to "
+               "bf16 and multiplied in f32");
     pst_str_addf(&text, "stages by rank: %s; arena of rank 0: %.1f MiB",
                  p->placement != NULL ? p->placement : "?",
                  (double)pstctl_integer(event, "planned_bytes") / MIB);

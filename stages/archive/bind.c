@@ -284,6 +284,19 @@ static enum pst_status wrap_numbers(struct pst_import *import,
     return PST_OK;
 }
 
+/* Other names and in-place forms name some arguments differently. */
+static int find_arg(const struct pst_schema *schema, const char *name)
+{
+    static const char *const same[][2] = {
+        {"self", "input"}, {"axis0", "dim0"}, {"axis1", "dim1"}};
+    int i = pst_schema_arg(schema, name);
+
+    for (size_t k = 0; k < PST_COUNT(same) && i < 0; k++)
+        if (strcmp(name, same[k][0]) == 0)
+            i = pst_schema_arg(schema, same[k][1]);
+    return i;
+}
+
 /* Only arguments that have a place in the schema may be given. */
 static enum pst_status bind_one(const struct source *s,
                                 const struct pst_schema *schema,
@@ -297,7 +310,7 @@ static enum pst_status bind_one(const struct source *s,
 
     if (name == NULL)
         return PST_ERR_INPUT;
-    i = pst_schema_arg(schema, name);
+    i = find_arg(schema, name);
     if (i < 0)
         return pst_diag_set(s->import->diag, PST_ERR_INPUT,
                             "%s has no argument \"%s\"", schema->name, name);

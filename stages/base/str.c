@@ -269,6 +269,11 @@ int pst_has_suffix(const char *text, const char *suffix)
     return n >= m && memcmp(text + n - m, suffix, m) == 0;
 }
 
+uint64_t pst_hash(const void *data, size_t len, uint64_t seed)
+{
+    return XXH3_64bits_withSeed(data, len, seed);
+}
+
 void pst_digest_text(const unsigned char bytes[16], char out[33])
 {
     for (size_t i = 0; i < 16; i++)

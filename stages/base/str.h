@@ -40,6 +40,8 @@ int pst_nearest(const char *text, const char *const *names, size_t n);
 int pst_has_prefix(const char *text, const char *prefix);
 int pst_has_suffix(const char *text, const char *suffix);
 
+/* XXH3-64, for comparisons within a job. */
+uint64_t pst_hash(const void *data, size_t len, uint64_t seed);
 /* XXH3-128 as 32 hexadecimal digits and NUL. */
 void pst_digest(const void *data, size_t len, char out[33]);
 /* 16 bytes as 32 hexadecimal digits and NUL. */

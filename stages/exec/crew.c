@@ -132,10 +132,12 @@ static void describe(const struct pst_crew *crew, char *out, size_t size)
     const struct pst_optim_options *p = &o->optim;
     int n = snprintf(out, size,
                      "plan %s, schedule %s, %ux%u ranks, %u microbatches, seed "
-                     "%llu, threads %u, instructions %s, train %d, outputs %d",
+                     "%llu, threads %u, instructions %s, bf16 %d, train %d, "
+                     "outputs %d",
                      crew->plan->digest, o->schedule, o->replicas, o->ranks,
                      o->microbatches, (unsigned long long)o->seed, o->threads,
-                     pst_isa_name(pst_cpu_isa()), o->train, o->keep_outputs);
+                     pst_isa_name(pst_cpu_isa()), o->bf16, o->train,
+                     o->keep_outputs);
 
     if (!o->train || strcmp(p->name, "none") == 0 || n < 0 || (size_t)n >= size)
         return;
@@ -302,16 +304,6 @@ enum pst_status pst_crew_step(struct pst_crew *crew, uint64_t step,
         pst_rank_begin(crew->ranks[i], step, fill, fill_ctx, control);
     }
     status = drive(crew);
-    for (unsigned i = 0; i < crew->n_local && status == PST_OK; i++) {
-        struct pst_rank *r = crew->ranks[i];
-
-        if (r->verdict->fault)
-            pst_rank_restore(r);
-        else
-            status = pst_rank_apply(r, r->verdict->norm, diag);
-        if (status == PST_OK)
-            pst_ring_end(&r->ring, pst_now());
-    }
     if (status != PST_OK)
         return status;
     fill_result(crew, ret);

@@ -39,6 +39,10 @@ unsigned pst_crew_size(const struct pst_crew *crew); /* ranks of the job */
 enum pst_status pst_crew_fetch(struct pst_crew *crew, unsigned from,
                                const void *src, void *dst, size_t bytes,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. Copies of parameters on several ranks that are not equal:
+ * PST_ERR_INTERNAL that names the parameter and two ranks. */
+enum pst_status pst_crew_check_copies(struct pst_crew *crew, uint64_t step,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Rank 0's status and text become everybody's. COLLECTIVE. */
 enum pst_status pst_crew_settle(struct pst_crew *crew, enum pst_status status,
                                 struct pst_diag *diag) PST_MUST_CHECK;

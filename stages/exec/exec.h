@@ -35,6 +35,7 @@ struct pst_exec_options {
     bool grad_norm;        /* computed also without clipping: one more pass */
     unsigned threads; /* of the kernel pool; 0: cores / ranks of this host */
     uint64_t seed;
+    bool bf16; /* products of f32 round their factors to bf16 */
     struct pst_optim_options optim;
 };
 
@@ -133,7 +134,8 @@ enum pst_status pst_crew_dump_final(struct pst_crew *crew,
 void pst_dump_free(struct pst_dump *dump);
 
 /* COLLECTIVE. Rank-local shards, then the manifest on rank 0. `step` = number
- * of finished steps. */
+ * of finished steps. PST_ERR_INTERNAL: copies of a parameter are not equal any
+ * more; nothing was written, and the run is worth nothing. */
 enum pst_status pst_crew_save(struct pst_crew *crew, const char *dir,
                               uint64_t step, unsigned keep,
                               struct pst_diag *diag) PST_MUST_CHECK;

@@ -138,8 +138,12 @@ enum pst_status pst_crew_save(struct pst_crew *crew, const char *dir,
     const unsigned n = crew->options.ranks; /* the first replica writes */
     struct pst_checkpoint_shard *shards =
         pst_calloc(PST_TAG_EXEC, n, sizeof(*shards));
-    enum pst_status status = PST_OK;
+    enum pst_status status = pst_crew_check_copies(crew, step, diag);
 
+    if (status != PST_OK) {
+        pst_free(shards);
+        return status;
+    }
     if (shards == NULL)
         status = pst_diag_nomem(diag, n * sizeof(*shards));
     for (unsigned i = 0; i < crew->n_local && status == PST_OK; i++)

@@ -15,6 +15,8 @@
 /* Relative, in the 2-norm. */
 #define SHARED_TOLERANCE 1e-6
 #define WIDE_TOLERANCE   1e-3
+/* Products of bf16 factors: eight bits of mantissa, rounded at every layer. */
+#define BF16_TOLERANCE 0.1
 /* Gradients that are zero but for rounding are measured against the others:
  * this share of their root mean square. */
 #define WIDE_FLOOR 1e-3
@@ -283,6 +285,7 @@ static void compare_wide(struct verifier *v, const struct pst_dump_item *item,
                          const double *grad, double rms)
 {
     const int64_t n = pst_meta_numel(&item->meta);
+    const double tolerance = v->options.bf16 ? BF16_TOLERANCE : WIDE_TOLERANCE;
     double off = 0, all = 0, scale;
 
     for (int64_t i = 0; i < n; i++) {
@@ -294,7 +297,7 @@ static void compare_wide(struct verifier *v, const struct pst_dump_item *item,
     }
     scale = PST_MAX(sqrt(all), WIDE_FLOOR * rms * sqrt((double)n));
     v->report.compared++;
-    if (!(sqrt(off) <= WIDE_TOLERANCE * scale))
+    if (!(sqrt(off) <= tolerance * scale))
         differs(v, item->name, "differs from its value in f64 by %.3g of %.3g",
                 sqrt(off), scale);
 }

@@ -61,6 +61,7 @@ struct pst_call {
     struct pst_fault *fault;
     struct pst_rng_key rng;
     bool accumulate; /* out[0] += result (kernels with PST_K_ACCUMULATE) */
+    bool bf16; /* products may round factors of f32 to bf16 */
 };
 
 void pst_call_fault(const struct pst_call *c, const char *fmt, ...)
@@ -157,6 +158,7 @@ struct pst_op {
     pst_infer_fn infer;
     pst_vjp_fn vjp;         /* never NULL */
     pst_rewrite_fn rewrite; /* then there is nothing else but the schema */
+    const char *formula;    /* of vjp or rewrite: stages/ops/formula/ */
     const struct pst_kernel *kernels;
     unsigned n_kernels; /* 0 only for VIEW, EFFECT, MARKER */
     /* Floating-point operations of one execution; NULL: numel of result 0. */

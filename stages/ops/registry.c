@@ -14,6 +14,14 @@ static const struct pst_op *const ops[] = {
 
 #define N_OPS ((unsigned)PST_COUNT(ops))
 
+static const struct {
+    const char *name, *row;
+} aliases[] = {
+#define PST_ALIAS(name, row) {name, row},
+#include "stages/ops/aliases.def"
+#undef PST_ALIAS
+};
+
 /* Rows by address, for pst_op_schema. */
 struct by_address {
     const struct pst_op *op;
@@ -55,12 +63,26 @@ static enum pst_status add_row(unsigned i, struct pst_diag *diag)
     return PST_OK;
 }
 
+static enum pst_status add_alias(unsigned i, struct pst_diag *diag)
+{
+    void *row = pst_map_get(&registry.names, aliases[i].row);
+
+    if (row == NULL || pst_map_has(&registry.names, aliases[i].name))
+        return pst_diag_set(diag, PST_ERR_INTERNAL,
+                            "%s cannot be another name of %s", aliases[i].name,
+                            aliases[i].row);
+    if (!pst_map_put(&registry.names, aliases[i].name, row))
+        return pst_diag_nomem(diag, 0);
+    return PST_OK;
+}
+
 static enum pst_status fill_registry(struct pst_diag *diag)
 {
     pst_arena_init(&registry.arena, PST_TAG_BASE);
     pst_map_init(&registry.names, PST_TAG_BASE);
-    for (unsigned i = 0; i < N_OPS; i++) {
-        enum pst_status status = add_row(i, diag);
+    for (unsigned i = 0; i < N_OPS + PST_COUNT(aliases); i++) {
+        enum pst_status status =
+            i < N_OPS ? add_row(i, diag) : add_alias(i - N_OPS, diag);
 
         if (status != PST_OK) {
             pst_map_fini(&registry.names);

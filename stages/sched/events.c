@@ -359,8 +359,14 @@ static void advance(struct pst_simulation *m, unsigned rank)
         const struct pst_action *a = &m->sched->ranks[rank].at[r->next];
 
         if (pst_action_is_compute(a)) {
-            const double at = inputs_at(m, a);
+            double at = inputs_at(m, a);
 
+            if (a->overlap && m->costs->compounds && at >= 0.0 &&
+                r->next + 1 < m->sched->ranks[rank].n) {
+                const double other = inputs_at(m, a + 1);
+
+                at = other < 0.0 ? other : fmax(at, other);
+            }
             if (at > r->clock) {
                 push(m, rank, at);
             } else if (at < 0.0) {

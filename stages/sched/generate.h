@@ -13,6 +13,11 @@
 #include "stages/sched/scheds.def"
 #undef PST_SCHED
 
+/* Without name, placement and actions. Returns owned. */
+enum pst_status pst_sched_new(const struct pst_schedule_options *options,
+                              struct pst_schedule **ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
 /* Writes the list of one rank. A failure is kept until the end. */
 struct pst_list {
     struct pst_schedule *sched;

@@ -69,6 +69,16 @@ struct pst_shared {
     unsigned n_stages;
 };
 
+/* What schedule "auto" has tried. */
+struct pst_candidate {
+    const char *name; /* of a row, or "greedy" */
+    bool possible, fits;
+    double step, bubble;   /* predicted */
+    double peak;           /* bytes of the rank that needs most */
+    unsigned rank;         /* that rank */
+    char *note;            /* why not, or how; owned; NULL: nothing to say */
+};
+
 struct pst_schedule {
     const char *name; /* of the row, "inference" or "csv" */
     unsigned n_ranks, n_stages, n_microbatches;
@@ -80,6 +90,9 @@ struct pst_schedule {
     size_t n_deferred; /* W that wait for their turn (pst_schedule_order) */
     struct PST_VEC(struct pst_action) * ranks;
     char *note; /* what a remainder costs, for people; NULL: nothing; owned */
+    /* Of "auto": all that was tried, best first. */
+    struct PST_VEC(struct pst_candidate) candidates;
+    const struct pst_schedule_options *asked; /* while it is generated */
 };
 
 /* Which rank has a stage. */
@@ -89,6 +102,8 @@ enum pst_place {
     PST_PLACE_V,      /* there and back: rank r has r and 2P - 1 - r */
 };
 
+struct pst_costs;
+
 struct pst_schedule_options {
     const char *name; /* of a row, any case, or PyTorch's class; "csv:FILE" */
     unsigned ranks, stages, microbatches;
@@ -97,6 +112,10 @@ struct pst_schedule_options {
     const char *place;   /* "STAGE=RANK,..." for every stage; NULL: the row's */
     bool exact;          /* PyTorch's list or its refusal */
     bool idle;           /* with PyTorch's idle slots (not with csv, place) */
+    /* Of "auto": what a step is made of (NULL: F, I and W cost a third of
+     * `costs`, messages nothing), and bytes that a rank may have (0: any). */
+    const struct pst_costs *model;
+    double memory_limit;
 };
 
 /* What PyTorch refuses and we do not. */

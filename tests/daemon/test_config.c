@@ -78,7 +78,7 @@ static void refuses_what_is_wrong(void **state)
     refuse("--lr", "nan", "no number");
     refuse("--lr", "1e400", "--lr");
     refuse("--beta1", "1.5", "not between");
-    refuse("--dtype", "bf16", "none of f32");
+    refuse("--dtype", "f16", "none of f32");
     refuse("--transport", "mp", "none of mpi|self");
     refuse("--transport", "mpi|self", "none of mpi|self");
     refuse("--transport", "", "none of mpi|self");

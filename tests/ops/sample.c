@@ -11,6 +11,7 @@ static const struct sample samples[] = {
 #define KERNELS_ONLY(text) {text, SAMPLE_NO_GRADIENT},
 #include "tests/ops/samples_conv.def"
 #include "tests/ops/samples_create.def"
+#include "tests/ops/samples_functions.def"
 #include "tests/ops/samples_index.def"
 #include "tests/ops/samples_linalg.def"
 #include "tests/ops/samples_loss.def"

@@ -263,13 +263,25 @@ static bool run_op(struct machine *m, const json_t *op)
                            json_string_value(json_array_get(outs, 0)),
                            list[0].value);
     } else {
-        const struct pst_node *node = pst_emit_node(&m->build, row, list, n);
+        struct pst_value *const *results;
+        const struct pst_node *node;
+        struct pst_rewrite w;
 
-        for (unsigned k = 0; node != NULL && k < json_array_size(outs); k++)
+        if (pst_op_is_rewrite(row)) {
+            if (pst_op_rewrite(row, &m->build, list, n, &w) != PST_OK)
+                return false;
+            results = w.outs;
+        } else {
+            node = pst_emit_node(&m->build, row, list, n);
+            if (node == NULL)
+                return false;
+            results = node->outs;
+        }
+        for (unsigned k = 0; k < json_array_size(outs); k++)
             assert_true(pst_map_put(&m->names,
                                     json_string_value(json_array_get(outs, k)),
-                                    node->outs[k]));
-        return node != NULL;
+                                    results[k]));
+        return true;
     }
 }
 

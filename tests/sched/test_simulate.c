@@ -72,6 +72,11 @@ static void makespans_are_those_of_the_table(void **state)
     } rows[] = {
         {"gpipe", 1, 66, {8, 8, 8, 8}},
         {"1f1b", 1, 66, {4, 3, 2, 1}},
+        {"interleaved-1f1b", 2, 57, {11, 9, 7, 5}},
+        {"looped-bfs", 2, 57, {16, 16, 16, 16}},
+        {"zb-h1", 2, 51, {8, 8, 8, 8}},
+        {"zb-v", 2, 51, {8, 8, 8, 8}},
+        {"dualpipe-v", 2, 51, {9, 9, 9, 9}},
     };
 
     (void)state;
@@ -90,6 +95,12 @@ static void makespans_are_those_of_the_table(void **state)
         assert_float_equal(sim.bubble, 1 - 48 / sim.makespan, 1e-9);
         for (unsigned r = 0; r < 4; r++)
             assert_int_equal(sim.ranks[r].peak_held, rows[i / 2].peak[r]);
+        pst_sim_fini(&sim);
+        costs.compounds = true;
+        sim = simulate(s, &costs);
+        assert_float_equal(
+            sim.makespan,
+            strcmp(s->name, "dualpipe-v") ? rows[i / 2].makespan : 54, 1e-9);
         pst_sim_fini(&sim);
         pst_costs_fini(&costs);
         pst_schedule_free(s);

@@ -595,7 +595,7 @@ static void case_32_names(void **state)
     assert_string_equal(s->name, "interleaved-1f1b");
     pst_schedule_free(s);
     rows = pst_sched_rows(&n);
-    assert_int_equal(n, 8);
+    assert_int_equal(n, 9);
     for (size_t i = 0; i < n; i++) {
         o.name = rows[i].name;
         o.train = rows[i].trains;

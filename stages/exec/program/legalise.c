@@ -15,7 +15,8 @@ static bool executes(const struct pst_node *node)
     return node->n_outs == 0; /* accumulate_grad has no result */
 }
 
-enum pst_status pst_node_kernel(const struct pst_node *node, enum pst_isa isa,
+enum pst_status pst_node_kernel(const struct pst_node *node,
+                                const struct pst_program_options *options,
                                 struct pst_call *call,
                                 const struct pst_kernel **ret,
                                 struct pst_diag *diag)
@@ -24,6 +25,7 @@ enum pst_status pst_node_kernel(const struct pst_node *node, enum pst_isa isa,
     if (!executes(node))
         return PST_OK;
     call->args = node->args;
+    call->bf16 = options->bf16;
     call->n_in = pst_call_count_in(node->schema, node->args);
     call->n_out = node->n_outs;
     if (call->n_in > PST_MAX_OPERANDS || call->n_out > PST_MAX_OPERANDS)
@@ -35,7 +37,7 @@ enum pst_status pst_node_kernel(const struct pst_node *node, enum pst_isa isa,
     pst_call_bind_metas(node->schema, node->args, call->in);
     for (unsigned i = 0; i < node->n_outs; i++)
         call->out[i] = (struct pst_operand){.meta = node->outs[i]->meta};
-    *ret = pst_kernel_choose(node->op, call, isa, NULL);
+    *ret = pst_kernel_choose(node->op, call, options->isa, NULL);
     if (*ret == NULL)
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
                             "no kernel of %s for these dtypes and shapes "
@@ -108,7 +110,7 @@ static enum pst_status legalise_node(struct legaliser *l, struct pst_node *node)
     const struct pst_kernel *kernel;
     enum pst_status status;
 
-    status = pst_node_kernel(node, l->program->options.isa, &call, &kernel,
+    status = pst_node_kernel(node, &l->program->options, &call, &kernel,
                              l->build.diag);
     if (status != PST_OK || kernel == NULL || (kernel->flags & PST_K_STRIDED))
         return status;

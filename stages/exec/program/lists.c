@@ -50,8 +50,8 @@ static struct pst_node *fusable(struct pst_compiler *c,
         value->offset != 0 || !pst_meta_is_contiguous(&value->meta) ||
         pst_meta_numel(&value->meta) != pst_meta_numel(&storage->meta))
         return NULL;
-    if (pst_node_kernel(storage->def, c->p->options.isa, &call, &kernel,
-                        NULL) != PST_OK ||
+    if (pst_node_kernel(storage->def, &c->p->options, &call, &kernel, NULL) !=
+            PST_OK ||
         kernel == NULL || !(kernel->flags & PST_K_ACCUMULATE))
         return NULL;
     for (size_t i = 0; i < graph->nodes.n; i++) {
@@ -128,8 +128,7 @@ static enum pst_status make_exec_node(struct pst_compiler *c,
     struct pst_arena *arena = &c->p->arena;
     enum pst_status status;
 
-    status =
-        pst_node_kernel(node, c->p->options.isa, &call, &x->kernel, c->diag);
+    status = pst_node_kernel(node, &c->p->options, &call, &x->kernel, c->diag);
     *ret_runs = status == PST_OK && x->kernel != NULL;
     if (!*ret_runs)
         return status;

@@ -92,6 +92,7 @@ struct pst_program_options {
     bool keep_outputs;
     enum pst_isa isa;
     unsigned threads;
+    bool bf16; /* products of f32 round their factors */
 };
 
 struct pst_program {
@@ -137,7 +138,8 @@ enum pst_status pst_legalise(struct pst_program *program,
 /* Kernel for node as the graph stands; call->in and out are filled with metas
  * (room for PST_MAX_OPERANDS each). NULL kernel: never executed (a view). */
 #define PST_MAX_OPERANDS 256
-enum pst_status pst_node_kernel(const struct pst_node *node, enum pst_isa isa,
+enum pst_status pst_node_kernel(const struct pst_node *node,
+                                const struct pst_program_options *options,
                                 struct pst_call *call,
                                 const struct pst_kernel **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;

@@ -187,7 +187,7 @@ enum pst_status pst_rank_agree(struct pst_rank *r)
     case PST_RANK_VERDICT:
         if (r->control_waiting > 0)
             return PST_AGAIN;
-        r->phase = PST_RANK_DONE;
+        r->phase = PST_RANK_APPLY;
         return PST_OK;
     default:
         return pst_diag_set(r->diag, PST_ERR_INTERNAL,

@@ -151,7 +151,7 @@ enum pst_status pst_rank_bind_messages(struct pst_rank *r,
             return status;
         r->n_messages += f.n;
     }
-    r->n_messages += pst_replicas_n_messages(r);
+    r->n_messages += pst_replicas_n_messages(r) + pst_transmit_n_messages(r);
     r->n_messages += 2 * pst_rank_job_size(r); /* agree.c */
     r->active = pst_arena_calloc(&r->heap, r->n_messages + 1,
                                  sizeof(struct pst_message *));

@@ -59,6 +59,7 @@ static enum pst_status make_programs(struct pst_rank *r, struct pst_diag *diag)
             .keep_outputs = r->options.keep_outputs,
             .isa = pst_cpu_isa(),
             .threads = r->options.threads,
+            .bf16 = r->options.bf16,
         };
 
         if (r->sched->rank_of[s] != (int)r->rank)
@@ -243,6 +244,8 @@ enum pst_status pst_rank_start(struct pst_rank *r,
     status = pst_rank_bind_messages(r, diag);
     if (status == PST_OK)
         status = pst_replicas_init(r, diag);
+    if (status == PST_OK)
+        status = pst_transmit_init(r, diag);
     if (status == PST_OK)
         status = pst_agree_init(r, diag);
     if (status == PST_OK)

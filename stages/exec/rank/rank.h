@@ -106,6 +106,8 @@ enum pst_rank_phase {
     PST_RANK_REPORT,  /* to rank 0 */
     PST_RANK_COLLECT, /* rank 0: reports of the others */
     PST_RANK_VERDICT, /* from rank 0 */
+    PST_RANK_APPLY,   /* or not */
+    PST_RANK_VALUES,  /* of transmitted parameters */
     PST_RANK_DONE,
 };
 
@@ -171,6 +173,8 @@ struct pst_rank {
     size_t report_size, verdict_size;
     struct pst_report *report; /* own; rank 0: one per rank, report_size */
     struct pst_verdict *verdict;
+    struct pst_message *value_messages;
+    unsigned values_waiting;
     struct pst_message *control_messages;
     unsigned control_waiting, verdict_sends;
     struct pst_ring ring;
@@ -243,10 +247,16 @@ enum pst_status pst_agree_init(struct pst_rank *r,
                                struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_rank_agree(struct pst_rank *r) PST_MUST_CHECK;
 
-/* update.c: optimizer, buffers; after an agreed step. */
-enum pst_status pst_rank_apply(struct pst_rank *r, double norm,
-                               struct pst_diag *diag) PST_MUST_CHECK;
-void pst_rank_restore(struct pst_rank *r); /* buffers, after a fault */
+/* transmit.c: values of parameters that this rank's peers own, or the other
+ * way round. */
+unsigned pst_transmit_n_messages(const struct pst_rank *r);
+enum pst_status pst_transmit_init(struct pst_rank *r,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_transmit_values(struct pst_rank *r) PST_MUST_CHECK;
+
+/* update.c: what the verdict says: optimizer and values, or buffers as they
+ * were before the step. */
+enum pst_status pst_rank_conclude(struct pst_rank *r) PST_MUST_CHECK;
 const struct pst_rank_param *pst_rank_param(const struct pst_rank *r,
                                             unsigned param);
 /* Has this rank the optimizer of that parameter? All that read it do, but for

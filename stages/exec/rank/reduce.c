@@ -5,11 +5,16 @@
  * accumulators, last use first, and hands the sum to the others
  * (reduce-scatter, then all-gather). Every rank ends with the same bits.
  * States of r->reduce_state: 0 start, 1 parts on their way, 2 sums on theirs.
+ *
+ * If its home transmits the parameter, home alone sums, in the same order, one
+ * piece after the other: states 2 i and 2 i + 1 begin and end piece i.
  */
 #include "stages/exec/program/memplan.h"
 #include "stages/exec/rank/rank.h"
 
 #define TAG_PARTS (PST_TAG_USER + 4096)
+/* Elements of a transmitted parameter that are summed at a time. */
+#define PIECE ((int64_t)1 << 20)
 /* Stages that share one parameter; more are refused when the crew is made. */
 #define MAX_OWNERS PST_MAX_SHARED_STAGES
 
@@ -17,6 +22,7 @@ struct owners {
     const struct pst_plan_param *param;
     unsigned ranks[MAX_OWNERS]; /* in the order of their first stage */
     unsigned n, me;             /* me: position of this rank */
+    unsigned home;              /* rank, of a transmitted one */
     struct {
         unsigned stage, use, rank;
     } parts[MAX_OWNERS]; /* in the order of the sum */
@@ -31,6 +37,7 @@ static struct owners owners_of(const struct pst_rank *r, int param)
 
     o.numel = pst_meta_numel(&o.param->meta);
     o.item = pst_dtype_size(o.param->meta.dtype);
+    o.home = (unsigned)r->sched->rank_of[o.param->home];
     for (unsigned i = 0; i < o.param->n_stages; i++) {
         unsigned rank = (unsigned)r->sched->rank_of[o.param->stages[i]];
         unsigned k = 0;
@@ -68,11 +75,21 @@ static size_t segment_bytes(const struct owners *o)
     return pst_mem_round(((size_t)(o->numel / o->n) + 1) * o->item);
 }
 
+/* Bytes of one part as it arrives. */
+static size_t slot_bytes(const struct owners *o)
+{
+    return o->param->transmit
+               ? pst_mem_round((size_t)PST_MIN(o->numel, PIECE) * o->item)
+               : segment_bytes(o);
+}
+
 size_t pst_reduce_work(const struct pst_rank *r, int param)
 {
     struct owners o = owners_of(r, param);
 
-    return o.n < 2 ? 0 : segment_bytes(&o) * o.n_parts;
+    if (o.n < 2 || (o.param->transmit && o.home != r->rank))
+        return 0;
+    return slot_bytes(&o) * o.n_parts;
 }
 
 unsigned pst_reduce_n_messages(const struct pst_rank *r)
@@ -121,17 +138,15 @@ static enum pst_status post(struct pst_rank *r, bool send, unsigned peer,
     return pst_rank_post(r, m);
 }
 
-/* Where a part of this rank's segment is or arrives. */
+/* Where a part is or arrives, from element `begin` on. */
 static unsigned char *part_at(const struct pst_rank *r, const struct owners *o,
-                              unsigned part)
+                              unsigned part, int64_t begin)
 {
     unsigned char *own = local_grad(r, o, part);
-    int64_t begin, n;
 
-    segment(o, o->me, &begin, &n);
     if (own != NULL)
         return own + (size_t)begin * o->item;
-    return pst_rank_at(r, r->work + part * segment_bytes(o));
+    return pst_rank_at(r, r->work + part * slot_bytes(o));
 }
 
 /* Two tags for each part: on its way to be summed, and a rank's sum. */
@@ -153,7 +168,7 @@ static enum pst_status post_parts(struct pst_rank *r, const struct owners *o)
         if (o->parts[i].rank != r->rank) {
             segment(o, o->me, &begin, &n);
             status = post(r, false, o->parts[i].rank, tag_of(r, o, i, false),
-                          part_at(r, o, i), (size_t)n * o->item);
+                          part_at(r, o, i, begin), (size_t)n * o->item);
             continue;
         }
         for (unsigned k = 0; k < o->n && status == PST_OK; k++) {
@@ -167,20 +182,19 @@ static enum pst_status post_parts(struct pst_rank *r, const struct owners *o)
     return status;
 }
 
-/* Each element is read from all parts before `to`, itself one of them, is
- * written. */
-static void sum(struct pst_rank *r, const struct owners *o, int param)
+/* Elements begin .. begin + n. Each is read from all parts before `to`, itself
+ * one of them, is written. */
+static void sum(struct pst_rank *r, const struct owners *o, int param,
+                int64_t begin, int64_t n)
 {
     unsigned char *to =
         pst_rank_at(r, pst_rank_param(r, (unsigned)param)->grad);
     const enum pst_dtype dtype = o->param->meta.dtype;
     unsigned char *parts[MAX_OWNERS];
-    int64_t begin, n;
 
-    segment(o, o->me, &begin, &n);
     to += (size_t)begin * o->item;
     for (unsigned i = 0; i < o->n_parts; i++)
-        parts[i] = part_at(r, o, i);
+        parts[i] = part_at(r, o, i, begin);
     for (int64_t e = 0; e < n && dtype == PST_F32; e++) {
         float acc = ((const float *)parts[0])[e];
 
@@ -221,17 +235,57 @@ static enum pst_status post_sums(struct pst_rank *r, const struct owners *o,
     return status;
 }
 
+/* One piece of every part goes to the home. */
+static enum pst_status post_piece(struct pst_rank *r, const struct owners *o,
+                                  int64_t begin, int64_t n)
+{
+    const bool home = o->home == r->rank;
+    enum pst_status status = PST_OK;
+
+    r->n_reduce = 0;
+    for (unsigned i = 0; i < o->n_parts && status == PST_OK; i++)
+        if ((o->parts[i].rank == r->rank) != home)
+            status = post(r, !home, home ? o->parts[i].rank : o->home,
+                          tag_of(r, o, i, false), part_at(r, o, i, begin),
+                          (size_t)n * o->item);
+    return status;
+}
+
+static enum pst_status reduce_to_home(struct pst_rank *r,
+                                      const struct owners *o, int param)
+{
+    const int64_t begin = (int64_t)(r->reduce_state / 2) * PIECE;
+    const int64_t n = PST_MIN(PIECE, o->numel - begin);
+    enum pst_status status;
+
+    if (r->reduce_state % 2 == 0) {
+        status = post_piece(r, o, begin, n);
+        pst_rank_reach(r, pst_rank_at(r, r->work + pst_reduce_work(r, param)));
+        r->reduce_state++;
+        return status == PST_OK ? PST_AGAIN : status;
+    }
+    if (r->reduce_waiting > 0)
+        return PST_AGAIN;
+    if (o->home == r->rank)
+        sum(r, o, param, begin, n);
+    r->reduce_state = begin + n < o->numel ? r->reduce_state + 1 : 0;
+    return r->reduce_state == 0 ? PST_OK : reduce_to_home(r, o, param);
+}
+
 enum pst_status pst_rank_reduce(struct pst_rank *r, int param)
 {
     struct owners o = owners_of(r, param);
     enum pst_status status = PST_OK;
+    int64_t begin, n;
 
+    if (o.n < 2) {
+        sum(r, &o, param, 0, o.numel);
+        return PST_OK;
+    }
+    if (o.param->transmit)
+        return reduce_to_home(r, &o, param);
     if (r->reduce_state == 0) {
         r->n_reduce = 0;
-        if (o.n < 2) {
-            sum(r, &o, param);
-            return PST_OK;
-        }
         status = post_parts(r, &o);
         pst_rank_reach(r, pst_rank_at(r, r->work + pst_reduce_work(r, param)));
         r->reduce_state = 1;
@@ -240,7 +294,8 @@ enum pst_status pst_rank_reduce(struct pst_rank *r, int param)
     if (r->reduce_waiting > 0)
         return PST_AGAIN;
     if (r->reduce_state == 1) {
-        sum(r, &o, param);
+        segment(&o, o.me, &begin, &n);
+        sum(r, &o, param, begin, n);
         r->n_reduce = 0;
         status = post_sums(r, &o, param);
         r->reduce_state = 2;

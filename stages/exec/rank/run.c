@@ -463,7 +463,7 @@ static enum pst_status advance_once(struct pst_rank *r)
             return PST_AGAIN;
         r->phase = PST_RANK_REPORT;
     }
-    return pst_rank_agree(r);
+    return r->phase < PST_RANK_APPLY ? pst_rank_agree(r) : pst_rank_conclude(r);
 }
 
 enum pst_status pst_rank_advance(struct pst_rank *r)

@@ -3,20 +3,16 @@
 
 #include "stages/exec/rank/rank.h"
 
-enum pst_status pst_rank_apply(struct pst_rank *r, double norm,
-                               struct pst_diag *diag)
+static enum pst_status apply(struct pst_rank *r)
 {
     const struct pst_optim_options *o = &r->options.optim;
-    const struct pst_optim *optim;
+    const struct pst_optim *optim = pst_optim_find(o->name, r->diag);
     double scale = 1, lr, begin = pst_now();
 
-    if (!r->options.train || strcmp(o->name, "none") == 0)
-        return PST_OK;
-    optim = pst_optim_find(o->name, diag);
     if (optim == NULL)
         return PST_ERR_USAGE;
     if (o->clip_norm > 0)
-        scale = pst_clip_scale(norm, o->clip_norm);
+        scale = pst_clip_scale(r->verdict->norm, o->clip_norm);
     lr = pst_lr_at(o, r->step);
     for (size_t i = 0; i < r->params.n; i++) {
         const struct pst_rank_param *p = &r->params.at[i];
@@ -38,7 +34,7 @@ enum pst_status pst_rank_apply(struct pst_rank *r, double norm,
     return PST_OK;
 }
 
-void pst_rank_restore(struct pst_rank *r)
+static void restore(struct pst_rank *r)
 {
     for (size_t i = 0; i < r->params.n; i++) {
         const struct pst_rank_param *p = &r->params.at[i];
@@ -47,4 +43,26 @@ void pst_rank_restore(struct pst_rank *r)
             memcpy(pst_rank_at(r, p->data), pst_rank_at(r, p->shadow),
                    pst_meta_bytes(&r->plan->params.at[p->index].meta));
     }
+}
+
+enum pst_status pst_rank_conclude(struct pst_rank *r)
+{
+    enum pst_status status = PST_OK;
+
+    if (r->phase == PST_RANK_APPLY) {
+        r->phase = PST_RANK_VALUES;
+        if (r->verdict->fault) {
+            restore(r);
+        } else if (r->options.train &&
+                   strcmp(r->options.optim.name, "none") != 0) {
+            status = apply(r);
+            if (status == PST_OK)
+                status = pst_transmit_values(r);
+        }
+    }
+    if (status == PST_OK && r->values_waiting > 0)
+        return PST_AGAIN;
+    r->phase = PST_RANK_DONE;
+    pst_ring_end(&r->ring, pst_now());
+    return status;
 }

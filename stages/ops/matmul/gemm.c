@@ -58,7 +58,7 @@ void pst_gemm_f64(const struct pst_gemm *g, const double *a, const double *b,
 
 /* The setting of OpenMP is per thread. The symbol is looked up since oneDNN
  * may have been built with another runtime. */
-static void prepare_dnnl(void)
+void pst_gemm_prepare_dnnl(void)
 {
     static _Thread_local bool done;
     void (*set)(int);
@@ -74,7 +74,7 @@ static void prepare_dnnl(void)
 void pst_gemm_f32_dnnl(const struct pst_gemm *g, const float *a, const float *b,
                        float *c)
 {
-    prepare_dnnl();
+    pst_gemm_prepare_dnnl();
     dnnl_sgemm(g->ta ? 'T' : 'N', g->tb ? 'T' : 'N', g->m, g->n, g->k,
                (float)g->alpha, a, leading(g->lda, g->ta ? g->m : g->k), b,
                leading(g->ldb, g->tb ? g->k : g->n), (float)g->beta, c,
@@ -94,6 +94,10 @@ bool pst_gemm_likes_dnnl(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
 }
 
 #else
+
+void pst_gemm_prepare_dnnl(void)
+{
+}
 
 void pst_gemm_f32_dnnl(const struct pst_gemm *g, const float *a, const float *b,
                        float *c)

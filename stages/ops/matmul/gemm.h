@@ -24,6 +24,8 @@ void pst_gemm_f64(const struct pst_gemm *g, const double *a, const double *b,
 /* oneDNN; the same as pst_gemm_f32 where it was not built in. */
 void pst_gemm_f32_dnnl(const struct pst_gemm *g, const float *a, const float *b,
                        float *c);
+/* Keeps oneDNN to one thread; once in every thread that calls it. */
+void pst_gemm_prepare_dnnl(void);
 /* Lets the libraries make what they make once (oneDNN compiles its code: 40
  * ms), so that ranks do it side by side before the first step. */
 void pst_gemm_warm_up(void);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/matmul/product.h"
 
-#include "stages/ops/matmul/gemm.h"
+#include "stages/ops/matmul/gemm_bf16.h"
 
 #include <limits.h>
 #include <string.h>
@@ -24,9 +24,8 @@ double pst_product_flops(const struct pst_product *p)
            (double)p->k;
 }
 
-/* Offset of batch number i in a factor. */
-static int64_t batch_offset(const struct pst_product *p,
-                            const struct pst_factor *f, int64_t i)
+int64_t pst_product_offset(const struct pst_product *p,
+                           const struct pst_factor *f, int64_t i)
 {
     int64_t offset = 0;
 
@@ -96,9 +95,9 @@ void pst_product_ref(const struct pst_product *p)
     int64_t o = 0;
 
     for (int64_t i = 0; i < batches; i++) {
-        const int64_t a = batch_offset(p, &p->a, i);
-        const int64_t b = batch_offset(p, &p->b, i);
-        const int64_t c = batch_offset(p, &p->c, i);
+        const int64_t a = pst_product_offset(p, &p->a, i);
+        const int64_t b = pst_product_offset(p, &p->b, i);
+        const int64_t c = pst_product_offset(p, &p->c, i);
 
         for (int64_t r = 0; r < p->m; r++) {
             for (int64_t s = 0; s < p->n; s++, o++) {
@@ -120,9 +119,8 @@ void pst_product_ref(const struct pst_product *p)
 
 /* --- libraries ---------------------------------------------------------- */
 
-/* Row-major (*trans false) or column-major matrix of rows x cols. */
-static bool layout(const struct pst_factor *f, int64_t rows, int64_t cols,
-                   bool *trans, int64_t *ld)
+bool pst_factor_layout(const struct pst_factor *f, int64_t rows, int64_t cols,
+                       bool *trans, int64_t *ld)
 {
     *trans = false;
     *ld = f->row;
@@ -140,8 +138,8 @@ bool pst_product_fits_blas(const struct pst_product *p)
     int64_t ld;
 
     return p->m <= INT_MAX && p->n <= INT_MAX && p->k <= INT_MAX &&
-           layout(&p->a, p->m, p->k, &trans, &ld) &&
-           layout(&p->b, p->k, p->n, &trans, &ld);
+           pst_factor_layout(&p->a, p->m, p->k, &trans, &ld) &&
+           pst_factor_layout(&p->b, p->k, p->n, &trans, &ld);
 }
 
 bool pst_product_likes_dnnl(const struct pst_product *p)
@@ -149,8 +147,8 @@ bool pst_product_likes_dnnl(const struct pst_product *p)
     bool ta, tb;
     int64_t ld;
 
-    layout(&p->a, p->m, p->k, &ta, &ld);
-    layout(&p->b, p->k, p->n, &tb, &ld);
+    pst_factor_layout(&p->a, p->m, p->k, &ta, &ld);
+    pst_factor_layout(&p->b, p->k, p->n, &tb, &ld);
     return pst_gemm_likes_dnnl(ta, tb, p->m, p->n, p->k);
 }
 
@@ -164,7 +162,7 @@ static void add_c_f32(const struct pst_product *p, const struct block *k)
 {
     const float beta = (float)p->beta;
     const float *c =
-        (const float *)p->c.data + batch_offset(p, &p->c, k->batch);
+        (const float *)p->c.data + pst_product_offset(p, &p->c, k->batch);
     float *out = (float *)p->out + k->batch * p->m * p->n;
 
     for (int64_t r = k->row[0]; r < k->row[1]; r++) {
@@ -186,7 +184,7 @@ static void add_c_f32(const struct pst_product *p, const struct block *k)
 static void add_c_f64(const struct pst_product *p, const struct block *k)
 {
     const double *c =
-        (const double *)p->c.data + batch_offset(p, &p->c, k->batch);
+        (const double *)p->c.data + pst_product_offset(p, &p->c, k->batch);
     double *out = (double *)p->out + k->batch * p->m * p->n;
 
     for (int64_t r = k->row[0]; r < k->row[1]; r++)
@@ -198,13 +196,12 @@ static void add_c_f64(const struct pst_product *p, const struct block *k)
         }
 }
 
-static void run_block(const struct pst_product *p, const struct block *k,
-                      bool dnnl)
+/* The factors' layout and the part's size; *a, *b, *o: first elements. */
+static struct pst_gemm gemm_of(const struct pst_product *p,
+                               const struct block *k, int64_t *a, int64_t *b,
+                               int64_t *o)
 {
     const bool has_c = p->c.data != NULL && p->beta != 0.0;
-    int64_t a = batch_offset(p, &p->a, k->batch) + k->row[0] * p->a.row;
-    int64_t b = batch_offset(p, &p->b, k->batch) + k->col[0] * p->b.col;
-    int64_t o = (k->batch * p->m + k->row[0]) * p->n + k->col[0];
     struct pst_gemm g = {.m = k->row[1] - k->row[0],
                          .n = k->col[1] - k->col[0],
                          .k = p->k,
@@ -212,49 +209,78 @@ static void run_block(const struct pst_product *p, const struct block *k,
                          .alpha = p->alpha,
                          .beta = p->accumulate || has_c ? 1.0 : 0.0};
 
-    if (g.m <= 0 || g.n <= 0)
-        return;
-    layout(&p->a, p->m, p->k, &g.ta, &g.lda);
-    layout(&p->b, p->k, p->n, &g.tb, &g.ldb);
-    if (has_c && p->dtype == PST_F32)
-        add_c_f32(p, k);
-    else if (has_c)
-        add_c_f64(p, k);
-    if (p->dtype == PST_F64)
-        pst_gemm_f64(&g, (const double *)p->a.data + a,
-                     (const double *)p->b.data + b, (double *)p->out + o);
-    else if (dnnl)
-        pst_gemm_f32_dnnl(&g, (const float *)p->a.data + a,
-                          (const float *)p->b.data + b, (float *)p->out + o);
-    else
-        pst_gemm_f32(&g, (const float *)p->a.data + a,
-                     (const float *)p->b.data + b, (float *)p->out + o);
+    pst_factor_layout(&p->a, p->m, p->k, &g.ta, &g.lda);
+    pst_factor_layout(&p->b, p->k, p->n, &g.tb, &g.ldb);
+    *a = pst_product_offset(p, &p->a, k->batch) + k->row[0] * p->a.row;
+    *b = pst_product_offset(p, &p->b, k->batch) + k->col[0] * p->b.col;
+    *o = (k->batch * p->m + k->row[0]) * p->n + k->col[0];
+    return g;
 }
 
 struct job {
     const struct pst_product *p;
     int64_t batches;
-    bool dnnl;
+    enum pst_product_lib lib;
+    char *scratch; /* of part 0; each has `each` bytes */
+    size_t each;
+    volatile bool failed;
 };
+
+static void run_block(struct job *job, unsigned part, const struct block *k)
+{
+    const struct pst_product *p = job->p;
+    int64_t a, b, o;
+    const struct pst_gemm g = gemm_of(p, k, &a, &b, &o);
+
+    if (g.m <= 0 || g.n <= 0)
+        return;
+    if (p->c.data != NULL && p->beta != 0.0 && p->dtype == PST_F64)
+        add_c_f64(p, k);
+    else if (p->c.data != NULL && p->beta != 0.0)
+        add_c_f32(p, k);
+    if (job->lib == PST_PRODUCT_BF16) {
+        if (!pst_gemm_bf16(&g, (const uint16_t *)p->a.data + a,
+                           (const uint16_t *)p->b.data + b, (float *)p->out + o,
+                           job->scratch + part * job->each))
+            job->failed = true;
+    } else if (p->dtype == PST_F64) {
+        pst_gemm_f64(&g, (const double *)p->a.data + a,
+                     (const double *)p->b.data + b, (double *)p->out + o);
+    } else if (job->lib == PST_PRODUCT_DNNL) {
+        pst_gemm_f32_dnnl(&g, (const float *)p->a.data + a,
+                          (const float *)p->b.data + b, (float *)p->out + o);
+    } else {
+        pst_gemm_f32(&g, (const float *)p->a.data + a,
+                     (const float *)p->b.data + b, (float *)p->out + o);
+    }
+}
 
 /* Whole products if there are enough of them, else rows or columns of each,
  * whichever are more. */
+static void part_of(const struct pst_product *p, int64_t batches, unsigned part,
+                    unsigned parts, struct block *k, int64_t *first,
+                    int64_t *last)
+{
+    *k = (struct block){.row = {0, p->m}, .col = {0, p->n}};
+    *first = 0;
+    *last = batches;
+    if (batches >= (int64_t)parts)
+        pst_pool_share(batches, 1, part, parts, first, last);
+    else if (p->m >= p->n)
+        pst_pool_share(p->m, 16, part, parts, &k->row[0], &k->row[1]);
+    else
+        pst_pool_share(p->n, 16, part, parts, &k->col[0], &k->col[1]);
+}
+
 static void run_part(void *ctx, unsigned part, unsigned parts)
 {
-    const struct job *job = ctx;
-    const struct pst_product *p = job->p;
-    const bool whole = job->batches >= (int64_t)parts;
-    struct block k = {.row = {0, p->m}, .col = {0, p->n}};
-    int64_t first = 0, last = job->batches;
+    struct job *job = ctx;
+    struct block k;
+    int64_t first, last;
 
-    if (whole)
-        pst_pool_share(job->batches, 1, part, parts, &first, &last);
-    else if (p->m >= p->n)
-        pst_pool_share(p->m, 16, part, parts, &k.row[0], &k.row[1]);
-    else
-        pst_pool_share(p->n, 16, part, parts, &k.col[0], &k.col[1]);
+    part_of(job->p, job->batches, part, parts, &k, &first, &last);
     for (k.batch = first; k.batch < last; k.batch++)
-        run_block(p, &k, job->dnnl);
+        run_block(job, part, &k);
 }
 
 /* Nothing to sum over: libraries differ in what they do then. */
@@ -264,24 +290,72 @@ static void run_empty(const struct pst_product *p)
         pst_product_ref(p);
 }
 
-static void run(const struct pst_product *p, struct pst_pool *pool, bool dnnl)
+static unsigned parts_of(const struct pst_product *p, unsigned threads)
 {
-    struct job job = {p, pst_product_batches(p), dnnl};
+    return pst_product_flops(p) < SERIAL_FLOPS ? 1 : threads;
+}
 
+static void run(struct job *job, struct pst_pool *pool)
+{
+    const struct pst_product *p = job->p;
+
+    job->batches = pst_product_batches(p);
     if (p->m == 0 || p->n == 0 || p->k == 0)
         run_empty(p);
-    else if (pst_product_flops(p) < SERIAL_FLOPS)
-        run_part(&job, 0, 1);
+    else if (parts_of(p, 2) == 1)
+        run_part(job, 0, 1);
     else
-        pst_pool_run(pool, run_part, &job);
+        pst_pool_run(pool, run_part, job);
 }
 
 void pst_product_blas(const struct pst_product *p, struct pst_pool *pool)
 {
-    run(p, pool, false);
+    struct job job = {.p = p, .lib = PST_PRODUCT_BLAS};
+
+    run(&job, pool);
 }
 
 void pst_product_dnnl(const struct pst_product *p, struct pst_pool *pool)
 {
-    run(p, pool, true);
+    struct job job = {.p = p, .lib = PST_PRODUCT_DNNL};
+
+    run(&job, pool);
+}
+
+size_t pst_product_bf16_each(const struct pst_product *p, unsigned threads)
+{
+    const unsigned parts = parts_of(p, threads);
+    size_t most = 0;
+
+    for (unsigned i = 0; i < parts; i++) {
+        struct pst_gemm g;
+        struct block k;
+        int64_t first, last, a, b, o;
+        size_t size;
+
+        part_of(p, pst_product_batches(p), i, parts, &k, &first, &last);
+        if (first >= last)
+            continue;
+        g = gemm_of(p, &k, &a, &b, &o);
+        if (g.m <= 0 || g.n <= 0 || g.k <= 0)
+            continue;
+        /* Whether something is added is known when it runs. */
+        for (g.beta = 0.0; g.beta <= 1.0; g.beta += 1.0) {
+            size = pst_gemm_bf16_scratch(&g);
+            most = PST_MAX(most, size);
+        }
+    }
+    return (most + 63) / 64 * 64;
+}
+
+bool pst_product_bf16(const struct pst_product *p, struct pst_pool *pool,
+                      void *scratch)
+{
+    struct job job = {.p = p,
+                      .lib = PST_PRODUCT_BF16,
+                      .scratch = scratch,
+                      .each = pst_product_bf16_each(p, pst_pool_threads(pool))};
+
+    run(&job, pool);
+    return !job.failed;
 }

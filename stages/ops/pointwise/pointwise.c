@@ -3,6 +3,8 @@
 
 #include "stages/ops/pointwise/nd.h"
 
+#include <math.h>
+
 double pst_pw_number(const struct pst_arg *arg)
 {
     switch (arg->kind) {
@@ -62,6 +64,17 @@ void pst_pw_init(struct pst_pw *p, const struct pst_call *call, unsigned first,
         p->arg[k] = &call->args[first + k];
     }
     p->compute = call->out[0].meta.dtype;
+}
+
+void pst_pw_params(struct pst_pw *p, unsigned first, unsigned n)
+{
+    for (unsigned k = 0; k < n && k < PST_COUNT(p->s); k++) {
+        const struct pst_arg *arg = &p->call->args[first + k];
+
+        p->s[k] = arg->kind == PST_ARG_NONE ? NAN : pst_pw_number(arg);
+        if (p->compute != PST_F64)
+            p->s[k] = (double)(float)p->s[k];
+    }
 }
 
 /* Operand 0 of the loop is the result. */

@@ -7,6 +7,7 @@
  * the work among threads. Reference kernels compute in double or int64, fast
  * ones in float.
  */
+#include "stages/ops/formula/formula.h"
 #include "stages/ops/infer.h"
 #include "stages/ops/op.h"
 #include "stages/ops/simd/arith.h"
@@ -42,6 +43,9 @@ typedef void (*pst_pw_i64_fn)(const struct pst_pw *p, int64_t n,
 /* Operands first..first+n-1, to be computed in the dtype of out[0]. */
 void pst_pw_init(struct pst_pw *p, const struct pst_call *call, unsigned first,
                  unsigned n);
+/* s[] := the numbers that arguments first..first+n-1 are (None is NaN), in f32
+ * unless f64 is computed. */
+void pst_pw_params(struct pst_pw *p, unsigned first, unsigned n);
 /* Runs f for floating compute dtypes, i (which may be NULL: then f) else. */
 void pst_pw_run(const struct pst_pw *p, pst_pw_f64_fn f, pst_pw_i64_fn i);
 /* The fast way, for calls that pst_pw_is_f32 accepts: operands and result are
@@ -105,10 +109,34 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
         pst_pw_init(&p, call, first, n);                                       \
         pst_pw_run(&p, f, i);                                                  \
     }
+/* The same; s[] are the n_params numbers behind n operands. */
+#define PST_PW_REF_PARAMS(name, n, n_params, f, i)                             \
+    static void name##_ref(const struct pst_call *call)                        \
+    {                                                                          \
+        struct pst_pw p;                                                       \
+                                                                               \
+        pst_pw_init(&p, call, 0, n);                                           \
+        pst_pw_params(&p, n, n_params);                                        \
+        pst_pw_run(&p, f, i);                                                  \
+    }
 #define PST_PW_REF_KERNEL(name)                                                \
     {                                                                          \
 #name "_ref", PST_ISA_ANY, PST_D_ANY, PST_PW_FLAGS, NULL, NULL,        \
             name##_ref, 0.0                                                    \
+    }
+
+/* A row with a reference kernel only, and a formula for its gradient; without
+ * one (NULL) it has none. */
+#define PST_PW_ROW(id, text, how, kernel, gradient)                            \
+    static const struct pst_kernel id##_kernels[] = {                          \
+        PST_PW_REF_KERNEL(kernel),                                             \
+    };                                                                         \
+    const struct pst_op pst_op_##id = {                                        \
+        .schema = "aten::" text,                                               \
+        .infer = (how),                                                        \
+        .vjp = (gradient) != NULL ? pst_vjp_formula : pst_vjp_none,            \
+        .formula = (gradient),                                                 \
+        PST_KERNELS(id##_kernels),                                             \
     }
 
 /* Fast kernels NAME_f32_any ... from loops LOOP_any ... of simd/, and their

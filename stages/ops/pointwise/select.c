@@ -302,3 +302,13 @@ const struct pst_op pst_op_minimum = {
     .vjp = minimum_vjp,
     PST_KERNELS(minimum_kernels),
 };
+
+/* A NaN on either side wins; the bound gets the gradient where it binds. */
+PST_PW_ROW(clamp_min_Tensor,
+           "clamp_min.Tensor(Tensor self, Tensor min) -> Tensor",
+           pst_infer_binary, maximum,
+           "self: self >= min ? grad : 0; min: self < min ? grad : 0");
+PST_PW_ROW(clamp_max_Tensor,
+           "clamp_max.Tensor(Tensor self, Tensor max) -> Tensor",
+           pst_infer_binary, minimum,
+           "self: self <= max ? grad : 0; max: self > max ? grad : 0");

@@ -1,25 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Along one dimension, keeping it: cumsum, diff. */
+#include "stages/ops/reduce/lane.h"
 #include "stages/ops/reduce/reduce.h"
-
-/* A dimension of size `size` between `outer` and `inner` elements. */
-struct lane {
-    int64_t outer, size, inner;
-};
-
-static struct lane lane_of(const struct pst_meta *x, int64_t dim)
-{
-    const unsigned d = (unsigned)pst_meta_dim(x, dim);
-    struct lane l = {1, x->rank > 0 ? x->size[d] : 1, 1};
-
-    for (unsigned k = 0; k < x->rank; k++) {
-        if (k < d)
-            l.outer *= x->size[k];
-        else if (k > d)
-            l.inner *= x->size[k];
-    }
-    return l;
-}
 
 /* --- cumsum
  * ------------------------------------------------------------------------- */
@@ -28,7 +10,7 @@ static struct lane lane_of(const struct pst_meta *x, int64_t dim)
 static void cumsum_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
-    const struct lane l = lane_of(&x->meta, c->args[1].i);
+    const struct pst_lane l = pst_lane_of(&x->meta, c->args[1].i);
     const bool whole = pst_dtype_kind(out->meta.dtype) != PST_KIND_FLOAT;
 
     for (int64_t k = 0; k < l.outer * l.inner; k++) {
@@ -107,7 +89,7 @@ const struct pst_op pst_op_cumsum = {
 /* n-th differences of (prepend, self, append) as the n-th binomial sum. */
 struct joined {
     const struct pst_operand *part[3];
-    struct lane lane[3];
+    struct pst_lane lane[3];
     int64_t size; /* of the three together */
 };
 
@@ -120,7 +102,7 @@ static void join(const struct pst_call *c, struct joined *ret)
         if (order[k]->data == NULL)
             continue;
         ret->part[k] = order[k];
-        ret->lane[k] = lane_of(&order[k]->meta, c->args[2].i);
+        ret->lane[k] = pst_lane_of(&order[k]->meta, c->args[2].i);
         ret->size += ret->lane[k].size;
     }
 }
@@ -141,7 +123,7 @@ static int64_t locate(const struct joined *j, int64_t outer, int64_t inner,
 static void diff_ref(const struct pst_call *c)
 {
     const struct pst_operand *out = &c->out[0];
-    const struct lane l = lane_of(&out->meta, c->args[2].i);
+    const struct pst_lane l = pst_lane_of(&out->meta, c->args[2].i);
     const int64_t n = c->args[1].i;
     const enum pst_dtype dtype = out->meta.dtype;
     struct joined j;

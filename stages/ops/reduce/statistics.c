@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* any, all, prod, var, logsumexp. */
+/* any, all, var, logsumexp. */
 #include "stages/ops/reduce/reduce.h"
 
 #include "stages/ops/pointwise/pointwise.h"
@@ -62,17 +62,40 @@ static enum pst_status infer_any_dim(struct pst_infer *c)
 }
 
 /* Here an empty list means no dimension, unlike everywhere else. */
+static bool no_dims(const struct pst_arg *dim)
+{
+    return dim->kind == PST_ARG_INTS && dim->n == 0;
+}
+
 static enum pst_status infer_any_dims(struct pst_infer *c)
 {
-    if (c->args[1].kind == PST_ARG_INTS && c->args[1].n == 0)
-        return pst_infer_refuse(c, "an empty list of dimensions");
-    return pst_reduce_infer(c, 0, truth(c), 1, 2);
+    const struct pst_meta *x;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status == PST_OK && no_dims(&c->args[1]))
+        return pst_infer_set_like(c, 0, truth(c), x);
+    return status != PST_OK ? status : pst_reduce_infer(c, 0, truth(c), 1, 2);
+}
+
+static void logic_dims(const struct pst_call *c,
+                       const struct pst_reduction *how)
+{
+    const struct pst_operand *x = &c->in[0], *out = &c->out[0];
+
+    if (!no_dims(&c->args[1])) {
+        pst_reduce_run(c, 1, how);
+        return;
+    }
+    for (int64_t i = 0; i < pst_meta_numel(&out->meta); i++)
+        pst_store_i64(out->meta.dtype, out->data, i,
+                      pst_load_f64(x->meta.dtype, x->data,
+                                   pst_meta_offset(&x->meta, i)) != 0.0);
 }
 
 KERNEL(any, pst_reduce_run(c, PST_REDUCE_ALL, &any_how));
 KERNEL(all, pst_reduce_run(c, PST_REDUCE_ALL, &all_how));
-KERNEL(any_dim, pst_reduce_run(c, 1, &any_how));
-KERNEL(all_dim, pst_reduce_run(c, 1, &all_how));
+KERNEL(any_dim, logic_dims(c, &any_how));
+KERNEL(all_dim, logic_dims(c, &all_how));
 
 #define LOGIC(id, text, how, table)                                            \
     const struct pst_op pst_op_##id = {                                        \
@@ -92,114 +115,6 @@ LOGIC(any_dims, "any.dims(Tensor self, int[]? dim=None, bool keepdim=False)",
       infer_any_dims, any_dim_kernels);
 LOGIC(all_dims, "all.dims(Tensor self, int[]? dim=None, bool keepdim=False)",
       infer_any_dims, all_dim_kernels);
-
-/* --- prod
- * -----------------------------------------------------------------------------
- */
-
-static void prod_add(struct pst_acc *acc, int64_t n, const double *x)
-{
-    if (acc->n == 0)
-        acc->a = 1.0;
-    for (int64_t i = 0; i < n; i++)
-        acc->a *= x[i];
-}
-
-/* Of nothing: 1. */
-static double prod_end(const struct pst_acc *acc,
-                       const struct pst_call *call PST_UNUSED)
-{
-    return acc->n == 0 ? 1.0 : acc->a;
-}
-
-static void prod_add_i64(struct pst_acc *acc, int64_t n, const int64_t *x)
-{
-    uint64_t y = acc->n == 0 ? 1 : (uint64_t)acc->whole;
-
-    for (int64_t i = 0; i < n; i++)
-        y *= (uint64_t)x[i];
-    acc->whole = (int64_t)y;
-}
-
-static const struct pst_reduction prod_how = {prod_add, prod_end, prod_add_i64};
-static const struct pst_reduction empty_prod_how = {prod_add, prod_end, NULL};
-
-static void prod(const struct pst_call *c)
-{
-    const bool empty = pst_meta_numel(&c->in[0].meta) == 0;
-
-    pst_reduce_run(c, PST_REDUCE_ALL, empty ? &empty_prod_how : &prod_how);
-}
-
-/* g times the product of all others: exact where an element is 0. */
-static void prod_backward(const struct pst_call *c)
-{
-    const struct pst_operand *x = &c->in[1], *out = &c->out[0];
-    const int64_t n = pst_meta_numel(&x->meta);
-    double g = pst_load_f64(c->in[0].meta.dtype, c->in[0].data, 0), left = 1.0;
-
-    for (int64_t i = 0; i < n; i++) {
-        pst_store_f64(out->meta.dtype, out->data, i, left);
-        left *=
-            pst_load_f64(x->meta.dtype, x->data, pst_meta_offset(&x->meta, i));
-    }
-    for (int64_t i = n; i-- > 0;) {
-        left = pst_load_f64(out->meta.dtype, out->data, i);
-        pst_store_f64(out->meta.dtype, out->data, i, left * g);
-        g *= pst_load_f64(x->meta.dtype, x->data, pst_meta_offset(&x->meta, i));
-    }
-}
-
-static enum pst_status infer_prod(struct pst_infer *c)
-{
-    const struct pst_meta *x;
-    enum pst_status status = pst_infer_tensor(c, 0, &x);
-    enum pst_dtype to;
-
-    if (status != PST_OK)
-        return status;
-    to = pst_dtype_kind(x->dtype) == PST_KIND_FLOAT ? x->dtype : PST_I64;
-    return pst_reduce_infer(c, 0, pst_infer_dtype(c, 1, to), PST_REDUCE_ALL,
-                            -1);
-}
-
-static enum pst_status infer_prod_backward(struct pst_infer *c)
-{
-    const struct pst_meta *g, *x;
-    enum pst_status status = pst_infer_tensor(c, 0, &g);
-
-    if (status == PST_OK)
-        status = pst_infer_tensor(c, 1, &x);
-    if (status == PST_OK && pst_meta_numel(g) != 1)
-        return pst_infer_fail(c, "the gradient is no scalar");
-    return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
-}
-
-static enum pst_status prod_vjp(struct pst_vjp *v)
-{
-    return pst_vjp_set(v, 0,
-                       pst_vjp_emit(v, "penstock.prod_backward.default",
-                                    PST_ARGS(pst_v(pst_vjp_grad(v, 0)),
-                                             pst_v(pst_vjp_in(v, 0)))));
-}
-
-KERNEL(prod, prod(c));
-KERNEL(prod_backward, prod_backward(c));
-
-const struct pst_op pst_op_prod = {
-    .schema = "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor",
-    .infer = infer_prod,
-    .vjp = prod_vjp,
-    PST_KERNELS(prod_kernels),
-};
-
-const struct pst_op pst_op_prod_backward = {
-    .schema = "penstock::prod_backward(Tensor grad_output, Tensor self) -> "
-              "Tensor",
-    .infer = infer_prod_backward,
-    .vjp = pst_vjp_none,
-    PST_KERNELS(prod_backward_kernels),
-};
 
 /* --- var
  * ---------------------------------------------------------------------------------

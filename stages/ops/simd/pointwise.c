@@ -37,7 +37,8 @@ static inline float gelu_slope(float x)
 {
     /* Below e^-80 the product would be subnormal, which is slow. */
     const float q = x * x < 160.0f ? -0.5f * x * x : -80.0f;
-    const float density = 0.398942280f * pst_vm_exp_small(q);
+    const float e = pst_vm_exp_small(q);
+    const float density = q > -80.0f ? 0.398942280f * e : 0.0f;
 
     return 0.5f * (1.0f + pst_vm_erf(x * 0.707106781f)) + x * density;
 }
@@ -65,7 +66,8 @@ static inline float gelu_tanh_slope(float x)
     const float inner = 2.0f * GELU_A * (1.0f + 3.0f * GELU_B * x * x);
     const float slope = s + x * inner * (e * s) * s;
 
-    return z < -87.0f ? 0.0f : z > 87.0f ? 1.0f : slope;
+    /* Infinities give NaN, as in PyTorch. */
+    return (z < -87.0f ? 0.0f : z > 87.0f ? 1.0f : slope) + 0.0f * x;
 }
 
 static inline float silu_slope(float x)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/simd/simd.h"
 
+#include "stages/ops/simd/convert.h"
 #include "stages/ops/simd/optim.h"
 
 const struct pst_simd_ops *pst_simd_best(enum pst_isa isa)
@@ -15,4 +16,20 @@ const struct pst_simd_ops *pst_simd_best(enum pst_isa isa)
 #endif
     (void)isa;
     return &pst_simd_ops_any;
+}
+
+#define PICK(name, isa)                                                        \
+    PST_SIMD_IF_AVX512(if ((isa) == PST_ISA_AVX512) return name##_avx512;)     \
+    PST_SIMD_IF_AVX2(if ((isa) >= PST_ISA_AVX2) return name##_avx2;)           \
+    (void)(isa);                                                               \
+    return name##_any
+
+pst_to_bf16_fn pst_simd_to_bf16_best(enum pst_isa isa)
+{
+    PICK(pst_simd_to_bf16, isa);
+}
+
+pst_from_bf16_fn pst_simd_from_bf16_best(enum pst_isa isa)
+{
+    PICK(pst_simd_from_bf16, isa);
 }

@@ -158,7 +158,36 @@ static enum pst_status fill(struct pst_schedule *sched,
     else
         status = pst_schedule_place(row->place, o->stages, o->ranks, o->costs,
                                     sched->rank_of, diag);
-    return status == PST_OK ? row->generate(sched, diag) : status;
+    sched->asked = o;
+    if (status == PST_OK)
+        status = row->generate(sched, diag);
+    sched->asked = NULL;
+    return status;
+}
+
+enum pst_status pst_sched_new(const struct pst_schedule_options *options,
+                              struct pst_schedule **ret, struct pst_diag *diag)
+{
+    struct pst_schedule *sched = pst_calloc(PST_TAG_PLAN, 1, sizeof(*sched));
+
+    if (!sched)
+        return pst_diag_nomem(diag, sizeof(*sched));
+    sched->name = "";
+    sched->n_ranks = options->ranks;
+    sched->n_stages = options->stages;
+    sched->n_microbatches = options->microbatches;
+    sched->train = options->train;
+    sched->idle = options->idle;
+    sched->rank_of =
+        pst_calloc(PST_TAG_PLAN, options->stages, sizeof(*sched->rank_of));
+    sched->ranks =
+        pst_calloc(PST_TAG_PLAN, options->ranks, sizeof(*sched->ranks));
+    if (!sched->rank_of || !sched->ranks) {
+        pst_schedule_free(sched);
+        return pst_diag_nomem(diag, options->stages * sizeof(int));
+    }
+    *ret = sched;
+    return PST_OK;
 }
 
 enum pst_status pst_schedule_make(const struct pst_schedule_options *options,
@@ -186,23 +215,11 @@ enum pst_status pst_schedule_make(const struct pst_schedule_options *options,
     if (status != PST_OK)
         return status;
 
-    sched = pst_calloc(PST_TAG_PLAN, 1, sizeof(*sched));
-    if (!sched)
-        return pst_diag_nomem(diag, sizeof(*sched));
+    status = pst_sched_new(options, &sched, diag);
+    if (status != PST_OK)
+        return status;
     sched->name = row->name;
-    sched->n_ranks = options->ranks;
-    sched->n_stages = options->stages;
-    sched->n_microbatches = options->microbatches;
-    sched->train = options->train;
-    sched->idle = options->idle;
-    sched->rank_of =
-        pst_calloc(PST_TAG_PLAN, options->stages, sizeof(*sched->rank_of));
-    sched->ranks =
-        pst_calloc(PST_TAG_PLAN, options->ranks, sizeof(*sched->ranks));
-    if (!sched->rank_of || !sched->ranks)
-        status = pst_diag_nomem(diag, options->stages * sizeof(int));
-    if (status == PST_OK)
-        status = fill(sched, row, options, diag);
+    status = fill(sched, row, options, diag);
     if (status != PST_OK) {
         pst_schedule_free(sched);
         return status;
@@ -220,5 +237,8 @@ void pst_schedule_free(struct pst_schedule *sched)
     pst_free(sched->ranks);
     pst_free(sched->rank_of);
     pst_free(sched->note);
+    for (size_t i = 0; i < sched->candidates.n; i++)
+        pst_free(sched->candidates.at[i].note);
+    pst_vec_fini(&sched->candidates);
     pst_free(sched);
 }

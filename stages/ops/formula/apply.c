@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What operators of the language and calls emit. */
+#include "stages/ops/formula/machine.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+double pst_formula_number(const struct pst_arg *a)
+{
+    if (a->kind == PST_ARG_FLOAT)
+        return a->f;
+    return a->kind == PST_ARG_INT ? (double)a->i : a->b;
+}
+
+static bool is_zero(const struct pst_arg *a)
+{
+    return a->kind == PST_ARG_IGNORED;
+}
+
+static struct pst_arg zero(void)
+{
+    return (struct pst_arg){.kind = PST_ARG_IGNORED};
+}
+
+static struct pst_arg emit(struct pst_formula *f, const char *name,
+                           const struct pst_arg *args, unsigned n)
+{
+    const struct pst_op *op = pst_op_find(name);
+
+    if (f->build->status != PST_OK)
+        return pst_none();
+    if (op == NULL)
+        return pst_formula_fail(f, "there is no %s", name);
+    return pst_v(pst_emit(f->build, op, args, n));
+}
+
+/* --- infix -------------------------------------------------------------- */
+
+static const struct {
+    const char *op, *tensor, *scalar;
+    const char *flipped; /* with the number in front; NULL: see flip */
+} infix[] = {
+    {"+", "aten.add.Tensor", "aten.add.Scalar", "aten.add.Scalar"},
+    {"-", "aten.sub.Tensor", "aten.sub.Scalar", "aten.rsub.Scalar"},
+    {"*", "aten.mul.Tensor", "aten.mul.Scalar", "aten.mul.Scalar"},
+    {"/", "aten.div.Tensor", "aten.div.Scalar", NULL},
+    {"<", "aten.lt.Tensor", "aten.lt.Scalar", "aten.gt.Scalar"},
+    {"<=", "aten.le.Tensor", "aten.le.Scalar", "aten.ge.Scalar"},
+    {">", "aten.gt.Tensor", "aten.gt.Scalar", "aten.lt.Scalar"},
+    {">=", "aten.ge.Tensor", "aten.ge.Scalar", "aten.le.Scalar"},
+    {"==", "aten.eq.Tensor", "aten.eq.Scalar", "aten.eq.Scalar"},
+    {"!=", "aten.ne.Tensor", "aten.ne.Scalar", "aten.ne.Scalar"},
+};
+
+/* Whole numbers stay whole but for "/". */
+static struct pst_arg fold(struct pst_formula *f, const char *op,
+                           const struct pst_arg *a, const struct pst_arg *b)
+{
+    const bool whole = a->kind == PST_ARG_INT && b->kind == PST_ARG_INT;
+    const double x = pst_formula_number(a), y = pst_formula_number(b);
+
+    if (strcmp(op, "==") == 0)
+        return pst_b(x == y);
+    if (strcmp(op, "!=") == 0)
+        return pst_b(x != y);
+    if (strcmp(op, "//") == 0) {
+        if (!whole || b->i <= 0 || a->i < 0)
+            return pst_formula_fail(f, "// wants whole numbers");
+        return pst_i(a->i / b->i);
+    }
+    if (op[0] == '<')
+        return pst_b(op[1] == '=' ? x <= y : x < y);
+    if (op[0] == '>')
+        return pst_b(op[1] == '=' ? x >= y : x > y);
+    if (op[0] == '/')
+        return pst_f(x / y);
+    if (op[0] == '+')
+        return whole ? pst_i(a->i + b->i) : pst_f(x + y);
+    if (op[0] == '-')
+        return whole ? pst_i(a->i - b->i) : pst_f(x - y);
+    return whole ? pst_i(a->i * b->i) : pst_f(x * y);
+}
+
+/* One of them is the zero of an absent gradient. */
+static struct pst_arg with_zero(struct pst_formula *f, const char *op,
+                                struct pst_arg a, struct pst_arg b)
+{
+    if (op[0] == '*' || (op[0] == '/' && is_zero(&a)))
+        return zero();
+    if (op[0] == '+')
+        return is_zero(&a) ? b : a;
+    if (op[0] == '-')
+        return is_zero(&b) ? a : pst_formula_negate(f, b, false);
+    return pst_formula_fail(f, "%s with an absent gradient", op);
+}
+
+struct pst_arg pst_formula_infix(struct pst_formula *f, const char *op,
+                                 struct pst_arg a, struct pst_arg b)
+{
+    const bool na = pst_formula_is_number(&a), nb = pst_formula_is_number(&b);
+
+    if (f->build->status != PST_OK)
+        return pst_none();
+    if (is_zero(&a) || is_zero(&b))
+        return with_zero(f, op, a, b);
+    if (na && nb)
+        return fold(f, op, &a, &b);
+    if ((!na && a.kind != PST_ARG_VALUE) || (!nb && b.kind != PST_ARG_VALUE))
+        return pst_formula_fail(f, "%s of what is no tensor or number", op);
+    for (size_t i = 0; i < PST_COUNT(infix); i++) {
+        if (strcmp(infix[i].op, op) != 0)
+            continue;
+        if (!na && !nb)
+            return emit(f, infix[i].tensor, PST_ARGS(a, b));
+        if (nb)
+            return emit(f, infix[i].scalar, PST_ARGS(a, b));
+        if (infix[i].flipped != NULL)
+            return emit(f, infix[i].flipped, PST_ARGS(b, a));
+        b = emit(f, "aten.reciprocal.default", PST_ARGS(b));
+        if (pst_formula_number(&a) == 1.0)
+            return b;
+        return emit(f, "aten.mul.Scalar", PST_ARGS(b, a));
+    }
+    return pst_formula_fail(f, "%s of tensors", op);
+}
+
+struct pst_arg pst_formula_negate(struct pst_formula *f, struct pst_arg a,
+                                  bool logical)
+{
+    if (is_zero(&a))
+        return a;
+    if (pst_formula_is_number(&a)) {
+        if (logical)
+            return pst_b(pst_formula_number(&a) == 0.0);
+        return a.kind == PST_ARG_INT ? pst_i(-a.i)
+                                     : pst_f(-pst_formula_number(&a));
+    }
+    if (a.kind != PST_ARG_VALUE)
+        return pst_formula_fail(f, "the negative of what is no tensor");
+    return emit(f, logical ? "aten.logical_not.default" : "aten.neg.default",
+                PST_ARGS(a));
+}
+
+struct pst_arg pst_formula_where(struct pst_formula *f, struct pst_arg cond,
+                                 struct pst_arg a, struct pst_arg b)
+{
+    const char *name = "aten.where.self";
+
+    if (is_zero(&a) && is_zero(&b))
+        return a;
+    if (is_zero(&a))
+        a = pst_i(0);
+    if (is_zero(&b))
+        b = pst_i(0);
+    if (pst_formula_is_number(&a) && pst_formula_is_number(&b))
+        name = "aten.where.Scalar";
+    else if (pst_formula_is_number(&a))
+        name = "aten.where.ScalarSelf";
+    else if (pst_formula_is_number(&b))
+        name = "aten.where.ScalarOther";
+    return emit(f, name, PST_ARGS(cond, a, b));
+}
+
+/* --- lists -------------------------------------------------------------- */
+
+struct pst_arg pst_formula_list(struct pst_formula *f,
+                                const struct pst_arg *items, unsigned n)
+{
+    struct pst_arena *arena = &f->build->graph->arena;
+    struct pst_value **values;
+    int64_t *ints;
+
+    if (f->build->status != PST_OK)
+        return pst_none();
+    values = pst_arena_calloc(arena, n + 1, sizeof(struct pst_value *));
+    ints = pst_arena_calloc(arena, n + 1, sizeof(*ints));
+    if (values == NULL || ints == NULL) {
+        f->build->status = pst_diag_nomem(f->build->diag, n);
+        return pst_none();
+    }
+    for (unsigned i = 0; i < n; i++) {
+        if (items[i].kind != items[0].kind)
+            return pst_formula_fail(f, "a list of mixed values");
+        if (items[i].kind == PST_ARG_VALUE)
+            values[i] = items[i].value;
+        else if (items[i].kind == PST_ARG_INT)
+            ints[i] = items[i].i;
+        else
+            return pst_formula_fail(f, "a list of neither");
+    }
+    return n > 0 && items[0].kind == PST_ARG_VALUE ? pst_values(values, n)
+                                                   : pst_ints(ints, n);
+}
+
+struct pst_arg pst_formula_item(struct pst_formula *f, struct pst_arg list,
+                                struct pst_arg index)
+{
+    int64_t i = index.kind == PST_ARG_INT ? index.i : INT64_MAX;
+
+    if (f->build->status != PST_OK)
+        return pst_none();
+    if (list.kind != PST_ARG_INTS && list.kind != PST_ARG_VALUES)
+        return pst_formula_fail(f, "this is no list");
+    if (i < 0)
+        i += list.n;
+    if (i < 0 || i >= list.n)
+        return pst_formula_fail(f, "a list has %u items", list.n);
+    return list.kind == PST_ARG_INTS ? pst_i(list.ints[i])
+                                     : pst_v(list.values[i]);
+}
+
+/* --- calls -------------------------------------------------------------- */
+
+/* NAME.OVERLOAD, or NAME with the overload that the second argument asks for.
+ */
+static const struct pst_op *find(const struct pst_formula_call *c)
+{
+    static const char *const spaces[] = {"aten", "penstock"};
+    const bool tensor = c->n > 1 && c->args[1].kind == PST_ARG_VALUE;
+    const bool number = c->n > 1 && pst_formula_is_number(&c->args[1]);
+    const char *const overloads[] = {number ? "Scalar" : "default",
+                                     tensor ? "Tensor" : "default", "default",
+                                     "int"};
+    const bool full = strchr(c->name, '.') != NULL;
+    const struct pst_op *op = NULL;
+    char name[128];
+
+    for (unsigned k = 0; k < 2 * PST_COUNT(overloads) && op == NULL; k++) {
+        snprintf(name, sizeof(name), full ? "%s.%s" : "%s.%s.%s", spaces[k % 2],
+                 c->name, overloads[k / 2]);
+        op = pst_op_find(name);
+    }
+    return op;
+}
+
+/* Positions first, then keywords; holes take their defaults. */
+static bool place(struct pst_formula *f, const struct pst_schema *schema,
+                  const struct pst_formula_call *c, struct pst_arg *args,
+                  unsigned *n)
+{
+    *n = 0;
+    for (unsigned i = 0; i < schema->n_args && i < PST_FORMULA_ARGS; i++)
+        args[i] = schema->args[i].def;
+    for (unsigned i = 0; i < c->n; i++) {
+        const int at =
+            c->keys[i][0] == '\0' ? (int)i : pst_schema_arg(schema, c->keys[i]);
+
+        if (at < 0 || at >= (int)schema->n_args || at >= PST_FORMULA_ARGS) {
+            (void)pst_formula_fail(f, "%s has no such argument", schema->name);
+            return false;
+        }
+        args[at] = c->args[i];
+        *n = PST_MAX(*n, (unsigned)at + 1);
+    }
+    return true;
+}
+
+static struct pst_arg results(struct pst_formula *f,
+                              struct pst_value *const *outs, unsigned n,
+                              bool is_list)
+{
+    struct pst_value **copy;
+
+    if (n == 1 && !is_list)
+        return pst_v(outs[0]);
+    copy = pst_arena_calloc(&f->build->graph->arena, n + 1, sizeof(*copy));
+    if (copy == NULL) {
+        f->build->status = pst_diag_nomem(f->build->diag, n);
+        return pst_none();
+    }
+    memcpy(copy, outs, n * sizeof(struct pst_value *));
+    return pst_values(copy, n);
+}
+
+struct pst_arg pst_formula_apply(struct pst_formula *f,
+                                 struct pst_formula_call *c)
+{
+    struct pst_arg args[PST_FORMULA_ARGS];
+    const struct pst_op *op = find(c);
+    const struct pst_schema *schema;
+    const struct pst_node *node;
+    struct pst_rewrite w;
+    unsigned n;
+
+    if (op == NULL)
+        return pst_formula_fail(f, "there is no %s", c->name);
+    schema = pst_op_schema(op);
+    for (unsigned i = 0; i < c->n; i++)
+        if (is_zero(&c->args[i]))
+            return zero();
+    if (!place(f, schema, c, args, &n))
+        return pst_none();
+    if (pst_op_is_rewrite(op)) {
+        if (pst_op_rewrite(op, f->build, args, n, &w) != PST_OK)
+            return pst_none();
+        return results(f, w.outs, w.n_outs, schema->list_return);
+    }
+    node = pst_emit_node(f->build, op, args, n);
+    if (node == NULL)
+        return pst_none();
+    return results(f, node->outs, node->n_outs, schema->list_return);
+}

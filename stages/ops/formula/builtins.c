@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Functions on what is known when a graph is made: shapes, dtypes, numbers. */
+#include "stages/ops/formula/machine.h"
+#include "stages/ops/infer.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Argument i as a tensor's meta; NULL (and a failure) if it is none. */
+static const struct pst_meta *meta(struct pst_formula *f,
+                                   const struct pst_formula_call *c, unsigned i)
+{
+    if (i < c->n && c->args[i].kind == PST_ARG_VALUE)
+        return &c->args[i].value->meta;
+    (void)pst_formula_fail(f, "%s wants a tensor", c->name);
+    return NULL;
+}
+
+static struct pst_arg is_given(struct pst_formula *f,
+                               const struct pst_formula_call *c)
+{
+    (void)f;
+    return pst_b(c->n > 0 && c->args[0].kind != PST_ARG_NONE);
+}
+
+static struct pst_arg is_number(struct pst_formula *f,
+                                const struct pst_formula_call *c)
+{
+    (void)f;
+    return pst_b(c->n > 0 && pst_formula_is_number(&c->args[0]));
+}
+
+static struct pst_arg rank(struct pst_formula *f,
+                           const struct pst_formula_call *c)
+{
+    const struct pst_meta *m = meta(f, c, 0);
+
+    return m == NULL ? pst_none() : pst_i(m->rank);
+}
+
+/* size(x, dim): 1 for a tensor without dimensions. */
+static struct pst_arg size(struct pst_formula *f,
+                           const struct pst_formula_call *c)
+{
+    const struct pst_meta *m = meta(f, c, 0);
+    int d;
+
+    if (m == NULL)
+        return pst_none();
+    if (m->rank == 0)
+        return pst_i(1);
+    d = c->n > 1 && c->args[1].kind == PST_ARG_INT
+            ? pst_meta_dim(m, c->args[1].i)
+            : -1;
+    if (d < 0) {
+        f->build->status =
+            pst_diag_set(f->build->diag, PST_ERR_SHAPE,
+                         "%s: a dimension is out of range", f->schema->name);
+        return pst_none();
+    }
+    return pst_i(m->size[d]);
+}
+
+static struct pst_arg ints(struct pst_formula *f, const int64_t *at, unsigned n)
+{
+    int64_t *copy =
+        pst_arena_calloc(&f->build->graph->arena, n + 1, sizeof(*copy));
+
+    if (copy == NULL) {
+        f->build->status = pst_diag_nomem(f->build->diag, n);
+        return pst_none();
+    }
+    memcpy(copy, at, n * sizeof(*copy));
+    return pst_ints(copy, n);
+}
+
+static struct pst_arg sizes(struct pst_formula *f,
+                            const struct pst_formula_call *c)
+{
+    const struct pst_meta *m = meta(f, c, 0);
+
+    return m == NULL ? pst_none() : ints(f, m->size, m->rank);
+}
+
+/* dims(x): all of them; dims(x, given): those, or all if none are given. */
+static struct pst_arg dims(struct pst_formula *f,
+                           const struct pst_formula_call *c)
+{
+    const struct pst_meta *m = meta(f, c, 0);
+    int64_t all[PST_MAX_RANK];
+
+    if (m == NULL)
+        return pst_none();
+    if (c->n > 1 && c->args[1].kind == PST_ARG_INT)
+        return ints(f, &c->args[1].i, 1);
+    if (c->n > 1 && c->args[1].kind == PST_ARG_INTS && c->args[1].n > 0)
+        return c->args[1];
+    for (unsigned d = 0; d < m->rank; d++)
+        all[d] = d;
+    return ints(f, all, m->rank);
+}
+
+/* Number of elements; with a second argument that of these dimensions. */
+static struct pst_arg numel(struct pst_formula *f,
+                            const struct pst_formula_call *c)
+{
+    const struct pst_meta *m = meta(f, c, 0);
+    struct pst_arg over;
+    int64_t n = 1;
+
+    if (m == NULL)
+        return pst_none();
+    if (c->n < 2)
+        return pst_i(pst_meta_numel(m));
+    over = dims(f, c);
+    for (unsigned i = 0; over.kind == PST_ARG_INTS && i < over.n; i++) {
+        const int d = pst_meta_dim(m, over.ints[i]);
+
+        if (d >= 0 && m->rank > 0)
+            n *= m->size[d];
+    }
+    return pst_i(n);
+}
+
+static struct pst_arg count(struct pst_formula *f,
+                            const struct pst_formula_call *c)
+{
+    if (c->n == 0 ||
+        (c->args[0].kind != PST_ARG_INTS && c->args[0].kind != PST_ARG_VALUES))
+        return pst_formula_fail(f, "len wants a list");
+    return pst_i(c->args[0].n);
+}
+
+static struct pst_arg dtype(struct pst_formula *f,
+                            const struct pst_formula_call *c)
+{
+    const struct pst_meta *m = meta(f, c, 0);
+
+    return m == NULL ? pst_none() : pst_dtype_arg(m->dtype);
+}
+
+/* result_type(a, b, ...) of tensors and numbers. */
+static struct pst_arg result_type(struct pst_formula *f,
+                                  const struct pst_formula_call *c)
+{
+    (void)f;
+    return pst_dtype_arg(pst_result_type(c->args, c->n));
+}
+
+/* The dtype of a function of it: integers become f32. */
+static struct pst_arg float_type(struct pst_formula *f,
+                                 const struct pst_formula_call *c)
+{
+    (void)f;
+    return pst_dtype_arg(pst_float_type(pst_result_type(c->args, c->n)));
+}
+
+static struct pst_arg floating(struct pst_formula *f,
+                               const struct pst_formula_call *c)
+{
+    const struct pst_meta *m = meta(f, c, 0);
+
+    return pst_b(m != NULL && pst_dtype_kind(m->dtype) == PST_KIND_FLOAT);
+}
+
+static struct pst_arg is_bool(struct pst_formula *f,
+                              const struct pst_formula_call *c)
+{
+    const struct pst_meta *m = meta(f, c, 0);
+
+    return pst_b(m != NULL && m->dtype == PST_BOOL);
+}
+
+/* cast(x, dtype): nothing is emitted if x has it. */
+static struct pst_arg cast(struct pst_formula *f,
+                           const struct pst_formula_call *c)
+{
+    if (c->n == 2 && c->args[0].kind == PST_ARG_IGNORED)
+        return c->args[0];
+    if (c->n != 2 || c->args[0].kind != PST_ARG_VALUE)
+        return pst_formula_fail(f, "cast wants a tensor and a dtype");
+    if (c->args[1].kind != PST_ARG_DTYPE ||
+        c->args[0].value->meta.dtype == (enum pst_dtype)c->args[1].i)
+        return c->args[0];
+    return pst_v(
+        pst_emit(f->build, pst_op_find("aten._to_copy.default"), c->args, 2));
+}
+
+static struct pst_arg same_text(struct pst_formula *f,
+                                const struct pst_formula_call *c)
+{
+    if (c->n != 2 || c->args[1].kind != PST_ARG_STRING)
+        return pst_formula_fail(f, "same wants two texts");
+    return pst_b(c->args[0].kind == PST_ARG_STRING &&
+                 strcmp(c->args[0].s, c->args[1].s) == 0);
+}
+
+static struct pst_arg of_number(struct pst_formula *f,
+                                const struct pst_formula_call *c,
+                                double (*fn)(double))
+{
+    if (c->n != 1 || !pst_formula_is_number(&c->args[0]))
+        return pst_formula_fail(f, "%s wants a number", c->name);
+    return pst_f(fn(pst_formula_number(&c->args[0])));
+}
+
+static struct pst_arg log_of(struct pst_formula *f,
+                             const struct pst_formula_call *c)
+{
+    return of_number(f, c, log);
+}
+
+static struct pst_arg sqrt_of(struct pst_formula *f,
+                              const struct pst_formula_call *c)
+{
+    return of_number(f, c, sqrt);
+}
+
+/* fail('why'): the form is refused. */
+static struct pst_arg refuse(struct pst_formula *f,
+                             const struct pst_formula_call *c)
+{
+    if (f->build->status == PST_OK)
+        f->build->status = pst_diag_set(
+            f->build->diag, PST_ERR_SHAPE, "%s: %s", f->schema->name,
+            c->n > 0 && c->args[0].kind == PST_ARG_STRING ? c->args[0].s : "?");
+    return pst_none();
+}
+
+static const struct {
+    const char *name;
+    struct pst_arg (*fn)(struct pst_formula *f,
+                         const struct pst_formula_call *c);
+} builtins[] = {
+    {"is", is_given},       {"is_number", is_number},
+    {"rank", rank},         {"size", size},
+    {"sizes", sizes},       {"dims", dims},
+    {"numel", numel},       {"len", count},
+    {"dtype", dtype},       {"result_type", result_type},
+    {"floating", floating}, {"float_type", float_type},
+    {"is_bool", is_bool},   {"cast", cast},
+    {"same", same_text},    {"log_of", log_of},
+    {"sqrt_of", sqrt_of},   {"fail", refuse},
+};
+
+bool pst_formula_builtin(struct pst_formula *f,
+                         const struct pst_formula_call *call,
+                         struct pst_arg *ret)
+{
+    for (size_t i = 0; i < PST_COUNT(builtins); i++)
+        if (strcmp(builtins[i].name, call->name) == 0) {
+            *ret = builtins[i].fn(f, call);
+            return true;
+        }
+    return false;
+}

@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The grammar, and the two kinds of formulas. */
+#include "stages/ops/formula/formula.h"
+
+#include "stages/ops/formula/machine.h"
+#include "stages/ops/vjp.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_DEPTH 40
+
+static struct pst_arg expr(struct pst_formula *f);
+
+struct pst_arg pst_formula_fail(struct pst_formula *f, const char *fmt, ...)
+{
+    char text[256];
+    va_list args;
+
+    if (f->build->status != PST_OK)
+        return pst_none();
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    f->build->status = pst_diag_set(
+        f->build->diag, PST_ERR_INTERNAL, "formula of %s, character %d: %s",
+        f->schema->name, (int)(f->at - f->begin), text);
+    return pst_none();
+}
+
+/* --- tokens ------------------------------------------------------------- */
+
+static void space(struct pst_formula *f)
+{
+    while (*f->at == ' ')
+        f->at++;
+}
+
+static bool sees(struct pst_formula *f, const char *token)
+{
+    space(f);
+    return strncmp(f->at, token, strlen(token)) == 0;
+}
+
+static bool take(struct pst_formula *f, const char *token)
+{
+    if (!sees(f, token))
+        return false;
+    f->at += strlen(token);
+    return true;
+}
+
+static void want(struct pst_formula *f, const char *token)
+{
+    if (!take(f, token))
+        (void)pst_formula_fail(f, "\"%s\" is missing", token);
+}
+
+static bool take_name(struct pst_formula *f, char *out, size_t size)
+{
+    size_t n = 0;
+
+    space(f);
+    if (!isalpha((unsigned char)*f->at) && *f->at != '_')
+        return false;
+    while (isalnum((unsigned char)f->at[n]) || f->at[n] == '_' ||
+           f->at[n] == '.')
+        n++;
+    if (n >= size) {
+        (void)pst_formula_fail(f, "a name is too long");
+        return false;
+    }
+    memcpy(out, f->at, n);
+    out[n] = '\0';
+    f->at += n;
+    return true;
+}
+
+/* NAME "=" of a keyword or definition, not "=="; else nothing is taken. */
+static bool take_key(struct pst_formula *f, const char *mark, char out[32])
+{
+    const char *begin = f->at;
+    char name[64];
+
+    out[0] = '\0';
+    if (take_name(f, name, sizeof(name)) && take(f, mark) && *f->at != '=' &&
+        strlen(name) < 32) {
+        memcpy(out, name, strlen(name) + 1);
+        return true;
+    }
+    f->at = begin;
+    return false;
+}
+
+/* --- expressions -------------------------------------------------------- */
+
+static struct pst_arg number(struct pst_formula *f)
+{
+    char *end;
+    const char *begin = f->at;
+    const double x = strtod(begin, &end);
+
+    f->at = end;
+    if (memchr(begin, '.', (size_t)(end - begin)) == NULL &&
+        memchr(begin, 'e', (size_t)(end - begin)) == NULL)
+        return pst_i((int64_t)x);
+    return pst_f(x);
+}
+
+static struct pst_arg text(struct pst_formula *f)
+{
+    const char *end = strchr(f->at, '\'');
+    char *copy;
+
+    if (end == NULL)
+        return pst_formula_fail(f, "a text has no end");
+    copy = pst_arena_alloc(&f->build->graph->arena, (size_t)(end - f->at) + 1);
+    if (copy == NULL) {
+        f->build->status = pst_diag_nomem(f->build->diag, 0);
+        return pst_none();
+    }
+    memcpy(copy, f->at, (size_t)(end - f->at));
+    copy[end - f->at] = '\0';
+    f->at = end + 1;
+    return pst_text(copy);
+}
+
+static struct pst_arg list(struct pst_formula *f)
+{
+    struct pst_arg items[PST_FORMULA_ARGS];
+    unsigned n = 0;
+
+    while (f->build->status == PST_OK && !take(f, "]")) {
+        if (n == PST_FORMULA_ARGS)
+            return pst_formula_fail(f, "a list is too long");
+        if (n > 0)
+            want(f, ",");
+        items[n++] = expr(f);
+    }
+    return f->skip ? pst_none() : pst_formula_list(f, items, n);
+}
+
+static struct pst_arg call(struct pst_formula *f, const char *name)
+{
+    struct pst_formula_call c = {.n = 0};
+    struct pst_arg ret;
+
+    snprintf(c.name, sizeof(c.name), "%s", name);
+    while (f->build->status == PST_OK && !take(f, ")")) {
+        if (c.n == PST_FORMULA_ARGS)
+            return pst_formula_fail(f, "a call has too many arguments");
+        if (c.n > 0)
+            want(f, ",");
+        (void)take_key(f, "=", c.keys[c.n]);
+        c.args[c.n++] = expr(f);
+    }
+    if (f->skip || f->build->status != PST_OK)
+        return pst_none();
+    if (pst_formula_builtin(f, &c, &ret))
+        return ret;
+    return pst_formula_apply(f, &c);
+}
+
+/* A definition is evaluated at its first use. */
+static struct pst_arg define(struct pst_formula *f, struct pst_formula_name *n)
+{
+    const char *back = f->at;
+
+    if (n->text == NULL)
+        return n->value;
+    f->at = n->text;
+    n->value = expr(f);
+    n->text = NULL;
+    f->at = back;
+    return n->value;
+}
+
+static const struct {
+    const char *name;
+    double value;
+} constants[] = {
+    {"inf", INFINITY}, {"nan", NAN}, {"pi", 3.14159265358979323846}};
+
+static struct pst_arg named(struct pst_formula *f, const char *name)
+{
+    const int arg = pst_schema_arg(f->schema, name);
+    enum pst_dtype dtype;
+
+    if (f->skip)
+        return pst_none();
+    for (unsigned i = 0; i < f->n_names; i++)
+        if (strcmp(f->names[i].name, name) == 0)
+            return define(f, &f->names[i]);
+    if (arg >= 0)
+        return f->args[arg];
+    for (size_t i = 0; i < PST_COUNT(constants); i++)
+        if (strcmp(constants[i].name, name) == 0)
+            return pst_f(constants[i].value);
+    if (strcmp(name, "None") == 0)
+        return pst_none();
+    if (strcmp(name, "True") == 0 || strcmp(name, "False") == 0)
+        return pst_b(name[0] == 'T');
+    if (pst_dtype_from_name(name, &dtype))
+        return pst_dtype_arg(dtype);
+    return pst_formula_fail(f, "\"%s\" is unknown", name);
+}
+
+static struct pst_arg primary(struct pst_formula *f)
+{
+    char name[64];
+    struct pst_arg ret;
+
+    space(f);
+    if (isdigit((unsigned char)*f->at) || *f->at == '.')
+        return number(f);
+    if (take(f, "'"))
+        return text(f);
+    if (take(f, "["))
+        return list(f);
+    if (take(f, "(")) {
+        ret = expr(f);
+        want(f, ")");
+        return ret;
+    }
+    if (!take_name(f, name, sizeof(name)))
+        return pst_formula_fail(f, "a value is missing");
+    if (take(f, "("))
+        return call(f, name);
+    return named(f, name);
+}
+
+static struct pst_arg unary(struct pst_formula *f)
+{
+    struct pst_arg ret;
+
+    if (take(f, "-")) {
+        ret = unary(f);
+        return f->skip ? ret : pst_formula_negate(f, ret, false);
+    }
+    if (take(f, "!")) {
+        ret = unary(f);
+        return f->skip ? ret : pst_formula_negate(f, ret, true);
+    }
+    ret = primary(f);
+    while (take(f, "[")) {
+        const struct pst_arg index = expr(f);
+
+        want(f, "]");
+        if (!f->skip)
+            ret = pst_formula_item(f, ret, index);
+    }
+    return ret;
+}
+
+/* Operators of one rank, left to right. */
+static struct pst_arg infix(struct pst_formula *f, const char *const *ops,
+                            struct pst_arg (*operand)(struct pst_formula *),
+                            bool repeats)
+{
+    struct pst_arg a = operand(f);
+
+    for (;;) {
+        const char *op = NULL;
+
+        for (unsigned i = 0; ops[i] != NULL && op == NULL; i++)
+            if (take(f, ops[i]))
+                op = ops[i];
+        if (op == NULL || f->build->status != PST_OK)
+            return a;
+        {
+            const struct pst_arg b = operand(f);
+
+            a = f->skip ? pst_none() : pst_formula_infix(f, op, a, b);
+        }
+        if (!repeats)
+            return a;
+    }
+}
+
+static struct pst_arg term(struct pst_formula *f)
+{
+    static const char *const ops[] = {"*", "//", "/", NULL};
+
+    return infix(f, ops, unary, true);
+}
+
+static struct pst_arg sum(struct pst_formula *f)
+{
+    static const char *const ops[] = {"+", "-", NULL};
+
+    return infix(f, ops, term, true);
+}
+
+static struct pst_arg compare(struct pst_formula *f)
+{
+    static const char *const ops[] = {"<=", ">=", "==", "!=", "<", ">", NULL};
+
+    return infix(f, ops, sum, false);
+}
+
+/* Numbers decide at once: the other branch is not evaluated. */
+static struct pst_arg choose(struct pst_formula *f, struct pst_arg cond)
+{
+    const bool skip = f->skip;
+    const bool known = !skip && pst_formula_is_number(&cond);
+    const bool yes = known && pst_formula_number(&cond) != 0.0;
+    struct pst_arg a, b;
+
+    f->skip = skip || (known && !yes);
+    a = expr(f);
+    want(f, ":");
+    f->skip = skip || (known && yes);
+    b = expr(f);
+    f->skip = skip;
+    if (skip || f->build->status != PST_OK)
+        return pst_none();
+    if (known)
+        return yes ? a : b;
+    return pst_formula_where(f, cond, a, b);
+}
+
+static struct pst_arg expr(struct pst_formula *f)
+{
+    struct pst_arg ret;
+
+    if (f->build->status != PST_OK || f->depth == MAX_DEPTH)
+        return pst_formula_fail(f, "too deep");
+    f->depth++;
+    ret = compare(f);
+    if (take(f, "?"))
+        ret = choose(f, ret);
+    f->depth--;
+    return ret;
+}
+
+/* --- formulas ----------------------------------------------------------- */
+
+bool pst_formula_name(struct pst_formula *f, const char *name,
+                      struct pst_arg value)
+{
+    if (f->n_names == PST_FORMULA_NAMES)
+        return false;
+    snprintf(f->names[f->n_names].name, sizeof(f->names[0].name), "%s", name);
+    f->names[f->n_names].text = NULL;
+    f->names[f->n_names++].value = value;
+    return true;
+}
+
+/* All "NAME = expr;" in front, unevaluated. */
+static void definitions(struct pst_formula *f)
+{
+    char name[32];
+
+    while (f->build->status == PST_OK && take_key(f, "=", name)) {
+        space(f);
+        if (!pst_formula_name(f, name, pst_none())) {
+            (void)pst_formula_fail(f, "too many names");
+            return;
+        }
+        f->names[f->n_names - 1].text = f->at;
+        f->skip = true;
+        (void)expr(f);
+        f->skip = false;
+        want(f, ";");
+    }
+}
+
+static void init(struct pst_formula *f, struct pst_build *build,
+                 const struct pst_schema *schema, const struct pst_arg *args)
+{
+    const struct pst_op *op = pst_op_find(schema->name);
+
+    memset(f, 0, sizeof(*f));
+    f->build = build;
+    f->schema = schema;
+    f->args = args;
+    f->begin = f->at = op->formula;
+}
+
+static void set_results(struct pst_rewrite *w, struct pst_formula *f,
+                        const struct pst_arg *values, unsigned n)
+{
+    if (n == 1 && values[0].kind == PST_ARG_VALUES &&
+        values[0].n <= PST_MAX_OUTS &&
+        (w->schema->list_return || values[0].n >= w->n_outs)) {
+        if (w->schema->list_return)
+            w->n_outs = values[0].n;
+        memcpy(w->outs, values[0].values,
+               w->n_outs * sizeof(struct pst_value *));
+        return;
+    }
+    if (n != w->n_outs)
+        (void)pst_formula_fail(f, "%u results", n);
+    for (unsigned k = 0; k < n && f->build->status == PST_OK; k++) {
+        if (values[k].kind == PST_ARG_VALUE)
+            w->outs[k] = values[k].value;
+        else if (values[k].kind != PST_ARG_NONE)
+            (void)pst_formula_fail(f, "result %u is no tensor", k);
+    }
+}
+
+enum pst_status pst_rewrite_formula(struct pst_rewrite *w)
+{
+    struct pst_formula f;
+    struct pst_arg values[PST_FORMULA_ARGS];
+    unsigned n = 0;
+
+    init(&f, w->build, w->schema, w->args);
+    definitions(&f);
+    do
+        values[n++] = expr(&f);
+    while (n < PST_FORMULA_ARGS && take(&f, ","));
+    space(&f);
+    if (*f.at != '\0')
+        (void)pst_formula_fail(&f, "more text than expected");
+    if (f.build->status == PST_OK)
+        set_results(w, &f, values, n);
+    return f.build->status;
+}
+
+/* grad, grad1 ... and result, result1 ... */
+static void name_results(struct pst_formula *f, const struct pst_vjp *v)
+{
+    for (unsigned k = 0; k < v->node->n_outs && k < 8; k++) {
+        char name[32], digit[4] = "";
+
+        if (k > 0)
+            snprintf(digit, sizeof(digit), "%u", k);
+        snprintf(name, sizeof(name), "grad%s", digit);
+        if (v->grads[k] == NULL)
+            (void)pst_formula_name(f, name,
+                                   (struct pst_arg){.kind = PST_ARG_IGNORED});
+        else
+            (void)pst_formula_name(f, name, pst_v(v->grads[k]));
+        snprintf(name, sizeof(name), "result%s", digit);
+        (void)pst_formula_name(f, name, pst_v(v->node->outs[k]));
+    }
+}
+
+static void set_gradient(struct pst_vjp *v, unsigned arg, struct pst_arg value)
+{
+    struct pst_value *x = pst_vjp_in(v, arg);
+    struct pst_value *g = value.kind == PST_ARG_VALUE ? value.value : NULL;
+
+    if (pst_formula_is_number(&value))
+        g = pst_vjp_full(v, &x->meta, pst_formula_number(&value));
+    if (g != NULL)
+        (void)pst_vjp_set(v, pst_vjp_flat(v, arg),
+                          pst_vjp_sum_to(v, g, &x->meta));
+}
+
+enum pst_status pst_vjp_formula(struct pst_vjp *v)
+{
+    struct pst_formula f;
+    char name[32];
+
+    init(&f, &v->build, v->node->schema, v->node->args);
+    name_results(&f, v);
+    definitions(&f);
+    do {
+        int arg;
+        struct pst_arg value;
+
+        if (!take_key(&f, ":", name))
+            (void)pst_formula_fail(&f, "an argument's name is missing");
+        arg = pst_schema_arg(f.schema, name);
+        if (v->build.status == PST_OK && arg < 0)
+            (void)pst_formula_fail(&f, "there is no \"%s\"", name);
+        if (v->build.status != PST_OK)
+            break;
+        f.skip = pst_vjp_in(v, (unsigned)arg) == NULL ||
+                 !pst_vjp_needs(v, (unsigned)arg);
+        value = expr(&f);
+        if (!f.skip)
+            set_gradient(v, (unsigned)arg, value);
+    } while (take(&f, ";"));
+    space(&f);
+    if (v->build.status == PST_OK && *f.at != '\0')
+        (void)pst_formula_fail(&f, "more text than expected");
+    return v->build.status;
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_FORMULA_MACHINE_H
+#define PENSTOCK_STAGES_OPS_FORMULA_MACHINE_H
+/*
+ * One evaluation of a formula. A value of the language is a struct pst_arg:
+ * tensor, list, number, text, dtype, None; PST_ARG_IGNORED is the zero that a
+ * gradient is which is absent. After a failure of the builder everything gives
+ * None.
+ */
+#include "stages/ops/op.h"
+
+#define PST_FORMULA_NAMES 24
+#define PST_FORMULA_ARGS  16
+
+struct pst_formula_name {
+    const char *text; /* of the definition; NULL: `value` holds */
+    char name[32];
+    struct pst_arg value;
+};
+
+struct pst_formula {
+    struct pst_build *build;
+    const struct pst_schema *schema;
+    const struct pst_arg *args;
+    const char *begin, *at;
+    bool skip; /* parse only */
+    struct pst_formula_name names[PST_FORMULA_NAMES];
+    unsigned n_names;
+    unsigned depth;
+};
+
+/* Arguments of a call in order, names "" where there is none. */
+struct pst_formula_call {
+    char name[64];
+    char keys[PST_FORMULA_ARGS][32];
+    struct pst_arg args[PST_FORMULA_ARGS];
+    unsigned n;
+};
+
+/* A fault of the formula itself: PST_ERR_INTERNAL. Returns None. */
+struct pst_arg pst_formula_fail(struct pst_formula *f, const char *fmt, ...)
+    PST_PRINTF(2, 3);
+/* NAME = value; false if there are too many. */
+bool pst_formula_name(struct pst_formula *f, const char *name,
+                      struct pst_arg value);
+
+static inline bool pst_formula_is_number(const struct pst_arg *a)
+{
+    return a->kind == PST_ARG_INT || a->kind == PST_ARG_FLOAT ||
+           a->kind == PST_ARG_BOOL;
+}
+double pst_formula_number(const struct pst_arg *a);
+
+/* --- apply.c ------------------------------------------------------------ */
+
+struct pst_arg pst_formula_infix(struct pst_formula *f, const char *op,
+                                 struct pst_arg a, struct pst_arg b);
+struct pst_arg pst_formula_negate(struct pst_formula *f, struct pst_arg a,
+                                  bool logical);
+struct pst_arg pst_formula_where(struct pst_formula *f, struct pst_arg cond,
+                                 struct pst_arg a, struct pst_arg b);
+struct pst_arg pst_formula_apply(struct pst_formula *f,
+                                 struct pst_formula_call *call);
+struct pst_arg pst_formula_list(struct pst_formula *f,
+                                const struct pst_arg *items, unsigned n);
+struct pst_arg pst_formula_item(struct pst_formula *f, struct pst_arg list,
+                                struct pst_arg index);
+
+/* --- builtins.c --------------------------------------------------------- */
+
+/* Is it a function on facts? Then *ret has its value. */
+bool pst_formula_builtin(struct pst_formula *f,
+                         const struct pst_formula_call *call,
+                         struct pst_arg *ret);
+
+#endif

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/matmul/gemm_bf16.h"
+
+#if PST_HAVE_DNNL
+
+#include "stages/base/alloc.h"
+#include "stages/base/cpu.h"
+
+#include <dnnl.h>
+#include <pthread.h>
+#include <string.h>
+
+/* A compiled product; g says which. */
+struct form {
+    struct form *next;
+    struct pst_gemm g;
+    dnnl_primitive_t primitive;
+    dnnl_memory_desc_t a, b, c, scratch;
+    size_t scratch_size;
+};
+
+enum { N_CHAINS = 128 };
+static struct form *chains[N_CHAINS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static dnnl_engine_t engine;
+
+static bool same_form(const struct pst_gemm *x, const struct pst_gemm *y)
+{
+    return x->ta == y->ta && x->tb == y->tb && x->m == y->m && x->n == y->n &&
+           x->k == y->k && x->lda == y->lda && x->ldb == y->ldb &&
+           x->ldc == y->ldc && x->alpha == y->alpha && x->beta == y->beta;
+}
+
+static unsigned chain_of(const struct pst_gemm *g)
+{
+    uint64_t h = (uint64_t)g->m * 0x9E3779B97F4A7C15u;
+
+    h = (h ^ (uint64_t)g->n) * 0x9E3779B97F4A7C15u;
+    h = (h ^ (uint64_t)g->k) * 0x9E3779B97F4A7C15u;
+    h ^= (uint64_t)g->ta << 40 | (uint64_t)g->tb << 41;
+    return (unsigned)(h >> 32) % N_CHAINS;
+}
+
+/* A matrix of rows x cols, stored transposed if trans. */
+static bool matrix(dnnl_memory_desc_t *ret, dnnl_data_type_t type, int64_t rows,
+                   int64_t cols, bool trans, int64_t ld)
+{
+    const dnnl_dims_t size = {rows, cols};
+    const dnnl_dims_t stride = {trans ? 1 : ld, trans ? ld : 1};
+
+    return dnnl_memory_desc_init_by_strides(ret, 2, size, type, stride) ==
+           dnnl_success;
+}
+
+/* The scratch is ours, alpha scales, beta 1 adds to what is there. */
+static dnnl_primitive_attr_t attributes(const struct pst_gemm *g)
+{
+    const float alpha = (float)g->alpha;
+    dnnl_primitive_attr_t attr;
+    dnnl_post_ops_t ops;
+    bool good;
+
+    if (dnnl_primitive_attr_create(&attr) != dnnl_success)
+        return NULL;
+    good = dnnl_primitive_attr_set_scratchpad_mode(
+               attr, dnnl_scratchpad_mode_user) == dnnl_success;
+    if (good && alpha != 1.0f)
+        good = dnnl_primitive_attr_set_output_scales(attr, 1, 0, &alpha) ==
+               dnnl_success;
+    if (good && g->beta != 0.0 && dnnl_post_ops_create(&ops) == dnnl_success) {
+        good = dnnl_post_ops_append_sum(ops, 1.0f) == dnnl_success &&
+               dnnl_primitive_attr_set_post_ops(attr, ops) == dnnl_success;
+        dnnl_post_ops_destroy(ops);
+    }
+    if (good)
+        return attr;
+    dnnl_primitive_attr_destroy(attr);
+    return NULL;
+}
+
+static bool compile(struct form *f)
+{
+    const struct pst_gemm *g = &f->g;
+    dnnl_primitive_attr_t attr = attributes(g);
+    dnnl_primitive_desc_t desc;
+    dnnl_matmul_desc_t op;
+    bool good = false;
+
+    if (attr == NULL)
+        return false;
+    if (matrix(&f->a, dnnl_bf16, g->m, g->k, g->ta, g->lda) &&
+        matrix(&f->b, dnnl_bf16, g->k, g->n, g->tb, g->ldb) &&
+        matrix(&f->c, dnnl_f32, g->m, g->n, false, g->ldc) &&
+        dnnl_matmul_desc_init(&op, &f->a, &f->b, NULL, &f->c) == dnnl_success &&
+        dnnl_primitive_desc_create(&desc, &op, attr, engine, NULL) ==
+            dnnl_success) {
+        f->scratch =
+            *dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+        f->scratch_size = dnnl_memory_desc_get_size(&f->scratch);
+        good = dnnl_primitive_create(&f->primitive, desc) == dnnl_success;
+        dnnl_primitive_desc_destroy(desc);
+    }
+    dnnl_primitive_attr_destroy(attr);
+    return good;
+}
+
+/* NULL: memory is out. */
+static const struct form *find(const struct pst_gemm *g)
+{
+    struct form **chain = &chains[chain_of(g)], *f;
+
+    pthread_mutex_lock(&lock);
+    for (f = *chain; f != NULL && !same_form(&f->g, g);)
+        f = f->next;
+    if (f == NULL && (f = pst_calloc(PST_TAG_EXEC, 1, sizeof(*f))) != NULL) {
+        f->g = *g;
+        if (compile(f)) {
+            f->next = *chain;
+            *chain = f;
+        } else {
+            pst_free(f);
+            f = NULL;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return f;
+}
+
+static bool has;
+
+/* One small product shows whether the library has what it needs. */
+static void look(void)
+{
+    const struct pst_gemm g = {.m = 16,
+                               .n = 16,
+                               .k = 16,
+                               .lda = 16,
+                               .ldb = 16,
+                               .ldc = 16,
+                               .alpha = 1.0};
+    const char *features = pst_cpu_features();
+
+    pst_gemm_prepare_dnnl();
+    has = pst_cpu_isa() == PST_ISA_AVX512 &&
+          (strstr(features, "avx512_bf16") != NULL ||
+           strstr(features, "amx_bf16") != NULL) &&
+          dnnl_engine_create(&engine, dnnl_cpu, 0) == dnnl_success &&
+          find(&g) != NULL;
+}
+
+bool pst_gemm_has_bf16(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, look);
+    return has;
+}
+
+size_t pst_gemm_bf16_scratch(const struct pst_gemm *g)
+{
+    const struct form *f = find(g);
+
+    return f == NULL ? 0 : f->scratch_size;
+}
+
+/* Frees what is not NULL. */
+static void drop(dnnl_memory_t *memory, unsigned n, dnnl_stream_t stream)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (memory[i] != NULL)
+            dnnl_memory_destroy(memory[i]);
+    if (stream != NULL)
+        dnnl_stream_destroy(stream);
+}
+
+bool pst_gemm_bf16(const struct pst_gemm *g, const uint16_t *a,
+                   const uint16_t *b, float *c, void *scratch)
+{
+    const struct form *f = find(g);
+    dnnl_memory_t m[4] = {NULL};
+    dnnl_stream_t stream = NULL;
+    bool good;
+
+    pst_gemm_prepare_dnnl();
+    good =
+        f != NULL &&
+        dnnl_memory_create(&m[0], &f->a, engine, (void *)a) == dnnl_success &&
+        dnnl_memory_create(&m[1], &f->b, engine, (void *)b) == dnnl_success &&
+        dnnl_memory_create(&m[2], &f->c, engine, c) == dnnl_success &&
+        dnnl_memory_create(&m[3], &f->scratch, engine, scratch) ==
+            dnnl_success &&
+        dnnl_stream_create(&stream, engine, dnnl_stream_default_flags) ==
+            dnnl_success;
+    if (good) {
+        const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, m[0]},
+                                        {DNNL_ARG_WEIGHTS, m[1]},
+                                        {DNNL_ARG_DST, m[2]},
+                                        {DNNL_ARG_SCRATCHPAD, m[3]}};
+
+        good = dnnl_primitive_execute(f->primitive, stream, 4, args) ==
+                   dnnl_success &&
+               dnnl_stream_wait(stream) == dnnl_success;
+    }
+    drop(m, 4, stream);
+    return good;
+}
+
+#else
+
+bool pst_gemm_has_bf16(void)
+{
+    return false;
+}
+
+size_t pst_gemm_bf16_scratch(const struct pst_gemm *g)
+{
+    (void)g;
+    return 0;
+}
+
+bool pst_gemm_bf16(const struct pst_gemm *g, const uint16_t *a,
+                   const uint16_t *b, float *c, void *scratch)
+{
+    (void)g, (void)a, (void)b, (void)c, (void)scratch;
+    return false;
+}
+
+#endif

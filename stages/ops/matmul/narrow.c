@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/matmul/product.h"
+
+#include "stages/base/cpu.h"
+#include "stages/ops/matmul/gemm_bf16.h"
+#include "stages/ops/simd/convert.h"
+
+/*
+ * Factors that do not have the type of the library's product are converted
+ * into scratch, matrix by matrix and dense, in the order in which they lie.
+ * A result that is not f32 is summed in scratch and rounded at the end.
+ */
+struct narrow {
+    const struct pst_product *p;
+    struct pst_product q; /* what the library runs */
+    bool bf16;            /* ... on factors of bf16; else f32 */
+    struct pack {
+        const struct pst_factor *from; /* NULL: used where it lies */
+        int64_t rows, cols; /* as stored: cols elements stand together */
+        int64_t ld, n;      /* matrices */
+        void *to;
+    } pack[2];
+    float *sum; /* NULL: out itself */
+    size_t size;
+};
+
+bool pst_product_is_narrow(const struct pst_call *c,
+                           const struct pst_product *p)
+{
+    return p->dtype == PST_BF16 || p->dtype == PST_F16 ||
+           (p->dtype == PST_F32 && c->bf16);
+}
+
+/* Takes bytes, a multiple of 64, from the scratch at base (may be NULL). */
+static void *take(struct narrow *w, char *base, size_t bytes)
+{
+    char *at = base == NULL ? NULL : base + w->size;
+
+    w->size += (bytes + 63) / 64 * 64;
+    return at;
+}
+
+static void plan_factor(struct narrow *w, unsigned i, char *base)
+{
+    const struct pst_product *p = w->p;
+    const struct pst_factor *f = i == 0 ? &p->a : &p->b;
+    struct pst_factor *to = i == 0 ? &w->q.a : &w->q.b;
+    struct pack *pack = &w->pack[i];
+    const int64_t rows = i == 0 ? p->m : p->k, cols = i == 0 ? p->k : p->n;
+    int64_t step = rows * cols;
+    bool trans;
+
+    if (p->dtype == PST_BF16 && w->bf16)
+        return;
+    pst_factor_layout(f, rows, cols, &trans, &pack->ld);
+    pack->from = f;
+    pack->rows = trans ? cols : rows;
+    pack->cols = trans ? rows : cols;
+    pack->n = 1;
+    for (unsigned d = 0; d < p->n_batch; d++)
+        if (f->batch[d] != 0)
+            pack->n = pst_product_batches(p);
+    pack->to =
+        take(w, base, (size_t)(pack->n * rows * cols) * (w->bf16 ? 2 : 4));
+    *to = (struct pst_factor){
+        .data = pack->to, .row = trans ? 1 : cols, .col = trans ? rows : 1};
+    for (unsigned d = p->n_batch; pack->n > 1 && d-- > 0; step *= p->batch[d])
+        to->batch[d] = step;
+}
+
+static void plan(const struct pst_product *p, char *base, struct narrow *w)
+{
+    *w = (struct narrow){.p = p, .q = *p, .bf16 = p->dtype != PST_F16};
+    w->bf16 = w->bf16 && pst_gemm_has_bf16();
+    w->q.dtype = PST_F32;
+    plan_factor(w, 0, base);
+    plan_factor(w, 1, base);
+    if (p->dtype == PST_F32)
+        return;
+    w->sum =
+        take(w, base,
+             (size_t)(pst_product_batches(p) * p->m * p->n) * sizeof(float));
+    w->q.out = w->sum;
+    w->q.accumulate = false;
+    w->q.c.data = NULL;
+}
+
+size_t pst_product_narrow_scratch(const struct pst_product *p, unsigned threads)
+{
+    struct narrow w;
+
+    plan(p, NULL, &w);
+    return w.size +
+           (w.bf16 ? threads * pst_product_bf16_each(&w.q, threads) : 0);
+}
+
+/* --- conversion --------------------------------------------------------- */
+
+static void to_f32(enum pst_dtype dtype, int64_t n, const char *x, float *y)
+{
+    if (dtype == PST_BF16)
+        pst_simd_from_bf16_best(pst_cpu_isa())(n, (const uint16_t *)x, y);
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i] = (float)pst_load_f64(dtype, x, i);
+}
+
+/* f32 rounded to bf16, as f32. */
+static void round_f32(int64_t n, const float *x, float *y)
+{
+    uint16_t part[512];
+
+    for (int64_t i = 0; i < n; i += (int64_t)PST_COUNT(part)) {
+        const int64_t m = PST_MIN(n - i, (int64_t)PST_COUNT(part));
+
+        pst_simd_to_bf16_best(pst_cpu_isa())(m, x + i, part);
+        pst_simd_from_bf16_best(pst_cpu_isa())(m, part, y + i);
+    }
+}
+
+static void convert(const struct narrow *w, int64_t n, const char *x, char *y)
+{
+    if (w->p->dtype != PST_F32)
+        to_f32(w->p->dtype, n, x, (float *)y);
+    else if (w->bf16)
+        pst_simd_to_bf16_best(pst_cpu_isa())(n, (const float *)x,
+                                             (uint16_t *)y);
+    else
+        round_f32(n, (const float *)x, (float *)y);
+}
+
+static void pack_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct narrow *w = ctx;
+    const int64_t from_size = (int64_t)pst_dtype_size(w->p->dtype);
+    const int64_t to_size = w->bf16 ? 2 : 4;
+
+    for (unsigned i = 0; i < PST_COUNT(w->pack); i++) {
+        const struct pack *k = &w->pack[i];
+        int64_t first, last;
+
+        if (k->from == NULL)
+            continue;
+        pst_pool_share(k->n * k->rows, 1, part, parts, &first, &last);
+        for (int64_t r = first; r < last; r++) {
+            const int64_t at = pst_product_offset(w->p, k->from, r / k->rows) +
+                               r % k->rows * k->ld;
+
+            convert(w, k->cols, (const char *)k->from->data + at * from_size,
+                    (char *)k->to + r * k->cols * to_size);
+        }
+    }
+}
+
+/* out = round(sum + beta c), plus what is there if it is added to. */
+static void store_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct narrow *w = ctx;
+    const struct pst_product *p = w->p;
+    const bool has_c = p->c.data != NULL && p->beta != 0.0;
+    int64_t first, last;
+
+    pst_pool_share(pst_product_batches(p) * p->m, 1, part, parts, &first,
+                   &last);
+    for (int64_t r = first; r < last; r++) {
+        const int64_t c =
+            pst_product_offset(p, &p->c, r / p->m) + r % p->m * p->c.row;
+        float *sum = w->sum + r * p->n;
+        const int64_t o = r * p->n;
+
+        for (int64_t s = 0; has_c && s < p->n; s++)
+            sum[s] += (float)(p->beta * pst_load_f64(p->dtype, p->c.data,
+                                                     c + s * p->c.col));
+        for (int64_t s = 0; p->accumulate && s < p->n; s++)
+            sum[s] += (float)pst_load_f64(p->dtype, p->out, o + s);
+        if (p->dtype == PST_BF16)
+            pst_simd_to_bf16_best(pst_cpu_isa())(p->n, sum,
+                                                 (uint16_t *)p->out + o);
+        else
+            for (int64_t s = 0; s < p->n; s++)
+                pst_store_f64(p->dtype, p->out, o + s, sum[s]);
+    }
+}
+
+void pst_product_narrow(const struct pst_call *c, const struct pst_product *p)
+{
+    struct narrow w;
+
+    if (p->m == 0 || p->n == 0 || p->k == 0 || pst_product_batches(p) == 0) {
+        pst_product_ref(p);
+        return;
+    }
+    plan(p, c->scratch, &w);
+    pst_pool_run(c->pool, pack_part, &w);
+    if (w.bf16) {
+        if (!pst_product_bf16(&w.q, c->pool, (char *)c->scratch + w.size))
+            pst_call_fault(c, "oneDNN ran out of memory in a product");
+    } else if (pst_product_likes_dnnl(&w.q)) {
+        pst_product_dnnl(&w.q, c->pool);
+    } else {
+        pst_product_blas(&w.q, c->pool);
+    }
+    if (w.sum != NULL)
+        pst_pool_run(c->pool, store_part, &w);
+}

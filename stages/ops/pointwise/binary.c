@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Functions of two operands; their gradients are formulas. */
+#include "stages/ops/pointwise/pointwise.h"
+
+#include <math.h>
+
+/* What takes numbers of 16-bit dtypes rounded to them. */
+static void rounded(const struct pst_call *call, pst_pw_f64_fn f,
+                    pst_pw_i64_fn i)
+{
+    struct pst_pw p;
+
+    pst_pw_init(&p, call, 0, 2);
+    p.round = true;
+    pst_pw_run(&p, f, i);
+}
+
+/* NAME(self, other), integers become f32. */
+#define FUNCTION(name, expr, how, gradient)                                    \
+    PST_PW_F64(name##_f64, 2, expr)                                            \
+    static void name##_ref(const struct pst_call *call)                        \
+    {                                                                          \
+        rounded(call, name##_f64, NULL);                                       \
+    }                                                                          \
+    PST_PW_ROW(name, #name "(Tensor self, Tensor other) -> Tensor", how, name, \
+               gradient)
+
+FUNCTION(atan2, atan2(a, b), pst_infer_binary_float,
+         "d = self * self + other * other; r = d == 0 ? 0 : 1 / d;"
+         "self: grad * other * r; other: grad * -self * r");
+FUNCTION(hypot, hypot(a, b), pst_infer_binary,
+         "self: grad * (self / result); other: grad * (other / result)");
+
+/* Exponentials of differences; equal infinities have no difference. */
+static double log_add(double a, double b)
+{
+    if (a == b && isinf(a))
+        return a;
+    return fmax(a, b) + log1p(exp(-fabs(a - b)));
+}
+
+static double log_add2(double a, double b)
+{
+    if (a == b && isinf(a))
+        return a;
+    return fmax(a, b) + log2(1.0 + exp2(-fabs(a - b)));
+}
+
+FUNCTION(logaddexp, isnan(a) || isnan(b) ? NAN : log_add(a, b),
+         pst_infer_binary,
+         "self: grad / (exp(other - self) + 1);"
+         "other: grad / (exp(self - other) + 1)");
+FUNCTION(logaddexp2, isnan(a) || isnan(b) ? NAN : log_add2(a, b),
+         pst_infer_binary,
+         "self: grad / (exp2(other - self) + 1);"
+         "other: grad / (exp2(self - other) + 1)");
+
+/* The neighbour of a towards b in the dtype. */
+static double next_after(enum pst_dtype dtype, double a, double b)
+{
+    if (dtype == PST_F64)
+        return nextafter(a, b);
+    return (double)nextafterf((float)a, (float)b);
+}
+
+FUNCTION(nextafter, next_after(p->compute, a, b), pst_infer_binary,
+         "self: self == other ? 0 : grad; other: 0");
+
+/* --- signs, steps, extremes ------------------------------------------------
+ */
+
+#define COPYSIGN(id, text, how)                                                \
+    PST_PW_ROW(id, text, how, copysign,                                        \
+               "ratio = self == 0 ? 0 : result / self;"                        \
+               "self: grad * ratio")
+
+PST_PW_F64(copysign_f64, 2, copysign(a, b))
+static void copysign_ref(const struct pst_call *call)
+{
+    rounded(call, copysign_f64, NULL);
+}
+COPYSIGN(copysign_Tensor,
+         "copysign.Tensor(Tensor self, Tensor other) -> Tensor",
+         pst_infer_binary_float);
+COPYSIGN(copysign_Scalar,
+         "copysign.Scalar(Tensor self, Scalar other) -> Tensor",
+         pst_infer_binary_float);
+
+#define WHOLE(name, expr, whole, gradient)                                     \
+    PST_PW_F64(name##_f64, 2, expr)                                            \
+    PST_PW_I64(name##_i64, 2, whole)                                           \
+    static void name##_ref(const struct pst_call *call)                        \
+    {                                                                          \
+        rounded(call, name##_f64, name##_i64);                                 \
+    }                                                                          \
+    PST_PW_ROW(name, #name "(Tensor self, Tensor other) -> Tensor",            \
+               pst_infer_binary, name, gradient)
+
+WHOLE(fmax, isnan(b) || a > b ? a : b, PST_MAX(a, b),
+      "first = logical_or(self >= other, isnan(other));"
+      "self: first ? grad : 0; other: first ? 0 : grad");
+WHOLE(fmin, isnan(b) || a < b ? a : b, PST_MIN(a, b),
+      "first = logical_or(self <= other, isnan(other));"
+      "self: first ? grad : 0; other: first ? 0 : grad");
+
+PST_PW_F64(heaviside_f64, 2, a == 0.0 ? b : (double)(a > 0.0))
+PST_PW_I64(heaviside_i64, 2, a == 0 ? b : a > 0)
+static void heaviside_ref(const struct pst_call *call)
+{
+    rounded(call, heaviside_f64, heaviside_i64);
+}
+PST_PW_ROW(heaviside, "heaviside(Tensor self, Tensor values) -> Tensor",
+           pst_infer_binary, heaviside, NULL);
+
+/* Its gradient has PyTorch's whole powers: 2^-1 is 0 for whole exponents. */
+PST_PW_F64(ldexp_f64, 2, a *exp2(b))
+PST_PW_REF(ldexp, 0, 2, ldexp_f64, NULL)
+PST_PW_ROW(ldexp_Tensor, "ldexp.Tensor(Tensor self, Tensor other) -> Tensor",
+           pst_infer_binary_float, ldexp,
+           "self: grad * pow.Scalar(2, other);"
+           "other: grad * result * 0.69314718055994530942");
+
+/* --- x log y ----------------------------------------------------------------
+ */
+
+static double x_log_y(double x, double log_y, double y)
+{
+    if (isnan(y))
+        return NAN;
+    return x == 0.0 ? 0.0 : x * log_y;
+}
+
+PST_PW_F64(xlogy_f64, 2, x_log_y(a, log(b), b))
+PST_PW_F64(xlog1py_f64, 2, x_log_y(a, log1p(b), b))
+static void xlogy_ref(const struct pst_call *call)
+{
+    rounded(call, xlogy_f64, NULL);
+}
+static void xlog1py_ref(const struct pst_call *call)
+{
+    rounded(call, xlog1py_f64, NULL);
+}
+
+#define XLOGY(id, text, kernel, gradient)                                      \
+    PST_PW_ROW(id, text " -> Tensor", pst_infer_binary_float, kernel, gradient)
+
+XLOGY(xlogy_Tensor, "xlogy.Tensor(Tensor self, Tensor other)", xlogy,
+      "self: logical_and(self == 0, other <= 0) ? 0 : grad * log(other);"
+      "other: grad * self / other");
+XLOGY(xlogy_Scalar_Self, "xlogy.Scalar_Self(Scalar self, Tensor other)", xlogy,
+      "other: grad * self / other");
+XLOGY(xlogy_Scalar_Other, "xlogy.Scalar_Other(Tensor self, Scalar other)",
+      xlogy,
+      "self: other <= 0 ? (self == 0 ? 0 : grad * log_of(other)) : "
+      "grad * log_of(other)");
+XLOGY(special_xlog1py, "special_xlog1py(Tensor self, Tensor other)", xlog1py,
+      "self: logical_and(self == 0, other <= -1) ? 0 : grad * log1p(other);"
+      "other: grad * self / (other + 1)");
+XLOGY(special_xlog1py_self_scalar,
+      "special_xlog1py.self_scalar(Scalar self, Tensor other)", xlog1py,
+      "other: grad * self / (other + 1)");
+XLOGY(special_xlog1py_other_scalar,
+      "special_xlog1py.other_scalar(Tensor self, Scalar other)", xlog1py,
+      "self: other <= -1 ? (self == 0 ? 0 : grad * log_of(other + 1)) : "
+      "grad * log_of(other + 1)");
+
+/* --- integers ----------------------------------------------------------------
+ */
+
+static uint64_t magnitude(int64_t a)
+{
+    return a < 0 ? 0 - (uint64_t)a : (uint64_t)a;
+}
+
+static uint64_t common_divisor(int64_t a, int64_t b)
+{
+    uint64_t x = magnitude(a), y = magnitude(b);
+
+    while (y != 0) {
+        const uint64_t rest = x % y;
+
+        x = y;
+        y = rest;
+    }
+    return x;
+}
+
+static int64_t common_multiple(int64_t a, int64_t b)
+{
+    const uint64_t d = common_divisor(a, b);
+
+    return d == 0 ? 0 : (int64_t)(magnitude(a) / d * magnitude(b));
+}
+
+static enum pst_status infer_integers(struct pst_infer *c)
+{
+    enum pst_status status = pst_infer_binary(c);
+
+    if (status == PST_OK && pst_dtype_kind(c->out[0].dtype) != PST_KIND_INT)
+        return pst_infer_fail(c, "wants integers, got %s",
+                              pst_dtype_name(c->out[0].dtype));
+    return status;
+}
+
+PST_PW_F64(integers_f64, 2, 0.0) /* inference lets none through */
+PST_PW_I64(gcd_i64, 2, (int64_t)common_divisor(a, b))
+PST_PW_I64(lcm_i64, 2, common_multiple(a, b))
+PST_PW_REF(gcd, 0, 2, integers_f64, gcd_i64)
+PST_PW_REF(lcm, 0, 2, integers_f64, lcm_i64)
+PST_PW_ROW(gcd, "gcd(Tensor self, Tensor other) -> Tensor", infer_integers, gcd,
+           NULL);
+PST_PW_ROW(lcm, "lcm(Tensor self, Tensor other) -> Tensor", infer_integers, lcm,
+           NULL);
+
+/* Shifts by more than the width give 0, or the sign to the right. */
+static int64_t shift_left(const struct pst_pw *p, int64_t a, int64_t b)
+{
+    const int64_t bits = 8 * (int64_t)pst_dtype_size(p->compute);
+
+    return b < 0 || b >= bits ? 0 : (int64_t)((uint64_t)a << b);
+}
+
+static int64_t shift_right(const struct pst_pw *p, int64_t a, int64_t b)
+{
+    const int64_t bits = 8 * (int64_t)pst_dtype_size(p->compute);
+
+    return b < 0 || b >= bits ? (a < 0 ? -1 : 0) : a >> b;
+}
+
+PST_PW_I64(shift_left_i64, 2, shift_left(p, a, b))
+PST_PW_I64(shift_right_i64, 2, shift_right(p, a, b))
+PST_PW_REF(shift_left, 0, 2, integers_f64, shift_left_i64)
+PST_PW_REF(shift_right, 0, 2, integers_f64, shift_right_i64)
+
+#define SHIFT(id, text, kernel)                                                \
+    PST_PW_ROW(id, text " -> Tensor", infer_integers, kernel, NULL)
+
+SHIFT(bitwise_left_shift_Tensor,
+      "bitwise_left_shift.Tensor(Tensor self, Tensor other)", shift_left);
+SHIFT(bitwise_left_shift_Tensor_Scalar,
+      "bitwise_left_shift.Tensor_Scalar(Tensor self, Scalar other)",
+      shift_left);
+SHIFT(bitwise_left_shift_Scalar_Tensor,
+      "bitwise_left_shift.Scalar_Tensor(Scalar self, Tensor other)",
+      shift_left);
+SHIFT(bitwise_right_shift_Tensor,
+      "bitwise_right_shift.Tensor(Tensor self, Tensor other)", shift_right);
+SHIFT(bitwise_right_shift_Tensor_Scalar,
+      "bitwise_right_shift.Tensor_Scalar(Tensor self, Scalar other)",
+      shift_right);
+SHIFT(bitwise_right_shift_Scalar_Tensor,
+      "bitwise_right_shift.Scalar_Tensor(Scalar self, Tensor other)",
+      shift_right);

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Quotients that are rounded, and remainders. */
+#include "stages/ops/pointwise/pointwise.h"
+
+#include <math.h>
+
+/* --- floating --------------------------------------------------------------
+ */
+
+/* In the operands' precision: a / b near a whole number must not be rounded
+ * twice. The sign of the remainder is b's. */
+static double floor_divide(double a, double b)
+{
+    double rest, quotient, whole;
+
+    if (b == 0.0)
+        return a / b;
+    rest = fmod(a, b);
+    quotient = (a - rest) / b;
+    if (rest != 0.0 && (b < 0.0) != (rest < 0.0))
+        quotient -= 1.0;
+    if (quotient == 0.0)
+        return copysign(0.0, a / b);
+    whole = floor(quotient);
+    return quotient - whole > 0.5 ? whole + 1.0 : whole;
+}
+
+static double remainder_of(double a, double b)
+{
+    const double rest = fmod(a, b);
+
+    return rest != 0.0 && (b < 0.0) != (rest < 0.0) ? rest + b : rest;
+}
+
+/* The quotient is rounded to the dtype before it is cut. */
+static double trunc_divide(const struct pst_pw *p, double a, double b)
+{
+    return trunc(p->compute == PST_F64 ? a / b : (double)(float)(a / b));
+}
+
+/* --- whole ------------------------------------------------------------------
+ */
+
+/* Divisors that C cannot divide by: 0 is a fault, -1 overflows at the edge. */
+static bool is_odd_divisor(const struct pst_pw *p, int64_t b)
+{
+    if (b == 0)
+        pst_call_fault(p->call, "an integer is divided by zero");
+    return b == 0 || b == -1;
+}
+
+static int64_t trunc_whole(const struct pst_pw *p, int64_t a, int64_t b)
+{
+    if (is_odd_divisor(p, b))
+        return b == 0 ? 0 : (int64_t)(0 - (uint64_t)a);
+    return a / b;
+}
+
+static int64_t fmod_whole(const struct pst_pw *p, int64_t a, int64_t b)
+{
+    return is_odd_divisor(p, b) ? 0 : a % b;
+}
+
+static int64_t remainder_whole(const struct pst_pw *p, int64_t a, int64_t b)
+{
+    const int64_t rest = fmod_whole(p, a, b);
+
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+static int64_t floor_whole(const struct pst_pw *p, int64_t a, int64_t b)
+{
+    const int64_t quotient = trunc_whole(p, a, b);
+
+    return fmod_whole(p, a, b) != 0 && (a < 0) != (b < 0) ? quotient - 1
+                                                          : quotient;
+}
+
+/* --- rows --------------------------------------------------------------------
+ */
+
+#define DIVISION(name, floating, whole)                                        \
+    PST_PW_F64(name##_f64, 2, floating)                                        \
+    PST_PW_I64(name##_i64, 2, whole(p, a, b))                                  \
+    static void name##_ref(const struct pst_call *call)                        \
+    {                                                                          \
+        struct pst_pw p;                                                       \
+                                                                               \
+        pst_pw_init(&p, call, 0, 2);                                           \
+        p.round = true;                                                        \
+        pst_pw_run(&p, name##_f64, name##_i64);                                \
+    }
+
+DIVISION(floor_divide, floor_divide(a, b), floor_whole)
+DIVISION(trunc_divide, trunc_divide(p, a, b), trunc_whole)
+DIVISION(fmod, fmod(a, b), fmod_whole)
+DIVISION(remainder, remainder_of(a, b), remainder_whole)
+
+PST_PW_ROW(floor_divide, "floor_divide(Tensor self, Tensor other) -> Tensor",
+           pst_infer_binary, floor_divide, NULL);
+PST_PW_ROW(floor_divide_Scalar,
+           "floor_divide.Scalar(Tensor self, Scalar other) -> Tensor",
+           pst_infer_binary, floor_divide, NULL);
+
+/* The part of div(rounding_mode="trunc"). */
+static const struct pst_kernel trunc_divide_kernels[] = {
+    PST_PW_REF_KERNEL(trunc_divide),
+};
+const struct pst_op pst_op_trunc_divide = {
+    .schema = "penstock::trunc_divide(Tensor self, Tensor other) -> Tensor",
+    .infer = pst_infer_binary,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(trunc_divide_kernels),
+};
+const struct pst_op pst_op_trunc_divide_Scalar = {
+    .schema =
+        "penstock::trunc_divide.Scalar(Tensor self, Scalar other) -> Tensor",
+    .infer = pst_infer_binary,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(trunc_divide_kernels),
+};
+
+#define REMAINDERS(name, quotient)                                             \
+    PST_PW_ROW(                                                                \
+        name##_Tensor, #name ".Tensor(Tensor self, Tensor other) -> Tensor",   \
+        pst_infer_binary, name, "self: grad; other: -grad * " quotient);       \
+    PST_PW_ROW(name##_Scalar,                                                  \
+               #name ".Scalar(Tensor self, Scalar other) -> Tensor",           \
+               pst_infer_binary, name, "self: grad")
+
+REMAINDERS(fmod, "div.Tensor_mode(self, other, rounding_mode='trunc')");
+REMAINDERS(remainder, "div.Tensor_mode(self, other, rounding_mode='floor')");
+PST_PW_ROW(remainder_Scalar_Tensor,
+           "remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor",
+           pst_infer_binary, remainder, NULL);
+
+#define MODE                                                                   \
+    "is(rounding_mode) ? (same(rounding_mode, 'floor') ? "                     \
+    "floor_divide(self, other) : trunc_divide(self, other)) : self / other"
+
+PST_REWRITE_FORMULA(div_Tensor_mode,
+                    "aten::div.Tensor_mode(Tensor self, Tensor other, *, "
+                    "str? rounding_mode) -> Tensor",
+                    MODE);
+PST_REWRITE_FORMULA(div_Scalar_mode,
+                    "aten::div.Scalar_mode(Tensor self, Scalar other, *, "
+                    "str? rounding_mode) -> Tensor",
+                    MODE);

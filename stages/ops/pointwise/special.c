@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Special functions; the mathematics is in special_math.c. */
+#include "stages/ops/pointwise/special_math.h"
+
+#include "stages/ops/pointwise/pointwise.h"
+
+#include <math.h>
+
+#define SQRT_1_2 0.70710678118654752440
+
+#define FUNCTION(name, text, expr, gradient)                                   \
+    PST_PW_F64(name##_f64, 1, expr)                                            \
+    PST_PW_REF(name, 0, 1, name##_f64, NULL)                                   \
+    PST_PW_ROW(name, text "(Tensor self) -> Tensor", pst_infer_unary_float,    \
+               name, gradient)
+
+FUNCTION(lgamma, "lgamma", lgamma(a), "self: grad * digamma(self)");
+FUNCTION(digamma, "digamma", pst_math_digamma(a),
+         "self: grad * polygamma(1, self)");
+FUNCTION(erfinv, "erfinv", pst_math_erfinv(a),
+         "self: grad * (exp(result * result) * 0.88622692545275801365)");
+FUNCTION(i0, "i0", pst_math_i0(a), "self: grad * i1(self)");
+FUNCTION(special_entr, "special_entr",
+         a == 0.0  ? 0.0
+         : a < 0.0 ? -INFINITY
+                   : -a * log(a),
+         "self: grad * (-1 - log(self))");
+FUNCTION(special_erfcx, "special_erfcx", pst_math_erfcx(a),
+         "self: grad * (self * result * 2 - 1.12837916709551257390)");
+FUNCTION(special_ndtr, "special_ndtr", 0.5 * erfc(-a * SQRT_1_2),
+         "self: grad * (exp(self * self * -0.5) * 0.39894228040143267794)");
+FUNCTION(special_log_ndtr, "special_log_ndtr", pst_math_log_ndtr(a),
+         "self: grad * (exp(self * self * -0.5 - result) * "
+         "0.39894228040143267794)");
+
+/* The derivative of i0; not differentiable twice. */
+PST_PW_F64(i1_f64, 1, pst_math_i1(a))
+PST_PW_REF(i1, 0, 1, i1_f64, NULL)
+static const struct pst_kernel i1_kernels[] = {
+    PST_PW_REF_KERNEL(i1),
+};
+const struct pst_op pst_op_i1 = {
+    .schema = "penstock::i1(Tensor self) -> Tensor",
+    .infer = pst_infer_unary_float,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(i1_kernels),
+};
+
+PST_PW_F64(polygamma_f64, 1, pst_math_polygamma((int64_t)p->s[0], a))
+
+static void polygamma_ref(const struct pst_call *call)
+{
+    struct pst_pw p;
+
+    pst_pw_init(&p, call, 1, 1);
+    pst_pw_params(&p, 0, 1);
+    pst_pw_run(&p, polygamma_f64, NULL);
+}
+
+static enum pst_status infer_polygamma(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    enum pst_status status = pst_infer_tensor(c, 1, &x);
+
+    if (status != PST_OK)
+        return status;
+    if (c->args[0].i < 0)
+        return pst_infer_fail(c, "n is negative");
+    return pst_infer_set_like(c, 0, pst_float_type(x->dtype), x);
+}
+
+PST_PW_ROW(polygamma, "polygamma(int n, Tensor self) -> Tensor",
+           infer_polygamma, polygamma, "self: grad * polygamma(n + 1, self)");
+
+PST_REWRITE_FORMULA(
+    mvlgamma, "aten::mvlgamma(Tensor self, int p) -> Tensor",
+    "at = unsqueeze(self, -1) + arange.start_step((1 - p) / 2, 0.5, 0.5, "
+    "dtype=float_type(self));"
+    "sum.dim_IntList(lgamma(at), [-1]) + p * (p - 1) / 4 * log_of(pi)");

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/pointwise/special_math.h"
+
+#include "stages/base/macros.h"
+
+#include <math.h>
+
+#define PI       3.14159265358979323846
+#define SQRT_PI  1.77245385090551602730
+#define SQRT_1_2 0.70710678118654752440
+
+/* Bernoulli numbers B_2, B_4, ... */
+static const double bernoulli[] = {
+    1.0 / 6.0,       -1.0 / 30.0,       1.0 / 42.0, -1.0 / 30.0,
+    5.0 / 66.0,      -691.0 / 2730.0,   7.0 / 6.0,  -3617.0 / 510.0,
+    43867.0 / 798.0, -174611.0 / 330.0,
+};
+
+/* From x >= 10 on: log x - 1/2x - sum B_2k / (2k x^2k). */
+double pst_math_digamma(double x)
+{
+    double y = 0.0, power;
+
+    if (x == 0.0)
+        return copysign(INFINITY, -x);
+    if (x < 0.0) { /* psi(1 - x) - psi(x) = pi / tan(pi x) */
+        const double fraction = x - floor(x);
+
+        if (fraction == 0.0)
+            return NAN;
+        return pst_math_digamma(1.0 - x) - PI / tan(PI * fraction);
+    }
+    if (isinf(x))
+        return x;
+    for (; x < 10.0; x += 1.0)
+        y -= 1.0 / x;
+    y += log(x) - 0.5 / x;
+    power = 1.0 / (x * x);
+    for (int k = 0; k < (int)PST_COUNT(bernoulli); k++) {
+        y -= bernoulli[k] / (2.0 * (k + 1)) * power;
+        power /= x * x;
+    }
+    return y;
+}
+
+/* Hurwitz zeta(s, x) = sum (x + k)^-s: the first terms, then Euler-Maclaurin.
+ */
+static double zeta(double s, double x)
+{
+    double sum = 0.0, factor, power;
+
+    for (int k = 0; k < 12; k++, x += 1.0)
+        sum += pow(x, -s);
+    sum += pow(x, 1.0 - s) / (s - 1.0) + 0.5 * pow(x, -s);
+    factor = s;
+    power = pow(x, -s - 1.0);
+    for (int k = 0; k < (int)PST_COUNT(bernoulli); k++) {
+        const double j = 2.0 * (k + 1);
+
+        sum += bernoulli[k] * factor * power / tgamma(j + 1.0);
+        factor *= (s + j - 1.0) * (s + j);
+        power /= x * x;
+    }
+    return sum;
+}
+
+/* (-1)^(n+1) n! zeta(n + 1, x) */
+double pst_math_polygamma(int64_t n, double x)
+{
+    const double sign = n % 2 == 0 ? -1.0 : 1.0;
+    double below = 0.0;
+
+    if (n == 0)
+        return pst_math_digamma(x);
+    if (x <= 0.0 && x == floor(x))
+        return INFINITY;
+    for (; x < 0.0; x += 1.0)
+        below += pow(x, (double)(-n - 1));
+    return sign * tgamma((double)n + 1.0) * (below + zeta((double)n + 1.0, x));
+}
+
+/* Newton's method with the second derivative from a start good to 2e-3
+ * (Winitzki's approximation). */
+double pst_math_erfinv(double x)
+{
+    const double a = 0.147, l = log1p(-x * x);
+    const double t = 2.0 / (PI * a) + 0.5 * l;
+    double y = copysign(sqrt(sqrt(t * t - l / a) - t), x);
+
+    if (fabs(x) >= 1.0)
+        return fabs(x) == 1.0 ? copysign(INFINITY, x) : NAN;
+    if (x == 0.0 || isnan(x))
+        return x;
+    for (int k = 0; k < 4; k++) {
+        const double tail =
+            x > 0.0 ? (1.0 - x) - erfc(y) : erfc(-y) - (1.0 + x);
+        /* f / f', f = erf(y) - x */
+        const double step = tail * 0.5 * SQRT_PI * exp(y * y);
+
+        y -= step / (1.0 + y * step);
+    }
+    return y;
+}
+
+/* Large x: the continued fraction of Laplace, from its end. */
+double pst_math_erfcx(double x)
+{
+    double f = 0.0;
+
+    if (x < 4.0)
+        return exp(x * x) * erfc(x);
+    if (x > 1e9)
+        return 1.0 / (SQRT_PI * x);
+    for (int k = 60; k > 0; k--)
+        f = 0.5 * k / (x + f);
+    return 1.0 / (SQRT_PI * (x + f));
+}
+
+double pst_math_log_ndtr(double x)
+{
+    if (x < -1.0)
+        return log(0.5 * pst_math_erfcx(-x * SQRT_1_2)) - 0.5 * x * x;
+    return log1p(-0.5 * erfc(x * SQRT_1_2));
+}
+
+/* I_order: the power series, and for large x e^x / sqrt(2 pi x) times the
+ * asymptotic series, which is cut where its terms stop to fall. */
+static double bessel(double x, int order)
+{
+    const double z = fabs(x), mu = 4.0 * order * order;
+    double term = 1.0, sum = 1.0;
+
+    if (isnan(x))
+        return x;
+    if (z < 30.0) {
+        term = sum = order == 1 ? 0.5 * z : 1.0;
+        for (int k = 1; k < 200 && term > sum * 1e-18; k++) {
+            term *= 0.25 * z * z / ((double)k * (k + order));
+            sum += term;
+        }
+        return sum;
+    }
+    for (int k = 1; k < 60; k++) {
+        const double odd = 2.0 * k - 1.0;
+        const double next = -term * (mu - odd * odd) / (8.0 * k * z);
+
+        if (fabs(next) >= fabs(term) || fabs(next) < 1e-18)
+            break;
+        term = next;
+        sum += term;
+    }
+    return exp(0.5 * z) * sum / sqrt(2.0 * PI * z) * exp(0.5 * z);
+}
+
+double pst_math_i0(double x)
+{
+    return bessel(x, 0);
+}
+
+double pst_math_i1(double x)
+{
+    return copysign(bessel(x, 1), x);
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_POINTWISE_SPECIAL_MATH_H
+#define PENSTOCK_STAGES_OPS_POINTWISE_SPECIAL_MATH_H
+/* Special functions that libm lacks, in double, to about 1e-14 relative. */
+#include <stdint.h>
+
+double pst_math_digamma(double x);
+/* The n-th derivative of digamma. */
+double pst_math_polygamma(int64_t n, double x);
+double pst_math_erfinv(double x);
+/* exp(x^2) erfc(x) */
+double pst_math_erfcx(double x);
+/* log of the normal distribution function */
+double pst_math_log_ndtr(double x);
+/* Modified Bessel functions of the first kind. */
+double pst_math_i0(double x);
+double pst_math_i1(double x);
+
+#endif
