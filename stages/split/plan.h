@@ -110,11 +110,26 @@ struct pst_plan {
     struct pst_plan_file *files; /* open weight files, by stage; private */
 };
 
+/* Measured: seconds of one microbatch, forward and backward. */
+struct pst_split_cost {
+    const char *name; /* of all nodes with this module path, or of one node */
+    double seconds;
+};
+
+/* Bytes in a second from stage to stage if nothing else is said. */
+#define PST_SPLIT_BANDWIDTH 1.25e10
+
 struct pst_split_options {
-    const char *policy; /* "markers", "flops"; NULL: markers if there are any */
-    unsigned stages;    /* 0: as the markers say, or 1 */
-    const char *const *at; /* "FQN", "FQN:begin", "FQN:end" */
+    /* "markers", "layers", "flops", "memory"; NULL: markers if there are any,
+     * else flops */
+    const char *policy;
+    unsigned stages;       /* 0: as the markers, names or layers say, or 1 */
+    const char *const *at; /* "NAME", "NAME:begin", "NAME:end": of modules, at
+                              every call, or of nodes */
     size_t n_at;
+    double bandwidth; /* bytes in a second; 0: PST_SPLIT_BANDWIDTH */
+    const struct pst_split_cost *costs; /* instead of estimates */
+    size_t n_costs;
     const char *const *transmit; /* parameters that their home sends, by any of
                                     their names; all others are replicated */
     size_t n_transmit;

@@ -20,16 +20,9 @@ struct pst_splitter {
 enum pst_status pst_split_note(struct pst_splitter *s, const char *fmt, ...)
     PST_PRINTF(2, 3) PST_MUST_CHECK;
 
-/* assign.c: node->stage of every node by markers, names or cost; dead nodes
+/* assign/: node->stage of every node by markers, names or cost; dead nodes
  * and markers are gone after it, stages are without gaps. */
 enum pst_status pst_split_assign(struct pst_splitter *s) PST_MUST_CHECK;
-
-/* balance.c: stages of equal cost (flops and bytes sent), in node order. The
- * smallest possible largest stage. */
-enum pst_status pst_split_balance(struct pst_splitter *s,
-                                  unsigned n_stages) PST_MUST_CHECK;
-/* Does a kernel run for it (or is it a view, which costs nothing)? */
-bool pst_split_is_work(const struct pst_node *node);
 
 /* cut.c: a graph for each stage, edges, inputs, outputs, parameters. */
 enum pst_status pst_split_cut(struct pst_splitter *s) PST_MUST_CHECK;

@@ -265,6 +265,7 @@ static void gives_the_numbers(void **state)
     struct pst_model *model = NULL;
     enum pst_status status;
     const struct pst_sched_row *rows;
+    unsigned runs = 0;
     size_t n;
 
     assert_ok(pst_safetensors_open(golden->numbers, &numbers, &diag), &diag);
@@ -276,8 +277,8 @@ static void gives_the_numbers(void **state)
         assert_ok(status, &diag);
         rows = pst_sched_rows(&n);
         for (size_t i = 0; i < n; i++)
-            if (run_schedule(run, rows[i].name) == 0)
-                printf("%s does not fit %s\n", rows[i].name, golden->name);
+            runs += run_schedule(run, rows[i].name);
+        assert_true(runs > 0);
         is_right[golden - goldens] = true;
     }
     pst_plan_free(run.plan);

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which stage each node belongs to. */
+#include "stages/split/assign/assign.h"
+
+#include "stages/ops/op.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TAG       PST_TAG_PLAN
+#define MAX_NOTES 16 /* of ignored cuts; the rest is counted */
+
+/* --- a list of cuts ----------------------------------------------------- */
+
+static int compare_cuts(const void *a, const void *b)
+{
+    const struct pst_cut *x = a, *y = b;
+
+    return x->node < y->node ? -1 : x->node > y->node;
+}
+
+/* What lies between two cuts, before and after dead code is removed. */
+struct part {
+    bool computes, lives;
+    int stage;
+};
+
+static void look_at_parts(const struct pst_graph *graph, struct part *parts,
+                          bool live)
+{
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        const struct pst_node *node = graph->nodes.at[i];
+
+        if (!pst_node_is_work(node))
+            continue;
+        if (live)
+            parts[node->stage].lives = true;
+        else
+            parts[node->stage].computes = true;
+    }
+}
+
+/* Part i begins with cut i - 1. */
+static void set_parts(struct pst_graph *graph, const struct pst_cuts *cuts)
+{
+    size_t part = 0;
+
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        while (part < cuts->list.n && cuts->list.at[part].node <= i)
+            part++;
+        graph->nodes.at[i]->stage = (int)part;
+    }
+}
+
+/* A part of nothing but views joins the next one (the last: the one before).
+ * Returns the number of stages, at least 1. */
+static unsigned number_parts(struct part *parts, size_t n)
+{
+    int next = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        parts[i].stage = next;
+        next += parts[i].lives;
+    }
+    for (size_t i = 0; i < n; i++)
+        parts[i].stage = PST_MAX(0, PST_MIN(parts[i].stage, next - 1));
+    return (unsigned)PST_MAX(next, 1);
+}
+
+/* What computed and is dead, among the parts from `from` below `to`. */
+static bool any_dead(const struct part *parts, size_t from, size_t to)
+{
+    bool ret = false;
+
+    for (size_t i = from; i < to; i++)
+        ret = ret || (parts[i].computes && !parts[i].lives);
+    return ret;
+}
+
+/* Cuts in front of the first live part, behind the last one, and behind a part
+ * that is not live make no stage. parts: n + 1. */
+static enum pst_status note_ignored(struct pst_splitter *s,
+                                    const struct pst_cuts *cuts,
+                                    const struct part *parts)
+{
+    const size_t n = cuts->list.n;
+    enum pst_status status = PST_OK;
+    size_t first = 0, last = n, ignored = 0;
+    bool dead_first, dead_last;
+
+    while (first < n && !parts[first].lives)
+        first++;
+    while (last > first && !parts[last].lives)
+        last--;
+    dead_first = any_dead(parts, 0, first);
+    dead_last = any_dead(parts, last + 1, n + 1);
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
+        const char *where = i < first   ? "in front of it"
+                            : i >= last ? "behind it"
+                                        : "between it and the cut before";
+        const bool dead = i < first   ? dead_first
+                          : i >= last ? dead_last
+                                      : parts[i].computes;
+
+        if ((i >= first && i < last && parts[i].lives) || ++ignored > MAX_NOTES)
+            continue;
+        status = pst_split_note(s, "%s is ignored: %s computed %s%s",
+                                cuts->list.at[i].what,
+                                dead ? "nobody uses what is" : "nothing is",
+                                where, dead ? ", it is dropped" : "");
+    }
+    if (status == PST_OK && ignored > MAX_NOTES)
+        status =
+            pst_split_note(s, "%zu of %zu cuts are ignored in all", ignored, n);
+    return status;
+}
+
+/* Removes dead nodes and markers, numbers stages without gaps. */
+static enum pst_status apply(struct pst_splitter *s, struct pst_cuts *cuts)
+{
+    struct pst_graph *graph = s->graph;
+    const size_t n = cuts->list.n;
+    struct part *parts = pst_calloc(TAG, n + 1, sizeof(*parts));
+    enum pst_status status;
+
+    if (parts == NULL)
+        return pst_diag_nomem(s->diag, n * sizeof(*parts));
+    if (n > 0)
+        qsort(cuts->list.at, n, sizeof(cuts->list.at[0]), compare_cuts);
+    set_parts(graph, cuts);
+    look_at_parts(graph, parts, false);
+    pst_graph_dce(graph, true);
+    look_at_parts(graph, parts, true);
+    s->n_stages = number_parts(parts, n + 1);
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        graph->nodes.at[i]->stage = parts[graph->nodes.at[i]->stage].stage;
+    status = note_ignored(s, cuts, parts);
+    pst_free(parts);
+    return status;
+}
+
+/* --- markers ------------------------------------------------------------ */
+
+static bool is_marker(const struct pst_node *node)
+{
+    return (node->op->flags & PST_OP_MARKER) != 0;
+}
+
+static size_t count_markers(const struct pst_graph *graph)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        n += is_marker(graph->nodes.at[i]);
+    return n;
+}
+
+static enum pst_status cuts_by_marker(struct pst_splitter *s,
+                                      struct pst_cuts *ret)
+{
+    for (size_t i = 0; i < s->graph->nodes.n; i++) {
+        const struct pst_node *node = s->graph->nodes.at[i];
+        struct pst_cut cut = {i, NULL};
+
+        if (!is_marker(node))
+            continue;
+        cut.what = pst_arena_printf(
+            &s->plan->arena, "marker %zu (module \"%.100s\", %.100s)",
+            ret->list.n + 1, node->module,
+            node->source[0] != '\0' ? node->source : "no source");
+        if (cut.what == NULL || !pst_vec_push(TAG, &ret->list, cut))
+            return pst_diag_nomem(s->diag, sizeof(cut));
+    }
+    return PST_OK;
+}
+
+/* --- policies ----------------------------------------------------------- */
+
+enum policy { MARKERS, NAMES, LAYERS, FLOPS, MEMORY, N_POLICIES };
+
+static const char *const policies[N_POLICIES] = {
+    [MARKERS] = "markers",
+    [LAYERS] = "layers",
+    [FLOPS] = "flops",
+    [MEMORY] = "memory",
+};
+
+static enum pst_status find_policy(struct pst_splitter *s, size_t markers,
+                                   enum policy *ret)
+{
+    const struct pst_split_options *o = s->options;
+    unsigned k = 0;
+
+    if (o->policy == NULL) {
+        *ret = o->n_at > 0                     ? NAMES
+               : markers > 0 || o->stages <= 1 ? MARKERS
+                                               : FLOPS;
+        return PST_OK;
+    }
+    while (k < N_POLICIES &&
+           (policies[k] == NULL || strcmp(policies[k], o->policy) != 0))
+        k++;
+    if (k == N_POLICIES)
+        return pst_diag_set(s->diag, PST_ERR_USAGE,
+                            "unknown policy \"%.100s\"; there are markers, "
+                            "layers, flops and memory",
+                            o->policy);
+    *ret = k;
+    return PST_OK;
+}
+
+static enum pst_status check_options(struct pst_splitter *s, size_t markers,
+                                     enum policy policy)
+{
+    const struct pst_split_options *o = s->options;
+
+    if (o->n_at > 0 && markers > 0)
+        return pst_diag_set(s->diag, PST_ERR_USAGE,
+                            "the model has markers of its own: use them or "
+                            "names to cut at, not both, since stages would "
+                            "depend on which of them come first");
+    if (o->n_at > 0 && policy != NAMES)
+        return pst_diag_set(s->diag, PST_ERR_USAGE,
+                            "cut at names or by a policy, not both");
+    if (o->n_costs > 0 && policy != FLOPS && policy != LAYERS)
+        return pst_diag_set(s->diag, PST_ERR_USAGE,
+                            "measured costs are for the policies flops and "
+                            "layers");
+    if (o->policy != NULL && policy == MARKERS && markers == 0)
+        return pst_diag_set(s->diag, PST_ERR_INPUT,
+                            "the model has no markers; --policy flops cuts "
+                            "without");
+    return PST_OK;
+}
+
+static enum pst_status check_count(struct pst_splitter *s, const char *what)
+{
+    const unsigned want = s->options->stages;
+
+    if (want == 0 || want == s->n_stages)
+        return PST_OK;
+    return pst_diag_set(s->diag, PST_ERR_INPUT,
+                        "%s make %u stages, not %u; --policy flops cuts into "
+                        "as many as you like",
+                        what, s->n_stages, want);
+}
+
+static enum pst_status by_cost(struct pst_splitter *s, enum policy policy,
+                               const bool *allowed)
+{
+    const unsigned n_stages = PST_MAX(s->options->stages, 1u);
+    struct pst_cost_model cost;
+    enum pst_status status = policy == MEMORY ? pst_cost_bytes(s, &cost)
+                                              : pst_cost_seconds(s, &cost);
+
+    return status == PST_OK ? pst_split_balance(s, &cost, n_stages, allowed)
+                            : status;
+}
+
+/* Each layer a stage, or as many as asked for, of about equal cost. */
+static enum pst_status by_layer(struct pst_splitter *s, struct pst_cuts *cuts)
+{
+    enum pst_status status;
+    bool *allowed;
+
+    status = pst_cuts_by_layer(s, cuts);
+    if (status != PST_OK || s->options->stages == 0)
+        return status == PST_OK ? apply(s, cuts) : status;
+    allowed = pst_calloc(TAG, s->graph->nodes.n + 1, sizeof(*allowed));
+    if (allowed == NULL)
+        return pst_diag_nomem(s->diag, s->graph->nodes.n);
+    for (size_t i = 0; i < cuts->list.n; i++)
+        allowed[cuts->list.at[i].node] = true;
+    status = by_cost(s, LAYERS, allowed);
+    pst_free(allowed);
+    return status;
+}
+
+static enum pst_status by_policy(struct pst_splitter *s, enum policy policy,
+                                 struct pst_cuts *cuts)
+{
+    enum pst_status status;
+
+    if (policy == MARKERS) {
+        status = cuts_by_marker(s, cuts);
+        if (status == PST_OK)
+            status = apply(s, cuts);
+        return status == PST_OK ? check_count(s, "the markers") : status;
+    }
+    pst_graph_dce(s->graph, true);
+    if (policy == LAYERS)
+        return by_layer(s, cuts);
+    if (policy != NAMES)
+        return by_cost(s, policy, NULL);
+    status = pst_cuts_by_name(s, cuts);
+    if (status == PST_OK)
+        status = apply(s, cuts);
+    return status == PST_OK ? check_count(s, "these names") : status;
+}
+
+enum pst_status pst_split_assign(struct pst_splitter *s)
+{
+    const size_t markers = count_markers(s->graph);
+    struct pst_cuts cuts = {0};
+    enum policy policy = MARKERS;
+    enum pst_status status = find_policy(s, markers, &policy);
+
+    if (status == PST_OK)
+        status = check_options(s, markers, policy);
+    if (status == PST_OK && markers > 0 && policy != MARKERS)
+        status =
+            pst_split_note(s, "%zu markers of the model are ignored", markers);
+    if (status == PST_OK)
+        status = by_policy(s, policy, &cuts);
+    pst_vec_fini(&cuts.list);
+    return status;
+}

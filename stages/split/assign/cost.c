@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What nodes and values cost: seconds of a training step, or bytes. */
+#include "stages/base/map.h"
+#include "stages/ops/op.h"
+#include "stages/split/assign/assign.h"
+
+#include <string.h>
+
+#define TAG PST_TAG_PLAN
+
+/* Operations in a second where nothing was measured. Only its ratio to the
+ * bandwidth matters. */
+#define RATE 1e11
+/* A step computes each product three times: once forward, twice backward. */
+#define STEP 3.0
+/* Bytes of a parameter that is trained, by its own: value, gradient, and two
+ * states of the optimizer. */
+#define TRAINED 4.0
+
+static enum pst_status new_model(struct pst_splitter *s,
+                                 struct pst_cost_model *ret)
+{
+    struct pst_arena *arena = &s->plan->arena;
+    const size_t n = s->graph->nodes.n + 1, n_values = s->graph->values.n + 1;
+
+    *ret = (struct pst_cost_model){.unit = 1.0};
+    ret->node = pst_arena_calloc(arena, n, sizeof(double));
+    ret->carry = pst_arena_calloc(arena, n_values, sizeof(double));
+    ret->sent = pst_arena_calloc(arena, n_values, sizeof(double));
+    if (ret->node == NULL || ret->carry == NULL || ret->sent == NULL)
+        return pst_diag_nomem(s->diag, n * sizeof(double));
+    for (size_t i = 0; i < s->graph->values.n; i++) {
+        const struct pst_value *value = s->graph->values.at[i];
+        const double bytes = (double)pst_meta_bytes(&value->meta);
+
+        if (value->kind == PST_VALUE_NODE) /* the gradient comes back */
+            ret->sent[i] = pst_dtype_kind(value->meta.dtype) == PST_KIND_FLOAT
+                               ? 2.0 * bytes
+                               : bytes;
+    }
+    return PST_OK;
+}
+
+/* --- measured ----------------------------------------------------------- */
+
+/* Nodes that one measured time is of. */
+struct group {
+    double seconds, estimate;
+    size_t nodes;
+    bool measured;
+};
+
+struct groups {
+    struct pst_map modules; /* path -> struct group */
+    struct group *of_node;  /* by name: own times, n of them */
+    double seconds, estimate;
+};
+
+static enum pst_status add_modules(struct pst_splitter *s,
+                                   const struct pst_cost_model *cost,
+                                   struct groups *g)
+{
+    for (size_t i = 0; i < s->graph->nodes.n; i++) {
+        const char *path = s->graph->nodes.at[i]->module;
+        struct group *group = pst_map_get(&g->modules, path);
+
+        if (group == NULL) {
+            group = pst_arena_calloc(&s->plan->arena, 1, sizeof(*group));
+            if (group == NULL || !pst_map_put(&g->modules, path, group))
+                return pst_diag_nomem(s->diag, sizeof(*group));
+        }
+        if (g->of_node[i].measured)
+            continue;
+        group->estimate += cost->node[i];
+        group->nodes++;
+    }
+    return PST_OK;
+}
+
+static bool take_node(struct pst_splitter *s, const struct pst_split_cost *item,
+                      struct groups *g)
+{
+    const struct pst_value *value = pst_graph_find(s->graph, item->name);
+    size_t i = 0;
+
+    if (value == NULL || value->def == NULL)
+        return false;
+    while (s->graph->nodes.at[i] != value->def)
+        i++;
+    g->of_node[i] = (struct group){.seconds = item->seconds, .measured = true};
+    return true;
+}
+
+static bool is_known(const struct pst_splitter *s, const char *name)
+{
+    if (name[0] == '\0')
+        return true; /* the model itself */
+    for (size_t i = 0; i < s->model->modules.n; i++)
+        if (strcmp(s->model->modules.at[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Times of nodes first: they are taken out of their modules' groups. */
+static enum pst_status take_times(struct pst_splitter *s,
+                                  const struct pst_cost_model *cost,
+                                  struct groups *g)
+{
+    const struct pst_split_options *o = s->options;
+    enum pst_status status;
+
+    for (size_t i = 0; i < o->n_costs; i++)
+        if (!(o->costs[i].seconds >= 0.0 && o->costs[i].seconds < 1e9))
+            return pst_diag_set(s->diag, PST_ERR_INPUT,
+                                "the cost of \"%.200s\" is no time in seconds",
+                                o->costs[i].name);
+    for (size_t i = 0; i < o->n_costs; i++)
+        if (!is_known(s, o->costs[i].name) && !take_node(s, &o->costs[i], g))
+            return pst_cuts_unknown(s, o->costs[i].name, "cost of");
+    status = add_modules(s, cost, g);
+    for (size_t i = 0; i < o->n_costs && status == PST_OK; i++) {
+        struct group *group = pst_map_get(&g->modules, o->costs[i].name);
+
+        if (group != NULL && is_known(s, o->costs[i].name)) {
+            group->seconds = o->costs[i].seconds;
+            group->measured = true;
+        }
+    }
+    return status;
+}
+
+/* A module's time goes to its nodes as their estimates do, or evenly. */
+static double share(const struct group *group, double estimate)
+{
+    return group->estimate > 0.0 ? group->seconds * estimate / group->estimate
+                                 : group->seconds / (double)group->nodes;
+}
+
+/* What was not measured is scaled as what was. */
+static void spread(struct pst_splitter *s, struct pst_cost_model *cost,
+                   struct groups *g)
+{
+    const size_t n = s->graph->nodes.n;
+    double scale;
+
+    for (unsigned pass = 0; pass < 2; pass++) {
+        scale = g->estimate > 0.0 && g->seconds > 0.0 ? g->seconds / g->estimate
+                                                      : 1.0;
+        for (size_t i = 0; i < n; i++) {
+            const struct group *group =
+                pst_map_get(&g->modules, s->graph->nodes.at[i]->module);
+            const bool own = g->of_node[i].measured;
+            const double seconds = own ? g->of_node[i].seconds
+                                   : group->measured
+                                       ? share(group, cost->node[i])
+                                       : scale * cost->node[i];
+
+            if (pass == 1) {
+                cost->node[i] = seconds;
+            } else if (own || group->measured) {
+                g->seconds += seconds;
+                g->estimate += cost->node[i];
+            }
+        }
+    }
+}
+
+static enum pst_status measure(struct pst_splitter *s,
+                               struct pst_cost_model *cost)
+{
+    struct groups g = {0};
+    enum pst_status status;
+
+    g.of_node = pst_calloc(TAG, s->graph->nodes.n + 1, sizeof(*g.of_node));
+    if (g.of_node == NULL)
+        return pst_diag_nomem(s->diag, s->graph->nodes.n * sizeof(*g.of_node));
+    pst_map_init(&g.modules, TAG);
+    status = take_times(s, cost, &g);
+    if (status == PST_OK)
+        spread(s, cost, &g);
+    pst_map_fini(&g.modules);
+    pst_free(g.of_node);
+    return status;
+}
+
+/* --- together ----------------------------------------------------------- */
+
+enum pst_status pst_cost_seconds(struct pst_splitter *s,
+                                 struct pst_cost_model *ret)
+{
+    const double bandwidth = s->options->bandwidth > 0.0 ? s->options->bandwidth
+                                                         : PST_SPLIT_BANDWIDTH;
+    enum pst_status status = new_model(s, ret);
+
+    if (status != PST_OK)
+        return status;
+    ret->unit = 1.0 / bandwidth;
+    memcpy(ret->carry, ret->sent, s->graph->values.n * sizeof(double));
+    for (size_t i = 0; i < s->graph->nodes.n; i++)
+        ret->node[i] = STEP * pst_node_flops(s->graph->nodes.at[i]) / RATE;
+    return s->options->n_costs > 0 ? measure(s, ret) : PST_OK;
+}
+
+enum pst_status pst_cost_bytes(struct pst_splitter *s,
+                               struct pst_cost_model *ret)
+{
+    enum pst_status status = new_model(s, ret);
+
+    if (status != PST_OK)
+        return status;
+    for (size_t i = 0; i < s->graph->nodes.n; i++) {
+        const struct pst_node *node = s->graph->nodes.at[i];
+
+        for (unsigned k = 0; k < node->n_outs; k++)
+            if (node->outs[k]->base == NULL)
+                ret->node[i] += (double)pst_meta_bytes(&node->outs[k]->meta);
+    }
+    for (size_t i = 0; i < s->graph->values.n; i++) {
+        const struct pst_value *value = s->graph->values.at[i];
+
+        ret->carry[i] =
+            (double)pst_meta_bytes(&value->meta) *
+            (value->kind == PST_VALUE_PARAM && value->requires_grad ? TRAINED
+                                                                    : 1.0);
+    }
+    return PST_OK;
+}
