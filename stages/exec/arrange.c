@@ -6,36 +6,31 @@
 /* Compute actions that a receive is posted ahead of its use. */
 #define EARLY 1
 
-/* What lowering must know of the plan; arrays from the heap. */
-struct shape {
-    struct PST_VEC(struct pst_link) links;
-    struct PST_VEC(struct pst_shared) shared;
-};
+/* --- what lowering must know of the plan ---------------------------------- */
 
-static bool add_link(struct shape *shape, const struct pst_edge *e, bool train)
+static bool add_link(struct pst_crew *crew, const struct pst_edge *e)
 {
     struct pst_link link = {(int)e->from_stage, (int)e->to_stage,
-                            train && e->grad_parts > 0};
+                            crew->options.train && e->grad_parts > 0};
 
-    for (size_t i = 0; i < shape->links.n; i++) {
-        if (shape->links.at[i].from == link.from &&
-            shape->links.at[i].to == link.to) {
-            shape->links.at[i].grad |= link.grad;
+    for (size_t i = 0; i < crew->links.n; i++) {
+        if (crew->links.at[i].from == link.from &&
+            crew->links.at[i].to == link.to) {
+            crew->links.at[i].grad |= link.grad;
             return true;
         }
     }
-    return pst_vec_push(PST_TAG_EXEC, &shape->links, link);
+    return pst_vec_push(PST_TAG_EXEC, &crew->links, link);
 }
 
-static enum pst_status shape_of(const struct pst_crew *crew, struct shape *ret,
-                                struct pst_diag *diag)
+static enum pst_status find_shape(struct pst_crew *crew, struct pst_diag *diag)
 {
     const struct pst_plan *plan = crew->plan;
     const bool train = crew->options.train;
     bool ok = true;
 
     for (size_t i = 0; i < plan->edges.n && ok; i++)
-        ok = add_link(ret, &plan->edges.at[i], train);
+        ok = add_link(crew, &plan->edges.at[i]);
     for (size_t i = 0; i < plan->params.n && ok && train; i++) {
         const struct pst_plan_param *p = &plan->params.at[i];
         struct pst_shared shared = {(int)i, p->stages, p->n_stages};
@@ -49,7 +44,7 @@ static enum pst_status shape_of(const struct pst_crew *crew, struct shape *ret,
                                 "parameter '%s' is used by %u stages, at most "
                                 "%d may share one",
                                 p->fqn, p->n_stages, PST_MAX_SHARED_STAGES);
-        ok = pst_vec_push(PST_TAG_EXEC, &ret->shared, shared);
+        ok = pst_vec_push(PST_TAG_EXEC, &crew->shared, shared);
     }
     return ok ? PST_OK : pst_diag_nomem(diag, plan->edges.n);
 }
@@ -118,16 +113,15 @@ static enum pst_status add_stage_sums(struct pst_schedule *sched, unsigned rank,
 
 /* The lists of a pipeline that has that many microbatches. */
 static enum pst_status make_schedule(const struct pst_crew *crew,
-                                     const char *name, unsigned microbatches,
+                                     unsigned microbatches,
                                      struct pst_schedule **ret,
                                      struct pst_diag *diag)
 {
     const struct pst_plan *plan = crew->plan;
     struct pst_schedule *sched = NULL;
-    struct shape shape = {0};
     double *costs = pst_calloc(PST_TAG_EXEC, plan->stages.n, sizeof(*costs));
     struct pst_schedule_options options = {
-        .name = name,
+        .name = crew->options.schedule,
         .ranks = crew->options.ranks,
         .stages = (unsigned)plan->stages.n,
         .microbatches = microbatches,
@@ -140,24 +134,20 @@ static enum pst_status make_schedule(const struct pst_crew *crew,
         return pst_diag_nomem(diag, plan->stages.n * sizeof(*costs));
     for (size_t i = 0; i < plan->stages.n; i++)
         costs[i] = plan->stages.at[i].flops;
-    status = shape_of(crew, &shape, diag);
-    if (status == PST_OK)
-        status = pst_schedule_make(&options, &sched, diag);
+    status = pst_schedule_make(&options, &sched, diag);
     if (status == PST_OK)
         status = pst_schedule_order(sched, diag);
     if (status == PST_OK)
         status =
-            pst_schedule_lower(sched, shape.links.at, shape.links.n,
-                               shape.shared.at, shape.shared.n, EARLY, diag);
+            pst_schedule_lower(sched, crew->links.at, crew->links.n,
+                               crew->shared.at, crew->shared.n, EARLY, diag);
     if (status == PST_OK)
-        status = pst_schedule_check(sched, shape.links.at, shape.links.n,
-                                    shape.shared.at, shape.shared.n, diag);
+        status = pst_schedule_check(sched, crew->links.at, crew->links.n,
+                                    crew->shared.at, crew->shared.n, diag);
     for (unsigned k = 0; status == PST_OK && crew->options.replicas > 1 &&
                          sched->train && k < sched->n_ranks;
          k++)
         status = add_stage_sums(sched, k, diag);
-    pst_vec_fini(&shape.links);
-    pst_vec_fini(&shape.shared);
     pst_free(costs);
     if (status == PST_OK)
         *ret = sched;
@@ -194,12 +184,13 @@ enum pst_status pst_crew_arrange(struct pst_crew *crew, struct pst_diag *diag)
 {
     unsigned first, most = pst_crew_share(crew, 0, &first);
     unsigned least = pst_crew_share(crew, crew->options.replicas - 1, &first);
-    enum pst_status status =
-        make_schedule(crew, crew->options.schedule, most, &crew->sched, diag);
+    enum pst_status status = find_shape(crew, diag);
 
+    if (status == PST_OK)
+        status = make_schedule(crew, most, &crew->sched, diag);
     if (status != PST_OK || most == least)
         return status;
-    status = make_schedule(crew, crew->sched->name, least, &crew->fewer, diag);
+    status = make_schedule(crew, least, &crew->fewer, diag);
     for (unsigned s = 0; s < crew->sched->n_stages && status == PST_OK; s++)
         if (crew->sched->rank_of[s] != crew->fewer->rank_of[s])
             status = pst_diag_set(

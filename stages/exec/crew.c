@@ -81,6 +81,8 @@ void pst_crew_free(struct pst_crew *crew)
     pst_free(crew->ranks);
     pst_schedule_free(crew->sched);
     pst_schedule_free(crew->fewer);
+    pst_vec_fini(&crew->links);
+    pst_vec_fini(&crew->shared);
     pst_uses_fini(&crew->uses);
     pst_pool_free(crew->pool);
     pst_free(crew);

@@ -15,6 +15,8 @@ struct pst_crew {
     struct pst_exec_options options;
     struct pst_schedule *sched; /* of replica 0 */
     struct pst_schedule *fewer; /* of replicas with one microbatch less */
+    struct PST_VEC(struct pst_link) links;
+    struct PST_VEC(struct pst_shared) shared;
     struct pst_uses uses;
     struct pst_pool *pool;
     struct pst_rank **ranks; /* local ones */
@@ -39,6 +41,10 @@ unsigned pst_crew_size(const struct pst_crew *crew); /* ranks of the job */
 enum pst_status pst_crew_fetch(struct pst_crew *crew, unsigned from,
                                const void *src, void *dst, size_t bytes,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* One message, outside of steps, waited for. */
+enum pst_status pst_crew_transfer(struct pst_crew *crew, bool send,
+                                  unsigned peer, void *data, size_t bytes,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Copies of parameters on several ranks that are not equal:
  * PST_ERR_INTERNAL that names the parameter and two ranks. */
 enum pst_status pst_crew_check_copies(struct pst_crew *crew, uint64_t step,

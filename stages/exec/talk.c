@@ -10,6 +10,7 @@
 #define TAG_BROADCAST (PST_TAG_USER + 3)
 #define TAG_FETCH     (PST_TAG_USER + 4)
 #define TAG_GATHER    (PST_TAG_USER + 5)
+#define TAG_PAIR      (PST_TAG_USER + 6)
 
 static enum pst_status wait_for(struct pst_transport *t,
                                 struct pst_request *request, pst_idle_fn idle,
@@ -102,6 +103,14 @@ enum pst_status pst_crew_fetch(struct pst_crew *crew, unsigned from,
         return transfer(crew->transport, true, from, 0, TAG_FETCH, (void *)src,
                         bytes, crew->idle, crew->idle_ctx, diag);
     return PST_OK;
+}
+
+enum pst_status pst_crew_transfer(struct pst_crew *crew, bool send,
+                                  unsigned peer, void *data, size_t bytes,
+                                  struct pst_diag *diag)
+{
+    return transfer(crew->transport, send, crew->first, peer, TAG_PAIR, data,
+                    bytes, crew->idle, crew->idle_ctx, diag);
 }
 
 struct settled {

@@ -5,6 +5,7 @@
  *
  *   mpiexec -n N test-exec-ranks STAGES [REPLICAS]
  */
+#include "stages/exec/measure.h"
 #include "tests/exec/net.h"
 
 #include <unistd.h>
@@ -76,6 +77,42 @@ static void ranks_keep_the_bits(void **state)
     pst_transport_self.close(self);
 }
 
+/* Clocks of processes are aligned: what a rank needs was made before. */
+static void draws_one_clock(void **state)
+{
+    struct pst_exec_options options =
+        net_options("1f1b", mpi->ops->size(mpi), 6, "sgd");
+    struct pst_step_result result;
+    struct pst_timeline t;
+    struct pst_crew *crew;
+    struct net_data data;
+    struct pst_diag diag;
+    struct net net;
+
+    (void)state;
+    pst_diag_init(&diag);
+    net_init(&net, stages);
+    data = net_data(&net);
+    assert_ok(pst_crew_new(net.plan, mpi, &options, &crew, &diag), &diag);
+    for (unsigned s = 0; s < 4; s++)
+        assert_ok(pst_crew_step(crew, s, net_fill, &data, 0, &result, &diag),
+                  &diag);
+    assert_ok(pst_crew_timeline(crew, &t, &diag), &diag);
+    assert_true((t.spans.n > 0) == (mpi->ops->rank(mpi) == 0));
+    for (size_t i = 0; i < t.spans.n; i++)
+        for (size_t k = 0; k < t.spans.n; k++) {
+            const struct pst_span *a = &t.spans.at[i], *b = &t.spans.at[k];
+
+            /* 2 ms: whoever answers a ping may have to get a core first. */
+            if (a->kind == PST_SPAN_F && b->kind == PST_SPAN_F &&
+                a->microbatch == b->microbatch && a->stage + 1 == b->stage)
+                assert_true(b->start > a->end - 2e-3);
+        }
+    pst_timeline_fini(&t);
+    pst_crew_free(crew);
+    net_fini(&net);
+}
+
 /* One rank sees a bad label: all get the same message, and go on. */
 static void faults_reach_all(void **state)
 {
@@ -131,6 +168,7 @@ int main(int argc, char **argv)
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_keep_the_bits),
+        cmocka_unit_test(draws_one_clock),
         cmocka_unit_test(faults_reach_all),
         cmocka_unit_test(refuses_unequal_ranks),
     };

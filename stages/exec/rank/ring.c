@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/exec/rank/ring.h"
 
-/* Steps at the start of a run that tell little: memory is being touched. */
+/* Steps at the start of a run that do not count. */
 #define COLD_STEPS 2
 
 enum pst_status pst_ring_init(struct pst_ring *ring, struct pst_arena *arena,
@@ -42,6 +42,13 @@ const struct pst_ring_step *pst_ring_find(const struct pst_ring *ring,
     return NULL;
 }
 
+bool pst_ring_counts(const struct pst_ring *ring, unsigned i)
+{
+    const bool cold = ring->n_steps <= PST_RING_STEPS && i < COLD_STEPS;
+
+    return ring->steps[i].whole && !(cold && ring->n_steps > COLD_STEPS);
+}
+
 const struct pst_ring_step *pst_ring_median(const struct pst_ring *ring)
 {
     const struct pst_ring_step *order[PST_RING_STEPS];
@@ -51,8 +58,7 @@ const struct pst_ring_step *pst_ring_median(const struct pst_ring *ring)
         const struct pst_ring_step *s = &ring->steps[i];
         unsigned k = n;
 
-        if (!s->whole || (ring->n_steps > COLD_STEPS &&
-                          ring->n_steps <= PST_RING_STEPS && i < COLD_STEPS))
+        if (!pst_ring_counts(ring, i))
             continue;
         for (; k > 0 && order[k - 1]->all.end - order[k - 1]->all.start >
                             s->all.end - s->all.start;
