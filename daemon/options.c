@@ -6,7 +6,7 @@
 #define T_DATA (PSTD_OPT_TRAIN | PSTD_OPT_DATA)
 #define T_RUN  PSTD_OPT_TRAIN
 /* Commands that make a step without training on it. */
-#define C_STEP (PSTD_OPT_VERIFY | PSTD_OPT_EVAL)
+#define C_STEP (PSTD_OPT_VERIFY | PSTD_OPT_EVAL | PSTD_OPT_INFER)
 
 #define ROW(member, name, letter, type, groups, start, min, max, value, help)  \
     {                                                                          \
@@ -37,8 +37,7 @@ static const struct pstd_option rows[] = {
         "microbatches of a step"),
     UINT(threads, "threads", T_STEP | C_STEP | PSTD_OPT_PLAN, "0", 0, 1024,
          "kernel threads of a rank; 0: its share of the cores"),
-    UINT(seed, "seed", T_STEP | C_STEP | PSTD_OPT_INFER, "0", 0, MANY,
-         "of everything random"),
+    UINT(seed, "seed", T_STEP | C_STEP, "0", 0, MANY, "of everything random"),
     CHOICE(dtype, "dtype", T_STEP | C_STEP | PSTD_OPT_PLAN, "f32", "f32|bf16",
            "factors of products; all else is f32"),
     TEXT(optimizer, "optimizer", T_STEP | PSTD_OPT_PLAN, "adamw", "NAME",
@@ -103,8 +102,8 @@ static const struct pstd_option rows[] = {
          "name of the job; its sockets are in "
          "$XDG_RUNTIME_DIR/penstock/NAME, else /tmp/penstock-UID/NAME"),
 
-    ROW(output, "output", 'o', PATH, PSTD_OPT_OUTPUT, NULL, 0, 0, "PLAN",
-        "folder to write"),
+    ROW(output, "output", 'o', PATH, PSTD_OPT_OUTPUT, NULL, 0, 0, "PATH",
+        "what to write: split, the folder of a plan; infer, a .safetensors"),
     UINT(stages, "stages", PSTD_OPT_SPLIT, "0", 0, 4096,
          "number of stages; 0: as the markers in the model say, else 1"),
     ROW(at, "at", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "FQN[:begin|:end]",

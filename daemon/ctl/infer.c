@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/ctl/model.h"
+#include "daemon/ctl/outputs.h"
 #include "daemon/ctl/print.h"
 #include "daemon/setup.h"
 #include "stages/base/fs.h"
@@ -292,8 +293,40 @@ static enum pst_status read_prompt(const struct pstd_config *config,
     return PST_OK;
 }
 
-static enum pst_status run_infer(const struct pstd_config *config,
-                                 struct pst_diag *diag)
+/* --data: outputs for given rows. */
+static enum pst_status infer_data(const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    struct forward f = {0};
+    uint64_t samples = 0;
+    enum pst_status status;
+
+    if (config->output == NULL || config->prompt != NULL ||
+        config->prompt_file != NULL)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--data needs --output FILE.safetensors and "
+                            "excludes a prompt");
+    if (config->shuffle)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "outputs stand in the order of the data: "
+                            "--shuffle is for training");
+    status = open_forward(config, (unsigned)config->microbatches, &f, diag);
+    if (status == PST_OK)
+        status = pstctl_write_outputs(config, f.p.plan, f.crew, &samples, diag);
+    if (status == PST_OK && config->json)
+        status = pstctl_json_print(
+            json_pack("{s:I s:I s:s}", "samples", (json_int_t)samples, "step",
+                      (json_int_t)f.step, "output", config->output),
+            diag);
+    else if (status == PST_OK)
+        (void)printf("outputs for %llu samples in %s\n",
+                     (unsigned long long)samples, config->output);
+    close_forward(&f);
+    return status;
+}
+
+static enum pst_status infer_text(const struct pstd_config *config,
+                                  struct pst_diag *diag)
 {
     struct forward f = {0};
     struct window w = {0};
@@ -333,6 +366,13 @@ static enum pst_status run_infer(const struct pstd_config *config,
     return status;
 }
 
+static enum pst_status run_infer(const struct pstd_config *config,
+                                 struct pst_diag *diag)
+{
+    return config->data != NULL ? infer_data(config, diag)
+                                : infer_text(config, diag);
+}
+
 const struct pstctl_command pstctl_eval = {
     "eval",
     "PLAN|MODEL.pt2 --data FILE",
@@ -349,10 +389,12 @@ const struct pstctl_command pstctl_infer = {
     "PLAN|MODEL.pt2",
     1,
     1,
-    PSTD_OPT_SPLIT | PSTD_OPT_LOAD | PSTD_OPT_INFER | PSTD_OPT_JSON,
-    "let a model of tokens go on with a text",
+    PSTD_OPT_SPLIT | PSTD_OPT_LOAD | PSTD_OPT_INFER | PSTD_OPT_DATA |
+        PSTD_OPT_OUTPUT | PSTD_OPT_JSON,
+    "outputs for rows of data, or text that goes on from a prompt",
     "Runs in this process, in the mode of model.eval(), with the newest "
-    "checkpoint of\n--checkpoint or the start values of the plan. Bytes are "
-    "tokens; a model with more than 256 "
-    "tokens gets and\nprints numbers.",
+    "checkpoint of\n--checkpoint or the start values of the plan. With --data and --output: the model's outputs "
+    "for all samples,\nin order. Else a model of tokens goes on with a text: "
+    "bytes are tokens; a model\nwith more than 256 tokens gets and prints "
+    "numbers.",
     run_infer};

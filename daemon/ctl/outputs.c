@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/outputs.h"
+
+#include <string.h>
+
+#include "daemon/setup.h"
+#include "stages/archive/data.h"
+#include "stages/archive/safetensors.h"
+#include "stages/base/alloc.h"
+
+#define TAG PST_TAG_CLIENT
+
+/* One output over all steps. */
+struct sink {
+    unsigned output;
+    struct pst_meta meta; /* of the file: whole samples only */
+    size_t step;          /* bytes of a step */
+    char *data;           /* steps * step bytes */
+};
+
+struct sinks {
+    struct PST_VEC(struct sink) all;
+    uint64_t steps, samples;
+    unsigned microbatches;
+    int64_t rows; /* of a microbatch */
+};
+
+static void sinks_fini(struct sinks *s)
+{
+    for (size_t i = 0; i < s->all.n; i++)
+        pst_free(s->all.at[i].data);
+    pst_vec_fini(&s->all);
+}
+
+static enum pst_status add_sink(struct sinks *s, const struct pst_plan *plan,
+                                unsigned output, struct pst_diag *diag)
+{
+    const struct pst_plan_output *o = &plan->outputs.at[output];
+    struct sink sink = {.output = output, .meta = o->meta};
+    const int64_t m = s->microbatches;
+    int64_t n;
+    size_t bytes;
+
+    sink.step = pst_meta_bytes(&o->meta) * s->microbatches;
+    if (sink.meta.rank == 0) {
+        sink.meta.rank = 1;
+        sink.meta.size[0] = 1;
+    }
+    if (__builtin_mul_overflow((int64_t)s->steps, m, &n) ||
+        __builtin_mul_overflow(n, sink.meta.size[0], &n) ||
+        __builtin_mul_overflow((size_t)s->steps, sink.step, &bytes))
+        return pst_diag_nomem(diag, SIZE_MAX);
+    sink.meta.size[0] = o->meta.rank > 0 && o->meta.size[0] == s->rows
+                            ? (int64_t)s->samples
+                            : n;
+    pst_meta_set_contiguous(&sink.meta);
+    sink.data = pst_alloc(TAG, bytes + 1);
+    if (sink.data == NULL || !pst_vec_push(TAG, &s->all, sink)) {
+        pst_free(sink.data);
+        return pst_diag_nomem(diag, bytes);
+    }
+    return PST_OK;
+}
+
+static enum pst_status run_steps(struct sinks *s, struct pst_crew *crew,
+                                 struct pst_data *data, struct pst_diag *diag)
+{
+    for (uint64_t step = 0; step < s->steps; step++) {
+        struct pst_step_result r;
+        enum pst_status status =
+            pst_crew_step(crew, step, pst_data_fill, data, 0, &r, diag);
+
+        for (size_t i = 0; i < s->all.n && status == PST_OK; i++) {
+            const struct sink *sink = &s->all.at[i];
+
+            status = pst_crew_output(crew, sink->output,
+                                     sink->data + step * sink->step, diag);
+        }
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
+static enum pst_status save(const struct sinks *s, const struct pst_plan *plan,
+                            const char *path, struct pst_diag *diag)
+{
+    struct pst_safetensors_entry *entries =
+        pst_calloc(TAG, s->all.n + 1, sizeof(*entries));
+    enum pst_status status;
+
+    if (entries == NULL)
+        return pst_diag_nomem(diag, s->all.n * sizeof(*entries));
+    for (size_t i = 0; i < s->all.n; i++)
+        entries[i] = (struct pst_safetensors_entry){
+            .name = plan->outputs.at[s->all.at[i].output].path,
+            .meta = s->all.at[i].meta,
+            .data = s->all.at[i].data,
+            .bytes = pst_meta_bytes(&s->all.at[i].meta)};
+    status = pst_safetensors_save(path, entries, s->all.n, diag);
+    pst_free(entries);
+    return status;
+}
+
+enum pst_status pstctl_write_outputs(const struct pstd_config *config,
+                                     struct pst_plan *plan,
+                                     struct pst_crew *crew,
+                                     uint64_t *ret_samples,
+                                     struct pst_diag *diag)
+{
+    struct sinks s = {.microbatches = (unsigned)config->microbatches,
+                      .rows = (int64_t)pstd_samples(plan, 1)};
+    struct pst_data *data = NULL;
+    enum pst_status status = pstd_open_data(config, plan, &data, diag);
+
+    if (status == PST_OK) {
+        const uint64_t each = config->microbatches * (uint64_t)s.rows;
+
+        s.samples = pst_data_samples(data);
+        s.steps = (s.samples + each - 1) / each;
+    }
+    for (unsigned i = 0; i < plan->outputs.n && status == PST_OK; i++)
+        if (plan->outputs.at[i].is_tensor)
+            status = add_sink(&s, plan, i, diag);
+    if (status == PST_OK && s.all.n == 0)
+        status = pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                              "the model returns no tensor");
+    if (status == PST_OK)
+        status = run_steps(&s, crew, data, diag);
+    if (status == PST_OK)
+        status = save(&s, plan, config->output, diag);
+    *ret_samples = s.samples;
+    pst_data_close(data);
+    sinks_fini(&s);
+    return status;
+}

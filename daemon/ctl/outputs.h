@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_OUTPUTS_H
+#define PENSTOCK_DAEMON_CTL_OUTPUTS_H
+/* `infer --data FILE --output FILE`: the model's outputs for given rows. */
+#include "daemon/config.h"
+#include "stages/exec/exec.h"
+
+/*
+ * Runs all samples of --data once, in order, and writes the outputs as
+ * safetensors, named by their place in the model's own structure. Rows of the
+ * microbatches are joined along dimension 0, scalars stacked; what the last
+ * step takes again from the file's beginning is cut off. *ret_samples: how many
+ * there were. The crew keeps its outputs.
+ */
+enum pst_status pstctl_write_outputs(const struct pstd_config *config,
+                                     struct pst_plan *plan,
+                                     struct pst_crew *crew,
+                                     uint64_t *ret_samples,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif
