@@ -108,7 +108,8 @@ struct pstd_config {
 
     /* Commands. */
     bool help, json, quiet, reference;
-    const char *output, *policy, *loss, *loss_fn;
+    const char *output, *policy, *costs, *loss, *loss_fn;
+    double bandwidth;
     uint64_t stages;
     struct pstd_list at, transmit;
     uint64_t stage;

@@ -106,13 +106,21 @@ static const struct pstd_option rows[] = {
         "what to write: split, the folder of a plan; infer, a .safetensors"),
     UINT(stages, "stages", PSTD_OPT_SPLIT, "0", 0, 4096,
          "number of stages; 0: as the markers in the model say, else 1"),
-    ROW(at, "at", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "FQN[:begin|:end]",
-        "cut before (or behind) this module; repeatable"),
+    ROW(at, "at", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "NAME[:begin|:end]",
+        "cut before (or behind) this module or node; repeatable"),
     ROW(transmit, "transmit", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "FQN",
         "a parameter of several stages is sent by the first of them to the "
         "others in each step; repeatable"),
-    CHOICE(policy, "policy", PSTD_OPT_SPLIT, NULL, "markers|flops",
-           "where to cut if --at does not say"),
+    TEXT(policy, "policy", PSTD_OPT_SPLIT, NULL,
+         "markers|layers|flops|memory|file:FILE",
+         "where to cut if --at does not say: at the model's markers, between "
+         "layers, into --stages of equal work or memory, at the names of "
+         "modules and nodes in a JSON list"),
+    REAL(bandwidth, "bandwidth", PSTD_OPT_SPLIT, NULL, 1, BIG,
+         "bytes in a second from stage to stage, for --policy; if not given: "
+         "1.25e10, or what --costs says"),
+    PATH(costs, "costs", PSTD_OPT_SPLIT, "FILE",
+         "times of modules that a run measured, instead of estimates"),
     TEXT(loss, "loss", PSTD_OPT_SPLIT, NULL, "SPEC",
          "output that is the loss (\"0\", \"logits.loss\", none); if not "
          "given: the first output if it is a floating scalar, or \"loss\""),

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "daemon/ctl/ctl.h"
+#include "daemon/ctl/cut.h"
 #include "daemon/ctl/print.h"
 #include "daemon/setup.h"
 
@@ -35,20 +36,24 @@ static enum pst_status refuse_cut(const char *path,
     return PST_OK;
 }
 
+static enum pst_status split_model(struct pst_model *model,
+                                   const struct pstd_config *config,
+                                   struct pst_plan **ret, struct pst_diag *diag)
+{
+    struct pstctl_cut cut;
+    enum pst_status status = pstctl_cut_init(&cut, config, diag);
+
+    if (status != PST_OK)
+        return status;
+    status = pst_split(model, &cut.options, ret, diag);
+    pstctl_cut_fini(&cut);
+    return status;
+}
+
 enum pst_status pstctl_plan_open(const char *path,
                                  const struct pstd_config *config,
                                  struct pstctl_plan *ret, struct pst_diag *diag)
 {
-    const struct pst_split_options options = {
-        .policy = config->policy,
-        .stages = (unsigned)config->stages,
-        .at = config->at.at,
-        .n_at = config->at.n,
-        .transmit = config->transmit.at,
-        .n_transmit = config->transmit.n,
-        .loss = config->loss,
-        .loss_fn = config->loss_fn,
-    };
     struct pstctl_plan p = {0};
     enum pst_status status;
 
@@ -59,7 +64,7 @@ enum pst_status pstctl_plan_open(const char *path,
     } else {
         status = pst_model_open(path, &p.model, diag);
         if (status == PST_OK)
-            status = pst_split(p.model, &options, &p.plan, diag);
+            status = split_model(p.model, config, &p.plan, diag);
     }
     if (status == PST_OK) {
         *ret = p;

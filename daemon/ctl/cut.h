@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_CUT_H
+#define PENSTOCK_DAEMON_CTL_CUT_H
+/* The options of PSTD_OPT_SPLIT as pst_split takes them: the files that they
+ * name are read. One thread. */
+#include "daemon/config.h"
+#include "stages/base/arena.h"
+#include "stages/split/plan.h"
+
+struct pstctl_cut {
+    struct pst_arena arena;
+    struct pst_split_options options; /* borrows the configuration */
+};
+
+/* After an error there is nothing to release. */
+enum pst_status pstctl_cut_init(struct pstctl_cut *cut,
+                                const struct pstd_config *config,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+void pstctl_cut_fini(struct pstctl_cut *cut);
+
+#endif
