@@ -7,6 +7,9 @@
 
 #include "stages/ops/matmul/gemm.h"
 
+/* Looks at messages that have not come between two looks at the clock. */
+#define WATCH_EVERY 128
+
 /* --- making ------------------------------------------------------------- */
 
 static enum pst_status check_options(const struct pst_plan *plan,
@@ -242,6 +245,7 @@ enum pst_status pst_crew_new(struct pst_plan *plan,
 static enum pst_status drive(struct pst_crew *crew)
 {
     unsigned idle_rounds = 0;
+    double since = 0; /* when the crew began to wait */
 
     for (;;) {
         unsigned done = 0, moved = 0;
@@ -265,11 +269,18 @@ static enum pst_status drive(struct pst_crew *crew)
             return PST_OK;
         if (moved > 0) {
             idle_rounds = 0;
+            since = 0;
             continue;
         }
         if (crew->idle != NULL)
             crew->idle(crew->idle_ctx);
-        if (++idle_rounds > 100)
+        if (++idle_rounds % WATCH_EVERY == 0) {
+            enum pst_status status = pst_crew_watch(crew, &since);
+
+            if (status != PST_OK)
+                return status;
+        }
+        if (idle_rounds > 100)
             sched_yield();
     }
 }

@@ -35,6 +35,11 @@ unsigned pst_crew_share(const struct pst_crew *crew, unsigned replica,
                         unsigned *ret_first);
 unsigned pst_crew_size(const struct pst_crew *crew); /* ranks of the job */
 
+/* Called while nothing moves; *since: when that began, 0 at first. Over the
+ * limit of the watchdog: PST_ERR_PEER that names rank, action and peer. */
+enum pst_status pst_crew_watch(const struct pst_crew *crew,
+                               double *since) PST_MUST_CHECK;
+
 /* Blocking one-to-one transfer outside of steps: `bytes` from rank `from` to
  * rank 0. src is read on rank `from`, dst written on rank 0 (NULL elsewhere).
  * COLLECTIVE for the two ranks; others return at once. */

@@ -35,7 +35,8 @@ struct pst_exec_options {
     bool grad_norm;        /* computed also without clipping: one more pass */
     unsigned threads; /* of the kernel pool; 0: cores / ranks of this host */
     uint64_t seed;
-    bool bf16; /* products of f32 round their factors to bf16 */
+    double watchdog; /* seconds that a step may wait for a peer; 0: for ever */
+    bool bf16;       /* products of f32 round their factors to bf16 */
     struct pst_optim_options optim;
 };
 
@@ -113,7 +114,8 @@ void pst_crew_set_idle(struct pst_crew *crew, pst_idle_fn idle, void *ctx);
  * ranks in the result: commands take effect at the same boundary everywhere.
  * A fault (index out of range ...) on any rank: PST_ERR_RANGE on all ranks,
  * text names the step (counted from 1 for people), rank, stage, microbatch,
- * operator; nothing was applied.
+ * operator; nothing was applied. A peer that owes a message for longer than
+ * the watchdog allows: PST_ERR_PEER that names it; the crew can only be freed.
  */
 enum pst_status pst_crew_step(struct pst_crew *crew, uint64_t step,
                               pst_fill_fn fill, void *fill_ctx,

@@ -284,6 +284,30 @@ static void survives_lack_of_memory(void **state)
     net_fini(&net);
 }
 
+/* A message that is never sent: the waiting rank, what it waits to do, and who
+ * owes it. */
+static void names_who_is_late(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 3, 4, "sgd");
+    struct pst_rank *r;
+    struct job job;
+
+    (void)state;
+    options.watchdog = 0.05;
+    job_init(&job, 3, &options);
+    r = job.crew->ranks[1];
+    for (unsigned i = 0; i < r->n_actions; i++)
+        if (r->actions[i].a.kind == PST_ACT_SEND_F &&
+            r->actions[i].a.microbatch == 2)
+            r->actions[i].n_messages = 0;
+    assert_int_equal(job_step(&job, 0), PST_ERR_PEER);
+    assert_non_null(strstr(job.net.diag.text, "rank 2 waits to run 2F2 "
+                                              "(stage 2, microbatch 2"));
+    assert_non_null(
+        strstr(strstr(job.net.diag.text, "rank 2 waits"), "rank 1 owes it"));
+    job_fini(&job);
+}
+
 /* Forward only: the same outputs without gradients. */
 static void runs_forward_only(void **state)
 {
@@ -320,6 +344,7 @@ int main(void)
         cmocka_unit_test(refuses_what_cannot_run),
         cmocka_unit_test(plans_memory),
         cmocka_unit_test(survives_lack_of_memory),
+        cmocka_unit_test(names_who_is_late),
         cmocka_unit_test(runs_forward_only),
     };
 
