@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_RNN_RNN_H
+#define PENSTOCK_STAGES_OPS_RNN_RNN_H
+/*
+ * One direction of one recurrent layer over T steps. What the input gives to
+ * the gates, x_t w_ih^T + b_ih, is computed for all steps at once beforehand;
+ * u_t = h_{t-1} w_hh^T + b_hh step by step. Gates are joined in the last
+ * dimension:
+ *     lstm  i f g o   c = sigm(f) c + sigm(i) tanh(g),  h = sigm(o) tanh(c)
+ *     gru   r z n     n = tanh(x_n + r u_n),  h = (1 - z) n + z h
+ *     tanh, relu      h = act(x + u)
+ * lstm may project: h = (sigm(o) tanh(c)) w_hr^T.
+ * saved keeps what the backward pass needs: lstm i f g o c, gru r z n u_n.
+ *
+ * Shapes: gates (T, B, G H), h (B, R), c (B, H), w_hh (G H, R), w_hr (R, H),
+ * y (T, B, R), saved (T, B, K H). R is H unless it projects.
+ */
+#include "stages/ops/infer.h"
+#include "stages/ops/op.h"
+#include "stages/ops/simd/simd.h"
+#include "stages/ops/vjp.h"
+
+enum pst_rnn_mode { PST_RNN_LSTM, PST_RNN_GRU, PST_RNN_TANH, PST_RNN_RELU };
+
+struct pst_rnn_shape {
+    enum pst_rnn_mode mode;
+    bool reverse, projects;
+    int64_t t, b, h, r;
+};
+
+static inline int64_t pst_rnn_gates(enum pst_rnn_mode mode)
+{
+    return mode == PST_RNN_LSTM ? 4 : mode == PST_RNN_GRU ? 3 : 1;
+}
+static inline int64_t pst_rnn_saved(enum pst_rnn_mode mode)
+{
+    return mode == PST_RNN_LSTM ? 5 : mode == PST_RNN_GRU ? 4 : 0;
+}
+
+/* In double, and in float. loops.h has them once for both. */
+#define PST_RNN_TYPES(real, suffix)                                            \
+    struct pst_rnn_math_##suffix {                                             \
+        void (*sigmoid)(int64_t n, const real *x, real *y);                    \
+        void (*tanh)(int64_t n, const real *x, real *y);                       \
+    };                                                                         \
+    struct pst_rnn_##suffix {                                                  \
+        struct pst_rnn_shape s;                                                \
+        const struct pst_rnn_math_##suffix *math;                              \
+        const real *gates, *h0, *c0, *w_hh, *b_hh, *w_hr; /* NULL: absent */   \
+        real *y, *h_n, *c_n, *saved;                                           \
+        /* Backward: what arrives (NULL: nothing), what comes out. */          \
+        const real *dy, *dh_n, *dc_n;                                          \
+        real *dgates, *dgates_h, *dh0, *dc0, *dproj;                           \
+        real *room; /* pst_rnn_room numbers */                                 \
+    };                                                                         \
+    void pst_rnn_forward_##suffix(const struct pst_rnn_##suffix *p);           \
+    void pst_rnn_backward_##suffix(const struct pst_rnn_##suffix *p)
+PST_RNN_TYPES(double, f64);
+PST_RNN_TYPES(float, f32);
+
+/* Numbers of scratch that either direction needs. */
+static inline int64_t pst_rnn_room(const struct pst_rnn_shape *s)
+{
+    return s->b * (6 * s->h + 2 * s->r);
+}
+
+#endif
