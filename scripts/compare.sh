@@ -1,13 +1,31 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Compares training steps of real models with PyTorch, tensor by tensor.
+# Compares with PyTorch.
 #
 #   scripts/compare.sh [--full] [--seed N] [--only TEXT] [--list]
+#   scripts/compare.sh sweep [--full] [--seed N] [--only TEXT] [--list]
+#   scripts/compare.sh conformance [--only TEXT] [--list]
 #
-# Without --full it runs a sample. Ends with "N passed, N failed".
+# Training steps of real models, tensor by tensor; every model of
+# ../shared/compare/zoo.py in every cut; the numbered cases of
+# ../shared/spec/conformance.md. Without --full the first two run a sample. Ends
+# with "N passed, N failed".
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 need_build
 need_python
-exec "$python" "$root/tests/compare/compare.py" "$root/build/daemon/penstock" \
+penstock=$root/build/daemon/penstock
+case ${1:-} in
+  sweep)
+    shift
+    exec "$python" "$root/tests/compare/sweep.py" "$penstock" \
+      "$root/out/sweep" "$@"
+    ;;
+  conformance)
+    shift
+    exec "$python" "$root/tests/conformance/conformance.py" "$penstock" \
+      "$root/out/conformance" "$@"
+    ;;
+esac
+exec "$python" "$root/tests/compare/compare.py" "$penstock" \
   "$root/out/compare" "$@"

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every model of ../shared/compare/zoo.py, cut in every way, against PyTorch.
+
+    sweep.py PENSTOCK WORKDIR [--full] [--seed N] [--only TEXT] [--list]
+                              [--seconds S]
+
+A case is a model, a cut and a schedule: uncut, 2, 3 and 4 stages of equal cost
+(`--policy flops`), before two modules, before each block (`--at`), in gpipe and
+1f1b, with --full in zb-h1 too. It passes if `reference.py check` finds loss, outputs and gradients equal.
+Without --full a seeded sample, about S seconds of it; every model at least
+once. A model that needs an operator that is missing is left out and named. The
+last line is `N passed, N failed`.
+"""
+import argparse
+import contextlib
+import importlib
+import io
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared" / "compare"
+CUTS = ["whole", "flops-2", "flops-3", "flops-4", "two-names", "blocks"]
+SCHEDULES = ["gpipe", "1f1b", "zb-h1"]
+MICROBATCHES = 4
+
+
+class Failed(Exception):
+    pass
+
+
+class LeftOut(Exception):
+    pass
+
+
+def call(*words):
+    words = [str(w) for w in words]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True,
+                              timeout=600)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"still running after 600 s: {' '.join(words)}")
+    if done.returncode == 0:
+        return
+    said = (done.stderr + done.stdout).strip()
+    if done.returncode == 65 and "not supported" in said:
+        raise LeftOut(said.splitlines()[-1])
+    raise Failed(f"exit code {done.returncode}: {' '.join(words)}\n"
+                 f"{said[-2000:]}")
+
+
+def blocks(model):
+    """Children of the outermost lists of modules, in their order."""
+    import torch.nn as nn
+    found = []
+    for name, module in model.named_modules():
+        inside = any(name.startswith(f + ".") or name == f for f in found)
+        if isinstance(module, (nn.ModuleList, nn.Sequential)) and not inside:
+            found += [f"{name}.{k}" for k in range(len(module))]
+    return found or [n for n, _ in model.named_children()]
+
+
+class Sweep:
+    def __init__(self, penstock, work):
+        sys.path.insert(0, str(SHARED))
+        self.reference = importlib.import_module("reference")
+        self.zoo = importlib.import_module("zoo").MODELS
+        self.penstock = penstock
+        self.work = work
+        self.blocks = {}
+        self.left_out = {}
+
+    def make(self, model):
+        folder = self.work / model
+        if model in self.left_out:
+            raise LeftOut(self.left_out[model])
+        if model in self.blocks:
+            return folder
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.reference.make(types.SimpleNamespace(
+                seed=0, zoo=[], model=model, dir=str(folder), form="training",
+                microbatches=MICROBATCHES, optimizer="none", lr=0.1, steps=1))
+        self.blocks[model] = blocks(self.zoo[model]()[0])
+        return folder
+
+    def names(self, model, cut):
+        """Modules that the graph has; an unused one cannot be cut at."""
+        out = subprocess.run(
+            [self.penstock, "show", str(self.work / model / "model.pt2"),
+             "--modules", "--json"], capture_output=True, text=True)
+        if out.returncode != 0:
+            raise LeftOut(out.stderr.strip().splitlines()[-1])
+        have = {m["module"].split("@")[0]
+                for m in json.loads(
+                    out.stdout)["modules"]}
+        names = [b for b in self.blocks[model]
+                 if any(h == b or h.startswith(b + ".") for h in have)]
+        if cut == "two-names":
+            rng = random.Random(model)
+            names = sorted(rng.sample(names, min(2, len(names))))
+        return names
+
+    def options(self, model, cut):
+        if cut == "whole":
+            return ["--stages", 1]
+        if cut.startswith("flops"):
+            return ["--policy", "flops", "--stages", cut.split("-")[1]]
+        return [w for n in self.names(model, cut) for w in ("--at", n)]
+
+    def run(self, model, cut, schedule):
+        try:
+            folder = self.make(model)
+            dump = folder / f"{cut}-{schedule}.safetensors"
+            call(self.penstock, "run", folder / "model.pt2", "--transport",
+                 "self", "--threads", 1, "--data", folder / "data.safetensors",
+                 "-m", MICROBATCHES, "--schedule", schedule, "--optimizer",
+                 "none", "--dump", dump, "--quiet", *self.options(model, cut))
+        except LeftOut as e:
+            self.left_out[model] = str(e)
+            raise
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            code = self.reference.check(types.SimpleNamespace(
+                dump=str(dump), dir=str(folder), show=6, partial=False))
+        dump.unlink()
+        if code != 0:
+            raise Failed(said.getvalue().strip())
+
+
+def main():
+    p = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("penstock")
+    p.add_argument("workdir", type=Path)
+    p.add_argument("--full", action="store_true")
+    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--seconds", type=float, default=120)
+    p.add_argument("--only", default="", help="cases whose name has this")
+    p.add_argument("--list", action="store_true")
+    a = p.parse_args()
+    if not (SHARED / "zoo.py").exists():
+        print(f"no {SHARED}: skipped\n0 passed, 0 failed")
+        return 0
+    shutil.rmtree(a.workdir, ignore_errors=True)
+    sweep = Sweep(a.penstock, a.workdir)
+    schedules = SCHEDULES if a.full else SCHEDULES[:2]
+    cases = [(m, c, s) for m in sweep.zoo for c in CUTS for s in schedules
+             if a.only in f"{m} {c} {s}"]
+    rng = random.Random(a.seed)
+    if not a.full:
+        # One case of each model first, then others while there is time.
+        first = [rng.choice([c for c in cases if c[0] == m])
+                 for m in sweep.zoo if any(c[0] == m for c in cases)]
+        rest = [c for c in cases if c not in first]
+        rng.shuffle(rest)
+        cases = first + rest
+        must = len(first)
+    begin = time.monotonic()
+    passed = failed = 0
+    for k, case in enumerate(cases):
+        name = " ".join(case)
+        if a.list:
+            print(name)
+            continue
+        if not a.full and k >= must and \
+                time.monotonic() - begin > a.seconds:
+            break
+        if case[0] in sweep.left_out:
+            continue
+        try:
+            sweep.run(*case)
+            passed += 1
+            print(f"ok      {name}", flush=True)
+        except LeftOut as e:
+            print(f"left out {case[0]}: {e}", flush=True)
+        except Failed as e:
+            failed += 1
+            print(f"FAILED  {name}\n{e}", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

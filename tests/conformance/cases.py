@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases 14, 15 and 25 to 31: losses, the backward pass of a stage."""
+import torch
+from torch import nn
+from torch.distributed.pipelining import pipe_split
+from torch.nn import functional as F
+
+from conformance import (G, Failed, case, close, compare, torch_step)
+
+SCHEDULES = ["gpipe", "1f1b", "zb-h1"]
+
+
+def sum_mse(y, target):
+    return F.mse_loss(y, target, reduction="sum")
+
+
+# --- losses ------------------------------------------------------------------
+
+class WithOutput(nn.Module):
+    """(out, loss), a marker between its layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(16, 16)
+        self.b = nn.Linear(16, 8)
+
+    def forward(self, x, target):
+        h = torch.relu(self.a(x))
+        pipe_split()
+        y = self.b(h)
+        return y, F.mse_loss(y, target)
+
+
+@case("14 loss specification (False, True) of (out, loss)")
+def loss_specification(t):
+    model = WithOutput()
+    batch = {"x": torch.randn(8, 16), "target": torch.randn(8, 8)}
+    pt2 = t.export(model, {n: v[:4] for n, v in batch.items()})
+    want = torch_step(model, batch, 2, loss=1)
+    for spec in ("(False, True)", "[False, True]", "1", "-1"):
+        compare(t.run(pt2, batch, 2, "--loss", spec), want)
+    # What PyTorch refuses, in its words.
+    for spec, text in (
+            ("(True, False, False)", "must match length of loss specification "
+             "(True, False, False)"),
+            ("(False, False)",
+             "Did not find loss value in specification (False, False)"),
+            ("{'out': True}",
+             "must match type of loss specification {'out': True}"),
+            ("True", "Loss spec must specify a dynamic value but got"),
+            ("False", "Did not find any loss value according to "
+             "output_loss_value_spec=False"),
+            ("(False, (True,))", "must match type of loss specification "
+             "(True,)")):
+        said = t.split(pt2, "--loss", spec, code=65)
+        if text not in said:
+            raise Failed(f"--loss {spec} says: {said}")
+
+
+class Wrapper(nn.Module):
+    """The only output is the loss (PyTorch emits no backward for it)."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 16), nn.ReLU(),
+                                    nn.Linear(16, 16), nn.ReLU(),
+                                    nn.Linear(16, 4))
+
+    def forward(self, x, target):
+        return F.cross_entropy(self.layers(x), target)
+
+
+@case("15 a wrapper that returns nothing but the loss")
+def loss_wrapper(t):
+    model = Wrapper()
+    batch = {"x": torch.randn(8, 16), "target": torch.randint(4, (8,))}
+    pt2 = t.export(model, {n: v[:4] for n, v in batch.items()})
+    want = torch_step(model, batch, 2)
+    for more in (["--loss", "True"], ["--stages", 3],
+                 ["--at", "layers.2", "--at", "layers.4"]):
+        compare(t.run(pt2, batch, 2, *more), want)
+
+
+class Tower(nn.Module):
+    def __init__(self, out=5):
+        super().__init__()
+        self.a = nn.Linear(8, 16)
+        self.b = nn.Linear(16, 16)
+        self.c = nn.Linear(16, out)
+
+    def forward(self, x):
+        h = self.b(torch.tanh(self.a(x)))
+        return {"h": h, "y": self.c(torch.tanh(h))}
+
+
+LOSSES = [
+    ("cross_entropy:label_smoothing=0.1,output=y", (4, 8),
+     lambda x: torch.randint(5, (len(x),)),
+     lambda y, t: F.cross_entropy(y, t, label_smoothing=0.1)),
+    ("cross_entropy:ignore_index=2,output=y", (4, 6, 8),
+     lambda x: torch.randint(5, (len(x), 6)),
+     lambda y, t: F.cross_entropy(y.flatten(0, 1), t.flatten(),
+                                  ignore_index=2)),
+    ("cross_entropy:dim=1,output=y", (4, 6, 8),
+     lambda x: torch.randint(6, (len(x), 5)), F.cross_entropy),
+    ("cross_entropy:targets=probabilities,reduction=sum,output=y", (4, 6, 8),
+     lambda x: torch.randn(len(x), 6, 5).softmax(-1),
+     lambda y, t: F.cross_entropy(y.flatten(0, 1), t.flatten(0, 1),
+                                  reduction="sum")),
+    ("nll:output=y,ignore_index=1", (4, 8),
+     lambda x: torch.randint(5, (len(x),)),
+     lambda y, t: F.nll_loss(y, t, ignore_index=1)),
+    ("mse:output=y", (4, 6, 8), lambda x: torch.randn(len(x), 6, 5),
+     F.mse_loss),
+    ("l1:output=y", (4, 8), lambda x: torch.randn(len(x), 5), F.l1_loss),
+    ("smooth_l1:beta=0.5,output=y", (4, 8), lambda x: torch.randn(len(x), 5),
+     lambda y, t: F.smooth_l1_loss(y, t, beta=0.5)),
+    ("huber:delta=0.3,output=y", (4, 8), lambda x: torch.randn(len(x), 5),
+     lambda y, t: F.huber_loss(y, t, delta=0.3)),
+    ("bce_with_logits:output=y", (4, 8), lambda x: torch.rand(len(x), 5),
+     F.binary_cross_entropy_with_logits),
+    ("bce_with_logits:pos_weight=3,output=y", (4, 8),
+     lambda x: (torch.randn(len(x), 5) > 0).float(),
+     lambda y, t: F.binary_cross_entropy_with_logits(
+         y, t, pos_weight=torch.tensor([3.0]))),
+]
+
+
+class Scored(nn.Module):
+    """A model with its loss in PyTorch; its parameters keep their names."""
+
+    def __init__(self, inner, loss):
+        super().__init__()
+        for n, m in inner.named_children():
+            self.add_module(n, m)
+        self.inner = [inner]
+        self.loss = loss
+
+    def forward(self, x, target):
+        y = self.inner[0](x)
+        return y["h"], y["y"], self.loss(y["y"], target)
+
+
+@case("15b losses that penstock adds (--loss-fn)")
+def loss_functions(t):
+    for k, (spec, shape, target, loss) in enumerate(LOSSES):
+        model = Tower()
+        x = torch.randn(2 * shape[0], *shape[1:])
+        batch = {"x": x, "target": target(x)}
+        pt2 = t.export(model, {"x": x[:shape[0]]}, f"loss-{k}")
+        scored = Scored(model, loss)
+        want = torch_step(scored, batch, 2, loss=2)
+        for more in (["--stages", 1], ["--stages", 3], ["--at", "c:end"]):
+            try:
+                compare(t.run(pt2, batch, 2, "--loss-fn", spec, *more), want)
+            except Failed as e:
+                raise Failed(f"{spec} {more}: {e}")
+
+
+class Modes(nn.Module):
+    """All that eval() changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.bn2 = nn.BatchNorm2d(4)
+        self.fc = nn.Linear(144, 16)
+        self.bn1 = nn.BatchNorm1d(16)
+        self.drop = nn.Dropout(0.5)
+        self.out = nn.Linear(16, 5)
+
+    def forward(self, x, target):
+        h = self.drop(torch.relu(self.bn2(self.conv(x)))).flatten(1)
+        h = self.drop(self.bn1(self.fc(h)))
+        q = h.view(-1, 2, 2, 4)
+        h = F.scaled_dot_product_attention(
+            q, q, q, dropout_p=0.3 if self.training else 0.0)
+        return F.cross_entropy(self.out(h.reshape(-1, 16)), target)
+
+
+@case("15c eval() of a model that was exported in training mode")
+def modes(t):
+    import json
+    model = Modes()
+    with torch.no_grad():
+        model.bn2.running_mean.normal_()
+        model.bn1.running_var.uniform_(0.5, 2)
+    x, target = torch.randn(12, 3, 8, 8), torch.randint(5, (12,))
+    for mode in (True, False):
+        pt2 = t.export(model.train(mode), {"x": x[:4], "target": target[:4]})
+        model.eval()
+        want = sum(model(a, b).item() for a, b in
+                   zip(x.chunk(3), target.chunk(3))) / 3
+        data = t.data({"x": x, "target": target})
+        plan, _ = t.split(pt2, "--stages", 3)
+        for source in (pt2, plan):
+            out = t.call(t.penstock, "eval", source, "--data", data, "-m", 3,
+                         "--json").stdout
+            if abs(json.loads(out)["loss"] - want) > 1e-6:
+                raise Failed(f"{source}: {out}, not {want}")
+
+
+# --- the backward pass of a stage --------------------------------------------
+
+class Behind(nn.Module):
+    """A stage behind another one, which is a parameter: its gradient is what
+    the stage sends back."""
+
+    def __init__(self, shape, inner):
+        super().__init__()
+        self.x = nn.Parameter(torch.randn(shape))
+        self.inner = inner
+
+    def forward(self, zero, target):
+        h = self.x + zero
+        pipe_split()
+        return sum_mse(self.inner(h), target)
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512))
+
+
+def stage(t, inner, shape=(256, 512), out=None):
+    """(pt2, inputs, gradients by PyTorch without the x of Behind)."""
+    model = Behind(shape, inner)
+    inputs = {"zero": torch.zeros(shape),
+              "target": torch.randn(out or shape)}
+    pt2 = t.export(model, inputs)
+    want = torch_step(model, inputs, 1)
+    return model, pt2, inputs, want
+
+
+def check_stage(got, want, weights):
+    close("input gradient", got["input.0"], want["grad.x"], **G)
+    names = {n for n in want if n.startswith("grad.inner.")}
+    have = {n for n in got if n.startswith("grad.")}
+    if have != (names if weights else set()):
+        raise Failed(f"gradients of {sorted(have)}")
+    for n in have:
+        close(n, got[n], want[n], rtol=G["rtol"],
+              atol=max(G["atol"], 1e-6 * want[n].abs().max().item()))
+
+
+@case("25 full backward of a stage")
+def full_backward(t):
+    _, pt2, inputs, want = stage(t, mlp())
+    check_stage(t.backward(pt2, inputs, "FIW"), want, True)
+    compare(t.run(pt2, inputs, 1, schedule="gpipe"), want)
+
+
+@case("26 input gradients alone: no parameter is touched")
+def input_only(t):
+    _, pt2, inputs, want = stage(t, mlp())
+    check_stage(t.backward(pt2, inputs, "FI"), want, False)
+
+
+@case("27 then the weights")
+def then_weights(t):
+    _, pt2, inputs, want = stage(t, mlp())
+    compare(t.run(pt2, inputs, 1, schedule="zb-h1"), want)
+
+
+@case("28 ten microbatches of I and W add up")
+def ten_microbatches(t):
+    class Deep(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = mlp(), mlp()
+
+        def forward(self, x, target):
+            h = self.one(x)
+            pipe_split()
+            return sum_mse(self.two(h), target)
+
+    model = Deep()
+    batch = {n: torch.randn(2560, 512) for n in ("x", "target")}
+    pt2 = t.export(model, {n: v[:256] for n, v in batch.items()})
+    want = torch_step(model, batch, 10)
+    dumps = [t.run(pt2, batch, 10, schedule=s) for s in SCHEDULES]
+    for dump in dumps:
+        compare(dump, want)
+    for n in want:
+        if not all(torch.equal(dumps[0][n], d[n]) for d in dumps):
+            raise Failed(f"{n} depends on the schedule")
+
+
+@case("29 a value with two results on the way")
+def two_results(t):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Parameter(torch.randn(512, 512) / 16)
+            self.b = nn.Parameter(torch.randn(256, 512) / 16)
+
+        def forward(self, x):
+            left, right = (x @ self.a).split(256, dim=1)
+            return torch.tanh(left) @ self.b + torch.tanh(right) @ self.b
+
+    _, pt2, inputs, want = stage(t, Two())
+    check_stage(t.backward(pt2, inputs, "FI"), want, False)
+    check_stage(t.backward(pt2, inputs, "FIW"), want, True)
+    compare(t.run(pt2, inputs, 1, schedule="zb-h1"), want)
+
+
+@case("30 no gradient of one of two results")
+def half_a_gradient(t):
+    class Half(nn.Module):
+        def __init__(self, which):
+            super().__init__()
+            self.which = which
+            self.a = nn.Parameter(torch.randn(512, 512) / 16)
+
+        def forward(self, x):
+            return torch.tanh(
+                (x @ self.a).split(256, dim=1)[self.which])
+
+    for which in (0, 1):
+        _, pt2, inputs, want = stage(t, Half(which), out=(256, 256))
+        check_stage(t.backward(pt2, inputs, "FI"), want, False)
+        check_stage(t.backward(pt2, inputs, "FIW"), want, True)
+        compare(t.run(pt2, inputs, 1, schedule="zb-h1"), want)
+
+
+@case("31 a weight twice on one path: x @ w @ w")
+def twice(t):
+    class Square(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(512, 512) / 22)
+
+        def forward(self, x):
+            return x @ self.w @ self.w
+
+    _, pt2, inputs, want = stage(t, Square())
+    check_stage(t.backward(pt2, inputs, "FI"), want, False)
+    check_stage(t.backward(pt2, inputs, "FIW"), want, True)
+    for schedule in SCHEDULES:
+        compare(t.run(pt2, inputs, 1, schedule=schedule), want)
