@@ -37,6 +37,7 @@ struct pst_model {
     struct PST_VEC(struct pst_weight) weights;
     struct pst_map weights_by_fqn; /* -> struct pst_weight */
     struct pst_symbols symbols;    /* free sizes, at their export */
+    const char *fixed; /* why other sizes cannot be had all the same, or NULL */
     struct PST_VEC(struct pst_tie) ties;
     struct PST_VEC(const char *) modules; /* FQNs without the root's */
     struct PST_VEC(const char *) notes;   /* warnings for the user */

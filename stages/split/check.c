@@ -3,6 +3,8 @@
  * code follows is checked here. */
 #include "stages/split/pack.h"
 
+#include "stages/graph/schema.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -214,6 +216,80 @@ static enum pst_status check_param(struct checker *c,
     return PST_OK;
 }
 
+/* --- free sizes ---------------------------------------------------------- */
+
+static enum pst_status check_expr(const struct checker *c, const char *expr,
+                                  int64_t want)
+{
+    int64_t have;
+    enum pst_status status =
+        pst_symbols_int(&c->plan->symbols, expr, &have, c->diag);
+
+    if (status == PST_OK && have != want)
+        return bad(c, "the size \"%.200s\" is another number", expr);
+    return status;
+}
+
+static enum pst_status check_dims(const struct checker *c,
+                                  const char *const *dims,
+                                  const struct pst_meta *meta)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned d = 0; dims != NULL && d < meta->rank; d++)
+        if (status == PST_OK && dims[d] != NULL)
+            status = check_expr(c, dims[d], meta->size[d]);
+    return status;
+}
+
+/* Integers only: of others it is enough that they can be computed. */
+static enum pst_status check_arg(const struct checker *c,
+                                 const struct pst_arg *arg)
+{
+    const bool list = arg->kind == PST_ARG_INTS || arg->kind == PST_ARG_FLOATS;
+    const unsigned n = list ? arg->n : 1;
+    enum pst_status status = PST_OK;
+    struct pst_number x;
+
+    for (unsigned k = 0; arg->exprs != NULL && k < n; k++) {
+        if (status != PST_OK || arg->exprs[k] == NULL)
+            continue;
+        if (arg->kind == PST_ARG_INT)
+            status = check_expr(c, arg->exprs[k], arg->i);
+        else if (arg->kind == PST_ARG_INTS)
+            status = check_expr(c, arg->exprs[k], arg->ints[k]);
+        else
+            status =
+                pst_symbols_eval(&c->plan->symbols, arg->exprs[k], &x, c->diag);
+    }
+    return status;
+}
+
+static enum pst_status check_sizes(const struct checker *c)
+{
+    const struct pst_plan *plan = c->plan;
+    enum pst_status status = pst_symbols_check(&plan->symbols, c->diag);
+
+    for (size_t i = 0; i < plan->inputs.n && status == PST_OK; i++)
+        status =
+            check_dims(c, plan->inputs.at[i].dims, &plan->inputs.at[i].meta);
+    for (size_t i = 0; i < plan->outputs.n && status == PST_OK; i++)
+        if (!plan->outputs.at[i].is_tensor)
+            status = check_arg(c, &plan->outputs.at[i].literal);
+    for (size_t s = 0; s < plan->stages.n; s++) {
+        const struct pst_graph *graph = plan->stages.at[s].graph;
+
+        for (size_t i = 0; i < graph->values.n && status == PST_OK; i++)
+            status = check_dims(c, graph->values.at[i]->dims,
+                                &graph->values.at[i]->meta);
+        for (size_t i = 0; i < graph->nodes.n; i++)
+            for (unsigned k = 0; k < graph->nodes.at[i]->schema->n_args; k++)
+                if (status == PST_OK)
+                    status = check_arg(c, &graph->nodes.at[i]->args[k]);
+    }
+    return status;
+}
+
 static enum pst_status check_all(struct checker *c)
 {
     const struct pst_plan *plan = c->plan;
@@ -232,6 +308,8 @@ static enum pst_status check_all(struct checker *c)
         status = check_edge(c, (unsigned)i);
     for (size_t i = 0; i < plan->outputs.n && status == PST_OK; i++)
         status = check_output(c, (unsigned)i);
+    if (status == PST_OK)
+        status = check_sizes(c);
     if (status != PST_OK)
         return status;
     if (plan->loss < -1 || plan->loss >= (int)plan->outputs.n)

@@ -199,6 +199,7 @@ static enum pst_status join_head(struct joiner *j)
 {
     const struct pst_plan *from = j->from;
     struct pst_plan *to = j->to;
+    enum pst_status status;
     char text[100];
 
     to->parent = j->from;
@@ -209,6 +210,10 @@ static enum pst_status join_head(struct joiner *j)
     to->name = pst_arena_strdup(&to->arena, from->name);
     if (to->name == NULL)
         return no_memory(j);
+    to->fixed = from->fixed;
+    status = pst_symbols_copy(&from->symbols, &to->symbols, j->diag);
+    if (status != PST_OK)
+        return status;
     for (size_t i = 0; i < from->inputs.n; i++) {
         struct pst_plan_input input = from->inputs.at[i];
 

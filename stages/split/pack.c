@@ -117,6 +117,48 @@ static void pack_edges(struct packer *p, pb_plan *ret)
     ret->n_edges = n;
 }
 
+static void pack_dims(struct packer *p, const struct pst_plan_input *input,
+                      Penstock__Plan__PlanInput *ret)
+{
+    if (input->dims == NULL)
+        return;
+    ret->dims = make(p, input->meta.rank, sizeof(*ret->dims));
+    for (unsigned d = 0; d < input->meta.rank && !p->failed; d++)
+        ret->dims[d] = (char *)(input->dims[d] != NULL ? input->dims[d] : "");
+    ret->n_dims = p->failed ? 0 : input->meta.rank;
+}
+
+static void pack_symbols(struct packer *p, pb_plan *ret)
+{
+    const struct pst_symbols *symbols = &p->plan->symbols;
+    Penstock__Plan__Symbol *items = make(p, symbols->at.n, sizeof(*items));
+    Penstock__Plan__Range *ranges = make(p, symbols->ranges.n, sizeof(*ranges));
+
+    ret->symbols = make(p, symbols->at.n, sizeof(*ret->symbols));
+    ret->ranges = make(p, symbols->ranges.n, sizeof(*ret->ranges));
+    if (p->failed)
+        return;
+    for (size_t i = 0; i < symbols->at.n; i++) {
+        Penstock__Plan__Symbol *item = &items[ret->n_symbols];
+
+        if (!symbols->at.at[i].known)
+            continue; /* nothing in the plan depends on it */
+        penstock__plan__symbol__init(item);
+        item->name = (char *)symbols->at.at[i].name;
+        item->value = symbols->at.at[i].value;
+        ret->symbols[ret->n_symbols++] = item;
+    }
+    for (size_t i = 0; i < symbols->ranges.n; i++) {
+        penstock__plan__range__init(&ranges[i]);
+        ranges[i].expr = (char *)symbols->ranges.at[i].expr;
+        ranges[i].min = symbols->ranges.at[i].min;
+        ranges[i].max = symbols->ranges.at[i].max;
+        ret->ranges[i] = &ranges[i];
+    }
+    ret->n_ranges = symbols->ranges.n;
+    ret->fixed = (char *)(p->plan->fixed != NULL ? p->plan->fixed : "");
+}
+
 static void pack_inputs(struct packer *p, pb_plan *ret)
 {
     const size_t n = p->plan->inputs.n;
@@ -127,6 +169,8 @@ static void pack_inputs(struct packer *p, pb_plan *ret)
         penstock__plan__plan_input__init(&items[i]);
         items[i].name = (char *)p->plan->inputs.at[i].name;
         items[i].meta = pack_meta(p, &p->plan->inputs.at[i].meta);
+        items[i].chunk = p->plan->inputs.at[i].chunk;
+        pack_dims(p, &p->plan->inputs.at[i], &items[i]);
         ret->inputs[i] = &items[i];
     }
     ret->n_inputs = n;
@@ -135,6 +179,8 @@ static void pack_inputs(struct packer *p, pb_plan *ret)
 static void pack_literal(const struct pst_arg *arg,
                          Penstock__Plan__PlanOutput *ret)
 {
+    if (arg->exprs != NULL && arg->exprs[0] != NULL)
+        ret->expr = (char *)arg->exprs[0];
     switch (arg->kind) {
     case PST_ARG_INT:
         ret->literal_case = PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL_INT_VALUE;
@@ -219,6 +265,7 @@ static void pack_plan(struct packer *p, pb_plan *ret)
     ret->loss = p->plan->loss;
     ret->notes = (char **)p->plan->notes.at;
     ret->n_notes = p->plan->notes.n;
+    pack_symbols(p, ret);
     pack_stages(p, ret);
     pack_edges(p, ret);
     pack_inputs(p, ret);

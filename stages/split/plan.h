@@ -9,7 +9,7 @@
 #include "stages/archive/archive.h"
 #include "stages/graph/graph.h"
 
-#define PST_PLAN_VERSION    3
+#define PST_PLAN_VERSION    4
 #define PST_PLAN_MAX_STAGES 4096
 
 struct pst_plan_file;
@@ -54,8 +54,10 @@ struct pst_stage {
 };
 
 struct pst_plan_input {
-    const char *name;     /* the model's own argument name */
-    struct pst_meta meta; /* of one microbatch */
+    const char *name;        /* the model's own argument name */
+    struct pst_meta meta;    /* of one microbatch */
+    const char *const *dims; /* free sizes, as in struct pst_value */
+    int chunk; /* dimension that is divided into microbatches, -1: none */
 };
 
 /* One leaf of the model's flattened outputs. */
@@ -102,11 +104,13 @@ struct pst_plan {
     struct PST_VEC(struct pst_plan_output) outputs;
     struct PST_VEC(struct pst_plan_param) params; /* model order */
     int loss; /* index in outputs of the scalar to train on, -1: none */
+    struct pst_symbols symbols; /* free sizes, as they are in this plan */
+    const char *fixed; /* why other sizes cannot be had all the same, or NULL */
     struct PST_VEC(const char *) notes;
     const char *dir;         /* where it was loaded from, or NULL */
     struct pst_model *model; /* source of the data if not loaded; or NULL */
     struct pst_plan
-        *parent; /* joined plans: of the same params, has the data */
+        *parent; /* joined and bound plans: of the same params, has the data */
     struct pst_plan_file *files; /* open weight files, by stage; private */
 };
 

@@ -18,6 +18,69 @@ static enum pst_status no_twin(struct pst_replay *r,
                         "%%%s is used before it is made", value->name);
 }
 
+static enum pst_status bind_number(const struct pst_symbols *symbols,
+                                   const char *expr, enum pst_arg_kind kind,
+                                   struct pst_number *ret,
+                                   struct pst_diag *diag)
+{
+    enum pst_status status = pst_symbols_eval(symbols, expr, ret, diag);
+    const bool whole = ret->kind != PST_NUMBER_FLOAT && ret->d == 1;
+
+    if (status == PST_OK && kind == PST_ARG_INT && !whole)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "the size \"%s\" is no integer", expr);
+    return status;
+}
+
+static double to_f64(const struct pst_number *x)
+{
+    return x->kind == PST_NUMBER_FLOAT ? x->f : (double)x->n / (double)x->d;
+}
+
+/* Lists are in the arena, where the caller has just copied them. */
+enum pst_status pst_replay_bind(const struct pst_symbols *symbols,
+                                struct pst_arg *arg, struct pst_arena *arena,
+                                struct pst_diag *diag)
+{
+    const bool list = arg->kind == PST_ARG_INTS || arg->kind == PST_ARG_FLOATS;
+    const unsigned n = list ? arg->n : 1;
+    int64_t *ints = NULL;
+    double *floats = NULL;
+
+    if (arg->exprs == NULL)
+        return PST_OK;
+    if (arg->kind == PST_ARG_INTS)
+        arg->ints = ints =
+            pst_arena_memdup(arena, arg->ints, n * sizeof(*ints));
+    if (arg->kind == PST_ARG_FLOATS)
+        arg->floats = floats =
+            pst_arena_memdup(arena, arg->floats, n * sizeof(*floats));
+    if (list && n > 0 && ints == NULL && floats == NULL)
+        return pst_diag_nomem(diag, n * sizeof(*ints));
+    for (unsigned k = 0; k < n; k++) {
+        struct pst_number x = {0};
+        enum pst_status status;
+
+        if (arg->exprs[k] == NULL)
+            continue;
+        status = bind_number(symbols, arg->exprs[k],
+                             ints != NULL ? PST_ARG_INT : arg->kind, &x, diag);
+        if (status != PST_OK)
+            return status;
+        if (ints != NULL)
+            ints[k] = x.n;
+        else if (floats != NULL)
+            floats[k] = to_f64(&x);
+        else if (arg->kind == PST_ARG_FLOAT)
+            arg->f = to_f64(&x);
+        else if (arg->kind == PST_ARG_BOOL)
+            arg->b = x.n != 0;
+        else
+            arg->i = x.n;
+    }
+    return PST_OK;
+}
+
 static enum pst_status copy_arg(struct pst_replay *r,
                                 const struct pst_arg *from, struct pst_arg *to)
 {
@@ -40,7 +103,10 @@ static enum pst_status copy_arg(struct pst_replay *r,
         if (to->values[k] == NULL)
             return no_twin(r, from->values[k]);
     }
-    return PST_OK;
+    return r->symbols == NULL
+               ? PST_OK
+               : pst_replay_bind(r->symbols, to, &r->build.graph->arena,
+                                 r->build.diag);
 }
 
 /* Export writes the mode that the model was in into its nodes. */
@@ -122,9 +188,57 @@ static enum pst_status emit(struct pst_replay *r, const struct pst_node *node)
     if (copy == NULL)
         return r->build.status;
     copy->stage = node->stage;
-    for (unsigned k = 0; k < node->n_outs; k++)
-        r->twins[node->outs[k]->id] = copy->outs[k];
+    for (unsigned k = 0; k < copy->n_outs && k < node->n_outs; k++) {
+        const struct pst_value *from = node->outs[k];
+        enum pst_status status =
+            pst_exprs_copy(arena, from->dims, from->meta.rank,
+                           &copy->outs[k]->dims, r->build.diag);
+
+        if (status != PST_OK)
+            return status;
+        r->twins[from->id] = copy->outs[k];
+    }
     return PST_OK;
+}
+
+/* What the value must be: as it was, or as the exporter says it is for the
+ * sizes at hand. Values of our own making have no such word. */
+static enum pst_status wanted(struct pst_replay *r,
+                              const struct pst_value *value,
+                              const struct pst_meta *got, struct pst_meta *ret)
+{
+    enum pst_status status = PST_OK;
+
+    *ret = value->meta;
+    ret->dtype = pst_replay_dtype(r, ret->dtype);
+    if (r->symbols == NULL)
+        return PST_OK;
+    if (value->dims == NULL || got->rank != ret->rank) {
+        *ret = *got;
+        return PST_OK;
+    }
+    for (unsigned d = 0; d < ret->rank && status == PST_OK; d++)
+        if (value->dims[d] != NULL)
+            status = pst_symbols_int(r->symbols, value->dims[d], &ret->size[d],
+                                     r->build.diag);
+    return status;
+}
+
+static enum pst_status compare(struct pst_replay *r,
+                               const struct pst_value *value)
+{
+    const struct pst_meta *got = &r->twins[value->id]->meta;
+    char a[PST_META_TEXT], b[PST_META_TEXT];
+    struct pst_meta want;
+    enum pst_status status = wanted(r, value, got, &want);
+
+    if (status != PST_OK || pst_meta_same(&want, got))
+        return status;
+    return pst_diag_set(r->build.diag,
+                        r->symbols != NULL ? PST_ERR_UNSUPPORTED
+                                           : PST_ERR_INTERNAL,
+                        "%%%s is %s, not %s", value->name,
+                        pst_meta_text(got, a), pst_meta_text(&want, b));
 }
 
 enum pst_status pst_replay_node(struct pst_replay *r,
@@ -137,18 +251,7 @@ enum pst_status pst_replay_node(struct pst_replay *r,
         status = emit(r, node);
     for (unsigned k = 0; same != NULL && k < node->n_outs; k++)
         r->twins[node->outs[k]->id] = same->outs[k];
-    if (status == PST_OK)
-        for (unsigned k = 0; k < node->n_outs; k++) {
-            struct pst_meta want = node->outs[k]->meta;
-            const struct pst_meta *got = &r->twins[node->outs[k]->id]->meta;
-            char a[PST_META_TEXT], b[PST_META_TEXT];
-
-            want.dtype = pst_replay_dtype(r, want.dtype);
-            if (!pst_meta_same(&want, got))
-                return pst_diag_set(r->build.diag, PST_ERR_INTERNAL,
-                                    "%%%s is %s, not %s", node->outs[k]->name,
-                                    pst_meta_text(got, a),
-                                    pst_meta_text(&want, b));
-        }
+    for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++)
+        status = compare(r, node->outs[k]);
     return status;
 }

@@ -7,6 +7,7 @@
  * makes. One thread.
  */
 #include "stages/graph/build.h"
+#include "stages/graph/symbol.h"
 
 struct pst_replay {
     struct pst_build build;   /* of the graph that grows; by pst_build_init */
@@ -15,11 +16,20 @@ struct pst_replay {
     /* Modes as model.eval() sets them: arguments called train or training are
      * false, dropout_p is 0. */
     bool eval;
+    /* Not NULL: numbers that come from free sizes become what these make of
+     * them. */
+    const struct pst_symbols *symbols;
 };
 
 /* f32 widened, everything else as it is. */
 enum pst_dtype pst_replay_dtype(const struct pst_replay *r,
                                 enum pst_dtype dtype);
+
+/* Sets every number of the argument that has an expression; new lists live in
+ * the arena. */
+enum pst_status pst_replay_bind(const struct pst_symbols *symbols,
+                                struct pst_arg *arg, struct pst_arena *arena,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 
 /*
  * Appends a copy of the node and sets the twins of its results. A node of the

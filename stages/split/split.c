@@ -64,6 +64,7 @@ static enum pst_status copy_notes(struct pst_splitter *s)
 static enum pst_status fill_head(struct pst_splitter *s)
 {
     struct pst_plan *plan = s->plan;
+    enum pst_status status;
 
     plan->model = s->model;
     plan->name = pst_arena_strdup(&plan->arena,
@@ -71,16 +72,26 @@ static enum pst_status fill_head(struct pst_splitter *s)
     if (plan->name == NULL)
         return pst_diag_nomem(s->diag, 0);
     memcpy(plan->model_digest, s->model->digest, sizeof(plan->model_digest));
-    for (size_t i = 0; i < s->graph->inputs.n; i++) {
+    status = pst_symbols_copy(&s->model->symbols, &plan->symbols, s->diag);
+    if (status == PST_OK && s->model->fixed != NULL) {
+        plan->fixed = pst_arena_strdup(&plan->arena, s->model->fixed);
+        if (plan->fixed == NULL)
+            return pst_diag_nomem(s->diag, strlen(s->model->fixed));
+    }
+    for (size_t i = 0; i < s->graph->inputs.n && status == PST_OK; i++) {
         const struct pst_value *value = s->graph->inputs.at[i];
-        struct pst_plan_input input = {.meta = value->meta};
+        struct pst_plan_input input = {.meta = value->meta,
+                                       .chunk = value->meta.rank > 0 ? 0 : -1};
 
         pst_meta_set_contiguous(&input.meta);
         input.name = pst_arena_strdup(&plan->arena, value->name);
-        if (input.name == NULL || !pst_vec_push(TAG, &plan->inputs, input))
-            return pst_diag_nomem(s->diag, sizeof(input));
+        status = pst_exprs_copy(&plan->arena, value->dims, value->meta.rank,
+                                &input.dims, s->diag);
+        if (status == PST_OK &&
+            (input.name == NULL || !pst_vec_push(TAG, &plan->inputs, input)))
+            status = pst_diag_nomem(s->diag, sizeof(input));
     }
-    return PST_OK;
+    return status;
 }
 
 static enum pst_status split(struct pst_splitter *s)

@@ -372,6 +372,7 @@ enum pst_status pst_plan_new(struct pst_plan **ret, struct pst_diag *diag)
     if (plan == NULL)
         return pst_diag_nomem(diag, sizeof(*plan));
     pst_arena_init(&plan->arena, TAG);
+    pst_symbols_init(&plan->symbols);
     plan->loss = -1;
     *ret = plan;
     return PST_OK;
@@ -393,6 +394,7 @@ void pst_plan_free(struct pst_plan *plan)
     pst_vec_fini(&plan->outputs);
     pst_vec_fini(&plan->params);
     pst_vec_fini(&plan->notes);
+    pst_symbols_fini(&plan->symbols);
     pst_arena_fini(&plan->arena);
     pst_free(plan);
 }

@@ -113,13 +113,83 @@ static enum pst_status take_edge(struct unpacker *u, size_t i,
     return PST_OK;
 }
 
+/* Read and written again, so that it is an expression; NULL for "". */
+static enum pst_status take_expr(struct unpacker *u, const char *text,
+                                 const char **ret)
+{
+    const struct pst_expr *expr;
+    enum pst_status status;
+
+    *ret = NULL;
+    if (text == NULL || text[0] == '\0')
+        return PST_OK;
+    status = pst_expr_parse(&u->plan->arena, text, &expr, u->diag);
+    if (status == PST_OK)
+        status = pst_expr_print(&u->plan->arena, expr, ret, u->diag);
+    return status;
+}
+
+static enum pst_status take_symbols(struct unpacker *u, const pb_plan *pb)
+{
+    struct pst_symbols *symbols = &u->plan->symbols;
+    enum pst_status status = PST_OK;
+
+    if (pb->n_symbols > 1000 || pb->n_ranges > MAX_COUNT)
+        return bad(u, "number of symbols", pb->n_symbols);
+    for (size_t i = 0; i < pb->n_symbols && status == PST_OK; i++)
+        status = pst_symbols_add(symbols, pb->symbols[i]->name, true,
+                                 pb->symbols[i]->value, u->diag);
+    for (size_t i = 0; i < pb->n_ranges && status == PST_OK; i++) {
+        const char *expr;
+
+        status = take_expr(u, pb->ranges[i]->expr, &expr);
+        if (status == PST_OK && expr == NULL)
+            status = bad(u, "range", i);
+        if (status == PST_OK)
+            status = pst_symbols_limit(symbols, expr, pb->ranges[i]->min,
+                                       pb->ranges[i]->max, u->diag);
+    }
+    if (status == PST_OK && pb->fixed != NULL && pb->fixed[0] != '\0') {
+        u->plan->fixed = keep(u, pb->fixed);
+        status = u->plan->fixed == NULL ? no_memory(u) : PST_OK;
+    }
+    return status;
+}
+
+static enum pst_status take_dims(struct unpacker *u, size_t i,
+                                 const Penstock__Plan__PlanInput *pb,
+                                 struct pst_plan_input *ret)
+{
+    enum pst_status status = PST_OK;
+    const char **dims;
+
+    ret->chunk = pb->chunk;
+    if (pb->chunk < -1 || pb->chunk >= (int)ret->meta.rank)
+        return bad(u, "division of input", i);
+    if (pb->n_dims == 0)
+        return PST_OK;
+    if (pb->n_dims != ret->meta.rank)
+        return bad(u, "sizes of input", i);
+    dims = pst_arena_calloc(&u->plan->arena, pb->n_dims, sizeof(*dims));
+    if (dims == NULL)
+        return no_memory(u);
+    for (size_t d = 0; d < pb->n_dims && status == PST_OK; d++)
+        status = take_expr(u, pb->dims[d], &dims[d]);
+    ret->dims = dims;
+    return status;
+}
+
 static enum pst_status take_input(struct unpacker *u, size_t i,
                                   const Penstock__Plan__PlanInput *pb)
 {
     struct pst_plan_input input = {0};
+    enum pst_status status;
 
     if (!take_meta(pb->meta, &input.meta))
         return bad(u, "shape of input", i);
+    status = take_dims(u, i, pb, &input);
+    if (status != PST_OK)
+        return status;
     input.name = keep(u, pb->name);
     if (input.name == NULL || !pst_vec_push(TAG, &u->plan->inputs, input))
         return no_memory(u);
@@ -159,12 +229,20 @@ static enum pst_status take_output(struct unpacker *u, size_t i,
                                    const Penstock__Plan__PlanOutput *pb)
 {
     struct pst_plan_output output = {.stage = pb->stage, .output = pb->output};
+    enum pst_status status;
+    const char *expr;
 
     output.is_tensor =
         pb->literal_case == PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL__NOT_SET;
     if (output.is_tensor ? !take_meta(pb->meta, &output.meta)
                          : !take_literal(u, pb, &output.literal))
         return bad(u, "output", i);
+    status = take_expr(u, pb->expr, &expr);
+    if (status == PST_OK && expr != NULL)
+        status = pst_exprs_copy(&u->plan->arena, &expr, 1,
+                                &output.literal.exprs, u->diag);
+    if (status != PST_OK)
+        return status;
     output.path = keep(u, pb->path);
     if (output.path == NULL || !pst_vec_push(TAG, &u->plan->outputs, output))
         return no_memory(u);
@@ -233,6 +311,8 @@ static enum pst_status take_plan(struct unpacker *u, const pb_plan *pb)
 
     if (status == PST_OK && pb->n_stages > PST_PLAN_MAX_STAGES)
         status = bad(u, "number of stages", pb->n_stages);
+    if (status == PST_OK)
+        status = take_symbols(u, pb);
     for (size_t i = 0; i < pb->n_stages && status == PST_OK; i++)
         status = take_stage(u, i, pb->stages[i]);
     for (size_t i = 0; i < pb->n_edges && status == PST_OK; i++)

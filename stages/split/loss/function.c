@@ -256,7 +256,8 @@ static struct pst_value *find_input(const struct pst_graph *graph,
 }
 
 /* An input of that name that the model has already, or a new one. */
-static enum pst_status make_target(struct adder *a, struct pst_meta *meta)
+static enum pst_status make_target(struct adder *a, struct pst_meta *meta,
+                                   const char *const *dims)
 {
     const char *name = a->options.target != NULL ? a->options.target : "target";
     struct pst_value *old = find_input(a->s->graph, name);
@@ -278,20 +279,28 @@ static enum pst_status make_target(struct adder *a, struct pst_meta *meta)
                             pst_meta_text(meta, want));
     a->target =
         pst_graph_add_value(a->s->graph, PST_VALUE_INPUT, name, NULL, meta);
-    return a->target != NULL ? PST_OK : pst_diag_nomem(a->s->diag, 0);
+    if (a->target == NULL)
+        return pst_diag_nomem(a->s->diag, 0);
+    return pst_exprs_copy(&a->s->graph->arena, dims, meta->rank,
+                          &a->target->dims, a->s->diag);
 }
 
+/* Sizes that are free in the output are free in the target. */
 static enum pst_status give_target(struct adder *a, unsigned dim)
 {
+    const char *const *from = a->x->dims;
+    const char *dims[PST_MAX_RANK];
     struct pst_meta meta = a->x->meta;
 
     if (!a->function->classes || a->options.probabilities)
-        return make_target(a, &meta);
+        return make_target(a, &meta, from);
     meta.dtype = PST_I64;
     meta.rank--;
-    for (unsigned d = dim; d < meta.rank; d++)
-        meta.size[d] = meta.size[d + 1];
-    return make_target(a, &meta);
+    for (unsigned d = 0; d < meta.rank; d++) {
+        meta.size[d] = a->x->meta.size[d + (d >= dim)];
+        dims[d] = from != NULL ? from[d + (d >= dim)] : NULL;
+    }
+    return make_target(a, &meta, from != NULL ? dims : NULL);
 }
 
 /* --- the nodes ------------------------------------------------------------ */

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes dynamic.pt2, a model with a free batch dimension that was exported
+with 4 rows, and dynamic.safetensors: N/NAME for N of 2, 3, 5, 10 rows are the
+inputs, outputs and gradients that PyTorch has with that many rows. Every N
+takes the first rows of one batch. Run again only if PyTorch's format changes.
+"""
+
+import os
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+from torch import nn
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb = nn.Embedding(11, 6)
+        self.up = nn.Linear(6, 12)
+        self.down = nn.Linear(12, 6)
+        self.head = nn.Linear(6, 11)
+
+    def forward(self, tokens, scale, target):
+        rows, length = tokens.shape
+        x = self.emb(tokens)
+        x = x + torch.arange(rows * length).reshape(rows, length, 1) / 100
+        h = F.gelu(self.up(x)).view(rows * length, 12)
+        torch.ops.pippy._pipe_split()
+        mask = x.new_zeros(rows, length, 6)
+        mask[:, 0] = 1.0
+        mask[:, 1, 2:4] += 0.5
+        x = x + self.down(h).view(rows, length, 6) * (1 + mask)
+        x = x * scale / rows**0.5
+        torch.ops.pippy._pipe_split()
+        logits = self.head(x)
+        loss = F.cross_entropy(logits.reshape(rows * length, -1),
+                               target.reshape(rows * length))
+        return loss, logits, logits.sum(), 2 * rows - 1
+
+
+def main():
+    import torch.distributed.pipelining  # noqa: F401: registers _pipe_split
+
+    torch.manual_seed(3)
+    net = Net().train()
+    tokens = torch.randint(11, (10, 5))
+    scale = torch.rand(10, 1, 1) + 0.5
+    target = torch.randint(11, (10, 5))
+    target[1, 2:] = target[4, :4] = target[9, 0] = -100
+    batch = torch.export.Dim("batch", min=2, max=64)
+    rows = {0: batch}
+    program = torch.export.export(
+        net, (tokens[:4].clone(), scale[:4].clone(), target[:4].clone()),
+        dynamic_shapes=(rows, rows, rows), strict=False)
+    torch.export.save(program, os.path.join(HERE, "dynamic.pt2"))
+    data = {}
+    for n in (2, 3, 5, 10):
+        net.zero_grad()
+        out = net(tokens[:n], scale[:n], target[:n])
+        out[0].backward()
+        data[f"{n}/tokens"] = tokens[:n].clone()
+        data[f"{n}/scale"] = scale[:n].clone()
+        data[f"{n}/target"] = target[:n].clone()
+        for i in range(3):
+            data[f"{n}/output.{i}"] = out[i].detach().clone()
+        for name, p in net.named_parameters():
+            data[f"{n}/grad.{name}"] = p.grad.clone()
+    save_file(data, os.path.join(HERE, "dynamic.safetensors"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Plans for microbatches of other sizes. What they compute is compared with
+ * PyTorch in tests/exec/test_rows.c. */
+#include "tests/test.h"
+
+#include "stages/base/fs.h"
+#include "stages/split/bind.h"
+#include "stages/split/join.h"
+#include "stages/split/pack.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct pst_diag diag;
+
+static struct pst_model *open_model(const char *name)
+{
+    struct pst_model *model;
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s/%s", getenv("PST_GOLDEN"),
+             name); // NOLINT(concurrency-mt-unsafe)
+    assert_ok(pst_model_open(path, &model, &diag), &diag);
+    return model;
+}
+
+static struct pst_plan *split_model(struct pst_model *model)
+{
+    const struct pst_split_options options = {0};
+    struct pst_plan *plan;
+
+    assert_ok(pst_split(model, &options, &plan, &diag), &diag);
+    return plan;
+}
+
+static char *stage_text(const struct pst_plan *plan, unsigned stage)
+{
+    struct pst_str text = {0};
+
+    pst_graph_print(plan->stages.at[stage].graph, &text);
+    return text.text;
+}
+
+static void assert_same_plan(const struct pst_plan *a, const struct pst_plan *b)
+{
+    assert_int_equal(a->stages.n, b->stages.n);
+    for (unsigned s = 0; s < a->stages.n; s++) {
+        char *x = stage_text(a, s), *y = stage_text(b, s);
+
+        assert_string_equal(x, y);
+        pst_free(x);
+        pst_free(y);
+    }
+    assert_int_equal(a->edges.n, b->edges.n);
+    for (size_t i = 0; i < a->edges.n; i++) {
+        assert_true(pst_meta_same(&a->edges.at[i].meta, &b->edges.at[i].meta));
+        assert_int_equal(a->edges.at[i].grad_parts, b->edges.at[i].grad_parts);
+    }
+    assert_int_equal(a->outputs.n, b->outputs.n);
+    for (size_t i = 0; i < a->outputs.n; i++)
+        assert_true(
+            pst_meta_same(&a->outputs.at[i].meta, &b->outputs.at[i].meta));
+    for (size_t i = 0; i < a->inputs.n; i++)
+        assert_true(
+            pst_meta_same(&a->inputs.at[i].meta, &b->inputs.at[i].meta));
+}
+
+/* There and back again; on disk and off it. */
+static void plans_are_bound(void **state)
+{
+    struct pst_model *model = open_model("dynamic.pt2");
+    struct pst_plan *plan = split_model(model), *bound, *back, *loaded, *other;
+    char dir[] = "/tmp/pst-bind-XXXXXX", path[64];
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/plan", dir);
+    assert_int_equal(pst_plan_rows(plan), 4);
+    assert_true(pst_plan_is_free(plan));
+    assert_int_equal(plan->stages.n, 3);
+    assert_ok(pst_plan_bind(plan, 7, &bound, &diag), &diag);
+    assert_int_equal(pst_plan_rows(bound), 7);
+    assert_int_equal(bound->inputs.at[1].meta.size[0], 7);
+    assert_int_equal(bound->edges.at[0].meta.size[0], 7);
+    assert_int_equal(bound->outputs.at[1].meta.size[0], 7);
+    assert_int_equal(bound->outputs.at[3].literal.i, 13);
+    assert_string_not_equal(plan->digest, bound->digest);
+    assert_ok(pst_plan_bind(bound, 4, &back, &diag), &diag);
+    assert_same_plan(plan, back);
+    pst_plan_free(back);
+
+    assert_ok(pst_plan_save(plan, path, &diag), &diag);
+    assert_ok(pst_plan_load(path, &loaded, &diag), &diag);
+    assert_same_plan(plan, loaded);
+    assert_ok(pst_plan_bind(loaded, 7, &other, &diag), &diag);
+    assert_same_plan(bound, other);
+    pst_plan_free(other);
+    pst_plan_free(loaded);
+    assert_ok(pst_remove_tree(dir, &diag), &diag);
+
+    assert_ok(pst_plan_join(bound, &other, &diag), &diag);
+    assert_int_equal(other->outputs.at[1].meta.size[0], 7);
+    pst_plan_free(other);
+    pst_plan_free(bound);
+    pst_plan_free(plan);
+    pst_model_close(model);
+}
+
+static void refused(struct pst_plan *plan, int64_t rows, enum pst_status status,
+                    const char *why)
+{
+    struct pst_plan *bound;
+
+    pst_diag_init(&diag);
+    assert_int_equal(pst_plan_bind(plan, rows, &bound, &diag), status);
+    if (strstr(diag.text, why) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", diag.text, why);
+}
+
+static void wrong_sizes_are_refused_by_name(void **state)
+{
+    struct pst_model *model = open_model("dynamic.pt2");
+    struct pst_plan *plan = split_model(model);
+
+    (void)state;
+    refused(plan, 1, PST_ERR_INPUT,
+            "microbatches of 1 rows (input \"tokens\"): s48 = 1 is out of the "
+            "range that the model was exported for, 2 to 64");
+    refused(plan, 65, PST_ERR_INPUT, "2 to 64");
+    refused(plan, 0, PST_ERR_USAGE, "at least one row");
+    assert_ok(pst_plan_chunk(plan, "scale=replicate", &diag), &diag);
+    refused(plan, 1, PST_ERR_INPUT, "2 to 64");
+    assert_ok(pst_plan_chunk(plan, "target=1", &diag), &diag);
+    refused(plan, 5, PST_ERR_CONFIG,
+            "input \"target\" was exported with 5 rows, which is not free: "
+            "--chunk target=replicate");
+    plan->fixed = "for a test";
+    assert_false(pst_plan_is_free(plan));
+    refused(plan, 5, PST_ERR_UNSUPPORTED, "with 4 only: for a test");
+    pst_plan_free(plan);
+    pst_model_close(model);
+
+    model = open_model("tiny.pt2");
+    plan = split_model(model);
+    assert_false(pst_plan_is_free(plan));
+    refused(plan, 3, PST_ERR_CONFIG, "export with a torch.export.Dim");
+    pst_plan_free(plan);
+    pst_model_close(model);
+}
+
+static void chunks_are_checked(void **state)
+{
+    static const struct {
+        const char *spec, *why;
+    } bad[] = {
+        {"tokens", "expected NAME=DIMENSION or NAME=replicate"},
+        {"tokens=x", "expected NAME=DIMENSION or NAME=replicate"},
+        {"tokens=-1", "expected NAME=DIMENSION or NAME=replicate"},
+        {"tokens=2", "the input has 2 dimensions"},
+        {"token=0", "no input \"token\"; it has tokens, scale, target"},
+    };
+    struct pst_model *model = open_model("dynamic.pt2");
+    struct pst_plan *plan = split_model(model);
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(bad); i++) {
+        pst_diag_init(&diag);
+        assert_int_equal(pst_plan_chunk(plan, bad[i].spec, &diag),
+                         PST_ERR_USAGE);
+        if (strstr(diag.text, bad[i].why) == NULL)
+            fail_msg("\"%s\" does not say \"%s\"", diag.text, bad[i].why);
+    }
+    pst_plan_free(plan);
+    pst_model_close(model);
+}
+
+/* A plan whose numbers do not follow from its symbols. */
+static void damaged_sizes_are_found(void **state)
+{
+    struct pst_model *model = open_model("dynamic.pt2");
+    struct pst_plan *plan = split_model(model);
+
+    (void)state;
+    assert_ok(pst_plan_check(plan, &diag), &diag);
+    pst_symbols_find(&plan->symbols, "s48")->value = 5;
+    assert_int_equal(pst_plan_check(plan, &diag), PST_ERR_INPUT);
+    assert_non_null(strstr(diag.text, "is another number"));
+    pst_symbols_find(&plan->symbols, "s48")->value = 65;
+    assert_int_equal(pst_plan_check(plan, &diag), PST_ERR_INPUT);
+    pst_plan_free(plan);
+    pst_model_close(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_are_bound),
+        cmocka_unit_test(wrong_sizes_are_refused_by_name),
+        cmocka_unit_test(chunks_are_checked),
+        cmocka_unit_test(damaged_sizes_are_found),
+    };
+
+    pst_diag_init(&diag);
+    return cmocka_run_group_tests_name("bind", tests, NULL, NULL);
+}
