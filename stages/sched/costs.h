@@ -57,8 +57,10 @@ struct pst_costs {
     size_t n_links;
     struct pst_wire wire;
     const struct pst_wire *wires; /* [from rank][to rank]; NULL: all alike */
-    bool overlap;   /* messages move while both ranks compute */
-    bool compounds; /* an OVERLAP_F_B begins only when both its parts can */
+    bool overlap;                 /* messages move while both ranks compute */
+    /* An OVERLAP_F_B begins only when both its parts can (in schedules without
+     * messages). */
+    bool compounds;
 };
 
 /* n_stages stages that cost nothing, messages that cost nothing and overlap.

@@ -361,7 +361,9 @@ static void advance(struct pst_simulation *m, unsigned rank)
         if (pst_action_is_compute(a)) {
             double at = inputs_at(m, a);
 
+            /* Lists with messages post the inputs of the B too late. */
             if (a->overlap && m->costs->compounds && at >= 0.0 &&
+                !m->sched->lowered && !m->sched->messages &&
                 r->next + 1 < m->sched->ranks[rank].n) {
                 const double other = inputs_at(m, a + 1);
 
