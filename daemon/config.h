@@ -78,7 +78,8 @@ struct pstd_config {
     bool given[PSTD_MAX_OPTIONS]; /* by row: set by anything but a default */
 
     /* A step. */
-    const char *schedule;
+    const char *schedule, *costs;
+    double memory_limit;
     uint64_t microbatches, threads, seed;
     const char *dtype;
     const char *optimizer;
@@ -108,13 +109,13 @@ struct pstd_config {
 
     /* Commands. */
     bool help, json, quiet, reference;
-    const char *output, *policy, *costs, *loss, *loss_fn;
+    const char *output, *policy, *loss, *loss_fn;
     double bandwidth;
     uint64_t stages;
     struct pstd_list at, transmit;
     uint64_t stage;
     bool modules, kernels;
-    const char *svg, *trace;
+    const char *svg, *trace, *csv;
     uint64_t batches, n_tokens;
     const char *prompt, *prompt_file;
     double temperature;

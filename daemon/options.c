@@ -31,7 +31,11 @@
 
 static const struct pstd_option rows[] = {
     TEXT(schedule, "schedule", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY, "1f1b",
-         "NAME", "order of the work: gpipe, 1f1b"),
+         "NAME", "order of the work; penstockd --help lists all"),
+    PATH(costs, "costs", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_SPLIT, "FILE",
+         "times that run --write-costs has measured, instead of estimates"),
+    REAL(memory_limit, "memory-limit", T_STEP | PSTD_OPT_PLAN, "0", 0, BIG,
+         "MiB that a rank may have; auto chooses by it; 0: any"),
     ROW(microbatches, "microbatches", 'm', UINT,
         T_STEP | C_STEP | PSTD_OPT_PLAN, "1", 1, 65536, "N",
         "microbatches of a step"),
@@ -119,8 +123,6 @@ static const struct pstd_option rows[] = {
     REAL(bandwidth, "bandwidth", PSTD_OPT_SPLIT, NULL, 1, BIG,
          "bytes in a second from stage to stage, for --policy; if not given: "
          "1.25e10, or what --costs says"),
-    PATH(costs, "costs", PSTD_OPT_SPLIT, "FILE",
-         "times of modules that a run measured, instead of estimates"),
     TEXT(loss, "loss", PSTD_OPT_SPLIT, NULL, "SPEC",
          "output that is the loss (\"0\", \"logits.loss\", none); if not "
          "given: the first output if it is a floating scalar, or \"loss\""),
@@ -136,6 +138,8 @@ static const struct pstd_option rows[] = {
          "picture of a step: who does what when"),
     PATH(trace, "trace", PSTD_OPT_PICTURE, "FILE",
          "the same for chrome://tracing and Perfetto"),
+    PATH(csv, "csv", PSTD_OPT_PLAN, "FILE",
+         "the schedule in PyTorch's grammar; --schedule csv:FILE reads it"),
     UINT(batches, "batches", PSTD_OPT_EVAL, "1", 1, MANY,
          "steps to take the mean of"),
     ROW(n_tokens, "tokens", 0, UINT, PSTD_OPT_INFER, "100", 1, 0x1p32, "N",

@@ -60,6 +60,32 @@ static json_t *rank_json(const struct forecast *f, unsigned r)
     return rank;
 }
 
+/* What schedule auto has tried; null if another one was asked for. */
+static json_t *candidates_json(const struct pst_schedule *sched)
+{
+    json_t *list;
+
+    if (sched->candidates.n == 0)
+        return json_null();
+    list = json_array();
+    for (size_t i = 0; i < sched->candidates.n; i++) {
+        const struct pst_candidate *c = &sched->candidates.at[i];
+        json_t *row = json_pack("{s:s s:b s:s}", "schedule", c->name, "fits",
+                                c->possible && c->fits, "note",
+                                c->note != NULL ? c->note : "");
+
+        if (c->possible) {
+            (void)json_object_set_new(row, "step_s", pstctl_json_real(c->step));
+            (void)json_object_set_new(row, "bubble",
+                                      pstctl_json_real(c->bubble));
+            (void)json_object_set_new(row, "peak_bytes",
+                                      pstctl_json_real(c->peak));
+        }
+        (void)json_array_append_new(list, row);
+    }
+    return list;
+}
+
 static enum pst_status print_json(const struct forecast *f,
                                   struct pst_diag *diag)
 {
@@ -71,10 +97,11 @@ static enum pst_status print_json(const struct forecast *f,
     for (unsigned r = 0; r < f->ranks; r++)
         (void)json_array_append_new(ranks, rank_json(f, r));
     status = pstctl_json_print(
-        json_pack("{s:s s:s s:o s:o s:o}", "schedule", f->sched->name,
+        json_pack("{s:s s:s s:o s:o s:o s:o}", "schedule", f->sched->name,
                   "placement", pst_str_text(&placement), "step_s",
                   pstctl_json_real(f->sim.step), "bubble",
-                  pstctl_json_real(f->sim.bubble), "ranks", ranks),
+                  pstctl_json_real(f->sim.bubble), "ranks", ranks, "candidates",
+                  candidates_json(f->sched)),
         diag);
     pst_str_fini(&placement);
     return status;
@@ -126,6 +153,29 @@ static void print_times(const struct forecast *f)
     pst_str_fini(&step);
 }
 
+static void print_candidates(const struct pst_schedule *sched)
+{
+    if (sched->candidates.n == 0)
+        return;
+    (void)printf("auto took the first of these, the fastest that fits\n"
+                 "schedule              step  bubble       MiB\n");
+    for (size_t i = 0; i < sched->candidates.n; i++) {
+        const struct pst_candidate *c = &sched->candidates.at[i];
+        const char *note = c->note != NULL ? c->note : "";
+        struct pst_str step = {0};
+
+        pstctl_duration(c->step, &step);
+        if (c->possible)
+            (void)printf("%-16s %9s %6.1f%% %9.2f%s%s%s\n", c->name,
+                         pst_str_text(&step), 100 * c->bubble, c->peak / MIB,
+                         c->fits ? "" : "  too large", *note ? "  " : "", note);
+        else
+            (void)printf("%-16s %9s %7s %9s  %s\n", c->name, "-", "-", "-",
+                         note);
+        pst_str_fini(&step);
+    }
+}
+
 static enum pst_status write_text(const char *path, struct pst_str *text,
                                   struct pst_diag *diag)
 {
@@ -136,6 +186,32 @@ static enum pst_status write_text(const char *path, struct pst_str *text,
 
     pst_str_fini(text);
     return status;
+}
+
+/* The work alone: PyTorch's grammar has no hand-overs, and who reads it back
+ * adds messages anew. */
+static enum pst_status write_csv(const char *path,
+                                 const struct pst_schedule *sched,
+                                 struct pst_diag *diag)
+{
+    struct PST_VEC(struct pst_action) list = {0};
+    struct pst_str text = {0};
+    bool ok = true;
+
+    for (unsigned r = 0; r < sched->n_ranks && ok; r++) {
+        list.n = 0;
+        for (size_t i = 0; i < sched->ranks[r].n && ok; i++) {
+            const struct pst_action *a = &sched->ranks[r].at[i];
+
+            if (a->kind <= PST_ACT_W)
+                ok = pst_vec_push(PST_TAG_CLIENT, &list, *a);
+        }
+        pst_actions_print(list.at, list.n, ",", &text);
+        pst_str_add(&text, "\n");
+    }
+    pst_vec_fini(&list);
+    text.failed |= !ok;
+    return write_text(path, &text, diag);
 }
 
 static enum pst_status write_pictures(const struct pstd_config *config,
@@ -157,6 +233,8 @@ static enum pst_status write_pictures(const struct pstd_config *config,
         pst_timeline_trace(timelines, 1, &text);
         status = write_text(config->trace, &text, diag);
     }
+    if (config->csv != NULL && status == PST_OK)
+        status = write_csv(config->csv, f->sched, diag);
     pst_str_fini(&title);
     return status;
 }
@@ -204,6 +282,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     } else if (status == PST_OK) {
         print_memory(&f);
         print_times(&f);
+        print_candidates(f.sched);
     }
     pst_sim_fini(&f.sim);
     pst_costs_fini(&f.costs);
@@ -220,6 +299,6 @@ const struct pstctl_command pstctl_plan = {
     1,
     PSTD_OPT_SPLIT | PSTD_OPT_PLAN | PSTD_OPT_PICTURE | PSTD_OPT_JSON,
     "memory, time and waiting of each rank, before anything runs",
-    "Times are estimated from operations and bytes; their ratios are worth "
-    "more than\ntheir size.",
+    "Without --costs, times are estimated from operations and bytes: their "
+    "ratios are\nworth more than their size.",
     run_plan};

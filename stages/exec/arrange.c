@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Which rank does what: the schedule of a pipeline, lowered and proven, and
  * what part of the microbatches each replica of it has. */
+#include <strings.h>
+
 #include "stages/exec/crew.h"
+#include "stages/exec/estimate.h"
+#include "stages/sched/simulate.h"
 
 /* Compute actions that a receive is posted ahead of its use. */
 #define EARLY 1
@@ -114,6 +118,7 @@ static enum pst_status add_stage_sums(struct pst_schedule *sched, unsigned rank,
 /* The lists of a pipeline that has that many microbatches. */
 static enum pst_status make_schedule(const struct pst_crew *crew,
                                      unsigned microbatches,
+                                     const struct pst_costs *model,
                                      struct pst_schedule **ret,
                                      struct pst_diag *diag)
 {
@@ -127,6 +132,8 @@ static enum pst_status make_schedule(const struct pst_crew *crew,
         .microbatches = microbatches,
         .train = crew->options.train,
         .costs = costs,
+        .model = model,
+        .memory_limit = crew->options.memory_limit,
     };
     enum pst_status status;
 
@@ -180,17 +187,101 @@ const struct pst_schedule *pst_crew_schedule_of(const struct pst_crew *crew,
                : crew->sched;
 }
 
+/* --- memory --------------------------------------------------------------- */
+
+/* Times that "auto" plans anew with what its estimate of memory had missed. */
+#define MEMORY_ROUNDS 4
+
+enum pst_status pst_crew_check_memory(const struct pst_crew *crew,
+                                      unsigned rank, size_t bytes,
+                                      struct pst_diag *diag)
+{
+    const double limit = crew->options.memory_limit, mib = 1048576.0;
+
+    if (limit <= 0 || (double)bytes <= limit)
+        return PST_OK;
+    return pst_diag_set(
+        diag, PST_ERR_USAGE,
+        "with schedule %s rank %u needs %.2f MiB, %.2f MiB more than the "
+        "memory limit: take schedule auto, more stages and ranks, or a model "
+        "exported with smaller microbatches, or raise the limit",
+        crew->sched->name, rank, (double)bytes / mib,
+        ((double)bytes - limit) / mib);
+}
+
+/* Adds to the first stage of each rank what the rank needs beyond the
+ * estimate. *ret_fits: all ranks are within the limit. */
+static enum pst_status compare_memory(struct pst_crew *crew,
+                                      struct pst_costs *model, bool *ret_fits,
+                                      struct pst_diag *diag)
+{
+    const struct pst_schedule *sched = crew->sched;
+    struct pst_sim sim;
+    enum pst_status status = pst_schedule_simulate(sched, model, &sim, diag);
+
+    if (status != PST_OK)
+        return status;
+    *ret_fits = true;
+    for (unsigned k = 0; k < sched->n_ranks && status == PST_OK; k++) {
+        struct pst_rank *rank;
+        unsigned s = 0;
+
+        status = pst_rank_new(crew, k, &rank, diag);
+        if (status != PST_OK)
+            break;
+        while (sched->rank_of[s] != (int)k)
+            s++;
+        model->stages[s].fixed +=
+            (double)rank->memory.arena - sim.ranks[k].peak_bytes;
+        *ret_fits = *ret_fits &&
+                    (double)rank->memory.arena <= crew->options.memory_limit;
+        pst_rank_free(rank);
+    }
+    pst_sim_fini(&sim);
+    return status;
+}
+
+/* Schedule "auto": estimates choose, the memory plan has the last word. */
+static enum pst_status choose_schedule(struct pst_crew *crew,
+                                       unsigned microbatches,
+                                       struct pst_costs *model,
+                                       struct pst_diag *diag)
+{
+    enum pst_status status =
+        pst_plan_costs(crew->plan, &crew->options, model, diag);
+    bool fits = crew->options.memory_limit <= 0;
+
+    if (status == PST_OK)
+        status = make_schedule(crew, microbatches, model, &crew->sched, diag);
+    for (unsigned i = 0; i < MEMORY_ROUNDS && status == PST_OK && !fits; i++) {
+        status = compare_memory(crew, model, &fits, diag);
+        if (status != PST_OK || fits)
+            break;
+        pst_schedule_free(crew->sched);
+        crew->sched = NULL;
+        status = make_schedule(crew, microbatches, model, &crew->sched, diag);
+    }
+    return status;
+}
+
 enum pst_status pst_crew_arrange(struct pst_crew *crew, struct pst_diag *diag)
 {
     unsigned first, most = pst_crew_share(crew, 0, &first);
     unsigned least = pst_crew_share(crew, crew->options.replicas - 1, &first);
+    const bool chooses =
+        crew->options.train && strcasecmp(crew->options.schedule, "auto") == 0;
+    struct pst_costs model = {.plan = ""};
     enum pst_status status = find_shape(crew, diag);
 
     if (status == PST_OK)
-        status = make_schedule(crew, most, &crew->sched, diag);
+        status = chooses ? choose_schedule(crew, most, &model, diag)
+                         : make_schedule(crew, most, NULL, &crew->sched, diag);
+    if (status == PST_OK && most != least)
+        status = make_schedule(crew, least, chooses ? &model : NULL,
+                               &crew->fewer, diag);
+    pst_costs_fini(&model);
     if (status != PST_OK || most == least)
         return status;
-    status = make_schedule(crew, least, &crew->fewer, diag);
     for (unsigned s = 0; s < crew->sched->n_stages && status == PST_OK; s++)
         if (crew->sched->rank_of[s] != crew->fewer->rank_of[s])
             status = pst_diag_set(

@@ -108,6 +108,7 @@ enum pst_status pst_exec_plan(struct pst_plan *plan,
             break;
         memory[k] = rank->memory;
         pst_rank_free(rank);
+        status = pst_crew_check_memory(crew, k, memory[k].arena, diag);
     }
     pst_crew_free(crew);
     return status;
@@ -129,20 +130,38 @@ enum pst_status pst_exec_schedule(struct pst_plan *plan,
     return PST_OK;
 }
 
+/* Costs and files of schedules may differ between hosts: FNV-1a, 64 bit. */
+static uint64_t digest_of(const struct pst_schedule *s)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    for (unsigned r = 0; r < s->n_ranks; r++)
+        for (size_t i = 0; i < s->ranks[r].n; i++) {
+            const struct pst_action *a = &s->ranks[r].at[i];
+            const int parts[] = {(int)r,        a->kind,       a->stage,
+                                 a->microbatch, a->peer_stage, a->param};
+
+            for (size_t k = 0; k < PST_COUNT(parts); k++)
+                hash = (hash ^ (unsigned)parts[k]) * 0x100000001b3u;
+        }
+    return hash;
+}
+
 /* What all ranks must have alike, for people and for comparison; short enough
  * for two of them in a message. */
 static void describe(const struct pst_crew *crew, char *out, size_t size)
 {
     const struct pst_exec_options *o = &crew->options;
     const struct pst_optim_options *p = &o->optim;
-    int n = snprintf(out, size,
-                     "plan %s, schedule %s, %ux%u ranks, %u microbatches, seed "
-                     "%llu, threads %u, instructions %s, bf16 %d, train %d, "
-                     "outputs %d",
-                     crew->plan->digest, o->schedule, o->replicas, o->ranks,
-                     o->microbatches, (unsigned long long)o->seed, o->threads,
-                     pst_isa_name(pst_cpu_isa()), o->bf16, o->train,
-                     o->keep_outputs);
+    int n = snprintf(
+        out, size,
+        "plan %s, schedule %s %016llx, %ux%u ranks, %u microbatches, seed "
+        "%llu, threads %u, instructions %s, bf16 %d, train %d, "
+        "outputs %d",
+        crew->plan->digest, o->schedule,
+        (unsigned long long)digest_of(crew->sched), o->replicas, o->ranks,
+        o->microbatches, (unsigned long long)o->seed, o->threads,
+        pst_isa_name(pst_cpu_isa()), o->bf16, o->train, o->keep_outputs);
 
     if (!o->train || strcmp(p->name, "none") == 0 || n < 0 || (size_t)n >= size)
         return;
@@ -200,6 +219,10 @@ static enum pst_status start_ranks(struct pst_crew *crew, struct pst_diag *diag)
         if (status != PST_OK)
             break;
         crew->n_local++;
+        status = pst_crew_check_memory(crew, crew->first + k,
+                                       crew->ranks[k]->memory.arena, diag);
+        if (status != PST_OK)
+            break;
         if (k == 0 && compiles_code(crew->ranks[k]))
             pst_gemm_warm_up();
         status =

@@ -28,6 +28,10 @@ struct pst_crew {
 /* Makes the crew's schedules. */
 enum pst_status pst_crew_arrange(struct pst_crew *crew,
                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* PST_ERR_USAGE if `bytes` of a rank are beyond the limit. */
+enum pst_status pst_crew_check_memory(const struct pst_crew *crew,
+                                      unsigned rank, size_t bytes,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 const struct pst_schedule *pst_crew_schedule_of(const struct pst_crew *crew,
                                                 unsigned replica);
 /* Microbatches of a replica: how many, and the first one. */

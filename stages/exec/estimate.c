@@ -32,7 +32,7 @@ static void add_use(void *ctx, struct pst_value **slot, unsigned arg)
 }
 
 /* Views do nothing. */
-static double node_seconds(struct pst_node *node, unsigned threads)
+double pst_node_seconds(struct pst_node *node, unsigned threads)
 {
     struct touched t = {0};
 
@@ -46,11 +46,11 @@ static double node_seconds(struct pst_node *node, unsigned threads)
            t.bytes / (BYTES_PER_S * rank_speed(threads));
 }
 
-static double *seconds_of(struct pst_seconds *s, enum pst_phase phase)
+struct pst_seconds pst_seconds_of(double seconds, enum pst_phase phase)
 {
-    if (phase == PST_PHASE_F)
-        return &s->forward;
-    return phase == PST_PHASE_I ? &s->input : &s->weight;
+    return (struct pst_seconds){phase == PST_PHASE_F ? seconds : 0.0,
+                                phase == PST_PHASE_I ? seconds : 0.0,
+                                phase == PST_PHASE_W ? seconds : 0.0};
 }
 
 /* By value id: latest phase that reads its storage. */
@@ -124,9 +124,12 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
     }
     for (size_t i = 0; i < graph->nodes.n; i++) {
         struct pst_node *node = graph->nodes.at[i];
+        const struct pst_seconds more =
+            pst_seconds_of(pst_node_seconds(node, o->threads), node->phase);
 
-        *seconds_of(&cost->seconds, node->phase) +=
-            node_seconds(node, o->threads);
+        cost->seconds.forward += more.forward;
+        cost->seconds.input += more.input;
+        cost->seconds.weight += more.weight;
     }
     if (joint != NULL)
         status = add_kept(graph, cost, diag);
@@ -200,6 +203,42 @@ static enum pst_status add_links(const struct pst_plan *plan, bool train,
     return PST_OK;
 }
 
+static enum pst_status estimate(const struct pst_plan *plan,
+                                const struct pst_exec_options *options,
+                                struct pst_costs *costs, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    costs->plan = pst_arena_strdup(&costs->arena, plan->digest);
+    if (costs->plan == NULL)
+        status = pst_diag_nomem(diag, sizeof(plan->digest));
+    costs->wire = (struct pst_wire){WIRE_LATENCY, WIRE_BYTES_S};
+    for (unsigned s = 0; s < costs->n_stages && status == PST_OK; s++)
+        status = estimate_stage(plan, s, options, &costs->stages[s], diag);
+    if (status == PST_OK)
+        status = add_params(plan, options, costs, diag);
+    if (status == PST_OK)
+        status = add_links(plan, options->train, costs, diag);
+    return status;
+}
+
+static enum pst_status apply_file(const struct pst_plan *plan,
+                                  const struct pst_exec_options *options,
+                                  struct pst_costs *costs,
+                                  struct pst_diag *diag)
+{
+    struct pst_costs measured;
+    enum pst_status status = pst_costs_read(options->costs, &measured, diag);
+
+    if (status != PST_OK)
+        return status;
+    status = pst_costs_apply(plan, options, &measured, costs, diag);
+    if (status != PST_OK)
+        pst_diag_prefix(diag, "costs %s", options->costs);
+    pst_costs_fini(&measured);
+    return status;
+}
+
 enum pst_status pst_plan_costs(const struct pst_plan *plan,
                                const struct pst_exec_options *options,
                                struct pst_costs *ret, struct pst_diag *diag)
@@ -210,16 +249,9 @@ enum pst_status pst_plan_costs(const struct pst_plan *plan,
 
     if (status != PST_OK)
         return status;
-    costs.plan = pst_arena_strdup(&costs.arena, plan->digest);
-    if (costs.plan == NULL)
-        status = pst_diag_nomem(diag, sizeof(plan->digest));
-    costs.wire = (struct pst_wire){WIRE_LATENCY, WIRE_BYTES_S};
-    for (unsigned s = 0; s < costs.n_stages && status == PST_OK; s++)
-        status = estimate_stage(plan, s, options, &costs.stages[s], diag);
-    if (status == PST_OK)
-        status = add_params(plan, options, &costs, diag);
-    if (status == PST_OK)
-        status = add_links(plan, options->train, &costs, diag);
+    status = estimate(plan, options, &costs, diag);
+    if (status == PST_OK && options->costs != NULL)
+        status = apply_file(plan, options, &costs, diag);
     if (status == PST_OK)
         *ret = costs;
     else

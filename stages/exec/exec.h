@@ -38,6 +38,8 @@ struct pst_exec_options {
     double watchdog; /* seconds that a step may wait for a peer; 0: for ever */
     bool bf16;       /* products of f32 round their factors to bf16 */
     struct pst_optim_options optim;
+    const char *costs;   /* file of measured ones; NULL: estimates */
+    double memory_limit; /* bytes that a rank may have; 0: any */
 };
 
 /* Bytes of one rank's arena by use; the parts add up to arena. */

@@ -344,8 +344,8 @@ static enum pst_status refuse(const struct search *x)
         x->diag, PST_ERR_USAGE,
         "no schedule fits into a memory limit of %.2f MiB for each rank: the "
         "smallest, %s, needs %.2f MiB on rank %u, %.2f MiB more; %.2f MiB of "
-        "them are parameters, gradients and optimizer states%s; %s, or "
-        "raise the limit",
+        "them (parameters, gradients, optimizer states, workspace) every "
+        "schedule needs%s; %s, or raise the limit",
         limit / MIB, c->name, c->peak / MIB, c->rank, (c->peak - limit) / MIB,
         fixed / MIB, fixed > limit ? ", too many alone" : "",
         fixed > limit ? "take more ranks, or an optimizer with fewer states"
