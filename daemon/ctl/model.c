@@ -28,7 +28,7 @@ static enum pst_status refuse_cut(const char *path,
 
     rows = pstd_options(&n);
     for (size_t i = 0; i < n; i++)
-        if ((rows[i].groups & PSTD_OPT_SPLIT) != 0 && config->given[i])
+        if (rows[i].groups == PSTD_OPT_SPLIT && config->given[i])
             return pst_diag_set(diag, PST_ERR_USAGE,
                                 "%s is a plan, it is split already; --%s needs "
                                 "the .pt2 file",
