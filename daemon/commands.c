@@ -226,8 +226,8 @@ static enum pst_status train(struct call *call)
         status =
             pst_diag_set(&call->diag, PST_ERR_USAGE, "--data FILE is missing");
     if (status == PST_OK)
-        status =
-            pstd_exec_options(&config, d->ranks, true, &ignored, &call->diag);
+        status = pstd_exec_options(&config, d->ranks / pstd_replicas(&config),
+                                   true, &ignored, &call->diag);
     if (status == PST_OK && order.failed)
         status = pst_diag_nomem(&call->diag, order.len);
     if (status == PST_OK)

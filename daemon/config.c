@@ -109,6 +109,33 @@ static enum pst_status store_list(struct pstd_config *config,
     return PST_OK;
 }
 
+static enum pst_status store_grid(struct pstd_config *config,
+                                  const struct pstd_option *row,
+                                  const char *who, const char *text,
+                                  struct pst_diag *diag)
+{
+    struct pstd_grid *grid = member(config, row);
+    const char *x = strchr(text, 'x');
+    int64_t replicas = 1, ranks = 0;
+    char first[8] = "1";
+
+    if (x != NULL)
+        (void)snprintf(first, sizeof(first), "%.*s",
+                       (int)PST_MIN(x - text, (ptrdiff_t)sizeof(first)), text);
+    if (!pst_parse_i64(first, &replicas) ||
+        !pst_parse_i64(x != NULL ? x + 1 : text, &ranks))
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "%s: \"%s\" is neither a number of ranks nor "
+                            "replicas x ranks, as 2x4",
+                            who, text);
+    if (replicas < 1 || ranks < 1 || ranks > (int64_t)row->max / replicas)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "%s: %s is not between %g and %g ranks", who, text,
+                            row->min, row->max);
+    *grid = (struct pstd_grid){(uint64_t)replicas, (uint64_t)ranks};
+    return PST_OK;
+}
+
 /* who: how the user wrote the option, for messages. */
 static enum pst_status store(struct pstd_config *config,
                              const struct pstd_option *row, const char *who,
@@ -126,6 +153,8 @@ static enum pst_status store(struct pstd_config *config,
         return store_number(config, row, who, text, diag);
     case PSTD_LIST:
         return store_list(config, row, text, diag);
+    case PSTD_GRID:
+        return store_grid(config, row, who, text, diag);
     case PSTD_TEXT:
     case PSTD_CHOICE:
     case PSTD_PATH:
@@ -216,6 +245,16 @@ bool pstd_config_given(const struct pstd_config *config, size_t at)
         if (rows[i].at == at)
             return config->given[i];
     return false;
+}
+
+unsigned pstd_ranks(const struct pstd_config *config, unsigned otherwise)
+{
+    return config->grid.ranks > 0 ? (unsigned)config->grid.ranks : otherwise;
+}
+
+unsigned pstd_replicas(const struct pstd_config *config)
+{
+    return PST_MAX(1, (unsigned)config->grid.replicas);
 }
 
 /* "lr-min" to "PENSTOCK_LR_MIN". */
@@ -392,6 +431,7 @@ bool pstd_config_text(const struct pstd_config *config,
                       const struct pstd_option *row, struct pst_str *out)
 {
     const void *at = member(config, row);
+    const struct pstd_grid *grid = at;
     char number[32], dir[4096];
     const char *text;
 
@@ -410,6 +450,11 @@ bool pstd_config_text(const struct pstd_config *config,
         return true;
     case PSTD_LIST:
         return false;
+    case PSTD_GRID:
+        if (grid->replicas > 1)
+            pst_str_addf(out, "%llux", (unsigned long long)grid->replicas);
+        pst_str_addf(out, "%llu", (unsigned long long)grid->ranks);
+        return grid->ranks > 0;
     case PSTD_TEXT:
     case PSTD_CHOICE:
     case PSTD_PATH:

@@ -51,6 +51,12 @@ enum pstd_option_type {
     PSTD_CHOICE, /* TEXT that is one of `value` */
     PSTD_PATH,   /* the same; made absolute when it travels */
     PSTD_LIST,   /* struct pstd_list, one entry per use */
+    PSTD_GRID,   /* struct pstd_grid: "P" or "RxP" */
+};
+
+/* Replicas of a pipeline, and ranks of each; 0: not given. */
+struct pstd_grid {
+    uint64_t replicas, ranks;
 };
 
 struct pstd_list {
@@ -101,9 +107,10 @@ struct pstd_config {
     uint64_t checkpoint_every, keep, log_every;
     bool resume;
     const char *dump;
+    double watchdog;
 
     /* Ranks and daemon. */
-    uint64_t ranks;
+    struct pstd_grid grid;
     const char *transport, *log_dir, *socket, *job;
     bool die_with_parent;
 
@@ -147,6 +154,10 @@ enum pst_status pstd_config_parse(struct pstd_config *config, unsigned groups,
 enum pst_status pstd_config_set(struct pstd_config *config, unsigned groups,
                                 const char *name, const char *value,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Ranks of a pipeline, `otherwise` if they were not given; replicas of it. */
+unsigned pstd_ranks(const struct pstd_config *config, unsigned otherwise);
+unsigned pstd_replicas(const struct pstd_config *config);
 
 const struct pstd_option *pstd_options(size_t *ret_n);
 /* By the member's name: PSTD_GIVEN(config, ranks). */

@@ -88,12 +88,17 @@ static const struct pstd_option rows[] = {
     FLAG(resume, "resume", T_RUN, "go on from the newest checkpoint"),
     PATH(dump, "dump", T_RUN, "FILE",
          "loss, outputs and gradients of the first step, then the parameters"),
+    REAL(watchdog, "watchdog", T_RUN, "60", 0, BIG,
+         "seconds that a step may wait for a rank before the run ends and "
+         "names it; 0: for ever"),
     UINT(log_every, "log-every", T_RUN, "0", 0, MANY,
          "steps between two step events; 0: all, but at most 20 a second"),
 
-    ROW(ranks, "ranks", 'n', UINT,
-        PSTD_OPT_RANKS | PSTD_OPT_PLAN | PSTD_OPT_VERIFY, NULL, 1, 4096, "P",
-        "ranks; if not given: one a stage (penstockd: with --transport self)"),
+    ROW(grid, "ranks", 'n', GRID,
+        PSTD_OPT_RANKS | PSTD_OPT_PLAN | PSTD_OPT_VERIFY, NULL, 1, 4096,
+        "[Rx]P",
+        "ranks of the pipeline, and how many replicas of it share a batch; if "
+        "not given: one rank a stage (penstockd: with --transport self)"),
     CHOICE(transport, "transport", PSTD_OPT_RANKS, NULL, "mpi|self",
            "how ranks talk; self: all of them in one process"),
     PATH(log_dir, "log-dir", PSTD_OPT_RANKS, "DIR",

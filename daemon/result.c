@@ -66,7 +66,8 @@ static void fill_rank(struct pstd_session *s, unsigned local, unsigned rank,
     if (s->w->crew == NULL)
         return;
     pstd_placement(pst_crew_schedule(s->w->crew), &placement);
-    pstd_placement_of(pst_str_text(&placement), rank, &stages);
+    pstd_placement_of(pst_str_text(&placement),
+                      rank % pst_crew_schedule(s->w->crew)->n_ranks, &stages);
     strncpy(ret->stages, pst_str_text(&stages), sizeof(ret->stages) - 1);
     pst_str_fini(&placement);
     pst_str_fini(&stages);

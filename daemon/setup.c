@@ -26,6 +26,8 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
     struct pst_exec_options o = {
         .schedule = config->schedule,
         .ranks = ranks,
+        .replicas = train ? pstd_replicas(config) : 1,
+        .watchdog = config->watchdog,
         .microbatches = (unsigned)config->microbatches,
         .train = train,
         .keep_outputs = !train || config->dump != NULL,

@@ -41,7 +41,9 @@ static enum pst_status read_options(struct pstd_session *s,
     if (s->config.resume && s->config.checkpoint == NULL)
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "--resume needs --checkpoint DIR");
-    return pstd_exec_options(&s->config, s->w->ranks, true, &s->options, diag);
+    return pstd_exec_options(&s->config,
+                             s->w->ranks / pstd_replicas(&s->config), true,
+                             &s->options, diag);
 }
 
 /* A crew is used again only for a resume: it loads all that a step changes. */

@@ -181,6 +181,7 @@ static enum pst_status open_transport(struct pstd_work *w,
         config->transport != NULL ? config->transport : default_transport();
     const struct pst_transport_ops *ops = pst_transport_find(name);
     const bool self = strcmp(name, "self") == 0;
+    const unsigned asked = pstd_ranks(config, 1) * pstd_replicas(config);
     char spec[32] = "";
     enum pst_status status;
 
@@ -188,19 +189,17 @@ static enum pst_status open_transport(struct pstd_work *w,
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
                             "transport %s is not part of this build", name);
     if (self)
-        (void)snprintf(spec, sizeof(spec), "%llu",
-                       PST_MAX(1ull, (unsigned long long)config->ranks));
+        (void)snprintf(spec, sizeof(spec), "%u", asked);
     status = ops->open(spec, &w->transport, diag);
     if (status != PST_OK)
         return status;
     w->ranks = ops->size(w->transport);
     w->rank = ops->rank(w->transport);
     w->size = self ? 1 : w->ranks;
-    if (config->ranks > 0 && config->ranks != w->ranks)
+    if (config->grid.ranks > 0 && asked != w->ranks)
         return pst_diag_set(diag, PST_ERR_CONFIG,
-                            "%llu ranks are asked for, the launcher started "
-                            "%u",
-                            (unsigned long long)config->ranks, w->ranks);
+                            "%u ranks are asked for, the launcher started %u",
+                            asked, w->ranks);
     return PST_OK;
 }
 

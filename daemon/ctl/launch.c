@@ -155,13 +155,15 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     const unsigned threads = PST_MAX(1u, (unsigned)config->threads);
     struct pst_str daemon = {0};
     struct argv argv = {0};
-    char text[16];
+    const unsigned replicas = pstd_replicas(config);
+    char text[32], all[16];
     enum pst_status status;
 
-    (void)snprintf(text, sizeof(text), "%u", ranks);
+    (void)snprintf(text, sizeof(text), "%ux%u", replicas, ranks);
+    (void)snprintf(all, sizeof(all), "%u", replicas * ranks);
     find_daemon(&daemon);
     if (!self)
-        add_mpirun(&argv, text, ranks * threads > pst_cpu_count());
+        add_mpirun(&argv, all, replicas * ranks * threads > pst_cpu_count());
     add(&argv, pst_str_text(&daemon));
     add(&argv, plan);
     add(&argv, "--die-with-parent");

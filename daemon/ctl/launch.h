@@ -21,7 +21,7 @@ struct pstctl_launch {
     int status; /* of waitpid, once ended */
 };
 
-/* Runs `ranks` ranks of the plan as job `job`. */
+/* Runs `ranks` ranks of the plan, times the replicas, as job `job`. */
 enum pst_status pstctl_launch(const struct pstd_config *config,
                               const char *plan, const char *job, unsigned ranks,
                               struct pstctl_launch *ret,

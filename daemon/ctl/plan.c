@@ -265,8 +265,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
 
     if (status != PST_OK)
         return status;
-    f.ranks = config->ranks > 0 ? (unsigned)config->ranks
-                                : (unsigned)p.plan->stages.n;
+    f.ranks = pstd_ranks(config, (unsigned)p.plan->stages.n);
     f.memory = pst_calloc(PST_TAG_CLIENT, f.ranks, sizeof(*f.memory));
     if (f.memory == NULL)
         status = pst_diag_nomem(diag, f.ranks * sizeof(*f.memory));

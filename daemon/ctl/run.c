@@ -62,8 +62,7 @@ static enum pst_status make_plan(struct run *r, unsigned *ret_ranks,
     }
     if (status != PST_OK)
         return status;
-    *ret_ranks = r->config->ranks > 0 ? (unsigned)r->config->ranks
-                                      : (unsigned)p.plan->stages.n;
+    *ret_ranks = pstd_ranks(r->config, (unsigned)p.plan->stages.n);
     if (whole != NULL)
         *ret_ranks = 1;
     r->plan = r->config->args[0];
@@ -364,11 +363,10 @@ static enum pst_status run_run(const struct pstd_config *config,
 
     if (config->data == NULL)
         return pst_diag_set(diag, PST_ERR_USAGE, "--data FILE is missing");
-    if (config->reference && config->ranks > 1)
+    if (config->reference && pstd_ranks(config, 1) * pstd_replicas(config) > 1)
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "--reference runs the model uncut in one process: "
-                            "it goes without -n %llu",
-                            (unsigned long long)config->ranks);
+                            "it goes without -n");
     status = name_job(&r, diag);
     if (status == PST_OK)
         status = block_signals(&r, diag);

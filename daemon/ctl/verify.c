@@ -36,10 +36,14 @@ static enum pst_status run_verify(const struct pstd_config *config,
 
     if (status != PST_OK)
         return status;
-    status = pstd_exec_options(config,
-                               config->ranks > 0 ? (unsigned)config->ranks
-                                                 : (unsigned)p.plan->stages.n,
-                               true, &options, diag);
+    if (pstd_replicas(config) > 1)
+        status = pst_diag_set(diag, PST_ERR_USAGE,
+                              "verify compares one pipeline with the uncut "
+                              "model: give -n P, without replicas");
+    if (status == PST_OK)
+        status = pstd_exec_options(
+            config, pstd_ranks(config, (unsigned)p.plan->stages.n), true,
+            &options, diag);
     if (status == PST_OK && config->data != NULL)
         status = pstd_open_data(config, p.plan, &data, diag);
     if (status == PST_OK) {

@@ -39,7 +39,7 @@ static void reads_all_forms(void **state)
               &diag);
     assert_int_equal(c.steps, 7);
     assert_int_equal(c.microbatches, 4);
-    assert_int_equal(c.ranks, 3);
+    assert_int_equal(c.grid.ranks, 3);
     assert_true(c.lr == 3e-4);
     assert_true(c.resume);
     assert_int_equal(c.at.n, 2);
@@ -51,6 +51,34 @@ static void reads_all_forms(void **state)
     assert_false(PSTD_GIVEN(&c, seed));
     assert_true(isnan(c.weight_decay)); /* the optimizer's own */
     pstd_config_fini(&c);
+}
+
+/* -n P or -n RxP, and back to text. */
+static void reads_grids(void **state)
+{
+    static const char *const bad[] = {
+        "0", "x2", "2x", "0x2", "2x0", "2x2x2", "3000000000x2", "64x65", "two"};
+    struct pstd_config c;
+    struct pst_diag diag;
+
+    (void)state;
+    assert_ok(parse(&c, RUN, &diag, "-n", "2x3", (char *)NULL), &diag);
+    assert_int_equal(pstd_replicas(&c), 2);
+    assert_int_equal(pstd_ranks(&c, 7), 3);
+    pstd_config_fini(&c);
+    assert_ok(parse(&c, RUN, &diag, "-n", "4", (char *)NULL), &diag);
+    assert_int_equal(pstd_replicas(&c), 1);
+    assert_int_equal(pstd_ranks(&c, 7), 4);
+    pstd_config_fini(&c);
+    assert_ok(parse(&c, RUN, &diag, "plan", (char *)NULL), &diag);
+    assert_int_equal(pstd_ranks(&c, 7), 7);
+    pstd_config_fini(&c);
+    for (size_t i = 0; i < PST_COUNT(bad); i++) {
+        assert_int_equal(parse(&c, RUN, &diag, "-n", bad[i], (char *)NULL),
+                         PST_ERR_USAGE);
+        assert_non_null(strstr(diag.text, bad[i]));
+        pstd_config_fini(&c);
+    }
 }
 
 static void refuse(const char *a, const char *b, const char *wanted)
@@ -206,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_all_forms),
+        cmocka_unit_test(reads_grids),
         cmocka_unit_test(refuses_what_is_wrong),
         cmocka_unit_test(reads_environment),
         cmocka_unit_test(survives_the_wire),
