@@ -91,6 +91,27 @@ static enum pst_status get_status(struct call *call)
     return PST_AGAIN;
 }
 
+/* Shares of the measured step by class or cause. */
+static void fill_causes(const struct pstd_rank_result *from,
+                        Pst__Control__RankResult *to)
+{
+    double classes[3] = {0};
+
+    if (!(from->step > 0))
+        return;
+    for (int k = 0; k < PST_N_SPANS; k++)
+        classes[pst_span_class((enum pst_span_kind)k)] +=
+            from->shares.seconds[k] / from->step;
+    to->measured_step_seconds = from->step;
+    to->work = classes[PST_CLASS_WORK];
+    to->move = classes[PST_CLASS_MOVE];
+    to->warm_up = from->shares.seconds[PST_SPAN_WARM_UP] / from->step;
+    to->drain = from->shares.seconds[PST_SPAN_DRAIN] / from->step;
+    to->imbalance = from->shares.seconds[PST_SPAN_IMBALANCE] / from->step;
+    to->message = from->shares.seconds[PST_SPAN_MESSAGE] / from->step;
+    to->other = from->shares.seconds[PST_SPAN_OTHER] / from->step;
+}
+
 static void fill_rank(const struct pstd_rank_result *from, unsigned rank,
                       Pst__Control__RankResult *to)
 {
@@ -106,6 +127,7 @@ static void fill_rank(const struct pstd_rank_result *from, unsigned rank,
     to->optim_seconds = from->sums.optim;
     to->wait_recv_seconds = from->sums.wait_recv;
     to->wait_other_seconds = from->sums.wait_other;
+    fill_causes(from, to);
 }
 
 static void send_result(struct call *call, const struct pstd_result *from,

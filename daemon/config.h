@@ -108,6 +108,7 @@ struct pstd_config {
     bool resume;
     const char *dump;
     double watchdog;
+    const char *write_costs;
 
     /* Ranks and daemon. */
     struct pstd_grid grid;

@@ -88,6 +88,8 @@ static const struct pstd_option rows[] = {
     FLAG(resume, "resume", T_RUN, "go on from the newest checkpoint"),
     PATH(dump, "dump", T_RUN, "FILE",
          "loss, outputs and gradients of the first step, then the parameters"),
+    PATH(write_costs, "write-costs", T_RUN, "FILE",
+         "what the parts of a step cost on these ranks, for --costs"),
     REAL(watchdog, "watchdog", T_RUN, "60", 0, BIG,
          "seconds that a step may wait for a rank before the run ends and "
          "names it; 0: for ever"),

@@ -98,6 +98,32 @@ static enum pst_status gather_ranks(struct pstd_session *s,
     return PST_OK;
 }
 
+/* One step of median length: what each rank did, or why it did nothing. */
+static enum pst_status explain(struct pstd_session *s, struct pst_diag *diag)
+{
+    struct pst_timeline timeline = {0};
+    struct pst_shares *shares = NULL;
+    enum pst_status status;
+
+    if (s->done == 0)
+        return PST_OK;
+    status = pst_crew_timeline(s->w->crew, &timeline, diag);
+    if (status == PST_OK && timeline.n_ranks > 0) {
+        shares = pst_calloc(PST_TAG_DAEMON, timeline.n_ranks, sizeof(*shares));
+        if (shares == NULL)
+            status = pst_diag_nomem(diag, timeline.n_ranks * sizeof(*shares));
+    }
+    if (shares != NULL)
+        pst_timeline_shares(&timeline, shares);
+    for (size_t r = 0; shares != NULL && r < s->result->n_ranks; r++) {
+        s->result->ranks[r].step = timeline.step;
+        s->result->ranks[r].shares = shares[r];
+    }
+    pst_free(shares);
+    pst_timeline_fini(&timeline);
+    return pstd_agree(s->w, status, diag);
+}
+
 /* Numbers of the finished run into the result. */
 enum pst_status pstd_session_conclude(struct pstd_session *s,
                                       struct pst_diag *diag)
@@ -124,7 +150,8 @@ enum pst_status pstd_session_conclude(struct pstd_session *s,
         r->tok_s = (double)pstd_tokens(s->w->plan, m) * (double)s->done /
                    s->sums.seconds;
     }
-    return gather_ranks(s, diag);
+    status = gather_ranks(s, diag);
+    return status == PST_OK ? explain(s, diag) : status;
 }
 
 /* The result is the loop's from here on. */

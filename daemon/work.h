@@ -8,12 +8,15 @@
  */
 #include "daemon/worker.h"
 #include "stages/exec/exec.h"
+#include "stages/exec/measure.h"
 
 /* Of one rank; sums over the steps of a run. Plain bytes: it is sent. */
 struct pstd_rank_result {
     char stages[64];
     uint64_t peak_rss, planned, high_water;
     struct pst_times sums;
+    double step;              /* seconds of one step of median length, */
+    struct pst_shares shares; /* and what this rank did in it */
 };
 
 struct pstd_result {

@@ -315,19 +315,30 @@ static double most_mib(const Pst__Control__Result *r, bool planned)
     return (r->processes == 1 && planned ? sum : most) / MIB;
 }
 
+/* Shares of one measured step; null if there was none. */
+static json_t *causes_json(const Pst__Control__RankResult *r)
+{
+    if (!(r->measured_step_seconds > 0))
+        return json_null();
+    return json_pack("{s:f s:f s:f s:f s:f s:f s:f}", "work", r->work, "move",
+                     r->move, "warm_up", r->warm_up, "drain", r->drain,
+                     "imbalance", r->imbalance, "message", r->message, "other",
+                     r->other);
+}
+
 static json_t *rank_json(const Pst__Control__RankResult *r)
 {
     const double busy =
         r->forward_seconds + r->backward_seconds + r->optim_seconds;
     const double all = r->step_seconds;
 
-    return json_pack("{s:I s:s s:f s:f s:o s:o s:o}", "rank",
-                     (json_int_t)r->rank, "stages", r->stages, "peak_rss_mib",
-                     (double)r->peak_rss_bytes / MIB, "planned_mib",
-                     (double)r->planned_bytes / MIB, "bubble",
-                     pstctl_json_real(1 - busy / all), "wait_recv",
-                     pstctl_json_real(r->wait_recv_seconds / all), "wait_other",
-                     pstctl_json_real(r->wait_other_seconds / all));
+    return json_pack(
+        "{s:I s:s s:f s:f s:o s:o s:o s:o}", "rank", (json_int_t)r->rank,
+        "stages", r->stages, "peak_rss_mib", (double)r->peak_rss_bytes / MIB,
+        "planned_mib", (double)r->planned_bytes / MIB, "bubble",
+        pstctl_json_real(1 - busy / all), "wait_recv",
+        pstctl_json_real(r->wait_recv_seconds / all), "wait_other",
+        pstctl_json_real(r->wait_other_seconds / all), "step", causes_json(r));
 }
 
 json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us)
