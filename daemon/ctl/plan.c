@@ -43,16 +43,17 @@ static double share(const struct forecast *f, unsigned rank,
 static json_t *rank_json(const struct forecast *f, unsigned r)
 {
     const struct pst_memory *m = &f->memory[r];
-    json_t *rank = json_pack(
-        "{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}", "rank",
-        (json_int_t)r, "arena_bytes", (json_int_t)m->arena, "params_bytes",
-        (json_int_t)m->params, "grads_bytes", (json_int_t)m->grads,
-        "optim_bytes", (json_int_t)m->optim, "buffers_bytes",
-        (json_int_t)m->buffers, "stash_bytes", (json_int_t)m->stash,
-        "messages_bytes", (json_int_t)m->messages, "workspace_bytes",
-        (json_int_t)m->workspace, "outputs_bytes", (json_int_t)m->outputs,
-        "in_flight", (json_int_t)m->in_flight, "bubble",
-        pstctl_json_real(f->sim.shares[r].bubble));
+    json_t *rank =
+        json_pack("{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}",
+                  "rank", (json_int_t)r, "arena_bytes", (json_int_t)m->arena,
+                  "params_bytes", (json_int_t)m->params, "grads_bytes",
+                  (json_int_t)m->grads, "optim_bytes", (json_int_t)m->optim,
+                  "buffers_bytes", (json_int_t)m->buffers, "stash_bytes",
+                  (json_int_t)m->stash, "messages_bytes",
+                  (json_int_t)m->messages, "for_w_bytes", (json_int_t)m->for_w,
+                  "workspace_bytes", (json_int_t)m->workspace, "outputs_bytes",
+                  (json_int_t)m->outputs, "in_flight", (json_int_t)m->in_flight,
+                  "bubble", pstctl_json_real(f->sim.shares[r].bubble));
 
     for (size_t i = 0; i < PST_COUNT(causes); i++)
         (void)json_object_set_new(
@@ -97,8 +98,10 @@ static enum pst_status print_json(const struct forecast *f,
     for (unsigned r = 0; r < f->ranks; r++)
         (void)json_array_append_new(ranks, rank_json(f, r));
     status = pstctl_json_print(
-        json_pack("{s:s s:s s:o s:o s:o s:o}", "schedule", f->sched->name,
-                  "placement", pst_str_text(&placement), "step_s",
+        json_pack("{s:s s:s? s:I s:s s:o s:o s:o s:o}", "schedule",
+                  f->sched->name, "note", f->sched->note, "deferred",
+                  (json_int_t)f->sched->n_deferred, "placement",
+                  pst_str_text(&placement), "step_s",
                   pstctl_json_real(f->sim.step), "bubble",
                   pstctl_json_real(f->sim.bubble), "ranks", ranks, "candidates",
                   candidates_json(f->sched)),
@@ -110,6 +113,7 @@ static enum pst_status print_json(const struct forecast *f,
 static void print_memory(const struct forecast *f)
 {
     struct pst_str placement = {0};
+    size_t for_w = 0;
 
     pstd_placement(f->sched, &placement);
     (void)printf("schedule %s, %u microbatches\n"
@@ -120,6 +124,7 @@ static void print_memory(const struct forecast *f)
         const struct pst_memory *m = &f->memory[r];
         struct pst_str stages = {0};
 
+        for_w = PST_MAX(for_w, m->for_w);
         pstd_placement_of(pst_str_text(&placement), r, &stages);
         (void)printf("%4u  %-6s %8.2f %7.2f %7.2f %7.2f %7.2f %9.2f %5.2f "
                      "%8.2f %10u\n",
@@ -132,6 +137,13 @@ static void print_memory(const struct forecast *f)
         pst_str_fini(&stages);
     }
     pst_str_fini(&placement);
+    if (f->sched->note != NULL)
+        (void)printf("%s\n", f->sched->note);
+    if (f->sched->n_deferred > 0)
+        (void)printf("%zu gradients of parameters wait until those of earlier "
+                     "microbatches are added:\nup to %.2f MiB of stash and "
+                     "messages stay for them\n",
+                     f->sched->n_deferred, (double)for_w / MIB);
 }
 
 static void print_times(const struct forecast *f)
