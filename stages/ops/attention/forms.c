@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Other names of attention: with the logarithms of the sums of each row, or
+ * with the probabilities as a second result. */
+#include "stages/ops/rewrite.h"
+
+#include <math.h>
+
+struct form {
+    struct pst_rewrite *w;
+    struct pst_value *q, *k, *v, *mask; /* mask: NULL if absent */
+    struct pst_arg scale;
+    bool causal;
+};
+
+/* Heads of k or v for each head of q: (..., H, S, E) to (..., H G, S, E). */
+static struct pst_value *repeat_heads(const struct form *f, struct pst_value *x)
+{
+    const struct pst_meta *m = &x->meta, *q = &f->q->meta;
+    const unsigned at = m->rank - 3;
+    int64_t size[PST_MAX_RANK + 1], merged[PST_MAX_RANK];
+    int64_t group;
+
+    if (m->rank < 3 || m->rank >= PST_MAX_RANK || q->rank != m->rank ||
+        m->size[at] < 1 || q->size[at] % m->size[at] != 0) {
+        pst_rewrite_fail(f->w, "the numbers of heads do not fit");
+        return NULL;
+    }
+    group = q->size[at] / m->size[at];
+    for (unsigned d = 0, e = 0; d < m->rank; d++) {
+        merged[d] = d == at ? q->size[at] : m->size[d];
+        size[e++] = m->size[d];
+        if (d == at)
+            size[e++] = group;
+    }
+    x = pst_rw(f->w, "aten.unsqueeze.default",
+               PST_ARGS(pst_v(x), pst_i(at + 1)));
+    if (x == NULL)
+        return NULL;
+    x = pst_rw(f->w, "aten.expand.default",
+               PST_ARGS(pst_v(x), pst_ints(size, x->meta.rank)));
+    return x == NULL ? NULL : pst_rw_reshape(f->w, x, x->meta.rank - 1, merged);
+}
+
+/* Positions behind the row's own are minus infinity. */
+static struct pst_value *hide(const struct form *f, struct pst_value *scores,
+                              struct pst_value *mask)
+{
+    return pst_rw(f->w, "aten.where.ScalarOther",
+                  PST_ARGS(pst_v(mask), pst_v(scores), pst_f(-INFINITY)));
+}
+
+static struct pst_value *causal_mask(const struct form *f,
+                                     const struct pst_value *scores)
+{
+    const struct pst_meta *m = &scores->meta;
+    struct pst_value *ones =
+        pst_rw(f->w, "aten.full.default",
+               PST_ARGS(pst_ints(&m->size[m->rank - 2], 2), pst_b(true),
+                        pst_dtype_arg(PST_BOOL)));
+
+    return pst_rw(f->w, "aten.tril.default", PST_ARGS(pst_v(ones)));
+}
+
+/* scale q k^T + mask */
+static struct pst_value *scores_of(const struct form *f)
+{
+    struct pst_rewrite *w = f->w;
+    const double e = (double)f->q->meta.size[f->q->meta.rank - 1];
+    const double scale =
+        f->scale.kind == PST_ARG_FLOAT ? f->scale.f : 1.0 / sqrt(e);
+    struct pst_value *kt, *scores;
+
+    kt = pst_rw(w, "aten.transpose.int",
+                PST_ARGS(pst_v(f->k), pst_i(-2), pst_i(-1)));
+    scores = pst_rw(w, "aten.matmul.default",
+                    PST_ARGS(pst_v(pst_rw_scale(w, f->q, scale)), pst_v(kt)));
+    if (scores == NULL)
+        return NULL;
+    if (f->causal)
+        scores = hide(f, scores, causal_mask(f, scores));
+    if (f->mask != NULL && f->mask->meta.dtype == PST_BOOL)
+        scores = hide(f, scores, f->mask);
+    else if (f->mask != NULL)
+        scores = pst_rw_add(w, scores, f->mask);
+    return scores;
+}
+
+static bool has_matrices(const struct form *f)
+{
+    return f->q->meta.rank >= 2 && f->k->meta.rank >= 2 && f->v->meta.rank >= 2;
+}
+
+static enum pst_status flash(struct pst_rewrite *w)
+{
+    const struct pst_arg *a = w->args;
+    const struct form f = {.w = w,
+                           .q = pst_rewrite_in(w, 0),
+                           .k = pst_rewrite_in(w, 1),
+                           .v = pst_rewrite_in(w, 2),
+                           .mask = pst_rewrite_in(w, 5),
+                           .scale = a[6],
+                           .causal = a[4].b};
+    const int64_t last = -1;
+    struct pst_value *scores, *mask = f.mask;
+
+    if (!has_matrices(&f))
+        return pst_rewrite_fail(w, "the operands are no matrices");
+    /* PyTorch gives neither the mask nor the logarithms a gradient here. */
+    if (mask != NULL)
+        mask = pst_rw(w, "aten.detach.default", PST_ARGS(pst_v(mask)));
+    w->outs[0] =
+        pst_rw(w, "aten.scaled_dot_product_attention.default",
+               PST_ARGS(a[0], a[1], a[2], pst_v(mask), a[3], a[4], a[6]));
+    scores = scores_of(&f);
+    if (scores != NULL && scores->meta.dtype != PST_F64)
+        scores = pst_rw_cast(w, scores, PST_F32);
+    scores = pst_rw(w, "aten.detach.default", PST_ARGS(pst_v(scores)));
+    return pst_rewrite_out(w, 1,
+                           pst_rw(w, "aten.logsumexp.default",
+                                  PST_ARGS(pst_v(scores), pst_ints(&last, 1))));
+}
+
+PST_REWRITE(_scaled_dot_product_flash_attention_for_cpu,
+            "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, "
+            "Tensor key, Tensor value, float dropout_p=0., bool "
+            "is_causal=False, *, Tensor? attn_mask=None, float? scale=None) "
+            "-> (Tensor output, Tensor logsumexp)",
+            flash);
+
+static enum pst_status by_steps(struct pst_rewrite *w)
+{
+    const struct pst_arg *a = w->args;
+    struct form f = {.w = w,
+                     .q = pst_rewrite_in(w, 0),
+                     .k = pst_rewrite_in(w, 1),
+                     .v = pst_rewrite_in(w, 2),
+                     .mask = pst_rewrite_in(w, 3),
+                     .scale = a[7],
+                     .causal = a[5].b};
+    struct pst_value *p;
+
+    if (!has_matrices(&f))
+        return pst_rewrite_fail(w, "the operands are no matrices");
+    if (pst_rewrite_in(w, 6) != NULL)
+        return pst_rewrite_refuse(w, "a given dropout mask is not supported");
+    if (a[8].b) {
+        f.k = repeat_heads(&f, f.k);
+        f.v = f.k == NULL ? NULL : repeat_heads(&f, f.v);
+    }
+    if (f.k == NULL || f.v == NULL)
+        return w->build->status;
+    p = pst_rw(w, "aten._safe_softmax.default",
+               PST_ARGS(pst_v(scores_of(&f)), pst_i(-1)));
+    if (a[4].f > 0.0)
+        p = pst_rw(w, "aten.dropout.default",
+                   PST_ARGS(pst_v(p), pst_f(a[4].f), pst_b(true)));
+    w->outs[0] =
+        pst_rw(w, "aten.matmul.default", PST_ARGS(pst_v(p), pst_v(f.v)));
+    w->outs[1] = p;
+    return w->build->status;
+}
+
+PST_REWRITE(_scaled_dot_product_attention_math,
+            "aten::_scaled_dot_product_attention_math(Tensor query, Tensor "
+            "key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., "
+            "bool is_causal=False, Tensor? dropout_mask=None, *, float? "
+            "scale=None, bool enable_gqa=False) -> (Tensor, Tensor)",
+            by_steps);

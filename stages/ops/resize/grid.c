@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+/* grid_sampler, its two gradients, and the grid of an affine map. */
+#include "stages/ops/resize/grid.h"
+
+#include "stages/ops/rewrite.h"
+#include "stages/ops/vjp.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The three rows have (..., mode, padding, align) behind the tensors. */
+struct sampler {
+    unsigned dims;
+    int64_t n, c, positions, volume;
+    int64_t in[3]; /* sizes of space, first dimension first */
+    int mode, padding;
+    bool align;
+    const struct pst_operand *x, *grid, *y;
+};
+
+/* --- inference ---------------------------------------------------------- */
+
+static enum pst_status check(const struct pst_infer *c, unsigned dims,
+                             const struct pst_meta *x,
+                             const struct pst_meta *grid, unsigned settings,
+                             int64_t size[5])
+{
+    const int64_t mode = c->args[settings].i, pad = c->args[settings + 1].i;
+    char a[PST_META_TEXT], b[PST_META_TEXT];
+
+    if (x->rank != dims + 2 || grid->rank != dims + 2 ||
+        x->dtype != grid->dtype || pst_dtype_kind(x->dtype) != PST_KIND_FLOAT ||
+        x->size[0] != grid->size[0] || grid->size[dims + 1] != (int64_t)dims)
+        return pst_infer_fail(c, "input %s and grid %s do not fit",
+                              pst_meta_text(x, a), pst_meta_text(grid, b));
+    if (mode < 0 || mode > 2 || pad < 0 || pad > 2 ||
+        (mode == PST_GRID_CUBIC && dims != 2))
+        return pst_infer_fail(c, "mode %lld, padding %lld are unknown",
+                              (long long)mode, (long long)pad);
+    for (unsigned d = 0; d < dims; d++)
+        if (x->size[2 + d] < 1)
+            return pst_infer_fail(c, "the input is empty");
+    size[0] = x->size[0];
+    size[1] = x->size[1];
+    for (unsigned d = 0; d < dims; d++)
+        size[2 + d] = grid->size[1 + d];
+    return PST_OK;
+}
+
+static enum pst_status sampler_infer(struct pst_infer *c, unsigned dims)
+{
+    const struct pst_meta *x, *grid;
+    int64_t size[5];
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, 1, &grid);
+    if (status == PST_OK)
+        status = check(c, dims, x, grid, 2, size);
+    return status == PST_OK ? pst_infer_set(c, 0, x->dtype, dims + 2, size)
+                            : status;
+}
+
+static enum pst_status sampler_2d_infer(struct pst_infer *c)
+{
+    return sampler_infer(c, 2);
+}
+
+static enum pst_status sampler_3d_infer(struct pst_infer *c)
+{
+    return sampler_infer(c, 3);
+}
+
+/* Gradient, input, grid; the result is like argument `like`. */
+static enum pst_status backward_infer(struct pst_infer *c, unsigned like)
+{
+    const struct pst_meta *g, *x, *grid;
+    struct pst_meta want = {0};
+    enum pst_status status = pst_infer_tensor(c, 0, &g);
+
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, 1, &x);
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, 2, &grid);
+    if (status != PST_OK)
+        return status;
+    want.rank = x->rank;
+    want.dtype = x->dtype;
+    if (x->rank != 4 && x->rank != 5)
+        return pst_infer_fail(c, "the input has %u dimensions", x->rank);
+    status = check(c, x->rank - 2, x, grid, 3, want.size);
+    if (status == PST_OK && !pst_meta_same(g, &want))
+        status = pst_infer_fail(c, "the gradient is not of the result");
+    x = like == 1 ? x : grid;
+    return status == PST_OK ? pst_infer_set_like(c, 0, x->dtype, x) : status;
+}
+
+static enum pst_status input_infer(struct pst_infer *c)
+{
+    return backward_infer(c, 1);
+}
+
+static enum pst_status grid_infer(struct pst_infer *c)
+{
+    return backward_infer(c, 2);
+}
+
+/* --- loops -------------------------------------------------------------- */
+
+static struct sampler describe(const struct pst_call *c,
+                               const struct pst_operand *x,
+                               const struct pst_operand *grid,
+                               const struct pst_operand *y, unsigned settings)
+{
+    const struct pst_meta *m = &x->meta;
+    struct sampler s = {.dims = m->rank - 2,
+                        .n = m->size[0],
+                        .c = m->size[1],
+                        .positions = 1,
+                        .volume = 1,
+                        .mode = (int)c->args[settings].i,
+                        .padding = (int)c->args[settings + 1].i,
+                        .align = c->args[settings + 2].b,
+                        .x = x,
+                        .grid = grid,
+                        .y = y};
+
+    for (unsigned d = 0; d < s.dims; d++) {
+        s.in[d] = m->size[2 + d];
+        s.volume *= s.in[d];
+        s.positions *= grid->meta.size[1 + d];
+    }
+    return s;
+}
+
+static double load(const struct pst_operand *x, int64_t i)
+{
+    return pst_load_f64(x->meta.dtype, x->data, pst_meta_offset(&x->meta, i));
+}
+
+/* One input of a result: place in x's plane, weight, and the weight's slopes
+ * by the coordinates as they stand in the grid. */
+typedef void (*tap_fn)(void *ctx, int64_t place, double weight,
+                       const double slope[3]);
+
+/* All inputs at position p of image n that lie inside of x. */
+static void each_tap(const struct sampler *s, int64_t n, int64_t p, tap_fn fn,
+                     void *ctx)
+{
+    struct pst_grid_taps t[3] = {{.n = 1, .weight = {1.0}},
+                                 {.n = 1, .weight = {1.0}},
+                                 {.n = 1, .weight = {1.0}}};
+    unsigned i[3] = {0};
+
+    for (unsigned d = 0; d < s->dims; d++)
+        pst_grid_taps(
+            s->mode, s->padding, s->align, s->in[d],
+            load(s->grid, (n * s->positions + p) * s->dims + (s->dims - 1 - d)),
+            &t[d]);
+    for (i[0] = 0; i[0] < t[0].n; i[0]++)
+        for (i[1] = 0; i[1] < t[1].n; i[1]++)
+            for (i[2] = 0; i[2] < t[2].n; i[2]++) {
+                double weight = 1.0, slope[3] = {1.0, 1.0, 1.0};
+                int64_t place = 0;
+                bool inside = true;
+
+                for (unsigned d = 0; d < s->dims; d++) {
+                    const int64_t at = t[d].at[i[d]];
+
+                    inside = inside && at >= 0;
+                    place = place * s->in[d] + at;
+                    weight *= t[d].weight[i[d]];
+                    for (unsigned e = 0; e < s->dims; e++)
+                        slope[s->dims - 1 - e] *=
+                            e == d ? t[d].slope[i[d]] : t[d].weight[i[d]];
+                }
+                if (inside)
+                    fn(ctx, place, weight, slope);
+            }
+}
+
+struct walk {
+    const struct sampler *s;
+    int64_t n, p;
+    int64_t channel;
+    double sum, by[3];
+    double *to; /* planes of image n */
+};
+
+static void add_value(void *ctx, int64_t place, double weight,
+                      const double slope[3])
+{
+    struct walk *w = ctx;
+
+    (void)slope;
+    w->sum +=
+        weight *
+        load(w->s->x, (w->n * w->s->c + w->channel) * w->s->volume + place);
+}
+
+static void sampler_ref(const struct pst_call *c)
+{
+    const struct sampler s = describe(c, &c->in[0], &c->in[1], &c->out[0], 2);
+    struct walk w = {.s = &s};
+
+    for (w.n = 0; w.n < s.n; w.n++)
+        for (w.channel = 0; w.channel < s.c; w.channel++)
+            for (w.p = 0; w.p < s.positions; w.p++) {
+                w.sum = 0.0;
+                each_tap(&s, w.n, w.p, add_value, &w);
+                pst_store_f64(c->out[0].meta.dtype, c->out[0].data,
+                              (w.n * s.c + w.channel) * s.positions + w.p,
+                              w.sum);
+            }
+}
+
+static double gradient_at(const struct walk *w, int64_t channel)
+{
+    return load(w->s->y, (w->n * w->s->c + channel) * w->s->positions + w->p);
+}
+
+static void add_to_input(void *ctx, int64_t place, double weight,
+                         const double slope[3])
+{
+    struct walk *w = ctx;
+
+    (void)slope;
+    for (int64_t k = 0; k < w->s->c; k++)
+        w->to[k * w->s->volume + place] += weight * gradient_at(w, k);
+}
+
+static size_t input_scratch(const struct pst_call *c, unsigned threads)
+{
+    const struct pst_meta *x = &c->out[0].meta;
+
+    (void)threads;
+    return x->size[0] == 0
+               ? 0
+               : (size_t)(pst_meta_numel(x) / x->size[0]) * sizeof(double);
+}
+
+static void input_ref(const struct pst_call *c)
+{
+    const struct sampler s = describe(c, &c->out[0], &c->in[2], &c->in[0], 3);
+    struct walk w = {.s = &s, .to = c->scratch};
+    const int64_t planes = s.c * s.volume;
+
+    for (w.n = 0; w.n < s.n; w.n++) {
+        memset(w.to, 0, (size_t)planes * sizeof(double));
+        for (w.p = 0; w.p < s.positions; w.p++)
+            each_tap(&s, w.n, w.p, add_to_input, &w);
+        for (int64_t i = 0; i < planes; i++)
+            pst_store_f64(c->out[0].meta.dtype, c->out[0].data,
+                          w.n * planes + i, w.to[i]);
+    }
+}
+
+static void add_to_grid(void *ctx, int64_t place, double weight,
+                        const double slope[3])
+{
+    struct walk *w = ctx;
+    double sum = 0.0;
+
+    (void)weight;
+    for (int64_t k = 0; k < w->s->c; k++)
+        sum += gradient_at(w, k) *
+               load(w->s->x, (w->n * w->s->c + k) * w->s->volume + place);
+    for (unsigned d = 0; d < w->s->dims; d++)
+        w->by[d] += sum * slope[d];
+}
+
+static void grid_ref(const struct pst_call *c)
+{
+    const struct sampler s = describe(c, &c->in[1], &c->in[2], &c->in[0], 3);
+    struct walk w = {.s = &s};
+
+    for (w.n = 0; w.n < s.n; w.n++)
+        for (w.p = 0; w.p < s.positions; w.p++) {
+            memset(w.by, 0, sizeof(w.by));
+            each_tap(&s, w.n, w.p, add_to_grid, &w);
+            for (unsigned d = 0; d < s.dims; d++)
+                pst_store_f64(c->out[0].meta.dtype, c->out[0].data,
+                              (w.n * s.positions + w.p) * s.dims + d, w.by[d]);
+        }
+}
+
+/* --- rows --------------------------------------------------------------- */
+
+static enum pst_status sampler_vjp(struct pst_vjp *v)
+{
+    const struct pst_arg *a = v->node->args;
+    const struct pst_arg args[] = {
+        pst_v(pst_vjp_grad(v, 0)), a[0], a[1], a[2], a[3], a[4]};
+
+    if (pst_vjp_grad(v, 0) == NULL)
+        return v->build.status;
+    if (pst_vjp_needs(v, 0))
+        pst_vjp_set(v, 0,
+                    pst_emit(&v->build, &pst_op_grid_sampler_input, args, 6));
+    if (pst_vjp_needs(v, 1))
+        pst_vjp_set(v, 1,
+                    pst_emit(&v->build, &pst_op_grid_sampler_grid, args, 6));
+    return v->build.status;
+}
+
+#define KERNEL(id, room)                                                       \
+    static const struct pst_kernel id##_kernels[] = {                          \
+        {.name = "grid_" #id "_ref",                                           \
+         .dtypes = PST_D_FLOAT,                                                \
+         .flags = PST_K_STRIDED,                                               \
+         .scratch = room,                                                      \
+         .run = id##_ref},                                                     \
+    }
+KERNEL(sampler, NULL);
+KERNEL(input, input_scratch);
+KERNEL(grid, NULL);
+
+#define SETTINGS                                                               \
+    "int interpolation_mode, int padding_mode, bool align_corners) -> Tensor"
+
+const struct pst_op pst_op_grid_sampler_2d = {
+    .schema = "aten::grid_sampler_2d(Tensor input, Tensor grid, " SETTINGS,
+    .infer = sampler_2d_infer,
+    .vjp = sampler_vjp,
+    PST_KERNELS(sampler_kernels),
+};
+
+const struct pst_op pst_op_grid_sampler_3d = {
+    .schema = "aten::grid_sampler_3d(Tensor input, Tensor grid, " SETTINGS,
+    .infer = sampler_3d_infer,
+    .vjp = sampler_vjp,
+    PST_KERNELS(sampler_kernels),
+};
+
+const struct pst_op pst_op_grid_sampler_input = {
+    .schema = "penstock::grid_sampler_input(Tensor grad_output, Tensor input, "
+              "Tensor grid, " SETTINGS,
+    .infer = input_infer,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(input_kernels),
+};
+
+const struct pst_op pst_op_grid_sampler_grid = {
+    .schema = "penstock::grid_sampler_grid(Tensor grad_output, Tensor input, "
+              "Tensor grid, " SETTINGS,
+    .infer = grid_infer,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(grid_kernels),
+};
+
+static enum pst_status by_rank(struct pst_rewrite *w)
+{
+    const bool deep = pst_rewrite_in(w, 0)->meta.rank == 5;
+
+    return pst_rewrite_out(w, 0,
+                           pst_rw(w,
+                                  deep ? "aten.grid_sampler_3d.default"
+                                       : "aten.grid_sampler_2d.default",
+                                  w->args, 5));
+}
+
+PST_REWRITE(grid_sampler,
+            "aten::grid_sampler(Tensor input, Tensor grid, " SETTINGS, by_rank);
+
+/* --- affine grids ------------------------------------------------------- */
+
+/* Coordinates -1..1 of n positions: of the outermost centres, or borders. */
+static struct pst_value *coordinates(struct pst_rewrite *w, int64_t n,
+                                     bool align, enum pst_dtype dtype)
+{
+    double step = 2.0 / (double)n, first = step / 2.0 - 1.0;
+    struct pst_value *x;
+
+    if (align) {
+        step = n > 1 ? 2.0 / (double)(n - 1) : 0.0;
+        first = n > 1 ? -1.0 : 0.0;
+    }
+    x = pst_rw(w, "aten.arange.default",
+               PST_ARGS(pst_i(n), pst_dtype_arg(dtype)));
+    return pst_rw_shift(w, pst_rw_scale(w, x, step), first);
+}
+
+static enum pst_status affine_grid(struct pst_rewrite *w)
+{
+    struct pst_value *theta = pst_rewrite_in(w, 0), *parts[4], *base;
+    const struct pst_arg *size = &w->args[1];
+    const unsigned dims = size->n < 2 ? 0 : size->n - 2;
+    const enum pst_dtype dtype = theta->meta.dtype;
+    int64_t space[4] = {1, 1, 1, 1}, flat[2] = {1, dims + 1}, out[5];
+
+    if ((dims != 2 && dims != 3) || theta->meta.rank != 3 ||
+        theta->meta.size[0] != size->ints[0] ||
+        theta->meta.size[1] != (int64_t)dims ||
+        theta->meta.size[2] != (int64_t)dims + 1)
+        return pst_rewrite_fail(w, "the maps do not fit the size");
+    for (unsigned d = 0; d < dims; d++) {
+        space[d] = size->ints[2 + d];
+        if (space[d] < 1 || space[d] > INT32_MAX)
+            return pst_rewrite_fail(w, "the size is out of range");
+        flat[0] *= space[d];
+    }
+    space[dims] = 1;
+    for (unsigned d = 0; d < dims; d++) {
+        int64_t one[4] = {1, 1, 1, 1};
+
+        one[d] = space[d];
+        base = pst_rw_reshape(w, coordinates(w, space[d], w->args[2].b, dtype),
+                              dims + 1, one);
+        parts[dims - 1 - d] =
+            pst_rw(w, "aten.expand.default",
+                   PST_ARGS(pst_v(base), pst_ints(space, dims + 1)));
+    }
+    parts[dims] = pst_rw(
+        w, "aten.full.default",
+        PST_ARGS(pst_ints(space, dims + 1), pst_i(1), pst_dtype_arg(dtype)));
+    if (w->build->status != PST_OK)
+        return w->build->status;
+    base = pst_rw(w, "aten.cat.default",
+                  PST_ARGS(pst_values(parts, dims + 1), pst_i(-1)));
+    base = pst_rw_reshape(w, base, 2, flat);
+    theta = pst_rw(w, "aten.transpose.int",
+                   PST_ARGS(pst_v(theta), pst_i(1), pst_i(2)));
+    base =
+        pst_rw(w, "aten.matmul.default", PST_ARGS(pst_v(base), pst_v(theta)));
+    out[0] = size->ints[0];
+    for (unsigned d = 0; d < dims; d++)
+        out[1 + d] = space[d];
+    out[dims + 1] = dims;
+    return pst_rewrite_out(w, 0, pst_rw_reshape(w, base, dims + 2, out));
+}
+
+PST_REWRITE(affine_grid_generator,
+            "aten::affine_grid_generator(Tensor theta, SymInt[] size, bool "
+            "align_corners) -> Tensor",
+            affine_grid);

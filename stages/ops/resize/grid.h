@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_RESIZE_GRID_H
+#define PENSTOCK_STAGES_OPS_RESIZE_GRID_H
+/*
+ * Sampling at places that a grid names: x (N, C, in...), grid (N, out..., D)
+ * with coordinates -1..1, last dimension of space first, result (N, C,
+ * out...). Along each dimension a place takes one to four inputs ("taps").
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Values of interpolation_mode and padding_mode. */
+enum { PST_GRID_LINEAR, PST_GRID_NEAREST, PST_GRID_CUBIC };
+enum { PST_GRID_ZEROS, PST_GRID_BORDER, PST_GRID_REFLECT };
+
+struct pst_grid_taps {
+    unsigned n;
+    int64_t at[4]; /* -1: outside, counts as 0 */
+    double weight[4];
+    double slope[4]; /* of the weight by the coordinate */
+};
+/* Along a dimension of size n, at coordinate g. */
+void pst_grid_taps(int mode, int padding, bool align, int64_t n, double g,
+                   struct pst_grid_taps *ret);
+
+#endif
