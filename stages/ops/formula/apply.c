@@ -59,15 +59,17 @@ static struct pst_arg fold(struct pst_formula *f, const char *op,
 {
     const bool whole = a->kind == PST_ARG_INT && b->kind == PST_ARG_INT;
     const double x = pst_formula_number(a), y = pst_formula_number(b);
+    int64_t rest;
 
     if (strcmp(op, "==") == 0)
         return pst_b(x == y);
     if (strcmp(op, "!=") == 0)
         return pst_b(x != y);
-    if (strcmp(op, "//") == 0) {
-        if (!whole || b->i <= 0 || a->i < 0)
-            return pst_formula_fail(f, "// wants whole numbers");
-        return pst_i(a->i / b->i);
+    if (strcmp(op, "//") == 0 || strcmp(op, "%") == 0) {
+        if (!whole || b->i <= 0)
+            return pst_formula_fail(f, "%s wants whole numbers", op);
+        rest = (a->i % b->i + b->i) % b->i;
+        return pst_i(op[0] == '%' ? rest : (a->i - rest) / b->i);
     }
     if (op[0] == '<')
         return pst_b(op[1] == '=' ? x <= y : x < y);
@@ -273,6 +275,29 @@ static struct pst_arg results(struct pst_formula *f,
     return pst_values(copy, n);
 }
 
+/* The call for each tensor of its first argument. */
+static struct pst_arg map(struct pst_formula *f, struct pst_formula_call *c)
+{
+    const struct pst_arg list = c->args[0];
+    struct pst_value **values =
+        pst_arena_calloc(&f->build->graph->arena, list.n + 1, sizeof(*values));
+
+    if (values == NULL) {
+        f->build->status = pst_diag_nomem(f->build->diag, list.n);
+        return pst_none();
+    }
+    for (unsigned i = 0; i < list.n && f->build->status == PST_OK; i++) {
+        struct pst_arg item;
+
+        c->args[0] = pst_v(list.values[i]);
+        item = pst_formula_apply(f, c);
+        if (f->build->status == PST_OK && item.kind != PST_ARG_VALUE)
+            return pst_formula_fail(f, "%s gives no tensor", c->name);
+        values[i] = item.value;
+    }
+    return pst_values(values, list.n);
+}
+
 struct pst_arg pst_formula_apply(struct pst_formula *f,
                                  struct pst_formula_call *c)
 {
@@ -286,6 +311,9 @@ struct pst_arg pst_formula_apply(struct pst_formula *f,
     if (op == NULL)
         return pst_formula_fail(f, "there is no %s", c->name);
     schema = pst_op_schema(op);
+    if (c->n > 0 && c->args[0].kind == PST_ARG_VALUES && schema->n_args > 0 &&
+        schema->args[0].type == PST_TYPE_TENSOR)
+        return map(f, c);
     for (unsigned i = 0; i < c->n; i++)
         if (is_zero(&c->args[i]))
             return zero();

@@ -283,7 +283,7 @@ static struct pst_arg infix(struct pst_formula *f, const char *const *ops,
 
 static struct pst_arg term(struct pst_formula *f)
 {
-    static const char *const ops[] = {"*", "//", "/", NULL};
+    static const char *const ops[] = {"*", "//", "/", "%", NULL};
 
     return infix(f, ops, unary, true);
 }

@@ -14,7 +14,7 @@
  *     expr       = compare [ "?" expr ":" expr ]
  *     compare    = sum [ ("<" | "<=" | ">" | ">=" | "==" | "!=") sum ]
  *     sum        = term { ("+" | "-") term }
- *     term       = unary { ("*" | "/" | "//") unary }
+ *     term       = unary { ("*" | "/" | "//" | "%") unary }
  *     unary      = [ "-" | "!" ] primary { "[" expr "]" }
  *     primary    = NUMBER | "'text'" | NAME | NAME "(" arguments ")"
  *                | "(" expr ")" | "[" [ expr { "," expr } ] "]"
@@ -27,8 +27,9 @@
  * Numbers are computed at once, tensors by nodes: a + b is add.Tensor or
  * add.Scalar, c ? a : b is where for a tensor c. A function is the operator of
  * that name, NAME or NAME.OVERLOAD in namespace aten or penstock; one with
- * several results gives a list. Functions on facts (builtins.c): is, rank,
- * size, sizes, numel, dtype, floating, dims, ...
+ * several results gives a list; one of a tensor maps over a list of them. A
+ * number that is divided with // and % is rounded down. Functions on facts
+ * (builtins.c): is, rank, size, sizes, numel, dtype, floating, dims, ...
  *
  * Gradients are summed and converted to their input's shape and dtype.
  */

@@ -41,13 +41,6 @@ static enum pst_status infer_pad(struct pst_infer *c)
     return pst_infer_set_like(c, 0, x->dtype, &to);
 }
 
-static enum pst_status infer_pad_mode(struct pst_infer *c)
-{
-    if (strcmp(c->args[2].s, "constant") != 0)
-        return pst_infer_refuse(c, "mode \"%s\"", c->args[2].s);
-    return infer_pad(c);
-}
-
 /* Every element is the value. */
 static void fill(const struct pst_operand *out, double value)
 {
@@ -101,16 +94,6 @@ static void constant_pad_nd_ref(const struct pst_call *c)
     pad_into(c, &c->args[2], true);
 }
 
-static void pad_run(const struct pst_call *c)
-{
-    pad_into(c, &c->args[3], false);
-}
-
-static void pad_ref(const struct pst_call *c)
-{
-    pad_into(c, &c->args[3], true);
-}
-
 /* Padding by the opposite crops what was added and restores what was cut. */
 static enum pst_status pad_vjp(struct pst_vjp *v)
 {
@@ -131,26 +114,12 @@ static const struct pst_kernel constant_pad_nd_kernels[] = {
     {"constant_pad_nd_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL,
      constant_pad_nd_ref, 0.0},
 };
-static const struct pst_kernel pad_kernels[] = {
-    {"pad", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL, pad_run, 0.0},
-    {"pad_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL, pad_ref,
-     0.0},
-};
-
 const struct pst_op pst_op_constant_pad_nd = {
     .schema = "aten::constant_pad_nd(Tensor self, SymInt[] pad, "
               "Scalar value=0) -> Tensor",
     .infer = infer_pad,
     .vjp = pad_vjp,
     PST_KERNELS(constant_pad_nd_kernels),
-};
-
-const struct pst_op pst_op_pad = {
-    .schema = "aten::pad(Tensor self, SymInt[] pad, str mode=\"constant\", "
-              "float? value=None) -> Tensor",
-    .infer = infer_pad_mode,
-    .vjp = pad_vjp,
-    PST_KERNELS(pad_kernels),
 };
 
 /* --- tril, triu

@@ -441,6 +441,56 @@ static enum pst_status diagonal_vjp(struct pst_vjp *v)
                                                 : -args[1].i * flat.stride[a]));
 }
 
+/* --- unfold ----------------------------------------------------------------
+ */
+
+/* Windows of `size` along a dimension, `step` apart, as a last dimension. */
+static struct pst_meta unfold_window(const struct pst_meta *x,
+                                     const struct pst_arg *args, unsigned dim)
+{
+    const int64_t size = args[2].i, step = args[3].i;
+    const int64_t stride = x->rank > 0 ? x->stride[dim] : 1;
+    struct pst_meta view = *x;
+
+    if (x->rank > 0) {
+        view.size[dim] = (x->size[dim] - size) / step + 1;
+        view.stride[dim] = stride * step;
+    }
+    view.size[view.rank] = size;
+    view.stride[view.rank++] = stride;
+    return view;
+}
+
+static enum pst_status infer_unfold(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    struct pst_meta view;
+    unsigned dim;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status == PST_OK)
+        status = pst_infer_dim(c, 1, x, &dim);
+    if (status != PST_OK)
+        return status;
+    if (x->rank == PST_MAX_RANK || c->args[3].i < 1 || c->args[2].i < 0 ||
+        c->args[2].i > (x->rank > 0 ? x->size[dim] : 1))
+        return pst_infer_fail(c, "size %lld, step %lld",
+                              (long long)c->args[2].i, (long long)c->args[3].i);
+    view = unfold_window(x, c->args, dim);
+    return pst_infer_view(c, 0, 0, &view, 0);
+}
+
+static enum pst_status unfold_vjp(struct pst_vjp *v)
+{
+    const struct pst_arg *args = v->node->args;
+    const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
+    struct pst_meta flat = *x;
+
+    pst_meta_set_contiguous(&flat);
+    flat = unfold_window(&flat, args, (unsigned)pst_meta_dim(x, args[1].i));
+    return pst_vjp_set(v, 0, scatter(v, x, pst_vjp_grad(v, 0), &flat, 0));
+}
+
 /* Right where the input is the whole storage in its order; a view of a view is
  * refused by name. */
 static enum pst_status as_strided_vjp(struct pst_vjp *v)
@@ -458,6 +508,8 @@ static enum pst_status as_strided_vjp(struct pst_vjp *v)
                                y->offset - x->offset));
 }
 
+VIEW(unfold, "unfold(Tensor(a) self, int dimension, int size, int step)",
+     infer_unfold, unfold_vjp);
 VIEW(diagonal, "diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1)",
      infer_diagonal, diagonal_vjp);
 VIEW(as_strided,

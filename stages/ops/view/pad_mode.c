@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Padding with the tensor's own elements, dimension by dimension: pieces of it,
+ * flipped or expanded, in front and behind. Negative padding crops. */
+#include "stages/ops/rewrite.h"
+
+#include <string.h>
+
+enum mode { REFLECT, REPLICATE, CIRCULAR, CONSTANT, N_MODES };
+
+static const char *const names[] = {"reflect", "replicate", "circular",
+                                    "constant"};
+
+static struct pst_value *slice(struct pst_rewrite *w, struct pst_value *x,
+                               unsigned dim, int64_t start, int64_t end)
+{
+    return pst_rw(
+        w, "aten.slice.Tensor",
+        PST_ARGS(pst_v(x), pst_i(dim), pst_i(start), pst_i(end), pst_i(1)));
+}
+
+/* n elements that go in front (before) or behind. */
+static struct pst_value *edge(struct pst_rewrite *w, struct pst_value *x,
+                              unsigned dim, int64_t n, enum mode mode,
+                              bool before)
+{
+    const int64_t size = x->meta.size[dim], axis = dim;
+    int64_t sizes[PST_MAX_RANK];
+    struct pst_value *part;
+
+    if (mode == CIRCULAR)
+        return before ? slice(w, x, dim, size - n, size)
+                      : slice(w, x, dim, 0, n);
+    if (mode == REFLECT) {
+        part = before ? slice(w, x, dim, 1, n + 1)
+                      : slice(w, x, dim, size - 1 - n, size - 1);
+        return pst_rw(w, "aten.flip.default",
+                      PST_ARGS(pst_v(part), pst_ints(&axis, 1)));
+    }
+    memcpy(sizes, x->meta.size, sizeof(sizes));
+    sizes[dim] = n;
+    part = before ? slice(w, x, dim, 0, 1) : slice(w, x, dim, size - 1, size);
+    return pst_rw(w, "aten.expand.default",
+                  PST_ARGS(pst_v(part), pst_ints(sizes, x->meta.rank)));
+}
+
+static struct pst_value *pad_dim(struct pst_rewrite *w, struct pst_value *x,
+                                 unsigned dim, int64_t before, int64_t behind,
+                                 enum mode mode)
+{
+    struct pst_value *parts[3];
+    const int64_t most = PST_MAX(before, behind);
+    unsigned n = 0;
+
+    if (before < 0 || behind < 0)
+        x = slice(w, x, dim, before < 0 ? -before : 0,
+                  x->meta.size[dim] + (behind < 0 ? behind : 0));
+    if (x == NULL || most <= 0)
+        return x;
+    if (x->meta.size[dim] < (mode == REFLECT    ? most + 1
+                             : mode == CIRCULAR ? most
+                                                : 1)) {
+        (void)pst_rewrite_fail(w,
+                               "dimension %u has %lld elements, too few to "
+                               "pad by %lld",
+                               dim, (long long)x->meta.size[dim],
+                               (long long)most);
+        return NULL;
+    }
+    if (before > 0)
+        parts[n++] = edge(w, x, dim, before, mode, true);
+    parts[n++] = x;
+    if (behind > 0)
+        parts[n++] = edge(w, x, dim, behind, mode, false);
+    return pst_rw(w, "aten.cat.default",
+                  PST_ARGS(pst_values(parts, n), pst_i(dim)));
+}
+
+static enum pst_status pad(struct pst_rewrite *w, enum mode mode,
+                           struct pst_arg value)
+{
+    struct pst_value *x = pst_rewrite_in(w, 0);
+    const struct pst_arg *by = &w->args[1];
+    enum pst_dtype dtype;
+
+    if (by->n % 2 != 0 || by->n / 2 > x->meta.rank)
+        return pst_rewrite_fail(w, "%u numbers for rank %u", by->n,
+                                x->meta.rank);
+    if (mode == CONSTANT) {
+        if (value.kind == PST_ARG_NONE)
+            value = pst_i(0);
+        return pst_rewrite_out(w, 0,
+                               pst_rw(w, "aten.constant_pad_nd.default",
+                                      PST_ARGS(pst_v(x), *by, value)));
+    }
+    dtype = x->meta.dtype;
+    if (dtype == PST_BF16 || dtype == PST_F16)
+        x = pst_rw_cast(w, x, PST_F32); /* gradients are sums */
+    for (unsigned k = 0; k < by->n / 2 && x != NULL; k++)
+        x = pad_dim(w, x, x->meta.rank - 1 - k, by->ints[2 * k],
+                    by->ints[2 * k + 1], mode);
+    return pst_rewrite_out(w, 0, pst_rw_cast(w, x, dtype));
+}
+
+static enum pst_status pad_rewrite(struct pst_rewrite *w)
+{
+    for (unsigned k = 0; k < N_MODES; k++)
+        if (strcmp(w->args[2].s, names[k]) == 0)
+            return pad(w, k, w->args[3]);
+    return pst_rewrite_refuse(w, "mode \"%s\"", w->args[2].s);
+}
+
+static enum pst_status pad_enum_rewrite(struct pst_rewrite *w)
+{
+    const int64_t mode = w->args[2].i;
+
+    if (mode < 0 || mode >= N_MODES)
+        return pst_rewrite_refuse(w, "mode %lld", (long long)mode);
+    return pad(w, (enum mode)mode, w->args[3]);
+}
+
+static enum pst_status reflect_rewrite(struct pst_rewrite *w)
+{
+    return pad(w, REFLECT, pst_none());
+}
+
+static enum pst_status replicate_rewrite(struct pst_rewrite *w)
+{
+    return pad(w, REPLICATE, pst_none());
+}
+
+static enum pst_status circular_rewrite(struct pst_rewrite *w)
+{
+    return pad(w, CIRCULAR, pst_none());
+}
+
+PST_REWRITE(pad,
+            "aten::pad(Tensor self, SymInt[] pad, str mode=\"constant\", "
+            "float? value=None) -> Tensor",
+            pad_rewrite);
+PST_REWRITE(_pad_enum,
+            "aten::_pad_enum(Tensor self, SymInt[] pad, int mode, "
+            "float? value=None) -> Tensor",
+            pad_enum_rewrite);
+PST_REWRITE(_pad_circular,
+            "aten::_pad_circular(Tensor self, SymInt[] pad) -> Tensor",
+            circular_rewrite);
+
+#define PADS(rank, n)                                                          \
+    PST_REWRITE(reflection_pad##rank##d,                                       \
+                "aten::reflection_pad" #rank "d(Tensor self, SymInt[" #n       \
+                "] padding) -> Tensor",                                        \
+                reflect_rewrite);                                              \
+    PST_REWRITE(replication_pad##rank##d,                                      \
+                "aten::replication_pad" #rank "d(Tensor self, SymInt[" #n      \
+                "] padding) -> Tensor",                                        \
+                replicate_rewrite)
+PADS(1, 2);
+PADS(2, 4);
+PADS(3, 6);
