@@ -15,6 +15,7 @@ static const struct sample samples[] = {
 #include "tests/ops/samples_index.def"
 #include "tests/ops/samples_linalg.def"
 #include "tests/ops/samples_loss.def"
+#include "tests/ops/samples_order.def"
 #include "tests/ops/samples_pointwise.def"
 #include "tests/ops/samples_reduce.def"
 #include "tests/ops/samples_view.def"

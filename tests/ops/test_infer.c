@@ -101,8 +101,6 @@ static const struct {
     {"input %x: f32[4]; input %b: bool[4]; %r = aten.index.Tensor(%x, [%b])",
      "depends on data"},
     {"input %a: i64[4]; %r = aten.one_hot.default(%a)", "depends on data"},
-    {"input %x: f32[4]; %r = aten.pad.default(%x, [1, 1], \"reflect\")",
-     "reflect"},
     {"input %x: f32[4]; %r = aten.narrow.default(%x, 0, 2, 3)", "3 elements"},
     {"input %x: f32[4]; %r = aten.as_strided.default(%x, [3], [2], 0)",
      "outside"},

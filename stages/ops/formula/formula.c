@@ -160,7 +160,7 @@ static struct pst_arg call(struct pst_formula *f, const char *name)
     }
     if (f->skip || f->build->status != PST_OK)
         return pst_none();
-    if (pst_formula_builtin(f, &c, &ret))
+    if (pst_formula_builtin(f, &c, &ret) || pst_formula_shape(f, &c, &ret))
         return ret;
     return pst_formula_apply(f, &c);
 }

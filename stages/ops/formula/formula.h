@@ -30,6 +30,7 @@
  * several results gives a list; one of a tensor maps over a list of them. A
  * number that is divided with // and % is rounded down. Functions on facts
  * (builtins.c): is, rank, size, sizes, numel, dtype, floating, dims, ...
+ * Functions that give shapes (shapes.c): kept, along, others, shaped.
  *
  * Gradients are summed and converted to their input's shape and dtype.
  */

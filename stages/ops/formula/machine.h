@@ -73,4 +73,11 @@ bool pst_formula_builtin(struct pst_formula *f,
                          const struct pst_formula_call *call,
                          struct pst_arg *ret);
 
+/* --- shapes.c ------------------------------------------------------------ */
+
+/* The same for functions that emit views. */
+bool pst_formula_shape(struct pst_formula *f,
+                       const struct pst_formula_call *call,
+                       struct pst_arg *ret);
+
 #endif

@@ -90,6 +90,7 @@ static void walk(struct walk *w, const struct pst_reduce *r,
                  const struct pst_nd *nd, int64_t o)
 {
     memset(&w->acc, 0, sizeof(w->acc));
+    w->acc.b = w->how->b;
     w->base = pst_meta_offset(&r->kept, o);
     pst_nd_range(nd, 0, r->n_in, walk_row, w);
 }

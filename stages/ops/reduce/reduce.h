@@ -27,7 +27,7 @@ void pst_reduce_dims(const struct pst_meta *x, const struct pst_arg *args,
 void pst_reduce_init(struct pst_reduce *r, const struct pst_call *call,
                      int arg);
 
-/* What accumulates; zeroed before the first element. */
+/* What accumulates; zeroed (but for b) before the first element. */
 struct pst_acc {
     double a, b;
     int64_t whole;   /* result of add_i64 */
@@ -39,6 +39,7 @@ struct pst_reduction {
     double (*end)(const struct pst_acc *acc, const struct pst_call *call);
     /* For integers and bool, into acc->whole; NULL: through doubles. */
     void (*add_i64)(struct pst_acc *acc, int64_t n, const int64_t *x);
+    double b; /* acc->b at the beginning */
 };
 /* Runs it into out[0]. */
 void pst_reduce_run(const struct pst_call *call, int arg,

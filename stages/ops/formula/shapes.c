@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Functions of the language that change a tensor's shape. */
+#include "stages/ops/formula/machine.h"
+
+#include <string.h>
+
+static struct pst_arg view(struct pst_formula *f, struct pst_value *x,
+                           const char *op, unsigned rank, const int64_t *sizes)
+{
+    const struct pst_op *row = pst_op_find(op);
+
+    if (row == NULL || f->build->status != PST_OK)
+        return pst_formula_fail(f, "there is no %s", op);
+    return pst_v(
+        pst_emit(f->build, row, PST_ARGS(pst_v(x), pst_ints(sizes, rank))));
+}
+
+/* The dimensions that dim (int, int[], None: all) names. */
+static bool read_dims(struct pst_formula *f, const struct pst_meta *m,
+                      const struct pst_arg *dim, bool ret[PST_MAX_RANK])
+{
+    const int64_t *at = dim->kind == PST_ARG_INT ? &dim->i : dim->ints;
+    const unsigned n = dim->kind == PST_ARG_INT    ? 1
+                       : dim->kind == PST_ARG_INTS ? dim->n
+                                                   : 0;
+
+    memset(ret, 0, PST_MAX_RANK * sizeof(ret[0]));
+    for (unsigned d = 0; n == 0 && d < m->rank; d++)
+        ret[d] = true;
+    for (unsigned k = 0; k < n; k++) {
+        const int d = pst_meta_dim(m, at[k]);
+
+        if (d < 0) {
+            f->build->status =
+                pst_diag_set(f->build->diag, PST_ERR_SHAPE,
+                             "%s: dimension %lld is out of range",
+                             f->schema->name, (long long)at[k]);
+            return false;
+        }
+        ret[d] = m->rank > 0;
+    }
+    return true;
+}
+
+/* kept(x, like, dim, keepdim): a reduction of like with its dimensions as 1. */
+static struct pst_arg kept(struct pst_formula *f,
+                           const struct pst_formula_call *c)
+{
+    bool dims[PST_MAX_RANK];
+    int64_t sizes[PST_MAX_RANK];
+    const struct pst_meta *like;
+
+    if (c->n == 4 && c->args[0].kind == PST_ARG_IGNORED)
+        return c->args[0];
+    if (c->n != 4 || c->args[0].kind != PST_ARG_VALUE ||
+        c->args[1].kind != PST_ARG_VALUE)
+        return pst_formula_fail(f, "kept(x, like, dim, keepdim)");
+    like = &c->args[1].value->meta;
+    if (!read_dims(f, like, &c->args[2], dims))
+        return pst_none();
+    for (unsigned d = 0; d < like->rank; d++)
+        sizes[d] = dims[d] ? 1 : like->size[d];
+    if (pst_formula_number(&c->args[3]) != 0.0)
+        return c->args[0];
+    return view(f, c->args[0].value, "aten.reshape.default", like->rank, sizes);
+}
+
+/* others(x, dim): all dimensions but that one. */
+static struct pst_arg others(struct pst_formula *f,
+                             const struct pst_formula_call *c)
+{
+    struct pst_arg items[PST_MAX_RANK];
+    const struct pst_meta *m;
+    unsigned n = 0;
+    int dim;
+
+    if (c->n != 2 || c->args[0].kind != PST_ARG_VALUE ||
+        c->args[1].kind != PST_ARG_INT)
+        return pst_formula_fail(f, "others(x, dim)");
+    m = &c->args[0].value->meta;
+    dim = pst_meta_dim(m, c->args[1].i);
+    for (unsigned d = 0; d < m->rank; d++)
+        if ((int)d != dim)
+            items[n++] = pst_i(d);
+    return pst_formula_list(f, items, n);
+}
+
+/* along(x, like, dim): the vector x along dimension dim, and the sizes of like
+ * in the others. */
+static struct pst_arg along(struct pst_formula *f,
+                            const struct pst_formula_call *c)
+{
+    int64_t one[PST_MAX_RANK], sizes[PST_MAX_RANK];
+    const struct pst_meta *x, *like;
+    struct pst_arg ret;
+    int dim;
+
+    if (c->n != 3 || c->args[0].kind != PST_ARG_VALUE ||
+        c->args[1].kind != PST_ARG_VALUE || c->args[2].kind != PST_ARG_INT)
+        return pst_formula_fail(f, "along(x, like, dim)");
+    x = &c->args[0].value->meta;
+    like = &c->args[1].value->meta;
+    dim = pst_meta_dim(like, c->args[2].i);
+    if (x->rank > 1 || dim < 0) {
+        f->build->status = pst_diag_set(f->build->diag, PST_ERR_SHAPE,
+                                        "%s: the index is no vector along a "
+                                        "dimension",
+                                        f->schema->name);
+        return pst_none();
+    }
+    for (int d = 0; d < (int)like->rank; d++) {
+        one[d] = d == dim ? pst_meta_numel(x) : 1;
+        sizes[d] = d == dim ? pst_meta_numel(x) : like->size[d];
+    }
+    ret = view(f, c->args[0].value, "aten.reshape.default", like->rank, one);
+    if (ret.kind != PST_ARG_VALUE || ret.value == NULL)
+        return ret;
+    return view(f, ret.value, "aten.expand.default", like->rank, sizes);
+}
+
+/* shaped(x, like): x with like's sizes. */
+static struct pst_arg shaped(struct pst_formula *f,
+                             const struct pst_formula_call *c)
+{
+    if (c->n == 2 && c->args[0].kind == PST_ARG_IGNORED)
+        return c->args[0];
+    if (c->n != 2 || c->args[0].kind != PST_ARG_VALUE ||
+        c->args[1].kind != PST_ARG_VALUE)
+        return pst_formula_fail(f, "shaped(x, like)");
+    return view(f, c->args[0].value, "aten.reshape.default",
+                c->args[1].value->meta.rank, c->args[1].value->meta.size);
+}
+
+/* spread(x, like, dim): x broadcast to like's sizes but for dimension dim. */
+static struct pst_arg spread(struct pst_formula *f,
+                             const struct pst_formula_call *c)
+{
+    int64_t sizes[PST_MAX_RANK];
+    const struct pst_meta *x, *like;
+    int dim;
+
+    if (c->n != 3 || c->args[0].kind != PST_ARG_VALUE ||
+        c->args[1].kind != PST_ARG_VALUE || c->args[2].kind != PST_ARG_INT)
+        return pst_formula_fail(f, "spread(x, like, dim)");
+    x = &c->args[0].value->meta;
+    like = &c->args[1].value->meta;
+    dim = pst_meta_dim(like, c->args[2].i);
+    if (x->rank != like->rank || dim < 0) {
+        f->build->status =
+            pst_diag_set(f->build->diag, PST_ERR_SHAPE, "%s: the ranks differ",
+                         f->schema->name);
+        return pst_none();
+    }
+    for (int d = 0; d < (int)x->rank; d++)
+        sizes[d] = d != dim && x->size[d] == 1 ? like->size[d] : x->size[d];
+    return view(f, c->args[0].value, "aten.expand.default", x->rank, sizes);
+}
+
+/* cropped(x, like): the first elements of x in each dimension. */
+static struct pst_arg cropped(struct pst_formula *f,
+                              const struct pst_formula_call *c)
+{
+    struct pst_value *x;
+    const struct pst_meta *like;
+
+    if (c->n != 2 || c->args[0].kind != PST_ARG_VALUE ||
+        c->args[1].kind != PST_ARG_VALUE)
+        return pst_formula_fail(f, "cropped(x, like)");
+    x = c->args[0].value;
+    like = &c->args[1].value->meta;
+    for (unsigned d = 0; x != NULL && d < x->meta.rank; d++)
+        if (d < like->rank && like->size[d] < x->meta.size[d])
+            x = pst_emit(f->build, pst_op_find("aten.slice.Tensor"),
+                         PST_ARGS(pst_v(x), pst_i(d), pst_i(0),
+                                  pst_i(like->size[d]), pst_i(1)));
+    return pst_v(x);
+}
+
+/* clamped(indices, x): index k within the bounds of dimension k; holes stay. */
+static struct pst_arg clamped(struct pst_formula *f,
+                              const struct pst_formula_call *c)
+{
+    struct pst_value **values;
+    const struct pst_arg *list = &c->args[0];
+
+    if (c->n != 2 || list->kind != PST_ARG_VALUES ||
+        c->args[1].kind != PST_ARG_VALUE ||
+        list->n > c->args[1].value->meta.rank)
+        return pst_formula_fail(f, "clamped(indices, x)");
+    values =
+        pst_arena_calloc(&f->build->graph->arena, list->n + 1, sizeof(*values));
+    if (values == NULL) {
+        f->build->status = pst_diag_nomem(f->build->diag, list->n);
+        return pst_none();
+    }
+    for (unsigned k = 0; k < list->n; k++) {
+        const int64_t size = c->args[1].value->meta.size[k];
+
+        if (list->values[k] != NULL)
+            values[k] = pst_emit(f->build, pst_op_find("aten.clamp.default"),
+                                 PST_ARGS(pst_v(list->values[k]), pst_i(-size),
+                                          pst_i(size - 1)));
+    }
+    return pst_values(values, list->n);
+}
+
+static const struct {
+    const char *name;
+    struct pst_arg (*fn)(struct pst_formula *f,
+                         const struct pst_formula_call *c);
+} functions[] = {{"kept", kept},      {"others", others}, {"along", along},
+                 {"shaped", shaped},  {"spread", spread}, {"clamped", clamped},
+                 {"cropped", cropped}};
+
+bool pst_formula_shape(struct pst_formula *f,
+                       const struct pst_formula_call *call, struct pst_arg *ret)
+{
+    for (size_t i = 0; i < PST_COUNT(functions); i++)
+        if (strcmp(functions[i].name, call->name) == 0) {
+            *ret = functions[i].fn(f, call);
+            return true;
+        }
+    return false;
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Where numbers belong in sorted rows: searchsorted, bucketize. */
+#include "stages/ops/sort/sort.h"
+
+#include "stages/ops/pointwise/pointwise.h"
+
+#include <math.h>
+#include <string.h>
+
+/* One search: a row of n sorted elements, perhaps through a permutation. */
+struct row {
+    const struct pst_operand *sorted, *sorter;
+    int64_t first, n;
+    bool right;
+};
+
+static double element(const struct row *r, int64_t i)
+{
+    if (r->sorter != NULL && r->sorter->data != NULL)
+        i = pst_load_i64(r->sorter->meta.dtype, r->sorter->data, r->first + i);
+    return pst_load_f64(r->sorted->meta.dtype, r->sorted->data, r->first + i);
+}
+
+/* The number of elements before x (right: before or equal); NaN is last. */
+static int64_t search(const struct row *r, double x)
+{
+    int64_t low = 0, high = r->n;
+
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        const double e = element(r, middle);
+        const bool before = r->right ? !(e > x) && !(isnan(e) && !isnan(x))
+                                     : !(e >= x) && !isnan(e);
+
+        if (before)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Rows of `sorted` (one, or as many as there are rows of x). x NULL: number. */
+static void search_all(const struct pst_call *c,
+                       const struct pst_operand *sorted,
+                       const struct pst_operand *x,
+                       const struct pst_arg *number,
+                       const struct pst_operand *sorter, bool right)
+{
+    const struct pst_operand *out = &c->out[0];
+    const struct pst_meta *m = &sorted->meta;
+    const int64_t n = m->rank > 0 ? m->size[m->rank - 1] : 1;
+    const int64_t width =
+        x != NULL && x->meta.rank > 0 ? x->meta.size[x->meta.rank - 1] : 1;
+    struct row r = {sorted, sorter, 0, n, right};
+
+    for (int64_t i = 0; i < pst_meta_numel(&out->meta); i++) {
+        if (m->rank > 1)
+            r.first = i / width * n;
+        pst_store_i64(out->meta.dtype, out->data, i,
+                      search(&r, x != NULL
+                                     ? pst_load_f64(x->meta.dtype, x->data, i)
+                                     : pst_pw_number(number)));
+    }
+}
+
+/* Argument 3 and 4 of searchsorted. */
+static bool is_right(const struct pst_arg *right, const struct pst_arg *side)
+{
+    return right->b ||
+           (side->kind == PST_ARG_STRING && strcmp(side->s, "right") == 0);
+}
+
+static void searchsorted_ref(const struct pst_call *c)
+{
+    const bool tensor = c->args[1].kind == PST_ARG_VALUE;
+
+    search_all(c, &c->in[0], tensor ? &c->in[1] : NULL, &c->args[1],
+               &c->in[tensor ? 2 : 1], is_right(&c->args[3], &c->args[4]));
+}
+
+static void bucketize_ref(const struct pst_call *c)
+{
+    const bool tensor = c->args[0].kind == PST_ARG_VALUE;
+
+    search_all(c, &c->in[tensor ? 1 : 0], tensor ? &c->in[0] : NULL,
+               &c->args[0], NULL, c->args[3].b);
+}
+
+static enum pst_status infer_search(struct pst_infer *c, unsigned sorted,
+                                    unsigned number)
+{
+    const enum pst_dtype to = c->args[2].b ? PST_I32 : PST_I64;
+    const struct pst_meta *s, *x = pst_infer_in(c, number);
+    enum pst_status status = pst_infer_tensor(c, sorted, &s);
+
+    if (status != PST_OK)
+        return status;
+    if (x == NULL && s->rank == 1)
+        return pst_infer_set(c, 0, to, 0, NULL);
+    if (x == NULL || s->rank == 0)
+        return pst_infer_fail(c, "needs one sorted row");
+    for (unsigned d = 0; s->rank > 1 && d + 1 < s->rank; d++)
+        if (s->rank != x->rank || s->size[d] != x->size[d])
+            return pst_infer_fail(c, "the rows do not fit the numbers");
+    return pst_infer_set_like(c, 0, to, x);
+}
+
+static enum pst_status infer_searchsorted(struct pst_infer *c)
+{
+    return infer_search(c, 0, 1);
+}
+
+static enum pst_status infer_bucketize(struct pst_infer *c)
+{
+    return infer_search(c, 1, 0);
+}
+
+#define ROW(id, kernel, text, how)                                             \
+    static const struct pst_kernel id##_kernels[] = {                          \
+        {#kernel, PST_ISA_ANY, PST_D_ANY, 0, NULL, NULL, kernel, 0.0},         \
+    };                                                                         \
+    const struct pst_op pst_op_##id = {                                        \
+        .schema = "aten::" text " -> Tensor",                                  \
+        .infer = (how),                                                        \
+        .vjp = pst_vjp_none,                                                   \
+        PST_KERNELS(id##_kernels),                                             \
+    }
+
+ROW(searchsorted_Tensor, searchsorted_ref,
+    "searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, "
+    "bool out_int32=False, bool right=False, str? side=None, "
+    "Tensor? sorter=None)",
+    infer_searchsorted);
+ROW(searchsorted_Scalar, searchsorted_ref,
+    "searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, "
+    "bool out_int32=False, bool right=False, str? side=None, "
+    "Tensor? sorter=None)",
+    infer_searchsorted);
+ROW(bucketize_Tensor, bucketize_ref,
+    "bucketize.Tensor(Tensor self, Tensor boundaries, *, "
+    "bool out_int32=False, bool right=False)",
+    infer_bucketize);
+ROW(bucketize_Scalar, bucketize_ref,
+    "bucketize.Scalar(Scalar self, Tensor boundaries, *, "
+    "bool out_int32=False, bool right=False)",
+    infer_bucketize);
