@@ -62,6 +62,8 @@ static enum pst_status crew_alloc(struct pst_plan *plan,
         status = pst_uses_init(&crew->uses, plan, options->train, diag);
     if (status == PST_OK)
         status = pst_crew_arrange(crew, diag);
+    if (status == PST_OK)
+        status = pst_crew_weights_init(crew, diag);
     if (status != PST_OK) {
         pst_crew_free(crew);
         return status;
@@ -87,6 +89,7 @@ void pst_crew_free(struct pst_crew *crew)
     pst_vec_fini(&crew->links);
     pst_vec_fini(&crew->shared);
     pst_uses_fini(&crew->uses);
+    pst_free(crew->weights);
     pst_pool_free(crew->pool);
     pst_free(crew);
 }
@@ -155,13 +158,18 @@ static void describe(const struct pst_crew *crew, char *out, size_t size)
     const struct pst_optim_options *p = &o->optim;
     int n = snprintf(
         out, size,
-        "plan %s, schedule %s %016llx, %ux%u ranks, %u microbatches, seed "
+        "plan %s, schedule %s %016llx, %ux%u ranks, %u microbatches, %u of "
+        "them smaller, weights %s, seed "
         "%llu, threads %u, instructions %s, bf16 %d, train %d, "
         "outputs %d",
         crew->plan->digest, o->schedule,
         (unsigned long long)digest_of(crew->sched), o->replicas, o->ranks,
-        o->microbatches, (unsigned long long)o->seed, o->threads,
-        pst_isa_name(pst_cpu_isa()), o->bf16, o->train, o->keep_outputs);
+        o->microbatches, o->fewer != NULL ? o->n_fewer : 0,
+        o->weigh != NULL ? "given"
+        : o->weigh_equal ? "equal"
+                         : "by rows",
+        (unsigned long long)o->seed, o->threads, pst_isa_name(pst_cpu_isa()),
+        o->bf16, o->train, o->keep_outputs);
 
     if (!o->train || strcmp(p->name, "none") == 0 || n < 0 || (size_t)n >= size)
         return;
@@ -177,7 +185,7 @@ static void describe(const struct pst_crew *crew, char *out, size_t size)
 /* All ranks must have the same plan and the same options. */
 static enum pst_status handshake(struct pst_crew *crew, struct pst_diag *diag)
 {
-    char mine[460] = {0}, first[460];
+    char mine[520] = {0}, first[520];
     enum pst_status status;
 
     describe(crew, mine, sizeof(mine));
@@ -335,6 +343,9 @@ enum pst_status pst_crew_step(struct pst_crew *crew, uint64_t step,
 {
     enum pst_status status;
 
+    status = pst_crew_weigh(crew, step, diag);
+    if (status != PST_OK)
+        return status;
     for (unsigned i = 0; i < crew->n_local; i++) {
         crew->ranks[i]->diag = diag;
         pst_rank_begin(crew->ranks[i], step, fill, fill_ctx, control);

@@ -18,6 +18,7 @@ struct pst_crew {
     struct PST_VEC(struct pst_link) links;
     struct PST_VEC(struct pst_shared) shared;
     struct pst_uses uses;
+    double *weights; /* of the microbatches of a step; their sum is 1 */
     struct pst_pool *pool;
     struct pst_rank **ranks; /* local ones */
     unsigned n_local, first; /* first: rank of ranks[0] */
@@ -31,6 +32,11 @@ enum pst_status pst_crew_arrange(struct pst_crew *crew,
 /* PST_ERR_USAGE if `bytes` of a rank are beyond the limit. */
 enum pst_status pst_crew_check_memory(const struct pst_crew *crew,
                                       unsigned rank, size_t bytes,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* Weights that hold for all steps, and those of one. COLLECTIVE. */
+enum pst_status pst_crew_weigh(struct pst_crew *crew, uint64_t step,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_crew_weights_init(struct pst_crew *crew,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 const struct pst_schedule *pst_crew_schedule_of(const struct pst_crew *crew,
                                                 unsigned replica);

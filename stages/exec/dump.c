@@ -67,14 +67,20 @@ static enum pst_status add_losses(struct pst_crew *crew, struct pst_dump *dump,
 }
 
 /* Microbatches joined along dimension 0, scalars stacked. */
-static struct pst_meta joined(const struct pst_meta *meta, int64_t m)
+static struct pst_meta joined(const struct pst_crew *crew, unsigned output)
 {
-    struct pst_meta ret = *meta;
+    const struct pst_exec_options *o = &crew->options;
+    struct pst_meta ret = crew->plan->outputs.at[output].meta;
 
-    if (ret.rank == 0)
-        ret.rank = 1, ret.size[0] = m;
-    else
-        ret.size[0] *= m;
+    if (ret.rank == 0) {
+        ret.rank = 1;
+        ret.size[0] = o->microbatches;
+    } else {
+        ret.size[0] *= pst_n_larger(o);
+        if (o->fewer != NULL)
+            ret.size[0] +=
+                o->n_fewer * o->fewer->outputs.at[output].meta.size[0];
+    }
     pst_meta_set_contiguous(&ret);
     return ret;
 }
@@ -96,7 +102,7 @@ static enum pst_status add_outputs(struct pst_crew *crew, struct pst_dump *dump,
         snprintf(name, sizeof(name), "%u", number++);
         if (!crew->options.keep_outputs)
             continue;
-        meta = joined(&o->meta, crew->options.microbatches);
+        meta = joined(crew, i);
         if (pst_crew_is_zero(crew)) {
             data = add(dump, "output.", name, &meta);
             if (data == NULL)
@@ -278,7 +284,6 @@ enum pst_status pst_crew_output(struct pst_crew *crew, unsigned i, void *dst,
                                 struct pst_diag *diag)
 {
     const struct pst_plan_output *o = &crew->plan->outputs.at[i];
-    const size_t bytes = pst_meta_bytes(&o->meta);
     enum pst_status status = PST_OK;
 
     if (!o->is_tensor)
@@ -293,11 +298,14 @@ enum pst_status pst_crew_output(struct pst_crew *crew, unsigned i, void *dst,
             k * crew->options.ranks +
             (unsigned)crew->sched->rank_of[pst_plan_output_stage(o)];
         struct pst_rank *r = pst_crew_local(crew, from);
+        const size_t at =
+            pst_output_bytes(crew->plan, &crew->options, i, first);
+        const size_t end =
+            pst_output_bytes(crew->plan, &crew->options, i, first + n);
 
         status = pst_crew_fetch(
             crew, from, r != NULL ? pst_rank_at(r, r->outputs[i]) : NULL,
-            dst == NULL ? NULL : (unsigned char *)dst + bytes * first,
-            bytes * n, diag);
+            dst == NULL ? NULL : (unsigned char *)dst + at, end - at, diag);
     }
     return status;
 }

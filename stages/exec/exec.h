@@ -25,15 +25,27 @@ typedef enum pst_status (*pst_fill_fn)(void *ctx, uint64_t step,
                                        unsigned microbatch, unsigned input,
                                        void *dst, struct pst_diag *diag);
 
+/* Weights of the microbatches of a step, by which gradients and losses count;
+ * they need not add up to 1. Called on rank 0 only. */
+typedef enum pst_status (*pst_weigh_fn)(void *ctx, uint64_t step, double *ret,
+                                        struct pst_diag *diag);
+
 struct pst_exec_options {
     const char *schedule;
     unsigned ranks;        /* of a pipeline */
     unsigned replicas;     /* of the pipeline; 0 means 1 */
     unsigned microbatches; /* of a step: replicas share them */
-    bool train;            /* false: forward only */
-    bool keep_outputs;     /* user outputs of a step can be read after it */
-    bool grad_norm;        /* computed also without clipping: one more pass */
-    unsigned threads; /* of the kernel pool; 0: cores / ranks of this host */
+    /* The plan bound to one row less (stages/split/bind.h), which the last
+     * n_fewer microbatches of a step have; NULL: all have the plan's. */
+    struct pst_plan *fewer;
+    unsigned n_fewer;
+    bool weigh_equal;   /* microbatches count alike, not by their rows */
+    pst_weigh_fn weigh; /* or as this says in each step; may be NULL */
+    void *weigh_ctx;
+    bool train;        /* false: forward only */
+    bool keep_outputs; /* user outputs of a step can be read after it */
+    bool grad_norm;    /* computed also without clipping: one more pass */
+    unsigned threads;  /* of the kernel pool; 0: cores / ranks of this host */
     uint64_t seed;
     double watchdog; /* seconds that a step may wait for a peer; 0: for ever */
     bool bf16;       /* products of f32 round their factors to bf16 */

@@ -14,8 +14,8 @@
 #include <string.h>
 
 static struct pst_diag diag;
-static struct pst_model *model;
-static struct pst_plan *plan;
+static struct pst_model *model, *rows_model;
+static struct pst_plan *plan, *rows_plan;
 static struct pst_safetensors *data;
 
 static const char *golden_path(const char *name)
@@ -35,6 +35,9 @@ static int setup(void **state)
     pst_diag_init(&diag);
     assert_ok(pst_model_open(golden_path("dynamic.pt2"), &model, &diag), &diag);
     assert_ok(pst_split(model, &options, &plan, &diag), &diag);
+    assert_ok(pst_model_open(golden_path("rows.pt2"), &rows_model, &diag),
+              &diag);
+    assert_ok(pst_split(rows_model, &options, &rows_plan, &diag), &diag);
     assert_ok(
         pst_safetensors_open(golden_path("dynamic.safetensors"), &data, &diag),
         &diag);
@@ -46,17 +49,20 @@ static int teardown(void **state)
     (void)state;
     pst_safetensors_close(data);
     pst_plan_free(plan);
+    pst_plan_free(rows_plan);
     pst_model_close(model);
+    pst_model_close(rows_model);
     return 0;
 }
 
-static const struct pst_safetensors_entry *entry(unsigned rows,
+/* set: "2", "3", "5", "10" or "full", "ignored". */
+static const struct pst_safetensors_entry *entry(const char *set,
                                                  const char *name)
 {
     const struct pst_safetensors_entry *e;
     char key[100];
 
-    snprintf(key, sizeof(key), "%u/%s", rows, name);
+    snprintf(key, sizeof(key), "%s/%s", set, name);
     e = pst_safetensors_find(data, key);
     if (e == NULL)
         fail_msg("the golden has no %s", key);
@@ -81,27 +87,28 @@ static double distance(const struct pst_safetensors_entry *want,
     return worst / fmax(most, 1e-30);
 }
 
-static void compare(const struct pst_dump *dump, unsigned rows,
+static void compare(const struct pst_dump *dump, const char *set,
                     const char *golden, const char *name)
 {
-    const double far = distance(entry(rows, golden), pst_dump_find(dump, name));
+    const double off = distance(entry(set, golden), pst_dump_find(dump, name));
 
-    if (!(far <= 1e-6))
-        fail_msg("%s of %u rows is off by %g", name, rows, far);
+    if (!(off <= 1e-6))
+        fail_msg("%s of %s rows is off by %g", name, set, off);
 }
 
-static void compare_grads(const struct pst_dump *dump, unsigned rows)
+static void compare_grads(const struct pst_dump *dump, const char *set)
 {
     size_t n;
     const struct pst_dump_item *items = pst_dump_items(dump, &n);
 
     for (size_t i = 0; i < n; i++)
         if (strncmp(items[i].name, "grad.", 5) == 0)
-            compare(dump, rows, items[i].name, items[i].name);
+            compare(dump, set, items[i].name, items[i].name);
 }
 
 struct fill {
-    unsigned rows; /* of the golden */
+    const struct pst_plan *plan;
+    const char *set;
 };
 
 static enum pst_status fill_whole(void *ctx, uint64_t step, unsigned microbatch,
@@ -109,7 +116,7 @@ static enum pst_status fill_whole(void *ctx, uint64_t step, unsigned microbatch,
 {
     const struct fill *fill = ctx;
     const struct pst_safetensors_entry *e =
-        entry(fill->rows, plan->inputs.at[input].name);
+        entry(fill->set, fill->plan->inputs.at[input].name);
 
     (void)step;
     (void)microbatch;
@@ -143,7 +150,8 @@ static struct pst_dump *run(struct pst_plan *p,
     struct pst_crew *crew;
     char size[16];
 
-    snprintf(size, sizeof(size), "%u", options->ranks);
+    snprintf(size, sizeof(size), "%u",
+             options->ranks * PST_MAX(options->replicas, 1));
     assert_ok(pst_transport_self.open(size, &self, &diag), &diag);
     assert_ok(pst_crew_new(p, self, options, &crew, &diag), &diag);
     assert_ok(pst_crew_step(crew, 0, fill, ctx, 0, &result, &diag), &diag);
@@ -158,24 +166,207 @@ static struct pst_dump *run(struct pst_plan *p,
 
 static void bound_plans_are_pytorchs(void **state)
 {
-    static const unsigned sizes[] = {2, 3, 5, 10};
+    static const char *const sets[] = {"2", "3", "5", "10"};
 
     (void)state;
-    for (size_t i = 0; i < PST_COUNT(sizes); i++) {
+    for (size_t i = 0; i < PST_COUNT(sets); i++) {
         for (unsigned ranks = 1; ranks <= 3; ranks += 2) {
             struct pst_exec_options options = options_for(ranks, 1);
-            struct fill fill = {sizes[i]};
+            struct fill fill = {plan, sets[i]};
             struct pst_plan *bound;
             struct pst_dump *dump;
 
-            assert_ok(pst_plan_bind(plan, sizes[i], &bound, &diag), &diag);
+            assert_ok(pst_plan_bind(plan, atoi(sets[i]), &bound, &diag), &diag);
             dump = run(bound, &options, fill_whole, &fill);
-            compare(dump, sizes[i], "output.0", "loss");
-            compare(dump, sizes[i], "output.1", "output.1");
-            compare(dump, sizes[i], "output.2", "output.2");
-            compare_grads(dump, sizes[i]);
+            compare(dump, sets[i], "output.0", "loss");
+            compare(dump, sets[i], "output.1", "output.1");
+            compare(dump, sets[i], "output.2", "output.2");
+            compare_grads(dump, sets[i]);
             pst_dump_free(dump);
             pst_plan_free(bound);
+        }
+    }
+}
+
+/* --- a batch that microbatches do not divide ------------------------------ */
+
+struct uneven {
+    struct pst_plan *larger, *fewer;
+    struct pst_exec_options options;
+};
+
+/* 10 rows in 4: 3, 3, 2, 2. */
+static struct uneven uneven_init(struct pst_plan *from, unsigned ranks)
+{
+    struct uneven u = {.options = options_for(ranks, 4)};
+
+    assert_ok(pst_plan_bind(from, 3, &u.larger, &diag), &diag);
+    assert_ok(pst_plan_bind(from, 2, &u.fewer, &diag), &diag);
+    u.options.fewer = u.fewer;
+    u.options.n_fewer = 2;
+    return u;
+}
+
+static void uneven_fini(struct uneven *u)
+{
+    pst_plan_free(u->larger);
+    pst_plan_free(u->fewer);
+}
+
+static enum pst_status fill_part(void *ctx, uint64_t step, unsigned microbatch,
+                                 unsigned input, void *dst, struct pst_diag *d)
+{
+    static const size_t first[] = {0, 3, 6, 8, 10};
+    const struct fill *fill = ctx;
+    const struct pst_safetensors_entry *e =
+        entry(fill->set, fill->plan->inputs.at[input].name);
+    const size_t row = e->bytes / 10;
+    const size_t rows = first[microbatch + 1] - first[microbatch];
+
+    (void)step;
+    (void)d;
+    memcpy(dst, (const char *)e->data + first[microbatch] * row, rows * row);
+    return PST_OK;
+}
+
+/* Targets that the loss does not ignore. */
+static unsigned count_targets(const char *set, unsigned from, unsigned to)
+{
+    const struct pst_safetensors_entry *e = entry(set, "target");
+    const unsigned row = (unsigned)(pst_meta_numel(&e->meta) / 10);
+    unsigned n = 0;
+
+    for (unsigned i = from * row; i < to * row; i++)
+        n += pst_load_i64(PST_I64, e->data, i) != -100;
+    return n;
+}
+
+static enum pst_status weigh(void *ctx, uint64_t step, double *ret,
+                             struct pst_diag *d)
+{
+    const struct fill *fill = ctx;
+
+    (void)step;
+    (void)d;
+    ret[0] = count_targets(fill->set, 0, 3);
+    ret[1] = count_targets(fill->set, 3, 6);
+    ret[2] = count_targets(fill->set, 6, 8);
+    ret[3] = count_targets(fill->set, 8, 10);
+    return PST_OK;
+}
+
+static float loss_of(const struct pst_dump *dump, const char *name, int i)
+{
+    return ((const float *)pst_dump_find(dump, name)->data)[i];
+}
+
+static void assert_same(const struct pst_dump *a, const struct pst_dump *b)
+{
+    size_t n;
+    const struct pst_dump_item *items = pst_dump_items(a, &n);
+
+    for (size_t i = 0; i < n; i++) {
+        const struct pst_dump_item *twin = pst_dump_find(b, items[i].name);
+
+        if (twin == NULL || !pst_meta_same(&twin->meta, &items[i].meta) ||
+            memcmp(twin->data, items[i].data, pst_meta_bytes(&items[i].meta)) !=
+                0)
+            fail_msg("%s differs", items[i].name);
+    }
+}
+
+/* The arithmetic of the golden model depends on the rows of a microbatch
+ * (arange, rows**0.5), so that the whole batch is no reference: its parts are,
+ * run one by one. */
+static void microbatches_may_differ_in_rows(void **state)
+{
+    static const char *const schedules[] = {"gpipe", "1f1b"};
+    static const double by_rows[] = {0.3, 0.3, 0.2, 0.2};
+    struct uneven u = uneven_init(plan, 1);
+    struct fill fill = {plan, "10"};
+    struct pst_dump *whole = run(u.larger, &u.options, fill_part, &fill);
+    double sum = 0;
+
+    (void)state;
+    assert_int_equal(pst_dump_find(whole, "output.1")->meta.size[0], 10);
+    assert_int_equal(pst_dump_find(whole, "output.2")->meta.size[0], 4);
+    for (int k = 0; k < 4; k++)
+        sum += by_rows[k] * loss_of(whole, "losses", k);
+    assert_true(fabs(sum - loss_of(whole, "loss", 0)) < 1e-6);
+    for (unsigned ranks = 2; ranks <= 3; ranks++) {
+        for (size_t k = 0; k < PST_COUNT(schedules); k++) {
+            struct pst_dump *cut;
+
+            u.options.ranks = ranks;
+            u.options.schedule = schedules[k];
+            cut = run(u.larger, &u.options, fill_part, &fill);
+            assert_same(whole, cut);
+            pst_dump_free(cut);
+        }
+    }
+    u.options.ranks = 2;
+    u.options.replicas = 2; /* one replica for each size */
+    u.options.microbatches = 4;
+    {
+        struct pst_dump *twice = run(u.larger, &u.options, fill_part, &fill);
+
+        assert_true(
+            fabs(loss_of(twice, "loss", 0) - loss_of(whole, "loss", 0)) < 1e-6);
+        pst_dump_free(twice);
+    }
+    pst_dump_free(whole);
+    uneven_fini(&u);
+}
+
+static void weights_are_as_asked_for(void **state)
+{
+    struct uneven u = uneven_init(plan, 2);
+    struct fill fill = {plan, "10"};
+    struct pst_dump *dump;
+    double sum = 0, all = count_targets("10", 0, 10), weights[4];
+
+    (void)state;
+    u.options.weigh_equal = true;
+    dump = run(u.larger, &u.options, fill_part, &fill);
+    for (int k = 0; k < 4; k++)
+        sum += 0.25 * loss_of(dump, "losses", k);
+    assert_true(fabs(sum - loss_of(dump, "loss", 0)) < 1e-6);
+    pst_dump_free(dump);
+    u.options.weigh = weigh;
+    u.options.weigh_ctx = &fill;
+    dump = run(u.larger, &u.options, fill_part, &fill);
+    assert_ok(weigh(&fill, 0, weights, &diag), &diag);
+    sum = 0;
+    for (int k = 0; k < 4; k++)
+        sum += weights[k] / all * loss_of(dump, "losses", k);
+    assert_true(fabs(sum - loss_of(dump, "loss", 0)) < 1e-6);
+    pst_dump_free(dump);
+    uneven_fini(&u);
+}
+
+/* Conformance 24: 10 rows in 4 microbatches train as one batch would, and
+ * come back as 10 rows. */
+static void uneven_steps_are_the_whole_batchs(void **state)
+{
+    static const char *const sets[] = {"full", "ignored"};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(sets); i++) {
+        for (unsigned ranks = 1; ranks <= 2; ranks++) {
+            struct uneven u = uneven_init(rows_plan, ranks);
+            struct fill fill = {rows_plan, sets[i]};
+            struct pst_dump *dump;
+
+            if (i == 1) {
+                u.options.weigh = weigh; /* by tokens */
+                u.options.weigh_ctx = &fill;
+            }
+            dump = run(u.larger, &u.options, fill_part, &fill);
+            compare(dump, sets[i], "output.0", "loss");
+            compare(dump, sets[i], "output.1", "output.1");
+            compare_grads(dump, sets[i]);
+            pst_dump_free(dump);
+            uneven_fini(&u);
         }
     }
 }
@@ -184,6 +375,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bound_plans_are_pytorchs),
+        cmocka_unit_test(uneven_steps_are_the_whole_batchs),
+        cmocka_unit_test(microbatches_may_differ_in_rows),
+        cmocka_unit_test(weights_are_as_asked_for),
     };
 
     return cmocka_run_group_tests_name("rows", tests, setup, teardown);

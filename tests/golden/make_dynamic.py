@@ -3,7 +3,12 @@
 """Writes dynamic.pt2, a model with a free batch dimension that was exported
 with 4 rows, and dynamic.safetensors: N/NAME for N of 2, 3, 5, 10 rows are the
 inputs, outputs and gradients that PyTorch has with that many rows. Every N
-takes the first rows of one batch. Run again only if PyTorch's format changes.
+takes the first rows of one batch.
+
+rows.pt2 has the same dimension free and treats every row alike, so that
+microbatches of any rows make up the whole batch: full/NAME has its 10 rows and
+the gradients of their mean loss, ignored/NAME the same with targets that the
+loss ignores. Run again only if PyTorch's format changes.
 """
 
 import os
@@ -42,6 +47,43 @@ class Net(nn.Module):
         return loss, logits, logits.sum(), 2 * rows - 1
 
 
+class Rows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(7, 16)
+        self.norm = nn.LayerNorm(16)
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x, target):
+        h = self.norm(torch.tanh(self.up(x)))
+        torch.ops.pippy._pipe_split()
+        logits = self.head(h)
+        return F.cross_entropy(logits, target), logits
+
+
+def write_rows(data):
+    net = Rows().train()
+    x = torch.randn(10, 7)
+    target = torch.randint(5, (10,))
+    program = torch.export.export(
+        net, (x[:4].clone(), target[:4].clone()), strict=False,
+        dynamic_shapes=({0: torch.export.Dim("batch")},) * 2)
+    torch.export.save(program, os.path.join(HERE, "rows.pt2"))
+    for name in "full", "ignored":
+        if name == "ignored":
+            target = target.clone()
+            target[1] = target[4] = target[5] = target[9] = -100
+        net.zero_grad()
+        loss, logits = net(x, target)
+        loss.backward()
+        data[f"{name}/x"] = x.clone()
+        data[f"{name}/target"] = target.clone()
+        data[f"{name}/output.0"] = loss.detach().clone()
+        data[f"{name}/output.1"] = logits.detach().clone()
+        for key, p in net.named_parameters():
+            data[f"{name}/grad.{key}"] = p.grad.clone()
+
+
 def main():
     import torch.distributed.pipelining  # noqa: F401: registers _pipe_split
 
@@ -69,6 +111,7 @@ def main():
             data[f"{n}/output.{i}"] = out[i].detach().clone()
         for name, p in net.named_parameters():
             data[f"{n}/grad.{name}"] = p.grad.clone()
+    write_rows(data)
     save_file(data, os.path.join(HERE, "dynamic.safetensors"))
 
 

@@ -124,7 +124,6 @@ static double total_norm(const struct pst_rank *r)
 static double mean_loss(struct pst_rank *r)
 {
     const int stage = r->plan->outputs.at[r->plan->loss].stage;
-    const unsigned n = r->options.microbatches;
     double sum = 0;
 
     for (unsigned k = 0; k < r->options.replicas; k++) {
@@ -133,10 +132,10 @@ static double mean_loss(struct pst_rank *r)
 
         for (unsigned m = report->first; m < report->first + report->n; m++) {
             r->verdict->losses[m] = report->values[m];
-            sum += report->values[m];
+            sum += report->values[m] * r->weights[m];
         }
     }
-    return sum / n;
+    return sum;
 }
 
 static void decide(struct pst_rank *r)

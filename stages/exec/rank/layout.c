@@ -187,6 +187,9 @@ enum pst_status pst_layout_fixed(struct pst_rank *r, struct pst_diag *diag)
             reserve(r, sizeof(double), &r->memory.buffers);
         status = pst_program_compile(r->stages[s].program, fixed_place, &fixed,
                                      diag);
+        if (status == PST_OK && r->stages[s].fewer != NULL)
+            status = pst_program_compile(r->stages[s].fewer, fixed_place,
+                                         &fixed, diag);
     }
     return status;
 }
@@ -225,9 +228,12 @@ static enum pst_status layout_outputs(struct pst_rank *r, struct pst_diag *diag)
         const struct pst_plan_output *o = &r->plan->outputs.at[i];
 
         if (o->is_tensor && r->stages[pst_plan_output_stage(o)].program != NULL)
-            r->outputs[i] =
-                reserve(r, pst_meta_bytes(&o->meta) * r->sched->n_microbatches,
-                        &r->memory.outputs);
+            r->outputs[i] = reserve(
+                r,
+                pst_output_bytes(r->plan, &r->options, i,
+                                 r->first_mb + r->sched->n_microbatches) -
+                    pst_output_bytes(r->plan, &r->options, i, r->first_mb),
+                &r->memory.outputs);
     }
     return PST_OK;
 }
@@ -238,7 +244,7 @@ static void layout_work(struct pst_rank *r)
 
     for (unsigned s = 0; s < r->sched->n_stages; s++)
         if (r->stages[s].program != NULL)
-            work = PST_MAX(work, r->stages[s].program->size[PST_R_WORK]);
+            work = PST_MAX(work, pst_stage_size(&r->stages[s], PST_R_WORK));
     for (unsigned i = 0; i < r->n_actions; i++)
         if (r->actions[i].a.kind == PST_ACT_REDUCE &&
             r->actions[i].a.param >= 0)

@@ -40,7 +40,8 @@ static enum pst_status add(struct filler *f, const struct pst_value *value,
 {
     const struct pst_action *a = &f->x->a;
     const struct pst_rank_stage *stage = &f->r->stages[a->stage];
-    struct pst_loc loc = pst_program_loc(stage->program, value);
+    struct pst_loc loc =
+        pst_program_loc(pst_rank_program(f->r, a->stage, a->microbatch), value);
     struct pst_message *m;
     int64_t tag = tag_of(f->r, edge, part, a->microbatch);
 
@@ -68,7 +69,9 @@ static enum pst_status add(struct filler *f, const struct pst_value *value,
 static enum pst_status fill_forward(struct filler *f,
                                     const struct pst_edge *edge)
 {
-    const struct pst_program *p = f->r->stages[f->x->a.stage].program;
+    const struct pst_action *a = &f->x->a;
+    const struct pst_program *p =
+        pst_rank_program(f->r, a->stage, a->microbatch);
 
     if (f->x->a.kind == PST_ACT_SEND_F)
         return add(f, p->graph->outputs.at[edge->from_output].arg.value,
@@ -79,7 +82,9 @@ static enum pst_status fill_forward(struct filler *f,
 static enum pst_status fill_backward(struct filler *f,
                                      const struct pst_edge *edge)
 {
-    const struct pst_joint *joint = f->r->stages[f->x->a.stage].program->joint;
+    const struct pst_action *a = &f->x->a;
+    const struct pst_joint *joint =
+        pst_rank_program(f->r, a->stage, a->microbatch)->joint;
     enum pst_status status = PST_OK;
 
     if (f->x->a.kind == PST_ACT_SEND_B) {

@@ -49,6 +49,7 @@ static bool splits(const struct pst_schedule *sched, unsigned rank,
 
 static enum pst_status make_programs(struct pst_rank *r, struct pst_diag *diag)
 {
+    const int last = (int)r->sched->n_microbatches - 1;
     enum pst_status status = PST_OK;
 
     for (unsigned s = 0; s < r->sched->n_stages && status == PST_OK; s++) {
@@ -70,7 +71,11 @@ static enum pst_status make_programs(struct pst_rank *r, struct pst_diag *diag)
                                             sizeof(unsigned));
         if (stage->waiting_f == NULL || stage->waiting_b == NULL)
             return pst_diag_nomem(diag, r->sched->n_microbatches);
-        status = pst_program_new(r->plan, s, &options, &stage->program, diag);
+        status = pst_program_new(pst_rank_plan(r, 0), s, &options,
+                                 &stage->program, diag);
+        if (status == PST_OK && pst_rank_plan(r, 0) != pst_rank_plan(r, last))
+            status = pst_program_new(r->options.fewer, s, &options,
+                                     &stage->fewer, diag);
     }
     return status;
 }
@@ -140,6 +145,7 @@ enum pst_status pst_rank_new(const struct pst_crew *crew, unsigned rank,
     r->plan = crew->plan;
     r->uses = &crew->uses;
     r->options = crew->options;
+    r->weights = crew->weights;
     r->replica = rank / crew->options.ranks;
     r->rank = rank % crew->options.ranks;
     r->first = rank - r->rank;
@@ -158,8 +164,10 @@ void pst_rank_free(struct pst_rank *r)
 {
     if (r == NULL)
         return;
-    for (unsigned s = 0; r->stages != NULL && s < r->sched->n_stages; s++)
+    for (unsigned s = 0; r->stages != NULL && s < r->sched->n_stages; s++) {
         pst_program_free(r->stages[s].program);
+        pst_program_free(r->stages[s].fewer);
+    }
     if (r->arena != NULL)
         munmap(r->arena, PST_MAX(r->memory.arena, 1));
     pst_vec_fini(&r->params);
@@ -204,27 +212,24 @@ static enum pst_status load_params(struct pst_rank *r, struct pst_diag *diag)
     return status;
 }
 
+static void bind_program(struct pst_rank *r, struct pst_program *p)
+{
+    for (int l = 0; p != NULL && l < PST_N_LISTS; l++) {
+        for (unsigned i = 0; i < p->lists[l].n; i++) {
+            struct pst_call *call = &p->lists[l].at[i].call;
+
+            call->pool = r->pool;
+            call->fault = &r->fault;
+            call->rng.seed = r->options.seed;
+        }
+    }
+}
+
 static void bind_programs(struct pst_rank *r)
 {
     for (unsigned s = 0; s < r->sched->n_stages; s++) {
-        struct pst_program *p = r->stages[s].program;
-
-        if (p == NULL)
-            continue;
-        for (size_t i = 0; p->joint != NULL && i < p->joint->seeds.n; i++)
-            if (p->joint->seeds.at[i].edge < 0)
-                pst_store_f64(p->joint->seeds.at[i].seed->meta.dtype,
-                              pst_rank_at(r, r->stages[s].seed_offset), 0,
-                              1.0 / r->options.microbatches);
-        for (int l = 0; l < PST_N_LISTS; l++) {
-            for (unsigned i = 0; i < p->lists[l].n; i++) {
-                struct pst_call *call = &p->lists[l].at[i].call;
-
-                call->pool = r->pool;
-                call->fault = &r->fault;
-                call->rng.seed = r->options.seed;
-            }
-        }
+        bind_program(r, r->stages[s].program);
+        bind_program(r, r->stages[s].fewer);
     }
 }
 

@@ -47,6 +47,7 @@ struct pst_rank_action {
 /* One stage on this rank. */
 struct pst_rank_stage {
     struct pst_program *program;
+    struct pst_program *fewer; /* for microbatches of fewer rows, or NULL */
     struct pst_slot_pool pools[PST_N_REGIONS]; /* FIXED, WORK: unused */
     unsigned *waiting_f, *waiting_b; /* per microbatch: receives not done */
     int first_backward; /* microbatch whose backward assigns gradients */
@@ -138,6 +139,7 @@ struct pst_rank {
     unsigned first; /* rank of the job that is rank 0 of this replica */
     unsigned replica;
     unsigned first_mb; /* microbatch of the step that is 0 of this replica */
+    const double *weights; /* of all microbatches of the step; the crew's */
 
     struct pst_arena heap;         /* the tables below */
     struct pst_rank_stage *stages; /* by plan stage; program NULL elsewhere */
@@ -264,6 +266,55 @@ const struct pst_rank_param *pst_rank_param(const struct pst_rank *r,
 bool pst_rank_owns(const struct pst_rank *r, unsigned param);
 
 double pst_now(void); /* seconds, monotonic */
+
+/* Microbatches of the whole step that have the plan's rows: the first ones. */
+static inline unsigned pst_n_larger(const struct pst_exec_options *o)
+{
+    return o->microbatches - (o->fewer != NULL ? o->n_fewer : 0);
+}
+
+/* Has a microbatch (of this replica) fewer rows than the plan? */
+static inline bool pst_rank_is_fewer(const struct pst_rank *r, int microbatch)
+{
+    return r->first_mb + (unsigned)microbatch >= pst_n_larger(&r->options);
+}
+
+static inline struct pst_plan *pst_rank_plan(const struct pst_rank *r,
+                                             int microbatch)
+{
+    return pst_rank_is_fewer(r, microbatch) ? r->options.fewer : r->plan;
+}
+
+/* The program that runs a microbatch; NULL if the stage is elsewhere. */
+static inline struct pst_program *pst_rank_program(const struct pst_rank *r,
+                                                   int stage, int microbatch)
+{
+    const struct pst_rank_stage *s = &r->stages[stage];
+
+    return s->fewer != NULL && pst_rank_is_fewer(r, microbatch) ? s->fewer
+                                                                : s->program;
+}
+
+/* Bytes of a slot: of the larger program. */
+static inline size_t pst_stage_size(const struct pst_rank_stage *s, int region)
+{
+    return PST_MAX(s->program->size[region],
+                   s->fewer != NULL ? s->fewer->size[region] : 0);
+}
+
+/* Bytes of a user output in the first n microbatches of a step. */
+static inline size_t pst_output_bytes(const struct pst_plan *plan,
+                                      const struct pst_exec_options *o,
+                                      size_t output, unsigned n)
+{
+    const unsigned larger = PST_MIN(n, pst_n_larger(o));
+    size_t ret = larger * pst_meta_bytes(&plan->outputs.at[output].meta);
+
+    if (n > larger)
+        ret +=
+            (n - larger) * pst_meta_bytes(&o->fewer->outputs.at[output].meta);
+    return ret;
+}
 
 /* Its number in the job. */
 static inline unsigned pst_rank_number(const struct pst_rank *r)

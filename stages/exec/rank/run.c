@@ -81,14 +81,30 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
         note_fault(r, a, n->node->schema->name, n->node->module);
 }
 
+/* The gradient that the loss of this microbatch has: its weight. */
+static void set_seed(struct pst_rank *r, const struct pst_rank_action *x)
+{
+    const struct pst_joint *joint =
+        pst_rank_program(r, x->a.stage, x->a.microbatch)->joint;
+
+    for (size_t i = 0; joint != NULL && i < joint->seeds.n; i++)
+        if (joint->seeds.at[i].edge < 0)
+            pst_store_f64(joint->seeds.at[i].seed->meta.dtype,
+                          pst_rank_at(r, r->stages[x->a.stage].seed_offset), 0,
+                          r->weights[r->first_mb + (unsigned)x->a.microbatch]);
+}
+
 static void run_list(struct pst_rank *r, const struct pst_rank_action *x,
                      enum pst_list list)
 {
     const struct pst_rank_stage *stage = &r->stages[x->a.stage];
-    struct pst_exec_list *l = &stage->program->lists[list];
+    struct pst_program *p = pst_rank_program(r, x->a.stage, x->a.microbatch);
+    struct pst_exec_list *l = &p->lists[list];
     unsigned char *base[PST_N_REGIONS];
 
     bases(r, x, base);
+    if (list != PST_LIST_F)
+        set_seed(r, x);
     for (unsigned i = 0; i < l->n; i++) {
         run_node(r, stage, &l->at[i], base, &x->a);
         progress(r);
@@ -120,7 +136,8 @@ static void fill_input(struct pst_rank *r, const struct pst_rank_action *x,
 static void fill_inputs(struct pst_rank *r, const struct pst_rank_action *x)
 {
     const struct pst_stage *stage = &r->plan->stages.at[x->a.stage];
-    const struct pst_program *p = r->stages[x->a.stage].program;
+    const struct pst_program *p =
+        pst_rank_program(r, x->a.stage, x->a.microbatch);
     unsigned char *base[PST_N_REGIONS];
 
     bases(r, x, base);
@@ -133,19 +150,24 @@ static void fill_inputs(struct pst_rank *r, const struct pst_rank_action *x)
     }
 }
 
-static const struct pst_value *output_value(const struct pst_rank *r,
+static const struct pst_value *output_value(const struct pst_program *p,
                                             const struct pst_plan_output *o)
 {
-    return r->stages[o->stage].program->graph->outputs.at[o->output].arg.value;
+    return p->graph->outputs.at[o->output].arg.value;
 }
 
 /* One microbatch of output i goes to where the caller finds it. */
 static void keep_output(struct pst_rank *r, const struct pst_rank_action *x,
                         unsigned char *const *base, size_t i)
 {
-    const struct pst_plan_output *o = &r->plan->outputs.at[i];
-    const struct pst_program *p = r->stages[x->a.stage].program;
-    const size_t at = pst_meta_bytes(&o->meta) * (size_t)x->a.microbatch;
+    const struct pst_plan_output *o =
+        &pst_rank_plan(r, x->a.microbatch)->outputs.at[i];
+    const struct pst_program *p =
+        pst_rank_program(r, x->a.stage, x->a.microbatch);
+    const size_t at =
+        pst_output_bytes(r->plan, &r->options, i,
+                         r->first_mb + (unsigned)x->a.microbatch) -
+        pst_output_bytes(r->plan, &r->options, i, r->first_mb);
     unsigned char *to = pst_rank_at(r, r->outputs[i] + at);
     const struct pst_value *value;
     struct pst_meta meta;
@@ -154,7 +176,7 @@ static void keep_output(struct pst_rank *r, const struct pst_rank_action *x,
     if (o->stage < 0) { /* a model input, as it was given */
         fill_input(r, x, o->output, to);
     } else {
-        value = output_value(r, o);
+        value = output_value(p, o);
         loc = pst_program_loc(p, value);
         meta = value->meta;
         pst_meta_set_contiguous(&meta);
@@ -167,7 +189,8 @@ static void keep_output(struct pst_rank *r, const struct pst_rank_action *x,
 static void keep_outputs(struct pst_rank *r, const struct pst_rank_action *x,
                          unsigned char *const *base)
 {
-    const struct pst_program *p = r->stages[x->a.stage].program;
+    const struct pst_program *p =
+        pst_rank_program(r, x->a.stage, x->a.microbatch);
 
     for (size_t i = 0; i < r->plan->outputs.n; i++) {
         const struct pst_plan_output *o = &r->plan->outputs.at[i];
@@ -175,7 +198,7 @@ static void keep_outputs(struct pst_rank *r, const struct pst_rank_action *x,
         if (!o->is_tensor || pst_plan_output_stage(o) != (unsigned)x->a.stage)
             continue;
         if ((int)i == r->plan->loss) {
-            const struct pst_value *value = output_value(r, o);
+            const struct pst_value *value = output_value(p, o);
             const struct pst_loc loc = pst_program_loc(p, value);
 
             r->report->values[r->first_mb + (unsigned)x->a.microbatch] =
@@ -190,7 +213,8 @@ static void keep_outputs(struct pst_rank *r, const struct pst_rank_action *x,
 static void update_buffers(struct pst_rank *r, const struct pst_rank_action *x,
                            unsigned char *const *base)
 {
-    const struct pst_program *p = r->stages[x->a.stage].program;
+    const struct pst_program *p =
+        pst_rank_program(r, x->a.stage, x->a.microbatch);
 
     for (size_t i = 0; i < p->graph->outputs.n; i++) {
         const struct pst_output *o = &p->graph->outputs.at[i];
@@ -222,10 +246,13 @@ static void run_forward(struct pst_rank *r, const struct pst_rank_action *x)
 static void hand_over(struct pst_rank *r, const struct pst_rank_action *x,
                       const struct pst_value *from, const struct pst_value *to)
 {
-    const struct pst_program *p = r->stages[x->a.stage].program;
+    const struct pst_program *p =
+        pst_rank_program(r, x->a.stage, x->a.microbatch);
     const struct pst_rank_stage *peer = &r->stages[x->a.peer_stage];
+    const struct pst_program *q =
+        pst_rank_program(r, x->a.peer_stage, x->a.microbatch);
     struct pst_loc source = pst_program_loc(p, from);
-    struct pst_loc target = pst_program_loc(peer->program, to);
+    struct pst_loc target = pst_program_loc(q, to);
     const struct pst_slot_pool *pool = &peer->pools[target.region];
     const size_t slot = (size_t)x->peer_slot[target.region];
     unsigned char *base[PST_N_REGIONS];
@@ -247,24 +274,27 @@ static const struct pst_value *seed_of(const struct pst_joint *joint,
 
 static void copy_forward(struct pst_rank *r, const struct pst_rank_action *x)
 {
+    const struct pst_program *from =
+        pst_rank_program(r, x->a.stage, x->a.microbatch);
+    const struct pst_program *to =
+        pst_rank_program(r, x->a.peer_stage, x->a.microbatch);
+
     for (size_t i = 0; i < r->plan->edges.n; i++) {
         const struct pst_edge *e = &r->plan->edges.at[i];
 
         if ((int)e->from_stage == x->a.stage &&
             (int)e->to_stage == x->a.peer_stage)
-            hand_over(r, x,
-                      r->stages[x->a.stage]
-                          .program->graph->outputs.at[e->from_output]
-                          .arg.value,
-                      r->stages[x->a.peer_stage]
-                          .program->graph->inputs.at[e->to_input]);
+            hand_over(r, x, from->graph->outputs.at[e->from_output].arg.value,
+                      to->graph->inputs.at[e->to_input]);
     }
 }
 
 static void copy_backward(struct pst_rank *r, const struct pst_rank_action *x)
 {
-    const struct pst_joint *joint = r->stages[x->a.stage].program->joint;
-    const struct pst_joint *peer = r->stages[x->a.peer_stage].program->joint;
+    const struct pst_joint *joint =
+        pst_rank_program(r, x->a.stage, x->a.microbatch)->joint;
+    const struct pst_joint *peer =
+        pst_rank_program(r, x->a.peer_stage, x->a.microbatch)->joint;
 
     for (size_t i = 0; i < joint->input_grads.n; i++) {
         const struct pst_joint_grad *g = &joint->input_grads.at[i];

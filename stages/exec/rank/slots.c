@@ -35,7 +35,7 @@ static int take(struct walker *w, int stage, int region, int mb)
     struct pool_state *p = pool_of(w, stage, region);
     bool sends = region == PST_R_OUT_F || region == PST_R_OUT_B;
 
-    if (p->held[mb] >= 0 || w->r->stages[stage].program->size[region] == 0)
+    if (p->held[mb] >= 0 || pst_stage_size(&w->r->stages[stage], region) == 0)
         return p->held[mb];
     if (p->n_free == 0 || (sends && p->n < SEND_SLOTS)) {
         p->held[mb] = (int)p->n++;
@@ -203,7 +203,7 @@ enum pst_status pst_rank_assign_slots(struct pst_rank *r, struct pst_diag *diag)
             struct pst_slot_pool *pool = &stage->pools[k];
 
             pool->n = pool_of(&w, (int)s, k)->n;
-            pool->size = stage->program->size[k];
+            pool->size = pst_stage_size(stage, k);
             pool->outstanding =
                 pst_arena_calloc(&r->heap, pool->n + 1, sizeof(unsigned));
             ok = ok && pool->outstanding != NULL;
