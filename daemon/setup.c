@@ -18,6 +18,59 @@ static enum pst_lr_schedule lr_schedule(const char *name)
     return strcmp(name, "linear") == 0 ? PST_LR_LINEAR : PST_LR_CONSTANT;
 }
 
+/* An option that the optimizer does not have must not seem to work. */
+static enum pst_status check_optimizer(const struct pstd_config *config,
+                                       struct pst_diag *diag)
+{
+    static const struct {
+        size_t at;
+        const char *name, *optimizer;
+    } rows[] = {
+        {offsetof(struct pstd_config, momentum), "momentum", "sgd"},
+        {offsetof(struct pstd_config, dampening), "dampening", "sgd"},
+        {offsetof(struct pstd_config, nesterov), "nesterov", "sgd"},
+        {offsetof(struct pstd_config, beta1), "beta1", "adamw"},
+        {offsetof(struct pstd_config, beta2), "beta2", "adamw"},
+        {offsetof(struct pstd_config, eps), "eps", "adamw"},
+    };
+
+    for (size_t i = 0; i < PST_COUNT(rows); i++)
+        if (pstd_config_given(config, rows[i].at) &&
+            strcmp(config->optimizer, rows[i].optimizer) != 0)
+            return pst_diag_set(diag, PST_ERR_USAGE,
+                                "--%s is an option of --optimizer %s, not of "
+                                "%s",
+                                rows[i].name, rows[i].optimizer,
+                                config->optimizer);
+    return PST_OK;
+}
+
+/* Options of token files with tensors, which have names and shapes. */
+static enum pst_status check_data(const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    static const struct {
+        size_t at;
+        const char *name;
+    } rows[] = {
+        {offsetof(struct pstd_config, token_dtype), "token-dtype"},
+        {offsetof(struct pstd_config, seq_len), "seq-len"},
+        {offsetof(struct pstd_config, tokens_input), "tokens-input"},
+        {offsetof(struct pstd_config, targets_input), "targets-input"},
+    };
+
+    if (config->data == NULL)
+        return pst_diag_set(diag, PST_ERR_USAGE, "--data FILE is missing");
+    for (size_t i = 0; i < PST_COUNT(rows); i++)
+        if (pstd_config_given(config, rows[i].at) &&
+            pst_has_suffix(config->data, ".safetensors"))
+            return pst_diag_set(diag, PST_ERR_USAGE,
+                                "--%s is for files of tokens; %s has tensors "
+                                "with names",
+                                rows[i].name, config->data);
+    return PST_OK;
+}
+
 enum pst_status pstd_exec_options(const struct pstd_config *config,
                                   unsigned ranks, bool train,
                                   struct pst_exec_options *ret,
@@ -40,6 +93,8 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
     enum pst_status status =
         pst_optim_defaults(train ? config->optimizer : "none", &o.optim, diag);
 
+    if (status == PST_OK && train)
+        status = check_optimizer(config, diag);
     if (status != PST_OK)
         return status;
     take(config->lr, &o.optim.lr);
@@ -78,8 +133,9 @@ enum pst_status pstd_open_data(const struct pstd_config *config,
     struct pst_data_input *inputs;
     enum pst_status status;
 
-    if (config->data == NULL)
-        return pst_diag_set(diag, PST_ERR_USAGE, "--data FILE is missing");
+    status = check_data(config, diag);
+    if (status != PST_OK)
+        return status;
     inputs = pst_calloc(PST_TAG_DAEMON, plan->inputs.n + 1, sizeof(*inputs));
     if (inputs == NULL)
         return pst_diag_nomem(diag, plan->inputs.n * sizeof(*inputs));

@@ -245,9 +245,9 @@ static enum pst_status open_tokens(struct pst_data *d,
                             "dtype of tokens '%s' is none of uint8, uint16, "
                             "uint32",
                             options->token_dtype);
-    status = assign_tokens(d, options, diag);
+    status = pst_file_map(d->path, &d->tokens, diag);
     if (status == PST_OK)
-        status = pst_file_map(d->path, &d->tokens, diag);
+        status = assign_tokens(d, options, diag);
     if (status != PST_OK)
         return status;
     if (d->tokens.size % d->token_size != 0)

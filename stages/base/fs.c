@@ -178,7 +178,7 @@ enum pst_status pst_new_file_open(const char *path, struct pst_new_file *ret,
     }
     file.fd = create_temp(path, file.temp, temp_size);
     if (file.fd < 0) {
-        status = pst_diag_errno(diag, errno, "%s", file.temp);
+        status = pst_diag_errno(diag, errno, "cannot write %s", path);
         goto fail;
     }
     *ret = file;

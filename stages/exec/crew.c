@@ -28,8 +28,9 @@ static enum pst_status check_options(const struct pst_plan *plan,
                             o->microbatches, o->ranks);
     if (o->train && plan->loss < 0)
         return pst_diag_set(diag, PST_ERR_CONFIG,
-                            "the plan has no loss to train on: split with "
-                            "--loss, or export a model that returns its loss");
+                            "the plan has no loss to train on: split the "
+                            ".pt2 with --loss-fn (cross_entropy, mse ...), or "
+                            "with --loss if an output is one");
     if (!o->train)
         return PST_OK;
     if (strcmp(o->optim.name, "none") == 0)

@@ -41,6 +41,9 @@ static enum pst_status look(const char *dir, bool clear, bool *ret,
     struct dirent *entry;
 
     *ret = true;
+    if (handle == NULL && errno == ENOTDIR)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "%s is a file; a plan is a folder", dir);
     if (handle == NULL)
         return errno == ENOENT ? PST_OK
                                : pst_diag_errno(diag, errno, "%s", dir);

@@ -47,6 +47,9 @@ static void trains_and_resumes_bit_for_bit(void **state)
     json_value("steps", text);
     assert_string_equal(text, "6");
     drive_await("log/rank-0.log", "event=train_end", NULL);
+    drive_expect(run("--steps 6 --json --reference -n 1"), 0);
+    json_value("loss", resumed);
+    assert_string_equal(straight, resumed);
     drive_expect(run("--steps 3 --checkpoint ck --quiet"), 0);
     assert_true(drive_exists("ck/step-00000003/manifest.json"));
     drive_expect(run("--steps 6 --checkpoint ck --resume --json"), 0);
@@ -185,6 +188,21 @@ static void refuses_bad_input(void **state)
         {"penstock run tiny.plan -n 2 --transport self -m 2 --data "
          "missing.safetensors",
          74, "missing.safetensors"},
+        {"penstock run tiny.plan --transport self -m 2 --data "
+         "data.safetensors --optimizer sgd --beta1 0.5",
+         64, "--beta1 is an option of --optimizer adamw"},
+        {"penstock run tiny.plan --transport self -m 2 --data "
+         "data.safetensors --seq-len 8",
+         64, "--seq-len is for files of tokens"},
+        {"penstock run tiny.plan --data data.safetensors --reference -n 2", 64,
+         "goes without -n"},
+        {"penstock run tiny.plan --data missing.txt", 74, "missing.txt"},
+        {"penstock split tiny.pt2 -o x.plan --loss none --loss-fn mse", 64,
+         "give one of them"},
+        {"penstock split tiny.pt2 -o x.plan --loss-fn mze", 64,
+         "did you mean mse?"},
+        {"penstock split tiny.pt2 -o x.plan --loss 77", 65, "no output"},
+        {"penstock split tiny.pt2 -o data.safetensors", 64, "is a file"},
         {"penstock infer tiny.plan --prompt abc", 65, "the model knows 16"},
         {"penstock status", 69, "no job is running"},
         {"penstock status --socket nothing.sock", 69, "nothing.sock"},
