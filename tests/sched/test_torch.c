@@ -224,6 +224,21 @@ static size_t steps_of(const struct block *b, const char *name,
     return steps;
 }
 
+/* Case 44: hand-overs are added, then nothing can hang, even if sends block. */
+static void assert_safe(struct pst_schedule *s)
+{
+    struct pst_link links[64];
+    struct pst_diag diag;
+
+    assert_in_range(s->n_stages, 1, 64);
+    for (unsigned k = 0; k + 1 < s->n_stages; k++)
+        links[k] = (struct pst_link){(int)k, (int)k + 1, true};
+    assert_ok(pst_schedule_lower(s, links, s->n_stages - 1, NULL, 0, 2, &diag),
+              &diag);
+    assert_ok(pst_schedule_check(s, links, s->n_stages - 1, NULL, 0, &diag),
+              &diag);
+}
+
 /* Returns false for kinds that are not ours to make. */
 static bool try_block(const struct block *b, const char *name)
 {
@@ -259,6 +274,8 @@ static bool try_block(const struct block *b, const char *name)
             assert_int_equal(steps, b->steps);
         }
     }
+    if (s->n_stages <= 32)
+        assert_safe(s);
     pst_schedule_free(s);
     return true;
 }
@@ -275,7 +292,7 @@ static unsigned try_file(const char *file, const char *name)
     return n;
 }
 
-static void case_33_34_35_lists_peaks_steps(void **state)
+static void case_33_34_35_44_lists_peaks_steps_safety(void **state)
 {
     (void)state;
     assert_int_equal(try_file("GPipe.txt", "GPipe"), 125);
@@ -687,7 +704,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(case_32_names),
-        cmocka_unit_test(case_33_34_35_lists_peaks_steps),
+        cmocka_unit_test(case_33_34_35_44_lists_peaks_steps_safety),
         cmocka_unit_test(case_34_refusals),
         cmocka_unit_test(case_36_parse_and_print),
         cmocka_unit_test(case_37_fetch_and_release),

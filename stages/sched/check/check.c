@@ -167,7 +167,7 @@ static enum pst_status check_arrived(const struct pst_check *c, unsigned rank,
     if (a->kind == PST_ACT_F) {
         for (size_t k = first[a->stage]; k < first[a->stage + 1]; k++) {
             const int from = c->links.by_to[k].from;
-            const int link = pst_check_find_link(c, from, a->stage);
+            const int link = pst_link_find(&c->links, from, a->stage);
 
             if (!has_arrived(c, (size_t)link, a->microbatch, false))
                 return refuse(c, rank, i,
@@ -370,10 +370,10 @@ enum pst_status pst_sched_check_compute(const struct pst_schedule *sched,
                 continue;
             status = check_fields(&c, r, i);
             if (status == PST_OK &&
-                !pst_action_is_compute(&sched->ranks[r].at[i]))
-                status = refuse(&c, r, i, "a message among compute actions");
-            if (status == PST_OK)
+                pst_action_is_compute(&sched->ranks[r].at[i]))
                 status = check_compute(&c, r, i);
+            else if (status == PST_OK && !sched->messages)
+                status = refuse(&c, r, i, "a message among compute actions");
         }
     if (status == PST_OK)
         status = check_compute_all(&c);

@@ -31,8 +31,6 @@ struct pst_check {
 };
 
 size_t pst_check_cell(const struct pst_check *c, int row, int microbatch);
-/* Index in by_from of the link from < to; -1: none. */
-int pst_check_find_link(const struct pst_check *c, int from, int to);
 /* The link that a message or hand-over belongs to; -1: none. */
 int pst_check_link_of(const struct pst_check *c, const struct pst_action *a);
 

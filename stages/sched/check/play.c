@@ -9,25 +9,14 @@ size_t pst_check_cell(const struct pst_check *c, int row, int microbatch)
     return (size_t)row * c->sched->n_microbatches + (size_t)microbatch;
 }
 
-int pst_check_find_link(const struct pst_check *c, int from, int to)
-{
-    if (from < 0 || from >= (int)c->sched->n_stages)
-        return -1;
-    for (size_t i = c->links.first_from[from];
-         i < c->links.first_from[from + 1]; i++)
-        if (c->links.by_from[i].to == to)
-            return (int)i;
-    return -1;
-}
-
 int pst_check_link_of(const struct pst_check *c, const struct pst_action *a)
 {
     const bool peer_is_from = a->kind == PST_ACT_RECV_F ||
                               a->kind == PST_ACT_SEND_B ||
                               a->kind == PST_ACT_COPY_B;
 
-    return peer_is_from ? pst_check_find_link(c, a->peer_stage, a->stage)
-                        : pst_check_find_link(c, a->stage, a->peer_stage);
+    return peer_is_from ? pst_link_find(&c->links, a->peer_stage, a->stage)
+                        : pst_link_find(&c->links, a->stage, a->peer_stage);
 }
 
 /* Round two: have the sends of what this action consumes been made? Returns
@@ -44,7 +33,7 @@ static int owed_by(const struct pst_check *c, const struct pst_action *a)
             backward ? &c->links.by_from[k] : &c->links.by_to[k];
         const int other = backward ? link->to : link->from;
         const size_t at = pst_check_cell(
-            c, pst_check_find_link(c, link->from, link->to), a->microbatch);
+            c, pst_link_find(&c->links, link->from, link->to), a->microbatch);
 
         if ((backward && !link->grad) ||
             c->sched->rank_of[link->from] == c->sched->rank_of[link->to])

@@ -32,6 +32,7 @@ enum pst_status pst_link_index_init(struct pst_link_index *index,
         .first_from = pst_calloc(PST_TAG_PLAN, offsets, sizeof(size_t)),
         .first_to = pst_calloc(PST_TAG_PLAN, offsets, sizeof(size_t)),
         .n = n,
+        .n_stages = n_stages,
     };
     if (!index->by_from || !index->by_to || !index->first_from ||
         !index->first_to) {
@@ -69,6 +70,17 @@ enum pst_status pst_link_index_init(struct pst_link_index *index,
         index->first_to[s + 1] += index->first_to[s];
     }
     return PST_OK;
+}
+
+int pst_link_find(const struct pst_link_index *index, int from, int to)
+{
+    if (from < 0 || from >= (int)index->n_stages)
+        return -1;
+    for (size_t i = index->first_from[from]; i < index->first_from[from + 1];
+         i++)
+        if (index->by_from[i].to == to)
+            return (int)i;
+    return -1;
 }
 
 void pst_link_index_fini(struct pst_link_index *index)

@@ -7,28 +7,17 @@
  * is posted just before its send: no deadlock, even if every send blocks.
  * Posting receives earlier than that, at the end, cannot break it.
  */
-#include "stages/sched/generate.h"
+#include "stages/sched/lower/lower.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct lower {
-    struct pst_schedule *sched;
-    struct pst_link_index links;
-    /* Per (stage, microbatch): values and gradients that are there. */
-    unsigned *inputs, *grads;
-    unsigned *need_grads;                    /* per stage */
-    size_t *next;                            /* per rank: of the old list */
-    struct PST_VEC(struct pst_action) * out; /* per rank */
-    struct pst_diag *diag;
-};
-
-static size_t cell(const struct lower *l, int stage, int microbatch)
+static size_t cell(const struct pst_lower *l, int stage, int microbatch)
 {
     return (size_t)stage * l->sched->n_microbatches + (size_t)microbatch;
 }
 
-static enum pst_status append(struct lower *l, int rank,
+static enum pst_status append(struct pst_lower *l, int rank,
                               struct pst_action action)
 {
     if (!pst_vec_push(PST_TAG_PLAN, &l->out[rank], action))
@@ -37,25 +26,27 @@ static enum pst_status append(struct lower *l, int rank,
 }
 
 /* from, to: in the direction of the message. */
-static enum pst_status add_message(struct lower *l, int from, int to,
+static enum pst_status add_message(struct pst_lower *l, int from, int to,
                                    int microbatch, bool backward)
 {
     const int *rank_of = l->sched->rank_of;
     const int a = rank_of[from], b = rank_of[to];
     struct pst_action send = {backward ? PST_ACT_SEND_B : PST_ACT_SEND_F,
-                              from,
+                              (int16_t)from,
                               microbatch,
-                              to,
-                              b,
+                              (int16_t)to,
+                              (int16_t)b,
                               -1};
     struct pst_action recv = {backward ? PST_ACT_RECV_B : PST_ACT_RECV_F,
-                              to,
+                              (int16_t)to,
                               microbatch,
-                              from,
-                              a,
+                              (int16_t)from,
+                              (int16_t)a,
                               -1};
     enum pst_status status;
 
+    if (pst_given_has(l, from, to, microbatch, backward))
+        return PST_OK;
     (backward ? l->grads : l->inputs)[cell(l, to, microbatch)]++;
     if (a == b) {
         send.kind = backward ? PST_ACT_COPY_B : PST_ACT_COPY_F;
@@ -65,23 +56,30 @@ static enum pst_status add_message(struct lower *l, int from, int to,
     return status == PST_OK ? append(l, b, recv) : status;
 }
 
-static bool is_ready(const struct lower *l, const struct pst_action *a)
+static bool is_ready(const struct pst_lower *l, const struct pst_action *a)
 {
     const size_t i = cell(l, a->stage, a->microbatch);
 
+    if (!pst_action_is_compute(a))
+        return pst_given_is_ready(l, a);
     if (a->kind == PST_ACT_F)
         return l->inputs[i] ==
                l->links.first_to[a->stage + 1] - l->links.first_to[a->stage];
     return a->kind == PST_ACT_W || l->grads[i] == l->need_grads[a->stage];
 }
 
-static enum pst_status take(struct lower *l, int rank,
+static enum pst_status take(struct pst_lower *l, int rank,
                             const struct pst_action *a)
 {
     const struct pst_link_index *links = &l->links;
-    enum pst_status status = append(l, rank, *a);
+    struct pst_action own = *a;
+    enum pst_status status;
 
-    if (a->kind == PST_ACT_F) {
+    own.overlap = false; /* messages come between the parts */
+    status = append(l, rank, own);
+    if (!pst_action_is_compute(a)) {
+        pst_given_take(l, a);
+    } else if (a->kind == PST_ACT_F) {
         for (size_t i = links->first_from[a->stage];
              i < links->first_from[a->stage + 1] && status == PST_OK; i++)
             status = add_message(l, a->stage, links->by_from[i].to,
@@ -97,7 +95,7 @@ static enum pst_status take(struct lower *l, int rank,
     return status;
 }
 
-static enum pst_status refuse_stuck(const struct lower *l)
+static enum pst_status refuse_stuck(const struct pst_lower *l)
 {
     struct pst_str text = {0};
 
@@ -110,7 +108,7 @@ static enum pst_status refuse_stuck(const struct lower *l)
     return PST_ERR_INPUT;
 }
 
-static enum pst_status add_messages(struct lower *l)
+static enum pst_status add_messages(struct pst_lower *l)
 {
     const unsigned n_ranks = l->sched->n_ranks;
     enum pst_status status = PST_OK;
@@ -134,55 +132,6 @@ static enum pst_status add_messages(struct lower *l)
     return status == PST_OK && left ? refuse_stuck(l) : status;
 }
 
-static bool is_receive(const struct pst_action *a)
-{
-    return a->kind == PST_ACT_RECV_F || a->kind == PST_ACT_RECV_B;
-}
-
-/* Moves the receives of one list up, each by `early` compute actions. Never
- * down: a receive that came after a send of its own rank might be the one
- * that the peer of that send waits for. */
-static enum pst_status post_early(struct lower *l, unsigned rank,
-                                  unsigned early)
-{
-    const size_t n = l->out[rank].n;
-    struct pst_action *old = l->out[rank].at;
-    struct pst_action *list = pst_calloc(PST_TAG_PLAN, n, sizeof(*list));
-    size_t *computes = pst_calloc(PST_TAG_PLAN, n, sizeof(*computes));
-    size_t n_computes = 0, n_list = 0;
-
-    if (!list || !computes) {
-        pst_free(computes);
-        pst_free(list);
-        return pst_diag_nomem(l->diag, n * sizeof(*list));
-    }
-    for (size_t i = 0; i < n; i++)
-        if (pst_action_is_compute(&old[i]))
-            computes[n_computes++] = i;
-    for (size_t i = 0, recv = 0, before = 0; i < n; i++) {
-        /* `before` compute actions precede receive number `recv`, which is
-         * the next to be written. */
-        for (; recv < n; recv++) {
-            size_t target = recv;
-
-            before += pst_action_is_compute(&old[recv]);
-            if (!is_receive(&old[recv]))
-                continue;
-            if (early && before)
-                target = computes[before > early ? before - early : 0];
-            if (target > i)
-                break;
-            list[n_list++] = old[recv];
-        }
-        if (!is_receive(&old[i]))
-            list[n_list++] = old[i];
-    }
-    memcpy(old, list, n * sizeof(*list));
-    pst_free(computes);
-    pst_free(list);
-    return PST_OK;
-}
-
 static int compare_param(const void *a, const void *b)
 {
     const struct pst_shared *x = a, *y = b;
@@ -190,7 +139,7 @@ static int compare_param(const void *a, const void *b)
     return (x->param > y->param) - (x->param < y->param);
 }
 
-static enum pst_status add_reductions(struct lower *l,
+static enum pst_status add_reductions(struct pst_lower *l,
                                       const struct pst_shared *shared, size_t n)
 {
     struct pst_shared *sorted = pst_calloc(PST_TAG_PLAN, n, sizeof(*sorted));
@@ -210,18 +159,20 @@ static enum pst_status add_reductions(struct lower *l,
                 if (l->sched->rank_of[sorted[i].stages[k]] == (int)r)
                     last = (int)r;
             if (last == (int)r && status == PST_OK)
-                status = append(l, last,
-                                (struct pst_action){
-                                    PST_ACT_REDUCE, (int)sorted[i].stages[0],
-                                    -1, -1, -1, sorted[i].param});
+                status =
+                    append(l, last,
+                           (struct pst_action){PST_ACT_REDUCE,
+                                               (int16_t)sorted[i].stages[0], -1,
+                                               -1, -1, sorted[i].param});
         }
     }
     pst_free(sorted);
     return status;
 }
 
-static enum pst_status lower(struct lower *l, const struct pst_shared *shared,
-                             size_t n_shared, unsigned early)
+static enum pst_status lower(struct pst_lower *l,
+                             const struct pst_shared *shared, size_t n_shared,
+                             unsigned early)
 {
     struct pst_schedule *sched = l->sched;
     enum pst_status status;
@@ -230,7 +181,8 @@ static enum pst_status lower(struct lower *l, const struct pst_shared *shared,
         l->need_grads[l->links.by_from[i].from] += l->links.by_from[i].grad;
     status = add_messages(l);
     for (unsigned r = 0; r < sched->n_ranks && status == PST_OK; r++)
-        status = post_early(l, r, early);
+        if (!sched->messages) /* else they are where somebody wants them */
+            status = pst_lower_early(l->out[r].at, l->out[r].n, early, l->diag);
     if (status == PST_OK && sched->train)
         status = add_reductions(l, shared, n_shared);
     if (status != PST_OK)
@@ -240,7 +192,7 @@ static enum pst_status lower(struct lower *l, const struct pst_shared *shared,
         memcpy(&sched->ranks[r], &l->out[r], sizeof(l->out[r]));
         memset(&l->out[r], 0, sizeof(l->out[r]));
     }
-    sched->lowered = true;
+    sched->messages = sched->lowered = true;
     return PST_OK;
 }
 
@@ -251,7 +203,7 @@ enum pst_status pst_schedule_lower(struct pst_schedule *sched,
                                    struct pst_diag *diag)
 {
     const size_t cells = (size_t)sched->n_stages * sched->n_microbatches;
-    struct lower l = {.sched = sched, .diag = diag};
+    struct pst_lower l = {.sched = sched, .diag = diag};
     enum pst_status status;
 
     if (sched->lowered)
@@ -259,24 +211,29 @@ enum pst_status pst_schedule_lower(struct pst_schedule *sched,
                             "the schedule has its messages already");
     status = pst_sched_check_shared(sched, shared, n_shared, diag);
     if (status == PST_OK)
-        status = pst_sched_check_compute(sched, diag);
-    if (status == PST_OK)
         status = pst_link_index_init(&l.links, links, n_links, sched->n_stages,
                                      diag);
     if (status != PST_OK)
         return status;
+    pst_sched_pack(sched);
+    if (sched->messages)
+        status = pst_given_read(&l);
+    if (status == PST_OK)
+        status = pst_sched_check_compute(sched, diag);
     l.inputs = pst_calloc(PST_TAG_PLAN, cells, sizeof(*l.inputs));
     l.grads = pst_calloc(PST_TAG_PLAN, cells, sizeof(*l.grads));
     l.need_grads =
         pst_calloc(PST_TAG_PLAN, sched->n_stages, sizeof(*l.need_grads));
     l.next = pst_calloc(PST_TAG_PLAN, sched->n_ranks, sizeof(*l.next));
     l.out = pst_calloc(PST_TAG_PLAN, sched->n_ranks, sizeof(*l.out));
-    if (!l.inputs || !l.grads || !l.need_grads || !l.next || !l.out)
+    if (status == PST_OK &&
+        (!l.inputs || !l.grads || !l.need_grads || !l.next || !l.out))
         status = pst_diag_nomem(diag, cells * 2 * sizeof(unsigned));
-    else
+    if (status == PST_OK)
         status = lower(&l, shared, n_shared, early);
     for (unsigned r = 0; l.out && r < sched->n_ranks; r++)
         pst_vec_fini(&l.out[r]);
+    pst_free(l.given);
     pst_free(l.out);
     pst_free(l.next);
     pst_free(l.need_grads);

@@ -172,7 +172,10 @@ enum pst_status pst_torch_reduce(struct pst_schedule *sched,
 enum pst_status pst_torch_lower(struct pst_schedule *sched,
                                 enum pst_torch_mode mode, struct pst_diag *diag)
 {
-    enum pst_status status = pst_sched_check_compute(sched, diag);
+    enum pst_status status =
+        sched->messages ? pst_diag_set(diag, PST_ERR_INPUT,
+                                       "the schedule has its messages already")
+                        : pst_sched_check_compute(sched, diag);
 
     if (status == PST_OK && mode == PST_TORCH_SENDRECV_PACKED)
         pst_sched_pack(sched);

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/sched/lower/lower.h"
+
+#include <string.h>
+
+/* Moves the receives of one list up, each by `early` compute actions. Never
+ * down: a receive that came after a send of its own rank might be the one
+ * that the peer of that send waits for. */
+enum pst_status pst_lower_early(struct pst_action *old, size_t n,
+                                unsigned early, struct pst_diag *diag)
+{
+    struct pst_action *list = pst_calloc(PST_TAG_PLAN, n, sizeof(*list));
+    size_t *computes = pst_calloc(PST_TAG_PLAN, n, sizeof(*computes));
+    size_t n_computes = 0, n_list = 0;
+
+    if (!list || !computes) {
+        pst_free(computes);
+        pst_free(list);
+        return pst_diag_nomem(diag, n * sizeof(*list));
+    }
+    for (size_t i = 0; i < n; i++)
+        if (pst_action_is_compute(&old[i]))
+            computes[n_computes++] = i;
+    for (size_t i = 0, recv = 0, before = 0; i < n; i++) {
+        /* `before` compute actions precede receive number `recv`, which is
+         * the next to be written. */
+        for (; recv < n; recv++) {
+            size_t target = recv;
+
+            before += pst_action_is_compute(&old[recv]);
+            if (!pst_action_receives(old[recv].kind))
+                continue;
+            if (early && before)
+                target = computes[before > early ? before - early : 0];
+            if (target > i)
+                break;
+            list[n_list++] = old[recv];
+        }
+        if (!pst_action_receives(old[i].kind))
+            list[n_list++] = old[i];
+    }
+    memcpy(old, list, n * sizeof(*list));
+    pst_free(computes);
+    pst_free(list);
+    return PST_OK;
+}
