@@ -45,11 +45,26 @@ void pst_list_backward(struct pst_list *list, unsigned microbatch);
 enum pst_status pst_list_end(const struct pst_list *list,
                              struct pst_diag *diag) PST_MUST_CHECK;
 
+/* Any placement: what a step in equal units would do; I and W or B. */
+enum pst_status pst_sched_generate_played(struct pst_schedule *sched,
+                                          bool split,
+                                          struct pst_diag *diag) PST_MUST_CHECK;
+/* Are these the row's places, so that its own order can be run? */
+bool pst_sched_is_placed(const struct pst_schedule *sched,
+                         enum pst_place place);
+
 /* "0=0,1=1,2-5=0": each stage once, each rank at least once. */
 enum pst_status pst_sched_parse_place(const char *text, unsigned stages,
                                       unsigned ranks, int *rank_of,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 
+enum pst_status pst_sched_find_row(const char *name,
+                                   const struct pst_sched_row **ret,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* The nearest numbers that fit are the way out. */
+enum pst_status pst_sched_check_demands(
+    const struct pst_sched_row *row, const struct pst_schedule_options *options,
+    struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_sched_read_csv(const char *path,
                                    const struct pst_schedule_options *options,
                                    struct pst_schedule **ret,

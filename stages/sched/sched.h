@@ -73,10 +73,10 @@ struct pst_shared {
 struct pst_candidate {
     const char *name; /* of a row, or "greedy" */
     bool possible, fits;
-    double step, bubble;   /* predicted */
-    double peak;           /* bytes of the rank that needs most */
-    unsigned rank;         /* that rank */
-    char *note;            /* why not, or how; owned; NULL: nothing to say */
+    double step, bubble; /* predicted */
+    double peak;         /* bytes of the rank that needs most */
+    unsigned rank;       /* that rank */
+    char *note;          /* why not, or how; owned; NULL: nothing to say */
 };
 
 struct pst_schedule {
@@ -89,7 +89,6 @@ struct pst_schedule {
     int *rank_of;      /* per stage */
     size_t n_deferred; /* W that wait for their turn (pst_schedule_order) */
     struct PST_VEC(struct pst_action) * ranks;
-    char *note; /* what a remainder costs, for people; NULL: nothing; owned */
     /* Of "auto": all that was tried, best first. */
     struct PST_VEC(struct pst_candidate) candidates;
     const struct pst_schedule_options *asked; /* while it is generated */
@@ -147,6 +146,12 @@ enum pst_status pst_schedule_make(const struct pst_schedule_options *options,
                                   struct pst_schedule **ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 void pst_schedule_free(struct pst_schedule *sched);
+/* What numbers that do not go into each other cost, in words for people;
+ * appends nothing if all is even. sched: made with these options. */
+enum pst_status pst_schedule_explain(const struct pst_schedule *sched,
+                                     const struct pst_schedule_options *options,
+                                     struct pst_str *out,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 const struct pst_sched_row *pst_sched_rows(size_t *ret_n);
 
 /* rank_of[stage] of a table; groups need costs (NULL: equal) and

@@ -123,6 +123,7 @@ static enum pst_status try_names(struct search *x)
     rows = pst_sched_rows(&n);
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         struct pst_schedule_options o = *x->o;
+        struct pst_str text = {0};
         struct pst_schedule *sched;
         struct pst_diag why;
 
@@ -132,9 +133,12 @@ static enum pst_status try_names(struct search *x)
         pst_diag_init(&why);
         status = pst_schedule_make(&o, &sched, &why);
         if (status == PST_OK)
-            status = try(x, sched, rows[i].name, sched->note);
+            status = pst_schedule_explain(sched, &o, &text, &why);
+        if (status == PST_OK)
+            status = try(x, sched, rows[i].name, text.text);
         else
             status = note_impossible(x, rows[i].name, status, &why);
+        pst_str_fini(&text);
     }
     return status;
 }

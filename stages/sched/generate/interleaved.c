@@ -121,6 +121,8 @@ static enum pst_status generate(struct pst_schedule *sched, bool split,
     const struct rounds r = make_rounds(sched);
     struct pst_list list = {sched};
 
+    if (!pst_sched_is_placed(sched, PST_PLACE_LOOP))
+        return pst_sched_generate_played(sched, split, diag);
     for (list.rank = 0; list.rank < sched->n_ranks; list.rank++)
         one_rank(&list, &r, split);
     return pst_list_end(&list, diag);

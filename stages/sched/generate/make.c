@@ -31,9 +31,9 @@ const struct pst_sched_row *pst_sched_rows(size_t *ret_n)
     return rows;
 }
 
-static enum pst_status find_row(const char *name,
-                                const struct pst_sched_row **ret,
-                                struct pst_diag *diag)
+enum pst_status pst_sched_find_row(const char *name,
+                                   const struct pst_sched_row **ret,
+                                   struct pst_diag *diag)
 {
     const char *names[PST_COUNT(rows)];
     struct pst_str text = {0};
@@ -86,62 +86,6 @@ static enum pst_status check_options(const struct pst_schedule_options *o,
             "more stages, or let the other ranks run copies of the pipeline "
             "on other data (data parallelism, R x P ranks)",
             o->ranks, o->stages, o->stages == 1 ? "" : "s");
-    return PST_OK;
-}
-
-/* What the row demands. The nearest numbers that fit are the way out. */
-static enum pst_status check_demands(const struct pst_sched_row *row,
-                                     const struct pst_schedule_options *o,
-                                     struct pst_diag *diag)
-{
-    const unsigned stages = o->stages, ranks = o->ranks, n = o->microbatches;
-    const unsigned rounds = PST_MAX(1, n / ranks);
-
-    if (o->train && !row->trains)
-        return pst_diag_set(diag, PST_ERR_USAGE,
-                            "schedule %s runs forward only and trains nothing",
-                            row->name);
-    if (row->per_rank && stages != row->per_rank * ranks)
-        return pst_diag_set(
-            diag, PST_ERR_USAGE,
-            "schedule %s needs exactly %u stages on each rank, but there are "
-            "%u stages for %u rank%s: make %u stages, or take %u rank%s",
-            row->name, row->per_rank, stages, ranks, ranks == 1 ? "" : "s",
-            row->per_rank * ranks, PST_MAX(1, stages / row->per_rank),
-            stages / row->per_rank > 1 ? "s" : "");
-    if (row->fills && n < stages)
-        return pst_diag_set(
-            diag, PST_ERR_USAGE,
-            "schedule %s needs at least as many microbatches as stages, but "
-            "there are %u for %u stages: take %u, or schedule zb-v, which "
-            "takes any number",
-            row->name, n, stages, stages);
-    if (o->place && !row->any_place)
-        return pst_diag_set(diag, PST_ERR_USAGE,
-                            "schedule %s places its stages itself: leave "
-                            "--place out",
-                            row->name);
-    if (!o->exact)
-        return PST_OK;
-    if (row->place != PST_PLACE_V && stages % ranks != 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
-                            "schedule %s, exact: %u stages on %u ranks",
-                            row->name, stages, ranks);
-    if (row->place == PST_PLACE_GROUPS && stages != ranks)
-        return pst_diag_set(diag, PST_ERR_USAGE,
-                            "schedule %s, exact: one stage on each rank, not "
-                            "%u on %u",
-                            row->name, stages, ranks);
-    if (row->exact == PST_EXACT_STAGES && n < stages)
-        return pst_diag_set(diag, PST_ERR_USAGE,
-                            "schedule %s, exact: %u microbatches are fewer "
-                            "than %u stages",
-                            row->name, n, stages);
-    if (row->exact == PST_EXACT_ROUNDS && n % rounds != 0)
-        return pst_diag_set(diag, PST_ERR_USAGE,
-                            "schedule %s, exact: %u microbatches are no "
-                            "multiple of %u rounds",
-                            row->name, n, rounds);
     return PST_OK;
 }
 
@@ -204,14 +148,14 @@ enum pst_status pst_schedule_make(const struct pst_schedule_options *options,
         return pst_sched_read_csv(options->name + 4, options, ret, diag);
     /* A wrong name is refused for inference too. */
     if (status == PST_OK && (options->train || options->name))
-        status = find_row(options->name, &row, diag);
+        status = pst_sched_find_row(options->name, &row, diag);
     if (status != PST_OK)
         return status;
 
     if (!options->train)
-        status = find_row("inference", &row, diag);
+        status = pst_sched_find_row("inference", &row, diag);
     if (status == PST_OK)
-        status = check_demands(row, options, diag);
+        status = pst_sched_check_demands(row, options, diag);
     if (status != PST_OK)
         return status;
 
@@ -236,7 +180,6 @@ void pst_schedule_free(struct pst_schedule *sched)
         pst_vec_fini(&sched->ranks[r]);
     pst_free(sched->ranks);
     pst_free(sched->rank_of);
-    pst_free(sched->note);
     for (size_t i = 0; i < sched->candidates.n; i++)
         pst_free(sched->candidates.at[i].note);
     pst_vec_fini(&sched->candidates);

@@ -130,6 +130,22 @@ enum pst_status pst_schedule_place(enum pst_place place, unsigned stages,
     return PST_OK;
 }
 
+bool pst_sched_is_placed(const struct pst_schedule *sched, enum pst_place place)
+{
+    const int ranks = (int)sched->n_ranks, *rank_of = sched->rank_of;
+
+    for (int s = 0; s < (int)sched->n_stages; s++) {
+        const bool back = place == PST_PLACE_V && s / ranks % 2;
+        const int grown = s ? rank_of[s] - rank_of[s - 1] : rank_of[s];
+
+        if (place == PST_PLACE_GROUPS
+                ? grown < 0 || grown > (s > 0)
+                : rank_of[s] != (back ? ranks - 1 - s % ranks : s % ranks))
+            return false;
+    }
+    return true;
+}
+
 /* A number of at most 9 digits; moves on. False: there is none. */
 static bool read_number(const char **at, unsigned *ret)
 {

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * For placements that no closed form knows (--place): the order in which a
+ * step is played if F, I and W take the same time everywhere and messages
+ * none. A free rank takes a B or I that is ready, else an F, else a W, so
+ * gradients travel at once, as in 1F1B. An order that was played can be run.
+ * A rank has at most as many microbatches in flight as there are stages: the
+ * memory of 1F1B with one rank for each stage.
+ */
+#include "stages/sched/auto/greedy.h"
+#include "stages/sched/generate.h"
+
+enum pst_status pst_sched_generate_played(struct pst_schedule *sched,
+                                          bool split, struct pst_diag *diag)
+{
+    const struct pst_greedy_options options = {.in_flight = sched->n_stages,
+                                               .split = split};
+    struct pst_costs costs;
+    double makespan;
+    enum pst_status status = pst_costs_init(&costs, sched->n_stages, diag);
+
+    if (status != PST_OK)
+        return status;
+    for (unsigned s = 0; s < sched->n_stages; s++)
+        costs.stages[s].seconds = (struct pst_seconds){1, 1, 1};
+    status = pst_greedy_generate(sched, &costs, &options, &makespan, diag);
+    pst_costs_fini(&costs);
+    return status;
+}
