@@ -156,6 +156,7 @@ static enum pst_status store(struct pstd_config *config,
     case PSTD_GRID:
         return store_grid(config, row, who, text, diag);
     case PSTD_TEXT:
+    case PSTD_SOURCE:
     case PSTD_CHOICE:
     case PSTD_PATH:
         break;
@@ -433,6 +434,7 @@ bool pstd_config_text(const struct pstd_config *config,
     const void *at = member(config, row);
     const struct pstd_grid *grid = at;
     char number[32], dir[4096];
+    bool is_path = row->type == PSTD_PATH;
     const char *text;
 
     switch (row->type) {
@@ -456,6 +458,7 @@ bool pstd_config_text(const struct pstd_config *config,
         pst_str_addf(out, "%llu", (unsigned long long)grid->ranks);
         return grid->ranks > 0;
     case PSTD_TEXT:
+    case PSTD_SOURCE:
     case PSTD_CHOICE:
     case PSTD_PATH:
         break;
@@ -463,8 +466,14 @@ bool pstd_config_text(const struct pstd_config *config,
     text = *(const char *const *)at;
     if (text == NULL)
         return false;
-    if (row->type == PSTD_PATH && text[0] != '/' &&
-        getcwd(dir, sizeof(dir)) != NULL)
+    if (row->type == PSTD_SOURCE) {
+        const size_t prefix = pst_has_prefix(text, "csv:") ? 4 : 0;
+
+        pst_str_addn(out, text, prefix);
+        text += prefix;
+        is_path = prefix > 0;
+    }
+    if (is_path && text[0] != '/' && getcwd(dir, sizeof(dir)) != NULL)
         pst_str_addf(out, "%s/", dir);
     pst_str_add(out, text);
     return true;

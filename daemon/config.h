@@ -48,6 +48,7 @@ enum pstd_option_type {
     PSTD_UINT,   /* uint64_t */
     PSTD_REAL,   /* double; NaN if it has no default and was not given */
     PSTD_TEXT,   /* const char *, NULL if neither default nor given */
+    PSTD_SOURCE, /* TEXT: a name, or csv:FILE with a path that travels */
     PSTD_CHOICE, /* TEXT that is one of `value` */
     PSTD_PATH,   /* the same; made absolute when it travels */
     PSTD_LIST,   /* struct pstd_list, one entry per use */
@@ -84,7 +85,7 @@ struct pstd_config {
     bool given[PSTD_MAX_OPTIONS]; /* by row: set by anything but a default */
 
     /* A step. */
-    const char *schedule, *costs;
+    const char *schedule, *place, *costs;
     double memory_limit;
     uint64_t microbatches, threads, seed;
     const char *dtype;

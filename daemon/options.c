@@ -30,8 +30,14 @@
 #define BIG  1e30
 
 static const struct pstd_option rows[] = {
-    TEXT(schedule, "schedule", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY, "1f1b",
-         "NAME", "order of the work; penstockd --help lists all"),
+    ROW(schedule, "schedule", 0, SOURCE,
+        T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY, "1f1b", 0, 0, "NAME",
+        "order of the work; penstockd --help lists all; or csv:FILE with lists "
+        "of your own"),
+    TEXT(place, "place", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY, NULL,
+         "STAGE=RANK,...",
+         "where each stage is, also FIRST-LAST=RANK; without it the schedule "
+         "decides"),
     PATH(costs, "costs", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_SPLIT, "FILE",
          "times that run --write-costs has measured, instead of estimates"),
     REAL(memory_limit, "memory-limit", T_STEP | PSTD_OPT_PLAN, "0", 0, BIG,

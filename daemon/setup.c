@@ -78,6 +78,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
 {
     struct pst_exec_options o = {
         .schedule = config->schedule,
+        .place = config->place,
         .ranks = ranks,
         .replicas = train ? pstd_replicas(config) : 1,
         .watchdog = config->watchdog,

@@ -19,6 +19,7 @@ struct forecast {
     struct pst_memory *memory;
     struct pst_costs costs;
     struct pst_sim sim;
+    struct pst_str note; /* what remainders cost */
     unsigned ranks;
 };
 
@@ -99,7 +100,7 @@ static enum pst_status print_json(const struct forecast *f,
         (void)json_array_append_new(ranks, rank_json(f, r));
     status = pstctl_json_print(
         json_pack("{s:s s:s? s:I s:s s:o s:o s:o s:o}", "schedule",
-                  f->sched->name, "note", f->sched->note, "deferred",
+                  f->sched->name, "note", f->note.text, "deferred",
                   (json_int_t)f->sched->n_deferred, "placement",
                   pst_str_text(&placement), "step_s",
                   pstctl_json_real(f->sim.step), "bubble",
@@ -116,10 +117,12 @@ static void print_memory(const struct forecast *f)
     size_t for_w = 0;
 
     pstd_placement(f->sched, &placement);
-    (void)printf("schedule %s, %u microbatches\n"
-                 "rank  stages      MiB  params   grads   optim   stash  "
-                 "messages  work  outputs  in flight\n",
-                 f->sched->name, f->sched->n_microbatches);
+    (void)printf("schedule %s, %u microbatches\n", f->sched->name,
+                 f->sched->n_microbatches);
+    if (f->note.len > 0)
+        (void)printf("%s\n", f->note.text);
+    (void)printf("rank  stages      MiB  params   grads   optim   stash  "
+                 "messages  work  outputs  in flight\n");
     for (unsigned r = 0; r < f->ranks; r++) {
         const struct pst_memory *m = &f->memory[r];
         struct pst_str stages = {0};
@@ -257,6 +260,18 @@ static enum pst_status predict(struct pst_plan *plan,
 {
     enum pst_status status = pst_exec_schedule(plan, options, &f->sched, diag);
 
+    if (status == PST_OK) {
+        const struct pst_schedule_options of = {
+            .name = options->schedule,
+            .ranks = f->sched->n_ranks,
+            .stages = f->sched->n_stages,
+            .microbatches = f->sched->n_microbatches,
+            .train = f->sched->train,
+            .place = options->place,
+        };
+
+        status = pst_schedule_explain(f->sched, &of, &f->note, diag);
+    }
     if (status == PST_OK)
         status = pst_plan_costs(plan, options, &f->costs, diag);
     if (status == PST_OK)
@@ -298,6 +313,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     pst_sim_fini(&f.sim);
     pst_costs_fini(&f.costs);
     pst_schedule_free(f.sched);
+    pst_str_fini(&f.note);
     pst_free(f.memory);
     pstctl_plan_close(&p);
     return status;

@@ -134,6 +134,7 @@ static enum pst_status make_schedule(const struct pst_crew *crew,
         .costs = costs,
         .model = model,
         .memory_limit = crew->options.memory_limit,
+        .place = crew->options.place,
     };
     enum pst_status status;
 

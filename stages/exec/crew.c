@@ -163,7 +163,7 @@ static void describe(const struct pst_crew *crew, char *out, size_t size)
         "them smaller, weights %s, seed "
         "%llu, threads %u, instructions %s, bf16 %d, train %d, "
         "outputs %d",
-        crew->plan->digest, o->schedule,
+        crew->plan->digest, crew->sched->name,
         (unsigned long long)digest_of(crew->sched), o->replicas, o->ranks,
         o->microbatches, o->fewer != NULL ? o->n_fewer : 0,
         o->weigh != NULL ? "given"

@@ -32,6 +32,7 @@ typedef enum pst_status (*pst_weigh_fn)(void *ctx, uint64_t step, double *ret,
 
 struct pst_exec_options {
     const char *schedule;
+    const char *place;     /* "STAGE=RANK,..."; NULL: as the schedule has it */
     unsigned ranks;        /* of a pipeline */
     unsigned replicas;     /* of the pipeline; 0 means 1 */
     unsigned microbatches; /* of a step: replicas share them */

@@ -184,6 +184,8 @@ static enum pst_status compare_cuts(struct verifier *v)
     size_t n;
 
     alone.ranks = 1;
+    alone.schedule = "gpipe"; /* takes one stage, any microbatches */
+    alone.place = NULL;
     status = run_step(v, v->plan, &v->options, &cut);
     if (status == PST_OK)
         status = run_step(v, v->joined, &alone, &whole);
@@ -313,6 +315,8 @@ static enum pst_status compare_precision(struct verifier *v,
     enum pst_status status;
 
     one.microbatches = 1;
+    one.schedule = "gpipe";
+    one.place = NULL;
     status = run_step(v, v->plan, &one, &dump);
     if (status != PST_OK)
         return status;

@@ -177,8 +177,8 @@ static enum pst_status refuse_numbers(const char *path, unsigned got,
                                       const char *way_out,
                                       struct pst_diag *diag)
 {
-    return pst_diag_set(diag, PST_ERR_INPUT, "%s is for %u %s%s, not %u: %s",
-                        path, got, what, got == 1 ? "" : "s", want, way_out);
+    return pst_diag_set(diag, PST_ERR_INPUT, "%s is for %u %s, not %u: %s",
+                        path, got, what, want, way_out);
 }
 
 static enum pst_status check_fits(const struct pst_schedule *s,
@@ -187,14 +187,14 @@ static enum pst_status check_fits(const struct pst_schedule *s,
                                   struct pst_diag *diag)
 {
     if (s->n_ranks != o->ranks)
-        return refuse_numbers(path, s->n_ranks, "rank", o->ranks,
+        return refuse_numbers(path, s->n_ranks, "ranks", o->ranks,
                               "one line for each rank", diag);
     if (s->n_stages > o->stages)
-        return refuse_numbers(path, s->n_stages, "stage", o->stages,
-                              "split the model so", diag);
+        return refuse_numbers(path, s->n_stages, "stages", o->stages,
+                              "split the model into so many", diag);
     if (s->n_microbatches != o->microbatches)
-        return refuse_numbers(path, s->n_microbatches, "microbatch",
-                              o->microbatches, "give --microbatches so", diag);
+        return refuse_numbers(path, s->n_microbatches, "microbatches",
+                              o->microbatches, "set --microbatches so", diag);
     for (unsigned k = 0; k < o->stages; k++)
         if (k >= s->n_stages || s->rank_of[k] < 0)
             return pst_diag_set(diag, PST_ERR_INPUT,

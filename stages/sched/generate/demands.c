@@ -137,17 +137,16 @@ static enum pst_status add_bubble(const struct pst_schedule *sched,
     return status;
 }
 
-/* "; with 8, bubble 15.8 %" */
-static enum pst_status add_other(const struct pst_schedule_options *o,
-                                 unsigned microbatches, struct pst_str *out,
-                                 struct pst_diag *diag)
+/* The same for these options and so many microbatches. */
+static enum pst_status add_bubble_of(const struct pst_schedule_options *o,
+                                     unsigned microbatches, struct pst_str *out,
+                                     struct pst_diag *diag)
 {
     struct pst_schedule_options other = *o;
     struct pst_schedule *sched = NULL;
     enum pst_status status;
 
     other.microbatches = microbatches;
-    pst_str_addf(out, "; with %u", microbatches);
     if ((uint64_t)microbatches * o->stages > MAX_SIMULATED)
         return PST_OK;
     status = pst_schedule_make(&other, &sched, diag);
@@ -157,22 +156,22 @@ static enum pst_status add_other(const struct pst_schedule_options *o,
     return status;
 }
 
-static enum pst_status explain_rounds(const struct pst_schedule *sched,
-                                      const struct pst_schedule_options *o,
+static enum pst_status explain_rounds(const struct pst_schedule_options *o,
                                       struct pst_str *out,
                                       struct pst_diag *diag)
 {
     const unsigned n = o->microbatches, rounds = rounds_of(n, o->ranks);
-    enum pst_status status = PST_OK;
+    enum pst_status status;
 
     pst_str_addf(out, "%u microbatches make %u rounds of %u and %u", n, rounds,
                  n / rounds + 1, n / rounds);
-    if ((uint64_t)n * o->stages <= MAX_SIMULATED)
-        status = add_bubble(sched, out, diag);
-    if (status == PST_OK)
-        status = add_other(o, nearest_even(n, o->ranks, -1), out, diag);
-    if (status == PST_OK)
-        status = add_other(o, nearest_even(n, o->ranks, 1), out, diag);
+    status = add_bubble_of(o, n, out, diag);
+    for (int step = -1; step <= 1 && status == PST_OK; step += 2) {
+        const unsigned other = nearest_even(n, o->ranks, step);
+
+        pst_str_addf(out, "; with %u", other);
+        status = add_bubble_of(o, other, out, diag);
+    }
     return status;
 }
 
@@ -183,7 +182,7 @@ enum pst_status pst_schedule_explain(const struct pst_schedule *sched,
     const struct pst_schedule_options *o = options;
     const struct pst_sched_row *row;
 
-    if (!o->train || !o->name || sched->messages ||
+    if (!o->train || !o->name ||
         pst_sched_find_row(o->name, &row, NULL) != PST_OK)
         return PST_OK;
     if (row->any_place && row->exact != PST_EXACT_ANY &&
@@ -192,9 +191,7 @@ enum pst_status pst_schedule_explain(const struct pst_schedule *sched,
                      "the stages are not where %s has them, so the order "
                      "was found by playing a step",
                      row->name);
-        return (uint64_t)o->microbatches * o->stages <= MAX_SIMULATED
-                   ? add_bubble(sched, out, diag)
-                   : PST_OK;
+        return add_bubble_of(o, o->microbatches, out, diag);
     }
     if (row->place == PST_PLACE_LOOP && o->stages % o->ranks)
         pst_str_addf(out, "%u stages on %u ranks: some have %u, others %u",
@@ -204,5 +201,5 @@ enum pst_status pst_schedule_explain(const struct pst_schedule *sched,
         return PST_OK;
     if (out->len)
         pst_str_add(out, "; ");
-    return explain_rounds(sched, o, out, diag);
+    return explain_rounds(o, out, diag);
 }
