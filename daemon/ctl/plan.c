@@ -140,8 +140,6 @@ static void print_memory(const struct forecast *f)
         pst_str_fini(&stages);
     }
     pst_str_fini(&placement);
-    if (f->sched->note != NULL)
-        (void)printf("%s\n", f->sched->note);
     if (f->sched->n_deferred > 0)
         (void)printf("%zu gradients of parameters wait until those of earlier "
                      "microbatches are added:\nup to %.2f MiB of stash and "

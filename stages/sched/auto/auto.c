@@ -378,8 +378,6 @@ static void adopt(struct search *x)
         memset(&b->ranks[r], 0, sizeof(b->ranks[r]));
     }
     s->n_deferred = b->n_deferred;
-    s->note = b->note;
-    b->note = NULL;
     qsort(x->tried.at, x->tried.n, sizeof(*x->tried.at), compare_candidates);
     memcpy(&s->candidates, &x->tried, sizeof(s->candidates));
     memset(&x->tried, 0, sizeof(x->tried));
