@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Large graphs: the time of a split grows about linearly. Processor time, so
+ * that other work on the machine does not count. "test-split-scale N STAGES"
+ * prints the parts of one size.
+ */
+#include "tests/split/model.h"
+
+#include "stages/base/fs.h"
+#include "stages/base/str.h"
+
+#include <stdio.h>
+#include <time.h>
+
+static struct pst_diag diag;
+
+static double seconds(void)
+{
+    return (double)clock() / CLOCKS_PER_SEC;
+}
+
+static unsigned draw(unsigned *seed, unsigned n)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (unsigned)(((uint64_t)(*seed >> 4) * n) >> 28);
+}
+
+/* Blocks of five operators with a parameter each, skips near and far, one
+ * parameter of all blocks, a buffer that every 50th block updates; a marker
+ * every `marker` operators. */
+static void make_text(struct pst_str *text, unsigned n, unsigned marker)
+{
+    unsigned seed = 1, last = 0;
+
+    pst_str_add(text, "graph next_id=1 {\n  input %v0: f32[2, 4]\n"
+                      "  param %all \"all\" grad: f32[4]\n");
+    for (unsigned i = 0; i < n / 5; i++) {
+        pst_str_addf(text, "  param %%w%u \"b.%u.w\" grad: f32[4, 4]\n", i, i);
+        if (i % 50 == 0)
+            pst_str_addf(text,
+                         "  buffer %%n%u \"b.%u.n\" persistent: f32[2, 4]\n", i,
+                         i);
+    }
+    for (unsigned i = 0; i < n / 5; i++) {
+        const unsigned v = 5 * i + 1;
+        const unsigned skip =
+            draw(&seed, 20) ? last : 5 * draw(&seed, i + 1); /* 0 or a block */
+
+        pst_str_addf(text,
+                     "  %%v%u: f32[2, 4] = aten.linear.default(%%v%u, %%w%u) "
+                     "# b.%u.l m.py:%u F id=%u\n"
+                     "  %%v%u: f32[2, 4] = aten.tanh.default(%%v%u) # b.%u.a - "
+                     "F id=%u\n"
+                     "  %%v%u: f32[2, 4] = aten.mul.Tensor(%%v%u, %%all) # "
+                     "b.%u - F id=%u\n"
+                     "  %%v%u: f32[2, 4] = aten.add.Tensor(%%v%u, %%v%u) # "
+                     "b.%u - F id=%u\n"
+                     "  %%v%u: f32[2, 4] = aten.add.Tensor(%%v%u, %%v%u) # "
+                     "b.%u - F id=%u\n",
+                     v, last, i, i, i, v, v + 1, v, i, v + 1, v + 2, v + 1, i,
+                     v + 2, v + 3, v + 2, last, i, v + 3, v + 4, v + 3, skip, i,
+                     v + 4);
+        last = v + 4;
+        if (marker > 0 && i > 0 && 5 * i % marker == 0)
+            pst_str_add(text, "  pippy._pipe_split.default() # - - F id=0\n");
+    }
+    for (unsigned i = 0; i < n / 5; i += 50)
+        pst_str_addf(text,
+                     "  %%u%u: f32[2, 4] = aten.add.Tensor(%%n%u, %%v%u) # - - "
+                     "F id=0 no_grad\n",
+                     i, i, 5 * i + 5);
+    pst_str_addf(text,
+                 "  %%loss: f32[] = aten.mean.default(%%v%u) # - - F id=0\n"
+                 "  output user %%loss \"0\"\n",
+                 last);
+    for (unsigned i = 0; i < n / 5; i += 50)
+        pst_str_addf(text, "  output buffer %%u%u -> %%n%u \"\"\n", i, i);
+    pst_str_add(text, "}\n");
+}
+
+static void measure(unsigned n, unsigned stages, bool markers, double limit)
+{
+    const struct pst_split_options options = {
+        .stages = markers ? 0 : stages, .policy = markers ? NULL : "flops"};
+    char dir[] = "/tmp/pst-scale-XXXXXX", path[64];
+    double parse, split, save, load, all = seconds();
+    struct pst_plan *plan = NULL, *loaded = NULL;
+    struct pst_str text = {0};
+    struct pst_model model;
+
+    make_text(&text, n, markers ? n / stages : 0);
+    assert_false(text.failed);
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/plan", dir);
+    parse = seconds();
+    model_init(&model, text.text, NULL, 0);
+    split = seconds();
+    assert_ok(pst_split(&model, &options, &plan, &diag), &diag);
+    save = seconds();
+    assert_ok(pst_plan_save(plan, path, &diag), &diag);
+    load = seconds();
+    assert_ok(pst_plan_load(path, &loaded, &diag), &diag);
+    all = seconds() - all;
+    printf("%u nodes, %zu stages: parse %.2f s, split %.2f s, save %.2f s, "
+           "load %.2f s\n",
+           n, plan->stages.n, split - parse, save - split, load - save,
+           seconds() - load);
+    assert_true(plan->loss == 0);
+    assert_true(plan->stages.n > 1);
+    pst_plan_free(loaded);
+    pst_plan_free(plan);
+    model_fini(&model);
+    pst_str_fini(&text);
+    assert_ok(pst_remove_tree(dir, &diag), &diag);
+#ifdef __SANITIZE_ADDRESS__
+    limit *= 20.0;
+#endif
+    if (all > limit)
+        fail_msg("%u nodes took %.2f s", n, all);
+}
+
+static void is_quick(void **state)
+{
+    (void)state;
+    measure(1000, 8, false, 1.0);
+    measure(1000, 8, true, 1.0);
+    measure(20000, 64, false, 10.0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(is_quick)};
+
+    pst_diag_init(&diag);
+    if (argc == 3) {
+        measure((unsigned)atoi(argv[1]), (unsigned)atoi(argv[2]), false, 1e9);
+        measure((unsigned)atoi(argv[1]), (unsigned)atoi(argv[2]), true, 1e9);
+        return 0;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
