@@ -7,7 +7,7 @@
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/print.h"
 #include "daemon/setup.h"
-#include "stages/exec/verify.h"
+#include "stages/exec/verify/verify.h"
 
 static enum pst_status print_report(const struct pst_verify_report *report,
                                     bool json, struct pst_diag *diag)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/split/replay.h"
 
+#include "stages/graph/oprow.h"
 #include "stages/graph/schema.h"
 
 #include <string.h>
@@ -157,6 +158,19 @@ static void set_place(struct pst_build *build, const struct pst_node *node,
     build->node_id = node->id;
 }
 
+/* Some operators make f32 of integers whatever else is f64. */
+static struct pst_value *widen_result(struct pst_replay *r,
+                                      const struct pst_value *old,
+                                      struct pst_value *value)
+{
+    if (value == NULL || !r->widen || old->meta.dtype != PST_F32 ||
+        value->meta.dtype != PST_F32)
+        return value;
+    r->build.node_id = UINT32_MAX;
+    return pst_emit(&r->build, pst_op_find("aten._to_copy.default"),
+                    PST_ARGS(pst_v(value), pst_dtype_arg(PST_F64)));
+}
+
 static enum pst_status emit(struct pst_replay *r, const struct pst_node *node)
 {
     struct pst_arena *arena = &r->build.graph->arena;
@@ -196,7 +210,9 @@ static enum pst_status emit(struct pst_replay *r, const struct pst_node *node)
 
         if (status != PST_OK)
             return status;
-        r->twins[from->id] = copy->outs[k];
+        r->twins[from->id] = widen_result(r, from, copy->outs[k]);
+        if (r->twins[from->id] == NULL)
+            return r->build.status;
     }
     return PST_OK;
 }

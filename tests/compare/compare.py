@@ -4,10 +4,11 @@
 
     compare.py PENSTOCK WORKDIR [--full] [--seed N] [--only TEXT] [--list]
 
-Three groups of cases: `step` (every number of three steps against PyTorch's
+Four groups of cases: `step` (every number of three steps against PyTorch's
 in float64), `bits` (dumps of different cuts, schedules, transports and runs
-are equal bit for bit) and `resume` (training goes on from a checkpoint as if
-it had not stopped). Without --full a seeded sample of them. The last line is
+are equal bit for bit), `arch` (a step of many architectures, which bring operators
+of their own, in one and in three stages) and `resume` (training goes on from a
+checkpoint as if it had not stopped). Without --full a seeded sample of them. The last line is
 `N passed, N failed`.
 """
 import argparse
@@ -20,6 +21,7 @@ import sys
 import traceback
 from pathlib import Path
 
+import architectures
 import reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,6 +109,10 @@ def step_case(bench, name, model, form, stages, schedule, m, optimizer):
                                 *wrong[:8]]))
 
 
+def arch_case(bench, name, model, stages):
+    step_case(bench, name, model, "training", stages, "1f1b", 2, "sgd")
+
+
 # ranks, stages, schedule, transport; the first one is what the others equal
 CUTS = [(1, 1, "gpipe", "self"), (2, 2, "1f1b", "mpi"),
         (4, 4, "gpipe", "mpi"), (4, 4, "1f1b", "self"),
@@ -192,6 +198,10 @@ def all_cases(full, seed):
     cases = step_names(full, seed)
     cases += [("bits", model, m) for model in MODELS
               for m in (MICROBATCHES if full else [5])]
+    names = list(architectures.ARCHITECTURES)
+    if not full:
+        names = random.Random(seed).sample(names, 6)
+    cases += [("arch", model, n) for model in names for n in (1, 3)]
     if full:
         cases += [("resume", 300, n) for n in (2, 1, 3, 4)]
     else:
@@ -199,7 +209,8 @@ def all_cases(full, seed):
     return cases
 
 
-RUN = {"step": step_case, "bits": bits_case, "resume": resume_case}
+RUN = {"step": step_case, "bits": bits_case, "arch": arch_case,
+       "resume": resume_case}
 
 
 def main():

@@ -91,6 +91,7 @@ def gpt2_batch():
     return {"input_ids": ids, "labels": ids.clone()}
 
 
+# Small models by name; architectures.py has more.
 MODELS = {
     "mlp": (Mlp, lambda: {"x": torch.randn(4, 24),
                           "target": torch.randint(0, 5, (4,))}),

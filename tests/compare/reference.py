@@ -84,12 +84,21 @@ def train(model, batch, microbatches, optimizer, lr, steps, dtype):
     return {n: t.contiguous() for n, t in dump.items()}
 
 
+def find(name):
+    """(module, function that makes one microbatch)"""
+    if name in models.MODELS:
+        make_model, make_batch = models.MODELS[name]
+        return make_model(), make_batch
+    import architectures
+    return architectures.ARCHITECTURES[name]()
+
+
 def make(name, folder, microbatches=4, form="training", optimizer="adamw",
          lr=0.01, steps=3):
     os.makedirs(folder, exist_ok=True)
     torch.manual_seed(0)
-    make_model, make_batch = models.MODELS[name]
-    model = make_model().train()
+    model, make_batch = find(name)
+    model.train()
     program = torch.export.export(copy.deepcopy(model), (), make_batch(),
                                   strict=False)
     if form == "core":

@@ -2,7 +2,7 @@
 /* Joined plans, and whether pst_verify finds what is wrong. */
 #include "tests/exec/net.h"
 
-#include "stages/exec/verify.h"
+#include "stages/exec/verify/verify.h"
 #include "stages/ops/vjp.h"
 #include "stages/split/join.h"
 

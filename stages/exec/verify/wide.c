@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/exec/wide.h"
+#include "stages/exec/verify/wide.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
+#include "stages/exec/verify/widen.h"
 #include "stages/ops/call.h"
 #include "stages/passes/autodiff.h"
-#include "stages/split/replay.h"
 
 /* Of the slope along a direction of unit normal entries. */
 #define TOLERANCE 1e-5
@@ -34,105 +34,9 @@ struct pst_wide {
     double flops;
 };
 
-/* Values at which gradients stop, with the numbers of the base point. */
-struct frozen_value {
-    struct pst_value *value; /* of the graph that grows */
-    void *data;
-};
-struct frozen {
-    const struct pst_graph *from;
-    const struct pst_eval *eval; /* of `from`, after a run */
-    struct pst_arena *arena;
-    struct PST_VEC(struct frozen_value) values;
-};
-
 static enum pst_status no_memory(struct pst_diag *diag, size_t bytes)
 {
     return pst_diag_nomem(diag, bytes);
-}
-
-/* --- the graph in f64 ---------------------------------------------------- */
-
-/* No gradient passes here though numbers do: torch.no_grad(), detach. */
-static bool blocks(const struct pst_node *node)
-{
-    return node->n_outs > 0 &&
-           pst_dtype_kind(node->outs[0]->meta.dtype) == PST_KIND_FLOAT &&
-           (node->no_grad || node->op->vjp == pst_vjp_none);
-}
-
-/* Results of the node become inputs that hold what `eval` has for them. */
-static enum pst_status freeze(struct pst_replay *replay, struct frozen *frozen,
-                              const struct pst_node *node)
-{
-    struct pst_diag *diag = replay->build.diag;
-
-    for (unsigned k = 0; k < node->n_outs; k++) {
-        const struct pst_value *value =
-            pst_graph_find(frozen->from, node->outs[k]->name);
-        struct frozen_value f = {0};
-        struct pst_meta meta;
-
-        if (value == NULL)
-            return pst_diag_set(diag, PST_ERR_INTERNAL, "no value %s",
-                                node->outs[k]->name);
-        meta = value->meta;
-        pst_meta_set_contiguous(&meta);
-        f.value = pst_graph_add_value(replay->build.graph, PST_VALUE_INPUT,
-                                      value->name, NULL, &meta);
-        f.data = pst_arena_alloc(frozen->arena, pst_meta_bytes(&meta) + 1);
-        if (f.value == NULL || f.data == NULL ||
-            !pst_vec_push(PST_TAG_EXEC, &frozen->values, f))
-            return no_memory(diag, pst_meta_bytes(&meta));
-        pst_copy_strided(&value->meta, pst_eval_get(frozen->eval, value), &meta,
-                         f.data);
-        replay->twins[node->outs[k]->id] = f.value;
-    }
-    return PST_OK;
-}
-
-/* frozen (may be NULL): where gradients stop, values stay as they were. */
-static enum pst_status widen(struct pst_wide *w, const struct pst_graph *from,
-                             struct frozen *frozen, struct pst_diag *diag)
-{
-    struct pst_replay replay = {.widen = true};
-    enum pst_status status = pst_graph_new(&w->forward, diag);
-
-    if (status != PST_OK)
-        return status;
-    pst_build_init(&replay.build, w->forward, diag);
-    replay.twins = pst_arena_calloc(&w->arena, from->values.n + 1,
-                                    sizeof(struct pst_value *));
-    if (replay.twins == NULL)
-        return no_memory(diag, from->values.n);
-    for (size_t i = 0; i < from->values.n; i++) {
-        const struct pst_value *value = from->values.at[i];
-        struct pst_meta meta = value->meta;
-        struct pst_value *twin;
-
-        if (value->kind == PST_VALUE_NODE)
-            continue;
-        meta.dtype = pst_replay_dtype(&replay, meta.dtype);
-        twin = pst_graph_add_value(w->forward, value->kind, value->name,
-                                   value->fqn, &meta);
-        if (twin == NULL)
-            return no_memory(diag, sizeof(*twin));
-        twin->requires_grad = value->requires_grad;
-        replay.twins[i] = twin;
-    }
-    for (size_t i = 0; i < from->nodes.n && status == PST_OK; i++)
-        status = frozen != NULL && blocks(from->nodes.at[i])
-                     ? freeze(&replay, frozen, from->nodes.at[i])
-                     : pst_replay_node(&replay, from->nodes.at[i]);
-    for (size_t i = 0; i < from->outputs.n && status == PST_OK; i++) {
-        struct pst_output output = from->outputs.at[i];
-
-        output.arg = pst_v(replay.twins[output.arg.value->id]);
-        if (output.target != NULL)
-            output.target = replay.twins[output.target->id];
-        status = pst_graph_add_output(w->forward, &output, diag);
-    }
-    return status;
 }
 
 static struct pst_value *loss_of(const struct pst_wide *w,
@@ -354,12 +258,13 @@ static enum pst_status freeze_all(struct pst_wide *w, struct pst_diag *diag)
     const struct pst_graph *plan_graph = w->plan->stages.at[0].graph;
     struct pst_graph *old = w->forward;
     struct pst_eval *old_eval = w->eval;
-    struct frozen frozen = {.from = old, .eval = old_eval, .arena = &w->arena};
+    struct pst_frozen frozen = {
+        .from = old, .eval = old_eval, .arena = &w->arena};
     enum pst_status status;
     bool any = false;
 
     for (size_t i = 0; i < plan_graph->nodes.n; i++)
-        any |= blocks(plan_graph->nodes.at[i]);
+        any |= pst_widen_freezes(plan_graph->nodes.at[i]);
     if (!any)
         return PST_OK;
     status = run(w, old_eval, diag);
@@ -367,7 +272,7 @@ static enum pst_status freeze_all(struct pst_wide *w, struct pst_diag *diag)
         return status;
     w->forward = NULL;
     w->eval = NULL;
-    status = widen(w, plan_graph, &frozen, diag);
+    status = pst_widen(plan_graph, &frozen, &w->forward, diag);
     if (status == PST_OK)
         status = pst_eval_new(w->forward, &w->eval, diag);
     if (status == PST_OK)
@@ -398,7 +303,7 @@ enum pst_status pst_wide_new(struct pst_plan *plan, uint64_t seed,
         pst_arena_calloc(&w->arena, plan->params.n + 1, sizeof(*w->params));
     status = w->params == NULL
                  ? no_memory(diag, plan->params.n * sizeof(*w->params))
-                 : widen(w, plan->stages.at[0].graph, NULL, diag);
+                 : pst_widen(plan->stages.at[0].graph, NULL, &w->forward, diag);
     if (status == PST_OK)
         status = read_data(w, fill, ctx, diag);
     if (status == PST_OK)

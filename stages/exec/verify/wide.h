@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_EXEC_WIDE_H
-#define PENSTOCK_STAGES_EXEC_WIDE_H
+#ifndef PENSTOCK_STAGES_EXEC_VERIFY_WIDE_H
+#define PENSTOCK_STAGES_EXEC_VERIFY_WIDE_H
 /*
  * A plan of one stage in f64, on the heap, with the data of microbatch 0 of
  * step 0: loss, gradients, and slopes of the loss by central differences. For

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/exec/verify.h"
+#include "stages/exec/verify/verify.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 #include "stages/base/cpu.h"
 #include "stages/base/rng.h"
 #include "stages/exec/dump.h"
-#include "stages/exec/wide.h"
+#include "stages/exec/verify/wide.h"
 #include "stages/split/join.h"
 
 /* Relative, in the 2-norm. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_EXEC_VERIFY_H
-#define PENSTOCK_STAGES_EXEC_VERIFY_H
+#ifndef PENSTOCK_STAGES_EXEC_VERIFY_VERIFY_H
+#define PENSTOCK_STAGES_EXEC_VERIFY_VERIFY_H
 /*
  * Is a plan right? Three questions, all answered in this process:
  *  1. Does the first step cut as planned give the same bits as uncut? (Sums of
