@@ -150,7 +150,7 @@ def codegen():
 def mixtral():
     return causal(hf.MixtralForCausalLM(hf.MixtralConfig(
         **DECODER, num_key_value_heads=2, num_local_experts=4,
-        num_experts_per_tok=2)))
+        num_experts_per_tok=2, experts_implementation="batched_mm")))
 
 
 @architecture
