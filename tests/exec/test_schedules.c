@@ -32,13 +32,20 @@ static const struct row rows[] = {
     {"dualpipe-v", 2, 7},
 };
 
-static void keeps_the_bits(const char *name, unsigned ranks, unsigned m)
+static struct run uncut(unsigned m, unsigned flags)
 {
-    struct pst_exec_options options = net_options("gpipe", 1, m, "adamw");
-    struct run whole = run(1, &options), cut;
+    const struct pst_exec_options options = net_options("gpipe", 1, m, "adamw");
 
-    options = net_options(name, ranks, m, "adamw");
-    cut = run(4, &options);
+    return run_as(1, flags, &options);
+}
+
+static void keeps_the_bits(const char *name, unsigned stages, unsigned flags,
+                           unsigned ranks, unsigned m)
+{
+    const struct pst_exec_options options =
+        net_options(name, ranks, m, "adamw");
+    struct run whole = uncut(m, flags), cut = run_as(stages, flags, &options);
+
     assert_same_dump(whole.dump, cut.dump);
     assert_true(whole.norm == cut.norm && whole.loss == cut.loss);
     pst_dump_free(whole.dump);
@@ -51,14 +58,272 @@ static void generated_ones(void **state)
     for (size_t i = 0; i < PST_COUNT(rows); i++) {
         print_message("%s on %u ranks, %u microbatches\n", rows[i].name,
                       rows[i].ranks, rows[i].microbatches);
-        keeps_the_bits(rows[i].name, rows[i].ranks, rows[i].microbatches);
+        keeps_the_bits(rows[i].name, 4, 0, rows[i].ranks, rows[i].microbatches);
     }
+}
+
+/* --- lists made by hand --------------------------------------------------- */
+
+/* Writes the lists to a file; "csv:PATH". */
+static void write_csv(const char *lists, char name[64])
+{
+    FILE *f;
+    int fd;
+
+    strcpy(name, "csv:/tmp/penstock-lists-XXXXXX");
+    fd = mkstemp(name + 4);
+    assert_true(fd >= 0);
+    f = fdopen(fd, "w");
+    assert_non_null(f);
+    assert_true(fputs(lists, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void csv_as(unsigned stages, unsigned flags, unsigned ranks, unsigned m,
+                   const char *lists)
+{
+    char name[64];
+
+    write_csv(lists, name);
+    keeps_the_bits(name, stages, flags, ranks, m);
+    (void)unlink(name + 4);
+}
+
+static void csv(unsigned stages, unsigned ranks, unsigned m, const char *lists)
+{
+    csv_as(stages, 0, ranks, m, lists);
+}
+
+/* Conformance 59: there and back on two ranks, and three stages beside one. */
+static void case_59_placements(void **state)
+{
+    (void)state;
+    csv(4, 2, 1, "0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n");
+    csv(4, 2, 1, "0F0,1F0,3F0,3B0,1B0,0B0\n2F0,2B0\n");
+    csv(4, 3, 2,
+        "0F0,0F1,3F0,3B0,3F1,3B1,0B0,0B1\n1F0,1F1,1B0,1B1\n"
+        "2F0,2F1,2B0,2B1\n");
+}
+
+/* Conformance 61: I and W apart on four stages; also mixed with B, by stage
+ * and by microbatch, and a compound. */
+static void case_61_split_backward(void **state)
+{
+    (void)state;
+    csv(4, 4, 2,
+        "0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1F1,1I0,1W0,1I1,1W1\n"
+        "2F0,2F1,2I0,2W0,2I1,2W1\n3F0,3I0,3W0,3F1,3I1,3W1\n");
+    csv(4, 2, 3,
+        "0F0,0F1,0F2,2F0,2I0,2F1,2B1,2W0,2F2,2I2,0B2,0I0,2W2,0I1,0W1,0W0\n"
+        "1F0,1F1,3F0,3B0,1F2,3F1,3I1,1I0,3F2,3I2,1B1,3W2,1I2,1W2,3W1,1W0\n");
+    csv(4, 2, 2,
+        "0F0,3F0,0F1,(3F1;3B0)OVERLAP_F_B,3I1,0B0,3W1,0B1\n"
+        "1F0,2F0,1F1,2F1,2B0,1I0,2B1,1W0,1B1\n");
+}
+
+/* Conformance 62: stages of one rank hand over directly; one stage alone. */
+static void case_62_one_rank(void **state)
+{
+    (void)state;
+    csv(2, 1, 2, "0F0,1F0,0F1,1F1,1B0,0B0,1B1,0B1\n");
+    csv(1, 1, 2, "0F0,0F1,0I0,0I1,0W0,0W1\n");
+    csv(1, 1, 3, "0F0,0F1,0F2,0I2,0I1,0W1,0W2,0B0\n");
+    csv(4, 1, 2,
+        "0F0,1F0,2F0,3F0,0F1,1F1,2F1,3F1,3I1,3B0,2B0,3W1,2I1,1B0,1I1,0B0,"
+        "0B1,1W1,2W1\n");
+}
+
+/* --- lists made by chance ------------------------------------------------- */
+
+#define CHANCE_MB     5
+#define CHANCE_STAGES 4
+
+struct chance {
+    unsigned seed;
+    unsigned ranks, m;
+    unsigned rank_of[CHANCE_STAGES];
+    bool f[CHANCE_STAGES][CHANCE_MB], i[CHANCE_STAGES][CHANCE_MB];
+    bool w[CHANCE_STAGES][CHANCE_MB];
+    struct pst_str lists[CHANCE_STAGES];
+};
+
+static unsigned draw(struct chance *c, unsigned n)
+{
+    c->seed = c->seed * 1664525u + 1013904223u;
+    return (c->seed >> 16) % n;
+}
+
+/* One action of one (stage, microbatch), if there is one that may run. */
+static bool play(struct chance *c, unsigned s, unsigned m)
+{
+    struct pst_str *list = &c->lists[c->rank_of[s]];
+    char what;
+
+    if (!c->f[s][m]) {
+        for (unsigned k = 0; k < s; k++)
+            if (!c->f[k][m])
+                return false;
+        c->f[s][m] = true;
+        what = 'F';
+    } else if (!c->i[s][m]) {
+        for (unsigned k = 0; k < CHANCE_STAGES; k++)
+            if (!c->f[k][m] || (k > s && !c->i[k][m]))
+                return false;
+        c->i[s][m] = true;
+        c->w[s][m] = draw(c, 2) == 0;
+        what = c->w[s][m] ? 'B' : 'I';
+    } else if (!c->w[s][m]) {
+        c->w[s][m] = true;
+        what = 'W';
+    } else {
+        return false;
+    }
+    pst_str_addf(list, "%s%u%c%u", list->len > 0 ? "," : "", s, what, m);
+    return true;
+}
+
+static void by_chance(unsigned seed)
+{
+    struct chance c = {.seed = seed};
+    struct pst_str all = {0};
+    unsigned left, misses = 0;
+
+    c.ranks = 1 + draw(&c, CHANCE_STAGES);
+    c.m = 1 + draw(&c, CHANCE_MB);
+    for (unsigned s = 0; s < CHANCE_STAGES; s++)
+        c.rank_of[s] = s < c.ranks ? s : draw(&c, c.ranks);
+    for (unsigned s = CHANCE_STAGES; s-- > 1;) { /* any stage anywhere */
+        const unsigned k = draw(&c, s + 1), was = c.rank_of[s];
+
+        c.rank_of[s] = c.rank_of[k];
+        c.rank_of[k] = was;
+    }
+    do {
+        left = 0;
+        if (!play(&c, draw(&c, CHANCE_STAGES), draw(&c, c.m)))
+            misses++;
+        for (unsigned s = 0; s < CHANCE_STAGES; s++)
+            for (unsigned m = 0; m < c.m; m++)
+                left += !c.w[s][m];
+    } while (left > 0 && misses < 1000000);
+    assert_int_equal(left, 0);
+    for (unsigned r = 0; r < c.ranks; r++) {
+        pst_str_addf(&all, "%s\n", pst_str_text(&c.lists[r]));
+        pst_str_fini(&c.lists[r]);
+    }
+    print_message("%s\n", pst_str_text(&all));
+    csv_as(CHANCE_STAGES, NET_STILL, c.ranks, c.m, pst_str_text(&all));
+    pst_str_fini(&all);
+}
+
+/* Any order that can run, any placement: always the same bits. */
+static void lists_by_chance(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 40; seed++)
+        by_chance(seed);
+}
+
+/* A buffer that microbatches change one after the other. */
+static void refuses_forwards_out_of_order(void **state)
+{
+    struct pst_exec_options options;
+    struct pst_memory memory;
+    char name[64];
+    struct net net;
+
+    (void)state;
+    write_csv("0F1,0F0,0B0,0B1\n", name);
+    options = net_options(name, 1, 2, "none");
+    net_init(&net, 1);
+    assert_int_equal(pst_exec_plan(net.plan, &options, &memory, &net.diag),
+                     PST_ERR_UNSUPPORTED);
+    assert_non_null(strstr(net.diag.text, "n.seen"));
+    net_fini(&net);
+    (void)unlink(name + 4);
+}
+
+/* Conformance 48: forward only, no gradients, nothing changes; also in
+ * schedules that go there and back. */
+static void case_48_forward_only(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(rows); i++) {
+        struct pst_exec_options options = net_options(
+            rows[i].name, rows[i].ranks, rows[i].microbatches, "none");
+        struct pst_dump *dump;
+        struct job job;
+
+        options.train = false;
+        job_init(&job, 4, &options);
+        run_steps(&job, 0, 2);
+        dump = job_first(&job);
+        assert_non_null(pst_dump_find(dump, "losses"));
+        assert_non_null(pst_dump_find(dump, "output.1"));
+        assert_null(pst_dump_find(dump, "grad.a.weight"));
+        for (unsigned k = 0; k < pst_crew_n_local(job.crew); k++)
+            assert_int_equal(pst_crew_memory(job.crew, k).grads +
+                                 pst_crew_memory(job.crew, k).optim +
+                                 pst_crew_memory(job.crew, k).stash,
+                             0);
+        pst_dump_free(dump);
+        job_fini(&job);
+    }
+}
+
+/* Conformance 49: outputs that nobody wants take no memory. */
+static void case_49_no_outputs(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 2, 4, "none");
+    struct job job;
+    char byte;
+
+    (void)state;
+    options.keep_outputs = false;
+    job_init(&job, 2, &options);
+    run_steps(&job, 0, 1);
+    assert_int_equal(pst_crew_memory(job.crew, 1).outputs, 0);
+    assert_int_equal(pst_crew_output(job.crew, 0, &byte, &job.net.diag),
+                     PST_ERR_INTERNAL);
+    job_fini(&job);
+}
+
+/* Microbatches in flight stay within what the schedule promises, and memory
+ * that W waits for is in the plan. */
+static void plans_what_is_in_flight(void **state)
+{
+    struct pst_exec_options options = net_options("zb-h1", 4, 8, "none");
+    struct pst_memory m[4], late[2], early[2];
+    struct net net;
+
+    (void)state;
+    net_init(&net, 4);
+    assert_ok(pst_exec_plan(net.plan, &options, m, &net.diag), &net.diag);
+    for (unsigned r = 0; r < 4; r++) {
+        assert_true(m[r].in_flight <= 4);
+        assert_true((m[r].for_w > 0) == (r != 2)); /* it trains nothing */
+    }
+    options = net_options("looped-bfs", 2, 4, "none");
+    assert_ok(pst_exec_plan(net.plan, &options, late, &net.diag), &net.diag);
+    options = net_options("gpipe", 2, 4, "none");
+    assert_ok(pst_exec_plan(net.plan, &options, early, &net.diag), &net.diag);
+    for (unsigned r = 0; r < 2; r++)
+        assert_true(late[r].for_w > 0 && early[r].for_w == 0);
+    net_fini(&net);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(generated_ones),
+        cmocka_unit_test(case_48_forward_only),
+        cmocka_unit_test(case_49_no_outputs),
+        cmocka_unit_test(case_59_placements),
+        cmocka_unit_test(case_61_split_backward),
+        cmocka_unit_test(case_62_one_rank),
+        cmocka_unit_test(lists_by_chance),
+        cmocka_unit_test(refuses_forwards_out_of_order),
+        cmocka_unit_test(plans_what_is_in_flight),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -80,13 +80,53 @@ static enum pst_status make_programs(struct pst_rank *r, struct pst_diag *diag)
     return status;
 }
 
+static const char *changed_buffer(const struct pst_graph *graph)
+{
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i].kind == PST_OUTPUT_BUFFER_UPDATE)
+            return graph->outputs.at[i].target->fqn;
+    return NULL;
+}
+
+/* A buffer that every microbatch changes sees them in their order. */
+static enum pst_status check_buffers(const struct pst_rank *r,
+                                     struct pst_diag *diag)
+{
+    for (unsigned s = 0; s < r->sched->n_stages; s++) {
+        const char *fqn;
+        int last = -1;
+
+        if (r->stages[s].program == NULL)
+            continue;
+        fqn = changed_buffer(r->stages[s].program->graph);
+        for (unsigned i = 0; i < r->n_actions && fqn != NULL; i++) {
+            const struct pst_action *a = &r->actions[i].a;
+
+            if (a->kind != PST_ACT_F || a->stage != (int)s)
+                continue;
+            if (a->microbatch < last)
+                return pst_diag_set(
+                    diag, PST_ERR_UNSUPPORTED,
+                    "schedule %s runs microbatch %d of stage %u after %d, but "
+                    "'%s' changes with every microbatch: put its forwards in "
+                    "order",
+                    r->sched->name, a->microbatch, s, last, fqn);
+            last = a->microbatch;
+        }
+    }
+    return PST_OK;
+}
+
 /* Gradients are added up in the order of microbatches (DESIGN 3.1): whoever
  * made the schedule has seen to that (pst_schedule_order). */
 static enum pst_status check_order(struct pst_rank *r, struct pst_diag *diag)
 {
     int *last =
         pst_arena_calloc(&r->heap, r->sched->n_stages + 1, sizeof(*last));
+    enum pst_status status = check_buffers(r, diag);
 
+    if (status != PST_OK)
+        return status;
     if (last == NULL)
         return pst_diag_nomem(diag, r->sched->n_stages * sizeof(*last));
     for (unsigned s = 0; s < r->sched->n_stages; s++)
