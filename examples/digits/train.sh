@@ -1,0 +1,59 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Trains the digits example on two ranks and tests it on digits it never saw.
+#
+#   examples/digits/train.sh [--steps N]
+#
+# Model and data are written by Python with PyTorch, scikit-learn and safetensors
+# (.venv, made if need be; PENSTOCK_PYTHON names another). Everything is written to out/digits/; the
+# course of loss and accuracy is out/digits/curve.svg.
+source "$(dirname "${BASH_SOURCE[0]}")/../../scripts/setup.sh"
+
+steps=300
+while [ $# -gt 0 ]; do
+  case $1 in
+    --steps) steps=${2:?--steps needs a number}; shift 2 ;;
+    *) die "usage: examples/digits/train.sh [--steps N]" ;;
+  esac
+done
+
+need_build
+here=$root/examples/digits
+penstock=$root/build/daemon/penstock
+out=$root/out/digits
+need_python
+"$python" -c 'import sklearn' 2>/dev/null ||
+  "$python" -m pip --disable-pip-version-check install -q scikit-learn
+if [ ! -f "$out/digits.pt2" ]; then
+  say "writing model and data"
+  "$python" "$here/prepare.py" "$out" 2>/dev/null ||
+    die "prepare.py failed with $python"
+fi
+rm -rf "$out/plan" "$out/checkpoint" "$out/log" "$out/accuracy"
+
+say "splitting into two stages"
+"$penstock" split "$out/digits.pt2" -o "$out/plan" --stages 2
+
+# Six parts, each of which goes on where the one before ended.
+for part in 1 2 3 4 5 6; do
+  to=$((steps * part / 6))
+  resume=()
+  [ "$part" = 1 ] || resume=(--resume)
+  say "training to step $to, 2 ranks, batches of 64"
+  "$penstock" run "$out/plan" -n 2 --schedule 1f1b -m 2 --steps "$to" \
+    --data "$out/train.safetensors" --shuffle --seed 1 \
+    --optimizer adamw --lr 3e-3 --lr-schedule cosine --lr-steps "$steps" \
+    --threads 1 --log-every 1 --checkpoint "$out/checkpoint" \
+    --log-dir "$out/log/$part" "${resume[@]}"
+  wrong=$("$penstock" eval "$out/digits.pt2" --loss 1 --batches 12 --json \
+    --data "$out/test.safetensors" --checkpoint "$out/checkpoint" --threads 1 |
+    sed 's/.*"loss":\([^,]*\),.*/\1/')
+  echo "$to $wrong" >>"$out/accuracy"
+  awk -v w="$wrong" 'BEGIN { printf "test accuracy %.2f %%\n", 100 - 100 * w }'
+done
+
+cat "$out"/log/*/rank-0.log |
+  awk -v accuracy="$out/accuracy" -f "$here/curve.awk" >"$out/curve.svg"
+say "done; files are in out/digits"
+awk -v w="$wrong" 'BEGIN { exit !(w <= 0.03) }' ||
+  die "the test accuracy is below 97 %"
