@@ -14,4 +14,4 @@ static void gemm_f32(const struct pst_gemm *g, const float *a, const float *b,
 #define REAL      float
 #define RNN(name) name##_f32
 #define GEMM      gemm_f32
-#include "stages/ops/rnn/loops.h"
+#include "stages/ops/rnn/loops.inc"

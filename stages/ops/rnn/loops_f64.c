@@ -19,4 +19,4 @@ static void gemm_f64(const struct pst_gemm *g, const double *a, const double *b,
 #define REAL      double
 #define RNN(name) name##_f64
 #define GEMM      gemm_f64
-#include "stages/ops/rnn/loops.h"
+#include "stages/ops/rnn/loops.inc"
