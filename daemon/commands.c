@@ -186,6 +186,33 @@ static enum pst_status get_result(struct call *call)
     return PST_AGAIN;
 }
 
+static enum pst_status get_trace(struct call *call)
+{
+    Pst__Control__Trace trace;
+    enum pst_status status;
+
+    if (call->d->trace == NULL)
+        return pst_diag_set(&call->diag, PST_ERR_NOT_FOUND,
+                            "no step has been measured yet");
+    status = pstd_trace_fill(call->d->trace, &trace, &call->diag);
+    if (status != PST_OK)
+        return status;
+    call->reply.body_case = PST__CONTROL__REPLY__BODY_TRACE;
+    call->reply.trace = &trace;
+    reply(call);
+    pstd_trace_unfill(&trace);
+    return PST_AGAIN;
+}
+
+static enum pst_status take_trace(struct call *call)
+{
+    if (call->d->known.paused)
+        return pst_diag_set(&call->diag, PST_ERR_BUSY,
+                            "the run is paused; resume it first");
+    pstd_worker_control(call->d->worker, PSTD_CTL_TRACE);
+    return PST_OK;
+}
+
 static enum pst_status get_log(struct call *call)
 {
     const struct pstd_daemon *d = call->d;
@@ -316,6 +343,8 @@ static const struct row rows[] = {
     {BODY(GET_RESULT), "result", PSTD_IN_ANY, false, get_result},
     {BODY(GET_LOG), "log", PSTD_IN_ANY, false, get_log},
     {BODY(WATCH), "watch", PSTD_IN_ANY, false, watch},
+    {BODY(GET_TRACE), "get-trace", PSTD_IN_ANY, false, get_trace},
+    {BODY(TAKE_TRACE), "trace", PSTD_IN_TRAINING, true, take_trace},
     {BODY(TRAIN), "train", PSTD_IN_READY, true, train},
     {BODY(CHECKPOINT), "checkpoint", PSTD_IN_TRAINING, true, checkpoint},
     {BODY(PAUSE), "pause", PSTD_IN_TRAINING, true, pause_run},

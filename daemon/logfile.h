@@ -41,6 +41,7 @@
     X(CHECKPOINT_SAVED, "checkpoint_saved", "info", "step= dir= seconds=")     \
     X(CHECKPOINT_FAILED, "checkpoint_failed", "error", "step= dir= text=")     \
     X(DUMP, "dump", "info", "path=")                                           \
+    X(TRACE, "trace", "info", "step=; of the step before, on request")         \
     X(FAULT, "fault", "error", "step= text=; the step was not applied")        \
     X(PAUSED, "paused", "info", "step=")                                       \
     X(CONTINUED, "continued", "info", "step=")                                 \
@@ -84,7 +85,8 @@ struct pstd_note {
     struct pstd_note_field fields[PSTD_NOTE_FIELDS];
     size_t used;
     char text[PSTD_NOTE_TEXT];
-    void *payload; /* of TRAIN_END on rank 0: struct pstd_result, owned */
+    void *payload; /* of rank 0: TRAIN_END's struct pstd_result, TRACE's
+                      struct pstd_trace; owned */
 };
 
 void pstd_note_init(struct pstd_note *note, enum pstd_event event);

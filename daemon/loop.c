@@ -211,6 +211,13 @@ static void on_step(struct pstd_daemon *d, const struct pstd_note *note)
     k->bubble = pstd_note_get_real(note, "bubble");
 }
 
+/* Takes the trace, which may be none. */
+static void take_trace(struct pstd_daemon *d, struct pstd_trace *trace)
+{
+    pstd_trace_free(d->trace);
+    d->trace = trace;
+}
+
 /* Takes the result. */
 static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
 {
@@ -219,6 +226,8 @@ static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
 
     pstd_result_free(d->result);
     d->result = result;
+    take_trace(d, result->trace);
+    result->trace = NULL;
     k->step = result->steps;
     k->paused = k->pausing = false;
     if (result->diag.status != PST_OK)
@@ -251,6 +260,8 @@ static void on_note(void *ctx, struct pstd_note *note)
     }
     if (note->event == PSTD_EVENT_STEP)
         on_step(d, note);
+    if (note->event == PSTD_EVENT_TRACE)
+        take_trace(d, note->payload);
     if (note->event == PSTD_EVENT_CHECKPOINT_SAVED ||
         note->event == PSTD_EVENT_RESUME)
         d->known.checkpoint_step = (uint64_t)pstd_note_get_int(note, "step");
@@ -411,6 +422,7 @@ static void free_daemon(struct pstd_daemon *d)
     pst_free(d->known.checkpoint_dir);
     pst_free(d->known.last_error);
     pstd_result_free(d->result);
+    pstd_trace_free(d->trace);
     pstd_logfile_close(&d->log);
     pst_free(d->job_name);
     pst_free(d);

@@ -54,6 +54,7 @@ struct pstd_daemon {
     uint64_t start_ms, ticks;
     struct pstd_known known;
     struct pstd_result *result; /* of the newest finished run */
+    struct pstd_trace *trace;   /* newest; NULL: none */
     struct pst_diag failure;
 };
 

@@ -15,6 +15,7 @@ void pstd_result_free(struct pstd_result *result)
         return;
     pst_free(result->losses);
     pst_free(result->ranks);
+    pstd_trace_free(result->trace);
     pst_free(result);
 }
 
@@ -98,30 +99,20 @@ static enum pst_status gather_ranks(struct pstd_session *s,
     return PST_OK;
 }
 
-/* One step of median length: what each rank did, or why it did nothing. */
+/* What each rank did in the measured step, or why it did nothing. */
 static enum pst_status explain(struct pstd_session *s, struct pst_diag *diag)
 {
-    struct pst_timeline timeline = {0};
-    struct pst_shares *shares = NULL;
-    enum pst_status status;
+    const struct pstd_trace *trace;
+    enum pst_status status = pstd_session_measure(s, diag);
 
-    if (s->done == 0)
-        return PST_OK;
-    status = pst_crew_timeline(s->w->crew, &timeline, diag);
-    if (status == PST_OK && timeline.n_ranks > 0) {
-        shares = pst_calloc(PST_TAG_DAEMON, timeline.n_ranks, sizeof(*shares));
-        if (shares == NULL)
-            status = pst_diag_nomem(diag, timeline.n_ranks * sizeof(*shares));
+    trace = s->result->trace;
+    for (unsigned r = 0; status == PST_OK && trace != NULL &&
+                         r < s->result->n_ranks && r < trace->measured.n_ranks;
+         r++) {
+        s->result->ranks[r].step = trace->measured.step;
+        s->result->ranks[r].shares = trace->shares[r];
     }
-    if (shares != NULL)
-        pst_timeline_shares(&timeline, shares);
-    for (size_t r = 0; shares != NULL && r < s->result->n_ranks; r++) {
-        s->result->ranks[r].step = timeline.step;
-        s->result->ranks[r].shares = shares[r];
-    }
-    pst_free(shares);
-    pst_timeline_fini(&timeline);
-    return pstd_agree(s->w, status, diag);
+    return status;
 }
 
 /* Numbers of the finished run into the result. */

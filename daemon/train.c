@@ -345,6 +345,8 @@ static enum pst_status obey(struct pstd_session *s, unsigned control,
         status = save(s, diag);
     if (status != PST_ERR_PEER && status != PST_ERR_INTERNAL)
         status = PST_OK;
+    if (status == PST_OK && (control & PSTD_CTL_TRACE))
+        status = pstd_session_trace(s, diag);
     if (status == PST_OK && (control & PSTD_CTL_PAUSE))
         status = pause_run(s, diag);
     return status;
@@ -373,7 +375,8 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
                              struct pst_diag *diag)
 {
     const unsigned words = PSTD_CTL_STOP | PSTD_CTL_STOP_NOW |
-                           PSTD_CTL_CHECKPOINT | PSTD_CTL_PAUSE;
+                           PSTD_CTL_CHECKPOINT | PSTD_CTL_PAUSE |
+                           PSTD_CTL_TRACE;
 
     while (s->step < s->config.steps && !s->result->stopped) {
         const unsigned asked =
@@ -418,23 +421,6 @@ static enum pst_status dump_final(struct pstd_session *s, struct pst_diag *diag)
     return PST_OK;
 }
 
-static enum pst_status write_costs(struct pstd_session *s,
-                                   struct pst_diag *diag)
-{
-    struct pst_costs costs;
-    enum pst_status status;
-
-    if (s->config.write_costs == NULL || s->done == 0)
-        return PST_OK;
-    status = pst_crew_costs(s->w->crew, &costs, diag);
-    if (status != PST_OK)
-        return status;
-    if (s->w->rank == 0)
-        status = pst_costs_write(&costs, s->config.write_costs, diag);
-    pst_costs_fini(&costs);
-    return pstd_agree(s->w, status, diag);
-}
-
 /* Everything from the first step to the last file. A faulty step left the
  * state as it was before it, so that is saved as after a stop. */
 static enum pst_status run(struct pstd_session *s, struct pst_diag *diag)
@@ -451,8 +437,6 @@ static enum pst_status run(struct pstd_session *s, struct pst_diag *diag)
         *diag = later;
         status = saved;
     }
-    if (status == PST_OK)
-        status = write_costs(s, diag);
     return status == PST_OK ? dump_final(s, diag) : status;
 }
 

@@ -33,6 +33,12 @@ struct pstd_session {
 /* COLLECTIVE. Numbers of the finished run into the result. */
 enum pst_status pstd_session_conclude(struct pstd_session *s,
                                       struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. A trace of the newest steps: for the loop, at once. */
+enum pst_status pstd_session_trace(struct pstd_session *s,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. A trace into the result; --write-costs. */
+enum pst_status pstd_session_measure(struct pstd_session *s,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Gives the result to the loop. */
 void pstd_session_tell_end(struct pstd_session *s);
 

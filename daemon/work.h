@@ -6,6 +6,7 @@
  * orders and runs them. Exec thread only, but for struct pstd_result, which
  * goes to the loop with the note of its run's end.
  */
+#include "daemon/trace.h"
 #include "daemon/worker.h"
 #include "stages/exec/exec.h"
 #include "stages/exec/measure.h"
@@ -33,6 +34,7 @@ struct pstd_result {
     uint64_t checkpoint_step;
     struct pstd_rank_result *ranks;
     size_t n_ranks;
+    struct pstd_trace *trace; /* NULL: none */
 };
 
 void pstd_result_free(struct pstd_result *result);

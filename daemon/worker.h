@@ -17,6 +17,7 @@
 #define PSTD_CTL_CHECKPOINT 4u
 #define PSTD_CTL_PAUSE      8u
 #define PSTD_CTL_RESUME     16u
+#define PSTD_CTL_TRACE      32u
 
 /* What rank 0 tells the others while they wait. */
 enum pstd_order_kind {

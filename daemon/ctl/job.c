@@ -3,6 +3,7 @@
 #include "daemon/ctl/conn.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/print.h"
+#include "daemon/ctl/timeline.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -218,6 +219,8 @@ static enum pst_status report(struct pstctl_conn *conn,
     }
     if (status == PST_OK)
         status = pstctl_result_status(frame->reply->result, diag);
+    if (status == PST_OK && (config->svg != NULL || config->trace != NULL))
+        status = pstctl_trace_show(conn, config, false, NULL, diag);
     if (status == PST_OK && frame->reply->result->stopped)
         status =
             pst_diag_set(diag, PST_ERR_CANCELLED, "stopped after step %llu",
@@ -318,6 +321,53 @@ static enum pst_status run_checkpoint(const struct pstd_config *config,
     return status;
 }
 
+/* Of the step at hand; of the last run if none goes on. */
+static enum pst_status fresh_trace(struct pstctl_conn *conn,
+                                   struct pst_diag *diag)
+{
+    static const char *const ends[] = {"trace", "train_end"};
+    struct pstctl_progress progress = {.out = stderr, .quiet = true};
+    pstd_frame *taken = NULL, *event = NULL;
+    struct pst_diag busy;
+    enum pst_status status =
+        pstctl_get(conn, PST__CONTROL__REQUEST__BODY_TAKE_TRACE, &taken, &busy);
+
+    if (status == PST_ERR_BUSY)
+        return PST_OK;
+    if (status != PST_OK)
+        *diag = busy;
+    else if (taken->reply->body_case != PST__CONTROL__REPLY__BODY_ACCEPTED)
+        status = not_expected(diag);
+    else
+        status = pstctl_watch_from(conn, taken->reply->accepted->seq + 1, diag);
+    if (status == PST_OK)
+        status = wait_for(conn, ends, PST_COUNT(ends), &progress, &event, diag);
+    pstctl_progress_fini(&progress);
+    pstd_frame_free(event);
+    pstd_frame_free(taken);
+    return status;
+}
+
+static enum pst_status run_trace(const struct pstd_config *config,
+                                 struct pst_diag *diag)
+{
+    json_t *json = config->json ? json_object() : NULL;
+    struct pstctl_conn conn;
+    enum pst_status status = pstctl_connect(config, &conn, diag);
+
+    if (status == PST_OK) {
+        status = fresh_trace(&conn, diag);
+        if (status == PST_OK)
+            status =
+                pstctl_trace_show(&conn, config, !config->json, json, diag);
+        pstctl_close(&conn);
+    }
+    if (status == PST_OK && json != NULL)
+        return pstctl_json_print(json, diag);
+    json_decref(json);
+    return status;
+}
+
 static enum pst_status simple(const struct pstd_config *config,
                               Pst__Control__Request__BodyCase body,
                               const char *word, struct pst_diag *diag)
@@ -402,7 +452,7 @@ const struct pstctl_command pstctl_train = {
     "",
     0,
     0,
-    ASK | PSTD_OPT_TRAIN | PSTD_OPT_QUIET | PSTD_OPT_DETACH,
+    ASK | PSTD_OPT_TRAIN | PSTD_OPT_QUIET | PSTD_OPT_DETACH | PSTD_OPT_PICTURE,
     "give a training run to a job and watch it",
     "Interrupting this command does not stop the run: `penstock stop` does.",
     run_train};
@@ -415,6 +465,17 @@ const struct pstctl_command pstctl_checkpoint = {
     "save a checkpoint at the end of the step",
     NULL,
     run_checkpoint};
+const struct pstctl_command pstctl_trace = {
+    "trace",
+    "",
+    0,
+    0,
+    ASK | PSTD_OPT_PICTURE,
+    "who did what when in a step, measured beside predicted",
+    "Of the step at hand, or of the last one if no run goes on. The "
+    "prediction is what\nthe simulator makes of the measured times of each "
+    "stage.",
+    run_trace};
 const struct pstctl_command pstctl_pause = {
     "pause", "", 0, 0, ASK, "wait at the end of the step", NULL, run_pause};
 const struct pstctl_command pstctl_resume = {

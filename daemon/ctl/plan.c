@@ -6,8 +6,8 @@
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/print.h"
+#include "daemon/ctl/timeline.h"
 #include "daemon/setup.h"
-#include "stages/base/fs.h"
 #include "stages/exec/estimate.h"
 #include "stages/sched/simulate.h"
 
@@ -22,24 +22,6 @@ struct forecast {
     struct pst_str note; /* what remainders cost */
     unsigned ranks;
 };
-
-/* Kinds of waiting, in the order of the columns. */
-static const struct {
-    enum pst_span_kind kind;
-    const char *key, *column;
-} causes[] = {
-    {PST_SPAN_WARM_UP, "warm_up", "warm-up"},
-    {PST_SPAN_DRAIN, "drain", "drain"},
-    {PST_SPAN_IMBALANCE, "imbalance", "imbalance"},
-    {PST_SPAN_MESSAGE, "message", "message"},
-};
-
-static double share(const struct forecast *f, unsigned rank,
-                    enum pst_span_kind kind)
-{
-    return f->sim.step > 0 ? f->sim.shares[rank].seconds[kind] / f->sim.step
-                           : 0;
-}
 
 static json_t *rank_json(const struct forecast *f, unsigned r)
 {
@@ -56,9 +38,7 @@ static json_t *rank_json(const struct forecast *f, unsigned r)
                   (json_int_t)m->outputs, "in_flight", (json_int_t)m->in_flight,
                   "bubble", pstctl_json_real(f->sim.shares[r].bubble));
 
-    for (size_t i = 0; i < PST_COUNT(causes); i++)
-        (void)json_object_set_new(
-            rank, causes[i].key, pstctl_json_real(share(f, r, causes[i].kind)));
+    pstctl_shares_json(&f->sim.shares[r], f->sim.step, rank);
     return rank;
 }
 
@@ -149,21 +129,12 @@ static void print_memory(const struct forecast *f)
 
 static void print_times(const struct forecast *f)
 {
-    struct pst_str step = {0};
+    struct pst_str text = {0};
 
-    pstctl_duration(f->sim.step, &step);
-    (void)printf("predicted step %s, bubble %.1f%%\nrank  bubble",
-                 pst_str_text(&step), 100 * f->sim.bubble);
-    for (size_t i = 0; i < PST_COUNT(causes); i++)
-        (void)printf("  %s", causes[i].column);
-    for (unsigned r = 0; r < f->ranks; r++) {
-        (void)printf("\n%4u %6.1f%%", r, 100 * f->sim.shares[r].bubble);
-        for (size_t i = 0; i < PST_COUNT(causes); i++)
-            (void)printf(" %*.1f%%", (int)strlen(causes[i].column),
-                         100 * share(f, r, causes[i].kind));
-    }
-    (void)printf("\n");
-    pst_str_fini(&step);
+    pstctl_shares_print("predicted", &f->sim.timeline, f->sim.shares, NULL,
+                        NULL, &text);
+    (void)fputs(pst_str_text(&text), stdout);
+    pst_str_fini(&text);
 }
 
 static void print_candidates(const struct pst_schedule *sched)
@@ -189,18 +160,6 @@ static void print_candidates(const struct pst_schedule *sched)
     }
 }
 
-static enum pst_status write_text(const char *path, struct pst_str *text,
-                                  struct pst_diag *diag)
-{
-    enum pst_status status =
-        text->failed
-            ? pst_diag_nomem(diag, text->len)
-            : pst_file_write(path, pst_str_text(text), text->len, diag);
-
-    pst_str_fini(text);
-    return status;
-}
-
 /* The work alone: PyTorch's grammar has no hand-overs, and who reads it back
  * adds messages anew. */
 static enum pst_status write_csv(const char *path,
@@ -224,31 +183,25 @@ static enum pst_status write_csv(const char *path,
     }
     pst_vec_fini(&list);
     text.failed |= !ok;
-    return write_text(path, &text, diag);
+    return pstctl_write_text(path, &text, diag);
 }
 
-static enum pst_status write_pictures(const struct pstd_config *config,
-                                      const struct pst_plan *plan,
-                                      const struct forecast *f,
-                                      struct pst_diag *diag)
+static enum pst_status write_files(const struct pstd_config *config,
+                                   const struct pst_plan *plan,
+                                   const struct forecast *f,
+                                   struct pst_diag *diag)
 {
     const struct pst_timeline *const timelines[] = {&f->sim.timeline};
-    struct pst_str text = {0}, title = {0};
-    enum pst_status status = PST_OK;
+    struct pst_str title = {0};
+    enum pst_status status;
 
     pst_str_addf(&title, "%s: %s, %u microbatches", plan->name, f->sched->name,
                  f->sched->n_microbatches);
-    if (config->svg != NULL) {
-        pst_timeline_svg(timelines, 1, pst_str_text(&title), &text);
-        status = write_text(config->svg, &text, diag);
-    }
-    if (config->trace != NULL && status == PST_OK) {
-        pst_timeline_trace(timelines, 1, &text);
-        status = write_text(config->trace, &text, diag);
-    }
-    if (config->csv != NULL && status == PST_OK)
-        status = write_csv(config->csv, f->sched, diag);
+    status = pstctl_timelines_write(config, timelines, 1, pst_str_text(&title),
+                                    diag);
     pst_str_fini(&title);
+    if (status == PST_OK && config->csv != NULL)
+        status = write_csv(config->csv, f->sched, diag);
     return status;
 }
 
@@ -300,7 +253,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     if (status == PST_OK)
         status = predict(p.plan, &options, &f, diag);
     if (status == PST_OK)
-        status = write_pictures(config, p.plan, &f, diag);
+        status = write_files(config, p.plan, &f, diag);
     if (status == PST_OK && config->json) {
         status = print_json(&f, diag);
     } else if (status == PST_OK) {

@@ -15,6 +15,7 @@
 #include "daemon/ctl/launch.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/print.h"
+#include "daemon/ctl/timeline.h"
 #include "daemon/socket.h"
 #include "stages/base/fs.h"
 #include "stages/split/join.h"
@@ -262,6 +263,9 @@ static enum pst_status report(struct run *r, struct pst_diag *diag)
     }
     if (status == PST_OK)
         status = pstctl_result_status(result, diag);
+    if (status == PST_OK &&
+        (r->config->svg != NULL || r->config->trace != NULL))
+        status = pstctl_trace_show(&r->conn, r->config, false, NULL, diag);
     if (status == PST_OK && (r->signals > 0 || result->stopped))
         status = pst_diag_set(
             diag, PST_ERR_CANCELLED, "stopped after step %llu%s",
@@ -398,7 +402,8 @@ const struct pstctl_command pstctl_run = {
     1,
     1,
     PSTD_OPT_SPLIT | PSTD_OPT_TRAIN | PSTD_OPT_RANKS | PSTD_OPT_CONNECT |
-        PSTD_OPT_QUIET | PSTD_OPT_JSON | PSTD_OPT_REFERENCE,
+        PSTD_OPT_QUIET | PSTD_OPT_JSON | PSTD_OPT_REFERENCE |
+        PSTD_OPT_PICTURE,
     "start ranks, train, end them",
     "Starts mpirun with P ranks of penstockd (or one process with --transport "
     "self),\ngives them the run, and shows how it goes. Ctrl-C ends it at the "

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What `penstock plan` writes is valid: SVG as XML, traces and results as JSON,
-and they tell the same.
+"""What `penstock plan`, `run` and `trace` write is valid: SVG as XML, traces and
+results as JSON, CSV that is read back; and they tell the same.
 
-usage: pictures.py PENSTOCK MODEL.pt2
+usage: pictures.py PENSTOCK PENSTOCKD MODEL.pt2
 """
 import json
 import os
@@ -15,6 +15,8 @@ import xml.etree.ElementTree as ElementTree
 
 SVG = "{http://www.w3.org/2000/svg}"
 WORK = {"forward", "backward", "input gradients", "parameter gradients"}
+
+MOVES = {"send", "receive", "hand over", "reduce"}
 
 
 def plan(penstock, model, folder, *options):
@@ -45,7 +47,8 @@ def check(result, svg, events, ranks, microbatches):
         # Work and the four causes make up the step.
         kinds = {}
         for e in mine:
-            kinds[e["cat"]] = kinds.get(e["cat"], 0.0) + e["dur"]
+            cat = "waits for a message" if e["cat"] in MOVES else e["cat"]
+            kinds[cat] = kinds.get(cat, 0.0) + e["dur"]
         for key, cat in (("warm_up", "warm-up"), ("drain", "drain"),
                          ("imbalance", "imbalance"),
                          ("message", "waits for a message")):
@@ -60,9 +63,130 @@ def check(result, svg, events, ranks, microbatches):
     assert "forward" in texts and "warm-up" in texts
 
 
+def check_auto(penstock, model, folder):
+    """auto is as fast as it says, within its memory; its CSV is the same."""
+    csv = os.path.join(folder, "a.csv")
+    common = ["--stages", "4", "-m", "6"]
+    result, _, _ = plan(penstock, model, folder, *common, "--schedule", "auto",
+                        "--csv", csv)
+    rows = result["candidates"]
+    times = [row["step_s"] for row in rows if "step_s" in row]
+    assert abs(min(times) - times[0]) < 1e-9 * times[0]
+    assert {"gpipe", "1f1b", "greedy"} <= {row["schedule"] for row in rows}
+    again, _, _ = plan(penstock, model, folder, *common, "--schedule",
+                       "csv:" + csv)
+    assert abs(again["step_s"] - result["step_s"]) < 1e-9 * result["step_s"]
+    limit = 0.75 * max(r["arena_bytes"] for r in result["ranks"]) / 2**20
+    small, _, _ = plan(penstock, model, folder, *common, "--schedule", "auto",
+                       "--memory-limit", str(limit))
+    assert max(r["arena_bytes"] for r in small["ranks"]) <= limit * 2**20
+    for schedule, code in ("auto", 64), ("gpipe", 64):
+        done = subprocess.run(
+            [penstock, "plan", model, *common, "--schedule", schedule,
+             "--memory-limit", "5"], stderr=subprocess.PIPE, check=False)
+        assert done.returncode == code and b"MiB more" in done.stderr, done
+
+
+def check_shares(ranks):
+    """Causes add up to what is no work."""
+    for rank in ranks:
+        causes = rank.get("step", rank)
+        idle = 1 - causes["work"] if "work" in causes else causes["bubble"]
+        parts = sum(causes.get(k, 0.0)
+                    for k in ("warm_up", "drain", "imbalance", "message",
+                              "other", "move"))
+        assert abs(parts - idle) < 1e-3 and 0 <= idle <= 1, rank
+
+
+def check_picture(svg, trace, ranks):
+    """Measured and predicted, each with all ranks."""
+    texts = ["".join(t.itertext())
+             for t in ElementTree.parse(svg).getroot().iter(SVG + "text")]
+    for rank in range(ranks):
+        assert texts.count("rank %d" % rank) == 2
+    with open(trace, encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    for pid in 0, 1:
+        for rank in range(ranks):
+            assert sum(e["ph"] == "X" and e["pid"] == pid and e["tid"] == rank
+                       and e["cat"] == "forward" for e in events) == 4
+
+
+def check_run(penstock, model, folder):
+    """A run writes pictures and costs, which plan and split take."""
+    data = os.path.join(folder, "data.bin")
+    costs = os.path.join(folder, "costs.json")
+    svg, trace = os.path.join(folder, "r.svg"), os.path.join(folder, "r.json")
+    with open(data, "wb") as file:
+        file.write(bytes(range(256)) * 64)
+    done = subprocess.run(
+        [penstock, "run", model, "--stages", "2", "-n", "2", "-m", "4",
+         "--steps", "3", "--data", data, "--transport", "self", "--threads",
+         "1", "--json", "--quiet", "--svg", svg, "--trace", trace,
+         "--write-costs", costs], stdout=subprocess.PIPE, check=True)
+    check_shares(json.loads(done.stdout)["ranks"])
+    check_picture(svg, trace, 2)
+    with open(costs, encoding="utf-8") as file:
+        measured = json.load(file)
+    for kind in "forward", "input", "weight":
+        stages = sum(s[kind] for s in measured["stages"])
+        modules = sum(m[kind] for m in measured["modules"])
+        assert stages > 0 and abs(stages - modules) < 1e-6 * stages, kind
+    # The same modules in another cut cost the same in all.
+    work = []
+    for stages in "2", "4":
+        result, _, events = plan(penstock, model, folder, "--stages", stages,
+                                 "-m", "4", "--costs", costs)
+        work.append(sum(e["dur"] for e in events
+                        if e["ph"] == "X" and e["cat"] in WORK))
+        assert result["step_s"] > 0
+    assert abs(work[0] - work[1]) < 0.05 * work[0], work
+
+
+def check_job(penstock, penstockd, model, folder):
+    """A running job is traced, and again when its run has ended."""
+    plan_folder = os.path.join(folder, "job.plan")
+    svg, trace = os.path.join(folder, "j.svg"), os.path.join(folder, "j.json")
+    socket = os.path.join(folder, "job", "s")
+    subprocess.run([penstock, "split", model, "-o", plan_folder, "--stages",
+                    "2"], stdout=subprocess.DEVNULL, check=True)
+    job = ["--socket", socket]
+    os.mkdir(os.path.dirname(socket), 0o700)
+    daemon = subprocess.Popen(
+        [penstockd, plan_folder, "--transport", "self", "-n", "2", "--threads",
+         "1", "--die-with-parent", *job])
+    try:
+        subprocess.run(
+            ["sh", "-c", "until [ -S $0 ]; do sleep 0.05; done", socket],
+            check=True, timeout=20)
+        none = subprocess.run([penstock, "trace", *job], check=False,
+                              stderr=subprocess.PIPE)
+        assert none.returncode in (65, 75), none
+        subprocess.run(
+            [penstock, "train", *job, "--data",
+             os.path.join(folder, "data.bin"), "-m", "4", "--steps", "40",
+             "--schedule", "1f1b", "--detach"], check=True,
+            stdout=subprocess.DEVNULL)
+        for _ in range(2):
+            done = subprocess.run(
+                [penstock, "trace", *job, "--json", "--svg", svg, "--trace",
+                 trace], stdout=subprocess.PIPE, check=True)
+            result = json.loads(done.stdout)
+            assert result["step_s"] > 0 and result["predicted_step_s"] > 0
+            check_shares(result["ranks"])
+            check_picture(svg, trace, 2)
+    finally:
+        subprocess.run([penstock, "stop", "--now", *job], check=False,
+                       stdout=subprocess.DEVNULL)
+        daemon.wait(20)
+
+
 def main():
-    penstock, model = sys.argv[1:]
+    penstock, penstockd, model = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
+        check_auto(penstock, model, folder)
+        check_run(penstock, model, folder)
+        check_job(penstock, penstockd, model, folder)
         awkward = os.path.join(folder, "a<b>&\"c'.pt2")
         shutil.copy(model, awkward)
         for schedule in "gpipe", "1f1b":

@@ -28,7 +28,7 @@
 
 static const char *const colours[PST_N_SPANS] = {
     [PST_SPAN_F] = "#5b9bd5",       [PST_SPAN_B] = "#70ad47",
-    [PST_SPAN_I] = "#8fc76b",       [PST_SPAN_W] = "#2e8b7a",
+    [PST_SPAN_I] = "#8fc76b",       [PST_SPAN_W] = "#4fb3a1",
     [PST_SPAN_OPTIM] = "#a679c5",   [PST_SPAN_SEND] = "#c0504d",
     [PST_SPAN_RECV] = "#d98880",    [PST_SPAN_COPY] = "#b0a090",
     [PST_SPAN_REDUCE] = "#e0a030",  [PST_SPAN_WARM_UP] = "#ececec",
@@ -247,7 +247,7 @@ static void add_legend(struct picture *p, double y)
 static void add_style(struct pst_str *out)
 {
     pst_str_add(out, "<style>text{font:11px sans-serif;fill:#333}"
-                     ".n{font-size:9px;fill:#fff;text-anchor:middle}"
+                     ".n{font-size:9px;fill:#10243a;text-anchor:middle}"
                      ".r{text-anchor:end}.t{text-anchor:middle;fill:#666}"
                      ".s{font-size:9px;fill:#777}"
                      ".h{font-weight:bold}.T{font-size:14px;font-weight:bold}"

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+/* After steps: what they took, for traces, results and files of costs. */
+#include "daemon/train.h"
+
+#include "stages/base/alloc.h"
+#include "stages/exec/estimate.h"
+#include "stages/exec/measure.h"
+#include "stages/sched/simulate.h"
+
+static enum pst_status simulate(struct pstd_session *s,
+                                const struct pst_costs *costs,
+                                struct pst_timeline *ret, struct pst_diag *diag)
+{
+    struct pst_sim sim;
+    enum pst_status status =
+        pst_schedule_simulate(pst_crew_schedule(s->w->crew), costs, &sim, diag);
+
+    if (status != PST_OK)
+        return status;
+    *ret = sim.timeline;
+    sim.timeline = (struct pst_timeline){.n_ranks = 0};
+    pst_sim_fini(&sim);
+    return PST_OK;
+}
+
+/* Rank 0's part. */
+static enum pst_status finish(struct pstd_session *s,
+                              const struct pst_costs *costs,
+                              struct pstd_trace *t, struct pst_diag *diag)
+{
+    enum pst_status status = simulate(s, costs, &t->predicted, diag);
+
+    if (status == PST_OK) {
+        t->shares = pst_calloc(PST_TAG_DAEMON, t->measured.n_ranks + 1,
+                               sizeof(*t->shares));
+        if (t->shares == NULL)
+            status = pst_diag_nomem(diag, sizeof(*t->shares));
+    }
+    if (status != PST_OK)
+        return status;
+    pst_timeline_shares(&t->measured, t->shares);
+    return PST_OK;
+}
+
+/* A file that cannot be written is the run's failure, not the daemon's. */
+static void write_costs(struct pstd_session *s, struct pst_costs *costs)
+{
+    struct pst_diag diag;
+    enum pst_status status =
+        pst_costs_add_modules(s->w->plan, &s->options, costs, &diag);
+
+    if (status == PST_OK)
+        status = pst_costs_write(costs, s->config.write_costs, &diag);
+    if (status != PST_OK && s->result->diag.status == PST_OK)
+        s->result->diag = diag;
+}
+
+/* COLLECTIVE. *ret: on rank 0 only, owned. */
+static enum pst_status measure(struct pstd_session *s, bool ended,
+                               struct pstd_trace **ret, struct pst_diag *diag)
+{
+    struct pstd_trace *t = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*t));
+    struct pst_costs costs = {.plan = ""};
+    enum pst_status status =
+        t != NULL ? PST_OK : pst_diag_nomem(diag, sizeof(*t));
+
+    *ret = NULL;
+    status = pstd_agree(s->w, status, diag);
+    if (status == PST_OK)
+        status = pst_crew_timeline(s->w->crew, &t->measured, diag);
+    if (status == PST_OK)
+        status = pst_crew_costs(s->w->crew, &costs, diag);
+    if (status == PST_OK) {
+        t->step = s->step;
+        if (s->w->rank == 0)
+            status = finish(s, &costs, t, diag);
+        if (status == PST_OK && s->w->rank == 0 && ended &&
+            s->config.write_costs != NULL)
+            write_costs(s, &costs);
+        status = pstd_agree(s->w, status, diag);
+    }
+    pst_costs_fini(&costs);
+    if (status == PST_OK && s->w->rank == 0)
+        *ret = t;
+    else
+        pstd_trace_free(t);
+    return status;
+}
+
+enum pst_status pstd_session_trace(struct pstd_session *s,
+                                   struct pst_diag *diag)
+{
+    struct pstd_trace *trace = NULL;
+    struct pstd_note note;
+    enum pst_status status;
+
+    status = measure(s, false, &trace, diag);
+    if (status != PST_OK)
+        return status;
+    pstd_note_init(&note, PSTD_EVENT_TRACE);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    note.payload = trace;
+    pstd_worker_post(s->w->worker, &note, true);
+    return PST_OK;
+}
+
+enum pst_status pstd_session_measure(struct pstd_session *s,
+                                     struct pst_diag *diag)
+{
+    if (s->done == 0 || s->w->crew == NULL)
+        return PST_OK;
+    return measure(s, true, &s->result->trace, diag);
+}
