@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/split/random.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_VALUES 128
+#define N_WEIGHTS  6
+
+/* What values are: f32[4, 8], bool[4, 8], i64[4], f32[], i64[], f32[8, 4]. */
+enum kind { WIDE, MASK, IDS, SCALAR, COUNT, TALL, N_KINDS };
+
+struct writer {
+    struct random_model *m;
+    unsigned seed;
+    struct {
+        enum kind kind;
+        char name[16];
+    } values[MAX_VALUES];
+    unsigned n_values, calls[N_WEIGHTS];
+};
+
+unsigned random_draw(unsigned *seed, unsigned n)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (unsigned)(((uint64_t)(*seed >> 4) * n) >> 28);
+}
+
+static unsigned draw(struct writer *w, unsigned n)
+{
+    return random_draw(&w->seed, n);
+}
+
+/* A value of that kind: one of the newest, or any. There is always one. */
+static const char *pick(struct writer *w, enum kind kind)
+{
+    const bool near = draw(w, 3) > 0;
+    unsigned n = 0, k;
+
+    for (unsigned i = 0; i < w->n_values; i++)
+        n += w->values[i].kind == kind;
+    k = near && n > 3 ? n - 1 - draw(w, 3) : draw(w, n);
+    for (unsigned i = 0;; i++)
+        if (w->values[i].kind == kind && k-- == 0)
+            return w->values[i].name;
+}
+
+static void add_value(struct writer *w, enum kind kind, const char *name)
+{
+    w->values[w->n_values].kind = kind;
+    snprintf(w->values[w->n_values].name, sizeof(w->values[0].name), "%s",
+             name);
+    w->n_values++;
+}
+
+/* Begins the next node; its operator and arguments are printed behind it. */
+static struct pst_str *begin(struct writer *w, enum kind kind)
+{
+    char name[16];
+
+    snprintf(name, sizeof(name), "v%u", w->m->n_nodes);
+    pst_str_addf(&w->m->text, "  %%%s = ", name);
+    add_value(w, kind, name);
+    return &w->m->text;
+}
+
+static void end(struct writer *w, const char *module, unsigned call)
+{
+    pst_str_addf(&w->m->text, "  # %s@%u - F id=%u\n", module, call,
+                 w->m->n_nodes++);
+}
+
+/* --- operators ---------------------------------------------------------- */
+
+/* A module with a weight, called again and again; two of them are tied. */
+static void add_linear(struct writer *w)
+{
+    const unsigned k = draw(w, N_WEIGHTS), weight = k == 5 ? 4 : k;
+    char x[16], module[16];
+
+    snprintf(x, sizeof(x), "%s", pick(w, WIDE));
+    snprintf(module, sizeof(module), "m.%u", k);
+    pst_str_addf(begin(w, WIDE), "aten.linear.default(%%%s, %%w%u%s)", x,
+                 weight, draw(w, 2) ? ", %b" : "");
+    end(w, module, w->calls[k]++);
+}
+
+static void add_unary(struct writer *w)
+{
+    static const char *const ops[] = {"tanh", "sigmoid", "neg", "alias",
+                                      "clone"};
+    char x[16];
+
+    snprintf(x, sizeof(x), "%s", pick(w, WIDE));
+    if (draw(w, 6) == 0)
+        pst_str_addf(begin(w, WIDE), "aten.dropout.default(%%%s, 0.25, True)",
+                     x);
+    else
+        pst_str_addf(begin(w, WIDE), "aten.%s.default(%%%s)",
+                     ops[draw(w, PST_COUNT(ops))], x);
+    end(w, "u", 0);
+}
+
+static void add_binary(struct writer *w)
+{
+    static const enum kind others[] = {WIDE, WIDE, WIDE, SCALAR, COUNT};
+    const enum kind kind = others[draw(w, PST_COUNT(others))];
+    char x[16], y[16];
+
+    snprintf(x, sizeof(x), "%s", pick(w, WIDE));
+    snprintf(y, sizeof(y), "%s", pick(w, kind));
+    pst_str_addf(begin(w, WIDE), "aten.%s.Tensor(%%%s, %%%s)",
+                 draw(w, 2) ? "add" : "mul", x, y);
+    end(w, "a", 0);
+}
+
+static void add_side(struct writer *w)
+{
+    char x[16], y[16];
+
+    snprintf(x, sizeof(x), "%s", pick(w, WIDE));
+    snprintf(y, sizeof(y), "%s", pick(w, IDS));
+    switch (draw(w, 5)) {
+    case 0:
+        pst_str_addf(begin(w, MASK), "aten.gt.Tensor(%%%s, %%zero)", x);
+        break;
+    case 1:
+        pst_str_addf(begin(w, IDS), "aten.maximum.default(%%%s, %%%s)", y,
+                     pick(w, IDS));
+        break;
+    case 2:
+        pst_str_addf(begin(w, SCALAR), "aten.mean.default(%%%s)", x);
+        break;
+    case 3:
+        pst_str_addf(begin(w, COUNT), "aten.max.default(%%%s)", y);
+        break;
+    default:
+        pst_str_addf(begin(w, TALL), "aten.t.default(%%%s)", x);
+    }
+    end(w, "s", 0);
+}
+
+/* From a side value back to the main kind. */
+static void add_return(struct writer *w)
+{
+    char x[16], y[16];
+
+    snprintf(x, sizeof(x), "%s", pick(w, WIDE));
+    snprintf(y, sizeof(y), "%s", pick(w, WIDE));
+    switch (draw(w, 4)) {
+    case 0:
+        pst_str_addf(begin(w, WIDE), "aten.where.self(%%%s, %%%s, %%%s)",
+                     pick(w, MASK), x, y);
+        break;
+    case 1:
+        pst_str_addf(begin(w, WIDE), "aten.embedding.default(%%w0, %%%s)",
+                     pick(w, IDS));
+        break;
+    case 2:
+        pst_str_addf(begin(w, WIDE), "aten.t.default(%%%s)", pick(w, TALL));
+        break;
+    default:
+        pst_str_addf(begin(w, WIDE), "aten.mul.Tensor(%%%s, %%scale)", x);
+    }
+    end(w, "r", 0);
+}
+
+/* The buffer is read and changed by two nodes that no marker parts. */
+static void change_buffer(struct writer *w)
+{
+    char x[16];
+
+    snprintf(x, sizeof(x), "%s", pick(w, WIDE));
+    pst_str_addf(&w->m->text,
+                 "  %%new = aten.add.Tensor(%%seen, %%%s)  # n@0 - F id=%u "
+                 "no_grad\n",
+                 x, 200);
+}
+
+static void add_node(struct writer *w)
+{
+    switch (draw(w, 8)) {
+    case 0:
+    case 1:
+    case 2:
+        add_linear(w);
+        break;
+    case 3:
+        add_unary(w);
+        break;
+    case 4:
+        add_binary(w);
+        break;
+    case 5:
+    case 6:
+        add_side(w);
+        break;
+    default:
+        add_return(w);
+    }
+}
+
+/* --- the whole ---------------------------------------------------------- */
+
+static void add_head(struct writer *w)
+{
+    static const char *const given[] = {
+        [WIDE] = "x",    [MASK] = "m",   [IDS] = "ids",
+        [SCALAR] = "s0", [COUNT] = "c0", [TALL] = "t0"};
+
+    pst_str_add(&w->m->text, "graph next_id=300 {\n"
+                             "  input %x: f32[4, 8]\n"
+                             "  input %ids: i64[4]\n"
+                             "  input %y: f32[4, 8]\n"
+                             "  param %b \"b\" grad: f32[8]\n"
+                             "  param %frozen \"frozen\": f32[8]\n"
+                             "  buffer %seen \"n.seen\" persistent: f32[4, 8]\n"
+                             "  buffer %scale \"scale\": f32[8]\n"
+                             "  const %zero \"zero\": f32[4, 8]\n");
+    for (unsigned i = 0; i < N_WEIGHTS - 1; i++)
+        pst_str_addf(&w->m->text,
+                     "  param %%w%u \"m.%u.weight\" grad: f32[8, 8]\n", i, i);
+    pst_str_add(&w->m->text, "  %m = aten.lt.Tensor(%x, %y)  # - - F id=201\n"
+                             "  %s0 = aten.mean.default(%y)  # - - F id=202\n"
+                             "  %c0 = aten.max.default(%ids)  # - - F id=203\n"
+                             "  %t0 = aten.t.default(%x)  # - - F id=204\n");
+    for (unsigned k = 0; k < N_KINDS; k++)
+        add_value(w, k, given[k]);
+}
+
+static void add_tail(struct writer *w)
+{
+    const char *name = w->values[w->n_values - 1].name;
+
+    for (unsigned i = w->n_values; w->values[i - 1].kind != WIDE; i--)
+        name = w->values[i - 2].name;
+    pst_str_addf(&w->m->text,
+                 "  %%last = aten.mul.Tensor(%%%s, %%frozen)  # - - F id=210\n"
+                 "  %%mse = aten.mse_loss.default(%%last, %%y)  # - - F "
+                 "id=211\n"
+                 "  %%part = aten.mean.default(%%%s)  # - - F id=212\n"
+                 "  %%loss = aten.add.Tensor(%%mse, %%part)  # - - F id=213\n"
+                 "  output user %%loss \"loss\"\n",
+                 name, pick(w, WIDE));
+    for (unsigned i = 0; i < 4; i++)
+        pst_str_addf(&w->m->text, "  output user %%%s \"o.%u\"\n",
+                     w->values[draw(w, w->n_values)].name, i);
+    pst_str_add(&w->m->text, "  output user None \"none\"\n"
+                             "  output buffer %new -> %seen \"\"\n}\n");
+}
+
+void random_model_init(struct random_model *m, unsigned seed, bool markers)
+{
+    struct writer w = {.m = m, .seed = seed * 2654435761u + 1};
+    unsigned places = seed * 40503u + 7, n, rate;
+
+    memset(m, 0, sizeof(*m));
+    n = 6 + draw(&w, 46);
+    rate = 3 + random_draw(&places, 12);
+    add_head(&w);
+    for (unsigned i = 0; i < n; i++) {
+        add_node(&w);
+        if (i == n / 2)
+            change_buffer(&w);
+        /* Markers come from a sequence of their own. */
+        if (random_draw(&places, rate) == 0 && m->n_cuts < 9) {
+            if (markers)
+                pst_str_addf(&m->text,
+                             "  pippy._pipe_split.default()  # - - F id=%u\n",
+                             220 + m->n_cuts);
+            m->n_cuts++;
+        }
+    }
+    add_tail(&w);
+    m->seed = w.seed;
+}
+
+void random_model_fini(struct random_model *m)
+{
+    pst_str_fini(&m->text);
+}

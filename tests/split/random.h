@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_TESTS_SPLIT_RANDOM_H
+#define PENSTOCK_TESTS_SPLIT_RANDOM_H
+/*
+ * Models drawn at random, as graph text: up to 60 operators with near and far
+ * skips, parameters that several modules share, modules that are called
+ * again, values in integers, bool and scalars, views, dropout, a buffer that
+ * is changed, outputs from anywhere. The loss is the output "loss".
+ */
+#include "stages/base/str.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct random_model {
+    struct pst_str text;
+    unsigned n_nodes, n_cuts; /* markers that were put */
+    unsigned seed;            /* goes on from here */
+};
+
+/* The next of 0 .. n-1. */
+unsigned random_draw(unsigned *seed, unsigned n);
+/* The same operators with and without markers. */
+void random_model_init(struct random_model *m, unsigned seed, bool markers);
+void random_model_fini(struct random_model *m);
+
+#define RANDOM_ROWS    4 /* of a microbatch */
+#define RANDOM_CLASSES 5 /* integer inputs are below it */
+
+#endif

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Random models, cut at random places in three ways, on 1 to 4 ranks, in every
+ * schedule: loss, outputs, gradients and buffers have the bits of the uncut
+ * run. "test-split-random N" takes N seeds, "test-split-random seed K" only
+ * that one and tells what it does.
+ */
+#include "tests/split/model.h"
+#include "tests/split/random.h"
+
+#include "stages/exec/dump.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define EXACT_USES 8 /* of a parameter: beyond it, last bits may differ */
+
+static struct pst_diag diag;
+static unsigned n_seeds = 50, only_seed, n_runs, n_finite, n_stages_seen[16];
+static bool talks;
+
+struct job {
+    unsigned seed, uses[64]; /* of plan->params in the uncut graph */
+    struct pst_model model, plain;
+    struct pst_plan *plan;
+    const char *cut; /* how it was cut, in words */
+    const char *schedule;
+    unsigned ranks, microbatches;
+};
+
+/* --- models ------------------------------------------------------------- */
+
+static void open_model(struct pst_model *model, unsigned seed, bool markers)
+{
+    static const char *aliases[] = {"m.5.weight"};
+    struct pst_tie tie = {"m.4.weight", aliases, 1};
+    struct random_model text;
+
+    random_model_init(&text, seed, markers);
+    model_init(model, text.text.text, NULL, 0);
+    assert_true(pst_vec_push(PST_TAG_TEST, &model->ties, tie));
+    for (size_t i = 0; i < model->weights_by_fqn.n; i++) {
+        struct pst_weight *weight = model->weights_by_fqn.entries[i].value;
+        float *data = (float *)weight->data;
+
+        for (int64_t k = 0; k < pst_meta_numel(&weight->meta); k++)
+            data[k] *= strcmp(weight->fqn, "zero") == 0 ? 0.1f : 0.5f;
+    }
+    random_model_fini(&text);
+}
+
+static void close_model(struct pst_model *model)
+{
+    pst_vec_fini(&model->ties);
+    model_fini(model);
+}
+
+static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
+                            unsigned input, void *dst, struct pst_diag *d)
+{
+    const struct job *job = ctx;
+    const struct pst_plan_input *in = &job->plan->inputs.at[input];
+    unsigned seed = job->seed * 1000 + microbatch * 10 + input;
+
+    (void)step;
+    (void)d;
+    for (int64_t i = 0; i < pst_meta_numel(&in->meta); i++) {
+        const float x = model_number(&seed);
+
+        if (in->meta.dtype == PST_F32)
+            ((float *)dst)[i] = x;
+        else
+            ((int64_t *)dst)[i] = (seed >> 16) % RANDOM_CLASSES;
+    }
+    return PST_OK;
+}
+
+/* --- runs --------------------------------------------------------------- */
+
+static struct pst_dump *run(struct job *job)
+{
+    struct pst_exec_options options = {.schedule = job->schedule,
+                                       .ranks = job->ranks,
+                                       .microbatches = job->microbatches,
+                                       .train = true,
+                                       .keep_outputs = true,
+                                       .threads = 1,
+                                       .seed = 3,
+                                       .optim.name = "none"};
+    struct pst_transport *transport;
+    struct pst_step_result result;
+    struct pst_crew *crew = NULL;
+    struct pst_dump *dump;
+    char ranks[16];
+
+    snprintf(ranks, sizeof(ranks), "%u", job->ranks);
+    assert_ok(pst_transport_self.open(ranks, &transport, &diag), &diag);
+    assert_ok(pst_crew_new(job->plan, transport, &options, &crew, &diag),
+              &diag);
+    assert_ok(pst_crew_step(crew, 0, fill, job, 0, &result, &diag), &diag);
+    assert_ok(pst_crew_dump_first(crew, &dump, &diag), &diag);
+    assert_ok(pst_crew_dump_state(crew, dump, &diag), &diag);
+    pst_crew_free(crew);
+    pst_transport_self.close(transport);
+    return dump;
+}
+
+static double distance(const struct pst_dump_item *a,
+                       const struct pst_dump_item *b)
+{
+    double off = 0.0, all = 0.0;
+
+    for (int64_t i = 0; i < pst_meta_numel(&a->meta); i++) {
+        const double x = pst_load_f64(a->meta.dtype, a->data, i);
+        const double y = pst_load_f64(b->meta.dtype, b->data, i);
+
+        off += (x - y) * (x - y);
+        all += x * x;
+    }
+    return sqrt(off) / (sqrt(all) + 1e-30);
+}
+
+static bool is_inexact(const struct job *job, const char *name)
+{
+    int k;
+
+    if (strncmp(name, "grad.", 5) != 0)
+        return false;
+    k = pst_plan_find_param(job->plan, name + 5);
+    return k >= 0 && job->plan->params.at[k].n_stages > 1 &&
+           job->uses[k] > EXACT_USES;
+}
+
+/* Two NaNs of the same bits are equal too. */
+static void compare(const struct job *job, const struct pst_dump *want,
+                    const struct pst_dump *got)
+{
+    size_t n, n_got;
+    const struct pst_dump_item *items = pst_dump_items(want, &n);
+
+    (void)pst_dump_items(got, &n_got);
+    assert_int_equal(n, n_got);
+    for (size_t i = 0; i < n; i++) {
+        const struct pst_dump_item *twin = pst_dump_find(got, items[i].name);
+
+        if (twin == NULL || !pst_meta_same(&twin->meta, &items[i].meta))
+            fail_msg("%s is missing", items[i].name);
+        if (memcmp(twin->data, items[i].data, pst_meta_bytes(&twin->meta)) ==
+                0 ||
+            (is_inexact(job, items[i].name) &&
+             distance(&items[i], twin) <= 1e-6))
+            continue;
+        fail_msg("seed %u, %s, %zu stages, %s, %u ranks, %u microbatches: %s "
+                 "differs by %.3g; replay: test-split-random seed %u",
+                 job->seed, job->cut, job->plan->stages.n, job->schedule,
+                 job->ranks, job->microbatches, items[i].name,
+                 distance(&items[i], twin), job->seed);
+    }
+}
+
+static bool is_possible(const struct job *job)
+{
+    const struct pst_schedule_options options = {
+        .name = job->schedule,
+        .ranks = job->ranks,
+        .stages = (unsigned)job->plan->stages.n,
+        .microbatches = job->microbatches,
+        .train = true};
+    struct pst_schedule *sched;
+
+    if (pst_schedule_make(&options, &sched, &diag) != PST_OK)
+        return false;
+    pst_schedule_free(sched);
+    return true;
+}
+
+/* Every schedule that takes the plan on these ranks. */
+static void run_plan(struct job *job, const struct pst_dump *want)
+{
+    size_t n;
+    const struct pst_sched_row *rows = pst_sched_rows(&n);
+
+    n_stages_seen[job->plan->stages.n]++;
+    for (size_t i = 0; i < n; i++) {
+        struct pst_dump *got;
+
+        job->schedule = rows[i].name;
+        if (!is_possible(job))
+            continue;
+        if (talks)
+            printf("%s: %zu stages, %s, %u ranks, %u microbatches\n", job->cut,
+                   job->plan->stages.n, job->schedule, job->ranks,
+                   job->microbatches);
+        got = run(job);
+        compare(job, want, got);
+        pst_dump_free(got);
+        n_runs++;
+    }
+}
+
+/* --- cuts --------------------------------------------------------------- */
+
+/* Names of live nodes, at most `n` of them. */
+static void draw_names(const struct job *job, unsigned *seed, unsigned n,
+                       char names[8][16], const char *at[8],
+                       struct pst_split_options *options)
+{
+    const struct pst_graph *graph = job->plan->stages.at[0].graph;
+
+    for (unsigned i = 0; i < n; i++) {
+        const struct pst_node *node =
+            graph->nodes.at[random_draw(seed, (unsigned)graph->nodes.n)];
+
+        snprintf(names[i], sizeof(names[0]), "%s", node->outs[0]->name);
+        at[i] = names[i];
+    }
+    options->at = at;
+    options->n_at = n;
+}
+
+/* The buffer must stay whole: such a cut is refused by name. */
+static bool cut(struct job *job, struct pst_model *model,
+                const struct pst_split_options *options, const char *how)
+{
+    enum pst_status status = pst_split(model, options, &job->plan, &diag);
+
+    if (status == PST_ERR_UNSUPPORTED)
+        assert_non_null(strstr(diag.text, "E_SHARED_MUT"));
+    else if (status == PST_ERR_INPUT)
+        assert_non_null(strstr(diag.text, "too many"));
+    else
+        assert_ok(status, &diag);
+    job->cut = how;
+    return status == PST_OK;
+}
+
+static void cut_and_run(struct job *job, struct pst_model *model,
+                        const struct pst_split_options *options, unsigned *seed,
+                        const char *how, const struct pst_dump *want)
+{
+    if (!cut(job, model, options, how))
+        return;
+    job->ranks = 1 + random_draw(seed, 4);
+    job->ranks = PST_MIN(job->ranks, (unsigned)job->plan->stages.n);
+    run_plan(job, want);
+    pst_plan_free(job->plan);
+    job->plan = NULL;
+}
+
+/* A loss that is a number, and gradients that are there. */
+static bool is_finite(const struct pst_dump *dump)
+{
+    const struct pst_dump_item *loss = pst_dump_find(dump, "loss");
+    const struct pst_dump_item *grad = pst_dump_find(dump, "grad.b");
+    double sum = 0.0;
+
+    for (int64_t i = 0; grad != NULL && i < pst_meta_numel(&grad->meta); i++)
+        sum += fabs(pst_load_f64(grad->meta.dtype, grad->data, i));
+    return isfinite(pst_load_f64(loss->meta.dtype, loss->data, 0)) &&
+           isfinite(sum) && sum > 0.0;
+}
+
+static void count_use(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct job *job = ctx;
+    int k;
+
+    (void)arg;
+    if ((*slot)->kind != PST_VALUE_PARAM)
+        return;
+    k = pst_plan_find_param(job->plan, (*slot)->fqn);
+    assert_true(k >= 0 && k < 64);
+    job->uses[k]++;
+}
+
+static void try_seed(unsigned number)
+{
+    static const char *const transmit[] = {"m.0.weight", "m.5.weight", "b"};
+    struct pst_split_options uncut = {.policy = "flops", .stages = 1},
+                             markers = {0}, names = {0},
+                             flops = {.policy = "flops"};
+    struct job job = {.seed = number, .schedule = "gpipe", .ranks = 1};
+    unsigned seed = number * 7919u + 3;
+    char text[8][16];
+    const char *at[8];
+    struct pst_plan *whole;
+    struct pst_dump *want;
+
+    open_model(&job.model, number, true);
+    open_model(&job.plain, number, false);
+    job.microbatches = 1 + random_draw(&seed, 4);
+    assert_true(cut(&job, &job.plain, &uncut, "uncut"));
+    for (size_t i = 0; i < job.plan->stages.at[0].graph->nodes.n; i++)
+        pst_node_uses(job.plan->stages.at[0].graph->nodes.at[i], count_use,
+                      &job);
+    want = run(&job);
+    n_finite += is_finite(want);
+    draw_names(&job, &seed, 1 + random_draw(&seed, 7), text, at, &names);
+    whole = job.plan;
+    cut_and_run(&job, &job.model, &markers, &seed, "markers", want);
+    names.transmit = transmit;
+    names.n_transmit = random_draw(&seed, 4);
+    cut_and_run(&job, &job.plain, &names, &seed, "names", want);
+    flops.stages = 2 + random_draw(&seed, 7);
+    flops.policy = random_draw(&seed, 2) ? "flops" : "memory";
+    cut_and_run(&job, &job.plain, &flops, &seed, flops.policy, want);
+    pst_dump_free(want);
+    pst_plan_free(whole);
+    close_model(&job.plain);
+    close_model(&job.model);
+}
+
+static void random_models_have_the_same_bits(void **state)
+{
+    (void)state;
+    if (only_seed > 0) {
+        struct random_model model;
+
+        random_model_init(&model, only_seed, true);
+        printf("%s", model.text.text);
+        random_model_fini(&model);
+        try_seed(only_seed);
+        return;
+    }
+    for (unsigned seed = 1; seed <= n_seeds; seed++)
+        try_seed(seed);
+    printf("%u models (%u with finite gradients), %u runs; plans by number of "
+           "stages:",
+           n_seeds, n_finite, n_runs);
+    assert_true(n_finite * 2 > n_seeds);
+    for (unsigned i = 1; i < PST_COUNT(n_stages_seen); i++)
+        printf(" %u", n_stages_seen[i]);
+    printf("\n");
+    for (unsigned i = 2; i <= 8 && n_seeds >= 50; i++)
+        assert_true(n_stages_seen[i] > 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_models_have_the_same_bits),
+    };
+
+    pst_diag_init(&diag);
+    if (argc == 2)
+        n_seeds = (unsigned)atoi(argv[1]);
+    if (argc == 3) {
+        only_seed = (unsigned)atoi(argv[2]);
+        talks = true;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
