@@ -195,6 +195,19 @@ enum pst_status pst_schedule_check(const struct pst_schedule *sched,
                                    size_t n_shared,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
+/* The same for lists without messages, as far as it goes; for schedules of any
+ * length. Lowering makes of such lists what passes pst_schedule_check. */
+enum pst_status pst_schedule_check_order(const struct pst_schedule *sched,
+                                         const struct pst_link *links,
+                                         size_t n_links,
+                                         struct pst_diag *diag) PST_MUST_CHECK;
+
+/* No rank ever holds more (stage, microbatch) pairs between F and B or W than
+ * it has slots for. */
+enum pst_status pst_schedule_check_held(const struct pst_schedule *sched,
+                                        const unsigned *limits /* per rank */,
+                                        struct pst_diag *diag) PST_MUST_CHECK;
+
 /* "0F1", "0SEND_F1", "0SEND_F1>3" and "3RECV_F1<0" (a far peer),
  * "0REDUCE_GRAD", "0REDUCE_GRAD#7" (parameter 7), "0UNSHARD", "."; a list,
  * also "(0F1;3B0)OVERLAP_F_B"; lines "r0 0F0 0F1 ...". */

@@ -5,8 +5,9 @@
  * happens. Lists with a planted fault must be refused exactly if the player
  * finds that they break or hang.
  */
-#include "stages/sched/sched.h"
+#include "stages/sched/simulate.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@
 #define MAX_N 5
 
 static uint32_t seed = 20260101;
+static unsigned n_faults = 10000;
 
 static unsigned pick(unsigned n)
 {
@@ -281,20 +283,62 @@ static void deal_out(struct pst_schedule *s)
                 push(s, s->rank_of[st], part ? PST_ACT_W : PST_ACT_I, st, m);
 }
 
+/* "0=1,1=0,2=1": each rank has a stage. */
+static void random_place(unsigned stages, unsigned ranks, char *out,
+                         size_t size)
+{
+    unsigned rank[MAX_S];
+    size_t len = 0;
+
+    for (unsigned st = 0; st < stages; st++)
+        rank[st] = st < ranks ? st : pick(ranks);
+    for (unsigned st = stages; st-- > 1;) {
+        const unsigned other = pick(st + 1), kept = rank[st];
+
+        rank[st] = rank[other];
+        rank[other] = kept;
+    }
+    for (unsigned st = 0; st < stages; st++)
+        len += (size_t)snprintf(out + len, size - len, "%s%u=%u", st ? "," : "",
+                                st, rank[st]);
+}
+
+/* Any schedule that can have these numbers, anywhere. */
+static void make_any(struct world *w)
+{
+    size_t n;
+    const struct pst_sched_row *rows = pst_sched_rows(&n);
+    enum pst_status status;
+    char place[64];
+
+    do {
+        struct pst_schedule_options o = {.stages = 1 + pick(MAX_S),
+                                         .microbatches = 1 + pick(MAX_N),
+                                         .train = pick(5) > 0};
+        const struct pst_sched_row *row = &rows[pick((unsigned)n)];
+
+        o.ranks = 1 + pick(o.stages);
+        o.name = row->name;
+        if (row->any_place && pick(2)) {
+            random_place(o.stages, o.ranks, place, sizeof(place));
+            o.place = place;
+        }
+        status = pst_schedule_make(&o, &w->sched, NULL);
+        if (status != PST_OK)
+            assert_true(status == PST_ERR_USAGE &&
+                        (row->per_rank || !row->trains));
+    } while (status != PST_OK);
+}
+
 static void world_init(struct world *w)
 {
-    const unsigned stages = 1 + pick(MAX_S);
-    const struct pst_schedule_options o = {pick(2) ? "1f1b" : "gpipe",
-                                           1 + pick(stages),
-                                           stages,
-                                           1 + pick(MAX_N),
-                                           pick(5) > 0,
-                                           NULL};
     struct pst_diag diag;
+    unsigned stages;
 
     memset(w, 0, sizeof(*w));
-    assert_ok(pst_schedule_make(&o, &w->sched, &diag), &diag);
-    if (pick(3) == 0)
+    make_any(w);
+    stages = w->sched->n_stages;
+    if (pick(6) == 0)
         deal_out(w->sched);
     for (int a = 0; a < (int)stages; a++)
         for (int b = a + 1; b < (int)stages; b++)
@@ -322,6 +366,21 @@ static enum pst_status check(const struct world *w, struct pst_diag *diag)
                               w->n_shared, diag);
 }
 
+static void assert_simulates(const struct pst_schedule *sched)
+{
+    struct pst_costs costs;
+    struct pst_diag diag;
+    struct pst_sim sim;
+
+    assert_ok(pst_costs_init(&costs, sched->n_stages, &diag), &diag);
+    for (unsigned st = 0; st < sched->n_stages; st++)
+        costs.stages[st].seconds = (struct pst_seconds){1, 1, 1};
+    assert_ok(pst_schedule_simulate(sched, &costs, &sim, &diag), &diag);
+    assert_true(sim.makespan >= (sched->train ? 3 : 1) * sched->n_microbatches);
+    pst_sim_fini(&sim);
+    pst_costs_fini(&costs);
+}
+
 static void random_plans_are_valid(void **state)
 {
     (void)state;
@@ -332,6 +391,7 @@ static void random_plans_are_valid(void **state)
         world_init(&w);
         assert_ok(check(&w, &diag), &diag);
         assert_true(player_accepts(&w));
+        assert_simulates(w.sched);
         pst_schedule_free(w.sched);
     }
 }
@@ -394,7 +454,7 @@ static void faults_are_refused(void **state)
     unsigned refused = 0, accepted = 0;
 
     (void)state;
-    for (unsigned i = 0; i < 5000; i++) {
+    for (unsigned i = 0; i < n_faults; i++) {
         struct pst_diag diag;
         struct world w;
         enum pst_status status;
@@ -419,7 +479,7 @@ static void faults_are_refused(void **state)
         pst_schedule_free(w.sched);
     }
     /* Both happen, or the test would prove little. */
-    assert_true(refused > 2000 && accepted > 200);
+    assert_true(refused > n_faults / 2 && accepted > n_faults / 50);
 }
 
 static void names_the_place(void **state)
@@ -495,7 +555,8 @@ static void refuses_bad_compute_lists(void **state)
     pst_schedule_free(s);
 }
 
-int main(void)
+/* test-sched-check [FAULTS [SEED]] */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_plans_are_valid),
@@ -504,5 +565,9 @@ int main(void)
         cmocka_unit_test(refuses_bad_compute_lists),
     };
 
+    if (argc > 1)
+        n_faults = (unsigned)strtoul(argv[1], NULL, 10);
+    if (argc > 2)
+        seed = (uint32_t)strtoul(argv[2], NULL, 10) | 1;
     return cmocka_run_group_tests_name("sched-check", tests, NULL, NULL);
 }

@@ -10,6 +10,28 @@ static enum pst_status refuse(const struct pst_check *c, unsigned rank,
                               size_t index, const char *fmt, ...)
     PST_PRINTF(4, 5);
 
+/* The list of the other side of a message, around the action that it is for. */
+static void add_other_side(const struct pst_check *c, unsigned rank,
+                           size_t index, struct pst_str *out)
+{
+    const struct pst_schedule *s = c->sched;
+    const struct pst_action *a = &s->ranks[rank].at[index];
+    unsigned other;
+
+    if (index >= s->ranks[rank].n || !pst_action_has_peer(a->kind) ||
+        a->peer_stage < 0 || a->peer_stage >= (int)s->n_stages)
+        return;
+    other = (unsigned)s->rank_of[a->peer_stage];
+    for (size_t i = 0; i < s->ranks[other].n && other != rank; i++) {
+        const struct pst_action *b = &s->ranks[other].at[i];
+
+        if (b->stage != a->peer_stage || b->microbatch != a->microbatch)
+            continue;
+        pst_sched_add_place(s, other, i, true, out);
+        return;
+    }
+}
+
 static enum pst_status refuse(const struct pst_check *c, unsigned rank,
                               size_t index, const char *fmt, ...)
 {
@@ -22,6 +44,7 @@ static enum pst_status refuse(const struct pst_check *c, unsigned rank,
     va_end(args);
     pst_sched_add_place(c->sched, rank, index, false, &place);
     pst_sched_add_place(c->sched, rank, index, true, &list);
+    add_other_side(c, rank, index, &list);
     (void)pst_diag_set(c->diag, PST_ERR_INPUT, "schedule: %s: %s%s",
                        pst_str_text(&place), why, pst_str_text(&list));
     pst_str_fini(&list);
@@ -267,6 +290,41 @@ static enum pst_status check_reduce(const struct pst_check *c, unsigned rank,
     return PST_OK;
 }
 
+/* Refuses that a stage does not send: shows where it computes, and where the
+ * value is used. */
+static enum pst_status refuse_missing(const struct pst_check *c, int stage,
+                                      int to, unsigned microbatch,
+                                      const char *kind)
+{
+    const struct pst_schedule *s = c->sched;
+    const int stages[] = {stage, to};
+    struct pst_str text = {0};
+
+    for (unsigned k = 0; k < 2; k++) {
+        const unsigned rank = (unsigned)s->rank_of[stages[k]];
+
+        for (size_t i = 0; i < s->ranks[rank].n; i++) {
+            const struct pst_action *a = &s->ranks[rank].at[i];
+            const bool back = a->kind == PST_ACT_B || a->kind == PST_ACT_I;
+
+            if (a->stage != stages[k] || a->microbatch != (int)microbatch ||
+                !(strchr(kind, 'F') ? a->kind == PST_ACT_F : back))
+                continue;
+            if (k == 0) {
+                pst_str_add(&text, "schedule: ");
+                pst_sched_add_place(s, rank, i, false, &text);
+                pst_str_addf(&text, ": %d%s%u to stage %d is missing", stage,
+                             kind, microbatch, to);
+            }
+            pst_sched_add_place(s, rank, i, true, &text);
+            break;
+        }
+    }
+    (void)pst_diag_set(c->diag, PST_ERR_INPUT, "%s", pst_str_text(&text));
+    pst_str_fini(&text);
+    return PST_ERR_INPUT;
+}
+
 /* Every link has its messages, every owner its reductions. */
 static enum pst_status check_messages_all(const struct pst_check *c)
 {
@@ -274,26 +332,19 @@ static enum pst_status check_messages_all(const struct pst_check *c)
 
     for (size_t k = 0; k < c->links.n; k++) {
         const struct pst_link *link = &c->links.by_from[k];
-        const unsigned from = (unsigned)s->rank_of[link->from];
-        const unsigned to = (unsigned)s->rank_of[link->to];
+        const bool near = s->rank_of[link->from] == s->rank_of[link->to];
 
-        for (unsigned m = 0; m < s->n_microbatches && from != to; m++) {
+        for (unsigned m = 0; m < s->n_microbatches; m++) {
             const unsigned moved = c->moved[pst_check_cell(c, (int)k, (int)m)];
 
-            if (!(moved & PST_BIT(PST_ACT_SEND_F)))
-                return refuse(c, from, s->ranks[from].n,
-                              "%dSEND_F%u to stage %d is missing", link->from,
-                              m, link->to);
-            if (link->grad && s->train && !(moved & PST_BIT(PST_ACT_SEND_B)))
-                return refuse(c, to, s->ranks[to].n,
-                              "%dSEND_B%u to stage %d is missing", link->to, m,
-                              link->from);
+            if (!(moved & PST_BIT(near ? PST_ACT_COPY_F : PST_ACT_SEND_F)))
+                return refuse_missing(c, link->from, link->to, m,
+                                      near ? "COPY_F" : "SEND_F");
+            if (link->grad && s->train &&
+                !(moved & PST_BIT(near ? PST_ACT_COPY_B : PST_ACT_SEND_B)))
+                return refuse_missing(c, link->to, link->from, m,
+                                      near ? "COPY_B" : "SEND_B");
         }
-        for (unsigned m = 0; m < s->n_microbatches && from == to; m++)
-            if (link->grad && s->train && !has_arrived(c, k, (int)m, true))
-                return refuse(c, to, s->ranks[to].n,
-                              "%dCOPY_B%u to stage %d is missing", link->to, m,
-                              link->from);
     }
     for (size_t k = 0; k < c->n_shared && s->train; k++)
         for (unsigned j = 0; j < c->shared[k].n_stages; j++) {
