@@ -87,7 +87,8 @@ struct pstd_config {
     /* A step. */
     const char *schedule, *place, *costs;
     double memory_limit;
-    uint64_t microbatches, threads, seed;
+    uint64_t microbatches, microbatch_size, batch, threads, seed;
+    const char *microbatch_weights, *chunk;
     const char *dtype;
     const char *optimizer;
     double lr, momentum, dampening, beta1, beta2, eps, weight_decay;

@@ -45,6 +45,21 @@ static const struct pstd_option rows[] = {
     ROW(microbatches, "microbatches", 'm', UINT,
         T_STEP | C_STEP | PSTD_OPT_PLAN, "1", 1, 65536, "N",
         "microbatches of a step"),
+    UINT(microbatch_size, "microbatch-size", T_STEP | C_STEP | PSTD_OPT_PLAN,
+         "0", 0, 0x1p31,
+         "rows of a microbatch, for models with a free batch dimension; 0: as "
+         "exported"),
+    UINT(batch, "batch", T_STEP | C_STEP | PSTD_OPT_PLAN, "0", 0, 0x1p31,
+         "rows of a step instead, divided among its microbatches as evenly as "
+         "can be"),
+    CHOICE(microbatch_weights, "microbatch-weights", T_STEP | C_STEP, "rows",
+           "rows|equal|tokens",
+           "how much a microbatch counts: by its rows, as any other, by the "
+           "targets that the loss does not ignore"),
+    TEXT(chunk, "chunk", T_STEP | C_STEP | PSTD_OPT_PLAN, NULL,
+         "NAME=DIM|replicate,...",
+         "dimension of an input that is divided into microbatches, or that "
+         "each gets it whole; if not given: 0"),
     UINT(threads, "threads", T_STEP | C_STEP | PSTD_OPT_PLAN, "0", 0, 1024,
          "kernel threads of a rank; 0: its share of the cores"),
     UINT(seed, "seed", T_STEP | C_STEP, "0", 0, MANY, "of everything random"),

@@ -120,7 +120,6 @@ enum pst_status pstd_session_conclude(struct pstd_session *s,
                                       struct pst_diag *diag)
 {
     struct pstd_result *r = s->result;
-    const uint64_t m = s->config.microbatches;
     const size_t cap =
         (size_t)PST_MIN(s->config.steps, (uint64_t)PSTD_MAX_LOSSES);
     const size_t n = (size_t)PST_MIN(s->done, (uint64_t)cap);
@@ -137,8 +136,8 @@ enum pst_status pstd_session_conclude(struct pstd_session *s,
     r->checkpoint_step = s->saved == UINT64_MAX ? 0 : s->saved;
     if (s->done > 0) {
         r->bubble = s->sums.bubble / (double)s->done;
-        r->gflops = pstd_flops(s->w->plan, m) / r->step_s * 1e-9;
-        r->tok_s = (double)pstd_tokens(s->w->plan, m) * (double)s->done /
+        r->gflops = pstd_flops(&s->w->batch) / r->step_s * 1e-9;
+        r->tok_s = (double)pstd_tokens(&s->w->batch) * (double)s->done /
                    s->sums.seconds;
     }
     status = gather_ranks(s, diag);

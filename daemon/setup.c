@@ -83,6 +83,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .replicas = train ? pstd_replicas(config) : 1,
         .watchdog = config->watchdog,
         .microbatches = (unsigned)config->microbatches,
+        .weigh_equal = strcmp(config->microbatch_weights, "equal") == 0,
         .train = train,
         .keep_outputs = !train || config->dump != NULL,
         .threads = (unsigned)config->threads,
@@ -118,8 +119,47 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
     return status;
 }
 
+void pstd_set_batch(struct pst_exec_options *options,
+                    const struct pst_batch *batch)
+{
+    options->fewer = batch->fewer;
+    options->n_fewer = batch->n_fewer;
+}
+
+/* "a=0,b=replicate" */
+static enum pst_status set_chunks(const char *specs, struct pst_plan *plan,
+                                  struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < plan->inputs.n; i++)
+        plan->inputs.at[i].chunk = plan->inputs.at[i].meta.rank > 0 ? 0 : -1;
+    while (specs != NULL && *specs != '\0' && status == PST_OK) {
+        const size_t n = strcspn(specs, ",");
+        char spec[256];
+
+        (void)snprintf(spec, sizeof(spec), "%.*s", (int)n, specs);
+        status = pst_plan_chunk(plan, spec, diag);
+        specs += n + (specs[n] == ',');
+    }
+    return status;
+}
+
+enum pst_status pstd_open_batch(const struct pstd_config *config,
+                                struct pst_plan *plan, struct pst_batch *ret,
+                                struct pst_diag *diag)
+{
+    enum pst_status status = set_chunks(config->chunk, plan, diag);
+
+    if (status != PST_OK)
+        return status;
+    return pst_batch_init(plan, (int64_t)config->microbatch_size,
+                          (int64_t)config->batch,
+                          (unsigned)config->microbatches, ret, diag);
+}
+
 enum pst_status pstd_open_data(const struct pstd_config *config,
-                               const struct pst_plan *plan,
+                               const struct pst_batch *batch,
                                struct pst_data **ret, struct pst_diag *diag)
 {
     const struct pst_data_options options = {
@@ -131,6 +171,8 @@ enum pst_status pstd_open_data(const struct pstd_config *config,
         .shuffle = config->shuffle,
         .seed = config->seed,
     };
+    const struct pst_data_step step = {batch->microbatches, batch->n_fewer};
+    const struct pst_plan *plan = batch->plan;
     struct pst_data_input *inputs;
     enum pst_status status;
 
@@ -141,42 +183,48 @@ enum pst_status pstd_open_data(const struct pstd_config *config,
     if (inputs == NULL)
         return pst_diag_nomem(diag, plan->inputs.n * sizeof(*inputs));
     for (size_t i = 0; i < plan->inputs.n; i++) {
-        inputs[i].name = plan->inputs.at[i].name;
-        inputs[i].meta = plan->inputs.at[i].meta;
+        const struct pst_plan_input *in = &plan->inputs.at[i];
+
+        inputs[i] = (struct pst_data_input){in->name, in->meta, in->chunk, 0};
+        if (batch->fewer != NULL && in->chunk >= 0)
+            inputs[i].fewer = batch->fewer->inputs.at[i].meta.size[in->chunk];
     }
-    status = pst_data_open(&options, inputs, plan->inputs.n,
-                           (unsigned)config->microbatches, ret, diag);
+    status = pst_data_open(&options, inputs, plan->inputs.n, step, ret, diag);
     pst_free(inputs);
     return status;
 }
 
-uint64_t pstd_samples(const struct pst_plan *plan, uint64_t microbatches)
+static uint64_t tokens_of(const struct pst_plan *plan)
 {
-    for (size_t i = 0; i < plan->inputs.n; i++)
-        if (plan->inputs.at[i].meta.rank > 0)
-            return microbatches * (uint64_t)plan->inputs.at[i].meta.size[0];
-    return microbatches;
-}
-
-uint64_t pstd_tokens(const struct pst_plan *plan, uint64_t microbatches)
-{
-    for (size_t i = 0; i < plan->inputs.n; i++) {
+    for (size_t i = 0; plan != NULL && i < plan->inputs.n; i++) {
         const struct pst_meta *meta = &plan->inputs.at[i].meta;
 
         if (meta->rank >= 2 && pst_dtype_kind(meta->dtype) == PST_KIND_INT)
-            return microbatches * (uint64_t)pst_meta_numel(meta);
+            return (uint64_t)pst_meta_numel(meta);
     }
     return 0;
 }
 
-/* A backward pass costs two forward ones: dX and dW. */
-double pstd_flops(const struct pst_plan *plan, uint64_t microbatches)
+uint64_t pstd_tokens(const struct pst_batch *batch)
+{
+    return (batch->microbatches - batch->n_fewer) * tokens_of(batch->plan) +
+           batch->n_fewer * tokens_of(batch->fewer);
+}
+
+static double flops_of(const struct pst_plan *plan)
 {
     double flops = 0;
 
-    for (size_t i = 0; i < plan->stages.n; i++)
+    for (size_t i = 0; plan != NULL && i < plan->stages.n; i++)
         flops += plan->stages.at[i].flops;
-    return 3 * flops * (double)microbatches;
+    return flops;
+}
+
+/* A backward pass costs two forward ones: dX and dW. */
+double pstd_flops(const struct pst_batch *batch)
+{
+    return 3 * ((batch->microbatches - batch->n_fewer) * flops_of(batch->plan) +
+                batch->n_fewer * flops_of(batch->fewer));
 }
 
 /* Stages s, s + 1 ... that follow each other on the rank become "s-t". */

@@ -8,24 +8,32 @@
 #include "daemon/config.h"
 #include "stages/archive/data.h"
 #include "stages/exec/exec.h"
+#include "stages/split/bind.h"
 
 /* Texts stay borrowed from config. train false: no optimizer. */
 enum pst_status pstd_exec_options(const struct pstd_config *config,
                                   unsigned ranks, bool train,
                                   struct pst_exec_options *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* --data for the inputs of a plan. Returns owned. */
+/* The smaller microbatches; borrows them. */
+void pstd_set_batch(struct pst_exec_options *options,
+                    const struct pst_batch *batch);
+/* The plans of a step's microbatches, by --microbatch-size or --batch; --chunk
+ * is noted in plan. Borrows plan until pst_batch_fini. */
+enum pst_status pstd_open_batch(const struct pstd_config *config,
+                                struct pst_plan *plan, struct pst_batch *ret,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+/* --data for the inputs of these plans. Returns owned. */
 enum pst_status pstd_open_data(const struct pstd_config *config,
-                               const struct pst_plan *plan,
+                               const struct pst_batch *batch,
                                struct pst_data **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Of one step: rows of the first input that has any; elements of the first
- * integer input of rank 2 or more, 0 if there is none. */
-uint64_t pstd_samples(const struct pst_plan *plan, uint64_t microbatches);
-uint64_t pstd_tokens(const struct pst_plan *plan, uint64_t microbatches);
+/* Of one step: elements of the first integer input of rank 2 or more, 0 if
+ * there is none. */
+uint64_t pstd_tokens(const struct pst_batch *batch);
 /* Floating-point operations of one training step. */
-double pstd_flops(const struct pst_plan *plan, uint64_t microbatches);
+double pstd_flops(const struct pst_batch *batch);
 
 /* "0-1;2-3": stages of each rank. */
 void pstd_placement(const struct pst_schedule *sched, struct pst_str *out);

@@ -47,11 +47,11 @@ static enum pst_status read_options(struct pstd_session *s,
 }
 
 /* A crew is used again only for a resume: it loads all that a step changes. */
-static enum pst_status make_crew(struct pstd_session *s, struct pst_diag *diag)
+static enum pst_status keep_crew(struct pstd_session *s, bool *ret,
+                                 struct pst_diag *diag)
 {
     struct pstd_work *w = s->w;
     struct pst_str key = {0};
-    enum pst_status status;
 
     pstd_config_dump(&s->config, PSTD_OPT_STEP, &key);
     pst_str_addf(&key, "outputs=%d\n", s->options.keep_outputs);
@@ -59,17 +59,29 @@ static enum pst_status make_crew(struct pstd_session *s, struct pst_diag *diag)
         pst_str_fini(&key);
         return pst_diag_nomem(diag, key.len);
     }
-    if (w->crew != NULL && s->config.resume &&
-        strcmp(w->crew_options, key.text) == 0) {
+    *ret = w->crew != NULL && s->config.resume &&
+           strcmp(w->crew_options, key.text) == 0;
+    if (*ret) {
         pst_str_fini(&key);
         return PST_OK;
     }
     pst_crew_free(w->crew);
     w->crew = NULL;
+    pst_batch_fini(&w->batch);
     pst_free(w->crew_options);
     w->crew_options = key.text;
-    status = pst_crew_new(w->plan, w->transport, &s->options, &w->crew, diag);
-    return status;
+    return pstd_open_batch(&s->config, w->plan, &w->batch, diag);
+}
+
+static enum pst_status make_crew(struct pstd_session *s, struct pst_diag *diag)
+{
+    struct pstd_work *w = s->w;
+
+    if (w->crew != NULL)
+        return PST_OK;
+    pstd_set_batch(&s->options, &w->batch);
+    return pst_crew_new(w->batch.plan, w->transport, &s->options, &w->crew,
+                        diag);
 }
 
 static enum pst_status make_rings(struct pstd_session *s, struct pst_diag *diag)
@@ -168,11 +180,14 @@ static enum pst_status prepare(struct pstd_session *s,
                                struct pst_diag *diag)
 {
     enum pst_status status = read_options(s, order, diag);
+    bool kept;
 
     if (status == PST_OK)
         status = make_rings(s, diag);
     if (status == PST_OK)
-        status = pstd_open_data(&s->config, s->w->plan, &s->data, diag);
+        status = keep_crew(s, &kept, diag);
+    if (status == PST_OK)
+        status = pstd_open_data(&s->config, &s->w->batch, &s->data, diag);
     status = pstd_agree(s->w, status, diag);
     if (status != PST_OK)
         return status;
@@ -204,9 +219,8 @@ static void tell_mean(struct pstd_note *note, const char *key, double sum,
 
 static void tell_step(struct pstd_session *s, const struct pst_step_result *r)
 {
-    const uint64_t m = s->config.microbatches;
-    const double samples = (double)pstd_samples(s->w->plan, m);
-    const double tokens = (double)pstd_tokens(s->w->plan, m);
+    const double samples = (double)pst_batch_rows(&s->w->batch);
+    const double tokens = (double)pstd_tokens(&s->w->batch);
     const double n = (double)(s->done - s->told.done);
     const double seconds = (s->sums.seconds - s->told.seconds) / n;
     const struct pst_times *sum = &s->sums.times, *told = &s->told.times;
@@ -261,9 +275,8 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     s->sums.seconds += seconds;
     add_times(&s->sums.times, &r->times);
     s->sums.done = ++s->done;
-    pstd_worker_count(s->w->worker,
-                      pstd_samples(s->w->plan, s->config.microbatches),
-                      pstd_tokens(s->w->plan, s->config.microbatches));
+    pstd_worker_count(s->w->worker, (uint64_t)pst_batch_rows(&s->w->batch),
+                      pstd_tokens(&s->w->batch));
     s->step++;
     if (is_told(s, now)) {
         s->last_event = now;

@@ -345,6 +345,7 @@ void pstd_work(struct pstd_worker *worker)
     }
     pst_crew_free(w.crew);
     pst_free(w.crew_options);
+    pst_batch_fini(&w.batch);
     pst_plan_free(w.plan);
     if (w.transport != NULL)
         w.transport->ops->close(w.transport);

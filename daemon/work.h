@@ -10,6 +10,7 @@
 #include "daemon/worker.h"
 #include "stages/exec/exec.h"
 #include "stages/exec/measure.h"
+#include "stages/split/bind.h"
 
 /* Of one rank; sums over the steps of a run. Plain bytes: it is sent. */
 struct pstd_rank_result {
@@ -46,8 +47,9 @@ struct pstd_work {
     unsigned size;  /* processes */
     unsigned ranks; /* of the job: more than size with transport self */
     struct pst_plan *plan;
-    struct pst_crew *crew; /* of the last run, or NULL */
-    char *crew_options;    /* that it was made with, as text */
+    struct pst_batch batch; /* plans of the last run's microbatches */
+    struct pst_crew *crew;  /* of the last run, or NULL */
+    char *crew_options;     /* that it was made with, as text */
     uint64_t runs;
     bool stopping;
 };

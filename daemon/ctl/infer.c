@@ -19,7 +19,9 @@
 /* A plan ready to run forward. */
 struct forward {
     struct pstctl_plan p;
-    struct pst_plan *plan; /* p's as one stage, in the modes of eval() */
+    struct pst_batch batch; /* of p's plan */
+    struct pst_plan *plan;  /* as one stage, in the modes of eval() */
+    struct pst_plan *fewer; /* the same of smaller microbatches, or NULL */
     struct pst_transport *transport;
     struct pst_crew *crew;
     uint64_t step; /* of the checkpoint, 0: start values */
@@ -40,7 +42,13 @@ static enum pst_status open_forward(const struct pstd_config *config,
     if (status != PST_OK)
         return status;
     options.microbatches = microbatches;
-    status = pst_plan_eval(f->p.plan, &f->plan, diag);
+    status = pstd_open_batch(config, f->p.plan, &f->batch, diag);
+    if (status == PST_OK)
+        status = pst_plan_eval(f->batch.plan, &f->plan, diag);
+    if (status == PST_OK && f->batch.fewer != NULL)
+        status = pst_plan_eval(f->batch.fewer, &f->fewer, diag);
+    options.fewer = f->fewer;
+    options.n_fewer = f->batch.n_fewer;
     if (status == PST_OK)
         status = pst_crew_new(f->plan, f->transport, &options, &f->crew, diag);
     if (status == PST_OK && config->checkpoint != NULL)
@@ -54,6 +62,8 @@ static void close_forward(struct forward *f)
     if (f->transport != NULL)
         f->transport->ops->close(f->transport);
     pst_plan_free(f->plan);
+    pst_plan_free(f->fewer);
+    pst_batch_fini(&f->batch);
     pstctl_plan_close(&f->p);
 }
 
@@ -91,7 +101,7 @@ static enum pst_status run_eval(const struct pstd_config *config,
                               "the plan has no loss to take the mean of: split "
                               "the .pt2 with --loss or --loss-fn");
     if (status == PST_OK)
-        status = pstd_open_data(config, f.plan, &data, diag);
+        status = pstd_open_data(config, &f.batch, &data, diag);
     if (status == PST_OK)
         status = evaluate(&f, data, config->batches, &loss, diag);
     pst_data_close(data);
@@ -393,7 +403,8 @@ const struct pstctl_command pstctl_infer = {
         PSTD_OPT_OUTPUT | PSTD_OPT_JSON,
     "outputs for rows of data, or text that goes on from a prompt",
     "Runs in this process, in the mode of model.eval(), with the newest "
-    "checkpoint of\n--checkpoint or the start values of the plan. With --data and --output: the model's outputs "
+    "checkpoint of\n--checkpoint or the start values of the plan. With --data "
+    "and --output: the model's outputs "
     "for all samples,\nin order. Else a model of tokens goes on with a text: "
     "bytes are tokens; a model\nwith more than 256 tokens gets and prints "
     "numbers.",

@@ -109,9 +109,11 @@ enum pst_status pstctl_write_outputs(const struct pstd_config *config,
                                      struct pst_diag *diag)
 {
     struct sinks s = {.microbatches = (unsigned)config->microbatches,
-                      .rows = (int64_t)pstd_samples(plan, 1)};
+                      .rows = pst_plan_rows(plan)};
+    const struct pst_batch batch = {.plan = plan,
+                                    .microbatches = s.microbatches};
     struct pst_data *data = NULL;
-    enum pst_status status = pstd_open_data(config, plan, &data, diag);
+    enum pst_status status = pstd_open_data(config, &batch, &data, diag);
 
     if (status == PST_OK) {
         const uint64_t each = config->microbatches * (uint64_t)s.rows;

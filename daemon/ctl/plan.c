@@ -237,6 +237,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
 {
     struct pst_exec_options options;
     struct forecast f = {0};
+    struct pst_batch batch = {0};
     struct pstctl_plan p = {0};
     enum pst_status status =
         pstctl_plan_open(config->args[0], config, &p, diag);
@@ -251,9 +252,13 @@ static enum pst_status run_plan(const struct pstd_config *config,
         status = pstd_exec_options(config, f.ranks, p.plan->loss >= 0, &options,
                                    diag);
     if (status == PST_OK)
-        status = predict(p.plan, &options, &f, diag);
+        status = pstd_open_batch(config, p.plan, &batch, diag);
+    if (status == PST_OK) {
+        pstd_set_batch(&options, &batch);
+        status = predict(batch.plan, &options, &f, diag);
+    }
     if (status == PST_OK)
-        status = write_files(config, p.plan, &f, diag);
+        status = write_files(config, batch.plan, &f, diag);
     if (status == PST_OK && config->json) {
         status = print_json(&f, diag);
     } else if (status == PST_OK) {
@@ -266,6 +271,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     pst_schedule_free(f.sched);
     pst_str_fini(&f.note);
     pst_free(f.memory);
+    pst_batch_fini(&batch);
     pstctl_plan_close(&p);
     return status;
 }

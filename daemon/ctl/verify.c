@@ -30,6 +30,7 @@ static enum pst_status run_verify(const struct pstd_config *config,
     struct pst_exec_options options;
     struct pst_data *data = NULL;
     struct pstctl_plan p = {0};
+    struct pst_batch batch = {0};
     enum pst_status status =
         pstctl_plan_open(config->args[0], config, &p, diag);
     struct pst_diag ignored;
@@ -44,12 +45,18 @@ static enum pst_status run_verify(const struct pstd_config *config,
         status = pstd_exec_options(
             config, pstd_ranks(config, (unsigned)p.plan->stages.n), true,
             &options, diag);
+    if (status == PST_OK)
+        status = pstd_open_batch(config, p.plan, &batch, diag);
+    if (status == PST_OK && batch.fewer != NULL)
+        status = pst_diag_set(diag, PST_ERR_USAGE,
+                              "verify compares microbatches of one size: "
+                              "--batch must be a multiple of -m");
     if (status == PST_OK && config->data != NULL)
-        status = pstd_open_data(config, p.plan, &data, diag);
+        status = pstd_open_data(config, &batch, &data, diag);
     if (status == PST_OK) {
-        status =
-            pst_verify(p.plan, &options, data != NULL ? pst_data_fill : NULL,
-                       data, &report, diag);
+        status = pst_verify(batch.plan, &options,
+                            data != NULL ? pst_data_fill : NULL, data, &report,
+                            diag);
         if (status == PST_OK)
             status = print_report(&report, config->json, diag);
         else if (status == PST_ERR_DIFFERENT)
@@ -57,6 +64,7 @@ static enum pst_status run_verify(const struct pstd_config *config,
         pst_verify_report_fini(&report);
     }
     pst_data_close(data);
+    pst_batch_fini(&batch);
     pstctl_plan_close(&p);
     return status;
 }

@@ -22,8 +22,13 @@ struct input {
     const char *name;
     struct pst_meta meta; /* of one microbatch */
     enum source source;
-    uint64_t rows; /* of one microbatch */
-    size_t row_bytes;
+    int chunk;            /* dimension of the samples, -1: none */
+    uint64_t rows, fewer; /* of one microbatch; of the last ones */
+    uint64_t there;       /* rows in the file */
+    /* Of a row: how many pieces, and their size: of all dimensions in front of
+     * the samples' and of those behind it. */
+    uint64_t pieces;
+    size_t piece_bytes;
     const unsigned char *data;
 };
 
@@ -36,7 +41,7 @@ struct pst_data {
     uint64_t seq_len;
     struct input *inputs;
     size_t n;
-    unsigned microbatches;
+    struct pst_data_step step;
     uint64_t units; /* that are drawn: samples, or whole microbatches if the
                        inputs differ in the rows of a microbatch */
     bool whole;     /* units are microbatches */
@@ -74,52 +79,79 @@ static enum pst_status refuse_shape(const struct pst_data *d,
 
     return pst_diag_set(diag, PST_ERR_SHAPE,
                         "%s: tensor '%s' is %s, which holds no microbatches "
-                        "of %s: dtype and all sizes but the first must be "
+                        "of %s: dtype and all sizes but the samples' must be "
                         "equal",
                         d->path, in->name, pst_meta_text(have, a),
                         pst_meta_text(&in->meta, b));
 }
 
-/* Finds the rows of one input; *ret: microbatches in the file, 0 = any. */
+static bool fits(const struct input *in, const struct pst_meta *have)
+{
+    const unsigned rank = in->meta.rank;
+
+    if (have->dtype != in->meta.dtype ||
+        (rank ? have->rank != rank : have->rank > 1))
+        return false;
+    for (unsigned i = 0; i < rank; i++)
+        if ((int)i != in->chunk && have->size[i] != in->meta.size[i])
+            return false;
+    return true;
+}
+
+static void measure(struct input *in, const struct pst_meta *have)
+{
+    in->there = (uint64_t)have->size[PST_MAX(in->chunk, 0)];
+    in->pieces = 1;
+    in->piece_bytes = pst_dtype_size(in->meta.dtype);
+    for (int i = 0; i < (int)in->meta.rank; i++) {
+        if (i < in->chunk)
+            in->pieces *= (uint64_t)in->meta.size[i];
+        else if (i > in->chunk)
+            in->piece_bytes *= (size_t)in->meta.size[i];
+    }
+}
+
+/* Finds the rows of one input. */
 static enum pst_status open_tensor(const struct pst_data *d, struct input *in,
-                                   uint64_t *ret, struct pst_diag *diag)
+                                   struct pst_diag *diag)
 {
     const struct pst_safetensors_entry *e =
         pst_safetensors_find(d->st, in->name);
-    const unsigned rank = in->meta.rank;
-    uint64_t rows;
 
     if (!e)
         return refuse_missing(d, in->name, diag);
-    if (e->meta.dtype != in->meta.dtype ||
-        (rank ? e->meta.rank != rank : e->meta.rank > 1))
+    if (!fits(in, &e->meta))
         return refuse_shape(d, in, &e->meta, diag);
-    for (unsigned i = 1; i < rank; i++) {
-        if (e->meta.size[i] != in->meta.size[i])
-            return refuse_shape(d, in, &e->meta, diag);
-    }
     in->data = e->data;
-    in->rows = rank ? (uint64_t)in->meta.size[0] : 1;
-    in->row_bytes = in->rows ? pst_meta_bytes(&in->meta) / in->rows : 0;
-    in->source = e->meta.rank ? SOURCE_ROWS : SOURCE_SAME;
-    *ret = 0;
-    if (in->source == SOURCE_SAME)
+    in->source = SOURCE_ROWS;
+    if (in->chunk < 0 && (in->meta.rank > 0 || e->meta.rank == 0)) {
+        in->source = SOURCE_SAME;
         return PST_OK;
-    rows = (uint64_t)e->meta.size[0];
-    if (rows == 0 || in->rows == 0 || rows % in->rows != 0)
+    }
+    measure(in, &e->meta);
+    if (in->there == 0 || in->rows == 0 ||
+        (d->step.n_fewer == 0 && in->there % in->rows != 0))
         return pst_diag_set(diag, PST_ERR_SHAPE,
                             "%s: tensor '%s' has %" PRIu64
                             " rows, which is no multiple of the %" PRIu64
                             " rows of one microbatch",
-                            d->path, in->name, rows, in->rows);
-    *ret = rows / in->rows;
+                            d->path, in->name, in->there, in->rows);
     return PST_OK;
+}
+
+/* Rows of the step's first n microbatches. */
+static uint64_t rows_before(const struct pst_data *d, const struct input *in,
+                            unsigned n)
+{
+    const unsigned larger = PST_MIN(n, d->step.microbatches - d->step.n_fewer);
+
+    return larger * in->rows + (n - larger) * in->fewer;
 }
 
 static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
 {
+    const unsigned n = d->step.microbatches;
     const struct input *first = NULL;
-    uint64_t batches = 0;
     enum pst_status status;
 
     status = pst_safetensors_open(d->path, &d->st, diag);
@@ -127,25 +159,32 @@ static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
         return status;
     for (size_t i = 0; i < d->n; i++) {
         struct input *in = &d->inputs[i];
-        uint64_t have = 0;
 
-        status = open_tensor(d, in, &have, diag);
+        status = open_tensor(d, in, diag);
         if (status != PST_OK)
             return status;
-        if (have == 0)
+        if (in->source == SOURCE_SAME)
             continue;
-        if (first && have != batches)
+        if (first == NULL)
+            first = in;
+        if (in->there * rows_before(d, first, n) !=
+            first->there * rows_before(d, in, n))
             return pst_diag_set(diag, PST_ERR_SHAPE,
                                 "%s: tensor '%s' holds %" PRIu64
                                 " microbatches, '%s' holds %" PRIu64,
-                                d->path, first->name, batches, in->name, have);
-        if (!first)
-            first = in;
-        batches = have;
+                                d->path, first->name,
+                                first->there / first->rows, in->name,
+                                in->there / in->rows);
         d->whole = d->whole || in->rows != first->rows;
     }
-    d->samples = first ? batches * first->rows : 1;
-    d->units = first && d->whole ? batches : d->samples;
+    d->samples = first ? first->there : 1;
+    d->units = first && d->whole ? first->there / first->rows : d->samples;
+    if (d->whole && d->shuffle && d->step.n_fewer > 0)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "%s: inputs that differ in the rows of a "
+                            "microbatch cannot be shuffled while microbatches "
+                            "differ in rows",
+                            d->path);
     return PST_OK;
 }
 
@@ -221,9 +260,24 @@ static enum pst_status assign_tokens(struct pst_data *d,
                             "cannot be the next tokens of the first",
                             tokens->name, targets->name);
     d->seq_len = (uint64_t)last;
-    for (size_t i = 0; i < d->n; i++)
-        d->inputs[i].rows =
+    for (size_t i = 0; i < d->n; i++) {
+        struct input *in = &d->inputs[i];
+        const uint64_t windows =
             (uint64_t)pst_meta_numel(&tokens->meta) / d->seq_len;
+
+        if (in->chunk > 0 || (in->chunk < 0 && in->meta.rank > 0))
+            return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                                "input '%s' gets tokens, which are divided "
+                                "along dimension 0 only",
+                                in->name);
+        if (d->step.n_fewer > 0 && windows * in->fewer % in->rows != 0)
+            return pst_diag_set(diag, PST_ERR_SHAPE,
+                                "input '%s' holds no whole sequences in the "
+                                "smaller microbatches",
+                                in->name);
+        in->fewer = windows * in->fewer / PST_MAX(in->rows, 1);
+        in->rows = windows;
+    }
     return PST_OK;
 }
 
@@ -280,6 +334,13 @@ static enum pst_status copy_inputs(struct pst_data *d,
         d->inputs[i].name = pst_arena_strdup(&d->arena, inputs[i].name);
         d->inputs[i].meta = inputs[i].meta;
         pst_meta_set_contiguous(&d->inputs[i].meta);
+        d->inputs[i].chunk = inputs[i].meta.rank > 0 ? inputs[i].chunk : -1;
+        d->inputs[i].rows = d->inputs[i].fewer = 1; /* values of a scalar */
+        if (d->inputs[i].chunk >= 0) {
+            d->inputs[i].rows = (uint64_t)inputs[i].meta.size[inputs[i].chunk];
+            d->inputs[i].fewer = d->step.n_fewer > 0 ? (uint64_t)inputs[i].fewer
+                                                     : d->inputs[i].rows;
+        }
         if (!d->inputs[i].name)
             return pst_diag_nomem(diag, strlen(inputs[i].name) + 1);
     }
@@ -288,7 +349,7 @@ static enum pst_status copy_inputs(struct pst_data *d,
 
 enum pst_status pst_data_open(const struct pst_data_options *options,
                               const struct pst_data_input *inputs, size_t n,
-                              unsigned microbatches, struct pst_data **ret,
+                              struct pst_data_step step, struct pst_data **ret,
                               struct pst_diag *diag)
 {
     struct pst_data *d = pst_calloc(PST_TAG_ARCHIVE, 1, sizeof(*d));
@@ -298,7 +359,7 @@ enum pst_status pst_data_open(const struct pst_data_options *options,
         return pst_diag_nomem(diag, sizeof(*d));
     pst_arena_init(&d->arena, PST_TAG_ARCHIVE);
     d->n = n;
-    d->microbatches = microbatches;
+    d->step = step;
     d->shuffle = options->shuffle;
     d->seed = options->seed;
     status = copy_inputs(d, options, inputs, diag);
@@ -406,28 +467,46 @@ static enum pst_status fill_window(const struct pst_data *d,
     return PST_OK;
 }
 
+static void copy_row(const struct input *in, uint64_t row, uint64_t r,
+                     uint64_t rows, unsigned char *dst)
+{
+    for (uint64_t p = 0; p < in->pieces; p++)
+        memcpy(dst + (p * rows + r) * in->piece_bytes,
+               in->data + (p * in->there + row) * in->piece_bytes,
+               in->piece_bytes);
+}
+
+/* The row of the file that is number `at` of all that steps draw. */
+static uint64_t row_at(const struct pst_data *d, const struct input *in,
+                       uint64_t at)
+{
+    if (!d->whole)
+        return unit_at(d, at);
+    if (!d->shuffle)
+        return at % in->there;
+    return unit_at(d, at / in->rows) * in->rows + at % in->rows;
+}
+
 enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
                               unsigned input, void *dst, struct pst_diag *diag)
 {
     const struct pst_data *d = data;
     const struct input *in = &d->inputs[input];
-    const uint64_t batch = step * d->microbatches + microbatch;
+    const uint64_t before = rows_before(d, in, microbatch);
+    const uint64_t rows = rows_before(d, in, microbatch + 1) - before;
+    const uint64_t first =
+        step * rows_before(d, in, d->step.microbatches) + before;
     enum pst_status status = PST_OK;
-    uint64_t first = 0;
 
     if (in->source == SOURCE_SAME) {
         memcpy(dst, in->data, pst_meta_bytes(&in->meta));
         return PST_OK;
     }
-    if (d->whole)
-        first = unit_at(d, batch) * in->rows;
-    for (uint64_t r = 0; r < in->rows && status == PST_OK; r++) {
-        const uint64_t row =
-            d->whole ? first + r : unit_at(d, batch * in->rows + r);
+    for (uint64_t r = 0; r < rows && status == PST_OK; r++) {
+        const uint64_t row = row_at(d, in, first + r);
 
         if (in->source == SOURCE_ROWS)
-            memcpy((char *)dst + r * in->row_bytes,
-                   in->data + row * in->row_bytes, in->row_bytes);
+            copy_row(in, row, r, rows, dst);
         else
             status =
                 fill_window(d, in, row, dst, (int64_t)(r * d->seq_len), diag);

@@ -5,15 +5,17 @@
  * Training data (DESIGN 3.6). What a microbatch of a step holds is a pure
  * function of (file, options, step, microbatch): nothing to save but the step.
  *
- * - FILE.safetensors: tensors named like the model's inputs, samples along
- *   dimension 0. A scalar in the file for a scalar input is the same for every
- *   microbatch; a vector holds one value per microbatch.
+ * - FILE.safetensors: tensors named like the model's inputs, samples along the
+ *   dimension that is divided into microbatches. An input that is not divided
+ *   has its very shape in the file and is the same for every microbatch; for a
+ *   scalar input the file may also hold a vector, one value per microbatch.
  * - any other file: little-endian tokens. Sample k is the window of seq_len
  *   tokens from k * seq_len on; targets are the tokens one further.
  *
- * Step s, microbatch j takes samples (s * microbatches + j) * rows and on,
- * modulo their number; shuffled, each pass over the samples has an order of its
- * own. Reading from several threads is fine.
+ * A step takes as many samples as its microbatches have rows and goes on where
+ * the step before ended, modulo their number; within a step microbatches follow
+ * each other. Shuffled, each pass over the samples has an order of its own.
+ * Reading from several threads is fine.
  */
 #include "stages/graph/tensor.h"
 
@@ -32,12 +34,19 @@ struct pst_data_options {
 struct pst_data_input {
     const char *name;
     struct pst_meta meta; /* of one microbatch */
+    int chunk;            /* dimension of the samples, -1: not divided */
+    int64_t fewer;        /* its size in the last n_fewer microbatches */
+};
+
+/* Microbatches of a step. */
+struct pst_data_step {
+    unsigned microbatches, n_fewer;
 };
 
 /* Copies what it needs of options and inputs. Returns owned. */
 enum pst_status pst_data_open(const struct pst_data_options *options,
                               const struct pst_data_input *inputs, size_t n,
-                              unsigned microbatches, struct pst_data **ret,
+                              struct pst_data_step step, struct pst_data **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 void pst_data_close(struct pst_data *data);
 /* Rows or windows in the file. */

@@ -22,6 +22,28 @@ int64_t pst_plan_rows(const struct pst_plan *plan);
 /* Can the plan be bound to another number of rows? */
 bool pst_plan_is_free(const struct pst_plan *plan);
 
+/*
+ * The plans of a step's microbatches. If their rows differ, the first ones
+ * have one more.
+ */
+struct pst_batch {
+    struct pst_plan *plan;  /* of the first microbatches, or of all */
+    struct pst_plan *fewer; /* of the last n_fewer, or NULL */
+    unsigned microbatches, n_fewer;
+    struct pst_plan *owned; /* plan, if it is not the caller's */
+};
+
+/* rows: of a microbatch, or batch: of a step, which is divided as evenly as it
+ * can be; 0: not given. With neither microbatches are as exported. Borrows
+ * plan until pst_batch_fini. */
+enum pst_status pst_batch_init(struct pst_plan *plan, int64_t rows,
+                               int64_t batch, unsigned microbatches,
+                               struct pst_batch *ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+void pst_batch_fini(struct pst_batch *batch);
+/* Rows of a step. */
+int64_t pst_batch_rows(const struct pst_batch *batch);
+
 /* Borrows plan, which holds the parameters' data, until *ret is freed. Refuses
  * by name what the export did not leave free and what is out of a range. */
 enum pst_status pst_plan_bind(struct pst_plan *plan, int64_t rows,

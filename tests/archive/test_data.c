@@ -59,7 +59,8 @@ static enum pst_status open_batch(const struct pst_data_input *inputs, size_t n,
     const struct pst_data_options options = {
         .path = "b.safetensors", .shuffle = shuffle, .seed = 5};
 
-    return pst_data_open(&options, inputs, n, 3, ret, &diag);
+    return pst_data_open(&options, inputs, n, (struct pst_data_step){3, 0}, ret,
+                         &diag);
 }
 
 static void steps_see_their_rows(void **state)
@@ -99,6 +100,121 @@ static void steps_see_their_rows(void **state)
         assert_true(x[0] == 4.0f * (float)(k / 10 - 1));
         assert_int_equal(pos[0], 3 * (k / 10 - 1));
     }
+    pst_data_close(d);
+}
+
+/* Conformance 20: 128, 256 and 512 rows in 2 microbatches are 64, 128 and 256
+ * of each, and make up the whole again. */
+static void conformance_20_inputs_of_other_rows(void **state)
+{
+    static float data[3][512 * 8], got[512 * 8];
+    struct pst_safetensors_entry entries[3];
+    struct pst_data_input inputs[3];
+    static const char *const names[] = {"x0", "x1", "x2"};
+    const struct pst_data_options options = {.path = "c.safetensors"};
+    struct pst_data *d;
+
+    (void)state;
+    for (unsigned k = 0; k < 3; k++) {
+        const int64_t rows = 128 << k;
+
+        for (int64_t i = 0; i < rows * 8; i++)
+            data[k][i] = (float)(i + k);
+        entries[k] = (struct pst_safetensors_entry){
+            names[k], meta(PST_F32, 2, rows, 8), data[k], 0};
+        inputs[k] = (struct pst_data_input){
+            names[k], meta(PST_F32, 2, rows / 2, 8), 0, 0};
+    }
+    assert_ok(pst_safetensors_save("c.safetensors", entries, 3, &diag), &diag);
+    assert_ok(pst_data_open(&options, inputs, 3, (struct pst_data_step){2, 0},
+                            &d, &diag),
+              &diag);
+    for (unsigned k = 0; k < 3; k++) {
+        const size_t half = (size_t)(64 << k) * 8;
+
+        for (unsigned m = 0; m < 2; m++)
+            assert_ok(pst_data_fill(d, 0, m, k, got + m * half, &diag), &diag);
+        assert_memory_equal(got, data[k], 2 * half * sizeof(float));
+    }
+    pst_data_close(d);
+}
+
+/* Conformance 22: an input that is divided along another dimension, one that
+ * every microbatch gets whole, an integer that is the same for all. */
+static void conformance_22_divided_as_asked_for(void **state)
+{
+    const struct pst_data_input inputs[] = {
+        {"x", meta(PST_F32, 2, 6, 1), 1, 0},
+        {"pos", meta(PST_I64, 1, 9, 0), -1, 0},
+        {"s", meta(PST_F32, 0, 0, 0), -1, 0}};
+    const struct pst_data_input part = {"pos", meta(PST_I64, 1, 3, 0), -1, 0};
+    struct pst_data *d;
+    int64_t pos[9];
+    float x[6], s;
+
+    (void)state;
+    write_batch();
+    assert_ok(open_batch(inputs, 3, false, &d), &diag);
+    for (unsigned m = 0; m < 3; m++) { /* columns 0, 1, 0 of x */
+        assert_ok(pst_data_fill(d, 0, m, 0, x, &diag), &diag);
+        assert_ok(pst_data_fill(d, 0, m, 1, pos, &diag), &diag);
+        assert_ok(pst_data_fill(d, 0, m, 2, &s, &diag), &diag);
+        for (int i = 0; i < 6; i++)
+            assert_true(x[i] == (float)(2 * i + (int)m % 2));
+        assert_true(pos[0] == 0 && pos[8] == 8 && s == 0.5f);
+    }
+    pst_data_close(d);
+    assert_int_equal(open_batch(&part, 1, false, &d), PST_ERR_SHAPE);
+}
+
+/* Conformance 24: 10 rows in 4 microbatches are 3, 3, 2, 2; the next step goes
+ * on with row 10. */
+static void conformance_24_uneven_rows(void **state)
+{
+    static const int64_t rows[] = {3, 3, 2, 2};
+    const struct pst_data_input inputs[] = {
+        {"pos", meta(PST_I64, 1, 3, 0), 0, 2},
+        {"w", meta(PST_I64, 2, 6, 2), 0, 4}};
+    int64_t pos[30], w[120], got[12];
+    const struct pst_safetensors_entry entries[] = {
+        {"pos", meta(PST_I64, 1, 30, 0), pos, 0},
+        {"w", meta(PST_I64, 2, 60, 2), w, 0}};
+    struct pst_data_options options = {.path = "d.safetensors"};
+    const struct pst_data_step step = {4, 2};
+    int64_t at = 0;
+    struct pst_data *d;
+
+    (void)state;
+    for (int i = 0; i < 30; i++)
+        pos[i] = i;
+    for (int i = 0; i < 120; i++)
+        w[i] = i;
+    assert_ok(pst_safetensors_save("d.safetensors", entries, 2, &diag), &diag);
+    assert_ok(pst_data_open(&options, inputs, 2, step, &d, &diag), &diag);
+    for (unsigned s = 0; s < 4; s++) {
+        for (unsigned m = 0; m < 4; m++) {
+            assert_ok(pst_data_fill(d, s, m, 0, got, &diag), &diag);
+            for (int64_t r = 0; r < rows[m]; r++)
+                assert_int_equal(got[r], (at + r) % 30);
+            assert_ok(pst_data_fill(d, s, m, 1, got, &diag), &diag);
+            assert_int_equal(got[0], 4 * at % 120);
+            assert_int_equal(got[4 * rows[m] - 1],
+                             (4 * (at + rows[m]) - 1) % 120);
+            at += rows[m];
+        }
+    }
+    pst_data_close(d);
+    options.shuffle = true;
+    assert_int_equal(pst_data_open(&options, inputs, 2, step, &d, &diag),
+                     PST_ERR_UNSUPPORTED);
+    assert_ok(pst_data_open(&options, inputs, 1, step, &d, &diag), &diag);
+    at = 0;
+    for (unsigned k = 0; k < 12; k++) { /* an epoch has each row once */
+        assert_ok(pst_data_fill(d, k / 4, k % 4, 0, got, &diag), &diag);
+        for (int64_t r = 0; r < rows[k % 4]; r++)
+            at |= (int64_t)1 << got[r];
+    }
+    assert_int_equal(at, ((int64_t)1 << 30) - 1);
     pst_data_close(d);
 }
 
@@ -222,7 +338,9 @@ static void tokens_and_their_successors(void **state)
 
     (void)state;
     write_file("t.bin", tokens, sizeof(tokens));
-    assert_ok(pst_data_open(&options, inputs, 2, 1, &d, &diag), &diag);
+    assert_ok(pst_data_open(&options, inputs, 2, (struct pst_data_step){1, 0},
+                            &d, &diag),
+              &diag);
     assert_int_equal(pst_data_samples(d), 3);
     assert_ok(pst_data_fill(d, 0, 0, 0, ids, &diag), &diag);
     assert_ok(pst_data_fill(d, 0, 0, 1, y, &diag), &diag);
@@ -235,7 +353,9 @@ static void tokens_and_their_successors(void **state)
     assert_int_equal(ids[3], 100);
     pst_data_close(d);
     /* Without targets the last token has a window of its own. */
-    assert_ok(pst_data_open(&options, small, 1, 1, &d, &diag), &diag);
+    assert_ok(pst_data_open(&options, small, 1, (struct pst_data_step){1, 0},
+                            &d, &diag),
+              &diag);
     assert_int_equal(pst_data_samples(d), 4);
     assert_ok(pst_data_fill(d, 2, 0, 0, shorts, &diag), &diag);
     assert_int_equal(pst_data_fill(d, 3, 0, 0, shorts, &diag), PST_ERR_RANGE);
@@ -244,7 +364,9 @@ static void tokens_and_their_successors(void **state)
     /* Names may be given; then the order of the inputs does not matter. */
     options.tokens = "y";
     options.targets = "ids";
-    assert_ok(pst_data_open(&options, inputs, 2, 1, &d, &diag), &diag);
+    assert_ok(pst_data_open(&options, inputs, 2, (struct pst_data_step){1, 0},
+                            &d, &diag),
+              &diag);
     assert_int_equal(pst_data_samples(d), 1);
     assert_ok(pst_data_fill(d, 0, 0, 0, ids, &diag), &diag);
     assert_ok(pst_data_fill(d, 0, 0, 1, y, &diag), &diag);
@@ -252,7 +374,8 @@ static void tokens_and_their_successors(void **state)
     assert_int_equal(y[0], 100);
     pst_data_close(d);
     options.tokens = "z";
-    assert_int_equal(pst_data_open(&options, inputs, 2, 1, &d, &diag),
+    assert_int_equal(pst_data_open(&options, inputs, 2,
+                                   (struct pst_data_step){1, 0}, &d, &diag),
                      PST_ERR_NOT_FOUND);
 }
 
@@ -266,29 +389,37 @@ static void refuses_token_files_that_do_not_fit(void **state)
 
     (void)state;
     write_file("t.txt", "abcdef", 6); /* one window of 3 with a successor */
-    assert_int_equal(pst_data_open(&options, floats, 2, 1, &d, &diag),
+    assert_int_equal(pst_data_open(&options, floats, 2,
+                                   (struct pst_data_step){1, 0}, &d, &diag),
                      PST_ERR_SHAPE);
     assert_non_null(strstr(diag.text, "t.txt: 1 sequences of 3 tokens, a "
                                       "microbatch has 2"));
     write_file("t.txt", "abcdefg", 7);
-    assert_int_equal(pst_data_open(&options, floats, 3, 1, &d, &diag),
+    assert_int_equal(pst_data_open(&options, floats, 3,
+                                   (struct pst_data_step){1, 0}, &d, &diag),
                      PST_ERR_SHAPE);
     assert_non_null(strstr(diag.text, "'mask' (f32[2]) cannot be made"));
     options.seq_len = 4;
-    assert_int_equal(pst_data_open(&options, floats, 2, 1, &d, &diag),
+    assert_int_equal(pst_data_open(&options, floats, 2,
+                                   (struct pst_data_step){1, 0}, &d, &diag),
                      PST_ERR_SHAPE);
     options.seq_len = 3;
     options.token_dtype = "uint16";
-    assert_int_equal(pst_data_open(&options, floats, 2, 1, &d, &diag),
+    assert_int_equal(pst_data_open(&options, floats, 2,
+                                   (struct pst_data_step){1, 0}, &d, &diag),
                      PST_ERR_INPUT);
     options.token_dtype = "int64";
-    assert_int_equal(pst_data_open(&options, floats, 2, 1, &d, &diag),
+    assert_int_equal(pst_data_open(&options, floats, 2,
+                                   (struct pst_data_step){1, 0}, &d, &diag),
                      PST_ERR_USAGE);
     options.token_dtype = NULL;
-    assert_ok(pst_data_open(&options, floats, 2, 1, &d, &diag), &diag);
+    assert_ok(pst_data_open(&options, floats, 2, (struct pst_data_step){1, 0},
+                            &d, &diag),
+              &diag);
     pst_data_close(d);
     write_file("t.txt", "", 0);
-    assert_int_equal(pst_data_open(&options, floats, 2, 1, &d, &diag),
+    assert_int_equal(pst_data_open(&options, floats, 2,
+                                   (struct pst_data_step){1, 0}, &d, &diag),
                      PST_ERR_SHAPE);
 }
 
@@ -296,6 +427,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_see_their_rows),
+        cmocka_unit_test(conformance_20_inputs_of_other_rows),
+        cmocka_unit_test(conformance_22_divided_as_asked_for),
+        cmocka_unit_test(conformance_24_uneven_rows),
         cmocka_unit_test(wraps_and_shuffles_by_epoch),
         cmocka_unit_test(permutations_are_permutations),
         cmocka_unit_test(refuses_batches_that_do_not_fit),

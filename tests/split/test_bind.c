@@ -158,6 +158,7 @@ static void chunks_are_checked(void **state)
         {"tokens=x", "expected NAME=DIMENSION or NAME=replicate"},
         {"tokens=-1", "expected NAME=DIMENSION or NAME=replicate"},
         {"tokens=2", "the input has 2 dimensions"},
+        {"tokens=1=x", "expected NAME=DIMENSION or NAME=replicate"},
         {"token=0", "no input \"token\"; it has tokens, scale, target"},
     };
     struct pst_model *model = open_model("dynamic.pt2");
@@ -171,6 +172,54 @@ static void chunks_are_checked(void **state)
         if (strstr(diag.text, bad[i].why) == NULL)
             fail_msg("\"%s\" does not say \"%s\"", diag.text, bad[i].why);
     }
+    pst_plan_free(plan);
+    pst_model_close(model);
+}
+
+static void divide(struct pst_plan *plan, int64_t rows, unsigned m,
+                   int64_t larger, unsigned n_fewer)
+{
+    struct pst_batch batch;
+
+    assert_ok(pst_batch_init(plan, 0, rows, m, &batch, &diag), &diag);
+    assert_int_equal(pst_plan_rows(batch.plan), larger);
+    assert_int_equal(batch.n_fewer, n_fewer);
+    assert_int_equal(batch.fewer != NULL, n_fewer > 0);
+    if (n_fewer > 0)
+        assert_int_equal(pst_plan_rows(batch.fewer), larger - 1);
+    assert_int_equal(pst_batch_rows(&batch), rows);
+    pst_batch_fini(&batch);
+}
+
+/* Conformance 23 and 24: too few rows, and rows that do not divide. */
+static void batches_are_divided(void **state)
+{
+    struct pst_model *model = open_model("dynamic.pt2");
+    struct pst_plan *plan = split_model(model);
+    struct pst_batch batch;
+
+    (void)state;
+    divide(plan, 10, 4, 3, 2);
+    divide(plan, 13, 4, 4, 3);
+    divide(plan, 12, 4, 3, 0);
+    divide(plan, 16, 4, 4, 0);
+    assert_int_equal(pst_batch_init(plan, 0, 3, 4, &batch, &diag),
+                     PST_ERR_CONFIG);
+    assert_non_null(strstr(diag.text, "Expecting 4 arg_mbs but got 3"));
+    assert_int_equal(pst_batch_init(plan, 3, 12, 4, &batch, &diag),
+                     PST_ERR_USAGE);
+    assert_int_equal(pst_batch_init(plan, 0, 5, 4, &batch, &diag),
+                     PST_ERR_INPUT); /* 2, 1, 1, 1: a row is out of range */
+    pst_plan_free(plan);
+    pst_model_close(model);
+
+    model = open_model("tiny.pt2");
+    plan = split_model(model);
+    divide(plan, 8, 4, 2, 0);
+    pst_diag_init(&diag);
+    assert_int_equal(pst_batch_init(plan, 0, 9, 4, &batch, &diag),
+                     PST_ERR_CONFIG);
+    assert_non_null(strstr(diag.text, "is not divisible by 4 microbatches"));
     pst_plan_free(plan);
     pst_model_close(model);
 }
@@ -198,6 +247,7 @@ int main(void)
         cmocka_unit_test(plans_are_bound),
         cmocka_unit_test(wrong_sizes_are_refused_by_name),
         cmocka_unit_test(chunks_are_checked),
+        cmocka_unit_test(batches_are_divided),
         cmocka_unit_test(damaged_sizes_are_found),
     };
 

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The rows of a step among its microbatches. */
+#include <inttypes.h>
+
+#include "stages/split/bind.h"
+
+static enum pst_status bind(struct pst_plan *plan, int64_t rows,
+                            struct pst_batch *b, struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    b->plan = plan;
+    if (rows == pst_plan_rows(plan))
+        return PST_OK;
+    status = pst_plan_bind(plan, rows, &b->owned, diag);
+    if (status == PST_OK)
+        b->plan = b->owned;
+    return status;
+}
+
+/* rows = q m + n: n microbatches of q + 1 rows, then m - n of q, as numpy's
+ * array_split does. */
+static enum pst_status divide(struct pst_plan *plan, int64_t rows,
+                              struct pst_batch *b, struct pst_diag *diag)
+{
+    const int64_t m = b->microbatches, q = rows / m, n = rows % m;
+    enum pst_status status;
+
+    if (q == 0)
+        return pst_diag_set(diag, PST_ERR_CONFIG,
+                            "Expecting %" PRId64 " arg_mbs but got %" PRId64
+                            ": a batch of %" PRId64 " rows cannot be divided "
+                            "among %" PRId64 " microbatches",
+                            m, rows, rows, m);
+    if (n > 0 && !pst_plan_is_free(plan))
+        return pst_diag_set(diag, PST_ERR_CONFIG,
+                            "a batch of %" PRId64 " rows is not divisible by "
+                            "%" PRId64 " microbatches, and the model has a "
+                            "fixed number of rows, %" PRId64 "; to have it "
+                            "free, export with a torch.export.Dim",
+                            rows, m, pst_plan_rows(plan));
+    status = bind(plan, n > 0 ? q + 1 : q, b, diag);
+    if (status != PST_OK || n == 0)
+        return status;
+    b->n_fewer = (unsigned)(m - n);
+    return pst_plan_bind(plan, q, &b->fewer, diag);
+}
+
+enum pst_status pst_batch_init(struct pst_plan *plan, int64_t rows,
+                               int64_t batch, unsigned microbatches,
+                               struct pst_batch *ret, struct pst_diag *diag)
+{
+    struct pst_batch b = {.plan = plan, .microbatches = microbatches};
+    enum pst_status status;
+
+    if (rows > 0 && batch > 0)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "the rows of a microbatch and those of a step are "
+                            "two ways to say the same: give one of them");
+    if (batch > 0)
+        status = divide(plan, batch, &b, diag);
+    else
+        status = bind(plan, rows > 0 ? rows : pst_plan_rows(plan), &b, diag);
+    if (status != PST_OK) {
+        pst_batch_fini(&b);
+        return status;
+    }
+    *ret = b;
+    return PST_OK;
+}
+
+void pst_batch_fini(struct pst_batch *batch)
+{
+    pst_plan_free(batch->fewer);
+    pst_plan_free(batch->owned);
+    batch->fewer = batch->owned = NULL;
+}
+
+int64_t pst_batch_rows(const struct pst_batch *batch)
+{
+    const int64_t larger = batch->microbatches - batch->n_fewer;
+
+    return larger * pst_plan_rows(batch->plan) +
+           (batch->fewer != NULL ? batch->n_fewer * pst_plan_rows(batch->fewer)
+                                 : 0);
+}
