@@ -9,7 +9,6 @@
 #include "stages/sched/simulate.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -226,7 +225,8 @@ static enum pst_status find_places(struct search *x, struct places *p)
 
 static enum pst_status run_greedy(struct search *x, const int *rank_of,
                                   const struct pst_greedy_options *options,
-                                  struct pst_schedule **ret, double *makespan)
+                                  struct pst_schedule **ret,
+                                  struct pst_greedy_result *result)
 {
     struct pst_schedule_options o = *x->o;
     struct pst_schedule *sched;
@@ -235,7 +235,7 @@ static enum pst_status run_greedy(struct search *x, const int *rank_of,
     if (status != PST_OK)
         return status;
     memcpy(sched->rank_of, rank_of, o.stages * sizeof(*rank_of));
-    status = pst_greedy_generate(sched, x->costs, options, makespan, x->diag);
+    status = pst_greedy_generate(sched, x->costs, options, result, x->diag);
     if (status == PST_OK)
         *ret = sched;
     else
@@ -260,64 +260,103 @@ static unsigned find_limits(const struct search *x, unsigned limits[12])
     return count;
 }
 
+/* Ways to choose; those that win most come first. */
+static const struct pst_greedy_options ways[] = {
+    {.split = true, .patience = 0.0},
+    {.split = true, .patience = 1.0},
+    {.split = true, .backlog = 2, .patience = 0.0},
+    {.split = true, .backlog = 3, .patience = 1.0},
+    {.split = true, .forward_first = true},
+    {.split = true, .backlog = 1},
+    {.split = true, .backlog = 2, .forward_first = true},
+    {.split = true, .patience = 0.5},
+    {.split = true, .backlog = 4, .patience = 0.0},
+    {.split = true, .backlog = 8, .patience = 0.0},
+    {.split = true, .patience = 1.0, .forward_first = true},
+    {.split = true, .backlog = 1, .forward_first = true},
+    {.split = false},
+    {.split = false, .forward_first = true},
+};
+
+struct found {
+    struct pst_schedule *sched;
+    struct pst_greedy_result result;
+    struct pst_greedy_options how;
+};
+
+/* Faster, or as fast with less memory. Takes sched. */
+static void keep_better(struct found *best, struct pst_schedule *sched,
+                        const struct pst_greedy_result *r,
+                        const struct pst_greedy_options *how)
+{
+    const double time = best->result.makespan;
+
+    if (best->sched && (r->makespan > time * (1.0 + 1e-9) ||
+                        (r->makespan >= time * (1.0 - 1e-9) &&
+                         r->peak >= best->result.peak))) {
+        pst_schedule_free(sched);
+        return;
+    }
+    pst_schedule_free(best->sched);
+    *best = (struct found){sched, *r, *how};
+}
+
+static void describe(const struct found *f, const char *place,
+                     struct pst_str *out)
+{
+    pst_str_addf(out, "stages %s, %s first, ", place,
+                 f->how.forward_first ? "forward" : "backward");
+    if (!f->how.split)
+        pst_str_add(out, "whole backwards, ");
+    else if (f->how.backlog == 0)
+        pst_str_add(out, "parameter gradients in gaps, ");
+    else
+        pst_str_addf(out, "parameter gradients in gaps, at most %u behind, ",
+                     f->how.backlog);
+    pst_str_addf(out, "at most %u microbatches in flight", f->how.in_flight);
+}
+
 /* The best list for one placement. */
 static enum pst_status search_place(struct search *x, const int *rank_of,
                                     const char *place, double effort)
 {
-    static const double patience[] = {0.0, 1.0, 0.5};
     const double each = 6.0 * x->o->stages * x->o->microbatches *
                         (x->o->ranks + 4.0 * x->o->stages);
-    struct pst_greedy_options best_o = {0};
-    struct pst_schedule *best = NULL;
-    double best_time = INFINITY;
+    struct found best = {.sched = NULL};
     enum pst_status status = PST_OK;
+    struct pst_str text = {0};
     unsigned limits[12];
-    unsigned n = find_limits(x, limits);
-    char text[160];
+    const unsigned n = find_limits(x, limits);
 
     /* From the most in flight on: those are fastest without a limit. */
-    for (unsigned v = 0; v < 8 && status == PST_OK; v++)
+    for (size_t v = 0; v < PST_COUNT(ways); v++)
         for (unsigned k = n; k-- > 0 && status == PST_OK;) {
-            /* v: 0-2 patience; 3-5 and forward first; 6, 7 whole backward. */
-            const struct pst_greedy_options o = {
-                .in_flight = limits[k],
-                .memory_limit = x->o->memory_limit,
-                .forward_first = v < 6 ? v >= 3 : v == 7,
-                .split = v < 6,
-                .patience = v < 6 ? patience[v % 3] : 0.0,
-            };
+            struct pst_greedy_options how = ways[v];
+            struct pst_greedy_result result;
             struct pst_schedule *sched;
-            double makespan;
 
             effort -= each;
-            if (best && effort < 0.0)
+            if (best.sched && effort < 0.0)
                 break;
-            status = run_greedy(x, rank_of, &o, &sched, &makespan);
-            if (status != PST_OK)
-                break;
-            if (makespan < best_time * (1.0 - 1e-9) ||
-                (makespan <= best_time * (1.0 + 1e-9) &&
-                 o.in_flight < best_o.in_flight)) {
-                pst_schedule_free(best);
-                best = sched;
-                best_time = makespan;
-                best_o = o;
-            } else {
-                pst_schedule_free(sched);
-            }
+            how.in_flight = limits[k];
+            how.memory_limit = x->o->memory_limit;
+            status = run_greedy(x, rank_of, &how, &sched, &result);
+            if (status == PST_OK)
+                keep_better(&best, sched, &result, &how);
         }
     if (status != PST_OK) {
-        pst_schedule_free(best);
+        pst_schedule_free(best.sched);
         return status;
     }
-    (void)snprintf(text, sizeof(text),
-                   "stages %s, %s first, %s, at most %u microbatches in "
-                   "flight",
-                   place, best_o.forward_first ? "forward" : "backward",
-                   best_o.split ? "parameter gradients in gaps"
-                                : "whole backwards",
-                   best_o.in_flight);
-    return try(x, best, "greedy", text);
+    describe(&best, place, &text);
+    if (text.failed) {
+        pst_schedule_free(best.sched);
+        status = pst_diag_nomem(x->diag, text.len);
+    } else {
+        status = try(x, best.sched, "greedy", pst_str_text(&text));
+    }
+    pst_str_fini(&text);
+    return status;
 }
 
 static enum pst_status search(struct search *x)

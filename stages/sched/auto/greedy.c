@@ -23,6 +23,8 @@ struct greedy_rank {
     bool blocked;              /* until a message is on its way */
     struct pst_action running; /* kind PST_ACT_IDLE: none */
     unsigned begun, ended;     /* microbatches */
+    unsigned backlog;          /* W that could be run */
+    double bytes, peak;
 };
 
 struct greedy {
@@ -217,6 +219,10 @@ static struct choice choose(const struct greedy *g, unsigned rank)
     const double now = g->ranks[rank].clock;
     struct choice c = {.wait = INFINITY};
 
+    if (g->o->backlog > 0 && g->ranks[rank].backlog >= g->o->backlog) {
+        look(g, rank, PST_ACT_W, &c);
+        return c;
+    }
     look(g, rank, g->o->forward_first ? PST_ACT_F : PST_ACT_I, &c);
     if (c.stage < 0)
         look(g, rank, g->o->forward_first ? PST_ACT_I : PST_ACT_F, &c);
@@ -242,6 +248,13 @@ static void end_action(struct greedy *g, unsigned rank)
     r->running.kind = PST_ACT_IDLE;
     if (a.kind == PST_ACT_IDLE)
         return;
+    if (a.kind == PST_ACT_B)
+        r->bytes -= g->costs->stages[a.stage].stash;
+    else if (a.kind == PST_ACT_I)
+        r->bytes -=
+            g->costs->stages[a.stage].stash - g->costs->stages[a.stage].keep;
+    else if (a.kind == PST_ACT_W)
+        r->bytes -= g->costs->stages[a.stage].keep;
     for (unsigned s = 0; s < g->sched->n_stages; s++)
         if (is_here(g, s, rank))
             ended = PST_MIN(ended, g->stages[s].next[PST_ACT_I]);
@@ -267,8 +280,15 @@ static void begin_action(struct greedy *g, unsigned rank,
 
     if (whole)
         st->next[PST_ACT_W]++;
-    if (c->kind == PST_ACT_F)
+    else if (c->kind == PST_ACT_I)
+        r->backlog++;
+    else if (c->kind == PST_ACT_W)
+        r->backlog--;
+    if (c->kind == PST_ACT_F) {
         r->begun = PST_MAX(r->begun, m + 1);
+        r->bytes += g->costs->stages[c->stage].stash;
+        r->peak = fmax(r->peak, r->bytes);
+    }
     g->failed |= !pst_vec_push(PST_TAG_PLAN, &g->sched->ranks[rank], a);
     r->running = a;
     r->clock += seconds(g, (unsigned)c->stage, a.kind);
@@ -405,14 +425,15 @@ static enum pst_status prepare(struct greedy *g, struct pst_diag *diag)
     }
     for (unsigned r = 0; r < s->n_ranks; r++)
         g->ranks[r].running.kind = PST_ACT_IDLE;
+    for (unsigned k = 0; k < s->n_stages; k++)
+        g->ranks[s->rank_of[k]].bytes += g->costs->stages[k].fixed;
     return PST_OK;
 }
 
-static enum pst_status play(struct greedy *g, double *ret_makespan,
+static enum pst_status play(struct greedy *g, struct pst_greedy_result *ret,
                             struct pst_diag *diag)
 {
     enum pst_status status = prepare(g, diag);
-    double makespan = 0.0;
     int rank;
 
     if (status != PST_OK)
@@ -427,20 +448,23 @@ static enum pst_status play(struct greedy *g, double *ret_makespan,
                                 "the search for a schedule stands still at "
                                 "stage %u",
                                 s);
-    for (unsigned r = 0; r < g->sched->n_ranks; r++)
-        makespan = fmax(makespan, g->ranks[r].clock);
     join_pairs(g);
-    *ret_makespan = makespan;
+    *ret = (struct pst_greedy_result){0};
+    for (unsigned r = 0; r < g->sched->n_ranks; r++) {
+        ret->makespan = fmax(ret->makespan, g->ranks[r].clock);
+        ret->peak = fmax(ret->peak, g->ranks[r].peak);
+    }
     return PST_OK;
 }
 
 enum pst_status pst_greedy_generate(struct pst_schedule *sched,
                                     const struct pst_costs *costs,
                                     const struct pst_greedy_options *options,
-                                    double *ret_makespan, struct pst_diag *diag)
+                                    struct pst_greedy_result *ret,
+                                    struct pst_diag *diag)
 {
     struct greedy g = {.sched = sched, .costs = costs, .o = options};
-    const enum pst_status status = play(&g, ret_makespan, diag);
+    const enum pst_status status = play(&g, ret, diag);
 
     pst_free(g.ranks);
     pst_free(g.backward);

@@ -13,6 +13,7 @@ struct pst_greedy_options {
     double memory_limit; /* bytes of a rank; 0: none */
     bool forward_first;  /* of work that is ready; else backward first */
     bool split;          /* I and W; else B */
+    unsigned backlog;    /* so many W of a rank go before other work; 0: any */
     /* W is not begun if other work is known to come within this share of its
      * time. */
     double patience;
@@ -22,13 +23,18 @@ struct pst_greedy_options {
  * Finds rank_of filled in and lists that are empty. Each stage takes its
  * microbatches in order. A rank begins a microbatch only if its memory holds
  * all of its stages until their end, so it always ends; the first one is begun
- * whatever the limit. ret_makespan: as the simulator has it, without
- * reductions.
+ * whatever the limit. The result's times are as the simulator has them, but
+ * without reductions.
  */
+struct pst_greedy_result {
+    double makespan;
+    double peak; /* bytes of the rank that needs most */
+};
+
 enum pst_status pst_greedy_generate(struct pst_schedule *sched,
                                     const struct pst_costs *costs,
                                     const struct pst_greedy_options *options,
-                                    double *ret_makespan,
+                                    struct pst_greedy_result *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

@@ -16,14 +16,14 @@ enum pst_status pst_sched_generate_played(struct pst_schedule *sched,
     const struct pst_greedy_options options = {.in_flight = sched->n_stages,
                                                .split = split};
     struct pst_costs costs;
-    double makespan;
+    struct pst_greedy_result result;
     enum pst_status status = pst_costs_init(&costs, sched->n_stages, diag);
 
     if (status != PST_OK)
         return status;
     for (unsigned s = 0; s < sched->n_stages; s++)
         costs.stages[s].seconds = (struct pst_seconds){1, 1, 1};
-    status = pst_greedy_generate(sched, &costs, &options, &makespan, diag);
+    status = pst_greedy_generate(sched, &costs, &options, &result, diag);
     pst_costs_fini(&costs);
     return status;
 }
