@@ -25,7 +25,7 @@ import architectures
 import reference
 
 ROOT = Path(__file__).resolve().parents[2]
-MODELS = ["mlp", "skips", "transformer", "gpt2"]
+MODELS = ["mlp", "skips", "statistics", "transformer", "gpt2"]
 STAGES = [1, 2, 3, 4]
 SCHEDULES = ["gpipe", "1f1b"]
 MICROBATCHES = [1, 4, 5]
@@ -180,7 +180,7 @@ def resume_case(bench, name, steps, ranks):
 
 
 def step_names(full, seed):
-    core = ["mlp", "gpt2"]
+    core = ["mlp", "statistics", "gpt2"]
     grid = [("step", *c) for c in itertools.product(
         MODELS, ["training", "core"], STAGES, SCHEDULES, MICROBATCHES,
         OPTIMIZERS) if c[1] == "training" or c[0] in core]

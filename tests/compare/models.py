@@ -65,6 +65,30 @@ class Transformer(nn.Module):
         return F.cross_entropy(z.flatten(0, 1), y.flatten()), z
 
 
+class Statistics(nn.Module):
+    """Convolution, running statistics, pooling, a recurrent layer of two
+    directions, and a buffer that gradients need as it was in the forward
+    pass of their microbatch."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(6, 12, 3, padding="same", groups=2)
+        self.norm = nn.BatchNorm1d(12)
+        self.pool = nn.MaxPool1d(3, 2, 1)
+        self.gru = nn.GRU(12, 8, 2, batch_first=True, bidirectional=True)
+        self.group = nn.GroupNorm(4, 16)
+        self.head = nn.Linear(16, 5)
+        self.register_buffer("seen", torch.ones(5))
+
+    def forward(self, x, target):
+        y = self.pool(F.relu(self.norm(self.conv(x))))
+        y = self.gru(y.transpose(1, 2))[0].transpose(1, 2)
+        y = self.head(F.adaptive_avg_pool1d(self.group(y), 1).flatten(1))
+        y = y * self.seen
+        self.seen = self.seen + 0.5
+        return F.cross_entropy(y, target), y
+
+
 class Gpt2(nn.Module):
     """GPT-2 of transformers, called with labels; its head is its embedding."""
 
@@ -97,6 +121,9 @@ MODELS = {
                           "target": torch.randint(0, 5, (4,))}),
     "skips": (Skips, lambda: {"x": torch.randn(4, 16),
                               "wanted": torch.randn(4, 16)}),
+    "statistics": (Statistics,
+                   lambda: {"x": torch.randn(4, 6, 20),
+                            "target": torch.randint(0, 5, (4,))}),
     "transformer": (Transformer, lambda: {"x": tokens(), "y": tokens()}),
     "gpt2": (Gpt2, gpt2_batch),
 }

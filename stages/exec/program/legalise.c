@@ -54,6 +54,8 @@ struct legaliser {
     struct pst_value **copies;
     size_t n_copies;
     enum pst_phase phase;
+    /* Copies made in phase F for the phases behind it, by value id. */
+    struct pst_value **kept;
 };
 
 static struct pst_value *contiguous(struct legaliser *l,
@@ -103,15 +105,56 @@ static void enter_phase(struct legaliser *l, enum pst_phase phase)
         l->copies[i] = NULL;
 }
 
+static bool is_updated(const struct pst_graph *graph,
+                       const struct pst_value *buffer)
+{
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i].kind == PST_OUTPUT_BUFFER_UPDATE &&
+            graph->outputs.at[i].target == buffer)
+            return true;
+    return false;
+}
+
+/* Forwards of this and later microbatches change the buffer before a backward
+ * reads it: that reads a copy from before the change. */
+static void keep_buffer(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct legaliser *l = ctx;
+    struct pst_value *value = *slot, *copy;
+
+    (void)arg;
+    if (value->id >= l->n_copies ||
+        !is_updated(l->program->graph, pst_value_storage(value)))
+        return;
+    copy = l->kept[value->id];
+    if (copy == NULL)
+        copy = pst_emit(&l->build, l->clone, PST_ARGS(pst_v(value)));
+    if (copy == NULL)
+        return;
+    l->kept[value->id] = copy;
+    *slot = copy;
+}
+
+static enum pst_status keep_buffers(struct legaliser *l, struct pst_node *node)
+{
+    if (node->phase == PST_PHASE_F || !executes(node))
+        return PST_OK;
+    build_as(&l->build, node);
+    l->build.phase = PST_PHASE_F;
+    pst_node_uses(node, keep_buffer, l);
+    return l->build.status;
+}
+
 static enum pst_status legalise_node(struct legaliser *l, struct pst_node *node)
 {
     struct pst_operand in[PST_MAX_OPERANDS], out[PST_MAX_OPERANDS];
     struct pst_call call = {.in = in, .out = out};
     const struct pst_kernel *kernel;
-    enum pst_status status;
+    enum pst_status status = keep_buffers(l, node);
 
-    status = pst_node_kernel(node, &l->program->options, &call, &kernel,
-                             l->build.diag);
+    if (status == PST_OK)
+        status = pst_node_kernel(node, &l->program->options, &call, &kernel,
+                                 l->build.diag);
     if (status != PST_OK || kernel == NULL || (kernel->flags & PST_K_STRIDED))
         return status;
     enter_phase(l, node->phase);
@@ -137,16 +180,6 @@ static enum pst_status legalise_grads(struct legaliser *l)
         joint->input_grads.at[i].value = value;
     }
     return PST_OK;
-}
-
-static bool is_updated(const struct pst_graph *graph,
-                       const struct pst_value *buffer)
-{
-    for (size_t i = 0; i < graph->outputs.n; i++)
-        if (graph->outputs.at[i].kind == PST_OUTPUT_BUFFER_UPDATE &&
-            graph->outputs.at[i].target == buffer)
-            return true;
-    return false;
 }
 
 /* An output that looks into a buffer is read after the buffers are updated:
@@ -186,8 +219,10 @@ enum pst_status pst_legalise(struct pst_program *program, struct pst_diag *diag)
     l.clone = pst_op_find("aten.clone.default");
     l.n_copies = graph->values.n;
     l.copies = pst_calloc(PST_TAG_EXEC, l.n_copies, sizeof(*l.copies));
-    if (l.copies == NULL || l.clone == NULL) {
+    l.kept = pst_calloc(PST_TAG_EXEC, l.n_copies, sizeof(*l.kept));
+    if (l.copies == NULL || l.kept == NULL || l.clone == NULL) {
         pst_free(l.copies);
+        pst_free(l.kept);
         return pst_diag_nomem(diag, l.n_copies * sizeof(*l.copies));
     }
     /* Nodes are appended to a new list; emit puts copies in front of theirs. */
@@ -205,5 +240,6 @@ enum pst_status pst_legalise(struct pst_program *program, struct pst_diag *diag)
         status = legalise_outputs(&l);
     pst_free(old);
     pst_free(l.copies);
+    pst_free(l.kept);
     return status;
 }

@@ -330,31 +330,10 @@ static void bind_gradients(struct pst_compiler *c)
     }
 }
 
-static enum pst_status refuse_stale_buffers(struct pst_compiler *c)
-{
-    const struct pst_graph *graph = c->p->graph;
-
-    for (size_t i = 0; i < graph->outputs.n; i++) {
-        const struct pst_output *o = &graph->outputs.at[i];
-        const struct pst_life *life;
-
-        if (o->kind != PST_OUTPUT_BUFFER_UPDATE)
-            continue;
-        life = life_of(c, o->target);
-        if (read_by(life, PST_LIST_B) || read_by(life, PST_LIST_W))
-            return pst_diag_set(c->diag, PST_ERR_UNSUPPORTED,
-                                "the backward pass of stage %u reads buffer "
-                                "'%s' as it was before its update: not "
-                                "supported yet",
-                                c->p->stage, o->target->fqn);
-    }
-    return PST_OK;
-}
-
 enum pst_status pst_compile_places(struct pst_compiler *c)
 {
     struct pst_program *p = c->p;
-    enum pst_status status;
+    enum pst_status status = PST_OK;
     size_t n_nodes = p->graph->nodes.n;
 
     c->n_values = p->graph->values.n;
@@ -367,9 +346,6 @@ enum pst_status pst_compile_places(struct pst_compiler *c)
     if (c->lives == NULL || p->places == NULL || c->intervals == NULL)
         return pst_diag_nomem(c->diag, c->n_values * sizeof(*c->lives));
     note_lives(c);
-    status = refuse_stale_buffers(c);
-    if (status != PST_OK)
-        return status;
     place_across(c);
     for (int l = 0; l < PST_N_LISTS && status == PST_OK; l++)
         status = place_work(c, (enum pst_list)l);
