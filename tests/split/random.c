@@ -18,6 +18,7 @@ struct writer {
         char name[16];
     } values[MAX_VALUES];
     unsigned n_values, calls[N_WEIGHTS];
+    char hub[16], sum[16]; /* a value that many read; the sum of all so far */
 };
 
 unsigned random_draw(unsigned *seed, unsigned n)
@@ -31,15 +32,21 @@ static unsigned draw(struct writer *w, unsigned n)
     return random_draw(&w->seed, n);
 }
 
-/* A value of that kind: one of the newest, or any. There is always one. */
+/* A value of that kind: one of the newest, one of two that many read, or any.
+ * There is always one. */
 static const char *pick(struct writer *w, enum kind kind)
 {
-    const bool near = draw(w, 3) > 0;
+    const unsigned how = draw(w, 4);
     unsigned n = 0, k;
 
     for (unsigned i = 0; i < w->n_values; i++)
         n += w->values[i].kind == kind;
-    k = near && n > 3 ? n - 1 - draw(w, 3) : draw(w, n);
+    if (how < 2 && n > 3)
+        k = n - 1 - draw(w, 3);
+    else if (how == 2 && n > 3)
+        k = 1 + draw(w, 2);
+    else
+        k = draw(w, n);
     for (unsigned i = 0;; i++)
         if (w->values[i].kind == kind && k-- == 0)
             return w->values[i].name;
@@ -165,6 +172,22 @@ static void add_return(struct writer *w)
     end(w, "r", 0);
 }
 
+/* Brings what was computed last to the loss, times a value that many read: its
+ * gradient has terms from most stages. */
+static void add_to_sum(struct writer *w)
+{
+    char x[16], product[16];
+
+    snprintf(x, sizeof(x), "%s", pick(w, WIDE));
+    pst_str_addf(begin(w, WIDE), "aten.mul.Tensor(%%%s, %%%s)", x, w->hub);
+    snprintf(product, sizeof(product), "v%u", w->m->n_nodes);
+    end(w, "sum", w->m->n_nodes);
+    pst_str_addf(begin(w, WIDE), "aten.add.Tensor(%%%s, %%%s)", w->sum,
+                 product);
+    snprintf(w->sum, sizeof(w->sum), "v%u", w->m->n_nodes);
+    end(w, "sum", w->m->n_nodes);
+}
+
 /* The buffer is read and changed by two nodes that no marker parts. */
 static void change_buffer(struct writer *w)
 {
@@ -230,10 +253,6 @@ static void add_head(struct writer *w)
 
 static void add_tail(struct writer *w)
 {
-    const char *name = w->values[w->n_values - 1].name;
-
-    for (unsigned i = w->n_values; w->values[i - 1].kind != WIDE; i--)
-        name = w->values[i - 2].name;
     pst_str_addf(&w->m->text,
                  "  %%last = aten.mul.Tensor(%%%s, %%frozen)  # - - F id=210\n"
                  "  %%mse = aten.mse_loss.default(%%last, %%y)  # - - F "
@@ -241,7 +260,7 @@ static void add_tail(struct writer *w)
                  "  %%part = aten.mean.default(%%%s)  # - - F id=212\n"
                  "  %%loss = aten.add.Tensor(%%mse, %%part)  # - - F id=213\n"
                  "  output user %%loss \"loss\"\n",
-                 name, pick(w, WIDE));
+                 pick(w, WIDE), w->sum);
     for (unsigned i = 0; i < 4; i++)
         pst_str_addf(&w->m->text, "  output user %%%s \"o.%u\"\n",
                      w->values[draw(w, w->n_values)].name, i);
@@ -255,11 +274,18 @@ void random_model_init(struct random_model *m, unsigned seed, bool markers)
     unsigned places = seed * 40503u + 7, n, rate;
 
     memset(m, 0, sizeof(*m));
-    n = 6 + draw(&w, 46);
+    n = 6 + draw(&w, 34);
     rate = 3 + random_draw(&places, 12);
     add_head(&w);
     for (unsigned i = 0; i < n; i++) {
         add_node(&w);
+        if (i == 1) {
+            add_linear(&w);
+            snprintf(w.hub, sizeof(w.hub), "v%u", m->n_nodes - 1);
+            snprintf(w.sum, sizeof(w.sum), "%s", w.hub);
+        }
+        if (i % 4 == 3)
+            add_to_sum(&w);
         if (i == n / 2)
             change_buffer(&w);
         /* Markers come from a sequence of their own. */
