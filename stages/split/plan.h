@@ -148,9 +148,9 @@ enum pst_status pst_split(struct pst_model *model,
                           struct pst_diag *diag) PST_MUST_CHECK;
 void pst_plan_free(struct pst_plan *plan);
 
-/* Writes plan.pb last; files are there whole or not at all, and none of them
- * after an error. An existing directory that holds something else than a plan
- * is refused. Fills the stages' weights_size and weights_digest. */
+/* Written beside dir (DIR.tmp-PID), then put in its place: after an error what
+ * was there is there still. An existing directory that holds something else
+ * than a plan is refused. Fills the stages' weights_size and weights_digest. */
 enum pst_status pst_plan_save(struct pst_plan *plan, const char *dir,
                               struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_plan_load(const char *dir, struct pst_plan **ret,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Plans on disk. plan.pb goes first and comes last, so that a folder with a
- * plan.pb is whole. */
+/* Plans on disk. A plan is written beside its place and put there whole, so
+ * that a save that fails leaves what was there. */
 #include "stages/archive/safetensors.h"
 #include "stages/base/str.h"
 #include "stages/ops/op.h"
@@ -9,7 +9,9 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,17 +32,13 @@ static bool is_ours(const char *name)
     return *rest == '\0' || pst_has_prefix(rest, ".tmp-");
 }
 
-/* Looks through an existing folder: false in *ret if foreign files are there.
- * With `clear`, removes ours, plan.pb first. */
-static enum pst_status look(const char *dir, bool clear, bool *ret,
-                            struct pst_diag *diag)
+/* An existing folder may hold a plan or nothing. */
+static enum pst_status check_folder(const char *dir, struct pst_diag *diag)
 {
-    struct pst_str path = {0};
-    enum pst_status status = PST_OK;
     DIR *handle = opendir(dir);
     struct dirent *entry;
+    bool ours = true;
 
-    *ret = true;
     if (handle == NULL && errno == ENOTDIR)
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "%s is a file; a plan is a folder", dir);
@@ -48,41 +46,16 @@ static enum pst_status look(const char *dir, bool clear, bool *ret,
         return errno == ENOENT ? PST_OK
                                : pst_diag_errno(diag, errno, "%s", dir);
     // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
-    while (status == PST_OK && (entry = readdir(handle)) != NULL) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        *ret = *ret && is_ours(entry->d_name);
-        if (!clear || !is_ours(entry->d_name))
-            continue;
-        path.len = 0;
-        pst_str_addf(&path, "%s/%s", dir, entry->d_name);
-        if (path.failed)
-            status = pst_diag_nomem(diag, 0);
-        else if (unlink(path.text) != 0 && errno != ENOENT)
-            status = pst_diag_errno(diag, errno, "%s", path.text);
-    }
+    while ((entry = readdir(handle)) != NULL)
+        ours = ours &&
+               (strcmp(entry->d_name, ".") == 0 ||
+                strcmp(entry->d_name, "..") == 0 || is_ours(entry->d_name));
     closedir(handle);
-    pst_str_fini(&path);
-    return status;
-}
-
-static enum pst_status prepare(const char *dir, const char *plan_path,
-                               struct pst_diag *diag)
-{
-    bool ours;
-    enum pst_status status = look(dir, false, &ours, diag);
-
-    if (status != PST_OK)
-        return status;
-    if (!ours)
-        return pst_diag_set(diag, PST_ERR_INPUT,
-                            "%s: the folder holds files that belong to no "
-                            "plan; choose another one",
-                            dir);
-    if (unlink(plan_path) != 0 && errno != ENOENT)
-        return pst_diag_errno(diag, errno, "%s", plan_path);
-    status = look(dir, true, &ours, diag);
-    return status == PST_OK ? pst_mkdirs(dir, 0777, diag) : status;
+    return ours ? PST_OK
+                : pst_diag_set(diag, PST_ERR_INPUT,
+                               "%s: the folder holds files that belong to no "
+                               "plan; choose another one",
+                               dir);
 }
 
 /* --- weights ------------------------------------------------------------ */
@@ -230,35 +203,98 @@ static enum pst_status save_files(struct pst_plan *plan, const char *dir,
     return status;
 }
 
+/* What cannot be removed stays beside the plan and harms nobody. */
+static void discard(const char *path)
+{
+    if (pst_remove_tree(path, NULL) != PST_OK)
+        errno = 0;
+}
+
+/* The new folder takes the place of the old one, which is not there, empty or a
+ * plan; then the old one is removed. */
+static enum pst_status swap(const char *fresh, const char *dir,
+                            struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    char *old;
+
+    if (rename(fresh, dir) == 0)
+        return PST_OK;
+    if (errno != ENOTEMPTY && errno != EEXIST)
+        return pst_diag_errno(diag, errno, "cannot put a plan at %s", dir);
+    if (renameat2(AT_FDCWD, fresh, AT_FDCWD, dir, RENAME_EXCHANGE) == 0) {
+        discard(fresh);
+        return PST_OK;
+    }
+    /* A file system that cannot exchange: for a moment there is no plan. */
+    if (asprintf(&old, "%s.old", fresh) < 0)
+        return pst_diag_nomem(diag, strlen(fresh));
+    if (rename(dir, old) != 0)
+        status = pst_diag_errno(diag, errno, "cannot replace %s", dir);
+    else if (rename(fresh, dir) == 0)
+        discard(old);
+    else
+        status = pst_diag_errno(diag, errno,
+                                rename(old, dir) == 0
+                                    ? "cannot replace %s"
+                                    : "cannot replace %s, now moved",
+                                dir);
+    free(old);
+    return status;
+}
+
+/* dir has no links and no slash at its end. */
+static enum pst_status save_at(struct pst_plan *plan, const char *dir,
+                               struct pst_diag *diag)
+{
+    struct pst_str fresh = {0}, path = {0};
+    enum pst_status status;
+
+    pst_str_addf(&fresh, "%s.tmp-%ld", dir, (long)getpid());
+    pst_str_addf(&path, "%s/%s", pst_str_text(&fresh), PST_PLAN_FILE);
+    if (fresh.failed || path.failed) {
+        status = pst_diag_nomem(diag, strlen(dir));
+    } else {
+        status = pst_remove_tree(fresh.text, diag);
+        if (status == PST_OK)
+            status = pst_mkdirs(fresh.text, 0777, diag);
+        if (status == PST_OK)
+            status = save_files(plan, fresh.text, path.text, diag);
+        if (status == PST_OK)
+            status = swap(fresh.text, dir, diag);
+        if (status != PST_OK)
+            discard(fresh.text);
+    }
+    pst_str_fini(&path);
+    pst_str_fini(&fresh);
+    return status;
+}
+
 enum pst_status pst_plan_save(struct pst_plan *plan, const char *dir,
                               struct pst_diag *diag)
 {
-    struct pst_str path = {0};
     enum pst_status status;
-    char *made = pst_strdup(TAG, dir);
-    size_t missing = 0;
-    bool ours;
+    char *path = pst_strdup(TAG, dir), *real;
+    size_t missing, n = strlen(dir);
 
-    pst_str_addf(&path, "%s/%s", dir, PST_PLAN_FILE);
-    if (made == NULL || path.failed) {
-        status = pst_diag_nomem(diag, strlen(dir));
-    } else if (plan->dir != NULL && strcmp(plan->dir, dir) == 0) {
+    if (path == NULL)
+        return pst_diag_nomem(diag, n);
+    while (n > 1 && path[n - 1] == '/')
+        path[--n] = '\0';
+    real = realpath(path, NULL); /* NULL: it is not there */
+    missing = missing_part(path);
+    if (plan->dir != NULL && strcmp(plan->dir, dir) == 0)
         status = pst_diag_set(diag, PST_ERR_USAGE,
                               "%s: the plan is there already", dir);
-    } else {
-        missing = missing_part(made);
-        status = prepare(dir, path.text, diag);
-        if (status == PST_OK) {
-            status = save_files(plan, dir, path.text, diag);
-            /* What was there before is gone: all that is ours is of now. */
-            if (status != PST_OK)
-                (void)look(dir, true, &ours, NULL);
-        }
+    else
+        status = check_folder(path, diag);
+    if (status == PST_OK) {
+        status = save_at(plan, real != NULL ? real : path, diag);
         if (status != PST_OK)
-            remove_dirs(made, missing);
+            remove_dirs(path, missing);
     }
-    pst_free(made);
-    pst_str_fini(&path);
+    free(real);
+    pst_free(path);
     return status;
 }
 

@@ -7,6 +7,7 @@
 #include "stages/base/str.h"
 #include "stages/split/pack.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -277,6 +278,51 @@ static void failed_saves_leave_nothing(void **state)
     assert_ok(load_and_read(f), &diag);
 }
 
+static unsigned count_entries(const char *dir)
+{
+    DIR *handle = opendir(dir);
+    unsigned n = 0;
+
+    assert_non_null(handle);
+    while (readdir(handle) != NULL)
+        n++;
+    closedir(handle);
+    return n - 2;
+}
+
+/* A split that fails over an old plan leaves the old plan, and nothing beside
+ * it; one that works takes its place, through a link too. */
+static void failed_saves_keep_the_old_plan(void **state)
+{
+    const struct pst_split_options one = {.policy = "flops", .stages = 1};
+    struct fixture *f = *state;
+    struct pst_plan *other, *loaded;
+    char link[128], digest[33];
+
+    signal(SIGXFSZ, SIG_IGN);
+    assert_ok(pst_split(&f->model, &one, &other, &diag), &diag);
+    assert_ok(pst_plan_save(other, f->dir, &diag), &diag);
+    memcpy(digest, other->digest, sizeof(digest));
+    for (rlim_t limit = 0; limit < 1200; limit += 400) {
+        assert_int_equal(save_limited(f, f->dir, limit), PST_ERR_IO);
+        assert_int_equal(count_entries(f->root), 1);
+        assert_ok(load_and_read(f), &diag);
+        assert_ok(pst_plan_load(f->dir, &loaded, &diag), &diag);
+        assert_string_equal(loaded->digest, digest);
+        pst_plan_free(loaded);
+    }
+    snprintf(link, sizeof(link), "%s/link", f->root);
+    assert_int_equal(symlink(f->dir, link), 0);
+    assert_ok(pst_plan_save(f->plan, link, &diag), &diag);
+    assert_int_equal(count_entries(f->root), 2);
+    assert_int_equal(count_entries(f->dir), 4); /* three stages, plan.pb */
+    assert_ok(pst_plan_load(f->dir, &loaded, &diag), &diag);
+    assert_string_equal(loaded->digest, f->plan->digest);
+    assert_int_equal(unlink(link), 0);
+    pst_plan_free(loaded);
+    pst_plan_free(other);
+}
+
 /* A plan.pb with body and version as given; its digest fits. */
 static enum pst_status unpack(void *body, size_t size, uint32_t version)
 {
@@ -388,6 +434,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(damaged_weights_are_refused, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(failed_saves_leave_nothing, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(failed_saves_keep_the_old_plan, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(damage_is_found_or_harmless, setup,
                                         teardown),
