@@ -172,9 +172,10 @@ static bool check_moments(const struct trial *t, const json_t *check,
     double mean = 0.0, var = 0.0, zeros = 0.0;
 
     for (size_t i = 0; i < n; i++) {
-        mean += x[i] / (double)n;
+        mean += x[i];
         zeros += (x[i] == 0.0) / (double)n;
     }
+    mean /= (double)PST_MAX(n, (size_t)1);
     for (size_t i = 0; i < n; i++)
         var += (x[i] - mean) * (x[i] - mean) / (double)n;
     if (json_object_get(check, "mean") &&

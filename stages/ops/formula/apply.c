@@ -108,6 +108,8 @@ struct pst_arg pst_formula_infix(struct pst_formula *f, const char *op,
         return with_zero(f, op, a, b);
     if (na && nb)
         return fold(f, op, &a, &b);
+    if (a.kind == PST_ARG_DTYPE && b.kind == PST_ARG_DTYPE)
+        return pst_b((a.i == b.i) == (op[0] == '='));
     if ((!na && a.kind != PST_ARG_VALUE) || (!nb && b.kind != PST_ARG_VALUE))
         return pst_formula_fail(f, "%s of what is no tensor or number", op);
     for (size_t i = 0; i < PST_COUNT(infix); i++) {

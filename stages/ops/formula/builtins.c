@@ -186,6 +186,19 @@ static struct pst_arg cast(struct pst_formula *f,
         pst_emit(f->build, pst_op_find("aten._to_copy.default"), c->args, 2));
 }
 
+/* values_of(x): how many numbers from 0 on an integer dtype has. */
+static struct pst_arg values_of(struct pst_formula *f,
+                                const struct pst_formula_call *c)
+{
+    const struct pst_meta *m = meta(f, c, 0);
+    unsigned bits;
+
+    if (m == NULL)
+        return pst_none();
+    bits = 8 * (unsigned)pst_dtype_size(m->dtype) - (m->dtype != PST_U8);
+    return pst_f(ldexp(1.0, (int)bits));
+}
+
 static struct pst_arg same_text(struct pst_formula *f,
                                 const struct pst_formula_call *c)
 {
@@ -239,8 +252,9 @@ static const struct {
     {"dtype", dtype},       {"result_type", result_type},
     {"floating", floating}, {"float_type", float_type},
     {"is_bool", is_bool},   {"cast", cast},
-    {"same", same_text},    {"log_of", log_of},
-    {"sqrt_of", sqrt_of},   {"fail", refuse},
+    {"same", same_text},    {"values_of", values_of},
+    {"log_of", log_of},     {"sqrt_of", sqrt_of},
+    {"fail", refuse},
 };
 
 bool pst_formula_builtin(struct pst_formula *f,

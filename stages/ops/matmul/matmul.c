@@ -9,7 +9,7 @@ enum pst_status pst_matmul_operands(const struct pst_infer *c, unsigned first,
 
         if (status != PST_OK)
             return status;
-        if (pst_dtype_kind(ret[i]->dtype) != PST_KIND_FLOAT)
+        if (ret[i]->dtype == PST_BOOL)
             return pst_infer_refuse(c, "products of %s are not supported",
                                     pst_dtype_name(ret[i]->dtype));
         status = pst_infer_same_dtype(c, first, first + i);

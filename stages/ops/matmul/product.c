@@ -89,9 +89,28 @@ static double dot(const struct pst_product *p, int64_t a, int64_t b)
     return sum;
 }
 
+/* One element of the result for integers. */
+static void whole(const struct pst_product *p, int64_t a, int64_t b, int64_t c,
+                  int64_t o)
+{
+    uint64_t sum = 0;
+
+    for (int64_t k = 0; k < p->k; k++)
+        sum += (uint64_t)pst_load_i64(p->dtype, p->a.data, a + k * p->a.col) *
+               (uint64_t)pst_load_i64(p->dtype, p->b.data, b + k * p->b.row);
+    sum *= (uint64_t)(int64_t)p->alpha;
+    if (p->c.data != NULL && p->beta != 0.0)
+        sum += (uint64_t)(int64_t)p->beta *
+               (uint64_t)pst_load_i64(p->dtype, p->c.data, c);
+    if (p->accumulate)
+        sum += (uint64_t)pst_load_i64(p->dtype, p->out, o);
+    pst_store_i64(p->dtype, p->out, o, (int64_t)sum);
+}
+
 void pst_product_ref(const struct pst_product *p)
 {
     const int64_t batches = pst_product_batches(p);
+    const bool floating = pst_dtype_kind(p->dtype) == PST_KIND_FLOAT;
     int64_t o = 0;
 
     for (int64_t i = 0; i < batches; i++) {
@@ -101,6 +120,11 @@ void pst_product_ref(const struct pst_product *p)
 
         for (int64_t r = 0; r < p->m; r++) {
             for (int64_t s = 0; s < p->n; s++, o++) {
+                if (!floating) {
+                    whole(p, a + r * p->a.row, b + s * p->b.col,
+                          c + r * p->c.row + s * p->c.col, o);
+                    continue;
+                }
                 double y =
                     p->alpha * dot(p, a + r * p->a.row, b + s * p->b.col);
 

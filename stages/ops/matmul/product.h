@@ -47,7 +47,7 @@ bool pst_product_likes_dnnl(const struct pst_product *p);
 
 enum pst_product_lib { PST_PRODUCT_BLAS, PST_PRODUCT_DNNL, PST_PRODUCT_BF16 };
 
-/* Sums in double, rounds once. Any strides, any floating dtype. */
+/* Sums in double, rounds once; integers wrap around. Any strides. */
 void pst_product_ref(const struct pst_product *p);
 /* f32 and f64. Rows, columns or batches are divided over the pool. */
 void pst_product_blas(const struct pst_product *p, struct pst_pool *pool);
@@ -189,7 +189,7 @@ void pst_product_rows(struct pst_product *p, const struct pst_meta *x);
          .run = id##_blas,                                                     \
          .tolerance = 1e-5},                                                   \
         {.name = #id "_ref",                                                   \
-         .dtypes = PST_D_FLOAT,                                                \
+         .dtypes = PST_D_ANY,                                                  \
          .flags = PST_K_ACCUMULATE | PST_K_STRIDED,                            \
          .run = id##_ref},                                                     \
     }

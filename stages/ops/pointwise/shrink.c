@@ -129,3 +129,22 @@ PST_REWRITE_FORMULA(
     "Scalar upper=0.33333333333333331, bool training=False, "
     "Generator? generator=None) -> Tensor",
     "rrelu_with_noise_functional(self, self, lower, upper, training)[0]");
+
+/* It writes the noise that it drew. */
+static enum pst_status rrelu_rewrite(struct pst_rewrite *w)
+{
+    struct pst_rewrite f;
+    const struct pst_op *op =
+        pst_op_find("aten.rrelu_with_noise_functional.default");
+
+    if (pst_op_rewrite(op, w->build, w->args, w->schema->n_args, &f) != PST_OK)
+        return w->build->status;
+    w->writes[1] = w->args[4].b ? f.outs[1] : NULL;
+    return pst_rewrite_out(w, 0, f.outs[0]);
+}
+
+PST_REWRITE(rrelu_with_noise,
+            "aten::rrelu_with_noise(Tensor self, Tensor noise, "
+            "Scalar lower=0.125, Scalar upper=0.33333333333333331, "
+            "bool training=False, Generator? generator=None) -> Tensor",
+            rrelu_rewrite);

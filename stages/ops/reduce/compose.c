@@ -112,3 +112,33 @@ COMPOSE(cumulative_trapezoid_dx,
 COMPOSE(cumulative_trapezoid_x,
         "cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor",
         PAIRS WIDTHS "transpose.int(cumsum(areas, -1), dim, -1) * 0.5");
+
+/* --- back from a broadcast
+ * ---------------------------------------------------------------- */
+
+static enum pst_status sum_to_size_rewrite(struct pst_rewrite *w)
+{
+    struct pst_value *x = pst_rewrite_in(w, 0);
+    const struct pst_arg *size = &w->args[1];
+    int64_t dims[PST_MAX_RANK];
+    unsigned n = 0, lead;
+
+    if (size->n > x->meta.rank)
+        return pst_rewrite_fail(w, "%u sizes for rank %u", size->n,
+                                x->meta.rank);
+    lead = x->meta.rank - size->n;
+    for (unsigned d = 0; d < x->meta.rank; d++)
+        if (d < lead || (size->ints[d - lead] == 1 && x->meta.size[d] != 1))
+            dims[n++] = d;
+        else if (size->ints[d - lead] != x->meta.size[d])
+            return pst_rewrite_fail(w, "dimension %u does not fit", d);
+    if (n == 0)
+        return pst_rewrite_out(w, 0, x);
+    x = pst_rw(w, "aten.sum.dim_IntList",
+               PST_ARGS(pst_v(x), pst_ints(dims, n), pst_b(true)));
+    return pst_rewrite_out(w, 0, pst_rw_reshape(w, x, size->n, size->ints));
+}
+
+PST_REWRITE(sum_to_size,
+            "aten::sum_to_size(Tensor self, SymInt[] size) -> Tensor",
+            sum_to_size_rewrite);

@@ -404,3 +404,35 @@ PST_REWRITE(as_strided_scatter,
             "aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, "
             "SymInt[] stride, SymInt? storage_offset=None) -> Tensor",
             as_strided_scatter_rewrite);
+
+/* The diagonal of all dimensions; wrap: of a tall matrix it begins again. */
+static enum pst_status fill_diagonal_rewrite(struct pst_rewrite *w)
+{
+    struct pst_value *x = pst_rewrite_in(w, 0), *src;
+    struct pst_meta flat = x->meta;
+    int64_t n = x->meta.rank > 0 ? x->meta.size[0] : 0, stride = 0;
+
+    if (x->meta.rank < 2)
+        return pst_rewrite_fail(w, "needs 2 dimensions");
+    pst_meta_set_contiguous(&flat);
+    for (unsigned d = 0; d < flat.rank; d++) {
+        n = PST_MIN(n, flat.size[d]);
+        stride += flat.stride[d];
+    }
+    if (w->args[2].b && flat.rank == 2 && flat.size[0] > flat.size[1] + 1)
+        n = (pst_meta_numel(&flat) + stride - 1) / stride;
+    src = pst_rw(
+        w, "aten.full.default",
+        PST_ARGS(pst_ints(&n, 1), w->args[1], pst_dtype_arg(flat.dtype)));
+    return pst_rewrite_out(
+        w, 0,
+        pst_rw(w, "penstock.write_strided.default",
+               PST_ARGS(pst_v(x), pst_v(src), pst_ints(&n, 1),
+                        pst_ints(&stride, 1), pst_i(0))));
+}
+
+/* Stands for fill_diagonal_ alone. */
+PST_REWRITE(fill_diagonal,
+            "aten::fill_diagonal(Tensor self, Scalar fill_value, "
+            "bool wrap=False) -> Tensor",
+            fill_diagonal_rewrite);

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Linear algebra by formulas. */
+#include "stages/ops/formula/formula.h"
+
+#define COMPOSE(id, schema, formula)                                           \
+    PST_REWRITE_FORMULA(id, "aten::" schema, formula)
+
+/* --- beta self + alpha product; beta 0 drops self even where it is NaN
+ * -------- */
+
+#define SCALED(product)                                                        \
+    "p = " product "; q = alpha == 1 ? p : p * alpha;"                         \
+    "beta == 0 ? expand_as(q, q) : (beta == 1 ? self : self * beta) + q"
+#define NUMBERS "*, Scalar beta=1, Scalar alpha=1) -> Tensor"
+
+COMPOSE(addmv, "addmv(Tensor self, Tensor mat, Tensor vec, " NUMBERS,
+        SCALED("mv(mat, vec)"));
+COMPOSE(addr, "addr(Tensor self, Tensor vec1, Tensor vec2, " NUMBERS,
+        SCALED("unsqueeze(vec1, 1) * vec2"));
+COMPOSE(addbmm, "addbmm(Tensor self, Tensor batch1, Tensor batch2, " NUMBERS,
+        SCALED("sum.dim_IntList(bmm(batch1, batch2), [0])"));
+
+/* --- vectors
+ * --------------------------------------------------------------------- */
+
+COMPOSE(outer, "outer(Tensor self, Tensor vec2) -> Tensor",
+        "unsqueeze(self, 1) * vec2");
+COMPOSE(vdot, "vdot(Tensor self, Tensor other) -> Tensor", "dot(self, other)");
+COMPOSE(linalg_vecdot,
+        "linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor",
+        "sum.dim_IntList(x * y, [dim])");
+COMPOSE(inner, "inner(Tensor self, Tensor other) -> Tensor",
+        "rank(self) == 0 ? self * other : (rank(other) == 0 ? self * other : "
+        "tensordot(self, other, [-1], [-1]))");
+
+/* Component i of a x b is a_(i+1) b_(i+2) - a_(i+2) b_(i+1). */
+COMPOSE(linalg_cross,
+        "linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor",
+        "p = broadcast_tensors([self, other]);"
+        "size(p[0], dim) == 3 ? "
+        "roll(p[0], [-1], [dim]) * roll(p[1], [-2], [dim]) - "
+        "roll(p[0], [-2], [dim]) * roll(p[1], [-1], [dim]) : "
+        "fail('the dimension must have 3 elements')");
+
+/* --- powers of numbers
+ * --------------------------------------------------------------- */
+
+COMPOSE(linalg_vander, "linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor",
+        "pow.Tensor_Tensor(unsqueeze(x, -1), "
+        "arange(is(N) ? N : size(x, -1), dtype=i64))");
+COMPOSE(vander,
+        "vander(Tensor x, int? N=None, bool increasing=False) -> Tensor",
+        "y = linalg_vander(x, N=N); increasing ? y : flip(y, [-1])");
+
+/* --- distances between rows
+ * ----------------------------------------------------------- */
+
+#define DISTANCES(p)                                                           \
+    "linalg_vector_norm(unsqueeze(x1, -2) - unsqueeze(x2, -3), " p ", [-1])"
+
+COMPOSE(cdist,
+        "cdist(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> "
+        "Tensor",
+        DISTANCES("p"));
+COMPOSE(_cdist_forward,
+        "_cdist_forward(Tensor x1, Tensor x2, float p, int? compute_mode) -> "
+        "Tensor",
+        DISTANCES("p"));
+COMPOSE(_euclidean_dist, "_euclidean_dist(Tensor x1, Tensor x2) -> Tensor",
+        DISTANCES("2"));
+
+/* --- three factors
+ * ---------------------------------------------------------------------- */
+
+COMPOSE(bilinear,
+        "bilinear(Tensor input1, Tensor input2, Tensor weight, "
+        "Tensor? bias=None) -> Tensor",
+        "y = einsum('...i,oij,...j->...o', [input1, weight, input2]);"
+        "is(bias) ? y + bias : y");
+
+/* --- groups of rows, each with a matrix of its own
+ * --------------------------------------- */
+
+/* Every group multiplies all rows; those of others are dropped. */
+#define GROUPS(x, weight)                                                      \
+    "rows = arange(size(" x ", 0), dtype=i32);"                                \
+    "ends = unsqueeze(offs, 1);"                                               \
+    "begins = constant_pad_nd(slice.Tensor(ends, 0, 0, -1), [0, 0, 1, 0]);"    \
+    "mine = logical_and(rows >= begins, rows < ends);"                         \
+    "y = matmul(unsqueeze(" x ", 0), " weight ");"                             \
+    "grouped = sum.dim_IntList(unsqueeze(mine, -1) ? y : 0, [0]);"
+
+PST_REWRITE_FORMULA(
+    grouped_mm_fallback,
+    "transformers::grouped_mm_fallback(Tensor input, Tensor weight, "
+    "Tensor offs) -> Tensor",
+    GROUPS("input", "weight") "grouped");
+COMPOSE(_grouped_mm,
+        "_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, "
+        "Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor",
+        GROUPS("self", "mat2") "p = rank(mat2) == 3 ? (rank(self) == 3 ? "
+                               "bmm(self, mat2) : grouped) "
+                               ": fail('both factors are in groups');"
+                               "cast(is(bias) ? p + bias : p, out_dtype)");

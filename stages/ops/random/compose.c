@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Distributions as functions of uniform and normal numbers. */
+#include "stages/ops/formula/formula.h"
+#include "stages/ops/pointwise/pointwise.h"
+
+#include <math.h>
+
+#define COMPOSE(id, schema, formula)                                           \
+    PST_REWRITE_FORMULA(id, "aten::" schema ") -> Tensor", formula)
+#define GENERATOR ", *, Generator? generator=None"
+#define OPTIONS                                                                \
+    ", *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "  \
+    "bool? pin_memory=None"
+#define OF_I64                                                                 \
+    ", *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, "     \
+    "bool? pin_memory=None"
+#define FORMAT ", MemoryFormat? memory_format=None"
+
+/* --- continuous: computed in f32 (f64 for f64), then rounded
+ * ---------------------- */
+
+#define UNIFORM          "u = rand_like(self, dtype=dtype(self) == f64 ? f64 : f32);"
+#define NORMAL           "z = randn_like(self, dtype=dtype(self) == f64 ? f64 : f32);"
+#define AS_SELF(formula) "cast(" formula ", dtype(self))"
+
+COMPOSE(uniform, "uniform(Tensor self, float from=0., float to=1." GENERATOR,
+        UNIFORM AS_SELF("u * (to - from) + from"));
+COMPOSE(normal_functional,
+        "normal_functional(Tensor self, float mean=0., float std=1." GENERATOR,
+        NORMAL AS_SELF("z * std + mean"));
+COMPOSE(exponential, "exponential(Tensor self, float lambd=1." GENERATOR,
+        UNIFORM AS_SELF("log1p(-u) * (-1 / lambd)"));
+COMPOSE(log_normal,
+        "log_normal(Tensor self, float mean=1., float std=2." GENERATOR,
+        NORMAL AS_SELF("exp(z * std + mean)"));
+COMPOSE(cauchy, "cauchy(Tensor self, float median=0., float sigma=1." GENERATOR,
+        UNIFORM AS_SELF("tan((u - 0.5) * pi) * sigma + median"));
+
+/* --- normal numbers around given ones; no gradient passes
+ * ---------------------------- */
+
+COMPOSE(normal_Tensor_float,
+        "normal.Tensor_float(Tensor mean, float std=1." GENERATOR,
+        "randn_like(mean) * std + detach(mean)");
+COMPOSE(normal_float_Tensor,
+        "normal.float_Tensor(float mean, Tensor std" GENERATOR,
+        "randn_like(std) * detach(std) + mean");
+COMPOSE(normal_Tensor_Tensor,
+        "normal.Tensor_Tensor(Tensor mean, Tensor std" GENERATOR,
+        "m = detach(mean); s = detach(std); randn_like(m + s) * s + m");
+COMPOSE(normal_float_float,
+        "normal.float_float(float mean, float std, SymInt[] size, *, "
+        "Generator? generator=None, ScalarType? dtype=None, "
+        "Layout? layout=None, Device? device=None, bool? pin_memory=None",
+        "randn(size, dtype=dtype) * std + mean");
+
+/* --- whole numbers
+ * -------------------------------------------------------------------- */
+
+/* Of all values that the dtype has, from 0. */
+COMPOSE(random, "random(Tensor self" GENERATOR,
+        "most = floating(self) ? 16777216 : "
+        "(is_bool(self) ? 2 : values_of(self));"
+        "cast(floor(rand_like(self, dtype=f64) * most), dtype(self))");
+COMPOSE(random_to, "random.to(Tensor self, int to" GENERATOR,
+        "cast(floor(rand_like(self, dtype=f64) * to), dtype(self))");
+COMPOSE(randint_low,
+        "randint.low(SymInt low, SymInt high, SymInt[] size" OF_I64,
+        "cast(floor(rand(size, dtype=f64) * (high - low)) + low, dtype)");
+COMPOSE(randint, "randint(SymInt high, SymInt[] size" OF_I64,
+        "randint.low(0, high, size, dtype=dtype)");
+COMPOSE(randint_like_low_dtype,
+        "randint_like.low_dtype(Tensor self, SymInt low, "
+        "SymInt high" OPTIONS FORMAT,
+        "cast(floor(rand_like(self, dtype=f64) * (high - low)) + low, "
+        "is(dtype) ? dtype : dtype(self))");
+COMPOSE(randint_like, "randint_like(Tensor self, SymInt high" OPTIONS FORMAT,
+        "randint_like.low_dtype(self, 0, high, dtype=dtype)");
+COMPOSE(randint_like_Tensor,
+        "randint_like.Tensor(Tensor self, Tensor high" OPTIONS FORMAT,
+        "cast(floor(rand_like(self, dtype=f64) * cast(high, f64)), "
+        "is(dtype) ? dtype : dtype(self))");
+COMPOSE(randperm, "randperm(SymInt n" OF_I64,
+        "cast(argsort(rand([n], dtype=f64)), dtype)");
+COMPOSE(geometric, "geometric(Tensor self, float p" GENERATOR,
+        "u = rand_like(self, dtype=dtype(self) == f64 ? f64 : f32);"
+        "n = ceil(log1p(-u) * (1 / log_of(1 - p)));"
+        "cast(clamp(n, 1), dtype(self))");
+
+/* The Poisson number below which a share u of all lies: terms are added until
+ * they exceed u; from 500 on the normal distribution stands in. */
+static double poisson(double u, double rate)
+{
+    double term = exp(-rate), sum = term, n = 0.0;
+
+    if (!(rate < 500.0))
+        return rate < 0.0 ? NAN : floor(rate + sqrt(rate) * (2.0 * u - 1.0));
+    while (u > sum && n < 2000.0) {
+        n += 1.0;
+        term *= rate / n;
+        sum += term;
+    }
+    return n;
+}
+
+PST_PW_F64(poisson_f64, 2, poisson(a, b))
+PST_PW_REF(poisson_quantile, 0, 2, poisson_f64, NULL)
+static const struct pst_kernel poisson_quantile_kernels[] = {
+    PST_PW_REF_KERNEL(poisson_quantile),
+};
+const struct pst_op pst_op_poisson_quantile = {
+    .schema = "penstock::poisson_quantile(Tensor share, Tensor rate) -> Tensor",
+    .infer = pst_infer_binary,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(poisson_quantile_kernels),
+};
+COMPOSE(poisson, "poisson(Tensor self, Generator? generator=None",
+        "poisson_quantile(rand_like(self), self)");
+
+/* --- choices
+ * ------------------------------------------------------------------------- */
+
+#define BELOW(p, like)                                                         \
+    "cast(rand_like(" like ", dtype=f32) < " p ", dtype(self))"
+COMPOSE(bernoulli, "bernoulli(Tensor self" GENERATOR, BELOW("self", "self"));
+COMPOSE(bernoulli_Tensor, "bernoulli.Tensor(Tensor self, Tensor p" GENERATOR,
+        BELOW("p", "self"));
+
+/* With replacement: places in the sums of the weights. Without: the largest of
+ * weights over exponential numbers. */
+COMPOSE(multinomial,
+        "multinomial(Tensor self, SymInt num_samples, "
+        "bool replacement=False" GENERATOR,
+        "p = detach(self);"
+        "sums = cumsum(p, -1); all = slice.Tensor(sums, -1, -1);"
+        "draws = replacement ? draws_of(p, num_samples) : p;"
+        "replacement ? searchsorted.Tensor(sums, "
+        "rand_like(draws) * all, right=True) : "
+        "topk(p / (-log1p(-rand_like(p))), num_samples, -1)[1]");
+PST_REWRITE_FORMULA(draws_of,
+                    "penstock::draws_of(Tensor p, SymInt n) -> Tensor",
+                    "first = slice.Tensor(p, -1, 0, 1);"
+                    "repeat(first, rank(p) == 1 ? [n] : [1, n])");
+
+/* --- dropout that keeps a mean, or drops whole channels
+ * -------------------------------- */
+
+/* 0 or 1 for each element, or for each channel. */
+static struct pst_value *mask(struct pst_rewrite *w, struct pst_value *x,
+                              bool channels, double p)
+{
+    int64_t size[PST_MAX_RANK];
+    struct pst_value *ones;
+
+    for (unsigned d = 0; d < x->meta.rank; d++)
+        size[d] = channels && d > 1 ? 1 : x->meta.size[d];
+    ones = pst_rw(
+        w, "aten.zeros.default",
+        PST_ARGS(pst_ints(size, x->meta.rank), pst_dtype_arg(x->meta.dtype)));
+    return pst_rw(w, "aten.bernoulli.p", PST_ARGS(pst_v(ones), pst_f(1.0 - p)));
+}
+
+/* alpha: what is dropped becomes the activation's lower limit, and the result
+ * is scaled so that mean 0 and variance 1 stay. */
+static enum pst_status drop(struct pst_rewrite *w, bool channels, bool alpha)
+{
+    const double limit = -1.7580993408473766;
+    const double p = w->args[1].f, keep = 1.0 - p;
+    struct pst_value *x = pst_rewrite_in(w, 0), *y;
+    double a;
+
+    if (!(p >= 0.0 && p <= 1.0) || (channels && x->meta.rank < 2))
+        return pst_rewrite_fail(w, "probability %g", p);
+    if (p == 0.0 || !w->args[2].b)
+        return pst_rewrite_out(w, 0, x);
+    if (p == 1.0)
+        return pst_rewrite_out(w, 0, pst_rw_scale(w, x, 0.0));
+    y = mask(w, x, channels, p);
+    if (!alpha)
+        return pst_rewrite_out(
+            w, 0, pst_rw_mul(w, x, pst_rw_scale(w, y, 1.0 / keep)));
+    a = 1.0 / sqrt((limit * limit * p + 1.0) * keep);
+    x = pst_rw_mul(w, x, pst_rw_scale(w, y, a));
+    y = pst_rw_shift(w, pst_rw_scale(w, y, -limit * a),
+                     limit * a - limit * a * p);
+    return pst_rewrite_out(w, 0, pst_rw_add(w, x, y));
+}
+
+#define DROP(name, channels, alpha)                                            \
+    static enum pst_status name##_rewrite(struct pst_rewrite *w)               \
+    {                                                                          \
+        return drop(w, channels, alpha);                                       \
+    }                                                                          \
+    PST_REWRITE(                                                               \
+        name, "aten::" #name "(Tensor input, float p, bool train) -> Tensor",  \
+        name##_rewrite)
+DROP(feature_dropout, true, false);
+DROP(alpha_dropout, false, true);
+DROP(feature_alpha_dropout, true, true);
