@@ -90,6 +90,67 @@ static void ranks_keep_the_bits(void **state)
     pst_transport_self.close(self);
 }
 
+static unsigned draw(unsigned *seed, unsigned n)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (*seed >> 16) % n;
+}
+
+/* "0=1,1=0,2=1": each rank has a stage. */
+static void random_place(unsigned *seed, unsigned ranks, char out[64])
+{
+    unsigned rank[4];
+    int len = 0;
+
+    for (unsigned s = 0; s < stages; s++)
+        rank[s] = s < ranks ? s : draw(seed, ranks);
+    for (unsigned s = stages; s-- > 1;) {
+        const unsigned k = draw(seed, s + 1), was = rank[s];
+
+        rank[s] = rank[k];
+        rank[k] = was;
+    }
+    for (unsigned s = 0; s < stages; s++)
+        len += snprintf(out + len, 64 - (size_t)len, "%s%u=%u", s ? "," : "", s,
+                        rank[s]);
+}
+
+/* Any schedule, its stages anywhere; all ranks draw the same. */
+static void placements_by_chance(void **state)
+{
+    static const char *const names[] = {
+        "gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1", "auto"};
+    struct pst_transport *self;
+    struct pst_diag diag;
+    unsigned seed = 1;
+
+    (void)state;
+    pst_diag_init(&diag);
+    assert_ok(pst_transport_self.open("1", &self, &diag), &diag);
+    for (unsigned i = 0; i < 17; i++) {
+        const unsigned m = 1 + draw(&seed, 5);
+        struct pst_exec_options alone = net_options("gpipe", 1, m, "sgd");
+        struct pst_exec_options options =
+            net_options(names[draw(&seed, PST_COUNT(names))],
+                        mpi->ops->size(mpi), m, "sgd");
+        struct pst_dump *want, *got;
+        char place[64];
+
+        random_place(&seed, options.ranks, place);
+        options.place = place;
+        got = run(mpi, stages, &options, &diag);
+        if (mpi->ops->rank(mpi) == 0) {
+            print_message("%s %s, %u microbatches\n", options.schedule, place,
+                          m);
+            want = run(self, 1, &alone, &diag);
+            assert_same_dump(want, got);
+            pst_dump_free(want);
+        }
+        pst_dump_free(got);
+    }
+    pst_transport_self.close(self);
+}
+
 /* Clocks of processes are aligned: what a rank needs was made before. */
 static void draws_one_clock(void **state)
 {
@@ -181,6 +242,7 @@ int main(int argc, char **argv)
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_keep_the_bits),
+        cmocka_unit_test(placements_by_chance),
         cmocka_unit_test(draws_one_clock),
         cmocka_unit_test(faults_reach_all),
         cmocka_unit_test(refuses_unequal_ranks),
