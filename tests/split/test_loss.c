@@ -248,6 +248,32 @@ static void makes_targets(void **state)
     check_target("f32[2, 6]", "bce_with_logits:pos_weight=3", "f32[2, 6]");
 }
 
+/* Sizes that the model leaves free are free in its target. */
+static void keeps_free_sizes(void **state)
+{
+    static const char free_text[] =
+        "graph next_id=1 {\n"
+        "  input %x: f32[4{b}, 6, 5]\n"
+        "  %y: f32[4{b}, 6, 5] = aten.exp.default(%x) # - - F id=0\n"
+        "  output user %y \"0\"\n"
+        "}\n";
+    static const char *const specs[] = {"cross_entropy", "mse"};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(specs); i++) {
+        const struct pst_split_options options = {.loss_fn = specs[i]};
+        struct pst_model model;
+        struct pst_plan *plan;
+
+        model_init(&model, free_text, NULL, 0);
+        assert_ok(pst_split(&model, &options, &plan, &diag), &diag);
+        assert_string_equal(plan->inputs.at[1].dims[0], "b");
+        assert_null(plan->inputs.at[1].dims[1]);
+        pst_plan_free(plan);
+        model_fini(&model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +284,7 @@ int main(void)
         cmocka_unit_test(takes_other_outputs),
         cmocka_unit_test(refuses_functions),
         cmocka_unit_test(makes_targets),
+        cmocka_unit_test(keeps_free_sizes),
     };
 
     pst_diag_init(&diag);

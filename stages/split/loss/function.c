@@ -149,8 +149,10 @@ static enum pst_status set_option(struct adder *a, const char *key,
 
         if (row->bit != 0 && (row->bit & a->function->takes) == 0)
             continue;
-        if (strcmp(row->key, key) == 0)
+        if (strcmp(row->key, key) == 0) {
+            pst_str_fini(&known);
             return row->set(a, key, value);
+        }
         pst_str_addf(&known, "%s%s", known.len > 0 ? ", " : "", row->key);
     }
     pst_diag_set(a->s->diag, PST_ERR_USAGE,
@@ -286,21 +288,24 @@ static enum pst_status make_target(struct adder *a, struct pst_meta *meta,
 }
 
 /* Sizes that are free in the output are free in the target. */
+/* Like the output, without the dimension of the classes if it counts them.
+ * Sizes that are free stay so. */
 static enum pst_status give_target(struct adder *a, unsigned dim)
 {
-    const char *const *from = a->x->dims;
-    const char *dims[PST_MAX_RANK];
     struct pst_meta meta = a->x->meta;
+    const char *dims[PST_MAX_RANK] = {0};
 
+    for (unsigned d = 0; a->x->dims != NULL && d < meta.rank; d++)
+        dims[d] = a->x->dims[d];
     if (!a->function->classes || a->options.probabilities)
-        return make_target(a, &meta, from);
+        return make_target(a, &meta, dims);
     meta.dtype = PST_I64;
     meta.rank--;
-    for (unsigned d = 0; d < meta.rank; d++) {
-        meta.size[d] = a->x->meta.size[d + (d >= dim)];
-        dims[d] = from != NULL ? from[d + (d >= dim)] : NULL;
+    for (unsigned d = dim; d < meta.rank; d++) {
+        meta.size[d] = meta.size[d + 1];
+        dims[d] = dims[d + 1];
     }
-    return make_target(a, &meta, from != NULL ? dims : NULL);
+    return make_target(a, &meta, dims);
 }
 
 /* --- the nodes ------------------------------------------------------------ */
@@ -428,8 +433,10 @@ static enum pst_status choose_function(struct adder *a, const char *name)
 
     for (size_t i = 0; i < PST_COUNT(functions); i++) {
         a->function = &functions[i];
-        if (strcmp(name, functions[i].name) == 0)
+        if (strcmp(name, functions[i].name) == 0) {
+            pst_str_fini(&known);
             return PST_OK;
+        }
         names[i] = functions[i].name;
         pst_str_addf(&known, "%s%s", i > 0 ? ", " : "", names[i]);
     }
