@@ -11,6 +11,7 @@ struct source {
     struct pst_scope *scope;
     const char *where; /* names the argument in messages */
     bool raw;          /* values as they stand, not their newest version */
+    bool written;      /* the argument that an in-place operator writes */
 };
 
 static enum pst_status wrong(const struct source *s, const char *tag)
@@ -18,6 +19,20 @@ static enum pst_status wrong(const struct source *s, const char *tag)
     return pst_diag_set(s->import->diag, PST_ERR_INPUT,
                         "%s: \"%s\" holds something else than it says",
                         s->where, tag);
+}
+
+/* A parameter that is kept wider than the file has it, as the file has it. */
+static struct pst_value *narrowed(const struct source *s, struct pst_value *v)
+{
+    const struct pst_weight *w;
+
+    if (v == NULL || v->kind != PST_VALUE_PARAM || s->written)
+        return v;
+    w = pst_model_weight(s->import->model, v->fqn);
+    if (w == NULL || w->meta.dtype == v->meta.dtype)
+        return v;
+    return pst_emit(&s->import->build, pst_op_find("aten._to_copy.default"),
+                    PST_ARGS(pst_v(v), pst_dtype_arg(w->meta.dtype)));
 }
 
 static enum pst_status find_value(const struct source *s, const json_t *json,
@@ -42,8 +57,8 @@ static enum pst_status find_value(const struct source *s, const json_t *json,
                                       "%s: \"%s\" cannot be read", s->where,
                                       name);
     }
-    *ret = v;
-    return PST_OK;
+    *ret = narrowed(s, v);
+    return *ret == NULL ? s->import->build.status : PST_OK;
 }
 
 static enum pst_status read_values(const struct source *s, const json_t *list,
@@ -248,7 +263,7 @@ enum pst_status pst_import_value(struct pst_import *import,
                                  struct pst_scope *scope, const json_t *json,
                                  const char *where, struct pst_arg *ret)
 {
-    const struct source s = {import, scope, where, false};
+    const struct source s = {import, scope, where, false, false};
 
     return read_arg(&s, json, ret);
 }
@@ -321,6 +336,7 @@ static enum pst_status bind_one(const struct source *s,
     given[i] = true;
     snprintf(where, sizeof(where), "argument \"%s\"", name);
     at.where = where;
+    at.written = s->raw && i == 0;
     return read_arg(&at, json_object_get(input, "arg"), &args[i]);
 }
 
@@ -330,7 +346,7 @@ enum pst_status pst_import_bind(struct pst_import *import,
                                 struct pst_arg **ret)
 {
     const struct pst_schema *schema = pst_op_schema(target->op);
-    const struct source s = {import, scope, target->name, raw};
+    const struct source s = {import, scope, target->name, raw, false};
     struct pst_arena *arena = &import->build.graph->arena;
     const json_t *inputs =
         pst_json_member(node, "inputs", JSON_ARRAY, target->name, import->diag);

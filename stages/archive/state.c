@@ -190,6 +190,9 @@ static enum pst_status make_values(struct state *s)
             continue;
         /* Copies of weights are contiguous, however they are stored. */
         pst_meta_set_contiguous(&meta);
+        if (g->kind == PST_VALUE_PARAM && g->requires_grad &&
+            (meta.dtype == PST_BF16 || meta.dtype == PST_F16))
+            meta.dtype = PST_F32; /* rounded where it is read: bind.c */
         g->value = pst_graph_add_value(graph, g->kind,
                                        g->placeholder != NULL ? g->placeholder
                                                               : g->weight->fqn,

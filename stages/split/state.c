@@ -210,7 +210,8 @@ static enum pst_status read_model(const struct pst_plan *plan,
         return pst_diag_set(diag, PST_ERR_INPUT,
                             "the model file holds no data of \"%s\"",
                             param->fqn);
-    if (!pst_meta_same(&weight->meta, &param->meta))
+    /* A narrow parameter that is trained is kept in f32. */
+    if (!pst_meta_same_shape(&weight->meta, &param->meta))
         return pst_diag_set(diag, PST_ERR_MISMATCH,
                             "the model file holds \"%s\" in another shape",
                             param->fqn);

@@ -4,14 +4,15 @@
 
     compare.py PENSTOCK WORKDIR [--full] [--seed N] [--only TEXT] [--list]
 
-Four groups of cases: `step` (every number of three steps against PyTorch's
+Five groups of cases: `step` (every number of three steps against PyTorch's
 in float64), `bits` (dumps of different cuts, schedules, transports and runs
 are equal bit for bit), `arch` (a step of many architectures, which bring operators
-of their own, in one and in three stages) and `resume` (training goes on from a
+of their own, in one and in three stages), `narrow` (bf16) and `resume` (training goes on from a
 checkpoint as if it had not stopped). Without --full a seeded sample of them. The last line is
 `N passed, N failed`.
 """
 import argparse
+import copy
 import itertools
 import json
 import random
@@ -21,7 +22,11 @@ import sys
 import traceback
 from pathlib import Path
 
+import torch
+from safetensors.torch import load_file, save_file
+
 import architectures
+import models
 import reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,6 +112,54 @@ def step_case(bench, name, model, form, stages, schedule, m, optimizer):
     if wrong:
         raise Failed("\n".join([f"{len(wrong)} of {count} tensors differ",
                                 *wrong[:8]]))
+
+
+def off(x, y):
+    return ((x.double() - y).norm() / y.norm().clamp_min(1e-30)).item()
+
+
+def narrow_case(bench, name, model, way):
+    """Gradients in bf16 may be off from f64 by at most twice what PyTorch is
+    off: `exported` is a model in bf16, `products` one in f32 whose products
+    are bf16 (PyTorch: autocast)."""
+    torch.manual_seed(0)
+    make_model, make_batch = models.MODELS[model]
+    exported = way == "exported"
+    dtype = torch.bfloat16 if exported else torch.float32
+    net = make_model().to(dtype).train()
+    parts = [make_batch() for _ in range(3)]
+    folder = bench.work / name.replace(" ", "-")
+    folder.mkdir()
+    torch.export.save(torch.export.export(net, (), parts[0], strict=False),
+                      folder / "model.pt2")
+    save_file({n: torch.cat([p[n] for p in parts]) for n in parts[0]},
+              folder / "data.safetensors")
+    wide = copy.deepcopy(net).double()
+    for p in parts:
+        wide(**p)[0].div(len(parts)).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=not exported):
+            loss = net(**p)[0]
+        loss.div(len(parts)).backward()
+    first = None
+    for n in (1, 2):
+        call(bench.penstock, "split", folder / "model.pt2", "-o",
+             folder / f"{n}.plan", "--stages", n)
+        bench.run(folder / f"{n}.plan", n, folder / "data.safetensors", "-m",
+                  len(parts), "--steps", 1, "--dump", folder / "dump", "--dtype",
+                  "f32" if exported else "bf16")
+        dump = load_file(folder / "dump")
+        theirs = {n: p.grad for n, p in net.named_parameters()}
+        wrong = [f"{n}: off by {off(dump[f'grad.{n}'], p.grad):.2g}, PyTorch "
+                 f"by {off(theirs[n], p.grad):.2g}"
+                 for n, p in wide.named_parameters()
+                 if f"grad.{n}" in dump and off(dump[f"grad.{n}"], p.grad) >
+                 2 * off(theirs[n], p.grad) + 1e-3]
+        if wrong:
+            raise Failed("\n".join(wrong[:8]))
+        data = (folder / "dump").read_bytes()
+        if first is not None and data != first:
+            raise Failed("two stages have other bits than one")
+        first = data
 
 
 def arch_case(bench, name, model, stages):
@@ -198,6 +251,8 @@ def all_cases(full, seed):
     cases = step_names(full, seed)
     cases += [("bits", model, m) for model in MODELS
               for m in (MICROBATCHES if full else [5])]
+    cases += [("narrow", model, way) for model in ("gpt2", "transformer")
+              for way in ("exported", "products")]
     names = list(architectures.ARCHITECTURES)
     if not full:
         names = random.Random(seed).sample(names, 6)
@@ -210,6 +265,7 @@ def all_cases(full, seed):
 
 
 RUN = {"step": step_case, "bits": bits_case, "arch": arch_case,
+       "narrow": narrow_case,
        "resume": resume_case}
 
 
