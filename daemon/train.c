@@ -9,6 +9,7 @@
 #include "daemon/setup.h"
 #include "stages/archive/checkpoint.h"
 #include "stages/base/alloc.h"
+#include "stages/exec/tokens.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 
 #define EVENT_GAP_S 0.05 /* between step events of fast steps */
@@ -80,6 +81,17 @@ static enum pst_status make_crew(struct pstd_session *s, struct pst_diag *diag)
     if (w->crew != NULL)
         return PST_OK;
     pstd_set_batch(&s->options, &w->batch);
+    if (strcmp(s->config.microbatch_weights, "tokens") == 0) {
+        const struct pst_batch *b = &w->batch;
+        enum pst_status status =
+            pst_tokens_new(b->plan, b->fewer, b->microbatches, b->n_fewer,
+                           pst_data_fill, s->data, &s->tokens, diag);
+
+        if (status != PST_OK)
+            return status;
+        s->options.weigh = pst_tokens_weigh;
+        s->options.weigh_ctx = s->tokens;
+    }
     return pst_crew_new(w->batch.plan, w->transport, &s->options, &w->crew,
                         diag);
 }
@@ -484,6 +496,11 @@ enum pst_status pstd_train(struct pstd_work *w, const struct pstd_order *order,
             pstd_session_tell_end(&s);
     }
     pst_dump_free(s.dump);
+    if (s.tokens != NULL) { /* the crew asks it in each step */
+        pst_crew_free(w->crew);
+        w->crew = NULL;
+    }
+    pst_tokens_free(s.tokens);
     pst_data_close(s.data);
     pst_free(s.times);
     pstd_config_fini(&s.config);

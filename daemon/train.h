@@ -19,6 +19,7 @@ struct pstd_session {
     struct pstd_config config;
     struct pst_exec_options options;
     struct pst_data *data;
+    struct pst_tokens *tokens; /* or NULL */
     struct pst_dump *dump;
     struct pstd_result *result; /* rings are filled on all ranks */
     double *times;              /* ring beside result->losses */

@@ -6,6 +6,7 @@
 #include "stages/archive/safetensors.h"
 #include "stages/exec/crew.h"
 #include "stages/exec/dump.h"
+#include "stages/exec/tokens.h"
 #include "stages/split/bind.h"
 
 #include <math.h>
@@ -355,20 +356,78 @@ static void uneven_steps_are_the_whole_batchs(void **state)
         for (unsigned ranks = 1; ranks <= 2; ranks++) {
             struct uneven u = uneven_init(rows_plan, ranks);
             struct fill fill = {rows_plan, sets[i]};
+            struct pst_tokens *tokens = NULL;
             struct pst_dump *dump;
 
             if (i == 1) {
-                u.options.weigh = weigh; /* by tokens */
-                u.options.weigh_ctx = &fill;
+                assert_ok(pst_tokens_new(u.larger, u.fewer, 4, 2, fill_part,
+                                         &fill, &tokens, &diag),
+                          &diag);
+                u.options.weigh = pst_tokens_weigh;
+                u.options.weigh_ctx = tokens;
             }
             dump = run(u.larger, &u.options, fill_part, &fill);
             compare(dump, sets[i], "output.0", "loss");
             compare(dump, sets[i], "output.1", "output.1");
             compare_grads(dump, sets[i]);
             pst_dump_free(dump);
+            pst_tokens_free(tokens);
             uneven_fini(&u);
         }
     }
+}
+
+/* The golden model flattens its targets first. A microbatch whose targets are
+ * all ignored has no mean, and no part in the step. */
+static enum pst_status fill_ignored(void *ctx, uint64_t step,
+                                    unsigned microbatch, unsigned input,
+                                    void *dst, struct pst_diag *d)
+{
+    const struct fill *fill = ctx;
+    const struct pst_safetensors_entry *e =
+        entry(fill->set, fill->plan->inputs.at[input].name);
+
+    (void)step;
+    (void)d;
+    memcpy(dst, e->data, e->bytes / 2);
+    for (int i = 0; microbatch == 1 && input == 2 && i < 25; i++)
+        ((int64_t *)dst)[i] = -100;
+    return PST_OK;
+}
+
+static void tokens_are_counted(void **state)
+{
+    struct pst_exec_options options = options_for(2, 2);
+    struct fill fill = {plan, "10"};
+    struct pst_dump *dump, *want;
+    struct pst_tokens *tokens;
+    const struct pst_dump_item *items;
+    struct pst_plan *bound;
+    double weights[2];
+    size_t n;
+
+    (void)state;
+    assert_ok(pst_plan_bind(plan, 5, &bound, &diag), &diag);
+    assert_ok(
+        pst_tokens_new(bound, NULL, 2, 0, fill_ignored, &fill, &tokens, &diag),
+        &diag);
+    assert_ok(pst_tokens_weigh(tokens, 0, weights, &diag), &diag);
+    assert_true(weights[0] == count_targets("10", 0, 5) && weights[1] == 0);
+    options.weigh = pst_tokens_weigh;
+    options.weigh_ctx = tokens;
+    dump = run(bound, &options, fill_ignored, &fill);
+    options = options_for(1, 1);
+    want = run(bound, &options, fill_ignored, &fill);
+    assert_true(loss_of(dump, "loss", 0) == loss_of(want, "loss", 0));
+    items = pst_dump_items(want, &n);
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(items[i].name, "grad.", 5) == 0)
+            assert_memory_equal(pst_dump_find(dump, items[i].name)->data,
+                                items[i].data, pst_meta_bytes(&items[i].meta));
+    pst_dump_free(want);
+    pst_dump_free(dump);
+    pst_tokens_free(tokens);
+    pst_plan_free(bound);
 }
 
 int main(void)
@@ -377,6 +436,7 @@ int main(void)
         cmocka_unit_test(bound_plans_are_pytorchs),
         cmocka_unit_test(uneven_steps_are_the_whole_batchs),
         cmocka_unit_test(microbatches_may_differ_in_rows),
+        cmocka_unit_test(tokens_are_counted),
         cmocka_unit_test(weights_are_as_asked_for),
     };
 

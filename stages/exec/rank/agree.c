@@ -132,7 +132,8 @@ static double mean_loss(struct pst_rank *r)
 
         for (unsigned m = report->first; m < report->first + report->n; m++) {
             r->verdict->losses[m] = report->values[m];
-            sum += report->values[m] * r->weights[m];
+            if (r->weights[m] > 0) /* else its mean may be of nothing */
+                sum += report->values[m] * r->weights[m];
         }
     }
     return sum;
