@@ -105,6 +105,20 @@ static void case_59_placements(void **state)
         "2F0,2F1,2B0,2B1\n");
 }
 
+/* Conformance 60: messages in the lists, backward in another order. */
+static void case_60_messages_given(void **state)
+{
+    (void)state;
+    csv(2, 2, 2,
+        "0F0,0F1,0SEND_F0,0SEND_F1,0RECV_B1,0RECV_B0,0B1,0B0\n"
+        "1RECV_F0,1RECV_F1,1F0,1F1,1B1,1B0,1SEND_B1,1SEND_B0\n");
+    csv(2, 2, 2,
+        "0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,"
+        "0REDUCE_GRAD,0RESHARD\n"
+        "1UNSHARD,1RECV_F0,1F0,1RECV_F1,1I0,1SEND_B0,1F1,1I1,1SEND_B1,1W0,1W1,"
+        "1REDUCE_GRAD,1RESHARD\n");
+}
+
 /* Conformance 61: I and W apart on four stages; also mixed with B, by stage
  * and by microbatch, and a compound. */
 static void case_61_split_backward(void **state)
@@ -319,6 +333,7 @@ int main(void)
         cmocka_unit_test(case_48_forward_only),
         cmocka_unit_test(case_49_no_outputs),
         cmocka_unit_test(case_59_placements),
+        cmocka_unit_test(case_60_messages_given),
         cmocka_unit_test(case_61_split_backward),
         cmocka_unit_test(case_62_one_rank),
         cmocka_unit_test(lists_by_chance),
