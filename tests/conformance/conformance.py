@@ -152,6 +152,7 @@ def compare(dump, want, scale=1.0):
 
 def main():
     import cases  # noqa: F401 (these fill CASES)
+    import schedules  # noqa: F401
     import stages  # noqa: F401
     p = argparse.ArgumentParser(
         description=__doc__,

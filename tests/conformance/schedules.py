@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases 45 to 62: steps under every schedule, against PyTorch, uncut.
+
+Where the catalogue sums over microbatches, penstock takes their mean: the loss
+and the gradients of both are compared after division by their number. 48, 49
+and 58 to 62 are in tests/exec (lists by hand, outputs, forward only); 53 and
+56 ask for stages and weight gradients by hand, which penstock does not have."""
+import copy
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from safetensors.torch import load_file
+
+from conformance import Failed, case, close, compare, torch_step
+
+WIDTH, ROWS = 512, 64
+# Ranks and stages a rank (V) for each schedule; V = 1 and 2 on 1, 2, 4 ranks.
+GRID = [(p, v) for p in (1, 2, 4) for v in (1, 2)]
+ANY = ("gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1")
+PAIRS = ("zb-v", "dualpipe-v")  # two stages a rank, there and back
+
+
+class Layer(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.a, self.b = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.b(torch.relu(self.a(x)))
+
+
+class Layers(nn.Module):
+    """Sum-MSE over as many layers as stages."""
+
+    def __init__(self, layers=8, width=WIDTH):
+        super().__init__()
+        self.layers = nn.Sequential(*(Layer(width) for _ in range(layers)))
+
+    def forward(self, x, target):
+        y = self.layers(x)
+        return F.mse_loss(y, target, reduction="sum"), y
+
+
+def case_of(t, m, layers=8, rows=ROWS, make=Layers):
+    model = make(layers)
+    batch = {n: torch.randn(rows, WIDTH) for n in ("x", "target")}
+    pt2 = t.export(model, {n: v[:rows // m] for n, v in batch.items()})
+    return model, batch, pt2
+
+
+def cuts(n):
+    """n stages of 8 layers, equal in number."""
+    return [w for k in range(1, n) for w in ("--at", f"layers.{8 * k // n}")]
+
+
+def equal(first, dump, what):
+    for n in first:
+        if not torch.equal(first[n], dump[n]):
+            raise Failed(f"{n} depends on the schedule: {what}")
+
+
+def every(t, pt2, batch, want, m, schedules=ANY + PAIRS, grid=GRID):
+    """All fit PyTorch, and each other to the bit."""
+    first, plans = None, {}
+    for ranks, v in grid:
+        n = ranks * v
+        if n not in plans:
+            plans[n] = t.folder / f"plan-{n}"
+            t.call(t.penstock, "split", pt2, "-o", plans[n], *cuts(n))
+        for schedule in schedules:
+            if schedule in PAIRS and (v != 2 or
+                                      (schedule == PAIRS[1] and m < n)):
+                continue
+            what = f"{schedule}, {ranks} ranks of {v}"
+            dump = t.run(plans[n], batch, m, schedule=schedule, ranks=ranks)
+            try:
+                compare(dump, want)
+            except Failed as e:
+                raise Failed(f"{what}: {e}")
+            first = first or dump
+            equal(first, dump, what)
+
+
+@case("45 one rank, one stage, probabilities as targets")
+def one_stage(t):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = Layer(WIDTH)
+
+        def forward(self, x, target):
+            y = self.layer(x)
+            return F.cross_entropy(y, target), y
+
+    model = Net()
+    batch = {"x": torch.randn(256, WIDTH),
+             "target": torch.randn(256, WIDTH).softmax(1)}
+    pt2 = t.export(model, {n: v[:128] for n, v in batch.items()})
+    want = torch_step(model, batch, 2)
+    first = None
+    for schedule in ANY:
+        dump = t.run(pt2, batch, 2, schedule=schedule)
+        compare(dump, want)
+        first = first or dump
+        equal(first, dump, schedule)
+
+
+@case("46 evaluated twice, trained twice")
+def eval_then_train(t):
+    model, batch, pt2 = case_of(t, 8)
+    plan = t.folder / "plan"
+    t.call(t.penstock, "split", pt2, "-o", plan, *cuts(4))
+    told = [t.call(t.penstock, "eval", plan, "--data", t.data(batch), "-m", 8,
+                   "--json").stdout for _ in range(2)]
+    if told[0] != told[1]:
+        raise Failed(f"{told[0]} and then {told[1]}")
+    want = torch_step(model, batch, 8)
+    dumps = [t.run(plan, batch, 8, schedule="zb-h1", ranks=4)
+             for _ in range(2)]
+    compare(dumps[0], want)
+    equal(dumps[0], dumps[1], "second run")
+
+
+@case("47 outputs fed back 20 times, forward only")
+def fed_back(t):
+    model, _, _ = case_of(t, 8)
+
+    class Forward(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = model.layers
+
+        def forward(self, x):
+            return self.layers(x)
+
+    net = Forward()
+    x = torch.randn(ROWS, WIDTH)
+    pt2 = t.export(net, {"x": x[:8]}, "forward")
+    plan, out = t.folder / "plan", t.folder / "out.safetensors"
+    t.call(t.penstock, "split", pt2, "-o", plan, *cuts(4))
+    want = got = x
+    for _ in range(20):
+        t.call(t.penstock, "infer", plan, "--data", t.data({"x": got}), "-m", 8,
+               "-o", out)
+        with torch.no_grad():
+            want = net(want)
+        got = load_file(out)["0"]
+        close("output", got, want, 1.3e-6, 1e-5)
+
+
+def torch_sgd(model, batch, m, steps, lr):
+    """Parameters after so many steps on the same batch."""
+    model = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        for k in range(m):
+            part = {n: v.chunk(m)[k] for n, v in batch.items()}
+            (model(**part)[0] / m).backward()
+        optimizer.step()
+    return {f"param.{n}": p.detach() for n, p in model.named_parameters()}
+
+
+@case("50 20 steps, GPipe and 1F1B; 61 four steps, I and W apart")
+def many_steps(t):
+    model, batch, pt2 = case_of(t, 8)
+    for schedule, steps in (("gpipe", 20), ("1f1b", 20), ("zb-h1", 4),
+                            ("zb-v", 4)):
+        want = torch_sgd(model, batch, 8, steps, 1e-4)
+        dump = t.run(pt2, batch, 8, *cuts(4), "--lr", 1e-4, steps=steps,
+                     optimizer="sgd", schedule=schedule,
+                     ranks=2 if schedule == "zb-v" else 4)
+        for n, p in want.items():
+            close(f"{schedule}: {n}", dump[n], p, 1e-5, 4e-5)
+
+
+@case("51 keyword arguments; 57 under zero bubble and interleaved")
+def keywords(t):
+    class Net(nn.Module):
+        def __init__(self, layers=8):
+            super().__init__()
+            self.layers = nn.ModuleList(Layer(WIDTH) for _ in range(layers))
+
+        def forward(self, x, target, *, y, scale=None):
+            for layer in self.layers:
+                x = layer(x) + y
+                if scale is not None:
+                    x = x * scale
+            return F.mse_loss(x, target), x
+
+    model = Net()
+    batch = {n: torch.randn(ROWS, WIDTH) for n in ("x", "target", "y")}
+    batch["scale"] = torch.rand(ROWS, 1)
+    pt2 = t.export(model, {n: v[:8] for n, v in batch.items()})
+    want = torch_step(model, batch, 8)
+    every(t, pt2, batch, want, 8, ("1f1b", "interleaved-1f1b", "zb-h1"),
+          [(1, 2), (2, 2), (4, 1)])
+
+
+@case("52 traced stages, 54 interleaved, 55 there and back: V 1 and 2")
+def all_schedules(t):
+    model, batch, pt2 = case_of(t, 8)
+    every(t, pt2, batch, torch_step(model, batch, 8), 8)
+
+
+@case("54b as many microbatches as nobody else takes: 7, with 8 stages")
+def odd(t):
+    rows = 56
+    model, batch, pt2 = case_of(t, 7, rows=rows)
+    every(t, pt2, batch, torch_step(model, batch, 7), 7,
+          ("interleaved-1f1b", "looped-bfs", "zb-h1", "zb-v"),
+          [(2, 2), (4, 2)])
+
+
+@case("69b replicas of a pipeline have the gradients of the whole batch")
+def replicas(t):
+    model, batch, pt2 = case_of(t, 8)
+    want = torch_step(model, batch, 8)
+    plan = t.folder / "plan"
+    t.call(t.penstock, "split", pt2, "-o", plan, *cuts(4))
+    first = {}
+    for grid, schedule in (("2x2", "zb-v"), ("2x4", "1f1b"), ("4x1", "gpipe"),
+                           ("4x2", "looped-bfs")):
+        dump = t.run(plan, batch, 8, schedule=schedule, ranks=grid)
+        compare(dump, want)
+        equal(first.setdefault(grid[0], dump), dump, f"-n {grid}")
