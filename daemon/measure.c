@@ -61,16 +61,19 @@ static enum pst_status measure(struct pstd_session *s, bool ended,
 {
     struct pstd_trace *t = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*t));
     struct pst_costs costs = {.plan = ""};
-    enum pst_status status =
-        t != NULL ? PST_OK : pst_diag_nomem(diag, sizeof(*t));
+    enum pst_status status = PST_OK;
 
     *ret = NULL;
+    if (t == NULL) {
+        (void)pst_diag_nomem(diag, sizeof(*t));
+        status = PST_ERR_NOMEM;
+    }
     status = pstd_agree(s->w, status, diag);
-    if (status == PST_OK)
+    if (status == PST_OK && t != NULL)
         status = pst_crew_timeline(s->w->crew, &t->measured, diag);
     if (status == PST_OK)
         status = pst_crew_costs(s->w->crew, &costs, diag);
-    if (status == PST_OK) {
+    if (status == PST_OK && t != NULL) {
         t->step = s->step;
         if (s->w->rank == 0)
             status = finish(s, &costs, t, diag);

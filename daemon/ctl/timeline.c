@@ -198,7 +198,7 @@ enum pst_status pstctl_trace_show(struct pstctl_conn *conn,
     else
         status = pstd_trace_read(frame->reply->trace, &trace, diag);
     pstd_frame_free(frame);
-    if (status == PST_OK)
+    if (status == PST_OK && trace != NULL)
         status = show(conn, config, trace, print, json, diag);
     pstd_trace_free(trace);
     return status;

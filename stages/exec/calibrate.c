@@ -91,13 +91,19 @@ static double share(double x, double part, double whole)
     return whole > 0.0 ? x * part / whole : 0.0;
 }
 
+/* What of the backward pass is I and what W depends on the cut: gradients of
+ * activations in the first stage serve parameters only. So I and W are shared
+ * out together. */
 static struct pst_seconds share_all(struct pst_seconds x,
                                     struct pst_seconds part,
                                     struct pst_seconds whole)
 {
+    const double backward = x.input + x.weight;
+    const double all = whole.input + whole.weight;
+
     return (struct pst_seconds){share(x.forward, part.forward, whole.forward),
-                                share(x.input, part.input, whole.input),
-                                share(x.weight, part.weight, whole.weight)};
+                                share(backward, part.input, all),
+                                share(backward, part.weight, all)};
 }
 
 /* --- other cuts ----------------------------------------------------------- */
@@ -213,8 +219,10 @@ enum pst_status pst_costs_add_modules(const struct pst_plan *plan,
         return status;
     }
     modules = pst_arena_calloc(&costs->arena, p.modules.n, sizeof(*modules));
-    if (whole == NULL || modules == NULL)
-        status = pst_diag_nomem(diag, p.modules.n * sizeof(*modules));
+    if (whole == NULL || modules == NULL) {
+        (void)pst_diag_nomem(diag, p.modules.n * sizeof(*modules));
+        status = PST_ERR_NOMEM;
+    }
     for (size_t i = 0; i < p.modules.n && status == PST_OK; i++) {
         modules[i].module =
             pst_arena_strdup(&costs->arena, p.modules.entries[i].key);

@@ -159,7 +159,7 @@ static void add_optimizer(struct pst_simulation *m)
         double at = sim->makespan;
 
         for (unsigned s = 0; s < m->sched->n_stages; s++) {
-            const struct pst_action a = {.stage = (int)s, .microbatch = -1};
+            const struct pst_action a = {.stage = (int16_t)s, .microbatch = -1};
             const double cost = m->costs->stages[s].optim;
 
             if (m->sched->rank_of[s] != (int)r || cost <= 0.0)

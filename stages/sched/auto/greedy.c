@@ -376,8 +376,10 @@ static enum pst_status index_links(struct greedy *g, struct pst_diag *diag)
 
     g->bytes_f = pst_calloc(PST_TAG_PLAN, n, sizeof(double));
     g->bytes_b = pst_calloc(PST_TAG_PLAN, n, sizeof(double));
-    if (!costs || !links || !g->bytes_f || !g->bytes_b)
-        status = pst_diag_nomem(diag, n * sizeof(*costs));
+    if (!costs || !links || !g->bytes_f || !g->bytes_b) {
+        (void)pst_diag_nomem(diag, n * sizeof(*costs));
+        status = PST_ERR_NOMEM;
+    }
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         if (g->costs->links)
             costs[i] = g->costs->links[i];
