@@ -6,6 +6,7 @@
  *   mpiexec -n N test-exec-ranks STAGES [REPLICAS]
  */
 #include "stages/exec/measure.h"
+#include "tests/exec/chance.h"
 #include "tests/exec/net.h"
 
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #define STEPS 3
 
 static unsigned stages, replicas = 1;
+static bool still; /* no buffer changes */
 static struct pst_transport *mpi;
 
 /* All steps; the first one's dump with the state after the last. */
@@ -25,7 +27,7 @@ static struct pst_dump *run(struct pst_transport *transport, unsigned n_stages,
     struct net_data data;
     struct net net;
 
-    net_init_as(&net, n_stages, replicas > 1 ? NET_STILL : 0);
+    net_init_as(&net, n_stages, replicas > 1 || still ? NET_STILL : 0);
     data = net_data(&net);
     assert_ok(pst_crew_new(net.plan, transport, options, &crew, diag), diag);
     for (unsigned s = 0; s < STEPS; s++) {
@@ -151,6 +153,58 @@ static void placements_by_chance(void **state)
     pst_transport_self.close(self);
 }
 
+/* Every process writes the same lists to the same file: all have one parent. */
+static void write_lists(const char *path, const struct pst_str *lists)
+{
+    char own[80];
+    FILE *f;
+
+    snprintf(own, sizeof(own), "%s.%d", path, (int)getpid());
+    f = fopen(own, "w");
+    assert_non_null(f);
+    assert_true(fputs(pst_str_text(lists), f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(rename(own, path), 0);
+}
+
+/* Any order that can run, stages anywhere. */
+static void ranks_keep_the_bits_of_chance(void **state)
+{
+    const unsigned n = mpi->ops->size(mpi);
+    struct pst_diag diag;
+
+    (void)state;
+    pst_diag_init(&diag);
+    still = true;
+    for (unsigned seed = 1; seed <= 17; seed++) {
+        struct chance c = {.seed = 100 * n + seed, .ranks = n};
+        struct pst_exec_options options;
+        struct pst_transport *self;
+        struct pst_str lists = {0};
+        struct pst_dump *want, *got;
+        char name[64];
+
+        chance_make(&c, &lists);
+        snprintf(name, sizeof(name), "csv:/tmp/penstock-chance-%d-%u",
+                 (int)getppid(), seed);
+        write_lists(name + 4, &lists);
+        pst_str_fini(&lists);
+        options = net_options("gpipe", 1, c.m, "adamw");
+        assert_ok(pst_transport_self.open("1", &self, &diag), &diag);
+        want = run(self, 1, &options, &diag);
+        pst_transport_self.close(self);
+        options = net_options(name, n, c.m, "adamw");
+        got = run(mpi, CHANCE_STAGES, &options, &diag);
+        if (mpi->ops->rank(mpi) == 0) {
+            assert_same_dump(want, got);
+            (void)unlink(name + 4);
+        }
+        pst_dump_free(want);
+        pst_dump_free(got);
+    }
+    still = false;
+}
+
 /* Clocks of processes are aligned: what a rank needs was made before. */
 static void draws_one_clock(void **state)
 {
@@ -243,6 +297,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_keep_the_bits),
         cmocka_unit_test(placements_by_chance),
+        cmocka_unit_test(ranks_keep_the_bits_of_chance),
         cmocka_unit_test(draws_one_clock),
         cmocka_unit_test(faults_reach_all),
         cmocka_unit_test(refuses_unequal_ranks),

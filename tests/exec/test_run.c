@@ -255,15 +255,16 @@ static void plans_memory(void **state)
  * and nothing is left behind. */
 static void survives_lack_of_memory(void **state)
 {
-    const struct pst_exec_options options = net_options("1f1b", 2, 2, "adamw");
+    struct pst_exec_options options = net_options("zb-v", 2, 2, "adamw");
     enum pst_status status = PST_ERR_NOMEM;
     struct pst_transport *transport;
     struct net net;
     unsigned n = 1;
 
     (void)state;
-    net_init(&net, 3);
-    assert_ok(pst_transport_self.open("2", &transport, &net.diag), &net.diag);
+    options.replicas = 2;
+    net_init_as(&net, 4, NET_STILL | NET_TRANSMIT);
+    assert_ok(pst_transport_self.open("4", &transport, &net.diag), &net.diag);
     for (; status != PST_OK; n++) {
         const uint64_t exec = pst_alloc_live(PST_TAG_EXEC);
         const uint64_t graph = pst_alloc_live(PST_TAG_GRAPH);

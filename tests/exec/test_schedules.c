@@ -2,6 +2,7 @@
 /* Every schedule on the small model: the bits of one stage in one process. */
 #include <unistd.h>
 
+#include "tests/exec/chance.h"
 #include "tests/exec/job.h"
 
 /* On 4 stages: ranks that the schedule can use, and microbatches. */
@@ -149,93 +150,18 @@ static void case_62_one_rank(void **state)
 
 /* --- lists made by chance ------------------------------------------------- */
 
-#define CHANCE_MB     5
-#define CHANCE_STAGES 4
-
-struct chance {
-    unsigned seed;
-    unsigned ranks, m;
-    unsigned rank_of[CHANCE_STAGES];
-    bool f[CHANCE_STAGES][CHANCE_MB], i[CHANCE_STAGES][CHANCE_MB];
-    bool w[CHANCE_STAGES][CHANCE_MB];
-    struct pst_str lists[CHANCE_STAGES];
-};
-
-static unsigned draw(struct chance *c, unsigned n)
-{
-    c->seed = c->seed * 1664525u + 1013904223u;
-    return (c->seed >> 16) % n;
-}
-
-/* One action of one (stage, microbatch), if there is one that may run. */
-static bool play(struct chance *c, unsigned s, unsigned m)
-{
-    struct pst_str *list = &c->lists[c->rank_of[s]];
-    char what;
-
-    if (!c->f[s][m]) {
-        for (unsigned k = 0; k < s; k++)
-            if (!c->f[k][m])
-                return false;
-        c->f[s][m] = true;
-        what = 'F';
-    } else if (!c->i[s][m]) {
-        for (unsigned k = 0; k < CHANCE_STAGES; k++)
-            if (!c->f[k][m] || (k > s && !c->i[k][m]))
-                return false;
-        c->i[s][m] = true;
-        c->w[s][m] = draw(c, 2) == 0;
-        what = c->w[s][m] ? 'B' : 'I';
-    } else if (!c->w[s][m]) {
-        c->w[s][m] = true;
-        what = 'W';
-    } else {
-        return false;
-    }
-    pst_str_addf(list, "%s%u%c%u", list->len > 0 ? "," : "", s, what, m);
-    return true;
-}
-
-static void by_chance(unsigned seed)
-{
-    struct chance c = {.seed = seed};
-    struct pst_str all = {0};
-    unsigned left, misses = 0;
-
-    c.ranks = 1 + draw(&c, CHANCE_STAGES);
-    c.m = 1 + draw(&c, CHANCE_MB);
-    for (unsigned s = 0; s < CHANCE_STAGES; s++)
-        c.rank_of[s] = s < c.ranks ? s : draw(&c, c.ranks);
-    for (unsigned s = CHANCE_STAGES; s-- > 1;) { /* any stage anywhere */
-        const unsigned k = draw(&c, s + 1), was = c.rank_of[s];
-
-        c.rank_of[s] = c.rank_of[k];
-        c.rank_of[k] = was;
-    }
-    do {
-        left = 0;
-        if (!play(&c, draw(&c, CHANCE_STAGES), draw(&c, c.m)))
-            misses++;
-        for (unsigned s = 0; s < CHANCE_STAGES; s++)
-            for (unsigned m = 0; m < c.m; m++)
-                left += !c.w[s][m];
-    } while (left > 0 && misses < 1000000);
-    assert_int_equal(left, 0);
-    for (unsigned r = 0; r < c.ranks; r++) {
-        pst_str_addf(&all, "%s\n", pst_str_text(&c.lists[r]));
-        pst_str_fini(&c.lists[r]);
-    }
-    print_message("%s\n", pst_str_text(&all));
-    csv_as(CHANCE_STAGES, NET_STILL, c.ranks, c.m, pst_str_text(&all));
-    pst_str_fini(&all);
-}
-
 /* Any order that can run, any placement: always the same bits. */
 static void lists_by_chance(void **state)
 {
     (void)state;
-    for (unsigned seed = 1; seed <= 40; seed++)
-        by_chance(seed);
+    for (unsigned seed = 1; seed <= 40; seed++) {
+        struct chance c = {.seed = seed};
+        struct pst_str lists = {0};
+
+        chance_make(&c, &lists);
+        csv_as(CHANCE_STAGES, NET_STILL, c.ranks, c.m, pst_str_text(&lists));
+        pst_str_fini(&lists);
+    }
 }
 
 /* A buffer that microbatches change one after the other. */
