@@ -341,6 +341,7 @@ void pst_joint_free(struct pst_joint *joint)
 enum pst_status pst_split_gradients(struct pst_splitter *s)
 {
     struct pst_plan *plan = s->plan;
+    size_t trained = 0;
 
     for (unsigned stage = (unsigned)plan->stages.n; stage-- > 0;) {
         struct pst_joint *joint;
@@ -350,7 +351,11 @@ enum pst_status pst_split_gradients(struct pst_splitter *s)
             return status;
         for (size_t i = 0; i < joint->input_grads.n; i++)
             plan->edges.at[joint->input_grads.at[i].edge].grad_parts++;
+        trained += joint->grads.n;
         pst_joint_free(joint);
     }
+    if (plan->loss >= 0 && trained == 0)
+        return pst_split_note(s, "the loss depends on no parameter that can "
+                                 "be trained: all gradients are zero");
     return PST_OK;
 }

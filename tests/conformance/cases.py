@@ -200,6 +200,85 @@ def modes(t):
                 raise Failed(f"{source}: {out}, not {want}")
 
 
+def base(s, x):
+    return s.b(torch.tanh(s.a(x)))
+
+
+def no_grad(s, x):
+    with torch.no_grad():
+        return base(s, x)
+
+
+ODD = {
+    "the loss twice": lambda s, x, y: (
+        lambda v: (v, v, base(s, x)))(F.mse_loss(base(s, x), y)),
+    "made before the last layer": lambda s, x, y: (
+        lambda h: (F.mse_loss(h, y), s.b(h)))(s.a(x)),
+    "used by a later stage": lambda s, x, y: (
+        lambda v: (v, s.b(x) * v))(F.mse_loss(s.a(x), y)),
+    "a sum from two stages": lambda s, x, y: (lambda h: (
+        F.mse_loss(h, y) + s.b(h).abs().mean(), h.mean()))(s.a(x)),
+    "in f64": lambda s, x, y: F.mse_loss(base(s, x).double(), y.double()),
+    "under a mask": lambda s, x, y: (
+        base(s, x) * (y > 0)).sum() / (y > 0).sum().clamp(min=1),
+    "with other things": lambda s, x, y: {
+        "loss": base(s, x).square().mean(), "n": 3, "none": None,
+        "rest": (x, "text", 2.5, base(s, x).argmax(-1), x[:0])},
+    "with a parameter": lambda s, x, y: (
+        F.mse_loss(base(s, x), y), s.a.weight),
+    "behind detach": lambda s, x, y: (
+        F.mse_loss(s.b(s.a(x).detach()), y), s.a(x)),
+    "with a part under no_grad": lambda s, x, y: F.mse_loss(
+        base(s, x) + no_grad(s, y), y),
+    "with an empty value": lambda s, x, y: (
+        F.mse_loss(base(s, x), y) + base(s, x)[:0].sum(), s.a(x)[:0]),
+    "by one module twice": lambda s, x, y: F.mse_loss(
+        s.b(s.a(torch.tanh(s.a(x)))), y),
+    "the greatest value": lambda s, x, y: base(s, x).max(),
+    "a norm": lambda s, x, y: (base(s, x) - y).norm(),
+    "kl_div": lambda s, x, y: F.kl_div(
+        base(s, x).log_softmax(-1), y.softmax(-1), reduction="batchmean"),
+    "cosines": lambda s, x, y: (
+        F.cosine_embedding_loss(base(s, x), y, torch.ones(4)),
+        1 - F.cosine_similarity(base(s, x), y).mean()),
+    "triplets": lambda s, x, y: F.triplet_margin_loss(base(s, x), y,
+                                                      y.flip(0)),
+    "focal": lambda s, x, y: (
+        (1 - torch.sigmoid(base(s, x))) ** 2 *
+        F.binary_cross_entropy_with_logits(
+            base(s, x), (y > 0).float(), reduction="none")).mean(),
+    "contrastive": lambda s, x, y: (lambda v: (
+        F.cross_entropy(v, torch.arange(4)) +
+        F.cross_entropy(v.T, torch.arange(4))) / 2)(
+        F.normalize(base(s, x), dim=-1) @ F.normalize(y, dim=-1).T * 10),
+}
+
+
+class Odd(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = [function]
+        self.a = nn.Linear(8, 8)
+        self.b = nn.Linear(8, 8)
+
+    def forward(self, x, y):
+        return self.function[0](self, x, y)
+
+
+@case("15d losses of odd places and forms")
+def odd_losses(t):
+    for k, (name, function) in enumerate(ODD.items()):
+        model = Odd(function)
+        batch = {"x": torch.randn(8, 8), "y": torch.randn(8, 8)}
+        pt2 = t.export(model, {n: v[:4] for n, v in batch.items()}, f"odd{k}")
+        want = torch_step(model, batch, 2)
+        for more in (["--policy", "flops", "--stages", 3], ["--at", "b"]):
+            try:
+                compare(t.run(pt2, batch, 2, *more), want)
+            except Failed as e:
+                raise Failed(f"{name} {more}: {e}")
+
+
 # --- the backward pass of a stage --------------------------------------------
 
 class Behind(nn.Module):

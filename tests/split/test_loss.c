@@ -224,6 +224,8 @@ static void check_target(const char *shape, const char *spec, const char *want)
     assert_ok(pst_split(&model, &options, &plan, &diag), &diag);
     assert_string_equal(pst_meta_text(&plan->inputs.at[1].meta, have), want);
     assert_int_equal(plan->outputs.at[1].meta.rank, 0);
+    assert_non_null(
+        strstr(plan->notes.at[plan->notes.n - 1], "depends on no parameter"));
     pst_plan_free(plan);
     model_fini(&model);
 }

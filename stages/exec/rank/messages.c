@@ -50,12 +50,14 @@ static enum pst_status add(struct filler *f, const struct pst_value *value,
                             "too many messages: edge %u, microbatch %d", edge,
                             a->microbatch);
     m = &f->x->messages[f->n++];
+    m->len = pst_meta_span(&value->meta);
     m->data = address(f->r, a->stage, loc, f->x->slot[loc.region], &m->counter);
+    if (m->data == NULL && m->len == 0) /* a region of nothing has no slots */
+        m->data = pst_rank_at(f->r, 0);
     if (m->data == NULL)
         return pst_diag_set(f->diag, PST_ERR_INTERNAL,
                             "message of edge %u, microbatch %d has no slot",
                             edge, a->microbatch);
-    m->len = pst_meta_span(&value->meta);
     m->tag = (int)tag;
     m->peer = f->r->first + (unsigned)a->peer;
     m->send = a->kind == PST_ACT_SEND_F || a->kind == PST_ACT_SEND_B;
