@@ -102,6 +102,7 @@ struct pstd_config {
     const char *data, *token_dtype, *tokens_input, *targets_input;
     uint64_t seq_len;
     bool shuffle;
+    const char *data_at;
 
     /* A run. */
     uint64_t steps;

@@ -97,6 +97,9 @@ static const struct pstd_option rows[] = {
          "input that gets tokens; if not given: the first integer one"),
     TEXT(targets_input, "targets-input", T_DATA, NULL, "NAME",
          "input that gets the next tokens; if not given: the second one"),
+    CHOICE(data_at, "data-at", T_STEP | PSTD_OPT_PLAN, "all", "first|all",
+           "ranks that read --data: rank 0, which sends the others what they "
+           "need, or all"),
     FLAG(shuffle, "shuffle", T_DATA, "samples in random order, by --seed"),
 
     UINT(steps, "steps", T_RUN, "1", 0, MANY,

@@ -198,7 +198,7 @@ static enum pst_status prepare(struct pstd_session *s,
         status = make_rings(s, diag);
     if (status == PST_OK)
         status = keep_crew(s, &kept, diag);
-    if (status == PST_OK)
+    if (status == PST_OK && (s->w->rank == 0 || !s->options.scatter))
         status = pstd_open_data(&s->config, &s->w->batch, &s->data, diag);
     status = pstd_agree(s->w, status, diag);
     if (status != PST_OK)

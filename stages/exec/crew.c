@@ -91,6 +91,7 @@ void pst_crew_free(struct pst_crew *crew)
     pst_vec_fini(&crew->shared);
     pst_uses_fini(&crew->uses);
     pst_free(crew->weights);
+    pst_free(crew->scattered);
     pst_pool_free(crew->pool);
     pst_free(crew);
 }
@@ -162,7 +163,7 @@ static void describe(const struct pst_crew *crew, char *out, size_t size)
         "plan %s, schedule %s %016llx, %ux%u ranks, %u microbatches, %u of "
         "them smaller, weights %s, seed "
         "%llu, threads %u, instructions %s, bf16 %d, train %d, "
-        "outputs %d",
+        "outputs %d, scatter %d",
         crew->plan->digest, crew->sched->name,
         (unsigned long long)digest_of(crew->sched), o->replicas, o->ranks,
         o->microbatches, o->fewer != NULL ? o->n_fewer : 0,
@@ -170,7 +171,7 @@ static void describe(const struct pst_crew *crew, char *out, size_t size)
         : o->weigh_equal ? "equal"
                          : "by rows",
         (unsigned long long)o->seed, o->threads, pst_isa_name(pst_cpu_isa()),
-        o->bf16, o->train, o->keep_outputs);
+        o->bf16, o->train, o->keep_outputs, o->scatter);
 
     if (!o->train || strcmp(p->name, "none") == 0 || n < 0 || (size_t)n >= size)
         return;
@@ -261,7 +262,11 @@ enum pst_status pst_crew_new(struct pst_plan *plan,
     crew->transport = transport;
     if (transport->ops != &pst_transport_self)
         crew->first = transport->ops->rank(transport);
+    else
+        crew->options.scatter = false; /* rank 0 reads where all are */
     status = handshake(crew, diag);
+    if (status == PST_OK)
+        status = pst_scatter_init(crew, diag);
     if (status == PST_OK)
         status = pst_crew_settle(crew, start_ranks(crew, diag), diag);
     if (status != PST_OK) {
@@ -345,12 +350,20 @@ enum pst_status pst_crew_step(struct pst_crew *crew, uint64_t step,
     enum pst_status status;
 
     status = pst_crew_weigh(crew, step, diag);
+    if (status == PST_OK)
+        status = pst_crew_scatter(crew, step, fill, fill_ctx, diag);
     if (status != PST_OK)
         return status;
+    if (crew->options.scatter && !pst_crew_is_zero(crew)) {
+        fill = pst_scattered_fill;
+        fill_ctx = crew;
+    }
     for (unsigned i = 0; i < crew->n_local; i++) {
         crew->ranks[i]->diag = diag;
         pst_rank_begin(crew->ranks[i], step, fill, fill_ctx, control);
     }
+    if (crew->scatter_fault[0] != '\0')
+        pst_rank_note_fault(crew->ranks[0], crew->scatter_fault);
     status = drive(crew);
     if (status != PST_OK)
         return status;

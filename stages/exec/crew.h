@@ -19,6 +19,8 @@ struct pst_crew {
     struct PST_VEC(struct pst_shared) shared;
     struct pst_uses uses;
     double *weights; /* of the microbatches of a step; their sum is 1 */
+    void *scattered; /* rank 0: an input on its way to another rank */
+    char scatter_fault[600];
     struct pst_pool *pool;
     struct pst_rank **ranks; /* local ones */
     unsigned n_local, first; /* first: rank of ranks[0] */
@@ -33,6 +35,20 @@ enum pst_status pst_crew_arrange(struct pst_crew *crew,
 enum pst_status pst_crew_check_memory(const struct pst_crew *crew,
                                       unsigned rank, size_t bytes,
                                       struct pst_diag *diag) PST_MUST_CHECK;
+/* scatter.c: bytes that a rank of the job gets for a step; room for sending;
+ * COLLECTIVE sending and receiving before a step; what was received, as a
+ * pst_fill_fn whose ctx is the crew. */
+size_t pst_scatter_size(const struct pst_crew *crew, unsigned rank);
+enum pst_status pst_scatter_init(struct pst_crew *crew,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_crew_scatter(struct pst_crew *crew, uint64_t step,
+                                 pst_fill_fn fill, void *fill_ctx,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_scattered_fill(void *ctx, uint64_t step,
+                                   unsigned microbatch, unsigned input,
+                                   void *dst,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+
 /* Weights that hold for all steps, and those of one. COLLECTIVE. */
 enum pst_status pst_crew_weigh(struct pst_crew *crew, uint64_t step,
                                struct pst_diag *diag) PST_MUST_CHECK;

@@ -40,6 +40,7 @@ struct pst_exec_options {
      * n_fewer microbatches of a step have; NULL: all have the plan's. */
     struct pst_plan *fewer;
     unsigned n_fewer;
+    bool scatter;       /* rank 0 alone is asked for inputs, it sends them */
     bool weigh_equal;   /* microbatches count alike, not by their rows */
     pst_weigh_fn weigh; /* or as this says in each step; may be NULL */
     void *weigh_ctx;

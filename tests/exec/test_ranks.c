@@ -17,6 +17,16 @@ static unsigned stages, replicas = 1;
 static bool still; /* no buffer changes */
 static struct pst_transport *mpi;
 
+/* Rank 0 alone has data. */
+static enum pst_status fill_at_first(void *ctx, uint64_t step,
+                                     unsigned microbatch, unsigned input,
+                                     void *dst, struct pst_diag *diag)
+{
+    if (mpi->ops->rank(mpi) != 0)
+        return pst_diag_set(diag, PST_ERR_INTERNAL, "asked the wrong rank");
+    return net_fill(ctx, step, microbatch, input, dst, diag);
+}
+
 /* All steps; the first one's dump with the state after the last. */
 static struct pst_dump *run(struct pst_transport *transport, unsigned n_stages,
                             const struct pst_exec_options *options,
@@ -33,9 +43,10 @@ static struct pst_dump *run(struct pst_transport *transport, unsigned n_stages,
     for (unsigned s = 0; s < STEPS; s++) {
         struct pst_step_result result;
 
-        assert_ok(
-            pst_crew_step(crew, s, net_fill, &data, 40 + s, &result, diag),
-            diag);
+        assert_ok(pst_crew_step(crew, s,
+                                options->scatter ? fill_at_first : net_fill,
+                                &data, 40 + s, &result, diag),
+                  diag);
         assert_int_equal(result.control, 40 + s);
         if (s == 0)
             assert_ok(pst_crew_dump_first(crew, &dump, diag), diag);
@@ -90,6 +101,53 @@ static void ranks_keep_the_bits(void **state)
     }
     pst_dump_free(want);
     pst_transport_self.close(self);
+}
+
+/* Rank 0 reads and sends; what it cannot read ends the step everywhere. */
+static void first_rank_reads_for_all(void **state)
+{
+    static const char *const schedules[] = {"gpipe", "1f1b"};
+    struct pst_exec_options alone = net_options("gpipe", 1, 5, "adamw");
+    struct pst_exec_options options =
+        net_options("gpipe", mpi->ops->size(mpi) / replicas, 5, "adamw");
+    struct pst_step_result result;
+    struct pst_transport *self;
+    struct pst_dump *want, *got;
+    struct pst_crew *crew;
+    struct net_data data;
+    struct pst_diag diag;
+    struct net net;
+    char size[8];
+
+    (void)state;
+    pst_diag_init(&diag);
+    alone.replicas = options.replicas = replicas;
+    options.scatter = true;
+    snprintf(size, sizeof(size), "%u", replicas);
+    assert_ok(pst_transport_self.open(size, &self, &diag), &diag);
+    want = run(self, 1, &alone, &diag);
+    for (size_t k = 0; k < PST_COUNT(schedules); k++) {
+        options.schedule = schedules[k];
+        got = run(mpi, stages, &options, &diag);
+        if (mpi->ops->rank(mpi) == 0)
+            assert_same_dump(want, got);
+        pst_dump_free(got);
+    }
+    pst_dump_free(want);
+    pst_transport_self.close(self);
+
+    net_init_as(&net, stages, replicas > 1 ? NET_STILL : 0);
+    data = (struct net_data){net.plan, 0, 3, true};
+    assert_ok(pst_crew_new(net.plan, mpi, &options, &crew, &diag), &diag);
+    assert_int_equal(
+        pst_crew_step(crew, 0, fill_at_first, &data, 0, &result, &diag),
+        PST_ERR_RANGE);
+    assert_non_null(strstr(diag.text, "no such sample"));
+    assert_non_null(strstr(diag.text, "microbatch 3"));
+    assert_ok(pst_crew_step(crew, 1, fill_at_first, &data, 0, &result, &diag),
+              &diag);
+    pst_crew_free(crew);
+    net_fini(&net);
 }
 
 static unsigned draw(unsigned *seed, unsigned n)
@@ -293,6 +351,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest shared[] = {
         cmocka_unit_test(ranks_keep_the_bits),
+        cmocka_unit_test(first_rank_reads_for_all),
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_keep_the_bits),

@@ -261,6 +261,8 @@ enum pst_status pst_layout_rest(struct pst_rank *r, struct pst_diag *diag)
     for (size_t i = 0; i < r->buckets.n; i++)
         r->buckets.at[i].incoming = reserve(
             r, pst_bucket_incoming(r, &r->buckets.at[i]), &r->memory.messages);
+    if (r->scattered_size > 0)
+        r->scattered = reserve(r, r->scattered_size, &r->memory.messages);
     layout_work(r);
     return status;
 }

@@ -186,6 +186,7 @@ enum pst_status pst_rank_new(const struct pst_crew *crew, unsigned rank,
     r->uses = &crew->uses;
     r->options = crew->options;
     r->weights = crew->weights;
+    r->scattered_size = pst_scatter_size(crew, rank);
     r->replica = rank / crew->options.ranks;
     r->rank = rank % crew->options.ranks;
     r->first = rank - r->rank;

@@ -151,7 +151,8 @@ struct pst_rank {
     unsigned n_actions;
 
     struct pst_memory memory;
-    size_t work;     /* offset of the workspace */
+    size_t work;                      /* offset of the workspace */
+    size_t scattered, scattered_size; /* inputs that rank 0 sends */
     size_t *outputs; /* per plan output: offset of kept data, or 0 */
     unsigned char *arena;
     size_t high_water;
@@ -219,6 +220,8 @@ enum pst_status pst_rank_poll(struct pst_rank *r) PST_MUST_CHECK;
 /* run.c */
 void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
                     void *fill_ctx, unsigned control);
+/* The step has a fault from its begin on. */
+void pst_rank_note_fault(struct pst_rank *r, const char *text);
 /* PST_AGAIN: waits for a peer; PST_OK: the step is over, verdict is there. */
 enum pst_status pst_rank_advance(struct pst_rank *r) PST_MUST_CHECK;
 

@@ -437,6 +437,12 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
     }
 }
 
+void pst_rank_note_fault(struct pst_rank *r, const char *text)
+{
+    r->fault.set = 1;
+    snprintf(r->fault_text, sizeof(r->fault_text), "%s", text);
+}
+
 void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
                     void *fill_ctx, unsigned control)
 {
