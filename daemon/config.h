@@ -125,6 +125,7 @@ struct pstd_config {
     uint64_t stages;
     struct pstd_list at, transmit;
     uint64_t stage;
+    const char *format;
     bool modules, kernels;
     const char *svg, *trace, *csv;
     uint64_t batches, n_tokens;

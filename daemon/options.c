@@ -161,7 +161,10 @@ static const struct pstd_option rows[] = {
          "loss to add to a model without one, with its target as an input: "
          "cross_entropy, nll, mse, l1, smooth_l1, huber, bce_with_logits"),
     ROW(stage, "stage", 0, UINT, PSTD_OPT_SHOW, NULL, 0, 4096, "K",
-        "graph of one stage"),
+        "one stage: inputs with their sources, operators, outputs with their "
+        "consumers"),
+    CHOICE(format, "format", PSTD_OPT_SHOW, "text", "text|dot|svg",
+           "how to show a plan (or the one that a .pt2 file makes)"),
     FLAG(modules, "modules", PSTD_OPT_SHOW, "the modules of the model"),
     FLAG(kernels, "kernels", PSTD_OPT_SHOW,
          "the kernel of each operator in a training step"),

@@ -216,9 +216,11 @@ static enum pst_status show_stage(const struct pst_plan *plan,
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "there is no stage %llu, the plan has %zu",
                             (unsigned long long)config->stage, plan->stages.n);
-    pst_plan_print_stage(plan, (unsigned)config->stage, &text);
-    if (!config->json)
+    if (!config->json) {
+        pst_plan_describe_stage(plan, (unsigned)config->stage, &text);
         return print_text(&text, diag);
+    }
+    pst_plan_print_stage(plan, (unsigned)config->stage, &text);
     status = pstctl_json_print(json_pack("{s:I s:s}", "stage",
                                          (json_int_t)config->stage, "graph",
                                          pst_str_text(&text)),
@@ -251,6 +253,23 @@ static enum pst_status show_graph(const struct pst_model *model, bool json,
     return status;
 }
 
+static enum pst_status draw_plan(const struct pst_plan *plan,
+                                 const struct pstd_config *config,
+                                 struct pst_diag *diag)
+{
+    struct pst_str text = {0};
+
+    if (config->json)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--format %s and --json: use one of them",
+                            config->format);
+    if (strcmp(config->format, "dot") == 0)
+        pst_plan_draw_dot(plan, &text);
+    else
+        pst_plan_draw_svg(plan, &text);
+    return print_text(&text, diag);
+}
+
 static enum pst_status run_show(const struct pstd_config *config,
                                 struct pst_diag *diag)
 {
@@ -266,7 +285,9 @@ static enum pst_status run_show(const struct pstd_config *config,
         status = show_kernels(p.plan, config, diag);
     else if (PSTD_GIVEN(config, stage))
         status = show_stage(p.plan, config, diag);
-    else if (p.model != NULL)
+    else if (strcmp(config->format, "text") != 0)
+        status = draw_plan(p.plan, config, diag);
+    else if (p.model != NULL && !PSTD_GIVEN(config, format))
         status = show_graph(p.model, config->json, diag);
     else
         status = print_plan(p.plan, config->json, diag);

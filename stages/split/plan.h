@@ -198,6 +198,13 @@ void pst_joint_free(struct pst_joint *joint);
 /* The table of stages for people; the graph of a stage as text. */
 void pst_plan_print(const struct pst_plan *plan, struct pst_str *out);
 void pst_plan_print_json(const struct pst_plan *plan, struct pst_str *out);
+/* One stage: inputs with their sources, state, operators, outputs with their
+ * consumers. */
+void pst_plan_describe_stage(const struct pst_plan *plan, unsigned stage,
+                             struct pst_str *out);
+/* Pictures of stages, edges with bytes, shared parameters. */
+void pst_plan_draw_dot(const struct pst_plan *plan, struct pst_str *out);
+void pst_plan_draw_svg(const struct pst_plan *plan, struct pst_str *out);
 void pst_plan_print_stage(const struct pst_plan *plan, unsigned stage,
                           struct pst_str *out);
 

@@ -1,128 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Plans for people and for programs. */
-#include "stages/split/plan.h"
-
-#include "stages/base/str.h"
+/* A plan for programs: all that plan.pb says but the graphs. */
+#include "stages/split/show/show.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
-/* "1.25 M"; `step` is 1000 for counts and 1024 for bytes. */
-static void add_amount(struct pst_str *out, double x, double step,
-                       const char *unit)
-{
-    static const char *const prefixes[] = {"", "k", "M", "G", "T", "P"};
-    static const char *const binary[] = {"", "Ki", "Mi", "Gi", "Ti", "Pi"};
-    unsigned k = 0;
-    char text[64];
-
-    while (x >= step && k + 1 < PST_COUNT(prefixes)) {
-        x /= step;
-        k++;
-    }
-    snprintf(text, sizeof(text), "%.*f %s%s", k == 0 || x >= 100.0 ? 0 : 1, x,
-             step > 1000.0 ? binary[k] : prefixes[k], unit);
-    pst_str_addf(out, "%12s", text);
-}
-
-static int64_t count_params(const struct pst_graph *graph)
-{
-    int64_t n = 0;
-
-    for (size_t i = 0; i < graph->params.n; i++)
-        n += pst_meta_numel(&graph->params.at[i]->meta);
-    return n;
-}
-
-/* "layers.0..layers.5": the first and the last module with a node. */
-static void add_modules(struct pst_str *out, const struct pst_graph *graph)
-{
-    const char *first = NULL, *last = NULL;
-
-    for (size_t i = 0; i < graph->nodes.n; i++) {
-        const char *module = graph->nodes.at[i]->module;
-
-        if (module[0] == '\0')
-            continue;
-        first = first == NULL ? module : first;
-        last = module;
-    }
-    if (first == NULL)
-        pst_str_add(out, "-");
-    else if (first == last || strcmp(first, last) == 0)
-        pst_str_add(out, first);
-    else
-        pst_str_addf(out, "%s .. %s", first, last);
-}
-
-static void add_stage(struct pst_str *out, const struct pst_stage *stage)
-{
-    pst_str_addf(out, "%5u %9zu", stage->index, stage->graph->nodes.n);
-    add_amount(out, (double)count_params(stage->graph), 1000.0, "");
-    add_amount(out, (double)stage->param_bytes, 1024.0, "B");
-    add_amount(out, stage->flops, 1000.0, "FLOP");
-    add_amount(out, (double)stage->out_bytes, 1024.0, "B");
-    pst_str_add(out, "  ");
-    add_modules(out, stage->graph);
-    pst_str_add(out, "\n");
-}
-
-/* Constants are copied wherever they are read. */
-static bool is_shared(const struct pst_plan_param *param)
-{
-    return param->n_stages > 1 && param->kind != PST_VALUE_CONST;
-}
-
-static void add_shared(struct pst_str *out, const struct pst_plan *plan)
-{
-    for (size_t i = 0; i < plan->params.n; i++) {
-        const struct pst_plan_param *param = &plan->params.at[i];
-
-        if (!is_shared(param))
-            continue;
-        pst_str_addf(out, "shared: \"%s\" is in stages", param->fqn);
-        for (unsigned k = 0; k < param->n_stages; k++)
-            pst_str_addf(out, "%s %u", k ? "," : "", param->stages[k]);
-        if (param->transmit)
-            pst_str_addf(out, "; stage %u transmits it", param->home);
-        else
-            pst_str_add(out, "; replicated");
-        pst_str_add(out,
-                    param->requires_grad ? ", gradients are summed\n" : "\n");
-    }
-}
-
-void pst_plan_print(const struct pst_plan *plan, struct pst_str *out)
-{
-    pst_str_addf(out, "plan of %s, %zu stage%s\n", plan->name, plan->stages.n,
-                 plan->stages.n == 1 ? "" : "s");
-    pst_str_addf(out, "%5s %9s%12s%12s%12s%12s  %s\n", "stage", "operators",
-                 "parameters", "size", "forward", "sends", "modules");
-    for (size_t i = 0; i < plan->stages.n; i++)
-        add_stage(out, &plan->stages.at[i]);
-    for (size_t i = 0; i < plan->edges.n; i++) {
-        const struct pst_edge *edge = &plan->edges.at[i];
-        char text[PST_META_TEXT];
-
-        pst_str_addf(out,
-                     "edge %u: %%%s from stage %u to %u, %s, %u gradient%s\n",
-                     edge->id, edge->value, edge->from_stage, edge->to_stage,
-                     pst_meta_text(&edge->meta, text), edge->grad_parts,
-                     edge->grad_parts == 1 ? "" : "s");
-    }
-    add_shared(out, plan);
-    if (plan->loss >= 0)
-        pst_str_addf(out, "loss: output \"%s\" of stage %d\n",
-                     plan->outputs.at[plan->loss].path,
-                     plan->outputs.at[plan->loss].stage);
-    else
-        pst_str_add(out, "loss: none, the plan can only infer\n");
-    for (size_t i = 0; i < plan->notes.n; i++)
-        pst_str_addf(out, "note: %s\n", plan->notes.at[i]);
-}
-
-/* --- JSON --------------------------------------------------------------- */
+#include <math.h>
 
 static void add_meta(struct pst_str *out, const struct pst_meta *meta)
 {
@@ -181,8 +62,8 @@ static void add_json_stage(struct pst_str *out, const struct pst_plan *plan,
                  ", \"param_bytes\": %zu, \"flops\": %.0f, \"out_bytes\": %zu, "
                  "\"inputs\": [",
                  stage->index, stage->graph->nodes.n,
-                 count_params(stage->graph), stage->param_bytes, stage->flops,
-                 stage->out_bytes);
+                 pst_show_params(stage->graph), stage->param_bytes,
+                 stage->flops, stage->out_bytes);
     add_json_inputs(out, plan, stage);
     pst_str_add(out, "], \"reads\": ");
     add_names(out, stage->graph, PST_VALUE_PARAM);
@@ -199,11 +80,35 @@ static void add_json_edge(struct pst_str *out, const struct pst_edge *edge)
     pst_str_add_json(out, edge->value);
     pst_str_addf(out,
                  ", \"from\": %u, \"output\": %u, \"to\": %u, \"input\": %u, "
-                 "\"gradients\": %u, ",
+                 "\"gradients\": %u, \"bytes\": %zu, ",
                  edge->from_stage, edge->from_output, edge->to_stage,
-                 edge->to_input, edge->grad_parts);
+                 edge->to_input, edge->grad_parts, pst_meta_bytes(&edge->meta));
     add_meta(out, &edge->meta);
     pst_str_add(out, "}");
+}
+
+/* None, numbers and texts among the outputs. */
+static void add_literal(struct pst_str *out, const struct pst_arg *arg)
+{
+    char number[32];
+
+    switch (arg->kind) {
+    case PST_ARG_INT:
+        pst_str_addf(out, "%" PRId64, arg->i);
+        break;
+    case PST_ARG_FLOAT:
+        pst_format_f64(arg->f, number);
+        pst_str_addf(out, isfinite(arg->f) ? "%s" : "\"%s\"", number);
+        break;
+    case PST_ARG_BOOL:
+        pst_str_add(out, arg->b ? "true" : "false");
+        break;
+    case PST_ARG_STRING:
+        pst_str_add_json(out, arg->s);
+        break;
+    default:
+        pst_str_add(out, "null");
+    }
 }
 
 static void add_json_output(struct pst_str *out,
@@ -215,6 +120,9 @@ static void add_json_output(struct pst_str *out,
         pst_str_addf(out, ", \"stage\": %d, \"index\": %u, ", output->stage,
                      output->output);
         add_meta(out, &output->meta);
+    } else {
+        pst_str_add(out, ", \"literal\": ");
+        add_literal(out, &output->literal);
     }
     pst_str_add(out, "}");
 }
@@ -226,7 +134,7 @@ static void add_json_shared(struct pst_str *out, const struct pst_plan *plan)
     for (size_t i = 0; i < plan->params.n; i++) {
         const struct pst_plan_param *param = &plan->params.at[i];
 
-        if (!is_shared(param))
+        if (!pst_show_is_shared(param))
             continue;
         pst_str_add(out, first ? "{\"name\": " : ", {\"name\": ");
         pst_str_add_json(out, param->fqn);
@@ -242,13 +150,71 @@ static void add_json_shared(struct pst_str *out, const struct pst_plan *plan)
     }
 }
 
-void pst_plan_print_json(const struct pst_plan *plan, struct pst_str *out)
+static void add_json_input(struct pst_str *out,
+                           const struct pst_plan_input *input)
 {
+    pst_str_add(out, "{\"name\": ");
+    pst_str_add_json(out, input->name);
+    pst_str_add(out, ", ");
+    add_meta(out, &input->meta);
+    pst_str_add(out, "}");
+}
+
+static void add_json_param(struct pst_str *out,
+                           const struct pst_plan_param *param)
+{
+    const char *const kind = param->kind == PST_VALUE_PARAM    ? "parameter"
+                             : param->kind == PST_VALUE_BUFFER ? "buffer"
+                                                               : "constant";
+
+    pst_str_add(out, "{\"name\": ");
+    pst_str_add_json(out, param->fqn);
+    pst_str_add(out, ", \"aliases\": [");
+    for (unsigned k = 0; k < param->n_aliases; k++) {
+        pst_str_add(out, k ? ", " : "");
+        pst_str_add_json(out, param->aliases[k]);
+    }
+    pst_str_addf(out, "], \"kind\": \"%s\", ", kind);
+    add_meta(out, &param->meta);
+    pst_str_addf(out,
+                 ", \"requires_grad\": %s, \"persistent\": %s, "
+                 "\"transmit\": %s, \"home\": %u, \"stages\": [",
+                 param->requires_grad ? "true" : "false",
+                 param->kind != PST_VALUE_BUFFER || param->persistent ? "true"
+                                                                      : "false",
+                 param->transmit ? "true" : "false", param->home);
+    for (unsigned k = 0; k < param->n_stages; k++)
+        pst_str_addf(out, "%s%u", k ? ", " : "", param->stages[k]);
+    pst_str_add(out, "]}");
+}
+
+static void add_json_head(struct pst_str *out, const struct pst_plan *plan)
+{
+    const char *loss = plan->loss >= 0 ? "true" : "false";
+
     pst_str_add(out, "{\"name\": ");
     pst_str_add_json(out, plan->name);
     pst_str_add(out, ", \"digest\": ");
     pst_str_add_json(out, plan->digest);
-    pst_str_add(out, ", \"stages\": [");
+    pst_str_addf(out,
+                 ", \"stage_count\": %zu, \"has_loss\": %s, "
+                 "\"has_backward\": %s, \"inputs\": [",
+                 plan->stages.n, loss, loss);
+    for (size_t i = 0; i < plan->inputs.n; i++) {
+        pst_str_add(out, i ? ", " : "");
+        add_json_input(out, &plan->inputs.at[i]);
+    }
+    pst_str_add(out, "], \"parameters\": [");
+    for (size_t i = 0; i < plan->params.n; i++) {
+        pst_str_add(out, i ? ", " : "");
+        add_json_param(out, &plan->params.at[i]);
+    }
+}
+
+void pst_plan_print_json(const struct pst_plan *plan, struct pst_str *out)
+{
+    add_json_head(out, plan);
+    pst_str_add(out, "], \"stages\": [");
     for (size_t i = 0; i < plan->stages.n; i++) {
         pst_str_add(out, i ? ", " : "");
         add_json_stage(out, plan, &plan->stages.at[i]);
@@ -271,10 +237,4 @@ void pst_plan_print_json(const struct pst_plan *plan, struct pst_str *out)
         pst_str_add_json(out, plan->notes.at[i]);
     }
     pst_str_add(out, "]}");
-}
-
-void pst_plan_print_stage(const struct pst_plan *plan, unsigned stage,
-                          struct pst_str *out)
-{
-    pst_graph_print(plan->stages.at[stage].graph, out);
 }
