@@ -2,6 +2,7 @@
 /* What the target string of a node means. */
 #include "stages/archive/import.h"
 #include "stages/graph/oprow.h"
+#include "stages/ops/op.h"
 
 #include <string.h>
 
@@ -168,6 +169,9 @@ struct pst_target pst_import_target(const json_t *node)
         return t;
     if (find_row(name, &t))
         return t;
+    reason = pst_op_refusal(name);
+    if (reason != NULL)
+        return refuse(name, reason);
     return refuse(name, pst_has_prefix(name, "aten.") ? not_yet
                                                       : "unknown operators");
 }

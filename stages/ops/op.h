@@ -61,7 +61,7 @@ struct pst_call {
     struct pst_fault *fault;
     struct pst_rng_key rng;
     bool accumulate; /* out[0] += result (kernels with PST_K_ACCUMULATE) */
-    bool bf16; /* products may round factors of f32 to bf16 */
+    bool bf16;       /* products may round factors of f32 to bf16 */
 };
 
 void pst_call_fault(const struct pst_call *c, const char *fmt, ...)
@@ -168,9 +168,11 @@ struct pst_op {
 #define PST_KERNELS(array)                                                     \
     .kernels = (array), .n_kernels = (unsigned)PST_COUNT(array)
 
+#define PST_FAMILY(name)
 #define PST_OP(id) extern const struct pst_op pst_op_##id;
 #include "stages/ops/ops.def"
 #undef PST_OP
+#undef PST_FAMILY
 
 /* --- registry ----------------------------------------------------------- */
 
@@ -179,6 +181,14 @@ struct pst_op {
 enum pst_status pst_registry_init(struct pst_diag *diag) PST_MUST_CHECK;
 unsigned pst_registry_count(void);
 const struct pst_op *pst_registry_at(unsigned i);
+/* The family of row i: a folder below stages/ops/. */
+const char *pst_registry_family(unsigned i);
+/* Other names of rows; false if there are fewer. */
+bool pst_registry_alias(unsigned i, const char **ret_name,
+                        const char **ret_row);
+/* Why an operator that has no row will get none ("sparse"); NULL if nothing
+ * is known of it. Names as in "aten.fft_fft.default". */
+const char *pst_op_refusal(const char *name);
 /* pst_op_schema and pst_op_find stand in stages/graph/oprow.h. */
 /* Best kernel that the ISA has and that supports the call, or NULL. The
  * result may lack PST_K_STRIDED: then the caller makes inputs contiguous.

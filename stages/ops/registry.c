@@ -6,10 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PST_FAMILY(name)
 static const struct pst_op *const ops[] = {
 #define PST_OP(id) &pst_op_##id,
 #include "stages/ops/ops.def"
 #undef PST_OP
+};
+#undef PST_FAMILY
+
+/* The same with families between: NULL stands for a row. */
+static const char *const families[] = {
+#define PST_OP(id)       NULL,
+#define PST_FAMILY(name) name,
+#include "stages/ops/ops.def"
+#undef PST_OP
+#undef PST_FAMILY
 };
 
 #define N_OPS ((unsigned)PST_COUNT(ops))
@@ -114,6 +125,29 @@ unsigned pst_registry_count(void)
 const struct pst_op *pst_registry_at(unsigned i)
 {
     return ops[i];
+}
+
+const char *pst_registry_family(unsigned i)
+{
+    const char *family = "";
+    unsigned rows = 0;
+
+    for (size_t k = 0; k < PST_COUNT(families) && rows <= i; k++) {
+        if (families[k] != NULL)
+            family = families[k];
+        else
+            rows++;
+    }
+    return family;
+}
+
+bool pst_registry_alias(unsigned i, const char **ret_name, const char **ret_row)
+{
+    if (i >= PST_COUNT(aliases))
+        return false;
+    *ret_name = aliases[i].name;
+    *ret_row = aliases[i].row;
+    return true;
 }
 
 const struct pst_schema *pst_op_schema(const struct pst_op *op)

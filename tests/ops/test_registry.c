@@ -50,8 +50,15 @@ static void names_find_their_rows(void **state)
         const struct pst_op *op = pst_registry_at(i);
 
         assert_ptr_equal(pst_op_find(pst_op_schema(op)->name), op);
+        if (pst_op_refusal(pst_op_schema(op)->name) != NULL)
+            fail_msg("%s has a row and is refused", pst_op_schema(op)->name);
     }
     assert_null(pst_op_find("aten.add.Tensors"));
+    assert_ptr_equal(pst_op_find("aten.swapaxes.default"),
+                     pst_op_find("aten.transpose.int"));
+    assert_string_equal(pst_op_refusal("aten.to_dense.default"), "sparse");
+    assert_non_null(pst_op_refusal("prims.add.default"));
+    assert_null(pst_op_refusal("aten.nothing.default"));
     assert_null(pst_op_find(""));
 }
 

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+/* penstock ops: what the registry has. */
+#include "daemon/ctl/ctl.h"
+#include "daemon/ctl/print.h"
+#include "stages/ops/op.h"
+
+#include <string.h>
+
+static const char *form(const struct pst_op *op)
+{
+    if (op->rewrite != NULL)
+        return "composition";
+    if (op->flags & PST_OP_VIEW)
+        return "view";
+    if (op->n_kernels == 0)
+        return "marker";
+    return "kernel";
+}
+
+/* A composition has the gradients of its parts. */
+static const char *gradient(const struct pst_op *op)
+{
+    if (op->rewrite != NULL)
+        return "parts";
+    return op->vjp == pst_vjp_none ? "no" : "yes";
+}
+
+static unsigned dtypes(const struct pst_op *op)
+{
+    return op->n_kernels > 0 ? op->kernels[op->n_kernels - 1].dtypes : 0;
+}
+
+static void describe_dtypes(const struct pst_op *op, struct pst_str *out)
+{
+    const unsigned mask = dtypes(op);
+    bool first = true;
+
+    if (mask == 0 || mask == PST_D_ANY) {
+        pst_str_add(out, mask == 0 ? "-" : "all");
+        return;
+    }
+    for (unsigned d = 0; d < PST_N_DTYPES; d++)
+        if (mask & 1u << d) {
+            pst_str_addf(out, "%s%s", first ? "" : ",", pst_dtype_name(d));
+            first = false;
+        }
+}
+
+/* How many kernels there are for each instruction set: "any:2 avx2:1". */
+static void describe_kernels(const struct pst_op *op, struct pst_str *out)
+{
+    bool any = false;
+
+    for (unsigned isa = 0; isa < PST_N_ISAS; isa++) {
+        unsigned n = 0;
+
+        for (unsigned k = 0; k < op->n_kernels; k++)
+            n += op->kernels[k].isa == isa;
+        if (n == 0)
+            continue;
+        pst_str_addf(out, "%s%s:%u", any ? " " : "", pst_isa_name(isa), n);
+        any = true;
+    }
+    if (!any)
+        pst_str_add(out, "-");
+}
+
+static json_t *kernels_json(const struct pst_op *op)
+{
+    json_t *array = json_array();
+
+    for (unsigned k = 0; k < op->n_kernels; k++) {
+        const struct pst_kernel *kernel = &op->kernels[k];
+        json_t *names = json_array();
+
+        for (unsigned d = 0; d < PST_N_DTYPES; d++)
+            if (kernel->dtypes & 1u << d)
+                (void)json_array_append_new(names,
+                                            json_string(pst_dtype_name(d)));
+        (void)json_array_append_new(
+            array, json_pack("{s:s, s:s, s:o}", "name", kernel->name, "isa",
+                             pst_isa_name(kernel->isa), "dtypes", names));
+    }
+    return array;
+}
+
+static enum pst_status print_json(const char *text, struct pst_diag *diag)
+{
+    json_t *rows = json_array(), *names = json_array();
+    const char *alias, *row;
+
+    for (unsigned i = 0; i < pst_registry_count(); i++) {
+        const struct pst_op *op = pst_registry_at(i);
+        const char *name = pst_op_schema(op)->name;
+
+        if (strstr(name, text) == NULL)
+            continue;
+        (void)json_array_append_new(
+            rows,
+            json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "name", name, "schema",
+                      op->schema, "family", pst_registry_family(i), "form",
+                      form(op), "gradient", gradient(op), "kernels",
+                      kernels_json(op)));
+    }
+    for (unsigned i = 0; pst_registry_alias(i, &alias, &row); i++)
+        if (strstr(alias, text) != NULL)
+            (void)json_array_append_new(
+                names, json_pack("{s:s, s:s}", "name", alias, "same_as", row));
+    return pstctl_json_print(
+        json_pack("{s:o, s:o}", "operators", rows, "other_names", names), diag);
+}
+
+static void print_text(const char *text)
+{
+    const char *alias, *row;
+    unsigned n = 0;
+
+    printf("%-44s %-10s %-11s %-8s %-12s %s\n", "operator", "family", "form",
+           "gradient", "dtypes", "kernels");
+    for (unsigned i = 0; i < pst_registry_count(); i++) {
+        const struct pst_op *op = pst_registry_at(i);
+        const char *name = pst_op_schema(op)->name;
+        struct pst_str types = {0}, kernels = {0};
+
+        if (strstr(name, text) == NULL)
+            continue;
+        describe_dtypes(op, &types);
+        describe_kernels(op, &kernels);
+        printf("%-44s %-10s %-11s %-8s %-12s %s\n", name,
+               pst_registry_family(i), form(op), gradient(op),
+               pst_str_text(&types), pst_str_text(&kernels));
+        pst_str_fini(&types);
+        pst_str_fini(&kernels);
+        n++;
+    }
+    for (unsigned i = 0; pst_registry_alias(i, &alias, &row); i++)
+        if (strstr(alias, text) != NULL)
+            printf("%-44s as %s\n", alias, row);
+    printf("%u operators; in-place forms follow them\n", n);
+}
+
+static enum pst_status run_ops(const struct pstd_config *config,
+                               struct pst_diag *diag)
+{
+    const char *text = config->n_args > 0 ? config->args[0] : "";
+    enum pst_status status = pst_registry_init(diag);
+    const char *reason;
+
+    if (status != PST_OK)
+        return status;
+    if (config->json)
+        return print_json(text, diag);
+    print_text(text);
+    reason = pst_op_refusal(text);
+    if (reason != NULL)
+        printf("%s is refused: %s\n", text, reason);
+    return PST_OK;
+}
+
+const struct pstctl_command pstctl_ops = {
+    "ops",
+    "[TEXT]",
+    0,
+    1,
+    PSTD_OPT_JSON,
+    "list operators: forms, gradients, dtypes, kernels",
+    "TEXT: only those whose name contains it. A form is a kernel, a view that "
+    "costs\nnothing, or a composition of other operators. Kernels are counted "
+    "for each\ninstruction set.",
+    run_ops};

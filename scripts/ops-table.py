@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The README's table of operators, made from the registry.
+
+usage: ops-table.py [--check] PENSTOCK README
+
+Without --check the table is written; with it, exit code 1 if it is not
+current. It stands between the lines "<!-- operators -->" and
+"<!-- end of operators -->".
+"""
+import json
+import subprocess
+import sys
+
+BEGIN, END = "<!-- operators -->\n", "<!-- end of operators -->\n"
+TITLES = {
+    "pointwise": "elementwise", "reduce": "reductions", "sort": "order",
+    "view": "shapes", "index": "indices", "embed": "embeddings",
+    "create": "creation", "matmul": "products", "linalg": "linear algebra",
+    "norm": "norms", "conv": "convolutions", "resize": "resizing",
+    "rnn": "recurrent", "loss": "losses",
+}
+
+
+def table(penstock):
+    found = json.loads(subprocess.run(
+        [penstock, "ops", "--json"], check=True, capture_output=True,
+        text=True).stdout)
+    families = {}
+    for op in found["operators"]:
+        space, name = op["name"].split(".")[:2]
+        if space in ("aten", "transformers"):
+            names = families.setdefault(op["family"], [])
+            if name not in names:
+                names.append(name)
+    other = []
+    for alias in found["other_names"]:
+        name = alias["name"].split(".")[1]
+        if name not in other and not any(name in f for f in families.values()):
+            other.append(name)
+    rows = ["| family | operators |", "| --- | --- |"]
+    families["other names"] = other
+    for family, names in families.items():
+        text = " ".join(f"`{n}`" if "__" in n else n for n in sorted(names))
+        rows.append(f"| {TITLES.get(family, family)} | {text} |")
+    return "\n".join(rows) + "\n"
+
+
+def main():
+    check = sys.argv[1:2] == ["--check"]
+    penstock, readme = sys.argv[1 + check:]
+    with open(readme, encoding="utf-8") as f:
+        text = f.read()
+    before, rest = text.split(BEGIN)
+    old, after = rest.split(END)
+    new = table(penstock)
+    if check:
+        if old != new:
+            print("the table of operators is not current: run "
+                  "scripts/ops-table.py build/daemon/penstock README.md")
+        sys.exit(old != new)
+    with open(readme, "w", encoding="utf-8") as f:
+        f.write(before + BEGIN + new + END + after)
+
+
+main()
