@@ -105,14 +105,59 @@ static void tells_when_another_stops_it(void **state)
     drive_says("penstock: stopped after step");
 }
 
-/* Waits for steps, then sends SIGKILL to the rank that wrote the log. */
-static void kill_rank(const char *log)
+/* Waits for steps, then sends a signal to the rank that wrote the log. */
+static pid_t signal_rank(const char *log, int number)
 {
     char text[64];
+    pid_t pid;
 
     drive_await(log, "event=step", NULL);
     drive_await(log, " pid=", text);
-    assert_int_equal(kill((pid_t)strtol(text, NULL, 10), SIGKILL), 0);
+    pid = (pid_t)strtol(text, NULL, 10);
+    assert_int_equal(kill(pid, number), 0);
+    return pid;
+}
+
+static void kill_rank(const char *log)
+{
+    (void)signal_rank(log, SIGKILL);
+}
+
+/* A rank that stands still: the other one says what it waits for. */
+static void names_a_rank_that_stands_still(void **state)
+{
+    pid_t pid, still;
+
+    (void)state;
+    pid =
+        drive_start(run("--steps 1000000000 --watchdog 1 --log-dir logstill"));
+    still = signal_rank("logstill/rank-1.log", SIGSTOP);
+    drive_expect_end(pid, 1);
+    (void)kill(still, SIGCONT); /* gone, if all is well */
+    drive_says("rank 0 waits ");
+    drive_says(": rank 1 "); /* owes or does not take a message */
+}
+
+/* What a step consists of, and its costs for a forecast. */
+static void measures_a_step(void **state)
+{
+    char work[64];
+
+    (void)state;
+    drive_expect(run("--steps 6 --json --write-costs costs.json"), 0);
+    json_value("work", work);
+    assert_true(strtod(work, NULL) > 0 && strtod(work, NULL) <= 1);
+    drive_expect("penstock plan tiny.plan -n 2 -m 2 --costs costs.json", 0);
+}
+
+/* Replicas (that train: conformance 69b): refused before anything runs. */
+static void refuses_replicas(void **state)
+{
+    (void)state;
+    drive_expect(run("--steps 1 -n 3x1"), 78);
+    drive_says("3 replicas need at least as many microbatches");
+    drive_expect(run("--steps 1 -n 2x1"), 65);
+    drive_says("buffer 'steps' changes with every microbatch");
 }
 
 static void ends_when_a_rank_is_killed(void **state)
@@ -254,12 +299,17 @@ int main(int argc, char **argv)
         cmocka_unit_test(ends_when_the_process_is_killed),
         cmocka_unit_test(refuses_bad_input),
         cmocka_unit_test(looks_at_plans),
+        cmocka_unit_test(measures_a_step),
+        cmocka_unit_test(refuses_replicas),
     };
     const struct CMUnitTest mpi[] = {
         cmocka_unit_test(trains_and_resumes_bit_for_bit),
         cmocka_unit_test(names_a_bad_label),
         cmocka_unit_test(stops_in_order),
         cmocka_unit_test(ends_when_a_rank_is_killed),
+        cmocka_unit_test(names_a_rank_that_stands_still),
+        cmocka_unit_test(measures_a_step),
+        cmocka_unit_test(refuses_replicas),
     };
 
     if (argc > 1 && strcmp(argv[1], "mpi") == 0) {
