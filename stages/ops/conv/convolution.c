@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* aten.convolution and its two gradients. */
 #include "stages/ops/conv/conv.h"
+#include "stages/ops/conv/dnnl.h"
 
 /* No size or step is larger, so that nothing overflows. */
 #define MAX_EXTENT (INT64_C(1) << 30)
@@ -229,7 +230,34 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
 
 /* Scratch and runs of a row that fills y, or x if it is transposed (FILL y),
  * the other way round (FILL x), or w. */
-#define FILL(id, plain, turned)                                                \
+#define FILL(id, plain, turned, PLAIN, TURNED)                                 \
+    static enum pst_conv_fill id##_fill(const struct pst_call *call)           \
+    {                                                                          \
+        return call->args[TRANSPOSED].b ? PST_CONV_##TURNED                    \
+                                        : PST_CONV_##PLAIN;                    \
+    }                                                                          \
+    static bool id##_likes_dnnl(const struct pst_call *call)                   \
+    {                                                                          \
+        struct pst_conv c;                                                     \
+                                                                               \
+        describe_##id(call, &c);                                               \
+        return pst_conv_dnnl_likes(&c, id##_fill(call));                       \
+    }                                                                          \
+    static void id##_dnnl(const struct pst_call *call)                         \
+    {                                                                          \
+        struct pst_conv c;                                                     \
+                                                                               \
+        describe_##id(call, &c);                                               \
+        pst_conv_dnnl_run(&c, id##_fill(call), call->pool, call->scratch);     \
+    }                                                                          \
+    static size_t id##_dnnl_scratch(const struct pst_call *call,               \
+                                    unsigned threads)                          \
+    {                                                                          \
+        struct pst_conv c;                                                     \
+                                                                               \
+        describe_##id(call, &c);                                               \
+        return pst_conv_dnnl_scratch(&c, id##_fill(call), threads);            \
+    }                                                                          \
     static void id##_ref(const struct pst_call *call)                          \
     {                                                                          \
         struct pst_conv c;                                                     \
@@ -258,6 +286,13 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
         return pst_conv_gemm_scratch(&c, threads);                             \
     }                                                                          \
     static const struct pst_kernel id##_kernels[] = {                          \
+        {.name = "convolution_" #id "_dnnl",                                   \
+         .dtypes = PST_D(F32),                                                 \
+         .flags = PST_K_ACCUMULATE,                                            \
+         .supports = id##_likes_dnnl,                                          \
+         .scratch = id##_dnnl_scratch,                                         \
+         .run = id##_dnnl,                                                     \
+         .tolerance = 1e-5},                                                   \
         {.name = "convolution_" #id "_gemm",                                   \
          .dtypes = PST_D(F32),                                                 \
          .flags = PST_K_ACCUMULATE,                                            \
@@ -269,9 +304,9 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
          .flags = PST_K_ACCUMULATE | PST_K_STRIDED,                            \
          .run = id##_ref},                                                     \
     }
-FILL(forward, y, x);
-FILL(input, x, y);
-FILL(weight, w, w);
+FILL(forward, y, x, Y, X);
+FILL(input, x, y, X, Y);
+FILL(weight, w, w, W, W);
 
 /* --- gradients ---------------------------------------------------------- */
 

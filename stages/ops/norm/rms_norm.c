@@ -13,8 +13,7 @@ static enum pst_status rms_norm_infer(struct pst_infer *c)
         status = pst_norm_check(c, 1, x, w, NULL);
     if (status != PST_OK)
         return status;
-    return pst_infer_set_like(
-        c, 0, w == NULL ? x->dtype : pst_dtype_promote(x->dtype, w->dtype), x);
+    return pst_infer_set_like(c, 0, x->dtype, x);
 }
 
 static enum pst_status rms_norm_vjp(struct pst_vjp *v)

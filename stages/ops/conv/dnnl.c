@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/conv/dnnl.h"
+
+#include "stages/ops/matmul/gemm.h"
+
+#if PST_HAVE_DNNL
+
+#include "stages/base/alloc.h"
+
+#include <dnnl.h>
+#include <pthread.h>
+#include <string.h>
+
+enum { X, Y, W, N_OPERANDS };
+#define ROOM 64 /* scratch is cut at multiples of this */
+
+/* A compiled convolution of a part of a batch; c says which. */
+struct form {
+    struct form *next;
+    struct pst_conv c;
+    enum pst_conv_fill fill;
+    bool biased;
+    dnnl_primitive_t run;
+    /* As the tensors lie, as the library wants them; between them, if these
+     * differ (results: the other way, or to be added). */
+    dnnl_memory_desc_t plain[N_OPERANDS], wanted[N_OPERANDS], bias, scratch;
+    dnnl_primitive_t move[N_OPERANDS];
+    size_t room; /* bytes of scratch */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct form *forms;
+static dnnl_engine_t engine;
+
+static bool good(dnnl_status_t status)
+{
+    return status == dnnl_success;
+}
+
+static bool same_shape(const struct pst_conv *a, const struct pst_conv *b)
+{
+    const size_t n = sizeof(a->in);
+
+    return a->dims == b->dims && a->n == b->n && a->groups == b->groups &&
+           a->ci == b->ci && a->co == b->co && a->accumulate == b->accumulate &&
+           memcmp(a->in, b->in, n) == 0 && memcmp(a->k, b->k, n) == 0 &&
+           memcmp(a->pad, b->pad, n) == 0 && memcmp(a->out, b->out, n) == 0 &&
+           memcmp(a->stride, b->stride, n) == 0 &&
+           memcmp(a->dil, b->dil, n) == 0;
+}
+
+/* --- compiling ---------------------------------------------------------- */
+
+/* Sizes of an operand; returns their number. */
+static int sizes_of(const struct pst_conv *c, int operand, dnnl_dims_t ret)
+{
+    const int64_t *space = operand == X ? c->in : operand == Y ? c->out : c->k;
+    int n = 0;
+
+    if (operand == W && c->groups > 1)
+        ret[n++] = c->groups;
+    ret[n++] = operand == W ? c->co / c->groups : c->n;
+    ret[n++] = operand == X ? c->ci : operand == Y ? c->co : c->ci / c->groups;
+    for (unsigned d = PST_CONV_DIMS - c->dims; d < PST_CONV_DIMS; d++)
+        ret[n++] = space[d];
+    return n;
+}
+
+static bool describe(struct form *f)
+{
+    static const dnnl_format_tag_t row_major[] = {
+        [3] = dnnl_abc, [4] = dnnl_abcd, [5] = dnnl_abcde, [6] = dnnl_abcdef};
+    const dnnl_dims_t channels = {f->c.co};
+    bool ret = good(
+        dnnl_memory_desc_init_by_tag(&f->bias, 1, channels, dnnl_f32, dnnl_a));
+
+    for (int i = 0; i < N_OPERANDS && ret; i++) {
+        dnnl_dims_t size;
+        const int n = sizes_of(&f->c, i, size);
+
+        ret = good(dnnl_memory_desc_init_by_tag(&f->plain[i], n, size, dnnl_f32,
+                                                row_major[n])) &&
+              good(dnnl_memory_desc_init_by_tag(&f->wanted[i], n, size,
+                                                dnnl_f32, dnnl_format_tag_any));
+    }
+    return ret;
+}
+
+static bool describe_run(const struct form *f, dnnl_convolution_desc_t *ret)
+{
+    const struct pst_conv *c = &f->c;
+    const unsigned first = PST_CONV_DIMS - c->dims;
+    const dnnl_memory_desc_t *m = f->wanted;
+    dnnl_dims_t stride, dil, pad;
+
+    for (unsigned d = 0; d < c->dims; d++) {
+        stride[d] = c->stride[first + d];
+        dil[d] = c->dil[first + d] - 1;
+        pad[d] = c->pad[first + d];
+    }
+    if (f->fill == PST_CONV_Y)
+        return good(dnnl_dilated_convolution_forward_desc_init(
+            ret, dnnl_forward_training, dnnl_convolution_direct, &m[X], &m[W],
+            f->biased ? &f->bias : NULL, &m[Y], stride, dil, pad, pad));
+    if (f->fill == PST_CONV_X)
+        return good(dnnl_dilated_convolution_backward_data_desc_init(
+            ret, dnnl_convolution_direct, &m[X], &m[W], &m[Y], stride, dil, pad,
+            pad));
+    return good(dnnl_dilated_convolution_backward_weights_desc_init(
+        ret, dnnl_convolution_direct, &m[X], &m[W], NULL, &m[Y], stride, dil,
+        pad, pad));
+}
+
+static int result_of(enum pst_conv_fill fill)
+{
+    return fill == PST_CONV_Y ? Y : fill == PST_CONV_X ? X : W;
+}
+
+/* What the library wants of an operand. */
+static dnnl_query_t query_of(enum pst_conv_fill fill, int operand)
+{
+    if (operand == result_of(fill))
+        return operand == Y   ? dnnl_query_dst_md
+               : operand == X ? dnnl_query_diff_src_md
+                              : dnnl_query_diff_weights_md;
+    if (operand == Y)
+        return dnnl_query_diff_dst_md;
+    return operand == X ? dnnl_query_src_md : dnnl_query_weights_md;
+}
+
+/* Compiles the way between both layouts, if there is one. */
+static bool make_move(struct form *f, int i)
+{
+    const bool result = i == result_of(f->fill);
+    const dnnl_memory_desc_t *from = result ? &f->wanted[i] : &f->plain[i];
+    const dnnl_memory_desc_t *to = result ? &f->plain[i] : &f->wanted[i];
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t desc;
+    dnnl_post_ops_t sum;
+    bool ret;
+
+    if (!(result && f->c.accumulate)) {
+        if (dnnl_memory_desc_equal(from, to))
+            return true;
+    } else {
+        if (!good(dnnl_primitive_attr_create(&attr)))
+            return false;
+        if (!good(dnnl_post_ops_create(&sum)))
+            return false;
+        dnnl_post_ops_append_sum(sum, 1.0f);
+        dnnl_primitive_attr_set_post_ops(attr, sum);
+        dnnl_post_ops_destroy(sum);
+    }
+    ret = good(dnnl_reorder_primitive_desc_create(&desc, from, engine, to,
+                                                  engine, attr));
+    if (ret) {
+        ret = good(dnnl_primitive_create(&f->move[i], desc));
+        dnnl_primitive_desc_destroy(desc);
+    }
+    if (attr != NULL)
+        dnnl_primitive_attr_destroy(attr);
+    return ret;
+}
+
+static size_t round_up(size_t n)
+{
+    return (n + ROOM - 1) / ROOM * ROOM;
+}
+
+/* Gradients are derived from a forward pass. */
+static bool forward_hint(const struct form *f, dnnl_primitive_desc_t *ret)
+{
+    struct form forward = *f;
+    dnnl_convolution_desc_t op;
+
+    forward.fill = PST_CONV_Y;
+    forward.biased = false;
+    return describe_run(&forward, &op) &&
+           good(dnnl_primitive_desc_create(ret, &op, NULL, engine, NULL));
+}
+
+static bool compile(struct form *f)
+{
+    dnnl_primitive_attr_t attr;
+    dnnl_primitive_desc_t desc = NULL, hint = NULL;
+    dnnl_convolution_desc_t op;
+    bool ret;
+
+    if (!describe(f) || !describe_run(f, &op) ||
+        (f->fill != PST_CONV_Y && !forward_hint(f, &hint)))
+        return false;
+    ret = good(dnnl_primitive_attr_create(&attr));
+    if (ret) {
+        dnnl_primitive_attr_set_scratchpad_mode(attr,
+                                                dnnl_scratchpad_mode_user);
+        ret = good(dnnl_primitive_desc_create(&desc, &op, attr, engine, hint));
+        dnnl_primitive_attr_destroy(attr);
+    }
+    if (hint != NULL)
+        dnnl_primitive_desc_destroy(hint);
+    if (!ret)
+        return false;
+    ret = good(dnnl_primitive_create(&f->run, desc));
+    f->scratch =
+        *dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    f->room = ROOM + round_up(dnnl_memory_desc_get_size(&f->scratch));
+    for (int i = 0; i < N_OPERANDS && ret; i++) {
+        f->wanted[i] =
+            *dnnl_primitive_desc_query_md(desc, query_of(f->fill, i), 0);
+        ret = make_move(f, i);
+        if (f->move[i] != NULL)
+            f->room += round_up(dnnl_memory_desc_get_size(&f->wanted[i]));
+    }
+    dnnl_primitive_desc_destroy(desc);
+    return ret;
+}
+
+/* NULL: the library refuses, or memory is out. Forms live as long as the
+ * process. */
+static const struct form *find(const struct pst_conv *c,
+                               enum pst_conv_fill fill)
+{
+    const bool biased = c->bias != NULL;
+    struct form *f;
+
+    pst_gemm_prepare_dnnl();
+    pthread_mutex_lock(&lock);
+    for (f = forms; f != NULL; f = f->next)
+        if (f->fill == fill && f->biased == biased && same_shape(&f->c, c))
+            break;
+    if (engine == NULL && !good(dnnl_engine_create(&engine, dnnl_cpu, 0)))
+        engine = NULL;
+    if (f == NULL && engine != NULL &&
+        (f = pst_calloc(PST_TAG_EXEC, 1, sizeof(*f))) != NULL) {
+        f->c = *c;
+        f->fill = fill;
+        f->biased = biased;
+        f->next = forms;
+        if (!compile(f))
+            f->run = NULL;
+        forms = f; /* also what was refused, so that it is not tried again */
+    }
+    pthread_mutex_unlock(&lock);
+    return f == NULL || f->run == NULL ? NULL : f;
+}
+
+/* --- running ------------------------------------------------------------ */
+
+/* One primitive with up to five tensors. */
+struct set {
+    dnnl_exec_arg_t at[5];
+    int n;
+};
+
+static void add(struct set *s, int arg, const dnnl_memory_desc_t *md,
+                void *data)
+{
+    if (good(dnnl_memory_create(&s->at[s->n].memory, md, engine, data)))
+        s->at[s->n++].arg = arg;
+}
+
+static void execute(dnnl_primitive_t p, dnnl_stream_t stream, struct set *s)
+{
+    dnnl_primitive_execute(p, stream, s->n, s->at);
+    for (int i = 0; i < s->n; i++)
+        dnnl_memory_destroy(s->at[i].memory);
+}
+
+static void move(const struct form *f, int i, dnnl_stream_t stream, void *plain,
+                 void *wanted)
+{
+    const bool result = i == result_of(f->fill);
+    struct set s = {.n = 0};
+
+    add(&s, DNNL_ARG_FROM, result ? &f->wanted[i] : &f->plain[i],
+        result ? wanted : plain);
+    add(&s, DNNL_ARG_TO, result ? &f->plain[i] : &f->wanted[i],
+        result ? plain : wanted);
+    execute(f->move[i], stream, &s);
+}
+
+static void run_form(const struct form *f, void *const plain[N_OPERANDS],
+                     const float *bias, char *room)
+{
+    static const int args[][N_OPERANDS] = {
+        [PST_CONV_Y] = {DNNL_ARG_SRC, DNNL_ARG_DST, DNNL_ARG_WEIGHTS},
+        [PST_CONV_X] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS},
+        [PST_CONV_W] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST,
+                        DNNL_ARG_DIFF_WEIGHTS}};
+    const int result = result_of(f->fill);
+    void *at[N_OPERANDS];
+    struct set s = {.n = 0};
+    dnnl_stream_t stream;
+
+    if (!good(dnnl_stream_create(&stream, engine, dnnl_stream_default_flags)))
+        return;
+    add(&s, DNNL_ARG_SCRATCHPAD, &f->scratch, room);
+    room += round_up(dnnl_memory_desc_get_size(&f->scratch));
+    for (int i = 0; i < N_OPERANDS; i++) {
+        at[i] = plain[i];
+        if (f->move[i] != NULL) {
+            at[i] = room;
+            room += round_up(dnnl_memory_desc_get_size(&f->wanted[i]));
+            if (i != result)
+                move(f, i, stream, plain[i], at[i]);
+        }
+        add(&s, args[f->fill][i], &f->wanted[i], at[i]);
+    }
+    if (f->biased)
+        add(&s, DNNL_ARG_BIAS, &f->bias, (void *)bias);
+    execute(f->run, stream, &s);
+    if (f->move[result] != NULL)
+        move(f, result, stream, plain[result], at[result]);
+    dnnl_stream_wait(stream);
+    dnnl_stream_destroy(stream);
+}
+
+/* --- parts of a batch --------------------------------------------------- */
+
+/* Gradients of weights sum over the batch: one part alone. */
+static unsigned parts_of(const struct pst_conv *c, enum pst_conv_fill fill,
+                         unsigned threads)
+{
+    return fill == PST_CONV_W ? 1 : (unsigned)PST_MIN(c->n, (int64_t)threads);
+}
+
+static struct pst_conv part_of(const struct pst_conv *c, int64_t n)
+{
+    struct pst_conv ret = *c;
+
+    ret.n = n;
+    ret.x = ret.y = ret.w = NULL;
+    return ret;
+}
+
+/* Bytes that a part needs, whether it adds to the result or not: that is known
+ * in the step only. Compiles all forms that a run of so many parts takes. */
+static size_t room_of(const struct pst_conv *c, enum pst_conv_fill fill,
+                      unsigned parts)
+{
+    const int64_t n[2] = {c->n / parts, (c->n + parts - 1) / parts};
+    size_t room = 0;
+
+    for (unsigned i = 0; i < 4; i++) {
+        struct pst_conv part = part_of(c, n[i % 2]);
+        const struct form *f;
+
+        part.accumulate = i >= 2;
+        f = find(&part, fill);
+        if (f == NULL)
+            return 0;
+        room = PST_MAX(room, f->room);
+    }
+    return room;
+}
+
+bool pst_conv_dnnl_likes(const struct pst_conv *c, enum pst_conv_fill fill)
+{
+    const double macs = (double)c->n * (double)pst_conv_volume(c->out) *
+                        (double)c->co * (double)(c->ci / c->groups) *
+                        (double)pst_conv_volume(c->k);
+
+    if (c->n < 1 || macs < 4e6 || (c->bias != NULL && fill != PST_CONV_Y) ||
+        c->ci / c->groups < 8 || c->co / c->groups < 8 ||
+        pst_conv_volume(c->k) == 1)
+        return false;
+    for (unsigned d = 0; d < PST_CONV_DIMS; d++)
+        if (pst_conv_size(c->in[d], c->k[d], c->stride[d], c->pad[d],
+                          c->dil[d]) != c->out[d])
+            return false;
+    return room_of(c, fill, 1) > 0;
+}
+
+size_t pst_conv_dnnl_scratch(const struct pst_conv *c, enum pst_conv_fill fill,
+                             unsigned threads)
+{
+    const unsigned parts = parts_of(c, fill, threads);
+
+    return room_of(c, fill, parts) * parts;
+}
+
+struct job {
+    const struct pst_conv *c;
+    enum pst_conv_fill fill;
+    unsigned parts;
+    char *scratch;
+    size_t room;
+};
+
+static void run_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *j = ctx;
+    const struct pst_conv *c = j->c;
+    struct pst_conv shape;
+    const struct form *f;
+    int64_t a, b;
+
+    (void)parts;
+    if (part >= j->parts)
+        return;
+    pst_pool_share(c->n, 1, part, j->parts, &a, &b);
+    shape = part_of(c, b - a);
+    f = a < b ? find(&shape, j->fill) : NULL;
+    if (f != NULL) {
+        void *const plain[N_OPERANDS] = {
+            (float *)c->x->data + a * c->ci * pst_conv_volume(c->in),
+            (float *)c->y->data + a * c->co * pst_conv_volume(c->out),
+            c->w->data};
+
+        run_form(f, plain, c->bias == NULL ? NULL : c->bias->data,
+                 j->scratch + part * j->room);
+    }
+}
+
+void pst_conv_dnnl_run(const struct pst_conv *c, enum pst_conv_fill fill,
+                       struct pst_pool *pool, void *scratch)
+{
+    const unsigned threads = pst_pool_threads(pool);
+    struct job job = {.c = c,
+                      .fill = fill,
+                      .parts = parts_of(c, fill, threads),
+                      .scratch = scratch};
+
+    job.room = room_of(c, fill, job.parts);
+    if (job.parts == 1)
+        run_part(&job, 0, 1);
+    else
+        pst_pool_run(pool, run_part, &job);
+}
+
+#else
+
+bool pst_conv_dnnl_likes(const struct pst_conv *c, enum pst_conv_fill fill)
+{
+    (void)c, (void)fill;
+    return false;
+}
+
+size_t pst_conv_dnnl_scratch(const struct pst_conv *c, enum pst_conv_fill fill,
+                             unsigned threads)
+{
+    (void)c, (void)fill, (void)threads;
+    return 0;
+}
+
+void pst_conv_dnnl_run(const struct pst_conv *c, enum pst_conv_fill fill,
+                       struct pst_pool *pool, void *scratch)
+{
+    (void)c, (void)fill, (void)pool, (void)scratch;
+}
+
+#endif

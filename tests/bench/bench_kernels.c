@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Runs single kernels on one thread, for tests/bench/kernels.py. Reads lines
+ *
+ *     RUNS FLAGS TEXT
+ *
+ * where TEXT is a graph in the form of tests/ops/sample.h, whose last node is
+ * timed ("adamw N": the optimizer's loop), FLAGS "-" or "bf16". Prints for each
+ * line the name of the kernel and the nanoseconds of each run.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/ops/sample.h"
+
+#include "stages/ops/simd/simd.h"
+
+#define LINE 4096
+#define ROOM 64
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void *room_for(size_t bytes)
+{
+    void *ret = aligned_alloc(ROOM, (bytes + 2 * ROOM) / ROOM * ROOM);
+
+    assert_non_null(ret);
+    memset(ret, 0, (bytes + 2 * ROOM) / ROOM * ROOM);
+    return ret;
+}
+
+static void *filled(const struct pst_value *value)
+{
+    void *data = sample_fill(value), *ret;
+    const size_t bytes = pst_meta_span(&value->meta);
+
+    assert_non_null(data);
+    ret = room_for(bytes);
+    memcpy(ret, data, bytes);
+    pst_free(data);
+    return ret;
+}
+
+static void bind(struct pst_node *node, struct pst_call *call)
+{
+    unsigned k = 0;
+
+    pst_call_bind_metas(node->schema, node->args, call->in);
+    for (unsigned i = 0; i < node->schema->n_args; i++) {
+        const struct pst_arg *arg = &node->args[i];
+        const unsigned n = pst_call_count_arg(node->schema, i, arg);
+
+        for (unsigned j = 0; j < n; j++, k++)
+            if (arg->kind == PST_ARG_VALUE)
+                call->in[k].data = filled(arg->value);
+            else if (arg->kind == PST_ARG_VALUES)
+                call->in[k].data = filled(arg->values[j]);
+    }
+    for (unsigned i = 0; i < node->n_outs; i++) {
+        call->out[i].meta = node->outs[i]->meta;
+        call->out[i].data = room_for(pst_meta_span(&node->outs[i]->meta));
+    }
+}
+
+static void time_node(struct pst_node *node, bool bf16, int runs)
+{
+    struct pst_operand in[32] = {0}, out[32] = {0};
+    struct pst_fault fault = {0};
+    struct pst_call call = {.in = in,
+                            .out = out,
+                            .n_in = pst_call_count_in(node->schema, node->args),
+                            .n_out = node->n_outs,
+                            .args = node->args,
+                            .fault = &fault,
+                            .bf16 = bf16};
+    const struct pst_kernel *kernel;
+
+    assert_true(call.n_in <= 32 && call.n_out <= 32);
+    bind(node, &call);
+    kernel = pst_kernel_choose(node->op, &call, pst_cpu_isa(), NULL);
+    assert_non_null(kernel);
+    if (kernel->scratch != NULL) {
+        call.scratch_size = kernel->scratch(&call, 1);
+        call.scratch = room_for(call.scratch_size);
+    }
+    printf("%s", kernel->name);
+    for (int i = 0; i < runs; i++) {
+        const int64_t start = now_ns();
+
+        kernel->run(&call);
+        printf(" %" PRId64, now_ns() - start);
+    }
+    printf("\n");
+    free(call.scratch);
+    for (unsigned i = 0; i < call.n_in; i++)
+        free(in[i].data);
+    for (unsigned i = 0; i < call.n_out; i++)
+        free(out[i].data);
+}
+
+static void time_adamw(int64_t n, int runs)
+{
+    float *room = room_for((size_t)n * 4 * sizeof(float));
+
+    for (int64_t i = 0; i < n; i++)
+        room[n + i] = (float)(i % 17) * 0.01f;
+    printf("adamw");
+    for (int i = 0; i < runs; i++) {
+        const int64_t start = now_ns();
+
+        pst_simd_best(pst_cpu_isa())
+            ->adamw(n, room, room + n, room + 2 * n, room + 3 * n, 1e-3, 0.9,
+                    0.999, 1e-8, 0.01, 0.1, 0.001, 1.0);
+        printf(" %" PRId64, now_ns() - start);
+    }
+    printf("\n");
+    free(room);
+}
+
+int main(void)
+{
+    struct pst_diag diag;
+    char line[LINE], flags[16];
+    int runs, at;
+
+    pst_diag_init(&diag);
+    assert_ok(pst_registry_init(&diag), &diag);
+    while (fgets(line, sizeof(line), stdin) != NULL) {
+        struct sample sample = {0};
+        struct pst_graph *graph;
+
+        if (sscanf(line, "%d %15s %n", &runs, flags, &at) < 2)
+            return 1;
+        line[strcspn(line, "\n")] = '\0';
+        sample.text = line + at;
+        if (strncmp(sample.text, "adamw ", 6) == 0) {
+            time_adamw(atoll(sample.text + 6), runs);
+        } else {
+            assert_ok(sample_parse(&sample, PST_F32, &graph, &diag), &diag);
+            time_node(sample_node(graph), strcmp(flags, "bf16") == 0, runs);
+            pst_graph_free(graph);
+        }
+        fflush(stdout);
+    }
+    return 0;
+}
