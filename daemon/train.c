@@ -164,6 +164,19 @@ static const char *products(const struct pstd_config *c)
     return c->dtype;
 }
 
+/* "auto:zb-h1": what auto has taken; "auto": a list of its own. */
+static void add_schedule(struct pstd_note *note, const char *asked,
+                         const char *name)
+{
+    struct pst_str text = {0};
+
+    pst_str_add(&text, asked);
+    if (strcmp(asked, "auto") == 0 && strcmp(name, asked) != 0)
+        pst_str_addf(&text, ":%s", name);
+    pstd_note_text(note, "schedule", pst_str_text(&text));
+    pst_str_fini(&text);
+}
+
 static void tell_begin(struct pstd_session *s)
 {
     const struct pstd_config *c = &s->config;
@@ -175,7 +188,7 @@ static void tell_begin(struct pstd_session *s)
     pstd_note_int(&note, "run", (int64_t)s->result->run);
     pstd_note_int(&note, "first_step", (int64_t)s->step);
     pstd_note_int(&note, "steps", (int64_t)c->steps);
-    pstd_note_text(&note, "schedule", c->schedule);
+    add_schedule(&note, c->schedule, pst_crew_schedule(s->w->crew)->name);
     pstd_note_int(&note, "microbatches", (int64_t)c->microbatches);
     pstd_note_text(&note, "dtype", products(c));
     pstd_note_text(&note, "optimizer", c->optimizer);
