@@ -141,7 +141,8 @@ static void print_candidates(const struct pst_schedule *sched)
 {
     if (sched->candidates.n == 0)
         return;
-    (void)printf("auto took the first of these, the fastest that fits\n"
+    (void)printf("auto took the first of these: the fastest that fits, or one "
+                 "as fast with less memory\n"
                  "schedule              step  bubble       MiB\n");
     for (size_t i = 0; i < sched->candidates.n; i++) {
         const struct pst_candidate *c = &sched->candidates.at[i];

