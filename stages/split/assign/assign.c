@@ -104,10 +104,10 @@ static enum pst_status note_ignored(struct pst_splitter *s,
 
         if ((i >= first && i < last && parts[i].lives) || ++ignored > MAX_NOTES)
             continue;
-        status = pst_split_note(s, "%s is ignored: %s computed %s%s",
-                                cuts->list.at[i].what,
-                                dead ? "nobody uses what is" : "nothing is",
-                                where, dead ? ", it is dropped" : "");
+        status = pst_split_note(
+            s, "%s is ignored: %s computed %s%s", cuts->list.at[i].what,
+            dead ? "nobody uses what is" : "nothing that is used is", where,
+            dead ? ", it is dropped" : "");
     }
     if (status == PST_OK && ignored > MAX_NOTES)
         status =
