@@ -6,6 +6,10 @@ and the gradients of both are compared after division by their number. 48, 49
 and 58 to 62 are in tests/exec (lists by hand, outputs, forward only); 53 and
 56 ask for stages and weight gradients by hand, which penstock does not have."""
 import copy
+import importlib
+import random
+import sys
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -14,6 +18,7 @@ from safetensors.torch import load_file
 
 from conformance import Failed, case, close, compare, torch_step
 
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "compare"
 WIDTH, ROWS = 512, 64
 # Ranks and stages a rank (V) for each schedule; V = 1 and 2 on 1, 2, 4 ranks.
 GRID = [(p, v) for p in (1, 2, 4) for v in (1, 2)]
@@ -225,3 +230,42 @@ def replicas(t):
         dump = t.run(plan, batch, 8, schedule=schedule, ranks=grid)
         compare(dump, want)
         equal(first.setdefault(grid[0], dump), dump, f"-n {grid}")
+
+
+def zoo_runs(seed, models, count):
+    """A seeded sample of schedule, microbatches, ranks for models of the zoo;
+    each schedule and model at least once."""
+    rng = random.Random(seed)
+    fits = [(s, p, v) for s in ANY + PAIRS for p, v in GRID
+            if s in ANY or v == 2]
+    rng.shuffle(fits)
+    for k in range(count):
+        s, p, v = fits[k % len(fits)]
+        least = p * v if s == PAIRS[1] else 1
+        if least <= 9:
+            yield models[k % len(models)], s, p, p * v, rng.randint(least, 9)
+
+
+@case("54c models of the zoo have the bits of their uncut form")
+def zoo(t):
+    sys.path.insert(0, str(SHARED))
+    models, made = ("gpt2", "skips", "t5"), {}
+    for name, schedule, ranks, n, m in zoo_runs(7, models, 30):
+        if name not in made:
+            model, data = importlib.import_module("zoo").MODELS[name]()
+            torch.manual_seed(1)
+            parts = [data() for _ in range(9)]
+            made[name] = (t.export(model.train(), parts[0], name), parts, {})
+        pt2, parts, plans = made[name]
+        batch = {k: torch.cat([p[k] for p in parts[:m]]) for k in parts[0]}
+        if n not in plans:
+            plans[n] = t.folder / f"{name}-{n}"
+            t.call(t.penstock, "split", pt2, "-o", plans[n], "--policy",
+                   "flops", "--stages", n)
+        if -m not in plans:
+            plans[-m] = t.run(pt2, batch, m, "--reference", steps=2,
+                              optimizer="adamw")
+        dump = t.run(plans[n], batch, m, schedule=schedule, ranks=ranks,
+                     steps=2, optimizer="adamw")
+        equal(plans[-m], dump, f"{name}, {schedule}, {ranks} ranks, {n} "
+              f"stages, {m} microbatches")
