@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the numeric cases of operators (tests/cases/README.md), once for each
-# instruction set of the processor.
+# Runs the numeric cases of operators and 200 random chains of operators
+# (tests/cases/README.md), once for each instruction set of the processor.
 #
 #   scripts/cases.sh [options of tests/cases/main.c]
 #
@@ -11,6 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 shared=${PENSTOCK_SHARED:-$root/../shared}
 data=$root/build/cases
+chains=$root/build/chains
 [ -f "$shared/ops/cases.py" ] || {
   say "no ../shared/ops/cases.py: skipped"
   exit 77
@@ -25,22 +26,35 @@ if ! cmp -s "$shared/ops/cases.py" "$data/cases.py"; then
     die "cases.py failed: $data/log"
   cp "$shared/ops/cases.py" "$data/cases.py"
 fi
+if ! cmp -s "$root/tests/cases/chains.py" "$chains/chains.py"; then
+  need_python
+  say "writing chains of operators with PyTorch (once, half a minute)"
+  rm -rf "$chains"
+  "$python" "$root/tests/cases/chains.py" "$chains" || die "chains.py failed"
+  cp "$root/tests/cases/chains.py" "$chains/chains.py"
+fi
 
 passed=0
 failed=0
 kernels=()
 for isa in any avx2 avx512; do
-  say "cases, at most $isa"
-  log=$data/$isa.txt
-  code=0
-  PST_ISA=$isa "$root/build/tests/cases/cases" \
-    -x "$root/tests/cases/known.txt" "${kernels[@]}" "$@" "$data" \
-    >"$log" || code=$?
-  [ "$code" -lt 2 ] || die "cases failed: $log"
-  if [ "$isa" = any ]; then cat "$log"; else tail -n 1 "$log"; fi
-  read -r good _ bad _ < <(tail -n 1 "$log")
-  passed=$((passed + good))
-  failed=$((failed + bad))
+  for set in "$data" "$chains"; do
+    say "$(basename "$set"), at most $isa"
+    log=$set.$isa.txt
+    code=0
+    PST_ISA=$isa "$root/build/tests/cases/cases" \
+      -x "$root/tests/cases/known.txt" "${kernels[@]}" "$@" "$set" \
+      >"$log" || code=$?
+    [ "$code" -lt 2 ] || die "cases failed: $log"
+    if [ "$isa" = any ] && [ "$set" = "$data" ]; then
+      cat "$log"
+    else
+      tail -n 1 "$log"
+    fi
+    read -r good _ bad _ < <(tail -n 1 "$log")
+    passed=$((passed + good))
+    failed=$((failed + bad))
+  done
   kernels=(-k best) # the reference is the same everywhere
 done
 echo "$passed passed, $failed failed"
