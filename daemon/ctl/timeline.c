@@ -142,7 +142,8 @@ static enum pst_status show(const struct pstctl_conn *conn,
     pst_str_addf(&text, "job %s, after step %llu", conn->job,
                  (unsigned long long)trace->step);
     if (status == PST_OK)
-        status = pstctl_timelines_write(config, both, PST_COUNT(both),
+        status = pstctl_timelines_write(config, both,
+                                        trace->predicted.n_ranks > 0 ? 2 : 1,
                                         pst_str_text(&text), diag);
     pst_str_fini(&text);
     if (status == PST_OK && json != NULL) {

@@ -109,6 +109,29 @@ static void random_costs(struct pst_costs *costs, unsigned stages,
     costs->overlap = random_bits(state) % 2;
 }
 
+/* No schedule by name may be faster than `step`. */
+static void compare_names(unsigned ranks, unsigned n,
+                          const struct pst_costs *costs, double step)
+{
+    size_t n_rows;
+    const struct pst_sched_row *rows = pst_sched_rows(&n_rows);
+
+    for (size_t k = 0; k < n_rows; k++) {
+        struct pst_schedule *s;
+        struct pst_diag diag;
+
+        if (!rows[k].trains ||
+            make(rows[k].name, ranks, n, costs, 0, &s, &diag) != PST_OK)
+            continue;
+        assert_ok(pst_schedule_order(s, &diag), &diag);
+        if (step_of(s, costs) < step * (1 - 1e-9))
+            fail_msg("%s is faster than auto: %u ranks, %u stages, %u "
+                     "microbatches",
+                     rows[k].name, ranks, costs->n_stages, n);
+        pst_schedule_free(s);
+    }
+}
+
 static void never_slower_than_a_named_one(void **state)
 {
     static const struct {
@@ -116,8 +139,6 @@ static void never_slower_than_a_named_one(void **state)
     } shapes[] = {{1, 1, 3}, {2, 2, 1}, {2, 4, 5},  {3, 3, 7}, {4, 4, 8},
                   {4, 8, 8}, {4, 8, 3}, {3, 7, 10}, {2, 8, 6}};
     uint64_t seed = 1;
-    size_t n_rows;
-    const struct pst_sched_row *rows = pst_sched_rows(&n_rows);
 
     (void)state;
     for (unsigned i = 0; i < 4 * PST_COUNT(shapes); i++) {
@@ -131,19 +152,11 @@ static void never_slower_than_a_named_one(void **state)
         random_costs(&costs, shapes[i / 4].stages, &seed);
         assert_ok(make("auto", ranks, n, &costs, 0, &s, &diag), &diag);
         step = step_of(s, &costs);
-        assert_true(s->candidates.n >= n_rows - 1);
+        assert_true(s->candidates.n >= 7);
         assert_float_equal(s->candidates.at[0].step, step, 1e-9 * step);
         prove(s, &costs);
         pst_schedule_free(s);
-        for (size_t k = 0; k < n_rows; k++) {
-            if (!rows[k].trains ||
-                make(rows[k].name, ranks, n, &costs, 0, &s, &diag) != PST_OK)
-                continue;
-            assert_ok(pst_schedule_order(s, &diag), &diag);
-            if (step_of(s, &costs) < step * (1 - 1e-9))
-                fail_msg("%s is faster than auto in case %u", rows[k].name, i);
-            pst_schedule_free(s);
-        }
+        compare_names(ranks, n, &costs, step);
         pst_costs_fini(&costs);
     }
 }
@@ -207,7 +220,7 @@ static double peak_of(const struct pst_schedule *s,
  * limit is refused with what is missing. */
 static void keeps_within_memory(void **state)
 {
-    double last = 0, limit = 100 + 16 * 10;
+    double last = 0, limit;
     unsigned made = 0;
     struct pst_costs costs;
     struct pst_diag diag;
@@ -217,18 +230,21 @@ static void keeps_within_memory(void **state)
     for (unsigned k = 0; k < 4; k++)
         costs.stages[k] = (struct pst_stage_cost){
             .seconds = {1, 1, 1}, .stash = 10, .keep = 5, .fixed = 100};
-    for (; limit > 100; limit -= 5) {
+    for (unsigned tighter = 0;; tighter++) {
         struct pst_schedule *s = NULL;
-        enum pst_status status = make("auto", 4, 8, &costs, limit, &s, &diag);
+        enum pst_status status;
         double step;
 
+        limit = 100 + 16 * 10 - 5.0 * tighter;
+        status = make("auto", 4, 8, &costs, limit, &s, &diag);
         if (status != PST_OK) {
             assert_int_equal(status, PST_ERR_USAGE);
             break;
         }
         step = step_of(s, &costs);
         assert_true(peak_of(s, &costs) <= limit);
-        assert_true(step >= last * (1 - 1e-9));
+        /* Half a percent may have been given for less memory. */
+        assert_true(step >= last * (1 - 0.0051));
         last = step;
         made++;
         prove(s, &costs);

@@ -219,6 +219,24 @@ static void messages_share_the_line(void **state)
     pst_schedule_free(s);
 }
 
+/* Each pair of ranks may have a way of its own: there 1 s, back 7 s. */
+static void ways_may_differ(void **state)
+{
+    const struct pst_wire wires[4] = {{0, 0}, {1, 0}, {7, 0}, {0, 0}};
+    struct pst_schedule *s = make("gpipe", 2, 2, 1);
+    struct pst_costs costs;
+    struct pst_sim sim;
+
+    (void)state;
+    cost(&costs, 2, 1, 2);
+    costs.wires = wires;
+    sim = simulate(s, &costs);
+    assert_float_equal(sim.makespan, 1 + 1 + 1 + 2 + 7 + 2, 1e-9);
+    pst_sim_fini(&sim);
+    pst_costs_fini(&costs);
+    pst_schedule_free(s);
+}
+
 /* Ranks 0 and 1 share a parameter; the optimizer begins after all. */
 static void reduces_and_steps(void **state)
 {
@@ -438,6 +456,7 @@ int main(void)
         cmocka_unit_test(names_why_ranks_wait),
         cmocka_unit_test(messages_take_time),
         cmocka_unit_test(messages_share_the_line),
+        cmocka_unit_test(ways_may_differ),
         cmocka_unit_test(reduces_and_steps),
         cmocka_unit_test(follows_memory),
         cmocka_unit_test(is_fast_enough_to_search_with),
