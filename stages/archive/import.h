@@ -159,6 +159,14 @@ enum pst_status pst_import_nodes(struct pst_import *import,
                                  struct pst_scope *scope,
                                  const json_t *graph) PST_MUST_CHECK;
 
+/* --- probe.c ------------------------------------------------------------ */
+
+/* Finds numbers of model->graph that depend on free sizes but have no
+ * expression; gives them one, or sets model->fixed. */
+enum pst_status pst_import_probe(struct pst_model *model, struct pst_zip *zip,
+                                 const json_t *graph_module,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
 /* --- import.c ----------------------------------------------------------- */
 
 /* model->graph from the document's graph_module. */

@@ -226,6 +226,8 @@ static enum pst_status load(struct pst_model *model, struct pst_zip *zip,
                                  diag);
         status = module != NULL ? pst_import_graph(model, zip, module, diag)
                                 : PST_ERR_INPUT;
+        if (status == PST_OK)
+            status = pst_import_probe(model, zip, module, diag);
     }
     json_decref(json);
     return status;

@@ -4,10 +4,11 @@
 
     compare.py PENSTOCK WORKDIR [--full] [--seed N] [--only TEXT] [--list]
 
-Five groups of cases: `step` (every number of three steps against PyTorch's
+Six groups of cases: `step` (every number of three steps against PyTorch's
 in float64), `bits` (dumps of different cuts, schedules, transports and runs
 are equal bit for bit), `arch` (a step of many architectures, which bring operators
-of their own, in one and in three stages), `narrow` (bf16) and `resume` (training goes on from a
+of their own, in one and in three stages), `rows` (models whose batch dimension
+is free, at other sizes than they were exported with), `narrow` (bf16) and `resume` (training goes on from a
 checkpoint as if it had not stopped). Without --full a seeded sample of them. The last line is
 `N passed, N failed`.
 """
@@ -162,6 +163,48 @@ def narrow_case(bench, name, model, way):
         first = data
 
 
+def rows_case(bench, name, model, stages, m, rows):
+    """One step of `rows` rows in m microbatches, as even as can be, against
+    PyTorch with one batch: losses are means over rows that count alike."""
+    torch.manual_seed(0)
+    make_model, make_batch = models.MODELS[model]
+    net = make_model().train()
+    part = make_batch()
+    folder = bench.work / name.replace(" ", "-")
+    folder.mkdir()
+    free = torch.export.Dim("batch", min=1, max=4096)
+    torch.export.save(
+        torch.export.export(net, (), part, strict=False, dynamic_shapes={
+            n: {0: free} for n in part}), folder / "model.pt2")
+    have, parts = 0, []
+    while have < rows:
+        parts.append(make_batch())
+        have += len(next(iter(parts[-1].values())))
+    data = {n: torch.cat([p[n] for p in parts])[:rows].clone() for n in part}
+    save_file(data, folder / "data.safetensors")
+    wide = copy.deepcopy(net).double()
+    net(**data)[0].backward()
+    wide(**{n: x.double() if x.is_floating_point() else x
+            for n, x in data.items()})[0].backward()
+    call(bench.penstock, "split", folder / "model.pt2", "-o", folder / "plan",
+         "--stages", stages)
+    bench.run(folder / "plan", stages, folder / "data.safetensors", "-m", m,
+              "--batch", rows, "--steps", 1, "--dump", folder / "dump",
+              "--data-at", "first" if m % 2 else "all")
+    dump = load_file(folder / "dump")
+    theirs = {n: p.grad for n, p in net.named_parameters()}
+    wrong = [f"{n}: off by {off(dump[f'grad.{n}'], p.grad):.2g}, PyTorch by "
+             f"{off(theirs[n], p.grad):.2g}"
+             for n, p in wide.named_parameters() if f"grad.{n}" in dump and
+             off(dump[f"grad.{n}"], p.grad) >
+             max(reference.TIMES_TORCH * off(theirs[n], p.grad),
+                 reference.FLOORS["grad"])]
+    if wrong:
+        raise Failed("\n".join(wrong[:8]))
+    if len(dump["output.1"]) != rows:
+        raise Failed(f"{len(dump['output.1'])} rows came back, not {rows}")
+
+
 def arch_case(bench, name, model, stages):
     step_case(bench, name, model, "training", stages, "1f1b", 2, "sgd")
 
@@ -251,6 +294,9 @@ def all_cases(full, seed):
     cases = step_names(full, seed)
     cases += [("bits", model, m) for model in MODELS
               for m in (MICROBATCHES if full else [5])]
+    cases += [("rows", model, n, m, rows)
+              for model in ("mlp", "skips", "transformer", "gpt2")
+              for n, m, rows in ((1, 1, 7), (2, 4, 10), (3, 3, 5))]
     cases += [("narrow", model, way) for model in ("gpt2", "transformer")
               for way in ("exported", "products")]
     names = list(architectures.ARCHITECTURES)
@@ -265,7 +311,7 @@ def all_cases(full, seed):
 
 
 RUN = {"step": step_case, "bits": bits_case, "arch": arch_case,
-       "narrow": narrow_case,
+       "rows": rows_case, "narrow": narrow_case,
        "resume": resume_case}
 
 

@@ -189,6 +189,43 @@ static void bound_plans_are_pytorchs(void **state)
     }
 }
 
+/* Numbers that the file does not have: strides and offsets of writes, sizes
+ * within compositions. What cannot be had is refused. */
+static void derived_numbers_follow_the_rows(void **state)
+{
+    static const char *const sets[] = {"odd3", "odd7"};
+    const struct pst_split_options split = {0};
+    struct pst_model *odd, *cube;
+    struct pst_plan *p, *bound;
+
+    (void)state;
+    assert_ok(pst_model_open(golden_path("odd.pt2"), &odd, &diag), &diag);
+    assert_ok(pst_split(odd, &split, &p, &diag), &diag);
+    for (size_t i = 0; i < PST_COUNT(sets); i++) {
+        struct pst_exec_options options = options_for(1, 1);
+        struct fill fill = {p, sets[i]};
+        struct pst_dump *dump;
+
+        assert_ok(pst_plan_bind(p, i == 0 ? 3 : 7, &bound, &diag), &diag);
+        dump = run(bound, &options, fill_whole, &fill);
+        compare(dump, sets[i], "output.0", "loss");
+        compare(dump, sets[i], "output.1", "output.1");
+        compare_grads(dump, sets[i]);
+        pst_dump_free(dump);
+        pst_plan_free(bound);
+    }
+    pst_plan_free(p);
+    pst_model_close(odd);
+
+    assert_ok(pst_model_open(golden_path("cube.pt2"), &cube, &diag), &diag);
+    assert_ok(pst_split(cube, &split, &p, &diag), &diag);
+    assert_false(pst_plan_is_free(p));
+    assert_int_equal(pst_plan_bind(p, 3, &bound, &diag), PST_ERR_UNSUPPORTED);
+    assert_non_null(strstr(diag.text, "depends on sizes in a way"));
+    pst_plan_free(p);
+    pst_model_close(cube);
+}
+
 /* --- a batch that microbatches do not divide ------------------------------ */
 
 struct uneven {
@@ -434,6 +471,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bound_plans_are_pytorchs),
+        cmocka_unit_test(derived_numbers_follow_the_rows),
         cmocka_unit_test(uneven_steps_are_the_whole_batchs),
         cmocka_unit_test(microbatches_may_differ_in_rows),
         cmocka_unit_test(tokens_are_counted),

@@ -8,7 +8,12 @@ takes the first rows of one batch.
 rows.pt2 has the same dimension free and treats every row alike, so that
 microbatches of any rows make up the whole batch: full/NAME has its 10 rows and
 the gradients of their mean loss, ignored/NAME the same with targets that the
-loss ignores. Run again only if PyTorch's format changes.
+loss ignores.
+
+odd.pt2 writes through views whose strides and offsets depend on the rows, and
+has an operator that penstock makes of others: odd3/NAME and odd7/NAME are what
+it gives for 3 and 7 rows. In cube.pt2 strides grow with the square of the
+rows. Run again only if PyTorch's format changes.
 """
 
 import os
@@ -84,6 +89,53 @@ def write_rows(data):
             data[f"{name}/grad.{key}"] = p.grad.clone()
 
 
+class Odd(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 16)
+
+    def forward(self, x):
+        rows = x.shape[0]
+        h = F.pixel_shuffle(self.fc(x).view(rows, 4, 2, 2), 2)
+        z = x.new_zeros(rows, rows, 4)
+        z[:, 0] = h[:, 0, 0]
+        z[1] += h[:, 0, 1]
+        w = z.permute(1, 0, 2)[:, 1:]
+        w += 1
+        return (z * z).mean(), z
+
+
+class Cube(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        rows = x.shape[0]
+        z = x.new_zeros(rows, rows, rows, 4)
+        z[1] += self.fc(x)
+        return (z * z).mean(), z
+
+
+def write_odd(data):
+    x = torch.randn(7, 4)
+    for name, model in ("odd", Odd()), ("cube", Cube()):
+        model.train()
+        program = torch.export.export(
+            model, (x[:4].clone(),), strict=False,
+            dynamic_shapes=({0: torch.export.Dim("batch", min=3, max=64)},))
+        torch.export.save(program, os.path.join(HERE, f"{name}.pt2"))
+        for rows in (3, 7) if name == "odd" else ():
+            model.zero_grad()
+            loss, z = model(x[:rows])
+            loss.backward()
+            data[f"odd{rows}/x"] = x[:rows].clone()
+            data[f"odd{rows}/output.0"] = loss.detach().clone()
+            data[f"odd{rows}/output.1"] = z.detach().clone()
+            for key, p in model.named_parameters():
+                data[f"odd{rows}/grad.{key}"] = p.grad.clone()
+
+
 def main():
     import torch.distributed.pipelining  # noqa: F401: registers _pipe_split
 
@@ -112,6 +164,7 @@ def main():
         for name, p in net.named_parameters():
             data[f"{n}/grad.{name}"] = p.grad.clone()
     write_rows(data)
+    write_odd(data)
     save_file(data, os.path.join(HERE, "dynamic.safetensors"))
 
 
