@@ -152,7 +152,7 @@ static enum pst_status make_outputs(struct frame *f)
 }
 
 /* The last portable kernel that can do it, else the best one. */
-static const struct pst_kernel *choose(const struct frame *f, bool reference)
+static const struct pst_kernel *choose(struct frame *f, bool reference)
 {
     const struct pst_op *op = f->node->op;
     const struct pst_kernel *found = NULL;

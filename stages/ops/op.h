@@ -62,6 +62,7 @@ struct pst_call {
     struct pst_rng_key rng;
     bool accumulate; /* out[0] += result (kernels with PST_K_ACCUMULATE) */
     bool bf16;       /* products may round factors of f32 to bf16 */
+    const struct pst_kernel *inner; /* of the adapter in widened.h */
 };
 
 void pst_call_fault(const struct pst_call *c, const char *fmt, ...)
@@ -190,11 +191,13 @@ bool pst_registry_alias(unsigned i, const char **ret_name,
  * is known of it. Names as in "aten.fft_fft.default". */
 const char *pst_op_refusal(const char *name);
 /* pst_op_schema and pst_op_find stand in stages/graph/oprow.h. */
+bool pst_kernel_fits(const struct pst_kernel *kernel,
+                     const struct pst_call *call, enum pst_isa isa);
 /* Best kernel that the ISA has and that supports the call, or NULL. The
  * result may lack PST_K_STRIDED: then the caller makes inputs contiguous.
  * `forced` (may be NULL) names a kernel to take if it is possible. */
 const struct pst_kernel *pst_kernel_choose(const struct pst_op *op,
-                                           const struct pst_call *call,
+                                           struct pst_call *call,
                                            enum pst_isa isa,
                                            const char *forced);
 double pst_node_flops(const struct pst_node *node);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/op.h"
+#include "stages/ops/widened.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -238,8 +239,8 @@ enum pst_status pst_op_infer(const struct pst_op *op, struct pst_infer *c)
 
 /* --- kernels ------------------------------------------------------------ */
 
-static bool kernel_fits(const struct pst_kernel *kernel,
-                        const struct pst_call *call, enum pst_isa isa)
+bool pst_kernel_fits(const struct pst_kernel *kernel,
+                     const struct pst_call *call, enum pst_isa isa)
 {
     enum pst_dtype dtype;
 
@@ -254,8 +255,18 @@ static bool kernel_fits(const struct pst_kernel *kernel,
     return kernel->supports == NULL || kernel->supports(call);
 }
 
+static bool is_narrow(const struct pst_call *call)
+{
+    enum pst_dtype dtype;
+
+    if (call->n_in == 0)
+        return false;
+    dtype = call->in[0].meta.dtype;
+    return dtype == PST_BF16 || dtype == PST_F16;
+}
+
 const struct pst_kernel *pst_kernel_choose(const struct pst_op *op,
-                                           const struct pst_call *call,
+                                           struct pst_call *call,
                                            enum pst_isa isa, const char *forced)
 {
     const struct pst_kernel *best = NULL;
@@ -263,8 +274,13 @@ const struct pst_kernel *pst_kernel_choose(const struct pst_op *op,
     for (unsigned i = 0; i < op->n_kernels; i++) {
         const struct pst_kernel *kernel = &op->kernels[i];
 
-        if (!kernel_fits(kernel, call, isa))
+        if (!pst_kernel_fits(kernel, call, isa))
             continue;
+        if (forced == NULL && i + 1 == op->n_kernels &&
+            (kernel->dtypes & PST_D_FLOAT) != 0 && is_narrow(call)) {
+            best = pst_kernel_widened(op, call, isa);
+            return best != NULL ? best : kernel;
+        }
         if (forced == NULL || strcmp(kernel->name, forced) == 0)
             return kernel;
         if (best == NULL)

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/widened.h"
+
+#include "stages/ops/simd/convert.h"
+
+/* Operators with more operands keep their reference. */
+#define MAX_OPERANDS 16
+
+/* The call of the inner kernel; its operands. */
+struct wide {
+    struct pst_call call;
+    struct pst_operand in[MAX_OPERANDS], out[MAX_OPERANDS];
+    size_t size; /* bytes of scratch in use */
+};
+
+static bool is_narrow(const struct pst_meta *meta)
+{
+    return meta->dtype == PST_BF16 || meta->dtype == PST_F16;
+}
+
+/* A narrow operand gets a place in the scratch at base (may be NULL). */
+static void widen(struct wide *w, const struct pst_operand *from, char *base,
+                  struct pst_operand *to)
+{
+    *to = *from;
+    if (!is_narrow(&from->meta))
+        return;
+    to->meta.dtype = PST_F32;
+    pst_meta_set_contiguous(&to->meta);
+    to->data = base == NULL || from->data == NULL ? NULL : base + w->size;
+    w->size += (pst_meta_bytes(&to->meta) + 63) / 64 * 64;
+}
+
+static void describe(const struct pst_call *c, char *base, struct wide *w)
+{
+    w->call = *c;
+    w->call.in = w->in;
+    w->call.out = w->out;
+    w->size = 0;
+    for (unsigned i = 0; i < c->n_in; i++)
+        widen(w, &c->in[i], base, &w->in[i]);
+    for (unsigned i = 0; i < c->n_out; i++)
+        widen(w, &c->out[i], base, &w->out[i]);
+}
+
+static size_t scratch(const struct pst_call *c, unsigned threads)
+{
+    struct wide w;
+
+    describe(c, NULL, &w);
+    return w.size + (c->inner->scratch != NULL
+                         ? c->inner->scratch(&w.call, threads)
+                         : 0);
+}
+
+struct conversion {
+    const struct pst_operand *narrow, *wide;
+    bool back;
+};
+
+static void convert_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct conversion *v = ctx;
+    const enum pst_dtype dtype = v->narrow->meta.dtype;
+    uint16_t *narrow = v->narrow->data;
+    float *wide = v->wide->data;
+    int64_t first, last;
+
+    pst_pool_share(pst_meta_numel(&v->wide->meta), 64, part, parts, &first,
+                   &last);
+    if (dtype == PST_BF16 && v->back)
+        pst_simd_to_bf16_best(pst_cpu_isa())(last - first, wide + first,
+                                             narrow + first);
+    else if (dtype == PST_BF16)
+        pst_simd_from_bf16_best(pst_cpu_isa())(last - first, narrow + first,
+                                               wide + first);
+    else
+        for (int64_t i = first; i < last; i++)
+            if (v->back)
+                pst_store_f64(dtype, narrow, i, wide[i]);
+            else
+                wide[i] = (float)pst_load_f64(dtype, narrow, i);
+}
+
+static void convert(const struct pst_call *c, const struct pst_operand *narrow,
+                    const struct pst_operand *wide, bool back)
+{
+    struct conversion v = {narrow, wide, back};
+
+    if (is_narrow(&narrow->meta) && narrow->data != NULL)
+        pst_pool_run(c->pool, convert_part, &v);
+}
+
+static void run(const struct pst_call *c)
+{
+    struct wide w;
+
+    describe(c, c->scratch, &w);
+    w.call.scratch = (char *)c->scratch + w.size;
+    w.call.scratch_size = c->scratch_size - w.size;
+    for (unsigned i = 0; i < c->n_in; i++)
+        convert(c, &c->in[i], &w.in[i], false);
+    c->inner->run(&w.call);
+    for (unsigned i = 0; i < c->n_out; i++)
+        convert(c, &c->out[i], &w.out[i], true);
+}
+
+static const struct pst_kernel widened = {
+    .name = "widened",
+    .dtypes = PST_D(BF16) | PST_D(F16),
+    .scratch = scratch,
+    .run = run,
+    .tolerance = 1e-2,
+};
+
+const struct pst_kernel *pst_kernel_widened(const struct pst_op *op,
+                                            struct pst_call *call,
+                                            enum pst_isa isa)
+{
+    struct wide w;
+
+    if (call->n_in > MAX_OPERANDS || call->n_out > MAX_OPERANDS)
+        return NULL;
+    describe(call, NULL, &w);
+    for (unsigned i = 0; i + 1 < op->n_kernels; i++) {
+        if (!pst_kernel_fits(&op->kernels[i], &w.call, isa))
+            continue;
+        call->inner = &op->kernels[i];
+        return &widened;
+    }
+    return NULL;
+}
