@@ -19,7 +19,8 @@ ENDINGS = (".c", ".h", ".def", ".md", ".py", ".sh", ".proto", ".build")
 
 def documents(root):
     for where, folders, files in os.walk(root):
-        folders[:] = sorted(x for x in folders if x not in (".git", "build"))
+        folders[:] = sorted(x for x in folders if x[0] != "." and x != "out"
+                            and not x.startswith("build"))
         for name in sorted(files):
             if name.endswith(".md"):
                 yield os.path.relpath(os.path.join(where, name), root)
