@@ -396,6 +396,37 @@ static void keeps_buffers_whole(void **state)
     model_fini(&model);
 }
 
+static void survives_lack_of_memory(void **state)
+{
+    static const char *const at[] = {"d", "enc.0.fc:end"}, *const wrong = "dx";
+    static const struct pst_split_options ways[] = {
+        {.policy = "layers"},
+        {.policy = "layers", .stages = 2},
+        {.at = at, .n_at = 2},
+        {.at = &wrong, .n_at = 1},
+    };
+    struct pst_model model;
+
+    (void)state;
+    model_init(&model, layers, modules, PST_COUNT(modules));
+    for (size_t i = 0; i < PST_COUNT(ways); i++) {
+        enum pst_status status = PST_ERR_NOMEM;
+
+        for (unsigned n = 1; status == PST_ERR_NOMEM; n++) {
+            const uint64_t live = pst_alloc_live(PST_TAG_PLAN);
+            struct pst_plan *plan = NULL;
+
+            pst_alloc_fail_at(n);
+            status = pst_split(&model, &ways[i], &plan, &diag);
+            pst_alloc_fail_at(0);
+            pst_plan_free(plan);
+            assert_int_equal(pst_alloc_live(PST_TAG_PLAN), live);
+        }
+        assert_int_equal(status, i < 3 ? PST_OK : PST_ERR_INPUT);
+    }
+    model_fini(&model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -406,6 +437,7 @@ int main(void)
         cmocka_unit_test(obeys_measured_times),
         cmocka_unit_test(counts_what_crosses),
         cmocka_unit_test(keeps_buffers_whole),
+        cmocka_unit_test(survives_lack_of_memory),
     };
 
     pst_diag_init(&diag);

@@ -391,10 +391,9 @@ static void damage_is_found_or_harmless(void **state)
     pst_free(data);
 }
 
-static void survives_every_failed_allocation(void **state)
+static void fail_allocations(const struct fixture *f,
+                             const struct pst_split_options *options)
 {
-    struct fixture *f = *state;
-    const struct pst_split_options options = {0};
     const uint64_t live = pst_alloc_live(PST_TAG_PLAN);
     const uint64_t graphs = pst_alloc_live(PST_TAG_GRAPH);
     enum pst_status status = PST_ERR_NOMEM;
@@ -407,7 +406,8 @@ static void survives_every_failed_allocation(void **state)
 
         n += step;
         pst_alloc_fail_at(n);
-        status = pst_split(&f->model, &options, &plan, &diag);
+        status =
+            pst_split((struct pst_model *)&f->model, options, &plan, &diag);
         for (size_t i = 0; status == PST_OK && i < plan->stages.n; i++)
             memset(plan->stages.at[i].weights_digest, '0', 32);
         if (status == PST_OK)
@@ -422,6 +422,21 @@ static void survives_every_failed_allocation(void **state)
         assert_int_equal(pst_alloc_live(PST_TAG_GRAPH), graphs);
     }
     assert_true(n > 100);
+}
+
+/* All ways to cut. */
+static void survives_every_failed_allocation(void **state)
+{
+    static const char *const w = "w";
+    static const struct pst_split_cost costs[] = {{"a", 1.0}, {"", 2.0}};
+    static const struct pst_split_options ways[] = {
+        {.transmit = &w, .n_transmit = 1},
+        {.policy = "flops", .stages = 3, .costs = costs, .n_costs = 2},
+        {.policy = "memory", .stages = 2},
+    };
+
+    for (size_t i = 0; i < PST_COUNT(ways); i++)
+        fail_allocations(*state, &ways[i]);
 }
 
 int main(void)

@@ -16,7 +16,8 @@
 #define EXACT_USES 8 /* of a parameter: beyond it, last bits may differ */
 
 static struct pst_diag diag;
-static unsigned n_seeds = 50, only_seed, n_runs, n_finite, n_stages_seen[16];
+static unsigned n_seeds = 50, only_seed, n_runs, n_finite,
+                n_stages_seen[PST_PLAN_MAX_STAGES + 1];
 static bool talks;
 
 struct job {
@@ -328,17 +329,75 @@ static void random_models_have_the_same_bits(void **state)
            "stages:",
            n_seeds, n_finite, n_runs);
     assert_true(n_finite * 2 > n_seeds);
-    for (unsigned i = 1; i < PST_COUNT(n_stages_seen); i++)
+    for (unsigned i = 1; i <= 10; i++)
         printf(" %u", n_stages_seen[i]);
     printf("\n");
     for (unsigned i = 2; i <= 8 && n_seeds >= 50; i++)
         assert_true(n_stages_seen[i] > 0);
 }
 
+/* Stages without parameters, with integer results only, with a result that two
+ * far ones read; 64 of them on 4 ranks and fewer. */
+static void sixty_four_stages(void **state)
+{
+    static const struct pst_split_options many = {.policy = "flops",
+                                                  .stages = 64,
+                                                  .bandwidth = 1e15},
+                                          one = {.policy = "flops",
+                                                 .stages = 1};
+    struct job job = {.seed = 1, .schedule = "gpipe", .microbatches = 4};
+    struct pst_str text = {0};
+    struct pst_plan *whole;
+    struct pst_dump *want;
+    unsigned before;
+
+    (void)state;
+    pst_str_add(&text, "graph next_id=300 {\n"
+                       "  input %x: f32[4, 8]\n"
+                       "  input %ids: i64[4]\n"
+                       "  param %w \"w\" grad: f32[8, 8]\n"
+                       "  param %b \"b\" grad: f32[8]\n"
+                       "  %n0 = aten.maximum.default(%ids, %ids)  # - - F "
+                       "id=200\n"
+                       "  %v0 = aten.linear.default(%x, %w, %b)  # - - F "
+                       "id=201\n");
+    for (unsigned i = 1; i <= 32; i++)
+        pst_str_addf(&text,
+                     "  %%n%u = aten.maximum.default(%%n%u, %%ids)  # - - F "
+                     "id=%u\n"
+                     "  %%v%u = aten.%s.default(%%v%u)  # - - F id=%u\n",
+                     i, i - 1, 2 * i, i, i % 2 ? "tanh" : "neg", i - 1,
+                     2 * i + 1);
+    pst_str_add(&text,
+                "  %e = aten.embedding.default(%w, %n32)  # - - F id=202\n"
+                "  %s = aten.add.Tensor(%v32, %v0)  # - - F id=203\n"
+                "  %loss = aten.mse_loss.default(%s, %e)  # - - F id=204\n"
+                "  output user %loss \"0\"\n"
+                "  output user %v7 \"1\"\n"
+                "  output user %n9 \"2\"\n}\n");
+    model_init(&job.model, text.text, NULL, 0);
+    pst_str_fini(&text);
+    job.ranks = 1;
+    assert_true(cut(&job, &job.model, &one, "uncut"));
+    want = run(&job);
+    whole = job.plan;
+    assert_true(cut(&job, &job.model, &many, "64 stages"));
+    assert_int_equal(job.plan->stages.n, 64);
+    before = n_runs;
+    for (job.ranks = 4; job.ranks > 0; job.ranks /= 2)
+        run_plan(&job, want);
+    assert_true(n_runs - before >= 15); /* five schedules at least */
+    pst_plan_free(job.plan);
+    pst_plan_free(whole);
+    pst_dump_free(want);
+    model_fini(&job.model);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_models_have_the_same_bits),
+        cmocka_unit_test(sixty_four_stages),
     };
 
     pst_diag_init(&diag);
