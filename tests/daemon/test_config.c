@@ -198,6 +198,24 @@ static void makes_paths_absolute(void **state)
     assert_string_equal(text.text + strlen(dir), "/x");
     pst_str_fini(&text);
     pstd_config_fini(&c);
+    /* Of a name none is made a path. */
+    assert_ok(parse(&c, RUN, &diag, "--schedule", "csv:x", (char *)NULL),
+              &diag);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(rows[i].name, "schedule") == 0)
+            assert_true(pstd_config_text(&c, &rows[i], &text));
+    assert_memory_equal(text.text, "csv:", 4);
+    assert_memory_equal(text.text + 4, dir, strlen(dir));
+    assert_string_equal(text.text + 4 + strlen(dir), "/x");
+    pst_str_fini(&text);
+    pstd_config_fini(&c);
+    assert_ok(parse(&c, RUN, &diag, "--schedule", "zb-v", (char *)NULL), &diag);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(rows[i].name, "schedule") == 0)
+            assert_true(pstd_config_text(&c, &rows[i], &text));
+    assert_string_equal(text.text, "zb-v");
+    pst_str_fini(&text);
+    pstd_config_fini(&c);
 }
 
 /* Every row is whole: its default is in its range, names and letters are

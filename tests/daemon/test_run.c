@@ -221,6 +221,16 @@ static void refuses_bad_input(void **state)
         {"penstock run tiny.plan -n 2 --transport self --schedule zb-h9 -m 2 "
          "--data data.safetensors",
          64, "gpipe"},
+        {"penstock plan tiny.plan -n 2 -m 2 --schedule zb-v", 64,
+         "split into 4 stages, or take 1 rank"},
+        {"penstock plan tiny.plan -n 2 -m 2 --place 0=0", 64,
+         "gives stage 1 of 2 no rank"},
+        {"penstock plan tiny.plan -n 2 -m 2 --place 0=0,0=1,1=1", 64,
+         "name it once"},
+        {"penstock plan tiny.plan -n 2 -m 2 --schedule csv:missing.csv", 74,
+         "missing.csv"},
+        {"penstock plan tiny.plan -n 2 -m 2 --schedule csv:tiny.pt2", 65,
+         "line 1, column 1"},
         {"penstock run tiny.plan -n 2 --transport self --optimizer adam -m 2 "
          "--data data.safetensors",
          64, "adamw"},
@@ -289,6 +299,24 @@ static void looks_at_plans(void **state)
     drive_says("--microbatches");
 }
 
+/* Lists go to a file and come back; stages lie the other way round. */
+static void runs_lists_from_a_file(void **state)
+{
+    (void)state;
+    drive_expect("penstock plan tiny.plan -n 2 -m 4 --schedule zb-h1 "
+                 "--place 0=1,1=0 --csv lists.csv",
+                 0);
+    drive_says("not where zb-h1 has them");
+    drive_expect("penstock verify tiny.plan -n 2 -m 4 --schedule csv:lists.csv",
+                 0);
+    drive_expect("penstock run tiny.plan -n 2 --transport self -m 4 --steps 2 "
+                 "--schedule csv:lists.csv --data data.safetensors --json",
+                 0);
+    drive_expect("penstock plan tiny.plan -n 2 -m 3 --schedule csv:lists.csv",
+                 65);
+    drive_says("set --microbatches so");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest self[] = {
@@ -301,6 +329,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(looks_at_plans),
         cmocka_unit_test(measures_a_step),
         cmocka_unit_test(refuses_replicas),
+        cmocka_unit_test(runs_lists_from_a_file),
     };
     const struct CMUnitTest mpi[] = {
         cmocka_unit_test(trains_and_resumes_bit_for_bit),
