@@ -98,13 +98,13 @@ enum pst_status pst_crew_check_copies(struct pst_crew *crew, uint64_t step,
     all = pst_calloc(PST_TAG_EXEC, size, n * sizeof(*all));
     if (all == NULL)
         status = pst_diag_nomem(diag, size * n * sizeof(*all));
-    for (unsigned i = 0; i < crew->n_local && status == PST_OK; i++)
+    for (unsigned i = 0; i < crew->n_local && all != NULL; i++)
         digest_rank(crew, crew->ranks[i], &all[(crew->first + i) * n]);
     status = pst_crew_settle(crew, status, diag);
-    for (unsigned k = 0; k < size && status == PST_OK; k++)
+    for (unsigned k = 0; k < size && all != NULL && status == PST_OK; k++)
         status = pst_crew_fetch(crew, k, &all[k * n], &all[k * n],
                                 n * sizeof(*all), diag);
-    if (status == PST_OK && pst_crew_is_zero(crew))
+    if (status == PST_OK && pst_crew_is_zero(crew) && all != NULL)
         status = compare(crew, all, step, diag);
     status = pst_crew_settle(crew, status, diag);
     pst_free(all);

@@ -169,7 +169,7 @@ static bool add_actions(const struct pst_crew *crew, unsigned rank,
 {
     const struct pst_schedule *sched = list_of(crew, rank);
     const unsigned k = rank % crew->options.ranks;
-    bool ok = true;
+    bool ok = marks != NULL;
 
     for (size_t i = 0; i < sched->ranks[k].n && ok; i++) {
         const struct pst_action *a = &sched->ranks[k].at[i];
@@ -263,9 +263,9 @@ static enum pst_status collect(struct pst_crew *crew, uint64_t step,
     if (accounts == NULL || marks == NULL)
         status = pst_diag_nomem(diag, size * sizeof(*accounts));
     status = pst_crew_settle(crew, status, diag);
-    if (status == PST_OK)
+    if (status == PST_OK && accounts != NULL && marks != NULL)
         status = gather(crew, step, offset, accounts, marks, diag);
-    if (status == PST_OK && pst_crew_is_zero(crew))
+    if (status == PST_OK && pst_crew_is_zero(crew) && accounts != NULL)
         status = draw(crew, accounts, marks, ret, diag);
     for (unsigned k = 0; marks != NULL && k < size; k++)
         pst_free(marks[k]);
@@ -380,12 +380,12 @@ static enum pst_status measure_wire(struct pst_crew *crew,
     if (crew->first < 2 && data == NULL)
         status = pst_diag_nomem(diag, BIG_BYTES);
     status = pst_crew_settle(crew, status, diag);
-    if (status == PST_OK && crew->first == 1) {
+    if (status == PST_OK && crew->first == 1 && data != NULL) {
         status = pong(crew, data, sizeof(double), diag);
         if (status == PST_OK)
             status = pong(crew, data, BIG_BYTES, diag);
     }
-    if (status == PST_OK && crew->first == 0) {
+    if (status == PST_OK && crew->first == 0 && data != NULL) {
         status = ping(crew, 1, data, sizeof(double), &small, diag);
         if (status == PST_OK)
             status = ping(crew, 1, data, BIG_BYTES, &big, diag);
@@ -417,19 +417,20 @@ enum pst_status pst_crew_costs(struct pst_crew *crew, struct pst_costs *ret,
 
     if (made && sums == NULL)
         status = pst_diag_nomem(diag, n * sizeof(*sums));
-    for (unsigned k = 0; k < crew->n_local && status == PST_OK; k++)
+    for (unsigned k = 0; k < crew->n_local && sums != NULL; k++)
         if (crew->ranks[k]->replica == 0)
             add_rank(crew, crew->ranks[k], sums);
     status = pst_crew_settle(crew, status, diag);
-    for (unsigned s = 0; s < n && status == PST_OK; s++)
+    for (unsigned s = 0; s < n && sums != NULL && status == PST_OK; s++)
         status = pst_crew_fetch(crew, (unsigned)crew->sched->rank_of[s],
                                 &sums[s], &sums[s], sizeof(*sums), diag);
-    for (unsigned s = 0; s < n && status == PST_OK; s++)
+    for (unsigned s = 0; s < n && sums != NULL && status == PST_OK; s++)
         put(&sums[s], &ret->stages[s]);
     if (status == PST_OK)
         status = measure_wire(crew, &ret->wire, diag);
+    status = pst_crew_settle(crew, status, diag);
     pst_free(sums);
     if (made && status != PST_OK)
         pst_costs_fini(ret);
-    return pst_crew_settle(crew, status, diag);
+    return status;
 }

@@ -71,7 +71,7 @@ static void write_csv(const char *lists, char name[64])
     FILE *f;
     int fd;
 
-    strcpy(name, "csv:/tmp/penstock-lists-XXXXXX");
+    (void)snprintf(name, 64, "csv:/tmp/penstock-lists-XXXXXX");
     fd = mkstemp(name + 4);
     assert_true(fd >= 0);
     f = fdopen(fd, "w");

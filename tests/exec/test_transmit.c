@@ -43,7 +43,7 @@ static void keeps_the_bits_of_replicas(void **state)
 static void saves_states(void **state)
 {
     const struct pst_exec_options options = net_options("1f1b", 2, 4, "adamw");
-    const size_t bytes = pst_mem_round(5 * 8 * sizeof(float));
+    const size_t bytes = pst_mem_round(sizeof(float[5][8]));
     struct pst_memory copied[2], sent[2];
     struct net a, b;
 

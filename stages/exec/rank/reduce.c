@@ -126,12 +126,12 @@ static enum pst_status post(struct pst_rank *r, bool send, unsigned peer,
 {
     struct pst_message *m = &r->reduce_messages[r->n_reduce++];
 
-    *m = (struct pst_message){.data = data,
-                              .len = len,
+    *m = (struct pst_message){.len = len,
                               .tag = (int)tag,
                               .peer = r->first + peer,
                               .send = send,
                               .counter = &r->reduce_waiting};
+    m->data = data;
     if (tag > INT32_MAX)
         return pst_diag_set(r->diag, PST_ERR_UNSUPPORTED,
                             "too many parameters for message tags");
@@ -192,6 +192,8 @@ static void sum(struct pst_rank *r, const struct owners *o, int param,
     const enum pst_dtype dtype = o->param->meta.dtype;
     unsigned char *parts[MAX_OWNERS];
 
+    if (o->n_parts == 0)
+        return;
     to += (size_t)begin * o->item;
     for (unsigned i = 0; i < o->n_parts; i++)
         parts[i] = part_at(r, o, i, begin);

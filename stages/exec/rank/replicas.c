@@ -75,7 +75,7 @@ static enum pst_status init_bucket(struct pst_rank *r, struct pst_bucket *b,
     b->pieces =
         pst_arena_calloc(&r->heap, (size_t)lanes * n + 1, sizeof(*b->pieces));
     if (b->left == NULL || b->pieces == NULL)
-        return pst_diag_nomem(diag, lanes * n * sizeof(*b->pieces));
+        return pst_diag_nomem(diag, (size_t)lanes * n * sizeof(*b->pieces));
     for (unsigned i = 0; i < lanes * n; i++) {
         struct pst_piece *p = &b->pieces[i];
 
@@ -123,7 +123,6 @@ static enum pst_status post(struct pst_rank *r, struct pst_piece *p,
     struct pst_message *m = &p->messages[message];
 
     *m = (struct pst_message){
-        .data = data,
         .len = (size_t)p->n * pst_dtype_size(p->bucket->dtype),
         .tag = TAG_PIECES +
                (int)((p->bucket->id * LANES + p->lane) * 2 + p->summed),
@@ -131,6 +130,7 @@ static enum pst_status post(struct pst_rank *r, struct pst_piece *p,
         .send = send,
         .counter = &p->waiting,
         .piece = p};
+    m->data = data;
     return pst_rank_post(r, m);
 }
 

@@ -34,7 +34,7 @@ static bool resume(struct orderer *o)
     while (ok && s >= 0 && o->turn[s] < o->sched->n_microbatches &&
            *waits(o, s, o->turn[s])) {
         struct pst_action w = {.kind = PST_ACT_W,
-                               .stage = s,
+                               .stage = (int16_t)s,
                                .microbatch = (int)o->turn[s]++,
                                .peer_stage = -1,
                                .peer = -1,
