@@ -40,6 +40,9 @@ struct pst_scope {
     const json_t *graph;   /* of the document; borrowed */
     const json_t *metas;   /* its tensor_values */
     bool no_grad;
+    bool autocast; /* products take dtype `low` */
+    enum pst_dtype low;
+    bool pure; /* a branch: what stands before it may not be written */
 };
 
 /* --- weights.c ---------------------------------------------------------- */
@@ -106,7 +109,8 @@ enum pst_target_kind {
     PST_TARGET_ASSERT,   /* of sizes: checked, then dropped */
     PST_TARGET_SIZE,     /* arithmetic on sizes: the file has its results */
     PST_TARGET_SET_GRAD, /* sub-graph to inline */
-    PST_TARGET_AUTOCAST, /* the same; only if disabled */
+    PST_TARGET_AUTOCAST, /* the same, with casts if it is enabled */
+    PST_TARGET_COND,     /* two sub-graphs, of which a bool chooses */
     PST_TARGET_NONE,     /* not supported: reason */
 };
 
@@ -151,6 +155,17 @@ enum pst_status pst_import_bind(struct pst_import *import,
                                 struct pst_scope *scope, const json_t *node,
                                 const struct pst_target *target, bool raw,
                                 struct pst_arg **ret) PST_MUST_CHECK;
+
+/* --- autocast.c --------------------------------------------------------- */
+
+/* Casts the arguments of the operator as the scope's region says. */
+enum pst_status pst_import_autocast(struct pst_import *import,
+                                    const struct pst_scope *scope,
+                                    const char *target, struct pst_arg *args,
+                                    unsigned n_args) PST_MUST_CHECK;
+/* Of a region's node; false if it is of another kind than ours. */
+bool pst_import_autocast_mode(const json_t *node, bool *enabled,
+                              enum pst_dtype *dtype) PST_MUST_CHECK;
 
 /* --- nodes.c ------------------------------------------------------------ */
 

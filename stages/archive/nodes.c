@@ -123,6 +123,12 @@ static enum pst_dtype recorded_dtype(const struct pst_scope *scope,
     return PST_N_DTYPES;
 }
 
+static enum pst_status refuse_write(struct pst_import *import)
+{
+    return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+                        "writes inside of a branch are not supported");
+}
+
 /* What the composition writes goes to the arguments as the file names them. */
 static enum pst_status commit_writes(struct pst_import *import,
                                      struct pst_scope *scope,
@@ -136,6 +142,8 @@ static enum pst_status commit_writes(struct pst_import *import,
     for (unsigned i = 0; i < PST_MAX_WRITES && status == PST_OK; i++) {
         if (w->writes[i] == NULL)
             continue;
+        if (scope->pure)
+            return refuse_write(import);
         if (raw == NULL)
             status = pst_import_bind(import, scope, json, target, true, &raw);
         if (status == PST_OK &&
@@ -197,6 +205,11 @@ static enum pst_status import_op(struct pst_import *import,
     status = pst_import_bind(import, scope, json, target, false, &args);
     if (status != PST_OK)
         return status;
+    if (scope->autocast)
+        status = pst_import_autocast(import, scope, target->name, args,
+                                     schema->n_args);
+    if (status != PST_OK)
+        return status;
     if (pst_op_is_rewrite(target->op))
         return import_rewrite(import, scope, json, target, names, args);
     import->build.hint = recorded_dtype(scope, names);
@@ -230,6 +243,8 @@ static enum pst_status import_inplace(struct pst_import *import,
     struct pst_arg *args;
     enum pst_status status;
 
+    if (scope->pure)
+        return refuse_write(import);
     status = pst_import_bind(import, scope, json, target, true, &args);
     if (status != PST_OK)
         return status;
@@ -384,15 +399,15 @@ static enum pst_status bind_results(struct pst_import *import,
 }
 
 /* Bodies share their operands' storage, and their results are values of the
- * outer graph from then on. */
+ * outer graph from then on. inner: what holds in the body. */
 static enum pst_status inline_body(struct pst_import *import,
                                    struct pst_scope *scope, const json_t *json,
-                                   bool no_grad, const struct names *names)
+                                   struct pst_scope inner,
+                                   const struct names *names)
 {
     const json_t *inputs = json_object_get(json, "inputs");
     size_t first = 0;
     const json_t *body = find_body(inputs, &first);
-    struct pst_scope inner = {.no_grad = no_grad};
     enum pst_status status;
 
     if (body == NULL)
@@ -409,14 +424,144 @@ static enum pst_status inline_body(struct pst_import *import,
     return status;
 }
 
+/* What holds inside of a region that says nothing else. */
+static struct pst_scope inherit(const struct pst_scope *scope)
+{
+    return (struct pst_scope){.no_grad = scope->no_grad,
+                              .autocast = scope->autocast,
+                              .low = scope->low,
+                              .pure = scope->pure};
+}
+
+static enum pst_status import_set_grad(struct pst_import *import,
+                                       struct pst_scope *scope,
+                                       const json_t *json,
+                                       const struct names *names)
+{
+    const json_t *flag = json_object_get(
+        json_object_get(json_array_get(json_object_get(json, "inputs"), 0),
+                        "arg"),
+        "as_bool");
+    struct pst_scope inner = inherit(scope);
+
+    inner.no_grad = json_is_false(flag);
+    return inline_body(import, scope, json, inner, names);
+}
+
+static enum pst_status import_autocast(struct pst_import *import,
+                                       struct pst_scope *scope,
+                                       const json_t *json,
+                                       const struct names *names)
+{
+    struct pst_scope inner = inherit(scope);
+
+    if (!pst_import_autocast_mode(json, &inner.autocast, &inner.low))
+        return pst_diag_set(import->diag, PST_ERR_INPUT,
+                            "it does not say what it casts");
+    return inline_body(import, scope, json, inner, names);
+}
+
+/* --- branches ----------------------------------------------------------- */
+
+/* Results of branch k (input 1 or 2 of the node), by their order. */
+static enum pst_status import_branch(struct pst_import *import,
+                                     struct pst_scope *scope,
+                                     const json_t *inputs, size_t k,
+                                     const json_t *operands, unsigned n,
+                                     struct pst_value **ret)
+{
+    const json_t *body = json_object_get(
+        json_object_get(json_object_get(json_array_get(inputs, k), "arg"),
+                        "as_graph"),
+        "graph");
+    const json_t *formals = json_object_get(body, "inputs");
+    const json_t *outputs = json_object_get(body, "outputs");
+    struct pst_scope inner = inherit(scope);
+    enum pst_status status = PST_OK;
+
+    if (body == NULL || json_array_size(outputs) != n ||
+        json_array_size(formals) != json_array_size(operands))
+        return pst_diag_set(import->diag, PST_ERR_INPUT,
+                            "branch %zu does not fit its operands and results",
+                            k);
+    inner.pure = true;
+    inner.graph = body;
+    inner.metas = json_object_get(body, "tensor_values");
+    pst_map_init(&inner.values, PST_TAG_ARCHIVE);
+    for (size_t i = 0; i < json_array_size(formals) && status == PST_OK; i++) {
+        const char *formal = tensor_name(json_array_get(formals, i));
+        const char *actual = json_string_value(
+            json_object_get(json_array_get(operands, i), "name"));
+        struct pst_value *v =
+            actual != NULL ? pst_map_get(&scope->values, actual) : NULL;
+
+        if (formal == NULL || v == NULL)
+            status = pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+                                  "operand %zu of a branch is no tensor", i);
+        else
+            status = define(import, &inner, formal, v, &v->meta);
+    }
+    if (status == PST_OK)
+        status = pst_import_nodes(import, &inner, body);
+    for (unsigned i = 0; i < n && status == PST_OK; i++) {
+        const char *name = tensor_name(json_array_get(outputs, i));
+        struct pst_value *v =
+            name != NULL ? pst_map_get(&inner.values, name) : NULL;
+
+        if (v == NULL)
+            status = pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+                                  "result %u of a branch is no tensor", i);
+        else if ((ret[i] = pst_functionalise_read(import->functional, v)) ==
+                 NULL)
+            status = import->build.status;
+    }
+    pst_map_fini(&inner.values);
+    return status;
+}
+
+/* Both branches are computed, the bool chooses between their results. */
+static enum pst_status import_cond(struct pst_import *import,
+                                   struct pst_scope *scope, const json_t *json,
+                                   const struct names *names)
+{
+    const json_t *inputs = json_object_get(json, "inputs");
+    const char *name =
+        tensor_name(json_object_get(json_array_get(inputs, 0), "arg"));
+    const json_t *operands = json_object_get(
+        json_object_get(json_array_get(inputs, 3), "arg"), "as_tensors");
+    struct pst_value *pred =
+        name != NULL ? pst_map_get(&scope->values, name) : NULL;
+    struct pst_value *of[2][MAX_NAMES];
+    enum pst_status status = PST_OK;
+
+    if (pred == NULL || pred->meta.dtype != PST_BOOL ||
+        pst_meta_numel(&pred->meta) != 1)
+        return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+                            "what it depends on is no bool tensor of one "
+                            "element");
+    pred = pst_functionalise_read(import->functional, pred);
+    if (pred == NULL)
+        return import->build.status;
+    for (unsigned k = 0; k < 2 && status == PST_OK; k++)
+        status = import_branch(import, scope, inputs, k + 1, operands, names->n,
+                               of[k]);
+    for (unsigned i = 0; i < names->n && status == PST_OK; i++) {
+        struct pst_value *v;
+
+        if (names->at[i] == NULL)
+            continue;
+        v = pst_emit(&import->build, &pst_op_where_self,
+                     PST_ARGS(pst_v(pred), pst_v(of[0][i]), pst_v(of[1][i])));
+        status = v == NULL ? import->build.status
+                           : define(import, scope, names->at[i], v, &v->meta);
+    }
+    return status;
+}
+
 static enum pst_status import_node(struct pst_import *import,
                                    struct pst_scope *scope, const json_t *json,
                                    const struct pst_target *target)
 {
-    const json_t *enable = json_object_get(
-        json_object_get(json_array_get(json_object_get(json, "inputs"), 0),
-                        "arg"),
-        "as_bool");
     struct names names;
     enum pst_status status = read_names(import, json, &names);
 
@@ -444,9 +589,11 @@ static enum pst_status import_node(struct pst_import *import,
     case PST_TARGET_ASSERT:
         return pst_import_assert(import, scope, json);
     case PST_TARGET_SET_GRAD:
-        return inline_body(import, scope, json, json_is_false(enable), &names);
+        return import_set_grad(import, scope, json, &names);
     case PST_TARGET_AUTOCAST:
-        return inline_body(import, scope, json, scope->no_grad, &names);
+        return import_autocast(import, scope, json, &names);
+    case PST_TARGET_COND:
+        return import_cond(import, scope, json, &names);
     case PST_TARGET_NONE:
         break;
     }

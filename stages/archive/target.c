@@ -105,12 +105,17 @@ static struct pst_target higher_order(const json_t *node, const char *name)
         return t;
     }
     if (strcmp(name, HOP "wrap_with_autocast") == 0) {
-        const json_t *enabled = json_object_get(
-            json_array_get(json_object_get(node, "inputs"), 2), "arg");
+        enum pst_dtype dtype;
+        bool enabled;
 
-        if (!json_is_false(json_object_get(enabled, "as_bool")))
-            return refuse(name, "autocast regions (export without autocast)");
+        if (!pst_import_autocast_mode(node, &enabled, &dtype))
+            return refuse(name, "autocast regions of other devices or dtypes "
+                                "(export without autocast)");
         t.kind = PST_TARGET_AUTOCAST;
+        return t;
+    }
+    if (strcmp(name, HOP "cond") == 0) {
+        t.kind = PST_TARGET_COND;
         return t;
     }
     return refuse(name, "control flow");
