@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases 14, 15 and 25 to 31: losses, the backward pass of a stage."""
+import json
+
 import torch
 from torch import nn
 from torch.distributed.pipelining import pipe_split
@@ -178,9 +180,64 @@ class Modes(nn.Module):
         return F.cross_entropy(self.out(h.reshape(-1, 16)), target)
 
 
+MODES = {
+    "Dropout": lambda: nn.Dropout(0.5, inplace=True),
+    "Dropout1d": lambda: nn.Dropout1d(0.5),
+    "Dropout2d": lambda: nn.Dropout2d(0.5),
+    "AlphaDropout": lambda: nn.AlphaDropout(0.5),
+    "FeatureAlphaDropout": lambda: nn.FeatureAlphaDropout(0.5),
+    "RReLU": lambda: nn.RReLU(),
+    "LSTM": lambda: nn.LSTM(8, 8, 2, dropout=0.5, batch_first=True),
+    "GRU": lambda: nn.GRU(8, 8, 2, dropout=0.5, batch_first=True),
+    "TransformerEncoderLayer": lambda: nn.TransformerEncoderLayer(
+        8, 2, 16, dropout=0.5, batch_first=True),
+    "BatchNorm1d": lambda: nn.BatchNorm1d(6),
+    "BatchNorm1d without statistics": lambda: nn.BatchNorm1d(
+        6, track_running_stats=False),
+    "InstanceNorm1d": lambda: nn.InstanceNorm1d(
+        6, affine=True, track_running_stats=True),
+    "InstanceNorm1d without statistics": lambda: nn.InstanceNorm1d(6),
+}
+
+
+class Mode(nn.Module):
+    def __init__(self, make):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self.inner = make()
+
+    def forward(self, x, target):
+        h = self.inner(self.fc(x))
+        return F.mse_loss(h[0] if isinstance(h, tuple) else h, target)
+
+
+def evaluate(t, source, batch, m):
+    data = t.data(batch)
+    out = t.call(t.penstock, "eval", source, "--data", data, "-m", m, "--json")
+    return json.loads(out.stdout)["loss"]
+
+
+@case("15e eval() of each module that has modes")
+def each_mode(t):
+    for k, (name, make) in enumerate(MODES.items()):
+        model = Mode(make)
+        with torch.no_grad():
+            for b in model.buffers():
+                if b.is_floating_point():
+                    b.uniform_(0.5, 2)
+        batch = {n: torch.randn(8, 6, 8) for n in ("x", "target")}
+        pt2 = t.export(model.train(), {n: v[:4] for n, v in batch.items()},
+                       f"mode{k}")
+        model.eval()
+        want = sum(model(**{n: v.chunk(2)[i] for n, v in batch.items()})
+                   .item() for i in range(2)) / 2
+        got = evaluate(t, pt2, batch, 2)
+        if abs(got - want) > 2e-6:
+            raise Failed(f"{name}: {got}, not {want}")
+
+
 @case("15c eval() of a model that was exported in training mode")
 def modes(t):
-    import json
     model = Modes()
     with torch.no_grad():
         model.bn2.running_mean.normal_()
@@ -191,13 +248,11 @@ def modes(t):
         model.eval()
         want = sum(model(a, b).item() for a, b in
                    zip(x.chunk(3), target.chunk(3))) / 3
-        data = t.data({"x": x, "target": target})
         plan, _ = t.split(pt2, "--stages", 3)
         for source in (pt2, plan):
-            out = t.call(t.penstock, "eval", source, "--data", data, "-m", 3,
-                         "--json").stdout
-            if abs(json.loads(out)["loss"] - want) > 1e-6:
-                raise Failed(f"{source}: {out}, not {want}")
+            got = evaluate(t, source, {"x": x, "target": target}, 3)
+            if abs(got - want) > 1e-6:
+                raise Failed(f"{source}: {got}, not {want}")
 
 
 def base(s, x):

@@ -121,7 +121,8 @@ PST_REWRITE_FORMULA(
     "bool training=False, Generator? generator=None) -> "
     "(Tensor, Tensor noise_out)",
     "slope = self <= 0 ? detach(rand_like(self)) * (upper - lower) + lower : 1;"
-    "training ? self * slope : leaky_relu(self, (lower + upper) / 2),"
+    "even = leaky_relu(self, (lower + upper) / 2);"
+    "training ? by_mode(self * slope, even, True) : even,"
     "training ? slope : noise");
 PST_REWRITE_FORMULA(
     rrelu,

@@ -160,13 +160,22 @@ static struct pst_value *mask(struct pst_rewrite *w, struct pst_value *x,
     return pst_rw(w, "aten.bernoulli.p", PST_ARGS(pst_v(ones), pst_f(1.0 - p)));
 }
 
+static enum pst_status by_mode(struct pst_rewrite *w, struct pst_value *train,
+                               struct pst_value *eval)
+{
+    return pst_rewrite_out(
+        w, 0,
+        pst_rw(w, "penstock.by_mode.default",
+               PST_ARGS(pst_v(train), pst_v(eval), pst_b(true))));
+}
+
 /* alpha: what is dropped becomes the activation's lower limit, and the result
  * is scaled so that mean 0 and variance 1 stay. */
 static enum pst_status drop(struct pst_rewrite *w, bool channels, bool alpha)
 {
     const double limit = -1.7580993408473766;
     const double p = w->args[1].f, keep = 1.0 - p;
-    struct pst_value *x = pst_rewrite_in(w, 0), *y;
+    struct pst_value *in = pst_rewrite_in(w, 0), *x = in, *y;
     double a;
 
     if (!(p >= 0.0 && p <= 1.0) || (channels && x->meta.rank < 2))
@@ -174,16 +183,15 @@ static enum pst_status drop(struct pst_rewrite *w, bool channels, bool alpha)
     if (p == 0.0 || !w->args[2].b)
         return pst_rewrite_out(w, 0, x);
     if (p == 1.0)
-        return pst_rewrite_out(w, 0, pst_rw_scale(w, x, 0.0));
+        return by_mode(w, pst_rw_scale(w, x, 0.0), in);
     y = mask(w, x, channels, p);
     if (!alpha)
-        return pst_rewrite_out(
-            w, 0, pst_rw_mul(w, x, pst_rw_scale(w, y, 1.0 / keep)));
+        return by_mode(w, pst_rw_mul(w, x, pst_rw_scale(w, y, 1.0 / keep)), in);
     a = 1.0 / sqrt((limit * limit * p + 1.0) * keep);
     x = pst_rw_mul(w, x, pst_rw_scale(w, y, a));
     y = pst_rw_shift(w, pst_rw_scale(w, y, -limit * a),
                      limit * a - limit * a * p);
-    return pst_rewrite_out(w, 0, pst_rw_add(w, x, y));
+    return by_mode(w, pst_rw_add(w, x, y), in);
 }
 
 #define DROP(name, channels, alpha)                                            \
