@@ -143,9 +143,14 @@ static enum pst_status add_params(const struct pst_plan *plan,
                                   struct pst_costs *costs,
                                   struct pst_diag *diag)
 {
+    const double replicas = PST_MAX(o->replicas, 1);
+    unsigned *n_shared =
+        pst_arena_calloc(&costs->arena, costs->n_stages, sizeof(*n_shared));
     unsigned states = 0;
     bool moves = o->train && strcmp(o->optim.name, "none") != 0;
 
+    if (n_shared == NULL)
+        return pst_diag_nomem(diag, costs->n_stages * sizeof(*n_shared));
     if (moves) {
         const struct pst_optim *optim = pst_optim_find(o->optim.name, diag);
 
@@ -165,11 +170,18 @@ static enum pst_status add_params(const struct pst_plan *plan,
             if (learns && moves)
                 c->optim += bytes * (3 + 2 * states) /
                             (BYTES_PER_S * rank_speed(o->threads));
+            /* Each part goes once to its owner and once back. */
+            if (learns)
+                c->sum += 2 * (replicas - 1) / replicas * bytes / WIRE_BYTES_S;
         }
-        if (learns && p->n_stages > 1)
+        if (learns && p->n_stages > 1) {
             costs->stages[p->stages[0]].reduce +=
                 WIRE_LATENCY + bytes / WIRE_BYTES_S;
+            n_shared[p->stages[0]]++;
+        }
     }
+    for (unsigned s = 0; s < costs->n_stages; s++)
+        costs->stages[s].reduce /= PST_MAX(n_shared[s], 1);
     return PST_OK;
 }
 

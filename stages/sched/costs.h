@@ -21,7 +21,8 @@ struct pst_stage_cost {
     struct pst_seconds seconds;
     double backward; /* B: I and W in one; 0: their sum */
     double optim;    /* of a step */
-    double reduce;   /* of one REDUCE action that several ranks take part in */
+    double reduce;   /* of one REDUCE of a parameter that ranks share */
+    double sum;      /* of REDUCE of the whole stage over its replicas */
     /* Bytes: held from F on for each microbatch, until the end of B or I;
      * of them until the end of W; held always. */
     double stash, keep, fixed;

@@ -330,9 +330,8 @@ static void reduce(struct pst_simulation *m, const struct pst_action *a,
                    double now)
 {
     const struct pst_sim_meeting *meeting = pst_sim_meeting_of(m, a);
-    /* A whole stage has its other owners in other replicas. */
-    const bool moves = meeting->owners > 1 || a->param < 0;
-    const double end = now + (moves ? m->costs->stages[a->stage].reduce : 0.0);
+    const double end =
+        now + (meeting->owners > 1 ? m->costs->stages[a->stage].reduce : 0.0);
 
     for (unsigned k = 0; k < m->sched->n_ranks; k++) {
         struct pst_sim_state *r = &m->ranks[k];
@@ -346,6 +345,40 @@ static void reduce(struct pst_simulation *m, const struct pst_action *a,
         r->running = true;
         push(m, k, end);
     }
+}
+
+/* Of a stage over its replicas, which are alike: they move beside the work;
+ * only the end of the list waits for them. False: the rank stays busy. */
+static bool sum_stage(struct pst_simulation *m, unsigned rank,
+                      const struct pst_action *a)
+{
+    struct pst_sim_state *r = &m->ranks[rank];
+    const double cost = m->costs->stages[a->stage].sum;
+
+    if (m->costs->overlap) {
+        r->line_free = fmax(r->line_free, r->clock) + cost;
+        r->sums_end = r->line_free;
+        return true;
+    }
+    if (cost <= 0.0)
+        return true;
+    pst_sim_add_span(m, rank, PST_SPAN_REDUCE, a, r->clock, r->clock + cost);
+    r->running = true;
+    push(m, rank, r->clock + cost);
+    return false;
+}
+
+static void wait_for_sums(struct pst_simulation *m, unsigned rank)
+{
+    struct pst_sim_state *r = &m->ranks[rank];
+    const struct pst_action a = {.stage = -1, .microbatch = -1};
+    const double end = r->sums_end;
+
+    if (end <= r->clock)
+        return;
+    r->sums_end = 0.0;
+    pst_sim_add_span(m, rank, PST_SPAN_REDUCE, &a, r->clock, end);
+    push(m, rank, end);
 }
 
 /* Lets the rank go on from its clock until it has to wait. */
@@ -379,7 +412,7 @@ static void advance(struct pst_simulation *m, unsigned rank)
             }
             return;
         }
-        if (a->kind == PST_ACT_REDUCE) {
+        if (a->kind == PST_ACT_REDUCE && a->param >= 0) {
             struct pst_sim_meeting *meeting = pst_sim_meeting_of(m, a);
 
             if (++meeting->came == meeting->owners)
@@ -387,10 +420,13 @@ static void advance(struct pst_simulation *m, unsigned rank)
             return; /* the last owner wakes the others */
         }
         r->next++;
+        if (a->kind == PST_ACT_REDUCE && !sum_stage(m, rank, a))
+            return;
         /* Idle slots, fetching and releasing parameters take no time. */
         if (a->peer_stage >= 0 && !pass_on(m, rank, a))
             return;
     }
+    wait_for_sums(m, rank);
 }
 
 void pst_sim_play(struct pst_simulation *m)

@@ -72,7 +72,7 @@ static bool note_meetings(struct pst_simulation *m)
             const struct pst_action *a = &m->sched->ranks[r].at[i];
             struct pst_sim_meeting *old;
 
-            if (a->kind != PST_ACT_REDUCE)
+            if (a->kind != PST_ACT_REDUCE || a->param < 0)
                 continue;
             old = pst_sim_meeting_of(m, a);
             if (old)

@@ -21,6 +21,7 @@ struct pst_sim_state {
     bool running;     /* until clock */
     bool blocked;     /* on something whose time is not known */
     double line_free; /* when the last message has left */
+    double sums_end;  /* when the last sum over replicas ends */
     double bytes;
     unsigned held;
 };

@@ -268,6 +268,39 @@ static void reduces_and_steps(void **state)
     pst_schedule_free(s);
 }
 
+/* F 0-1, F 1-2, B 2-4, B 4-6: rank 1 sums its stage from 4 to 9 while rank 0
+ * goes on, rank 0 its own from 6 to 7. */
+static void sums_over_replicas_move_beside_the_work(void **state)
+{
+    struct pst_schedule *s = make("1f1b", 2, 2, 1);
+    struct pst_costs costs;
+    struct pst_sim sim;
+
+    (void)state;
+    lower(s, 0);
+    for (int r = 0; r < 2; r++) {
+        const struct pst_action a = {
+            PST_ACT_REDUCE, (int16_t)r, -1, -1, -1, -1};
+
+        assert_true(pst_vec_push(PST_TAG_PLAN, &s->ranks[r], a));
+    }
+    cost(&costs, 2, 1, 2);
+    costs.stages[0].sum = 1;
+    costs.stages[1].sum = 5;
+    sim = simulate(s, &costs);
+    assert_float_equal(sim.makespan, 9, 1e-9);
+    assert_float_equal(seconds(&sim, 0, PST_SPAN_REDUCE), 1, 1e-9);
+    assert_float_equal(seconds(&sim, 1, PST_SPAN_REDUCE), 5, 1e-9);
+    assert_float_equal(seconds(&sim, 0, PST_SPAN_DRAIN), 2, 1e-9);
+    pst_sim_fini(&sim);
+    costs.overlap = false;
+    sim = simulate(s, &costs);
+    assert_float_equal(sim.makespan, 9, 1e-9);
+    pst_sim_fini(&sim);
+    pst_costs_fini(&costs);
+    pst_schedule_free(s);
+}
+
 static void follows_memory(void **state)
 {
     struct pst_schedule *s = make("1f1b", 2, 2, 4);
@@ -458,6 +491,7 @@ int main(void)
         cmocka_unit_test(messages_share_the_line),
         cmocka_unit_test(ways_may_differ),
         cmocka_unit_test(reduces_and_steps),
+        cmocka_unit_test(sums_over_replicas_move_beside_the_work),
         cmocka_unit_test(follows_memory),
         cmocka_unit_test(is_fast_enough_to_search_with),
         cmocka_unit_test(refuses_what_stands_still),
