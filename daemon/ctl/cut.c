@@ -125,6 +125,14 @@ static enum pst_status read_costs(struct pstctl_cut *cut, const char *path,
     return status;
 }
 
+bool pstctl_cut_takes_costs(const struct pstd_config *config)
+{
+    if (config->policy == NULL)
+        return config->at.n == 0;
+    return strcmp(config->policy, "flops") == 0 ||
+           strcmp(config->policy, "layers") == 0;
+}
+
 enum pst_status pstctl_cut_init(struct pstctl_cut *cut,
                                 const struct pstd_config *config,
                                 struct pst_diag *diag)
@@ -145,7 +153,8 @@ enum pst_status pstctl_cut_init(struct pstctl_cut *cut,
         cut->options.bandwidth = config->bandwidth;
     if (config->policy != NULL)
         status = take_policy(cut, config, diag);
-    if (status == PST_OK && config->costs != NULL)
+    if (status == PST_OK && config->costs != NULL &&
+        pstctl_cut_takes_costs(config))
         status = read_costs(cut, config->costs, diag);
     if (status != PST_OK)
         pst_arena_fini(&cut->arena);

@@ -119,6 +119,10 @@ static enum pst_status run_split(const struct pstd_config *config,
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "%s is a folder; split takes a .pt2 file",
                             config->args[0]);
+    if (config->costs != NULL && !pstctl_cut_takes_costs(config))
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--costs has no effect: only the policies flops "
+                            "and layers cut by time");
     status = pstctl_plan_open(config->args[0], config, &p, diag);
     if (status != PST_OK)
         return status;

@@ -132,7 +132,8 @@ struct pst_split_options {
                               every call, or of nodes */
     size_t n_at;
     double bandwidth; /* bytes in a second; 0: PST_SPLIT_BANDWIDTH */
-    const struct pst_split_cost *costs; /* instead of estimates */
+    const struct pst_split_cost *costs; /* instead of estimates, if stages are
+                                           chosen by time */
     size_t n_costs;
     const char *const *transmit; /* parameters that their home sends, by any of
                                     their names; all others are replicated */

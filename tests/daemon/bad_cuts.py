@@ -25,13 +25,15 @@ CASES = [  # options, exit code, part of the message
     (["--transmit", "wte"], 65, "no parameter"),
     (["--loss", "9"], 65, "no output"),
     (["--costs", "none.json", "--policy", "flops"], 74, "none.json"),
+    (["--costs", "none.json", "--policy", "memory"], 64, "no effect"),
+    (["--costs", "none.json", "--at", "h.1"], 64, "no effect"),
     (["--stages", "-1"], 64, "--stages"),
     (["--bandwidth", "0"], 64, "--bandwidth"),
 ]
 
 
 def main():
-    penstock, model = sys.argv[1:]
+    penstock, model = (os.path.abspath(path) for path in sys.argv[1:])
     with tempfile.TemporaryDirectory() as folder:
         plan, old = os.path.join(folder, "plan"), os.path.join(folder, "old")
         subprocess.run([penstock, "split", model, "-o", old, "--stages", "2"],

@@ -222,7 +222,8 @@ static enum pst_status check_options(struct pst_splitter *s, size_t markers,
     if (o->n_at > 0 && policy != NAMES)
         return pst_diag_set(s->diag, PST_ERR_USAGE,
                             "cut at names or by a policy, not both");
-    if (o->n_costs > 0 && policy != FLOPS && policy != LAYERS)
+    if (o->n_costs > 0 && o->policy != NULL && policy != FLOPS &&
+        policy != LAYERS)
         return pst_diag_set(s->diag, PST_ERR_USAGE,
                             "measured costs are for the policies flops and "
                             "layers");
