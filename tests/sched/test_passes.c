@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Against shared/schedules: PyTorch's single passes, its parser and what it
+ * refuses (conformance cases 32, 34, 36 to 43).
+ */
+#include "tests/sched/torch.h"
+
+/* --- single passes ------------------------------------------------------ */
+
+/* "0F0 . 0B0 | 1F0" becomes lines and cells. */
+static struct pst_schedule *parse_lists(const char *lists)
+{
+    struct pst_schedule *s = NULL;
+    struct pst_str text = {0};
+    struct pst_diag diag;
+
+    for (const char *at = lists; *at; at++) {
+        if (strncmp(at, " | ", 3) == 0) {
+            pst_str_add(&text, "\n");
+            at += 2;
+        } else {
+            pst_str_addn(&text, *at == ' ' ? "," : at, 1);
+        }
+    }
+    assert_ok(
+        pst_schedule_parse(pst_str_text(&text), text.len, "golden", &s, &diag),
+        &diag);
+    pst_str_fini(&text);
+    return s;
+}
+
+static void assert_text(const struct pst_schedule *s, const char *want)
+{
+    struct pst_str got = {0}, sorted = {0};
+
+    for (unsigned r = 0; r < s->n_ranks; r++) {
+        pst_str_add(&got, r ? " | " : "");
+        print_rank(s, r, &got);
+    }
+    pst_str_add(&sorted, want);
+    sort_reshards(&got);
+    sort_reshards(&sorted);
+    assert_string_equal(pst_str_text(&got), pst_str_text(&sorted));
+    pst_str_fini(&got);
+    pst_str_fini(&sorted);
+}
+
+static unsigned fields(char *line, char **field, unsigned max)
+{
+    unsigned n = 0;
+
+    for (char *at = line; at && n < max; n++) {
+        field[n] = at;
+        at = strchr(at, '\t');
+        if (at)
+            *at++ = '\0';
+    }
+    return n;
+}
+
+static void assert_steps(const struct pst_schedule *s, const char *want)
+{
+    struct pst_diag diag;
+    size_t steps;
+
+    assert_ok(pst_torch_steps(s, &steps, &diag), &diag);
+    assert_int_equal(steps, strtoul(want, NULL, 10));
+}
+
+/* Calls try for every line of passes.txt that begins with kind. */
+static void each_pass(const char *kind, unsigned want_lines,
+                      void (*try)(char **field))
+{
+    char *text = read_file("passes.txt"), *at = text, *line, *field[6];
+    unsigned lines = 0;
+
+    while ((line = next_line(&at)) != NULL) {
+        if (strncmp(line, kind, strlen(kind)) != 0 ||
+            line[strlen(kind)] != '\t')
+            continue;
+        (void)fields(line, field, 6);
+        try(field);
+        lines++;
+    }
+    assert_int_equal(lines, want_lines);
+    free(text);
+}
+
+static void try_print_of_parse(char **field)
+{
+    struct pst_action a[2];
+    struct pst_str text = {0};
+    const unsigned n = pst_action_parse(field[1], strlen(field[1]), a);
+
+    assert_in_range(n, 1, 2);
+    pst_actions_print(a, n, " ", &text);
+    assert_string_equal(pst_str_text(&text), field[2]);
+    pst_str_fini(&text);
+}
+
+static void try_lenient(char **field)
+{
+    struct pst_action a[2];
+
+    assert_int_equal(pst_action_parse(field[1], strlen(field[1]), a), 0);
+}
+
+static void case_36_parse_and_print(void **state)
+{
+    static const char *const ours[] = {
+        "0SEND_F1>3", "3RECV_F1<0", "3SEND_B0>0",     "0RECV_B0<3",
+        "0COPY_F2",   "1COPY_B2",   "0REDUCE_GRAD#7", ".",
+    };
+
+    (void)state;
+    each_pass("print-of-parse", 14, try_print_of_parse);
+    each_pass("lenient-parse", 6, try_lenient);
+    for (size_t i = 0; i < PST_COUNT(ours); i++) {
+        char text[32], *field[] = {NULL, text, text};
+
+        (void)snprintf(text, sizeof(text), "%s", ours[i]);
+        try_print_of_parse(field);
+    }
+}
+
+static void try_unshard(char **field)
+{
+    struct pst_schedule *s = parse_lists(field[1]);
+    struct pst_diag diag;
+
+    assert_ok(pst_torch_fetch(s, PST_TORCH_WINDOW, &diag), &diag);
+    assert_text(s, field[2]);
+    pst_schedule_free(s);
+}
+
+static void case_37_fetch_and_release(void **state)
+{
+    (void)state;
+    each_pass("unshard", 9, try_unshard);
+}
+
+static void try_reduce(char **field)
+{
+    struct pst_schedule *s = parse_lists(field[2]);
+    struct pst_diag diag;
+
+    s->n_microbatches = (unsigned)strtoul(field[1], NULL, 10);
+    assert_ok(pst_torch_reduce(s, &diag), &diag);
+    assert_text(s, field[3]);
+    pst_schedule_free(s);
+}
+
+static void case_38_reductions(void **state)
+{
+    (void)state;
+    each_pass("reduce_grad", 7, try_reduce);
+}
+
+static void try_merge(char **field)
+{
+    struct pst_schedule *s = parse_lists(field[1]);
+    struct pst_diag diag;
+
+    assert_ok(pst_torch_merge(s, &diag), &diag);
+    assert_text(s, field[2]);
+    pst_schedule_free(s);
+}
+
+static void case_39_merge(void **state)
+{
+    (void)state;
+    each_pass("merge", 9, try_merge);
+}
+
+static void try_sendrecv(char **field)
+{
+    struct pst_schedule *s = parse_lists(field[3]);
+    const char *at = field[1];
+    struct pst_diag diag;
+
+    for (unsigned k = 0; k < s->n_stages; k++, at += 2)
+        assert_int_equal(s->rank_of[k], at[0] - '0');
+    assert_ok(pst_torch_lower(s, PST_TORCH_SENDRECV, &diag), &diag);
+    assert_text(s, field[4]);
+    assert_steps(s, field[2]);
+    pst_schedule_free(s);
+}
+
+static void case_40_sends_and_receives(void **state)
+{
+    (void)state;
+    each_pass("sendrecv", 7, try_sendrecv);
+}
+
+/* From the generator, and once more by way of text. */
+static void try_merged(char **field)
+{
+    struct pst_schedule *s = make("InterleavedZeroBubble", 2, 4, 8, true);
+    struct pst_schedule *again;
+    struct pst_str text = {0};
+    struct pst_diag diag;
+
+    for (unsigned r = 0; r < 2; r++) {
+        pst_str_add(&text, r ? " | " : "");
+        print_rank(s, r, &text);
+    }
+    again = parse_lists(pst_str_text(&text));
+    pst_str_fini(&text);
+    assert_ok(pst_torch_merge(again, &diag), &diag);
+    assert_ok(pst_torch_lower(again, PST_TORCH_SENDRECV, &diag), &diag);
+    assert_text(again, field[5]);
+    assert_steps(again, field[4]);
+    pst_schedule_free(again);
+    pst_schedule_free(s);
+}
+
+static void case_41_zero_bubble_by_way_of_text(void **state)
+{
+    (void)state;
+    each_pass("zb-merged", 1, try_merged);
+}
+
+static void try_place(char **field)
+{
+    const unsigned ranks = (unsigned)strtoul(field[2], NULL, 10);
+    const unsigned stages = (unsigned)strtoul(field[3], NULL, 10);
+    struct pst_str text = {0};
+    struct pst_diag diag;
+    int rank_of[32];
+
+    assert_ok(
+        pst_schedule_place(field[1][0] == 'v' ? PST_PLACE_V : PST_PLACE_LOOP,
+                           stages, ranks, NULL, rank_of, &diag),
+        &diag);
+    for (unsigned k = 0; k < stages; k++)
+        pst_str_addf(&text, "%s%d", k ? "," : "", rank_of[k]);
+    assert_string_equal(pst_str_text(&text), field[4]);
+    pst_str_fini(&text);
+}
+
+static void case_43_placement(void **state)
+{
+    int rank_of[8];
+
+    (void)state;
+    each_pass("place", 8, try_place);
+    assert_int_equal(pst_schedule_place(PST_PLACE_V, 6, 4, NULL, rank_of, NULL),
+                     PST_ERR_USAGE);
+}
+
+/* --- what PyTorch refuses ----------------------------------------------- */
+
+/* "NAME V=2 n=3 P=4": exact refuses as well; else only what cannot be. */
+static void try_construction(const char *what)
+{
+    char name[32];
+    unsigned per_rank, n, ranks;
+    struct pst_schedule_options o = {.name = name, .train = true};
+    struct pst_schedule *s = NULL;
+    enum pst_status status;
+    struct pst_diag diag;
+    bool never;
+
+    assert_int_equal(
+        sscanf(what, "%31s V=%u n=%u P=%u", name, &per_rank, &n, &ranks), 4);
+    o.ranks = ranks;
+    o.stages = per_rank * ranks;
+    o.microbatches = n;
+    o.exact = true;
+    assert_int_equal(pst_schedule_make(&o, &s, &diag), PST_ERR_USAGE);
+    o.exact = false;
+    status = pst_schedule_make(&o, &s, &diag);
+    never = strstr(name, "V") && (per_rank != 2 || name[0] == 'D');
+    if (never) {
+        assert_int_equal(status, PST_ERR_USAGE);
+        return;
+    }
+    assert_ok(status, &diag);
+    assert_ok(pst_torch_lower(s, PST_TORCH_RUNTIME, &diag), &diag);
+    pst_schedule_free(s);
+}
+
+static void case_34_refusals(void **state)
+{
+    char *text = read_file("errors.txt"), *at = text, *line;
+    unsigned lines = 0;
+
+    (void)state;
+    while ((line = next_line(&at)) != NULL)
+        if (line[0] != '#' && strstr(line, " V=")) {
+            try_construction(line);
+            lines++;
+        }
+    assert_int_equal(lines, 149);
+    free(text);
+}
+
+static void case_32_names(void **state)
+{
+    struct pst_schedule_options o = {"foo", 2, 4, 4, true, NULL};
+    struct pst_schedule *s = NULL;
+    struct pst_diag diag;
+    const struct pst_sched_row *rows;
+    size_t n;
+
+    (void)state;
+    assert_int_equal(pst_schedule_make(&o, &s, &diag), PST_ERR_USAGE);
+    assert_non_null(strstr(diag.text, "\"foo\""));
+    assert_non_null(strstr(diag.text, "gpipe, 1f1b, interleaved-1f1b"));
+    o.name = "inTERLeaved1f1B";
+    assert_ok(pst_schedule_make(&o, &s, &diag), &diag);
+    assert_string_equal(s->name, "interleaved-1f1b");
+    pst_schedule_free(s);
+    rows = pst_sched_rows(&n);
+    assert_int_equal(n, 9);
+    for (size_t i = 0; i < n; i++) {
+        o.name = rows[i].name;
+        o.train = rows[i].trains;
+        assert_ok(pst_schedule_make(&o, &s, &diag), &diag);
+        pst_schedule_free(s);
+        o.train = false;
+        assert_ok(pst_schedule_make(&o, &s, &diag), &diag);
+        assert_string_equal(s->name, "inference");
+        pst_schedule_free(s);
+    }
+    o.train = true;
+    assert_int_equal(pst_schedule_make(&o, &s, &diag), PST_ERR_USAGE);
+    assert_non_null(strstr(diag.text, "forward only"));
+}
+
+/* "check P=2 S=2 n=1: LISTS", "lower ranks=0,1: LISTS": either the text is
+ * refused or no schedule comes of it. */
+static void try_lists(const char *lists, unsigned ranks, unsigned stages,
+                      unsigned n)
+{
+    struct pst_schedule_options o = {
+        .ranks = ranks, .stages = stages, .microbatches = n, .train = true};
+    char path[] = "/tmp/pst-sched-XXXXXX", name[64];
+    const int fd = mkstemp(path);
+    struct pst_schedule *s = NULL;
+    FILE *file = fdopen(fd, "w");
+    enum pst_status status;
+    struct pst_diag diag;
+
+    assert_non_null(file);
+    for (const char *at = lists; *at; at++) {
+        if (strncmp(at, " | ", 3) == 0 || strncmp(at, " / ", 3) == 0) {
+            (void)fputc('\n', file);
+            at += 2;
+        } else {
+            (void)fputc(*at == ' ' ? ',' : *at, file);
+        }
+    }
+    (void)fclose(file);
+    (void)snprintf(name, sizeof(name), "csv:%s", path);
+    o.name = name;
+    status = pst_schedule_make(&o, &s, &diag);
+    if (status == PST_OK) {
+        status = pst_torch_lower(s, PST_TORCH_RUNTIME, &diag);
+        pst_schedule_free(s);
+    }
+    (void)unlink(path);
+    if (status != (ranks > stages ? PST_ERR_CONFIG : PST_ERR_INPUT))
+        fail_msg("%s: %s", lists, pst_status_name(status));
+}
+
+/* "simulate ranks=0: LISTS", "defer ranks=0,1: LISTS". Refused by PyTorch's
+ * simulator, and by ours; a receive that nothing sends, by lowering. */
+static void try_simulation(const char *line, const char *lists)
+{
+    const struct pst_link link = {0, 1, true};
+    struct pst_schedule *s = parse_lists(lists);
+    enum pst_status status;
+    struct pst_diag diag;
+    size_t steps;
+
+    s->train = true; /* else gradients would not matter */
+    if (line[0] == 's')
+        status = pst_torch_steps(s, &steps, &diag);
+    else
+        status =
+            pst_schedule_lower(s, &link, s->n_stages - 1, NULL, 0, 0, &diag);
+    if (status != PST_ERR_INPUT && status != PST_ERR_UNSUPPORTED)
+        fail_msg("%s: %s", lists, pst_status_name(status));
+    pst_schedule_free(s);
+}
+
+static void case_42_refused_lists(void **state)
+{
+    char *text = read_file("errors.txt"), *at = text, *line, *field[3];
+    unsigned ranks, stages, n, lines = 0;
+    struct pst_action a[2];
+
+    (void)state;
+    while ((line = next_line(&at)) != NULL) {
+        const char *lists = strstr(line, ": ");
+
+        (void)fields(line, field, 3);
+        lists = strstr(line, ": ");
+        lists = lists ? lists + 2 : "";
+        if (sscanf(line, "check P=%u S=%u n=%u:", &ranks, &stages, &n) == 3) {
+            if (strstr(lists, "given"))
+                lists = "0F0 0B0"; /* ranks 0 and 2: lines have no numbers */
+            try_lists(lists, ranks, stages, n);
+        } else if (strncmp(line, "lower ranks=0,", 14) == 0) {
+            try_lists(strstr(lists, "(empty)") ? "0F0 0B0" : lists,
+                      line[14] == '0' ? 1 : 2, 2, strstr(lists, "1B1") ? 2 : 1);
+        } else if (strncmp(line, "csv compute_only", 16) == 0) {
+            /* Messages are welcome in ours, but not so few. */
+            try_lists(lists, strchr(lists, '/') ? 2 : 1,
+                      strchr(lists, '/') ? 2 : 1, 1);
+        } else if (strncmp(line, "simulate ", 9) == 0 ||
+                   strncmp(line, "defer ", 6) == 0) {
+            try_simulation(line, lists);
+        } else if (strncmp(line, "parse ", 6) == 0) {
+            assert_int_equal(pst_action_parse(line + 6, strlen(line + 6), a),
+                             0);
+        } else {
+            continue;
+        }
+        lines++;
+    }
+    assert_int_equal(lines, 32);
+    free(text);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(case_32_names),
+        cmocka_unit_test(case_34_refusals),
+        cmocka_unit_test(case_36_parse_and_print),
+        cmocka_unit_test(case_37_fetch_and_release),
+        cmocka_unit_test(case_38_reductions),
+        cmocka_unit_test(case_39_merge),
+        cmocka_unit_test(case_40_sends_and_receives),
+        cmocka_unit_test(case_41_zero_bubble_by_way_of_text),
+        cmocka_unit_test(case_42_refused_lists),
+        cmocka_unit_test(case_43_placement),
+    };
+
+    if (argc < 2)
+        return 2;
+    folder = argv[1];
+    if (access(folder, R_OK) != 0)
+        return 77;
+    return cmocka_run_group_tests_name("sched-passes", tests, NULL, NULL);
+}
