@@ -358,6 +358,18 @@ static enum pst_status check_messages_all(const struct pst_check *c)
     return PST_OK;
 }
 
+static enum pst_status check_compound(const struct pst_check *c, unsigned rank,
+                                      size_t i)
+{
+    const struct pst_action *a = &c->sched->ranks[rank].at[i];
+
+    if (a->overlap &&
+        (a->kind != PST_ACT_F || i + 1 == c->sched->ranks[rank].n ||
+         a[1].kind != PST_ACT_B))
+        return refuse(c, rank, i, "a compound is an F and the B behind it");
+    return PST_OK;
+}
+
 static enum pst_status walk_lists(const struct pst_check *c)
 {
     const struct pst_schedule *s = c->sched;
@@ -366,6 +378,8 @@ static enum pst_status walk_lists(const struct pst_check *c)
     for (unsigned r = 0; r < s->n_ranks; r++)
         for (size_t i = 0; i < s->ranks[r].n && status == PST_OK; i++) {
             status = check_fields(c, r, i);
+            if (status == PST_OK)
+                status = check_compound(c, r, i);
             if (status != PST_OK)
                 break;
             if (s->ranks[r].at[i].kind == PST_ACT_REDUCE) {
