@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rows of a table, and the sum of gradients into the rows that were read. */
+#include "stages/ops/formula/formula.h"
 #include "stages/ops/index/index.h"
 
 #include "stages/ops/pointwise/nd.h"
@@ -246,22 +247,6 @@ static void backward_ref(const struct pst_call *c)
     }
 }
 
-/* The gradient of a sum of rows: reading them again. */
-static enum pst_status backward_vjp(struct pst_vjp *v)
-{
-    const struct pst_arg *args = v->node->args;
-
-    if (args[3].i >= 0 || args[4].b)
-        return v->build.status = pst_diag_set(
-                   v->build.diag, PST_ERR_UNSUPPORTED,
-                   "%s: its gradient with padding_idx or scale_grad_by_freq",
-                   v->node->schema->name);
-    return pst_vjp_set(
-        v, 0,
-        pst_vjp_emit(v, "aten.embedding.default",
-                     PST_ARGS(pst_v(pst_vjp_grad(v, 0)), args[1])));
-}
-
 static const struct pst_kernel backward_kernels[] = {
     {"embedding_backward_f32", PST_ISA_ANY, PST_D(F32), PST_K_ACCUMULATE,
      backward_supports, NULL, backward_run, 1e-6},
@@ -275,6 +260,11 @@ const struct pst_op pst_op_embedding_dense_backward = {
               "Tensor indices, SymInt num_weights, SymInt padding_idx, "
               "bool scale_grad_by_freq) -> Tensor",
     .infer = infer_backward,
-    .vjp = backward_vjp,
+    /* A sum of rows: they are read again. PyTorch leaves the frequencies out.
+     */
+    .vjp = pst_vjp_formula,
+    .formula = "rows = embedding(grad, indices);"
+               "grad_output: padding_idx < 0 ? rows : "
+               "(unsqueeze(indices == padding_idx, -1) ? 0 : rows)",
     PST_KERNELS(backward_kernels),
 };
