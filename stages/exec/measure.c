@@ -265,7 +265,8 @@ static enum pst_status collect(struct pst_crew *crew, uint64_t step,
     status = pst_crew_settle(crew, status, diag);
     if (status == PST_OK && accounts != NULL && marks != NULL)
         status = gather(crew, step, offset, accounts, marks, diag);
-    if (status == PST_OK && pst_crew_is_zero(crew) && accounts != NULL)
+    if (status == PST_OK && pst_crew_is_zero(crew) && accounts != NULL &&
+        marks != NULL)
         status = draw(crew, accounts, marks, ret, diag);
     for (unsigned k = 0; marks != NULL && k < size; k++)
         pst_free(marks[k]);
