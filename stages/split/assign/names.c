@@ -184,6 +184,8 @@ enum pst_status pst_cuts_by_name(struct pst_splitter *s, struct pst_cuts *ret)
         bool end = false;
 
         status = parse_at(s, spec, &name, &end);
+        if (name == NULL)
+            return status;
         if (status == PST_OK)
             status = is_module(s, name) ? cut_module(s, ret, spec, name, end)
                                         : cut_node(s, ret, spec, name, end);

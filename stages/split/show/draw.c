@@ -310,7 +310,7 @@ static void svg_shared(struct pst_str *out, const struct pst_plan_param *param,
                 "shared");
     svg_text(out,
              (box_x(param->stages[0]) + box_x(param->stages[1]) + BOX) / 2.0,
-             bottom + *depth - 4.0, &text, 2 * LETTERS);
+             bottom + *depth - 4.0, &text, (size_t)2 * LETTERS);
     pst_str_add(out, "</g>\n");
     pst_str_fini(&text);
 }
