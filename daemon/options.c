@@ -45,8 +45,8 @@ static const struct pstd_option rows[] = {
     ROW(microbatches, "microbatches", 'm', UINT,
         T_STEP | C_STEP | PSTD_OPT_PLAN, "1", 1, 65536, "N",
         "microbatches of a step"),
-    UINT(microbatch_size, "microbatch-size", T_STEP | C_STEP | PSTD_OPT_PLAN,
-         "0", 0, 0x1p31,
+    UINT(microbatch_size, "microbatch-size",
+         T_STEP | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER, "0", 0, 0x1p31,
          "rows of a microbatch, for models with a free batch dimension; 0: as "
          "exported"),
     UINT(batch, "batch", T_STEP | C_STEP | PSTD_OPT_PLAN, "0", 0, 0x1p31,
@@ -56,7 +56,7 @@ static const struct pstd_option rows[] = {
            "rows|equal|tokens",
            "how much a microbatch counts: by its rows, as any other, by the "
            "targets that the loss does not ignore"),
-    TEXT(chunk, "chunk", T_STEP | C_STEP | PSTD_OPT_PLAN, NULL,
+    TEXT(chunk, "chunk", T_STEP | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER, NULL,
          "NAME=DIM|replicate,...",
          "dimension of an input that is divided into microbatches, or that "
          "each gets it whole; if not given: 0"),

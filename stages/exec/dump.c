@@ -7,6 +7,7 @@
 
 #include "stages/archive/safetensors.h"
 #include "stages/exec/crew.h"
+#include "stages/split/bind.h"
 
 struct pst_dump {
     struct PST_VEC(struct pst_dump_item) items;
@@ -66,8 +67,9 @@ static enum pst_status add_losses(struct pst_crew *crew, struct pst_dump *dump,
     return PST_OK;
 }
 
-/* Microbatches joined along dimension 0, scalars stacked. */
-static struct pst_meta joined(const struct pst_crew *crew, unsigned output)
+/* Microbatches joined along the dimension of their rows, scalars stacked. */
+static struct pst_meta joined(const struct pst_crew *crew, unsigned output,
+                              unsigned dim)
 {
     const struct pst_exec_options *o = &crew->options;
     struct pst_meta ret = crew->plan->outputs.at[output].meta;
@@ -76,10 +78,10 @@ static struct pst_meta joined(const struct pst_crew *crew, unsigned output)
         ret.rank = 1;
         ret.size[0] = o->microbatches;
     } else {
-        ret.size[0] *= pst_n_larger(o);
+        ret.size[dim] *= pst_n_larger(o);
         if (o->fewer != NULL)
-            ret.size[0] +=
-                o->n_fewer * o->fewer->outputs.at[output].meta.size[0];
+            ret.size[dim] +=
+                o->n_fewer * o->fewer->outputs.at[output].meta.size[dim];
     }
     pst_meta_set_contiguous(&ret);
     return ret;
@@ -94,6 +96,7 @@ static enum pst_status add_outputs(struct pst_crew *crew, struct pst_dump *dump,
     for (unsigned i = 0; i < crew->plan->outputs.n && status == PST_OK; i++) {
         const struct pst_plan_output *o = &crew->plan->outputs.at[i];
         struct pst_meta meta;
+        unsigned dim;
         char name[32];
         void *data = NULL;
 
@@ -102,7 +105,10 @@ static enum pst_status add_outputs(struct pst_crew *crew, struct pst_dump *dump,
         snprintf(name, sizeof(name), "%u", number++);
         if (!crew->options.keep_outputs)
             continue;
-        meta = joined(crew, i);
+        status = pst_plan_output_dim(crew->plan, i, &dim, diag);
+        if (status != PST_OK)
+            return status;
+        meta = joined(crew, i, dim);
         if (pst_crew_is_zero(crew)) {
             data = add(dump, "output.", name, &meta);
             if (data == NULL)
@@ -280,11 +286,43 @@ enum pst_status pst_crew_dump_final(struct pst_crew *crew,
     return pst_crew_settle(crew, status, diag);
 }
 
+/* Microbatches one behind the other become one tensor that is joined along
+ * dimension dim: of each, `before` pieces. */
+static enum pst_status interleave(const struct pst_crew *crew, unsigned output,
+                                  unsigned dim, unsigned char *data,
+                                  struct pst_diag *diag)
+{
+    const struct pst_exec_options *o = &crew->options;
+    const struct pst_meta *meta = &crew->plan->outputs.at[output].meta;
+    const size_t all = pst_output_bytes(crew->plan, o, output, o->microbatches);
+    unsigned char *copy = pst_alloc(PST_TAG_EXEC, all + 1);
+    size_t before = 1, at = 0;
+
+    if (copy == NULL)
+        return pst_diag_nomem(diag, all);
+    memcpy(copy, data, all);
+    for (unsigned d = 0; d < dim; d++)
+        before *= (size_t)meta->size[d];
+    for (unsigned k = 0; k < o->microbatches && before > 0; k++) {
+        const size_t from = pst_output_bytes(crew->plan, o, output, k);
+        const size_t bytes =
+            pst_output_bytes(crew->plan, o, output, k + 1) - from;
+
+        for (size_t p = 0; p < before; p++)
+            memcpy(data + p * (all / before) + at,
+                   copy + from + p * (bytes / before), bytes / before);
+        at += bytes / before;
+    }
+    pst_free(copy);
+    return PST_OK;
+}
+
 enum pst_status pst_crew_output(struct pst_crew *crew, unsigned i, void *dst,
                                 struct pst_diag *diag)
 {
     const struct pst_plan_output *o = &crew->plan->outputs.at[i];
     enum pst_status status = PST_OK;
+    unsigned dim;
 
     if (!o->is_tensor)
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
@@ -307,5 +345,9 @@ enum pst_status pst_crew_output(struct pst_crew *crew, unsigned i, void *dst,
             crew, from, r != NULL ? pst_rank_at(r, r->outputs[i]) : NULL,
             dst == NULL ? NULL : (unsigned char *)dst + at, end - at, diag);
     }
+    if (status == PST_OK)
+        status = pst_plan_output_dim(crew->plan, i, &dim, diag);
+    if (status == PST_OK && dst != NULL && dim > 0)
+        status = interleave(crew, i, dim, dst, diag);
     return status;
 }

@@ -164,7 +164,7 @@ enum pst_status pst_crew_load(struct pst_crew *crew, const char *dir,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
 /* COLLECTIVE. Copies user output i (index in plan->outputs), microbatches
- * joined along dimension 0 (scalars stacked), to dst on rank 0; needs
+ * joined along the dimension of their rows (scalars stacked), to dst on rank 0; needs
  * keep_outputs. dst NULL elsewhere. */
 enum pst_status pst_crew_output(struct pst_crew *crew, unsigned i, void *dst,
                                 struct pst_diag *diag) PST_MUST_CHECK;

@@ -121,6 +121,49 @@ bool pst_plan_is_free(const struct pst_plan *plan)
     return input != NULL && row_expr(input) != NULL && plan->fixed == NULL;
 }
 
+/* Sizes of an output, or NULL. */
+static const char *const *output_dims(const struct pst_plan *plan,
+                                      const struct pst_plan_output *o)
+{
+    if (!o->is_tensor)
+        return NULL;
+    if (o->stage < 0)
+        return plan->inputs.at[o->output].dims;
+    return plan->stages.at[o->stage]
+        .graph->outputs.at[o->output]
+        .arg.value->dims;
+}
+
+enum pst_status pst_plan_output_dim(const struct pst_plan *plan, size_t output,
+                                    unsigned *ret, struct pst_diag *diag)
+{
+    const struct pst_plan_output *o = &plan->outputs.at[output];
+    const char *const *dims = output_dims(plan, o);
+    const struct pst_plan_input *input = row_input(plan);
+    struct pst_symbols rows;
+    enum pst_status status;
+
+    *ret = 0;
+    if (o->stage < 0 && plan->inputs.at[o->output].chunk > 0)
+        *ret = (unsigned)plan->inputs.at[o->output].chunk;
+    if (dims == NULL || input == NULL || row_expr(input) == NULL)
+        return PST_OK;
+    pst_symbols_init(&rows); /* all of them unknown */
+    status = pst_symbols_declare(&rows, row_expr(input), diag);
+    for (unsigned d = 0; d < o->meta.rank && status == PST_OK; d++) {
+        bool depends = false;
+
+        for (size_t i = 0; dims[d] != NULL && i < rows.at.n; i++)
+            depends = depends || strstr(dims[d], rows.at.at[i].name) != NULL;
+        if (!depends)
+            continue;
+        *ret = d;
+        break;
+    }
+    pst_symbols_fini(&rows);
+    return status;
+}
+
 /* --- symbols ------------------------------------------------------------ */
 
 static enum pst_status refuse_static(struct binder *b)

@@ -44,6 +44,12 @@ void pst_batch_fini(struct pst_batch *batch);
 /* Rows of a step. */
 int64_t pst_batch_rows(const struct pst_batch *batch);
 
+/* The dimension of a user output along which microbatches are joined: the one
+ * that depends on their rows, 0 if nothing says. */
+enum pst_status pst_plan_output_dim(const struct pst_plan *plan, size_t output,
+                                    unsigned *ret,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+
 /* Borrows plan, which holds the parameters' data, until *ret is freed. Refuses
  * by name what the export did not leave free and what is out of a range. */
 enum pst_status pst_plan_bind(struct pst_plan *plan, int64_t rows,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Microbatches of other sizes than the model was exported with, against what
  * PyTorch computes with that many rows (tests/golden/make_dynamic.py). */
+#include "tests/split/model.h"
 #include "tests/test.h"
 
 #include "stages/archive/safetensors.h"
@@ -467,12 +468,85 @@ static void tokens_are_counted(void **state)
     pst_plan_free(bound);
 }
 
+static enum pst_status fill_columns(void *ctx, uint64_t step,
+                                    unsigned microbatch, unsigned input,
+                                    void *dst, struct pst_diag *d)
+{
+    static const unsigned first[] = {0, 2, 4, 5};
+    const unsigned n = first[microbatch + 1] - first[microbatch];
+    float *x = dst;
+
+    (void)ctx;
+    (void)step;
+    (void)d;
+    if (input == 1)
+        x[0] = 10, x[1] = 20, x[2] = 30;
+    for (unsigned r = 0; r < 3 && input == 0; r++)
+        for (unsigned c = 0; c < n; c++)
+            x[r * n + c] = (float)(r * 5 + first[microbatch] + c);
+    return PST_OK;
+}
+
+/* Conformance 20 to 22: outputs come back joined along the dimension that was
+ * divided, here 5 columns as 2, 2, 1; what is replicated is not divided. */
+static void outputs_are_joined_where_inputs_were_divided(void **state)
+{
+    static const char text[] =
+        "graph next_id=3 {\n"
+        "  input %x: f32[3, 4{s}]\n"
+        "  input %bias: f32[3]\n"
+        "  %u: f32[3, 1] view of %bias + 0 = aten.unsqueeze.default(%bias, 1)"
+        "  # - - F id=0\n"
+        "  %y: f32[3, 4{s}] = aten.add.Tensor(%x, %u)  # - - F id=1\n"
+        "  %t: f32[4{s}, 3]:(1, 4) view of %y + 0 = aten.permute.default(%y, "
+        "[1, 0])  # - - F id=2\n"
+        "  output user %y \"0\"\n"
+        "  output user %t \"1\"\n"
+        "}\n";
+    const struct pst_split_options options = {.loss = "none"};
+    struct pst_exec_options run_options = options_for(1, 3);
+    const struct pst_dump_item *y, *t;
+    struct pst_batch batch;
+    struct pst_dump *dump;
+    struct pst_model m;
+    struct pst_plan *p;
+
+    (void)state;
+    model_init(&m, text, NULL, 0);
+    pst_symbols_init(&m.symbols);
+    assert_ok(pst_symbols_add(&m.symbols, "s", true, 4, &diag), &diag);
+    assert_ok(pst_split(&m, &options, &p, &diag), &diag);
+    assert_ok(pst_plan_chunk(p, "x=1", &diag), &diag);
+    assert_ok(pst_plan_chunk(p, "bias=replicate", &diag), &diag);
+    assert_ok(pst_batch_init(p, 0, 5, 3, &batch, &diag), &diag);
+    run_options.train = false;
+    run_options.fewer = batch.fewer;
+    run_options.n_fewer = batch.n_fewer;
+    dump = run(batch.plan, &run_options, fill_columns, NULL);
+    y = pst_dump_find(dump, "output.0");
+    t = pst_dump_find(dump, "output.1");
+    assert_int_equal(y->meta.size[1], 5);
+    assert_int_equal(t->meta.size[0], 5);
+    for (int i = 0; i < 15; i++) {
+        const float want = (float)(i + 10 * (i / 5 + 1));
+
+        assert_true(((const float *)y->data)[i] == want);
+        assert_true(((const float *)t->data)[i % 5 * 3 + i / 5] == want);
+    }
+    pst_dump_free(dump);
+    pst_batch_fini(&batch);
+    pst_plan_free(p);
+    pst_symbols_fini(&m.symbols);
+    model_fini(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bound_plans_are_pytorchs),
         cmocka_unit_test(derived_numbers_follow_the_rows),
         cmocka_unit_test(uneven_steps_are_the_whole_batchs),
+        cmocka_unit_test(outputs_are_joined_where_inputs_were_divided),
         cmocka_unit_test(microbatches_may_differ_in_rows),
         cmocka_unit_test(tokens_are_counted),
         cmocka_unit_test(weights_are_as_asked_for),
