@@ -54,7 +54,7 @@ static enum pst_status output_size(const struct pst_infer *c,
         const int64_t dil = pst_conv_entry(&c->args[DILATION], d);
         const int64_t k = w->size[2 + d], n = x->size[2 + d];
 
-        if (n > MAX_EXTENT || k < 1 || k > MAX_EXTENT)
+        if (n > MAX_EXTENT)
             return pst_infer_fail(c, "sizes are out of range");
         size[2 + d] = transposed
                           ? (n - 1) * stride - 2 * pad + dil * (k - 1) +
@@ -97,8 +97,11 @@ static enum pst_status check_shapes(const struct pst_infer *c,
     if (x->dtype != w->dtype || pst_dtype_kind(x->dtype) != PST_KIND_FLOAT)
         return pst_infer_fail(c, "dtypes of input %s and weight %s do not fit",
                               pst_meta_text(x, a), pst_meta_text(w, b));
-    if (groups < 1 || w->size[0] < 1 || w->size[1] < 1 ||
-        w->size[0] % groups != 0 || x->size[1] % groups != 0 ||
+    for (unsigned d = 0; d < w->rank; d++)
+        if (w->size[d] < 1 || w->size[d] > MAX_EXTENT)
+            return pst_infer_fail(c, "weight %s is out of range",
+                                  pst_meta_text(w, b));
+    if (groups < 1 || w->size[0] % groups != 0 || x->size[1] % groups != 0 ||
         x->size[1] != (transposed ? w->size[0] : w->size[1] * groups))
         return pst_infer_fail(c,
                               "channels of input %s and weight %s do not fit "

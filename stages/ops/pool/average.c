@@ -142,6 +142,11 @@ static enum pst_status resize_check(const struct pst_infer *c, unsigned first,
 
     if (status == PST_OK && find_mode(args[MODE].s) == NULL)
         status = pst_infer_fail(c, "mode \"%s\" is unknown", args[MODE].s);
+    for (unsigned d = 0; d < args[SCALES].n && status == PST_OK; d++)
+        if (args[SCALES].floats[d] != 0.0 &&
+            !(args[SCALES].floats[d] > 1e-6 && args[SCALES].floats[d] < 1e6))
+            status =
+                pst_infer_fail(c, "a factor is %g", args[SCALES].floats[d]);
     return status;
 }
 

@@ -82,9 +82,10 @@ static struct window fractional_window(const struct pool *p, int64_t plane,
     const unsigned e = PST_SPACE - p->dims + d;
     const int64_t k = entry(&p->call->args[2], d);
     const unsigned at = p->dims == 2 ? 1 - d : d;
-    const double sample =
+    const double given =
         pst_load_f64(r->meta.dtype, r->data,
                      pst_meta_offset(&r->meta, plane * (int64_t)p->dims + at));
+    const double sample = given > 0.0 ? PST_MIN(given, 1.0) : 0.0;
     struct window w = {.count = k, .step = 1};
     double alpha;
 
@@ -193,7 +194,7 @@ static void run_ref(const struct pst_call *c, window_fn window)
         const int64_t r = i % n_out, plane = i / n_out;
         const int64_t o[PST_SPACE] = {r / p.out[2] / p.out[1],
                                       r / p.out[2] % p.out[1], r % p.out[2]};
-        struct best best = {0};
+        struct best best = {.f = -INFINITY, .i = INT64_MIN};
 
         windows_of(&p, window, plane, o, w);
         for (int64_t a = 0; a < w[0].count; a++)
@@ -227,7 +228,7 @@ static void line_f32(const struct job *j, int64_t plane, int64_t o0, int64_t o1)
         const int64_t o[PST_SPACE] = {o0, o1, o2};
         struct window w[PST_SPACE];
         int64_t where = -1;
-        float most = 0.0f;
+        float most = -INFINITY;
 
         windows_of(p, j->window, plane, o, w);
         for (int64_t a = 0; a < w[0].count; a++)
@@ -244,7 +245,7 @@ static void line_f32(const struct job *j, int64_t plane, int64_t o0, int64_t o1)
                     }
             }
         y[o2] = most;
-        at[o2] = where;
+        at[o2] = PST_MAX(where, 0); /* nothing but padding in the window */
     }
 }
 
