@@ -424,6 +424,52 @@ static void case_42_refused_lists(void **state)
     free(text);
 }
 
+/* Memory that fails at any call leaves no leak and no crash. */
+static void survives_lack_of_memory(void **state)
+{
+    static const struct pst_schedule_options rows[] = {
+        {"zb-h1", 2, 4, 5, true, NULL, NULL, false, true},
+        {"looped-bfs", 2, 4, 3, true},
+        {"zb-v", 2, 4, 3, true},
+        {"dualpipe-v", 2, 4, 4, true},
+        {"interleaved-1f1b", 2, 3, 3, true, NULL, "0=1,1=1,2=0"},
+    };
+    static const char text[] = "0F0,0SEND_F0,0RECV_B0,0B0\n"
+                               "1RECV_F0,1F0,1B0,1SEND_B0\n";
+    const uint64_t live = pst_alloc_live(PST_TAG_PLAN);
+    const struct pst_link links[] = {{0, 1, true}, {1, 2, true}, {2, 3, true}};
+
+    (void)state;
+    for (size_t k = 0; k <= PST_COUNT(rows); k++) {
+        const struct pst_schedule_options *o =
+            k < PST_COUNT(rows) ? &rows[k] : NULL;
+        enum pst_status status = PST_ERR_NOMEM;
+
+        for (uint64_t n = 1; status != PST_OK; n++) {
+            struct pst_schedule *s = NULL;
+            const size_t n_links = (o ? o->stages : 2) - 1;
+            struct pst_diag diag;
+
+            assert_in_range(n, 1, 2000);
+            pst_alloc_fail_at(n);
+            status = o ? pst_schedule_make(o, &s, &diag)
+                       : pst_schedule_parse(text, strlen(text), "x", &s, &diag);
+            if (status == PST_OK && o && n % 2 && !o->place)
+                status = pst_torch_lower(s, PST_TORCH_RUNTIME, &diag);
+            if (status == PST_OK)
+                status =
+                    pst_schedule_lower(s, links, n_links, NULL, 0, 2, &diag);
+            if (status == PST_OK)
+                status = pst_schedule_check(s, links, n_links, NULL, 0, &diag);
+            pst_alloc_fail_at(0);
+            if (status != PST_OK && status != PST_ERR_NOMEM)
+                fail_msg("%s", diag.text);
+            pst_schedule_free(s);
+            assert_int_equal(pst_alloc_live(PST_TAG_PLAN), live);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -437,6 +483,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(case_41_zero_bubble_by_way_of_text),
         cmocka_unit_test(case_42_refused_lists),
         cmocka_unit_test(case_43_placement),
+        cmocka_unit_test(survives_lack_of_memory),
     };
 
     if (argc < 2)

@@ -6,10 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static enum pst_status refuse(const struct pst_check *c, unsigned rank,
-                              size_t index, const char *fmt, ...)
-    PST_PRINTF(4, 5);
-
 /* The list of the other side of a message, around the action that it is for. */
 static void add_other_side(const struct pst_check *c, unsigned rank,
                            size_t index, struct pst_str *out)
@@ -32,8 +28,8 @@ static void add_other_side(const struct pst_check *c, unsigned rank,
     }
 }
 
-static enum pst_status refuse(const struct pst_check *c, unsigned rank,
-                              size_t index, const char *fmt, ...)
+enum pst_status pst_check_refuse(const struct pst_check *c, unsigned rank,
+                                 size_t index, const char *fmt, ...)
 {
     struct pst_str place = {0}, list = {0};
     char why[256];
@@ -52,12 +48,6 @@ static enum pst_status refuse(const struct pst_check *c, unsigned rank,
     return PST_ERR_INPUT;
 }
 
-static bool is_backward(enum pst_action_kind kind)
-{
-    return kind == PST_ACT_SEND_B || kind == PST_ACT_RECV_B ||
-           kind == PST_ACT_COPY_B;
-}
-
 static bool is_transfer(const struct pst_action *a)
 {
     return a->kind == PST_ACT_UNSHARD || a->kind == PST_ACT_RESHARD;
@@ -70,21 +60,21 @@ static enum pst_status check_fields(const struct pst_check *c, unsigned rank,
     const struct pst_action *a = &s->ranks[rank].at[i];
 
     if (a->kind >= PST_N_ACTIONS)
-        return refuse(c, rank, i, "no action has number %d", a->kind);
+        return pst_check_refuse(c, rank, i, "no action has number %d", a->kind);
     if (a->kind == PST_ACT_IDLE)
-        return refuse(c, rank, i, "a gap is for pictures only");
+        return pst_check_refuse(c, rank, i, "a gap is for pictures only");
     if (a->stage < 0 || a->stage >= (int)s->n_stages)
-        return refuse(c, rank, i, "there are %u stages", s->n_stages);
+        return pst_check_refuse(c, rank, i, "there are %u stages", s->n_stages);
     if (a->kind == PST_ACT_REDUCE)
         return PST_OK;
     if (s->rank_of[a->stage] != (int)rank)
-        return refuse(c, rank, i, "stage %d is on rank %d", a->stage,
-                      s->rank_of[a->stage]);
+        return pst_check_refuse(c, rank, i, "stage %d is on rank %d", a->stage,
+                                s->rank_of[a->stage]);
     if (is_transfer(a))
         return PST_OK;
     if (a->microbatch < 0 || a->microbatch >= (int)s->n_microbatches)
-        return refuse(c, rank, i, "there are %u microbatches",
-                      s->n_microbatches);
+        return pst_check_refuse(c, rank, i, "there are %u microbatches",
+                                s->n_microbatches);
     return PST_OK;
 }
 
@@ -97,17 +87,18 @@ static enum pst_status check_compute(const struct pst_check *c, unsigned rank,
         PST_BIT(PST_ACT_B) | PST_BIT(PST_ACT_I) | PST_BIT(PST_ACT_W);
 
     if (*done & PST_BIT(a->kind))
-        return refuse(c, rank, i, "done a second time");
+        return pst_check_refuse(c, rank, i, "done a second time");
     if (a->kind != PST_ACT_F) {
         if (!c->sched->train)
-            return refuse(c, rank, i, "a backward, but nothing is trained");
+            return pst_check_refuse(c, rank, i,
+                                    "a backward, but nothing is trained");
         if (!(*done & PST_BIT(PST_ACT_F)))
-            return refuse(c, rank, i, "backward before the forward");
+            return pst_check_refuse(c, rank, i, "backward before the forward");
         if ((a->kind == PST_ACT_B && (*done & backward)) ||
             (*done & PST_BIT(PST_ACT_B)))
-            return refuse(c, rank, i, "both B and its parts I and W");
+            return pst_check_refuse(c, rank, i, "both B and its parts I and W");
         if (a->kind == PST_ACT_W && !(*done & PST_BIT(PST_ACT_I)))
-            return refuse(c, rank, i, "W before I");
+            return pst_check_refuse(c, rank, i, "W before I");
     }
     *done |= (unsigned short)PST_BIT(a->kind);
     return PST_OK;
@@ -123,23 +114,28 @@ static enum pst_status check_held(const struct pst_check *c, unsigned rank,
 
     if (a->kind == PST_ACT_UNSHARD) {
         if (*held == PST_HELD_NOW)
-            return refuse(c, rank, i, "its parameters are here already");
+            return pst_check_refuse(c, rank, i,
+                                    "its parameters are here already");
         if (*held == PST_HELD_ALWAYS)
-            return refuse(c, rank, i, "its parameters were used before");
+            return pst_check_refuse(c, rank, i,
+                                    "its parameters were used before");
         *held = PST_HELD_NOW;
     } else if (a->kind == PST_ACT_RESHARD) {
         if (*held != PST_HELD_NOW)
-            return refuse(c, rank, i, "its parameters were not fetched");
+            return pst_check_refuse(c, rank, i,
+                                    "its parameters were not fetched");
         *held = PST_HELD_GONE;
     } else if (*held == PST_HELD_GONE) {
-        return refuse(c, rank, i, "its parameters were released before");
+        return pst_check_refuse(c, rank, i,
+                                "its parameters were released before");
     } else if (*held == PST_HELD_UNUSED) {
         *held = PST_HELD_ALWAYS;
     }
     return PST_OK;
 }
 
-static bool backward_done(const struct pst_check *c, int stage, int microbatch)
+bool pst_check_backward_done(const struct pst_check *c, int stage,
+                             int microbatch)
 {
     const unsigned done = c->done[pst_check_cell(c, stage, microbatch)];
 
@@ -158,203 +154,14 @@ static enum pst_status check_compute_all(const struct pst_check *c)
         for (unsigned m = 0; m < s->n_microbatches; m++) {
             if (!(c->done[pst_check_cell(c, (int)stage, (int)m)] &
                   PST_BIT(PST_ACT_F)))
-                return refuse(c, rank, s->ranks[rank].n, "%uF%u is missing",
-                              stage, m);
-            if (s->train && !backward_done(c, (int)stage, (int)m))
-                return refuse(c, rank, s->ranks[rank].n,
-                              "%uB%u, or its I or W, is missing", stage, m);
+                return pst_check_refuse(c, rank, s->ranks[rank].n,
+                                        "%uF%u is missing", stage, m);
+            if (s->train && !pst_check_backward_done(c, (int)stage, (int)m))
+                return pst_check_refuse(c, rank, s->ranks[rank].n,
+                                        "%uB%u, or its I or W, is missing",
+                                        stage, m);
         }
     }
-    return PST_OK;
-}
-
-static bool has_arrived(const struct pst_check *c, size_t link, int microbatch,
-                        bool backward)
-{
-    const unsigned moved = c->moved[pst_check_cell(c, (int)link, microbatch)];
-
-    return moved &
-           (backward ? PST_BIT(PST_ACT_RECV_B) | PST_BIT(PST_ACT_COPY_B)
-                     : PST_BIT(PST_ACT_RECV_F) | PST_BIT(PST_ACT_COPY_F));
-}
-
-/* F after its values, B and I after their gradients. */
-static enum pst_status check_arrived(const struct pst_check *c, unsigned rank,
-                                     size_t i)
-{
-    const struct pst_action *a = &c->sched->ranks[rank].at[i];
-    const size_t *first = c->links.first_to;
-
-    if (a->kind == PST_ACT_W)
-        return PST_OK;
-    if (a->kind == PST_ACT_F) {
-        for (size_t k = first[a->stage]; k < first[a->stage + 1]; k++) {
-            const int from = c->links.by_to[k].from;
-            const int link = pst_link_find(&c->links, from, a->stage);
-
-            if (!has_arrived(c, (size_t)link, a->microbatch, false))
-                return refuse(c, rank, i,
-                              "no RECV_F or COPY_F from stage %d before it",
-                              from);
-        }
-        return PST_OK;
-    }
-    first = c->links.first_from;
-    for (size_t k = first[a->stage]; k < first[a->stage + 1]; k++)
-        if (c->links.by_from[k].grad && !has_arrived(c, k, a->microbatch, true))
-            return refuse(c, rank, i,
-                          "no RECV_B or COPY_B from stage %d before it",
-                          c->links.by_from[k].to);
-    return PST_OK;
-}
-
-static enum pst_status check_message(const struct pst_check *c, unsigned rank,
-                                     size_t i)
-{
-    const struct pst_schedule *s = c->sched;
-    const struct pst_action *a = &s->ranks[rank].at[i];
-    const bool backward = is_backward(a->kind);
-    const bool copy = a->kind == PST_ACT_COPY_F || a->kind == PST_ACT_COPY_B;
-    const bool recv = a->kind == PST_ACT_RECV_F || a->kind == PST_ACT_RECV_B;
-    const unsigned done = c->done[pst_check_cell(c, a->stage, a->microbatch)];
-    const unsigned after =
-        backward ? PST_BIT(PST_ACT_B) | PST_BIT(PST_ACT_I) : PST_BIT(PST_ACT_F);
-    const int link = pst_check_link_of(c, a);
-    unsigned short *moved;
-
-    if (link < 0)
-        return refuse(c, rank, i,
-                      "no link between stages %d and %d in this "
-                      "direction",
-                      a->stage, a->peer_stage);
-    if (backward && !s->train)
-        return refuse(c, rank, i, "a gradient, but nothing is trained");
-    if (backward && !c->links.by_from[link].grad)
-        return refuse(c, rank, i, "no gradient travels on this link");
-    if (a->peer != s->rank_of[a->peer_stage])
-        return refuse(c, rank, i, "names rank %d, but stage %d is on rank %d",
-                      a->peer, a->peer_stage, s->rank_of[a->peer_stage]);
-    if (copy != (a->peer == (int)rank))
-        return refuse(c, rank, i,
-                      copy ? "a hand-over to another rank"
-                           : "a message to the rank itself");
-    if (recv && (done & after))
-        return refuse(c, rank, i, "received after its use");
-    if (!recv && !(done & after))
-        return refuse(c, rank, i, "sent before it is computed");
-    moved = &c->moved[pst_check_cell(c, link, a->microbatch)];
-    if (*moved & PST_BIT(a->kind))
-        return refuse(c, rank, i, "done a second time");
-    *moved |= (unsigned short)PST_BIT(a->kind);
-    return PST_OK;
-}
-
-static enum pst_status check_reduce(const struct pst_check *c, unsigned rank,
-                                    size_t i)
-{
-    const struct pst_schedule *s = c->sched;
-    const struct pst_action *a = &s->ranks[rank].at[i];
-    const struct pst_shared *shared = NULL;
-    bool owner = false;
-    size_t k;
-
-    if (!s->train)
-        return refuse(c, rank, i, "a gradient, but nothing is trained");
-    for (k = 0; k < c->n_shared && !shared; k++)
-        if (c->shared[k].param == a->param)
-            shared = &c->shared[k];
-    if (!shared)
-        return refuse(c, rank, i, "parameter %d is not shared", a->param);
-    if (a->stage != (int)shared->stages[0])
-        return refuse(c, rank, i,
-                      "the lowest owner of parameter %d is stage "
-                      "%u",
-                      a->param, shared->stages[0]);
-    for (unsigned j = 0; j < shared->n_stages; j++) {
-        if (s->rank_of[shared->stages[j]] != (int)rank)
-            continue;
-        owner = true;
-        for (unsigned m = 0; m < s->n_microbatches; m++)
-            if (!backward_done(c, (int)shared->stages[j], (int)m))
-                return refuse(c, rank, i,
-                              "before the backward of stage %u, "
-                              "microbatch %u",
-                              shared->stages[j], m);
-    }
-    if (!owner)
-        return refuse(c, rank, i, "no stage of this rank uses parameter %d",
-                      a->param);
-    if (c->reduced[(k - 1) * s->n_ranks + rank]++)
-        return refuse(c, rank, i, "parameter %d is reduced a second time",
-                      a->param);
-    return PST_OK;
-}
-
-/* Refuses that a stage does not send: shows where it computes, and where the
- * value is used. */
-static enum pst_status refuse_missing(const struct pst_check *c, int stage,
-                                      int to, unsigned microbatch,
-                                      const char *kind)
-{
-    const struct pst_schedule *s = c->sched;
-    const int stages[] = {stage, to};
-    struct pst_str text = {0};
-
-    for (unsigned k = 0; k < 2; k++) {
-        const unsigned rank = (unsigned)s->rank_of[stages[k]];
-
-        for (size_t i = 0; i < s->ranks[rank].n; i++) {
-            const struct pst_action *a = &s->ranks[rank].at[i];
-            const bool back = a->kind == PST_ACT_B || a->kind == PST_ACT_I;
-
-            if (a->stage != stages[k] || a->microbatch != (int)microbatch ||
-                !(strchr(kind, 'F') ? a->kind == PST_ACT_F : back))
-                continue;
-            if (k == 0) {
-                pst_str_add(&text, "schedule: ");
-                pst_sched_add_place(s, rank, i, false, &text);
-                pst_str_addf(&text, ": %d%s%u to stage %d is missing", stage,
-                             kind, microbatch, to);
-            }
-            pst_sched_add_place(s, rank, i, true, &text);
-            break;
-        }
-    }
-    (void)pst_diag_set(c->diag, PST_ERR_INPUT, "%s", pst_str_text(&text));
-    pst_str_fini(&text);
-    return PST_ERR_INPUT;
-}
-
-/* Every link has its messages, every owner its reductions. */
-static enum pst_status check_messages_all(const struct pst_check *c)
-{
-    const struct pst_schedule *s = c->sched;
-
-    for (size_t k = 0; k < c->links.n; k++) {
-        const struct pst_link *link = &c->links.by_from[k];
-        const bool near = s->rank_of[link->from] == s->rank_of[link->to];
-
-        for (unsigned m = 0; m < s->n_microbatches; m++) {
-            const unsigned moved = c->moved[pst_check_cell(c, (int)k, (int)m)];
-
-            if (!(moved & PST_BIT(near ? PST_ACT_COPY_F : PST_ACT_SEND_F)))
-                return refuse_missing(c, link->from, link->to, m,
-                                      near ? "COPY_F" : "SEND_F");
-            if (link->grad && s->train &&
-                !(moved & PST_BIT(near ? PST_ACT_COPY_B : PST_ACT_SEND_B)))
-                return refuse_missing(c, link->to, link->from, m,
-                                      near ? "COPY_B" : "SEND_B");
-        }
-    }
-    for (size_t k = 0; k < c->n_shared && s->train; k++)
-        for (unsigned j = 0; j < c->shared[k].n_stages; j++) {
-            const unsigned r = (unsigned)s->rank_of[c->shared[k].stages[j]];
-
-            if (!c->reduced[k * s->n_ranks + r])
-                return refuse(c, r, s->ranks[r].n,
-                              "the reduction of parameter %d is missing",
-                              c->shared[k].param);
-        }
     return PST_OK;
 }
 
@@ -366,7 +173,8 @@ static enum pst_status check_compound(const struct pst_check *c, unsigned rank,
     if (a->overlap &&
         (a->kind != PST_ACT_F || i + 1 == c->sched->ranks[rank].n ||
          a[1].kind != PST_ACT_B))
-        return refuse(c, rank, i, "a compound is an F and the B behind it");
+        return pst_check_refuse(c, rank, i,
+                                "a compound is an F and the B behind it");
     return PST_OK;
 }
 
@@ -383,27 +191,27 @@ static enum pst_status walk_lists(const struct pst_check *c)
             if (status != PST_OK)
                 break;
             if (s->ranks[r].at[i].kind == PST_ACT_REDUCE) {
-                status = check_reduce(c, r, i);
+                status = pst_check_reduce(c, r, i);
             } else if (is_transfer(&s->ranks[r].at[i])) {
                 status = check_held(c, r, i);
             } else if (pst_action_is_compute(&s->ranks[r].at[i])) {
-                status = check_arrived(c, r, i);
+                status = pst_check_arrived(c, r, i);
                 if (status == PST_OK)
                     status = check_held(c, r, i);
                 if (status == PST_OK)
                     status = check_compute(c, r, i);
             } else {
-                status = check_message(c, r, i);
+                status = pst_check_message(c, r, i);
             }
         }
     for (unsigned k = 0; k < s->n_stages && status == PST_OK; k++)
         if (c->held[k] == PST_HELD_NOW)
-            status =
-                refuse(c, (unsigned)s->rank_of[k], s->ranks[s->rank_of[k]].n,
-                       "the parameters of stage %u are not released", k);
+            status = pst_check_refuse(
+                c, (unsigned)s->rank_of[k], s->ranks[s->rank_of[k]].n,
+                "the parameters of stage %u are not released", k);
     if (status == PST_OK)
         status = check_compute_all(c);
-    return status == PST_OK ? check_messages_all(c) : status;
+    return status == PST_OK ? pst_check_messages_all(c) : status;
 }
 
 static enum pst_status check_placement(const struct pst_schedule *sched,
@@ -438,7 +246,8 @@ enum pst_status pst_sched_check_compute(const struct pst_schedule *sched,
                 pst_action_is_compute(&sched->ranks[r].at[i]))
                 status = check_compute(&c, r, i);
             else if (status == PST_OK && !sched->messages)
-                status = refuse(&c, r, i, "a message among compute actions");
+                status = pst_check_refuse(&c, r, i,
+                                          "a message among compute actions");
         }
     if (status == PST_OK)
         status = check_compute_all(&c);

@@ -34,6 +34,24 @@ size_t pst_check_cell(const struct pst_check *c, int row, int microbatch);
 /* The link that a message or hand-over belongs to; -1: none. */
 int pst_check_link_of(const struct pst_check *c, const struct pst_action *a);
 
+/* "schedule: rank 1, action 5 (1B0): WHY" and the lists around it. */
+enum pst_status pst_check_refuse(const struct pst_check *c, unsigned rank,
+                                 size_t index, const char *fmt, ...)
+    PST_PRINTF(4, 5);
+bool pst_check_backward_done(const struct pst_check *c, int stage,
+                             int microbatch);
+
+/* Of action i of a list: F after its values, B and I after their gradients; a
+ * message; a reduction. At the end: is anything missing? */
+enum pst_status pst_check_arrived(const struct pst_check *c, unsigned rank,
+                                  size_t i) PST_MUST_CHECK;
+enum pst_status pst_check_message(const struct pst_check *c, unsigned rank,
+                                  size_t i) PST_MUST_CHECK;
+enum pst_status pst_check_reduce(const struct pst_check *c, unsigned rank,
+                                 size_t i) PST_MUST_CHECK;
+enum pst_status pst_check_messages_all(const struct pst_check *c)
+    PST_MUST_CHECK;
+
 /* Round two; needs lists that passed round one. */
 enum pst_status pst_check_play(const struct pst_check *c) PST_MUST_CHECK;
 
