@@ -189,20 +189,20 @@ static enum pst_status read_options(struct adder *a, char *text)
 
 static enum pst_status choose_output(struct adder *a)
 {
-    struct pst_leaves leaves;
+    struct pst_leaves leaves = {0};
     enum pst_status status = pst_loss_leaves(a->s, &leaves);
     char text[PST_META_TEXT];
     const struct pst_output *output;
     int i = 0;
 
-    if (status == PST_OK && a->options.output != NULL)
+    if (status == PST_OK && a->options.output != NULL && leaves.paths != NULL)
         status = pst_loss_find(a->s, &leaves, a->options.output, &i);
     if (status != PST_OK)
         return status;
-    if (leaves.n == 0)
+    output = leaves.n > 0 ? leaves.at[i] : NULL;
+    if (output == NULL || leaves.paths == NULL)
         return pst_diag_set(a->s->diag, PST_ERR_INPUT,
                             "the model returns nothing to compute a loss from");
-    output = leaves.at[i];
     a->path = leaves.paths[i];
     if (output->arg.kind != PST_ARG_VALUE ||
         output->arg.value->kind != PST_VALUE_NODE)
@@ -454,7 +454,7 @@ static enum pst_status add_output(struct adder *a, struct pst_value *loss)
     struct pst_splitter *s = a->s;
     struct pst_output output = {
         .kind = PST_OUTPUT_USER, .arg = pst_v(loss), .path = "loss"};
-    struct pst_leaves leaves;
+    struct pst_leaves leaves = {0};
     enum pst_status status = pst_loss_leaves(s, &leaves);
 
     for (size_t i = 0; i < leaves.n && status == PST_OK; i++)
@@ -539,11 +539,13 @@ enum pst_status pst_loss_add(struct pst_splitter *s, const char *spec)
         status = read_options(&a, colon);
     if (status == PST_OK)
         status = choose_output(&a);
-    if (status == PST_OK && a.function->classes)
+    if (status != PST_OK || a.x == NULL)
+        return status;
+    if (a.function->classes)
         status = class_dim(&a, &dim);
     if (status == PST_OK)
         status = give_target(&a, dim);
-    if (status != PST_OK)
+    if (status != PST_OK || a.target == NULL)
         return status;
     x = a.x->meta;
     target = a.target;

@@ -107,7 +107,7 @@ static enum pst_status refuse(struct pst_splitter *s, const char *path,
 enum pst_status pst_split_loss(struct pst_splitter *s)
 {
     const char *spec = s->options->loss;
-    struct pst_leaves leaves;
+    struct pst_leaves leaves = {0};
     enum pst_status status;
     int i = -1;
 
@@ -119,7 +119,7 @@ enum pst_status pst_split_loss(struct pst_splitter *s)
         return pst_loss_add(s, s->options->loss_fn);
     status = pst_loss_leaves(s, &leaves);
     s->plan->loss = -1;
-    if (status != PST_OK)
+    if (status != PST_OK || leaves.paths == NULL)
         return status;
     if (spec == NULL) {
         s->plan->loss = default_loss(&leaves);
@@ -129,9 +129,10 @@ enum pst_status pst_split_loss(struct pst_splitter *s)
         return PST_OK;
     status = pst_loss_is_mirror(spec) ? pst_loss_mirror(s, &leaves, spec, &i)
                                       : pst_loss_find(s, &leaves, spec, &i);
-    if (status == PST_OK && !is_loss(leaves.at[i]))
-        status = refuse(s, leaves.paths[i], leaves.at[i]);
-    if (status == PST_OK)
-        s->plan->loss = i;
-    return status;
+    if (status != PST_OK || i < 0 || leaves.at == NULL)
+        return status;
+    if (!is_loss(leaves.at[i]))
+        return refuse(s, leaves.paths[i], leaves.at[i]);
+    s->plan->loss = i;
+    return PST_OK;
 }

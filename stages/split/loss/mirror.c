@@ -329,10 +329,10 @@ enum pst_status pst_loss_mirror(struct pst_splitter *s,
     int found = -1;
     enum pst_status status = read_any(&r, &m);
 
-    if (status == PST_OK) {
-        skip_blanks(&r);
-        status = *r.at != '\0' ? malformed(&r) : match(&r, m, "", &found);
-    }
+    if (status != PST_OK || m == NULL)
+        return status;
+    skip_blanks(&r);
+    status = *r.at != '\0' ? malformed(&r) : match(&r, m, "", &found);
     if (status != PST_OK)
         return status;
     if (found < 0 && m->kind == NO)
