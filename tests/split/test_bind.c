@@ -241,6 +241,41 @@ static void damaged_sizes_are_found(void **state)
     pst_model_close(model);
 }
 
+/* Memory runs out at every so manieth place once, from the file to the bound
+ * plans. */
+static void allocation_failures_are_survived(void **state)
+{
+    const struct pst_split_options options = {0};
+    enum pst_status status = PST_ERR_NOMEM;
+    char path[512];
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/rows.pt2",
+             getenv("PST_GOLDEN")); // NOLINT(concurrency-mt-unsafe)
+    for (uint64_t n = 1; status != PST_OK; n += n < 100 ? 1 : 11) {
+        struct pst_model *model = NULL;
+        struct pst_plan *plan = NULL;
+        struct pst_batch batch = {0};
+
+        pst_diag_init(&diag);
+        pst_alloc_fail_at(n);
+        status = pst_model_open(path, &model, &diag);
+        if (status == PST_OK)
+            status = pst_split(model, &options, &plan, &diag);
+        if (status == PST_OK)
+            status = pst_batch_init(plan, 0, 10, 4, &batch, &diag);
+        pst_alloc_fail_at(0);
+        if (status != PST_OK && status != PST_ERR_NOMEM)
+            fail_msg("allocation %llu: %s", (unsigned long long)n, diag.text);
+        pst_batch_fini(&batch);
+        pst_plan_free(plan);
+        pst_model_close(model);
+        assert_int_equal(pst_alloc_live(PST_TAG_ARCHIVE), 0);
+        assert_int_equal(pst_alloc_live(PST_TAG_GRAPH), 0);
+        assert_int_equal(pst_alloc_live(PST_TAG_PLAN), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +283,7 @@ int main(void)
         cmocka_unit_test(wrong_sizes_are_refused_by_name),
         cmocka_unit_test(chunks_are_checked),
         cmocka_unit_test(batches_are_divided),
+        cmocka_unit_test(allocation_failures_are_survived),
         cmocka_unit_test(damaged_sizes_are_found),
     };
 
