@@ -139,20 +139,30 @@ void pst_norm_input_ref(const struct pst_norm *p, struct pst_operand *dx)
     }
 }
 
+/* Columns whose sums are kept while the rows pass by. */
+#define COLUMNS 256
+
 void pst_norm_weight_ref(const struct pst_norm *p, struct pst_operand *dw,
                          bool accumulate)
 {
-    for (int64_t j = 0; j < p->n; j++) {
-        double sum =
-            accumulate ? pst_load_f64(dw->meta.dtype, dw->data, j) : 0.0;
+    for (int64_t first = 0; first < p->n; first += COLUMNS) {
+        const int64_t m = PST_MIN(p->n - first, COLUMNS);
+        double sum[COLUMNS] = {0};
 
+        for (int64_t j = 0; accumulate && j < m; j++)
+            sum[j] = pst_load_f64(dw->meta.dtype, dw->data, first + j);
         for (int64_t r = 0; r < p->rows; r++) {
-            double m, s;
+            double mean, rstd;
 
-            row_stats(p, r, &m, &s);
-            sum += at(p->g, r * p->n + j) * (at(p->x, r * p->n + j) - m) * s;
+            row_stats(p, r, &mean, &rstd);
+            for (int64_t j = 0; j < m; j++) {
+                const int64_t i = r * p->n + first + j;
+
+                sum[j] += at(p->g, i) * (at(p->x, i) - mean) * rstd;
+            }
         }
-        put(dw, j, sum);
+        for (int64_t j = 0; j < m; j++)
+            put(dw, first + j, sum[j]);
     }
 }
 
