@@ -322,7 +322,8 @@ static enum pst_status infer_data(const struct pstd_config *config,
                             "--shuffle is for training");
     status = open_forward(config, (unsigned)config->microbatches, &f, diag);
     if (status == PST_OK)
-        status = pstctl_write_outputs(config, f.p.plan, f.crew, &samples, diag);
+        status =
+            pstctl_write_outputs(config, f.batch.plan, f.crew, &samples, diag);
     if (status == PST_OK && config->json)
         status = pstctl_json_print(
             json_pack("{s:I s:I s:s}", "samples", (json_int_t)samples, "step",
