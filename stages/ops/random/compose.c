@@ -87,15 +87,28 @@ COMPOSE(geometric, "geometric(Tensor self, float p" GENERATOR,
         "n = ceil(log1p(-u) * (1 / log_of(1 - p)));"
         "cast(clamp(n, 1), dtype(self))");
 
-/* The Poisson number below which a share u of all lies: terms are added until
- * they exceed u; from 500 on the normal distribution stands in. */
+/*
+ * The smallest n with P(N <= n) >= u for a Poisson number N of that rate. Sums
+ * begin at the likeliest n, so that none of the terms is lost to rounding: some
+ * sqrt(rate) of them.
+ */
 static double poisson(double u, double rate)
 {
-    double term = exp(-rate), sum = term, n = 0.0;
+    double n = floor(rate), top, term, sum = 0.0;
 
-    if (!(rate < 500.0))
-        return rate < 0.0 ? NAN : floor(rate + sqrt(rate) * (2.0 * u - 1.0));
-    while (u > sum && n < 2000.0) {
+    if (!(rate > 0.0) || isinf(rate))
+        return rate >= 0.0 ? rate : NAN;
+    top = exp(n * log(rate) - rate - lgamma(n + 1.0));
+    term = top;
+    for (double k = n; k >= 0.0 && term > 1e-18 * top; k -= 1.0) {
+        sum += term;
+        term *= k / rate;
+    }
+    for (term = top; n > 0.0 && sum - term >= u; n -= 1.0) {
+        sum -= term;
+        term *= n / rate;
+    }
+    while (sum < u && term > 1e-18 * top) {
         n += 1.0;
         term *= rate / n;
         sum += term;
@@ -117,8 +130,7 @@ const struct pst_op pst_op_poisson_quantile = {
 COMPOSE(poisson, "poisson(Tensor self, Generator? generator=None",
         "poisson_quantile(rand_like(self), self)");
 
-/* --- choices
- * ------------------------------------------------------------------------- */
+/* --- choices -------------------------------------------------------------- */
 
 #define BELOW(p, like)                                                         \
     "cast(rand_like(" like ", dtype=f32) < " p ", dtype(self))"
