@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/common/setup.h"
 #include "daemon/loop.h"
-#include "daemon/setup.h"
 #include "stages/base/alloc.h"
 
 /* A request on its way to its reply. */

@@ -5,7 +5,7 @@
  * Requests: one row each in commands.c with the states in which it is legal
  * and whether it changes something. Loop thread.
  */
-#include "daemon/frame.h"
+#include "daemon/common/frame.h"
 
 #define PSTD_MAX_KEY     64
 #define PSTD_MAX_ANSWERS 64

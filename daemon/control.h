@@ -5,8 +5,8 @@
  * The control socket: control.c listens, client.c speaks with one peer.
  * Loop thread. A client's memory is freed in its close callback.
  */
-#include "daemon/frame.h"
-#include "daemon/socket.h"
+#include "daemon/common/frame.h"
+#include "daemon/common/socket.h"
 
 #include <stdbool.h>
 #include <uv.h>

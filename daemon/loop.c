@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/setup.h"
+#include "daemon/common/setup.h"
 #include "stages/base/alloc.h"
 
 #define HEARTBEAT_S    5

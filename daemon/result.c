@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/setup.h"
+#include "daemon/common/setup.h"
 #include "stages/base/alloc.h"
 
 void pstd_result_free(struct pstd_result *result)

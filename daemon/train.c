@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "daemon/setup.h"
+#include "daemon/common/setup.h"
 #include "stages/archive/checkpoint.h"
 #include "stages/base/alloc.h"
 #include "stages/exec/tokens.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/setup.h"
+#include "daemon/common/setup.h"
 #include "stages/base/alloc.h"
 #include "stages/base/log.h"
 #include "stages/base/str.h"

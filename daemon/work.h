@@ -6,7 +6,7 @@
  * orders and runs them. Exec thread only, but for struct pstd_result, which
  * goes to the loop with the note of its run's end.
  */
-#include "daemon/trace.h"
+#include "daemon/common/trace.h"
 #include "daemon/worker.h"
 #include "stages/exec/exec.h"
 #include "stages/exec/measure.h"

@@ -6,8 +6,8 @@
  * queue) and control words (bits that a running step picks up); the exec
  * thread gives notes (a bounded ring and an uv_async_t).
  */
-#include "daemon/config.h"
-#include "daemon/logfile.h"
+#include "daemon/common/config.h"
+#include "daemon/common/logfile.h"
 
 #include <uv.h>
 

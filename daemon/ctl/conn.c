@@ -9,7 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "daemon/socket.h"
+#include "daemon/common/socket.h"
 
 #define HELLO_MS 10000
 

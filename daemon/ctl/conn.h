@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_DAEMON_CTL_CONN_H
 #define PENSTOCK_DAEMON_CTL_CONN_H
 /* A connection to a daemon's control socket. One thread. */
-#include "daemon/config.h"
-#include "daemon/frame.h"
+#include "daemon/common/config.h"
+#include "daemon/common/frame.h"
 
 struct pstctl_conn {
     int fd;

@@ -6,7 +6,7 @@
  * status that becomes the exit code; main prints the diagnosis. Results go to
  * standard output, everything else to standard error. One thread.
  */
-#include "daemon/config.h"
+#include "daemon/common/config.h"
 
 struct pstctl_command {
     const char *name;

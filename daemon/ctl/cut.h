@@ -3,7 +3,7 @@
 #define PENSTOCK_DAEMON_CTL_CUT_H
 /* The options of PSTD_OPT_SPLIT as pst_split takes them: the files that they
  * name are read. One thread. */
-#include "daemon/config.h"
+#include "daemon/common/config.h"
 #include "stages/base/arena.h"
 #include "stages/split/plan.h"
 

@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/common/setup.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/outputs.h"
 #include "daemon/ctl/print.h"
-#include "daemon/setup.h"
 #include "stages/base/fs.h"
 #include "stages/base/rng.h"
 #include "stages/split/join.h"

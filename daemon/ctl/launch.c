@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/setup.h"
+#include "daemon/common/setup.h"
 #include "stages/base/cpu.h"
 
 #define MAX_ARGS 48

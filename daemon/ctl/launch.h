@@ -5,7 +5,7 @@
  * Starts the ranks of a job as one child process, mpirun or penstockd, in a
  * session of its own, and finds out how it ended. One thread.
  */
-#include "daemon/config.h"
+#include "daemon/common/config.h"
 
 #include <sys/types.h>
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/logfile.h"
+#include "daemon/common/logfile.h"
 
 static const struct pstctl_command *const commands[] = {
     &pstctl_split,  &pstctl_show,   &pstctl_plan, &pstctl_verify,

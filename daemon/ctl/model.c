@@ -6,10 +6,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/cut.h"
 #include "daemon/ctl/print.h"
-#include "daemon/setup.h"
 
 bool pstctl_is_plan(const char *path)
 {

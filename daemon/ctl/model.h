@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_DAEMON_CTL_MODEL_H
 #define PENSTOCK_DAEMON_CTL_MODEL_H
 /* Plans for commands: a folder that split wrote, or a .pt2 split on the fly. */
-#include "daemon/config.h"
+#include "daemon/common/config.h"
 #include "stages/split/plan.h"
 
 struct pstctl_plan {

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "daemon/setup.h"
+#include "daemon/common/setup.h"
 #include "stages/archive/data.h"
 #include "stages/archive/safetensors.h"
 #include "stages/base/alloc.h"

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_DAEMON_CTL_OUTPUTS_H
 #define PENSTOCK_DAEMON_CTL_OUTPUTS_H
 /* `infer --data FILE --output FILE`: the model's outputs for given rows. */
-#include "daemon/config.h"
+#include "daemon/common/config.h"
 #include "stages/exec/exec.h"
 
 /*

@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/timeline.h"
-#include "daemon/setup.h"
 #include "stages/exec/estimate.h"
 #include "stages/sched/simulate.h"
 

@@ -12,11 +12,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/common/socket.h"
 #include "daemon/ctl/launch.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/timeline.h"
-#include "daemon/socket.h"
 #include "stages/base/fs.h"
 #include "stages/split/join.h"
 

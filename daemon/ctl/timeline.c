@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/common/trace.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/print.h"
-#include "daemon/trace.h"
 #include "stages/base/fs.h"
 
 /* Kinds of doing nothing, in the order of the columns. */

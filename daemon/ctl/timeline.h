@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_DAEMON_CTL_TIMELINE_H
 #define PENSTOCK_DAEMON_CTL_TIMELINE_H
 /* Timelines, predicted and measured, for people and programs. One thread. */
-#include "daemon/config.h"
+#include "daemon/common/config.h"
 #include "daemon/ctl/conn.h"
 #include "stages/sched/timeline.h"
 

@@ -4,9 +4,9 @@
 
 #include <stdio.h>
 
+#include "daemon/common/setup.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/print.h"
-#include "daemon/setup.h"
 #include "stages/exec/verify/verify.h"
 
 static enum pst_status print_report(const struct pst_verify_report *report,

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "stages/archive/import.h"
+#include "stages/archive/import/import.h"
 #include "stages/ops/op.h"
 
 #define SMALL 64 /* bytes that the container's own marks may have */

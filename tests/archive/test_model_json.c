@@ -2,7 +2,7 @@
 /* JSON of .pt2 files: caps, exactness, tensor descriptions. */
 #include "tests/test.h"
 
-#include "stages/archive/import.h"
+#include "stages/archive/import/import.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/config.h"
+#include "daemon/common/config.h"
 
 #include <math.h>
 #include <stdlib.h>

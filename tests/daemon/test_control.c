@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/socket.h"
+#include "daemon/common/socket.h"
 #include "tests/daemon/drive.h"
 #include "tests/test.h"
 

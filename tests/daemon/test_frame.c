@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/frame.h"
+#include "daemon/common/frame.h"
 
 #include <string.h>
 

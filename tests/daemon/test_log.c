@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The log is an interface: these lines are its definition. */
-#include "daemon/logfile.h"
+#include "daemon/common/logfile.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Traces on their way to the client: the same at the other end, and refused if
  * they make no sense. */
-#include "daemon/trace.h"
+#include "daemon/common/trace.h"
 
 #include "stages/base/alloc.h"
 #include "tests/test.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The tables of raw tensors: one window on a record for each name. */
-#include "stages/archive/import.h"
+#include "stages/archive/import/import.h"
 
 #include <string.h>
 

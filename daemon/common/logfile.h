@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_LOGFILE_H
-#define PENSTOCK_DAEMON_LOGFILE_H
+#ifndef PENSTOCK_DAEMON_COMMON_LOGFILE_H
+#define PENSTOCK_DAEMON_COMMON_LOGFILE_H
 /*
  * Events and the log file. An event is a row of a closed table; a note is one
  * occurrence of it with its fields, in memory of fixed size, so that the exec

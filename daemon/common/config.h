@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_CONFIG_H
-#define PENSTOCK_DAEMON_CONFIG_H
+#ifndef PENSTOCK_DAEMON_COMMON_CONFIG_H
+#define PENSTOCK_DAEMON_COMMON_CONFIG_H
 /*
  * Options of penstockd and of every command of penstock: one row each in
  * config.c. A row gives the command line, the environment, --help, the dump

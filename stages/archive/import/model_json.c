@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/archive/model_json.h"
+#include "stages/archive/import/model_json.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What the target string of a node means. */
-#include "stages/archive/import.h"
+#include "stages/archive/import/import.h"
 #include "stages/graph/oprow.h"
 #include "stages/ops/op.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/logfile.h"
+#include "daemon/common/logfile.h"
 
 #include <errno.h>
 #include <fcntl.h>

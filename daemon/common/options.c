@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The table of all options. */
-#include "daemon/config.h"
+#include "daemon/common/config.h"
 
 #define T_STEP (PSTD_OPT_TRAIN | PSTD_OPT_STEP)
 #define T_DATA (PSTD_OPT_TRAIN | PSTD_OPT_DATA)

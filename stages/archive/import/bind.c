@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Arguments of the document to arguments of a row. */
-#include "stages/archive/import.h"
+#include "stages/archive/import/import.h"
 #include "stages/ops/infer.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_SOCKET_H
-#define PENSTOCK_DAEMON_SOCKET_H
+#ifndef PENSTOCK_DAEMON_COMMON_SOCKET_H
+#define PENSTOCK_DAEMON_COMMON_SOCKET_H
 /*
  * Where control sockets are, who may make them, and how one gets to them.
  * --socket names rank 0's alone. Else each rank has BASE/JOB/rankN.sock, where

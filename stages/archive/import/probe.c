@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "stages/archive/import.h"
+#include "stages/archive/import/import.h"
 #include "stages/graph/schema.h"
 
 #define MAX_TRIES 64

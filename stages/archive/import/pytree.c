@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Names of the leaves of a model's arguments and results. */
-#include "stages/archive/import.h"
+#include "stages/archive/import/import.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Module and source line of a node, from its metadata texts. */
-#include "stages/archive/import.h"
+#include "stages/archive/import/import.h"
 
 #include <ctype.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Nodes in program order. */
-#include "stages/archive/import.h"
+#include "stages/archive/import/import.h"
 #include "stages/ops/op.h"
 
 #include <string.h>

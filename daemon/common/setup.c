@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/setup.h"
+#include "daemon/common/setup.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * value (tied weights); names that the graph does not list (strict mode drops
  * unused ones) get a value too, so that they are saved and have a gradient.
  */
-#include "stages/archive/import.h"
+#include "stages/archive/import/import.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* From graph_module to a graph: inputs, nodes, outputs. */
-#include "stages/archive/import.h"
+#include "stages/archive/import/import.h"
 
 #include <string.h>
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_ARCHIVE_IMPORT_H
-#define PENSTOCK_STAGES_ARCHIVE_IMPORT_H
+#ifndef PENSTOCK_STAGES_ARCHIVE_IMPORT_IMPORT_H
+#define PENSTOCK_STAGES_ARCHIVE_IMPORT_IMPORT_H
 /*
  * The parts of pst_model_open: from the JSON document to a functional graph.
  * Nodes are imported in program order straight through the builder and the
  * functionaliser; sub-graphs are inlined on the way. One thread.
  */
 #include "stages/archive/archive.h"
-#include "stages/archive/model_json.h"
+#include "stages/archive/import/model_json.h"
 #include "stages/archive/zip.h"
 #include "stages/graph/build.h"
 #include "stages/passes/functionalise.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_ARCHIVE_MODEL_JSON_H
-#define PENSTOCK_STAGES_ARCHIVE_MODEL_JSON_H
+#ifndef PENSTOCK_STAGES_ARCHIVE_IMPORT_MODEL_JSON_H
+#define PENSTOCK_STAGES_ARCHIVE_IMPORT_MODEL_JSON_H
 /*
  * Checked access to the JSON documents of a .pt2: caps on size and depth, no
  * duplicate keys, exact 64-bit integers. Messages say where ("node \"add\"").

@@ -4,7 +4,7 @@
  * floating operands in the region's dtype, those of the second in f32, joining
  * ones in the wider dtype by themselves. All others take what comes. f64 stays.
  */
-#include "stages/archive/import.h"
+#include "stages/archive/import/import.h"
 #include "stages/ops/op.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Finds all that is not supported before anything is built. */
-#include "stages/archive/import.h"
+#include "stages/archive/import/import.h"
 
 #include <string.h>
 

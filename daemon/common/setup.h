@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_SETUP_H
-#define PENSTOCK_DAEMON_SETUP_H
+#ifndef PENSTOCK_DAEMON_COMMON_SETUP_H
+#define PENSTOCK_DAEMON_COMMON_SETUP_H
 /*
  * From options to what the library takes; for the exec thread and for the
  * commands of penstock that run a plan in their own process. No state.
  */
-#include "daemon/config.h"
+#include "daemon/common/config.h"
 #include "stages/archive/data.h"
 #include "stages/exec/exec.h"
 #include "stages/split/bind.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_TRACE_H
-#define PENSTOCK_DAEMON_TRACE_H
+#ifndef PENSTOCK_DAEMON_COMMON_TRACE_H
+#define PENSTOCK_DAEMON_COMMON_TRACE_H
 /*
  * What ranks did when in a step: measured by the executor, and what the
  * simulator makes of the measured costs. The exec thread makes it, the loop
  * keeps the newest, a reply carries it to who asked.
  */
-#include "daemon/frame.h"
+#include "daemon/common/frame.h"
 #include "stages/sched/timeline.h"
 
 struct pstd_trace {

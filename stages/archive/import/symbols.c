@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Free sizes of a document: their values at export, what they may be, and
  * what numbers follow from them (spec/pt2-format.md 2.11). */
-#include "stages/archive/import.h"
+#include "stages/archive/import/import.h"
 
 #include <string.h>
 

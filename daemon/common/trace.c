@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/trace.h"
+#include "daemon/common/trace.h"
 
 #include "stages/base/alloc.h"
 

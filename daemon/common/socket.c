@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/socket.h"
+#include "daemon/common/socket.h"
 
 #include <ctype.h>
 #include <dirent.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_FRAME_H
-#define PENSTOCK_DAEMON_FRAME_H
+#ifndef PENSTOCK_DAEMON_COMMON_FRAME_H
+#define PENSTOCK_DAEMON_COMMON_FRAME_H
 /*
  * Frames of the control socket (proto/README.md): 4 bytes of length, then a
  * packed Frame. What comes in is untrusted: size, number of fields and depth
