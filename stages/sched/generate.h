@@ -83,7 +83,7 @@ void pst_sched_add_place(const struct pst_schedule *sched, unsigned rank,
                          size_t index, bool list, struct pst_str *out);
 
 /* Appends "; rank 0, action 3 (0B0); rank 1 ..." of the ranks that have not
- * come to their end. */
+ * come to their end, and their lists around it. */
 void pst_sched_add_stuck(const struct pst_schedule *sched, const size_t *next,
                          struct pst_str *out);
 

@@ -138,6 +138,9 @@ void pst_sched_add_stuck(const struct pst_schedule *sched, const size_t *next,
         pst_str_add(out, "; ");
         pst_sched_add_place(sched, r, next[r], false, out);
     }
+    for (unsigned r = 0; r < sched->n_ranks && out->len < 1024; r++)
+        if (next[r] < sched->ranks[r].n)
+            pst_sched_add_place(sched, r, next[r], true, out);
 }
 
 unsigned pst_schedule_peak_rank(const struct pst_schedule *sched, unsigned rank)

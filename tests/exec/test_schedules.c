@@ -146,6 +146,10 @@ static void case_62_one_rank(void **state)
     csv(4, 1, 2,
         "0F0,1F0,2F0,3F0,0F1,1F1,2F1,3F1,3I1,3B0,2B0,3W1,2I1,1B0,1I1,0B0,"
         "0B1,1W1,2W1\n");
+    /* As executed, where nothing has to be sent. */
+    csv(2, 1, 1,
+        "0UNSHARD,1UNSHARD,0F0,1F0,1B0,1REDUCE_GRAD,1RESHARD,0B0,"
+        "0REDUCE_GRAD,0RESHARD\n");
 }
 
 /* --- lists made by chance ------------------------------------------------- */
@@ -161,6 +165,41 @@ static void lists_by_chance(void **state)
         chance_make(&c, &lists);
         csv_as(CHANCE_STAGES, NET_STILL, c.ranks, c.m, pst_str_text(&lists));
         pst_str_fini(&lists);
+    }
+}
+
+/* What is done twice is refused even where the order of sums would mend it:
+ * with the list as it is in the file. */
+static void refuses_lists_with_a_fault(void **state)
+{
+    static const struct {
+        const char *lists, *text[2];
+    } rows[] = {
+        {"0F0,0F1,0B0,0W0,0B1\n",
+         {"rank 0, action 3 (0W0)", "0F1 0B0 >>0W0<< 0B1"}},
+        {"0F0,0F1,0I0,0W0,0W0,0B1\n",
+         {"rank 0, action 4 (0W0)", "0I0 0W0 >>0W0<< 0B1"}},
+        {"0F0,0F1,0B1,0W1,0B0\n", {"rank 0, action 3 (0W1)", "0B1 >>0W1<<"}},
+        {"0F0,0F1,0REDUCE_GRAD,0B1\n", {"rank 0, at its end", "0B0"}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(rows); i++) {
+        struct pst_exec_options options;
+        struct pst_memory memory;
+        char name[64];
+        struct net net;
+
+        write_csv(rows[i].lists, name);
+        options = net_options(name, 1, 2, "none");
+        net_init(&net, 1);
+        assert_int_equal(pst_exec_plan(net.plan, &options, &memory, &net.diag),
+                         PST_ERR_INPUT);
+        for (int k = 0; k < 2; k++)
+            if (!strstr(net.diag.text, rows[i].text[k]))
+                fail_msg("%s: %s", rows[i].lists, net.diag.text);
+        net_fini(&net);
+        (void)unlink(name + 4);
     }
 }
 
@@ -263,6 +302,7 @@ int main(void)
         cmocka_unit_test(case_61_split_backward),
         cmocka_unit_test(case_62_one_rank),
         cmocka_unit_test(lists_by_chance),
+        cmocka_unit_test(refuses_lists_with_a_fault),
         cmocka_unit_test(refuses_forwards_out_of_order),
         cmocka_unit_test(plans_what_is_in_flight),
     };

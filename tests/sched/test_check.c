@@ -552,6 +552,8 @@ static void refuses_bad_compute_lists(void **state)
     assert_non_null(strstr(diag.text, "stands still"));
     assert_non_null(strstr(diag.text, "rank 0, action 1 (0B0)"));
     assert_non_null(strstr(diag.text, "rank 1, action 0 (1F1)"));
+    assert_non_null(strstr(diag.text, "rank 0: 0F0 >>0B0<< 0F1"));
+    assert_non_null(strstr(diag.text, "rank 1: >>1F1<< 1F0"));
     pst_schedule_free(s);
 }
 

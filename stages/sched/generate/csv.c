@@ -173,12 +173,12 @@ enum pst_status pst_schedule_parse(const char *text, size_t len,
 /* --- csv:FILE ----------------------------------------------------------- */
 
 static enum pst_status refuse_numbers(const char *path, unsigned got,
-                                      const char *what, unsigned want,
-                                      const char *way_out,
+                                      const char *one, const char *more,
+                                      unsigned want, const char *way_out,
                                       struct pst_diag *diag)
 {
-    return pst_diag_set(diag, PST_ERR_INPUT, "%s is for %u %s, not %u: %s",
-                        path, got, what, want, way_out);
+    return pst_diag_set(diag, PST_ERR_INPUT, "%s is for %u %s%s, not %u: %s",
+                        path, got, one, got == 1 ? "" : more, want, way_out);
 }
 
 static enum pst_status check_fits(const struct pst_schedule *s,
@@ -187,13 +187,13 @@ static enum pst_status check_fits(const struct pst_schedule *s,
                                   struct pst_diag *diag)
 {
     if (s->n_ranks != o->ranks)
-        return refuse_numbers(path, s->n_ranks, "ranks", o->ranks,
+        return refuse_numbers(path, s->n_ranks, "rank", "s", o->ranks,
                               "one line for each rank", diag);
     if (s->n_stages > o->stages)
-        return refuse_numbers(path, s->n_stages, "stages", o->stages,
+        return refuse_numbers(path, s->n_stages, "stage", "s", o->stages,
                               "split the model into so many", diag);
     if (s->n_microbatches != o->microbatches)
-        return refuse_numbers(path, s->n_microbatches, "microbatches",
+        return refuse_numbers(path, s->n_microbatches, "microbatch", "es",
                               o->microbatches, "set --microbatches so", diag);
     for (unsigned k = 0; k < o->stages; k++)
         if (k >= s->n_stages || s->rank_of[k] < 0)
@@ -250,6 +250,18 @@ enum pst_status pst_sched_read_csv(const char *path,
         return status;
     }
     s->train = options->train;
+    /* Lists as they are executed, though perhaps of one rank: lowering takes
+     * what it has its own of out of them. */
+    for (unsigned r = 0; r < s->n_ranks; r++)
+        for (size_t i = 0; i < s->ranks[r].n; i++)
+            s->messages |= s->ranks[r].at[i].kind != PST_ACT_IDLE &&
+                           !pst_action_is_compute(&s->ranks[r].at[i]);
+    /* As they were written: what comes later moves actions about. */
+    status = pst_sched_check_compute(s, diag);
+    if (status != PST_OK) {
+        pst_schedule_free(s);
+        return status;
+    }
     if (!options->idle)
         pst_sched_pack(s);
     *ret = s;
