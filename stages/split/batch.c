@@ -27,13 +27,13 @@ static enum pst_status divide(struct pst_plan *plan, int64_t rows,
     enum pst_status status;
 
     if (q == 0)
-        return pst_diag_set(diag, PST_ERR_CONFIG,
+        return pst_diag_set(diag, PST_ERR_INPUT,
                             "Expecting %" PRId64 " arg_mbs but got %" PRId64
                             ": a batch of %" PRId64 " rows cannot be divided "
                             "among %" PRId64 " microbatches",
                             m, rows, rows, m);
     if (n > 0 && !pst_plan_is_free(plan))
-        return pst_diag_set(diag, PST_ERR_CONFIG,
+        return pst_diag_set(diag, PST_ERR_INPUT,
                             "a batch of %" PRId64 " rows is not divisible by "
                             "%" PRId64 " microbatches, and the model has a "
                             "fixed number of rows, %" PRId64 "; to have it "

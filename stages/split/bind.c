@@ -171,7 +171,7 @@ static enum pst_status refuse_static(struct binder *b)
     const struct pst_plan_input *input = row_input(b->from);
 
     if (input == NULL)
-        return pst_diag_set(b->diag, PST_ERR_CONFIG,
+        return pst_diag_set(b->diag, PST_ERR_INPUT,
                             "no input of the model has rows");
     if (b->from->fixed != NULL)
         return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
@@ -179,7 +179,7 @@ static enum pst_status refuse_static(struct binder *b)
                             "with %" PRId64 " only: %s",
                             b->rows, input->meta.size[input->chunk],
                             b->from->fixed);
-    return pst_diag_set(b->diag, PST_ERR_CONFIG,
+    return pst_diag_set(b->diag, PST_ERR_INPUT,
                         "microbatches of %" PRId64 " rows: the model was "
                         "exported for %" PRId64 " in dimension %d of input "
                         "\"%s\"; to have it free, export with a "
@@ -280,7 +280,7 @@ static enum pst_status bind_input(struct binder *b,
                                       from->name);
     }
     if (from->chunk >= 0 && row_expr(from) == NULL)
-        return pst_diag_set(b->diag, PST_ERR_CONFIG,
+        return pst_diag_set(b->diag, PST_ERR_INPUT,
                             "input \"%s\" was exported with %" PRId64 " rows, "
                             "which is not free: --chunk %s=replicate gives it "
                             "whole to every microbatch",

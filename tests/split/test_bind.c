@@ -132,7 +132,7 @@ static void wrong_sizes_are_refused_by_name(void **state)
     assert_ok(pst_plan_chunk(plan, "scale=replicate", &diag), &diag);
     refused(plan, 1, PST_ERR_INPUT, "2 to 64");
     assert_ok(pst_plan_chunk(plan, "target=1", &diag), &diag);
-    refused(plan, 5, PST_ERR_CONFIG,
+    refused(plan, 5, PST_ERR_INPUT,
             "input \"target\" was exported with 5 rows, which is not free: "
             "--chunk target=replicate");
     plan->fixed = "for a test";
@@ -144,7 +144,7 @@ static void wrong_sizes_are_refused_by_name(void **state)
     model = open_model("tiny.pt2");
     plan = split_model(model);
     assert_false(pst_plan_is_free(plan));
-    refused(plan, 3, PST_ERR_CONFIG, "export with a torch.export.Dim");
+    refused(plan, 3, PST_ERR_INPUT, "export with a torch.export.Dim");
     pst_plan_free(plan);
     pst_model_close(model);
 }
@@ -204,7 +204,7 @@ static void batches_are_divided(void **state)
     divide(plan, 12, 4, 3, 0);
     divide(plan, 16, 4, 4, 0);
     assert_int_equal(pst_batch_init(plan, 0, 3, 4, &batch, &diag),
-                     PST_ERR_CONFIG);
+                     PST_ERR_INPUT);
     assert_non_null(strstr(diag.text, "Expecting 4 arg_mbs but got 3"));
     assert_int_equal(pst_batch_init(plan, 3, 12, 4, &batch, &diag),
                      PST_ERR_USAGE);
@@ -218,7 +218,7 @@ static void batches_are_divided(void **state)
     divide(plan, 8, 4, 2, 0);
     pst_diag_init(&diag);
     assert_int_equal(pst_batch_init(plan, 0, 9, 4, &batch, &diag),
-                     PST_ERR_CONFIG);
+                     PST_ERR_INPUT);
     assert_non_null(strstr(diag.text, "is not divisible by 4 microbatches"));
     pst_plan_free(plan);
     pst_model_close(model);
