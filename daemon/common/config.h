@@ -123,7 +123,7 @@ struct pstd_config {
     const char *output, *policy, *loss, *loss_fn;
     double bandwidth;
     uint64_t stages;
-    struct pstd_list at, transmit;
+    struct pstd_list at, replicate, transmit;
     uint64_t stage;
     const char *format;
     bool modules, kernels;

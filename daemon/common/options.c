@@ -143,6 +143,9 @@ static const struct pstd_option rows[] = {
          "number of stages; 0: as the markers in the model say, else 1"),
     ROW(at, "at", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "NAME[:begin|:end]",
         "cut before (or behind) this module or node; repeatable"),
+    ROW(replicate, "replicate", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "FQN",
+        "a parameter of several stages has a copy in each, gradients are "
+        "summed; what all do that --transmit does not name; repeatable"),
     ROW(transmit, "transmit", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "FQN",
         "a parameter of several stages is sent by the first of them to the "
         "others in each step; repeatable"),

@@ -18,10 +18,8 @@ bool pstctl_is_plan(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* A plan is cut: options that say where have no effect any more. */
-static enum pst_status refuse_cut(const char *path,
-                                  const struct pstd_config *config,
-                                  struct pst_diag *diag)
+/* The first option given that says where to cut; or NULL. */
+static const char *cut_option(const struct pstd_config *config)
 {
     const struct pstd_option *rows;
     size_t n;
@@ -29,11 +27,23 @@ static enum pst_status refuse_cut(const char *path,
     rows = pstd_options(&n);
     for (size_t i = 0; i < n; i++)
         if (rows[i].groups == PSTD_OPT_SPLIT && config->given[i])
-            return pst_diag_set(diag, PST_ERR_USAGE,
-                                "%s is a plan, it is split already; --%s needs "
-                                "the .pt2 file",
-                                path, rows[i].name);
-    return PST_OK;
+            return rows[i].name;
+    return NULL;
+}
+
+/* A plan is cut: options that say where have no effect any more. */
+static enum pst_status refuse_cut(const char *path,
+                                  const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    const char *name = cut_option(config);
+
+    if (name == NULL)
+        return PST_OK;
+    return pst_diag_set(diag, PST_ERR_USAGE,
+                        "%s is a plan, it is split already; --%s needs the "
+                        ".pt2 file",
+                        path, name);
 }
 
 static enum pst_status split_model(struct pst_model *model,
@@ -291,7 +301,8 @@ static enum pst_status run_show(const struct pstd_config *config,
         status = show_stage(p.plan, config, diag);
     else if (strcmp(config->format, "text") != 0)
         status = draw_plan(p.plan, config, diag);
-    else if (p.model != NULL && !PSTD_GIVEN(config, format))
+    else if (p.model != NULL && !PSTD_GIVEN(config, format) &&
+             cut_option(config) == NULL)
         status = show_graph(p.model, config->json, diag);
     else
         status = print_plan(p.plan, config->json, diag);

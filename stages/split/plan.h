@@ -138,6 +138,8 @@ struct pst_split_options {
     const char *const *transmit; /* parameters that their home sends, by any of
                                     their names; all others are replicated */
     size_t n_transmit;
+    const char *const *replicate; /* what must not be among those */
+    size_t n_replicate;
     const char *loss; /* "0", "logits.loss", "none"; NULL: the default rule */
     const char *loss_fn; /* "mse", "nll:output=PATH": a loss to add; or NULL */
 };

@@ -117,7 +117,7 @@ static enum pst_status list_readers(struct pst_splitter *s,
 
 static enum pst_status unknown_param(struct pst_splitter *s,
                                      const struct pst_map *index,
-                                     const char *name)
+                                     const char *name, const char *what)
 {
     const char **names =
         pst_arena_calloc(&s->plan->arena, index->n + 1, sizeof(*names));
@@ -129,36 +129,54 @@ static enum pst_status unknown_param(struct pst_splitter *s,
         names[i] = index->entries[i].key;
     near = pst_nearest(name, names, index->n);
     return pst_diag_set(s->diag, PST_ERR_INPUT,
-                        "the model has no parameter \"%.200s\" to transmit%s"
+                        "the model has no parameter \"%.200s\" to %s%s"
                         "%.200s%s",
-                        name, near < 0 ? "" : "; the nearest name is \"",
+                        name, what, near < 0 ? "" : "; the nearest name is \"",
                         near < 0 ? "" : names[near], near < 0 ? "" : "\"");
+}
+
+/* A parameter by any of its names, to be transmitted or replicated. */
+static enum pst_status find_param(struct pst_splitter *s,
+                                  const struct pst_map *index, const char *name,
+                                  const char *what, struct pst_plan_param **ret)
+{
+    *ret = pst_map_get(index, name);
+    if (*ret == NULL)
+        return unknown_param(s, index, name, what);
+    if ((*ret)->kind != PST_VALUE_PARAM)
+        return pst_diag_set(s->diag, PST_ERR_INPUT,
+                            "\"%.200s\" is no parameter: buffers and constants "
+                            "are copied, there is nothing to %s",
+                            name, what);
+    if ((*ret)->n_stages > 1)
+        return PST_OK;
+    return pst_split_note(
+        s, "\"%.200s\" is read by %s, so there is nothing to %s", name,
+        (*ret)->n_stages == 1 ? "one stage only" : "no stage", what);
 }
 
 static enum pst_status mark_transmitted(struct pst_splitter *s,
                                         const struct pst_map *index)
 {
-    for (size_t i = 0; i < s->options->n_transmit; i++) {
-        const char *name = s->options->transmit[i];
-        struct pst_plan_param *param = pst_map_get(index, name);
-        enum pst_status status = PST_OK;
+    const struct pst_split_options *o = s->options;
+    struct pst_plan_param *param;
+    enum pst_status status;
 
-        if (param == NULL)
-            return unknown_param(s, index, name);
-        if (param->kind != PST_VALUE_PARAM)
-            return pst_diag_set(s->diag, PST_ERR_INPUT,
-                                "\"%.200s\" is no parameter: buffers and "
-                                "constants are copied, not transmitted",
-                                name);
-        param->transmit = param->n_stages > 1;
-        if (!param->transmit)
-            status = pst_split_note(
-                s,
-                "\"%.200s\" is read by %s, so there is "
-                "nothing to transmit",
-                name, param->n_stages == 1 ? "one stage only" : "no stage");
+    for (size_t i = 0; i < o->n_transmit; i++) {
+        status = find_param(s, index, o->transmit[i], "transmit", &param);
         if (status != PST_OK)
             return status;
+        param->transmit = param->n_stages > 1;
+    }
+    for (size_t i = 0; i < o->n_replicate; i++) {
+        status = find_param(s, index, o->replicate[i], "replicate", &param);
+        if (status != PST_OK)
+            return status;
+        if (param->transmit)
+            return pst_diag_set(s->diag, PST_ERR_USAGE,
+                                "\"%.200s\" is to be replicated and "
+                                "transmitted: name it once",
+                                o->replicate[i]);
     }
     return PST_OK;
 }

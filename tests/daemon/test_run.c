@@ -283,6 +283,10 @@ static void looks_at_plans(void **state)
     (void)state;
     drive_expect("penstock show tiny.plan", 0);
     drive_says("head.weight");
+    drive_expect("penstock show tiny.pt2", 0);
+    drive_says("aten.embedding");
+    drive_expect("penstock show tiny.pt2 --stages 2 --json", 0);
+    drive_says("\"stage_count\": 2");
     drive_expect("penstock show tiny.plan --stage 1 --json", 0);
     drive_expect("penstock show tiny.plan --modules", 0);
     drive_says("emb");

@@ -99,6 +99,38 @@ static void lists_readers(void **state)
     assert_int_equal(param_of(f->plan, "c")->n_stages, 2);
 }
 
+/* To replicate is the default: a name is checked, and may stand once. */
+static void checks_what_is_replicated(void **state)
+{
+    static const char *const names[] = {"m.tied", "m.v"};
+    static const char *const unknown = "m.ww", *const buffer = "m.p",
+                             *const same = "m.w";
+    struct pst_split_options options = {.replicate = names,
+                                        .n_replicate = PST_COUNT(names)};
+    struct fixture *f = *state;
+
+    assert_ok(pst_split(&f->model, &options, &f->plan, &diag), &diag);
+    assert_false(param_of(f->plan, "m.w")->transmit);
+    assert_int_equal(f->plan->notes.n, 1);
+    assert_non_null(strstr(f->plan->notes.at[0], "nothing to replicate"));
+    pst_plan_free(f->plan);
+    options.n_replicate = 1;
+    options.replicate = &unknown;
+    assert_int_equal(pst_split(&f->model, &options, &f->plan, &diag),
+                     PST_ERR_INPUT);
+    assert_non_null(strstr(diag.text, "the nearest name is \"m.w\""));
+    options.replicate = &buffer;
+    assert_int_equal(pst_split(&f->model, &options, &f->plan, &diag),
+                     PST_ERR_INPUT);
+    options.replicate = &same;
+    options.transmit = names;
+    options.n_transmit = 1;
+    assert_int_equal(pst_split(&f->model, &options, &f->plan, &diag),
+                     PST_ERR_USAGE);
+    assert_non_null(strstr(diag.text, "name it once"));
+    f->plan = NULL;
+}
+
 /* Marked by any name, kept on disk, told to people. */
 static void marks_what_is_transmitted(void **state)
 {
@@ -156,6 +188,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(lists_readers, setup, teardown),
+        cmocka_unit_test_setup_teardown(checks_what_is_replicated, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(marks_what_is_transmitted, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(refuses_wrong_names, setup, teardown),

@@ -203,7 +203,7 @@ static enum pst_status find_policy(struct pst_splitter *s, size_t markers,
     if (k == N_POLICIES)
         return pst_diag_set(s->diag, PST_ERR_USAGE,
                             "unknown policy \"%.100s\"; there are markers, "
-                            "layers, flops and memory",
+                            "layers, flops, memory and file:FILE",
                             o->policy);
     *ret = k;
     return PST_OK;
