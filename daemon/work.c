@@ -14,6 +14,9 @@
 /* Our messages; the crew's own tags lie below. */
 #define TAG_GATHER (PST_TAG_USER + (1 << 20))
 #define NAP_US     500
+/* A rank that stands still makes others wait, and they their neighbours: so
+ * long all may say whom they wait for before the first one ends the job. */
+#define GRACE_US 300000
 
 struct verdict {
     int32_t status;
@@ -338,6 +341,8 @@ void pstd_work(struct pstd_worker *worker)
         status = serve(&w, &diag);
     if (status != PST_OK) {
         fail(&w, &diag);
+        if (w.size > 1 && pst_has_prefix(diag.text, PST_WATCHDOG_TEXT))
+            (void)usleep(GRACE_US);
         if (w.size > 1 && alone)
             w.transport->ops->abort(w.transport, pst_status_exit_code(status));
     } else {

@@ -13,9 +13,11 @@
 
 #include "daemon/common/setup.h"
 #include "stages/base/cpu.h"
+#include "stages/exec/exec.h"
 
-#define MAX_ARGS 48
-#define MAX_TAIL ((size_t)4096)
+#define MAX_ARGS  48
+#define MAX_TAIL  ((size_t)4096)
+#define MAX_CAUSE ((size_t)1024)
 
 struct argv {
     const char *at[MAX_ARGS];
@@ -190,13 +192,26 @@ static void read_kill(struct pstctl_launch *launch, const char *line)
     launch->killed_signal = (int)strtol(number + 17, NULL, 10);
 }
 
+/* The first cause counts, the others follow from it. But who waits in vain may
+ * wait for one who waits too: all of them together lead to the rank that says
+ * nothing. */
+static void take_cause(struct pst_str *cause, const char *text)
+{
+    const char *who = strstr(text, ": ");
+
+    if (cause->len == 0)
+        pst_str_add(cause, text);
+    else if (pst_has_prefix(cause->text, PST_WATCHDOG_TEXT) &&
+             pst_has_prefix(text, PST_WATCHDOG_TEXT) && cause->len < MAX_CAUSE)
+        pst_str_addf(cause, "; %s", who != NULL ? who + 2 : text);
+}
+
 void pstctl_launch_line(struct pstctl_launch *launch, const char *line)
 {
     const char *ours = strstr(line, "penstockd: ");
 
     if (ours != NULL) {
-        if (launch->cause.len == 0)
-            pst_str_add(&launch->cause, ours + 11);
+        take_cause(&launch->cause, ours + 11);
         return;
     }
     read_kill(launch, line);

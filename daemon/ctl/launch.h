@@ -14,7 +14,7 @@ struct pstctl_launch {
     int err_fd;           /* its standard output and error; -1 at the end */
     struct pst_str line;  /* not yet complete */
     struct pst_str tail;  /* last lines that say nothing we know */
-    struct pst_str cause; /* first "penstockd: ..." line */
+    struct pst_str cause; /* first "penstockd: ..." line, see take_cause */
     int killed_rank;      /* -1: none */
     int killed_signal;
     bool ended;

@@ -138,6 +138,9 @@ enum pst_status pst_crew_step(struct pst_crew *crew, uint64_t step,
                               unsigned control, struct pst_step_result *ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
+/* How the text of the watchdog begins. */
+#define PST_WATCHDOG_TEXT "nothing has moved"
+
 /* COLLECTIVE. Rank 0 writes the file of DESIGN 3.6. first: right after the
  * first step (loss, losses, output.I, grad.FQN are kept in memory until
  * final: pass the handle on); final adds param.FQN and buffer.FQN and writes.

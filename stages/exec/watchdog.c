@@ -88,8 +88,8 @@ static enum pst_status report(const struct pst_crew *crew, double seconds)
                          m->peer);
     }
     status = pst_diag_set(first->diag, PST_ERR_PEER,
-                          "nothing has moved for %.3g s in step %llu: %s "
-                          "(--watchdog sets the limit)",
+                          PST_WATCHDOG_TEXT " for %.3g s in step %llu: %s "
+                                            "(--watchdog sets the limit)",
                           seconds, (unsigned long long)first->step + 1,
                           pst_str_text(&text));
     pst_str_fini(&text);

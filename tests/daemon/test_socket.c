@@ -193,6 +193,16 @@ static void reads_the_launchers_words(void **state)
     pstctl_launch_fini(&l);
 
     l = (struct pstctl_launch){.err_fd = -1, .killed_rank = -1, .ended = true};
+    l.status = 1 << 8;
+    pstctl_launch_line(&l, "penstockd: nothing has moved: rank 2 owes it");
+    pstctl_launch_line(&l, "penstockd: lost contact with rank 0");
+    pstctl_launch_line(&l, "penstockd: nothing has moved: rank 3 owes it");
+    assert_int_equal(pstctl_launch_verdict(&l, NULL, &diag), PST_ERR_PEER);
+    assert_string_equal(diag.text, "nothing has moved: rank 2 owes it; "
+                                   "rank 3 owes it");
+    pstctl_launch_fini(&l);
+
+    l = (struct pstctl_launch){.err_fd = -1, .killed_rank = -1, .ended = true};
     l.status = 3 << 8;
     for (unsigned i = 0; i < 10000; i++)
         pstctl_launch_line(&l, "a line that says nothing");
