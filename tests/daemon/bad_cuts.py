@@ -15,7 +15,7 @@ CASES = [  # options, exit code, part of the message
     (["--at", "h.1:middle"], 64, "NAME:end"),
     (["--at", "h.1", "--policy", "flops"], 64, "not both"),
     (["--at", "h.1", "--policy", "file:none.json"], 64, "use one"),
-    (["--policy", "magic"], 64, "layers, flops and memory"),
+    (["--policy", "magic"], 64, "layers, flops, memory"),
     (["--policy", "markers"], 65, "no markers"),
     (["--policy", "file:none.json"], 74, "none.json"),
     (["--policy", "flops", "--stages", "4000"], 65, "at most"),
