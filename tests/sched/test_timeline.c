@@ -131,6 +131,23 @@ static void text_is_escaped(void **state)
     pst_timeline_fini(&t);
 }
 
+/* Spans that touch do so in whole nanoseconds too. */
+static void spans_do_not_overlap(void **state)
+{
+    struct pst_timeline t = {.name = "t", .n_ranks = 1, .step = 3e-9};
+    const struct pst_timeline *const one[] = {&t};
+    struct pst_str trace = {0};
+
+    (void)state;
+    add(&t, 0, PST_SPAN_F, 0, 0, 0.6e-9, 1.4e-9);
+    add(&t, 0, PST_SPAN_F, 0, 1, 1.4e-9, 3e-9);
+    pst_timeline_trace(one, 1, &trace);
+    assert_non_null(strstr(pst_str_text(&trace), "\"ts\":0.001,\"dur\":0.000"));
+    assert_non_null(strstr(pst_str_text(&trace), "\"ts\":0.001,\"dur\":0.002"));
+    pst_str_fini(&trace);
+    pst_timeline_fini(&t);
+}
+
 static void nothing_is_a_picture_too(void **state)
 {
     struct pst_timeline t = {.name = "empty", .n_ranks = 1};
@@ -177,6 +194,7 @@ int main(void)
         cmocka_unit_test(every_gap_has_its_cause),
         cmocka_unit_test(late_peers_are_imbalance),
         cmocka_unit_test(text_is_escaped),
+        cmocka_unit_test(spans_do_not_overlap),
         cmocka_unit_test(nothing_is_a_picture_too),
         cmocka_unit_test(survives_lack_of_memory),
     };

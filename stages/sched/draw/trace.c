@@ -2,9 +2,15 @@
 /* Chrome's trace format: read by chrome://tracing and ui.perfetto.dev. */
 #include "stages/sched/timeline.h"
 
+#include <math.h>
 #include <stdio.h>
 
-#define MICRO 1e6
+/* Microseconds, in whole nanoseconds: rounded apart, a start and a length could
+ * reach into the next span, which viewers take for one inside the other. */
+static double ticks(double seconds)
+{
+    return round(seconds * 1e9) / 1e3;
+}
 
 static void add_name(struct pst_str *out, const char *what, size_t pid,
                      unsigned tid, const char *name)
@@ -33,8 +39,8 @@ static void add_span(struct pst_str *out, size_t pid, const struct pst_span *s)
     pst_str_addf(out,
                  "\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%zu,\"tid\":%d,"
                  "\"ts\":%.3f,\"dur\":%.3f",
-                 pst_span_text(s->kind), pid, s->rank, s->start * MICRO,
-                 (s->end - s->start) * MICRO);
+                 pst_span_text(s->kind), pid, s->rank, ticks(s->start),
+                 ticks(s->end) - ticks(s->start));
     if (s->stage >= 0)
         pst_str_addf(out, ",\"args\":{\"stage\":%d,\"microbatch\":%d}",
                      s->stage, s->microbatch);
@@ -56,7 +62,7 @@ void pst_timeline_trace(const struct pst_timeline *const *timelines, size_t n,
                          "\"pid\":%zu,\"tid\":%d,\"ts\":%.3f,"
                          "\"args\":{\"bytes\":%.0f}},\n",
                          t->levels.at[k].rank, i, t->levels.at[k].rank,
-                         t->levels.at[k].at * MICRO, t->levels.at[k].bytes);
+                         ticks(t->levels.at[k].at), t->levels.at[k].bytes);
         for (unsigned r = 0; r < t->n_ranks; r++) {
             char name[32];
 
