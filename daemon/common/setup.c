@@ -127,10 +127,22 @@ void pstd_set_batch(struct pst_exec_options *options,
     options->n_fewer = batch->n_fewer;
 }
 
+/* Does the list have an entry "NAME=..." in front of this one? */
+static bool named_before(const char *specs, const char *spec)
+{
+    const size_t n = strcspn(spec, "=,") + 1;
+
+    for (; specs < spec; specs += strcspn(specs, ",") + 1)
+        if (strncmp(specs, spec, n) == 0)
+            return true;
+    return false;
+}
+
 /* "a=0,b=replicate" */
 static enum pst_status set_chunks(const char *specs, struct pst_plan *plan,
                                   struct pst_diag *diag)
 {
+    const char *const list = specs;
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < plan->inputs.n; i++)
@@ -140,6 +152,10 @@ static enum pst_status set_chunks(const char *specs, struct pst_plan *plan,
         char spec[256];
 
         (void)snprintf(spec, sizeof(spec), "%.*s", (int)n, specs);
+        if (named_before(list, specs))
+            return pst_diag_set(diag, PST_ERR_USAGE,
+                                "--chunk %.100s: the input is named twice",
+                                spec);
         status = pst_plan_chunk(plan, spec, diag);
         specs += n + (specs[n] == ',');
     }

@@ -223,6 +223,8 @@ static void refuses_bad_input(void **state)
          64, "gpipe"},
         {"penstock plan tiny.plan -n 2 -m 2 --schedule zb-v", 64,
          "split into 4 stages, or take 1 rank"},
+        {"penstock plan tiny.plan -m 2 --chunk tokens=0,labels=1,tokens=1", 64,
+         "--chunk tokens=1: the input is named twice"},
         {"penstock plan tiny.plan -n 2 -m 2 --place 0=0", 64,
          "gives stage 1 of 2 no rank"},
         {"penstock plan tiny.plan -n 2 -m 2 --place 0=0,0=1,1=1", 64,
