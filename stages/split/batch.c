@@ -32,7 +32,7 @@ static enum pst_status divide(struct pst_plan *plan, int64_t rows,
                             ": a batch of %" PRId64 " rows cannot be divided "
                             "among %" PRId64 " microbatches",
                             m, rows, rows, m);
-    if (n > 0 && !pst_plan_is_free(plan))
+    if (n > 0 && !pst_plan_is_free(plan) && plan->fixed == NULL)
         return pst_diag_set(diag, PST_ERR_INPUT,
                             "a batch of %" PRId64 " rows is not divisible by "
                             "%" PRId64 " microbatches, and the model has a "

@@ -57,9 +57,19 @@ static struct pst_value *by_mode(struct bn *b, struct pst_value *now,
                   PST_ARGS(pst_v(now), pst_v(running), eps, pst_b(true)));
 }
 
-/* (1 - momentum) running + momentum scale now, `now` averaged over blocks. */
+/* var count / (count - 1). As whole numbers, since those can follow a free
+ * number of rows. */
+static struct pst_value *unbiased(struct bn *b, struct pst_value *var,
+                                  int64_t count)
+{
+    var =
+        pst_rw(b->w, "aten.div.Scalar", PST_ARGS(pst_v(var), pst_i(count - 1)));
+    return pst_rw(b->w, "aten.mul.Scalar", PST_ARGS(pst_v(var), pst_i(count)));
+}
+
+/* (1 - momentum) running + momentum now, `now` averaged over blocks. */
 static struct pst_value *mix(struct bn *b, struct pst_value *running,
-                             struct pst_value *now, double scale)
+                             struct pst_value *now)
 {
     const int64_t first = 0, n = channels(b);
 
@@ -70,7 +80,7 @@ static struct pst_value *mix(struct bn *b, struct pst_value *running,
     else
         now = pst_rw(b->w, "aten.mean.dim",
                      PST_ARGS(pst_v(now), pst_ints(&first, 1)));
-    now = pst_rw_scale(b->w, now, b->momentum * scale);
+    now = pst_rw_scale(b->w, now, b->momentum);
     now = pst_rw_add(b->w, pst_rw_scale(b->w, running, 1.0 - b->momentum), now);
     return by_mode(b, pst_rw_cast(b->w, now, running->meta.dtype), running,
                    pst_none());
@@ -83,19 +93,20 @@ static enum pst_status train(struct bn *b, bool batch)
     const struct pst_meta *m = &b->x->meta;
     struct pst_node *node = stats(b, n, batch);
     const bool no_grad = b->w->build->no_grad;
-    double count;
+    int64_t count; /* numbers behind each statistic */
 
     if (node == NULL)
         return b->w->build->status;
-    count = (double)pst_meta_numel(m) / (double)n;
+    count = pst_meta_numel(m) / n;
     if (!batch)
-        count /= (double)m->size[0];
+        count = m->size[0] == 0 ? 0 : count / m->size[0];
     b->mean = by_mode(b, b->mean, b->running_mean, pst_none());
     b->rstd = by_mode(b, b->rstd, b->running_var, pst_f(b->eps));
     b->y = apply(b, true);
     b->w->build->no_grad = true;
-    b->new_mean = mix(b, b->running_mean, node->outs[0], 1.0);
-    b->new_var = mix(b, b->running_var, node->outs[2], count / (count - 1.0));
+    b->new_mean = mix(b, b->running_mean, node->outs[0]);
+    if (b->running_var != NULL)
+        b->new_var = mix(b, b->running_var, unbiased(b, node->outs[2], count));
     b->w->build->no_grad = no_grad;
     return b->w->build->status;
 }
