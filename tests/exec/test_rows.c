@@ -158,6 +158,7 @@ static struct pst_dump *run(struct pst_plan *p,
     assert_ok(pst_crew_new(p, self, options, &crew, &diag), &diag);
     assert_ok(pst_crew_step(crew, 0, fill, ctx, 0, &result, &diag), &diag);
     assert_ok(pst_crew_dump_first(crew, &dump, &diag), &diag);
+    assert_ok(pst_crew_dump_state(crew, dump, &diag), &diag);
     for (unsigned k = 0; k < pst_crew_n_local(crew); k++)
         assert_int_equal(pst_crew_high_water(crew, k),
                          pst_crew_memory(crew, k).arena);
@@ -225,6 +226,45 @@ static void derived_numbers_follow_the_rows(void **state)
     assert_non_null(strstr(diag.text, "depends on sizes in a way"));
     pst_plan_free(p);
     pst_model_close(cube);
+}
+
+/* Running statistics are unbiased: they count the rows. */
+static void statistics_follow_the_rows(void **state)
+{
+    static const char *const sets[] = {"norm3", "norm7"};
+    static const char *const buffers[] = {
+        "buffer.norm.running_mean", "buffer.norm.running_var",
+        "buffer.norm.num_batches_tracked", "buffer.wide.running_mean",
+        "buffer.wide.running_var"};
+    const struct pst_split_options split = {.stages = 3};
+    struct pst_safetensors *all = data;
+    struct pst_model *norm;
+    struct pst_plan *p, *bound;
+
+    (void)state;
+    assert_ok(
+        pst_safetensors_open(golden_path("norm.safetensors"), &data, &diag),
+        &diag);
+    assert_ok(pst_model_open(golden_path("norm.pt2"), &norm, &diag), &diag);
+    assert_ok(pst_split(norm, &split, &p, &diag), &diag);
+    for (size_t i = 0; i < PST_COUNT(sets); i++) {
+        struct pst_exec_options options = options_for(3, 1);
+        struct fill fill = {p, sets[i]};
+        struct pst_dump *dump;
+
+        assert_ok(pst_plan_bind(p, i == 0 ? 3 : 7, &bound, &diag), &diag);
+        dump = run(bound, &options, fill_whole, &fill);
+        compare(dump, sets[i], "output.0", "loss");
+        compare(dump, sets[i], "output.1", "output.1");
+        for (size_t k = 0; k < PST_COUNT(buffers); k++)
+            compare(dump, sets[i], buffers[k], buffers[k]);
+        pst_dump_free(dump);
+        pst_plan_free(bound);
+    }
+    pst_plan_free(p);
+    pst_model_close(norm);
+    pst_safetensors_close(data);
+    data = all;
 }
 
 /* --- a batch that microbatches do not divide ------------------------------ */
@@ -545,6 +585,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bound_plans_are_pytorchs),
         cmocka_unit_test(derived_numbers_follow_the_rows),
+        cmocka_unit_test(statistics_follow_the_rows),
         cmocka_unit_test(uneven_steps_are_the_whole_batchs),
         cmocka_unit_test(outputs_are_joined_where_inputs_were_divided),
         cmocka_unit_test(microbatches_may_differ_in_rows),

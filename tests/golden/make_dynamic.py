@@ -13,9 +13,11 @@ loss ignores.
 odd.pt2 writes through views whose strides and offsets depend on the rows, and
 has an operator that penstock makes of others: odd3/NAME and odd7/NAME are what
 it gives for 3 and 7 rows. In cube.pt2 strides grow with the square of the
-rows. Run again only if PyTorch's format changes.
+rows. norm.pt2 has batch norms, whose running statistics count the rows;
+norm.safetensors has a step of 3 and one of 7 rows. Run again only if PyTorch's format changes.
 """
 
+import copy
 import os
 
 import torch
@@ -136,6 +138,40 @@ def write_odd(data):
                 data[f"odd{rows}/grad.{key}"] = p.grad.clone()
 
 
+class Norm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 6)
+        self.norm = nn.BatchNorm1d(6)
+        self.conv = nn.Conv1d(1, 3, 3)
+        self.wide = nn.BatchNorm1d(3)
+
+    def forward(self, x):
+        h = self.wide(self.conv(self.norm(self.fc(x))[:, None]))
+        return (h.sigmoid() * x[:, :1, None]).square().mean(), h
+
+
+def write_norm():
+    """Running statistics count the rows: one step with 3 and with 7."""
+    torch.manual_seed(4)
+    x = torch.randn(7, 4)
+    start = Norm().train()
+    program = torch.export.export(
+        copy.deepcopy(start), (x[:4].clone(),), strict=False,
+        dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=64)},))
+    torch.export.save(program, os.path.join(HERE, "norm.pt2"))
+    data = {}
+    for rows in (3, 7):
+        net = copy.deepcopy(start)
+        loss, h = net(x[:rows])
+        data[f"norm{rows}/x"] = x[:rows].clone()
+        data[f"norm{rows}/output.0"] = loss.detach().clone()
+        data[f"norm{rows}/output.1"] = h.detach().clone()
+        for key, b in net.named_buffers():
+            data[f"norm{rows}/buffer.{key}"] = b.clone()
+    save_file(data, os.path.join(HERE, "norm.safetensors"))
+
+
 def main():
     import torch.distributed.pipelining  # noqa: F401: registers _pipe_split
 
@@ -166,6 +202,7 @@ def main():
     write_rows(data)
     write_odd(data)
     save_file(data, os.path.join(HERE, "dynamic.safetensors"))
+    write_norm()
 
 
 if __name__ == "__main__":

@@ -122,6 +122,7 @@ static void wrong_sizes_are_refused_by_name(void **state)
 {
     struct pst_model *model = open_model("dynamic.pt2");
     struct pst_plan *plan = split_model(model);
+    struct pst_batch batch;
 
     (void)state;
     refused(plan, 1, PST_ERR_INPUT,
@@ -138,6 +139,9 @@ static void wrong_sizes_are_refused_by_name(void **state)
     plan->fixed = "for a test";
     assert_false(pst_plan_is_free(plan));
     refused(plan, 5, PST_ERR_UNSUPPORTED, "with 4 only: for a test");
+    assert_int_equal(pst_batch_init(plan, 0, 10, 4, &batch, &diag),
+                     PST_ERR_UNSUPPORTED);
+    assert_non_null(strstr(diag.text, "for a test"));
     pst_plan_free(plan);
     pst_model_close(model);
 
