@@ -17,7 +17,7 @@ static enum pst_status check_options(const struct pst_plan *plan,
                                      struct pst_diag *diag)
 {
     if (o->replicas > 4096 || o->replicas > o->microbatches)
-        return pst_diag_set(diag, PST_ERR_CONFIG,
+        return pst_diag_set(diag, PST_ERR_USAGE,
                             "%u replicas need at least as many microbatches, "
                             "there are %u",
                             o->replicas, o->microbatches);

@@ -140,7 +140,7 @@ struct pst_sched_row {
 };
 
 /* Unknown name: PST_ERR_USAGE that lists the names; more ranks than stages:
- * PST_ERR_CONFIG that names data parallelism as the way out; what a row
+ * PST_ERR_USAGE that names data parallelism as the way out; what a row
  * demands: PST_ERR_USAGE that names the nearest numbers that fit. */
 enum pst_status pst_schedule_make(const struct pst_schedule_options *options,
                                   struct pst_schedule **ret,

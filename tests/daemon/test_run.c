@@ -154,7 +154,7 @@ static void measures_a_step(void **state)
 static void refuses_replicas(void **state)
 {
     (void)state;
-    drive_expect(run("--steps 1 -n 3x1"), 78);
+    drive_expect(run("--steps 1 -n 3x1"), 64);
     drive_says("3 replicas need at least as many microbatches");
     drive_expect(run("--steps 1 -n 2x1"), 65);
     drive_says("buffer 'steps' changes with every microbatch");
@@ -217,7 +217,7 @@ static void refuses_bad_input(void **state)
          "split already"},
         {"penstock run tiny.plan -n 3 --transport self -m 2 --data "
          "data.safetensors",
-         78, "data parallelism"},
+         64, "data parallelism"},
         {"penstock run tiny.plan -n 2 --transport self --schedule zb-h9 -m 2 "
          "--data data.safetensors",
          64, "gpipe"},

@@ -110,7 +110,7 @@ static void refuses_what_cannot_be_shared(void **state)
     net_init(&net, 2);
     options.replicas = 4;
     assert_int_equal(pst_exec_plan(net.plan, &options, memory, &net.diag),
-                     PST_ERR_CONFIG);
+                     PST_ERR_USAGE);
     options.replicas = 2;
     assert_int_equal(pst_exec_plan(net.plan, &options, memory, &net.diag),
                      PST_ERR_UNSUPPORTED);

@@ -210,7 +210,7 @@ static void refuses_what_cannot_run(void **state)
     assert_non_null(strstr(net.diag.text, "1f1b"));
     options = net_options("gpipe", 3, 2, "sgd");
     assert_int_equal(pst_exec_plan(net.plan, &options, memory, &net.diag),
-                     PST_ERR_CONFIG);
+                     PST_ERR_USAGE);
     options = net_options("gpipe", 0, 2, "sgd");
     assert_int_equal(pst_exec_plan(net.plan, &options, memory, &net.diag),
                      PST_ERR_USAGE);

@@ -177,12 +177,12 @@ static void refuses_with_the_way_out(void **state)
     o.train = false;
     assert_int_equal(pst_schedule_make(&o, &s, &diag), PST_ERR_USAGE);
     o = (struct pst_schedule_options){"1f1b", 5, 4, 2, true, NULL};
-    assert_int_equal(pst_schedule_make(&o, &s, &diag), PST_ERR_CONFIG);
+    assert_int_equal(pst_schedule_make(&o, &s, &diag), PST_ERR_USAGE);
     assert_non_null(strstr(diag.text, "data parallelism"));
     o = (struct pst_schedule_options){"1f1b", 1, 1, 0, true, NULL};
-    assert_int_equal(pst_schedule_make(&o, &s, &diag), PST_ERR_CONFIG);
+    assert_int_equal(pst_schedule_make(&o, &s, &diag), PST_ERR_USAGE);
     o.microbatches = ~0u;
-    assert_int_equal(pst_schedule_make(&o, &s, &diag), PST_ERR_CONFIG);
+    assert_int_equal(pst_schedule_make(&o, &s, &diag), PST_ERR_USAGE);
     assert_null(s);
 }
 

@@ -360,7 +360,7 @@ static void try_lists(const char *lists, unsigned ranks, unsigned stages,
         pst_schedule_free(s);
     }
     (void)unlink(path);
-    if (status != (ranks > stages ? PST_ERR_CONFIG : PST_ERR_INPUT))
+    if (status != (ranks > stages ? PST_ERR_USAGE : PST_ERR_INPUT))
         fail_msg("%s: %s", lists, pst_status_name(status));
 }
 

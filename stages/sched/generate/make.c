@@ -64,24 +64,24 @@ static enum pst_status check_options(const struct pst_schedule_options *o,
                                      struct pst_diag *diag)
 {
     if (o->ranks < 1 || o->stages < 1 || o->microbatches < 1)
-        return pst_diag_set(diag, PST_ERR_CONFIG,
+        return pst_diag_set(diag, PST_ERR_USAGE,
                             "a schedule needs at least one rank, one stage "
                             "and one microbatch, not %u, %u and %u",
                             o->ranks, o->stages, o->microbatches);
     if (o->microbatches > PST_MAX_MICROBATCHES || o->stages > PST_MAX_STAGES)
-        return pst_diag_set(diag, PST_ERR_CONFIG,
+        return pst_diag_set(diag, PST_ERR_USAGE,
                             "%u microbatches and %u stages are too many; the "
                             "limits are %u and %u",
                             o->microbatches, o->stages, PST_MAX_MICROBATCHES,
                             PST_MAX_STAGES);
     if ((uint64_t)o->microbatches * o->stages > MAX_FORWARDS)
-        return pst_diag_set(diag, PST_ERR_CONFIG,
+        return pst_diag_set(diag, PST_ERR_USAGE,
                             "%u microbatches of %u stages are too many: the "
                             "limit is %u forwards",
                             o->microbatches, o->stages, MAX_FORWARDS);
     if (o->ranks > o->stages)
         return pst_diag_set(
-            diag, PST_ERR_CONFIG,
+            diag, PST_ERR_USAGE,
             "%u ranks are more than the %u stage%s of the plan: split into "
             "more stages, or let the other ranks run copies of the pipeline "
             "on other data (data parallelism, R x P ranks)",
