@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Which rank does what: the schedule of a pipeline, lowered and proven, and
  * what part of the microbatches each replica of it has. */
+#include <math.h>
 #include <strings.h>
 
 #include "stages/exec/crew.h"
@@ -191,7 +192,7 @@ const struct pst_schedule *pst_crew_schedule_of(const struct pst_crew *crew,
 /* --- memory --------------------------------------------------------------- */
 
 /* Times that "auto" plans anew with what its estimate of memory had missed. */
-#define MEMORY_ROUNDS 4
+#define MEMORY_ROUNDS 8
 
 enum pst_status pst_crew_check_memory(const struct pst_crew *crew,
                                       unsigned rank, size_t bytes,
@@ -211,10 +212,10 @@ enum pst_status pst_crew_check_memory(const struct pst_crew *crew,
 }
 
 /* Adds to the first stage of each rank what the rank needs beyond the
- * estimate. *ret_fits: all ranks are within the limit. */
+ * estimate. *ret_fits: all ranks are within the limit; *ret_step: seconds. */
 static enum pst_status compare_memory(struct pst_crew *crew,
                                       struct pst_costs *model, bool *ret_fits,
-                                      struct pst_diag *diag)
+                                      double *ret_step, struct pst_diag *diag)
 {
     const struct pst_schedule *sched = crew->sched;
     struct pst_sim sim;
@@ -223,6 +224,7 @@ static enum pst_status compare_memory(struct pst_crew *crew,
     if (status != PST_OK)
         return status;
     *ret_fits = true;
+    *ret_step = sim.step;
     for (unsigned k = 0; k < sched->n_ranks && status == PST_OK; k++) {
         struct pst_rank *rank;
         unsigned s = 0;
@@ -242,27 +244,49 @@ static enum pst_status compare_memory(struct pst_crew *crew,
     return status;
 }
 
-/* Schedule "auto": estimates choose, the memory plan has the last word. */
+/*
+ * Schedule "auto": estimates choose, the memory plan has the last word. What a
+ * schedule needs beyond its estimate corrects the next choice, also after one
+ * that fits: schedules with fewer microbatches in flight need less beyond it,
+ * so that a correction by a larger one is too cautious.
+ */
 static enum pst_status choose_schedule(struct pst_crew *crew,
                                        unsigned microbatches,
                                        struct pst_costs *model,
                                        struct pst_diag *diag)
 {
+    struct pst_schedule *best = NULL;
+    double best_step = INFINITY;
     enum pst_status status =
         pst_plan_costs(crew->plan, &crew->options, model, diag);
-    bool fits = crew->options.memory_limit <= 0;
 
     if (status == PST_OK)
         status = make_schedule(crew, microbatches, model, &crew->sched, diag);
-    for (unsigned i = 0; i < MEMORY_ROUNDS && status == PST_OK && !fits; i++) {
-        status = compare_memory(crew, model, &fits, diag);
-        if (status != PST_OK || fits)
+    if (crew->options.memory_limit <= 0)
+        return status;
+    for (unsigned i = 0; i < MEMORY_ROUNDS && status == PST_OK; i++) {
+        double step = 0;
+        bool fits = false;
+
+        status = compare_memory(crew, model, &fits, &step, diag);
+        if (status != PST_OK || (fits && step >= best_step))
             break;
-        pst_schedule_free(crew->sched);
+        if (fits) {
+            pst_schedule_free(best);
+            best = crew->sched;
+            best_step = step;
+        } else {
+            pst_schedule_free(crew->sched);
+        }
         crew->sched = NULL;
         status = make_schedule(crew, microbatches, model, &crew->sched, diag);
     }
-    return status;
+    if (best == NULL)
+        return status;
+    pst_schedule_free(crew->sched);
+    crew->sched = best;
+    pst_diag_init(diag);
+    return PST_OK;
 }
 
 enum pst_status pst_crew_arrange(struct pst_crew *crew, struct pst_diag *diag)
