@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elementwise operators, norms, softmax, losses, optimizers."""
+import torch
+import torch.nn.functional as F
+
+from .case import case, with_gradient
+
+
+def norms(m, n):
+    x = f"F[{m}, {n}]"
+
+    def norm():
+        return with_gradient(lambda a, w, b: F.layer_norm(a, (n,), w, b),
+                             torch.randn(m, n), torch.ones(n), torch.zeros(n))
+    return [
+        case(f"layer_norm forward + backward {m}x{n}", 1.5,
+             [f"input %x: {x}; input %w: F[{n}]; input %b: F[{n}]; "
+              f"%r = aten.layer_norm.default(%x, [{n}], %w, %b)",
+              f"input %g: {x}; input %x: {x}; input %w: F[{n}]; %r = "
+              "penstock.layer_norm_backward_input.default(%g, %x, "
+              f"[{n}], %w, 1e-05)",
+              f"input %g: {x}; input %x: {x}; %r = "
+              "penstock.layer_norm_backward_weight.default(%g, %x, "
+              f"[{n}], 1e-05)",
+              f"input %g: {x}; %r = aten.sum.dim_IntList(%g, [0])"], norm),
+        case(f"gelu forward + backward {m}x{4 * n}", 1.5,
+             [f"input %x: F[{m}, {4 * n}]; "
+              "%r = aten.gelu.default(%x, approximate=\"tanh\")",
+              f"input %g: F[{m}, {4 * n}]; input %x: F[{m}, {4 * n}]; %r = "
+              "aten.gelu_backward.default(%g, %x, approximate=\"tanh\")"],
+             lambda: with_gradient(lambda a: F.gelu(a, approximate="tanh"),
+                                   torch.randn(m, 4 * n))),
+        case(f"softmax forward + backward {m}x{m}", 1.5,
+             [f"input %x: F[{m}, {m}]; %r = aten._softmax.default(%x, -1, "
+              "False)",
+              f"input %g: F[{m}, {m}]; input %y: F[{m}, {m}]; %r = "
+              "penstock.softmax_backward.default(%g, %y, -1)"],
+             lambda: with_gradient(lambda a: F.softmax(a, -1),
+                                   torch.randn(m, m))),
+    ]
+
+
+def cross_entropy(m, v=50257):
+    target = torch.randint(0, v, (m,))
+    ours = f"input %x: F[{m}, {v}]; input %i{v}: i64[{m}]; "
+    return [case(f"cross_entropy forward + backward {m}x{v}", 1.5,
+                 [ours + f"%r = aten.cross_entropy_loss.default(%x, %i{v})",
+                  "input %g: F[]; " + ours +
+                  f"%r = penstock.cross_entropy_backward.default(%g, %x, "
+                  f"%i{v}, None, 1, -100, 0.0)"],
+                 lambda: with_gradient(lambda a: F.cross_entropy(a, target),
+                                       torch.randn(m, v)))]
+
+
+def adamw(n):
+    def make():
+        p = torch.nn.Parameter(torch.randn(n))
+        p.grad = torch.randn(n)
+        optimizer = torch.optim.AdamW([p], fused=True)
+        return optimizer.step
+    return [case(f"AdamW {n}", 1.5, [f"adamw {n}"], make)]
+
+
+def cases():
+    return norms(512, 768) + cross_entropy(256) + adamw(4000000)
