@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Several ranks hold copies of a parameter and of its optimizer's states, and
- * make the same step with the same gradient. That they are still equal is
- * proven by digests before a checkpoint is written.
+ * make the same step with the same gradient; replicas have the same buffers
+ * after each step. That they are still equal is proven by digests before a
+ * checkpoint is written.
  */
 #include <inttypes.h>
 
@@ -17,6 +18,8 @@ static bool has_copies(const struct pst_crew *crew, unsigned param)
 {
     const struct pst_plan_param *p = &crew->plan->params.at[param];
 
+    if (p->kind == PST_VALUE_BUFFER)
+        return crew->options.replicas > 1;
     if (pst_uses_total(&crew->uses, param) == 0)
         return false;
     for (unsigned i = 1; i < p->n_stages; i++)

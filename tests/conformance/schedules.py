@@ -232,6 +232,47 @@ def replicas(t):
         equal(first.setdefault(grid[0], dump), dump, f"-n {grid}")
 
 
+class Moving(nn.Module):
+    """Buffers that microbatches change: one only counts, one is used."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 16), nn.Linear(16, 4)
+        self.norm = nn.BatchNorm1d(16)
+        self.register_buffer("centre", torch.zeros(4))
+
+    def forward(self, x, target):
+        y = self.b(torch.relu(self.norm(self.a(x))))
+        with torch.no_grad():
+            self.centre.mul_(0.8).add_(y.mean(0), alpha=0.2)
+        return F.mse_loss(y - self.centre, target), y
+
+
+@case("69c replicas with buffers that change do what DDP does")
+def replicas_with_buffers(t):
+    m, steps, rows = 6, 3, 4
+    model = Moving()
+    batch = {"x": torch.randn(m * steps * rows, 8),
+             "target": torch.randn(m * steps * rows, 4)}
+    pt2 = t.export(model, {n: v[:rows] for n, v in batch.items()})
+    pickled, out = t.folder / "model.pt", t.folder / "ddp.safetensors"
+    torch.save(model, pickled)
+    t.call(sys.executable, Path(__file__).with_name("ddp.py"), pickled,
+           t.data(batch), m, steps, out)
+    want = load_file(out)
+    for grid, cut in (("2x1", []), ("2x2", ["--at", "norm"])):
+        saved = t.folder / f"ckpt-{grid}"
+        t.run(pt2, batch, m, *cut, "--lr", 0.1, "--checkpoint", saved,
+              schedule="1f1b", ranks=grid, steps=steps, optimizer="sgd")
+        state = {}
+        for shard in sorted(saved.glob("**/*.safetensors")):
+            state.update(load_file(shard))
+        for name, value in want.items():
+            kind = ("buffer" if name in dict(model.named_buffers())
+                    else "param")
+            close(name, state[f"{kind}.{name}"], value, 1e-5, 1e-6)
+
+
 def zoo_runs(seed, models, count):
     """A seeded sample of schedule, microbatches, ranks for models of the zoo;
     each schedule and model at least once."""

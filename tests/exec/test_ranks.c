@@ -37,7 +37,7 @@ static struct pst_dump *run(struct pst_transport *transport, unsigned n_stages,
     struct net_data data;
     struct net net;
 
-    net_init_as(&net, n_stages, replicas > 1 || still ? NET_STILL : 0);
+    net_init_as(&net, n_stages, still ? NET_STILL : 0);
     data = net_data(&net);
     assert_ok(pst_crew_new(net.plan, transport, options, &crew, diag), diag);
     for (unsigned s = 0; s < STEPS; s++) {
@@ -136,7 +136,7 @@ static void first_rank_reads_for_all(void **state)
     pst_dump_free(want);
     pst_transport_self.close(self);
 
-    net_init_as(&net, stages, replicas > 1 ? NET_STILL : 0);
+    net_init(&net, stages);
     data = (struct net_data){net.plan, 0, 3, true};
     assert_ok(pst_crew_new(net.plan, mpi, &options, &crew, &diag), &diag);
     assert_int_equal(

@@ -51,12 +51,6 @@ static enum pst_status layout_param(struct pst_rank *r, unsigned index,
     }
     if (!here)
         return PST_OK;
-    if (p.updated && r->options.replicas > 1 && r->options.train)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
-                            "buffer '%s' changes with every microbatch, so "
-                            "replicas would come to have different ones: "
-                            "train one pipeline, without replicas",
-                            param->fqn);
     p.data = reserve(r, bytes,
                      param->kind == PST_VALUE_PARAM ? &r->memory.params
                                                     : &r->memory.buffers);

@@ -108,7 +108,7 @@ enum pst_rank_phase {
     PST_RANK_COLLECT, /* rank 0: reports of the others */
     PST_RANK_VERDICT, /* from rank 0 */
     PST_RANK_APPLY,   /* or not */
-    PST_RANK_VALUES,  /* of transmitted parameters */
+    PST_RANK_VALUES,  /* of transmitted parameters, buffers of replicas */
     PST_RANK_DONE,
 };
 
@@ -252,8 +252,8 @@ enum pst_status pst_agree_init(struct pst_rank *r,
                                struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_rank_agree(struct pst_rank *r) PST_MUST_CHECK;
 
-/* transmit.c: values of parameters that this rank's peers own, or the other
- * way round. */
+/* transmit.c: values that go from rank to rank at the end of a step: of
+ * parameters that one owns for all, of buffers from replica 0 to the others. */
 unsigned pst_transmit_n_messages(const struct pst_rank *r);
 enum pst_status pst_transmit_init(struct pst_rank *r,
                                   struct pst_diag *diag) PST_MUST_CHECK;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The value of a parameter that its home transmits goes to the other ranks
- * that read it, once a step, when the optimizer has changed it.
+ * Values that go from one rank to others at the end of a step: of a parameter
+ * that its home transmits, when the optimizer has changed it, to the ranks of
+ * its replica that read it; of a buffer that the step changed, from replica 0
+ * to the others, so that all begin the next step with the same ones.
  */
+#include <string.h>
+
 #include "stages/exec/rank/rank.h"
 
 #define TAG_VALUE (PST_TAG_USER + (3 << 26))
@@ -17,25 +21,34 @@ static bool is_reader(const struct pst_rank *r,
     return false;
 }
 
-static bool is_sent(const struct pst_rank *r, const struct pst_rank_param *p)
+/* Rank of the job that has the new value, -1 if it does not travel. */
+static int source_of(const struct pst_rank *r, const struct pst_rank_param *p)
 {
-    return r->plan->params.at[p->index].transmit &&
-           pst_uses_total(r->uses, (unsigned)p->index) > 0;
+    const struct pst_plan_param *param = &r->plan->params.at[p->index];
+
+    if (p->updated)
+        return r->options.replicas > 1 ? (int)r->rank : -1;
+    if (param->transmit && pst_uses_total(r->uses, (unsigned)p->index) > 0 &&
+        strcmp(r->options.optim.name, "none") != 0)
+        return (int)r->first + r->sched->rank_of[param->home];
+    return -1;
 }
 
-/* Messages of one parameter on this rank. */
-static unsigned n_values(const struct pst_rank *r,
-                         const struct pst_rank_param *p)
+/* Does rank `peer` of the job get what this one has, or have what it gets? */
+static bool is_partner(const struct pst_rank *r, const struct pst_rank_param *p,
+                       unsigned peer)
 {
-    unsigned n = 0;
+    const struct pst_plan_param *param = &r->plan->params.at[p->index];
+    const int source = source_of(r, p);
 
-    if (!is_sent(r, p))
-        return 0;
-    if (!pst_rank_owns(r, (unsigned)p->index))
-        return 1;
-    for (unsigned k = 0; k < r->sched->n_ranks; k++)
-        n += k != r->rank && is_reader(r, &r->plan->params.at[p->index], k);
-    return n;
+    if (source < 0 || peer == pst_rank_number(r))
+        return false;
+    if (source != (int)pst_rank_number(r))
+        return source == (int)peer;
+    if (p->updated)
+        return peer % r->options.ranks == r->rank;
+    return peer >= r->first && peer - r->first < r->options.ranks &&
+           is_reader(r, param, peer - r->first);
 }
 
 unsigned pst_transmit_n_messages(const struct pst_rank *r)
@@ -43,7 +56,8 @@ unsigned pst_transmit_n_messages(const struct pst_rank *r)
     unsigned n = 0;
 
     for (size_t i = 0; i < r->params.n && r->options.train; i++)
-        n += n_values(r, &r->params.at[i]);
+        for (unsigned k = 0; k < pst_rank_job_size(r); k++)
+            n += is_partner(r, &r->params.at[i], k);
     return n;
 }
 
@@ -56,30 +70,17 @@ enum pst_status pst_transmit_init(struct pst_rank *r, struct pst_diag *diag)
     return r->value_messages != NULL ? PST_OK : pst_diag_nomem(diag, n);
 }
 
-static enum pst_status post_values(struct pst_rank *r,
-                                   const struct pst_rank_param *p,
-                                   struct pst_message **next)
+static enum pst_status post(struct pst_rank *r, const struct pst_rank_param *p,
+                            unsigned peer, struct pst_message *m)
 {
-    const struct pst_plan_param *param = &r->plan->params.at[p->index];
-    const unsigned home = (unsigned)r->sched->rank_of[param->home];
-    enum pst_status status = PST_OK;
-
-    for (unsigned k = 0; k < r->sched->n_ranks && status == PST_OK; k++) {
-        struct pst_message *m = *next;
-
-        if (k == r->rank ||
-            (home == r->rank ? !is_reader(r, param, k) : k != home))
-            continue;
-        *m = (struct pst_message){.data = pst_rank_at(r, p->data),
-                                  .len = pst_meta_bytes(&param->meta),
-                                  .tag = TAG_VALUE + p->index,
-                                  .peer = r->first + k,
-                                  .send = home == r->rank,
-                                  .counter = &r->values_waiting};
-        status = pst_rank_post(r, m);
-        ++*next;
-    }
-    return status;
+    *m = (struct pst_message){
+        .data = pst_rank_at(r, p->data),
+        .len = pst_meta_bytes(&r->plan->params.at[p->index].meta),
+        .tag = TAG_VALUE + p->index,
+        .peer = peer,
+        .send = source_of(r, p) == (int)pst_rank_number(r),
+        .counter = &r->values_waiting};
+    return pst_rank_post(r, m);
 }
 
 enum pst_status pst_transmit_values(struct pst_rank *r)
@@ -87,8 +88,9 @@ enum pst_status pst_transmit_values(struct pst_rank *r)
     struct pst_message *next = r->value_messages;
     enum pst_status status = PST_OK;
 
-    for (size_t i = 0; i < r->params.n && status == PST_OK; i++)
-        if (is_sent(r, &r->params.at[i]))
-            status = post_values(r, &r->params.at[i], &next);
+    for (size_t i = 0; i < r->params.n && r->options.train; i++)
+        for (unsigned k = 0; k < pst_rank_job_size(r) && status == PST_OK; k++)
+            if (is_partner(r, &r->params.at[i], k))
+                status = post(r, &r->params.at[i], k, next++);
     return status;
 }

@@ -53,9 +53,9 @@ enum pst_status pst_rank_conclude(struct pst_rank *r)
         r->phase = PST_RANK_VALUES;
         if (r->verdict->fault) {
             restore(r);
-        } else if (r->options.train &&
-                   strcmp(r->options.optim.name, "none") != 0) {
-            status = apply(r);
+        } else {
+            if (r->options.train && strcmp(r->options.optim.name, "none") != 0)
+                status = apply(r);
             if (status == PST_OK)
                 status = pst_transmit_values(r);
         }
