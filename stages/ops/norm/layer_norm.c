@@ -68,14 +68,44 @@ static struct pst_value *stats_vjp(struct pst_vjp *v)
     return pst_vjp_cast(v, ret, x->meta.dtype);
 }
 
+/* dw and db in one pass over g and x if both are wanted. */
+static void affine_vjp(struct pst_vjp *v, struct pst_value *g)
+{
+    struct pst_value *w = pst_vjp_in(v, 2), *b = pst_vjp_in(v, 3);
+    const struct pst_arg *args = v->node->args;
+    struct pst_value *d[2] = {NULL, NULL};
+    const bool for_w = w != NULL && pst_vjp_needs(v, 2);
+    const bool for_b = b != NULL && pst_vjp_needs(v, 3);
+
+    if (for_w && for_b) {
+        const struct pst_node *both =
+            pst_emit_node(&v->build, &pst_op_layer_norm_backward_affine,
+                          PST_ARGS(pst_v(g), args[0], args[1], args[4]));
+
+        if (both == NULL)
+            return;
+        d[0] = both->outs[0];
+        d[1] = both->outs[1];
+    } else if (for_w) {
+        d[0] = pst_vjp_emit(v, "penstock.layer_norm_backward_weight.default",
+                            PST_ARGS(pst_v(g), args[0], args[1], args[4]));
+    } else if (for_b) {
+        d[1] = pst_vjp_emit(v, "penstock.column_sum.default",
+                            PST_ARGS(pst_v(g), pst_i(args[1].n)));
+    }
+    if (for_w)
+        pst_vjp_set(v, 1, pst_vjp_cast(v, d[0], w->meta.dtype));
+    if (for_b)
+        pst_vjp_set(v, 2, pst_vjp_cast(v, d[1], b->meta.dtype));
+}
+
 /*
- * dx, dw and db are nodes of their own: dx in the path of the input's
- * gradient, the others not.
+ * dx is a node of its own: it is in the path of the input's gradient, dw and
+ * db are not.
  */
 static enum pst_status layer_norm_vjp(struct pst_vjp *v)
 {
-    struct pst_value *g = pst_vjp_grad(v, 0), *w = pst_vjp_in(v, 2), *d;
-    struct pst_value *b = pst_vjp_in(v, 3);
+    struct pst_value *g = pst_vjp_grad(v, 0), *d;
     struct pst_value *through = NULL;
     const struct pst_arg *args = v->node->args;
 
@@ -91,16 +121,7 @@ static enum pst_status layer_norm_vjp(struct pst_vjp *v)
             d = pst_vjp_add(v, d, through);
         pst_vjp_set(v, 0, d);
     }
-    if (w != NULL && pst_vjp_needs(v, 2)) {
-        d = pst_vjp_emit(v, "penstock.layer_norm_backward_weight.default",
-                         PST_ARGS(pst_v(g), args[0], args[1], args[4]));
-        pst_vjp_set(v, 1, pst_vjp_cast(v, d, w->meta.dtype));
-    }
-    if (b != NULL && pst_vjp_needs(v, 3)) {
-        d = pst_vjp_emit(v, "penstock.column_sum.default",
-                         PST_ARGS(pst_v(g), pst_i(args[1].n)));
-        pst_vjp_set(v, 2, pst_vjp_cast(v, d, b->meta.dtype));
-    }
+    affine_vjp(v, g);
     return v->build.status;
 }
 
@@ -224,6 +245,15 @@ static enum pst_status backward_weight_infer(struct pst_infer *c)
                                             c->args[2].n, c->args[2].ints);
 }
 
+static enum pst_status backward_affine_infer(struct pst_infer *c)
+{
+    enum pst_status status = backward_weight_infer(c);
+
+    return status != PST_OK ? status
+                            : pst_infer_set(c, 1, pst_infer_in(c, 0)->dtype,
+                                            c->args[2].n, c->args[2].ints);
+}
+
 /* args: grad, input, shape, [weight,] eps */
 static struct pst_norm backward_of(const struct pst_call *c, bool centre,
                                    bool has_weight)
@@ -245,7 +275,7 @@ static size_t backward_weight_scratch(const struct pst_call *c,
     const struct pst_norm p = backward_of(c, true, false);
 
     (void)threads;
-    return (size_t)p.rows * 2 * sizeof(float);
+    return pst_norm_weight_scratch(&p);
 }
 
 static bool all_f32(const struct pst_call *c)
@@ -308,6 +338,31 @@ PST_SIMD_EACH(RUN_RMS)
     }
 BACKWARD_KERNELS(layer, true);
 BACKWARD_KERNELS(rms, false);
+
+static void layer_affine_ref(const struct pst_call *c)
+{
+    const struct pst_norm p = backward_of(c, true, false);
+
+    pst_norm_weight_ref(&p, &c->out[0], false);
+    pst_norm_bias_ref(&p, &c->out[1]);
+}
+
+static const struct pst_kernel layer_affine_kernels[] = {
+    PST_SIMD_ROWS("layer_norm_backward_affine_f32", layer_weight_f32,
+                  PST_D(F32), 0, all_f32, backward_weight_scratch, 2e-5),
+    {.name = "layer_norm_backward_affine_ref",
+     .dtypes = PST_D_FLOAT,
+     .flags = PST_K_STRIDED,
+     .run = layer_affine_ref},
+};
+
+const struct pst_op pst_op_layer_norm_backward_affine = {
+    .schema = "penstock::layer_norm_backward_affine(Tensor grad_output, Tensor "
+              "input, int[] normalized_shape, float eps) -> (Tensor, Tensor)",
+    .infer = backward_affine_infer,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(layer_affine_kernels),
+};
 
 const struct pst_op pst_op_layer_norm_backward_input = {
     .schema = "penstock::layer_norm_backward_input(Tensor grad_output, Tensor "

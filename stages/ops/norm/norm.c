@@ -3,6 +3,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 double pst_norm_eps(const struct pst_arg *arg, enum pst_dtype dtype)
 {
@@ -166,6 +167,17 @@ void pst_norm_weight_ref(const struct pst_norm *p, struct pst_operand *dw,
     }
 }
 
+void pst_norm_bias_ref(const struct pst_norm *p, struct pst_operand *db)
+{
+    for (int64_t j = 0; j < p->n; j++) {
+        double sum = 0.0;
+
+        for (int64_t r = 0; r < p->rows; r++)
+            sum += at(p->g, r * p->n + j);
+        put(db, j, sum);
+    }
+}
+
 /* --- fast kernels ------------------------------------------------------- */
 
 /* Elements below which the pool is not woken. */
@@ -177,7 +189,6 @@ struct job {
     struct pst_norm_rows rows;
     const float *x, *g;
     float *y, *stats;
-    bool accumulate;
 };
 
 static struct job job_of(const struct pst_call *c, const struct pst_norm *p,
@@ -194,7 +205,6 @@ static struct job job_of(const struct pst_call *c, const struct pst_norm *p,
         .x = p->x->data,
         .g = p->g == NULL ? NULL : p->g->data,
         .y = c->out[0].data,
-        .accumulate = c->accumulate,
     };
 }
 
@@ -248,6 +258,17 @@ void pst_norm_run_input(const struct pst_call *c, const struct pst_norm *p,
     start(c, input_part, &job);
 }
 
+/* Rows whose statistics are made just before they are summed: they are in the
+ * cache then. Partial sums have as many, so that the bits do not depend on the
+ * number of threads. */
+#define BLOCK 32
+
+/* Totals of dw and db, then the statistics. */
+size_t pst_norm_weight_scratch(const struct pst_norm *p)
+{
+    return (size_t)(p->rows + p->n) * 2 * sizeof(float);
+}
+
 static void stats_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *k = ctx;
@@ -262,17 +283,41 @@ static void weight_part(void *ctx, unsigned part, unsigned parts)
     const struct job *k = ctx;
     int64_t a, b;
 
-    pst_pool_share(k->p->n, 16, part, parts, &a, &b);
-    k->loops->weight(k->p->rows, k->p->n, a, b, k->g, k->x, k->stats, k->y,
-                     k->accumulate);
+    pst_pool_share(k->p->n, 64, part, parts, &a, &b);
+    k->loops->affine(k->p->rows, k->p->n, a, b, k->g, k->x, k->stats, k->y,
+                     k->y + k->p->n);
+}
+
+static void weight_serial(const struct job *k)
+{
+    const int64_t n = k->p->n;
+
+    for (int64_t r = 0; r < k->p->rows; r += BLOCK) {
+        const int64_t rows = PST_MIN(k->p->rows - r, BLOCK);
+
+        k->loops->stats(&k->rows, rows, k->x + r * n, k->stats);
+        k->loops->affine(rows, n, 0, n, k->g + r * n, k->x + r * n, k->stats,
+                         k->y, k->y + n);
+    }
 }
 
 void pst_norm_run_weight(const struct pst_call *c, const struct pst_norm *p,
                          const struct pst_norm_loops *loops)
 {
     struct job job = job_of(c, p, loops);
+    float *dw = c->out[0].data;
 
-    job.stats = c->scratch;
-    start(c, stats_part, &job);
-    start(c, weight_part, &job);
+    job.y = c->scratch;
+    job.stats = job.y + 2 * p->n;
+    memset(job.y, 0, (size_t)p->n * 2 * sizeof(float));
+    if (p->rows * p->n < SERIAL || pst_pool_threads(c->pool) == 1) {
+        weight_serial(&job);
+    } else {
+        pst_pool_run(c->pool, stats_part, &job);
+        pst_pool_run(c->pool, weight_part, &job);
+    }
+    for (int64_t i = 0; i < p->n; i++)
+        dw[i] = c->accumulate ? dw[i] + job.y[i] : job.y[i];
+    if (c->n_out == 2)
+        memcpy(c->out[1].data, job.y + p->n, (size_t)p->n * sizeof(float));
 }

@@ -40,6 +40,7 @@ void pst_norm_ref(const struct pst_norm *p, struct pst_operand *y,
 void pst_norm_input_ref(const struct pst_norm *p, struct pst_operand *dx);
 void pst_norm_weight_ref(const struct pst_norm *p, struct pst_operand *dw,
                          bool accumulate);
+void pst_norm_bias_ref(const struct pst_norm *p, struct pst_operand *db);
 
 /* --- loops over contiguous f32 rows (simd/norm.c) ----------------------- */
 
@@ -59,10 +60,11 @@ struct pst_norm_loops {
                   const float *x, float *dx);
     void (*stats)(const struct pst_norm_rows *p, int64_t rows, const float *x,
                   float *stats);
-    /* Columns begin..end-1 of dw = sum over rows of g * (x - mean) * rstd. */
-    void (*weight)(int64_t rows, int64_t n, int64_t begin, int64_t end,
+    /* Columns begin..end-1, multiples of 64 but for the last: adds the sums
+     * over rows of g (x - mean) rstd to dw and of g to db. */
+    void (*affine)(int64_t rows, int64_t n, int64_t begin, int64_t end,
                    const float *g, const float *x, const float *stats,
-                   float *dw, bool accumulate);
+                   float *dw, float *db);
 };
 extern const struct pst_norm_loops pst_norm_loops_any, pst_norm_loops_avx2,
     pst_norm_loops_avx512;
@@ -73,8 +75,9 @@ void pst_norm_run(const struct pst_call *c, const struct pst_norm *p,
                   const struct pst_norm_loops *loops);
 void pst_norm_run_input(const struct pst_call *c, const struct pst_norm *p,
                         const struct pst_norm_loops *loops);
-/* Needs scratch: pst_norm_scratch. */
+/* dw into out[0] and, if there is an out[1], db into that. */
 void pst_norm_run_weight(const struct pst_call *c, const struct pst_norm *p,
                          const struct pst_norm_loops *loops);
+size_t pst_norm_weight_scratch(const struct pst_norm *p);
 
 #endif

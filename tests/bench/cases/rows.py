@@ -19,10 +19,9 @@ def norms(m, n):
               f"input %g: {x}; input %x: {x}; input %w: F[{n}]; %r = "
               "penstock.layer_norm_backward_input.default(%g, %x, "
               f"[{n}], %w, 1e-05)",
-              f"input %g: {x}; input %x: {x}; %r = "
-              "penstock.layer_norm_backward_weight.default(%g, %x, "
-              f"[{n}], 1e-05)",
-              f"input %g: {x}; %r = aten.sum.dim_IntList(%g, [0])"], norm),
+              f"input %g: {x}; input %x: {x}; %r, %s = "
+              "penstock.layer_norm_backward_affine.default(%g, %x, "
+              f"[{n}], 1e-05)"], norm),
         case(f"gelu forward + backward {m}x{4 * n}", 1.5,
              [f"input %x: F[{m}, {4 * n}]; "
               "%r = aten.gelu.default(%x, approximate=\"tanh\")",
