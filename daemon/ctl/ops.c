@@ -153,7 +153,7 @@ static enum pst_status run_ops(const struct pstd_config *config,
     print_text(text);
     reason = pst_op_refusal(text);
     if (reason != NULL)
-        printf("%s is refused: %s\n", text, reason);
+        printf("%s is refused (tier 3): %s\n", text, reason);
     return PST_OK;
 }
 

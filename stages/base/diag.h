@@ -8,7 +8,7 @@
  */
 #include "stages/base/status.h"
 
-#define PST_DIAG_TEXT 2048
+#define PST_DIAG_TEXT 4096
 
 struct pst_diag {
     enum pst_status status;

@@ -14,7 +14,7 @@ static const struct {
 #undef PST_REFUSED
 };
 
-/* Is the word of n characters among the words of a list? */
+/* Is the word of n > 0 characters among the words of a list? */
 static bool has_word(const char *list, const char *word, size_t n)
 {
     for (const char *at = list; (at = strstr(at, word)) != NULL; at++)
@@ -25,7 +25,7 @@ static bool has_word(const char *list, const char *word, size_t n)
 
 static const char *find(const char *word)
 {
-    for (size_t i = 0; i < PST_COUNT(refused); i++)
+    for (size_t i = 0; i < PST_COUNT(refused) && word[0] != '\0'; i++)
         if (has_word(refused[i].names, word, strlen(word)))
             return refused[i].reason;
     return NULL;

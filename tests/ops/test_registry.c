@@ -60,6 +60,7 @@ static void names_find_their_rows(void **state)
     assert_non_null(pst_op_refusal("prims.add.default"));
     assert_null(pst_op_refusal("aten.nothing.default"));
     assert_null(pst_op_find(""));
+    assert_null(pst_op_refusal(""));
 }
 
 /* Best first: instruction sets never rise towards the end, and the last

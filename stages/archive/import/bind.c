@@ -299,8 +299,7 @@ static enum pst_status wrap_numbers(struct pst_import *import,
     return PST_OK;
 }
 
-/* Other names and in-place forms name some arguments differently. */
-static int find_arg(const struct pst_schema *schema, const char *name)
+int pst_import_find_arg(const struct pst_schema *schema, const char *name)
 {
     static const char *const same[][2] = {
         {"self", "input"}, {"axis0", "dim0"}, {"axis1", "dim1"}};
@@ -325,7 +324,7 @@ static enum pst_status bind_one(const struct source *s,
 
     if (name == NULL)
         return PST_ERR_INPUT;
-    i = find_arg(schema, name);
+    i = pst_import_find_arg(schema, name);
     if (i < 0)
         return pst_diag_set(s->import->diag, PST_ERR_INPUT,
                             "%s has no argument \"%s\"", schema->name, name);

@@ -119,6 +119,8 @@ struct pst_target {
     const char *name; /* "aten.add.Tensor" as in the file */
     const struct pst_op *op;
     const char *reason;
+    unsigned tier; /* of what is not supported: 2 of an operator whose form
+                      is not, 3 refused, 0 unknown */
 };
 
 /* Why sizes that are not known are refused. */
@@ -149,6 +151,9 @@ enum pst_status pst_import_value(struct pst_import *import,
                                  struct pst_scope *scope, const json_t *json,
                                  const char *where,
                                  struct pst_arg *ret) PST_MUST_CHECK;
+/* Index of the schema's argument; other names of rows and in-place forms name
+ * some arguments differently. -1: there is none. */
+int pst_import_find_arg(const struct pst_schema *schema, const char *name);
 /* The node's arguments in the order of the schema; *ret in the graph's arena.
  * raw: values as they stand, for a write; else their newest versions. */
 enum pst_status pst_import_bind(struct pst_import *import,

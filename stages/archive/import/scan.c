@@ -4,9 +4,12 @@
 
 #include <string.h>
 
+#define NO_TIER 9 /* of a value: it is no operator */
+
 struct finding {
     const char *what; /* "aten.foo.default", "dtype complex64" */
     const char *reason;
+    unsigned tier; /* of struct pst_target */
     struct pst_place place;
     const char *value; /* name of a value, where there is no node */
     unsigned count;
@@ -19,9 +22,10 @@ struct scan {
 };
 
 static enum pst_status add_finding(struct scan *s, const char *what,
-                                   const char *reason, const char *value)
+                                   const char *reason, unsigned tier,
+                                   const char *value)
 {
-    struct finding f = {what, reason, s->import->place, value, 1};
+    struct finding f = {what, reason, tier, s->import->place, value, 1};
 
     for (size_t i = 0; i < s->findings.n; i++) {
         struct finding *g = &s->findings.at[i];
@@ -54,13 +58,14 @@ static enum pst_status scan_values(struct scan *s, const json_t *graph)
             !pst_dtype_from_pt2(json_integer_value(dtype), &unused))
             status =
                 add_finding(s, pst_json_dtype_name(json_integer_value(dtype)),
-                            "dtypes", name);
+                            "dtypes", NO_TIER, name);
         json_array_foreach(json_object_get(meta, "sizes"), i, size)
         {
             unknown = unknown || !pst_import_is_known(s->import, size);
         }
         if (unknown && status == PST_OK)
-            status = add_finding(s, "shapes", pst_import_unbacked, name);
+            status =
+                add_finding(s, "shapes", pst_import_unbacked, NO_TIER, name);
     }
     return status;
 }
@@ -146,7 +151,7 @@ static enum pst_status scan_input(struct scan *s, const json_t *input,
                              strcmp(tag, "as_complex") == 0
                                  ? "complex numbers"
                                  : "arguments of this kind",
-                             NULL);
+                             NO_TIER, NULL);
     if (status == PST_OK && outer)
         status = mark_arg(s, arg);
     if (status == PST_OK && strcmp(tag, "as_graph") == 0)
@@ -174,7 +179,8 @@ static enum pst_status scan_graph(struct scan *s, const json_t *graph,
         look_at_mode(s, node, &target);
         status = pst_import_place(s->import, node);
         if (status == PST_OK && target.kind == PST_TARGET_NONE)
-            status = add_finding(s, target.name, target.reason, NULL);
+            status =
+                add_finding(s, target.name, target.reason, target.tier, NULL);
         json_array_foreach(json_object_get(node, "inputs"), k, input)
         {
             if (status != PST_OK)
@@ -211,7 +217,17 @@ static void describe(const struct finding *f, struct pst_str *out)
     pst_str_add(out, ")");
 }
 
-/* One message for all, reason by reason; what does not fit in is counted. */
+static void describe_reason(const struct finding *f, struct pst_str *out)
+{
+    if (f->tier == 0)
+        pst_str_add(out, "in no tier, ");
+    else if (f->tier != NO_TIER)
+        pst_str_addf(out, "tier %u, ", f->tier);
+    pst_str_addf(out, "%s: ", f->reason);
+}
+
+/* One message for all, reason by reason. Where it gets long, places are left
+ * out; what does not fit in even so is counted. */
 static enum pst_status report(const struct scan *s)
 {
     const struct finding *all = s->findings.at;
@@ -227,15 +243,17 @@ static enum pst_status report(const struct scan *s)
         for (size_t k = i; first && k < s->findings.n; k++) {
             if (strcmp(all[k].reason, all[i].reason) != 0)
                 continue;
-            if (text.len > PST_DIAG_TEXT - 500) {
+            if (text.len > PST_DIAG_TEXT - 250) {
                 left++;
                 continue;
             }
+            pst_str_add(&text, k > i ? ", " : i > 0 ? "; " : "");
             if (k == i)
-                pst_str_addf(&text, "%s%s: ", i > 0 ? "; " : "", all[i].reason);
+                describe_reason(&all[i], &text);
+            if (text.len > PST_DIAG_TEXT / 2)
+                pst_str_add(&text, all[k].what);
             else
-                pst_str_add(&text, ", ");
-            describe(&all[k], &text);
+                describe(&all[k], &text);
         }
     }
     if (left > 0)

@@ -22,23 +22,22 @@ static const char *const asserts[] = {
 static const char *const same_as[][2] = {
     {"aten.detach_.default", "aten.detach.default"},
     {"aten.lift_fresh.default", "aten.alias.default"},
+    {"aten.resize_.default", "penstock.shrink_.default"},
 };
 
 const char pst_import_unbacked[] = "sizes and numbers that depend on data";
 
-static const char not_yet[] = "operators that are not implemented yet";
-
 /* Operators on sizes: there are none unless a shape is dynamic. */
 static const char *const size_prefixes[] = {
-    "_operator.",      "math.",
-    "torch.sym_",      "torch._sym_",
-    "aten.sym_size",   "aten.sym_stride",
-    "aten.sym_numel.", "aten.sym_storage_offset",
-};
-
-static const char *const data_prefixes[] = {
-    "aten.item.",
-    "aten._local_scalar_dense.",
+    "_operator.",
+    "math.",
+    "torch.sym_",
+    "torch._sym_",
+    "aten.sym_size",
+    "aten.sym_stride",
+    "aten.sym_numel.",
+    "aten.sym_storage_offset",
+    "aten.sym_is_contiguous.",
 };
 
 const json_t *pst_import_arg(const json_t *node, const char *name,
@@ -84,16 +83,32 @@ static bool find_row(const char *name, struct pst_target *ret)
 {
     ret->op = pst_op_find(name);
     ret->kind = PST_TARGET_OP;
-    if (ret->op == NULL) {
+    /* A twin may have another overload than the one that is refused. */
+    if (ret->op == NULL && pst_op_refusal(name) == NULL) {
         ret->op = pst_functional_twin(name);
         ret->kind = PST_TARGET_INPLACE;
     }
     return ret->op != NULL;
 }
 
-static struct pst_target refuse(const char *name, const char *reason)
+static struct pst_target refuse(const char *name, unsigned tier,
+                                const char *reason)
 {
-    return (struct pst_target){PST_TARGET_NONE, name, NULL, reason};
+    return (struct pst_target){PST_TARGET_NONE, name, NULL, reason, tier};
+}
+
+/* What has neither a row nor a meaning to the importer. */
+static struct pst_target unsupported(const char *name)
+{
+    const char *reason = pst_op_refusal(name);
+
+    if (reason != NULL)
+        return refuse(name, 3, reason);
+    if (pst_has_prefix(name, "torch._functorch."))
+        return refuse(
+            name, 0,
+            "vmap and jvp regions (run_decompositions() removes them)");
+    return refuse(name, 0, "unknown operators");
 }
 
 static struct pst_target higher_order(const json_t *node, const char *name)
@@ -109,8 +124,9 @@ static struct pst_target higher_order(const json_t *node, const char *name)
         bool enabled;
 
         if (!pst_import_autocast_mode(node, &enabled, &dtype))
-            return refuse(name, "autocast regions of other devices or dtypes "
-                                "(export without autocast)");
+            return refuse(name, 2,
+                          "autocast regions of other devices or dtypes "
+                          "(export without autocast)");
         t.kind = PST_TARGET_AUTOCAST;
         return t;
     }
@@ -118,28 +134,17 @@ static struct pst_target higher_order(const json_t *node, const char *name)
         t.kind = PST_TARGET_COND;
         return t;
     }
-    return refuse(name, "control flow");
-}
-
-static const char *refusal(const char *name)
-{
-    for (size_t i = 0; i < PST_COUNT(data_prefixes); i++)
-        if (pst_has_prefix(name, data_prefixes[i]))
-            return pst_import_unbacked;
-    if (pst_has_prefix(name, "torch._functorch."))
-        return "vmap and jvp regions (run_decompositions() removes them)";
-    return NULL;
+    return unsupported(name);
 }
 
 struct pst_target pst_import_target(const json_t *node)
 {
     const char *name = json_string_value(json_object_get(node, "target"));
     struct pst_target t = {0};
-    const char *reason;
     char scalar[256];
 
     if (name == NULL)
-        return refuse("?", "nodes without a target");
+        return refuse("?", 0, "nodes without a target");
     if (pst_has_prefix(name, "torch.ops."))
         name += strlen("torch.ops.");
     t.name = name;
@@ -157,14 +162,11 @@ struct pst_target pst_import_target(const json_t *node)
             t.kind = PST_TARGET_SIZE;
     if (t.kind == PST_TARGET_ASSERT || t.kind == PST_TARGET_SIZE)
         return t;
-    reason = refusal(name);
-    if (reason != NULL)
-        return refuse(name, reason);
     if (pst_has_prefix(name, "aten.to.") ||
         strcmp(name, "aten.type_as.default") == 0) {
         t.kind = PST_TARGET_CONVERT;
         t.op = pst_op_find(name);
-        return t.op != NULL ? t : refuse(name, not_yet);
+        return t.op != NULL ? t : unsupported(name);
     }
     for (size_t i = 0; i < PST_COUNT(same_as); i++)
         if (strcmp(name, same_as[i][0]) == 0 && find_row(same_as[i][1], &t))
@@ -174,9 +176,5 @@ struct pst_target pst_import_target(const json_t *node)
         return t;
     if (find_row(name, &t))
         return t;
-    reason = pst_op_refusal(name);
-    if (reason != NULL)
-        return refuse(name, reason);
-    return refuse(name, pst_has_prefix(name, "aten.") ? not_yet
-                                                      : "unknown operators");
+    return unsupported(name);
 }

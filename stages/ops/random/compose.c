@@ -135,6 +135,9 @@ COMPOSE(poisson, "poisson(Tensor self, Generator? generator=None",
 #define BELOW(p, like)                                                         \
     "cast(rand_like(" like ", dtype=f32) < " p ", dtype(self))"
 COMPOSE(bernoulli, "bernoulli(Tensor self" GENERATOR, BELOW("self", "self"));
+/* What bernoulli_.float writes. */
+COMPOSE(bernoulli_float, "bernoulli.float(Tensor self, float p=0.5" GENERATOR,
+        "bernoulli.p(self, p)");
 COMPOSE(bernoulli_Tensor, "bernoulli.Tensor(Tensor self, Tensor p" GENERATOR,
         BELOW("p", "self"));
 

@@ -103,6 +103,8 @@ WITH_MEAN(std);
 COMPOSE(trapezoid_dx,
         "trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor",
         PAIRS "sum.dim_IntList(pairs, [-1]) * (dx / 2)");
+COMPOSE(trapz_dx, "trapz.dx(Tensor y, *, float dx=1., int dim=-1) -> Tensor",
+        "trapezoid.dx(y, dx=dx, dim=dim)");
 COMPOSE(trapezoid_x, "trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor",
         PAIRS WIDTHS "sum.dim_IntList(areas, [-1]) * 0.5");
 COMPOSE(cumulative_trapezoid_dx,

@@ -3,6 +3,8 @@
  * gradients of the first two, which put a window into zeros. */
 #include "stages/ops/view/view.h"
 
+#include <string.h>
+
 /* --- select, slice, narrow -------------------------------------------------
  */
 
@@ -508,6 +510,34 @@ static enum pst_status as_strided_vjp(struct pst_vjp *v)
                                y->offset - x->offset));
 }
 
+/* What resize_ leaves: the first elements of the storage, in a row. */
+static enum pst_status infer_shrink(struct pst_infer *c)
+{
+    const struct pst_arg *size = &c->args[1];
+    const struct pst_meta *x;
+    struct pst_meta view;
+    enum pst_status status = pst_infer_tensor(c, 0, &x);
+
+    if (status != PST_OK)
+        return status;
+    if (size->n > PST_MAX_RANK)
+        return pst_infer_fail(c, "%u sizes", size->n);
+    if (size->n == x->rank &&
+        memcmp(size->ints, x->size, x->rank * sizeof(*x->size)) == 0)
+        return pst_infer_view(c, 0, 0, x, 0);
+    for (unsigned d = 0; d < size->n; d++)
+        if (size->ints[d] < 0)
+            return pst_infer_fail(c, "negative sizes");
+    view = pst_meta_make(x->dtype, size->n, size->ints);
+    status = pst_meta_check(&view, c->diag);
+    if (status != PST_OK)
+        return status;
+    if (pst_meta_numel(&view) > pst_meta_numel(x))
+        return pst_infer_fail(c, "more elements than the tensor has: PyTorch "
+                                 "leaves the new ones undefined");
+    return pst_infer_view(c, 0, 0, &view, 0);
+}
+
 VIEW(unfold, "unfold(Tensor(a) self, int dimension, int size, int step)",
      infer_unfold, unfold_vjp);
 VIEW(diagonal, "diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1)",
@@ -516,3 +546,11 @@ VIEW(as_strided,
      "as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, "
      "SymInt? storage_offset=None)",
      infer_as_strided, as_strided_vjp);
+
+const struct pst_op pst_op_shrink = {
+    .schema = "penstock::shrink(Tensor(a) self, SymInt[] size, *, "
+              "MemoryFormat? memory_format=None) -> Tensor(a)",
+    .flags = PST_OP_VIEW,
+    .infer = infer_shrink,
+    .vjp = as_strided_vjp,
+};
