@@ -137,8 +137,28 @@ static void print_times(const struct forecast *f)
     pst_str_fini(&text);
 }
 
+/* Of lists of its own, auto tries many: the best are enough to read. */
+#define OWN_LISTS 4
+
+static void print_candidate(const struct pst_candidate *c)
+{
+    const char *note = c->note != NULL ? c->note : "";
+    struct pst_str step = {0};
+
+    pstctl_duration(c->step, &step);
+    if (c->possible)
+        (void)printf("%-16s %9s %6.1f%% %9.2f%s%s%s\n", c->name,
+                     pst_str_text(&step), 100 * c->bubble, c->peak / MIB,
+                     c->fits ? "" : "  too large", *note ? "  " : "", note);
+    else
+        (void)printf("%-16s %9s %7s %9s  %s\n", c->name, "-", "-", "-", note);
+    pst_str_fini(&step);
+}
+
 static void print_candidates(const struct pst_schedule *sched)
 {
+    unsigned own = 0;
+
     if (sched->candidates.n == 0)
         return;
     (void)printf("auto took the first of these: the fastest that fits, or one "
@@ -146,19 +166,13 @@ static void print_candidates(const struct pst_schedule *sched)
                  "schedule              step  bubble       MiB\n");
     for (size_t i = 0; i < sched->candidates.n; i++) {
         const struct pst_candidate *c = &sched->candidates.at[i];
-        const char *note = c->note != NULL ? c->note : "";
-        struct pst_str step = {0};
 
-        pstctl_duration(c->step, &step);
-        if (c->possible)
-            (void)printf("%-16s %9s %6.1f%% %9.2f%s%s%s\n", c->name,
-                         pst_str_text(&step), 100 * c->bubble, c->peak / MIB,
-                         c->fits ? "" : "  too large", *note ? "  " : "", note);
-        else
-            (void)printf("%-16s %9s %7s %9s  %s\n", c->name, "-", "-", "-",
-                         note);
-        pst_str_fini(&step);
+        if (strcmp(c->name, "greedy") != 0 || ++own <= OWN_LISTS)
+            print_candidate(c);
     }
+    if (own > OWN_LISTS)
+        (void)printf("and %u more lists of its own (--json has all)\n",
+                     own - OWN_LISTS);
 }
 
 /* The work alone: PyTorch's grammar has no hand-overs, and who reads it back
@@ -210,7 +224,8 @@ static enum pst_status predict(struct pst_plan *plan,
                                const struct pst_exec_options *options,
                                struct forecast *f, struct pst_diag *diag)
 {
-    enum pst_status status = pst_exec_schedule(plan, options, &f->sched, diag);
+    enum pst_status status =
+        pst_exec_schedule(plan, options, f->memory, &f->sched, diag);
 
     if (status == PST_OK) {
         const struct pst_schedule_options of = {
@@ -228,8 +243,6 @@ static enum pst_status predict(struct pst_plan *plan,
         status = pst_plan_costs(plan, options, &f->costs, diag);
     if (status == PST_OK)
         status = pst_schedule_simulate(f->sched, &f->costs, &f->sim, diag);
-    if (status == PST_OK)
-        status = pst_exec_plan(plan, options, f->memory, diag);
     return status;
 }
 

@@ -116,10 +116,90 @@ static enum pst_status add_stage_sums(struct pst_schedule *sched, unsigned rank,
     return PST_OK;
 }
 
-/* The lists of a pipeline that has that many microbatches. */
+/* Messages, proof and sums. */
+static enum pst_status complete(const struct pst_crew *crew,
+                                struct pst_schedule *sched,
+                                struct pst_diag *diag)
+{
+    enum pst_status status =
+        pst_schedule_lower(sched, crew->links.at, crew->links.n,
+                           crew->shared.at, crew->shared.n, EARLY, diag);
+
+    if (status == PST_OK)
+        status = pst_schedule_check(sched, crew->links.at, crew->links.n,
+                                    crew->shared.at, crew->shared.n, diag);
+    for (unsigned k = 0; status == PST_OK && crew->options.replicas > 1 &&
+                         sched->train && k < sched->n_ranks;
+         k++)
+        status = add_stage_sums(sched, k, diag);
+    return status;
+}
+
+/* Time and memory of a schedule of "auto", as it will be run. */
+struct appraiser {
+    struct pst_crew *crew;
+    struct pst_schedule **place; /* in the crew, of the one at hand */
+    unsigned first;              /* rank of the job that is its rank 0 */
+    struct pst_str asked;        /* where stages have to be; "": anywhere */
+    struct pst_costs model;
+    struct pst_programs programs;
+};
+
+static enum pst_status appraise_memory(struct appraiser *a,
+                                       struct pst_candidate *ret,
+                                       struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    ret->peak = -1;
+    for (unsigned k = 0; k < (*a->place)->n_ranks && status == PST_OK; k++) {
+        struct pst_rank *rank;
+
+        status = pst_rank_new(a->crew, a->first + k, &a->programs, &rank, diag);
+        if (status != PST_OK)
+            break;
+        if ((double)rank->memory.arena > ret->peak) {
+            ret->peak = (double)rank->memory.arena;
+            ret->fixed = (double)(rank->memory.params + rank->memory.grads +
+                                  rank->memory.optim + rank->memory.buffers +
+                                  rank->memory.workspace);
+            ret->rank = k;
+        }
+        pst_rank_free(rank);
+    }
+    return status;
+}
+
+static enum pst_status appraise(void *ctx, const struct pst_schedule *sched,
+                                struct pst_candidate *ret,
+                                struct pst_diag *diag)
+{
+    struct appraiser *a = ctx;
+    struct pst_sim sim;
+    enum pst_status status = pst_schedule_copy(sched, a->place, diag);
+
+    if (status != PST_OK)
+        return status;
+    status = complete(a->crew, *a->place, diag);
+    if (status == PST_OK)
+        status = pst_schedule_simulate(*a->place, &a->model, &sim, diag);
+    if (status == PST_OK) {
+        ret->step = sim.step;
+        ret->bubble = sim.bubble;
+        pst_sim_fini(&sim);
+        status = appraise_memory(a, ret, diag);
+        pst_programs_tidy(&a->programs);
+    }
+    pst_schedule_free(*a->place);
+    *a->place = NULL;
+    return status;
+}
+
+/* The lists of a pipeline that has that many microbatches. chooses: by whom
+ * "auto" lets appraise; else NULL. */
 static enum pst_status make_schedule(const struct pst_crew *crew,
                                      unsigned microbatches,
-                                     const struct pst_costs *model,
+                                     struct appraiser *chooses,
                                      struct pst_schedule **ret,
                                      struct pst_diag *diag)
 {
@@ -133,7 +213,6 @@ static enum pst_status make_schedule(const struct pst_crew *crew,
         .microbatches = microbatches,
         .train = crew->options.train,
         .costs = costs,
-        .model = model,
         .memory_limit = crew->options.memory_limit,
         .place = crew->options.place,
     };
@@ -143,20 +222,18 @@ static enum pst_status make_schedule(const struct pst_crew *crew,
         return pst_diag_nomem(diag, plan->stages.n * sizeof(*costs));
     for (size_t i = 0; i < plan->stages.n; i++)
         costs[i] = plan->stages.at[i].flops;
+    if (chooses != NULL) {
+        options.model = &chooses->model;
+        options.appraise = appraise;
+        options.appraise_ctx = chooses;
+        if (chooses->asked.len > 0)
+            options.place = pst_str_text(&chooses->asked);
+    }
     status = pst_schedule_make(&options, &sched, diag);
     if (status == PST_OK)
         status = pst_schedule_order(sched, diag);
     if (status == PST_OK)
-        status =
-            pst_schedule_lower(sched, crew->links.at, crew->links.n,
-                               crew->shared.at, crew->shared.n, EARLY, diag);
-    if (status == PST_OK)
-        status = pst_schedule_check(sched, crew->links.at, crew->links.n,
-                                    crew->shared.at, crew->shared.n, diag);
-    for (unsigned k = 0; status == PST_OK && crew->options.replicas > 1 &&
-                         sched->train && k < sched->n_ranks;
-         k++)
-        status = add_stage_sums(sched, k, diag);
+        status = complete(crew, sched, diag);
     pst_free(costs);
     if (status == PST_OK)
         *ret = sched;
@@ -191,9 +268,6 @@ const struct pst_schedule *pst_crew_schedule_of(const struct pst_crew *crew,
 
 /* --- memory --------------------------------------------------------------- */
 
-/* Times that "auto" plans anew with what its estimate of memory had missed. */
-#define MEMORY_ROUNDS 8
-
 enum pst_status pst_crew_check_memory(const struct pst_crew *crew,
                                       unsigned rank, size_t bytes,
                                       struct pst_diag *diag)
@@ -211,82 +285,47 @@ enum pst_status pst_crew_check_memory(const struct pst_crew *crew,
         ((double)bytes - limit) / mib);
 }
 
-/* Adds to the first stage of each rank what the rank needs beyond the
- * estimate. *ret_fits: all ranks are within the limit; *ret_step: seconds. */
-static enum pst_status compare_memory(struct pst_crew *crew,
-                                      struct pst_costs *model, bool *ret_fits,
-                                      double *ret_step, struct pst_diag *diag)
+/* --- all ------------------------------------------------------------------ */
+
+/* The schedules of replicas with `most` and with `least` microbatches. */
+static enum pst_status make_schedules(struct pst_crew *crew, unsigned most,
+                                      unsigned least, struct appraiser *chooses,
+                                      struct pst_diag *diag)
 {
-    const struct pst_schedule *sched = crew->sched;
-    struct pst_sim sim;
-    enum pst_status status = pst_schedule_simulate(sched, model, &sim, diag);
+    enum pst_status status =
+        make_schedule(crew, most, chooses, &crew->sched, diag);
+
+    if (status != PST_OK || most == least)
+        return status;
+    if (chooses != NULL) {
+        chooses->place = &crew->fewer;
+        chooses->first = pst_crew_size(crew) - crew->options.ranks;
+        for (unsigned s = 0; s < crew->sched->n_stages; s++)
+            pst_str_addf(&chooses->asked, "%s%u=%d", s > 0 ? "," : "", s,
+                         crew->sched->rank_of[s]);
+        if (chooses->asked.failed)
+            return pst_diag_nomem(diag, chooses->asked.len);
+    }
+    return make_schedule(crew, least, chooses, &crew->fewer, diag);
+}
+
+/* "auto": estimates of time and the memory plan choose. */
+static enum pst_status choose_schedules(struct pst_crew *crew, unsigned most,
+                                        unsigned least, struct pst_diag *diag)
+{
+    struct appraiser a = {.crew = crew, .place = &crew->sched};
+    enum pst_status status =
+        pst_plan_costs(crew->plan, &crew->options, &a.model, diag);
 
     if (status != PST_OK)
         return status;
-    *ret_fits = true;
-    *ret_step = sim.step;
-    for (unsigned k = 0; k < sched->n_ranks && status == PST_OK; k++) {
-        struct pst_rank *rank;
-        unsigned s = 0;
-
-        status = pst_rank_new(crew, k, &rank, diag);
-        if (status != PST_OK)
-            break;
-        while (sched->rank_of[s] != (int)k)
-            s++;
-        model->stages[s].fixed +=
-            (double)rank->memory.arena - sim.ranks[k].peak_bytes;
-        *ret_fits = *ret_fits &&
-                    (double)rank->memory.arena <= crew->options.memory_limit;
-        pst_rank_free(rank);
-    }
-    pst_sim_fini(&sim);
-    return status;
-}
-
-/*
- * Schedule "auto": estimates choose, the memory plan has the last word. What a
- * schedule needs beyond its estimate corrects the next choice, also after one
- * that fits: schedules with fewer microbatches in flight need less beyond it,
- * so that a correction by a larger one is too cautious.
- */
-static enum pst_status choose_schedule(struct pst_crew *crew,
-                                       unsigned microbatches,
-                                       struct pst_costs *model,
-                                       struct pst_diag *diag)
-{
-    struct pst_schedule *best = NULL;
-    double best_step = INFINITY;
-    enum pst_status status =
-        pst_plan_costs(crew->plan, &crew->options, model, diag);
-
+    status = pst_programs_init(&a.programs, a.model.n_stages, diag);
     if (status == PST_OK)
-        status = make_schedule(crew, microbatches, model, &crew->sched, diag);
-    if (crew->options.memory_limit <= 0)
-        return status;
-    for (unsigned i = 0; i < MEMORY_ROUNDS && status == PST_OK; i++) {
-        double step = 0;
-        bool fits = false;
-
-        status = compare_memory(crew, model, &fits, &step, diag);
-        if (status != PST_OK || (fits && step >= best_step))
-            break;
-        if (fits) {
-            pst_schedule_free(best);
-            best = crew->sched;
-            best_step = step;
-        } else {
-            pst_schedule_free(crew->sched);
-        }
-        crew->sched = NULL;
-        status = make_schedule(crew, microbatches, model, &crew->sched, diag);
-    }
-    if (best == NULL)
-        return status;
-    pst_schedule_free(crew->sched);
-    crew->sched = best;
-    pst_diag_init(diag);
-    return PST_OK;
+        status = make_schedules(crew, most, least, &a, diag);
+    pst_str_fini(&a.asked);
+    pst_programs_fini(&a.programs);
+    pst_costs_fini(&a.model);
+    return status;
 }
 
 enum pst_status pst_crew_arrange(struct pst_crew *crew, struct pst_diag *diag)
@@ -295,16 +334,11 @@ enum pst_status pst_crew_arrange(struct pst_crew *crew, struct pst_diag *diag)
     unsigned least = pst_crew_share(crew, crew->options.replicas - 1, &first);
     const bool chooses =
         crew->options.train && strcasecmp(crew->options.schedule, "auto") == 0;
-    struct pst_costs model = {.plan = ""};
     enum pst_status status = find_shape(crew, diag);
 
     if (status == PST_OK)
-        status = chooses ? choose_schedule(crew, most, &model, diag)
-                         : make_schedule(crew, most, NULL, &crew->sched, diag);
-    if (status == PST_OK && most != least)
-        status = make_schedule(crew, least, chooses ? &model : NULL,
-                               &crew->fewer, diag);
-    pst_costs_fini(&model);
+        status = chooses ? choose_schedules(crew, most, least, diag)
+                         : make_schedules(crew, most, least, NULL, diag);
     if (status != PST_OK || most == least)
         return status;
     for (unsigned s = 0; s < crew->sched->n_stages && status == PST_OK; s++)

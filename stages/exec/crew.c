@@ -38,6 +38,13 @@ static enum pst_status check_options(const struct pst_plan *plan,
     return pst_optim_check(&o->optim, diag);
 }
 
+unsigned pst_exec_threads(const struct pst_exec_options *o)
+{
+    const unsigned size = PST_MAX(o->ranks, 1) * PST_MAX(o->replicas, 1);
+
+    return o->threads > 0 ? o->threads : PST_MAX(1, pst_cpu_count() / size);
+}
+
 static enum pst_status crew_alloc(struct pst_plan *plan,
                                   const struct pst_exec_options *options,
                                   struct pst_crew **ret, struct pst_diag *diag)
@@ -50,9 +57,7 @@ static enum pst_status crew_alloc(struct pst_plan *plan,
     crew->plan = plan;
     crew->options = *options;
     crew->options.replicas = PST_MAX(options->replicas, 1);
-    if (crew->options.threads == 0 && status == PST_OK)
-        crew->options.threads =
-            PST_MAX(1, pst_cpu_count() / pst_crew_size(crew));
+    crew->options.threads = pst_exec_threads(options);
     if (!options->train)
         crew->options.schedule = "gpipe"; /* forward only: F in order */
     crew->ranks = pst_calloc(PST_TAG_EXEC, pst_crew_size(crew),
@@ -96,31 +101,9 @@ void pst_crew_free(struct pst_crew *crew)
     pst_free(crew);
 }
 
-enum pst_status pst_exec_plan(struct pst_plan *plan,
-                              const struct pst_exec_options *options,
-                              struct pst_memory *memory, struct pst_diag *diag)
-{
-    struct pst_crew *crew;
-    enum pst_status status = crew_alloc(plan, options, &crew, diag);
-
-    if (status != PST_OK)
-        return status;
-    for (unsigned k = 0; k < options->ranks && status == PST_OK; k++) {
-        struct pst_rank *rank;
-
-        status = pst_rank_new(crew, k, &rank, diag);
-        if (status != PST_OK)
-            break;
-        memory[k] = rank->memory;
-        pst_rank_free(rank);
-        status = pst_crew_check_memory(crew, k, memory[k].arena, diag);
-    }
-    pst_crew_free(crew);
-    return status;
-}
-
 enum pst_status pst_exec_schedule(struct pst_plan *plan,
                                   const struct pst_exec_options *options,
+                                  struct pst_memory *memory,
                                   struct pst_schedule **ret,
                                   struct pst_diag *diag)
 {
@@ -129,10 +112,36 @@ enum pst_status pst_exec_schedule(struct pst_plan *plan,
 
     if (status != PST_OK)
         return status;
-    *ret = crew->sched;
-    crew->sched = NULL;
+    for (unsigned k = 0;
+         memory != NULL && k < options->ranks && status == PST_OK; k++) {
+        struct pst_rank *rank;
+
+        status = pst_rank_new(crew, k, NULL, &rank, diag);
+        if (status != PST_OK)
+            break;
+        memory[k] = rank->memory;
+        pst_rank_free(rank);
+        status = pst_crew_check_memory(crew, k, memory[k].arena, diag);
+    }
+    if (status == PST_OK) {
+        *ret = crew->sched;
+        crew->sched = NULL;
+    }
     pst_crew_free(crew);
-    return PST_OK;
+    return status;
+}
+
+enum pst_status pst_exec_plan(struct pst_plan *plan,
+                              const struct pst_exec_options *options,
+                              struct pst_memory *memory, struct pst_diag *diag)
+{
+    struct pst_schedule *sched;
+    enum pst_status status =
+        pst_exec_schedule(plan, options, memory, &sched, diag);
+
+    if (status == PST_OK)
+        pst_schedule_free(sched);
+    return status;
 }
 
 /* Costs and files of schedules may differ between hosts: FNV-1a, 64 bit. */
@@ -225,7 +234,8 @@ static enum pst_status start_ranks(struct pst_crew *crew, struct pst_diag *diag)
 
     crew->first = self ? 0 : crew->transport->ops->rank(crew->transport);
     for (unsigned k = 0; k < n && status == PST_OK; k++) {
-        status = pst_rank_new(crew, crew->first + k, &crew->ranks[k], diag);
+        status =
+            pst_rank_new(crew, crew->first + k, NULL, &crew->ranks[k], diag);
         if (status != PST_OK)
             break;
         crew->n_local++;

@@ -255,15 +255,17 @@ enum pst_status pst_plan_costs(const struct pst_plan *plan,
                                const struct pst_exec_options *options,
                                struct pst_costs *ret, struct pst_diag *diag)
 {
+    struct pst_exec_options o = *options;
     struct pst_costs costs;
     enum pst_status status =
         pst_costs_init(&costs, (unsigned)plan->stages.n, diag);
 
     if (status != PST_OK)
         return status;
-    status = estimate(plan, options, &costs, diag);
-    if (status == PST_OK && options->costs != NULL)
-        status = apply_file(plan, options, &costs, diag);
+    o.threads = pst_exec_threads(options);
+    status = estimate(plan, &o, &costs, diag);
+    if (status == PST_OK && o.costs != NULL)
+        status = apply_file(plan, &o, &costs, diag);
     if (status == PST_OK)
         *ret = costs;
     else

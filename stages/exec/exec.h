@@ -68,19 +68,22 @@ struct pst_memory {
     unsigned in_flight; /* most microbatches held by one stage at a time */
 };
 
-/* What `penstock plan` prints: nothing is allocated. memory: one entry for
- * each rank of the first replica, which has the most microbatches. */
+/* Kernel threads of each rank, if options say 0: its share of the cores. */
+unsigned pst_exec_threads(const struct pst_exec_options *options);
+
+/* The schedule that a crew with these options runs, lowered and checked, and
+ * what it takes; nothing is allocated. memory: NULL, or one entry for each
+ * rank of the first replica, which has the most microbatches. Returns owned. */
+enum pst_status pst_exec_schedule(struct pst_plan *plan,
+                                  const struct pst_exec_options *options,
+                                  struct pst_memory *memory,
+                                  struct pst_schedule **ret,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* The memory alone. */
 enum pst_status pst_exec_plan(struct pst_plan *plan,
                               const struct pst_exec_options *options,
                               struct pst_memory *memory,
                               struct pst_diag *diag) PST_MUST_CHECK;
-
-/* The schedule that a crew with these options runs, lowered and checked.
- * Returns owned. */
-enum pst_status pst_exec_schedule(struct pst_plan *plan,
-                                  const struct pst_exec_options *options,
-                                  struct pst_schedule **ret,
-                                  struct pst_diag *diag) PST_MUST_CHECK;
 
 /* COLLECTIVE. Borrows plan and transport, which has
  * ranks * replicas ranks, until freed. Checks that all ranks
@@ -167,8 +170,8 @@ enum pst_status pst_crew_load(struct pst_crew *crew, const char *dir,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
 /* COLLECTIVE. Copies user output i (index in plan->outputs), microbatches
- * joined along the dimension of their rows (scalars stacked), to dst on rank 0; needs
- * keep_outputs. dst NULL elsewhere. */
+ * joined along the dimension of their rows (scalars stacked), to dst on rank 0;
+ * needs keep_outputs. dst NULL elsewhere. */
 enum pst_status pst_crew_output(struct pst_crew *crew, unsigned i, void *dst,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -74,7 +74,8 @@ struct pst_candidate {
     const char *name; /* of a row, or "greedy" */
     bool possible, fits;
     double step, bubble; /* predicted */
-    double peak;         /* bytes of the rank that needs most */
+    double peak, fixed;  /* bytes of the rank that needs most; of these what
+                            does not depend on the schedule */
     unsigned rank;       /* that rank */
     char *note;          /* why not, or how; owned; NULL: nothing to say */
 };
@@ -103,6 +104,13 @@ enum pst_place {
 
 struct pst_costs;
 
+/* Fills in step, bubble, peak, fixed and rank of a schedule as it will be run.
+ * PST_ERR_INPUT or PST_ERR_UNSUPPORTED: it cannot be run, others may. */
+typedef enum pst_status (*pst_appraise_fn)(void *ctx,
+                                           const struct pst_schedule *sched,
+                                           struct pst_candidate *ret,
+                                           struct pst_diag *diag);
+
 struct pst_schedule_options {
     const char *name; /* of a row, any case, or PyTorch's class; "csv:FILE" */
     unsigned ranks, stages, microbatches;
@@ -115,6 +123,9 @@ struct pst_schedule_options {
      * `costs`, messages nothing), and bytes that a rank may have (0: any). */
     const struct pst_costs *model;
     double memory_limit;
+    /* Of "auto": NULL: a schedule is simulated as its generator made it. */
+    pst_appraise_fn appraise;
+    void *appraise_ctx;
 };
 
 /* What PyTorch refuses and we do not. */
@@ -146,6 +157,10 @@ enum pst_status pst_schedule_make(const struct pst_schedule_options *options,
                                   struct pst_schedule **ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 void pst_schedule_free(struct pst_schedule *sched);
+/* Its lists and places, without candidates. Returns owned. */
+enum pst_status pst_schedule_copy(const struct pst_schedule *sched,
+                                  struct pst_schedule **ret,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* What numbers that do not go into each other cost, in words for people;
  * appends nothing if all is even. sched: made with these options. */
 enum pst_status pst_schedule_explain(const struct pst_schedule *sched,

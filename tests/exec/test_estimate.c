@@ -168,6 +168,38 @@ static void chooses_within_memory(void **state)
     net_fini(&net);
 }
 
+/* What auto says of a schedule is what its plan takes, messages and sums of
+ * shared parameters and of replicas too. */
+static void auto_says_what_the_plan_says(void **state)
+{
+    (void)state;
+    for (unsigned replicas = 1; replicas <= 3; replicas++) {
+        struct pst_exec_options options = net_options("auto", 2, 7, "adamw");
+        const struct pst_candidate *c;
+        struct pst_memory memory[2];
+        struct pst_schedule *s;
+        struct pst_costs costs;
+        struct pst_sim sim;
+        struct net net;
+
+        net_init_as(&net, 4, 0);
+        options.replicas = replicas;
+        assert_ok(pst_exec_schedule(net.plan, &options, memory, &s, &net.diag),
+                  &net.diag);
+        assert_ok(pst_plan_costs(net.plan, &options, &costs, &net.diag),
+                  &net.diag);
+        assert_ok(pst_schedule_simulate(s, &costs, &sim, &net.diag), &net.diag);
+        c = &s->candidates.at[0];
+        assert_true(c->step == sim.step && c->bubble == sim.bubble);
+        assert_true(c->peak == (double)memory[c->rank].arena);
+        assert_true(memory[!c->rank].arena <= memory[c->rank].arena);
+        pst_sim_fini(&sim);
+        pst_costs_fini(&costs);
+        pst_schedule_free(s);
+        net_fini(&net);
+    }
+}
+
 /* A crew that does not fit is refused before its arena is there. */
 static void refuses_before_it_allocates(void **state)
 {
@@ -196,6 +228,7 @@ int main(void)
         cmocka_unit_test(estimates_do_not_depend_on_the_cut),
         cmocka_unit_test(measured_costs_serve_other_cuts),
         cmocka_unit_test(chooses_within_memory),
+        cmocka_unit_test(auto_says_what_the_plan_says),
         cmocka_unit_test(refuses_before_it_allocates),
     };
 

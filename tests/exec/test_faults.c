@@ -117,7 +117,7 @@ static struct pst_schedule *make_any(struct net *net,
     *o = net_options(rows[pick((unsigned)n)].name,
                      1 + pick((unsigned)net->plan->stages.n), 1 + pick(MAX_MB),
                      "none");
-    return pst_exec_schedule(net->plan, o, &s, NULL) == PST_OK ? s : NULL;
+    return pst_exec_schedule(net->plan, o, NULL, &s, NULL) == PST_OK ? s : NULL;
 }
 
 /* Returns whether it was refused. */

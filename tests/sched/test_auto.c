@@ -258,6 +258,43 @@ static void keeps_within_memory(void **state)
     pst_costs_fini(&costs);
 }
 
+/* Any limit that is larger than another makes no slower schedule, whatever the
+ * stages cost; none is the largest. */
+static void a_larger_limit_is_never_slower(void **state)
+{
+    static const struct {
+        unsigned ranks, stages, microbatches;
+    } shapes[] = {{2, 2, 4}, {2, 4, 5}, {3, 3, 7}, {3, 7, 4}, {4, 8, 8}};
+    uint64_t seed = 7;
+
+    (void)state;
+    for (unsigned i = 0; i < PST_COUNT(shapes); i++) {
+        double last = INFINITY;
+        struct pst_costs costs;
+        unsigned made = 0;
+
+        random_costs(&costs, shapes[i].stages, &seed);
+        for (double limit = 150; last > 0; limit *= 1.15) {
+            const bool none = limit > 3000;
+            struct pst_schedule *s;
+            struct pst_diag diag;
+
+            if (make("auto", shapes[i].ranks, shapes[i].microbatches, &costs,
+                     none ? 0 : limit, &s, &diag) != PST_OK)
+                continue;
+            if (s->candidates.at[0].step > last)
+                fail_msg("case %u: %g with %g bytes, %g with less", i,
+                         s->candidates.at[0].step, limit, last);
+            assert_true(none || peak_of(s, &costs) <= limit);
+            last = none ? 0 : s->candidates.at[0].step;
+            made++;
+            pst_schedule_free(s);
+        }
+        assert_true(made > 5);
+        pst_costs_fini(&costs);
+    }
+}
+
 static void keeps_a_placement_that_was_asked_for(void **state)
 {
     struct pst_costs costs;
@@ -317,6 +354,7 @@ int main(void)
         cmocka_unit_test(never_slower_than_a_named_one),
         cmocka_unit_test(beats_1f1b_on_uneven_stages),
         cmocka_unit_test(keeps_within_memory),
+        cmocka_unit_test(a_larger_limit_is_never_slower),
         cmocka_unit_test(keeps_a_placement_that_was_asked_for),
         cmocka_unit_test(survives_lack_of_memory),
     };

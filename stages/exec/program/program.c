@@ -71,5 +71,8 @@ enum pst_status pst_program_compile(struct pst_program *program,
 
     if (status == PST_OK)
         status = pst_compile_lists(&c);
-    return status == PST_OK ? pst_compile_places(&c) : status;
+    if (status == PST_OK)
+        status = pst_compile_places(&c);
+    program->compiled = status == PST_OK;
+    return status;
 }

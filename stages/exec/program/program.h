@@ -106,6 +106,7 @@ struct pst_program {
     struct pst_loc *places;     /* per value id: place of its storage */
     size_t size[PST_N_REGIONS]; /* bytes of one slot; WORK: largest list */
     double flops_f, flops_b;
+    bool compiled;
 };
 
 /* Is it a penstock.accumulate_grad node? */

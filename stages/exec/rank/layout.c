@@ -156,6 +156,15 @@ static size_t fixed_place(void *ctx, const struct pst_value *value,
     return r->param_at[index] < 0 ? 0 : r->params.at[r->param_at[index]].data;
 }
 
+/* One that was lent has its sizes already. */
+static enum pst_status compile(struct pst_program *program, struct fixed *fixed,
+                               struct pst_diag *diag)
+{
+    return program->compiled
+               ? PST_OK
+               : pst_program_compile(program, fixed_place, fixed, diag);
+}
+
 enum pst_status pst_layout_fixed(struct pst_rank *r, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
@@ -179,11 +188,9 @@ enum pst_status pst_layout_fixed(struct pst_rank *r, struct pst_diag *diag)
             continue;
         r->stages[s].seed_offset =
             reserve(r, sizeof(double), &r->memory.buffers);
-        status = pst_program_compile(r->stages[s].program, fixed_place, &fixed,
-                                     diag);
+        status = compile(r->stages[s].program, &fixed, diag);
         if (status == PST_OK && r->stages[s].fewer != NULL)
-            status = pst_program_compile(r->stages[s].fewer, fixed_place,
-                                         &fixed, diag);
+            status = compile(r->stages[s].fewer, &fixed, diag);
     }
     return status;
 }

@@ -47,6 +47,54 @@ static bool splits(const struct pst_schedule *sched, unsigned rank,
     return false;
 }
 
+enum pst_status pst_programs_init(struct pst_programs *programs,
+                                  unsigned n_stages, struct pst_diag *diag)
+{
+    programs->n_stages = n_stages;
+    programs->at = pst_calloc(PST_TAG_EXEC, n_stages, 4 * sizeof(void *));
+    return programs->at != NULL
+               ? PST_OK
+               : pst_diag_nomem(diag, n_stages * 4 * sizeof(void *));
+}
+
+void pst_programs_fini(struct pst_programs *programs)
+{
+    for (unsigned i = 0; programs->at != NULL && i < 4 * programs->n_stages;
+         i++)
+        pst_program_free(programs->at[i]);
+    pst_free(programs->at);
+    programs->at = NULL;
+}
+
+void pst_programs_tidy(struct pst_programs *programs)
+{
+    for (unsigned i = 0; i < 4 * programs->n_stages; i++) {
+        if (programs->at[i] == NULL || programs->at[i]->compiled)
+            continue;
+        pst_program_free(programs->at[i]);
+        programs->at[i] = NULL;
+    }
+}
+
+static enum pst_status make_program(struct pst_rank *r, unsigned stage,
+                                    const struct pst_program_options *options,
+                                    bool fewer, struct pst_program **ret,
+                                    struct pst_diag *diag)
+{
+    const struct pst_plan *plan =
+        fewer ? r->options.fewer : pst_rank_plan(r, 0);
+    const size_t at =
+        4 * (size_t)stage + 2 * options->split_iw + (plan != r->plan);
+    enum pst_status status = PST_OK;
+
+    if (r->lent == NULL)
+        return pst_program_new(plan, stage, options, ret, diag);
+    if (r->lent->at[at] == NULL)
+        status = pst_program_new(plan, stage, options, &r->lent->at[at], diag);
+    *ret = r->lent->at[at];
+    return status;
+}
+
 static enum pst_status make_programs(struct pst_rank *r, struct pst_diag *diag)
 {
     const int last = (int)r->sched->n_microbatches - 1;
@@ -71,11 +119,9 @@ static enum pst_status make_programs(struct pst_rank *r, struct pst_diag *diag)
                                             sizeof(unsigned));
         if (stage->waiting_f == NULL || stage->waiting_b == NULL)
             return pst_diag_nomem(diag, r->sched->n_microbatches);
-        status = pst_program_new(pst_rank_plan(r, 0), s, &options,
-                                 &stage->program, diag);
+        status = make_program(r, s, &options, false, &stage->program, diag);
         if (status == PST_OK && pst_rank_plan(r, 0) != pst_rank_plan(r, last))
-            status = pst_program_new(r->options.fewer, s, &options,
-                                     &stage->fewer, diag);
+            status = make_program(r, s, &options, true, &stage->fewer, diag);
     }
     return status;
 }
@@ -174,7 +220,8 @@ static enum pst_status plan_rank(struct pst_rank *r, struct pst_diag *diag)
 }
 
 enum pst_status pst_rank_new(const struct pst_crew *crew, unsigned rank,
-                             struct pst_rank **ret, struct pst_diag *diag)
+                             struct pst_programs *lent, struct pst_rank **ret,
+                             struct pst_diag *diag)
 {
     struct pst_rank *r = pst_calloc(PST_TAG_EXEC, 1, sizeof(*r));
     enum pst_status status;
@@ -184,6 +231,7 @@ enum pst_status pst_rank_new(const struct pst_crew *crew, unsigned rank,
     pst_arena_init(&r->heap, PST_TAG_EXEC);
     r->plan = crew->plan;
     r->uses = &crew->uses;
+    r->lent = lent;
     r->options = crew->options;
     r->weights = crew->weights;
     r->scattered_size = pst_scatter_size(crew, rank);
@@ -205,7 +253,8 @@ void pst_rank_free(struct pst_rank *r)
 {
     if (r == NULL)
         return;
-    for (unsigned s = 0; r->stages != NULL && s < r->sched->n_stages; s++) {
+    for (unsigned s = 0;
+         r->stages != NULL && r->lent == NULL && s < r->sched->n_stages; s++) {
         pst_program_free(r->stages[s].program);
         pst_program_free(r->stages[s].fewer);
     }

@@ -143,6 +143,7 @@ struct pst_rank {
 
     struct pst_arena heap;         /* the tables below */
     struct pst_rank_stage *stages; /* by plan stage; program NULL elsewhere */
+    struct pst_programs *lent;     /* owner of their programs, or NULL */
     struct PST_VEC(struct pst_rank_param) params;
     struct PST_VEC(struct pst_rank_grad) grads;
     struct PST_VEC(struct pst_bucket) buckets;
@@ -187,10 +188,24 @@ struct pst_rank {
     struct pst_diag *diag;
 };
 
-/* Plans; allocates no arena. */
+/* Programs of all stages, made once for ranks that are only planned: their
+ * sizes are the same for every schedule. */
+struct pst_programs {
+    struct pst_program **at; /* [stage][splits I and W][fewer rows] */
+    unsigned n_stages;
+};
+enum pst_status pst_programs_init(struct pst_programs *programs,
+                                  unsigned n_stages,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Frees them all, or those that could not be compiled. */
+void pst_programs_fini(struct pst_programs *programs);
+void pst_programs_tidy(struct pst_programs *programs);
+
+/* Plans; allocates no arena. lent: NULL, or programs that it borrows until it
+ * is freed; then it cannot be started. */
 struct pst_crew;
 enum pst_status pst_rank_new(const struct pst_crew *crew, unsigned rank,
-                             struct pst_rank **ret,
+                             struct pst_programs *lent, struct pst_rank **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_rank_free(struct pst_rank *r);
 /* Allocates the arena, loads parameters, binds messages. */

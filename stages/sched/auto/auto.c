@@ -4,7 +4,8 @@
  * scheduler makes, with stages in several places. It takes the fastest that
  * fits into memory; of those about as fast, the one with least memory, but
  * none that is slower than the best by name. The same for equal costs: nothing
- * is timed or drawn.
+ * is timed or drawn. What is tried does not depend on the limit, so that a
+ * larger one never makes a slower schedule.
  */
 #include "stages/sched/auto/search.h"
 #include "stages/sched/generate.h"
@@ -35,7 +36,7 @@ static enum pst_status note(struct pst_search *x, struct pst_candidate is,
     return pst_diag_nomem(x->diag, sizeof(struct pst_tried));
 }
 
-/* A schedule that a placement does not suit cannot run: no fault. */
+/* A schedule that numbers, placement or model do not suit: no fault. */
 static enum pst_status note_impossible(struct pst_search *x, const char *name,
                                        enum pst_status status,
                                        const struct pst_diag *why)
@@ -45,38 +46,52 @@ static enum pst_status note_impossible(struct pst_search *x, const char *name,
                : note(x, (struct pst_candidate){.name = name}, NULL, why->text);
 }
 
-static void measure(const struct pst_search *x, const struct pst_sim *sim,
-                    struct pst_candidate *c)
+/* As its generator made it, without messages and sums. */
+static enum pst_status simulate(const struct pst_search *x,
+                                const struct pst_schedule *sched,
+                                struct pst_candidate *c, struct pst_diag *diag)
 {
-    c->possible = true;
-    c->step = sim->step;
-    c->bubble = sim->bubble;
+    struct pst_sim sim;
+    enum pst_status status = pst_schedule_simulate(sched, x->costs, &sim, diag);
+
+    if (status != PST_OK)
+        return status;
+    c->step = sim.step;
+    c->bubble = sim.bubble;
+    c->peak = -1.0;
     for (unsigned r = 0; r < x->o->ranks; r++)
-        if (sim->ranks[r].peak_bytes > c->peak) {
-            c->peak = sim->ranks[r].peak_bytes;
+        if (sim.ranks[r].peak_bytes > c->peak) {
+            c->peak = sim.ranks[r].peak_bytes;
             c->rank = r;
         }
-    c->fits = x->o->memory_limit <= 0.0 || c->peak <= x->o->memory_limit;
+    for (unsigned s = 0; s < x->o->stages; s++)
+        if (sched->rank_of[s] == (int)c->rank)
+            c->fixed += x->costs->stages[s].fixed;
+    pst_sim_fini(&sim);
+    return PST_OK;
 }
 
 enum pst_status pst_search_try(struct pst_search *x, struct pst_schedule *sched,
                                const char *name, const char *text)
 {
     struct pst_candidate c = {.name = name};
-    struct pst_sim sim;
     struct pst_diag why;
     enum pst_status status;
 
     pst_diag_init(&why);
     status = pst_schedule_order(sched, &why);
     if (status == PST_OK)
-        status = pst_schedule_simulate(sched, x->costs, &sim, &why);
+        status = x->o->appraise
+                     ? x->o->appraise(x->o->appraise_ctx, sched, &c, &why)
+                     : simulate(x, sched, &c, &why);
     if (status != PST_OK) {
         pst_schedule_free(sched);
+        if (x->why.status == PST_OK)
+            x->why = why;
         return note_impossible(x, name, status, &why);
     }
-    measure(x, &sim, &c);
-    pst_sim_fini(&sim);
+    c.possible = true;
+    c.fits = x->o->memory_limit <= 0.0 || c.peak <= x->o->memory_limit;
     return note(x, c, sched, text);
 }
 
@@ -112,15 +127,12 @@ static enum pst_status try_names(struct pst_search *x)
 /* --- the choice ----------------------------------------------------------- */
 
 static enum pst_status refuse(const struct pst_search *x,
-                              const struct pst_tried *smallest)
+                              const struct pst_candidate *c)
 {
-    const struct pst_candidate *c = &smallest->is;
     const double limit = x->o->memory_limit;
-    double fixed = 0.0;
 
-    for (unsigned s = 0; s < x->o->stages; s++)
-        if (smallest->sched->rank_of[s] == (int)c->rank)
-            fixed += x->costs->stages[s].fixed;
+    if (!c->possible)
+        return pst_diag_set(x->diag, x->why.status, "%s", x->why.text);
     return pst_diag_set(
         x->diag, PST_ERR_USAGE,
         "no schedule fits into a memory limit of %.2f MiB for each rank: the "
@@ -128,10 +140,10 @@ static enum pst_status refuse(const struct pst_search *x,
         "them (parameters, gradients, optimizer states, workspace) every "
         "schedule needs%s; %s, or raise the limit",
         limit / MIB, c->name, c->peak / MIB, c->rank, (c->peak - limit) / MIB,
-        fixed / MIB, fixed > limit ? ", too many alone" : "",
-        fixed > limit ? "take more ranks, or an optimizer with fewer states"
-                      : "take more stages and ranks, or export the model with "
-                        "smaller microbatches");
+        c->fixed / MIB, c->fixed > limit ? ", too many alone" : "",
+        c->fixed > limit ? "take more ranks, or an optimizer with fewer states"
+                         : "take more stages and ranks, or export the model "
+                           "with smaller microbatches");
 }
 
 /* Usable ones first, by time; what cannot be run last. */
@@ -165,7 +177,7 @@ static enum pst_status choose(struct pst_search *x)
         for (size_t i = 1; i < x->tried.n && at[i].is.possible; i++)
             if (at[i].is.peak < at[best].is.peak)
                 best = i;
-        return refuse(x, &at[best]);
+        return refuse(x, &at[best].is);
     }
     for (size_t i = x->tried.n; i-- > 0;)
         if (is_usable(&at[i]) && !is_greedy(&at[i]))

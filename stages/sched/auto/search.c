@@ -5,10 +5,15 @@
 #include "stages/sched/generate.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Looks at stages and ranks that all searches together may take: a second. */
 #define EFFORT 2e8
+/* Work of stages in lists that are appraised, and how many of one placement
+ * are at least. */
+#define APPRAISED   20000
+#define LEAST_TRIES 8
 
 static double work_of(const struct pst_search *x, unsigned stage)
 {
@@ -149,17 +154,15 @@ struct found {
     struct pst_greedy_result result;
     struct pst_greedy_options how;
 };
-/* Lists of which none is both slower and larger than another, and none much
- * slower than the fastest. */
+/* Lists of which none is both slower and larger than another. */
 struct front {
     struct PST_VEC(struct found) list;
 };
 
 static bool is_beaten(const struct found *f, const struct pst_greedy_result *by)
 {
-    return f->result.makespan > by->makespan * (1.0 + PST_AUTO_NEAR) ||
-           (f->result.makespan >= by->makespan * (1.0 - 1e-9) &&
-            f->result.peak >= by->peak);
+    return f->result.makespan >= by->makespan * (1.0 - 1e-9) &&
+           f->result.peak >= by->peak;
 }
 
 /* Takes the schedule, also on failure. */
@@ -203,7 +206,11 @@ static void describe(const struct found *f, const char *place,
     else
         pst_str_addf(out, "parameter gradients in gaps, at most %u behind, ",
                      f->how.backlog);
-    pst_str_addf(out, "at most %u microbatches in flight", f->how.in_flight);
+    if (f->how.memory_limit > 0.0)
+        pst_str_addf(out, "at most %.2f MiB", f->how.memory_limit / 1048576.0);
+    else
+        pst_str_addf(out, "at most %u microbatches in flight",
+                     f->how.in_flight);
 }
 
 static enum pst_status try_found(struct pst_search *x, struct found *f,
@@ -225,26 +232,51 @@ static enum pst_status try_found(struct pst_search *x, struct found *f,
     return status;
 }
 
+static int compare_found(const void *a, const void *b)
+{
+    const struct pst_greedy_result *x = &((const struct found *)a)->result;
+    const struct pst_greedy_result *y = &((const struct found *)b)->result;
+
+    return (x->makespan > y->makespan) - (x->makespan < y->makespan);
+}
+
+/* Some of them, evenly from the fastest to the smallest. */
 static enum pst_status try_front(struct pst_search *x, struct front *front,
                                  const char *place)
 {
-    struct found *fastest = &front->list.at[0], *smallest = fastest;
-    enum pst_status status;
+    const size_t n = front->list.n,
+                 work = (size_t)x->o->stages * x->o->microbatches,
+                 tries = PST_MIN(n, PST_MAX(APPRAISED / work, LEAST_TRIES));
+    enum pst_status status = PST_OK;
 
-    for (size_t i = 1; i < front->list.n; i++) {
-        struct found *f = &front->list.at[i];
-
-        if (f->result.makespan < fastest->result.makespan)
-            fastest = f;
-        if (f->result.peak < smallest->result.peak)
-            smallest = f;
-    }
-    status = try_found(x, fastest, place);
-    return status == PST_OK && smallest != fastest
-               ? try_found(x, smallest, place)
-               : status;
+    qsort(front->list.at, n, sizeof(*front->list.at), compare_found);
+    for (size_t i = 0; i < tries && status == PST_OK; i++)
+        status = try_found(
+            x, &front->list.at[tries == 1 ? 0 : i * (n - 1) / (tries - 1)],
+            place);
+    return status;
 }
 
+/* Bytes of the largest rank if it has so many microbatches in flight. */
+static double memory_for(const struct pst_search *x, const int *rank_of,
+                         double in_flight)
+{
+    double most = 0.0;
+
+    for (int r = 0; r < (int)x->o->ranks; r++) {
+        double bytes = 0.0;
+
+        for (unsigned s = 0; s < x->o->stages; s++)
+            if (rank_of[s] == r)
+                bytes += x->costs->stages[s].fixed +
+                         in_flight * x->costs->stages[s].stash;
+        most = fmax(most, bytes);
+    }
+    return most;
+}
+
+/* Limits to the microbatches in flight of every rank, and to memory: as much as
+ * these, and half a one more, take where they take most. */
 static enum pst_status search_place(struct pst_search *x, const int *rank_of,
                                     const char *place, double effort)
 {
@@ -255,16 +287,20 @@ static enum pst_status search_place(struct pst_search *x, const int *rank_of,
     unsigned limits[12];
     const unsigned n = find_limits(x, limits);
 
-    /* From the most in flight on: those are fastest without a limit. */
+    /* From the most in flight on: those are fastest. */
     for (size_t v = 0; v < PST_COUNT(ways); v++)
-        for (unsigned k = n; k-- > 0 && status == PST_OK;) {
+        for (unsigned k = 3 * n; k-- > 0 && status == PST_OK;) {
             struct found f = {.how = ways[v]};
 
             effort -= each;
             if (front.list.n > 0 && effort < 0.0)
                 break;
-            f.how.in_flight = limits[k];
-            f.how.memory_limit = x->o->memory_limit;
+            f.how.in_flight = limits[k / 3];
+            if (k % 3 < 2) {
+                f.how.in_flight = x->o->microbatches;
+                f.how.memory_limit =
+                    memory_for(x, rank_of, limits[k / 3] + k % 3 / 2.0);
+            }
             status = run_greedy(x, rank_of, &f.how, &f.sched, &f.result);
             if (status == PST_OK && !keep(&front, &f))
                 status = pst_diag_nomem(x->diag, sizeof(f));

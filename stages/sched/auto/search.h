@@ -20,15 +20,16 @@ struct pst_search {
     const struct pst_schedule_options *o;
     const struct pst_costs *costs;
     struct PST_VEC(struct pst_tried) tried;
+    struct pst_diag why; /* of the first that was made and cannot run */
     struct pst_diag *diag;
 };
 
-/* Simulates a schedule; takes it, also on failure. text: how it was made. */
+/* Appraises a schedule; takes it, also on failure. text: how it was made. */
 enum pst_status pst_search_try(struct pst_search *x, struct pst_schedule *sched,
                                const char *name,
                                const char *text) PST_MUST_CHECK;
-/* Tries lists with the stages in several places: of each the fastest one, and
- * the one with least memory among those as fast. */
+/* Tries lists with the stages in several places: of each some between the
+ * fastest one and the one with least memory. */
 enum pst_status pst_search_places(struct pst_search *x) PST_MUST_CHECK;
 
 #endif

@@ -172,6 +172,43 @@ enum pst_status pst_schedule_make(const struct pst_schedule_options *options,
     return PST_OK;
 }
 
+enum pst_status pst_schedule_copy(const struct pst_schedule *sched,
+                                  struct pst_schedule **ret,
+                                  struct pst_diag *diag)
+{
+    const struct pst_schedule_options like = {.ranks = sched->n_ranks,
+                                              .stages = sched->n_stages};
+    struct pst_schedule *copy;
+    enum pst_status status = pst_sched_new(&like, &copy, diag);
+    int *rank_of;
+
+    if (status != PST_OK)
+        return status;
+    rank_of = copy->rank_of;
+    memcpy(rank_of, sched->rank_of, sched->n_stages * sizeof(*rank_of));
+    for (unsigned r = 0; r < sched->n_ranks; r++) {
+        const size_t n = sched->ranks[r].n;
+
+        if (!pst_vec_reserve(PST_TAG_PLAN, &copy->ranks[r], n)) {
+            pst_schedule_free(copy);
+            return pst_diag_nomem(diag, n * sizeof(struct pst_action));
+        }
+        if (n > 0)
+            memcpy(copy->ranks[r].at, sched->ranks[r].at,
+                   n * sizeof(struct pst_action));
+        copy->ranks[r].n = n;
+    }
+    copy->name = sched->name;
+    copy->n_microbatches = sched->n_microbatches;
+    copy->train = sched->train;
+    copy->idle = sched->idle;
+    copy->messages = sched->messages;
+    copy->lowered = sched->lowered;
+    copy->n_deferred = sched->n_deferred;
+    *ret = copy;
+    return PST_OK;
+}
+
 void pst_schedule_free(struct pst_schedule *sched)
 {
     if (!sched)
