@@ -348,6 +348,22 @@ void pst_sdpa_run(const struct pst_call *c, const struct pst_sdpa_loops *loops)
 
 /* --- backward ----------------------------------------------------------- */
 
+/* The gradient of the mask: ds, and zeros where a row sees nothing. */
+static void store_scores(const struct job *job, const struct block *b,
+                         const struct room *r)
+{
+    const int64_t s = job->p->s;
+    float *to =
+        (float *)job->c->out[3].data + (b->i * job->p->l + b->first) * s;
+
+    for (int64_t i = 0; i < b->rows; i++, to += s) {
+        const int64_t n = visible(job->p, b->first + i);
+
+        memcpy(to, r->ds + i * r->ld, (size_t)n * sizeof(*to));
+        memset(to + n, 0, (size_t)(s - n) * sizeof(*to));
+    }
+}
+
 /* dq := scale ds k; dk += scale ds^T q; dv += dropout(p)^T g. */
 static void backward_block(const struct job *job, const struct block *b,
                            const struct room *r, const float *k, float *dk,
@@ -373,6 +389,8 @@ static void backward_block(const struct job *job, const struct block *b,
     for (int64_t i = 0; i < b->rows; i++)
         loops->backward(visible(p, b->first + i), r->prob + i * r->ld,
                         r->ds + i * r->ld);
+    if (job->c->n_out == 4)
+        store_scores(job, b, r);
     by_row(p, loops, b, r->ds, k, p->e, p->e, scale, dq);
     by_col(p, loops, b, r->ds, q, p->e, scale, dk);
 }

@@ -253,7 +253,7 @@ static void add_row(const struct pst_sdpa *p, const struct sums *to, int64_t i,
     }
 }
 
-/* Outputs dq, dk, dv. dq may be broadcast too: then it is summed as well. */
+/* Outputs dq, dk, dv and, where there are four, ds. */
 void pst_sdpa_backward_ref(const struct pst_call *c)
 {
     struct pst_operand *out = c->out;
@@ -280,27 +280,13 @@ void pst_sdpa_backward_ref(const struct pst_call *c)
             for (int64_t d = 0; d < p.e; d++)
                 pst_store_f64(out[0].meta.dtype, out[0].data,
                               (i * p.l + row) * p.e + d, to.dq[d]);
+            for (int64_t j = 0; c->n_out == 4 && j < p.s; j++)
+                pst_store_f64(out[3].meta.dtype, out[3].data,
+                              (i * p.l + row) * p.s + j, to.ds[j]);
         }
     }
     for (int64_t j = 0; j < n_k; j++)
         pst_store_f64(out[1].meta.dtype, out[1].data, j, to.dk[j]);
     for (int64_t j = 0; j < n_v; j++)
         pst_store_f64(out[2].meta.dtype, out[2].data, j, to.dv[j]);
-}
-
-/* Gradient of a float mask, not yet summed over what it was broadcast to. */
-void pst_sdpa_backward_mask_ref(const struct pst_call *c)
-{
-    struct pst_operand *out = &c->out[0];
-    double *prob = c->scratch;
-    struct pst_sdpa p;
-
-    pst_sdpa_describe(c, 1, &p);
-    for (int64_t i = 0; i < p.batches; i++)
-        for (int64_t row = 0; row < p.l; row++) {
-            row_backward(&p, i, row, prob, prob + p.s);
-            for (int64_t j = 0; j < p.s; j++)
-                pst_store_f64(out->meta.dtype, out->data,
-                              (i * p.l + row) * p.s + j, prob[p.s + j]);
-        }
 }

@@ -110,10 +110,11 @@ static enum pst_status backward_infer(struct pst_infer *c)
     return status;
 }
 
+/* The same and the gradient of the scores. */
 static enum pst_status backward_mask_infer(struct pst_infer *c)
 {
     const struct pst_meta *q = pst_infer_in(c, 1), *k = pst_infer_in(c, 2);
-    enum pst_status status = check_backward(c);
+    enum pst_status status = backward_infer(c);
     int64_t size[PST_MAX_RANK];
 
     if (status != PST_OK)
@@ -121,35 +122,33 @@ static enum pst_status backward_mask_infer(struct pst_infer *c)
     for (unsigned d = 0; d < q->rank; d++)
         size[d] = q->size[d];
     size[q->rank - 1] = k->size[q->rank - 2];
-    return pst_infer_set(c, 0, q->dtype, q->rank, size);
+    return pst_infer_set(c, 3, q->dtype, q->rank, size);
 }
 
 /* --- gradient ----------------------------------------------------------- */
 
-/* One node for dq, dk, dv: they share the probabilities. */
+/* One node for all gradients: they share the probabilities. */
 static enum pst_status sdpa_vjp(struct pst_vjp *v)
 {
-    struct pst_value *g = pst_vjp_grad(v, 0), *mask = pst_vjp_in(v, 3), *d;
-    const struct pst_op *op = pst_op_find("penstock.sdpa_backward.default");
+    struct pst_value *g = pst_vjp_grad(v, 0), *mask = pst_vjp_in(v, 3);
+    const bool with_mask = mask != NULL && pst_vjp_needs(v, 3);
     const struct pst_arg *a = v->node->args;
     struct pst_node *node;
 
-    if (g == NULL)
-        return v->build.status;
-    if (mask != NULL && pst_vjp_needs(v, 3)) {
-        d = pst_vjp_emit(
-            v, "penstock.sdpa_backward_mask.default",
-            PST_ARGS(pst_v(g), a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]));
-        pst_vjp_set(v, 3, pst_vjp_sum_to(v, d, &mask->meta));
-    }
-    if (op == NULL || v->build.status != PST_OK ||
-        !(pst_vjp_needs(v, 0) || pst_vjp_needs(v, 1) || pst_vjp_needs(v, 2)))
+    if (g == NULL || !(with_mask || pst_vjp_needs(v, 0) ||
+                       pst_vjp_needs(v, 1) || pst_vjp_needs(v, 2)))
         return v->build.status;
     node = pst_emit_node(
-        &v->build, op,
+        &v->build,
+        pst_op_find(with_mask ? "penstock.sdpa_backward_mask.default"
+                              : "penstock.sdpa_backward.default"),
         PST_ARGS(pst_v(g), a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]));
-    for (unsigned i = 0; node != NULL && i < 3; i++)
+    if (node == NULL)
+        return v->build.status;
+    for (unsigned i = 0; i < 3; i++)
         pst_vjp_set(v, i, node->outs[i]);
+    if (with_mask)
+        pst_vjp_set(v, 3, pst_vjp_sum_to(v, node->outs[3], &mask->meta));
     return v->build.status;
 }
 
@@ -212,14 +211,6 @@ static const struct pst_kernel sdpa_backward_kernels[] = {
      .run = pst_sdpa_backward_ref},
 };
 
-static const struct pst_kernel sdpa_backward_mask_kernels[] = {
-    {.name = "sdpa_backward_mask_ref",
-     .dtypes = PST_D_FLOAT,
-     .flags = PST_K_STRIDED,
-     .scratch = pst_sdpa_ref_scratch,
-     .run = pst_sdpa_backward_mask_ref},
-};
-
 #define SDPA_ARGS "Tensor query, Tensor key, Tensor value, Tensor? attn_mask"
 
 const struct pst_op pst_op_scaled_dot_product_attention = {
@@ -247,9 +238,10 @@ const struct pst_op pst_op_sdpa_backward = {
 const struct pst_op pst_op_sdpa_backward_mask = {
     .schema = "penstock::sdpa_backward_mask(Tensor grad_output, " SDPA_ARGS
               ", float dropout_p, bool is_causal, float? scale, bool "
-              "enable_gqa) -> Tensor",
+              "enable_gqa) -> (Tensor, Tensor, Tensor, Tensor)",
     .flags = PST_OP_RANDOM,
     .infer = backward_mask_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(sdpa_backward_mask_kernels),
+    PST_KERNELS(sdpa_backward_kernels),
+    .flops = sdpa_backward_flops,
 };

@@ -7,7 +7,9 @@
  *     out (L, Ev) = dropout(p) v (S, Ev)
  * A row with nothing allowed gives 0. The last batch dimension is the head:
  * with enable_gqa, query head h uses key and value head h / group.
- * Backward recomputes p; nothing of size L x S is kept.
+ * Backward recomputes p; nothing of size L x S is kept. The gradient of a float
+ * mask is that of s, (batch dimensions, L, S), not yet summed over what the mask
+ * was broadcast to; it is the fourth result of sdpa_backward_mask.
  */
 #include "stages/ops/infer.h"
 #include "stages/ops/simd/simd.h"
@@ -46,7 +48,6 @@ double pst_sdpa_keep(const struct pst_sdpa *p, int64_t i, int64_t row,
 size_t pst_sdpa_ref_scratch(const struct pst_call *c, unsigned threads);
 void pst_sdpa_ref(const struct pst_call *c);
 void pst_sdpa_backward_ref(const struct pst_call *c);
-void pst_sdpa_backward_mask_ref(const struct pst_call *c);
 
 /* --- fast kernels (attention/blocks.c) ---------------------------------- */
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products and attention."""
+"""Matrix products."""
 import torch
 import torch.nn.functional as F
 
@@ -35,27 +35,6 @@ def linear_bf16(m, k, n):
                  lambda: lambda: F.linear(x, w), "bf16")]
 
 
-def attention(t, heads=12, width=64):
-    shape = f"F[1, {heads}, {t}, {width}]"
-    names = "input %q: {0}; input %k: {0}; input %v: {0}; ".format(shape)
-    forward = (names + "%r = aten.scaled_dot_product_attention.default("
-               "%q, %k, %v, None, 0.0, True)")
-    backward = (f"input %g: {shape}; " + names + "%r, %s, %t = "
-                "penstock.sdpa_backward.default(%g, %q, %k, %v, None, 0.0, "
-                "True, None, False)")
-
-    def make():
-        return with_gradient(
-            lambda q, k, v: F.scaled_dot_product_attention(q, k, v,
-                                                           is_causal=True),
-            *(torch.randn(1, heads, t, width) for _ in range(3)))
-    return [case(f"attention forward + backward T={t}", 1.2,
-                 [forward, backward], make)]
-
-
 def cases():
     ret = linear(512, 768, 2304) + linear(512, 768, 3072)
-    ret += linear(512, 3072, 768) + linear_bf16(512, 768, 3072)
-    for t in (128, 512, 1024):
-        ret += attention(t)
-    return ret
+    return ret + linear(512, 3072, 768) + linear_bf16(512, 768, 3072)
