@@ -30,7 +30,8 @@ static void print_help(void)
     pstd_config_help(GROUPS, &text);
     pst_str_add(&text, "  --version\n\nschedules:\n");
     for (size_t i = 0; i < n; i++)
-        pst_str_addf(&text, "  %-16s %s\n", rows[i].name, rows[i].summary);
+        if (rows[i].trains)
+            pst_str_addf(&text, "  %-16s %s\n", rows[i].name, rows[i].summary);
     (void)fputs(pst_str_text(&text), stdout);
     pst_str_fini(&text);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Which rank does what: the schedule of a pipeline, lowered and proven, and
  * what part of the microbatches each replica of it has. */
-#include <math.h>
+#include <string.h>
 #include <strings.h>
 
 #include "stages/exec/crew.h"
@@ -211,6 +211,7 @@ static enum pst_status make_schedule(const struct pst_crew *crew,
         .ranks = crew->options.ranks,
         .stages = (unsigned)plan->stages.n,
         .microbatches = microbatches,
+        .replicas = crew->options.replicas,
         .train = crew->options.train,
         .costs = costs,
         .memory_limit = crew->options.memory_limit,
@@ -235,10 +236,13 @@ static enum pst_status make_schedule(const struct pst_crew *crew,
     if (status == PST_OK)
         status = complete(crew, sched, diag);
     pst_free(costs);
-    if (status == PST_OK)
+    if (status == PST_OK) {
         *ret = sched;
-    else
-        pst_schedule_free(sched);
+        return PST_OK;
+    }
+    if (sched != NULL && sched->lines)
+        pst_diag_prefix(diag, "%s", options.name + strlen("csv:"));
+    pst_schedule_free(sched);
     return status;
 }
 

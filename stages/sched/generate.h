@@ -78,7 +78,8 @@ bool pst_action_has_peer(enum pst_action_kind kind);
 bool pst_action_receives(enum pst_action_kind kind);
 /* The peer stage that PyTorch's grammar takes for granted; -1: none. */
 int pst_action_usual_peer(enum pst_action_kind kind, int stage);
-/* Appends "rank 1, action 5 (1B0)" and, with list, the actions around it. */
+/* Appends "rank 1, action 5 (1B0)", of lists from a text "line 2 (rank 1),
+ * ..."; with list, the actions around it. */
 void pst_sched_add_place(const struct pst_schedule *sched, unsigned rank,
                          size_t index, bool list, struct pst_str *out);
 

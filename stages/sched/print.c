@@ -106,7 +106,10 @@ void pst_sched_add_place(const struct pst_schedule *sched, unsigned rank,
     const struct pst_action *at = sched->ranks[rank].at;
 
     if (!list) {
-        pst_str_addf(out, "rank %u, ", rank);
+        if (sched->lines)
+            pst_str_addf(out, "line %u (rank %u), ", rank + 1, rank);
+        else
+            pst_str_addf(out, "rank %u, ", rank);
         if (index >= n) {
             pst_str_add(out, "at its end");
             return;

@@ -85,6 +85,7 @@ struct pst_schedule {
     unsigned n_ranks, n_stages, n_microbatches;
     bool train;        /* false: forward only */
     bool idle;         /* has idle slots: to be looked at, not to be run */
+    bool lines;        /* the list of rank r is line r + 1 of a text */
     bool messages;     /* has sends and receives, perhaps no hand-overs yet */
     bool lowered;      /* ready to be run */
     int *rank_of;      /* per stage */
@@ -126,6 +127,7 @@ struct pst_schedule_options {
     /* Of "auto": NULL: a schedule is simulated as its generator made it. */
     pst_appraise_fn appraise;
     void *appraise_ctx;
+    unsigned replicas; /* that have so many microbatches each; 0 means 1 */
 };
 
 /* What PyTorch refuses and we do not. */

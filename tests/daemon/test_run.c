@@ -321,6 +321,46 @@ static void runs_lists_from_a_file(void **state)
     drive_expect("penstock plan tiny.plan -n 2 -m 3 --schedule csv:lists.csv",
                  65);
     drive_says("set --microbatches so");
+    drive_expect("penstock run tiny.plan -n 2x2 --transport self -m 4 "
+                 "--schedule csv:lists.csv --data data.safetensors",
+                 65);
+    drive_says("4 microbatches of each of the 2 replicas, not 2");
+    drive_says("set it to 8");
+}
+
+/* Faults of lists are found in the file by its lines. */
+static void names_the_line_of_a_fault(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } faults[] = {
+        {"0F0,0B0\n1F0,1X0\n", "bad.csv line 2, column 5: '1X0'"},
+        {"0F0,0B0\n1B0,1F0\n",
+         "bad.csv: schedule: line 2 (rank 1), action 0 (1B0)"},
+        {"0F0,0B0\n1F0,1B0,1B0\n",
+         "bad.csv: schedule: line 2 (rank 1), action 2 (1B0): done a second"},
+        {"0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n",
+         "bad.csv: the schedule stands still, each of these waits for an "
+         "action that comes later; line 1 (rank 0), action 1 (0B0)"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(faults); i++) {
+        char path[128];
+        FILE *f;
+
+        (void)snprintf(path, sizeof(path), "%s/bad.csv", drive.dir);
+        f = fopen(path, "we");
+        assert_non_null(f);
+        assert_true(fputs(faults[i].text, f) >= 0);
+        assert_int_equal(fclose(f), 0);
+        drive_expect(i < 3 ? "penstock plan tiny.plan -n 2 -m 1 --schedule "
+                             "csv:bad.csv"
+                           : "penstock plan tiny.plan -n 2 -m 2 --schedule "
+                             "csv:bad.csv",
+                     65);
+        drive_says(faults[i].says);
+    }
 }
 
 int main(int argc, char **argv)
@@ -336,6 +376,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(measures_a_step),
         cmocka_unit_test(takes_replicas),
         cmocka_unit_test(runs_lists_from_a_file),
+        cmocka_unit_test(names_the_line_of_a_fault),
     };
     const struct CMUnitTest mpi[] = {
         cmocka_unit_test(trains_and_resumes_bit_for_bit),

@@ -176,11 +176,12 @@ static void refuses_lists_with_a_fault(void **state)
         const char *lists, *text[2];
     } rows[] = {
         {"0F0,0F1,0B0,0W0,0B1\n",
-         {"rank 0, action 3 (0W0)", "0F1 0B0 >>0W0<< 0B1"}},
+         {"line 1 (rank 0), action 3 (0W0)", "0F1 0B0 >>0W0<< 0B1"}},
         {"0F0,0F1,0I0,0W0,0W0,0B1\n",
-         {"rank 0, action 4 (0W0)", "0I0 0W0 >>0W0<< 0B1"}},
-        {"0F0,0F1,0B1,0W1,0B0\n", {"rank 0, action 3 (0W1)", "0B1 >>0W1<<"}},
-        {"0F0,0F1,0REDUCE_GRAD,0B1\n", {"rank 0, at its end", "0B0"}},
+         {"line 1 (rank 0), action 4 (0W0)", "0I0 0W0 >>0W0<< 0B1"}},
+        {"0F0,0F1,0B1,0W1,0B0\n",
+         {"line 1 (rank 0), action 3 (0W1)", "0B1 >>0W1<<"}},
+        {"0F0,0F1,0REDUCE_GRAD,0B1\n", {"line 1 (rank 0), at its end", "0B0"}},
     };
 
     (void)state;

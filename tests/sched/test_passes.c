@@ -307,6 +307,8 @@ static void case_32_names(void **state)
     assert_int_equal(pst_schedule_make(&o, &s, &diag), PST_ERR_USAGE);
     assert_non_null(strstr(diag.text, "\"foo\""));
     assert_non_null(strstr(diag.text, "gpipe, 1f1b, interleaved-1f1b"));
+    assert_non_null(strstr(diag.text, "auto, csv:FILE"));
+    assert_null(strstr(diag.text, "inference")); /* it cannot be chosen */
     o.name = "inTERLeaved1f1B";
     assert_ok(pst_schedule_make(&o, &s, &diag), &diag);
     assert_string_equal(s->name, "interleaved-1f1b");
@@ -385,6 +387,27 @@ static void try_simulation(const char *line, const char *lists)
     pst_schedule_free(s);
 }
 
+/* Rows of errors.txt that other tests have, or that have no counterpart. */
+static const char *const elsewhere[] = {
+    " V=",    /* case_34_refusals */
+    "class ", /* case_32_names */
+    "place ", /* case_43_placement */
+    /* Empty cells are gaps in ours, whatever the file has. */
+    "csv compute_comms", "csv other", /* one form: what a cell says decides */
+    "hook ",                          /* actions cannot be replaced */
+    /* Arguments come from a file of data and from the plan; losses stay with
+     * the ranks: there are no lists of them that could be too short. */
+    "step ", "losses ", "loss ", "forward only with losses"};
+
+static bool is_elsewhere(const char *line)
+{
+    for (size_t i = 0; i < PST_COUNT(elsewhere); i++)
+        if (strncmp(line, elsewhere[i], strlen(elsewhere[i])) == 0 ||
+            (i == 0 && strstr(line, elsewhere[i])))
+            return true;
+    return line[0] == '#';
+}
+
 static void case_42_refused_lists(void **state)
 {
     char *text = read_file("errors.txt"), *at = text, *line, *field[3];
@@ -416,6 +439,8 @@ static void case_42_refused_lists(void **state)
             assert_int_equal(pst_action_parse(line + 6, strlen(line + 6), a),
                              0);
         } else {
+            if (!is_elsewhere(line))
+                fail_msg("nothing tests this: %s", line);
             continue;
         }
         lines++;

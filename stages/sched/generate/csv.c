@@ -152,6 +152,7 @@ enum pst_status pst_schedule_parse(const char *text, size_t len,
     if (!r.sched)
         return pst_diag_nomem(diag, sizeof(*r.sched));
     r.sched->name = "csv";
+    r.sched->lines = true;
     status = read_lines(&r, text, len);
     r.sched->rank_of = r.rank_of.at;
     r.sched->n_stages = (unsigned)r.rank_of.n;
@@ -192,6 +193,13 @@ static enum pst_status check_fits(const struct pst_schedule *s,
     if (s->n_stages > o->stages)
         return refuse_numbers(path, s->n_stages, "stage", "s", o->stages,
                               "split the model into so many", diag);
+    if (s->n_microbatches != o->microbatches && o->replicas > 1)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "%s is for %u microbatches of each of the %u "
+                            "replicas, not %u: --microbatches is for all of "
+                            "them, set it to %u",
+                            path, s->n_microbatches, o->replicas,
+                            o->microbatches, s->n_microbatches * o->replicas);
     if (s->n_microbatches != o->microbatches)
         return refuse_numbers(path, s->n_microbatches, "microbatch", "es",
                               o->microbatches, "set --microbatches so", diag);
@@ -259,6 +267,7 @@ enum pst_status pst_sched_read_csv(const char *path,
     /* As they were written: what comes later moves actions about. */
     status = pst_sched_check_compute(s, diag);
     if (status != PST_OK) {
+        pst_diag_prefix(diag, "%s", path);
         pst_schedule_free(s);
         return status;
     }

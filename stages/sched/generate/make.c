@@ -31,33 +31,42 @@ const struct pst_sched_row *pst_sched_rows(size_t *ret_n)
     return rows;
 }
 
+/* Lists what can be chosen. */
+static enum pst_status refuse_name(const char *name, struct pst_diag *diag)
+{
+    const char *names[PST_COUNT(rows)];
+    struct pst_str text = {0};
+    size_t n = 0;
+    int near;
+
+    for (size_t i = 0; i < PST_COUNT(rows); i++) {
+        if (!rows[i].trains)
+            continue;
+        pst_str_addf(&text, "%s, ", rows[i].name);
+        names[n++] = rows[i].name;
+    }
+    near = name ? pst_nearest(name, names, n) : -1;
+    (void)pst_diag_set(diag, PST_ERR_USAGE,
+                       "unknown schedule \"%s\"%s%s%s; there are: %scsv:FILE",
+                       name ? name : "", near < 0 ? "" : " (did you mean ",
+                       near < 0 ? "" : names[near], near < 0 ? "" : "?)",
+                       pst_str_text(&text));
+    pst_str_fini(&text);
+    return PST_ERR_USAGE;
+}
+
 enum pst_status pst_sched_find_row(const char *name,
                                    const struct pst_sched_row **ret,
                                    struct pst_diag *diag)
 {
-    const char *names[PST_COUNT(rows)];
-    struct pst_str text = {0};
-    int near;
-
     for (size_t i = 0; i < PST_COUNT(rows); i++) {
-        names[i] = rows[i].name;
         if (name && (strcasecmp(name, rows[i].name) == 0 ||
                      (rows[i].torch && strcasecmp(name, rows[i].torch) == 0))) {
             *ret = &rows[i];
             return PST_OK;
         }
     }
-    for (size_t i = 0; i < PST_COUNT(rows); i++)
-        pst_str_addf(&text, "%s%s", i ? ", " : "", rows[i].name);
-    near = name ? pst_nearest(name, names, PST_COUNT(names)) : -1;
-    (void)pst_diag_set(diag, PST_ERR_USAGE,
-                       "unknown schedule \"%s\"%s%s%s; there are: %s, "
-                       "csv:FILE",
-                       name ? name : "", near < 0 ? "" : " (did you mean ",
-                       near < 0 ? "" : names[near], near < 0 ? "" : "?)",
-                       pst_str_text(&text));
-    pst_str_fini(&text);
-    return PST_ERR_USAGE;
+    return refuse_name(name, diag);
 }
 
 static enum pst_status check_options(const struct pst_schedule_options *o,
@@ -202,6 +211,7 @@ enum pst_status pst_schedule_copy(const struct pst_schedule *sched,
     copy->n_microbatches = sched->n_microbatches;
     copy->train = sched->train;
     copy->idle = sched->idle;
+    copy->lines = sched->lines;
     copy->messages = sched->messages;
     copy->lowered = sched->lowered;
     copy->n_deferred = sched->n_deferred;
