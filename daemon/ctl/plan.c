@@ -26,17 +26,17 @@ struct forecast {
 static json_t *rank_json(const struct forecast *f, unsigned r)
 {
     const struct pst_memory *m = &f->memory[r];
-    json_t *rank =
-        json_pack("{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}",
-                  "rank", (json_int_t)r, "arena_bytes", (json_int_t)m->arena,
-                  "params_bytes", (json_int_t)m->params, "grads_bytes",
-                  (json_int_t)m->grads, "optim_bytes", (json_int_t)m->optim,
-                  "buffers_bytes", (json_int_t)m->buffers, "stash_bytes",
-                  (json_int_t)m->stash, "messages_bytes",
-                  (json_int_t)m->messages, "for_w_bytes", (json_int_t)m->for_w,
-                  "workspace_bytes", (json_int_t)m->workspace, "outputs_bytes",
-                  (json_int_t)m->outputs, "in_flight", (json_int_t)m->in_flight,
-                  "bubble", pstctl_json_real(f->sim.shares[r].bubble));
+    json_t *rank = json_pack(
+        "{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}", "rank",
+        (json_int_t)r, "arena_bytes", (json_int_t)m->arena, "params_bytes",
+        (json_int_t)m->params, "grads_bytes", (json_int_t)m->grads,
+        "optim_bytes", (json_int_t)m->optim, "buffers_bytes",
+        (json_int_t)m->buffers, "prepared_bytes", (json_int_t)m->prepared,
+        "stash_bytes", (json_int_t)m->stash, "messages_bytes",
+        (json_int_t)m->messages, "for_w_bytes", (json_int_t)m->for_w,
+        "workspace_bytes", (json_int_t)m->workspace, "outputs_bytes",
+        (json_int_t)m->outputs, "in_flight", (json_int_t)m->in_flight, "bubble",
+        pstctl_json_real(f->sim.shares[r].bubble));
 
     pstctl_shares_json(&f->sim.shares[r], f->sim.step, rank);
     return rank;
@@ -101,22 +101,22 @@ static void print_memory(const struct forecast *f)
                  f->sched->n_microbatches);
     if (f->note.len > 0)
         (void)printf("%s\n", f->note.text);
-    (void)printf("rank  stages      MiB  params   grads   optim   stash  "
-                 "messages  work  outputs  in flight\n");
+    (void)printf("rank  stages      MiB  params  prepared   grads   optim   "
+                 "stash  messages  work  outputs  in flight\n");
     for (unsigned r = 0; r < f->ranks; r++) {
         const struct pst_memory *m = &f->memory[r];
         struct pst_str stages = {0};
 
         for_w = PST_MAX(for_w, m->for_w);
         pstd_placement_of(pst_str_text(&placement), r, &stages);
-        (void)printf("%4u  %-6s %8.2f %7.2f %7.2f %7.2f %7.2f %9.2f %5.2f "
-                     "%8.2f %10u\n",
+        (void)printf("%4u  %-6s %8.2f %7.2f %9.2f %7.2f %7.2f %7.2f %9.2f "
+                     "%5.2f %8.2f %10u\n",
                      r, pst_str_text(&stages), (double)m->arena / MIB,
                      (double)(m->params + m->buffers) / MIB,
-                     (double)m->grads / MIB, (double)m->optim / MIB,
-                     (double)m->stash / MIB, (double)m->messages / MIB,
-                     (double)m->workspace / MIB, (double)m->outputs / MIB,
-                     m->in_flight);
+                     (double)m->prepared / MIB, (double)m->grads / MIB,
+                     (double)m->optim / MIB, (double)m->stash / MIB,
+                     (double)m->messages / MIB, (double)m->workspace / MIB,
+                     (double)m->outputs / MIB, m->in_flight);
         pst_str_fini(&stages);
     }
     pst_str_fini(&placement);

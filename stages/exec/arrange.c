@@ -160,9 +160,10 @@ static enum pst_status appraise_memory(struct appraiser *a,
             break;
         if ((double)rank->memory.arena > ret->peak) {
             ret->peak = (double)rank->memory.arena;
-            ret->fixed = (double)(rank->memory.params + rank->memory.grads +
-                                  rank->memory.optim + rank->memory.buffers +
-                                  rank->memory.workspace);
+            ret->fixed =
+                (double)(rank->memory.params + rank->memory.grads +
+                         rank->memory.optim + rank->memory.buffers +
+                         rank->memory.prepared + rank->memory.workspace);
             ret->rank = k;
         }
         pst_rank_free(rank);

@@ -415,7 +415,7 @@ void pst_crew_set_idle(struct pst_crew *crew, pst_idle_fn idle, void *ctx)
 
 void pst_crew_print_kernels(const struct pst_crew *crew, struct pst_str *out)
 {
-    static const char *const lists[] = {"F", "B", "W"};
+    static const char *const lists[] = {"P", "F", "B", "W"};
 
     for (unsigned k = 0; k < crew->n_local; k++) {
         const struct pst_rank *r = crew->ranks[k];

@@ -60,6 +60,7 @@ struct pst_exec_options {
 struct pst_memory {
     size_t arena;
     size_t params, grads, optim, buffers;
+    size_t prepared;    /* made of parameters and constants alone */
     size_t stash;       /* kept from forward to backward, all microbatches */
     size_t messages;    /* inputs, outputs and gradients on their way */
     size_t for_w;       /* part of these two: held until W */

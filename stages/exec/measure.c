@@ -93,7 +93,7 @@ static enum pst_status align(struct pst_crew *crew, double *ret,
 /* What one rank knows of a step, in the clock of rank 0. */
 struct account {
     double begin, end;
-    struct pst_mark optim;
+    struct pst_mark prepare, optim;
     uint64_t n; /* marks; 0: it has forgotten the step */
 };
 
@@ -112,6 +112,8 @@ static void give_account(const struct pst_rank *r, uint64_t step, double offset,
         return;
     ret->begin = s->all.start - offset;
     ret->end = s->all.end - offset;
+    if (s->prepare.end > 0)
+        ret->prepare = shift(s->prepare, offset);
     if (s->optim.end > 0)
         ret->optim = shift(s->optim, offset);
     ret->n = r->n_actions;
@@ -187,6 +189,15 @@ static bool add_actions(const struct pst_crew *crew, unsigned rank,
 }
 
 /* The spans of one replica, explained as those of a pipeline of its own. */
+/* Nothing if the mark is empty. */
+static bool add_mark(struct pst_timeline *t, unsigned rank,
+                     enum pst_span_kind kind, struct pst_mark mark, double zero)
+{
+    return !(mark.end > 0) ||
+           pst_timeline_add(t, (int)rank, kind, -1, -1, mark.start - zero,
+                            mark.end - zero);
+}
+
 static enum pst_status add_replica(struct pst_crew *crew, unsigned replica,
                                    const struct account *accounts,
                                    struct pst_mark *const *marks, double zero,
@@ -202,10 +213,9 @@ static enum pst_status add_replica(struct pst_crew *crew, unsigned replica,
     (void)pst_crew_share(crew, replica, &first_mb);
     for (unsigned k = replica * n; k < (replica + 1) * n && ok; k++) {
         ok = add_actions(crew, k, marks[k], zero, &t);
-        if (ok && accounts[k].optim.end > 0)
-            ok = pst_timeline_add(&t, (int)(k % n), PST_SPAN_OPTIM, -1, -1,
-                                  accounts[k].optim.start - zero,
-                                  accounts[k].optim.end - zero);
+        ok = ok &&
+             add_mark(&t, k % n, PST_SPAN_PREPARE, accounts[k].prepare, zero) &&
+             add_mark(&t, k % n, PST_SPAN_OPTIM, accounts[k].optim, zero);
     }
     if (ok)
         status = pst_timeline_explain(&t, crew->sched->rank_of,
@@ -329,7 +339,8 @@ static void add_step(const struct pst_crew *crew, const struct pst_rank *r,
     for (unsigned k = 0; k < crew->sched->n_stages; k++) {
         if (r->stages[k].program == NULL)
             continue;
-        sums[k].optim += (s->optim.end - s->optim.start) *
+        sums[k].optim += (s->optim.end - s->optim.start + s->prepare.end -
+                          s->prepare.start) *
                          bytes_of_stage(crew->plan, k) / bytes;
         sums[k].n_optim++;
     }

@@ -264,8 +264,10 @@ static enum pst_status load_step(struct pst_crew *crew, const char *dir,
         return status;
     l.ckpt = ckpt;
     status = check_run(crew, &ckpt->info, diag);
-    for (unsigned i = 0; i < crew->n_local && status == PST_OK; i++)
+    for (unsigned i = 0; i < crew->n_local && status == PST_OK; i++) {
+        crew->ranks[i]->is_prepared = false;
         status = each_entry(crew, crew->ranks[i], false, load, &l, diag);
+    }
     pst_checkpoint_close(ckpt);
     return status;
 }

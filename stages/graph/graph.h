@@ -154,6 +154,8 @@ enum pst_status pst_exprs_copy(struct pst_arena *arena,
                                const char *const *exprs, unsigned n,
                                const char *const **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Equal, and without tensors or expressions? */
+bool pst_arg_same(const struct pst_arg *a, const struct pst_arg *b);
 /* Copies the lists and texts of an argument into the arena; values stay. */
 enum pst_status pst_arg_copy(struct pst_arena *arena, const struct pst_arg *arg,
                              struct pst_arg *ret,

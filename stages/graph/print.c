@@ -161,7 +161,7 @@ static void add_arg(struct pst_str *out, const struct pst_arg *arg)
     }
 }
 
-static bool same_arg(const struct pst_arg *a, const struct pst_arg *b)
+bool pst_arg_same(const struct pst_arg *a, const struct pst_arg *b)
 {
     if (a->kind != b->kind || a->exprs != NULL)
         return false;
@@ -198,7 +198,7 @@ static void add_args(struct pst_str *out, const struct pst_node *node)
     for (unsigned i = 0; i < node->schema->n_args; i++) {
         const struct pst_param *param = &node->schema->args[i];
 
-        if (param->has_default && same_arg(&node->args[i], &param->def)) {
+        if (param->has_default && pst_arg_same(&node->args[i], &param->def)) {
             omitted = true;
             continue;
         }

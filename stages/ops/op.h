@@ -80,6 +80,17 @@ enum pst_kernel_flags {
 #define PST_D_ANY   ((1u << PST_N_DTYPES) - 1)
 #define PST_D_FLOAT (PST_D(F32) | PST_D(F64) | PST_D(BF16) | PST_D(F16))
 
+/*
+ * What a kernel would rather read than an input as it is. Whoever plans a
+ * program makes the form once for all that read it, for parameters once a
+ * step, gives it in the input's place, and chooses a kernel again: that one
+ * takes the form, and its result has the same bits.
+ */
+enum pst_form {
+    PST_FORM_OWN,
+    PST_FORM_BF16, /* rounded; sizes and strides stay */
+};
+
 struct pst_kernel {
     const char *name;
     enum pst_isa isa;
@@ -91,6 +102,8 @@ struct pst_kernel {
     size_t (*scratch)(const struct pst_call *c, unsigned threads);
     void (*run)(const struct pst_call *c);
     double tolerance; /* against the reference, relative to the largest value */
+    /* Of input i (as in call->in); NULL: all as they are. */
+    enum pst_form (*form)(const struct pst_call *c, unsigned i);
 };
 
 /* --- gradient ----------------------------------------------------------- */

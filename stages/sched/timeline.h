@@ -22,6 +22,7 @@
     X(I, "input gradients", "I", WORK)                                         \
     X(W, "parameter gradients", "W", WORK)                                     \
     X(OPTIM, "optimizer", "O", WORK)                                           \
+    X(PREPARE, "prepare", "P", WORK) /* what parameters alone decide */        \
     X(SEND, "send", "S", MOVE)                                                 \
     X(RECV, "receive", "R", MOVE)                                              \
     X(COPY, "hand over", "C", MOVE)                                            \

@@ -244,8 +244,8 @@ static void plans_memory(void **state)
 
         assert_int_equal(m.arena, memory[k].arena);
         assert_int_equal(m.arena, m.params + m.grads + m.optim + m.buffers +
-                                      m.stash + m.messages + m.workspace +
-                                      m.outputs);
+                                      m.prepared + m.stash + m.messages +
+                                      m.workspace + m.outputs);
         assert_int_equal(m.in_flight, 4 - k); /* what 1f1b is good for */
     }
     job_fini(&job);

@@ -5,6 +5,7 @@
 #include "stages/base/alloc.h"
 #include "stages/graph/tensor.h"
 #include "stages/ops/call.h"
+#include "stages/ops/matmul/gemm_bf16.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -105,6 +106,40 @@ static void run_once(const struct pst_kernel *kernel, struct pst_call *c,
     kernel->run(c);
 }
 
+/* The product of factors that were rounded before has the same bits. */
+static void compare_prepared(const struct pst_op *op, const struct pst_call *c,
+                             const struct pst_kernel *kernel,
+                             const struct pst_operand *before, const void *want,
+                             size_t bytes)
+{
+    struct pst_call p = *c;
+    struct pst_operand in[2];
+
+    for (unsigned i = 0; i < 2; i++) {
+        const int64_t n = pst_meta_numel(&c->in[i].meta);
+
+        assert_int_equal(kernel->form(c, i), PST_FORM_BF16);
+        in[i] = c->in[i];
+        in[i].meta.dtype = PST_BF16;
+        in[i].data = aligned_alloc(64, ((size_t)n * 2 + 63) / 64 * 64);
+        assert_non_null(in[i].data);
+        for (int64_t k = 0; k < n; k++)
+            pst_store_f64(PST_BF16, in[i].data, k,
+                          pst_load_f64(PST_F32, c->in[i].data, k));
+    }
+    p.in = in;
+    kernel = pst_kernel_choose(op, &p, pst_cpu_isa(), NULL);
+    assert_non_null(kernel);
+    assert_string_equal(kernel->name, "bmm_bf16");
+    assert_null(kernel->form);
+    p.scratch_size = kernel->scratch(&p, pst_pool_threads(p.pool));
+    assert_true(p.scratch_size <= c->scratch_size);
+    run_once(kernel, &p, before, 0xff);
+    assert_memory_equal(p.out[0].data, want, bytes);
+    free(in[0].data);
+    free(in[1].data);
+}
+
 static void check(const struct shape *s)
 {
     const struct pst_op *op = pst_op_find("aten.bmm.default");
@@ -142,6 +177,10 @@ static void check(const struct shape *s)
     memcpy(twin.data, out.data, bytes);
     run_once(kernel, &c, &before, 0x3f);
     assert_memory_equal(twin.data, out.data, bytes);
+    if (s->dtype == PST_F32 && pst_gemm_has_bf16())
+        compare_prepared(op, &c, kernel, &before, twin.data, bytes);
+    else
+        assert_int_equal(kernel->form(&c, 0), PST_FORM_OWN);
     assert_false(fault.set);
     assert_memory_equal((char *)c.scratch + c.scratch_size, guard, 64);
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_EXEC_PROGRAM_COMPILE_H
 #define PENSTOCK_STAGES_EXEC_PROGRAM_COMPILE_H
-/* Between the files that compile a program: lists.c decides what runs,
- * places.c where every value lives. */
+/* Between the files that compile a program: constant.c finds what is the same
+ * in all microbatches, lists.c decides what runs, places.c where every value
+ * lives. */
 #include "stages/exec/program/memplan.h"
 #include "stages/exec/program/program.h"
 
@@ -29,6 +30,19 @@ struct pst_compiler {
     void *fixed_ctx;
     struct pst_diag *diag;
 };
+
+/* Does a forward of this stage change the buffer? */
+bool pst_is_updated(const struct pst_graph *graph,
+                    const struct pst_value *buffer);
+
+/* constant.c: fills program->constant for the graph as it stands. */
+enum pst_status pst_mark_constants(struct pst_program *program,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* False of values that are younger than the marks. */
+bool pst_is_constant(const struct pst_program *program,
+                     const struct pst_value *value);
+enum pst_list pst_list_of(const struct pst_program *program,
+                          const struct pst_node *node);
 
 /* Fills program->lists: kernels chosen, gradients fused, nothing placed. */
 enum pst_status pst_compile_lists(struct pst_compiler *c) PST_MUST_CHECK;

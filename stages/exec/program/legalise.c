@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/exec/program/program.h"
+#include "stages/exec/program/forms.h"
 #include "stages/ops/call.h"
 
 /* Views and empty-handed operators (markers, asserts) never run. */
@@ -49,6 +49,7 @@ enum pst_status pst_node_kernel(const struct pst_node *node,
 struct legaliser {
     struct pst_program *program;
     struct pst_build build;
+    struct pst_forms forms;
     const struct pst_op *clone;
     /* Copy made for a value in this phase, by value id. */
     struct pst_value **copies;
@@ -95,18 +96,20 @@ static void build_as(struct pst_build *build, const struct pst_node *node)
     build->node_id = node->id;
 }
 
-/* Copies of one phase are not read by another: they would be kept for it. */
+/* Copies of one phase are not read by another: they would be kept for it. Those
+ * of constants are kept anyway. */
 static void enter_phase(struct legaliser *l, enum pst_phase phase)
 {
     if (l->phase == phase)
         return;
     l->phase = phase;
     for (size_t i = 0; i < l->n_copies; i++)
-        l->copies[i] = NULL;
+        if (!pst_is_constant(l->program, l->program->graph->values.at[i]))
+            l->copies[i] = NULL;
 }
 
-static bool is_updated(const struct pst_graph *graph,
-                       const struct pst_value *buffer)
+bool pst_is_updated(const struct pst_graph *graph,
+                    const struct pst_value *buffer)
 {
     for (size_t i = 0; i < graph->outputs.n; i++)
         if (graph->outputs.at[i].kind == PST_OUTPUT_BUFFER_UPDATE &&
@@ -124,7 +127,7 @@ static void keep_buffer(void *ctx, struct pst_value **slot, unsigned arg)
 
     (void)arg;
     if (value->id >= l->n_copies ||
-        !is_updated(l->program->graph, pst_value_storage(value)))
+        !pst_is_updated(l->program->graph, pst_value_storage(value)))
         return;
     copy = l->kept[value->id];
     if (copy == NULL)
@@ -151,14 +154,22 @@ static enum pst_status legalise_node(struct legaliser *l, struct pst_node *node)
     struct pst_call call = {.in = in, .out = out};
     const struct pst_kernel *kernel;
     enum pst_status status = keep_buffers(l, node);
+    bool changed;
 
     if (status == PST_OK)
         status = pst_node_kernel(node, &l->program->options, &call, &kernel,
                                  l->build.diag);
-    if (status != PST_OK || kernel == NULL || (kernel->flags & PST_K_STRIDED))
+    if (status != PST_OK || kernel == NULL)
         return status;
     enter_phase(l, node->phase);
     build_as(&l->build, node);
+    status = pst_forms_give(&l->forms, node, &call, kernel, &changed);
+    if (status == PST_OK && changed)
+        status = pst_node_kernel(node, &l->program->options, &call, &kernel,
+                                 l->build.diag);
+    if (status != PST_OK || (kernel->flags & PST_K_STRIDED))
+        return status;
+    l->build.prefix = "contiguous";
     pst_node_uses(node, make_contiguous, l);
     return l->build.status;
 }
@@ -193,7 +204,7 @@ static enum pst_status legalise_outputs(struct legaliser *l)
         struct pst_value *copy;
 
         if (arg->kind != PST_ARG_VALUE ||
-            !is_updated(graph, pst_value_storage(arg->value)))
+            !pst_is_updated(graph, pst_value_storage(arg->value)))
             continue;
         build_as(&l->build, &(struct pst_node){.module = "",
                                                .source = "",
@@ -206,12 +217,30 @@ static enum pst_status legalise_outputs(struct legaliser *l)
     return PST_OK;
 }
 
+/* Nodes are appended to a new list; emit puts what is made in front of them. */
+static enum pst_status legalise_nodes(struct legaliser *l)
+{
+    struct pst_graph *graph = l->program->graph;
+    const size_t n = graph->nodes.n;
+    struct pst_node **old = graph->nodes.at;
+    enum pst_status status = PST_OK;
+
+    graph->nodes.at = NULL;
+    graph->nodes.n = graph->nodes.cap = 0;
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
+        status = legalise_node(l, old[i]);
+        if (status == PST_OK &&
+            !pst_vec_push(PST_TAG_GRAPH, &graph->nodes, old[i]))
+            status = pst_diag_nomem(l->build.diag, sizeof(*old));
+    }
+    pst_free(old);
+    return status;
+}
+
 enum pst_status pst_legalise(struct pst_program *program, struct pst_diag *diag)
 {
     struct pst_graph *graph = program->graph;
     struct legaliser l = {.program = program, .phase = PST_PHASE_F};
-    size_t n = graph->nodes.n;
-    struct pst_node **old = graph->nodes.at;
     enum pst_status status = PST_OK;
 
     pst_build_init(&l.build, graph, diag);
@@ -220,25 +249,19 @@ enum pst_status pst_legalise(struct pst_program *program, struct pst_diag *diag)
     l.n_copies = graph->values.n;
     l.copies = pst_calloc(PST_TAG_EXEC, l.n_copies, sizeof(*l.copies));
     l.kept = pst_calloc(PST_TAG_EXEC, l.n_copies, sizeof(*l.kept));
-    if (l.copies == NULL || l.kept == NULL || l.clone == NULL) {
-        pst_free(l.copies);
-        pst_free(l.kept);
-        return pst_diag_nomem(diag, l.n_copies * sizeof(*l.copies));
-    }
-    /* Nodes are appended to a new list; emit puts copies in front of theirs. */
-    graph->nodes.at = NULL;
-    graph->nodes.n = graph->nodes.cap = 0;
-    for (size_t i = 0; i < n && status == PST_OK; i++) {
-        status = legalise_node(&l, old[i]);
-        if (status == PST_OK &&
-            !pst_vec_push(PST_TAG_GRAPH, &graph->nodes, old[i]))
-            status = pst_diag_nomem(diag, sizeof(*old));
-    }
+    if (l.copies == NULL || l.kept == NULL || l.clone == NULL)
+        status = pst_diag_nomem(diag, l.n_copies * sizeof(*l.copies));
+    if (status == PST_OK)
+        status = pst_mark_constants(program, diag);
+    if (status == PST_OK)
+        status = pst_forms_init(&l.forms, program, &l.build);
+    if (status == PST_OK)
+        status = legalise_nodes(&l);
     if (status == PST_OK)
         status = legalise_grads(&l);
     if (status == PST_OK)
         status = legalise_outputs(&l);
-    pst_free(old);
+    pst_forms_fini(&l.forms);
     pst_free(l.copies);
     pst_free(l.kept);
     return status;

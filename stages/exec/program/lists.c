@@ -5,16 +5,6 @@
 #include "stages/exec/program/compile.h"
 #include "stages/ops/call.h"
 
-static enum pst_list list_of(const struct pst_program *p,
-                             const struct pst_node *node)
-{
-    if (node->phase == PST_PHASE_F)
-        return PST_LIST_F;
-    if (node->phase == PST_PHASE_W && p->options.split_iw)
-        return PST_LIST_W;
-    return PST_LIST_B;
-}
-
 struct counting {
     size_t uses;
     const struct pst_value *storage, *value;
@@ -160,7 +150,10 @@ enum pst_status pst_compile_lists(struct pst_compiler *c)
     const struct pst_graph *graph = c->p->graph;
     struct fusion *fusions = NULL;
     size_t n_fusions = 0;
-    enum pst_status status = find_fusions(c, &fusions, &n_fusions);
+    enum pst_status status = pst_mark_constants(c->p, c->diag);
+
+    if (status == PST_OK)
+        status = find_fusions(c, &fusions, &n_fusions);
 
     for (int l = 0; l < PST_N_LISTS && status == PST_OK; l++) {
         c->p->lists[l].at = pst_arena_calloc(&c->p->arena, graph->nodes.n + 1,
@@ -170,7 +163,7 @@ enum pst_status pst_compile_lists(struct pst_compiler *c)
     }
     for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {
         struct pst_node *node = graph->nodes.at[i];
-        struct pst_exec_list *list = &c->p->lists[list_of(c->p, node)];
+        struct pst_exec_list *list = &c->p->lists[pst_list_of(c->p, node)];
         bool runs;
 
         if (pst_is_accumulate(node) && is_fused_away(fusions, n_fusions, node))
@@ -178,9 +171,9 @@ enum pst_status pst_compile_lists(struct pst_compiler *c)
         status = make_exec_node(c, node, fused_grad(fusions, n_fusions, node),
                                 &list->at[list->n], &runs);
         if (status == PST_OK && runs) {
-            if (list_of(c->p, node) == PST_LIST_F)
+            if (pst_list_of(c->p, node) == PST_LIST_F)
                 c->p->flops_f += pst_node_flops(node);
-            else
+            else if (pst_list_of(c->p, node) != PST_LIST_P)
                 c->p->flops_b += pst_node_flops(node);
             list->n++;
         }

@@ -124,6 +124,10 @@ static enum pst_region region_of(const struct pst_life *life)
 {
     bool w = read_by(life, PST_LIST_W);
 
+    if (life->list == PST_LIST_P)
+        return w || read_by(life, PST_LIST_B) || read_by(life, PST_LIST_F)
+                   ? PST_R_FIXED
+                   : PST_R_WORK;
     if (life->list == PST_LIST_F) {
         if (w)
             return PST_R_STASH_W;
@@ -156,7 +160,10 @@ static void place_across(struct pst_compiler *c)
         region = region_of(life);
         if (region == PST_R_WORK)
             continue;
-        append(c, value, region);
+        if (region == PST_R_FIXED)
+            place(c, value, region, c->fixed(c->fixed_ctx, value, 0));
+        else
+            append(c, value, region);
     }
 }
 

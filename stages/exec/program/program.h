@@ -31,7 +31,8 @@
 
 enum pst_region {
     PST_R_NONE,  /* absent operand */
-    PST_R_FIXED, /* parameters, buffers, constants, gradients, loss seed */
+    PST_R_FIXED, /* parameters, buffers, constants, what is made of these,
+                    gradients, loss seed */
 #define PST_REGION_ROW(name, writer, end) PST_R_##name,
     PST_REGION_LIST(PST_REGION_ROW)
 #undef PST_REGION_ROW
@@ -75,10 +76,11 @@ struct pst_exec_node {
     struct pst_value *grad; /* of role FUSED and ADD: the GRAD value */
     unsigned use; /* which contribution to it in this stage, in list order */
     bool first_touch; /* of that gradient in a step: assigns, does not add */
+    bool elsewhere;   /* list P: another program of the rank makes the same */
 };
 
-/* The nodes that an action runs. */
-enum pst_list { PST_LIST_F, PST_LIST_B, PST_LIST_W, PST_N_LISTS };
+/* The nodes that an action runs; P: once a step, before the first action. */
+enum pst_list { PST_LIST_P, PST_LIST_F, PST_LIST_B, PST_LIST_W, PST_N_LISTS };
 struct pst_exec_list {
     struct pst_exec_node *at;
     unsigned n;
@@ -103,6 +105,9 @@ struct pst_program {
     struct pst_joint *joint; /* NULL if not training */
     struct pst_graph *graph; /* joint's, or an own copy of the stage's */
     struct pst_exec_list lists[PST_N_LISTS];
+    bool *constant; /* per storage's id: the same in all
+                       microbatches of a step */
+    size_t n_constant;
     struct pst_loc *places;     /* per value id: place of its storage */
     size_t size[PST_N_REGIONS]; /* bytes of one slot; WORK: largest list */
     double flops_f, flops_b;
@@ -113,7 +118,8 @@ struct pst_program {
 bool pst_is_accumulate(const struct pst_node *node);
 
 /* Place in FIXED of a value of kind PARAM, BUFFER, CONST, of the seed of the
- * loss (fqn NULL), or of the accumulator of one use of a GRAD. */
+ * loss (fqn NULL), of the accumulator of one use of a GRAD, or (NODE) of what
+ * list P leaves for the others; it is asked for once. */
 typedef size_t (*pst_fixed_fn)(void *ctx, const struct pst_value *value,
                                unsigned use);
 
@@ -132,8 +138,8 @@ void pst_program_free(struct pst_program *program);
 struct pst_loc pst_program_loc(const struct pst_program *program,
                                const struct pst_value *value);
 
-/* Puts contiguous copies in front of nodes whose kernel needs them, and behind
- * gradients that leave the stage. */
+/* Puts forms and contiguous copies in front of nodes whose kernel wants them,
+ * and copies behind gradients that leave the stage. */
 enum pst_status pst_legalise(struct pst_program *program,
                              struct pst_diag *diag) PST_MUST_CHECK;
 /* Kernel for node as the graph stands; call->in and out are filled with metas

@@ -131,38 +131,92 @@ static enum pst_status layout_states(struct pst_rank *r,
 struct fixed {
     struct pst_rank *r;
     unsigned stage;
+    const struct pst_program *program;
+    enum pst_status status;
+    struct pst_diag *diag;
 };
+
+static size_t accumulator(const struct fixed *f, int param, unsigned use)
+{
+    const struct pst_rank *r = f->r;
+    size_t at = 0;
+
+    for (size_t i = 0; i < r->grads.n; i++)
+        if (r->grads.at[i].param == param && r->grads.at[i].stage == f->stage &&
+            r->grads.at[i].use <= use)
+            at = r->grads.at[i].offset;
+    return at;
+}
+
+static size_t prepared(struct fixed *f, const struct pst_value *value)
+{
+    struct pst_rank *r = f->r;
+    const struct pst_rank_prepared *same =
+        pst_prepared_find(r, f->program, value);
+    struct pst_rank_prepared new = {.program = f->program, .value = value};
+
+    if (same != NULL)
+        return same->offset;
+    new.offset = reserve(r, pst_meta_span(&value->meta), &r->memory.prepared);
+    if (!pst_vec_push(PST_TAG_EXEC, &r->prepared, new))
+        f->status = pst_diag_nomem(f->diag, sizeof(new));
+    return new.offset;
+}
 
 static size_t fixed_place(void *ctx, const struct pst_value *value,
                           unsigned use)
 {
-    const struct fixed *f = ctx;
+    struct fixed *f = ctx;
     const struct pst_rank *r = f->r;
-    size_t at = 0;
     int index;
 
     if (value->kind == PST_VALUE_SEED)
         return r->stages[f->stage].seed_offset;
+    if (value->kind == PST_VALUE_NODE)
+        return prepared(f, value);
     index = pst_plan_find_param(r->plan, value->fqn);
     if (index < 0)
         return 0;
-    if (value->kind == PST_VALUE_GRAD) {
-        for (size_t i = 0; i < r->grads.n; i++)
-            if (r->grads.at[i].param == index &&
-                r->grads.at[i].stage == f->stage)
-                at = (r->grads.at[i].use <= use) ? r->grads.at[i].offset : at;
-        return at;
-    }
+    if (value->kind == PST_VALUE_GRAD)
+        return accumulator(f, index, use);
     return r->param_at[index] < 0 ? 0 : r->params.at[r->param_at[index]].data;
 }
 
-/* One that was lent has its sizes already. */
-static enum pst_status compile(struct pst_program *program, struct fixed *fixed,
+/* A program that was lent has its places already; here only sizes count. */
+static void count_prepared(struct fixed *f)
+{
+    const struct pst_exec_list *list = &f->program->lists[PST_LIST_P];
+
+    for (unsigned i = 0; i < list->n; i++) {
+        const struct pst_node *node = list->at[i].node;
+
+        for (unsigned k = 0; k < node->n_outs; k++)
+            if (node->outs[k]->base == NULL &&
+                f->program->places[node->outs[k]->id].region == PST_R_FIXED)
+                (void)prepared(f, node->outs[k]);
+    }
+}
+
+static enum pst_status compile(struct pst_rank *r, unsigned stage,
+                               struct pst_program *program,
                                struct pst_diag *diag)
 {
-    return program->compiled
-               ? PST_OK
-               : pst_program_compile(program, fixed_place, fixed, diag);
+    struct fixed fixed = {.r = r,
+                          .stage = stage,
+                          .program = program,
+                          .status = PST_OK,
+                          .diag = diag};
+    enum pst_status status = PST_OK;
+
+    if (program->compiled)
+        count_prepared(&fixed);
+    else
+        status = pst_program_compile(program, fixed_place, &fixed, diag);
+    if (status == PST_OK)
+        status = fixed.status;
+    if (status == PST_OK)
+        pst_prepared_skip(r, program);
+    return status;
 }
 
 enum pst_status pst_layout_fixed(struct pst_rank *r, struct pst_diag *diag)
@@ -182,15 +236,13 @@ enum pst_status pst_layout_fixed(struct pst_rank *r, struct pst_diag *diag)
     for (size_t i = 0; i < r->params.n && status == PST_OK; i++)
         status = layout_states(r, &r->params.at[i], diag);
     for (unsigned s = 0; s < r->sched->n_stages && status == PST_OK; s++) {
-        struct fixed fixed = {r, s};
-
         if (r->stages[s].program == NULL)
             continue;
         r->stages[s].seed_offset =
             reserve(r, sizeof(double), &r->memory.buffers);
-        status = compile(r->stages[s].program, &fixed, diag);
+        status = compile(r, s, r->stages[s].program, diag);
         if (status == PST_OK && r->stages[s].fewer != NULL)
-            status = compile(r->stages[s].fewer, &fixed, diag);
+            status = compile(r, s, r->stages[s].fewer, diag);
     }
     return status;
 }

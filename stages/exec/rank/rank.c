@@ -262,6 +262,7 @@ void pst_rank_free(struct pst_rank *r)
         munmap(r->arena, PST_MAX(r->memory.arena, 1));
     pst_vec_fini(&r->params);
     pst_vec_fini(&r->grads);
+    pst_vec_fini(&r->prepared);
     pst_vec_fini(&r->buckets);
     pst_arena_fini(&r->heap);
     pst_free(r);

@@ -64,6 +64,13 @@ struct pst_rank_param {
     bool trained, updated;
 };
 
+/* What a program makes of parameters alone, once a step. */
+struct pst_rank_prepared {
+    const struct pst_program *program;
+    const struct pst_value *value;
+    size_t offset;
+};
+
 /* A gradient accumulator: of a stage, or of one use of the parameter in it
  * (uses.c). */
 struct pst_rank_grad {
@@ -146,6 +153,8 @@ struct pst_rank {
     struct pst_programs *lent;     /* owner of their programs, or NULL */
     struct PST_VEC(struct pst_rank_param) params;
     struct PST_VEC(struct pst_rank_grad) grads;
+    struct PST_VEC(struct pst_rank_prepared) prepared;
+    bool is_prepared; /* since parameters have changed */
     struct PST_VEC(struct pst_bucket) buckets;
     int *param_at; /* plan param -> index in params, or -1 */
     struct pst_rank_action *actions;
@@ -220,6 +229,13 @@ enum pst_status pst_layout_fixed(struct pst_rank *r,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_layout_rest(struct pst_rank *r,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+/* prepare.c: an equal value of another program, NULL if there is none. */
+const struct pst_rank_prepared *pst_prepared_find(
+    const struct pst_rank *r, const struct pst_program *program,
+    const struct pst_value *value);
+/* Marks the nodes of program whose results other programs make. */
+void pst_prepared_skip(struct pst_rank *r, struct pst_program *program);
 
 /* slots.c: decides the slot of every action and the size of every pool. */
 enum pst_status pst_rank_assign_slots(struct pst_rank *r,

@@ -22,10 +22,10 @@ struct pst_mark {
 
 struct pst_ring_step {
     uint64_t step;
-    bool whole;             /* the step came to its end */
-    struct pst_mark all;    /* from its begin to its last action or update */
-    struct pst_mark optim;  /* 0, 0: none */
-    struct pst_mark *marks; /* per action */
+    bool whole;          /* the step came to its end */
+    struct pst_mark all; /* from its begin to its last action or update */
+    struct pst_mark prepare, optim; /* 0, 0: none */
+    struct pst_mark *marks;         /* per action */
 };
 
 struct pst_ring {

@@ -94,25 +94,59 @@ static void set_seed(struct pst_rank *r, const struct pst_rank_action *x)
                           r->weights[r->first_mb + (unsigned)x->a.microbatch]);
 }
 
+static void run_nodes(struct pst_rank *r, const struct pst_rank_action *x,
+                      const struct pst_exec_list *l, unsigned char *const *base)
+{
+    const struct pst_rank_stage *stage = &r->stages[x->a.stage];
+
+    for (unsigned i = 0; i < l->n; i++) {
+        if (l->at[i].elsewhere)
+            continue;
+        run_node(r, stage, &l->at[i], base, &x->a);
+        progress(r);
+    }
+    pst_rank_reach(r, base[PST_R_WORK] + l->work);
+}
+
 static void run_list(struct pst_rank *r, const struct pst_rank_action *x,
                      enum pst_list list)
 {
     const struct pst_rank_stage *stage = &r->stages[x->a.stage];
     struct pst_program *p = pst_rank_program(r, x->a.stage, x->a.microbatch);
-    struct pst_exec_list *l = &p->lists[list];
     unsigned char *base[PST_N_REGIONS];
 
     bases(r, x, base);
     if (list != PST_LIST_F)
         set_seed(r, x);
-    for (unsigned i = 0; i < l->n; i++) {
-        run_node(r, stage, &l->at[i], base, &x->a);
-        progress(r);
-    }
+    run_nodes(r, x, &p->lists[list], base);
     for (int k = PST_R_FIRST; k < PST_R_WORK; k++)
         if (base[k] != NULL)
             pst_rank_reach(r, base[k] + stage->pools[k].size);
-    pst_rank_reach(r, base[PST_R_WORK] + l->work);
+}
+
+static void prepare_stage(struct pst_rank *r, unsigned stage)
+{
+    const struct pst_program *programs[] = {r->stages[stage].program,
+                                            r->stages[stage].fewer};
+    unsigned char *base[PST_N_REGIONS] = {
+        [PST_R_FIXED] = r->arena, [PST_R_WORK] = pst_rank_at(r, r->work)};
+    const struct pst_rank_action x = {.a.stage = (int)stage};
+
+    for (size_t i = 0; i < PST_COUNT(programs); i++)
+        if (programs[i] != NULL)
+            run_nodes(r, &x, &programs[i]->lists[PST_LIST_P], base);
+}
+
+static void prepare(struct pst_rank *r)
+{
+    struct pst_mark *mark = &r->ring.now->prepare;
+
+    mark->start = r->last_progress = pst_now();
+    for (unsigned s = 0; s < r->sched->n_stages; s++)
+        prepare_stage(r, s);
+    mark->end = pst_now();
+    r->times.forward += mark->end - mark->start;
+    r->is_prepared = !r->fault.set;
 }
 
 /* --- ends of a forward -----------------------------------------------------
@@ -490,6 +524,8 @@ static enum pst_status run_next(struct pst_rank *r)
 
 static enum pst_status advance_once(struct pst_rank *r)
 {
+    if (r->phase == PST_RANK_RUN && !r->is_prepared)
+        prepare(r);
     if (r->phase == PST_RANK_RUN && r->pc < r->n_actions)
         return run_next(r);
     if (r->phase == PST_RANK_RUN)

@@ -29,6 +29,7 @@ static enum pst_status apply(struct pst_rank *r)
                     (const float *)pst_rank_at(r, p->grad), states,
                     pst_cpu_isa(), r->pool);
     }
+    r->is_prepared = false;
     r->ring.now->optim = (struct pst_mark){begin, pst_now()};
     r->times.optim = r->ring.now->optim.end - begin;
     return PST_OK;

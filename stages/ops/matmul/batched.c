@@ -59,7 +59,8 @@ static void bmm_operands(const struct pst_call *c, unsigned first,
 {
     const struct pst_operand *a = &c->in[first], *b = &c->in[first + 1];
 
-    *p = (struct pst_product){.dtype = a->meta.dtype,
+    *p = (struct pst_product){.dtype = c->out[0].meta.dtype,
+                              .factors = a->meta.dtype,
                               .n_batch = 1,
                               .batch = {a->meta.size[0]},
                               .m = a->meta.size[1],
@@ -108,8 +109,8 @@ static double baddbmm_flops(const struct pst_node *node)
     return pst_matmul_flops(node, 1);
 }
 
-PST_PRODUCT_KERNELS(bmm, bmm_describe);
-PST_PRODUCT_KERNELS(baddbmm, baddbmm_describe);
+PST_PRODUCT_KERNELS(bmm, bmm_describe, 0);
+PST_PRODUCT_KERNELS(baddbmm, baddbmm_describe, 1);
 
 const struct pst_op pst_op_bmm = {
     .schema = "aten::bmm(Tensor self, Tensor mat2) -> Tensor",
@@ -212,7 +213,8 @@ static void matmul_describe(const struct pst_call *c, struct pst_product *p)
     const unsigned ra = PST_MIN(a->rank, 2u), rb = PST_MIN(b->rank, 2u);
 
     *p =
-        (struct pst_product){.dtype = a->dtype,
+        (struct pst_product){.dtype = c->out[0].meta.dtype,
+                             .factors = a->dtype,
                              .n = rb == 2 ? b->size[b->rank - 1] : 1,
                              .a.data = c->in[0].data,
                              .b = {.data = c->in[1].data,
@@ -275,9 +277,9 @@ static enum pst_status matmul_vjp(struct pst_vjp *v)
     return v->build.status;
 }
 
-PST_PRODUCT_KERNELS(matmul, matmul_describe);
-PST_PRODUCT_KERNELS(mv, matmul_describe);
-PST_PRODUCT_KERNELS(dot, matmul_describe);
+PST_PRODUCT_KERNELS(matmul, matmul_describe, 0);
+PST_PRODUCT_KERNELS(mv, matmul_describe, 0);
+PST_PRODUCT_KERNELS(dot, matmul_describe, 0);
 
 const struct pst_op pst_op_matmul = {
     .schema = "aten::matmul(Tensor self, Tensor other) -> Tensor",

@@ -34,7 +34,8 @@ static void linear_describe(const struct pst_call *c, struct pst_product *p)
     const struct pst_meta *w = &c->in[1].meta, *bias = &c->in[2].meta;
 
     *p = (struct pst_product){
-        .dtype = w->dtype,
+        .dtype = c->out[0].meta.dtype,
+        .factors = w->dtype,
         .n = w->size[0],
         .a.data = c->in[0].data,
         .b = {.data = c->in[1].data, .row = w->stride[1], .col = w->stride[0]},
@@ -71,7 +72,7 @@ static double linear_flops(const struct pst_node *node)
     return pst_matmul_flops(node, 0);
 }
 
-PST_PRODUCT_KERNELS(linear, linear_describe);
+PST_PRODUCT_KERNELS(linear, linear_describe, 0);
 
 const struct pst_op pst_op_linear = {
     .schema = "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> "
@@ -130,7 +131,8 @@ static void mm_operands(const struct pst_call *c, unsigned first,
     const struct pst_operand *a = &c->in[first], *b = &c->in[first + 1];
 
     *p = (struct pst_product){
-        .dtype = a->meta.dtype,
+        .dtype = c->out[0].meta.dtype,
+        .factors = a->meta.dtype,
         .m = a->meta.size[0],
         .k = a->meta.size[1],
         .n = b->meta.size[1],
@@ -170,8 +172,8 @@ static double addmm_flops(const struct pst_node *node)
     return pst_matmul_flops(node, 1);
 }
 
-PST_PRODUCT_KERNELS(mm, mm_describe);
-PST_PRODUCT_KERNELS(addmm, addmm_describe);
+PST_PRODUCT_KERNELS(mm, mm_describe, 0);
+PST_PRODUCT_KERNELS(addmm, addmm_describe, 1);
 
 const struct pst_op pst_op_mm = {
     .schema = "aten::mm(Tensor self, Tensor mat2) -> Tensor",

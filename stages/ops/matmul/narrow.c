@@ -27,8 +27,9 @@ struct narrow {
 bool pst_product_is_narrow(const struct pst_call *c,
                            const struct pst_product *p)
 {
-    return p->dtype == PST_BF16 || p->dtype == PST_F16 ||
-           (p->dtype == PST_F32 && c->bf16);
+    return pst_product_is_plain(p) &&
+           (p->dtype == PST_BF16 || p->dtype == PST_F16 ||
+            (p->dtype == PST_F32 && c->bf16));
 }
 
 /* Takes bytes, a multiple of 64, from the scratch at base (may be NULL). */
@@ -73,6 +74,7 @@ static void plan(const struct pst_product *p, char *base, struct narrow *w)
     *w = (struct narrow){.p = p, .q = *p, .bf16 = p->dtype != PST_F16};
     w->bf16 = w->bf16 && pst_gemm_has_bf16();
     w->q.dtype = PST_F32;
+    w->q.factors = w->bf16 ? PST_BF16 : PST_F32;
     plan_factor(w, 0, base);
     plan_factor(w, 1, base);
     if (p->dtype == PST_F32)
@@ -182,6 +184,14 @@ static void store_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
+/* The library's product of factors of bf16. */
+static void run_bf16(const struct pst_call *c, const struct pst_product *p,
+                     char *scratch)
+{
+    if (!pst_product_bf16(p, c->pool, scratch))
+        pst_call_fault(c, "oneDNN ran out of memory in a product");
+}
+
 void pst_product_narrow(const struct pst_call *c, const struct pst_product *p)
 {
     struct narrow w;
@@ -193,8 +203,7 @@ void pst_product_narrow(const struct pst_call *c, const struct pst_product *p)
     plan(p, c->scratch, &w);
     pst_pool_run(c->pool, pack_part, &w);
     if (w.bf16) {
-        if (!pst_product_bf16(&w.q, c->pool, (char *)c->scratch + w.size))
-            pst_call_fault(c, "oneDNN ran out of memory in a product");
+        run_bf16(c, &w.q, (char *)c->scratch + w.size);
     } else if (pst_product_likes_dnnl(&w.q)) {
         pst_product_dnnl(&w.q, c->pool);
     } else {
@@ -202,4 +211,30 @@ void pst_product_narrow(const struct pst_call *c, const struct pst_product *p)
     }
     if (w.sum != NULL)
         pst_pool_run(c->pool, store_part, &w);
+}
+
+/* --- prepared ----------------------------------------------------------- */
+
+enum pst_form pst_product_form(const struct pst_call *c,
+                               const struct pst_product *p)
+{
+    return c->bf16 && p->factors == PST_F32 && pst_gemm_has_bf16()
+               ? PST_FORM_BF16
+               : PST_FORM_OWN;
+}
+
+bool pst_product_is_prepared(const struct pst_product *p)
+{
+    return p->dtype == PST_F32 && p->factors == PST_BF16 && pst_gemm_has_bf16();
+}
+
+size_t pst_product_prepared_scratch(const struct pst_product *p,
+                                    unsigned threads)
+{
+    return threads * pst_product_bf16_each(p, threads);
+}
+
+void pst_product_prepared(const struct pst_call *c, const struct pst_product *p)
+{
+    run_bf16(c, p, c->scratch);
 }

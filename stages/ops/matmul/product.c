@@ -84,8 +84,8 @@ static double dot(const struct pst_product *p, int64_t a, int64_t b)
     double sum = 0.0;
 
     for (int64_t k = 0; k < p->k; k++)
-        sum += pst_load_f64(p->dtype, p->a.data, a + k * p->a.col) *
-               pst_load_f64(p->dtype, p->b.data, b + k * p->b.row);
+        sum += pst_load_f64(p->factors, p->a.data, a + k * p->a.col) *
+               pst_load_f64(p->factors, p->b.data, b + k * p->b.row);
     return sum;
 }
 
@@ -156,6 +156,11 @@ bool pst_factor_layout(const struct pst_factor *f, int64_t rows, int64_t cols,
            *ld <= INT_MAX;
 }
 
+bool pst_product_is_plain(const struct pst_product *p)
+{
+    return p->factors == p->dtype;
+}
+
 bool pst_product_fits_blas(const struct pst_product *p)
 {
     bool trans;
@@ -171,6 +176,8 @@ bool pst_product_likes_dnnl(const struct pst_product *p)
     bool ta, tb;
     int64_t ld;
 
+    if (!pst_product_is_plain(p))
+        return false;
     pst_factor_layout(&p->a, p->m, p->k, &ta, &ld);
     pst_factor_layout(&p->b, p->k, p->n, &tb, &ld);
     return pst_gemm_likes_dnnl(ta, tb, p->m, p->n, p->k);

@@ -16,8 +16,9 @@ struct pst_factor {
 };
 
 struct pst_product {
-    enum pst_dtype dtype;
-    unsigned n_batch; /* batch dimensions */
+    enum pst_dtype dtype;   /* of c and out */
+    enum pst_dtype factors; /* of a and b: dtype, or bf16 if that is f32 */
+    unsigned n_batch;       /* batch dimensions */
     int64_t batch[PST_MAX_RANK];
     int64_t m, n, k;
     struct pst_factor a, b, c;
@@ -40,6 +41,8 @@ int64_t pst_product_offset(const struct pst_product *p,
 bool pst_factor_layout(const struct pst_factor *f, int64_t rows, int64_t cols,
                        bool *trans, int64_t *ld);
 
+/* Factors of the type of the result? */
+bool pst_product_is_plain(const struct pst_product *p);
 /* a and b are row- or column-major matrices that a BLAS can read in place. */
 bool pst_product_fits_blas(const struct pst_product *p);
 /* oneDNN is the faster library for it (a function of shapes alone). */
@@ -69,125 +72,111 @@ size_t pst_product_narrow_scratch(const struct pst_product *p,
                                   unsigned threads);
 void pst_product_narrow(const struct pst_call *c, const struct pst_product *p);
 
+/*
+ * Prepared products (narrow.c): factors that were rounded to bf16 before, for
+ * all products that read them; the result is that of the narrow product.
+ */
+enum pst_form pst_product_form(const struct pst_call *c,
+                               const struct pst_product *p);
+bool pst_product_is_prepared(const struct pst_product *p);
+size_t pst_product_prepared_scratch(const struct pst_product *p,
+                                    unsigned threads);
+void pst_product_prepared(const struct pst_call *c,
+                          const struct pst_product *p);
+
 /* Describes (..., m, k) x (k, n) with the leading dimensions of x merged into
  * m as far as its strides allow, the others as batch dimensions. b and c are
  * left to the caller, their batch strides are 0. */
 void pst_product_rows(struct pst_product *p, const struct pst_meta *x);
 
 /*
- * Kernel table NAME_kernels and its functions from a description. Operands
- * that a BLAS cannot read are made contiguous by the caller of the last rows.
+ * Kernel table NAME_kernels and its functions from a description, whose
+ * factors are inputs `first` and the next. Operands that a BLAS cannot read
+ * are made contiguous by the caller of the rows named _copy.
  */
-#define PST_PRODUCT_KERNELS(id, describe)                                      \
-    static void id##_ref(const struct pst_call *c)                             \
+#define PST_PRODUCT_RUN(id, describe, what, call)                              \
+    static void id##_##what(const struct pst_call *c)                          \
     {                                                                          \
         struct pst_product p;                                                  \
                                                                                \
         describe(c, &p);                                                       \
-        pst_product_ref(&p);                                                   \
-    }                                                                          \
-    static void id##_blas(const struct pst_call *c)                            \
+        call;                                                                  \
+    }
+#define PST_PRODUCT_ASK(id, describe, what, condition)                         \
+    static bool id##_##what(const struct pst_call *c)                          \
     {                                                                          \
         struct pst_product p;                                                  \
                                                                                \
         describe(c, &p);                                                       \
-        pst_product_blas(&p, c->pool);                                         \
-    }                                                                          \
-    static void id##_dnnl(const struct pst_call *c)                            \
+        return condition;                                                      \
+    }
+#define PST_PRODUCT_SCRATCH(id, describe, what)                                \
+    static size_t id##_##what##_scratch(const struct pst_call *c,              \
+                                        unsigned threads)                      \
     {                                                                          \
         struct pst_product p;                                                  \
                                                                                \
         describe(c, &p);                                                       \
-        pst_product_dnnl(&p, c->pool);                                         \
-    }                                                                          \
-    static void id##_narrow(const struct pst_call *c)                          \
+        return pst_product_##what##_scratch(&p, threads);                      \
+    }
+#define PST_PRODUCT_KERNEL(id, text, types, bits, fits, precision, what, ...)  \
+    {                                                                          \
+        .name = #id text, .dtypes = types, .flags = PST_K_ACCUMULATE | (bits), \
+        .supports = id##_##fits, .run = id##_##what, .tolerance = precision,   \
+        __VA_ARGS__                                                            \
+    }
+#define PST_D_NARROW (PST_D(F32) | PST_D(BF16) | PST_D(F16))
+
+#define PST_PRODUCT_KERNELS(id, describe, first)                               \
+    PST_PRODUCT_RUN(id, describe, ref, pst_product_ref(&p))                    \
+    PST_PRODUCT_RUN(id, describe, blas, pst_product_blas(&p, c->pool))         \
+    PST_PRODUCT_RUN(id, describe, dnnl, pst_product_dnnl(&p, c->pool))         \
+    PST_PRODUCT_RUN(id, describe, narrow, pst_product_narrow(c, &p))           \
+    PST_PRODUCT_RUN(id, describe, bf16, pst_product_prepared(c, &p))           \
+    PST_PRODUCT_SCRATCH(id, describe, narrow)                                  \
+    PST_PRODUCT_SCRATCH(id, describe, prepared)                                \
+    PST_PRODUCT_ASK(id, describe, is_prepared, pst_product_is_prepared(&p))    \
+    PST_PRODUCT_ASK(id, describe, fits_prepared,                               \
+                    pst_product_is_prepared(&p) && pst_product_fits_blas(&p))  \
+    PST_PRODUCT_ASK(id, describe, is_narrow, pst_product_is_narrow(c, &p))     \
+    PST_PRODUCT_ASK(id, describe, fits_narrow,                                 \
+                    pst_product_is_narrow(c, &p) && pst_product_fits_blas(&p)) \
+    PST_PRODUCT_ASK(id, describe, is_plain, pst_product_is_plain(&p))          \
+    PST_PRODUCT_ASK(id, describe, fits_plain,                                  \
+                    pst_product_is_plain(&p) && pst_product_fits_blas(&p))     \
+    PST_PRODUCT_ASK(id, describe, likes_dnnl, pst_product_likes_dnnl(&p))      \
+    PST_PRODUCT_ASK(id, describe, fits_dnnl,                                   \
+                    pst_product_fits_blas(&p) && pst_product_likes_dnnl(&p))   \
+    static enum pst_form id##_form(const struct pst_call *c, unsigned i)       \
     {                                                                          \
         struct pst_product p;                                                  \
                                                                                \
+        if (i != (first) && i != (first) + 1)                                  \
+            return PST_FORM_OWN;                                               \
         describe(c, &p);                                                       \
-        pst_product_narrow(c, &p);                                             \
-    }                                                                          \
-    static size_t id##_narrow_scratch(const struct pst_call *c,                \
-                                      unsigned threads)                        \
-    {                                                                          \
-        struct pst_product p;                                                  \
-                                                                               \
-        describe(c, &p);                                                       \
-        return pst_product_narrow_scratch(&p, threads);                        \
-    }                                                                          \
-    static bool id##_fits_narrow(const struct pst_call *c)                     \
-    {                                                                          \
-        struct pst_product p;                                                  \
-                                                                               \
-        describe(c, &p);                                                       \
-        return pst_product_is_narrow(c, &p) && pst_product_fits_blas(&p);      \
-    }                                                                          \
-    static bool id##_is_narrow(const struct pst_call *c)                       \
-    {                                                                          \
-        struct pst_product p;                                                  \
-                                                                               \
-        describe(c, &p);                                                       \
-        return pst_product_is_narrow(c, &p);                                   \
-    }                                                                          \
-    static bool id##_fits_blas(const struct pst_call *c)                       \
-    {                                                                          \
-        struct pst_product p;                                                  \
-                                                                               \
-        describe(c, &p);                                                       \
-        return pst_product_fits_blas(&p);                                      \
-    }                                                                          \
-    static bool id##_fits_dnnl(const struct pst_call *c)                       \
-    {                                                                          \
-        struct pst_product p;                                                  \
-                                                                               \
-        describe(c, &p);                                                       \
-        return pst_product_fits_blas(&p) && pst_product_likes_dnnl(&p);        \
-    }                                                                          \
-    static bool id##_likes_dnnl(const struct pst_call *c)                      \
-    {                                                                          \
-        struct pst_product p;                                                  \
-                                                                               \
-        describe(c, &p);                                                       \
-        return pst_product_likes_dnnl(&p);                                     \
+        return pst_product_form(c, &p);                                        \
     }                                                                          \
     static const struct pst_kernel id##_kernels[] = {                          \
-        {.name = #id "_narrow",                                                \
-         .dtypes = PST_D(F32) | PST_D(BF16) | PST_D(F16),                      \
-         .flags = PST_K_ACCUMULATE | PST_K_STRIDED,                            \
-         .supports = id##_fits_narrow,                                         \
-         .scratch = id##_narrow_scratch,                                       \
-         .run = id##_narrow,                                                   \
-         .tolerance = 1e-2},                                                   \
-        {.name = #id "_narrow_copy",                                           \
-         .dtypes = PST_D(F32) | PST_D(BF16) | PST_D(F16),                      \
-         .flags = PST_K_ACCUMULATE,                                            \
-         .supports = id##_is_narrow,                                           \
-         .scratch = id##_narrow_scratch,                                       \
-         .run = id##_narrow,                                                   \
-         .tolerance = 1e-2},                                                   \
-        {.name = #id "_f32_dnnl",                                              \
-         .dtypes = PST_D(F32),                                                 \
-         .flags = PST_K_ACCUMULATE | PST_K_STRIDED,                            \
-         .supports = id##_fits_dnnl,                                           \
-         .run = id##_dnnl,                                                     \
-         .tolerance = 1e-5},                                                   \
-        {.name = #id "_blas",                                                  \
-         .dtypes = PST_D(F32) | PST_D(F64),                                    \
-         .flags = PST_K_ACCUMULATE | PST_K_STRIDED,                            \
-         .supports = id##_fits_blas,                                           \
-         .run = id##_blas,                                                     \
-         .tolerance = 1e-5},                                                   \
-        {.name = #id "_f32_dnnl_copy",                                         \
-         .dtypes = PST_D(F32),                                                 \
-         .flags = PST_K_ACCUMULATE,                                            \
-         .supports = id##_likes_dnnl,                                          \
-         .run = id##_dnnl,                                                     \
-         .tolerance = 1e-5},                                                   \
-        {.name = #id "_blas_copy",                                             \
-         .dtypes = PST_D(F32) | PST_D(F64),                                    \
-         .flags = PST_K_ACCUMULATE,                                            \
-         .run = id##_blas,                                                     \
-         .tolerance = 1e-5},                                                   \
+        PST_PRODUCT_KERNEL(id, "_bf16", PST_D(F32) | PST_D(BF16),              \
+                           PST_K_STRIDED, fits_prepared, 1e-2, bf16,           \
+                           .scratch = id##_prepared_scratch),                  \
+        PST_PRODUCT_KERNEL(id, "_bf16_copy", PST_D(F32) | PST_D(BF16), 0,      \
+                           is_prepared, 1e-2, bf16,                            \
+                           .scratch = id##_prepared_scratch),                  \
+        PST_PRODUCT_KERNEL(id, "_narrow", PST_D_NARROW, PST_K_STRIDED,         \
+                           fits_narrow, 1e-2, narrow,                          \
+                           .scratch = id##_narrow_scratch, .form = id##_form), \
+        PST_PRODUCT_KERNEL(id, "_narrow_copy", PST_D_NARROW, 0, is_narrow,     \
+                           1e-2, narrow, .scratch = id##_narrow_scratch,       \
+                           .form = id##_form),                                 \
+        PST_PRODUCT_KERNEL(id, "_f32_dnnl", PST_D(F32), PST_K_STRIDED,         \
+                           fits_dnnl, 1e-5, dnnl),                             \
+        PST_PRODUCT_KERNEL(id, "_blas", PST_D(F32) | PST_D(F64),               \
+                           PST_K_STRIDED, fits_plain, 1e-5, blas),             \
+        PST_PRODUCT_KERNEL(id, "_f32_dnnl_copy", PST_D(F32), 0, likes_dnnl,    \
+                           1e-5, dnnl),                                        \
+        PST_PRODUCT_KERNEL(id, "_blas_copy", PST_D(F32) | PST_D(F64), 0,       \
+                           is_plain, 1e-5, blas),                              \
         {.name = #id "_ref",                                                   \
          .dtypes = PST_D_ANY,                                                  \
          .flags = PST_K_ACCUMULATE | PST_K_STRIDED,                            \

@@ -2,6 +2,7 @@
 #include "stages/ops/view/view.h"
 
 #include "stages/ops/pointwise/nd.h"
+#include "stages/ops/simd/convert.h"
 
 #include <string.h>
 
@@ -48,6 +49,24 @@ static void row_any(void *ctx, const struct pst_nd *nd, const int64_t *offset,
 
     for (int64_t i = 0; i < n; i++)
         put(c, offset[0] + i * to, offset[1] + i * from);
+}
+
+/* Between f32 and bf16. */
+static void row_round(void *ctx, const struct pst_nd *nd, const int64_t *offset,
+                      int64_t n)
+{
+    const struct copy *c = ctx;
+
+    if (nd->stride[0][nd->rank - 1] != 1 || nd->stride[1][nd->rank - 1] != 1)
+        row_any(ctx, nd, offset, n);
+    else if (c->to == PST_BF16)
+        pst_simd_to_bf16_best(pst_cpu_isa())(
+            n, (const float *)(const void *)c->src + offset[1],
+            (uint16_t *)(void *)c->dst + offset[0]);
+    else
+        pst_simd_from_bf16_best(pst_cpu_isa())(
+            n, (const uint16_t *)(const void *)c->src + offset[1],
+            (float *)(void *)c->dst + offset[0]);
 }
 
 static void row_add_f32(void *ctx, const struct pst_nd *nd,
@@ -218,6 +237,9 @@ void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
         pst_nd_run(&c.nd, pool, row_move, &c);
     } else if (same && c.to == PST_F32) {
         pst_nd_run(&c.nd, pool, row_add_f32, &c);
+    } else if (!accumulate && ((c.from == PST_F32 && c.to == PST_BF16) ||
+                               (c.from == PST_BF16 && c.to == PST_F32))) {
+        pst_nd_run(&c.nd, pool, row_round, &c);
     } else {
         pst_nd_run(&c.nd, pool, row_any, &c);
     }

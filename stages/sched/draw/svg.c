@@ -27,13 +27,14 @@
 #define MAX_TIPS  4000 /* boxes with a tooltip each */
 
 static const char *const colours[PST_N_SPANS] = {
-    [PST_SPAN_F] = "#5b9bd5",       [PST_SPAN_B] = "#70ad47",
-    [PST_SPAN_I] = "#8fc76b",       [PST_SPAN_W] = "#4fb3a1",
-    [PST_SPAN_OPTIM] = "#a679c5",   [PST_SPAN_SEND] = "#c0504d",
-    [PST_SPAN_RECV] = "#d98880",    [PST_SPAN_COPY] = "#b0a090",
-    [PST_SPAN_REDUCE] = "#e0a030",  [PST_SPAN_WARM_UP] = "#ececec",
-    [PST_SPAN_DRAIN] = "#e0e0e0",   [PST_SPAN_IMBALANCE] = "#ffe0a8",
-    [PST_SPAN_MESSAGE] = "#ffc9c4", [PST_SPAN_OTHER] = "#d4d4ee",
+    [PST_SPAN_F] = "#5b9bd5",         [PST_SPAN_B] = "#70ad47",
+    [PST_SPAN_I] = "#8fc76b",         [PST_SPAN_W] = "#4fb3a1",
+    [PST_SPAN_PREPARE] = "#8a8fd0",   [PST_SPAN_OPTIM] = "#a679c5",
+    [PST_SPAN_SEND] = "#c0504d",      [PST_SPAN_RECV] = "#d98880",
+    [PST_SPAN_COPY] = "#b0a090",      [PST_SPAN_REDUCE] = "#e0a030",
+    [PST_SPAN_WARM_UP] = "#ececec",   [PST_SPAN_DRAIN] = "#e0e0e0",
+    [PST_SPAN_IMBALANCE] = "#ffe0a8", [PST_SPAN_MESSAGE] = "#ffc9c4",
+    [PST_SPAN_OTHER] = "#d4d4ee",
 };
 
 struct picture {
