@@ -222,6 +222,14 @@ static void visit_arg(struct pst_arg *arg, unsigned i, pst_use_fn fn, void *ctx)
             fn(ctx, &arg->values[k], i);
 }
 
+bool pst_node_is_empty(const struct pst_node *node)
+{
+    for (unsigned k = 0; k < node->n_outs; k++)
+        if (pst_meta_numel(&node->outs[k]->meta) > 0)
+            return false;
+    return node->n_outs > 0;
+}
+
 void pst_node_uses(struct pst_node *node, pst_use_fn fn, void *ctx)
 {
     for (unsigned i = 0; i < node->schema->n_args; i++)

@@ -169,6 +169,9 @@ enum pst_status pst_graph_add_output(struct pst_graph *graph,
 typedef void (*pst_use_fn)(void *ctx, struct pst_value **slot, unsigned arg);
 void pst_node_uses(struct pst_node *node, pst_use_fn fn, void *ctx);
 
+/* It has results, and none of them has an element. */
+bool pst_node_is_empty(const struct pst_node *node);
+
 /* The storage that a value lives in: itself or its base. */
 static inline struct pst_value *pst_value_storage(struct pst_value *value)
 {

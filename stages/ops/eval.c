@@ -187,6 +187,8 @@ static enum pst_status run_kernel(struct frame *f, bool reference)
         status = make_outputs(f);
     if (status != PST_OK)
         return status;
+    if (pst_node_is_empty(f->node))
+        return PST_OK;
     if (kernel->scratch != NULL) {
         f->call.scratch_size = kernel->scratch(&f->call, 1);
         f->scratch = pst_alloc(TAG, f->call.scratch_size + ALIGN);

@@ -340,14 +340,18 @@ static void unsupported_operators_are_named(void **state)
         {PROGRAM, "torch.ops.aten.relu.default", "torch.ops.mine.relu.default"},
         {PROGRAM, "torch.ops.aten.embedding.default",
          "torch.ops.aten.item.default"},
+        {PROGRAM, "torch.ops.aten.mean.default",
+         "torch.ops.penstock.accumulate_grad.default"},
     };
 
     (void)state;
     refused(PST_ERR_UNSUPPORTED,
-            "in no tier, unknown operators: aten.foo.bar (3 times, first in "
-            "fc at make_tiny.py:39), mine.relu.default (in the outermost "
+            "in no tier, unknown operators: penstock.accumulate_grad.default "
+            "(in the outermost module at make_tiny.py:37), aten.foo.bar (3 "
+            "times, first in fc at make_tiny.py:39), mine.relu.default (in the "
+            "outermost "
             "module at make_tiny.py:39)",
-            edits, 3);
+            edits, PST_COUNT(edits));
     assert_non_null(strstr(
         diag.text, "tier 3, result is read on the host (data-dependent): "
                    "aten.item.default (in emb at make_tiny.py:35)"));

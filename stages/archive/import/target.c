@@ -162,6 +162,8 @@ struct pst_target pst_import_target(const json_t *node)
             t.kind = PST_TARGET_SIZE;
     if (t.kind == PST_TARGET_ASSERT || t.kind == PST_TARGET_SIZE)
         return t;
+    if (pst_has_prefix(name, "penstock.")) /* ours, for our own nodes only */
+        return unsupported(name);
     if (pst_has_prefix(name, "aten.to.") ||
         strcmp(name, "aten.type_as.default") == 0) {
         t.kind = PST_TARGET_CONVERT;

@@ -2,12 +2,13 @@
 #include "stages/exec/program/forms.h"
 #include "stages/ops/call.h"
 
-/* Views and empty-handed operators (markers, asserts) never run. */
+/* Views, empty-handed operators (markers, asserts) and those whose results
+ * have no elements never run. */
 static bool executes(const struct pst_node *node)
 {
     if (node->op->flags & (PST_OP_VIEW | PST_OP_MARKER))
         return false;
-    if (node->op->n_kernels == 0)
+    if (node->op->n_kernels == 0 || pst_node_is_empty(node))
         return false;
     for (unsigned i = 0; i < node->n_outs; i++)
         if (node->outs[i] != NULL && node->outs[i]->base == NULL)

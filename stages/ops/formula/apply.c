@@ -137,8 +137,9 @@ struct pst_arg pst_formula_negate(struct pst_formula *f, struct pst_arg a,
     if (pst_formula_is_number(&a)) {
         if (logical)
             return pst_b(pst_formula_number(&a) == 0.0);
-        return a.kind == PST_ARG_INT ? pst_i(-a.i)
-                                     : pst_f(-pst_formula_number(&a));
+        return a.kind == PST_ARG_INT && a.i != INT64_MIN
+                   ? pst_i(-a.i)
+                   : pst_f(-pst_formula_number(&a));
     }
     if (a.kind != PST_ARG_VALUE)
         return pst_formula_fail(f, "the negative of what is no tensor");

@@ -42,13 +42,20 @@ enum pst_status pst_classes_set(struct pst_infer *c, unsigned x,
                                 int64_t reduction)
 {
     const struct pst_meta *mx = pst_infer_in(c, x);
+    const struct pst_meta *mt = pst_infer_in(c, x + 1);
+    const struct pst_meta *mw = pst_infer_in(c, x + 2);
+    enum pst_dtype dtype = mx->dtype;
     int64_t size[PST_MAX_RANK];
     unsigned rank = 0;
 
+    /* A product of all three, while indices only choose. */
+    if (pst_dtype_kind(mt->dtype) == PST_KIND_FLOAT)
+        dtype = pst_dtype_promote(pst_dtype_promote(dtype, mt->dtype),
+                                  mw != NULL ? mw->dtype : mt->dtype);
     for (unsigned d = 0; reduction == PST_REDUCE_NONE && d < mx->rank; d++)
         if (d != (mx->rank > 1))
             size[rank++] = mx->size[d];
-    return pst_infer_set(c, 0, mx->dtype, rank, size);
+    return pst_infer_set(c, 0, dtype, rank, size);
 }
 
 void pst_classes_shape(struct pst_classes *p)

@@ -338,7 +338,8 @@ static struct pst_value *target_gradient(struct pst_vjp *v, struct pst_value *g)
         g = pst_vjp_unsqueeze(v, g, dim);
     if (a[3].i == PST_REDUCE_MEAN)
         scale *= (double)x->size[dim] / (double)pst_meta_numel(x);
-    return pst_vjp_mul_scalar(v, pst_vjp_mul(v, r, g), scale);
+    r = pst_vjp_mul_scalar(v, pst_vjp_mul(v, r, g), scale);
+    return pst_vjp_cast(v, r, pst_vjp_in(v, 1)->meta.dtype);
 }
 
 /* PyTorch has no gradient of the weight either. */

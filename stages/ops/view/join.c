@@ -414,14 +414,22 @@ static enum pst_status flip_vjp(struct pst_vjp *v)
 static enum pst_status roll_vjp(struct pst_vjp *v)
 {
     const struct pst_arg *shifts = &v->node->args[1];
+    const struct pst_arg *dims = &v->node->args[2];
+    const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
     int64_t *back =
         pst_arena_calloc(&v->build.graph->arena, shifts->n, sizeof(*back));
 
     if (back == NULL)
         return v->build.status =
                    pst_diag_nomem(v->build.diag, shifts->n * sizeof(*back));
-    for (unsigned k = 0; k < shifts->n; k++)
-        back[k] = -shifts->ints[k];
+    for (unsigned k = 0; k < shifts->n; k++) {
+        const int64_t n = dims->n == 0 ? pst_meta_numel(x)
+                          : x->rank > 0
+                              ? x->size[pst_meta_dim(x, dims->ints[k])]
+                              : 1;
+
+        back[k] = n > 0 ? -(shifts->ints[k] % n) : 0;
+    }
     return pst_vjp_set(
         v, 0,
         pst_vjp_emit(v, "aten.roll.default",

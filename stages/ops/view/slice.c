@@ -369,7 +369,8 @@ static enum pst_status infer_diagonal(struct pst_infer *c)
     if (a == b || x->rank < 2)
         return pst_infer_fail(c, "needs two different dimensions");
     if (shift >= 0) {
-        length = PST_MIN(x->size[a], x->size[b] - PST_MIN(shift, x->size[b]));
+        shift = PST_MIN(shift, x->size[b]);
+        length = PST_MIN(x->size[a], x->size[b] - shift);
         offset = shift * x->stride[b];
     } else {
         shift = shift < -x->size[a] ? x->size[a] : -shift;
