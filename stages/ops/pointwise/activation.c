@@ -191,18 +191,19 @@ static bool is_tanh_backward(const struct pst_call *call)
     return pst_pw_is_f32(call) && is_tanh(&call->args[2]);
 }
 
-PST_PW_UNARY(tanh, pst_simd_tanh)
-PST_PW_UNARY(sigmoid, pst_simd_sigmoid)
-PST_PW_UNARY(relu, pst_simd_relu)
-PST_PW_UNARY(silu, pst_simd_silu)
-PST_PW_UNARY(gelu_erf, pst_simd_gelu)
-PST_PW_UNARY(gelu_tanh, pst_simd_gelu_tanh)
-PST_PW_BINARY(tanh_backward, pst_simd_tanh_grad)
-PST_PW_BINARY(sigmoid_backward, pst_simd_sigmoid_grad)
-PST_PW_BINARY(relu_backward, pst_simd_relu_grad)
-PST_PW_BINARY(silu_backward, pst_simd_silu_grad)
-PST_PW_BINARY(gelu_erf_backward, pst_simd_gelu_grad)
-PST_PW_BINARY(gelu_tanh_backward, pst_simd_gelu_tanh_grad)
+PST_PW_LOOP(tanh, 1, 0)
+PST_PW_LOOP(sigmoid, 1, 0)
+PST_PW_LOOP(relu, 1, 0)
+PST_PW_LOOP(silu, 1, 0)
+PST_PW_LOOP(gelu_erf, 1, 0)
+PST_PW_LOOP(gelu_tanh, 1, 0)
+PST_PW_LOOP(tanh_backward, 2, 0)
+PST_PW_LOOP(sigmoid_backward, 2, 0)
+PST_PW_LOOP(relu_backward, 2, 0)
+PST_PW_LOOP(threshold_backward, 2, 1)
+PST_PW_LOOP(silu_backward, 2, 0)
+PST_PW_LOOP(gelu_erf_backward, 2, 0)
+PST_PW_LOOP(gelu_tanh_backward, 2, 0)
 
 static const struct pst_kernel tanh_kernels[] = {
     PST_PW_ROWS(tanh, pst_pw_is_f32, 4e-7),
@@ -235,6 +236,7 @@ static const struct pst_kernel sigmoid_backward_kernels[] = {
 };
 static const struct pst_kernel threshold_backward_kernels[] = {
     PST_PW_ROWS(relu_backward, is_relu_backward, 0.0),
+    PST_PW_ROWS(threshold_backward, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(threshold_backward),
 };
 static const struct pst_kernel silu_backward_kernels[] = {

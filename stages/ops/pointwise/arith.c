@@ -106,20 +106,22 @@ static bool is_plain(const struct pst_call *call)
     return pst_pw_is_f32(call) && pst_pw_number(&call->args[2]) == 1.0;
 }
 
-PST_PW_BINARY(add, pst_simd_add)
-PST_PW_BINARY(sub, pst_simd_sub)
+PST_PW_LOOP(add, 2, 0)
+PST_PW_LOOP(sub, 2, 0)
+PST_PW_LOOP(rsub, 2, 0)
+PST_PW_LOOP(add_scaled, 2, 1)
+PST_PW_LOOP(sub_scaled, 2, 1)
+PST_PW_LOOP(rsub_scaled, 2, 1)
 
-static const struct pst_kernel add_kernels[] = {
-    PST_PW_ROWS(add, is_plain, 0.0),
-    PST_PW_REF_KERNEL(add),
-};
-static const struct pst_kernel sub_kernels[] = {
-    PST_PW_ROWS(sub, is_plain, 0.0),
-    PST_PW_REF_KERNEL(sub),
-};
-static const struct pst_kernel rsub_kernels[] = {
-    PST_PW_REF_KERNEL(rsub),
-};
+#define SUM(name)                                                              \
+    static const struct pst_kernel name##_kernels[] = {                        \
+        PST_PW_ROWS(name, is_plain, 0.0),                                      \
+        PST_PW_ROWS(name##_scaled, pst_pw_is_f32, 2e-7),                       \
+        PST_PW_REF_KERNEL(name),                                               \
+    }
+SUM(add);
+SUM(sub);
+SUM(rsub);
 
 const struct pst_op pst_op_add_Tensor = {
     .schema = "aten::add.Tensor(Tensor self, Tensor other, *, "
@@ -216,8 +218,8 @@ static enum pst_status div_vjp(struct pst_vjp *v)
     return v->build.status;
 }
 
-PST_PW_BINARY(mul, pst_simd_mul)
-PST_PW_BINARY(div, pst_simd_div)
+PST_PW_LOOP(mul, 2, 0)
+PST_PW_LOOP(div, 2, 0)
 
 static const struct pst_kernel mul_kernels[] = {
     PST_PW_ROWS(mul, pst_pw_is_f32, 0.0),
@@ -306,9 +308,10 @@ static enum pst_status reciprocal_vjp(struct pst_vjp *v)
     return pst_pw_set(v, 0, pst_vjp_neg(v, pst_vjp_mul(v, g, y)));
 }
 
-PST_PW_UNARY(neg, pst_simd_neg)
-PST_PW_UNARY(abs, pst_simd_abs)
-PST_PW_UNARY(reciprocal, pst_simd_reciprocal)
+PST_PW_LOOP(neg, 1, 0)
+PST_PW_LOOP(abs, 1, 0)
+PST_PW_LOOP(sign, 1, 0)
+PST_PW_LOOP(reciprocal, 1, 0)
 
 static const struct pst_kernel neg_kernels[] = {
     PST_PW_ROWS(neg, pst_pw_is_f32, 0.0),
@@ -319,6 +322,7 @@ static const struct pst_kernel abs_kernels[] = {
     PST_PW_REF_KERNEL(abs),
 };
 static const struct pst_kernel sign_kernels[] = {
+    PST_PW_ROWS(sign, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(sign),
 };
 static const struct pst_kernel reciprocal_kernels[] = {

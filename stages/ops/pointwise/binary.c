@@ -25,9 +25,16 @@ static void rounded(const struct pst_call *call, pst_pw_f64_fn f,
     PST_PW_ROW(name, #name "(Tensor self, Tensor other) -> Tensor", how, name, \
                gradient)
 
-FUNCTION(atan2, atan2(a, b), pst_infer_binary_float,
-         "d = self * self + other * other; r = d == 0 ? 0 : 1 / d;"
-         "self: grad * other * r; other: grad * -self * r");
+PST_PW_F64(atan2_f64, 2, atan2(a, b))
+static void atan2_ref(const struct pst_call *call)
+{
+    rounded(call, atan2_f64, NULL);
+}
+PST_PW_LOOP(atan2, 2, 0)
+PST_PW_FAST_ROW(atan2, "atan2(Tensor self, Tensor other) -> Tensor",
+                pst_infer_binary_float, atan2, 3e-7,
+                "d = self * self + other * other; r = d == 0 ? 0 : 1 / d;"
+                "self: grad * other * r; other: grad * -self * r");
 FUNCTION(hypot, hypot(a, b), pst_infer_binary,
          "self: grad * (self / result); other: grad * (other / result)");
 
@@ -70,15 +77,16 @@ FUNCTION(nextafter, next_after(p->compute, a, b), pst_infer_binary,
  */
 
 #define COPYSIGN(id, text, how)                                                \
-    PST_PW_ROW(id, text, how, copysign,                                        \
-               "ratio = self == 0 ? 0 : result / self;"                        \
-               "self: grad * ratio")
+    PST_PW_FAST_ROW(id, text, how, copysign, 0.0,                              \
+                    "ratio = self == 0 ? 0 : result / self;"                   \
+                    "self: grad * ratio")
 
 PST_PW_F64(copysign_f64, 2, copysign(a, b))
 static void copysign_ref(const struct pst_call *call)
 {
     rounded(call, copysign_f64, NULL);
 }
+PST_PW_LOOP(copysign, 2, 0)
 COPYSIGN(copysign_Tensor,
          "copysign.Tensor(Tensor self, Tensor other) -> Tensor",
          pst_infer_binary_float);
@@ -93,8 +101,9 @@ COPYSIGN(copysign_Scalar,
     {                                                                          \
         rounded(call, name##_f64, name##_i64);                                 \
     }                                                                          \
-    PST_PW_ROW(name, #name "(Tensor self, Tensor other) -> Tensor",            \
-               pst_infer_binary, name, gradient)
+    PST_PW_LOOP(name, 2, 0)                                                    \
+    PST_PW_FAST_ROW(name, #name "(Tensor self, Tensor other) -> Tensor",       \
+                    pst_infer_binary, name, 0.0, gradient)
 
 WHOLE(fmax, isnan(b) || a > b ? a : b, PST_MAX(a, b),
       "first = logical_or(self >= other, isnan(other));"
@@ -109,8 +118,9 @@ static void heaviside_ref(const struct pst_call *call)
 {
     rounded(call, heaviside_f64, heaviside_i64);
 }
-PST_PW_ROW(heaviside, "heaviside(Tensor self, Tensor values) -> Tensor",
-           pst_infer_binary, heaviside, NULL);
+PST_PW_LOOP(heaviside, 2, 0)
+PST_PW_FAST_ROW(heaviside, "heaviside(Tensor self, Tensor values) -> Tensor",
+                pst_infer_binary, heaviside, 0.0, NULL);
 
 /* Its gradient has PyTorch's whole powers: 2^-1 is 0 for whole exponents. */
 PST_PW_F64(ldexp_f64, 2, a *exp2(b))

@@ -23,7 +23,9 @@ static void compare(const struct pst_call *call, pst_pw_f64_fn f,
     {                                                                          \
         compare(call, name##_f64, name##_i64);                                 \
     }                                                                          \
+    PST_PW_LOOP(name, 2, 0)                                                    \
     static const struct pst_kernel name##_kernels[] = {                        \
+        PST_PW_ROWS_BOOL(name, pst_pw_is_comparison),                          \
         PST_PW_REF_KERNEL(name),                                               \
     };                                                                         \
     const struct pst_op pst_op_##name##_Tensor = {                             \
@@ -59,13 +61,15 @@ static void logical(const struct pst_call *call, unsigned n, pst_pw_f64_fn f)
     pst_pw_run(&p, f, NULL);
 }
 
-#define LOGICAL(name, expr)                                                    \
+#define LOGICAL(name, loop, expr)                                              \
     PST_PW_F64(name##_f64, 2, (double)(expr))                                  \
     static void name##_ref(const struct pst_call *call)                        \
     {                                                                          \
         logical(call, 2, name##_f64);                                          \
     }                                                                          \
+    PST_PW_THUNKS(name, loop, pst_pw_loop_logic, 2)                            \
     static const struct pst_kernel name##_kernels[] = {                        \
+        PST_PW_ROWS_BOOL(name, pst_pw_is_logic),                               \
         PST_PW_REF_KERNEL(name),                                               \
     };                                                                         \
     const struct pst_op pst_op_##name = {                                      \
@@ -75,9 +79,9 @@ static void logical(const struct pst_call *call, unsigned n, pst_pw_f64_fn f)
         PST_KERNELS(name##_kernels),                                           \
     }
 
-LOGICAL(logical_and, a != 0.0 && b != 0.0);
-LOGICAL(logical_or, a != 0.0 || b != 0.0);
-LOGICAL(logical_xor, (a != 0.0) != (b != 0.0));
+LOGICAL(logical_and, and, a != 0.0 && b != 0.0);
+LOGICAL(logical_or, or, a != 0.0 || b != 0.0);
+LOGICAL(logical_xor, xor, (a != 0.0) != (b != 0.0));
 
 PST_PW_F64(logical_not_f64, 1, (double)(a == 0.0))
 
@@ -86,7 +90,9 @@ static void logical_not_ref(const struct pst_call *call)
     logical(call, 1, logical_not_f64);
 }
 
+PST_PW_THUNKS(logical_not, not, pst_pw_loop_logic, 1)
 static const struct pst_kernel logical_not_kernels[] = {
+    PST_PW_ROWS_BOOL(logical_not, pst_pw_is_logic),
     PST_PW_REF_KERNEL(logical_not),
 };
 
@@ -128,10 +134,12 @@ static void never_f64(const struct pst_pw *p PST_UNUSED, int64_t n,
         y[i] = 0.0;
 }
 
-#define BITS(name, id, op)                                                     \
+#define BITS(name, id, loop, op)                                               \
     PST_PW_I64(id##_i64, 2, a op b)                                            \
     PST_PW_REF(id, 0, 2, never_f64, id##_i64)                                  \
+    PST_PW_THUNKS(id, loop, pst_pw_loop_logic, 2)                              \
     static const struct pst_kernel id##_kernels[] = {                          \
+        PST_PW_ROWS_BOOL(id, pst_pw_is_logic),                                 \
         PST_PW_REF_KERNEL(id),                                                 \
     };                                                                         \
     const struct pst_op pst_op_##id##_Tensor = {                               \
@@ -149,17 +157,19 @@ static void never_f64(const struct pst_pw *p PST_UNUSED, int64_t n,
         PST_KERNELS(id##_kernels),                                             \
     }
 
-BITS("bitwise_and", bitwise_and, &);
-BITS("bitwise_or", bitwise_or, |);
-BITS("bitwise_xor", bitwise_xor, ^);
-BITS("__and__", __and__, &);
-BITS("__or__", __or__, |);
-BITS("__xor__", __xor__, ^);
+BITS("bitwise_and", bitwise_and, and, &);
+BITS("bitwise_or", bitwise_or, or, |);
+BITS("bitwise_xor", bitwise_xor, xor, ^);
+BITS("__and__", __and__, and, &);
+BITS("__or__", __or__, or, |);
+BITS("__xor__", __xor__, xor, ^);
 
 PST_PW_I64(bitwise_not_i64, 1, p->compute == PST_BOOL ? a == 0 : ~a)
 PST_PW_REF(bitwise_not, 0, 1, never_f64, bitwise_not_i64)
 
+PST_PW_THUNKS(bitwise_not, not, pst_pw_loop_logic, 1)
 static const struct pst_kernel bitwise_not_kernels[] = {
+    PST_PW_ROWS_BOOL(bitwise_not, pst_pw_is_logic),
     PST_PW_REF_KERNEL(bitwise_not),
 };
 

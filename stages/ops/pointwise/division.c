@@ -103,7 +103,9 @@ PST_PW_ROW(floor_divide_Scalar,
            pst_infer_binary, floor_divide, NULL);
 
 /* The part of div(rounding_mode="trunc"). */
+PST_PW_LOOP(trunc_divide, 2, 0)
 static const struct pst_kernel trunc_divide_kernels[] = {
+    PST_PW_ROWS(trunc_divide, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(trunc_divide),
 };
 const struct pst_op pst_op_trunc_divide = {
@@ -121,12 +123,13 @@ const struct pst_op pst_op_trunc_divide_Scalar = {
 };
 
 #define REMAINDERS(name, quotient)                                             \
-    PST_PW_ROW(                                                                \
+    PST_PW_LOOP(name, 2, 0)                                                    \
+    PST_PW_FAST_ROW(                                                           \
         name##_Tensor, #name ".Tensor(Tensor self, Tensor other) -> Tensor",   \
-        pst_infer_binary, name, "self: grad; other: -grad * " quotient);       \
-    PST_PW_ROW(name##_Scalar,                                                  \
-               #name ".Scalar(Tensor self, Scalar other) -> Tensor",           \
-               pst_infer_binary, name, "self: grad")
+        pst_infer_binary, name, 2e-7, "self: grad; other: -grad * " quotient); \
+    PST_PW_FAST_ROW(name##_Scalar,                                             \
+                    #name ".Scalar(Tensor self, Scalar other) -> Tensor",      \
+                    pst_infer_binary, name, 2e-7, "self: grad")
 
 REMAINDERS(fmod, "div.Tensor_mode(self, other, rounding_mode='trunc')");
 REMAINDERS(remainder, "div.Tensor_mode(self, other, rounding_mode='floor')");

@@ -76,11 +76,13 @@ static enum pst_status erf_vjp(struct pst_vjp *v)
     return pst_pw_set(v, 0, pst_vjp_mul(v, pst_vjp_grad(v, 0), x));
 }
 
-PST_PW_UNARY(exp, pst_simd_exp)
-PST_PW_UNARY(log, pst_simd_log)
-PST_PW_UNARY(sqrt, pst_simd_sqrt)
-PST_PW_UNARY(rsqrt, pst_simd_rsqrt)
-PST_PW_UNARY(erf, pst_simd_erf)
+PST_PW_LOOP(exp, 1, 0)
+PST_PW_LOOP(log, 1, 0)
+PST_PW_LOOP(sqrt, 1, 0)
+PST_PW_LOOP(rsqrt, 1, 0)
+PST_PW_LOOP(sin, 1, 0)
+PST_PW_LOOP(cos, 1, 0)
+PST_PW_LOOP(erf, 1, 0)
 
 static const struct pst_kernel exp_kernels[] = {
     PST_PW_ROWS(exp, pst_pw_is_f32, 3e-7),
@@ -99,9 +101,11 @@ static const struct pst_kernel rsqrt_kernels[] = {
     PST_PW_REF_KERNEL(rsqrt),
 };
 static const struct pst_kernel sin_kernels[] = {
+    PST_PW_ROWS(sin, pst_pw_is_f32, 3e-7),
     PST_PW_REF_KERNEL(sin),
 };
 static const struct pst_kernel cos_kernels[] = {
+    PST_PW_ROWS(cos, pst_pw_is_f32, 3e-7),
     PST_PW_REF_KERNEL(cos),
 };
 static const struct pst_kernel erf_kernels[] = {
@@ -188,34 +192,35 @@ static bool is_power(const struct pst_call *call, unsigned arg, double exponent)
            pst_pw_number(&call->args[arg]) == exponent;
 }
 
-static bool is_square(const struct pst_call *call)
-{
-    return is_power(call, 1, 2.0);
-}
+#define IS(name, arg, exponent)                                                \
+    static bool is_##name(const struct pst_call *call)                         \
+    {                                                                          \
+        return is_power(call, arg, exponent);                                  \
+    }
+IS(square, 1, 2.0)
+IS(cube, 1, 3.0)
+IS(root, 1, 0.5)
+IS(inverse, 1, -1.0)
+IS(inverse_root, 1, -0.5)
+IS(square_backward, 2, 2.0)
+IS(cube_backward, 2, 3.0)
 
-static bool is_cube(const struct pst_call *call)
-{
-    return is_power(call, 1, 3.0);
-}
-
-static bool is_square_backward(const struct pst_call *call)
-{
-    return is_power(call, 2, 2.0);
-}
-
-static bool is_cube_backward(const struct pst_call *call)
-{
-    return is_power(call, 2, 3.0);
-}
-
-PST_PW_UNARY(square, pst_simd_square)
-PST_PW_UNARY(cube, pst_simd_cube)
-PST_PW_BINARY(square_backward, pst_simd_square_grad)
-PST_PW_BINARY(cube_backward, pst_simd_cube_grad)
+PST_PW_LOOP(square, 1, 0)
+PST_PW_LOOP(cube, 1, 0)
+PST_PW_THUNKS(power_root, sqrt, pst_pw_loop, 1, 0, 0)
+PST_PW_THUNKS(power_inverse, reciprocal, pst_pw_loop, 1, 0, 0)
+PST_PW_THUNKS(power_inverse_root, rsqrt, pst_pw_loop, 1, 0, 0)
+PST_PW_LOOP(pow, 2, 0)
+PST_PW_LOOP(square_backward, 2, 0)
+PST_PW_LOOP(cube_backward, 2, 0)
 
 static const struct pst_kernel pow_kernels[] = {
     PST_PW_ROWS(square, is_square, 0.0),
     PST_PW_ROWS(cube, is_cube, 2e-7),
+    PST_PW_ROWS(power_root, is_root, 0.0),
+    PST_PW_ROWS(power_inverse, is_inverse, 0.0),
+    PST_PW_ROWS(power_inverse_root, is_inverse_root, 2e-7),
+    PST_PW_ROWS(pow, pst_pw_is_f32, 5e-7),
     PST_PW_REF_KERNEL(pow),
 };
 static const struct pst_kernel pow_scalar_backward_kernels[] = {

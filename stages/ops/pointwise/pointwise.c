@@ -40,7 +40,7 @@ int64_t pst_pw_integer(const struct pst_arg *arg)
 
 /* Entries of call->in stand for tensor slots; where a slot is a number in the
  * schema itself (add.Scalar) there is none. */
-static const struct pst_operand *operand(const struct pst_call *call,
+const struct pst_operand *pst_pw_operand(const struct pst_call *call,
                                          unsigned first, unsigned n, unsigned k)
 {
     unsigned at = first + k;
@@ -60,7 +60,7 @@ void pst_pw_init(struct pst_pw *p, const struct pst_call *call, unsigned first,
 {
     *p = (struct pst_pw){.call = call, .n = n};
     for (unsigned k = 0; k < n; k++) {
-        p->x[k] = operand(call, first, n, k);
+        p->x[k] = pst_pw_operand(call, first, n, k);
         p->arg[k] = &call->args[first + k];
     }
     p->compute = call->out[0].meta.dtype;
@@ -255,169 +255,6 @@ void pst_pw_run(const struct pst_pw *p, pst_pw_f64_fn f, pst_pw_i64_fn i)
 
     loop_init(&nd, p->call, p->x, p->n);
     pst_nd_run(&nd, p->call->pool, integer ? row_i64 : row_f64, &r);
-}
-
-/* --- f32 ---------------------------------------------------------------- */
-
-bool pst_pw_is_f32(const struct pst_call *call)
-{
-    for (unsigned k = 0; k < call->n_in; k++)
-        if (call->in[k].meta.dtype != PST_F32)
-            return false;
-    return call->out[0].meta.dtype == PST_F32;
-}
-
-struct fast {
-    const struct pst_call *call;
-    const struct pst_operand *x[2];
-    float number[2];
-    unsigned n;
-    pst_simd_unary_fn unary;
-    pst_simd_binary_fn binary;
-};
-
-/* m numbers of operand k in `to`, or where they are if they lie in a row. */
-static const float *fetch_f32(const struct fast *r, unsigned k, int64_t offset,
-                              int64_t stride, int64_t m, float *to)
-{
-    const float *from;
-
-    if (r->x[k] == NULL) {
-        for (int64_t i = 0; i < m; i++)
-            to[i] = r->number[k];
-        return to;
-    }
-    from = (const float *)r->x[k]->data + offset;
-    if (stride == 1)
-        return from;
-    for (int64_t i = 0; i < m; i++)
-        to[i] = from[i * stride];
-    return to;
-}
-
-static void apply_f32(const struct fast *r, int64_t n, const float *const *x,
-                      float *y)
-{
-    if (r->n == 1)
-        r->unary(n, x[0], y);
-    else
-        r->binary(n, x[0], x[1], y);
-}
-
-/* One call of the loop if nothing has to be brought together first. */
-static void row_f32(void *ctx, const struct pst_nd *nd, const int64_t *offset,
-                    int64_t n)
-{
-    const struct fast *r = ctx;
-    const unsigned last = nd->rank - 1;
-    float x[2][PST_PW_BLOCK], sum[PST_PW_BLOCK];
-    const float *in[2] = {NULL, NULL};
-    int64_t block = r->call->accumulate ? PST_PW_BLOCK : n;
-
-    for (unsigned k = 0; k < r->n; k++)
-        if (r->x[k] == NULL || nd->stride[k + 1][last] != 1)
-            block = PST_PW_BLOCK;
-    for (int64_t done = 0; done < n; done += block) {
-        const int64_t m = PST_MIN(n - done, block);
-        float *y = (float *)r->call->out[0].data + offset[0] + done;
-
-        for (unsigned k = 0; k < r->n; k++) {
-            const int64_t stride = nd->stride[k + 1][last];
-
-            if (done == 0 || stride != 0)
-                in[k] = fetch_f32(r, k, offset[k + 1] + done * stride, stride,
-                                  m, x[k]);
-        }
-        if (!r->call->accumulate) {
-            apply_f32(r, m, in, y);
-            continue;
-        }
-        apply_f32(r, m, in, sum);
-        for (int64_t i = 0; i < m; i++)
-            y[i] += sum[i];
-    }
-}
-
-static void run_f32(struct fast *r)
-{
-    struct pst_nd nd;
-
-    for (unsigned k = 0; k < r->n; k++) {
-        r->x[k] = operand(r->call, 0, r->n, k);
-        r->number[k] = (float)pst_pw_number(&r->call->args[k]);
-    }
-    loop_init(&nd, r->call, r->x, r->n);
-    pst_nd_run(&nd, r->call->pool, row_f32, r);
-}
-
-void pst_pw_unary_f32(const struct pst_call *call, pst_simd_unary_fn f)
-{
-    struct fast r = {.call = call, .n = 1, .unary = f};
-
-    run_f32(&r);
-}
-
-void pst_pw_binary_f32(const struct pst_call *call, pst_simd_binary_fn f)
-{
-    struct fast r = {.call = call, .n = 2, .binary = f};
-
-    run_f32(&r);
-}
-
-struct choice {
-    struct fast fast; /* operand 0: taken where true, operand 1: elsewhere */
-    const bool *mask;
-};
-
-/* Operands of the loop: result, mask, the two of fast. */
-static void choose_row(void *ctx, const struct pst_nd *nd,
-                       const int64_t *offset, int64_t n)
-{
-    const struct choice *c = ctx;
-    const unsigned last = nd->rank - 1;
-    const int64_t step = nd->stride[1][last];
-    float x[2][PST_PW_BLOCK];
-    bool mask[PST_PW_BLOCK];
-
-    for (int64_t done = 0; done < n; done += PST_PW_BLOCK) {
-        const int64_t m = PST_MIN(n - done, PST_PW_BLOCK);
-        float *y = (float *)c->fast.call->out[0].data + offset[0] + done;
-        const float *in[2];
-
-        for (unsigned k = 0; k < 2; k++) {
-            const int64_t stride = nd->stride[k + 2][last];
-
-            in[k] = fetch_f32(&c->fast, k, offset[k + 2] + done * stride,
-                              stride, m, x[k]);
-        }
-        for (int64_t i = 0; i < m; i++)
-            mask[i] = c->mask[offset[1] + (done + i) * step];
-        for (int64_t i = 0; i < m; i++)
-            y[i] = mask[i] ? in[0][i] : in[1][i];
-    }
-}
-
-void pst_pw_choose_f32(const struct pst_call *call, unsigned mask,
-                       unsigned taken)
-{
-    const unsigned order[3] = {mask, taken, 3 - mask - taken};
-    const struct pst_meta *metas[4] = {&call->out[0].meta};
-    struct choice c = {.fast = {.call = call, .n = 2}};
-    struct pst_nd nd;
-
-    for (unsigned k = 0; k < 3; k++) {
-        const struct pst_operand *x = operand(call, 0, 3, order[k]);
-
-        metas[k + 1] = x != NULL ? &x->meta : NULL;
-        if (k == 0) {
-            c.mask = x->data;
-            continue;
-        }
-        c.fast.x[k - 1] = x;
-        c.fast.number[k - 1] = (float)pst_pw_number(&call->args[order[k]]);
-    }
-    pst_nd_init(&nd, 4, metas);
-    pst_nd_run(&nd, call->pool, choose_row, &c);
 }
 
 /* --- gradients and inference -------------------------------------------- */

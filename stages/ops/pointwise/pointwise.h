@@ -10,7 +10,7 @@
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/infer.h"
 #include "stages/ops/op.h"
-#include "stages/ops/simd/arith.h"
+#include "stages/ops/simd/loops.h"
 #include "stages/ops/vjp.h"
 
 #define PST_PW_MAX   4   /* operands of an operator */
@@ -48,15 +48,37 @@ void pst_pw_init(struct pst_pw *p, const struct pst_call *call, unsigned first,
 void pst_pw_params(struct pst_pw *p, unsigned first, unsigned n);
 /* Runs f for floating compute dtypes, i (which may be NULL: then f) else. */
 void pst_pw_run(const struct pst_pw *p, pst_pw_f64_fn f, pst_pw_i64_fn i);
-/* The fast way, for calls that pst_pw_is_f32 accepts: operands and result are
- * f32 of any strides, numbers are rounded to f32. */
+/* Operand k of the n from argument `first` on, NULL if it is a number. */
+const struct pst_operand *pst_pw_operand(const struct pst_call *call,
+                                         unsigned first, unsigned n,
+                                         unsigned k);
+
+/* --- the fast way (fast.c): loops of simd/loops.def over f32 ---------------
+ */
+
+/* What loops take. f32 result, operands and numbers of any dtype, which are
+ * rounded to f32 first: */
 bool pst_pw_is_f32(const struct pst_call *call);
-void pst_pw_unary_f32(const struct pst_call *call, pst_simd_unary_fn f);
-void pst_pw_binary_f32(const struct pst_call *call, pst_simd_binary_fn f);
-/* Three operands, of which `mask` is bool: operand `taken` where it is true,
- * the third one elsewhere. */
-void pst_pw_choose_f32(const struct pst_call *call, unsigned mask,
-                       unsigned taken);
+/* bool result of f32 tensors; with two operands, one may be a number: */
+bool pst_pw_is_question(const struct pst_call *call);
+bool pst_pw_is_comparison(const struct pst_call *call);
+/* nothing but bool tensors: */
+bool pst_pw_is_logic(const struct pst_call *call);
+/* tensor `mask` bool, the other operands and the result as for f32: */
+bool pst_pw_is_choice(const struct pst_call *call, unsigned mask);
+
+/* Runs f over arguments 0..n-1. s[] are the n_params numbers from argument
+ * `param` on (None is NaN). */
+void pst_pw_loop(const struct pst_call *call, unsigned n, unsigned param,
+                 unsigned n_params, pst_loop_fn f);
+/* The same with numbers of the caller. */
+void pst_pw_loop_with(const struct pst_call *call, unsigned n, const float s[3],
+                      pst_loop_fn f);
+/* Bool operands (LOGIC), n of them. */
+void pst_pw_loop_logic(const struct pst_call *call, unsigned n, pst_loop_fn f);
+/* A CHOICE: its operand k is argument order[k], the bool first. */
+void pst_pw_loop_choice(const struct pst_call *call, const unsigned order[3],
+                        pst_loop_fn f);
 
 /* Is the gradient of argument arg wanted? False for a number. */
 bool pst_pw_wants(const struct pst_vjp *v, unsigned arg);
@@ -139,29 +161,50 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
         PST_KERNELS(id##_kernels),                                             \
     }
 
-/* Fast kernels NAME_f32_any ... from loops LOOP_any ... of simd/, and their
- * rows. */
-#define PST_PW_UNARY_RUN(name, loop, suffix)                                   \
+/* A row over the kernels ID_kernels that stand above it. */
+#define PST_PW_ROW_OF(id, text, how, kernel, gradient)                         \
+    const struct pst_op pst_op_##id = {                                        \
+        .schema = "aten::" text,                                               \
+        .infer = (how),                                                        \
+        .vjp = (gradient) != NULL ? pst_vjp_formula : pst_vjp_none,            \
+        .formula = (gradient),                                                 \
+        PST_KERNELS(kernel##_kernels),                                         \
+    }
+
+/* Functions NAME_f32_any ... that run CALL(call, loop, ...). */
+#define PST_PW_THUNK(name, loop, suffix, run, ...)                             \
     static void name##_f32_##suffix(const struct pst_call *call)               \
     {                                                                          \
-        pst_pw_unary_f32(call, loop##_##suffix);                               \
+        run(call, __VA_ARGS__, pst_loop_##loop##_##suffix);                    \
     }
-#define PST_PW_BINARY_RUN(name, loop, suffix)                                  \
-    static void name##_f32_##suffix(const struct pst_call *call)               \
-    {                                                                          \
-        pst_pw_binary_f32(call, loop##_##suffix);                              \
-    }
-#define PST_PW_UNARY(name, loop)                                               \
-    PST_PW_UNARY_RUN(name, loop, any)                                          \
-    PST_SIMD_IF_AVX2(PST_PW_UNARY_RUN(name, loop, avx2))                       \
-    PST_SIMD_IF_AVX512(PST_PW_UNARY_RUN(name, loop, avx512))
-#define PST_PW_BINARY(name, loop)                                              \
-    PST_PW_BINARY_RUN(name, loop, any)                                         \
-    PST_SIMD_IF_AVX2(PST_PW_BINARY_RUN(name, loop, avx2))                      \
-    PST_SIMD_IF_AVX512(PST_PW_BINARY_RUN(name, loop, avx512))
-/* Rows of these kernels; `can` begins with pst_pw_is_f32. */
+#define PST_PW_THUNKS(name, loop, run, ...)                                    \
+    PST_PW_THUNK(name, loop, any, run, __VA_ARGS__)                            \
+    PST_SIMD_IF_AVX2(PST_PW_THUNK(name, loop, avx2, run, __VA_ARGS__))         \
+    PST_SIMD_IF_AVX512(PST_PW_THUNK(name, loop, avx512, run, __VA_ARGS__))
+/* Loop NAME over n operands and n_params numbers behind them. */
+#define PST_PW_LOOP(name, n, n_params)                                         \
+    PST_PW_THUNKS(name, name, pst_pw_loop, n, n, n_params)
+/* Rows of these kernels; `can` begins with pst_pw_is_f32 or so. */
 #define PST_PW_ROWS(name, can, tol)                                            \
-    PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D(F32), PST_PW_FLAGS, can,     \
+    PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D_ANY, PST_PW_FLAGS, can,      \
                   NULL, tol)
+/* Of those with bool results. */
+#define PST_PW_ROWS_BOOL(name, can)                                            \
+    PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D_ANY,                         \
+                  PST_PW_FLAGS & ~PST_K_ACCUMULATE, can, NULL, 0.0)
+
+/* A row with the loop of the kernel's name, too. */
+#define PST_PW_FAST_ROW(id, text, how, kernel, tol, gradient)                  \
+    static const struct pst_kernel id##_kernels[] = {                          \
+        PST_PW_ROWS(kernel, pst_pw_is_f32, tol),                               \
+        PST_PW_REF_KERNEL(kernel),                                             \
+    };                                                                         \
+    const struct pst_op pst_op_##id = {                                        \
+        .schema = "aten::" text,                                               \
+        .infer = (how),                                                        \
+        .vjp = (gradient) != NULL ? pst_vjp_formula : pst_vjp_none,            \
+        .formula = (gradient),                                                 \
+        PST_KERNELS(id##_kernels),                                             \
+    }
 
 #endif

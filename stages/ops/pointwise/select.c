@@ -11,24 +11,16 @@ PST_PW_F64(where_f64, 3, a != 0.0 ? b : c)
 PST_PW_I64(where_i64, 3, a != 0 ? b : c)
 PST_PW_REF(where, 0, 3, where_f64, where_i64)
 
-static void where_f32(const struct pst_call *call)
-{
-    pst_pw_choose_f32(call, 0, 1);
-}
+static const unsigned where_order[3] = {0, 1, 2};
 
-/* Condition bool, everything else f32 or a number. */
 static bool is_where_f32(const struct pst_call *call)
 {
-    for (unsigned k = 1; k < call->n_in; k++)
-        if (call->in[k].meta.dtype != PST_F32)
-            return false;
-    return call->in[0].meta.dtype == PST_BOOL &&
-           call->out[0].meta.dtype == PST_F32;
+    return pst_pw_is_choice(call, 0);
 }
 
+PST_PW_THUNKS(where, where, pst_pw_loop_choice, where_order)
 static const struct pst_kernel where_kernels[] = {
-    {"where_f32", PST_ISA_ANY, PST_D(BOOL), PST_K_STRIDED | PST_K_INPLACE_1,
-     is_where_f32, NULL, where_f32, 0.0},
+    PST_PW_ROWS(where, is_where_f32, 0.0),
     PST_PW_REF_KERNEL(where),
 };
 
@@ -75,21 +67,16 @@ PST_PW_F64(masked_fill_f64, 3, b != 0.0 ? c : a)
 PST_PW_I64(masked_fill_i64, 3, b != 0 ? c : a)
 PST_PW_REF(masked_fill, 0, 3, masked_fill_f64, masked_fill_i64)
 
-static void masked_fill_f32(const struct pst_call *call)
-{
-    pst_pw_choose_f32(call, 1, 2); /* the value where masked */
-}
+static const unsigned masked_fill_order[3] = {1, 0, 2};
 
 static bool is_masked_fill_f32(const struct pst_call *call)
 {
-    return call->in[1].meta.dtype == PST_BOOL &&
-           (call->n_in < 3 || call->in[2].meta.dtype == PST_F32);
+    return pst_pw_is_choice(call, 1);
 }
 
+PST_PW_THUNKS(masked_fill, masked_fill, pst_pw_loop_choice, masked_fill_order)
 static const struct pst_kernel masked_fill_kernels[] = {
-    {"masked_fill_f32", PST_ISA_ANY, PST_D(F32),
-     PST_K_STRIDED | PST_K_INPLACE_0, is_masked_fill_f32, NULL, masked_fill_f32,
-     0.0},
+    PST_PW_ROWS(masked_fill, is_masked_fill_f32, 0.0),
     PST_PW_REF_KERNEL(masked_fill),
 };
 
@@ -202,10 +189,26 @@ static void clamp_backward_ref(const struct pst_call *call)
     pst_pw_run(&p, clamp_backward_f64, NULL);
 }
 
+static void clamp_loop(const struct pst_call *call, unsigned n, unsigned first,
+                       pst_loop_fn f)
+{
+    const struct pst_arg *lo = &call->args[first], *hi = lo + 1;
+    const float s[3] = {
+        lo->kind == PST_ARG_NONE ? -INFINITY : (float)pst_pw_number(lo),
+        hi->kind == PST_ARG_NONE ? INFINITY : (float)pst_pw_number(hi), 0.0f};
+
+    pst_pw_loop_with(call, n, s, f);
+}
+
+PST_PW_THUNKS(clamp, clamp, clamp_loop, 1, 1)
+PST_PW_THUNKS(clamp_backward, clamp_backward, clamp_loop, 2, 2)
+
 static const struct pst_kernel clamp_kernels[] = {
+    PST_PW_ROWS(clamp, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(clamp),
 };
 static const struct pst_kernel clamp_backward_kernels[] = {
+    PST_PW_ROWS(clamp_backward, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(clamp_backward),
 };
 
@@ -282,10 +285,14 @@ static enum pst_status minimum_vjp(struct pst_vjp *v)
     return extremum_vjp(v, "aten.gt.Tensor");
 }
 
+PST_PW_LOOP(maximum, 2, 0)
 static const struct pst_kernel maximum_kernels[] = {
+    PST_PW_ROWS(maximum, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(maximum),
 };
+PST_PW_LOOP(minimum, 2, 0)
 static const struct pst_kernel minimum_kernels[] = {
+    PST_PW_ROWS(minimum, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(minimum),
 };
 
@@ -304,11 +311,11 @@ const struct pst_op pst_op_minimum = {
 };
 
 /* A NaN on either side wins; the bound gets the gradient where it binds. */
-PST_PW_ROW(clamp_min_Tensor,
-           "clamp_min.Tensor(Tensor self, Tensor min) -> Tensor",
-           pst_infer_binary, maximum,
-           "self: self >= min ? grad : 0; min: self < min ? grad : 0");
-PST_PW_ROW(clamp_max_Tensor,
-           "clamp_max.Tensor(Tensor self, Tensor max) -> Tensor",
-           pst_infer_binary, minimum,
-           "self: self <= max ? grad : 0; max: self > max ? grad : 0");
+PST_PW_FAST_ROW(clamp_min_Tensor,
+                "clamp_min.Tensor(Tensor self, Tensor min) -> Tensor",
+                pst_infer_binary, maximum, 0.0,
+                "self: self >= min ? grad : 0; min: self < min ? grad : 0");
+PST_PW_FAST_ROW(clamp_max_Tensor,
+                "clamp_max.Tensor(Tensor self, Tensor max) -> Tensor",
+                pst_infer_binary, minimum, 0.0,
+                "self: self <= max ? grad : 0; max: self > max ? grad : 0");

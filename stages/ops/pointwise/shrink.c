@@ -8,7 +8,9 @@
 #define PIECES(name, n_params, text, expr, gradient)                           \
     PST_PW_F64(name##_f64, 1, expr)                                            \
     PST_PW_REF_PARAMS(name, 1, n_params, name##_f64, NULL)                     \
-    PST_PW_ROW(name, text " -> Tensor", pst_pw_infer_float, name, gradient)
+    PST_PW_LOOP(name, 1, n_params)                                             \
+    PST_PW_FAST_ROW(name, text " -> Tensor", pst_pw_infer_float, name, 1e-6,   \
+                    gradient)
 
 PIECES(leaky_relu, 1, "leaky_relu(Tensor self, Scalar negative_slope=0.01)",
        a > 0.0 ? a : a * p->s[0],
@@ -62,20 +64,23 @@ PST_REWRITE_FORMULA(selu, "aten::selu(Tensor self) -> Tensor",
 PST_PW_F64(threshold_f64, 1, a <= p->s[0] ? p->s[1] : a)
 PST_PW_I64(threshold_i64, 1, a <= (int64_t)p->s[0] ? (int64_t)p->s[1] : a)
 PST_PW_REF_PARAMS(threshold, 1, 2, threshold_f64, threshold_i64)
-PST_PW_ROW(threshold,
-           "threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor",
-           pst_infer_same_as_0, threshold,
-           "self: self <= threshold ? 0 : grad");
+PST_PW_LOOP(threshold, 1, 2)
+PST_PW_FAST_ROW(
+    threshold,
+    "threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor",
+    pst_infer_same_as_0, threshold, 0.0, "self: self <= threshold ? 0 : grad");
 
 PST_PW_F64(hardtanh_f64, 1, a<p->s[0] ? p->s[0] : a> p->s[1] ? p->s[1] : a)
 PST_PW_I64(hardtanh_i64, 1,
            PST_MIN(PST_MAX(a, (int64_t)p->s[0]), (int64_t)p->s[1]))
 PST_PW_REF_PARAMS(hardtanh, 1, 2, hardtanh_f64, hardtanh_i64)
-PST_PW_ROW(hardtanh,
-           "hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> "
-           "Tensor",
-           pst_infer_same_as_0, hardtanh,
-           "self: logical_or(self <= min_val, self >= max_val) ? 0 : grad");
+PST_PW_LOOP(hardtanh, 1, 2)
+PST_PW_FAST_ROW(
+    hardtanh,
+    "hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> "
+    "Tensor",
+    pst_infer_same_as_0, hardtanh, 0.0,
+    "self: logical_or(self <= min_val, self >= max_val) ? 0 : grad");
 PST_REWRITE_FORMULA(relu6, "aten::relu6(Tensor self) -> Tensor",
                     "hardtanh(self, 0, 6)");
 
@@ -84,10 +89,12 @@ PST_REWRITE_FORMULA(relu6, "aten::relu6(Tensor self) -> Tensor",
 
 PST_PW_F64(prelu_f64, 2, a > 0.0 ? a : a * b)
 PST_PW_REF(prelu, 0, 2, prelu_f64, NULL)
-PST_PW_ROW(_prelu_kernel, "_prelu_kernel(Tensor self, Tensor weight) -> Tensor",
-           pst_infer_binary, prelu,
-           "self: self > 0 ? grad : grad * weight;"
-           "weight: self > 0 ? 0 : grad * self");
+PST_PW_LOOP(prelu, 2, 0)
+PST_PW_FAST_ROW(_prelu_kernel,
+                "_prelu_kernel(Tensor self, Tensor weight) -> Tensor",
+                pst_infer_binary, prelu, 0.0,
+                "self: self > 0 ? grad : grad * weight;"
+                "weight: self > 0 ? 0 : grad * self");
 
 /* One weight, or one per channel (dimension 1). */
 static enum pst_status prelu_rewrite(struct pst_rewrite *w)

@@ -44,27 +44,31 @@ WITH_VALUE(addcmul, a + p->s[0] * b * c,
                      (uint64_t)(int64_t)p->s[0] * (uint64_t)b * (uint64_t)c))
 WITH_VALUE(addcdiv, a + p->s[0] * b / c, a)
 
-PST_PW_ROW(addcmul,
-           "addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, "
-           "Scalar value=1) -> Tensor",
-           infer_three, addcmul,
-           "g = grad * value; self: grad;"
-           "tensor1: g * tensor2; tensor2: g * tensor1");
-PST_PW_ROW(addcdiv,
-           "addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, "
-           "Scalar value=1) -> Tensor",
-           infer_quotient, addcdiv,
-           "g = grad * value / tensor2; self: grad; tensor1: g;"
-           "tensor2: -g * (tensor1 / tensor2)");
+PST_PW_LOOP(addcmul, 3, 1)
+PST_PW_FAST_ROW(addcmul,
+                "addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, "
+                "Scalar value=1) -> Tensor",
+                infer_three, addcmul, 3e-7,
+                "g = grad * value; self: grad;"
+                "tensor1: g * tensor2; tensor2: g * tensor1");
+PST_PW_LOOP(addcdiv, 3, 1)
+PST_PW_FAST_ROW(addcdiv,
+                "addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, "
+                "Scalar value=1) -> Tensor",
+                infer_quotient, addcdiv, 3e-7,
+                "g = grad * value / tensor2; self: grad; tensor1: g;"
+                "tensor2: -g * (tensor1 / tensor2)");
 
 /* From the nearer end, so that weight 1 gives the end itself. */
 PST_PW_F64(lerp_f64, 3, c < 0.5 ? a + c * (b - a) : b - (b - a) * (1.0 - c))
 PST_PW_REF(lerp, 0, 3, lerp_f64, NULL)
-PST_PW_ROW(lerp_Scalar,
-           "lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor",
-           infer_lerp, lerp, "self: grad * (1 - weight); end: grad * weight");
-PST_PW_ROW(lerp_Tensor,
-           "lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor",
-           infer_lerp, lerp,
-           "self: grad * (1 - weight); end: grad * weight;"
-           "weight: grad * (end - self)");
+PST_PW_LOOP(lerp, 3, 0)
+PST_PW_FAST_ROW(lerp_Scalar,
+                "lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor",
+                infer_lerp, lerp, 3e-7,
+                "self: grad * (1 - weight); end: grad * weight");
+PST_PW_FAST_ROW(lerp_Tensor,
+                "lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor",
+                infer_lerp, lerp, 3e-7,
+                "self: grad * (1 - weight); end: grad * weight;"
+                "weight: grad * (end - self)");

@@ -7,30 +7,38 @@
 #define PI 3.14159265358979323846
 
 /* NAME(self): integers become f32. */
-#define FUNCTION(name, expr, gradient)                                         \
+#define REFERENCE(name, expr)                                                  \
     PST_PW_F64(name##_f64, 1, expr)                                            \
-    PST_PW_REF(name, 0, 1, name##_f64, NULL)                                   \
+    PST_PW_REF(name, 0, 1, name##_f64, NULL)
+#define SLOW(name, expr, gradient)                                             \
+    REFERENCE(name, expr)                                                      \
     PST_PW_ROW(name, #name "(Tensor self) -> Tensor", pst_infer_unary_float,   \
                name, gradient)
+/* The same with a loop of that name; its error against the reference. */
+#define FUNCTION(name, expr, tol, gradient)                                    \
+    REFERENCE(name, expr)                                                      \
+    PST_PW_LOOP(name, 1, 0)                                                    \
+    PST_PW_FAST_ROW(name, #name "(Tensor self) -> Tensor",                     \
+                    pst_infer_unary_float, name, tol, gradient)
 
-FUNCTION(exp2, exp2(a), "self: grad * (result * 0.69314718055994530942)");
-FUNCTION(expm1, expm1(a), "self: grad * (result + 1)");
-FUNCTION(log2, log2(a), "self: grad / (self * 0.69314718055994530942)");
-FUNCTION(log10, log10(a), "self: grad / (self * 2.30258509299404568402)");
-FUNCTION(log1p, log1p(a), "self: grad / (self + 1)");
-FUNCTION(tan, tan(a), "self: grad * (result * result + 1)");
-FUNCTION(sinh, sinh(a), "self: grad * cosh(self)");
-FUNCTION(cosh, cosh(a), "self: grad * sinh(self)");
-FUNCTION(asin, asin(a), "self: grad * rsqrt(1 - self * self)");
-FUNCTION(acos, acos(a), "self: grad * -rsqrt(1 - self * self)");
-FUNCTION(atan, atan(a), "self: grad / (self * self + 1)");
-FUNCTION(asinh, asinh(a), "self: grad * rsqrt(self * self + 1)");
-FUNCTION(acosh, acosh(a), "self: grad * rsqrt(self * self - 1)");
-FUNCTION(atanh, atanh(a), "self: grad / (1 - self * self)");
-FUNCTION(erfc, erfc(a),
+FUNCTION(exp2, exp2(a), 5e-7, "self: grad * (result * 0.69314718055994530942)");
+FUNCTION(expm1, expm1(a), 5e-7, "self: grad * (result + 1)");
+FUNCTION(log2, log2(a), 5e-7, "self: grad / (self * 0.69314718055994530942)");
+FUNCTION(log10, log10(a), 5e-7, "self: grad / (self * 2.30258509299404568402)");
+FUNCTION(log1p, log1p(a), 5e-7, "self: grad / (self + 1)");
+FUNCTION(tan, tan(a), 5e-7, "self: grad * (result * result + 1)");
+FUNCTION(sinh, sinh(a), 5e-7, "self: grad * cosh(self)");
+FUNCTION(cosh, cosh(a), 5e-7, "self: grad * sinh(self)");
+FUNCTION(asin, asin(a), 5e-7, "self: grad * rsqrt(1 - self * self)");
+FUNCTION(acos, acos(a), 5e-7, "self: grad * -rsqrt(1 - self * self)");
+FUNCTION(atan, atan(a), 5e-7, "self: grad / (self * self + 1)");
+FUNCTION(asinh, asinh(a), 5e-7, "self: grad * rsqrt(self * self + 1)");
+FUNCTION(acosh, acosh(a), 5e-7, "self: grad * rsqrt(self * self - 1)");
+FUNCTION(atanh, atanh(a), 5e-7, "self: grad / (1 - self * self)");
+FUNCTION(erfc, erfc(a), 5e-7,
          "self: grad * (exp(-(self * self)) * -1.12837916709551257390)");
-FUNCTION(deg2rad, a *(PI / 180.0), "self: grad * (pi / 180)");
-FUNCTION(rad2deg, a *(180.0 / PI), "self: grad * (180 / pi)");
+SLOW(deg2rad, a *(PI / 180.0), "self: grad * (pi / 180)");
+SLOW(rad2deg, a *(180.0 / PI), "self: grad * (180 / pi)");
 
 /* The product with pi is one of the dtype. */
 static double sinc_at(const struct pst_pw *p, double x)
@@ -41,10 +49,10 @@ static double sinc_at(const struct pst_pw *p, double x)
     return x == 0.0 ? 1.0 : sin(t) / t;
 }
 
-FUNCTION(sinc, sinc_at(p, a),
-         "t = self * pi;"
-         "self: grad * (self == 0 ? 0 : (t * cos(t) - sin(t)) / (t * self))");
-FUNCTION(angle, isnan(a) ? a : a < 0.0 ? PI : 0.0, "self: 0");
+SLOW(sinc, sinc_at(p, a),
+     "t = self * pi;"
+     "self: grad * (self == 0 ? 0 : (t * cos(t) - sin(t)) / (t * self))");
+SLOW(angle, isnan(a) ? a : a < 0.0 ? PI : 0.0, "self: 0");
 
 /* --- roundings: integers are whole already ------------------------------- */
 
@@ -53,8 +61,9 @@ PST_PW_I64(whole_i64, 1, a)
 #define ROUNDING(name, expr, gradient)                                         \
     PST_PW_F64(name##_f64, 1, expr)                                            \
     PST_PW_REF(name, 0, 1, name##_f64, whole_i64)                              \
-    PST_PW_ROW(name, #name "(Tensor self) -> Tensor", pst_infer_same_as_0,     \
-               name, gradient)
+    PST_PW_LOOP(name, 1, 0)                                                    \
+    PST_PW_FAST_ROW(name, #name "(Tensor self) -> Tensor",                     \
+                    pst_infer_same_as_0, name, 0.0, gradient)
 
 ROUNDING(floor, floor(a), "self: 0");
 ROUNDING(ceil, ceil(a), "self: 0");
@@ -89,7 +98,7 @@ PST_REWRITE_FORMULA(
 /* --- questions ----------------------------------------------------------- */
 
 /* Computed in the operand's dtype; no integer is true but for signbit. */
-#define QUESTION(name, expr, whole)                                            \
+#define ASKED(name, expr, whole)                                               \
     PST_PW_F64(name##_f64, 1, (double)(expr))                                  \
     PST_PW_I64(name##_i64, 1, whole)                                           \
     static void name##_ref(const struct pst_call *call)                        \
@@ -99,13 +108,29 @@ PST_REWRITE_FORMULA(
         pst_pw_init(&p, call, 0, 1);                                           \
         p.compute = call->in[0].meta.dtype;                                    \
         pst_pw_run(&p, name##_f64, name##_i64);                                \
-    }                                                                          \
+    }
+
+#define QUESTION(name, expr, whole)                                            \
+    ASKED(name, expr, whole)                                                   \
     PST_PW_ROW(name, #name "(Tensor self) -> Tensor", pst_infer_unary_bool,    \
                name, NULL)
+#define QUESTION_FAST(name, expr, whole)                                       \
+    ASKED(name, expr, whole)                                                   \
+    PST_PW_LOOP(name, 1, 0)                                                    \
+    static const struct pst_kernel name##_kernels[] = {                        \
+        PST_PW_ROWS_BOOL(name, pst_pw_is_question),                            \
+        PST_PW_REF_KERNEL(name),                                               \
+    };                                                                         \
+    const struct pst_op pst_op_##name = {                                      \
+        .schema = "aten::" #name "(Tensor self) -> Tensor",                    \
+        .infer = pst_infer_unary_bool,                                         \
+        .vjp = pst_vjp_none,                                                   \
+        PST_KERNELS(name##_kernels),                                           \
+    }
 
-QUESTION(isnan, isnan(a) != 0, 0);
-QUESTION(isinf, isinf(a) != 0, 0);
-QUESTION(isfinite, isfinite(a) != 0, 1);
+QUESTION_FAST(isnan, isnan(a) != 0, 0);
+QUESTION_FAST(isinf, isinf(a) != 0, 0);
+QUESTION_FAST(isfinite, isfinite(a) != 0, 1);
 QUESTION(isneginf, a == -INFINITY, 0);
 QUESTION(isposinf, a == INFINITY, 0);
 QUESTION(signbit, signbit(a) != 0, a < 0);
@@ -159,7 +184,34 @@ static void nan_to_num_f64(const struct pst_pw *p, int64_t n,
 }
 
 PST_PW_REF_PARAMS(nan_to_num, 1, 3, nan_to_num_f64, whole_i64)
-PST_PW_ROW(nan_to_num,
-           "nan_to_num(Tensor self, float? nan=None, float? posinf=None, "
-           "float? neginf=None) -> Tensor",
-           pst_infer_same_as_0, nan_to_num, "self: isfinite(self) ? grad : 0");
+
+static void nan_to_num_loop(const struct pst_call *call, unsigned n,
+                            pst_loop_fn f)
+{
+    const struct pst_arg *args = call->args;
+    const float s[3] = {
+        args[1].kind == PST_ARG_NONE ? 0.0f : (float)pst_pw_number(&args[1]),
+        args[2].kind == PST_ARG_NONE ? 0x1.fffffep+127f
+                                     : (float)pst_pw_number(&args[2]),
+        args[3].kind == PST_ARG_NONE ? -0x1.fffffep+127f
+                                     : (float)pst_pw_number(&args[3])};
+
+    pst_pw_loop_with(call, n, s, f);
+}
+
+/* The largest number is that of the graph's dtype. */
+static bool is_nan_to_num_f32(const struct pst_call *call)
+{
+    return pst_pw_is_f32(call) && call->args[0].value->meta.dtype == PST_F32;
+}
+
+PST_PW_THUNKS(nan_to_num, nan_to_num, nan_to_num_loop, 1)
+static const struct pst_kernel nan_to_num_kernels[] = {
+    PST_PW_ROWS(nan_to_num, is_nan_to_num_f32, 0.0),
+    PST_PW_REF_KERNEL(nan_to_num),
+};
+PST_PW_ROW_OF(nan_to_num,
+              "nan_to_num(Tensor self, float? nan=None, float? posinf=None, "
+              "float? neginf=None) -> Tensor",
+              pst_infer_same_as_0, nan_to_num,
+              "self: isfinite(self) ? grad : 0");

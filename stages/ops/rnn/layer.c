@@ -2,6 +2,8 @@
 /* The rows of a recurrent layer and of its gradient. */
 #include "stages/ops/rnn/rnn.h"
 
+#include "stages/ops/simd/loops.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -247,8 +249,10 @@ static void backward_f32(const struct pst_call *c,
 }
 
 #define RUN_SET(suffix)                                                        \
+    PST_LOOP_SIMPLE(sigmoid, suffix)                                           \
+    PST_LOOP_SIMPLE(tanh, suffix)                                              \
     static const struct pst_rnn_math_f32 math_##suffix = {                     \
-        pst_simd_sigmoid_##suffix, pst_simd_tanh_##suffix};                    \
+        pst_loop_simple_sigmoid_##suffix, pst_loop_simple_tanh_##suffix};      \
     static void layer_f32_##suffix(const struct pst_call *c)                   \
     {                                                                          \
         layer_f32(c, &math_##suffix);                                          \

@@ -77,10 +77,6 @@
     PST_SIMD_ROW_AVX2(text, fn, __VA_ARGS__)                                   \
     PST_SIMD_ROW(text "_simd", PST_ISA_ANY, fn##_any, __VA_ARGS__)
 
-typedef void (*pst_simd_unary_fn)(int64_t n, const float *x, float *y);
-typedef void (*pst_simd_binary_fn)(int64_t n, const float *a, const float *b,
-                                   float *y);
-
 /* Code for one of the sets, if it was built. */
 #if PST_HAVE_AVX2
 #define PST_SIMD_IF_AVX2(...) __VA_ARGS__
@@ -92,36 +88,6 @@ typedef void (*pst_simd_binary_fn)(int64_t n, const float *a, const float *b,
 #else
 #define PST_SIMD_IF_AVX512(...)
 #endif
-
-/* --- elementwise loops (simd/pointwise.c); y may be x ------------------- */
-
-#define PST_SIMD_UNARY_DECL(name)                                              \
-    PST_SIMD_DECL(void, name, (int64_t n, const float *x, float *y))
-/* Gradients: dy, then x (or y = f(x) where it says so), into dx; dx may be
- * dy or the other one. */
-#define PST_SIMD_BINARY_DECL(name)                                             \
-    PST_SIMD_DECL(void, name,                                                  \
-                  (int64_t n, const float *a, const float *b, float *y))
-
-PST_SIMD_UNARY_DECL(pst_simd_exp);
-PST_SIMD_UNARY_DECL(pst_simd_log);
-PST_SIMD_UNARY_DECL(pst_simd_tanh);
-PST_SIMD_UNARY_DECL(pst_simd_sigmoid);
-PST_SIMD_UNARY_DECL(pst_simd_silu);
-PST_SIMD_UNARY_DECL(pst_simd_erf);
-PST_SIMD_UNARY_DECL(pst_simd_gelu);      /* approximate="none" */
-PST_SIMD_UNARY_DECL(pst_simd_gelu_tanh); /* approximate="tanh" */
-PST_SIMD_UNARY_DECL(pst_simd_relu);
-PST_SIMD_BINARY_DECL(pst_simd_tanh_grad);    /* dy, y = tanh(x) */
-PST_SIMD_BINARY_DECL(pst_simd_sigmoid_grad); /* dy, y = sigmoid(x) */
-PST_SIMD_BINARY_DECL(pst_simd_silu_grad);    /* dy, x */
-PST_SIMD_BINARY_DECL(pst_simd_gelu_grad);    /* dy, x */
-PST_SIMD_BINARY_DECL(pst_simd_gelu_tanh_grad);
-PST_SIMD_BINARY_DECL(pst_simd_relu_grad); /* dy, y = relu(x) (or x) */
-PST_SIMD_BINARY_DECL(pst_simd_add);       /* a + b; y may be a or b */
-PST_SIMD_BINARY_DECL(pst_simd_sub);
-PST_SIMD_BINARY_DECL(pst_simd_mul);
-PST_SIMD_BINARY_DECL(pst_simd_div);
 
 /* --- loops of the optimizers (simd/optim.c) ----------------------------- */
 

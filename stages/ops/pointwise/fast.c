@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Broadcasting and conversion around the loops of simd/loops.def. */
+#include "stages/ops/pointwise/pointwise.h"
+
+#include "stages/ops/pointwise/nd.h"
+#include "stages/ops/simd/convert.h"
+
+#include <math.h>
+#include <string.h>
+
+#define MAX   3    /* operands */
+#define BLOCK 1024 /* numbers that are brought together at a time */
+
+/* --- what is taken ---------------------------------------------------------
+ */
+
+bool pst_pw_is_f32(const struct pst_call *call)
+{
+    return call->out[0].meta.dtype == PST_F32;
+}
+
+/* The arguments have the dtypes of the graph, the operands those of a call
+ * that widened.c made: a number that 16 bits round must not come here. */
+static bool is_f32_graph(const struct pst_call *call)
+{
+    for (unsigned k = 0; k < 2; k++)
+        if (call->args[k].kind == PST_ARG_VALUE &&
+            call->args[k].value->meta.dtype != PST_F32)
+            return false;
+    return true;
+}
+
+bool pst_pw_is_question(const struct pst_call *call)
+{
+    for (unsigned k = 0; k < call->n_in; k++)
+        if (call->in[k].meta.dtype != PST_F32)
+            return false;
+    return call->out[0].meta.dtype == PST_BOOL;
+}
+
+bool pst_pw_is_comparison(const struct pst_call *call)
+{
+    return pst_pw_is_question(call) && is_f32_graph(call);
+}
+
+bool pst_pw_is_logic(const struct pst_call *call)
+{
+    for (unsigned k = 0; k < call->n_in; k++)
+        if (call->in[k].meta.dtype != PST_BOOL ||
+            call->args[k].kind != PST_ARG_VALUE)
+            return false;
+    return call->out[0].meta.dtype == PST_BOOL;
+}
+
+bool pst_pw_is_choice(const struct pst_call *call, unsigned mask)
+{
+    return call->in[mask].meta.dtype == PST_BOOL &&
+           call->out[0].meta.dtype == PST_F32;
+}
+
+/* --- operands --------------------------------------------------------------
+ */
+
+/* How an operand comes to the loop. */
+enum way {
+    DIRECT, /* from where it is */
+    FIXED,  /* one number */
+    FILLED, /* a block of one number */
+    PACKED, /* brought together and converted in blocks */
+};
+
+struct fast {
+    const struct pst_call *call;
+    unsigned n, fixed;
+    const struct pst_operand *x[MAX]; /* NULL: a number */
+    float number[MAX];
+    bool logic[MAX]; /* wanted as bool, else as f32 */
+    enum way way[MAX];
+    float s[3];
+    pst_loop_fn loop;
+    bool blocks;
+};
+
+#define PACK(type, convert)                                                    \
+    do {                                                                       \
+        const type *from = (const type *)x->data + at;                         \
+                                                                               \
+        if (stride == 1)                                                       \
+            for (int64_t i = 0; i < n; i++)                                    \
+                to[i] = convert(from[i]);                                      \
+        else                                                                   \
+            for (int64_t i = 0; i < n; i++)                                    \
+                to[i] = convert(from[i * stride]);                             \
+    } while (0)
+
+#define TO_FLOAT(v) (float)(v)
+
+static float of_bf16(uint16_t v)
+{
+    const uint32_t bits = (uint32_t)v << 16;
+    float ret;
+
+    memcpy(&ret, &bits, sizeof(ret));
+    return ret;
+}
+
+/* n numbers from element `at` on, rounded to f32. */
+static void pack_f32(const struct pst_operand *x, int64_t at, int64_t stride,
+                     int64_t n, float *to)
+{
+    switch (x->meta.dtype) {
+    case PST_F32:
+        PACK(float, TO_FLOAT);
+        break;
+    case PST_BF16:
+        PACK(uint16_t, of_bf16);
+        break;
+    case PST_BOOL:
+    case PST_U8:
+        PACK(uint8_t, TO_FLOAT);
+        break;
+    case PST_I32:
+        PACK(int32_t, TO_FLOAT);
+        break;
+    case PST_I64:
+        PACK(int64_t, TO_FLOAT);
+        break;
+    default:
+        for (int64_t i = 0; i < n; i++)
+            to[i] =
+                (float)pst_load_f64(x->meta.dtype, x->data, at + i * stride);
+    }
+}
+
+static void pack_bool(const struct pst_operand *x, int64_t at, int64_t stride,
+                      int64_t n, uint8_t *to)
+{
+    const uint8_t *from = (const uint8_t *)x->data + at;
+
+    for (int64_t i = 0; i < n; i++)
+        to[i] = from[i * stride];
+}
+
+static void pack(const struct fast *r, unsigned k, int64_t at, int64_t stride,
+                 int64_t n, float *to)
+{
+    if (r->x[k] == NULL)
+        for (int64_t i = 0; i < n; i++)
+            to[i] = r->number[k];
+    else if (r->logic[k])
+        pack_bool(r->x[k], at, stride, n, (uint8_t *)to);
+    else
+        pack_f32(r->x[k], at, stride, n, to);
+}
+
+/* Which operands the loop takes as one number (simd/loops.h). */
+static bool may_be_fixed(const struct fast *r, unsigned k)
+{
+    return r->n == 2 ? r->fixed == 0 : r->n == 3 && k == 2;
+}
+
+static void find_ways(struct fast *r, const struct pst_nd *nd)
+{
+    const unsigned last = nd->rank - 1;
+
+    for (unsigned k = r->n; k-- > 0;) {
+        const int64_t stride = nd->stride[k + 1][last];
+        const bool as_is =
+            r->x[k] != NULL && (r->logic[k] || r->x[k]->meta.dtype == PST_F32);
+
+        if (r->x[k] != NULL && stride == 1 && as_is)
+            r->way[k] = DIRECT;
+        else if (r->x[k] != NULL && stride != 0)
+            r->way[k] = PACKED;
+        else if (may_be_fixed(r, k))
+            r->way[k] = FIXED;
+        else
+            r->way[k] = FILLED;
+        if (r->way[k] == FIXED)
+            r->fixed |= 1u << k;
+        if (r->way[k] == FILLED || r->way[k] == PACKED)
+            r->blocks = true;
+    }
+}
+
+/* --- rows ------------------------------------------------------------------
+ */
+
+static void row_direct(void *ctx, const struct pst_nd *nd,
+                       const int64_t *offset, int64_t n)
+{
+    const struct fast *r = ctx;
+    const struct pst_operand *out = &r->call->out[0];
+    const int64_t size = out->meta.dtype == PST_BOOL ? 1 : 4;
+    const void *in[MAX] = {NULL, NULL, NULL};
+    float cell[MAX];
+
+    (void)nd;
+    for (unsigned k = 0; k < r->n; k++) {
+        in[k] = &cell[k];
+        if (r->way[k] == DIRECT)
+            in[k] = (const char *)r->x[k]->data +
+                    offset[k + 1] * (r->logic[k] ? 1 : 4);
+        else
+            pack(r, k, offset[k + 1], 0, 1, &cell[k]);
+    }
+    r->loop(n, in, r->fixed, r->s, (char *)out->data + offset[0] * size);
+}
+
+static void row_blocks(void *ctx, const struct pst_nd *nd,
+                       const int64_t *offset, int64_t n)
+{
+    const struct fast *r = ctx;
+    const struct pst_operand *out = &r->call->out[0];
+    const int64_t size = out->meta.dtype == PST_BOOL ? 1 : 4;
+    float x[MAX][BLOCK], sum[BLOCK];
+    const void *in[MAX] = {x[0], x[1], x[2]};
+
+    for (int64_t done = 0; done < n; done += BLOCK) {
+        const int64_t m = PST_MIN(n - done, BLOCK);
+        char *y = (char *)out->data + (offset[0] + done) * size;
+
+        for (unsigned k = 0; k < r->n; k++) {
+            const int64_t stride = nd->stride[k + 1][nd->rank - 1];
+            const int64_t at = offset[k + 1] + done * stride;
+
+            if (r->way[k] == DIRECT)
+                in[k] =
+                    (const char *)r->x[k]->data + at * (r->logic[k] ? 1 : 4);
+            else if (r->way[k] == PACKED || done == 0)
+                pack(r, k, at, stride, r->way[k] == FIXED ? 1 : m, x[k]);
+        }
+        if (!r->call->accumulate) {
+            r->loop(m, in, r->fixed, r->s, y);
+            continue;
+        }
+        r->loop(m, in, r->fixed, r->s, sum);
+        for (int64_t i = 0; i < m; i++)
+            ((float *)(void *)y)[i] += sum[i];
+    }
+}
+
+static void run(struct fast *r, const unsigned *order, unsigned n)
+{
+    const struct pst_meta *metas[MAX + 1] = {&r->call->out[0].meta};
+    struct pst_nd nd;
+
+    r->n = n;
+    for (unsigned k = 0; k < n; k++) {
+        const unsigned arg = order != NULL ? order[k] : k;
+
+        r->x[k] = pst_pw_operand(r->call, 0, n, arg);
+        if (r->x[k] == NULL)
+            r->number[k] = (float)pst_pw_number(&r->call->args[arg]);
+        metas[k + 1] = r->x[k] != NULL ? &r->x[k]->meta : NULL;
+    }
+    pst_nd_init(&nd, n + 1, metas);
+    if (nd.numel == 0)
+        return;
+    find_ways(r, &nd);
+    if (r->call->accumulate)
+        r->blocks = true;
+    pst_nd_run(&nd, r->call->pool, r->blocks ? row_blocks : row_direct, r);
+}
+
+void pst_pw_loop_with(const struct pst_call *call, unsigned n, const float s[3],
+                      pst_loop_fn f)
+{
+    struct fast r = {.call = call, .loop = f, .s = {s[0], s[1], s[2]}};
+
+    run(&r, NULL, n);
+}
+
+void pst_pw_loop(const struct pst_call *call, unsigned n, unsigned param,
+                 unsigned n_params, pst_loop_fn f)
+{
+    float s[3] = {0.0f, 0.0f, 0.0f};
+
+    for (unsigned k = 0; k < n_params; k++) {
+        const struct pst_arg *arg = &call->args[param + k];
+
+        s[k] = arg->kind == PST_ARG_NONE ? NAN : (float)pst_pw_number(arg);
+    }
+    pst_pw_loop_with(call, n, s, f);
+}
+
+void pst_pw_loop_logic(const struct pst_call *call, unsigned n, pst_loop_fn f)
+{
+    struct fast r = {.call = call, .loop = f, .logic = {true, true, true}};
+
+    run(&r, NULL, n);
+}
+
+void pst_pw_loop_choice(const struct pst_call *call, const unsigned order[3],
+                        pst_loop_fn f)
+{
+    struct fast r = {.call = call, .loop = f, .logic = {true, false, false}};
+
+    run(&r, order, MAX);
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The elementary functions of simd/vecmath.h through the loops of every
+ * instruction set that the processor has, against long double: largest error in
+ * units of the last place over floats spread evenly over all exponents, and
+ * what comes out of NaN, infinities, zeros and the ends of the range.
+ */
+#include "tests/test.h"
+
+#include "stages/base/cpu.h"
+#include "stages/ops/simd/loops.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEP  1999u /* of the bits of a float: some 2 million of them */
+#define BLOCK 1000  /* no multiple of a vector: ends of loops count, too */
+
+struct function {
+    const char *name;
+    pst_loop_fn loop[PST_N_ISAS];
+    long double (*exact)(long double x);
+    double low, high; /* where the error is held */
+    double ulp;       /* with FMA; without it twice as much */
+};
+
+#if PST_HAVE_AVX2
+#define AVX2(name) pst_loop_##name##_avx2
+#else
+#define AVX2(name) NULL
+#endif
+#if PST_HAVE_AVX512
+#define AVX512(name) pst_loop_##name##_avx512
+#else
+#define AVX512(name) NULL
+#endif
+#define LOOPS(name)                                                            \
+    {                                                                          \
+        pst_loop_##name##_any, AVX2(name), AVX512(name)                        \
+    }
+
+static long double sigmoid(long double x)
+{
+    return 1.0L / (1.0L + expl(-x));
+}
+
+static const struct function functions[] = {
+    {"exp", LOOPS(exp), expl, -87.0, 88.7, 1.0},
+    {"exp2", LOOPS(exp2), exp2l, -126.0, 127.99, 1.2},
+    {"expm1", LOOPS(expm1), expm1l, -87.0, 88.7, 1.6},
+    {"log", LOOPS(log), logl, 0.0, INFINITY, 1.0},
+    {"log2", LOOPS(log2), log2l, 0.0, INFINITY, 1.6},
+    {"log10", LOOPS(log10), log10l, 0.0, INFINITY, 1.6},
+    {"log1p", LOOPS(log1p), log1pl, -0.9999999, INFINITY, 1.6},
+    {"sin", LOOPS(sin), sinl, -INFINITY, INFINITY, 1.5},
+    {"cos", LOOPS(cos), cosl, -INFINITY, INFINITY, 1.5},
+    {"tan", LOOPS(tan), tanl, -INFINITY, INFINITY, 3.1},
+    {"tanh", LOOPS(tanh), tanhl, -INFINITY, INFINITY, 1.5},
+    {"sigmoid", LOOPS(sigmoid), sigmoid, -87.0, INFINITY, 2.2},
+    {"erf", LOOPS(erf), erfl, -INFINITY, INFINITY, 1.3},
+};
+
+static float of_bits(uint32_t bits)
+{
+    float x;
+
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+/* Distance of y from the exact value in units of the last place of a float of
+ * that size. */
+static double ulps(float y, long double exact)
+{
+    int e;
+
+    if (fabsl(exact) < (long double)FLT_MIN)
+        return (double)(fabsl((long double)y - exact) /
+                        (long double)FLT_TRUE_MIN);
+    (void)frexpl(exact, &e);
+    return (double)(fabsl((long double)y - exact) / ldexpl(1.0L, e - 24));
+}
+
+static void run(pst_loop_fn loop, int64_t n, const float *x, float *y)
+{
+    const void *const in[3] = {x, NULL, NULL};
+    const float s[3] = {0.0f, 0.0f, 0.0f};
+
+    loop(n, in, 0, s, y);
+}
+
+static void hold(const struct function *f, enum pst_isa isa)
+{
+    const double most = f->ulp * (isa == PST_ISA_ANY ? 2.0 : 1.0);
+    float x[BLOCK], y[BLOCK], at = 0.0f;
+    double worst = 0.0;
+    int64_t n = 0;
+
+    for (uint64_t bits = 1; bits <= UINT32_MAX; bits += STEP) {
+        const float v = of_bits((uint32_t)bits);
+
+        if ((double)v >= f->low && (double)v <= f->high && isfinite(v))
+            x[n++] = v;
+        if (n < BLOCK && bits + STEP <= UINT32_MAX)
+            continue;
+        run(f->loop[isa], n, x, y);
+        for (int64_t i = 0; i < n; i++) {
+            const double d = ulps(y[i], f->exact((long double)x[i]));
+
+            if (!(d <= worst)) {
+                worst = d;
+                at = x[i];
+            }
+        }
+        n = 0;
+    }
+    print_message("%s %s: %.2f ulp at %a\n", f->name, pst_isa_name(isa), worst,
+                  (double)at);
+    if (!(worst <= most))
+        fail_msg("%s: %g ulp at %a, %g are allowed", f->name, worst, (double)at,
+                 most);
+}
+
+static bool alike(float a, float b)
+{
+    return (isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b));
+}
+
+/* Where the exact result is no rounded number: zeros, infinities, NaN. */
+static void ends(const struct function *f, enum pst_isa isa)
+{
+    static const float x[] = {0.0f,  -0.0f, INFINITY, -INFINITY, NAN,
+                              -1.0f, -2.0f, FLT_MAX,  -FLT_MAX};
+    float y[PST_COUNT(x)];
+
+    run(f->loop[isa], PST_COUNT(x), x, y);
+    for (size_t i = 0; i < PST_COUNT(x); i++) {
+        const float want = (float)f->exact((long double)x[i]);
+
+        if ((want == 0.0f || !isfinite(want)) && !alike(want, y[i]))
+            fail_msg("%s %s of %g: %g, not %g", f->name, pst_isa_name(isa),
+                     (double)x[i], (double)y[i], (double)want);
+    }
+}
+
+static void one(void **state)
+{
+    const struct function *f = *state;
+
+    for (int isa = 0; isa <= (int)pst_cpu_isa(); isa++) {
+        if (f->loop[isa] == NULL)
+            continue;
+        hold(f, (enum pst_isa)isa);
+        ends(f, (enum pst_isa)isa);
+    }
+}
+
+/* Powers over a grid of bases and exponents, with what C says of the ends. */
+static void powers(void **state)
+{
+    static const float ends_of[] = {0.0f,      -0.0f, 1.0f,  -1.0f,
+                                    2.0f,      3.0f,  -3.0f, INFINITY,
+                                    -INFINITY, NAN,   2.5f,  1e-40f};
+    static const pst_loop_fn loops[PST_N_ISAS] = LOOPS(pow);
+    const float s[3] = {0.0f, 0.0f, 0.0f};
+
+    (void)state;
+    for (int isa = 0; isa <= (int)pst_cpu_isa(); isa++) {
+        double worst = 0.0;
+
+        for (int i = -400; i <= 400; i++) {
+            float x[801], b = 0.17f * (float)i, y[801];
+            const void *const in[3] = {x, &b, NULL};
+
+            for (int j = 0; j <= 800; j++)
+                x[j] = exp2f((float)(j - 400) * 0.31f);
+            loops[isa](801, in, 2, s, y);
+            for (int j = 0; j <= 800; j++) {
+                const long double z = powl((long double)x[j], (long double)b);
+
+                if (z > (long double)FLT_MIN && z < (long double)FLT_MAX &&
+                    b != 0.5f)
+                    worst = fmax(worst, ulps(y[j], z));
+            }
+        }
+        print_message("pow %s: %.2f ulp\n", pst_isa_name((enum pst_isa)isa),
+                      worst);
+        assert_true(worst <= 1.7);
+        for (size_t i = 0; i < PST_COUNT(ends_of); i++) {
+            float b = ends_of[i], y[PST_COUNT(ends_of)];
+            const void *const in[3] = {ends_of, &b, NULL};
+
+            loops[isa](PST_COUNT(ends_of), in, 2, s, y);
+            for (size_t j = 0; j < PST_COUNT(ends_of); j++)
+                if (!alike(y[j], powf(ends_of[j], b)) &&
+                    ulps(y[j], powl(ends_of[j], b)) > 2.0)
+                    fail_msg("%g^%g: %g, not %g", (double)ends_of[j], (double)b,
+                             (double)y[j], (double)powf(ends_of[j], b));
+        }
+    }
+}
+
+int main(void)
+{
+    static struct CMUnitTest tests[PST_COUNT(functions) + 1];
+
+    for (size_t i = 0; i < PST_COUNT(functions); i++)
+        tests[i] = (struct CMUnitTest){.name = functions[i].name,
+                                       .test_func = one,
+                                       .initial_state = (void *)&functions[i]};
+    tests[PST_COUNT(functions)] =
+        (struct CMUnitTest){.name = "pow", .test_func = powers};
+    return _cmocka_run_group_tests("vecmath", tests, PST_COUNT(tests), NULL,
+                                   NULL);
+}
