@@ -14,8 +14,9 @@
 #include "stages/archive/import/import.h"
 #include "stages/graph/schema.h"
 
-#define MAX_TRIES 64
-#define PROBES    2
+#define MAX_TRIES    64
+#define MAX_MULTIPLE 8
+#define PROBES       2
 
 /* The same model with one symbol at another value. */
 struct twin {
@@ -30,6 +31,7 @@ struct probe {
     const char *symbol;
     struct twin twins[PROBES];
     unsigned n;
+    struct pst_diag why; /* the first value that could not be imported */
     struct pst_diag *diag;
 };
 
@@ -66,7 +68,8 @@ static enum pst_status set_fixed(const struct probe *p, const char *why,
     return p->model->fixed != NULL ? PST_OK : pst_diag_nomem(p->diag, 0);
 }
 
-/* Imports for the value if it is in range. */
+/* Imports for the value if it is in range. One that cannot be imported is kept
+ * in mind: a size may have to be a multiple of something. */
 static enum pst_status try_value(struct probe *p, int64_t value)
 {
     struct twin *t = &p->twins[p->n];
@@ -88,9 +91,11 @@ static enum pst_status try_value(struct probe *p, int64_t value)
             p->n++;
             return PST_OK;
         }
-        if (status != PST_ERR_NOMEM)
-            status =
-                set_fixed(p, "it cannot be imported for other sizes", why.text);
+        if (status != PST_ERR_NOMEM) {
+            if (p->why.status == PST_OK)
+                p->why = why;
+            status = PST_OK;
+        }
     }
     twin_fini(t);
     return status;
@@ -257,20 +262,43 @@ static enum pst_status compare(struct probe *p)
 
 /* --- which -------------------------------------------------------------- */
 
+/* The exported value's neighbours; if one of them cannot be, what it goes into
+ * or what goes into it without a rest. */
+static enum pst_status try_values(struct probe *p, int64_t exported)
+{
+    enum pst_status status = PST_OK;
+
+    for (int64_t d = 1; d <= MAX_TRIES && status == PST_OK &&
+                        p->why.status == PST_OK && p->n < PROBES;
+         d++) {
+        status = try_value(p, exported + d);
+        if (status == PST_OK && p->why.status == PST_OK)
+            status = try_value(p, exported - d);
+    }
+    for (int64_t k = 2; k <= MAX_MULTIPLE && status == PST_OK && p->n < PROBES;
+         k++) {
+        int64_t more;
+
+        if (!__builtin_mul_overflow(exported, k, &more))
+            status = try_value(p, more);
+        if (status == PST_OK && exported % k == 0)
+            status = try_value(p, exported / k);
+    }
+    if (status == PST_OK && p->n == 0 && p->why.status != PST_OK)
+        status =
+            set_fixed(p, "it cannot be imported for other sizes", p->why.text);
+    return status;
+}
+
 static enum pst_status probe_symbol(struct probe *p)
 {
     const int64_t exported =
         pst_symbols_find(&p->model->symbols, p->symbol)->value;
-    enum pst_status status = PST_OK;
+    enum pst_status status;
 
     p->n = 0;
-    for (int64_t d = 1; d <= MAX_TRIES && status == PST_OK; d++) {
-        status = try_value(p, exported + d);
-        if (status == PST_OK)
-            status = try_value(p, exported - d);
-        if (p->n == PROBES || p->model->fixed != NULL)
-            break;
-    }
+    pst_diag_init(&p->why);
+    status = try_values(p, exported);
     if (status == PST_OK && p->model->fixed == NULL)
         status = compare(p);
     for (unsigned t = 0; t < p->n; t++)
