@@ -10,7 +10,7 @@
 #include "daemon/worker.h"
 #include "stages/exec/exec.h"
 #include "stages/exec/measure.h"
-#include "stages/split/bind.h"
+#include "stages/split/bind/bind.h"
 
 /* Of one rank; sums over the steps of a run. Plain bytes: it is sent. */
 struct pstd_rank_result {

@@ -88,7 +88,7 @@ struct pstd_config {
     const char *schedule, *place, *costs;
     double memory_limit;
     uint64_t microbatches, microbatch_size, batch, threads, seed;
-    const char *microbatch_weights, *chunk;
+    const char *microbatch_weights, *chunk, *size;
     const char *dtype;
     const char *optimizer;
     double lr, momentum, dampening, beta1, beta2, eps, weight_decay;

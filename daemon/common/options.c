@@ -60,6 +60,10 @@ static const struct pstd_option rows[] = {
          "NAME=DIM|replicate,...",
          "dimension of an input that is divided into microbatches, or that "
          "each gets it whole; if not given: 0"),
+    TEXT(size, "size", T_STEP | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER, NULL,
+         "NAME.DIM=SIZE,...",
+         "sizes of inputs besides the rows, for models that leave them free; "
+         "others are as exported"),
     UINT(threads, "threads", T_STEP | C_STEP | PSTD_OPT_PLAN, "0", 0, 1024,
          "kernel threads of a rank; 0: its share of the cores"),
     UINT(seed, "seed", T_STEP | C_STEP, "0", 0, MANY, "of everything random"),

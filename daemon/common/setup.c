@@ -166,13 +166,20 @@ enum pst_status pstd_open_batch(const struct pstd_config *config,
                                 struct pst_plan *plan, struct pst_batch *ret,
                                 struct pst_diag *diag)
 {
+    struct pst_plan *sized = NULL;
     enum pst_status status = set_chunks(config->chunk, plan, diag);
 
-    if (status != PST_OK)
-        return status;
-    return pst_batch_init(plan, (int64_t)config->microbatch_size,
-                          (int64_t)config->batch,
-                          (unsigned)config->microbatches, ret, diag);
+    if (status == PST_OK && config->size != NULL)
+        status = pst_plan_resize(plan, config->size, &sized, diag);
+    if (status == PST_OK)
+        status = pst_batch_init(
+            sized != NULL ? sized : plan, (int64_t)config->microbatch_size,
+            (int64_t)config->batch, (unsigned)config->microbatches, ret, diag);
+    if (status == PST_OK)
+        ret->sized = sized;
+    else
+        pst_plan_free(sized);
+    return status;
 }
 
 enum pst_status pstd_open_data(const struct pstd_config *config,
@@ -202,7 +209,8 @@ enum pst_status pstd_open_data(const struct pstd_config *config,
     for (size_t i = 0; i < plan->inputs.n; i++) {
         const struct pst_plan_input *in = &plan->inputs.at[i];
 
-        inputs[i] = (struct pst_data_input){in->name, in->meta, in->chunk, 0};
+        inputs[i] =
+            (struct pst_data_input){in->name, in->meta, in->chunk, 0, in->dims};
         if (batch->fewer != NULL && in->chunk >= 0)
             inputs[i].fewer = batch->fewer->inputs.at[i].meta.size[in->chunk];
     }

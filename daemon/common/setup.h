@@ -8,7 +8,7 @@
 #include "daemon/common/config.h"
 #include "stages/archive/data.h"
 #include "stages/exec/exec.h"
-#include "stages/split/bind.h"
+#include "stages/split/bind/bind.h"
 
 /* Texts stay borrowed from config. train false: no optimizer. */
 enum pst_status pstd_exec_options(const struct pstd_config *config,

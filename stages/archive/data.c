@@ -22,9 +22,10 @@ struct input {
     const char *name;
     struct pst_meta meta; /* of one microbatch */
     enum source source;
-    int chunk;            /* dimension of the samples, -1: none */
-    uint64_t rows, fewer; /* of one microbatch; of the last ones */
-    uint64_t there;       /* rows in the file */
+    int chunk;               /* dimension of the samples, -1: none */
+    const char *const *dims; /* the caller's: which sizes are free */
+    uint64_t rows, fewer;    /* of one microbatch; of the last ones */
+    uint64_t there;          /* rows in the file */
     /* Of a row: how many pieces, and their size: of all dimensions in front of
      * the samples' and of those behind it. */
     uint64_t pieces;
@@ -70,19 +71,41 @@ static enum pst_status refuse_missing(const struct pst_data *d,
     return status;
 }
 
+/* NAME.DIM=SIZE of each size that differs, if the model leaves all of them
+ * free. */
+static void add_sizes(const struct input *in, const struct pst_meta *have,
+                      struct pst_str *out)
+{
+    bool all = have->rank == in->meta.rank && in->dims != NULL &&
+               have->dtype == in->meta.dtype;
+
+    for (unsigned i = 0; all && i < have->rank; i++)
+        all = (int)i == in->chunk || in->dims[i] != NULL ||
+              have->size[i] == in->meta.size[i];
+    for (unsigned i = 0; all && i < have->rank; i++)
+        if ((int)i != in->chunk && have->size[i] != in->meta.size[i])
+            pst_str_addf(out, "%s%s.%u=%" PRId64, out->len > 0 ? "," : "",
+                         in->name, i, have->size[i]);
+}
+
 static enum pst_status refuse_shape(const struct pst_data *d,
                                     const struct input *in,
                                     const struct pst_meta *have,
                                     struct pst_diag *diag)
 {
     char a[PST_META_TEXT], b[PST_META_TEXT];
+    struct pst_str way_out = {0};
 
-    return pst_diag_set(diag, PST_ERR_SHAPE,
-                        "%s: tensor '%s' is %s, which holds no microbatches "
-                        "of %s: dtype and all sizes but the samples' must be "
-                        "equal",
-                        d->path, in->name, pst_meta_text(have, a),
-                        pst_meta_text(&in->meta, b));
+    add_sizes(in, have, &way_out);
+    (void)pst_diag_set(
+        diag, PST_ERR_SHAPE,
+        "%s: tensor '%s' is %s, which holds no microbatches "
+        "of %s: dtype and all sizes but the samples' must be "
+        "equal%s%s",
+        d->path, in->name, pst_meta_text(have, a), pst_meta_text(&in->meta, b),
+        way_out.len > 0 ? "; try --size " : "", pst_str_text(&way_out));
+    pst_str_fini(&way_out);
+    return PST_ERR_SHAPE;
 }
 
 static bool fits(const struct input *in, const struct pst_meta *have)
@@ -335,6 +358,7 @@ static enum pst_status copy_inputs(struct pst_data *d,
         d->inputs[i].meta = inputs[i].meta;
         pst_meta_set_contiguous(&d->inputs[i].meta);
         d->inputs[i].chunk = inputs[i].meta.rank > 0 ? inputs[i].chunk : -1;
+        d->inputs[i].dims = inputs[i].dims;
         d->inputs[i].rows = d->inputs[i].fewer = 1; /* values of a scalar */
         if (d->inputs[i].chunk >= 0) {
             d->inputs[i].rows = (uint64_t)inputs[i].meta.size[inputs[i].chunk];

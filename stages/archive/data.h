@@ -36,6 +36,8 @@ struct pst_data_input {
     struct pst_meta meta; /* of one microbatch */
     int chunk;            /* dimension of the samples, -1: not divided */
     int64_t fewer;        /* its size in the last n_fewer microbatches */
+    const char *const
+        *dims; /* NULL, or per dimension: not NULL if it is free */
 };
 
 /* Microbatches of a step. */

@@ -7,7 +7,7 @@
 
 #include "stages/archive/safetensors.h"
 #include "stages/exec/crew.h"
-#include "stages/split/bind.h"
+#include "stages/split/bind/bind.h"
 
 struct pst_dump {
     struct PST_VEC(struct pst_dump_item) items;

@@ -36,7 +36,7 @@ struct pst_exec_options {
     unsigned ranks;        /* of a pipeline */
     unsigned replicas;     /* of the pipeline; 0 means 1 */
     unsigned microbatches; /* of a step: replicas share them */
-    /* The plan bound to one row less (stages/split/bind.h), which the last
+    /* The plan bound to one row less (stages/split/bind/bind.h), which the last
      * n_fewer microbatches of a step have; NULL: all have the plan's. */
     struct pst_plan *fewer;
     unsigned n_fewer;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "stages/exec/crew.h"
-#include "stages/split/bind.h"
+#include "stages/split/bind/bind.h"
 
 #define PART 8192u /* numbers of one message */
 

@@ -1,33 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Microbatches of other sizes than the model was exported with, against what
  * PyTorch computes with that many rows (tests/golden/make_dynamic.py). */
-#include "tests/split/model.h"
-#include "tests/test.h"
+#include "tests/exec/golden.h"
 
-#include "stages/archive/safetensors.h"
-#include "stages/exec/crew.h"
-#include "stages/exec/dump.h"
 #include "stages/exec/tokens.h"
-#include "stages/split/bind.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static struct pst_diag diag;
 static struct pst_model *model, *rows_model;
 static struct pst_plan *plan, *rows_plan;
-static struct pst_safetensors *data;
-
-static const char *golden_path(const char *name)
-{
-    static char path[512];
-
-    snprintf(path, sizeof(path), "%s/%s", getenv("PST_GOLDEN"),
-             name); // NOLINT(concurrency-mt-unsafe)
-    return path;
-}
 
 static int setup(void **state)
 {
@@ -57,116 +36,6 @@ static int teardown(void **state)
     return 0;
 }
 
-/* set: "2", "3", "5", "10" or "full", "ignored". */
-static const struct pst_safetensors_entry *entry(const char *set,
-                                                 const char *name)
-{
-    const struct pst_safetensors_entry *e;
-    char key[100];
-
-    snprintf(key, sizeof(key), "%s/%s", set, name);
-    e = pst_safetensors_find(data, key);
-    if (e == NULL)
-        fail_msg("the golden has no %s", key);
-    return e;
-}
-
-/* The largest difference, relative to the largest number. */
-static double distance(const struct pst_safetensors_entry *want,
-                       const struct pst_dump_item *got)
-{
-    double most = 0, worst = 0;
-
-    assert_non_null(got);
-    assert_int_equal(pst_meta_numel(&got->meta), pst_meta_numel(&want->meta));
-    for (int64_t i = 0; i < pst_meta_numel(&got->meta); i++) {
-        const double a = pst_load_f64(want->meta.dtype, want->data, i);
-        const double b = pst_load_f64(got->meta.dtype, got->data, i);
-
-        most = fmax(most, fabs(a));
-        worst = fmax(worst, fabs(a - b));
-    }
-    return worst / fmax(most, 1e-30);
-}
-
-static void compare(const struct pst_dump *dump, const char *set,
-                    const char *golden, const char *name)
-{
-    const double off = distance(entry(set, golden), pst_dump_find(dump, name));
-
-    if (!(off <= 1e-6))
-        fail_msg("%s of %s rows is off by %g", name, set, off);
-}
-
-static void compare_grads(const struct pst_dump *dump, const char *set)
-{
-    size_t n;
-    const struct pst_dump_item *items = pst_dump_items(dump, &n);
-
-    for (size_t i = 0; i < n; i++)
-        if (strncmp(items[i].name, "grad.", 5) == 0)
-            compare(dump, set, items[i].name, items[i].name);
-}
-
-struct fill {
-    const struct pst_plan *plan;
-    const char *set;
-};
-
-static enum pst_status fill_whole(void *ctx, uint64_t step, unsigned microbatch,
-                                  unsigned input, void *dst, struct pst_diag *d)
-{
-    const struct fill *fill = ctx;
-    const struct pst_safetensors_entry *e =
-        entry(fill->set, fill->plan->inputs.at[input].name);
-
-    (void)step;
-    (void)microbatch;
-    (void)d;
-    memcpy(dst, e->data, e->bytes);
-    return PST_OK;
-}
-
-static struct pst_exec_options options_for(unsigned ranks,
-                                           unsigned microbatches)
-{
-    return (struct pst_exec_options){
-        .schedule = "1f1b",
-        .ranks = ranks,
-        .microbatches = microbatches,
-        .train = true,
-        .keep_outputs = true,
-        .threads = 1,
-        .optim = {.name = "none"},
-    };
-}
-
-/* One step; its dump. */
-static struct pst_dump *run(struct pst_plan *p,
-                            const struct pst_exec_options *options,
-                            pst_fill_fn fill, void *ctx)
-{
-    struct pst_step_result result;
-    struct pst_transport *self;
-    struct pst_dump *dump;
-    struct pst_crew *crew;
-    char size[16];
-
-    snprintf(size, sizeof(size), "%u",
-             options->ranks * PST_MAX(options->replicas, 1));
-    assert_ok(pst_transport_self.open(size, &self, &diag), &diag);
-    assert_ok(pst_crew_new(p, self, options, &crew, &diag), &diag);
-    assert_ok(pst_crew_step(crew, 0, fill, ctx, 0, &result, &diag), &diag);
-    assert_ok(pst_crew_dump_first(crew, &dump, &diag), &diag);
-    assert_ok(pst_crew_dump_state(crew, dump, &diag), &diag);
-    for (unsigned k = 0; k < pst_crew_n_local(crew); k++)
-        assert_int_equal(pst_crew_high_water(crew, k),
-                         pst_crew_memory(crew, k).arena);
-    pst_crew_free(crew);
-    pst_transport_self.close(self);
-    return dump;
-}
-
 static void bound_plans_are_pytorchs(void **state)
 {
     static const char *const sets[] = {"2", "3", "5", "10"};
@@ -189,82 +58,6 @@ static void bound_plans_are_pytorchs(void **state)
             pst_plan_free(bound);
         }
     }
-}
-
-/* Numbers that the file does not have: strides and offsets of writes, sizes
- * within compositions. What cannot be had is refused. */
-static void derived_numbers_follow_the_rows(void **state)
-{
-    static const char *const sets[] = {"odd3", "odd7"};
-    const struct pst_split_options split = {0};
-    struct pst_model *odd, *cube;
-    struct pst_plan *p, *bound;
-
-    (void)state;
-    assert_ok(pst_model_open(golden_path("odd.pt2"), &odd, &diag), &diag);
-    assert_ok(pst_split(odd, &split, &p, &diag), &diag);
-    for (size_t i = 0; i < PST_COUNT(sets); i++) {
-        struct pst_exec_options options = options_for(1, 1);
-        struct fill fill = {p, sets[i]};
-        struct pst_dump *dump;
-
-        assert_ok(pst_plan_bind(p, i == 0 ? 3 : 7, &bound, &diag), &diag);
-        dump = run(bound, &options, fill_whole, &fill);
-        compare(dump, sets[i], "output.0", "loss");
-        compare(dump, sets[i], "output.1", "output.1");
-        compare_grads(dump, sets[i]);
-        pst_dump_free(dump);
-        pst_plan_free(bound);
-    }
-    pst_plan_free(p);
-    pst_model_close(odd);
-
-    assert_ok(pst_model_open(golden_path("cube.pt2"), &cube, &diag), &diag);
-    assert_ok(pst_split(cube, &split, &p, &diag), &diag);
-    assert_false(pst_plan_is_free(p));
-    assert_int_equal(pst_plan_bind(p, 3, &bound, &diag), PST_ERR_UNSUPPORTED);
-    assert_non_null(strstr(diag.text, "depends on sizes in a way"));
-    pst_plan_free(p);
-    pst_model_close(cube);
-}
-
-/* Running statistics are unbiased: they count the rows. */
-static void statistics_follow_the_rows(void **state)
-{
-    static const char *const sets[] = {"norm3", "norm7"};
-    static const char *const buffers[] = {
-        "buffer.norm.running_mean", "buffer.norm.running_var",
-        "buffer.norm.num_batches_tracked", "buffer.wide.running_mean",
-        "buffer.wide.running_var"};
-    const struct pst_split_options split = {.stages = 3};
-    struct pst_safetensors *all = data;
-    struct pst_model *norm;
-    struct pst_plan *p, *bound;
-
-    (void)state;
-    assert_ok(
-        pst_safetensors_open(golden_path("norm.safetensors"), &data, &diag),
-        &diag);
-    assert_ok(pst_model_open(golden_path("norm.pt2"), &norm, &diag), &diag);
-    assert_ok(pst_split(norm, &split, &p, &diag), &diag);
-    for (size_t i = 0; i < PST_COUNT(sets); i++) {
-        struct pst_exec_options options = options_for(3, 1);
-        struct fill fill = {p, sets[i]};
-        struct pst_dump *dump;
-
-        assert_ok(pst_plan_bind(p, i == 0 ? 3 : 7, &bound, &diag), &diag);
-        dump = run(bound, &options, fill_whole, &fill);
-        compare(dump, sets[i], "output.0", "loss");
-        compare(dump, sets[i], "output.1", "output.1");
-        for (size_t k = 0; k < PST_COUNT(buffers); k++)
-            compare(dump, sets[i], buffers[k], buffers[k]);
-        pst_dump_free(dump);
-        pst_plan_free(bound);
-    }
-    pst_plan_free(p);
-    pst_model_close(norm);
-    pst_safetensors_close(data);
-    data = all;
 }
 
 /* --- a batch that microbatches do not divide ------------------------------ */
@@ -584,8 +377,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bound_plans_are_pytorchs),
-        cmocka_unit_test(derived_numbers_follow_the_rows),
-        cmocka_unit_test(statistics_follow_the_rows),
         cmocka_unit_test(uneven_steps_are_the_whole_batchs),
         cmocka_unit_test(outputs_are_joined_where_inputs_were_divided),
         cmocka_unit_test(microbatches_may_differ_in_rows),

@@ -14,7 +14,11 @@ odd.pt2 writes through views whose strides and offsets depend on the rows, and
 has an operator that penstock makes of others: odd3/NAME and odd7/NAME are what
 it gives for 3 and 7 rows. In cube.pt2 strides grow with the square of the
 rows. norm.pt2 has batch norms, whose running statistics count the rows;
-norm.safetensors has a step of 3 and one of 7 rows. Run again only if PyTorch's format changes.
+norm.safetensors has a step of 3 and one of 7 rows.
+
+sizes.pt2 leaves rows and length free (Dim.AUTO), and its rows times its length
+have to be even: B.T/NAME in sizes.safetensors is what it gives for B rows of
+length T. Run again only if PyTorch's format changes.
 """
 
 import copy
@@ -172,6 +176,41 @@ def write_norm():
     save_file(data, os.path.join(HERE, "norm.safetensors"))
 
 
+class Sizes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 4)
+
+    def forward(self, x):
+        place = torch.arange(x.shape[1])[:, None] / 10
+        h = torch.tanh(self.fc(x) + place)
+        y = torch.softmax(h @ h.transpose(1, 2), -1) @ h
+        pairs = y.reshape(-1, 8)
+        return (pairs[:, :4] * pairs[:, 4:]).mean() * x.shape[1], y
+
+
+def write_sizes():
+    torch.manual_seed(5)
+    net = Sizes().train()
+    auto = torch.export.Dim.AUTO
+    program = torch.export.export(net, (torch.randn(4, 6, 3),), strict=False,
+                                  dynamic_shapes=({0: auto, 1: auto},))
+    torch.export.save(program, os.path.join(HERE, "sizes.pt2"))
+    data = {}
+    for rows, length in (4, 6), (4, 3), (2, 9), (3, 2):
+        x = torch.randn(rows, length, 3)
+        net.zero_grad()
+        loss, y = net(x)
+        loss.backward()
+        at = f"{rows}.{length}"
+        data[f"{at}/x"] = x
+        data[f"{at}/output.0"] = loss.detach()
+        data[f"{at}/output.1"] = y.detach()
+        for key, p in net.named_parameters():
+            data[f"{at}/grad.{key}"] = p.grad.clone()
+    save_file(data, os.path.join(HERE, "sizes.safetensors"))
+
+
 def main():
     import torch.distributed.pipelining  # noqa: F401: registers _pipe_split
 
@@ -203,6 +242,7 @@ def main():
     write_odd(data)
     save_file(data, os.path.join(HERE, "dynamic.safetensors"))
     write_norm()
+    write_sizes()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 #include "tests/test.h"
 
 #include "stages/base/fs.h"
-#include "stages/split/bind.h"
+#include "stages/split/bind/bind.h"
 #include "stages/split/join.h"
 #include "stages/split/pack.h"
 

@@ -2,7 +2,7 @@
 /* The rows of a step among its microbatches. */
 #include <inttypes.h>
 
-#include "stages/split/bind.h"
+#include "stages/split/bind/bind.h"
 
 static enum pst_status bind(struct pst_plan *plan, int64_t rows,
                             struct pst_batch *b, struct pst_diag *diag)
@@ -73,7 +73,8 @@ void pst_batch_fini(struct pst_batch *batch)
 {
     pst_plan_free(batch->fewer);
     pst_plan_free(batch->owned);
-    batch->fewer = batch->owned = NULL;
+    pst_plan_free(batch->sized);
+    batch->fewer = batch->owned = batch->sized = NULL;
 }
 
 int64_t pst_batch_rows(const struct pst_batch *batch)

@@ -1,19 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/split/bind.h"
+#include "stages/split/bind/bind.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "stages/graph/schema.h"
+#include "stages/split/bind/rows.h"
 #include "stages/split/replay.h"
 #include "stages/split/split.h"
 
 #define TAG PST_TAG_PLAN
 
+/* A size that the new plan has. */
+struct wanted {
+    const struct pst_plan_input *input; /* of the old plan */
+    const char *expr;
+    int64_t size;
+};
+
 struct binder {
     struct pst_plan *from, *to;
-    int64_t rows;
+    int64_t rows; /* 0: not the rows, but other sizes are bound */
+    struct PST_VEC(struct wanted) wanted;
+    char what[160];           /* for messages */
     struct pst_build build;   /* of the stage at work */
     struct pst_value **twins; /* by value id of its graph */
     struct pst_diag *diag;
@@ -24,235 +34,195 @@ static enum pst_status no_memory(struct binder *b)
     return pst_diag_nomem(b->diag, 0);
 }
 
-/* --- what is divided ----------------------------------------------------- */
-
-static struct pst_plan_input *find_input(const struct pst_plan *plan,
-                                         const char *name, size_t len)
-{
-    for (size_t i = 0; i < plan->inputs.n; i++)
-        if (strlen(plan->inputs.at[i].name) == len &&
-            memcmp(plan->inputs.at[i].name, name, len) == 0)
-            return &plan->inputs.at[i];
-    return NULL;
-}
-
-static enum pst_status no_input(const struct pst_plan *plan, const char *spec,
-                                size_t len, struct pst_diag *diag)
-{
-    struct pst_str names = {0};
-    enum pst_status status;
-
-    for (size_t i = 0; i < plan->inputs.n; i++)
-        pst_str_addf(&names, "%s%.60s", i > 0 ? ", " : "",
-                     plan->inputs.at[i].name);
-    status = pst_diag_set(diag, PST_ERR_USAGE,
-                          "--chunk %.100s: the model has no input \"%.*s\"; it "
-                          "has %.600s",
-                          spec, (int)PST_MIN(len, (size_t)60), spec,
-                          pst_str_text(&names));
-    pst_str_fini(&names);
-    return status;
-}
-
-enum pst_status pst_plan_chunk(struct pst_plan *plan, const char *spec,
-                               struct pst_diag *diag)
-{
-    const char *equal = strrchr(spec, '=');
-    struct pst_plan_input *input;
-    int64_t dim = -1;
-
-    if (equal == NULL || (strcmp(equal + 1, "replicate") != 0 &&
-                          (!pst_parse_i64(equal + 1, &dim) || dim < 0)))
-        return pst_diag_set(diag, PST_ERR_USAGE,
-                            "--chunk %.100s: expected NAME=DIMENSION or "
-                            "NAME=replicate",
-                            spec);
-    input = find_input(plan, spec, (size_t)(equal - spec));
-    if (input == NULL)
-        return no_input(plan, spec, (size_t)(equal - spec), diag);
-    if (dim >= (int64_t)input->meta.rank)
-        return pst_diag_set(diag, PST_ERR_USAGE,
-                            "--chunk %.100s: the input has %u dimensions%s",
-                            spec, input->meta.rank,
-                            input->meta.rank == 0 ? " (replicate it)" : "");
-    input->chunk = (int)dim;
-    return PST_OK;
-}
-
-/* The expression of the size that is divided, or NULL. */
-static const char *row_expr(const struct pst_plan_input *input)
-{
-    return input->chunk < 0 || input->dims == NULL ? NULL
-                                                   : input->dims[input->chunk];
-}
-
-/* The input whose rows are those of a microbatch: one with a bare symbol, else
- * one with a free size, else any that is divided. */
-static const struct pst_plan_input *row_input(const struct pst_plan *plan)
-{
-    const struct pst_plan_input *found[3] = {NULL, NULL, NULL};
-
-    for (size_t i = plan->inputs.n; i-- > 0;) {
-        const struct pst_plan_input *input = &plan->inputs.at[i];
-        const char *expr = row_expr(input);
-
-        if (input->chunk < 0)
-            continue;
-        found[2] = input;
-        if (expr != NULL)
-            found[1] = input;
-        if (expr != NULL && pst_symbols_find(&plan->symbols, expr) != NULL)
-            found[0] = input;
-    }
-    return found[0] != NULL ? found[0] : found[1] != NULL ? found[1] : found[2];
-}
-
-int64_t pst_plan_rows(const struct pst_plan *plan)
-{
-    const struct pst_plan_input *input = row_input(plan);
-
-    return input == NULL ? 1 : input->meta.size[input->chunk];
-}
-
-bool pst_plan_is_free(const struct pst_plan *plan)
-{
-    const struct pst_plan_input *input = row_input(plan);
-
-    return input != NULL && row_expr(input) != NULL && plan->fixed == NULL;
-}
-
-/* Sizes of an output, or NULL. */
-static const char *const *output_dims(const struct pst_plan *plan,
-                                      const struct pst_plan_output *o)
-{
-    if (!o->is_tensor)
-        return NULL;
-    if (o->stage < 0)
-        return plan->inputs.at[o->output].dims;
-    return plan->stages.at[o->stage]
-        .graph->outputs.at[o->output]
-        .arg.value->dims;
-}
-
-enum pst_status pst_plan_output_dim(const struct pst_plan *plan, size_t output,
-                                    unsigned *ret, struct pst_diag *diag)
-{
-    const struct pst_plan_output *o = &plan->outputs.at[output];
-    const char *const *dims = output_dims(plan, o);
-    const struct pst_plan_input *input = row_input(plan);
-    struct pst_symbols rows;
-    enum pst_status status;
-
-    *ret = 0;
-    if (o->stage < 0 && plan->inputs.at[o->output].chunk > 0)
-        *ret = (unsigned)plan->inputs.at[o->output].chunk;
-    if (dims == NULL || input == NULL || row_expr(input) == NULL)
-        return PST_OK;
-    pst_symbols_init(&rows); /* all of them unknown */
-    status = pst_symbols_declare(&rows, row_expr(input), diag);
-    for (unsigned d = 0; d < o->meta.rank && status == PST_OK; d++) {
-        bool depends = false;
-
-        for (size_t i = 0; dims[d] != NULL && i < rows.at.n; i++)
-            depends = depends || strstr(dims[d], rows.at.at[i].name) != NULL;
-        if (!depends)
-            continue;
-        *ret = d;
-        break;
-    }
-    pst_symbols_fini(&rows);
-    return status;
-}
-
 /* --- symbols ------------------------------------------------------------ */
 
 static enum pst_status refuse_static(struct binder *b)
 {
-    const struct pst_plan_input *input = row_input(b->from);
+    const struct pst_plan_input *input = pst_row_input(b->from);
 
     if (input == NULL)
         return pst_diag_set(b->diag, PST_ERR_INPUT,
                             "no input of the model has rows");
     if (b->from->fixed != NULL)
         return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
-                            "microbatches of %" PRId64 " rows: the model works "
-                            "with %" PRId64 " only: %s",
-                            b->rows, input->meta.size[input->chunk],
+                            "%s: the model works with %" PRId64 " only: %s",
+                            b->what, input->meta.size[input->chunk],
                             b->from->fixed);
     return pst_diag_set(b->diag, PST_ERR_INPUT,
-                        "microbatches of %" PRId64 " rows: the model was "
-                        "exported for %" PRId64 " in dimension %d of input "
-                        "\"%s\"; to have it free, export with a "
-                        "torch.export.Dim there (dynamic_shapes)",
-                        b->rows, input->meta.size[input->chunk], input->chunk,
+                        "%s: the model was exported for %" PRId64 " in "
+                        "dimension %d of input \"%s\"; to have it free, "
+                        "export with a torch.export.Dim there "
+                        "(dynamic_shapes)",
+                        b->what, input->meta.size[input->chunk], input->chunk,
                         input->name);
 }
 
-/* Symbols of what is divided become unknown, all others stay. */
-static enum pst_status loosen(struct binder *b)
+static enum pst_status want(struct binder *b,
+                            const struct pst_plan_input *input,
+                            const char *expr, int64_t size)
 {
-    struct pst_symbols rows;
-    enum pst_status status = PST_OK;
+    const struct wanted w = {input, expr, size};
 
-    pst_symbols_init(&rows);
-    for (size_t i = 0; i < b->from->inputs.n && status == PST_OK; i++)
-        if (row_expr(&b->from->inputs.at[i]) != NULL)
-            status = pst_symbols_declare(
-                &rows, row_expr(&b->from->inputs.at[i]), b->diag);
-    if (status == PST_OK)
-        status = pst_symbols_copy(&b->from->symbols, &b->to->symbols, b->diag);
-    for (size_t i = 0; i < b->to->symbols.at.n && status == PST_OK; i++) {
-        struct pst_symbol *s = &b->to->symbols.at.at[i];
-
-        s->known = s->known && pst_symbols_find(&rows, s->name) == NULL;
-    }
-    pst_symbols_fini(&rows);
-    return status;
+    return pst_vec_push(TAG, &b->wanted, w) ? PST_OK : no_memory(b);
 }
 
-static enum pst_status solve_rows(struct binder *b)
+static enum pst_status want_rows(struct binder *b)
 {
-    struct pst_symbols *symbols = &b->to->symbols;
     enum pst_status status = PST_OK;
-
-    for (int bare = 1; bare >= 0 && status == PST_OK; bare--) {
-        for (size_t i = 0; i < b->from->inputs.n; i++) {
-            const struct pst_plan_input *input = &b->from->inputs.at[i];
-            const char *expr = row_expr(input);
-
-            if (expr == NULL || pst_symbols_know(symbols, expr) ||
-                (bare && pst_symbols_find(symbols, expr) == NULL))
-                continue;
-            status = pst_symbols_solve(symbols, expr, b->rows, b->diag);
-            if (status == PST_OK)
-                continue;
-            pst_diag_prefix(b->diag, "input \"%s\"", input->name);
-            return status;
-        }
-    }
-    return status;
-}
-
-static enum pst_status bind_symbols(struct binder *b)
-{
-    enum pst_status status;
 
     if (!pst_plan_is_free(b->from))
         return refuse_static(b);
     if (b->rows < 1)
         return pst_diag_set(b->diag, PST_ERR_USAGE,
                             "a microbatch has at least one row");
-    status = loosen(b);
+    for (size_t i = 0; i < b->from->inputs.n && status == PST_OK; i++) {
+        const struct pst_plan_input *input = &b->from->inputs.at[i];
+
+        if (pst_row_expr(input) != NULL)
+            status = want(b, input, pst_row_expr(input), b->rows);
+    }
+    return status;
+}
+
+/* NAME.DIM=SIZE */
+static enum pst_status want_size(struct binder *b, const char *spec)
+{
+    const char *equal = strchr(spec, '='), *dot = equal;
+    struct pst_plan_input *input;
+    int64_t dim = -1, size = 0;
+    char number[32] = "";
+    enum pst_status status;
+
+    while (dot != NULL && dot > spec && *dot != '.')
+        dot--;
+    if (dot != NULL)
+        (void)snprintf(number, sizeof(number), "%.*s",
+                       (int)PST_MAX(equal - dot - 1, 0), dot + 1);
+    if (dot == NULL || dot == spec || !pst_parse_i64(number, &dim) || dim < 0 ||
+        !pst_parse_i64(equal + 1, &size) || size < 1)
+        return pst_diag_set(b->diag, PST_ERR_USAGE,
+                            "--size %.100s: expected NAME.DIMENSION=SIZE",
+                            spec);
+    status = pst_plan_find_input(b->from, "--size", spec, (size_t)(dot - spec),
+                                 &input, b->diag);
+    if (status != PST_OK)
+        return status;
+    if (dim >= input->meta.rank)
+        return pst_diag_set(b->diag, PST_ERR_USAGE,
+                            "--size %.100s: the input has %u dimensions", spec,
+                            input->meta.rank);
+    if (dim == input->chunk)
+        return pst_diag_set(b->diag, PST_ERR_USAGE,
+                            "--size %.100s: these are its rows: give "
+                            "--microbatch-size or --batch",
+                            spec);
+    if (input->dims != NULL && input->dims[dim] != NULL &&
+        b->from->fixed == NULL)
+        return want(b, input, input->dims[dim], size);
+    if (input->meta.size[dim] == size)
+        return PST_OK;
+    return pst_diag_set(b->diag, PST_ERR_INPUT,
+                        "--size %.100s: the model works with %" PRId64
+                        " there only%s%s; export with a torch.export.Dim "
+                        "(dynamic_shapes) leaves sizes free",
+                        spec, input->meta.size[dim],
+                        b->from->fixed != NULL ? ": " : "",
+                        b->from->fixed != NULL ? b->from->fixed : "");
+}
+
+static enum pst_status want_sizes(struct binder *b, const char *specs)
+{
+    enum pst_status status = PST_OK;
+
+    while (*specs != '\0' && status == PST_OK) {
+        const size_t n = strcspn(specs, ",");
+        char spec[256];
+
+        (void)snprintf(spec, sizeof(spec), "%.*s", (int)n, specs);
+        status = want_size(b, spec);
+        specs += n + (specs[n] == ',');
+    }
+    return status;
+}
+
+/* Symbols of what is wanted become unknown, all others stay. */
+static enum pst_status loosen(struct binder *b)
+{
+    struct pst_symbols loose;
+    enum pst_status status = PST_OK;
+
+    pst_symbols_init(&loose);
+    for (size_t i = 0; i < b->wanted.n && status == PST_OK; i++)
+        status = pst_symbols_declare(&loose, b->wanted.at[i].expr, b->diag);
     if (status == PST_OK)
-        status = solve_rows(b);
+        status = pst_symbols_copy(&b->from->symbols, &b->to->symbols, b->diag);
+    for (size_t i = 0; i < b->to->symbols.at.n && status == PST_OK; i++) {
+        struct pst_symbol *s = &b->to->symbols.at.at[i];
+
+        s->known = s->known && pst_symbols_find(&loose, s->name) == NULL;
+    }
+    pst_symbols_fini(&loose);
+    return status;
+}
+
+/* Bare symbols first. */
+static enum pst_status solve(struct binder *b)
+{
+    struct pst_symbols *symbols = &b->to->symbols;
+    enum pst_status status = PST_OK;
+
+    for (int bare = 1; bare >= 0; bare--) {
+        for (size_t i = 0; i < b->wanted.n; i++) {
+            const struct wanted *w = &b->wanted.at[i];
+
+            if (pst_symbols_know(symbols, w->expr) ||
+                (bare && pst_symbols_find(symbols, w->expr) == NULL))
+                continue;
+            status = pst_symbols_solve(symbols, w->expr, w->size, b->diag);
+            if (status == PST_OK)
+                continue;
+            pst_diag_prefix(b->diag, "input \"%s\"", w->input->name);
+            return status;
+        }
+    }
+    return status;
+}
+
+/* What was wanted twice may not be two things. */
+static enum pst_status check_wanted(struct binder *b)
+{
+    for (size_t i = 0; i < b->wanted.n && b->rows == 0; i++) {
+        const struct wanted *w = &b->wanted.at[i];
+        int64_t got;
+        enum pst_status status =
+            pst_symbols_int(&b->to->symbols, w->expr, &got, b->diag);
+
+        if (status != PST_OK)
+            return status;
+        if (got != w->size)
+            return pst_diag_set(b->diag, PST_ERR_INPUT,
+                                "%s: a size of input \"%s\" is %" PRId64
+                                " then, not %" PRId64,
+                                b->what, w->input->name, got, w->size);
+    }
+    return PST_OK;
+}
+
+static enum pst_status bind_symbols(struct binder *b)
+{
+    enum pst_status status = loosen(b);
+
+    if (status == PST_OK)
+        status = solve(b);
+    if (status == PST_OK)
+        status = check_wanted(b);
     if (status != PST_OK)
         return status;
     status = pst_symbols_check(&b->to->symbols, b->diag);
     if (status != PST_OK)
-        pst_diag_prefix(b->diag,
-                        "microbatches of %" PRId64 " rows (input "
-                        "\"%s\")",
-                        b->rows, row_input(b->from)->name);
+        pst_diag_prefix(b->diag, "%s (input \"%s\")", b->what,
+                        b->rows > 0 ? pst_row_input(b->from)->name
+                                    : b->wanted.at[0].input->name);
     return status;
 }
 
@@ -262,8 +232,6 @@ static enum pst_status bind_input(struct binder *b,
                                   const struct pst_plan_input *from)
 {
     struct pst_plan_input input = *from;
-    const int64_t rows =
-        from->chunk >= 0 ? from->meta.size[from->chunk] : b->rows;
 
     for (unsigned d = 0; from->dims != NULL && d < from->meta.rank; d++) {
         enum pst_status status;
@@ -279,12 +247,13 @@ static enum pst_status bind_input(struct binder *b,
                                       "input \"%s\" would have a negative size",
                                       from->name);
     }
-    if (from->chunk >= 0 && row_expr(from) == NULL)
+    if (b->rows > 0 && from->chunk >= 0 && pst_row_expr(from) == NULL)
         return pst_diag_set(b->diag, PST_ERR_INPUT,
                             "input \"%s\" was exported with %" PRId64 " rows, "
                             "which is not free: --chunk %s=replicate gives it "
                             "whole to every microbatch",
-                            from->name, rows, from->name);
+                            from->name, from->meta.size[from->chunk],
+                            from->name);
     pst_meta_set_contiguous(&input.meta);
     return pst_vec_push(TAG, &b->to->inputs, input) ? PST_OK : no_memory(b);
 }
@@ -365,9 +334,9 @@ static enum pst_status bind_edges(struct binder *b, unsigned stage)
         edge->meta = value->meta;
         if (!pst_meta_is_dense(&edge->meta))
             return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
-                                "microbatches of %" PRId64 " rows: %%%s cannot "
-                                "be sent from stage %u, it has gaps",
-                                b->rows, value->name, stage);
+                                "%s: %%%s cannot be sent from stage %u, it "
+                                "has gaps",
+                                b->what, value->name, stage);
         if (pst_meta_is_contiguous(&edge->meta))
             pst_meta_set_contiguous(&edge->meta);
     }
@@ -401,11 +370,8 @@ static enum pst_status bind_stage(struct binder *b, unsigned index)
 
         status = pst_replay_node(&replay, node);
         if (status != PST_OK)
-            pst_diag_prefix(b->diag,
-                            "microbatches of %" PRId64 " rows: %s in "
-                            "\"%s\" (%s)",
-                            b->rows, node->schema->name, node->module,
-                            node->source);
+            pst_diag_prefix(b->diag, "%s: %s in \"%s\" (%s)", b->what,
+                            node->schema->name, node->module, node->source);
     }
     if (status == PST_OK)
         status = bind_stage_outputs(b, from->graph);
@@ -422,13 +388,13 @@ static enum pst_status bind_head(struct binder *b)
     const struct pst_plan *from = b->from;
     struct pst_plan *to = b->to;
     enum pst_status status = PST_OK;
-    char text[100];
+    char text[300];
 
     to->parent = b->from;
     to->name = from->name;
     to->loss = from->loss;
     memcpy(to->model_digest, from->model_digest, sizeof(to->model_digest));
-    snprintf(text, sizeof(text), "%s bound to %" PRId64, from->digest, b->rows);
+    (void)snprintf(text, sizeof(text), "%s bound to %s", from->digest, b->what);
     pst_digest(text, strlen(text), to->digest);
     for (size_t i = 0; i < from->inputs.n && status == PST_OK; i++)
         status = bind_input(b, &from->inputs.at[i]);
@@ -466,26 +432,45 @@ static enum pst_status bind_outputs(struct binder *b)
     return PST_OK;
 }
 
+/* What was wanted becomes a plan; ends the binder. */
+static enum pst_status bind_plan(struct binder *b, enum pst_status status,
+                                 struct pst_plan **ret)
+{
+    if (status == PST_OK)
+        status = pst_plan_new(&b->to, b->diag);
+    if (status == PST_OK)
+        status = bind_symbols(b);
+    if (status == PST_OK)
+        status = bind_head(b);
+    for (unsigned s = 0; s < b->from->stages.n && status == PST_OK; s++)
+        status = bind_stage(b, s);
+    if (status == PST_OK)
+        status = bind_outputs(b);
+    pst_vec_fini(&b->wanted);
+    if (status != PST_OK) {
+        pst_plan_free(b->to);
+        return status;
+    }
+    pst_plan_measure(b->to);
+    *ret = b->to;
+    return PST_OK;
+}
+
 enum pst_status pst_plan_bind(struct pst_plan *plan, int64_t rows,
                               struct pst_plan **ret, struct pst_diag *diag)
 {
     struct binder b = {.from = plan, .rows = rows, .diag = diag};
-    enum pst_status status = pst_plan_new(&b.to, diag);
 
-    if (status != PST_OK)
-        return status;
-    status = bind_symbols(&b);
-    if (status == PST_OK)
-        status = bind_head(&b);
-    for (unsigned s = 0; s < plan->stages.n && status == PST_OK; s++)
-        status = bind_stage(&b, s);
-    if (status == PST_OK)
-        status = bind_outputs(&b);
-    if (status != PST_OK) {
-        pst_plan_free(b.to);
-        return status;
-    }
-    pst_plan_measure(b.to);
-    *ret = b.to;
-    return PST_OK;
+    (void)snprintf(b.what, sizeof(b.what), "microbatches of %" PRId64 " rows",
+                   rows);
+    return bind_plan(&b, want_rows(&b), ret);
+}
+
+enum pst_status pst_plan_resize(struct pst_plan *plan, const char *specs,
+                                struct pst_plan **ret, struct pst_diag *diag)
+{
+    struct binder b = {.from = plan, .diag = diag};
+
+    (void)snprintf(b.what, sizeof(b.what), "--size %s", specs);
+    return bind_plan(&b, want_sizes(&b, specs), ret);
 }

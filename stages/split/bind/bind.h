@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_SPLIT_BIND_H
-#define PENSTOCK_STAGES_SPLIT_BIND_H
+#ifndef PENSTOCK_STAGES_SPLIT_BIND_BIND_H
+#define PENSTOCK_STAGES_SPLIT_BIND_BIND_H
 /*
  * A plan for microbatches of another size. Models that were exported with a
  * Dim leave sizes free (stages/graph/symbol.h); the nodes of all stages are
@@ -31,6 +31,7 @@ struct pst_batch {
     struct pst_plan *fewer; /* of the last n_fewer, or NULL */
     unsigned microbatches, n_fewer;
     struct pst_plan *owned; /* plan, if it is not the caller's */
+    struct pst_plan *sized; /* what that was made of, or NULL; taken */
 };
 
 /* rows: of a microbatch, or batch: of a step, which is divided as evenly as it
@@ -55,5 +56,10 @@ enum pst_status pst_plan_output_dim(const struct pst_plan *plan, size_t output,
 enum pst_status pst_plan_bind(struct pst_plan *plan, int64_t rows,
                               struct pst_plan **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
+
+/* The same for sizes that are no rows: "NAME.DIM=SIZE,...". Rows stay. */
+enum pst_status pst_plan_resize(struct pst_plan *plan, const char *specs,
+                                struct pst_plan **ret,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif
