@@ -62,7 +62,7 @@ static void bind(struct pst_node *node, struct pst_call *call)
         for (unsigned j = 0; j < n; j++, k++)
             if (arg->kind == PST_ARG_VALUE)
                 call->in[k].data = filled(arg->value);
-            else if (arg->kind == PST_ARG_VALUES)
+            else if (arg->kind == PST_ARG_VALUES && arg->values[j] != NULL)
                 call->in[k].data = filled(arg->values[j]);
     }
     for (unsigned i = 0; i < node->n_outs; i++) {

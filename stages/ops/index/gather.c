@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One index for each element along one dimension: gather, scatter; and whole
- * slices: index_select, one_hot. */
-#include "stages/ops/index/index.h"
+/* One index for each element along one dimension: gather, scatter. */
+#include "stages/ops/index/along.h"
 
 #include <string.h>
 
@@ -211,6 +210,77 @@ static void scatter_value_ref(const struct pst_call *c)
     scatter(c, scatter_value_at);
 }
 
+/* --- in blocks of places
+ * ------------------------------------------------------------- */
+
+static void gather_run(const struct pst_call *c)
+{
+    const struct pst_operand *x = &c->in[0];
+
+    pst_along_run(c, PST_PLACES_READ, x, pst_meta_dim(&x->meta, c->args[1].i),
+                  &c->in[1], &c->out[0]);
+}
+
+static void scatter_blocks(const struct pst_call *c, enum pst_places_mode mode,
+                           const struct pst_operand *out,
+                           const struct pst_operand *list)
+{
+    const struct pst_operand *x = &c->in[0];
+
+    if (out->data != x->data)
+        pst_view_copy(c->pool, &x->meta, x->data, &out->meta, out->data, false);
+    pst_along_run(c, mode, out, pst_meta_dim(&out->meta, c->args[1].i),
+                  &c->in[1], list);
+}
+
+static void scatter_src_run(const struct pst_call *c)
+{
+    scatter_blocks(c, PST_PLACES_WRITE, &c->out[0], &c->in[2]);
+}
+
+static void scatter_value_run(const struct pst_call *c)
+{
+    const struct pst_arg *value = &c->args[3];
+    int64_t cell = 0;
+    const struct pst_operand list = {&cell, {.dtype = c->out[0].meta.dtype}};
+
+    if (value->kind == PST_ARG_FLOAT)
+        pst_store_f64(list.meta.dtype, &cell, 0, value->f);
+    else
+        pst_store_i64(list.meta.dtype, &cell, 0,
+                      value->kind == PST_ARG_INT ? value->i : value->b);
+    scatter_blocks(c, PST_PLACES_WRITE, &c->out[0], &list);
+}
+
+/* 16-bit floats: sums and source in f32. */
+static size_t scatter_add_room(const struct pst_call *c,
+                               unsigned threads PST_UNUSED)
+{
+    return is_narrow(c) ? (size_t)(pst_meta_numel(&c->out[0].meta) +
+                                   pst_meta_numel(&c->in[2].meta)) *
+                              sizeof(float)
+                        : 0;
+}
+
+static void scatter_add_run(const struct pst_call *c)
+{
+    const struct pst_operand *out = &c->out[0], *src = &c->in[2];
+    struct pst_operand sum = {c->scratch, out->meta}, list = {0};
+
+    if (!is_narrow(c)) {
+        scatter_blocks(c, PST_PLACES_ADD, out, src);
+        return;
+    }
+    sum.meta.dtype = PST_F32;
+    list.meta = src->meta;
+    list.meta.dtype = PST_F32;
+    pst_meta_set_contiguous(&list.meta);
+    list.data = (float *)c->scratch + pst_meta_numel(&out->meta);
+    pst_view_copy(c->pool, &src->meta, src->data, &list.meta, list.data, false);
+    scatter_blocks(c, PST_PLACES_ADD, &sum, &list);
+    pst_view_copy(c->pool, &sum.meta, sum.data, &out->meta, out->data, false);
+}
+
 static enum pst_status gather_vjp(struct pst_vjp *v)
 {
     return pst_vjp_set(
@@ -267,6 +337,8 @@ static enum pst_status scatter_add_vjp(struct pst_vjp *v)
 
 #define KERNELS(name, bits)                                                    \
     static const struct pst_kernel name##_kernels[] = {                        \
+        {#name "_blocks", PST_ISA_ANY, PST_D_ANY, bits, NULL, NULL,            \
+         name##_run, 0.0},                                                     \
         {#name "_ref", PST_ISA_ANY, PST_D_ANY, bits, NULL, NULL, name##_ref,   \
          0.0},                                                                 \
     }
@@ -276,6 +348,9 @@ KERNELS(scatter_src, PST_K_STRIDED | PST_K_INPLACE_0);
 KERNELS(scatter_value, PST_K_STRIDED | PST_K_INPLACE_0);
 
 static const struct pst_kernel scatter_add_kernels[] = {
+    {"scatter_add_blocks", PST_ISA_ANY, PST_D_ANY,
+     PST_K_STRIDED | PST_K_INPLACE_0, NULL, scatter_add_room, scatter_add_run,
+     0.0},
     {"scatter_add_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | PST_K_INPLACE_0,
      NULL, scatter_add_scratch, scatter_add_ref, 0.0},
 };
@@ -310,126 +385,4 @@ const struct pst_op pst_op_scatter_add = {
     .infer = infer_scatter,
     .vjp = scatter_add_vjp,
     PST_KERNELS(scatter_add_kernels),
-};
-
-/* --- index_select
- * ------------------------------------------------------------------- */
-
-static enum pst_status infer_index_select(struct pst_infer *c)
-{
-    const struct pst_meta *x, *index;
-    struct pst_meta to;
-    unsigned dim;
-    enum pst_status status = pst_infer_tensor(c, 0, &x);
-
-    if (status == PST_OK)
-        status = pst_infer_dim(c, 1, x, &dim);
-    if (status == PST_OK)
-        status = pst_infer_tensor(c, 2, &index);
-    if (status != PST_OK)
-        return status;
-    if (index->rank > 1 || x->rank == 0 ||
-        (index->dtype != PST_I64 && index->dtype != PST_I32))
-        return pst_infer_fail(c, "the index must be a vector of integers");
-    to = *x;
-    to.size[dim] = pst_meta_numel(index);
-    return pst_infer_set_like(c, 0, x->dtype, &to);
-}
-
-static void index_select_ref(const struct pst_call *c)
-{
-    const struct pst_operand *x = &c->in[0], *index = &c->in[1];
-    const struct pst_operand *out = &c->out[0];
-    const unsigned dim = (unsigned)pst_meta_dim(&x->meta, c->args[1].i);
-    const struct pst_meta from = pst_view_drop(&x->meta, dim);
-    const struct pst_meta to = pst_view_drop(&out->meta, dim);
-    const int64_t size = (int64_t)pst_dtype_size(x->meta.dtype);
-
-    memset(out->data, 0, pst_meta_bytes(&out->meta));
-    for (int64_t i = 0; i < out->meta.size[dim]; i++) {
-        const int64_t at =
-            pst_load_i64(index->meta.dtype, index->data,
-                         index->meta.rank > 0 ? i * index->meta.stride[0] : 0);
-
-        if (!pst_index_check(c, at, x->meta.size[dim]))
-            continue;
-        pst_view_copy(NULL, &from,
-                      (const char *)x->data + at * x->meta.stride[dim] * size,
-                      &to, (char *)out->data + i * out->meta.stride[dim] * size,
-                      false);
-    }
-}
-
-/* zeros.index_put((..., index), g, accumulate) */
-static enum pst_status index_select_vjp(struct pst_vjp *v)
-{
-    struct pst_value *x = pst_vjp_in(v, 0), *index = pst_vjp_in(v, 2);
-    const int dim = pst_meta_dim(&x->meta, v->node->args[1].i);
-    const int64_t n = pst_meta_numel(&index->meta);
-    struct pst_value *list[PST_MAX_RANK] = {NULL};
-
-    list[dim] = pst_vjp_reshape(v, index, 1, &n);
-    return pst_vjp_set(
-        v, 0,
-        pst_vjp_emit(v, "aten.index_put.default",
-                     PST_ARGS(pst_v(pst_vjp_zeros_like(v, x)),
-                              pst_values(list, (unsigned)dim + 1),
-                              pst_v(pst_vjp_grad(v, 0)), pst_b(true))));
-}
-
-KERNELS(index_select, PST_K_STRIDED);
-
-const struct pst_op pst_op_index_select = {
-    .schema = "aten::index_select(Tensor self, int dim, Tensor index) -> "
-              "Tensor",
-    .infer = infer_index_select,
-    .vjp = index_select_vjp,
-    PST_KERNELS(index_select_kernels),
-};
-
-/* --- one_hot
- * -----------------------------------------------------------------------------
- */
-
-static enum pst_status infer_one_hot(struct pst_infer *c)
-{
-    const struct pst_meta *x;
-    struct pst_meta to;
-    enum pst_status status = pst_infer_tensor(c, 0, &x);
-
-    if (status != PST_OK)
-        return status;
-    if (c->args[1].i < 0)
-        return pst_infer_refuse(c, "without num_classes the shape of the "
-                                   "result depends on data");
-    if (x->dtype != PST_I64 || x->rank == PST_MAX_RANK || c->args[1].i == 0)
-        return pst_infer_fail(c, "wants i64 and at least one class");
-    to = *x;
-    to.size[to.rank++] = c->args[1].i;
-    return pst_infer_set_like(c, 0, PST_I64, &to);
-}
-
-static void one_hot_ref(const struct pst_call *c)
-{
-    const struct pst_operand *x = &c->in[0];
-    const int64_t n = pst_meta_numel(&x->meta), classes = c->args[1].i;
-    int64_t *out = c->out[0].data;
-
-    memset(out, 0, pst_meta_bytes(&c->out[0].meta));
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t at =
-            ((const int64_t *)x->data)[pst_meta_offset(&x->meta, i)];
-
-        if (pst_index_check(c, at, classes))
-            out[i * classes + at] = 1;
-    }
-}
-
-KERNELS(one_hot, PST_K_STRIDED);
-
-const struct pst_op pst_op_one_hot = {
-    .schema = "aten::one_hot(Tensor self, int num_classes=-1) -> Tensor",
-    .infer = infer_one_hot,
-    .vjp = pst_vjp_none,
-    PST_KERNELS(one_hot_kernels),
 };

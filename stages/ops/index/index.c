@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Elements at places that other tensors name: index, index_put, index_select.
  * A place outside of its dimension is a fault; nothing is read or written. */
-#include "stages/ops/index/index.h"
+#include "stages/ops/index/places.h"
 
 #include <string.h>
 
@@ -317,6 +317,84 @@ static void index_put_ref(const struct pst_call *c)
     }
 }
 
+/* --- in blocks of places
+ * ------------------------------------------------------------- */
+
+/* Between table (with dimensions of self) and list (with those of the result,
+ * by p->all's sizes and the strides of `all`). */
+static void run_blocks(const struct pst_call *c, const struct plan *p,
+                       enum pst_places_mode mode, unsigned n,
+                       const struct pst_operand *table,
+                       const struct pst_meta *all, void *list)
+{
+    const struct pst_meta window = rest_in(p, all);
+    struct pst_meta side = p->places;
+    const struct pst_meta *metas[PST_ND_MAX] = {&side};
+    struct pst_places blocks = {
+        .c = c,
+        .wrap = true,
+        .list = list,
+        .table = table->data,
+        .dtype = table->meta.dtype,
+        .mode = mode,
+    };
+
+    for (unsigned d = 0; d < side.rank; d++)
+        side.stride[d] = all->stride[p->at + d];
+    for (unsigned d = 0; d < n; d++)
+        if (p->indexed[d]) {
+            blocks.index[blocks.n] = &c->in[1 + d];
+            blocks.size[blocks.n] = table->meta.size[d];
+            blocks.stride[blocks.n] = table->meta.stride[d];
+            metas[++blocks.n] = &c->in[1 + d].meta;
+        }
+    pst_nd_init(&blocks.places, 1 + blocks.n, metas);
+    pst_nd_init(&blocks.window, 2,
+                (const struct pst_meta *[]){&window, &p->rest});
+    pst_places_run(&blocks, c->pool);
+}
+
+/* Few enough index tensors for blocks, and no mask. */
+static bool blocks_support(const struct pst_call *c)
+{
+    const struct pst_arg *list = &c->args[1];
+    unsigned n = 0;
+
+    for (unsigned d = 0; d < list->n; d++) {
+        if (list->values[d] == NULL)
+            continue;
+        if (pst_dtype_kind(list->values[d]->meta.dtype) != PST_KIND_INT)
+            return false;
+        n++;
+    }
+    return n > 0 && n < PST_ND_MAX;
+}
+
+static void index_run(const struct pst_call *c)
+{
+    struct plan p;
+
+    plan_of(c, &c->in[0].meta, c->n_in - 1, &p);
+    run_blocks(c, &p, PST_PLACES_READ, c->n_in - 1, &c->in[0], &c->out[0].meta,
+               c->out[0].data);
+}
+
+static void index_put_run(const struct pst_call *c)
+{
+    const struct pst_operand *x = &c->in[0], *out = &c->out[0];
+    const unsigned n = c->n_in - 2;
+    const struct pst_operand *values = &c->in[n + 1];
+    struct pst_meta all;
+    struct plan p;
+
+    if (out->data != x->data)
+        pst_view_copy(c->pool, &x->meta, x->data, &out->meta, out->data, false);
+    plan_of(c, &out->meta, n, &p);
+    all = stretched(&values->meta, &p.all);
+    run_blocks(c, &p, c->args[3].b ? PST_PLACES_ADD : PST_PLACES_WRITE, n, out,
+               &all, values->data);
+}
+
 /* --- gradients
  * -------------------------------------------------------------------- */
 
@@ -378,10 +456,14 @@ static enum pst_status index_put_vjp(struct pst_vjp *v)
 }
 
 static const struct pst_kernel index_kernels[] = {
+    {"index_blocks", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, blocks_support,
+     NULL, index_run, 0.0},
     {"index_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL, index_ref,
      0.0},
 };
 static const struct pst_kernel index_put_kernels[] = {
+    {"index_put_blocks", PST_ISA_ANY, PST_D_ANY,
+     PST_K_STRIDED | PST_K_INPLACE_0, blocks_support, NULL, index_put_run, 0.0},
     {"index_put_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | PST_K_INPLACE_0,
      NULL, NULL, index_put_ref, 0.0},
 };
