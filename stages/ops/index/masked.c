@@ -3,6 +3,7 @@
  * is true; and the way back. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/index/index.h"
+#include "stages/ops/pointwise/nd.h"
 
 #include <string.h>
 
@@ -70,6 +71,104 @@ static void masked_gather_ref(const struct pst_call *c)
             copy(out, used++, g, i);
 }
 
+/* --- row by row
+ * ----------------------------------------------------------------------- */
+
+/* Operand 0 of nd: result, 1: mask, 2: what is kept. */
+struct take {
+    const struct pst_call *c;
+    const char *source;
+    char *out;
+    int64_t used, n; /* elements of source */
+};
+
+/* A mask's row may take more than the source has only near its end. */
+#define TAKE(name, type)                                                       \
+    static void name(void *ctx, const struct pst_nd *nd,                       \
+                     const int64_t *offset, int64_t n)                         \
+    {                                                                          \
+        struct take *t = ctx;                                                  \
+        const unsigned last = nd->rank - 1;                                    \
+        const int64_t a = nd->stride[1][last], b = nd->stride[2][last];        \
+        const bool *mask = (const bool *)t->c->in[1].data + offset[1];         \
+        const type *x = (const type *)t->c->in[0].data + offset[2];            \
+        const type *source = (const type *)(const void *)t->source;            \
+        type *y = (type *)(void *)t->out + offset[0];                          \
+        int64_t used = t->used;                                                \
+                                                                               \
+        for (int64_t i = 0; i < n; i++) {                                      \
+            const bool take = mask[i * a];                                     \
+                                                                               \
+            y[i] = take && used < t->n ? source[used] : x[i * b];              \
+            used += take;                                                      \
+        }                                                                      \
+        t->used = used;                                                        \
+    }
+TAKE(take_1, uint8_t)
+TAKE(take_2, uint16_t)
+TAKE(take_4, uint32_t)
+TAKE(take_8, uint64_t)
+
+/* The way back: what the mask takes, one after the other. */
+#define GIVE(name, type)                                                       \
+    static void name(void *ctx, const struct pst_nd *nd,                       \
+                     const int64_t *offset, int64_t n)                         \
+    {                                                                          \
+        struct take *t = ctx;                                                  \
+        const int64_t a = nd->stride[1][nd->rank - 1];                         \
+        const bool *mask = (const bool *)t->c->in[1].data + offset[1];         \
+        const type *g = (const type *)t->c->in[0].data + offset[0];            \
+        type *y = (type *)(void *)t->out;                                      \
+                                                                               \
+        for (int64_t i = 0; i < n && t->used < t->n; i++) {                    \
+            y[t->used] = g[i];                                                 \
+            t->used += mask[i * a];                                            \
+        }                                                                      \
+    }
+GIVE(give_1, uint8_t)
+GIVE(give_2, uint16_t)
+GIVE(give_4, uint32_t)
+GIVE(give_8, uint64_t)
+
+static pst_nd_fn by_size(size_t size, const pst_nd_fn *fns)
+{
+    return fns[size == 8 ? 3 : size == 4 ? 2 : size - 1];
+}
+
+static void masked_scatter_run(const struct pst_call *c)
+{
+    static const pst_nd_fn fns[] = {take_1, take_2, take_4, take_8};
+    const struct pst_meta *out = &c->out[0].meta;
+    struct take t = {.c = c,
+                     .source = c->in[2].data,
+                     .out = c->out[0].data,
+                     .n = pst_meta_numel(&c->in[2].meta)};
+    struct pst_nd nd;
+
+    pst_nd_init(
+        &nd, 3,
+        (const struct pst_meta *[]){out, &c->in[1].meta, &c->in[0].meta});
+    pst_nd_range(&nd, 0, nd.numel, by_size(pst_dtype_size(out->dtype), fns),
+                 &t);
+    if (t.used > t.n)
+        pst_call_fault(c, "the mask has %lld true elements, the source %lld",
+                       (long long)t.used, (long long)t.n);
+}
+
+static void masked_gather_run(const struct pst_call *c)
+{
+    static const pst_nd_fn fns[] = {give_1, give_2, give_4, give_8};
+    const struct pst_meta *out = &c->out[0].meta;
+    const size_t size = pst_dtype_size(out->dtype);
+    struct take t = {.c = c, .out = c->out[0].data, .n = pst_meta_numel(out)};
+    struct pst_nd nd;
+
+    pst_nd_init(&nd, 2,
+                (const struct pst_meta *[]){&c->in[0].meta, &c->in[1].meta});
+    pst_nd_range(&nd, 0, nd.numel, by_size(size, fns), &t);
+    memset(t.out + (size_t)t.used * size, 0, (size_t)(t.n - t.used) * size);
+}
+
 static enum pst_status infer_masked_scatter(struct pst_infer *c)
 {
     const struct pst_meta *x, *mask;
@@ -96,10 +195,14 @@ static enum pst_status infer_masked_gather(struct pst_infer *c)
 }
 
 static const struct pst_kernel masked_scatter_kernels[] = {
+    {"masked_scatter_rows", PST_ISA_ANY, PST_D_ANY, 0, NULL, NULL,
+     masked_scatter_run, 0.0},
     {"masked_scatter_ref", PST_ISA_ANY, PST_D_ANY, 0, NULL, NULL,
      masked_scatter_ref, 0.0},
 };
 static const struct pst_kernel masked_gather_kernels[] = {
+    {"masked_gather_rows", PST_ISA_ANY, PST_D_ANY, 0, NULL, NULL,
+     masked_gather_run, 0.0},
     {"masked_gather_ref", PST_ISA_ANY, PST_D_ANY, 0, NULL, NULL,
      masked_gather_ref, 0.0},
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sort, topk, kthvalue, medians, mode: values and where they stood. */
-#include "stages/ops/sort/sort.h"
+/* sort, topk, kthvalue, medians: values and where they stood. */
+#include "stages/ops/sort/fast.h"
 
 /* --- sort, topk --------------------------------------------------------------
  */
@@ -44,6 +44,51 @@ static void sort_stable_ref(const struct pst_call *c)
 static void topk_ref(const struct pst_call *c)
 {
     sort_lanes(c, c->args[2].i, c->args[3].b, c->args[1].i);
+}
+
+/* The fast ones. */
+static void sort_run(const struct pst_call *c)
+{
+    pst_sort_first(c, c->args[1].i, lane_size(&c->in[0].meta, c->args[1].i),
+                   c->args[2].b);
+}
+
+static void sort_stable_run(const struct pst_call *c)
+{
+    pst_sort_first(c, c->args[2].i, lane_size(&c->in[0].meta, c->args[2].i),
+                   c->args[3].b);
+}
+
+static void topk_run(const struct pst_call *c)
+{
+    pst_sort_first(c, c->args[2].i, c->args[1].i, c->args[3].b);
+}
+
+static size_t pairs_1(const struct pst_call *c, unsigned threads)
+{
+    const int64_t n = lane_size(&c->in[0].meta, c->args[1].i);
+
+    return pst_sort_pairs(n, n, threads);
+}
+
+static size_t pairs_2(const struct pst_call *c, unsigned threads)
+{
+    const int64_t n = lane_size(&c->in[0].meta, c->args[2].i);
+
+    return pst_sort_pairs(n, n, threads);
+}
+
+static size_t pairs_all(const struct pst_call *c, unsigned threads)
+{
+    const int64_t n = pst_meta_numel(&c->in[0].meta);
+
+    return pst_sort_pairs(n, n, threads);
+}
+
+static size_t pairs_topk(const struct pst_call *c, unsigned threads)
+{
+    return pst_sort_pairs(lane_size(&c->in[0].meta, c->args[2].i), c->args[1].i,
+                          threads);
 }
 
 static size_t scratch_1(const struct pst_call *c, unsigned threads PST_UNUSED)
@@ -109,9 +154,12 @@ static enum pst_status infer_topk(struct pst_infer *c)
     return status != PST_OK ? status : pst_sort_infer(c, 2, c->args[1].i, true);
 }
 
-#define ROW(id, text, how, scratch_fn, kernel, gradient)                       \
+#define ROW(id, text, how, pairs_fn, scratch_fn, gradient)                     \
     static const struct pst_kernel id##_kernels[] = {                          \
-        {#kernel, PST_ISA_ANY, PST_D_ANY, 0, NULL, scratch_fn, kernel, 0.0},   \
+        {#id "_digits", PST_ISA_ANY, PST_D_ANY, 0, NULL, pairs_fn, id##_run,   \
+         0.0},                                                                 \
+        {#id "_ref", PST_ISA_ANY, PST_D_ANY, 0, NULL, scratch_fn, id##_ref,    \
+         0.0},                                                                 \
     };                                                                         \
     const struct pst_op pst_op_##id = {                                        \
         .schema = "aten::" text,                                               \
@@ -126,121 +174,80 @@ static enum pst_status infer_topk(struct pst_infer *c)
 ROW(sort,
     "sort(Tensor self, int dim=-1, bool descending=False) -> "
     "(Tensor values, Tensor indices)",
-    infer_sort, scratch_1, sort_ref, PUT_BACK);
+    infer_sort, pairs_1, scratch_1, PUT_BACK);
 ROW(sort_stable,
     "sort.stable(Tensor self, *, bool? stable, int dim=-1, "
     "bool descending=False) -> (Tensor values, Tensor indices)",
-    infer_sort_stable, scratch_2, sort_stable_ref, PUT_BACK);
+    infer_sort_stable, pairs_2, scratch_2, PUT_BACK);
 ROW(topk,
     "topk(Tensor self, SymInt k, int dim=-1, bool largest=True, "
     "bool sorted=True) -> (Tensor values, Tensor indices)",
-    infer_topk, scratch_2, topk_ref, PUT_BACK);
+    infer_topk, pairs_topk, scratch_2, PUT_BACK);
 
 /* --- one element of a lane
  * ----------------------------------------------------- */
 
-/* Position in the sorted lane. */
-typedef int64_t (*choice_fn)(const struct pst_call *c,
-                             const struct pst_sort_item *items, int64_t n);
-
 static void choose(const struct pst_call *c, const struct pst_lane *l,
-                   choice_fn fn)
+                   pst_sort_choice_fn fn)
 {
+    const bool real = pst_dtype_kind(c->in[0].meta.dtype) == PST_KIND_FLOAT;
     struct pst_sort_item *items = c->scratch;
 
     for (int64_t k = 0; k < pst_lane_count(l); k++) {
         const int64_t first = pst_lane_first(l, k, l->size);
-        int64_t at;
+        int64_t at, nans = 0;
 
         if (l->size == 0)
             continue;
         pst_sort_load(&c->in[0], first, l->inner, l->size, items);
         pst_sort_items(items, items + l->size, l->size, false);
-        at = items[fn(c, items, l->size)].index;
+        while (real && nans < l->size &&
+               items[l->size - 1 - nans].key == PST_SORT_NAN)
+            nans++;
+        at = items[fn(c, l->size, nans)].index;
         pst_sort_store(c, k, first + at * l->inner, at);
     }
 }
 
-static int64_t numbers(const struct pst_sort_item *items, int64_t n)
-{
-    while (n > 0 && items[n - 1].key == PST_SORT_NAN)
-        n--;
-    return n;
-}
-
-static bool is_float(const struct pst_call *c)
-{
-    return pst_dtype_kind(c->in[0].meta.dtype) == PST_KIND_FLOAT;
-}
-
 /* The lower one of two; a NaN wins. */
-static int64_t median_at(const struct pst_call *c,
-                         const struct pst_sort_item *items, int64_t n)
+static int64_t median_at(const struct pst_call *c PST_UNUSED, int64_t n,
+                         int64_t nans)
 {
-    const int64_t m = is_float(c) ? numbers(items, n) : n;
-
-    return m < n ? m : (n - 1) / 2;
+    return nans > 0 ? n - nans : (n - 1) / 2;
 }
 
-static int64_t nanmedian_at(const struct pst_call *c,
-                            const struct pst_sort_item *items, int64_t n)
+static int64_t nanmedian_at(const struct pst_call *c PST_UNUSED, int64_t n,
+                            int64_t nans)
 {
-    const int64_t m = is_float(c) ? numbers(items, n) : n;
-
-    return m == 0 ? 0 : (m - 1) / 2;
+    return n == nans ? 0 : (n - nans - 1) / 2;
 }
 
-static int64_t kth_at(const struct pst_call *c,
-                      const struct pst_sort_item *items PST_UNUSED,
-                      int64_t n PST_UNUSED)
+static int64_t kth_at(const struct pst_call *c, int64_t n PST_UNUSED,
+                      int64_t nans PST_UNUSED)
 {
     return c->args[1].i - 1;
 }
 
-/* The most frequent one, the smallest of them, its last place. */
-static int64_t mode_at(const struct pst_call *c PST_UNUSED,
-                       const struct pst_sort_item *items, int64_t n)
-{
-    int64_t best = 0, longest = 0, run = 0;
-
-    for (int64_t i = 0; i < n; i++) {
-        run = i > 0 && items[i].key == items[i - 1].key ? run + 1 : 1;
-        if (run > longest) {
-            longest = run;
-            best = i;
-        }
-    }
-    return best;
-}
-
-#define CHOICE(name, dim_arg, fn)                                              \
+#define CHOICE(name, lane, fn)                                                 \
     static void name##_ref(const struct pst_call *c)                           \
     {                                                                          \
-        const struct pst_lane l =                                              \
-            pst_lane_of(&c->in[0].meta, c->args[dim_arg].i);                   \
+        const struct pst_lane l = lane;                                        \
                                                                                \
         choose(c, &l, fn);                                                     \
+    }                                                                          \
+    static void name##_run(const struct pst_call *c)                           \
+    {                                                                          \
+        const struct pst_lane l = lane;                                        \
+                                                                               \
+        pst_sort_choose(c, &l, fn);                                            \
     }
-CHOICE(kthvalue, 2, kth_at)
-CHOICE(median_dim, 1, median_at)
-CHOICE(nanmedian_dim, 1, nanmedian_at)
-CHOICE(mode, 1, mode_at)
+CHOICE(kthvalue, pst_lane_of(&c->in[0].meta, c->args[2].i), kth_at)
+CHOICE(median_dim, pst_lane_of(&c->in[0].meta, c->args[1].i), median_at)
+CHOICE(nanmedian_dim, pst_lane_of(&c->in[0].meta, c->args[1].i), nanmedian_at)
+CHOICE(median, pst_lane_all(&c->in[0].meta), median_at)
+CHOICE(nanmedian, pst_lane_all(&c->in[0].meta), nanmedian_at)
 
-static void median_ref(const struct pst_call *c)
-{
-    const struct pst_lane l = pst_lane_all(&c->in[0].meta);
-
-    choose(c, &l, median_at);
-}
-
-static void nanmedian_ref(const struct pst_call *c)
-{
-    const struct pst_lane l = pst_lane_all(&c->in[0].meta);
-
-    choose(c, &l, nanmedian_at);
-}
-
-static enum pst_status infer_one(struct pst_infer *c)
+enum pst_status pst_sort_infer_one(struct pst_infer *c)
 {
     const struct pst_meta *x;
     unsigned dim;
@@ -270,9 +277,6 @@ static enum pst_status infer_median(struct pst_infer *c)
     return status != PST_OK ? status : pst_infer_set(c, 0, x->dtype, 0, NULL);
 }
 
-#define PUT_ONE                                                                \
-    "self: scatter_add(zeros_like(self), dim, "                                \
-    "kept(result1, self, dim, keepdim), kept(grad, self, dim, keepdim))"
 /* Divided among those that equal the result. */
 #define PUT_ALL                                                                \
     "hits = isnan(self) == isnan(result) ? "                                   \
@@ -282,20 +286,16 @@ static enum pst_status infer_median(struct pst_infer *c)
 ROW(kthvalue,
     "kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> "
     "(Tensor values, Tensor indices)",
-    infer_kthvalue, scratch_2, kthvalue_ref, PUT_ONE);
+    infer_kthvalue, pairs_2, scratch_2, PST_SORT_PUT_ONE);
 ROW(median_dim,
     "median.dim(Tensor self, int dim, bool keepdim=False) -> "
     "(Tensor values, Tensor indices)",
-    infer_one, scratch_1, median_dim_ref, PUT_ONE);
+    pst_sort_infer_one, pairs_1, scratch_1, PST_SORT_PUT_ONE);
 ROW(nanmedian_dim,
     "nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> "
     "(Tensor values, Tensor indices)",
-    infer_one, scratch_1, nanmedian_dim_ref, PUT_ONE);
-ROW(mode,
-    "mode(Tensor self, int dim=-1, bool keepdim=False) -> "
-    "(Tensor values, Tensor indices)",
-    infer_one, scratch_1, mode_ref, PUT_ONE);
-ROW(median, "median(Tensor self) -> Tensor", infer_median, scratch_all,
-    median_ref, PUT_ALL);
-ROW(nanmedian, "nanmedian(Tensor self) -> Tensor", infer_median, scratch_all,
-    nanmedian_ref, PUT_ALL);
+    pst_sort_infer_one, pairs_1, scratch_1, PST_SORT_PUT_ONE);
+ROW(median, "median(Tensor self) -> Tensor", infer_median, pairs_all,
+    scratch_all, PUT_ALL);
+ROW(nanmedian, "nanmedian(Tensor self) -> Tensor", infer_median, pairs_all,
+    scratch_all, PUT_ALL);

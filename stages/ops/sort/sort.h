@@ -30,5 +30,10 @@ void pst_sort_store(const struct pst_call *c, int64_t to, int64_t from,
  * (with 1 if keep); result 1 the same in i64. */
 enum pst_status pst_sort_infer(struct pst_infer *c, unsigned dim_arg, int64_t n,
                                bool keep);
+/* One element of each lane: OPERATOR(self, dim, keepdim), and its gradient. */
+enum pst_status pst_sort_infer_one(struct pst_infer *c);
+#define PST_SORT_PUT_ONE                                                       \
+    "self: scatter_add(zeros_like(self), dim, "                                \
+    "kept(result1, self, dim, keepdim), kept(grad, self, dim, keepdim))"
 
 #endif

@@ -98,6 +98,9 @@ static void row_add_f32(void *ctx, const struct pst_nd *nd,
         if (to == 1 && from == 0)                                              \
             for (int64_t i = 0; i < n; i++)                                    \
                 y[i] = x[0];                                                   \
+        else if (to == 1 && from == -1)                                        \
+            for (int64_t i = 0; i < n; i++)                                    \
+                y[i] = x[-i];                                                  \
         else                                                                   \
             for (int64_t i = 0; i < n; i++)                                    \
                 y[i * to] = x[i * from];                                       \

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Constants around a tensor, and triangles of matrices. */
+/* Constants around a tensor. */
 #include "stages/ops/view/view.h"
 
+#include "stages/ops/pointwise/nd.h"
 #include "stages/ops/pointwise/pointwise.h"
 
 #include <string.h>
@@ -89,6 +90,115 @@ static void constant_pad_nd_run(const struct pst_call *c)
     pad_into(c, &c->args[2], false);
 }
 
+/* Row by row: a row is the last padded dimension and all behind it. */
+struct rows {
+    const struct pst_call *c;
+    uint64_t value; /* an element's bytes */
+    unsigned last;  /* the last padded dimension */
+    int64_t inner;  /* elements of one of its indices */
+    int64_t lead[PST_MAX_RANK], skip[PST_MAX_RANK], both[PST_MAX_RANK];
+};
+
+#define FILL(name, type)                                                       \
+    static void name(void *dst, uint64_t value, int64_t n)                     \
+    {                                                                          \
+        type *y = dst;                                                         \
+                                                                               \
+        for (int64_t i = 0; i < n; i++)                                        \
+            y[i] = (type)value;                                                \
+    }
+FILL(fill_1, uint8_t)
+FILL(fill_2, uint16_t)
+FILL(fill_4, uint32_t)
+FILL(fill_8, uint64_t)
+
+static void fill_row(size_t size, char *dst, uint64_t value, int64_t n)
+{
+    if (size == 4)
+        fill_4(dst, value, n);
+    else if (size == 8)
+        fill_8(dst, value, n);
+    else if (size == 2)
+        fill_2(dst, value, n);
+    else
+        fill_1(dst, value, n);
+}
+
+static void rows_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct rows *r = ctx;
+    const struct pst_meta *x = &r->c->in[0].meta, *y = &r->c->out[0].meta;
+    const size_t size = pst_dtype_size(y->dtype);
+    const int64_t length = y->size[r->last] * r->inner;
+    const int64_t lead = r->lead[r->last] * r->inner;
+    const int64_t n = r->both[r->last] * r->inner;
+    int64_t begin, end;
+
+    pst_pool_share(pst_meta_numel(y) / length, 1, part, parts, &begin, &end);
+    for (int64_t row = begin; row < end; row++) {
+        char *dst = (char *)r->c->out[0].data + (size_t)(row * length) * size;
+        int64_t rest = row, src = r->skip[r->last] * x->stride[r->last];
+        bool inside = n > 0;
+
+        for (unsigned d = r->last; d-- > 0;) {
+            const int64_t at = rest % y->size[d] - r->lead[d];
+
+            inside = inside && at >= 0 && at < r->both[d];
+            src += (at + r->skip[d]) * x->stride[d];
+            rest /= y->size[d];
+        }
+        if (!inside) {
+            fill_row(size, dst, r->value, length);
+            continue;
+        }
+        fill_row(size, dst, r->value, lead);
+        memcpy(dst + (size_t)lead * size,
+               (const char *)r->c->in[0].data + (size_t)src * size,
+               (size_t)n * size);
+        fill_row(size, dst + (size_t)(lead + n) * size, r->value,
+                 length - lead - n);
+    }
+}
+
+static bool rows_support(const struct pst_call *c)
+{
+    return pst_meta_is_contiguous(&c->in[0].meta);
+}
+
+static void constant_pad_nd_rows(const struct pst_call *c)
+{
+    const struct pst_arg *pad = &c->args[1];
+    const struct pst_meta *x = &c->in[0].meta, *y = &c->out[0].meta;
+    const double value =
+        c->args[2].kind == PST_ARG_NONE ? 0.0 : pst_pw_number(&c->args[2]);
+    struct rows r = {.c = c, .inner = 1};
+
+    if (pst_meta_numel(y) == 0)
+        return;
+    if (x->rank == 0) {
+        pad_into(c, &c->args[2], false);
+        return;
+    }
+    pst_store_f64(y->dtype, &r.value, 0, value);
+    for (unsigned d = 0; d < x->rank; d++) {
+        const unsigned k = x->rank - 1 - d;
+        const int64_t before = k < pad->n / 2 ? pad->ints[2 * k] : 0;
+
+        r.lead[d] = PST_MAX(before, 0);
+        r.skip[d] = PST_MAX(-before, 0);
+        r.both[d] = PST_MIN(x->size[d] - PST_MIN(r.skip[d], x->size[d]),
+                            y->size[d] - PST_MIN(r.lead[d], y->size[d]));
+        if (x->size[d] != y->size[d] || before != 0)
+            r.last = d;
+    }
+    for (unsigned d = r.last + 1; d < y->rank; d++)
+        r.inner *= y->size[d];
+    if (pst_meta_numel(y) < PST_ND_SERIAL)
+        rows_part(&r, 0, 1);
+    else
+        pst_pool_run(c->pool, rows_part, &r);
+}
+
 static void constant_pad_nd_ref(const struct pst_call *c)
 {
     pad_into(c, &c->args[2], true);
@@ -109,6 +219,8 @@ static enum pst_status pad_vjp(struct pst_vjp *v)
 }
 
 static const struct pst_kernel constant_pad_nd_kernels[] = {
+    {"constant_pad_nd_rows", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED,
+     rows_support, NULL, constant_pad_nd_rows, 0.0},
     {"constant_pad_nd", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL,
      constant_pad_nd_run, 0.0},
     {"constant_pad_nd_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL,
@@ -120,91 +232,4 @@ const struct pst_op pst_op_constant_pad_nd = {
     .infer = infer_pad,
     .vjp = pad_vjp,
     PST_KERNELS(constant_pad_nd_kernels),
-};
-
-/* --- tril, triu
- * ---------------------------------------------------------------- */
-
-/* Copies element (r, c) where side (c - r - diagonal) >= 0; zeros elsewhere,
- * so that an infinity there leaves nothing behind. */
-static void triangle(const struct pst_call *c, int side)
-{
-    const struct pst_meta *x = &c->in[0].meta;
-    const int64_t rows = x->size[x->rank - 2], columns = x->size[x->rank - 1];
-    const int64_t n = pst_meta_numel(x), diagonal = c->args[1].i;
-    const size_t size = pst_dtype_size(x->dtype);
-    char *out = c->out[0].data;
-
-    memset(out, 0, pst_meta_bytes(x));
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t column = i % columns, row = i / columns % rows;
-        const int64_t over = column - row;
-
-        if (side > 0 ? over >= diagonal : over <= diagonal)
-            memcpy(out + i * (int64_t)size,
-                   (const char *)c->in[0].data +
-                       pst_meta_offset(x, i) * (int64_t)size,
-                   size);
-    }
-}
-
-static void triu_ref(const struct pst_call *c)
-{
-    triangle(c, 1);
-}
-
-static void tril_ref(const struct pst_call *c)
-{
-    triangle(c, -1);
-}
-
-static enum pst_status infer_triangle(struct pst_infer *c)
-{
-    const struct pst_meta *x;
-    enum pst_status status = pst_infer_tensor(c, 0, &x);
-
-    if (status != PST_OK)
-        return status;
-    if (x->rank < 2)
-        return pst_infer_fail(c, "needs at least 2 dimensions");
-    return pst_infer_set_like(c, 0, x->dtype, x);
-}
-
-static enum pst_status triu_vjp(struct pst_vjp *v)
-{
-    return pst_vjp_set(
-        v, 0,
-        pst_vjp_emit(v, "aten.triu.default",
-                     PST_ARGS(pst_v(pst_vjp_grad(v, 0)), v->node->args[1])));
-}
-
-static enum pst_status tril_vjp(struct pst_vjp *v)
-{
-    return pst_vjp_set(
-        v, 0,
-        pst_vjp_emit(v, "aten.tril.default",
-                     PST_ARGS(pst_v(pst_vjp_grad(v, 0)), v->node->args[1])));
-}
-
-static const struct pst_kernel triu_kernels[] = {
-    {"triu_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL, triu_ref,
-     0.0},
-};
-static const struct pst_kernel tril_kernels[] = {
-    {"tril_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL, tril_ref,
-     0.0},
-};
-
-const struct pst_op pst_op_triu = {
-    .schema = "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor",
-    .infer = infer_triangle,
-    .vjp = triu_vjp,
-    PST_KERNELS(triu_kernels),
-};
-
-const struct pst_op pst_op_tril = {
-    .schema = "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor",
-    .infer = infer_triangle,
-    .vjp = tril_vjp,
-    PST_KERNELS(tril_kernels),
 };

@@ -191,10 +191,6 @@ def copies():
     add("pad 8x64x56x56", "input %x: F[8, 64, 56, 56]",
         "%r = aten.constant_pad_nd.default(%x, [1, 1, 1, 1])",
         lambda a=torch.randn(8, 64, 56, 56): F.pad(a, (1, 1, 1, 1)))
-    add("reflection_pad2d 8x64x56x56", "input %x: F[8, 64, 56, 56]",
-        "%r = aten.reflection_pad2d.default(%x, [1, 1, 1, 1])",
-        lambda a=torch.randn(8, 64, 56, 56):
-            F.pad(a, (1, 1, 1, 1), "reflect"))
     add(f"repeat 2, 3 {M}x{N}", tx, "%r = aten.repeat.default(%x, [2, 3])",
         lambda: x.repeat(2, 3))
     add(f"tril {M}x{N}", tx, "%r = aten.tril.default(%x)", x.tril)

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/sort/fast.h"
+
+#include "stages/ops/pointwise/nd.h"
+
+#include <string.h>
+
+/* Below this many elements, insertion is faster than digits. */
+#define FEW    24
+#define DIGITS 256
+
+/* --- keys: unsigned, in the order of the dtype, NaN last ------------------ */
+
+#define SIGN32 0x80000000u
+#define SIGN64 (1ull << 63)
+
+static uint64_t key_f32(uint32_t u)
+{
+    const bool nan = (u & ~SIGN32) > 0x7f800000u;
+
+    u += u == SIGN32 ? SIGN32 : 0; /* -0 is 0 */
+    u ^= (0 - (u >> 31)) | SIGN32; /* no branch: signs are random */
+    return nan ? UINT32_MAX : u;
+}
+
+static uint64_t key_f64(uint64_t u)
+{
+    const bool nan = (u & ~SIGN64) > 0x7ff0000000000000u;
+
+    u += u == SIGN64 ? SIGN64 : 0;
+    u ^= (0 - (u >> 63)) | SIGN64;
+    return nan ? UINT64_MAX : u;
+}
+
+/* 16 bits whose exponent has all bits of `top`. */
+static uint64_t key_16(uint16_t u, uint16_t top)
+{
+    const bool nan = (u & 0x7fff) > top;
+
+    u = (uint16_t)(u + (u == 0x8000 ? 0x8000 : 0));
+    u = (uint16_t)(u ^ ((0u - (unsigned)(u >> 15)) | 0x8000u));
+    return nan ? UINT16_MAX : u;
+}
+
+#define KEYS(name, type, key)                                                  \
+    static void name(const void *data, int64_t inner, int64_t n,               \
+                     uint64_t flip, uint64_t *ret)                             \
+    {                                                                          \
+        const type *x = data;                                                  \
+                                                                               \
+        for (int64_t i = 0; i < n; i++) {                                      \
+            const type u = x[i * inner];                                       \
+                                                                               \
+            ret[i] = (key) ^ flip;                                             \
+        }                                                                      \
+    }
+KEYS(keys_f32, uint32_t, key_f32(u))
+KEYS(keys_f64, uint64_t, key_f64(u))
+KEYS(keys_bf16, uint16_t, key_16(u, 0x7f80))
+KEYS(keys_f16, uint16_t, key_16(u, 0x7c00))
+KEYS(keys_i64, uint64_t, u ^ SIGN64)
+KEYS(keys_i32, uint32_t, u ^ SIGN32)
+KEYS(keys_i16, uint16_t, (uint64_t)(u ^ 0x8000u))
+KEYS(keys_i8, uint8_t, (uint64_t)(u ^ 0x80u))
+KEYS(keys_u8, uint8_t, (uint64_t)u)
+KEYS(keys_bool, uint8_t, (uint64_t)(u != 0))
+
+typedef void (*keys_fn)(const void *data, int64_t inner, int64_t n,
+                        uint64_t flip, uint64_t *ret);
+
+static const keys_fn keys[PST_N_DTYPES] = {
+    [PST_F32] = keys_f32,   [PST_F64] = keys_f64, [PST_BF16] = keys_bf16,
+    [PST_F16] = keys_f16,   [PST_I64] = keys_i64, [PST_I32] = keys_i32,
+    [PST_I16] = keys_i16,   [PST_I8] = keys_i8,   [PST_U8] = keys_u8,
+    [PST_BOOL] = keys_bool,
+};
+
+#define BLOCK 64
+
+static uint64_t all_ones(enum pst_dtype dtype)
+{
+    return UINT64_MAX >> (64 - 8 * pst_dtype_size(dtype));
+}
+
+struct lane {
+    enum pst_dtype dtype;
+    const char *data; /* its first element */
+    int64_t inner, n;
+    uint64_t flip; /* of keys: the largest first */
+};
+
+/* Keys of m <= BLOCK elements from number i on. */
+static void load(const struct lane *l, int64_t i, int64_t m, uint64_t *ret)
+{
+    const int64_t size = (int64_t)pst_dtype_size(l->dtype);
+
+    keys[l->dtype](l->data + i * l->inner * size, l->inner, m, l->flip, ret);
+}
+
+/* Returns how many are NaN. */
+static int64_t load_all(const struct lane *l, struct pst_sort_pair *ret)
+{
+    const bool real = pst_dtype_kind(l->dtype) == PST_KIND_FLOAT;
+    const uint64_t nan = all_ones(l->dtype) ^ l->flip;
+    uint64_t block[BLOCK];
+    int64_t nans = 0;
+
+    for (int64_t i = 0; i < l->n; i += BLOCK) {
+        const int64_t m = PST_MIN(l->n - i, BLOCK);
+
+        load(l, i, m, block);
+        for (int64_t k = 0; k < m; k++) {
+            ret[i + k] = (struct pst_sort_pair){block[k], i + k};
+            nans += real && block[k] == nan;
+        }
+    }
+    return nans;
+}
+
+/* --- order: by key, then by index ----------------------------------------- */
+
+static bool below(const struct pst_sort_pair *a, const struct pst_sort_pair *b)
+{
+    return a->key < b->key || (a->key == b->key && a->index < b->index);
+}
+
+static void insert(struct pst_sort_pair *a, int64_t n)
+{
+    for (int64_t i = 1; i < n; i++) {
+        const struct pst_sort_pair x = a[i];
+        int64_t k = i;
+
+        for (; k > 0 && below(&x, &a[k - 1]); k--)
+            a[k] = a[k - 1];
+        a[k] = x;
+    }
+}
+
+/* By digits of 8 bits, the lowest first; those that all keys share are left
+ * out. What has equal keys keeps its order, which is that of the indices if
+ * they came so. */
+static void digits(struct pst_sort_pair *a, struct pst_sort_pair *spare,
+                   int64_t n, unsigned bytes)
+{
+    struct pst_sort_pair *from = a, *to = spare;
+
+    for (unsigned shift = 0; shift < 8 * bytes; shift += 8) {
+        int64_t at[DIGITS] = {0}, sum = 0;
+        struct pst_sort_pair *swap = from;
+
+        for (int64_t i = 0; i < n; i++)
+            at[from[i].key >> shift & (DIGITS - 1)]++;
+        if (at[from[0].key >> shift & (DIGITS - 1)] == n)
+            continue;
+        for (unsigned k = 0; k < DIGITS; k++) {
+            const int64_t count = at[k];
+
+            at[k] = sum;
+            sum += count;
+        }
+        for (int64_t i = 0; i < n; i++)
+            to[at[from[i].key >> shift & (DIGITS - 1)]++] = from[i];
+        from = to;
+        to = swap;
+    }
+    if (from != a)
+        memcpy(a, from, (size_t)n * sizeof(*a));
+}
+
+/* The k smallest come first, in any order, and the largest of them stands at
+ * k - 1; 0 < k <= n. */
+static void divide(struct pst_sort_pair *a, int64_t n, int64_t k)
+{
+    int64_t low = 0, high = n - 1;
+
+    while (high - low > FEW) {
+        struct pst_sort_pair pivot[3] = {a[low], a[low + (high - low) / 2],
+                                         a[high]};
+        int64_t i = low, j = high;
+
+        insert(pivot, 3);
+        while (i <= j) {
+            while (below(&a[i], &pivot[1]))
+                i++;
+            while (below(&pivot[1], &a[j]))
+                j--;
+            if (i <= j) {
+                const struct pst_sort_pair swap = a[i];
+
+                a[i++] = a[j];
+                a[j--] = swap;
+            }
+        }
+        if (k - 1 <= j)
+            high = j;
+        else if (k - 1 >= i)
+            low = i;
+        else
+            return;
+    }
+    insert(a + low, high - low + 1);
+}
+
+/* Leaves the k first of n pairs, in the order that they have; their last key
+ * is returned. */
+static uint64_t cut(struct pst_sort_pair *a, int64_t n, int64_t k,
+                    struct pst_sort_pair *spare)
+{
+    struct pst_sort_pair last;
+    int64_t left = 0;
+
+    memcpy(spare, a, (size_t)n * sizeof(*a));
+    divide(spare, n, k);
+    last = spare[k - 1];
+    for (int64_t i = 0; i < n; i++) {
+        const struct pst_sort_pair x = a[i];
+
+        a[left] = x;
+        left += !below(&last, &x);
+    }
+    return last.key;
+}
+
+/* The k <= FEW first of the order to a, in that order. */
+static void collect_few(const struct lane *l, int64_t k,
+                        struct pst_sort_pair *a)
+{
+    uint64_t block[BLOCK], limit = UINT64_MAX;
+    int64_t have = 0;
+
+    for (int64_t i = 0; i < l->n; i += BLOCK) {
+        const int64_t m = PST_MIN(l->n - i, BLOCK);
+
+        load(l, i, m, block);
+        for (int64_t j = 0; j < m; j++) {
+            int64_t at;
+
+            if (have == k && block[j] >= limit)
+                continue;
+            have += have < k;
+            for (at = have - 1; at > 0 && a[at - 1].key > block[j]; at--)
+                a[at] = a[at - 1];
+            a[at] = (struct pst_sort_pair){block[j], i + j};
+            limit = a[have - 1].key;
+        }
+    }
+}
+
+/* The k < n first of the order to a, in the order of their indices. Both have
+ * room for pst_sort_room(n, k): what may belong to them is collected, and cut
+ * to k whenever it is full. */
+static void collect(const struct lane *l, int64_t k, struct pst_sort_pair *a,
+                    struct pst_sort_pair *spare)
+{
+    const int64_t room = pst_sort_room(l->n, k);
+    uint64_t block[BLOCK], limit = UINT64_MAX;
+    int64_t have = 0;
+
+    for (int64_t i = 0; i < l->n; i += BLOCK) {
+        const int64_t m = PST_MIN(l->n - i, BLOCK);
+
+        if (have + m > room) {
+            limit = cut(a, have, k, spare);
+            have = k;
+        }
+        load(l, i, m, block);
+        /* An equal key comes too late: its index is larger. */
+        for (int64_t j = 0; j < m; j++)
+            if (block[j] < limit || limit == UINT64_MAX)
+                a[have++] = (struct pst_sort_pair){block[j], i + j};
+    }
+    (void)cut(a, have, k, spare);
+}
+
+/* --- lanes ---------------------------------------------------------------- */
+
+struct job {
+    const struct pst_call *c;
+    struct pst_lane l;
+    int64_t k; /* see pst_sort_first */
+    bool descending;
+    pst_sort_choice_fn choice;
+    size_t share; /* pairs of scratch of a thread */
+};
+
+static void run_first(const struct job *j, const struct lane *lane,
+                      int64_t first, int64_t to, struct pst_sort_pair *a)
+{
+    struct pst_sort_pair *spare = a + pst_sort_room(lane->n, j->k);
+
+    if (j->k <= FEW)
+        collect_few(lane, j->k, a);
+    else if (j->k < lane->n)
+        collect(lane, j->k, a, spare);
+    else
+        (void)load_all(lane, a);
+    if (j->k > FEW)
+        digits(a, spare, j->k, (unsigned)pst_dtype_size(lane->dtype));
+    for (int64_t i = 0; i < j->k; i++)
+        pst_sort_store(j->c, to + i * lane->inner,
+                       first + a[i].index * lane->inner, a[i].index);
+}
+
+static void run_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *j = ctx;
+    const struct pst_operand *x = &j->c->in[0];
+    const int64_t size = (int64_t)pst_dtype_size(x->meta.dtype);
+    struct pst_sort_pair *a =
+        (struct pst_sort_pair *)j->c->scratch + part * j->share;
+    int64_t begin, end;
+
+    pst_pool_share(pst_lane_count(&j->l), 1, part, parts, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t first = pst_lane_first(&j->l, i, j->l.size);
+        const struct lane lane = {
+            .dtype = x->meta.dtype,
+            .data = (const char *)x->data + first * size,
+            .inner = j->l.inner,
+            .n = j->l.size,
+            .flip = j->descending ? all_ones(x->meta.dtype) : 0,
+        };
+        int64_t at, nans;
+
+        if (j->choice == NULL) {
+            run_first(j, &lane, first, pst_lane_first(&j->l, i, j->k), a);
+            continue;
+        }
+        nans = load_all(&lane, a);
+        at = j->choice(j->c, lane.n, nans);
+        divide(a, lane.n, at + 1);
+        pst_sort_store(j->c, i, first + a[at].index * lane.inner, a[at].index);
+    }
+}
+
+static void run(struct job *j)
+{
+    if (j->l.size == 0 || pst_lane_count(&j->l) == 0)
+        return;
+    j->share = 2 * (size_t)pst_sort_room(j->l.size, j->k);
+    if (pst_meta_numel(&j->c->in[0].meta) < PST_ND_SERIAL)
+        run_part(j, 0, 1);
+    else
+        pst_pool_run(j->c->pool, run_part, j);
+}
+
+void pst_sort_first(const struct pst_call *c, int64_t dim, int64_t k,
+                    bool descending)
+{
+    struct job j = {.c = c,
+                    .l = pst_lane_of(&c->in[0].meta, dim),
+                    .k = k,
+                    .descending = descending};
+
+    if (k > 0)
+        run(&j);
+}
+
+void pst_sort_choose(const struct pst_call *c, const struct pst_lane *l,
+                     pst_sort_choice_fn choice)
+{
+    struct job j = {.c = c, .l = *l, .k = l->size, .choice = choice};
+
+    run(&j);
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+/* mode: the most frequent element of a lane, the smallest of them, its last
+ * place. */
+#include "stages/ops/sort/fast.h"
+
+static void mode_ref(const struct pst_call *c)
+{
+    const struct pst_lane l = pst_lane_of(&c->in[0].meta, c->args[1].i);
+    struct pst_sort_item *items = c->scratch;
+
+    for (int64_t k = 0; k < pst_lane_count(&l) && l.size > 0; k++) {
+        const int64_t first = pst_lane_first(&l, k, l.size);
+        int64_t best = 0, longest = 0, run = 0;
+
+        pst_sort_load(&c->in[0], first, l.inner, l.size, items);
+        pst_sort_items(items, items + l.size, l.size, false);
+        for (int64_t i = 0; i < l.size; i++) {
+            run = i > 0 && items[i].key == items[i - 1].key ? run + 1 : 1;
+            if (run > longest) {
+                longest = run;
+                best = i;
+            }
+        }
+        best = items[best].index;
+        pst_sort_store(c, k, first + best * l.inner, best);
+    }
+}
+
+static size_t mode_scratch(const struct pst_call *c,
+                           unsigned threads PST_UNUSED)
+{
+    return pst_sort_scratch(c, 1);
+}
+
+static const struct pst_kernel mode_kernels[] = {
+    {"mode_ref", PST_ISA_ANY, PST_D_ANY, 0, NULL, mode_scratch, mode_ref, 0.0},
+};
+const struct pst_op pst_op_mode = {
+    .schema = "aten::mode(Tensor self, int dim=-1, bool keepdim=False) -> "
+              "(Tensor values, Tensor indices)",
+    .infer = pst_sort_infer_one,
+    .vjp = pst_vjp_formula,
+    .formula = PST_SORT_PUT_ONE,
+    PST_KERNELS(mode_kernels),
+};
