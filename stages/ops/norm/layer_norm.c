@@ -11,7 +11,9 @@ static enum pst_status layer_norm_check(struct pst_infer *c,
 
     if (status != PST_OK)
         return status;
-    if ((w != NULL && w->dtype != (*x)->dtype && w->dtype != PST_F32) ||
+    /* f64: a model of f32 and bf16, made wider for a comparison. */
+    if ((w != NULL && w->dtype != (*x)->dtype && w->dtype != PST_F32 &&
+         w->dtype != PST_F64) ||
         (w != NULL && b != NULL && b->dtype != w->dtype))
         return pst_infer_fail(c, "an input of %s with a weight of %s",
                               pst_dtype_name((*x)->dtype),
