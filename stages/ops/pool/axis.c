@@ -7,12 +7,14 @@
 int64_t pst_pool_size(int64_t n, int64_t k, int64_t stride, int64_t pad,
                       int64_t dil, bool ceil)
 {
-    const int64_t room = n + 2 * pad - dil * (k - 1) - 1;
+    /* With ceil a window may be wider than the input and its padding. */
+    const int64_t room =
+        n + 2 * pad - dil * (k - 1) - 1 + (ceil ? stride - 1 : 0);
     int64_t out;
 
     if (room < 0)
         return 0;
-    out = (room + (ceil ? stride - 1 : 0)) / stride + 1;
+    out = room / stride + 1;
     /* A window must start inside of the input or of the left padding. */
     if (ceil && (out - 1) * stride >= n + pad)
         out--;
