@@ -48,5 +48,7 @@ enum pst_status pst_functionalise_finish(struct pst_functionalise *f,
 /* "aten.add_.Tensor" -> row of "aten.add.Tensor" (also copy_, fill_, zero_,
  * masked_fill_, ...); NULL if the name is not in-place or has no twin. */
 const struct pst_op *pst_functional_twin(const char *name);
+/* "aten.div.out" -> row of "aten.div.Tensor"; NULL if it has no `out`. */
+const struct pst_op *pst_out_twin(const char *name);
 
 #endif

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Names of in-place operators: "aten.add_.Tensor" writes what
- * "aten.add.Tensor" returns, "aten.__iand__.Tensor" what "aten.__and__". */
+ * "aten.add.Tensor" returns, "aten.__iand__.Tensor" what "aten.__and__", and
+ * "aten.div.out" writes to its argument `out` what "aten.div.Tensor" returns.
+ */
 #include "stages/graph/oprow.h"
 #include "stages/passes/functionalise.h"
 
@@ -18,14 +20,20 @@ static bool split_name(const char *name, struct parts *ret)
 {
     const char *dot = strchr(name, '.');
     const char *last = dot == NULL ? NULL : strchr(dot + 1, '.');
-    size_t n;
 
     if (last == NULL || strlen(name) >= MAX_NAME)
         return false;
     snprintf(ret->space, MAX_NAME, "%.*s", (int)(dot - name), name);
     snprintf(ret->op, MAX_NAME, "%.*s", (int)(last - dot - 1), dot + 1);
     snprintf(ret->overload, MAX_NAME, "%s", last + 1);
-    n = strlen(ret->op);
+    return true;
+}
+
+/* Takes the mark of a write off; false if there is none. */
+static bool without_mark(struct parts *ret)
+{
+    const size_t n = strlen(ret->op);
+
     if (pst_has_prefix(ret->op, "__i") && pst_has_suffix(ret->op, "__")) {
         memmove(ret->op + 2, ret->op + 3, n - 2);
         return true;
@@ -58,7 +66,7 @@ const struct pst_op *pst_functional_twin(const char *name)
     char scalar[MAX_NAME + 16];
     const struct pst_op *op;
 
-    if (!split_name(name, &parts))
+    if (!split_name(name, &parts) || !without_mark(&parts))
         return NULL;
     op = find(&parts, parts.overload);
     /* aten.pow_.Scalar writes what aten.pow.Tensor_Scalar returns. */
@@ -72,4 +80,23 @@ const struct pst_op *pst_functional_twin(const char *name)
     if (op == NULL && strcmp(parts.overload, "default") == 0)
         op = find(&parts, "Scalar");
     return op;
+}
+
+const struct pst_op *pst_out_twin(const char *name)
+{
+    struct parts parts;
+    const struct pst_op *op;
+    size_t n;
+
+    if (!split_name(name, &parts))
+        return NULL;
+    if (strcmp(parts.overload, "out") == 0) {
+        op = find(&parts, "default");
+        return op != NULL ? op : find(&parts, "Tensor");
+    }
+    if (!pst_has_suffix(parts.overload, "_out"))
+        return NULL;
+    n = strlen(parts.overload);
+    parts.overload[n - strlen("_out")] = '\0';
+    return find(&parts, parts.overload);
 }

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small sizes of architectures of the transformers library, chosen because
-each brings operators that the others lack. Entries are like those of
+each brings operators that the others lack, and those of handwritten.py. Entries are like those of
 models.MODELS: (module, function that makes one microbatch)."""
 import torch
 import transformers as hf
 from torch import nn
 
+from handwritten import HANDWRITTEN
+
 VOCABULARY, ROWS, LENGTH = 96, 2, 16
-ARCHITECTURES = {}
+ARCHITECTURES = dict(HANDWRITTEN)
 TEXT = dict(vocab_size=VOCABULARY, pad_token_id=0, bos_token_id=1,
             eos_token_id=2)
 ENCODER = dict(TEXT, hidden_size=32, num_hidden_layers=2,
@@ -276,6 +278,15 @@ def regnet():
     return picture(hf.RegNetForImageClassification(hf.RegNetConfig(
         embedding_size=8, hidden_sizes=[8, 16, 16, 16], depths=[1, 1, 1, 1],
         groups_width=8, num_labels=5)))
+
+
+@architecture
+def efficientnet():
+    """Its pooling window is wider than what it pools."""
+    return picture(hf.EfficientNetForImageClassification(hf.EfficientNetConfig(
+        image_size=32, width_coefficient=0.25, depth_coefficient=0.1,
+        hidden_dim=320, depth_divisor=4, num_labels=5, dropout_rate=0.0,
+        drop_connect_rate=0.0)))
 
 
 @architecture

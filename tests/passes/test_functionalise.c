@@ -308,6 +308,15 @@ static void twins_are_found_by_name(void **state)
         assert_non_null(twin);
         assert_string_equal(pst_op_schema(twin)->name, pairs[i][1]);
     }
+    assert_ptr_equal(pst_out_twin("aten.div.out"),
+                     pst_op_find("aten.div.Tensor"));
+    assert_ptr_equal(pst_out_twin("aten.sum.IntList_out"), NULL);
+    assert_ptr_equal(pst_out_twin("aten.add.Scalar_out"),
+                     pst_op_find("aten.add.Scalar"));
+    assert_ptr_equal(pst_out_twin("aten.silu.out"),
+                     pst_op_find("aten.silu.default"));
+    assert_null(pst_out_twin("aten.div.Tensor"));
+    assert_null(pst_out_twin("aten.nothing.out"));
 }
 
 static struct pst_meta window(unsigned rank, const int64_t *sizes,

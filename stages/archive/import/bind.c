@@ -339,6 +339,14 @@ static enum pst_status bind_one(const struct source *s,
     return read_arg(&at, json_object_get(input, "arg"), &args[i]);
 }
 
+/* The argument that import_out() writes. */
+static bool is_out(const json_t *input)
+{
+    const char *name = json_string_value(json_object_get(input, "name"));
+
+    return name != NULL && strcmp(name, "out") == 0;
+}
+
 enum pst_status pst_import_bind(struct pst_import *import,
                                 struct pst_scope *scope, const json_t *node,
                                 const struct pst_target *target, bool raw,
@@ -362,6 +370,8 @@ enum pst_status pst_import_bind(struct pst_import *import,
         return PST_ERR_INPUT;
     json_array_foreach(inputs, k, input)
     {
+        if (target->kind == PST_TARGET_OUT && is_out(input))
+            continue;
         if (status == PST_OK)
             status = bind_one(&s, schema, input, args, given);
     }

@@ -104,6 +104,7 @@ enum pst_status pst_pytree_paths(const char *spec, bool args,
 enum pst_target_kind {
     PST_TARGET_OP,       /* a row */
     PST_TARGET_INPLACE,  /* op is the functional twin */
+    PST_TARGET_OUT,      /* op returns what this one writes to `out` */
     PST_TARGET_CONVERT,  /* to.*, type_as: nothing if the dtype is there */
     PST_TARGET_NOTHING,  /* asserts: dropped */
     PST_TARGET_ASSERT,   /* of sizes: checked, then dropped */

@@ -280,6 +280,39 @@ static enum pst_status import_inplace(struct pst_import *import,
     return status;
 }
 
+/* The tensor `out` holds the result and is it from now on. */
+static enum pst_status import_out(struct pst_import *import,
+                                  struct pst_scope *scope, const json_t *json,
+                                  const struct pst_target *target,
+                                  const struct names *names)
+{
+    const struct pst_schema *schema = pst_op_schema(target->op);
+    const json_t *out = pst_import_arg(json, "out", "as_tensor");
+    const char *name = json_string_value(json_object_get(out, "name"));
+    struct pst_value *written =
+        name != NULL ? pst_map_get(&scope->values, name) : NULL;
+    struct pst_value *now;
+    struct pst_arg *args;
+    enum pst_status status;
+
+    if (scope->pure)
+        return refuse_write(import);
+    if (written == NULL || names->n > 1)
+        return pst_diag_set(import->diag, PST_ERR_INPUT,
+                            "its argument \"out\" is no tensor of the graph");
+    status = pst_import_bind(import, scope, json, target, false, &args);
+    if (status != PST_OK)
+        return status;
+    now = pst_emit(&import->build, target->op, args, schema->n_args);
+    if (now != NULL)
+        now = pst_functionalise_write(import->functional, written, now);
+    if (now == NULL)
+        return import->build.status;
+    if (names->n == 0 || names->at[0] == NULL)
+        return PST_OK;
+    return define(import, scope, names->at[0], written, &now->meta);
+}
+
 /* The dtype that to.* and type_as want: an argument's, the other tensor's, or
  * the tensor's own. */
 static enum pst_dtype wanted_dtype(const struct pst_scope *scope,
@@ -584,6 +617,8 @@ static enum pst_status import_node(struct pst_import *import,
         return import_op(import, scope, json, target, &names);
     case PST_TARGET_INPLACE:
         return import_inplace(import, scope, json, target, &names);
+    case PST_TARGET_OUT:
+        return import_out(import, scope, json, target, &names);
     case PST_TARGET_CONVERT:
         return import_convert(import, scope, json, target, &names);
     case PST_TARGET_NOTHING:

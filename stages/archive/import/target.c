@@ -78,7 +78,7 @@ static bool scalar_name(const char *name, char *out, size_t size)
                             name, overload + 7) < size;
 }
 
-/* Row or twin of `name`. */
+/* Row or twins of `name`. */
 static bool find_row(const char *name, struct pst_target *ret)
 {
     ret->op = pst_op_find(name);
@@ -87,6 +87,10 @@ static bool find_row(const char *name, struct pst_target *ret)
     if (ret->op == NULL && pst_op_refusal(name) == NULL) {
         ret->op = pst_functional_twin(name);
         ret->kind = PST_TARGET_INPLACE;
+    }
+    if (ret->op == NULL) {
+        ret->op = pst_out_twin(name);
+        ret->kind = PST_TARGET_OUT;
     }
     return ret->op != NULL;
 }
