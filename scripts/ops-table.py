@@ -18,7 +18,7 @@ TITLES = {
     "view": "shapes", "index": "indices", "embed": "embeddings",
     "create": "creation", "matmul": "products", "linalg": "linear algebra",
     "norm": "norms", "conv": "convolutions", "resize": "resizing",
-    "rnn": "recurrent", "loss": "losses",
+    "rnn": "recurrent", "loss": "losses", "complex": "complex numbers",
 }
 
 
@@ -29,7 +29,7 @@ def table(penstock):
     families = {}
     for op in found["operators"]:
         space, name = op["name"].split(".")[:2]
-        if space in ("aten", "transformers"):
+        if space in ("aten", "transformers", "complex", "from_real"):
             names = families.setdefault(op["family"], [])
             if name not in names:
                 names.append(name)

@@ -107,7 +107,9 @@ static void tensors_are_checked(void **state)
         const char *text, *why;
         enum pst_status status;
     } bad[] = {
-        {TENSOR("10", "", "", "0"), "complex64", PST_ERR_UNSUPPORTED},
+        {TENSOR("9", "", "", "0"), "complex32", PST_ERR_UNSUPPORTED},
+        {TENSOR("10", I("2"), I("1"), "9223372036854775807"), "complex tensors",
+         PST_ERR_UNSUPPORTED},
         {TENSOR("77", "", "", "0"), "unknown", PST_ERR_UNSUPPORTED},
         {TENSOR("7", I("-1"), I("1"), "0"), "sizes[0]", PST_ERR_INPUT},
         {TENSOR("7", I("2"), I("-1"), "0"), "strides[0]", PST_ERR_INPUT},

@@ -57,7 +57,7 @@ static struct pst_target target_of(const char *name, json_t **ret_node)
                   "arg", "as_string", "cpu", "name", "dtype", "arg",
                   "as_scalar_type", 13, "name", "enabled", "arg", "as_bool", 1);
     assert_non_null(*ret_node);
-    return pst_import_target(*ret_node);
+    return pst_import_target(*ret_node, NULL);
 }
 
 static bool same_default(const struct pst_arg *a, const struct pst_arg *b)

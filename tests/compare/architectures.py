@@ -64,6 +64,15 @@ def causal(model, **fixed):
     return Labelled(model, use_cache=False, **fixed), batch
 
 
+def masked_less(model):
+    """A masked language model that takes no attention mask."""
+    def batch():
+        x = tokens()
+        return dict(input_ids=x, labels=torch.where(
+            torch.rand(x.shape) < 0.5, x, -100))
+    return Labelled(model), batch
+
+
 def masked(model):
     def batch():
         x = tokens()
@@ -146,6 +155,15 @@ def codegen():
         rotary_dim=4, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)))
 
 
+@architecture
+def llama4():
+    """Rotary embeddings in complex numbers, experts of one."""
+    return causal(hf.Llama4ForCausalLM(hf.Llama4TextConfig(
+        **DECODER, num_key_value_heads=2, head_dim=8, intermediate_size_mlp=48,
+        num_local_experts=2, attention_chunk_size=8, moe_layers=[1],
+        layer_types=["chunked_attention", "full_attention"])))
+
+
 # --- mixtures, state spaces -------------------------------------------------
 
 @architecture
@@ -178,6 +196,13 @@ def roberta():
 def albert():
     return masked(hf.AlbertForMaskedLM(hf.AlbertConfig(
         **ENCODER, embedding_size=16)))
+
+
+@architecture
+def fnet():
+    return masked_less(hf.FNetForMaskedLM(hf.FNetConfig(
+        **TEXT, hidden_size=32, num_hidden_layers=2, intermediate_size=48,
+        max_position_embeddings=32, hidden_dropout_prob=0.0)))
 
 
 @architecture
@@ -247,6 +272,32 @@ def wav2vec2():
         feat_proj_dropout=0.0, layerdrop=0.0, apply_spec_augment=False))
     return (Squared(model, "last_hidden_state"),
             lambda: dict(input_values=torch.randn(ROWS, 400)))
+
+
+@architecture
+def spectrum():
+    """All that is done with complex numbers; no model has so much of it."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(6, 5, 2))
+            self.filter = nn.Parameter(torch.randn(8, 2))
+            self.turn = torch.polar(torch.ones(6), torch.arange(6) * 0.3)
+
+        def forward(self, x):
+            y = torch.fft.rfft2(x, norm="ortho")
+            y = y * torch.view_as_complex(self.weight)[:, :5] + 0.5
+            y = torch.fft.irfft2(y, s=(6, 7), norm="ortho")
+            z = torch.fft.fft(y, n=8, dim=-1)
+            z = z * torch.view_as_complex(self.filter)
+            z = torch.cat([z, z.conj() / (z.abs() + 1).unsqueeze(0)[0]], -1)
+            z = torch.fft.ifftn(z.transpose(-1, -2), dim=(-2, -1))
+            z = z * self.turn.view(1, -1) @ z.transpose(-2, -1)
+            z = torch.complex(z.real.tanh(), z.imag) - torch.exp(z * 0.1)
+            out = torch.view_as_real(z).flatten(-2)
+            return (out ** 2).mean() + z[:, 0].angle().cos().mean(), out
+
+    return Net(), lambda: dict(x=torch.randn(ROWS, 6, 8))
 
 
 # --- pictures ---------------------------------------------------------------

@@ -199,7 +199,8 @@ static enum pst_status read_dtype(const struct source *s, const json_t *json,
 
     if (!json_is_integer(json))
         return wrong(s, "as_scalar_type");
-    if (!pst_dtype_from_pt2(json_integer_value(json), &dtype))
+    if (!pst_json_is_complex(json_integer_value(json), &dtype) &&
+        !pst_dtype_from_pt2(json_integer_value(json), &dtype))
         return pst_diag_set(s->import->diag, PST_ERR_UNSUPPORTED,
                             "%s: dtype %s is not supported", s->where,
                             pst_json_dtype_name(json_integer_value(json)));

@@ -122,16 +122,30 @@ struct pst_target {
     const char *reason;
     unsigned tier; /* of what is not supported: 2 of an operator whose form
                       is not, 3 refused, 0 unknown */
+    bool pairs; /* operands are complex: pst_import_pairs */
 };
 
 /* Why sizes that are not known are refused. */
 extern const char pst_import_unbacked[];
 
-/* What a node of the document is to us. */
-struct pst_target pst_import_target(const json_t *node);
+/* What a node of the document is to us; metas: its graph's tensor_values. */
+struct pst_target pst_import_target(const json_t *node, const json_t *metas);
 /* Payload of argument `name` if it has that tag, else NULL. */
 const json_t *pst_import_arg(const json_t *node, const char *name,
                              const char *tag);
+
+/* --- complex.c ---------------------------------------------------------- */
+
+/* Does it read or make complex numbers? */
+bool pst_import_complex(const json_t *node, const json_t *metas);
+/* The row that does to pairs what that operator does to complex numbers. */
+const struct pst_op *pst_import_complex_row(const char *name);
+/* Changes bound arguments of such a node to what its row takes. */
+enum pst_status pst_import_pairs(struct pst_import *import,
+                                 const struct pst_scope *scope,
+                                 const json_t *node,
+                                 const struct pst_target *target,
+                                 struct pst_arg *args) PST_MUST_CHECK;
 
 /* --- scan.c ------------------------------------------------------------- */
 

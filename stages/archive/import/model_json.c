@@ -27,6 +27,12 @@ const char *pst_json_dtype_name(int64_t code)
     return dtype_names[code];
 }
 
+bool pst_json_is_complex(int64_t code, enum pst_dtype *ret_part)
+{
+    *ret_part = code == 11 ? PST_F64 : PST_F32;
+    return code == 10 || code == 11;
+}
+
 /* Depth of nesting must be known before a recursive parser sees the text. */
 static bool depth_fits(const char *text, size_t len)
 {
@@ -254,6 +260,26 @@ static enum pst_status read_sizes(const struct sizes *s, const json_t *list,
     return PST_OK;
 }
 
+/* Complex numbers are pairs: one more dimension, the last, of two parts. */
+static enum pst_status make_pairs(struct pst_json_tensor *t, const char *where,
+                                  struct pst_diag *diag)
+{
+    bool fits = t->meta.rank < PST_MAX_RANK &&
+                !__builtin_mul_overflow(t->offset, 2, &t->offset);
+
+    for (unsigned i = 0; i < t->meta.rank && fits; i++)
+        fits =
+            !__builtin_mul_overflow(t->meta.stride[i], 2, &t->meta.stride[i]);
+    if (!fits)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "%s: complex tensors of %u dimensions or of this "
+                            "size are not supported",
+                            where, t->meta.rank);
+    t->meta.size[t->meta.rank] = 2;
+    t->meta.stride[t->meta.rank++] = 1;
+    return pst_meta_check(&t->meta, diag);
+}
+
 /* Elements from the storage's begin to behind the last one must fit. */
 static enum pst_status check_extent(const struct pst_json_tensor *t,
                                     const char *where, struct pst_diag *diag)
@@ -285,6 +311,7 @@ enum pst_status pst_json_tensor(const json_t *json, const char *where,
     enum pst_status status;
     const char *text;
     int64_t code;
+    bool pairs;
 
     /* The first that is missing is named. */
     if ((sizes = pst_json_member(json, "sizes", JSON_ARRAY, where, diag)) ==
@@ -299,7 +326,8 @@ enum pst_status pst_json_tensor(const json_t *json, const char *where,
                                 diag)) == NULL)
         return PST_ERR_INPUT;
     code = json_integer_value(dtype);
-    if (!pst_dtype_from_pt2(code, &t.meta.dtype))
+    pairs = pst_json_is_complex(code, &t.meta.dtype);
+    if (!pairs && !pst_dtype_from_pt2(code, &t.meta.dtype))
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
                             "%s: dtype %s is not supported", where,
                             pst_json_dtype_name(code));
@@ -330,6 +358,8 @@ enum pst_status pst_json_tensor(const json_t *json, const char *where,
     offset = json_object_get(json, "storage_offset");
     if (offset != NULL)
         status = read_size(&at, offset, "storage_offset", &t.offset, &text);
+    if (status == PST_OK && pairs)
+        status = make_pairs(&t, where, diag);
     if (status == PST_OK)
         status = check_extent(&t, where, diag);
     for (unsigned i = 0; i < t.meta.rank; i++)

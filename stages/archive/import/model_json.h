@@ -45,15 +45,19 @@ enum pst_status pst_json_expr(const json_t *json,
                               const char **ret_text, struct pst_number *ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
+/* complex64 or complex128, and the dtype of its two parts. */
+bool pst_json_is_complex(int64_t code, enum pst_dtype *ret_part);
+
 struct pst_json_tensor {
-    struct pst_meta meta; /* strides as written */
+    struct pst_meta meta; /* strides as written; complex: see below */
     int64_t offset;       /* elements */
     bool requires_grad;
     bool symbolic;                  /* some of dims are not NULL */
     const char *dims[PST_MAX_RANK]; /* where sizes come from */
 };
 
-/* TensorMeta, checked: known dtype, rank, sizes, strides and products in
+/* TensorMeta, checked (complex numbers become pairs of real ones, along one
+ * more dimension, the last): known dtype, rank, sizes, strides and products in
  * range, strided layout. Symbolic sizes get the values of `symbols` (NULL:
  * there are none), their texts live in the arena. */
 enum pst_status pst_json_tensor(const json_t *json, const char *where,

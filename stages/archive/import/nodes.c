@@ -211,6 +211,8 @@ static enum pst_status import_op(struct pst_import *import,
     struct pst_arg *args;
 
     status = pst_import_bind(import, scope, json, target, false, &args);
+    if (status == PST_OK && target->pairs)
+        status = pst_import_pairs(import, scope, json, target, args);
     if (status != PST_OK)
         return status;
     if (scope->autocast)
@@ -654,7 +656,7 @@ enum pst_status pst_import_nodes(struct pst_import *import,
 
     json_array_foreach(nodes, i, node)
     {
-        const struct pst_target target = pst_import_target(node);
+        const struct pst_target target = pst_import_target(node, scope->metas);
 
         status = pst_import_place(import, node);
         if (status == PST_OK)

@@ -55,6 +55,7 @@ static enum pst_status scan_values(struct scan *s, const json_t *graph)
         bool unknown = false;
 
         if (json_is_integer(dtype) && status == PST_OK &&
+            !pst_json_is_complex(json_integer_value(dtype), &unused) &&
             !pst_dtype_from_pt2(json_integer_value(dtype), &unused))
             status =
                 add_finding(s, pst_json_dtype_name(json_integer_value(dtype)),
@@ -172,7 +173,8 @@ static enum pst_status scan_graph(struct scan *s, const json_t *graph,
 
     json_array_foreach(nodes, i, node)
     {
-        const struct pst_target target = pst_import_target(node);
+        const struct pst_target target =
+            pst_import_target(node, json_object_get(graph, "tensor_values"));
 
         if (status != PST_OK)
             return status;

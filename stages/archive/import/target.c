@@ -141,7 +141,23 @@ static struct pst_target higher_order(const json_t *node, const char *name)
     return unsupported(name);
 }
 
-struct pst_target pst_import_target(const json_t *node)
+/* Rows for complex operands; in-place forms have none. */
+static struct pst_target complex_target(const json_t *node, const char *name)
+{
+    struct pst_target t = {.kind = PST_TARGET_OP, .name = name, .pairs = true};
+    char scalar[256];
+
+    if (is_number(node, "other") && scalar_name(name, scalar, sizeof(scalar)))
+        t.op = pst_import_complex_row(scalar);
+    else
+        t.op = pst_import_complex_row(name);
+    if (t.op != NULL)
+        return t;
+    return pst_op_find(name) != NULL ? refuse(name, 2, "complex numbers")
+                                     : unsupported(name);
+}
+
+struct pst_target pst_import_target(const json_t *node, const json_t *metas)
 {
     const char *name = json_string_value(json_object_get(node, "target"));
     struct pst_target t = {0};
@@ -166,8 +182,12 @@ struct pst_target pst_import_target(const json_t *node)
             t.kind = PST_TARGET_SIZE;
     if (t.kind == PST_TARGET_ASSERT || t.kind == PST_TARGET_SIZE)
         return t;
-    if (pst_has_prefix(name, "penstock.")) /* ours, for our own nodes only */
+    /* Ours, for our own nodes only. */
+    if (pst_has_prefix(name, "penstock.") || pst_has_prefix(name, "complex.") ||
+        pst_has_prefix(name, "from_real."))
         return unsupported(name);
+    if (pst_import_complex(node, metas))
+        return complex_target(node, name);
     if (pst_has_prefix(name, "aten.to.") ||
         strcmp(name, "aten.type_as.default") == 0) {
         t.kind = PST_TARGET_CONVERT;

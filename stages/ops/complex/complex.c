@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Operators on complex numbers, by formulas. A complex tensor is a real one
+ * with one more dimension, the last, of two elements: real and imaginary part.
+ * The importer (stages/archive/import/complex.c) takes row complex.NAME for
+ * aten.NAME where an operand is complex and makes operands complex that are
+ * not; rows of namespace from_real have real operands. Gradients are those of
+ * the two parts, which is what PyTorch has for a real loss.
+ */
+#include "stages/ops/formula/formula.h"
+
+#define COMPLEX(id, schema, formula)                                           \
+    PST_REWRITE_FORMULA(complex_##id, "complex::" schema, formula)
+#define FROM_REAL(id, schema, formula)                                         \
+    PST_REWRITE_FORMULA(from_real_##id, "from_real::" schema, formula)
+
+/* Parts of `self` and of `other`. */
+#define ONE "a = select.int(self, -1, 0); b = select.int(self, -1, 1);"
+#define TWO ONE "c = select.int(other, -1, 0); d = select.int(other, -1, 1);"
+
+/* --- to and from real numbers --------------------------------------------- */
+
+FROM_REAL(view_as_complex, "view_as_complex(Tensor self) -> Tensor", "self");
+FROM_REAL(complex, "complex(Tensor real, Tensor imag) -> Tensor",
+          "stack([real, imag], -1)");
+FROM_REAL(polar, "polar(Tensor abs, Tensor angle) -> Tensor",
+          "stack([abs * cos(angle), abs * sin(angle)], -1)");
+COMPLEX(view_as_real, "view_as_real(Tensor self) -> Tensor", "self");
+COMPLEX(real, "real(Tensor self) -> Tensor", "select.int(self, -1, 0)");
+COMPLEX(imag, "imag(Tensor self) -> Tensor", "select.int(self, -1, 1)");
+COMPLEX(abs, "abs(Tensor self) -> Tensor", "linalg_vector_norm(self, 2, [-1])");
+COMPLEX(angle, "angle(Tensor self) -> Tensor", ONE "atan2(b, a)");
+
+/* Real operands of these have been made complex. */
+#define CONVERT(id, schema)                                                    \
+    COMPLEX(id, schema, "is(dtype) ? _to_copy(self, dtype=dtype) : self")
+CONVERT(to_dtype, "to.dtype(Tensor self, ScalarType dtype, "
+                  "bool non_blocking=False, bool copy=False, "
+                  "MemoryFormat? memory_format=None) -> Tensor");
+CONVERT(to_device, "to.device(Tensor self, Device device, ScalarType dtype, "
+                   "bool non_blocking=False, bool copy=False, "
+                   "MemoryFormat? memory_format=None) -> Tensor");
+CONVERT(to_dtype_layout,
+        "to.dtype_layout(Tensor self, *, ScalarType? dtype=None, "
+        "Layout? layout=None, Device? device=None, bool? pin_memory=None, "
+        "bool non_blocking=False, bool copy=False, "
+        "MemoryFormat? memory_format=None) -> Tensor");
+CONVERT(_to_copy, "_to_copy(Tensor self, *, ScalarType? dtype=None, "
+                  "Layout? layout=None, Device? device=None, "
+                  "bool? pin_memory=None, bool non_blocking=False, "
+                  "MemoryFormat? memory_format=None) -> Tensor");
+COMPLEX(type_as, "type_as(Tensor self, Tensor other) -> Tensor",
+        "_to_copy(self, dtype=dtype(other))");
+
+/* --- arithmetic ----------------------------------------------------------- */
+
+#define CONJUGATE(id, name)                                                    \
+    COMPLEX(id, name "(Tensor self) -> Tensor", ONE "stack([a, -b], -1)")
+CONJUGATE(conj, "conj");
+CONJUGATE(_conj, "_conj");
+CONJUGATE(conj_physical, "conj_physical");
+CONJUGATE(_conj_physical, "_conj_physical");
+COMPLEX(resolve_conj, "resolve_conj(Tensor self) -> Tensor", "self");
+COMPLEX(resolve_neg, "resolve_neg(Tensor self) -> Tensor", "self");
+
+#define ALPHA "*, Scalar alpha=1) -> Tensor"
+COMPLEX(add_Tensor, "add.Tensor(Tensor self, Tensor other, " ALPHA,
+        "self + (alpha == 1 ? other : other * alpha)");
+COMPLEX(sub_Tensor, "sub.Tensor(Tensor self, Tensor other, " ALPHA,
+        "self - (alpha == 1 ? other : other * alpha)");
+COMPLEX(mul_Tensor, "mul.Tensor(Tensor self, Tensor other) -> Tensor",
+        TWO "stack([a * c - b * d, a * d + b * c], -1)");
+COMPLEX(div_Tensor, "div.Tensor(Tensor self, Tensor other) -> Tensor",
+        TWO "n = c * c + d * d;"
+            "stack([(a * c + b * d) / n, (b * c - a * d) / n], -1)");
+COMPLEX(add_Scalar,
+        "add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
+        ONE "stack([a + other * alpha, b], -1)");
+COMPLEX(sub_Scalar,
+        "sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
+        ONE "stack([a - other * alpha, b], -1)");
+COMPLEX(mul_Scalar, "mul.Scalar(Tensor self, Scalar other) -> Tensor",
+        "self * other");
+COMPLEX(div_Scalar, "div.Scalar(Tensor self, Scalar other) -> Tensor",
+        "self / other");
+COMPLEX(neg, "neg(Tensor self) -> Tensor", "-self");
+COMPLEX(reciprocal, "reciprocal(Tensor self) -> Tensor",
+        ONE "n = a * a + b * b; stack([a / n, -b / n], -1)");
+COMPLEX(exp, "exp(Tensor self) -> Tensor",
+        ONE "m = exp(a); stack([m * cos(b), m * sin(b)], -1)");
+
+/* --- products ------------------------------------------------------------- */
+
+#define PRODUCT(op)                                                            \
+    "stack([" op "(a, c) - " op "(b, d), " op "(a, d) + " op "(b, c)], -1)"
+COMPLEX(matmul, "matmul(Tensor self, Tensor other) -> Tensor",
+        TWO PRODUCT("matmul"));
+COMPLEX(mm, "mm(Tensor self, Tensor mat2) -> Tensor",
+        "other = mat2;" TWO PRODUCT("mm"));
+COMPLEX(bmm, "bmm(Tensor self, Tensor mat2) -> Tensor",
+        "other = mat2;" TWO PRODUCT("bmm"));
+
+/* All of one operand is the case of no product. */
+COMPLEX(einsum,
+        "einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor",
+        "self = tensors[0]; other = tensors[1];" TWO
+        "stack([einsum(equation, [a, c]) - einsum(equation, [b, d]), "
+        "einsum(equation, [a, d]) + einsum(equation, [b, c])], -1)");

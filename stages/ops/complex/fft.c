@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Fourier transforms as products with matrices of cosines and sines, which
+ * are computed in f64 from exact integers j k mod n. Lengths in models are at
+ * most some thousands, so n^2 is affordable, and the gradient is a product
+ * too. Values and their parts: complex.c.
+ */
+#include "stages/ops/rewrite.h"
+
+#include <string.h>
+
+#define PI 3.14159265358979323846
+
+/* A value with an imaginary part or none (NULL: real). */
+struct signal {
+    struct pst_value *re, *im;
+};
+
+enum form { C2C, R2C, C2R };
+
+static struct pst_value *apply(struct pst_rewrite *w, const char *op,
+                               struct pst_value *v)
+{
+    return pst_rw(w, op, PST_ARGS(pst_v(v)));
+}
+
+static struct pst_value *minus(struct pst_rewrite *w, struct pst_value *a,
+                               struct pst_value *b)
+{
+    if (b == NULL)
+        return a;
+    return a == NULL ? apply(w, "aten.neg.default", b) : pst_rw_sub(w, a, b);
+}
+
+static struct pst_value *plus(struct pst_rewrite *w, struct pst_value *a,
+                              struct pst_value *b)
+{
+    if (a == NULL || b == NULL)
+        return a == NULL ? b : a;
+    return pst_rw_add(w, a, b);
+}
+
+/* 0, 1, ... n - 1 */
+static struct pst_value *count(struct pst_rewrite *w, int64_t n)
+{
+    return pst_rw(w, "aten.arange.default",
+                  PST_ARGS(pst_i(n), pst_dtype_arg(PST_I64)));
+}
+
+/* cos or sin of 2 pi j k / n for rows j and columns k. */
+static struct pst_value *matrix(struct pst_rewrite *w, const char *op,
+                                int64_t n, int64_t rows, int64_t columns,
+                                enum pst_dtype dtype)
+{
+    struct pst_value *j = pst_rw(w, "aten.unsqueeze.default",
+                                 PST_ARGS(pst_v(count(w, rows)), pst_i(1)));
+    struct pst_value *turns =
+        pst_rw(w, "aten.remainder.Scalar",
+               PST_ARGS(pst_v(pst_rw_mul(w, j, count(w, columns))), pst_i(n)));
+    struct pst_value *angle =
+        pst_rw_scale(w, pst_rw_cast(w, turns, PST_F64), 2 * PI / (double)n);
+
+    return pst_rw_cast(w, apply(w, op, angle), dtype);
+}
+
+/* Along the last dimension, to the first `to` elements, zeros behind it. */
+static struct pst_value *resize(struct pst_rewrite *w, struct pst_value *v,
+                                int64_t to)
+{
+    int64_t have;
+
+    if (v == NULL)
+        return NULL;
+    have = v->meta.size[v->meta.rank - 1];
+    if (have > to)
+        return pst_rw(w, "aten.narrow.default",
+                      PST_ARGS(pst_v(v), pst_i(-1), pst_i(0), pst_i(to)));
+    if (have < to) {
+        const int64_t pad[] = {0, to - have};
+
+        return pst_rw(w, "aten.constant_pad_nd.default",
+                      PST_ARGS(pst_v(v), pst_ints(pad, 2)));
+    }
+    return v;
+}
+
+static struct pst_value *times(struct pst_rewrite *w, struct pst_value *a,
+                               struct pst_value *b)
+{
+    if (a == NULL)
+        return NULL;
+    return pst_rw(w, "aten.matmul.default", PST_ARGS(pst_v(a), pst_v(b)));
+}
+
+/* How often each of the bins of a real signal stands in the whole spectrum. */
+static struct pst_value *doubled(struct pst_rewrite *w, struct pst_value *v,
+                                 int64_t n)
+{
+    struct pst_value *k = count(w, n / 2 + 1);
+    struct pst_value *once = pst_rw(
+        w, "aten.eq.Tensor",
+        PST_ARGS(
+            pst_v(pst_rw(w, "aten.remainder.Scalar",
+                         PST_ARGS(pst_v(pst_rw_scale(w, k, 2)), pst_i(n)))),
+            pst_v(pst_rw_scale(w, k, 0))));
+    struct pst_value *weight = pst_rw_shift(
+        w, pst_rw_scale(w, pst_rw_cast(w, once, v->meta.dtype), -1), 2);
+
+    return pst_rw_mul(w, v, weight);
+}
+
+/* One transform along the last dimension. */
+static struct signal last(struct pst_rewrite *w, struct signal x, int64_t n,
+                          enum form form, bool inverse)
+{
+    const int64_t bins = n / 2 + 1, rows = form == C2R ? bins : n;
+    const int64_t columns = form == R2C ? bins : n;
+    const enum pst_dtype dtype = x.re->meta.dtype;
+    struct pst_value *c, *s, *re, *im;
+
+    re = resize(w, x.re, rows);
+    im = resize(w, x.im, rows);
+    if (form == C2R && w->build->status == PST_OK) {
+        re = doubled(w, re, n);
+        im = im == NULL ? NULL : doubled(w, im, n);
+    }
+    c = matrix(w, "aten.cos.default", n, rows, columns, dtype);
+    s = matrix(w, "aten.sin.default", n, rows, columns, dtype);
+    /* (re + i im) (c -+ i s) */
+    if (inverse)
+        return (struct signal){
+            minus(w, times(w, re, c), times(w, im, s)),
+            form == C2R ? NULL : plus(w, times(w, re, s), times(w, im, c))};
+    return (struct signal){
+        plus(w, times(w, re, c), times(w, im, s)),
+        form == C2R ? NULL : minus(w, times(w, im, c), times(w, re, s))};
+}
+
+static struct pst_value *swap(struct pst_rewrite *w, struct pst_value *v,
+                              int64_t dim)
+{
+    if (v == NULL || dim == (int64_t)v->meta.rank - 1)
+        return v;
+    return pst_rw(w, "aten.transpose.int",
+                  PST_ARGS(pst_v(v), pst_i(dim), pst_i(-1)));
+}
+
+struct plan {
+    unsigned n;
+    int64_t dim[PST_MAX_RANK]; /* >= 0 */
+    int64_t size[PST_MAX_RANK];
+    enum form form; /* of the last one; the others are C2C */
+    bool whole;     /* R2C: all bins, not the first half alone */
+    bool inverse;
+    double power; /* the result is divided by (product of sizes) ^ power */
+};
+
+static struct signal parts(struct pst_rewrite *w, struct pst_value *v,
+                           enum form form)
+{
+    struct signal x = {v, NULL};
+
+    if (form == R2C)
+        return x;
+    x.re =
+        pst_rw(w, "aten.select.int", PST_ARGS(pst_v(v), pst_i(-1), pst_i(0)));
+    x.im =
+        pst_rw(w, "aten.select.int", PST_ARGS(pst_v(v), pst_i(-1), pst_i(1)));
+    return x;
+}
+
+static enum pst_status transform(struct pst_rewrite *w, const struct plan *p)
+{
+    struct signal x = parts(w, pst_rewrite_in(w, 0), p->form);
+    struct pst_value *y;
+    double total = 1;
+
+    for (unsigned i = 0; i < p->n; i++) {
+        /* A real signal's own transform comes first, a real result's last. */
+        const unsigned k = p->form == C2R ? i : p->n - 1 - i;
+        const enum form form = k == p->n - 1 && !p->whole ? p->form : C2C;
+
+        if (p->size[k] < 1)
+            return pst_rewrite_fail(w, "a size of %lld is not possible",
+                                    (long long)p->size[k]);
+        if (w->build->status != PST_OK)
+            return w->build->status;
+        x.re = swap(w, x.re, p->dim[k]);
+        x.im = swap(w, x.im, p->dim[k]);
+        if (w->build->status == PST_OK)
+            x = last(w, x, p->size[k], form, p->inverse);
+        x.re = swap(w, x.re, p->dim[k]);
+        x.im = swap(w, x.im, p->dim[k]);
+        total *= (double)p->size[k];
+    }
+    y = x.re;
+    if (p->form != C2R) {
+        struct pst_value *both[] = {x.re, x.im};
+
+        if (x.im == NULL && w->build->status == PST_OK)
+            both[1] = pst_rw_scale(w, x.re, 0);
+        y = pst_rw(w, "aten.stack.default",
+                   PST_ARGS(pst_values(both, 2), pst_i(-1)));
+    }
+    if (p->power == 0.5)
+        total = __builtin_sqrt(total);
+    if (p->power != 0)
+        y = pst_rw_scale(w, y, 1 / total);
+    return pst_rewrite_out(w, 0, y);
+}
+
+/* --- arguments ------------------------------------------------------------ */
+
+static bool add_dim(struct pst_rewrite *w, struct plan *p, int64_t dim)
+{
+    const struct pst_value *v = pst_rewrite_in(w, 0);
+    const int64_t rank = (int64_t)v->meta.rank - (p->form == R2C ? 0 : 1);
+    const int64_t at = dim < 0 ? dim + rank : dim;
+
+    if (p->n == PST_MAX_RANK || at < 0 || at >= rank) {
+        pst_rewrite_fail(w, "there is no dimension %lld", (long long)dim);
+        return false;
+    }
+    p->size[p->n] = v->meta.size[at];
+    p->dim[p->n++] = at;
+    return true;
+}
+
+/* Form and direction are in the name: "complex.fft_irfftn.default". */
+static struct plan plan_of(const struct pst_rewrite *w)
+{
+    const char *name = strstr(w->schema->name, "fft_") + 4;
+    struct plan p = {.form = C2C, .inverse = name[0] == 'i'};
+
+    name += p.inverse;
+    if (name[0] == 'r')
+        p.form = p.inverse ? C2R : R2C;
+    return p;
+}
+
+/* norm: the part of the factor 1/size that this direction has. */
+static enum pst_status finish(struct pst_rewrite *w, struct plan *p,
+                              const struct pst_arg *norm)
+{
+    const char *s = norm->kind == PST_ARG_STRING ? norm->s : "backward";
+
+    if (strcmp(s, "ortho") == 0)
+        p->power = 0.5;
+    else if (strcmp(s, "backward") == 0 || strcmp(s, "forward") == 0)
+        p->power = p->inverse == (s[0] == 'b') ? 1 : 0;
+    else
+        return pst_rewrite_fail(w, "norm \"%s\" is unknown", s);
+    return transform(w, p);
+}
+
+/* The last size of a real result follows from its bins. */
+static void size_of_real(struct plan *p)
+{
+    if (p->form == C2R && p->n > 0)
+        p->size[p->n - 1] = 2 * (p->size[p->n - 1] - 1);
+}
+
+/* (self, n, dim, norm) */
+static enum pst_status one(struct pst_rewrite *w)
+{
+    struct plan p = plan_of(w);
+
+    if (!add_dim(w, &p, w->args[2].i))
+        return w->build->status;
+    size_of_real(&p);
+    if (w->args[1].kind == PST_ARG_INT)
+        p.size[0] = w->args[1].i;
+    return finish(w, &p, &w->args[3]);
+}
+
+/* (self, s, dim, norm); without dimensions the last ones, or all. */
+static enum pst_status several(struct pst_rewrite *w)
+{
+    const struct pst_arg *s = &w->args[1], *dim = &w->args[2];
+    const int64_t rank = pst_rewrite_in(w, 0)->meta.rank;
+    struct plan p = plan_of(w);
+    int64_t n = rank - (p.form == R2C ? 0 : 1);
+
+    if (dim->kind == PST_ARG_INTS)
+        n = dim->n;
+    else if (s->kind == PST_ARG_INTS)
+        n = s->n;
+    for (int64_t i = 0; i < n; i++)
+        if (!add_dim(w, &p, dim->kind == PST_ARG_INTS ? dim->ints[i] : i - n))
+            return w->build->status;
+    size_of_real(&p);
+    if (s->kind == PST_ARG_INTS && s->n != p.n)
+        return pst_rewrite_fail(w, "%u sizes for %u dimensions", s->n, p.n);
+    for (unsigned i = 0; i < p.n && s->kind == PST_ARG_INTS; i++)
+        if (s->ints[i] != -1)
+            p.size[i] = s->ints[i];
+    return finish(w, &p, &w->args[3]);
+}
+
+/* (self, dim, normalization, ...): 0 none, 1 root of the size, 2 size. */
+static enum pst_status core(struct pst_rewrite *w, struct plan p)
+{
+    const struct pst_arg *dim = &w->args[1];
+
+    p.whole = p.form == R2C && !w->args[3].b;
+    for (unsigned i = 0; i < dim->n; i++)
+        if (!add_dim(w, &p, dim->ints[i]))
+            return w->build->status;
+    if (p.form == C2R && p.n > 0)
+        p.size[p.n - 1] = w->args[3].i;
+    p.power = (double)w->args[2].i / 2;
+    return transform(w, &p);
+}
+
+static enum pst_status core_c2c(struct pst_rewrite *w)
+{
+    return core(w, (struct plan){.form = C2C, .inverse = !w->args[3].b});
+}
+
+static enum pst_status core_r2c(struct pst_rewrite *w)
+{
+    return core(w, (struct plan){.form = R2C});
+}
+
+static enum pst_status core_c2r(struct pst_rewrite *w)
+{
+    return core(w, (struct plan){.form = C2R, .inverse = true});
+}
+
+#define ONE                                                                    \
+    "(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor"
+#define TWO                                                                    \
+    "(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) "    \
+    "-> Tensor"
+#define MANY                                                                   \
+    "(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) "      \
+    "-> Tensor"
+
+PST_REWRITE(complex_fft_fft, "complex::fft_fft" ONE, one);
+PST_REWRITE(complex_fft_ifft, "complex::fft_ifft" ONE, one);
+PST_REWRITE(from_real_fft_rfft, "from_real::fft_rfft" ONE, one);
+PST_REWRITE(complex_fft_irfft, "complex::fft_irfft" ONE, one);
+PST_REWRITE(complex_fft_fft2, "complex::fft_fft2" TWO, several);
+PST_REWRITE(complex_fft_ifft2, "complex::fft_ifft2" TWO, several);
+PST_REWRITE(from_real_fft_rfft2, "from_real::fft_rfft2" TWO, several);
+PST_REWRITE(complex_fft_irfft2, "complex::fft_irfft2" TWO, several);
+PST_REWRITE(complex_fft_fftn, "complex::fft_fftn" MANY, several);
+PST_REWRITE(complex_fft_ifftn, "complex::fft_ifftn" MANY, several);
+PST_REWRITE(from_real_fft_rfftn, "from_real::fft_rfftn" MANY, several);
+PST_REWRITE(complex_fft_irfftn, "complex::fft_irfftn" MANY, several);
+PST_REWRITE(complex__fft_c2c,
+            "complex::_fft_c2c(Tensor self, SymInt[] dim, int normalization, "
+            "bool forward) -> Tensor",
+            core_c2c);
+PST_REWRITE(from_real__fft_r2c,
+            "from_real::_fft_r2c(Tensor self, int[] dim, int normalization, "
+            "bool onesided) -> Tensor",
+            core_r2c);
+PST_REWRITE(complex__fft_c2r,
+            "complex::_fft_c2r(Tensor self, int[] dim, int normalization, "
+            "SymInt last_dim_size) -> Tensor",
+            core_c2r);
