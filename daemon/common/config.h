@@ -170,6 +170,10 @@ bool pstd_config_given(const struct pstd_config *config, size_t at);
 #define PSTD_GIVEN(config, member)                                             \
     pstd_config_given(config, offsetof(struct pstd_config, member))
 
+/* Where a config has the value of a row. */
+void *pstd_config_member(const struct pstd_config *config,
+                         const struct pstd_option *row);
+
 /* Value of one row as text that pstd_config_set reads back; paths absolute.
  * False if it has none (no default, not given) or is a list. */
 bool pstd_config_text(const struct pstd_config *config,

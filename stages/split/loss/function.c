@@ -7,53 +7,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "stages/graph/build.h"
 #include "stages/ops/op.h"
-#include "stages/split/loss/loss.h"
-
-/* What stands behind the colon. */
-struct options {
-    const char *output; /* NULL: not given */
-    const char *target;
-    const char *reduction; /* "mean", "sum" */
-    int64_t ignore_index;
-    int64_t dim;        /* of the classes; INT64_MIN: by the rank */
-    bool probabilities; /* the target has a number for each class */
-    double smoothing;   /* of labels */
-    double number;      /* pos_weight, beta, delta */
-};
-
-struct adder {
-    struct pst_splitter *s;
-    const struct function *function;
-    struct options options;
-    struct pst_build build;
-    const char *path;    /* of the output it is applied to */
-    struct pst_value *x; /* that output */
-    struct pst_value *target;
-};
-
-/* Options that a function takes besides output, target and reduction. */
-enum {
-    IGNORE = 1,
-    SMOOTHING = 2,
-    DIM = 4,
-    TARGETS = 8,
-    POS_WEIGHT = 16,
-    BETA = 32,
-    DELTA = 64
-};
-
-struct function {
-    const char *name;
-    unsigned takes;
-    bool classes; /* of C classes, else number by number */
-    struct pst_value *(*emit)(struct adder *a);
-};
+#include "stages/split/loss/function.h"
 
 /* --- the options ---------------------------------------------------------- */
 
-static enum pst_status bad_value(struct adder *a, const char *key,
+static enum pst_status bad_value(struct pst_loss_adder *a, const char *key,
                                  const char *value, const char *want)
 {
     return pst_diag_set(a->s->diag, PST_ERR_USAGE,
@@ -61,7 +20,7 @@ static enum pst_status bad_value(struct adder *a, const char *key,
                         value, want);
 }
 
-static enum pst_status set_text(struct adder *a, const char *key,
+static enum pst_status set_text(struct pst_loss_adder *a, const char *key,
                                 const char *value)
 {
     const char **to =
@@ -73,7 +32,7 @@ static enum pst_status set_text(struct adder *a, const char *key,
     return PST_OK;
 }
 
-static enum pst_status set_reduction(struct adder *a, const char *key,
+static enum pst_status set_reduction(struct pst_loss_adder *a, const char *key,
                                      const char *value)
 {
     if (strcmp(value, "mean") != 0 && strcmp(value, "sum") != 0)
@@ -83,7 +42,7 @@ static enum pst_status set_reduction(struct adder *a, const char *key,
     return PST_OK;
 }
 
-static enum pst_status set_integer(struct adder *a, const char *key,
+static enum pst_status set_integer(struct pst_loss_adder *a, const char *key,
                                    const char *value)
 {
     int64_t *to =
@@ -93,7 +52,7 @@ static enum pst_status set_integer(struct adder *a, const char *key,
                                     : bad_value(a, key, value, "no integer");
 }
 
-static enum pst_status set_smoothing(struct adder *a, const char *key,
+static enum pst_status set_smoothing(struct pst_loss_adder *a, const char *key,
                                      const char *value)
 {
     double *to = &a->options.smoothing;
@@ -103,7 +62,7 @@ static enum pst_status set_smoothing(struct adder *a, const char *key,
     return PST_OK;
 }
 
-static enum pst_status set_positive(struct adder *a, const char *key,
+static enum pst_status set_positive(struct pst_loss_adder *a, const char *key,
                                     const char *value)
 {
     double *to = &a->options.number;
@@ -113,7 +72,7 @@ static enum pst_status set_positive(struct adder *a, const char *key,
     return PST_OK;
 }
 
-static enum pst_status set_targets(struct adder *a, const char *key,
+static enum pst_status set_targets(struct pst_loss_adder *a, const char *key,
                                    const char *value)
 {
     a->options.probabilities = strcmp(value, "probabilities") == 0;
@@ -125,21 +84,22 @@ static enum pst_status set_targets(struct adder *a, const char *key,
 static const struct option {
     const char *key;
     unsigned bit; /* 0: every function takes it */
-    enum pst_status (*set)(struct adder *a, const char *key, const char *value);
+    enum pst_status (*set)(struct pst_loss_adder *a, const char *key,
+                           const char *value);
 } option_rows[] = {
     {"output", 0, set_text},
     {"target", 0, set_text},
     {"reduction", 0, set_reduction},
-    {"ignore_index", IGNORE, set_integer},
-    {"label_smoothing", SMOOTHING, set_smoothing},
-    {"dim", DIM, set_integer},
-    {"targets", TARGETS, set_targets},
-    {"pos_weight", POS_WEIGHT, set_positive},
-    {"beta", BETA, set_positive},
-    {"delta", DELTA, set_positive},
+    {"ignore_index", PST_LOSS_IGNORE, set_integer},
+    {"label_smoothing", PST_LOSS_SMOOTHING, set_smoothing},
+    {"dim", PST_LOSS_DIM, set_integer},
+    {"targets", PST_LOSS_TARGETS, set_targets},
+    {"pos_weight", PST_LOSS_POS_WEIGHT, set_positive},
+    {"beta", PST_LOSS_BETA, set_positive},
+    {"delta", PST_LOSS_DELTA, set_positive},
 };
 
-static enum pst_status set_option(struct adder *a, const char *key,
+static enum pst_status set_option(struct pst_loss_adder *a, const char *key,
                                   const char *value)
 {
     struct pst_str known = {0};
@@ -163,7 +123,7 @@ static enum pst_status set_option(struct adder *a, const char *key,
 }
 
 /* "key=value,key=value", which is cut up. */
-static enum pst_status read_options(struct adder *a, char *text)
+static enum pst_status read_options(struct pst_loss_adder *a, char *text)
 {
     enum pst_status status = PST_OK;
 
@@ -187,7 +147,7 @@ static enum pst_status read_options(struct adder *a, char *text)
 
 /* --- the output ----------------------------------------------------------- */
 
-static enum pst_status choose_output(struct adder *a)
+static enum pst_status choose_output(struct pst_loss_adder *a)
 {
     struct pst_leaves leaves = {0};
     enum pst_status status = pst_loss_leaves(a->s, &leaves);
@@ -227,7 +187,7 @@ static enum pst_status choose_output(struct adder *a)
 
 /* The dimension of the classes: the last one, as language models have it, but
  * dimension 1 of images (4 dimensions and more). */
-static enum pst_status class_dim(struct adder *a, unsigned *ret)
+static enum pst_status class_dim(struct pst_loss_adder *a, unsigned *ret)
 {
     const unsigned rank = a->x->meta.rank;
     int64_t dim = a->options.dim;
@@ -258,7 +218,8 @@ static struct pst_value *find_input(const struct pst_graph *graph,
 }
 
 /* An input of that name that the model has already, or a new one. */
-static enum pst_status make_target(struct adder *a, struct pst_meta *meta,
+static enum pst_status make_target(struct pst_loss_adder *a,
+                                   struct pst_meta *meta,
                                    const char *const *dims)
 {
     const char *name = a->options.target != NULL ? a->options.target : "target";
@@ -290,7 +251,7 @@ static enum pst_status make_target(struct adder *a, struct pst_meta *meta,
 /* Sizes that are free in the output are free in the target. */
 /* Like the output, without the dimension of the classes if it counts them.
  * Sizes that are free stay so. */
-static enum pst_status give_target(struct adder *a, unsigned dim)
+static enum pst_status give_target(struct pst_loss_adder *a, unsigned dim)
 {
     struct pst_meta meta = a->x->meta;
     const char *dims[PST_MAX_RANK] = {0};
@@ -308,148 +269,10 @@ static enum pst_status give_target(struct adder *a, unsigned dim)
     return make_target(a, &meta, dims);
 }
 
-/* --- the nodes ------------------------------------------------------------ */
-
-static struct pst_value *emit(struct adder *a, const char *name,
-                              const struct pst_arg *args, unsigned n)
-{
-    const struct pst_op *op = pst_op_find(name);
-
-    if (op != NULL)
-        return pst_emit(&a->build, op, args, n);
-    if (a->build.status == PST_OK)
-        a->build.status = pst_diag_set(a->s->diag, PST_ERR_UNSUPPORTED,
-                                       "--loss-fn needs %s", name);
-    return NULL;
-}
-
-static struct pst_value *reshape(struct adder *a, struct pst_value *x,
-                                 const int64_t *sizes, unsigned rank)
-{
-    if (x->meta.rank == rank)
-        return x;
-    return emit(a, "aten.reshape.default",
-                PST_ARGS(pst_v(x), pst_ints(sizes, rank)));
-}
-
-/* (..., C) and its target become (N, C) and (N): the operators have their
- * classes in dimension 1. */
-static void flatten(struct adder *a, unsigned dim)
-{
-    const struct pst_meta *x = &a->x->meta;
-    const int64_t classes = x->size[dim];
-    const int64_t positions[2] = {-1, classes};
-
-    if (x->rank <= 2 || dim == 1)
-        return;
-    a->x = reshape(a, a->x, positions, 2);
-    a->target =
-        reshape(a, a->target, positions, a->options.probabilities ? 2 : 1);
-}
-
-static int64_t reduction(const struct adder *a)
-{
-    return strcmp(a->options.reduction, "sum") == 0 ? 2 : 1;
-}
-
-static struct pst_value *emit_cross_entropy(struct adder *a)
-{
-    return emit(a, "aten.cross_entropy_loss.default",
-                PST_ARGS(pst_v(a->x), pst_v(a->target), pst_none(),
-                         pst_i(reduction(a)), pst_i(a->options.ignore_index),
-                         pst_f(a->options.smoothing)));
-}
-
-static struct pst_value *emit_nll(struct adder *a)
-{
-    return emit(a, "aten.nll_loss_nd.default",
-                PST_ARGS(pst_v(a->x), pst_v(a->target), pst_none(),
-                         pst_i(reduction(a)), pst_i(a->options.ignore_index)));
-}
-
-/* NAME(output, target, reduction[, number]) */
-static struct pst_value *emit_pair(struct adder *a, const char *op, bool number)
-{
-    const struct pst_arg args[] = {pst_v(a->x), pst_v(a->target),
-                                   pst_i(reduction(a)),
-                                   pst_f(a->options.number)};
-
-    return emit(a, op, args, number ? 4 : 3);
-}
-
-static struct pst_value *emit_mse(struct adder *a)
-{
-    return emit_pair(a, "aten.mse_loss.default", false);
-}
-
-static struct pst_value *emit_l1(struct adder *a)
-{
-    return emit_pair(a, "aten.l1_loss.default", false);
-}
-
-static struct pst_value *emit_smooth_l1(struct adder *a)
-{
-    return emit_pair(a, "aten.smooth_l1_loss.default", true);
-}
-
-static struct pst_value *emit_huber(struct adder *a)
-{
-    return emit_pair(a, "aten.huber_loss.default", true);
-}
-
-/* A weight of the positive class is a tensor that broadcasts. */
-static struct pst_value *emit_bce_with_logits(struct adder *a)
-{
-    struct pst_value *weight = NULL;
-    const int64_t one = 1;
-
-    if (a->options.number != 1.0)
-        weight = emit(a, "aten.full.default",
-                      PST_ARGS(pst_ints(&one, 1), pst_f(a->options.number),
-                               pst_dtype_arg(a->x->meta.dtype)));
-    return emit(a, "aten.binary_cross_entropy_with_logits.default",
-                PST_ARGS(pst_v(a->x), pst_v(a->target), pst_none(),
-                         pst_v(weight), pst_i(reduction(a))));
-}
-
-static const struct function functions[] = {
-    {"cross_entropy", IGNORE | SMOOTHING | DIM | TARGETS, true,
-     emit_cross_entropy},
-    {"nll", IGNORE | DIM, true, emit_nll},
-    {"mse", 0, false, emit_mse},
-    {"l1", 0, false, emit_l1},
-    {"smooth_l1", BETA, false, emit_smooth_l1},
-    {"huber", DELTA, false, emit_huber},
-    {"bce_with_logits", POS_WEIGHT, false, emit_bce_with_logits},
-};
-
 /* --- together ------------------------------------------------------------- */
 
-static enum pst_status choose_function(struct adder *a, const char *name)
-{
-    const char *names[PST_COUNT(functions)];
-    struct pst_str known = {0};
-    int near;
-
-    for (size_t i = 0; i < PST_COUNT(functions); i++) {
-        a->function = &functions[i];
-        if (strcmp(name, functions[i].name) == 0) {
-            pst_str_fini(&known);
-            return PST_OK;
-        }
-        names[i] = functions[i].name;
-        pst_str_addf(&known, "%s%s", i > 0 ? ", " : "", names[i]);
-    }
-    near = pst_nearest(name, names, PST_COUNT(functions));
-    pst_diag_set(a->s->diag, PST_ERR_USAGE,
-                 "unknown loss function \"%.100s\"; there are %s%s%s%s", name,
-                 pst_str_text(&known), near >= 0 ? "; did you mean " : "",
-                 near >= 0 ? names[near] : "", near >= 0 ? "?" : "");
-    pst_str_fini(&known);
-    return PST_ERR_USAGE;
-}
-
-static enum pst_status add_output(struct adder *a, struct pst_value *loss)
+static enum pst_status add_output(struct pst_loss_adder *a,
+                                  struct pst_value *loss)
 {
     struct pst_splitter *s = a->s;
     struct pst_output output = {
@@ -468,7 +291,7 @@ static enum pst_status add_output(struct adder *a, struct pst_value *loss)
 
 /* Behind the last operator, but before markers that end the graph: these
  * stay without effect. */
-static enum pst_status add_nodes(struct adder *a, unsigned dim)
+static enum pst_status add_nodes(struct pst_loss_adder *a, unsigned dim)
 {
     struct pst_graph *graph = a->s->graph;
     const struct pst_node *def = a->x->def;
@@ -490,7 +313,7 @@ static enum pst_status add_nodes(struct adder *a, unsigned dim)
     a->build.module = def->module;
     a->build.call = def->call;
     if (a->function->classes)
-        flatten(a, dim);
+        pst_loss_flatten(a, dim);
     a->build.prefix = "loss";
     if (a->build.status == PST_OK)
         loss = a->function->emit(a);
@@ -501,7 +324,8 @@ static enum pst_status add_nodes(struct adder *a, unsigned dim)
     return status;
 }
 
-static enum pst_status note_loss(struct adder *a, const struct pst_meta *x,
+static enum pst_status note_loss(struct pst_loss_adder *a,
+                                 const struct pst_meta *x,
                                  const struct pst_value *target)
 {
     char have[PST_META_TEXT], want[PST_META_TEXT];
@@ -517,12 +341,12 @@ static enum pst_status note_loss(struct adder *a, const struct pst_meta *x,
 
 enum pst_status pst_loss_add(struct pst_splitter *s, const char *spec)
 {
-    struct adder a = {.s = s,
-                      .options = {.target = "target",
-                                  .reduction = "mean",
-                                  .ignore_index = -100,
-                                  .dim = INT64_MIN,
-                                  .number = 1.0}};
+    struct pst_loss_adder a = {.s = s,
+                               .options = {.target = "target",
+                                           .reduction = "mean",
+                                           .ignore_index = -100,
+                                           .dim = INT64_MIN,
+                                           .number = 1.0}};
     char *text = pst_arena_strdup(&s->plan->arena, spec);
     char *colon = text != NULL ? strchr(text, ':') : NULL;
     const struct pst_value *target;
@@ -534,7 +358,7 @@ enum pst_status pst_loss_add(struct pst_splitter *s, const char *spec)
         return pst_diag_nomem(s->diag, strlen(spec));
     if (colon != NULL)
         *colon++ = '\0';
-    status = choose_function(&a, text);
+    status = pst_loss_choose(&a, text);
     if (status == PST_OK)
         status = read_options(&a, colon);
     if (status == PST_OK)

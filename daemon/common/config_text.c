@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Options as text: values, the help, a dump. */
+#include "daemon/common/config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+bool pstd_config_text(const struct pstd_config *config,
+                      const struct pstd_option *row, struct pst_str *out)
+{
+    const void *at = pstd_config_member(config, row);
+    const struct pstd_grid *grid = at;
+    char number[32], dir[4096];
+    bool is_path = row->type == PSTD_PATH;
+    const char *text;
+
+    switch (row->type) {
+    case PSTD_FLAG:
+        pst_str_add(out, *(const bool *)at ? "1" : "0");
+        return true;
+    case PSTD_UINT:
+        pst_str_addf(out, "%llu", *(const unsigned long long *)at);
+        return true;
+    case PSTD_REAL:
+        if (isnan(*(const double *)at))
+            return false;
+        pst_format_f64(*(const double *)at, number);
+        pst_str_add(out, number);
+        return true;
+    case PSTD_LIST:
+        return false;
+    case PSTD_GRID:
+        if (grid->replicas > 1)
+            pst_str_addf(out, "%llux", (unsigned long long)grid->replicas);
+        pst_str_addf(out, "%llu", (unsigned long long)grid->ranks);
+        return grid->ranks > 0;
+    case PSTD_TEXT:
+    case PSTD_SOURCE:
+    case PSTD_CHOICE:
+    case PSTD_PATH:
+        break;
+    }
+    text = *(const char *const *)at;
+    if (text == NULL)
+        return false;
+    if (row->type == PSTD_SOURCE) {
+        const size_t prefix = pst_has_prefix(text, "csv:") ? 4 : 0;
+
+        pst_str_addn(out, text, prefix);
+        text += prefix;
+        is_path = prefix > 0;
+    }
+    if (is_path && text[0] != '/' && getcwd(dir, sizeof(dir)) != NULL)
+        pst_str_addf(out, "%s/", dir);
+    pst_str_add(out, text);
+    return true;
+}
+
+/* Text in lines from column `from` to 79. */
+static void add_wrapped(struct pst_str *out, const char *text, size_t from)
+{
+    size_t column = from;
+
+    while (*text != '\0') {
+        const size_t word = strcspn(text, " ");
+
+        if (column > from && column + 1 + word > 79) {
+            pst_str_addf(out, "\n%*s", (int)from, "");
+            column = from;
+        } else if (column > from) {
+            pst_str_add(out, " ");
+            column++;
+        }
+        pst_str_addn(out, text, word);
+        column += word;
+        text += word;
+        text += strspn(text, " ");
+    }
+    pst_str_add(out, "\n");
+}
+
+void pstd_config_help(unsigned groups, struct pst_str *out)
+{
+    enum { COLUMN = 28 };
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        struct pst_str text = {0};
+        const size_t start = out->len;
+        size_t used;
+
+        if (!(rows[i].groups & (groups | PSTD_OPT_ALL)))
+            continue;
+        if (rows[i].letter != 0)
+            pst_str_addf(out, "  -%c, --%s", rows[i].letter, rows[i].name);
+        else
+            pst_str_addf(out, "  --%s", rows[i].name);
+        if (rows[i].value != NULL)
+            pst_str_addf(out, " %s", rows[i].value);
+        used = out->len - start;
+        if (used + 2 > COLUMN)
+            pst_str_addf(out, "\n%*s", COLUMN, "");
+        else
+            pst_str_addf(out, "%*s", (int)(COLUMN - used), "");
+        pst_str_add(&text, rows[i].help);
+        if (rows[i].start != NULL)
+            pst_str_addf(&text, " [%s]", rows[i].start);
+        add_wrapped(out, pst_str_text(&text), COLUMN);
+        pst_str_fini(&text);
+    }
+}
+
+void pstd_config_dump(const struct pstd_config *config, unsigned groups,
+                      struct pst_str *out)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        struct pst_str text = {0};
+
+        if (rows[i].groups & groups) {
+            if (pstd_config_text(config, &rows[i], &text))
+                pst_str_addf(out, "%s=%s\n", rows[i].name, pst_str_text(&text));
+            pst_str_fini(&text);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_SPLIT_LOSS_FUNCTION_H
+#define PENSTOCK_STAGES_SPLIT_LOSS_FUNCTION_H
+/*
+ * --loss-fn: options are read and inputs are found in function.c, emit.c has
+ * the functions and makes their nodes. Private to this folder.
+ */
+#include "stages/graph/build.h"
+#include "stages/split/loss/loss.h"
+
+/* What stands behind the colon. */
+struct pst_loss_options {
+    const char *output; /* NULL: not given */
+    const char *target;
+    const char *reduction; /* "mean", "sum" */
+    int64_t ignore_index;
+    int64_t dim;        /* of the classes; INT64_MIN: by the rank */
+    bool probabilities; /* the target has a number for each class */
+    double smoothing;   /* of labels */
+    double number;      /* pos_weight, beta, delta */
+};
+
+struct pst_loss_adder {
+    struct pst_splitter *s;
+    const struct pst_loss_function *function;
+    struct pst_loss_options options;
+    struct pst_build build;
+    const char *path;    /* of the output it is applied to */
+    struct pst_value *x; /* that output */
+    struct pst_value *target;
+};
+
+/* Options that a function takes besides output, target and reduction. */
+enum {
+    PST_LOSS_IGNORE = 1,
+    PST_LOSS_SMOOTHING = 2,
+    PST_LOSS_DIM = 4,
+    PST_LOSS_TARGETS = 8,
+    PST_LOSS_POS_WEIGHT = 16,
+    PST_LOSS_BETA = 32,
+    PST_LOSS_DELTA = 64
+};
+
+struct pst_loss_function {
+    const char *name;
+    unsigned takes;
+    bool classes; /* of C classes, else number by number */
+    struct pst_value *(*emit)(struct pst_loss_adder *a);
+};
+
+/* (..., C) and its target become (N, C) and (N): the operators have their
+ * classes in dimension 1. */
+void pst_loss_flatten(struct pst_loss_adder *a, unsigned dim);
+/* The function of that name. */
+enum pst_status pst_loss_choose(struct pst_loss_adder *a,
+                                const char *name) PST_MUST_CHECK;
+
+#endif
