@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/graph/scan.h"
+#include "stages/graph/text/scan.h"
 
 #include "stages/graph/symbol.h"
 

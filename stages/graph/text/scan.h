@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_GRAPH_SCAN_H
-#define PENSTOCK_STAGES_GRAPH_SCAN_H
+#ifndef PENSTOCK_STAGES_GRAPH_TEXT_SCAN_H
+#define PENSTOCK_STAGES_GRAPH_TEXT_SCAN_H
 /*
  * Tokens of graph text, for parse.c. Every taker skips blanks (not line ends)
  * first. Texts are copied into the arena. The text is untrusted.

@@ -1,57 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reads what print.c writes; every result is inferred again and compared. */
-#include "stages/graph/build.h"
-#include "stages/graph/oprow.h"
-#include "stages/graph/scan.h"
+#include "stages/graph/text/parse.h"
 
 #include <string.h>
 
-#define MAX_ARGS 64
-#define MAX_LIST 65536
-
-/* One result as the text states it; without a meta it is taken as inferred. */
-struct stated {
-    const char *name;
-    bool has_meta;
-    struct pst_meta meta;
-    const char *const *dims;
-    struct pst_value *base; /* NULL: no view */
-    int64_t offset;
-};
-
-struct parser {
-    struct pst_scan scan;
-    struct pst_arena arena; /* of what is not needed behind the parse */
-    struct pst_graph *graph;
-    struct pst_build build;
-    struct stated outs[PST_MAX_OUTS];
-    const char *names[PST_MAX_OUTS];
-    unsigned n_outs;
-};
-
-static enum pst_status no_memory(const struct parser *p)
+static enum pst_status no_memory(const struct pst_parser *p)
 {
     return pst_diag_nomem(p->scan.diag, 0);
 }
 
-/* "%name" of a value that is there. */
-static enum pst_status take_value(struct parser *p, struct pst_value **ret)
-{
-    enum pst_status status = pst_scan_expect(&p->scan, "%");
-    char *name;
-
-    if (status == PST_OK)
-        status = pst_scan_word(&p->scan, "_.", &name);
-    if (status != PST_OK)
-        return status;
-    *ret = pst_graph_find(p->graph, name);
-    if (*ret == NULL)
-        return pst_scan_fail(&p->scan, "there is no value %%%.100s", name);
-    return PST_OK;
-}
-
 /* "%name" of a value that comes into being. */
-static enum pst_status take_new_name(struct parser *p, char **ret)
+static enum pst_status take_new_name(struct pst_parser *p, char **ret)
 {
     enum pst_status status = pst_scan_expect(&p->scan, "%");
 
@@ -62,265 +21,14 @@ static enum pst_status take_new_name(struct parser *p, char **ret)
     return status;
 }
 
-/* --- arguments ---------------------------------------------------------- */
-
-struct items {
-    struct PST_VEC(struct pst_arg) args;
-    bool values, floats, bools;
-};
-
-static enum pst_status take_scalar(struct parser *p, struct pst_arg *ret);
-
-static enum pst_status take_items(struct parser *p, struct items *items)
-{
-    while (!pst_scan_take(&p->scan, "]")) {
-        enum pst_status status = PST_OK;
-        struct pst_arg arg;
-
-        if (items->args.n == MAX_LIST)
-            return pst_scan_fail(&p->scan, "the list is too long");
-        if (items->args.n > 0)
-            status = pst_scan_expect(&p->scan, ",");
-        if (status == PST_OK)
-            status = take_scalar(p, &arg);
-        if (status != PST_OK)
-            return status;
-        items->values = items->values || arg.kind == PST_ARG_VALUE ||
-                        arg.kind == PST_ARG_NONE;
-        items->floats = items->floats || arg.kind == PST_ARG_FLOAT;
-        items->bools = items->bools || arg.kind == PST_ARG_BOOL;
-        if (!pst_vec_push(PST_TAG_GRAPH, &items->args, arg))
-            return no_memory(p);
-    }
-    return PST_OK;
-}
-
-static bool fits_list(enum pst_arg_kind item, enum pst_arg_kind list)
-{
-    switch (list) {
-    case PST_ARG_VALUES:
-        return item == PST_ARG_VALUE || item == PST_ARG_NONE;
-    case PST_ARG_BOOLS:
-        return item == PST_ARG_BOOL;
-    case PST_ARG_FLOATS:
-        return item == PST_ARG_FLOAT;
-    default:
-        return item == PST_ARG_INT;
-    }
-}
-
-static void put_item(struct pst_arg *list, void *data, unsigned k,
-                     const struct pst_arg *item)
-{
-    switch (list->kind) {
-    case PST_ARG_VALUES:
-        ((struct pst_value **)data)[k] =
-            item->kind == PST_ARG_VALUE ? item->value : NULL;
-        break;
-    case PST_ARG_BOOLS:
-        ((bool *)data)[k] = item->b;
-        break;
-    case PST_ARG_FLOATS:
-        ((double *)data)[k] = item->f;
-        break;
-    default:
-        ((int64_t *)data)[k] = item->i;
-        break;
-    }
-}
-
-/* The expressions of the items, if there are any. */
-static enum pst_status put_exprs(struct parser *p, const struct items *items,
-                                 struct pst_arg *ret)
-{
-    const char **exprs;
-    bool any = false;
-
-    for (size_t k = 0; k < items->args.n; k++)
-        any = any || items->args.at[k].exprs != NULL;
-    if (!any)
-        return PST_OK;
-    exprs = pst_arena_calloc(&p->arena, items->args.n, sizeof(*exprs));
-    if (exprs == NULL)
-        return no_memory(p);
-    for (size_t k = 0; k < items->args.n; k++)
-        if (items->args.at[k].exprs != NULL)
-            exprs[k] = items->args.at[k].exprs[0];
-    ret->exprs = exprs;
-    return PST_OK;
-}
-
-static enum pst_status take_list(struct parser *p, struct pst_arg *ret)
-{
-    struct items items = {0};
-    enum pst_status status = take_items(p, &items);
-    void *data = NULL;
-
-    memset(ret, 0, sizeof(*ret));
-    ret->n = (unsigned)items.args.n;
-    ret->kind = items.values   ? PST_ARG_VALUES
-                : items.bools  ? PST_ARG_BOOLS
-                : items.floats ? PST_ARG_FLOATS
-                               : PST_ARG_INTS;
-    if (status == PST_OK) {
-        data = pst_arena_calloc(&p->arena, ret->n + 1, sizeof(int64_t));
-        status = data == NULL ? no_memory(p) : PST_OK;
-    }
-    for (unsigned k = 0; status == PST_OK && data != NULL && k < ret->n; k++) {
-        if (fits_list(items.args.at[k].kind, ret->kind))
-            put_item(ret, data, k, &items.args.at[k]);
-        else
-            status = pst_scan_fail(&p->scan, "a list of mixed types");
-    }
-    ret->ints = data;
-    if (status == PST_OK)
-        status = put_exprs(p, &items, ret);
-    pst_vec_fini(&items.args);
-    return status;
-}
-
-static enum pst_status take_dtype(struct parser *p, struct pst_arg *ret)
-{
-    enum pst_dtype dtype = PST_F32;
-    char *word;
-    enum pst_status status = pst_scan_word(&p->scan, "", &word);
-
-    if (status != PST_OK)
-        return status;
-    if (!pst_dtype_from_name(word, &dtype))
-        return pst_scan_fail(&p->scan, "\"%.100s\" is no argument", word);
-    *ret = pst_dtype_arg(dtype);
-    return PST_OK;
-}
-
-/* "{s}" behind a number. */
-static enum pst_status take_expr(struct parser *p, struct pst_arg *ret)
-{
-    const char *expr;
-    enum pst_status status = pst_scan_expr(&p->scan, &expr);
-
-    if (status != PST_OK || expr == NULL)
-        return status;
-    return pst_exprs_copy(&p->arena, &expr, 1, &ret->exprs, p->scan.diag);
-}
-
-/* Anything but a list. */
-static enum pst_status take_scalar(struct parser *p, struct pst_arg *ret)
-{
-    struct pst_scan *s = &p->scan;
-    enum pst_status status;
-
-    memset(ret, 0, sizeof(*ret));
-    if (pst_scan_sees(s, "%")) {
-        ret->kind = PST_ARG_VALUE;
-        return take_value(p, &ret->value);
-    }
-    if (pst_scan_take(s, "None")) {
-        ret->kind = PST_ARG_NONE;
-        return PST_OK;
-    }
-    if (pst_scan_sees(s, "True") || pst_scan_sees(s, "False")) {
-        ret->kind = PST_ARG_BOOL;
-        ret->b = pst_scan_take(s, "True");
-        status = ret->b ? PST_OK : pst_scan_expect(s, "False");
-        return status == PST_OK ? take_expr(p, ret) : status;
-    }
-    if (pst_scan_take(s, "_")) {
-        ret->kind = PST_ARG_IGNORED;
-        return PST_OK;
-    }
-    if (pst_scan_sees(s, "\"")) {
-        char *text;
-
-        status = pst_scan_quoted(s, &text);
-        ret->kind = PST_ARG_STRING;
-        ret->s = status == PST_OK ? text : NULL;
-        return status;
-    }
-    if ((*s->at >= '0' && *s->at <= '9') || *s->at == '-' ||
-        pst_scan_sees(s, "inf") || pst_scan_sees(s, "nan")) {
-        status = pst_scan_number(s, ret);
-        return status == PST_OK ? take_expr(p, ret) : status;
-    }
-    return take_dtype(p, ret);
-}
-
-static enum pst_status take_arg(struct parser *p, struct pst_arg *ret)
-{
-    return pst_scan_take(&p->scan, "[") ? take_list(p, ret)
-                                        : take_scalar(p, ret);
-}
-
-/* "name=" sets *ret to its index; otherwise *ret stays. */
-static enum pst_status take_keyword(struct parser *p,
-                                    const struct pst_schema *schema, int *ret)
-{
-    const char *equal = p->scan.at + strspn(p->scan.at, " ");
-    size_t n = 0;
-    char *name;
-
-    while (equal[n] == '_' || (equal[n] >= '0' && equal[n] <= '9') ||
-           (equal[n] >= 'a' && equal[n] <= 'z') ||
-           (equal[n] >= 'A' && equal[n] <= 'Z'))
-        n++;
-    if (n == 0 || equal[n] != '=')
-        return PST_OK;
-    name = pst_arena_strndup(&p->arena, equal, n);
-    if (name == NULL)
-        return no_memory(p);
-    p->scan.at = equal + n + 1;
-    *ret = pst_schema_arg(schema, name);
-    if (*ret < 0)
-        return pst_scan_fail(&p->scan, "%s has no argument \"%.100s\"",
-                             schema->name, name);
-    return PST_OK;
-}
-
-/* "(%a, 1, dim=2)" into args, all n_args of them. */
-static enum pst_status take_args(struct parser *p,
-                                 const struct pst_schema *schema,
-                                 struct pst_arg args[MAX_ARGS])
-{
-    bool given[MAX_ARGS] = {false};
-    enum pst_status status = pst_scan_expect(&p->scan, "(");
-    int next = 0;
-
-    for (bool first = true; status == PST_OK && !pst_scan_take(&p->scan, ")");
-         first = false) {
-        int i = next;
-
-        if (!first)
-            status = pst_scan_expect(&p->scan, ",");
-        if (status == PST_OK)
-            status = take_keyword(p, schema, &i);
-        if (status != PST_OK)
-            return status;
-        next = i == next ? next + 1 : (int)schema->n_args;
-        if (i >= (int)schema->n_args || given[i])
-            return pst_scan_fail(&p->scan, "%s has too many arguments",
-                                 schema->name);
-        given[i] = true;
-        status = take_arg(p, &args[i]);
-    }
-    for (unsigned i = 0; status == PST_OK && i < schema->n_args; i++) {
-        if (given[i])
-            continue;
-        args[i] = schema->args[i].def;
-        if (!schema->args[i].has_default)
-            status = pst_scan_fail(&p->scan, "argument \"%s\" is missing",
-                                   schema->args[i].name);
-    }
-    return status;
-}
-
 /* --- nodes -------------------------------------------------------------- */
 
 /* "%a: f32[2] view of %x + 0, %b: ... =" */
-static enum pst_status take_outs(struct parser *p)
+static enum pst_status take_outs(struct pst_parser *p)
 {
     p->n_outs = 0;
     do {
-        struct stated *out = &p->outs[p->n_outs];
+        struct pst_stated *out = &p->outs[p->n_outs];
         enum pst_status status;
         char *name;
 
@@ -336,7 +44,7 @@ static enum pst_status take_outs(struct parser *p)
             pst_scan_take(&p->scan, "view")) {
             status = pst_scan_expect(&p->scan, "of");
             if (status == PST_OK)
-                status = take_value(p, &out->base);
+                status = pst_parse_value(p, &out->base);
             if (status == PST_OK)
                 status = pst_scan_expect(&p->scan, "+");
             if (status == PST_OK)
@@ -349,7 +57,7 @@ static enum pst_status take_outs(struct parser *p)
     return pst_scan_expect(&p->scan, "=");
 }
 
-static enum pst_status take_text_or_dash(struct parser *p, const char **ret)
+static enum pst_status take_text_or_dash(struct pst_parser *p, const char **ret)
 {
     char *word;
     enum pst_status status;
@@ -364,7 +72,7 @@ static enum pst_status take_text_or_dash(struct parser *p, const char **ret)
     return status;
 }
 
-static enum pst_status take_unsigned(struct parser *p, int64_t max,
+static enum pst_status take_unsigned(struct pst_parser *p, int64_t max,
                                      unsigned *ret)
 {
     enum pst_status status;
@@ -381,7 +89,7 @@ static enum pst_status take_unsigned(struct parser *p, int64_t max,
 
 /* "# module@1 file.py:12 F id=3 stage=2 no_grad"; a hand-written line may
  * leave it out. */
-static enum pst_status take_place(struct parser *p, unsigned *ret_stage)
+static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
 {
     static const char *const letters[PST_N_PHASES] = {"F", "I", "W"};
     struct pst_build *build = &p->build;
@@ -418,7 +126,7 @@ static enum pst_status take_place(struct parser *p, unsigned *ret_stage)
     return status;
 }
 
-static enum pst_status compare_outs(struct parser *p,
+static enum pst_status compare_outs(struct pst_parser *p,
                                     const struct pst_node *node)
 {
     char a[PST_META_TEXT], b[PST_META_TEXT];
@@ -427,7 +135,7 @@ static enum pst_status compare_outs(struct parser *p,
         return pst_scan_fail(&p->scan, "%s has %u results, not %u",
                              node->schema->name, node->n_outs, p->n_outs);
     for (unsigned k = 0; k < p->n_outs; k++) {
-        const struct stated *want = &p->outs[k];
+        const struct pst_stated *want = &p->outs[k];
         struct pst_value *have = node->outs[k];
         enum pst_status status;
 
@@ -453,9 +161,9 @@ static enum pst_status compare_outs(struct parser *p,
     return PST_OK;
 }
 
-static enum pst_status take_node(struct parser *p)
+static enum pst_status take_node(struct pst_parser *p)
 {
-    struct pst_arg args[MAX_ARGS];
+    struct pst_arg args[PST_PARSE_ARGS];
     const struct pst_schema *schema;
     const struct pst_op *op;
     struct pst_node *node;
@@ -474,9 +182,9 @@ static enum pst_status take_node(struct parser *p)
     if (op == NULL)
         return pst_scan_fail(&p->scan, "there is no operator %.100s", name);
     schema = pst_op_schema(op);
-    if (schema->n_args > MAX_ARGS)
+    if (schema->n_args > PST_PARSE_ARGS)
         return pst_scan_fail(&p->scan, "%s has too many arguments", name);
-    status = take_args(p, schema, args);
+    status = pst_parse_args(p, schema, args);
     if (status == PST_OK)
         status = take_place(p, &stage);
     if (status != PST_OK)
@@ -505,7 +213,8 @@ static const struct {
     {"seed", PST_VALUE_SEED},     {"gradient", PST_VALUE_GRAD},
 };
 
-static enum pst_status take_given(struct parser *p, enum pst_value_kind kind)
+static enum pst_status take_given(struct pst_parser *p,
+                                  enum pst_value_kind kind)
 {
     const bool needs_fqn = kind != PST_VALUE_INPUT && kind != PST_VALUE_SEED;
     const char *const *dims = NULL;
@@ -538,7 +247,7 @@ static enum pst_status take_given(struct parser *p, enum pst_value_kind kind)
                           p->scan.diag);
 }
 
-static enum pst_status take_output(struct parser *p)
+static enum pst_status take_output(struct pst_parser *p)
 {
     struct pst_output output = {.kind = PST_OUTPUT_USER};
     enum pst_status status;
@@ -550,9 +259,9 @@ static enum pst_status take_output(struct parser *p)
         output.kind = PST_OUTPUT_INPUT_UPDATE;
     else if (!pst_scan_take(&p->scan, "user"))
         return pst_scan_fail(&p->scan, "the kind of the output is missing");
-    status = take_arg(p, &output.arg);
+    status = pst_parse_arg(p, &output.arg);
     if (status == PST_OK && pst_scan_take(&p->scan, "->"))
-        status = take_value(p, &output.target);
+        status = pst_parse_value(p, &output.target);
     if (status == PST_OK)
         status = pst_scan_quoted(&p->scan, &path);
     if (status != PST_OK)
@@ -561,7 +270,7 @@ static enum pst_status take_output(struct parser *p)
     return pst_graph_add_output(p->graph, &output, p->scan.diag);
 }
 
-static enum pst_status take_line(struct parser *p)
+static enum pst_status take_line(struct pst_parser *p)
 {
     if (pst_scan_take(&p->scan, "output"))
         return take_output(p);
@@ -571,7 +280,7 @@ static enum pst_status take_line(struct parser *p)
     return take_node(p);
 }
 
-static enum pst_status take_graph(struct parser *p)
+static enum pst_status take_graph(struct pst_parser *p)
 {
     unsigned next_id = 0;
     enum pst_status status;
@@ -604,7 +313,7 @@ static enum pst_status take_graph(struct parser *p)
 enum pst_status pst_graph_parse(const char *text, struct pst_graph **ret,
                                 struct pst_diag *diag)
 {
-    struct parser p = {.scan = {.at = text, .line = 1, .diag = diag}};
+    struct pst_parser p = {.scan = {.at = text, .line = 1, .diag = diag}};
     enum pst_status status = pst_graph_new(&p.graph, diag);
 
     if (status != PST_OK)
