@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Largest and smallest elements, and where they are. NaN is larger than all;
  * the first of equals counts. */
-#include "stages/ops/reduce/reduce.h"
+#include "stages/ops/reduce/fold.h"
 
 #include <math.h>
 
@@ -55,15 +55,20 @@ static void min_add_i64(struct pst_acc *acc, int64_t n, const int64_t *x)
 static const struct pst_reduction max_how = {max_add, NULL, max_add_i64};
 static const struct pst_reduction min_how = {min_add, NULL, min_add_i64};
 
-#define KERNEL(name, statement)                                                \
+#define KERNEL(name, arg, how, best, statement)                                \
     static void name##_ref(const struct pst_call *c)                           \
     {                                                                          \
         statement;                                                             \
     }                                                                          \
-    static const struct pst_kernel name##_kernels[] = {                        \
+    best(name, arg, how) static const struct pst_kernel name##_kernels[] = {   \
+        PST_FOLD_ROWS(name, name##_fits, 0, 0.0),                              \
         {#name "_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL,      \
          name##_ref, 0.0},                                                     \
     }
+
+#define VALUE(name, arg, how) PST_FOLD_ONE(name, arg, how, NULL)
+#define BOTH(name, arg, how)  PST_FOLD_BEST(name, arg, true, how)
+#define PLACE(name, arg, how) PST_FOLD_BEST(name, arg, false, how)
 
 /* --- amax, amin, max, min
  * ------------------------------------------------------ */
@@ -140,10 +145,12 @@ static enum pst_status max_vjp(struct pst_vjp *v)
     return divide_vjp(v, PST_REDUCE_ALL, -1);
 }
 
-KERNEL(amax, pst_reduce_run(c, 1, &max_how));
-KERNEL(amin, pst_reduce_run(c, 1, &min_how));
-KERNEL(max, pst_reduce_run(c, PST_REDUCE_ALL, &max_how));
-KERNEL(min, pst_reduce_run(c, PST_REDUCE_ALL, &min_how));
+KERNEL(amax, 1, max, VALUE, pst_reduce_run(c, 1, &max_how));
+KERNEL(amin, 1, min, VALUE, pst_reduce_run(c, 1, &min_how));
+KERNEL(max, PST_REDUCE_ALL, max, VALUE,
+       pst_reduce_run(c, PST_REDUCE_ALL, &max_how));
+KERNEL(min, PST_REDUCE_ALL, min, VALUE,
+       pst_reduce_run(c, PST_REDUCE_ALL, &min_how));
 
 const struct pst_op pst_op_amax = {
     .schema = "aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> "
@@ -222,10 +229,10 @@ static void run_both(const struct pst_call *c, const struct pst_reduction *how)
     pst_reduce_run_best(c, 1, 1, how);
 }
 
-KERNEL(max_dim, run_both(c, &max_how));
-KERNEL(min_dim, run_both(c, &min_how));
-KERNEL(argmax, pst_reduce_run_best(c, 1, 0, &max_how));
-KERNEL(argmin, pst_reduce_run_best(c, 1, 0, &min_how));
+KERNEL(max_dim, 1, max, BOTH, run_both(c, &max_how));
+KERNEL(min_dim, 1, min, BOTH, run_both(c, &min_how));
+KERNEL(argmax, 1, max, PLACE, pst_reduce_run_best(c, 1, 0, &max_how));
+KERNEL(argmin, 1, min, PLACE, pst_reduce_run_best(c, 1, 0, &min_how));
 
 const struct pst_op pst_op_max_dim = {
     .schema = "aten::max.dim(Tensor self, int dim, bool keepdim=False) -> "

@@ -2,7 +2,7 @@
 /* Norms of vectors and matrices. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/pointwise/pointwise.h"
-#include "stages/ops/reduce/reduce.h"
+#include "stages/ops/reduce/fold.h"
 
 #include <math.h>
 #include <string.h>
@@ -98,7 +98,35 @@ static enum pst_status infer_vector_norm(struct pst_infer *c)
                : pst_reduce_infer(c, 0, pst_infer_dtype(c, 4, x->dtype), 2, 3);
 }
 
+static double root_of(const struct pst_call *c PST_UNUSED, double first,
+                      double m PST_UNUSED, double second PST_UNUSED,
+                      int64_t n PST_UNUSED)
+{
+    return sqrt(first);
+}
+
+/* With m = 0 squares are those of the elements. What f32 cannot hold becomes
+ * infinite, as in PyTorch. */
+PST_FOLD_ONE(norm_2, 2, squares, root_of)
+PST_FOLD_ONE(norm_1, 2, abs, NULL)
+PST_FOLD_ONE(norm_0, 2, nonzero, NULL)
+PST_FOLD_ONE(norm_inf, 2, max_abs, NULL)
+
+#define IS(name, p)                                                            \
+    static bool is_##name(const struct pst_call *c)                            \
+    {                                                                          \
+        return pst_pw_number(&c->args[1]) == (p) && name##_fits(c);            \
+    }
+IS(norm_2, 2.0)
+IS(norm_1, 1.0)
+IS(norm_0, 0.0)
+IS(norm_inf, INFINITY)
+
 static const struct pst_kernel vector_norm_kernels[] = {
+    PST_FOLD_ROWS(norm_2, is_norm_2, 0, 1e-6),
+    PST_FOLD_ROWS(norm_1, is_norm_1, 0, 1e-6),
+    PST_FOLD_ROWS(norm_0, is_norm_0, 0, 1e-6),
+    PST_FOLD_ROWS(norm_inf, is_norm_inf, 0, 0.0),
     {"vector_norm_ref", PST_ISA_ANY, PST_D_FLOAT, PST_K_STRIDED, NULL, NULL,
      vector_norm_ref, 0.0},
 };

@@ -3,17 +3,18 @@
 #include "stages/ops/reduce/reduce.h"
 
 #include "stages/ops/pointwise/pointwise.h"
+#include "stages/ops/reduce/fold.h"
 
 #include <math.h>
 
-#define KERNEL(name, statement)                                                \
+#define KERNEL(name, statement, ...)                                           \
     static void name##_ref(const struct pst_call *c)                           \
     {                                                                          \
         statement;                                                             \
     }                                                                          \
     static const struct pst_kernel name##_kernels[] = {                        \
-        {#name "_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL,      \
-         name##_ref, 0.0},                                                     \
+        __VA_ARGS__{#name "_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, \
+                    NULL, name##_ref, 0.0},                                    \
     }
 
 /* --- any, all: NaN is true
@@ -173,7 +174,24 @@ static enum pst_status var_vjp(struct pst_vjp *v)
     return pst_vjp_set(v, 0, pst_vjp_mul(v, g, pst_vjp_sub(v, x, mean)));
 }
 
-KERNEL(var, pst_reduce_run(c, 1, &var_how));
+static float mean_of(double sum, int64_t n)
+{
+    return (float)(sum / (double)n);
+}
+
+/* The squares are of distances from the mean as f32 has it. */
+static double var_of(const struct pst_call *call, double sum, double m,
+                     double squares, int64_t n)
+{
+    const double off = sum / (double)n - m;
+    const double by = (double)n - correction(&call->args[2]);
+
+    return fmax(squares - (double)n * off * off, 0.0) / (by > 0.0 ? by : 0.0);
+}
+
+PST_FOLD_TWO(var, 1, sum, squares, mean_of, var_of)
+KERNEL(var, pst_reduce_run(c, 1, &var_how),
+       PST_FOLD_ROWS(var, var_fits, 0, 1e-6), );
 
 const struct pst_op pst_op_var_correction = {
     .schema = "aten::var.correction(Tensor self, int[1]? dim=None, *, "
@@ -243,7 +261,21 @@ static enum pst_status logsumexp_vjp(struct pst_vjp *v)
     return pst_vjp_set(v, 0, pst_vjp_mul(v, g, d));
 }
 
-KERNEL(logsumexp, pst_reduce_run(c, 1, &logsumexp_how));
+/* Of infinities nothing is subtracted. */
+static float largest_of(double max, int64_t n PST_UNUSED)
+{
+    return isfinite(max) ? (float)max : 0.0f;
+}
+
+static double logsumexp_of(const struct pst_call *call PST_UNUSED, double max,
+                           double m, double sum, int64_t n PST_UNUSED)
+{
+    return isfinite(max) ? m + log(sum) : max;
+}
+
+PST_FOLD_TWO(logsumexp, 1, max, exps, largest_of, logsumexp_of)
+KERNEL(logsumexp, pst_reduce_run(c, 1, &logsumexp_how),
+       PST_FOLD_ROWS(logsumexp, logsumexp_fits, 0, 1e-6), );
 
 const struct pst_op pst_op_logsumexp = {
     .schema = "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) "

@@ -3,6 +3,7 @@
 #include "stages/ops/reduce/reduce.h"
 
 #include "stages/ops/matmul/column_sum.h"
+#include "stages/ops/reduce/fold.h"
 #include "stages/ops/simd/reduce.h"
 
 static void sum_add(struct pst_acc *acc, int64_t n, const double *x)
@@ -191,6 +192,18 @@ static void sum_f32(const struct pst_call *c, int arg, bool mean,
     }
 PST_SIMD_EACH(RUN)
 
+/* Other strides, and dimensions that do not lie next to each other. */
+static double mean_of(const struct pst_call *c PST_UNUSED, double sum,
+                      double m PST_UNUSED, double second PST_UNUSED, int64_t n)
+{
+    return sum / (double)n;
+}
+
+PST_FOLD_ONE(sum, PST_REDUCE_ALL, sum, NULL)
+PST_FOLD_ONE(sum_dim, 1, sum, NULL)
+PST_FOLD_ONE(mean, PST_REDUCE_ALL, sum, mean_of)
+PST_FOLD_ONE(mean_dim, 1, sum, mean_of)
+
 #define REF(name)                                                              \
     {                                                                          \
 #name "_ref", PST_ISA_ANY, PST_D_ANY,                                  \
@@ -200,21 +213,25 @@ PST_SIMD_EACH(RUN)
 static const struct pst_kernel sum_kernels[] = {
     PST_SIMD_ROWS("sum_f32", sum_f32, PST_D(F32), PST_K_ACCUMULATE,
                   supports_all, NULL, 1e-5),
+    PST_FOLD_ROWS(sum, sum_fits, PST_K_ACCUMULATE, 1e-5),
     REF(sum),
 };
 static const struct pst_kernel sum_dim_kernels[] = {
     PST_SIMD_ROWS("sum_dim_f32", sum_dim_f32, PST_D(F32), PST_K_ACCUMULATE,
                   supports_dim, NULL, 1e-5),
+    PST_FOLD_ROWS(sum_dim, sum_dim_fits, PST_K_ACCUMULATE, 1e-5),
     REF(sum_dim),
 };
 static const struct pst_kernel mean_kernels[] = {
     PST_SIMD_ROWS("mean_f32", mean_f32, PST_D(F32), 0, supports_all, NULL,
                   1e-5),
+    PST_FOLD_ROWS(mean, mean_fits, PST_K_ACCUMULATE, 1e-5),
     REF(mean),
 };
 static const struct pst_kernel mean_dim_kernels[] = {
     PST_SIMD_ROWS("mean_dim_f32", mean_dim_f32, PST_D(F32), 0, supports_dim,
                   NULL, 1e-5),
+    PST_FOLD_ROWS(mean_dim, mean_dim_fits, PST_K_ACCUMULATE, 1e-5),
     REF(mean_dim),
 };
 

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_REDUCE_FOLD_H
+#define PENSTOCK_STAGES_OPS_REDUCE_FOLD_H
+/*
+ * Fast reductions of f32 over any dimensions, in one or two passes over what a
+ * result is made of: along memory where the reduced dimensions lie in a row,
+ * else across it, many results at a time. The order of a sum depends on shapes
+ * and strides only.
+ */
+#include "stages/ops/reduce/reduce.h"
+#include "stages/ops/simd/simd.h"
+
+#define PST_FOLD_COLS 256 /* results at a time, at most */
+
+/* The loops of one line of simd/fold.def. */
+struct pst_fold {
+    double empty;
+    /* n elements in a row; m: the number of the result. */
+    double (*along)(int64_t n, const float *x, float m);
+    /* Folds rows, `stride` apart, of cols <= PST_FOLD_COLS elements into
+     * total[cols]; m[cols] are numbers of the results. */
+    void (*across)(int64_t rows, int64_t cols, int64_t stride, const float *x,
+                   const float *m, double *total);
+    double (*join)(double a, double b);
+};
+
+#define FOLD(name, start, next, join)                                          \
+    extern const struct pst_fold pst_fold_##name##_any,                        \
+        pst_fold_##name##_avx2, pst_fold_##name##_avx512;
+#include "stages/ops/simd/fold.def"
+#undef FOLD
+
+/* One operator. n: elements of each result. */
+struct pst_folding {
+    const struct pst_fold *first, *second; /* second NULL: one pass */
+    /* The number m of the second pass from what the first gave. */
+    float (*between)(double first, int64_t n);
+    /* The result; NULL: what the first pass gave. */
+    double (*end)(const struct pst_call *call, double first, double m,
+                  double second, int64_t n);
+};
+
+/* Is it f32 (in and out) whose dimensions can be walked so? */
+bool pst_fold_fits(const struct pst_call *call, int arg);
+bool pst_fold_fits_best(const struct pst_call *call, int arg);
+/* Argument `arg` names the dimensions as in pst_reduce_dims. */
+void pst_fold_run(const struct pst_call *call, int arg,
+                  const struct pst_folding *how);
+/* The same for max and min of one dimension (or all): the values into out[0]
+ * unless `values` is false, and where they are first into the last output. */
+void pst_fold_run_best(const struct pst_call *call, int arg, bool values,
+                       const struct pst_fold *how);
+
+/* Functions NAME_fold_SUFFIX, and NAME_fits, for argument `arg`. */
+#define PST_FOLD_RUN_ONE(name, arg, one, fin, suffix)                          \
+    static void name##_fold_##suffix(const struct pst_call *c)                 \
+    {                                                                          \
+        static const struct pst_folding how = {                                \
+            .first = &pst_fold_##one##_##suffix, .end = (fin)};                \
+                                                                               \
+        pst_fold_run(c, arg, &how);                                            \
+    }
+#define PST_FOLD_RUN_TWO(name, arg, one, two, mid, fin, suffix)                \
+    static void name##_fold_##suffix(const struct pst_call *c)                 \
+    {                                                                          \
+        static const struct pst_folding how = {                                \
+            .first = &pst_fold_##one##_##suffix,                               \
+            .second = &pst_fold_##two##_##suffix,                              \
+            .between = (mid),                                                  \
+            .end = (fin)};                                                     \
+                                                                               \
+        pst_fold_run(c, arg, &how);                                            \
+    }
+#define PST_FOLD_RUN_BEST(name, arg, values, one, suffix)                      \
+    static void name##_fold_##suffix(const struct pst_call *c)                 \
+    {                                                                          \
+        pst_fold_run_best(c, arg, values, &pst_fold_##one##_##suffix);         \
+    }
+#define PST_FOLD_EACH(how, name, arg, fits, ...)                               \
+    how(name, arg, __VA_ARGS__, any)                                           \
+        PST_SIMD_IF_AVX2(how(name, arg, __VA_ARGS__, avx2))                    \
+            PST_SIMD_IF_AVX512(                                                \
+                how(name, arg, __VA_ARGS__,                                    \
+                    avx512)) static bool name##_fits(const struct pst_call *c) \
+    {                                                                          \
+        return fits(c, arg);                                                   \
+    }
+#define PST_FOLD_ONE(name, arg, one, fin)                                      \
+    PST_FOLD_EACH(PST_FOLD_RUN_ONE, name, arg, pst_fold_fits, one, fin)
+#define PST_FOLD_TWO(name, arg, ...)                                           \
+    PST_FOLD_EACH(PST_FOLD_RUN_TWO, name, arg, pst_fold_fits, __VA_ARGS__)
+#define PST_FOLD_BEST(name, arg, values, one)                                  \
+    PST_FOLD_EACH(PST_FOLD_RUN_BEST, name, arg, pst_fold_fits_best, values, one)
+/* Their rows. */
+#define PST_FOLD_ROWS(name, can, bits, tol)                                    \
+    PST_SIMD_ROWS(#name "_fold", name##_fold, PST_D(F32),                      \
+                  PST_K_STRIDED | (bits), can, NULL, tol)
+
+#endif

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/reduce/fold.h"
+
+#include "stages/ops/simd/lanes.h"
+#include "stages/ops/simd/vecmath.h"
+
+/* Elements, and rows, whose result is made in float: short enough that the
+ * error of a sum stays below that of the total. */
+#define BLOCK 512
+#define ROWS  32
+#define COLS  PST_FOLD_COLS
+
+/* Element i of a block belongs to lane i % PST_LANES, as in lanes.h. */
+#define FOLD(name, start, next, join_)                                         \
+    static double name##_join(double a, double b)                              \
+    {                                                                          \
+        return join_;                                                          \
+    }                                                                          \
+                                                                               \
+    static double name##_along(int64_t n, const float *from, float m)          \
+    {                                                                          \
+        double total = (start);                                                \
+                                                                               \
+        (void)m;                                                               \
+        for (int64_t at = 0; at < n; at += BLOCK) {                            \
+            const int64_t end = n - at < BLOCK ? n : at + BLOCK;               \
+            float lane[PST_LANES];                                             \
+            int64_t i = at;                                                    \
+                                                                               \
+            for (int j = 0; j < PST_LANES; j++)                                \
+                lane[j] = (float)(start);                                      \
+            for (; i + PST_LANES <= end; i += PST_LANES)                       \
+                for (int j = 0; j < PST_LANES; j++) {                          \
+                    const float a = lane[j], x = from[i + j];                  \
+                                                                               \
+                    lane[j] = (next);                                          \
+                }                                                              \
+            for (int j = 0; i < end; i++, j++) {                               \
+                const float a = lane[j], x = from[i];                          \
+                                                                               \
+                lane[j] = (next);                                              \
+            }                                                                  \
+            for (int w = PST_LANES / 2; w > 0; w /= 2)                         \
+                for (int j = 0; j < w; j++) {                                  \
+                    const float a = lane[j], b = lane[j + w];                  \
+                                                                               \
+                    lane[j] = (join_);                                         \
+                }                                                              \
+            total = name##_join(total, (double)lane[0]);                       \
+        }                                                                      \
+        return total;                                                          \
+    }                                                                          \
+                                                                               \
+    static void name##_across(int64_t rows, int64_t cols, int64_t stride,      \
+                              const float *from, const float *ms,              \
+                              double *total)                                   \
+    {                                                                          \
+        for (int64_t first = 0; first < rows; first += ROWS) {                 \
+            const int64_t last = first + ROWS < rows ? first + ROWS : rows;    \
+            float part[COLS];                                                  \
+                                                                               \
+            for (int j = 0; j < COLS; j++)                                     \
+                part[j] = (float)(start);                                      \
+            for (int64_t r = first; r < last; r++) {                           \
+                const float *restrict row = from + r * stride;                 \
+                                                                               \
+                for (int64_t j = 0; j < cols; j++) {                           \
+                    const float a = part[j], x = row[j];                       \
+                    const float m PST_UNUSED = ms[j];                          \
+                                                                               \
+                    part[j] = (next);                                          \
+                }                                                              \
+            }                                                                  \
+            for (int64_t j = 0; j < cols; j++)                                 \
+                total[j] = name##_join(total[j], (double)part[j]);             \
+        }                                                                      \
+    }                                                                          \
+                                                                               \
+    const struct pst_fold PST_SIMD(pst_fold_##name) = {                        \
+        .empty = (start),                                                      \
+        .along = name##_along,                                                 \
+        .across = name##_across,                                               \
+        .join = name##_join,                                                   \
+    };
+#include "stages/ops/simd/fold.def"
