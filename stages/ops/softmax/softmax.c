@@ -170,92 +170,111 @@ static void log_backward_ref(const struct pst_call *c)
     backward_ref(c, LOG_SOFTMAX);
 }
 
-/* --- fast kernels: last dimension, f32 ---------------------------------- */
-
-typedef void (*rows_fn)(int64_t rows, int64_t n, const float *x, float *y);
-typedef void (*grad_fn)(int64_t rows, int64_t n, const float *g, const float *y,
-                        float *dx);
+/* --- fast kernels: contiguous f32 --------------------------------------- */
 
 struct job {
-    int64_t rows, n;
-    const float *x, *g;
+    struct runs r;
+    const struct pst_softmax_loops *loops;
+    bool log;
+    const float *x, *g; /* g: the gradient; then x is the softmax */
     float *y;
-    rows_fn forward;
-    grad_fn backward;
 };
 
-static void part_of_rows(void *ctx, unsigned part, unsigned parts)
+static void rows_part(const struct job *k, int64_t a, int64_t b)
+{
+    const struct pst_softmax_loops *l = k->loops;
+    const int64_t rows = b - a, at = a * k->r.n;
+
+    if (k->g != NULL)
+        (k->log ? l->log_softmax_grad : l->softmax_grad)(
+            rows, k->r.n, k->g + at, k->x + at, k->y + at);
+    else
+        (k->log ? l->log_softmax : l->softmax)(rows, k->r.n, k->x + at,
+                                               k->y + at);
+}
+
+/* Strips a..b-1 of PST_SOFTMAX_COLS columns. */
+static void columns_part(const struct job *k, int64_t strips, int64_t a,
+                         int64_t b)
+{
+    const struct runs *r = &k->r;
+
+    for (int64_t i = a; i < b; i++) {
+        const int64_t col = i % strips * PST_SOFTMAX_COLS;
+        const int64_t at = i / strips * r->n * r->inner + col;
+        const int64_t cols = PST_MIN(r->inner - col, PST_SOFTMAX_COLS);
+
+        if (k->g != NULL)
+            k->loops->columns_grad(r->n, cols, r->inner, k->log, k->g + at,
+                                   k->x + at, k->y + at);
+        else
+            k->loops->columns(r->n, cols, r->inner, k->log, k->x + at,
+                              k->y + at);
+    }
+}
+
+static void part_of_it(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *k = ctx;
+    const int64_t strips =
+        (k->r.inner + PST_SOFTMAX_COLS - 1) / PST_SOFTMAX_COLS;
     int64_t a, b;
 
-    pst_pool_share(k->rows, 1, part, parts, &a, &b);
-    if (k->forward != NULL)
-        k->forward(b - a, k->n, k->x + a * k->n, k->y + a * k->n);
+    pst_pool_share(k->r.outer * strips, 1, part, parts, &a, &b);
+    if (k->r.inner == 1)
+        rows_part(k, a, b);
     else
-        k->backward(b - a, k->n, k->g + a * k->n, k->x + a * k->n,
-                    k->y + a * k->n);
+        columns_part(k, strips, a, b);
 }
 
-static void run_rows(const struct pst_call *c, struct job *k, int64_t dim)
+static void run_f32(const struct pst_call *c, struct job *k, int64_t dim)
 {
-    const struct runs r = runs_of(&c->out[0].meta, dim);
-
-    k->rows = r.outer;
-    k->n = r.n;
+    k->r = runs_of(&c->out[0].meta, dim);
     k->y = c->out[0].data;
-    if (r.outer * r.n < 16384)
-        part_of_rows(k, 0, 1);
+    if (k->r.outer * k->r.n * k->r.inner < 16384)
+        part_of_it(k, 0, 1);
     else
-        pst_pool_run(c->pool, part_of_rows, k);
+        pst_pool_run(c->pool, part_of_it, k);
 }
 
-static void forward_f32(const struct pst_call *c, rows_fn loop)
+static void forward_f32(const struct pst_call *c,
+                        const struct pst_softmax_loops *loops, bool log)
 {
-    struct job k = {.x = c->in[0].data, .forward = loop};
+    struct job k = {.x = c->in[0].data, .loops = loops, .log = log};
 
-    run_rows(c, &k, c->args[1].i);
+    run_f32(c, &k, c->args[1].i);
 }
 
-static void backward_f32(const struct pst_call *c, grad_fn loop)
+static void backward_f32(const struct pst_call *c,
+                         const struct pst_softmax_loops *loops, bool log)
 {
-    struct job k = {.g = c->in[0].data, .x = c->in[1].data, .backward = loop};
+    struct job k = {
+        .g = c->in[0].data, .x = c->in[1].data, .loops = loops, .log = log};
 
-    run_rows(c, &k, c->args[2].i);
-}
-
-static bool is_last(const struct pst_meta *x, int64_t dim)
-{
-    return runs_of(x, dim).inner == 1;
+    run_f32(c, &k, c->args[2].i);
 }
 
 static bool forward_fits(const struct pst_call *c)
 {
-    return is_last(&c->in[0].meta, c->args[1].i) &&
-           c->out[0].meta.dtype == PST_F32;
-}
-
-static bool backward_fits(const struct pst_call *c)
-{
-    return is_last(&c->in[1].meta, c->args[2].i);
+    return c->out[0].meta.dtype == PST_F32;
 }
 
 #define RUN(suffix, set)                                                       \
     static void plain_##suffix(const struct pst_call *c)                       \
     {                                                                          \
-        forward_f32(c, pst_softmax_loops_##suffix.softmax);                    \
+        forward_f32(c, &pst_softmax_loops_##suffix, false);                    \
     }                                                                          \
     static void log_##suffix(const struct pst_call *c)                         \
     {                                                                          \
-        forward_f32(c, pst_softmax_loops_##suffix.log_softmax);                \
+        forward_f32(c, &pst_softmax_loops_##suffix, true);                     \
     }                                                                          \
     static void plain_backward_##suffix(const struct pst_call *c)              \
     {                                                                          \
-        backward_f32(c, pst_softmax_loops_##suffix.softmax_grad);              \
+        backward_f32(c, &pst_softmax_loops_##suffix, false);                   \
     }                                                                          \
     static void log_backward_##suffix(const struct pst_call *c)                \
     {                                                                          \
-        backward_f32(c, pst_softmax_loops_##suffix.log_softmax_grad);          \
+        backward_f32(c, &pst_softmax_loops_##suffix, true);                    \
     }
 PST_SIMD_EACH(RUN)
 
@@ -270,8 +289,8 @@ PST_SIMD_EACH(RUN)
 #define INPLACE_ANY (PST_K_INPLACE_0 | PST_K_INPLACE_1)
 KERNELS(softmax, plain, PST_K_INPLACE_0, forward_fits);
 KERNELS(log_softmax, log, PST_K_INPLACE_0, forward_fits);
-KERNELS(softmax_backward, plain_backward, INPLACE_ANY, backward_fits);
-KERNELS(log_softmax_backward, log_backward, INPLACE_ANY, backward_fits);
+KERNELS(softmax_backward, plain_backward, INPLACE_ANY, NULL);
+KERNELS(log_softmax_backward, log_backward, INPLACE_ANY, NULL);
 
 static const struct pst_kernel safe_softmax_kernels[] = {
     {.name = "safe_softmax_ref",
