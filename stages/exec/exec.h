@@ -132,7 +132,8 @@ void pst_crew_set_idle(struct pst_crew *crew, pst_idle_fn idle, void *ctx);
  * (if options.train and the optimizer is not none). `step` counts from 0 and
  * keys data, rate and random numbers. `control` of rank 0 comes back on all
  * ranks in the result: commands take effect at the same boundary everywhere.
- * A fault (index out of range ...) on any rank: PST_ERR_RANGE on all ranks,
+ * A fault (index out of range, a loss that is not finite if the optimizer would
+ * use it ...) on any rank: PST_ERR_RANGE on all ranks,
  * text names the step (counted from 1 for people), rank, stage, microbatch,
  * operator; nothing was applied. A peer that owes a message for longer than
  * the watchdog allows: PST_ERR_PEER that names it; the crew can only be freed.

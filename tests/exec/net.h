@@ -143,6 +143,7 @@ struct net_data {
     const struct pst_plan *plan;
     int bad_step, bad_microbatch; /* a label there is out of range */
     bool fails;                   /* ... or there is no data */
+    float x;                      /* ... or a number of x is this, not 0 */
 };
 
 static inline enum pst_status net_fill(void *ctx, uint64_t step,
@@ -165,14 +166,16 @@ static inline enum pst_status net_fill(void *ctx, uint64_t step,
         else
             ((int64_t *)dst)[i] = (seed >> 16) % NET_CLASSES;
     }
-    if (bad && strcmp(in->name, "y") == 0)
+    if (bad && data->x == 0 && strcmp(in->name, "y") == 0)
         ((int64_t *)dst)[1] = NET_CLASSES;
+    if (bad && data->x != 0 && strcmp(in->name, "x") == 0)
+        ((float *)dst)[3] = data->x;
     return PST_OK;
 }
 
 static inline struct net_data net_data(const struct net *net)
 {
-    return (struct net_data){net->plan, -1, -1, false};
+    return (struct net_data){net->plan, -1, -1, false, 0};
 }
 
 static inline struct pst_exec_options net_options(const char *schedule,

@@ -2,6 +2,8 @@
 /* Steps of a small model (net.h), cut in all ways, on transport self. */
 #include "tests/exec/job.h"
 
+#include <math.h>
+
 static void all_cuts_of(unsigned microbatches, const char *optimizer)
 {
     static const char *const schedules[] = {"gpipe", "1f1b"};
@@ -143,41 +145,98 @@ static void assert_same_state(const struct pst_dump *a,
     }
 }
 
-/* A label that is out of range: named, and the step changed nothing. */
+/* Step 1 fails for what job.data says of it, with all words; it changed
+ * nothing, and the next steps are as if nothing had been. */
+static void check_fault(struct job *job, struct job *other,
+                        const char *const *words, size_t n)
+{
+    struct pst_dump *before, *after, *clean;
+
+    run_steps(job, 0, 1);
+    before = job_dump(job);
+    job->data.bad_step = 1;
+    job->data.bad_microbatch = 2;
+    assert_int_equal(job_step(job, 1), PST_ERR_RANGE);
+    assert_false(job->last.applied);
+    for (size_t i = 0; i < n; i++)
+        if (strstr(job->net.diag.text, words[i]) == NULL)
+            fail_msg("no \"%s\": %s", words[i], job->net.diag.text);
+    after = job_dump(job);
+    assert_same_state(before, after, 0);
+    job->data.bad_step = -1;
+    run_steps(job, 1, STEPS);
+    run_steps(other, 0, STEPS);
+    pst_dump_free(after);
+    after = job_dump(job);
+    clean = job_dump(other);
+    assert_same_dump(clean, after);
+    pst_dump_free(before);
+    pst_dump_free(after);
+    pst_dump_free(clean);
+}
+
+/* A label that is out of range. */
 static void faults_change_nothing(void **state)
 {
+    static const char *const words[] = {"step 2",
+                                        "rank 1",
+                                        "stage 3",
+                                        "microbatch 2",
+                                        "aten.cross_entropy_loss",
+                                        "5"};
     struct pst_exec_options options = net_options("1f1b", 2, 4, "adamw");
-    struct pst_dump *before, *after, *clean;
     struct job job, other;
 
     (void)state;
     job_init(&job, 4, &options);
     job_init(&other, 4, &options);
-    run_steps(&job, 0, 1);
-    before = job_dump(&job);
-    job.data.bad_step = 1;
-    job.data.bad_microbatch = 2;
-    assert_int_equal(job_step(&job, 1), PST_ERR_RANGE);
-    assert_false(job.last.applied);
-    assert_non_null(strstr(job.net.diag.text, "rank 1"));
-    assert_non_null(strstr(job.net.diag.text, "stage 3"));
-    assert_non_null(strstr(job.net.diag.text, "microbatch 2"));
-    assert_non_null(strstr(job.net.diag.text, "aten.cross_entropy_loss"));
-    after = job_dump(&job);
-    assert_same_state(before, after, 0);
-    /* The next steps are as if nothing had been. */
-    job.data.bad_step = -1;
-    run_steps(&job, 1, STEPS);
-    run_steps(&other, 0, STEPS);
-    pst_dump_free(after);
-    after = job_dump(&job);
-    clean = job_dump(&other);
-    assert_same_dump(clean, after);
-    pst_dump_free(before);
-    pst_dump_free(after);
-    pst_dump_free(clean);
+    check_fault(&job, &other, words, PST_COUNT(words));
     job_fini(&job);
     job_fini(&other);
+}
+
+/* Found in the step in which it is made, not when the weights are lost. */
+static void losses_are_finite(void **state)
+{
+    static const char *const nan[] = {"step 2", "rank 1", "stage 3",
+                                      "microbatch 2",
+                                      "the loss is not a number"};
+    static const struct {
+        float x;
+        const char *schedule, *optimizer;
+    } cases[] = {{NAN, "1f1b", "adamw"},
+                 {INFINITY, "gpipe", "sgd"}, /* inf - inf in the loss */
+                 {NAN, "zb-h1", "sgd"}};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        struct pst_exec_options options =
+            net_options(cases[i].schedule, 2, 4, cases[i].optimizer);
+        struct job job, other;
+
+        job_init(&job, 4, &options);
+        job_init(&other, 4, &options);
+        job.data.x = cases[i].x;
+        check_fault(&job, &other, i == 2 ? nan + 1 : nan,
+                    PST_COUNT(nan) - (i == 2));
+        job_fini(&job);
+        job_fini(&other);
+    }
+}
+
+/* Nothing would be lost: the loss is told as it is. */
+static void losses_without_optimizer_may_be_anything(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 2, 4, "none");
+    struct job job;
+
+    (void)state;
+    job_init(&job, 4, &options);
+    job.data = (struct net_data){job.net.plan, 0, 1, false, NAN};
+    assert_ok(job_step(&job, 0), &job.net.diag);
+    assert_true(isnan(job.last.loss) && isnan(job.last.losses[1]));
+    assert_false(isnan(job.last.losses[0]));
+    job_fini(&job);
 }
 
 static void names_missing_data(void **state)
@@ -187,7 +246,7 @@ static void names_missing_data(void **state)
 
     (void)state;
     job_init(&job, 2, &options);
-    job.data = (struct net_data){job.net.plan, 0, 1, true};
+    job.data = (struct net_data){job.net.plan, 0, 1, true, 0};
     assert_int_not_equal(job_step(&job, 0), PST_OK);
     assert_non_null(strstr(job.net.diag.text, "microbatch 1"));
     assert_non_null(strstr(job.net.diag.text, "no such sample"));
@@ -341,6 +400,8 @@ int main(void)
         cmocka_unit_test(reads_nothing_stale),
         cmocka_unit_test(adds_microbatches_up),
         cmocka_unit_test(faults_change_nothing),
+        cmocka_unit_test(losses_are_finite),
+        cmocka_unit_test(losses_without_optimizer_may_be_anything),
         cmocka_unit_test(names_missing_data),
         cmocka_unit_test(refuses_what_cannot_run),
         cmocka_unit_test(plans_memory),

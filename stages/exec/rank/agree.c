@@ -139,6 +139,35 @@ static double mean_loss(struct pst_rank *r)
     return sum;
 }
 
+/* "is not a number" */
+static const char *not_finite(double x)
+{
+    return isnan(x) ? "is not a number" : "is infinite";
+}
+
+/* A step that would make parameters worthless, as far as it is known: losses
+ * always are, the norm of gradients where they are clipped. */
+static void refuse_not_finite(const struct pst_rank *r, struct pst_verdict *v)
+{
+    const int stage = r->plan->outputs.at[r->plan->loss].stage;
+
+    for (unsigned m = 0; m < r->options.microbatches && stage >= 0; m++) {
+        if (isfinite(v->losses[m]) || !(r->weights[m] > 0))
+            continue;
+        v->fault = 1;
+        snprintf(v->text, sizeof(v->text),
+                 "rank %d, stage %d, microbatch %u: the loss %s",
+                 r->sched->rank_of[stage], stage, m, not_finite(v->losses[m]));
+        return;
+    }
+    if (r->options.optim.clip_norm > 0 && !isfinite(v->norm)) {
+        v->fault = 1;
+        snprintf(v->text, sizeof(v->text),
+                 "the norm by which gradients are clipped %s",
+                 not_finite(v->norm));
+    }
+}
+
 static void decide(struct pst_rank *r)
 {
     struct pst_verdict *v = r->verdict;
@@ -162,6 +191,8 @@ static void decide(struct pst_rank *r)
     v->norm = total_norm(r);
     if (r->plan->loss >= 0 && r->plan->outputs.at[r->plan->loss].stage >= 0)
         v->loss = mean_loss(r);
+    if (!v->fault && pst_rank_updates(r))
+        refuse_not_finite(r, v);
 }
 
 enum pst_status pst_rank_agree(struct pst_rank *r)

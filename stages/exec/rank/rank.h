@@ -290,6 +290,8 @@ enum pst_status pst_transmit_init(struct pst_rank *r,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_transmit_values(struct pst_rank *r) PST_MUST_CHECK;
 
+/* Do steps change parameters? */
+bool pst_rank_updates(const struct pst_rank *r);
 /* update.c: what the verdict says: optimizer and values, or buffers as they
  * were before the step. */
 enum pst_status pst_rank_conclude(struct pst_rank *r) PST_MUST_CHECK;

@@ -46,6 +46,11 @@ static void restore(struct pst_rank *r)
     }
 }
 
+bool pst_rank_updates(const struct pst_rank *r)
+{
+    return r->options.train && strcmp(r->options.optim.name, "none") != 0;
+}
+
 enum pst_status pst_rank_conclude(struct pst_rank *r)
 {
     enum pst_status status = PST_OK;
@@ -55,7 +60,7 @@ enum pst_status pst_rank_conclude(struct pst_rank *r)
         if (r->verdict->fault) {
             restore(r);
         } else {
-            if (r->options.train && strcmp(r->options.optim.name, "none") != 0)
+            if (pst_rank_updates(r))
                 status = apply(r);
             if (status == PST_OK)
                 status = pst_transmit_values(r);
