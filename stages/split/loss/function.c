@@ -3,12 +3,13 @@
  * --loss-fn: a loss for a model that was exported without one. Its nodes stand
  * behind all others, its target is an input, itself the last output.
  */
+#include "stages/split/loss/function.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "stages/ops/op.h"
-#include "stages/split/loss/function.h"
 
 /* --- the options ---------------------------------------------------------- */
 
