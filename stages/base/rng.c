@@ -49,16 +49,20 @@ void pst_rng_stream(const struct pst_rng_key *key, uint32_t stream[4])
     pst_rng_philox(place, seed, stream);
 }
 
+static void block_of(const uint32_t stream[4], uint64_t i, uint32_t out[4])
+{
+    const uint32_t counter[4] = {(uint32_t)i, (uint32_t)(i >> 32), stream[2],
+                                 stream[3]};
+
+    pst_rng_philox(counter, stream, out);
+}
+
 void pst_rng_block(const struct pst_rng_key *key, uint64_t i, uint32_t out[4])
 {
-    uint32_t stream[4], counter[4];
+    uint32_t stream[4];
 
     pst_rng_stream(key, stream);
-    counter[0] = (uint32_t)i;
-    counter[1] = (uint32_t)(i >> 32);
-    counter[2] = stream[2];
-    counter[3] = stream[3];
-    pst_rng_philox(counter, stream, out);
+    block_of(stream, i, out);
 }
 
 float pst_rng_f32(const struct pst_rng_key *key, uint64_t i)
@@ -69,14 +73,39 @@ float pst_rng_f32(const struct pst_rng_key *key, uint64_t i)
     return (float)(words[i % 4] >> 8) * 0x1p-24f;
 }
 
-double pst_rng_normal(const struct pst_rng_key *key, uint64_t i)
+double pst_rng_f64_of(const uint32_t stream[4], uint64_t i)
+{
+    const unsigned half = i % 2 * 2;
+    uint32_t w[4];
+
+    block_of(stream, i / 2, w);
+    return (double)((((uint64_t)w[half] << 32) | w[half + 1]) >> 11) * 0x1p-53;
+}
+
+double pst_rng_f64(const struct pst_rng_key *key, uint64_t i)
+{
+    uint32_t stream[4];
+
+    pst_rng_stream(key, stream);
+    return pst_rng_f64_of(stream, i);
+}
+
+double pst_rng_normal_of(const uint32_t stream[4], uint64_t i)
 {
     uint32_t w[4];
     double u, v;
 
-    pst_rng_block(key, i, w);
+    block_of(stream, i, w);
     /* u in (0, 1], so that its logarithm is finite; v in [0, 1). */
     u = ((double)((((uint64_t)w[0] << 32) | w[1]) >> 11) + 1.0) * 0x1p-53;
     v = (double)((((uint64_t)w[2] << 32) | w[3]) >> 11) * 0x1p-53;
     return sqrt(-2.0 * log(u)) * cos(2.0 * 3.14159265358979323846 * v);
+}
+
+double pst_rng_normal(const struct pst_rng_key *key, uint64_t i)
+{
+    uint32_t stream[4];
+
+    pst_rng_stream(key, stream);
+    return pst_rng_normal_of(stream, i);
 }

@@ -26,7 +26,12 @@ void pst_rng_stream(const struct pst_rng_key *key, uint32_t stream[4]);
 void pst_rng_block(const struct pst_rng_key *key, uint64_t i, uint32_t out[4]);
 /* Number i in [0, 1), 24 random bits; uses word i%4 of block i/4. */
 float pst_rng_f32(const struct pst_rng_key *key, uint64_t i);
+/* Number i in [0, 1), 53 random bits; half of block i/2. */
+double pst_rng_f64(const struct pst_rng_key *key, uint64_t i);
 /* Number i, standard normal (Box-Muller on words of block i). */
 double pst_rng_normal(const struct pst_rng_key *key, uint64_t i);
+/* The same for those who make many numbers of one stream. */
+double pst_rng_f64_of(const uint32_t stream[4], uint64_t i);
+double pst_rng_normal_of(const uint32_t stream[4], uint64_t i);
 
 #endif

@@ -107,13 +107,6 @@ PST_REWRITE_FORMULA(
     "near = logical_and(isfinite(away), away <= abs(other * rtol) + atol);"
     "logical_or(known, near)");
 PST_REWRITE_FORMULA(
-    isin_Tensor_Tensor,
-    "aten::isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, "
-    "bool assume_unique=False, bool invert=False) -> Tensor",
-    "found = any.dim(unsqueeze(elements, -1) == "
-    "reshape(test_elements, [-1]), -1);"
-    "invert ? !found : found");
-PST_REWRITE_FORMULA(
     isin_Tensor_Scalar,
     "aten::isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, "
     "bool assume_unique=False, bool invert=False) -> Tensor",

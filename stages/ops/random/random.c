@@ -3,6 +3,8 @@
 #include "stages/ops/op.h"
 
 #include "stages/ops/infer.h"
+#include "stages/ops/pointwise/nd.h"
+#include "stages/ops/simd/dropout.h"
 #include "stages/ops/vjp.h"
 
 static enum pst_status floats_only(struct pst_infer *c, enum pst_status status)
@@ -47,7 +49,9 @@ static void rand_ref(const struct pst_call *c)
 
     for (int64_t i = 0; i < pst_meta_numel(out); i++)
         pst_store_f64(out->dtype, c->out[0].data, i,
-                      (double)pst_rng_f32(&c->rng, (uint64_t)i));
+                      out->dtype == PST_F64
+                          ? pst_rng_f64(&c->rng, (uint64_t)i)
+                          : (double)pst_rng_f32(&c->rng, (uint64_t)i));
 }
 
 static void randn_ref(const struct pst_call *c)
@@ -68,8 +72,114 @@ static void bernoulli_ref(const struct pst_call *c)
                       (double)pst_rng_f32(&c->rng, (uint64_t)i) < c->args[1].f);
 }
 
+/* --- in blocks of the stream ---------------------------------------------- */
+
+#define BLOCK 128
+
+struct fill {
+    const struct pst_call *c;
+    pst_uniform_fn loop; /* of rand and bernoulli */
+    uint32_t stream[4];
+};
+
+/* Four numbers share one block of random bits. */
+static void rand_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct fill *f = ctx;
+    const struct pst_operand *out = &f->c->out[0];
+    float block[BLOCK];
+    int64_t begin, end;
+
+    pst_pool_share(pst_meta_numel(&out->meta), BLOCK, part, parts, &begin,
+                   &end);
+    if (out->meta.dtype == PST_F32 && begin < end)
+        f->loop(end - begin, begin, f->stream, (float *)out->data + begin);
+    for (int64_t i = begin; out->meta.dtype != PST_F32 && i < end; i += BLOCK) {
+        const int64_t n = PST_MIN(end - i, BLOCK);
+
+        f->loop(n, i, f->stream, block);
+        for (int64_t k = 0; k < n; k++)
+            pst_store_f64(out->meta.dtype, out->data, i + k, (double)block[k]);
+    }
+}
+
+static void rand_f64_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct fill *f = ctx;
+    double *out = f->c->out[0].data;
+    int64_t begin, end;
+
+    pst_pool_share(pst_meta_numel(&f->c->out[0].meta), BLOCK, part, parts,
+                   &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        out[i] = pst_rng_f64_of(f->stream, (uint64_t)i);
+}
+
+static void randn_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct fill *f = ctx;
+    const struct pst_operand *out = &f->c->out[0];
+    int64_t begin, end;
+
+    pst_pool_share(pst_meta_numel(&out->meta), BLOCK, part, parts, &begin,
+                   &end);
+    for (int64_t i = begin; i < end; i++)
+        pst_store_f64(out->meta.dtype, out->data, i,
+                      pst_rng_normal_of(f->stream, (uint64_t)i));
+}
+
+static void bernoulli_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct fill *f = ctx;
+    const struct pst_operand *out = &f->c->out[0];
+    const double p = f->c->args[1].f;
+    float block[BLOCK];
+    int64_t begin, end;
+
+    pst_pool_share(pst_meta_numel(&out->meta), BLOCK, part, parts, &begin,
+                   &end);
+    for (int64_t i = begin; i < end; i += BLOCK) {
+        const int64_t n = PST_MIN(end - i, BLOCK);
+
+        f->loop(n, i, f->stream, block);
+        for (int64_t k = 0; k < n; k++)
+            pst_store_i64(out->meta.dtype, out->data, i + k,
+                          (double)block[k] < p);
+    }
+}
+
+static void fill(const struct pst_call *c, pst_pool_fn part,
+                 pst_uniform_fn loop)
+{
+    struct fill f = {.c = c, .loop = loop};
+
+    pst_rng_stream(&c->rng, f.stream);
+    if (pst_meta_numel(&c->out[0].meta) < PST_ND_SERIAL)
+        part(&f, 0, 1);
+    else
+        pst_pool_run(c->pool, part, &f);
+}
+
+#define RUN(suffix, set)                                                       \
+    static void rand_##suffix(const struct pst_call *c)                        \
+    {                                                                          \
+        const bool wide = c->out[0].meta.dtype == PST_F64;                     \
+                                                                               \
+        fill(c, wide ? rand_f64_part : rand_part, pst_simd_uniform_##suffix);  \
+    }                                                                          \
+    static void randn_##suffix(const struct pst_call *c)                       \
+    {                                                                          \
+        fill(c, randn_part, NULL);                                             \
+    }                                                                          \
+    static void bernoulli_##suffix(const struct pst_call *c)                   \
+    {                                                                          \
+        fill(c, bernoulli_part, pst_simd_uniform_##suffix);                    \
+    }
+PST_SIMD_EACH(RUN)
+
 #define RANDOM(id, text, how, name)                                            \
     static const struct pst_kernel id##_kernels[] = {                          \
+        PST_SIMD_ROWS(#id, name, PST_D_ANY, PST_K_STRIDED, NULL, NULL, 0.0),   \
         {#id "_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL,        \
          name##_ref, 0.0},                                                     \
     };                                                                         \

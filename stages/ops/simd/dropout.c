@@ -32,6 +32,20 @@ static inline void blocks(uint64_t block, const uint32_t stream[4],
     }
 }
 
+void PST_SIMD(pst_simd_uniform)(int64_t n, int64_t first,
+                                const uint32_t stream[4], float *y)
+{
+    uint32_t words[4][LANES];
+
+    for (int64_t at = 0; at < n; at += 4 * LANES) {
+        const int64_t m = n - at < 4 * LANES ? n - at : 4 * LANES;
+
+        blocks((uint64_t)(first + at) / 4, stream, words);
+        for (int64_t i = 0; i < m; i++)
+            y[at + i] = (float)(words[i % 4][i / 4] >> 8) * 0x1p-24f;
+    }
+}
+
 void PST_SIMD(pst_simd_dropout)(int64_t n, int64_t first,
                                 const uint32_t stream[4], uint32_t threshold,
                                 float scale, const float *x, float *y)

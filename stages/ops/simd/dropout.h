@@ -13,5 +13,10 @@ typedef void (*pst_dropout_fn)(int64_t n, int64_t first,
 PST_SIMD_DECL(void, pst_simd_dropout,
               (int64_t n, int64_t first, const uint32_t stream[4],
                uint32_t threshold, float scale, const float *x, float *y));
+/* y[i] = pst_rng_f32 number first + i of the stream. */
+typedef void (*pst_uniform_fn)(int64_t n, int64_t first,
+                               const uint32_t stream[4], float *y);
+PST_SIMD_DECL(void, pst_simd_uniform,
+              (int64_t n, int64_t first, const uint32_t stream[4], float *y));
 
 #endif
