@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* aten.convolution and its two gradients. */
 #include "stages/ops/conv/conv.h"
+#include "stages/ops/conv/direct.h"
 #include "stages/ops/conv/dnnl.h"
 
 /* No size or step is larger, so that nothing overflows. */
@@ -231,6 +232,17 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
     describe(call, &call->in[1], &call->in[0], &call->out[0], c);
 }
 
+/* For each instruction set. */
+#define DIRECT(id, suffix)                                                     \
+    static void id##_direct_##suffix(const struct pst_call *call)              \
+    {                                                                          \
+        struct pst_conv c;                                                     \
+                                                                               \
+        describe_##id(call, &c);                                               \
+        pst_conv_direct_run(&c, id##_fill(call), call->pool, call->scratch,    \
+                            &pst_conv_loops_##suffix);                         \
+    }
+
 /* Scratch and runs of a row that fills y, or x if it is transposed (FILL y),
  * the other way round (FILL x), or w. */
 #define FILL(id, plain, turned, PLAIN, TURNED)                                 \
@@ -288,7 +300,28 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
         describe_##id(call, &c);                                               \
         return pst_conv_gemm_scratch(&c, threads);                             \
     }                                                                          \
+    static bool id##_likes_direct(const struct pst_call *call)                 \
+    {                                                                          \
+        struct pst_conv c;                                                     \
+                                                                               \
+        describe_##id(call, &c);                                               \
+        return pst_conv_direct_likes(&c, id##_fill(call));                     \
+    }                                                                          \
+    static size_t id##_direct_scratch(const struct pst_call *call,             \
+                                      unsigned threads)                        \
+    {                                                                          \
+        struct pst_conv c;                                                     \
+                                                                               \
+        describe_##id(call, &c);                                               \
+        return pst_conv_direct_scratch(&c, id##_fill(call), threads);          \
+    }                                                                          \
+    DIRECT(id, any)                                                            \
+    PST_SIMD_IF_AVX2(DIRECT(id, avx2))                                         \
+    PST_SIMD_IF_AVX512(DIRECT(id, avx512))                                     \
     static const struct pst_kernel id##_kernels[] = {                          \
+        PST_SIMD_ROWS("convolution_" #id "_direct", id##_direct, PST_D(F32),   \
+                      PST_K_ACCUMULATE, id##_likes_direct,                     \
+                      id##_direct_scratch, 1e-5),                              \
         {.name = "convolution_" #id "_dnnl",                                   \
          .dtypes = PST_D(F32),                                                 \
          .flags = PST_K_ACCUMULATE,                                            \

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CONV_DIRECT_H
+#define PENSTOCK_STAGES_OPS_CONV_DIRECT_H
+/*
+ * Convolutions without a column matrix, for groups of few channels, where
+ * products have no good shape (depthwise ones, the first layer of a network).
+ *
+ * The channels of a group are copied once with zeros around them; a step s
+ * along a dimension divides the copy into s phases. Then a result at position
+ * i of a plane, counted along rows as long as those of the copy, is
+ *     sum over taps t of w[t] copy[offset[t] + i],
+ * a sum of shifted whole planes: no edges, no steps, no index of a window.
+ * Positions between the end of a row and the next are computed and dropped.
+ * The gradient of x is such a sum for each phase of x, that of w are the dot
+ * products of the copy and a gradient that is spread to the same rows.
+ *
+ * Sums of y and x go over taps in order, those of w over lanes, then images.
+ */
+#include "stages/ops/conv/conv.h"
+#include "stages/ops/conv/dnnl.h"
+#include "stages/ops/simd/simd.h"
+
+#define PST_CONV_ROWS 4 /* channels of the result at a time, or 1 */
+
+struct pst_conv_tile {
+    int64_t n;    /* positions; all are rounded up to whole vectors */
+    int64_t taps; /* of x: at x[offset[t] + i] for position i */
+    const int64_t *offset;
+    const float *x;
+    int rows;          /* 1 or PST_CONV_ROWS channels */
+    const float *w;    /* (taps, rows) */
+    const float *bias; /* (rows) */
+    float *y; /* (rows, ldy): results, or gradients to multiply with x */
+    int64_t ldy;
+    float *lanes; /* (taps, rows, PST_CONV_LANES) */
+};
+#define PST_CONV_LANES 16
+
+struct pst_conv_loops {
+    /* y = bias + sum over taps of w x. */
+    void (*sums)(const struct pst_conv_tile *t);
+    /* lanes += y x, position i in lane i % (floats of a vector). */
+    void (*dots)(const struct pst_conv_tile *t);
+};
+extern const struct pst_conv_loops pst_conv_loops_any, pst_conv_loops_avx2,
+    pst_conv_loops_avx512;
+
+bool pst_conv_direct_likes(const struct pst_conv *c, enum pst_conv_fill fill);
+size_t pst_conv_direct_scratch(const struct pst_conv *c,
+                               enum pst_conv_fill fill, unsigned threads);
+void pst_conv_direct_run(const struct pst_conv *c, enum pst_conv_fill fill,
+                         struct pst_pool *pool, void *scratch,
+                         const struct pst_conv_loops *loops);
+
+#endif
