@@ -46,8 +46,7 @@ bool pst_pw_is_comparison(const struct pst_call *call)
 bool pst_pw_is_logic(const struct pst_call *call)
 {
     for (unsigned k = 0; k < call->n_in; k++)
-        if (call->in[k].meta.dtype != PST_BOOL ||
-            call->args[k].kind != PST_ARG_VALUE)
+        if (call->in[k].meta.dtype != PST_BOOL)
             return false;
     return call->out[0].meta.dtype == PST_BOOL;
 }
@@ -144,7 +143,9 @@ static void pack_bool(const struct pst_operand *x, int64_t at, int64_t stride,
 static void pack(const struct fast *r, unsigned k, int64_t at, int64_t stride,
                  int64_t n, float *to)
 {
-    if (r->x[k] == NULL)
+    if (r->x[k] == NULL && r->logic[k])
+        memset(to, r->number[k] != 0.0f, (size_t)n);
+    else if (r->x[k] == NULL)
         for (int64_t i = 0; i < n; i++)
             to[i] = r->number[k];
     else if (r->logic[k])

@@ -62,7 +62,7 @@ bool pst_pw_is_f32(const struct pst_call *call);
 /* bool result of f32 tensors; with two operands, one may be a number: */
 bool pst_pw_is_question(const struct pst_call *call);
 bool pst_pw_is_comparison(const struct pst_call *call);
-/* nothing but bool tensors: */
+/* bool tensors and numbers, bool result: */
 bool pst_pw_is_logic(const struct pst_call *call);
 /* tensor `mask` bool, the other operands and the result as for f32: */
 bool pst_pw_is_choice(const struct pst_call *call, unsigned mask);
