@@ -1,20 +1,31 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every path of the repository that a *.md names in backticks exists.
+"""What a *.md names is there: paths, options, tests.
 
-usage: check-docs.py [ROOT]
+usage: check-docs.py [--build DIR] [ROOT]
 
-A word is taken for a path if its first part is a folder of the repository, or
+Paths of the repository in backticks, in fenced blocks and in links: a word is
+taken for one if its first part is a folder of the repository or, in backticks,
 if it ends as our files do. It may be written from the root or from the folder
-of the document. Fenced blocks and words with placeholders are passed over.
+of the document. Options, --WORD: one of daemon/common/options.c or one that a
+program in scripts/ or tests/ takes. With --build, also what stands below
+build/ and the tests of `meson test -C build NAME`. Words with placeholders are
+passed over.
 """
+import argparse
+import json
 import os
 import re
 import sys
 
 WORD = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)#\s]+)\)")
+OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
 PLAIN = re.compile(r"^[A-Za-z0-9_.\-/]+$")
 ENDINGS = (".c", ".h", ".def", ".md", ".py", ".sh", ".proto", ".build")
+# Options of programs that are not ours.
+FOREIGN = {"oversubscribe", "allow-run-as-root", "mca",  # mpirun
+           "suite", "benchmark"}  # meson
 
 
 def documents(root):
@@ -26,49 +37,92 @@ def documents(root):
                 yield os.path.relpath(os.path.join(where, name), root)
 
 
-def lines_outside_fences(text):
-    fenced = False
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.lstrip().startswith(("```", "~~~")):
-            fenced = not fenced
-        elif not fenced:
-            yield number, line
+def known_options(root):
+    with open(os.path.join(root, "daemon/common/options.c"),
+              encoding="utf-8") as file:
+        known = set(re.findall(r'"([a-z0-9][a-z0-9-]+)"', file.read()))
+    for top in "scripts", "tests":
+        for where, _, files in os.walk(os.path.join(root, top)):
+            for name in files:
+                if name.endswith((".sh", ".py")):
+                    with open(os.path.join(where, name),
+                              encoding="utf-8") as file:
+                        known.update(OPTION.findall(file.read()))
+    return known | FOREIGN
 
 
-def is_path(root, word):
+def built_tests(build):
+    with open(os.path.join(build, "meson-info/intro-tests.json"),
+              encoding="utf-8") as file:
+        return {test["name"] for test in json.load(file)}
+
+
+def is_path(root, word, fenced):
     if not PLAIN.match(word) or word.startswith(("-", "/")):
         return False
     if ".." in word.replace("../", ""):
         return False
     first = word.split("/")[0]
     if "/" in word and first not in (".", ".."):
-        return os.path.isdir(os.path.join(root, first))
-    return word.endswith(ENDINGS) and word not in ENDINGS
+        return os.path.isdir(os.path.join(root, first)) and first != "build"
+    return not fenced and word.endswith(ENDINGS) and word not in ENDINGS
 
 
-def check(root, document):
-    faults = []
-    with open(os.path.join(root, document), encoding="utf-8") as file:
-        text = file.read()
-    folder = os.path.join(root, os.path.dirname(document))
-    for number, line in lines_outside_fences(text):
-        for word in WORD.findall(line):
-            if not is_path(root, word):
-                continue
-            if not any(
-                os.path.exists(os.path.join(base, word))
-                for base in (root, folder)
-            ):
-                faults.append(f"{document}:{number}: there is no {word}")
-    return faults
+class Checker:
+    def __init__(self, root, build):
+        self.root, self.build = root, build
+        self.options = known_options(root)
+        self.tests = built_tests(build) if build else None
+
+    def has(self, document, word):
+        folder = os.path.join(self.root, os.path.dirname(document))
+        return any(os.path.exists(os.path.join(base, word))
+                   for base in (self.root, folder))
+
+    def faults_of_line(self, document, line, fenced):
+        words = (re.findall(r"[A-Za-z0-9_./-]+", line) if fenced
+                 else WORD.findall(line))
+        for word in words:
+            if is_path(self.root, word, fenced):
+                if not self.has(document, word.rstrip(".")):
+                    yield f"there is no {word}"
+            elif self.build and word.startswith("build/") and fenced:
+                if not os.path.exists(os.path.join(self.build, word[6:])):
+                    yield f"the build makes no {word}"
+        for link in LINK.findall(line):
+            if "://" not in link and not self.has(document, link):
+                yield f"there is no {link}"
+        for option in OPTION.findall(line):
+            if option not in self.options:
+                yield f"nothing takes --{option}"
+        for test in re.findall(r"meson test -C build ([a-z][\w-]*)", line):
+            if self.tests is not None and test not in self.tests:
+                yield f"there is no test {test}"
+
+    def check(self, document):
+        fenced = False
+        with open(os.path.join(self.root, document),
+                  encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if line.lstrip().startswith(("```", "~~~")):
+                    fenced = not fenced
+                    continue
+                for fault in self.faults_of_line(document, line, fenced):
+                    yield f"{document}:{number}: {fault}"
 
 
 def main():
-    root = sys.argv[1] if len(sys.argv) > 1 else "."
-    names = list(documents(root))
+    p = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--build")
+    p.add_argument("root", nargs="?", default=".")
+    a = p.parse_args()
+    names = list(documents(a.root))
     if not names:
-        sys.exit(f"no documents below {root}")
-    faults = [fault for name in names for fault in check(root, name)]
+        sys.exit(f"no documents below {a.root}")
+    checker = Checker(a.root, a.build)
+    faults = [fault for name in names for fault in checker.check(name)]
     for fault in faults:
         print(fault)
     print(f"{len(names)} documents, {len(faults)} faults")
