@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from .case import case, with_gradient
+from .case import case
 
 
 def linear(m, k, n):
@@ -28,13 +28,29 @@ def linear(m, k, n):
 
 
 def linear_bf16(m, k, n):
-    x, w = torch.randn(m, k).bfloat16(), torch.randn(n, k).bfloat16()
-    return [case(f"linear bf16 {m}x{k}x{n}", 1.0,
-                 [f"input %x: F[{m}, {k}]; input %w: F[{n}, {k}]; "
-                  "%r = aten.linear.default(%x, %w)"],
-                 lambda: lambda: F.linear(x, w), "bf16")]
+    """Operands are converted before, on both sides."""
+    tag = f"{m}x{k}x{n}"
+    x, w, g = f"F[{m}, {k}]", f"F[{n}, {k}]", f"F[{m}, {n}]"
+    tx, tw = torch.randn(m, k).bfloat16(), torch.randn(n, k).bfloat16()
+    tg = torch.randn(m, n).bfloat16()
+    return [
+        case(f"linear bf16 {tag}", 1.0,
+             [f"input %x: {x}; input %w: {w}; "
+              "%r = aten.linear.default(%x, %w)"],
+             lambda: lambda: F.linear(tx, tw), "bf16"),
+        case(f"linear bf16 dX {tag}", 1.0,
+             [f"input %g: {g}; input %w: {w}; "
+              "%r = aten.mm.default(%g, %w)"],
+             lambda: lambda: tg @ tw, "bf16"),
+        case(f"linear bf16 dW {tag}", 1.0,
+             [f"input %g: F[{n}, {m}]:(1, {n}); input %x: {x}; "
+              "%r = aten.mm.default(%g, %x)"],
+             lambda: lambda: tg.t() @ tx, "bf16"),
+    ]
 
 
 def cases():
-    ret = linear(512, 768, 2304) + linear(512, 768, 3072)
-    return ret + linear(512, 3072, 768) + linear_bf16(512, 768, 3072)
+    ret = []
+    for shape in (512, 768, 2304), (512, 768, 3072), (512, 3072, 768):
+        ret += linear(*shape) + linear_bf16(*shape)
+    return ret
