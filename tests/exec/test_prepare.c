@@ -5,6 +5,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "stages/exec/measure.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "tests/exec/job.h"
 
@@ -138,6 +139,31 @@ static void prepares_once_a_step(void **state)
     }
 }
 
+/* A span of its own on each rank that prepares; none if parameters stay. */
+static void shows_in_the_timeline(void **state)
+{
+    static const char *const optimizers[] = {"adamw", "none"};
+
+    (void)state;
+    for (unsigned i = 0; i < PST_COUNT(optimizers); i++) {
+        const struct pst_exec_options options =
+            bf16_options("1f1b", 2, optimizers[i]);
+        struct pst_timeline t;
+        struct job job;
+        unsigned n = 0;
+
+        job_init(&job, 2, &options);
+        run_steps(&job, 0, 12);
+        assert_ok(pst_crew_timeline(job.crew, &t, &job.net.diag),
+                  &job.net.diag);
+        for (size_t k = 0; k < t.spans.n; k++)
+            n += t.spans.at[k].kind == PST_SPAN_PREPARE;
+        assert_int_equal(n, i == 0 && pst_gemm_has_bf16() ? 2 : 0);
+        pst_timeline_fini(&t);
+        job_fini(&job);
+    }
+}
+
 /* A run that goes on from a checkpoint, in a crew that has made steps with
  * other parameters, has prepared what was loaded. */
 static void prepares_what_was_loaded(void **state)
@@ -197,6 +223,7 @@ int main(void)
         cmocka_unit_test(keeps_the_bits),
         cmocka_unit_test(keeps_the_bits_of_replicas),
         cmocka_unit_test(prepares_once_a_step),
+        cmocka_unit_test(shows_in_the_timeline),
         cmocka_unit_test(prepares_what_was_loaded),
         cmocka_unit_test(keeps_the_form_only),
     };

@@ -124,29 +124,37 @@ static void run_list(struct pst_rank *r, const struct pst_rank_action *x,
             pst_rank_reach(r, base[k] + stage->pools[k].size);
 }
 
-static void prepare_stage(struct pst_rank *r, unsigned stage)
+/* Returns whether there was anything to do. */
+static bool prepare_stage(struct pst_rank *r, unsigned stage)
 {
     const struct pst_program *programs[] = {r->stages[stage].program,
                                             r->stages[stage].fewer};
     unsigned char *base[PST_N_REGIONS] = {
         [PST_R_FIXED] = r->arena, [PST_R_WORK] = pst_rank_at(r, r->work)};
     const struct pst_rank_action x = {.a.stage = (int)stage};
+    bool any = false;
 
-    for (size_t i = 0; i < PST_COUNT(programs); i++)
-        if (programs[i] != NULL)
-            run_nodes(r, &x, &programs[i]->lists[PST_LIST_P], base);
+    for (size_t i = 0; i < PST_COUNT(programs); i++) {
+        if (programs[i] == NULL || programs[i]->lists[PST_LIST_P].n == 0)
+            continue;
+        run_nodes(r, &x, &programs[i]->lists[PST_LIST_P], base);
+        any = true;
+    }
+    return any;
 }
 
 static void prepare(struct pst_rank *r)
 {
-    struct pst_mark *mark = &r->ring.now->prepare;
+    const double begin = r->last_progress = pst_now();
+    bool any = false;
 
-    mark->start = r->last_progress = pst_now();
     for (unsigned s = 0; s < r->sched->n_stages; s++)
-        prepare_stage(r, s);
-    mark->end = pst_now();
-    r->times.forward += mark->end - mark->start;
+        any = prepare_stage(r, s) || any;
     r->is_prepared = !r->fault.set;
+    if (!any)
+        return;
+    r->ring.now->prepare = (struct pst_mark){begin, pst_now()};
+    r->times.forward += r->ring.now->prepare.end - begin;
 }
 
 /* --- ends of a forward -----------------------------------------------------
