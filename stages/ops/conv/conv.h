@@ -36,16 +36,20 @@ void pst_conv_ref_y(const struct pst_conv *c);
 void pst_conv_ref_x(const struct pst_conv *c);
 void pst_conv_ref_w(const struct pst_conv *c);
 
-/* im2col and products; contiguous f32. */
+/* im2col and products; contiguous f32 or f64. scratch: bytes that each of
+ * them needs. */
 struct pst_pool;
-void pst_conv_gemm_y(const struct pst_conv *c, struct pst_pool *pool,
-                     float *scratch);
-void pst_conv_gemm_x(const struct pst_conv *c, struct pst_pool *pool,
-                     float *scratch);
-void pst_conv_gemm_w(const struct pst_conv *c, struct pst_pool *pool,
-                     float *scratch);
-/* Bytes that each of them needs. */
-size_t pst_conv_gemm_scratch(const struct pst_conv *c, unsigned threads);
+#define PST_CONV_GEMM_DECL(real, suffix)                                       \
+    void pst_conv_gemm_y##suffix(const struct pst_conv *c,                     \
+                                 struct pst_pool *pool, real *scratch);        \
+    void pst_conv_gemm_x##suffix(const struct pst_conv *c,                     \
+                                 struct pst_pool *pool, real *scratch);        \
+    void pst_conv_gemm_w##suffix(const struct pst_conv *c,                     \
+                                 struct pst_pool *pool, real *scratch);        \
+    size_t pst_conv_gemm_scratch##suffix(const struct pst_conv *c,             \
+                                         unsigned threads)
+PST_CONV_GEMM_DECL(float, );
+PST_CONV_GEMM_DECL(double, _f64);
 
 /* Element e of a list that has one entry for all dimensions or one for each. */
 static inline int64_t pst_conv_entry(const struct pst_arg *list, unsigned e)

@@ -243,6 +243,27 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
                             &pst_conv_loops_##suffix);                         \
     }
 
+/* For f32 (no suffix) and f64. */
+#define PRODUCTS(id, plain, turned, suffix)                                    \
+    static void id##_gemm##suffix(const struct pst_call *call)                 \
+    {                                                                          \
+        struct pst_conv c;                                                     \
+                                                                               \
+        describe_##id(call, &c);                                               \
+        if (call->args[TRANSPOSED].b)                                          \
+            pst_conv_gemm_##turned##suffix(&c, call->pool, call->scratch);     \
+        else                                                                   \
+            pst_conv_gemm_##plain##suffix(&c, call->pool, call->scratch);      \
+    }                                                                          \
+    static size_t id##_scratch##suffix(const struct pst_call *call,            \
+                                       unsigned threads)                       \
+    {                                                                          \
+        struct pst_conv c;                                                     \
+                                                                               \
+        describe_##id(call, &c);                                               \
+        return pst_conv_gemm_scratch##suffix(&c, threads);                     \
+    }
+
 /* Scratch and runs of a row that fills y, or x if it is transposed (FILL y),
  * the other way round (FILL x), or w. */
 #define FILL(id, plain, turned, PLAIN, TURNED)                                 \
@@ -283,23 +304,8 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
         else                                                                   \
             pst_conv_ref_##plain(&c);                                          \
     }                                                                          \
-    static void id##_gemm(const struct pst_call *call)                         \
-    {                                                                          \
-        struct pst_conv c;                                                     \
-                                                                               \
-        describe_##id(call, &c);                                               \
-        if (call->args[TRANSPOSED].b)                                          \
-            pst_conv_gemm_##turned(&c, call->pool, call->scratch);             \
-        else                                                                   \
-            pst_conv_gemm_##plain(&c, call->pool, call->scratch);              \
-    }                                                                          \
-    static size_t id##_scratch(const struct pst_call *call, unsigned threads)  \
-    {                                                                          \
-        struct pst_conv c;                                                     \
-                                                                               \
-        describe_##id(call, &c);                                               \
-        return pst_conv_gemm_scratch(&c, threads);                             \
-    }                                                                          \
+    PRODUCTS(id, plain, turned, )                                              \
+    PRODUCTS(id, plain, turned, _f64)                                          \
     static bool id##_likes_direct(const struct pst_call *call)                 \
     {                                                                          \
         struct pst_conv c;                                                     \
@@ -335,6 +341,12 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
          .scratch = id##_scratch,                                              \
          .run = id##_gemm,                                                     \
          .tolerance = 1e-5},                                                   \
+        {.name = "convolution_" #id "_gemm_f64",                               \
+         .dtypes = PST_D(F64),                                                 \
+         .flags = PST_K_ACCUMULATE,                                            \
+         .scratch = id##_scratch_f64,                                          \
+         .run = id##_gemm_f64,                                                 \
+         .tolerance = 1e-13},                                                  \
         {.name = "convolution_" #id "_ref",                                    \
          .dtypes = PST_D_FLOAT,                                                \
          .flags = PST_K_ACCUMULATE | PST_K_STRIDED,                            \
