@@ -205,13 +205,131 @@ static void col2im_ref(const struct pst_call *c)
                       ((const double *)c->scratch)[i]);
 }
 
+/* A line of columns, of a window element, and the line of the image that it
+ * reads: results begin..end-1 are elements first + begin * step ... */
+struct line {
+    int64_t columns, image, step;
+    int64_t n, begin, end;
+};
+
+struct lines {
+    const struct pst_call *c;
+    struct unfold u;
+    bool to_image;
+    void (*move)(const struct line *l, const void *from, void *to);
+};
+
+/* Line l0 of the columns of window element k of a plane; the image's line is
+ * empty in the padding. */
+static struct line line_at(const struct unfold *u, int64_t plane, int64_t k,
+                           int64_t l0)
+{
+    const int64_t window = u->k[0] * u->k[1], s = u->stride[1];
+    const int64_t low = u->pad[1] - k % u->k[1] * u->dil[1];
+    const int64_t high = u->in[1] + low;
+    const int64_t y = l0 * u->stride[0] - u->pad[0] + k / u->k[1] * u->dil[0];
+    struct line l = {.columns =
+                         ((plane * window + k) * u->out[0] + l0) * u->out[1],
+                     .image = (plane * u->in[0] + y) * u->in[1] - low,
+                     .step = s,
+                     .n = u->out[1]};
+
+    if (y < 0 || y >= u->in[0])
+        return l;
+    l.begin = PST_MIN(low <= 0 ? 0 : (low + s - 1) / s, l.n);
+    l.end = PST_MIN(high <= 0 ? 0 : (high + s - 1) / s, l.n);
+    l.end = PST_MAX(l.begin, l.end);
+    return l;
+}
+
+static void planes_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct lines *j = ctx;
+    const struct unfold *u = &j->u;
+    int64_t plane, last;
+
+    pst_pool_share(u->n * u->c, 1, part, parts, &plane, &last);
+    for (; plane < last; plane++)
+        for (int64_t k = 0; k < u->k[0] * u->k[1]; k++)
+            for (int64_t l0 = 0; l0 < u->out[0]; l0++) {
+                const struct line l = line_at(u, plane, k, l0);
+
+                j->move(&l, j->c->in[0].data, j->c->out[0].data);
+            }
+}
+
+/* Columns of an image are copies; an image adds them up, window elements in
+ * order. */
+#define MOVES(type)                                                            \
+    static void to_columns_##type(const struct line *l, const void *from,      \
+                                  void *to)                                    \
+    {                                                                          \
+        const type *restrict x = from;                                         \
+        type *restrict y = (type *)to + l->columns;                            \
+                                                                               \
+        for (int64_t i = 0; i < l->begin; i++)                                 \
+            y[i] = 0;                                                          \
+        if (l->step == 1)                                                      \
+            for (int64_t i = l->begin; i < l->end; i++)                        \
+                y[i] = x[l->image + i];                                        \
+        else                                                                   \
+            for (int64_t i = l->begin; i < l->end; i++)                        \
+                y[i] = x[l->image + i * l->step];                              \
+        for (int64_t i = l->end; i < l->n; i++)                                \
+            y[i] = 0;                                                          \
+    }                                                                          \
+    static void to_image_##type(const struct line *l, const void *from,        \
+                                void *to)                                      \
+    {                                                                          \
+        const type *restrict x = (const type *)from + l->columns;              \
+        type *restrict y = to;                                                 \
+                                                                               \
+        if (l->step == 1)                                                      \
+            for (int64_t i = l->begin; i < l->end; i++)                        \
+                y[l->image + i] += x[i];                                       \
+        else                                                                   \
+            for (int64_t i = l->begin; i < l->end; i++)                        \
+                y[l->image + i * l->step] += x[i];                             \
+    }
+MOVES(float)
+MOVES(double)
+
+static void im2col_lines(const struct pst_call *c)
+{
+    struct lines j = {.c = c,
+                      .u = describe(c, false),
+                      .move = c->in[0].meta.dtype == PST_F64
+                                  ? to_columns_double
+                                  : to_columns_float};
+
+    pst_pool_run(c->pool, planes_part, &j);
+}
+
+static void col2im_lines(const struct pst_call *c)
+{
+    struct lines j = {.c = c,
+                      .u = describe(c, true),
+                      .move = c->in[0].meta.dtype == PST_F64 ? to_image_double
+                                                             : to_image_float};
+
+    memset(c->out[0].data, 0, pst_meta_bytes(&c->out[0].meta));
+    pst_pool_run(c->pool, planes_part, &j);
+}
+
 static const struct pst_kernel im2col_kernels[] = {
+    {.name = "im2col_lines",
+     .dtypes = PST_D(F32) | PST_D(F64),
+     .run = im2col_lines},
     {.name = "im2col_ref",
      .dtypes = PST_D_FLOAT,
      .flags = PST_K_STRIDED,
      .run = im2col_ref},
 };
 static const struct pst_kernel col2im_kernels[] = {
+    {.name = "col2im_lines",
+     .dtypes = PST_D(F32) | PST_D(F64),
+     .run = col2im_lines,
+     .tolerance = 1e-6},
     {.name = "col2im_ref",
      .dtypes = PST_D_FLOAT,
      .flags = PST_K_STRIDED,

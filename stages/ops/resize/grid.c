@@ -16,6 +16,7 @@ struct sampler {
     int mode, padding;
     bool align;
     const struct pst_operand *x, *grid, *y;
+    float *by; /* gradients of the grid; fast f32 alone */
 };
 
 /* --- inference ---------------------------------------------------------- */
@@ -284,6 +285,138 @@ static void grid_ref(const struct pst_call *c)
         }
 }
 
+/* --- fast f32 ----------------------------------------------------------- */
+
+#define MAX_TAPS 16 /* 4 along each of two dimensions, 2 along each of three   \
+                     */
+
+/* The inputs of a position, once for all channels. */
+struct taps {
+    unsigned n;
+    int64_t place[MAX_TAPS];
+    float weight[MAX_TAPS], slope[MAX_TAPS][3];
+};
+
+static void keep_tap(void *ctx, int64_t place, double weight,
+                     const double slope[3])
+{
+    struct taps *t = ctx;
+
+    t->place[t->n] = place;
+    t->weight[t->n] = (float)weight;
+    for (unsigned d = 0; d < 3; d++)
+        t->slope[t->n][d] = (float)slope[d];
+    t->n++;
+}
+
+struct fast {
+    struct sampler s;
+    void (*at)(const struct sampler *s, int64_t n, int64_t p,
+               const struct taps *t);
+};
+
+/* Images one by one: gradients of the input add to the whole image. */
+static void images_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct fast *f = ctx;
+    const struct sampler *s = &f->s;
+    int64_t n, last;
+
+    pst_pool_share(s->n, 1, part, parts, &n, &last);
+    for (; n < last; n++)
+        for (int64_t p = 0; p < s->positions; p++) {
+            struct taps t = {.n = 0};
+
+            each_tap(s, n, p, keep_tap, &t);
+            f->at(s, n, p, &t);
+        }
+}
+
+static void positions_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct fast *f = ctx;
+    const struct sampler *s = &f->s;
+    int64_t i, last;
+
+    pst_pool_share(s->n * s->positions, 1, part, parts, &i, &last);
+    for (; i < last; i++) {
+        struct taps t = {.n = 0};
+
+        each_tap(s, i / s->positions, i % s->positions, keep_tap, &t);
+        f->at(s, i / s->positions, i % s->positions, &t);
+    }
+}
+
+static void value_at(const struct sampler *s, int64_t n, int64_t p,
+                     const struct taps *t)
+{
+    const float *x = (const float *)s->x->data + n * s->c * s->volume;
+    float *y = (float *)s->y->data + n * s->c * s->positions + p;
+
+    for (int64_t k = 0; k < s->c; k++, x += s->volume, y += s->positions) {
+        float sum = 0.0f;
+
+        for (unsigned i = 0; i < t->n; i++)
+            sum += t->weight[i] * x[t->place[i]];
+        *y = sum;
+    }
+}
+
+static void input_at(const struct sampler *s, int64_t n, int64_t p,
+                     const struct taps *t)
+{
+    float *x = (float *)s->x->data + n * s->c * s->volume;
+    const float *g = (const float *)s->y->data + n * s->c * s->positions + p;
+
+    for (int64_t k = 0; k < s->c; k++, x += s->volume, g += s->positions)
+        for (unsigned i = 0; i < t->n; i++)
+            x[t->place[i]] += t->weight[i] * *g;
+}
+
+static void grid_at(const struct sampler *s, int64_t n, int64_t p,
+                    const struct taps *t)
+{
+    const float *x = (const float *)s->x->data + n * s->c * s->volume;
+    const float *g = (const float *)s->y->data + n * s->c * s->positions + p;
+    float sum[MAX_TAPS] = {0};
+    float *to = s->by + (n * s->positions + p) * s->dims;
+    double by[3] = {0};
+
+    for (int64_t k = 0; k < s->c; k++, x += s->volume, g += s->positions)
+        for (unsigned i = 0; i < t->n; i++)
+            sum[i] += *g * x[t->place[i]];
+    for (unsigned i = 0; i < t->n; i++)
+        for (unsigned d = 0; d < s->dims; d++)
+            by[d] += (double)sum[i] * (double)t->slope[i][d];
+    for (unsigned d = 0; d < s->dims; d++)
+        to[d] = (float)by[d];
+}
+
+static void sampler_f32(const struct pst_call *c)
+{
+    struct fast f = {describe(c, &c->in[0], &c->in[1], &c->out[0], 2),
+                     value_at};
+
+    pst_pool_run(c->pool, positions_part, &f);
+}
+
+static void input_f32(const struct pst_call *c)
+{
+    struct fast f = {describe(c, &c->out[0], &c->in[2], &c->in[0], 3),
+                     input_at};
+
+    memset(c->out[0].data, 0, pst_meta_bytes(&c->out[0].meta));
+    pst_pool_run(c->pool, images_part, &f);
+}
+
+static void grid_f32(const struct pst_call *c)
+{
+    struct fast f = {describe(c, &c->in[1], &c->in[2], &c->in[0], 3), grid_at};
+
+    f.s.by = c->out[0].data;
+    pst_pool_run(c->pool, positions_part, &f);
+}
+
 /* --- rows --------------------------------------------------------------- */
 
 static enum pst_status sampler_vjp(struct pst_vjp *v)
@@ -305,6 +438,10 @@ static enum pst_status sampler_vjp(struct pst_vjp *v)
 
 #define KERNEL(id, room)                                                       \
     static const struct pst_kernel id##_kernels[] = {                          \
+        {.name = "grid_" #id "_f32",                                           \
+         .dtypes = PST_D(F32),                                                 \
+         .run = id##_f32,                                                      \
+         .tolerance = 1e-5},                                                   \
         {.name = "grid_" #id "_ref",                                           \
          .dtypes = PST_D_FLOAT,                                                \
          .flags = PST_K_STRIDED,                                               \
