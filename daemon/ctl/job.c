@@ -63,6 +63,19 @@ static enum pst_status not_expected(struct pst_diag *diag)
                         "penstockd sent another answer than was asked for");
 }
 
+/* Sends a request without arguments; anything but that reply is a fault. */
+static enum pst_status ask(struct pstctl_conn *conn,
+                           Pst__Control__Request__BodyCase request,
+                           Pst__Control__Reply__BodyCase reply,
+                           pstd_frame **ret, struct pst_diag *diag)
+{
+    enum pst_status status = pstctl_get(conn, request, ret, diag);
+
+    if (status == PST_OK && (*ret)->reply->body_case != reply)
+        status = not_expected(diag);
+    return status;
+}
+
 static enum pst_status run_status(const struct pstd_config *config,
                                   struct pst_diag *diag)
 {
@@ -72,11 +85,8 @@ static enum pst_status run_status(const struct pstd_config *config,
 
     if (status != PST_OK)
         return status;
-    status =
-        pstctl_get(&conn, PST__CONTROL__REQUEST__BODY_GET_STATUS, &frame, diag);
-    if (status == PST_OK &&
-        frame->reply->body_case != PST__CONTROL__REPLY__BODY_STATUS_NOW)
-        status = not_expected(diag);
+    status = ask(&conn, PST__CONTROL__REQUEST__BODY_GET_STATUS,
+                 PST__CONTROL__REPLY__BODY_STATUS_NOW, &frame, diag);
     if (status == PST_OK && config->json)
         status = pstctl_json_print(status_json(&conn, frame->reply->status_now),
                                    diag);
@@ -202,11 +212,9 @@ static enum pst_status report(struct pstctl_conn *conn,
 {
     pstd_frame *frame = NULL;
     enum pst_status status =
-        pstctl_get(conn, PST__CONTROL__REQUEST__BODY_GET_RESULT, &frame, diag);
+        ask(conn, PST__CONTROL__REQUEST__BODY_GET_RESULT,
+            PST__CONTROL__REPLY__BODY_RESULT, &frame, diag);
 
-    if (status == PST_OK &&
-        frame->reply->body_case != PST__CONTROL__REPLY__BODY_RESULT)
-        status = not_expected(diag);
     if (status == PST_OK && config->json)
         status = pstctl_json_print(
             pstctl_result_json(frame->reply->result, pstctl_start_us()), diag);
@@ -308,11 +316,8 @@ static enum pst_status run_checkpoint(const struct pstd_config *config,
 
     if (status != PST_OK)
         return status;
-    status =
-        pstctl_get(&conn, PST__CONTROL__REQUEST__BODY_CHECKPOINT, &frame, diag);
-    if (status == PST_OK &&
-        frame->reply->body_case != PST__CONTROL__REPLY__BODY_ACCEPTED)
-        status = not_expected(diag);
+    status = ask(&conn, PST__CONTROL__REQUEST__BODY_CHECKPOINT,
+                 PST__CONTROL__REPLY__BODY_ACCEPTED, &frame, diag);
     if (status == PST_OK)
         status =
             take_checkpoint(&conn, config, frame->reply->accepted->seq, diag);

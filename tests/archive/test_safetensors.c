@@ -1,45 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tensor files: what we write we read; what is damaged is refused. */
+#include "tests/folder.h"
 #include "tests/test.h"
 
 #include "stages/archive/safetensors.h"
 #include "stages/base/alloc.h"
 #include "stages/base/str.h"
 
-#include <dirent.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-static char dir[] = "/tmp/pst-st-XXXXXX";
 static struct pst_diag diag;
-
-static int make_dir(void **state)
-{
-    (void)state;
-    signal(SIGXFSZ, SIG_IGN);
-    return mkdtemp(dir) && chdir(dir) == 0 ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    return chdir("/") == 0 && pst_remove_tree(dir, NULL) == PST_OK ? 0 : -1;
-}
-
-static int count_files(void)
-{
-    DIR *d = opendir(".");
-    int n = 0;
-
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n - 2;
-}
 
 static struct pst_safetensors_entry entry(const char *name,
                                           enum pst_dtype dtype, unsigned rank,
@@ -69,7 +43,7 @@ static void round_trip_is_aligned(void **state)
 
     (void)state;
     assert_ok(pst_safetensors_save("a", entries, 5, &diag), &diag);
-    assert_int_equal(count_files(), 1);
+    assert_int_equal(folder_count(), 1);
     assert_ok(pst_safetensors_open("a", &st, &diag), &diag);
     assert_int_equal(pst_safetensors_count(st), 5);
     for (size_t i = 0; i < 5; i++) {
@@ -131,7 +105,7 @@ static void full_disk_keeps_the_old_file(void **state)
     struct rlimit was, limit;
     struct pst_safetensors *st;
     enum pst_status status;
-    const int n = count_files();
+    const int n = folder_count();
 
     (void)state;
     assert_ok(pst_safetensors_save("c", &small, 1, &diag), &diag);
@@ -143,7 +117,7 @@ static void full_disk_keeps_the_old_file(void **state)
     setrlimit(RLIMIT_FSIZE, &was);
     assert_int_equal(status, PST_ERR_IO);
     assert_non_null(strstr(diag.text, "cannot write c"));
-    assert_int_equal(count_files(), n + 1);
+    assert_int_equal(folder_count(), n + 1);
     assert_ok(pst_safetensors_open("c", &st, &diag), &diag);
     assert_int_equal(pst_safetensors_find(st, "x")->bytes, 24);
     pst_safetensors_close(st);
@@ -259,7 +233,7 @@ static void survives_failing_memory(void **state)
     const struct pst_safetensors_entry e = entry("x", PST_F32, 2, 2, 3, floats);
     const uint64_t live = pst_alloc_live(PST_TAG_ARCHIVE);
     enum pst_status status = PST_ERR_NOMEM;
-    const int n = count_files() + 1;
+    const int n = folder_count() + 1;
 
     (void)state;
     for (uint64_t at = 1; status == PST_ERR_NOMEM; at++) {
@@ -272,7 +246,7 @@ static void survives_failing_memory(void **state)
         pst_alloc_fail_at(0);
         pst_safetensors_close(st);
         assert_int_equal(pst_alloc_live(PST_TAG_ARCHIVE), live);
-        assert_true(count_files() <= n);
+        assert_true(folder_count() <= n);
     }
     assert_ok(status, &diag);
 }
@@ -288,5 +262,5 @@ int main(void)
         cmocka_unit_test(survives_failing_memory),
     };
 
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

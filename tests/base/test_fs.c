@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Files are there whole or not at all, also when the disk is full. */
+#include "tests/folder.h"
 #include "tests/test.h"
 
 #include "stages/base/alloc.h"
-#include "stages/base/fs.h"
 
-#include <dirent.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,32 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char dir[] = "/tmp/pst-fs-XXXXXX";
 static struct pst_diag diag;
-
-static int make_dir(void **state)
-{
-    (void)state;
-    signal(SIGXFSZ, SIG_IGN); /* as the daemon does: an error, no death */
-    return mkdtemp(dir) && chdir(dir) == 0 ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    return chdir("/") == 0 && pst_remove_tree(dir, NULL) == PST_OK ? 0 : -1;
-}
-
-static int count_files(void)
-{
-    DIR *d = opendir(".");
-    int n = 0;
-
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n - 2;
-}
 
 static void put(const char *path, const char *text)
 {
@@ -70,14 +43,14 @@ static void replaces_on_commit_only(void **state)
     assert_ok(pst_new_file_open("a", &f, &diag), &diag);
     assert_ok(pst_new_file_write(&f, "new text", 8, &diag), &diag);
     assert_file("a", "old");
-    assert_int_equal(count_files(), 2);
+    assert_int_equal(folder_count(), 2);
     pst_new_file_abort(&f);
     pst_new_file_abort(&f);
     assert_file("a", "old");
-    assert_int_equal(count_files(), 1);
+    assert_int_equal(folder_count(), 1);
     put("a", "newer");
     assert_file("a", "newer");
-    assert_int_equal(count_files(), 1);
+    assert_int_equal(folder_count(), 1);
 }
 
 static void full_disk_leaves_the_old_file(void **state)
@@ -103,20 +76,20 @@ static void full_disk_leaves_the_old_file(void **state)
     assert_int_equal(pst_new_file_commit(&f, &diag), PST_ERR_IO);
     pst_new_file_abort(&f);
     assert_file("b", "old");
-    assert_int_equal(count_files(), 2);
+    assert_int_equal(folder_count(), 2);
 }
 
 static void commit_over_a_directory_fails(void **state)
 {
     struct pst_new_file f;
-    const int n = count_files();
+    const int n = folder_count();
 
     (void)state;
     assert_ok(pst_mkdirs("d/e//f/", 0700, &diag), &diag);
     assert_ok(pst_mkdirs("d/e/f", 0700, &diag), &diag);
     assert_ok(pst_new_file_open("d", &f, &diag), &diag);
     assert_int_equal(pst_new_file_commit(&f, &diag), PST_ERR_IO);
-    assert_int_equal(count_files(), n + 1);
+    assert_int_equal(folder_count(), n + 1);
     assert_int_equal(pst_new_file_open("none/x", &f, &diag), PST_ERR_IO);
     assert_int_equal(pst_mkdirs("a/b", 0700, &diag), PST_ERR_IO);
 }
@@ -172,5 +145,5 @@ int main(void)
         cmocka_unit_test(removes_trees_not_what_links_name),
     };
 
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

@@ -4,7 +4,7 @@
 /* One step of a plan against what PyTorch computed for a set of inputs
  * (tests/golden/make_dynamic.py). */
 #include "tests/split/model.h"
-#include "tests/test.h"
+#include "tests/step.h"
 
 #include "stages/archive/safetensors.h"
 #include "stages/exec/crew.h"
@@ -111,32 +111,6 @@ static inline struct pst_exec_options options_for(unsigned ranks,
         .threads = 1,
         .optim = {.name = "none"},
     };
-}
-
-/* One step; its dump. */
-static inline struct pst_dump *run(struct pst_plan *p,
-                                   const struct pst_exec_options *options,
-                                   pst_fill_fn fill, void *ctx)
-{
-    struct pst_step_result result;
-    struct pst_transport *self;
-    struct pst_dump *dump;
-    struct pst_crew *crew;
-    char size[16];
-
-    snprintf(size, sizeof(size), "%u",
-             options->ranks * PST_MAX(options->replicas, 1));
-    assert_ok(pst_transport_self.open(size, &self, &diag), &diag);
-    assert_ok(pst_crew_new(p, self, options, &crew, &diag), &diag);
-    assert_ok(pst_crew_step(crew, 0, fill, ctx, 0, &result, &diag), &diag);
-    assert_ok(pst_crew_dump_first(crew, &dump, &diag), &diag);
-    assert_ok(pst_crew_dump_state(crew, dump, &diag), &diag);
-    for (unsigned k = 0; k < pst_crew_n_local(crew); k++)
-        assert_int_equal(pst_crew_high_water(crew, k),
-                         pst_crew_memory(crew, k).arena);
-    pst_crew_free(crew);
-    pst_transport_self.close(self);
-    return dump;
 }
 
 #endif

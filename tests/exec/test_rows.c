@@ -49,7 +49,7 @@ static void bound_plans_are_pytorchs(void **state)
             struct pst_dump *dump;
 
             assert_ok(pst_plan_bind(plan, atoi(sets[i]), &bound, &diag), &diag);
-            dump = run(bound, &options, fill_whole, &fill);
+            dump = step_run(bound, &options, fill_whole, &fill);
             compare(dump, sets[i], "output.0", "loss");
             compare(dump, sets[i], "output.1", "output.1");
             compare(dump, sets[i], "output.2", "output.2");
@@ -156,7 +156,7 @@ static void microbatches_may_differ_in_rows(void **state)
     static const double by_rows[] = {0.3, 0.3, 0.2, 0.2};
     struct uneven u = uneven_init(plan, 1);
     struct fill fill = {plan, "10"};
-    struct pst_dump *whole = run(u.larger, &u.options, fill_part, &fill);
+    struct pst_dump *whole = step_run(u.larger, &u.options, fill_part, &fill);
     double sum = 0;
 
     (void)state;
@@ -171,7 +171,7 @@ static void microbatches_may_differ_in_rows(void **state)
 
             u.options.ranks = ranks;
             u.options.schedule = schedules[k];
-            cut = run(u.larger, &u.options, fill_part, &fill);
+            cut = step_run(u.larger, &u.options, fill_part, &fill);
             assert_same(whole, cut);
             pst_dump_free(cut);
         }
@@ -180,7 +180,8 @@ static void microbatches_may_differ_in_rows(void **state)
     u.options.replicas = 2; /* one replica for each size */
     u.options.microbatches = 4;
     {
-        struct pst_dump *twice = run(u.larger, &u.options, fill_part, &fill);
+        struct pst_dump *twice =
+            step_run(u.larger, &u.options, fill_part, &fill);
 
         assert_true(
             fabs(loss_of(twice, "loss", 0) - loss_of(whole, "loss", 0)) < 1e-6);
@@ -199,14 +200,14 @@ static void weights_are_as_asked_for(void **state)
 
     (void)state;
     u.options.weigh_equal = true;
-    dump = run(u.larger, &u.options, fill_part, &fill);
+    dump = step_run(u.larger, &u.options, fill_part, &fill);
     for (int k = 0; k < 4; k++)
         sum += 0.25 * loss_of(dump, "losses", k);
     assert_true(fabs(sum - loss_of(dump, "loss", 0)) < 1e-6);
     pst_dump_free(dump);
     u.options.weigh = weigh;
     u.options.weigh_ctx = &fill;
-    dump = run(u.larger, &u.options, fill_part, &fill);
+    dump = step_run(u.larger, &u.options, fill_part, &fill);
     assert_ok(weigh(&fill, 0, weights, &diag), &diag);
     sum = 0;
     for (int k = 0; k < 4; k++)
@@ -237,7 +238,7 @@ static void uneven_steps_are_the_whole_batchs(void **state)
                 u.options.weigh = pst_tokens_weigh;
                 u.options.weigh_ctx = tokens;
             }
-            dump = run(u.larger, &u.options, fill_part, &fill);
+            dump = step_run(u.larger, &u.options, fill_part, &fill);
             compare(dump, sets[i], "output.0", "loss");
             compare(dump, sets[i], "output.1", "output.1");
             compare_grads(dump, sets[i]);
@@ -286,9 +287,9 @@ static void tokens_are_counted(void **state)
     assert_true(weights[0] == count_targets("10", 0, 5) && weights[1] == 0);
     options.weigh = pst_tokens_weigh;
     options.weigh_ctx = tokens;
-    dump = run(bound, &options, fill_ignored, &fill);
+    dump = step_run(bound, &options, fill_ignored, &fill);
     options = options_for(1, 1);
-    want = run(bound, &options, fill_ignored, &fill);
+    want = step_run(bound, &options, fill_ignored, &fill);
     assert_true(loss_of(dump, "loss", 0) == loss_of(want, "loss", 0));
     items = pst_dump_items(want, &n);
     for (size_t i = 0; i < n; i++)
@@ -355,7 +356,7 @@ static void outputs_are_joined_where_inputs_were_divided(void **state)
     run_options.train = false;
     run_options.fewer = batch.fewer;
     run_options.n_fewer = batch.n_fewer;
-    dump = run(batch.plan, &run_options, fill_columns, NULL);
+    dump = step_run(batch.plan, &run_options, fill_columns, NULL);
     y = pst_dump_find(dump, "output.0");
     t = pst_dump_find(dump, "output.1");
     assert_int_equal(y->meta.size[1], 5);

@@ -28,7 +28,7 @@ static void derived_numbers_follow_the_rows(void **state)
         struct pst_dump *dump;
 
         assert_ok(pst_plan_bind(p, i == 0 ? 3 : 7, &bound, &diag), &diag);
-        dump = run(bound, &options, fill_whole, &fill);
+        dump = step_run(bound, &options, fill_whole, &fill);
         compare(dump, sets[i], "output.0", "loss");
         compare(dump, sets[i], "output.1", "output.1");
         compare_grads(dump, sets[i]);
@@ -70,7 +70,7 @@ static void statistics_follow_the_rows(void **state)
         struct pst_dump *dump;
 
         assert_ok(pst_plan_bind(p, i == 0 ? 3 : 7, &bound, &diag), &diag);
-        dump = run(bound, &options, fill_whole, &fill);
+        dump = step_run(bound, &options, fill_whole, &fill);
         compare(dump, sets[i], "output.0", "loss");
         compare(dump, sets[i], "output.1", "output.1");
         for (size_t k = 0; k < PST_COUNT(buffers); k++)
@@ -123,7 +123,7 @@ static void any_free_size_can_be_set(void **state)
 
         assert_ok(pst_plan_resize(p, cases[i].size, &sized, &diag), &diag);
         assert_ok(pst_plan_bind(sized, cases[i].rows, &bound, &diag), &diag);
-        dump = run(bound, &options, fill_whole, &fill);
+        dump = step_run(bound, &options, fill_whole, &fill);
         compare(dump, cases[i].set, "output.0", "loss");
         compare(dump, cases[i].set, "output.1", "output.1");
         compare_grads(dump, cases[i].set);

@@ -9,22 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/test.h"
-
-static struct pst_schedule *make(const char *name, unsigned ranks,
-                                 unsigned stages, unsigned n)
-{
-    const struct pst_schedule_options o = {.name = name,
-                                           .ranks = ranks,
-                                           .stages = stages,
-                                           .microbatches = n,
-                                           .train = true};
-    struct pst_schedule *s = NULL;
-    struct pst_diag diag;
-
-    assert_ok(pst_schedule_make(&o, &s, &diag), &diag);
-    return s;
-}
+#include "tests/sched/made.h"
 
 static double bubble_of(const struct pst_schedule *s)
 {
@@ -50,7 +35,7 @@ static void assert_bounds(const char *name, unsigned ranks, unsigned per_rank,
                           unsigned (*held)(unsigned ranks, unsigned per_rank,
                                            unsigned n, unsigned rank))
 {
-    struct pst_schedule *s = make(name, ranks, per_rank * ranks, n);
+    struct pst_schedule *s = made(name, ranks, per_rank * ranks, n);
     const double idle = gaps * (ranks - 1), work = 3.0 * n * per_rank;
 
     print_message("%s P=%u V=%u n=%u\n", name, ranks, per_rank, n);
@@ -130,7 +115,7 @@ static void remainders_cost_little(void **state)
                                                    .stages = 8,
                                                    .microbatches = n,
                                                    .train = true};
-            struct pst_schedule *s = make(names[k], 4, 8, n);
+            struct pst_schedule *s = made(names[k], 4, 8, n);
             struct pst_str text = {0};
             struct pst_diag diag;
 
@@ -143,7 +128,7 @@ static void remainders_cost_little(void **state)
             if (n == 13)
                 assert_non_null(strstr(pst_str_text(&text), "; with 15, "));
             if (n > 4 && n % 4) {
-                struct pst_schedule *even = make(names[k], 4, 8, n - n % 4);
+                struct pst_schedule *even = made(names[k], 4, 8, n - n % 4);
 
                 assert_true(bubble_of(s) < bubble_of(even) + 0.03);
                 pst_schedule_free(even);

@@ -11,22 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/test.h"
-
-static struct pst_schedule *make(const char *name, unsigned ranks,
-                                 unsigned stages, unsigned n)
-{
-    const struct pst_schedule_options o = {.name = name,
-                                           .ranks = ranks,
-                                           .stages = stages,
-                                           .microbatches = n,
-                                           .train = true};
-    struct pst_schedule *s = NULL;
-    struct pst_diag diag;
-
-    assert_ok(pst_schedule_make(&o, &s, &diag), &diag);
-    return s;
-}
+#include "tests/sched/made.h"
 
 /* All stages alike; F = f, I = W = b / 2. */
 static void cost(struct pst_costs *costs, unsigned stages, double f, double b)
@@ -82,7 +67,7 @@ static void makespans_are_those_of_the_table(void **state)
     (void)state;
     for (size_t i = 0; i < 2 * PST_COUNT(rows); i++) {
         const unsigned v = rows[i / 2].per_rank;
-        struct pst_schedule *s = make(rows[i / 2].name, 4, 4 * v, 8);
+        struct pst_schedule *s = made(rows[i / 2].name, 4, 4 * v, 8);
         struct pst_costs costs;
         struct pst_sim sim;
         bool whole;
@@ -119,7 +104,7 @@ static double seconds(const struct pst_sim *sim, unsigned rank,
  * input and 6 at the end. */
 static void names_why_ranks_wait(void **state)
 {
-    struct pst_schedule *s = make("1f1b", 4, 4, 8);
+    struct pst_schedule *s = made("1f1b", 4, 4, 8);
     struct pst_costs costs;
     struct pst_sim sim;
 
@@ -170,7 +155,7 @@ static void messages_take_time(void **state)
     costs.n_links = 1;
     costs.wire = (struct pst_wire){3, 2};
     for (unsigned i = 0; i < 4; i++) {
-        struct pst_schedule *s = make("gpipe", 2, 2, 1);
+        struct pst_schedule *s = made("gpipe", 2, 2, 1);
         struct pst_sim sim;
 
         costs.overlap = i < 2;
@@ -199,7 +184,7 @@ static void messages_take_time(void **state)
 static void messages_share_the_line(void **state)
 {
     struct pst_link_cost link = {{0, 1, true}, 4, 0};
-    struct pst_schedule *s = make("gpipe", 2, 2, 2);
+    struct pst_schedule *s = made("gpipe", 2, 2, 2);
     struct pst_costs costs;
     struct pst_sim sim;
 
@@ -223,7 +208,7 @@ static void messages_share_the_line(void **state)
 static void ways_may_differ(void **state)
 {
     const struct pst_wire wires[4] = {{0, 0}, {1, 0}, {7, 0}, {0, 0}};
-    struct pst_schedule *s = make("gpipe", 2, 2, 1);
+    struct pst_schedule *s = made("gpipe", 2, 2, 1);
     struct pst_costs costs;
     struct pst_sim sim;
 
@@ -243,7 +228,7 @@ static void reduces_and_steps(void **state)
     const unsigned owners[] = {0, 1};
     const struct pst_shared shared = {0, owners, 2};
     const struct pst_link link = {0, 1, true};
-    struct pst_schedule *s = make("1f1b", 2, 2, 1);
+    struct pst_schedule *s = made("1f1b", 2, 2, 1);
     struct pst_costs costs;
     struct pst_diag diag;
     struct pst_sim sim;
@@ -272,7 +257,7 @@ static void reduces_and_steps(void **state)
  * goes on, rank 0 its own from 6 to 7. */
 static void sums_over_replicas_move_beside_the_work(void **state)
 {
-    struct pst_schedule *s = make("1f1b", 2, 2, 1);
+    struct pst_schedule *s = made("1f1b", 2, 2, 1);
     struct pst_costs costs;
     struct pst_sim sim;
 
@@ -303,7 +288,7 @@ static void sums_over_replicas_move_beside_the_work(void **state)
 
 static void follows_memory(void **state)
 {
-    struct pst_schedule *s = make("1f1b", 2, 2, 4);
+    struct pst_schedule *s = made("1f1b", 2, 2, 4);
     struct pst_costs costs;
     struct pst_sim sim;
     double level[2] = {0, 0};
@@ -329,7 +314,7 @@ static void follows_memory(void **state)
 /* 64 ranks, 1024 microbatches: 131072 actions at once. */
 static void is_fast_enough_to_search_with(void **state)
 {
-    struct pst_schedule *s = make("1f1b", 64, 64, 1024);
+    struct pst_schedule *s = made("1f1b", 64, 64, 1024);
     struct pst_costs costs;
     struct pst_sim sim;
 
@@ -344,7 +329,7 @@ static void is_fast_enough_to_search_with(void **state)
 
 static void refuses_what_stands_still(void **state)
 {
-    struct pst_schedule *s = make("1f1b", 2, 2, 2);
+    struct pst_schedule *s = made("1f1b", 2, 2, 2);
     struct pst_action *a = s->ranks[1].at, first = a[0];
     struct pst_costs costs;
     struct pst_diag diag;
@@ -368,7 +353,7 @@ static void refuses_what_stands_still(void **state)
 
 static void survives_lack_of_memory(void **state)
 {
-    struct pst_schedule *s = make("1f1b", 2, 2, 3);
+    struct pst_schedule *s = made("1f1b", 2, 2, 3);
     enum pst_status status = PST_ERR_NOMEM;
     struct pst_costs costs;
     uint64_t live;

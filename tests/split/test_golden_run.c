@@ -5,6 +5,7 @@
  * table in stages/split/PYTORCH.md; PST_UPDATE_GOLDEN=1 writes it anew.
  */
 #include "tests/split/golden.h"
+#include "tests/step.h"
 
 #include "stages/archive/safetensors.h"
 #include "stages/base/str.h"
@@ -199,23 +200,10 @@ static void run_step(struct run *run)
                                        .keep_outputs = true,
                                        .threads = 1,
                                        .optim.name = "none"};
-    struct pst_transport *transport;
-    struct pst_step_result result;
-    struct pst_crew *crew = NULL;
-    struct pst_dump *dump;
-    char ranks[16];
+    struct pst_dump *dump = step_run(run->plan, &options, fill, run);
 
-    snprintf(ranks, sizeof(ranks), "%u", run->ranks);
-    assert_ok(pst_transport_self.open(ranks, &transport, &diag), &diag);
-    assert_ok(pst_crew_new(run->plan, transport, &options, &crew, &diag),
-              &diag);
-    assert_ok(pst_crew_step(crew, 0, fill, run, 0, &result, &diag), &diag);
-    assert_ok(pst_crew_dump_first(crew, &dump, &diag), &diag);
-    assert_ok(pst_crew_dump_state(crew, dump, &diag), &diag);
     compare_all(run, dump);
     pst_dump_free(dump);
-    pst_crew_free(crew);
-    pst_transport_self.close(transport);
     n_runs++;
 }
 

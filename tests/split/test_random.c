@@ -7,6 +7,7 @@
  */
 #include "tests/split/model.h"
 #include "tests/split/random.h"
+#include "tests/step.h"
 
 #include "stages/exec/dump.h"
 
@@ -88,22 +89,8 @@ static struct pst_dump *run(struct job *job)
                                        .threads = 1,
                                        .seed = 3,
                                        .optim.name = "none"};
-    struct pst_transport *transport;
-    struct pst_step_result result;
-    struct pst_crew *crew = NULL;
-    struct pst_dump *dump;
-    char ranks[16];
 
-    snprintf(ranks, sizeof(ranks), "%u", job->ranks);
-    assert_ok(pst_transport_self.open(ranks, &transport, &diag), &diag);
-    assert_ok(pst_crew_new(job->plan, transport, &options, &crew, &diag),
-              &diag);
-    assert_ok(pst_crew_step(crew, 0, fill, job, 0, &result, &diag), &diag);
-    assert_ok(pst_crew_dump_first(crew, &dump, &diag), &diag);
-    assert_ok(pst_crew_dump_state(crew, dump, &diag), &diag);
-    pst_crew_free(crew);
-    pst_transport_self.close(transport);
-    return dump;
+    return step_run(job->plan, &options, fill, job);
 }
 
 static double distance(const struct pst_dump_item *a,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rows of weighted sums: average pools, adaptive ones, resizing, and their
  * gradients, each of which is the transpose of the other. */
+#include "stages/ops/pool/extent.h"
 #include "stages/ops/pool/resample.h"
 
 #include <string.h>
 
 /* No size is larger, so that products of two do not overflow. */
-#define MAX_EXTENT (INT64_C(1) << 30)
 
 /* Argument 1 of gradient rows is the size of the input's space; the settings
  * stand behind it, in the others behind the tensor (adaptive, resize: from the
@@ -87,23 +87,6 @@ static void resize_axis(const struct pst_arg *args, unsigned d, int64_t in,
 
 /* --- checks ------------------------------------------------------------- */
 
-/* List i (schema order) has dims entries or one, all in least..MAX_EXTENT. */
-static enum pst_status check_list(const struct pst_infer *c, unsigned i,
-                                  unsigned dims, int64_t least)
-{
-    const struct pst_arg *list = &c->args[i];
-
-    if (list->n != dims && list->n != 1)
-        return pst_infer_fail(c, "\"%s\" has %u entries for %u dimensions",
-                              c->schema->args[i].name, list->n, dims);
-    for (unsigned k = 0; k < list->n; k++)
-        if (list->ints[k] < least || list->ints[k] > MAX_EXTENT)
-            return pst_infer_fail(c, "\"%s\" holds %lld",
-                                  c->schema->args[i].name,
-                                  (long long)list->ints[k]);
-    return PST_OK;
-}
-
 /* Settings from schema argument `first` on. */
 typedef enum pst_status (*check_fn)(const struct pst_infer *c, unsigned first,
                                     unsigned dims);
@@ -112,12 +95,12 @@ static enum pst_status average_check(const struct pst_infer *c, unsigned first,
                                      unsigned dims)
 {
     const struct pst_arg *args = c->args + first;
-    enum pst_status status = check_list(c, first + KERNEL, dims, 1);
+    enum pst_status status = pst_pool_check_list(c, first + KERNEL, dims, 1);
 
     if (status == PST_OK && args[STRIDE].n > 0)
-        status = check_list(c, first + STRIDE, dims, 1);
+        status = pst_pool_check_list(c, first + STRIDE, dims, 1);
     if (status == PST_OK)
-        status = check_list(c, first + PADDING, dims, 0);
+        status = pst_pool_check_list(c, first + PADDING, dims, 0);
     for (unsigned d = 0; d < dims && status == PST_OK; d++)
         if (entry(&args[PADDING], d) * 2 > entry(&args[KERNEL], d))
             status = pst_infer_fail(c, "the padding is larger than half the "
@@ -131,14 +114,14 @@ static enum pst_status average_check(const struct pst_infer *c, unsigned first,
 static enum pst_status adaptive_check(const struct pst_infer *c, unsigned first,
                                       unsigned dims)
 {
-    return check_list(c, first + SIZE, dims, 0);
+    return pst_pool_check_list(c, first + SIZE, dims, 0);
 }
 
 static enum pst_status resize_check(const struct pst_infer *c, unsigned first,
                                     unsigned dims)
 {
     const struct pst_arg *args = c->args + first;
-    enum pst_status status = check_list(c, first + SIZE, dims, 1);
+    enum pst_status status = pst_pool_check_list(c, first + SIZE, dims, 1);
 
     if (status == PST_OK && find_mode(args[MODE].s) == NULL)
         status = pst_infer_fail(c, "mode \"%s\" is unknown", args[MODE].s);
@@ -162,7 +145,7 @@ static enum pst_status space_of(const struct pst_infer *c, unsigned first,
         return pst_infer_fail(c, "%s has no %u dimensions of space",
                               pst_meta_text(x, text), *ret);
     for (unsigned d = 0; d < *ret; d++)
-        if (x->size[x->rank - *ret + d] > MAX_EXTENT)
+        if (x->size[x->rank - *ret + d] > PST_POOL_MAX)
             return pst_infer_fail(c, "sizes are out of range");
     return PST_OK;
 }
@@ -217,7 +200,7 @@ static enum pst_status backward_infer(struct pst_infer *c, check_fn check,
     if (status == PST_OK)
         status = space_of(c, 1, g, &dims);
     if (status == PST_OK)
-        status = check_list(c, 1, dims, 0);
+        status = pst_pool_check_list(c, 1, dims, 0);
     if (status == PST_OK)
         status = check(c, 2, dims);
     if (status != PST_OK)

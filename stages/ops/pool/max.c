@@ -4,12 +4,11 @@
  * and fractional pools. The first of equals wins, the last NaN over all.
  * Gradients go to the indices: scatter_add over planes.
  */
+#include "stages/ops/pool/extent.h"
 #include "stages/ops/pool/resample.h"
 
 #include <math.h>
 #include <string.h>
-
-#define MAX_EXTENT (INT64_C(1) << 30)
 
 /* Inputs start, start + step ... of a result along one dimension. */
 struct window {
@@ -270,22 +269,6 @@ static void run_f32(const struct pst_call *c, window_fn window)
 
 /* --- inference ---------------------------------------------------------- */
 
-static enum pst_status check_list(const struct pst_infer *c, unsigned i,
-                                  unsigned dims, int64_t least)
-{
-    const struct pst_arg *list = &c->args[i];
-
-    if (list->n != dims && list->n != 1)
-        return pst_infer_fail(c, "\"%s\" has %u entries for %u dimensions",
-                              c->schema->args[i].name, list->n, dims);
-    for (unsigned k = 0; k < list->n; k++)
-        if (list->ints[k] < least || list->ints[k] > MAX_EXTENT)
-            return pst_infer_fail(c, "\"%s\" holds %lld",
-                                  c->schema->args[i].name,
-                                  (long long)list->ints[k]);
-    return PST_OK;
-}
-
 static enum pst_status space_of(const struct pst_infer *c, unsigned dims,
                                 const struct pst_meta **x)
 {
@@ -299,7 +282,7 @@ static enum pst_status space_of(const struct pst_infer *c, unsigned dims,
         return pst_infer_fail(c, "%s has no %u dimensions of space",
                               pst_meta_text(*x, text), dims);
     for (unsigned d = 0; d < dims; d++)
-        if ((*x)->size[(*x)->rank - dims + d] > MAX_EXTENT)
+        if ((*x)->size[(*x)->rank - dims + d] > PST_POOL_MAX)
             return pst_infer_fail(c, "sizes are out of range");
     return PST_OK;
 }
@@ -321,13 +304,13 @@ static enum pst_status pool_infer(struct pst_infer *c)
     enum pst_status status = space_of(c, dims, &x);
 
     if (status == PST_OK)
-        status = check_list(c, KERNEL, dims, 1);
+        status = pst_pool_check_list(c, KERNEL, dims, 1);
     if (status == PST_OK && args[STRIDE].n > 0)
-        status = check_list(c, STRIDE, dims, 1);
+        status = pst_pool_check_list(c, STRIDE, dims, 1);
     if (status == PST_OK)
-        status = check_list(c, PADDING, dims, 0);
+        status = pst_pool_check_list(c, PADDING, dims, 0);
     if (status == PST_OK)
-        status = check_list(c, DILATION, dims, 1);
+        status = pst_pool_check_list(c, DILATION, dims, 1);
     if (status != PST_OK)
         return status;
     y = *x;
@@ -355,7 +338,7 @@ static enum pst_status adaptive_infer(struct pst_infer *c)
     enum pst_status status = space_of(c, dims, &x);
 
     if (status == PST_OK)
-        status = check_list(c, 1, dims, 0);
+        status = pst_pool_check_list(c, 1, dims, 0);
     if (status != PST_OK)
         return status;
     y = *x;
@@ -378,9 +361,9 @@ static enum pst_status fractional_infer(struct pst_infer *c)
     if (status == PST_OK)
         status = pst_infer_tensor(c, 1, &r);
     if (status == PST_OK)
-        status = check_list(c, 2, dims, 1);
+        status = pst_pool_check_list(c, 2, dims, 1);
     if (status == PST_OK)
-        status = check_list(c, 3, dims, 1);
+        status = pst_pool_check_list(c, 3, dims, 1);
     if (status != PST_OK)
         return status;
     y = *x;
