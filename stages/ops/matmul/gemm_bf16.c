@@ -163,45 +163,82 @@ size_t pst_gemm_bf16_scratch(const struct pst_gemm *g)
     return f == NULL ? 0 : f->scratch_size;
 }
 
-/* Frees what is not NULL. */
-static void drop(dnnl_memory_t *memory, unsigned n, dnnl_stream_t stream)
+/* What a thread made for its last product: products of a batch are of one
+ * form, and making it anew takes as long as a small one. */
+static _Thread_local struct handles {
+    const struct form *form;
+    dnnl_memory_t memory[4]; /* a, b, c, scratch */
+    dnnl_stream_t stream;
+} handles;
+
+/* At the end of a thread. */
+static void drop(void *ctx)
 {
-    for (unsigned i = 0; i < n; i++)
-        if (memory[i] != NULL)
-            dnnl_memory_destroy(memory[i]);
-    if (stream != NULL)
-        dnnl_stream_destroy(stream);
+    struct handles *h = ctx;
+
+    for (size_t i = 0; i < PST_COUNT(h->memory); i++)
+        if (h->memory[i] != NULL)
+            dnnl_memory_destroy(h->memory[i]);
+    if (h->stream != NULL)
+        dnnl_stream_destroy(h->stream);
+    *h = (struct handles){0};
+}
+
+static pthread_key_t at_end;
+
+static void make_key(void)
+{
+    (void)pthread_key_create(&at_end, drop);
+}
+
+/* For this form; NULL: memory is out. */
+static struct handles *handles_of(const struct form *f)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const dnnl_memory_desc_t *descs[] = {&f->a, &f->b, &f->c, &f->scratch};
+    struct handles *h = &handles;
+    bool good = true;
+
+    if (h->form == f)
+        return h;
+    pthread_once(&once, make_key);
+    drop(h);
+    for (size_t i = 0; i < PST_COUNT(descs) && good; i++)
+        good = dnnl_memory_create(&h->memory[i], descs[i], engine,
+                                  DNNL_MEMORY_NONE) == dnnl_success;
+    good = good &&
+           dnnl_stream_create(&h->stream, engine, dnnl_stream_default_flags) ==
+               dnnl_success;
+    if (!good || pthread_setspecific(at_end, h) != 0) {
+        drop(h);
+        return NULL;
+    }
+    h->form = f;
+    return h;
 }
 
 bool pst_gemm_bf16(const struct pst_gemm *g, const uint16_t *a,
                    const uint16_t *b, float *c, void *scratch)
 {
     const struct form *f = find(g);
-    dnnl_memory_t m[4] = {NULL};
-    dnnl_stream_t stream = NULL;
-    bool good;
+    void *const data[] = {(void *)a, (void *)b, c, scratch};
+    struct handles *h = f == NULL ? NULL : handles_of(f);
+    bool good = h != NULL;
 
     pst_gemm_prepare_dnnl();
-    good =
-        f != NULL &&
-        dnnl_memory_create(&m[0], &f->a, engine, (void *)a) == dnnl_success &&
-        dnnl_memory_create(&m[1], &f->b, engine, (void *)b) == dnnl_success &&
-        dnnl_memory_create(&m[2], &f->c, engine, c) == dnnl_success &&
-        dnnl_memory_create(&m[3], &f->scratch, engine, scratch) ==
-            dnnl_success &&
-        dnnl_stream_create(&stream, engine, dnnl_stream_default_flags) ==
-            dnnl_success;
+    for (size_t i = 0; i < PST_COUNT(data) && good; i++)
+        good =
+            dnnl_memory_set_data_handle(h->memory[i], data[i]) == dnnl_success;
     if (good) {
-        const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, m[0]},
-                                        {DNNL_ARG_WEIGHTS, m[1]},
-                                        {DNNL_ARG_DST, m[2]},
-                                        {DNNL_ARG_SCRATCHPAD, m[3]}};
+        const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, h->memory[0]},
+                                        {DNNL_ARG_WEIGHTS, h->memory[1]},
+                                        {DNNL_ARG_DST, h->memory[2]},
+                                        {DNNL_ARG_SCRATCHPAD, h->memory[3]}};
 
-        good = dnnl_primitive_execute(f->primitive, stream, 4, args) ==
+        good = dnnl_primitive_execute(f->primitive, h->stream, 4, args) ==
                    dnnl_success &&
-               dnnl_stream_wait(stream) == dnnl_success;
+               dnnl_stream_wait(h->stream) == dnnl_success;
     }
-    drop(m, 4, stream);
     return good;
 }
 
