@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the numeric cases of operators and 200 random chains of operators
-# (tests/cases/README.md), once for each instruction set of the processor.
+# Runs the numeric cases of operators, 200 random chains of operators and a
+# sample of operators on all dtypes (tests/cases/README.md), once for each
+# instruction set of the processor.
 #
 #   scripts/cases.sh [options of tests/cases/main.c]
 #
@@ -33,12 +34,21 @@ if ! cmp -s "$root/tests/cases/chains.py" "$chains/chains.py"; then
   "$python" "$root/tests/cases/chains.py" "$chains" || die "chains.py failed"
   cp "$root/tests/cases/chains.py" "$chains/chains.py"
 fi
+dtypes=$root/build/dtypes
+if ! cmp -s "$root/tests/cases/dtypes.py" "$dtypes/dtypes.py"; then
+  need_python
+  say "writing operators of all dtypes with PyTorch (once, a minute)"
+  rm -rf "$dtypes"
+  "$python" "$root/tests/cases/dtypes.py" "$dtypes" --count 500 \
+    2>"$root/build/dtypes.log" || die "dtypes.py failed: build/dtypes.log"
+  cp "$root/tests/cases/dtypes.py" "$dtypes/dtypes.py"
+fi
 
 passed=0
 failed=0
 kernels=()
 for isa in any avx2 avx512; do
-  for set in "$data" "$chains"; do
+  for set in "$data" "$chains" "$dtypes"; do
     say "$(basename "$set"), at most $isa"
     log=$set.$isa.txt
     code=0

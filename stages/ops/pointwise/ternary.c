@@ -17,12 +17,13 @@ static enum pst_status infer_quotient(struct pst_infer *c)
     return status;
 }
 
-/* One dtype for all. */
+/* One dtype for all; a weight without dimensions may have another one. */
 static enum pst_status infer_lerp(struct pst_infer *c)
 {
+    const struct pst_meta *weight = pst_infer_in(c, 2);
     enum pst_status status = pst_infer_same_dtype(c, 0, 1);
 
-    if (status == PST_OK)
+    if (status == PST_OK && weight != NULL && weight->rank > 0)
         status = pst_infer_same_dtype(c, 0, 2);
     return status != PST_OK ? status : infer_three(c);
 }

@@ -12,12 +12,13 @@ static struct pst_lane lane(const struct pst_meta *x, const struct pst_arg *arg)
     return pst_lane_all(x);
 }
 
-/* Integers wrap around. The product of nothing is 1. */
+/* In the result's kind of numbers: integers wrap around, and what is no whole
+ * number loses its fraction first. The product of nothing is 1. */
 static void prod(const struct pst_call *c, const struct pst_arg *dim)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
     const struct pst_lane l = lane(&x->meta, dim);
-    const bool whole = pst_dtype_kind(x->meta.dtype) != PST_KIND_FLOAT;
+    const bool whole = pst_dtype_kind(out->meta.dtype) != PST_KIND_FLOAT;
 
     for (int64_t k = 0; k < pst_lane_count(&l); k++) {
         const int64_t first = pst_lane_first(&l, k, l.size);

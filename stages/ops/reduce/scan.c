@@ -2,6 +2,7 @@
 /* Along one dimension, keeping it: cumsum, diff. */
 #include "stages/ops/reduce/lane.h"
 #include "stages/ops/reduce/reduce.h"
+#include "stages/ops/reduce/running.h"
 
 /* --- cumsum
  * ------------------------------------------------------------------------- */
@@ -71,6 +72,8 @@ static enum pst_status cumsum_vjp(struct pst_vjp *v)
 }
 
 static const struct pst_kernel cumsum_kernels[] = {
+    {"cumsum_lanes", PST_ISA_ANY, PST_D_ANY, 0, pst_running_sum_supports, NULL,
+     pst_running_sum, 0.0},
     {"cumsum_ref", PST_ISA_ANY, PST_D_ANY, 0, NULL, NULL, cumsum_ref, 0.0},
 };
 

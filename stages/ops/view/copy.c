@@ -51,6 +51,78 @@ static void row_any(void *ctx, const struct pst_nd *nd, const int64_t *offset,
         put(c, offset[0] + i * to, offset[1] + i * from);
 }
 
+/* The usual pairs, with the same bits as element by element. */
+#define CONVERT(name, type, other, expr)                                       \
+    static void name(const struct copy *c, int64_t dst, int64_t to,            \
+                     int64_t src, int64_t from, int64_t n)                     \
+    {                                                                          \
+        const type *in = (const type *)(const void *)c->src + src;             \
+        other *out = (other *)(void *)c->dst + dst;                            \
+                                                                               \
+        if (to == 1 && from == 1)                                              \
+            for (int64_t i = 0; i < n; i++) {                                  \
+                const type x = in[i];                                          \
+                                                                               \
+                out[i] = (other)(expr);                                        \
+            }                                                                  \
+        else                                                                   \
+            for (int64_t i = 0; i < n; i++) {                                  \
+                const type x = in[i * from];                                   \
+                                                                               \
+                out[i * to] = (other)(expr);                                   \
+            }                                                                  \
+    }
+/* Out of range and NaN give the smallest. */
+#define WHOLE(x) ((x) >= -0x1p63 && (x) < 0x1p63 ? (int64_t)(x) : INT64_MIN)
+
+CONVERT(f32_to_f64, float, double, x)
+CONVERT(f64_to_f32, double, float, x)
+CONVERT(f32_to_i64, float, int64_t, WHOLE((double)x))
+CONVERT(f64_to_i64, double, int64_t, WHOLE(x))
+CONVERT(f32_to_bool, float, bool, x != 0.0f)
+CONVERT(i64_to_f32, int64_t, float, (double)x)
+CONVERT(i64_to_f64, int64_t, double, x)
+CONVERT(i64_to_i32, int64_t, int32_t, (uint64_t)x)
+CONVERT(i64_to_bool, int64_t, bool, x != 0)
+CONVERT(i32_to_f32, int32_t, float, (double)x)
+CONVERT(i32_to_i64, int32_t, int64_t, x)
+CONVERT(bool_to_f32, uint8_t, float, x != 0)
+CONVERT(bool_to_f64, uint8_t, double, x != 0)
+CONVERT(bool_to_i64, uint8_t, int64_t, x != 0)
+CONVERT(bool_to_i32, uint8_t, int32_t, x != 0)
+CONVERT(u8_to_f32, uint8_t, float, x)
+CONVERT(u8_to_i64, uint8_t, int64_t, x)
+
+typedef void (*convert_fn)(const struct copy *c, int64_t dst, int64_t to,
+                           int64_t src, int64_t from, int64_t n);
+
+static const convert_fn conversions[PST_N_DTYPES][PST_N_DTYPES] = {
+    [PST_F32] = {[PST_F64] = f32_to_f64,
+                 [PST_I64] = f32_to_i64,
+                 [PST_BOOL] = f32_to_bool},
+    [PST_F64] = {[PST_F32] = f64_to_f32, [PST_I64] = f64_to_i64},
+    [PST_I64] = {[PST_F32] = i64_to_f32,
+                 [PST_F64] = i64_to_f64,
+                 [PST_I32] = i64_to_i32,
+                 [PST_BOOL] = i64_to_bool},
+    [PST_I32] = {[PST_F32] = i32_to_f32, [PST_I64] = i32_to_i64},
+    [PST_BOOL] = {[PST_F32] = bool_to_f32,
+                  [PST_F64] = bool_to_f64,
+                  [PST_I64] = bool_to_i64,
+                  [PST_I32] = bool_to_i32},
+    [PST_U8] = {[PST_F32] = u8_to_f32, [PST_I64] = u8_to_i64},
+};
+
+static void row_convert(void *ctx, const struct pst_nd *nd,
+                        const int64_t *offset, int64_t n)
+{
+    const struct copy *c = ctx;
+    const unsigned last = nd->rank - 1;
+
+    conversions[c->from][c->to](c, offset[0], nd->stride[0][last], offset[1],
+                                nd->stride[1][last], n);
+}
+
 /* Between f32 and bf16. */
 static void row_round(void *ctx, const struct pst_nd *nd, const int64_t *offset,
                       int64_t n)
@@ -243,6 +315,8 @@ void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
     } else if (!accumulate && ((c.from == PST_F32 && c.to == PST_BF16) ||
                                (c.from == PST_BF16 && c.to == PST_F32))) {
         pst_nd_run(&c.nd, pool, row_round, &c);
+    } else if (!accumulate && conversions[c.from][c.to] != NULL) {
+        pst_nd_run(&c.nd, pool, row_convert, &c);
     } else {
         pst_nd_run(&c.nd, pool, row_any, &c);
     }

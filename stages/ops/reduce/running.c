@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/reduce/running.h"
+
+#include "stages/ops/pointwise/nd.h"
+#include "stages/ops/reduce/lane.h"
+
+/* Lanes that run together: sums do not wait for each other. */
+#define ROWS    8
+#define COLUMNS 64
+
+/* `lanes` lanes of n elements that are `step` apart; lanes are `apart`. */
+struct piece {
+    int64_t first, n, step, lanes, apart;
+};
+
+typedef void (*piece_fn)(const struct pst_call *c, const struct piece *p);
+
+/* --- sums: floats in f64, rounded once each ------------------------------- */
+
+#define SUM(name, from, wide, to)                                              \
+    static void name(const struct pst_call *c, const struct piece *p)          \
+    {                                                                          \
+        const from *x = (const from *)c->in[0].data + p->first;                \
+        to *y = (to *)c->out[0].data + p->first;                               \
+        wide sum[COLUMNS] = {0};                                               \
+                                                                               \
+        if (p->apart == 1)                                                     \
+            for (int64_t i = 0; i < p->n; i++)                                 \
+                for (int64_t k = 0; k < p->lanes; k++) {                       \
+                    sum[k] += (wide)x[i * p->step + k];                        \
+                    y[i * p->step + k] = (to)sum[k];                           \
+                }                                                              \
+        else if (p->lanes == ROWS)                                             \
+            for (int64_t i = 0; i < p->n; i++)                                 \
+                for (int64_t k = 0; k < ROWS; k++) {                           \
+                    sum[k] += (wide)x[i + k * p->apart];                       \
+                    y[i + k * p->apart] = (to)sum[k];                          \
+                }                                                              \
+        else                                                                   \
+            for (int64_t k = 0; k < p->lanes; k++)                             \
+                for (int64_t i = 0; i < p->n; i++) {                           \
+                    sum[k] += (wide)x[i + k * p->apart];                       \
+                    y[i + k * p->apart] = (to)sum[k];                          \
+                }                                                              \
+    }
+SUM(sum_f32, float, double, float)
+SUM(sum_f64, double, double, double)
+SUM(sum_i64, uint64_t, uint64_t, uint64_t)
+SUM(sum_i32, int32_t, uint64_t, uint64_t)
+SUM(sum_bool, bool, uint64_t, uint64_t)
+
+static piece_fn find_sum(const struct pst_call *c)
+{
+    const enum pst_dtype from = c->in[0].meta.dtype, to = c->out[0].meta.dtype;
+
+    if (from == PST_F32 && to == PST_F32)
+        return sum_f32;
+    if (from == PST_F64 && to == PST_F64)
+        return sum_f64;
+    if (to != PST_I64)
+        return NULL;
+    return from == PST_I64    ? sum_i64
+           : from == PST_I32  ? sum_i32
+           : from == PST_BOOL ? sum_bool
+                              : NULL;
+}
+
+/* --- extremes: the last of equals; NaN stays ------------------------------ */
+
+/* x != x: NaN. */
+#define EXTREME(name, type, beats)                                             \
+    static void name(const struct pst_call *c, const struct piece *p)          \
+    {                                                                          \
+        const type *x = (const type *)c->in[0].data + p->first;                \
+        type *y = (type *)c->out[0].data + p->first;                           \
+        int64_t *at = (int64_t *)c->out[1].data + p->first;                    \
+        type best[COLUMNS];                                                    \
+        int64_t where[COLUMNS] = {0};                                          \
+                                                                               \
+        for (int64_t k = 0; k < p->lanes; k++)                                 \
+            best[k] = x[k * p->apart];                                         \
+        if (p->apart == 1)                                                     \
+            for (int64_t i = 0; i < p->n; i++)                                 \
+                for (int64_t k = 0; k < p->lanes; k++) {                       \
+                    const type a = x[i * p->step + k], b = best[k];            \
+                    const bool better = a != a || (b == b && a beats b);       \
+                                                                               \
+                    best[k] = better ? a : b;                                  \
+                    where[k] = better ? i : where[k];                          \
+                    y[i * p->step + k] = best[k];                              \
+                    at[i * p->step + k] = where[k];                            \
+                }                                                              \
+        else                                                                   \
+            for (int64_t k = 0; k < p->lanes; k++) {                           \
+                type b = best[k];                                              \
+                int64_t found = 0;                                             \
+                                                                               \
+                for (int64_t i = 0; i < p->n; i++) {                           \
+                    const type a = x[i + k * p->apart];                        \
+                                                                               \
+                    if (a != a || (b == b && a beats b)) {                     \
+                        b = a;                                                 \
+                        found = i;                                             \
+                    }                                                          \
+                    y[i + k * p->apart] = b;                                   \
+                    at[i + k * p->apart] = found;                              \
+                }                                                              \
+            }                                                                  \
+    }
+EXTREME(max_f32, float, >=)
+EXTREME(max_f64, double, >=)
+EXTREME(max_i64, int64_t, >=)
+EXTREME(min_f32, float, <=)
+EXTREME(min_f64, double, <=)
+EXTREME(min_i64, int64_t, <=)
+
+/* --- lanes ---------------------------------------------------------------- */
+
+struct job {
+    const struct pst_call *c;
+    piece_fn fn;
+    struct pst_lane l;
+    int64_t blocks; /* of columns, or of rows */
+};
+
+static void run_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *j = ctx;
+    const struct pst_lane *l = &j->l;
+    const bool rows = l->inner == 1;
+    int64_t begin, end;
+
+    pst_pool_share(rows ? j->blocks : l->outer * j->blocks, 1, part, parts,
+                   &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t first = rows ? i * ROWS : i % j->blocks * COLUMNS;
+        struct piece p = {.n = l->size, .step = l->inner};
+
+        if (rows) {
+            p.first = first * l->size;
+            p.lanes = PST_MIN(l->outer - first, ROWS);
+            p.apart = l->size;
+        } else {
+            p.first = i / j->blocks * l->size * l->inner + first;
+            p.lanes = PST_MIN(l->inner - first, COLUMNS);
+            p.apart = 1;
+        }
+        j->fn(j->c, &p);
+    }
+}
+
+static void run(const struct pst_call *c, piece_fn fn)
+{
+    struct job j = {
+        .c = c, .fn = fn, .l = pst_lane_of(&c->in[0].meta, c->args[1].i)};
+    const int64_t n = pst_meta_numel(&c->in[0].meta);
+
+    if (n == 0)
+        return;
+    j.blocks = j.l.inner == 1 ? (j.l.outer + ROWS - 1) / ROWS
+                              : (j.l.inner + COLUMNS - 1) / COLUMNS;
+    if (n < PST_ND_SERIAL)
+        run_part(&j, 0, 1);
+    else
+        pst_pool_run(c->pool, run_part, &j);
+}
+
+bool pst_running_sum_supports(const struct pst_call *c)
+{
+    return find_sum(c) != NULL;
+}
+
+void pst_running_sum(const struct pst_call *c)
+{
+    run(c, find_sum(c));
+}
+
+bool pst_running_extreme_supports(const struct pst_call *c)
+{
+    const enum pst_dtype dtype = c->in[0].meta.dtype;
+
+    return dtype == PST_F32 || dtype == PST_F64 || dtype == PST_I64;
+}
+
+static void extreme(const struct pst_call *c, piece_fn f32, piece_fn f64,
+                    piece_fn i64)
+{
+    const enum pst_dtype dtype = c->in[0].meta.dtype;
+
+    run(c, dtype == PST_F32 ? f32 : dtype == PST_F64 ? f64 : i64);
+}
+
+void pst_running_max(const struct pst_call *c)
+{
+    extreme(c, max_f32, max_f64, max_i64);
+}
+
+void pst_running_min(const struct pst_call *c)
+{
+    extreme(c, min_f32, min_f64, min_i64);
+}
