@@ -14,10 +14,12 @@
 enum { X, Y, W, N_OPERANDS };
 #define ROOM 64 /* scratch is cut at multiples of this */
 
-/* A compiled convolution of a part of a batch; c says which. */
+/* A compiled convolution of a part of a batch or of the channels; c says
+ * which. */
 struct form {
     struct form *next;
     struct pst_conv c;
+    int64_t ci, co, per; /* channels of x, of y, inputs of a weight; of all */
     enum pst_conv_fill fill;
     bool biased;
     dnnl_primitive_t run;
@@ -66,20 +68,37 @@ static int sizes_of(const struct pst_conv *c, int operand, dnnl_dims_t ret)
     return n;
 }
 
+/* As it lies in memory: row-major, but a part of the channels is a piece of
+ * each image of all of them. */
+static void strides_of(const struct form *f, int operand, int n,
+                       const dnnl_dims_t size, dnnl_dims_t ret)
+{
+    const struct pst_conv *c = &f->c;
+
+    ret[n - 1] = 1;
+    for (int d = n - 1; d > 0; d--)
+        ret[d - 1] = ret[d] * size[d];
+    if (operand == X)
+        ret[0] = f->ci * pst_conv_volume(c->in);
+    else if (operand == Y)
+        ret[0] = f->co * pst_conv_volume(c->out);
+    else if (c->groups == 1)
+        ret[0] = f->per * pst_conv_volume(c->k);
+}
+
 static bool describe(struct form *f)
 {
-    static const dnnl_format_tag_t row_major[] = {
-        [3] = dnnl_abc, [4] = dnnl_abcd, [5] = dnnl_abcde, [6] = dnnl_abcdef};
     const dnnl_dims_t channels = {f->c.co};
     bool ret = good(
         dnnl_memory_desc_init_by_tag(&f->bias, 1, channels, dnnl_f32, dnnl_a));
 
     for (int i = 0; i < N_OPERANDS && ret; i++) {
-        dnnl_dims_t size;
+        dnnl_dims_t size, stride;
         const int n = sizes_of(&f->c, i, size);
 
-        ret = good(dnnl_memory_desc_init_by_tag(&f->plain[i], n, size, dnnl_f32,
-                                                row_major[n])) &&
+        strides_of(f, i, n, size, stride);
+        ret = good(dnnl_memory_desc_init_by_strides(&f->plain[i], n, size,
+                                                    dnnl_f32, stride)) &&
               good(dnnl_memory_desc_init_by_tag(&f->wanted[i], n, size,
                                                 dnnl_f32, dnnl_format_tag_any));
     }
@@ -215,24 +234,30 @@ static bool compile(struct form *f)
     return ret;
 }
 
-/* NULL: the library refuses, or memory is out. Forms live as long as the
- * process. */
+/* Of a part of `all`. NULL: the library refuses, or memory is out. Forms live
+ * as long as the process. */
 static const struct form *find(const struct pst_conv *c,
+                               const struct pst_conv *all,
                                enum pst_conv_fill fill)
 {
     const bool biased = c->bias != NULL;
+    const int64_t per = all->ci / all->groups;
     struct form *f;
 
     pst_gemm_prepare_dnnl();
     pthread_mutex_lock(&lock);
     for (f = forms; f != NULL; f = f->next)
-        if (f->fill == fill && f->biased == biased && same_shape(&f->c, c))
+        if (f->fill == fill && f->biased == biased && f->ci == all->ci &&
+            f->co == all->co && f->per == per && same_shape(&f->c, c))
             break;
     if (engine == NULL && !good(dnnl_engine_create(&engine, dnnl_cpu, 0)))
         engine = NULL;
     if (f == NULL && engine != NULL &&
         (f = pst_calloc(PST_TAG_EXEC, 1, sizeof(*f))) != NULL) {
         f->c = *c;
+        f->ci = all->ci;
+        f->co = all->co;
+        f->per = per;
         f->fill = fill;
         f->biased = biased;
         f->next = forms;
@@ -315,38 +340,76 @@ static void run_form(const struct form *f, void *const plain[N_OPERANDS],
     dnnl_stream_destroy(stream);
 }
 
-/* --- parts of a batch --------------------------------------------------- */
+/* --- parts -------------------------------------------------------------- */
 
-/* Gradients of weights sum over the batch: one part alone. */
-static unsigned parts_of(const struct pst_conv *c, enum pst_conv_fill fill,
-                         unsigned threads)
+/* The batch is divided, or, where it is too small or is summed over, the
+ * groups, or channels of the result: `units` of it in `parts`. */
+enum way { BATCH, GROUPS, CHANNELS };
+struct split {
+    enum way way;
+    unsigned parts;
+    int64_t units, grain;
+};
+#define GRAIN 16 /* channels: a vector of the library */
+
+static struct split split_of(const struct pst_conv *c, enum pst_conv_fill fill,
+                             unsigned threads)
 {
-    return fill == PST_CONV_W ? 1 : (unsigned)PST_MIN(c->n, (int64_t)threads);
+    struct split s = {.way = BATCH, .units = c->n, .grain = 1};
+
+    if (threads > 1 && (fill == PST_CONV_W || c->n < (int64_t)threads)) {
+        s.way = c->groups > 1 ? GROUPS : CHANNELS;
+        s.units = c->groups > 1        ? c->groups
+                  : fill == PST_CONV_X ? c->ci
+                                       : c->co;
+        s.grain = c->groups > 1 ? 1 : GRAIN;
+    }
+    s.parts = (unsigned)PST_MIN(
+        (s.units + s.grain - 1) / s.grain,
+        fill == PST_CONV_W && s.way == BATCH ? 1 : (int64_t)threads);
+    return s;
 }
 
-static struct pst_conv part_of(const struct pst_conv *c, int64_t n)
+/* Units a..b-1 of c. */
+static struct pst_conv part_of(const struct pst_conv *c,
+                               enum pst_conv_fill fill, const struct split *s,
+                               int64_t a, int64_t b)
 {
     struct pst_conv ret = *c;
 
-    ret.n = n;
     ret.x = ret.y = ret.w = NULL;
+    if (s->way == BATCH) {
+        ret.n = b - a;
+    } else if (s->way == GROUPS) {
+        ret.groups = b - a;
+        ret.ci = c->ci / c->groups * (b - a);
+        ret.co = c->co / c->groups * (b - a);
+    } else if (fill == PST_CONV_X) {
+        ret.ci = b - a;
+    } else {
+        ret.co = b - a;
+    }
     return ret;
 }
 
 /* Bytes that a part needs, whether it adds to the result or not: that is known
  * in the step only. Compiles all forms that a run of so many parts takes. */
 static size_t room_of(const struct pst_conv *c, enum pst_conv_fill fill,
-                      unsigned parts)
+                      const struct split *s)
 {
-    const int64_t n[2] = {c->n / parts, (c->n + parts - 1) / parts};
     size_t room = 0;
 
-    for (unsigned i = 0; i < 4; i++) {
-        struct pst_conv part = part_of(c, n[i % 2]);
+    for (unsigned i = 0; i < 2 * s->parts; i++) {
+        struct pst_conv part;
         const struct form *f;
+        int64_t a, b;
 
-        part.accumulate = i >= 2;
-        f = find(&part, fill);
+        pst_pool_share(s->units, s->grain, i / 2, s->parts, &a, &b);
+        if (a == b)
+            continue;
+        part = part_of(c, fill, s, a, b);
+        part.accumulate = i % 2 != 0;
+        f = find(&part, c, fill);
         if (f == NULL)
             return 0;
         room = PST_MAX(room, f->room);
@@ -354,11 +417,26 @@ static size_t room_of(const struct pst_conv *c, enum pst_conv_fill fill,
     return room;
 }
 
+/* For so many threads, or undivided if the library refuses a part. */
+static size_t choose_split(const struct pst_conv *c, enum pst_conv_fill fill,
+                           unsigned threads, struct split *ret)
+{
+    size_t room;
+
+    *ret = split_of(c, fill, threads);
+    room = room_of(c, fill, ret);
+    if (room > 0 || threads == 1)
+        return room;
+    *ret = split_of(c, fill, 1);
+    return room_of(c, fill, ret);
+}
+
 bool pst_conv_dnnl_likes(const struct pst_conv *c, enum pst_conv_fill fill)
 {
     const double macs = (double)c->n * (double)pst_conv_volume(c->out) *
                         (double)c->co * (double)(c->ci / c->groups) *
                         (double)pst_conv_volume(c->k);
+    struct split one;
 
     if (c->n < 1 || macs < 4e6 || (c->bias != NULL && fill != PST_CONV_Y) ||
         c->ci / c->groups < 8 || c->co / c->groups < 8 ||
@@ -368,21 +446,22 @@ bool pst_conv_dnnl_likes(const struct pst_conv *c, enum pst_conv_fill fill)
         if (pst_conv_size(c->in[d], c->k[d], c->stride[d], c->pad[d],
                           c->dil[d]) != c->out[d])
             return false;
-    return room_of(c, fill, 1) > 0;
+    return choose_split(c, fill, 1, &one) > 0;
 }
 
 size_t pst_conv_dnnl_scratch(const struct pst_conv *c, enum pst_conv_fill fill,
                              unsigned threads)
 {
-    const unsigned parts = parts_of(c, fill, threads);
+    struct split s;
+    const size_t room = choose_split(c, fill, threads, &s);
 
-    return room_of(c, fill, parts) * parts;
+    return room * s.parts;
 }
 
 struct job {
     const struct pst_conv *c;
     enum pst_conv_fill fill;
-    unsigned parts;
+    struct split split;
     char *scratch;
     size_t room;
 };
@@ -391,38 +470,50 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *j = ctx;
     const struct pst_conv *c = j->c;
+    const struct split *s = &j->split;
+    const int64_t window = pst_conv_volume(c->k), per = c->ci / c->groups;
+    int64_t a, b, image = 0, of_x = 0, of_y = 0, of_w = 0;
     struct pst_conv shape;
     const struct form *f;
-    int64_t a, b;
 
     (void)parts;
-    if (part >= j->parts)
+    if (part >= s->parts)
         return;
-    pst_pool_share(c->n, 1, part, j->parts, &a, &b);
-    shape = part_of(c, b - a);
-    f = a < b ? find(&shape, j->fill) : NULL;
-    if (f != NULL) {
-        void *const plain[N_OPERANDS] = {
-            (float *)c->x->data + a * c->ci * pst_conv_volume(c->in),
-            (float *)c->y->data + a * c->co * pst_conv_volume(c->out),
-            c->w->data};
-
-        run_form(f, plain, c->bias == NULL ? NULL : c->bias->data,
-                 j->scratch + part * j->room);
+    pst_pool_share(s->units, s->grain, part, s->parts, &a, &b);
+    shape = part_of(c, j->fill, s, a, b);
+    f = a < b ? find(&shape, c, j->fill) : NULL;
+    if (f == NULL)
+        return;
+    if (s->way == BATCH) {
+        image = a;
+    } else if (s->way == GROUPS) {
+        of_x = a * per;
+        of_y = a * (c->co / c->groups);
+        of_w = of_y * per * window;
+    } else if (j->fill == PST_CONV_X) {
+        of_x = a;
+        of_w = a * window;
+    } else {
+        of_y = a;
+        of_w = a * per * window;
     }
+    void *const plain[N_OPERANDS] = {
+        (float *)c->x->data + (image * c->ci + of_x) * pst_conv_volume(c->in),
+        (float *)c->y->data + (image * c->co + of_y) * pst_conv_volume(c->out),
+        (float *)c->w->data + of_w};
+
+    run_form(f, plain,
+             c->bias == NULL ? NULL : (const float *)c->bias->data + of_y,
+             j->scratch + part * j->room);
 }
 
 void pst_conv_dnnl_run(const struct pst_conv *c, enum pst_conv_fill fill,
                        struct pst_pool *pool, void *scratch)
 {
-    const unsigned threads = pst_pool_threads(pool);
-    struct job job = {.c = c,
-                      .fill = fill,
-                      .parts = parts_of(c, fill, threads),
-                      .scratch = scratch};
+    struct job job = {.c = c, .fill = fill, .scratch = scratch};
 
-    job.room = room_of(c, fill, job.parts);
-    if (job.parts == 1)
+    job.room = choose_split(c, fill, pst_pool_threads(pool), &job.split);
+    if (job.split.parts == 1)
         run_part(&job, 0, 1);
     else
         pst_pool_run(pool, run_part, &job);
