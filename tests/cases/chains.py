@@ -6,9 +6,8 @@ usage: chains.py OUTDIR [--count N] [--seed N]
 
 Writes programs, tensors and cases.json in the form of ../shared/ops/cases.py,
 for the program `cases`. Half are in f64, half in f32; a quarter is in the
-decomposed form. A chain whose gradient is
-not finite, or depends too much on rounding, is drawn again. Same seed and same
-PyTorch, same bytes.
+decomposed form. A chain whose gradient is not finite, or depends too much on
+rounding, is drawn again. Same seed and same PyTorch, same bytes.
 """
 import argparse
 import json
@@ -346,7 +345,7 @@ def attempt(folder, name, draw):
         if worst > 0.2 * tol * largest or largest > 1e6:
             return None
     program = torch.export.export(module, tuple(inputs.values()), strict=False)
-    if draw.random() < 0.25:
+    if draw.random() < 0.25 and "detach" not in source:  # is lost in it
         program = program.run_decompositions()
     torch.export.save(program, os.path.join(folder, name + ".pt2"))
     tensors = {"in." + n: t for n, t in inputs.items()}
