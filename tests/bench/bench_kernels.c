@@ -5,9 +5,9 @@
  *     RUNS FLAGS TEXT
  *
  * where TEXT is a graph in the form of tests/ops/sample.h, whose last node is
- * timed ("adamw N": the optimizer's loop), FLAGS "-" or "bf16" (with operands
- * prepared, as in a program). Prints for each
- * line the name of the kernel and the nanoseconds of each run.
+ * timed ("adamw N": the optimizer's loop), FLAGS "-", "bf16" (with operands
+ * prepared, as in a program) or "chain". Prints for each line the name of the
+ * kernel and the nanoseconds of each run.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,8 +19,9 @@
 
 #include "stages/ops/simd/simd.h"
 
-#define LINE 4096
-#define ROOM 64
+#define LINE  4096
+#define ROOM  64
+#define CHAIN 1000
 
 static int64_t now_ns(void)
 {
@@ -101,7 +102,25 @@ static bool prepare(struct pst_call *call, const struct pst_kernel *kernel)
     return any;
 }
 
-static void time_node(struct pst_node *node, bool bf16, int runs)
+/* One run, or for the flag "chain" as many as a program of CHAIN small nodes
+ * has; pointers are set before each, as the executor does. */
+static int64_t run_once(const struct pst_kernel *kernel, struct pst_call *call,
+                        int times)
+{
+    const struct pst_operand in = call->in[0], out = call->out[0];
+    const int64_t start = now_ns();
+
+    for (int i = 0; i < times; i++) {
+        call->in[0].data = (char *)in.data + (i & 1) * ROOM;
+        call->out[0].data = (char *)out.data + (i & 1) * ROOM;
+        kernel->run(call);
+    }
+    call->in[0] = in;
+    call->out[0] = out;
+    return now_ns() - start;
+}
+
+static void time_node(struct pst_node *node, const char *flags, int runs)
 {
     struct pst_operand in[32] = {0}, out[32] = {0};
     struct pst_fault fault = {0};
@@ -111,7 +130,8 @@ static void time_node(struct pst_node *node, bool bf16, int runs)
                             .n_out = node->n_outs,
                             .args = node->args,
                             .fault = &fault,
-                            .bf16 = bf16};
+                            .bf16 = strcmp(flags, "bf16") == 0};
+    const int times = strcmp(flags, "chain") == 0 ? CHAIN : 1;
     const struct pst_kernel *kernel;
 
     assert_true(call.n_in <= 32 && call.n_out <= 32);
@@ -126,12 +146,8 @@ static void time_node(struct pst_node *node, bool bf16, int runs)
         call.scratch = room_for(call.scratch_size);
     }
     printf("%s", kernel->name);
-    for (int i = 0; i < runs; i++) {
-        const int64_t start = now_ns();
-
-        kernel->run(&call);
-        printf(" %" PRId64, now_ns() - start);
-    }
+    for (int i = 0; i < runs; i++)
+        printf(" %" PRId64, run_once(kernel, &call, times));
     printf("\n");
     free(call.scratch);
     for (unsigned i = 0; i < call.n_in; i++)
@@ -179,7 +195,7 @@ int main(void)
             time_adamw(atoll(sample.text + 6), runs);
         } else {
             assert_ok(sample_parse(&sample, PST_F32, &graph, &diag), &diag);
-            time_node(sample_node(graph), strcmp(flags, "bf16") == 0, runs);
+            time_node(sample_node(graph), flags, runs);
             pst_graph_free(graph);
         }
         fflush(stdout);
