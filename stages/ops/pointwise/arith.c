@@ -113,15 +113,32 @@ PST_PW_LOOP(add_scaled, 2, 1)
 PST_PW_LOOP(sub_scaled, 2, 1)
 PST_PW_LOOP(rsub_scaled, 2, 1)
 
-#define SUM(name)                                                              \
+/* Without accumulation: i64 has no gradients. */
+static bool is_plain_i64(const struct pst_call *call)
+{
+    return pst_pw_is_i64(call) && call->out[0].meta.dtype == PST_I64 &&
+           call->args[2].kind != PST_ARG_FLOAT &&
+           pst_pw_number(&call->args[2]) == 1.0;
+}
+
+static bool is_product_i64(const struct pst_call *call)
+{
+    return pst_pw_is_i64(call) && call->out[0].meta.dtype == PST_I64;
+}
+
+PST_PW_THUNKS(add_i64, add_i64, pst_pw_loop_i64, 2)
+PST_PW_THUNKS(sub_i64, sub_i64, pst_pw_loop_i64, 2)
+PST_PW_THUNKS(mul_i64, mul_i64, pst_pw_loop_i64, 2)
+
+#define SUM(name, ...)                                                         \
     static const struct pst_kernel name##_kernels[] = {                        \
-        PST_PW_ROWS(name, is_plain, 0.0),                                      \
+        __VA_ARGS__ PST_PW_ROWS(name, is_plain, 0.0),                          \
         PST_PW_ROWS(name##_scaled, pst_pw_is_f32, 2e-7),                       \
         PST_PW_REF_KERNEL(name),                                               \
     }
-SUM(add);
-SUM(sub);
-SUM(rsub);
+SUM(add, PST_PW_ROWS_I64(add, is_plain_i64), );
+SUM(sub, PST_PW_ROWS_I64(sub, is_plain_i64), );
+SUM(rsub, );
 
 const struct pst_op pst_op_add_Tensor = {
     .schema = "aten::add.Tensor(Tensor self, Tensor other, *, "
@@ -222,6 +239,7 @@ PST_PW_LOOP(mul, 2, 0)
 PST_PW_LOOP(div, 2, 0)
 
 static const struct pst_kernel mul_kernels[] = {
+    PST_PW_ROWS_I64(mul, is_product_i64),
     PST_PW_ROWS(mul, pst_pw_is_f32, 0.0),
     PST_PW_REF_KERNEL(mul),
 };

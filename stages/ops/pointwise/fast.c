@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-#define MAX   3    /* operands */
-#define BLOCK 1024 /* numbers that are brought together at a time */
+#define MAX   3   /* operands */
+#define BLOCK 512 /* numbers that are brought together at a time */
 
 /* --- what is taken ---------------------------------------------------------
  */
@@ -51,6 +51,17 @@ bool pst_pw_is_logic(const struct pst_call *call)
     return call->out[0].meta.dtype == PST_BOOL;
 }
 
+bool pst_pw_is_i64(const struct pst_call *call)
+{
+    for (unsigned k = 0; k < call->n_in; k++)
+        if (call->in[k].meta.dtype != PST_I64)
+            return false;
+    for (unsigned k = 0; k < 2; k++)
+        if (call->args[k].kind == PST_ARG_FLOAT)
+            return false;
+    return true;
+}
+
 bool pst_pw_is_choice(const struct pst_call *call, unsigned mask)
 {
     return call->in[mask].meta.dtype == PST_BOOL &&
@@ -72,8 +83,9 @@ struct fast {
     const struct pst_call *call;
     unsigned n, fixed;
     const struct pst_operand *x[MAX]; /* NULL: a number */
-    float number[MAX];
-    bool logic[MAX]; /* wanted as bool, else as f32 */
+    const struct pst_arg *arg[MAX];
+    enum pst_dtype as[MAX]; /* what the loop wants: f32, bool or i64 */
+    size_t size[MAX];       /* of one of these */
     enum way way[MAX];
     float s[3];
     pst_loop_fn loop;
@@ -131,27 +143,38 @@ static void pack_f32(const struct pst_operand *x, int64_t at, int64_t stride,
     }
 }
 
-static void pack_bool(const struct pst_operand *x, int64_t at, int64_t stride,
-                      int64_t n, uint8_t *to)
+/* A number in place of a tensor. */
+static void fill(const struct fast *r, unsigned k, int64_t n, void *to)
 {
-    const uint8_t *from = (const uint8_t *)x->data + at;
+    const struct pst_arg *arg = r->arg[k];
 
-    for (int64_t i = 0; i < n; i++)
-        to[i] = from[i * stride];
+    if (r->as[k] == PST_BOOL)
+        memset(to, pst_pw_number(arg) != 0.0, (size_t)n);
+    else if (r->as[k] == PST_I64)
+        for (int64_t i = 0; i < n; i++)
+            ((int64_t *)to)[i] = pst_pw_integer(arg);
+    else
+        for (int64_t i = 0; i < n; i++)
+            ((float *)to)[i] = (float)pst_pw_number(arg);
 }
 
+/* n numbers of operand k in `to`, as the loop wants them. */
 static void pack(const struct fast *r, unsigned k, int64_t at, int64_t stride,
-                 int64_t n, float *to)
+                 int64_t n, void *to)
 {
-    if (r->x[k] == NULL && r->logic[k])
-        memset(to, r->number[k] != 0.0f, (size_t)n);
-    else if (r->x[k] == NULL)
+    const struct pst_operand *x = r->x[k];
+
+    if (x == NULL)
+        fill(r, k, n, to);
+    else if (r->as[k] == PST_F32)
+        pack_f32(x, at, stride, n, to);
+    else if (r->as[k] == PST_I64)
         for (int64_t i = 0; i < n; i++)
-            to[i] = r->number[k];
-    else if (r->logic[k])
-        pack_bool(r->x[k], at, stride, n, (uint8_t *)to);
+            ((int64_t *)to)[i] =
+                pst_load_i64(x->meta.dtype, x->data, at + i * stride);
     else
-        pack_f32(r->x[k], at, stride, n, to);
+        for (int64_t i = 0; i < n; i++)
+            ((uint8_t *)to)[i] = ((const uint8_t *)x->data)[at + i * stride];
 }
 
 /* Which operands the loop takes as one number (simd/loops.h). */
@@ -166,8 +189,7 @@ static void find_ways(struct fast *r, const struct pst_nd *nd)
 
     for (unsigned k = r->n; k-- > 0;) {
         const int64_t stride = nd->stride[k + 1][last];
-        const bool as_is =
-            r->x[k] != NULL && (r->logic[k] || r->x[k]->meta.dtype == PST_F32);
+        const bool as_is = r->x[k] != NULL && r->x[k]->meta.dtype == r->as[k];
 
         if (r->x[k] != NULL && stride == 1 && as_is)
             r->way[k] = DIRECT;
@@ -192,16 +214,16 @@ static void row_direct(void *ctx, const struct pst_nd *nd,
 {
     const struct fast *r = ctx;
     const struct pst_operand *out = &r->call->out[0];
-    const int64_t size = out->meta.dtype == PST_BOOL ? 1 : 4;
+    const int64_t size = (int64_t)pst_dtype_size(out->meta.dtype);
     const void *in[MAX] = {NULL, NULL, NULL};
-    float cell[MAX];
+    int64_t cell[MAX];
 
     (void)nd;
     for (unsigned k = 0; k < r->n; k++) {
         in[k] = &cell[k];
         if (r->way[k] == DIRECT)
             in[k] = (const char *)r->x[k]->data +
-                    offset[k + 1] * (r->logic[k] ? 1 : 4);
+                    offset[k + 1] * (int64_t)r->size[k];
         else
             pack(r, k, offset[k + 1], 0, 1, &cell[k]);
     }
@@ -213,8 +235,9 @@ static void row_blocks(void *ctx, const struct pst_nd *nd,
 {
     const struct fast *r = ctx;
     const struct pst_operand *out = &r->call->out[0];
-    const int64_t size = out->meta.dtype == PST_BOOL ? 1 : 4;
-    float x[MAX][BLOCK], sum[BLOCK];
+    const int64_t size = (int64_t)pst_dtype_size(out->meta.dtype);
+    int64_t x[MAX][BLOCK];
+    float sum[BLOCK];
     const void *in[MAX] = {x[0], x[1], x[2]};
 
     for (int64_t done = 0; done < n; done += BLOCK) {
@@ -226,8 +249,7 @@ static void row_blocks(void *ctx, const struct pst_nd *nd,
             const int64_t at = offset[k + 1] + done * stride;
 
             if (r->way[k] == DIRECT)
-                in[k] =
-                    (const char *)r->x[k]->data + at * (r->logic[k] ? 1 : 4);
+                in[k] = (const char *)r->x[k]->data + at * (int64_t)r->size[k];
             else if (r->way[k] == PACKED || done == 0)
                 pack(r, k, at, stride, r->way[k] == FIXED ? 1 : m, x[k]);
         }
@@ -251,8 +273,8 @@ static void run(struct fast *r, const unsigned *order, unsigned n)
         const unsigned arg = order != NULL ? order[k] : k;
 
         r->x[k] = pst_pw_operand(r->call, 0, n, arg);
-        if (r->x[k] == NULL)
-            r->number[k] = (float)pst_pw_number(&r->call->args[arg]);
+        r->arg[k] = &r->call->args[arg];
+        r->size[k] = pst_dtype_size(r->as[k]);
         metas[k + 1] = r->x[k] != NULL ? &r->x[k]->meta : NULL;
     }
     pst_nd_init(&nd, n + 1, metas);
@@ -267,7 +289,10 @@ static void run(struct fast *r, const unsigned *order, unsigned n)
 void pst_pw_loop_with(const struct pst_call *call, unsigned n, const float s[3],
                       pst_loop_fn f)
 {
-    struct fast r = {.call = call, .loop = f, .s = {s[0], s[1], s[2]}};
+    struct fast r = {.call = call,
+                     .loop = f,
+                     .as = {PST_F32, PST_F32, PST_F32},
+                     .s = {s[0], s[1], s[2]}};
 
     run(&r, NULL, n);
 }
@@ -287,7 +312,16 @@ void pst_pw_loop(const struct pst_call *call, unsigned n, unsigned param,
 
 void pst_pw_loop_logic(const struct pst_call *call, unsigned n, pst_loop_fn f)
 {
-    struct fast r = {.call = call, .loop = f, .logic = {true, true, true}};
+    struct fast r = {
+        .call = call, .loop = f, .as = {PST_BOOL, PST_BOOL, PST_BOOL}};
+
+    run(&r, NULL, n);
+}
+
+void pst_pw_loop_i64(const struct pst_call *call, unsigned n, pst_loop_fn f)
+{
+    struct fast r = {
+        .call = call, .loop = f, .as = {PST_I64, PST_I64, PST_I64}};
 
     run(&r, NULL, n);
 }
@@ -295,7 +329,8 @@ void pst_pw_loop_logic(const struct pst_call *call, unsigned n, pst_loop_fn f)
 void pst_pw_loop_choice(const struct pst_call *call, const unsigned order[3],
                         pst_loop_fn f)
 {
-    struct fast r = {.call = call, .loop = f, .logic = {true, false, false}};
+    struct fast r = {
+        .call = call, .loop = f, .as = {PST_BOOL, PST_F32, PST_F32}};
 
     run(&r, order, MAX);
 }

@@ -62,6 +62,8 @@ bool pst_pw_is_f32(const struct pst_call *call);
 /* bool result of f32 tensors; with two operands, one may be a number: */
 bool pst_pw_is_question(const struct pst_call *call);
 bool pst_pw_is_comparison(const struct pst_call *call);
+/* two operands, i64 tensors and whole numbers: */
+bool pst_pw_is_i64(const struct pst_call *call);
 /* bool tensors and numbers, bool result: */
 bool pst_pw_is_logic(const struct pst_call *call);
 /* tensor `mask` bool, the other operands and the result as for f32: */
@@ -76,6 +78,8 @@ void pst_pw_loop_with(const struct pst_call *call, unsigned n, const float s[3],
                       pst_loop_fn f);
 /* Bool operands (LOGIC), n of them. */
 void pst_pw_loop_logic(const struct pst_call *call, unsigned n, pst_loop_fn f);
+/* i64 operands (INTEGER, COMPARE). */
+void pst_pw_loop_i64(const struct pst_call *call, unsigned n, pst_loop_fn f);
 /* A CHOICE: its operand k is argument order[k], the bool first. */
 void pst_pw_loop_choice(const struct pst_call *call, const unsigned order[3],
                         pst_loop_fn f);
@@ -191,6 +195,11 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
 /* Of those with bool results. */
 #define PST_PW_ROWS_BOOL(name, can)                                            \
     PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D_ANY,                         \
+                  PST_PW_FLAGS & ~PST_K_ACCUMULATE, can, NULL, 0.0)
+
+/* Of i64 kernels NAME_i64. */
+#define PST_PW_ROWS_I64(name, can)                                             \
+    PST_SIMD_ROWS(#name "_i64", name##_i64_f32, PST_D(I64),                    \
                   PST_PW_FLAGS & ~PST_K_ACCUMULATE, can, NULL, 0.0)
 
 /* A row with the loop of the kernel's name, too. */

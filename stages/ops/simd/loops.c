@@ -193,6 +193,12 @@ static PST_ALWAYS_INLINE float vm_power(float a, float b)
 #define LOGIC(name, n_args, expr)                                              \
     DEFINE(name, n_args, uint8_t, uint8_t, uint8_t,                            \
            FORMS(n_args, uint8_t, uint8_t, uint8_t, 0, n, expr))
+#define INTEGER(name, n_args, expr)                                            \
+    DEFINE(name, n_args, int64_t, int64_t, int64_t,                            \
+           FORMS(n_args, int64_t, int64_t, int64_t, 0, n, expr))
+#define COMPARE(name, n_args, expr)                                            \
+    DEFINE(name, n_args, int64_t, int64_t, uint8_t,                            \
+           FORMS(n_args, int64_t, int64_t, uint8_t, 0, n, expr))
 #define CHOICE(name, expr)                                                     \
     DEFINE(name, 3, uint8_t, float, float,                                     \
            FORMS(3, uint8_t, float, float, 0, n, expr))

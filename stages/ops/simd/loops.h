@@ -21,12 +21,16 @@ typedef void (*pst_loop_fn)(int64_t n, const void *const *x, unsigned fixed,
 #define GUARDED(name, n, expr, ok, slow) PST_LOOP_DECL(name)
 #define QUESTION(name, n, expr)          PST_LOOP_DECL(name)
 #define LOGIC(name, n, expr)             PST_LOOP_DECL(name)
+#define INTEGER(name, n, expr)           PST_LOOP_DECL(name)
+#define COMPARE(name, n, expr)           PST_LOOP_DECL(name)
 #define CHOICE(name, expr)               PST_LOOP_DECL(name)
 #include "stages/ops/simd/loops.def"
 #undef LOOP
 #undef GUARDED
 #undef QUESTION
 #undef LOGIC
+#undef INTEGER
+#undef COMPARE
 #undef CHOICE
 
 /* A loop of one operand as static pst_loop_simple_NAME_SUFFIX(n, x, y). */
