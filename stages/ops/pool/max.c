@@ -212,6 +212,7 @@ static void run_ref(const struct pst_call *c, window_fn window)
 struct job {
     struct pool p;
     window_fn window;
+    pst_max_tap_fn tap;
 };
 
 static void line_f32(const struct job *j, int64_t plane, int64_t o0, int64_t o1)
@@ -248,21 +249,84 @@ static void line_f32(const struct job *j, int64_t plane, int64_t o0, int64_t o1)
     }
 }
 
+/* Windows of max_pool have one step and one size: a line of results looks at
+ * one element of all its windows at a time. */
+#define BLOCK 256 /* results */
+
+static void block_f32(const struct job *j, const struct window w[2],
+                      const float *x, int64_t begin, int64_t n, float *best,
+                      int32_t *at)
+{
+    const struct pool *p = &j->p;
+    const struct pst_arg *args = p->call->args;
+    const unsigned d = p->dims - 1;
+    const int64_t step = stride_of(args, d), width = p->in[2];
+
+    for (int64_t i = 0; i < n; i++) {
+        best[i] = -INFINITY;
+        at[i] = -1;
+    }
+    for (int64_t a = 0; a < w[0].count; a++)
+        for (int64_t b = 0; b < w[1].count; b++)
+            for (int64_t k = 0; k < entry(&args[KERNEL], d); k++) {
+                const int64_t first =
+                    k * entry(&args[DILATION], d) - entry(&args[PADDING], d);
+                const int64_t low = first < 0 ? (-first + step - 1) / step : 0;
+                const int64_t high =
+                    first >= width ? 0 : (width - 1 - first) / step + 1;
+                const int64_t from = PST_MAX(low, begin);
+                const int64_t place = ((w[0].start + a * w[0].step) * p->in[1] +
+                                       w[1].start + b * w[1].step) *
+                                          width +
+                                      from * step + first;
+
+                if (from < PST_MIN(high, begin + n))
+                    j->tap(PST_MIN(high, begin + n) - from, step, x + place,
+                           (int32_t)place, best + from - begin,
+                           at + from - begin);
+            }
+}
+
+static void even_line_f32(const struct job *j, int64_t plane, int64_t o0,
+                          int64_t o1)
+{
+    const struct pool *p = &j->p;
+    const float *x = (const float *)p->call->in[0].data + plane * volume(p->in);
+    const int64_t first =
+        plane * volume(p->out) + (o0 * p->out[1] + o1) * p->out[2];
+    float *y = (float *)p->call->out[0].data + first;
+    int64_t *to = (int64_t *)p->call->out[1].data + first;
+    const int64_t o[PST_SPACE] = {o0, o1, 0};
+    struct window w[PST_SPACE];
+
+    windows_of(p, j->window, plane, o, w);
+    for (int64_t i = 0; i < p->out[2]; i += BLOCK) {
+        const int64_t n = PST_MIN(BLOCK, p->out[2] - i);
+        int32_t at[BLOCK];
+
+        block_f32(j, w, x, i, n, y + i, at);
+        for (int64_t k = 0; k < n; k++)
+            to[i + k] = PST_MAX(at[k], 0);
+    }
+}
+
 static void planes_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *j = ctx;
+    const bool even = j->window == pool_window && volume(j->p.in) < INT32_MAX;
     int64_t i, end;
 
     pst_pool_share(j->p.planes, 1, part, parts, &i, &end);
     for (; i < end; i++)
         for (int64_t o0 = 0; o0 < j->p.out[0]; o0++)
             for (int64_t o1 = 0; o1 < j->p.out[1]; o1++)
-                line_f32(j, i, o0, o1);
+                (even ? even_line_f32 : line_f32)(j, i, o0, o1);
 }
 
-static void run_f32(const struct pst_call *c, window_fn window)
+static void run_f32(const struct pst_call *c, window_fn window,
+                    pst_max_tap_fn tap)
 {
-    struct job job = {describe(c), window};
+    struct job job = {describe(c), window, tap};
 
     pst_pool_run(c->pool, planes_part, &job);
 }
@@ -425,17 +489,22 @@ static enum pst_status fractional_vjp(struct pst_vjp *v)
 
 /* --- rows --------------------------------------------------------------- */
 
-#define KERNELS(id)                                                            \
-    static void id##_f32(const struct pst_call *c)                             \
+#define RUN_SET(id, suffix)                                                    \
+    static void id##_f32_##suffix(const struct pst_call *c)                    \
     {                                                                          \
-        run_f32(c, id##_window);                                               \
-    }                                                                          \
+        run_f32(c, id##_window, pst_simd_max_tap_##suffix);                    \
+    }
+#define KERNELS(id)                                                            \
+    RUN_SET(id, any)                                                           \
+    PST_SIMD_IF_AVX2(RUN_SET(id, avx2))                                        \
+    PST_SIMD_IF_AVX512(RUN_SET(id, avx512))                                    \
     static void id##_ref(const struct pst_call *c)                             \
     {                                                                          \
         run_ref(c, id##_window);                                               \
     }                                                                          \
     static const struct pst_kernel id##_kernels[] = {                          \
-        {.name = "max_" #id "_f32", .dtypes = PST_D(F32), .run = id##_f32},    \
+        PST_SIMD_ROWS("max_" #id "_f32", id##_f32, PST_D(F32), 0, NULL, NULL,  \
+                      0),                                                      \
         {.name = "max_" #id "_ref",                                            \
          .dtypes = PST_D_ANY,                                                  \
          .flags = PST_K_STRIDED,                                               \

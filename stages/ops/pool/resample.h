@@ -75,6 +75,14 @@ typedef void (*pst_axpy_fn)(int64_t n, float a, const float *x, float *y);
 PST_SIMD_DECL(void, pst_simd_axpy,
               (int64_t n, float a, const float *x, float *y));
 
+/* Maxima so far and their places (-1: none yet) look at x[i * step], which are
+ * at place + i * step; a NaN wins over all. */
+typedef void (*pst_max_tap_fn)(int64_t n, int64_t step, const float *x,
+                               int32_t place, float *best, int32_t *at);
+PST_SIMD_DECL(void, pst_simd_max_tap,
+              (int64_t n, int64_t step, const float *x, int32_t place,
+               float *best, int32_t *at));
+
 void pst_resample_run(const struct pst_resample *r, bool transposed,
                       struct pst_pool *pool, void *scratch, pst_axpy_fn axpy);
 
