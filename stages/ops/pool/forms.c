@@ -150,8 +150,29 @@ static enum pst_status avg_pool(struct pst_rewrite *w)
                                            divides ? w->args[6] : pst_none())));
 }
 
+/* Are all sizes of the result 1, and none of the input's 0? */
+static bool is_global(const struct pst_meta *x, const struct pst_arg *size)
+{
+    bool ret = x->rank >= size->n && size->n > 0;
+
+    for (unsigned d = 0; d < size->n && ret; d++)
+        ret = size->ints[d] == 1 && x->size[x->rank - size->n + d] > 0;
+    return ret;
+}
+
+/* To one number a plane: a mean, as in PyTorch. */
 static enum pst_status adaptive_avg_pool(struct pst_rewrite *w)
 {
+    static const int64_t last[] = {-1, -2, -3};
+    const struct pst_arg *size = &w->args[1];
+
+    if (size->n <= PST_COUNT(last) &&
+        is_global(&pst_rewrite_in(w, 0)->meta, size))
+        return pst_rewrite_out(
+            w, 0,
+            pst_rw(w, "aten.mean.dim",
+                   PST_ARGS(w->args[0], pst_ints(last, size->n), pst_b(true),
+                            pst_none())));
     return pst_rewrite_out(
         w, 0, pst_rw(w, "penstock.adaptive_avg_pool.default", w->args, 2));
 }

@@ -45,12 +45,17 @@ def avg_pool(n, c, size, k, stride):
 
 
 def adaptive(n, c, size, o):
+    if o == 1:
+        node = "%r = aten.mean.dim(%x, [-1, -2], True)"
+        back = (f"%e = aten.expand.default(%g, [{n}, {c}, {size}, {size}]); "
+                f"%r = aten.div.Scalar(%e, {size * size})")
+    else:
+        node = f"%r = penstock.adaptive_avg_pool.default(%x, [{o}, {o}])"
+        back = ("%r = penstock.adaptive_avg_pool_backward.default(%g, "
+                f"[{size}, {size}], [{o}, {o}])")
     return both(f"adaptive_avg_pool2d {o}", (n, c, size, size),
-                lambda x: F.adaptive_avg_pool2d(x, o),
-                f"%r = penstock.adaptive_avg_pool.default(%x, [{o}, {o}])",
-                (n, c, o, o),
-                ["%r = penstock.adaptive_avg_pool_backward.default(%g, "
-                 f"[{size}, {size}], [{o}, {o}])"])
+                lambda x: F.adaptive_avg_pool2d(x, o), node, (n, c, o, o),
+                [back])
 
 
 def resize(mode, n, c, size, o):
@@ -100,7 +105,7 @@ def pixel_shuffle(n, c, size, r):
         f"pixel_shuffle {r} {n}x{c * r * r}x{size}x{size}", 0.0,
         [f"input %x: {shape}; "
          "%p = aten.permute.default(%x, [0, 1, 4, 2, 5, 3]); "
-         "%r = aten.clone.default(%p, memory_format=\"contiguous\")"],
+         f"%r = aten.reshape.default(%p, [{n}, {c}, {size * r}, {size * r}])"],
         lambda: lambda t=torch.randn(n, c * r * r, size, size):
         F.pixel_shuffle(t, r))]
 
