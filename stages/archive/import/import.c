@@ -359,6 +359,7 @@ enum pst_status pst_import_graph(struct pst_model *model, struct pst_zip *zip,
     pst_build_init(&import.build, model->graph, diag);
     pst_map_init(&import.fqns, PST_TAG_ARCHIVE);
     pst_map_init(&import.used, PST_TAG_ARCHIVE);
+    pst_map_init(&import.numbers, PST_TAG_ARCHIVE);
     pst_map_init(&import.state, PST_TAG_ARCHIVE);
     pst_map_init(&import.shared, PST_TAG_ARCHIVE);
     pst_map_init(&scope.values, PST_TAG_ARCHIVE);
@@ -368,6 +369,7 @@ enum pst_status pst_import_graph(struct pst_model *model, struct pst_zip *zip,
     pst_map_fini(&import.shared);
     pst_map_fini(&import.state);
     pst_map_fini(&import.used);
+    pst_map_fini(&import.numbers);
     pst_map_fini(&import.fqns);
     if (status != PST_OK)
         return status;

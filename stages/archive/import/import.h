@@ -26,10 +26,11 @@ struct pst_import {
     struct pst_build build;
     struct pst_functionalise *functional;
     struct pst_diag *diag;
-    struct pst_map fqns;   /* of all modules, "" included */
-    struct pst_map used;   /* value names that the outer graph reads */
-    struct pst_map state;  /* FQN of parameter, buffer, constant -> value */
-    struct pst_map shared; /* FQN -> FQN of another window on its memory */
+    struct pst_map fqns;    /* of all modules, "" included */
+    struct pst_map used;    /* value names that the outer graph reads */
+    struct pst_map numbers; /* names of numbers that tensors depend on */
+    struct pst_map state;   /* FQN of parameter, buffer, constant -> value */
+    struct pst_map shared;  /* FQN -> FQN of another window on its memory */
     struct pst_place place;
 };
 
@@ -67,6 +68,12 @@ enum pst_status pst_import_symbol(struct pst_import *import,
                                   struct pst_arg *ret) PST_MUST_CHECK;
 /* Does a SymInt of the document not depend on data? */
 bool pst_import_is_known(const struct pst_import *import, const json_t *size);
+/* Does something need the number that a node has as a result? */
+bool pst_import_number_needed(const struct pst_import *import,
+                              const json_t *output);
+/* A number read from data on which nothing depends but the exporter's
+ * assertions; import->numbers must be filled. */
+bool pst_import_is_idle(const struct pst_import *import, const json_t *node);
 /* What a node of the target _assert_scalar demands of sizes. */
 enum pst_status pst_import_assert(struct pst_import *import,
                                   const struct pst_scope *scope,
@@ -122,7 +129,7 @@ struct pst_target {
     const char *reason;
     unsigned tier; /* of what is not supported: 2 of an operator whose form
                       is not, 3 refused, 0 unknown */
-    bool pairs; /* operands are complex: pst_import_pairs */
+    bool pairs;    /* operands are complex: pst_import_pairs */
 };
 
 /* Why sizes that are not known are refused. */

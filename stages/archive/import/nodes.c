@@ -659,7 +659,7 @@ enum pst_status pst_import_nodes(struct pst_import *import,
         const struct pst_target target = pst_import_target(node, scope->metas);
 
         status = pst_import_place(import, node);
-        if (status == PST_OK)
+        if (status == PST_OK && !pst_import_is_idle(import, node))
             status = import_node(import, scope, node, &target);
         if (status == PST_OK)
             continue;

@@ -79,6 +79,88 @@ static const char *const supported_tags[] = {
     "as_layout",    "as_device",   "as_graph",       "as_optional_tensors",
 };
 
+/* --- numbers ---------------------------------------------------------------
+ */
+
+static enum pst_status mark_number(struct scan *s, const json_t *number)
+{
+    const char *name = json_string_value(json_object_get(number, "as_name"));
+
+    if (name == NULL || pst_map_put(&s->import->numbers, name, s))
+        return PST_OK;
+    return pst_diag_nomem(s->import->diag, strlen(name));
+}
+
+/* Numbers and lists of them have names in whatever kind of argument. */
+static enum pst_status mark_numbers(struct scan *s, const json_t *arg)
+{
+    enum pst_status status = PST_OK;
+    const char *tag;
+    json_t *payload, *item;
+    size_t i;
+
+    json_object_foreach((json_t *)arg, tag, payload)
+    {
+        if (status == PST_OK)
+            status = mark_number(s, payload);
+        json_array_foreach(payload, i, item)
+        {
+            if (status == PST_OK)
+                status = mark_number(s, item);
+        }
+    }
+    return status;
+}
+
+/* Arithmetic whose result nothing needs, and assertions, need no numbers. */
+static bool needs_numbers(const struct scan *s, const json_t *node)
+{
+    const struct pst_target target = pst_import_target(node, NULL);
+    json_t *output;
+    size_t i;
+
+    if (target.kind == PST_TARGET_ASSERT || target.kind == PST_TARGET_NOTHING)
+        return false;
+    if (target.kind != PST_TARGET_SIZE)
+        return true;
+    json_array_foreach(json_object_get(node, "outputs"), i, output)
+    {
+        if (pst_import_number_needed(s->import, output))
+            return true;
+    }
+    return false;
+}
+
+/* From the last node to the first: users stand behind what they use. */
+static enum pst_status find_numbers(struct scan *s, const json_t *graph)
+{
+    const json_t *nodes = json_object_get(graph, "nodes");
+    enum pst_status status = PST_OK;
+    json_t *item;
+    size_t i;
+
+    json_array_foreach(json_object_get(graph, "outputs"), i, item)
+    {
+        if (status == PST_OK)
+            status = mark_numbers(s, item);
+    }
+    for (size_t k = json_array_size(nodes); k-- > 0 && status == PST_OK;) {
+        const json_t *node = json_array_get(nodes, k);
+
+        if (!needs_numbers(s, node))
+            continue;
+        json_array_foreach(json_object_get(node, "inputs"), i, item)
+        {
+            if (status == PST_OK)
+                status = mark_numbers(s, json_object_get(item, "arg"));
+        }
+    }
+    return status;
+}
+
+/* --- tensors ---------------------------------------------------------------
+ */
+
 static enum pst_status mark_used(struct scan *s, const json_t *tensor)
 {
     const char *name = json_string_value(json_object_get(tensor, "name"));
@@ -167,7 +249,8 @@ static enum pst_status scan_graph(struct scan *s, const json_t *graph,
     struct pst_diag *diag = s->import->diag;
     const json_t *nodes =
         pst_json_member(graph, "nodes", JSON_ARRAY, "a graph", diag);
-    enum pst_status status = nodes != NULL ? PST_OK : PST_ERR_INPUT;
+    enum pst_status status =
+        nodes != NULL ? find_numbers(s, graph) : PST_ERR_INPUT;
     json_t *node, *input;
     size_t i, k;
 
@@ -180,7 +263,8 @@ static enum pst_status scan_graph(struct scan *s, const json_t *graph,
             return status;
         look_at_mode(s, node, &target);
         status = pst_import_place(s->import, node);
-        if (status == PST_OK && target.kind == PST_TARGET_NONE)
+        if (status == PST_OK && target.kind == PST_TARGET_NONE &&
+            !pst_import_is_idle(s->import, node))
             status =
                 add_finding(s, target.name, target.reason, target.tier, NULL);
         json_array_foreach(json_object_get(node, "inputs"), k, input)

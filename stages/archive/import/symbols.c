@@ -280,7 +280,37 @@ bool pst_import_is_known(const struct pst_import *import, const json_t *size)
     return text == NULL || pst_symbols_know(&import->model->symbols, text);
 }
 
-/* The exporter's own checks on sizes become ranges. */
+bool pst_import_number_needed(const struct pst_import *import,
+                              const json_t *output)
+{
+    static const char *const tags[] = {"as_sym_int", "as_sym_float",
+                                       "as_sym_bool"};
+
+    for (size_t i = 0; i < PST_COUNT(tags); i++) {
+        const char *name = json_string_value(
+            json_object_get(json_object_get(output, tags[i]), "as_name"));
+
+        if (name != NULL)
+            return pst_map_has(&import->numbers, name);
+    }
+    return true;
+}
+
+bool pst_import_is_idle(const struct pst_import *import, const json_t *node)
+{
+    static const char *const reads[] = {"torch.ops.aten.item.default",
+                                        "torch.ops.aten._local_scalar_dense"
+                                        ".default"};
+    const char *name = json_string_value(json_object_get(node, "target"));
+    const json_t *output = json_array_get(json_object_get(node, "outputs"), 0);
+
+    return name != NULL &&
+           (strcmp(name, reads[0]) == 0 || strcmp(name, reads[1]) == 0) &&
+           output != NULL && !pst_import_number_needed(import, output);
+}
+
+/* The exporter's own checks on sizes become ranges; those on numbers that
+ * depend on data are not repeated. */
 enum pst_status pst_import_assert(struct pst_import *import,
                                   const struct pst_scope *scope,
                                   const json_t *node)
@@ -291,7 +321,7 @@ enum pst_status pst_import_assert(struct pst_import *import,
     struct pst_arg arg = {0};
     enum pst_status status;
 
-    if (name == NULL)
+    if (name == NULL || !pst_import_is_known(import, find_symbol(scope, name)))
         return PST_OK;
     status = pst_import_symbol(import, scope, name, "an assertion", &arg);
     if (status != PST_OK || arg.exprs == NULL)

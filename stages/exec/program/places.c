@@ -155,8 +155,11 @@ static void place_across(struct pst_compiler *c)
             place_outside(c, value);
             continue;
         }
-        if (life->list < 0)
-            continue; /* its node is fused away or dead */
+        if (life->list < 0) { /* its node is fused away, dead or empty */
+            if (pst_meta_numel(&value->meta) == 0)
+                place(c, value, PST_R_WORK, 0);
+            continue;
+        }
         region = region_of(life);
         if (region == PST_R_WORK)
             continue;

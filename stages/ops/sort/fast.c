@@ -277,25 +277,50 @@ static void collect(const struct lane *l, int64_t k, struct pst_sort_pair *a,
 struct job {
     const struct pst_call *c;
     struct pst_lane l;
-    int64_t k; /* see pst_sort_first */
+    int64_t k; /* of topk; all else */
     bool descending;
+    bool topk, sorted;
     pst_sort_choice_fn choice;
     size_t share; /* pairs of scratch of a thread */
 };
 
+/* Pairs of a thread for the first k of n: for collecting them, and for all of
+ * the lane where there are ties. */
+static size_t topk_share(int64_t n, int64_t k)
+{
+    return (size_t)PST_MAX(2 * pst_sort_room(n, k), n);
+}
+
+static bool has_ties(const struct pst_sort_pair *a, int64_t n)
+{
+    bool any = false;
+
+    for (int64_t i = 1; i < n; i++)
+        any = any || a[i].key == a[i - 1].key;
+    return any;
+}
+
 static void run_first(const struct job *j, const struct lane *lane,
                       int64_t first, int64_t to, struct pst_sort_pair *a)
 {
-    struct pst_sort_pair *spare = a + pst_sort_room(lane->n, j->k);
+    /* One more tells whether the last one is equal to what is left out. */
+    const int64_t n = j->topk ? PST_MIN(j->k + 1, lane->n) : lane->n;
+    struct pst_sort_pair *spare = a + pst_sort_room(lane->n, n);
+    bool settled = !j->topk || j->sorted;
 
-    if (j->k <= FEW)
-        collect_few(lane, j->k, a);
-    else if (j->k < lane->n)
-        collect(lane, j->k, a, spare);
-    else
+    if (settled && n <= FEW)
+        collect_few(lane, n, a);
+    else if (settled && n < lane->n)
+        collect(lane, n, a, spare);
+    else if (settled)
         (void)load_all(lane, a);
-    if (j->k > FEW)
-        digits(a, spare, j->k, (unsigned)pst_dtype_size(lane->dtype));
+    if (settled && n > FEW)
+        digits(a, spare, n, (unsigned)pst_dtype_size(lane->dtype));
+    settled = settled && !(j->topk && has_ties(a, n));
+    if (!settled) {
+        (void)load_all(lane, a);
+        pst_sort_select(a, lane->n, j->k, j->sorted);
+    }
     for (int64_t i = 0; i < j->k; i++)
         pst_sort_store(j->c, to + i * lane->inner,
                        first + a[i].index * lane->inner, a[i].index);
@@ -337,23 +362,40 @@ static void run(struct job *j)
 {
     if (j->l.size == 0 || pst_lane_count(&j->l) == 0)
         return;
-    j->share = 2 * (size_t)pst_sort_room(j->l.size, j->k);
+    j->share = j->topk ? topk_share(j->l.size, PST_MIN(j->k + 1, j->l.size))
+                       : 2 * (size_t)j->l.size;
     if (pst_meta_numel(&j->c->in[0].meta) < PST_ND_SERIAL)
         run_part(j, 0, 1);
     else
         pst_pool_run(j->c->pool, run_part, j);
 }
 
-void pst_sort_first(const struct pst_call *c, int64_t dim, int64_t k,
-                    bool descending)
+void pst_sort_all(const struct pst_call *c, int64_t dim, bool descending)
+{
+    const struct pst_lane l = pst_lane_of(&c->in[0].meta, dim);
+    struct job j = {.c = c, .l = l, .k = l.size, .descending = descending};
+
+    run(&j);
+}
+
+void pst_sort_topk(const struct pst_call *c, int64_t dim, int64_t k,
+                   bool descending, bool sorted)
 {
     struct job j = {.c = c,
                     .l = pst_lane_of(&c->in[0].meta, dim),
                     .k = k,
-                    .descending = descending};
+                    .descending = descending,
+                    .topk = true,
+                    .sorted = sorted};
 
     if (k > 0)
         run(&j);
+}
+
+size_t pst_sort_topk_scratch(int64_t n, int64_t k, unsigned threads)
+{
+    return threads * topk_share(n, PST_MIN(k + 1, n)) *
+           sizeof(struct pst_sort_pair);
 }
 
 void pst_sort_choose(const struct pst_call *c, const struct pst_lane *l,

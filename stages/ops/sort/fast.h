@@ -4,14 +4,10 @@
 /*
  * Order of lanes by digits of keys, and the first of an order by division.
  * The same order as in sort.h: NaN is the largest, what is equal stays in the
- * order of its indices. Threads share lanes. Scratch is the call's.
+ * order of its indices (but see pst_sort_select). Threads share lanes. Scratch
+ * is the call's.
  */
 #include "stages/ops/sort/sort.h"
-
-struct pst_sort_pair {
-    uint64_t key;
-    int64_t index; /* within the lane */
-};
 
 /* Pairs that are collected before they are cut to k of n. */
 static inline int64_t pst_sort_room(int64_t n, int64_t k)
@@ -19,17 +15,20 @@ static inline int64_t pst_sort_room(int64_t n, int64_t k)
     return k < n ? 2 * k + 128 : n;
 }
 
-/* Bytes of scratch for the first k of lanes of n elements; a choice wants
- * k = n. */
-static inline size_t pst_sort_pairs(int64_t n, int64_t k, unsigned threads)
+/* Bytes of scratch for whole lanes of n elements. */
+static inline size_t pst_sort_pairs(int64_t n, unsigned threads)
 {
-    return (size_t)threads * 2 * (size_t)pst_sort_room(n, k) *
-           sizeof(struct pst_sort_pair);
+    return (size_t)threads * 2 * (size_t)n * sizeof(struct pst_sort_pair);
 }
 
-/* The first k of each lane along dim, in order, with their indices. */
-void pst_sort_first(const struct pst_call *c, int64_t dim, int64_t k,
-                    bool descending);
+/* All of each lane along dim, in order, with their indices. */
+void pst_sort_all(const struct pst_call *c, int64_t dim, bool descending);
+
+/* The first k of each lane as pst_sort_select has them, and bytes of scratch
+ * for that. */
+void pst_sort_topk(const struct pst_call *c, int64_t dim, int64_t k,
+                   bool descending, bool sorted);
+size_t pst_sort_topk_scratch(int64_t n, int64_t k, unsigned threads);
 
 /* Position in the ascending order of a lane of n elements, of which `nans` are
  * no numbers. */

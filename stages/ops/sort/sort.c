@@ -5,21 +5,18 @@
 /* --- sort, topk --------------------------------------------------------------
  */
 
-/* The first `keep` of every lane in order. */
-static void sort_lanes(const struct pst_call *c, int64_t dim, bool descending,
-                       int64_t keep)
+static void sort_lanes(const struct pst_call *c, int64_t dim, bool descending)
 {
     const struct pst_lane l = pst_lane_of(&c->in[0].meta, dim);
     struct pst_sort_item *items = c->scratch;
 
     for (int64_t k = 0; k < pst_lane_count(&l); k++) {
         const int64_t first = pst_lane_first(&l, k, l.size);
-        const int64_t to = pst_lane_first(&l, k, keep);
 
         pst_sort_load(&c->in[0], first, l.inner, l.size, items);
         pst_sort_items(items, items + l.size, l.size, descending);
-        for (int64_t i = 0; i < keep; i++)
-            pst_sort_store(c, to + i * l.inner,
+        for (int64_t i = 0; i < l.size; i++)
+            pst_sort_store(c, first + i * l.inner,
                            first + items[i].index * l.inner, items[i].index);
     }
 }
@@ -31,64 +28,79 @@ static int64_t lane_size(const struct pst_meta *x, int64_t dim)
 
 static void sort_ref(const struct pst_call *c)
 {
-    sort_lanes(c, c->args[1].i, c->args[2].b,
-               lane_size(&c->in[0].meta, c->args[1].i));
+    sort_lanes(c, c->args[1].i, c->args[2].b);
 }
 
 static void sort_stable_ref(const struct pst_call *c)
 {
-    sort_lanes(c, c->args[2].i, c->args[3].b,
-               lane_size(&c->in[0].meta, c->args[2].i));
+    sort_lanes(c, c->args[2].i, c->args[3].b);
 }
 
 static void topk_ref(const struct pst_call *c)
 {
-    sort_lanes(c, c->args[2].i, c->args[3].b, c->args[1].i);
+    const struct pst_lane l = pst_lane_of(&c->in[0].meta, c->args[2].i);
+    const int64_t keep = c->args[1].i;
+    struct pst_sort_item *items = c->scratch;
+    struct pst_sort_pair *pairs = (struct pst_sort_pair *)(items + l.size);
+
+    for (int64_t k = 0; k < pst_lane_count(&l); k++) {
+        const int64_t first = pst_lane_first(&l, k, l.size);
+        const int64_t to = pst_lane_first(&l, k, keep);
+
+        pst_sort_load(&c->in[0], first, l.inner, l.size, items);
+        for (int64_t i = 0; i < l.size; i++) {
+            const uint64_t key = (uint64_t)items[i].key ^ (1ull << 63);
+
+            pairs[i] = (struct pst_sort_pair){c->args[3].b ? ~key : key, i};
+        }
+        pst_sort_select(pairs, l.size, keep, c->args[4].b);
+        for (int64_t i = 0; i < keep; i++)
+            pst_sort_store(c, to + i * l.inner,
+                           first + pairs[i].index * l.inner, pairs[i].index);
+    }
 }
 
 /* The fast ones. */
 static void sort_run(const struct pst_call *c)
 {
-    pst_sort_first(c, c->args[1].i, lane_size(&c->in[0].meta, c->args[1].i),
-                   c->args[2].b);
+    pst_sort_all(c, c->args[1].i, c->args[2].b);
 }
 
 static void sort_stable_run(const struct pst_call *c)
 {
-    pst_sort_first(c, c->args[2].i, lane_size(&c->in[0].meta, c->args[2].i),
-                   c->args[3].b);
+    pst_sort_all(c, c->args[2].i, c->args[3].b);
 }
 
 static void topk_run(const struct pst_call *c)
 {
-    pst_sort_first(c, c->args[2].i, c->args[1].i, c->args[3].b);
+    pst_sort_topk(c, c->args[2].i, c->args[1].i, c->args[3].b, c->args[4].b);
 }
 
 static size_t pairs_1(const struct pst_call *c, unsigned threads)
 {
     const int64_t n = lane_size(&c->in[0].meta, c->args[1].i);
 
-    return pst_sort_pairs(n, n, threads);
+    return pst_sort_pairs(n, threads);
 }
 
 static size_t pairs_2(const struct pst_call *c, unsigned threads)
 {
     const int64_t n = lane_size(&c->in[0].meta, c->args[2].i);
 
-    return pst_sort_pairs(n, n, threads);
+    return pst_sort_pairs(n, threads);
 }
 
 static size_t pairs_all(const struct pst_call *c, unsigned threads)
 {
     const int64_t n = pst_meta_numel(&c->in[0].meta);
 
-    return pst_sort_pairs(n, n, threads);
+    return pst_sort_pairs(n, threads);
 }
 
 static size_t pairs_topk(const struct pst_call *c, unsigned threads)
 {
-    return pst_sort_pairs(lane_size(&c->in[0].meta, c->args[2].i), c->args[1].i,
-                          threads);
+    return pst_sort_topk_scratch(lane_size(&c->in[0].meta, c->args[2].i),
+                                 c->args[1].i, threads);
 }
 
 static size_t scratch_1(const struct pst_call *c, unsigned threads PST_UNUSED)

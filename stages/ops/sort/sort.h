@@ -11,6 +11,16 @@ struct pst_sort_item {
     int64_t key, index; /* index within the lane */
 };
 
+struct pst_sort_pair {
+    uint64_t key;
+    int64_t index; /* within the lane */
+};
+
+/* The k smallest of n keys come first, in order if sorted. Which of equal ones,
+ * and in what order, as in PyTorch's topk. */
+void pst_sort_select(struct pst_sort_pair *a, int64_t n, int64_t k,
+                     bool sorted);
+
 /* The lane of elements first, first + inner, ... */
 void pst_sort_load(const struct pst_operand *x, int64_t first, int64_t inner,
                    int64_t n, struct pst_sort_item *ret);

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The first k of n elements. Which of equal elements are taken, and their
+ * order, follows from the steps of the algorithm. PyTorch's topk leaves that to
+ * the C++ library (partial_sort if k is at most n/64, else nth_element and
+ * sort), so the same steps are made here: models meet ties where a router
+ * starts as zero or scores are cut off by ReLU, and a choice among them changes
+ * what experts compute.
+ */
+#include "stages/ops/sort/sort.h"
+
+#include <string.h>
+
+#define SMALL 16 /* from here on insertion alone sorts */
+
+typedef struct pst_sort_pair item;
+
+static bool before(const item *a, const item *b)
+{
+    return a->key < b->key;
+}
+
+static void swap(item *a, item *b)
+{
+    const item t = *a;
+
+    *a = *b;
+    *b = t;
+}
+
+/* --- heaps: the last in order is at the root -------------------------------
+ */
+
+/* Puts v into the heap a[0..n) whose place `hole` is free: down to a leaf
+ * along the later children, then up. */
+static void sift(item *a, int64_t n, int64_t hole, item v)
+{
+    const int64_t top = hole;
+    int64_t child = hole;
+
+    while (child < (n - 1) / 2) {
+        child = 2 * child + 2;
+        if (before(&a[child], &a[child - 1]))
+            child--;
+        a[hole] = a[child];
+        hole = child;
+    }
+    if (n % 2 == 0 && child == (n - 2) / 2) {
+        child = 2 * child + 1;
+        a[hole] = a[child];
+        hole = child;
+    }
+    while (hole > top && before(&a[(hole - 1) / 2], &v)) {
+        a[hole] = a[(hole - 1) / 2];
+        hole = (hole - 1) / 2;
+    }
+    a[hole] = v;
+}
+
+/* The root goes to *to, whose element joins the heap. */
+static void exchange(item *a, int64_t n, item *to)
+{
+    const item v = *to;
+
+    *to = a[0];
+    sift(a, n, 0, v);
+}
+
+/* The first k as a heap. */
+static void heap_select(item *a, int64_t k, int64_t n)
+{
+    for (int64_t i = (k - 2) / 2; k > 1 && i >= 0; i--)
+        sift(a, k, i, a[i]);
+    for (int64_t i = k; i < n; i++)
+        if (before(&a[i], &a[0]))
+            exchange(a, k, &a[i]);
+}
+
+static void partial_sort(item *a, int64_t k, int64_t n)
+{
+    heap_select(a, k, n);
+    for (int64_t i = k - 1; i > 0; i--)
+        exchange(a, i, &a[i]);
+}
+
+/* --- partitions ------------------------------------------------------------
+ */
+
+/* a[i] moves down to its place; one that is not after it stands there. */
+static void insert(item *a, int64_t i)
+{
+    const item v = a[i];
+
+    for (; before(&v, &a[i - 1]); i--)
+        a[i] = a[i - 1];
+    a[i] = v;
+}
+
+static void insertion_sort(item *a, int64_t n)
+{
+    for (int64_t i = 1; i < n; i++) {
+        if (before(&a[i], &a[0])) {
+            const item v = a[i];
+
+            memmove(a + 1, a, (size_t)i * sizeof(*a));
+            a[0] = v;
+        } else {
+            insert(a, i);
+        }
+    }
+}
+
+/* The median of a[1], the middle one and the last one becomes a[0]. */
+static void choose_pivot(item *a, int64_t n)
+{
+    item *x = a + 1, *y = a + n / 2, *z = a + n - 1, *median;
+
+    if (before(x, y))
+        median = before(y, z) ? y : before(x, z) ? z : x;
+    else
+        median = before(x, z) ? x : before(y, z) ? z : y;
+    swap(a, median);
+}
+
+/* Where the second part begins: nothing in it is before what is in the first.
+ * Equal elements change sides too. */
+static int64_t partition(item *a, int64_t n)
+{
+    int64_t low = 1, high = n;
+
+    choose_pivot(a, n);
+    for (;; low++) {
+        while (before(&a[low], &a[0]))
+            low++;
+        for (high--; before(&a[0], &a[high]);)
+            high--;
+        if (low >= high)
+            return low;
+        swap(&a[low], &a[high]);
+    }
+}
+
+/* After so many partitions a heap bounds the time. */
+static int depth_of(int64_t n)
+{
+    return 2 * (63 - __builtin_clzll((unsigned long long)n));
+}
+
+/* a[nth] becomes what it would be in order, those before it come before. */
+static void nth_element(item *a, int64_t nth, int64_t n)
+{
+    int64_t begin = 0, end = n;
+
+    for (int depth = depth_of(n); end - begin > 3; depth--) {
+        int64_t cut;
+
+        if (depth == 0) {
+            heap_select(a + begin, nth + 1 - begin, end - begin);
+            swap(a + begin, a + nth);
+            return;
+        }
+        cut = begin + partition(a + begin, end - begin);
+        if (cut <= nth)
+            begin = cut;
+        else
+            end = cut;
+    }
+    insertion_sort(a + begin, end - begin);
+}
+
+/* Runs of at most SMALL unsorted elements remain. The depth bounds the
+ * recursion. */
+static void rough_sort(item *a, int64_t n, int depth)
+{
+    while (n > SMALL) {
+        int64_t cut;
+
+        if (depth-- == 0) {
+            partial_sort(a, n, n);
+            return;
+        }
+        cut = partition(a, n);
+        rough_sort(a + cut, n - cut, depth);
+        n = cut;
+    }
+}
+
+static void sort(item *a, int64_t n)
+{
+    if (n <= 1)
+        return;
+    rough_sort(a, n, depth_of(n));
+    insertion_sort(a, PST_MIN(n, SMALL));
+    for (int64_t i = SMALL; i < n; i++)
+        insert(a, i);
+}
+
+void pst_sort_select(struct pst_sort_pair *a, int64_t n, int64_t k, bool sorted)
+{
+    if (k == 0)
+        return;
+    if (k <= n / 64) {
+        partial_sort(a, k, n);
+        return;
+    }
+    nth_element(a, k - 1, n);
+    if (sorted)
+        sort(a, k - 1);
+}
