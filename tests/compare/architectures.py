@@ -174,6 +174,33 @@ def mixtral():
 
 
 @architecture
+def afmoe():
+    """A router that starts as zero: all experts are equal."""
+    return causal(hf.AfmoeForCausalLM(hf.AfmoeConfig(
+        **DECODER, num_key_value_heads=2, head_dim=8, num_experts=4,
+        num_experts_per_tok=2, num_dense_layers=1, moe_intermediate_size=24,
+        sliding_window=8, experts_implementation="batched_mm")))
+
+
+@architecture
+def marked():
+    """Rows that a mask chooses get one vector, those of another a number."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(VOCABULARY, 8)
+            self.mark = nn.Parameter(torch.randn(8))
+
+        def forward(self, x):
+            y = self.embed(x)
+            y[x > 60] = self.mark
+            y[x < 20] = 0.5
+            return (y ** 3).mean(), y
+
+    return Net(), lambda: dict(x=tokens())
+
+
+@architecture
 def mamba():
     return causal(hf.MambaForCausalLM(hf.MambaConfig(
         **TEXT, hidden_size=16, num_hidden_layers=2, state_size=4)))
@@ -203,6 +230,14 @@ def fnet():
     return masked_less(hf.FNetForMaskedLM(hf.FNetConfig(
         **TEXT, hidden_size=32, num_hidden_layers=2, intermediate_size=48,
         max_position_embeddings=32, hidden_dropout_prob=0.0)))
+
+
+@architecture
+def xlm():
+    """An empty cache joined with keys, assertions on numbers from data."""
+    return masked_less(hf.XLMWithLMHeadModel(hf.XLMConfig(
+        **TEXT, emb_dim=32, n_layers=2, n_heads=4, dropout=0.0,
+        attention_dropout=0.0, max_position_embeddings=32)))
 
 
 @architecture

@@ -106,24 +106,40 @@ static enum pst_status infer_index(struct pst_infer *c)
                : pst_infer_set(c, 0, p.all.dtype, p.all.rank, p.all.size);
 }
 
-/* x[mask] = v with one number v: index_put in whose list stands one bool
- * tensor of x's leading dimensions. */
+/* What x[mask] is if one place is chosen: the dimensions behind the mask's. */
+static struct pst_meta chosen_one(const struct pst_meta *x,
+                                  const struct pst_meta *mask)
+{
+    struct pst_meta m = {.dtype = x->dtype, .rank = 1, .size = {1}};
+
+    for (unsigned d = mask->rank; d < x->rank; d++)
+        m.size[m.rank++] = x->size[d];
+    pst_meta_set_contiguous(&m);
+    return m;
+}
+
+/* x[mask] = v with one v for all places: index_put in whose list stands one
+ * bool tensor of x's leading dimensions. */
 static bool is_masked_fill(const struct pst_arg *args)
 {
     const struct pst_arg *list = &args[1];
-    const struct pst_meta *x = &args[0].value->meta, *mask;
+    const struct pst_meta *x = &args[0].value->meta, *mask, *values;
+    struct pst_meta one, both;
 
     if (list->n != 1 || list->values[0] == NULL || args[3].b ||
         args[2].kind != PST_ARG_VALUE)
         return false;
     mask = &list->values[0]->meta;
-    if (mask->dtype != PST_BOOL || mask->rank > x->rank ||
-        pst_meta_numel(&args[2].value->meta) != 1)
+    if (mask->dtype != PST_BOOL || mask->rank > x->rank)
         return false;
     for (unsigned d = 0; d < mask->rank; d++)
         if (mask->size[d] != x->size[d])
             return false;
-    return true;
+    values = &args[2].value->meta;
+    one = chosen_one(x, mask);
+    return pst_meta_numel(values) == 1 ||
+           (pst_meta_broadcast(&one, values, &both) &&
+            pst_meta_same_shape(&one, &both));
 }
 
 static enum pst_status infer_index_put(struct pst_infer *c)
@@ -278,14 +294,18 @@ static void masked_fill(const struct pst_call *c)
     const struct pst_meta one = {.dtype = value->meta.dtype};
     const int64_t rows = pst_meta_numel(&mask->meta);
     const int64_t size = (int64_t)pst_dtype_size(one.dtype);
-    int64_t row = 1;
+    const struct pst_meta place = chosen_one(&out->meta, &mask->meta);
+    const int64_t row = pst_meta_numel(&place);
+    struct pst_meta from = {.dtype = one.dtype, .rank = 1, .size = {row}};
 
-    for (unsigned d = mask->meta.rank; d < out->meta.rank; d++)
-        row *= out->meta.size[d];
+    if (pst_meta_numel(&value->meta) != 1)
+        from = stretched(&value->meta, &place);
     for (int64_t i = 0; i < rows * row; i++)
         if (((const bool *)mask->data)[pst_meta_offset(&mask->meta, i / row)])
-            pst_view_copy_ref(&one, value->data, &one,
-                              (char *)out->data + i * size, false);
+            pst_view_copy_ref(&one,
+                              (const char *)value->data +
+                                  pst_meta_offset(&from, i % row) * size,
+                              &one, (char *)out->data + i * size, false);
 }
 
 static void index_put_ref(const struct pst_call *c)
@@ -421,9 +441,18 @@ static enum pst_status masked_fill_vjp(struct pst_vjp *v)
     if (pst_vjp_needs(v, 0))
         (void)pst_vjp_set(v, 0, pst_vjp_where(v, mask, NULL, g));
     if (pst_vjp_needs(v, 2)) {
+        struct pst_meta places =
+            chosen_one(x, &v->node->args[1].values[0]->meta);
+
+        places.size[0] = pst_meta_numel(&v->node->args[1].values[0]->meta);
         part = pst_vjp_where(v, mask, g, NULL);
-        part = pst_vjp_emit(v, "aten.sum.default", PST_ARGS(pst_v(part)));
-        part = pst_vjp_reshape_as(v, part, &value->meta);
+        part = pst_vjp_reshape(v, part, places.rank, places.size);
+        if (pst_meta_numel(&value->meta) == 1) {
+            part = pst_vjp_emit(v, "aten.sum.default", PST_ARGS(pst_v(part)));
+            part = pst_vjp_reshape_as(v, part, &value->meta);
+        } else {
+            part = pst_vjp_sum_to(v, part, &value->meta);
+        }
         (void)pst_vjp_set(v, pst_vjp_flat(v, 2), part);
     }
     return v->build.status;
