@@ -18,10 +18,13 @@ static enum pst_status weight_norm(struct pst_rewrite *w)
     struct pst_value *v = pst_rewrite_in(w, 0), *g = pst_rewrite_in(w, 1);
     struct pst_value *norm;
     int64_t dims[PST_MAX_RANK];
-    const int dim = pst_meta_dim(&v->meta, w->args[2].i);
+    /* As norm_except_dim has it: -1 is no dimension, the norm is that of all.
+     */
+    const bool all = w->args[2].i == -1;
+    const int dim = all ? -1 : pst_meta_dim(&v->meta, w->args[2].i);
     unsigned n = 0;
 
-    if (dim < 0)
+    if (dim < 0 && !all)
         return pst_rewrite_fail(w, "dimension %lld is out of range",
                                 (long long)w->args[2].i);
     for (unsigned d = 0; d < v->meta.rank; d++)
