@@ -5,7 +5,8 @@ makes one microbatch), as those of architectures.ARCHITECTURES."""
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.utils.parametrizations import spectral_norm
+from torch.nn.utils.parametrizations import (orthogonal, spectral_norm,
+                                               weight_norm)
 
 HANDWRITTEN = {}
 
@@ -34,3 +35,29 @@ def critic():
 
     return Critic(), lambda: dict(real=torch.randn(2, 3, 16, 16),
                                   fake=torch.randn(2, 3, 16, 16))
+
+
+@handwritten
+def factors():
+    """Inverse, solution, determinants, Cholesky factor and exponential of
+    small matrices, and a weight norm of the whole matrix."""
+
+    class Factors(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up = weight_norm(nn.Linear(6, 4), dim=None)
+            self.turn = orthogonal(nn.Linear(4, 4))
+            self.mix = nn.Parameter(torch.eye(4) + 0.1 * torch.randn(4, 4))
+
+        def forward(self, x, wanted):
+            h = self.turn(torch.tanh(self.up(x)))
+            k = h.transpose(-1, -2) @ h + torch.eye(4, dtype=h.dtype)
+            low = torch.linalg.cholesky(k)
+            y = torch.linalg.solve(k, wanted) @ self.mix
+            y = y + torch.cholesky_solve(wanted, low)
+            likely = torch.slogdet(self.mix)[1] + torch.logdet(k).mean()
+            return y.square().mean() - likely + torch.linalg.inv(
+                self.mix).sum() + torch.det(k).log().mean(), y
+
+    return Factors(), lambda: dict(x=torch.randn(2, 5, 6),
+                                   wanted=torch.randn(2, 4, 4))
