@@ -63,8 +63,9 @@ static const struct pst_pairs binary_cross_entropy_with_logits = {
 PST_PAIRS(binary_cross_entropy,
           "Tensor self, Tensor target, Tensor? weight=None, int reduction=1",
           "Tensor self, Tensor target, Tensor? weight, int reduction");
-PST_PAIRS(binary_cross_entropy_with_logits,
-          "Tensor self, Tensor target, Tensor? weight=None, Tensor? "
-          "pos_weight=None, int reduction=1",
-          "Tensor self, Tensor target, Tensor? weight, Tensor? pos_weight, "
-          "int reduction");
+PST_PAIRS_FAST(
+    binary_cross_entropy_with_logits,
+    "Tensor self, Tensor target, Tensor? weight=None, Tensor? "
+    "pos_weight=None, int reduction=1",
+    "Tensor self, Tensor target, Tensor? weight, Tensor? pos_weight, "
+    "int reduction");

@@ -11,6 +11,8 @@
  * of the operand whose gradient is wanted.
  */
 #include "stages/ops/loss/loss.h"
+#include "stages/ops/simd/loops.h"
+#include "stages/ops/simd/reduce.h"
 
 #define PST_PAIRS_MAX 4
 
@@ -35,9 +37,19 @@ void pst_pairs_backward(const struct pst_call *c, const struct pst_pairs *f);
 enum pst_status pst_pairs_vjp(struct pst_vjp *v, const struct pst_pairs *f,
                               const char *backward);
 
+/* The fast way, of two contiguous f32 tensors of one shape without weights:
+ * the arguments behind the first `shift` ones. Backward for the first operand,
+ * and if a mean or sum was taken. */
+bool pst_pairs_fits(const struct pst_call *c, const struct pst_pairs *f,
+                    unsigned shift);
+void pst_pairs_forward_f32(const struct pst_call *c, const struct pst_pairs *f,
+                           pst_loop_fn value, pst_sum_fn sum);
+void pst_pairs_backward_f32(const struct pst_call *c, const struct pst_pairs *f,
+                            pst_loop_fn slope);
+
 /* Rows pst_op_ID and pst_op_ID_backward over struct pst_pairs ID; `args` and
  * `back` are their schemas' texts between the brackets. */
-#define PST_PAIRS(id, args, back)                                              \
+#define PST_PAIRS_PARTS(id)                                                    \
     static enum pst_status id##_infer(struct pst_infer *c)                     \
     {                                                                          \
         return pst_pairs_infer(c, &id);                                        \
@@ -57,18 +69,20 @@ enum pst_status pst_pairs_vjp(struct pst_vjp *v, const struct pst_pairs *f,
     static enum pst_status id##_vjp(struct pst_vjp *v)                         \
     {                                                                          \
         return pst_pairs_vjp(v, &id, "penstock." #id "_backward.default");     \
-    }                                                                          \
+    }
+
+#define PST_PAIRS_ROWS(id, args, back, loops)                                  \
     static const struct pst_kernel id##_kernels[] = {                          \
-        {.name = #id "_ref",                                                   \
-         .dtypes = PST_D_ANY,                                                  \
-         .flags = PST_K_STRIDED,                                               \
-         .run = id##_ref},                                                     \
+        loops(id){.name = #id "_ref",                                          \
+                  .dtypes = PST_D_ANY,                                         \
+                  .flags = PST_K_STRIDED,                                      \
+                  .run = id##_ref},                                            \
     };                                                                         \
     static const struct pst_kernel id##_backward_kernels[] = {                 \
-        {.name = #id "_backward_ref",                                          \
-         .dtypes = PST_D_FLOAT,                                                \
-         .flags = PST_K_STRIDED,                                               \
-         .run = id##_backward_ref},                                            \
+        loops(id##_backward){.name = #id "_backward_ref",                      \
+                             .dtypes = PST_D_FLOAT,                            \
+                             .flags = PST_K_STRIDED,                           \
+                             .run = id##_backward_ref},                        \
     };                                                                         \
     const struct pst_op pst_op_##id = {                                        \
         .schema = "aten::" #id "(" args ") -> Tensor",                         \
@@ -83,5 +97,41 @@ enum pst_status pst_pairs_vjp(struct pst_vjp *v, const struct pst_pairs *f,
         .vjp = pst_vjp_none,                                                   \
         PST_KERNELS(id##_backward_kernels),                                    \
     }
+
+#define PST_PAIRS_NO_ROWS(name)
+#define PST_PAIRS_LOOP_ROWS(name)                                              \
+    PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D(F32), 0, name##_fits, NULL,  \
+                  1e-6),
+
+/* Rows with the reference only. */
+#define PST_PAIRS(id, args, back)                                              \
+    PST_PAIRS_PARTS(id)                                                        \
+    PST_PAIRS_ROWS(id, args, back, PST_PAIRS_NO_ROWS)
+
+/* And with the loops ID and ID_slope of simd/loops.def. */
+#define PST_PAIRS_RUN(id, suffix)                                              \
+    static void id##_f32_##suffix(const struct pst_call *c)                    \
+    {                                                                          \
+        pst_pairs_forward_f32(c, &id, pst_loop_##id##_##suffix,                \
+                              pst_simd_sum_##suffix);                          \
+    }                                                                          \
+    static void id##_backward_f32_##suffix(const struct pst_call *c)           \
+    {                                                                          \
+        pst_pairs_backward_f32(c, &id, pst_loop_##id##_slope_##suffix);        \
+    }
+#define PST_PAIRS_FAST(id, args, back)                                         \
+    PST_PAIRS_PARTS(id)                                                        \
+    PST_PAIRS_RUN(id, any)                                                     \
+    PST_SIMD_IF_AVX2(PST_PAIRS_RUN(id, avx2))                                  \
+    PST_SIMD_IF_AVX512(PST_PAIRS_RUN(id, avx512))                              \
+    static bool id##_fits(const struct pst_call *c)                            \
+    {                                                                          \
+        return pst_pairs_fits(c, &id, 0);                                      \
+    }                                                                          \
+    static bool id##_backward_fits(const struct pst_call *c)                   \
+    {                                                                          \
+        return pst_pairs_fits(c, &id, 1);                                      \
+    }                                                                          \
+    PST_PAIRS_ROWS(id, args, back, PST_PAIRS_LOOP_ROWS)
 
 #endif

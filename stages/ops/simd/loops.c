@@ -72,6 +72,24 @@ static PST_ALWAYS_INLINE float vm_clamp(float x, float lo, float hi)
     return x != x ? x : z;
 }
 
+/* Of the distance d >= 0. */
+static PST_ALWAYS_INLINE float huber(float d, float delta)
+{
+    return pst_vm_select(d < delta, 0.5f * d * d, delta * (d - 0.5f * delta));
+}
+
+static PST_ALWAYS_INLINE float smooth_l1(float d, float beta)
+{
+    return pst_vm_select(d < beta, 0.5f * d * d / beta, d - 0.5f * beta);
+}
+
+static PST_ALWAYS_INLINE float smooth_l1_slope(float d, float beta)
+{
+    const float sign = pst_vm_select(d != 0.0f, pst_vm_copysign(1.0f, d), d);
+
+    return pst_vm_select(fabsf(d) >= beta, sign, d / beta) + 0.0f * d;
+}
+
 /* --- remainders ------------------------------------------------------------
  */
 
