@@ -1,31 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers."""
+"""Recurrent layers: forward and all gradients, or that of the input alone."""
 import torch
 
 from .case import case, with_gradient
 
+# Gates, and what is kept for the gradient, in sizes of the state.
+KINDS = {"lstm": (torch.nn.LSTM, 4, 5), "gru": (torch.nn.GRU, 3, 4),
+         "tanh": (torch.nn.RNN, 1, 0)}
 
-def lstm(t, b, h):
+
+def layer(kind, t, b, h, weights):
+    module, n, saved = KINDS[kind]
+
     def make():
-        layer = torch.nn.LSTM(h, h)
-        x = torch.randn(t, b, h)
-        return with_gradient(lambda a: layer(a)[0], x)
-    gates, state = f"F[{t}, {b}, {4 * h}]", f"F[{b}, {h}]"
-    return [case(f"lstm forward + dX T={t} B={b} H={h}", 0.0, [
-        f"input %x: F[{t * b}, {h}]; input %w: F[{4 * h}, {h}]; "
-        f"input %b: F[{4 * h}]; %r = aten.linear.default(%x, %w, %b)",
-        f"input %ux: {gates}; input %h: {state}; input %k: {state}; "
-        f"input %uw: F[{4 * h}, {h}]; %r, %s, %t, %u = "
-        "penstock.rnn_layer.default(%ux, %h, %k, %uw, None, None, \"lstm\", "
-        "False)",
+        net = module(h, h)
+        run = with_gradient(lambda a, *w: net(a)[0], torch.randn(t, b, h),
+                            *(net.parameters() if weights else ()))
+        return run
+    gates, state = f"F[{t}, {b}, {n * h}]", f"F[{b}, {h}]"
+    cell = f"input %k: {state}; " if kind == "lstm" else ""
+    k = "%k" if cell else "None"
+    tail = f"\"{kind}\", False)"
+    nodes = [
+        f"input %x: F[{t * b}, {h}]; input %w: F[{n * h}, {h}]; "
+        f"input %b: F[{n * h}]; %r = aten.linear.default(%x, %w, %b)",
+        f"input %ux: {gates}; input %h: {state}; {cell}"
+        f"input %uw: F[{n * h}, {h}]; input %b: F[{n * h}]; %r, %s, %t, %u = "
+        f"penstock.rnn_layer.default(%ux, %h, {k}, %uw, %b, None, {tail}",
         f"input %uy: F[{t}, {b}, {h}]; input %g: F[{t}, {b}, {h}]; "
-        f"input %h: {state}; input %k: {state}; input %uw: F[{4 * h}, {h}]; "
-        f"input %us: F[{t}, {b}, {5 * h}]; %r, %s, %t, %u, %v = "
-        "penstock.rnn_layer_backward.default(%uy, %g, None, None, %h, %k, "
-        "%uw, None, %us, \"lstm\", False)",
-        f"input %g: F[{t * b}, {4 * h}]; input %w: F[{4 * h}, {h}]; "
-        "%r = aten.mm.default(%g, %w)"], make)]
+        f"input %h: {state}; {cell}input %uw: F[{n * h}, {h}]; "
+        f"input %us: F[{t}, {b}, {saved * h}]; %r, %s, %t, %u, %v = "
+        f"penstock.rnn_layer_backward.default(%uy, %g, None, None, %h, {k}, "
+        f"%uw, None, %us, {tail}",
+        f"input %g: F[{t * b}, {n * h}]; input %w: F[{n * h}, {h}]; "
+        "%r = aten.mm.default(%g, %w)"]
+    if weights:
+        product = (f"input %g: F[{n * h}, {t * b}]:(1, {n * h}); "
+                   f"input %x: F[{t * b}, {h}]; %r = aten.mm.default(%g, %x)")
+        bias = (f"input %g: F[{t * b}, {n * h}]; "
+                "%r = aten.sum.dim_IntList(%g, [0])")
+        nodes += 2 * [product] + 2 * [bias]
+    what = "all gradients" if weights else "dX"
+    return [case(f"{kind} forward + {what} T={t} B={b} H={h}", 0.0, nodes,
+                 make)]
 
 
 def cases():
-    return lstm(64, 32, 256)
+    ret = layer("lstm", 64, 32, 256, False)
+    for kind in KINDS:
+        ret += layer(kind, 64, 32, 256, True)
+    return ret + layer("gru", 100, 4, 512, True)
