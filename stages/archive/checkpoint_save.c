@@ -172,6 +172,7 @@ static void remove_strays(const struct pst_manifest *m, const char *step_dir)
     DIR *d = opendir(step_dir);
     struct dirent *e;
 
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
     while (d && (e = readdir(d))) {
         const bool temp = pst_has_prefix(e->d_name, PST_MANIFEST_FILE ".tmp-");
 

@@ -311,6 +311,7 @@ enum pst_status pst_checkpoint_list_all(const char *dir, uint64_t before,
         return PST_OK;
     if (!d)
         return pst_diag_errno(diag, errno, "%s", dir);
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
     while ((errno = 0, e = readdir(d))) {
         uint64_t step;
 

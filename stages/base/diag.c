@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#define PST_DIAG_BODIES
 #include "stages/base/diag.h"
 
 #include <errno.h>

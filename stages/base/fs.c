@@ -354,6 +354,7 @@ static int remove_entries(int fd, int depth)
         close(fd);
         return err;
     }
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
     while (!err && (errno = 0, e = readdir(dir))) {
         int sub;
 

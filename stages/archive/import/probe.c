@@ -121,8 +121,10 @@ static bool alike(const struct pst_arg *a, const struct pst_arg *b)
     case PST_ARG_FLOATS:
         return a->n == b->n &&
                (a->exprs != NULL ||
+                // NOLINTNEXTLINE(bugprone-*): a NaN is like itself
                 memcmp(a->floats, b->floats, a->n * sizeof(double)) == 0);
     case PST_ARG_FLOAT:
+        // NOLINTNEXTLINE(bugprone-*): a NaN is like itself
         return a->exprs != NULL || memcmp(&a->f, &b->f, sizeof(a->f)) == 0;
     case PST_ARG_BOOL:
         return a->exprs != NULL || a->b == b->b;

@@ -51,10 +51,10 @@ enum pst_status pst_programs_init(struct pst_programs *programs,
                                   unsigned n_stages, struct pst_diag *diag)
 {
     programs->n_stages = n_stages;
-    programs->at = pst_calloc(PST_TAG_EXEC, n_stages, 4 * sizeof(void *));
+    programs->at = pst_calloc(PST_TAG_EXEC, n_stages, sizeof(void *[4]));
     return programs->at != NULL
                ? PST_OK
-               : pst_diag_nomem(diag, n_stages * 4 * sizeof(void *));
+               : pst_diag_nomem(diag, n_stages * sizeof(void *[4]));
 }
 
 void pst_programs_fini(struct pst_programs *programs)
@@ -83,8 +83,8 @@ static enum pst_status make_program(struct pst_rank *r, unsigned stage,
 {
     const struct pst_plan *plan =
         fewer ? r->options.fewer : pst_rank_plan(r, 0);
-    const size_t at =
-        4 * (size_t)stage + 2 * options->split_iw + (plan != r->plan);
+    const size_t at = 4 * (size_t)stage + (options->split_iw ? 2 : 0) +
+                      (plan != r->plan ? 1 : 0);
     enum pst_status status = PST_OK;
 
     if (r->lent == NULL)

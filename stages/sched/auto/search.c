@@ -290,16 +290,17 @@ static enum pst_status search_place(struct pst_search *x, const int *rank_of,
     /* From the most in flight on: those are fastest. */
     for (size_t v = 0; v < PST_COUNT(ways); v++)
         for (unsigned k = 3 * n; k-- > 0 && status == PST_OK;) {
+            const unsigned limit = limits[k / 3];
             struct found f = {.how = ways[v]};
 
             effort -= each;
             if (front.list.n > 0 && effort < 0.0)
                 break;
-            f.how.in_flight = limits[k / 3];
+            f.how.in_flight = limit;
             if (k % 3 < 2) {
                 f.how.in_flight = x->o->microbatches;
                 f.how.memory_limit =
-                    memory_for(x, rank_of, limits[k / 3] + k % 3 / 2.0);
+                    memory_for(x, rank_of, limit + k % 3 * 0.5);
             }
             status = run_greedy(x, rank_of, &f.how, &f.sched, &f.result);
             if (status == PST_OK && !keep(&front, &f))

@@ -6,20 +6,20 @@
 /* Moves the receives of one list up, each by `early` compute actions. Never
  * down: a receive that came after a send of its own rank might be the one
  * that the peer of that send waits for. */
-enum pst_status pst_lower_early(struct pst_action *old, size_t n,
+enum pst_status pst_lower_early(struct pst_action *list, size_t n,
                                 unsigned early, struct pst_diag *diag)
 {
-    struct pst_action *list = pst_calloc(PST_TAG_PLAN, n, sizeof(*list));
+    struct pst_action *moved = pst_calloc(PST_TAG_PLAN, n, sizeof(*moved));
     size_t *computes = pst_calloc(PST_TAG_PLAN, n, sizeof(*computes));
-    size_t n_computes = 0, n_list = 0;
+    size_t n_computes = 0, n_moved = 0;
 
-    if (!list || !computes) {
+    if (!moved || !computes) {
         pst_free(computes);
-        pst_free(list);
-        return pst_diag_nomem(diag, n * sizeof(*list));
+        pst_free(moved);
+        return pst_diag_nomem(diag, n * sizeof(*moved));
     }
     for (size_t i = 0; i < n; i++)
-        if (pst_action_is_compute(&old[i]))
+        if (pst_action_is_compute(&list[i]))
             computes[n_computes++] = i;
     for (size_t i = 0, recv = 0, before = 0; i < n; i++) {
         /* `before` compute actions precede receive number `recv`, which is
@@ -27,20 +27,20 @@ enum pst_status pst_lower_early(struct pst_action *old, size_t n,
         for (; recv < n; recv++) {
             size_t target = recv;
 
-            before += pst_action_is_compute(&old[recv]);
-            if (!pst_action_receives(old[recv].kind))
+            before += pst_action_is_compute(&list[recv]);
+            if (!pst_action_receives(list[recv].kind))
                 continue;
             if (early && before)
                 target = computes[before > early ? before - early : 0];
             if (target > i)
                 break;
-            list[n_list++] = old[recv];
+            moved[n_moved++] = list[recv];
         }
-        if (!pst_action_receives(old[i].kind))
-            list[n_list++] = old[i];
+        if (!pst_action_receives(list[i].kind))
+            moved[n_moved++] = list[i];
     }
-    memcpy(old, list, n * sizeof(*list));
+    memcpy(list, moved, n * sizeof(*moved));
     pst_free(computes);
-    pst_free(list);
+    pst_free(moved);
     return PST_OK;
 }
