@@ -204,6 +204,10 @@ static void use_file(const char *path)
     pst_graph_print(model->graph, &text);
     pst_str_fini(&text);
     status = pst_split(model, &options, &plan, &diag);
+    if (status != PST_OK && options.stages > 1) { /* small ones have no cut */
+        options.stages = 1;
+        status = pst_split(model, &options, &plan, &diag);
+    }
     if (status == PST_OK) {
         seen.cut++;
         status = use_plan(plan, &diag);
