@@ -315,9 +315,21 @@ static enum pst_status import_out(struct pst_import *import,
     return define(import, scope, names->at[0], written, &now->meta);
 }
 
+/* A parameter may be kept wider than the file has it. */
+static enum pst_dtype dtype_in_file(const struct pst_import *import,
+                                    const struct pst_value *v)
+{
+    const struct pst_weight *w = v->kind == PST_VALUE_PARAM
+                                     ? pst_model_weight(import->model, v->fqn)
+                                     : NULL;
+
+    return w != NULL ? w->meta.dtype : v->meta.dtype;
+}
+
 /* The dtype that to.* and type_as want: an argument's, the other tensor's, or
  * the tensor's own. */
-static enum pst_dtype wanted_dtype(const struct pst_scope *scope,
+static enum pst_dtype wanted_dtype(const struct pst_import *import,
+                                   const struct pst_scope *scope,
                                    const json_t *json,
                                    const struct pst_value *v)
 {
@@ -332,7 +344,7 @@ static enum pst_dtype wanted_dtype(const struct pst_scope *scope,
         return pst_dtype_from_pt2(json_integer_value(dtype), &ret)
                    ? ret
                    : PST_N_DTYPES;
-    return other != NULL ? other->meta.dtype : v->meta.dtype;
+    return dtype_in_file(import, other != NULL ? other : v);
 }
 
 /* They return their input if it has the dtype. */
@@ -349,7 +361,8 @@ static enum pst_status import_convert(struct pst_import *import,
     const bool copy = json_is_true(pst_import_arg(json, "copy", "as_bool"));
 
     if (v == NULL || copy || names->n != 1 || names->at[0] == NULL ||
-        wanted_dtype(scope, json, v) != v->meta.dtype)
+        dtype_in_file(import, v) != v->meta.dtype ||
+        wanted_dtype(import, scope, json, v) != v->meta.dtype)
         return import_op(import, scope, json, target, names);
     return define(import, scope, names->at[0], v, &v->meta);
 }
