@@ -124,10 +124,10 @@ def narrow_case(bench, name, model, way):
     off: `exported` is a model in bf16, `products` one in f32 whose products
     are bf16 (PyTorch: autocast)."""
     torch.manual_seed(0)
-    make_model, make_batch = models.MODELS[model]
+    net, make_batch = reference.find(model)
     exported = way == "exported"
     dtype = torch.bfloat16 if exported else torch.float32
-    net = make_model().to(dtype).train()
+    net = net.to(dtype).train()
     parts = [make_batch() for _ in range(3)]
     folder = bench.work / name.replace(" ", "-")
     folder.mkdir()
@@ -299,6 +299,7 @@ def all_cases(full, seed):
               for n, m, rows in ((1, 1, 7), (2, 4, 10), (3, 3, 5))]
     cases += [("narrow", model, way) for model in ("gpt2", "transformer")
               for way in ("exported", "products")]
+    cases += [("narrow", "gemma2", "exported")]
     names = list(architectures.ARCHITECTURES)
     if not full:
         names = random.Random(seed).sample(names, 6)
