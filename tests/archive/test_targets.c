@@ -16,8 +16,8 @@ static struct pst_diag diag;
 static json_t *schemas;
 static struct pst_arena arena;
 
-/* Of tier 3, but there is something to do where sizes are dynamic, or a
- * gradient consists of them, so that there are rows. */
+/* Of tier 3, but there are rows: where sizes are dynamic there is something to
+ * do, gradients consist of them, or models turned out to need them. */
 static const char *const accepted[] = {
     "aten.gelu_backward.default",
     "aten.lift_fresh.default",
@@ -27,6 +27,27 @@ static const char *const accepted[] = {
     "aten.slice_backward.default",
     "aten.tanh_backward.default",
     "aten.threshold_backward.default",
+    "aten._linalg_det.default",
+    "aten._linalg_slogdet.default",
+    "aten._linalg_solve_ex.default",
+    "aten.cholesky.default",
+    "aten.cholesky_inverse.default",
+    "aten.cholesky_solve.default",
+    "aten.det.default",
+    "aten.inverse.default",
+    "aten.linalg_cholesky.default",
+    "aten.linalg_cholesky_ex.default",
+    "aten.linalg_det.default",
+    "aten.linalg_inv.default",
+    "aten.linalg_inv_ex.default",
+    "aten.linalg_matrix_exp.default",
+    "aten.linalg_slogdet.default",
+    "aten.linalg_solve.default",
+    "aten.linalg_solve_ex.default",
+    "aten.linalg_solve_triangular.default",
+    "aten.logdet.default",
+    "aten.matrix_exp.default",
+    "aten.slogdet.default",
     "aten._assert_scalar.default",
     "aten.sym_constrain_range.default",
     "aten.sym_constrain_range_for_size.default",
