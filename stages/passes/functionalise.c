@@ -276,11 +276,9 @@ static enum pst_status check_owner(const struct pst_functionalise *f,
 {
     if (owner->kind != PST_VALUE_PARAM)
         return PST_OK;
-    if (owner->requires_grad && !f->build->no_grad)
-        return refuse(f, owner,
-                      "it is a parameter that requires grad (as in PyTorch)");
     return refuse(f, owner,
-                  "updates of parameters inside the model are not supported");
+                  "updates of parameters inside the model are not supported "
+                  "(of buffers they are)");
 }
 
 struct reader_ctx {

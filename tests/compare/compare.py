@@ -205,8 +205,8 @@ def rows_case(bench, name, model, stages, m, rows):
         raise Failed(f"{len(dump['output.1'])} rows came back, not {rows}")
 
 
-def arch_case(bench, name, model, stages):
-    step_case(bench, name, model, "training", stages, "1f1b", 2, "sgd")
+def arch_case(bench, name, model, stages, form="training"):
+    step_case(bench, name, model, form, stages, "1f1b", 2, "sgd")
 
 
 # ranks, stages, schedule, transport; the first one is what the others equal
@@ -304,6 +304,7 @@ def all_cases(full, seed):
     if not full:
         names = random.Random(seed).sample(names, 6)
     cases += [("arch", model, n) for model in names for n in (1, 3)]
+    cases += [("arch", "factors", 2, "core")]  # effects of failed checks
     if full:
         cases += [("resume", 300, n) for n in (2, 1, 3, 4)]
     else:

@@ -233,8 +233,8 @@ static void parameters_are_not_written(void **state)
         bool no_grad;
         const char *words;
     } cases[] = {
-        {"w", false, "requires grad"},
-        {"part", false, "requires grad"},
+        {"w", false, "updates of parameters"},
+        {"part", false, "updates of parameters"},
         {"w", true, "updates of parameters"},
         {"fixed", false, "updates of parameters"},
     };

@@ -135,7 +135,7 @@ static enum pst_status read_inputs(struct pst_import *import,
         if (strcmp(tag, "user_input") == 0)
             status =
                 add_input(import, scope, json_object_get(payload, "arg"), path);
-        else if (strcmp(tag, "custom_obj") == 0 || strcmp(tag, "token") == 0)
+        else if (strcmp(tag, "custom_obj") == 0)
             status = pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
                                   "inputs of the kind \"%s\" are not supported",
                                   tag);
@@ -162,6 +162,9 @@ static enum pst_status check_inputs(struct pst_import *import,
         const char *name = json_string_value(
             json_object_get(json_object_get(input, "as_tensor"), "name"));
 
+        /* A token stands for the order of effects: it has no value. */
+        if (json_object_get(json_array_get(specs, i), "token") != NULL)
+            continue;
         if (name != NULL && !pst_map_has(&scope->values, name))
             return pst_diag_set(import->diag, PST_ERR_INPUT,
                                 "input \"%s\" of the graph is not in its "
@@ -219,6 +222,8 @@ static enum pst_status read_output(struct pst_import *import,
 
     if (tag == NULL)
         return PST_ERR_INPUT;
+    if (strcmp(tag, "token") == 0)
+        return PST_OK;
     if (strcmp(tag, "buffer_mutation") == 0 ||
         strcmp(tag, "user_input_mutation") == 0)
         return add_update(import, scope, tag, payload);

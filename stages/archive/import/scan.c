@@ -229,7 +229,8 @@ static enum pst_status scan_input(struct scan *s, const json_t *input,
         return PST_ERR_INPUT;
     for (size_t i = 0; i < PST_COUNT(supported_tags); i++)
         known = known || strcmp(tag, supported_tags[i]) == 0;
-    if (!known && target->kind != PST_TARGET_NONE)
+    if (!known && target->kind != PST_TARGET_NONE &&
+        target->kind != PST_TARGET_NOTHING)
         status = add_finding(s, target->name,
                              strcmp(tag, "as_complex") == 0
                                  ? "complex numbers"

@@ -14,6 +14,7 @@ static const char *const asserts[] = {
     "aten._assert_tensor_metadata.default",
     "aten._assert_async.default",
     "aten._assert_async.msg",
+    "aten._linalg_check_errors.default", /* kernels stop a step themselves */
     "aten.sym_constrain_range.default",
     "aten.sym_constrain_range_for_size.default",
 };
@@ -115,10 +116,38 @@ static struct pst_target unsupported(const char *name)
     return refuse(name, 0, "unknown operators");
 }
 
+static bool is_assert(const char *name)
+{
+    for (size_t i = 0; i < PST_COUNT(asserts); i++)
+        if (strcmp(name, asserts[i]) == 0)
+            return true;
+    return false;
+}
+
+/* with_effects(token, operator, ...): tokens keep operators in order, which
+ * they are here. Of operators with effects only assertions are known. */
+static struct pst_target with_effects(const json_t *node, const char *name)
+{
+    const json_t *wrapped = json_array_get(json_object_get(node, "inputs"), 1);
+    const char *of = json_string_value(
+        json_object_get(json_object_get(wrapped, "arg"), "as_operator"));
+
+    if (of == NULL)
+        return unsupported(name);
+    if (pst_has_prefix(of, "torch.ops."))
+        of += strlen("torch.ops.");
+    if (is_assert(of))
+        return (struct pst_target){.kind = PST_TARGET_NOTHING, .name = of};
+    return pst_op_find(of) != NULL ? refuse(of, 2, "operators with effects")
+                                   : unsupported(of);
+}
+
 static struct pst_target higher_order(const json_t *node, const char *name)
 {
     struct pst_target t = {.name = name};
 
+    if (strcmp(name, HOP "with_effects") == 0)
+        return with_effects(node, name);
     if (strcmp(name, HOP "wrap_with_set_grad_enabled") == 0) {
         t.kind = PST_TARGET_SET_GRAD;
         return t;
@@ -170,11 +199,10 @@ struct pst_target pst_import_target(const json_t *node, const json_t *metas)
     t.name = name;
     if (pst_has_prefix(name, HOP))
         return higher_order(node, name);
-    for (size_t i = 0; i < PST_COUNT(asserts); i++)
-        if (strcmp(name, asserts[i]) == 0) {
-            t.kind = PST_TARGET_NOTHING;
-            return t;
-        }
+    if (is_assert(name)) {
+        t.kind = PST_TARGET_NOTHING;
+        return t;
+    }
     if (strcmp(name, "aten._assert_scalar.default") == 0)
         t.kind = PST_TARGET_ASSERT;
     for (size_t i = 0; i < PST_COUNT(size_prefixes); i++)
