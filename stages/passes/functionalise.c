@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One rule for all views and writes: a storage has a newest version, a value
- * whose row-major order is the order of the storage. Every name keeps its
- * geometry (sizes, strides, offset in the storage), which alone says where it
- * reads from and writes to; how the view was made does not matter.
+ * Writes: each makes a new version of a storage.
  *
  * Gradients: a write under no_grad, or through a detached name, changes
  * numbers but not where gradients go (penstock.with_history).
@@ -12,255 +9,17 @@
 
 #include "stages/ops/op.h"
 #include "stages/passes/overlap.h"
-
-#include <string.h>
+#include "stages/passes/versions.h"
 
 #define TAG PST_TAG_GRAPH
-
-struct storage {
-    struct pst_value *owner, *version;
-};
-
-/* What is known of a value, by id. */
-struct fact {
-    struct storage *storage;   /* of owners and of versions */
-    struct pst_value *now;     /* the name, regenerated from a newer version */
-    struct pst_value *renamed; /* by t_() and the like */
-    bool carries;              /* gradients can flow on to a parameter */
-};
-
-struct pst_functionalise {
-    struct pst_build *build;
-    struct fact *facts;
-    size_t n_facts, cap_facts;
-    struct PST_VEC(struct storage *) storages; /* in order of first writes */
-};
 
 /* A window that is about to be written. */
 struct target {
     struct pst_value *value;
-    struct storage *storage;
+    struct pst_storage *storage;
     bool detached; /* the name has no part in gradients */
     bool silent;   /* the write is not differentiated */
 };
-
-enum pst_status pst_functionalise_new(struct pst_build *build,
-                                      struct pst_functionalise **ret,
-                                      struct pst_diag *diag)
-{
-    struct pst_functionalise *f = pst_calloc(TAG, 1, sizeof(*f));
-
-    if (f == NULL)
-        return pst_diag_nomem(diag, sizeof(*f));
-    f->build = build;
-    *ret = f;
-    return PST_OK;
-}
-
-void pst_functionalise_free(struct pst_functionalise *f)
-{
-    if (f == NULL)
-        return;
-    pst_free(f->facts);
-    pst_vec_fini(&f->storages);
-    pst_free(f);
-}
-
-/* --- facts -------------------------------------------------------------- */
-
-struct carry_ctx {
-    const struct fact *facts;
-    bool ret;
-};
-
-static void look_if_carries(void *ctx, struct pst_value **slot, unsigned arg)
-{
-    struct carry_ctx *c = ctx;
-
-    (void)arg;
-    c->ret = c->ret || c->facts[(*slot)->id].carries;
-}
-
-static bool is_differentiable(const struct pst_node *node)
-{
-    return !node->no_grad && node->op->vjp != pst_vjp_none;
-}
-
-static bool carries(const struct fact *facts, const struct pst_value *value)
-{
-    struct carry_ctx c = {facts, false};
-
-    if (pst_dtype_kind(value->meta.dtype) != PST_KIND_FLOAT)
-        return false;
-    if (value->kind == PST_VALUE_PARAM)
-        return value->requires_grad;
-    if (value->kind == PST_VALUE_NODE && value->def != NULL &&
-        is_differentiable(value->def))
-        pst_node_uses(value->def, look_if_carries, &c);
-    return c.ret;
-}
-
-/* Makes facts for values that came since; false if the builder has failed. */
-static bool learn(struct pst_functionalise *f)
-{
-    const struct pst_graph *graph = f->build->graph;
-
-    if (f->build->status != PST_OK)
-        return false;
-    if (!pst_vec_grow(TAG, (void **)&f->facts, &f->cap_facts, f->n_facts,
-                      graph->values.n - f->n_facts, sizeof(*f->facts))) {
-        f->build->status =
-            pst_diag_nomem(f->build->diag, graph->values.n * sizeof(*f->facts));
-        return false;
-    }
-    /* Arguments have smaller ids than results. */
-    for (; f->n_facts < graph->values.n; f->n_facts++)
-        f->facts[f->n_facts] = (struct fact){
-            .carries = carries(f->facts, graph->values.at[f->n_facts])};
-    return true;
-}
-
-static struct pst_value *follow(const struct pst_functionalise *f,
-                                struct pst_value *v)
-{
-    while (f->facts[v->id].renamed != NULL)
-        v = f->facts[v->id].renamed;
-    return v;
-}
-
-struct source_ctx {
-    const struct pst_value *base;
-    struct pst_value *ret;
-};
-
-static void find_source(void *ctx, struct pst_value **slot, unsigned arg)
-{
-    struct source_ctx *s = ctx;
-
-    (void)arg;
-    if (s->ret == NULL && pst_value_storage(*slot) == s->base)
-        s->ret = *slot;
-}
-
-/* Does some view between the name and its storage cut gradients off? */
-static bool is_detached(const struct pst_value *v)
-{
-    while (v != NULL && v->base != NULL) {
-        struct source_ctx s = {v->base, NULL};
-
-        if (!is_differentiable(v->def))
-            return true;
-        pst_node_uses(v->def, find_source, &s);
-        v = s.ret;
-    }
-    return false;
-}
-
-/* --- nodes of our own --------------------------------------------------- */
-
-/* Emits the operator of that name, with results named after `like`. Whether
- * gradients pass is up to the reader: views are made outside of no_grad. */
-static struct pst_value *emit(struct pst_functionalise *f, const char *name,
-                              const struct pst_value *like, bool no_grad,
-                              const struct pst_arg *args, unsigned n_args)
-{
-    const struct pst_op *op = pst_op_find(name);
-    struct pst_build saved = *f->build;
-    struct pst_value *ret;
-
-    if (saved.status != PST_OK)
-        return NULL;
-    if (op == NULL) {
-        f->build->status =
-            pst_diag_set(saved.diag, PST_ERR_UNSUPPORTED,
-                         "the view or write of %%%s needs %s, which is missing",
-                         like->name, name);
-        return NULL;
-    }
-    f->build->no_grad = no_grad;
-    f->build->prefix = like->name;
-    f->build->n_names = 0;
-    ret = pst_emit(f->build, op, args, n_args);
-    saved.status = f->build->status;
-    *f->build = saved;
-    return ret;
-}
-
-/* The sizes of v, free ones with what they come from. */
-static struct pst_arg sizes_of(const struct pst_value *v)
-{
-    struct pst_arg ret = pst_ints(v->meta.size, v->meta.rank);
-
-    ret.exprs = v->dims;
-    return ret;
-}
-
-static bool covers(const struct pst_value *v, const struct pst_value *version)
-{
-    return v->offset == 0 && v->meta.dtype == version->meta.dtype &&
-           pst_meta_is_contiguous(&v->meta) &&
-           pst_meta_numel(&v->meta) == pst_meta_numel(&version->meta);
-}
-
-/* The bits of v as the other dtype of the same size. */
-static struct pst_value *bit_cast(struct pst_functionalise *f,
-                                  const struct pst_value *like,
-                                  struct pst_value *v, enum pst_dtype dtype,
-                                  bool no_grad)
-{
-    if (v == NULL || v->meta.dtype == dtype)
-        return v;
-    return emit(f, "aten.view.dtype", like, no_grad,
-                PST_ARGS(pst_v(v), pst_dtype_arg(dtype)));
-}
-
-/* The window that v has, on the version. */
-static struct pst_value *look_at(struct pst_functionalise *f,
-                                 struct pst_value *version,
-                                 const struct pst_value *v)
-{
-    const struct pst_meta *meta = &v->meta;
-    struct pst_value *ret = version;
-
-    if (!covers(v, version))
-        ret = emit(f, "aten.as_strided.default", v, false,
-                   PST_ARGS(pst_v(version), sizes_of(v),
-                            pst_ints(meta->stride, meta->rank),
-                            pst_i(v->offset)));
-    else if (!pst_meta_same_shape(meta, &version->meta))
-        ret = emit(f, "aten.view.default", v, false,
-                   PST_ARGS(pst_v(version), sizes_of(v)));
-    ret = bit_cast(f, v, ret, meta->dtype, false);
-    if (ret != NULL && is_detached(v))
-        ret = emit(f, "aten.detach.default", v, false, PST_ARGS(pst_v(ret)));
-    return ret;
-}
-
-struct pst_value *pst_functionalise_read(struct pst_functionalise *f,
-                                         struct pst_value *v)
-{
-    const struct storage *storage;
-    struct fact *fact;
-
-    if (!learn(f))
-        return NULL;
-    v = follow(f, v);
-    storage = f->facts[pst_value_storage(v)->id].storage;
-    if (storage == NULL ||
-        pst_value_storage(v) == pst_value_storage(storage->version))
-        return v;
-    fact = &f->facts[v->id];
-    if (fact->now == NULL ||
-        pst_value_storage(fact->now) != pst_value_storage(storage->version)) {
-        struct pst_value *now = look_at(f, storage->version, v);
-
-        if (now == NULL || !learn(f))
-            return NULL;
-        f->facts[v->id].now = now; /* learn() may have moved the facts */
-        return now;
-    }
-    return fact->now;
-}
 
 /* --- what may be written ------------------------------------------------ */
 
@@ -314,11 +73,11 @@ static bool was_read(const struct pst_functionalise *f,
 
 /* The record of v's storage. An owner that is not contiguous is looked at in
  * the order of its storage from then on. */
-static struct storage *storage_of(struct pst_functionalise *f,
-                                  struct pst_value *v)
+static struct pst_storage *storage_of(struct pst_functionalise *f,
+                                      struct pst_value *v)
 {
     struct pst_value *owner = pst_value_storage(v), *version = owner;
-    struct storage *ret = f->facts[owner->id].storage;
+    struct pst_storage *ret = f->facts[owner->id].storage;
 
     if (ret != NULL)
         return ret;
@@ -327,18 +86,18 @@ static struct storage *storage_of(struct pst_functionalise *f,
         const int64_t n = (int64_t)(pst_meta_span(&owner->meta) /
                                     pst_dtype_size(owner->meta.dtype));
 
-        version = emit(f, "aten.as_strided.default", owner, false,
-                       PST_ARGS(pst_v(owner), pst_ints(&n, 1),
-                                pst_ints(&one, 1), pst_i(0)));
+        version = pst_versions_emit(f, "aten.as_strided.default", owner, false,
+                                    PST_ARGS(pst_v(owner), pst_ints(&n, 1),
+                                             pst_ints(&one, 1), pst_i(0)));
     }
     ret = pst_arena_alloc(&f->build->graph->arena, sizeof(*ret));
-    if (version == NULL || !learn(f))
+    if (version == NULL || !pst_versions_learn(f))
         return NULL;
     if (ret == NULL || !pst_vec_push(TAG, &f->storages, ret)) {
         f->build->status = pst_diag_nomem(f->build->diag, sizeof(*ret));
         return NULL;
     }
-    *ret = (struct storage){owner, version};
+    *ret = (struct pst_storage){owner, version};
     f->facts[owner->id].storage = ret;
     return ret;
 }
@@ -350,9 +109,9 @@ static bool prepare(struct pst_functionalise *f, struct pst_value *v,
     enum pst_status status;
     bool overlaps;
 
-    if (!learn(f))
+    if (!pst_versions_learn(f))
         return false;
-    v = follow(f, v);
+    v = pst_versions_follow(f, v);
     status = check_owner(f, pst_value_storage(v));
     if (status == PST_OK)
         status =
@@ -366,7 +125,7 @@ static bool prepare(struct pst_functionalise *f, struct pst_value *v,
         return false;
     }
     ret->value = v;
-    ret->detached = is_detached(v);
+    ret->detached = pst_versions_detached(v);
     ret->silent = ret->detached || f->build->no_grad;
     ret->storage = storage_of(f, v);
     if (ret->storage == NULL)
@@ -391,11 +150,12 @@ static struct pst_value *convert(struct pst_functionalise *f,
     const bool no_grad = f->build->no_grad;
 
     if (new != NULL &&new->meta.dtype != like->meta.dtype)
-        new = emit(f, "aten._to_copy.default", like, no_grad,
-                   PST_ARGS(pst_v(new), pst_dtype_arg(like->meta.dtype)));
+        new = pst_versions_emit(
+            f, "aten._to_copy.default", like, no_grad,
+            PST_ARGS(pst_v(new), pst_dtype_arg(like->meta.dtype)));
     if (new != NULL && !pst_meta_same_shape(&new->meta, &like->meta))
-        new = emit(f, "aten.expand.default", like, no_grad,
-                   PST_ARGS(pst_v(new), sizes_of(like)));
+        new = pst_versions_emit(f, "aten.expand.default", like, no_grad,
+                                PST_ARGS(pst_v(new), pst_versions_sizes(like)));
     return new;
 }
 
@@ -412,17 +172,19 @@ static struct pst_value *new_version(struct pst_functionalise *f,
     const bool no_grad = f->build->no_grad;
 
     new = convert(f, v, new);
-    if (new != NULL && covers(v, old)) {
+    if (new != NULL && pst_versions_cover(v, old)) {
         if (new == fresh &&new->base == NULL)
             return new;
-        return emit(f, "aten.clone.default", v, no_grad, PST_ARGS(pst_v(new)));
+        return pst_versions_emit(f, "aten.clone.default", v, no_grad,
+                                 PST_ARGS(pst_v(new)));
     }
-    new = bit_cast(f, v, new, old->meta.dtype, no_grad);
+    new = pst_versions_bit_cast(f, v, new, old->meta.dtype, no_grad);
     if (new == NULL)
         return NULL;
-    return emit(f, "penstock.write_strided.default", t->storage->owner, no_grad,
-                PST_ARGS(pst_v(old), pst_v(new), sizes_of(v),
-                         pst_ints(meta->stride, meta->rank), pst_i(v->offset)));
+    return pst_versions_emit(
+        f, "penstock.write_strided.default", t->storage->owner, no_grad,
+        PST_ARGS(pst_v(old), pst_v(new), pst_versions_sizes(v),
+                 pst_ints(meta->stride, meta->rank), pst_i(v->offset)));
 }
 
 static struct pst_value *commit(struct pst_functionalise *f,
@@ -431,7 +193,7 @@ static struct pst_value *commit(struct pst_functionalise *f,
 {
     struct pst_value *version;
 
-    if (!learn(f))
+    if (!pst_versions_learn(f))
         return NULL;
     if (t->detached && !f->build->no_grad && f->facts[new->id].carries) {
         f->build->status = refuse(f, t->value,
@@ -442,10 +204,10 @@ static struct pst_value *commit(struct pst_functionalise *f,
     version = new_version(f, t, new, fresh);
     if (version != NULL && t->silent &&
         f->facts[t->storage->version->id].carries)
-        version =
-            emit(f, "penstock.with_history.default", t->storage->owner, false,
-                 PST_ARGS(pst_v(version), pst_v(t->storage->version)));
-    if (version == NULL || !learn(f))
+        version = pst_versions_emit(
+            f, "penstock.with_history.default", t->storage->owner, false,
+            PST_ARGS(pst_v(version), pst_v(t->storage->version)));
+    if (version == NULL || !pst_versions_learn(f))
         return NULL;
     t->storage->version = version;
     f->facts[pst_value_storage(version)->id].storage = t->storage;
@@ -486,7 +248,7 @@ static bool check_operand(struct pst_functionalise *f, const struct target *t,
 
     if (operand == NULL || t->storage == NULL)
         return true;
-    operand = follow(f, operand);
+    operand = pst_versions_follow(f, operand);
     if (f->facts[pst_value_storage(operand)->id].storage != t->storage)
         return true;
     from = (struct pst_window){&operand->meta, operand->offset};
@@ -565,7 +327,7 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
     struct pst_arg *now;
     struct target t;
 
-    if (!learn(f))
+    if (!pst_versions_learn(f))
         return NULL;
     if (n_args == 0 || args[0].kind != PST_ARG_VALUE) {
         f->build->status =
@@ -574,10 +336,10 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
         return NULL;
     }
     if (twin->flags & PST_OP_VIEW) { /* t_(): the name moves, nothing else */
-        t = (struct target){.value = follow(f, args[0].value)};
+        t = (struct target){.value = pst_versions_follow(f, args[0].value)};
         now = current_args(f, &t, args, n_args);
         result = now != NULL ? pst_emit(f->build, twin, now, n_args) : NULL;
-        if (result == NULL || !learn(f))
+        if (result == NULL || !pst_versions_learn(f))
             return NULL;
         return f->facts[t.value->id].renamed = result;
     }
