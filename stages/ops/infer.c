@@ -39,31 +39,31 @@ enum pst_status pst_infer_refuse(const struct pst_infer *c, const char *fmt,
 
 /* --- promotion ---------------------------------------------------------- */
 
-void pst_promote_init(struct pst_promotion *p)
-{
-    p->dim = p->zero = p->number = PST_N_DTYPES;
-}
+/* By standing: PST_N_DTYPES while there is none. */
+struct promotion {
+    enum pst_dtype dim, zero, number;
+};
 
 static void join(enum pst_dtype *into, enum pst_dtype dtype)
 {
     *into = *into == PST_N_DTYPES ? dtype : pst_dtype_promote(*into, dtype);
 }
 
-void pst_promote_meta(struct pst_promotion *p, const struct pst_meta *meta)
+static void promote_meta(struct promotion *p, const struct pst_meta *meta)
 {
     join(meta->rank > 0 ? &p->dim : &p->zero, meta->dtype);
 }
 
-void pst_promote_arg(struct pst_promotion *p, const struct pst_arg *arg)
+static void promote_arg(struct promotion *p, const struct pst_arg *arg)
 {
     switch (arg->kind) {
     case PST_ARG_VALUE:
-        pst_promote_meta(p, &arg->value->meta);
+        promote_meta(p, &arg->value->meta);
         break;
     case PST_ARG_VALUES:
         for (unsigned k = 0; k < arg->n; k++)
             if (arg->values[k] != NULL)
-                pst_promote_meta(p, &arg->values[k]->meta);
+                promote_meta(p, &arg->values[k]->meta);
         break;
     case PST_ARG_INT:
         join(&p->number, PST_I64);
@@ -89,21 +89,15 @@ static enum pst_dtype outrank(enum pst_dtype high, enum pst_dtype low)
     return low;
 }
 
-enum pst_dtype pst_promote_result(const struct pst_promotion *p)
-{
-    const enum pst_dtype ret = outrank(outrank(p->dim, p->zero), p->number);
-
-    return ret == PST_N_DTYPES ? PST_F32 : ret;
-}
-
 enum pst_dtype pst_result_type(const struct pst_arg *args, unsigned n)
 {
-    struct pst_promotion p;
+    struct promotion p = {PST_N_DTYPES, PST_N_DTYPES, PST_N_DTYPES};
+    enum pst_dtype ret;
 
-    pst_promote_init(&p);
     for (unsigned i = 0; i < n; i++)
-        pst_promote_arg(&p, &args[i]);
-    return pst_promote_result(&p);
+        promote_arg(&p, &args[i]);
+    ret = outrank(outrank(p.dim, p.zero), p.number);
+    return ret == PST_N_DTYPES ? PST_F32 : ret;
 }
 
 enum pst_dtype pst_float_type(enum pst_dtype dtype)

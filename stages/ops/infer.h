@@ -19,18 +19,10 @@ enum pst_status pst_infer_refuse(const struct pst_infer *c, const char *fmt,
  * PyTorch's result type of a mix of operands. Three standings: tensors with
  * dimensions, 0-dim tensors, numbers; a lower standing counts only if its
  * category (bool < integer < floating) is higher. A number is i64, f32, bool.
+ *
+ * Of args[0..n-1] that are tensors or numbers; f32 if there are none. Kernels
+ * may call it on call->args too.
  */
-struct pst_promotion {
-    /* By standing: PST_N_DTYPES while there is none. */
-    enum pst_dtype dim, zero, number;
-};
-void pst_promote_init(struct pst_promotion *p);
-void pst_promote_meta(struct pst_promotion *p, const struct pst_meta *meta);
-/* VALUE, VALUES, INT, FLOAT, BOOL; other kinds are passed over. */
-void pst_promote_arg(struct pst_promotion *p, const struct pst_arg *arg);
-/* f32 if nothing was added. */
-enum pst_dtype pst_promote_result(const struct pst_promotion *p);
-/* Of args[0..n-1]; kernels may call it on call->args too. */
 enum pst_dtype pst_result_type(const struct pst_arg *args, unsigned n);
 /* f32 for bool and integers, else the dtype itself. */
 enum pst_dtype pst_float_type(enum pst_dtype dtype);

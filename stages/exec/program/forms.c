@@ -132,10 +132,10 @@ static struct pst_value *form_of(struct pst_forms *f, struct pst_value *value,
 {
     struct pst_value *storage = pst_value_storage(value), *made = NULL;
     const bool known = value->id < f->n;
+    const size_t elements =
+        pst_meta_span(&storage->meta) / pst_dtype_size(storage->meta.dtype);
     const bool whole = known && storage->meta.dtype == value->meta.dtype &&
-                       f->of[storage->id].wanted >=
-                           (double)(pst_meta_span(&storage->meta) /
-                                    pst_dtype_size(storage->meta.dtype));
+                       f->of[storage->id].wanted >= (double)elements;
     struct pst_value *from = whole ? storage : value;
 
     if (pst_is_constant(f->program, from))

@@ -168,7 +168,7 @@ static enum pst_status legalise_node(struct legaliser *l, struct pst_node *node)
     if (status == PST_OK && changed)
         status = pst_node_kernel(node, &l->program->options, &call, &kernel,
                                  l->build.diag);
-    if (status != PST_OK || (kernel->flags & PST_K_STRIDED))
+    if (status != PST_OK || kernel == NULL || (kernel->flags & PST_K_STRIDED))
         return status;
     l->build.prefix = "contiguous";
     pst_node_uses(node, make_contiguous, l);

@@ -339,7 +339,8 @@ static struct pst_arg expr(struct pst_formula *f)
 
 /* --- formulas ----------------------------------------------------------- */
 
-bool pst_formula_name(struct pst_formula *f, const char *name,
+/* NAME = value; false if there are too many. */
+static bool give_name(struct pst_formula *f, const char *name,
                       struct pst_arg value)
 {
     if (f->n_names == PST_FORMULA_NAMES)
@@ -357,7 +358,7 @@ static void definitions(struct pst_formula *f)
 
     while (f->build->status == PST_OK && take_key(f, "=", name)) {
         space(f);
-        if (!pst_formula_name(f, name, pst_none())) {
+        if (!give_name(f, name, pst_none())) {
             (void)pst_formula_fail(f, "too many names");
             return;
         }
@@ -432,12 +433,11 @@ static void name_results(struct pst_formula *f, const struct pst_vjp *v)
             snprintf(digit, sizeof(digit), "%u", k);
         snprintf(name, sizeof(name), "grad%s", digit);
         if (v->grads[k] == NULL)
-            (void)pst_formula_name(f, name,
-                                   (struct pst_arg){.kind = PST_ARG_IGNORED});
+            (void)give_name(f, name, (struct pst_arg){.kind = PST_ARG_IGNORED});
         else
-            (void)pst_formula_name(f, name, pst_v(v->grads[k]));
+            (void)give_name(f, name, pst_v(v->grads[k]));
         snprintf(name, sizeof(name), "result%s", digit);
-        (void)pst_formula_name(f, name, pst_v(v->node->outs[k]));
+        (void)give_name(f, name, pst_v(v->node->outs[k]));
     }
 }
 

@@ -40,9 +40,6 @@ struct pst_formula_call {
 /* A fault of the formula itself: PST_ERR_INTERNAL. Returns None. */
 struct pst_arg pst_formula_fail(struct pst_formula *f, const char *fmt, ...)
     PST_PRINTF(2, 3);
-/* NAME = value; false if there are too many. */
-bool pst_formula_name(struct pst_formula *f, const char *name,
-                      struct pst_arg value);
 
 static inline bool pst_formula_is_number(const struct pst_arg *a)
 {

@@ -93,15 +93,6 @@ struct pst_value *pst_matmul_2d(struct pst_vjp *v, struct pst_value *a)
     return pst_vjp_reshape(v, a, 2, size);
 }
 
-struct pst_value *pst_matmul_column_sum(struct pst_vjp *v, struct pst_value *g,
-                                        int64_t keep)
-{
-    if (g == NULL)
-        return NULL;
-    return pst_vjp_emit(v, "penstock.column_sum.default",
-                        PST_ARGS(pst_v(g), pst_i(keep)));
-}
-
 enum pst_status pst_matmul_added_vjp(struct pst_vjp *v, unsigned added,
                                      double beta)
 {
@@ -111,7 +102,8 @@ enum pst_status pst_matmul_added_vjp(struct pst_vjp *v, unsigned added,
     if (g == NULL || x == NULL || !pst_vjp_needs(v, added))
         return v->build.status;
     if (x->meta.rank == 1 && x->meta.size[0] == g->meta.size[g->meta.rank - 1])
-        g = pst_matmul_column_sum(v, g, 1);
+        g = pst_vjp_emit(v, "penstock.column_sum.default",
+                         PST_ARGS(pst_v(g), pst_i(1)));
     else
         g = pst_vjp_sum_to(v, g, &x->meta);
     if (g != NULL && beta != 1.0)

@@ -29,9 +29,6 @@ struct pst_value *pst_matmul_emit(struct pst_vjp *v, struct pst_value *a,
 struct pst_value *pst_matmul_t(struct pst_vjp *v, struct pst_value *a);
 /* All dimensions but the last as one. */
 struct pst_value *pst_matmul_2d(struct pst_vjp *v, struct pst_value *a);
-/* Sum over all but the last dimensions of g (penstock.column_sum). */
-struct pst_value *pst_matmul_column_sum(struct pst_vjp *v, struct pst_value *g,
-                                        int64_t keep);
 /* da = alpha g b^T, db = alpha a^T g for the equally batched matrices at
  * arguments first, first + 1. */
 enum pst_status pst_matmul_vjp(struct pst_vjp *v, unsigned first, double alpha);

@@ -18,7 +18,7 @@ int64_t pst_product_batches(const struct pst_product *p)
     return n;
 }
 
-double pst_product_flops(const struct pst_product *p)
+static double flops_of(const struct pst_product *p)
 {
     return 2.0 * (double)pst_product_batches(p) * (double)p->m * (double)p->n *
            (double)p->k;
@@ -323,7 +323,7 @@ static void run_empty(const struct pst_product *p)
 
 static unsigned parts_of(const struct pst_product *p, unsigned threads)
 {
-    return pst_product_flops(p) < SERIAL_FLOPS ? 1 : threads;
+    return flops_of(p) < SERIAL_FLOPS ? 1 : threads;
 }
 
 static void run(struct job *job, struct pst_pool *pool)

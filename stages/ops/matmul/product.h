@@ -32,7 +32,6 @@ typedef void (*pst_product_fn)(const struct pst_call *c,
                                struct pst_product *ret);
 
 int64_t pst_product_batches(const struct pst_product *p);
-double pst_product_flops(const struct pst_product *p);
 /* Offset of batch number i in a factor, elements. */
 int64_t pst_product_offset(const struct pst_product *p,
                            const struct pst_factor *f, int64_t i);

@@ -26,8 +26,6 @@ enum pst_status pst_cuts_unknown(struct pst_splitter *s, const char *name,
 /* layers.c: in front of each call of a repeated block but the first. */
 enum pst_status pst_cuts_by_layer(struct pst_splitter *s,
                                   struct pst_cuts *ret) PST_MUST_CHECK;
-/* Is the module `path` the module `fqn` or inside of it, by components? */
-bool pst_module_is_inside(const char *path, const char *fqn);
 
 /* Does a kernel run for it (or is it a view, which costs nothing)? */
 bool pst_node_is_work(const struct pst_node *node);

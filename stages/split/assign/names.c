@@ -7,7 +7,8 @@
 
 #define TAG PST_TAG_PLAN
 
-bool pst_module_is_inside(const char *path, const char *fqn)
+/* Is the module `path` the module `fqn` or inside of it, by components? */
+static bool is_inside(const char *path, const char *fqn)
 {
     const size_t n = strlen(fqn);
 
@@ -123,7 +124,7 @@ static enum pst_status find_calls(struct pst_splitter *s, const char *fqn,
             calls->list.n > 0 ? &calls->list.at[calls->list.n - 1] : NULL;
         struct call fresh = {i, i + 1};
 
-        if (!pst_module_is_inside(node->module, fqn)) {
+        if (!is_inside(node->module, fqn)) {
             open = false;
             continue;
         }
