@@ -175,7 +175,7 @@ static PST_ALWAYS_INLINE float vm_power(float a, float b)
     }
 
 /* Elements that are looked at before they are computed. */
-#define CHUNK 256
+#define CHUNK 1024
 
 #define COUNT_BAD(n_args, to, ok)                                              \
     for (int64_t i = at; i < (to); i++) {                                      \
@@ -186,7 +186,7 @@ static PST_ALWAYS_INLINE float vm_power(float a, float b)
         bad += !(ok);                                                          \
     }
 
-#define GUARDED_BODY(n_args, expr, ok, slow)                                   \
+#define CHUNKS(n_args, expr, ok, other)                                        \
     for (int64_t at = 0; at < n; at += CHUNK) {                                \
         const int64_t to = n - at < CHUNK ? n : at + CHUNK;                    \
         int bad = 0;                                                           \
@@ -195,8 +195,7 @@ static PST_ALWAYS_INLINE float vm_power(float a, float b)
         if (bad == 0)                                                          \
             FORMS(n_args, float, float, float, at, to, expr);                  \
         else                                                                   \
-            FORMS(n_args, float, float, float, at, to,                         \
-                  (ok) ? (expr) : (slow));                                     \
+            FORMS(n_args, float, float, float, at, to, other);                 \
     }
 
 #define LOOP(name, n_args, expr)                                               \
@@ -204,7 +203,9 @@ static PST_ALWAYS_INLINE float vm_power(float a, float b)
            FORMS(n_args, float, float, float, 0, n, expr))
 #define GUARDED(name, n_args, expr, ok, slow)                                  \
     DEFINE(name, n_args, float, float, float,                                  \
-           GUARDED_BODY(n_args, expr, ok, slow))
+           CHUNKS(n_args, expr, ok, (ok) ? (expr) : (slow)))
+#define RANGED(name, n_args, expr, ok, slow)                                   \
+    DEFINE(name, n_args, float, float, float, CHUNKS(n_args, expr, ok, slow))
 #define QUESTION(name, n_args, expr)                                           \
     DEFINE(name, n_args, float, float, uint8_t,                                \
            FORMS(n_args, float, float, uint8_t, 0, n, expr))

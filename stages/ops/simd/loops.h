@@ -19,6 +19,7 @@ typedef void (*pst_loop_fn)(int64_t n, const void *const *x, unsigned fixed,
                    const float *s, void *y));
 #define LOOP(name, n, expr)              PST_LOOP_DECL(name)
 #define GUARDED(name, n, expr, ok, slow) PST_LOOP_DECL(name)
+#define RANGED(name, n, expr, ok, slow)  PST_LOOP_DECL(name)
 #define QUESTION(name, n, expr)          PST_LOOP_DECL(name)
 #define LOGIC(name, n, expr)             PST_LOOP_DECL(name)
 #define INTEGER(name, n, expr)           PST_LOOP_DECL(name)
@@ -27,6 +28,7 @@ typedef void (*pst_loop_fn)(int64_t n, const void *const *x, unsigned fixed,
 #include "stages/ops/simd/loops.def"
 #undef LOOP
 #undef GUARDED
+#undef RANGED
 #undef QUESTION
 #undef LOGIC
 #undef INTEGER

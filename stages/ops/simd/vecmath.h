@@ -66,15 +66,37 @@ static PST_ALWAYS_INLINE float pst_vm_exp(float x)
            pst_vm_float((int32_t)((uint32_t)(n - half + 127) << 23));
 }
 
-/* The same for x in [-87, 88]: less work where the range is known. Lower x
- * give 0 or next to it; NaN stays. */
-static PST_ALWAYS_INLINE float pst_vm_exp_small(float x)
+/* The same bits for |x| <= 87 and nothing else. */
+static PST_ALWAYS_INLINE int pst_vm_is_exponent(float x)
+{
+    return fabsf(x) <= 87.0f;
+}
+
+static PST_ALWAYS_INLINE float pst_vm_exp_near(float x)
+{
+    const float magic = 12582912.0f;
+    const float t = x * 1.44269504f + magic, k = t - magic;
+    float r = x - k * 0.693359375f, p;
+
+    r = r + k * 2.12194440e-4f;
+    p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    return pst_vm_float(
+        (int32_t)((uint32_t)pst_vm_bits(p) + ((uint32_t)pst_vm_bits(t) << 23)));
+}
+
+/* The same for x in [-87, 88] and NaN. */
+static PST_ALWAYS_INLINE float pst_vm_exp_inside(float x)
 {
     const float magic = 12582912.0f;
     float k, r, p;
     int32_t n;
 
-    x = x < -87.0f ? -87.0f : x;
     k = x * 1.44269504f + magic;
     n = pst_vm_bits(k) - 0x4b400000;
     k -= magic;
@@ -88,6 +110,12 @@ static PST_ALWAYS_INLINE float pst_vm_exp_small(float x)
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
     return p * pst_vm_float((int32_t)((uint32_t)(n + 127) << 23));
+}
+
+/* Lower x give 0 or next to it. */
+static PST_ALWAYS_INLINE float pst_vm_exp_small(float x)
+{
+    return pst_vm_exp_inside(x < -87.0f ? -87.0f : x);
 }
 
 /* For x <= 0, as in a softmax: 0 below -87, so that nothing is subnormal (each
@@ -222,6 +250,54 @@ static PST_ALWAYS_INLINE float pst_vm_log10(float x)
     return pst_vm_log_ends(x, p + m * 0.43359375f + k * 0.30078125f);
 }
 
+/* The logarithms of normal numbers, with the same bits; k is in units of
+ * 2^-23. */
+static PST_ALWAYS_INLINE int pst_vm_is_normal(float x)
+{
+    return (uint32_t)pst_vm_bits(x) - 0x00800000u < 0x7f000000u;
+}
+
+static PST_ALWAYS_INLINE void pst_vm_split_near(float x, float *ret_k,
+                                                float *ret_m)
+{
+    const uint32_t bits = (uint32_t)pst_vm_bits(x);
+    const uint32_t e = (bits - 0x3f3504f3u) & 0xff800000u;
+
+    *ret_m = pst_vm_float((int32_t)(bits - e)) - 1.0f;
+    *ret_k = (float)(int32_t)e;
+}
+
+#define PST_VM_K(c) ((c)*1.1920928955078125e-7f)
+
+static PST_ALWAYS_INLINE float pst_vm_log_near(float x)
+{
+    float k, m, p;
+
+    pst_vm_split_near(x, &k, &m);
+    p = pst_vm_log_rest(m) + k * PST_VM_K(-2.12194440e-4f);
+    return m + p + k * PST_VM_K(0.693359375f);
+}
+
+static PST_ALWAYS_INLINE float pst_vm_log2_near(float x)
+{
+    float k, m, p;
+
+    pst_vm_split_near(x, &k, &m);
+    p = pst_vm_log_rest(m);
+    p = p * 0.44269504f + m * 0.44269504f + p;
+    return p + m + k * PST_VM_K(1.0f);
+}
+
+static PST_ALWAYS_INLINE float pst_vm_log10_near(float x)
+{
+    float k, m, p;
+
+    pst_vm_split_near(x, &k, &m);
+    p = pst_vm_log_rest(m);
+    p = p * 0.43429448f + m * 7.00731903e-4f + k * PST_VM_K(2.48745664e-4f);
+    return p + m * 0.43359375f + k * PST_VM_K(0.30078125f);
+}
+
 /* log(u) and what the rounding of u = 1 + x lost. */
 static PST_ALWAYS_INLINE float pst_vm_log1p(float x)
 {
@@ -342,21 +418,22 @@ static PST_ALWAYS_INLINE float pst_vm_abs(float x)
     return pst_vm_float(pst_vm_bits(x) & INT32_MAX);
 }
 
-/* Odd polynomial below 0.625, else 1 - 2 / (e^2|x| + 1). */
+/* Odd polynomial below 0.625, else 1 - 2 / (e^2|x| + 1), then the sign. */
 static PST_ALWAYS_INLINE float pst_vm_tanh(float x)
 {
-    float a = pst_vm_abs(x), z = x * x, p, big;
+    const float size = pst_vm_abs(x), z = x * x;
+    const float twice = size > 10.0f ? 20.0f : size + size;
+    const float big = 1.0f - 2.0f / (pst_vm_exp_inside(twice) + 1.0f);
+    float p;
 
     p = -5.70498872745e-3f;
     p = p * z + 2.06390887954e-2f;
     p = p * z - 5.37397155531e-2f;
     p = p * z + 1.33314422036e-1f;
     p = p * z - 3.33332819422e-1f;
-    p = pst_vm_copysign(p * z * x + x, x); /* -0 stays */
-    big = a > 10.0f ? 10.0f : a;
-    big = 1.0f - 2.0f / (pst_vm_exp_small(2.0f * big) + 1.0f);
-    big = pst_vm_copysign(big, x);
-    return pst_vm_select(a < 0.625f, p, pst_vm_select(x == x, big, x));
+    p = p * z * size + size;
+    p = size < 0.625f ? p : big;
+    return pst_vm_float(pst_vm_bits(p) | (pst_vm_bits(x) & INT32_MIN));
 }
 
 /* 0 below -87, so that nothing is subnormal. */
