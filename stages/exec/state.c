@@ -65,8 +65,7 @@ static enum pst_status each_entry(const struct pst_crew *crew,
     return status;
 }
 
-/* --- saving ----------------------------------------------------------------
- */
+/* --- saving --------------------------------------------------------------- */
 
 struct saver {
     struct pst_safetensors_writer *writer;
@@ -166,8 +165,7 @@ enum pst_status pst_crew_save(struct pst_crew *crew, const char *dir,
     return status;
 }
 
-/* --- loading ----------------------------------------------------------------
- */
+/* --- loading -------------------------------------------------------------- */
 
 struct loader {
     const struct pst_checkpoint *ckpt;

@@ -70,8 +70,7 @@ static void keeps_the_bits_of_replicas(void **state)
     pst_dump_free(cut.dump);
 }
 
-/* --- once a step -----------------------------------------------------------
- */
+/* --- once a step ---------------------------------------------------------- */
 
 enum { N_COUNTED = 64 };
 static struct {

@@ -64,8 +64,7 @@ struct pst_node *sample_node(const struct pst_graph *graph)
     return graph->nodes.at[graph->nodes.n - 1];
 }
 
-/* --- filling ---------------------------------------------------------------
- */
+/* --- filling -------------------------------------------------------------- */
 
 static double special(int64_t i)
 {

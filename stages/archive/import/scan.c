@@ -79,8 +79,7 @@ static const char *const supported_tags[] = {
     "as_layout",    "as_device",   "as_graph",       "as_optional_tensors",
 };
 
-/* --- numbers ---------------------------------------------------------------
- */
+/* --- numbers -------------------------------------------------------------- */
 
 static enum pst_status mark_number(struct scan *s, const json_t *number)
 {
@@ -158,8 +157,7 @@ static enum pst_status find_numbers(struct scan *s, const json_t *graph)
     return status;
 }
 
-/* --- tensors ---------------------------------------------------------------
- */
+/* --- tensors -------------------------------------------------------------- */
 
 static enum pst_status mark_used(struct scan *s, const json_t *tensor)
 {

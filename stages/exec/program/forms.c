@@ -76,8 +76,7 @@ void pst_forms_fini(struct pst_forms *forms)
     pst_free(forms->of);
 }
 
-/* --- making ----------------------------------------------------------------
- */
+/* --- making --------------------------------------------------------------- */
 
 static struct pst_value *view_of(struct pst_build *build,
                                  struct pst_value *storage,

@@ -34,8 +34,7 @@ const struct pst_rank_param *pst_rank_param(const struct pst_rank *r,
     return at < 0 ? NULL : &r->params.at[at];
 }
 
-/* --- life ------------------------------------------------------------------
- */
+/* --- life ----------------------------------------------------------------- */
 
 static bool splits(const struct pst_schedule *sched, unsigned rank,
                    unsigned stage)
@@ -268,8 +267,7 @@ void pst_rank_free(struct pst_rank *r)
     pst_free(r);
 }
 
-/* --- start -----------------------------------------------------------------
- */
+/* --- start ---------------------------------------------------------------- */
 
 static enum pst_status map_arena(struct pst_rank *r, struct pst_diag *diag)
 {

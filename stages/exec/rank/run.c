@@ -157,8 +157,7 @@ static void prepare(struct pst_rank *r)
     r->times.forward += r->ring.now->prepare.end - begin;
 }
 
-/* --- ends of a forward -----------------------------------------------------
- */
+/* --- ends of a forward ---------------------------------------------------- */
 
 static void fill_input(struct pst_rank *r, const struct pst_rank_action *x,
                        unsigned input, void *dst)
@@ -282,8 +281,7 @@ static void run_forward(struct pst_rank *r, const struct pst_rank_action *x)
     update_buffers(r, x, base);
 }
 
-/* --- hand-overs on this rank -----------------------------------------------
- */
+/* --- hand-overs on this rank ---------------------------------------------- */
 
 static void hand_over(struct pst_rank *r, const struct pst_rank_action *x,
                       const struct pst_value *from, const struct pst_value *to)
@@ -348,8 +346,7 @@ static void copy_backward(struct pst_rank *r, const struct pst_rank_action *x)
     }
 }
 
-/* --- actions ----------------------------------------------------------------
- */
+/* --- actions -------------------------------------------------------------- */
 
 /* Is a slot that the action writes still being sent from? */
 static bool is_leaving(const struct pst_rank *r,

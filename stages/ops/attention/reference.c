@@ -4,8 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- description (shared with the fast kernels) ----------------------------
- */
+/* --- description (shared with the fast kernels) --------------------------- */
 
 static struct pst_sdpa_factor factor_of(const struct pst_operand *x,
                                         unsigned n_batch)

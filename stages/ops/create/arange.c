@@ -5,8 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- arange: start + i step, ceil((end - start) / step) of them
- * ------------------ */
+/* --- arange: start + i step, ceil((end - start) / step) of them ----------- */
 
 struct range {
     struct pst_arg start, end, step;
@@ -106,9 +105,7 @@ RANGE(arange_start, 2, "arange.start(Scalar start, Scalar end");
 RANGE(arange_start_step, 3,
       "arange.start_step(Scalar start, Scalar end, Scalar step=1");
 
-/* --- eye
- * ------------------------------------------------------------------------------
- */
+/* --- eye ------------------------------------------------------------------ */
 
 static enum pst_status infer_eye_of(struct pst_infer *c, int64_t rows,
                                     int64_t columns, unsigned dtype)

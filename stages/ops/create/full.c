@@ -64,8 +64,7 @@ static enum pst_status infer_scalar_tensor(struct pst_infer *c)
     return pst_infer_set(c, 0, dtype_of(c, PST_F32), 0, NULL);
 }
 
-/* --- kernels
- * ---------------------------------------------------------------------- */
+/* --- kernels -------------------------------------------------------------- */
 
 static void fill(const struct pst_call *c, const struct pst_arg *number)
 {

@@ -11,8 +11,7 @@
 #define COMPOSE(id, schema, formula)                                           \
     PST_REWRITE_FORMULA(id, "aten::" schema OPTIONS, formula)
 
-/* --- linspace, logspace
- * --------------------------------------------------------- */
+/* --- linspace, logspace --------------------------------------------------- */
 
 /* Argument k, a number or a tensor without dimensions. */
 static double end_of(const struct pst_call *c, unsigned k)
@@ -120,8 +119,7 @@ STEPS(logspace,
       "logspace(Scalar start, Scalar end, int steps, float base=10., ",
       infer_logspace, logspace_kernels);
 
-/* --- range: with its end
- * ----------------------------------------------------------- */
+/* --- range: with its end -------------------------------------------------- */
 
 static enum pst_status range(struct pst_rewrite *w, double step, unsigned arg)
 {
@@ -159,8 +157,9 @@ PST_REWRITE(
     "aten::range.step(Scalar start, Scalar end, Scalar step=1, " OPTIONS,
     range_step_rewrite);
 
-/* --- windows: functions of i / n, n the last place or (periodic) the length
- * ----------- */
+/* --- windows -------------------------------------------------------------- */
+
+/* Functions of i / n, n the last place or (periodic) the length. */
 
 #define WINDOW(name, formula)                                                  \
     COMPOSE(name##_window, #name "_window(int window_length, ",                \
@@ -195,8 +194,7 @@ COMPOSE(kaiser_window_beta,
 WINDOW(kaiser,
        "kaiser_window.beta(window_length, periodic, 12.0, dtype=dtype)");
 
-/* --- triangles
- * ------------------------------------------------------------------------- */
+/* --- triangles ------------------------------------------------------------ */
 
 /* Places (row, column) with side (column - row - offset) >= 0, row by row. */
 static int64_t triangle(const struct pst_arg *args, int side,
@@ -268,8 +266,7 @@ static void triu_indices_ref(const struct pst_call *c)
 TRIANGLE(tril_indices);
 TRIANGLE(triu_indices);
 
-/* --- empty: strides are ours to choose
- * --------------------------------------------------- */
+/* --- empty: strides are ours to choose ------------------------------------ */
 
 COMPOSE(empty_permuted, "empty_permuted(SymInt[] size, int[] physical_layout, ",
         "zeros(size, dtype=dtype)");

@@ -7,8 +7,7 @@
 
 #include <string.h>
 
-/* --- embedding
- * -------------------------------------------------------------------- */
+/* --- embedding ------------------------------------------------------------ */
 
 static enum pst_status check_indices(struct pst_infer *c, unsigned arg,
                                      const struct pst_meta **ret)
@@ -136,8 +135,7 @@ const struct pst_op pst_op_embedding = {
     PST_KERNELS(embedding_kernels),
 };
 
-/* --- embedding_dense_backward
- * -------------------------------------------------------- */
+/* --- embedding_dense_backward --------------------------------------------- */
 
 static enum pst_status infer_backward(struct pst_infer *c)
 {

@@ -5,8 +5,7 @@
 #define COMPOSE(id, schema, formula)                                           \
     PST_REWRITE_FORMULA(id, "aten::" schema, formula)
 
-/* --- along one dimension -----------------------------------------------------
- */
+/* --- along one dimension -------------------------------------------------- */
 
 COMPOSE(index_add,
         "index_add(Tensor self, int dim, Tensor index, Tensor source, *, "
@@ -52,8 +51,7 @@ COMPOSE(scatter_value_reduce,
         "full(sizes(index), value, dtype=dtype(self)), "
         "same(reduce, 'add') ? 'sum' : 'prod')");
 
-/* --- flat
- * ---------------------------------------------------------------------- */
+/* --- flat ----------------------------------------------------------------- */
 
 COMPOSE(take, "take(Tensor self, Tensor index) -> Tensor",
         "index.Tensor(reshape(self, [-1]), [index])");
@@ -69,8 +67,7 @@ COMPOSE(take_along_dim,
         "gather(reshape(self, [-1]), 0, "
         "wrapped(reshape(indices, [-1]), numel(self)))");
 
-/* --- masks
- * ------------------------------------------------------------------------ */
+/* --- masks ---------------------------------------------------------------- */
 
 COMPOSE(_unsafe_masked_index,
         "_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, "

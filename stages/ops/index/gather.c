@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-/* --- gather, scatter
- * ---------------------------------------------------------------- */
+/* --- gather, scatter ------------------------------------------------------ */
 
 /* index has x's rank and is nowhere larger than x but (with free_dim) in
  * dimension dim. */
@@ -210,8 +209,7 @@ static void scatter_value_ref(const struct pst_call *c)
     scatter(c, scatter_value_at);
 }
 
-/* --- in blocks of places
- * ------------------------------------------------------------- */
+/* --- in blocks of places -------------------------------------------------- */
 
 static void gather_run(const struct pst_call *c)
 {

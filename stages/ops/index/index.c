@@ -166,8 +166,7 @@ static enum pst_status infer_index_put(struct pst_infer *c)
     return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
 }
 
-/* --- walking over the places
- * --------------------------------------------------- */
+/* --- walking over the places ---------------------------------------------- */
 
 bool pst_index_check(const struct pst_call *c, int64_t at, int64_t size)
 {
@@ -337,8 +336,7 @@ static void index_put_ref(const struct pst_call *c)
     }
 }
 
-/* --- in blocks of places
- * ------------------------------------------------------------- */
+/* --- in blocks of places -------------------------------------------------- */
 
 /* Between table (with dimensions of self) and list (with those of the result,
  * by p->all's sizes and the strides of `all`). */
@@ -415,8 +413,7 @@ static void index_put_run(const struct pst_call *c)
                &all, values->data);
 }
 
-/* --- gradients
- * -------------------------------------------------------------------- */
+/* --- gradients ------------------------------------------------------------ */
 
 static enum pst_status index_vjp(struct pst_vjp *v)
 {

@@ -71,8 +71,7 @@ static void masked_gather_ref(const struct pst_call *c)
             copy(out, used++, g, i);
 }
 
-/* --- row by row
- * ----------------------------------------------------------------------- */
+/* --- row by row ----------------------------------------------------------- */
 
 /* Operand 0 of nd: result, 1: mask, 2: what is kept. */
 struct take {

@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-/* --- index_select
- * ------------------------------------------------------------------- */
+/* --- index_select --------------------------------------------------------- */
 
 static enum pst_status infer_index_select(struct pst_infer *c)
 {
@@ -112,9 +111,7 @@ const struct pst_op pst_op_index_select = {
     PST_KERNELS(index_select_kernels),
 };
 
-/* --- one_hot
- * -----------------------------------------------------------------------------
- */
+/* --- one_hot -------------------------------------------------------------- */
 
 static enum pst_status infer_one_hot(struct pst_infer *c)
 {

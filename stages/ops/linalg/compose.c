@@ -5,8 +5,7 @@
 #define COMPOSE(id, schema, formula)                                           \
     PST_REWRITE_FORMULA(id, "aten::" schema, formula)
 
-/* --- beta self + alpha product; beta 0 drops self even where it is NaN
- * -------- */
+/* --- beta self + alpha product; beta 0 drops self even where it is NaN ---- */
 
 #define SCALED(product)                                                        \
     "p = " product "; q = alpha == 1 ? p : p * alpha;"                         \
@@ -20,8 +19,7 @@ COMPOSE(addr, "addr(Tensor self, Tensor vec1, Tensor vec2, " NUMBERS,
 COMPOSE(addbmm, "addbmm(Tensor self, Tensor batch1, Tensor batch2, " NUMBERS,
         SCALED("sum.dim_IntList(bmm(batch1, batch2), [0])"));
 
-/* --- vectors
- * --------------------------------------------------------------------- */
+/* --- vectors -------------------------------------------------------------- */
 
 COMPOSE(outer, "outer(Tensor self, Tensor vec2) -> Tensor",
         "unsqueeze(self, 1) * vec2");
@@ -42,8 +40,7 @@ COMPOSE(linalg_cross,
         "roll(p[0], [-2], [dim]) * roll(p[1], [-1], [dim]) : "
         "fail('the dimension must have 3 elements')");
 
-/* --- powers of numbers
- * --------------------------------------------------------------- */
+/* --- powers of numbers ---------------------------------------------------- */
 
 COMPOSE(linalg_vander, "linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor",
         "pow.Tensor_Tensor(unsqueeze(x, -1), "
@@ -52,8 +49,7 @@ COMPOSE(vander,
         "vander(Tensor x, int? N=None, bool increasing=False) -> Tensor",
         "y = linalg_vander(x, N=N); increasing ? y : flip(y, [-1])");
 
-/* --- distances between rows
- * ----------------------------------------------------------- */
+/* --- distances between rows ----------------------------------------------- */
 
 #define DISTANCES(p)                                                           \
     "linalg_vector_norm(unsqueeze(x1, -2) - unsqueeze(x2, -3), " p ", [-1])"
@@ -69,8 +65,7 @@ COMPOSE(_cdist_forward,
 COMPOSE(_euclidean_dist, "_euclidean_dist(Tensor x1, Tensor x2) -> Tensor",
         DISTANCES("2"));
 
-/* --- three factors
- * ---------------------------------------------------------------------- */
+/* --- three factors -------------------------------------------------------- */
 
 COMPOSE(bilinear,
         "bilinear(Tensor input1, Tensor input2, Tensor weight, "
@@ -78,8 +73,7 @@ COMPOSE(bilinear,
         "y = einsum('...i,oij,...j->...o', [input1, weight, input2]);"
         "is(bias) ? y + bias : y");
 
-/* --- groups of rows, each with a matrix of its own
- * --------------------------------------- */
+/* --- groups of rows, each with a matrix of its own ------------------------ */
 
 /* Every group multiplies all rows; those of others are dropped. */
 #define GROUPS(x, weight)                                                      \

@@ -35,8 +35,7 @@ static int64_t size_of(const struct term *t, unsigned char label)
     return d < 0 ? 1 : t->value->meta.size[d];
 }
 
-/* --- steps
- * ----------------------------------------------------------------------- */
+/* --- steps ---------------------------------------------------------------- */
 
 static void sum_over(struct pst_rewrite *w, struct term *t, const bool *over)
 {
@@ -252,8 +251,7 @@ static enum pst_status run(struct pst_rewrite *w, struct term *terms,
                            pst_rw_permute(w, terms[0].value, order, out->n));
 }
 
-/* --- einsum
- * -------------------------------------------------------------------------- */
+/* --- einsum --------------------------------------------------------------- */
 
 /* One operand's labels; rank of its "..." in *dots. value NULL: the result,
  * whose "..." has *dots dimensions. */
@@ -344,8 +342,7 @@ PST_REWRITE(einsum,
             "int[]? path=None) -> Tensor",
             einsum_rewrite);
 
-/* --- tensordot
- * ------------------------------------------------------------------------- */
+/* --- tensordot ------------------------------------------------------------ */
 
 static enum pst_status tensordot_rewrite(struct pst_rewrite *w)
 {

@@ -154,8 +154,7 @@ void pst_pairs_backward(const struct pst_call *c, const struct pst_pairs *f)
     }
 }
 
-/* --- fast ------------------------------------------------------------------
- */
+/* --- fast ----------------------------------------------------------------- */
 
 #define BLOCK 1024
 

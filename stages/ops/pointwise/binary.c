@@ -73,8 +73,7 @@ static double next_after(enum pst_dtype dtype, double a, double b)
 FUNCTION(nextafter, next_after(p->compute, a, b), pst_infer_binary,
          "self: self == other ? 0 : grad; other: 0");
 
-/* --- signs, steps, extremes ------------------------------------------------
- */
+/* --- signs, steps, extremes ----------------------------------------------- */
 
 #define COPYSIGN(id, text, how)                                                \
     PST_PW_FAST_ROW(id, text, how, copysign, 0.0,                              \
@@ -130,8 +129,7 @@ PST_PW_ROW(ldexp_Tensor, "ldexp.Tensor(Tensor self, Tensor other) -> Tensor",
            "self: grad * pow.Scalar(2, other);"
            "other: grad * result * 0.69314718055994530942");
 
-/* --- x log y ----------------------------------------------------------------
- */
+/* --- x log y -------------------------------------------------------------- */
 
 static double x_log_y(double x, double log_y, double y)
 {
@@ -174,8 +172,7 @@ XLOGY(special_xlog1py_other_scalar,
       "self: other <= -1 ? (self == 0 ? 0 : grad * log_of(other + 1)) : "
       "grad * log_of(other + 1)");
 
-/* --- integers ----------------------------------------------------------------
- */
+/* --- integers ------------------------------------------------------------- */
 
 static uint64_t magnitude(int64_t a)
 {

@@ -4,8 +4,7 @@
 #include "stages/ops/pointwise/pointwise.h"
 #include "stages/ops/view/view.h"
 
-/* --- passing on
- * --------------------------------------------------------------- */
+/* --- passing on ----------------------------------------------------------- */
 
 static enum pst_status infer_alias(struct pst_infer *c)
 {
@@ -55,8 +54,7 @@ const struct pst_op pst_op_contiguous = {
     PST_VIEW_COPY,
 };
 
-/* --- casts
- * ----------------------------------------------------------------------- */
+/* --- casts ---------------------------------------------------------------- */
 
 static enum pst_status cast_vjp(struct pst_vjp *v)
 {
@@ -158,8 +156,7 @@ CAST(clone, "clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor",
 CAST(lift_fresh_copy, "lift_fresh_copy(Tensor self) -> Tensor", 0,
      pst_infer_same_as_0);
 
-/* --- functional forms of writes
- * ----------------------------------------------------- */
+/* --- functional forms of writes ------------------------------------------- */
 
 /* in[1], or the number that stands in its place, in the shape and dtype of
  * in[0]. */
@@ -249,9 +246,7 @@ const struct pst_op pst_op_fill_Tensor = {
     PST_KERNELS(write_kernels),
 };
 
-/* --- asserts
- * ----------------------------------------------------------------------------
- */
+/* --- asserts -------------------------------------------------------------- */
 
 /* What it asserts is known here: sizes and dtype; strides are our own. */
 static enum pst_status infer_assert(struct pst_infer *c)

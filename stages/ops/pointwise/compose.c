@@ -40,8 +40,7 @@ PST_REWRITE_FORMULA(
     "low = is(min) ? clamp_min.Tensor(self, min) : self;"
     "is(max) ? clamp_max.Tensor(low, max) : low");
 
-/* --- powers in f64 ----------------------------------------------------------
- */
+/* --- powers in f64 -------------------------------------------------------- */
 
 PST_REWRITE_FORMULA(
     float_power_Tensor_Tensor,
@@ -56,8 +55,7 @@ PST_REWRITE_FORMULA(
     "aten::float_power.Scalar(Scalar self, Tensor exponent) -> Tensor",
     "pow.Scalar(self, cast(exponent, f64))");
 
-/* --- other names with another order of arguments ---------------------------
- */
+/* --- other names with another order of arguments -------------------------- */
 
 PST_REWRITE_FORMULA(special_xlogy,
                     "aten::special_xlogy(Tensor self, Tensor other) -> Tensor",
@@ -92,8 +90,7 @@ SCALAR_FIRST(bitwise_xor);
 SHIFT(__lshift__, "__lshift__", "bitwise_left_shift");
 SHIFT(__rshift__, "__rshift__", "bitwise_right_shift");
 
-/* --- questions
- * ---------------------------------------------------------------- */
+/* --- questions ------------------------------------------------------------ */
 
 PST_REWRITE_FORMULA(
     isclose,

@@ -4,8 +4,7 @@
 
 #include <math.h>
 
-/* --- floating --------------------------------------------------------------
- */
+/* --- floating ------------------------------------------------------------- */
 
 /* In the operands' precision: a / b near a whole number must not be rounded
  * twice. The sign of the remainder is b's. */
@@ -38,8 +37,7 @@ static double trunc_divide(const struct pst_pw *p, double a, double b)
     return trunc(p->compute == PST_F64 ? a / b : (double)(float)(a / b));
 }
 
-/* --- whole ------------------------------------------------------------------
- */
+/* --- whole ---------------------------------------------------------------- */
 
 /* Divisors that C cannot divide by: 0 is a fault, -1 overflows at the edge. */
 static bool is_odd_divisor(const struct pst_pw *p, int64_t b)
@@ -76,8 +74,7 @@ static int64_t floor_whole(const struct pst_pw *p, int64_t a, int64_t b)
                                                           : quotient;
 }
 
-/* --- rows --------------------------------------------------------------------
- */
+/* --- rows ----------------------------------------------------------------- */
 
 #define DIVISION(name, floating, whole)                                        \
     PST_PW_F64(name##_f64, 2, floating)                                        \

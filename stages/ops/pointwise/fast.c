@@ -11,8 +11,7 @@
 #define MAX   3   /* operands */
 #define BLOCK 512 /* numbers that are brought together at a time */
 
-/* --- what is taken ---------------------------------------------------------
- */
+/* --- what is taken -------------------------------------------------------- */
 
 bool pst_pw_is_f32(const struct pst_call *call)
 {
@@ -68,8 +67,7 @@ bool pst_pw_is_choice(const struct pst_call *call, unsigned mask)
            call->out[0].meta.dtype == PST_F32;
 }
 
-/* --- operands --------------------------------------------------------------
- */
+/* --- operands ------------------------------------------------------------- */
 
 /* How an operand comes to the loop. */
 enum way {
@@ -206,8 +204,7 @@ static void find_ways(struct fast *r, const struct pst_nd *nd)
     }
 }
 
-/* --- rows ------------------------------------------------------------------
- */
+/* --- rows ----------------------------------------------------------------- */
 
 static void row_direct(void *ctx, const struct pst_nd *nd,
                        const int64_t *offset, int64_t n)

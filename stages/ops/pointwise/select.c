@@ -125,8 +125,7 @@ const struct pst_op pst_op_masked_fill_Tensor = {
     PST_KERNELS(masked_fill_kernels),
 };
 
-/* --- clamp -----------------------------------------------------------------
- */
+/* --- clamp ---------------------------------------------------------------- */
 
 /* NaN passes, a NaN bound wins, and so does max where min > max. */
 static double clamp_at(double x, double lo, double hi)
@@ -245,8 +244,7 @@ const struct pst_op pst_op_clamp_backward = {
     PST_KERNELS(clamp_backward_kernels),
 };
 
-/* --- maximum, minimum -------------------------------------------------------
- */
+/* --- maximum, minimum ----------------------------------------------------- */
 
 PST_PW_F64(maximum_f64, 2, isnan(a) || a > b ? a : b)
 PST_PW_I64(maximum_i64, 2, PST_MAX(a, b))

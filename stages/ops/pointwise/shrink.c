@@ -84,8 +84,7 @@ PST_PW_FAST_ROW(
 PST_REWRITE_FORMULA(relu6, "aten::relu6(Tensor self) -> Tensor",
                     "hardtanh(self, 0, 6)");
 
-/* --- with two operands -----------------------------------------------------
- */
+/* --- with two operands ---------------------------------------------------- */
 
 PST_PW_F64(prelu_f64, 2, a > 0.0 ? a : a * b)
 PST_PW_REF(prelu, 0, 2, prelu_f64, NULL)
@@ -118,8 +117,7 @@ PST_REWRITE_FORMULA(glu, "aten::glu(Tensor self, int dim=-1) -> Tensor",
                     "halves = chunk(self, 2, dim);"
                     "halves[0] * sigmoid(halves[1])");
 
-/* --- rrelu: a random slope below zero while training -----------------------
- */
+/* --- rrelu: a random slope below zero while training ---------------------- */
 
 PST_REWRITE_FORMULA(
     rrelu_with_noise_functional,

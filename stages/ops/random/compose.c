@@ -16,8 +16,7 @@
     "bool? pin_memory=None"
 #define FORMAT ", MemoryFormat? memory_format=None"
 
-/* --- continuous: computed in f32 (f64 for f64), then rounded
- * ---------------------- */
+/* --- continuous: computed in f32 (f64 for f64), then rounded -------------- */
 
 #define UNIFORM          "u = rand_like(self, dtype=dtype(self) == f64 ? f64 : f32);"
 #define NORMAL           "z = randn_like(self, dtype=dtype(self) == f64 ? f64 : f32);"
@@ -36,8 +35,7 @@ COMPOSE(log_normal,
 COMPOSE(cauchy, "cauchy(Tensor self, float median=0., float sigma=1." GENERATOR,
         UNIFORM AS_SELF("tan((u - 0.5) * pi) * sigma + median"));
 
-/* --- normal numbers around given ones; no gradient passes
- * ---------------------------- */
+/* --- normal numbers around given ones; no gradient passes ----------------- */
 
 COMPOSE(normal_Tensor_float,
         "normal.Tensor_float(Tensor mean, float std=1." GENERATOR,
@@ -54,8 +52,7 @@ COMPOSE(normal_float_float,
         "Layout? layout=None, Device? device=None, bool? pin_memory=None",
         "randn(size, dtype=dtype) * std + mean");
 
-/* --- whole numbers
- * -------------------------------------------------------------------- */
+/* --- whole numbers -------------------------------------------------------- */
 
 /* Of all values that the dtype has, from 0. */
 COMPOSE(random, "random(Tensor self" GENERATOR,
@@ -157,8 +154,7 @@ PST_REWRITE_FORMULA(draws_of,
                     "first = slice.Tensor(p, -1, 0, 1);"
                     "repeat(first, rank(p) == 1 ? [n] : [1, n])");
 
-/* --- dropout that keeps a mean, or drops whole channels
- * -------------------------------- */
+/* --- dropout that keeps a mean, or drops whole channels ------------------- */
 
 /* 0 or 1 for each element, or for each channel. */
 static struct pst_value *mask(struct pst_rewrite *w, struct pst_value *x,

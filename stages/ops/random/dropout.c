@@ -137,8 +137,7 @@ const struct pst_op pst_op_dropout = {
     PST_KERNELS(dropout_kernels),
 };
 
-/* --- native_dropout: also returns the mask of what was kept
- * --------------------------- */
+/* --- native_dropout: also returns the mask of what was kept --------------- */
 
 static enum pst_status infer_native_dropout(struct pst_infer *c)
 {

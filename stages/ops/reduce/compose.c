@@ -8,8 +8,7 @@
 #define COMPOSE(id, schema, formula)                                           \
     PST_REWRITE_FORMULA(id, "aten::" schema, formula)
 
-/* --- counts
- * ------------------------------------------------------------------- */
+/* --- counts --------------------------------------------------------------- */
 
 COMPOSE(_is_all_true, "_is_all_true(Tensor self) -> Tensor", "all(self)");
 COMPOSE(_is_any_true, "_is_any_true(Tensor self) -> Tensor", "any(self)");
@@ -24,8 +23,7 @@ COMPOSE(aminmax,
         "amin(self, dims(self, dim), keepdim),"
         "amax(self, dims(self, dim), keepdim)");
 
-/* --- without NaN
- * ----------------------------------------------------------------- */
+/* --- without NaN ---------------------------------------------------------- */
 
 COMPOSE(nansum,
         "nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, "
@@ -38,8 +36,7 @@ COMPOSE(nanmean,
         "nansum(self, dim, keepdim, dtype=dtype) / "
         "sum.dim_IntList(!isnan(self), dim, keepdim)");
 
-/* --- variances, deviations
- * ---------------------------------------------------------- */
+/* --- variances, deviations ------------------------------------------------ */
 
 /* The root of a variance: where that is 0 no gradient passes. */
 PST_PW_F64(deviation_f64, 1, sqrt(a))
@@ -89,8 +86,7 @@ COMPOSE(std_correction,
 WITH_MEAN(var);
 WITH_MEAN(std);
 
-/* --- trapezoids: along the last dimension
- * ---------------------------------------------- */
+/* --- trapezoids: along the last dimension --------------------------------- */
 
 #define PAIRS                                                                  \
     "at = transpose.int(y, dim, -1);"                                          \
@@ -115,8 +111,7 @@ COMPOSE(cumulative_trapezoid_x,
         "cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor",
         PAIRS WIDTHS "transpose.int(cumsum(areas, -1), dim, -1) * 0.5");
 
-/* --- back from a broadcast
- * ---------------------------------------------------------------- */
+/* --- back from a broadcast ------------------------------------------------ */
 
 static enum pst_status sum_to_size_rewrite(struct pst_rewrite *w)
 {

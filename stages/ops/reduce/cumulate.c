@@ -30,8 +30,7 @@ static void store(const struct pst_operand *out, int64_t at, double y)
     pst_store_f64(out->meta.dtype, out->data, at, y);
 }
 
-/* --- cumprod
- * ------------------------------------------------------------------ */
+/* --- cumprod -------------------------------------------------------------- */
 
 static void cumprod_lane(const struct pst_call *c, int64_t first, int64_t inner,
                          int64_t n)
@@ -85,8 +84,7 @@ static void cumprod_backward_ref(const struct pst_call *c)
     lanes(c, &c->in[0].meta, c->args[2].i, cumprod_backward_lane);
 }
 
-/* --- logcumsumexp
- * ---------------------------------------------------------------- */
+/* --- logcumsumexp --------------------------------------------------------- */
 
 static void logcumsumexp_lane(const struct pst_call *c, int64_t first,
                               int64_t inner, int64_t n)
@@ -112,8 +110,7 @@ static void logcumsumexp_ref(const struct pst_call *c)
     lanes(c, &c->in[0].meta, c->args[1].i, logcumsumexp_lane);
 }
 
-/* --- cummax, cummin: the last of equals; NaN stays
- * ------------------------------- */
+/* --- cummax, cummin: the last of equals; NaN stays ------------------------ */
 
 static void extremes(const struct pst_call *c, int64_t first, int64_t inner,
                      int64_t n, double sign)
@@ -167,9 +164,7 @@ static void cummin_ref(const struct pst_call *c)
     lanes(c, &c->in[0].meta, c->args[1].i, cummin_lane);
 }
 
-/* --- rows
- * ----------------------------------------------------------------------------
- */
+/* --- rows ----------------------------------------------------------------- */
 
 static enum pst_status check(const struct pst_infer *c,
                              const struct pst_meta **x)

@@ -70,8 +70,7 @@ static const struct pst_reduction min_how = {min_add, NULL, min_add_i64};
 #define BOTH(name, arg, how)  PST_FOLD_BEST(name, arg, true, how)
 #define PLACE(name, arg, how) PST_FOLD_BEST(name, arg, false, how)
 
-/* --- amax, amin, max, min
- * ------------------------------------------------------ */
+/* --- amax, amin, max, min ------------------------------------------------- */
 
 static enum pst_status infer_amax(struct pst_infer *c)
 {
@@ -182,8 +181,7 @@ const struct pst_op pst_op_min = {
     PST_KERNELS(min_kernels),
 };
 
-/* --- max.dim, argmax
- * -------------------------------------------------------------- */
+/* --- max.dim, argmax ------------------------------------------------------ */
 
 static enum pst_status infer_max_dim(struct pst_infer *c)
 {

@@ -13,8 +13,7 @@ struct job {
     bool best, values; /* pst_fold_run_best */
 };
 
-/* --- how the tensor is walked ----------------------------------------------
- */
+/* --- how the tensor is walked --------------------------------------------- */
 
 static void walk_init(struct job *k, const struct pst_call *call, int arg)
 {
@@ -56,8 +55,7 @@ bool pst_fold_fits_best(const struct pst_call *call, int arg)
            (k.along || across_fits(&k));
 }
 
-/* --- along memory ----------------------------------------------------------
- */
+/* --- along memory --------------------------------------------------------- */
 
 struct line {
     const struct pst_fold *fold;
@@ -135,8 +133,7 @@ static void along_row(void *ctx, const struct pst_nd *nd, const int64_t *offset,
                   (const float *)k->call->in[0].data + offset[1] + i * step);
 }
 
-/* --- across ----------------------------------------------------------------
- */
+/* --- across --------------------------------------------------------------- */
 
 struct sheet {
     const struct pst_fold *fold;
@@ -219,8 +216,7 @@ static void across_row(void *ctx, const struct pst_nd *nd,
                     PST_MIN(n - done, PST_FOLD_COLS));
 }
 
-/* --- everything ------------------------------------------------------------
- */
+/* --- everything ----------------------------------------------------------- */
 
 static void part_run(void *ctx, unsigned part, unsigned parts)
 {

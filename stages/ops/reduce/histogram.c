@@ -28,8 +28,7 @@ static void ends(const struct pst_operand *x, double *low, double *high)
     }
 }
 
-/* --- histc: equal bins, computed in the dtype
- * ------------------------------------ */
+/* --- histc: equal bins, computed in the dtype ----------------------------- */
 
 static void histc_ref(const struct pst_call *c)
 {
@@ -56,8 +55,7 @@ static void histc_ref(const struct pst_call *c)
     }
 }
 
-/* --- histogram: edges, weights, densities
- * ------------------------------------------ */
+/* --- histogram: edges, weights, densities --------------------------------- */
 
 /* The bin of a, -1 outside; the last edge belongs to the last bin. */
 static int64_t find(const struct pst_operand *edges, int64_t bins, double a)

@@ -7,8 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- linalg_vector_norm: (sum |x|^p)^(1/p)
- * ------------------------------------ */
+/* --- linalg_vector_norm: (sum |x|^p)^(1/p) -------------------------------- */
 
 /* Squares of f32 and smaller do not overflow in double; those of f64 may. */
 static void sum_zero(struct pst_acc *acc, int64_t n, const double *x)
@@ -153,8 +152,7 @@ const struct pst_op pst_op_linalg_vector_norm = {
     PST_KERNELS(vector_norm_kernels),
 };
 
-/* --- compositions
- * ---------------------------------------------------------------- */
+/* --- compositions --------------------------------------------------------- */
 
 #define COMPOSE(id, schema, formula)                                           \
     PST_REWRITE_FORMULA(id, "aten::" schema, formula)

@@ -40,8 +40,7 @@ void pst_reduce_init(struct pst_reduce *r, const struct pst_call *call, int arg)
     r->n_in = pst_meta_numel(&r->gone);
 }
 
-/* --- reference --------------------------------------------------------------
- */
+/* --- reference ------------------------------------------------------------ */
 
 struct walk {
     const struct pst_call *call;
@@ -147,8 +146,7 @@ void pst_reduce_run_best(const struct pst_call *call, int arg, unsigned k,
     }
 }
 
-/* --- inference and gradients
- * --------------------------------------------------- */
+/* --- inference and gradients ---------------------------------------------- */
 
 /* Argument arg is checked here: int, int[] or None. */
 static enum pst_status check_dims(struct pst_infer *c, const struct pst_meta *x,

@@ -4,8 +4,7 @@
 #include "stages/ops/reduce/reduce.h"
 #include "stages/ops/reduce/running.h"
 
-/* --- cumsum
- * ------------------------------------------------------------------------- */
+/* --- cumsum --------------------------------------------------------------- */
 
 /* Inputs are contiguous. Every output is rounded once. */
 static void cumsum_ref(const struct pst_call *c)
@@ -85,9 +84,7 @@ const struct pst_op pst_op_cumsum = {
     PST_KERNELS(cumsum_kernels),
 };
 
-/* --- diff
- * ------------------------------------------------------------------------------
- */
+/* --- diff ----------------------------------------------------------------- */
 
 /* n-th differences of (prepend, self, append) as the n-th binomial sum. */
 struct joined {

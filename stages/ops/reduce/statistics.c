@@ -17,8 +17,7 @@
                     NULL, name##_ref, 0.0},                                    \
     }
 
-/* --- any, all: NaN is true
- * --------------------------------------------------------- */
+/* --- any, all: NaN is true ------------------------------------------------ */
 
 static void any_add(struct pst_acc *acc, int64_t n, const double *x)
 {
@@ -117,9 +116,7 @@ LOGIC(any_dims, "any.dims(Tensor self, int[]? dim=None, bool keepdim=False)",
 LOGIC(all_dims, "all.dims(Tensor self, int[]? dim=None, bool keepdim=False)",
       infer_any_dims, all_dim_kernels);
 
-/* --- var
- * ---------------------------------------------------------------------------------
- */
+/* --- var ------------------------------------------------------------------ */
 
 /* Welford: a is the mean so far, b the sum of squared distances from it. */
 static void var_add(struct pst_acc *acc, int64_t n, const double *x)
@@ -209,9 +206,7 @@ const struct pst_op pst_op_var_dim = {
     PST_KERNELS(var_kernels),
 };
 
-/* --- logsumexp
- * ----------------------------------------------------------------------------
- */
+/* --- logsumexp ------------------------------------------------------------ */
 
 /* a is the largest so far, b the sum of exp(x - a); -inf adds nothing. */
 static void logsumexp_add(struct pst_acc *acc, int64_t n, const double *x)

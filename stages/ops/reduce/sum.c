@@ -50,10 +50,10 @@ static void mean_dim_ref(const struct pst_call *c)
     pst_reduce_run(c, 1, &mean_how);
 }
 
-/* --- fast kernels
- * ---------------------------------------------------------------- Contiguous
- * f32 whose reduced dimensions are next to each other: the tensor is (outer,
- * rows, cols) and rows are summed. cols = 1 sums along memory. */
+/* --- fast kernels --------------------------------------------------------- */
+
+/* Contiguous f32 whose reduced dimensions are next to each other: the tensor is
+ * (outer, rows, cols) and rows are summed. cols = 1 sums along memory. */
 
 struct box {
     int64_t outer, rows, cols;
@@ -235,8 +235,7 @@ static const struct pst_kernel mean_dim_kernels[] = {
     REF(mean_dim),
 };
 
-/* --- inference, gradients, rows
- * ---------------------------------------------------- */
+/* --- inference, gradients, rows ------------------------------------------- */
 
 /* Integers and bool are summed in i64 unless a dtype is given. */
 static enum pst_status infer_sum_of(struct pst_infer *c, int arg, int keepdim,

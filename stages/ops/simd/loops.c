@@ -90,8 +90,7 @@ static PST_ALWAYS_INLINE float smooth_l1_slope(float d, float beta)
     return pst_vm_select(fabsf(d) >= beta, sign, d / beta) + 0.0f * d;
 }
 
-/* --- remainders ------------------------------------------------------------
- */
+/* --- remainders ----------------------------------------------------------- */
 
 /* Quotients below 2^24 are exact enough in double: a whole number that does
  * not divide a is farther from a / b than the rounding. */
@@ -126,8 +125,7 @@ static PST_ALWAYS_INLINE float vm_power(float a, float b)
     return (float)pow((double)a, (double)b);
 }
 
-/* --- loops -----------------------------------------------------------------
- */
+/* --- loops ---------------------------------------------------------------- */
 
 /* The operands that `fix` names do not move. */
 #define FORM(n_args, fix, T0, T, R, from, to, expr)                            \

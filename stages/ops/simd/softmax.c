@@ -52,8 +52,7 @@ static void log_softmax_grad(int64_t rows, int64_t n, const float *g,
     }
 }
 
-/* --- down columns ----------------------------------------------------------
- */
+/* --- down columns --------------------------------------------------------- */
 
 #define COLS PST_SOFTMAX_COLS
 #define ROWS 32 /* whose partial sums are added up, as in column_sum.c */

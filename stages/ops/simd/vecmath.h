@@ -308,8 +308,7 @@ static PST_ALWAYS_INLINE float pst_vm_log1p(float x)
     return pst_vm_select((u == 1.0f) | (x == INFINITY), x, y);
 }
 
-/* --- angles ----------------------------------------------------------------
- */
+/* --- angles --------------------------------------------------------------- */
 
 /* Where the reduction by multiples of pi / 2 in double is good enough. */
 static PST_ALWAYS_INLINE int pst_vm_is_angle(float x)
@@ -363,8 +362,7 @@ static PST_ALWAYS_INLINE float pst_vm_cos(float x)
     return pst_vm_sin_part(r, q + 1);
 }
 
-/* --- powers ----------------------------------------------------------------
- */
+/* --- powers --------------------------------------------------------------- */
 
 static PST_ALWAYS_INLINE int pst_vm_is_power(float a, float b)
 {

@@ -28,8 +28,7 @@ static void swap(item *a, item *b)
     *b = t;
 }
 
-/* --- heaps: the last in order is at the root -------------------------------
- */
+/* --- heaps: the last in order is at the root ------------------------------ */
 
 /* Puts v into the heap a[0..n) whose place `hole` is free: down to a leaf
  * along the later children, then up. */
@@ -83,8 +82,7 @@ static void partial_sort(item *a, int64_t k, int64_t n)
         exchange(a, i, &a[i]);
 }
 
-/* --- partitions ------------------------------------------------------------
- */
+/* --- partitions ----------------------------------------------------------- */
 
 /* a[i] moves down to its place; one that is not after it stands there. */
 static void insert(item *a, int64_t i)

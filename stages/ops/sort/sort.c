@@ -2,8 +2,7 @@
 /* sort, topk, kthvalue, medians: values and where they stood. */
 #include "stages/ops/sort/fast.h"
 
-/* --- sort, topk --------------------------------------------------------------
- */
+/* --- sort, topk ----------------------------------------------------------- */
 
 static void sort_lanes(const struct pst_call *c, int64_t dim, bool descending)
 {
@@ -196,8 +195,7 @@ ROW(topk,
     "bool sorted=True) -> (Tensor values, Tensor indices)",
     infer_topk, pairs_topk, scratch_2, PUT_BACK);
 
-/* --- one element of a lane
- * ----------------------------------------------------- */
+/* --- one element of a lane ------------------------------------------------ */
 
 static void choose(const struct pst_call *c, const struct pst_lane *l,
                    pst_sort_choice_fn fn)

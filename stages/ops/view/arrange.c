@@ -30,8 +30,7 @@ static unsigned dim_of(struct pst_rewrite *w, const struct pst_value *x,
     return 0;
 }
 
-/* --- meshgrid ---------------------------------------------------------------
- */
+/* --- meshgrid ------------------------------------------------------------- */
 
 /* Tensor k along dimension k; "xy" exchanges the first two. */
 static enum pst_status meshgrid(struct pst_rewrite *w, bool xy)
@@ -82,8 +81,7 @@ PST_REWRITE(meshgrid_indexing,
             "Tensor[]",
             meshgrid_indexing_rewrite);
 
-/* --- repetitions ------------------------------------------------------------
- */
+/* --- repetitions ---------------------------------------------------------- */
 
 /* Missing repetitions in front are 1. */
 static enum pst_status tile_rewrite(struct pst_rewrite *w)
@@ -143,8 +141,7 @@ PST_REWRITE(repeat_interleave_self_int,
             "int? dim=None, *, SymInt? output_size=None) -> Tensor",
             repeat_interleave_rewrite);
 
-/* --- tensor_split ------------------------------------------------------------
- */
+/* --- tensor_split --------------------------------------------------------- */
 
 static void piece(struct pst_rewrite *w, unsigned k, unsigned dim,
                   struct pst_arg start, struct pst_arg end)
@@ -199,8 +196,7 @@ PST_REWRITE(tensor_split_indices,
             "SymInt[] indices, int dim=0) -> Tensor(a)[]",
             indices_rewrite);
 
-/* --- movedim
- * ------------------------------------------------------------------ */
+/* --- movedim -------------------------------------------------------------- */
 
 static enum pst_status movedim_rewrite(struct pst_rewrite *w)
 {
@@ -239,8 +235,7 @@ PST_REWRITE(movedim_intlist,
             "int[] destination) -> Tensor(a)",
             movedim_rewrite);
 
-/* --- blocks, sequences
- * ---------------------------------------------------------- */
+/* --- blocks, sequences ---------------------------------------------------- */
 
 static struct pst_value *pad(struct pst_rewrite *w, struct pst_value *x,
                              const int64_t *by, unsigned n, double value)
@@ -311,8 +306,7 @@ PST_REWRITE(pad_sequence,
             "float padding_value=0., str padding_side=\"right\") -> Tensor",
             pad_sequence_rewrite);
 
-/* --- windows written
- * --------------------------------------------------------------- */
+/* --- windows written ------------------------------------------------------ */
 
 /* The copy of x (or zeros of that shape) with src in the diagonal. */
 static struct pst_value *write_diagonal(struct pst_rewrite *w,

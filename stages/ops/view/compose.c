@@ -5,8 +5,7 @@
 #define COMPOSE(id, schema, formula)                                           \
     PST_REWRITE_FORMULA(id, "aten::" schema, formula)
 
-/* --- copies of views -------------------------------------------------------
- */
+/* --- copies of views ------------------------------------------------------ */
 
 COMPOSE(alias_copy, "alias_copy(Tensor self) -> Tensor", "clone(self)");
 COMPOSE(detach_copy, "detach_copy(Tensor self) -> Tensor",
@@ -68,8 +67,7 @@ COMPOSE(view_copy_dtype,
         "view_copy.dtype(Tensor self, ScalarType dtype) -> Tensor",
         "clone(view.dtype(self, dtype))");
 
-/* --- other names, other arguments ------------------------------------------
- */
+/* --- other names, other arguments ----------------------------------------- */
 
 COMPOSE(_reshape_alias,
         "_reshape_alias(Tensor(a) self, SymInt[] size, SymInt[] stride) -> "
@@ -91,8 +89,7 @@ COMPOSE(channel_shuffle,
         "split = unflatten.int(self, 1, [groups, size(self, 1) // groups]);"
         "flatten.using_ints(transpose.int(split, 1, 2), 1, 2)");
 
-/* --- flips ------------------------------------------------------------------
- */
+/* --- flips ---------------------------------------------------------------- */
 
 COMPOSE(fliplr, "fliplr(Tensor self) -> Tensor", "flip(self, [1])");
 COMPOSE(flipud, "flipud(Tensor self) -> Tensor", "flip(self, [0])");
@@ -102,8 +99,7 @@ COMPOSE(rot90, "rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor",
         "transpose.int(flip(self, [turns == 1 ? dims[1] : dims[0]]), dims[0], "
         "dims[1])");
 
-/* --- at least so many dimensions --------------------------------------------
- */
+/* --- at least so many dimensions ------------------------------------------ */
 
 COMPOSE(atleast_1d, "atleast_1d(Tensor self) -> Tensor",
         "rank(self) < 1 ? unsqueeze(self, 0) : self");
@@ -121,8 +117,7 @@ COMPOSE(atleast_3d_Sequence,
         "atleast_3d.Sequence(Tensor[] tensors) -> Tensor[]",
         "atleast_3d(tensors)");
 
-/* --- stacks ------------------------------------------------------------------
- */
+/* --- stacks --------------------------------------------------------------- */
 
 COMPOSE(hstack, "hstack(Tensor[] tensors) -> Tensor",
         "parts = atleast_1d(tensors); cat(parts, rank(parts[0]) == 1 ? 0 : 1)");
@@ -138,8 +133,7 @@ COMPOSE(cartesian_prod, "cartesian_prod(Tensor[] tensors) -> Tensor",
         "len(tensors) == 1 ? tensors[0] : "
         "stack(reshape(meshgrid.indexing(tensors, indexing='ij'), [-1]), 1)");
 
-/* --- splits
- * ------------------------------------------------------------------- */
+/* --- splits --------------------------------------------------------------- */
 
 #define SPLITS(name, axis)                                                     \
     COMPOSE(name##_int,                                                        \
@@ -152,8 +146,7 @@ SPLITS(hsplit, "rank(self) == 1 ? 0 : 1");
 SPLITS(vsplit, "0");
 SPLITS(dsplit, "2");
 
-/* --- diagonals
- * ------------------------------------------------------------------ */
+/* --- diagonals ------------------------------------------------------------ */
 
 COMPOSE(diag, "diag(Tensor self, int diagonal=0) -> Tensor",
         "rank(self) == 1 ? diag_embed(self, diagonal, 0, 1) : "
@@ -161,8 +154,7 @@ COMPOSE(diag, "diag(Tensor self, int diagonal=0) -> Tensor",
 COMPOSE(diagflat, "diagflat(Tensor self, int offset=0) -> Tensor",
         "diag(reshape(self, [-1]), offset)");
 
-/* --- repetitions
- * ----------------------------------------------------------------- */
+/* --- repetitions ---------------------------------------------------------- */
 
 COMPOSE(repeat_interleave_self_Tensor,
         "repeat_interleave.self_Tensor(Tensor self, Tensor repeats, "

@@ -35,8 +35,7 @@ static void copy_to(const struct pst_call *c, bool reference,
         pst_view_copy(c->pool, &src->meta, src->data, to, dst, c->accumulate);
 }
 
-/* --- cat, stack -------------------------------------------------------------
- */
+/* --- cat, stack ----------------------------------------------------------- */
 
 /* An empty vector fits everything and adds nothing. */
 static bool is_nothing(const struct pst_meta *x)
@@ -206,8 +205,7 @@ const struct pst_op pst_op_stack = {
     PST_KERNELS(stack_kernels),
 };
 
-/* --- repeat ------------------------------------------------------------------
- */
+/* --- repeat --------------------------------------------------------------- */
 
 static enum pst_status infer_repeat(struct pst_infer *c)
 {

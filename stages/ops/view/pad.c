@@ -7,8 +7,7 @@
 
 #include <string.h>
 
-/* --- constant_pad_nd, pad ---------------------------------------------------
- */
+/* --- constant_pad_nd, pad ------------------------------------------------- */
 
 /* Pairs (before, after) from the last dimension on; negative ones crop. */
 static enum pst_status infer_pad(struct pst_infer *c)

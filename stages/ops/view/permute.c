@@ -229,8 +229,7 @@ VIEW(permute, "permute(Tensor(a) self, int[] dims)", infer_permute,
 VIEW(movedim_int, "movedim.int(Tensor(a) self, int source, int destination)",
      infer_movedim, movedim_vjp);
 
-/* --- expand -----------------------------------------------------------------
- */
+/* --- expand --------------------------------------------------------------- */
 
 /* x as a view of `sizes`, -1 keeping a size that x has. */
 static enum pst_status expanded(struct pst_infer *c, unsigned k,

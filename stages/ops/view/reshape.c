@@ -119,8 +119,7 @@ static enum pst_status reshape_vjp(struct pst_vjp *v)
         pst_vjp_reshape_as(v, pst_vjp_grad(v, 0), &pst_vjp_in(v, 0)->meta));
 }
 
-/* --- sizes from the arguments ----------------------------------------------
- */
+/* --- sizes from the arguments --------------------------------------------- */
 
 static enum pst_status infer_view(struct pst_infer *c)
 {
@@ -229,8 +228,7 @@ RESHAPE(unflatten_int,
         "unflatten.int(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)",
         infer_unflatten);
 
-/* --- dimensions of size 1 ---------------------------------------------------
- */
+/* --- dimensions of size 1 ------------------------------------------------- */
 
 struct pst_meta pst_view_drop(const struct pst_meta *meta, unsigned d)
 {

@@ -5,8 +5,7 @@
 
 #include <string.h>
 
-/* --- select, slice, narrow -------------------------------------------------
- */
+/* --- select, slice, narrow ------------------------------------------------ */
 
 struct pst_slice pst_view_slice(int64_t size, const struct pst_arg *start,
                                 const struct pst_arg *end, int64_t step)
@@ -190,8 +189,7 @@ VIEW(slice_Tensor,
 VIEW(narrow, "narrow(Tensor(a) self, int dim, SymInt start, SymInt length)",
      infer_narrow, narrow_vjp);
 
-/* --- their gradients --------------------------------------------------------
- */
+/* --- their gradients ------------------------------------------------------ */
 
 /* Result 0 := zeros of argument 1's sizes, into which argument 0 must fit. */
 static enum pst_status infer_into_zeros(struct pst_infer *c)
@@ -349,8 +347,7 @@ const struct pst_op pst_op_slice_backward = {
     PST_KERNELS(slice_backward_kernels),
 };
 
-/* --- diagonal, as_strided ----------------------------------------------------
- */
+/* --- diagonal, as_strided ------------------------------------------------- */
 
 static enum pst_status infer_diagonal(struct pst_infer *c)
 {
@@ -444,8 +441,7 @@ static enum pst_status diagonal_vjp(struct pst_vjp *v)
                                                 : -args[1].i * flat.stride[a]));
 }
 
-/* --- unfold ----------------------------------------------------------------
- */
+/* --- unfold --------------------------------------------------------------- */
 
 /* Windows of `size` along a dimension, `step` apart, as a last dimension. */
 static struct pst_meta unfold_window(const struct pst_meta *x,

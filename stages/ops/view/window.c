@@ -62,8 +62,7 @@ static enum pst_status infer_overwrite(struct pst_infer *c,
                                     pst_infer_in(c, 0));
 }
 
-/* --- slice_scatter, select_scatter -------------------------------------------
- */
+/* --- slice_scatter, select_scatter ---------------------------------------- */
 
 static struct pst_meta slice_window(const struct pst_meta *x,
                                     const struct pst_arg *args, int64_t *offset)
@@ -201,8 +200,7 @@ const struct pst_op pst_op_select_scatter = {
     PST_KERNELS(select_scatter_kernels),
 };
 
-/* --- windows by strides
- * --------------------------------------------------------- */
+/* --- windows by strides --------------------------------------------------- */
 
 /* Arguments first..first+2: sizes, strides, offset. */
 static struct pst_meta strided_window(enum pst_dtype dtype,
