@@ -75,24 +75,18 @@ COMPOSE(bilinear,
 
 /* --- groups of rows, each with a matrix of its own ------------------------ */
 
-/* Every group multiplies all rows; those of others are dropped. */
-#define GROUPS(x, weight)                                                      \
-    "rows = arange(size(" x ", 0), dtype=i32);"                                \
-    "ends = unsqueeze(offs, 1);"                                               \
-    "begins = constant_pad_nd(slice.Tensor(ends, 0, 0, -1), [0, 0, 1, 0]);"    \
-    "mine = logical_and(rows >= begins, rows < ends);"                         \
-    "y = matmul(unsqueeze(" x ", 0), " weight ");"                             \
-    "grouped = sum.dim_IntList(unsqueeze(mine, -1) ? y : 0, [0]);"
-
 PST_REWRITE_FORMULA(
     grouped_mm_fallback,
     "transformers::grouped_mm_fallback(Tensor input, Tensor weight, "
     "Tensor offs) -> Tensor",
-    GROUPS("input", "weight") "grouped");
+    "grouped_product(input, weight, offs)");
+/* Of rows of self, of columns of mat2, of what is summed over, or of all. */
 COMPOSE(_grouped_mm,
         "_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, "
         "Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor",
-        GROUPS("self", "mat2") "p = rank(mat2) == 3 ? (rank(self) == 3 ? "
-                               "bmm(self, mat2) : grouped) "
-                               ": fail('both factors are in groups');"
-                               "cast(is(bias) ? p + bias : p, out_dtype)");
+        "columns = transpose.int(grouped_product(transpose.int(mat2, 0, 1), "
+        "transpose.int(self, 1, 2), offs), 0, 1);"
+        "p = rank(self) == 3 ? (rank(mat2) == 3 ? bmm(self, mat2) : columns) "
+        ": (rank(mat2) == 3 ? grouped_product(self, mat2, offs) "
+        ": grouped_outer(self, mat2, offs));"
+        "cast(is(bias) ? p + bias : p, out_dtype)");
