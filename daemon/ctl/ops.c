@@ -136,7 +136,7 @@ static void print_text(const char *text)
     for (unsigned i = 0; pst_registry_alias(i, &alias, &row); i++)
         if (strstr(alias, text) != NULL)
             printf("%-44s as %s\n", alias, row);
-    printf("%u operators; in-place forms follow them\n", n);
+    printf("%u operator%s; in-place forms follow them\n", n, n == 1 ? "" : "s");
 }
 
 static enum pst_status run_ops(const struct pstd_config *config,
@@ -145,13 +145,17 @@ static enum pst_status run_ops(const struct pstd_config *config,
     const char *text = config->n_args > 0 ? config->args[0] : "";
     enum pst_status status = pst_registry_init(diag);
     const char *reason;
+    char region[128];
 
     if (status != PST_OK)
         return status;
     if (config->json)
         return print_json(text, diag);
     print_text(text);
+    (void)snprintf(region, sizeof(region), "higher_order.%s", text);
     reason = pst_op_refusal(text);
+    if (reason == NULL)
+        reason = pst_op_refusal(region);
     if (reason != NULL)
         printf("%s is refused (tier 3): %s\n", text, reason);
     return PST_OK;

@@ -344,8 +344,9 @@ static enum pst_status check_owner(struct cutter *c,
             return pst_diag_set(
                 c->s->diag, PST_ERR_UNSUPPORTED,
                 "buffer \"%s\" is changed in stage %d and read in stage %d "
-                "(module \"%s\", %s): cut elsewhere (E_SHARED_MUT)",
-                output->target->fqn, stage, r.found, node->module,
+                "(in %s at %s): cut elsewhere (E_SHARED_MUT)",
+                output->target->fqn, stage, r.found,
+                node->module[0] != '\0' ? node->module : "the outermost module",
                 node->source);
     }
     return PST_OK;

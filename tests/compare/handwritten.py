@@ -61,3 +61,84 @@ def factors():
 
     return Factors(), lambda: dict(x=torch.randn(2, 5, 6),
                                    wanted=torch.randn(2, 4, 4))
+
+
+@handwritten
+def small_integers():
+    """Bytes as an image, ids, offsets and signs of 32, 16 and 8 bits;
+    counts and the largest byte in integer buffers."""
+
+    class Small(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3, stride=2)
+            self.emb = nn.Embedding(9, 4)
+            self.head = nn.Linear(4, 5)
+            self.register_buffer("seen", torch.zeros(9, dtype=torch.int32))
+            self.register_buffer("peak", torch.zeros((), dtype=torch.uint8))
+
+        def forward(self, image, ids, offset, sign, label):
+            dtype = self.head.weight.dtype
+            x = image.to(dtype).div(255).sub(0.5) * 2
+            h = self.conv(x).relu().amax((2, 3))
+            i = (ids + offset).clamp(0, 8)
+            h = h + self.emb(i).mean(1) * sign.to(dtype).unsqueeze(1)
+            self.seen.add_(torch.zeros_like(self.seen).scatter_add(
+                0, i.flatten().long(), torch.ones_like(i.flatten())))
+            self.peak.copy_(torch.maximum(self.peak, image.amax()))
+            low = (image >> 1) & 3
+            counts = torch.stack([(low == k).sum((1, 2, 3))
+                                  for k in range(4)], 1).to(torch.int16)
+            y = self.head(h) + counts.to(dtype).log1p().mean(1, keepdim=True)
+            return (F.cross_entropy(y, label.long()), y, counts,
+                    (image // 16).to(torch.int8), -image, image - 7)
+
+    def ints(high, dtype, *shape, low=0):
+        return torch.randint(low, high, shape, dtype=dtype)
+
+    return Small(), lambda: dict(
+        image=ints(256, torch.uint8, 3, 3, 9, 9),
+        ids=ints(6, torch.int32, 3, 5), offset=ints(4, torch.int16, 3, 5),
+        sign=ints(2, torch.int8, 3, low=-1), label=ints(5, torch.int32, 3))
+
+
+@handwritten
+def memory():
+    """Buffers in a ring as contrastive learning has them: a queue of keys
+    written at a moving place, a counter, an average, a maximum, a start value
+    that the first call sets."""
+
+    class Memory(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.down = nn.Sequential(nn.Linear(4, 8), nn.GELU(),
+                                      nn.Linear(8, 4), nn.GELU())
+            self.up, self.query = nn.Linear(4, 6), nn.Linear(6, 6)
+            for name, start in (("mean", torch.zeros(6)),
+                                ("calls", torch.zeros((), dtype=torch.long)),
+                                ("queue", torch.randn(6, 9)),
+                                ("place", torch.zeros(1, dtype=torch.long)),
+                                ("high", torch.full((6,), -1e3)),
+                                ("begun", torch.tensor(False)),
+                                ("shift", torch.zeros(6))):
+                self.register_buffer(name, start)
+
+        def forward(self, x):
+            h = self.up(self.down(x))
+            with torch.no_grad():
+                self.calls += 1
+                self.mean.lerp_(h.mean(0), 0.1)
+                self.high.copy_(torch.maximum(self.high, h.amax(0)))
+                self.shift.copy_(torch.where(self.begun, self.shift,
+                                             h.mean(0)))
+                self.begun.fill_(True)
+                i = (self.place + torch.arange(3)) % 9
+                self.queue.index_copy_(1, i, F.normalize(h, dim=1).t())
+                self.place[0] = (self.place[0] + 3) % 9
+            q = self.query(F.normalize(h - self.shift, dim=1))
+            logits = q @ self.queue.clone().detach() / 0.2
+            unbiased = self.mean / (1 - 0.9 ** self.calls)
+            return F.cross_entropy(logits, i) + 0.1 * (
+                h - unbiased).square().mean(), logits, unbiased
+
+    return Memory(), lambda: dict(x=torch.randn(3, 4))

@@ -40,19 +40,17 @@ static enum pst_status add_finding(struct scan *s, const char *what,
     return PST_OK;
 }
 
-/* Values of dtypes that we do not have, and sizes that depend on data. */
+/* Values of dtypes that we do not have. */
 static enum pst_status scan_values(struct scan *s, const json_t *graph)
 {
     enum pst_status status = PST_OK;
     const char *name;
-    json_t *meta, *size;
-    size_t i;
+    json_t *meta;
 
     json_object_foreach(json_object_get(graph, "tensor_values"), name, meta)
     {
         const json_t *dtype = json_object_get(meta, "dtype");
         enum pst_dtype unused;
-        bool unknown = false;
 
         if (json_is_integer(dtype) && status == PST_OK &&
             !pst_json_is_complex(json_integer_value(dtype), &unused) &&
@@ -60,15 +58,49 @@ static enum pst_status scan_values(struct scan *s, const json_t *graph)
             status =
                 add_finding(s, pst_json_dtype_name(json_integer_value(dtype)),
                             "dtypes", NO_TIER, name);
-        json_array_foreach(json_object_get(meta, "sizes"), i, size)
-        {
-            unknown = unknown || !pst_import_is_known(s->import, size);
-        }
-        if (unknown && status == PST_OK)
-            status =
-                add_finding(s, "shapes", pst_import_unbacked, NO_TIER, name);
     }
     return status;
+}
+
+/* Has a node's result, {"name": ...}, a size that depends on data? */
+static bool is_unbacked(const struct scan *s, const json_t *graph,
+                        const json_t *tensor)
+{
+    const char *name = json_string_value(json_object_get(tensor, "name"));
+    const json_t *meta =
+        name != NULL
+            ? json_object_get(json_object_get(graph, "tensor_values"), name)
+            : NULL;
+    json_t *size;
+    size_t i;
+
+    json_array_foreach(json_object_get(meta, "sizes"), i, size)
+    {
+        if (!pst_import_is_known(s->import, size))
+            return true;
+    }
+    return false;
+}
+
+/* Sizes that depend on data, at the nodes that make them. */
+static enum pst_status scan_sizes(struct scan *s, const json_t *graph,
+                                  const json_t *node)
+{
+    bool found = false;
+    json_t *output, *item;
+    size_t i, k;
+
+    json_array_foreach(json_object_get(node, "outputs"), i, output)
+    {
+        found = found ||
+                is_unbacked(s, graph, json_object_get(output, "as_tensor"));
+        json_array_foreach(json_object_get(output, "as_tensors"), k, item)
+        {
+            found = found || is_unbacked(s, graph, item);
+        }
+    }
+    return found ? add_finding(s, "shapes", pst_import_unbacked, NO_TIER, NULL)
+                 : PST_OK;
 }
 
 static const char *const supported_tags[] = {
@@ -229,11 +261,13 @@ static enum pst_status scan_input(struct scan *s, const json_t *input,
         known = known || strcmp(tag, supported_tags[i]) == 0;
     if (!known && target->kind != PST_TARGET_NONE &&
         target->kind != PST_TARGET_NOTHING)
-        status = add_finding(s, target->name,
-                             strcmp(tag, "as_complex") == 0
-                                 ? "complex numbers"
-                                 : "arguments of this kind",
-                             NO_TIER, NULL);
+        status =
+            add_finding(s, target->name,
+                        strcmp(tag, "as_complex") == 0
+                            ? "complex numbers among the arguments (give them "
+                              "in a buffer)"
+                            : "arguments of this kind",
+                        NO_TIER, NULL);
     if (status == PST_OK && outer)
         status = mark_arg(s, arg);
     if (status == PST_OK && strcmp(tag, "as_graph") == 0)
@@ -253,6 +287,15 @@ static enum pst_status scan_graph(struct scan *s, const json_t *graph,
     json_t *node, *input;
     size_t i, k;
 
+    json_array_foreach(json_object_get(graph, "inputs"), i, input)
+    {
+        const json_t *tensor = json_object_get(input, "as_tensor");
+
+        if (status == PST_OK && outer && is_unbacked(s, graph, tensor))
+            status =
+                add_finding(s, "shapes", pst_import_unbacked, NO_TIER,
+                            json_string_value(json_object_get(tensor, "name")));
+    }
     json_array_foreach(nodes, i, node)
     {
         const struct pst_target target =
@@ -266,6 +309,8 @@ static enum pst_status scan_graph(struct scan *s, const json_t *graph,
             !pst_import_is_idle(s->import, node))
             status =
                 add_finding(s, target.name, target.reason, target.tier, NULL);
+        if (status == PST_OK)
+            status = scan_sizes(s, graph, node);
         json_array_foreach(json_object_get(node, "inputs"), k, input)
         {
             if (status != PST_OK)

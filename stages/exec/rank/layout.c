@@ -117,7 +117,8 @@ static enum pst_status layout_states(struct pst_rank *r,
         return PST_OK;
     if (param->meta.dtype != PST_F32)
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
-                            "parameter '%s' is %s: only f32 is trained",
+                            "parameter '%s' is %s: only f32 is trained (the "
+                            "optimizer \"none\" leaves it as it is)",
                             param->fqn, pst_dtype_name(param->meta.dtype));
     optim = pst_optim_find(r->options.optim.name, diag);
     if (optim == NULL)
