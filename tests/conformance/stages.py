@@ -186,7 +186,7 @@ def w_without_i(t):
     for rank in ("0F0,0F1,0B0,0W1", "0F0,0F1,0B0,0W1,0I1"):
         actions.write_text(f"{rank}\n1F0,1B0,1F1,1B1\n")
         said = t.run(plan, batch, 2, schedule=f"csv:{actions}", code=65)
-        if "rank 0, action 3 (0W1): W before I" not in said:
+        if "line 1 (rank 0), action 3 (0W1): W before I" not in said:
             raise Failed(said)
 
 
