@@ -174,7 +174,7 @@ bool pst_pairs_fits(const struct pst_call *c, const struct pst_pairs *f,
 }
 
 void pst_pairs_forward_f32(const struct pst_call *c, const struct pst_pairs *f,
-                           pst_loop_fn value, pst_sum_fn sum)
+                           pst_loop_fn value, const struct pst_fold *sum)
 {
     const int64_t reduction = c->args[f->reduction].i;
     const int64_t n = pst_meta_numel(&c->in[0].meta);
@@ -189,7 +189,7 @@ void pst_pairs_forward_f32(const struct pst_call *c, const struct pst_pairs *f,
 
         value(m, x, 0, s, reduction == PST_REDUCE_NONE ? y + i : block);
         if (reduction != PST_REDUCE_NONE)
-            total += sum(m, block);
+            total += sum->along(m, block, 0.0f);
     }
     if (reduction == PST_REDUCE_MEAN)
         total /= (double)n;

@@ -11,8 +11,8 @@
  * of the operand whose gradient is wanted.
  */
 #include "stages/ops/loss/loss.h"
+#include "stages/ops/reduce/fold.h"
 #include "stages/ops/simd/loops.h"
-#include "stages/ops/simd/reduce.h"
 
 #define PST_PAIRS_MAX 4
 
@@ -43,7 +43,7 @@ enum pst_status pst_pairs_vjp(struct pst_vjp *v, const struct pst_pairs *f,
 bool pst_pairs_fits(const struct pst_call *c, const struct pst_pairs *f,
                     unsigned shift);
 void pst_pairs_forward_f32(const struct pst_call *c, const struct pst_pairs *f,
-                           pst_loop_fn value, pst_sum_fn sum);
+                           pst_loop_fn value, const struct pst_fold *sum);
 void pst_pairs_backward_f32(const struct pst_call *c, const struct pst_pairs *f,
                             pst_loop_fn slope);
 
@@ -113,7 +113,7 @@ void pst_pairs_backward_f32(const struct pst_call *c, const struct pst_pairs *f,
     static void id##_f32_##suffix(const struct pst_call *c)                    \
     {                                                                          \
         pst_pairs_forward_f32(c, &id, pst_loop_##id##_##suffix,                \
-                              pst_simd_sum_##suffix);                          \
+                              &pst_fold_sum_##suffix);                         \
     }                                                                          \
     static void id##_backward_f32_##suffix(const struct pst_call *c)           \
     {                                                                          \

@@ -4,7 +4,6 @@
 
 #include "stages/ops/matmul/column_sum.h"
 #include "stages/ops/reduce/fold.h"
-#include "stages/ops/simd/reduce.h"
 
 static void sum_add(struct pst_acc *acc, int64_t n, const double *x)
 {
@@ -107,7 +106,7 @@ static bool supports_dim(const struct pst_call *c)
 struct sum {
     const struct pst_call *c;
     struct box box;
-    pst_sum_fn run;
+    const struct pst_fold *fold;
     pst_column_sum_fn columns;
     float scale;
 };
@@ -123,7 +122,8 @@ static void along_part(void *ctx, unsigned part, unsigned parts)
     pst_pool_share(s->box.outer, 1, part, parts, &begin, &end);
     for (int64_t o = begin; o < end; o++) {
         const float sum =
-            (float)s->run(s->box.rows, x + o * s->box.rows) * s->scale;
+            (float)s->fold->along(s->box.rows, x + o * s->box.rows, 0.0f) *
+            s->scale;
 
         y[o] = s->c->accumulate ? y[o] + sum : sum;
     }
@@ -145,9 +145,9 @@ static void across_part(void *ctx, unsigned part, unsigned parts)
 }
 
 static void sum_f32(const struct pst_call *c, int arg, bool mean,
-                    pst_sum_fn run, pst_column_sum_fn columns)
+                    const struct pst_fold *fold, pst_column_sum_fn columns)
 {
-    struct sum s = {.c = c, .run = run, .columns = columns, .scale = 1.0f};
+    struct sum s = {.c = c, .fold = fold, .columns = columns, .scale = 1.0f};
     const bool serial = pst_meta_numel(&c->in[0].meta) < PST_ND_SERIAL;
     float *y = c->out[0].data;
 
@@ -172,22 +172,22 @@ static void sum_f32(const struct pst_call *c, int arg, bool mean,
 #define RUN(suffix, set)                                                       \
     static void sum_f32_##suffix(const struct pst_call *c)                     \
     {                                                                          \
-        sum_f32(c, PST_REDUCE_ALL, false, pst_simd_sum_##suffix,               \
+        sum_f32(c, PST_REDUCE_ALL, false, &pst_fold_sum_##suffix,              \
                 pst_simd_column_sum_##suffix);                                 \
     }                                                                          \
     static void sum_dim_f32_##suffix(const struct pst_call *c)                 \
     {                                                                          \
-        sum_f32(c, 1, false, pst_simd_sum_##suffix,                            \
+        sum_f32(c, 1, false, &pst_fold_sum_##suffix,                           \
                 pst_simd_column_sum_##suffix);                                 \
     }                                                                          \
     static void mean_f32_##suffix(const struct pst_call *c)                    \
     {                                                                          \
-        sum_f32(c, PST_REDUCE_ALL, true, pst_simd_sum_##suffix,                \
+        sum_f32(c, PST_REDUCE_ALL, true, &pst_fold_sum_##suffix,               \
                 pst_simd_column_sum_##suffix);                                 \
     }                                                                          \
     static void mean_dim_f32_##suffix(const struct pst_call *c)                \
     {                                                                          \
-        sum_f32(c, 1, true, pst_simd_sum_##suffix,                             \
+        sum_f32(c, 1, true, &pst_fold_sum_##suffix,                            \
                 pst_simd_column_sum_##suffix);                                 \
     }
 PST_SIMD_EACH(RUN)
