@@ -64,7 +64,8 @@ def is_path(root, word, fenced):
         return False
     first = word.split("/")[0]
     if "/" in word and first not in (".", ".."):
-        return os.path.isdir(os.path.join(root, first)) and first != "build"
+        return os.path.isdir(os.path.join(root, first)) and first not in (
+            "build", "out")
     return not fenced and word.endswith(ENDINGS) and word not in ENDINGS
 
 
