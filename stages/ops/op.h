@@ -89,6 +89,11 @@ enum pst_kernel_flags {
 enum pst_form {
     PST_FORM_OWN,
     PST_FORM_BF16, /* rounded; sizes and strides stay */
+    /* Rounded and laid out for products (penstock.tiles), a matrix as it is or
+     * transposed. Given to what is computed once a step; a kernel that wants
+     * it can read PST_FORM_BF16 too. */
+    PST_FORM_TILES,
+    PST_FORM_TILES_T,
 };
 
 struct pst_kernel {

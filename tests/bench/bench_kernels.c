@@ -17,6 +17,7 @@
 
 #include "tests/ops/sample.h"
 
+#include "stages/ops/matmul/tiles.h"
 #include "stages/ops/simd/simd.h"
 
 #define LINE  4096
@@ -73,6 +74,21 @@ static void bind(struct pst_node *node, struct pst_call *call)
     }
 }
 
+static void make_tiles(struct pst_operand *x, enum pst_form form)
+{
+    const struct pst_op *op = pst_op_find("penstock.tiles.default");
+    const int64_t k = x->meta.size[form == PST_FORM_TILES_T];
+    const int64_t n = x->meta.size[form != PST_FORM_TILES_T];
+    struct pst_arg args[2] = {[1] = pst_b(form == PST_FORM_TILES_T)};
+    struct pst_operand in = *x;
+    struct pst_call call = {
+        .in = &in, .out = x, .n_in = 1, .n_out = 1, .args = args};
+
+    x->data = room_for((size_t)pst_tiles_numel(k, n) * sizeof(uint16_t));
+    x->meta = pst_tiles_meta(k, n);
+    op->kernels[op->n_kernels - 1].run(&call);
+}
+
 /* What a program prepares once for all readers (bf16) is not timed. */
 static bool prepare(struct pst_call *call, const struct pst_kernel *kernel)
 {
@@ -84,10 +100,17 @@ static bool prepare(struct pst_call *call, const struct pst_kernel *kernel)
         const int64_t n =
             (int64_t)(pst_meta_span(meta) / pst_dtype_size(meta->dtype));
 
+        const enum pst_form form =
+            kernel->form == NULL ? PST_FORM_OWN : kernel->form(call, i);
+
         made[i] = call->in[i];
-        if (kernel->form == NULL || kernel->form(call, i) != PST_FORM_BF16)
+        if (form == PST_FORM_OWN)
             continue;
         any = true;
+        if (form != PST_FORM_BF16) {
+            make_tiles(&made[i], form);
+            continue;
+        }
         made[i].meta.dtype = PST_BF16;
         made[i].data = room_for((size_t)n * 2);
         for (int64_t k = 0; k < n; k++)

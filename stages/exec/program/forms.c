@@ -3,6 +3,8 @@
 
 #include "stages/ops/call.h"
 
+#include <string.h>
+
 typedef void (*slot_fn)(void *ctx, struct pst_value **slot, enum pst_form form);
 
 /* Calls fn for every tensor that the node reads. */
@@ -28,6 +30,15 @@ static void each_slot(struct pst_node *node, const struct pst_call *call,
     }
 }
 
+/* Tiles are made once a step or not at all: two layouts of what a microbatch
+ * computes would cost stash, and one reader seldom pays for them. */
+static bool gives_tiles(const struct pst_forms *f,
+                        const struct pst_value *value, enum pst_form form)
+{
+    return (form == PST_FORM_TILES || form == PST_FORM_TILES_T) &&
+           pst_is_constant(f->program, value);
+}
+
 struct looking {
     struct pst_forms *forms;
     enum pst_list list;
@@ -40,7 +51,7 @@ static void look(void *ctx, struct pst_value **slot, enum pst_form form)
 
     if (form == PST_FORM_OWN)
         of->direct |= 1u << l->list;
-    else
+    else if (!gives_tiles(l->forms, *slot, form))
         of->wanted += (double)pst_meta_numel(&(*slot)->meta);
 }
 
@@ -74,6 +85,7 @@ enum pst_status pst_forms_init(struct pst_forms *forms,
 void pst_forms_fini(struct pst_forms *forms)
 {
     pst_free(forms->of);
+    pst_vec_fini(&forms->tiles);
 }
 
 /* --- making --------------------------------------------------------------- */
@@ -156,6 +168,31 @@ static struct pst_value *form_of(struct pst_forms *f, struct pst_value *value,
     return view_of(f->build, made, &value->meta, value->offset);
 }
 
+static struct pst_value *tiles_of(struct pst_forms *f, struct pst_value *value,
+                                  enum pst_form form)
+{
+    struct pst_forms_tiles t = {value, pst_value_storage(value), form, NULL};
+
+    for (size_t i = 0; i < f->tiles.n; i++) {
+        const struct pst_forms_tiles *o = &f->tiles.at[i];
+
+        if (o->form == form && o->storage == t.storage &&
+            o->value->offset == value->offset &&
+            pst_meta_same(&o->value->meta, &value->meta) &&
+            memcmp(o->value->meta.stride, value->meta.stride,
+                   value->meta.rank * sizeof(*value->meta.stride)) == 0)
+            return o->made;
+    }
+    f->build->prefix = "tiles";
+    t.made = pst_emit(f->build, pst_op_find("penstock.tiles.default"),
+                      PST_ARGS(pst_v(value), pst_b(form == PST_FORM_TILES_T)));
+    if (t.made == NULL)
+        return NULL;
+    if (!pst_vec_push(PST_TAG_EXEC, &f->tiles, t))
+        f->build->status = pst_diag_nomem(f->build->diag, sizeof(t));
+    return t.made;
+}
+
 struct giving {
     struct pst_forms *forms;
     enum pst_list list;
@@ -169,7 +206,9 @@ static void give(void *ctx, struct pst_value **slot, enum pst_form form)
 
     if (form == PST_FORM_OWN)
         return;
-    made = form_of(g->forms, *slot, g->list);
+    made = gives_tiles(g->forms, *slot, form)
+               ? tiles_of(g->forms, *slot, form)
+               : form_of(g->forms, *slot, g->list);
     if (made == NULL)
         return;
     *slot = made;

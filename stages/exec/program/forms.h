@@ -5,7 +5,8 @@
  * The forms in which kernels want operands (enum pst_form), each made once for
  * all that read it: of a whole tensor if what is read makes up a whole one,
  * and in the action that reads it first. A later action makes its own only
- * where the tensor is kept for it anyway, so forms never cost stash.
+ * where the tensor is kept for it anyway, so forms never cost stash. Tiles are
+ * made of matrices that are computed once a step; others get PST_FORM_BF16.
  */
 #include "stages/exec/program/compile.h"
 #include "stages/graph/build.h"
@@ -17,11 +18,19 @@ struct pst_forms_of {
     struct pst_value *made[PST_N_LISTS];
 };
 
+/* Tiles of a matrix that is computed once a step. */
+struct pst_forms_tiles {
+    const struct pst_value *value, *storage;
+    enum pst_form form;
+    struct pst_value *made;
+};
+
 struct pst_forms {
     const struct pst_program *program;
     struct pst_build *build;
     struct pst_forms_of *of;
     size_t n;
+    struct PST_VEC(struct pst_forms_tiles) tiles;
 };
 
 /* Looks at all nodes of the program as they are. */

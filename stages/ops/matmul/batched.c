@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/matmul/matmul.h"
+#include "stages/ops/matmul/tiles.h"
 
 /* --- bmm, baddbmm: (b, m, k) (b, k, n) ---------------------------------- */
 
@@ -210,7 +211,10 @@ static void batch_strides(const struct pst_meta *x, unsigned n_batch,
 static void matmul_describe(const struct pst_call *c, struct pst_product *p)
 {
     const struct pst_meta *a = &c->in[0].meta, *b = &c->in[1].meta;
+    const struct pst_meta *y = &c->out[0].meta;
     const unsigned ra = PST_MIN(a->rank, 2u), rb = PST_MIN(b->rank, 2u);
+    const int64_t n = y->rank > 0 ? y->size[y->rank - 1] : 1;
+    const bool tiled = pst_tiles_is(b, a->size[a->rank - 1], n);
 
     *p =
         (struct pst_product){.dtype = c->out[0].meta.dtype,
@@ -223,10 +227,12 @@ static void matmul_describe(const struct pst_call *c, struct pst_product *p)
                              .alpha = 1.0,
                              .out = c->out[0].data,
                              .accumulate = c->accumulate};
-    if (b->rank <= 2) {
+    if (b->rank <= 2 || tiled)
         pst_product_rows(p, a);
+    if (b->rank == 2 || tiled)
+        pst_product_matrix(p, &c->in[1], PST_FORM_TILES, n);
+    if (b->rank <= 2 || tiled)
         return;
-    }
     p->k = a->size[a->rank - 1];
     p->m = ra == 2 ? a->size[a->rank - 2] : 1;
     p->a.col = a->stride[a->rank - 1];

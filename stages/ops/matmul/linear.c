@@ -31,22 +31,20 @@ static enum pst_status linear_infer(struct pst_infer *c)
 
 static void linear_describe(const struct pst_call *c, struct pst_product *p)
 {
-    const struct pst_meta *w = &c->in[1].meta, *bias = &c->in[2].meta;
+    const struct pst_meta *y = &c->out[0].meta, *bias = &c->in[2].meta;
 
-    *p = (struct pst_product){
-        .dtype = c->out[0].meta.dtype,
-        .factors = w->dtype,
-        .n = w->size[0],
-        .a.data = c->in[0].data,
-        .b = {.data = c->in[1].data, .row = w->stride[1], .col = w->stride[0]},
-        .c.data = c->in[2].data,
-        .alpha = 1.0,
-        .beta = 1.0,
-        .out = c->out[0].data,
-        .accumulate = c->accumulate};
+    *p = (struct pst_product){.dtype = y->dtype,
+                              .factors = c->in[1].meta.dtype,
+                              .a.data = c->in[0].data,
+                              .c.data = c->in[2].data,
+                              .alpha = 1.0,
+                              .beta = 1.0,
+                              .out = c->out[0].data,
+                              .accumulate = c->accumulate};
     if (c->in[2].data != NULL && bias->rank == 1 && bias->size[0] > 1)
         p->c.col = bias->stride[0];
     pst_product_rows(p, &c->in[0].meta);
+    pst_product_matrix(p, &c->in[1], PST_FORM_TILES_T, y->size[y->rank - 1]);
 }
 
 /* dx = g w; dw = g^T x and db = column sums of g, nodes of their own. */
@@ -135,12 +133,11 @@ static void mm_operands(const struct pst_call *c, unsigned first,
         .factors = a->meta.dtype,
         .m = a->meta.size[0],
         .k = a->meta.size[1],
-        .n = b->meta.size[1],
         .a = {a->data, .row = a->meta.stride[0], .col = a->meta.stride[1]},
-        .b = {b->data, .row = b->meta.stride[0], .col = b->meta.stride[1]},
         .alpha = 1.0,
         .out = c->out[0].data,
         .accumulate = c->accumulate};
+    pst_product_matrix(p, b, PST_FORM_TILES, c->out[0].meta.size[1]);
 }
 
 static void mm_describe(const struct pst_call *c, struct pst_product *p)

@@ -92,8 +92,7 @@ size_t pst_product_narrow_scratch(const struct pst_product *p, unsigned threads)
     struct narrow w;
 
     plan(p, NULL, &w);
-    return w.size +
-           (w.bf16 ? threads * pst_product_bf16_each(&w.q, threads) : 0);
+    return w.size + (w.bf16 ? pst_product_bf16_scratch(&w.q, threads) : 0);
 }
 
 /* --- conversion --------------------------------------------------------- */
@@ -216,11 +215,11 @@ void pst_product_narrow(const struct pst_call *c, const struct pst_product *p)
 /* --- prepared ----------------------------------------------------------- */
 
 enum pst_form pst_product_form(const struct pst_call *c,
-                               const struct pst_product *p)
+                               const struct pst_product *p, bool is_b)
 {
-    return c->bf16 && p->factors == PST_F32 && pst_gemm_has_bf16()
-               ? PST_FORM_BF16
-               : PST_FORM_OWN;
+    if (!c->bf16 || p->factors != PST_F32 || !pst_gemm_has_bf16())
+        return PST_FORM_OWN;
+    return is_b && pst_product_likes_tiles(p) ? p->b_form : PST_FORM_BF16;
 }
 
 bool pst_product_is_prepared(const struct pst_product *p)
@@ -231,7 +230,7 @@ bool pst_product_is_prepared(const struct pst_product *p)
 size_t pst_product_prepared_scratch(const struct pst_product *p,
                                     unsigned threads)
 {
-    return threads * pst_product_bf16_each(p, threads);
+    return pst_product_bf16_scratch(p, threads);
 }
 
 void pst_product_prepared(const struct pst_call *c, const struct pst_product *p)

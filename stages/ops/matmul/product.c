@@ -2,6 +2,7 @@
 #include "stages/ops/matmul/product.h"
 
 #include "stages/ops/matmul/gemm_bf16.h"
+#include "stages/ops/matmul/tiles.h"
 
 #include <limits.h>
 #include <string.h>
@@ -75,6 +76,21 @@ void pst_product_rows(struct pst_product *p, const struct pst_meta *x)
     }
     p->m = x->size[rank - 2];
     p->a.row = x->stride[rank - 2];
+}
+
+void pst_product_matrix(struct pst_product *p, const struct pst_operand *b,
+                        enum pst_form form, int64_t n)
+{
+    const bool trans = form == PST_FORM_TILES_T;
+
+    p->n = n;
+    p->b = (struct pst_factor){.data = b->data};
+    p->b_form = form;
+    p->b_tiled = pst_tiles_is(&b->meta, p->k, n);
+    if (p->b_tiled)
+        return;
+    p->b.row = b->meta.stride[trans];
+    p->b.col = b->meta.stride[!trans];
 }
 
 /* --- reference ---------------------------------------------------------- */
@@ -168,7 +184,20 @@ bool pst_product_fits_blas(const struct pst_product *p)
 
     return p->m <= INT_MAX && p->n <= INT_MAX && p->k <= INT_MAX &&
            pst_factor_layout(&p->a, p->m, p->k, &trans, &ld) &&
-           pst_factor_layout(&p->b, p->k, p->n, &trans, &ld);
+           (p->b_tiled || pst_factor_layout(&p->b, p->k, p->n, &trans, &ld));
+}
+
+/* Others are too small, or their first factor is not stored by rows. */
+bool pst_product_likes_tiles(const struct pst_product *p)
+{
+    bool trans;
+    int64_t ld;
+
+    return p->b_form != PST_FORM_OWN && pst_tiles_has() &&
+           pst_product_batches(p) == 1 && p->alpha == 1.0 && p->m >= 32 &&
+           p->n >= 32 && p->k >= PST_TILE_K && p->k % PST_TILE_K == 0 &&
+           pst_product_fits_blas(p) &&
+           pst_factor_layout(&p->a, p->m, p->k, &trans, &ld) && !trans;
 }
 
 bool pst_product_likes_dnnl(const struct pst_product *p)
@@ -254,6 +283,7 @@ struct job {
     enum pst_product_lib lib;
     char *scratch; /* of part 0; each has `each` bytes */
     size_t each;
+    const uint16_t *tiles; /* b */
     volatile bool failed;
 };
 
@@ -269,7 +299,18 @@ static void run_block(struct job *job, unsigned part, const struct block *k)
         add_c_f64(p, k);
     else if (p->c.data != NULL && p->beta != 0.0)
         add_c_f32(p, k);
-    if (job->lib == PST_PRODUCT_BF16) {
+    if (job->lib == PST_PRODUCT_TILES) {
+        pst_tiles_run(
+            &(struct pst_tiles_product){.m = g.m,
+                                        .n = g.n,
+                                        .k = g.k,
+                                        .lda = g.lda,
+                                        .ldc = g.ldc,
+                                        .a = (const uint16_t *)p->a.data + a,
+                                        .b = job->tiles + k->col[0] * p->k,
+                                        .c = (float *)p->out + o,
+                                        .add = g.beta != 0.0});
+    } else if (job->lib == PST_PRODUCT_BF16) {
         if (!pst_gemm_bf16(&g, (const uint16_t *)p->a.data + a,
                            (const uint16_t *)p->b.data + b, (float *)p->out + o,
                            job->scratch + part * job->each))
@@ -353,7 +394,8 @@ void pst_product_dnnl(const struct pst_product *p, struct pst_pool *pool)
     run(&job, pool);
 }
 
-size_t pst_product_bf16_each(const struct pst_product *p, unsigned threads)
+/* Of the library, for each part. */
+static size_t bf16_each(const struct pst_product *p, unsigned threads)
 {
     const unsigned parts = parts_of(p, threads);
     size_t most = 0;
@@ -379,14 +421,42 @@ size_t pst_product_bf16_each(const struct pst_product *p, unsigned threads)
     return (most + 63) / 64 * 64;
 }
 
+size_t pst_product_bf16_scratch(const struct pst_product *p, unsigned threads)
+{
+    if (pst_product_likes_tiles(p))
+        return p->b_tiled
+                   ? 0
+                   : (size_t)pst_tiles_numel(p->k, p->n) * sizeof(uint16_t);
+    return threads * bf16_each(p, threads);
+}
+
+static void pack_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct job *job = ctx;
+    const struct pst_product *p = job->p;
+    int64_t first, last, ld;
+    bool trans;
+
+    pst_factor_layout(&p->b, p->k, p->n, &trans, &ld);
+    pst_pool_share(pst_tiles_numel(1, p->n) / PST_TILE_N, 1, part, parts,
+                   &first, &last);
+    pst_tiles_pack(p->k, p->n, p->b.data, trans, ld, first, last,
+                   (uint16_t *)job->scratch);
+}
+
 bool pst_product_bf16(const struct pst_product *p, struct pst_pool *pool,
                       void *scratch)
 {
-    struct job job = {.p = p,
-                      .lib = PST_PRODUCT_BF16,
-                      .scratch = scratch,
-                      .each = pst_product_bf16_each(p, pst_pool_threads(pool))};
+    struct job job = {.p = p, .lib = PST_PRODUCT_BF16, .scratch = scratch};
 
+    if (pst_product_likes_tiles(p)) {
+        job.lib = PST_PRODUCT_TILES;
+        job.tiles = p->b_tiled ? p->b.data : scratch;
+        if (!p->b_tiled)
+            pst_pool_run(pool, pack_part, &job);
+    } else {
+        job.each = bf16_each(p, pst_pool_threads(pool));
+    }
     run(&job, pool);
     return !job.failed;
 }

@@ -24,7 +24,9 @@ struct pst_product {
     struct pst_factor a, b, c;
     double alpha, beta;
     void *out;
-    bool accumulate; /* out += */
+    bool accumulate;      /* out += */
+    enum pst_form b_form; /* a layout in which b may come, OWN if in none */
+    bool b_tiled;         /* it comes so */
 };
 
 /* Metas alone decide all but the data pointers, which may be NULL. */
@@ -42,21 +44,33 @@ bool pst_factor_layout(const struct pst_factor *f, int64_t rows, int64_t cols,
 
 /* Factors of the type of the result? */
 bool pst_product_is_plain(const struct pst_product *p);
+/* Describes b, a matrix k x n or, in the form _T, n x k, or the tiles of one.
+ */
+void pst_product_matrix(struct pst_product *p, const struct pst_operand *b,
+                        enum pst_form form, int64_t n);
 /* a and b are row- or column-major matrices that a BLAS can read in place. */
 bool pst_product_fits_blas(const struct pst_product *p);
 /* oneDNN is the faster library for it (a function of shapes alone). */
 bool pst_product_likes_dnnl(const struct pst_product *p);
 
-enum pst_product_lib { PST_PRODUCT_BLAS, PST_PRODUCT_DNNL, PST_PRODUCT_BF16 };
+/* Factors of bf16: tiles.h is the faster library for it (of shapes alone). */
+bool pst_product_likes_tiles(const struct pst_product *p);
+
+enum pst_product_lib {
+    PST_PRODUCT_BLAS,
+    PST_PRODUCT_DNNL,
+    PST_PRODUCT_BF16,
+    PST_PRODUCT_TILES
+};
 
 /* Sums in double, rounds once; integers wrap around. Any strides. */
 void pst_product_ref(const struct pst_product *p);
 /* f32 and f64. Rows, columns or batches are divided over the pool. */
 void pst_product_blas(const struct pst_product *p, struct pst_pool *pool);
 void pst_product_dnnl(const struct pst_product *p, struct pst_pool *pool);
-/* bf16 factors, f32 for c and out, if pst_gemm_has_bf16. The library's scratch
- * for each thread, 64-byte aligned; false: it ran out of memory. */
-size_t pst_product_bf16_each(const struct pst_product *p, unsigned threads);
+/* bf16 factors, f32 for c and out, if pst_gemm_has_bf16. Scratch is 64-byte
+ * aligned; false: the library ran out of memory. */
+size_t pst_product_bf16_scratch(const struct pst_product *p, unsigned threads);
 bool pst_product_bf16(const struct pst_product *p, struct pst_pool *pool,
                       void *scratch);
 
@@ -76,7 +90,7 @@ void pst_product_narrow(const struct pst_call *c, const struct pst_product *p);
  * all products that read them; the result is that of the narrow product.
  */
 enum pst_form pst_product_form(const struct pst_call *c,
-                               const struct pst_product *p);
+                               const struct pst_product *p, bool is_b);
 bool pst_product_is_prepared(const struct pst_product *p);
 size_t pst_product_prepared_scratch(const struct pst_product *p,
                                     unsigned threads);
@@ -153,7 +167,7 @@ void pst_product_rows(struct pst_product *p, const struct pst_meta *x);
         if (i != (first) && i != (first) + 1)                                  \
             return PST_FORM_OWN;                                               \
         describe(c, &p);                                                       \
-        return pst_product_form(c, &p);                                        \
+        return pst_product_form(c, &p, i != (first));                          \
     }                                                                          \
     static const struct pst_kernel id##_kernels[] = {                          \
         PST_PRODUCT_KERNEL(id, "_bf16", PST_D(F32) | PST_D(BF16),              \
