@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Products over all elements or one dimension. */
 #include "stages/ops/formula/formula.h"
+#include "stages/ops/reduce/fold.h"
 #include "stages/ops/reduce/lane.h"
 #include "stages/ops/reduce/reduce.h"
 
@@ -117,10 +118,15 @@ static enum pst_status infer_prod_backward(struct pst_infer *c)
     return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
 }
 
+PST_FOLD_ONE(prod, PST_REDUCE_ALL, prod, NULL)
+PST_FOLD_ONE(prod_dim, 1, prod, NULL)
+
 static const struct pst_kernel prod_kernels[] = {
+    PST_FOLD_ROWS(prod, prod_fits, 0, 1e-5),
     {"prod_ref", PST_ISA_ANY, PST_D_ANY, 0, NULL, NULL, prod_ref, 0.0},
 };
 static const struct pst_kernel prod_dim_kernels[] = {
+    PST_FOLD_ROWS(prod_dim, prod_dim_fits, 0, 1e-5),
     {"prod_dim_ref", PST_ISA_ANY, PST_D_ANY, 0, NULL, NULL, prod_dim_ref, 0.0},
 };
 static const struct pst_kernel prod_backward_kernels[] = {

@@ -40,6 +40,34 @@ void pst_reduce_init(struct pst_reduce *r, const struct pst_call *call, int arg)
     r->n_in = pst_meta_numel(&r->gone);
 }
 
+bool pst_reduce_box(const struct pst_call *c, int arg, struct pst_box *ret)
+{
+    const struct pst_meta *x = &c->in[0].meta;
+    bool dims[PST_MAX_RANK];
+    struct pst_box b = {1, 1, 1};
+    int phase = 0; /* 0: outer, 1: rows, 2: cols */
+
+    pst_reduce_dims(x, c->args, arg, dims);
+    for (unsigned d = 0; d < x->rank; d++) {
+        if (x->size[d] == 1)
+            continue;
+        if (dims[d] && phase == 2)
+            return false;
+        if (dims[d])
+            phase = 1;
+        else if (phase == 1)
+            phase = 2;
+        if (dims[d])
+            b.rows *= x->size[d];
+        else if (phase == 0)
+            b.outer *= x->size[d];
+        else
+            b.cols *= x->size[d];
+    }
+    *ret = b;
+    return true;
+}
+
 /* --- reference ------------------------------------------------------------ */
 
 struct walk {

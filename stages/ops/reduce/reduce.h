@@ -27,6 +27,14 @@ void pst_reduce_dims(const struct pst_meta *x, const struct pst_arg *args,
 void pst_reduce_init(struct pst_reduce *r, const struct pst_call *call,
                      int arg);
 
+/* A contiguous tensor as (outer, rows, cols) whose rows are reduced; cols = 1
+ * reduces along memory. False: reduced dimensions do not lie next to each
+ * other. */
+struct pst_box {
+    int64_t outer, rows, cols;
+};
+bool pst_reduce_box(const struct pst_call *c, int arg, struct pst_box *ret);
+
 /* What accumulates; zeroed (but for b) before the first element. */
 struct pst_acc {
     double a, b;

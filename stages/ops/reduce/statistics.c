@@ -4,6 +4,7 @@
 
 #include "stages/ops/pointwise/pointwise.h"
 #include "stages/ops/reduce/fold.h"
+#include "stages/ops/reduce/whole.h"
 
 #include <math.h>
 
@@ -92,10 +93,45 @@ static void logic_dims(const struct pst_call *c,
                                    pst_meta_offset(&x->meta, i)) != 0.0);
 }
 
-KERNEL(any, pst_reduce_run(c, PST_REDUCE_ALL, &any_how));
-KERNEL(all, pst_reduce_run(c, PST_REDUCE_ALL, &all_how));
-KERNEL(any_dim, logic_dims(c, &any_how));
-KERNEL(all_dim, logic_dims(c, &all_how));
+static bool logic_fits(const struct pst_call *c)
+{
+    return pst_whole_fits_logic(c, PST_REDUCE_ALL);
+}
+
+static bool logic_dims_fit(const struct pst_call *c)
+{
+    return !no_dims(&c->args[1]) && pst_whole_fits_logic(c, 1);
+}
+
+static void any_whole(const struct pst_call *c)
+{
+    pst_whole_run(c, PST_REDUCE_ALL, PST_WHOLE_ANY);
+}
+
+static void all_whole(const struct pst_call *c)
+{
+    pst_whole_run(c, PST_REDUCE_ALL, PST_WHOLE_ALL);
+}
+
+static void any_dim_whole(const struct pst_call *c)
+{
+    pst_whole_run(c, 1, PST_WHOLE_ANY);
+}
+
+static void all_dim_whole(const struct pst_call *c)
+{
+    pst_whole_run(c, 1, PST_WHOLE_ALL);
+}
+
+#define WHOLE(name, fits)                                                      \
+    {#name, PST_ISA_ANY, PST_D(BOOL), 0, fits, NULL, name, 0.0},
+
+KERNEL(any, pst_reduce_run(c, PST_REDUCE_ALL, &any_how),
+       WHOLE(any_whole, logic_fits));
+KERNEL(all, pst_reduce_run(c, PST_REDUCE_ALL, &all_how),
+       WHOLE(all_whole, logic_fits));
+KERNEL(any_dim, logic_dims(c, &any_how), WHOLE(any_dim_whole, logic_dims_fit));
+KERNEL(all_dim, logic_dims(c, &all_how), WHOLE(all_dim_whole, logic_dims_fit));
 
 #define LOGIC(id, text, how, table)                                            \
     const struct pst_op pst_op_##id = {                                        \

@@ -4,6 +4,7 @@
 
 #include "stages/ops/matmul/column_sum.h"
 #include "stages/ops/reduce/fold.h"
+#include "stages/ops/reduce/whole.h"
 
 static void sum_add(struct pst_acc *acc, int64_t n, const double *x)
 {
@@ -49,48 +50,13 @@ static void mean_dim_ref(const struct pst_call *c)
     pst_reduce_run(c, 1, &mean_how);
 }
 
-/* --- fast kernels --------------------------------------------------------- */
-
-/* Contiguous f32 whose reduced dimensions are next to each other: the tensor is
- * (outer, rows, cols) and rows are summed. cols = 1 sums along memory. */
-
-struct box {
-    int64_t outer, rows, cols;
-};
-
-static bool find_box(const struct pst_call *c, int arg, struct box *ret)
-{
-    const struct pst_meta *x = &c->in[0].meta;
-    bool dims[PST_MAX_RANK];
-    struct box b = {1, 1, 1};
-    int phase = 0; /* 0: outer, 1: rows, 2: cols */
-
-    pst_reduce_dims(x, c->args, arg, dims);
-    for (unsigned d = 0; d < x->rank; d++) {
-        if (x->size[d] == 1)
-            continue;
-        if (dims[d] && phase == 2)
-            return false;
-        if (dims[d])
-            phase = 1;
-        else if (phase == 1)
-            phase = 2;
-        if (dims[d])
-            b.rows *= x->size[d];
-        else if (phase == 0)
-            b.outer *= x->size[d];
-        else
-            b.cols *= x->size[d];
-    }
-    *ret = b;
-    return true;
-}
+/* --- fast kernels: contiguous f32 --------------------------------------- */
 
 static bool supports(const struct pst_call *c, int arg)
 {
-    struct box b;
+    struct pst_box b;
 
-    return c->out[0].meta.dtype == PST_F32 && find_box(c, arg, &b);
+    return c->out[0].meta.dtype == PST_F32 && pst_reduce_box(c, arg, &b);
 }
 
 static bool supports_all(const struct pst_call *c)
@@ -105,7 +71,7 @@ static bool supports_dim(const struct pst_call *c)
 
 struct sum {
     const struct pst_call *c;
-    struct box box;
+    struct pst_box box;
     const struct pst_fold *fold;
     pst_column_sum_fn columns;
     float scale;
@@ -133,7 +99,7 @@ static void along_part(void *ctx, unsigned part, unsigned parts)
 static void across_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct sum *s = ctx;
-    const struct box *b = &s->box;
+    const struct pst_box *b = &s->box;
     int64_t begin, end;
 
     pst_pool_share(b->cols, 16, part, parts, &begin, &end);
@@ -151,7 +117,7 @@ static void sum_f32(const struct pst_call *c, int arg, bool mean,
     const bool serial = pst_meta_numel(&c->in[0].meta) < PST_ND_SERIAL;
     float *y = c->out[0].data;
 
-    (void)find_box(c, arg, &s.box);
+    (void)pst_reduce_box(c, arg, &s.box);
     if (s.box.cols == 1) {
         if (mean)
             s.scale = 1.0f / (float)s.box.rows;
@@ -204,6 +170,32 @@ PST_FOLD_ONE(sum_dim, 1, sum, NULL)
 PST_FOLD_ONE(mean, PST_REDUCE_ALL, sum, mean_of)
 PST_FOLD_ONE(mean_dim, 1, sum, mean_of)
 
+/* bool and i64 */
+static bool sum_fits_whole(const struct pst_call *c)
+{
+    return pst_whole_fits_sum(c, PST_REDUCE_ALL);
+}
+
+static bool sum_dim_fits_whole(const struct pst_call *c)
+{
+    return pst_whole_fits_sum(c, 1);
+}
+
+static void sum_whole(const struct pst_call *c)
+{
+    pst_whole_run(c, PST_REDUCE_ALL, PST_WHOLE_SUM);
+}
+
+static void sum_dim_whole(const struct pst_call *c)
+{
+    pst_whole_run(c, 1, PST_WHOLE_SUM);
+}
+
+#define WHOLE(name)                                                            \
+    {                                                                          \
+#name "_whole", PST_ISA_ANY, PST_D(BOOL) | PST_D(I64), 0,              \
+            name##_fits_whole, NULL, name##_whole, 0.0                         \
+    }
 #define REF(name)                                                              \
     {                                                                          \
 #name "_ref", PST_ISA_ANY, PST_D_ANY,                                  \
@@ -214,12 +206,14 @@ static const struct pst_kernel sum_kernels[] = {
     PST_SIMD_ROWS("sum_f32", sum_f32, PST_D(F32), PST_K_ACCUMULATE,
                   supports_all, NULL, 1e-5),
     PST_FOLD_ROWS(sum, sum_fits, PST_K_ACCUMULATE, 1e-5),
+    WHOLE(sum),
     REF(sum),
 };
 static const struct pst_kernel sum_dim_kernels[] = {
     PST_SIMD_ROWS("sum_dim_f32", sum_dim_f32, PST_D(F32), PST_K_ACCUMULATE,
                   supports_dim, NULL, 1e-5),
     PST_FOLD_ROWS(sum_dim, sum_dim_fits, PST_K_ACCUMULATE, 1e-5),
+    WHOLE(sum_dim),
     REF(sum_dim),
 };
 static const struct pst_kernel mean_kernels[] = {

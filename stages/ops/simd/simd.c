@@ -3,6 +3,7 @@
 
 #include "stages/ops/simd/convert.h"
 #include "stages/ops/simd/optim.h"
+#include "stages/ops/simd/whole.h"
 
 const struct pst_simd_ops *pst_simd_best(enum pst_isa isa)
 {
@@ -23,6 +24,11 @@ const struct pst_simd_ops *pst_simd_best(enum pst_isa isa)
     PST_SIMD_IF_AVX2(if ((isa) >= PST_ISA_AVX2) return name##_avx2;)           \
     (void)(isa);                                                               \
     return name##_any
+
+const struct pst_simd_whole *pst_simd_whole_best(enum pst_isa isa)
+{
+    PICK(&pst_simd_whole, isa);
+}
 
 pst_to_bf16_fn pst_simd_to_bf16_best(enum pst_isa isa)
 {

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_REDUCE_WHOLE_H
+#define PENSTOCK_STAGES_OPS_REDUCE_WHOLE_H
+/* Fast sums of contiguous bool and i64 whose reduced dimensions are next to
+ * each other; any and all are questions about the sum of a bool. */
+#include "stages/ops/reduce/reduce.h"
+
+enum pst_whole { PST_WHOLE_SUM, PST_WHOLE_ANY, PST_WHOLE_ALL };
+
+/* bool or i64 into i64; argument arg as in pst_reduce_dims. */
+bool pst_whole_fits_sum(const struct pst_call *call, int arg);
+/* bool into bool. */
+bool pst_whole_fits_logic(const struct pst_call *call, int arg);
+void pst_whole_run(const struct pst_call *call, int arg, enum pst_whole how);
+
+#endif
