@@ -433,14 +433,14 @@ static size_t choose_split(const struct pst_conv *c, enum pst_conv_fill fill,
 
 bool pst_conv_dnnl_likes(const struct pst_conv *c, enum pst_conv_fill fill)
 {
+    const int64_t per = c->ci / c->groups;
     const double macs = (double)c->n * (double)pst_conv_volume(c->out) *
-                        (double)c->co * (double)(c->ci / c->groups) *
+                        (double)c->co * (double)per *
                         (double)pst_conv_volume(c->k);
     struct split one;
 
     if (c->n < 1 || macs < 4e6 || (c->bias != NULL && fill != PST_CONV_Y) ||
-        c->ci / c->groups < 8 || c->co / c->groups < 8 ||
-        pst_conv_volume(c->k) == 1)
+        per < 8 || c->co / c->groups < 8 || pst_conv_volume(c->k) == 1)
         return false;
     for (unsigned d = 0; d < PST_CONV_DIMS; d++)
         if (pst_conv_size(c->in[d], c->k[d], c->stride[d], c->pad[d],

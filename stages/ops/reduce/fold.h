@@ -49,7 +49,7 @@ void pst_fold_run(const struct pst_call *call, int arg,
 /* The same for max and min of one dimension (or all): the values into out[0]
  * unless `values` is false, and where they are first into the last output. */
 void pst_fold_run_best(const struct pst_call *call, int arg, bool values,
-                       const struct pst_fold *how);
+                       const struct pst_fold *fold);
 
 /* Functions NAME_fold_SUFFIX, and NAME_fits, for argument `arg`. */
 #define PST_FOLD_RUN_ONE(name, arg, one, fin, suffix)                          \

@@ -126,12 +126,12 @@ static void stats(const struct pst_norm_rows *p, int64_t rows, const float *x,
 #define STRIP (VECS * PST_TILE_VEC)
 
 static void strip(int64_t rows, int64_t n, const float *g, const float *x,
-                  const float *stats_, float *dw, float *db)
+                  const float *moments, float *dw, float *db)
 {
     pst_vec w[VECS] = {0}, b[VECS] = {0};
 
     for (int64_t r = 0; r < rows; r++, g += n, x += n) {
-        const float mean = stats_[2 * r], rstd = stats_[2 * r + 1];
+        const float mean = moments[2 * r], rstd = moments[2 * r + 1];
 
 #pragma GCC unroll 4
         for (int v = 0; v < VECS; v++) {
@@ -150,13 +150,13 @@ static void strip(int64_t rows, int64_t n, const float *g, const float *x,
 }
 
 static void affine(int64_t rows, int64_t n, int64_t begin, int64_t end,
-                   const float *g, const float *x, const float *stats_,
+                   const float *g, const float *x, const float *moments,
                    float *dw, float *db)
 {
     for (int64_t first = 0; first < rows; first += ROWS) {
         const int64_t m = first + ROWS < rows ? ROWS : rows - first;
         const float *gr = g + first * n, *xr = x + first * n;
-        const float *st = stats_ + 2 * first;
+        const float *st = moments + 2 * first;
         int64_t c = begin;
 
         for (; c + STRIP <= end; c += STRIP)
