@@ -201,8 +201,8 @@ static enum pst_status handshake(struct pst_crew *crew, struct pst_diag *diag)
 
     describe(crew, mine, sizeof(mine));
     memcpy(first, mine, sizeof(mine));
-    status = pst_crew_broadcast(crew->transport, first, sizeof(first),
-                                crew->idle, crew->idle_ctx, diag);
+    status = pst_crew_broadcast(crew->transport, first, sizeof(first), NULL,
+                                NULL, diag);
     if (status == PST_OK && strcmp(first, mine) != 0)
         status = pst_diag_set(diag, PST_ERR_MISMATCH,
                               "rank %u and rank 0 were not started alike: "
@@ -319,8 +319,6 @@ static enum pst_status drive(struct pst_crew *crew)
             since = 0;
             continue;
         }
-        if (crew->idle != NULL)
-            crew->idle(crew->idle_ctx);
         if (++idle_rounds % WATCH_EVERY == 0) {
             enum pst_status status = pst_crew_watch(crew, &since);
 
@@ -405,12 +403,6 @@ struct pst_memory pst_crew_memory(const struct pst_crew *crew, unsigned local)
 size_t pst_crew_high_water(const struct pst_crew *crew, unsigned local)
 {
     return crew->ranks[local]->high_water;
-}
-
-void pst_crew_set_idle(struct pst_crew *crew, pst_idle_fn idle, void *ctx)
-{
-    crew->idle = idle;
-    crew->idle_ctx = ctx;
 }
 
 void pst_crew_print_kernels(const struct pst_crew *crew, struct pst_str *out)

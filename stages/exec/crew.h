@@ -24,8 +24,6 @@ struct pst_crew {
     struct pst_pool *pool;
     struct pst_rank **ranks; /* local ones */
     unsigned n_local, first; /* first: rank of ranks[0] */
-    pst_idle_fn idle;
-    void *idle_ctx;
 };
 
 /* Makes the crew's schedules. */

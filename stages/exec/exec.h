@@ -123,10 +123,6 @@ struct pst_step_result {
     double bubble;          /* 1 - busy share, mean over ranks */
 };
 
-/* Called by the executor about once a millisecond and while it waits. */
-typedef void (*pst_idle_fn)(void *ctx);
-void pst_crew_set_idle(struct pst_crew *crew, pst_idle_fn idle, void *ctx);
-
 /*
  * COLLECTIVE. One step: forward, backward, reductions, agreement, optimizer
  * (if options.train and the optimizer is not none). `step` counts from 0 and
@@ -176,6 +172,9 @@ enum pst_status pst_crew_load(struct pst_crew *crew, const char *dir,
  * needs keep_outputs. dst NULL elsewhere. */
 enum pst_status pst_crew_output(struct pst_crew *crew, unsigned i, void *dst,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Called with its ctx while a rank waits for another; may be NULL. */
+typedef void (*pst_idle_fn)(void *ctx);
 
 /* COLLECTIVE. Rank 0's bytes (at most 64 KiB) to all; idle is called while
  * waiting, and the processor is given up between looks. For commands. */

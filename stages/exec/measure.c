@@ -295,8 +295,8 @@ enum pst_status pst_crew_timeline(struct pst_crew *crew,
     enum pst_status status;
 
     *ret = (struct pst_timeline){.name = "measured"};
-    status = pst_crew_broadcast(crew->transport, &step, sizeof(step),
-                                crew->idle, crew->idle_ctx, diag);
+    status = pst_crew_broadcast(crew->transport, &step, sizeof(step), NULL,
+                                NULL, diag);
     if (status != PST_OK || step == UINT64_MAX)
         return status;
     status = align(crew, &offset, diag);

@@ -291,8 +291,8 @@ enum pst_status pst_crew_load(struct pst_crew *crew, const char *dir,
     status = pst_crew_settle(crew, status, diag);
     if (status != PST_OK)
         return status;
-    status = pst_crew_broadcast(crew->transport, &step, sizeof(step),
-                                crew->idle, crew->idle_ctx, diag);
+    status = pst_crew_broadcast(crew->transport, &step, sizeof(step), NULL,
+                                NULL, diag);
     if (status == PST_OK)
         status = load_step(crew, dir, step, diag);
     status = pst_crew_settle(crew, status, diag);

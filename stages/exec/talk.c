@@ -98,10 +98,10 @@ enum pst_status pst_crew_fetch(struct pst_crew *crew, unsigned from,
     }
     if (pst_crew_is_zero(crew))
         return transfer(crew->transport, false, 0, from, TAG_FETCH, dst, bytes,
-                        crew->idle, crew->idle_ctx, diag);
+                        NULL, NULL, diag);
     if (crew->first == from)
         return transfer(crew->transport, true, from, 0, TAG_FETCH, (void *)src,
-                        bytes, crew->idle, crew->idle_ctx, diag);
+                        bytes, NULL, NULL, diag);
     return PST_OK;
 }
 
@@ -110,7 +110,7 @@ enum pst_status pst_crew_transfer(struct pst_crew *crew, bool send,
                                   struct pst_diag *diag)
 {
     return transfer(crew->transport, send, crew->first, peer, TAG_PAIR, data,
-                    bytes, crew->idle, crew->idle_ctx, diag);
+                    bytes, NULL, NULL, diag);
 }
 
 struct settled {
@@ -139,17 +139,16 @@ enum pst_status pst_crew_settle(struct pst_crew *crew, enum pst_status status,
     settled_set(&all, status, diag);
     if (crew->first != 0)
         net = transfer(t, true, crew->first, 0, TAG_GATHER, &all, sizeof(all),
-                       crew->idle, crew->idle_ctx, diag);
+                       NULL, NULL, diag);
     for (unsigned k = 1;
          crew->first == 0 && k < t->ops->size(t) && net == PST_OK; k++) {
-        net = transfer(t, false, 0, k, TAG_GATHER, &one, sizeof(one),
-                       crew->idle, crew->idle_ctx, diag);
+        net = transfer(t, false, 0, k, TAG_GATHER, &one, sizeof(one), NULL,
+                       NULL, diag);
         if (net == PST_OK && all.status == PST_OK)
             all = one;
     }
     if (net == PST_OK)
-        net = pst_crew_broadcast(t, &all, sizeof(all), crew->idle,
-                                 crew->idle_ctx, diag);
+        net = pst_crew_broadcast(t, &all, sizeof(all), NULL, NULL, diag);
     if (net != PST_OK)
         return net;
     if (all.status != PST_OK)

@@ -114,6 +114,6 @@ enum pst_status pst_crew_weigh(struct pst_crew *crew, uint64_t step,
         status = pst_crew_broadcast(crew->transport, crew->weights + k,
                                     PST_MIN(PART, o->microbatches - k) *
                                         sizeof(*crew->weights),
-                                    crew->idle, crew->idle_ctx, diag);
+                                    NULL, NULL, diag);
     return status;
 }

@@ -173,8 +173,7 @@ enum pst_status pst_meta_check(const struct pst_meta *meta,
                                 meta->stride[d], d);
         if (__builtin_mul_overflow(bytes, PST_MAX(n, 1), &bytes) ||
             __builtin_mul_overflow(meta->stride[d], PST_MAX(n, 1) - 1, &step) ||
-            __builtin_add_overflow(span, step, &span) ||
-            span == INT64_MAX ||
+            __builtin_add_overflow(span, step, &span) || span == INT64_MAX ||
             __builtin_mul_overflow(span + 1, (int64_t)rows[meta->dtype].size,
                                    &step))
             return pst_diag_set(diag, PST_ERR_SHAPE,

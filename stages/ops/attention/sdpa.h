@@ -8,8 +8,8 @@
  * A row with nothing allowed gives 0. The last batch dimension is the head:
  * with enable_gqa, query head h uses key and value head h / group.
  * Backward recomputes p; nothing of size L x S is kept. The gradient of a float
- * mask is that of s, (batch dimensions, L, S), not yet summed over what the mask
- * was broadcast to; it is the fourth result of sdpa_backward_mask.
+ * mask is that of s, (batch dimensions, L, S), not yet summed over what the
+ * mask was broadcast to; it is the fourth result of sdpa_backward_mask.
  */
 #include "stages/ops/infer.h"
 #include "stages/ops/simd/simd.h"

@@ -287,8 +287,9 @@ static void grid_ref(const struct pst_call *c)
 
 /* --- fast f32 ----------------------------------------------------------- */
 
-#define MAX_TAPS 16 /* 4 along each of two dimensions, 2 along each of three   \
-                     */
+#define MAX_TAPS                                                               \
+    16 /* 4 along each of two dimensions, 2 along each of three                \
+        */
 
 /* The inputs of a position, once for all channels. */
 struct taps {
