@@ -105,12 +105,14 @@ void pst_tiles_pack(int64_t k, int64_t n, const uint16_t *b, bool trans,
 /* --- product -------------------------------------------------------------- */
 
 /*
- * 2 x 2 tiles of c stay in registers while rows of k are summed. Measured at
- * 512 x 768 x 2304 and 512 x 3072 x 768: STEPS of k keep 2 columns of tiles of
- * b in the first cache while all rows of a pass by; ROWS x DEPTH of a stay in
- * the second one while all columns of b pass by.
+ * 2 x 2 tiles of c stay in registers while STEP terms are summed, and two
+ * columns of tiles of b in the first cache while PASS rows pass by. Those rows
+ * of c are read again for the next STEP: of more rows, a power of 2 (almost)
+ * apart, the second cache loses some (n of 3072: a third more time). It keeps
+ * ROWS x DEPTH of a while all columns of b pass by. Sizes are the best of what
+ * was measured for n and k of 768, 2304 and 3072.
  */
-enum { ROWS = 512, DEPTH = 1024, STEP = 256 };
+enum { ROWS = 512, PASS = 256, DEPTH = 768, STEP = 384 };
 
 /* Rows and bytes a row of the registers. 0 to 3 are tiles of c, 4 and 5 of a,
  * 6 and 7 of b. */
@@ -218,6 +220,16 @@ static void run_rows(const struct pst_tiles_product *p, const struct range *x)
     }
 }
 
+static void run_columns(const struct pst_tiles_product *p,
+                        const struct range *x)
+{
+    for (int64_t i = x->m[0]; i < x->m[1]; i += PASS)
+        for (int64_t s = x->k[0]; s < x->k[1]; s += STEP)
+            run_rows(p, &(struct range){{i, PST_MIN(x->m[1], i + PASS)},
+                                        {x->n[0], x->n[1]},
+                                        {s, PST_MIN(x->k[1], s + STEP)}});
+}
+
 __attribute__((target("amx-tile"))) static void release(void)
 {
     _tile_release();
@@ -230,10 +242,9 @@ void pst_tiles_run(const struct pst_tiles_product *p)
     for (int64_t i = 0; i < p->m; i += ROWS)
         for (int64_t d = 0; d < p->k; d += DEPTH)
             for (int64_t j = 0; j < p->n; j += 2 * PST_TILE_N)
-                for (int64_t s = d; s < PST_MIN(p->k, d + DEPTH); s += STEP)
-                    run_rows(p, &(struct range){{i, PST_MIN(p->m, i + ROWS)},
-                                                {j, PST_MIN(p->n, j + 32)},
-                                                {s, PST_MIN(p->k, s + STEP)}});
+                run_columns(p, &(struct range){{i, PST_MIN(p->m, i + ROWS)},
+                                               {j, PST_MIN(p->n, j + 32)},
+                                               {d, PST_MIN(p->k, d + DEPTH)}});
     release();
 }
 
