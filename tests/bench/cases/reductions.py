@@ -60,8 +60,6 @@ LINES = [
     ("nll_loss_nd.default(%z, %i1000)", F.nll_loss),
     ("cross_entropy_loss.default(%z, %i1000)", F.cross_entropy),
     ("dropout.default(%x, 0.1, True)", lambda x: F.dropout(x, 0.1, True)),
-    ("native_dropout.default(%x, 0.1, True)",
-     lambda x: torch.native_dropout(x, 0.1, True)),
     ("bernoulli.p(%x, 0.5)", lambda x: torch.bernoulli(x, 0.5)),
     ("rand_like.default(%x)", torch.rand_like),
     ("randn_like.default(%x)", torch.randn_like),
