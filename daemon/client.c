@@ -9,10 +9,16 @@
 #include "daemon/loop.h"
 #include "stages/base/alloc.h"
 
+#define REQUESTS   200 /* that a client may make at once */
+#define REQUESTS_S 100 /* and in a second, if it goes on */
+
 struct write {
     uv_write_t req;
     unsigned char *data;
+    size_t size;
 };
+
+static void resume(struct pstd_client *client);
 
 static void on_closed(uv_handle_t *handle)
 {
@@ -24,6 +30,7 @@ static void on_closed(uv_handle_t *handle)
         at = &(*at)->next;
     *at = client->next;
     control->n_clients--;
+    control->held -= client->in.cap;
     pstd_frames_fini(&client->in);
     pst_free(client);
 }
@@ -37,15 +44,25 @@ void pstd_client_close(struct pstd_client *client)
     uv_close((uv_handle_t *)&client->pipe, on_closed);
 }
 
+static size_t queue_of(const struct pstd_client *client)
+{
+    return uv_stream_get_write_queue_size((const uv_stream_t *)&client->pipe);
+}
+
 static void on_written(uv_write_t *req, int err)
 {
     struct write *w = (struct write *)req;
     struct pstd_client *client = req->handle->data;
 
-    if (err != 0)
-        pstd_client_close(client);
+    client->daemon->control.queued -= w->size;
     pst_free(w->data);
     pst_free(w);
+    if (err != 0) {
+        pstd_client_close(client);
+        return;
+    }
+    client->active_ms = uv_now(&client->daemon->loop);
+    pstd_client_go_on(client);
 }
 
 /* Takes data. What the socket accepts at once needs no request. */
@@ -66,16 +83,16 @@ static void send_owned(struct pstd_client *client, unsigned char *data,
         goto fail;
     if (n < 0)
         n = 0;
-    if (client->watching &&
-        uv_stream_get_write_queue_size(stream) + size > PSTD_WRITE_MAX)
-        goto fail;
     w = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*w));
     if (w == NULL)
         goto fail;
     w->data = data;
+    w->size = size;
     buf = uv_buf_init((char *)data + n, (unsigned)size - (unsigned)n);
-    if (uv_write(&w->req, stream, &buf, 1, on_written) == 0)
+    if (uv_write(&w->req, stream, &buf, 1, on_written) == 0) {
+        client->daemon->control.queued += size;
         return;
+    }
     pst_free(w);
 fail:
     pstd_client_close(client);
@@ -83,8 +100,8 @@ drop:
     pst_free(data);
 }
 
-void pstd_client_send_packed(struct pstd_client *client, const void *data,
-                             size_t size)
+static void send_packed(struct pstd_client *client, const void *data,
+                        size_t size)
 {
     unsigned char *copy = pst_alloc(PST_TAG_DAEMON, size);
 
@@ -120,28 +137,36 @@ static void send_gap(struct pstd_client *client, uint64_t dropped)
     pstd_client_send(client, &frame);
 }
 
-void pstd_client_watch(struct pstd_client *client, uint64_t from)
+void pstd_client_send_events(struct pstd_client *client)
 {
     const struct pstd_daemon *d = client->daemon;
     const uint64_t oldest =
         d->seq >= PSTD_EVENTS ? d->seq - PSTD_EVENTS + 1 : 1;
 
-    if (from == 0)
-        from = d->seq + 1;
-    if (from < oldest) {
-        send_gap(client, oldest - from);
-        from = oldest;
+    if (!client->watching || client->closing || queue_of(client) > 0)
+        return;
+    if (client->event < oldest) {
+        send_gap(client, oldest - client->event);
+        client->event = oldest;
     }
-    for (uint64_t seq = from; seq <= d->seq && !client->closing; seq++) {
-        const struct pstd_packed *event = pstd_daemon_event(d, seq);
+    while (!client->closing && client->event <= d->seq &&
+           queue_of(client) < PSTD_QUEUE) {
+        const struct pstd_packed *event = pstd_daemon_event(d, client->event++);
 
         if (event != NULL)
-            pstd_client_send_packed(client, event->data, event->size);
+            send_packed(client, event->data, event->size);
     }
-    client->watching = !client->closing;
 }
 
-static void send_fault(struct pstd_client *client, const struct pst_diag *diag)
+void pstd_client_watch(struct pstd_client *client, uint64_t from)
+{
+    client->event = from > 0 ? from : client->daemon->seq + 1;
+    client->watching = !client->closing;
+    pstd_client_send_events(client);
+}
+
+void pstd_client_send_fault(struct pstd_client *client,
+                            const struct pst_diag *diag)
 {
     Pst__Control__Reply reply = PST__CONTROL__REPLY__INIT;
     pstd_frame frame = PST__CONTROL__FRAME__INIT;
@@ -181,49 +206,115 @@ static enum pst_status take_frame(struct pstd_client *client,
     return PST_OK;
 }
 
-static void take_frames(struct pstd_client *client)
+/* Requests are answered one at a time, as fast as a client may make them and
+ * takes the answers. */
+static bool may_go_on(struct pstd_client *client)
+{
+    struct pstd_control *control = &client->daemon->control;
+    const uint64_t now = uv_now(&client->daemon->loop);
+
+    if (client->closing || queue_of(client) >= PSTD_QUEUE)
+        return false;
+    client->credit += 1e-3 * REQUESTS_S * (double)(now - client->credit_ms);
+    client->credit = PST_MIN(client->credit, (double)REQUESTS);
+    client->credit_ms = now;
+    if (client->credit < 1) {
+        pstd_control_again(client->daemon);
+        return false;
+    }
+    if (control->queued > PSTD_ALL_QUEUES)
+        pstd_control_relieve(client->daemon);
+    return !client->closing;
+}
+
+/* False once there is no complete frame, or the connection ends. */
+static bool take_next(struct pstd_client *client)
 {
     struct pst_diag diag;
+    pstd_frame *frame = NULL;
+    enum pst_status status = pstd_frames_next(&client->in, &frame, &diag);
 
-    while (!client->closing) {
-        pstd_frame *frame = NULL;
-        enum pst_status status = pstd_frames_next(&client->in, &frame, &diag);
-
-        if (status == PST_OK) {
-            client->half_since_ms = 0;
-            status = take_frame(client, frame, &diag);
-            pstd_frame_free(frame);
-        }
-        if (status == PST_AGAIN)
-            break;
-        if (status != PST_OK) {
-            send_fault(client, &diag);
-            pstd_client_close(client);
-            return;
-        }
+    if (status == PST_OK) {
+        client->half_since_ms = 0;
+        client->active_ms = uv_now(&client->daemon->loop);
+        client->credit -= 1;
+        status = take_frame(client, frame, &diag);
+        pstd_frame_free(frame);
     }
+    if (status == PST_OK)
+        return true;
+    if (status != PST_AGAIN) {
+        pstd_client_send_fault(client, &diag);
+        pstd_client_close(client);
+    }
+    return false;
+}
+
+static void take_frames(struct pstd_client *client)
+{
+    struct pstd_control *control = &client->daemon->control;
+    const size_t before = client->in.cap;
+    bool more = true;
+
+    while (more && may_go_on(client))
+        more = take_next(client);
     if (client->in.n == 0)
+        pstd_frames_fini(&client->in);
+    control->held += client->in.cap - before;
+    if (client->in.n == 0 || more)
         client->half_since_ms = 0;
     else if (client->half_since_ms == 0)
         client->half_since_ms = uv_now(&client->daemon->loop);
+    if (more && !client->closing && !client->paused) {
+        client->paused = true;
+        (void)uv_read_stop((uv_stream_t *)&client->pipe);
+    } else if (!more && !client->closing && client->paused) {
+        resume(client);
+    }
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct pstd_client *client = handle->data;
+    struct pstd_control *control = &client->daemon->control;
 
     (void)suggested;
-    *buf = uv_buf_init(client->chunk, sizeof(client->chunk));
+    *buf = uv_buf_init(control->chunk, sizeof(control->chunk));
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct pstd_client *client = stream->data;
+    struct pstd_control *control = &client->daemon->control;
+    const size_t before = client->in.cap;
+    enum pst_status status;
 
-    if (n < 0 ||
-        pstd_frames_push(&client->in, buf->base, (size_t)n, NULL) != PST_OK)
+    if (n < 0) {
         pstd_client_close(client);
-    else
+        return;
+    }
+    status = pstd_frames_push(&client->in, buf->base, (size_t)n, NULL);
+    control->held += client->in.cap - before;
+    if (status != PST_OK) {
+        pstd_client_close(client);
+        return;
+    }
+    take_frames(client);
+    if (control->held > PSTD_ALL_FRAMES && client->in.n > 0)
+        pstd_control_drop(client, "too much is held in unfinished frames");
+}
+
+static void resume(struct pstd_client *client)
+{
+    client->paused = false;
+    if (uv_read_start((uv_stream_t *)&client->pipe, on_alloc, on_read) != 0)
+        pstd_client_close(client);
+}
+
+void pstd_client_go_on(struct pstd_client *client)
+{
+    pstd_client_send_events(client);
+    if (!client->closing && client->paused)
         take_frames(client);
 }
 
@@ -241,6 +332,7 @@ static void greet(struct pstd_client *client)
     hello.ranks = d->ranks;
     hello.pid = (uint64_t)getpid();
     hello.level = (char *)"admin";
+    hello.run_id = (char *)(d->config->run_id != NULL ? d->config->run_id : "");
     frame.body_case = PST__CONTROL__FRAME__BODY_HELLO;
     frame.hello = &hello;
     pstd_client_send(client, &frame);
@@ -258,27 +350,28 @@ static enum pst_status admit(struct pstd_client *client, struct pst_diag *diag)
     if (status != PST_OK)
         return status;
     if (client->uid != geteuid() && client->uid != 0)
-        return pst_diag_set(diag, PST_ERR_DENIED, "this job is another user's");
-    if (client->daemon->control.n_clients > PSTD_MAX_CLIENTS)
-        return pst_diag_set(diag, PST_ERR_BUSY,
-                            "%d clients are connected, more are not served",
-                            PSTD_MAX_CLIENTS);
+        return pst_diag_set(diag, PST_ERR_DENIED,
+                            "this job is user %u's, you are user %u; only "
+                            "its owner and root are served",
+                            (unsigned)geteuid(), client->uid);
     return PST_OK;
 }
 
-void pstd_client_new(struct pstd_daemon *d)
+enum pst_status pstd_client_new(struct pstd_daemon *d)
 {
     struct pstd_client *client = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*client));
     struct pst_diag diag;
     enum pst_status status;
 
     if (client == NULL)
-        return; /* the connection waits for better times */
+        return PST_ERR_NOMEM;
     client->daemon = d;
+    client->active_ms = client->credit_ms = uv_now(&d->loop);
+    client->credit = REQUESTS;
     pstd_frames_init(&client->in, PSTD_REQUEST_MAX, PSTD_REQUEST_FIELD);
     if (uv_pipe_init(&d->loop, &client->pipe, 0) != 0) {
         pst_free(client);
-        return;
+        return PST_ERR_NOMEM;
     }
     client->pipe.data = client;
     client->next = d->control.clients;
@@ -287,15 +380,16 @@ void pstd_client_new(struct pstd_daemon *d)
     if (uv_accept((uv_stream_t *)&d->control.pipe,
                   (uv_stream_t *)&client->pipe) != 0) {
         pstd_client_close(client);
-        return;
+        return PST_OK;
     }
     status = admit(client, &diag);
     if (status == PST_OK) {
         greet(client);
-        if (uv_read_start((uv_stream_t *)&client->pipe, on_alloc, on_read) != 0)
-            pstd_client_close(client);
+        if (!client->closing)
+            resume(client);
     } else {
-        send_fault(client, &diag);
+        pstd_client_send_fault(client, &diag);
         pstd_client_close(client);
     }
+    return PST_OK;
 }

@@ -12,7 +12,8 @@
 /* A request on its way to its reply. */
 struct call {
     struct pstd_daemon *d;
-    struct pstd_client *client;
+    struct pstd_client *client; /* NULL: the reply goes to record */
+    struct pst_str *record;
     const Pst__Control__Request *request;
     Pst__Control__Reply reply;
     struct pst_diag diag;
@@ -28,6 +29,18 @@ struct row {
     command_fn run;  /* sends the reply itself if it returns PST_AGAIN */
 };
 
+static void add_packed(struct pst_str *out, const pstd_frame *frame)
+{
+    unsigned char *data = NULL;
+    size_t size = 0;
+
+    if (pstd_frame_pack(frame, PSTD_REPLY_MAX, &data, &size, NULL) == PST_OK)
+        pst_str_addn(out, (const char *)data, size);
+    else
+        out->failed = 1;
+    pst_free(data);
+}
+
 static void reply(struct call *call)
 {
     pstd_frame frame = PST__CONTROL__FRAME__INIT;
@@ -35,7 +48,10 @@ static void reply(struct call *call)
     call->reply.id = call->request->id;
     frame.body_case = PST__CONTROL__FRAME__BODY_REPLY;
     frame.reply = &call->reply;
-    pstd_client_send(call->client, &frame);
+    if (call->client != NULL)
+        pstd_client_send(call->client, &frame);
+    else
+        add_packed(call->record, &frame);
 }
 
 static void send_accepted(struct call *call, enum pst_status status,
@@ -252,36 +268,35 @@ static enum pst_status watch(struct call *call)
 
 /* Checks the options here, so that the answer is the user's, and hands them
  * to the exec thread as text, which every rank reads for itself. */
-static enum pst_status train(struct call *call)
+static enum pst_status begin_run(struct pstd_daemon *d,
+                                 const Pst__Control__Train *train,
+                                 struct pst_diag *diag)
 {
-    const Pst__Control__Train *train = call->request->train;
-    struct pstd_daemon *d = call->d;
     struct pst_exec_options ignored;
     struct pst_str order = {0};
     struct pstd_config config;
-    enum pst_status status = pstd_config_copy(&config, d->config, &call->diag);
+    enum pst_status status = pstd_config_copy(&config, d->config, diag);
 
     if (status != PST_OK)
         return status;
     for (size_t i = 0; i < train->n_options && status == PST_OK; i++) {
         const Pst__Control__Option *o = train->options[i];
 
-        status = pstd_config_set(&config, PSTD_OPT_TRAIN, o->name, o->value,
-                                 &call->diag);
+        status =
+            pstd_config_set(&config, PSTD_OPT_TRAIN, o->name, o->value, diag);
         pst_str_addn(&order, o->name, strlen(o->name) + 1);
         pst_str_addn(&order, o->value, strlen(o->value) + 1);
     }
     if (status == PST_OK && config.data == NULL)
-        status =
-            pst_diag_set(&call->diag, PST_ERR_USAGE, "--data FILE is missing");
+        status = pst_diag_set(diag, PST_ERR_USAGE, "--data FILE is missing");
     if (status == PST_OK)
         status = pstd_exec_options(&config, d->ranks / pstd_replicas(&config),
-                                   true, &ignored, &call->diag);
+                                   true, &ignored, diag);
     if (status == PST_OK && order.failed)
-        status = pst_diag_nomem(&call->diag, order.len);
+        status = pst_diag_nomem(diag, order.len);
     if (status == PST_OK)
         status = pstd_worker_order(d->worker, PSTD_ORDER_TRAIN, order.text,
-                                   order.len, &call->diag);
+                                   order.len, diag);
     if (status == PST_OK) {
         d->known.run++;
         d->known.paused = d->known.pausing = false;
@@ -298,6 +313,11 @@ static enum pst_status train(struct call *call)
     pst_str_fini(&order);
     pstd_config_fini(&config);
     return status;
+}
+
+static enum pst_status train(struct call *call)
+{
+    return begin_run(call->d, call->request->train, &call->diag);
 }
 
 static enum pst_status checkpoint(struct call *call)
@@ -457,4 +477,26 @@ void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
         answer_change(&call, row, seq, status);
     else
         send_accepted(&call, status, call.diag.text, seq, 0);
+}
+
+enum pst_status pstd_command_run(struct pstd_daemon *d, struct pst_diag *diag)
+{
+    const Pst__Control__Train train = PST__CONTROL__TRAIN__INIT;
+
+    return begin_run(d, &train, diag);
+}
+
+void pstd_command_record(struct pstd_daemon *d, struct pst_str *out)
+{
+    const Pst__Control__Request request = PST__CONTROL__REQUEST__INIT;
+    static const command_fn replies[] = {get_result, get_trace};
+
+    for (size_t i = 0; i < PST_COUNT(replies); i++) {
+        struct call call = {.d = d, .record = out, .request = &request};
+
+        pst__control__reply__init(&call.reply);
+        pst_diag_init(&call.diag);
+        if (replies[i](&call) != PST_AGAIN)
+            continue; /* there is none */
+    }
 }

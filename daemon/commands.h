@@ -6,6 +6,7 @@
  * and whether it changes something. Loop thread.
  */
 #include "daemon/common/frame.h"
+#include "stages/base/str.h"
 
 #define PSTD_MAX_KEY     64
 #define PSTD_MAX_ANSWERS 64
@@ -25,6 +26,12 @@ struct pstd_answers {
     size_t n; /* given so far */
 };
 
+/* Starts the run that the daemon's own options describe. */
+enum pst_status pstd_command_run(struct pstd_daemon *d,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Adds the replies to GetResult and GetTrace, if there are any, as packed
+ * frames one behind the other. */
+void pstd_command_record(struct pstd_daemon *d, struct pst_str *out);
 /* Answers a request; exactly one reply. */
 void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
                   const Pst__Control__Request *request);

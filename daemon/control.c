@@ -2,13 +2,177 @@
 #include "daemon/control.h"
 
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "daemon/loop.h"
 
+#define AGAIN_MS 50
+#define ACCEPTS  100 /* in that time */
+#define GRACE_MS 100 /* in which a client is not dropped for another */
+#define SPARE    4   /* one part of that many of all files is ours */
+#define IDLE     30  /* times --client-timeout: for who asks nothing more */
+#define STUCK    (256u << 10) /* bytes for a watcher: it took a great reply */
+#define TOLD_MS  1000
+
+static void tell_drop(struct pstd_daemon *d, const struct pstd_client *client,
+                      const char *reason)
+{
+    struct pstd_control *c = &d->control;
+    const uint64_t now = uv_now(&d->loop);
+    struct pstd_note note;
+
+    c->dropped++;
+    if (c->told > 0 && now - c->told_ms < TOLD_MS)
+        return; /* a flood of them must not be one of the log */
+    pstd_note_init(&note, PSTD_EVENT_CLIENT_DROPPED);
+    pstd_note_int(&note, "uid", client->uid);
+    pstd_note_int(&note, "pid", client->pid);
+    pstd_note_text(&note, "reason", reason);
+    pstd_note_int(&note, "dropped", (int64_t)(c->dropped - c->told));
+    c->told = c->dropped;
+    c->told_ms = now;
+    pstd_daemon_publish(d, &note);
+}
+
+void pstd_control_drop(struct pstd_client *client, const char *reason)
+{
+    struct pst_diag diag;
+
+    if (client->closing)
+        return;
+    (void)pst_diag_set(&diag, PST_ERR_BUSY,
+                       "penstockd ends this connection: %s; connect again",
+                       reason);
+    if (uv_stream_get_write_queue_size((uv_stream_t *)&client->pipe) == 0)
+        pstd_client_send_fault(client, &diag);
+    pstd_client_close(client);
+    tell_drop(client->daemon, client, reason);
+}
+
+static bool is_stuck(const struct pstd_client *client)
+{
+    return uv_stream_get_write_queue_size((const uv_stream_t *)&client->pipe) >
+           0;
+}
+
+void pstd_control_relieve(struct pstd_daemon *d)
+{
+    struct pstd_client *worst = NULL;
+
+    for (struct pstd_client *at = d->control.clients; at != NULL; at = at->next)
+        if (!at->closing && is_stuck(at) &&
+            (worst == NULL || at->active_ms < worst->active_ms))
+            worst = at;
+    if (worst != NULL)
+        pstd_control_drop(worst, "it does not read its answers");
+}
+
+/* The first to go has the lowest number. */
+static unsigned rank_of(const struct pstd_client *client)
+{
+    if (!client->greeted)
+        return 0;
+    if (is_stuck(client))
+        return 1;
+    return client->watching ? 3 : 2;
+}
+
+static bool goes_before(const struct pstd_client *a,
+                        const struct pstd_client *b)
+{
+    const unsigned rank_a = rank_of(a), rank_b = rank_of(b);
+
+    return rank_a != rank_b ? rank_a < rank_b : a->active_ms < b->active_ms;
+}
+
+/* A user whose clients have most places makes room for the others: so neither
+ * of the two that are served can keep the other out. */
+static bool make_room(struct pstd_daemon *d)
+{
+    const uint64_t now = uv_now(&d->loop);
+    struct pstd_client *worst = NULL;
+    unsigned open = 0, owners = 0;
+    bool of_owner;
+
+    for (struct pstd_client *at = d->control.clients; at != NULL;
+         at = at->next) {
+        open += !at->closing;
+        owners += !at->closing && at->uid == geteuid();
+    }
+    if (open < d->control.max_clients)
+        return true;
+    of_owner = 2 * owners >= open;
+    for (struct pstd_client *at = d->control.clients; at != NULL; at = at->next)
+        if (!at->closing && now - at->active_ms >= GRACE_MS &&
+            (at->uid == geteuid()) == of_owner &&
+            (worst == NULL || goes_before(at, worst)))
+            worst = at;
+    if (worst == NULL)
+        return false;
+    pstd_control_drop(worst, "others need its place");
+    return true;
+}
+
+/* What cannot be accepted now stays where it is, and is looked at again. */
+static void accept_waiting(struct pstd_daemon *d)
+{
+    struct pstd_control *c = &d->control;
+
+    if (!c->waiting || !c->open)
+        return;
+    if (c->accepts == 0 || !make_room(d)) {
+        pstd_control_again(d);
+        return;
+    }
+    c->accepts--;
+    c->waiting = false;
+    if (pstd_client_new(d) != PST_OK) {
+        c->waiting = true;
+        pstd_control_again(d);
+    }
+}
+
+static void on_again(uv_timer_t *timer)
+{
+    struct pstd_daemon *d = timer->data;
+
+    d->control.accepts = ACCEPTS;
+    accept_waiting(d);
+    for (struct pstd_client *at = d->control.clients; at != NULL; at = at->next)
+        pstd_client_go_on(at);
+}
+
+void pstd_control_again(struct pstd_daemon *d)
+{
+    struct pstd_control *c = &d->control;
+
+    if (c->open && !uv_is_active((uv_handle_t *)&c->again))
+        (void)uv_timer_start(&c->again, on_again, AGAIN_MS, 0);
+}
+
 static void on_connection(uv_stream_t *server, int err)
 {
-    if (err == 0)
-        pstd_client_new(server->data);
+    struct pstd_daemon *d = server->data;
+
+    if (err != 0)
+        return;
+    d->control.waiting = true;
+    accept_waiting(d);
+    if (d->control.accepts < ACCEPTS)
+        pstd_control_again(d); /* which counts anew */
+}
+
+/* Checkpoints and data need files, too. */
+static unsigned places(void)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0)
+        return PSTD_MAX_CLIENTS / SPARE;
+    return (unsigned)PST_MAX(
+        PST_MIN((uint64_t)files.rlim_cur / SPARE, (uint64_t)PSTD_MAX_CLIENTS),
+        8);
 }
 
 enum pst_status pstd_control_open(struct pstd_daemon *d, const char *path,
@@ -23,6 +187,10 @@ enum pst_status pstd_control_open(struct pstd_daemon *d, const char *path,
         return status;
     err = uv_pipe_init(&d->loop, &c->pipe, 0);
     if (err == 0) {
+        (void)uv_timer_init(&d->loop, &c->again);
+        c->again.data = d;
+        c->accepts = ACCEPTS;
+        c->max_clients = places();
         c->open = true;
         c->pipe.data = d;
         err = uv_pipe_open(&c->pipe, c->listener.fd);
@@ -43,19 +211,20 @@ void pstd_control_close(struct pstd_daemon *d)
 {
     struct pstd_control *c = &d->control;
 
-    if (c->open)
+    if (c->open) {
         uv_close((uv_handle_t *)&c->pipe, NULL);
+        uv_close((uv_handle_t *)&c->again, NULL);
+    }
     c->open = false;
     for (struct pstd_client *at = c->clients; at != NULL; at = at->next)
         pstd_client_close(at);
     pstd_socket_unbind(&c->listener);
 }
 
-void pstd_control_event(struct pstd_daemon *d, const void *data, size_t size)
+void pstd_control_event(struct pstd_daemon *d)
 {
     for (struct pstd_client *at = d->control.clients; at != NULL; at = at->next)
-        if (at->watching)
-            pstd_client_send_packed(at, data, size);
+        pstd_client_send_events(at);
 }
 
 bool pstd_control_watched(const struct pstd_daemon *d)
@@ -79,18 +248,42 @@ static void send_heartbeat(struct pstd_client *client)
     pstd_client_send(client, &frame);
 }
 
+/* Why this client has to go, or NULL. */
+static const char *find_fault(struct pstd_client *client, uint64_t now,
+                              double limit_ms)
+{
+    const size_t queued =
+        uv_stream_get_write_queue_size((uv_stream_t *)&client->pipe);
+    const double quiet = (double)(now - client->active_ms);
+
+    if (queued < client->queued)
+        client->active_ms = now; /* it reads */
+    client->queued = queued;
+    if (client->half_since_ms > 0 &&
+        (double)(now - client->half_since_ms) > limit_ms)
+        return "a frame was begun and not finished";
+    if (!client->greeted && quiet > limit_ms)
+        return "it does not say Hello";
+    if (queued > (client->watching ? STUCK : 0) && quiet > limit_ms)
+        return "it does not read its answers";
+    if (!client->watching && quiet > IDLE * limit_ms)
+        return "it asks nothing";
+    return NULL;
+}
+
 void pstd_control_tick(struct pstd_daemon *d, bool heartbeat)
 {
     const uint64_t now = uv_now(&d->loop);
 
     for (struct pstd_client *at = d->control.clients; at != NULL;
          at = at->next) {
-        if (at->closing)
-            continue;
-        if (at->half_since_ms > 0 &&
-            now - at->half_since_ms > 1000ull * PSTD_HALF_FRAME_S)
-            pstd_client_close(at);
-        else if (heartbeat && at->watching)
+        const char *fault =
+            at->closing ? NULL
+                        : find_fault(at, now, 1e3 * d->config->client_timeout);
+
+        if (fault != NULL)
+            pstd_control_drop(at, fault);
+        else if (heartbeat && at->watching && !is_stuck(at))
             send_heartbeat(at);
     }
 }

@@ -2,8 +2,14 @@
 #ifndef PENSTOCK_DAEMON_CONTROL_H
 #define PENSTOCK_DAEMON_CONTROL_H
 /*
- * The control socket: control.c listens, client.c speaks with one peer.
- * Loop thread. A client's memory is freed in its close callback.
+ * The control socket: control.c listens and keeps order among the peers,
+ * client.c speaks with one of them. Loop thread. A client's memory is freed in
+ * its close callback.
+ *
+ * No peer can make this process grow: nothing is read from one for which much
+ * waits to be sent; events are sent from the daemon's history as the socket
+ * drains, and who is too slow for it is told how many are gone. Nor can peers
+ * keep others out: the one that is least in use goes first.
  */
 #include "daemon/common/frame.h"
 #include "daemon/common/socket.h"
@@ -11,9 +17,10 @@
 #include <stdbool.h>
 #include <uv.h>
 
-#define PSTD_MAX_CLIENTS  64
-#define PSTD_WRITE_MAX    (1u << 20) /* bytes that may wait for a watcher */
-#define PSTD_HALF_FRAME_S 10
+#define PSTD_MAX_CLIENTS 256         /* less if few files may be open */
+#define PSTD_QUEUE       (64u << 10) /* bytes that wait: no more is made */
+#define PSTD_ALL_QUEUES  (24u << 20) /* of all clients together */
+#define PSTD_ALL_FRAMES  (8u << 20)  /* of frames that are not complete */
 
 struct pstd_daemon;
 
@@ -25,8 +32,13 @@ struct pstd_client {
     unsigned uid;
     int pid;
     bool greeted, watching, closing;
+    bool paused;            /* nothing is read from it */
+    uint64_t event;         /* to be sent next */
+    double credit;          /* requests that it may make at once */
+    uint64_t credit_ms;     /* when that was so */
+    uint64_t active_ms;     /* last frame from it, or bytes that it took */
     uint64_t half_since_ms; /* a frame is incomplete since then; 0: none */
-    char chunk[16384];      /* bytes of one read */
+    size_t queued;          /* bytes that waited at the last tick */
 };
 
 struct pstd_control {
@@ -34,7 +46,15 @@ struct pstd_control {
     bool open;
     struct pstd_listener listener;
     struct pstd_client *clients;
-    unsigned n_clients;
+    unsigned n_clients, max_clients;
+    uv_timer_t again; /* while something waits for its turn */
+    bool waiting;     /* a connection that is not accepted yet */
+    unsigned accepts; /* that may still be made before the timer's next turn */
+    size_t queued;    /* bytes that wait to be sent, all clients */
+    size_t held;      /* memory of frames that are not complete */
+    uint64_t dropped; /* clients, so far */
+    uint64_t told_ms, told; /* when drops were logged, how many */
+    char chunk[16384];      /* bytes of one read */
 };
 
 /* Listens at path. */
@@ -43,21 +63,32 @@ enum pst_status pstd_control_open(struct pstd_daemon *d, const char *path,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Closes all; answers that wait are sent if they can be at once. */
 void pstd_control_close(struct pstd_daemon *d);
-/* A packed event to every client that watches. */
-void pstd_control_event(struct pstd_daemon *d, const void *data, size_t size);
+/* Something new is in the history: to every client that watches. */
+void pstd_control_event(struct pstd_daemon *d);
 /* Is there a client that watches? */
 bool pstd_control_watched(const struct pstd_daemon *d);
-/* Every second: slow frames, heartbeats. */
+/* Every second: who has used up his time, heartbeats. */
 void pstd_control_tick(struct pstd_daemon *d, bool heartbeat);
+/* Looks again in a moment at connections and clients that wait. */
+void pstd_control_again(struct pstd_daemon *d);
+/* Closes it, tells it why if it reads, and logs that. */
+void pstd_control_drop(struct pstd_client *client, const char *reason);
+/* Drops the client whose queue has stood for the longest time. */
+void pstd_control_relieve(struct pstd_daemon *d);
 
-/* Takes the pipe of an accepted connection: refuses it or greets. */
-void pstd_client_new(struct pstd_daemon *d);
+/* Takes the pipe of an accepted connection: refuses it or greets. PST_ERR_NOMEM
+ * leaves the connection where it is. */
+enum pst_status pstd_client_new(struct pstd_daemon *d) PST_MUST_CHECK;
 void pstd_client_close(struct pstd_client *client);
-/* Sends; a client that lets too much pile up is closed. */
 void pstd_client_send(struct pstd_client *client, const pstd_frame *frame);
-void pstd_client_send_packed(struct pstd_client *client, const void *data,
-                             size_t size);
+/* A reply to no request: why the connection ends. */
+void pstd_client_send_fault(struct pstd_client *client,
+                            const struct pst_diag *diag);
 /* Starts the stream of events with number `from`, 0: the next one. */
 void pstd_client_watch(struct pstd_client *client, uint64_t from);
+/* As many events as the peer takes; the others wait in the history. */
+void pstd_client_send_events(struct pstd_client *client);
+/* The same, and requests that wait are answered. */
+void pstd_client_go_on(struct pstd_client *client);
 
 #endif

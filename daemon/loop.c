@@ -17,10 +17,6 @@
 #define LINGER_TICK_MS 5
 #define AGAIN_MS       1000 /* a second signal after this ends us at once */
 
-/* Asks rank 0 to stop, from a rank that got the signal alone. Not SIGTERM:
- * a launcher sends that to all ranks, and rank 0 would count several. */
-#define SIG_PASSED_ON SIGUSR2
-
 static void pack_event(const struct pstd_note *note, uint64_t seq,
                        uint64_t time_us, struct pstd_packed *ret)
 {
@@ -61,6 +57,21 @@ static void pack_event(const struct pstd_note *note, uint64_t seq,
         ret->size = 0; /* no memory: who watches sees a gap */
 }
 
+/* Once lines can be written again. */
+static void tell_lost(struct pstd_daemon *d)
+{
+    const uint64_t lost = d->log.lost - d->log_told;
+    struct pstd_note note;
+
+    if (lost == 0 || d->log.failing)
+        return;
+    d->log_told = d->log.lost;
+    pstd_note_init(&note, PSTD_EVENT_LOG_LOST);
+    pstd_note_int(&note, "lines", (int64_t)lost);
+    pstd_note_text(&note, "text", d->log.why);
+    pstd_daemon_publish(d, &note);
+}
+
 void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note)
 {
     const struct pstd_log_head head = {
@@ -79,7 +90,8 @@ void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note)
     pst_str_fini(&line);
     pack_event(note, d->seq, head.time_us, event);
     if (event->data != NULL)
-        pstd_control_event(d, event->data, event->size);
+        pstd_control_event(d);
+    tell_lost(d);
 }
 
 const struct pstd_packed *pstd_daemon_event(const struct pstd_daemon *d,
@@ -163,17 +175,10 @@ static void on_start(struct pstd_daemon *d, const struct pstd_note *note)
         pstd_note_init(&listening, PSTD_EVENT_LISTENING);
         pstd_note_text(&listening, "socket", socket.text);
         pstd_daemon_publish(d, &listening);
+        set_text(&d->socket, socket.text);
     }
     pst_str_fini(&socket);
     pstd_worker_answer(d->worker, status, diag.text);
-}
-
-static void on_ready(struct pstd_daemon *d, const struct pstd_note *note)
-{
-    d->rank0_pid = (int)pstd_note_get_int(note, "rank0_pid");
-    if (d->stop_signal_ms > 0 && d->rank != 0 && d->rank0_pid > 0)
-        (void)kill(d->rank0_pid, SIG_PASSED_ON);
-    (void)pstd_job_go(&d->job, PSTD_JOB_READY);
 }
 
 static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
@@ -233,10 +238,11 @@ static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
     if (result->diag.status != PST_OK)
         set_text(&k->last_error, result->diag.text);
     (void)pstd_job_go(&d->job, PSTD_JOB_READY);
+    pstd_once_end(d);
 }
 
 /* A failure that all ranks know of is printed by rank 0 alone. */
-static void on_failed(struct pstd_daemon *d, const struct pstd_note *note)
+static void tell_failure(struct pstd_daemon *d, const struct pstd_note *note)
 {
     const char *text = pstd_note_get_text(note, "text");
     const char *status = pstd_note_get_text(note, "status");
@@ -245,7 +251,17 @@ static void on_failed(struct pstd_daemon *d, const struct pstd_note *note)
     (void)pstd_job_go(&d->job, PSTD_JOB_FAILED);
     if (d->rank == 0 || strcmp(status, "ERR_PEER") == 0)
         (void)fprintf(stderr, "penstockd: %s\n", text);
-    pstd_worker_answer(d->worker, PST_OK, "");
+}
+
+void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_FAILED);
+    pstd_note_text(&note, "status", pst_status_name(diag->status));
+    pstd_note_text(&note, "text", diag->text);
+    pstd_daemon_publish(d, &note);
+    tell_failure(d, &note);
 }
 
 /* What a note means here; then it is logged. START logs itself, behind the
@@ -280,12 +296,47 @@ static void on_note(void *ctx, struct pstd_note *note)
     if (note->event == PSTD_EVENT_TRAIN_BEGIN)
         on_train_begin(d, note);
     pstd_daemon_publish(d, note);
-    if (note->event == PSTD_EVENT_READY)
-        on_ready(d, note);
+    if (note->event == PSTD_EVENT_READY) {
+        (void)pstd_job_go(&d->job, PSTD_JOB_READY);
+        pstd_once_ready(d);
+    }
     if (note->event == PSTD_EVENT_TRAIN_END)
         on_train_end(d, note);
-    if (note->event == PSTD_EVENT_FAILED)
-        on_failed(d, note);
+    if (note->event == PSTD_EVENT_FAILED) {
+        tell_failure(d, note);
+        pstd_worker_answer(d->worker, PST_OK, "");
+    }
+}
+
+/* Who sent the newest SIGTERM or SIGINT. A launcher passes on what it got
+ * itself, seconds later: from there it is never the second one that ends us at
+ * once, whatever is being saved. */
+static volatile sig_atomic_t sender;
+static struct sigaction of_libuv[2];
+
+static void note_sender(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    sender = (sig_atomic_t)info->si_pid;
+    of_libuv[number == SIGINT].sa_handler(number);
+}
+
+/* libuv does not tell the sender: its handler is called behind ours. */
+static void watch_senders(void)
+{
+    static const int numbers[] = {SIGTERM, SIGINT};
+
+    for (size_t i = 0; i < PST_COUNT(numbers); i++) {
+        struct sigaction ours;
+
+        if (sigaction(numbers[i], NULL, &of_libuv[i]) != 0 ||
+            (of_libuv[i].sa_flags & SA_SIGINFO) != 0)
+            continue;
+        ours = of_libuv[i];
+        ours.sa_flags |= SA_SIGINFO;
+        ours.sa_sigaction = note_sender;
+        (void)sigaction(numbers[i], &ours, NULL);
+    }
 }
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -300,18 +351,13 @@ static void on_signal(uv_signal_t *handle, int number)
         }
         return;
     }
-    if (number != SIG_PASSED_ON) {
-        if (d->stop_signal_ms > 0 &&
-            uv_now(&d->loop) - d->stop_signal_ms > AGAIN_MS)
-            _exit(128 + number);
-        if (d->stop_signal_ms > 0)
-            return;
-        d->stop_signal_ms = uv_now(&d->loop);
-    }
-    if (d->rank != 0 && d->rank0_pid > 0)
-        (void)kill(d->rank0_pid, SIG_PASSED_ON);
-    else
-        pstd_daemon_stop(d, "signal", false);
+    if (d->stop_signal_ms > 0 && sender != getppid() &&
+        uv_now(&d->loop) - d->stop_signal_ms > AGAIN_MS)
+        _exit(128 + number);
+    if (d->stop_signal_ms > 0)
+        return;
+    d->stop_signal_ms = uv_now(&d->loop);
+    pstd_daemon_stop(d, "signal", false);
 }
 
 static void tell_totals(struct pstd_daemon *d)
@@ -329,6 +375,8 @@ static void tell_totals(struct pstd_daemon *d)
     pstd_note_int(&note, "events_dropped",
                   (int64_t)pstd_worker_lost(d->worker));
     pstd_note_int(&note, "clients", d->control.n_clients);
+    pstd_note_int(&note, "clients_dropped", (int64_t)d->control.dropped);
+    pstd_note_int(&note, "log_lost", (int64_t)d->log.lost);
     pstd_daemon_publish(d, &note);
 }
 
@@ -349,6 +397,7 @@ static void close_handles(struct pstd_daemon *d)
     for (size_t i = 0; i < PST_COUNT(d->signals); i++)
         uv_close((uv_handle_t *)&d->signals[i], NULL);
     uv_close((uv_handle_t *)&d->tick, NULL);
+    pstd_watch_close(d);
 }
 
 static void finish(struct pstd_daemon *d)
@@ -375,6 +424,9 @@ static void on_done(void *ctx)
 
     (void)pstd_job_go(&d->job, PSTD_JOB_STOPPING);
     d->failure = *pstd_worker_result(d->worker);
+    if (d->failure.status == PST_OK && d->refused.status != PST_OK)
+        d->failure = d->refused;
+    pstd_once_record(d);
     pstd_note_init(&note, PSTD_EVENT_STOPPED);
     pstd_note_int(&note, "exit_code", pst_status_exit_code(d->failure.status));
     pstd_daemon_publish(d, &note);
@@ -384,7 +436,7 @@ static void on_done(void *ctx)
 
 static void open_handles(struct pstd_daemon *d)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIG_PASSED_ON};
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
 
     _Static_assert(PST_COUNT(numbers) ==
                        PST_COUNT(((struct pstd_daemon *)0)->signals),
@@ -394,9 +446,11 @@ static void open_handles(struct pstd_daemon *d)
         d->signals[i].data = d;
         (void)uv_signal_start(&d->signals[i], on_signal, numbers[i]);
     }
+    watch_senders();
     (void)uv_timer_init(&d->loop, &d->tick);
     d->tick.data = d;
     (void)uv_timer_start(&d->tick, on_tick, 1000, 1000);
+    pstd_watch_start(d);
     d->start_ms = uv_now(&d->loop);
 }
 
@@ -425,6 +479,7 @@ static void free_daemon(struct pstd_daemon *d)
     pstd_trace_free(d->trace);
     pstd_logfile_close(&d->log);
     pst_free(d->job_name);
+    pst_free(d->socket);
     pst_free(d);
 }
 

@@ -8,6 +8,7 @@
 #include "daemon/commands.h"
 #include "daemon/control.h"
 #include "daemon/job.h"
+#include "daemon/watch.h"
 #include "daemon/work.h"
 
 #define PSTD_EVENTS 1024 /* newest ones that watch and log can show */
@@ -43,19 +44,22 @@ struct pstd_daemon {
     struct pstd_logfile log;
     struct pstd_control control;
     struct pstd_answers answers;
-    uv_signal_t signals[4];
+    uv_signal_t signals[3];
     uv_timer_t tick;
+    struct pstd_watch watch;
     struct pstd_packed events[PSTD_EVENTS]; /* seq % PSTD_EVENTS */
     uint64_t seq;                           /* of the newest event */
+    uint64_t log_told;                      /* lost lines that were told */
     unsigned rank, ranks, processes;
     bool started;            /* rank is known */
-    int rank0_pid;           /* 0: not known or elsewhere */
     uint64_t stop_signal_ms; /* when the first one came, 0: none */
     uint64_t start_ms, ticks;
     struct pstd_known known;
     struct pstd_result *result; /* of the newest finished run */
     struct pstd_trace *trace;   /* newest; NULL: none */
     struct pst_diag failure;
+    struct pst_diag refused; /* the only run: why it never began */
+    char *socket;            /* where we listen; NULL: nowhere */
 };
 
 /* Runs until the job is over; returns the program's exit code. */
@@ -63,8 +67,15 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan);
 
 /* Logs the note, keeps it, sends it to who watches. */
 void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note);
+/* The job has failed; logs it and prints it where nobody else does. */
+void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag);
 /* by: "signal", "command". */
 void pstd_daemon_stop(struct pstd_daemon *d, const char *by, bool now);
+/* A job for one run (--one-run): when all is loaded, when the run has ended,
+ * and when the exec thread has. Nothing in other jobs. */
+void pstd_once_ready(struct pstd_daemon *d);
+void pstd_once_end(struct pstd_daemon *d);
+void pstd_once_record(struct pstd_daemon *d);
 /* The event, or NULL if it is too old or not there yet. */
 const struct pstd_packed *pstd_daemon_event(const struct pstd_daemon *d,
                                             uint64_t seq);

@@ -3,8 +3,8 @@
 #include "daemon/train.h"
 
 #include "stages/base/alloc.h"
-#include "stages/exec/estimate.h"
-#include "stages/exec/measure.h"
+#include "stages/run/estimate.h"
+#include "stages/run/measure.h"
 #include "stages/sched/simulate.h"
 
 static enum pst_status simulate(struct pstd_session *s,

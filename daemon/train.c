@@ -7,10 +7,9 @@
 #include <time.h>
 
 #include "daemon/common/setup.h"
-#include "stages/archive/checkpoint.h"
 #include "stages/base/alloc.h"
-#include "stages/exec/tokens.h"
 #include "stages/ops/matmul/gemm_bf16.h"
+#include "stages/run/tokens.h"
 
 #define EVENT_GAP_S 0.05 /* between step events of fast steps */
 
@@ -39,9 +38,14 @@ static enum pst_status read_options(struct pstd_session *s,
     }
     if (status != PST_OK)
         return status;
-    if (s->config.resume && s->config.checkpoint == NULL)
-        return pst_diag_set(diag, PST_ERR_USAGE,
-                            "--resume needs --checkpoint DIR");
+    pst_alive_set_limit(s->config.watchdog);
+    if ((s->config.resume.on || s->config.adopt ||
+         s->config.checkpoint_fallback != NULL) &&
+        s->config.checkpoint == NULL)
+        return pst_diag_set(diag, PST_ERR_USAGE, "--%s needs --checkpoint DIR",
+                            s->config.resume.on ? "resume"
+                            : s->config.adopt   ? "adopt"
+                                                : "checkpoint-fallback");
     return pstd_exec_options(&s->config,
                              s->w->ranks / pstd_replicas(&s->config), true,
                              &s->options, diag);
@@ -60,7 +64,7 @@ static enum pst_status keep_crew(struct pstd_session *s, bool *ret,
         pst_str_fini(&key);
         return pst_diag_nomem(diag, key.len);
     }
-    *ret = w->crew != NULL && s->config.resume &&
+    *ret = w->crew != NULL && s->config.resume.on &&
            strcmp(w->crew_options, key.text) == 0;
     if (*ret) {
         pst_str_fini(&key);
@@ -108,45 +112,6 @@ static enum pst_status make_rings(struct pstd_session *s, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* A run that starts anew beside the checkpoints of another one mixes them:
- * --resume takes the newest, whoever wrote it. */
-static void tell_found(struct pstd_session *s)
-{
-    struct pst_checkpoint *found;
-    struct pstd_note note;
-
-    if (s->w->rank != 0 || s->config.checkpoint == NULL ||
-        pst_checkpoint_open(s->config.checkpoint, PST_CHECKPOINT_LATEST, NULL,
-                            false, &found, NULL, NULL) != PST_OK)
-        return;
-    pstd_note_init(&note, PSTD_EVENT_CHECKPOINT_FOUND);
-    pstd_note_int(&note, "step", (int64_t)found->info.step);
-    pstd_note_text(&note, "dir", s->config.checkpoint);
-    pstd_worker_post(s->w->worker, &note, true);
-    pst_checkpoint_close(found);
-}
-
-static enum pst_status resume(struct pstd_session *s, struct pst_diag *diag)
-{
-    struct pstd_note note;
-    enum pst_status status;
-
-    if (!s->config.resume) {
-        tell_found(s);
-        return PST_OK;
-    }
-    status = pst_crew_load(s->w->crew, s->config.checkpoint, &s->step, diag);
-    status = pstd_agree(s->w, status, diag);
-    if (status != PST_OK)
-        return status;
-    s->saved = s->step;
-    pstd_note_init(&note, PSTD_EVENT_RESUME);
-    pstd_note_int(&note, "step", (int64_t)s->step);
-    pstd_note_text(&note, "dir", s->config.checkpoint);
-    pstd_worker_post(s->w->worker, &note, true);
-    return PST_OK;
-}
-
 static size_t planned_bytes(const struct pstd_work *w)
 {
     size_t bytes = 0;
@@ -159,7 +124,7 @@ static size_t planned_bytes(const struct pstd_work *w)
 /* What the factors of products are, and how they are multiplied. */
 static const char *products(const struct pstd_config *c)
 {
-    if (strcmp(c->dtype, "bf16") == 0 && !pst_gemm_has_bf16())
+    if (strcmp(c->dtype, "bf16") == 0 && !pst_gemm_uses_bf16())
         return "bf16-in-f32";
     return c->dtype;
 }
@@ -214,11 +179,15 @@ static enum pst_status prepare(struct pstd_session *s,
     if (status == PST_OK && (s->w->rank == 0 || !s->options.scatter))
         status = pstd_open_data(&s->config, &s->w->batch, &s->data, diag);
     status = pstd_agree(s->w, status, diag);
+    if (status == PST_OK && !s->options.scatter)
+        status = pstd_compare_data(s->w, s->config.data, diag);
     if (status != PST_OK)
         return status;
     status = pstd_agree(s->w, make_crew(s, diag), diag);
     if (status == PST_OK)
-        status = resume(s, diag);
+        status = pstd_session_claim(s, diag);
+    if (status == PST_OK)
+        status = pstd_session_resume(s, diag);
     if (status == PST_OK)
         tell_begin(s);
     return status;
@@ -309,36 +278,6 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     }
 }
 
-/* A save that fails costs the run nothing but the checkpoint; if it was the
- * last one, the run ends with its fault. Copies that differ end it at once. */
-static enum pst_status save(struct pstd_session *s, struct pst_diag *diag)
-{
-    const char *dir = s->config.checkpoint;
-    const double start = now_s();
-    struct pstd_note note;
-    enum pst_status status;
-
-    if (dir == NULL || s->done == 0 || s->saved == s->step)
-        return PST_OK;
-    status = pst_crew_save(s->w->crew, dir, s->step,
-                           (unsigned)PST_MIN(s->config.keep, UINT32_MAX), diag);
-    status = pstd_agree(s->w, status, diag);
-    if (status == PST_ERR_PEER || status == PST_ERR_INTERNAL)
-        return status;
-    pstd_note_init(&note, status == PST_OK ? PSTD_EVENT_CHECKPOINT_SAVED
-                                           : PSTD_EVENT_CHECKPOINT_FAILED);
-    pstd_note_int(&note, "step", (int64_t)s->step);
-    pstd_note_text(&note, "dir", dir);
-    if (status == PST_OK)
-        pstd_note_real(&note, "seconds", now_s() - start);
-    else
-        pstd_note_text(&note, "text", diag->text);
-    pstd_worker_post(s->w->worker, &note, true);
-    if (status == PST_OK)
-        s->saved = s->step;
-    return status;
-}
-
 static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pstd_order order = {0};
@@ -380,7 +319,7 @@ static enum pst_status obey(struct pstd_session *s, unsigned control,
     }
     if ((control & PSTD_CTL_CHECKPOINT) ||
         (every > 0 && s->step % every == 0 && s->step < s->config.steps))
-        status = save(s, diag);
+        status = pstd_session_save(s, false, NULL, diag);
     if (status != PST_ERR_PEER && status != PST_ERR_INTERNAL)
         status = PST_OK;
     if (status == PST_OK && (control & PSTD_CTL_TRACE))
@@ -394,6 +333,7 @@ static enum pst_status dump_first(struct pstd_session *s, struct pst_diag *diag)
 {
     if (s->config.dump == NULL || s->done != 1)
         return PST_OK;
+    (void)pst_alive_enter(PST_ALIVE_GATHER);
     return pstd_agree(s->w, pst_crew_dump_first(s->w->crew, &s->dump, diag),
                       diag);
 }
@@ -408,37 +348,57 @@ static void tell_fault(struct pstd_session *s, const struct pst_diag *diag)
     pstd_worker_post(s->w->worker, &note, true);
 }
 
-/* *ret_now: stopped without a checkpoint. */
+/* asked: words of this rank. *ret_control: those of all. */
+static enum pst_status step(struct pstd_session *s, unsigned asked,
+                            unsigned *ret_control, struct pst_diag *diag)
+{
+    const double start = now_s();
+    struct pst_step_result r = {0};
+    enum pst_status status;
+    double end;
+
+    (void)pst_alive_enter(PST_ALIVE_STEP);
+    status = pst_crew_step(s->w->crew, s->step, pst_data_fill, s->data, asked,
+                           &r, diag);
+
+    *ret_control = r.control;
+    if (status == PST_ERR_RANGE)
+        s->diverged = r.diverged;
+    if (status == PST_OK) {
+        pstd_session_proven(s);
+        end = now_s();
+        count_step(s, &r, end - start, end);
+    }
+    if (status == PST_ERR_RANGE || status == PST_ERR_INPUT)
+        tell_fault(s, diag);
+    return status == PST_OK ? dump_first(s, diag) : status;
+}
+
+/* *ret_now: stopped without a checkpoint. A stop that was taken is carried out
+ * also if the step or what follows it fails: then it waits for the end of the
+ * run, which is near. */
 static enum pst_status steps(struct pstd_session *s, bool *ret_now,
                              struct pst_diag *diag)
 {
-    const unsigned words = PSTD_CTL_STOP | PSTD_CTL_STOP_NOW |
-                           PSTD_CTL_CHECKPOINT | PSTD_CTL_PAUSE |
-                           PSTD_CTL_TRACE;
+    const unsigned words =
+        PSTD_CTL_STOPS | PSTD_CTL_CHECKPOINT | PSTD_CTL_PAUSE | PSTD_CTL_TRACE;
+    enum pst_status status = PST_OK;
 
-    while (s->step < s->config.steps && !s->result->stopped) {
-        const unsigned asked =
-            s->w->rank == 0 ? pstd_worker_take(s->w->worker, words) : 0;
-        const double start = now_s();
-        struct pst_step_result r;
-        double end;
-        enum pst_status status = pst_crew_step(
-            s->w->crew, s->step, pst_data_fill, s->data, asked, &r, diag);
+    while (status == PST_OK && s->step < s->config.steps &&
+           !s->result->stopped) {
+        const unsigned asked = pstd_worker_take(s->w->worker, words);
+        unsigned control = 0;
 
-        if (status == PST_ERR_RANGE || status == PST_ERR_INPUT)
-            tell_fault(s, diag);
-        if (status != PST_OK)
-            return status;
-        end = now_s();
-        count_step(s, &r, end - start, end);
-        *ret_now = (r.control & PSTD_CTL_STOP_NOW) != 0;
-        status = dump_first(s, diag);
+        status = step(s, asked, &control, diag);
+        *ret_now = (control & PSTD_CTL_STOP_NOW) != 0;
+        if (s->w->rank == 0 && (control & ~asked & PSTD_CTL_STOPS))
+            pstd_tell_stop(s->w);
         if (status == PST_OK)
-            status = obey(s, r.control, diag);
+            status = obey(s, control, diag);
         if (status != PST_OK)
-            return status;
+            pstd_worker_control(s->w->worker, asked & PSTD_CTL_STOPS);
     }
-    return PST_OK;
+    return status;
 }
 
 static enum pst_status dump_final(struct pstd_session *s, struct pst_diag *diag)
@@ -448,6 +408,7 @@ static enum pst_status dump_final(struct pstd_session *s, struct pst_diag *diag)
 
     if (s->config.dump == NULL || s->done == 0)
         return PST_OK;
+    (void)pst_alive_enter(PST_ALIVE_SAVE);
     status = pstd_agree(
         s->w, pst_crew_dump_final(s->w->crew, s->dump, s->config.dump, diag),
         diag);
@@ -470,7 +431,8 @@ static enum pst_status run(struct pstd_session *s, struct pst_diag *diag)
     if (status != PST_OK && status != PST_ERR_RANGE && status != PST_ERR_INPUT)
         return status;
     if (!now)
-        saved = save(s, &later);
+        saved = pstd_session_save(s, true, status == PST_OK ? NULL : diag->text,
+                                  &later);
     if (status == PST_OK && saved != PST_OK) {
         *diag = later;
         status = saved;
@@ -497,6 +459,7 @@ enum pst_status pstd_train(struct pstd_work *w, const struct pstd_order *order,
     s.result->run = ++w->runs;
     s.result->loss = NAN;
     s.result->step_s = NAN;
+    (void)pst_alive_enter(PST_ALIVE_LOAD);
     status = prepare(&s, order, diag);
     s.result->first_step = s.step;
     if (status == PST_OK)
@@ -504,10 +467,13 @@ enum pst_status pstd_train(struct pstd_work *w, const struct pstd_order *order,
     if (status == PST_OK || is_sound(status)) {
         if (status != PST_OK)
             s.result->diag = *diag;
+        (void)pst_alive_enter(PST_ALIVE_GATHER);
         status = pstd_session_conclude(&s, diag);
         if (status == PST_OK)
             pstd_session_tell_end(&s);
     }
+    pstd_session_release(&s);
+    pst_alive_set_limit(pstd_worker_config(w->worker)->watchdog);
     pst_dump_free(s.dump);
     if (s.tokens != NULL) { /* the crew asks it in each step */
         pst_crew_free(w->crew);

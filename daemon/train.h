@@ -3,7 +3,8 @@
 #define PENSTOCK_DAEMON_TRAIN_H
 /* A run at work: train.c runs it, result.c sums it up. Exec thread. */
 #include "daemon/work.h"
-#include "stages/archive/data.h"
+#include "stages/files/data.h"
+#include "stages/files/owner.h"
 
 #define PSTD_MAX_LOSSES 10000 /* kept for the result, newest ones */
 
@@ -21,15 +22,38 @@ struct pstd_session {
     struct pst_data *data;
     struct pst_tokens *tokens; /* or NULL */
     struct pst_dump *dump;
+    /* On rank 0, from claim to release. */
+    struct pst_checkpoint_owner *owner, *fallback_owner;
     struct pstd_result *result; /* rings are filled on all ranks */
     double *times;              /* ring beside result->losses */
     uint64_t done;              /* steps of this run */
     uint64_t step;              /* finished steps of all runs */
     uint64_t saved;             /* newest checkpoint; UINT64_MAX: none */
+    bool in_fallback;           /* it is in that folder */
+    bool prune_due;             /* once a step from there has worked */
+    bool diverged;              /* the fault is a number that is not finite */
     struct pstd_sums sums;      /* of this run */
     struct pstd_sums told;      /* what they were at the last event */
     double last_event;          /* when */
 };
+
+/* checkpoints.c: COLLECTIVE. The folders of checkpoints are this run's until
+ * release. */
+enum pst_status pstd_session_claim(struct pstd_session *s,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+void pstd_session_release(struct pstd_session *s);
+/* COLLECTIVE. Loads what --resume says, if it is given. */
+enum pst_status pstd_session_resume(struct pstd_session *s,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. A save that fails costs the run nothing but the checkpoint; if
+ * it is the last one, it is tried again for a while, and the run ends with its
+ * fault. Copies that differ end it at once. fault: why the next step was not
+ * applied, or NULL. */
+enum pst_status pstd_session_save(struct pstd_session *s, bool last,
+                                  const char *fault,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* A step from the newest checkpoint has worked. */
+void pstd_session_proven(struct pstd_session *s);
 
 /* COLLECTIVE. Numbers of the finished run into the result. */
 enum pst_status pstd_session_conclude(struct pstd_session *s,

@@ -8,15 +8,15 @@
 
 #include "daemon/common/setup.h"
 #include "stages/base/alloc.h"
+#include "stages/base/cpu.h"
 #include "stages/base/log.h"
 #include "stages/base/str.h"
+#include "stages/ops/matmul/blas.h"
 
 /* Our messages; the crew's own tags lie below. */
 #define TAG_GATHER (PST_TAG_USER + (1 << 20))
 #define NAP_US     500
-/* A rank that stands still makes others wait, and they their neighbours: so
- * long all may say whom they wait for before the first one ends the job. */
-#define GRACE_US 300000
+#define WAIT_MS    50 /* between two looks of rank 0 at the others while idle */
 
 struct verdict {
     int32_t status;
@@ -41,49 +41,24 @@ static enum pst_status broadcast(struct pstd_work *w, void *data, size_t size,
     return pst_crew_broadcast(w->transport, data, size, nap, w, diag);
 }
 
-static enum pst_status finish(struct pstd_work *w, struct pst_request *req)
+static enum pst_status transfer(struct pstd_work *w, bool send, unsigned peer,
+                                void *data, size_t size, struct pst_diag *diag)
 {
-    enum pst_status status;
-
-    while ((status = w->transport->ops->test(w->transport, req)) == PST_AGAIN)
-        nap(w);
-    return status;
-}
-
-static enum pst_status receive_all(struct pstd_work *w, size_t size, char *all,
-                                   struct pst_diag *diag)
-{
-    for (unsigned r = 1; r < w->size; r++) {
-        struct pst_request req = {0};
-        enum pst_status status = w->transport->ops->irecv(
-            w->transport, 0, r, TAG_GATHER, all + r * size, size, &req);
-
-        if (status == PST_OK)
-            status = finish(w, &req);
-        if (status != PST_OK)
-            return pst_diag_set(diag, PST_ERR_PEER, "lost contact with rank %u",
-                                r);
-    }
-    return PST_OK;
+    return pst_pulse_transfer(w->transport, send, w->rank, peer, TAG_GATHER,
+                              data, size, NULL, NULL, diag);
 }
 
 enum pst_status pstd_gather(struct pstd_work *w, const void *mine, size_t size,
                             void *all, struct pst_diag *diag)
 {
-    struct pst_request req = {0};
-    enum pst_status status;
+    enum pst_status status = PST_OK;
 
-    if (w->rank == 0) {
-        memcpy(all, mine, size);
-        return receive_all(w, size, all, diag);
-    }
-    status = w->transport->ops->isend(w->transport, w->rank, 0, TAG_GATHER,
-                                      mine, size, &req);
-    if (status == PST_OK)
-        status = finish(w, &req);
-    if (status != PST_OK)
-        return pst_diag_set(diag, PST_ERR_PEER, "lost contact with rank 0");
-    return PST_OK;
+    if (w->rank != 0)
+        return transfer(w, true, 0, (void *)(uintptr_t)mine, size, diag);
+    memcpy(all, mine, size);
+    for (unsigned r = 1; r < w->size && status == PST_OK; r++)
+        status = transfer(w, false, r, (char *)all + r * size, size, diag);
+    return status;
 }
 
 /* Lowest rank that failed; a text that all ranks share needs no rank. */
@@ -108,8 +83,8 @@ static void judge(const struct verdict *all, unsigned n, struct verdict *ret)
     (void)snprintf(ret->text, sizeof(ret->text), "%.1019s", diag.text);
 }
 
-enum pst_status pstd_agree(struct pstd_work *w, enum pst_status status,
-                           struct pst_diag *diag)
+static enum pst_status agree(struct pstd_work *w, enum pst_status status,
+                             struct pst_diag *diag)
 {
     struct verdict mine = {.status = status}, *all;
     enum pst_status sent;
@@ -134,19 +109,49 @@ enum pst_status pstd_agree(struct pstd_work *w, enum pst_status status,
     return pst_diag_set(diag, (enum pst_status)mine.status, "%s", mine.text);
 }
 
-enum pst_status pstd_next_order(struct pstd_work *w, struct pstd_order *ret,
-                                struct pst_diag *diag)
+enum pst_status pstd_agree(struct pstd_work *w, enum pst_status status,
+                           struct pst_diag *diag)
+{
+    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_AGREE);
+
+    status = agree(w, status, diag);
+    pst_alive_leave(before);
+    return status;
+}
+
+/* Rank 0: an order, or a stop that another rank was asked for. */
+static enum pst_status wait_for_order(struct pstd_work *w,
+                                      struct pstd_order *ret,
+                                      struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    while (status == PST_OK && !pstd_worker_wait(w->worker, WAIT_MS, ret)) {
+        const unsigned wishes = pst_pulse_take_wishes(w->pulse);
+
+        if (wishes != 0) {
+            pstd_tell_stop(w);
+            pstd_worker_control(w->worker, wishes);
+        }
+        status = pst_pulse_look(w->pulse, 0, diag);
+    }
+    return status;
+}
+
+static enum pst_status next_order(struct pstd_work *w, struct pstd_order *ret,
+                                  struct pst_diag *diag)
 {
     struct pstd_order order = {0};
     struct order_head head = {0};
-    enum pst_status status;
+    enum pst_status status = PST_OK;
 
     if (w->rank == 0) {
-        pstd_worker_wait(w->worker, &order);
+        status = wait_for_order(w, &order, diag);
         head.kind = order.kind;
         head.size = (uint32_t)order.size;
     }
-    status = broadcast(w, &head, sizeof(head), diag);
+    if (status == PST_OK)
+        status = broadcast(w, &head, sizeof(head), diag);
     if (status == PST_OK && w->rank != 0) {
         order.kind = (enum pstd_order_kind)head.kind;
         order.size = head.size;
@@ -164,6 +169,25 @@ enum pst_status pstd_next_order(struct pstd_work *w, struct pstd_order *ret,
     return PST_OK;
 }
 
+enum pst_status pstd_next_order(struct pstd_work *w, struct pstd_order *ret,
+                                struct pst_diag *diag)
+{
+    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_IDLE);
+    const enum pst_status status = next_order(w, ret, diag);
+
+    pst_alive_leave(before);
+    return status;
+}
+
+void pstd_tell_stop(struct pstd_work *w)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_STOP);
+    pstd_note_text(&note, "by", "rank");
+    pstd_worker_post(w->worker, &note, true);
+}
+
 /* mpirun of Open MPI and of MPICH leave these to their children. */
 static const char *default_transport(void)
 {
@@ -174,6 +198,14 @@ static const char *default_transport(void)
         if (getenv(names[i]) != NULL) // NOLINT(concurrency-mt-unsafe)
             return "mpi";
     return "self";
+}
+
+/* What rank 0 must know of signals that came here. */
+static unsigned wish(void *ctx)
+{
+    const struct pstd_work *w = ctx;
+
+    return w->rank == 0 ? 0 : pstd_worker_peek(w->worker, PSTD_CTL_STOPS);
 }
 
 static enum pst_status open_transport(struct pstd_work *w,
@@ -193,9 +225,14 @@ static enum pst_status open_transport(struct pstd_work *w,
                             "transport %s is not part of this build", name);
     if (self)
         (void)snprintf(spec, sizeof(spec), "%u", asked);
+    pst_alive_meet(!self);
     status = ops->open(spec, &w->transport, diag);
+    pst_alive_meet(false);
+    if (status == PST_OK)
+        status = pst_pulse_new(w->transport, &w->pulse, diag);
     if (status != PST_OK)
         return status;
+    pst_pulse_wish(w->pulse, wish, w);
     w->ranks = ops->size(w->transport);
     w->rank = ops->rank(w->transport);
     w->size = self ? 1 : w->ranks;
@@ -209,6 +246,7 @@ static enum pst_status open_transport(struct pstd_work *w,
 /* The loop opens log and socket before it answers. */
 static enum pst_status announce(struct pstd_work *w, struct pst_diag *diag)
 {
+    struct pst_str products = {0};
     struct pstd_note note;
     char host[256] = "";
 
@@ -221,6 +259,10 @@ static enum pst_status announce(struct pstd_work *w, struct pst_diag *diag)
     pstd_note_int(&note, "this_rank", w->rank);
     pstd_note_int(&note, "ranks", w->ranks);
     pstd_note_int(&note, "processes", w->size);
+    pstd_note_text(&note, "isa", pst_isa_name(pst_cpu_isa()));
+    pst_products_describe(&products);
+    pstd_note_text(&note, "products", pst_str_text(&products));
+    pst_str_fini(&products);
     return pstd_worker_ask(w->worker, &note, diag);
 }
 
@@ -236,8 +278,6 @@ static void tell_plan(struct pstd_work *w)
     pstd_worker_post(w->worker, &note, true);
 }
 
-/* A signal that reaches another rank alone is passed on to rank 0, if that
- * runs on the same machine. */
 static enum pst_status tell_ready(struct pstd_work *w, struct pst_diag *diag)
 {
     struct {
@@ -288,9 +328,16 @@ static enum pst_status start(struct pstd_work *w, struct pst_diag *diag)
                               "%s is a model; penstockd wants a plan, which "
                               "`penstock split` makes of it",
                               pstd_worker_plan(w->worker));
-    if (status == PST_OK)
-        status = pst_plan_load(pstd_worker_plan(w->worker), &w->plan, diag);
     status = pstd_agree(w, status, diag);
+    if (status == PST_OK)
+        status = pstd_compare_start(w, diag);
+    if (status != PST_OK)
+        return status;
+    (void)pst_alive_enter(PST_ALIVE_LOAD);
+    status = pst_plan_load(pstd_worker_plan(w->worker), &w->plan, diag);
+    status = pstd_agree(w, status, diag);
+    if (status == PST_OK)
+        status = pstd_compare_plan(w, diag);
     if (status != PST_OK)
         return status;
     tell_plan(w);
@@ -333,6 +380,9 @@ void pstd_work(struct pstd_worker *worker)
 
     pst_diag_init(&diag);
     pst_log_set_sink(take_library_line, worker);
+    pst_alive_watch();
+    pst_alive_set_limit(pstd_worker_config(worker)->watchdog);
+    (void)pst_alive_enter(PST_ALIVE_START);
     status = open_transport(&w, &diag);
     if (status == PST_OK)
         status = start(&w, &diag);
@@ -341,8 +391,6 @@ void pstd_work(struct pstd_worker *worker)
         status = serve(&w, &diag);
     if (status != PST_OK) {
         fail(&w, &diag);
-        if (w.size > 1 && pst_has_prefix(diag.text, PST_WATCHDOG_TEXT))
-            (void)usleep(GRACE_US);
         if (w.size > 1 && alone)
             w.transport->ops->abort(w.transport, pst_status_exit_code(status));
     } else {
@@ -352,8 +400,12 @@ void pstd_work(struct pstd_worker *worker)
     pst_free(w.crew_options);
     pst_batch_fini(&w.batch);
     pst_plan_free(w.plan);
+    (void)pst_alive_enter(PST_ALIVE_END);
+    pst_alive_meet(w.size > 1);
     if (w.transport != NULL)
         w.transport->ops->close(w.transport);
+    pst_pulse_free(w.pulse);
+    pst_alive_meet(false);
     pst_log_set_sink(NULL, NULL);
     pstd_worker_set_result(worker, &diag);
 }

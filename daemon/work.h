@@ -8,8 +8,8 @@
  */
 #include "daemon/common/trace.h"
 #include "daemon/worker.h"
-#include "stages/exec/exec.h"
-#include "stages/exec/measure.h"
+#include "stages/run/exec.h"
+#include "stages/run/measure.h"
 #include "stages/split/bind/bind.h"
 
 /* Of one rank; sums over the steps of a run. Plain bytes: it is sent. */
@@ -43,6 +43,7 @@ void pstd_result_free(struct pstd_result *result);
 struct pstd_work {
     struct pstd_worker *worker;
     struct pst_transport *transport;
+    struct pst_pulse *pulse;
     unsigned rank;  /* of this process */
     unsigned size;  /* processes */
     unsigned ranks; /* of the job: more than size with transport self */
@@ -67,6 +68,19 @@ enum pst_status pstd_gather(struct pstd_work *w, const void *mine, size_t size,
 /* COLLECTIVE. The next order, the same on all ranks; data by pst_free. */
 enum pst_status pstd_next_order(struct pstd_work *w, struct pstd_order *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+/* COLLECTIVE (alike.c). What all ranks must have alike; a difference is
+ * PST_ERR_MISMATCH on all: program and options; then the plan; then the data
+ * that each of them reads. */
+enum pst_status pstd_compare_start(struct pstd_work *w,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_compare_plan(struct pstd_work *w,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_compare_data(struct pstd_work *w, const char *path,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Rank 0: that another rank was asked to stop, into the log. */
+void pstd_tell_stop(struct pstd_work *w);
 
 /* COLLECTIVE (train.c). One run from its options to its result. PST_OK also
  * if the run failed in a way that leaves the daemon sound: the result says so.

@@ -193,7 +193,7 @@ enum pst_status pstd_worker_order(struct pstd_worker *w,
     if (!full) {
         w->orders[w->n_orders++] = (struct pstd_order){kind, copy, size};
         if (kind == PSTD_ORDER_TRAIN) /* words meant for the run before */
-            w->control &= PSTD_CTL_STOP | PSTD_CTL_STOP_NOW;
+            w->control &= PSTD_CTL_STOPS;
         uv_cond_signal(&w->order_came);
     }
     uv_mutex_unlock(&w->lock);
@@ -285,16 +285,33 @@ unsigned pstd_worker_take(struct pstd_worker *w, unsigned mask)
     return bits;
 }
 
-/* Orders in the order in which they came, but a stop comes first: nobody
- * wants the work that waits behind it. */
-void pstd_worker_wait(struct pstd_worker *w, struct pstd_order *ret)
+unsigned pstd_worker_peek(struct pstd_worker *w, unsigned mask)
 {
-    const unsigned stop = PSTD_CTL_STOP | PSTD_CTL_STOP_NOW;
+    unsigned bits;
 
     uv_mutex_lock(&w->lock);
-    while (w->n_orders == 0 && !(w->control & (stop | PSTD_CTL_RESUME)))
-        uv_cond_wait(&w->order_came, &w->lock);
-    if (w->control & stop) {
+    bits = w->control & mask;
+    uv_mutex_unlock(&w->lock);
+    return bits;
+}
+
+/* Orders in the order in which they came, but a stop comes first: nobody
+ * wants the work that waits behind it. */
+bool pstd_worker_wait(struct pstd_worker *w, unsigned ms,
+                      struct pstd_order *ret)
+{
+    const unsigned words = PSTD_CTL_STOPS | PSTD_CTL_RESUME;
+    bool any;
+
+    uv_mutex_lock(&w->lock);
+    if (w->n_orders == 0 && !(w->control & words))
+        (void)uv_cond_timedwait(&w->order_came, &w->lock, ms * 1000000ull);
+    any = w->n_orders > 0 || (w->control & words) != 0;
+    if (!any) {
+        uv_mutex_unlock(&w->lock);
+        return false;
+    }
+    if (w->control & PSTD_CTL_STOPS) {
         *ret = (struct pstd_order){PSTD_ORDER_STOP, NULL, 0};
     } else if (w->control & PSTD_CTL_RESUME) {
         w->control &= ~PSTD_CTL_RESUME;
@@ -305,6 +322,7 @@ void pstd_worker_wait(struct pstd_worker *w, struct pstd_order *ret)
         memmove(w->orders, w->orders + 1, w->n_orders * sizeof(*w->orders));
     }
     uv_mutex_unlock(&w->lock);
+    return true;
 }
 
 void pstd_worker_count(struct pstd_worker *w, uint64_t samples, uint64_t tokens)

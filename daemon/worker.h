@@ -11,13 +11,16 @@
 
 #include <uv.h>
 
-/* Control words; rank 0's reach all ranks with the next step. */
+/* Control words; those of all ranks reach all with the next step. Ranks but 0
+ * know the first two. */
 #define PSTD_CTL_STOP       1u
 #define PSTD_CTL_STOP_NOW   2u /* without a checkpoint */
 #define PSTD_CTL_CHECKPOINT 4u
 #define PSTD_CTL_PAUSE      8u
 #define PSTD_CTL_RESUME     16u
 #define PSTD_CTL_TRACE      32u
+/* These hold on after a run. */
+#define PSTD_CTL_STOPS (PSTD_CTL_STOP | PSTD_CTL_STOP_NOW)
 
 /* What rank 0 tells the others while they wait. */
 enum pstd_order_kind {
@@ -68,7 +71,7 @@ enum pst_status pstd_worker_order(struct pstd_worker *worker,
                                   enum pstd_order_kind kind, const char *data,
                                   size_t size,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Loop thread. Adds bits; PAUSE and RESUME take back each other. */
+/* Any thread. Adds bits; PAUSE and RESUME take back each other. */
 void pstd_worker_control(struct pstd_worker *worker, unsigned bits);
 /* Loop thread: answer to a note that the exec thread waits for. */
 void pstd_worker_answer(struct pstd_worker *worker, enum pst_status status,
@@ -86,8 +89,12 @@ enum pst_status pstd_worker_ask(struct pstd_worker *worker,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* Takes the bits of mask that are set. */
 unsigned pstd_worker_take(struct pstd_worker *worker, unsigned mask);
-/* Waits for the next order; the control word STOP is an order, too. */
-void pstd_worker_wait(struct pstd_worker *worker, struct pstd_order *ret);
+/* The same without taking them. */
+unsigned pstd_worker_peek(struct pstd_worker *worker, unsigned mask);
+/* Waits for the next order, at most so long: false, there is none. The control
+ * word STOP is an order, too. */
+bool pstd_worker_wait(struct pstd_worker *worker, unsigned ms,
+                      struct pstd_order *ret);
 /* One finished step, and what it was made of. */
 void pstd_worker_count(struct pstd_worker *worker, uint64_t samples,
                        uint64_t tokens);

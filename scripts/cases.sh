@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the numeric cases of operators, 200 random chains of operators and a
-# sample of operators on all dtypes (tests/cases/README.md), once for each
-# instruction set of the processor.
+# Runs the numeric cases of operators, 200 random chains of operators, a sample
+# of operators on all dtypes and the ends of what numbers can be
+# (tests/cases/README.md), once for each instruction set of the processor.
 #
 #   scripts/cases.sh [options of tests/cases/main.c]
 #
@@ -44,11 +44,30 @@ if ! cmp -s "$root/tests/cases/dtypes.py" "$dtypes/dtypes.py"; then
   cp "$root/tests/cases/dtypes.py" "$dtypes/dtypes.py"
 fi
 
+edges=$root/build/edges
+if ! cmp -s "$root/tests/cases/edges.py" "$edges/edges.py"; then
+  need_python
+  say "writing edges of what numbers can be with PyTorch (once, seconds)"
+  rm -rf "$edges"
+  "$python" "$root/tests/cases/edges.py" "$edges" 2>"$root/build/edges.log" ||
+    die "edges.py failed: build/edges.log"
+  cp "$root/tests/cases/edges.py" "$edges/edges.py"
+fi
+layouts=$root/build/layouts
+if ! cmp -s "$root/tests/cases/layouts.py" "$layouts/layouts.py"; then
+  need_python
+  say "writing layouts in memory with PyTorch (once, half a minute)"
+  rm -rf "$layouts"
+  "$python" "$root/tests/cases/layouts.py" "$layouts" \
+    2>"$root/build/layouts.log" || die "layouts.py failed: build/layouts.log"
+  cp "$root/tests/cases/layouts.py" "$layouts/layouts.py"
+fi
+
 passed=0
 failed=0
 kernels=()
 for isa in any avx2 avx512; do
-  for set in "$data" "$chains" "$dtypes"; do
+  for set in "$data" "$chains" "$dtypes" "$edges" "$layouts"; do
     say "$(basename "$set"), at most $isa"
     log=$set.$isa.txt
     code=0

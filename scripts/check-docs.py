@@ -10,7 +10,8 @@ if it ends as our files do. It may be written from the root or from the folder
 of the document. Options, --WORD: one of daemon/common/options.c or one that a
 program in scripts/ or tests/ takes. With --build, also what stands below
 build/ and the tests of `meson test -C build NAME`. Words with placeholders are
-passed over.
+passed over. README.md at the root may have 14 KB: what a user looks up goes
+into docs/.
 """
 import argparse
 import json
@@ -23,6 +24,7 @@ LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)#\s]+)\)")
 OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
 PLAIN = re.compile(r"^[A-Za-z0-9_.\-/]+$")
 ENDINGS = (".c", ".h", ".def", ".md", ".py", ".sh", ".proto", ".build")
+README_BYTES = 14 * 1024
 # Options of programs that are not ours.
 FOREIGN = {"oversubscribe", "allow-run-as-root", "mca",  # mpirun
            "suite", "benchmark"}  # meson
@@ -101,6 +103,9 @@ class Checker:
                 yield f"there is no test {test}"
 
     def check(self, document):
+        size = os.path.getsize(os.path.join(self.root, document))
+        if document == "README.md" and size > README_BYTES:
+            yield f"{document}: {size} bytes, more than {README_BYTES}"
         fenced = False
         with open(os.path.join(self.root, document),
                   encoding="utf-8") as file:

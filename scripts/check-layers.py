@@ -15,24 +15,29 @@ import shlex
 import subprocess
 import sys
 
-# A folder may include itself and these (ARCHITECTURE.md, "Folders"). The
-# importer of archive calls passes/functionalise while it adds nodes.
+# A folder may include itself and these (ARCHITECTURE.md, "Folders").
 BASE = ["stages/base"]
-OPS = BASE + ["stages/graph", "stages/ops"]
+GRAPH = BASE + ["stages/graph"]
+OPS = GRAPH + ["stages/ops"]
+PLAN = OPS + ["stages/files", "stages/passes", "stages/frontend",
+              "stages/split"]
 LAYERS = {
     "stages/base": [],
     "stages/graph": BASE,
-    "stages/ops": BASE + ["stages/graph"],
+    "stages/ops": GRAPH,
+    "stages/files": OPS,
     "stages/passes": OPS,
-    "stages/archive": OPS + ["stages/passes"],
-    "stages/split": OPS + ["stages/passes", "stages/archive"],
+    "stages/frontend": OPS + ["stages/files"],
+    "stages/split": PLAN,
     "stages/sched": BASE,
     "stages/net": BASE,
     "stages/optim": OPS,
+    "stages/compile": PLAN,
 }
-LIBRARY = list(LAYERS)
-LAYERS["stages/exec"] = LIBRARY
-LAYERS["daemon"] = LIBRARY + ["stages/exec"]
+RUN = list(LAYERS)
+LAYERS["stages/run"] = RUN
+LAYERS["stages/verify"] = RUN + ["stages/run"]
+LAYERS["daemon"] = list(LAYERS)
 LAYERS["examples"] = LAYERS["daemon"]
 LAYERS["tests"] = LAYERS["daemon"] + ["daemon"]
 
@@ -40,9 +45,10 @@ LAYERS["tests"] = LAYERS["daemon"] + ["daemon"]
 OWNERS = {
     "mpi.h": ["stages/net"],
     "cblas.h": ["stages/ops"],
+    "lapack.h": ["stages/ops"],
     "dnnl.h": ["stages/ops"],
     "uv.h": ["daemon", "tests"],
-    "zip.h": ["stages/archive", "tests"],
+    "zip.h": ["stages/files", "tests"],
     "xxhash.h": ["stages/base"],
     "plan.pb-c.h": ["stages/split", "tests"],
     "control.pb-c.h": ["daemon", "tests"],

@@ -5,11 +5,12 @@
 #   scripts/compare.sh [--full] [--seed N] [--only TEXT] [--list]
 #   scripts/compare.sh sweep [--full] [--seed N] [--only TEXT] [--list]
 #   scripts/compare.sh conformance [--only TEXT] [--list]
+#   scripts/compare.sh modes [--only TEXT] [--list]
 #
 # Training steps of real models, tensor by tensor; every model of
 # ../shared/compare/zoo.py in every cut; the numbered cases of
-# ../shared/spec/conformance.md. Without --full the first two run a sample. Ends
-# with "N passed, N failed".
+# ../shared/spec/conformance.md; what depends on model.eval(). Without --full
+# the first two run a sample. Ends with "N passed, N failed".
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 need_build
@@ -25,6 +26,11 @@ case ${1:-} in
     shift
     exec "$python" "$root/tests/conformance/conformance.py" "$penstock" \
       "$root/out/conformance" "$@"
+    ;;
+  modes)
+    shift
+    exec "$python" "$root/tests/compare/modes.py" "$penstock" \
+      "$root/out/modes" "$@"
     ;;
 esac
 exec "$python" "$root/tests/compare/compare.py" "$penstock" \

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The README's table of operators, made from the registry.
+"""The table of operators in docs/operators.md, made from the registry.
 
-usage: ops-table.py [--check] PENSTOCK README
+usage: ops-table.py [--check] PENSTOCK DOCUMENT
 
 Without --check the table is written; with it, exit code 1 if it is not
 current. It stands between the lines "<!-- operators -->" and
@@ -48,8 +48,8 @@ def table(penstock):
 
 def main():
     check = sys.argv[1:2] == ["--check"]
-    penstock, readme = sys.argv[1 + check:]
-    with open(readme, encoding="utf-8") as f:
+    penstock, document = sys.argv[1 + check:]
+    with open(document, encoding="utf-8") as f:
         text = f.read()
     before, rest = text.split(BEGIN)
     old, after = rest.split(END)
@@ -57,9 +57,10 @@ def main():
     if check:
         if old != new:
             print("the table of operators is not current: run "
-                  "scripts/ops-table.py build/daemon/penstock README.md")
+                  "scripts/ops-table.py build/daemon/penstock "
+                  "docs/operators.md")
         sys.exit(old != new)
-    with open(readme, "w", encoding="utf-8") as f:
+    with open(document, "w", encoding="utf-8") as f:
         f.write(before + BEGIN + new + END + after)
 
 

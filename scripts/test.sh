@@ -93,6 +93,7 @@ if [ "$mode" != --quick ]; then
     "${full[@]}"
   counted "numbered cases" ../conformance/conformance.py \
     "$root/out/conformance"
+  counted "model.eval()" modes.py "$root/out/modes"
   counted "real weights: a sentence encoder" sentences.py "$root/out/sentences"
   cases
   # -O1: twice as fast to run as -O0, hardly slower to build.

@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_TESTS_STEP_H
 #define PENSTOCK_TESTS_STEP_H
 /* One step of a plan on ranks in this process. */
-#include "stages/exec/crew.h"
-#include "stages/exec/dump.h"
+#include "stages/run/crew.h"
+#include "stages/run/dump.h"
 #include "tests/test.h"
 
 #include <stdio.h>

@@ -136,6 +136,29 @@ static enum pst_status store_grid(struct pstd_config *config,
     return PST_OK;
 }
 
+/* "1" is a step; whoever wants no more than a flag says yes. */
+static enum pst_status store_from(struct pstd_config *config,
+                                  const struct pstd_option *row,
+                                  const char *who, const char *text,
+                                  struct pst_diag *diag)
+{
+    struct pstd_from *from = pstd_config_member(config, row);
+    int64_t step = 0;
+    bool on = true;
+
+    if (!pst_parse_i64(text, &step) && !parse_flag(text, &on))
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "%s: \"%s\" is none of yes, no, and no number of "
+                            "a step",
+                            who, text);
+    if (step < 0)
+        return pst_diag_set(diag, PST_ERR_USAGE, "%s: %s is no step", who,
+                            text);
+    *from = (struct pstd_from){.on = on && strcmp(text, "0") != 0,
+                               .step = (uint64_t)step};
+    return PST_OK;
+}
+
 /* who: how the user wrote the option, for messages. */
 static enum pst_status store(struct pstd_config *config,
                              const struct pstd_option *row, const char *who,
@@ -155,6 +178,8 @@ static enum pst_status store(struct pstd_config *config,
         return store_list(config, row, text, diag);
     case PSTD_GRID:
         return store_grid(config, row, who, text, diag);
+    case PSTD_FROM:
+        return store_from(config, row, who, text, diag);
     case PSTD_TEXT:
     case PSTD_SOURCE:
     case PSTD_CHOICE:
@@ -357,8 +382,8 @@ static enum pst_status parse_long(struct pstd_config *config, unsigned groups,
         return unknown(groups, "--", name, diag);
     if (equals != NULL)
         value = equals + 1;
-    else if (row->type == PSTD_FLAG)
-        value = "1";
+    else if (row->type == PSTD_FLAG || row->type == PSTD_FROM)
+        value = "yes";
     else if (*i + 1 < argc)
         value = argv[++*i];
     else

@@ -41,6 +41,9 @@ enum pstd_group {
     PSTD_OPT_VERIFY = 1 << 20,
     PSTD_OPT_PICTURE = 1 << 21, /* --svg --trace */
     PSTD_OPT_REFERENCE = 1 << 22,
+    PSTD_OPT_RUN = 1 << 23, /* of a job that a client starts */
+    PSTD_OPT_CHECKPOINTS = 1 << 24,
+    PSTD_OPT_EQUAL = 1u << 30, /* of these: alike on all ranks */
 };
 
 enum pstd_option_type {
@@ -53,11 +56,18 @@ enum pstd_option_type {
     PSTD_PATH,   /* the same; made absolute when it travels */
     PSTD_LIST,   /* struct pstd_list, one entry per use */
     PSTD_GRID,   /* struct pstd_grid: "P" or "RxP" */
+    PSTD_FROM,   /* struct pstd_from: a flag, or =STEP */
 };
 
 /* Replicas of a pipeline, and ranks of each; 0: not given. */
 struct pstd_grid {
     uint64_t replicas, ranks;
+};
+
+/* Whether to go on from a checkpoint, and from which. */
+struct pstd_from {
+    bool on;
+    uint64_t step; /* 0: the newest good one */
 };
 
 struct pstd_list {
@@ -87,6 +97,7 @@ struct pstd_config {
     /* A step. */
     const char *schedule, *place, *costs;
     double memory_limit;
+    bool overcommit;
     uint64_t microbatches, microbatch_size, batch, threads, seed;
     const char *microbatch_weights, *chunk, *size;
     const char *dtype;
@@ -106,9 +117,10 @@ struct pstd_config {
 
     /* A run. */
     uint64_t steps;
-    const char *checkpoint;
-    uint64_t checkpoint_every, keep, log_every;
-    bool resume;
+    const char *checkpoint, *checkpoint_fallback;
+    uint64_t checkpoint_every, checkpoint_retry, keep, log_every;
+    struct pstd_from resume;
+    bool adopt;
     const char *dump;
     double watchdog;
     const char *write_costs;
@@ -116,14 +128,16 @@ struct pstd_config {
     /* Ranks and daemon. */
     struct pstd_grid grid;
     const char *transport, *log_dir, *socket, *job;
-    bool die_with_parent;
+    const char *run_id;
+    double client_timeout;
+    bool die_with_parent, die_with_client;
 
     /* Commands. */
     bool help, json, quiet, reference;
     const char *output, *policy, *loss, *loss_fn;
     double bandwidth;
     uint64_t stages;
-    struct pstd_list at, replicate, transmit;
+    struct pstd_list at, replicate, transmit, keep_random;
     uint64_t stage;
     const char *format;
     bool modules, kernels;
@@ -133,6 +147,8 @@ struct pstd_config {
     double temperature;
     uint64_t lines, from;
     bool now, detach, no_wait;
+    bool check;
+    struct pstd_list pin, unpin, remove;
 
     const char **args; /* what is no option, in order */
     size_t n_args;

@@ -12,6 +12,7 @@ bool pstd_config_text(const struct pstd_config *config,
 {
     const void *at = pstd_config_member(config, row);
     const struct pstd_grid *grid = at;
+    const struct pstd_from *from = at;
     char number[32], dir[4096];
     bool is_path = row->type == PSTD_PATH;
     const char *text;
@@ -36,6 +37,12 @@ bool pstd_config_text(const struct pstd_config *config,
             pst_str_addf(out, "%llux", (unsigned long long)grid->replicas);
         pst_str_addf(out, "%llu", (unsigned long long)grid->ranks);
         return grid->ranks > 0;
+    case PSTD_FROM:
+        if (from->on && from->step > 0)
+            pst_str_addf(out, "%llu", (unsigned long long)from->step);
+        else
+            pst_str_add(out, from->on ? "yes" : "no");
+        return true;
     case PSTD_TEXT:
     case PSTD_SOURCE:
     case PSTD_CHOICE:

@@ -2,6 +2,7 @@
 #include "daemon/common/frame.h"
 
 #include "stages/base/alloc.h"
+#include "stages/base/wire.h"
 
 #include <string.h>
 
@@ -22,136 +23,25 @@ static void proto_free(void *ctx, void *p)
 static ProtobufCAllocator allocator = {.alloc = proto_alloc,
                                        .free = proto_free};
 
-/* A packed message that is being walked. */
-struct scan {
-    const unsigned char *at, *end;
-    size_t fields, unknown, max_fields;
-    struct pst_diag *diag;
-};
-
-static enum pst_status garbled(struct scan *s, const char *what)
-{
-    return pst_diag_set(s->diag, PST_ERR_INPUT, "bad frame: %s", what);
-}
-
-static enum pst_status scan_varint(struct scan *s, uint64_t *ret)
-{
-    uint64_t value = 0;
-
-    for (unsigned shift = 0; shift < 70; shift += 7) {
-        if (s->at == s->end)
-            return garbled(s, "it ends within a number");
-        if (shift < 64)
-            value |= (uint64_t)(*s->at & 0x7f) << shift;
-        if (!(*s->at++ & 0x80)) {
-            *ret = value;
-            return PST_OK;
-        }
-    }
-    return garbled(s, "a number of more than 10 bytes");
-}
-
-static enum pst_status scan_skip(struct scan *s, uint64_t n)
-{
-    if (n > (size_t)(s->end - s->at))
-        return garbled(s, "a field is longer than the frame");
-    s->at += n;
-    return PST_OK;
-}
-
-static enum pst_status scan_message(struct scan *s,
-                                    const ProtobufCMessageDescriptor *desc,
-                                    unsigned depth);
-
-/* NULL: a field that we do not know. */
-static enum pst_status scan_bytes(struct scan *s,
-                                  const ProtobufCFieldDescriptor *field,
-                                  unsigned depth)
-{
-    const unsigned char *end = s->end;
-    uint64_t n = 0;
-    enum pst_status status = scan_varint(s, &n);
-
-    if (status != PST_OK)
-        return status;
-    if (n > (size_t)(s->end - s->at))
-        return garbled(s, "a field is longer than what holds it");
-    if (field == NULL || field->type != PROTOBUF_C_TYPE_MESSAGE) {
-        s->at += n;
-        return PST_OK;
-    }
-    s->end = s->at + n;
-    status = scan_message(s, field->descriptor, depth + 1);
-    s->end = end;
-    return status;
-}
-
-static enum pst_status scan_field(struct scan *s,
-                                  const ProtobufCMessageDescriptor *desc,
-                                  unsigned depth)
-{
-    const ProtobufCFieldDescriptor *field;
-    uint64_t tag = 0;
-    enum pst_status status = scan_varint(s, &tag);
-
-    if (status != PST_OK)
-        return status;
-    if (tag >> 3 == 0 || tag >> 3 >= 1u << 29)
-        return garbled(s, "a field number out of range");
-    field = protobuf_c_message_descriptor_get_field(desc, (unsigned)(tag >> 3));
-    if (++s->fields > s->max_fields)
-        return garbled(s, "too many fields");
-    if (field == NULL && ++s->unknown > PSTD_UNKNOWN_FIELD)
-        return garbled(s, "too many unknown fields");
-    switch (tag & 7) {
-    case 0:
-        return scan_varint(s, &tag);
-    case 1:
-        return scan_skip(s, 8);
-    case 2:
-        return scan_bytes(s, field, depth);
-    case 5:
-        return scan_skip(s, 4);
-    default:
-        return garbled(s, "an unknown kind of field");
-    }
-}
-
-static enum pst_status scan_message(struct scan *s,
-                                    const ProtobufCMessageDescriptor *desc,
-                                    unsigned depth)
-{
-    if (depth > MAX_DEPTH)
-        return garbled(s, "nested too deep");
-    while (s->at < s->end) {
-        const enum pst_status status = scan_field(s, desc, depth);
-
-        if (status != PST_OK)
-            return status;
-    }
-    return PST_OK;
-}
-
-enum pst_status pstd_scan(const ProtobufCMessageDescriptor *descriptor,
-                          const void *data, size_t size, size_t max_fields,
-                          struct pst_diag *diag)
-{
-    struct scan s = {.at = data, .max_fields = max_fields, .diag = diag};
-
-    s.end = s.at + size;
-    return scan_message(&s, descriptor, 0);
-}
+/* Heap of a frame of that size: replies are tables of small messages. */
+#define HEAP(size) (64 * (size) + 65536)
 
 enum pst_status pstd_frame_unpack(const void *data, size_t size,
                                   size_t max_fields, pstd_frame **ret,
                                   struct pst_diag *diag)
 {
-    const enum pst_status status = pstd_scan(&pst__control__frame__descriptor,
-                                             data, size, max_fields, diag);
+    const struct pst_wire_limits limits = {.fields = max_fields,
+                                           .unknown = PSTD_UNKNOWN_FIELD,
+                                           .bytes = HEAP(size),
+                                           .depth = MAX_DEPTH};
+    const enum pst_status status = pst_wire_scan(
+        &pst__control__frame__descriptor, data, size, &limits, diag);
     pstd_frame *frame;
 
-    if (status != PST_OK)
+    if (status != PST_OK) {
+        pst_diag_prefix(diag, "bad frame");
         return status;
+    }
     frame = pst__control__frame__unpack(&allocator, size, data);
     if (frame == NULL)
         return pst_diag_set(diag, PST_ERR_INPUT,

@@ -47,10 +47,4 @@ enum pst_status pstd_frame_pack(const pstd_frame *frame, size_t max,
                                 unsigned char **ret, size_t *ret_size,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Fields of a packed message, all depths, counted along its descriptor:
- * PST_ERR_INPUT if there are more than allowed, or if it is cut or garbled. */
-enum pst_status pstd_scan(const ProtobufCMessageDescriptor *descriptor,
-                          const void *data, size_t size, size_t max_fields,
-                          struct pst_diag *diag) PST_MUST_CHECK;
-
 #endif

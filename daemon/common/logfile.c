@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -236,16 +237,46 @@ enum pst_status pstd_logfile_reopen(struct pstd_logfile *file,
     return status;
 }
 
-/* A full disk must not end the job: a line that cannot be written is lost. */
+static bool write_all(int fd, const char *data, size_t len, int *ret_err)
+{
+    while (len > 0) {
+        const ssize_t n = write(fd, data, len);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            *ret_err = n < 0 ? errno : ENOSPC;
+            return false;
+        }
+        data += n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+/* A full disk must not end the job: a line that cannot be written is lost, and
+ * counted. What was written of it becomes a line of its own. */
 void pstd_logfile_write(struct pstd_logfile *file, const char *line, size_t len)
 {
-    ssize_t n;
+    struct stat before = {0}, after;
+    char text[64];
+    int err = 0;
 
     if (file->path == NULL)
         return;
-    do {
-        n = write(file->fd, line, len);
-    } while (n < 0 && errno == EINTR);
+    if (file->torn && !write_all(file->fd, "\n", 1, &err)) {
+        file->lost++;
+        return;
+    }
+    file->torn = false;
+    (void)fstat(file->fd, &before);
+    file->failing = !write_all(file->fd, line, len, &err);
+    if (!file->failing)
+        return;
+    file->lost++;
+    file->torn = fstat(file->fd, &after) == 0 && after.st_size > before.st_size;
+    (void)snprintf(file->why, sizeof(file->why), "%s: %s", file->path,
+                   strerror_r(err, text, sizeof(text)));
 }
 
 void pstd_logfile_close(struct pstd_logfile *file)

@@ -19,7 +19,8 @@
  * same events about themselves. */
 #define PSTD_EVENT_LIST(X)                                                     \
     X(START, "start", "info",                                                  \
-      "version= pid= host= transport= this_rank= ranks= processes=")           \
+      "version= pid= host= transport= this_rank= ranks= processes= isa= "      \
+      "products=; libraries of matrix products")                               \
     X(LISTENING, "listening", "info", "socket=")                               \
     X(STATE, "state", "info", "from= to=")                                     \
     X(PLAN_LOADED, "plan_loaded", "info", "plan= digest= stages= params=")     \
@@ -30,14 +31,19 @@
       "placement= planned_bytes= checkpoint=")                                 \
     X(RESUME, "resume", "info", "step= dir=")                                  \
     X(CHECKPOINT_FOUND, "checkpoint_found", "warn",                            \
-      "step= dir=; not resumed: new ones come beside it")                      \
+      "step= dir= to=; newest of those that were moved there, by --adopt "     \
+      "or --resume=STEP")                                                      \
+    X(CHECKPOINT_SKIPPED, "checkpoint_skipped", "warn",                        \
+      "step= dir= text=; damaged or bad, an older one is taken")               \
+    X(RESUME_DOUBT, "resume_doubt", "warn",                                    \
+      "step= text=; why the run that saved this could not go on")              \
     X(STEP, "step", "info",                                                    \
       "run= step= steps= loss= lr= grad_norm= step_s= samples_s= tok_s= "      \
       "bubble= forward_s= backward_s= optim_s= wait_recv_s= wait_other_s= "    \
       "samples_total= tokens_total=; means since the last one")                \
     X(TOTALS, "totals", "info",                                                \
       "every 15 s: uptime_s= steps_total= samples_total= tokens_total= "       \
-      "rss_bytes= events_dropped= clients=")                                   \
+      "rss_bytes= events_dropped= clients= clients_dropped= log_lost=")        \
     X(CHECKPOINT_SAVED, "checkpoint_saved", "info", "step= dir= seconds=")     \
     X(CHECKPOINT_FAILED, "checkpoint_failed", "error", "step= dir= text=")     \
     X(DUMP, "dump", "info", "path=")                                           \
@@ -50,6 +56,9 @@
     X(STOP, "stop", "info", "by=")                                             \
     X(FAILED, "failed", "error", "status= text=")                              \
     X(STOPPED, "stopped", "info", "exit_code=")                                \
+    X(CLIENT_DROPPED, "client_dropped", "warn",                                \
+      "uid= pid= reason= dropped=; clients since the last one of these")       \
+    X(LOG_LOST, "log_lost", "warn", "lines= text=; not written, and why")      \
     X(REOPENED, "reopened", "info", "after SIGHUP")                            \
     X(LIBRARY, "library", "debug", "topic= text=")
 
@@ -116,6 +125,9 @@ void pstd_log_format(const struct pstd_log_head *head,
 struct pstd_logfile {
     char *path; /* NULL: none */
     int fd;
+    uint64_t lost;      /* lines that could not be written */
+    bool failing, torn; /* the last line; it is there in part */
+    char why[512];      /* the last one was lost */
 };
 
 enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,

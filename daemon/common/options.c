@@ -2,9 +2,12 @@
 /* The table of all options. */
 #include "daemon/common/config.h"
 
-#define T_STEP (PSTD_OPT_TRAIN | PSTD_OPT_STEP)
-#define T_DATA (PSTD_OPT_TRAIN | PSTD_OPT_DATA)
-#define T_RUN  PSTD_OPT_TRAIN
+/* What all ranks must have alike, and (T_LOCAL) what each may have as it
+ * likes. */
+#define T_STEP  (PSTD_OPT_TRAIN | PSTD_OPT_STEP | PSTD_OPT_EQUAL)
+#define T_DATA  (PSTD_OPT_TRAIN | PSTD_OPT_DATA | PSTD_OPT_EQUAL)
+#define T_RUN   (PSTD_OPT_TRAIN | PSTD_OPT_EQUAL)
+#define T_LOCAL PSTD_OPT_TRAIN
 /* Commands that make a step without training on it. */
 #define C_STEP (PSTD_OPT_VERIFY | PSTD_OPT_EVAL | PSTD_OPT_INFER)
 
@@ -42,6 +45,8 @@ static const struct pstd_option rows[] = {
          "times that run --write-costs has measured, instead of estimates"),
     REAL(memory_limit, "memory-limit", T_STEP | PSTD_OPT_PLAN, "0", 0, BIG,
          "MiB that a rank may have; auto chooses by it; 0: any"),
+    FLAG(overcommit, "overcommit", T_STEP | C_STEP,
+         "begin also if less memory is left than the ranks will use"),
     ROW(microbatches, "microbatches", 'm', UINT,
         T_STEP | C_STEP | PSTD_OPT_PLAN, "1", 1, 65536, "N",
         "microbatches of a step"),
@@ -113,26 +118,46 @@ static const struct pstd_option rows[] = {
     UINT(checkpoint_every, "checkpoint-every", T_RUN, "0", 0, MANY,
          "steps between checkpoints; 0: only at the end"),
     UINT(keep, "keep", T_RUN, "2", 0, MANY, "newest checkpoints kept; 0: all"),
-    FLAG(resume, "resume", T_RUN, "go on from the newest checkpoint"),
+    ROW(resume, "resume", 0, FROM, T_RUN, NULL, 0, 0, "STEP",
+        "go on from the newest good checkpoint, or from that of STEP; newer "
+        "ones then move into a folder beside it"),
+    FLAG(adopt, "adopt", T_RUN,
+         "take over a --checkpoint folder of another run, whose checkpoints "
+         "move into a folder inside it"),
+    PATH(checkpoint_fallback, "checkpoint-fallback", T_RUN, "DIR",
+         "where a checkpoint goes that --checkpoint cannot take, as on a full "
+         "disk; --resume looks into both"),
+    UINT(checkpoint_retry, "checkpoint-retry", T_RUN, "10", 0, 86400,
+         "seconds in which a last checkpoint that cannot be written is tried "
+         "again"),
     PATH(dump, "dump", T_RUN, "FILE",
          "loss, outputs and gradients of the first step, then the parameters"),
     PATH(write_costs, "write-costs", T_RUN, "FILE",
          "what the parts of a step cost on these ranks, for --costs"),
-    REAL(watchdog, "watchdog", T_RUN, "60", 0, BIG,
-         "seconds that a step may wait for a rank before the run ends and "
-         "names it; 0: for ever"),
-    UINT(log_every, "log-every", T_RUN, "0", 0, MANY,
+    REAL(watchdog, "watchdog", T_LOCAL, "60", 0, BIG,
+         "seconds that a rank may stand still before the job ends and names it "
+         "and what it was doing; 0: for ever"),
+    UINT(log_every, "log-every", T_LOCAL, "0", 0, MANY,
          "steps between two step events; 0: all, but at most 20 a second"),
 
     ROW(grid, "ranks", 'n', GRID,
-        PSTD_OPT_RANKS | PSTD_OPT_PLAN | PSTD_OPT_VERIFY, NULL, 1, 4096,
-        "[Rx]P",
+        PSTD_OPT_RANKS | PSTD_OPT_PLAN | PSTD_OPT_VERIFY | PSTD_OPT_EQUAL, NULL,
+        1, 4096, "[Rx]P",
         "ranks of the pipeline, and how many replicas of it share a batch; if "
         "not given: one rank a stage (penstockd: with --transport self)"),
     CHOICE(transport, "transport", PSTD_OPT_RANKS, NULL, "mpi|self",
            "how ranks talk; self: all of them in one process"),
     PATH(log_dir, "log-dir", PSTD_OPT_RANKS, "DIR",
          "one log file per rank: DIR/rank-N.log"),
+    TEXT(run_id, "one-run", PSTD_OPT_DAEMON, NULL, "ID",
+         "begin the run that the options describe as soon as all is loaded, "
+         "and end behind it; ID tells clients whose job this is"),
+    REAL(
+        client_timeout, "client-timeout", PSTD_OPT_DAEMON, "10", 0.05, BIG,
+        "seconds that a client of the control socket has to say Hello, to "
+        "finish a frame and to take an answer; 30 times that to ask something"),
+    FLAG(die_with_client, "die-with-client", PSTD_OPT_RUN,
+         "the job ends when this client does; else it goes on to its end"),
     FLAG(die_with_parent, "die-with-parent", PSTD_OPT_DAEMON,
          "end when the process that started this one ends"),
     PATH(socket, "socket", PSTD_OPT_CONNECT, "PATH",
@@ -183,6 +208,10 @@ static const struct pstd_option rows[] = {
          "the schedule in PyTorch's grammar; --schedule csv:FILE reads it"),
     UINT(batches, "batches", PSTD_OPT_EVAL, "1", 1, MANY,
          "steps to take the mean of"),
+    ROW(keep_random, "keep-random", 0, LIST, PSTD_OPT_LOAD, NULL, 0, 0,
+        "MODULE",
+        "what is random in these modules stays so, dropout too; a pattern "
+        "(\"blocks.*.noise\"); repeatable"),
     ROW(n_tokens, "tokens", 0, UINT, PSTD_OPT_INFER, "100", 1, 0x1p32, "N",
         "tokens to generate"),
     TEXT(prompt, "prompt", PSTD_OPT_INFER, NULL, "TEXT", "bytes to go on from"),
@@ -198,6 +227,14 @@ static const struct pstd_option rows[] = {
     FLAG(no_wait, "no-wait", PSTD_OPT_STOP, "do not wait for the end"),
     FLAG(detach, "detach", PSTD_OPT_DETACH,
          "return when the work was accepted"),
+    FLAG(check, "verify", PSTD_OPT_CHECKPOINTS,
+         "read every byte; exit code 65 if one is damaged"),
+    ROW(pin, "pin", 0, LIST, PSTD_OPT_CHECKPOINTS, NULL, 0, 0, "STEP",
+        "keep the checkpoint of that step for ever; repeatable"),
+    ROW(unpin, "unpin", 0, LIST, PSTD_OPT_CHECKPOINTS, NULL, 0, 0, "STEP",
+        "no more; repeatable"),
+    ROW(remove, "remove", 0, LIST, PSTD_OPT_CHECKPOINTS, NULL, 0, 0, "STEP",
+        "remove it, but never the newest good one; repeatable"),
     FLAG(reference, "reference", PSTD_OPT_REFERENCE,
          "the whole model as one stage in one process: what any cut equals"),
     FLAG(quiet, "quiet", PSTD_OPT_QUIET, "no progress"),

@@ -92,6 +92,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .bf16 = strcmp(config->dtype, "bf16") == 0,
         .costs = config->costs,
         .memory_limit = config->memory_limit * 1048576.0,
+        .overcommit = config->overcommit,
     };
     enum pst_status status =
         pst_optim_defaults(train ? config->optimizer : "none", &o.optim, diag);

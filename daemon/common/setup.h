@@ -6,8 +6,8 @@
  * commands of penstock that run a plan in their own process. No state.
  */
 #include "daemon/common/config.h"
-#include "stages/archive/data.h"
-#include "stages/exec/exec.h"
+#include "stages/files/data.h"
+#include "stages/run/exec.h"
 #include "stages/split/bind/bind.h"
 
 /* Texts stay borrowed from config. train false: no optimizer. */

@@ -82,6 +82,11 @@ static void parent(const char *path, struct pst_str *out)
         pst_str_addn(out, path, slash == path ? 1 : (size_t)(slash - path));
 }
 
+static bool is_trusted(uid_t uid)
+{
+    return uid == geteuid() || uid == 0;
+}
+
 /* Somebody else's folder, a link or one open to others: its owner could put
  * a socket of his own in our place. */
 static enum pst_status check_own(const char *dir, struct pst_diag *diag)
@@ -102,7 +107,7 @@ static enum pst_status check_own(const char *dir, struct pst_diag *diag)
     return PST_OK;
 }
 
-static enum pst_status make_dirs(const char *path, bool own_dir,
+enum pst_status pstd_socket_dirs(const char *path, bool own_dir,
                                  struct pst_diag *diag)
 {
     struct pst_str dir = {0}, base = {0};
@@ -218,7 +223,7 @@ enum pst_status pstd_socket_bind(const char *path, bool own_dir,
     if (lock.failed || l.path == NULL)
         status = pst_diag_nomem(diag, strlen(path));
     if (status == PST_OK)
-        status = make_dirs(path, own_dir, diag);
+        status = pstd_socket_dirs(path, own_dir, diag);
     if (status == PST_OK)
         status = take_lock(l.lock, path, &l.lock_fd, diag);
     if (status == PST_OK)
@@ -270,6 +275,73 @@ enum pst_status pstd_socket_peer(int fd, unsigned *ret_uid, int *ret_pid,
     return PST_OK;
 }
 
+/* Who can put a socket there could answer in the place of our job. */
+static enum pst_status check_folder(const char *dir, bool closed,
+                                    struct pst_diag *diag)
+{
+    const char *why = NULL;
+    struct stat st;
+
+    if (lstat(dir, &st) != 0)
+        return PST_OK; /* nobody listens there: connect says so */
+    if (S_ISLNK(st.st_mode))
+        why = "is a link";
+    else if (!S_ISDIR(st.st_mode))
+        return PST_OK;
+    else if (!is_trusted(st.st_uid))
+        why = "is neither yours nor root's";
+    else if (closed && (st.st_mode & 077) != 0)
+        why = "is open to others; make its mode 0700";
+    else if ((st.st_mode & 022) != 0 && !(st.st_mode & S_ISVTX))
+        why = "can be written by others; take that right away from them";
+    if (why == NULL)
+        return PST_OK;
+    return pst_diag_set(diag, PST_ERR_DENIED,
+                        "not connecting: the folder %s of the socket %s "
+                        "(mode %04o, user %u), so somebody else could answer",
+                        dir, why, st.st_mode & 07777u, (unsigned)st.st_uid);
+}
+
+/* Folders of ours are closed; one that was chosen must at least not be in
+ * others' hands. */
+static enum pst_status check_folders(const char *path, struct pst_diag *diag)
+{
+    struct pst_str base = {0}, dir = {0}, below = {0};
+    enum pst_status status = PST_OK;
+    bool own;
+
+    pstd_socket_base(&base);
+    parent(path, &dir);
+    parent(pst_str_text(&dir), &below);
+    own = strcmp(pst_str_text(&below), pst_str_text(&base)) == 0;
+    if (base.failed || dir.failed || below.failed)
+        status = pst_diag_nomem(diag, dir.len);
+    if (status == PST_OK && own)
+        status = check_folder(base.text, true, diag);
+    if (status == PST_OK)
+        status = check_folder(dir.text, own, diag);
+    pst_str_fini(&base);
+    pst_str_fini(&dir);
+    pst_str_fini(&below);
+    return status;
+}
+
+static enum pst_status check_peer(int fd, const char *path,
+                                  struct pst_diag *diag)
+{
+    unsigned uid = 0;
+    int pid = 0;
+    enum pst_status status = pstd_socket_peer(fd, &uid, &pid, diag);
+
+    if (status == PST_OK && !is_trusted(uid))
+        status = pst_diag_set(diag, PST_ERR_DENIED,
+                              "process %d of user %u listens at %s: only your "
+                              "own jobs and root's are spoken to; run this as "
+                              "that user",
+                              pid, uid, path);
+    return status;
+}
+
 enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
                                     struct pst_diag *diag)
 {
@@ -277,6 +349,8 @@ enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
     enum pst_status status = pstd_socket_check(path, diag);
     int fd, err;
 
+    if (status == PST_OK)
+        status = check_folders(path, diag);
     if (status != PST_OK)
         return status;
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -284,8 +358,12 @@ enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
         return pst_diag_errno(diag, errno, "cannot make a socket");
     set_address(&address, path);
     if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0) {
-        *ret_fd = fd;
-        return PST_OK;
+        status = check_peer(fd, path, diag);
+        if (status == PST_OK)
+            *ret_fd = fd;
+        else
+            (void)close(fd);
+        return status;
     }
     err = errno;
     (void)close(fd);
@@ -317,7 +395,8 @@ enum pst_status pstd_socket_find(struct pst_str *out, struct pst_diag *diag)
     DIR *dir;
 
     pstd_socket_base(&base);
-    dir = opendir(pst_str_text(&base));
+    status = check_folder(pst_str_text(&base), true, diag);
+    dir = status == PST_OK ? opendir(pst_str_text(&base)) : NULL;
     // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
     while (dir != NULL && (entry = readdir(dir)) != NULL) {
         struct pst_str path = {0};
@@ -335,7 +414,7 @@ enum pst_status pstd_socket_find(struct pst_str *out, struct pst_diag *diag)
     }
     if (dir != NULL)
         (void)closedir(dir);
-    if (n == 0)
+    if (status == PST_OK && n == 0)
         status = pst_diag_set(diag, PST_ERR_NO_DAEMON,
                               "no job is running here (looked into %s)",
                               pst_str_text(&base));

@@ -11,6 +11,12 @@
 
 #include <stdbool.h>
 
+/* Files beside the socket of a job that `penstock run` started: the lock that
+ * it and the ranks hold, what the ranks print, and how the run ended. */
+#define PSTD_SOCKET_OWNER  ".run"
+#define PSTD_SOCKET_OUTPUT ".out"
+#define PSTD_SOCKET_RESULT ".result"
+
 /* Longest path that fits into a socket's address. */
 #define PSTD_SOCKET_PATH 107
 
@@ -23,6 +29,11 @@ enum pst_status pstd_socket_path(const char *job, unsigned rank,
 /* PST_ERR_CONFIG if the path is longer than PSTD_SOCKET_PATH or empty. */
 enum pst_status pstd_socket_check(const char *path,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Makes missing folders of path, 0700. own_dir: the last two must be ours and
+ * closed to others, else PST_ERR_DENIED. */
+enum pst_status pstd_socket_dirs(const char *path, bool own_dir,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 /* A bound socket, not yet listening, and the lock that says it is ours. */
 struct pstd_listener {
@@ -45,7 +56,9 @@ void pstd_socket_unbind(struct pstd_listener *listener);
 /* Peer of a connected socket. */
 enum pst_status pstd_socket_peer(int fd, unsigned *ret_uid, int *ret_pid,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* PST_ERR_NO_DAEMON, PST_ERR_DENIED. */
+/* PST_ERR_NO_DAEMON; PST_ERR_DENIED, too, if somebody else but us or root
+ * listens, or could: the folder must be ours or root's, no link, and not be
+ * written by others; those below BASE closed to them. */
 enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Path of the only job's rank 0 that answers; none: PST_ERR_NO_DAEMON;

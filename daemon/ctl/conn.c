@@ -9,7 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "daemon/common/socket.h"
+#include "stages/base/fs.h"
 
 #define HELLO_MS 10000
 
@@ -112,6 +112,9 @@ static enum pst_status greet(struct pstctl_conn *conn, struct pst_diag *diag)
         (void)snprintf(conn->job, sizeof(conn->job), "%s", answer->hello->job);
         conn->rank = answer->hello->rank;
         conn->ranks = answer->hello->ranks;
+        conn->pid = answer->hello->pid;
+        (void)snprintf(conn->run_id, sizeof(conn->run_id), "%s",
+                       answer->hello->run_id);
     }
     pstd_frame_free(answer);
     return status;
@@ -125,6 +128,7 @@ enum pst_status pstctl_open(const char *path, struct pstctl_conn *ret,
 
     if (status != PST_OK)
         return status;
+    (void)snprintf(conn.path, sizeof(conn.path), "%s", path);
     pstd_frames_init(&conn.in, PSTD_REPLY_MAX, PSTD_REPLY_FIELD);
     status = greet(&conn, diag);
     if (status == PST_OK)
@@ -163,8 +167,7 @@ void pstctl_close(struct pstctl_conn *conn)
     pstd_frames_fini(&conn->in);
 }
 
-/* Fresh for each request: a repeat of ours is never meant. */
-static void make_key(char key[33])
+void pstctl_key(char key[33])
 {
     unsigned char bytes[16] = {0};
 
@@ -182,7 +185,7 @@ enum pst_status pstctl_send(struct pstctl_conn *conn, pstctl_request *request,
 
     request->id = conn->next_id++;
     if (request->body_case >= PST__CONTROL__REQUEST__BODY_TRAIN) {
-        make_key(key);
+        pstctl_key(key); /* a repeat of ours is never meant */
         request->key = key;
     }
     frame.body_case = PST__CONTROL__FRAME__BODY_REQUEST;
@@ -246,6 +249,42 @@ enum pst_status pstctl_get(struct pstctl_conn *conn,
     return pstctl_call(conn, &request, ret, diag);
 }
 
+enum pst_status pstctl_recorded(const char *path,
+                                Pst__Control__Reply__BodyCase body,
+                                pstd_frame **ret, struct pst_diag *diag)
+{
+    struct pstd_frames frames;
+    char *text = NULL;
+    size_t size = 0;
+    enum pst_status status =
+        pst_file_read(path, 2 * (size_t)PSTD_REPLY_MAX, &text, &size, diag);
+
+    if (status != PST_OK)
+        return pst_diag_set(diag, PST_ERR_NOT_FOUND,
+                            "%s does not say how the run ended", path);
+    pstd_frames_init(&frames, PSTD_REPLY_MAX, PSTD_REPLY_FIELD);
+    status = pstd_frames_push(&frames, text, size, diag);
+    while (status == PST_OK) {
+        pstd_frame *frame = NULL;
+
+        status = pstd_frames_next(&frames, &frame, diag);
+        if (status != PST_OK)
+            break;
+        if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&
+            frame->reply->body_case == body) {
+            *ret = frame;
+            break;
+        }
+        pstd_frame_free(frame);
+    }
+    pstd_frames_fini(&frames);
+    pst_free(text);
+    return status == PST_AGAIN
+               ? pst_diag_set(diag, PST_ERR_NOT_FOUND,
+                              "%s does not say how the run ended", path)
+               : status;
+}
+
 enum pst_status pstctl_watch_from(struct pstctl_conn *conn, uint64_t from,
                                   struct pst_diag *diag)
 {
@@ -272,7 +311,8 @@ enum pst_status pstctl_stop_job(struct pstctl_conn *conn, bool now,
 
 enum pst_status pstctl_start_train(struct pstctl_conn *conn,
                                    const struct pstd_config *config,
-                                   uint64_t *ret_seq, struct pst_diag *diag)
+                                   uint64_t *ret_seq, uint64_t *ret_run,
+                                   struct pst_diag *diag)
 {
     Pst__Control__Option options[PSTD_MAX_OPTIONS], *at[PSTD_MAX_OPTIONS];
     struct pst_str values[PSTD_MAX_OPTIONS] = {0};
@@ -303,9 +343,11 @@ enum pst_status pstctl_start_train(struct pstctl_conn *conn,
         pst_str_fini(&values[i]);
     if (status != PST_OK)
         return status;
-    *ret_seq = 0;
-    if (frame->reply->body_case == PST__CONTROL__REPLY__BODY_ACCEPTED)
+    *ret_seq = *ret_run = 0;
+    if (frame->reply->body_case == PST__CONTROL__REPLY__BODY_ACCEPTED) {
         *ret_seq = frame->reply->accepted->seq;
+        *ret_run = frame->reply->accepted->run;
+    }
     pstd_frame_free(frame);
     return PST_OK;
 }

@@ -4,6 +4,7 @@
 /* A connection to a daemon's control socket. One thread. */
 #include "daemon/common/config.h"
 #include "daemon/common/frame.h"
+#include "daemon/common/socket.h"
 
 struct pstctl_conn {
     int fd;
@@ -11,6 +12,9 @@ struct pstctl_conn {
     uint64_t next_id;
     char job[64];
     unsigned rank, ranks;
+    char path[PSTD_SOCKET_PATH + 1]; /* of the socket */
+    uint64_t pid;                    /* of the daemon */
+    char run_id[33];                 /* "" or what --one-run gave it */
 };
 
 typedef Pst__Control__Request pstctl_request;
@@ -25,6 +29,9 @@ enum pst_status pstctl_connect(const struct pstd_config *config,
                                struct pstctl_conn *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pstctl_close(struct pstctl_conn *conn);
+
+/* 32 random hexadecimal digits. */
+void pstctl_key(char key[33]);
 
 /* Next frame; PST_AGAIN after timeout_ms (-1: never); PST_ERR_NO_DAEMON if
  * the daemon went away. Returns owned. */
@@ -50,11 +57,17 @@ enum pst_status pstctl_watch_from(struct pstctl_conn *conn, uint64_t from,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstctl_stop_job(struct pstctl_conn *conn, bool now,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* The answer to a request of that body which a job for one run has left in the
+ * file `path`; PST_ERR_NOT_FOUND if there is none. Returns owned. */
+enum pst_status pstctl_recorded(const char *path,
+                                Pst__Control__Reply__BodyCase body,
+                                pstd_frame **ret,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 /* All options of PSTD_OPT_TRAIN that were given; *ret_seq: watch from there
- * on. */
+ * on; *ret_run: its number. */
 enum pst_status pstctl_start_train(struct pstctl_conn *conn,
                                    const struct pstd_config *config,
-                                   uint64_t *ret_seq,
+                                   uint64_t *ret_seq, uint64_t *ret_run,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Field of an event; NULL, NaN, 0 if it has none. */

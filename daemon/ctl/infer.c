@@ -12,25 +12,49 @@
 #include "daemon/ctl/print.h"
 #include "stages/base/fs.h"
 #include "stages/base/rng.h"
-#include "stages/split/join.h"
+#include "stages/split/evaluate.h"
 
 #define MAX_PROMPT (1u << 20)
 
 /* A plan ready to run forward. */
 struct forward {
     struct pstctl_plan p;
-    struct pst_batch batch; /* of p's plan */
-    struct pst_plan *plan;  /* as one stage, in the modes of eval() */
-    struct pst_plan *fewer; /* the same of smaller microbatches, or NULL */
+    struct pst_plan *eval;  /* p's plan as one stage, as eval() would run it */
+    struct pst_batch batch; /* of that */
+    struct pst_plan *plan;  /* the batch's; borrowed */
     struct pst_transport *transport;
     struct pst_crew *crew;
     uint64_t step; /* of the checkpoint, 0: start values */
 };
 
+static void tell_skipped(void *ctx, uint64_t step, const char *text)
+{
+    (void)ctx;
+    (void)step;
+    pstctl_printf(stderr, "penstock: warning: checkpoint passed over: %s\n",
+                  text);
+}
+
+static enum pst_status load(const struct pstd_config *config, struct forward *f,
+                            struct pst_diag *diag)
+{
+    const struct pst_load_choice choice = {.dir = config->checkpoint,
+                                           .step = PST_CHECKPOINT_LATEST,
+                                           .skipped = tell_skipped};
+    struct pst_checkpoint_info info;
+    enum pst_status status = pst_crew_load(f->crew, &choice, &info, NULL, diag);
+
+    if (status == PST_OK)
+        f->step = info.step;
+    return status;
+}
+
 static enum pst_status open_forward(const struct pstd_config *config,
                                     unsigned microbatches, struct forward *f,
                                     struct pst_diag *diag)
 {
+    const struct pst_eval_options eval = {.keep = config->keep_random.at,
+                                          .n_keep = config->keep_random.n};
     struct pst_exec_options options;
     enum pst_status status =
         pstctl_plan_open(config->args[0], config, &f->p, diag);
@@ -42,17 +66,20 @@ static enum pst_status open_forward(const struct pstd_config *config,
     if (status != PST_OK)
         return status;
     options.microbatches = microbatches;
-    status = pstd_open_batch(config, f->p.plan, &f->batch, diag);
-    if (status == PST_OK)
-        status = pst_plan_eval(f->batch.plan, &f->plan, diag);
-    if (status == PST_OK && f->batch.fewer != NULL)
-        status = pst_plan_eval(f->batch.fewer, &f->fewer, diag);
-    options.fewer = f->fewer;
+    /* Evaluation first: what training needs of the rows does not matter. */
+    status = pst_plan_eval(f->p.plan, &eval, &f->eval, diag);
+    if (status == PST_OK) {
+        for (size_t i = 0; i < f->eval->notes.n; i++)
+            pstctl_printf(stderr, "note: %s\n", f->eval->notes.at[i]);
+        status = pstd_open_batch(config, f->eval, &f->batch, diag);
+    }
+    f->plan = f->batch.plan;
+    options.fewer = f->batch.fewer;
     options.n_fewer = f->batch.n_fewer;
     if (status == PST_OK)
         status = pst_crew_new(f->plan, f->transport, &options, &f->crew, diag);
     if (status == PST_OK && config->checkpoint != NULL)
-        status = pst_crew_load(f->crew, config->checkpoint, &f->step, diag);
+        status = load(config, f, diag);
     return status;
 }
 
@@ -61,9 +88,8 @@ static void close_forward(struct forward *f)
     pst_crew_free(f->crew);
     if (f->transport != NULL)
         f->transport->ops->close(f->transport);
-    pst_plan_free(f->plan);
-    pst_plan_free(f->fewer);
     pst_batch_fini(&f->batch);
+    pst_plan_free(f->eval);
     pstctl_plan_close(&f->p);
 }
 
@@ -112,8 +138,8 @@ static enum pst_status run_eval(const struct pstd_config *config,
                                              "step", (json_int_t)f.step),
                                    diag);
     else if (status == PST_OK)
-        (void)printf("loss %.6f over %llu batches (perplexity %.4g)\n", loss,
-                     (unsigned long long)config->batches, exp(loss));
+        pstctl_printf(stdout, "loss %.6f over %llu batches (perplexity %.4g)\n",
+                      loss, (unsigned long long)config->batches, exp(loss));
     close_forward(&f);
     return status;
 }
@@ -230,8 +256,8 @@ static void emit(const struct window *w, int64_t token, struct pst_str *out)
 
 static enum pst_status generate(struct forward *f,
                                 const struct pstd_config *config,
-                                struct window *w, struct pst_str *out,
-                                struct pst_diag *diag)
+                                struct window *w, struct pstctl_half *half,
+                                struct pst_str *out, struct pst_diag *diag)
 {
     const size_t bytes = pst_meta_bytes(&f->plan->outputs.at[w->logits].meta);
     float *logits = pst_alloc(PST_TAG_CLIENT, bytes);
@@ -255,7 +281,7 @@ static enum pst_status generate(struct forward *f,
         append(w, token);
         emit(w, token, out);
         if (!config->json && !out->failed) {
-            (void)fwrite(out->text + before, 1, out->len - before, stdout);
+            pstctl_print_bytes(half, out->text + before, out->len - before);
             (void)fflush(stdout);
         }
     }
@@ -330,8 +356,8 @@ static enum pst_status infer_data(const struct pstd_config *config,
                       (json_int_t)f.step, "output", config->output),
             diag);
     else if (status == PST_OK)
-        (void)printf("outputs for %llu samples in %s\n",
-                     (unsigned long long)samples, config->output);
+        pstctl_printf(stdout, "outputs for %llu samples in %s\n",
+                      (unsigned long long)samples, config->output);
     close_forward(&f);
     return status;
 }
@@ -342,6 +368,7 @@ static enum pst_status infer_text(const struct pstd_config *config,
     struct forward f = {0};
     struct window w = {0};
     struct pst_str text = {0};
+    struct pstctl_half half = {0};
     char *prompt = NULL;
     size_t n = 0;
     enum pst_status status = open_forward(config, 1, &f, diag);
@@ -351,9 +378,9 @@ static enum pst_status infer_text(const struct pstd_config *config,
     if (status == PST_OK)
         status = read_prompt(config, &w, &prompt, &n, diag);
     if (status == PST_OK && !config->json)
-        (void)fwrite(prompt, 1, n, stdout);
+        pstctl_print_bytes(&half, prompt, n);
     if (status == PST_OK)
-        status = generate(&f, config, &w, &text, diag);
+        status = generate(&f, config, &w, &half, &text, diag);
     if (status == PST_OK && config->json) {
         struct pst_str quoted = {0};
         json_t *value;
@@ -368,7 +395,8 @@ static enum pst_status infer_text(const struct pstd_config *config,
             diag);
         pst_str_fini(&quoted);
     } else if (status == PST_OK) {
-        (void)fputs("\n", stdout);
+        pstctl_print_bytes(&half, "", 0);
+        pstctl_printf(stdout, "\n");
     }
     pst_str_fini(&text);
     pst_free(prompt);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Commands that talk to a running job. */
-#include "daemon/ctl/conn.h"
 #include "daemon/ctl/ctl.h"
+#include "daemon/ctl/follow.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/timeline.h"
 
@@ -14,26 +14,28 @@ static json_t *status_json(const struct pstctl_conn *conn,
                            const Pst__Control__Status *s)
 {
     return json_pack(
-        "{s:s s:I s:I s:s s:s s:s s:I s:s s:I s:I s:I s:o s:o s:o s:o s:o s:o "
-        "s:I s:o s:I s:s s:s s:b}",
-        "job", conn->job, "rank", (json_int_t)conn->rank, "ranks",
-        (json_int_t)conn->ranks, "state", s->state, "plan", s->plan,
-        "plan_digest", s->plan_digest, "stages", (json_int_t)s->stages,
-        "placement", s->placement, "run", (json_int_t)s->run, "step",
-        (json_int_t)s->step, "steps", (json_int_t)s->steps, "loss",
-        pstctl_json_real(s->loss), "lr", pstctl_json_real(s->lr), "grad_norm",
-        pstctl_json_real(s->grad_norm), "step_s",
-        pstctl_json_real(s->step_seconds), "tok_s", pstctl_json_real(s->tok_s),
-        "bubble", pstctl_json_real(s->bubble), "seq", (json_int_t)s->seq,
-        "uptime_s", pstctl_json_real(s->uptime_seconds), "checkpoint_step",
-        (json_int_t)s->checkpoint_step, "checkpoint_dir", s->checkpoint_dir,
-        "last_error", s->last_error, "paused", s->paused);
+        "{s:o s:I s:I s:s s:o s:s s:I s:s s:I s:I s:I s:o s:o s:o s:o s:o s:o "
+        "s:I s:o s:I s:o s:o s:b}",
+        "job", pstctl_json_text(conn->job), "rank", (json_int_t)conn->rank,
+        "ranks", (json_int_t)conn->ranks, "state", s->state, "plan",
+        pstctl_json_text(s->plan), "plan_digest", s->plan_digest, "stages",
+        (json_int_t)s->stages, "placement", s->placement, "run",
+        (json_int_t)s->run, "step", (json_int_t)s->step, "steps",
+        (json_int_t)s->steps, "loss", pstctl_json_real(s->loss), "lr",
+        pstctl_json_real(s->lr), "grad_norm", pstctl_json_real(s->grad_norm),
+        "step_s", pstctl_json_real(s->step_seconds), "tok_s",
+        pstctl_json_real(s->tok_s), "bubble", pstctl_json_real(s->bubble),
+        "seq", (json_int_t)s->seq, "uptime_s",
+        pstctl_json_real(s->uptime_seconds), "checkpoint_step",
+        (json_int_t)s->checkpoint_step, "checkpoint_dir",
+        pstctl_json_text(s->checkpoint_dir), "last_error",
+        pstctl_json_text(s->last_error), "paused", s->paused);
 }
 
 static void print_status(const struct pstctl_conn *conn,
                          const Pst__Control__Status *s)
 {
-    struct pst_str text = {0};
+    struct pst_str text = {.visible = 1};
 
     pst_str_addf(&text, "job %s: %s%s, %u rank%s, %u stage%s, plan %s\n",
                  conn->job, s->state, s->paused ? " (paused)" : "", conn->ranks,
@@ -53,7 +55,7 @@ static void print_status(const struct pstctl_conn *conn,
                      (unsigned long long)s->checkpoint_step, s->checkpoint_dir);
     if (*s->last_error != '\0')
         pst_str_addf(&text, "last error: %s\n", s->last_error);
-    (void)fputs(pst_str_text(&text), stdout);
+    pstctl_print(stdout, &text);
     pst_str_fini(&text);
 }
 
@@ -128,7 +130,7 @@ static enum pst_status run_log(const struct pstd_config *config,
             continue;
         }
         pstctl_event_line(event, &line);
-        (void)puts(pst_str_text(&line));
+        pstctl_printf(stdout, "%s\n", pst_str_text(&line));
         pst_str_fini(&line);
     }
     pstd_frame_free(frame);
@@ -143,16 +145,17 @@ static enum pst_status run_log(const struct pstd_config *config,
 static enum pst_status run_watch(const struct pstd_config *config,
                                  struct pst_diag *diag)
 {
+    struct pstctl_follow follow;
     struct pstctl_conn conn;
     enum pst_status status = pstctl_connect(config, &conn, diag);
 
     if (status != PST_OK)
         return status;
-    status = pstctl_watch_from(&conn, config->from, diag);
+    status = pstctl_follow_init(&follow, &conn, conn.path, config->from, diag);
     while (status == PST_OK && !ferror(stdout)) {
         pstd_frame *frame = NULL;
 
-        status = pstctl_read(&conn, -1, &frame, diag);
+        status = pstctl_follow_next(&follow, -1, &frame, diag);
         if (status != PST_OK)
             break;
         if (frame->body_case == PST__CONTROL__FRAME__BODY_EVENT &&
@@ -164,14 +167,14 @@ static enum pst_status run_watch(const struct pstd_config *config,
                 struct pst_str line = {0};
 
                 pstctl_event_line(frame->event, &line);
-                (void)puts(pst_str_text(&line));
+                pstctl_printf(stdout, "%s\n", pst_str_text(&line));
                 pst_str_fini(&line);
             }
             (void)fflush(stdout);
         }
         pstd_frame_free(frame);
     }
-    pstctl_close(&conn);
+    pstctl_follow_fini(&follow);
     return status == PST_ERR_NO_DAEMON ? PST_OK : status;
 }
 
@@ -183,27 +186,56 @@ static bool is_one_of(const char *name, const char *const *names, size_t n)
     return false;
 }
 
-/* Shows events until one of the names comes; *ret is that frame, owned. */
-static enum pst_status wait_for(struct pstctl_conn *conn,
+/* Shows events from number `from` on until one of the names comes; *ret is
+ * that frame, owned, or NULL if it may be among events that were missed. Puts
+ * another connection into conn where it must. */
+static enum pst_status wait_for(struct pstctl_conn *conn, uint64_t from,
                                 const char *const *names, size_t n,
                                 struct pstctl_progress *progress,
                                 pstd_frame **ret, struct pst_diag *diag)
 {
-    for (;;) {
-        pstd_frame *frame = NULL;
-        enum pst_status status = pstctl_read(conn, -1, &frame, diag);
+    struct pstctl_follow follow;
+    enum pst_status status =
+        pstctl_follow_init(&follow, conn, conn->path, from, diag);
 
-        if (status != PST_OK)
-            return status;
-        if (frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
+    *ret = NULL;
+    while (status == PST_OK && *ret == NULL && follow.missed == 0) {
+        pstd_frame *frame = NULL;
+
+        status = pstctl_follow_next(&follow, -1, &frame, diag);
+        if (status == PST_OK &&
+            frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
             pstctl_progress_event(progress, frame->event);
-            if (is_one_of(frame->event->name, names, n)) {
+            if (is_one_of(frame->event->name, names, n))
                 *ret = frame;
-                return PST_OK;
-            }
         }
-        pstd_frame_free(frame);
+        if (*ret == NULL)
+            pstd_frame_free(frame);
     }
+    *conn = follow.conn;
+    follow.conn = (struct pstctl_conn){.fd = -1};
+    pstctl_follow_fini(&follow);
+    return status;
+}
+
+/* Is run `run` over? For who has missed events. */
+static enum pst_status ask_over(struct pstctl_conn *conn, uint64_t run,
+                                bool *ret, uint64_t *ret_seq,
+                                struct pst_diag *diag)
+{
+    pstd_frame *frame = NULL;
+    enum pst_status status =
+        ask(conn, PST__CONTROL__REQUEST__BODY_GET_STATUS,
+            PST__CONTROL__REPLY__BODY_STATUS_NOW, &frame, diag);
+
+    if (status == PST_OK) {
+        const Pst__Control__Status *s = frame->reply->status_now;
+
+        *ret = s->run != run || strcmp(s->state, "training") != 0;
+        *ret_seq = s->seq;
+    }
+    pstd_frame_free(frame);
+    return status;
 }
 
 static enum pst_status report(struct pstctl_conn *conn,
@@ -222,7 +254,7 @@ static enum pst_status report(struct pstctl_conn *conn,
         struct pst_str line = {0};
 
         pstctl_result_line(frame->reply->result, &line);
-        (void)puts(pst_str_text(&line));
+        pstctl_printf(stdout, "%s\n", pst_str_text(&line));
         pst_str_fini(&line);
     }
     if (status == PST_OK)
@@ -239,21 +271,28 @@ static enum pst_status report(struct pstctl_conn *conn,
 
 static enum pst_status attend(struct pstctl_conn *conn,
                               const struct pstd_config *config, uint64_t seq,
-                              struct pst_diag *diag)
+                              uint64_t run, struct pst_diag *diag)
 {
     static const char *const ends[] = {"train_end"};
     struct pstctl_progress progress = {
         .out = config->json ? stderr : stdout,
         .quiet = config->quiet,
     };
-    pstd_frame *frame = NULL;
-    enum pst_status status = pstctl_watch_from(conn, seq + 1, diag);
+    enum pst_status status = PST_OK;
+    bool over = false;
 
-    if (status == PST_OK)
-        status = wait_for(conn, ends, PST_COUNT(ends), &progress, &frame, diag);
+    while (status == PST_OK && !over) {
+        pstd_frame *frame = NULL;
+
+        status = wait_for(conn, seq + 1, ends, PST_COUNT(ends), &progress,
+                          &frame, diag);
+        over = frame != NULL;
+        pstd_frame_free(frame);
+        if (status == PST_OK && !over)
+            status = ask_over(conn, run, &over, &seq, diag);
+    }
     pstctl_progress_end(&progress);
     pstctl_progress_fini(&progress);
-    pstd_frame_free(frame);
     return status == PST_OK ? report(conn, config, diag) : status;
 }
 
@@ -261,14 +300,14 @@ static enum pst_status run_train(const struct pstd_config *config,
                                  struct pst_diag *diag)
 {
     struct pstctl_conn conn;
-    uint64_t seq = 0;
+    uint64_t seq = 0, run = 0;
     enum pst_status status = pstctl_connect(config, &conn, diag);
 
     if (status != PST_OK)
         return status;
-    status = pstctl_start_train(&conn, config, &seq, diag);
+    status = pstctl_start_train(&conn, config, &seq, &run, diag);
     if (status == PST_OK && !config->detach)
-        status = attend(&conn, config, seq, diag);
+        status = attend(&conn, config, seq, run, diag);
     else if (status == PST_OK && config->json)
         status =
             pstctl_json_print(json_pack("{s:I}", "seq", (json_int_t)seq), diag);
@@ -284,13 +323,17 @@ static enum pst_status take_checkpoint(struct pstctl_conn *conn,
                                        "train_end"};
     struct pstctl_progress progress = {.out = stderr, .quiet = true};
     pstd_frame *frame = NULL;
-    enum pst_status status = pstctl_watch_from(conn, seq + 1, diag);
+    enum pst_status status =
+        wait_for(conn, seq + 1, ends, PST_COUNT(ends), &progress, &frame, diag);
 
-    if (status == PST_OK)
-        status = wait_for(conn, ends, PST_COUNT(ends), &progress, &frame, diag);
     pstctl_progress_fini(&progress);
     if (status != PST_OK)
         return status;
+    if (frame == NULL)
+        return pst_diag_set(diag, PST_ERR_BUSY,
+                            "this client did not read for too long and has "
+                            "missed whether the checkpoint was saved; see "
+                            "`penstock status`");
     if (strcmp(frame->event->name, ends[0]) != 0)
         status =
             pst_diag_set(diag, PST_ERR_IO, "%s",
@@ -300,9 +343,9 @@ static enum pst_status take_checkpoint(struct pstctl_conn *conn,
     else if (config->json)
         status = pstctl_json_print(pstctl_event_json(frame->event), diag);
     else
-        (void)printf("checkpoint of step %lld saved in %s\n",
-                     (long long)pstctl_integer(frame->event, "step"),
-                     pstctl_text(frame->event, "dir"));
+        pstctl_printf(stdout, "checkpoint of step %lld saved in %s\n",
+                      (long long)pstctl_integer(frame->event, "step"),
+                      pstctl_text(frame->event, "dir"));
     pstd_frame_free(frame);
     return status;
 }
@@ -344,9 +387,8 @@ static enum pst_status fresh_trace(struct pstctl_conn *conn,
     else if (taken->reply->body_case != PST__CONTROL__REPLY__BODY_ACCEPTED)
         status = not_expected(diag);
     else
-        status = pstctl_watch_from(conn, taken->reply->accepted->seq + 1, diag);
-    if (status == PST_OK)
-        status = wait_for(conn, ends, PST_COUNT(ends), &progress, &event, diag);
+        status = wait_for(conn, taken->reply->accepted->seq + 1, ends,
+                          PST_COUNT(ends), &progress, &event, diag);
     pstctl_progress_fini(&progress);
     pstd_frame_free(event);
     pstd_frame_free(taken);

@@ -13,9 +13,9 @@
 
 #include "daemon/common/setup.h"
 #include "stages/base/cpu.h"
-#include "stages/exec/exec.h"
+#include "stages/run/exec.h"
 
-#define MAX_ARGS  48
+#define MAX_ARGS  (48 + PSTD_MAX_OPTIONS)
 #define MAX_TAIL  ((size_t)4096)
 #define MAX_CAUSE ((size_t)1024)
 
@@ -60,8 +60,8 @@ static void find_daemon(struct pst_str *out)
 }
 
 /* A rank that waits must leave its core to the others when there are more
- * ranks than cores (DESIGN 3.5). Grace of 1 s: ranks that wait for a dead one
- * cannot stop in order, and the user waits for them. */
+ * ranks than cores (DESIGN 3.5). Grace of 1 s once a rank has died: ranks that
+ * wait for it cannot stop in order, and the user waits for them. */
 static void add_mpirun(struct argv *argv, const char *ranks, bool crowded)
 {
     add(argv, "mpirun");
@@ -91,19 +91,35 @@ static void set_environment(void)
     }
 }
 
-/* In the child; what goes wrong is told through the pipe. */
-static void become(const struct argv *argv, int fd, pid_t parent)
+/* mpirun answers SIGTERM with SIGTERM to all ranks and SIGKILL soon after,
+ * however long they save; one that has it blocked leaves them to the SIGTERM
+ * of their own, or to ours. Its children have it again. SIGINT ends it. */
+static void choose_signals(bool is_mpirun)
+{
+    sigset_t blocked;
+
+    (void)sigemptyset(&blocked);
+    if (is_mpirun)
+        (void)sigaddset(&blocked, SIGTERM);
+    (void)sigprocmask(SIG_SETMASK, &blocked, NULL);
+}
+
+/* In the child; what goes wrong is told where its output goes. It hears no
+ * signals of the terminal, and nothing that it prints waits for the client. */
+static void become(const struct argv *argv, int fd, int lock_fd, pid_t die_with)
 {
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    sigset_t none;
 
     (void)setsid();
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    choose_signals(strcmp(argv->at[0], "mpirun") == 0);
     (void)signal(SIGPIPE, SIG_DFL);
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent)
-        _exit(1);
+    if (die_with > 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGINT);
+        if (getppid() != die_with)
+            _exit(1);
+    }
+    if (lock_fd >= 0)
+        (void)fcntl(lock_fd, F_SETFD, 0);
     (void)dup2(null >= 0 ? null : fd, STDIN_FILENO);
     (void)dup2(fd, STDOUT_FILENO);
     (void)dup2(fd, STDERR_FILENO);
@@ -119,15 +135,32 @@ static void become(const struct argv *argv, int fd, pid_t parent)
 }
 // NOLINTEND(concurrency-mt-unsafe)
 
-static enum pst_status start(const struct argv *argv, struct pstctl_launch *ret,
-                             struct pst_diag *diag)
+/* Both ends of the file: for the child to write, for us to read. */
+static enum pst_status open_output(const char *path, int fds[2],
+                                   struct pst_diag *diag)
 {
-    const pid_t parent = getpid();
-    int fds[2];
-    pid_t pid;
+    fds[1] = open(
+        path, O_WRONLY | O_APPEND | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+        0600);
+    if (fds[1] < 0)
+        return pst_diag_errno(diag, errno, "cannot write %s", path);
+    fds[0] = open(path, O_RDONLY | O_CLOEXEC);
+    if (fds[0] >= 0)
+        return PST_OK;
+    (void)close(fds[1]);
+    return pst_diag_errno(diag, errno, "cannot read %s", path);
+}
 
-    if (pipe2(fds, O_CLOEXEC) != 0)
-        return pst_diag_errno(diag, errno, "cannot make a pipe");
+static enum pst_status start(const struct argv *argv,
+                             const struct pstctl_job *job, pid_t die_with,
+                             struct pstctl_launch *ret, struct pst_diag *diag)
+{
+    int fds[2] = {-1, -1};
+    pid_t pid;
+    enum pst_status status = open_output(job->output, fds, diag);
+
+    if (status != PST_OK)
+        return status;
     pid = fork();
     if (pid < 0) {
         const int err = errno;
@@ -137,9 +170,8 @@ static enum pst_status start(const struct argv *argv, struct pstctl_launch *ret,
         return pst_diag_errno(diag, err, "cannot start a process");
     }
     if (pid == 0)
-        become(argv, fds[1], parent);
+        become(argv, fds[1], job->lock_fd, die_with);
     (void)close(fds[1]);
-    (void)fcntl(fds[0], F_SETFL, O_NONBLOCK);
     memset(ret, 0, sizeof(*ret));
     ret->pid = pid;
     ret->err_fd = fds[0];
@@ -147,34 +179,63 @@ static enum pst_status start(const struct argv *argv, struct pstctl_launch *ret,
     return PST_OK;
 }
 
+/* The options of the run, for each rank to read. */
+static enum pst_status add_run(struct argv *argv,
+                               const struct pstd_config *config,
+                               struct pst_str *texts, struct pst_diag *diag)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        if (!(rows[i].groups & PSTD_OPT_TRAIN) || !config->given[i])
+            continue;
+        pst_str_addf(&texts[i], "--%s=", rows[i].name);
+        if (!pstd_config_text(config, &rows[i], &texts[i]))
+            continue;
+        if (texts[i].failed)
+            return pst_diag_nomem(diag, texts[i].len);
+        add(argv, texts[i].text);
+    }
+    return PST_OK;
+}
+
 enum pst_status pstctl_launch(const struct pstd_config *config,
-                              const char *plan, const char *job, unsigned ranks,
+                              const struct pstctl_job *job,
                               struct pstctl_launch *ret, struct pst_diag *diag)
 {
     const bool self = config->transport != NULL
                           ? strcmp(config->transport, "self") == 0
                           : config->reference;
     const unsigned threads = PST_MAX(1u, (unsigned)config->threads);
-    struct pst_str daemon = {0};
+    struct pst_str daemon = {0}, texts[PSTD_MAX_OPTIONS] = {0};
     struct argv argv = {0};
-    const unsigned replicas = pstd_replicas(config);
-    char text[32], all[16];
+    const unsigned all = pstd_replicas(config) * job->ranks;
+    char grid[32], number[16];
     enum pst_status status;
 
-    (void)snprintf(text, sizeof(text), "%ux%u", replicas, ranks);
-    (void)snprintf(all, sizeof(all), "%u", replicas * ranks);
+    (void)snprintf(grid, sizeof(grid), "%ux%u", pstd_replicas(config),
+                   job->ranks);
+    (void)snprintf(number, sizeof(number), "%u", all);
     find_daemon(&daemon);
     if (!self)
-        add_mpirun(&argv, all, replicas * ranks * threads > pst_cpu_count());
+        add_mpirun(&argv, number, all * threads > pst_cpu_count());
     add(&argv, pst_str_text(&daemon));
-    add(&argv, plan);
-    add(&argv, "--die-with-parent");
+    add(&argv, job->plan);
+    if (!self || config->die_with_client)
+        add(&argv, "--die-with-parent");
     add_option(&argv, "--transport", self ? "self" : "mpi");
-    add_option(&argv, "--ranks", text);
+    add_option(&argv, "--ranks", grid);
     add_option(&argv, "--socket", config->socket);
-    add_option(&argv, "--job", job);
+    add_option(&argv, "--job", job->name);
+    add_option(&argv, "--one-run", job->run_id);
     add_option(&argv, "--log-dir", config->log_dir);
-    status = start(&argv, ret, diag);
+    status = add_run(&argv, config, texts, diag);
+    if (status == PST_OK)
+        status = start(&argv, job, config->die_with_client ? getpid() : 0, ret,
+                       diag);
+    for (size_t i = 0; i < PST_COUNT(texts); i++)
+        pst_str_fini(&texts[i]);
     pst_str_fini(&daemon);
     return status;
 }
@@ -244,11 +305,11 @@ static void read_output(struct pstctl_launch *launch)
         n = read(launch->err_fd, data, sizeof(data));
         if (n > 0) {
             take_bytes(launch, data, (size_t)n);
-        } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
+        } else if (n == 0) {
+            return; /* for now: it is a file */
+        } else if (errno != EINTR) {
             (void)close(launch->err_fd);
             launch->err_fd = -1;
-        } else if (errno == EAGAIN) {
-            return;
         }
     }
 }

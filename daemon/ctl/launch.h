@@ -11,7 +11,7 @@
 
 struct pstctl_launch {
     pid_t pid;
-    int err_fd;           /* its standard output and error; -1 at the end */
+    int err_fd;           /* reads what it and the ranks print; -1: none */
     struct pst_str line;  /* not yet complete */
     struct pst_str tail;  /* last lines that say nothing we know */
     struct pst_str cause; /* first "penstockd: ..." line, see take_cause */
@@ -21,9 +21,18 @@ struct pstctl_launch {
     int status; /* of waitpid, once ended */
 };
 
-/* Runs `ranks` ranks of the plan, times the replicas, as job `job`. */
+/* What is started. */
+struct pstctl_job {
+    const char *plan, *name, *run_id;
+    const char *output; /* file for all that is printed */
+    unsigned ranks;     /* of a replica */
+    int lock_fd;        /* inherited */
+};
+
+/* Starts the run that config describes. The child outlives this process
+ * unless --die-with-client is given. */
 enum pst_status pstctl_launch(const struct pstd_config *config,
-                              const char *plan, const char *job, unsigned ranks,
+                              const struct pstctl_job *job,
                               struct pstctl_launch *ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 /* Reads what there is and looks whether the child has ended; never waits. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* penstock: the client. */
 #include "daemon/ctl/ctl.h"
+#include "daemon/ctl/out.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -11,11 +12,11 @@
 #include "daemon/common/logfile.h"
 
 static const struct pstctl_command *const commands[] = {
-    &pstctl_split,  &pstctl_show,   &pstctl_plan, &pstctl_verify,
-    &pstctl_run,    &pstctl_train,  &pstctl_eval, &pstctl_infer,
-    &pstctl_status, &pstctl_watch,  &pstctl_log,  &pstctl_checkpoint,
-    &pstctl_pause,  &pstctl_resume, &pstctl_stop, &pstctl_trace,
-    &pstctl_ops,
+    &pstctl_split,  &pstctl_show,        &pstctl_plan,      &pstctl_verify,
+    &pstctl_run,    &pstctl_train,       &pstctl_eval,      &pstctl_infer,
+    &pstctl_status, &pstctl_watch,       &pstctl_log,       &pstctl_checkpoint,
+    &pstctl_pause,  &pstctl_resume,      &pstctl_stop,      &pstctl_trace,
+    &pstctl_ops,    &pstctl_checkpoints, &pstctl_calibrate,
 };
 
 static uint64_t start_us;
@@ -27,22 +28,22 @@ uint64_t pstctl_start_us(void)
 
 static void print_usage(FILE *out)
 {
-    (void)fputs("usage: penstock COMMAND [options]\n\ncommands:\n", out);
+    pstctl_printf(out, "usage: penstock COMMAND [options]\n\ncommands:\n");
     for (size_t i = 0; i < PST_COUNT(commands); i++)
-        (void)fprintf(out, "  %-11s %s\n", commands[i]->name,
+        pstctl_printf(out, "  %-11s %s\n", commands[i]->name,
                       commands[i]->summary);
-    (void)fputs("\n`penstock COMMAND --help` shows the options of a command; "
-                "`penstock --version`.\n"
-                "Exit codes: 0 ok, 1 failed, 2 there is a difference, 64 "
-                "usage, 65 bad input,\n69 no daemon, 74 input or output, 75 "
-                "try again, 77 not permitted,\n78 configuration, 130 "
-                "interrupted.\n",
-                out);
+    pstctl_printf(out,
+                  "\n`penstock COMMAND --help` shows the options of a command; "
+                  "`penstock --version`.\n"
+                  "Exit codes: 0 ok, 1 failed, 2 there is a difference, 64 "
+                  "usage, 65 bad input,\n69 no daemon, 74 input or output, 75 "
+                  "try again, 77 not permitted,\n78 configuration, 130 "
+                  "interrupted.\n");
 }
 
 static void print_help(const struct pstctl_command *command)
 {
-    struct pst_str text = {0};
+    struct pst_str text = {.visible = 1};
 
     pst_str_addf(&text, "usage: penstock %s %s%s[options]\n\n%s\n",
                  command->name, command->args,
@@ -51,13 +52,13 @@ static void print_help(const struct pstctl_command *command)
         pst_str_addf(&text, "\n%s\n", command->help);
     pst_str_add(&text, "\n");
     pstd_config_help(command->groups, &text);
-    (void)fputs(pst_str_text(&text), stdout);
+    pstctl_print(stdout, &text);
     pst_str_fini(&text);
 }
 
 static int refuse(const struct pst_diag *diag)
 {
-    (void)fprintf(stderr, "penstock: %s\n", diag->text);
+    pstctl_printf(stderr, "penstock: %s\n", diag->text);
     return pst_status_exit_code(diag->status);
 }
 
@@ -146,7 +147,7 @@ int main(int argc, char **argv)
         return pst_status_exit_code(PST_ERR_USAGE);
     }
     if (strcmp(argv[1], "--version") == 0) {
-        (void)puts("penstock " PST_VERSION);
+        pstctl_printf(stdout, "penstock " PST_VERSION "\n");
         return 0;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||

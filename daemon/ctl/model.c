@@ -90,16 +90,20 @@ void pstctl_plan_close(struct pstctl_plan *p)
     pst_model_close(p->model);
 }
 
-static enum pst_status print_text(struct pst_str *text, struct pst_diag *diag)
+/* json: it is a JSON text. */
+static enum pst_status print_text(struct pst_str *text, bool json,
+                                  struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
     if (text->failed)
         status = pst_diag_nomem(diag, text->len);
+    else if (json)
+        pstctl_print_json(pst_str_text(text));
     else
-        (void)fputs(pst_str_text(text), stdout);
+        pstctl_print(stdout, text);
     if (status == PST_OK && text->len > 0 && text->text[text->len - 1] != '\n')
-        (void)fputs("\n", stdout);
+        pstctl_printf(stdout, "\n");
     pst_str_fini(text);
     return status;
 }
@@ -107,13 +111,13 @@ static enum pst_status print_text(struct pst_str *text, struct pst_diag *diag)
 static enum pst_status print_plan(const struct pst_plan *plan, bool json,
                                   struct pst_diag *diag)
 {
-    struct pst_str text = {0};
+    struct pst_str text = {.visible = !json};
 
     if (json)
         pst_plan_print_json(plan, &text);
     else
         pst_plan_print(plan, &text);
-    return print_text(&text, diag);
+    return print_text(&text, json, diag);
 }
 
 static enum pst_status run_split(const struct pstd_config *config,
@@ -176,10 +180,12 @@ static enum pst_status show_modules(const struct pst_plan *plan, bool json,
 
         if (json)
             (void)json_array_append_new(
-                list, json_pack("{s:s s:I}", "module", modules.entries[i].key,
+                list, json_pack("{s:o s:I}", "module",
+                                pstctl_json_text(modules.entries[i].key),
                                 "first_stage", (json_int_t)stage->index));
         else
-            (void)printf("%3u  %s\n", stage->index, modules.entries[i].key);
+            pstctl_printf(stdout, "%3u  %s\n", stage->index,
+                          modules.entries[i].key);
     }
     pst_map_fini(&modules);
     if (status == PST_OK && json)
@@ -196,7 +202,7 @@ static enum pst_status show_kernels(struct pst_plan *plan,
     struct pst_transport *transport = NULL;
     struct pst_exec_options options;
     struct pst_crew *crew = NULL;
-    struct pst_str text = {0};
+    struct pst_str text = {.visible = !config->json};
     enum pst_status status =
         pstd_exec_options(config, 1, plan->loss >= 0, &options, diag);
 
@@ -208,9 +214,11 @@ static enum pst_status show_kernels(struct pst_plan *plan,
         pst_crew_print_kernels(crew, &text);
         if (config->json)
             status = pstctl_json_print(
-                json_pack("{s:s}", "kernels", pst_str_text(&text)), diag);
+                json_pack("{s:o}", "kernels",
+                          pstctl_json_text(pst_str_text(&text))),
+                diag);
         else
-            (void)fputs(pst_str_text(&text), stdout);
+            pstctl_print(stdout, &text);
     }
     pst_str_fini(&text);
     pst_crew_free(crew);
@@ -223,7 +231,7 @@ static enum pst_status show_stage(const struct pst_plan *plan,
                                   const struct pstd_config *config,
                                   struct pst_diag *diag)
 {
-    struct pst_str text = {0};
+    struct pst_str text = {.visible = !config->json};
     enum pst_status status;
 
     if (config->stage >= plan->stages.n)
@@ -232,12 +240,12 @@ static enum pst_status show_stage(const struct pst_plan *plan,
                             (unsigned long long)config->stage, plan->stages.n);
     if (!config->json) {
         pst_plan_describe_stage(plan, (unsigned)config->stage, &text);
-        return print_text(&text, diag);
+        return print_text(&text, false, diag);
     }
     pst_plan_print_stage(plan, (unsigned)config->stage, &text);
-    status = pstctl_json_print(json_pack("{s:I s:s}", "stage",
+    status = pstctl_json_print(json_pack("{s:I s:o}", "stage",
                                          (json_int_t)config->stage, "graph",
-                                         pst_str_text(&text)),
+                                         pstctl_json_text(pst_str_text(&text))),
                                diag);
     pst_str_fini(&text);
     return status;
@@ -246,22 +254,23 @@ static enum pst_status show_stage(const struct pst_plan *plan,
 static enum pst_status show_graph(const struct pst_model *model, bool json,
                                   struct pst_diag *diag)
 {
-    struct pst_str text = {0};
+    struct pst_str text = {.visible = !json};
     enum pst_status status;
 
     pst_graph_print(model->graph, &text);
     if (!json) {
         for (size_t i = 0; i < model->notes.n; i++)
-            (void)fprintf(stderr, "note: %s\n", model->notes.at[i]);
-        return print_text(&text, diag);
+            pstctl_printf(stderr, "note: %s\n", model->notes.at[i]);
+        return print_text(&text, false, diag);
     }
     status = pstctl_json_print(
-        json_pack("{s:s s:s s:s s:I s:I s:s}", "name", model->name, "digest",
-                  model->digest, "torch_version",
+        json_pack("{s:o s:s s:s s:I s:I s:o}", "name",
+                  pstctl_json_text(model->name), "digest", model->digest,
+                  "torch_version",
                   model->torch_version != NULL ? model->torch_version : "",
                   "nodes", (json_int_t)model->graph->nodes.n, "params",
                   (json_int_t)model->graph->params.n, "graph",
-                  pst_str_text(&text)),
+                  pstctl_json_text(pst_str_text(&text))),
         diag);
     pst_str_fini(&text);
     return status;
@@ -271,7 +280,7 @@ static enum pst_status draw_plan(const struct pst_plan *plan,
                                  const struct pstd_config *config,
                                  struct pst_diag *diag)
 {
-    struct pst_str text = {0};
+    struct pst_str text = {.visible = 1};
 
     if (config->json)
         return pst_diag_set(diag, PST_ERR_USAGE,
@@ -281,7 +290,7 @@ static enum pst_status draw_plan(const struct pst_plan *plan,
         pst_plan_draw_dot(plan, &text);
     else
         pst_plan_draw_svg(plan, &text);
-    return print_text(&text, diag);
+    return print_text(&text, false, diag);
 }
 
 static enum pst_status run_show(const struct pstd_config *config,

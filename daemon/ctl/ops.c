@@ -115,8 +115,8 @@ static void print_text(const char *text)
     const char *alias, *row;
     unsigned n = 0;
 
-    printf("%-44s %-10s %-11s %-8s %-12s %s\n", "operator", "family", "form",
-           "gradient", "dtypes", "kernels");
+    pstctl_printf(stdout, "%-44s %-10s %-11s %-8s %-12s %s\n", "operator",
+                  "family", "form", "gradient", "dtypes", "kernels");
     for (unsigned i = 0; i < pst_registry_count(); i++) {
         const struct pst_op *op = pst_registry_at(i);
         const char *name = pst_op_schema(op)->name;
@@ -126,17 +126,18 @@ static void print_text(const char *text)
             continue;
         describe_dtypes(op, &types);
         describe_kernels(op, &kernels);
-        printf("%-44s %-10s %-11s %-8s %-12s %s\n", name,
-               pst_registry_family(i), form(op), gradient(op),
-               pst_str_text(&types), pst_str_text(&kernels));
+        pstctl_printf(stdout, "%-44s %-10s %-11s %-8s %-12s %s\n", name,
+                      pst_registry_family(i), form(op), gradient(op),
+                      pst_str_text(&types), pst_str_text(&kernels));
         pst_str_fini(&types);
         pst_str_fini(&kernels);
         n++;
     }
     for (unsigned i = 0; pst_registry_alias(i, &alias, &row); i++)
         if (strstr(alias, text) != NULL)
-            printf("%-44s as %s\n", alias, row);
-    printf("%u operator%s; in-place forms follow them\n", n, n == 1 ? "" : "s");
+            pstctl_printf(stdout, "%-44s as %s\n", alias, row);
+    pstctl_printf(stdout, "%u operator%s; in-place forms follow them\n", n,
+                  n == 1 ? "" : "s");
 }
 
 static enum pst_status run_ops(const struct pstd_config *config,
@@ -157,7 +158,7 @@ static enum pst_status run_ops(const struct pstd_config *config,
     if (reason == NULL)
         reason = pst_op_refusal(region);
     if (reason != NULL)
-        printf("%s is refused (tier 3): %s\n", text, reason);
+        pstctl_printf(stdout, "%s is refused (tier 3): %s\n", text, reason);
     return PST_OK;
 }
 

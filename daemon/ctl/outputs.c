@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "daemon/common/setup.h"
-#include "stages/archive/data.h"
-#include "stages/archive/safetensors.h"
 #include "stages/base/alloc.h"
+#include "stages/base/checked.h"
+#include "stages/files/data.h"
+#include "stages/files/safetensors.h"
 
 #define TAG PST_TAG_CLIENT
 
@@ -46,9 +47,9 @@ static enum pst_status add_sink(struct sinks *s, const struct pst_plan *plan,
         sink.meta.rank = 1;
         sink.meta.size[0] = 1;
     }
-    if (__builtin_mul_overflow((int64_t)s->steps, m, &n) ||
-        __builtin_mul_overflow(n, sink.meta.size[0], &n) ||
-        __builtin_mul_overflow((size_t)s->steps, sink.step, &bytes))
+    if (PST_MUL((int64_t)s->steps, m, &n) ||
+        PST_MUL(n, sink.meta.size[0], &n) ||
+        PST_MUL((size_t)s->steps, sink.step, &bytes))
         return pst_diag_nomem(diag, SIZE_MAX);
     sink.meta.size[0] = o->meta.rank > 0 && o->meta.size[0] == s->rows
                             ? (int64_t)s->samples

@@ -3,7 +3,7 @@
 #define PENSTOCK_DAEMON_CTL_OUTPUTS_H
 /* `infer --data FILE --output FILE`: the model's outputs for given rows. */
 #include "daemon/common/config.h"
-#include "stages/exec/exec.h"
+#include "stages/run/exec.h"
 
 /*
  * Runs all samples of --data once, in order, and writes the outputs as

@@ -8,7 +8,9 @@
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/timeline.h"
-#include "stages/exec/estimate.h"
+#include "stages/ops/matmul/blas.h"
+#include "stages/ops/matmul/rates.h"
+#include "stages/run/estimate.h"
 #include "stages/sched/simulate.h"
 
 #define MIB (1024.0 * 1024.0)
@@ -19,7 +21,8 @@ struct forecast {
     struct pst_memory *memory;
     struct pst_costs costs;
     struct pst_sim sim;
-    struct pst_str note; /* what remainders cost */
+    struct pst_str note;     /* what remainders cost */
+    struct pst_str products; /* libraries that multiply */
     unsigned ranks;
 };
 
@@ -79,13 +82,14 @@ static enum pst_status print_json(const struct forecast *f,
     for (unsigned r = 0; r < f->ranks; r++)
         (void)json_array_append_new(ranks, rank_json(f, r));
     status = pstctl_json_print(
-        json_pack("{s:s s:s? s:I s:s s:o s:o s:o s:o}", "schedule",
-                  f->sched->name, "note", f->note.text, "deferred",
-                  (json_int_t)f->sched->n_deferred, "placement",
-                  pst_str_text(&placement), "step_s",
-                  pstctl_json_real(f->sim.step), "bubble",
-                  pstctl_json_real(f->sim.bubble), "ranks", ranks, "candidates",
-                  candidates_json(f->sched)),
+        json_pack(
+            "{s:s s:s? s:s s:s s:I s:s s:o s:o s:o s:o}", "schedule",
+            f->sched->name, "note", f->note.text, "isa",
+            pst_isa_name(pst_cpu_isa()), "products", pst_str_text(&f->products),
+            "deferred", (json_int_t)f->sched->n_deferred, "placement",
+            pst_str_text(&placement), "step_s", pstctl_json_real(f->sim.step),
+            "bubble", pstctl_json_real(f->sim.bubble), "ranks", ranks,
+            "candidates", candidates_json(f->sched)),
         diag);
     pst_str_fini(&placement);
     return status;
@@ -97,43 +101,48 @@ static void print_memory(const struct forecast *f)
     size_t for_w = 0;
 
     pstd_placement(f->sched, &placement);
-    (void)printf("schedule %s, %u microbatches\n", f->sched->name,
-                 f->sched->n_microbatches);
+    pstctl_printf(stdout, "schedule %s, %u microbatches\n", f->sched->name,
+                  f->sched->n_microbatches);
     if (f->note.len > 0)
-        (void)printf("%s\n", f->note.text);
-    (void)printf("rank  stages      MiB  params  prepared   grads   optim   "
-                 "stash  messages  work  outputs  in flight\n");
+        pstctl_printf(stdout, "%s\n", f->note.text);
+    pstctl_printf(stdout, "kernels for %s; products by %s\n",
+                  pst_isa_name(pst_cpu_isa()), pst_str_text(&f->products));
+    pstctl_printf(stdout,
+                  "rank  stages      MiB  params  prepared   grads   optim   "
+                  "stash  messages  work  outputs  in flight\n");
     for (unsigned r = 0; r < f->ranks; r++) {
         const struct pst_memory *m = &f->memory[r];
         struct pst_str stages = {0};
 
         for_w = PST_MAX(for_w, m->for_w);
         pstd_placement_of(pst_str_text(&placement), r, &stages);
-        (void)printf("%4u  %-6s %8.2f %7.2f %9.2f %7.2f %7.2f %7.2f %9.2f "
-                     "%5.2f %8.2f %10u\n",
-                     r, pst_str_text(&stages), (double)m->arena / MIB,
-                     (double)(m->params + m->buffers) / MIB,
-                     (double)m->prepared / MIB, (double)m->grads / MIB,
-                     (double)m->optim / MIB, (double)m->stash / MIB,
-                     (double)m->messages / MIB, (double)m->workspace / MIB,
-                     (double)m->outputs / MIB, m->in_flight);
+        pstctl_printf(stdout,
+                      "%4u  %-6s %8.2f %7.2f %9.2f %7.2f %7.2f %7.2f %9.2f "
+                      "%5.2f %8.2f %10u\n",
+                      r, pst_str_text(&stages), (double)m->arena / MIB,
+                      (double)(m->params + m->buffers) / MIB,
+                      (double)m->prepared / MIB, (double)m->grads / MIB,
+                      (double)m->optim / MIB, (double)m->stash / MIB,
+                      (double)m->messages / MIB, (double)m->workspace / MIB,
+                      (double)m->outputs / MIB, m->in_flight);
         pst_str_fini(&stages);
     }
     pst_str_fini(&placement);
     if (f->sched->n_deferred > 0)
-        (void)printf("%zu gradients of parameters wait until those of earlier "
-                     "microbatches are added:\nup to %.2f MiB of stash and "
-                     "messages stay for them\n",
-                     f->sched->n_deferred, (double)for_w / MIB);
+        pstctl_printf(stdout,
+                      "%zu gradients of parameters wait until those of earlier "
+                      "microbatches are added:\nup to %.2f MiB of stash and "
+                      "messages stay for them\n",
+                      f->sched->n_deferred, (double)for_w / MIB);
 }
 
 static void print_times(const struct forecast *f)
 {
-    struct pst_str text = {0};
+    struct pst_str text = {.visible = 1};
 
     pstctl_shares_print("predicted", &f->sim.timeline, f->sim.shares, NULL,
                         NULL, &text);
-    (void)fputs(pst_str_text(&text), stdout);
+    pstctl_print(stdout, &text);
     pst_str_fini(&text);
 }
 
@@ -147,11 +156,12 @@ static void print_candidate(const struct pst_candidate *c)
 
     pstctl_duration(c->step, &step);
     if (c->possible)
-        (void)printf("%-16s %9s %6.1f%% %9.2f%s%s%s\n", c->name,
-                     pst_str_text(&step), 100 * c->bubble, c->peak / MIB,
-                     c->fits ? "" : "  too large", *note ? "  " : "", note);
+        pstctl_printf(stdout, "%-16s %9s %6.1f%% %9.2f%s%s%s\n", c->name,
+                      pst_str_text(&step), 100 * c->bubble, c->peak / MIB,
+                      c->fits ? "" : "  too large", *note ? "  " : "", note);
     else
-        (void)printf("%-16s %9s %7s %9s  %s\n", c->name, "-", "-", "-", note);
+        pstctl_printf(stdout, "%-16s %9s %7s %9s  %s\n", c->name, "-", "-", "-",
+                      note);
     pst_str_fini(&step);
 }
 
@@ -161,9 +171,10 @@ static void print_candidates(const struct pst_schedule *sched)
 
     if (sched->candidates.n == 0)
         return;
-    (void)printf("auto took the first of these: the fastest that fits, or one "
-                 "as fast with less memory\n"
-                 "schedule              step  bubble       MiB\n");
+    pstctl_printf(stdout,
+                  "auto took the first of these: the fastest that fits, or one "
+                  "as fast with less memory\n"
+                  "schedule              step  bubble       MiB\n");
     for (size_t i = 0; i < sched->candidates.n; i++) {
         const struct pst_candidate *c = &sched->candidates.at[i];
 
@@ -171,8 +182,8 @@ static void print_candidates(const struct pst_schedule *sched)
             print_candidate(c);
     }
     if (own > OWN_LISTS)
-        (void)printf("and %u more lists of its own (--json has all)\n",
-                     own - OWN_LISTS);
+        pstctl_printf(stdout, "and %u more lists of its own (--json has all)\n",
+                      own - OWN_LISTS);
 }
 
 /* The work alone: PyTorch's grammar has no hand-overs, and who reads it back
@@ -258,6 +269,11 @@ static enum pst_status run_plan(const struct pstd_config *config,
 
     if (status != PST_OK)
         return status;
+    pst_products_describe(&f.products);
+    if (strcmp(config->dtype, "bf16") == 0) {
+        pst_str_add(&f.products, "; ");
+        pst_rates_describe(&f.products);
+    }
     f.ranks = pstd_ranks(config, (unsigned)p.plan->stages.n);
     f.memory = pst_calloc(PST_TAG_CLIENT, f.ranks, sizeof(*f.memory));
     if (f.memory == NULL)
@@ -284,6 +300,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     pst_costs_fini(&f.costs);
     pst_schedule_free(f.sched);
     pst_str_fini(&f.note);
+    pst_str_fini(&f.products);
     pst_free(f.memory);
     pst_batch_fini(&batch);
     pstctl_plan_close(&p);

@@ -13,26 +13,6 @@
 #define PLAIN_GAP_S  0.5
 #define DEFAULT_WIDE 80
 
-json_t *pstctl_json_real(double x)
-{
-    return isfinite(x) ? json_real(x) : json_null();
-}
-
-enum pst_status pstctl_json_print(json_t *object, struct pst_diag *diag)
-{
-    char *text =
-        object != NULL
-            ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17))
-            : NULL;
-
-    json_decref(object);
-    if (text == NULL)
-        return pst_diag_nomem(diag, 0);
-    (void)puts(text);
-    free(text);
-    return PST_OK;
-}
-
 static void add_time(uint64_t time_us, struct pst_str *out)
 {
     const time_t seconds = (time_t)(time_us / 1000000);
@@ -84,7 +64,7 @@ json_t *pstctl_event_json(const pstctl_event *event)
         json_t *value;
 
         if (f->value_case == PST__CONTROL__FIELD__VALUE_TEXT)
-            value = json_string(f->text);
+            value = pstctl_json_text(f->text);
         else if (f->value_case == PST__CONTROL__FIELD__VALUE_NUMBER)
             value = pstctl_json_real(f->number);
         else
@@ -197,10 +177,10 @@ static void show_step(struct pstctl_progress *p, const pstctl_event *event)
     if (p->printed_step && p->step < p->steps && now - p->last_s < gap)
         return;
     if (p->live)
-        (void)fprintf(p->out, "\r\033[K%.*s", (int)width(p->out) - 1,
+        pstctl_printf(p->out, "\r\033[K%.*s", (int)width(p->out) - 1,
                       pst_str_text(&p->pending));
     else
-        (void)fprintf(p->out, "%s\n", pst_str_text(&p->pending));
+        pstctl_printf(p->out, "%s\n", pst_str_text(&p->pending));
     (void)fflush(p->out);
     p->printed_step = true;
     p->last_s = now;
@@ -212,7 +192,7 @@ static void say(struct pstctl_progress *p, const char *text)
 {
     if (p->quiet)
         return;
-    (void)fprintf(p->out, "%s%s\n", p->live ? "\r\033[K" : "", text);
+    pstctl_printf(p->out, "%s%s\n", p->live ? "\r\033[K" : "", text);
     (void)fflush(p->out);
 }
 
@@ -229,8 +209,8 @@ static void begin(struct pstctl_progress *p, const pstctl_event *event)
     keep(&p->placement, pstctl_text(event, "placement"));
     keep(&p->checkpoint, pstctl_text(event, "checkpoint"));
     if (strcmp(pstctl_text(event, "dtype"), "bf16-in-f32") == 0)
-        say(p, "this processor has no bf16 products: factors are rounded to "
-               "bf16 and multiplied in f32");
+        say(p, "factors are rounded to bf16 and multiplied in f32, the faster "
+               "way here");
     pst_str_addf(&text, "stages by rank: %s; arena of rank 0: %.1f MiB",
                  p->placement != NULL ? p->placement : "?",
                  (double)pstctl_integer(event, "planned_bytes") / MIB);
@@ -238,11 +218,39 @@ static void begin(struct pstctl_progress *p, const pstctl_event *event)
     pst_str_fini(&text);
 }
 
+/* What a resume is told besides. */
+static void warn(const pstctl_event *event)
+{
+    const long long step = pstctl_integer(event, "step");
+    const char *text = pstctl_text(event, "text");
+
+    if (strcmp(event->name, "checkpoint_found") == 0)
+        pstctl_printf(stderr,
+                      "penstock: warning: %s had checkpoints up to step %lld "
+                      "of another course of training: they are in %s/%s now\n",
+                      pstctl_text(event, "dir"), step,
+                      pstctl_text(event, "dir"), pstctl_text(event, "to"));
+    else if (strcmp(event->name, "checkpoint_skipped") == 0)
+        pstctl_printf(stderr, "penstock: warning: checkpoint passed over: %s\n",
+                      text);
+    else
+        pstctl_printf(stderr,
+                      "penstock: warning: the run that saved step %lld could "
+                      "not go on: %s; with the same data and options it ends "
+                      "there again\n",
+                      step, text);
+}
+
 void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
 {
     struct pst_str text = {0};
 
-    if (strcmp(event->name, "train_begin") == 0) {
+    if (event->dropped > 0) {
+        pst_str_addf(&text,
+                     "%llu events were missed: this client did not read for "
+                     "too long",
+                     (unsigned long long)event->dropped);
+    } else if (strcmp(event->name, "train_begin") == 0) {
         begin(p, event);
     } else if (strcmp(event->name, "step") == 0) {
         p->step = (uint64_t)pstctl_integer(event, "step");
@@ -260,16 +268,16 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
         p->saved_step = (uint64_t)pstctl_integer(event, "step");
         pst_str_addf(&text, "checkpoint of step %llu saved",
                      (unsigned long long)p->saved_step);
+        if (p->checkpoint != NULL &&
+            strcmp(p->checkpoint, pstctl_text(event, "dir")) != 0)
+            pst_str_addf(&text, " in %s", pstctl_text(event, "dir"));
     } else if (strcmp(event->name, "checkpoint_failed") == 0) {
         pst_str_addf(&text, "checkpoint failed: %s",
                      pstctl_text(event, "text"));
-    } else if (strcmp(event->name, "checkpoint_found") == 0) {
-        (void)fprintf(stderr,
-                      "penstock: warning: %s holds a checkpoint of step %lld, "
-                      "and this run starts anew beside it: --resume goes on "
-                      "from it, another folder keeps the runs apart\n",
-                      pstctl_text(event, "dir"),
-                      (long long)pstctl_integer(event, "step"));
+    } else if (strcmp(event->name, "checkpoint_found") == 0 ||
+               strcmp(event->name, "checkpoint_skipped") == 0 ||
+               strcmp(event->name, "resume_doubt") == 0) {
+        warn(event);
     } else if (strcmp(event->name, "resume") == 0) {
         pst_str_addf(&text, "going on after step %lld",
                      (long long)pstctl_integer(event, "step"));
@@ -284,10 +292,10 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
 void pstctl_progress_end(struct pstctl_progress *p)
 {
     if (p->pending.len > 0 && !p->quiet)
-        (void)fprintf(p->out, "%s%s", p->live ? "\r\033[K" : "",
+        pstctl_printf(p->out, "%s%s", p->live ? "\r\033[K" : "",
                       p->pending.text);
     if ((p->live && p->printed_step) || p->pending.len > 0)
-        (void)fputs("\n", p->out);
+        pstctl_printf(p->out, "\n");
     (void)fflush(p->out);
     pst_str_fini(&p->pending);
     p->live = false;

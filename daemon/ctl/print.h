@@ -3,15 +3,7 @@
 #define PENSTOCK_DAEMON_CTL_PRINT_H
 /* What people and programs see: events, results, progress. One thread. */
 #include "daemon/ctl/conn.h"
-
-#include <jansson.h>
-#include <stdio.h>
-
-/* null if x is not finite: JSON has no word for it. */
-json_t *pstctl_json_real(double x);
-/* Prints one line on standard output; takes object. */
-enum pst_status pstctl_json_print(json_t *object,
-                                  struct pst_diag *diag) PST_MUST_CHECK;
+#include "daemon/ctl/out.h"
 
 /* "2026-01-31T10:11:12.123Z step step=3 loss=1.5 ..." */
 void pstctl_event_line(const pstctl_event *event, struct pst_str *out);

@@ -12,9 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/common/socket.h"
+#include "daemon/ctl/follow.h"
 #include "daemon/ctl/launch.h"
 #include "daemon/ctl/model.h"
+#include "daemon/ctl/owner.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/timeline.h"
 #include "stages/base/fs.h"
@@ -22,19 +23,25 @@
 
 #define CONNECT_MS 5    /* between attempts */
 #define END_MS     4000 /* for the ranks to end, once they should */
-#define KILL_MS    2000 /* between SIGTERM and SIGKILL */
+#define KILL_MS    2000 /* between SIGINT and SIGKILL */
+#define TWICE_MS   1000 /* SIGTERM to a group and to its members is one */
 
 struct run {
     const struct pstd_config *config;
     const char *plan;
     struct pst_str temp; /* folder of a plan made here */
     struct pst_str job, socket;
+    struct pst_str output, record; /* beside the socket */
+    struct pstctl_owner owner;
     struct pstctl_launch launch;
-    struct pstctl_conn conn; /* fd -1: none */
+    struct pstctl_follow follow;
     struct pstctl_progress progress;
     int signal_fd;
-    unsigned signals;        /* that came */
-    bool ready, asked, over; /* train sent; train_end seen */
+    unsigned signals;   /* that came and end the job */
+    uint64_t signal_ms; /* when the newest came */
+    bool told;          /* the job was asked to stop */
+    bool left;          /* the terminal was closed: the job goes on */
+    bool over;          /* train_end seen */
 };
 
 static uint64_t now_ms(void)
@@ -89,6 +96,7 @@ static enum pst_status name_job(struct run *r, struct pst_diag *diag)
 {
     struct pst_str name = {0};
     const char *given = r->config->job, *base = r->config->args[0];
+    enum pst_status status;
 
     for (const char *p = base; *p != '\0'; p++)
         if (*p == '/' && p[1] != '\0' && p[1] != '/')
@@ -101,12 +109,19 @@ static enum pst_status name_job(struct run *r, struct pst_diag *diag)
     pst_str_fini(&name);
     if (r->config->socket != NULL) {
         pst_str_add(&r->socket, r->config->socket);
-        return pstd_socket_check(r->socket.text, diag);
+        status = pstd_socket_check(pst_str_text(&r->socket), diag);
+    } else {
+        status = pstd_socket_path(pst_str_text(&r->job), 0, &r->socket, diag);
     }
-    return pstd_socket_path(pst_str_text(&r->job), 0, &r->socket, diag);
+    pst_str_addf(&r->output, "%s" PSTD_SOCKET_OUTPUT, pst_str_text(&r->socket));
+    pst_str_addf(&r->record, "%s" PSTD_SOCKET_RESULT, pst_str_text(&r->socket));
+    if (status == PST_OK && (r->output.failed || r->record.failed))
+        status = pst_diag_nomem(diag, r->socket.len);
+    return status;
 }
 
-/* First: the run ends at a step's end, with a checkpoint. Second: at once. */
+/* First: the run ends at a step's end, with a checkpoint. Second: at once. A
+ * closed terminal ends nothing. */
 static enum pst_status take_signal(struct run *r, struct pst_diag *diag)
 {
     struct signalfd_siginfo info;
@@ -115,14 +130,25 @@ static enum pst_status take_signal(struct run *r, struct pst_diag *diag)
         return PST_OK;
     if (info.ssi_signo == SIGCHLD)
         return PST_OK;
-    r->signals++;
-    if (r->signals == 1 && r->conn.fd >= 0) {
-        (void)fprintf(stderr,
+    if (info.ssi_signo == SIGHUP && !r->config->die_with_client) {
+        r->left = true;
+        return pst_diag_set(diag, PST_ERR_CANCELLED,
+                            "the terminal was closed; the job %s goes on: "
+                            "`penstock watch --job %s` shows it, `penstock "
+                            "stop --job %s` ends it",
+                            r->job.text, r->job.text, r->job.text);
+    }
+    if (r->signals > 0 && info.ssi_signo == SIGTERM &&
+        now_ms() - r->signal_ms < TWICE_MS)
+        return PST_OK;
+    r->signal_ms = now_ms();
+    if (r->signals++ == 0) {
+        pstctl_printf(stderr,
                       "%spenstock: signal %u of process %u: stopping at the "
                       "end of the step; once more to end at once\n",
                       r->progress.live ? "\n" : "", info.ssi_signo,
                       info.ssi_pid);
-        return pstctl_stop_job(&r->conn, false, diag);
+        return PST_OK;
     }
     return pst_diag_set(diag, PST_ERR_CANCELLED,
                         "interrupted by signal %u of process %u",
@@ -142,13 +168,13 @@ static enum pst_status take_frame(struct run *r, const pstd_frame *frame,
     if (frame->body_case != PST__CONTROL__FRAME__BODY_EVENT)
         return PST_OK;
     pstctl_progress_event(&r->progress, event);
-    if (strcmp(event->name, "ready") == 0)
-        r->ready = true;
-    else if (strcmp(event->name, "train_end") == 0)
+    if (strcmp(event->name, "train_end") == 0)
         r->over = true;
     return PST_OK;
 }
 
+/* All that is there. Nobody there is no fault: the job has not come so far, or
+ * its end says why. */
 static enum pst_status take_frames(struct run *r, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
@@ -156,34 +182,22 @@ static enum pst_status take_frames(struct run *r, struct pst_diag *diag)
     while (status == PST_OK && !r->over) {
         pstd_frame *frame = NULL;
 
-        status = pstctl_read(&r->conn, 0, &frame, diag);
+        status = pstctl_follow_next(&r->follow, 0, &frame, diag);
         if (status == PST_OK)
             status = take_frame(r, frame, diag);
         pstd_frame_free(frame);
-        if (r->ready && !r->asked)
-            break;
     }
-    return status == PST_AGAIN ? PST_OK : status;
+    if (r->follow.other)
+        return status; /* ours will not get the name */
+    return status == PST_AGAIN || r->follow.conn.fd < 0 ? PST_OK : status;
 }
 
-static enum pst_status try_connect(struct run *r, struct pst_diag *diag)
+static void ask_to_stop(struct run *r)
 {
     struct pst_diag ignored;
-    enum pst_status status = pstctl_open(r->socket.text, &r->conn, &ignored);
 
-    if (status != PST_OK) {
-        r->conn.fd = -1;
-        return PST_OK; /* not yet; if never, the child ends */
-    }
-    return pstctl_watch_from(&r->conn, 1, diag);
-}
-
-static enum pst_status send_train(struct run *r, struct pst_diag *diag)
-{
-    uint64_t seq = 0;
-
-    r->asked = true;
-    return pstctl_start_train(&r->conn, r->config, &seq, diag);
+    if (r->signals > 0 && !r->told && r->follow.conn.fd >= 0)
+        r->told = pstctl_stop_job(&r->follow.conn, false, &ignored) == PST_OK;
 }
 
 /* One round of waiting and looking. */
@@ -191,21 +205,17 @@ static enum pst_status turn(struct run *r, struct pst_diag *diag)
 {
     struct pollfd fds[] = {
         {.fd = r->signal_fd, .events = POLLIN},
-        {.fd = r->launch.err_fd, .events = POLLIN},
-        {.fd = r->conn.fd, .events = POLLIN},
+        {.fd = r->follow.conn.fd, .events = POLLIN},
     };
     enum pst_status status = PST_OK;
 
-    (void)poll(fds, PST_COUNT(fds), r->conn.fd < 0 ? CONNECT_MS : 1000);
+    (void)poll(fds, PST_COUNT(fds), r->follow.conn.fd < 0 ? CONNECT_MS : 1000);
     if (fds[0].revents & POLLIN)
         status = take_signal(r, diag);
     pstctl_launch_pump(&r->launch);
-    if (status == PST_OK && r->conn.fd < 0)
-        status = try_connect(r, diag);
-    if (status == PST_OK && r->conn.fd >= 0)
+    if (status == PST_OK)
         status = take_frames(r, diag);
-    if (status == PST_OK && r->ready && !r->asked)
-        status = send_train(r, diag);
+    ask_to_stop(r);
     return status;
 }
 
@@ -216,15 +226,13 @@ static enum pst_status attend(struct run *r, struct pst_diag *diag)
 
     while (status == PST_OK && !r->over && !r->launch.ended)
         status = turn(r, diag);
-    if (status == PST_ERR_NO_DAEMON || (status == PST_OK && !r->over))
-        return PST_ERR_NO_DAEMON; /* its end says why */
     return status;
 }
 
 /* Waits for the child, then makes it go. */
 static void wait_end(struct run *r, uint64_t patience_ms)
 {
-    static const int signals[] = {SIGTERM, SIGKILL};
+    static const int signals[] = {SIGINT, SIGKILL}; /* see launch.c */
     uint64_t until = now_ms() + patience_ms;
 
     for (unsigned i = 0; !r->launch.ended;) {
@@ -237,19 +245,52 @@ static void wait_end(struct run *r, uint64_t patience_ms)
     }
 }
 
+/* What the job answers, or has left for us if it is gone. */
+static enum pst_status ask(struct run *r,
+                           Pst__Control__Request__BodyCase request,
+                           Pst__Control__Reply__BodyCase reply,
+                           pstd_frame **ret, struct pst_diag *diag)
+{
+    enum pst_status status = PST_ERR_NO_DAEMON;
+
+    if (r->follow.conn.fd >= 0)
+        status = pstctl_get(&r->follow.conn, request, ret, diag);
+    if (status == PST_ERR_NO_DAEMON)
+        return pstctl_recorded(r->record.text, reply, ret, diag);
+    if (status == PST_OK && (*ret)->reply->body_case != reply) {
+        pstd_frame_free(*ret);
+        *ret = NULL;
+        status = pst_diag_set(diag, PST_ERR_INPUT,
+                              "penstockd sent another answer than was asked "
+                              "for");
+    }
+    return status;
+}
+
+static enum pst_status draw(struct run *r, struct pst_diag *diag)
+{
+    pstd_frame *frame = NULL;
+    enum pst_status status = ask(r, PST__CONTROL__REQUEST__BODY_GET_TRACE,
+                                 PST__CONTROL__REPLY__BODY_TRACE, &frame, diag);
+
+    if (status == PST_OK)
+        status = pstctl_trace_print(frame->reply->trace, r->job.text, r->config,
+                                    false, NULL, diag);
+    pstd_frame_free(frame);
+    return status;
+}
+
 static enum pst_status report(struct run *r, struct pst_diag *diag)
 {
     pstd_frame *frame = NULL;
     const Pst__Control__Result *result;
-    enum pst_status status = pstctl_get(
-        &r->conn, PST__CONTROL__REQUEST__BODY_GET_RESULT, &frame, diag);
+    enum pst_status status =
+        ask(r, PST__CONTROL__REQUEST__BODY_GET_RESULT,
+            PST__CONTROL__REPLY__BODY_RESULT, &frame, diag);
 
     if (status != PST_OK)
         return status;
-    if (frame->reply->body_case != PST__CONTROL__REPLY__BODY_RESULT) {
-        pstd_frame_free(frame);
-        return pst_diag_set(diag, PST_ERR_INPUT, "penstockd sent no result");
-    }
+    r->over = true; /* the run's own status may be "not found", too */
     result = frame->reply->result;
     if (r->config->json) {
         status = pstctl_json_print(
@@ -258,14 +299,14 @@ static enum pst_status report(struct run *r, struct pst_diag *diag)
         struct pst_str line = {0};
 
         pstctl_result_line(result, &line);
-        (void)puts(pst_str_text(&line));
+        pstctl_printf(stdout, "%s\n", pst_str_text(&line));
         pst_str_fini(&line);
     }
     if (status == PST_OK)
         status = pstctl_result_status(result, diag);
     if (status == PST_OK &&
         (r->config->svg != NULL || r->config->trace != NULL))
-        status = pstctl_trace_show(&r->conn, r->config, false, NULL, diag);
+        status = draw(r, diag);
     if (status == PST_OK && (r->signals > 0 || result->stopped))
         status = pst_diag_set(
             diag, PST_ERR_CANCELLED, "stopped after step %llu%s",
@@ -291,28 +332,43 @@ static void add_checkpoint_hint(const struct run *r, struct pst_diag *diag)
         (void)pst_diag_set(diag, was.status, "%s; the job was ended", was.text);
 }
 
+/* How a job ended that left no result. */
+static enum pst_status post_mortem(struct run *r, struct pst_diag *diag)
+{
+    enum pst_status status =
+        pstctl_launch_verdict(&r->launch, r->progress.placement, diag);
+
+    if (status == PST_OK)
+        return pst_diag_set(diag,
+                            r->signals > 0 ? PST_ERR_CANCELLED : PST_ERR_PEER,
+                            "the job ended before its run did");
+    if (status == PST_ERR_PEER)
+        add_checkpoint_hint(r, diag);
+    return status;
+}
+
 static enum pst_status supervise(struct run *r, struct pst_diag *diag)
 {
     enum pst_status status = attend(r, diag);
-    struct pst_diag ignored;
+    const bool ours = !r->follow.other;
+    struct pst_diag ignored, why;
 
     pstctl_progress_end(&r->progress);
-    if (status == PST_OK)
-        status = report(r, diag);
-    if (status == PST_ERR_NO_DAEMON) {
+    if (r->left)
+        return status;
+    if (status == PST_OK) {
+        status = report(r, &why);
+        if (status != PST_ERR_NOT_FOUND || r->over)
+            *diag = why;
+        else
+            return post_mortem(r, diag); /* it has ended */
+        pstctl_close(&r->follow.conn);
         wait_end(r, END_MS);
-        status = pstctl_launch_verdict(&r->launch, r->progress.placement, diag);
-        if (status == PST_OK)
-            return pst_diag_set(
-                diag, r->signals > 0 ? PST_ERR_CANCELLED : PST_ERR_PEER,
-                "the job ended before its run did");
-        if (status == PST_ERR_PEER)
-            add_checkpoint_hint(r, diag);
         return status;
     }
-    if (r->conn.fd >= 0 && r->signals < 2 &&
-        pstctl_stop_job(&r->conn, true, &ignored) == PST_OK) {
-        pstctl_close(&r->conn);
+    if (ours && r->follow.conn.fd >= 0 && r->signals < 2 &&
+        pstctl_stop_job(&r->follow.conn, true, &ignored) == PST_OK) {
+        pstctl_close(&r->follow.conn);
         wait_end(r, END_MS);
     } else {
         wait_end(r, 0);
@@ -336,20 +392,59 @@ static enum pst_status block_signals(struct run *r, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* Sockets and locks of ranks that were killed. */
-static void clean_sockets(const struct run *r)
+/* Nothing of the job is left: nor are its files, and, if the name is our own,
+ * sockets and locks of ranks that were killed. */
+static void clean_up(struct run *r)
 {
     struct pst_str dir = {0};
-    const char *slash;
+    const char *slash = strrchr(r->socket.text, '/');
 
-    if (r->config->socket != NULL || r->config->job != NULL ||
-        r->socket.len == 0)
-        return; /* not a name of our own */
-    slash = strrchr(r->socket.text, '/');
+    (void)unlink(r->output.text);
+    (void)unlink(r->record.text);
+    pstctl_disown(&r->owner, true);
+    if (r->config->socket != NULL || slash == NULL)
+        return;
     pst_str_addn(&dir, r->socket.text, (size_t)(slash - r->socket.text));
-    if (!dir.failed && pst_remove_tree(dir.text, NULL) != PST_OK)
-        (void)fprintf(stderr, "penstock: cannot remove %s\n", dir.text);
+    if (r->config->job != NULL)
+        (void)rmdir(pst_str_text(&dir)); /* others' sockets may be there */
+    else if (!dir.failed && pst_remove_tree(dir.text, NULL) != PST_OK)
+        pstctl_printf(stderr, "penstock: cannot remove %s\n", dir.text);
     pst_str_fini(&dir);
+}
+
+/* Takes the name and starts the ranks. */
+static enum pst_status launch(struct run *r, unsigned ranks,
+                              struct pst_diag *diag)
+{
+    const struct pstctl_conn none = {.fd = -1};
+    struct pstctl_job job = {.plan = r->plan,
+                             .name = r->job.text,
+                             .output = r->output.text,
+                             .ranks = ranks};
+    enum pst_status status =
+        pstctl_own(r->socket.text, r->job.text, r->config->socket == NULL,
+                   &r->owner, diag);
+
+    if (status != PST_OK)
+        return status;
+    (void)unlink(r->record.text);
+    status = pstctl_follow_init(&r->follow, &none, r->socket.text, 1, diag);
+    pstctl_key(r->follow.run_id);
+    job.run_id = r->follow.run_id;
+    job.lock_fd = r->owner.fd;
+    if (status == PST_OK)
+        status = pstctl_launch(r->config, &job, &r->launch, diag);
+    if (status == PST_OK)
+        pstctl_own_launcher(&r->owner, r->launch.pid);
+    else
+        clean_up(r);
+    return status;
+}
+
+static void remove_plan(const struct run *r)
+{
+    if (r->temp.len > 0 && pst_remove_tree(r->temp.text, NULL) != PST_OK)
+        pstctl_printf(stderr, "penstock: cannot remove %s\n", r->temp.text);
 }
 
 static enum pst_status run_run(const struct pstd_config *config,
@@ -357,7 +452,8 @@ static enum pst_status run_run(const struct pstd_config *config,
 {
     struct run r = {
         .config = config,
-        .conn = {.fd = -1},
+        .owner = {.fd = -1},
+        .follow = {.conn = {.fd = -1}},
         .progress = {.out = config->json ? stderr : stdout,
                      .quiet = config->quiet},
         .signal_fd = -1,
@@ -376,21 +472,25 @@ static enum pst_status run_run(const struct pstd_config *config,
         status = block_signals(&r, diag);
     if (status == PST_OK)
         status = make_plan(&r, &ranks, diag);
-    if (status == PST_OK)
-        status =
-            pstctl_launch(config, r.plan, r.job.text, ranks, &r.launch, diag);
     if (status == PST_OK) {
-        status = supervise(&r, diag);
-        pstctl_close(&r.conn);
-        pstctl_launch_fini(&r.launch);
-        clean_sockets(&r);
+        status = launch(&r, ranks, diag);
+        if (status == PST_OK) {
+            status = supervise(&r, diag);
+            pstctl_launch_fini(&r.launch);
+            if (!r.left)
+                clean_up(&r);
+        }
     }
-    if (r.temp.len > 0 && pst_remove_tree(r.temp.text, NULL) != PST_OK)
-        (void)fprintf(stderr, "penstock: cannot remove %s\n", r.temp.text);
+    if (!r.left)
+        remove_plan(&r);
+    pstctl_disown(&r.owner, false);
+    pstctl_follow_fini(&r.follow);
     pstctl_progress_fini(&r.progress);
     pst_str_fini(&r.temp);
     pst_str_fini(&r.job);
     pst_str_fini(&r.socket);
+    pst_str_fini(&r.output);
+    pst_str_fini(&r.record);
     if (r.signal_fd >= 0)
         (void)close(r.signal_fd);
     return status;
@@ -402,10 +502,14 @@ const struct pstctl_command pstctl_run = {
     1,
     1,
     PSTD_OPT_SPLIT | PSTD_OPT_TRAIN | PSTD_OPT_RANKS | PSTD_OPT_CONNECT |
-        PSTD_OPT_QUIET | PSTD_OPT_JSON | PSTD_OPT_REFERENCE | PSTD_OPT_PICTURE,
+        PSTD_OPT_QUIET | PSTD_OPT_JSON | PSTD_OPT_REFERENCE | PSTD_OPT_PICTURE |
+        PSTD_OPT_RUN,
     "start ranks, train, end them",
     "Starts mpirun with P ranks of penstockd (or one process with --transport "
-    "self),\ngives them the run, and shows how it goes. Ctrl-C ends it at the "
-    "end of a step,\nwith a checkpoint if --checkpoint says where; a second "
-    "one ends it at once.",
+    "self),\nwhich do the run, and shows how it goes. Ctrl-C ends it at the "
+    "end "
+    "of a step, with\na checkpoint if --checkpoint says where; a second one "
+    "ends it at once. If the\nterminal is closed, or this command is killed "
+    "or stopped (Ctrl-Z), the job goes\non to its end, unless "
+    "--die-with-client is given.",
     run_run};

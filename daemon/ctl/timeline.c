@@ -128,8 +128,7 @@ static enum pst_status shares_of(const struct pst_timeline *t,
     return PST_OK;
 }
 
-static enum pst_status show(const struct pstctl_conn *conn,
-                            const struct pstd_config *config,
+static enum pst_status show(const char *job, const struct pstd_config *config,
                             const struct pstd_trace *trace, bool print,
                             json_t *json, struct pst_diag *diag)
 {
@@ -139,7 +138,7 @@ static enum pst_status show(const struct pstctl_conn *conn,
     struct pst_str text = {0};
     enum pst_status status = shares_of(&trace->predicted, &predicted, diag);
 
-    pst_str_addf(&text, "job %s, after step %llu", conn->job,
+    pst_str_addf(&text, "job %s, after step %llu", job,
                  (unsigned long long)trace->step);
     if (status == PST_OK)
         status = pstctl_timelines_write(config, both,
@@ -172,14 +171,30 @@ static enum pst_status show(const struct pstctl_conn *conn,
         (void)json_object_set_new(json, "ranks", ranks);
     }
     if (status == PST_OK && print) {
+        struct pst_str table = {.visible = 1};
+
         pstctl_shares_print("measured", &trace->measured, trace->shares,
                             trace->predicted.n_ranks > 0 ? &trace->predicted
                                                          : NULL,
-                            predicted, &text);
-        (void)fputs(pst_str_text(&text), stdout);
-        pst_str_fini(&text);
+                            predicted, &table);
+        pstctl_print(stdout, &table);
+        pst_str_fini(&table);
     }
     pst_free(predicted);
+    return status;
+}
+
+enum pst_status pstctl_trace_print(const Pst__Control__Trace *from,
+                                   const char *job,
+                                   const struct pstd_config *config, bool print,
+                                   json_t *json, struct pst_diag *diag)
+{
+    struct pstd_trace *trace = NULL;
+    enum pst_status status = pstd_trace_read(from, &trace, diag);
+
+    if (status == PST_OK && trace != NULL)
+        status = show(job, config, trace, print, json, diag);
+    pstd_trace_free(trace);
     return status;
 }
 
@@ -187,7 +202,6 @@ enum pst_status pstctl_trace_show(struct pstctl_conn *conn,
                                   const struct pstd_config *config, bool print,
                                   json_t *json, struct pst_diag *diag)
 {
-    struct pstd_trace *trace = NULL;
     pstd_frame *frame = NULL;
     enum pst_status status =
         pstctl_get(conn, PST__CONTROL__REQUEST__BODY_GET_TRACE, &frame, diag);
@@ -197,10 +211,8 @@ enum pst_status pstctl_trace_show(struct pstctl_conn *conn,
     if (frame->reply->body_case != PST__CONTROL__REPLY__BODY_TRACE)
         status = pst_diag_set(diag, PST_ERR_INPUT, "penstockd sent no trace");
     else
-        status = pstd_trace_read(frame->reply->trace, &trace, diag);
+        status = pstctl_trace_print(frame->reply->trace, conn->job, config,
+                                    print, json, diag);
     pstd_frame_free(frame);
-    if (status == PST_OK && trace != NULL)
-        status = show(conn, config, trace, print, json, diag);
-    pstd_trace_free(trace);
     return status;
 }

@@ -28,8 +28,14 @@ enum pst_status pstctl_timelines_write(
 enum pst_status pstctl_write_text(const char *path, struct pst_str *text,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Asks for the newest trace of a job; writes --svg and --trace, prints the
- * table or, with json, adds members to it. */
+/* Writes --svg and --trace of a trace of that job, prints the table or, with
+ * json, adds members to it. */
+enum pst_status pstctl_trace_print(const Pst__Control__Trace *from,
+                                   const char *job,
+                                   const struct pstd_config *config, bool print,
+                                   json_t *json,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* Asks for the newest trace of a job and prints it so. */
 enum pst_status pstctl_trace_show(struct pstctl_conn *conn,
                                   const struct pstd_config *config, bool print,
                                   json_t *json,

@@ -7,19 +7,20 @@
 #include "daemon/common/setup.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/print.h"
-#include "stages/exec/verify/verify.h"
+#include "stages/verify/verify.h"
 
 static enum pst_status print_report(const struct pst_verify_report *report,
                                     bool json, struct pst_diag *diag)
 {
     if (!json) {
-        (void)fputs(pst_str_text(&report->text), stdout);
+        pstctl_print(stdout, &report->text);
         return PST_OK;
     }
     return pstctl_json_print(
-        json_pack("{s:I s:I s:s s:s}", "compared", (json_int_t)report->compared,
+        json_pack("{s:I s:I s:o s:o}", "compared", (json_int_t)report->compared,
                   "different", (json_int_t)report->different, "first",
-                  report->first, "text", pst_str_text(&report->text)),
+                  pstctl_json_text(report->first), "text",
+                  pstctl_json_text(pst_str_text(&report->text))),
         diag);
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/base/alloc.h"
 
+#include "stages/base/alive.h"
+#include "stages/base/checked.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -50,6 +53,7 @@ static struct head *head_of(void *p)
 static void *adopt(struct head *h, enum pst_tag tag, size_t size)
 {
     *h = (struct head){size, (size_t)tag};
+    pst_alive_goes_on(); /* whatever takes long and is no step allocates */
     atomic_fetch_add_explicit(&live[tag], size, memory_order_relaxed);
     return h + 1;
 }
@@ -69,8 +73,7 @@ void *pst_calloc(enum pst_tag tag, size_t n, size_t size)
     struct head *h;
     size_t bytes;
 
-    if (must_fail() || __builtin_mul_overflow(n, size, &bytes) ||
-        bytes > SIZE_MAX / 2)
+    if (must_fail() || PST_MUL(n, size, &bytes) || bytes > SIZE_MAX / 2)
         return NULL;
     h = calloc(1, sizeof(*h) + bytes);
     return h ? adopt(h, tag, bytes) : NULL;

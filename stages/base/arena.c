@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/base/arena.h"
 
+#include "stages/base/checked.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -81,7 +83,7 @@ void *pst_arena_calloc(struct pst_arena *arena, size_t n, size_t size)
 {
     size_t bytes;
 
-    if (__builtin_mul_overflow(n, size, &bytes))
+    if (PST_MUL(n, size, &bytes))
         return NULL;
     return pst_arena_alloc(arena, bytes);
 }

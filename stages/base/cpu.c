@@ -34,13 +34,15 @@ static enum pst_isa detect(void)
     avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
              __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") &&
-             __builtin_cpu_supports("avx512vl");
+             __builtin_cpu_supports("avx512vl") &&
+             __builtin_cpu_supports("avx512cd");
     add_feature("avx2", __builtin_cpu_supports("avx2") != 0);
     add_feature("fma", __builtin_cpu_supports("fma") != 0);
     add_feature("avx512f", __builtin_cpu_supports("avx512f") != 0);
     add_feature("avx512bw", __builtin_cpu_supports("avx512bw") != 0);
     add_feature("avx512dq", __builtin_cpu_supports("avx512dq") != 0);
     add_feature("avx512vl", __builtin_cpu_supports("avx512vl") != 0);
+    add_feature("avx512cd", __builtin_cpu_supports("avx512cd") != 0);
     add_feature("avx512vnni", __builtin_cpu_supports("avx512vnni") != 0);
     add_feature("avx512_bf16", __builtin_cpu_supports("avx512bf16") != 0);
 #if defined(__GNUC__) && !defined(__clang__)

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "stages/base/str.h"
+
 void pst_diag_init(struct pst_diag *diag)
 {
     if (!diag)
@@ -15,37 +17,39 @@ void pst_diag_init(struct pst_diag *diag)
     diag->text[0] = '\0';
 }
 
-/* Names out of files reach terminals and logs: no control characters. A text
- * that is too long is cut before a UTF-8 sequence, never inside. */
+/* Names out of files reach terminals and logs. A text that is too long is cut
+ * before a character, never inside. */
 static void copy_escaped(char out[PST_DIAG_TEXT], const char *text)
 {
-    static const char hex[] = "0123456789abcdef";
-    size_t n = 0, start = 0;
+    size_t n = 0;
 
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        const int control = *p < 0x20 || *p == 0x7f;
-        const size_t need = !control ? 1 : *p == '\n' || *p == '\t' ? 2 : 4;
+    while (*text != '\0') {
+        char shown[PST_VISIBLE];
+        const size_t used = pst_visible_char(text, shown);
+        const size_t need = strlen(shown);
 
-        if ((*p & 0xc0) != 0x80)
-            start = n; /* first byte of a character */
-        if (n + need >= PST_DIAG_TEXT) {
-            n = start;
+        if (n + need >= PST_DIAG_TEXT)
             break;
-        }
-        if (!control) {
-            out[n++] = (char)*p;
-            continue;
-        }
-        out[n++] = '\\';
-        if (*p == '\n' || *p == '\t') {
-            out[n++] = *p == '\n' ? 'n' : 't';
-            continue;
-        }
-        out[n++] = 'x';
-        out[n++] = hex[*p >> 4];
-        out[n++] = hex[*p & 15];
+        memcpy(out + n, shown, need);
+        n += need;
+        text += used;
     }
     out[n] = '\0';
+}
+
+/* vsnprintf may have cut a character; that is not a byte which is no UTF-8. */
+static void drop_half(char *text, size_t size)
+{
+    size_t n = strlen(text), back = 1;
+
+    if (n + 1 < size)
+        return;
+    while (back < 4 && back < n &&
+           ((unsigned char)text[n - back] & 0xc0) == 0x80)
+        back++;
+    if (((unsigned char)text[n - back] & 0x80) &&
+        pst_utf8_length(text + n - back) != back)
+        text[n - back] = '\0';
 }
 
 enum pst_status pst_diag_set(struct pst_diag *diag, enum pst_status status,
@@ -59,6 +63,7 @@ enum pst_status pst_diag_set(struct pst_diag *diag, enum pst_status status,
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
+    drop_half(text, sizeof(text));
     diag->status = status;
     copy_escaped(diag->text, text);
     return status;
@@ -77,6 +82,7 @@ void pst_diag_prefix(struct pst_diag *diag, const char *fmt, ...)
     va_end(ap);
     n = strlen(text);
     snprintf(text + n, sizeof(text) - n, ": %s", diag->text);
+    drop_half(text, sizeof(text));
     copy_escaped(diag->text, text);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/base/fs.h"
 
+#include "stages/base/alive.h"
 #include "stages/base/alloc.h"
 #include "stages/base/str.h"
 
@@ -10,7 +11,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +18,7 @@
 #include <xxhash.h>
 
 #define MAX_DEPTH 64 /* of a tree that is removed */
+#define PIECE     ((size_t)64 << 20)
 
 /* Opens a regular file for reading; returns the descriptor or -1. */
 static int open_regular(const char *path, size_t *ret_size,
@@ -43,62 +44,119 @@ static int open_regular(const char *path, size_t *ret_size,
     return -1;
 }
 
-enum pst_status pst_file_map(const char *path, struct pst_map_file *ret,
-                             struct pst_diag *diag)
+enum pst_status pst_file_open(const char *path, struct pst_file *ret,
+                              struct pst_diag *diag)
 {
+    struct pst_file file = {.path = pst_strdup(PST_TAG_BASE, path)};
     size_t size;
-    void *data = NULL;
-    int fd, err;
 
-    fd = open_regular(path, &size, diag);
-    if (fd < 0)
+    if (!file.path)
+        return pst_diag_nomem(diag, strlen(path) + 1);
+    file.fd = open_regular(path, &size, diag);
+    if (file.fd < 0) {
+        pst_free(file.path);
         return PST_ERR_IO;
-    if (size)
-        data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
-    err = errno;
-    close(fd);
-    if (data == MAP_FAILED)
-        return pst_diag_errno(diag, err, "%s: cannot map %zu bytes", path,
-                              size);
-    ret->data = data;
-    ret->size = size;
+    }
+    file.size = size;
+    *ret = file;
     return PST_OK;
 }
 
-void pst_file_unmap(struct pst_map_file *file)
+void pst_file_close(struct pst_file *file)
 {
-    if (!file->data)
+    if (!file->path)
         return;
-    munmap((void *)file->data, file->size);
-    file->data = NULL;
-    file->size = 0;
+    close(file->fd);
+    pst_free(file->path);
+    file->path = NULL;
+    file->fd = -1;
 }
 
-void pst_file_drop(const void *data, size_t size)
+enum pst_status pst_file_check_size(const struct pst_file *file,
+                                    struct pst_diag *diag)
 {
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t begin = (uintptr_t)data & ~(page - 1);
-    uintptr_t end = ((uintptr_t)data + size) & ~(page - 1);
+    struct stat st;
 
-    if (end > begin)
-        (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+    if (fstat(file->fd, &st) != 0)
+        return pst_diag_errno(diag, errno, "%s", file->path);
+    if ((uint64_t)st.st_size >= file->size)
+        return PST_OK;
+    return pst_diag_set(diag, PST_ERR_IO,
+                        "%s has become shorter while it was in use: it had "
+                        "%llu bytes, now %llu; put the whole file back and "
+                        "start again",
+                        file->path, (unsigned long long)file->size,
+                        (unsigned long long)st.st_size);
 }
 
-void pst_file_digest(const struct pst_map_file *file, char out[33])
+/* The file ended too early; perhaps it is whole again by now. */
+static enum pst_status refuse_cut(const struct pst_file *file,
+                                  struct pst_diag *diag)
 {
-    const size_t piece = (size_t)4 << 20;
-    XXH3_state_t state;
-    XXH128_canonical_t bytes;
+    const enum pst_status status = pst_file_check_size(file, diag);
 
-    (void)XXH3_128bits_reset(&state);
-    for (size_t at = 0; at < file->size; at += piece) {
-        size_t n = PST_MIN(piece, file->size - at);
+    return status != PST_OK
+               ? status
+               : pst_diag_set(diag, PST_ERR_IO,
+                              "%s was shorter for a while when it was read; "
+                              "start again when nobody writes to it",
+                              file->path);
+}
 
-        (void)XXH3_128bits_update(&state, file->data + at, n);
-        pst_file_drop(file->data + at, n);
+enum pst_status pst_file_read_at(const struct pst_file *file, uint64_t offset,
+                                 void *dst, size_t bytes, struct pst_diag *diag)
+{
+    unsigned char *to = dst;
+
+    if (offset > file->size || bytes > file->size - offset)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "%s: %zu bytes at %llu lie outside of the file's "
+                            "%llu",
+                            file->path, bytes, (unsigned long long)offset,
+                            (unsigned long long)file->size);
+    while (bytes > 0) {
+        const ssize_t n =
+            pread(file->fd, to, PST_MIN(bytes, PIECE), (off_t)offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return pst_diag_errno(diag, errno, "cannot read %s", file->path);
+        if (n == 0)
+            return refuse_cut(file, diag);
+        pst_alive_goes_on();
+        to += n;
+        bytes -= (size_t)n;
+        offset += (uint64_t)n;
     }
-    XXH128_canonicalFromHash(&bytes, XXH3_128bits_digest(&state));
-    pst_digest_text(bytes.digest, out);
+    return PST_OK;
+}
+
+enum pst_status pst_file_digest(const struct pst_file *file, char out[33],
+                                struct pst_diag *diag)
+{
+    const size_t piece = (size_t)1 << 20;
+    unsigned char *bytes = pst_alloc(PST_TAG_BASE, piece);
+    enum pst_status status = PST_OK;
+    XXH128_canonical_t canonical;
+    XXH3_state_t state;
+
+    if (!bytes)
+        return pst_diag_nomem(diag, piece);
+    (void)XXH3_128bits_reset(&state);
+    for (uint64_t at = 0; at < file->size && status == PST_OK; at += piece) {
+        const size_t n = (size_t)PST_MIN(piece, file->size - at);
+
+        status = pst_file_read_at(file, at, bytes, n, diag);
+        if (status == PST_OK)
+            (void)XXH3_128bits_update(&state, bytes, n);
+    }
+    pst_free(bytes);
+    if (status != PST_OK)
+        return status;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state));
+    pst_digest_text(canonical.digest, out);
+    return PST_OK;
 }
 
 enum pst_status pst_file_read(const char *path, size_t max, char **ret,
@@ -225,12 +283,18 @@ enum pst_status pst_new_file_write_at(struct pst_new_file *file,
         return refuse_closed(diag);
     while (size) {
         const ssize_t n =
-            pwrite(file->fd, p, PST_MIN(size, (size_t)1 << 30), (off_t)offset);
+            pwrite(file->fd, p, PST_MIN(size, PIECE), (off_t)offset);
 
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
             return give_up(file, n < 0 ? errno : ENOSPC, diag);
+        /* The disk begins now, so that the sync at the end is no long wait in
+         * which nothing can be seen to go on. */
+        if ((size_t)n == PIECE)
+            (void)sync_file_range(file->fd, (off_t)offset, n,
+                                  SYNC_FILE_RANGE_WRITE);
+        pst_alive_goes_on();
         p += n;
         size -= (size_t)n;
         offset += (uint64_t)n;

@@ -1,25 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_BASE_FS_H
 #define PENSTOCK_STAGES_BASE_FS_H
-/* Files: maps, whole reads, and writes that are there whole or not at all. */
+/* Files: reads at any offset, whole reads, and writes that are there whole or
+ * not at all. */
 #include "stages/base/diag.h"
 
 #include <stdint.h>
 
-/* A file mapped read-only and privately; pages are read when touched. */
-struct pst_map_file {
-    const unsigned char *data; /* NULL if size is 0 */
-    size_t size;
+/*
+ * A regular file that is open for reading. It is never mapped: a map of a file
+ * that another process cuts short ends this one by SIGBUS, wherever it touches
+ * it. Reading at an offset is safe from several threads.
+ */
+struct pst_file {
+    int fd;        /* -1 when closed */
+    uint64_t size; /* when it was opened */
+    char *path;
 };
 
-enum pst_status pst_file_map(const char *path, struct pst_map_file *ret,
-                             struct pst_diag *diag) PST_MUST_CHECK;
-void pst_file_unmap(struct pst_map_file *file);
-/* Gives back the memory of a part of a mapping; it is read from the file again
- * when touched. For data that was copied to where it belongs. */
-void pst_file_drop(const void *data, size_t size);
-/* pst_digest of the whole mapping; a piece of it is resident at a time. */
-void pst_file_digest(const struct pst_map_file *file, char out[33]);
+enum pst_status pst_file_open(const char *path, struct pst_file *ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+/* Twice is fine, and so is a file of zeros that was never open. */
+void pst_file_close(struct pst_file *file);
+/* All of the bytes; PST_ERR_IO with the path if it cannot be read or if it has
+ * become shorter than it was. */
+enum pst_status pst_file_read_at(const struct pst_file *file, uint64_t offset,
+                                 void *dst, size_t bytes,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* PST_ERR_IO if it is shorter than it was when it was opened. */
+enum pst_status pst_file_check_size(const struct pst_file *file,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* pst_digest of the whole file; a piece of it is in memory at a time. */
+enum pst_status pst_file_digest(const struct pst_file *file, char out[33],
+                                struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Whole file, NUL after its end; caller frees with pst_free. */
 enum pst_status pst_file_read(const char *path, size_t max, char **ret,

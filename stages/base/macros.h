@@ -9,6 +9,10 @@
 #define PST_UNUSED            __attribute__((unused))
 #define PST_ALIGNED(n)        __attribute__((aligned(n)))
 #define PST_ALWAYS_INLINE     __attribute__((always_inline)) inline
+/* Declared here, perhaps missing in the library: NULL then. */
+#define PST_WEAK __attribute__((weak))
+/* Runs before main. */
+#define PST_CONSTRUCTOR __attribute__((constructor))
 /* Type of several floats that may lie at any address of a float. */
 #define PST_VECTOR(bytes)                                                      \
     __attribute__((vector_size(bytes), aligned(4), may_alias))

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/base/str.h"
 
+#include "stages/base/checked.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -15,7 +17,7 @@
 void pst_str_fini(struct pst_str *s)
 {
     pst_free(s->text);
-    *s = (struct pst_str){0};
+    *s = (struct pst_str){.visible = s->visible};
 }
 
 /* Room for `more` bytes and the NUL. */
@@ -26,7 +28,7 @@ static int reserve(struct pst_str *s, size_t more)
 
     if (s->failed)
         return 0;
-    if (__builtin_add_overflow(s->len, more, &need) || need >= SIZE_MAX / 2) {
+    if (PST_ADD(s->len, more, &need) || need >= SIZE_MAX / 2) {
         s->failed = 1;
         return 0;
     }
@@ -46,7 +48,10 @@ static int reserve(struct pst_str *s, size_t more)
 
 void pst_str_add(struct pst_str *s, const char *text)
 {
-    pst_str_addn(s, text, strlen(text));
+    if (s->visible)
+        pst_str_add_lines(s, text);
+    else
+        pst_str_addn(s, text, strlen(text));
 }
 
 void pst_str_addn(struct pst_str *s, const char *text, size_t len)
@@ -65,8 +70,10 @@ void pst_str_addf(struct pst_str *s, const char *fmt, ...)
 
     va_start(ap, fmt);
     va_copy(again, ap);
-    n = vsnprintf(NULL, 0, fmt, ap);
-    if (n < 0) {
+    n = s->visible ? 0 : vsnprintf(NULL, 0, fmt, ap);
+    if (s->visible) {
+        pst_str_vaddf_visible(s, fmt, again);
+    } else if (n < 0) {
         s->failed = 1;
     } else if (reserve(s, (size_t)n)) {
         vsnprintf(s->text + s->len, (size_t)n + 1, fmt, again);
@@ -99,6 +106,14 @@ size_t pst_utf8_length(const char *text)
     return n;
 }
 
+static void add_code(struct pst_str *s, unsigned code)
+{
+    char text[16];
+    const int n = snprintf(text, sizeof(text), "\\u%04x", code);
+
+    pst_str_addn(s, text, (size_t)n);
+}
+
 /* One character of a quoted text. Bytes that are no UTF-8 become U+FFFD: what
  * we write must be readable by strict parsers. Returns bytes consumed. */
 static size_t add_char(struct pst_str *s, const char *p)
@@ -107,17 +122,19 @@ static size_t add_char(struct pst_str *s, const char *p)
     const size_t n = pst_utf8_length(p);
 
     if (n == 0)
-        pst_str_add(s, "\xef\xbf\xbd");
+        pst_str_addn(s, "\xef\xbf\xbd", 3);
+    else if (n > 1 && pst_utf8_hidden(p, n))
+        add_code(s, pst_utf8_hidden(p, n) - 1);
     else if (n > 1)
         pst_str_addn(s, p, n);
     else if (c == '"' || c == '\\')
-        pst_str_addf(s, "\\%c", c);
+        pst_str_addn(s, c == '"' ? "\\\"" : "\\\\", 2);
     else if (c == '\n')
-        pst_str_add(s, "\\n");
+        pst_str_addn(s, "\\n", 2);
     else if (c == '\t')
-        pst_str_add(s, "\\t");
+        pst_str_addn(s, "\\t", 2);
     else if (c < 0x20 || c == 0x7f)
-        pst_str_addf(s, "\\u%04x", c);
+        add_code(s, c);
     else
         pst_str_addn(s, p, 1);
     return n ? n : 1;

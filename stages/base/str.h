@@ -4,12 +4,21 @@
 /* Text that grows, strict number parsing, near names for messages. */
 #include "stages/base/alloc.h"
 
-/* Zero-initialised is the empty text. A failed append sets `failed` and all
- * later ones do nothing, so that callers check once at the end. */
+#include <stdarg.h>
+
+/*
+ * Zero-initialised is the empty text. A failed append sets `failed` and all
+ * later ones do nothing, so that callers check once at the end.
+ *
+ * A text for people to see begins as {.visible = 1}. Names in it come out of
+ * files, and may have been made to steer a terminal: so what pst_str_addf gets
+ * as an argument for %s or %c is escaped there as pst_visible_char does, and
+ * what pst_str_add gets, but for ends of lines. Formats are ours and stay.
+ */
 struct pst_str {
     char *text; /* NUL-terminated, or NULL while empty */
     size_t len, cap;
-    int failed;
+    int failed, visible;
 };
 
 void pst_str_fini(struct pst_str *s);
@@ -26,6 +35,21 @@ const char *pst_str_text(const struct pst_str *s);
 /* Bytes of the UTF-8 character that text begins with; 0 at its end and if it
  * is no valid UTF-8 (overlong, surrogate, cut). */
 size_t pst_utf8_length(const char *text);
+
+#define PST_VISIBLE 16 /* bytes of a character that is shown, and NUL */
+
+/* The character that text begins with, as people may see it, with a NUL; 0 at
+ * its end, else bytes of text. What steers a terminal (C0, DEL, C1), hides or
+ * turns text around is escaped: \n, \t, \x1b, \u009b; so are bytes that are no
+ * UTF-8. */
+size_t pst_visible_char(const char *text, char out[PST_VISIBLE]);
+/* 0 if a character of n bytes may be shown as it is, else its code + 1. */
+unsigned pst_utf8_hidden(const char *text, size_t n);
+/* The whole text so; with the second one ends of lines stay. */
+void pst_str_add_visible(struct pst_str *s, const char *text);
+void pst_str_add_lines(struct pst_str *s, const char *text);
+/* As vsnprintf, but what %s and %c take is escaped. No %p, %n, %a. */
+void pst_str_vaddf_visible(struct pst_str *s, const char *fmt, va_list ap);
 
 /* Whole text must be the number, in range; 0 on failure. */
 int pst_parse_i64(const char *text, int64_t *ret) PST_MUST_CHECK;

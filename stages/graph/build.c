@@ -131,6 +131,21 @@ static enum pst_status add_outs(struct pst_build *build, struct pst_node *node,
     return PST_OK;
 }
 
+static bool fill_origin(struct pst_build *build, struct pst_node *node)
+{
+    const char *origin = build->origin;
+
+    node->origin = "";
+    node->is_function = false;
+    if (!pst_op_keeps_origin(node->op))
+        return true;
+    node->is_function = build->is_function;
+    if (origin == NULL || strcmp(origin, node->schema->name) == 0)
+        return true;
+    node->origin = pst_arena_strdup(&build->graph->arena, origin);
+    return node->origin != NULL;
+}
+
 static enum pst_status fill_place(struct pst_build *build,
                                   struct pst_node *node)
 {
@@ -140,7 +155,8 @@ static enum pst_status fill_place(struct pst_build *build,
         pst_arena_strdup(&graph->arena, build->module ? build->module : "");
     node->source =
         pst_arena_strdup(&graph->arena, build->source ? build->source : "");
-    if (node->module == NULL || node->source == NULL)
+    if (node->module == NULL || node->source == NULL ||
+        !fill_origin(build, node))
         return pst_diag_nomem(build->diag, 0);
     node->call = build->call;
     node->phase = build->phase;

@@ -4,7 +4,8 @@
 /*
  * Appending nodes. A builder is sticky: after a failure every emit does
  * nothing and returns NULL, so that a sequence is checked once at its end.
- * Nodes inherit module, call, source, phase, id and no_grad from the builder.
+ * Nodes inherit module, call, source, phase, id, no_grad and, where their row
+ * keeps it, origin from the builder.
  */
 #include "stages/graph/graph.h"
 
@@ -19,6 +20,8 @@ struct pst_build {
     unsigned call;
     enum pst_phase phase;
     bool no_grad;
+    const char *origin; /* NULL: the row's own name */
+    bool is_function;
     unsigned node_id;   /* UINT32_MAX: next free one of the graph */
     const char *prefix; /* of result names; NULL: the operator's name */
     /* Names of the first n_names results; holes (NULL) get the prefix. */

@@ -80,12 +80,13 @@ static enum pst_status copy_node(struct copier *c, const struct pst_node *old)
         return no_memory(c);
     node->module = pst_arena_strdup(arena, old->module);
     node->source = pst_arena_strdup(arena, old->source);
+    node->origin = pst_arena_strdup(arena, old->origin);
     node->args =
         pst_arena_calloc(arena, PST_MAX(n_args, 1u), sizeof(*node->args));
     node->outs =
         pst_arena_calloc(arena, PST_MAX(old->n_outs, 1u), sizeof(*node->outs));
-    if (node->module == NULL || node->source == NULL || node->args == NULL ||
-        node->outs == NULL)
+    if (node->module == NULL || node->source == NULL || node->origin == NULL ||
+        node->args == NULL || node->outs == NULL)
         return no_memory(c);
     for (unsigned i = 0; i < n_args; i++) {
         enum pst_status status = copy_arg(c, &old->args[i], &node->args[i]);

@@ -2,6 +2,7 @@
 /* The operations of expressions: Python's semantics, exact or refused. */
 #include "stages/graph/symbol.h"
 
+#include "stages/base/checked.h"
 #include "stages/base/macros.h"
 
 #include <math.h>
@@ -91,10 +92,9 @@ static bool add2(const number *a, const number *b, number *ret,
     if (a->kind == PST_NUMBER_FLOAT || b->kind == PST_NUMBER_FLOAT)
         return set_float(to_float(a) + to_float(b), ret);
     *why = overflows;
-    return !__builtin_mul_overflow(a->n, b->d, &x) &&
-           !__builtin_mul_overflow(b->n, a->d, &y) &&
-           !__builtin_add_overflow(x, y, &n) &&
-           !__builtin_mul_overflow(a->d, b->d, &d) && set_ratio(n, d, ret, why);
+    return !PST_MUL(a->n, b->d, &x) && !PST_MUL(b->n, a->d, &y) &&
+           !PST_ADD(x, y, &n) && !PST_MUL(a->d, b->d, &d) &&
+           set_ratio(n, d, ret, why);
 }
 
 static bool mul2(const number *a, const number *b, number *ret,
@@ -105,8 +105,8 @@ static bool mul2(const number *a, const number *b, number *ret,
     if (a->kind == PST_NUMBER_FLOAT || b->kind == PST_NUMBER_FLOAT)
         return set_float(to_float(a) * to_float(b), ret);
     *why = overflows;
-    return !__builtin_mul_overflow(a->n, b->n, &n) &&
-           !__builtin_mul_overflow(a->d, b->d, &d) && set_ratio(n, d, ret, why);
+    return !PST_MUL(a->n, b->n, &n) && !PST_MUL(a->d, b->d, &d) &&
+           set_ratio(n, d, ret, why);
 }
 
 static bool eval_add(const number *a, unsigned n, number *ret, const char **why)
@@ -345,8 +345,7 @@ static bool compare(const number *a, const number *b, int *ret,
         return p == p && q == q;
     }
     *why = overflows;
-    if (__builtin_mul_overflow(a->n, b->d, &x) ||
-        __builtin_mul_overflow(b->n, a->d, &y))
+    if (PST_MUL(a->n, b->d, &x) || PST_MUL(b->n, a->d, &y))
         return false;
     *ret = (x > y) - (x < y);
     return true;

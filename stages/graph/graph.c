@@ -222,6 +222,11 @@ static void visit_arg(struct pst_arg *arg, unsigned i, pst_use_fn fn, void *ctx)
             fn(ctx, &arg->values[k], i);
 }
 
+const char *pst_node_origin(const struct pst_node *node)
+{
+    return node->origin[0] != '\0' ? node->origin : node->schema->name;
+}
+
 bool pst_node_is_empty(const struct pst_node *node)
 {
     for (unsigned k = 0; k < node->n_outs; k++)
@@ -245,15 +250,16 @@ static void mark_live(void *ctx, struct pst_value **slot, unsigned arg)
     (*slot)->aux = &live_mark;
 }
 
-static bool node_is_live(const struct pst_node *node, bool drop_effects)
+static bool node_is_live(const struct pst_node *node, bool drop_idle)
 {
     for (unsigned k = 0; k < node->n_outs; k++)
         if (node->outs[k]->aux == &live_mark)
             return true;
-    return !drop_effects && pst_op_has_effect(node->op);
+    return drop_idle ? pst_op_runs_for_effect(node->op)
+                     : pst_op_has_effect(node->op);
 }
 
-void pst_graph_dce(struct pst_graph *graph, bool drop_effects)
+void pst_graph_dce(struct pst_graph *graph, bool drop_idle)
 {
     size_t kept = graph->nodes.n;
 
@@ -265,7 +271,7 @@ void pst_graph_dce(struct pst_graph *graph, bool drop_effects)
     for (size_t i = graph->nodes.n; i-- > 0;) {
         struct pst_node *node = graph->nodes.at[i];
 
-        if (node_is_live(node, drop_effects)) {
+        if (node_is_live(node, drop_idle)) {
             pst_node_uses(node, mark_live, NULL);
             graph->nodes.at[--kept] = node;
             continue;

@@ -100,7 +100,13 @@ struct pst_node {
     const char *source; /* "file.py:12" or "" */
     enum pst_phase phase;
     bool no_grad; /* stood under torch.no_grad() */
-    int stage;    /* assigned by the splitter, else -1 */
+    /* Of rows with PST_OP_ORIGIN: the operator of the file that this node is
+     * (part of), "" if that is the row's own name; and whether a module of the
+     * user's called it as a function, so that nobody knows if it asked
+     * self.training. */
+    const char *origin;
+    bool is_function;
+    int stage; /* assigned by the splitter, else -1 */
 };
 
 enum pst_output_kind {
@@ -164,6 +170,8 @@ enum pst_status pst_graph_add_output(struct pst_graph *graph,
                                      const struct pst_output *output,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 
+/* What the user called the node's operator. */
+const char *pst_node_origin(const struct pst_node *node);
 /* Calls fn on every value slot among the arguments, in order; fn may replace
  * *slot (holes of Tensor?[] are not visited). */
 typedef void (*pst_use_fn)(void *ctx, struct pst_value **slot, unsigned arg);
@@ -188,9 +196,10 @@ enum pst_status pst_graph_copy(const struct pst_graph *graph,
                                struct pst_graph **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Removes nodes without effect whose results nobody uses (asserts and markers
- * count as dead only if drop_effects). Values keep their ids. */
-void pst_graph_dce(struct pst_graph *graph, bool drop_effects);
+/* Removes nodes without effect whose results nobody uses. Asserts on data stay;
+ * markers and what else never runs count as dead if drop_idle. Values keep
+ * their ids. */
+void pst_graph_dce(struct pst_graph *graph, bool drop_idle);
 
 /* Text that people read and pst_graph_parse reads back to an equal graph. */
 void pst_graph_print(const struct pst_graph *graph, struct pst_str *out);

@@ -50,5 +50,9 @@ enum pst_status pst_op_rewrite_first(const struct pst_op *op,
                                      struct pst_value **ret) PST_MUST_CHECK;
 /* Kept though nothing uses it: asserts, markers. */
 bool pst_op_has_effect(const struct pst_op *op);
+/* Of these, does it do something in a step? Asserts on data. */
+bool pst_op_runs_for_effect(const struct pst_op *op);
+/* Do its nodes keep what the file calls them (node->origin)? */
+bool pst_op_keeps_origin(const struct pst_op *op);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/graph/symbol.h"
 
+#include "stages/base/checked.h"
 #include "stages/base/macros.h"
 
 #include <inttypes.h>
@@ -254,9 +255,8 @@ static bool solve(struct eval *e, const struct pst_expr *tree,
         if (eval(e, tree, &at[s->value]) != PST_OK)
             return false;
     if (at[0].kind != PST_NUMBER_EXACT || at[1].kind != PST_NUMBER_EXACT ||
-        at[0].d != 1 || at[1].d != 1 ||
-        __builtin_sub_overflow(at[1].n, at[0].n, &slope) ||
-        __builtin_sub_overflow(want, at[0].n, &rest) || slope == 0 ||
+        at[0].d != 1 || at[1].d != 1 || PST_SUB(at[1].n, at[0].n, &slope) ||
+        PST_SUB(want, at[0].n, &rest) || slope == 0 ||
         (slope == -1 && rest == INT64_MIN) || rest % slope != 0)
         return false;
     s->value = rest / slope;

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/graph/tensor.h"
 
+#include "stages/base/checked.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+const struct pst_meta pst_meta_absent = {0};
+
+/* Half of what a process can address: nobody has it, and the sums of a plan
+ * (microbatches, slots) stay far from 2^64. */
+#define MAX_BYTES ((int64_t)1 << 46)
 
 static const struct {
     const char *safetensors;
@@ -171,11 +179,11 @@ enum pst_status pst_meta_check(const struct pst_meta *meta,
                                 "stride %" PRId64
                                 " of dimension %u is negative",
                                 meta->stride[d], d);
-        if (__builtin_mul_overflow(bytes, PST_MAX(n, 1), &bytes) ||
-            __builtin_mul_overflow(meta->stride[d], PST_MAX(n, 1) - 1, &step) ||
-            __builtin_add_overflow(span, step, &span) || span == INT64_MAX ||
-            __builtin_mul_overflow(span + 1, (int64_t)rows[meta->dtype].size,
-                                   &step))
+        if (PST_MUL(bytes, PST_MAX(n, 1), &bytes) || bytes > MAX_BYTES ||
+            PST_MUL(meta->stride[d], PST_MAX(n, 1) - 1, &step) ||
+            PST_ADD(span, step, &span) || span >= MAX_BYTES ||
+            PST_MUL(span + 1, (int64_t)rows[meta->dtype].size, &step) ||
+            step > MAX_BYTES)
             return pst_diag_set(diag, PST_ERR_SHAPE,
                                 "a tensor of %" PRId64 " in dimension %u "
                                 "is too large to address",

@@ -65,13 +65,15 @@ struct pst_meta {
 /* Contiguous (row-major) meta. sizes may be NULL if rank is 0. */
 struct pst_meta pst_meta_make(enum pst_dtype dtype, unsigned rank,
                               const int64_t *sizes);
-/* Sizes >= 0, rank in range, numel * bytes fits in int64: else a diag. */
+/* Sizes >= 0, rank in range, at most 64 TiB with all strides: else a diag. */
 enum pst_status pst_meta_check(const struct pst_meta *meta,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_meta_set_contiguous(struct pst_meta *meta);
 int64_t pst_meta_numel(const struct pst_meta *meta);
 /* numel * element size: bytes of a contiguous copy. */
 size_t pst_meta_bytes(const struct pst_meta *meta);
+/* Of a tensor that is not there. */
+extern const struct pst_meta pst_meta_absent;
 /* Bytes from the first to behind the last element as strided. */
 size_t pst_meta_span(const struct pst_meta *meta);
 /* Dimensions of size 1 do not count; empty tensors are contiguous. */

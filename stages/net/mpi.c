@@ -284,6 +284,33 @@ static enum pst_status mpi_test(struct pst_transport *base,
     return req->state = state;
 }
 
+#define TAKE_MAX 4096 /* bytes; less than any MPI sends eagerly */
+
+static enum pst_status mpi_take(struct pst_transport *base, int tag, void *buf,
+                                size_t len, unsigned *ret_from)
+{
+    const MPI_Comm comm = ((struct mpi *)base)->comms[tag >= PST_TAG_USER];
+    const int inner = tag >= PST_TAG_USER ? tag - PST_TAG_USER : tag;
+    char bytes[TAKE_MAX];
+    MPI_Message message;
+    MPI_Status status;
+    int flag = 0, count = 0;
+
+    if (MPI_Improbe(MPI_ANY_SOURCE, inner, comm, &flag, &message, &status) !=
+        MPI_SUCCESS)
+        return PST_ERR_PEER;
+    if (!flag)
+        return PST_AGAIN;
+    if (MPI_Mrecv(bytes, TAKE_MAX, MPI_BYTE, &message, &status) !=
+            MPI_SUCCESS ||
+        MPI_Get_count(&status, MPI_BYTE, &count) != MPI_SUCCESS ||
+        (size_t)count != len)
+        return PST_ERR_PEER;
+    memcpy(buf, bytes, len);
+    *ret_from = (unsigned)status.MPI_SOURCE;
+    return PST_OK;
+}
+
 /* Any call into Open MPI moves all messages under way. */
 static void mpi_progress(struct pst_transport *base)
 {
@@ -308,6 +335,7 @@ const struct pst_transport_ops pst_transport_mpi = {
     .isend = mpi_isend,
     .irecv = mpi_irecv,
     .test = mpi_test,
+    .take = mpi_take,
     .progress = mpi_progress,
     .abort = mpi_abort,
 };

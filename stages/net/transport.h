@@ -47,6 +47,12 @@ struct pst_transport_ops {
                              struct pst_request *req);
     /* PST_ERR_PEER is final for that peer. */
     enum pst_status (*test)(struct pst_transport *t, struct pst_request *req);
+    /* Takes a message with this tag, from any rank, if one has come; PST_AGAIN:
+     * none. Only for tags that irecv never has, and for messages so short
+     * that they travel without being asked for. One of another length is
+     * dropped: PST_ERR_PEER. */
+    enum pst_status (*take)(struct pst_transport *t, int tag, void *buf,
+                            size_t len, unsigned *ret_from);
     /* Gives messages in flight a chance to move; called between kernels. */
     void (*progress)(struct pst_transport *t);
     /* Ends every rank of the job at once (fatal error of this one). */
@@ -54,8 +60,10 @@ struct pst_transport_ops {
 };
 
 /* Every transport starts with this. */
+struct pst_pulse;
 struct pst_transport {
     const struct pst_transport_ops *ops;
+    struct pst_pulse *pulse; /* stages/run/pulse.h; NULL: none */
 };
 
 /* Tags: below PST_TAG_USER for messages of edges, above for the rest. A step

@@ -56,9 +56,8 @@ void pst_call_bind_metas(const struct pst_schema *schema,
                 value = args[i].value;
             else if (args[i].kind == PST_ARG_VALUES)
                 value = args[i].values[k];
-            *in = (struct pst_operand){0};
-            if (value != NULL)
-                in->meta = value->meta;
+            *in = (struct pst_operand){
+                .meta = value != NULL ? &value->meta : &pst_meta_absent};
             in++;
         }
     }

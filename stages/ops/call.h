@@ -3,7 +3,7 @@
 #define PENSTOCK_STAGES_OPS_CALL_H
 /*
  * Running a graph node by node on the heap: for tests, constant folding and
- * the reference. Not used by a training step (stages/exec plans memory).
+ * the reference. Not used by a training step (stages/run plans memory).
  */
 #include "stages/ops/op.h"
 

@@ -20,7 +20,8 @@ struct frame {
     struct pst_node *node;
     struct pst_call call;
     struct pst_fault fault;
-    void **temps; /* contiguous copies of inputs, one slot each */
+    void **temps;           /* contiguous copies of inputs, one slot each */
+    struct pst_meta *metas; /* of these */
     void *scratch;
     struct pst_diag *diag;
 };
@@ -119,15 +120,16 @@ static enum pst_status make_contiguous(struct frame *f)
 {
     for (unsigned k = 0; k < f->call.n_in; k++) {
         struct pst_operand *in = &f->call.in[k];
-        struct pst_meta meta = in->meta;
+        struct pst_meta *meta = &f->metas[k];
 
-        if (in->data == NULL || pst_meta_is_contiguous(&in->meta))
+        if (in->data == NULL || pst_meta_is_contiguous(in->meta))
             continue;
-        pst_meta_set_contiguous(&meta);
-        f->temps[k] = pst_alloc(TAG, pst_meta_bytes(&meta));
+        *meta = *in->meta;
+        pst_meta_set_contiguous(meta);
+        f->temps[k] = pst_alloc(TAG, pst_meta_bytes(meta));
         if (f->temps[k] == NULL)
-            return pst_diag_nomem(f->diag, pst_meta_bytes(&meta));
-        pst_copy_strided(&in->meta, in->data, &meta, f->temps[k]);
+            return pst_diag_nomem(f->diag, pst_meta_bytes(meta));
+        pst_copy_strided(in->meta, in->data, meta, f->temps[k]);
         in->meta = meta;
         in->data = f->temps[k];
     }
@@ -140,7 +142,7 @@ static enum pst_status make_outputs(struct frame *f)
         const struct pst_value *out = f->node->outs[k];
         const size_t bytes = pst_meta_span(&out->meta);
 
-        f->call.out[k].meta = out->meta;
+        f->call.out[k].meta = &out->meta;
         pst_free(f->eval->owned[out->id]); /* of an earlier run */
         f->eval->owned[out->id] = pst_alloc(TAG, PST_MAX(bytes, (size_t)1));
         f->eval->data[out->id] = f->eval->owned[out->id];
@@ -175,7 +177,7 @@ static enum pst_status run_kernel(struct frame *f, bool reference)
     enum pst_status status = PST_OK;
 
     for (unsigned k = 0; k < f->call.n_out; k++)
-        f->call.out[k].meta = f->node->outs[k]->meta;
+        f->call.out[k].meta = &f->node->outs[k]->meta;
     kernel = choose(f, reference);
     if (kernel == NULL)
         return pst_diag_set(f->diag, PST_ERR_UNSUPPORTED,
@@ -220,7 +222,9 @@ static enum pst_status run_node(struct pst_eval *eval, struct pst_node *node,
     f.call.in = pst_calloc(TAG, f.call.n_in + 1, sizeof(*f.call.in));
     f.call.out = pst_calloc(TAG, f.call.n_out + 1, sizeof(*f.call.out));
     f.temps = pst_calloc(TAG, f.call.n_in + 1, sizeof(*f.temps));
-    if (f.call.in == NULL || f.call.out == NULL || f.temps == NULL)
+    f.metas = pst_calloc(TAG, f.call.n_in + 1, sizeof(*f.metas));
+    if (f.call.in == NULL || f.call.out == NULL || f.temps == NULL ||
+        f.metas == NULL)
         pst_diag_nomem(diag, f.call.n_in * sizeof(*f.call.in));
     else
         status = bind_inputs(&f);
@@ -229,6 +233,7 @@ static enum pst_status run_node(struct pst_eval *eval, struct pst_node *node,
     for (unsigned k = 0; f.temps != NULL && k < f.call.n_in; k++)
         pst_free(f.temps[k]);
     pst_free(f.temps);
+    pst_free(f.metas);
     pst_free(f.scratch);
     pst_free(f.call.in);
     pst_free(f.call.out);

@@ -34,10 +34,11 @@ enum pst_status pst_infer_same_as_0(struct pst_infer *c);
 
 /* data points at the first element (offset applied). NULL data: absent
  * optional tensor. Outputs never overlap inputs unless the kernel allows it
- * with PST_K_INPLACE_0. */
+ * with PST_K_INPLACE_0. The meta is the graph's, or of whoever made the call.
+ */
 struct pst_operand {
     void *data;
-    struct pst_meta meta;
+    const struct pst_meta *meta; /* NULL: absent */
 };
 
 /* Where a kernel reports what only the data shows (an index out of range).
@@ -47,8 +48,9 @@ struct pst_fault {
     char text[240];
 };
 
-/* Everything a kernel sees. Planned once; in a step only data pointers and
- * rng.step/microbatch change. */
+/* Everything a kernel sees. The compiler makes one of each node, a template
+ * without addresses; a launch runs a copy with addresses, pool, fault, random
+ * key and accumulate filled in. */
 struct pst_call {
     struct pst_operand *in; /* tensor arguments in schema order, one entry for
                                Tensor and Tensor?, n entries for lists */
@@ -89,6 +91,10 @@ enum pst_kernel_flags {
 enum pst_form {
     PST_FORM_OWN,
     PST_FORM_BF16, /* rounded; sizes and strides stay */
+    /* Rounded to bf16 too, but f32 (penstock.round_bf16): where products of
+     * f32 are the faster ones. A node that has it in all such places is planned
+     * as one whose call does not round. */
+    PST_FORM_ROUNDED,
     /* Rounded and laid out for products (penstock.tiles), a matrix as it is or
      * transposed. Given to what is computed once a step; a kernel that wants
      * it can read PST_FORM_BF16 too. */
@@ -169,6 +175,12 @@ enum pst_op_flags {
     PST_OP_MARKER = 4,      /* pippy::_pipe_split */
     PST_OP_RANDOM = 8,      /* reads call->rng */
     PST_OP_MAYBE_VIEW = 16, /* aliases where infer says so, else copies */
+    PST_OP_STORAGE = 32,    /* reads `self` in the order of its storage */
+    /* Dropout and its like: an argument (train, training, dropout_p) says
+     * whether the model trains, and model.eval() turns it off (mode.h). */
+    PST_OP_DROPOUT = 64,
+    /* Its nodes keep the name that the file has for them, for messages. */
+    PST_OP_ORIGIN = 128,
 };
 
 struct pst_op {

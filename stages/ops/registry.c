@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stages/base/checked.h"
 #include "stages/ops/op.h"
 #include "stages/ops/widened.h"
 
@@ -167,9 +168,19 @@ const struct pst_op *pst_op_find(const char *name)
     return registry.ready ? pst_map_get(&registry.names, name) : NULL;
 }
 
+bool pst_op_keeps_origin(const struct pst_op *op)
+{
+    return (op->flags & PST_OP_ORIGIN) != 0;
+}
+
 bool pst_op_has_effect(const struct pst_op *op)
 {
     return (op->flags & (PST_OP_EFFECT | PST_OP_MARKER)) != 0;
+}
+
+bool pst_op_runs_for_effect(const struct pst_op *op)
+{
+    return (op->flags & PST_OP_EFFECT) != 0 && op->n_kernels > 0;
 }
 
 /* --- inference ---------------------------------------------------------- */
@@ -190,10 +201,8 @@ static enum pst_status check_alias(const struct pst_infer *c, unsigned k)
                             c->schema->name);
     if (pst_meta_numel(view) == 0)
         return PST_OK;
-    if (__builtin_add_overflow(alias->offset, c->offset[k], &first) ||
-        first < 0 ||
-        __builtin_add_overflow(first, (int64_t)(pst_meta_span(view) / size),
-                               &last) ||
+    if (PST_ADD(alias->offset, c->offset[k], &first) || first < 0 ||
+        PST_ADD(first, (int64_t)(pst_meta_span(view) / size), &last) ||
         (uint64_t)last * size > pst_meta_span(&base->meta))
         return pst_diag_set(c->diag, PST_ERR_SHAPE,
                             "%s: the view reaches outside of the storage of "
@@ -248,7 +257,7 @@ bool pst_kernel_fits(const struct pst_kernel *kernel,
         return false;
     if (call->n_in > 0 || call->n_out > 0) {
         dtype =
-            call->n_in > 0 ? call->in[0].meta.dtype : call->out[0].meta.dtype;
+            call->n_in > 0 ? call->in[0].meta->dtype : call->out[0].meta->dtype;
         if ((kernel->dtypes & 1u << dtype) == 0)
             return false;
     }
@@ -261,7 +270,7 @@ static bool is_narrow(const struct pst_call *call)
 
     if (call->n_in == 0)
         return false;
-    dtype = call->in[0].meta.dtype;
+    dtype = call->in[0].meta->dtype;
     return dtype == PST_BF16 || dtype == PST_F16;
 }
 

@@ -108,6 +108,19 @@ struct pst_node *pst_rw_node(struct pst_rewrite *w, const char *op,
     return row == NULL ? NULL : pst_emit_node(w->build, row, args, n_args);
 }
 
+enum pst_status pst_rewrite_effect(struct pst_rewrite *w, const char *op,
+                                   const struct pst_arg *args, unsigned n_args)
+{
+    struct pst_build *b = w->build;
+    const unsigned id = b->node_id;
+
+    if (id == UINT32_MAX && b->graph->next_node_id > 0)
+        b->node_id = b->graph->next_node_id - 1;
+    (void)pst_rw_node(w, op, args, n_args);
+    b->node_id = id;
+    return b->status;
+}
+
 struct pst_value *pst_rw_add(struct pst_rewrite *w, struct pst_value *a,
                              struct pst_value *b)
 {

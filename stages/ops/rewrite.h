@@ -56,6 +56,12 @@ struct pst_value *pst_rw_permute(struct pst_rewrite *w, struct pst_value *a,
 struct pst_value *pst_rw_cast(struct pst_rewrite *w, struct pst_value *a,
                               enum pst_dtype dtype);
 
+/* A node without results that runs for its effect: an assertion on data. It
+ * takes no number of its own, so random operators behind it draw what they
+ * would draw without it. */
+enum pst_status pst_rewrite_effect(struct pst_rewrite *w, const char *op,
+                                   const struct pst_arg *args, unsigned n_args);
+
 /* "OPERATOR: text", PST_ERR_SHAPE or PST_ERR_UNSUPPORTED; fails the builder. */
 enum pst_status pst_rewrite_fail(struct pst_rewrite *w, const char *fmt, ...)
     PST_PRINTF(2, 3);

@@ -10,6 +10,7 @@
 struct wide {
     struct pst_call call;
     struct pst_operand in[MAX_OPERANDS], out[MAX_OPERANDS];
+    struct pst_meta in_metas[MAX_OPERANDS], out_metas[MAX_OPERANDS];
     size_t size; /* bytes of scratch in use */
 };
 
@@ -20,15 +21,17 @@ static bool is_narrow(const struct pst_meta *meta)
 
 /* A narrow operand gets a place in the scratch at base (may be NULL). */
 static void widen(struct wide *w, const struct pst_operand *from, char *base,
-                  struct pst_operand *to)
+                  struct pst_operand *to, struct pst_meta *meta)
 {
     *to = *from;
-    if (!is_narrow(&from->meta))
+    if (!is_narrow(from->meta))
         return;
-    to->meta.dtype = PST_F32;
-    pst_meta_set_contiguous(&to->meta);
+    *meta = *from->meta;
+    meta->dtype = PST_F32;
+    pst_meta_set_contiguous(meta);
+    to->meta = meta;
     to->data = base == NULL || from->data == NULL ? NULL : base + w->size;
-    w->size += (pst_meta_bytes(&to->meta) + 63) / 64 * 64;
+    w->size += (pst_meta_bytes(to->meta) + 63) / 64 * 64;
 }
 
 static void describe(const struct pst_call *c, char *base, struct wide *w)
@@ -38,9 +41,9 @@ static void describe(const struct pst_call *c, char *base, struct wide *w)
     w->call.out = w->out;
     w->size = 0;
     for (unsigned i = 0; i < c->n_in; i++)
-        widen(w, &c->in[i], base, &w->in[i]);
+        widen(w, &c->in[i], base, &w->in[i], &w->in_metas[i]);
     for (unsigned i = 0; i < c->n_out; i++)
-        widen(w, &c->out[i], base, &w->out[i]);
+        widen(w, &c->out[i], base, &w->out[i], &w->out_metas[i]);
 }
 
 static size_t scratch(const struct pst_call *c, unsigned threads)
@@ -61,12 +64,12 @@ struct conversion {
 static void convert_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct conversion *v = ctx;
-    const enum pst_dtype dtype = v->narrow->meta.dtype;
+    const enum pst_dtype dtype = v->narrow->meta->dtype;
     uint16_t *narrow = v->narrow->data;
     float *wide = v->wide->data;
     int64_t first, last;
 
-    pst_pool_share(pst_meta_numel(&v->wide->meta), 64, part, parts, &first,
+    pst_pool_share(pst_meta_numel(v->wide->meta), 64, part, parts, &first,
                    &last);
     if (dtype == PST_BF16 && v->back)
         pst_simd_to_bf16_best(pst_cpu_isa())(last - first, wide + first,
@@ -87,7 +90,7 @@ static void convert(const struct pst_call *c, const struct pst_operand *narrow,
 {
     struct conversion v = {narrow, wide, back};
 
-    if (is_narrow(&narrow->meta) && narrow->data != NULL)
+    if (is_narrow(narrow->meta) && narrow->data != NULL)
         pst_pool_run(c->pool, convert_part, &v);
 }
 

@@ -31,10 +31,17 @@ static enum pst_status bad(const struct checker *c, const char *fmt, ...)
     return pst_diag_set(c->diag, PST_ERR_INPUT, "%s: %s", PST_PLAN_FILE, text);
 }
 
+/* Every element at the same place. Strides of dimensions with one element, and
+ * of empty tensors, lead nowhere. */
 static bool same_layout(const struct pst_meta *a, const struct pst_meta *b)
 {
-    return pst_meta_same(a, b) &&
-           memcmp(a->stride, b->stride, a->rank * sizeof(a->stride[0])) == 0;
+    bool same = true;
+
+    if (!pst_meta_same(a, b))
+        return false;
+    for (unsigned d = 0; d < a->rank; d++)
+        same = same && (a->size[d] == 1 || a->stride[d] == b->stride[d]);
+    return same || pst_meta_numel(a) == 0;
 }
 
 /* The tensor that output i of a stage gives away; NULL if there is none. */
@@ -79,10 +86,15 @@ static enum pst_status check_edge(const struct checker *c, unsigned i)
         to->inputs[edge->to_input].kind != PST_SOURCE_EDGE ||
         to->inputs[edge->to_input].index != i)
         return bad(c, "edge %u does not end at its input", i);
-    if (!pst_meta_same(&edge->meta, &value->meta) ||
-        !pst_meta_is_dense(&edge->meta) ||
+    /* Messages and hand-overs copy the bytes of the one as those of the other.
+     */
+    if (!pst_meta_is_dense(&edge->meta) ||
+        !same_layout(&edge->meta, &value->meta) ||
         !same_layout(&edge->meta, &to->graph->inputs.at[edge->to_input]->meta))
-        return bad(c, "edge %u has another shape than its value", i);
+        return bad(c,
+                   "edge %u has another shape or other strides than its "
+                   "value",
+                   i);
     if (edge->grad_parts > MAX_PARTS ||
         (edge->grad_parts > 0 &&
          pst_dtype_kind(edge->meta.dtype) != PST_KIND_FLOAT))
@@ -101,7 +113,7 @@ static enum pst_status check_state(const struct checker *c, unsigned stage,
         param->kind != value->kind ||
         param->requires_grad != value->requires_grad ||
         param->persistent != value->persistent ||
-        !pst_meta_same(&param->meta, &value->meta))
+        !same_layout(&param->meta, &value->meta))
         return bad(c, "stage %u reads \"%.200s\" otherwise than the plan says",
                    stage, value->fqn);
     for (unsigned k = 0; k < param->n_stages; k++)
@@ -135,8 +147,8 @@ static enum pst_status check_stage(const struct checker *c, unsigned s)
                       c->plan->edges.at[input->index].to_stage != s ||
                       c->plan->edges.at[input->index].to_input != i
                 : input->index >= c->plan->inputs.n ||
-                      !pst_meta_same(&c->plan->inputs.at[input->index].meta,
-                                     meta))
+                      !same_layout(&c->plan->inputs.at[input->index].meta,
+                                   meta))
             return bad(c, "input %zu of stage %u has no source", i, s);
     }
     for (size_t i = 0; i < graph->values.n; i++) {

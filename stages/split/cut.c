@@ -203,6 +203,8 @@ static enum pst_status copy_node(struct cutter *c, const struct pst_node *node)
     c->build.call = node->call;
     c->build.phase = node->phase;
     c->build.no_grad = node->no_grad;
+    c->build.origin = node->origin[0] != '\0' ? node->origin : NULL;
+    c->build.is_function = node->is_function;
     c->build.node_id = node->id;
     c->build.hint = node->n_outs > 0 ? node->outs[0]->meta.dtype : PST_N_DTYPES;
     copy = pst_emit_node(&c->build, node->op, args, n);

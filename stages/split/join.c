@@ -17,7 +17,8 @@ struct joiner {
     struct pst_value **inputs; /* by index in from->inputs */
     struct pst_value **params; /* by index in from->params */
     struct PST_VEC(struct pst_stage_input) stage_inputs;
-    bool eval;
+    pst_join_eval_fn eval; /* NULL: everything as it stands */
+    void *ctx;
     struct pst_diag *diag;
 };
 
@@ -106,7 +107,7 @@ static enum pst_status join_given(struct joiner *j, unsigned stage)
 static enum pst_status join_stage(struct joiner *j, unsigned stage)
 {
     const struct pst_graph *graph = j->from->stages.at[stage].graph;
-    struct pst_replay replay = {.build = j->build, .eval = j->eval};
+    struct pst_replay replay = {.build = j->build};
     enum pst_status status;
 
     j->twins[stage] = pst_arena_calloc(&j->to->arena, graph->values.n + 1,
@@ -117,8 +118,10 @@ static enum pst_status join_stage(struct joiner *j, unsigned stage)
     j->graph->next_node_id =
         PST_MAX(j->graph->next_node_id, graph->next_node_id);
     status = join_given(j, stage);
-    for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++)
+    for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {
+        replay.eval = j->eval != NULL && j->eval(j->ctx, graph->nodes.at[i]);
         status = pst_replay_node(&replay, graph->nodes.at[i]);
+    }
     return status;
 }
 
@@ -211,6 +214,7 @@ static enum pst_status join_head(struct joiner *j)
     if (to->name == NULL)
         return no_memory(j);
     to->fixed = from->fixed;
+    to->evaluates = from->evaluates;
     status = pst_symbols_copy(&from->symbols, &to->symbols, j->diag);
     if (status != PST_OK)
         return status;
@@ -281,10 +285,11 @@ static enum pst_status join_all(struct joiner *j)
                : PST_OK;
 }
 
-static enum pst_status join(struct pst_plan *plan, bool eval,
-                            struct pst_plan **ret, struct pst_diag *diag)
+enum pst_status pst_plan_join_as(struct pst_plan *plan, pst_join_eval_fn eval,
+                                 void *ctx, struct pst_plan **ret,
+                                 struct pst_diag *diag)
 {
-    struct joiner j = {.from = plan, .eval = eval, .diag = diag};
+    struct joiner j = {.from = plan, .eval = eval, .ctx = ctx, .diag = diag};
     enum pst_status status = pst_plan_new(&j.to, diag);
 
     if (status != PST_OK)
@@ -303,11 +308,5 @@ static enum pst_status join(struct pst_plan *plan, bool eval,
 enum pst_status pst_plan_join(struct pst_plan *plan, struct pst_plan **ret,
                               struct pst_diag *diag)
 {
-    return join(plan, false, ret, diag);
-}
-
-enum pst_status pst_plan_eval(struct pst_plan *plan, struct pst_plan **ret,
-                              struct pst_diag *diag)
-{
-    return join(plan, true, ret, diag);
+    return pst_plan_join_as(plan, NULL, NULL, ret, diag);
 }

@@ -14,9 +14,11 @@
 enum pst_status pst_plan_join(struct pst_plan *plan, struct pst_plan **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* The same in the modes of model.eval(), whatever mode the model was exported
- * in: dropout does nothing, norms read their running statistics. */
-enum pst_status pst_plan_eval(struct pst_plan *plan, struct pst_plan **ret,
-                              struct pst_diag *diag) PST_MUST_CHECK;
+/* The same with some nodes as model.eval() would run them: those for which the
+ * function is true. */
+typedef bool (*pst_join_eval_fn)(void *ctx, const struct pst_node *node);
+enum pst_status pst_plan_join_as(struct pst_plan *plan, pst_join_eval_fn eval,
+                                 void *ctx, struct pst_plan **ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

@@ -6,7 +6,7 @@
  * on disk a directory with plan.pb and stage-NNN.safetensors (DESIGN 3.6).
  * Read-only once made. Owned by its arena; graphs are owned by the plan.
  */
-#include "stages/archive/archive.h"
+#include "stages/frontend/model.h"
 #include "stages/graph/graph.h"
 
 #define PST_PLAN_VERSION    4
@@ -106,6 +106,7 @@ struct pst_plan {
     int loss; /* index in outputs of the scalar to train on, -1: none */
     struct pst_symbols symbols; /* free sizes, as they are in this plan */
     const char *fixed; /* why other sizes cannot be had all the same, or NULL */
+    bool evaluates;    /* exported in eval mode: struct pst_model */
     struct PST_VEC(const char *) notes;
     const char *dir;         /* where it was loaded from, or NULL */
     struct pst_model *model; /* source of the data if not loaded; or NULL */

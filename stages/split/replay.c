@@ -3,6 +3,7 @@
 
 #include "stages/graph/oprow.h"
 #include "stages/graph/schema.h"
+#include "stages/ops/mode.h"
 
 #include <string.h>
 
@@ -110,21 +111,6 @@ static enum pst_status copy_arg(struct pst_replay *r,
                                  r->build.diag);
 }
 
-/* Export writes the mode that the model was in into its nodes. */
-static void leave_training(const struct pst_schema *schema,
-                           struct pst_arg *args)
-{
-    for (unsigned i = 0; i < schema->n_args; i++) {
-        const char *name = schema->args[i].name;
-
-        if (args[i].kind == PST_ARG_BOOL &&
-            (strcmp(name, "train") == 0 || strcmp(name, "training") == 0))
-            args[i].b = false;
-        if (args[i].kind == PST_ARG_FLOAT && strcmp(name, "dropout_p") == 0)
-            args[i].f = 0.0;
-    }
-}
-
 /* The node that was copied from another stage's copy of this one. */
 static const struct pst_node *find_same(const struct pst_replay *r,
                                         const struct pst_node *node)
@@ -155,6 +141,8 @@ static void set_place(struct pst_build *build, const struct pst_node *node,
     build->call = node->call;
     build->phase = node->phase;
     build->no_grad = node->no_grad;
+    build->origin = node->origin[0] != '\0' ? node->origin : NULL;
+    build->is_function = node->is_function;
     build->node_id = node->id;
 }
 
@@ -189,7 +177,7 @@ static enum pst_status emit(struct pst_replay *r, const struct pst_node *node)
             return status;
     }
     if (r->eval)
-        leave_training(node->schema, args);
+        pst_mode_leave(node->schema, args);
     for (unsigned k = 0; k < node->n_outs; k++)
         names[k] = node->outs[k]->name;
     set_place(&r->build, node, names);

@@ -13,9 +13,7 @@ struct pst_replay {
     struct pst_build build;   /* of the graph that grows; by pst_build_init */
     struct pst_value **twins; /* by value id of the graph that is read */
     bool widen;               /* f32 becomes f64, also in arguments */
-    /* Modes as model.eval() sets them: arguments called train or training are
-     * false, dropout_p is 0. */
-    bool eval;
+    bool eval; /* the next node runs as model.eval() would (ops/mode.h) */
     /* Not NULL: numbers that come from free sizes become what these make of
      * them. */
     const struct pst_symbols *symbols;

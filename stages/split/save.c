@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Plans on disk. A plan is written beside its place and put there whole, so
  * that a save that fails leaves what was there. */
-#include "stages/archive/safetensors.h"
 #include "stages/base/str.h"
+#include "stages/files/safetensors.h"
 #include "stages/ops/op.h"
 #include "stages/split/pack.h"
 #include "stages/split/split.h"
@@ -106,15 +106,15 @@ static enum pst_status put_all(struct pst_plan *plan, unsigned stage,
 static enum pst_status note_weights(struct pst_stage *stage, const char *path,
                                     struct pst_diag *diag)
 {
-    struct pst_map_file file;
-    enum pst_status status = pst_file_map(path, &file, diag);
+    struct pst_file file;
+    enum pst_status status = pst_file_open(path, &file, diag);
 
     if (status != PST_OK)
         return status;
     stage->weights_size = file.size;
-    pst_file_digest(&file, stage->weights_digest);
-    pst_file_unmap(&file);
-    return PST_OK;
+    status = pst_file_digest(&file, stage->weights_digest, diag);
+    pst_file_close(&file);
+    return status;
 }
 
 static enum pst_status save_weights(struct pst_plan *plan, unsigned stage,

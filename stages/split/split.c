@@ -72,6 +72,7 @@ static enum pst_status fill_head(struct pst_splitter *s)
     if (plan->name == NULL)
         return pst_diag_nomem(s->diag, 0);
     memcpy(plan->model_digest, s->model->digest, sizeof(plan->model_digest));
+    plan->evaluates = s->model->evaluates;
     status = pst_symbols_copy(&s->model->symbols, &plan->symbols, s->diag);
     if (status == PST_OK && s->model->fixed != NULL) {
         plan->fixed = pst_arena_strdup(&plan->arena, s->model->fixed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Parameters, buffers and constants of a plan: who reads them, who holds them,
  * and their start values. */
-#include "stages/archive/safetensors.h"
+#include "stages/files/safetensors.h"
 #include "stages/ops/op.h"
 #include "stages/split/pack.h"
 #include "stages/split/split.h"
@@ -233,8 +233,7 @@ static enum pst_status read_model(const struct pst_plan *plan,
         return pst_diag_set(diag, PST_ERR_MISMATCH,
                             "the model file holds \"%s\" in another shape",
                             param->fqn);
-    pst_copy_strided(&weight->meta, weight->data, &param->meta, dst);
-    return PST_OK;
+    return pst_model_read(plan->model, weight, &param->meta, dst, diag);
 }
 
 /* Stays open until the plan is freed: a plan has many parameters. */
@@ -248,18 +247,18 @@ struct pst_plan_file {
 static enum pst_status check_size(const struct pst_stage *stage,
                                   const char *path, struct pst_diag *diag)
 {
-    struct pst_map_file file;
-    enum pst_status status = pst_file_map(path, &file, diag);
+    struct pst_file file;
+    enum pst_status status = pst_file_open(path, &file, diag);
 
     if (status != PST_OK)
         return status;
     if (file.size != stage->weights_size)
         status = pst_diag_set(
             diag, PST_ERR_INPUT,
-            "%s is damaged: it has %zu bytes, stage %u was saved with %llu",
-            path, file.size, stage->index,
+            "%s is damaged: it has %llu bytes, stage %u was saved with %llu",
+            path, (unsigned long long)file.size, stage->index,
             (unsigned long long)stage->weights_size);
-    pst_file_unmap(&file);
+    pst_file_close(&file);
     return status;
 }
 
@@ -295,12 +294,14 @@ static enum pst_status check_whole(const struct pst_plan *plan, unsigned stage,
                                    struct pst_plan_file *file,
                                    struct pst_diag *diag)
 {
-    const struct pst_map_file map = pst_safetensors_file(file->st);
+    enum pst_status status;
     char digest[33];
 
     if (file->whole)
         return PST_OK;
-    pst_file_digest(&map, digest);
+    status = pst_file_digest(pst_safetensors_file(file->st), digest, diag);
+    if (status != PST_OK)
+        return status;
     if (strcmp(digest, plan->stages.at[stage].weights_digest) != 0)
         return pst_diag_set(diag, PST_ERR_INPUT,
                             "%s/%s is damaged: it is not what stage %u was "
@@ -347,11 +348,9 @@ static enum pst_status read_file(struct pst_plan *plan,
     const struct pst_safetensors_entry *entry = NULL;
     enum pst_status status = find_entry(plan, param, true, &entry, diag);
 
-    if (entry != NULL && entry->bytes > 0) {
-        memcpy(dst, entry->data, entry->bytes);
-        pst_file_drop(entry->data, entry->bytes);
-    }
-    return status;
+    return status == PST_OK
+               ? pst_safetensors_read(entry, 0, entry->bytes, dst, diag)
+               : status;
 }
 
 enum pst_status pst_plan_check_weights(struct pst_plan *plan,

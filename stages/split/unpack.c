@@ -3,6 +3,7 @@
 
 #include "plan.pb-c.h"
 #include "stages/base/str.h"
+#include "stages/base/wire.h"
 #include "stages/split/split.h"
 
 #include <string.h>
@@ -25,6 +26,25 @@ static void pb_free(void *ctx, void *p)
 }
 
 static ProtobufCAllocator allocator = {pb_alloc, pb_free, NULL};
+
+/* A plan is text of graphs for the most part; its smallest messages take some
+ * twenty times their size. */
+static enum pst_status scan(const ProtobufCMessageDescriptor *descriptor,
+                            const void *data, size_t size,
+                            struct pst_diag *diag)
+{
+    const struct pst_wire_limits limits = {.fields = 8 * MAX_COUNT,
+                                           .unknown = 64,
+                                           .bytes =
+                                               16 * size + ((size_t)4 << 20),
+                                           .depth = 3};
+    const enum pst_status status =
+        pst_wire_scan(descriptor, data, size, &limits, diag);
+
+    if (status != PST_OK)
+        pst_diag_prefix(diag, "%s: not a plan", PST_PLAN_FILE);
+    return status;
+}
 
 struct unpacker {
     struct pst_plan *plan;
@@ -296,6 +316,7 @@ static enum pst_status take_head(struct unpacker *u, const pb_plan *pb)
                             PST_PLAN_FILE);
     strcpy(u->plan->model_digest, pb->model_digest);
     u->plan->loss = pb->loss;
+    u->plan->evaluates = pb->evaluates;
     for (size_t i = 0; i < pb->n_notes; i++) {
         const char *note = keep(u, pb->notes[i]);
 
@@ -331,10 +352,12 @@ static enum pst_status unpack_body(const ProtobufCBinaryData *body,
                                    struct pst_diag *diag)
 {
     struct unpacker u = {.diag = diag};
-    enum pst_status status;
+    enum pst_status status =
+        scan(&penstock__plan__plan__descriptor, body->data, body->len, diag);
     pb_plan *pb;
 
-    status = pst_plan_new(&u.plan, diag);
+    if (status == PST_OK)
+        status = pst_plan_new(&u.plan, diag);
     if (status != PST_OK)
         return status;
     pb = penstock__plan__plan__unpack(&allocator, body->len, body->data);
@@ -357,9 +380,12 @@ enum pst_status pst_plan_unpack(const void *data, size_t size,
                                 struct pst_plan **ret, struct pst_diag *diag)
 {
     Penstock__Plan__PlanFile *file;
-    enum pst_status status;
+    enum pst_status status =
+        scan(&penstock__plan__plan_file__descriptor, data, size, diag);
     char digest[33];
 
+    if (status != PST_OK)
+        return status;
     file = penstock__plan__plan_file__unpack(&allocator, size, data);
     if (file == NULL)
         return pst_diag_set(diag, PST_ERR_INPUT, "%s: not a plan",

@@ -94,29 +94,43 @@ static void commit_over_a_directory_fails(void **state)
     assert_int_equal(pst_mkdirs("a/b", 0700, &diag), PST_ERR_IO);
 }
 
-static void maps_and_reads_regular_files_only(void **state)
+static void reads_regular_files_only(void **state)
 {
-    struct pst_map_file file;
-    char *text;
+    struct pst_file file;
+    char *text, bytes[8];
     size_t size;
 
     (void)state;
     put("c", "12345");
     put("empty", "");
-    assert_ok(pst_file_map("c", &file, &diag), &diag);
+    assert_ok(pst_file_open("c", &file, &diag), &diag);
     assert_int_equal(file.size, 5);
-    assert_memory_equal(file.data, "12345", 5);
-    pst_file_unmap(&file);
-    assert_null(file.data);
-    assert_ok(pst_file_map("empty", &file, &diag), &diag);
-    assert_null(file.data);
+    assert_ok(pst_file_read_at(&file, 1, bytes, 4, &diag), &diag);
+    assert_memory_equal(bytes, "2345", 4);
+    assert_int_equal(pst_file_read_at(&file, 2, bytes, 4, &diag),
+                     PST_ERR_INPUT);
+    assert_int_equal(pst_file_read_at(&file, UINT64_MAX, bytes, 4, &diag),
+                     PST_ERR_INPUT);
+    assert_ok(pst_file_check_size(&file, &diag), &diag);
+    assert_int_equal(truncate("c", 3), 0);
+    assert_int_equal(pst_file_check_size(&file, &diag), PST_ERR_IO);
+    assert_int_equal(pst_file_read_at(&file, 4, bytes, 1, &diag), PST_ERR_IO);
+    assert_string_equal(diag.text,
+                        "c has become shorter while it was in use: it had 5 "
+                        "bytes, now 3; put the whole file back and start "
+                        "again");
+    put("c", "12345");
+    pst_file_close(&file);
+    pst_file_close(&file);
+    assert_ok(pst_file_open("empty", &file, &diag), &diag);
     assert_int_equal(file.size, 0);
-    pst_file_unmap(&file);
-    assert_int_equal(pst_file_map("missing", &file, &diag), PST_ERR_IO);
+    assert_ok(pst_file_read_at(&file, 0, bytes, 0, &diag), &diag);
+    pst_file_close(&file);
+    assert_int_equal(pst_file_open("missing", &file, &diag), PST_ERR_IO);
     assert_non_null(strstr(diag.text, "missing: No such file"));
-    assert_int_equal(pst_file_map(".", &file, &diag), PST_ERR_IO);
+    assert_int_equal(pst_file_open(".", &file, &diag), PST_ERR_IO);
     assert_int_equal(mkfifo("fifo", 0600), 0);
-    assert_int_equal(pst_file_map("fifo", &file, &diag), PST_ERR_IO);
+    assert_int_equal(pst_file_open("fifo", &file, &diag), PST_ERR_IO);
     assert_int_equal(pst_file_read("c", 4, &text, &size, &diag), PST_ERR_INPUT);
     assert_file("empty", "");
 }
@@ -141,7 +155,7 @@ int main(void)
         cmocka_unit_test(replaces_on_commit_only),
         cmocka_unit_test(full_disk_leaves_the_old_file),
         cmocka_unit_test(commit_over_a_directory_fails),
-        cmocka_unit_test(maps_and_reads_regular_files_only),
+        cmocka_unit_test(reads_regular_files_only),
         cmocka_unit_test(removes_trees_not_what_links_name),
     };
 

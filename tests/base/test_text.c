@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static void parses_whole_numbers_only(void **state)
@@ -175,6 +176,66 @@ static void diagnosis_is_one_clean_line(void **state)
         assert_int_not_equal(pst_utf8_length(p), 0);
 }
 
+/* No byte that steers a terminal, and nothing but UTF-8. */
+static void assert_clean(const char *text)
+{
+    while (*text != '\0') {
+        const size_t n = pst_utf8_length(text);
+
+        if (n == 0 || pst_utf8_hidden(text, n))
+            fail_msg("byte %02x is raw in \"%s\"", (unsigned char)*text, text);
+        text += n;
+    }
+}
+
+/* Every byte, alone and behind the first byte of a C1 character. */
+static void shows_no_byte_raw(void **state)
+{
+    (void)state;
+    for (unsigned first = 0; first < 2; first++)
+        for (int byte = 1; byte < 256; byte++) {
+            const char lead[2] = {first ? '\xc2' : '\0'};
+            struct pst_str s[5] = {{.visible = 1}};
+            struct pst_diag diag;
+            char name[8];
+
+            (void)snprintf(name, sizeof(name), "a%s%cb", lead, byte);
+            pst_str_addf(&s[0], "%s %c %-7.3s|%5d %zu %.2f%%", name, byte, name,
+                         byte, (size_t)byte, 0.5);
+            pst_str_add_visible(&s[1], name);
+            pst_str_add_json(&s[2], name);
+            pst_str_add_logfmt(&s[3], name);
+            pst_str_add_lines(&s[4], name);
+            (void)pst_diag_set(&diag, PST_ERR_INPUT, "name %s", name);
+            for (size_t i = 0; i < 4; i++)
+                assert_clean(pst_str_text(&s[i]));
+            if (byte != '\n')
+                assert_clean(pst_str_text(&s[4]));
+            assert_clean(diag.text);
+            pst_diag_prefix(&diag, "%s", name);
+            assert_clean(diag.text);
+            for (size_t i = 0; i < PST_COUNT(s); i++)
+                pst_str_fini(&s[i]);
+        }
+}
+
+static void formats_as_printf_does(void **state)
+{
+    struct pst_str s = {.visible = 1};
+
+    (void)state;
+    pst_str_addf(&s, "%5u|%-5d|%05.1f|%llu|%zu|%x|%*s|%-*s|%.*s|%c%%\n", 7u, -7,
+                 2.25, 1ull << 40, (size_t)9, 255u, 4, "ab", 4, "cd", 2, "efg",
+                 'h');
+    assert_string_equal(
+        pst_str_text(&s),
+        "    7|-7   |002.2|1099511627776|9|ff|  ab|cd  |ef|h%\n");
+    pst_str_fini(&s);
+    pst_str_addf(&s, "%s", "\x1b[1m\xc2\x9b\xff\n\xe2\x80\xae");
+    assert_string_equal(pst_str_text(&s), "\\x1b[1m\\u009b\\xff\\n\\u202e");
+    pst_str_fini(&s);
+}
+
 static void statuses_have_exit_codes(void **state)
 {
     (void)state;
@@ -284,6 +345,8 @@ int main(void)
         cmocka_unit_test(checks_utf8),
         cmocka_unit_test(text_remembers_failure),
         cmocka_unit_test(diagnosis_is_one_clean_line),
+        cmocka_unit_test(shows_no_byte_raw),
+        cmocka_unit_test(formats_as_printf_does),
         cmocka_unit_test(statuses_have_exit_codes),
         cmocka_unit_test(digest_is_xxh3_128),
         cmocka_unit_test(philox_known_answers),

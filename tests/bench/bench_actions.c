@@ -7,7 +7,7 @@
  *   bench-actions [MICROBATCHES]              four stages in one process
  *   mpiexec -n 2 bench-actions MICROBATCHES mpi
  */
-#include "tests/exec/net.h"
+#include "tests/run/net.h"
 
 #include <stdlib.h>
 

@@ -96,7 +96,7 @@ static bool prepare(struct pst_call *call, const struct pst_kernel *kernel)
     bool any = false;
 
     for (unsigned i = 0; i < call->n_in; i++) {
-        const struct pst_meta *meta = &call->in[i].meta;
+        const struct pst_meta *meta = call->in[i].meta;
         const int64_t n =
             (int64_t)(pst_meta_span(meta) / pst_dtype_size(meta->dtype));
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cases/case.h"
 
-#include "stages/archive/archive.h"
+#include "stages/frontend/model.h"
 #include "stages/passes/autodiff.h"
 
 #include <stdio.h>
@@ -54,9 +54,13 @@ static bool set_state(struct bench *b, struct pst_value *const *values,
 {
     for (size_t i = 0; i < n; i++) {
         const struct pst_weight *w = pst_model_weight(b->model, values[i]->fqn);
+        void *data = pst_arena_alloc(&b->model->arena,
+                                     pst_meta_span(&values[i]->meta) + 1);
 
-        if (w == NULL ||
-            pst_eval_set(b->trial.eval, values[i], w->data, &b->diag) != PST_OK)
+        if (w == NULL || data == NULL ||
+            pst_model_read(b->model, w, &values[i]->meta, data, &b->diag) !=
+                PST_OK ||
+            pst_eval_set(b->trial.eval, values[i], data, &b->diag) != PST_OK)
             return judge_fail(&b->trial, "%s has no data", values[i]->fqn);
     }
     return true;
@@ -248,7 +252,8 @@ enum verdict case_run(const json_t *spec, const char *dir, bool reference,
         snprintf(path[k], sizeof(path[k]), "%s/%s", dir,
                  json_string_value(
                      json_object_get(spec, k == 0 ? "pt2" : "safetensors")));
-    if (pst_safetensors_open(path[1], &b.trial.given, &b.diag) != PST_OK)
+    if (pst_safetensors_open(path[1], &b.trial.given, &b.diag) != PST_OK ||
+        pst_safetensors_load(b.trial.given, &b.diag) != PST_OK)
         snprintf(text, size, "%s", b.diag.text);
     else if (pst_model_open(path[0], &b.model, &b.diag) != PST_OK) {
         snprintf(text, size, "%s", b.diag.text);

@@ -5,7 +5,7 @@
  * One numeric case of an operator, written by PyTorch: an exported program of
  * one operator, its inputs, what must come out, and the gradients. One thread.
  */
-#include "stages/archive/safetensors.h"
+#include "stages/files/safetensors.h"
 #include "stages/ops/call.h"
 
 #include <jansson.h>

@@ -305,6 +305,7 @@ def all_cases(full, seed):
         names = random.Random(seed).sample(names, 6)
     cases += [("arch", model, n) for model in names for n in (1, 3)]
     cases += [("arch", "factors", 2, "core")]  # has checks with effects
+    cases += [("arch", "shared_buffers", 1)]  # a name each in the dump
     if full:
         cases += [("resume", 300, n) for n in (2, 1, 3, 4)]
     else:

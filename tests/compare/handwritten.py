@@ -142,3 +142,39 @@ def memory():
                 h - unbiased).square().mean(), logits, unbiased
 
     return Memory(), lambda: dict(x=torch.randn(3, 4))
+
+
+@handwritten
+def shared_buffers():
+    """Buffers that several modules have under names of their own, one of them
+    written under one name and read under others."""
+
+    class Scale(nn.Module):
+        def __init__(self, by):
+            super().__init__()
+            self.register_buffer("by", by)
+
+        def forward(self, x):
+            return x * self.by
+
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            by = torch.ones(4)
+            self.first, self.second = Scale(by), Scale(by)
+            self.up, self.down = nn.Linear(3, 4), nn.Linear(4, 2)
+            self.third, self.norm = self.first, nn.BatchNorm1d(4)
+            self.again = self.norm
+            self.register_buffer("unread", torch.arange(3.))
+            self.register_buffer("unread_too", self.unread)
+            self.register_buffer("shift", torch.ones(4), persistent=False)
+            self.register_buffer("offset", self.shift, persistent=False)
+
+        def forward(self, x):
+            with torch.no_grad():
+                self.second.by.mul_(0.9)
+            h = self.second(self.first(self.norm(self.up(x))))
+            y = self.down(self.third(self.again(h)) + self.offset)
+            return y.square().mean(), y
+
+    return Shared(), lambda: dict(x=torch.randn(4, 3))

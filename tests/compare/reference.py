@@ -79,7 +79,7 @@ def train(model, batch, microbatches, optimizer, lr, steps, dtype):
             opt.step()
     for n, p in model.named_parameters(remove_duplicate=False):
         dump[f"param.{n}"] = p.detach().clone()
-    for n, b in model.named_buffers():
+    for n, b in model.named_buffers(remove_duplicate=False):
         dump[f"buffer.{n}"] = b.clone()
     return {n: t.contiguous() for n, t in dump.items()}
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stages/archive/safetensors.h"
+#include "stages/files/safetensors.h"
 #include "stages/ops/call.h"
 #include "stages/split/plan.h"
 
@@ -195,6 +195,7 @@ int main(int argc, char **argv)
     need(&b, pst_model_open(argv[1], &b.model, &b.diag));
     need(&b, pst_split(b.model, &options, &b.plan, &b.diag));
     need(&b, pst_safetensors_open(argv[2], &b.inputs, &b.diag));
+    need(&b, pst_safetensors_load(b.inputs, &b.diag));
     b.edges = get_memory((b.plan->edges.n + 1) * sizeof(void *));
     last = (unsigned)b.plan->stages.n - 1;
     for (unsigned s = 0; s < last; s++)

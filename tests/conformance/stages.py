@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases 63 to 72 (69, copies of the pipeline, is in tests/exec): stages that
+"""Cases 63 to 72 (69, copies of the pipeline, is in tests/run): stages that
 run, what they keep, what they refuse."""
 import json
 

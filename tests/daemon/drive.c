@@ -10,9 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "stages/archive/safetensors.h"
 #include "stages/base/alloc.h"
 #include "stages/base/fs.h"
+#include "stages/files/safetensors.h"
 #include "tests/test.h"
 
 #define MAX_WORDS 64

@@ -41,7 +41,8 @@ static void reads_all_forms(void **state)
     assert_int_equal(c.microbatches, 4);
     assert_int_equal(c.grid.ranks, 3);
     assert_true(c.lr == 3e-4);
-    assert_true(c.resume);
+    assert_true(c.resume.on);
+    assert_int_equal(c.resume.step, 0);
     assert_int_equal(c.at.n, 2);
     assert_string_equal(c.at.at[1], "b:end");
     assert_int_equal(c.n_args, 2);
@@ -110,7 +111,7 @@ static void refuses_what_is_wrong(void **state)
     refuse("--transport", "mp", "none of mpi|self");
     refuse("--transport", "mpi|self", "none of mpi|self");
     refuse("--transport", "", "none of mpi|self");
-    refuse("--resume=perhaps", NULL, "none of 1, 0");
+    refuse("--resume=perhaps", NULL, "no number of a step");
     refuse("--data", "", "empty");
     refuse("--prompt", "x", "unknown option"); /* of another command */
 }

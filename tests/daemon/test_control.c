@@ -150,10 +150,15 @@ static void steers_a_run(void **state)
     (void)state;
     drive_expect("penstock checkpoint --socket s", 75);
     drive_says("when the job is training");
-    drive_expect("penstock train --socket s --steps 5 --lr 0.1 --json", 0);
+    drive_expect("penstock train --socket s --steps 5 --lr 0.1", 78);
+    drive_says("belongs to another run"); /* that of keeps_keys */
+    drive_expect("penstock train --socket s --steps 5 --lr 0.1 --json --adopt",
+                 0);
+    assert_true(drive_exists("ck/former-1"));
     drive_says("\"steps\":5");
     drive_expect("penstock train --socket s --schedule nope", 64);
-    train = drive_start("penstock train --socket s --steps 1000000000");
+    train = drive_start("penstock train --socket s --steps 1000000000 "
+                        "--adopt");
     drive_await("log/rank-0.log", "steps=1000000000 loss", NULL);
     drive_expect("penstock train --socket s --steps 5", 75);
     drive_expect("penstock checkpoint --socket s", 0);

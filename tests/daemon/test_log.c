@@ -3,9 +3,11 @@
 #include "daemon/common/logfile.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "daemon/job.h"
@@ -129,15 +131,15 @@ static void reopens_after_rename(void **state)
     assert_ok(pst_remove_tree(dir, &diag), &diag);
 }
 
-/* README.md names every event, and every field that the table knows. */
-static void readme_is_complete(void **state)
+/* docs/log.md names every event, and every field that the table knows. */
+static void document_is_complete(void **state)
 {
     struct pst_diag diag;
     char *text = NULL;
     size_t size = 0;
 
     (void)state;
-    assert_ok(pst_file_read(getenv("PST_README"), 1 << 20, &text, &size, &diag),
+    assert_ok(pst_file_read(getenv("PST_LOG_MD"), 1 << 20, &text, &size, &diag),
               &diag);
     for (int e = 0; e < PSTD_N_EVENTS; e++) {
         const char *help = pstd_event_help((enum pstd_event)e);
@@ -146,7 +148,7 @@ static void readme_is_complete(void **state)
         (void)snprintf(name, sizeof(name), "`%s`",
                        pstd_event_name((enum pstd_event)e));
         if (strstr(text, name) == NULL)
-            fail_msg("README.md lacks the event %s", name);
+            fail_msg("docs/log.md lacks the event %s", name);
         for (const char *end; (end = strchr(help, '=')) != NULL;
              help = end + 1) {
             const char *begin = end;
@@ -156,10 +158,47 @@ static void readme_is_complete(void **state)
             (void)snprintf(name, sizeof(name), "%.*s", (int)(end - begin),
                            begin);
             if (strstr(text, name) == NULL)
-                fail_msg("README.md lacks the field %s", name);
+                fail_msg("docs/log.md lacks the field %s", name);
         }
     }
     pst_free(text);
+}
+
+/* A disk that is full for a while: lines are lost, counted, and never torn. */
+static void counts_lost_lines(void **state)
+{
+    char dir[] = "/tmp/pst-lost-XXXXXX", path[64];
+    struct pstd_logfile file = {0};
+    struct rlimit was, small;
+    struct pst_diag diag;
+    char *text = NULL;
+    size_t size = 0;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    assert_ok(pstd_logfile_open(&file, dir, 0, &diag), &diag);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    small = was;
+    small.rlim_cur = 15; /* half of the second line */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    pstd_logfile_write(&file, "line one.\n", 10);
+    assert_false(file.failing);
+    pstd_logfile_write(&file, "line two.\n", 10);
+    pstd_logfile_write(&file, "line three.\n", 12);
+    assert_true(file.failing);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    assert_int_equal(file.lost, 2);
+    assert_non_null(strstr(file.why, "rank-0.log: File too large"));
+    pstd_logfile_write(&file, "line four.\n", 11);
+    assert_false(file.failing);
+    assert_int_equal(file.lost, 2);
+    pstd_logfile_close(&file);
+    (void)snprintf(path, sizeof(path), "%s/rank-0.log", dir);
+    assert_ok(pst_file_read(path, 4096, &text, &size, &diag), &diag);
+    assert_string_equal(text, "line one.\nline \nline four.\n");
+    pst_free(text);
+    assert_ok(pst_remove_tree(dir, &diag), &diag);
 }
 
 struct heard {
@@ -212,7 +251,8 @@ int main(void)
         cmocka_unit_test(cuts_long_lines),
         cmocka_unit_test(bounds_notes),
         cmocka_unit_test(reopens_after_rename),
-        cmocka_unit_test(readme_is_complete),
+        cmocka_unit_test(counts_lost_lines),
+        cmocka_unit_test(document_is_complete),
         cmocka_unit_test(makes_legal_transitions),
     };
 

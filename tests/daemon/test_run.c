@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "stages/base/cpu.h"
+#include "stages/base/fs.h"
 #include "tests/daemon/drive.h"
 #include "tests/test.h"
 
@@ -57,10 +59,92 @@ static void trains_and_resumes_bit_for_bit(void **state)
     assert_string_equal(straight, resumed);
     json_value("first_step", text);
     assert_string_equal(text, "3");
-    drive_expect(run("--steps 1 --checkpoint ck --quiet --log-dir logfound"),
+}
+
+/* A folder is one run's: another is refused, also one of the same model; what
+ * takes it over removes nothing. */
+static void keeps_runs_apart(void **state)
+{
+    (void)state;
+    drive_expect(run("--steps 2 --checkpoint own --quiet"), 0);
+    drive_expect(run("--steps 1 --checkpoint own --quiet"), 78);
+    drive_says("belongs to another run (newest: step 2)");
+    drive_expect(run("--steps 1 --checkpoint own --quiet --adopt --log-dir "
+                     "logown"),
                  0);
-    drive_says("checkpoint of step 6");
-    drive_await("logfound/rank-0.log", "event=checkpoint_found", NULL);
+    drive_says("own/former-1 now");
+    drive_await("logown/rank-0.log", "event=checkpoint_found", NULL);
+    assert_true(drive_exists("own/former-1/step-00000002/manifest.json"));
+    assert_true(drive_exists("own/step-00000001/manifest.json"));
+    drive_expect(run("--steps 3 --checkpoint own/former-1 --resume --quiet"),
+                 0);
+}
+
+static void change_byte(const char *name)
+{
+    char path[256];
+    FILE *f;
+    int c;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", drive.dir, name);
+    f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, -1, SEEK_END), 0);
+    c = fgetc(f);
+    assert_int_equal(fseek(f, -1, SEEK_END), 0);
+    assert_int_equal(fputc(c ^ 1, f), c ^ 1);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* The damaged newest one is passed over, aloud; an older one by its step. */
+static void resumes_from_an_older_one(void **state)
+{
+    char loss[64], again[64];
+
+    (void)state;
+    drive_expect(run("--steps 6 --checkpoint old --checkpoint-every 1 --keep 0 "
+                     "--json"),
+                 0);
+    json_value("loss", loss);
+    change_byte("old/step-00000006/rank-001.safetensors");
+    drive_expect("penstock checkpoints old --verify", 65);
+    drive_says("step-00000006/rank-001.safetensors: is damaged");
+    drive_expect("penstock checkpoints old --pin 2 --remove 3 --json", 0);
+    drive_says("\"pinned\":true");
+    assert_false(drive_exists("old/step-00000003"));
+    drive_expect(run("--steps 6 --checkpoint old --resume --json --log-dir "
+                     "logold"),
+                 0);
+    drive_says("passed over: step-00000006/rank-001.safetensors: is damaged");
+    drive_await("logold/rank-0.log", "event=checkpoint_skipped", NULL);
+    json_value("loss", again);
+    assert_string_equal(loss, again);
+    assert_true(drive_exists("old/step-00000002"));
+    drive_expect(run("--steps 6 --checkpoint old --resume=2 --json"), 0);
+    drive_says("old/former-1 now");
+    json_value("loss", again);
+    assert_string_equal(loss, again);
+    drive_expect(run("--steps 6 --checkpoint old --resume=4 --json"), 65);
+    drive_says("there are those of steps 6, 2");
+}
+
+/* A loss that is not finite: what is saved then is bad, and --resume goes on
+ * from the newest good one, of which the next save with --keep 1 leaves it. */
+static void falls_back_to_a_good_one(void **state)
+{
+    (void)state;
+    drive_expect(run("--steps 2 --checkpoint nan --keep 1 --quiet"), 0);
+    drive_expect(run("--steps 50 --checkpoint nan --keep 1 --resume --lr 1e25 "
+                     "--checkpoint-every 1"),
+                 65);
+    drive_says("was not applied");
+    drive_expect("penstock checkpoints nan", 0);
+    drive_says(" bad ");
+    assert_true(drive_exists("nan/step-00000002/manifest.json"));
+    drive_expect(run("--steps 4 --checkpoint nan --keep 1 --resume --json"), 0);
+    drive_says("passed over: step-0000000");
+    drive_says("is bad");
+    drive_says("\"first_step\":2");
 }
 
 static void names_a_bad_label(void **state)
@@ -90,6 +174,106 @@ static void stops_in_order(void **state)
     drive_expect("penstock eval tiny.plan -m 2 --data data.safetensors "
                  "--checkpoint ckstop",
                  0);
+}
+
+static pid_t parent_of(pid_t pid)
+{
+    char path[64], text[512] = "";
+    const char *at;
+    FILE *f;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    f = fopen(path, "r");
+    assert_non_null(f);
+    assert_true(fread(text, 1, sizeof(text) - 1, f) > 0);
+    (void)fclose(f);
+    at = strrchr(text, ')');
+    assert_non_null(at);
+    return (pid_t)strtol(at + 4, NULL, 10);
+}
+
+static pid_t pid_in(const char *log)
+{
+    char text[64];
+
+    drive_await(log, " pid=", text);
+    return (pid_t)strtol(text, NULL, 10);
+}
+
+/* SIGTERM to every process of a job whose last save takes longer than any
+ * launcher waits: here a rank stands still for that time. */
+static void saves_after_a_signal_to_all(void **state)
+{
+    const bool mpi = strcmp(transport, "mpi") == 0;
+    pid_t client, ranks[2], launcher;
+
+    (void)state;
+    client = drive_start(run("--steps 1000000000 --checkpoint ckall --log-dir "
+                             "logall"));
+    drive_await("logall/rank-0.log", "event=step", NULL);
+    ranks[0] = pid_in("logall/rank-0.log");
+    ranks[1] = mpi ? pid_in("logall/rank-1.log") : ranks[0];
+    launcher = mpi ? parent_of(ranks[0]) : ranks[0];
+    assert_int_equal(kill(ranks[1], SIGSTOP), 0);
+    assert_int_equal(kill(client, SIGTERM), 0);
+    assert_int_equal(kill(launcher, SIGTERM), 0);
+    for (unsigned i = 0; i < 2 && mpi; i++)
+        assert_int_equal(kill(ranks[i], SIGTERM), 0);
+    (void)usleep(2600000);
+    assert_int_equal(kill(ranks[1], SIGCONT), 0);
+    drive_expect_end(client, 130);
+    drive_says("--resume goes on from there");
+    drive_await("logall/rank-0.log", "event=checkpoint_saved", NULL);
+    drive_expect("penstock checkpoints ckall --verify", 0);
+    drive_says(" good ");
+}
+
+/* What --checkpoint cannot take: a file stands where the folder of step 3
+ * should be. */
+static void block_step(const char *dir, bool blocked)
+{
+    char path[256];
+    FILE *f;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", drive.dir, dir);
+    assert_int_equal(pst_mkdirs(path, 0777, NULL), PST_OK);
+    (void)snprintf(path, sizeof(path), "%s/%s/step-00000003", drive.dir, dir);
+    if (!blocked) {
+        assert_int_equal(unlink(path), 0);
+        return;
+    }
+    f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void saves_elsewhere_or_later(void **state)
+{
+    pid_t pid;
+
+    (void)state;
+    block_step("lost", true);
+    drive_expect(run("--steps 3 --checkpoint lost --checkpoint-retry 0"), 74);
+    drive_says("the last checkpoint, of step 3, is lost");
+    drive_says("--checkpoint-fallback DIR");
+    pid = drive_start(run("--steps 3 --checkpoint lost --checkpoint-retry 30 "
+                          "--log-dir loglost"));
+    drive_await("loglost/rank-0.log", "event=checkpoint_failed", NULL);
+    block_step("lost", false);
+    drive_expect_end(pid, 0);
+    assert_true(drive_exists("lost/step-00000003/manifest.json"));
+
+    block_step("first", true);
+    drive_expect(run("--steps 3 --checkpoint first --checkpoint-fallback "
+                     "second"),
+                 0);
+    drive_says("checkpoint of step 3 saved in ");
+    assert_true(drive_exists("second/step-00000003/manifest.json"));
+    drive_expect(run("--steps 5 --checkpoint first --checkpoint-fallback "
+                     "second --resume --json"),
+                 0);
+    drive_says("\"first_step\":3");
+    assert_true(drive_exists("first/step-00000005/manifest.json"));
 }
 
 /* Another shell's `penstock stop` is no success of the run. */
@@ -148,6 +332,38 @@ static void measures_a_step(void **state)
     json_value("work", work);
     assert_true(strtod(work, NULL) > 0 && strtod(work, NULL) <= 1);
     drive_expect("penstock plan tiny.plan -n 2 -m 2 --costs costs.json", 0);
+}
+
+/* The log and the plan say which kernels multiply, those of a wrong choice
+ * too. */
+static void tells_which_kernels_multiply(void **state)
+{
+    static const char *const plan = "penstock plan tiny.plan -n 2 -m 2";
+    const char *before = getenv("OPENBLAS_CORETYPE");
+    char *kept = before != NULL ? strdup(before) : NULL;
+
+    (void)state;
+    assert_int_equal(setenv("OPENBLAS_CORETYPE", "Prescott", 1), 0);
+    drive_expect(plan, 0);
+    drive_says("Prescott kernels (OPENBLAS_CORETYPE is set)");
+    drive_expect(run("--steps 1 --log-dir logcore"), 0);
+    drive_await("logcore/rank-0.log", "event=start", NULL);
+    drive_await("logcore/rank-0.log", "Prescott kernels", NULL);
+    unsetenv("OPENBLAS_CORETYPE");
+    drive_expect("penstock plan tiny.plan -n 2 -m 2 --dtype bf16", 0);
+    drive_says("factors rounded to bf16, multiplied in ");
+    assert_int_equal(setenv("XDG_CACHE_HOME", drive.dir, 1), 0);
+    drive_expect("penstock calibrate", 0);
+    drive_says("products on one core: f32 ");
+    assert_true(drive_exists("penstock/rates"));
+    unsetenv("XDG_CACHE_HOME");
+    drive_expect(plan, 0);
+    drive_says("kernels for ");
+    if (pst_cpu_isa() != PST_ISA_ANY)
+        assert_null(strstr(drive.text, "Prescott"));
+    if (kept != NULL)
+        setenv("OPENBLAS_CORETYPE", kept, 1);
+    free(kept);
 }
 
 /* More replicas than microbatches are refused before anything runs; a model
@@ -367,6 +583,11 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest self[] = {
         cmocka_unit_test(trains_and_resumes_bit_for_bit),
+        cmocka_unit_test(saves_after_a_signal_to_all),
+        cmocka_unit_test(saves_elsewhere_or_later),
+        cmocka_unit_test(keeps_runs_apart),
+        cmocka_unit_test(resumes_from_an_older_one),
+        cmocka_unit_test(falls_back_to_a_good_one),
         cmocka_unit_test(names_a_bad_label),
         cmocka_unit_test(stops_in_order),
         cmocka_unit_test(tells_when_another_stops_it),
@@ -374,12 +595,18 @@ int main(int argc, char **argv)
         cmocka_unit_test(refuses_bad_input),
         cmocka_unit_test(looks_at_plans),
         cmocka_unit_test(measures_a_step),
+        cmocka_unit_test(tells_which_kernels_multiply),
         cmocka_unit_test(takes_replicas),
         cmocka_unit_test(runs_lists_from_a_file),
         cmocka_unit_test(names_the_line_of_a_fault),
     };
     const struct CMUnitTest mpi[] = {
         cmocka_unit_test(trains_and_resumes_bit_for_bit),
+        cmocka_unit_test(saves_after_a_signal_to_all),
+        cmocka_unit_test(saves_elsewhere_or_later),
+        cmocka_unit_test(keeps_runs_apart),
+        cmocka_unit_test(resumes_from_an_older_one),
+        cmocka_unit_test(falls_back_to_a_good_one),
         cmocka_unit_test(names_a_bad_label),
         cmocka_unit_test(stops_in_order),
         cmocka_unit_test(ends_when_a_rank_is_killed),

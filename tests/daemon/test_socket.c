@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/common/socket.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "daemon/ctl/launch.h"
@@ -118,6 +120,75 @@ static void refuses_open_or_foreign_dirs(void **state)
                      PST_ERR_DENIED);
 }
 
+/* A socket that somebody else could have put there is not spoken to. */
+static void refuses_foreign_sockets(void **state)
+{
+    char place[64], link[64], sock[96], other[96];
+    struct pstd_listener l;
+    struct pst_diag diag;
+    int fd = -1;
+
+    (void)state;
+    (void)snprintf(place, sizeof(place), "%s/mine", dir);
+    (void)snprintf(link, sizeof(link), "%s/alias", dir);
+    (void)snprintf(sock, sizeof(sock), "%s/s", place);
+    (void)snprintf(other, sizeof(other), "%s/s", link);
+    assert_int_equal(mkdir(place, 0700), 0);
+    assert_int_equal(symlink(place, link), 0);
+    assert_ok(pstd_socket_bind(sock, false, &l, &diag), &diag);
+    assert_int_equal(listen(l.fd, 4), 0);
+    assert_ok(pstd_socket_connect(sock, &fd, &diag), &diag);
+    (void)close(fd);
+    assert_int_equal(pstd_socket_connect(other, &fd, &diag), PST_ERR_DENIED);
+    assert_non_null(strstr(diag.text, "is a link"));
+    assert_int_equal(chmod(place, 0770), 0);
+    assert_int_equal(pstd_socket_connect(sock, &fd, &diag), PST_ERR_DENIED);
+    assert_non_null(strstr(diag.text, "can be written by others"));
+    assert_int_equal(chmod(place, 0700), 0);
+    if (geteuid() == 0) { /* only root can give a folder away */
+        assert_int_equal(chown(place, 65534, 65534), 0);
+        assert_int_equal(pstd_socket_connect(sock, &fd, &diag), PST_ERR_DENIED);
+        assert_non_null(strstr(diag.text, "neither yours nor root's"));
+        assert_int_equal(chown(place, 0, 0), 0);
+    }
+    pstd_socket_unbind(&l);
+}
+
+/* In a folder where all may write, as /tmp, the peer itself is looked at. */
+static void refuses_a_foreign_peer(void **state)
+{
+    char sock[96], byte = 0;
+    struct pstd_listener l;
+    struct pst_diag diag;
+    int fd = -1, told[2];
+    pid_t pid;
+
+    (void)state;
+    if (geteuid() != 0)
+        return; /* nobody else can be had */
+    (void)snprintf(sock, sizeof(sock), "/tmp/pst-peer-%d", (int)getpid());
+    assert_int_equal(pipe(told), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        if (setgid(65534) == 0 && setuid(65534) == 0 &&
+            pstd_socket_bind(sock, false, &l, NULL) == PST_OK &&
+            listen(l.fd, 4) == 0 && write(told[1], "x", 1) == 1)
+            (void)pause();
+        _exit(1);
+    }
+    (void)close(told[1]);
+    assert_int_equal(read(told[0], &byte, 1), 1);
+    assert_int_equal(pstd_socket_connect(sock, &fd, &diag), PST_ERR_DENIED);
+    assert_non_null(strstr(diag.text, "of user 65534 listens"));
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, NULL, 0);
+    (void)close(told[0]);
+    (void)unlink(sock);
+    (void)strcat(sock, ".lock");
+    (void)unlink(sock);
+}
+
 /* Jobs are found below $XDG_RUNTIME_DIR: none, one, two. */
 static void finds_the_only_job(void **state)
 {
@@ -219,6 +290,8 @@ int main(void)
         cmocka_unit_test(second_is_refused_stale_taken_over),
         cmocka_unit_test(keeps_foreign_files),
         cmocka_unit_test(refuses_open_or_foreign_dirs),
+        cmocka_unit_test(refuses_foreign_sockets),
+        cmocka_unit_test(refuses_a_foreign_peer),
         cmocka_unit_test(finds_the_only_job),
         cmocka_unit_test(names_jobs),
         cmocka_unit_test(reads_the_launchers_words),

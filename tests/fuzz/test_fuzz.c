@@ -10,12 +10,12 @@
  */
 #include "tests/test.h"
 
-#include "stages/archive/archive.h"
-#include "stages/archive/zip.h"
 #include "stages/base/alloc.h"
 #include "stages/base/str.h"
-#include "stages/exec/exec.h"
-#include "tests/archive/repack.h"
+#include "stages/files/zip.h"
+#include "stages/frontend/model.h"
+#include "stages/run/exec.h"
+#include "tests/files/repack.h"
 #include "tests/fuzz/mutate.h"
 
 #include <dirent.h>

@@ -30,6 +30,8 @@ static const char good[] =
     "  %any: i64[2] = aten.full.default([2{s//2}], 7{s + 3}, dtype=i64)  "
     "# - - F id=7\n"
     "  pippy._pipe_split.default()  # - - F id=8\n"
+    "  %rand: f32[4] = aten.rand.default([4], dtype=f32)  # - - F id=9 "
+    "function of=aten.normal_.default\n"
     "  output user %t \"0\"\n"
     "  output user 3{s - 1} \"a.b\"\n"
     "  output user None \"c\"\n"
@@ -57,6 +59,10 @@ static void text_reads_back(void **state)
     pst_graph_print(graph, &text);
     assert_string_equal(pst_str_text(&text), good);
     assert_true(graph->nodes.at[0]->no_grad);
+    assert_true(graph->nodes.at[7]->is_function);
+    assert_string_equal(pst_node_origin(graph->nodes.at[7]),
+                        "aten.normal_.default");
+    assert_string_equal(pst_node_origin(graph->nodes.at[0]), "aten.add.Tensor");
     assert_int_equal(graph->nodes.at[0]->call, 3);
     assert_int_equal(graph->nodes.at[0]->stage, 1);
     assert_int_equal(graph->nodes.at[2]->phase, PST_PHASE_W);

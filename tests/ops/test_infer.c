@@ -6,6 +6,7 @@
  */
 #include "tests/ops/sample.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Graph lines; the parser compares what they state with what is inferred. */
@@ -108,6 +109,9 @@ static const struct {
      "penstock.write_strided.default(%x, %y, [2, 2], [3, 2], 1)",
      "outside"},
     {"input %x: f32[2]; %r = aten.dropout.default(%x, 1.5, True)", "1.5"},
+    {"input %x: f32[1, 4]; %r, %s, %t = penstock.norm_stats.default(%x, 4, "
+     "True, 1e-05, True)",
+     "more than one value per channel"},
     {"%r = aten.arange.start_step(0, 5, 0)", "steps of 0"},
     {"%r = aten.full.default([4611686018427387904, 4], 1.0)", "full"},
     {"input %x: f32[2]; aten._assert_tensor_metadata.default(%x, dtype=f64)",
@@ -148,6 +152,89 @@ static void refuses_in_words(void **state)
         if (strstr(diag.text, wrong[i].message) == NULL)
             fail_msg("%s: \"%s\" does not say \"%s\"", wrong[i].text, diag.text,
                      wrong[i].message);
+    }
+}
+
+/* What is drawn from, that only the data shows to be wrong. */
+static void chances_are_checked(void **state)
+{
+    static const char *const wrong_data[][2] = {
+        {"input %x: F[4]; %p = aten.add.Scalar(%x, 9); %b = "
+         "aten.gt.Scalar(%x, 0); %r = penstock.chosen.default(%b, %p, %x)",
+         "is not between 0 and 1"},
+        {"input %x: F[4]; %z = aten.mul.Scalar(%x, 0); %p = "
+         "aten.div.Tensor(%z, %z); %b = aten.gt.Scalar(%x, 0); %r = "
+         "penstock.chosen.default(%b, %p, %x)",
+         "nan is not between 0 and 1"},
+        {"input %x: F[2, 4]; %p = aten.mul.Scalar(%x, 0); %a = "
+         "aten.abs.default(%p); %r = penstock.weights.default(%a)",
+         "the weights of row 0 are all zero"},
+        {"input %x: F[4]; %p = aten.add.Scalar(%x, -9); %r = "
+         "penstock.weights.default(%p)",
+         "is negative or not finite"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(wrong_data); i++) {
+        const struct sample sample = {wrong_data[i][0], 0};
+        struct pst_graph *graph;
+        struct pst_eval *eval;
+        void *data;
+
+        assert_ok(sample_parse(&sample, PST_F32, &graph, &diag), &diag);
+        assert_ok(pst_eval_new(graph, &eval, &diag), &diag);
+        data = sample_fill(graph->inputs.at[0]);
+        assert_ok(pst_eval_set(eval, graph->inputs.at[0], data, &diag), &diag);
+        assert_int_equal(pst_eval_run(eval, false, NULL, &diag), PST_ERR_RANGE);
+        if (strstr(diag.text, wrong_data[i][1]) == NULL)
+            fail_msg("\"%s\" does not say \"%s\"", diag.text, wrong_data[i][1]);
+        pst_eval_free(eval);
+        pst_graph_free(graph);
+        pst_free(data);
+    }
+}
+
+/* Tensor.random_(): all integers that the dtype has without a gap. */
+static void random_integers_fit_their_dtype(void **state)
+{
+    static const struct {
+        enum pst_dtype dtype;
+        double top;
+    } cases[] = {
+        {PST_F64, 0x1p53}, {PST_F32, 0x1p24}, {PST_F16, 0x1p11},
+        {PST_BF16, 0x1p8}, {PST_U8, 0x1p8},   {PST_I32, 0x1p31},
+    };
+    const int64_t n = 256;
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        const struct pst_meta meta = pst_meta_make(cases[i].dtype, 1, &n);
+        static const double zeros[256];
+        struct pst_graph *graph;
+        struct pst_build build;
+        struct pst_value *x, *y;
+        struct pst_eval *eval;
+        double most = 0;
+
+        assert_ok(pst_graph_new(&graph, &diag), &diag);
+        pst_build_init(&build, graph, &diag);
+        x = pst_graph_add_value(graph, PST_VALUE_INPUT, "x", NULL, &meta);
+        y = pst_emit(&build, pst_op_find("aten.random.default"),
+                     PST_ARGS(pst_v(x)));
+        assert_non_null(y);
+        assert_ok(pst_eval_new(graph, &eval, &diag), &diag);
+        assert_ok(pst_eval_set(eval, x, zeros, &diag), &diag);
+        assert_ok(pst_eval_run(eval, false, NULL, &diag), &diag);
+        for (int64_t k = 0; k < n; k++) {
+            const double got =
+                pst_load_f64(cases[i].dtype, pst_eval_get(eval, y), k);
+
+            assert_true(got >= 0 && got < cases[i].top && got == floor(got));
+            most = fmax(most, got);
+        }
+        assert_true(most > 0.9 * cases[i].top);
+        pst_eval_free(eval);
+        pst_graph_free(graph);
     }
 }
 
@@ -201,6 +288,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_what_pytorch_states),
         cmocka_unit_test(refuses_in_words),
+        cmocka_unit_test(chances_are_checked),
+        cmocka_unit_test(random_integers_fit_their_dtype),
         cmocka_unit_test(indices_are_checked),
     };
 

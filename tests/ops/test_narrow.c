@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Products of rounded factors against sums in double of the same factors. */
+#include "tests/ops/metas.h"
 #include "tests/test.h"
 
 #include "stages/base/alloc.h"
@@ -33,11 +34,11 @@ static void operand(struct pst_operand *o, enum pst_dtype dtype, int64_t batch,
 {
     const int64_t n = batch * rows * cols;
 
-    o->meta = (struct pst_meta){
+    o->meta = test_meta((struct pst_meta){
         .dtype = dtype,
         .rank = 3,
         .size = {batch, rows, cols},
-        .stride = {rows * cols, trans ? 1 : cols, trans ? rows : 1}};
+        .stride = {rows * cols, trans ? 1 : cols, trans ? rows : 1}});
     o->data = aligned_alloc(64, ((size_t)n * 8 + 63) / 64 * 64);
     assert_non_null(o->data);
     for (int64_t i = 0; i < n; i++) {
@@ -48,9 +49,9 @@ static void operand(struct pst_operand *o, enum pst_dtype dtype, int64_t batch,
 
 static double at(const struct pst_operand *o, int64_t b, int64_t r, int64_t c)
 {
-    return pst_load_f64(o->meta.dtype, o->data,
-                        b * o->meta.stride[0] + r * o->meta.stride[1] +
-                            c * o->meta.stride[2]);
+    return pst_load_f64(o->meta->dtype, o->data,
+                        b * o->meta->stride[0] + r * o->meta->stride[1] +
+                            c * o->meta->stride[2]);
 }
 
 /* As bf16 where the product rounds its factors. */
@@ -59,7 +60,7 @@ static double factor(const struct pst_operand *o, int64_t b, int64_t r,
 {
     uint16_t half;
 
-    if (o->meta.dtype != PST_F32)
+    if (o->meta->dtype != PST_F32)
         return at(o, b, r, c);
     pst_store_f64(PST_BF16, &half, 0, at(o, b, r, c));
     return pst_load_f64(PST_BF16, &half, 0);
@@ -101,8 +102,8 @@ static void run_once(const struct pst_kernel *kernel, struct pst_call *c,
 {
     memset(c->scratch, poison, c->scratch_size);
     memcpy(c->out[0].data, before->data,
-           (size_t)pst_meta_numel(&before->meta) *
-               pst_dtype_size(before->meta.dtype));
+           (size_t)pst_meta_numel(before->meta) *
+               pst_dtype_size(before->meta->dtype));
     kernel->run(c);
 }
 
@@ -116,11 +117,12 @@ static void compare_prepared(const struct pst_op *op, const struct pst_call *c,
     struct pst_operand in[2];
 
     for (unsigned i = 0; i < 2; i++) {
-        const int64_t n = pst_meta_numel(&c->in[i].meta);
+        const int64_t n = pst_meta_numel(c->in[i].meta);
 
         assert_int_equal(kernel->form(c, i), PST_FORM_BF16);
         in[i] = c->in[i];
-        in[i].meta.dtype = PST_BF16;
+        in[i].meta = test_meta(*c->in[i].meta);
+        ((struct pst_meta *)in[i].meta)->dtype = PST_BF16;
         in[i].data = aligned_alloc(64, ((size_t)n * 2 + 63) / 64 * 64);
         assert_non_null(in[i].data);
         for (int64_t k = 0; k < n; k++)
@@ -134,6 +136,43 @@ static void compare_prepared(const struct pst_op *op, const struct pst_call *c,
     assert_null(kernel->form);
     p.scratch_size = kernel->scratch(&p, pst_pool_threads(p.pool));
     assert_true(p.scratch_size <= c->scratch_size);
+    run_once(kernel, &p, before, 0xff);
+    assert_memory_equal(p.out[0].data, want, bytes);
+    free(in[0].data);
+    free(in[1].data);
+}
+
+/* So has a product of f32 whose factors were rounded before and stay f32,
+ * wherever the library does not mind how they lie. */
+static void compare_rounded(const struct pst_op *op, const struct pst_call *c,
+                            const struct pst_kernel *kernel,
+                            const struct pst_operand *before, const void *want,
+                            size_t bytes)
+{
+    struct pst_call p = *c;
+    struct pst_operand in[2];
+
+    for (unsigned i = 0; i < 2; i++) {
+        const int64_t n = pst_meta_numel(c->in[i].meta);
+
+        assert_int_equal(kernel->form(c, i), PST_FORM_ROUNDED);
+        in[i] = c->in[i];
+        in[i].data = aligned_alloc(64, ((size_t)n * 4 + 63) / 64 * 64);
+        assert_non_null(in[i].data);
+        for (int64_t k = 0; k < n; k++) {
+            uint16_t half;
+
+            pst_store_f64(PST_BF16, &half, 0,
+                          pst_load_f64(PST_F32, c->in[i].data, k));
+            pst_store_f64(PST_F32, in[i].data, k,
+                          pst_load_f64(PST_BF16, &half, 0));
+        }
+    }
+    p.in = in;
+    p.bf16 = false;
+    kernel = pst_kernel_choose(op, &p, pst_cpu_isa(), NULL);
+    assert_non_null(kernel);
+    assert_null(kernel->form);
     run_once(kernel, &p, before, 0xff);
     assert_memory_equal(p.out[0].data, want, bytes);
     free(in[0].data);
@@ -173,12 +212,14 @@ static void check(const struct shape *s)
     memset(guard, 0x55, 64);
     run_once(kernel, &c, &before, 0xff);
     compare(s, &c, &before);
-    bytes = (size_t)pst_meta_numel(&out.meta) * pst_dtype_size(s->dtype);
+    bytes = (size_t)pst_meta_numel(out.meta) * pst_dtype_size(s->dtype);
     memcpy(twin.data, out.data, bytes);
     run_once(kernel, &c, &before, 0x3f);
     assert_memory_equal(twin.data, out.data, bytes);
-    if (s->dtype == PST_F32 && pst_gemm_has_bf16())
+    if (s->dtype == PST_F32 && pst_gemm_uses_bf16())
         compare_prepared(op, &c, kernel, &before, twin.data, bytes);
+    else if (s->dtype == PST_F32)
+        compare_rounded(op, &c, kernel, &before, twin.data, bytes);
     else
         assert_int_equal(kernel->form(&c, 0), PST_FORM_OWN);
     assert_false(fault.set);

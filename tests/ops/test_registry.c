@@ -125,10 +125,10 @@ static void kernel_names_are_unique(void **state)
 static void choice_respects_masks(void **state)
 {
     const int64_t sizes[] = {3, 5};
-    const struct pst_meta f32 = pst_meta_make(PST_F32, 2, sizes);
+    struct pst_meta meta = pst_meta_make(PST_F32, 2, sizes);
     const struct pst_op *op = pst_op_find("aten.add.Tensor");
-    struct pst_operand in[2] = {{NULL, f32}, {NULL, f32}};
-    struct pst_operand out[1] = {{NULL, f32}};
+    struct pst_operand in[2] = {{NULL, &meta}, {NULL, &meta}};
+    struct pst_operand out[1] = {{NULL, &meta}};
     struct pst_arg args[3] = {{.kind = PST_ARG_NONE},
                               {.kind = PST_ARG_NONE},
                               {.kind = PST_ARG_INT, .i = 1}};
@@ -145,7 +145,7 @@ static void choice_respects_masks(void **state)
     assert_ptr_equal(pst_kernel_choose(op, &call, PST_ISA_ANY, last->name),
                      last);
     assert_ptr_equal(pst_kernel_choose(op, &call, PST_ISA_ANY, "none"), found);
-    in[0].meta.dtype = out[0].meta.dtype = PST_I16;
+    meta.dtype = PST_I16;
     found = pst_kernel_choose(op, &call, PST_ISA_AVX512, NULL);
     assert_non_null(found);
     assert_true(found->dtypes & PST_D(I16));

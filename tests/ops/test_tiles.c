@@ -2,6 +2,7 @@
 /* Products whose second factor comes in tiles: the layout against a plain
  * description of it, sums against those in double, prepared against
  * unprepared, one thread against three. */
+#include "tests/ops/metas.h"
 #include "tests/test.h"
 
 #include "stages/base/alloc.h"
@@ -36,10 +37,11 @@ static struct pst_operand matrix(int64_t rows, int64_t cols, bool trans,
                                  unsigned seed)
 {
     struct pst_operand o = {
-        .meta = {.dtype = PST_F32,
-                 .rank = 2,
-                 .size = {rows, cols},
-                 .stride = {trans ? 1 : cols, trans ? rows : 1}}};
+        .meta = test_meta(
+            (struct pst_meta){.dtype = PST_F32,
+                              .rank = 2,
+                              .size = {rows, cols},
+                              .stride = {trans ? 1 : cols, trans ? rows : 1}})};
     float *x = room((size_t)(rows * cols) * sizeof(*x));
 
     for (int64_t i = 0; i < rows * cols; i++) {
@@ -52,8 +54,8 @@ static struct pst_operand matrix(int64_t rows, int64_t cols, bool trans,
 
 static float value(const struct pst_operand *o, int64_t r, int64_t c)
 {
-    return (
-        (const float *)o->data)[r * o->meta.stride[0] + c * o->meta.stride[1]];
+    return ((const float *)
+                o->data)[r * o->meta->stride[0] + c * o->meta->stride[1]];
 }
 
 static double rounded(double x)
@@ -69,8 +71,8 @@ static struct pst_operand tiles_of(const struct pst_operand *x, bool trans,
                                    bool ref, struct pst_pool *pool)
 {
     const struct pst_op *op = pst_op_find("penstock.tiles.default");
-    const int64_t k = x->meta.size[trans], n = x->meta.size[!trans];
-    struct pst_operand in = *x, out = {.meta = pst_tiles_meta(k, n)};
+    const int64_t k = x->meta->size[trans], n = x->meta->size[!trans];
+    struct pst_operand in = *x, out = {.meta = test_meta(pst_tiles_meta(k, n))};
     struct pst_arg args[2] = {[1] = pst_b(trans)};
     struct pst_call c = {.in = &in,
                          .out = &out,
@@ -82,7 +84,7 @@ static struct pst_operand tiles_of(const struct pst_operand *x, bool trans,
         ref ? &op->kernels[op->n_kernels - 1]
             : pst_kernel_choose(op, &c, pst_cpu_isa(), NULL);
 
-    out.data = room(pst_meta_bytes(&out.meta));
+    out.data = room(pst_meta_bytes(out.meta));
     if (kernel->scratch != NULL)
         c.scratch = room(kernel->scratch(&c, pst_pool_threads(pool)));
     kernel->run(&c);
@@ -104,7 +106,7 @@ static void is_the_layout(void **state)
         struct pst_operand a = tiles_of(&x, t, false, pool);
         struct pst_operand b = tiles_of(&x, t, true, pool);
 
-        assert_memory_equal(a.data, b.data, pst_meta_bytes(&a.meta));
+        assert_memory_equal(a.data, b.data, pst_meta_bytes(a.meta));
         for (int64_t r = 0; r < k; r++)
             for (int64_t c = 0; c < n; c++) {
                 const int64_t at[] = {c / 16, r / 32, r % 32 / 2, c % 16,
@@ -112,7 +114,7 @@ static void is_the_layout(void **state)
                 int64_t offset = 0;
 
                 for (unsigned d = 0; d < 5; d++)
-                    offset += at[d] * a.meta.stride[d];
+                    offset += at[d] * a.meta->stride[d];
                 assert_true(pst_load_f64(PST_BF16, a.data, offset) ==
                             rounded(t ? value(&x, c, r) : value(&x, r, c)));
             }
@@ -180,7 +182,8 @@ static void check(const struct shape *s)
                        rounded(s->linear ? value(&w, j, k) : value(&w, k, j));
             assert_true(fabs(want[i * s->n + j] - sum) < 1e-5 * (double)s->k);
         }
-    h.meta.dtype = PST_BF16;
+    h.meta = test_meta(*x.meta);
+    ((struct pst_meta *)h.meta)->dtype = PST_BF16;
     h.data = room((size_t)(s->m * s->k) * sizeof(uint16_t));
     for (int64_t i = 0; i < s->m * s->k; i++)
         pst_store_f64(PST_BF16, h.data, i, ((float *)x.data)[i]);
@@ -209,7 +212,7 @@ static void products_have_the_same_bits(void **state)
     };
 
     (void)state;
-    if (!pst_gemm_has_bf16())
+    if (!pst_gemm_uses_bf16())
         skip();
     for (unsigned i = 0; i < 8 * PST_COUNT(sizes); i++) {
         const int64_t *n = sizes[i / 8];

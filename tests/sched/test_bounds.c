@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The table of README.md: bubble and memory of each schedule, if F, I and W
- * take the same time everywhere and messages none; and what the counts that
- * PyTorch refuses cost.
+ * The table of docs/schedules.md: bubble and memory of each schedule, if F, I
+ * and W take the same time everywhere and messages none; and what the counts
+ * that PyTorch refuses cost.
  */
 #include "stages/sched/simulate.h"
 

@@ -115,7 +115,7 @@ static void text_is_escaped(void **state)
     pst_timeline_svg(one, 1, "<script>&'\"\x01", &svg);
     assert_null(strstr(pst_str_text(&svg), "<script"));
     assert_non_null(strstr(pst_str_text(&svg), "&lt;script&gt;&amp;"));
-    assert_non_null(strstr(pst_str_text(&svg), "a&lt;b&gt;&amp;&quot;c "));
+    assert_non_null(strstr(pst_str_text(&svg), "a&lt;b&gt;&amp;&quot;c\\n"));
     assert_null(strchr(pst_str_text(&svg), '\x01'));
     assert_non_null(strstr(pst_str_text(&svg), "rank 1"));
     assert_non_null(strstr(pst_str_text(&svg), "bubble 66.7%"));

@@ -125,14 +125,17 @@ static void keeps_the_buffer(struct pst_model *model, struct pst_plan *plan)
 {
     const int k = pst_plan_find_param(plan, "scale");
     const struct pst_weight *weight = pst_model_weight(model, "scale");
-    unsigned char data[4096];
+    unsigned char data[4096], want[4096];
 
     assert_true(k >= 0 && plan->params.at[k].kind == PST_VALUE_BUFFER);
     assert_true(plan->params.at[k].persistent);
     assert_int_equal(plan->params.at[k].n_stages, 2);
     assert_true(pst_meta_bytes(&weight->meta) <= sizeof(data));
     assert_ok(pst_plan_read_param(plan, (unsigned)k, data, &diag), &diag);
-    assert_memory_equal(data, weight->data, pst_meta_bytes(&weight->meta));
+    assert_ok(
+        pst_model_read(model, weight, &plan->params.at[k].meta, want, &diag),
+        &diag);
+    assert_memory_equal(data, want, pst_meta_bytes(&weight->meta));
 }
 
 static void reads_back(struct pst_model *model, struct pst_plan *plan)

@@ -7,11 +7,11 @@
 #include "tests/split/golden.h"
 #include "tests/step.h"
 
-#include "stages/archive/safetensors.h"
 #include "stages/base/str.h"
-#include "stages/exec/dump.h"
+#include "stages/files/safetensors.h"
 #include "stages/graph/build.h"
 #include "stages/ops/op.h"
+#include "stages/run/dump.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -257,6 +257,7 @@ static void gives_the_numbers(void **state)
     size_t n;
 
     assert_ok(pst_safetensors_open(golden->numbers, &numbers, &diag), &diag);
+    assert_ok(pst_safetensors_load(numbers, &diag), &diag);
     run.numbers = numbers;
     status = open_and_split(golden, numbers, &model, &run.plan);
     if (refusal != NULL) {

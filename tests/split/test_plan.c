@@ -184,7 +184,8 @@ static void damaged_weights_are_refused(void **state)
 {
     struct fixture *f = *state;
     const char *where = "/plan/stage-000.safetensors is damaged: it has";
-    struct pst_map_file map;
+    size_t length;
+    char *bytes;
     struct pst_plan *plan;
     float data[6];
     char path[128];
@@ -196,9 +197,9 @@ static void damaged_weights_are_refused(void **state)
     file = fopen(path, "r+");
     assert_non_null(file);
     setbuf(file, NULL);
-    assert_ok(pst_file_map(path, &map, &diag), &diag);
-    for (size_t i = 0; i < map.size; i++) {
-        const int was = map.data[i];
+    assert_ok(pst_file_read(path, 65536, &bytes, &length, &diag), &diag);
+    for (size_t i = 0; i < length; i++) {
+        const int was = (unsigned char)bytes[i];
 
         assert_int_equal(fseek(file, (long)i, SEEK_SET), 0);
         assert_int_equal(fputc(was ^ 1 << i % 8, file), was ^ 1 << i % 8);
@@ -213,7 +214,7 @@ static void damaged_weights_are_refused(void **state)
     file = fopen(path, "r+"); /* the last byte of a number */
     assert_non_null(file);
     assert_int_equal(fseek(file, -1, SEEK_END), 0);
-    fputc(map.data[map.size - 1] ^ 1, file);
+    fputc(bytes[length - 1] ^ 1, file);
     fclose(file);
     assert_ok(pst_plan_load(f->dir, &plan, &diag), &diag);
     assert_int_equal(plan->params.at[1].home, 1);
@@ -227,11 +228,11 @@ static void damaged_weights_are_refused(void **state)
     assert_non_null(strstr(diag.text, "stage 0"));
     pst_plan_free(plan);
 
-    for (size_t size = map.size; size-- > 0;) {
+    for (size_t size = length; size-- > 0;) {
         assert_int_equal(truncate(path, (off_t)size), 0);
         expect_bad(f, PST_ERR_INPUT, where);
     }
-    pst_file_unmap(&map);
+    pst_free(bytes);
 }
 
 static enum pst_status save_limited(const struct fixture *f, const char *dir,
@@ -356,6 +357,116 @@ static enum pst_status unpack(void *body, size_t size, uint32_t version)
     return status;
 }
 
+/* What a forger changes, and what is said of it. */
+struct forgery {
+    unsigned stage;
+    const char *find, *replace; /* in the text of its graph */
+    bool edge;                  /* also of the edge that ends there */
+    const char *said;
+};
+
+static char *substituted(const char *in, const char *find, const char *replace)
+{
+    const char *at = strstr(in, find);
+    char *ret = malloc(strlen(in) + strlen(replace) + 1);
+
+    assert_non_null(at);
+    assert_non_null(ret);
+    (void)sprintf(ret, "%.*s%s%s", (int)(at - in), in, replace,
+                  at + strlen(find));
+    return ret;
+}
+
+static void forge(const void *packed, size_t size, const struct forgery *x)
+{
+    Penstock__Plan__PlanFile *file =
+        penstock__plan__plan_file__unpack(NULL, size, packed);
+    Penstock__Plan__Plan *pb =
+        penstock__plan__plan__unpack(NULL, file->body.len, file->body.data);
+    Penstock__Plan__Stage *stage = pb->stages[x->stage];
+    char *graph = substituted(stage->graph, x->find, x->replace);
+    uint8_t *body;
+
+    free(stage->graph);
+    stage->graph = graph;
+    for (size_t i = 0; x->edge && i < pb->n_edges; i++) {
+        Penstock__Plan__Meta *meta = pb->edges[i]->meta;
+
+        if (pb->edges[i]->to_stage != x->stage || meta->stride[0] != 1)
+            continue;
+        meta->stride[0] = 2; /* (1, 3) */
+        meta->stride[1] = 1;
+    }
+    size = penstock__plan__plan__get_packed_size(pb);
+    body = malloc(size);
+    assert_non_null(body);
+    penstock__plan__plan__pack(pb, body);
+    assert_int_equal(unpack(body, size, PST_PLAN_VERSION), PST_ERR_INPUT);
+    if (strstr(diag.text, x->said) == NULL)
+        fail_msg("%s", diag.text);
+    free(body);
+    penstock__plan__plan__free_unpacked(pb, NULL);
+    penstock__plan__plan_file__free_unpacked(file, NULL);
+}
+
+/* Who can write a plan can write its digest: strides that differ where bytes
+ * are copied would write beyond their memory. */
+static void forged_strides_are_refused(void **state)
+{
+    static const struct forgery forgeries[] = {
+        {2, "input %t: f32[3, 2]:(1, 3)", "input %t: f32[3, 2]", true,
+         "other strides than its value"},
+        {0, "input %x: f32[2, 3]", "input %x: f32[2, 3]:(0, 0)", false,
+         "input 0 of stage 0 has no source"},
+        {0, "grad: f32[2, 3]", "grad: f32[2, 3]:(1048576, 1)", false,
+         "stage 0 reads \"w\" otherwise than the plan says"},
+    };
+    struct fixture *f = *state;
+    size_t size;
+    void *data;
+
+    assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag);
+    assert_ok(pst_plan_pack(f->plan, &data, &size, &diag), &diag);
+    for (size_t i = 0; i < PST_COUNT(forgeries); i++)
+        forge(data, size, &forgeries[i]);
+    pst_free(data);
+}
+
+/* Few bytes of a file that stand for many on the heap. */
+static void bombs_are_refused_unopened(void **state)
+{
+    static const struct {
+        unsigned char pair[2]; /* repeated */
+        const char *said;
+    } bombs[] = {
+        {{4 << 3 | 2, 0}, "memory"},        /* empty edges */
+        {{9 << 3 | 2, 0}, "memory"},        /* empty notes */
+        {{15 << 3 | 2, 0}, "unknown"},      /* none of ours */
+        {{9 << 3 | 3, 9 << 3 | 4}, "kind"}, /* groups */
+    };
+    const size_t size = (size_t)10 << 20;
+    unsigned char *body = malloc(size);
+    struct rusage before, after;
+
+    (void)state;
+    assert_non_null(body);
+    for (size_t i = 0; i < PST_COUNT(bombs); i++) {
+        const uint64_t calls = pst_alloc_calls();
+
+        for (size_t k = 0; k < size; k += 2)
+            memcpy(body + k, bombs[i].pair, 2);
+        assert_int_equal(getrusage(RUSAGE_SELF, &before), 0);
+        assert_int_equal(unpack(body, size, PST_PLAN_VERSION), PST_ERR_INPUT);
+        assert_int_equal(getrusage(RUSAGE_SELF, &after), 0);
+        if (strstr(diag.text, bombs[i].said) == NULL)
+            fail_msg("%s", diag.text);
+        assert_true(pst_alloc_calls() - calls < 100);
+        /* The file itself, twice, is 20 MiB. */
+        assert_true(after.ru_maxrss - before.ru_maxrss < 64 << 10);
+    }
+    free(body);
+}
+
 /* Every byte of the file and, with a digest that fits, of its content. */
 static void damage_is_found_or_harmless(void **state)
 {
@@ -452,6 +563,9 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(failed_saves_keep_the_old_plan, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(forged_strides_are_refused, setup,
+                                        teardown),
+        cmocka_unit_test(bombs_are_refused_unopened),
         cmocka_unit_test_setup_teardown(damage_is_found_or_harmless, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(survives_every_failed_allocation, setup,

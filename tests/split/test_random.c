@@ -9,7 +9,7 @@
 #include "tests/split/random.h"
 #include "tests/step.h"
 
-#include "stages/exec/dump.h"
+#include "stages/run/dump.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -87,8 +87,8 @@ static enum pst_status take_unsigned(struct pst_parser *p, int64_t max,
     return PST_OK;
 }
 
-/* "# module@1 file.py:12 F id=3 stage=2 no_grad"; a hand-written line may
- * leave it out. */
+/* "# module@1 file.py:12 F id=3 stage=2 no_grad function of=aten.normal_"; a
+ * hand-written line may leave it out. */
 static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
 {
     static const char *const letters[PST_N_PHASES] = {"F", "I", "W"};
@@ -100,7 +100,8 @@ static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
     build->call = 0;
     build->phase = PST_PHASE_F;
     build->node_id = UINT32_MAX;
-    build->no_grad = false;
+    build->no_grad = build->is_function = false;
+    build->origin = NULL;
     *ret_stage = UINT32_MAX;
     if (!pst_scan_take(&p->scan, "#"))
         return PST_OK;
@@ -123,6 +124,9 @@ static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
     if (status == PST_OK && pst_scan_take(&p->scan, "stage="))
         status = take_unsigned(p, INT32_MAX, ret_stage);
     build->no_grad = pst_scan_take(&p->scan, "no_grad");
+    build->is_function = pst_scan_take(&p->scan, "function");
+    if (status == PST_OK && pst_scan_take(&p->scan, "of="))
+        status = take_text_or_dash(p, &build->origin);
     return status;
 }
 

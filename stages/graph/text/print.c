@@ -11,7 +11,8 @@
  *   }
  *
  * Behind "#" stand module (with "@call" if it was called before), source,
- * phase, id, and "stage=K", "no_grad" where that holds; "-" is empty.
+ * phase, id, and "stage=K", "no_grad", "function", "of=ORIGIN" where that
+ * holds; "-" is empty.
  */
 #include "stages/graph/schema.h"
 
@@ -252,7 +253,13 @@ static void add_node(struct pst_str *out, const struct pst_node *node)
     pst_str_addf(out, " %c id=%u", phase_letters[node->phase], node->id);
     if (node->stage >= 0)
         pst_str_addf(out, " stage=%d", node->stage);
-    pst_str_add(out, node->no_grad ? " no_grad\n" : "\n");
+    pst_str_add(out, node->no_grad ? " no_grad" : "");
+    pst_str_add(out, node->is_function ? " function" : "");
+    if (node->origin[0] != '\0') {
+        pst_str_add(out, " of=");
+        add_place(out, node->origin);
+    }
+    pst_str_add(out, "\n");
 }
 
 static void add_output(struct pst_str *out, const struct pst_output *output)

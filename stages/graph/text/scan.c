@@ -88,35 +88,58 @@ enum pst_status pst_scan_word(struct pst_scan *s, const char *more, char **ret)
     return *ret == NULL ? pst_diag_nomem(s->diag, n) : PST_OK;
 }
 
-/* One escape behind "\\"; 0 if it is none of those that print.c writes. */
-static char unescape(struct pst_scan *s)
+/* A character of the basic plane as UTF-8; returns its bytes. */
+static size_t put_code(unsigned long code, char *out)
+{
+    size_t n = 0;
+
+    if (code < 0x80) {
+        out[n++] = (char)code;
+        return n;
+    }
+    if (code < 0x800) {
+        out[n++] = (char)(0xc0 | code >> 6);
+    } else {
+        out[n++] = (char)(0xe0 | code >> 12);
+        out[n++] = (char)(0x80 | (code >> 6 & 0x3f));
+    }
+    out[n++] = (char)(0x80 | (code & 0x3f));
+    return n;
+}
+
+/* One escape behind "\\"; 0 if it is none of those that print.c writes, else
+ * the bytes of its character, never more than it has itself. */
+static size_t unescape(struct pst_scan *s, char *out)
 {
     const char c = *s->at++;
     char hex[5] = "";
+    unsigned long code;
 
     switch (c) {
     case '"':
     case '\\':
-        return c;
+        *out = c;
+        return 1;
     case 'n':
-        return '\n';
     case 't':
-        return '\t';
+        *out = c == 'n' ? '\n' : '\t';
+        return 1;
     case 'u':
         for (int i = 0; i < 4 && isxdigit((unsigned char)*s->at); i++)
             hex[i] = *s->at++;
-        return strlen(hex) == 4 && strtoul(hex, NULL, 16) < 0x80
-                   ? (char)strtoul(hex, NULL, 16)
-                   : '\0';
+        code = strtoul(hex, NULL, 16);
+        if (strlen(hex) < 4 || code == 0 || (code >= 0xd800 && code < 0xe000))
+            return 0;
+        return put_code(code, out);
     default:
         s->at--;
-        return '\0';
+        return 0;
     }
 }
 
 enum pst_status pst_scan_quoted(struct pst_scan *s, char **ret)
 {
-    size_t n = 0, max;
+    size_t n = 0, max, used;
     char *out;
 
     skip_blanks(s);
@@ -135,9 +158,10 @@ enum pst_status pst_scan_quoted(struct pst_scan *s, char **ret)
             continue;
         }
         s->at++;
-        out[n] = unescape(s);
-        if (out[n++] == '\0')
+        used = unescape(s, out + n);
+        if (used == 0)
             return pst_scan_fail(s, "an escape in a text is wrong");
+        n += used;
     }
     s->at++;
     *ret = out;

@@ -25,7 +25,7 @@ static bool fits(const struct pst_sdpa *p)
     const struct pst_operand *m = p->mask.x;
 
     for (unsigned d = 0; d < p->n_batch; d++) {
-        const int64_t kv = p->k.x->meta.size[d];
+        const int64_t kv = p->k.x->meta->size[d];
 
         /* Broadcast keys would need their gradients summed over batches. */
         if (kv != p->batch[d] && !(d + 1 == p->n_batch && p->group > 1))
@@ -33,7 +33,8 @@ static bool fits(const struct pst_sdpa *p)
     }
     return rows_fit(&p->q, p->l, p->e) && rows_fit(&p->k, p->s, p->e) &&
            rows_fit(&p->v, p->s, p->ev) && p->e > 0 && p->ev > 0 &&
-           (m == NULL || m->meta.dtype == PST_BOOL || m->meta.dtype == PST_F32);
+           (m == NULL || m->meta->dtype == PST_BOOL ||
+            m->meta->dtype == PST_F32);
 }
 
 bool pst_sdpa_fits(const struct pst_call *c)
@@ -50,7 +51,7 @@ bool pst_sdpa_backward_fits(const struct pst_call *c)
 
     pst_sdpa_describe(c, 1, &p);
     return fits(&p) && rows_fit(&p.g, p.l, p.ev) &&
-           c->in[0].meta.dtype == PST_F32;
+           c->in[0].meta->dtype == PST_F32;
 }
 
 /* Floats from one row of scores to the next: room for whole lanes, and never a
@@ -144,7 +145,7 @@ static void add_mask(const struct pst_sdpa *p, const struct block *b,
                        (b->first + row) * p->mask.row;
     const int64_t step = p->mask.col;
 
-    if (p->mask.x->meta.dtype == PST_BOOL) {
+    if (p->mask.x->meta->dtype == PST_BOOL) {
         const uint8_t *m = (const uint8_t *)p->mask.x->data + at;
 
         for (int64_t j = 0; j < n; j++)
@@ -341,7 +342,7 @@ void pst_sdpa_run(const struct pst_call *c, const struct pst_sdpa_loops *loops)
 
     pst_sdpa_describe(c, 0, &p);
     if (p.s == 0)
-        memset(c->out[0].data, 0, pst_meta_bytes(&c->out[0].meta));
+        memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
     else if (p.l > 0)
         run(c, &p, forward_part, &job);
 }
@@ -437,7 +438,7 @@ void pst_sdpa_backward_run(const struct pst_call *c,
 
     pst_sdpa_describe(c, 1, &p);
     if (p.s == 0)
-        memset(c->out[0].data, 0, pst_meta_bytes(&c->out[0].meta));
+        memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
     else
         run(c, &p, backward_part, &job);
 }

@@ -10,7 +10,7 @@ static struct pst_sdpa_factor factor_of(const struct pst_operand *x,
                                         unsigned n_batch)
 {
     struct pst_sdpa_factor f = {.x = x};
-    const struct pst_meta *m = &x->meta;
+    const struct pst_meta *m = x->meta;
     const unsigned own = m->rank > 2 ? m->rank - 2 : 0;
 
     /* Dimensions align at the right; missing ones and ones of size 1 do not
@@ -33,7 +33,7 @@ void pst_sdpa_describe(const struct pst_call *c, unsigned first,
 {
     const struct pst_operand *x = &c->in[first];
     const struct pst_arg *args = &c->args[first];
-    const struct pst_meta *q = &x[0].meta, *k = &x[1].meta, *v = &x[2].meta;
+    const struct pst_meta *q = x[0].meta, *k = x[1].meta, *v = x[2].meta;
     const unsigned n = q->rank - 2;
 
     *ret = (struct pst_sdpa){.n_batch = n,
@@ -98,7 +98,7 @@ double pst_sdpa_keep(const struct pst_sdpa *p, int64_t i, int64_t row,
 
 static double load(const struct pst_sdpa_factor *f, int64_t offset)
 {
-    return pst_load_f64(f->x->meta.dtype, f->x->data, offset);
+    return pst_load_f64(f->x->meta->dtype, f->x->data, offset);
 }
 
 /* q (row) . k (col), or the same for other operands of n columns. */
@@ -126,7 +126,7 @@ static double score(const struct pst_sdpa *p, int64_t i, int64_t row,
         return s;
     m = load(&p->mask, pst_sdpa_offset(p, &p->mask, i, false) +
                            row * p->mask.row + col * p->mask.col);
-    if (p->mask.x->meta.dtype == PST_BOOL)
+    if (p->mask.x->meta->dtype == PST_BOOL)
         return m != 0.0 ? s : -INFINITY;
     return s + m;
 }
@@ -159,8 +159,8 @@ size_t pst_sdpa_ref_scratch(const struct pst_call *c, unsigned threads)
     pst_sdpa_describe(c, c->n_in == 5, &p);
     n = 2 * p.s;
     if (c->n_in == 5)
-        n += pst_meta_numel(&c->in[2].meta) + pst_meta_numel(&c->in[3].meta) +
-             p.e;
+        n +=
+            pst_meta_numel(c->in[2].meta) + pst_meta_numel(c->in[3].meta) + p.e;
     return (size_t)n * sizeof(double);
 }
 
@@ -183,7 +183,7 @@ void pst_sdpa_ref(const struct pst_call *c)
 
                 for (int64_t j = 0; j < p.s; j++)
                     sum += prob[j] * load(&p.v, v + j * p.v.row + d * p.v.col);
-                pst_store_f64(out->meta.dtype, out->data,
+                pst_store_f64(out->meta->dtype, out->data,
                               (i * p.l + row) * p.ev + d, sum);
             }
         }
@@ -217,10 +217,11 @@ static void row_backward(const struct pst_sdpa *p, int64_t i, int64_t row,
 static int64_t dense_offset(const struct pst_sdpa *p,
                             const struct pst_meta *like, int64_t i)
 {
-    struct pst_operand x = {.meta = *like};
+    struct pst_meta dense = *like;
+    const struct pst_operand x = {.meta = &dense};
     struct pst_sdpa_factor f;
 
-    pst_meta_set_contiguous(&x.meta);
+    pst_meta_set_contiguous(&dense);
     f = factor_of(&x, p->n_batch);
     return pst_sdpa_offset(p, &f, i, true);
 }
@@ -256,8 +257,8 @@ static void add_row(const struct pst_sdpa *p, const struct sums *to, int64_t i,
 void pst_sdpa_backward_ref(const struct pst_call *c)
 {
     struct pst_operand *out = c->out;
-    const int64_t n_k = pst_meta_numel(&out[1].meta);
-    const int64_t n_v = pst_meta_numel(&out[2].meta);
+    const int64_t n_k = pst_meta_numel(out[1].meta);
+    const int64_t n_v = pst_meta_numel(out[2].meta);
     struct pst_sdpa p;
     struct sums to;
 
@@ -270,22 +271,22 @@ void pst_sdpa_backward_ref(const struct pst_call *c)
     for (int64_t j = 0; j < n_k + n_v; j++)
         to.dk[j] = 0.0;
     for (int64_t i = 0; i < p.batches; i++) {
-        const int64_t dk = dense_offset(&p, &out[1].meta, i);
-        const int64_t dv = dense_offset(&p, &out[2].meta, i);
+        const int64_t dk = dense_offset(&p, out[1].meta, i);
+        const int64_t dv = dense_offset(&p, out[2].meta, i);
 
         for (int64_t row = 0; row < p.l; row++) {
             row_backward(&p, i, row, to.prob, to.ds);
             add_row(&p, &to, i, row, dk, dv);
             for (int64_t d = 0; d < p.e; d++)
-                pst_store_f64(out[0].meta.dtype, out[0].data,
+                pst_store_f64(out[0].meta->dtype, out[0].data,
                               (i * p.l + row) * p.e + d, to.dq[d]);
             for (int64_t j = 0; c->n_out == 4 && j < p.s; j++)
-                pst_store_f64(out[3].meta.dtype, out[3].data,
+                pst_store_f64(out[3].meta->dtype, out[3].data,
                               (i * p.l + row) * p.s + j, to.ds[j]);
         }
     }
     for (int64_t j = 0; j < n_k; j++)
-        pst_store_f64(out[1].meta.dtype, out[1].data, j, to.dk[j]);
+        pst_store_f64(out[1].meta->dtype, out[1].data, j, to.dk[j]);
     for (int64_t j = 0; j < n_v; j++)
-        pst_store_f64(out[2].meta.dtype, out[2].data, j, to.dv[j]);
+        pst_store_f64(out[2].meta->dtype, out[2].data, j, to.dv[j]);
 }

@@ -217,7 +217,7 @@ const struct pst_op pst_op_scaled_dot_product_attention = {
     .schema = "aten::scaled_dot_product_attention(" SDPA_ARGS
               "=None, float dropout_p=0., bool is_causal=False, *, float? "
               "scale=None, bool enable_gqa=False) -> Tensor",
-    .flags = PST_OP_RANDOM,
+    .flags = PST_OP_RANDOM | PST_OP_DROPOUT | PST_OP_ORIGIN,
     .infer = sdpa_infer,
     .vjp = sdpa_vjp,
     PST_KERNELS(sdpa_kernels),

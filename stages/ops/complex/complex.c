@@ -2,7 +2,7 @@
 /*
  * Operators on complex numbers, by formulas. A complex tensor is a real one
  * with one more dimension, the last, of two elements: real and imaginary part.
- * The importer (stages/archive/import/complex.c) takes row complex.NAME for
+ * The importer (stages/frontend/import/complex.c) takes row complex.NAME for
  * aten.NAME where an operand is complex and makes operands complex that are
  * not; rows of namespace from_real have real operands. Gradients are those of
  * the two parts, which is what PyTorch has for a real loss.
@@ -16,6 +16,12 @@
 
 /* Parts of `self` and of `other`. */
 #define ONE "a = select.int(self, -1, 0); b = select.int(self, -1, 1);"
+/* m: the power of two next to the larger of |x| and |y|, by which numbers are
+ * divided without rounding; then squares neither overflow nor vanish. */
+#define SCALE(x, y)                                                            \
+    "top = detach(maximum(abs(" x "), abs(" y ")));"                           \
+    "power = top / (frexp.Tensor(top)[0] * 2);"                                \
+    "m = isfinite(power) ? power : 1.0;"
 #define TWO ONE "c = select.int(other, -1, 0); d = select.int(other, -1, 1);"
 
 /* --- to and from real numbers --------------------------------------------- */
@@ -28,7 +34,10 @@ FROM_REAL(polar, "polar(Tensor abs, Tensor angle) -> Tensor",
 COMPLEX(view_as_real, "view_as_real(Tensor self) -> Tensor", "self");
 COMPLEX(real, "real(Tensor self) -> Tensor", "select.int(self, -1, 0)");
 COMPLEX(imag, "imag(Tensor self) -> Tensor", "select.int(self, -1, 1)");
-COMPLEX(abs, "abs(Tensor self) -> Tensor", "linalg_vector_norm(self, 2, [-1])");
+COMPLEX(
+    abs, "abs(Tensor self) -> Tensor",
+    ONE SCALE("a",
+              "b") "linalg_vector_norm(self / unsqueeze(m, -1), 2, [-1]) * m");
 COMPLEX(angle, "angle(Tensor self) -> Tensor", ONE "atan2(b, a)");
 
 /* Real operands of these have been made complex. */
@@ -70,9 +79,12 @@ COMPLEX(sub_Tensor, "sub.Tensor(Tensor self, Tensor other, " ALPHA,
         "self - (alpha == 1 ? other : other * alpha)");
 COMPLEX(mul_Tensor, "mul.Tensor(Tensor self, Tensor other) -> Tensor",
         TWO "stack([a * c - b * d, a * d + b * c], -1)");
-COMPLEX(div_Tensor, "div.Tensor(Tensor self, Tensor other) -> Tensor",
-        TWO "n = c * c + d * d;"
-            "stack([(a * c + b * d) / n, (b * c - a * d) / n], -1)");
+COMPLEX(
+    div_Tensor, "div.Tensor(Tensor self, Tensor other) -> Tensor",
+    TWO SCALE(
+        "c",
+        "d") "e = c / m; f = d / m; n = e * e + f * f; p = a / m; q = b / m;"
+             "stack([(p * e + q * f) / n, (q * e - p * f) / n], -1)");
 COMPLEX(add_Scalar,
         "add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
         ONE "stack([a + other * alpha, b], -1)");
@@ -85,7 +97,8 @@ COMPLEX(div_Scalar, "div.Scalar(Tensor self, Scalar other) -> Tensor",
         "self / other");
 COMPLEX(neg, "neg(Tensor self) -> Tensor", "-self");
 COMPLEX(reciprocal, "reciprocal(Tensor self) -> Tensor",
-        ONE "n = a * a + b * b; stack([a / n, -b / n], -1)");
+        ONE SCALE("a", "b") "e = a / m; f = b / m; n = e * e + f * f;"
+                            "stack([e / n / m, -f / n / m], -1)");
 COMPLEX(exp, "exp(Tensor self) -> Tensor",
         ONE "m = exp(a); stack([m * cos(b), m * sin(b)], -1)");
 

@@ -191,25 +191,25 @@ static void describe(const struct pst_call *call, const struct pst_operand *in,
 {
     const struct pst_arg *args = call->args;
     const bool transposed = args[TRANSPOSED].b;
-    const unsigned dims = w->meta.rank - 2;
+    const unsigned dims = w->meta->rank - 2;
 
     *c = (struct pst_conv){.dims = dims,
                            .groups = args[GROUPS].i,
-                           .n = in->meta.size[0],
+                           .n = in->meta->size[0],
                            .x = transposed ? out : in,
                            .y = transposed ? in : out,
                            .w = w,
                            .accumulate = call->accumulate};
-    c->ci = c->x->meta.size[1];
-    c->co = c->y->meta.size[1];
+    c->ci = c->x->meta->size[1];
+    c->co = c->y->meta->size[1];
     for (unsigned e = 0; e < PST_CONV_DIMS; e++)
         c->in[e] = c->out[e] = c->k[e] = c->stride[e] = c->dil[e] = 1;
     for (unsigned d = 0; d < dims; d++) {
         const unsigned e = PST_CONV_DIMS - dims + d;
 
-        c->in[e] = c->x->meta.size[2 + d];
-        c->out[e] = c->y->meta.size[2 + d];
-        c->k[e] = w->meta.size[2 + d];
+        c->in[e] = c->x->meta->size[2 + d];
+        c->out[e] = c->y->meta->size[2 + d];
+        c->k[e] = w->meta->size[2 + d];
         c->stride[e] = pst_conv_entry(&args[STRIDE], d);
         c->pad[e] = pst_conv_entry(&args[PADDING], d);
         c->dil[e] = pst_conv_entry(&args[DILATION], d);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The names that convolutions have: all are aten.convolution. */
+#include "stages/base/checked.h"
 #include "stages/ops/conv/conv.h"
 
 #include "stages/ops/rewrite.h"
@@ -96,8 +97,8 @@ static enum pst_status named(struct pst_rewrite *w, unsigned dims)
         int64_t all;
 
         if (pst_conv_entry(&f.stride, d) != 1 ||
-            __builtin_mul_overflow(pst_conv_entry(&f.dil, d),
-                                   f.w->meta.size[2 + d] - 1, &all) ||
+            PST_MUL(pst_conv_entry(&f.dil, d), f.w->meta.size[2 + d] - 1,
+                    &all) ||
             all < 0)
             return pst_rewrite_fail(w, "padding \"same\" needs steps of 1");
         half[d] = all / 2;

@@ -12,10 +12,10 @@ static struct view look(const struct pst_operand *of, unsigned dims)
 {
     struct view v = {.of = of};
 
-    v.stride[0] = of->meta.stride[0];
-    v.stride[1] = of->meta.stride[1];
+    v.stride[0] = of->meta->stride[0];
+    v.stride[1] = of->meta->stride[1];
     for (unsigned d = 0; d < dims; d++)
-        v.stride[2 + PST_CONV_DIMS - dims + d] = of->meta.stride[2 + d];
+        v.stride[2 + PST_CONV_DIMS - dims + d] = of->meta->stride[2 + d];
     return v;
 }
 
@@ -29,7 +29,7 @@ static int64_t place(const struct view *v, int64_t a, int64_t b,
 static double load(const struct view *v, int64_t a, int64_t b,
                    const int64_t at[PST_CONV_DIMS])
 {
-    return pst_load_f64(v->of->meta.dtype, v->of->data, place(v, a, b, at));
+    return pst_load_f64(v->of->meta->dtype, v->of->data, place(v, a, b, at));
 }
 
 static void store(const struct pst_conv *c, const struct view *v, int64_t a,
@@ -37,15 +37,15 @@ static void store(const struct pst_conv *c, const struct view *v, int64_t a,
 {
     if (c->accumulate)
         sum += load(v, a, b, at);
-    pst_store_f64(v->of->meta.dtype, v->of->data, place(v, a, b, at), sum);
+    pst_store_f64(v->of->meta->dtype, v->of->data, place(v, a, b, at), sum);
 }
 
 static double bias(const struct pst_conv *c, int64_t channel)
 {
     if (c->bias == NULL || c->bias->data == NULL)
         return 0.0;
-    return pst_load_f64(c->bias->meta.dtype, c->bias->data,
-                        channel * c->bias->meta.stride[0]);
+    return pst_load_f64(c->bias->meta->dtype, c->bias->data,
+                        channel * c->bias->meta->stride[0]);
 }
 
 /* The next index in row-major order; false behind the last. */

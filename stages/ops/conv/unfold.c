@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Windows of an image as columns (im2col), and columns added up to an image:
  * each is the other's gradient. */
+#include "stages/base/checked.h"
 #include "stages/ops/conv/conv.h"
 
 #include <string.h>
@@ -65,7 +66,7 @@ static enum pst_status im2col_infer(struct pst_infer *c)
         return status;
     if (x->rank == 4)
         *tail++ = u.n;
-    if (__builtin_mul_overflow(u.c, u.k[0] * u.k[1], &tail[0]))
+    if (PST_MUL(u.c, u.k[0] * u.k[1], &tail[0]))
         return pst_infer_fail(c, "the columns are too large");
     tail[1] = u.out[0] * u.out[1];
     return pst_infer_set(c, 0, x->dtype, x->rank - 1, size);
@@ -115,7 +116,7 @@ static enum pst_status col2im_infer(struct pst_infer *c)
 /* Arguments were checked when the node was made. */
 static struct unfold describe(const struct pst_call *c, bool to_image)
 {
-    const struct pst_meta *image = to_image ? &c->out[0].meta : &c->in[0].meta;
+    const struct pst_meta *image = to_image ? c->out[0].meta : c->in[0].meta;
     const struct pst_arg *args = c->args + (to_image ? 2 : 1);
     const unsigned r = image->rank;
     struct unfold u = {.n = r == 4 ? image->size[0] : 1,
@@ -164,10 +165,10 @@ static void to_column(const struct pst_call *c, int64_t column, int64_t image)
 {
     const struct pst_operand *x = &c->in[0];
 
-    pst_store_f64(x->meta.dtype, c->out[0].data, column,
+    pst_store_f64(x->meta->dtype, c->out[0].data, column,
                   image < 0 ? 0.0
-                            : pst_load_f64(x->meta.dtype, x->data,
-                                           pst_meta_offset(&x->meta, image)));
+                            : pst_load_f64(x->meta->dtype, x->data,
+                                           pst_meta_offset(x->meta, image)));
 }
 
 static void im2col_ref(const struct pst_call *c)
@@ -184,24 +185,24 @@ static void to_image(const struct pst_call *c, int64_t column, int64_t image)
 
     if (image >= 0)
         ((double *)c->scratch)[image] += pst_load_f64(
-            x->meta.dtype, x->data, pst_meta_offset(&x->meta, column));
+            x->meta->dtype, x->data, pst_meta_offset(x->meta, column));
 }
 
 static size_t col2im_scratch(const struct pst_call *c, unsigned threads)
 {
     (void)threads;
-    return (size_t)pst_meta_numel(&c->out[0].meta) * sizeof(double);
+    return (size_t)pst_meta_numel(c->out[0].meta) * sizeof(double);
 }
 
 static void col2im_ref(const struct pst_call *c)
 {
     const struct unfold u = describe(c, true);
-    const int64_t n = pst_meta_numel(&c->out[0].meta);
+    const int64_t n = pst_meta_numel(c->out[0].meta);
 
     memset(c->scratch, 0, (size_t)n * sizeof(double));
     each_pair(c, &u, to_image);
     for (int64_t i = 0; i < n; i++)
-        pst_store_f64(c->out[0].meta.dtype, c->out[0].data, i,
+        pst_store_f64(c->out[0].meta->dtype, c->out[0].data, i,
                       ((const double *)c->scratch)[i]);
 }
 
@@ -298,7 +299,7 @@ static void im2col_lines(const struct pst_call *c)
 {
     struct lines j = {.c = c,
                       .u = describe(c, false),
-                      .move = c->in[0].meta.dtype == PST_F64
+                      .move = c->in[0].meta->dtype == PST_F64
                                   ? to_columns_double
                                   : to_columns_float};
 
@@ -309,10 +310,10 @@ static void col2im_lines(const struct pst_call *c)
 {
     struct lines j = {.c = c,
                       .u = describe(c, true),
-                      .move = c->in[0].meta.dtype == PST_F64 ? to_image_double
-                                                             : to_image_float};
+                      .move = c->in[0].meta->dtype == PST_F64 ? to_image_double
+                                                              : to_image_float};
 
-    memset(c->out[0].data, 0, pst_meta_bytes(&c->out[0].meta));
+    memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
     pst_pool_run(c->pool, planes_part, &j);
 }
 

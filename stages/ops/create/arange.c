@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Numbers that their places determine: arange, eye. */
+#include "stages/base/checked.h"
 #include "stages/ops/pointwise/pointwise.h"
 
 #include <math.h>
@@ -32,6 +33,35 @@ static void truncate(struct pst_arg *arg)
     *arg = pst_i(pst_pw_integer(arg));
 }
 
+/* Whole numbers are counted as such: a double is too coarse beyond 2^53. */
+static bool count_of(const struct range *r, int64_t *ret)
+{
+    double count;
+
+    if (r->start.kind == PST_ARG_INT && r->end.kind == PST_ARG_INT &&
+        r->step.kind == PST_ARG_INT) {
+        int64_t span, step = r->step.i;
+
+        if (step == 0 || step == INT64_MIN ||
+            PST_SUB(r->end.i, r->start.i, &span) || span == INT64_MIN)
+            return false;
+        if (step < 0) {
+            step = -step;
+            span = -span;
+        }
+        if (span <= -step)
+            return false;
+        *ret = span / step + (span % step > 0);
+        return true;
+    }
+    count = ceil((pst_pw_number(&r->end) - pst_pw_number(&r->start)) /
+                 pst_pw_number(&r->step));
+    if (!(count > -1.0 && count < 9e15))
+        return false;
+    *ret = (int64_t)count;
+    return true;
+}
+
 static enum pst_status infer_range(struct pst_infer *c, unsigned n)
 {
     const bool real = c->args[0].kind == PST_ARG_FLOAT ||
@@ -39,7 +69,6 @@ static enum pst_status infer_range(struct pst_infer *c, unsigned n)
                       (n > 2 && c->args[2].kind == PST_ARG_FLOAT);
     struct range r = range_of(c->args, n);
     enum pst_dtype dtype = real ? PST_F32 : PST_I64;
-    double count;
     int64_t size;
 
     if (c->hint < PST_N_DTYPES)
@@ -50,13 +79,10 @@ static enum pst_status infer_range(struct pst_infer *c, unsigned n)
         truncate(&r.end);
         truncate(&r.step);
     }
-    count = ceil((pst_pw_number(&r.end) - pst_pw_number(&r.start)) /
-                 pst_pw_number(&r.step));
-    if (!(count > -1.0 && count < 9e15))
+    if (!count_of(&r, &size))
         return pst_infer_fail(c, "from %g to %g in steps of %g",
                               pst_pw_number(&r.start), pst_pw_number(&r.end),
                               pst_pw_number(&r.step));
-    size = (int64_t)count;
     return pst_infer_set(c, 0, dtype, 1, &size);
 }
 
@@ -67,14 +93,14 @@ static void range_run(const struct pst_call *c, unsigned n)
     const double start = pst_pw_number(&r.start), step = pst_pw_number(&r.step);
     const int64_t first = pst_pw_integer(&r.start);
     const int64_t by = pst_pw_integer(&r.step);
-    const bool real = pst_dtype_kind(out->meta.dtype) == PST_KIND_FLOAT;
+    const bool real = pst_dtype_kind(out->meta->dtype) == PST_KIND_FLOAT;
 
-    for (int64_t i = 0; i < out->meta.size[0]; i++) {
+    for (int64_t i = 0; i < out->meta->size[0]; i++) {
         if (real)
-            pst_store_f64(out->meta.dtype, out->data, i,
+            pst_store_f64(out->meta->dtype, out->data, i,
                           start + (double)i * step);
         else
-            pst_store_i64(out->meta.dtype, out->data, i, first + i * by);
+            pst_store_i64(out->meta->dtype, out->data, i, first + i * by);
     }
 }
 
@@ -130,7 +156,7 @@ static enum pst_status infer_eye_m(struct pst_infer *c)
 
 static void eye_ref(const struct pst_call *c)
 {
-    const struct pst_meta *out = &c->out[0].meta;
+    const struct pst_meta *out = c->out[0].meta;
 
     memset(c->out[0].data, 0, pst_meta_bytes(out));
     for (int64_t i = 0; i < PST_MIN(out->size[0], out->size[1]); i++)

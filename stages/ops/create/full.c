@@ -77,7 +77,7 @@ static void fill(const struct pst_call *c, const struct pst_arg *number)
     pst_view_copy(c->pool, &one,
                   number->kind == PST_ARG_FLOAT ? (const void *)&f
                                                 : (const void *)&i,
-                  &c->out[0].meta, c->out[0].data, false);
+                  c->out[0].meta, c->out[0].data, false);
 }
 
 static void fill_first_ref(const struct pst_call *c)
@@ -105,7 +105,7 @@ static void fill_ones_ref(const struct pst_call *c)
 /* All-zero bits are 0 in every dtype. */
 static void fill_zeros_ref(const struct pst_call *c)
 {
-    memset(c->out[0].data, 0, pst_meta_bytes(&c->out[0].meta));
+    memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
 }
 
 #define KERNELS(name)                                                          \

@@ -22,20 +22,20 @@ static double end_of(const struct pst_call *c, unsigned k)
         return pst_pw_number(&c->args[k]);
     if (k > 0 && c->args[0].kind == PST_ARG_VALUE)
         x = &c->in[1];
-    return pst_load_f64(x->meta.dtype, x->data, 0);
+    return pst_load_f64(x->meta->dtype, x->data, 0);
 }
 
 /* Element i of n, from the nearer end, in the precision of the dtype. */
 static double point(const struct pst_call *c, double start, double end,
                     int64_t i, int64_t n)
 {
-    const enum pst_dtype dtype = c->out[0].meta.dtype;
+    const enum pst_dtype dtype = c->out[0].meta->dtype;
     double step;
 
     if (n == 1)
         return start;
     step = (end - start) / (double)(n - 1);
-    if (dtype != PST_F64)
+    if (pst_dtype_kind(dtype) == PST_KIND_FLOAT && dtype != PST_F64)
         step = (double)(float)step;
     return i < n / 2 ? start + step * (double)i
                      : end - step * (double)(n - 1 - i);
@@ -44,11 +44,14 @@ static double point(const struct pst_call *c, double start, double end,
 static void linspace_ref(const struct pst_call *c)
 {
     const struct pst_operand *out = &c->out[0];
-    const double start = end_of(c, 0), end = end_of(c, 1);
+    const bool whole = pst_dtype_kind(out->meta->dtype) != PST_KIND_FLOAT;
+    const double from = end_of(c, 0), to = end_of(c, 1);
+    const double start = whole ? trunc(from) : from;
+    const double end = whole ? trunc(to) : to;
     const int64_t n = c->args[2].i;
 
     for (int64_t i = 0; i < n; i++)
-        pst_store_f64(out->meta.dtype, out->data, i,
+        pst_store_f64(out->meta->dtype, out->data, i,
                       point(c, start, end, i, n));
 }
 
@@ -60,7 +63,7 @@ static void logspace_ref(const struct pst_call *c)
     const int64_t n = c->args[2].i;
 
     for (int64_t i = 0; i < n; i++)
-        pst_store_f64(out->meta.dtype, out->data, i,
+        pst_store_f64(out->meta->dtype, out->data, i,
                       pow(base, point(c, start, end, i, n)));
 }
 
@@ -201,7 +204,7 @@ static int64_t triangle(const struct pst_arg *args, int side,
                         const struct pst_operand *out)
 {
     const int64_t rows = args[0].i, cols = args[1].i, offset = args[2].i;
-    const int64_t n = out != NULL ? out->meta.size[1] : 0;
+    const int64_t n = out != NULL ? out->meta->size[1] : 0;
     int64_t count = 0;
 
     for (int64_t r = 0; r < rows; r++) {
@@ -210,8 +213,8 @@ static int64_t triangle(const struct pst_arg *args, int side,
         const int64_t to = side > 0 ? cols : PST_MIN(edge + 1, cols);
 
         for (int64_t k = from; out != NULL && k < to; k++) {
-            pst_store_i64(out->meta.dtype, out->data, count + k - from, r);
-            pst_store_i64(out->meta.dtype, out->data, n + count + k - from, k);
+            pst_store_i64(out->meta->dtype, out->data, count + k - from, r);
+            pst_store_i64(out->meta->dtype, out->data, n + count + k - from, k);
         }
         count += PST_MAX(to - from, 0);
     }

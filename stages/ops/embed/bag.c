@@ -7,6 +7,10 @@
  * equals padding_idx does not count; an empty bag is 0. The further results
  * are what PyTorch keeps for its gradient: each index' bag (nothing in the
  * fastest case), the sizes of bags, the index of each maximum.
+ *
+ * scale_grad_by_freq divides the gradient of a row by how often that row is
+ * read, as PyTorch documents it. PyTorch's own kernel takes the count of
+ * another row where the indices are not 0, 1, 2 ... in order of their size.
  */
 PST_REWRITE_FORMULA(
     bag,

@@ -49,8 +49,8 @@ struct lookup {
 static bool index_at(const struct pst_call *c, const struct pst_operand *index,
                      int64_t i, int64_t rows, int64_t *ret)
 {
-    *ret = pst_load_i64(index->meta.dtype, index->data,
-                        pst_meta_offset(&index->meta, i));
+    *ret = pst_load_i64(index->meta->dtype, index->data,
+                        pst_meta_offset(index->meta, i));
     return pst_index_check(c, *ret, rows);
 }
 
@@ -61,7 +61,7 @@ static void lookup_part(void *ctx, unsigned part, unsigned parts)
     char *out = l->c->out[0].data;
     int64_t begin, end, row;
 
-    pst_pool_share(pst_meta_numel(&l->c->in[1].meta), 1, part, parts, &begin,
+    pst_pool_share(pst_meta_numel(l->c->in[1].meta), 1, part, parts, &begin,
                    &end);
     for (int64_t i = begin; i < end; i++) {
         if (index_at(l->c, &l->c->in[1], i, l->rows, &row))
@@ -73,12 +73,12 @@ static void lookup_part(void *ctx, unsigned part, unsigned parts)
 
 static void embedding_run(const struct pst_call *c)
 {
-    const struct pst_meta *weight = &c->in[0].meta;
+    const struct pst_meta *weight = c->in[0].meta;
     struct lookup l = {c, weight->size[0],
                        weight->size[1] *
                            (int64_t)pst_dtype_size(weight->dtype)};
 
-    if (pst_meta_numel(&c->out[0].meta) < PST_ND_SERIAL)
+    if (pst_meta_numel(c->out[0].meta) < PST_ND_SERIAL)
         lookup_part(&l, 0, 1);
     else
         pst_pool_run(c->pool, lookup_part, &l);
@@ -87,22 +87,27 @@ static void embedding_run(const struct pst_call *c)
 static void embedding_ref(const struct pst_call *c)
 {
     const struct pst_operand *weight = &c->in[0], *out = &c->out[0];
-    const int64_t columns = weight->meta.size[1];
-    const int64_t n = pst_meta_numel(&c->in[1].meta);
+    const int64_t size = (int64_t)pst_dtype_size(weight->meta->dtype);
+    const int64_t columns = weight->meta->size[1];
+    const int64_t n = pst_meta_numel(c->in[1].meta);
 
     for (int64_t i = 0; i < n; i++) {
         int64_t row;
         const bool found =
-            index_at(c, &c->in[1], i, weight->meta.size[0], &row);
+            index_at(c, &c->in[1], i, weight->meta->size[0], &row);
 
         for (int64_t k = 0; k < columns; k++) {
-            double x = 0.0;
+            char *to = (char *)out->data + (i * columns + k) * size;
 
             if (found)
-                x = pst_load_f64(weight->meta.dtype, weight->data,
-                                 row * weight->meta.stride[0] +
-                                     k * weight->meta.stride[1]);
-            pst_store_f64(out->meta.dtype, out->data, i * columns + k, x);
+                memcpy(to,
+                       (const char *)weight->data +
+                           (row * weight->meta->stride[0] +
+                            k * weight->meta->stride[1]) *
+                               size,
+                       (size_t)size);
+            else
+                memset(to, 0, (size_t)size);
         }
     }
 }
@@ -171,15 +176,15 @@ static bool target_row(const struct pst_call *c, int64_t i, int64_t *ret)
 static void backward_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct pst_call *c = ctx;
-    const int64_t n = pst_meta_numel(&c->in[1].meta);
-    const int64_t columns = c->out[0].meta.size[1];
+    const int64_t n = pst_meta_numel(c->in[1].meta);
+    const int64_t columns = c->out[0].meta->size[1];
     const float *g = c->in[0].data;
     float *out = c->out[0].data;
     int64_t begin, end, row;
 
     pst_pool_share(columns, 16, part, parts, &begin, &end);
     if (!c->accumulate && begin < end)
-        for (int64_t i = 0; i < c->out[0].meta.size[0]; i++)
+        for (int64_t i = 0; i < c->out[0].meta->size[0]; i++)
             memset(out + i * columns + begin, 0,
                    (size_t)(end - begin) * sizeof(*out));
     for (int64_t i = 0; i < n && begin < end; i++) {
@@ -194,7 +199,7 @@ static void backward_run(const struct pst_call *c)
 {
     struct pst_call call = *c;
 
-    if (pst_meta_numel(&c->in[0].meta) < PST_ND_SERIAL)
+    if (pst_meta_numel(c->in[0].meta) < PST_ND_SERIAL)
         backward_part(&call, 0, 1);
     else
         pst_pool_run(c->pool, backward_part, &call);
@@ -215,14 +220,14 @@ static size_t backward_scratch(const struct pst_call *c,
 static void backward_ref(const struct pst_call *c)
 {
     const struct pst_operand *g = &c->in[0], *out = &c->out[0];
-    const int64_t columns = out->meta.size[1];
-    const int64_t n = pst_meta_numel(&c->in[1].meta);
-    const enum pst_dtype dtype = out->meta.dtype;
+    const int64_t columns = out->meta->size[1];
+    const int64_t n = pst_meta_numel(c->in[1].meta);
+    const enum pst_dtype dtype = out->meta->dtype;
     int64_t *count = c->args[4].b ? c->scratch : NULL;
     int64_t row;
 
     if (!c->accumulate)
-        memset(out->data, 0, pst_meta_bytes(&out->meta));
+        memset(out->data, 0, pst_meta_bytes(out->meta));
     if (count != NULL) {
         memset(count, 0, (size_t)c->args[2].i * sizeof(*count));
         for (int64_t i = 0; i < n; i++)
@@ -241,7 +246,7 @@ static void backward_ref(const struct pst_call *c)
                 pst_load_f64(dtype, out->data, row * columns + k) +
                     scale * pst_load_f64(
                                 dtype, g->data,
-                                pst_meta_offset(&g->meta, i * columns + k)));
+                                pst_meta_offset(g->meta, i * columns + k)));
     }
 }
 

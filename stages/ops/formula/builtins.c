@@ -186,7 +186,7 @@ static struct pst_arg cast(struct pst_formula *f,
         pst_emit(f->build, pst_op_find("aten._to_copy.default"), c->args, 2));
 }
 
-/* values_of(x): how many numbers from 0 on an integer dtype has. */
+/* values_of(x): how many integers from 0 on the dtype has without a gap. */
 static struct pst_arg values_of(struct pst_formula *f,
                                 const struct pst_formula_call *c)
 {
@@ -195,7 +195,12 @@ static struct pst_arg values_of(struct pst_formula *f,
 
     if (m == NULL)
         return pst_none();
-    bits = 8 * (unsigned)pst_dtype_size(m->dtype) - (m->dtype != PST_U8);
+    bits = m->dtype == PST_F64   ? 53
+           : m->dtype == PST_F32 ? 24
+           : m->dtype == PST_F16 ? 11
+           : m->dtype == PST_BF16
+               ? 8
+               : 8 * (unsigned)pst_dtype_size(m->dtype) - (m->dtype != PST_U8);
     return pst_f(ldexp(1.0, (int)bits));
 }
 

@@ -25,13 +25,13 @@ static enum pst_status infer_accumulate(struct pst_infer *c)
 
 static void accumulate_grad(const struct pst_call *c)
 {
-    pst_view_copy(c->pool, &c->in[1].meta, c->in[1].data, &c->in[0].meta,
+    pst_view_copy(c->pool, c->in[1].meta, c->in[1].data, c->in[0].meta,
                   c->in[0].data, true);
 }
 
 static void accumulate_grad_ref(const struct pst_call *c)
 {
-    pst_view_copy_ref(&c->in[1].meta, c->in[1].data, &c->in[0].meta,
+    pst_view_copy_ref(c->in[1].meta, c->in[1].data, c->in[0].meta,
                       c->in[0].data, true);
 }
 

@@ -80,7 +80,7 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
         a.list += begin * nd->stride[0][best] * size;
         index.data =
             (char *)index.data + begin * nd->stride[1][best] *
-                                     (int64_t)pst_dtype_size(index.meta.dtype);
+                                     (int64_t)pst_dtype_size(index.meta->dtype);
         a.table += begin * nd->stride[2][best] * size;
         a.index = &index;
     } else if (part > 0) {
@@ -97,18 +97,18 @@ void pst_along_run(const struct pst_call *c, enum pst_places_mode mode,
                    const struct pst_operand *index,
                    const struct pst_operand *list)
 {
-    const struct pst_meta at = cut(&table->meta, &index->meta, dim);
-    const struct pst_meta side = cut(&list->meta, &index->meta, -1);
-    const struct pst_meta *metas[3] = {&side, &index->meta, &at};
+    const struct pst_meta at = cut(table->meta, index->meta, dim);
+    const struct pst_meta side = cut(list->meta, index->meta, -1);
+    const struct pst_meta *metas[3] = {&side, index->meta, &at};
     struct along a = {
         .c = c,
         .index = index,
         .list = list->data,
         .table = table->data,
-        .dtype = table->meta.dtype,
-        .size = table->meta.rank > 0 ? table->meta.size[dim] : 1,
-        .stride = table->meta.rank > 0 ? table->meta.stride[dim] : 0,
-        .fn = pst_places_mover(table->meta.dtype, mode),
+        .dtype = table->meta->dtype,
+        .size = table->meta->rank > 0 ? table->meta->size[dim] : 1,
+        .stride = table->meta->rank > 0 ? table->meta->stride[dim] : 0,
+        .fn = pst_places_mover(table->meta->dtype, mode),
         .reads = mode == PST_PLACES_READ,
     };
 

@@ -84,7 +84,7 @@ static void each(const struct pst_call *c, const struct pst_meta *x,
                  element_fn fn)
 {
     const struct pst_operand *index = &c->in[1];
-    const struct pst_meta *m = &index->meta;
+    const struct pst_meta *m = index->meta;
     const int dim = pst_meta_dim(x, c->args[1].i);
     const int64_t size = x->rank > 0 ? x->size[dim] : 1;
     const int64_t n = pst_meta_numel(m);
@@ -107,8 +107,8 @@ static void put(const struct pst_call *c, const struct pst_operand *in,
                 int64_t from, int64_t to, bool add)
 {
     const struct pst_operand *out = &c->out[0];
-    const struct pst_meta one = {.dtype = in->meta.dtype};
-    const struct pst_meta other = {.dtype = out->meta.dtype};
+    const struct pst_meta one = {.dtype = in->meta->dtype};
+    const struct pst_meta other = {.dtype = out->meta->dtype};
 
     pst_view_copy_ref(
         &one,
@@ -120,21 +120,21 @@ static void put(const struct pst_call *c, const struct pst_operand *in,
 static void gather_at(const struct pst_call *c, const int64_t *at, int dim,
                       int64_t index, int64_t number)
 {
-    put(c, &c->in[0], offset_at(&c->in[0].meta, at, dim, index), number, false);
+    put(c, &c->in[0], offset_at(c->in[0].meta, at, dim, index), number, false);
 }
 
 static void scatter_at(const struct pst_call *c, const int64_t *at, int dim,
                        int64_t index, int64_t number PST_UNUSED)
 {
-    put(c, &c->in[2], offset_at(&c->in[2].meta, at, -1, 0),
-        offset_at(&c->out[0].meta, at, dim, index), false);
+    put(c, &c->in[2], offset_at(c->in[2].meta, at, -1, 0),
+        offset_at(c->out[0].meta, at, dim, index), false);
 }
 
 static void scatter_add_at(const struct pst_call *c, const int64_t *at, int dim,
                            int64_t index, int64_t number PST_UNUSED)
 {
-    put(c, &c->in[2], offset_at(&c->in[2].meta, at, -1, 0),
-        offset_at(&c->out[0].meta, at, dim, index), true);
+    put(c, &c->in[2], offset_at(c->in[2].meta, at, -1, 0),
+        offset_at(c->out[0].meta, at, dim, index), true);
 }
 
 static void scatter_value_at(const struct pst_call *c, const int64_t *at,
@@ -142,19 +142,19 @@ static void scatter_value_at(const struct pst_call *c, const int64_t *at,
 {
     const struct pst_arg *value = &c->args[3];
     const struct pst_operand *out = &c->out[0];
-    const int64_t to = offset_at(&out->meta, at, dim, index);
+    const int64_t to = offset_at(out->meta, at, dim, index);
 
     if (value->kind == PST_ARG_FLOAT)
-        pst_store_f64(out->meta.dtype, out->data, to, value->f);
+        pst_store_f64(out->meta->dtype, out->data, to, value->f);
     else
-        pst_store_i64(out->meta.dtype, out->data, to,
+        pst_store_i64(out->meta->dtype, out->data, to,
                       value->kind == PST_ARG_INT ? value->i : value->b);
 }
 
 static void gather_ref(const struct pst_call *c)
 {
-    memset(c->out[0].data, 0, pst_meta_bytes(&c->out[0].meta));
-    each(c, &c->in[0].meta, gather_at);
+    memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
+    each(c, c->in[0].meta, gather_at);
 }
 
 static void scatter(const struct pst_call *c, element_fn fn)
@@ -162,8 +162,8 @@ static void scatter(const struct pst_call *c, element_fn fn)
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
 
     if (out->data != x->data)
-        pst_view_copy(c->pool, &x->meta, x->data, &out->meta, out->data, false);
-    each(c, &out->meta, fn);
+        pst_view_copy(c->pool, x->meta, x->data, out->meta, out->data, false);
+    each(c, out->meta, fn);
 }
 
 static void scatter_src_ref(const struct pst_call *c)
@@ -174,7 +174,7 @@ static void scatter_src_ref(const struct pst_call *c)
 /* 16-bit sums are taken in f32 and rounded once. */
 static bool is_narrow(const struct pst_call *c)
 {
-    const enum pst_dtype dtype = c->out[0].meta.dtype;
+    const enum pst_dtype dtype = c->out[0].meta->dtype;
 
     return pst_dtype_kind(dtype) == PST_KIND_FLOAT &&
            pst_dtype_size(dtype) == 2;
@@ -183,25 +183,25 @@ static bool is_narrow(const struct pst_call *c)
 static size_t scatter_add_scratch(const struct pst_call *c,
                                   unsigned threads PST_UNUSED)
 {
-    return is_narrow(c)
-               ? (size_t)pst_meta_numel(&c->out[0].meta) * sizeof(float)
-               : 0;
+    return is_narrow(c) ? (size_t)pst_meta_numel(c->out[0].meta) * sizeof(float)
+                        : 0;
 }
 
 static void scatter_add_ref(const struct pst_call *c)
 {
-    struct pst_operand wide = {.data = c->scratch, .meta = c->out[0].meta};
+    struct pst_meta f32 = *c->out[0].meta;
+    struct pst_operand wide = {.data = c->scratch, .meta = &f32};
     struct pst_call call = *c;
 
     if (!is_narrow(c)) {
         scatter(c, scatter_add_at);
         return;
     }
-    wide.meta.dtype = PST_F32;
+    f32.dtype = PST_F32;
     call.out = &wide;
     scatter(&call, scatter_add_at);
-    pst_view_copy(c->pool, &wide.meta, wide.data, &c->out[0].meta,
-                  c->out[0].data, false);
+    pst_view_copy(c->pool, wide.meta, wide.data, c->out[0].meta, c->out[0].data,
+                  false);
 }
 
 static void scatter_value_ref(const struct pst_call *c)
@@ -215,7 +215,7 @@ static void gather_run(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0];
 
-    pst_along_run(c, PST_PLACES_READ, x, pst_meta_dim(&x->meta, c->args[1].i),
+    pst_along_run(c, PST_PLACES_READ, x, pst_meta_dim(x->meta, c->args[1].i),
                   &c->in[1], &c->out[0]);
 }
 
@@ -226,8 +226,8 @@ static void scatter_blocks(const struct pst_call *c, enum pst_places_mode mode,
     const struct pst_operand *x = &c->in[0];
 
     if (out->data != x->data)
-        pst_view_copy(c->pool, &x->meta, x->data, &out->meta, out->data, false);
-    pst_along_run(c, mode, out, pst_meta_dim(&out->meta, c->args[1].i),
+        pst_view_copy(c->pool, x->meta, x->data, out->meta, out->data, false);
+    pst_along_run(c, mode, out, pst_meta_dim(out->meta, c->args[1].i),
                   &c->in[1], list);
 }
 
@@ -240,12 +240,13 @@ static void scatter_value_run(const struct pst_call *c)
 {
     const struct pst_arg *value = &c->args[3];
     int64_t cell = 0;
-    const struct pst_operand list = {&cell, {.dtype = c->out[0].meta.dtype}};
+    const struct pst_meta scalar = {.dtype = c->out[0].meta->dtype};
+    const struct pst_operand list = {&cell, &scalar};
 
     if (value->kind == PST_ARG_FLOAT)
-        pst_store_f64(list.meta.dtype, &cell, 0, value->f);
+        pst_store_f64(list.meta->dtype, &cell, 0, value->f);
     else
-        pst_store_i64(list.meta.dtype, &cell, 0,
+        pst_store_i64(list.meta->dtype, &cell, 0,
                       value->kind == PST_ARG_INT ? value->i : value->b);
     scatter_blocks(c, PST_PLACES_WRITE, &c->out[0], &list);
 }
@@ -254,8 +255,8 @@ static void scatter_value_run(const struct pst_call *c)
 static size_t scatter_add_room(const struct pst_call *c,
                                unsigned threads PST_UNUSED)
 {
-    return is_narrow(c) ? (size_t)(pst_meta_numel(&c->out[0].meta) +
-                                   pst_meta_numel(&c->in[2].meta)) *
+    return is_narrow(c) ? (size_t)(pst_meta_numel(c->out[0].meta) +
+                                   pst_meta_numel(c->in[2].meta)) *
                               sizeof(float)
                         : 0;
 }
@@ -263,20 +264,20 @@ static size_t scatter_add_room(const struct pst_call *c,
 static void scatter_add_run(const struct pst_call *c)
 {
     const struct pst_operand *out = &c->out[0], *src = &c->in[2];
-    struct pst_operand sum = {c->scratch, out->meta}, list = {0};
+    struct pst_meta sum_meta = *out->meta, list_meta = *src->meta;
+    const struct pst_operand sum = {c->scratch, &sum_meta};
+    struct pst_operand list = {.meta = &list_meta};
 
     if (!is_narrow(c)) {
         scatter_blocks(c, PST_PLACES_ADD, out, src);
         return;
     }
-    sum.meta.dtype = PST_F32;
-    list.meta = src->meta;
-    list.meta.dtype = PST_F32;
-    pst_meta_set_contiguous(&list.meta);
-    list.data = (float *)c->scratch + pst_meta_numel(&out->meta);
-    pst_view_copy(c->pool, &src->meta, src->data, &list.meta, list.data, false);
+    sum_meta.dtype = list_meta.dtype = PST_F32;
+    pst_meta_set_contiguous(&list_meta);
+    list.data = (float *)c->scratch + pst_meta_numel(out->meta);
+    pst_view_copy(c->pool, src->meta, src->data, list.meta, list.data, false);
     scatter_blocks(c, PST_PLACES_ADD, &sum, &list);
-    pst_view_copy(c->pool, &sum.meta, sum.data, &out->meta, out->data, false);
+    pst_view_copy(c->pool, sum.meta, sum.data, out->meta, out->data, false);
 }
 
 static enum pst_status gather_vjp(struct pst_vjp *v)

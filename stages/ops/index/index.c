@@ -190,7 +190,7 @@ static int64_t place(const struct pst_call *c, const struct plan *p,
         rest /= p->places.size[d];
     }
     for (unsigned d = 0; d < n; d++) {
-        const struct pst_meta *m = &index[d].meta;
+        const struct pst_meta *m = index[d].meta;
         int64_t from = 0, at;
 
         if (!p->indexed[d])
@@ -243,7 +243,7 @@ static void plan_of(const struct pst_call *c, const struct pst_meta *x,
 
     for (unsigned d = 0; d < n; d++)
         if (c->args[1].values[d] != NULL)
-            index[d] = &c->in[1 + d].meta;
+            index[d] = c->in[1 + d].meta;
     (void)make_plan(x, index, n, ret); /* infer has seen that it can be */
 }
 
@@ -251,16 +251,16 @@ static void index_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
     const unsigned n = c->n_in - 1;
-    const int64_t size = (int64_t)pst_dtype_size(x->meta.dtype);
+    const int64_t size = (int64_t)pst_dtype_size(x->meta->dtype);
     struct pst_meta to, zero = {.dtype = PST_I64};
     const int64_t nothing = 0;
     struct plan p;
 
-    plan_of(c, &x->meta, n, &p);
-    to = rest_in(&p, &out->meta);
+    plan_of(c, x->meta, n, &p);
+    to = rest_in(&p, out->meta);
     for (int64_t i = 0; i < pst_meta_numel(&p.places); i++) {
-        const int64_t from = place(c, &p, &x->meta, c->in + 1, n, i);
-        char *dst = (char *)out->data + place_in(&p, &out->meta, i) * size;
+        const int64_t from = place(c, &p, x->meta, c->in + 1, n, i);
+        char *dst = (char *)out->data + place_in(&p, out->meta, i) * size;
 
         if (from < 0)
             pst_view_copy(NULL, &zero, &nothing, &to, dst, false);
@@ -290,17 +290,17 @@ static void masked_fill(const struct pst_call *c)
 {
     const struct pst_operand *mask = &c->in[1], *value = &c->in[2];
     const struct pst_operand *out = &c->out[0];
-    const struct pst_meta one = {.dtype = value->meta.dtype};
-    const int64_t rows = pst_meta_numel(&mask->meta);
+    const struct pst_meta one = {.dtype = value->meta->dtype};
+    const int64_t rows = pst_meta_numel(mask->meta);
     const int64_t size = (int64_t)pst_dtype_size(one.dtype);
-    const struct pst_meta place = chosen_one(&out->meta, &mask->meta);
+    const struct pst_meta place = chosen_one(out->meta, mask->meta);
     const int64_t row = pst_meta_numel(&place);
     struct pst_meta from = {.dtype = one.dtype, .rank = 1, .size = {row}};
 
-    if (pst_meta_numel(&value->meta) != 1)
-        from = stretched(&value->meta, &place);
+    if (pst_meta_numel(value->meta) != 1)
+        from = stretched(value->meta, &place);
     for (int64_t i = 0; i < rows * row; i++)
-        if (((const bool *)mask->data)[pst_meta_offset(&mask->meta, i / row)])
+        if (((const bool *)mask->data)[pst_meta_offset(mask->meta, i / row)])
             pst_view_copy_ref(&one,
                               (const char *)value->data +
                                   pst_meta_offset(&from, i % row) * size,
@@ -312,21 +312,21 @@ static void index_put_ref(const struct pst_call *c)
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
     const unsigned n = c->n_in - 2;
     const struct pst_operand *values = &c->in[n + 1];
-    const int64_t size = (int64_t)pst_dtype_size(x->meta.dtype);
+    const int64_t size = (int64_t)pst_dtype_size(x->meta->dtype);
     struct pst_meta from, all;
     struct plan p;
 
     if (out->data != x->data)
-        pst_view_copy(c->pool, &x->meta, x->data, &out->meta, out->data, false);
+        pst_view_copy(c->pool, x->meta, x->data, out->meta, out->data, false);
     if (is_masked_fill(c->args)) {
         masked_fill(c);
         return;
     }
-    plan_of(c, &out->meta, n, &p);
-    all = stretched(&values->meta, &p.all);
+    plan_of(c, out->meta, n, &p);
+    all = stretched(values->meta, &p.all);
     from = rest_in(&p, &all);
     for (int64_t i = 0; i < pst_meta_numel(&p.places); i++) {
-        const int64_t to = place(c, &p, &out->meta, c->in + 1, n, i);
+        const int64_t to = place(c, &p, out->meta, c->in + 1, n, i);
 
         if (to >= 0)
             pst_view_copy(NULL, &from,
@@ -353,7 +353,7 @@ static void run_blocks(const struct pst_call *c, const struct plan *p,
         .wrap = true,
         .list = list,
         .table = table->data,
-        .dtype = table->meta.dtype,
+        .dtype = table->meta->dtype,
         .mode = mode,
     };
 
@@ -362,9 +362,9 @@ static void run_blocks(const struct pst_call *c, const struct plan *p,
     for (unsigned d = 0; d < n; d++)
         if (p->indexed[d]) {
             blocks.index[blocks.n] = &c->in[1 + d];
-            blocks.size[blocks.n] = table->meta.size[d];
-            blocks.stride[blocks.n] = table->meta.stride[d];
-            metas[++blocks.n] = &c->in[1 + d].meta;
+            blocks.size[blocks.n] = table->meta->size[d];
+            blocks.stride[blocks.n] = table->meta->stride[d];
+            metas[++blocks.n] = c->in[1 + d].meta;
         }
     pst_nd_init(&blocks.places, 1 + blocks.n, metas);
     pst_nd_init(&blocks.window, 2,
@@ -392,8 +392,8 @@ static void index_run(const struct pst_call *c)
 {
     struct plan p;
 
-    plan_of(c, &c->in[0].meta, c->n_in - 1, &p);
-    run_blocks(c, &p, PST_PLACES_READ, c->n_in - 1, &c->in[0], &c->out[0].meta,
+    plan_of(c, c->in[0].meta, c->n_in - 1, &p);
+    run_blocks(c, &p, PST_PLACES_READ, c->n_in - 1, &c->in[0], c->out[0].meta,
                c->out[0].data);
 }
 
@@ -406,9 +406,9 @@ static void index_put_run(const struct pst_call *c)
     struct plan p;
 
     if (out->data != x->data)
-        pst_view_copy(c->pool, &x->meta, x->data, &out->meta, out->data, false);
-    plan_of(c, &out->meta, n, &p);
-    all = stretched(&values->meta, &p.all);
+        pst_view_copy(c->pool, x->meta, x->data, out->meta, out->data, false);
+    plan_of(c, out->meta, n, &p);
+    all = stretched(values->meta, &p.all);
     run_blocks(c, &p, c->args[3].b ? PST_PLACES_ADD : PST_PLACES_WRITE, n, out,
                &all, values->data);
 }

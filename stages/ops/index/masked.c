@@ -27,7 +27,7 @@ static int64_t broadcast_offset(const struct pst_meta *out, int64_t i,
 static void copy(const struct pst_operand *to, int64_t at,
                  const struct pst_operand *from, int64_t of)
 {
-    const size_t size = pst_dtype_size(to->meta.dtype);
+    const size_t size = pst_dtype_size(to->meta->dtype);
 
     memcpy((char *)to->data + (size_t)at * size,
            (const char *)from->data + (size_t)of * size, size);
@@ -37,18 +37,18 @@ static void masked_scatter_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0], *mask = &c->in[1];
     const struct pst_operand *source = &c->in[2], *out = &c->out[0];
-    const int64_t n = pst_meta_numel(&source->meta);
+    const int64_t n = pst_meta_numel(source->meta);
     int64_t used = 0;
 
-    for (int64_t i = 0; i < pst_meta_numel(&out->meta); i++) {
+    for (int64_t i = 0; i < pst_meta_numel(out->meta); i++) {
         const bool take =
             ((const bool *)
-                 mask->data)[broadcast_offset(&out->meta, i, &mask->meta)];
+                 mask->data)[broadcast_offset(out->meta, i, mask->meta)];
 
         if (take && used < n)
             copy(out, i, source, used);
         else
-            copy(out, i, x, broadcast_offset(&out->meta, i, &x->meta));
+            copy(out, i, x, broadcast_offset(out->meta, i, x->meta));
         used += take;
     }
     if (used > n)
@@ -61,13 +61,13 @@ static void masked_gather_ref(const struct pst_call *c)
 {
     const struct pst_operand *g = &c->in[0], *mask = &c->in[1];
     const struct pst_operand *out = &c->out[0];
-    const int64_t n = pst_meta_numel(&out->meta);
+    const int64_t n = pst_meta_numel(out->meta);
     int64_t used = 0;
 
-    memset(out->data, 0, pst_meta_bytes(&out->meta));
-    for (int64_t i = 0; i < pst_meta_numel(&g->meta) && used < n; i++)
+    memset(out->data, 0, pst_meta_bytes(out->meta));
+    for (int64_t i = 0; i < pst_meta_numel(g->meta) && used < n; i++)
         if (((const bool *)
-                 mask->data)[broadcast_offset(&g->meta, i, &mask->meta)])
+                 mask->data)[broadcast_offset(g->meta, i, mask->meta)])
             copy(out, used++, g, i);
 }
 
@@ -137,16 +137,15 @@ static pst_nd_fn by_size(size_t size, const pst_nd_fn *fns)
 static void masked_scatter_run(const struct pst_call *c)
 {
     static const pst_nd_fn fns[] = {take_1, take_2, take_4, take_8};
-    const struct pst_meta *out = &c->out[0].meta;
+    const struct pst_meta *out = c->out[0].meta;
     struct take t = {.c = c,
                      .source = c->in[2].data,
                      .out = c->out[0].data,
-                     .n = pst_meta_numel(&c->in[2].meta)};
+                     .n = pst_meta_numel(c->in[2].meta)};
     struct pst_nd nd;
 
-    pst_nd_init(
-        &nd, 3,
-        (const struct pst_meta *[]){out, &c->in[1].meta, &c->in[0].meta});
+    pst_nd_init(&nd, 3,
+                (const struct pst_meta *[]){out, c->in[1].meta, c->in[0].meta});
     pst_nd_range(&nd, 0, nd.numel, by_size(pst_dtype_size(out->dtype), fns),
                  &t);
     if (t.used > t.n)
@@ -157,13 +156,13 @@ static void masked_scatter_run(const struct pst_call *c)
 static void masked_gather_run(const struct pst_call *c)
 {
     static const pst_nd_fn fns[] = {give_1, give_2, give_4, give_8};
-    const struct pst_meta *out = &c->out[0].meta;
+    const struct pst_meta *out = c->out[0].meta;
     const size_t size = pst_dtype_size(out->dtype);
     struct take t = {.c = c, .out = c->out[0].data, .n = pst_meta_numel(out)};
     struct pst_nd nd;
 
     pst_nd_init(&nd, 2,
-                (const struct pst_meta *[]){&c->in[0].meta, &c->in[1].meta});
+                (const struct pst_meta *[]){c->in[0].meta, c->in[1].meta});
     pst_nd_range(&nd, 0, nd.numel, by_size(size, fns), &t);
     memset(t.out + (size_t)t.used * size, 0, (size_t)(t.n - t.used) * size);
 }

@@ -34,7 +34,7 @@ bool pst_places_load(const struct pst_call *c, const struct pst_operand *index,
                      int64_t stride, bool wrap, const int64_t *before,
                      int64_t *at)
 {
-    const enum pst_dtype dtype = index->meta.dtype;
+    const enum pst_dtype dtype = index->meta->dtype;
 
     if ((dtype == PST_I64 && load_i64(index->data, first, step, n, size, stride,
                                       wrap, before, at)) ||

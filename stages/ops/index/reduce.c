@@ -54,10 +54,10 @@ static void add(struct cell *cell, enum how how, double x, int64_t whole)
 static void load(struct cell *cell, enum how how, const struct pst_operand *x,
                  int64_t at)
 {
-    const bool whole = pst_dtype_kind(x->meta.dtype) != PST_KIND_FLOAT;
+    const bool whole = pst_dtype_kind(x->meta->dtype) != PST_KIND_FLOAT;
 
-    add(cell, how, pst_load_f64(x->meta.dtype, x->data, at),
-        whole ? pst_load_i64(x->meta.dtype, x->data, at) : 0);
+    add(cell, how, pst_load_f64(x->meta->dtype, x->data, at),
+        whole ? pst_load_i64(x->meta->dtype, x->data, at) : 0);
 }
 
 /* The place in `meta` of element number i of the index, at dim `index`. */
@@ -79,15 +79,15 @@ static void finish(const struct pst_call *c, const struct cell *cells,
                    enum how how)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
-    const bool whole = pst_dtype_kind(out->meta.dtype) != PST_KIND_FLOAT;
+    const bool whole = pst_dtype_kind(out->meta->dtype) != PST_KIND_FLOAT;
 
-    for (int64_t i = 0; i < pst_meta_numel(&out->meta); i++) {
+    for (int64_t i = 0; i < pst_meta_numel(out->meta); i++) {
         const struct cell *cell = &cells[i];
         double y = cell->y;
         int64_t w = cell->whole;
 
         if (cell->n == 0) {
-            const size_t size = pst_dtype_size(out->meta.dtype);
+            const size_t size = pst_dtype_size(out->meta->dtype);
 
             memcpy((char *)out->data + (size_t)i * size,
                    (const char *)x->data + (size_t)i * size, size);
@@ -100,9 +100,9 @@ static void finish(const struct pst_call *c, const struct cell *cells,
             w = (w - rest) / cell->n; /* rounded down */
         }
         if (whole)
-            pst_store_i64(out->meta.dtype, out->data, i, w);
+            pst_store_i64(out->meta->dtype, out->data, i, w);
         else
-            pst_store_f64(out->meta.dtype, out->data, i, y);
+            pst_store_f64(out->meta->dtype, out->data, i, y);
     }
 }
 
@@ -110,7 +110,7 @@ static void scatter_reduce_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0], *index = &c->in[1];
     const struct pst_operand *src = &c->in[2];
-    const struct pst_meta *m = &x->meta;
+    const struct pst_meta *m = x->meta;
     const enum how how = read_how(&c->args[4]);
     const unsigned dim = (unsigned)pst_meta_dim(m, c->args[1].i);
     const int64_t size = m->rank > 0 ? m->size[dim] : 1;
@@ -119,12 +119,12 @@ static void scatter_reduce_ref(const struct pst_call *c)
     memset(cells, 0, (size_t)pst_meta_numel(m) * sizeof(*cells));
     for (int64_t i = 0; c->args[5].b && i < pst_meta_numel(m); i++)
         load(&cells[i], how, x, i);
-    for (int64_t i = 0; i < pst_meta_numel(&index->meta); i++) {
-        const int64_t at = pst_load_i64(index->meta.dtype, index->data, i);
+    for (int64_t i = 0; i < pst_meta_numel(index->meta); i++) {
+        const int64_t at = pst_load_i64(index->meta->dtype, index->data, i);
 
         if (pst_index_check(c, at, size))
-            load(&cells[place(&index->meta, i, m, dim, at)], how, src,
-                 place(&index->meta, i, &src->meta, dim, -1));
+            load(&cells[place(index->meta, i, m, dim, at)], how, src,
+                 place(index->meta, i, src->meta, dim, -1));
     }
     finish(c, cells, how);
 }
@@ -132,7 +132,7 @@ static void scatter_reduce_ref(const struct pst_call *c)
 static size_t scatter_reduce_scratch(const struct pst_call *c,
                                      unsigned threads PST_UNUSED)
 {
-    return (size_t)pst_meta_numel(&c->in[0].meta) * sizeof(struct cell);
+    return (size_t)pst_meta_numel(c->in[0].meta) * sizeof(struct cell);
 }
 
 static enum pst_status infer_scatter_reduce(struct pst_infer *c)

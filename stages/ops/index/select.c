@@ -31,23 +31,23 @@ static void index_select_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0], *index = &c->in[1];
     const struct pst_operand *out = &c->out[0];
-    const unsigned dim = (unsigned)pst_meta_dim(&x->meta, c->args[1].i);
-    const struct pst_meta from = pst_view_drop(&x->meta, dim);
-    const struct pst_meta to = pst_view_drop(&out->meta, dim);
-    const int64_t size = (int64_t)pst_dtype_size(x->meta.dtype);
+    const unsigned dim = (unsigned)pst_meta_dim(x->meta, c->args[1].i);
+    const struct pst_meta from = pst_view_drop(x->meta, dim);
+    const struct pst_meta to = pst_view_drop(out->meta, dim);
+    const int64_t size = (int64_t)pst_dtype_size(x->meta->dtype);
 
-    memset(out->data, 0, pst_meta_bytes(&out->meta));
-    for (int64_t i = 0; i < out->meta.size[dim]; i++) {
-        const int64_t at =
-            pst_load_i64(index->meta.dtype, index->data,
-                         index->meta.rank > 0 ? i * index->meta.stride[0] : 0);
+    memset(out->data, 0, pst_meta_bytes(out->meta));
+    for (int64_t i = 0; i < out->meta->size[dim]; i++) {
+        const int64_t at = pst_load_i64(
+            index->meta->dtype, index->data,
+            index->meta->rank > 0 ? i * index->meta->stride[0] : 0);
 
-        if (!pst_index_check(c, at, x->meta.size[dim]))
+        if (!pst_index_check(c, at, x->meta->size[dim]))
             continue;
-        pst_view_copy(NULL, &from,
-                      (const char *)x->data + at * x->meta.stride[dim] * size,
-                      &to, (char *)out->data + i * out->meta.stride[dim] * size,
-                      false);
+        pst_view_copy(
+            NULL, &from,
+            (const char *)x->data + at * x->meta->stride[dim] * size, &to,
+            (char *)out->data + i * out->meta->stride[dim] * size, false);
     }
 }
 
@@ -55,26 +55,26 @@ static void index_select_run(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0], *index = &c->in[1];
     const struct pst_operand *out = &c->out[0];
-    const unsigned dim = (unsigned)pst_meta_dim(&x->meta, c->args[1].i);
-    const struct pst_meta from = pst_view_drop(&x->meta, dim);
-    const struct pst_meta to = pst_view_drop(&out->meta, dim);
-    const struct pst_meta list = {.dtype = out->meta.dtype,
+    const unsigned dim = (unsigned)pst_meta_dim(x->meta, c->args[1].i);
+    const struct pst_meta from = pst_view_drop(x->meta, dim);
+    const struct pst_meta to = pst_view_drop(out->meta, dim);
+    const struct pst_meta list = {.dtype = out->meta->dtype,
                                   .rank = 1,
-                                  .size = {out->meta.size[dim]},
-                                  .stride = {out->meta.stride[dim]}};
+                                  .size = {out->meta->size[dim]},
+                                  .stride = {out->meta->stride[dim]}};
     struct pst_places p = {
         .c = c,
         .index = {index},
         .n = 1,
-        .size = {x->meta.size[dim]},
-        .stride = {x->meta.stride[dim]},
+        .size = {x->meta->size[dim]},
+        .stride = {x->meta->stride[dim]},
         .list = out->data,
         .table = x->data,
-        .dtype = x->meta.dtype,
+        .dtype = x->meta->dtype,
         .mode = PST_PLACES_READ,
     };
 
-    pst_nd_init(&p.places, 2, (const struct pst_meta *[]){&list, &index->meta});
+    pst_nd_init(&p.places, 2, (const struct pst_meta *[]){&list, index->meta});
     pst_nd_init(&p.window, 2, (const struct pst_meta *[]){&to, &from});
     pst_places_run(&p, c->pool);
 }
@@ -134,13 +134,13 @@ static enum pst_status infer_one_hot(struct pst_infer *c)
 static void one_hot_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0];
-    const int64_t n = pst_meta_numel(&x->meta), classes = c->args[1].i;
+    const int64_t n = pst_meta_numel(x->meta), classes = c->args[1].i;
     int64_t *out = c->out[0].data;
 
-    memset(out, 0, pst_meta_bytes(&c->out[0].meta));
+    memset(out, 0, pst_meta_bytes(c->out[0].meta));
     for (int64_t i = 0; i < n; i++) {
         const int64_t at =
-            ((const int64_t *)x->data)[pst_meta_offset(&x->meta, i)];
+            ((const int64_t *)x->data)[pst_meta_offset(x->meta, i)];
 
         if (pst_index_check(c, at, classes))
             out[i * classes + at] = 1;

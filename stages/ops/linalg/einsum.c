@@ -321,7 +321,6 @@ static enum pst_status einsum_rewrite(struct pst_rewrite *w)
         if ((k > 0 && *text++ != ',') || !read_labels(&text, &terms[k], &dots))
             return pst_rewrite_fail(w, "\"%s\" does not fit operand %u",
                                     w->args[0].s, k);
-        take_diagonals(w, &terms[k]);
     }
     if (strncmp(text, "->", 2) == 0) {
         text += 2;
@@ -334,6 +333,8 @@ static enum pst_status einsum_rewrite(struct pst_rewrite *w)
         return pst_rewrite_fail(w, "\"%s\" has more operands than %u",
                                 w->args[0].s, in->n);
     }
+    for (unsigned k = 0; k < in->n; k++)
+        take_diagonals(w, &terms[k]);
     return run(w, terms, in->n, &out);
 }
 

@@ -60,7 +60,7 @@ enum pst_status pst_classes_set(struct pst_infer *c, unsigned x,
 
 void pst_classes_shape(struct pst_classes *p)
 {
-    const struct pst_meta *x = &p->x->meta;
+    const struct pst_meta *x = p->x->meta;
 
     p->n = x->rank > 1 ? x->size[0] : 1;
     p->classes = x->size[x->rank > 1];
@@ -70,13 +70,13 @@ void pst_classes_shape(struct pst_classes *p)
     if (p->weight != NULL && p->weight->data == NULL)
         p->weight = NULL;
     p->probabilities = p->target != NULL &&
-                       pst_dtype_kind(p->target->meta.dtype) == PST_KIND_FLOAT;
+                       pst_dtype_kind(p->target->meta->dtype) == PST_KIND_FLOAT;
 }
 
 int64_t pst_classes_target(const struct pst_call *c,
                            const struct pst_classes *p, int64_t i)
 {
-    const struct pst_meta *t = &p->target->meta;
+    const struct pst_meta *t = p->target->meta;
     const int64_t k =
         pst_load_i64(t->dtype, p->target->data, pst_meta_offset(t, i));
 
@@ -93,8 +93,8 @@ double pst_classes_weight(const struct pst_classes *p, int64_t k)
 {
     if (p->weight == NULL)
         return 1.0;
-    return pst_load_f64(p->weight->meta.dtype, p->weight->data,
-                        pst_meta_offset(&p->weight->meta, k));
+    return pst_load_f64(p->weight->meta->dtype, p->weight->data,
+                        pst_meta_offset(p->weight->meta, k));
 }
 
 double pst_classes_divisor(const struct pst_call *c,
@@ -117,5 +117,5 @@ int64_t pst_classes_at(const struct pst_classes *p, int64_t i, int64_t k)
 {
     const int64_t row = i / p->d, rest = i % p->d;
 
-    return pst_meta_offset(&p->x->meta, (row * p->classes + k) * p->d + rest);
+    return pst_meta_offset(p->x->meta, (row * p->classes + k) * p->d + rest);
 }

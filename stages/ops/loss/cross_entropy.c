@@ -52,7 +52,7 @@ static struct pst_classes classes_of(const struct pst_call *c, unsigned first)
 
 static double x_at(const struct pst_classes *p, int64_t i, int64_t k)
 {
-    return pst_load_f64(p->x->meta.dtype, p->x->data, pst_classes_at(p, i, k));
+    return pst_load_f64(p->x->meta->dtype, p->x->data, pst_classes_at(p, i, k));
 }
 
 /* t_k of position i, whose class is y (indices). */
@@ -68,7 +68,7 @@ static double coefficient(const struct pst_classes *p, int64_t i, int64_t y,
         return (k == y ? (1.0 - p->smoothing) * pst_classes_weight(p, y)
                        : 0.0) +
                smooth * pst_classes_weight(p, k);
-    q = pst_load_f64(t->meta.dtype, t->data, pst_meta_offset(&t->meta, at));
+    q = pst_load_f64(t->meta->dtype, t->data, pst_meta_offset(t->meta, at));
     return pst_classes_weight(p, k) * ((1.0 - p->smoothing) * q + smooth);
 }
 
@@ -117,13 +117,13 @@ static void cross_entropy_ref(const struct pst_call *c)
         const double loss = position_loss(c, &p, i);
 
         if (p.reduction == PST_REDUCE_NONE)
-            pst_store_f64(y->meta.dtype, y->data, i, loss);
+            pst_store_f64(y->meta->dtype, y->data, i, loss);
         sum += loss;
     }
     if (p.reduction == PST_REDUCE_MEAN)
         sum /= pst_classes_divisor(c, &p);
     if (p.reduction != PST_REDUCE_NONE)
-        pst_store_f64(y->meta.dtype, y->data, 0, sum);
+        pst_store_f64(y->meta->dtype, y->data, 0, sum);
 }
 
 /* Gradient that arrives at position i, with the mean's divisor in it. */
@@ -133,7 +133,7 @@ static double arriving(const struct pst_call *c, const struct pst_classes *p,
     const struct pst_operand *g = &c->in[0];
     const int64_t at = p->reduction == PST_REDUCE_NONE ? i : 0;
 
-    return pst_load_f64(g->meta.dtype, g->data, pst_meta_offset(&g->meta, at)) /
+    return pst_load_f64(g->meta->dtype, g->data, pst_meta_offset(g->meta, at)) /
            divisor;
 }
 
@@ -164,7 +164,7 @@ static void cross_entropy_backward_ref(const struct pst_call *c)
             if (y >= 0)
                 d = g * (exp(x_at(&p, i, k) - max - log_sum) * total -
                          coefficient(&p, i, y, k));
-            pst_store_f64(dx->meta.dtype, dx->data, at, d);
+            pst_store_f64(dx->meta->dtype, dx->data, at, d);
         }
     }
 }
@@ -178,7 +178,7 @@ static bool fits(const struct pst_call *c, unsigned first)
     struct pst_classes p = classes_of(c, first);
 
     return !p.probabilities && p.d == 1 && p.smoothing == 0.0 &&
-           p.x->meta.dtype == PST_F32;
+           p.x->meta->dtype == PST_F32;
 }
 
 static bool forward_fits(const struct pst_call *c)
@@ -188,7 +188,7 @@ static bool forward_fits(const struct pst_call *c)
 
 static bool backward_fits(const struct pst_call *c)
 {
-    return fits(c, 1) && c->in[0].meta.dtype == PST_F32;
+    return fits(c, 1) && c->in[0].meta->dtype == PST_F32;
 }
 
 struct job {

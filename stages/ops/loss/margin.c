@@ -21,22 +21,22 @@ static struct rows rows_of(const struct pst_call *c, unsigned first,
     return (struct rows){
         .x = x,
         .target = &c->in[first + 1],
-        .n = x->meta.rank > 1 ? x->meta.size[0] : 1,
-        .classes = x->meta.rank > 0 ? x->meta.size[x->meta.rank - 1] : 1,
+        .n = x->meta->rank > 1 ? x->meta->size[0] : 1,
+        .classes = x->meta->rank > 0 ? x->meta->size[x->meta->rank - 1] : 1,
         .reduction = reduction};
 }
 
 static double x_at(const struct rows *r, int64_t i, int64_t k)
 {
-    return pst_load_f64(r->x->meta.dtype, r->x->data,
-                        pst_meta_offset(&r->x->meta, i * r->classes + k));
+    return pst_load_f64(r->x->meta->dtype, r->x->data,
+                        pst_meta_offset(r->x->meta, i * r->classes + k));
 }
 
 /* Integer number `at` of the target, -1 with a fault if it is no class. */
 static int64_t class_at(const struct pst_call *c, const struct rows *r,
                         int64_t at, int64_t lowest)
 {
-    const struct pst_meta *t = &r->target->meta;
+    const struct pst_meta *t = r->target->meta;
     const int64_t k =
         pst_load_i64(t->dtype, r->target->data, pst_meta_offset(t, at));
 
@@ -55,7 +55,7 @@ static double arriving(const struct pst_call *c, const struct rows *r,
     const struct pst_operand *g = &c->in[0];
     const int64_t at = r->reduction == PST_REDUCE_NONE ? i : 0;
     const double v =
-        pst_load_f64(g->meta.dtype, g->data, pst_meta_offset(&g->meta, at));
+        pst_load_f64(g->meta->dtype, g->data, pst_meta_offset(g->meta, at));
 
     return r->reduction == PST_REDUCE_MEAN ? v / (double)r->n : v;
 }
@@ -64,7 +64,7 @@ static void store_loss(const struct pst_call *c, const struct rows *r,
                        int64_t i, double loss, double *sum)
 {
     if (r->reduction == PST_REDUCE_NONE)
-        pst_store_f64(c->out[0].meta.dtype, c->out[0].data, i, loss);
+        pst_store_f64(c->out[0].meta->dtype, c->out[0].data, i, loss);
     *sum += loss;
 }
 
@@ -72,7 +72,7 @@ static void store_sum(const struct pst_call *c, const struct rows *r,
                       double sum)
 {
     if (r->reduction != PST_REDUCE_NONE)
-        pst_store_f64(c->out[0].meta.dtype, c->out[0].data, 0,
+        pst_store_f64(c->out[0].meta->dtype, c->out[0].data, 0,
                       r->reduction == PST_REDUCE_MEAN ? sum / (double)r->n
                                                       : sum);
 }
@@ -143,8 +143,8 @@ static double weight_of(const struct multi *m, int64_t y)
 
     if (m->weight == NULL)
         return share;
-    return share * pst_load_f64(m->weight->meta.dtype, m->weight->data,
-                                pst_meta_offset(&m->weight->meta, y));
+    return share * pst_load_f64(m->weight->meta->dtype, m->weight->data,
+                                pst_meta_offset(m->weight->meta, y));
 }
 
 static enum pst_status multi_infer(struct pst_infer *c)
@@ -204,11 +204,11 @@ static void multi_backward_ref(const struct pst_call *c)
 
             if (k != y && z > 0.0)
                 d = g * weight_of(&m, y) * (m.p == 1.0 ? 1.0 : 2.0 * z);
-            pst_store_f64(dx->meta.dtype, dx->data, i * r->classes + k, d);
+            pst_store_f64(dx->meta->dtype, dx->data, i * r->classes + k, d);
             all += d;
         }
         if (y >= 0)
-            pst_store_f64(dx->meta.dtype, dx->data, i * r->classes + y, -all);
+            pst_store_f64(dx->meta->dtype, dx->data, i * r->classes + y, -all);
     }
 }
 
@@ -262,7 +262,7 @@ static void labels_ref(const struct pst_call *c)
         double loss = 0.0;
 
         for (int64_t k = 0; k < r.classes; k++)
-            pst_store_f64(flags->meta.dtype, flags->data, i * r.classes + k,
+            pst_store_f64(flags->meta->dtype, flags->data, i * r.classes + k,
                           is_target(c, &r, i, k) ? 1.0 : 0.0);
         for (int64_t j = 0; j < r.classes; j++) {
             const int64_t y = class_at(c, &r, i * r.classes + j, -1);
@@ -272,7 +272,7 @@ static void labels_ref(const struct pst_call *c)
             for (int64_t k = 0; k < r.classes; k++) {
                 const double z = 1.0 - x_at(&r, i, y) + x_at(&r, i, k);
 
-                if (z > 0.0 && pst_load_f64(flags->meta.dtype, flags->data,
+                if (z > 0.0 && pst_load_f64(flags->meta->dtype, flags->data,
                                             i * r.classes + k) == 0.0)
                     loss += z / (double)r.classes;
             }
@@ -291,7 +291,7 @@ static void labels_backward_ref(const struct pst_call *c)
         const double g = arriving(c, &r, i) / (double)r.classes;
 
         for (int64_t k = 0; k < r.classes; k++)
-            pst_store_f64(dx->meta.dtype, dx->data, i * r.classes + k, 0.0);
+            pst_store_f64(dx->meta->dtype, dx->data, i * r.classes + k, 0.0);
         for (int64_t j = 0; j < r.classes; j++) {
             const int64_t y = class_at(c, &r, i * r.classes + j, -1);
 
@@ -304,8 +304,8 @@ static void labels_backward_ref(const struct pst_call *c)
                 for (int s = 0; s < 2 && z > 0.0 && !is_target(c, &r, i, k);
                      s++)
                     pst_store_f64(
-                        dx->meta.dtype, dx->data, at[s],
-                        pst_load_f64(dx->meta.dtype, dx->data, at[s]) +
+                        dx->meta->dtype, dx->data, at[s],
+                        pst_load_f64(dx->meta->dtype, dx->data, at[s]) +
                             (s == 0 ? g : -g));
             }
         }

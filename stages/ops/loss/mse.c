@@ -36,15 +36,15 @@ static enum pst_status mse_backward_infer(struct pst_infer *c)
 static double at(const struct pst_operand *x, const struct pst_meta *shape,
                  int64_t i)
 {
-    const unsigned lead = shape->rank - x->meta.rank;
+    const unsigned lead = shape->rank - x->meta->rank;
     int64_t offset = 0;
 
     for (unsigned d = shape->rank; d-- > 0;) {
-        if (d >= lead && x->meta.size[d - lead] != 1)
-            offset += i % shape->size[d] * x->meta.stride[d - lead];
+        if (d >= lead && x->meta->size[d - lead] != 1)
+            offset += i % shape->size[d] * x->meta->stride[d - lead];
         i /= shape->size[d];
     }
-    return pst_load_f64(x->meta.dtype, x->data, offset);
+    return pst_load_f64(x->meta->dtype, x->data, offset);
 }
 
 static void mse_ref(const struct pst_call *c)
@@ -55,20 +55,20 @@ static void mse_ref(const struct pst_call *c)
     double sum = 0.0;
     int64_t n;
 
-    if (!pst_meta_broadcast(&c->in[0].meta, &c->in[1].meta, &shape))
+    if (!pst_meta_broadcast(c->in[0].meta, c->in[1].meta, &shape))
         return;
     n = pst_meta_numel(&shape);
     for (int64_t i = 0; i < n; i++) {
         const double d = at(&c->in[0], &shape, i) - at(&c->in[1], &shape, i);
 
         if (reduction == PST_REDUCE_NONE)
-            pst_store_f64(y->meta.dtype, y->data, i, d * d);
+            pst_store_f64(y->meta->dtype, y->data, i, d * d);
         sum += d * d;
     }
     if (reduction == PST_REDUCE_MEAN)
         sum /= (double)n;
     if (reduction != PST_REDUCE_NONE)
-        pst_store_f64(y->meta.dtype, y->data, 0, sum);
+        pst_store_f64(y->meta->dtype, y->data, 0, sum);
 }
 
 static void mse_backward_ref(const struct pst_call *c)
@@ -76,17 +76,17 @@ static void mse_backward_ref(const struct pst_call *c)
     const int64_t reduction = c->args[3].i;
     struct pst_operand *dx = &c->out[0];
     const struct pst_operand *g = &c->in[0];
-    const int64_t n = pst_meta_numel(&dx->meta);
+    const int64_t n = pst_meta_numel(dx->meta);
 
     for (int64_t i = 0; i < n; i++) {
         const int64_t k = reduction == PST_REDUCE_NONE ? i : 0;
-        double d = 2.0 * pst_load_f64(g->meta.dtype, g->data,
-                                      pst_meta_offset(&g->meta, k));
+        double d = 2.0 * pst_load_f64(g->meta->dtype, g->data,
+                                      pst_meta_offset(g->meta, k));
 
         if (reduction == PST_REDUCE_MEAN)
             d /= (double)n;
-        d *= at(&c->in[1], &dx->meta, i) - at(&c->in[2], &dx->meta, i);
-        pst_store_f64(dx->meta.dtype, dx->data, i, d);
+        d *= at(&c->in[1], dx->meta, i) - at(&c->in[2], dx->meta, i);
+        pst_store_f64(dx->meta->dtype, dx->data, i, d);
     }
 }
 
@@ -94,8 +94,8 @@ static void mse_backward_ref(const struct pst_call *c)
 
 static bool fits(const struct pst_call *c, unsigned first)
 {
-    return c->in[first].meta.dtype == PST_F32 &&
-           pst_meta_same(&c->in[first].meta, &c->in[first + 1].meta) &&
+    return c->in[first].meta->dtype == PST_F32 &&
+           pst_meta_same(c->in[first].meta, c->in[first + 1].meta) &&
            c->args[first + 2].i != PST_REDUCE_NONE;
 }
 
@@ -106,13 +106,13 @@ static bool forward_fits(const struct pst_call *c)
 
 static bool backward_fits(const struct pst_call *c)
 {
-    return fits(c, 1) && c->in[0].meta.dtype == PST_F32;
+    return fits(c, 1) && c->in[0].meta->dtype == PST_F32;
 }
 
 static void forward_f32(const struct pst_call *c,
                         const struct pst_loss_loops *loops)
 {
-    const int64_t n = pst_meta_numel(&c->in[0].meta);
+    const int64_t n = pst_meta_numel(c->in[0].meta);
     double sum = loops->squares(n, c->in[0].data, c->in[1].data);
 
     if (c->args[2].i == PST_REDUCE_MEAN)
@@ -123,7 +123,7 @@ static void forward_f32(const struct pst_call *c,
 static void backward_f32(const struct pst_call *c,
                          const struct pst_loss_loops *loops)
 {
-    const int64_t n = pst_meta_numel(&c->out[0].meta);
+    const int64_t n = pst_meta_numel(c->out[0].meta);
     double s = 2.0 * (double)*(const float *)c->in[0].data;
 
     if (c->args[3].i == PST_REDUCE_MEAN)

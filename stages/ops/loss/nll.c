@@ -61,20 +61,21 @@ static void nll_ref(const struct pst_call *c)
         double loss = 0.0;
 
         if (k >= 0)
-            loss = -w * pst_load_f64(p.x->meta.dtype, p.x->data,
+            loss = -w * pst_load_f64(p.x->meta->dtype, p.x->data,
                                      pst_classes_at(&p, i, k));
         if (p.reduction == PST_REDUCE_NONE)
-            pst_store_f64(y->meta.dtype, y->data, i, loss);
+            pst_store_f64(y->meta->dtype, y->data, i, loss);
         sum += loss;
         total += w;
     }
     if (p.reduction != PST_REDUCE_NONE)
-        pst_store_f64(y->meta.dtype, y->data, 0,
+        pst_store_f64(y->meta->dtype, y->data, 0,
                       p.reduction == PST_REDUCE_MEAN ? sum / total : sum);
     if (c->n_out == 2)
-        pst_store_f64(
-            c->out[1].meta.dtype, c->out[1].data, 0,
-            p.reduction == PST_REDUCE_NONE && p.x->meta.rank > 1 ? 0.0 : total);
+        pst_store_f64(c->out[1].meta->dtype, c->out[1].data, 0,
+                      p.reduction == PST_REDUCE_NONE && p.x->meta->rank > 1
+                          ? 0.0
+                          : total);
 }
 
 static void nll_backward_ref(const struct pst_call *c)
@@ -91,8 +92,8 @@ static void nll_backward_ref(const struct pst_call *c)
     pst_classes_shape(&p);
     if (p.reduction == PST_REDUCE_MEAN)
         divisor = pst_classes_divisor(c, &p);
-    for (int64_t i = pst_meta_numel(&dx->meta); i-- > 0;)
-        pst_store_f64(dx->meta.dtype, dx->data, i, 0.0);
+    for (int64_t i = pst_meta_numel(dx->meta); i-- > 0;)
+        pst_store_f64(dx->meta->dtype, dx->data, i, 0.0);
     for (int64_t i = 0; i < p.n * p.d; i++) {
         const int64_t k = pst_classes_target(c, &p, i);
         const int64_t at = p.reduction == PST_REDUCE_NONE ? i : 0;
@@ -100,8 +101,8 @@ static void nll_backward_ref(const struct pst_call *c)
 
         if (k < 0)
             continue;
-        d = pst_load_f64(g->meta.dtype, g->data, pst_meta_offset(&g->meta, at));
-        pst_store_f64(dx->meta.dtype, dx->data, pst_classes_at(&p, i, k),
+        d = pst_load_f64(g->meta->dtype, g->data, pst_meta_offset(g->meta, at));
+        pst_store_f64(dx->meta->dtype, dx->data, pst_classes_at(&p, i, k),
                       -d * pst_classes_weight(&p, k) / divisor);
     }
 }

@@ -55,20 +55,20 @@ static bool start(struct walk *w, const struct pst_call *c,
 {
     w->n = f->n;
     w->s = f->number > 0 ? c->args[f->number + shift].f : 0.0;
-    w->shape = c->in[shift].meta;
+    w->shape = *c->in[shift].meta;
     for (unsigned k = 0; k < f->n; k++) {
         const struct pst_meta shape = w->shape;
 
         w->x[k] = &c->in[k + shift];
         if (w->x[k]->data == NULL)
             w->x[k] = NULL;
-        else if (!pst_meta_broadcast(&shape, &w->x[k]->meta, &w->shape))
+        else if (!pst_meta_broadcast(&shape, w->x[k]->meta, &w->shape))
             return false;
     }
     for (unsigned k = 0; k < f->n; k++)
         w->straight[k] = w->x[k] != NULL &&
-                         pst_meta_same_shape(&w->x[k]->meta, &w->shape) &&
-                         pst_meta_is_contiguous(&w->x[k]->meta);
+                         pst_meta_same_shape(w->x[k]->meta, &w->shape) &&
+                         pst_meta_is_contiguous(w->x[k]->meta);
     return true;
 }
 
@@ -95,8 +95,8 @@ static void load(const struct walk *w, int64_t i, double *x)
         x[k] = 1.0;
         if (from != NULL)
             x[k] = pst_load_f64(
-                from->meta.dtype, from->data,
-                w->straight[k] ? i : offset(&from->meta, &w->shape, i));
+                from->meta->dtype, from->data,
+                w->straight[k] ? i : offset(from->meta, &w->shape, i));
     }
 }
 
@@ -119,13 +119,13 @@ void pst_pairs_forward(const struct pst_call *c, const struct pst_pairs *f)
             pst_call_fault(c, "input %g is not between 0 and 1", x[0]);
         v = f->value(x, w.s);
         if (reduction == PST_REDUCE_NONE)
-            pst_store_f64(y->meta.dtype, y->data, i, v);
+            pst_store_f64(y->meta->dtype, y->data, i, v);
         sum += v;
     }
     if (reduction == PST_REDUCE_MEAN)
         sum /= (double)n;
     if (reduction != PST_REDUCE_NONE)
-        pst_store_f64(y->meta.dtype, y->data, 0, sum);
+        pst_store_f64(y->meta->dtype, y->data, 0, sum);
 }
 
 void pst_pairs_backward(const struct pst_call *c, const struct pst_pairs *f)
@@ -145,11 +145,11 @@ void pst_pairs_backward(const struct pst_call *c, const struct pst_pairs *f)
         divisor = (double)n;
     for (int64_t i = 0; i < n; i++) {
         const int64_t at =
-            reduction == PST_REDUCE_NONE ? pst_meta_offset(&g->meta, i) : 0;
+            reduction == PST_REDUCE_NONE ? pst_meta_offset(g->meta, i) : 0;
 
         load(&w, i, x);
-        pst_store_f64(dx->meta.dtype, dx->data, i,
-                      pst_load_f64(g->meta.dtype, g->data, at) / divisor *
+        pst_store_f64(dx->meta->dtype, dx->data, i,
+                      pst_load_f64(g->meta->dtype, g->data, at) / divisor *
                           f->slope(x, w.s, k));
     }
 }
@@ -167,17 +167,17 @@ bool pst_pairs_fits(const struct pst_call *c, const struct pst_pairs *f,
     if (shift > 0 && (c->args[f->n_args + 1].i != 0 ||
                       c->args[f->reduction + 1].i == PST_REDUCE_NONE))
         return false;
-    return c->in[shift].meta.dtype == PST_F32 &&
-           c->in[shift + 1].meta.dtype == PST_F32 &&
-           c->out[0].meta.dtype == PST_F32 &&
-           pst_meta_same_shape(&c->in[shift].meta, &c->in[shift + 1].meta);
+    return c->in[shift].meta->dtype == PST_F32 &&
+           c->in[shift + 1].meta->dtype == PST_F32 &&
+           c->out[0].meta->dtype == PST_F32 &&
+           pst_meta_same_shape(c->in[shift].meta, c->in[shift + 1].meta);
 }
 
 void pst_pairs_forward_f32(const struct pst_call *c, const struct pst_pairs *f,
                            pst_loop_fn value, const struct pst_fold *sum)
 {
     const int64_t reduction = c->args[f->reduction].i;
-    const int64_t n = pst_meta_numel(&c->in[0].meta);
+    const int64_t n = pst_meta_numel(c->in[0].meta);
     const float s[3] = {f->number > 0 ? (float)c->args[f->number].f : 0.0f};
     const float *a = c->in[0].data, *b = c->in[1].data;
     float *y = c->out[0].data, block[BLOCK];
@@ -200,9 +200,9 @@ void pst_pairs_forward_f32(const struct pst_call *c, const struct pst_pairs *f,
 void pst_pairs_backward_f32(const struct pst_call *c, const struct pst_pairs *f,
                             pst_loop_fn slope)
 {
-    const int64_t n = pst_meta_numel(&c->in[1].meta);
+    const int64_t n = pst_meta_numel(c->in[1].meta);
     const bool mean = c->args[f->reduction + 1].i == PST_REDUCE_MEAN;
-    const double g = pst_load_f64(c->in[0].meta.dtype, c->in[0].data, 0);
+    const double g = pst_load_f64(c->in[0].meta->dtype, c->in[0].data, 0);
     const float s[3] = {f->number > 0 ? (float)c->args[f->number + 1].f : 0.0f,
                         (float)(mean ? g / (double)n : g)};
     const void *const x[2] = {c->in[1].data, c->in[2].data};

@@ -34,13 +34,13 @@ static enum pst_status backward_infer(struct pst_infer *c)
 
 static double at(const struct pst_operand *x, int64_t i)
 {
-    return pst_load_f64(x->meta.dtype, x->data, pst_meta_offset(&x->meta, i));
+    return pst_load_f64(x->meta->dtype, x->data, pst_meta_offset(x->meta, i));
 }
 
 static double distance(const struct pst_operand *x, int64_t i, int64_t j,
                        double p)
 {
-    const int64_t m = x->meta.size[1];
+    const int64_t m = x->meta->size[1];
     double sum = 0.0;
 
     for (int64_t k = 0; k < m; k++) {
@@ -58,13 +58,13 @@ static double distance(const struct pst_operand *x, int64_t i, int64_t j,
 
 static void pdist_ref(const struct pst_call *c)
 {
-    const int64_t n = c->in[0].meta.size[0];
+    const int64_t n = c->in[0].meta->size[0];
     struct pst_operand *y = &c->out[0];
     int64_t pair = 0;
 
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = i + 1; j < n; j++)
-            pst_store_f64(y->meta.dtype, y->data, pair++,
+            pst_store_f64(y->meta->dtype, y->data, pair++,
                           distance(&c->in[0], i, j, c->args[1].f));
 }
 
@@ -93,7 +93,7 @@ static double slope(double d, double r, double p)
 static void backward_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[1];
-    const int64_t n = x->meta.size[0], m = x->meta.size[1];
+    const int64_t n = x->meta->size[0], m = x->meta->size[1];
     const double p = c->args[2].f;
     struct pst_operand *dx = &c->out[0];
 
@@ -108,11 +108,11 @@ static void backward_ref(const struct pst_call *c)
 
                 if (j != i)
                     sum += at(&c->in[0], pair) *
-                           slope(rounded(x->meta.dtype,
+                           slope(rounded(x->meta->dtype,
                                          at(x, i * m + k) - at(x, j * m + k)),
                                  at(&c->in[2], pair), p);
             }
-            pst_store_f64(dx->meta.dtype, dx->data, i * m + k, sum);
+            pst_store_f64(dx->meta->dtype, dx->data, i * m + k, sum);
         }
 }
 

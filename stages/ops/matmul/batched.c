@@ -48,11 +48,11 @@ static enum pst_status baddbmm_infer(struct pst_infer *c)
 
 static struct pst_factor factor_of(const struct pst_operand *x)
 {
-    const unsigned rank = x->meta.rank;
+    const unsigned rank = x->meta->rank;
 
     return (struct pst_factor){.data = x->data,
-                               .row = x->meta.stride[rank - 2],
-                               .col = x->meta.stride[rank - 1]};
+                               .row = x->meta->stride[rank - 2],
+                               .col = x->meta->stride[rank - 1]};
 }
 
 static void bmm_operands(const struct pst_call *c, unsigned first,
@@ -60,20 +60,20 @@ static void bmm_operands(const struct pst_call *c, unsigned first,
 {
     const struct pst_operand *a = &c->in[first], *b = &c->in[first + 1];
 
-    *p = (struct pst_product){.dtype = c->out[0].meta.dtype,
-                              .factors = a->meta.dtype,
+    *p = (struct pst_product){.dtype = c->out[0].meta->dtype,
+                              .factors = a->meta->dtype,
                               .n_batch = 1,
-                              .batch = {a->meta.size[0]},
-                              .m = a->meta.size[1],
-                              .k = a->meta.size[2],
-                              .n = b->meta.size[2],
+                              .batch = {a->meta->size[0]},
+                              .m = a->meta->size[1],
+                              .k = a->meta->size[2],
+                              .n = b->meta->size[2],
                               .a = factor_of(a),
                               .b = factor_of(b),
                               .alpha = 1.0,
                               .out = c->out[0].data,
                               .accumulate = c->accumulate};
-    p->a.batch[0] = a->meta.stride[0];
-    p->b.batch[0] = b->meta.stride[0];
+    p->a.batch[0] = a->meta->stride[0];
+    p->b.batch[0] = b->meta->stride[0];
 }
 
 static void bmm_describe(const struct pst_call *c, struct pst_product *p)
@@ -86,7 +86,9 @@ static void baddbmm_describe(const struct pst_call *c, struct pst_product *p)
     bmm_operands(c, 1, p);
     p->beta = pst_pw_number(&c->args[3]);
     p->alpha = pst_pw_number(&c->args[4]);
-    pst_matmul_add(p, &c->in[0], &c->out[0].meta);
+    p->whole_beta = pst_pw_integer(&c->args[3]);
+    p->whole_alpha = pst_pw_integer(&c->args[4]);
+    pst_matmul_add(p, &c->in[0], c->out[0].meta);
 }
 
 static enum pst_status bmm_vjp(struct pst_vjp *v)
@@ -210,14 +212,14 @@ static void batch_strides(const struct pst_meta *x, unsigned n_batch,
 
 static void matmul_describe(const struct pst_call *c, struct pst_product *p)
 {
-    const struct pst_meta *a = &c->in[0].meta, *b = &c->in[1].meta;
-    const struct pst_meta *y = &c->out[0].meta;
+    const struct pst_meta *a = c->in[0].meta, *b = c->in[1].meta;
+    const struct pst_meta *y = c->out[0].meta;
     const unsigned ra = PST_MIN(a->rank, 2u), rb = PST_MIN(b->rank, 2u);
     const int64_t n = y->rank > 0 ? y->size[y->rank - 1] : 1;
     const bool tiled = pst_tiles_is(b, a->size[a->rank - 1], n);
 
     *p =
-        (struct pst_product){.dtype = c->out[0].meta.dtype,
+        (struct pst_product){.dtype = c->out[0].meta->dtype,
                              .factors = a->dtype,
                              .n = rb == 2 ? b->size[b->rank - 1] : 1,
                              .a.data = c->in[0].data,
@@ -238,9 +240,9 @@ static void matmul_describe(const struct pst_call *c, struct pst_product *p)
     p->a.col = a->stride[a->rank - 1];
     p->a.row = ra == 2 ? a->stride[a->rank - 2] : 0;
     /* b has at least 3 dimensions, so all of out but m, n is batch. */
-    p->n_batch = c->out[0].meta.rank - (ra == 2 ? 2 : 1);
+    p->n_batch = c->out[0].meta->rank - (ra == 2 ? 2 : 1);
     for (unsigned d = 0; d < p->n_batch; d++)
-        p->batch[d] = c->out[0].meta.size[d];
+        p->batch[d] = c->out[0].meta->size[d];
     batch_strides(a, p->n_batch, p->a.batch);
     batch_strides(b, p->n_batch, p->b.batch);
 }

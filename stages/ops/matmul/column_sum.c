@@ -37,8 +37,8 @@ static enum pst_status column_sum_vjp(struct pst_vjp *v)
 
 static void column_sum_ref(const struct pst_call *c)
 {
-    const struct pst_meta *x = &c->in[0].meta;
-    const int64_t cols = pst_meta_numel(&c->out[0].meta);
+    const struct pst_meta *x = c->in[0].meta;
+    const int64_t cols = pst_meta_numel(c->out[0].meta);
     const int64_t rows = cols > 0 ? pst_meta_numel(x) / cols : 0;
 
     for (int64_t s = 0; s < cols; s++) {
@@ -74,11 +74,11 @@ static void sum_part(void *ctx, unsigned part, unsigned parts)
 static void column_sum(const struct pst_call *c, pst_column_sum_fn loop)
 {
     struct sum s = {
-        .cols = pst_meta_numel(&c->out[0].meta), .c = c, .loop = loop};
+        .cols = pst_meta_numel(c->out[0].meta), .c = c, .loop = loop};
 
     if (s.cols == 0)
         return;
-    s.rows = pst_meta_numel(&c->in[0].meta) / s.cols;
+    s.rows = pst_meta_numel(c->in[0].meta) / s.cols;
     if (s.rows * s.cols < 32768)
         sum_part(&s, 0, 1);
     else

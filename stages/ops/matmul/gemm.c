@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/matmul/gemm.h"
 
-#include <cblas.h>
-#include <pthread.h>
-
 #include "stages/base/macros.h"
 
 #if PST_HAVE_DNNL
@@ -11,50 +8,13 @@
 #include <dnnl.h>
 #endif
 
-/* Our pool divides the work: a library's own threads would fight with it. */
-static void keep_blas_to_one_thread(void)
-{
-    openblas_set_num_threads(1);
-}
+#if PST_HAVE_DNNL
 
-static void prepare_blas(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-    pthread_once(&once, keep_blas_to_one_thread);
-}
-
-/* A library asserts on a stored row shorter than the matrix is wide, also
- * where there is only one row. */
+/* As in blas.c. */
 static int leading(int64_t ld, int64_t width)
 {
     return (int)PST_MAX(PST_MAX(ld, width), 1);
 }
-
-void pst_gemm_f32(const struct pst_gemm *g, const float *a, const float *b,
-                  float *c)
-{
-    prepare_blas();
-    cblas_sgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans,
-                g->tb ? CblasTrans : CblasNoTrans, (int)g->m, (int)g->n,
-                (int)g->k, (float)g->alpha, a,
-                leading(g->lda, g->ta ? g->m : g->k), b,
-                leading(g->ldb, g->tb ? g->k : g->n), (float)g->beta, c,
-                leading(g->ldc, g->n));
-}
-
-void pst_gemm_f64(const struct pst_gemm *g, const double *a, const double *b,
-                  double *c)
-{
-    prepare_blas();
-    cblas_dgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans,
-                g->tb ? CblasTrans : CblasNoTrans, (int)g->m, (int)g->n,
-                (int)g->k, g->alpha, a, leading(g->lda, g->ta ? g->m : g->k), b,
-                leading(g->ldb, g->tb ? g->k : g->n), g->beta, c,
-                leading(g->ldc, g->n));
-}
-
-#if PST_HAVE_DNNL
 
 /* The setting of OpenMP is per thread. The symbol is looked up since oneDNN
  * may have been built with another runtime. */

@@ -128,7 +128,7 @@ static enum pst_status outer_vjp(struct pst_vjp *v)
 /* All R rows as one group, with the first group's matrix. */
 static void describe(const struct pst_call *c, struct pst_product *p)
 {
-    const struct pst_meta *a = &c->in[0].meta, *b = &c->in[1].meta;
+    const struct pst_meta *a = c->in[0].meta, *b = c->in[1].meta;
 
     *p = (struct pst_product){
         .dtype = a->dtype,
@@ -155,7 +155,7 @@ static bool fits_blas(const struct pst_call *c)
 static const char *at(const struct pst_operand *x, int64_t offset)
 {
     return (const char *)x->data +
-           offset * (int64_t)pst_dtype_size(x->meta.dtype);
+           offset * (int64_t)pst_dtype_size(x->meta->dtype);
 }
 
 typedef void (*multiply_fn)(const struct pst_product *p, struct pst_pool *pool);
@@ -178,7 +178,7 @@ static void multiply_fast(const struct pst_product *p, struct pst_pool *pool)
 static bool group_end(const struct pst_call *c, int64_t g, int64_t begin,
                       int64_t rows, int64_t *ret)
 {
-    const struct pst_meta *offs = &c->in[2].meta;
+    const struct pst_meta *offs = c->in[2].meta;
 
     *ret = pst_load_i64(offs->dtype, c->in[2].data, g * offs->stride[0]);
     if (*ret >= begin && *ret <= rows)
@@ -193,8 +193,8 @@ static bool group_end(const struct pst_call *c, int64_t g, int64_t begin,
 
 static void product(const struct pst_call *c, multiply_fn multiply)
 {
-    const int64_t groups = c->in[2].meta.size[0];
-    const int64_t rows = c->in[0].meta.size[0];
+    const int64_t groups = c->in[2].meta->size[0];
+    const int64_t rows = c->in[0].meta->size[0];
     struct pst_product p;
     int64_t begin = 0, end;
 
@@ -204,7 +204,7 @@ static void product(const struct pst_call *c, multiply_fn multiply)
             return;
         p.m = end - begin;
         p.a.data = at(&c->in[0], begin * p.a.row);
-        p.b.data = at(&c->in[1], g * c->in[1].meta.stride[0]);
+        p.b.data = at(&c->in[1], g * c->in[1].meta->stride[0]);
         p.out = (void *)at(&c->out[0], begin * p.n);
         multiply(&p, c->pool);
     }
@@ -215,8 +215,8 @@ static void product(const struct pst_call *c, multiply_fn multiply)
 
 static void outer(const struct pst_call *c, multiply_fn multiply)
 {
-    const int64_t groups = c->in[2].meta.size[0];
-    const int64_t rows = c->in[1].meta.size[0];
+    const int64_t groups = c->in[2].meta->size[0];
+    const int64_t rows = c->in[1].meta->size[0];
     struct pst_product p;
     int64_t begin = 0, end;
 

@@ -31,10 +31,10 @@ static enum pst_status linear_infer(struct pst_infer *c)
 
 static void linear_describe(const struct pst_call *c, struct pst_product *p)
 {
-    const struct pst_meta *y = &c->out[0].meta, *bias = &c->in[2].meta;
+    const struct pst_meta *y = c->out[0].meta, *bias = c->in[2].meta;
 
     *p = (struct pst_product){.dtype = y->dtype,
-                              .factors = c->in[1].meta.dtype,
+                              .factors = c->in[1].meta->dtype,
                               .a.data = c->in[0].data,
                               .c.data = c->in[2].data,
                               .alpha = 1.0,
@@ -43,7 +43,7 @@ static void linear_describe(const struct pst_call *c, struct pst_product *p)
                               .accumulate = c->accumulate};
     if (c->in[2].data != NULL && bias->rank == 1 && bias->size[0] > 1)
         p->c.col = bias->stride[0];
-    pst_product_rows(p, &c->in[0].meta);
+    pst_product_rows(p, c->in[0].meta);
     pst_product_matrix(p, &c->in[1], PST_FORM_TILES_T, y->size[y->rank - 1]);
 }
 
@@ -129,15 +129,15 @@ static void mm_operands(const struct pst_call *c, unsigned first,
     const struct pst_operand *a = &c->in[first], *b = &c->in[first + 1];
 
     *p = (struct pst_product){
-        .dtype = c->out[0].meta.dtype,
-        .factors = a->meta.dtype,
-        .m = a->meta.size[0],
-        .k = a->meta.size[1],
-        .a = {a->data, .row = a->meta.stride[0], .col = a->meta.stride[1]},
+        .dtype = c->out[0].meta->dtype,
+        .factors = a->meta->dtype,
+        .m = a->meta->size[0],
+        .k = a->meta->size[1],
+        .a = {a->data, .row = a->meta->stride[0], .col = a->meta->stride[1]},
         .alpha = 1.0,
         .out = c->out[0].data,
         .accumulate = c->accumulate};
-    pst_product_matrix(p, b, PST_FORM_TILES, c->out[0].meta.size[1]);
+    pst_product_matrix(p, b, PST_FORM_TILES, c->out[0].meta->size[1]);
 }
 
 static void mm_describe(const struct pst_call *c, struct pst_product *p)
@@ -150,7 +150,9 @@ static void addmm_describe(const struct pst_call *c, struct pst_product *p)
     mm_operands(c, 1, p);
     p->beta = pst_pw_number(&c->args[3]);
     p->alpha = pst_pw_number(&c->args[4]);
-    pst_matmul_add(p, &c->in[0], &c->out[0].meta);
+    p->whole_beta = pst_pw_integer(&c->args[3]);
+    p->whole_alpha = pst_pw_integer(&c->args[4]);
+    pst_matmul_add(p, &c->in[0], c->out[0].meta);
 }
 
 static enum pst_status mm_vjp(struct pst_vjp *v)

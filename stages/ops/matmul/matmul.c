@@ -55,9 +55,9 @@ void pst_matmul_add(struct pst_product *p, const struct pst_operand *x,
 {
     p->c.data = x->data;
     for (unsigned d = 0; d + 2 < out->rank; d++)
-        p->c.batch[d] = stride_in(&x->meta, out, d);
-    p->c.row = stride_in(&x->meta, out, out->rank - 2);
-    p->c.col = stride_in(&x->meta, out, out->rank - 1);
+        p->c.batch[d] = stride_in(x->meta, out, d);
+    p->c.row = stride_in(x->meta, out, out->rank - 2);
+    p->c.col = stride_in(x->meta, out, out->rank - 1);
 }
 
 double pst_matmul_flops(const struct pst_node *node, unsigned first)

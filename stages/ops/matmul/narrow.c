@@ -72,7 +72,7 @@ static void plan_factor(struct narrow *w, unsigned i, char *base)
 static void plan(const struct pst_product *p, char *base, struct narrow *w)
 {
     *w = (struct narrow){.p = p, .q = *p, .bf16 = p->dtype != PST_F16};
-    w->bf16 = w->bf16 && pst_gemm_has_bf16();
+    w->bf16 = w->bf16 && pst_gemm_uses_bf16();
     w->q.dtype = PST_F32;
     w->q.factors = w->bf16 ? PST_BF16 : PST_F32;
     plan_factor(w, 0, base);
@@ -106,19 +106,6 @@ static void to_f32(enum pst_dtype dtype, int64_t n, const char *x, float *y)
             y[i] = (float)pst_load_f64(dtype, x, i);
 }
 
-/* f32 rounded to bf16, as f32. */
-static void round_f32(int64_t n, const float *x, float *y)
-{
-    uint16_t part[512];
-
-    for (int64_t i = 0; i < n; i += (int64_t)PST_COUNT(part)) {
-        const int64_t m = PST_MIN(n - i, (int64_t)PST_COUNT(part));
-
-        pst_simd_to_bf16_best(pst_cpu_isa())(m, x + i, part);
-        pst_simd_from_bf16_best(pst_cpu_isa())(m, part, y + i);
-    }
-}
-
 static void convert(const struct narrow *w, int64_t n, const char *x, char *y)
 {
     if (w->p->dtype != PST_F32)
@@ -127,7 +114,8 @@ static void convert(const struct narrow *w, int64_t n, const char *x, char *y)
         pst_simd_to_bf16_best(pst_cpu_isa())(n, (const float *)x,
                                              (uint16_t *)y);
     else
-        round_f32(n, (const float *)x, (float *)y);
+        pst_simd_round_bf16_best(pst_cpu_isa())(n, (const float *)x,
+                                                (float *)y);
 }
 
 static void pack_part(void *ctx, unsigned part, unsigned parts)
@@ -217,14 +205,17 @@ void pst_product_narrow(const struct pst_call *c, const struct pst_product *p)
 enum pst_form pst_product_form(const struct pst_call *c,
                                const struct pst_product *p, bool is_b)
 {
-    if (!c->bf16 || p->factors != PST_F32 || !pst_gemm_has_bf16())
+    if (!c->bf16 || p->factors != PST_F32)
         return PST_FORM_OWN;
+    if (!pst_gemm_uses_bf16())
+        return PST_FORM_ROUNDED;
     return is_b && pst_product_likes_tiles(p) ? p->b_form : PST_FORM_BF16;
 }
 
 bool pst_product_is_prepared(const struct pst_product *p)
 {
-    return p->dtype == PST_F32 && p->factors == PST_BF16 && pst_gemm_has_bf16();
+    return p->dtype == PST_F32 && p->factors == PST_BF16 &&
+           pst_gemm_uses_bf16();
 }
 
 size_t pst_product_prepared_scratch(const struct pst_product *p,

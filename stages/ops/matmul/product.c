@@ -86,11 +86,11 @@ void pst_product_matrix(struct pst_product *p, const struct pst_operand *b,
     p->n = n;
     p->b = (struct pst_factor){.data = b->data};
     p->b_form = form;
-    p->b_tiled = pst_tiles_is(&b->meta, p->k, n);
+    p->b_tiled = pst_tiles_is(b->meta, p->k, n);
     if (p->b_tiled)
         return;
-    p->b.row = b->meta.stride[trans];
-    p->b.col = b->meta.stride[!trans];
+    p->b.row = b->meta->stride[trans];
+    p->b.col = b->meta->stride[!trans];
 }
 
 /* --- reference ---------------------------------------------------------- */
@@ -105,6 +105,11 @@ static double dot(const struct pst_product *p, int64_t a, int64_t b)
     return sum;
 }
 
+static uint64_t exact(int64_t whole, double number)
+{
+    return (uint64_t)(whole != 0 ? whole : (int64_t)number);
+}
+
 /* One element of the result for integers. */
 static void whole(const struct pst_product *p, int64_t a, int64_t b, int64_t c,
                   int64_t o)
@@ -114,9 +119,9 @@ static void whole(const struct pst_product *p, int64_t a, int64_t b, int64_t c,
     for (int64_t k = 0; k < p->k; k++)
         sum += (uint64_t)pst_load_i64(p->dtype, p->a.data, a + k * p->a.col) *
                (uint64_t)pst_load_i64(p->dtype, p->b.data, b + k * p->b.row);
-    sum *= (uint64_t)(int64_t)p->alpha;
+    sum *= exact(p->whole_alpha, p->alpha);
     if (p->c.data != NULL && p->beta != 0.0)
-        sum += (uint64_t)(int64_t)p->beta *
+        sum += exact(p->whole_beta, p->beta) *
                (uint64_t)pst_load_i64(p->dtype, p->c.data, c);
     if (p->accumulate)
         sum += (uint64_t)pst_load_i64(p->dtype, p->out, o);

@@ -23,6 +23,8 @@ struct pst_product {
     int64_t m, n, k;
     struct pst_factor a, b, c;
     double alpha, beta;
+    /* The same of integers, where a double is too coarse; 0: as those say. */
+    int64_t whole_alpha, whole_beta;
     void *out;
     bool accumulate;      /* out += */
     enum pst_form b_form; /* a layout in which b may come, OWN if in none */
@@ -68,7 +70,7 @@ void pst_product_ref(const struct pst_product *p);
 /* f32 and f64. Rows, columns or batches are divided over the pool. */
 void pst_product_blas(const struct pst_product *p, struct pst_pool *pool);
 void pst_product_dnnl(const struct pst_product *p, struct pst_pool *pool);
-/* bf16 factors, f32 for c and out, if pst_gemm_has_bf16. Scratch is 64-byte
+/* bf16 factors, f32 for c and out, if pst_gemm_uses_bf16. Scratch is 64-byte
  * aligned; false: the library ran out of memory. */
 size_t pst_product_bf16_scratch(const struct pst_product *p, unsigned threads);
 bool pst_product_bf16(const struct pst_product *p, struct pst_pool *pool,
@@ -77,7 +79,7 @@ bool pst_product_bf16(const struct pst_product *p, struct pst_pool *pool,
 /*
  * Narrow products (narrow.c): factors of f32 that are rounded to bf16 (when
  * the call says so), of bf16 or f16; summed in f32, the result rounded once.
- * On processors without bf16 products f32 ones of the rounded factors run.
+ * Where pst_gemm_uses_bf16 is false, f32 products of the rounded factors run.
  */
 bool pst_product_is_narrow(const struct pst_call *c,
                            const struct pst_product *p);
@@ -87,7 +89,8 @@ void pst_product_narrow(const struct pst_call *c, const struct pst_product *p);
 
 /*
  * Prepared products (narrow.c): factors that were rounded to bf16 before, for
- * all products that read them; the result is that of the narrow product.
+ * all products that read them; the result is that of the narrow product. Of
+ * PST_FORM_ROUNDED they are f32, and the plain products read them.
  */
 enum pst_form pst_product_form(const struct pst_call *c,
                                const struct pst_product *p, bool is_b);

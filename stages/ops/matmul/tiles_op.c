@@ -35,7 +35,7 @@ struct matrix {
 
 static struct matrix matrix_of(const struct pst_call *c)
 {
-    const struct pst_meta *x = &c->in[0].meta;
+    const struct pst_meta *x = c->in[0].meta;
     const bool trans = c->args[1].b;
 
     return (struct matrix){x->size[trans], x->size[!trans], x->stride[trans],
@@ -55,10 +55,10 @@ static void tiles_ref(const struct pst_call *c)
                                s % PST_TILE_N * 2 + r % 2;
 
             pst_store_f64(PST_BF16, c->out[0].data, tile * PST_TILE_SIZE + at,
-                          s >= m.n
-                              ? 0.0
-                              : pst_load_f64(c->in[0].meta.dtype, c->in[0].data,
-                                             r * m.row + s * m.col));
+                          s >= m.n ? 0.0
+                                   : pst_load_f64(c->in[0].meta->dtype,
+                                                  c->in[0].data,
+                                                  r * m.row + s * m.col));
         }
 }
 
@@ -89,7 +89,7 @@ static void tiles_part(void *ctx, unsigned part, unsigned parts)
     bool trans;
 
     pst_factor_layout(&f, m.k, m.n, &trans, &ld);
-    pst_pool_share(c->out[0].meta.size[0], 1, part, parts, &first, &last);
+    pst_pool_share(c->out[0].meta->size[0], 1, part, parts, &first, &last);
     for (int64_t i = first; i < last; i++) {
         const int64_t n = PST_MIN(m.n - i * PST_TILE_N, (int64_t)PST_TILE_N);
         const int64_t rows = trans ? n : m.k, cols = trans ? m.k : n;

@@ -36,11 +36,14 @@ static struct pst_value *apply(struct bn *b, bool training)
                            pst_v(b->mean), pst_v(b->rstd), pst_b(training)));
 }
 
-static struct pst_node *stats(struct bn *b, int64_t groups, bool batch)
+static struct pst_node *stats(struct bn *b, int64_t groups, bool batch,
+                              bool trains)
 {
     struct pst_node *node = pst_rw_node(
         b->w, "penstock.norm_stats.default",
-        PST_ARGS(pst_v(b->x), pst_i(groups), pst_b(batch), pst_f(b->eps)));
+        PST_ARGS(pst_v(b->x), pst_i(groups), pst_b(batch), pst_f(b->eps),
+                 pst_b(trains && b->running_mean != NULL),
+                 pst_b(trains && b->running_mean == NULL)));
 
     b->mean = pst_rw_nth(node, 0);
     b->rstd = pst_rw_nth(node, 1);
@@ -91,7 +94,7 @@ static enum pst_status train(struct bn *b, bool batch)
 {
     const int64_t n = channels(b);
     const struct pst_meta *m = &b->x->meta;
-    struct pst_node *node = stats(b, n, batch);
+    struct pst_node *node = stats(b, n, batch, true);
     const bool no_grad = b->w->build->no_grad;
     int64_t count; /* numbers behind each statistic */
 
@@ -337,7 +340,7 @@ static enum pst_status group_norm(struct pst_rewrite *w)
                    .bias = pst_rewrite_in(w, 3),
                    .eps = w->args[4].f};
 
-    if (stats(&b, w->args[1].i, false) == NULL)
+    if (stats(&b, w->args[1].i, false, false) == NULL)
         return w->build->status;
     return pst_rewrite_out(w, 0, apply(&b, true));
 }
@@ -359,7 +362,7 @@ static enum pst_status native_group_norm(struct pst_rewrite *w)
     if (b.x->meta.rank < 2 || b.x->meta.size[0] != w->args[3].i ||
         b.x->meta.size[1] != w->args[4].i)
         return pst_rewrite_fail(w, "N and C are not the input's");
-    if (stats(&b, w->args[6].i, false) == NULL)
+    if (stats(&b, w->args[6].i, false, false) == NULL)
         return w->build->status;
     w->outs[0] = apply(&b, true);
     w->outs[1] = pst_rw_cast(w, b.mean, dtype);

@@ -8,7 +8,7 @@
 
 static double at(const struct pst_operand *x, int64_t i)
 {
-    return pst_load_f64(x->meta.dtype, x->data, pst_meta_offset(&x->meta, i));
+    return pst_load_f64(x->meta->dtype, x->data, pst_meta_offset(x->meta, i));
 }
 
 static double at_or(const struct pst_operand *x, int64_t i, double otherwise)
@@ -18,7 +18,7 @@ static double at_or(const struct pst_operand *x, int64_t i, double otherwise)
 
 static void put(struct pst_operand *y, int64_t i, double value)
 {
-    pst_store_f64(y->meta.dtype, y->data, i, value);
+    pst_store_f64(y->meta->dtype, y->data, i, value);
 }
 
 static int64_t element(const struct pst_channels *p, int64_t n, int64_t c,

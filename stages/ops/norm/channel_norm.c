@@ -32,6 +32,7 @@ static enum pst_status stats_infer(struct pst_infer *c)
     const int64_t groups = c->args[1].i;
     int64_t size[2] = {1, groups};
     enum pst_status status = images(c, 0, &x);
+    char text[PST_META_TEXT];
 
     if (status != PST_OK)
         return status;
@@ -40,6 +41,10 @@ static enum pst_status stats_infer(struct pst_infer *c)
                               (long long)x->size[1], (long long)groups);
     if (!c->args[2].b)
         size[0] = x->size[0];
+    if ((c->args[4].b || c->args[5].b) && pst_meta_numel(x) == size[0] * groups)
+        return pst_infer_fail(
+            c, "training needs more than one value per channel, %s has one",
+            pst_meta_text(x, text));
     for (unsigned k = 0; k < 3 && status == PST_OK; k++)
         status = pst_infer_set(c, k, wide(x->dtype), 2, size);
     return status;
@@ -148,20 +153,20 @@ static struct pst_channels describe(const struct pst_operand *x, int64_t blocks,
                                     int64_t groups)
 {
     struct pst_channels p = {.x = x,
-                             .n = x->meta.size[0],
-                             .c = x->meta.size[1],
+                             .n = x->meta->size[0],
+                             .c = x->meta->size[1],
                              .s = 1,
                              .blocks = blocks,
                              .g = groups};
 
-    for (unsigned d = 2; d < x->meta.rank; d++)
-        p.s *= x->meta.size[d];
+    for (unsigned d = 2; d < x->meta->rank; d++)
+        p.s *= x->meta->size[d];
     return p;
 }
 
 static struct pst_channels describe_stats(const struct pst_call *c)
 {
-    const struct pst_meta *m = &c->out[0].meta;
+    const struct pst_meta *m = c->out[0].meta;
     struct pst_channels p = describe(&c->in[0], m->size[0], m->size[1]);
 
     p.eps = c->args[3].f;
@@ -170,7 +175,7 @@ static struct pst_channels describe_stats(const struct pst_call *c)
 
 static struct pst_channels describe_apply(const struct pst_call *c)
 {
-    const struct pst_meta *m = &c->in[3].meta;
+    const struct pst_meta *m = c->in[3].meta;
     struct pst_channels p = describe(&c->in[0], m->size[0], m->size[1]);
 
     p.w = &c->in[1];
@@ -182,7 +187,7 @@ static struct pst_channels describe_apply(const struct pst_call *c)
 
 static struct pst_channels describe_sums(const struct pst_call *c)
 {
-    const struct pst_meta *m = &c->in[2].meta;
+    const struct pst_meta *m = c->in[2].meta;
     struct pst_channels p = describe(&c->in[1], m->size[0], m->size[1]);
 
     p.dy = &c->in[0];
@@ -193,7 +198,7 @@ static struct pst_channels describe_sums(const struct pst_call *c)
 
 static struct pst_channels describe_input(const struct pst_call *c)
 {
-    const struct pst_meta *m = &c->in[3].meta;
+    const struct pst_meta *m = c->in[3].meta;
     struct pst_channels p = describe(&c->in[1], m->size[0], m->size[1]);
 
     p.dy = &c->in[0];
@@ -215,8 +220,8 @@ static bool is_empty(const struct pst_channels *p)
 static bool all_f32(const struct pst_call *c)
 {
     for (unsigned i = 0; i < c->n_in; i++)
-        if (pst_meta_numel(&c->in[i].meta) > 0 &&
-            c->in[i].meta.dtype != PST_F32)
+        if (pst_meta_numel(c->in[i].meta) > 0 &&
+            c->in[i].meta->dtype != PST_F32)
             return false;
     return true;
 }
@@ -342,9 +347,12 @@ static enum pst_status apply_vjp(struct pst_vjp *v)
 
 /* --- rows --------------------------------------------------------------- */
 
+/* More than one value per statistic is needed if `several`, and while the graph
+ * trains if `training`. */
 const struct pst_op pst_op_norm_stats = {
     .schema = "penstock::norm_stats(Tensor input, int groups, bool batch, "
-              "float eps) -> (Tensor mean, Tensor rstd, Tensor var)",
+              "float eps, bool training=False, bool several=False) -> "
+              "(Tensor mean, Tensor rstd, Tensor var)",
     .infer = stats_infer,
     .vjp = stats_vjp,
     PST_KERNELS(stats_kernels),

@@ -135,7 +135,7 @@ static struct pst_norm layer_norm_of(const struct pst_call *c)
                          .w = &c->in[1],
                          .b = &c->in[2]};
 
-    pst_norm_rows(&p, &p.x->meta, c->args[1].n);
+    pst_norm_rows(&p, p.x->meta, c->args[1].n);
     return p;
 }
 
@@ -160,8 +160,9 @@ static size_t native_layer_norm_scratch(const struct pst_call *c,
 static bool weights_are_f32(const struct pst_call *c)
 {
     return (c->args[2].kind != PST_ARG_VALUE ||
-            c->in[1].meta.dtype == PST_F32) &&
-           (c->args[3].kind != PST_ARG_VALUE || c->in[2].meta.dtype == PST_F32);
+            c->in[1].meta->dtype == PST_F32) &&
+           (c->args[3].kind != PST_ARG_VALUE ||
+            c->in[2].meta->dtype == PST_F32);
 }
 
 #define RUN_FORWARD(suffix, set)                                               \
@@ -262,12 +263,12 @@ static struct pst_norm backward_of(const struct pst_call *c, bool centre,
 {
     struct pst_norm p = {
         .centre = centre,
-        .eps = pst_norm_eps(&c->args[has_weight ? 4 : 3], c->in[1].meta.dtype),
+        .eps = pst_norm_eps(&c->args[has_weight ? 4 : 3], c->in[1].meta->dtype),
         .g = &c->in[0],
         .x = &c->in[1],
         .w = has_weight ? &c->in[2] : NULL};
 
-    pst_norm_rows(&p, &p.x->meta, c->args[2].n);
+    pst_norm_rows(&p, p.x->meta, c->args[2].n);
     return p;
 }
 
@@ -284,7 +285,7 @@ static bool all_f32(const struct pst_call *c)
 {
     for (unsigned i = 0; i < c->n_in; i++)
         if ((i < 2 || c->args[3].kind == PST_ARG_VALUE) &&
-            c->in[i].meta.dtype != PST_F32)
+            c->in[i].meta->dtype != PST_F32)
             return false;
     return true;
 }

@@ -28,17 +28,17 @@ static enum pst_status mode_infer(struct pst_infer *c)
 static void mode_ref(const struct pst_call *c)
 {
     const struct pst_operand *from = &c->in[c->args[3].b ? 0 : 1];
-    const int64_t n = pst_meta_numel(&from->meta);
+    const int64_t n = pst_meta_numel(from->meta);
     const bool root = !c->args[3].b && c->args[2].kind == PST_ARG_FLOAT;
     struct pst_operand *to = &c->out[0];
 
-    for (int64_t i = pst_meta_numel(&to->meta); i-- > 0;) {
-        double x = pst_load_f64(from->meta.dtype, from->data,
-                                pst_meta_offset(&from->meta, i % n));
+    for (int64_t i = pst_meta_numel(to->meta); i-- > 0;) {
+        double x = pst_load_f64(from->meta->dtype, from->data,
+                                pst_meta_offset(from->meta, i % n));
 
         if (root)
             x = 1.0 / sqrt(x + c->args[2].f);
-        pst_store_f64(to->meta.dtype, to->data, i, x);
+        pst_store_f64(to->meta->dtype, to->data, i, x);
     }
 }
 

@@ -66,7 +66,7 @@ void pst_norm_rows(struct pst_norm *p, const struct pst_meta *x,
 
 static double at(const struct pst_operand *x, int64_t i)
 {
-    return pst_load_f64(x->meta.dtype, x->data, pst_meta_offset(&x->meta, i));
+    return pst_load_f64(x->meta->dtype, x->data, pst_meta_offset(x->meta, i));
 }
 
 /* Column j of an optional weight or bias. */
@@ -94,7 +94,7 @@ static void row_stats(const struct pst_norm *p, int64_t r, double *ret_mean,
 
 static void put(struct pst_operand *y, int64_t i, double value)
 {
-    pst_store_f64(y->meta.dtype, y->data, i, value);
+    pst_store_f64(y->meta->dtype, y->data, i, value);
 }
 
 void pst_norm_ref(const struct pst_norm *p, struct pst_operand *y,
@@ -151,7 +151,7 @@ void pst_norm_weight_ref(const struct pst_norm *p, struct pst_operand *dw,
         double sum[COLUMNS] = {0};
 
         for (int64_t j = 0; accumulate && j < m; j++)
-            sum[j] = pst_load_f64(dw->meta.dtype, dw->data, first + j);
+            sum[j] = pst_load_f64(dw->meta->dtype, dw->data, first + j);
         for (int64_t r = 0; r < p->rows; r++) {
             double mean, rstd;
 

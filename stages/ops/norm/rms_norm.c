@@ -39,11 +39,11 @@ static enum pst_status rms_norm_vjp(struct pst_vjp *v)
 
 static struct pst_norm rms_norm_of(const struct pst_call *c)
 {
-    struct pst_norm p = {.eps = pst_norm_eps(&c->args[3], c->in[0].meta.dtype),
+    struct pst_norm p = {.eps = pst_norm_eps(&c->args[3], c->in[0].meta->dtype),
                          .x = &c->in[0],
                          .w = &c->in[1]};
 
-    pst_norm_rows(&p, &p.x->meta, c->args[1].n);
+    pst_norm_rows(&p, p.x->meta, c->args[1].n);
     return p;
 }
 
@@ -56,7 +56,7 @@ static void rms_norm_ref(const struct pst_call *c)
 
 static bool weight_is_f32(const struct pst_call *c)
 {
-    return c->args[2].kind != PST_ARG_VALUE || c->in[1].meta.dtype == PST_F32;
+    return c->args[2].kind != PST_ARG_VALUE || c->in[1].meta->dtype == PST_F32;
 }
 
 #define RUN(suffix, set)                                                       \

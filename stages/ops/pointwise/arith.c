@@ -7,14 +7,12 @@
 /* --- add, sub, rsub: a + s b, a - s b, b - s a --------------------------- */
 
 PST_PW_F64(add_f64, 2, a + p->s[0] * b)
-PST_PW_I64(add_i64, 2,
-           (int64_t)((uint64_t)a + (uint64_t)(int64_t)p->s[0] * (uint64_t)b))
+PST_PW_I64(add_i64, 2, (int64_t)((uint64_t)a + (uint64_t)p->k[0] * (uint64_t)b))
 PST_PW_F64(sub_f64, 2, a - p->s[0] * b)
-PST_PW_I64(sub_i64, 2,
-           (int64_t)((uint64_t)a - (uint64_t)(int64_t)p->s[0] * (uint64_t)b))
+PST_PW_I64(sub_i64, 2, (int64_t)((uint64_t)a - (uint64_t)p->k[0] * (uint64_t)b))
 PST_PW_F64(rsub_f64, 2, b - p->s[0] * a)
 PST_PW_I64(rsub_i64, 2,
-           (int64_t)((uint64_t)b - (uint64_t)(int64_t)p->s[0] * (uint64_t)a))
+           (int64_t)((uint64_t)b - (uint64_t)p->k[0] * (uint64_t)a))
 
 static void with_alpha(const struct pst_call *call, pst_pw_f64_fn f,
                        pst_pw_i64_fn i)
@@ -24,6 +22,7 @@ static void with_alpha(const struct pst_call *call, pst_pw_f64_fn f,
     pst_pw_init(&p, call, 0, 2);
     p.round = true;
     p.s[0] = pst_pw_number(&call->args[2]);
+    p.k[0] = pst_pw_integer(&call->args[2]);
     pst_pw_run(&p, f, i);
 }
 
@@ -116,14 +115,14 @@ PST_PW_LOOP(rsub_scaled, 2, 1)
 /* Without accumulation: i64 has no gradients. */
 static bool is_plain_i64(const struct pst_call *call)
 {
-    return pst_pw_is_i64(call) && call->out[0].meta.dtype == PST_I64 &&
+    return pst_pw_is_i64(call) && call->out[0].meta->dtype == PST_I64 &&
            call->args[2].kind != PST_ARG_FLOAT &&
            pst_pw_number(&call->args[2]) == 1.0;
 }
 
 static bool is_product_i64(const struct pst_call *call)
 {
-    return pst_pw_is_i64(call) && call->out[0].meta.dtype == PST_I64;
+    return pst_pw_is_i64(call) && call->out[0].meta->dtype == PST_I64;
 }
 
 PST_PW_THUNKS(add_i64, add_i64, pst_pw_loop_i64, 2)

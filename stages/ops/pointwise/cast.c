@@ -171,14 +171,14 @@ static void write_into(const struct pst_call *c, bool reference)
         from.dtype = PST_F64;
         src = &number;
     } else if (c->args[1].kind == PST_ARG_VALUE) {
-        from = c->in[1].meta;
+        from = *c->in[1].meta;
         src = c->in[1].data;
     }
     if (reference)
-        pst_view_copy_ref(&from, src, &c->out[0].meta, c->out[0].data,
+        pst_view_copy_ref(&from, src, c->out[0].meta, c->out[0].data,
                           c->accumulate);
     else
-        pst_view_copy(c->pool, &from, src, &c->out[0].meta, c->out[0].data,
+        pst_view_copy(c->pool, &from, src, c->out[0].meta, c->out[0].data,
                       c->accumulate);
 }
 
@@ -244,39 +244,4 @@ const struct pst_op pst_op_fill_Tensor = {
     .infer = infer_copy,
     .vjp = copy_vjp,
     PST_KERNELS(write_kernels),
-};
-
-/* --- asserts -------------------------------------------------------------- */
-
-/* What it asserts is known here: sizes and dtype; strides are our own. */
-static enum pst_status infer_assert(struct pst_infer *c)
-{
-    const struct pst_meta *x;
-    char text[PST_META_TEXT];
-    enum pst_status status = pst_infer_tensor(c, 0, &x);
-
-    if (status != PST_OK)
-        return status;
-    if (pst_infer_dtype(c, 3, x->dtype) != x->dtype)
-        return pst_infer_fail(c, "%s is not %s", pst_meta_text(x, text),
-                              pst_dtype_name(pst_infer_dtype(c, 3, x->dtype)));
-    if (c->args[1].kind == PST_ARG_INTS) {
-        bool same = c->args[1].n == x->rank;
-
-        for (unsigned d = 0; same && d < x->rank; d++)
-            same = c->args[1].ints[d] == x->size[d];
-        if (!same)
-            return pst_infer_fail(c, "%s has other sizes",
-                                  pst_meta_text(x, text));
-    }
-    return PST_OK;
-}
-
-const struct pst_op pst_op__assert_tensor_metadata = {
-    .schema = "aten::_assert_tensor_metadata(Tensor a, SymInt[]? size=None, "
-              "SymInt[]? stride=None, ScalarType? dtype=None, *, "
-              "Device? device=None, Layout? layout=None) -> ()",
-    .flags = PST_OP_EFFECT,
-    .infer = infer_assert,
-    .vjp = pst_vjp_none,
 };

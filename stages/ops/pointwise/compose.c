@@ -113,9 +113,3 @@ PST_REWRITE_FORMULA(
     "aten::isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, "
     "bool assume_unique=False, bool invert=False) -> Tensor",
     "found = any(test_elements == element); invert ? !found : found");
-
-/* What is asserted of data holds, or the run has failed before. */
-PST_REWRITE_FORMULA(_functional_assert_async_msg,
-                    "aten::_functional_assert_async.msg(Tensor self, "
-                    "str assert_msg, Tensor dep_token) -> Tensor",
-                    "dep_token");

@@ -15,7 +15,7 @@
 
 bool pst_pw_is_f32(const struct pst_call *call)
 {
-    return call->out[0].meta.dtype == PST_F32;
+    return call->out[0].meta->dtype == PST_F32;
 }
 
 /* The arguments have the dtypes of the graph, the operands those of a call
@@ -32,9 +32,9 @@ static bool is_f32_graph(const struct pst_call *call)
 bool pst_pw_is_question(const struct pst_call *call)
 {
     for (unsigned k = 0; k < call->n_in; k++)
-        if (call->in[k].meta.dtype != PST_F32)
+        if (call->in[k].meta->dtype != PST_F32)
             return false;
-    return call->out[0].meta.dtype == PST_BOOL;
+    return call->out[0].meta->dtype == PST_BOOL;
 }
 
 bool pst_pw_is_comparison(const struct pst_call *call)
@@ -45,15 +45,15 @@ bool pst_pw_is_comparison(const struct pst_call *call)
 bool pst_pw_is_logic(const struct pst_call *call)
 {
     for (unsigned k = 0; k < call->n_in; k++)
-        if (call->in[k].meta.dtype != PST_BOOL)
+        if (call->in[k].meta->dtype != PST_BOOL)
             return false;
-    return call->out[0].meta.dtype == PST_BOOL;
+    return call->out[0].meta->dtype == PST_BOOL;
 }
 
 bool pst_pw_is_i64(const struct pst_call *call)
 {
     for (unsigned k = 0; k < call->n_in; k++)
-        if (call->in[k].meta.dtype != PST_I64)
+        if (call->in[k].meta->dtype != PST_I64)
             return false;
     for (unsigned k = 0; k < 2; k++)
         if (call->args[k].kind == PST_ARG_FLOAT)
@@ -63,8 +63,8 @@ bool pst_pw_is_i64(const struct pst_call *call)
 
 bool pst_pw_is_choice(const struct pst_call *call, unsigned mask)
 {
-    return call->in[mask].meta.dtype == PST_BOOL &&
-           call->out[0].meta.dtype == PST_F32;
+    return call->in[mask].meta->dtype == PST_BOOL &&
+           call->out[0].meta->dtype == PST_F32;
 }
 
 /* --- operands ------------------------------------------------------------- */
@@ -117,7 +117,7 @@ static float of_bf16(uint16_t v)
 static void pack_f32(const struct pst_operand *x, int64_t at, int64_t stride,
                      int64_t n, float *to)
 {
-    switch (x->meta.dtype) {
+    switch (x->meta->dtype) {
     case PST_F32:
         PACK(float, TO_FLOAT);
         break;
@@ -137,7 +137,7 @@ static void pack_f32(const struct pst_operand *x, int64_t at, int64_t stride,
     default:
         for (int64_t i = 0; i < n; i++)
             to[i] =
-                (float)pst_load_f64(x->meta.dtype, x->data, at + i * stride);
+                (float)pst_load_f64(x->meta->dtype, x->data, at + i * stride);
     }
 }
 
@@ -169,7 +169,7 @@ static void pack(const struct fast *r, unsigned k, int64_t at, int64_t stride,
     else if (r->as[k] == PST_I64)
         for (int64_t i = 0; i < n; i++)
             ((int64_t *)to)[i] =
-                pst_load_i64(x->meta.dtype, x->data, at + i * stride);
+                pst_load_i64(x->meta->dtype, x->data, at + i * stride);
     else
         for (int64_t i = 0; i < n; i++)
             ((uint8_t *)to)[i] = ((const uint8_t *)x->data)[at + i * stride];
@@ -187,7 +187,7 @@ static void find_ways(struct fast *r, const struct pst_nd *nd)
 
     for (unsigned k = r->n; k-- > 0;) {
         const int64_t stride = nd->stride[k + 1][last];
-        const bool as_is = r->x[k] != NULL && r->x[k]->meta.dtype == r->as[k];
+        const bool as_is = r->x[k] != NULL && r->x[k]->meta->dtype == r->as[k];
 
         if (r->x[k] != NULL && stride == 1 && as_is)
             r->way[k] = DIRECT;
@@ -211,7 +211,7 @@ static void row_direct(void *ctx, const struct pst_nd *nd,
 {
     const struct fast *r = ctx;
     const struct pst_operand *out = &r->call->out[0];
-    const int64_t size = (int64_t)pst_dtype_size(out->meta.dtype);
+    const int64_t size = (int64_t)pst_dtype_size(out->meta->dtype);
     const void *in[MAX] = {NULL, NULL, NULL};
     int64_t cell[MAX];
 
@@ -232,7 +232,7 @@ static void row_blocks(void *ctx, const struct pst_nd *nd,
 {
     const struct fast *r = ctx;
     const struct pst_operand *out = &r->call->out[0];
-    const int64_t size = (int64_t)pst_dtype_size(out->meta.dtype);
+    const int64_t size = (int64_t)pst_dtype_size(out->meta->dtype);
     int64_t x[MAX][BLOCK];
     float sum[BLOCK];
     const void *in[MAX] = {x[0], x[1], x[2]};
@@ -262,7 +262,7 @@ static void row_blocks(void *ctx, const struct pst_nd *nd,
 
 static void run(struct fast *r, const unsigned *order, unsigned n)
 {
-    const struct pst_meta *metas[MAX + 1] = {&r->call->out[0].meta};
+    const struct pst_meta *metas[MAX + 1] = {r->call->out[0].meta};
     struct pst_nd nd;
 
     r->n = n;
@@ -272,7 +272,7 @@ static void run(struct fast *r, const unsigned *order, unsigned n)
         r->x[k] = pst_pw_operand(r->call, 0, n, arg);
         r->arg[k] = &r->call->args[arg];
         r->size[k] = pst_dtype_size(r->as[k]);
-        metas[k + 1] = r->x[k] != NULL ? &r->x[k]->meta : NULL;
+        metas[k + 1] = r->x[k] != NULL ? r->x[k]->meta : NULL;
     }
     pst_nd_init(&nd, n + 1, metas);
     if (nd.numel == 0)

@@ -9,12 +9,12 @@ static void frexp_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0];
 
-    for (int64_t i = 0; i < pst_meta_numel(&x->meta); i++) {
+    for (int64_t i = 0; i < pst_meta_numel(x->meta); i++) {
         int exponent = 0;
         const double mantissa =
-            frexp(pst_load_f64(x->meta.dtype, x->data, i), &exponent);
+            frexp(pst_load_f64(x->meta->dtype, x->data, i), &exponent);
 
-        pst_store_f64(x->meta.dtype, c->out[0].data, i, mantissa);
+        pst_store_f64(x->meta->dtype, c->out[0].data, i, mantissa);
         pst_store_i64(PST_I32, c->out[1].data, i, exponent);
     }
 }

@@ -63,7 +63,7 @@ void pst_pw_init(struct pst_pw *p, const struct pst_call *call, unsigned first,
         p->x[k] = pst_pw_operand(call, first, n, k);
         p->arg[k] = &call->args[first + k];
     }
-    p->compute = call->out[0].meta.dtype;
+    p->compute = call->out[0].meta->dtype;
 }
 
 void pst_pw_params(struct pst_pw *p, unsigned first, unsigned n)
@@ -72,6 +72,7 @@ void pst_pw_params(struct pst_pw *p, unsigned first, unsigned n)
         const struct pst_arg *arg = &p->call->args[first + k];
 
         p->s[k] = arg->kind == PST_ARG_NONE ? NAN : pst_pw_number(arg);
+        p->k[k] = arg->kind == PST_ARG_NONE ? 0 : pst_pw_integer(arg);
         if (p->compute != PST_F64)
             p->s[k] = (double)(float)p->s[k];
     }
@@ -81,10 +82,10 @@ void pst_pw_params(struct pst_pw *p, unsigned first, unsigned n)
 static void loop_init(struct pst_nd *nd, const struct pst_call *call,
                       const struct pst_operand *const *x, unsigned n)
 {
-    const struct pst_meta *metas[PST_PW_MAX + 1] = {&call->out[0].meta};
+    const struct pst_meta *metas[PST_PW_MAX + 1] = {call->out[0].meta};
 
     for (unsigned k = 0; k < n; k++)
-        metas[k + 1] = x[k] != NULL ? &x[k]->meta : NULL;
+        metas[k + 1] = x[k] != NULL ? x[k]->meta : NULL;
     pst_nd_init(nd, n + 1, metas);
 }
 
@@ -118,7 +119,7 @@ static void load_f64(const struct pst_pw *p, unsigned k, int64_t offset,
 {
     const struct pst_operand *x = p->x[k];
     const enum pst_dtype dtype =
-        x != NULL ? x->meta.dtype
+        x != NULL ? x->meta->dtype
                   : (p->arg[k]->kind == PST_ARG_FLOAT ? PST_F64 : PST_I64);
     const enum pst_dtype round = rounding(p, dtype);
 
@@ -154,15 +155,15 @@ static void load_i64(const struct pst_pw *p, unsigned k, int64_t offset,
     const struct pst_operand *x = p->x[k];
 
     for (int64_t i = 0; i < n; i++)
-        to[i] = x == NULL
-                    ? pst_pw_integer(p->arg[k])
-                    : pst_load_i64(x->meta.dtype, x->data, offset + i * stride);
+        to[i] = x == NULL ? pst_pw_integer(p->arg[k])
+                          : pst_load_i64(x->meta->dtype, x->data,
+                                         offset + i * stride);
 }
 
 static void store_f64(const struct pst_operand *out, bool accumulate,
                       int64_t offset, int64_t n, const double *from)
 {
-    const enum pst_dtype dtype = out->meta.dtype;
+    const enum pst_dtype dtype = out->meta->dtype;
 
     if (dtype == PST_F32 && !accumulate) {
         float *to = (float *)out->data + offset;
@@ -183,7 +184,7 @@ static void store_f64(const struct pst_operand *out, bool accumulate,
 static void store_i64(const struct pst_operand *out, bool accumulate,
                       int64_t offset, int64_t n, const int64_t *from)
 {
-    const enum pst_dtype dtype = out->meta.dtype;
+    const enum pst_dtype dtype = out->meta->dtype;
 
     for (int64_t i = 0; i < n; i++) {
         uint64_t y = (uint64_t)from[i];

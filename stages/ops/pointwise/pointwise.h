@@ -31,7 +31,8 @@ struct pst_pw {
     /* With a 16-bit dtype: a number of another dtype is rounded to it (add,
      * pow, comparisons), not only to f32 (mul, div). */
     bool round;
-    double s[4]; /* further numbers, for the function to use */
+    double s[4];  /* further numbers, for the function to use */
+    int64_t k[4]; /* the same as whole numbers, exact */
 };
 
 /* y[i] = f(x[0][i], x[1][i], ...). y may be x[k] itself. */
@@ -43,8 +44,8 @@ typedef void (*pst_pw_i64_fn)(const struct pst_pw *p, int64_t n,
 /* Operands first..first+n-1, to be computed in the dtype of out[0]. */
 void pst_pw_init(struct pst_pw *p, const struct pst_call *call, unsigned first,
                  unsigned n);
-/* s[] := the numbers that arguments first..first+n-1 are (None is NaN), in f32
- * unless f64 is computed. */
+/* s[] and k[] := the numbers that arguments first..first+n-1 are (None is NaN
+ * and 0), s[] in f32 unless f64 is computed. */
 void pst_pw_params(struct pst_pw *p, unsigned first, unsigned n);
 /* Runs f for floating compute dtypes, i (which may be NULL: then f) else. */
 void pst_pw_run(const struct pst_pw *p, pst_pw_f64_fn f, pst_pw_i64_fn i);

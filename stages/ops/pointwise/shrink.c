@@ -62,7 +62,7 @@ PST_REWRITE_FORMULA(selu, "aten::selu(Tensor self) -> Tensor",
 /* --- pieces that integers have too ---------------------------------------- */
 
 PST_PW_F64(threshold_f64, 1, a <= p->s[0] ? p->s[1] : a)
-PST_PW_I64(threshold_i64, 1, a <= (int64_t)p->s[0] ? (int64_t)p->s[1] : a)
+PST_PW_I64(threshold_i64, 1, a <= p->k[0] ? p->k[1] : a)
 PST_PW_REF_PARAMS(threshold, 1, 2, threshold_f64, threshold_i64)
 PST_PW_LOOP(threshold, 1, 2)
 PST_PW_FAST_ROW(
@@ -71,8 +71,7 @@ PST_PW_FAST_ROW(
     pst_infer_same_as_0, threshold, 0.0, "self: self <= threshold ? 0 : grad");
 
 PST_PW_F64(hardtanh_f64, 1, a<p->s[0] ? p->s[0] : a> p->s[1] ? p->s[1] : a)
-PST_PW_I64(hardtanh_i64, 1,
-           PST_MIN(PST_MAX(a, (int64_t)p->s[0]), (int64_t)p->s[1]))
+PST_PW_I64(hardtanh_i64, 1, PST_MIN(PST_MAX(a, p->k[0]), p->k[1]))
 PST_PW_REF_PARAMS(hardtanh, 1, 2, hardtanh_f64, hardtanh_i64)
 PST_PW_LOOP(hardtanh, 1, 2)
 PST_PW_FAST_ROW(

@@ -42,7 +42,7 @@ static enum pst_status infer_lerp(struct pst_infer *c)
 
 WITH_VALUE(addcmul, a + p->s[0] * b * c,
            (int64_t)((uint64_t)a +
-                     (uint64_t)(int64_t)p->s[0] * (uint64_t)b * (uint64_t)c))
+                     (uint64_t)p->k[0] * (uint64_t)b * (uint64_t)c))
 WITH_VALUE(addcdiv, a + p->s[0] * b / c, a)
 
 PST_PW_LOOP(addcmul, 3, 1)

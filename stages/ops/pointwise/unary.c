@@ -106,7 +106,7 @@ PST_REWRITE_FORMULA(
         struct pst_pw p;                                                       \
                                                                                \
         pst_pw_init(&p, call, 0, 1);                                           \
-        p.compute = call->in[0].meta.dtype;                                    \
+        p.compute = call->in[0].meta->dtype;                                   \
         pst_pw_run(&p, name##_f64, name##_i64);                                \
     }
 

@@ -231,7 +231,7 @@ static struct pst_resample describe(const struct pst_call *c, bool transposed,
 
     r.x = transposed ? &c->out[0] : &c->in[0];
     r.y = transposed ? &c->in[0] : &c->out[0];
-    m = &r.x->meta;
+    m = r.x->meta;
     for (unsigned d = 0; d < m->rank - dims; d++)
         r.planes *= m->size[d];
     for (unsigned d = 0; d < PST_SPACE; d++)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The names of pools. */
+#include "stages/base/checked.h"
 #include "stages/ops/rewrite.h"
 
 /* --- maxima ------------------------------------------------------------- */
@@ -91,7 +92,7 @@ static enum pst_status scatter(struct pst_rewrite *w, const char *op,
     for (unsigned d = 0; d < lead; d++)
         size[d] = x->meta.size[d];
     for (unsigned d = 0; d < dims; d++) {
-        if (planes[d] < 0 || __builtin_mul_overflow(whole, planes[d], &whole))
+        if (planes[d] < 0 || PST_MUL(whole, planes[d], &whole))
             return pst_rewrite_fail(w, "the planes are too large");
     }
     size[lead] = whole;

@@ -82,8 +82,8 @@ static struct window fractional_window(const struct pool *p, int64_t plane,
     const int64_t k = entry(&p->call->args[2], d);
     const unsigned at = p->dims == 2 ? 1 - d : d;
     const double given =
-        pst_load_f64(r->meta.dtype, r->data,
-                     pst_meta_offset(&r->meta, plane * (int64_t)p->dims + at));
+        pst_load_f64(r->meta->dtype, r->data,
+                     pst_meta_offset(r->meta, plane * (int64_t)p->dims + at));
     const double sample = given > 0.0 ? PST_MIN(given, 1.0) : 0.0;
     struct window w = {.count = k, .step = 1};
     double alpha;
@@ -93,7 +93,7 @@ static struct window fractional_window(const struct pool *p, int64_t plane,
         return w;
     }
     alpha = (double)(p->in[e] - k) / (double)(p->out[e] - 1);
-    if (r->meta.dtype != PST_F64) {
+    if (r->meta->dtype != PST_F64) {
         const float a = (float)alpha, s = (float)sample;
 
         w.start = (int64_t)(((float)o + s) * a) - (int64_t)(s * a);
@@ -115,7 +115,7 @@ static int64_t volume(const int64_t size[PST_SPACE])
 static struct pool describe(const struct pst_call *c)
 {
     struct pool p = {.call = c, .planes = 1};
-    const struct pst_meta *x = &c->in[0].meta, *y = &c->out[0].meta;
+    const struct pst_meta *x = c->in[0].meta, *y = c->out[0].meta;
 
     p.dims = c->args[1].kind == PST_ARG_INTS ? c->args[1].n : c->args[2].n;
     for (unsigned d = 0; d < PST_SPACE; d++)
@@ -141,17 +141,17 @@ struct best {
 static void look(const struct pst_operand *x, int64_t first, int64_t place,
                  struct best *best)
 {
-    const int64_t at = pst_meta_offset(&x->meta, first + place);
+    const int64_t at = pst_meta_offset(x->meta, first + place);
 
-    if (pst_dtype_kind(x->meta.dtype) == PST_KIND_FLOAT) {
-        const double v = pst_load_f64(x->meta.dtype, x->data, at);
+    if (pst_dtype_kind(x->meta->dtype) == PST_KIND_FLOAT) {
+        const double v = pst_load_f64(x->meta->dtype, x->data, at);
 
         if (!best->any || v > best->f || isnan(v)) {
             best->f = v;
             best->at = place;
         }
     } else {
-        const int64_t v = pst_load_i64(x->meta.dtype, x->data, at);
+        const int64_t v = pst_load_i64(x->meta->dtype, x->data, at);
 
         if (!best->any || v > best->i) {
             best->i = v;
@@ -165,10 +165,10 @@ static void put(const struct pst_call *c, int64_t i, const struct best *best)
 {
     struct pst_operand *y = &c->out[0];
 
-    if (pst_dtype_kind(y->meta.dtype) == PST_KIND_FLOAT)
-        pst_store_f64(y->meta.dtype, y->data, i, best->f);
+    if (pst_dtype_kind(y->meta->dtype) == PST_KIND_FLOAT)
+        pst_store_f64(y->meta->dtype, y->data, i, best->f);
     else
-        pst_store_i64(y->meta.dtype, y->data, i, best->i);
+        pst_store_i64(y->meta->dtype, y->data, i, best->i);
     ((int64_t *)c->out[1].data)[i] = best->at;
 }
 

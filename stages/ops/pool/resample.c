@@ -53,17 +53,17 @@ struct walk {
 
 static double load(const struct pst_operand *x, int64_t i)
 {
-    return pst_load_f64(x->meta.dtype, x->data, pst_meta_offset(&x->meta, i));
+    return pst_load_f64(x->meta->dtype, x->data, pst_meta_offset(x->meta, i));
 }
 
 static void store(const struct pst_resample *r, const struct pst_operand *y,
                   int64_t i, double value)
 {
-    const int64_t at = pst_meta_offset(&y->meta, i);
+    const int64_t at = pst_meta_offset(y->meta, i);
 
     if (r->accumulate)
-        value += pst_load_f64(y->meta.dtype, y->data, at);
-    pst_store_f64(y->meta.dtype, y->data, at, value);
+        value += pst_load_f64(y->meta->dtype, y->data, at);
+    pst_store_f64(y->meta->dtype, y->data, at, value);
 }
 
 static void add_input(void *ctx, int64_t place, double weight)

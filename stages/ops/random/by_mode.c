@@ -28,7 +28,7 @@ static void by_mode_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[c->args[2].b ? 0 : 1];
 
-    pst_copy_strided(&x->meta, x->data, &c->out[0].meta, c->out[0].data);
+    pst_copy_strided(x->meta, x->data, c->out[0].meta, c->out[0].data);
 }
 
 static enum pst_status by_mode_vjp(struct pst_vjp *v)
@@ -46,7 +46,7 @@ static const struct pst_kernel by_mode_kernels[] = {
 const struct pst_op pst_op_by_mode = {
     .schema = "penstock::by_mode(Tensor train, Tensor eval, bool training) -> "
               "Tensor",
-    .flags = PST_OP_MAYBE_VIEW,
+    .flags = PST_OP_MAYBE_VIEW | PST_OP_DROPOUT | PST_OP_ORIGIN,
     .infer = by_mode_infer,
     .vjp = by_mode_vjp,
     PST_KERNELS(by_mode_kernels),

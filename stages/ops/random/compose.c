@@ -56,8 +56,7 @@ COMPOSE(normal_float_float,
 
 /* Of all values that the dtype has, from 0. */
 COMPOSE(random, "random(Tensor self" GENERATOR,
-        "most = floating(self) ? 16777216 : "
-        "(is_bool(self) ? 2 : values_of(self));"
+        "most = is_bool(self) ? 2 : values_of(self);"
         "cast(floor(rand_like(self, dtype=f64) * most), dtype(self))");
 COMPOSE(random_to, "random.to(Tensor self, int to" GENERATOR,
         "cast(floor(rand_like(self, dtype=f64) * to), dtype(self))");
@@ -130,7 +129,7 @@ COMPOSE(poisson, "poisson(Tensor self, Generator? generator=None",
 /* --- choices -------------------------------------------------------------- */
 
 #define BELOW(p, like)                                                         \
-    "cast(rand_like(" like ", dtype=f32) < " p ", dtype(self))"
+    "chosen(rand_like(" like ", dtype=f32) < " p ", " p ", self)"
 COMPOSE(bernoulli, "bernoulli(Tensor self" GENERATOR, BELOW("self", "self"));
 /* What bernoulli_.float writes. */
 COMPOSE(bernoulli_float, "bernoulli.float(Tensor self, float p=0.5" GENERATOR,
@@ -143,7 +142,7 @@ COMPOSE(bernoulli_Tensor, "bernoulli.Tensor(Tensor self, Tensor p" GENERATOR,
 COMPOSE(multinomial,
         "multinomial(Tensor self, SymInt num_samples, "
         "bool replacement=False" GENERATOR,
-        "p = detach(self);"
+        "p = weights(self);"
         "sums = cumsum(p, -1); all = slice.Tensor(sums, -1, -1);"
         "draws = replacement ? draws_of(p, num_samples) : p;"
         "replacement ? searchsorted.Tensor(sums, "

@@ -48,15 +48,15 @@ static enum pst_status infer_dropout(struct pst_infer *c)
 static void dropout_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
-    const int64_t n = pst_meta_numel(&x->meta);
+    const int64_t n = pst_meta_numel(x->meta);
     const double p = c->args[1].f, scale = scale_of(p);
 
     for (int64_t i = 0; i < n; i++) {
         double y = 0.0;
 
         if ((double)pst_rng_f32(&c->rng, (uint64_t)i) >= p)
-            y = pst_load_f64(x->meta.dtype, x->data, i) * scale;
-        pst_store_f64(out->meta.dtype, out->data, i, y);
+            y = pst_load_f64(x->meta->dtype, x->data, i) * scale;
+        pst_store_f64(out->meta->dtype, out->data, i, y);
     }
 }
 
@@ -74,7 +74,7 @@ static void dropout_part(void *ctx, unsigned part, unsigned parts)
     const struct drop *d = ctx;
     int64_t begin, end;
 
-    pst_pool_share(pst_meta_numel(&d->c->in[0].meta), 128, part, parts, &begin,
+    pst_pool_share(pst_meta_numel(d->c->in[0].meta), 128, part, parts, &begin,
                    &end);
     if (begin < end)
         d->loop(end - begin, begin, d->stream, d->threshold, d->scale,
@@ -93,7 +93,7 @@ static void dropout_f32(const struct pst_call *c, pst_dropout_fn loop)
     if ((double)d.threshold < steps)
         d.threshold++;
     pst_rng_stream(&c->rng, d.stream);
-    if (pst_meta_numel(&c->in[0].meta) < PST_ND_SERIAL)
+    if (pst_meta_numel(c->in[0].meta) < PST_ND_SERIAL)
         dropout_part(&d, 0, 1);
     else
         pst_pool_run(c->pool, dropout_part, &d);
@@ -131,7 +131,7 @@ static const struct pst_kernel dropout_kernels[] = {
 
 const struct pst_op pst_op_dropout = {
     .schema = "aten::dropout(Tensor input, float p, bool train) -> Tensor",
-    .flags = PST_OP_MAYBE_VIEW | PST_OP_RANDOM,
+    .flags = PST_OP_MAYBE_VIEW | PST_OP_RANDOM | PST_OP_DROPOUT | PST_OP_ORIGIN,
     .infer = infer_dropout,
     .vjp = dropout_vjp,
     PST_KERNELS(dropout_kernels),
@@ -160,16 +160,16 @@ static bool trains(const struct pst_arg *args)
 static void native_dropout_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
-    const int64_t n = pst_meta_numel(&x->meta);
+    const int64_t n = pst_meta_numel(x->meta);
     const bool train = trains(c->args);
     const double p = train ? c->args[1].f : 0.0, scale = scale_of(p);
 
     for (int64_t i = 0; i < n; i++) {
         const bool keep = (double)pst_rng_f32(&c->rng, (uint64_t)i) >= p;
         const double y =
-            keep ? pst_load_f64(x->meta.dtype, x->data, i) * scale : 0.0;
+            keep ? pst_load_f64(x->meta->dtype, x->data, i) * scale : 0.0;
 
-        pst_store_f64(out->meta.dtype, out->data, i, y);
+        pst_store_f64(out->meta->dtype, out->data, i, y);
         ((bool *)c->out[1].data)[i] = keep;
     }
 }
@@ -194,7 +194,7 @@ static const struct pst_kernel native_dropout_kernels[] = {
 const struct pst_op pst_op_native_dropout = {
     .schema = "aten::native_dropout(Tensor input, float p, bool? train) -> "
               "(Tensor, Tensor)",
-    .flags = PST_OP_RANDOM,
+    .flags = PST_OP_RANDOM | PST_OP_DROPOUT | PST_OP_ORIGIN,
     .infer = infer_native_dropout,
     .vjp = native_dropout_vjp,
     PST_KERNELS(native_dropout_kernels),

@@ -45,7 +45,7 @@ static enum pst_status infer_bernoulli(struct pst_infer *c)
 
 static void rand_ref(const struct pst_call *c)
 {
-    const struct pst_meta *out = &c->out[0].meta;
+    const struct pst_meta *out = c->out[0].meta;
 
     for (int64_t i = 0; i < pst_meta_numel(out); i++)
         pst_store_f64(out->dtype, c->out[0].data, i,
@@ -56,7 +56,7 @@ static void rand_ref(const struct pst_call *c)
 
 static void randn_ref(const struct pst_call *c)
 {
-    const struct pst_meta *out = &c->out[0].meta;
+    const struct pst_meta *out = c->out[0].meta;
 
     for (int64_t i = 0; i < pst_meta_numel(out); i++)
         pst_store_f64(out->dtype, c->out[0].data, i,
@@ -65,7 +65,7 @@ static void randn_ref(const struct pst_call *c)
 
 static void bernoulli_ref(const struct pst_call *c)
 {
-    const struct pst_meta *out = &c->out[0].meta;
+    const struct pst_meta *out = c->out[0].meta;
 
     for (int64_t i = 0; i < pst_meta_numel(out); i++)
         pst_store_i64(out->dtype, c->out[0].data, i,
@@ -90,16 +90,16 @@ static void rand_part(void *ctx, unsigned part, unsigned parts)
     float block[BLOCK];
     int64_t begin, end;
 
-    pst_pool_share(pst_meta_numel(&out->meta), BLOCK, part, parts, &begin,
-                   &end);
-    if (out->meta.dtype == PST_F32 && begin < end)
+    pst_pool_share(pst_meta_numel(out->meta), BLOCK, part, parts, &begin, &end);
+    if (out->meta->dtype == PST_F32 && begin < end)
         f->loop(end - begin, begin, f->stream, (float *)out->data + begin);
-    for (int64_t i = begin; out->meta.dtype != PST_F32 && i < end; i += BLOCK) {
+    for (int64_t i = begin; out->meta->dtype != PST_F32 && i < end;
+         i += BLOCK) {
         const int64_t n = PST_MIN(end - i, BLOCK);
 
         f->loop(n, i, f->stream, block);
         for (int64_t k = 0; k < n; k++)
-            pst_store_f64(out->meta.dtype, out->data, i + k, (double)block[k]);
+            pst_store_f64(out->meta->dtype, out->data, i + k, (double)block[k]);
     }
 }
 
@@ -109,7 +109,7 @@ static void rand_f64_part(void *ctx, unsigned part, unsigned parts)
     double *out = f->c->out[0].data;
     int64_t begin, end;
 
-    pst_pool_share(pst_meta_numel(&f->c->out[0].meta), BLOCK, part, parts,
+    pst_pool_share(pst_meta_numel(f->c->out[0].meta), BLOCK, part, parts,
                    &begin, &end);
     for (int64_t i = begin; i < end; i++)
         out[i] = pst_rng_f64_of(f->stream, (uint64_t)i);
@@ -121,10 +121,9 @@ static void randn_part(void *ctx, unsigned part, unsigned parts)
     const struct pst_operand *out = &f->c->out[0];
     int64_t begin, end;
 
-    pst_pool_share(pst_meta_numel(&out->meta), BLOCK, part, parts, &begin,
-                   &end);
+    pst_pool_share(pst_meta_numel(out->meta), BLOCK, part, parts, &begin, &end);
     for (int64_t i = begin; i < end; i++)
-        pst_store_f64(out->meta.dtype, out->data, i,
+        pst_store_f64(out->meta->dtype, out->data, i,
                       pst_rng_normal_of(f->stream, (uint64_t)i));
 }
 
@@ -136,14 +135,13 @@ static void bernoulli_part(void *ctx, unsigned part, unsigned parts)
     float block[BLOCK];
     int64_t begin, end;
 
-    pst_pool_share(pst_meta_numel(&out->meta), BLOCK, part, parts, &begin,
-                   &end);
+    pst_pool_share(pst_meta_numel(out->meta), BLOCK, part, parts, &begin, &end);
     for (int64_t i = begin; i < end; i += BLOCK) {
         const int64_t n = PST_MIN(end - i, BLOCK);
 
         f->loop(n, i, f->stream, block);
         for (int64_t k = 0; k < n; k++)
-            pst_store_i64(out->meta.dtype, out->data, i + k,
+            pst_store_i64(out->meta->dtype, out->data, i + k,
                           (double)block[k] < p);
     }
 }
@@ -154,7 +152,7 @@ static void fill(const struct pst_call *c, pst_pool_fn part,
     struct fill f = {.c = c, .loop = loop};
 
     pst_rng_stream(&c->rng, f.stream);
-    if (pst_meta_numel(&c->out[0].meta) < PST_ND_SERIAL)
+    if (pst_meta_numel(c->out[0].meta) < PST_ND_SERIAL)
         part(&f, 0, 1);
     else
         pst_pool_run(c->pool, part, &f);
@@ -163,7 +161,7 @@ static void fill(const struct pst_call *c, pst_pool_fn part,
 #define RUN(suffix, set)                                                       \
     static void rand_##suffix(const struct pst_call *c)                        \
     {                                                                          \
-        const bool wide = c->out[0].meta.dtype == PST_F64;                     \
+        const bool wide = c->out[0].meta->dtype == PST_F64;                    \
                                                                                \
         fill(c, wide ? rand_f64_part : rand_part, pst_simd_uniform_##suffix);  \
     }                                                                          \
@@ -185,7 +183,7 @@ PST_SIMD_EACH(RUN)
     };                                                                         \
     const struct pst_op pst_op_##id = {                                        \
         .schema = "aten::" text ") -> Tensor",                                 \
-        .flags = PST_OP_RANDOM,                                                \
+        .flags = PST_OP_RANDOM | PST_OP_ORIGIN,                                \
         .infer = how,                                                          \
         .vjp = pst_vjp_none,                                                   \
         PST_KERNELS(id##_kernels),                                             \

@@ -22,12 +22,12 @@ static void lanes(const struct pst_call *c, const struct pst_meta *x,
 
 static double load(const struct pst_operand *x, int64_t at)
 {
-    return pst_load_f64(x->meta.dtype, x->data, at);
+    return pst_load_f64(x->meta->dtype, x->data, at);
 }
 
 static void store(const struct pst_operand *out, int64_t at, double y)
 {
-    pst_store_f64(out->meta.dtype, out->data, at, y);
+    pst_store_f64(out->meta->dtype, out->data, at, y);
 }
 
 /* --- cumprod -------------------------------------------------------------- */
@@ -36,7 +36,7 @@ static void cumprod_lane(const struct pst_call *c, int64_t first, int64_t inner,
                          int64_t n)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
-    const bool whole = pst_dtype_kind(out->meta.dtype) != PST_KIND_FLOAT;
+    const bool whole = pst_dtype_kind(out->meta->dtype) != PST_KIND_FLOAT;
     double y = 1.0;
     uint64_t bits = 1;
 
@@ -44,8 +44,8 @@ static void cumprod_lane(const struct pst_call *c, int64_t first, int64_t inner,
         const int64_t at = first + i * inner;
 
         if (whole) {
-            bits *= (uint64_t)pst_load_i64(x->meta.dtype, x->data, at);
-            pst_store_i64(out->meta.dtype, out->data, at, (int64_t)bits);
+            bits *= (uint64_t)pst_load_i64(x->meta->dtype, x->data, at);
+            pst_store_i64(out->meta->dtype, out->data, at, (int64_t)bits);
         } else {
             y *= load(x, at);
             store(out, at, y);
@@ -76,12 +76,12 @@ static void cumprod_backward_lane(const struct pst_call *c, int64_t first,
 
 static void cumprod_ref(const struct pst_call *c)
 {
-    lanes(c, &c->in[0].meta, c->args[1].i, cumprod_lane);
+    lanes(c, c->in[0].meta, c->args[1].i, cumprod_lane);
 }
 
 static void cumprod_backward_ref(const struct pst_call *c)
 {
-    lanes(c, &c->in[0].meta, c->args[2].i, cumprod_backward_lane);
+    lanes(c, c->in[0].meta, c->args[2].i, cumprod_backward_lane);
 }
 
 /* --- logcumsumexp --------------------------------------------------------- */
@@ -107,7 +107,7 @@ static void logcumsumexp_lane(const struct pst_call *c, int64_t first,
 
 static void logcumsumexp_ref(const struct pst_call *c)
 {
-    lanes(c, &c->in[0].meta, c->args[1].i, logcumsumexp_lane);
+    lanes(c, c->in[0].meta, c->args[1].i, logcumsumexp_lane);
 }
 
 /* --- cummax, cummin: the last of equals; NaN stays ------------------------ */
@@ -116,7 +116,7 @@ static void extremes(const struct pst_call *c, int64_t first, int64_t inner,
                      int64_t n, double sign)
 {
     const struct pst_operand *x = &c->in[0];
-    const bool whole = pst_dtype_kind(x->meta.dtype) != PST_KIND_FLOAT;
+    const bool whole = pst_dtype_kind(x->meta->dtype) != PST_KIND_FLOAT;
     int64_t best = 0;
 
     for (int64_t i = 0; i < n; i++) {
@@ -124,12 +124,12 @@ static void extremes(const struct pst_call *c, int64_t first, int64_t inner,
         bool better;
 
         if (whole) {
-            const int64_t a = pst_load_i64(x->meta.dtype, x->data, at);
-            const int64_t b = pst_load_i64(x->meta.dtype, x->data, to);
+            const int64_t a = pst_load_i64(x->meta->dtype, x->data, at);
+            const int64_t b = pst_load_i64(x->meta->dtype, x->data, to);
 
             better = sign > 0 ? a >= b : a <= b;
             best = better ? i : best;
-            pst_store_i64(c->out[0].meta.dtype, c->out[0].data, at,
+            pst_store_i64(c->out[0].meta->dtype, c->out[0].data, at,
                           better ? a : b);
         } else {
             const double a = load(x, at), b = load(x, to);
@@ -156,12 +156,12 @@ static void cummin_lane(const struct pst_call *c, int64_t first, int64_t inner,
 
 static void cummax_ref(const struct pst_call *c)
 {
-    lanes(c, &c->in[0].meta, c->args[1].i, cummax_lane);
+    lanes(c, c->in[0].meta, c->args[1].i, cummax_lane);
 }
 
 static void cummin_ref(const struct pst_call *c)
 {
-    lanes(c, &c->in[0].meta, c->args[1].i, cummin_lane);
+    lanes(c, c->in[0].meta, c->args[1].i, cummin_lane);
 }
 
 /* --- rows ----------------------------------------------------------------- */

@@ -38,7 +38,8 @@ bool pst_fold_fits(const struct pst_call *call, int arg)
 {
     struct job k;
 
-    if (call->in[0].meta.dtype != PST_F32 || call->out[0].meta.dtype != PST_F32)
+    if (call->in[0].meta->dtype != PST_F32 ||
+        call->out[0].meta->dtype != PST_F32)
         return false;
     walk_init(&k, call, arg);
     return k.r.n_in > 0 && k.r.n_out > 0 && (k.along || across_fits(&k));
@@ -48,7 +49,7 @@ bool pst_fold_fits_best(const struct pst_call *call, int arg)
 {
     struct job k;
 
-    if (call->in[0].meta.dtype != PST_F32)
+    if (call->in[0].meta->dtype != PST_F32)
         return false;
     walk_init(&k, call, arg);
     return k.r.n_in > 0 && k.r.n_out > 0 && k.gone.rank == 1 &&
@@ -229,7 +230,7 @@ static void part_run(void *ctx, unsigned part, unsigned parts)
 
 static void run(struct job *k)
 {
-    if (pst_meta_numel(&k->call->in[0].meta) < PST_ND_SERIAL)
+    if (pst_meta_numel(k->call->in[0].meta) < PST_ND_SERIAL)
         part_run(k, 0, 1);
     else
         pst_pool_run(k->call->pool, part_run, k);

@@ -8,16 +8,16 @@
 
 static double load(const struct pst_operand *x, int64_t i)
 {
-    return pst_load_f64(x->meta.dtype, x->data, i);
+    return pst_load_f64(x->meta->dtype, x->data, i);
 }
 
 /* The smallest and largest element, if the ends given are equal; one more on
  * either side, if all elements are. */
 static void ends(const struct pst_operand *x, double *low, double *high)
 {
-    if (*low == *high && pst_meta_numel(&x->meta) > 0) {
+    if (*low == *high && pst_meta_numel(x->meta) > 0) {
         *low = *high = load(x, 0);
-        for (int64_t i = 1; i < pst_meta_numel(&x->meta); i++) {
+        for (int64_t i = 1; i < pst_meta_numel(x->meta); i++) {
             *low = fmin(*low, load(x, i));
             *high = fmax(*high, load(x, i));
         }
@@ -33,13 +33,13 @@ static void ends(const struct pst_operand *x, double *low, double *high)
 static void histc_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
-    const bool f64 = x->meta.dtype == PST_F64;
+    const bool f64 = x->meta->dtype == PST_F64;
     const int64_t bins = c->args[1].i;
     double low = pst_pw_number(&c->args[2]), high = pst_pw_number(&c->args[3]);
 
     ends(x, &low, &high);
-    memset(out->data, 0, pst_meta_bytes(&out->meta));
-    for (int64_t i = 0; i < pst_meta_numel(&x->meta); i++) {
+    memset(out->data, 0, pst_meta_bytes(out->meta));
+    for (int64_t i = 0; i < pst_meta_numel(x->meta); i++) {
         const double a = load(x, i);
         double at = (a - low) / (high - low);
         int64_t bin;
@@ -51,7 +51,7 @@ static void histc_ref(const struct pst_call *c)
         else
             at *= (double)bins;
         bin = PST_MIN((int64_t)at, bins - 1);
-        pst_store_f64(out->meta.dtype, out->data, bin, load(out, bin) + 1.0);
+        pst_store_f64(out->meta->dtype, out->data, bin, load(out, bin) + 1.0);
     }
 }
 
@@ -80,21 +80,21 @@ static void count(const struct pst_call *c, const struct pst_operand *weight,
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
     const struct pst_operand *edges = &c->out[1];
-    const int64_t bins = out->meta.size[0];
+    const int64_t bins = out->meta->size[0];
     double total = 0.0;
 
-    memset(out->data, 0, pst_meta_bytes(&out->meta));
-    for (int64_t i = 0; i < pst_meta_numel(&x->meta); i++) {
+    memset(out->data, 0, pst_meta_bytes(out->meta));
+    for (int64_t i = 0; i < pst_meta_numel(x->meta); i++) {
         const double w = weight->data != NULL ? load(weight, i) : 1.0;
         const int64_t bin = find(edges, bins, load(x, i));
 
         if (bin < 0)
             continue;
-        pst_store_f64(out->meta.dtype, out->data, bin, load(out, bin) + w);
+        pst_store_f64(out->meta->dtype, out->data, bin, load(out, bin) + w);
         total += w;
     }
     for (int64_t k = 0; density && k < bins; k++)
-        pst_store_f64(out->meta.dtype, out->data, k,
+        pst_store_f64(out->meta->dtype, out->data, k,
                       load(out, k) / (load(edges, k + 1) - load(edges, k)) /
                           total);
 }
@@ -112,14 +112,14 @@ static void histogram_count_ref(const struct pst_call *c)
     ends(&c->in[0], &low, &high);
     for (int64_t k = 0; k <= bins; k++)
         pst_store_f64(
-            c->out[1].meta.dtype, c->out[1].data, k,
+            c->out[1].meta->dtype, c->out[1].data, k,
             k == bins ? high : low + (high - low) * (double)k / (double)bins);
     count(c, &c->in[1], c->args[4].b);
 }
 
 static void histogram_edges_ref(const struct pst_call *c)
 {
-    memcpy(c->out[1].data, c->in[1].data, pst_meta_bytes(&c->out[1].meta));
+    memcpy(c->out[1].data, c->in[1].data, pst_meta_bytes(c->out[1].meta));
     count(c, &c->in[2], c->args[3].b);
 }
 

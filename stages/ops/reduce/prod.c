@@ -18,8 +18,8 @@ static struct pst_lane lane(const struct pst_meta *x, const struct pst_arg *arg)
 static void prod(const struct pst_call *c, const struct pst_arg *dim)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
-    const struct pst_lane l = lane(&x->meta, dim);
-    const bool whole = pst_dtype_kind(out->meta.dtype) != PST_KIND_FLOAT;
+    const struct pst_lane l = lane(x->meta, dim);
+    const bool whole = pst_dtype_kind(out->meta->dtype) != PST_KIND_FLOAT;
 
     for (int64_t k = 0; k < pst_lane_count(&l); k++) {
         const int64_t first = pst_lane_first(&l, k, l.size);
@@ -30,14 +30,14 @@ static void prod(const struct pst_call *c, const struct pst_arg *dim)
             const int64_t at = first + i * l.inner;
 
             if (whole)
-                bits *= (uint64_t)pst_load_i64(x->meta.dtype, x->data, at);
+                bits *= (uint64_t)pst_load_i64(x->meta->dtype, x->data, at);
             else
-                y *= pst_load_f64(x->meta.dtype, x->data, at);
+                y *= pst_load_f64(x->meta->dtype, x->data, at);
         }
         if (whole)
-            pst_store_i64(out->meta.dtype, out->data, k, (int64_t)bits);
+            pst_store_i64(out->meta->dtype, out->data, k, (int64_t)bits);
         else
-            pst_store_f64(out->meta.dtype, out->data, k, y);
+            pst_store_f64(out->meta->dtype, out->data, k, y);
     }
 }
 
@@ -52,31 +52,31 @@ static void backward_lane(const struct pst_call *c, double g, int64_t first,
 
     for (int64_t i = 0; i < l->size; i++) {
         const double a =
-            pst_load_f64(x->meta.dtype, x->data, first + i * l->inner);
+            pst_load_f64(x->meta->dtype, x->data, first + i * l->inner);
 
         zeros += a == 0.0;
         product *= a == 0.0 ? 1.0 : a;
     }
     for (int64_t i = 0; i < l->size; i++) {
         const int64_t at = first + i * l->inner;
-        const double a = pst_load_f64(x->meta.dtype, x->data, at);
+        const double a = pst_load_f64(x->meta->dtype, x->data, at);
         double y = 0.0;
 
         if (zeros == 0)
             y = g * (product / a);
         else if (zeros == 1 && a == 0.0)
             y = g * product;
-        pst_store_f64(out->meta.dtype, out->data, at, y);
+        pst_store_f64(out->meta->dtype, out->data, at, y);
     }
 }
 
 static void prod_backward_ref(const struct pst_call *c)
 {
     const struct pst_operand *g = &c->in[0];
-    const struct pst_lane l = lane(&c->in[1].meta, &c->args[2]);
+    const struct pst_lane l = lane(c->in[1].meta, &c->args[2]);
 
     for (int64_t k = 0; k < pst_lane_count(&l); k++)
-        backward_lane(c, pst_load_f64(g->meta.dtype, g->data, k),
+        backward_lane(c, pst_load_f64(g->meta->dtype, g->data, k),
                       pst_lane_first(&l, k, l.size), &l);
 }
 

@@ -24,7 +24,7 @@ void pst_reduce_dims(const struct pst_meta *x, const struct pst_arg *args,
 
 void pst_reduce_init(struct pst_reduce *r, const struct pst_call *call, int arg)
 {
-    const struct pst_meta *x = &call->in[0].meta;
+    const struct pst_meta *x = call->in[0].meta;
     bool dims[PST_MAX_RANK];
 
     *r = (struct pst_reduce){.call = call};
@@ -42,7 +42,7 @@ void pst_reduce_init(struct pst_reduce *r, const struct pst_call *call, int arg)
 
 bool pst_reduce_box(const struct pst_call *c, int arg, struct pst_box *ret)
 {
-    const struct pst_meta *x = &c->in[0].meta;
+    const struct pst_meta *x = c->in[0].meta;
     bool dims[PST_MAX_RANK];
     struct pst_box b = {1, 1, 1};
     int phase = 0; /* 0: outer, 1: rows, 2: cols */
@@ -80,7 +80,7 @@ struct walk {
 static bool is_integer(const struct walk *w)
 {
     return w->how->add_i64 != NULL &&
-           pst_dtype_kind(w->call->in[0].meta.dtype) != PST_KIND_FLOAT;
+           pst_dtype_kind(w->call->in[0].meta->dtype) != PST_KIND_FLOAT;
 }
 
 static void walk_row(void *ctx, const struct pst_nd *nd, const int64_t *offset,
@@ -100,10 +100,10 @@ static void walk_row(void *ctx, const struct pst_nd *nd, const int64_t *offset,
         for (int64_t i = 0; i < m; i++) {
             if (integer)
                 whole[i] =
-                    pst_load_i64(in->meta.dtype, in->data, first + i * stride);
+                    pst_load_i64(in->meta->dtype, in->data, first + i * stride);
             else
                 x[i] =
-                    pst_load_f64(in->meta.dtype, in->data, first + i * stride);
+                    pst_load_f64(in->meta->dtype, in->data, first + i * stride);
         }
         if (integer)
             w->how->add_i64(&w->acc, m, whole);
@@ -147,16 +147,16 @@ void pst_reduce_run(const struct pst_call *call, int arg,
 
         walk(&w, &r, &nd, o);
         if (is_integer(&w) &&
-            pst_dtype_kind(out->meta.dtype) != PST_KIND_FLOAT) {
-            pst_store_i64(out->meta.dtype, out->data, o, w.acc.whole);
+            pst_dtype_kind(out->meta->dtype) != PST_KIND_FLOAT) {
+            pst_store_i64(out->meta->dtype, out->data, o, w.acc.whole);
             continue;
         }
         y = is_integer(&w)     ? (double)w.acc.whole
             : how->end != NULL ? how->end(&w.acc, call)
                                : w.acc.a;
         if (call->accumulate)
-            y += pst_load_f64(out->meta.dtype, out->data, o);
-        pst_store_f64(out->meta.dtype, out->data, o, y);
+            y += pst_load_f64(out->meta->dtype, out->data, o);
+        pst_store_f64(out->meta->dtype, out->data, o, y);
     }
 }
 

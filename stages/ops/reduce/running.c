@@ -51,7 +51,8 @@ SUM(sum_bool, bool, uint64_t, uint64_t)
 
 static piece_fn find_sum(const struct pst_call *c)
 {
-    const enum pst_dtype from = c->in[0].meta.dtype, to = c->out[0].meta.dtype;
+    const enum pst_dtype from = c->in[0].meta->dtype,
+                         to = c->out[0].meta->dtype;
 
     if (from == PST_F32 && to == PST_F32)
         return sum_f32;
@@ -152,8 +153,8 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
 static void run(const struct pst_call *c, piece_fn fn)
 {
     struct job j = {
-        .c = c, .fn = fn, .l = pst_lane_of(&c->in[0].meta, c->args[1].i)};
-    const int64_t n = pst_meta_numel(&c->in[0].meta);
+        .c = c, .fn = fn, .l = pst_lane_of(c->in[0].meta, c->args[1].i)};
+    const int64_t n = pst_meta_numel(c->in[0].meta);
 
     if (n == 0)
         return;
@@ -177,7 +178,7 @@ void pst_running_sum(const struct pst_call *c)
 
 bool pst_running_extreme_supports(const struct pst_call *c)
 {
-    const enum pst_dtype dtype = c->in[0].meta.dtype;
+    const enum pst_dtype dtype = c->in[0].meta->dtype;
 
     return dtype == PST_F32 || dtype == PST_F64 || dtype == PST_I64;
 }
@@ -185,7 +186,7 @@ bool pst_running_extreme_supports(const struct pst_call *c)
 static void extreme(const struct pst_call *c, piece_fn f32, piece_fn f64,
                     piece_fn i64)
 {
-    const enum pst_dtype dtype = c->in[0].meta.dtype;
+    const enum pst_dtype dtype = c->in[0].meta->dtype;
 
     run(c, dtype == PST_F32 ? f32 : dtype == PST_F64 ? f64 : i64);
 }

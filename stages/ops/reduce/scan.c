@@ -10,8 +10,8 @@
 static void cumsum_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
-    const struct pst_lane l = pst_lane_of(&x->meta, c->args[1].i);
-    const bool whole = pst_dtype_kind(out->meta.dtype) != PST_KIND_FLOAT;
+    const struct pst_lane l = pst_lane_of(x->meta, c->args[1].i);
+    const bool whole = pst_dtype_kind(out->meta->dtype) != PST_KIND_FLOAT;
 
     for (int64_t k = 0; k < l.outer * l.inner; k++) {
         const int64_t first = k / l.inner * l.size * l.inner + k % l.inner;
@@ -22,11 +22,11 @@ static void cumsum_ref(const struct pst_call *c)
             const int64_t at = first + i * l.inner;
 
             if (whole) {
-                bits += (uint64_t)pst_load_i64(x->meta.dtype, x->data, at);
-                pst_store_i64(out->meta.dtype, out->data, at, (int64_t)bits);
+                bits += (uint64_t)pst_load_i64(x->meta->dtype, x->data, at);
+                pst_store_i64(out->meta->dtype, out->data, at, (int64_t)bits);
             } else {
-                sum += pst_load_f64(x->meta.dtype, x->data, at);
-                pst_store_f64(out->meta.dtype, out->data, at, sum);
+                sum += pst_load_f64(x->meta->dtype, x->data, at);
+                pst_store_f64(out->meta->dtype, out->data, at, sum);
             }
         }
     }
@@ -102,7 +102,7 @@ static void join(const struct pst_call *c, struct joined *ret)
         if (order[k]->data == NULL)
             continue;
         ret->part[k] = order[k];
-        ret->lane[k] = pst_lane_of(&order[k]->meta, c->args[2].i);
+        ret->lane[k] = pst_lane_of(order[k]->meta, c->args[2].i);
         ret->size += ret->lane[k].size;
     }
 }
@@ -123,9 +123,9 @@ static int64_t locate(const struct joined *j, int64_t outer, int64_t inner,
 static void diff_ref(const struct pst_call *c)
 {
     const struct pst_operand *out = &c->out[0];
-    const struct pst_lane l = pst_lane_of(&out->meta, c->args[2].i);
+    const struct pst_lane l = pst_lane_of(out->meta, c->args[2].i);
     const int64_t n = c->args[1].i;
-    const enum pst_dtype dtype = out->meta.dtype;
+    const enum pst_dtype dtype = out->meta->dtype;
     struct joined j;
 
     join(c, &j);
@@ -141,12 +141,12 @@ static void diff_ref(const struct pst_call *c)
             const int64_t from = locate(&j, outer, inner, i + k, &x);
 
             if (pst_dtype_kind(dtype) == PST_KIND_FLOAT)
-                sum += sign * pst_load_f64(x->meta.dtype, x->data, from);
+                sum += sign * pst_load_f64(x->meta->dtype, x->data, from);
             else if (dtype == PST_BOOL)
-                whole ^= (uint64_t)pst_load_i64(x->meta.dtype, x->data, from);
+                whole ^= (uint64_t)pst_load_i64(x->meta->dtype, x->data, from);
             else
                 whole += (uint64_t)(int64_t)sign *
-                         (uint64_t)pst_load_i64(x->meta.dtype, x->data, from);
+                         (uint64_t)pst_load_i64(x->meta->dtype, x->data, from);
             binomial = binomial * (double)(n - k) / (double)(k + 1);
         }
         if (pst_dtype_kind(dtype) == PST_KIND_FLOAT)

@@ -87,10 +87,10 @@ static void logic_dims(const struct pst_call *c,
         pst_reduce_run(c, 1, how);
         return;
     }
-    for (int64_t i = 0; i < pst_meta_numel(&out->meta); i++)
-        pst_store_i64(out->meta.dtype, out->data, i,
-                      pst_load_f64(x->meta.dtype, x->data,
-                                   pst_meta_offset(&x->meta, i)) != 0.0);
+    for (int64_t i = 0; i < pst_meta_numel(out->meta); i++)
+        pst_store_i64(out->meta->dtype, out->data, i,
+                      pst_load_f64(x->meta->dtype, x->data,
+                                   pst_meta_offset(x->meta, i)) != 0.0);
 }
 
 static bool logic_fits(const struct pst_call *c)
@@ -193,17 +193,30 @@ static enum pst_status infer_var(struct pst_infer *c)
     return pst_reduce_infer(c, 0, x->dtype, 1, 3);
 }
 
-/* 2 (x - mean) / (n - correction) */
+/* 2 (x - mean) / (n - correction), which PyTorch computes as it stands if
+ * dimensions are given: of no or less than no degrees of freedom too. Without
+ * them the slope is infinite then, and NaN at the mean. */
 static enum pst_status var_vjp(struct pst_vjp *v)
 {
     struct pst_value *x = pst_vjp_in(v, 0);
     const double by =
         (double)pst_reduce_count(v, 1) - correction(&v->node->args[2]);
+    const bool whole =
+        x->meta.rank == 0 || v->node->args[1].kind == PST_ARG_NONE;
     struct pst_value *g = pst_reduce_spread(v, pst_vjp_grad(v, 0), 1, 3);
     struct pst_value *mean = pst_vjp_emit(
         v, "aten.mean.dim", PST_ARGS(pst_v(x), v->node->args[1], pst_b(true)));
 
-    g = pst_vjp_mul_scalar(v, g, 2.0 / (by > 0.0 ? by : 0.0));
+    if (whole && by <= 0.0) {
+        struct pst_value *at =
+            pst_vjp_emit(v, "aten.eq.Tensor", PST_ARGS(pst_v(x), pst_v(mean)));
+        struct pst_value *slope =
+            pst_vjp_where(v, at, pst_vjp_full(v, &x->meta, NAN),
+                          pst_vjp_full(v, &x->meta, INFINITY));
+
+        return pst_vjp_set(v, 0, pst_vjp_mul(v, g, slope));
+    }
+    g = pst_vjp_mul_scalar(v, g, 2.0 / by);
     return pst_vjp_set(v, 0, pst_vjp_mul(v, g, pst_vjp_sub(v, x, mean)));
 }
 

@@ -56,7 +56,7 @@ static bool supports(const struct pst_call *c, int arg)
 {
     struct pst_box b;
 
-    return c->out[0].meta.dtype == PST_F32 && pst_reduce_box(c, arg, &b);
+    return c->out[0].meta->dtype == PST_F32 && pst_reduce_box(c, arg, &b);
 }
 
 static bool supports_all(const struct pst_call *c)
@@ -114,7 +114,7 @@ static void sum_f32(const struct pst_call *c, int arg, bool mean,
                     const struct pst_fold *fold, pst_column_sum_fn columns)
 {
     struct sum s = {.c = c, .fold = fold, .columns = columns, .scale = 1.0f};
-    const bool serial = pst_meta_numel(&c->in[0].meta) < PST_ND_SERIAL;
+    const bool serial = pst_meta_numel(c->in[0].meta) < PST_ND_SERIAL;
     float *y = c->out[0].data;
 
     (void)pst_reduce_box(c, arg, &s.box);

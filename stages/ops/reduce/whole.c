@@ -14,11 +14,11 @@ struct whole {
 
 bool pst_whole_fits_sum(const struct pst_call *call, int arg)
 {
-    const enum pst_dtype from = call->in[0].meta.dtype;
+    const enum pst_dtype from = call->in[0].meta->dtype;
     struct pst_box box;
 
     return (from == PST_BOOL || from == PST_I64) &&
-           call->out[0].meta.dtype == PST_I64 &&
+           call->out[0].meta->dtype == PST_I64 &&
            pst_reduce_box(call, arg, &box);
 }
 
@@ -26,8 +26,8 @@ bool pst_whole_fits_logic(const struct pst_call *call, int arg)
 {
     struct pst_box box;
 
-    return call->in[0].meta.dtype == PST_BOOL &&
-           call->out[0].meta.dtype == PST_BOOL &&
+    return call->in[0].meta->dtype == PST_BOOL &&
+           call->out[0].meta->dtype == PST_BOOL &&
            pst_reduce_box(call, arg, &box);
 }
 
@@ -54,7 +54,7 @@ static void along_part(void *ctx, unsigned part, unsigned parts)
     pst_pool_share(w->box.outer, 64, part, parts, &begin, &end);
     for (int64_t o = begin; o < end; o++) {
         const int64_t sum =
-            x->meta.dtype == PST_I64
+            x->meta->dtype == PST_I64
                 ? w->simd->sum_i64(n, (const int64_t *)x->data + o * n)
                 : w->simd->sum_bool(n, (const uint8_t *)x->data + o * n);
 
@@ -75,7 +75,7 @@ static void across_part(void *ctx, unsigned part, unsigned parts)
             const int64_t n = PST_MIN(end - j, COLS);
             const int64_t at = o * b->rows * b->cols + j;
 
-            if (x->meta.dtype == PST_I64)
+            if (x->meta->dtype == PST_I64)
                 w->simd->columns_i64(b->rows, n, b->cols,
                                      (const int64_t *)x->data + at, sum);
             else
@@ -91,7 +91,7 @@ void pst_whole_run(const struct pst_call *call, int arg, enum pst_whole how)
         .call = call, .simd = pst_simd_whole_best(pst_cpu_isa()), .how = how};
 
     (void)pst_reduce_box(call, arg, &w.box);
-    if (pst_meta_numel(&call->in[0].meta) < PST_ND_SERIAL)
+    if (pst_meta_numel(call->in[0].meta) < PST_ND_SERIAL)
         (w.box.cols == 1 ? along_part : across_part)(&w, 0, 1);
     else
         pst_pool_run(call->pool, w.box.cols == 1 ? along_part : across_part,

@@ -113,7 +113,7 @@ static struct sampler describe(const struct pst_call *c,
                                const struct pst_operand *grid,
                                const struct pst_operand *y, unsigned settings)
 {
-    const struct pst_meta *m = &x->meta;
+    const struct pst_meta *m = x->meta;
     struct sampler s = {.dims = m->rank - 2,
                         .n = m->size[0],
                         .c = m->size[1],
@@ -129,14 +129,14 @@ static struct sampler describe(const struct pst_call *c,
     for (unsigned d = 0; d < s.dims; d++) {
         s.in[d] = m->size[2 + d];
         s.volume *= s.in[d];
-        s.positions *= grid->meta.size[1 + d];
+        s.positions *= grid->meta->size[1 + d];
     }
     return s;
 }
 
 static double load(const struct pst_operand *x, int64_t i)
 {
-    return pst_load_f64(x->meta.dtype, x->data, pst_meta_offset(&x->meta, i));
+    return pst_load_f64(x->meta->dtype, x->data, pst_meta_offset(x->meta, i));
 }
 
 /* One input of a result: place in x's plane, weight, and the weight's slopes
@@ -209,7 +209,7 @@ static void sampler_ref(const struct pst_call *c)
             for (w.p = 0; w.p < s.positions; w.p++) {
                 w.sum = 0.0;
                 each_tap(&s, w.n, w.p, add_value, &w);
-                pst_store_f64(c->out[0].meta.dtype, c->out[0].data,
+                pst_store_f64(c->out[0].meta->dtype, c->out[0].data,
                               (w.n * s.c + w.channel) * s.positions + w.p,
                               w.sum);
             }
@@ -232,7 +232,7 @@ static void add_to_input(void *ctx, int64_t place, double weight,
 
 static size_t input_scratch(const struct pst_call *c, unsigned threads)
 {
-    const struct pst_meta *x = &c->out[0].meta;
+    const struct pst_meta *x = c->out[0].meta;
 
     (void)threads;
     return x->size[0] == 0
@@ -251,7 +251,7 @@ static void input_ref(const struct pst_call *c)
         for (w.p = 0; w.p < s.positions; w.p++)
             each_tap(&s, w.n, w.p, add_to_input, &w);
         for (int64_t i = 0; i < planes; i++)
-            pst_store_f64(c->out[0].meta.dtype, c->out[0].data,
+            pst_store_f64(c->out[0].meta->dtype, c->out[0].data,
                           w.n * planes + i, w.to[i]);
     }
 }
@@ -280,7 +280,7 @@ static void grid_ref(const struct pst_call *c)
             memset(w.by, 0, sizeof(w.by));
             each_tap(&s, w.n, w.p, add_to_grid, &w);
             for (unsigned d = 0; d < s.dims; d++)
-                pst_store_f64(c->out[0].meta.dtype, c->out[0].data,
+                pst_store_f64(c->out[0].meta->dtype, c->out[0].data,
                               (w.n * s.positions + w.p) * s.dims + d, w.by[d]);
         }
 }
@@ -406,7 +406,7 @@ static void input_f32(const struct pst_call *c)
     struct fast f = {describe(c, &c->out[0], &c->in[2], &c->in[0], 3),
                      input_at};
 
-    memset(c->out[0].data, 0, pst_meta_bytes(&c->out[0].meta));
+    memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
     pst_pool_run(c->pool, images_part, &f);
 }
 

@@ -171,8 +171,8 @@ static enum pst_status backward_infer(struct pst_infer *c)
 
 static struct pst_rnn_shape shape_of(const struct pst_call *c, bool back)
 {
-    const struct pst_meta *w = &c->in[back ? BW_HH : W_HH].meta;
-    const struct pst_meta *x = &c->in[back ? Y : GATES].meta;
+    const struct pst_meta *w = c->in[back ? BW_HH : W_HH].meta;
+    const struct pst_meta *x = c->in[back ? Y : GATES].meta;
     struct pst_rnn_shape s = {
         .mode = (enum pst_rnn_mode)find_mode(c->args[back ? BMODE : MODE].s),
         .reverse = c->args[back ? BREVERSE : REVERSE].b,
@@ -287,9 +287,9 @@ static size_t ref_scratch(const struct pst_call *c, bool back)
     int64_t n = pst_rnn_room(&s);
 
     for (unsigned i = 0; i < c->n_in; i++)
-        n += pst_meta_numel(&c->in[i].meta);
+        n += pst_meta_numel(c->in[i].meta);
     for (unsigned i = 0; i < c->n_out; i++)
-        n += pst_meta_numel(&c->out[i].meta);
+        n += pst_meta_numel(c->out[i].meta);
     return (size_t)n * sizeof(double);
 }
 
@@ -309,13 +309,13 @@ static size_t backward_ref_scratch(const struct pst_call *c, unsigned threads)
 static double *load(const struct pst_operand *x, double **room)
 {
     double *ret = *room;
-    const int64_t n = pst_meta_numel(&x->meta);
+    const int64_t n = pst_meta_numel(x->meta);
 
     if (x->data == NULL)
         return NULL;
     for (int64_t i = 0; i < n; i++)
         ret[i] =
-            pst_load_f64(x->meta.dtype, x->data, pst_meta_offset(&x->meta, i));
+            pst_load_f64(x->meta->dtype, x->data, pst_meta_offset(x->meta, i));
     *room += n;
     return ret;
 }
@@ -324,14 +324,14 @@ static double *reserve(const struct pst_operand *y, double **room)
 {
     double *ret = *room;
 
-    *room += pst_meta_numel(&y->meta);
+    *room += pst_meta_numel(y->meta);
     return ret;
 }
 
 static void store(const struct pst_operand *y, const double *x)
 {
-    for (int64_t i = 0; i < pst_meta_numel(&y->meta); i++)
-        pst_store_f64(y->meta.dtype, y->data, i, x[i]);
+    for (int64_t i = 0; i < pst_meta_numel(y->meta); i++)
+        pst_store_f64(y->meta->dtype, y->data, i, x[i]);
 }
 
 static void layer_ref(const struct pst_call *c)

@@ -39,3 +39,8 @@ pst_from_bf16_fn pst_simd_from_bf16_best(enum pst_isa isa)
 {
     PICK(pst_simd_from_bf16, isa);
 }
+
+pst_round_bf16_fn pst_simd_round_bf16_best(enum pst_isa isa)
+{
+    PICK(pst_simd_round_bf16, isa);
+}

@@ -76,7 +76,7 @@ static struct runs runs_of(const struct pst_meta *x, int64_t dim)
 
 static double at(const struct pst_operand *x, int64_t i)
 {
-    return pst_load_f64(x->meta.dtype, x->data, pst_meta_offset(&x->meta, i));
+    return pst_load_f64(x->meta->dtype, x->data, pst_meta_offset(x->meta, i));
 }
 
 enum kind { SOFTMAX, LOG_SOFTMAX, SAFE_SOFTMAX };
@@ -103,13 +103,13 @@ static void softmax_run_ref(const struct pst_call *c, enum kind kind,
             v = 0.0;
         else
             v = kind == LOG_SOFTMAX ? v - log(sum) : exp(v) / sum;
-        pst_store_f64(y->meta.dtype, y->data, i, v);
+        pst_store_f64(y->meta->dtype, y->data, i, v);
     }
 }
 
 static void softmax_ref(const struct pst_call *c, enum kind kind)
 {
-    const struct runs r = runs_of(&c->in[0].meta, c->args[1].i);
+    const struct runs r = runs_of(c->in[0].meta, c->args[1].i);
 
     for (int64_t o = 0; o < r.outer; o++)
         for (int64_t i = 0; i < r.inner; i++)
@@ -132,13 +132,13 @@ static void backward_run_ref(const struct pst_call *c, enum kind kind,
         const double d = kind == LOG_SOFTMAX ? at(g, i) - exp(at(y, i)) * sum
                                              : at(y, i) * (at(g, i) - sum);
 
-        pst_store_f64(c->out[0].meta.dtype, c->out[0].data, i, d);
+        pst_store_f64(c->out[0].meta->dtype, c->out[0].data, i, d);
     }
 }
 
 static void backward_ref(const struct pst_call *c, enum kind kind)
 {
-    const struct runs r = runs_of(&c->in[1].meta, c->args[2].i);
+    const struct runs r = runs_of(c->in[1].meta, c->args[2].i);
 
     for (int64_t o = 0; o < r.outer; o++)
         for (int64_t i = 0; i < r.inner; i++)
@@ -229,7 +229,7 @@ static void part_of_it(void *ctx, unsigned part, unsigned parts)
 
 static void run_f32(const struct pst_call *c, struct job *k, int64_t dim)
 {
-    k->r = runs_of(&c->out[0].meta, dim);
+    k->r = runs_of(c->out[0].meta, dim);
     k->y = c->out[0].data;
     if (k->r.outer * k->r.n * k->r.inner < 16384)
         part_of_it(k, 0, 1);
@@ -256,7 +256,7 @@ static void backward_f32(const struct pst_call *c,
 
 static bool forward_fits(const struct pst_call *c)
 {
-    return c->out[0].meta.dtype == PST_F32;
+    return c->out[0].meta->dtype == PST_F32;
 }
 
 #define RUN(suffix, set)                                                       \

@@ -330,7 +330,7 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *j = ctx;
     const struct pst_operand *x = &j->c->in[0];
-    const int64_t size = (int64_t)pst_dtype_size(x->meta.dtype);
+    const int64_t size = (int64_t)pst_dtype_size(x->meta->dtype);
     struct pst_sort_pair *a =
         (struct pst_sort_pair *)j->c->scratch + part * j->share;
     int64_t begin, end;
@@ -339,11 +339,11 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
     for (int64_t i = begin; i < end; i++) {
         const int64_t first = pst_lane_first(&j->l, i, j->l.size);
         const struct lane lane = {
-            .dtype = x->meta.dtype,
+            .dtype = x->meta->dtype,
             .data = (const char *)x->data + first * size,
             .inner = j->l.inner,
             .n = j->l.size,
-            .flip = j->descending ? all_ones(x->meta.dtype) : 0,
+            .flip = j->descending ? all_ones(x->meta->dtype) : 0,
         };
         int64_t at, nans;
 
@@ -364,7 +364,7 @@ static void run(struct job *j)
         return;
     j->share = j->topk ? topk_share(j->l.size, PST_MIN(j->k + 1, j->l.size))
                        : 2 * (size_t)j->l.size;
-    if (pst_meta_numel(&j->c->in[0].meta) < PST_ND_SERIAL)
+    if (pst_meta_numel(j->c->in[0].meta) < PST_ND_SERIAL)
         run_part(j, 0, 1);
     else
         pst_pool_run(j->c->pool, run_part, j);
@@ -372,7 +372,7 @@ static void run(struct job *j)
 
 void pst_sort_all(const struct pst_call *c, int64_t dim, bool descending)
 {
-    const struct pst_lane l = pst_lane_of(&c->in[0].meta, dim);
+    const struct pst_lane l = pst_lane_of(c->in[0].meta, dim);
     struct job j = {.c = c, .l = l, .k = l.size, .descending = descending};
 
     run(&j);
@@ -382,7 +382,7 @@ void pst_sort_topk(const struct pst_call *c, int64_t dim, int64_t k,
                    bool descending, bool sorted)
 {
     struct job j = {.c = c,
-                    .l = pst_lane_of(&c->in[0].meta, dim),
+                    .l = pst_lane_of(c->in[0].meta, dim),
                     .k = k,
                     .descending = descending,
                     .topk = true,

@@ -16,17 +16,17 @@ static bool is_equal(const struct pst_meta *m, int64_t a, int64_t b)
 static void is_in_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0], *tests = &c->in[1];
-    const int64_t n = pst_meta_numel(&tests->meta);
+    const int64_t n = pst_meta_numel(tests->meta);
     bool *out = c->out[0].data;
 
-    for (int64_t i = 0; i < pst_meta_numel(&x->meta); i++) {
+    for (int64_t i = 0; i < pst_meta_numel(x->meta); i++) {
         struct pst_sort_item a, b;
 
         out[i] = false;
         pst_sort_load(x, i, 1, 1, &a);
         for (int64_t k = 0; k < n && !out[i]; k++) {
             pst_sort_load(tests, k, 1, 1, &b);
-            out[i] = is_equal(&x->meta, a.key, b.key);
+            out[i] = is_equal(x->meta, a.key, b.key);
         }
     }
 }
@@ -47,7 +47,7 @@ static bool find(const struct search *s, int64_t key)
         low += s->items[low + half].key <= key ? half : 0;
         size -= half;
     }
-    return is_equal(&s->c->in[0].meta, s->items[low].key, key);
+    return is_equal(s->c->in[0].meta, s->items[low].key, key);
 }
 
 static void search_part(void *ctx, unsigned part, unsigned parts)
@@ -58,7 +58,7 @@ static void search_part(void *ctx, unsigned part, unsigned parts)
     struct pst_sort_item block[BLOCK];
     int64_t begin, end;
 
-    pst_pool_share(pst_meta_numel(&x->meta), BLOCK, part, parts, &begin, &end);
+    pst_pool_share(pst_meta_numel(x->meta), BLOCK, part, parts, &begin, &end);
     for (int64_t i = begin; i < end; i += BLOCK) {
         const int64_t n = PST_MIN(end - i, BLOCK);
 
@@ -70,7 +70,7 @@ static void search_part(void *ctx, unsigned part, unsigned parts)
 
 static void is_in_sorted(const struct pst_call *c)
 {
-    const int64_t n = pst_meta_numel(&c->in[1].meta);
+    const int64_t n = pst_meta_numel(c->in[1].meta);
     struct pst_sort_item *items = c->scratch;
     struct search s = {c, items, n};
 
@@ -80,7 +80,7 @@ static void is_in_sorted(const struct pst_call *c)
     }
     pst_sort_load(&c->in[1], 0, 1, n, items);
     pst_sort_items(items, items + n, n, false);
-    if (pst_meta_numel(&c->in[0].meta) < PST_ND_SERIAL)
+    if (pst_meta_numel(c->in[0].meta) < PST_ND_SERIAL)
         search_part(&s, 0, 1);
     else
         pst_pool_run(c->pool, search_part, &s);
@@ -89,7 +89,7 @@ static void is_in_sorted(const struct pst_call *c)
 static size_t is_in_scratch(const struct pst_call *c,
                             unsigned threads PST_UNUSED)
 {
-    return 2 * (size_t)pst_meta_numel(&c->in[1].meta) *
+    return 2 * (size_t)pst_meta_numel(c->in[1].meta) *
            sizeof(struct pst_sort_item);
 }
 

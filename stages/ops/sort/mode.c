@@ -5,7 +5,7 @@
 
 static void mode_ref(const struct pst_call *c)
 {
-    const struct pst_lane l = pst_lane_of(&c->in[0].meta, c->args[1].i);
+    const struct pst_lane l = pst_lane_of(c->in[0].meta, c->args[1].i);
     struct pst_sort_item *items = c->scratch;
 
     for (int64_t k = 0; k < pst_lane_count(&l) && l.size > 0; k++) {

@@ -19,7 +19,7 @@ static int64_t float_key(double x)
 void pst_sort_load(const struct pst_operand *x, int64_t first, int64_t inner,
                    int64_t n, struct pst_sort_item *ret)
 {
-    const enum pst_dtype dtype = x->meta.dtype;
+    const enum pst_dtype dtype = x->meta->dtype;
     const bool whole = pst_dtype_kind(dtype) != PST_KIND_FLOAT;
 
     for (int64_t i = 0; i < n; i++) {
@@ -70,7 +70,7 @@ void pst_sort_items(struct pst_sort_item *items, struct pst_sort_item *spare,
 
 size_t pst_sort_scratch(const struct pst_call *c, int dim)
 {
-    const struct pst_meta *x = &c->in[0].meta;
+    const struct pst_meta *x = c->in[0].meta;
     const struct pst_lane l = dim < 0 || c->args[dim].kind != PST_ARG_INT
                                   ? pst_lane_all(x)
                                   : pst_lane_of(x, c->args[dim].i);
@@ -81,7 +81,7 @@ size_t pst_sort_scratch(const struct pst_call *c, int dim)
 void pst_sort_store(const struct pst_call *c, int64_t to, int64_t from,
                     int64_t index)
 {
-    const size_t size = pst_dtype_size(c->in[0].meta.dtype);
+    const size_t size = pst_dtype_size(c->in[0].meta->dtype);
 
     memcpy((char *)c->out[0].data + (size_t)to * size,
            (const char *)c->in[0].data + (size_t)from * size, size);

@@ -4,6 +4,7 @@
 
 #include "stages/ops/pointwise/pointwise.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -14,21 +15,39 @@ struct row {
     bool right;
 };
 
-static double element(const struct row *r, int64_t i)
+/* An integer of 64 bits and a double both fit: PyTorch compares integers as
+ * such. */
+typedef long double number;
+_Static_assert(LDBL_MANT_DIG >= 64, "a long double holds any int64_t");
+
+static number load(enum pst_dtype dtype, const void *data, int64_t i)
+{
+    return pst_dtype_kind(dtype) == PST_KIND_FLOAT
+               ? (number)pst_load_f64(dtype, data, i)
+               : (number)pst_load_i64(dtype, data, i);
+}
+
+static number literal(const struct pst_arg *arg)
+{
+    return arg->kind == PST_ARG_FLOAT ? (number)arg->f
+                                      : (number)pst_pw_integer(arg);
+}
+
+static number element(const struct row *r, int64_t i)
 {
     if (r->sorter != NULL && r->sorter->data != NULL)
-        i = pst_load_i64(r->sorter->meta.dtype, r->sorter->data, r->first + i);
-    return pst_load_f64(r->sorted->meta.dtype, r->sorted->data, r->first + i);
+        i = pst_load_i64(r->sorter->meta->dtype, r->sorter->data, r->first + i);
+    return load(r->sorted->meta->dtype, r->sorted->data, r->first + i);
 }
 
 /* The number of elements before x (right: before or equal); NaN is last. */
-static int64_t search(const struct row *r, double x)
+static int64_t search(const struct row *r, number x)
 {
     int64_t low = 0, high = r->n;
 
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
-        const double e = element(r, middle);
+        const number e = element(r, middle);
         const bool before = r->right ? !(e > x) && !(isnan(e) && !isnan(x))
                                      : !(e >= x) && !isnan(e);
 
@@ -40,27 +59,25 @@ static int64_t search(const struct row *r, double x)
     return low;
 }
 
-/* Rows of `sorted` (one, or as many as there are rows of x). x NULL: number. */
+/* Rows of `sorted` (one, or as many as there are rows of x). x NULL: value. */
 static void search_all(const struct pst_call *c,
                        const struct pst_operand *sorted,
-                       const struct pst_operand *x,
-                       const struct pst_arg *number,
+                       const struct pst_operand *x, const struct pst_arg *value,
                        const struct pst_operand *sorter, bool right)
 {
     const struct pst_operand *out = &c->out[0];
-    const struct pst_meta *m = &sorted->meta;
+    const struct pst_meta *m = sorted->meta;
     const int64_t n = m->rank > 0 ? m->size[m->rank - 1] : 1;
     const int64_t width =
-        x != NULL && x->meta.rank > 0 ? x->meta.size[x->meta.rank - 1] : 1;
+        x != NULL && x->meta->rank > 0 ? x->meta->size[x->meta->rank - 1] : 1;
     struct row r = {sorted, sorter, 0, n, right};
 
-    for (int64_t i = 0; i < pst_meta_numel(&out->meta); i++) {
+    for (int64_t i = 0; i < pst_meta_numel(out->meta); i++) {
         if (m->rank > 1)
             r.first = i / width * n;
-        pst_store_i64(out->meta.dtype, out->data, i,
-                      search(&r, x != NULL
-                                     ? pst_load_f64(x->meta.dtype, x->data, i)
-                                     : pst_pw_number(number)));
+        pst_store_i64(out->meta->dtype, out->data, i,
+                      search(&r, x != NULL ? load(x->meta->dtype, x->data, i)
+                                           : literal(value)));
     }
 }
 

@@ -6,7 +6,7 @@
 
 static void sort_lanes(const struct pst_call *c, int64_t dim, bool descending)
 {
-    const struct pst_lane l = pst_lane_of(&c->in[0].meta, dim);
+    const struct pst_lane l = pst_lane_of(c->in[0].meta, dim);
     struct pst_sort_item *items = c->scratch;
 
     for (int64_t k = 0; k < pst_lane_count(&l); k++) {
@@ -37,7 +37,7 @@ static void sort_stable_ref(const struct pst_call *c)
 
 static void topk_ref(const struct pst_call *c)
 {
-    const struct pst_lane l = pst_lane_of(&c->in[0].meta, c->args[2].i);
+    const struct pst_lane l = pst_lane_of(c->in[0].meta, c->args[2].i);
     const int64_t keep = c->args[1].i;
     struct pst_sort_item *items = c->scratch;
     struct pst_sort_pair *pairs = (struct pst_sort_pair *)(items + l.size);
@@ -77,28 +77,28 @@ static void topk_run(const struct pst_call *c)
 
 static size_t pairs_1(const struct pst_call *c, unsigned threads)
 {
-    const int64_t n = lane_size(&c->in[0].meta, c->args[1].i);
+    const int64_t n = lane_size(c->in[0].meta, c->args[1].i);
 
     return pst_sort_pairs(n, threads);
 }
 
 static size_t pairs_2(const struct pst_call *c, unsigned threads)
 {
-    const int64_t n = lane_size(&c->in[0].meta, c->args[2].i);
+    const int64_t n = lane_size(c->in[0].meta, c->args[2].i);
 
     return pst_sort_pairs(n, threads);
 }
 
 static size_t pairs_all(const struct pst_call *c, unsigned threads)
 {
-    const int64_t n = pst_meta_numel(&c->in[0].meta);
+    const int64_t n = pst_meta_numel(c->in[0].meta);
 
     return pst_sort_pairs(n, threads);
 }
 
 static size_t pairs_topk(const struct pst_call *c, unsigned threads)
 {
-    return pst_sort_topk_scratch(lane_size(&c->in[0].meta, c->args[2].i),
+    return pst_sort_topk_scratch(lane_size(c->in[0].meta, c->args[2].i),
                                  c->args[1].i, threads);
 }
 
@@ -200,7 +200,7 @@ ROW(topk,
 static void choose(const struct pst_call *c, const struct pst_lane *l,
                    pst_sort_choice_fn fn)
 {
-    const bool real = pst_dtype_kind(c->in[0].meta.dtype) == PST_KIND_FLOAT;
+    const bool real = pst_dtype_kind(c->in[0].meta->dtype) == PST_KIND_FLOAT;
     struct pst_sort_item *items = c->scratch;
 
     for (int64_t k = 0; k < pst_lane_count(l); k++) {
@@ -251,11 +251,11 @@ static int64_t kth_at(const struct pst_call *c, int64_t n PST_UNUSED,
                                                                                \
         pst_sort_choose(c, &l, fn);                                            \
     }
-CHOICE(kthvalue, pst_lane_of(&c->in[0].meta, c->args[2].i), kth_at)
-CHOICE(median_dim, pst_lane_of(&c->in[0].meta, c->args[1].i), median_at)
-CHOICE(nanmedian_dim, pst_lane_of(&c->in[0].meta, c->args[1].i), nanmedian_at)
-CHOICE(median, pst_lane_all(&c->in[0].meta), median_at)
-CHOICE(nanmedian, pst_lane_all(&c->in[0].meta), nanmedian_at)
+CHOICE(kthvalue, pst_lane_of(c->in[0].meta, c->args[2].i), kth_at)
+CHOICE(median_dim, pst_lane_of(c->in[0].meta, c->args[1].i), median_at)
+CHOICE(nanmedian_dim, pst_lane_of(c->in[0].meta, c->args[1].i), nanmedian_at)
+CHOICE(median, pst_lane_all(c->in[0].meta), median_at)
+CHOICE(nanmedian, pst_lane_all(c->in[0].meta), nanmedian_at)
 
 enum pst_status pst_sort_infer_one(struct pst_infer *c)
 {

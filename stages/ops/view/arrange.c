@@ -376,14 +376,35 @@ static enum pst_status diag_embed_rewrite(struct pst_rewrite *w)
     return pst_rewrite_out(w, 0, write_diagonal(w, zeros, src, shift, a, b));
 }
 
+/* A copy of the whole storage is written, of which the result is the window
+ * that self has: what is written outside of it is not seen. */
 static enum pst_status as_strided_scatter_rewrite(struct pst_rewrite *w)
 {
-    return pst_rewrite_out(
-        w, 0,
-        pst_rw(
-            w, "penstock.write_strided.default",
-            PST_ARGS(w->args[0], w->args[1], w->args[2], w->args[3],
-                     w->args[4].kind == PST_ARG_INT ? w->args[4] : pst_i(0))));
+    struct pst_value *x = pst_rewrite_in(w, 0), *all = x, *owner;
+    struct pst_arg offset = w->args[4];
+    const int64_t one = 1;
+    int64_t n;
+
+    if (x == NULL)
+        return pst_rewrite_fail(w, "argument \"self\" must be a tensor");
+    owner = pst_value_storage(x);
+    n = (int64_t)(pst_meta_span(&owner->meta) /
+                  pst_dtype_size(owner->meta.dtype));
+    if (offset.kind != PST_ARG_INT)
+        offset = pst_i(x->offset);
+    if (x->base != NULL || !pst_meta_is_contiguous(&x->meta))
+        all = pst_rw(
+            w, "aten.as_strided.default",
+            PST_ARGS(pst_v(x), pst_ints(&n, 1), pst_ints(&one, 1), pst_i(0)));
+    all = pst_rw(
+        w, "penstock.write_strided.default",
+        PST_ARGS(pst_v(all), w->args[1], w->args[2], w->args[3], offset));
+    if (x->base != NULL || !pst_meta_is_contiguous(&x->meta))
+        all = pst_rw(w, "aten.as_strided.default",
+                     PST_ARGS(pst_v(all), pst_ints(x->meta.size, x->meta.rank),
+                              pst_ints(x->meta.stride, x->meta.rank),
+                              pst_i(x->offset)));
+    return pst_rewrite_out(w, 0, all);
 }
 
 PST_REWRITE(diagonal_scatter,
@@ -394,10 +415,13 @@ PST_REWRITE(diag_embed,
             "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, "
             "int dim2=-1) -> Tensor",
             diag_embed_rewrite);
-PST_REWRITE(as_strided_scatter,
-            "aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, "
-            "SymInt[] stride, SymInt? storage_offset=None) -> Tensor",
-            as_strided_scatter_rewrite);
+const struct pst_op pst_op_as_strided_scatter = {
+    .schema = "aten::as_strided_scatter(Tensor self, Tensor src, "
+              "SymInt[] size, SymInt[] stride, "
+              "SymInt? storage_offset=None) -> Tensor",
+    .flags = PST_OP_STORAGE,
+    .rewrite = as_strided_scatter_rewrite,
+};
 
 /* The diagonal of all dimensions; wrap: of a tall matrix it begins again. */
 static enum pst_status fill_diagonal_rewrite(struct pst_rewrite *w)

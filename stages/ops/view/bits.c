@@ -31,7 +31,7 @@ static enum pst_status infer_view_dtype(struct pst_infer *c)
 
 static void view_dtype_ref(const struct pst_call *c)
 {
-    memcpy(c->out[0].data, c->in[0].data, pst_meta_bytes(&c->out[0].meta));
+    memcpy(c->out[0].data, c->in[0].data, pst_meta_bytes(c->out[0].meta));
 }
 
 static const struct pst_kernel view_dtype_kernels[] = {

@@ -10,10 +10,13 @@
 COMPOSE(alias_copy, "alias_copy(Tensor self) -> Tensor", "clone(self)");
 COMPOSE(detach_copy, "detach_copy(Tensor self) -> Tensor",
         "clone(detach(self))");
-COMPOSE(as_strided_copy,
-        "as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, "
-        "SymInt? storage_offset=None) -> Tensor",
-        "clone(as_strided(self, size, stride, storage_offset))");
+const struct pst_op pst_op_as_strided_copy = {
+    .schema = "aten::as_strided_copy(Tensor self, SymInt[] size, "
+              "SymInt[] stride, SymInt? storage_offset=None) -> Tensor",
+    .flags = PST_OP_STORAGE,
+    .rewrite = pst_rewrite_formula,
+    .formula = "clone(as_strided(self, size, stride, storage_offset))",
+};
 COMPOSE(diagonal_copy,
         "diagonal_copy(Tensor self, int offset=0, int dim1=0, int dim2=1) -> "
         "Tensor",

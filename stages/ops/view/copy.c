@@ -366,9 +366,9 @@ void pst_view_copy_ref(const struct pst_meta *from, const void *src,
 /* out[0] as a contiguous tensor of in[0]'s sizes. */
 static struct pst_meta shaped(const struct pst_call *c)
 {
-    struct pst_meta to = c->in[0].meta;
+    struct pst_meta to = *c->in[0].meta;
 
-    to.dtype = c->out[0].meta.dtype;
+    to.dtype = c->out[0].meta->dtype;
     pst_meta_set_contiguous(&to);
     return to;
 }
@@ -377,7 +377,7 @@ static void copy_run(const struct pst_call *c)
 {
     const struct pst_meta to = shaped(c);
 
-    pst_view_copy(c->pool, &c->in[0].meta, c->in[0].data, &to, c->out[0].data,
+    pst_view_copy(c->pool, c->in[0].meta, c->in[0].data, &to, c->out[0].data,
                   c->accumulate);
 }
 
@@ -385,7 +385,7 @@ static void copy_ref_run(const struct pst_call *c)
 {
     const struct pst_meta to = shaped(c);
 
-    pst_view_copy_ref(&c->in[0].meta, c->in[0].data, &to, c->out[0].data,
+    pst_view_copy_ref(c->in[0].meta, c->in[0].data, &to, c->out[0].data,
                       c->accumulate);
 }
 
@@ -403,11 +403,11 @@ void pst_view_fill_window(const struct pst_call *c, bool reference,
     char *dst = c->out[0].data;
 
     if (!c->accumulate)
-        memset(dst, 0, pst_meta_bytes(&c->out[0].meta));
+        memset(dst, 0, pst_meta_bytes(c->out[0].meta));
     dst += offset * (int64_t)pst_dtype_size(window->dtype);
     if (reference)
-        pst_view_copy_ref(&src->meta, src->data, window, dst, c->accumulate);
+        pst_view_copy_ref(src->meta, src->data, window, dst, c->accumulate);
     else
-        pst_view_copy(c->pool, &src->meta, src->data, window, dst,
+        pst_view_copy(c->pool, src->meta, src->data, window, dst,
                       c->accumulate);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Several tensors, or several copies of one, in one result. */
+#include "stages/base/checked.h"
 #include "stages/ops/view/view.h"
 
 #include <string.h>
@@ -30,9 +31,9 @@ static void copy_to(const struct pst_call *c, bool reference,
         (char *)c->out[0].data + offset * (int64_t)pst_dtype_size(to->dtype);
 
     if (reference)
-        pst_view_copy_ref(&src->meta, src->data, to, dst, c->accumulate);
+        pst_view_copy_ref(src->meta, src->data, to, dst, c->accumulate);
     else
-        pst_view_copy(c->pool, &src->meta, src->data, to, dst, c->accumulate);
+        pst_view_copy(c->pool, src->meta, src->data, to, dst, c->accumulate);
 }
 
 /* --- cat, stack ----------------------------------------------------------- */
@@ -75,7 +76,7 @@ static enum pst_status infer_cat(struct pst_infer *c)
                 return pst_infer_fail(c, "%s does not fit to %s",
                                       pst_meta_text(x, text[0]),
                                       pst_meta_text(&to, text[1]));
-        if (__builtin_add_overflow(to.size[dim], x->size[dim], &to.size[dim]))
+        if (PST_ADD(to.size[dim], x->size[dim], &to.size[dim]))
             return pst_infer_fail(c, "the result is too large");
     }
     if (!found)
@@ -85,12 +86,12 @@ static enum pst_status infer_cat(struct pst_infer *c)
 
 static void cat_into(const struct pst_call *c, bool reference)
 {
-    const struct pst_meta *out = &c->out[0].meta;
+    const struct pst_meta *out = c->out[0].meta;
     const unsigned dim = (unsigned)pst_meta_dim(out, c->args[1].i);
     int64_t at = 0;
 
     for (unsigned k = 0; k < c->n_in; k++) {
-        const struct pst_meta *x = &c->in[k].meta;
+        const struct pst_meta *x = c->in[k].meta;
         struct pst_meta to = *out;
 
         if (is_nothing(x))
@@ -162,7 +163,7 @@ static enum pst_status infer_stack(struct pst_infer *c)
 
 static void stack_into(const struct pst_call *c, bool reference)
 {
-    const struct pst_meta *out = &c->out[0].meta;
+    const struct pst_meta *out = c->out[0].meta;
     const unsigned dim = (unsigned)pst_meta_dim(out, c->args[1].i);
     const struct pst_meta to = pst_view_drop(out, dim);
 
@@ -223,8 +224,8 @@ static enum pst_status infer_repeat(struct pst_infer *c)
     added = times->n - x->rank;
     for (unsigned d = 0; d < times->n; d++)
         if (times->ints[d] < 0 ||
-            __builtin_mul_overflow(
-                times->ints[d], d < added ? 1 : x->size[d - added], &sizes[d]))
+            PST_MUL(times->ints[d], d < added ? 1 : x->size[d - added],
+                    &sizes[d]))
             return pst_infer_fail(c, "%lld repeats", (long long)times->ints[d]);
     return pst_infer_set(c, 0, x->dtype, times->n, sizes);
 }
@@ -232,7 +233,7 @@ static enum pst_status infer_repeat(struct pst_infer *c)
 /* in[0] once at every place of the grid. */
 static void repeat_into(const struct pst_call *c, bool reference)
 {
-    const struct pst_meta *out = &c->out[0].meta, *x = &c->in[0].meta;
+    const struct pst_meta *out = c->out[0].meta, *x = c->in[0].meta;
     const unsigned added = out->rank - x->rank;
     const int64_t *times = c->args[1].ints;
     struct pst_meta to = *x;

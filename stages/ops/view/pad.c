@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Constants around a tensor. */
+#include "stages/base/checked.h"
 #include "stages/ops/view/view.h"
 
 #include "stages/ops/pointwise/nd.h"
@@ -27,9 +28,8 @@ static enum pst_status infer_pad(struct pst_infer *c)
         const unsigned d = x->rank - 1 - k;
         int64_t size;
 
-        if (__builtin_add_overflow(x->size[d], pad->ints[2 * k], &size) ||
-            __builtin_add_overflow(size, pad->ints[2 * k + 1], &size) ||
-            size < 0)
+        if (PST_ADD(x->size[d], pad->ints[2 * k], &size) ||
+            PST_ADD(size, pad->ints[2 * k + 1], &size) || size < 0)
             return pst_infer_fail(c,
                                   "dimension %u of size %lld is padded by "
                                   "%lld and %lld",
@@ -44,10 +44,10 @@ static enum pst_status infer_pad(struct pst_infer *c)
 /* Every element is the value. */
 static void fill(const struct pst_operand *out, double value)
 {
-    const int64_t n = pst_meta_numel(&out->meta);
+    const int64_t n = pst_meta_numel(out->meta);
 
     for (int64_t i = 0; i < n; i++)
-        pst_store_f64(out->meta.dtype, out->data, i, value);
+        pst_store_f64(out->meta->dtype, out->data, i, value);
 }
 
 /* The common window of both tensors: `from` in in[0], `to` in out[0]. */
@@ -55,8 +55,8 @@ static void pad_into(const struct pst_call *c, const struct pst_arg *value,
                      bool reference)
 {
     const struct pst_arg *pad = &c->args[1];
-    const size_t size = pst_dtype_size(c->out[0].meta.dtype);
-    struct pst_meta from = c->in[0].meta, to = c->out[0].meta;
+    const size_t size = pst_dtype_size(c->out[0].meta->dtype);
+    struct pst_meta from = *c->in[0].meta, to = *c->out[0].meta;
     int64_t src = 0, dst = 0;
 
     for (unsigned k = 0; k < pad->n / 2; k++) {
@@ -126,7 +126,7 @@ static void fill_row(size_t size, char *dst, uint64_t value, int64_t n)
 static void rows_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct rows *r = ctx;
-    const struct pst_meta *x = &r->c->in[0].meta, *y = &r->c->out[0].meta;
+    const struct pst_meta *x = r->c->in[0].meta, *y = r->c->out[0].meta;
     const size_t size = pst_dtype_size(y->dtype);
     const int64_t length = y->size[r->last] * r->inner;
     const int64_t lead = r->lead[r->last] * r->inner;
@@ -161,13 +161,13 @@ static void rows_part(void *ctx, unsigned part, unsigned parts)
 
 static bool rows_support(const struct pst_call *c)
 {
-    return pst_meta_is_contiguous(&c->in[0].meta);
+    return pst_meta_is_contiguous(c->in[0].meta);
 }
 
 static void constant_pad_nd_rows(const struct pst_call *c)
 {
     const struct pst_arg *pad = &c->args[1];
-    const struct pst_meta *x = &c->in[0].meta, *y = &c->out[0].meta;
+    const struct pst_meta *x = c->in[0].meta, *y = c->out[0].meta;
     const double value =
         c->args[2].kind == PST_ARG_NONE ? 0.0 : pst_pw_number(&c->args[2]);
     struct rows r = {.c = c, .inner = 1};

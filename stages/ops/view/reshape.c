@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Other sizes for the same elements: view, reshape, flatten, squeeze ... They
  * alias their input where its strides allow, else they copy. */
+#include "stages/base/checked.h"
 #include "stages/ops/view/view.h"
 
 #include <string.h>
@@ -75,7 +76,7 @@ static enum pst_status resolve(struct pst_infer *c, const struct pst_meta *x,
             hole = (int)d;
             continue;
         }
-        if (sizes[d] < 0 || __builtin_mul_overflow(known, sizes[d], &known))
+        if (sizes[d] < 0 || PST_MUL(known, sizes[d], &known))
             return pst_infer_fail(c, "size %lld of dimension %u is impossible",
                                   (long long)sizes[d], d);
     }
@@ -185,8 +186,7 @@ static enum pst_status infer_unflatten(struct pst_infer *c)
         for (unsigned k = 0; k < to->n; k++) {
             if (to->ints[k] == -1 && hole < 0)
                 hole = (int)rank;
-            else if (to->ints[k] < 0 ||
-                     __builtin_mul_overflow(known, to->ints[k], &known))
+            else if (to->ints[k] < 0 || PST_MUL(known, to->ints[k], &known))
                 return pst_infer_fail(c, "size %lld is impossible",
                                       (long long)to->ints[k]);
             sizes[rank++] = to->ints[k];

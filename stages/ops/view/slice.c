@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Windows into a tensor: select, slice, narrow, diagonal, as_strided; and the
- * gradients of the first two, which put a window into zeros. */
+/* Windows into a tensor: select, slice, narrow; and their gradients, which put
+ * a window into zeros. */
 #include "stages/ops/view/view.h"
 
 #include <string.h>
@@ -253,7 +253,7 @@ static enum pst_status infer_slice_backward(struct pst_infer *c)
 
 static void select_backward(const struct pst_call *c, bool reference)
 {
-    const struct pst_meta *out = &c->out[0].meta;
+    const struct pst_meta *out = c->out[0].meta;
     const unsigned dim = (unsigned)pst_meta_dim(out, c->args[2].i);
     const int64_t at = c->args[3].i;
     const struct pst_meta to = pst_view_drop(out, dim);
@@ -265,7 +265,7 @@ static void select_backward(const struct pst_call *c, bool reference)
 
 static void slice_backward(const struct pst_call *c, bool reference)
 {
-    const struct pst_meta *out = &c->out[0].meta;
+    const struct pst_meta *out = c->out[0].meta;
     const unsigned dim = (unsigned)pst_meta_dim(out, c->args[2].i);
     const struct pst_slice s =
         pst_view_slice(out->size[dim], &c->args[3], &c->args[4], c->args[5].i);
@@ -345,209 +345,4 @@ const struct pst_op pst_op_slice_backward = {
     .infer = infer_slice_backward,
     .vjp = slice_backward_vjp,
     PST_KERNELS(slice_backward_kernels),
-};
-
-/* --- diagonal, as_strided ------------------------------------------------- */
-
-static enum pst_status infer_diagonal(struct pst_infer *c)
-{
-    const struct pst_meta *x;
-    struct pst_meta view;
-    unsigned a, b;
-    int64_t shift = c->args[1].i, length, offset;
-    enum pst_status status = pst_infer_tensor(c, 0, &x);
-
-    if (status == PST_OK)
-        status = pst_infer_dim(c, 2, x, &a);
-    if (status == PST_OK)
-        status = pst_infer_dim(c, 3, x, &b);
-    if (status != PST_OK)
-        return status;
-    if (a == b || x->rank < 2)
-        return pst_infer_fail(c, "needs two different dimensions");
-    if (shift >= 0) {
-        shift = PST_MIN(shift, x->size[b]);
-        length = PST_MIN(x->size[a], x->size[b] - shift);
-        offset = shift * x->stride[b];
-    } else {
-        shift = shift < -x->size[a] ? x->size[a] : -shift;
-        length = PST_MIN(x->size[a] - shift, x->size[b]);
-        offset = shift * x->stride[a];
-    }
-    view = pst_view_drop(x, PST_MAX(a, b));
-    view = pst_view_drop(&view, PST_MIN(a, b));
-    view.size[view.rank] = length;
-    view.stride[view.rank++] = x->stride[a] + x->stride[b];
-    return pst_infer_view(c, 0, 0, &view,
-                          pst_meta_numel(&view) > 0 ? offset : 0);
-}
-
-/* storage_offset counts from the start of the storage, not of the view. */
-static enum pst_status infer_as_strided(struct pst_infer *c)
-{
-    const struct pst_arg *size = &c->args[1], *stride = &c->args[2];
-    const struct pst_meta *x;
-    struct pst_meta view = {.rank = size->n};
-    int64_t offset = 0;
-    enum pst_status status = pst_infer_tensor(c, 0, &x);
-
-    if (status != PST_OK)
-        return status;
-    if (size->n != stride->n || size->n > PST_MAX_RANK)
-        return pst_infer_fail(c, "%u sizes, %u strides", size->n, stride->n);
-    view.dtype = x->dtype;
-    for (unsigned d = 0; d < size->n; d++) {
-        view.size[d] = size->ints[d];
-        view.stride[d] = stride->ints[d];
-        if (view.size[d] < 0 || view.stride[d] < 0)
-            return pst_infer_fail(c, "negative sizes or strides");
-    }
-    if (c->args[3].kind == PST_ARG_INT &&
-        __builtin_sub_overflow(c->args[3].i, c->args[0].value->offset, &offset))
-        return pst_infer_fail(c, "offset %lld", (long long)c->args[3].i);
-    return pst_infer_view(c, 0, 0, &view, offset);
-}
-
-/* The window of a contiguous gradient of x's shape that a view with the same
- * sizes has; its elements are summed where they fall together. */
-static struct pst_value *scatter(struct pst_vjp *v, const struct pst_meta *x,
-                                 struct pst_value *g,
-                                 const struct pst_meta *view, int64_t offset)
-{
-    return pst_vjp_emit(v, "penstock.scatter_strided.default",
-                        PST_ARGS(pst_v(g), pst_ints(x->size, x->rank),
-                                 pst_ints(view->size, view->rank),
-                                 pst_ints(view->stride, view->rank),
-                                 pst_i(offset)));
-}
-
-static enum pst_status diagonal_vjp(struct pst_vjp *v)
-{
-    const struct pst_arg *args = v->node->args;
-    const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
-    struct pst_meta flat = *x, view = pst_vjp_out(v, 0)->meta;
-    const int a = pst_meta_dim(x, args[2].i), b = pst_meta_dim(x, args[3].i);
-    unsigned d = 0;
-
-    pst_meta_set_contiguous(&flat);
-    for (int k = 0; k < (int)x->rank; k++)
-        if (k != a && k != b)
-            view.stride[d++] = flat.stride[k];
-    view.stride[d] = flat.stride[a] + flat.stride[b];
-    return pst_vjp_set(v, 0,
-                       scatter(v, x, pst_vjp_grad(v, 0), &view,
-                               pst_meta_numel(&view) == 0 ? 0
-                               : args[1].i >= 0 ? args[1].i * flat.stride[b]
-                                                : -args[1].i * flat.stride[a]));
-}
-
-/* --- unfold --------------------------------------------------------------- */
-
-/* Windows of `size` along a dimension, `step` apart, as a last dimension. */
-static struct pst_meta unfold_window(const struct pst_meta *x,
-                                     const struct pst_arg *args, unsigned dim)
-{
-    const int64_t size = args[2].i, step = args[3].i;
-    const int64_t stride = x->rank > 0 ? x->stride[dim] : 1;
-    struct pst_meta view = *x;
-
-    if (x->rank > 0) {
-        view.size[dim] = (x->size[dim] - size) / step + 1;
-        view.stride[dim] = stride * step;
-    }
-    view.size[view.rank] = size;
-    view.stride[view.rank++] = stride;
-    return view;
-}
-
-static enum pst_status infer_unfold(struct pst_infer *c)
-{
-    const struct pst_meta *x;
-    struct pst_meta view;
-    unsigned dim;
-    enum pst_status status = pst_infer_tensor(c, 0, &x);
-
-    if (status == PST_OK)
-        status = pst_infer_dim(c, 1, x, &dim);
-    if (status != PST_OK)
-        return status;
-    if (x->rank == PST_MAX_RANK || c->args[3].i < 1 || c->args[2].i < 0 ||
-        c->args[2].i > (x->rank > 0 ? x->size[dim] : 1))
-        return pst_infer_fail(c, "size %lld, step %lld",
-                              (long long)c->args[2].i, (long long)c->args[3].i);
-    view = unfold_window(x, c->args, dim);
-    return pst_infer_view(c, 0, 0, &view, 0);
-}
-
-static enum pst_status unfold_vjp(struct pst_vjp *v)
-{
-    const struct pst_arg *args = v->node->args;
-    const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
-    struct pst_meta flat = *x;
-
-    pst_meta_set_contiguous(&flat);
-    flat = unfold_window(&flat, args, (unsigned)pst_meta_dim(x, args[1].i));
-    return pst_vjp_set(v, 0, scatter(v, x, pst_vjp_grad(v, 0), &flat, 0));
-}
-
-/* Right where the input is the whole storage in its order; a view of a view is
- * refused by name. */
-static enum pst_status as_strided_vjp(struct pst_vjp *v)
-{
-    struct pst_value *x = pst_vjp_in(v, 0), *y = pst_vjp_out(v, 0);
-
-    if (!pst_meta_is_contiguous(&x->meta))
-        return v->build.status = pst_diag_set(
-                   v->build.diag, PST_ERR_UNSUPPORTED,
-                   "%s: the gradient to a tensor that is not contiguous "
-                   "(\"%s\")",
-                   v->node->schema->name, x->name);
-    return pst_vjp_set(v, 0,
-                       scatter(v, &x->meta, pst_vjp_grad(v, 0), &y->meta,
-                               y->offset - x->offset));
-}
-
-/* What resize_ leaves: the first elements of the storage, in a row. */
-static enum pst_status infer_shrink(struct pst_infer *c)
-{
-    const struct pst_arg *size = &c->args[1];
-    const struct pst_meta *x;
-    struct pst_meta view;
-    enum pst_status status = pst_infer_tensor(c, 0, &x);
-
-    if (status != PST_OK)
-        return status;
-    if (size->n > PST_MAX_RANK)
-        return pst_infer_fail(c, "%u sizes", size->n);
-    if (size->n == x->rank &&
-        memcmp(size->ints, x->size, x->rank * sizeof(*x->size)) == 0)
-        return pst_infer_view(c, 0, 0, x, 0);
-    for (unsigned d = 0; d < size->n; d++)
-        if (size->ints[d] < 0)
-            return pst_infer_fail(c, "negative sizes");
-    view = pst_meta_make(x->dtype, size->n, size->ints);
-    status = pst_meta_check(&view, c->diag);
-    if (status != PST_OK)
-        return status;
-    if (pst_meta_numel(&view) > pst_meta_numel(x))
-        return pst_infer_fail(c, "more elements than the tensor has: PyTorch "
-                                 "leaves the new ones undefined");
-    return pst_infer_view(c, 0, 0, &view, 0);
-}
-
-VIEW(unfold, "unfold(Tensor(a) self, int dimension, int size, int step)",
-     infer_unfold, unfold_vjp);
-VIEW(diagonal, "diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1)",
-     infer_diagonal, diagonal_vjp);
-VIEW(as_strided,
-     "as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, "
-     "SymInt? storage_offset=None)",
-     infer_as_strided, as_strided_vjp);
-
-const struct pst_op pst_op_shrink = {
-    .schema = "penstock::shrink(Tensor(a) self, SymInt[] size, *, "
-              "MemoryFormat? memory_format=None) -> Tensor(a)",
-    .flags = PST_OP_VIEW,
-    .infer = infer_shrink,
-    .vjp = as_strided_vjp,
 };

@@ -10,7 +10,7 @@
  * so that an infinity there leaves nothing behind. */
 static void triangle(const struct pst_call *c, int side)
 {
-    const struct pst_meta *x = &c->in[0].meta;
+    const struct pst_meta *x = c->in[0].meta;
     const int64_t rows = x->size[x->rank - 2], columns = x->size[x->rank - 1];
     const int64_t n = pst_meta_numel(x), diagonal = c->args[1].i;
     const size_t size = pst_dtype_size(x->dtype);
@@ -38,7 +38,7 @@ struct rows {
 static void rows_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct rows *r = ctx;
-    const struct pst_meta *x = &r->c->in[0].meta;
+    const struct pst_meta *x = r->c->in[0].meta;
     const int64_t rows = x->size[x->rank - 2], columns = x->size[x->rank - 1];
     const int64_t diagonal = r->c->args[1].i;
     const size_t size = pst_dtype_size(x->dtype);
@@ -71,9 +71,9 @@ static void rows_run(const struct pst_call *c, int side)
 {
     struct rows r = {c, side};
 
-    if (pst_meta_numel(&c->in[0].meta) == 0)
+    if (pst_meta_numel(c->in[0].meta) == 0)
         return;
-    if (pst_meta_numel(&c->in[0].meta) < PST_ND_SERIAL)
+    if (pst_meta_numel(c->in[0].meta) < PST_ND_SERIAL)
         rows_part(&r, 0, 1);
     else
         pst_pool_run(c->pool, rows_part, &r);

@@ -72,7 +72,7 @@ static void turn_windows(const struct pst_call *c, const struct pst_meta *x,
 
 static struct turn flip_of(const struct pst_call *c)
 {
-    const struct pst_meta *x = &c->in[0].meta;
+    const struct pst_meta *x = c->in[0].meta;
     struct turn t = {.origin = {0}};
 
     for (unsigned d = 0; d < x->rank; d++)
@@ -90,21 +90,21 @@ static void flip_ref(const struct pst_call *c)
 {
     const struct turn t = flip_of(c);
 
-    turn_ref(c, &c->in[0].meta, &t);
+    turn_ref(c, c->in[0].meta, &t);
 }
 
 static void flip_run(const struct pst_call *c)
 {
     const struct turn t = flip_of(c);
 
-    if (pst_meta_numel(&c->in[0].meta) > 0)
-        turn_windows(c, &c->in[0].meta, &t);
+    if (pst_meta_numel(c->in[0].meta) > 0)
+        turn_windows(c, c->in[0].meta, &t);
 }
 
 /* Without dims the elements form one row: ret_x. */
 static struct turn roll_of(const struct pst_call *c, struct pst_meta *ret_x)
 {
-    struct pst_meta x = c->in[0].meta;
+    struct pst_meta x = *c->in[0].meta;
     struct turn t = {.origin = {0}};
 
     if (c->args[2].n == 0) {

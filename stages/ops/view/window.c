@@ -2,6 +2,7 @@
 /* Copies of a tensor with a window overwritten, and what functionalised writes
  * through views become: windows given by sizes, strides and an offset in the
  * row-major order of a tensor. */
+#include "stages/base/checked.h"
 #include "stages/ops/view/view.h"
 
 #include <string.h>
@@ -14,15 +15,14 @@ static void overwrite(const struct pst_call *c, bool reference,
                offset * (int64_t)pst_dtype_size(window->dtype);
 
     if (reference) {
-        pst_view_copy_ref(&c->in[0].meta, c->in[0].data, &c->out[0].meta,
+        pst_view_copy_ref(c->in[0].meta, c->in[0].data, c->out[0].meta,
                           c->out[0].data, false);
-        pst_view_copy_ref(&c->in[1].meta, c->in[1].data, window, at, false);
+        pst_view_copy_ref(c->in[1].meta, c->in[1].data, window, at, false);
     } else {
         if (c->out[0].data != c->in[0].data)
-            pst_view_copy(c->pool, &c->in[0].meta, c->in[0].data,
-                          &c->out[0].meta, c->out[0].data, false);
-        pst_view_copy(c->pool, &c->in[1].meta, c->in[1].data, window, at,
-                      false);
+            pst_view_copy(c->pool, c->in[0].meta, c->in[0].data, c->out[0].meta,
+                          c->out[0].data, false);
+        pst_view_copy(c->pool, c->in[1].meta, c->in[1].data, window, at, false);
     }
 }
 
@@ -130,7 +130,7 @@ static void slice_scatter_into(const struct pst_call *c, bool reference)
 {
     int64_t offset;
     const struct pst_meta window =
-        slice_window(&c->out[0].meta, c->args, &offset);
+        slice_window(c->out[0].meta, c->args, &offset);
 
     overwrite(c, reference, &window, offset);
 }
@@ -139,7 +139,7 @@ static void select_scatter_into(const struct pst_call *c, bool reference)
 {
     int64_t offset;
     const struct pst_meta window =
-        select_window(&c->out[0].meta, c->args, &offset);
+        select_window(c->out[0].meta, c->args, &offset);
 
     overwrite(c, reference, &window, offset);
 }
@@ -228,9 +228,8 @@ static enum pst_status check_strided(struct pst_infer *c, unsigned first,
         int64_t reach;
 
         if (args[0].ints[d] < 0 || args[1].ints[d] < 0 ||
-            __builtin_mul_overflow(PST_MAX(args[0].ints[d], 1) - 1,
-                                   args[1].ints[d], &reach) ||
-            __builtin_add_overflow(last, reach, &last))
+            PST_MUL(PST_MAX(args[0].ints[d], 1) - 1, args[1].ints[d], &reach) ||
+            PST_ADD(last, reach, &last))
             return pst_infer_fail(c, "size %lld, stride %lld",
                                   (long long)args[0].ints[d],
                                   (long long)args[1].ints[d]);
@@ -256,7 +255,7 @@ static enum pst_status infer_write_strided(struct pst_infer *c)
 static void write_strided_into(const struct pst_call *c, bool reference)
 {
     const struct pst_meta window =
-        strided_window(c->out[0].meta.dtype, &c->args[2]);
+        strided_window(c->out[0].meta->dtype, &c->args[2]);
 
     overwrite(c, reference, &window, c->args[4].i);
 }
@@ -291,11 +290,11 @@ static enum pst_status infer_read_strided(struct pst_infer *c)
 static void read_strided_ref(const struct pst_call *c)
 {
     const struct pst_meta from =
-        strided_window(c->in[0].meta.dtype, &c->args[1]);
+        strided_window(c->in[0].meta->dtype, &c->args[1]);
     const char *src = (const char *)c->in[0].data +
                       c->args[3].i * (int64_t)pst_dtype_size(from.dtype);
 
-    pst_view_copy_ref(&from, src, &c->out[0].meta, c->out[0].data,
+    pst_view_copy_ref(&from, src, c->out[0].meta, c->out[0].data,
                       c->accumulate);
 }
 
@@ -347,13 +346,13 @@ static enum pst_status infer_scatter_strided(struct pst_infer *c)
 static void scatter_strided_ref(const struct pst_call *c)
 {
     const struct pst_meta window =
-        strided_window(c->out[0].meta.dtype, &c->args[2]);
+        strided_window(c->out[0].meta->dtype, &c->args[2]);
     char *at = (char *)c->out[0].data +
                c->args[4].i * (int64_t)pst_dtype_size(window.dtype);
 
     if (!c->accumulate)
-        memset(c->out[0].data, 0, pst_meta_bytes(&c->out[0].meta));
-    pst_view_copy_ref(&c->in[0].meta, c->in[0].data, &window, at, true);
+        memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
+    pst_view_copy_ref(c->in[0].meta, c->in[0].data, &window, at, true);
 }
 
 static enum pst_status scatter_strided_vjp(struct pst_vjp *v)

@@ -46,10 +46,13 @@ struct picture {
     bool used[PST_N_SPANS];
 };
 
-static void add_escaped(struct pst_str *out, const char *text)
+static void add_escaped(struct pst_str *out, const char *name)
 {
-    for (; *text; text++) {
-        const unsigned char c = (unsigned char)*text;
+    struct pst_str shown = {0};
+
+    pst_str_add_visible(&shown, name);
+    for (const char *text = pst_str_text(&shown); *text; text++) {
+        const char c = *text;
 
         if (c == '<')
             pst_str_add(out, "&lt;");
@@ -59,11 +62,11 @@ static void add_escaped(struct pst_str *out, const char *text)
             pst_str_add(out, "&amp;");
         else if (c == '"')
             pst_str_add(out, "&quot;");
-        else if (c < 0x20)
-            pst_str_add(out, " "); /* XML has no other control characters */
         else
             pst_str_addn(out, text, 1);
     }
+    out->failed |= shown.failed;
+    pst_str_fini(&shown);
 }
 
 /* "1.25 ms": one unit for a whole picture would hide short steps. */

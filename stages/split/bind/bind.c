@@ -393,6 +393,7 @@ static enum pst_status bind_head(struct binder *b)
     to->parent = b->from;
     to->name = from->name;
     to->loss = from->loss;
+    to->evaluates = from->evaluates;
     memcpy(to->model_digest, from->model_digest, sizeof(to->model_digest));
     (void)snprintf(text, sizeof(text), "%s bound to %s", from->digest, b->what);
     pst_digest(text, strlen(text), to->digest);

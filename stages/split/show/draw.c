@@ -136,8 +136,11 @@ static void add_mode(struct pst_str *out, const struct pst_plan_param *param)
 /* Text within quotes: \ and " escaped. */
 static void add_quoted(struct pst_str *out, const struct pst_str *text)
 {
-    for (const char *c = pst_str_text(text); *c != '\0'; c++)
-        pst_str_addf(out, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
+    for (const char *c = pst_str_text(text); *c != '\0'; c++) {
+        if (*c == '"' || *c == '\\')
+            pst_str_addn(out, "\\", 1);
+        pst_str_addn(out, c, 1);
+    }
     out->failed = out->failed || text->failed;
 }
 
@@ -146,7 +149,7 @@ static void dot_stage(struct pst_str *out, const struct pst_plan *plan,
 {
     pst_str_addf(out, "  s%u [label=\"", stage->index);
     for (unsigned i = 0; i < N_LINES; i++) {
-        struct pst_str line = {0};
+        struct pst_str line = {.visible = 1};
 
         add_line(&line, plan, stage, i);
         if (line.len > 0) {
@@ -166,7 +169,7 @@ void pst_plan_draw_dot(const struct pst_plan *plan, struct pst_str *out)
     for (size_t i = 0; i < plan->stages.n; i++)
         dot_stage(out, plan, &plan->stages.at[i]);
     while (next_arrow(plan, &arrow)) {
-        struct pst_str names = {0};
+        struct pst_str names = {.visible = 1};
 
         add_names(&names, plan, &arrow);
         pst_str_addf(out, "  s%u -> s%u [label=\"", arrow.from, arrow.to);
@@ -178,7 +181,7 @@ void pst_plan_draw_dot(const struct pst_plan *plan, struct pst_str *out)
     }
     for (size_t i = 0; i < plan->params.n; i++) {
         const struct pst_plan_param *param = &plan->params.at[i];
-        struct pst_str text = {0};
+        struct pst_str text = {.visible = 1};
 
         add_mode(&text, param);
         for (unsigned k = 1; pst_show_is_shared(param) && k < param->n_stages;
@@ -250,7 +253,7 @@ static void svg_stage(struct pst_str *out, const struct pst_plan *plan,
                  "width=\"%.1f\" height=\"%.1f\" rx=\"4\"/>\n",
                  x, top, BOX, HEIGHT);
     for (unsigned i = 0; i < N_LINES; i++, y += 16.0) {
-        struct pst_str line = {0};
+        struct pst_str line = {.visible = 1};
 
         add_line(&line, plan, stage, i);
         if (line.len > 0)
@@ -279,7 +282,7 @@ static void svg_arrow(struct pst_str *out, const struct pst_plan *plan,
     const bool next = arrow->to == arrow->from + 1;
     const double middle = (box_x(arrow->from) + box_x(arrow->to) + BOX) / 2.0;
     const double y = next ? top + HEIGHT / 2 : top - rise;
-    struct pst_str names = {0}, bytes = {0};
+    struct pst_str names = {.visible = 1}, bytes = {0};
 
     pst_str_add(out, "<g class=\"edge\">");
     if (next)
@@ -300,7 +303,7 @@ static void svg_arrow(struct pst_str *out, const struct pst_plan *plan,
 static void svg_shared(struct pst_str *out, const struct pst_plan_param *param,
                        double bottom, double *depth)
 {
-    struct pst_str text = {0};
+    struct pst_str text = {.visible = 1};
 
     *depth += ARC;
     add_mode(&text, param);

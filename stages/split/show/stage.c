@@ -77,7 +77,7 @@ static void add_nodes(struct pst_str *out, const struct pst_graph *graph)
     static const char *const others[] = {"graph ",    "  input ", "  param ",
                                          "  buffer ", "  const ", "  output ",
                                          "}"};
-    struct pst_str text = {0};
+    struct pst_str text = {.visible = out->visible};
     const char *line;
 
     pst_graph_print(graph, &text);

@@ -49,7 +49,7 @@ void pst_show_modules(struct pst_str *out, const struct pst_graph *graph)
     if (first == NULL)
         pst_str_add(out, "-");
     else if (first == last || strcmp(first, last) == 0)
-        pst_str_add(out, first);
+        pst_str_addf(out, "%s", first);
     else
         pst_str_addf(out, "%s .. %s", first, last);
 }

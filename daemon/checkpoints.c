@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A run's checkpoints: whose folder it is, where to go on, what is saved. */
+#include <math.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/train.h"
+#include "stages/files/checkpoint.h"
+
+#define FIRST_PAUSE_S 1
+#define LONG_PAUSE_S  8
+#define LOOK_US       100000
+
+static double now_s(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* --- whose folder --------------------------------------------------------- */
+
+static void tell_moved(struct pstd_session *s, const char *dir,
+                       const struct pst_checkpoint_former *former)
+{
+    struct pstd_note note;
+
+    if (former->n == 0)
+        return;
+    pstd_note_init(&note, PSTD_EVENT_CHECKPOINT_FOUND);
+    pstd_note_int(&note, "step", (int64_t)former->step);
+    pstd_note_text(&note, "dir", dir);
+    pstd_note_text(&note, "to", former->folder);
+    pstd_worker_post(s->w->worker, &note, true);
+}
+
+static enum pst_status claim(struct pstd_session *s, const char *dir,
+                             struct pst_checkpoint_owner **ret,
+                             struct pst_diag *diag)
+{
+    const bool two = s->config.checkpoint_fallback != NULL;
+    const struct pst_checkpoint_claim claim = {
+        .dir = dir,
+        .model_digest = s->w->plan->model_digest,
+        .resume = s->config.resume.on,
+        .make = two,
+        .adopt = s->config.adopt,
+    };
+    struct pst_checkpoint_former former;
+    enum pst_status status = pst_checkpoint_own(&claim, ret, &former, diag);
+
+    if (status == PST_OK)
+        tell_moved(s, dir, &former);
+    return status;
+}
+
+enum pst_status pstd_session_claim(struct pstd_session *s,
+                                   struct pst_diag *diag)
+{
+    const char *dir = s->config.checkpoint;
+    const char *fallback = s->config.checkpoint_fallback;
+    enum pst_status status = PST_OK;
+
+    if (dir == NULL)
+        return PST_OK;
+    if (s->w->rank == 0 && fallback != NULL && strcmp(dir, fallback) == 0)
+        status = pst_diag_set(diag, PST_ERR_USAGE,
+                              "--checkpoint-fallback is the folder of "
+                              "--checkpoint: name one on another disk");
+    if (s->w->rank == 0 && status == PST_OK)
+        status = claim(s, dir, &s->owner, diag);
+    if (s->w->rank == 0 && status == PST_OK && fallback != NULL)
+        status = claim(s, fallback, &s->fallback_owner, diag);
+    return pstd_agree(s->w, status, diag);
+}
+
+void pstd_session_release(struct pstd_session *s)
+{
+    pst_checkpoint_disown(s->owner);
+    pst_checkpoint_disown(s->fallback_owner);
+    s->owner = s->fallback_owner = NULL;
+}
+
+/* --- going on ------------------------------------------------------------- */
+
+static void tell_skipped(void *ctx, uint64_t step, const char *text)
+{
+    struct pstd_session *s = ctx;
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_CHECKPOINT_SKIPPED);
+    pstd_note_int(&note, "step", (int64_t)step);
+    pstd_note_text(&note, "dir", s->config.checkpoint);
+    pstd_note_text(&note, "text", text);
+    pstd_worker_post(s->w->worker, &note, true);
+}
+
+/* What is newer than the step that was asked for is no past of this run. */
+static enum pst_status set_newer_aside(struct pstd_session *s, const char *dir,
+                                       struct pst_diag *diag)
+{
+    struct pst_checkpoint_former former = {0};
+    enum pst_status status = PST_OK;
+
+    if (s->w->rank == 0 && dir != NULL && s->config.resume.step > 0)
+        status = pst_checkpoint_set_aside(dir, s->step, &former, diag);
+    if (status == PST_OK)
+        tell_moved(s, dir, &former);
+    return status;
+}
+
+static void tell_resumed(struct pstd_session *s,
+                         const struct pst_checkpoint_info *info,
+                         const char *dir)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_RESUME);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_text(&note, "dir", dir);
+    pstd_worker_post(s->w->worker, &note, true);
+    if (info->reason[0] == '\0')
+        return;
+    pstd_note_init(&note, PSTD_EVENT_RESUME_DOUBT);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_text(&note, "text", info->reason);
+    pstd_worker_post(s->w->worker, &note, true);
+}
+
+enum pst_status pstd_session_resume(struct pstd_session *s,
+                                    struct pst_diag *diag)
+{
+    const struct pst_load_choice choice = {
+        .dir = s->config.checkpoint,
+        .fallback = s->config.checkpoint_fallback,
+        .step = s->config.resume.step > 0 ? s->config.resume.step
+                                          : PST_CHECKPOINT_LATEST,
+        .skipped = tell_skipped,
+        .ctx = s,
+    };
+    struct pst_checkpoint_info info;
+    enum pst_status status;
+
+    if (!s->config.resume.on)
+        return PST_OK;
+    status = pst_crew_load(s->w->crew, &choice, &info, &s->in_fallback, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status != PST_OK)
+        return status;
+    s->step = s->saved = info.step;
+    status = set_newer_aside(s, choice.dir, diag);
+    if (status == PST_OK)
+        status = set_newer_aside(s, choice.fallback, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status == PST_OK)
+        tell_resumed(s, &info, s->in_fallback ? choice.fallback : choice.dir);
+    return status;
+}
+
+/* --- saving --------------------------------------------------------------- */
+
+/* That a checkpoint is of use shows when the next step works. Until then the
+ * one before it stays, whatever --keep says. */
+static unsigned keep_now(const struct pstd_session *s)
+{
+    return s->config.keep == 1 ? 2
+                               : (unsigned)PST_MIN(s->config.keep, UINT32_MAX);
+}
+
+void pstd_session_proven(struct pstd_session *s)
+{
+    if (s->prune_due && s->w->rank == 0)
+        pst_checkpoint_prune(s->in_fallback ? s->config.checkpoint_fallback
+                                            : s->config.checkpoint,
+                             s->saved, 1);
+    s->prune_due = false;
+}
+
+static enum pst_status save_to(struct pstd_session *s, bool fallback,
+                               const struct pst_save_note *what,
+                               struct pst_diag *diag)
+{
+    const char *dir =
+        fallback ? s->config.checkpoint_fallback : s->config.checkpoint;
+    const double start = now_s();
+    struct pstd_note note;
+    enum pst_status status;
+
+    status = pst_crew_save(s->w->crew, dir, s->step, keep_now(s), what, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status == PST_ERR_PEER || status == PST_ERR_INTERNAL)
+        return status;
+    pstd_note_init(&note, status == PST_OK ? PSTD_EVENT_CHECKPOINT_SAVED
+                                           : PSTD_EVENT_CHECKPOINT_FAILED);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_text(&note, "dir", dir);
+    if (status == PST_OK)
+        pstd_note_real(&note, "seconds", now_s() - start);
+    else
+        pstd_note_text(&note, "text", diag->text);
+    pstd_worker_post(s->w->worker, &note, true);
+    if (status == PST_OK) {
+        s->saved = s->step;
+        s->in_fallback = fallback;
+        s->prune_due = s->config.keep == 1;
+    }
+    return status;
+}
+
+/* One folder, then the other. */
+static enum pst_status save_anywhere(struct pstd_session *s,
+                                     const struct pst_save_note *what,
+                                     struct pst_diag *diag)
+{
+    enum pst_status status = save_to(s, false, what, diag);
+    struct pst_diag second;
+
+    if (status == PST_OK || status == PST_ERR_PEER ||
+        status == PST_ERR_INTERNAL || s->config.checkpoint_fallback == NULL)
+        return status;
+    status = save_to(s, true, what, &second);
+    if (status != PST_OK)
+        return pst_diag_set(diag, status, "%s; and %s", diag->text,
+                            second.text);
+    return PST_OK;
+}
+
+/* COLLECTIVE. Rank 0's clock decides, and who wants the job to end at once. */
+static enum pst_status pause_before(struct pstd_session *s, double until,
+                                    double seconds, bool *ret_go_on,
+                                    struct pst_diag *diag)
+{
+    const double end = PST_MIN(now_s() + seconds, until);
+    uint32_t go_on = now_s() < until;
+
+    while (s->w->rank == 0 && go_on && now_s() < end) {
+        if (pstd_worker_take(s->w->worker, PSTD_CTL_STOP_NOW) != 0)
+            go_on = 0;
+        (void)usleep(LOOK_US);
+        pst_alive_goes_on();
+    }
+    *ret_go_on = false;
+    if (s->w->size > 1) {
+        enum pst_status status = pst_crew_broadcast(
+            s->w->transport, &go_on, sizeof(go_on), NULL, NULL, diag);
+
+        if (status != PST_OK)
+            return status;
+    }
+    *ret_go_on = go_on != 0;
+    return PST_OK;
+}
+
+/* The state of the last save is lost with the process: somebody may make room
+ * meanwhile. */
+static enum pst_status save_again(struct pstd_session *s,
+                                  const struct pst_save_note *what,
+                                  enum pst_status status, struct pst_diag *diag)
+{
+    const double until = now_s() + (double)s->config.checkpoint_retry;
+    double seconds = FIRST_PAUSE_S;
+
+    while (status != PST_OK && status != PST_ERR_PEER &&
+           status != PST_ERR_INTERNAL) {
+        bool go_on;
+        enum pst_status sent = pause_before(s, until, seconds, &go_on, diag);
+
+        if (sent != PST_OK)
+            return sent;
+        if (!go_on)
+            return pst_diag_set(
+                diag, status,
+                "the last checkpoint, of step %llu, is lost: %s. Make room, or "
+                "name another disk with --checkpoint-fallback DIR; "
+                "--checkpoint-retry SECONDS gives more time",
+                (unsigned long long)s->step, diag->text);
+        status = save_anywhere(s, what, diag);
+        seconds = PST_MIN(2 * seconds, LONG_PAUSE_S);
+    }
+    return status;
+}
+
+/* A checkpoint from before a step that cannot be made says so. */
+static enum pst_status mark(struct pstd_session *s, const char *fault,
+                            struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (s->w->rank == 0)
+        status =
+            pst_checkpoint_mark(s->in_fallback ? s->config.checkpoint_fallback
+                                               : s->config.checkpoint,
+                                s->step, s->diverged, fault, diag);
+    return pstd_agree(s->w, status, diag);
+}
+
+static enum pst_status save(struct pstd_session *s, bool last,
+                            const char *fault, struct pst_diag *diag)
+{
+    const struct pst_save_note what = {
+        .next_fault = fault, .diverged = fault != NULL && s->diverged};
+    enum pst_status status;
+
+    if (s->config.checkpoint == NULL)
+        return PST_OK;
+    if (s->saved == s->step)
+        return fault != NULL ? mark(s, fault, diag) : PST_OK;
+    if (s->done == 0)
+        return PST_OK;
+    status = save_anywhere(s, &what, diag);
+    return last ? save_again(s, &what, status, diag) : status;
+}
+
+enum pst_status pstd_session_save(struct pstd_session *s, bool last,
+                                  const char *fault, struct pst_diag *diag)
+{
+    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_SAVE);
+    const enum pst_status status = save(s, last, fault, diag);
+
+    pst_alive_leave(before);
+    return status;
+}

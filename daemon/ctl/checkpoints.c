@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+/* `penstock checkpoints`: what is in a folder of checkpoints. */
+#include "daemon/ctl/ctl.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/ctl/print.h"
+#include "stages/files/checkpoint.h"
+#include "stages/files/owner.h"
+
+static enum pst_status parse_step(const char *option, const char *text,
+                                  uint64_t *ret, struct pst_diag *diag)
+{
+    int64_t step;
+
+    if (!pst_parse_i64(text, &step) || step <= 0)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--%s: \"%s\" is no number of a step", option,
+                            text);
+    *ret = (uint64_t)step;
+    return PST_OK;
+}
+
+static enum pst_status pin_all(const char *dir, const struct pstd_list *list,
+                               bool pinned, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < list->n && status == PST_OK; i++) {
+        uint64_t step = 0;
+
+        status = parse_step(pinned ? "pin" : "unpin", list->at[i], &step, diag);
+        if (status == PST_OK)
+            status = pst_checkpoint_pin(dir, step, pinned, diag);
+    }
+    return status;
+}
+
+/* Not while a run saves and removes there. */
+static enum pst_status remove_all(const char *dir, const struct pstd_list *list,
+                                  struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    int lock = -1;
+
+    if (list->n == 0)
+        return PST_OK;
+    status = pst_checkpoint_lock(dir, &lock, diag);
+    for (size_t i = 0; i < list->n && status == PST_OK; i++) {
+        uint64_t step = 0;
+
+        status = parse_step("remove", list->at[i], &step, diag);
+        if (status == PST_OK)
+            status = pst_checkpoint_remove(dir, step, diag);
+    }
+    if (lock >= 0)
+        (void)close(lock);
+    return status;
+}
+
+static void time_text(int64_t seconds, char ret[32])
+{
+    const time_t t = (time_t)seconds;
+    struct tm parts;
+
+    if (gmtime_r(&t, &parts) == NULL ||
+        strftime(ret, 32, "%Y-%m-%dT%H:%M:%SZ", &parts) == 0)
+        (void)snprintf(ret, 32, "?");
+}
+
+static enum pst_status print_json(const char *dir,
+                                  const struct pst_checkpoint_rows *rows,
+                                  struct pst_diag *diag)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < rows->n; i++) {
+        const struct pst_checkpoint_row *row = &rows->at[i];
+        char when[32];
+
+        time_text(row->time, when);
+        (void)json_array_append_new(
+            list,
+            json_pack("{s:I, s:s, s:I, s:s, s:b, s:o, s:o}", "step",
+                      (json_int_t)row->step, "time", when, "bytes",
+                      (json_int_t)row->bytes, "state",
+                      pst_checkpoint_state_name(row->state), "pinned",
+                      (int)row->pinned, "reason", pstctl_json_text(row->text),
+                      "model", pstctl_json_text(row->model_digest)));
+    }
+    return pstctl_json_print(json_pack("{s:o, s:o}", "dir",
+                                       pstctl_json_text(dir), "checkpoints",
+                                       list),
+                             diag);
+}
+
+static void print_table(const struct pst_checkpoint_rows *rows)
+{
+    if (rows->n > 0)
+        pstctl_printf(stdout, "%10s  %-20s  %12s  %-10s  %-6s  %s\n", "step",
+                      "time", "MiB", "state", "pinned", "reason");
+    for (size_t i = 0; i < rows->n; i++) {
+        const struct pst_checkpoint_row *row = &rows->at[i];
+        char when[32];
+
+        time_text(row->time, when);
+        pstctl_printf(stdout, "%10llu  %-20s  %12.3f  %-10s  %-6s  %s\n",
+                      (unsigned long long)row->step, when,
+                      (double)row->bytes / (1 << 20),
+                      pst_checkpoint_state_name(row->state),
+                      row->pinned ? "yes" : "", row->text);
+    }
+}
+
+/* --verify is a question: the worst that was found is the answer. */
+static enum pst_status verdict(const char *dir,
+                               const struct pst_checkpoint_rows *rows,
+                               struct pst_diag *diag)
+{
+    const struct pst_checkpoint_row *worst = NULL;
+    unsigned n = 0;
+
+    for (size_t i = 0; i < rows->n; i++) {
+        if (rows->at[i].status == PST_OK)
+            continue;
+        n++;
+        if (worst == NULL || rows->at[i].state > worst->state)
+            worst = &rows->at[i];
+    }
+    if (worst == NULL)
+        return PST_OK;
+    return pst_diag_set(diag, worst->status,
+                        "%u of %zu checkpoints in %s cannot be used: %s", n,
+                        rows->n, dir, worst->text);
+}
+
+static enum pst_status run_checkpoints(const struct pstd_config *config,
+                                       struct pst_diag *diag)
+{
+    const char *dir = config->args[0];
+    struct pst_checkpoint_rows rows = {0};
+    enum pst_status status = PST_OK;
+
+    if (access(dir, F_OK) != 0)
+        return pst_diag_set(diag, PST_ERR_NOT_FOUND,
+                            "%s: there is no such folder of checkpoints", dir);
+    status = pin_all(dir, &config->pin, true, diag);
+    if (status == PST_OK)
+        status = pin_all(dir, &config->unpin, false, diag);
+    if (status == PST_OK)
+        status = remove_all(dir, &config->remove, diag);
+    if (status == PST_OK)
+        status = pst_checkpoint_table(dir, config->check, &rows, diag);
+    if (status == PST_OK && config->json)
+        status = print_json(dir, &rows, diag);
+    else if (status == PST_OK)
+        print_table(&rows);
+    if (status == PST_OK && config->check)
+        status = verdict(dir, &rows, diag);
+    pst_vec_fini(&rows);
+    return status;
+}
+
+const struct pstctl_command pstctl_checkpoints = {
+    "checkpoints",
+    "DIR",
+    1,
+    1,
+    PSTD_OPT_CHECKPOINTS | PSTD_OPT_JSON,
+    "list, verify, pin and remove the checkpoints of a folder",
+    "Newest first: step, time, size, and whether it is good (--resume takes "
+    "the newest\nof these), bad (its run could not go on from there: take it "
+    "with --resume=STEP),\ndamaged (its files are not what its manifest says) "
+    "or unreadable.",
+    run_checkpoints};

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_FOLLOW_H
+#define PENSTOCK_DAEMON_CTL_FOLLOW_H
+/*
+ * The events of a job, one after the other, whatever becomes of the connection:
+ * who was asleep, or was dropped because others needed the place, connects
+ * again and goes on with the first event that it has not seen. One thread.
+ */
+#include "daemon/ctl/conn.h"
+
+struct pstctl_follow {
+    struct pstctl_conn conn; /* fd -1: none at the moment */
+    struct pst_str path;     /* of the socket */
+    char run_id[33];         /* the job must have this one; "": any */
+    uint64_t pid;            /* of its daemon; 0: not known yet */
+    uint64_t next;           /* event wanted next; 0: from now on */
+    uint64_t missed;         /* events that were gone when we asked */
+    unsigned failures;       /* connections since the last frame */
+    bool other;              /* the socket is another job's */
+};
+
+/* Takes the connection, which need not be one yet (fd -1). */
+enum pst_status pstctl_follow_init(struct pstctl_follow *f,
+                                   const struct pstctl_conn *conn,
+                                   const char *path, uint64_t next,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* Connects if there is no connection. PST_ERR_NO_DAEMON: nobody listens, or
+ * another job than before; PST_ERR_BUSY: no place for us now, or, with `other`,
+ * a job of somebody else, which diag names. */
+enum pst_status pstctl_follow_connect(struct pstctl_follow *f,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* Next frame (owned); PST_AGAIN after timeout_ms (-1: never);
+ * PST_ERR_NO_DAEMON once the job is gone. */
+enum pst_status pstctl_follow_next(struct pstctl_follow *f, int timeout_ms,
+                                   pstd_frame **ret,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+void pstctl_follow_fini(struct pstctl_follow *f);
+
+#endif

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/out.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void put(FILE *out, const char *text, size_t n)
+{
+    (void)fwrite(text, 1, n, out); /* main looks whether it failed */
+}
+
+void pstctl_printf(FILE *out, const char *fmt, ...)
+{
+    struct pst_str text = {.visible = 1};
+    va_list ap;
+
+    va_start(ap, fmt);
+    pst_str_vaddf_visible(&text, fmt, ap);
+    va_end(ap);
+    put(out, pst_str_text(&text), text.len);
+    pst_str_fini(&text);
+}
+
+void pstctl_print(FILE *out, const struct pst_str *text)
+{
+    struct pst_str shown = {0};
+
+    if (text->visible) {
+        put(out, pst_str_text(text), text->len);
+        return;
+    }
+    pst_str_add_visible(&shown, pst_str_text(text));
+    put(out, pst_str_text(&shown), shown.len);
+    pst_str_fini(&shown);
+}
+
+/* What is hidden can only stand in a string there, so an escape means the same.
+ */
+void pstctl_print_json(const char *text)
+{
+    struct pst_str out = {0};
+
+    while (*text != '\0') {
+        const size_t n = pst_utf8_length(text);
+        const unsigned hidden = n > 0 ? pst_utf8_hidden(text, n) : 0;
+
+        if (*text == '\n' || (n > 0 && !hidden))
+            pst_str_addn(&out, text, n);
+        else
+            pst_str_addf(&out, "\\u%04x", n > 0 ? hidden - 1 : 0xfffd);
+        text += n > 0 ? n : 1;
+    }
+    put(stdout, pst_str_text(&out), out.len);
+    pst_str_fini(&out);
+}
+
+/* Bytes that a character beginning with this one has. */
+static size_t wanted(unsigned char first)
+{
+    return first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc2 ? 2 : 1;
+}
+
+static void flush_half(struct pstctl_half *half)
+{
+    struct pst_str shown = {0};
+    char text[5] = {0};
+
+    memcpy(text, half->bytes, half->n);
+    if (half->n == 1 && *text == '\n')
+        pst_str_add(&shown, text);
+    else
+        pst_str_add_visible(&shown, text);
+    put(stdout, pst_str_text(&shown), shown.len);
+    pst_str_fini(&shown);
+    half->n = 0;
+}
+
+void pstctl_print_bytes(struct pstctl_half *half, const char *bytes, size_t n)
+{
+    if (!isatty(STDOUT_FILENO)) {
+        put(stdout, bytes, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)bytes[i];
+
+        if (half->n > 0 && (c & 0xc0) != 0x80)
+            flush_half(half);
+        if (c == '\0')
+            continue; /* shows nothing */
+        half->bytes[half->n++] = (char)c;
+        if (half->n == wanted((unsigned char)half->bytes[0]))
+            flush_half(half);
+    }
+    if (n == 0)
+        flush_half(half);
+}
+
+json_t *pstctl_json_real(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+json_t *pstctl_json_text(const char *text)
+{
+    struct pst_str valid = {0};
+    json_t *value;
+
+    for (text = text != NULL ? text : ""; *text != '\0';) {
+        const size_t n = pst_utf8_length(text);
+
+        pst_str_addn(&valid, n > 0 ? text : "\xef\xbf\xbd", n > 0 ? n : 3);
+        text += n > 0 ? n : 1;
+    }
+    value = json_string(pst_str_text(&valid));
+    pst_str_fini(&valid);
+    return value;
+}
+
+enum pst_status pstctl_json_print(json_t *object, struct pst_diag *diag)
+{
+    char *text =
+        object != NULL
+            ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17))
+            : NULL;
+
+    json_decref(object);
+    if (text == NULL)
+        return pst_diag_nomem(diag, 0);
+    pstctl_print_json(text);
+    put(stdout, "\n", 1);
+    free(text);
+    return PST_OK;
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A job for one run: it needs no client, neither to begin nor to end. */
+#include "daemon/loop.h"
+
+#include <stdio.h>
+
+#include "stages/base/fs.h"
+
+static bool is_first(const struct pstd_daemon *d)
+{
+    return d->config->run_id != NULL && d->rank == 0;
+}
+
+void pstd_once_ready(struct pstd_daemon *d)
+{
+    struct pst_diag diag;
+
+    if (!is_first(d) || d->job.state != PSTD_JOB_READY)
+        return;
+    pst_diag_init(&diag);
+    if (pstd_command_run(d, &diag) == PST_OK)
+        return;
+    (void)fprintf(stderr, "penstockd: %s\n", diag.text);
+    d->refused = diag;
+    pstd_daemon_stop(d, "refused", true);
+}
+
+void pstd_once_end(struct pstd_daemon *d)
+{
+    if (is_first(d) && d->job.state == PSTD_JOB_READY)
+        pstd_daemon_stop(d, "end of the run", true);
+}
+
+/* Who followed the run may be asleep now, and asks later. */
+void pstd_once_record(struct pstd_daemon *d)
+{
+    struct pst_str path = {0}, frames = {0};
+    struct pst_diag diag;
+
+    if (!is_first(d) || d->socket == NULL || d->result == NULL)
+        return;
+    pst_str_addf(&path, "%s" PSTD_SOCKET_RESULT, d->socket);
+    pstd_command_record(d, &frames);
+    if (path.failed || frames.failed ||
+        pst_file_write(path.text, frames.text, frames.len, &diag) != PST_OK)
+        (void)fprintf(stderr, "penstockd: the result is not kept: %s\n",
+                      path.failed || frames.failed ? "out of memory"
+                                                   : diag.text);
+    pst_str_fini(&path);
+    pst_str_fini(&frames);
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/watch.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/loop.h"
+
+#define TICK_MS 200
+#define LAST_MS 300 /* for the verdict to reach log and clients */
+/* All ranks wait for one that has not come; it may be able to say so itself. */
+#define MEET_PATIENCE 1.5
+
+/* Before the transport is open the launcher alone knows. */
+static unsigned rank_of(const struct pstd_daemon *d)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                                        "PMIX_RANK"};
+    const char *text = NULL;
+
+    if (d->started)
+        return d->rank;
+    for (size_t i = 0; i < PST_COUNT(names) && text == NULL; i++)
+        text = getenv(names[i]); // NOLINT(concurrency-mt-unsafe): read only
+    return text != NULL ? (unsigned)strtoul(text, NULL, 10) : 0;
+}
+
+/* Reads a small file of /proc/PID; false: it is not there or not ours. */
+static bool read_proc(const char *pid, const char *name, char *ret, size_t size)
+{
+    char path[64];
+    ssize_t n;
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "/proc/%.10s/%s", pid, name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    n = read(fd, ret, size - 1);
+    (void)close(fd);
+    if (n <= 0)
+        return false;
+    ret[n] = '\0';
+    for (ssize_t i = 0; i < n; i++)
+        if (ret[i] == '\0')
+            ret[i] = '\n';
+    return true;
+}
+
+/* Is this another rank of ours, started by the same launcher, that does not
+ * run? "123 (penstockd) T 7 ...": number, name, state, parent. */
+static bool is_stopped(const char *pid, unsigned *ret_rank)
+{
+    char text[65536];
+    const char *at;
+
+    if (!read_proc(pid, "stat", text, sizeof(text)))
+        return false;
+    at = strrchr(text, ')');
+    if (at == NULL || at[1] == '\0' || (at[2] != 'T' && at[2] != 't') ||
+        strtol(at + 3, NULL, 10) != getppid() ||
+        !read_proc(pid, "environ", text, sizeof(text)))
+        return false;
+    at = strstr(text, "OMPI_COMM_WORLD_RANK=");
+    if (at == NULL)
+        return false;
+    *ret_rank = (unsigned)strtoul(strchr(at, '=') + 1, NULL, 10);
+    return true;
+}
+
+/* Ranks that have not come cannot be asked; on this host they can be seen. */
+static void add_stopped(struct pst_str *out)
+{
+    DIR *dir = opendir("/proc");
+    const struct dirent *e;
+    bool found = false;
+
+    while (dir != NULL && !found && (e = readdir(dir)) != NULL) {
+        unsigned rank;
+
+        if (e->d_name[0] < '1' || e->d_name[0] > '9' ||
+            !is_stopped(e->d_name, &rank))
+            continue;
+        pst_str_addf(out, "rank %u is stuck in start: process %s is stopped; ",
+                     rank, e->d_name);
+        found = true;
+    }
+    if (dir != NULL)
+        (void)closedir(dir);
+}
+
+static void on_last(uv_timer_t *timer)
+{
+    pstd_control_close(timer->data);
+    _exit(pst_status_exit_code(PST_ERR_PEER));
+}
+
+static void decide(struct pstd_daemon *d, const struct pst_alive_state *state,
+                   double seconds)
+{
+    struct pst_str place = {0}, first = {0};
+    struct pst_diag diag;
+
+    if (state->meets && state->phase == PST_ALIVE_START)
+        add_stopped(&first);
+    pst_alive_print(state, &place);
+    pst_diag_init(&diag);
+    (void)pst_diag_set(
+        &diag, PST_ERR_PEER,
+        PST_WATCHDOG_TEXT " for %.3g s: %srank %u %s %s%s (--watchdog sets the "
+                          "limit)",
+        seconds, pst_str_text(&first), rank_of(d),
+        state->meets ? "waits in" : "is stuck in", pst_str_text(&place),
+        state->meets ? " for ranks that have not come" : "");
+    pst_str_fini(&place);
+    pst_str_fini(&first);
+    d->watch.decided = true;
+    pstd_daemon_failed(d, &diag);
+    (void)uv_timer_start(&d->watch.timer, on_last, LAST_MS, 0);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct pstd_daemon *d = timer->data;
+    struct pstd_watch *w = &d->watch;
+    const struct pst_alive_state state = pst_alive_state();
+    const double limit = pst_alive_limit() + (state.meets ? MEET_PATIENCE : 0);
+
+    pst_awake_look(&w->awake, pst_now());
+    if (w->awake.slept > 0)
+        pst_alive_slept(w->awake.slept);
+    if (w->awake.slept > 0 || state.moves + state.looks != w->seen) {
+        w->seen = state.moves + state.looks;
+        w->since = w->awake.now;
+    }
+    if (pst_alive_limit() > 0 && w->awake.now - w->since > limit)
+        decide(d, &state, w->awake.now - w->since);
+}
+
+void pstd_watch_start(struct pstd_daemon *d)
+{
+    (void)uv_timer_init(&d->loop, &d->watch.timer);
+    d->watch.timer.data = d;
+    (void)uv_timer_start(&d->watch.timer, on_tick, TICK_MS, TICK_MS);
+}
+
+void pstd_watch_close(struct pstd_daemon *d)
+{
+    uv_close((uv_handle_t *)&d->watch.timer, NULL);
+}

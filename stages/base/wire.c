@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/base/wire.h"
+
+#include "stages/base/checked.h"
+
+/* What a block on the heap takes besides its content, and what protobuf-c
+ * notes of each field of a message while it unpacks it. */
+#define BLOCK 16
+#define NOTE  64
+
+struct scan {
+    const unsigned char *at, *end;
+    size_t fields, unknown, bytes;
+    const struct pst_wire_limits *limits;
+    struct pst_diag *diag;
+};
+
+static enum pst_status garbled(const struct scan *s, const char *what)
+{
+    return pst_diag_set(s->diag, PST_ERR_INPUT, "%s", what);
+}
+
+static enum pst_status scan_varint(struct scan *s, uint64_t *ret)
+{
+    uint64_t value = 0;
+
+    for (unsigned shift = 0; shift < 70; shift += 7) {
+        if (s->at == s->end)
+            return garbled(s, "it ends within a number");
+        if (shift < 64)
+            value |= (uint64_t)(*s->at & 0x7f) << shift;
+        if (!(*s->at++ & 0x80)) {
+            *ret = value;
+            return PST_OK;
+        }
+    }
+    return garbled(s, "a number of more than 10 bytes");
+}
+
+static enum pst_status scan_skip(struct scan *s, uint64_t n)
+{
+    if (n > (size_t)(s->end - s->at))
+        return garbled(s, "a field is longer than what holds it");
+    s->at += n;
+    return PST_OK;
+}
+
+static enum pst_status count(struct scan *s, size_t fields, size_t bytes)
+{
+    s->fields = pst_size_add(s->fields, fields);
+    s->bytes = pst_size_add(s->bytes, bytes);
+    if (s->fields > s->limits->fields)
+        return garbled(s, "too many fields");
+    return s->bytes > s->limits->bytes
+               ? garbled(s, "it takes too much memory for its size")
+               : PST_OK;
+}
+
+static enum pst_status scan_message(struct scan *s,
+                                    const ProtobufCMessageDescriptor *desc,
+                                    unsigned depth);
+
+/* Bytes of an element of a packed list in memory; 0: it cannot be packed. */
+static size_t element_size(ProtobufCType type)
+{
+    switch (type) {
+    case PROTOBUF_C_TYPE_INT64:
+    case PROTOBUF_C_TYPE_SINT64:
+    case PROTOBUF_C_TYPE_UINT64:
+    case PROTOBUF_C_TYPE_FIXED64:
+    case PROTOBUF_C_TYPE_SFIXED64:
+    case PROTOBUF_C_TYPE_DOUBLE:
+        return 8;
+    case PROTOBUF_C_TYPE_STRING:
+    case PROTOBUF_C_TYPE_BYTES:
+    case PROTOBUF_C_TYPE_MESSAGE:
+        return 0;
+    default:
+        return 4;
+    }
+}
+
+/* Every element of a packed list has at least one byte, its last one is the
+ * only one below 0x80. */
+static size_t count_packed(const unsigned char *p, size_t n, ProtobufCType type)
+{
+    size_t ret = 0;
+
+    if (type == PROTOBUF_C_TYPE_FIXED64 || type == PROTOBUF_C_TYPE_SFIXED64 ||
+        type == PROTOBUF_C_TYPE_DOUBLE)
+        return n / 8;
+    if (type == PROTOBUF_C_TYPE_FIXED32 || type == PROTOBUF_C_TYPE_SFIXED32 ||
+        type == PROTOBUF_C_TYPE_FLOAT)
+        return n / 4;
+    for (size_t i = 0; i < n; i++)
+        ret += p[i] < 0x80;
+    return ret;
+}
+
+static enum pst_status scan_child(struct scan *s,
+                                  const ProtobufCMessageDescriptor *desc,
+                                  size_t n, unsigned depth)
+{
+    const unsigned char *end = s->end;
+    enum pst_status status = count(s, 0, desc->sizeof_message + BLOCK);
+
+    if (status != PST_OK)
+        return status;
+    s->end = s->at + n;
+    status = scan_message(s, desc, depth + 1);
+    s->end = end;
+    return status;
+}
+
+/* NULL: a field that we do not know. */
+static enum pst_status scan_bytes(struct scan *s,
+                                  const ProtobufCFieldDescriptor *field,
+                                  unsigned depth)
+{
+    uint64_t n = 0;
+    enum pst_status status = scan_varint(s, &n);
+    const unsigned char *at = s->at;
+    size_t item;
+
+    if (status == PST_OK)
+        status = scan_skip(s, n);
+    if (status != PST_OK)
+        return status;
+    if (field != NULL && field->type == PROTOBUF_C_TYPE_MESSAGE) {
+        s->at = at;
+        return scan_child(s, field->descriptor, n, depth);
+    }
+    item = field != NULL ? element_size(field->type) : 0;
+    if (item > 0) {
+        const size_t elements = count_packed(at, n, field->type);
+
+        return count(s, elements, pst_size_mul(elements, item) + BLOCK);
+    }
+    return count(s, 0, n + 1 + BLOCK);
+}
+
+/* A message that may stand once and stands again. */
+static bool is_twice(const ProtobufCMessageDescriptor *desc,
+                     const ProtobufCFieldDescriptor *field, uint64_t *seen)
+{
+    const size_t i = (size_t)(field - desc->fields);
+    const uint64_t bit = (uint64_t)1 << (i & 63);
+
+    if (field->type != PROTOBUF_C_TYPE_MESSAGE ||
+        field->label == PROTOBUF_C_LABEL_REPEATED || i > 63)
+        return false;
+    if (*seen & bit)
+        return true;
+    *seen |= bit;
+    return false;
+}
+
+static enum pst_status scan_field(struct scan *s,
+                                  const ProtobufCMessageDescriptor *desc,
+                                  unsigned depth, uint64_t *seen)
+{
+    const ProtobufCFieldDescriptor *field;
+    uint64_t tag = 0;
+    enum pst_status status = scan_varint(s, &tag);
+
+    if (status != PST_OK)
+        return status;
+    if (tag >> 3 == 0 || tag >> 3 >= 1u << 29)
+        return garbled(s, "a field number out of range");
+    field = protobuf_c_message_descriptor_get_field(desc, (unsigned)(tag >> 3));
+    if (field == NULL && ++s->unknown > s->limits->unknown)
+        return garbled(s, "too many unknown fields");
+    if (field != NULL && is_twice(desc, field, seen))
+        return garbled(s, "a message stands twice where one belongs");
+    /* A place in a list, or the note of an unknown field. */
+    status = count(s, 1, field == NULL ? 40 : 8);
+    if (status != PST_OK)
+        return status;
+    switch (tag & 7) {
+    case 0:
+        return scan_varint(s, &tag);
+    case 1:
+        return scan_skip(s, 8);
+    case 2:
+        return scan_bytes(s, field, depth);
+    case 5:
+        return scan_skip(s, 4);
+    default:
+        return garbled(s, "an unknown kind of field");
+    }
+}
+
+static enum pst_status scan_message(struct scan *s,
+                                    const ProtobufCMessageDescriptor *desc,
+                                    unsigned depth)
+{
+    enum pst_status status = PST_OK;
+    uint64_t seen = 0;
+    size_t notes = 0;
+
+    if (depth > s->limits->depth)
+        return garbled(s, "nested too deep");
+    for (; s->at < s->end && status == PST_OK; notes += NOTE)
+        status = scan_field(s, desc, depth, &seen);
+    if (status != PST_OK)
+        return status;
+    /* Notes live until their message is unpacked. */
+    return pst_size_add(s->bytes, notes) > s->limits->bytes
+               ? garbled(s, "it takes too much memory for its size")
+               : PST_OK;
+}
+
+enum pst_status pst_wire_scan(const ProtobufCMessageDescriptor *descriptor,
+                              const void *data, size_t size,
+                              const struct pst_wire_limits *limits,
+                              struct pst_diag *diag)
+{
+    struct scan s = {.at = data, .limits = limits, .diag = diag};
+
+    if (size == 0)
+        return PST_OK;
+    s.end = s.at + size;
+    return scan_message(&s, descriptor, 0);
+}

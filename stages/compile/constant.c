@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What depends on parameters and constants alone has the same value in every
+ * microbatch of a step: it is computed once and stays where it is. Converted
+ * and transposed weights are the most of it, masks and tables of angles the
+ * rest.
+ */
+#include "stages/compile/compile.h"
+
+static bool is_given(const struct pst_graph *graph,
+                     const struct pst_value *value)
+{
+    switch (value->kind) {
+    case PST_VALUE_PARAM:
+    case PST_VALUE_CONST:
+        return true;
+    case PST_VALUE_BUFFER:
+        return !pst_is_updated(graph, value);
+    default:
+        return false;
+    }
+}
+
+struct marks {
+    bool *constant, *leaves; /* by id of a storage */
+    bool all;
+};
+
+static void look(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct marks *m = ctx;
+
+    (void)arg;
+    m->all = m->all && m->constant[pst_value_storage(*slot)->id];
+}
+
+/* What a microbatch sends, gives back or adds up has a place in its slots. */
+static void mark_leaving(const struct pst_program *p, struct marks *m)
+{
+    const struct pst_graph *graph = p->graph;
+
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i].arg.kind == PST_ARG_VALUE)
+            m->leaves[pst_value_storage(graph->outputs.at[i].arg.value)->id] =
+                true;
+    for (size_t i = 0; p->joint != NULL && i < p->joint->input_grads.n; i++)
+        m->leaves[pst_value_storage(p->joint->input_grads.at[i].value)->id] =
+            true;
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        if (pst_is_accumulate(graph->nodes.at[i]))
+            m->leaves[pst_value_storage(graph->nodes.at[i]->args[1].value)
+                          ->id] = true;
+}
+
+static bool is_constant(struct marks *m, struct pst_node *node)
+{
+    if (node->op->flags & (PST_OP_RANDOM | PST_OP_EFFECT | PST_OP_MARKER))
+        return false;
+    m->all = node->n_outs > 0;
+    for (unsigned i = 0; i < node->n_outs; i++)
+        if (node->outs[i] == NULL || m->leaves[node->outs[i]->id])
+            return false;
+    pst_node_uses(node, look, m);
+    return m->all;
+}
+
+enum pst_status pst_mark_constants(struct pst_program *p, struct pst_diag *diag)
+{
+    const struct pst_graph *graph = p->graph;
+    const size_t n = graph->values.n;
+    struct marks m = {.constant = pst_arena_calloc(&p->arena, n + 1, 1),
+                      .leaves = pst_arena_calloc(&p->arena, n + 1, 1)};
+
+    if (m.constant == NULL || m.leaves == NULL)
+        return pst_diag_nomem(diag, n);
+    for (size_t i = 0; i < n; i++)
+        m.constant[i] = is_given(graph, graph->values.at[i]);
+    mark_leaving(p, &m);
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        if (is_constant(&m, graph->nodes.at[i]))
+            for (unsigned k = 0; k < graph->nodes.at[i]->n_outs; k++)
+                m.constant[graph->nodes.at[i]->outs[k]->id] = true;
+    p->constant = m.constant;
+    p->n_constant = n;
+    return PST_OK;
+}
+
+bool pst_is_constant(const struct pst_program *p, const struct pst_value *value)
+{
+    const unsigned id = pst_value_storage((struct pst_value *)value)->id;
+
+    return id < p->n_constant && p->constant[id];
+}
+
+enum pst_list pst_list_of(const struct pst_program *p,
+                          const struct pst_node *node)
+{
+    if (node->n_outs > 0 && pst_is_constant(p, node->outs[0]))
+        return PST_LIST_P;
+    if (node->phase == PST_PHASE_F)
+        return PST_LIST_F;
+    if (node->phase == PST_PHASE_W && p->options.split_iw)
+        return PST_LIST_W;
+    return PST_LIST_B;
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/compile/forms.h"
+
+#include "stages/ops/call.h"
+
+#include <string.h>
+
+typedef void (*slot_fn)(void *ctx, struct pst_value **slot, enum pst_form form);
+
+/* Calls fn for every tensor that the node reads. */
+static void each_slot(struct pst_node *node, const struct pst_call *call,
+                      const struct pst_kernel *kernel, slot_fn fn, void *ctx)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < node->schema->n_args; i++) {
+        struct pst_arg *arg = &node->args[i];
+        const unsigned count = pst_call_count_arg(node->schema, i, arg);
+
+        for (unsigned k = 0; k < count; k++, n++) {
+            struct pst_value **slot = arg->kind == PST_ARG_VALUE ? &arg->value
+                                      : arg->kind == PST_ARG_VALUES
+                                          ? &arg->values[k]
+                                          : NULL;
+
+            if (slot != NULL && *slot != NULL)
+                fn(ctx, slot,
+                   kernel->form != NULL ? kernel->form(call, n) : PST_FORM_OWN);
+        }
+    }
+}
+
+/* Tiles are made once a step or not at all: two layouts of what a microbatch
+ * computes would cost stash, and one reader seldom pays for them. */
+static bool gives_tiles(const struct pst_forms *f,
+                        const struct pst_value *value, enum pst_form form)
+{
+    return (form == PST_FORM_TILES || form == PST_FORM_TILES_T) &&
+           pst_is_constant(f->program, value);
+}
+
+struct looking {
+    struct pst_forms *forms;
+    enum pst_list list;
+};
+
+static void look(void *ctx, struct pst_value **slot, enum pst_form form)
+{
+    const struct looking *l = ctx;
+    struct pst_forms_of *of = &l->forms->of[pst_value_storage(*slot)->id];
+
+    if (form == PST_FORM_OWN)
+        of->direct |= 1u << l->list;
+    else if (!gives_tiles(l->forms, *slot, form))
+        of->wanted += (double)pst_meta_numel(&(*slot)->meta);
+}
+
+enum pst_status pst_forms_init(struct pst_forms *forms,
+                               const struct pst_program *program,
+                               struct pst_build *build)
+{
+    const struct pst_graph *graph = program->graph;
+    enum pst_status status = PST_OK;
+
+    *forms = (struct pst_forms){
+        .program = program, .build = build, .n = graph->values.n};
+    forms->of = pst_calloc(PST_TAG_EXEC, forms->n + 1, sizeof(*forms->of));
+    if (forms->of == NULL)
+        return pst_diag_nomem(build->diag, forms->n * sizeof(*forms->of));
+    for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {
+        struct pst_operand in[PST_MAX_OPERANDS], out[PST_MAX_OPERANDS];
+        struct pst_call call = {.in = in, .out = out};
+        struct pst_node *node = graph->nodes.at[i];
+        struct looking l = {forms, pst_list_of(program, node)};
+        const struct pst_kernel *kernel;
+
+        status = pst_node_kernel(node, &program->options, &call, &kernel,
+                                 build->diag);
+        if (status == PST_OK && kernel != NULL)
+            each_slot(node, &call, kernel, look, &l);
+    }
+    return status;
+}
+
+void pst_forms_fini(struct pst_forms *forms)
+{
+    pst_free(forms->of);
+    pst_vec_fini(&forms->tiles);
+}
+
+/* --- making --------------------------------------------------------------- */
+
+static struct pst_value *view_of(struct pst_build *build,
+                                 struct pst_value *storage,
+                                 const struct pst_meta *meta, int64_t offset)
+{
+    return pst_emit(build, pst_op_find("aten.as_strided.default"),
+                    PST_ARGS(pst_v(storage), pst_ints(meta->size, meta->rank),
+                             pst_ints(meta->stride, meta->rank),
+                             pst_i(offset)));
+}
+
+static struct pst_value *round_to_bf16(struct pst_build *build,
+                                       struct pst_value *value,
+                                       enum pst_form form)
+{
+    if (form == PST_FORM_ROUNDED)
+        return pst_emit(build, pst_op_find("penstock.round_bf16.default"),
+                        PST_ARGS(pst_v(value)));
+    return pst_emit(build, pst_op_find("aten._to_copy.default"),
+                    PST_ARGS(pst_v(value), pst_dtype_arg(PST_BF16)));
+}
+
+/* All of a storage, element by element as it lies. */
+static struct pst_value *make_whole(struct pst_build *build,
+                                    struct pst_value *storage,
+                                    enum pst_form form)
+{
+    struct pst_meta flat = {.dtype = storage->meta.dtype, .rank = 1};
+
+    if (pst_meta_is_contiguous(&storage->meta))
+        return round_to_bf16(build, storage, form);
+    flat.size[0] =
+        (int64_t)(pst_meta_span(&storage->meta) / pst_dtype_size(flat.dtype));
+    flat.stride[0] = 1;
+    storage = view_of(build, storage, &flat, 0);
+    return storage == NULL ? NULL : round_to_bf16(build, storage, form);
+}
+
+/* The form that a node of `list` can read, NULL if there is none yet. One that
+ * an earlier list has made is kept in the place of what it was made of; one as
+ * large as that is not worth it where something came from another stage, whose
+ * slot is there anyway. */
+static struct pst_value *find(const struct pst_forms *f,
+                              const struct pst_value *from, enum pst_form form,
+                              enum pst_list list)
+{
+    const struct pst_forms_of *of = &f->of[from->id];
+    const struct pst_value *storage = pst_value_storage((void *)from);
+    const bool replaces =
+        f->of[storage->id].direct >> list == 0 &&
+        (form != PST_FORM_ROUNDED || storage->kind == PST_VALUE_NODE);
+
+    if (pst_is_constant(f->program, from))
+        return of->made[PST_LIST_P];
+    for (int l = 0; l < (int)list; l++)
+        if (of->made[l] != NULL && replaces)
+            return of->made[l];
+    return of->made[list];
+}
+
+static struct pst_value *form_of(struct pst_forms *f, struct pst_value *value,
+                                 enum pst_form form, enum pst_list list)
+{
+    struct pst_value *storage = pst_value_storage(value), *made = NULL;
+    const bool known = value->id < f->n;
+    const size_t elements =
+        pst_meta_span(&storage->meta) / pst_dtype_size(storage->meta.dtype);
+    const bool whole = known && storage->meta.dtype == value->meta.dtype &&
+                       f->of[storage->id].wanted >= (double)elements;
+    struct pst_value *from = whole ? storage : value;
+
+    if (pst_is_constant(f->program, from))
+        list = PST_LIST_P;
+    if (known)
+        made = find(f, from, form, list);
+    if (made == NULL) {
+        f->build->prefix = "bf16";
+        made = whole ? make_whole(f->build, storage, form)
+                     : round_to_bf16(f->build, value, form);
+        if (made == NULL)
+            return NULL;
+        if (known)
+            f->of[from->id].made[list] = made;
+    }
+    if (!whole || (value == storage && made->meta.rank == value->meta.rank &&
+                   pst_meta_is_contiguous(&value->meta)))
+        return made;
+    return view_of(f->build, made, &value->meta, value->offset);
+}
+
+static struct pst_value *tiles_of(struct pst_forms *f, struct pst_value *value,
+                                  enum pst_form form)
+{
+    struct pst_forms_tiles t = {value, pst_value_storage(value), form, NULL};
+
+    for (size_t i = 0; i < f->tiles.n; i++) {
+        const struct pst_forms_tiles *o = &f->tiles.at[i];
+
+        if (o->form == form && o->storage == t.storage &&
+            o->value->offset == value->offset &&
+            pst_meta_same(&o->value->meta, &value->meta) &&
+            memcmp(o->value->meta.stride, value->meta.stride,
+                   value->meta.rank * sizeof(*value->meta.stride)) == 0)
+            return o->made;
+    }
+    f->build->prefix = "tiles";
+    t.made = pst_emit(f->build, pst_op_find("penstock.tiles.default"),
+                      PST_ARGS(pst_v(value), pst_b(form == PST_FORM_TILES_T)));
+    if (t.made == NULL)
+        return NULL;
+    if (!pst_vec_push(PST_TAG_EXEC, &f->tiles, t))
+        f->build->status = pst_diag_nomem(f->build->diag, sizeof(t));
+    return t.made;
+}
+
+struct giving {
+    struct pst_forms *forms;
+    enum pst_list list;
+    bool changed;
+};
+
+static void give(void *ctx, struct pst_value **slot, enum pst_form form)
+{
+    struct giving *g = ctx;
+    struct pst_value *made;
+
+    if (form == PST_FORM_OWN)
+        return;
+    made = gives_tiles(g->forms, *slot, form)
+               ? tiles_of(g->forms, *slot, form)
+               : form_of(g->forms, *slot, form, g->list);
+    if (made == NULL)
+        return;
+    *slot = made;
+    g->changed = true;
+}
+
+enum pst_status pst_forms_give(struct pst_forms *forms, struct pst_node *node,
+                               const struct pst_call *call,
+                               const struct pst_kernel *kernel, bool *ret)
+{
+    struct giving g = {forms, pst_list_of(forms->program, node), false};
+
+    if (kernel->form != NULL)
+        each_slot(node, call, kernel, give, &g);
+    *ret = g.changed;
+    return forms->build->status;
+}

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Where every value of a stage lives. */
+#include "stages/base/checked.h"
+#include "stages/compile/compile.h"
+#include "stages/ops/call.h"
+
+/* --- lifetimes ----------------------------------------------------------- */
+
+struct use {
+    struct pst_compiler *c;
+    enum pst_list list;
+    unsigned pos;
+};
+
+static void note_use(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct use *u = ctx;
+    struct pst_life *life = &u->c->lives[pst_value_storage(*slot)->id];
+
+    (void)arg;
+    life->last[u->list] = u->pos;
+}
+
+static struct pst_life *life_of(struct pst_compiler *c,
+                                const struct pst_value *value)
+{
+    return &c->lives[pst_value_storage((struct pst_value *)value)->id];
+}
+
+static void note_ends(struct pst_compiler *c)
+{
+    const struct pst_program *p = c->p;
+    const struct pst_graph *graph = p->graph;
+
+    for (size_t i = 0; i < p->plan->edges.n; i++) {
+        const struct pst_edge *edge = &p->plan->edges.at[i];
+
+        if (edge->from_stage == p->stage)
+            life_of(c, graph->outputs.at[edge->from_output].arg.value)->sent =
+                true;
+    }
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i].arg.kind == PST_ARG_VALUE)
+            life_of(c, graph->outputs.at[i].arg.value)->output = true;
+    for (size_t i = 0; p->joint != NULL && i < p->joint->input_grads.n; i++)
+        life_of(c, p->joint->input_grads.at[i].value)->sent = true;
+}
+
+static void note_lives(struct pst_compiler *c)
+{
+    for (size_t i = 0; i < c->n_values; i++) {
+        c->lives[i].list = c->lives[i].interval = -1;
+        for (int l = 0; l < PST_N_LISTS; l++)
+            c->lives[i].last[l] = PST_NEVER;
+    }
+    for (int l = 0; l < PST_N_LISTS; l++) {
+        for (unsigned i = 0; i < c->p->lists[l].n; i++) {
+            struct pst_exec_node *x = &c->p->lists[l].at[i];
+            struct use use = {c, (enum pst_list)l, i};
+
+            pst_node_uses((struct pst_node *)x->node, note_use, &use);
+            for (unsigned k = 0; k < x->node->n_outs; k++) {
+                struct pst_life *life = &c->lives[x->node->outs[k]->id];
+
+                if (x->node->outs[k]->base != NULL)
+                    continue;
+                life->list = l;
+                life->pos = i;
+            }
+        }
+    }
+    note_ends(c);
+}
+
+/* --- places -------------------------------------------------------------- */
+
+static void place(struct pst_compiler *c, const struct pst_value *value,
+                  enum pst_region region, size_t offset)
+{
+    c->p->places[value->id] = (struct pst_loc){region, offset};
+    c->lives[value->id].placed = true;
+}
+
+static void append(struct pst_compiler *c, const struct pst_value *value,
+                   enum pst_region region)
+{
+    place(c, value, region, c->p->size[region]);
+    c->p->size[region] = pst_size_add(
+        c->p->size[region], pst_mem_round(pst_meta_span(&value->meta)));
+}
+
+static bool read_by(const struct pst_life *life, enum pst_list list)
+{
+    return life->last[list] != PST_NEVER;
+}
+
+static void place_outside(struct pst_compiler *c, const struct pst_value *value)
+{
+    struct pst_program *p = c->p;
+    const struct pst_life *life = &c->lives[value->id];
+    bool w = read_by(life, PST_LIST_W);
+
+    switch (value->kind) {
+    case PST_VALUE_INPUT:
+        append(c, value,
+               w                           ? PST_R_IN_W
+               : read_by(life, PST_LIST_B) ? PST_R_IN_I
+                                           : PST_R_IN_F);
+        break;
+    case PST_VALUE_SEED:
+        for (size_t i = 0; i < p->joint->seeds.n; i++)
+            if (p->joint->seeds.at[i].seed == value &&
+                p->joint->seeds.at[i].edge >= 0)
+                append(c, value, w ? PST_R_IN_B_W : PST_R_IN_B_I);
+        if (!life->placed)
+            place(c, value, PST_R_FIXED, c->fixed(c->fixed_ctx, value, 0));
+        break;
+    default:
+        place(c, value, PST_R_FIXED, c->fixed(c->fixed_ctx, value, 0));
+        break;
+    }
+}
+
+/* Region of a value that a node of this stage makes. */
+static enum pst_region region_of(const struct pst_life *life)
+{
+    bool w = read_by(life, PST_LIST_W);
+
+    if (life->list == PST_LIST_P)
+        return w || read_by(life, PST_LIST_B) || read_by(life, PST_LIST_F)
+                   ? PST_R_FIXED
+                   : PST_R_WORK;
+    if (life->list == PST_LIST_F) {
+        if (w)
+            return PST_R_STASH_W;
+        if (read_by(life, PST_LIST_B))
+            return PST_R_STASH_I;
+        return life->sent ? PST_R_OUT_F : PST_R_WORK;
+    }
+    if (life->list == PST_LIST_B && w)
+        return PST_R_KEEP;
+    return life->sent ? PST_R_OUT_B : PST_R_WORK;
+}
+
+static void place_across(struct pst_compiler *c)
+{
+    const struct pst_graph *graph = c->p->graph;
+
+    for (size_t i = 0; i < graph->values.n; i++) {
+        struct pst_value *value = graph->values.at[i];
+        struct pst_life *life = &c->lives[i];
+        enum pst_region region;
+
+        if (value->base != NULL)
+            continue;
+        if (value->kind != PST_VALUE_NODE) {
+            place_outside(c, value);
+            continue;
+        }
+        if (life->list < 0) { /* its node is fused away, dead or empty */
+            if (pst_meta_numel(&value->meta) == 0)
+                place(c, value, PST_R_WORK, 0);
+            continue;
+        }
+        region = region_of(life);
+        if (region == PST_R_WORK)
+            continue;
+        if (region == PST_R_FIXED)
+            place(c, value, region, c->fixed(c->fixed_ctx, value, 0));
+        else
+            append(c, value, region);
+    }
+}
+
+/* May this node write its result over its first operand? */
+static struct pst_life *overwritten(struct pst_compiler *c, enum pst_list list,
+                                    const struct pst_exec_node *x, unsigned pos)
+{
+    const struct pst_value *out = x->node->outs[0], *in;
+    struct pst_life *life;
+
+    if (!(x->kernel->flags & PST_K_INPLACE_0) || x->node->n_outs != 1 ||
+        x->node->args[0].kind != PST_ARG_VALUE || x->role != PST_GRAD_NONE)
+        return NULL;
+    in = x->node->args[0].value;
+    life = life_of(c, in);
+    if (life->list != (int)list || life->interval < 0 || life->output ||
+        life->last[list] != pos || in->offset != 0 ||
+        in->meta.dtype != out->meta.dtype ||
+        !pst_meta_same_shape(&in->meta, &out->meta) ||
+        !pst_meta_is_contiguous(&in->meta) ||
+        pst_meta_bytes(&pst_value_storage((void *)in)->meta) !=
+            pst_meta_bytes(&out->meta))
+        return NULL;
+    for (unsigned k = 1; k < x->call.n_in; k++) /* no second view of it */
+        if (k < x->node->schema->n_args &&
+            x->node->args[k].kind == PST_ARG_VALUE &&
+            pst_value_storage(x->node->args[k].value) ==
+                pst_value_storage((void *)in))
+            return NULL;
+    return life;
+}
+
+static unsigned death(const struct pst_compiler *c, const struct pst_life *life,
+                      enum pst_list list, unsigned pos)
+{
+    if (life->output)
+        return c->p->lists[list].n;
+    return read_by(life, list) ? life->last[list] : pos;
+}
+
+static void add_interval(struct pst_compiler *c, size_t size, unsigned begin,
+                         unsigned end)
+{
+    c->intervals[c->n_intervals++] =
+        (struct pst_interval){.size = size, .begin = begin, .end = end};
+}
+
+static enum pst_status place_work(struct pst_compiler *c, enum pst_list l)
+{
+    struct pst_exec_list *list = &c->p->lists[l];
+    enum pst_status status;
+
+    c->n_intervals = 0;
+    for (unsigned i = 0; i < list->n; i++) {
+        struct pst_exec_node *x = &list->at[i];
+        struct pst_life *under =
+            x->node->n_outs == 1 ? overwritten(c, l, x, i) : NULL;
+
+        for (unsigned k = 0; k < x->node->n_outs; k++) {
+            struct pst_value *out = x->node->outs[k];
+            struct pst_life *life = &c->lives[out->id];
+
+            if (out->base != NULL || life->placed || x->role != PST_GRAD_NONE)
+                continue;
+            life->interval = (int)c->n_intervals;
+            if (under != NULL) {
+                life->interval = under->interval;
+                c->intervals[life->interval].end = death(c, life, l, i);
+                continue;
+            }
+            add_interval(c, pst_meta_bytes(&out->meta), i,
+                         death(c, life, l, i));
+        }
+        x->scratch.offset = c->n_intervals; /* until packed: its interval */
+        if (x->call.scratch_size > 0)
+            add_interval(c, x->call.scratch_size, i, i);
+    }
+    status = pst_mem_pack(c->intervals, c->n_intervals, &list->work, c->diag);
+    if (status != PST_OK)
+        return status;
+    for (unsigned i = 0; i < list->n; i++) {
+        struct pst_exec_node *x = &list->at[i];
+
+        for (unsigned k = 0; k < x->node->n_outs; k++) {
+            struct pst_life *life = &c->lives[x->node->outs[k]->id];
+
+            if (x->node->outs[k]->base == NULL && life->interval >= 0)
+                place(c, x->node->outs[k], PST_R_WORK,
+                      c->intervals[life->interval].offset);
+        }
+        if (x->call.scratch_size > 0)
+            x->scratch = (struct pst_loc){
+                PST_R_WORK, c->intervals[x->scratch.offset].offset};
+    }
+    c->p->size[PST_R_WORK] = PST_MAX(c->p->size[PST_R_WORK], list->work);
+    return PST_OK;
+}
+
+/* --- operands ------------------------------------------------------------ */
+
+static enum pst_status bind_operand(struct pst_compiler *c,
+                                    const struct pst_exec_node *x,
+                                    const struct pst_value *value,
+                                    struct pst_loc *ret)
+{
+    *ret = (struct pst_loc){PST_R_NONE, 0};
+    if (value == NULL)
+        return PST_OK;
+    if (!life_of(c, value)->placed)
+        return pst_diag_set(c->diag, PST_ERR_INTERNAL,
+                            "value %s, used by %s of module '%s', has no place",
+                            value->name, x->node->schema->name,
+                            x->node->module);
+    *ret = pst_program_loc(c->p, value);
+    return PST_OK;
+}
+
+static enum pst_status bind(struct pst_compiler *c, struct pst_exec_node *x)
+{
+    enum pst_status status = PST_OK;
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < x->node->schema->n_args && status == PST_OK; i++) {
+        const struct pst_arg *arg = &x->node->args[i];
+        unsigned count = pst_call_count_arg(x->node->schema, i, arg);
+
+        for (unsigned k = 0; k < count && status == PST_OK; k++, n++) {
+            const struct pst_value *value = NULL;
+
+            if (arg->kind == PST_ARG_VALUE)
+                value = arg->value;
+            else if (arg->kind == PST_ARG_VALUES)
+                value = arg->values[k];
+            status = bind_operand(c, x, value, &x->in[n]);
+        }
+    }
+    for (unsigned k = 0; k < x->node->n_outs && status == PST_OK; k++)
+        status = bind_operand(
+            c, x, x->role == PST_GRAD_FUSED ? x->grad : x->node->outs[k],
+            &x->out[k]);
+    return status;
+}
+
+/* Gives every contribution its accumulator; the first one of a step to each
+ * accumulator assigns. */
+static void bind_gradients(struct pst_compiler *c)
+{
+    struct pst_program *p = c->p;
+    struct pst_exec_list *list =
+        &p->lists[p->options.split_iw ? PST_LIST_W : PST_LIST_B];
+
+    for (unsigned i = 0; i < list->n; i++) {
+        struct pst_exec_node *x = &list->at[i];
+        struct pst_loc *to = x->role == PST_GRAD_ADD ? &x->in[0] : &x->out[0];
+
+        if (x->role == PST_GRAD_NONE)
+            continue;
+        x->first_touch = true;
+        for (unsigned k = 0; k < i; k++)
+            x->use += list->at[k].role != PST_GRAD_NONE &&
+                      list->at[k].grad == x->grad;
+        to->offset = c->fixed(c->fixed_ctx, x->grad, x->use);
+        for (unsigned k = 0; k < i; k++) {
+            const struct pst_exec_node *y = &list->at[k];
+
+            if (y->role != PST_GRAD_NONE && y->grad == x->grad &&
+                (y->role == PST_GRAD_ADD ? y->in[0] : y->out[0]).offset ==
+                    to->offset)
+                x->first_touch = false;
+        }
+    }
+}
+
+enum pst_status pst_compile_places(struct pst_compiler *c)
+{
+    struct pst_program *p = c->p;
+    enum pst_status status = PST_OK;
+    size_t n_nodes = p->graph->nodes.n;
+
+    c->n_values = p->graph->values.n;
+    c->lives = pst_arena_calloc(&p->arena, c->n_values + 1, sizeof(*c->lives));
+    p->places =
+        pst_arena_calloc(&p->arena, c->n_values + 1, sizeof(*p->places));
+    /* At most one interval per result and one of scratch per node. */
+    c->intervals = pst_arena_calloc(&p->arena, c->n_values + n_nodes + 1,
+                                    sizeof(*c->intervals));
+    if (c->lives == NULL || p->places == NULL || c->intervals == NULL)
+        return pst_diag_nomem(c->diag, c->n_values * sizeof(*c->lives));
+    note_lives(c);
+    place_across(c);
+    for (int l = 0; l < PST_N_LISTS && status == PST_OK; l++)
+        status = place_work(c, (enum pst_list)l);
+    for (int l = 0; l < PST_N_LISTS; l++)
+        for (unsigned i = 0; i < p->lists[l].n && status == PST_OK; i++)
+            status = bind(c, &p->lists[l].at[i]);
+    bind_gradients(c);
+    return status;
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_COMPILE_PROGRAM_H
+#define PENSTOCK_STAGES_COMPILE_PROGRAM_H
+/*
+ * A stage made ready to run: which kernel runs each node, and where every
+ * value lives. A value's place is a region and an offset; a region's address
+ * depends on the slot that the action at hand uses, so one program serves all
+ * microbatches in flight.
+ */
+#include "stages/ops/op.h"
+#include "stages/split/plan.h"
+
+/*
+ * Regions hold the values of one microbatch in slots of their own, by when
+ * they end: I frees at once what W does not need. Stages that no schedule
+ * splits have no list W, so nothing lives in the regions that W ends.
+ *
+ *   name    written by  read last by
+ */
+#define PST_REGION_LIST(X)                                                     \
+    X(IN_F, ARRIVE_F, F) /* inputs of the stage: F and its messages only, */   \
+    X(IN_I, ARRIVE_F, I) /* ... also I, */                                     \
+    X(IN_W, ARRIVE_F, W) /* ... also W */                                      \
+    X(STASH_I, F, I)     /* made by F */                                       \
+    X(STASH_W, F, W)                                                           \
+    X(OUT_F, F, F)         /* made by F, read by messages only */              \
+    X(IN_B_I, ARRIVE_B, I) /* gradients that arrive */                         \
+    X(IN_B_W, ARRIVE_B, W)                                                     \
+    X(KEEP, I, W)  /* made by I */                                             \
+    X(OUT_B, I, I) /* gradients that leave */
+
+enum pst_region {
+    PST_R_NONE,  /* absent operand */
+    PST_R_FIXED, /* parameters, buffers, constants, what is made of these,
+                    gradients, loss seed */
+#define PST_REGION_ROW(name, writer, end) PST_R_##name,
+    PST_REGION_LIST(PST_REGION_ROW)
+#undef PST_REGION_ROW
+        PST_R_WORK, /* within one action; shared by all stages of a rank */
+    PST_N_REGIONS
+};
+#define PST_R_FIRST PST_R_IN_F /* of those with slots; WORK ends them */
+
+enum pst_region_writer {
+    PST_WRITER_ARRIVE_F, /* receives, hand-overs and data before F */
+    PST_WRITER_F,
+    PST_WRITER_ARRIVE_B,
+    PST_WRITER_I /* I, or I within B */
+};
+/* B is I and W; messages count for the action that made what they carry. */
+enum pst_region_end { PST_END_F, PST_END_I, PST_END_W, PST_N_ENDS };
+struct pst_region_row {
+    enum pst_region_writer writer;
+    enum pst_region_end end;
+};
+extern const struct pst_region_row pst_regions[PST_N_REGIONS];
+
+struct pst_loc {
+    enum pst_region region;
+    size_t offset; /* bytes */
+};
+
+enum pst_grad_role {
+    PST_GRAD_NONE,
+    PST_GRAD_FUSED, /* the kernel itself adds into the gradient */
+    PST_GRAD_ADD,   /* a penstock.accumulate_grad node */
+};
+
+struct pst_exec_node {
+    const struct pst_node *node;
+    const struct pst_kernel *kernel;
+    struct pst_call call;     /* a template: no addresses */
+    struct pst_loc *in, *out; /* as call.in and call.out */
+    struct pst_loc scratch;
+    enum pst_grad_role role;
+    struct pst_value *grad; /* of role FUSED and ADD: the GRAD value */
+    unsigned use; /* which contribution to it in this stage, in list order */
+    bool first_touch; /* of that gradient in a step: assigns, does not add */
+    bool elsewhere;   /* list P: another program of the rank makes the same */
+};
+
+/* The nodes that an action runs; P: once a step, before the first action. */
+enum pst_list { PST_LIST_P, PST_LIST_F, PST_LIST_B, PST_LIST_W, PST_N_LISTS };
+struct pst_exec_list {
+    struct pst_exec_node *at;
+    unsigned n;
+    size_t work; /* bytes of the workspace */
+};
+
+struct pst_program_options {
+    bool train;
+    bool split_iw; /* list B holds I only, list W the rest, B runs both lists;
+                      else list B is both */
+    bool keep_outputs;
+    enum pst_isa isa;
+    unsigned threads;
+    bool bf16; /* products of f32 round their factors */
+};
+
+struct pst_program {
+    struct pst_arena arena;
+    const struct pst_plan *plan;
+    unsigned stage;
+    struct pst_program_options options;
+    struct pst_joint *joint; /* NULL if not training */
+    struct pst_graph *graph; /* joint's, or an own copy of the stage's */
+    struct pst_exec_list lists[PST_N_LISTS];
+    bool *constant; /* per storage's id: the same in all
+                       microbatches of a step */
+    size_t n_constant;
+    struct pst_loc *places;     /* per value id: place of its storage */
+    size_t size[PST_N_REGIONS]; /* bytes of one slot; WORK: largest list */
+    double flops_f, flops_b;
+    bool compiled;
+};
+
+/* Is it a penstock.accumulate_grad node? */
+bool pst_is_accumulate(const struct pst_node *node);
+
+/* Place in FIXED of a value of kind PARAM, BUFFER, CONST, of the seed of the
+ * loss (fqn NULL), of the accumulator of one use of a GRAD, or (NODE) of what
+ * list P leaves for the others; it is asked for once. */
+typedef size_t (*pst_fixed_fn)(void *ctx, const struct pst_value *value,
+                               unsigned use);
+
+/* joint and graph are made here; nothing is placed yet. */
+enum pst_status pst_program_new(const struct pst_plan *plan, unsigned stage,
+                                const struct pst_program_options *options,
+                                struct pst_program **ret,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Chooses kernels, places every value, binds every operand. */
+enum pst_status pst_program_compile(struct pst_program *program,
+                                    pst_fixed_fn fixed, void *ctx,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+void pst_program_free(struct pst_program *program);
+
+/* Place of a value: its storage's, moved by its offset. */
+struct pst_loc pst_program_loc(const struct pst_program *program,
+                               const struct pst_value *value);
+
+/* Puts forms and contiguous copies in front of nodes whose kernel wants them,
+ * and copies behind gradients that leave the stage. */
+enum pst_status pst_legalise(struct pst_program *program,
+                             struct pst_diag *diag) PST_MUST_CHECK;
+/* Kernel for node as the graph stands; call->in and out are filled with metas
+ * (room for PST_MAX_OPERANDS each). NULL kernel: never executed (a view). */
+#define PST_MAX_OPERANDS 256
+enum pst_status pst_node_kernel(const struct pst_node *node,
+                                const struct pst_program_options *options,
+                                struct pst_call *call,
+                                const struct pst_kernel **ret,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The checkpoints of a folder as a table; which of them go. */
+#include "stages/base/log.h"
+#include "stages/files/manifest.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_FORMER 100000
+
+const char *pst_checkpoint_state_name(enum pst_checkpoint_state state)
+{
+    static const char *const names[] = {"good", "bad", "damaged", "unreadable"};
+
+    return names[state];
+}
+
+static void judge(struct pst_checkpoint_row *row,
+                  const struct pst_checkpoint *ckpt, const char *dir,
+                  const struct pst_diag *why)
+{
+    if (row->status == PST_OK) {
+        row->state = ckpt->info.bad ? PST_CHECKPOINT_BAD : PST_CHECKPOINT_GOOD;
+        row->time = ckpt->info.time ? ckpt->info.time : row->time;
+        snprintf(row->text, sizeof(row->text), "%s", ckpt->info.reason);
+        memcpy(row->model_digest, ckpt->info.model_digest,
+               sizeof(row->model_digest));
+        for (unsigned i = 0; i < ckpt->n_shards; i++)
+            row->bytes += pst_safetensors_file(ckpt->shards[i])->size;
+        return;
+    }
+    row->state = row->status == PST_ERR_INPUT ? PST_CHECKPOINT_DAMAGED
+                                              : PST_CHECKPOINT_UNREADABLE;
+    snprintf(row->text, sizeof(row->text), "%s",
+             pst_has_prefix(why->text, dir) ? why->text + strlen(dir) + 1
+                                            : why->text);
+}
+
+static enum pst_status look_at(const char *dir, uint64_t step, bool verify,
+                               struct pst_checkpoint_row *row,
+                               struct pst_diag *diag)
+{
+    const struct pst_checkpoint_query query = {.dir = dir, .verify = verify};
+    struct pst_checkpoint *ckpt = NULL;
+    struct pst_str path = {0};
+    struct pst_diag why;
+    struct stat st;
+
+    *row = (struct pst_checkpoint_row){.step = step};
+    pst_checkpoint_step_dir(dir, step, &path);
+    if (!path.failed && stat(path.text, &st) == 0)
+        row->time = st.st_mtime;
+    pst_str_fini(&path);
+    row->pinned = pst_checkpoint_is_pinned(dir, step);
+    row->status = pst_checkpoint_open_step(&query, step, &ckpt, &why);
+    if (row->status == PST_ERR_NOMEM)
+        return pst_diag_set(diag, PST_ERR_NOMEM, "%s", why.text);
+    judge(row, ckpt, dir, &why);
+    if (row->status == PST_OK)
+        pst_checkpoint_close(ckpt);
+    return PST_OK;
+}
+
+enum pst_status pst_checkpoint_table(const char *dir, bool verify,
+                                     struct pst_checkpoint_rows *ret,
+                                     struct pst_diag *diag)
+{
+    struct pst_checkpoint_rows rows = {0};
+    struct pst_checkpoint_steps steps = {0};
+    enum pst_status status = pst_checkpoint_list(dir, &steps, diag);
+
+    if (status == PST_OK && steps.n &&
+        !pst_vec_reserve(PST_TAG_ARCHIVE, &rows, steps.n))
+        status = pst_diag_nomem(diag, steps.n * sizeof(*rows.at));
+    for (size_t i = 0; i < steps.n && status == PST_OK; i++)
+        status = look_at(dir, steps.at[i], verify, &rows.at[rows.n++], diag);
+    pst_vec_fini(&steps);
+    if (status != PST_OK)
+        pst_vec_fini(&rows);
+    else
+        *ret = rows;
+    return status;
+}
+
+enum pst_status pst_checkpoint_delete(const char *dir, uint64_t step,
+                                      struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    enum pst_status status = PST_OK;
+    size_t len;
+
+    pst_checkpoint_step_dir(dir, step, &path);
+    len = path.len;
+    pst_str_add(&path, "/" PST_MANIFEST_FILE);
+    if (path.failed) {
+        status = pst_diag_nomem(diag, strlen(dir));
+    } else {
+        /* First: half a directory must not look like a whole one. */
+        if (unlink(path.text) != 0 && errno != ENOENT)
+            status = pst_diag_errno(diag, errno, "cannot remove %s", path.text);
+        path.text[len] = '\0';
+        if (status == PST_OK)
+            status = pst_remove_tree(path.text, diag);
+    }
+    pst_str_fini(&path);
+    return status;
+}
+
+/* A row goes if `keep` others of its kind are newer. The newest good one has
+ * none of its kind. */
+static void prune_rows(const char *dir, uint64_t step, unsigned keep,
+                       const struct pst_checkpoint_rows *rows)
+{
+    unsigned good = 0, all = 0;
+    struct pst_diag diag;
+
+    for (size_t i = 0; i < rows->n; i++) {
+        const struct pst_checkpoint_row *row = &rows->at[i];
+        const bool is_good = row->state == PST_CHECKPOINT_GOOD;
+
+        if (row->step > step)
+            continue;
+        all++;
+        good += is_good;
+        if (row->step == step || row->pinned || (is_good ? good : all) <= keep)
+            continue;
+        if (pst_checkpoint_delete(dir, row->step, &diag) != PST_OK)
+            pst_debug("archive", "old checkpoint: %s", diag.text);
+    }
+}
+
+/* What saves that never ended left behind. */
+static void prune_rests(const char *dir, uint64_t step)
+{
+    struct pst_checkpoint_steps steps = {0};
+    enum pst_status status;
+    struct pst_diag diag;
+
+    status = pst_checkpoint_list_all(dir, step, &steps, &diag);
+    for (size_t i = 0; i < steps.n && status == PST_OK; i++) {
+        bool complete;
+
+        status = pst_checkpoint_is_complete(dir, steps.at[i], &complete, &diag);
+        if (status == PST_OK && !complete)
+            status = pst_checkpoint_delete(dir, steps.at[i], &diag);
+    }
+    if (status != PST_OK)
+        pst_debug("archive", "old checkpoints: %s", diag.text);
+    pst_vec_fini(&steps);
+}
+
+/* What cannot be removed is tried again next time; the new one is safe. */
+void pst_checkpoint_prune(const char *dir, uint64_t step, unsigned keep)
+{
+    struct pst_checkpoint_rows rows = {0};
+    struct pst_diag diag;
+    enum pst_status status = pst_checkpoint_table(dir, false, &rows, &diag);
+
+    for (size_t i = 0; i < rows.n && status == PST_OK; i++) {
+        if (rows.at[i].state != PST_CHECKPOINT_UNREADABLE)
+            continue;
+        status = pst_diag_set(&diag, rows.at[i].status,
+                              "%s: nothing is removed", rows.at[i].text);
+    }
+    if (status == PST_OK && keep > 0)
+        prune_rows(dir, step, keep, &rows);
+    if (status == PST_OK)
+        prune_rests(dir, step);
+    else
+        pst_debug("archive", "old checkpoints: %s", diag.text);
+    pst_vec_fini(&rows);
+}
+
+static enum pst_status check_there(const char *dir, uint64_t step,
+                                   struct pst_diag *diag)
+{
+    bool complete;
+    enum pst_status status =
+        pst_checkpoint_is_complete(dir, step, &complete, diag);
+
+    if (status == PST_OK && !complete)
+        status = pst_diag_set(diag, PST_ERR_NOT_FOUND,
+                              "no checkpoint of step %" PRIu64
+                              " in %s; `penstock checkpoints %s` lists them",
+                              step, dir, dir);
+    return status;
+}
+
+enum pst_status pst_checkpoint_pin(const char *dir, uint64_t step, bool pinned,
+                                   struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    enum pst_status status = check_there(dir, step, diag);
+
+    pst_checkpoint_step_dir(dir, step, &path);
+    pst_str_add(&path, "/" PST_PIN_FILE);
+    if (status == PST_OK && path.failed)
+        status = pst_diag_nomem(diag, strlen(dir));
+    if (status == PST_OK && pinned)
+        status = pst_file_write(path.text, "", 0, diag);
+    else if (status == PST_OK && unlink(path.text) != 0 && errno != ENOENT)
+        status = pst_diag_errno(diag, errno, "cannot remove %s", path.text);
+    pst_str_fini(&path);
+    return status;
+}
+
+enum pst_status pst_checkpoint_remove(const char *dir, uint64_t step,
+                                      struct pst_diag *diag)
+{
+    struct pst_checkpoint_rows rows = {0};
+    enum pst_status status = check_there(dir, step, diag);
+    const struct pst_checkpoint_row *newest = NULL, *row = NULL;
+
+    if (status == PST_OK)
+        status = pst_checkpoint_table(dir, false, &rows, diag);
+    for (size_t i = 0; i < rows.n; i++) {
+        if (!newest && rows.at[i].state == PST_CHECKPOINT_GOOD)
+            newest = &rows.at[i];
+        if (rows.at[i].step == step)
+            row = &rows.at[i];
+    }
+    if (status == PST_OK && row && row->pinned)
+        status = pst_diag_set(diag, PST_ERR_DENIED,
+                              "the checkpoint of step %" PRIu64 " in %s is "
+                              "pinned: take --unpin %" PRIu64 " first",
+                              step, dir, step);
+    else if (status == PST_OK && row && row == newest)
+        status = pst_diag_set(
+            diag, PST_ERR_DENIED,
+            "the checkpoint of step %" PRIu64 " is the newest good one in %s: "
+            "without it the run cannot go on from where it is; remove the "
+            "whole folder if that is what you want",
+            step, dir);
+    if (status == PST_OK)
+        status = pst_checkpoint_delete(dir, step, diag);
+    pst_vec_fini(&rows);
+    return status;
+}
+
+/* A new DIR/former-N; ret is its name. */
+static enum pst_status make_former(const char *dir, char ret[64],
+                                   struct pst_diag *diag)
+{
+    for (unsigned i = 1; i < MAX_FORMER; i++) {
+        struct pst_str path = {0};
+        bool made;
+        int err;
+
+        snprintf(ret, 64, "former-%u", i);
+        pst_str_addf(&path, "%s/%s", dir, ret);
+        made = !path.failed && mkdir(path.text, 0777) == 0;
+        err = path.failed ? ENOMEM : errno;
+        pst_str_fini(&path);
+        if (made)
+            return PST_OK;
+        if (err != EEXIST)
+            return pst_diag_errno(diag, err, "cannot make %s/%s", dir, ret);
+    }
+    return pst_diag_set(diag, PST_ERR_IO, "%s: no free name for a folder", dir);
+}
+
+static enum pst_status move(const char *dir, uint64_t step, const char *folder,
+                            struct pst_diag *diag)
+{
+    struct pst_str from = {0}, to = {0};
+    enum pst_status status = PST_OK;
+
+    pst_checkpoint_step_dir(dir, step, &from);
+    pst_str_addf(&to, "%s/%s/step-%08" PRIu64, dir, folder, step);
+    if (from.failed || to.failed)
+        status = pst_diag_nomem(diag, strlen(dir));
+    else if (rename(from.text, to.text) != 0)
+        status = pst_diag_errno(diag, errno, "cannot move %s to %s", from.text,
+                                to.text);
+    pst_str_fini(&from);
+    pst_str_fini(&to);
+    return status;
+}
+
+enum pst_status pst_checkpoint_set_aside(const char *dir, uint64_t above,
+                                         struct pst_checkpoint_former *ret,
+                                         struct pst_diag *diag)
+{
+    struct pst_checkpoint_former former = {0};
+    struct pst_checkpoint_steps steps = {0};
+    enum pst_status status = pst_checkpoint_list(dir, &steps, diag);
+
+    for (size_t i = 0; i < steps.n && status == PST_OK; i++) {
+        if (steps.at[i] <= above)
+            break;
+        if (former.n == 0) {
+            former.step = steps.at[i];
+            status = make_former(dir, former.folder, diag);
+        }
+        if (status == PST_OK)
+            status = move(dir, steps.at[i], former.folder, diag);
+        former.n++;
+    }
+    if (status == PST_OK && former.n > 0)
+        status = pst_fsync_dir(dir, diag);
+    pst_vec_fini(&steps);
+    if (status == PST_OK)
+        *ret = former;
+    return status;
+}

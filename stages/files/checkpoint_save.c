@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Writing checkpoints: shards on every rank, then the manifest on one. */
+#include "stages/files/checkpoint.h"
+
+#include "stages/base/log.h"
+#include "stages/files/manifest.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_TRIES 1000
+
+/*
+ * A free name, so that a checkpoint of the same step stays whole until the new
+ * manifest replaces its own. Files that no manifest names go on commit.
+ */
+static enum pst_status choose_path(const char *step_dir, unsigned rank,
+                                   struct pst_str *path, struct pst_diag *diag)
+{
+    for (int i = 0; i < MAX_TRIES; i++) {
+        path->len = 0;
+        pst_str_addf(path, "%s/rank-%03u", step_dir, rank);
+        if (i)
+            pst_str_addf(path, "-%d", i);
+        pst_str_add(path, ".safetensors");
+        if (path->failed)
+            return pst_diag_nomem(diag, strlen(step_dir));
+        if (access(path->text, F_OK) != 0 && errno == ENOENT)
+            return PST_OK;
+    }
+    return pst_diag_set(diag, PST_ERR_IO, "%s: no free name for a shard",
+                        step_dir);
+}
+
+enum pst_status pst_checkpoint_shard_new(const char *dir, uint64_t step,
+                                         unsigned rank,
+                                         struct pst_safetensors_writer **ret,
+                                         struct pst_diag *diag)
+{
+    struct pst_str step_dir = {0}, path = {0};
+    enum pst_status status;
+
+    pst_checkpoint_step_dir(dir, step, &step_dir);
+    status = step_dir.failed ? pst_diag_nomem(diag, strlen(dir))
+                             : pst_mkdirs(step_dir.text, 0777, diag);
+    if (status == PST_OK)
+        status = choose_path(step_dir.text, rank, &path, diag);
+    if (status == PST_OK)
+        status = pst_safetensors_writer_new(path.text, ret, diag);
+    pst_str_fini(&path);
+    pst_str_fini(&step_dir);
+    return status;
+}
+
+enum pst_status pst_checkpoint_shard_commit(struct pst_safetensors_writer *w,
+                                            struct pst_checkpoint_shard *ret,
+                                            struct pst_diag *diag)
+{
+    const char *path = pst_safetensors_writer_path(w);
+    const char *slash = strrchr(path, '/');
+    struct pst_file file = {0};
+    enum pst_status status;
+
+    status = pst_safetensors_writer_commit(w, diag);
+    if (status == PST_OK)
+        status = pst_file_open(path, &file, diag);
+    if (status == PST_OK)
+        status = pst_file_digest(&file, ret->digest, diag);
+    if (status == PST_OK) {
+        snprintf(ret->file, sizeof(ret->file), "%s", slash ? slash + 1 : path);
+        ret->bytes = file.size;
+        ret->bad[0] = '\0';
+    } else {
+        (void)unlink(path); /* may have its name already */
+    }
+    pst_file_close(&file);
+    pst_safetensors_writer_free(w);
+    return status;
+}
+
+/* Reads the names in one shard; that it is there as its rank says is checked
+ * before the manifest promises it. */
+static enum pst_status add_shard(struct pst_manifest *m, const char *step_dir,
+                                 const struct pst_checkpoint_shard *shard,
+                                 struct pst_diag *diag)
+{
+    const uintptr_t index = m->shards.n;
+    struct pst_safetensors *st = NULL;
+    struct pst_str path = {0};
+    enum pst_status status;
+
+    pst_str_addf(&path, "%s/%s", step_dir, shard->file);
+    if (path.failed || !pst_vec_push(PST_TAG_ARCHIVE, &m->shards, *shard)) {
+        status = pst_diag_nomem(diag, sizeof(*shard));
+        goto out;
+    }
+    status = pst_safetensors_open(path.text, &st, diag);
+    if (status != PST_OK)
+        goto out;
+    if (pst_safetensors_file(st)->size != shard->bytes) {
+        status = pst_diag_set(
+            diag, PST_ERR_IO,
+            "shard %s has %" PRIu64 " bytes, its rank wrote %" PRIu64,
+            path.text, pst_safetensors_file(st)->size, shard->bytes);
+        goto out;
+    }
+    for (size_t i = 0; i < pst_safetensors_count(st); i++) {
+        const char *name = pst_safetensors_at(st, i)->name;
+
+        if (pst_map_has(&m->tensors, name)) {
+            const uintptr_t other = (uintptr_t)pst_map_get(&m->tensors, name);
+
+            status = pst_diag_set(diag, PST_ERR_INTERNAL,
+                                  "tensor '%s' is in two shards, %s and %s",
+                                  name, m->shards.at[other].file, shard->file);
+            goto out;
+        }
+        if (!pst_map_put(&m->tensors, name, (void *)index)) {
+            status = pst_diag_nomem(diag, strlen(name));
+            goto out;
+        }
+    }
+out:
+    pst_safetensors_close(st);
+    pst_str_fini(&path);
+    return status;
+}
+
+static bool is_listed(const struct pst_manifest *m, const char *name)
+{
+    for (size_t i = 0; i < m->shards.n; i++) {
+        if (strcmp(m->shards.at[i].file, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+void pst_checkpoint_shard_discard(const char *dir, uint64_t step,
+                                  const struct pst_checkpoint_shard *shard)
+{
+    struct pst_str path = {0};
+    struct pst_manifest m;
+    struct pst_diag diag;
+    bool keep = false, complete;
+    size_t len;
+
+    if (pst_checkpoint_is_complete(dir, step, &complete, &diag) != PST_OK)
+        return; /* it may be one: all stays */
+    pst_manifest_init(&m);
+    pst_checkpoint_step_dir(dir, step, &path);
+    len = path.len;
+    if (complete && !path.failed)
+        keep = pst_manifest_read(path.text, &m, &diag) != PST_OK ||
+               is_listed(&m, shard->file);
+    pst_str_addf(&path, "/%s", shard->file);
+    if (!path.failed && !keep) {
+        if (shard->file[0] != '\0' && unlink(path.text) != 0) {
+            (void)pst_diag_errno(&diag, errno, "cannot remove %s", path.text);
+            pst_debug("archive", "%s", diag.text);
+        }
+        path.text[len] = '\0';
+        if (!complete) /* refused while another rank's shard is there */
+            (void)rmdir(path.text);
+    }
+    pst_manifest_fini(&m);
+    pst_str_fini(&path);
+}
+
+/* Shards of earlier attempts at this step, and their temporary files. */
+static void remove_strays(const struct pst_manifest *m, const char *step_dir)
+{
+    DIR *d = opendir(step_dir);
+    struct dirent *e;
+
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
+    while (d && (e = readdir(d))) {
+        const bool temp = pst_has_prefix(e->d_name, PST_MANIFEST_FILE ".tmp-");
+
+        if (temp ||
+            (pst_has_prefix(e->d_name, "rank-") && !is_listed(m, e->d_name)))
+            (void)unlinkat(dirfd(d), e->d_name, 0);
+    }
+    if (d)
+        closedir(d);
+}
+
+/* What a shard's rank found that is not finite makes the checkpoint bad. */
+static void judge(struct pst_checkpoint_info *info,
+                  const struct pst_checkpoint_shard *shards, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        if (shards[i].bad[0] == '\0')
+            continue;
+        info->bad = true;
+        snprintf(info->reason, sizeof(info->reason), "%s", shards[i].bad);
+        return;
+    }
+}
+
+/* Nothing older goes before the new one is seen to be whole. */
+static enum pst_status look_again(const char *dir, uint64_t step,
+                                  struct pst_diag *diag)
+{
+    const struct pst_checkpoint_query query = {.dir = dir};
+    struct pst_checkpoint *ckpt;
+    enum pst_status status =
+        pst_checkpoint_open_step(&query, step, &ckpt, diag);
+
+    if (status == PST_OK)
+        pst_checkpoint_close(ckpt);
+    else
+        pst_diag_prefix(diag, "the checkpoint that was just written");
+    return status == PST_ERR_INPUT ? PST_ERR_IO : status;
+}
+
+enum pst_status pst_checkpoint_commit(const char *dir,
+                                      const struct pst_checkpoint_info *info,
+                                      const struct pst_checkpoint_shard *shards,
+                                      unsigned n, unsigned keep,
+                                      struct pst_diag *diag)
+{
+    struct pst_manifest m;
+    struct pst_str step_dir = {0};
+    enum pst_status status = PST_OK;
+    bool is_written;
+
+    pst_manifest_init(&m);
+    m.info = *info;
+    judge(&m.info, shards, n);
+    pst_checkpoint_step_dir(dir, info->step, &step_dir);
+    if (step_dir.failed)
+        status = pst_diag_nomem(diag, strlen(dir));
+    for (unsigned i = 0; i < n && status == PST_OK; i++)
+        status = add_shard(&m, step_dir.text, &shards[i], diag);
+    if (status == PST_OK) /* the directory's own entry before its manifest */
+        status = pst_fsync_dir(dir, diag);
+    if (status == PST_OK)
+        status = pst_manifest_write(step_dir.text, &m, diag);
+    is_written = status == PST_OK;
+    if (status == PST_OK)
+        status = look_again(dir, info->step, diag);
+    if (status == PST_OK) {
+        remove_strays(&m, step_dir.text);
+        pst_checkpoint_prune(dir, info->step, keep);
+    } else if (status == PST_ERR_NOMEM && is_written) {
+        status = PST_OK; /* it is there; older ones go another time */
+    }
+    pst_str_fini(&step_dir);
+    pst_manifest_fini(&m);
+    return status;
+}
+
+enum pst_status pst_checkpoint_mark(const char *dir, uint64_t step, bool bad,
+                                    const char *reason, struct pst_diag *diag)
+{
+    struct pst_manifest m;
+    struct pst_str step_dir = {0};
+    enum pst_status status;
+
+    pst_manifest_init(&m);
+    pst_checkpoint_step_dir(dir, step, &step_dir);
+    status = step_dir.failed ? pst_diag_nomem(diag, strlen(dir))
+                             : pst_manifest_read(step_dir.text, &m, diag);
+    if (status == PST_OK) {
+        m.info.bad |= bad;
+        snprintf(m.info.reason, sizeof(m.info.reason), "%s", reason);
+        status = pst_manifest_write(step_dir.text, &m, diag);
+    }
+    pst_str_fini(&step_dir);
+    pst_manifest_fini(&m);
+    return status;
+}

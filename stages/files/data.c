@@ -1,0 +1,553 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/files/data.h"
+
+#include "stages/base/arena.h"
+#include "stages/base/rng.h"
+#include "stages/base/str.h"
+#include "stages/files/safetensors.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define LISTED      20 /* names in a message */
+#define READ_TOKENS 1024u
+
+enum source {
+    SOURCE_ROWS,    /* rows of a tensor of the file */
+    SOURCE_SAME,    /* the same bytes for every microbatch */
+    SOURCE_TOKENS,  /* windows of the token file */
+    SOURCE_TARGETS, /* the same windows one token further */
+};
+
+struct input {
+    const char *name;
+    struct pst_meta meta; /* of one microbatch */
+    enum source source;
+    int chunk;               /* dimension of the samples, -1: none */
+    const char *const *dims; /* the caller's: which sizes are free */
+    uint64_t rows, fewer;    /* of one microbatch; of the last ones */
+    uint64_t there;          /* rows in the file */
+    /* Of a row: how many pieces, and their size: of all dimensions in front of
+     * the samples' and of those behind it. */
+    uint64_t pieces;
+    size_t piece_bytes;
+    const struct pst_safetensors_entry *entry;
+};
+
+struct pst_data {
+    struct pst_arena arena;
+    const char *path;
+    struct pst_safetensors *st; /* or: */
+    struct pst_file tokens;
+    size_t token_size;
+    uint64_t seq_len;
+    struct input *inputs;
+    size_t n;
+    struct pst_data_step step;
+    uint64_t units; /* that are drawn: samples, or whole microbatches if the
+                       inputs differ in the rows of a microbatch */
+    bool whole;     /* units are microbatches */
+    uint64_t samples;
+    bool shuffle;
+    uint64_t seed;
+};
+
+static enum pst_status refuse_missing(const struct pst_data *d,
+                                      const char *name, struct pst_diag *diag)
+{
+    const size_t n = pst_safetensors_count(d->st);
+    struct pst_str list = {0};
+    enum pst_status status;
+
+    for (size_t i = 0; i < n && i < LISTED; i++)
+        pst_str_addf(&list, "%s%s", i ? ", " : "",
+                     pst_safetensors_at(d->st, i)->name);
+    if (n > LISTED)
+        pst_str_addf(&list, " and %zu more", n - LISTED);
+    status = pst_diag_set(diag, PST_ERR_NOT_FOUND,
+                          "%s has no tensor for the model's input '%s'; it "
+                          "has: %s",
+                          d->path, name, n ? pst_str_text(&list) : "none");
+    pst_str_fini(&list);
+    return status;
+}
+
+/* NAME.DIM=SIZE of each size that differs, if the model leaves all of them
+ * free. */
+static void add_sizes(const struct input *in, const struct pst_meta *have,
+                      struct pst_str *out)
+{
+    bool all = have->rank == in->meta.rank && in->dims != NULL &&
+               have->dtype == in->meta.dtype;
+
+    for (unsigned i = 0; all && i < have->rank; i++)
+        all = (int)i == in->chunk || in->dims[i] != NULL ||
+              have->size[i] == in->meta.size[i];
+    for (unsigned i = 0; all && i < have->rank; i++)
+        if ((int)i != in->chunk && have->size[i] != in->meta.size[i])
+            pst_str_addf(out, "%s%s.%u=%" PRId64, out->len > 0 ? "," : "",
+                         in->name, i, have->size[i]);
+}
+
+static enum pst_status refuse_shape(const struct pst_data *d,
+                                    const struct input *in,
+                                    const struct pst_meta *have,
+                                    struct pst_diag *diag)
+{
+    char a[PST_META_TEXT], b[PST_META_TEXT];
+    struct pst_str way_out = {0};
+
+    add_sizes(in, have, &way_out);
+    (void)pst_diag_set(
+        diag, PST_ERR_SHAPE,
+        "%s: tensor '%s' is %s, which holds no microbatches "
+        "of %s: dtype and all sizes but the samples' must be "
+        "equal%s%s",
+        d->path, in->name, pst_meta_text(have, a), pst_meta_text(&in->meta, b),
+        way_out.len > 0 ? "; try --size " : "", pst_str_text(&way_out));
+    pst_str_fini(&way_out);
+    return PST_ERR_SHAPE;
+}
+
+static bool fits(const struct input *in, const struct pst_meta *have)
+{
+    const unsigned rank = in->meta.rank;
+
+    if (have->dtype != in->meta.dtype ||
+        (rank ? have->rank != rank : have->rank > 1))
+        return false;
+    for (unsigned i = 0; i < rank; i++)
+        if ((int)i != in->chunk && have->size[i] != in->meta.size[i])
+            return false;
+    return true;
+}
+
+static void measure(struct input *in, const struct pst_meta *have)
+{
+    in->there = (uint64_t)have->size[PST_MAX(in->chunk, 0)];
+    in->pieces = 1;
+    in->piece_bytes = pst_dtype_size(in->meta.dtype);
+    for (int i = 0; i < (int)in->meta.rank; i++) {
+        if (i < in->chunk)
+            in->pieces *= (uint64_t)in->meta.size[i];
+        else if (i > in->chunk)
+            in->piece_bytes *= (size_t)in->meta.size[i];
+    }
+}
+
+/* Finds the rows of one input. */
+static enum pst_status open_tensor(const struct pst_data *d, struct input *in,
+                                   struct pst_diag *diag)
+{
+    const struct pst_safetensors_entry *e =
+        pst_safetensors_find(d->st, in->name);
+
+    if (!e)
+        return refuse_missing(d, in->name, diag);
+    if (!fits(in, &e->meta))
+        return refuse_shape(d, in, &e->meta, diag);
+    in->entry = e;
+    in->source = SOURCE_ROWS;
+    if (in->chunk < 0 && (in->meta.rank > 0 || e->meta.rank == 0)) {
+        in->source = SOURCE_SAME;
+        return PST_OK;
+    }
+    measure(in, &e->meta);
+    if (in->there == 0 || in->rows == 0 ||
+        (d->step.n_fewer == 0 && in->there % in->rows != 0))
+        return pst_diag_set(diag, PST_ERR_SHAPE,
+                            "%s: tensor '%s' has %" PRIu64
+                            " rows, which is no multiple of the %" PRIu64
+                            " rows of one microbatch",
+                            d->path, in->name, in->there, in->rows);
+    return PST_OK;
+}
+
+/* Rows of the step's first n microbatches. */
+static uint64_t rows_before(const struct pst_data *d, const struct input *in,
+                            unsigned n)
+{
+    const unsigned larger = PST_MIN(n, d->step.microbatches - d->step.n_fewer);
+
+    return larger * in->rows + (n - larger) * in->fewer;
+}
+
+static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
+{
+    const unsigned n = d->step.microbatches;
+    const struct input *first = NULL;
+    enum pst_status status;
+
+    status = pst_safetensors_open(d->path, &d->st, diag);
+    if (status != PST_OK)
+        return status;
+    for (size_t i = 0; i < d->n; i++) {
+        struct input *in = &d->inputs[i];
+
+        status = open_tensor(d, in, diag);
+        if (status != PST_OK)
+            return status;
+        if (in->source == SOURCE_SAME)
+            continue;
+        if (first == NULL)
+            first = in;
+        if (in->there * rows_before(d, first, n) !=
+            first->there * rows_before(d, in, n))
+            return pst_diag_set(diag, PST_ERR_SHAPE,
+                                "%s: tensor '%s' holds %" PRIu64
+                                " microbatches, '%s' holds %" PRIu64,
+                                d->path, first->name,
+                                first->there / first->rows, in->name,
+                                in->there / in->rows);
+        d->whole = d->whole || in->rows != first->rows;
+    }
+    d->samples = first ? first->there : 1;
+    d->units = first && d->whole ? first->there / first->rows : d->samples;
+    if (d->whole && d->shuffle && d->step.n_fewer > 0)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "%s: inputs that differ in the rows of a "
+                            "microbatch cannot be shuffled while microbatches "
+                            "differ in rows",
+                            d->path);
+    return PST_OK;
+}
+
+static enum pst_status find_integer_input(const struct pst_data *d,
+                                          const char *name, unsigned skip,
+                                          struct input **ret,
+                                          struct pst_diag *diag)
+{
+    *ret = NULL;
+    for (size_t i = 0; i < d->n && !*ret; i++) {
+        struct input *in = &d->inputs[i];
+
+        if (name ? strcmp(in->name, name) == 0
+                 : pst_dtype_kind(in->meta.dtype) == PST_KIND_INT &&
+                       in->meta.rank > 0 && skip-- == 0)
+            *ret = in;
+    }
+    if (name && !*ret)
+        return pst_diag_set(diag, PST_ERR_NOT_FOUND,
+                            "the model has no input '%s' for tokens", name);
+    if (*ret && (pst_dtype_kind((*ret)->meta.dtype) != PST_KIND_INT ||
+                 (*ret)->meta.rank == 0))
+        return pst_diag_set(diag, PST_ERR_SHAPE,
+                            "input '%s' holds no integers: it cannot take "
+                            "tokens",
+                            name);
+    return PST_OK;
+}
+
+/* Every input must be tokens or targets, for the same windows. */
+static enum pst_status assign_tokens(struct pst_data *d,
+                                     const struct pst_data_options *options,
+                                     struct pst_diag *diag)
+{
+    char text[PST_META_TEXT];
+    struct input *tokens, *targets;
+    enum pst_status status;
+    int64_t last;
+
+    status = find_integer_input(d, options->tokens, 0, &tokens, diag);
+    if (status != PST_OK)
+        return status;
+    status = find_integer_input(d, options->targets, 1, &targets, diag);
+    if (status != PST_OK)
+        return status;
+    for (size_t i = 0; i < d->n; i++) {
+        struct input *in = &d->inputs[i];
+
+        if ((in == tokens) == (in == targets))
+            return pst_diag_set(
+                diag, PST_ERR_SHAPE,
+                "%s is taken for a file of tokens (its name does not end in "
+                ".safetensors): the model's input '%s' (%s) cannot be made "
+                "from it",
+                d->path, in->name, pst_meta_text(&in->meta, text));
+        in->source = in == tokens ? SOURCE_TOKENS : SOURCE_TARGETS;
+    }
+    if (!tokens)
+        return pst_diag_set(diag, PST_ERR_SHAPE,
+                            "the model has no integer input for the tokens of "
+                            "%s",
+                            d->path);
+    last = tokens->meta.size[tokens->meta.rank - 1];
+    if (last < 1 || (options->seq_len && options->seq_len != last))
+        return pst_diag_set(
+            diag, PST_ERR_SHAPE,
+            "sequence length %" PRId64 " does not fit input '%s', which is %s",
+            options->seq_len, tokens->name, pst_meta_text(&tokens->meta, text));
+    if (targets &&
+        pst_meta_numel(&targets->meta) != pst_meta_numel(&tokens->meta))
+        return pst_diag_set(diag, PST_ERR_SHAPE,
+                            "inputs '%s' and '%s' differ in size: the second "
+                            "cannot be the next tokens of the first",
+                            tokens->name, targets->name);
+    d->seq_len = (uint64_t)last;
+    for (size_t i = 0; i < d->n; i++) {
+        struct input *in = &d->inputs[i];
+        const uint64_t windows =
+            (uint64_t)pst_meta_numel(&tokens->meta) / d->seq_len;
+
+        if (in->chunk > 0 || (in->chunk < 0 && in->meta.rank > 0))
+            return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                                "input '%s' gets tokens, which are divided "
+                                "along dimension 0 only",
+                                in->name);
+        if (d->step.n_fewer > 0 && windows * in->fewer % in->rows != 0)
+            return pst_diag_set(diag, PST_ERR_SHAPE,
+                                "input '%s' holds no whole sequences in the "
+                                "smaller microbatches",
+                                in->name);
+        in->fewer = windows * in->fewer / PST_MAX(in->rows, 1);
+        in->rows = windows;
+    }
+    return PST_OK;
+}
+
+static enum pst_status open_tokens(struct pst_data *d,
+                                   const struct pst_data_options *options,
+                                   struct pst_diag *diag)
+{
+    static const char *const names[] = {"uint8", "uint16", "uint32"};
+    enum pst_status status;
+    uint64_t n;
+
+    for (size_t i = 0; i < PST_COUNT(names); i++) {
+        if (strcmp(options->token_dtype ? options->token_dtype : names[0],
+                   names[i]) == 0)
+            d->token_size = (size_t)1 << i;
+    }
+    if (!d->token_size)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "dtype of tokens '%s' is none of uint8, uint16, "
+                            "uint32",
+                            options->token_dtype);
+    status = pst_file_open(d->path, &d->tokens, diag);
+    if (status == PST_OK)
+        status = assign_tokens(d, options, diag);
+    if (status != PST_OK)
+        return status;
+    if (d->tokens.size % d->token_size != 0)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "%s: %" PRIu64
+                            " bytes are no whole number of %zu-byte tokens",
+                            d->path, d->tokens.size, d->token_size);
+    n = d->tokens.size / d->token_size;
+    if (d->n > 1 && n) /* the last token is only a target */
+        n--;
+    d->units = d->samples = n / d->seq_len;
+    if (d->samples < d->inputs[0].rows || d->inputs[0].rows == 0)
+        return pst_diag_set(diag, PST_ERR_SHAPE,
+                            "%s: %" PRIu64 " sequences of %" PRIu64
+                            " tokens, a microbatch has %" PRIu64,
+                            d->path, d->samples, d->seq_len, d->inputs[0].rows);
+    return PST_OK;
+}
+
+static enum pst_status copy_inputs(struct pst_data *d,
+                                   const struct pst_data_options *options,
+                                   const struct pst_data_input *inputs,
+                                   struct pst_diag *diag)
+{
+    d->path = pst_arena_strdup(&d->arena, options->path);
+    d->inputs = pst_arena_calloc(&d->arena, d->n, sizeof(*d->inputs));
+    if (!d->path || !d->inputs)
+        return pst_diag_nomem(diag, d->n * sizeof(*d->inputs));
+    for (size_t i = 0; i < d->n; i++) {
+        d->inputs[i].name = pst_arena_strdup(&d->arena, inputs[i].name);
+        d->inputs[i].meta = inputs[i].meta;
+        pst_meta_set_contiguous(&d->inputs[i].meta);
+        d->inputs[i].chunk = inputs[i].meta.rank > 0 ? inputs[i].chunk : -1;
+        d->inputs[i].dims = inputs[i].dims;
+        d->inputs[i].rows = d->inputs[i].fewer = 1; /* values of a scalar */
+        if (d->inputs[i].chunk >= 0) {
+            d->inputs[i].rows = (uint64_t)inputs[i].meta.size[inputs[i].chunk];
+            d->inputs[i].fewer = d->step.n_fewer > 0 ? (uint64_t)inputs[i].fewer
+                                                     : d->inputs[i].rows;
+        }
+        if (!d->inputs[i].name)
+            return pst_diag_nomem(diag, strlen(inputs[i].name) + 1);
+    }
+    return PST_OK;
+}
+
+enum pst_status pst_data_open(const struct pst_data_options *options,
+                              const struct pst_data_input *inputs, size_t n,
+                              struct pst_data_step step, struct pst_data **ret,
+                              struct pst_diag *diag)
+{
+    struct pst_data *d = pst_calloc(PST_TAG_ARCHIVE, 1, sizeof(*d));
+    enum pst_status status;
+
+    if (!d)
+        return pst_diag_nomem(diag, sizeof(*d));
+    pst_arena_init(&d->arena, PST_TAG_ARCHIVE);
+    d->n = n;
+    d->step = step;
+    d->shuffle = options->shuffle;
+    d->seed = options->seed;
+    status = copy_inputs(d, options, inputs, diag);
+    if (status == PST_OK)
+        status = pst_has_suffix(options->path, ".safetensors")
+                     ? open_tensors(d, diag)
+                     : open_tokens(d, options, diag);
+    if (status != PST_OK) {
+        pst_data_close(d);
+        return status;
+    }
+    *ret = d;
+    return PST_OK;
+}
+
+void pst_data_close(struct pst_data *data)
+{
+    if (!data)
+        return;
+    pst_safetensors_close(data->st);
+    pst_file_close(&data->tokens);
+    pst_arena_fini(&data->arena);
+    pst_free(data);
+}
+
+uint64_t pst_data_samples(const struct pst_data *data)
+{
+    return data->samples;
+}
+
+/*
+ * A Feistel network permutes 0..4^half-1, the next such power from n on; what
+ * falls outside 0..n-1 is permuted again until it is inside (at most 4 times
+ * in the mean), which leaves a permutation of 0..n-1.
+ */
+uint64_t pst_data_permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i)
+{
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    unsigned half = 1;
+    uint64_t mask;
+
+    while (half < 32 && ((uint64_t)1 << (2 * half)) < n)
+        half++;
+    mask = ((uint64_t)1 << half) - 1;
+    do {
+        uint64_t left = i >> half, right = i & mask;
+
+        for (uint32_t round = 0; round < 6; round++) {
+            const uint32_t counter[4] = {(uint32_t)right, round,
+                                         (uint32_t)epoch,
+                                         (uint32_t)(epoch >> 32)};
+            uint32_t out[4];
+            uint64_t next;
+
+            pst_rng_philox(counter, key, out);
+            next = (left ^ out[0]) & mask;
+            left = right;
+            right = next;
+        }
+        i = left << half | right;
+    } while (i >= n);
+    return i;
+}
+
+/* The unit of the file that stands at this position of the endless stream. */
+static uint64_t unit_at(const struct pst_data *d, uint64_t position)
+{
+    const uint64_t i = position % d->units;
+
+    return d->shuffle
+               ? pst_data_permute(d->seed, position / d->units, d->units, i)
+               : i;
+}
+
+/* n tokens of the file from number `first` on, as elements of dst from `at`. */
+static enum pst_status copy_tokens(const struct pst_data *d,
+                                   const struct input *in, uint64_t first,
+                                   size_t n, void *dst, int64_t at,
+                                   struct pst_diag *diag)
+{
+    const enum pst_dtype dtype = in->meta.dtype;
+    const unsigned bits =
+        8 * (unsigned)pst_dtype_size(dtype) - (dtype != PST_U8);
+    const uint64_t most = ((uint64_t)1 << bits) - 1;
+    unsigned char bytes[READ_TOKENS * sizeof(uint32_t)];
+    enum pst_status status = pst_file_read_at(&d->tokens, first * d->token_size,
+                                              bytes, n * d->token_size, diag);
+
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
+        uint32_t token = 0;
+
+        memcpy(&token, bytes + i * d->token_size, d->token_size); /* LE */
+        if (token > most)
+            return pst_diag_set(diag, PST_ERR_RANGE,
+                                "%s: token %" PRIu32 " at place %" PRIu64
+                                " does not fit input '%s' of dtype %s",
+                                d->path, token, first + i, in->name,
+                                pst_dtype_name(dtype));
+        pst_store_i64(dtype, dst, at + (int64_t)i, token);
+    }
+    return status;
+}
+
+static enum pst_status fill_window(const struct pst_data *d,
+                                   const struct input *in, uint64_t sample,
+                                   void *dst, int64_t at, struct pst_diag *diag)
+{
+    const uint64_t first = sample * d->seq_len + (in->source == SOURCE_TARGETS);
+    enum pst_status status = PST_OK;
+
+    for (uint64_t i = 0; i < d->seq_len && status == PST_OK; i += READ_TOKENS)
+        status = copy_tokens(d, in, first + i,
+                             (size_t)PST_MIN(d->seq_len - i, READ_TOKENS), dst,
+                             at + (int64_t)i, diag);
+    return status;
+}
+
+static enum pst_status copy_row(const struct input *in, uint64_t row,
+                                uint64_t r, uint64_t rows, unsigned char *dst,
+                                struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (uint64_t p = 0; p < in->pieces && status == PST_OK; p++)
+        status = pst_safetensors_read(
+            in->entry, (p * in->there + row) * in->piece_bytes, in->piece_bytes,
+            dst + (p * rows + r) * in->piece_bytes, diag);
+    return status;
+}
+
+/* The row of the file that is number `at` of all that steps draw. */
+static uint64_t row_at(const struct pst_data *d, const struct input *in,
+                       uint64_t at)
+{
+    if (!d->whole)
+        return unit_at(d, at);
+    if (!d->shuffle)
+        return at % in->there;
+    return unit_at(d, at / in->rows) * in->rows + at % in->rows;
+}
+
+enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
+                              unsigned input, void *dst, struct pst_diag *diag)
+{
+    const struct pst_data *d = data;
+    const struct input *in = &d->inputs[input];
+    const uint64_t before = rows_before(d, in, microbatch);
+    const uint64_t rows = rows_before(d, in, microbatch + 1) - before;
+    const uint64_t first =
+        step * rows_before(d, in, d->step.microbatches) + before;
+    enum pst_status status = PST_OK;
+
+    if (in->source == SOURCE_SAME)
+        return pst_safetensors_read(in->entry, 0, pst_meta_bytes(&in->meta),
+                                    dst, diag);
+    for (uint64_t r = 0; r < rows && status == PST_OK; r++) {
+        const uint64_t row = row_at(d, in, first + r);
+
+        if (in->source == SOURCE_ROWS)
+            status = copy_row(in, row, r, rows, dst, diag);
+        else
+            status =
+                fill_window(d, in, row, dst, (int64_t)(r * d->seq_len), diag);
+    }
+    return status;
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_FILES_DATA_H
+#define PENSTOCK_STAGES_FILES_DATA_H
+/*
+ * Training data (DESIGN 3.6). What a microbatch of a step holds is a pure
+ * function of (file, options, step, microbatch): nothing to save but the step.
+ *
+ * - FILE.safetensors: tensors named like the model's inputs, samples along the
+ *   dimension that is divided into microbatches. An input that is not divided
+ *   has its very shape in the file and is the same for every microbatch; for a
+ *   scalar input the file may also hold a vector, one value per microbatch.
+ * - any other file: little-endian tokens. Sample k is the window of seq_len
+ *   tokens from k * seq_len on; targets are the tokens one further.
+ *
+ * A step takes as many samples as its microbatches have rows and goes on where
+ * the step before ended, modulo their number; within a step microbatches follow
+ * each other. Shuffled, each pass over the samples has an order of its own.
+ * Reading from several threads is fine.
+ */
+#include "stages/graph/tensor.h"
+
+struct pst_data;
+
+struct pst_data_options {
+    const char *path;
+    const char *token_dtype; /* "uint8" (if NULL), "uint16", "uint32" */
+    int64_t seq_len;         /* 0: the last size of the tokens' input */
+    const char *tokens;  /* input that gets tokens; NULL: first integer one */
+    const char *targets; /* input that gets next tokens; NULL: the second one */
+    bool shuffle;
+    uint64_t seed;
+};
+
+struct pst_data_input {
+    const char *name;
+    struct pst_meta meta; /* of one microbatch */
+    int chunk;            /* dimension of the samples, -1: not divided */
+    int64_t fewer;        /* its size in the last n_fewer microbatches */
+    const char *const
+        *dims; /* NULL, or per dimension: not NULL if it is free */
+};
+
+/* Microbatches of a step. */
+struct pst_data_step {
+    unsigned microbatches, n_fewer;
+};
+
+/* Copies what it needs of options and inputs. Returns owned. */
+enum pst_status pst_data_open(const struct pst_data_options *options,
+                              const struct pst_data_input *inputs, size_t n,
+                              struct pst_data_step step, struct pst_data **ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+void pst_data_close(struct pst_data *data);
+/* Rows or windows in the file. */
+uint64_t pst_data_samples(const struct pst_data *data);
+
+/* Input number `input` of one microbatch into dst, contiguous; data is a
+ * struct pst_data (so that this is a pst_fill_fn of exec.h). */
+enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
+                              unsigned input, void *dst,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Place i of the permutation of 0..n-1 that belongs to (seed, epoch). */
+uint64_t pst_data_permute(uint64_t seed, uint64_t epoch, uint64_t n,
+                          uint64_t i);
+
+#endif

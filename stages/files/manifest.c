@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/files/manifest.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_MANIFEST ((size_t)256 << 20)
+#define MAX_SHARDS   65536u
+
+void pst_manifest_init(struct pst_manifest *m)
+{
+    *m = (struct pst_manifest){0};
+    pst_map_init(&m->tensors, PST_TAG_ARCHIVE);
+}
+
+void pst_manifest_fini(struct pst_manifest *m)
+{
+    pst_vec_fini(&m->shards);
+    pst_map_fini(&m->tensors);
+}
+
+/* Digest of the object as compact text with sorted keys. */
+static bool digest_json(const json_t *root, char ret[33])
+{
+    char *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
+
+    if (!text)
+        return false;
+    pst_digest(text, strlen(text), ret);
+    free(text); /* jansson's own */
+    return true;
+}
+
+static bool get_u64(const json_t *object, const char *key, uint64_t *ret)
+{
+    const json_t *value = json_object_get(object, key);
+
+    if (!json_is_integer(value) || json_integer_value(value) < 0)
+        return false;
+    *ret = (uint64_t)json_integer_value(value);
+    return true;
+}
+
+/* Seeds use all 64 bits, which a JSON number does not hold: text. */
+static bool get_seed(const json_t *root, uint64_t *ret)
+{
+    const char *text = json_string_value(json_object_get(root, "seed"));
+    char *end;
+
+    if (!text || !isdigit((unsigned char)*text))
+        return false;
+    errno = 0;
+    *ret = strtoull(text, &end, 10);
+    return !*end && !errno;
+}
+
+static bool get_text(const json_t *object, const char *key, char *ret,
+                     size_t size)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    if (!text || strlen(text) >= size)
+        return false;
+    memcpy(ret, text, strlen(text) + 1);
+    return true;
+}
+
+static enum pst_status bad(struct pst_diag *diag, const char *what)
+{
+    return pst_diag_set(diag, PST_ERR_INPUT, "'%s' is missing or wrong", what);
+}
+
+static enum pst_status read_shards(struct pst_manifest *m, const json_t *list,
+                                   struct pst_diag *diag)
+{
+    const size_t n = json_array_size(list);
+
+    if (n == 0 || n > MAX_SHARDS)
+        return bad(diag, "shards");
+    for (size_t i = 0; i < n; i++) {
+        const json_t *info = json_array_get(list, i);
+        struct pst_checkpoint_shard shard;
+
+        /* A name, not a path: a manifest must not lead out of its folder. */
+        if (!get_text(info, "file", shard.file, sizeof(shard.file)) ||
+            !shard.file[0] || shard.file[0] == '.' || strchr(shard.file, '/') ||
+            !get_u64(info, "bytes", &shard.bytes) ||
+            !get_text(info, "xxh3_128", shard.digest, sizeof(shard.digest)))
+            return bad(diag, "shards");
+        if (!pst_vec_push(PST_TAG_ARCHIVE, &m->shards, shard))
+            return pst_diag_nomem(diag, n * sizeof(shard));
+    }
+    return PST_OK;
+}
+
+static enum pst_status read_tensors(struct pst_manifest *m, json_t *table,
+                                    struct pst_diag *diag)
+{
+    const char *name;
+    json_t *value;
+
+    if (!json_is_object(table))
+        return bad(diag, "tensors");
+    json_object_foreach(table, name, value)
+    {
+        const json_int_t shard = json_integer_value(value);
+
+        if (!json_is_integer(value) || shard < 0 ||
+            (uint64_t)shard >= m->shards.n)
+            return bad(diag, "tensors");
+        if (!pst_map_put(&m->tensors, name, (void *)(uintptr_t)shard))
+            return pst_diag_nomem(diag, strlen(name));
+    }
+    return PST_OK;
+}
+
+/* Manifests of older programs have none of these: good, as far as is known. */
+static bool read_verdict(struct pst_checkpoint_info *info, const json_t *root)
+{
+    const json_t *is_bad = json_object_get(root, "bad");
+    const json_t *time = json_object_get(root, "time");
+
+    info->bad = json_is_true(is_bad);
+    info->time = json_is_integer(time) ? json_integer_value(time) : 0;
+    info->reason[0] = '\0';
+    return (is_bad == NULL || json_is_boolean(is_bad)) &&
+           (json_object_get(root, "reason") == NULL ||
+            get_text(root, "reason", info->reason, sizeof(info->reason)));
+}
+
+/* Removes the digest from root. */
+static enum pst_status read_root(struct pst_manifest *m, json_t *root,
+                                 struct pst_diag *diag)
+{
+    uint64_t version, position;
+    char want[33], have[33];
+    enum pst_status status;
+
+    if (!json_is_object(root) || !get_u64(root, "version", &version))
+        return bad(diag, "version");
+    if (version > PST_CHECKPOINT_VERSION)
+        return pst_diag_set(diag, PST_ERR_VERSION,
+                            "version %" PRIu64 ", this program reads %d: a "
+                            "newer penstock wrote it; use that one",
+                            version, PST_CHECKPOINT_VERSION);
+    if (version != PST_CHECKPOINT_VERSION)
+        return bad(diag, "version");
+    if (!get_text(root, "digest", want, sizeof(want)))
+        return bad(diag, "digest");
+    json_object_del(root, "digest");
+    if (!digest_json(root, have))
+        return pst_diag_nomem(diag, 0);
+    if (strcmp(want, have) != 0)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "is damaged: digest %s, it says %s", have, want);
+    if (!get_u64(root, "step", &m->info.step))
+        return bad(diag, "step");
+    if (!get_u64(root, "data_position", &position) || position != m->info.step)
+        return bad(diag, "data_position");
+    if (!get_seed(root, &m->info.seed))
+        return bad(diag, "seed");
+    if (!get_text(root, "model", m->info.model_digest,
+                  sizeof(m->info.model_digest)))
+        return bad(diag, "model");
+    if (!get_text(root, "optimizer", m->info.optimizer,
+                  sizeof(m->info.optimizer)))
+        return bad(diag, "optimizer");
+    if (!read_verdict(&m->info, root))
+        return bad(diag, "bad");
+    status = read_shards(m, json_object_get(root, "shards"), diag);
+    if (status == PST_OK)
+        status = read_tensors(m, json_object_get(root, "tensors"), diag);
+    return status;
+}
+
+enum pst_status pst_manifest_read(const char *step_dir, struct pst_manifest *m,
+                                  struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    enum pst_status status;
+    json_t *root = NULL;
+    json_error_t error;
+    char *text = NULL;
+    size_t size;
+
+    pst_str_addf(&path, "%s/" PST_MANIFEST_FILE, step_dir);
+    status = path.failed
+                 ? pst_diag_nomem(diag, strlen(step_dir))
+                 : pst_file_read(path.text, MAX_MANIFEST, &text, &size, diag);
+    if (status != PST_OK)
+        goto out;
+    root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
+    status = root ? read_root(m, root, diag)
+                  : pst_diag_set(diag, PST_ERR_INPUT, "byte %d: %s",
+                                 error.position, error.text);
+    if (status != PST_OK)
+        pst_diag_prefix(diag, "%s", path.text);
+out:
+    json_decref(root);
+    pst_free(text);
+    pst_str_fini(&path);
+    return status;
+}
+
+static json_t *make_shards(const struct pst_manifest *m)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; list && i < m->shards.n; i++) {
+        const struct pst_checkpoint_shard *s = &m->shards.at[i];
+        json_t *info = json_pack("{s:s, s:I, s:s}", "file", s->file, "bytes",
+                                 (json_int_t)s->bytes, "xxh3_128", s->digest);
+
+        if (json_array_append_new(list, info) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static json_t *make_tensors(const struct pst_manifest *m)
+{
+    json_t *table = json_object();
+
+    for (size_t i = 0; table && i < m->tensors.n; i++) {
+        const struct pst_map_entry *t = &m->tensors.entries[i];
+        json_t *shard = json_integer((json_int_t)(uintptr_t)t->value);
+
+        if (json_object_set_new(table, t->key, shard) != 0) {
+            json_decref(table);
+            return NULL;
+        }
+    }
+    return table;
+}
+
+/* It may have been cut inside a character. */
+static json_t *make_reason(const char *text)
+{
+    json_t *reason = NULL;
+
+    for (size_t n = strlen(text); reason == NULL; n--) {
+        reason = json_stringn(text, n);
+        if (n == 0)
+            break;
+    }
+    return reason;
+}
+
+/* The text of the file; NULL if memory is out. */
+static char *make_text(const struct pst_manifest *m)
+{
+    char seed[32], digest[33], *text = NULL;
+    json_t *root;
+
+    snprintf(seed, sizeof(seed), "%" PRIu64, m->info.seed);
+    root = json_pack("{s:i, s:I, s:I, s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o}",
+                     "version", PST_CHECKPOINT_VERSION, "step",
+                     (json_int_t)m->info.step, "data_position",
+                     (json_int_t)m->info.step, "seed", seed, "model",
+                     m->info.model_digest, "optimizer", m->info.optimizer,
+                     "time", (json_int_t)m->info.time, "bad", (int)m->info.bad,
+                     "reason", make_reason(m->info.reason), "shards",
+                     make_shards(m), "tensors", make_tensors(m));
+    if (root && digest_json(root, digest) &&
+        json_object_set_new(root, "digest", json_string(digest)) == 0)
+        text = json_dumps(root, JSON_INDENT(1));
+    json_decref(root);
+    return text;
+}
+
+enum pst_status pst_manifest_write(const char *step_dir,
+                                   const struct pst_manifest *m,
+                                   struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    char *text = make_text(m);
+    enum pst_status status;
+
+    pst_str_addf(&path, "%s/" PST_MANIFEST_FILE, step_dir);
+    status = !text || path.failed
+                 ? pst_diag_nomem(diag, strlen(step_dir))
+                 : pst_file_write(path.text, text, strlen(text), diag);
+    pst_str_fini(&path);
+    free(text); /* jansson's own */
+    return status;
+}
+
+void pst_checkpoint_step_dir(const char *dir, uint64_t step,
+                             struct pst_str *ret)
+{
+    pst_str_addf(ret, "%s/step-%08" PRIu64, dir, step);
+}
+
+/* Only ENOENT means no: what cannot be looked at may be a checkpoint. Allocates
+ * nothing: "no" for want of memory would lose one. Longer paths cannot be
+ * opened anyway. */
+enum pst_status pst_checkpoint_is_complete(const char *dir, uint64_t step,
+                                           bool *ret, struct pst_diag *diag)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    snprintf(path, sizeof(path), "%s/step-%08" PRIu64 "/" PST_MANIFEST_FILE,
+             dir, step);
+    *ret = lstat(path, &st) == 0;
+    if (*ret || errno == ENOENT || errno == ENOTDIR)
+        return PST_OK;
+    return pst_diag_errno(diag, errno, "%s", path);
+}
+
+bool pst_checkpoint_is_pinned(const char *dir, uint64_t step)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    snprintf(path, sizeof(path), "%s/step-%08" PRIu64 "/" PST_PIN_FILE, dir,
+             step);
+    return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
+/* Only names that we would write ourselves. */
+static bool parse_step(const char *name, uint64_t *ret)
+{
+    char again[40];
+    int64_t step;
+
+    if (!pst_has_prefix(name, "step-") ||
+        !isdigit((unsigned char)name[strlen("step-")]) ||
+        !pst_parse_i64(name + strlen("step-"), &step))
+        return false;
+    snprintf(again, sizeof(again), "step-%08" PRId64, step);
+    *ret = (uint64_t)step;
+    return strcmp(name, again) == 0;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x < y) - (x > y);
+}
+
+enum pst_status pst_checkpoint_list_all(const char *dir, uint64_t before,
+                                        struct pst_checkpoint_steps *ret,
+                                        struct pst_diag *diag)
+{
+    DIR *d = opendir(dir);
+    struct dirent *e;
+
+    if (!d && errno == ENOENT)
+        return PST_OK;
+    if (!d)
+        return pst_diag_errno(diag, errno, "%s", dir);
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
+    while ((errno = 0, e = readdir(d))) {
+        uint64_t step;
+
+        if (!parse_step(e->d_name, &step) || step >= before)
+            continue;
+        if (!pst_vec_push(PST_TAG_ARCHIVE, ret, step)) {
+            closedir(d);
+            return pst_diag_nomem(diag, ret->n * sizeof(step));
+        }
+    }
+    if (errno) {
+        const enum pst_status status = pst_diag_errno(diag, errno, "%s", dir);
+
+        closedir(d);
+        return status;
+    }
+    closedir(d);
+    if (ret->n)
+        qsort(ret->at, ret->n, sizeof(*ret->at), newest_first);
+    return PST_OK;
+}
+
+enum pst_status pst_checkpoint_list(const char *dir,
+                                    struct pst_checkpoint_steps *ret,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status =
+        pst_checkpoint_list_all(dir, UINT64_MAX, ret, diag);
+    size_t n = 0;
+
+    for (size_t i = 0; i < ret->n && status == PST_OK; i++) {
+        bool complete;
+
+        status = pst_checkpoint_is_complete(dir, ret->at[i], &complete, diag);
+        if (status == PST_OK && complete)
+            ret->at[n++] = ret->at[i];
+    }
+    ret->n = n;
+    return status;
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_FILES_MANIFEST_H
+#define PENSTOCK_STAGES_FILES_MANIFEST_H
+/*
+ * manifest.json of a checkpoint and the names of its directories. Only
+ * checkpoint*.c look here. The manifest carries a digest of itself, so that a
+ * flipped bit in a step or a seed is found, too.
+ */
+#include "stages/files/checkpoint.h"
+
+#define PST_MANIFEST_FILE "manifest.json"
+#define PST_PIN_FILE      "pinned" /* empty; there if it is pinned */
+
+struct pst_manifest {
+    struct pst_checkpoint_info info;
+    struct PST_VEC(struct pst_checkpoint_shard) shards;
+    struct pst_map tensors; /* name -> index of its shard, as a pointer */
+};
+
+void pst_manifest_init(struct pst_manifest *m);
+void pst_manifest_fini(struct pst_manifest *m);
+/* Checks everything that the text alone shows. */
+enum pst_status pst_manifest_read(const char *step_dir, struct pst_manifest *m,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_manifest_write(const char *step_dir,
+                                   const struct pst_manifest *m,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+
+/* "DIR/step-00000150"; failure is in the text. */
+void pst_checkpoint_step_dir(const char *dir, uint64_t step,
+                             struct pst_str *ret);
+
+struct pst_checkpoint_steps PST_VEC(uint64_t);
+
+/* Steps with a manifest, newest first; a missing directory has none. A
+ * directory that cannot be looked into is an error: it may have one. */
+enum pst_status pst_checkpoint_list(const char *dir,
+                                    struct pst_checkpoint_steps *ret,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* All step directories below `before`, whether complete or not. */
+enum pst_status pst_checkpoint_list_all(const char *dir, uint64_t before,
+                                        struct pst_checkpoint_steps *ret,
+                                        struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_checkpoint_is_complete(const char *dir, uint64_t step,
+                                           bool *ret, struct pst_diag *diag)
+    PST_MUST_CHECK;
+bool pst_checkpoint_is_pinned(const char *dir, uint64_t step);
+/* Opens one step, bad or not (checkpoint.c). */
+enum pst_status pst_checkpoint_open_step(
+    const struct pst_checkpoint_query *query, uint64_t step,
+    struct pst_checkpoint **ret, struct pst_diag *diag) PST_MUST_CHECK;
+/* Removes one, its manifest first. */
+enum pst_status pst_checkpoint_delete(const char *dir, uint64_t step,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

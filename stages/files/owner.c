@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/files/owner.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define OWNER_FILE "owner.json"
+#define LOCK_FILE  "lock"
+#define MAX_OWNER  ((size_t)64 << 10)
+
+/* What owner.json says. */
+struct record {
+    bool there;
+    char run[33], model[33], host[256];
+    int64_t pid;
+    bool held; /* only where locks do not work */
+};
+
+struct pst_checkpoint_owner {
+    char *dir;
+    int fd; /* -1: no locks here */
+    struct record record;
+};
+
+static void get_text(const json_t *root, const char *key, char *ret,
+                     size_t size)
+{
+    const char *text = json_string_value(json_object_get(root, key));
+
+    snprintf(ret, size, "%s", text ? text : "");
+}
+
+static enum pst_status path_of(const char *dir, const char *file,
+                               struct pst_str *ret, struct pst_diag *diag)
+{
+    pst_str_addf(ret, "%s/%s", dir, file);
+    return ret->failed ? pst_diag_nomem(diag, strlen(dir)) : PST_OK;
+}
+
+/* A record that is damaged says nothing; the checkpoints say whose they are. */
+static enum pst_status read_record(const char *dir, struct record *ret,
+                                   struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    char *text = NULL;
+    size_t size = 0;
+    enum pst_status status = path_of(dir, OWNER_FILE, &path, diag);
+
+    *ret = (struct record){0};
+    if (status == PST_OK && access(path.text, F_OK) == 0)
+        status = pst_file_read(path.text, MAX_OWNER, &text, &size, diag);
+    if (status == PST_OK && text) {
+        json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
+
+        ret->there = json_is_object(root);
+        get_text(root, "run", ret->run, sizeof(ret->run));
+        get_text(root, "model", ret->model, sizeof(ret->model));
+        get_text(root, "host", ret->host, sizeof(ret->host));
+        ret->pid = json_integer_value(json_object_get(root, "pid"));
+        ret->held = json_is_true(json_object_get(root, "held"));
+        json_decref(root);
+    }
+    pst_free(text);
+    pst_str_fini(&path);
+    return status;
+}
+
+static enum pst_status write_record(const char *dir, const struct record *r,
+                                    struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    json_t *root = json_pack("{s:i, s:s, s:s, s:s, s:I, s:b}", "version", 1,
+                             "run", r->run, "model", r->model, "host", r->host,
+                             "pid", (json_int_t)r->pid, "held", (int)r->held);
+    char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+    enum pst_status status = path_of(dir, OWNER_FILE, &path, diag);
+
+    if (status == PST_OK && !text)
+        status = pst_diag_nomem(diag, sizeof(*r));
+    if (status == PST_OK)
+        status = pst_file_write(path.text, text, strlen(text), diag);
+    json_decref(root);
+    free(text); /* jansson's own */
+    pst_str_fini(&path);
+    return status;
+}
+
+/* *ret_held: another process has the lock. fd -1: there are no locks. */
+static enum pst_status take_lock(const char *dir, int *ret, bool *ret_held,
+                                 struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    enum pst_status status = path_of(dir, LOCK_FILE, &path, diag);
+    int fd = -1;
+
+    *ret_held = false;
+    if (status == PST_OK) {
+        /* NFS makes a lock of bytes of it, which wants a file to write. */
+        fd = open(path.text, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (fd < 0)
+            status = pst_diag_errno(diag, errno, "cannot open %s", path.text);
+    }
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        *ret_held = errno == EWOULDBLOCK;
+        if (!*ret_held && errno != ENOLCK && errno != EOPNOTSUPP &&
+            errno != ENOSYS && errno != EINVAL)
+            status = pst_diag_errno(diag, errno, "cannot lock %s", path.text);
+        (void)close(fd);
+        fd = -1;
+    }
+    if (status == PST_OK)
+        *ret = fd;
+    pst_str_fini(&path);
+    return status;
+}
+
+static void this_host(char ret[256])
+{
+    memset(ret, 0, 256);
+    (void)gethostname(ret, 255);
+}
+
+/* Without locks: does the process that wrote the record live? Of another host
+ * we cannot know, so it does. */
+static bool may_live(const struct record *r)
+{
+    char host[256];
+
+    this_host(host);
+    if (!r->held)
+        return false;
+    if (strcmp(host, r->host) != 0)
+        return true;
+    return r->pid > 0 && (kill((pid_t)r->pid, 0) == 0 || errno == EPERM);
+}
+
+static enum pst_status refuse_held(const struct pst_checkpoint_claim *claim,
+                                   const struct record *r, bool sure,
+                                   struct pst_diag *diag)
+{
+    return pst_diag_set(
+        diag, PST_ERR_CONFIG,
+        "the checkpoint folder %s belongs to a job that runs (run %s, process "
+        "%lld on %s%s%s): stop that job, or choose another folder%s",
+        claim->dir, r->run[0] ? r->run : "?", (long long)r->pid,
+        r->host[0] ? r->host : "?", sure ? "" : ", as far as is known here",
+        strcmp(r->model, claim->model_digest) != 0 && r->there
+            ? "; of another model"
+            : "",
+        sure ? "" : "; if it is gone, --adopt takes the folder");
+}
+
+/* Whose checkpoints there are. */
+struct content {
+    uint64_t newest;
+    size_t n;
+    bool foreign; /* one of another model among them */
+};
+
+static enum pst_status look_into(const struct pst_checkpoint_claim *claim,
+                                 const struct record *r, struct content *ret,
+                                 struct pst_diag *diag)
+{
+    struct pst_checkpoint_rows rows = {0};
+    enum pst_status status =
+        pst_checkpoint_table(claim->dir, false, &rows, diag);
+
+    *ret =
+        (struct content){.n = rows.n, .newest = rows.n ? rows.at[0].step : 0};
+    ret->foreign =
+        rows.n > 0 && r->there && strcmp(r->model, claim->model_digest) != 0;
+    for (size_t i = 0; i < rows.n; i++)
+        ret->foreign |=
+            rows.at[i].model_digest[0] != '\0' &&
+            strcmp(rows.at[i].model_digest, claim->model_digest) != 0;
+    pst_vec_fini(&rows);
+    return status;
+}
+
+static enum pst_status refuse_other(const struct pst_checkpoint_claim *claim,
+                                    const struct content *c,
+                                    struct pst_diag *diag)
+{
+    if (claim->resume)
+        return pst_diag_set(
+            diag, PST_ERR_MISMATCH,
+            "the checkpoint folder %s has checkpoints of another model "
+            "(newest: "
+            "step %" PRIu64 "), from which this one cannot go on: choose "
+            "another folder, or take --adopt without --resume, which moves "
+            "them into a folder of their own and starts anew",
+            claim->dir, c->newest);
+    return pst_diag_set(
+        diag, PST_ERR_CONFIG,
+        "the checkpoint folder %s belongs to another run%s (newest: step "
+        "%" PRIu64 "): %schoose another folder, or take it over with --adopt, "
+        "which moves what is there into a folder of its own",
+        claim->dir, c->foreign ? " of another model" : "", c->newest,
+        c->foreign ? "" : "go on from there with --resume, ");
+}
+
+static enum pst_status settle(const struct pst_checkpoint_claim *claim,
+                              struct record *r,
+                              struct pst_checkpoint_former *former,
+                              struct pst_diag *diag)
+{
+    struct content c;
+    enum pst_status status = look_into(claim, r, &c, diag);
+
+    if (status != PST_OK)
+        return status;
+    if (claim->resume ? c.foreign : c.n > 0 && !claim->adopt)
+        return refuse_other(claim, &c, diag);
+    if (!claim->resume && c.n > 0)
+        status = pst_checkpoint_set_aside(claim->dir, 0, former, diag);
+    return status;
+}
+
+static void name_run(struct record *r)
+{
+    unsigned char bytes[16];
+
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        memset(bytes, 0, sizeof(bytes)); /* the lock and the model stay */
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(r->run + 2 * i, 3, "%02x", bytes[i]);
+}
+
+/* A folder that was made just now must be there after a crash, too. */
+static enum pst_status make_folder(const struct pst_checkpoint_claim *claim,
+                                   struct pst_diag *diag)
+{
+    struct stat st;
+    struct pst_str parent = {0};
+    enum pst_status status;
+
+    if (stat(claim->dir, &st) == 0 && S_ISDIR(st.st_mode))
+        return PST_OK;
+    if (claim->resume && !claim->make && errno == ENOENT)
+        return pst_diag_set(diag, PST_ERR_NOT_FOUND,
+                            "no checkpoint in %s: the folder is not there",
+                            claim->dir);
+    status = pst_mkdirs(claim->dir, 0777, diag);
+    pst_str_addf(&parent, "%s/..", claim->dir);
+    if (status == PST_OK)
+        status = parent.failed ? pst_diag_nomem(diag, strlen(claim->dir))
+                               : pst_fsync_dir(parent.text, diag);
+    pst_str_fini(&parent);
+    return status;
+}
+
+static enum pst_status take(const struct pst_checkpoint_claim *claim,
+                            struct pst_checkpoint_owner *o,
+                            struct pst_checkpoint_former *former,
+                            struct pst_diag *diag)
+{
+    bool held = false;
+    enum pst_status status = take_lock(claim->dir, &o->fd, &held, diag);
+
+    if (status == PST_OK)
+        status = read_record(claim->dir, &o->record, diag);
+    if (status != PST_OK)
+        return status;
+    if (held)
+        return refuse_held(claim, &o->record, true, diag);
+    if (o->fd < 0 && !claim->adopt && may_live(&o->record))
+        return refuse_held(claim, &o->record, false, diag);
+    status = settle(claim, &o->record, former, diag);
+    if (status != PST_OK)
+        return status;
+    if (!claim->resume || o->record.run[0] == '\0')
+        name_run(&o->record);
+    snprintf(o->record.model, sizeof(o->record.model), "%s",
+             claim->model_digest);
+    this_host(o->record.host);
+    o->record.pid = getpid();
+    o->record.held = o->fd < 0;
+    return write_record(claim->dir, &o->record, diag);
+}
+
+enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
+                                   struct pst_checkpoint_owner **ret,
+                                   struct pst_checkpoint_former *former,
+                                   struct pst_diag *diag)
+{
+    struct pst_checkpoint_owner *o;
+    enum pst_status status = make_folder(claim, diag);
+
+    *former = (struct pst_checkpoint_former){0};
+    if (status != PST_OK)
+        return status;
+    o = pst_calloc(PST_TAG_ARCHIVE, 1, sizeof(*o));
+    if (!o)
+        return pst_diag_nomem(diag, sizeof(*o));
+    o->fd = -1;
+    o->dir = pst_strdup(PST_TAG_ARCHIVE, claim->dir);
+    status = o->dir ? take(claim, o, former, diag)
+                    : pst_diag_nomem(diag, strlen(claim->dir));
+    if (status != PST_OK) {
+        o->record.held = false; /* not ours to give free */
+        pst_checkpoint_disown(o);
+        return status;
+    }
+    *ret = o;
+    return PST_OK;
+}
+
+void pst_checkpoint_disown(struct pst_checkpoint_owner *o)
+{
+    if (!o)
+        return;
+    if (o->record.held) {
+        o->record.held = false;
+        /* If it fails, the next one is told to take --adopt. */
+        if (write_record(o->dir, &o->record, NULL) != PST_OK)
+            errno = 0;
+    }
+    if (o->fd >= 0)
+        (void)close(o->fd);
+    pst_free(o->dir);
+    pst_free(o);
+}
+
+enum pst_status pst_checkpoint_lock(const char *dir, int *ret,
+                                    struct pst_diag *diag)
+{
+    struct record r;
+    bool held = false;
+    int fd = -1;
+    enum pst_status status = take_lock(dir, &fd, &held, diag);
+
+    if (status == PST_OK)
+        status = read_record(dir, &r, diag);
+    if (status == PST_OK && (held || (fd < 0 && may_live(&r))))
+        status = pst_diag_set(diag, PST_ERR_BUSY,
+                              "a job writes checkpoints to %s (process %lld on "
+                              "%s): try again when it has ended",
+                              dir, (long long)r.pid, r.host);
+    if (status != PST_OK) {
+        if (fd >= 0)
+            (void)close(fd);
+        return status;
+    }
+    *ret = fd;
+    return PST_OK;
+}

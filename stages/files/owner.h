@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_FILES_OWNER_H
+#define PENSTOCK_STAGES_FILES_OWNER_H
+/*
+ * Whose a folder of checkpoints is: DIR/owner.json names the run and its model,
+ * DIR/lock is locked by the process that writes there and is free again when
+ * that process is gone, however it ended. On a file system without locks
+ * owner.json says until the end that the folder is held. Rank 0 only; one
+ * thread at a time.
+ */
+#include "stages/files/checkpoint.h"
+
+struct pst_checkpoint_claim {
+    const char *dir;
+    const char *model_digest;
+    bool resume; /* goes on with what is there: keeps its run's name */
+    bool make;   /* the folder may be missing although `resume` is set */
+    bool adopt;  /* moves checkpoints of another run into DIR/former-N */
+};
+
+struct pst_checkpoint_owner;
+
+/*
+ * Makes the folder, unless it should be there (PST_ERR_NOT_FOUND).
+ * PST_ERR_CONFIG: a process that lives holds it; it has checkpoints of another
+ * run or (resume) of another model. Returns owned.
+ */
+enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
+                                   struct pst_checkpoint_owner **ret,
+                                   struct pst_checkpoint_former *former,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* Gives the folder free; NULL is fine. */
+void pst_checkpoint_disown(struct pst_checkpoint_owner *owner);
+
+/* The lock alone, for what changes a folder in between: PST_ERR_BUSY if a run
+ * holds it. The caller closes the descriptor; -1: there are no locks. */
+enum pst_status pst_checkpoint_lock(const char *dir, int *ret,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

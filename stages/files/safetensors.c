@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/files/safetensors.h"
+
+#include "stages/base/arena.h"
+#include "stages/base/checked.h"
+#include "stages/base/map.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_HEADER 100000000u /* as the format's own reader */
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "tensor data is little endian and used as it lies in the file");
+
+struct pst_safetensors {
+    struct pst_arena arena;
+    struct pst_file file;
+    uint64_t data_at; /* behind the header */
+    uint64_t data_size;
+    unsigned char *data; /* all of it, if it was loaded */
+    struct pst_safetensors_entry *entries;
+    size_t n;
+    struct pst_map names;    /* -> entry */
+    struct pst_map metadata; /* -> text in the arena */
+};
+
+/* What an int64 of JSON must be to serve as a size or an offset. */
+static bool get_size(const json_t *value, int64_t *ret)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 0)
+        return false;
+    *ret = json_integer_value(value);
+    return true;
+}
+
+static enum pst_status read_shape(const char *name, const json_t *shape,
+                                  struct pst_meta *meta, struct pst_diag *diag)
+{
+    const size_t rank = json_array_size(shape);
+    int64_t bytes = (int64_t)pst_dtype_size(meta->dtype), numel = 1;
+
+    if (!json_is_array(shape))
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "tensor '%s': shape is no list", name);
+    if (rank > PST_MAX_RANK)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "tensor '%s' has %zu dimensions, at most %d are "
+                            "supported",
+                            name, rank, PST_MAX_RANK);
+    meta->rank = (unsigned)rank;
+    for (size_t i = 0; i < rank; i++) {
+        int64_t size;
+
+        if (!get_size(json_array_get(shape, i), &size))
+            return pst_diag_set(diag, PST_ERR_INPUT,
+                                "tensor '%s': size %zu is no natural number",
+                                name, i);
+        /* Also what an empty dimension hides must not overflow strides. */
+        if (PST_MUL(numel, PST_MAX(size, (int64_t)1), &numel) ||
+            PST_MUL(bytes, PST_MAX(size, (int64_t)1), &bytes))
+            return pst_diag_set(diag, PST_ERR_INPUT,
+                                "tensor '%s': its size overflows", name);
+        meta->size[i] = size;
+    }
+    pst_meta_set_contiguous(meta);
+    return PST_OK;
+}
+
+static enum pst_status read_entry(struct pst_safetensors *st, const char *name,
+                                  const json_t *info,
+                                  struct pst_safetensors_entry *ret,
+                                  struct pst_diag *diag)
+{
+    const char *dtype = json_string_value(json_object_get(info, "dtype"));
+    const json_t *offsets = json_object_get(info, "data_offsets");
+    struct pst_meta meta = {0};
+    enum pst_status status;
+    int64_t begin, end;
+
+    if (!json_is_object(info) || !dtype)
+        return pst_diag_set(diag, PST_ERR_INPUT, "tensor '%s' has no dtype",
+                            name);
+    if (!pst_dtype_from_safetensors(dtype, &meta.dtype))
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "tensor '%s': dtype '%s' is not supported", name,
+                            dtype);
+    status = read_shape(name, json_object_get(info, "shape"), &meta, diag);
+    if (status != PST_OK)
+        return status;
+    if (json_array_size(offsets) != 2 ||
+        !get_size(json_array_get(offsets, 0), &begin) ||
+        !get_size(json_array_get(offsets, 1), &end))
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "tensor '%s': data_offsets are not two natural "
+                            "numbers",
+                            name);
+    if (begin > end || (uint64_t)end > st->data_size)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "tensor '%s': data at %" PRId64 " to %" PRId64
+                            ", but the file has %" PRIu64 " bytes of data",
+                            name, begin, end, st->data_size);
+    if ((size_t)(end - begin) != pst_meta_bytes(&meta))
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "tensor '%s': %" PRId64 " bytes of data, dtype "
+                            "and shape make %zu",
+                            name, end - begin, pst_meta_bytes(&meta));
+    ret->name = pst_arena_strdup(&st->arena, name);
+    ret->meta = meta;
+    ret->file = &st->file;
+    ret->offset = st->data_at + (uint64_t)begin;
+    ret->bytes = (size_t)(end - begin);
+    return ret->name ? PST_OK : pst_diag_nomem(diag, strlen(name) + 1);
+}
+
+static enum pst_status read_metadata(struct pst_safetensors *st,
+                                     json_t *metadata, struct pst_diag *diag)
+{
+    const char *key;
+    json_t *value;
+
+    if (!json_is_object(metadata))
+        return pst_diag_set(diag, PST_ERR_INPUT, "__metadata__ is no object");
+    json_object_foreach(metadata, key, value)
+    {
+        char *text;
+
+        if (!json_is_string(value))
+            return pst_diag_set(diag, PST_ERR_INPUT,
+                                "__metadata__: '%s' is no text", key);
+        text = pst_arena_strdup(&st->arena, json_string_value(value));
+        if (!text || !pst_map_put(&st->metadata, key, text))
+            return pst_diag_nomem(diag, json_string_length(value));
+    }
+    return PST_OK;
+}
+
+static int by_data(const void *a, const void *b)
+{
+    const struct pst_safetensors_entry *x = a, *y = b;
+
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* Tensors tile the data: what overlaps or lies in a hole could hide. */
+static enum pst_status check_tiling(const struct pst_safetensors *st,
+                                    struct pst_diag *diag)
+{
+    const uint64_t end = st->data_at + st->data_size;
+    uint64_t at = st->data_at;
+
+    for (size_t i = 0; i < st->n; i++) {
+        const struct pst_safetensors_entry *e = &st->entries[i];
+
+        if (e->offset != at)
+            return pst_diag_set(diag, PST_ERR_INPUT, "tensor '%s' %s", e->name,
+                                e->offset < at
+                                    ? "overlaps another one"
+                                    : "comes after a hole in the data");
+        at += e->bytes;
+    }
+    if (at != end)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "the last %" PRIu64 " bytes belong to no tensor",
+                            end - at);
+    return PST_OK;
+}
+
+static enum pst_status read_entries(struct pst_safetensors *st, json_t *root,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    const char *name;
+    json_t *info;
+
+    st->entries = pst_arena_calloc(&st->arena, json_object_size(root) + 1,
+                                   sizeof(*st->entries));
+    if (!st->entries)
+        return pst_diag_nomem(diag,
+                              json_object_size(root) * sizeof(*st->entries));
+    json_object_foreach(root, name, info)
+    {
+        if (strcmp(name, "__metadata__") == 0)
+            status = read_metadata(st, info, diag);
+        else
+            status = read_entry(st, name, info, &st->entries[st->n++], diag);
+        if (status != PST_OK)
+            return status;
+    }
+    qsort(st->entries, st->n, sizeof(*st->entries), by_data);
+    for (size_t i = 0; i < st->n; i++) {
+        if (!pst_map_put(&st->names, st->entries[i].name, &st->entries[i]))
+            return pst_diag_nomem(diag, st->n * sizeof(*st->entries));
+    }
+    return check_tiling(st, diag);
+}
+
+static enum pst_status parse_header(struct pst_safetensors *st,
+                                    const char *text, size_t length,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status;
+    json_error_t error;
+    json_t *root;
+
+    if (length == 0 || text[0] != '{')
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "no safetensors file: the header does not begin "
+                            "with '{'");
+    root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    if (!root)
+        return pst_diag_set(diag, PST_ERR_INPUT, "header, byte %d: %s",
+                            error.position, error.text);
+    status = read_entries(st, root, diag);
+    json_decref(root);
+    return status;
+}
+
+static enum pst_status read_header(struct pst_safetensors *st,
+                                   struct pst_diag *diag)
+{
+    const uint64_t size = st->file.size;
+    enum pst_status status;
+    uint64_t length = 0;
+    char *text;
+
+    if (size < sizeof(length))
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "no safetensors file: only %" PRIu64 " bytes",
+                            size);
+    status = pst_file_read_at(&st->file, 0, &length, sizeof(length), diag);
+    if (status != PST_OK)
+        return status;
+    if (length > MAX_HEADER || length > size - sizeof(length))
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "no safetensors file, or cut: header of %" PRIu64
+                            " bytes in a file of %" PRIu64,
+                            length, size);
+    st->data_at = sizeof(length) + length;
+    st->data_size = size - st->data_at;
+    text = pst_alloc(PST_TAG_ARCHIVE, (size_t)length + 1);
+    if (!text)
+        return pst_diag_nomem(diag, (size_t)length + 1);
+    status =
+        pst_file_read_at(&st->file, sizeof(length), text, (size_t)length, diag);
+    if (status == PST_OK)
+        status = parse_header(st, text, (size_t)length, diag);
+    pst_free(text);
+    return status;
+}
+
+enum pst_status pst_safetensors_open(const char *path,
+                                     struct pst_safetensors **ret,
+                                     struct pst_diag *diag)
+{
+    struct pst_safetensors *st = pst_calloc(PST_TAG_ARCHIVE, 1, sizeof(*st));
+    enum pst_status status;
+
+    if (!st)
+        return pst_diag_nomem(diag, sizeof(*st));
+    pst_arena_init(&st->arena, PST_TAG_ARCHIVE);
+    pst_map_init(&st->names, PST_TAG_ARCHIVE);
+    pst_map_init(&st->metadata, PST_TAG_ARCHIVE);
+    status = pst_file_open(path, &st->file, diag);
+    if (status != PST_OK)
+        goto fail;
+    status = read_header(st, diag);
+    if (status != PST_OK) {
+        if (status != PST_ERR_IO) /* else it is in the text */
+            pst_diag_prefix(diag, "%s", path);
+        goto fail;
+    }
+    *ret = st;
+    return PST_OK;
+
+fail:
+    pst_safetensors_close(st);
+    return status;
+}
+
+void pst_safetensors_close(struct pst_safetensors *st)
+{
+    if (!st)
+        return;
+    pst_map_fini(&st->metadata);
+    pst_map_fini(&st->names);
+    pst_arena_fini(&st->arena);
+    pst_file_close(&st->file);
+    pst_free(st->data);
+    pst_free(st);
+}
+
+size_t pst_safetensors_count(const struct pst_safetensors *st)
+{
+    return st->n;
+}
+
+const struct pst_safetensors_entry *pst_safetensors_at(
+    const struct pst_safetensors *st, size_t i)
+{
+    return i < st->n ? &st->entries[i] : NULL;
+}
+
+const struct pst_safetensors_entry *pst_safetensors_find(
+    const struct pst_safetensors *st, const char *name)
+{
+    return pst_map_get(&st->names, name);
+}
+
+const char *pst_safetensors_metadata(const struct pst_safetensors *st,
+                                     const char *key)
+{
+    return pst_map_get(&st->metadata, key);
+}
+
+const struct pst_file *pst_safetensors_file(const struct pst_safetensors *st)
+{
+    return &st->file;
+}
+
+enum pst_status pst_safetensors_read(const struct pst_safetensors_entry *entry,
+                                     size_t begin, size_t bytes, void *dst,
+                                     struct pst_diag *diag)
+{
+    if (begin > entry->bytes || bytes > entry->bytes - begin)
+        return pst_diag_set(diag, PST_ERR_INTERNAL,
+                            "%zu bytes at %zu of tensor '%s', which has %zu",
+                            bytes, begin, entry->name, entry->bytes);
+    return pst_file_read_at(entry->file, entry->offset + begin, dst, bytes,
+                            diag);
+}
+
+enum pst_status pst_safetensors_load(struct pst_safetensors *st,
+                                     struct pst_diag *diag)
+{
+    const size_t size = (size_t)st->data_size;
+    enum pst_status status;
+
+    if (!st->data)
+        st->data = pst_alloc(PST_TAG_ARCHIVE, size);
+    if (!st->data)
+        return pst_diag_nomem(diag, size);
+    status = pst_file_read_at(&st->file, st->data_at, st->data, size, diag);
+    for (size_t i = 0; status == PST_OK && i < st->n; i++)
+        st->entries[i].data = st->data + (st->entries[i].offset - st->data_at);
+    return status;
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_FILES_ZIP_H
+#define PENSTOCK_STAGES_FILES_ZIP_H
+/*
+ * Read-only zip container of a .pt2. All headers, names and ranges are checked
+ * by us on opening (pt2-format 6); libzip inflates and verifies checksums. The
+ * file is read, never mapped, and contents only when they are asked for. One
+ * thread.
+ */
+#include "stages/base/arena.h"
+#include "stages/base/fs.h"
+#include "stages/base/map.h"
+#include "stages/base/vec.h"
+
+#include <stdbool.h>
+
+struct pst_zip_entry {
+    const char *name; /* below the root folder */
+    uint64_t size;    /* bytes of the content */
+    uint64_t packed;  /* bytes in the file */
+    uint64_t header;  /* offset of the local header */
+    uint64_t begin;   /* offset of the first packed byte */
+    uint64_t index;   /* in the central directory */
+    uint32_t crc;
+    bool deflated;
+    bool folder;
+    bool verified; /* all of it was read, and the checksum was right */
+};
+
+struct pst_zip {
+    struct pst_file file;
+    struct pst_arena arena;
+    const char *root; /* folder that all entries stand in; "" if none */
+    struct PST_VEC(struct pst_zip_entry) entries; /* order of directory */
+    struct pst_map by_name;                       /* -> struct pst_zip_entry */
+    struct zip *handle;                           /* libzip's */
+};
+
+/* Returns owned. Messages begin with the path; those of the functions below
+ * do not. */
+enum pst_status pst_zip_open(const char *path, struct pst_zip **ret,
+                             struct pst_diag *diag) PST_MUST_CHECK;
+void pst_zip_close(struct pst_zip *zip);
+
+/* Entry of that name below the root, NULL if there is none. */
+struct pst_zip_entry *pst_zip_find(const struct pst_zip *zip, const char *name);
+
+/* Content in a block of its own with a NUL behind it, checksum verified.
+ * Refused if larger than max. Caller frees with pst_free. */
+enum pst_status pst_zip_read(struct pst_zip *zip,
+                             const struct pst_zip_entry *entry, uint64_t max,
+                             char **ret, struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Bytes [begin, begin + bytes) of the content into dst. The first time all of
+ * the content is read and its checksum verified, piece by piece. */
+enum pst_status pst_zip_read_part(struct pst_zip *zip,
+                                  struct pst_zip_entry *entry, uint64_t begin,
+                                  size_t bytes, void *dst,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/files/zip.h"
+
+#include <zip.h>
+
+#include "stages/base/str.h"
+
+#define PIECE ((size_t)1 << 20) /* read at once */
+
+struct pst_zip_entry *pst_zip_find(const struct pst_zip *zip, const char *name)
+{
+    struct pst_zip_entry *e = pst_map_get(&zip->by_name, name);
+
+    return e != NULL && !e->folder ? e : NULL;
+}
+
+static enum pst_status read_failed(const struct pst_zip *zip,
+                                   const struct pst_zip_entry *entry,
+                                   zip_file_t *f, struct pst_diag *diag)
+{
+    zip_error_t *error =
+        f != NULL ? zip_file_get_error(f) : zip_get_error(zip->handle);
+    const enum pst_status status = pst_file_check_size(&zip->file, diag);
+
+    if (status != PST_OK)
+        return status;
+    if (zip_error_code_zip(error) == ZIP_ER_CRC)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "\"%s\" is damaged (wrong checksum)", entry->name);
+    return pst_diag_set(diag, PST_ERR_INPUT, "cannot read \"%s\": %s",
+                        entry->name, zip_error_strerror(error));
+}
+
+/* Both readers must have found the same directory. */
+static bool same_for_libzip(const struct pst_zip *zip,
+                            const struct pst_zip_entry *entry)
+{
+    zip_stat_t s;
+
+    return zip_stat_index(zip->handle, entry->index, 0, &s) == 0 &&
+           s.size == entry->size && s.crc == entry->crc &&
+           pst_has_suffix(s.name, entry->name);
+}
+
+/* Where the part [begin, begin + bytes) of a content goes. */
+struct part {
+    uint64_t begin, end;
+    unsigned char *dst;
+};
+
+/* Reads all of the content; what lies outside of the part is only summed. */
+static bool read_content(zip_file_t *f, const struct pst_zip_entry *entry,
+                         const struct part *part, void *rest)
+{
+    uint64_t at = 0;
+    char end;
+
+    while (at < entry->size) {
+        const bool inside = at >= part->begin && at < part->end;
+        const uint64_t until = inside             ? part->end
+                               : at < part->begin ? part->begin
+                                                  : entry->size;
+        void *to = inside ? part->dst + (at - part->begin) : rest;
+        const zip_int64_t got =
+            zip_fread(f, to, PST_MIN(until - at, (uint64_t)PIECE));
+
+        if (got <= 0)
+            return false;
+        at += (uint64_t)got;
+    }
+    /* The checksum is compared when the end is reached. */
+    return zip_fread(f, &end, 1) == 0;
+}
+
+static enum pst_status read_verified(struct pst_zip *zip,
+                                     const struct pst_zip_entry *entry,
+                                     const struct part *part,
+                                     struct pst_diag *diag)
+{
+    const bool all = part->begin == 0 && part->end == entry->size;
+    enum pst_status status = PST_OK;
+    zip_file_t *f;
+    void *rest;
+
+    if (!same_for_libzip(zip, entry))
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "the zip directory can be read in two ways");
+    rest = pst_alloc(PST_TAG_ARCHIVE, all ? 1 : PIECE);
+    if (rest == NULL)
+        return pst_diag_nomem(diag, PIECE);
+    f = zip_fopen_index(zip->handle, entry->index, 0);
+    if (f == NULL || !read_content(f, entry, part, rest))
+        status = read_failed(zip, entry, f, diag);
+    if (f != NULL)
+        zip_fclose(f);
+    pst_free(rest);
+    return status;
+}
+
+enum pst_status pst_zip_read(struct pst_zip *zip,
+                             const struct pst_zip_entry *entry, uint64_t max,
+                             char **ret, struct pst_diag *diag)
+{
+    struct part part = {0, entry->size, NULL};
+    enum pst_status status;
+    char *data;
+
+    if (entry->size > max)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "\"%s\" is too large (%llu bytes)", entry->name,
+                            (unsigned long long)entry->size);
+    data = pst_alloc(PST_TAG_ARCHIVE, (size_t)entry->size + 1);
+    if (data == NULL)
+        return pst_diag_nomem(diag, (size_t)entry->size + 1);
+    part.dst = (unsigned char *)data;
+    status = read_verified(zip, entry, &part, diag);
+    if (status != PST_OK) {
+        pst_free(data);
+        return status;
+    }
+    data[entry->size] = '\0';
+    *ret = data;
+    return PST_OK;
+}
+
+enum pst_status pst_zip_read_part(struct pst_zip *zip,
+                                  struct pst_zip_entry *entry, uint64_t begin,
+                                  size_t bytes, void *dst,
+                                  struct pst_diag *diag)
+{
+    const struct part part = {begin, begin + bytes, dst};
+    enum pst_status status;
+
+    if (begin > entry->size || bytes > entry->size - begin)
+        return pst_diag_set(diag, PST_ERR_INTERNAL,
+                            "%zu bytes at %llu of \"%s\", which has %llu",
+                            bytes, (unsigned long long)begin, entry->name,
+                            (unsigned long long)entry->size);
+    if (entry->verified && !entry->deflated)
+        return pst_file_read_at(&zip->file, entry->begin + begin, dst, bytes,
+                                diag);
+    status = read_verified(zip, entry, &part, diag);
+    entry->verified = status == PST_OK;
+    return status;
+}

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Writes: each makes a new version of a storage.
+ *
+ * Gradients: a write under no_grad, or through a detached name, changes
+ * numbers but not where gradients go (penstock.with_history).
+ */
+#include "stages/frontend/functional/functionalise.h"
+
+#include "stages/frontend/functional/overlap.h"
+#include "stages/frontend/functional/versions.h"
+#include "stages/ops/op.h"
+
+#define TAG PST_TAG_GRAPH
+
+/* A window that is about to be written. */
+struct target {
+    struct pst_value *value;
+    struct pst_storage *storage;
+    bool detached; /* the name has no part in gradients */
+    bool silent;   /* the write is not differentiated */
+};
+
+/* --- what may be written ------------------------------------------------ */
+
+static enum pst_status refuse(const struct pst_functionalise *f,
+                              const struct pst_value *v, const char *why)
+{
+    return pst_diag_set(f->build->diag, PST_ERR_UNSUPPORTED,
+                        "%%%s cannot be written in place: %s", v->name, why);
+}
+
+static enum pst_status check_owner(const struct pst_functionalise *f,
+                                   const struct pst_value *owner)
+{
+    if (f->facts[owner->id].original != NULL)
+        owner = f->facts[owner->id].original;
+    if (owner->kind != PST_VALUE_PARAM)
+        return PST_OK;
+    return refuse(f, owner,
+                  "updates of parameters inside the model are not supported "
+                  "(of buffers they are)");
+}
+
+struct reader_ctx {
+    const struct pst_value *storage;
+    bool ret;
+};
+
+static void look_if_read(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct reader_ctx *r = ctx;
+
+    (void)arg;
+    r->ret = r->ret || pst_value_storage(*slot) == r->storage;
+}
+
+/* Has a node that is differentiated read this version? PyTorch's count of
+ * versions would stop the backward pass there. */
+static bool was_read(const struct pst_functionalise *f,
+                     const struct pst_value *version)
+{
+    const struct pst_graph *graph = f->build->graph;
+    struct reader_ctx r = {pst_value_storage((void *)version), false};
+
+    for (size_t i = 0; i < graph->nodes.n && !r.ret; i++) {
+        struct pst_node *node = graph->nodes.at[i];
+
+        if (node->n_outs > 0 && node->outs[0]->base == NULL &&
+            f->facts[node->outs[0]->id].carries)
+            pst_node_uses(node, look_if_read, &r);
+    }
+    return r.ret;
+}
+
+/* The record of v's storage. An owner that is not contiguous is looked at in
+ * the order of its storage from then on. */
+static struct pst_storage *storage_of(struct pst_functionalise *f,
+                                      struct pst_value *v)
+{
+    struct pst_value *owner = pst_value_storage(v), *version = owner;
+    struct pst_storage *ret = f->facts[owner->id].storage;
+
+    if (ret != NULL)
+        return ret;
+    if (!pst_meta_is_contiguous(&owner->meta)) {
+        const int64_t one = 1;
+        const int64_t n = (int64_t)(pst_meta_span(&owner->meta) /
+                                    pst_dtype_size(owner->meta.dtype));
+
+        version = pst_versions_emit(f, "aten.as_strided.default", owner, false,
+                                    PST_ARGS(pst_v(owner), pst_ints(&n, 1),
+                                             pst_ints(&one, 1), pst_i(0)));
+    }
+    ret = pst_arena_alloc(&f->build->graph->arena, sizeof(*ret));
+    if (version == NULL || !pst_versions_learn(f))
+        return NULL;
+    if (ret == NULL || !pst_vec_push(TAG, &f->storages, ret)) {
+        f->build->status = pst_diag_nomem(f->build->diag, sizeof(*ret));
+        return NULL;
+    }
+    *ret = (struct pst_storage){owner, version};
+    f->facts[owner->id].storage = ret;
+    return ret;
+}
+
+/* Everything that can be refused before anything is emitted. */
+static bool prepare(struct pst_functionalise *f, struct pst_value *v,
+                    struct target *ret)
+{
+    enum pst_status status;
+    bool overlaps;
+
+    if (!pst_versions_learn(f))
+        return false;
+    v = pst_versions_follow(f, v);
+    status = check_owner(f, pst_value_storage(v));
+    if (status == PST_OK)
+        status =
+            pst_window_overlaps_itself(&v->meta, &overlaps, f->build->diag);
+    if (status == PST_OK && overlaps)
+        status = refuse(f, v,
+                        "several of its elements share memory "
+                        "(E_SELF_OVERLAP); clone it first");
+    if (status != PST_OK) {
+        f->build->status = status;
+        return false;
+    }
+    ret->value = v;
+    ret->detached = pst_versions_detached(v);
+    ret->silent = ret->detached || f->build->no_grad;
+    ret->storage = storage_of(f, v);
+    if (ret->storage == NULL)
+        return false;
+    if (ret->silent && f->facts[ret->storage->version->id].carries &&
+        was_read(f, ret->storage->version)) {
+        f->build->status = refuse(
+            f, v,
+            "the write has no gradient (no_grad or detach), but numbers "
+            "before it are needed for one (E_ALIAS_NONDIFF); clone it first");
+        return false;
+    }
+    return true;
+}
+
+/* --- writing ------------------------------------------------------------ */
+
+static struct pst_value *convert(struct pst_functionalise *f,
+                                 const struct pst_value *like,
+                                 struct pst_value *new)
+{
+    const bool no_grad = f->build->no_grad;
+
+    if (new != NULL &&new->meta.dtype != like->meta.dtype)
+        new = pst_versions_emit(
+            f, "aten._to_copy.default", like, no_grad,
+            PST_ARGS(pst_v(new), pst_dtype_arg(like->meta.dtype)));
+    if (new != NULL && !pst_meta_same_shape(&new->meta, &like->meta))
+        new = pst_versions_emit(f, "aten.expand.default", like, no_grad,
+                                PST_ARGS(pst_v(new), pst_versions_sizes(like)));
+    return new;
+}
+
+/* `fresh` has storage of its own that no name of the program means: it may
+ * become the version itself. */
+static struct pst_value *new_version(struct pst_functionalise *f,
+                                     const struct target *t,
+                                     struct pst_value *new,
+                                     const struct pst_value *fresh)
+{
+    const struct pst_value *v = t->value;
+    struct pst_value *old = t->storage->version;
+    const struct pst_meta *meta = &v->meta;
+    const bool no_grad = f->build->no_grad;
+
+    new = convert(f, v, new);
+    if (new != NULL && pst_versions_cover(v, old)) {
+        if (new == fresh &&new->base == NULL)
+            return new;
+        return pst_versions_emit(f, "aten.clone.default", v, no_grad,
+                                 PST_ARGS(pst_v(new)));
+    }
+    new = pst_versions_bit_cast(f, v, new, old->meta.dtype, no_grad);
+    if (new == NULL)
+        return NULL;
+    return pst_versions_emit(
+        f, "penstock.write_strided.default", t->storage->owner, no_grad,
+        PST_ARGS(pst_v(old), pst_v(new), pst_versions_sizes(v),
+                 pst_ints(meta->stride, meta->rank), pst_i(v->offset)));
+}
+
+static struct pst_value *commit(struct pst_functionalise *f,
+                                const struct target *t, struct pst_value *new,
+                                const struct pst_value *fresh)
+{
+    struct pst_value *version;
+
+    if (!pst_versions_learn(f))
+        return NULL;
+    if (t->detached && !f->build->no_grad && f->facts[new->id].carries) {
+        f->build->status = refuse(f, t->value,
+                                  "it is detached, but what is written has a "
+                                  "gradient (E_ALIAS_NONDIFF)");
+        return NULL;
+    }
+    version = new_version(f, t, new, fresh);
+    if (version != NULL && t->silent &&
+        f->facts[t->storage->version->id].carries)
+        version = pst_versions_emit(
+            f, "penstock.with_history.default", t->storage->owner, false,
+            PST_ARGS(pst_v(version), pst_v(t->storage->version)));
+    if (version == NULL || !pst_versions_learn(f))
+        return NULL;
+    t->storage->version = version;
+    f->facts[pst_value_storage(version)->id].storage = t->storage;
+    return pst_functionalise_read(f, t->value);
+}
+
+struct pst_value *pst_functionalise_write(struct pst_functionalise *f,
+                                          struct pst_value *v,
+                                          struct pst_value *update)
+{
+    struct target t;
+    struct pst_meta shape;
+
+    if (update == NULL || !prepare(f, v, &t))
+        return NULL;
+    if (!pst_meta_broadcast(&update->meta, &t.value->meta, &shape) ||
+        !pst_meta_same_shape(&shape, &t.value->meta)) {
+        char a[PST_META_TEXT], b[PST_META_TEXT];
+
+        f->build->status = pst_diag_set(
+            f->build->diag, PST_ERR_SHAPE, "%s cannot be written to %%%s, %s",
+            pst_meta_text(&update->meta, a), t.value->name,
+            pst_meta_text(&t.value->meta, b));
+        return NULL;
+    }
+    return commit(f, &t, update, NULL);
+}
+
+/* --- in-place operators ------------------------------------------------- */
+
+/* An operand on the written storage must be the window itself or disjoint. */
+static bool check_operand(struct pst_functionalise *f, const struct target *t,
+                          struct pst_value *operand)
+{
+    const struct pst_window to = {&t->value->meta, t->value->offset};
+    struct pst_window from;
+    bool overlaps = false;
+
+    if (operand == NULL || t->storage == NULL)
+        return true;
+    operand = pst_versions_follow(f, operand);
+    if (f->facts[pst_value_storage(operand)->id].storage != t->storage)
+        return true;
+    from = (struct pst_window){&operand->meta, operand->offset};
+    if (!pst_windows_same(&from, &to))
+        f->build->status =
+            pst_windows_overlap(&from, &to, &overlaps, f->build->diag);
+    if (overlaps)
+        f->build->status = refuse(f, t->value,
+                                  "it partly overlaps an operand (E_OVERLAP); "
+                                  "clone that first");
+    return f->build->status == PST_OK;
+}
+
+/* One argument with the values that stand for its own now. The first is the
+ * target itself. */
+static enum pst_status current_arg(struct pst_functionalise *f,
+                                   const struct target *t, bool first,
+                                   const struct pst_arg *arg,
+                                   struct pst_arg *ret)
+{
+    *ret = *arg;
+    if (arg->kind == PST_ARG_VALUES)
+        f->build->status =
+            pst_arg_copy(&f->build->graph->arena, arg, ret, f->build->diag);
+    for (unsigned k = 0; arg->kind == PST_ARG_VALUES && k < arg->n; k++)
+        if (f->build->status == PST_OK && arg->values[k] != NULL &&
+            check_operand(f, t, arg->values[k]))
+            ret->values[k] = pst_functionalise_read(f, arg->values[k]);
+    if (arg->kind == PST_ARG_VALUE &&
+        (first || check_operand(f, t, arg->value)))
+        ret->value = pst_functionalise_read(f, arg->value);
+    return f->build->status;
+}
+
+/* NULL after a failure. */
+static struct pst_arg *current_args(struct pst_functionalise *f,
+                                    const struct target *t,
+                                    const struct pst_arg *args, unsigned n_args)
+{
+    struct pst_arg *ret =
+        pst_arena_calloc(&f->build->graph->arena, n_args, sizeof(*ret));
+
+    if (ret == NULL) {
+        f->build->status = pst_diag_nomem(f->build->diag, n_args);
+        return NULL;
+    }
+    for (unsigned i = 0; i < n_args; i++)
+        if (current_arg(f, t, i == 0, &args[i], &ret[i]) != PST_OK)
+            return NULL;
+    return ret;
+}
+
+static bool check_result(struct pst_functionalise *f, const struct target *t,
+                         const struct pst_value *result)
+{
+    char a[PST_META_TEXT], b[PST_META_TEXT];
+
+    if (pst_meta_same_shape(&result->meta, &t->value->meta) &&
+        pst_dtype_kind(result->meta.dtype) <=
+            pst_dtype_kind(t->value->meta.dtype))
+        return true;
+    f->build->status =
+        pst_diag_set(f->build->diag, PST_ERR_SHAPE,
+                     "the result %s cannot be stored in place in %%%s, %s",
+                     pst_meta_text(&result->meta, a), t->value->name,
+                     pst_meta_text(&t->value->meta, b));
+    return false;
+}
+
+struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
+                                            const struct pst_op *twin,
+                                            const struct pst_arg *args,
+                                            unsigned n_args)
+{
+    struct pst_value *result, *current;
+    struct pst_arg *now;
+    struct target t;
+
+    if (!pst_versions_learn(f))
+        return NULL;
+    if (n_args == 0 || args[0].kind != PST_ARG_VALUE) {
+        f->build->status =
+            pst_diag_set(f->build->diag, PST_ERR_INPUT,
+                         "an in-place operator has no tensor to write");
+        return NULL;
+    }
+    if (twin->flags & PST_OP_VIEW) { /* t_(): the name moves, nothing else */
+        t = (struct target){.value = pst_versions_follow(f, args[0].value)};
+        now = current_args(f, &t, args, n_args);
+        result = now != NULL ? pst_emit(f->build, twin, now, n_args) : NULL;
+        if (result == NULL || !pst_versions_learn(f))
+            return NULL;
+        return f->facts[t.value->id].renamed = result;
+    }
+    if (!prepare(f, args[0].value, &t))
+        return NULL;
+    now = current_args(f, &t, args, n_args);
+    if (now == NULL)
+        return NULL;
+    /* The old numbers of a copy's target are not read. */
+    if (twin == pst_op_find("aten.copy.default") && n_args > 1 &&
+        now[1].kind == PST_ARG_VALUE)
+        return pst_functionalise_write(f, args[0].value, now[1].value);
+    current = now[0].value;
+    result = pst_emit(f->build, twin, now, n_args);
+    if (result == NULL || !check_result(f, &t, result))
+        return NULL;
+    if (pst_value_storage(result) == pst_value_storage(current) &&
+        pst_windows_same(&(struct pst_window){&result->meta, result->offset},
+                         &(struct pst_window){&current->meta, current->offset}))
+        return current; /* dropout_ in evaluation: nothing is written */
+    return commit(f, &t, result, result);
+}
+
+/* --- the end ------------------------------------------------------------ */
+
+/* A constant that is written has state from then on: it becomes a buffer
+ * outside of the state dict. */
+static enum pst_status make_buffer(struct pst_functionalise *f,
+                                   struct pst_value *value)
+{
+    struct pst_graph *graph = f->build->graph;
+    size_t kept = 0;
+
+    if (!pst_vec_push(TAG, &graph->buffers, value))
+        return pst_diag_nomem(f->build->diag, sizeof(value));
+    for (size_t i = 0; i < graph->consts.n; i++)
+        if (graph->consts.at[i] != value)
+            graph->consts.at[kept++] = graph->consts.at[i];
+    graph->consts.n = kept;
+    value->kind = PST_VALUE_BUFFER;
+    value->persistent = false;
+    return PST_OK;
+}
+
+static enum pst_status finish_storage(struct pst_functionalise *f,
+                                      struct pst_value *owner,
+                                      struct pst_diag *diag)
+{
+    struct pst_value *name = owner;
+    struct pst_output output;
+    enum pst_status status = PST_OK;
+    struct pst_value *last;
+
+    if (f->facts[owner->id].original != NULL) {
+        name = f->facts[owner->id].copy;
+        owner = f->facts[owner->id].original;
+    }
+    output = (struct pst_output){.target = owner, .path = owner->name};
+    if (owner->kind == PST_VALUE_NODE)
+        return PST_OK;
+    last = pst_functionalise_read(f, name);
+    if (last == NULL)
+        return f->build->status;
+    if (last == name)
+        return PST_OK;
+    if (owner->kind == PST_VALUE_CONST)
+        status = make_buffer(f, owner);
+    if (status != PST_OK)
+        return status;
+    output.kind = owner->kind == PST_VALUE_BUFFER ? PST_OUTPUT_BUFFER_UPDATE
+                                                  : PST_OUTPUT_INPUT_UPDATE;
+    output.arg = pst_v(last);
+    return pst_graph_add_output(f->build->graph, &output, diag);
+}
+
+enum pst_status pst_functionalise_finish(struct pst_functionalise *f,
+                                         struct pst_diag *diag)
+{
+    enum pst_status status = f->build->status;
+
+    f->build->module = f->build->source = "";
+    f->build->call = 0;
+    for (size_t i = 0; i < f->storages.n && status == PST_OK; i++)
+        status = finish_storage(f, f->storages.at[i]->owner, diag);
+    return status;
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What is known of values, and reading them at their newest version. */
+#include "stages/frontend/functional/versions.h"
+
+#include "stages/ops/op.h"
+
+#define TAG PST_TAG_GRAPH
+
+enum pst_status pst_functionalise_new(struct pst_build *build,
+                                      struct pst_functionalise **ret,
+                                      struct pst_diag *diag)
+{
+    struct pst_functionalise *f = pst_calloc(TAG, 1, sizeof(*f));
+
+    if (f == NULL)
+        return pst_diag_nomem(diag, sizeof(*f));
+    f->build = build;
+    *ret = f;
+    return PST_OK;
+}
+
+void pst_functionalise_free(struct pst_functionalise *f)
+{
+    if (f == NULL)
+        return;
+    pst_free(f->facts);
+    pst_vec_fini(&f->storages);
+    pst_free(f);
+}
+
+/* --- facts -------------------------------------------------------------- */
+
+struct carry_ctx {
+    const struct pst_fact *facts;
+    bool ret;
+};
+
+static void look_if_carries(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct carry_ctx *c = ctx;
+
+    (void)arg;
+    c->ret = c->ret || c->facts[(*slot)->id].carries;
+}
+
+static bool is_differentiable(const struct pst_node *node)
+{
+    return !node->no_grad && node->op->vjp != pst_vjp_none;
+}
+
+static bool carries(const struct pst_fact *facts, const struct pst_value *value)
+{
+    struct carry_ctx c = {facts, false};
+
+    if (pst_dtype_kind(value->meta.dtype) != PST_KIND_FLOAT)
+        return false;
+    if (value->kind == PST_VALUE_PARAM)
+        return value->requires_grad;
+    if (value->kind == PST_VALUE_NODE && value->def != NULL &&
+        is_differentiable(value->def))
+        pst_node_uses(value->def, look_if_carries, &c);
+    return c.ret;
+}
+
+bool pst_versions_learn(struct pst_functionalise *f)
+{
+    const struct pst_graph *graph = f->build->graph;
+
+    if (f->build->status != PST_OK)
+        return false;
+    if (!pst_vec_grow(TAG, (void **)&f->facts, &f->cap_facts, f->n_facts,
+                      graph->values.n - f->n_facts, sizeof(*f->facts))) {
+        f->build->status =
+            pst_diag_nomem(f->build->diag, graph->values.n * sizeof(*f->facts));
+        return false;
+    }
+    /* Arguments have smaller ids than results. */
+    for (; f->n_facts < graph->values.n; f->n_facts++)
+        f->facts[f->n_facts] = (struct pst_fact){
+            .carries = carries(f->facts, graph->values.at[f->n_facts])};
+    return true;
+}
+
+struct pst_value *pst_versions_follow(const struct pst_functionalise *f,
+                                      struct pst_value *v)
+{
+    while (f->facts[v->id].renamed != NULL)
+        v = f->facts[v->id].renamed;
+    return v;
+}
+
+struct source_ctx {
+    const struct pst_value *base;
+    struct pst_value *ret;
+};
+
+static void find_source(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct source_ctx *s = ctx;
+
+    (void)arg;
+    if (s->ret == NULL && pst_value_storage(*slot) == s->base)
+        s->ret = *slot;
+}
+
+bool pst_versions_detached(const struct pst_value *v)
+{
+    while (v != NULL && v->base != NULL) {
+        struct source_ctx s = {v->base, NULL};
+
+        if (!is_differentiable(v->def))
+            return true;
+        pst_node_uses(v->def, find_source, &s);
+        v = s.ret;
+    }
+    return false;
+}
+
+/* --- nodes of our own --------------------------------------------------- */
+
+struct pst_value *pst_versions_emit(struct pst_functionalise *f,
+                                    const char *name,
+                                    const struct pst_value *like, bool no_grad,
+                                    const struct pst_arg *args, unsigned n_args)
+{
+    const struct pst_op *op = pst_op_find(name);
+    struct pst_build saved = *f->build;
+    struct pst_value *ret;
+
+    if (saved.status != PST_OK)
+        return NULL;
+    if (op == NULL) {
+        f->build->status =
+            pst_diag_set(saved.diag, PST_ERR_UNSUPPORTED,
+                         "the view or write of %%%s needs %s, which is missing",
+                         like->name, name);
+        return NULL;
+    }
+    f->build->no_grad = no_grad;
+    f->build->prefix = like->name;
+    f->build->n_names = 0;
+    ret = pst_emit(f->build, op, args, n_args);
+    saved.status = f->build->status;
+    *f->build = saved;
+    return ret;
+}
+
+struct pst_arg pst_versions_sizes(const struct pst_value *v)
+{
+    struct pst_arg ret = pst_ints(v->meta.size, v->meta.rank);
+
+    ret.exprs = v->dims;
+    return ret;
+}
+
+bool pst_versions_cover(const struct pst_value *v,
+                        const struct pst_value *version)
+{
+    return v->offset == 0 && v->meta.dtype == version->meta.dtype &&
+           pst_meta_is_contiguous(&v->meta) &&
+           pst_meta_numel(&v->meta) == pst_meta_numel(&version->meta);
+}
+
+struct pst_value *pst_versions_bit_cast(struct pst_functionalise *f,
+                                        const struct pst_value *like,
+                                        struct pst_value *v,
+                                        enum pst_dtype dtype, bool no_grad)
+{
+    if (v == NULL || v->meta.dtype == dtype)
+        return v;
+    return pst_versions_emit(f, "aten.view.dtype", like, no_grad,
+                             PST_ARGS(pst_v(v), pst_dtype_arg(dtype)));
+}
+
+struct pst_value *pst_functionalise_owner(struct pst_functionalise *f,
+                                          struct pst_value *v)
+{
+    const struct pst_storage *storage;
+
+    if (!pst_versions_learn(f))
+        return NULL;
+    v = pst_value_storage(pst_versions_follow(f, v));
+    storage = f->facts[v->id].storage;
+    return storage != NULL ? storage->owner : v;
+}
+
+enum pst_status pst_functionalise_stand_for(struct pst_functionalise *f,
+                                            struct pst_value *copy,
+                                            struct pst_value *original)
+{
+    struct pst_fact *fact;
+
+    if (!pst_versions_learn(f))
+        return f->build->status;
+    fact = &f->facts[pst_value_storage(copy)->id];
+    fact->original = original;
+    fact->copy = copy;
+    return PST_OK;
+}
+
+struct pst_value *pst_functionalise_home(const struct pst_functionalise *f,
+                                         struct pst_value *v)
+{
+    const struct pst_value *owner = pst_value_storage(v);
+
+    return owner->id < f->n_facts && f->facts[owner->id].copy == v
+               ? f->facts[owner->id].original
+               : v;
+}
+
+/* The window that v has, on the version. */
+static struct pst_value *look_at(struct pst_functionalise *f,
+                                 struct pst_value *version,
+                                 const struct pst_value *v)
+{
+    const struct pst_meta *meta = &v->meta;
+    struct pst_value *ret = version;
+
+    if (!pst_versions_cover(v, version))
+        ret = pst_versions_emit(f, "aten.as_strided.default", v, false,
+                                PST_ARGS(pst_v(version), pst_versions_sizes(v),
+                                         pst_ints(meta->stride, meta->rank),
+                                         pst_i(v->offset)));
+    else if (!pst_meta_same_shape(meta, &version->meta))
+        ret =
+            pst_versions_emit(f, "aten.view.default", v, false,
+                              PST_ARGS(pst_v(version), pst_versions_sizes(v)));
+    ret = pst_versions_bit_cast(f, v, ret, meta->dtype, false);
+    if (ret != NULL && pst_versions_detached(v))
+        ret = pst_versions_emit(f, "aten.detach.default", v, false,
+                                PST_ARGS(pst_v(ret)));
+    return ret;
+}
+
+struct pst_value *pst_functionalise_read(struct pst_functionalise *f,
+                                         struct pst_value *v)
+{
+    const struct pst_storage *storage;
+    struct pst_fact *fact;
+
+    if (!pst_versions_learn(f))
+        return NULL;
+    v = pst_versions_follow(f, v);
+    storage = f->facts[pst_value_storage(v)->id].storage;
+    if (storage == NULL ||
+        pst_value_storage(v) == pst_value_storage(storage->version))
+        return v;
+    fact = &f->facts[v->id];
+    if (fact->now == NULL ||
+        pst_value_storage(fact->now) != pst_value_storage(storage->version)) {
+        struct pst_value *now = look_at(f, storage->version, v);
+
+        if (now == NULL || !pst_versions_learn(f))
+            return NULL;
+        f->facts[v->id].now =
+            now; /* pst_versions_learn() may have moved the facts */
+        return now;
+    }
+    return fact->now;
+}

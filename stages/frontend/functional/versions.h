@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_FRONTEND_FUNCTIONAL_VERSIONS_H
+#define PENSTOCK_STAGES_FRONTEND_FUNCTIONAL_VERSIONS_H
+/*
+ * One rule for all views and writes: a storage has a newest version, a value
+ * whose row-major order is the order of the storage. Every name keeps its
+ * geometry (sizes, strides, offset in the storage), which alone says where it
+ * reads from and writes to; how the view was made does not matter.
+ *
+ * What functionalise.c (writes) and versions.c (reads) share; one thread.
+ * Failures stay in f->build, from which on all functions return NULL or false.
+ */
+#include "stages/frontend/functional/functionalise.h"
+
+struct pst_storage {
+    struct pst_value *owner, *version;
+};
+
+/* What is known of a value, by id. */
+struct pst_fact {
+    struct pst_storage *storage; /* of owners and of versions */
+    struct pst_value *now;     /* the name, regenerated from a newer version */
+    struct pst_value *renamed; /* by t_() and the like */
+    bool carries;              /* gradients can flow on to a parameter */
+    struct pst_value *original, *copy; /* of owners that stand for an input */
+};
+
+struct pst_functionalise {
+    struct pst_build *build;
+    struct pst_fact *facts;
+    size_t n_facts, cap_facts;
+    struct PST_VEC(
+        struct pst_storage *) storages; /* in order of first writes */
+};
+
+/* Makes facts for values that came since; false if the builder has failed. The
+ * facts may move. */
+bool pst_versions_learn(struct pst_functionalise *f);
+/* The name that t_() and the like gave the value. */
+struct pst_value *pst_versions_follow(const struct pst_functionalise *f,
+                                      struct pst_value *v);
+/* Does some view between the name and its storage cut gradients off? */
+bool pst_versions_detached(const struct pst_value *v);
+
+/* Emits the operator of that name, with results named after `like`. Whether
+ * gradients pass is up to the reader: views are made outside of no_grad. */
+struct pst_value *pst_versions_emit(struct pst_functionalise *f,
+                                    const char *name,
+                                    const struct pst_value *like, bool no_grad,
+                                    const struct pst_arg *args,
+                                    unsigned n_args);
+/* The sizes of v, free ones with what they come from. */
+struct pst_arg pst_versions_sizes(const struct pst_value *v);
+/* Is the window of v all of the version, in its order? */
+bool pst_versions_cover(const struct pst_value *v,
+                        const struct pst_value *version);
+/* The bits of v as the other dtype of the same size. */
+struct pst_value *pst_versions_bit_cast(struct pst_functionalise *f,
+                                        const struct pst_value *like,
+                                        struct pst_value *v,
+                                        enum pst_dtype dtype, bool no_grad);
+
+#endif

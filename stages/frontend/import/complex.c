@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Complex numbers of the document are pairs of real ones along one more
+ * dimension, the last (pst_json_tensor). An operator on them is the row of
+ * that name in stages/ops/complex/; one that only moves elements is its own
+ * row, which must leave the last dimension alone.
+ */
+#include "stages/frontend/import/import.h"
+#include "stages/ops/op.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Operators that treat both parts alike. */
+static const struct mover {
+    const char *name;
+    bool adds_dim;      /* a negative dimension counts the result's */
+    const char *append; /* this list takes `last`; NULL: none */
+    int64_t last;       /* 0: the number of the last dimension */
+} movers[] = {
+    {"aten.view.default", false, "size", 2},
+    {"aten.reshape.default", false, "shape", 2},
+    {"aten._unsafe_view.default", false, "size", 2},
+    {"aten.expand.default", false, "size", 2},
+    {"aten.repeat.default", false, "repeats", 1},
+    {"aten.permute.default", false, "dims", 0},
+    {"aten.transpose.int", false, NULL, 0},
+    {"aten.movedim.int", false, NULL, 0},
+    {"aten.movedim.intlist", false, NULL, 0},
+    {"aten.unsqueeze.default", true, NULL, 0},
+    {"aten.squeeze.default", false, NULL, 0},
+    {"aten.squeeze.dim", false, NULL, 0},
+    {"aten.squeeze.dims", false, NULL, 0},
+    {"aten.flatten.using_ints", false, NULL, 0},
+    {"aten.unflatten.int", false, NULL, 0},
+    {"aten.slice.Tensor", false, NULL, 0},
+    {"aten.narrow.default", false, NULL, 0},
+    {"aten.select.int", false, NULL, 0},
+    {"aten.index_select.default", false, NULL, 0},
+    {"aten.index.Tensor", false, NULL, 0},
+    {"aten.split.Tensor", false, NULL, 0},
+    {"aten.split_with_sizes.default", false, NULL, 0},
+    {"aten.chunk.default", false, NULL, 0},
+    {"aten.unbind.int", false, NULL, 0},
+    {"aten.cat.default", false, NULL, 0},
+    {"aten.stack.default", true, NULL, 0},
+    {"aten.flip.default", false, NULL, 0},
+    {"aten.roll.default", false, NULL, 0},
+    {"aten.clone.default", false, NULL, 0},
+    {"aten.contiguous.default", false, NULL, 0},
+    {"aten.alias.default", false, NULL, 0},
+    {"aten.detach.default", false, NULL, 0},
+    {"aten.lift_fresh_copy.default", false, NULL, 0},
+    {"aten.zeros_like.default", false, NULL, 0},
+    {"aten.sum.dim_IntList", false, NULL, 0},
+    {"aten.mean.dim", false, NULL, 0},
+};
+
+static const struct mover *find_mover(const char *name)
+{
+    for (size_t i = 0; i < PST_COUNT(movers); i++)
+        if (strcmp(movers[i].name, name) == 0)
+            return &movers[i];
+    return NULL;
+}
+
+/* --- which nodes ---------------------------------------------------------- */
+
+static bool is_complex(const json_t *metas, const json_t *tensor)
+{
+    const char *name = json_string_value(json_object_get(tensor, "name"));
+    const json_t *dtype =
+        name == NULL ? NULL
+                     : json_object_get(json_object_get(metas, name), "dtype");
+    enum pst_dtype part;
+
+    return json_is_integer(dtype) &&
+           pst_json_is_complex(json_integer_value(dtype), &part);
+}
+
+static bool any_complex(const json_t *metas, const json_t *arg)
+{
+    bool any = is_complex(metas, json_object_get(arg, "as_tensor"));
+    json_t *item;
+    size_t i;
+
+    json_array_foreach(json_object_get(arg, "as_tensors"), i, item)
+    {
+        any = any || is_complex(metas, item);
+    }
+    return any;
+}
+
+bool pst_import_complex(const json_t *node, const json_t *metas)
+{
+    bool any = false;
+    json_t *item;
+    size_t i;
+
+    json_array_foreach(json_object_get(node, "inputs"), i, item)
+    {
+        any = any || any_complex(metas, json_object_get(item, "arg"));
+    }
+    json_array_foreach(json_object_get(node, "outputs"), i, item)
+    {
+        any = any || any_complex(metas, item);
+    }
+    return any;
+}
+
+const struct pst_op *pst_import_complex_row(const char *name)
+{
+    static const char *const spaces[] = {"complex", "from_real"};
+    char text[256];
+
+    if (!pst_has_prefix(name, "aten."))
+        return NULL;
+    for (size_t i = 0; i < PST_COUNT(spaces); i++) {
+        const struct pst_op *op;
+
+        snprintf(text, sizeof(text), "%s%s", spaces[i], name + strlen("aten"));
+        op = pst_op_find(text);
+        if (op != NULL)
+            return op;
+    }
+    return find_mover(name) != NULL ? pst_op_find(name) : NULL;
+}
+
+/* --- arguments ------------------------------------------------------------ */
+
+static struct pst_value *promoted(struct pst_import *import,
+                                  struct pst_value *v)
+{
+    struct pst_value *parts[2] = {v, NULL};
+
+    if (v == NULL)
+        return NULL;
+    parts[1] = pst_emit(&import->build, pst_op_find("aten.zeros_like.default"),
+                        PST_ARGS(pst_v(v)));
+    return pst_emit(&import->build, pst_op_find("aten.stack.default"),
+                    PST_ARGS(pst_values(parts, 2), pst_i(-1)));
+}
+
+/* A real operand among complex ones; indices stay as they are. */
+static bool needs_promotion(const struct pst_value *v, const json_t *metas,
+                            const json_t *tensor)
+{
+    return v != NULL && (PST_D_FLOAT >> v->meta.dtype & 1) != 0 &&
+           !is_complex(metas, tensor);
+}
+
+static void promote(struct pst_import *import, const struct pst_scope *scope,
+                    const json_t *node, const struct pst_schema *schema,
+                    struct pst_arg *args)
+{
+    json_t *input, *item;
+    size_t i, k;
+
+    json_array_foreach(json_object_get(node, "inputs"), i, input)
+    {
+        const json_t *arg = json_object_get(input, "arg");
+        const json_t *one = json_object_get(arg, "as_tensor");
+        const int at = pst_schema_arg(
+            schema, json_string_value(json_object_get(input, "name")));
+
+        if (at < 0)
+            continue;
+        if (args[at].kind == PST_ARG_VALUE &&
+            needs_promotion(args[at].value, scope->metas, one))
+            args[at].value = promoted(import, args[at].value);
+        json_array_foreach(json_object_get(arg, "as_tensors"), k, item)
+        {
+            if (args[at].kind == PST_ARG_VALUES && k < args[at].n &&
+                needs_promotion(args[at].values[k], scope->metas, item))
+                args[at].values[k] = promoted(import, args[at].values[k]);
+        }
+    }
+}
+
+/* Dimensions without the last one of the first tensor. */
+static int64_t rank_of(const struct pst_schema *schema,
+                       const struct pst_arg *args)
+{
+    for (unsigned i = 0; i < schema->n_args; i++) {
+        if (args[i].kind == PST_ARG_VALUE)
+            return (int64_t)args[i].value->meta.rank - 1;
+        for (unsigned k = 0; args[i].kind == PST_ARG_VALUES && k < args[i].n;
+             k++)
+            if (args[i].values[k] != NULL) /* a list of indices has holes */
+                return (int64_t)args[i].values[k]->meta.rank - 1;
+    }
+    return 0;
+}
+
+static bool names_dims(const char *name)
+{
+    static const char *const names[] = {
+        "dim",         "dims",      "dim0",    "dim1",  "source",
+        "destination", "start_dim", "end_dim", "axis0", "axis1"};
+
+    for (size_t i = 0; i < PST_COUNT(names); i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* A copy of the list with room for one more; NULL without memory. */
+static int64_t *copy_ints(struct pst_import *import, struct pst_arg *arg)
+{
+    struct pst_arena *arena = &import->build.graph->arena;
+    int64_t *ints = pst_arena_calloc(arena, arg->n + 1, sizeof(*ints));
+    const char **exprs = pst_arena_calloc(arena, arg->n + 1, sizeof(*exprs));
+
+    if (ints == NULL || exprs == NULL)
+        return NULL;
+    for (unsigned i = 0; i < arg->n; i++) {
+        ints[i] = arg->ints[i];
+        exprs[i] = arg->exprs != NULL ? arg->exprs[i] : NULL;
+    }
+    arg->ints = ints;
+    arg->exprs = arg->exprs != NULL ? exprs : NULL;
+    return ints;
+}
+
+static enum pst_status move(struct pst_import *import, const struct mover *m,
+                            const struct pst_schema *schema,
+                            struct pst_arg *args)
+{
+    const int64_t rank = rank_of(schema, args);
+    const int64_t dims = rank + m->adds_dim;
+
+    for (unsigned i = 0; i < schema->n_args; i++) {
+        struct pst_arg *arg = &args[i];
+        const char *name = schema->args[i].name;
+        const bool append = m->append != NULL && strcmp(m->append, name) == 0;
+        int64_t *ints;
+
+        if (names_dims(name) && arg->kind == PST_ARG_INT && arg->i < 0)
+            arg->i += dims;
+        if (arg->kind != PST_ARG_INTS || (!append && !names_dims(name)))
+            continue;
+        ints = copy_ints(import, arg);
+        if (ints == NULL)
+            return pst_diag_nomem(import->diag, arg->n * sizeof(*ints));
+        for (unsigned k = 0; k < arg->n && names_dims(name); k++)
+            if (ints[k] < 0)
+                ints[k] += dims;
+        if (append)
+            ints[arg->n++] = m->last == 0 ? rank : m->last;
+    }
+    return PST_OK;
+}
+
+enum pst_status pst_import_pairs(struct pst_import *import,
+                                 const struct pst_scope *scope,
+                                 const json_t *node,
+                                 const struct pst_target *target,
+                                 struct pst_arg *args)
+{
+    const struct pst_schema *schema = pst_op_schema(target->op);
+    const struct mover *m = find_mover(target->name);
+    enum pst_status status;
+
+    if (!pst_has_prefix(schema->name, "from_real."))
+        promote(import, scope, node, schema, args);
+    status = import->build.status;
+    if (status == PST_OK && m != NULL)
+        status = move(import, m, schema, args);
+    return status;
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Where elements lie in PyTorch's storages. Results are contiguous here; in
+ * PyTorch they may be permuted (relu(x.t()), channels_last), and the file says
+ * how. That matters in two places only:
+ *   - an operator that reads a storage by strides of its own (as_strided);
+ *   - a write, where a reshape (contiguous, to, ...) of such a result is a view
+ *     for one of us and a copy for the other.
+ * When an import comes to such a place it notes the result that began to
+ * differ, and is done again: the noted results then get storages of their own
+ * in the recorded order (permute, clone, permute back), and views of them are
+ * those of PyTorch.
+ */
+#include "stages/frontend/import/nodes.h"
+
+#include <string.h>
+
+#define TAG PST_TAG_ARCHIVE
+
+void pst_layouts_init(struct pst_layouts *l)
+{
+    *l = (struct pst_layouts){.again = false};
+    pst_map_init(&l->wanted, TAG);
+}
+
+void pst_layouts_fini(struct pst_layouts *l)
+{
+    pst_map_fini(&l->wanted);
+}
+
+/* --- notes by storage --------------------------------------------------- */
+
+/* NULL after a failure, which the builder has. */
+static struct pst_storage_note *note_of(struct pst_import *import,
+                                        struct pst_value *v)
+{
+    const size_t n = import->build.graph->values.n;
+    struct pst_value *owner = pst_functionalise_owner(import->functional, v);
+
+    if (owner == NULL)
+        return NULL;
+    if (import->notes.n < n) {
+        if (!pst_vec_grow(TAG, (void **)&import->notes.at, &import->notes.cap,
+                          import->notes.n, n - import->notes.n,
+                          sizeof(*import->notes.at))) {
+            import->build.status = pst_diag_nomem(import->diag, n);
+            return NULL;
+        }
+        memset(&import->notes.at[import->notes.n], 0,
+               (n - import->notes.n) * sizeof(*import->notes.at));
+        import->notes.n = n;
+    }
+    return &import->notes.at[owner->id];
+}
+
+static enum pst_status want(struct pst_import *import,
+                            const struct pst_storage_note *note)
+{
+    struct pst_layouts *l = import->layouts;
+
+    if (pst_map_has(&l->wanted, note->origin))
+        return PST_OK;
+    l->again = true;
+    return pst_map_put(&l->wanted, note->origin, l)
+               ? PST_OK
+               : pst_diag_nomem(import->diag, 0);
+}
+
+static enum pst_status want_if_told(struct pst_import *import,
+                                    const struct pst_storage_note *note)
+{
+    return note->origin != NULL && note->doubtful && note->written
+               ? want(import, note)
+               : PST_OK;
+}
+
+/* --- a storage in the recorded order ------------------------------------ */
+
+static bool same_strides(const struct pst_meta *a, const struct pst_meta *b)
+{
+    if (pst_meta_numel(a) <= 1)
+        return true;
+    for (unsigned d = 0; d < a->rank; d++)
+        if (a->size[d] > 1 && a->stride[d] != b->stride[d])
+            return false;
+    return true;
+}
+
+/* The dimensions from the widest stride to the narrowest; false if they leave
+ * gaps or share memory. */
+static bool order_of(const struct pst_meta *m, int64_t order[PST_MAX_RANK])
+{
+    int64_t step = 1;
+
+    for (unsigned d = 0; d < m->rank; d++) {
+        unsigned at = d;
+
+        for (; at > 0 && m->size[d] > 1; at--) {
+            const unsigned before = (unsigned)order[at - 1];
+
+            if (m->size[before] > 1 && m->stride[before] >= m->stride[d])
+                break;
+            order[at] = order[at - 1];
+        }
+        order[at] = d;
+    }
+    for (unsigned k = m->rank; k-- > 0;) {
+        if (m->size[order[k]] > 1 && m->stride[order[k]] != step)
+            return false;
+        step *= m->size[order[k]];
+    }
+    return true;
+}
+
+static enum pst_status refuse(struct pst_import *import, const char *name,
+                              const struct pst_meta *m)
+{
+    char text[PST_META_TEXT];
+
+    return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+                        "\"%s\", whose storage is read by strides or written "
+                        "through a view, is %s in PyTorch: its elements leave "
+                        "gaps or share memory, which is not supported; make it "
+                        "contiguous first",
+                        name, pst_meta_text(m, text));
+}
+
+static enum pst_status lay_out(struct pst_import *import, const char *name,
+                               const struct pst_json_tensor *t,
+                               struct pst_value **value)
+{
+    int64_t order[PST_MAX_RANK], back[PST_MAX_RANK];
+    struct pst_build *b = &import->build;
+    const unsigned n = t->meta.rank;
+    struct pst_value *v = pst_functionalise_read(import->functional, *value);
+
+    if (!order_of(&t->meta, order))
+        return refuse(import, name, &t->meta);
+    for (unsigned k = 0; k < n; k++)
+        back[order[k]] = k;
+    b->prefix = name;
+    v = v == NULL ? NULL
+                  : pst_emit(b, pst_op_find("aten.permute.default"),
+                             PST_ARGS(pst_v(v), pst_ints(order, n)));
+    v = v == NULL ? NULL
+                  : pst_emit(b, pst_op_find("aten.clone.default"),
+                             PST_ARGS(pst_v(v)));
+    v = v == NULL ? NULL
+                  : pst_emit(b, pst_op_find("aten.permute.default"),
+                             PST_ARGS(pst_v(v), pst_ints(back, n)));
+    b->prefix = NULL;
+    if (v != NULL)
+        *value = v;
+    return b->status;
+}
+
+enum pst_status pst_import_lay_out(struct pst_import *import,
+                                   const struct pst_scope *scope,
+                                   const char *name,
+                                   const struct pst_json_tensor *t,
+                                   struct pst_value **value)
+{
+    struct pst_storage_note *note;
+    char *key;
+
+    if (t->meta.rank != (*value)->meta.rank ||
+        same_strides(&t->meta, &(*value)->meta))
+        return PST_OK;
+    key = pst_arena_printf(&import->model->arena, "%p %s", (void *)scope->graph,
+                           name);
+    if (key == NULL)
+        return pst_diag_nomem(import->diag, strlen(name));
+    if (pst_map_has(&import->layouts->wanted, key))
+        return lay_out(import, name, t, value);
+    note = note_of(import, *value);
+    if (note == NULL)
+        return import->build.status;
+    if (note->origin == NULL) {
+        note->origin = key;
+        note->doubtful = (*value)->base != NULL;
+    }
+    return want_if_told(import, note);
+}
+
+/* --- the graph's inputs ------------------------------------------------- */
+
+static enum pst_status lay_out_input(struct pst_import *import,
+                                     struct pst_scope *scope, const char *name)
+{
+    struct pst_value *v = pst_map_get(&scope->values, name), *now = v;
+    struct pst_storage_note *note;
+    struct pst_json_tensor t;
+    enum pst_status status;
+
+    if (v == NULL)
+        return PST_OK;
+    status = pst_json_tensor(json_object_get(scope->metas, name), name,
+                             &import->model->symbols,
+                             &import->build.graph->arena, &t, import->diag);
+    if (status == PST_OK)
+        status = pst_import_lay_out(import, scope, name, &t, &now);
+    if (status == PST_OK && now != v) {
+        status = pst_functionalise_stand_for(import->functional, now, v);
+        if (status == PST_OK && !pst_map_put(&scope->values, name, now))
+            status = pst_diag_nomem(import->diag, 0);
+    }
+    note = status == PST_OK ? note_of(import, now) : NULL;
+    if (note != NULL)
+        note->shift = t.offset;
+    return status != PST_OK ? status : import->build.status;
+}
+
+enum pst_status pst_import_lay_out_inputs(struct pst_import *import,
+                                          struct pst_scope *scope)
+{
+    const json_t *inputs = json_object_get(scope->graph, "inputs");
+    enum pst_status status = PST_OK;
+    json_t *input;
+    size_t i;
+
+    json_array_foreach(inputs, i, input)
+    {
+        const char *name = json_string_value(
+            json_object_get(json_object_get(input, "as_tensor"), "name"));
+
+        if (name != NULL && status == PST_OK)
+            status = lay_out_input(import, scope, name);
+    }
+    return status;
+}
+
+/* --- where strides matter ----------------------------------------------- */
+
+enum pst_status pst_import_reads_storage(struct pst_import *import,
+                                         const struct pst_scope *scope,
+                                         const json_t *node)
+{
+    struct pst_value *v =
+        pst_import_find(scope, pst_import_arg(node, "self", "as_tensor"));
+    const struct pst_storage_note *note;
+
+    if (v == NULL)
+        return PST_OK;
+    note = note_of(import, v);
+    if (note == NULL)
+        return import->build.status;
+    if (note->shift != 0)
+        return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
+                            "\"%s\" begins at element %lld of a storage that "
+                            "is not in the file: export with an input of its "
+                            "own storage (clone it)",
+                            pst_value_storage(v)->name, (long long)note->shift);
+    return note->origin != NULL ? want(import, note) : PST_OK;
+}
+
+enum pst_status pst_import_writes_storage(struct pst_import *import,
+                                          struct pst_value *v)
+{
+    struct pst_storage_note *note = note_of(import, v);
+
+    if (note == NULL)
+        return import->build.status;
+    note->written = true;
+    return want_if_told(import, note);
+}
+
+/* Is a result perhaps a view of an argument? */
+static bool may_alias(const struct pst_op *op)
+{
+    return (op->flags & PST_OP_MAYBE_VIEW) != 0 ||
+           (pst_op_is_rewrite(op) && strstr(op->schema, "-> Tensor(") != NULL);
+}
+
+static enum pst_status join(struct pst_import *import, struct pst_value *from,
+                            struct pst_value *to)
+{
+    struct pst_storage_note *b = note_of(import, to);
+    struct pst_storage_note *a = b != NULL ? note_of(import, from) : NULL;
+    enum pst_status status;
+
+    if (a == NULL)
+        return import->build.status;
+    if (a->origin == NULL)
+        return PST_OK;
+    a->doubtful = b->doubtful = true;
+    b->origin = a->origin;
+    status = want_if_told(import, a);
+    return status != PST_OK ? status : want_if_told(import, b);
+}
+
+enum pst_status pst_import_joins_storages(struct pst_import *import,
+                                          const struct pst_op *op,
+                                          const struct pst_arg *args,
+                                          unsigned n_args,
+                                          struct pst_value *const *outs,
+                                          unsigned n_outs)
+{
+    enum pst_status status = PST_OK;
+
+    if (!may_alias(op))
+        return PST_OK;
+    if (op->flags & PST_OP_MAYBE_VIEW)
+        n_args = PST_MIN(n_args, 1u);
+    for (unsigned i = 0; i < n_args; i++)
+        for (unsigned k = 0; k < n_outs && status == PST_OK; k++)
+            if (args[i].kind == PST_ARG_VALUE && outs[k] != NULL)
+                status = join(import, args[i].value, outs[k]);
+    return status;
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The tables of raw tensors: one window on a record for each name. */
+#include "stages/frontend/import/import.h"
+
+#include <string.h>
+
+struct table {
+    struct pst_model *model;
+    struct pst_zip *zip;
+    const char *folder; /* "weights" */
+    const char *prefix; /* of its records: "weight_" */
+    struct pst_diag *diag;
+};
+
+static enum pst_status refuse_pickles(struct pst_diag *diag, const char *what)
+{
+    return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                        "%s is a Python pickle, which is never read: save the "
+                        "model again with torch >= 2.9",
+                        what);
+}
+
+/* The record must be a raw one of this folder. */
+static enum pst_status find_record(const struct table *t, const char *fqn,
+                                   const json_t *payload,
+                                   struct pst_zip_entry **ret,
+                                   struct pst_diag *diag)
+{
+    const json_t *pickle = json_object_get(payload, "use_pickle");
+    const char *path = pst_json_text(payload, "path_name", fqn, diag);
+    const size_t n = strlen(t->prefix);
+    char name[256];
+
+    if (path == NULL)
+        return PST_ERR_INPUT;
+    if (strncmp(path, "custom_obj_", 11) == 0 ||
+        strncmp(path, "opaque_obj_", 11) == 0)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "%s: custom objects are not supported", fqn);
+    if (strchr(path, '/') != NULL || strncmp(path, t->prefix, n) != 0)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "%s: \"%s\" is no name of a record of %s", fqn,
+                            path, t->folder);
+    if (!json_is_false(pickle))
+        return refuse_pickles(diag, fqn);
+    if ((size_t)snprintf(name, sizeof(name), "data/%s/%s", t->folder, path) >=
+        sizeof(name))
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "%s: the record's name is too long", fqn);
+    *ret = pst_zip_find(t->zip, name);
+    if (*ret == NULL)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "%s: its data \"%s\" is not in the archive", fqn,
+                            name);
+    return PST_OK;
+}
+
+/* The window must lie inside the record. */
+static enum pst_status find_data(const struct table *t,
+                                 const struct pst_json_tensor *tensor,
+                                 struct pst_zip_entry *entry,
+                                 struct pst_weight *w)
+{
+    const uint64_t item = pst_dtype_size(tensor->meta.dtype);
+    const uint64_t need = pst_meta_span(&tensor->meta);
+
+    if (pst_meta_numel(&tensor->meta) == 0)
+        return PST_OK;
+    if (entry->size == 0) {
+        w->absent = true;
+        return PST_OK;
+    }
+    if (entry->size % item != 0 || need > entry->size ||
+        (uint64_t)tensor->offset > (entry->size - need) / item)
+        return pst_diag_set(t->diag, PST_ERR_INPUT,
+                            "%s: its record \"%s\" of %llu bytes does not fit "
+                            "the tensor",
+                            w->fqn, entry->name,
+                            (unsigned long long)entry->size);
+    w->entry = entry;
+    w->stored = true;
+    return PST_OK;
+}
+
+static enum pst_status add_weight(const struct table *t, const char *fqn,
+                                  const json_t *payload)
+{
+    struct pst_model *model = t->model;
+    struct pst_zip_entry *entry = NULL;
+    struct pst_json_tensor tensor;
+    struct pst_weight *w;
+    enum pst_status status;
+
+    status = find_record(t, fqn, payload, &entry, t->diag);
+    if (status == PST_OK)
+        status = pst_json_tensor(json_object_get(payload, "tensor_meta"), fqn,
+                                 NULL, &model->arena, &tensor, t->diag);
+    if (status != PST_OK || entry == NULL)
+        return status;
+    if (pst_map_has(&model->weights_by_fqn, fqn))
+        return pst_diag_set(t->diag, PST_ERR_INPUT,
+                            "%s: listed among the weights and the constants",
+                            fqn);
+    w = &model->weights.at[model->weights.n]; /* room was made */
+    *w = (struct pst_weight){
+        .fqn = pst_arena_strdup(&model->arena, fqn),
+        .record = entry->name + strlen("data/"),
+        .meta = tensor.meta,
+        .offset = tensor.offset,
+        .is_param = json_is_true(json_object_get(payload, "is_param")),
+        .requires_grad = tensor.requires_grad,
+    };
+    if (w->fqn == NULL || !pst_map_put(&model->weights_by_fqn, fqn, w))
+        return pst_diag_nomem(t->diag, strlen(fqn));
+    model->weights.n++;
+    return find_data(t, &tensor, entry, w);
+}
+
+/* Digest of the table's text and of the checksums of all records. */
+static enum pst_status add_digest(const struct table *t, const char *text,
+                                  size_t len, struct pst_str *digests)
+{
+    char digest[33];
+
+    pst_digest(text, len, digest);
+    pst_str_addf(digests, "%s\n", digest);
+    for (size_t i = 0; i < t->zip->entries.n; i++) {
+        const struct pst_zip_entry *e = &t->zip->entries.at[i];
+
+        if (strncmp(e->name, "data/", 5) == 0 &&
+            strncmp(e->name + 5, t->folder, strlen(t->folder)) == 0)
+            pst_str_addf(digests, "%s %llu %08x\n", e->name,
+                         (unsigned long long)e->size, (unsigned)e->crc);
+    }
+    return digests->failed ? pst_diag_nomem(t->diag, digests->cap) : PST_OK;
+}
+
+static enum pst_status read_table(const struct table *t, const json_t *config)
+{
+    const char *fqn;
+    json_t *payload;
+    enum pst_status status = PST_OK;
+
+    json_object_foreach((json_t *)config, fqn, payload)
+    {
+        if (status == PST_OK)
+            status = add_weight(t, fqn, payload);
+    }
+    return status;
+}
+
+/* Room for all weights at once: the map points at them. */
+static enum pst_status make_room(struct pst_model *model, size_t more,
+                                 struct pst_diag *diag)
+{
+    const struct pst_weight *before = model->weights.at;
+
+    if (!pst_vec_reserve(PST_TAG_ARCHIVE, &model->weights, more))
+        return pst_diag_nomem(diag, more * sizeof(struct pst_weight));
+    if (before == model->weights.at)
+        return PST_OK;
+    for (size_t i = 0; i < model->weights.n; i++)
+        if (!pst_map_put(&model->weights_by_fqn, model->weights.at[i].fqn,
+                         &model->weights.at[i]))
+            return pst_diag_nomem(diag, 0);
+    return PST_OK;
+}
+
+enum pst_status pst_import_weights(struct pst_model *model, struct pst_zip *zip,
+                                   const char *name, const char *folder,
+                                   struct pst_str *digests,
+                                   struct pst_diag *diag)
+{
+    const struct table t = {
+        .model = model,
+        .zip = zip,
+        .folder = folder,
+        .prefix = strcmp(folder, "weights") == 0 ? "weight_" : "tensor_",
+        .diag = diag,
+    };
+    const struct pst_zip_entry *entry;
+    const json_t *config;
+    enum pst_status status;
+    json_t *json = NULL;
+    char path[512], pickle[512];
+    char *text;
+
+    snprintf(path, sizeof(path), "data/%s/%s_%s_config.json", folder, name,
+             folder);
+    snprintf(pickle, sizeof(pickle), "data/%s/%s.pt", folder, name);
+    if (pst_zip_find(zip, pickle) != NULL)
+        return refuse_pickles(diag, pickle);
+    entry = pst_zip_find(zip, path);
+    if (entry == NULL)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "there are no %s in it (\"%s\" is missing)", folder,
+                            path);
+    status = pst_zip_read(zip, entry, PST_JSON_MAX_BYTES, &text, diag);
+    if (status != PST_OK)
+        return status;
+    status = add_digest(&t, text, (size_t)entry->size, digests);
+    if (status == PST_OK)
+        status = pst_json_parse(path, text, (size_t)entry->size, &json, diag);
+    pst_free(text);
+    if (status != PST_OK)
+        return status;
+    config = pst_json_member(json, "config", JSON_OBJECT, path, diag);
+    status = config != NULL ? make_room(model, json_object_size(config), diag)
+                            : PST_ERR_INPUT;
+    if (status == PST_OK)
+        status = read_table(&t, config);
+    json_decref(json);
+    return status;
+}

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The archive as a whole: what kind of file it is, which model is in it. */
+#include "stages/frontend/model.h"
+
+#include <string.h>
+
+#include "stages/frontend/import/import.h"
+#include "stages/ops/op.h"
+
+#define SMALL 64 /* bytes that the container's own marks may have */
+
+/* Content of a small entry, "" if there is none. */
+static enum pst_status read_mark(struct pst_zip *zip, const char *name,
+                                 char out[SMALL + 1], struct pst_diag *diag)
+{
+    const struct pst_zip_entry *e = pst_zip_find(zip, name);
+    enum pst_status status;
+    char *text;
+
+    out[0] = '\0';
+    if (e == NULL)
+        return PST_OK;
+    status = pst_zip_read(zip, e, SMALL, &text, diag);
+    if (status != PST_OK)
+        return status;
+    snprintf(out, SMALL + 1, "%s", text);
+    out[strcspn(out, "\n")] = '\0';
+    pst_free(text);
+    return PST_OK;
+}
+
+/* Says what else a zip file without the mark of a .pt2 is. */
+static enum pst_status refuse_kind(const struct pst_zip *zip,
+                                   struct pst_diag *diag)
+{
+    if (pst_map_has(&zip->by_name, "serialized_exported_program.json"))
+        return pst_diag_set(diag, PST_ERR_VERSION,
+                            "written by torch < 2.8: save the model again with "
+                            "torch >= 2.9");
+    if (pst_zip_find(zip, "constants.pkl") != NULL)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "a TorchScript file: use torch.export.save");
+    if (pst_zip_find(zip, "data.pkl") != NULL)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "a file of torch.save (a Python pickle, which is "
+                            "never read): use torch.export.save");
+    return pst_diag_set(diag, PST_ERR_INPUT,
+                        "a zip file, but no .pt2 archive (\"archive_format\" "
+                        "is missing)");
+}
+
+static enum pst_status check_container(struct pst_zip *zip,
+                                       struct pst_diag *diag)
+{
+    char format[SMALL + 1], version[SMALL + 1], order[SMALL + 1];
+    char container[SMALL + 1];
+    enum pst_status status;
+    int64_t n;
+
+    status = read_mark(zip, "archive_format", format, diag);
+    if (status == PST_OK)
+        status = read_mark(zip, "archive_version", version, diag);
+    if (status == PST_OK)
+        status = read_mark(zip, "byteorder", order, diag);
+    if (status == PST_OK)
+        status = read_mark(zip, ".data/version", container, diag);
+    if (status != PST_OK)
+        return status;
+    if (strcmp(format, "pt2") != 0)
+        return refuse_kind(zip, diag);
+    if (strcmp(version, "0") != 0)
+        return pst_diag_set(diag, PST_ERR_VERSION,
+                            "archive version \"%s\" is not supported, only "
+                            "\"0\"",
+                            version);
+    if (container[0] != '\0' &&
+        (!pst_parse_i64(container, &n) || n < 0 || n > 10))
+        return pst_diag_set(diag, PST_ERR_VERSION,
+                            "container version \"%s\" is not supported",
+                            container);
+    if (order[0] != '\0' && strcmp(order, "little") != 0)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "its weights are in byte order \"%s\", only little "
+                            "is supported",
+                            order);
+    return PST_OK;
+}
+
+/* Name of the only model in it. */
+static enum pst_status find_model(const struct pst_zip *zip, char *out,
+                                  size_t size, const struct pst_zip_entry **ret,
+                                  struct pst_diag *diag)
+{
+    static const char folder[] = "models/", suffix[] = ".json";
+    const struct pst_zip_entry *found = NULL;
+
+    for (size_t i = 0; i < zip->entries.n; i++) {
+        const struct pst_zip_entry *e = &zip->entries.at[i];
+        const size_t n = strlen(e->name);
+
+        if (!pst_has_prefix(e->name, folder) ||
+            !pst_has_suffix(e->name, suffix) ||
+            n < sizeof(folder) + sizeof(suffix) - 1 || e->folder)
+            continue;
+        if (found != NULL)
+            return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                                "several models in it (\"%s\", \"%s\", ...): "
+                                "save one model to a file",
+                                found->name + sizeof(folder) - 1,
+                                e->name + sizeof(folder) - 1);
+        found = e;
+        if (n - sizeof(folder) - sizeof(suffix) + 3 > size)
+            return pst_diag_set(diag, PST_ERR_INPUT,
+                                "the model's name is too long");
+        snprintf(out, size, "%.*s",
+                 (int)(n - (sizeof(folder) - 1) - (sizeof(suffix) - 1)),
+                 e->name + sizeof(folder) - 1);
+    }
+    if (found == NULL)
+        return pst_diag_set(diag, PST_ERR_INPUT, "there is no model in it");
+    *ret = found;
+    return PST_OK;
+}
+
+static enum pst_status check_version(struct pst_model *model,
+                                     const json_t *json, struct pst_diag *diag)
+{
+    const json_t *version = json_object_get(json, "schema_version");
+    const json_t *major = json_object_get(version, "major");
+    const char *torch =
+        json_string_value(json_object_get(json, "torch_version"));
+    bool training = false, functional = false;
+    json_t *item;
+    size_t i;
+
+    model->torch_version =
+        pst_arena_strdup(&model->arena, torch != NULL ? torch : "");
+    if (model->torch_version == NULL)
+        return pst_diag_nomem(diag, 0);
+    if (!json_is_integer(major))
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "the model has no \"schema_version\"");
+    if (json_integer_value(major) != 8)
+        return pst_diag_set(diag, PST_ERR_VERSION,
+                            "schema version %lld is not supported, only 8: "
+                            "save the model again with torch >= 2.9",
+                            (long long)json_integer_value(major));
+    json_array_foreach(json_object_get(json, "verifiers"), i, item)
+    {
+        const char *name = json_string_value(item);
+
+        training = training || (name != NULL && strcmp(name, "TRAINING") == 0);
+        functional = functional || (name != NULL && strcmp(name, "ATEN") == 0);
+    }
+    model->decomposed = functional && !training;
+    if (model->decomposed &&
+        !pst_vec_push(PST_TAG_ARCHIVE, &model->notes,
+                      "a decomposed program: regions without gradient "
+                      "(no_grad, detach) are lost in it"))
+        return pst_diag_nomem(diag, 0);
+    return PST_OK;
+}
+
+/* File name without folder and last suffix. */
+static enum pst_status set_name(struct pst_model *model, const char *path,
+                                struct pst_diag *diag)
+{
+    const char *slash = strrchr(path, '/'), *dot;
+
+    path = slash != NULL ? slash + 1 : path;
+    dot = strrchr(path, '.');
+    model->name = pst_arena_strndup(
+        &model->arena, path,
+        dot != NULL && dot > path ? (size_t)(dot - path) : strlen(path));
+    return model->name != NULL ? PST_OK : pst_diag_nomem(diag, strlen(path));
+}
+
+/* Parses the program; its text's digest begins *digests. */
+static enum pst_status read_program(struct pst_zip *zip,
+                                    const struct pst_zip_entry *entry,
+                                    struct pst_str *digests, json_t **ret,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status;
+    char digest[33];
+    char *text;
+
+    status = pst_zip_read(zip, entry, PST_JSON_MAX_BYTES, &text, diag);
+    if (status != PST_OK)
+        return status;
+    pst_digest(text, (size_t)entry->size, digest);
+    pst_str_addf(digests, "%s\n", digest);
+    status = pst_json_parse(entry->name, text, (size_t)entry->size, ret, diag);
+    pst_free(text);
+    return status;
+}
+
+static enum pst_status load(struct pst_model *model, struct pst_zip *zip,
+                            struct pst_str *digests, struct pst_diag *diag)
+{
+    const struct pst_zip_entry *entry = NULL;
+    const json_t *module;
+    enum pst_status status;
+    json_t *json = NULL;
+    char name[128];
+
+    status = check_container(zip, diag);
+    if (status == PST_OK)
+        status = find_model(zip, name, sizeof(name), &entry, diag);
+    if (status != PST_OK || entry == NULL)
+        return status;
+    status = read_program(zip, entry, digests, &json, diag);
+    if (status != PST_OK)
+        return status;
+    status = check_version(model, json, diag);
+    if (status == PST_OK)
+        status = pst_import_weights(model, zip, name, "weights", digests, diag);
+    if (status == PST_OK)
+        status =
+            pst_import_weights(model, zip, name, "constants", digests, diag);
+    if (status == PST_OK) {
+        status = pst_import_symbols(model, json, diag);
+    }
+    if (status == PST_OK) {
+        module = pst_json_member(json, "graph_module", JSON_OBJECT, entry->name,
+                                 diag);
+        status = module != NULL ? pst_import_graph(model, zip, module, diag)
+                                : PST_ERR_INPUT;
+        if (status == PST_OK)
+            status = pst_import_probe(model, zip, module, diag);
+    }
+    json_decref(json);
+    return status;
+}
+
+enum pst_status pst_model_open(const char *path, struct pst_model **ret,
+                               struct pst_diag *diag)
+{
+    struct pst_model *model = pst_calloc(PST_TAG_ARCHIVE, 1, sizeof(*model));
+    struct pst_str digests = {0};
+    struct pst_zip *zip = NULL;
+    enum pst_status status;
+
+    if (model == NULL)
+        return pst_diag_nomem(diag, sizeof(*model));
+    pst_arena_init(&model->arena, PST_TAG_ARCHIVE);
+    pst_map_init(&model->weights_by_fqn, PST_TAG_ARCHIVE);
+    pst_symbols_init(&model->symbols);
+    status = pst_registry_init(diag);
+    if (status == PST_OK)
+        status = set_name(model, path, diag);
+    if (status == PST_OK)
+        status = pst_zip_open(path, &zip, diag);
+    if (status != PST_OK)
+        goto fail;
+    model->file = zip;
+    status = load(model, zip, &digests, diag);
+    if (status == PST_OK && digests.failed)
+        status = pst_diag_nomem(diag, digests.cap);
+    if (status != PST_OK) {
+        pst_diag_prefix(diag, "%s", path);
+        goto fail;
+    }
+    pst_digest(pst_str_text(&digests), digests.len, model->digest);
+    pst_str_fini(&digests);
+    *ret = model;
+    return PST_OK;
+fail:
+    pst_str_fini(&digests);
+    pst_model_close(model);
+    return status;
+}
+
+void pst_model_close(struct pst_model *model)
+{
+    if (model == NULL)
+        return;
+    pst_graph_free(model->graph);
+    pst_map_fini(&model->weights_by_fqn);
+    pst_symbols_fini(&model->symbols);
+    pst_vec_fini(&model->weights);
+    pst_vec_fini(&model->ties);
+    pst_vec_fini(&model->modules);
+    pst_vec_fini(&model->notes);
+    pst_zip_close(model->file);
+    pst_arena_fini(&model->arena);
+    pst_free(model);
+}
+
+const struct pst_weight *pst_model_weight(const struct pst_model *model,
+                                          const char *fqn)
+{
+    return pst_map_get(&model->weights_by_fqn, fqn);
+}
+
+static bool is_plain(const struct pst_meta *from, const struct pst_meta *to)
+{
+    return from->dtype == to->dtype && pst_meta_is_contiguous(from) &&
+           pst_meta_is_contiguous(to);
+}
+
+static enum pst_status read_window(struct pst_zip *zip,
+                                   const struct pst_weight *w,
+                                   const struct pst_meta *to, void *dst,
+                                   struct pst_diag *diag)
+{
+    const uint64_t begin = (uint64_t)w->offset * pst_dtype_size(w->meta.dtype);
+    const size_t span = pst_meta_span(&w->meta);
+    enum pst_status status;
+    void *window;
+
+    if (is_plain(&w->meta, to))
+        return pst_zip_read_part(zip, w->entry, begin, span, dst, diag);
+    window = pst_alloc(PST_TAG_ARCHIVE, span);
+    if (window == NULL)
+        return pst_diag_nomem(diag, span);
+    status = pst_zip_read_part(zip, w->entry, begin, span, window, diag);
+    if (status == PST_OK)
+        pst_copy_strided(&w->meta, window, to, dst);
+    pst_free(window);
+    return status;
+}
+
+enum pst_status pst_model_read(const struct pst_model *model,
+                               const struct pst_weight *weight,
+                               const struct pst_meta *to, void *dst,
+                               struct pst_diag *diag)
+{
+    struct pst_zip *zip = model->file;
+    enum pst_status status;
+
+    if (pst_meta_numel(&weight->meta) == 0)
+        return PST_OK;
+    if (weight->data != NULL) {
+        pst_copy_strided(&weight->meta, weight->data, to, dst);
+        return PST_OK;
+    }
+    if (zip == NULL || !weight->stored)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "the model file holds no data of \"%s\"",
+                            weight->fqn);
+    status = read_window(zip, weight, to, dst, diag);
+    if (status != PST_OK && status != PST_ERR_IO) /* else it is in the text */
+        pst_diag_prefix(diag, "%s: %s", zip->file.path, weight->fqn);
+    return status;
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the info of a factorisation means. */
+#include "stages/ops/linalg/linalg.h"
+
+#include "stages/ops/infer.h"
+#include "stages/ops/rewrite.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *part, *what; /* of the API's name */
+} meanings[] = {
+    {"inv", "the matrix is singular (element %d of the diagonal of U is 0)"},
+    {"cholesky", "the matrix is not positive definite (its leading minor of "
+                 "order %d is not)"},
+    {"solve", "the matrix is singular (element %d of the diagonal of U is 0)"},
+    {"lu", "element %d of the diagonal of U is 0"},
+    {"svd", "the algorithm did not converge (%d superdiagonals are left): has "
+            "the input NaN or infinite elements?"},
+    {"eig", "the algorithm did not converge (error %d): has the input NaN or "
+            "infinite elements?"},
+    {"", "error %d"},
+};
+
+void pst_linalg_fault(const struct pst_call *c, const char *api, int64_t matrix,
+                      int info)
+{
+    char what[160];
+    size_t i = 0;
+
+    while (strstr(api, meanings[i].part) == NULL)
+        i++;
+    snprintf(what, sizeof(what), meanings[i].what, info);
+    pst_call_fault(c, "%s: matrix %lld: %s", api, (long long)matrix, what);
+}
+
+static enum pst_status infer_check(struct pst_infer *c)
+{
+    const struct pst_meta *info;
+    enum pst_status status = pst_infer_tensor(c, 0, &info);
+
+    if (status != PST_OK)
+        return status;
+    if (info->dtype != PST_I32)
+        return pst_infer_fail(c, "info is no i32");
+    c->n_outs = 0;
+    return PST_OK;
+}
+
+static void check_ref(const struct pst_call *c)
+{
+    const int32_t *info = c->in[0].data;
+
+    for (int64_t i = 0; i < pst_meta_numel(c->in[0].meta); i++)
+        if (info[i] != 0) {
+            pst_linalg_fault(c, c->args[1].s, i, info[i]);
+            return;
+        }
+}
+
+static const struct pst_kernel check_kernels[] = {
+    {"check_errors_ref", PST_ISA_ANY, PST_D(I32), 0, NULL, NULL, check_ref,
+     0.0},
+};
+
+const struct pst_op pst_op_linalg_check_errors = {
+    .schema = "penstock::linalg_check_errors(Tensor info, str api_name) -> ()",
+    .flags = PST_OP_EFFECT,
+    .infer = infer_check,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(check_kernels),
+};
+
+static enum pst_status check_rewrite(struct pst_rewrite *w)
+{
+    return pst_rewrite_effect(w, "penstock.linalg_check_errors.default",
+                              PST_ARGS(w->args[0], w->args[1]));
+}
+
+PST_REWRITE(_linalg_check_errors,
+            "aten::_linalg_check_errors(Tensor info, str api_name, *, "
+            "bool is_matrix) -> ()",
+            check_rewrite);

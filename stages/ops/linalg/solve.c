@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Systems of equations: A X = B, or X A = B. */
+#include "stages/ops/formula/formula.h"
+#include "stages/ops/linalg/linalg.h"
+
+#include <cblas.h>
+#include <string.h>
+
+/* --- kernels -------------------------------------------------------------- */
+
+/* X A = B is A^T X^T = B^T, and B^T by columns is B as it is stored. */
+static void load_right(const struct pst_operand *b, int64_t k, bool left,
+                       double *to)
+{
+    if (left)
+        pst_matrix_load_t(b, k, to);
+    else
+        pst_matrix_load(b, k, to);
+}
+
+static void store_right(const struct pst_operand *x, int64_t k, bool left,
+                        const double *from)
+{
+    if (left)
+        pst_matrix_store_t(x, k, from);
+    else
+        pst_matrix_store(x, k, from);
+}
+
+/* Of one right-hand side and the factors. */
+static size_t solve_room(const struct pst_meta *a, const struct pst_meta *b)
+{
+    const int64_t n = pst_matrix_size(a, 1);
+
+    return (size_t)(n * n + pst_matrix_size(b, 1) * pst_matrix_size(b, 2));
+}
+
+/* (A, B, left, check) -> (X, LU, pivots, info) */
+static size_t solve_scratch(const struct pst_call *c, unsigned threads)
+{
+    return pst_matrix_scratch(solve_room(c->in[0].meta, c->in[1].meta),
+                              threads);
+}
+
+static void factor_one(const struct pst_call *c, int64_t k, double *a)
+{
+    const int64_t n = pst_matrix_size(c->in[0].meta, 1);
+    int info;
+
+    pst_matrix_load_t(&c->in[0], k, a);
+    info = pst_lapack_lu(n, a, (int32_t *)c->out[2].data + k * n);
+    pst_matrix_store_t(&c->out[1], k, a);
+    ((int32_t *)c->out[3].data)[k] = info;
+    if (info != 0 && c->args[3].s[0] != '\0')
+        pst_linalg_fault(c, c->args[3].s, k, info);
+}
+
+static void back(const struct pst_call *c, const struct pst_operand *lu,
+                 const struct pst_operand *pivots, const struct pst_operand *b,
+                 int64_t k, bool left, bool adjoint, double *room)
+{
+    const int64_t n = pst_matrix_size(lu->meta, 1);
+    const int64_t of = pst_matrix_broadcast(b->meta, k, lu->meta);
+    double *x = room + n * n;
+
+    pst_matrix_load_t(lu, of, room);
+    load_right(b, k, left, x);
+    pst_lapack_lu_solve(adjoint == left, n,
+                        pst_matrix_size(b->meta, left ? 1 : 2), room,
+                        (const int32_t *)pivots->data + of * n, x);
+    store_right(&c->out[0], k, left, x);
+}
+
+static void solve_one(const struct pst_call *c, int64_t k, double *room)
+{
+    back(c, &c->out[1], &c->out[2], &c->in[1], k, c->args[2].b, false, room);
+}
+
+static void solve_lapack(const struct pst_call *c)
+{
+    const size_t room = solve_room(c->in[0].meta, c->in[1].meta);
+
+    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), room, factor_one);
+    pst_each_matrix(c, pst_matrix_count(c->in[1].meta), room, solve_one);
+}
+
+/* (LU, pivots, B, left, adjoint) -> X */
+static size_t back_scratch(const struct pst_call *c, unsigned threads)
+{
+    return pst_matrix_scratch(solve_room(c->in[0].meta, c->in[2].meta),
+                              threads);
+}
+
+static void back_one(const struct pst_call *c, int64_t k, double *room)
+{
+    back(c, &c->in[0], &c->in[1], &c->in[2], k, c->args[3].b, c->args[4].b,
+         room);
+}
+
+static void back_lapack(const struct pst_call *c)
+{
+    pst_each_matrix(c, pst_matrix_count(c->in[2].meta),
+                    solve_room(c->in[0].meta, c->in[2].meta), back_one);
+}
+
+/* (A, B, upper, left, unitriangular) -> X */
+static size_t triangle_scratch(const struct pst_call *c, unsigned threads)
+{
+    return pst_matrix_scratch(solve_room(c->in[0].meta, c->in[1].meta),
+                              threads);
+}
+
+static void triangle_one(const struct pst_call *c, int64_t k, double *room)
+{
+    const int64_t n = pst_matrix_size(c->in[0].meta, 1);
+    const struct pst_meta *b = c->in[1].meta;
+    const int rows = (int)pst_matrix_size(b, 2);
+    const int columns = (int)pst_matrix_size(b, 1);
+    double *x = room + n * n;
+
+    pst_matrix_load(&c->in[0], pst_matrix_broadcast(b, k, c->in[0].meta), room);
+    pst_matrix_load(&c->in[1], k, x);
+    if (rows > 0 && columns > 0)
+        cblas_dtrsm(CblasRowMajor, c->args[3].b ? CblasLeft : CblasRight,
+                    c->args[2].b ? CblasUpper : CblasLower, CblasNoTrans,
+                    c->args[4].b ? CblasUnit : CblasNonUnit, rows, columns, 1.0,
+                    room, (int)n, x, columns);
+    pst_matrix_store(&c->out[0], k, x);
+}
+
+static void triangle_lapack(const struct pst_call *c)
+{
+    pst_each_matrix(c, pst_matrix_count(c->in[1].meta),
+                    solve_room(c->in[0].meta, c->in[1].meta), triangle_one);
+}
+
+/* --- rows ----------------------------------------------------------------- */
+
+/* Argument 0 are the matrices of argument `of`, to which they are broadcast. */
+static enum pst_status infer_sides(struct pst_infer *c, unsigned of, bool left,
+                                   const struct pst_meta **ret_a,
+                                   const struct pst_meta **ret_b)
+{
+    char text[PST_META_TEXT], other[PST_META_TEXT];
+    enum pst_status status = pst_infer_square(c, ret_a);
+    const struct pst_meta *a, *b;
+    bool fits;
+
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, of, ret_b);
+    if (status != PST_OK)
+        return status;
+    a = *ret_a, b = *ret_b;
+    fits = b->rank >= a->rank && b->dtype == a->dtype &&
+           pst_matrix_size(b, left ? 2 : 1) == pst_matrix_size(a, 1);
+    for (unsigned d = 3; d <= a->rank && fits; d++)
+        fits = pst_matrix_size(a, d) == 1 ||
+               pst_matrix_size(a, d) == pst_matrix_size(b, d);
+    if (!fits)
+        return pst_infer_fail(c, "matrices %s do not fit right-hand sides %s",
+                              pst_meta_text(a, text), pst_meta_text(b, other));
+    return PST_OK;
+}
+
+static enum pst_status infer_solve(struct pst_infer *c)
+{
+    const struct pst_meta *a, *b;
+    enum pst_status status = infer_sides(c, 1, c->args[2].b, &a, &b);
+
+    if (status == PST_OK)
+        status = pst_infer_batch(c, 0, b->dtype, b, 2);
+    if (status == PST_OK)
+        status = pst_infer_batch(c, 1, a->dtype, a, 2);
+    if (status == PST_OK)
+        status = pst_infer_batch(c, 2, PST_I32, a, 1);
+    return status == PST_OK ? pst_infer_batch(c, 3, PST_I32, a, 0) : status;
+}
+
+static enum pst_status infer_back(struct pst_infer *c)
+{
+    const struct pst_meta *a, *b;
+    enum pst_status status = infer_sides(c, 2, c->args[3].b, &a, &b);
+
+    return status == PST_OK ? pst_infer_batch(c, 0, b->dtype, b, 2) : status;
+}
+
+static enum pst_status infer_triangle(struct pst_infer *c)
+{
+    const struct pst_meta *a, *b;
+    enum pst_status status = infer_sides(c, 1, c->args[3].b, &a, &b);
+
+    return status == PST_OK ? pst_infer_batch(c, 0, b->dtype, b, 2) : status;
+}
+
+PST_MATRIX_KERNEL(solve, solve_scratch, solve_lapack);
+const struct pst_op pst_op_solve_info = {
+    .schema = "penstock::solve_info(Tensor A, Tensor B, bool left, str check) "
+              "-> (Tensor result, Tensor LU, Tensor pivots, Tensor info)",
+    .infer = infer_solve,
+    .vjp = pst_vjp_formula,
+    .formula = "g = lu_back(result1, result2, grad, left, True);"
+               "A: -(left ? matmul(g, mT(result)) : matmul(mT(result), g));"
+               "B: g",
+    PST_KERNELS(solve_kernels),
+};
+
+PST_MATRIX_KERNEL(back, back_scratch, back_lapack);
+/* By the factors of A, the solution for A or its transpose. */
+const struct pst_op pst_op_lu_back = {
+    .schema = "penstock::lu_back(Tensor LU, Tensor pivots, Tensor B, bool "
+              "left, bool adjoint) -> Tensor",
+    .infer = infer_back,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(back_kernels),
+};
+
+PST_MATRIX_KERNEL(triangle, triangle_scratch, triangle_lapack);
+const struct pst_op pst_op_solve_by_triangle = {
+    .schema = "penstock::solve_by_triangle(Tensor A, Tensor B, bool upper, "
+              "bool left, bool unitriangular) -> Tensor",
+    .infer = infer_triangle,
+    .vjp = pst_vjp_formula,
+    .formula = "g = solve_by_triangle(mT(A), grad, upper ? False : True, left, "
+               "unitriangular);"
+               "p = left ? matmul(g, mT(result)) : matmul(mT(result), g);"
+               "A: -(upper ? triu(p, unitriangular ? 1 : 0) : "
+               "tril(p, unitriangular ? -1 : 0)); B: g",
+    PST_KERNELS(triangle_kernels),
+};
+
+/* --- compositions --------------------------------------------------------- */
+
+/* B is a vector, or a batch of them, if it has the sizes of A but the last. */
+static bool is_vector(const struct pst_meta *a, const struct pst_meta *b)
+{
+    return b->rank == 1 ||
+           (b->rank + 1 == a->rank &&
+            memcmp(b->size, a->size, b->rank * sizeof(b->size[0])) == 0);
+}
+
+/* B with the batch to which both are broadcast. */
+static struct pst_value *widen(struct pst_rewrite *w, const struct pst_meta *a,
+                               struct pst_value *b)
+{
+    const unsigned rank = PST_MAX(a->rank, b->meta.rank);
+    int64_t size[PST_MAX_RANK];
+
+    for (unsigned d = 1; d <= rank; d++) {
+        const int64_t of_a = d <= a->rank && d > 2 ? pst_matrix_size(a, d) : 1;
+        const int64_t of_b =
+            d <= b->meta.rank ? pst_matrix_size(&b->meta, d) : 1;
+
+        size[rank - d] = of_b == 1 && d > 2 ? of_a : of_b;
+    }
+    return pst_rw(w, "aten.expand.default",
+                  PST_ARGS(pst_v(b), pst_ints(size, rank)));
+}
+
+/* Sets the results X, LU, pivots, info. */
+static enum pst_status solve(struct pst_rewrite *w, const char *check,
+                             struct pst_value *ret[4])
+{
+    struct pst_value *a = pst_rewrite_in(w, 0), *b = pst_rewrite_in(w, 1);
+    const bool left = w->args[2].b;
+    struct pst_node *node;
+    bool vector;
+
+    if (a->meta.rank < 2 || b->meta.rank < 1)
+        return pst_rewrite_fail(w, "wants matrices");
+    vector = is_vector(&a->meta, &b->meta);
+    if (vector && !left)
+        return pst_rewrite_fail(w, "left=False wants matrices, not vectors");
+    if (vector)
+        b = pst_rw(w, "aten.unsqueeze.default", PST_ARGS(pst_v(b), pst_i(-1)));
+    if (b != NULL)
+        b = widen(w, &a->meta, b);
+    if (b == NULL)
+        return w->build->status;
+    node =
+        pst_rw_node(w, "penstock.solve_info.default",
+                    PST_ARGS(pst_v(a), pst_v(b), pst_b(left), pst_text(check)));
+    if (node == NULL)
+        return w->build->status;
+    memcpy(ret, node->outs, 4 * sizeof(*ret));
+    if (vector)
+        ret[0] =
+            pst_rw(w, "aten.squeeze.dim", PST_ARGS(pst_v(ret[0]), pst_i(-1)));
+    return w->build->status;
+}
+
+static enum pst_status solve_rewrite(struct pst_rewrite *w)
+{
+    struct pst_value *r[4];
+    enum pst_status status = solve(w, "linalg.solve", r);
+
+    return status == PST_OK ? pst_rewrite_out(w, 0, r[0]) : status;
+}
+
+static enum pst_status solve_ex_rewrite(struct pst_rewrite *w)
+{
+    struct pst_value *r[4];
+    enum pst_status status = solve(w, w->args[3].b ? "linalg.solve_ex" : "", r);
+
+    if (status == PST_OK)
+        status = pst_rewrite_out(w, 0, r[0]);
+    for (unsigned i = 1; i < w->n_outs && status == PST_OK; i++)
+        status = pst_rewrite_out(w, i, r[w->n_outs == 2 ? 3 : i]);
+    return status;
+}
+
+#define SOLVED "*, bool left=True"
+PST_REWRITE(linalg_solve,
+            "aten::linalg_solve(Tensor A, Tensor B, " SOLVED ") -> Tensor",
+            solve_rewrite);
+PST_REWRITE(linalg_solve_ex,
+            "aten::linalg_solve_ex(Tensor A, Tensor B, " SOLVED
+            ", bool check_errors=False) -> (Tensor result, Tensor info)",
+            solve_ex_rewrite);
+PST_REWRITE(_linalg_solve_ex,
+            "aten::_linalg_solve_ex(Tensor A, Tensor B, " SOLVED
+            ", bool check_errors=False) -> (Tensor result, Tensor LU, Tensor "
+            "pivots, Tensor info)",
+            solve_ex_rewrite);
+
+/* Both are broadcast: their batches may be of any form. */
+static struct pst_value *by_triangle(struct pst_rewrite *w, struct pst_value *a,
+                                     struct pst_value *b, bool upper, bool left,
+                                     bool unit)
+{
+    if (a != NULL && b != NULL && (a->meta.rank < 2 || b->meta.rank < 2)) {
+        pst_rewrite_fail(w, "wants matrices");
+        return NULL;
+    }
+    if (a != NULL && b != NULL)
+        b = widen(w, &a->meta, b);
+    return b == NULL ? NULL
+                     : pst_rw(w, "penstock.solve_by_triangle.default",
+                              PST_ARGS(pst_v(a), pst_v(b), pst_b(upper),
+                                       pst_b(left), pst_b(unit)));
+}
+
+static enum pst_status triangular_rewrite(struct pst_rewrite *w)
+{
+    return pst_rewrite_out(w, 0,
+                           by_triangle(w, pst_rewrite_in(w, 0),
+                                       pst_rewrite_in(w, 1), w->args[2].b,
+                                       w->args[3].b, w->args[4].b));
+}
+
+PST_REWRITE(linalg_solve_triangular,
+            "aten::linalg_solve_triangular(Tensor self, Tensor B, *, bool "
+            "upper, bool left=True, bool unitriangular=False) -> Tensor",
+            triangular_rewrite);
+
+static struct pst_value *transposed(struct pst_rewrite *w, struct pst_value *v)
+{
+    return pst_rw(w, "aten.transpose.int",
+                  PST_ARGS(pst_v(v), pst_i(-2), pst_i(-1)));
+}
+
+/* A = L L^T, or U^T U: one triangle after the other. */
+static enum pst_status by_cholesky(struct pst_rewrite *w,
+                                   struct pst_value *factor,
+                                   struct pst_value *b, bool upper)
+{
+    struct pst_value *t;
+
+    if (factor == NULL || b == NULL)
+        return w->build->status;
+    if (factor->meta.rank < 2)
+        return pst_rewrite_fail(w, "wants matrices");
+    t = transposed(w, factor);
+    if (t == NULL)
+        return w->build->status;
+    b = by_triangle(w, upper ? t : factor, b, false, true, false);
+    return pst_rewrite_out(
+        w, 0, by_triangle(w, upper ? factor : t, b, true, true, false));
+}
+
+static enum pst_status cholesky_solve_rewrite(struct pst_rewrite *w)
+{
+    return by_cholesky(w, pst_rewrite_in(w, 1), pst_rewrite_in(w, 0),
+                       w->args[2].b);
+}
+
+static enum pst_status cholesky_inverse_rewrite(struct pst_rewrite *w)
+{
+    struct pst_value *x = pst_rewrite_in(w, 0), *one;
+
+    if (x->meta.rank < 2)
+        return pst_rewrite_fail(w, "wants matrices");
+    one = pst_rw(w, "aten.eye.default",
+                 PST_ARGS(pst_i(pst_matrix_size(&x->meta, 1)),
+                          pst_dtype_arg(x->meta.dtype)));
+    return by_cholesky(w, x, one, w->args[1].b);
+}
+
+PST_REWRITE(cholesky_solve,
+            "aten::cholesky_solve(Tensor self, Tensor input2, bool "
+            "upper=False) -> Tensor",
+            cholesky_solve_rewrite);
+PST_REWRITE(cholesky_inverse,
+            "aten::cholesky_inverse(Tensor self, bool upper=False) -> Tensor",
+            cholesky_inverse_rewrite);
+
+#define COMPOSE(id, schema, formula)                                           \
+    PST_REWRITE_FORMULA(id, "aten::" schema, formula)
+
+COMPOSE(linalg_inv, "linalg_inv(Tensor A) -> Tensor",
+        "inverse_info(A, 'linalg.inv')[0]");
+COMPOSE(inverse, "inverse(Tensor self) -> Tensor", "linalg_inv(self)");
+COMPOSE(linalg_inv_ex,
+        "linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor "
+        "inverse, Tensor info)",
+        "r = inverse_info(A, check_errors ? 'linalg.inv_ex' : ''); r[0], r[1]");
+COMPOSE(linalg_cholesky,
+        "linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor",
+        "cholesky_info(self, upper, 'linalg.cholesky')[0]");
+COMPOSE(linalg_cholesky_ex,
+        "linalg_cholesky_ex(Tensor self, *, bool upper=False, bool "
+        "check_errors=False) -> (Tensor L, Tensor info)",
+        "r = cholesky_info(self, upper, check_errors ? 'linalg.cholesky_ex' : "
+        "''); r[0], r[1]");
+COMPOSE(linalg_slogdet,
+        "linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)",
+        "r = _linalg_slogdet(A); r[0], r[1]");
+COMPOSE(slogdet, "slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)",
+        "r = _linalg_slogdet(self); r[0], r[1]");
+COMPOSE(linalg_det, "linalg_det(Tensor A) -> Tensor", "_linalg_det(A)[0]");
+COMPOSE(det, "det(Tensor self) -> Tensor", "_linalg_det(self)[0]");
+COMPOSE(logdet, "logdet(Tensor self) -> Tensor",
+        "r = _linalg_slogdet(self); r[1] + log(r[0])");

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/matmul/blas.h"
+
+#include "stages/base/macros.h"
+#include "stages/base/str.h"
+#include "stages/ops/matmul/gemm.h"
+
+#include <cblas.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#if PST_HAVE_DNNL
+#include <dnnl.h>
+#endif
+
+#define VARIABLE "OPENBLAS_CORETYPE"
+
+/*
+ * What the library's own constructor calls, exported since its first version.
+ * The variable is read by the constructor, which has run before any code of a
+ * program can set it (also before its .preinit_array: what that puts into the
+ * environment is lost when libc starts). So the choice is made a second time.
+ * A library of one core type only does not have them.
+ */
+PST_WEAK void gotoblas_dynamic_init(void);
+PST_WEAK void gotoblas_dynamic_quit(void);
+
+/* Cores whose kernels use less than AVX-512, as openblas_get_corename has
+ * them. */
+static const struct {
+    const char *name;
+    enum pst_isa isa;
+} cores[] = {
+    {"Unknown", PST_ISA_ANY},      {"Generic", PST_ISA_ANY},
+    {"Katmai", PST_ISA_ANY},       {"Coppermine", PST_ISA_ANY},
+    {"Northwood", PST_ISA_ANY},    {"Prescott", PST_ISA_ANY},
+    {"Banias", PST_ISA_ANY},       {"Atom", PST_ISA_ANY},
+    {"Core2", PST_ISA_ANY},        {"Penryn", PST_ISA_ANY},
+    {"Dunnington", PST_ISA_ANY},   {"Nehalem", PST_ISA_ANY},
+    {"Athlon", PST_ISA_ANY},       {"Opteron", PST_ISA_ANY},
+    {"Opteron_SSE3", PST_ISA_ANY}, {"Barcelona", PST_ISA_ANY},
+    {"Nano", PST_ISA_ANY},         {"Sandybridge", PST_ISA_ANY},
+    {"Bobcat", PST_ISA_ANY},       {"Bulldozer", PST_ISA_ANY},
+    {"Piledriver", PST_ISA_ANY},   {"Steamroller", PST_ISA_ANY},
+    {"Excavator", PST_ISA_AVX2},   {"Haswell", PST_ISA_AVX2},
+    {"Zen", PST_ISA_AVX2},
+};
+
+/* What the library took by itself, if that was changed. */
+static char replaced[32];
+
+const char *pst_blas_core(void)
+{
+    const char *core = openblas_get_corename();
+
+    return core != NULL ? core : "Unknown";
+}
+
+const char *pst_blas_better(const char *core, enum pst_isa isa)
+{
+    for (size_t i = 0; i < PST_COUNT(cores); i++) {
+        if (strcasecmp(core, cores[i].name) != 0)
+            continue;
+        if (cores[i].isa >= isa)
+            return NULL;
+        return isa == PST_ISA_AVX512 ? "SkylakeX" : "Haswell";
+    }
+    return NULL;
+}
+
+void pst_blas_choose(void)
+{
+    const char *better = pst_blas_better(pst_blas_core(), pst_cpu_isa());
+
+    openblas_set_num_threads(1);
+    if (better == NULL || getenv(VARIABLE) != NULL ||
+        gotoblas_dynamic_init == NULL || gotoblas_dynamic_quit == NULL)
+        return;
+    snprintf(replaced, sizeof(replaced), "%s", pst_blas_core());
+    /* Set for this call only: children choose for themselves. A library
+     * without such kernels chooses as before. */
+    if (setenv(VARIABLE, better, 1) != 0)
+        return;
+    gotoblas_dynamic_quit();
+    gotoblas_dynamic_init();
+    unsetenv(VARIABLE);
+}
+
+/* Constructors of the libraries that a program needs have run by then. */
+PST_CONSTRUCTOR static void at_start(void)
+{
+    pst_blas_choose();
+}
+
+void pst_blas_describe(struct pst_str *out)
+{
+    const char *core = pst_blas_core(), *config = openblas_get_config();
+    char version[32] = "";
+    const bool forced = getenv(VARIABLE) != NULL;
+
+    (void)sscanf(config != NULL ? config : "", "OpenBLAS %31s", version);
+    pst_str_addf(out, "OpenBLAS %s, %s kernels", version, core);
+    if (forced)
+        pst_str_add(out, " (" VARIABLE " is set)");
+    else if (replaced[0] != '\0' && strcasecmp(replaced, core) != 0)
+        pst_str_addf(out, " (its own choice was %s)", replaced);
+    if (pst_blas_better(core, pst_cpu_isa()) != NULL)
+        pst_str_addf(out, ", slow: this processor has %s",
+                     pst_isa_name(pst_cpu_isa()));
+}
+
+#if PST_HAVE_DNNL
+void pst_products_describe(struct pst_str *out)
+{
+    const dnnl_version_t *v = dnnl_version();
+
+    pst_str_addf(out, "oneDNN %d.%d.%d; ", v->major, v->minor, v->patch);
+    pst_blas_describe(out);
+}
+#else
+void pst_products_describe(struct pst_str *out)
+{
+    pst_blas_describe(out);
+}
+#endif
+
+/* A library asserts on a stored row shorter than the matrix is wide, also
+ * where there is only one row. */
+static int leading(int64_t ld, int64_t width)
+{
+    return (int)PST_MAX(PST_MAX(ld, width), 1);
+}
+
+void pst_gemm_f32(const struct pst_gemm *g, const float *a, const float *b,
+                  float *c)
+{
+    cblas_sgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans,
+                g->tb ? CblasTrans : CblasNoTrans, (int)g->m, (int)g->n,
+                (int)g->k, (float)g->alpha, a,
+                leading(g->lda, g->ta ? g->m : g->k), b,
+                leading(g->ldb, g->tb ? g->k : g->n), (float)g->beta, c,
+                leading(g->ldc, g->n));
+}
+
+void pst_gemm_f64(const struct pst_gemm *g, const double *a, const double *b,
+                  double *c)
+{
+    cblas_dgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans,
+                g->tb ? CblasTrans : CblasNoTrans, (int)g->m, (int)g->n,
+                (int)g->k, g->alpha, a, leading(g->lda, g->ta ? g->m : g->k), b,
+                leading(g->ldb, g->tb ? g->k : g->n), g->beta, c,
+                leading(g->ldc, g->n));
+}

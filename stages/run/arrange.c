@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which rank does what: the schedule of a pipeline, lowered and proven, and
+ * what part of the microbatches each replica of it has. */
+#include <string.h>
+#include <strings.h>
+
+#include "stages/run/crew.h"
+#include "stages/run/estimate.h"
+#include "stages/sched/simulate.h"
+
+/* Compute actions that a receive is posted ahead of its use. */
+#define EARLY 1
+
+/* --- what lowering must know of the plan ---------------------------------- */
+
+static bool add_link(struct pst_crew *crew, const struct pst_edge *e)
+{
+    struct pst_link link = {(int)e->from_stage, (int)e->to_stage,
+                            crew->options.train && e->grad_parts > 0};
+
+    for (size_t i = 0; i < crew->links.n; i++) {
+        if (crew->links.at[i].from == link.from &&
+            crew->links.at[i].to == link.to) {
+            crew->links.at[i].grad |= link.grad;
+            return true;
+        }
+    }
+    return pst_vec_push(PST_TAG_EXEC, &crew->links, link);
+}
+
+static enum pst_status find_shape(struct pst_crew *crew, struct pst_diag *diag)
+{
+    const struct pst_plan *plan = crew->plan;
+    const bool train = crew->options.train;
+    bool ok = true;
+
+    for (size_t i = 0; i < plan->edges.n && ok; i++)
+        ok = add_link(crew, &plan->edges.at[i]);
+    for (size_t i = 0; i < plan->params.n && ok && train; i++) {
+        const struct pst_plan_param *p = &plan->params.at[i];
+        struct pst_shared shared = {(int)i, p->stages, p->n_stages};
+
+        unsigned parts = pst_uses_total(&crew->uses, (unsigned)i);
+
+        if (parts == 0 || (parts == 1 && p->n_stages == 1))
+            continue;
+        if (p->n_stages > PST_MAX_SHARED_STAGES)
+            return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                                "parameter '%s' is used by %u stages, at most "
+                                "%d may share one",
+                                p->fqn, p->n_stages, PST_MAX_SHARED_STAGES);
+        ok = pst_vec_push(PST_TAG_EXEC, &crew->shared, shared);
+    }
+    return ok ? PST_OK : pst_diag_nomem(diag, plan->edges.n);
+}
+
+static bool adds_gradients(const struct pst_action *a)
+{
+    return a->kind == PST_ACT_B || a->kind == PST_ACT_W;
+}
+
+static bool is_message(const struct pst_action *a)
+{
+    return a->kind >= PST_ACT_SEND_F && a->kind <= PST_ACT_COPY_B;
+}
+
+static bool is_stage_sum(const struct pst_action *a)
+{
+    return a->kind == PST_ACT_REDUCE && a->param < 0;
+}
+
+/*
+ * Behind the last backward of each stage, and the messages that follow it: its
+ * gradients start to be summed over the replicas. This waits for nobody and
+ * nothing but the end of the list waits for it, so the proof still holds.
+ */
+static enum pst_status add_stage_sums(struct pst_schedule *sched, unsigned rank,
+                                      struct pst_diag *diag)
+{
+    unsigned *left = pst_calloc(PST_TAG_EXEC, sched->n_stages, sizeof(*left));
+    struct PST_VEC(struct pst_action) out = {0};
+    const size_t n = sched->ranks[rank].n;
+    bool ok = left != NULL;
+    int due = -1;
+
+    for (unsigned s = 0; ok && s < sched->n_stages; s++)
+        left[s] = sched->n_microbatches;
+    for (size_t i = 0; ok && i <= n; i++) {
+        const struct pst_action *a = &sched->ranks[rank].at[i];
+        struct pst_action sum = {.kind = PST_ACT_REDUCE,
+                                 .stage = (int16_t)due,
+                                 .microbatch = -1,
+                                 .peer_stage = -1,
+                                 .peer = -1,
+                                 .param = -1};
+
+        if (due >= 0 && (i == n || !is_message(a))) {
+            ok = pst_vec_push(PST_TAG_EXEC, &out, sum);
+            due = -1;
+        }
+        if (i == n || is_stage_sum(a))
+            continue; /* a CSV may have them elsewhere */
+        ok = ok && pst_vec_push(PST_TAG_EXEC, &out, *a);
+        if (adds_gradients(a) && --left[a->stage] == 0)
+            due = a->stage;
+    }
+    pst_free(left);
+    if (!ok) {
+        pst_vec_fini(&out);
+        return pst_diag_nomem(diag, n * sizeof(struct pst_action));
+    }
+    pst_vec_fini(&sched->ranks[rank]);
+    sched->ranks[rank].at = out.at;
+    sched->ranks[rank].n = out.n;
+    sched->ranks[rank].cap = out.cap;
+    return PST_OK;
+}
+
+/* Messages, proof and sums. */
+static enum pst_status complete(const struct pst_crew *crew,
+                                struct pst_schedule *sched,
+                                struct pst_diag *diag)
+{
+    enum pst_status status =
+        pst_schedule_lower(sched, crew->links.at, crew->links.n,
+                           crew->shared.at, crew->shared.n, EARLY, diag);
+
+    if (status == PST_OK)
+        status = pst_schedule_check(sched, crew->links.at, crew->links.n,
+                                    crew->shared.at, crew->shared.n, diag);
+    for (unsigned k = 0; status == PST_OK && crew->options.replicas > 1 &&
+                         sched->train && k < sched->n_ranks;
+         k++)
+        status = add_stage_sums(sched, k, diag);
+    return status;
+}
+
+/* Time and memory of a schedule of "auto", as it will be run. */
+struct appraiser {
+    struct pst_crew *crew;
+    struct pst_schedule **place; /* in the crew, of the one at hand */
+    unsigned first;              /* rank of the job that is its rank 0 */
+    struct pst_str asked;        /* where stages have to be; "": anywhere */
+    struct pst_costs model;
+    struct pst_programs programs;
+};
+
+static enum pst_status appraise_memory(struct appraiser *a,
+                                       struct pst_candidate *ret,
+                                       struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    ret->peak = -1;
+    for (unsigned k = 0; k < (*a->place)->n_ranks && status == PST_OK; k++) {
+        struct pst_rank *rank;
+
+        status = pst_rank_new(a->crew, a->first + k, &a->programs, &rank, diag);
+        if (status != PST_OK)
+            break;
+        if ((double)rank->memory.arena > ret->peak) {
+            ret->peak = (double)rank->memory.arena;
+            ret->fixed =
+                (double)(rank->memory.params + rank->memory.grads +
+                         rank->memory.optim + rank->memory.buffers +
+                         rank->memory.prepared + rank->memory.workspace);
+            ret->rank = k;
+        }
+        pst_rank_free(rank);
+    }
+    return status;
+}
+
+static enum pst_status appraise(void *ctx, const struct pst_schedule *sched,
+                                struct pst_candidate *ret,
+                                struct pst_diag *diag)
+{
+    struct appraiser *a = ctx;
+    struct pst_sim sim;
+    enum pst_status status = pst_schedule_copy(sched, a->place, diag);
+
+    if (status != PST_OK)
+        return status;
+    status = complete(a->crew, *a->place, diag);
+    if (status == PST_OK)
+        status = pst_schedule_simulate(*a->place, &a->model, &sim, diag);
+    if (status == PST_OK) {
+        ret->step = sim.step;
+        ret->bubble = sim.bubble;
+        pst_sim_fini(&sim);
+        status = appraise_memory(a, ret, diag);
+        pst_programs_tidy(&a->programs);
+    }
+    pst_schedule_free(*a->place);
+    *a->place = NULL;
+    return status;
+}
+
+/* The lists of a pipeline that has that many microbatches. chooses: by whom
+ * "auto" lets appraise; else NULL. */
+static enum pst_status make_schedule(const struct pst_crew *crew,
+                                     unsigned microbatches,
+                                     struct appraiser *chooses,
+                                     struct pst_schedule **ret,
+                                     struct pst_diag *diag)
+{
+    const struct pst_plan *plan = crew->plan;
+    struct pst_schedule *sched = NULL;
+    double *costs = pst_calloc(PST_TAG_EXEC, plan->stages.n, sizeof(*costs));
+    struct pst_schedule_options options = {
+        .name = crew->options.schedule,
+        .ranks = crew->options.ranks,
+        .stages = (unsigned)plan->stages.n,
+        .microbatches = microbatches,
+        .replicas = crew->options.replicas,
+        .train = crew->options.train,
+        .costs = costs,
+        .memory_limit = crew->options.memory_limit,
+        .place = crew->options.place,
+    };
+    enum pst_status status;
+
+    if (costs == NULL)
+        return pst_diag_nomem(diag, plan->stages.n * sizeof(*costs));
+    for (size_t i = 0; i < plan->stages.n; i++)
+        costs[i] = plan->stages.at[i].flops;
+    if (chooses != NULL) {
+        options.model = &chooses->model;
+        options.appraise = appraise;
+        options.appraise_ctx = chooses;
+        if (chooses->asked.len > 0)
+            options.place = pst_str_text(&chooses->asked);
+    }
+    status = pst_schedule_make(&options, &sched, diag);
+    if (status == PST_OK)
+        status = pst_schedule_order(sched, diag);
+    if (status == PST_OK)
+        status = complete(crew, sched, diag);
+    pst_free(costs);
+    if (status == PST_OK) {
+        *ret = sched;
+        return PST_OK;
+    }
+    if (sched != NULL && sched->lines)
+        pst_diag_prefix(diag, "%s", options.name + strlen("csv:"));
+    pst_schedule_free(sched);
+    return status;
+}
+
+/* --- replicas ------------------------------------------------------------- */
+
+unsigned pst_crew_share(const struct pst_crew *crew, unsigned replica,
+                        unsigned *ret_first)
+{
+    const unsigned n = crew->options.microbatches;
+    const unsigned r = crew->options.replicas;
+    const unsigned more = n % r; /* the first replicas have one more */
+
+    *ret_first = replica * (n / r) + PST_MIN(replica, more);
+    return n / r + (replica < more);
+}
+
+const struct pst_schedule *pst_crew_schedule_of(const struct pst_crew *crew,
+                                                unsigned replica)
+{
+    unsigned first;
+
+    return crew->fewer != NULL && pst_crew_share(crew, replica, &first) ==
+                                      crew->fewer->n_microbatches
+               ? crew->fewer
+               : crew->sched;
+}
+
+/* --- memory --------------------------------------------------------------- */
+
+enum pst_status pst_crew_check_memory(const struct pst_crew *crew,
+                                      unsigned rank, size_t bytes,
+                                      struct pst_diag *diag)
+{
+    const double limit = crew->options.memory_limit, mib = 1048576.0;
+
+    if (limit <= 0 || (double)bytes <= limit)
+        return PST_OK;
+    return pst_diag_set(
+        diag, PST_ERR_USAGE,
+        "with schedule %s rank %u needs %.2f MiB, %.2f MiB more than the "
+        "memory limit: take schedule auto, more stages and ranks, or a model "
+        "exported with smaller microbatches, or raise the limit",
+        crew->sched->name, rank, (double)bytes / mib,
+        ((double)bytes - limit) / mib);
+}
+
+/* --- all ------------------------------------------------------------------ */
+
+/* The schedules of replicas with `most` and with `least` microbatches. */
+static enum pst_status make_schedules(struct pst_crew *crew, unsigned most,
+                                      unsigned least, struct appraiser *chooses,
+                                      struct pst_diag *diag)
+{
+    enum pst_status status =
+        make_schedule(crew, most, chooses, &crew->sched, diag);
+
+    if (status != PST_OK || most == least)
+        return status;
+    if (chooses != NULL) {
+        chooses->place = &crew->fewer;
+        chooses->first = pst_crew_size(crew) - crew->options.ranks;
+        for (unsigned s = 0; s < crew->sched->n_stages; s++)
+            pst_str_addf(&chooses->asked, "%s%u=%d", s > 0 ? "," : "", s,
+                         crew->sched->rank_of[s]);
+        if (chooses->asked.failed)
+            return pst_diag_nomem(diag, chooses->asked.len);
+    }
+    return make_schedule(crew, least, chooses, &crew->fewer, diag);
+}
+
+/* "auto": estimates of time and the memory plan choose. */
+static enum pst_status choose_schedules(struct pst_crew *crew, unsigned most,
+                                        unsigned least, struct pst_diag *diag)
+{
+    struct appraiser a = {.crew = crew, .place = &crew->sched};
+    enum pst_status status =
+        pst_plan_costs(crew->plan, &crew->options, &a.model, diag);
+
+    if (status != PST_OK)
+        return status;
+    status = pst_programs_init(&a.programs, a.model.n_stages, diag);
+    if (status == PST_OK)
+        status = make_schedules(crew, most, least, &a, diag);
+    pst_str_fini(&a.asked);
+    pst_programs_fini(&a.programs);
+    pst_costs_fini(&a.model);
+    return status;
+}
+
+enum pst_status pst_crew_arrange(struct pst_crew *crew, struct pst_diag *diag)
+{
+    unsigned first, most = pst_crew_share(crew, 0, &first);
+    unsigned least = pst_crew_share(crew, crew->options.replicas - 1, &first);
+    const bool chooses =
+        crew->options.train && strcasecmp(crew->options.schedule, "auto") == 0;
+    enum pst_status status = find_shape(crew, diag);
+
+    if (status == PST_OK)
+        status = chooses ? choose_schedules(crew, most, least, diag)
+                         : make_schedules(crew, most, least, NULL, diag);
+    if (status != PST_OK || most == least)
+        return status;
+    for (unsigned s = 0; s < crew->sched->n_stages && status == PST_OK; s++)
+        if (crew->sched->rank_of[s] != crew->fewer->rank_of[s])
+            status = pst_diag_set(
+                diag, PST_ERR_CONFIG,
+                "stage %u is not on the same rank in replicas with %u and with "
+                "%u microbatches: give a number of microbatches that %u "
+                "divides",
+                s, most, least, crew->options.replicas);
+    return status;
+}

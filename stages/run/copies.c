@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Several ranks hold copies of a parameter and of its optimizer's states, and
+ * make the same step with the same gradient; replicas have the same buffers
+ * after each step. That they are still equal is proven by digests before a
+ * checkpoint is written.
+ */
+#include <inttypes.h>
+
+#include "stages/run/crew.h"
+
+struct digest {
+    uint64_t value, states; /* 0: not here */
+};
+
+/* Is it on more than one rank, and changed by steps? */
+static bool has_copies(const struct pst_crew *crew, unsigned param)
+{
+    const struct pst_plan_param *p = &crew->plan->params.at[param];
+
+    if (p->kind == PST_VALUE_BUFFER)
+        return crew->options.replicas > 1;
+    if (pst_uses_total(&crew->uses, param) == 0)
+        return false;
+    for (unsigned i = 1; i < p->n_stages; i++)
+        if (crew->sched->rank_of[p->stages[i]] !=
+            crew->sched->rank_of[p->stages[0]])
+            return true;
+    return crew->options.replicas > 1;
+}
+
+static uint64_t hash(const struct pst_rank *r, size_t offset, size_t bytes,
+                     uint64_t seed)
+{
+    const uint64_t h = pst_hash(pst_rank_at(r, offset), bytes, seed);
+
+    return h == 0 ? 1 : h;
+}
+
+static void digest_rank(const struct pst_crew *crew, const struct pst_rank *r,
+                        struct digest *out)
+{
+    for (unsigned i = 0; i < crew->plan->params.n; i++) {
+        const struct pst_rank_param *p = pst_rank_param(r, i);
+        const size_t bytes = pst_meta_bytes(&crew->plan->params.at[i].meta);
+
+        out[i] = (struct digest){0};
+        if (p == NULL || !has_copies(crew, i))
+            continue;
+        out[i].value = hash(r, p->data, bytes, 0);
+        for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
+            if (p->state[k] != 0)
+                out[i].states = hash(r, p->state[k], bytes, out[i].states);
+    }
+}
+
+static bool differ(uint64_t a, uint64_t b)
+{
+    return a != 0 && b != 0 && a != b;
+}
+
+/* Everybody with the home of the parameter. */
+static enum pst_status compare(const struct pst_crew *crew,
+                               const struct digest *all, uint64_t step,
+                               struct pst_diag *diag)
+{
+    const size_t n = crew->plan->params.n;
+
+    for (unsigned k = 0; k < pst_crew_size(crew); k++) {
+        for (unsigned i = 0; i < n; i++) {
+            const unsigned home = pst_crew_home(crew, i);
+            const struct digest *a = &all[home * n + i], *b = &all[k * n + i];
+            const bool values = differ(a->value, b->value);
+
+            if (values || differ(a->states, b->states))
+                return pst_diag_set(
+                    diag, PST_ERR_INTERNAL,
+                    "after step %" PRIu64 ", rank %u and rank %u have "
+                    "different %s of parameter '%s', which should be copies: "
+                    "resume from an earlier checkpoint",
+                    step, home, k,
+                    values ? "values" : "states of the optimizer",
+                    crew->plan->params.at[i].fqn);
+        }
+    }
+    return PST_OK;
+}
+
+enum pst_status pst_crew_check_copies(struct pst_crew *crew, uint64_t step,
+                                      struct pst_diag *diag)
+{
+    const size_t n = crew->plan->params.n, size = pst_crew_size(crew);
+    struct digest *all = NULL;
+    enum pst_status status = PST_OK;
+    bool any = false;
+
+    for (unsigned i = 0; i < n && !any && crew->options.train; i++)
+        any = has_copies(crew, i);
+    if (!any)
+        return PST_OK;
+    all = pst_calloc(PST_TAG_EXEC, size, n * sizeof(*all));
+    if (all == NULL)
+        status = pst_diag_nomem(diag, size * n * sizeof(*all));
+    for (unsigned i = 0; i < crew->n_local && all != NULL; i++)
+        digest_rank(crew, crew->ranks[i], &all[(crew->first + i) * n]);
+    status = pst_crew_settle(crew, status, diag);
+    for (unsigned k = 0; k < size && all != NULL && status == PST_OK; k++)
+        status = pst_crew_fetch(crew, k, &all[k * n], &all[k * n],
+                                n * sizeof(*all), diag);
+    if (status == PST_OK && pst_crew_is_zero(crew) && all != NULL)
+        status = compare(crew, all, step, diag);
+    status = pst_crew_settle(crew, status, diag);
+    pst_free(all);
+    return status;
+}

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/crew.h"
+
+#include <sched.h>
+#include <string.h>
+
+#include "stages/ops/matmul/blas.h"
+#include "stages/ops/matmul/gemm.h"
+#include "stages/ops/matmul/gemm_bf16.h"
+#include "stages/run/facts.h"
+#include "stages/run/room.h"
+
+/* Looks at messages that have not come between two looks at the clock. */
+#define WATCH_EVERY 128
+
+/* --- making ------------------------------------------------------------- */
+
+static enum pst_status check_options(const struct pst_plan *plan,
+                                     const struct pst_exec_options *o,
+                                     struct pst_diag *diag)
+{
+    if (o->replicas > 4096 || o->replicas > o->microbatches)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "%u replicas need at least as many microbatches, "
+                            "there are %u",
+                            o->replicas, o->microbatches);
+    if (o->microbatches < 1 || o->microbatches > 100000 || o->ranks < 1 ||
+        o->ranks > 100000)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "%u microbatches on %u ranks make no step",
+                            o->microbatches, o->ranks);
+    if (o->train && plan->loss < 0)
+        return pst_diag_set(diag, PST_ERR_CONFIG,
+                            "the plan has no loss to train on: split the "
+                            ".pt2 with --loss-fn (cross_entropy, mse ...), or "
+                            "with --loss if an output is one");
+    if (!o->train)
+        return PST_OK;
+    if (strcmp(o->optim.name, "none") == 0)
+        return PST_OK;
+    return pst_optim_check(&o->optim, diag);
+}
+
+unsigned pst_exec_threads(const struct pst_exec_options *o)
+{
+    const unsigned size = PST_MAX(o->ranks, 1) * PST_MAX(o->replicas, 1);
+
+    return o->threads > 0 ? o->threads : PST_MAX(1, pst_cpu_count() / size);
+}
+
+static enum pst_status crew_alloc(struct pst_plan *plan,
+                                  const struct pst_exec_options *options,
+                                  struct pst_crew **ret, struct pst_diag *diag)
+{
+    struct pst_crew *crew = pst_calloc(PST_TAG_EXEC, 1, sizeof(*crew));
+    enum pst_status status = check_options(plan, options, diag);
+
+    if (crew == NULL)
+        return pst_diag_nomem(diag, sizeof(*crew));
+    crew->plan = plan;
+    crew->options = *options;
+    crew->options.replicas = PST_MAX(options->replicas, 1);
+    crew->options.threads = pst_exec_threads(options);
+    if (!options->train)
+        crew->options.schedule = "gpipe"; /* forward only: F in order */
+    crew->ranks = pst_calloc(PST_TAG_EXEC, pst_crew_size(crew),
+                             sizeof(struct pst_rank *));
+    if (status == PST_OK && crew->ranks == NULL)
+        status = pst_diag_nomem(diag, pst_crew_size(crew));
+    if (status == PST_OK)
+        status = pst_uses_init(&crew->uses, plan, options->train, diag);
+    if (status == PST_OK)
+        status = pst_crew_arrange(crew, diag);
+    if (status == PST_OK)
+        status = pst_crew_weights_init(crew, diag);
+    if (status != PST_OK) {
+        pst_crew_free(crew);
+        return status;
+    }
+    *ret = crew;
+    return PST_OK;
+}
+
+unsigned pst_crew_size(const struct pst_crew *crew)
+{
+    return crew->options.ranks * crew->options.replicas;
+}
+
+void pst_crew_free(struct pst_crew *crew)
+{
+    if (crew == NULL)
+        return;
+    for (unsigned i = 0; crew->ranks != NULL && i < crew->n_local; i++)
+        pst_rank_free(crew->ranks[i]);
+    pst_free(crew->ranks);
+    pst_schedule_free(crew->sched);
+    pst_schedule_free(crew->fewer);
+    pst_vec_fini(&crew->links);
+    pst_vec_fini(&crew->shared);
+    pst_uses_fini(&crew->uses);
+    pst_free(crew->weights);
+    pst_free(crew->scattered);
+    pst_pool_free(crew->pool);
+    pst_free(crew);
+}
+
+enum pst_status pst_exec_schedule(struct pst_plan *plan,
+                                  const struct pst_exec_options *options,
+                                  struct pst_memory *memory,
+                                  struct pst_schedule **ret,
+                                  struct pst_diag *diag)
+{
+    struct pst_crew *crew;
+    enum pst_status status = crew_alloc(plan, options, &crew, diag);
+
+    if (status != PST_OK)
+        return status;
+    for (unsigned k = 0;
+         memory != NULL && k < options->ranks && status == PST_OK; k++) {
+        struct pst_rank *rank;
+
+        status = pst_rank_new(crew, k, NULL, &rank, diag);
+        if (status != PST_OK)
+            break;
+        memory[k] = rank->memory;
+        pst_rank_free(rank);
+        status = pst_crew_check_memory(crew, k, memory[k].arena, diag);
+    }
+    if (status == PST_OK) {
+        *ret = crew->sched;
+        crew->sched = NULL;
+    }
+    pst_crew_free(crew);
+    return status;
+}
+
+enum pst_status pst_exec_plan(struct pst_plan *plan,
+                              const struct pst_exec_options *options,
+                              struct pst_memory *memory, struct pst_diag *diag)
+{
+    struct pst_schedule *sched;
+    enum pst_status status =
+        pst_exec_schedule(plan, options, memory, &sched, diag);
+
+    if (status == PST_OK)
+        pst_schedule_free(sched);
+    return status;
+}
+
+/* Costs and files of schedules may differ between hosts: FNV-1a, 64 bit. */
+static uint64_t digest_of(const struct pst_schedule *s)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    for (unsigned r = 0; r < s->n_ranks; r++)
+        for (size_t i = 0; i < s->ranks[r].n; i++) {
+            const struct pst_action *a = &s->ranks[r].at[i];
+            const int parts[] = {(int)r,        a->kind,       a->stage,
+                                 a->microbatch, a->peer_stage, a->param};
+
+            for (size_t k = 0; k < PST_COUNT(parts); k++)
+                hash = (hash ^ (unsigned)parts[k]) * 0x100000001b3u;
+        }
+    return hash;
+}
+
+/* All ranks must have the same plan and the same options. */
+static enum pst_status handshake(struct pst_crew *crew, struct pst_diag *diag)
+{
+    const struct pst_exec_options *o = &crew->options;
+    const struct pst_optim_options *p = &o->optim;
+    struct pst_facts f = {0};
+    enum pst_status status;
+
+    pst_facts_add(&f, "the plan", "%s", crew->plan->digest);
+    pst_facts_add(&f, "the schedule", "%s %016llx", crew->sched->name,
+                  (unsigned long long)digest_of(crew->sched));
+    pst_facts_add(&f, "the grid of ranks", "%ux%u", o->replicas, o->ranks);
+    pst_facts_add(&f, "the number of microbatches", "%u, %u of them smaller",
+                  o->microbatches, o->fewer != NULL ? o->n_fewer : 0);
+    pst_facts_add(&f, "what microbatches weigh", "%s",
+                  o->weigh != NULL ? "given"
+                  : o->weigh_equal ? "equal"
+                                   : "by rows");
+    pst_facts_add(&f, "the seed", "%llu", (unsigned long long)o->seed);
+    pst_facts_add(&f, "the number of threads (--threads)", "%u", o->threads);
+    pst_facts_add(&f, "the instruction set", "%s", pst_isa_name(pst_cpu_isa()));
+    pst_facts_add(&f, "the kernels of OpenBLAS", "%s", pst_blas_core());
+    pst_facts_add(&f, "how products of bf16 run", "%s",
+                  !o->bf16               ? "not at all"
+                  : pst_gemm_uses_bf16() ? "in bf16"
+                                         : "in f32 (penstock calibrate)");
+    pst_facts_add(&f, "what a step does", "train %d, outputs %d, scatter %d",
+                  o->train, o->keep_outputs, o->scatter);
+    if (o->train && strcmp(p->name, "none") != 0)
+        pst_facts_add(&f, "the optimizer",
+                      "%s, lr %.17g, decay %.17g, momentum %.17g/%.17g/%d, "
+                      "betas %.17g %.17g, eps %.17g, clip %.17g, rate "
+                      "%d/%llu/%llu/%.17g",
+                      p->name, p->lr, p->weight_decay, p->momentum,
+                      p->dampening, p->nesterov, p->beta1, p->beta2, p->eps,
+                      p->clip_norm, (int)p->lr_schedule,
+                      (unsigned long long)p->warmup_steps,
+                      (unsigned long long)p->total_steps, p->min_lr_ratio);
+    else
+        pst_facts_add(&f, "the optimizer", "none");
+    status = pst_facts_compare(&f, crew->transport, diag);
+    pst_facts_fini(&f);
+    return status;
+}
+
+/* Does this rank run a product of the library that compiles its code? */
+static bool compiles_code(const struct pst_rank *r)
+{
+    for (unsigned s = 0; s < r->sched->n_stages; s++) {
+        const struct pst_program *p = r->stages[s].program;
+
+        for (int l = 0; p != NULL && l < PST_N_LISTS; l++)
+            for (unsigned i = 0; i < p->lists[l].n; i++)
+                if (strstr(p->lists[l].at[i].kernel->name, "_dnnl") != NULL)
+                    return true;
+    }
+    return false;
+}
+
+static enum pst_status plan_ranks(struct pst_crew *crew, struct pst_diag *diag)
+{
+    bool self = crew->transport->ops == &pst_transport_self;
+    unsigned n = self ? pst_crew_size(crew) : 1;
+    enum pst_status status =
+        pst_pool_new(crew->options.threads, &crew->pool, diag);
+
+    crew->first = self ? 0 : crew->transport->ops->rank(crew->transport);
+    for (unsigned k = 0; k < n && status == PST_OK; k++) {
+        status =
+            pst_rank_new(crew, crew->first + k, NULL, &crew->ranks[k], diag);
+        if (status != PST_OK)
+            break;
+        crew->n_local++;
+        status = pst_crew_check_memory(crew, crew->first + k,
+                                       crew->ranks[k]->memory.arena, diag);
+    }
+    return status;
+}
+
+static enum pst_status start_ranks(struct pst_crew *crew, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned k = 0; k < crew->n_local && status == PST_OK; k++) {
+        if (k == 0 && compiles_code(crew->ranks[k]))
+            pst_gemm_warm_up();
+        status =
+            pst_rank_start(crew->ranks[k], crew->transport, crew->pool, diag);
+    }
+    return status;
+}
+
+enum pst_status pst_crew_new(struct pst_plan *plan,
+                             struct pst_transport *transport,
+                             const struct pst_exec_options *options,
+                             struct pst_crew **ret, struct pst_diag *diag)
+{
+    unsigned size = transport->ops->size(transport);
+    struct pst_crew *crew;
+    enum pst_status status = crew_alloc(plan, options, &crew, diag);
+
+    if (status != PST_OK)
+        return status;
+    if (size != pst_crew_size(crew)) {
+        status = pst_diag_set(diag, PST_ERR_CONFIG,
+                              "%u ranks are needed, %u were started",
+                              pst_crew_size(crew), size);
+        pst_crew_free(crew);
+        return status;
+    }
+    crew->transport = transport;
+    if (transport->ops != &pst_transport_self)
+        crew->first = transport->ops->rank(transport);
+    else
+        crew->options.scatter = false; /* rank 0 reads where all are */
+    status = handshake(crew, diag);
+    if (status == PST_OK)
+        status = pst_scatter_init(crew, diag);
+    if (status == PST_OK)
+        status = pst_crew_settle(crew, plan_ranks(crew, diag), diag);
+    if (status == PST_OK)
+        status = pst_crew_settle(crew, pst_crew_check_room(crew, diag), diag);
+    if (status == PST_OK)
+        status = pst_crew_settle(crew, start_ranks(crew, diag), diag);
+    if (status != PST_OK) {
+        pst_crew_free(crew);
+        return status;
+    }
+    *ret = crew;
+    return PST_OK;
+}
+
+/* --- steps -------------------------------------------------------------- */
+
+static enum pst_status drive(struct pst_crew *crew)
+{
+    unsigned idle_rounds = 0;
+
+    crew->awake = (struct pst_awake){0};
+    for (;;) {
+        unsigned done = 0, moved = 0;
+
+        for (unsigned i = 0; i < crew->n_local; i++) {
+            struct pst_rank *r = crew->ranks[i];
+            unsigned pc = r->pc, active = r->n_active;
+            enum pst_status status;
+
+            if (r->phase == PST_RANK_DONE) {
+                done++;
+                continue;
+            }
+            status = pst_rank_advance(r);
+            if (status != PST_OK && status != PST_AGAIN)
+                return status;
+            moved += r->pc != pc || r->n_active != active ||
+                     r->phase == PST_RANK_DONE;
+        }
+        if (done == crew->n_local)
+            return PST_OK;
+        if (moved > 0) {
+            idle_rounds = 0;
+            crew->awake = (struct pst_awake){0};
+            continue;
+        }
+        if (++idle_rounds % WATCH_EVERY == 0) {
+            enum pst_status status = pst_crew_watch(crew);
+
+            if (status != PST_OK)
+                return status;
+        }
+        if (idle_rounds > 100)
+            sched_yield();
+    }
+}
+
+static void fill_result(const struct pst_crew *crew,
+                        struct pst_step_result *ret)
+{
+    const struct pst_rank *r = crew->ranks[0];
+    const struct pst_verdict *v = r->verdict;
+
+    *ret = (struct pst_step_result){
+        .loss = v->loss,
+        .losses = v->losses,
+        .grad_norm = v->norm,
+        .lr =
+            crew->options.train ? pst_lr_at(&crew->options.optim, r->step) : 0,
+        .applied = !v->fault,
+        .diverged = v->diverged,
+        .control = v->control,
+        .times = r->times,
+        .bubble = PST_MAX(0, 1 - v->busy),
+    };
+    ret->times.step = pst_now() - r->started;
+}
+
+enum pst_status pst_crew_step(struct pst_crew *crew, uint64_t step,
+                              pst_fill_fn fill, void *fill_ctx,
+                              unsigned control, struct pst_step_result *ret,
+                              struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    ret->control = 0;
+    pst_alive_step(step);
+    pst_alive_goes_on();
+    status = pst_crew_weigh(crew, step, diag);
+    if (status == PST_OK)
+        status = pst_crew_scatter(crew, step, fill, fill_ctx, diag);
+    if (status != PST_OK)
+        return status;
+    if (crew->options.scatter && !pst_crew_is_zero(crew)) {
+        fill = pst_scattered_fill;
+        fill_ctx = crew;
+    }
+    for (unsigned i = 0; i < crew->n_local; i++) {
+        crew->ranks[i]->diag = diag;
+        pst_rank_begin(crew->ranks[i], step, fill, fill_ctx, control);
+    }
+    if (crew->scatter_fault[0] != '\0')
+        pst_rank_note_fault(crew->ranks[0], crew->scatter_fault);
+    status = drive(crew);
+    if (status != PST_OK)
+        return status;
+    fill_result(crew, ret);
+    if (!ret->applied)
+        return pst_diag_set(
+            diag, PST_ERR_RANGE, "step %llu was not applied: %s",
+            (unsigned long long)step + 1, crew->ranks[0]->verdict->text);
+    return PST_OK;
+}
+
+/* --- queries ------------------------------------------------------------ */
+
+const struct pst_schedule *pst_crew_schedule(const struct pst_crew *crew)
+{
+    return crew->sched;
+}
+
+unsigned pst_crew_n_local(const struct pst_crew *crew)
+{
+    return crew->n_local;
+}
+
+struct pst_memory pst_crew_memory(const struct pst_crew *crew, unsigned local)
+{
+    return crew->ranks[local]->memory;
+}
+
+size_t pst_crew_high_water(const struct pst_crew *crew, unsigned local)
+{
+    return crew->ranks[local]->high_water;
+}
+
+void pst_crew_print_kernels(const struct pst_crew *crew, struct pst_str *out)
+{
+    static const char *const lists[] = {"P", "F", "B", "W"};
+
+    for (unsigned k = 0; k < crew->n_local; k++) {
+        const struct pst_rank *r = crew->ranks[k];
+
+        for (unsigned s = 0; s < crew->sched->n_stages; s++) {
+            const struct pst_program *p = r->stages[s].program;
+
+            for (int l = 0; p != NULL && l < PST_N_LISTS; l++)
+                for (unsigned i = 0; i < p->lists[l].n; i++)
+                    pst_str_addf(out, "stage %u %s %-40s %s\n", s, lists[l],
+                                 p->lists[l].at[i].node->schema->name,
+                                 p->lists[l].at[i].kernel->name);
+        }
+    }
+}

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The dump of DESIGN 3.6: one file of a step, the same names for every cut. */
+#include "stages/run/dump.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "stages/files/safetensors.h"
+#include "stages/run/crew.h"
+#include "stages/split/bind/bind.h"
+
+struct pst_dump {
+    struct PST_VEC(struct pst_dump_item) items;
+};
+
+void pst_dump_free(struct pst_dump *dump)
+{
+    if (dump == NULL)
+        return;
+    for (size_t i = 0; i < dump->items.n; i++) {
+        pst_free(dump->items.at[i].name);
+        pst_free(dump->items.at[i].data);
+    }
+    pst_vec_fini(&dump->items);
+    pst_free(dump);
+}
+
+/* Adds a tensor with room for its data (zeroed); NULL if memory is out. */
+static void *add(struct pst_dump *dump, const char *prefix, const char *name,
+                 const struct pst_meta *meta)
+{
+    size_t len = strlen(prefix) + strlen(name) + 1;
+    struct pst_dump_item item = {.name = pst_alloc(PST_TAG_EXEC, len),
+                                 .meta = *meta};
+
+    pst_meta_set_contiguous(&item.meta);
+    item.data = pst_calloc(PST_TAG_EXEC, pst_meta_bytes(meta) + 1, 1);
+    if (item.name != NULL)
+        snprintf(item.name, len, "%s%s", prefix, name);
+    if (item.name == NULL || item.data == NULL ||
+        !pst_vec_push(PST_TAG_EXEC, &dump->items, item)) {
+        pst_free(item.name);
+        pst_free(item.data);
+        return NULL;
+    }
+    return item.data;
+}
+
+static enum pst_status add_losses(struct pst_crew *crew, struct pst_dump *dump,
+                                  struct pst_diag *diag)
+{
+    const struct pst_verdict *v = crew->ranks[0]->verdict;
+    int64_t m = crew->options.microbatches;
+    struct pst_meta scalar = pst_meta_make(PST_F32, 0, NULL);
+    struct pst_meta row = pst_meta_make(PST_F32, 1, &m);
+    float *loss, *losses;
+
+    if (crew->plan->loss < 0)
+        return PST_OK;
+    loss = add(dump, "loss", "", &scalar);
+    losses = add(dump, "losses", "", &row);
+    if (loss == NULL || losses == NULL)
+        return pst_diag_nomem(diag, (size_t)m * sizeof(float));
+    *loss = (float)v->loss;
+    for (int64_t i = 0; i < m; i++)
+        losses[i] = (float)v->losses[i];
+    return PST_OK;
+}
+
+/* Microbatches joined along the dimension of their rows, scalars stacked. */
+static struct pst_meta joined(const struct pst_crew *crew, unsigned output,
+                              unsigned dim)
+{
+    const struct pst_exec_options *o = &crew->options;
+    struct pst_meta ret = crew->plan->outputs.at[output].meta;
+
+    if (ret.rank == 0) {
+        ret.rank = 1;
+        ret.size[0] = o->microbatches;
+    } else {
+        ret.size[dim] *= pst_n_larger(o);
+        if (o->fewer != NULL)
+            ret.size[dim] +=
+                o->n_fewer * o->fewer->outputs.at[output].meta.size[dim];
+    }
+    pst_meta_set_contiguous(&ret);
+    return ret;
+}
+
+static enum pst_status add_outputs(struct pst_crew *crew, struct pst_dump *dump,
+                                   struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    unsigned number = 0;
+
+    for (unsigned i = 0; i < crew->plan->outputs.n && status == PST_OK; i++) {
+        const struct pst_plan_output *o = &crew->plan->outputs.at[i];
+        struct pst_meta meta;
+        unsigned dim;
+        char name[32];
+        void *data = NULL;
+
+        if (!o->is_tensor)
+            continue;
+        snprintf(name, sizeof(name), "%u", number++);
+        if (!crew->options.keep_outputs)
+            continue;
+        status = pst_plan_output_dim(crew->plan, i, &dim, diag);
+        if (status != PST_OK)
+            return status;
+        meta = joined(crew, i, dim);
+        if (pst_crew_is_zero(crew)) {
+            data = add(dump, "output.", name, &meta);
+            if (data == NULL)
+                return pst_diag_nomem(diag, pst_meta_bytes(&meta));
+        }
+        status = pst_crew_output(crew, i, data, diag);
+    }
+    return status;
+}
+
+/* src NULL on the rank `from`: zeros, which dst holds already on rank 0. */
+static enum pst_status fetch_or_zero(struct pst_crew *crew, unsigned from,
+                                     const void *src, void *dst, size_t bytes,
+                                     struct pst_diag *diag)
+{
+    void *zeros = NULL;
+    enum pst_status status;
+
+    if (src == NULL && pst_crew_local(crew, from) != NULL) {
+        if (pst_crew_is_zero(crew))
+            return PST_OK;
+        src = zeros = pst_calloc(PST_TAG_EXEC, bytes + 1, 1);
+        if (zeros == NULL)
+            return pst_diag_nomem(diag, bytes);
+    }
+    status = pst_crew_fetch(crew, from, src, dst, bytes, diag);
+    pst_free(zeros);
+    return status;
+}
+
+static bool is_buffer(const struct pst_plan_param *param)
+{
+    return param->kind == PST_VALUE_BUFFER;
+}
+
+/* A buffer stands under each of its names, as in PyTorch's
+ * named_buffers(remove_duplicate=False). */
+static enum pst_status add_aliases(struct pst_dump *dump, const char *prefix,
+                                   const struct pst_plan_param *p,
+                                   const void *data, struct pst_diag *diag)
+{
+    const size_t bytes = pst_meta_bytes(&p->meta);
+
+    for (unsigned k = 0; k < p->n_aliases; k++) {
+        void *copy = add(dump, prefix, p->aliases[k], &p->meta);
+
+        if (copy == NULL)
+            return pst_diag_nomem(diag, bytes);
+        memcpy(copy, data, bytes);
+    }
+    return PST_OK;
+}
+
+/* Fetches what `offset_of` says of every chosen parameter. */
+typedef bool (*choose_fn)(const struct pst_plan_param *param);
+typedef size_t (*offset_fn)(const struct pst_rank_param *param);
+
+static enum pst_status add_params(struct pst_crew *crew, struct pst_dump *dump,
+                                  const char *prefix, choose_fn choose,
+                                  offset_fn offset_of, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < crew->plan->params.n && status == PST_OK; i++) {
+        const struct pst_plan_param *p = &crew->plan->params.at[i];
+        unsigned home = pst_crew_home(crew, i);
+        struct pst_rank *r = pst_crew_local(crew, home);
+        const void *src = NULL;
+        void *dst = NULL;
+
+        if (!choose(p))
+            continue;
+        if (r != NULL && pst_rank_param(r, i) != NULL) {
+            size_t offset = offset_of(pst_rank_param(r, i));
+
+            src = offset == 0 ? NULL : pst_rank_at(r, offset);
+        }
+        if (pst_crew_is_zero(crew)) {
+            dst = add(dump, prefix, p->fqn, &p->meta);
+            if (dst == NULL)
+                return pst_diag_nomem(diag, pst_meta_bytes(&p->meta));
+        }
+        if (p->n_stages == 0) { /* unused: its start value, no gradient */
+            if (dst != NULL && strcmp(prefix, "grad.") != 0)
+                status = pst_plan_read_param(crew->plan, i, dst, diag);
+        } else {
+            status = fetch_or_zero(crew, home, src, dst,
+                                   pst_meta_bytes(&p->meta), diag);
+        }
+        if (status == PST_OK && dst != NULL && is_buffer(p))
+            status = add_aliases(dump, prefix, p, dst, diag);
+    }
+    return status;
+}
+
+static bool wants_grad(const struct pst_plan_param *param)
+{
+    return param->kind == PST_VALUE_PARAM && param->requires_grad;
+}
+
+static bool is_param(const struct pst_plan_param *param)
+{
+    return param->kind == PST_VALUE_PARAM;
+}
+
+static size_t grad_offset(const struct pst_rank_param *param)
+{
+    return param->grad;
+}
+
+static size_t data_offset(const struct pst_rank_param *param)
+{
+    return param->data;
+}
+
+enum pst_status pst_crew_dump_first(struct pst_crew *crew,
+                                    struct pst_dump **ret,
+                                    struct pst_diag *diag)
+{
+    struct pst_dump *dump = pst_calloc(PST_TAG_EXEC, 1, sizeof(*dump));
+    enum pst_status status;
+
+    if (dump == NULL)
+        return pst_diag_nomem(diag, sizeof(*dump));
+    status = pst_crew_is_zero(crew) ? add_losses(crew, dump, diag) : PST_OK;
+    if (status == PST_OK)
+        status = add_outputs(crew, dump, diag);
+    if (status == PST_OK && crew->options.train)
+        status = add_params(crew, dump, "grad.", wants_grad, grad_offset, diag);
+    if (status != PST_OK) {
+        pst_dump_free(dump);
+        return status;
+    }
+    *ret = dump;
+    return PST_OK;
+}
+
+static enum pst_status write_file(const struct pst_dump *dump, const char *path,
+                                  struct pst_diag *diag)
+{
+    struct pst_safetensors_entry *entries =
+        pst_calloc(PST_TAG_EXEC, dump->items.n + 1, sizeof(*entries));
+    enum pst_status status;
+
+    if (entries == NULL)
+        return pst_diag_nomem(diag, dump->items.n * sizeof(*entries));
+    for (size_t i = 0; i < dump->items.n; i++) {
+        entries[i].name = dump->items.at[i].name;
+        entries[i].meta = dump->items.at[i].meta;
+        entries[i].data = dump->items.at[i].data;
+        entries[i].bytes = pst_meta_bytes(&entries[i].meta);
+    }
+    status = pst_safetensors_save(path, entries, dump->items.n, diag);
+    pst_free(entries);
+    return status;
+}
+
+const struct pst_dump_item *pst_dump_items(const struct pst_dump *dump,
+                                           size_t *ret_n)
+{
+    *ret_n = dump->items.n;
+    return dump->items.at;
+}
+
+const struct pst_dump_item *pst_dump_find(const struct pst_dump *dump,
+                                          const char *name)
+{
+    for (size_t i = 0; i < dump->items.n; i++)
+        if (strcmp(dump->items.at[i].name, name) == 0)
+            return &dump->items.at[i];
+    return NULL;
+}
+
+enum pst_status pst_crew_dump_state(struct pst_crew *crew,
+                                    struct pst_dump *dump,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status =
+        add_params(crew, dump, "param.", is_param, data_offset, diag);
+
+    if (status == PST_OK)
+        status =
+            add_params(crew, dump, "buffer.", is_buffer, data_offset, diag);
+    return status;
+}
+
+enum pst_status pst_crew_dump_final(struct pst_crew *crew,
+                                    struct pst_dump *dump, const char *path,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status = pst_crew_dump_state(crew, dump, diag);
+
+    if (status == PST_OK && pst_crew_is_zero(crew))
+        status = write_file(dump, path, diag);
+    return pst_crew_settle(crew, status, diag);
+}
+
+/* Microbatches one behind the other become one tensor that is joined along
+ * dimension dim: of each, `before` pieces. */
+static enum pst_status interleave(const struct pst_crew *crew, unsigned output,
+                                  unsigned dim, unsigned char *data,
+                                  struct pst_diag *diag)
+{
+    const struct pst_exec_options *o = &crew->options;
+    const struct pst_meta *meta = &crew->plan->outputs.at[output].meta;
+    const size_t all = pst_output_bytes(crew->plan, o, output, o->microbatches);
+    unsigned char *copy = pst_alloc(PST_TAG_EXEC, all + 1);
+    size_t before = 1, at = 0;
+
+    if (copy == NULL)
+        return pst_diag_nomem(diag, all);
+    memcpy(copy, data, all);
+    for (unsigned d = 0; d < dim; d++)
+        before *= (size_t)meta->size[d];
+    for (unsigned k = 0; k < o->microbatches && before > 0; k++) {
+        const size_t from = pst_output_bytes(crew->plan, o, output, k);
+        const size_t bytes =
+            pst_output_bytes(crew->plan, o, output, k + 1) - from;
+
+        for (size_t p = 0; p < before; p++)
+            memcpy(data + p * (all / before) + at,
+                   copy + from + p * (bytes / before), bytes / before);
+        at += bytes / before;
+    }
+    pst_free(copy);
+    return PST_OK;
+}
+
+enum pst_status pst_crew_output(struct pst_crew *crew, unsigned i, void *dst,
+                                struct pst_diag *diag)
+{
+    const struct pst_plan_output *o = &crew->plan->outputs.at[i];
+    enum pst_status status = PST_OK;
+    unsigned dim;
+
+    if (!o->is_tensor)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "output '%s' is no tensor", o->path);
+    if (!crew->options.keep_outputs)
+        return pst_diag_set(diag, PST_ERR_INTERNAL,
+                            "outputs were not kept by this crew");
+    for (unsigned k = 0; k < crew->options.replicas && status == PST_OK; k++) {
+        unsigned first, n = pst_crew_share(crew, k, &first);
+        unsigned from =
+            k * crew->options.ranks +
+            (unsigned)crew->sched->rank_of[pst_plan_output_stage(o)];
+        struct pst_rank *r = pst_crew_local(crew, from);
+        const size_t at =
+            pst_output_bytes(crew->plan, &crew->options, i, first);
+        const size_t end =
+            pst_output_bytes(crew->plan, &crew->options, i, first + n);
+
+        status = pst_crew_fetch(
+            crew, from, r != NULL ? pst_rank_at(r, r->outputs[i]) : NULL,
+            dst == NULL ? NULL : (unsigned char *)dst + at, end - at, diag);
+    }
+    if (status == PST_OK)
+        status = pst_plan_output_dim(crew->plan, i, &dim, diag);
+    if (status == PST_OK && dst != NULL && dim > 0)
+        status = interleave(crew, i, dim, dst, diag);
+    return status;
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/estimate.h"
+
+#include "stages/ops/op.h"
+
+#include <string.h>
+
+/* Rates of one core (AVX2, two memory channels shared by a few cores) and of
+ * Open MPI on shared memory. Only ratios matter to most questions; `--costs`
+ * replaces the times by measured ones. */
+#define FLOPS_PER_S  4e10
+#define BYTES_PER_S  8e9
+#define NODE_S       1e-6 /* to begin a kernel */
+#define WIRE_LATENCY 2e-5
+#define WIRE_BYTES_S 4e9
+
+static double rank_speed(unsigned threads)
+{
+    return threads ? threads : 1;
+}
+
+struct touched {
+    double bytes;
+};
+
+static void add_use(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct touched *t = ctx;
+
+    (void)arg;
+    t->bytes += (double)pst_meta_bytes(&(*slot)->meta);
+}
+
+/* Views do nothing. */
+double pst_node_seconds(struct pst_node *node, unsigned threads)
+{
+    struct touched t = {0};
+
+    if (node->op->n_kernels == 0 ||
+        (node->n_outs > 0 && node->outs[0]->base != NULL))
+        return 0.0;
+    pst_node_uses(node, add_use, &t);
+    for (unsigned i = 0; i < node->n_outs; i++)
+        t.bytes += (double)pst_meta_bytes(&node->outs[i]->meta);
+    return NODE_S + pst_node_flops(node) / (FLOPS_PER_S * rank_speed(threads)) +
+           t.bytes / (BYTES_PER_S * rank_speed(threads));
+}
+
+struct pst_seconds pst_seconds_of(double seconds, enum pst_phase phase)
+{
+    return (struct pst_seconds){phase == PST_PHASE_F ? seconds : 0.0,
+                                phase == PST_PHASE_I ? seconds : 0.0,
+                                phase == PST_PHASE_W ? seconds : 0.0};
+}
+
+/* By value id: latest phase that reads its storage. */
+struct readers {
+    unsigned char *latest;
+    enum pst_phase phase;
+};
+
+static void note_reader(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct readers *r = ctx;
+    const struct pst_value *v = pst_value_storage(*slot);
+
+    (void)arg;
+    r->latest[v->id] = (unsigned char)PST_MAX(r->latest[v->id], r->phase);
+}
+
+/* What waits in memory: made by F (or come with it) and read by I or W, and
+ * made before W and read by it. */
+static enum pst_status add_kept(const struct pst_graph *graph,
+                                struct pst_stage_cost *cost,
+                                struct pst_diag *diag)
+{
+    struct readers r = {.latest =
+                            pst_calloc(PST_TAG_EXEC, graph->values.n + 1, 1)};
+
+    if (r.latest == NULL)
+        return pst_diag_nomem(diag, graph->values.n);
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        r.phase = graph->nodes.at[i]->phase;
+        pst_node_uses(graph->nodes.at[i], note_reader, &r);
+    }
+    for (size_t i = 0; i < graph->values.n; i++) {
+        const struct pst_value *v = graph->values.at[i];
+        const double bytes = (double)pst_meta_bytes(&v->meta);
+        enum pst_phase made = PST_PHASE_F;
+
+        if (v->base != NULL || pst_value_is_dead(v))
+            continue;
+        if (v->kind == PST_VALUE_NODE)
+            made = v->def->phase;
+        else if (v->kind == PST_VALUE_SEED)
+            made = PST_PHASE_I;
+        else if (v->kind != PST_VALUE_INPUT)
+            continue;
+        if (made == PST_PHASE_F && r.latest[v->id] > PST_PHASE_F)
+            cost->stash += bytes;
+        if (made != PST_PHASE_W && r.latest[v->id] == PST_PHASE_W)
+            cost->keep += bytes;
+    }
+    /* The simulator lets what I makes replace what it frees. */
+    cost->stash = PST_MAX(cost->stash, cost->keep);
+    pst_free(r.latest);
+    return PST_OK;
+}
+
+static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
+                                      const struct pst_exec_options *o,
+                                      struct pst_stage_cost *cost,
+                                      struct pst_diag *diag)
+{
+    const struct pst_graph *graph = plan->stages.at[s].graph;
+    struct pst_joint *joint = NULL;
+    enum pst_status status = PST_OK;
+
+    if (o->train) {
+        status = pst_joint_new(plan, s, &joint, diag);
+        if (status != PST_OK)
+            return status;
+        graph = joint->graph;
+    }
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        struct pst_node *node = graph->nodes.at[i];
+        const struct pst_seconds more =
+            pst_seconds_of(pst_node_seconds(node, o->threads), node->phase);
+
+        cost->seconds.forward += more.forward;
+        cost->seconds.input += more.input;
+        cost->seconds.weight += more.weight;
+    }
+    if (joint != NULL)
+        status = add_kept(graph, cost, diag);
+    pst_joint_free(joint);
+    return status;
+}
+
+/* Parameters with gradients and states; the time to update and to sum them. */
+static enum pst_status add_params(const struct pst_plan *plan,
+                                  const struct pst_exec_options *o,
+                                  struct pst_costs *costs,
+                                  struct pst_diag *diag)
+{
+    const double replicas = PST_MAX(o->replicas, 1);
+    unsigned *n_shared =
+        pst_arena_calloc(&costs->arena, costs->n_stages, sizeof(*n_shared));
+    unsigned states = 0;
+    bool moves = o->train && strcmp(o->optim.name, "none") != 0;
+
+    if (n_shared == NULL)
+        return pst_diag_nomem(diag, costs->n_stages * sizeof(*n_shared));
+    if (moves) {
+        const struct pst_optim *optim = pst_optim_find(o->optim.name, diag);
+
+        if (optim == NULL)
+            return PST_ERR_USAGE;
+        states = pst_optim_n_states(optim, &o->optim);
+    }
+    for (size_t i = 0; i < plan->params.n; i++) {
+        const struct pst_plan_param *p = &plan->params.at[i];
+        const double bytes = (double)pst_meta_bytes(&p->meta);
+        const bool learns = o->train && p->requires_grad;
+
+        for (unsigned k = 0; k < p->n_stages; k++) {
+            struct pst_stage_cost *c = &costs->stages[p->stages[k]];
+
+            c->fixed += bytes * (learns ? 2 + states : 1);
+            if (learns && moves)
+                c->optim += bytes * (3 + 2 * states) /
+                            (BYTES_PER_S * rank_speed(o->threads));
+            /* Each part goes once to its owner and once back. */
+            if (learns)
+                c->sum += 2 * (replicas - 1) / replicas * bytes / WIRE_BYTES_S;
+        }
+        if (learns && p->n_stages > 1) {
+            costs->stages[p->stages[0]].reduce +=
+                WIRE_LATENCY + bytes / WIRE_BYTES_S;
+            n_shared[p->stages[0]]++;
+        }
+    }
+    for (unsigned s = 0; s < costs->n_stages; s++)
+        costs->stages[s].reduce /= PST_MAX(n_shared[s], 1);
+    return PST_OK;
+}
+
+static enum pst_status add_links(const struct pst_plan *plan, bool train,
+                                 struct pst_costs *costs, struct pst_diag *diag)
+{
+    costs->links = pst_arena_calloc(&costs->arena, plan->edges.n + 1,
+                                    sizeof(*costs->links));
+    if (costs->links == NULL)
+        return pst_diag_nomem(diag, plan->edges.n * sizeof(*costs->links));
+    for (size_t i = 0; i < plan->edges.n; i++) {
+        const struct pst_edge *e = &plan->edges.at[i];
+        const double bytes = (double)pst_meta_bytes(&e->meta);
+        struct pst_link_cost *l = NULL;
+
+        for (size_t k = 0; k < costs->n_links && l == NULL; k++)
+            if (costs->links[k].link.from == (int)e->from_stage &&
+                costs->links[k].link.to == (int)e->to_stage)
+                l = &costs->links[k];
+        if (l == NULL) {
+            l = &costs->links[costs->n_links++];
+            l->link.from = (int)e->from_stage;
+            l->link.to = (int)e->to_stage;
+        }
+        l->bytes_f += bytes;
+        if (train && e->grad_parts > 0) {
+            l->link.grad = true;
+            l->bytes_b += bytes * e->grad_parts;
+        }
+    }
+    return PST_OK;
+}
+
+static enum pst_status estimate(const struct pst_plan *plan,
+                                const struct pst_exec_options *options,
+                                struct pst_costs *costs, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    costs->plan = pst_arena_strdup(&costs->arena, plan->digest);
+    if (costs->plan == NULL)
+        status = pst_diag_nomem(diag, sizeof(plan->digest));
+    costs->wire = (struct pst_wire){WIRE_LATENCY, WIRE_BYTES_S};
+    for (unsigned s = 0; s < costs->n_stages && status == PST_OK; s++)
+        status = estimate_stage(plan, s, options, &costs->stages[s], diag);
+    if (status == PST_OK)
+        status = add_params(plan, options, costs, diag);
+    if (status == PST_OK)
+        status = add_links(plan, options->train, costs, diag);
+    return status;
+}
+
+static enum pst_status apply_file(const struct pst_plan *plan,
+                                  const struct pst_exec_options *options,
+                                  struct pst_costs *costs,
+                                  struct pst_diag *diag)
+{
+    struct pst_costs measured;
+    enum pst_status status = pst_costs_read(options->costs, &measured, diag);
+
+    if (status != PST_OK)
+        return status;
+    status = pst_costs_apply(plan, options, &measured, costs, diag);
+    if (status != PST_OK)
+        pst_diag_prefix(diag, "costs %s", options->costs);
+    pst_costs_fini(&measured);
+    return status;
+}
+
+enum pst_status pst_plan_costs(const struct pst_plan *plan,
+                               const struct pst_exec_options *options,
+                               struct pst_costs *ret, struct pst_diag *diag)
+{
+    struct pst_exec_options o = *options;
+    struct pst_costs costs;
+    enum pst_status status =
+        pst_costs_init(&costs, (unsigned)plan->stages.n, diag);
+
+    if (status != PST_OK)
+        return status;
+    o.threads = pst_exec_threads(options);
+    status = estimate(plan, &o, &costs, diag);
+    if (status == PST_OK && o.costs != NULL)
+        status = apply_file(plan, &o, &costs, diag);
+    if (status == PST_OK)
+        *ret = costs;
+    else
+        pst_costs_fini(&costs);
+    return status;
+}

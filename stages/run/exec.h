@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_RUN_EXEC_H
+#define PENSTOCK_STAGES_RUN_EXEC_H
+/*
+ * Runs a plan. A crew is the set of ranks that this process holds: all of
+ * them with transport "self", one with "mpi". Exec thread only.
+ *
+ * pst_crew_new plans every byte, chooses every kernel, allocates one arena per
+ * rank and loads parameters; a step allocates nothing.
+ *
+ * Every function marked COLLECTIVE is called by all ranks in the same order
+ * with the same arguments.
+ */
+#include "stages/files/checkpoint.h"
+#include "stages/net/transport.h"
+#include "stages/optim/optim.h"
+#include "stages/run/pulse.h"
+#include "stages/sched/sched.h"
+#include "stages/split/plan.h"
+
+struct pst_crew;
+
+/* Fills one model input for one microbatch: meta of plan->inputs[input],
+ * contiguous. Called on every rank whose stages use that input. */
+typedef enum pst_status (*pst_fill_fn)(void *ctx, uint64_t step,
+                                       unsigned microbatch, unsigned input,
+                                       void *dst, struct pst_diag *diag);
+
+/* Weights of the microbatches of a step, by which gradients and losses count;
+ * they need not add up to 1. Called on rank 0 only. */
+typedef enum pst_status (*pst_weigh_fn)(void *ctx, uint64_t step, double *ret,
+                                        struct pst_diag *diag);
+
+struct pst_exec_options {
+    const char *schedule;
+    const char *place;     /* "STAGE=RANK,..."; NULL: as the schedule has it */
+    unsigned ranks;        /* of a pipeline */
+    unsigned replicas;     /* of the pipeline; 0 means 1 */
+    unsigned microbatches; /* of a step: replicas share them */
+    /* The plan bound to one row less (stages/split/bind/bind.h), which the last
+     * n_fewer microbatches of a step have; NULL: all have the plan's. */
+    struct pst_plan *fewer;
+    unsigned n_fewer;
+    bool scatter;       /* rank 0 alone is asked for inputs, it sends them */
+    bool weigh_equal;   /* microbatches count alike, not by their rows */
+    pst_weigh_fn weigh; /* or as this says in each step; may be NULL */
+    void *weigh_ctx;
+    bool train;        /* false: forward only */
+    bool keep_outputs; /* user outputs of a step can be read after it */
+    bool grad_norm;    /* computed also without clipping: one more pass */
+    unsigned threads;  /* of the kernel pool; 0: cores / ranks of this host */
+    uint64_t seed;
+    double watchdog; /* seconds that a step may wait for a peer; 0: for ever */
+    bool bf16;       /* products of f32 round their factors to bf16 */
+    struct pst_optim_options optim;
+    const char *costs;   /* file of measured ones; NULL: estimates */
+    double memory_limit; /* bytes that a rank may have; 0: any */
+    bool overcommit;     /* arenas may be larger than the memory that is left */
+};
+
+/* Bytes of one rank's arena by use; the parts add up to arena. */
+struct pst_memory {
+    size_t arena;
+    size_t params, grads, optim, buffers;
+    size_t prepared;    /* made of parameters and constants alone */
+    size_t stash;       /* kept from forward to backward, all microbatches */
+    size_t messages;    /* inputs, outputs and gradients on their way */
+    size_t for_w;       /* part of these two: held until W */
+    size_t workspace;   /* within one action */
+    size_t outputs;     /* kept user outputs and losses */
+    unsigned in_flight; /* most microbatches held by one stage at a time */
+};
+
+/* Kernel threads of each rank, if options say 0: its share of the cores. */
+unsigned pst_exec_threads(const struct pst_exec_options *options);
+
+/* The schedule that a crew with these options runs, lowered and checked, and
+ * what it takes; nothing is allocated. memory: NULL, or one entry for each
+ * rank of the first replica, which has the most microbatches. Returns owned. */
+enum pst_status pst_exec_schedule(struct pst_plan *plan,
+                                  const struct pst_exec_options *options,
+                                  struct pst_memory *memory,
+                                  struct pst_schedule **ret,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* The memory alone. */
+enum pst_status pst_exec_plan(struct pst_plan *plan,
+                              const struct pst_exec_options *options,
+                              struct pst_memory *memory,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
+/* COLLECTIVE. Borrows plan and transport, which has
+ * ranks * replicas ranks, until freed. Checks that all ranks
+ * have the same plan digest and options (PST_ERR_MISMATCH). Returns owned. */
+enum pst_status pst_crew_new(struct pst_plan *plan,
+                             struct pst_transport *transport,
+                             const struct pst_exec_options *options,
+                             struct pst_crew **ret,
+                             struct pst_diag *diag) PST_MUST_CHECK;
+void pst_crew_free(struct pst_crew *crew);
+
+/* Of the first replica. */
+const struct pst_schedule *pst_crew_schedule(const struct pst_crew *crew);
+/* Of local rank `local` (0 .. n-1; mpi: only 0). */
+unsigned pst_crew_n_local(const struct pst_crew *crew);
+struct pst_memory pst_crew_memory(const struct pst_crew *crew, unsigned local);
+/* Highest byte of the arena that a step touched; equals memory.arena. */
+size_t pst_crew_high_water(const struct pst_crew *crew, unsigned local);
+
+/* Seconds of one rank in the last step, by what it was doing. */
+struct pst_times {
+    double step;
+    double forward, backward, optim;
+    double wait_recv;  /* waiting for a message */
+    double wait_other; /* agreement at the end, send slots, reductions */
+};
+
+struct pst_step_result {
+    double loss;          /* mean over microbatches with their weights */
+    const double *losses; /* microbatches entries; borrowed until next step */
+    double grad_norm;     /* before clipping; of the whole model */
+    double lr;
+    bool applied;     /* false: a fault; nothing was changed on any rank */
+    bool diverged;    /* the fault is a loss or norm that is not finite */
+    unsigned control; /* what ranks asked for, agreed by all */
+    struct pst_times times; /* of local rank 0 */
+    double bubble;          /* 1 - busy share, mean over ranks */
+};
+
+/*
+ * COLLECTIVE. One step: forward, backward, reductions, agreement, optimizer
+ * (if options.train and the optimizer is not none). `step` counts from 0 and
+ * keys data, rate and random numbers. `control` of all ranks together comes
+ * back on all ranks in the result, also with PST_ERR_RANGE (else 0): commands
+ * take effect at the same boundary everywhere. A fault (index out of range, a
+ * loss that is not finite if the optimizer would use it ...) on any rank:
+ * PST_ERR_RANGE on all ranks, text names the step (counted from 1 for people),
+ * rank, stage, microbatch, operator; nothing was applied. A peer that owes a
+ * message for longer than the watchdog allows: PST_ERR_PEER that names it; the
+ * crew can only be freed.
+ */
+enum pst_status pst_crew_step(struct pst_crew *crew, uint64_t step,
+                              pst_fill_fn fill, void *fill_ctx,
+                              unsigned control, struct pst_step_result *ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
+/* COLLECTIVE. Rank 0 writes the file of DESIGN 3.6. first: right after the
+ * first step (loss, losses, output.I, grad.FQN are kept in memory until
+ * final: pass the handle on); final adds param.FQN and buffer.FQN and writes.
+ */
+struct pst_dump;
+enum pst_status pst_crew_dump_first(struct pst_crew *crew,
+                                    struct pst_dump **ret,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_crew_dump_final(struct pst_crew *crew,
+                                    struct pst_dump *dump, const char *path,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+void pst_dump_free(struct pst_dump *dump);
+
+/* What is known of a state besides itself. */
+struct pst_save_note {
+    const char *next_fault; /* of the step after it, which was not applied */
+    bool diverged;          /* that makes it bad (files/checkpoint.h) */
+};
+
+/* COLLECTIVE. Rank-local shards, then the manifest on rank 0. `step` = number
+ * of finished steps. note NULL: nothing is known. A trained parameter, a state
+ * of the optimizer or a changed buffer that is not finite makes it bad.
+ * PST_ERR_INTERNAL: copies of a parameter are not equal any
+ * more; nothing was written, and the run is worth nothing. */
+enum pst_status pst_crew_save(struct pst_crew *crew, const char *dir,
+                              uint64_t step, unsigned keep,
+                              const struct pst_save_note *note,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Which checkpoint; the first three are the same on all ranks. */
+struct pst_load_choice {
+    const char *dir;
+    const char *fallback; /* other folder; the newer of the two; may be NULL */
+    uint64_t step;        /* or PST_CHECKPOINT_LATEST: the newest good one */
+    pst_checkpoint_skip_fn skipped; /* on rank 0; may be NULL */
+    void *ctx;
+};
+
+/* COLLECTIVE. Loads a checkpoint, of the same model or, if the crew does not
+ * train, of one with the same parameters; *ret: what its manifest says (on rank
+ * 0; the step on all); *ret_fallback: it is in the fallback (may be NULL).
+ * Errors: those of pst_checkpoint_open. */
+enum pst_status pst_crew_load(struct pst_crew *crew,
+                              const struct pst_load_choice *choice,
+                              struct pst_checkpoint_info *ret,
+                              bool *ret_fallback,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
+/* COLLECTIVE. Copies user output i (index in plan->outputs), microbatches
+ * joined along the dimension of their rows (scalars stacked), to dst on rank 0;
+ * needs keep_outputs. dst NULL elsewhere. */
+enum pst_status pst_crew_output(struct pst_crew *crew, unsigned i, void *dst,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+
+/* COLLECTIVE. Rank 0's bytes (at most 64 KiB) to all; idle is called while
+ * waiting, and the processor is given up between looks. For commands. */
+enum pst_status pst_crew_broadcast(struct pst_transport *transport, void *buf,
+                                   size_t size, pst_idle_fn idle, void *ctx,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Names of the kernels chosen, for `show --kernels`. */
+void pst_crew_print_kernels(const struct pst_crew *crew, struct pst_str *out);
+
+#endif

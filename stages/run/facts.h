@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_RUN_FACTS_H
+#define PENSTOCK_STAGES_RUN_FACTS_H
+/*
+ * What all ranks must have alike before they work together: options, files,
+ * the program itself. Each fact has a name for people; ranks compare them one
+ * by one, so that a difference is refused by its name. Exec thread only.
+ */
+#include "stages/base/vec.h"
+#include "stages/net/transport.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Plain bytes: it is sent, also between programs that differ; never change
+ * its size. */
+struct pst_fact {
+    char name[40];
+    char value[104]; /* its beginning, if it is longer */
+    uint64_t digest; /* of all of it */
+};
+
+struct pst_facts {
+    struct PST_VEC(struct pst_fact) list;
+    bool failed; /* out of memory */
+};
+
+/* name: as a message has it ("--seed", "the plan"). */
+void pst_facts_add(struct pst_facts *facts, const char *name, const char *fmt,
+                   ...) PST_PRINTF(3, 4);
+void pst_facts_fini(struct pst_facts *facts);
+
+/* COLLECTIVE. All ranks have the same names in the same order. A difference:
+ * PST_ERR_MISMATCH on all ranks, which names the first fact that differs, the
+ * ranks and both values. */
+enum pst_status pst_facts_compare(struct pst_facts *facts,
+                                  struct pst_transport *transport,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

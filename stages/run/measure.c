@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/measure.h"
+
+#include <string.h>
+
+#include "stages/run/crew.h"
+#include "stages/run/estimate.h"
+
+/* Rounds of ping-pong with each rank; the fastest one is believed. */
+#define PINGS     16
+#define BIG_BYTES ((size_t)4 << 20)
+
+/* --- clocks ---------------------------------------------------------------
+ *
+ * Clocks of hosts differ by an offset that drifts by a few microseconds a
+ * second; steps that are asked for are seconds old at most.
+ */
+
+struct ping {
+    double offset; /* clock of the peer minus that of rank 0 */
+    double trip;   /* seconds there and back */
+};
+
+/* Rank 0 with rank `peer`; `bytes` travel there and back. */
+static enum pst_status ping(struct pst_crew *crew, unsigned peer, void *data,
+                            size_t bytes, struct ping *ret,
+                            struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    ret->trip = 1e9;
+    for (unsigned i = 0; i < PINGS && status == PST_OK; i++) {
+        const double begin = pst_now();
+        double there, trip;
+
+        status = pst_crew_transfer(crew, true, peer, data, bytes, diag);
+        if (status == PST_OK)
+            status = pst_crew_transfer(crew, false, peer, data, bytes, diag);
+        trip = pst_now() - begin;
+        memcpy(&there, data, sizeof(there));
+        if (trip < ret->trip)
+            *ret = (struct ping){there - begin - trip / 2, trip};
+    }
+    return status;
+}
+
+static enum pst_status pong(struct pst_crew *crew, void *data, size_t bytes,
+                            struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < PINGS && status == PST_OK; i++) {
+        double now;
+
+        status = pst_crew_transfer(crew, false, 0, data, bytes, diag);
+        now = pst_now();
+        memcpy(data, &now, sizeof(now));
+        if (status == PST_OK)
+            status = pst_crew_transfer(crew, true, 0, data, bytes, diag);
+    }
+    return status;
+}
+
+/* Own clock minus that of rank 0. */
+static enum pst_status align(struct pst_crew *crew, double *ret,
+                             struct pst_diag *diag)
+{
+    const bool alone = crew->n_local == pst_crew_size(crew);
+    enum pst_status status = PST_OK;
+    double data;
+
+    *ret = 0;
+    if (!pst_crew_is_zero(crew)) {
+        status = pong(crew, &data, sizeof(data), diag);
+        return status == PST_OK
+                   ? pst_crew_transfer(crew, false, 0, ret, sizeof(*ret), diag)
+                   : status;
+    }
+    for (unsigned k = 1; k < pst_crew_size(crew) && !alone && status == PST_OK;
+         k++) {
+        struct ping best;
+
+        status = ping(crew, k, &data, sizeof(data), &best, diag);
+        if (status == PST_OK)
+            status = pst_crew_transfer(crew, true, k, &best.offset,
+                                       sizeof(best.offset), diag);
+    }
+    return status;
+}
+
+/* --- one step of all ranks ------------------------------------------------ */
+
+/* What one rank knows of a step, in the clock of rank 0. */
+struct account {
+    double begin, end;
+    struct pst_mark prepare, optim;
+    uint64_t n; /* marks; 0: it has forgotten the step */
+};
+
+static struct pst_mark shift(struct pst_mark mark, double offset)
+{
+    return (struct pst_mark){mark.start - offset, mark.end - offset};
+}
+
+static void give_account(const struct pst_rank *r, uint64_t step, double offset,
+                         struct account *ret, struct pst_mark *marks)
+{
+    const struct pst_ring_step *s = pst_ring_find(&r->ring, step);
+
+    *ret = (struct account){0};
+    if (s == NULL)
+        return;
+    ret->begin = s->all.start - offset;
+    ret->end = s->all.end - offset;
+    if (s->prepare.end > 0)
+        ret->prepare = shift(s->prepare, offset);
+    if (s->optim.end > 0)
+        ret->optim = shift(s->optim, offset);
+    ret->n = r->n_actions;
+    for (unsigned i = 0; i < r->n_actions; i++)
+        marks[i] = shift(s->marks[i], offset);
+}
+
+static const struct pst_schedule *list_of(const struct pst_crew *crew,
+                                          unsigned rank)
+{
+    return pst_crew_schedule_of(crew, rank / crew->options.ranks);
+}
+
+static size_t n_actions(const struct pst_crew *crew, unsigned rank)
+{
+    return list_of(crew, rank)->ranks[rank % crew->options.ranks].n;
+}
+
+/* Rank 0 gathers accounts and marks of all ranks. */
+static enum pst_status gather(struct pst_crew *crew, uint64_t step,
+                              double offset, struct account *accounts,
+                              struct pst_mark **marks, struct pst_diag *diag)
+{
+    const unsigned size = pst_crew_size(crew);
+    enum pst_status status = PST_OK;
+
+    for (unsigned k = 0; k < size && status == PST_OK; k++) {
+        const struct pst_rank *r = pst_crew_local(crew, k);
+        const size_t bytes = n_actions(crew, k) * sizeof(struct pst_mark);
+
+        if (r == NULL && !pst_crew_is_zero(crew))
+            continue;
+        marks[k] = pst_alloc(PST_TAG_EXEC, bytes + 1);
+        if (marks[k] == NULL)
+            status = pst_diag_nomem(diag, bytes);
+        else if (r != NULL)
+            give_account(r, step, offset, &accounts[k], marks[k]);
+    }
+    status = pst_crew_settle(crew, status, diag);
+    for (unsigned k = 0; k < size && status == PST_OK; k++) {
+        if (pst_crew_local(crew, k) != NULL && pst_crew_is_zero(crew))
+            continue;
+        status = pst_crew_fetch(crew, k, &accounts[k], &accounts[k],
+                                sizeof(*accounts), diag);
+        if (status == PST_OK)
+            status = pst_crew_fetch(crew, k, marks[k], marks[k],
+                                    n_actions(crew, k) * sizeof(**marks), diag);
+    }
+    return status;
+}
+
+static bool add_actions(const struct pst_crew *crew, unsigned rank,
+                        const struct pst_mark *marks, double zero,
+                        struct pst_timeline *t)
+{
+    const struct pst_schedule *sched = list_of(crew, rank);
+    const unsigned k = rank % crew->options.ranks;
+    bool ok = marks != NULL;
+
+    for (size_t i = 0; i < sched->ranks[k].n && ok; i++) {
+        const struct pst_action *a = &sched->ranks[k].at[i];
+
+        /* Posting a receive takes no time that could be seen. */
+        if (a->kind > PST_ACT_REDUCE || a->kind == PST_ACT_RECV_F ||
+            a->kind == PST_ACT_RECV_B)
+            continue;
+        ok = pst_timeline_add(t, (int)k,
+                              pst_span_of_action((enum pst_action_kind)a->kind),
+                              a->stage, a->microbatch, marks[i].start - zero,
+                              marks[i].end - zero);
+    }
+    return ok;
+}
+
+/* The spans of one replica, explained as those of a pipeline of its own. */
+/* Nothing if the mark is empty. */
+static bool add_mark(struct pst_timeline *t, unsigned rank,
+                     enum pst_span_kind kind, struct pst_mark mark, double zero)
+{
+    return !(mark.end > 0) ||
+           pst_timeline_add(t, (int)rank, kind, -1, -1, mark.start - zero,
+                            mark.end - zero);
+}
+
+static enum pst_status add_replica(struct pst_crew *crew, unsigned replica,
+                                   const struct account *accounts,
+                                   struct pst_mark *const *marks, double zero,
+                                   struct pst_timeline *ret,
+                                   struct pst_diag *diag)
+{
+    const unsigned n = crew->options.ranks;
+    struct pst_timeline t = {.n_ranks = n, .step = ret->step};
+    enum pst_status status = PST_OK;
+    unsigned first_mb;
+    bool ok = true;
+
+    (void)pst_crew_share(crew, replica, &first_mb);
+    for (unsigned k = replica * n; k < (replica + 1) * n && ok; k++) {
+        ok = add_actions(crew, k, marks[k], zero, &t);
+        ok = ok &&
+             add_mark(&t, k % n, PST_SPAN_PREPARE, accounts[k].prepare, zero) &&
+             add_mark(&t, k % n, PST_SPAN_OPTIM, accounts[k].optim, zero);
+    }
+    if (ok)
+        status = pst_timeline_explain(&t, crew->sched->rank_of,
+                                      crew->sched->n_stages, crew->links.at,
+                                      crew->links.n, diag);
+    for (size_t i = 0; i < t.spans.n && ok && status == PST_OK; i++) {
+        const struct pst_span *s = &t.spans.at[i];
+
+        ok = pst_timeline_add(
+            ret, s->rank + (int)(replica * n), s->kind, s->stage,
+            s->microbatch < 0 ? -1 : s->microbatch + (int)first_mb, s->start,
+            s->end);
+    }
+    if (status == PST_OK && !ok)
+        status = pst_diag_nomem(diag, t.spans.n * sizeof(struct pst_span));
+    pst_timeline_fini(&t);
+    return status;
+}
+
+static enum pst_status draw(struct pst_crew *crew,
+                            const struct account *accounts,
+                            struct pst_mark *const *marks,
+                            struct pst_timeline *ret, struct pst_diag *diag)
+{
+    const unsigned size = pst_crew_size(crew);
+    enum pst_status status = PST_OK;
+    double begin = accounts[0].begin, end = accounts[0].end;
+
+    for (unsigned k = 0; k < size; k++) {
+        if (accounts[k].n == 0)
+            return PST_OK; /* a fault ended that step early */
+        begin = PST_MIN(begin, accounts[k].begin);
+        end = PST_MAX(end, accounts[k].end);
+    }
+    ret->n_ranks = size;
+    ret->step = end - begin;
+    for (unsigned k = 0; k < crew->options.replicas && status == PST_OK; k++)
+        status = add_replica(crew, k, accounts, marks, begin, ret, diag);
+    if (status != PST_OK)
+        pst_timeline_fini(ret);
+    return status;
+}
+
+static enum pst_status collect(struct pst_crew *crew, uint64_t step,
+                               double offset, struct pst_timeline *ret,
+                               struct pst_diag *diag)
+{
+    const unsigned size = pst_crew_size(crew);
+    struct account *accounts =
+        pst_calloc(PST_TAG_EXEC, size, sizeof(*accounts));
+    struct pst_mark **marks =
+        pst_calloc(PST_TAG_EXEC, size, sizeof(struct pst_mark *));
+    enum pst_status status = PST_OK;
+
+    if (accounts == NULL || marks == NULL)
+        status = pst_diag_nomem(diag, size * sizeof(*accounts));
+    status = pst_crew_settle(crew, status, diag);
+    if (status == PST_OK && accounts != NULL && marks != NULL)
+        status = gather(crew, step, offset, accounts, marks, diag);
+    if (status == PST_OK && pst_crew_is_zero(crew) && accounts != NULL &&
+        marks != NULL)
+        status = draw(crew, accounts, marks, ret, diag);
+    for (unsigned k = 0; marks != NULL && k < size; k++)
+        pst_free(marks[k]);
+    pst_free(marks);
+    pst_free(accounts);
+    return pst_crew_settle(crew, status, diag);
+}
+
+enum pst_status pst_crew_timeline(struct pst_crew *crew,
+                                  struct pst_timeline *ret,
+                                  struct pst_diag *diag)
+{
+    const struct pst_ring_step *median = pst_ring_median(&crew->ranks[0]->ring);
+    uint64_t step = median != NULL ? median->step : UINT64_MAX;
+    double offset;
+    enum pst_status status;
+
+    *ret = (struct pst_timeline){.name = "measured"};
+    status = pst_crew_broadcast(crew->transport, &step, sizeof(step), NULL,
+                                NULL, diag);
+    if (status != PST_OK || step == UINT64_MAX)
+        return status;
+    status = align(crew, &offset, diag);
+    return status == PST_OK ? collect(crew, step, offset, ret, diag) : status;
+}
+
+/* --- costs ---------------------------------------------------------------- */
+
+/* Seconds of the actions of one stage, over the steps that are remembered. */
+struct sums {
+    double seconds[PST_ACT_W + 1], optim, reduce;
+    unsigned n[PST_ACT_W + 1], n_optim, n_reduce;
+};
+
+static double bytes_of_stage(const struct pst_plan *plan, unsigned stage)
+{
+    return (double)plan->stages.at[stage].param_bytes + 1;
+}
+
+static void add_step(const struct pst_crew *crew, const struct pst_rank *r,
+                     const struct pst_ring_step *s, struct sums *sums)
+{
+    double bytes = 0;
+
+    for (unsigned i = 0; i < r->n_actions; i++) {
+        const struct pst_action *a = &r->actions[i].a;
+        const double seconds = s->marks[i].end - s->marks[i].start;
+
+        if (a->kind <= PST_ACT_W) {
+            sums[a->stage].seconds[a->kind] += seconds;
+            sums[a->stage].n[a->kind]++;
+        } else if (a->kind == PST_ACT_REDUCE && a->param >= 0) {
+            sums[a->stage].reduce += seconds;
+            sums[a->stage].n_reduce++;
+        }
+    }
+    for (unsigned k = 0; k < crew->sched->n_stages; k++)
+        if (r->stages[k].program != NULL)
+            bytes += bytes_of_stage(crew->plan, k);
+    for (unsigned k = 0; k < crew->sched->n_stages; k++) {
+        if (r->stages[k].program == NULL)
+            continue;
+        sums[k].optim += (s->optim.end - s->optim.start + s->prepare.end -
+                          s->prepare.start) *
+                         bytes_of_stage(crew->plan, k) / bytes;
+        sums[k].n_optim++;
+    }
+}
+
+static double mean(double sum, unsigned n)
+{
+    return n > 0 ? sum / n : 0;
+}
+
+static void put(const struct sums *s, struct pst_stage_cost *cost)
+{
+    const double input = cost->seconds.input, weight = cost->seconds.weight;
+    const double b = mean(s->seconds[PST_ACT_B], s->n[PST_ACT_B]);
+    const double share = input + weight > 0 ? input / (input + weight) : 0.5;
+
+    if (s->n[PST_ACT_F] > 0)
+        cost->seconds.forward = mean(s->seconds[PST_ACT_F], s->n[PST_ACT_F]);
+    if (s->n[PST_ACT_B] > 0) {
+        cost->backward = b;
+        cost->seconds.input = b * share;
+        cost->seconds.weight = b - b * share;
+    }
+    if (s->n[PST_ACT_I] > 0 && s->n[PST_ACT_W] > 0) {
+        cost->seconds.input = mean(s->seconds[PST_ACT_I], s->n[PST_ACT_I]);
+        cost->seconds.weight = mean(s->seconds[PST_ACT_W], s->n[PST_ACT_W]);
+        if (s->n[PST_ACT_B] == 0)
+            cost->backward = 0; /* their sum */
+    }
+    if (s->n_optim > 0)
+        cost->optim = mean(s->optim, s->n_optim);
+    if (s->n_reduce > 0)
+        cost->reduce = mean(s->reduce, s->n_reduce);
+}
+
+/* Between ranks 0 and 1, both at rest. */
+static enum pst_status measure_wire(struct pst_crew *crew,
+                                    struct pst_wire *wire,
+                                    struct pst_diag *diag)
+{
+    struct ping small, big;
+    void *data = NULL;
+    enum pst_status status = PST_OK;
+
+    if (crew->n_local == pst_crew_size(crew))
+        return PST_OK;
+    if (crew->first < 2)
+        data = pst_calloc(PST_TAG_EXEC, BIG_BYTES, 1);
+    if (crew->first < 2 && data == NULL)
+        status = pst_diag_nomem(diag, BIG_BYTES);
+    status = pst_crew_settle(crew, status, diag);
+    if (status == PST_OK && crew->first == 1 && data != NULL) {
+        status = pong(crew, data, sizeof(double), diag);
+        if (status == PST_OK)
+            status = pong(crew, data, BIG_BYTES, diag);
+    }
+    if (status == PST_OK && crew->first == 0 && data != NULL) {
+        status = ping(crew, 1, data, sizeof(double), &small, diag);
+        if (status == PST_OK)
+            status = ping(crew, 1, data, BIG_BYTES, &big, diag);
+        if (status == PST_OK && big.trip > small.trip)
+            *wire =
+                (struct pst_wire){small.trip / 2, 2 * (double)BIG_BYTES /
+                                                      (big.trip - small.trip)};
+    }
+    pst_free(data);
+    return status;
+}
+
+static void add_rank(const struct pst_crew *crew, const struct pst_rank *r,
+                     struct sums *sums)
+{
+    for (unsigned i = 0; i < PST_RING_STEPS; i++)
+        if (pst_ring_counts(&r->ring, i))
+            add_step(crew, r, &r->ring.steps[i], sums);
+}
+
+enum pst_status pst_crew_costs(struct pst_crew *crew, struct pst_costs *ret,
+                               struct pst_diag *diag)
+{
+    const unsigned n = crew->sched->n_stages;
+    struct sums *sums = pst_calloc(PST_TAG_EXEC, n, sizeof(*sums));
+    enum pst_status status =
+        pst_plan_costs(crew->plan, &crew->options, ret, diag);
+    const bool made = status == PST_OK;
+
+    if (made && sums == NULL)
+        status = pst_diag_nomem(diag, n * sizeof(*sums));
+    for (unsigned k = 0; k < crew->n_local && sums != NULL; k++)
+        if (crew->ranks[k]->replica == 0)
+            add_rank(crew, crew->ranks[k], sums);
+    status = pst_crew_settle(crew, status, diag);
+    for (unsigned s = 0; s < n && sums != NULL && status == PST_OK; s++)
+        status = pst_crew_fetch(crew, (unsigned)crew->sched->rank_of[s],
+                                &sums[s], &sums[s], sizeof(*sums), diag);
+    for (unsigned s = 0; s < n && sums != NULL && status == PST_OK; s++)
+        put(&sums[s], &ret->stages[s]);
+    if (status == PST_OK)
+        status = measure_wire(crew, &ret->wire, diag);
+    status = pst_crew_settle(crew, status, diag);
+    pst_free(sums);
+    if (made && status != PST_OK)
+        pst_costs_fini(ret);
+    return status;
+}

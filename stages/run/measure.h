@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_RUN_MEASURE_H
+#define PENSTOCK_STAGES_RUN_MEASURE_H
+/*
+ * What a crew's last steps took, on one clock: that of rank 0. The executor
+ * keeps the times of each action of the last steps (rank/ring.h); these
+ * functions collect them after a step. Exec thread only.
+ */
+#include "stages/run/exec.h"
+#include "stages/sched/costs.h"
+#include "stages/sched/timeline.h"
+
+/*
+ * COLLECTIVE. On rank 0 *ret becomes the step of median length among the last
+ * ones, of all ranks of the job, explained; release with pst_timeline_fini.
+ * Elsewhere, and if no step has been run, it is empty.
+ */
+enum pst_status pst_crew_timeline(struct pst_crew *crew,
+                                  struct pst_timeline *ret,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+
+/*
+ * COLLECTIVE. On rank 0 *ret becomes the costs of the plan with measured times
+ * in place of estimates where there are any: stages, optimizer, reductions and
+ * the wire between ranks 0 and 1. Where only B was run, I and W share its time
+ * as they do in the estimate. Release with pst_costs_fini (everywhere).
+ */
+enum pst_status pst_crew_costs(struct pst_crew *crew, struct pst_costs *ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

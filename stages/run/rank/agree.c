@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The end of a step: every rank reports to rank 0 (faults, losses, squares of
+ * its gradients), rank 0 decides and tells all. A step is applied by all ranks
+ * or by none (DESIGN 3.1), and commands take effect at the same step.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "stages/run/rank/rank.h"
+
+#define TAG_REPORT  (PST_TAG_USER + 1)
+#define TAG_VERDICT (PST_TAG_USER + 2)
+
+static struct pst_report *report_of(const struct pst_rank *r, unsigned rank)
+{
+    return (struct pst_report *)((unsigned char *)r->report +
+                                 rank * r->report_size);
+}
+
+/* Each parameter counts once: on the rank of its first stage, replica 0. */
+static void count_squares(struct pst_rank *r)
+{
+    const struct pst_exec_options *o = &r->options;
+
+    if (!o->train || (o->optim.clip_norm <= 0 && !o->grad_norm))
+        return;
+    for (size_t i = 0; i < r->params.n; i++) {
+        struct pst_rank_param *p = &r->params.at[i];
+        const struct pst_plan_param *param = &r->plan->params.at[p->index];
+
+        p->counted = p->trained && param->meta.dtype == PST_F32 &&
+                     r->replica == 0 &&
+                     r->sched->rank_of[param->stages[0]] == (int)r->rank;
+    }
+    for (size_t i = 0; pst_rank_number(r) == 0 && i < r->plan->params.n; i++) {
+        const struct pst_plan_param *p = &r->plan->params.at[i];
+
+        if (p->n_stages > 0)
+            r->squares[r->n_squares++] =
+                &report_of(r, (unsigned)r->sched->rank_of[p->stages[0]])
+                     ->values[o->microbatches + i];
+    }
+}
+
+enum pst_status pst_agree_init(struct pst_rank *r, struct pst_diag *diag)
+{
+    const unsigned n = pst_rank_number(r) == 0 ? pst_rank_job_size(r) : 1;
+
+    r->report_size =
+        sizeof(struct pst_report) +
+        (r->options.microbatches + r->plan->params.n) * sizeof(double);
+    r->verdict_size =
+        sizeof(struct pst_verdict) + r->options.microbatches * sizeof(double);
+    r->report = pst_arena_calloc(&r->heap, n, r->report_size);
+    r->verdict = pst_arena_calloc(&r->heap, 1, r->verdict_size);
+    r->control_messages = pst_arena_calloc(
+        &r->heap, 2 * (size_t)pst_rank_job_size(r), sizeof(struct pst_message));
+    r->squares =
+        pst_arena_calloc(&r->heap, r->plan->params.n + 1, sizeof(*r->squares));
+    if (r->report == NULL || r->verdict == NULL ||
+        r->control_messages == NULL || r->squares == NULL)
+        return pst_diag_nomem(diag, r->report_size * n);
+    count_squares(r);
+    return PST_OK;
+}
+
+static void write_report(struct pst_rank *r)
+{
+    struct pst_report *report = r->report;
+    double *squares = report->values + r->options.microbatches;
+
+    report->fault = r->fault.set;
+    report->control = r->control;
+    memcpy(report->text, r->fault_text, sizeof(report->text));
+    for (size_t i = 0; i < r->params.n; i++) {
+        const struct pst_rank_param *p = &r->params.at[i];
+
+        if (p->counted)
+            squares[p->index] = pst_sumsq(
+                (const float *)pst_rank_at(r, p->grad),
+                (int64_t)(p->bytes / sizeof(float)), pst_cpu_isa(), r->pool);
+    }
+    report->first = r->first_mb;
+    report->n = r->sched->n_microbatches;
+    r->times.step = pst_now() - r->started;
+    report->times = r->times;
+}
+
+static enum pst_status post(struct pst_rank *r, unsigned slot, bool send,
+                            unsigned peer, int tag, void *data, size_t len)
+{
+    struct pst_message *m = &r->control_messages[slot];
+
+    *m = (struct pst_message){.data = data,
+                              .len = len,
+                              .tag = tag,
+                              .peer = peer,
+                              .send = send,
+                              .counter = &r->control_waiting};
+    return pst_rank_post(r, m);
+}
+
+static enum pst_status post_reports(struct pst_rank *r)
+{
+    enum pst_status status = PST_OK;
+
+    if (pst_rank_number(r) != 0) {
+        status = post(r, 0, true, 0, TAG_REPORT, r->report, r->report_size);
+        if (status == PST_OK)
+            status =
+                post(r, 1, false, 0, TAG_VERDICT, r->verdict, r->verdict_size);
+        return status;
+    }
+    for (unsigned k = 1; k < pst_rank_job_size(r) && status == PST_OK; k++)
+        status =
+            post(r, k, false, k, TAG_REPORT, report_of(r, k), r->report_size);
+    return status;
+}
+
+static double total_norm(const struct pst_rank *r)
+{
+    double sum = 0;
+
+    if (!r->options.train ||
+        (r->options.optim.clip_norm <= 0 && !r->options.grad_norm))
+        return NAN;
+    for (unsigned i = 0; i < r->n_squares; i++)
+        sum += *r->squares[i];
+    return sqrt(sum);
+}
+
+/* Every microbatch's loss comes from its replica; adds them in order. */
+static double mean_loss(struct pst_rank *r)
+{
+    const int stage = r->plan->outputs.at[r->plan->loss].stage;
+    double sum = 0;
+
+    for (unsigned k = 0; k < r->options.replicas; k++) {
+        const struct pst_report *report = report_of(
+            r, k * r->options.ranks + (unsigned)r->sched->rank_of[stage]);
+
+        for (unsigned m = report->first; m < report->first + report->n; m++) {
+            r->verdict->losses[m] = report->values[m];
+            if (r->weights[m] > 0) /* else its mean may be of nothing */
+                sum += report->values[m] * r->weights[m];
+        }
+    }
+    return sum;
+}
+
+/* "is not a number" */
+static const char *not_finite(double x)
+{
+    return isnan(x) ? "is not a number" : "is infinite";
+}
+
+/* A step that would make parameters worthless, as far as it is known: losses
+ * always are, the norm of gradients where they are clipped. */
+static void refuse_not_finite(const struct pst_rank *r, struct pst_verdict *v)
+{
+    const int stage = r->plan->outputs.at[r->plan->loss].stage;
+
+    for (unsigned m = 0; m < r->options.microbatches && stage >= 0; m++) {
+        if (isfinite(v->losses[m]) || !(r->weights[m] > 0))
+            continue;
+        v->fault = v->diverged = 1;
+        snprintf(v->text, sizeof(v->text),
+                 "rank %d, stage %d, microbatch %u: the loss %s",
+                 r->sched->rank_of[stage], stage, m, not_finite(v->losses[m]));
+        return;
+    }
+    if (r->options.optim.clip_norm > 0 && !isfinite(v->norm)) {
+        v->fault = v->diverged = 1;
+        snprintf(v->text, sizeof(v->text),
+                 "the norm by which gradients are clipped %s",
+                 not_finite(v->norm));
+    }
+}
+
+static void decide(struct pst_rank *r)
+{
+    struct pst_verdict *v = r->verdict;
+    double busy = 0;
+
+    v->fault = v->diverged = 0;
+    v->control = 0;
+    v->loss = NAN;
+    for (unsigned k = 0; k < pst_rank_job_size(r); k++) {
+        const struct pst_report *report = report_of(r, k);
+
+        v->control |= report->control;
+        if (report->fault && !v->fault) {
+            v->fault = 1;
+            memcpy(v->text, report->text, sizeof(v->text));
+        }
+        if (report->times.step > 0)
+            busy += (report->times.forward + report->times.backward) /
+                    report->times.step / pst_rank_job_size(r);
+    }
+    v->busy = busy;
+    v->norm = total_norm(r);
+    if (r->plan->loss >= 0 && r->plan->outputs.at[r->plan->loss].stage >= 0)
+        v->loss = mean_loss(r);
+    if (!v->fault && pst_rank_updates(r))
+        refuse_not_finite(r, v);
+}
+
+enum pst_status pst_rank_agree(struct pst_rank *r)
+{
+    enum pst_status status = PST_OK;
+
+    switch (r->phase) {
+    case PST_RANK_REPORT:
+        write_report(r);
+        status = post_reports(r);
+        r->phase =
+            pst_rank_number(r) == 0 ? PST_RANK_COLLECT : PST_RANK_VERDICT;
+        return status;
+    case PST_RANK_COLLECT:
+        if (r->control_waiting > 0)
+            return PST_AGAIN;
+        decide(r);
+        for (unsigned k = 1; k < pst_rank_job_size(r) && status == PST_OK; k++)
+            status =
+                post(r, k, true, k, TAG_VERDICT, r->verdict, r->verdict_size);
+        r->phase = PST_RANK_VERDICT;
+        return status;
+    case PST_RANK_VERDICT:
+        if (r->control_waiting > 0)
+            return PST_AGAIN;
+        r->phase = PST_RANK_APPLY;
+        return PST_OK;
+    default:
+        return pst_diag_set(r->diag, PST_ERR_INTERNAL,
+                            "rank %u agrees in phase %d", pst_rank_number(r),
+                            (int)r->phase);
+    }
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Turns every action of a rank into instructions with addresses, once the
+ * arena is there: a step walks arrays and neither looks up nor decides.
+ */
+#include "stages/run/rank/rank.h"
+
+struct binder {
+    struct pst_rank *r;
+    struct pst_rank_action *x;
+    const struct pst_program *program; /* of the acting stage */
+    unsigned cap;                      /* of x->instrs */
+    struct pst_diag *diag;
+};
+
+static struct pst_instr *add(struct binder *b, enum pst_instr_kind kind)
+{
+    struct pst_instr *instr;
+
+    if (b->x->n_instrs >= b->cap)
+        return NULL;
+    instr = &b->x->instrs[b->x->n_instrs++];
+    *instr = (struct pst_instr){.kind = kind};
+    return instr;
+}
+
+static void reach(struct binder *b, const unsigned char *end)
+{
+    const size_t used = pst_mem_round((size_t)(end - b->r->arena));
+
+    b->x->reach = PST_MAX(b->x->reach, used);
+}
+
+static unsigned char *at(const struct binder *b, struct pst_loc loc)
+{
+    return b->x->base[loc.region] + loc.offset;
+}
+
+/* --- instructions --------------------------------------------------------- */
+
+static void add_fill(struct binder *b, unsigned input, void *to)
+{
+    struct pst_instr *instr = add(b, PST_INSTR_FILL);
+
+    if (instr == NULL)
+        return;
+    instr->index = input;
+    instr->to = to;
+}
+
+static void add_copy(struct binder *b, const void *from,
+                     const struct pst_meta *from_meta, void *to,
+                     const struct pst_meta *to_meta)
+{
+    struct pst_instr *instr = add(b, PST_INSTR_COPY);
+
+    if (instr == NULL)
+        return;
+    instr->from = from;
+    instr->to = to;
+    if (from_meta->dtype == to_meta->dtype &&
+        pst_meta_is_contiguous(from_meta) && pst_meta_is_contiguous(to_meta)) {
+        instr->bytes = pst_meta_bytes(from_meta);
+        return;
+    }
+    instr->from_meta = from_meta;
+    instr->to_meta = to_meta;
+}
+
+static void add_fills(struct binder *b)
+{
+    const struct pst_stage *stage = &b->r->plan->stages.at[b->x->a.stage];
+    const struct pst_graph *graph = b->program->graph;
+
+    for (size_t i = 0; i < graph->inputs.n; i++)
+        if (stage->inputs[i].kind == PST_SOURCE_MODEL_INPUT)
+            add_fill(b, stage->inputs[i].index,
+                     at(b, pst_program_loc(b->program, graph->inputs.at[i])));
+}
+
+static void add_kernels(struct binder *b, enum pst_list list)
+{
+    const struct pst_exec_list *l = &b->program->lists[list];
+    struct pst_instr *instr = add(b, PST_INSTR_KERNELS);
+
+    if (instr == NULL)
+        return;
+    instr->run = l;
+    reach(b, b->x->base[PST_R_WORK] + l->work);
+    for (int k = PST_R_FIRST; k < PST_R_WORK; k++)
+        if (b->x->base[k] != NULL)
+            reach(b, b->x->base[k] + b->r->stages[b->x->a.stage].pools[k].size);
+}
+
+static void add_seed(struct binder *b)
+{
+    const struct pst_joint *joint = b->program->joint;
+
+    for (size_t i = 0; joint != NULL && i < joint->seeds.n; i++) {
+        struct pst_instr *instr;
+
+        if (joint->seeds.at[i].edge >= 0)
+            continue;
+        instr = add(b, PST_INSTR_SEED);
+        if (instr == NULL)
+            return;
+        instr->dtype = joint->seeds.at[i].seed->meta.dtype;
+        instr->index = b->r->first_mb + (unsigned)b->x->a.microbatch;
+        instr->to = pst_rank_at(b->r, b->r->stages[b->x->a.stage].seed_offset);
+    }
+}
+
+static const struct pst_value *output_value(const struct binder *b,
+                                            const struct pst_plan_output *o)
+{
+    return b->program->graph->outputs.at[o->output].arg.value;
+}
+
+/* One microbatch of output i goes to where the caller finds it. */
+static enum pst_status add_kept(struct binder *b, size_t i)
+{
+    struct pst_rank *r = b->r;
+    const int microbatch = b->x->a.microbatch;
+    const struct pst_plan_output *o =
+        &pst_rank_plan(r, microbatch)->outputs.at[i];
+    const size_t before =
+        pst_output_bytes(r->plan, &r->options, i,
+                         r->first_mb + (unsigned)microbatch) -
+        pst_output_bytes(r->plan, &r->options, i, r->first_mb);
+    unsigned char *to = pst_rank_at(r, r->outputs[i] + before);
+    struct pst_meta *plain;
+    const struct pst_value *value;
+
+    reach(b, to + pst_meta_bytes(&o->meta));
+    if (o->stage < 0) { /* a model input, as it was given */
+        add_fill(b, o->output, to);
+        return PST_OK;
+    }
+    value = output_value(b, o);
+    plain = pst_arena_alloc(&r->heap, sizeof(*plain));
+    if (plain == NULL)
+        return pst_diag_nomem(b->diag, sizeof(*plain));
+    *plain = value->meta;
+    pst_meta_set_contiguous(plain);
+    add_copy(b, at(b, pst_program_loc(b->program, value)), &value->meta, to,
+             plain);
+    return PST_OK;
+}
+
+static void add_loss(struct binder *b, const struct pst_value *value)
+{
+    struct pst_instr *instr = add(b, PST_INSTR_LOSS);
+
+    if (instr == NULL)
+        return;
+    instr->dtype = value->meta.dtype;
+    instr->from = at(b, pst_program_loc(b->program, value));
+    instr->to =
+        &b->r->report->values[b->r->first_mb + (unsigned)b->x->a.microbatch];
+}
+
+static enum pst_status add_outputs(struct binder *b)
+{
+    const struct pst_plan *plan = b->r->plan;
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < plan->outputs.n && status == PST_OK; i++) {
+        const struct pst_plan_output *o = &plan->outputs.at[i];
+
+        if (!o->is_tensor ||
+            pst_plan_output_stage(o) != (unsigned)b->x->a.stage)
+            continue;
+        if ((int)i == plan->loss && o->stage >= 0)
+            add_loss(b, output_value(b, o));
+        if (b->r->outputs[i] != 0)
+            status = add_kept(b, i);
+    }
+    return status;
+}
+
+static void add_updates(struct binder *b)
+{
+    const struct pst_graph *graph = b->program->graph;
+
+    for (size_t i = 0; i < graph->outputs.n; i++) {
+        const struct pst_output *o = &graph->outputs.at[i];
+
+        if (o->kind == PST_OUTPUT_BUFFER_UPDATE)
+            add_copy(b, at(b, pst_program_loc(b->program, o->arg.value)),
+                     &o->arg.value->meta,
+                     at(b, pst_program_loc(b->program, o->target)),
+                     &o->target->meta);
+    }
+}
+
+static enum pst_status add_passages(struct binder *b,
+                                    const struct pst_channel *channel)
+{
+    const struct pst_rank_action *x = b->x;
+
+    for (unsigned i = 0; i < channel->n; i++) {
+        const struct pst_passage *p = &channel->at[i];
+        struct pst_instr *instr = add(b, PST_INSTR_COPY);
+
+        if (instr == NULL)
+            break;
+        instr->bytes = p->len;
+        instr->from =
+            pst_rank_address(b->r, x->a.stage, p->at, x->slot[p->at.region]);
+        instr->to = pst_rank_address(b->r, x->a.peer_stage, p->peer_at,
+                                     x->peer_slot[p->peer_at.region]);
+        if (p->len > 0 && (instr->from == NULL || instr->to == NULL))
+            return pst_diag_set(b->diag, PST_ERR_INTERNAL,
+                                "a copy of microbatch %d from stage %d to "
+                                "stage %d has no slot",
+                                x->a.microbatch, x->a.stage, x->a.peer_stage);
+    }
+    return PST_OK;
+}
+
+/* --- actions -------------------------------------------------------------- */
+
+static bool copies(const struct pst_action *a)
+{
+    return a->kind == PST_ACT_COPY_F || a->kind == PST_ACT_COPY_B;
+}
+
+static void set_bases(struct binder *b)
+{
+    struct pst_rank_action *x = b->x;
+
+    x->base[PST_R_FIXED] = b->r->arena;
+    x->base[PST_R_WORK] = pst_rank_at(b->r, b->r->work);
+    for (int k = PST_R_FIRST; k < PST_R_WORK; k++)
+        x->base[k] = pst_rank_address(b->r, x->a.stage,
+                                      (struct pst_loc){(enum pst_region)k, 0},
+                                      x->slot[k]);
+}
+
+/* Slots that the action writes are free once their sends have left. */
+static enum pst_status set_waits(struct binder *b)
+{
+    struct pst_rank_action *x = b->x;
+    const struct pst_rank_stage *own = &b->r->stages[x->a.stage];
+    const struct pst_rank_stage *stage =
+        copies(&x->a) ? &b->r->stages[x->a.peer_stage] : own;
+    const int *slot = copies(&x->a) ? x->peer_slot : x->slot;
+
+    x->leaving =
+        pst_arena_calloc(&b->r->heap, PST_N_REGIONS, sizeof(*x->leaving));
+    if (x->leaving == NULL)
+        return pst_diag_nomem(b->diag, PST_N_REGIONS * sizeof(*x->leaving));
+    for (int k = PST_R_FIRST; k < PST_R_WORK; k++)
+        if ((x->writes >> k & 1) && slot[k] >= 0)
+            x->leaving[x->n_leaving++] = &stage->pools[k].outstanding[slot[k]];
+    if (x->a.kind == PST_ACT_F)
+        x->arriving = &own->waiting_f[x->a.microbatch];
+    else if (x->a.kind <= PST_ACT_W)
+        x->arriving = &own->waiting_b[x->a.microbatch];
+    return PST_OK;
+}
+
+/* The most instructions that the action can have. */
+static unsigned count(const struct binder *b, const struct pst_channel *channel)
+{
+    if (channel != NULL)
+        return channel->n;
+    return (unsigned)(b->program->graph->inputs.n +
+                      b->program->graph->outputs.n +
+                      2 * b->r->plan->outputs.n) +
+           3;
+}
+
+static enum pst_status add_compute(struct binder *b)
+{
+    const bool splits = b->program->options.split_iw;
+    enum pst_status status = PST_OK;
+
+    switch (b->x->a.kind) {
+    case PST_ACT_F:
+        add_fills(b);
+        add_kernels(b, PST_LIST_F);
+        status = add_outputs(b);
+        add_updates(b);
+        return status;
+    case PST_ACT_W: /* I of other microbatches may have come between */
+        add_seed(b);
+        add_kernels(b, PST_LIST_W);
+        return PST_OK;
+    default: /* B, I */
+        add_seed(b);
+        add_kernels(b, PST_LIST_B);
+        if (b->x->a.kind == PST_ACT_B && splits)
+            add_kernels(b, PST_LIST_W);
+        return PST_OK;
+    }
+}
+
+static enum pst_status bind_action(struct binder *b)
+{
+    const struct pst_action *a = &b->x->a;
+    const struct pst_channel *channel = NULL;
+    enum pst_status status;
+
+    if (a->kind == PST_ACT_REDUCE && a->param >= 0)
+        b->x->reduction = pst_reduction_find(b->r, a->param);
+    if (a->microbatch < 0)
+        return PST_OK;
+    set_bases(b);
+    status = set_waits(b);
+    if (status != PST_OK || (a->kind > PST_ACT_W && !copies(a)))
+        return status;
+    if (copies(a))
+        status = pst_channel_of(b->r, a, &channel, b->diag);
+    if (status != PST_OK)
+        return status;
+    b->program = pst_rank_program(b->r, a->stage, a->microbatch);
+    b->cap = count(b, channel);
+    b->x->instrs =
+        pst_arena_calloc(&b->r->heap, b->cap + 1, sizeof(*b->x->instrs));
+    if (b->x->instrs == NULL)
+        return pst_diag_nomem(b->diag, b->cap * sizeof(*b->x->instrs));
+    return channel != NULL ? add_passages(b, channel) : add_compute(b);
+}
+
+enum pst_status pst_rank_bind(struct pst_rank *r, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < r->n_actions && status == PST_OK; i++) {
+        struct binder b = {.r = r, .x = &r->actions[i], .diag = diag};
+
+        status = bind_action(&b);
+    }
+    return status;
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The gradient of a parameter with several accumulators (uses.c), on one rank
+ * or several: each of the k ranks that own it sums one k-th of it over all
+ * accumulators, last use first, and hands the sum to the others
+ * (reduce-scatter, then all-gather). Every rank ends with the same bits.
+ * States of r->reduce_state: 0 start, 1 parts on their way, 2 sums on theirs.
+ *
+ * If its home transmits the parameter, home alone sums, in the same order, one
+ * piece after the other: states 2 i and 2 i + 1 begin and end piece i.
+ */
+#include "stages/base/checked.h"
+#include "stages/compile/memplan.h"
+#include "stages/run/rank/rank.h"
+
+#define TAG_PARTS (PST_TAG_USER + 4096)
+/* Elements of a transmitted parameter that are summed at a time. */
+#define PIECE ((int64_t)1 << 20)
+/* Stages that share one parameter; more are refused when the crew is made. */
+#define MAX_OWNERS PST_MAX_SHARED_STAGES
+
+struct owners {
+    const struct pst_plan_param *param;
+    unsigned ranks[MAX_OWNERS]; /* in the order of their first stage */
+    unsigned n, me;             /* me: position of this rank */
+    unsigned home;              /* rank, of a transmitted one */
+    struct {
+        unsigned stage, use, rank;
+    } parts[MAX_OWNERS]; /* in the order of the sum */
+    unsigned n_parts;
+    size_t item; /* bytes of an element */
+    int64_t numel;
+};
+
+/* One parameter's, with addresses; made once. */
+struct pst_reduction {
+    struct owners o;
+    int param;
+    unsigned char *parts[MAX_OWNERS]; /* own accumulators; NULL: elsewhere */
+    unsigned char *sum;               /* the gradient; NULL: home has it */
+    size_t work;                      /* bytes of the workspace */
+};
+
+static struct owners owners_of(const struct pst_rank *r, int param)
+{
+    struct owners o = {.param = &r->plan->params.at[param]};
+
+    o.numel = pst_meta_numel(&o.param->meta);
+    o.item = pst_dtype_size(o.param->meta.dtype);
+    o.home = (unsigned)r->sched->rank_of[o.param->home];
+    for (unsigned i = 0; i < o.param->n_stages; i++) {
+        unsigned rank = (unsigned)r->sched->rank_of[o.param->stages[i]];
+        unsigned k = 0;
+
+        while (k < o.n && o.ranks[k] != rank)
+            k++;
+        if (k == o.n && o.n < PST_COUNT(o.ranks))
+            o.ranks[o.n++] = rank;
+        if (rank == r->rank)
+            o.me = k;
+    }
+    for (unsigned i = o.param->n_stages; i-- > 0;) {
+        unsigned s = o.param->stages[i];
+        unsigned n = pst_uses_parts(r->uses, (unsigned)param, s);
+
+        for (unsigned use = 0; use < n && o.n_parts < MAX_OWNERS; use++) {
+            o.parts[o.n_parts].stage = s;
+            o.parts[o.n_parts].use = use;
+            o.parts[o.n_parts++].rank = (unsigned)r->sched->rank_of[s];
+        }
+    }
+    return o;
+}
+
+/* Elements [begin, begin + n) are summed by owner k. */
+static void segment(const struct owners *o, unsigned k, int64_t *begin,
+                    int64_t *n)
+{
+    *begin = o->numel * k / o->n;
+    *n = o->numel * (k + 1) / o->n - *begin;
+}
+
+static size_t segment_bytes(const struct owners *o)
+{
+    return pst_mem_round(((size_t)(o->numel / o->n) + 1) * o->item);
+}
+
+/* Bytes of one part as it arrives. */
+static size_t slot_bytes(const struct owners *o)
+{
+    return o->param->transmit
+               ? pst_mem_round((size_t)PST_MIN(o->numel, PIECE) * o->item)
+               : segment_bytes(o);
+}
+
+size_t pst_reduce_work(const struct pst_rank *r, int param)
+{
+    struct owners o = owners_of(r, param);
+
+    if (o.n < 2 || (o.param->transmit && o.home != r->rank))
+        return 0;
+    return pst_size_mul(slot_bytes(&o), o.n_parts);
+}
+
+static unsigned char *own_part(const struct pst_rank *r, const struct owners *o,
+                               int param, unsigned part)
+{
+    for (size_t i = 0; i < r->grads.n; i++) {
+        const struct pst_rank_grad *g = &r->grads.at[i];
+
+        if (g->param == param && g->stage == o->parts[part].stage &&
+            g->use == o->parts[part].use)
+            return pst_rank_at(r, g->offset);
+    }
+    return NULL;
+}
+
+static void init(struct pst_rank *r, struct pst_reduction *x, int param)
+{
+    const struct pst_rank_param *p = pst_rank_param(r, (unsigned)param);
+
+    x->o = owners_of(r, param);
+    x->param = param;
+    x->work = pst_reduce_work(r, param);
+    x->sum = p == NULL ? NULL : pst_rank_at(r, p->grad);
+    for (unsigned i = 0; i < x->o.n_parts; i++)
+        x->parts[i] = own_part(r, &x->o, param, i);
+}
+
+enum pst_status pst_reductions_init(struct pst_rank *r, struct pst_diag *diag)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < r->n_actions; i++)
+        n += r->actions[i].a.kind == PST_ACT_REDUCE &&
+             r->actions[i].a.param >= 0;
+    r->reductions = pst_arena_calloc(&r->heap, n + 1, sizeof(*r->reductions));
+    if (r->reductions == NULL)
+        return pst_diag_nomem(diag, n * sizeof(*r->reductions));
+    for (unsigned i = 0; i < r->n_actions; i++) {
+        const struct pst_action *a = &r->actions[i].a;
+        struct pst_reduction *x = &r->reductions[r->n_reductions];
+
+        if (a->kind != PST_ACT_REDUCE || a->param < 0)
+            continue;
+        init(r, x, a->param);
+        r->n_reductions++;
+        r->n_messages =
+            PST_MAX(r->n_messages, (x->o.n_parts + 2) * (x->o.n + 1));
+    }
+    r->reduce_messages = pst_arena_calloc(&r->heap, r->n_messages + 1,
+                                          sizeof(*r->reduce_messages));
+    return r->reduce_messages != NULL ? PST_OK
+                                      : pst_diag_nomem(diag, r->n_messages);
+}
+
+struct pst_reduction *pst_reduction_find(const struct pst_rank *r, int param)
+{
+    for (unsigned i = 0; i < r->n_reductions; i++)
+        if (r->reductions[i].param == param)
+            return &r->reductions[i];
+    return NULL;
+}
+
+static enum pst_status post(struct pst_rank *r, bool send, unsigned peer,
+                            int64_t tag, unsigned char *data, size_t len)
+{
+    struct pst_message *m = &r->reduce_messages[r->n_reduce++];
+
+    *m = (struct pst_message){.len = len,
+                              .tag = (int)tag,
+                              .peer = r->first + peer,
+                              .send = send,
+                              .counter = &r->reduce_waiting};
+    m->data = data;
+    if (tag > INT32_MAX)
+        return pst_diag_set(r->diag, PST_ERR_UNSUPPORTED,
+                            "too many parameters for message tags");
+    return pst_rank_post(r, m);
+}
+
+/* Where a part is or arrives, from element `begin` on. */
+static unsigned char *part_at(const struct pst_rank *r,
+                              const struct pst_reduction *x, unsigned part,
+                              int64_t begin)
+{
+    if (x->parts[part] != NULL)
+        return x->parts[part] + (size_t)begin * x->o.item;
+    return pst_rank_at(r, r->work + part * slot_bytes(&x->o));
+}
+
+/* Two tags for each part: on its way to be summed, and a rank's sum. */
+static int64_t tag_of(const struct pst_reduction *x, unsigned i, bool sum)
+{
+    return TAG_PARTS + 2 * ((int64_t)x->param * MAX_OWNERS + i) + sum;
+}
+
+static enum pst_status post_parts(struct pst_rank *r,
+                                  const struct pst_reduction *x)
+{
+    const struct owners *o = &x->o;
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < o->n_parts && status == PST_OK; i++) {
+        int64_t begin, n;
+
+        if (o->parts[i].rank != r->rank) {
+            segment(o, o->me, &begin, &n);
+            status = post(r, false, o->parts[i].rank, tag_of(x, i, false),
+                          part_at(r, x, i, begin), (size_t)n * o->item);
+            continue;
+        }
+        for (unsigned k = 0; k < o->n && status == PST_OK; k++) {
+            segment(o, k, &begin, &n);
+            if (k != o->me)
+                status = post(r, true, o->ranks[k], tag_of(x, i, false),
+                              part_at(r, x, i, begin), (size_t)n * o->item);
+        }
+    }
+    return status;
+}
+
+/* Elements begin .. begin + n. Each is read from all parts before `to`, itself
+ * one of them, is written. */
+static void sum(struct pst_rank *r, const struct pst_reduction *x,
+                int64_t begin, int64_t n)
+{
+    const enum pst_dtype dtype = x->o.param->meta.dtype;
+    unsigned char *to = x->sum + (size_t)begin * x->o.item;
+    unsigned char *parts[MAX_OWNERS];
+
+    if (x->o.n_parts == 0)
+        return;
+    for (unsigned i = 0; i < x->o.n_parts; i++)
+        parts[i] = part_at(r, x, i, begin);
+    for (int64_t e = 0; e < n && dtype == PST_F32; e++) {
+        float acc = ((const float *)parts[0])[e];
+
+        for (unsigned i = 1; i < x->o.n_parts; i++)
+            acc += ((const float *)parts[i])[e];
+        ((float *)to)[e] = acc;
+    }
+    for (int64_t e = 0; e < n && dtype != PST_F32; e++) {
+        double acc = pst_load_f64(dtype, parts[0], e);
+
+        for (unsigned i = 1; i < x->o.n_parts; i++)
+            acc += pst_load_f64(dtype, parts[i], e);
+        pst_store_f64(dtype, to, e, acc);
+    }
+}
+
+static enum pst_status post_sums(struct pst_rank *r,
+                                 const struct pst_reduction *x)
+{
+    const struct owners *o = &x->o;
+    enum pst_status status = PST_OK;
+
+    for (unsigned k = 0; k < o->n && status == PST_OK; k++) {
+        int64_t begin, n;
+
+        if (k == o->me)
+            continue;
+        segment(o, o->me, &begin, &n);
+        status = post(r, true, o->ranks[k], tag_of(x, o->me, true),
+                      x->sum + (size_t)begin * o->item, (size_t)n * o->item);
+        if (status != PST_OK)
+            break;
+        segment(o, k, &begin, &n);
+        status = post(r, false, o->ranks[k], tag_of(x, k, true),
+                      x->sum + (size_t)begin * o->item, (size_t)n * o->item);
+    }
+    return status;
+}
+
+/* One piece of every part goes to the home. */
+static enum pst_status post_piece(struct pst_rank *r,
+                                  const struct pst_reduction *x, int64_t begin,
+                                  int64_t n)
+{
+    const struct owners *o = &x->o;
+    const bool home = o->home == r->rank;
+    enum pst_status status = PST_OK;
+
+    r->n_reduce = 0;
+    for (unsigned i = 0; i < o->n_parts && status == PST_OK; i++)
+        if ((o->parts[i].rank == r->rank) != home)
+            status = post(r, !home, home ? o->parts[i].rank : o->home,
+                          tag_of(x, i, false), part_at(r, x, i, begin),
+                          (size_t)n * o->item);
+    return status;
+}
+
+static enum pst_status reduce_to_home(struct pst_rank *r,
+                                      const struct pst_reduction *x)
+{
+    const int64_t begin = (int64_t)(r->reduce_state / 2) * PIECE;
+    const int64_t n = PST_MIN(PIECE, x->o.numel - begin);
+    enum pst_status status;
+
+    if (r->reduce_state % 2 == 0) {
+        status = post_piece(r, x, begin, n);
+        pst_rank_reach(r, pst_rank_at(r, r->work + x->work));
+        r->reduce_state++;
+        return status == PST_OK ? PST_AGAIN : status;
+    }
+    if (r->reduce_waiting > 0)
+        return PST_AGAIN;
+    if (x->o.home == r->rank)
+        sum(r, x, begin, n);
+    r->reduce_state = begin + n < x->o.numel ? r->reduce_state + 1 : 0;
+    return r->reduce_state == 0 ? PST_OK : reduce_to_home(r, x);
+}
+
+enum pst_status pst_rank_reduce(struct pst_rank *r, struct pst_reduction *x)
+{
+    enum pst_status status = PST_OK;
+    int64_t begin, n;
+
+    if (x->o.n < 2) {
+        sum(r, x, 0, x->o.numel);
+        return PST_OK;
+    }
+    if (x->o.param->transmit)
+        return reduce_to_home(r, x);
+    if (r->reduce_state == 0) {
+        r->n_reduce = 0;
+        status = post_parts(r, x);
+        pst_rank_reach(r, pst_rank_at(r, r->work + x->work));
+        r->reduce_state = 1;
+        return status == PST_OK ? PST_AGAIN : status;
+    }
+    if (r->reduce_waiting > 0)
+        return PST_AGAIN;
+    if (r->reduce_state == 1) {
+        segment(&x->o, x->o.me, &begin, &n);
+        sum(r, x, begin, n);
+        r->n_reduce = 0;
+        status = post_sums(r, x);
+        r->reduce_state = 2;
+        return status == PST_OK ? PST_AGAIN : status;
+    }
+    r->reduce_state = 0;
+    return PST_OK;
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Gradients of one stage over the R replicas of a pipeline. Replica k sums one
+ * R-th of each bucket, adding replicas 0, 1, ... in turn, and sends the sum to
+ * the others, which write it over their own part: all end with the same bits.
+ *
+ * A bucket goes in rounds; in each, every replica sums one piece. A few rounds
+ * (lanes) are under way at a time. What a piece does next is decided when its
+ * last message has come or gone, wherever the rank is then, so that sums move
+ * on between the kernels of other stages.
+ */
+#include <string.h>
+
+#include "stages/base/checked.h"
+#include "stages/run/rank/rank.h"
+
+#define PIECE_BYTES ((size_t)1 << 20)
+#define LANES       4
+#define TAG_PIECES  (PST_TAG_USER + (1 << 27))
+
+/* One owner's piece of the round in one lane. */
+struct pst_piece {
+    struct pst_bucket *bucket;
+    unsigned lane, owner;
+    unsigned waiting;             /* messages under way */
+    bool summed;                  /* the second half: the sum travels */
+    int64_t begin, n;             /* elements of the bucket */
+    struct pst_message *messages; /* owner: R - 1, else 1 */
+};
+
+static int64_t piece_elements(const struct pst_bucket *b)
+{
+    return (int64_t)(PIECE_BYTES / pst_dtype_size(b->dtype));
+}
+
+/* The longest part of a replica decides; all count alike. */
+static unsigned n_rounds(const struct pst_rank *r, const struct pst_bucket *b)
+{
+    const int64_t part =
+        (b->numel + r->options.replicas - 1) / r->options.replicas;
+
+    return (unsigned)((part + piece_elements(b) - 1) / piece_elements(b));
+}
+
+static unsigned n_lanes(const struct pst_rank *r, const struct pst_bucket *b)
+{
+    return PST_MIN(n_rounds(r, b), LANES);
+}
+
+/* Bytes of one piece as it arrives. */
+static size_t slot_bytes(const struct pst_rank *r, const struct pst_bucket *b)
+{
+    const int64_t part =
+        (b->numel + r->options.replicas - 1) / r->options.replicas;
+
+    return pst_mem_round((size_t)PST_MIN(part, piece_elements(b)) *
+                         pst_dtype_size(b->dtype));
+}
+
+size_t pst_bucket_incoming(const struct pst_rank *r, const struct pst_bucket *b)
+{
+    return pst_size_mul(pst_size_mul(slot_bytes(r, b), n_lanes(r, b)),
+                        r->options.replicas - 1);
+}
+
+unsigned pst_replicas_n_messages(const struct pst_rank *r)
+{
+    return (unsigned)r->buckets.n * LANES * 2 * (r->options.replicas - 1);
+}
+
+static enum pst_status init_bucket(struct pst_rank *r, struct pst_bucket *b,
+                                   struct pst_diag *diag)
+{
+    const unsigned n = r->options.replicas, lanes = n_lanes(r, b);
+
+    b->left = pst_arena_calloc(&r->heap, lanes + 1, sizeof(*b->left));
+    b->pieces =
+        pst_arena_calloc(&r->heap, (size_t)lanes * n + 1, sizeof(*b->pieces));
+    if (b->left == NULL || b->pieces == NULL)
+        return pst_diag_nomem(diag, (size_t)lanes * n * sizeof(*b->pieces));
+    for (unsigned i = 0; i < lanes * n; i++) {
+        struct pst_piece *p = &b->pieces[i];
+
+        *p = (struct pst_piece){.bucket = b, .lane = i / n, .owner = i % n};
+        p->messages = pst_arena_calloc(
+            &r->heap, p->owner == r->replica ? n - 1 : 1, sizeof(*p->messages));
+        if (p->messages == NULL)
+            return pst_diag_nomem(diag, n * sizeof(*p->messages));
+    }
+    return PST_OK;
+}
+
+enum pst_status pst_replicas_init(struct pst_rank *r, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0;
+         i < r->buckets.n && r->options.replicas > 1 && status == PST_OK; i++)
+        status = init_bucket(r, &r->buckets.at[i], diag);
+    return status;
+}
+
+static unsigned char *own_data(const struct pst_rank *r,
+                               const struct pst_piece *p)
+{
+    return pst_rank_at(r,
+                       p->bucket->offset +
+                           (size_t)p->begin * pst_dtype_size(p->bucket->dtype));
+}
+
+/* What the i-th other replica sent. */
+static unsigned char *incoming(const struct pst_rank *r,
+                               const struct pst_piece *p, unsigned i)
+{
+    const unsigned slot = p->lane * (r->options.replicas - 1) + i;
+
+    return pst_rank_at(r,
+                       p->bucket->incoming + slot * slot_bytes(r, p->bucket));
+}
+
+static enum pst_status post(struct pst_rank *r, struct pst_piece *p,
+                            unsigned message, unsigned replica, bool send,
+                            unsigned char *data)
+{
+    struct pst_message *m = &p->messages[message];
+
+    *m = (struct pst_message){
+        .len = (size_t)p->n * pst_dtype_size(p->bucket->dtype),
+        .tag = TAG_PIECES +
+               (int)((p->bucket->id * LANES + p->lane) * 2 + p->summed),
+        .peer = replica * r->options.ranks + r->rank,
+        .send = send,
+        .counter = &p->waiting,
+        .piece = p};
+    m->data = data;
+    return pst_rank_post(r, m);
+}
+
+/* Both halves: first parts go to the owner, then the sum comes from it. */
+static enum pst_status post_half(struct pst_rank *r, struct pst_piece *p)
+{
+    const unsigned n = r->options.replicas;
+    enum pst_status status = PST_OK;
+
+    if (p->owner != r->replica)
+        return post(r, p, 0, p->owner, !p->summed, own_data(r, p));
+    for (unsigned k = 0, i = 0; k < n && status == PST_OK; k++) {
+        if (k == r->replica)
+            continue;
+        status = post(r, p, i, k, p->summed,
+                      p->summed ? own_data(r, p) : incoming(r, p, i));
+        i++;
+    }
+    return status;
+}
+
+static void add(enum pst_dtype dtype, void *a, const void *b, int64_t n)
+{
+    for (int64_t e = 0; e < n && dtype == PST_F32; e++)
+        ((float *)a)[e] += ((const float *)b)[e];
+    for (int64_t e = 0; e < n && dtype != PST_F32; e++)
+        pst_store_f64(dtype, a, e,
+                      pst_load_f64(dtype, a, e) + pst_load_f64(dtype, b, e));
+}
+
+/* Replica 0 + replica 1 + ..., whichever of them this one is. */
+static void sum(struct pst_rank *r, const struct pst_piece *p)
+{
+    const enum pst_dtype dtype = p->bucket->dtype;
+    unsigned char *own = own_data(r, p);
+    unsigned char *acc = r->replica == 0 ? own : incoming(r, p, 0);
+
+    for (unsigned k = 1; k < r->options.replicas; k++)
+        add(dtype, acc,
+            k == r->replica ? own : incoming(r, p, k - (k > r->replica)), p->n);
+    if (acc != own)
+        memcpy(own, acc, (size_t)p->n * pst_dtype_size(dtype));
+}
+
+static enum pst_status begin_round(struct pst_rank *r, struct pst_bucket *b)
+{
+    const unsigned n = r->options.replicas, round = b->begun++;
+    const unsigned lane = round % LANES;
+    const int64_t size = piece_elements(b);
+    enum pst_status status = PST_OK;
+
+    b->left[lane] = n;
+    for (unsigned k = 0; k < n && status == PST_OK; k++) {
+        struct pst_piece *p = &b->pieces[lane * n + k];
+        const int64_t end = b->numel * (k + 1) / n;
+
+        p->begin = PST_MIN(b->numel * k / n + round * size, end);
+        p->n = PST_MIN(size, end - p->begin);
+        p->summed = false;
+        status = post_half(r, p);
+    }
+    return status;
+}
+
+enum pst_status pst_piece_go_on(struct pst_rank *r, struct pst_piece *p)
+{
+    struct pst_bucket *b = p->bucket;
+
+    if (!p->summed) {
+        if (p->owner == r->replica)
+            sum(r, p);
+        p->summed = true;
+        return post_half(r, p);
+    }
+    if (--b->left[p->lane] > 0)
+        return PST_OK;
+    if (b->begun < n_rounds(r, b))
+        return begin_round(r, b);
+    for (unsigned lane = 0; lane < n_lanes(r, b); lane++)
+        if (b->left[lane] > 0)
+            return PST_OK;
+    r->n_summing--;
+    return PST_OK;
+}
+
+enum pst_status pst_replicas_begin(struct pst_rank *r, int stage)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < r->buckets.n && r->options.replicas > 1; i++) {
+        struct pst_bucket *b = &r->buckets.at[i];
+
+        if ((int)b->stage != stage)
+            continue;
+        b->begun = 0;
+        r->n_summing++;
+        pst_rank_reach(r,
+                       pst_rank_at(r, b->incoming + pst_bucket_incoming(r, b)));
+        for (unsigned k = 0; k < n_lanes(r, b) && status == PST_OK; k++)
+            status = begin_round(r, b);
+    }
+    return status;
+}

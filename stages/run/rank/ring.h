@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_RUN_RANK_RING_H
+#define PENSTOCK_STAGES_RUN_RANK_RING_H
+/*
+ * When each action of the last few steps began and ended on this rank. Writing
+ * a mark is two stores: the executor has read the clock anyway. Exec thread
+ * only; memory of the rank.
+ */
+#include "stages/base/arena.h"
+#include "stages/base/diag.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Steps that are remembered. */
+#define PST_RING_STEPS 8
+
+/* Seconds of this process's monotonic clock. */
+struct pst_mark {
+    double start, end;
+};
+
+struct pst_ring_step {
+    uint64_t step;
+    bool whole;          /* the step came to its end */
+    struct pst_mark all; /* from its begin to its last action or update */
+    struct pst_mark prepare, optim; /* 0, 0: none */
+    struct pst_mark *marks;         /* per action */
+};
+
+struct pst_ring {
+    struct pst_ring_step steps[PST_RING_STEPS];
+    struct pst_ring_step *now; /* that is running */
+    unsigned n_actions;
+    uint64_t n_steps; /* begun since the start */
+};
+
+enum pst_status pst_ring_init(struct pst_ring *ring, struct pst_arena *arena,
+                              unsigned n_actions,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+void pst_ring_begin(struct pst_ring *ring, uint64_t step, double now);
+void pst_ring_end(struct pst_ring *ring, double now);
+/* The marks of that step, NULL if they are gone. */
+const struct pst_ring_step *pst_ring_find(const struct pst_ring *ring,
+                                          uint64_t step);
+/* Is slot i of the ring a whole step, and not one of the first two of a run if
+ * there are others? They tell little: memory is being touched. */
+bool pst_ring_counts(const struct pst_ring *ring, unsigned i);
+/* A step of median length among those that count; NULL: there is none. */
+const struct pst_ring_step *pst_ring_median(const struct pst_ring *ring);
+
+#endif

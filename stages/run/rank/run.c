@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The executor: one loop over actions that decides nothing. */
+#include <stdio.h>
+#include <string.h>
+
+#include "stages/run/rank/rank.h"
+
+/* Seconds between two looks at messages while kernels run. */
+#define PROGRESS_EVERY 0.0005
+
+/* The first fault of a step, with its place. */
+static void note_fault(struct pst_rank *r, const struct pst_action *a,
+                       const char *what, const char *module, const char *source)
+{
+    if (r->fault_text[0] != '\0')
+        return;
+    snprintf(r->fault_text, sizeof(r->fault_text),
+             "rank %u, stage %d, microbatch %d, %s%s%.120s%s%.120s: %s",
+             pst_rank_number(r), a->stage, (int)r->first_mb + a->microbatch,
+             what, module[0] != '\0' ? " of " : "", module,
+             source[0] != '\0' ? " at " : "", source, r->fault.text);
+}
+
+static void progress(struct pst_rank *r)
+{
+    double now;
+
+    pst_alive_moved();
+    if (pst_rank_job_size(r) < 2)
+        return;
+    now = pst_now();
+    if (now - r->last_progress < PROGRESS_EVERY)
+        return;
+    r->last_progress = now;
+    pst_alive_goes_on();
+    if (r->n_summing > 0 && r->progressed == PST_OK)
+        r->progressed = pst_rank_poll(r); /* sums move on */
+    else
+        r->transport->ops->progress(r->transport);
+}
+
+static void bind(const struct pst_operand *from, const struct pst_loc *at,
+                 unsigned n, unsigned char *const *base, struct pst_operand *to)
+{
+    for (unsigned i = 0; i < n; i++) {
+        to[i].meta = from[i].meta;
+        to[i].data = at[i].region == PST_R_NONE
+                         ? NULL
+                         : base[at[i].region] + at[i].offset;
+    }
+}
+
+/* The program holds templates of calls; a launch fills in what differs from
+ * run to run: addresses, the random key, whether the result is added. */
+static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
+                     const struct pst_exec_node *n, unsigned char *const *base,
+                     const struct pst_action *a)
+{
+    const bool assigns =
+        n->first_touch && a->microbatch == stage->first_backward;
+    struct pst_call call = n->call;
+
+    call.in = r->operands;
+    call.out = r->operands + call.n_in;
+    bind(n->call.in, n->in, call.n_in, base, call.in);
+    bind(n->call.out, n->out, call.n_out, base, call.out);
+    call.scratch =
+        call.scratch_size > 0 ? base[PST_R_WORK] + n->scratch.offset : NULL;
+    call.pool = r->pool;
+    call.fault = &r->fault;
+    call.rng.seed = r->options.seed;
+    call.rng.step = r->step;
+    call.rng.microbatch = r->first_mb + (uint32_t)a->microbatch;
+    call.accumulate = n->role == PST_GRAD_FUSED && !assigns;
+    if (n->role == PST_GRAD_ADD && assigns)
+        memset(call.in[0].data, 0, pst_meta_bytes(call.in[0].meta));
+    n->kernel->run(&call);
+    if (r->fault.set)
+        note_fault(r, a, pst_node_origin(n->node), n->node->module,
+                   n->node->source);
+}
+
+static void run_kernels(struct pst_rank *r, const struct pst_action *a,
+                        const struct pst_exec_list *l,
+                        unsigned char *const *base)
+{
+    const struct pst_rank_stage *stage = &r->stages[a->stage];
+
+    for (unsigned i = 0; i < l->n; i++) {
+        if (l->at[i].elsewhere)
+            continue;
+        run_node(r, stage, &l->at[i], base, a);
+        progress(r);
+    }
+}
+
+/* Returns whether there was anything to do. */
+static bool prepare_stage(struct pst_rank *r, unsigned stage)
+{
+    const struct pst_program *programs[] = {r->stages[stage].program,
+                                            r->stages[stage].fewer};
+    unsigned char *base[PST_N_REGIONS] = {
+        [PST_R_FIXED] = r->arena, [PST_R_WORK] = pst_rank_at(r, r->work)};
+    const struct pst_action a = {.stage = (int)stage};
+    bool any = false;
+
+    for (size_t i = 0; i < PST_COUNT(programs); i++) {
+        if (programs[i] == NULL || programs[i]->lists[PST_LIST_P].n == 0)
+            continue;
+        run_kernels(r, &a, &programs[i]->lists[PST_LIST_P], base);
+        pst_rank_reach(r,
+                       base[PST_R_WORK] + programs[i]->lists[PST_LIST_P].work);
+        any = true;
+    }
+    return any;
+}
+
+static void prepare(struct pst_rank *r)
+{
+    const double begin = r->last_progress = pst_now();
+    bool any = false;
+
+    for (unsigned s = 0; s < r->sched->n_stages; s++)
+        any = prepare_stage(r, s) || any;
+    r->is_prepared = !r->fault.set;
+    if (!any)
+        return;
+    r->ring.now->prepare = (struct pst_mark){begin, pst_now()};
+    r->times.forward += r->ring.now->prepare.end - begin;
+}
+
+/* --- instructions --------------------------------------------------------- */
+
+static void fill(struct pst_rank *r, const struct pst_action *a,
+                 const struct pst_instr *instr)
+{
+    struct pst_diag diag;
+
+    pst_diag_init(&diag);
+    if (r->fill(r->fill_ctx, r->step, r->first_mb + (unsigned)a->microbatch,
+                instr->index, instr->to, &diag) == PST_OK ||
+        r->fault.set)
+        return;
+    r->fault.set = 1;
+    snprintf(r->fault.text, sizeof(r->fault.text), "%.200s", diag.text);
+    note_fault(r, a, "input data", "", "");
+}
+
+static void copy(const struct pst_instr *instr)
+{
+    if (instr->from_meta == NULL)
+        memcpy(instr->to, instr->from, instr->bytes);
+    else
+        pst_copy_strided(instr->from_meta, instr->from, instr->to_meta,
+                         instr->to);
+}
+
+static void run_instrs(struct pst_rank *r, const struct pst_rank_action *x)
+{
+    for (unsigned i = 0; i < x->n_instrs; i++) {
+        const struct pst_instr *instr = &x->instrs[i];
+
+        switch (instr->kind) {
+        case PST_INSTR_FILL:
+            fill(r, &x->a, instr);
+            break;
+        case PST_INSTR_SEED:
+            pst_store_f64(instr->dtype, instr->to, 0, r->weights[instr->index]);
+            break;
+        case PST_INSTR_KERNELS:
+            run_kernels(r, &x->a, instr->run, x->base);
+            break;
+        case PST_INSTR_COPY:
+            copy(instr);
+            break;
+        case PST_INSTR_LOSS:
+            *(double *)instr->to = pst_load_f64(instr->dtype, instr->from, 0);
+            break;
+        }
+    }
+    r->high_water = PST_MAX(r->high_water, x->reach);
+}
+
+/* --- actions -------------------------------------------------------------- */
+
+/* Is a slot that the action writes still being sent from? */
+static bool is_leaving(const struct pst_rank_action *x)
+{
+    for (unsigned i = 0; i < x->n_leaving; i++)
+        if (*x->leaving[i] > 0)
+            return true;
+    return false;
+}
+
+/* Everything has arrived, and the slots that it writes are not being sent. */
+static bool ready(const struct pst_rank_action *x)
+{
+    return *x->arriving == 0 && !is_leaving(x);
+}
+
+static void note_wait(struct pst_rank *r, enum pst_status status)
+{
+    bool receives = r->phase == PST_RANK_RUN && r->pc < r->n_actions &&
+                    r->actions[r->pc].a.kind <= PST_ACT_W;
+    double now;
+
+    if (status == PST_AGAIN) {
+        if (r->waiting_since == 0)
+            r->waiting_since = pst_now();
+        return;
+    }
+    if (r->waiting_since == 0)
+        return;
+    now = pst_now();
+    if (receives)
+        r->times.wait_recv += now - r->waiting_since;
+    else
+        r->times.wait_other += now - r->waiting_since;
+    r->waiting_since = 0;
+}
+
+static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
+{
+    struct pst_mark *mark = &r->ring.now->marks[r->pc];
+    double spent;
+
+    if (!ready(x))
+        return PST_AGAIN;
+    note_wait(r, PST_OK); /* computing is no waiting */
+    mark->start = r->last_progress = pst_now();
+    run_instrs(r, x);
+    mark->end = pst_now();
+    spent = mark->end - mark->start;
+    if (x->a.kind == PST_ACT_F)
+        r->times.forward += spent;
+    else
+        r->times.backward += spent;
+    return PST_OK;
+}
+
+static enum pst_status post_all(struct pst_rank *r, struct pst_rank_action *x)
+{
+    enum pst_status status = PST_OK;
+
+    if (is_leaving(x))
+        return PST_AGAIN;
+    for (unsigned i = 0; i < x->n_messages && status == PST_OK; i++)
+        status = pst_rank_post(r, &x->messages[i]);
+    return status;
+}
+
+static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
+{
+    switch (x->a.kind) {
+    case PST_ACT_F:
+    case PST_ACT_B:
+    case PST_ACT_I:
+    case PST_ACT_W:
+        return compute(r, x);
+    case PST_ACT_SEND_F:
+    case PST_ACT_RECV_F:
+    case PST_ACT_SEND_B:
+    case PST_ACT_RECV_B:
+        return post_all(r, x);
+    case PST_ACT_COPY_F:
+    case PST_ACT_COPY_B:
+        if (is_leaving(x))
+            return PST_AGAIN;
+        run_instrs(r, x);
+        return PST_OK;
+    case PST_ACT_REDUCE:
+        if (x->a.param < 0)
+            return pst_replicas_begin(r, x->a.stage);
+        return r->n_summing > 0 ? PST_AGAIN : pst_rank_reduce(r, x->reduction);
+    case PST_ACT_UNSHARD: /* parameters are resident */
+    case PST_ACT_RESHARD:
+        return PST_OK;
+    default:
+        return pst_diag_set(r->diag, PST_ERR_INTERNAL,
+                            "rank %u: unknown action %d", pst_rank_number(r),
+                            (int)x->a.kind);
+    }
+}
+
+void pst_rank_note_fault(struct pst_rank *r, const char *text)
+{
+    r->fault.set = 1;
+    snprintf(r->fault_text, sizeof(r->fault_text), "%s", text);
+}
+
+void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
+                    void *fill_ctx, unsigned control)
+{
+    r->phase = PST_RANK_RUN;
+    r->pc = 0;
+    r->step = step;
+    r->fill = fill;
+    r->fill_ctx = fill_ctx;
+    r->control = control;
+    r->fault.set = 0;
+    r->fault.text[0] = r->fault_text[0] = '\0';
+    r->times = (struct pst_times){0};
+    r->started = pst_now();
+    r->waiting_since = 0;
+    r->progressed = PST_OK;
+    pst_ring_begin(&r->ring, step, r->started);
+    for (size_t i = 0; i < r->params.n; i++)
+        if (r->params.at[i].updated)
+            memcpy(pst_rank_at(r, r->params.at[i].shadow),
+                   pst_rank_at(r, r->params.at[i].data), r->params.at[i].bytes);
+}
+
+/* What waits between its parts (a reduction) lasts from its first part on;
+ * compute sets its own mark. */
+static enum pst_status run_next(struct pst_rank *r)
+{
+    struct pst_rank_action *x = &r->actions[r->pc];
+    struct pst_mark *mark = &r->ring.now->marks[r->pc];
+    const bool computes = x->a.kind <= PST_ACT_W;
+    enum pst_status status;
+
+    pst_alive_action(x->a.kind, x->a.stage,
+                     x->a.microbatch < 0 ? -1
+                                         : (int)r->first_mb + x->a.microbatch);
+    if (!computes && mark->start <= r->started)
+        mark->start = pst_now();
+    status = run_action(r, x);
+    if (status != PST_OK)
+        return status;
+    if (!computes)
+        mark->end = pst_now();
+    note_wait(r, status);
+    pst_alive_moved();
+    r->pc++;
+    return PST_OK;
+}
+
+static enum pst_status advance_once(struct pst_rank *r)
+{
+    if (r->phase == PST_RANK_RUN && !r->is_prepared)
+        prepare(r);
+    if (r->phase == PST_RANK_RUN && r->pc < r->n_actions)
+        return run_next(r);
+    if (r->phase == PST_RANK_RUN) {
+        pst_alive_action(0, -1, -1);
+        r->phase = PST_RANK_DRAIN;
+    }
+    if (r->phase == PST_RANK_DRAIN) {
+        if (r->n_active > 0)
+            return PST_AGAIN;
+        r->phase = PST_RANK_REPORT;
+    }
+    return r->phase < PST_RANK_APPLY ? pst_rank_agree(r) : pst_rank_conclude(r);
+}
+
+enum pst_status pst_rank_advance(struct pst_rank *r)
+{
+    enum pst_status status = r->progressed;
+
+    if (status == PST_OK)
+        status = pst_rank_poll(r);
+    while (status == PST_OK && r->phase != PST_RANK_DONE) {
+        status = advance_once(r);
+        note_wait(r, status);
+        if (status == PST_AGAIN) {
+            /* One more look: the message may have come meanwhile. */
+            unsigned before = r->n_active;
+            enum pst_status polled = pst_rank_poll(r);
+
+            if (polled != PST_OK)
+                return polled;
+            if (r->n_active < before)
+                status = PST_OK;
+        }
+    }
+    return status;
+}

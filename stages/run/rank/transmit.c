@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Values that go from one rank to others at the end of a step: of a parameter
+ * that its home transmits, when the optimizer has changed it, to the ranks of
+ * its replica that read it; of a buffer that the step changed, from replica 0
+ * to the others, so that all begin the next step with the same ones.
+ */
+#include "stages/run/rank/rank.h"
+
+#define TAG_VALUE (PST_TAG_USER + (3 << 26))
+
+/* Does rank `rank` of the pipeline read it? */
+static bool is_reader(const struct pst_rank *r,
+                      const struct pst_plan_param *param, unsigned rank)
+{
+    for (unsigned i = 0; i < param->n_stages; i++)
+        if (r->sched->rank_of[param->stages[i]] == (int)rank)
+            return true;
+    return false;
+}
+
+/* Rank of the job that has the new value, -1 if it does not travel. */
+static int source_of(const struct pst_rank *r, const struct pst_rank_param *p)
+{
+    const struct pst_plan_param *param = &r->plan->params.at[p->index];
+
+    if (p->updated)
+        return r->options.replicas > 1 ? (int)r->rank : -1;
+    if (param->transmit && pst_uses_total(r->uses, (unsigned)p->index) > 0 &&
+        r->optim != NULL)
+        return (int)r->first + r->sched->rank_of[param->home];
+    return -1;
+}
+
+/* Does rank `peer` of the job get what this one has, or have what it gets? */
+static bool is_partner(const struct pst_rank *r, const struct pst_rank_param *p,
+                       unsigned peer)
+{
+    const struct pst_plan_param *param = &r->plan->params.at[p->index];
+    const int source = source_of(r, p);
+
+    if (source < 0 || peer == pst_rank_number(r))
+        return false;
+    if (source != (int)pst_rank_number(r))
+        return source == (int)peer;
+    if (p->updated)
+        return peer % r->options.ranks == r->rank;
+    return peer >= r->first && peer - r->first < r->options.ranks &&
+           is_reader(r, param, peer - r->first);
+}
+
+static struct pst_message message(struct pst_rank *r,
+                                  const struct pst_rank_param *p, unsigned peer)
+{
+    return (struct pst_message){
+        .data = pst_rank_at(r, p->data),
+        .len = p->bytes,
+        .tag = TAG_VALUE + p->index,
+        .peer = peer,
+        .send = source_of(r, p) == (int)pst_rank_number(r),
+        .counter = &r->values_waiting,
+    };
+}
+
+enum pst_status pst_transmit_init(struct pst_rank *r, struct pst_diag *diag)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < r->params.n && r->options.train; i++)
+        for (unsigned k = 0; k < pst_rank_job_size(r); k++)
+            n += is_partner(r, &r->params.at[i], k);
+    r->value_messages =
+        pst_arena_calloc(&r->heap, n + 1, sizeof(*r->value_messages));
+    if (r->value_messages == NULL)
+        return pst_diag_nomem(diag, n * sizeof(*r->value_messages));
+    for (size_t i = 0; i < r->params.n && r->options.train; i++)
+        for (unsigned k = 0; k < pst_rank_job_size(r); k++)
+            if (is_partner(r, &r->params.at[i], k))
+                r->value_messages[r->n_values++] =
+                    message(r, &r->params.at[i], k);
+    return PST_OK;
+}
+
+enum pst_status pst_transmit_values(struct pst_rank *r)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < r->n_values && status == PST_OK; i++)
+        status = pst_rank_post(r, &r->value_messages[i]);
+    return status;
+}

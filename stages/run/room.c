@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/room.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stages/base/checked.h"
+#include "stages/base/str.h"
+
+#define MAX_PATH 4096
+
+/* --- this host ------------------------------------------------------------ */
+
+/* A small file's text, "" if it cannot be read. */
+static void read_text(const char *root, const char *path, char *out,
+                      size_t size)
+{
+    char full[2 * MAX_PATH];
+    FILE *f = NULL;
+    size_t n = 0;
+
+    if (snprintf(full, sizeof(full), "%s%s", root, path) < (int)sizeof(full))
+        f = fopen(full, "re");
+    if (f != NULL) {
+        n = fread(out, 1, size - 1, f);
+        (void)fclose(f);
+    }
+    out[n] = '\0';
+}
+
+/* The number behind `key` at the beginning of a line. */
+static bool find_number(const char *text, const char *key, uint64_t *ret)
+{
+    const size_t n = strlen(key);
+
+    for (const char *line = text; line != NULL && *line != '\0';) {
+        if (strncmp(line, key, n) == 0) {
+            const char *p = line + n + strspn(line + n, " \t");
+            char *end;
+
+            *ret = strtoull(p, &end, 10);
+            return end != p && *p != '-';
+        }
+        line = strchr(line, '\n');
+        line = line != NULL ? line + 1 : NULL;
+    }
+    return false;
+}
+
+/* Names of the files of a version of control groups. */
+struct version {
+    const char *mount, *limit, *usage, *cache[2];
+};
+
+static const struct version versions[] = {
+    {"/sys/fs/cgroup",
+     "memory.max",
+     "memory.current",
+     {"inactive_file ", "active_file "}},
+    {"/sys/fs/cgroup/memory",
+     "memory.limit_in_bytes",
+     "memory.usage_in_bytes",
+     {"total_inactive_file ", "total_active_file "}},
+};
+
+static bool group_number(const char *root, const char *folder, const char *name,
+                         uint64_t *ret)
+{
+    char path[MAX_PATH], text[64];
+
+    if (snprintf(path, sizeof(path), "%s/%s", folder, name) >=
+        (int)sizeof(path))
+        return false;
+    read_text(root, path, text, sizeof(text));
+    return find_number(text, "", ret); /* "max" is none */
+}
+
+/* What one group leaves; the page cache that counts as its use is given back
+ * when it is wanted. */
+static bool group_room(const char *root, const struct version *v,
+                       const char *folder, uint64_t *ret)
+{
+    uint64_t limit, usage, cache = 0, part;
+    char path[MAX_PATH], stat[16384];
+
+    if (!group_number(root, folder, v->limit, &limit) ||
+        !group_number(root, folder, v->usage, &usage))
+        return false;
+    (void)snprintf(path, sizeof(path), "%.4000s/memory.stat", folder);
+    read_text(root, path, stat, sizeof(stat));
+    for (int i = 0; i < 2; i++)
+        if (find_number(stat, v->cache[i], &part))
+            cache = pst_size_add(cache, part);
+    usage -= PST_MIN(cache, usage);
+    *ret = limit > usage ? limit - usage : 0;
+    return true;
+}
+
+/* The group of this process and all above it: each has its own limit. */
+static void look_at_groups(const char *root, const struct version *v,
+                           const char *group, struct pst_room *ret)
+{
+    char folder[MAX_PATH];
+    const size_t mount = strlen(v->mount);
+    uint64_t room;
+
+    if (snprintf(folder, sizeof(folder), "%s%s", v->mount, group) >=
+        (int)sizeof(folder))
+        return;
+    for (;;) {
+        char *slash = strrchr(folder, '/');
+
+        if (group_room(root, v, folder, &room) && room < ret->group) {
+            ret->group = room;
+            ret->group_id = pst_hash(folder, strlen(folder), ret->host_id);
+        }
+        if (slash == NULL || (size_t)(slash - folder) < mount)
+            return;
+        *slash = '\0';
+    }
+}
+
+/* Lines "0::/path" (version 2) and "N:memory:/path". */
+static void find_groups(const char *root, struct pst_room *ret)
+{
+    char text[MAX_PATH], *save = NULL;
+
+    read_text(root, "/proc/self/cgroup", text, sizeof(text));
+    for (char *line = strtok_r(text, "\n", &save); line != NULL;
+         line = strtok_r(NULL, "\n", &save)) {
+        char *names = strchr(line, ':');
+        char *path = names != NULL ? strchr(names + 1, ':') : NULL;
+
+        if (path == NULL || strstr(path, "..") != NULL)
+            continue;
+        *path++ = '\0';
+        if (strcmp(line, "0:") == 0)
+            look_at_groups(root, &versions[0], path, ret);
+        else if (strcmp(names, ":memory") == 0)
+            look_at_groups(root, &versions[1], path, ret);
+    }
+}
+
+void pst_room_look(const char *root, struct pst_room *ret)
+{
+    char text[8192];
+    uint64_t kib, bytes;
+
+    *ret = (struct pst_room){.host = UINT64_MAX, .group = UINT64_MAX};
+    read_text(root, "/proc/sys/kernel/random/boot_id", text, sizeof(text));
+    ret->host_id = pst_hash(text, strlen(text), 0);
+    read_text(root, "/proc/meminfo", text, sizeof(text));
+    if (find_number(text, "MemAvailable:", &kib) &&
+        !PST_MUL(kib, (uint64_t)1024, &bytes))
+        ret->host = bytes;
+    find_groups(root, ret);
+}
+
+/* --- all ranks ------------------------------------------------------------ */
+
+struct claim {
+    struct pst_room room;
+    uint64_t bytes; /* of the rank's arena */
+};
+
+/* Sum over the ranks that share a host or a group with rank k. */
+static enum pst_status check_shared(const struct claim *claims, unsigned n,
+                                    unsigned k, bool group,
+                                    struct pst_diag *diag)
+{
+    const struct pst_room *mine = &claims[k].room;
+    uint64_t room = group ? mine->group : mine->host;
+    const double mib = 1048576.0;
+    unsigned ranks = 0;
+    size_t want = 0;
+
+    for (unsigned i = 0; i < n; i++) {
+        const struct pst_room *r = &claims[i].room;
+
+        if (group ? r->group_id != mine->group_id : r->host_id != mine->host_id)
+            continue;
+        room = PST_MIN(room, group ? r->group : r->host);
+        want = pst_size_add(want, claims[i].bytes);
+        ranks++;
+    }
+    if (room == UINT64_MAX || want <= room)
+        return PST_OK;
+    return pst_diag_set(
+        diag, PST_ERR_NOMEM,
+        "the %u ranks on the host of rank %u need %.2f MiB for their arenas, "
+        "%.2f MiB are left %s: take fewer or smaller microbatches, more ranks "
+        "on other hosts, --schedule auto with --memory-limit, or go on all the "
+        "same with --overcommit",
+        ranks, k, (double)want / mib, (double)room / mib,
+        group ? "below the limit of their control group"
+              : "on it (MemAvailable)");
+}
+
+static enum pst_status check_claims(const struct claim *claims, unsigned n,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned k = 0; k < n && status == PST_OK; k++) {
+        status = check_shared(claims, n, k, false, diag);
+        if (status == PST_OK && claims[k].room.group != UINT64_MAX)
+            status = check_shared(claims, n, k, true, diag);
+    }
+    return status;
+}
+
+/* Rank 0 gets one of each other rank. */
+static enum pst_status gather(struct pst_crew *crew, struct claim *claims,
+                              unsigned n, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (crew->first != 0)
+        return pst_crew_transfer(crew, true, 0, &claims[0], sizeof(*claims),
+                                 diag);
+    for (unsigned k = 1; k < n && status == PST_OK; k++)
+        status = pst_crew_transfer(crew, false, k, &claims[k], sizeof(*claims),
+                                   diag);
+    return status;
+}
+
+enum pst_status pst_crew_check_room(struct pst_crew *crew,
+                                    struct pst_diag *diag)
+{
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets it
+    const char *root = getenv("PST_ROOM_ROOT");
+    const unsigned n = pst_crew_size(crew);
+    struct claim *claims = pst_calloc(PST_TAG_EXEC, n, sizeof(*claims));
+    enum pst_status status;
+
+    if (claims == NULL)
+        return pst_diag_nomem(diag, n * sizeof(*claims));
+    for (unsigned i = 0; i < crew->n_local; i++) {
+        pst_room_look(root != NULL ? root : "", &claims[i].room);
+        claims[i].bytes =
+            crew->options.overcommit ? 0 : crew->ranks[i]->memory.arena;
+    }
+    status = crew->n_local == n ? PST_OK : gather(crew, claims, n, diag);
+    if (status == PST_OK && crew->first == 0)
+        status = check_claims(claims, n, diag);
+    pst_free(claims);
+    return status;
+}

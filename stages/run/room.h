@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_RUN_ROOM_H
+#define PENSTOCK_STAGES_RUN_ROOM_H
+/*
+ * Memory that is left for arenas. An arena is populated when it is mapped: one
+ * that does not fit would be ended by the kernel, without a word. Exec thread.
+ */
+#include "stages/run/crew.h"
+
+/* UINT64_MAX: not known, or no limit. */
+struct pst_room {
+    uint64_t host;     /* bytes that the host can give (MemAvailable) */
+    uint64_t group;    /* bytes below the limits of the control groups */
+    uint64_t host_id;  /* equal on all ranks of a host */
+    uint64_t group_id; /* equal on all ranks in the tightest group */
+};
+
+/* Looks below `root` ("" for this system) at /proc and at the control groups
+ * of either version. What is missing or garbled is not known. */
+void pst_room_look(const char *root, struct pst_room *ret);
+
+/* COLLECTIVE, once all ranks are planned. PST_ERR_NOMEM, on any rank, if the
+ * arenas of the ranks of a host, or of a group, need more than there is. The
+ * environment's PST_ROOM_ROOT is the root for tests. */
+enum pst_status pst_crew_check_room(struct pst_crew *crew,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Rank 0 reads the data of a step for all ranks and sends each of them what
+ * its stages read, before the step: for machines that do not share files. The
+ * bits are those that a rank would have read itself.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "stages/base/checked.h"
+#include "stages/run/crew.h"
+
+/* Does the rank of the pipeline read that model input? */
+static bool reads(const struct pst_crew *crew, const struct pst_schedule *sched,
+                  unsigned rank, unsigned input)
+{
+    const struct pst_plan *plan = crew->plan;
+
+    for (unsigned s = 0; s < plan->stages.n; s++) {
+        const struct pst_stage *stage = &plan->stages.at[s];
+
+        if (sched->rank_of[s] != (int)rank)
+            continue;
+        for (size_t i = 0; i < stage->graph->inputs.n; i++)
+            if (stage->inputs[i].kind == PST_SOURCE_MODEL_INPUT &&
+                stage->inputs[i].index == input)
+                return true;
+    }
+    for (size_t i = 0; i < plan->outputs.n; i++) { /* an input, as it is */
+        const struct pst_plan_output *o = &plan->outputs.at[i];
+
+        if (crew->options.keep_outputs && o->is_tensor && o->stage < 0 &&
+            o->output == input &&
+            sched->rank_of[pst_plan_output_stage(o)] == (int)rank)
+            return true;
+    }
+    return false;
+}
+
+static size_t input_bytes(const struct pst_crew *crew, unsigned microbatch,
+                          unsigned input)
+{
+    const struct pst_plan *plan = microbatch < pst_n_larger(&crew->options)
+                                      ? crew->plan
+                                      : crew->options.fewer;
+
+    return pst_meta_bytes(&plan->inputs.at[input].meta);
+}
+
+/* What the rank of the job gets, in the order in which it comes. */
+typedef enum pst_status (*piece_fn)(void *ctx, unsigned microbatch,
+                                    unsigned input, size_t at, size_t bytes);
+
+static enum pst_status visit(const struct pst_crew *crew, unsigned rank,
+                             piece_fn fn, void *ctx)
+{
+    const unsigned replica = rank / crew->options.ranks;
+    const struct pst_schedule *sched = pst_crew_schedule_of(crew, replica);
+    unsigned first, n = pst_crew_share(crew, replica, &first);
+    enum pst_status status = PST_OK;
+    size_t at = 0;
+
+    for (unsigned k = first; k < first + n; k++) {
+        for (unsigned i = 0; i < crew->plan->inputs.n; i++) {
+            const size_t bytes = input_bytes(crew, k, i);
+
+            if (status != PST_OK ||
+                !reads(crew, sched, rank % crew->options.ranks, i))
+                continue;
+            status = fn(ctx, k, i, at, bytes);
+            at = pst_size_add(at, pst_mem_round(bytes));
+        }
+    }
+    return status;
+}
+
+static enum pst_status add_piece(void *ctx, unsigned microbatch, unsigned input,
+                                 size_t at, size_t bytes)
+{
+    (void)microbatch;
+    (void)input;
+    *(size_t *)ctx = pst_size_add(at, pst_mem_round(bytes));
+    return PST_OK;
+}
+
+size_t pst_scatter_size(const struct pst_crew *crew, unsigned rank)
+{
+    size_t ret = 0;
+
+    if (crew->options.scatter && rank > 0 &&
+        visit(crew, rank, add_piece, &ret) != PST_OK)
+        return 0;
+    return ret;
+}
+
+/* --- a step ------------------------------------------------------------- */
+
+struct scatter {
+    struct pst_crew *crew;
+    unsigned peer;
+    uint64_t step;
+    pst_fill_fn fill;
+    void *fill_ctx;
+    struct pst_diag *diag;
+};
+
+/* A rank that waits gets something even if there is nothing to be had. */
+static enum pst_status send_piece(void *ctx, unsigned microbatch,
+                                  unsigned input, size_t at, size_t bytes)
+{
+    struct scatter *s = ctx;
+    struct pst_crew *crew = s->crew;
+    struct pst_diag why;
+
+    (void)at;
+    pst_diag_init(&why);
+    if (s->fill(s->fill_ctx, s->step, microbatch, input, crew->scattered,
+                &why) != PST_OK) {
+        memset(crew->scattered, 0, bytes);
+        if (crew->scatter_fault[0] == '\0')
+            snprintf(crew->scatter_fault, sizeof(crew->scatter_fault),
+                     "rank 0, input data of microbatch %u: %.400s", microbatch,
+                     why.text);
+    }
+    return pst_crew_transfer(crew, true, s->peer, crew->scattered, bytes,
+                             s->diag);
+}
+
+static enum pst_status take_piece(void *ctx, unsigned microbatch,
+                                  unsigned input, size_t at, size_t bytes)
+{
+    struct scatter *s = ctx;
+    struct pst_rank *r = s->crew->ranks[0];
+    unsigned char *to = pst_rank_at(r, r->scattered + at);
+
+    (void)microbatch;
+    (void)input;
+    pst_rank_reach(r, to + bytes);
+    return pst_crew_transfer(s->crew, false, 0, to, bytes, s->diag);
+}
+
+enum pst_status pst_crew_scatter(struct pst_crew *crew, uint64_t step,
+                                 pst_fill_fn fill, void *fill_ctx,
+                                 struct pst_diag *diag)
+{
+    struct scatter s = {crew, 0, step, fill, fill_ctx, diag};
+    enum pst_status status = PST_OK;
+
+    if (!crew->options.scatter)
+        return PST_OK;
+    crew->scatter_fault[0] = '\0';
+    if (!pst_crew_is_zero(crew))
+        return visit(crew, crew->first, take_piece, &s);
+    for (s.peer = 1; s.peer < pst_crew_size(crew) && status == PST_OK; s.peer++)
+        status = visit(crew, s.peer, send_piece, &s);
+    return status;
+}
+
+struct wanted {
+    unsigned microbatch, input;
+    const unsigned char *data;
+    size_t bytes;
+    struct pst_rank *r;
+};
+
+static enum pst_status find_piece(void *ctx, unsigned microbatch,
+                                  unsigned input, size_t at, size_t bytes)
+{
+    struct wanted *w = ctx;
+
+    if (microbatch != w->microbatch || input != w->input)
+        return PST_OK;
+    w->data = pst_rank_at(w->r, w->r->scattered + at);
+    w->bytes = bytes;
+    return PST_OK;
+}
+
+enum pst_status pst_scattered_fill(void *ctx, uint64_t step,
+                                   unsigned microbatch, unsigned input,
+                                   void *dst, struct pst_diag *diag)
+{
+    const struct pst_crew *crew = ctx;
+    struct wanted w = {
+        .microbatch = microbatch, .input = input, .r = crew->ranks[0]};
+    enum pst_status status = visit(crew, crew->first, find_piece, &w);
+
+    (void)step;
+    if (status == PST_OK && w.data == NULL)
+        return pst_diag_set(diag, PST_ERR_INTERNAL,
+                            "input %u of microbatch %u was not sent", input,
+                            microbatch);
+    if (status == PST_OK)
+        memcpy(dst, w.data, w.bytes);
+    return status;
+}
+
+enum pst_status pst_scatter_init(struct pst_crew *crew, struct pst_diag *diag)
+{
+    size_t most = 1;
+
+    if (!crew->options.scatter || !pst_crew_is_zero(crew))
+        return PST_OK;
+    for (unsigned i = 0; i < crew->plan->inputs.n; i++)
+        most = PST_MAX(most, input_bytes(crew, 0, i));
+    crew->scattered = pst_alloc(PST_TAG_EXEC, most);
+    return crew->scattered != NULL ? PST_OK : pst_diag_nomem(diag, most);
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Blocking transfers between the ranks of a crew, outside of steps. */
+#include "stages/run/crew.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TAG_BROADCAST (PST_TAG_USER + 3)
+#define TAG_FETCH     (PST_TAG_USER + 4)
+#define TAG_GATHER    (PST_TAG_USER + 5)
+#define TAG_PAIR      (PST_TAG_USER + 6)
+
+enum pst_status pst_crew_broadcast(struct pst_transport *transport, void *buf,
+                                   size_t size, pst_idle_fn idle, void *ctx,
+                                   struct pst_diag *diag)
+{
+    unsigned n = transport->ops->size(transport);
+    unsigned me = transport->ops->rank(transport);
+    enum pst_status status = PST_OK;
+
+    if (transport->ops == &pst_transport_self)
+        return PST_OK; /* all ranks read the same memory */
+    if (me != 0)
+        return pst_pulse_transfer(transport, false, me, 0, TAG_BROADCAST, buf,
+                                  size, idle, ctx, diag);
+    for (unsigned k = 1; k < n && status == PST_OK; k++)
+        status = pst_pulse_transfer(transport, true, 0, k, TAG_BROADCAST, buf,
+                                    size, idle, ctx, diag);
+    return status;
+}
+
+bool pst_crew_is_zero(const struct pst_crew *crew)
+{
+    return crew->first == 0;
+}
+
+struct pst_rank *pst_crew_local(const struct pst_crew *crew, unsigned rank)
+{
+    if (rank < crew->first || rank - crew->first >= crew->n_local)
+        return NULL;
+    return crew->ranks[rank - crew->first];
+}
+
+unsigned pst_crew_home(const struct pst_crew *crew, unsigned param)
+{
+    const struct pst_plan_param *p = &crew->plan->params.at[param];
+
+    return p->n_stages == 0 ? 0 : (unsigned)crew->sched->rank_of[p->stages[0]];
+}
+
+enum pst_status pst_crew_fetch(struct pst_crew *crew, unsigned from,
+                               const void *src, void *dst, size_t bytes,
+                               struct pst_diag *diag)
+{
+    if (pst_crew_is_zero(crew) && pst_crew_local(crew, from) != NULL) {
+        memcpy(dst, src, bytes);
+        return PST_OK;
+    }
+    if (pst_crew_is_zero(crew))
+        return pst_pulse_transfer(crew->transport, false, 0, from, TAG_FETCH,
+                                  dst, bytes, NULL, NULL, diag);
+    if (crew->first == from)
+        return pst_pulse_transfer(crew->transport, true, from, 0, TAG_FETCH,
+                                  (void *)src, bytes, NULL, NULL, diag);
+    return PST_OK;
+}
+
+enum pst_status pst_crew_transfer(struct pst_crew *crew, bool send,
+                                  unsigned peer, void *data, size_t bytes,
+                                  struct pst_diag *diag)
+{
+    return pst_pulse_transfer(crew->transport, send, crew->first, peer,
+                              TAG_PAIR, data, bytes, NULL, NULL, diag);
+}
+
+struct settled {
+    int32_t status;
+    char text[1000];
+};
+
+static void settled_set(struct settled *s, enum pst_status status,
+                        const struct pst_diag *diag)
+{
+    *s = (struct settled){.status = (int32_t)status};
+    if (status != PST_OK && diag != NULL)
+        snprintf(s->text, sizeof(s->text), "%.990s", diag->text);
+}
+
+/* The first failure in the order of ranks is everybody's. */
+enum pst_status pst_crew_settle(struct pst_crew *crew, enum pst_status status,
+                                struct pst_diag *diag)
+{
+    struct pst_transport *t = crew->transport;
+    struct settled all, one;
+    enum pst_status net = PST_OK;
+
+    if (t->ops == &pst_transport_self || t->ops->size(t) == 1)
+        return status;
+    settled_set(&all, status, diag);
+    if (crew->first != 0)
+        net = pst_pulse_transfer(t, true, crew->first, 0, TAG_GATHER, &all,
+                                 sizeof(all), NULL, NULL, diag);
+    for (unsigned k = 1;
+         crew->first == 0 && k < t->ops->size(t) && net == PST_OK; k++) {
+        net = pst_pulse_transfer(t, false, 0, k, TAG_GATHER, &one, sizeof(one),
+                                 NULL, NULL, diag);
+        if (net == PST_OK && all.status == PST_OK)
+            all = one;
+    }
+    if (net == PST_OK)
+        net = pst_crew_broadcast(t, &all, sizeof(all), NULL, NULL, diag);
+    if (net != PST_OK)
+        return net;
+    if (all.status != PST_OK)
+        return pst_diag_set(diag, (enum pst_status)all.status, "%s", all.text);
+    return PST_OK;
+}

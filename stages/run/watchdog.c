@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Whoever waits too long says for whom (DESIGN 3.1: no hang without a name). */
+#include "stages/run/crew.h"
+
+/* Is this one of the messages that the rank's next action waits for? */
+static bool blocks(const struct pst_rank *r, const struct pst_message *m)
+{
+    const struct pst_rank_action *x = &r->actions[r->pc];
+    const struct pst_rank_stage *stage = &r->stages[x->a.stage];
+    const bool copies =
+        x->a.kind == PST_ACT_COPY_F || x->a.kind == PST_ACT_COPY_B;
+    const int *slot = copies ? x->peer_slot : x->slot;
+
+    if (x->a.kind == PST_ACT_REDUCE)
+        return m->counter == &r->reduce_waiting || m->piece != NULL;
+    if (x->a.kind == PST_ACT_F &&
+        m->counter == &stage->waiting_f[x->a.microbatch])
+        return true;
+    if (x->a.kind != PST_ACT_F && x->a.kind <= PST_ACT_W &&
+        m->counter == &stage->waiting_b[x->a.microbatch])
+        return true;
+    if (copies)
+        stage = &r->stages[x->a.peer_stage];
+    for (int k = PST_R_FIRST; k < PST_R_WORK; k++)
+        if ((x->writes >> k & 1) && slot[k] >= 0 &&
+            m->counter == &stage->pools[k].outstanding[slot[k]])
+            return true;
+    return false;
+}
+
+/* Any message if no other reason is known. */
+static const struct pst_message *find(const struct pst_rank *r)
+{
+    if (r->phase == PST_RANK_RUN && r->pc < r->n_actions)
+        for (unsigned i = 0; i < r->n_active; i++)
+            if (blocks(r, r->active[i]))
+                return r->active[i];
+    return r->n_active > 0 ? r->active[0] : NULL;
+}
+
+static const char *const whiles[] = {
+    [PST_RANK_DRAIN] = "messages at the end of the step",
+    [PST_RANK_COLLECT] = "the report of a finished step",
+    [PST_RANK_VERDICT] = "the verdict on a finished step",
+    [PST_RANK_VALUES] = "values of transmitted parameters",
+};
+
+/* "rank 1 waits in 2F3 (stage 2, microbatch 3)". */
+static void describe(const struct pst_rank *r, struct pst_str *out)
+{
+    pst_str_addf(out, "rank %u waits ", pst_rank_number(r));
+    if (r->phase == PST_RANK_RUN && r->pc < r->n_actions) {
+        const struct pst_action *a = &r->actions[r->pc].a;
+
+        pst_str_add(out, "to run ");
+        pst_action_print(a, out);
+        pst_str_addf(out, " (stage %d", a->stage);
+        if (a->microbatch >= 0)
+            pst_str_addf(out, ", microbatch %d",
+                         (int)r->first_mb + a->microbatch);
+        pst_str_addf(out, ", action %u of %u)", r->pc, r->n_actions);
+    } else if ((unsigned)r->phase < PST_COUNT(whiles) &&
+               whiles[r->phase] != NULL) {
+        pst_str_addf(out, "for %s", whiles[r->phase]);
+    }
+}
+
+/* known: what ranks told each other. One process that is many ranks tells of
+ * all of them: they may wait for each other in a ring. */
+static enum pst_status report(const struct pst_crew *crew, const char *known)
+{
+    const struct pst_rank *first = crew->ranks[0];
+    struct pst_str text = {0};
+    enum pst_status status;
+
+    for (unsigned i = 0; i < crew->n_local && text.len < 400; i++) {
+        const struct pst_rank *r = crew->ranks[i];
+        const struct pst_message *m = find(r);
+
+        if (r->phase == PST_RANK_DONE)
+            continue;
+        pst_str_add(&text, text.len > 0 ? "; " : "");
+        describe(r, &text);
+        if (m != NULL)
+            pst_str_addf(&text,
+                         m->send ? ": rank %u does not take what it is sent"
+                                 : ": rank %u owes it",
+                         m->peer);
+    }
+    if (known != NULL)
+        status = pst_diag_set(first->diag, PST_ERR_PEER, "%s; %s", known,
+                              pst_str_text(&text));
+    else
+        status = pst_diag_set(
+            first->diag, PST_ERR_PEER,
+            PST_WATCHDOG_TEXT " for %.3g s in step %llu: %s (--watchdog sets "
+                              "the limit)",
+            crew->awake.now, (unsigned long long)first->step + 1,
+            pst_str_text(&text));
+    pst_str_fini(&text);
+    return status;
+}
+
+/* Ranks of one process know all of each other; others ask the pulse. */
+enum pst_status pst_crew_watch(struct pst_crew *crew)
+{
+    const struct pst_rank *r = crew->ranks[0];
+    const struct pst_message *m = find(r);
+    struct pst_pulse *pulse = crew->transport->pulse;
+    struct pst_diag diag;
+
+    if (pulse != NULL &&
+        pst_pulse_look(pulse, m != NULL ? m->peer : pst_rank_number(r),
+                       &diag) != PST_OK)
+        return report(crew, diag.text);
+    if (pulse != NULL && crew->transport->ops != &pst_transport_self)
+        return PST_OK;
+    pst_awake_look(&crew->awake, pst_now());
+    if (crew->awake.slept > 0)
+        crew->awake.now = 0;
+    if (crew->options.watchdog <= 0 || crew->awake.now < crew->options.watchdog)
+        return PST_OK;
+    return report(crew, NULL);
+}

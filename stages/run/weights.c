@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the microbatches of a step count: by their rows, so that a step has the
+ * mean of the whole batch also where they differ; all alike; or as the caller
+ * says anew for each step. A weight is the gradient that the backward pass of
+ * its microbatch begins with (DESIGN 3.1).
+ */
+#include <math.h>
+#include <string.h>
+
+#include "stages/run/crew.h"
+#include "stages/split/bind/bind.h"
+
+#define PART 8192u /* numbers of one message */
+
+/* Weights that add up to 1. */
+static enum pst_status normalise(double *weights, unsigned n,
+                                 struct pst_diag *diag)
+{
+    double sum = 0;
+
+    for (unsigned k = 0; k < n; k++) {
+        if (!(weights[k] >= 0) || isinf(weights[k]))
+            return pst_diag_set(diag, PST_ERR_INPUT,
+                                "microbatch %u has the weight %g", k,
+                                weights[k]);
+        sum += weights[k];
+    }
+    if (!(sum > 0) || isinf(sum))
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "no microbatch of the step counts: all weights "
+                            "are 0");
+    for (unsigned k = 0; k < n; k++)
+        weights[k] /= sum;
+    return PST_OK;
+}
+
+/* Both plans must do the same things, only with other sizes: accumulators and
+ * messages are shared. */
+static enum pst_status compare_plans(const struct pst_crew *crew,
+                                     struct pst_diag *diag)
+{
+    const struct pst_plan *a = crew->plan, *b = crew->options.fewer;
+    const size_t n = a->params.n * a->stages.n;
+    enum pst_status status = PST_OK;
+    struct pst_uses uses = {0};
+    bool same = a->stages.n == b->stages.n && a->edges.n == b->edges.n &&
+                a->params.n == b->params.n && a->outputs.n == b->outputs.n;
+
+    for (size_t i = 0; same && i < a->edges.n; i++)
+        same = a->edges.at[i].grad_parts == b->edges.at[i].grad_parts;
+    if (same) {
+        status = pst_uses_init(&uses, b, crew->options.train, diag);
+        if (status == PST_OK)
+            same = memcmp(uses.count, crew->uses.count,
+                          n * sizeof(*uses.count)) == 0;
+        pst_uses_fini(&uses);
+    }
+    if (status == PST_OK && !same)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "microbatches of %lld and %lld rows do different "
+                            "things in this model: choose rows that all "
+                            "microbatches can have",
+                            (long long)pst_plan_rows(a),
+                            (long long)pst_plan_rows(b));
+    return status;
+}
+
+enum pst_status pst_crew_weights_init(struct pst_crew *crew,
+                                      struct pst_diag *diag)
+{
+    const struct pst_exec_options *o = &crew->options;
+    enum pst_status status = PST_OK;
+
+    if (o->fewer != NULL && (o->n_fewer == 0 || o->n_fewer >= o->microbatches))
+        return pst_diag_set(diag, PST_ERR_INTERNAL,
+                            "%u of %u microbatches have fewer rows", o->n_fewer,
+                            o->microbatches);
+    crew->weights =
+        pst_calloc(PST_TAG_EXEC, o->microbatches, sizeof(*crew->weights));
+    if (crew->weights == NULL)
+        return pst_diag_nomem(diag, o->microbatches);
+    if (o->fewer != NULL)
+        status = compare_plans(crew, diag);
+    for (unsigned k = 0; k < o->microbatches; k++) {
+        const struct pst_plan *plan =
+            k < pst_n_larger(o) ? crew->plan : o->fewer;
+
+        crew->weights[k] = o->fewer == NULL || o->weigh_equal
+                               ? 1
+                               : (double)pst_plan_rows(plan);
+    }
+    return status == PST_OK ? normalise(crew->weights, o->microbatches, diag)
+                            : status;
+}
+
+enum pst_status pst_crew_weigh(struct pst_crew *crew, uint64_t step,
+                               struct pst_diag *diag)
+{
+    const struct pst_exec_options *o = &crew->options;
+    enum pst_status status = PST_OK;
+
+    if (o->weigh == NULL)
+        return PST_OK;
+    if (pst_crew_is_zero(crew)) {
+        status = o->weigh(o->weigh_ctx, step, crew->weights, diag);
+        if (status == PST_OK)
+            status = normalise(crew->weights, o->microbatches, diag);
+    }
+    status = pst_crew_settle(crew, status, diag);
+    if (status != PST_OK)
+        return status;
+    for (unsigned k = 0; k < o->microbatches && status == PST_OK; k += PART)
+        status = pst_crew_broadcast(crew->transport, crew->weights + k,
+                                    PST_MIN(PART, o->microbatches - k) *
+                                        sizeof(*crew->weights),
+                                    NULL, NULL, diag);
+    return status;
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/split/evaluate.h"
+
+#include "stages/ops/mode.h"
+#include "stages/split/join.h"
+#include "stages/split/split.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+#define TAG PST_TAG_PLAN
+
+/* Nodes to name in a message; those of one operator at one place are one. */
+struct places {
+    struct PST_VEC(const struct pst_node *) at;
+    bool failed;
+};
+
+struct evaluator {
+    const struct pst_eval_options *options;
+    bool *used; /* by pattern: it matches something */
+    struct places functions;
+};
+
+/* --- places --------------------------------------------------------------- */
+
+static void add_place(struct places *p, const struct pst_node *node)
+{
+    for (size_t i = 0; i < p->at.n; i++) {
+        const struct pst_node *have = p->at.at[i];
+
+        if (strcmp(have->module, node->module) == 0 &&
+            strcmp(have->source, node->source) == 0 &&
+            strcmp(pst_node_origin(have), pst_node_origin(node)) == 0)
+            return;
+    }
+    p->failed = !pst_vec_push(TAG, &p->at, node) || p->failed;
+}
+
+/* "aten.rand.default in noise at model.py:7, ... and 3 more" */
+static void describe(const struct places *p, struct pst_str *out)
+{
+    const size_t limit = PST_DIAG_TEXT / 2;
+
+    for (size_t i = 0; i < p->at.n; i++) {
+        const struct pst_node *node = p->at.at[i];
+
+        if (out->len > limit) {
+            pst_str_addf(out, " and %zu more", p->at.n - i);
+            return;
+        }
+        pst_str_addf(
+            out, "%s%s in %s", i > 0 ? ", " : "", pst_node_origin(node),
+            node->module[0] != '\0' ? node->module : "the outermost module");
+        if (node->source[0] != '\0')
+            pst_str_addf(out, " at %s", node->source);
+    }
+}
+
+static enum pst_status add_note(struct pst_plan *plan, const char *before,
+                                const struct places *p, const char *behind,
+                                struct pst_diag *diag)
+{
+    struct pst_str text = {0};
+    char *note = NULL;
+
+    if (p->at.n == 0)
+        return PST_OK;
+    describe(p, &text);
+    if (!text.failed)
+        note = pst_arena_printf(&plan->arena, "%s: %s%s", before,
+                                pst_str_text(&text), behind);
+    pst_str_fini(&text);
+    if (note == NULL || !pst_vec_push(TAG, &plan->notes, note))
+        return pst_diag_nomem(diag, 0);
+    return PST_OK;
+}
+
+/* --- patterns ------------------------------------------------------------- */
+
+/* Does the pattern match the module or one that it is in? */
+static bool matches(const char *pattern, const char *module)
+{
+    char path[512];
+    size_t n = strlen(module);
+
+    if (n >= sizeof(path))
+        return fnmatch(pattern, module, 0) == 0;
+    memcpy(path, module, n + 1);
+    for (;;) {
+        char *dot;
+
+        if (fnmatch(pattern, path, 0) == 0)
+            return true;
+        dot = strrchr(path, '.');
+        if (dot == NULL)
+            return false;
+        *dot = '\0';
+    }
+}
+
+static bool keeps(struct evaluator *e, const struct pst_node *node)
+{
+    bool found = false;
+
+    for (size_t i = 0; i < e->options->n_keep; i++)
+        if (matches(e->options->keep[i], node->module))
+            found = e->used[i] = true;
+    return found;
+}
+
+static bool drops(const struct pst_node *node)
+{
+    return (node->op->flags & PST_OP_DROPOUT) != 0 &&
+           pst_mode_drops(node->schema, node->args);
+}
+
+static bool eval_node(void *ctx, const struct pst_node *node)
+{
+    struct evaluator *e = ctx;
+
+    if (!drops(node))
+        return true;
+    if (keeps(e, node))
+        return false;
+    if (node->is_function)
+        add_place(&e->functions, node);
+    return true;
+}
+
+/* --- what is random still ------------------------------------------------- */
+
+static enum pst_status refuse(const struct places *random,
+                              struct pst_diag *diag)
+{
+    struct pst_str text = {0};
+    enum pst_status status;
+
+    describe(random, &text);
+    status = pst_diag_set(
+        diag, PST_ERR_UNSUPPORTED,
+        "random operators: %s. A model exported in training mode does not tell "
+        "whether model.eval() turns them off: export it in eval mode, or keep "
+        "them with --keep-random MODULE",
+        pst_str_text(&text));
+    pst_str_fini(&text);
+    return status;
+}
+
+static enum pst_status check_patterns(const struct evaluator *e,
+                                      struct pst_diag *diag)
+{
+    for (size_t i = 0; i < e->options->n_keep; i++)
+        if (!e->used[i])
+            return pst_diag_set(diag, PST_ERR_USAGE,
+                                "--keep-random \"%.200s\" names no module with "
+                                "random operators",
+                                e->options->keep[i]);
+    return PST_OK;
+}
+
+static enum pst_status check_random(struct evaluator *e, struct pst_plan *plan,
+                                    struct pst_diag *diag)
+{
+    const struct pst_graph *graph = plan->stages.at[0].graph;
+    struct places random = {0};
+    enum pst_status status;
+
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        const struct pst_node *node = graph->nodes.at[i];
+
+        if (pst_mode_draws(node) && !keeps(e, node))
+            add_place(&random, node);
+    }
+    status = random.failed ? pst_diag_nomem(diag, 0) : check_patterns(e, diag);
+    if (status == PST_OK && random.at.n > 0 && !plan->evaluates)
+        status = refuse(&random, diag);
+    else if (status == PST_OK)
+        status = add_note(plan,
+                          "exported in eval mode, so random operators run as "
+                          "they stand in it",
+                          &random, "", diag);
+    pst_vec_fini(&random.at);
+    return status;
+}
+
+enum pst_status pst_plan_eval(struct pst_plan *plan,
+                              const struct pst_eval_options *options,
+                              struct pst_plan **ret, struct pst_diag *diag)
+{
+    static const struct pst_eval_options none;
+    struct evaluator e = {.options = options != NULL ? options : &none};
+    struct pst_plan *made = NULL;
+    enum pst_status status;
+
+    e.used = pst_calloc(TAG, e.options->n_keep + 1, sizeof(*e.used));
+    if (e.used == NULL)
+        return pst_diag_nomem(diag, e.options->n_keep);
+    status = pst_plan_join_as(plan, eval_node, &e, &made, diag);
+    if (status == PST_OK && e.functions.failed)
+        status = pst_diag_nomem(diag, 0);
+    if (status == PST_OK) {
+        pst_graph_dce(made->stages.at[0].graph, false);
+        pst_plan_measure(made);
+        status = check_random(&e, made, diag);
+    }
+    if (status == PST_OK)
+        status =
+            add_note(made,
+                     "dropout that was called as a function is off, as if "
+                     "it had asked self.training",
+                     &e.functions, "; --keep-random MODULE keeps it", diag);
+    pst_vec_fini(&e.functions.at);
+    pst_free(e.used);
+    if (status == PST_OK)
+        *ret = made;
+    else
+        pst_plan_free(made);
+    return status;
+}

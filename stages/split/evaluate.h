@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_SPLIT_EVALUATE_H
+#define PENSTOCK_STAGES_SPLIT_EVALUATE_H
+/*
+ * A plan as model.eval() would run it. A file holds the nodes of the mode that
+ * the model was exported in; what the Python code would do in the other mode
+ * is not in it. So:
+ *
+ *  - dropout of any form counts as if it had asked self.training: it is off.
+ *    Where it was called as a function, a note says so.
+ *  - norms with running statistics read them.
+ *  - other operators that draw random numbers are refused, for nobody knows
+ *    whether eval() turns them off, unless the model was exported in eval mode
+ *    (plan->evaluates): then they are in eval() what they are in the file.
+ *
+ * Modules that options name keep what is random in them, dropout included.
+ */
+#include "stages/split/plan.h"
+
+struct pst_eval_options {
+    /* Patterns as of fnmatch(3), of modules; those below them count too. */
+    const char *const *keep;
+    size_t n_keep;
+};
+
+/*
+ * One stage, with the ids, names, inputs, outputs and parameters of `plan`;
+ * (*ret)->notes is for the user. Nodes that evaluation does not need are gone.
+ * Borrows plan, which holds the parameters' data, until *ret is freed with
+ * pst_plan_free. options may be NULL.
+ */
+enum pst_status pst_plan_eval(struct pst_plan *plan,
+                              const struct pst_eval_options *options,
+                              struct pst_plan **ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

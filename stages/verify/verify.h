@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_VERIFY_VERIFY_H
+#define PENSTOCK_STAGES_VERIFY_VERIFY_H
+/*
+ * Is a plan right? Three questions, all answered in this process:
+ *  1. Does the first step cut as planned give the same bits as uncut? (Sums of
+ *     parameters that several stages share may differ by 1e-6.)
+ *  2. Is each gradient, in f64 on one microbatch, the slope that a central
+ *     difference of the loss shows?
+ *  3. Are the f32 gradients of the cut step those in f64?
+ * Needs memory for the model twice, and for one microbatch in f64.
+ */
+#include "stages/run/exec.h"
+
+struct pst_verify_report {
+    unsigned compared, different; /* tensors, over all questions */
+    char first[300];     /* name of the first that differs: "grad.w"; or "" */
+    struct pst_str text; /* lines for people */
+};
+void pst_verify_report_fini(struct pst_verify_report *report);
+
+/*
+ * fill NULL: data is made up, counted by options->seed. The optimizer of the
+ * options does not matter. PST_ERR_UNSUPPORTED: gradients are of 16 bits only.
+ * PST_ERR_DIFFERENT names the first difference; then
+ * and on PST_OK *ret is filled, to be released with fini.
+ */
+enum pst_status pst_verify(struct pst_plan *plan,
+                           const struct pst_exec_options *options,
+                           pst_fill_fn fill, void *ctx,
+                           struct pst_verify_report *ret,
+                           struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/verify/wide.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "stages/ops/call.h"
+#include "stages/passes/autodiff.h"
+#include "stages/verify/widen.h"
+
+/* Of the slope along a direction of unit normal entries. */
+#define TOLERANCE 1e-5
+/* Share of a loss that rounding may move: it limits small steps. */
+#define ROUNDING 4e-15
+
+struct wide_param {
+    double *data; /* NULL: not a floating tensor of the graph */
+    double *start, *grad;
+    int64_t numel;
+    double rms; /* size of an element's step, in units of the step */
+    bool wanted;
+};
+
+struct pst_wide {
+    struct pst_arena arena;
+    struct pst_plan *plan;
+    uint64_t seed;
+    struct pst_graph *forward, *backward;
+    struct pst_eval *eval; /* of forward */
+    struct wide_param *params;
+    void **data; /* by value id of forward: inputs, params ... */
+    size_t n_data;
+    double flops;
+};
+
+static enum pst_status no_memory(struct pst_diag *diag, size_t bytes)
+{
+    return pst_diag_nomem(diag, bytes);
+}
+
+static struct pst_value *loss_of(const struct pst_wide *w,
+                                 const struct pst_graph *graph)
+{
+    const struct pst_plan_output *o = &w->plan->outputs.at[w->plan->loss];
+
+    return graph->outputs.at[o->output].arg.value;
+}
+
+/* --- data ---------------------------------------------------------------- */
+
+/* As read (in the plan's dtype), or widened; arena of w. */
+static void *widened(struct pst_wide *w, const struct pst_meta *meta, void *raw)
+{
+    struct pst_meta from = *meta, to;
+    double *data;
+
+    if (meta->dtype != PST_F32)
+        return raw;
+    pst_meta_set_contiguous(&from);
+    to = from;
+    to.dtype = PST_F64;
+    data = pst_arena_alloc(&w->arena, pst_meta_bytes(&to) + 1);
+    if (data != NULL)
+        pst_copy_strided(&from, raw, &to, data);
+    return data;
+}
+
+static enum pst_status read_input(struct pst_wide *w,
+                                  const struct pst_value *value, unsigned index,
+                                  pst_fill_fn fill, void *ctx,
+                                  struct pst_diag *diag)
+{
+    const struct pst_meta *meta = &w->plan->inputs.at[index].meta;
+    void *raw = pst_arena_alloc(&w->arena, pst_meta_bytes(meta) + 1);
+    enum pst_status status;
+
+    if (raw == NULL)
+        return no_memory(diag, pst_meta_bytes(meta));
+    status = fill(ctx, 0, 0, index, raw, diag);
+    if (status != PST_OK)
+        return status;
+    w->data[value->id] = widened(w, meta, raw);
+    return w->data[value->id] == NULL ? no_memory(diag, 0) : PST_OK;
+}
+
+/* Steps are in proportion to the elements; where these are zero (a bias that
+ * starts there), in proportion to a usual value. */
+static void measure(struct wide_param *p)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < p->numel; i++)
+        sum += p->data[i] * p->data[i];
+    p->rms = p->numel > 0 ? sqrt(sum / (double)p->numel) : 0;
+    if (p->rms == 0)
+        p->rms = 0.1;
+}
+
+static enum pst_status read_param(struct pst_wide *w,
+                                  const struct pst_value *value,
+                                  struct pst_diag *diag)
+{
+    int index = pst_plan_find_param(w->plan, value->fqn);
+    const struct pst_plan_param *param;
+    struct wide_param *p;
+    enum pst_status status;
+    void *raw;
+
+    if (index < 0)
+        return pst_diag_set(diag, PST_ERR_INTERNAL,
+                            "\"%s\" is no parameter of the plan", value->fqn);
+    param = &w->plan->params.at[index];
+    p = &w->params[index];
+    raw = pst_arena_alloc(&w->arena, pst_meta_bytes(&param->meta) + 1);
+    if (raw == NULL)
+        return no_memory(diag, pst_meta_bytes(&param->meta));
+    status = pst_plan_read_param(w->plan, (unsigned)index, raw, diag);
+    if (status != PST_OK)
+        return status;
+    w->data[value->id] = widened(w, &param->meta, raw);
+    if (w->data[value->id] == NULL)
+        return no_memory(diag, 0);
+    if (value->kind != PST_VALUE_PARAM || value->meta.dtype != PST_F64)
+        return PST_OK;
+    p->numel = pst_meta_numel(&param->meta);
+    p->data = w->data[value->id];
+    p->wanted = param->requires_grad;
+    measure(p);
+    return PST_OK;
+}
+
+static enum pst_status read_data(struct pst_wide *w, pst_fill_fn fill,
+                                 void *ctx, struct pst_diag *diag)
+{
+    const struct pst_stage *stage = &w->plan->stages.at[0];
+    const struct pst_graph *graph = w->forward;
+    enum pst_status status = PST_OK;
+
+    w->data = pst_arena_calloc(&w->arena, graph->values.n + 1, sizeof(void *));
+    if (w->data == NULL)
+        return no_memory(diag, graph->values.n * sizeof(void *));
+    w->n_data = graph->values.n;
+    for (size_t i = 0; i < graph->inputs.n && status == PST_OK; i++)
+        status = read_input(w, graph->inputs.at[i], stage->inputs[i].index,
+                            fill, ctx, diag);
+    for (size_t i = 0; i < graph->values.n && status == PST_OK; i++)
+        if (graph->values.at[i]->fqn != NULL)
+            status = read_param(w, graph->values.at[i], diag);
+    return status;
+}
+
+/* --- running ------------------------------------------------------------- */
+
+/* Values that no node makes have the same ids in both graphs. */
+static enum pst_status set_all(const struct pst_wide *w, struct pst_eval *eval,
+                               const struct pst_graph *graph,
+                               struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < w->n_data && status == PST_OK; i++)
+        if (w->data[i] != NULL)
+            status = pst_eval_set(eval, graph->values.at[i], w->data[i], diag);
+    return status;
+}
+
+static enum pst_status run(const struct pst_wide *w, struct pst_eval *eval,
+                           struct pst_diag *diag)
+{
+    const struct pst_rng_key key = {.seed = w->seed};
+
+    return pst_eval_run(eval, false, &key, diag);
+}
+
+static enum pst_status loss_at(struct pst_wide *w, double *ret,
+                               struct pst_diag *diag)
+{
+    const struct pst_value *loss = loss_of(w, w->forward);
+    enum pst_status status = run(w, w->eval, diag);
+
+    if (status == PST_OK)
+        *ret = pst_load_f64(loss->meta.dtype, pst_eval_get(w->eval, loss), 0);
+    return status;
+}
+
+static enum pst_status add_backward(struct pst_wide *w, struct pst_value *seed,
+                                    struct pst_autodiff_result *ret,
+                                    struct pst_diag *diag)
+{
+    struct pst_seed given = {loss_of(w, w->backward), seed};
+
+    return pst_autodiff(w->backward, &given, 1, NULL, 0, ret, diag);
+}
+
+/* Gives every accumulator its memory. */
+static enum pst_status set_grads(struct pst_wide *w, struct pst_eval *eval,
+                                 const struct pst_autodiff_result *result,
+                                 struct pst_diag *diag)
+{
+    for (size_t i = 0; i < w->backward->params.n; i++) {
+        struct pst_value *grad = result->grads[i];
+        struct wide_param *p;
+        enum pst_status status;
+        void *data;
+
+        if (grad == NULL)
+            continue;
+        p = &w->params[pst_plan_find_param(w->plan, grad->fqn)];
+        data = pst_arena_alloc(&w->arena, pst_meta_bytes(&grad->meta) + 1);
+        if (data == NULL)
+            return no_memory(diag, pst_meta_bytes(&grad->meta));
+        if (grad->meta.dtype == PST_F64)
+            p->grad = data;
+        status = pst_eval_set(eval, grad, data, diag);
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
+static enum pst_status run_backward(struct pst_wide *w, struct pst_diag *diag)
+{
+    struct pst_autodiff_result result = {0};
+    struct pst_eval *eval = NULL;
+    struct pst_value *seed;
+    enum pst_status status = pst_graph_copy(w->forward, &w->backward, diag);
+    double one = 1;
+
+    if (status != PST_OK)
+        return status;
+    seed = pst_graph_add_value(w->backward, PST_VALUE_SEED, "seed", NULL,
+                               &loss_of(w, w->backward)->meta);
+    if (seed == NULL)
+        return no_memory(diag, sizeof(*seed));
+    pst_store_f64(seed->meta.dtype, &one, 0, 1.0);
+    status = add_backward(w, seed, &result, diag);
+    if (status == PST_OK)
+        status = pst_eval_new(w->backward, &eval, diag);
+    if (status == PST_OK)
+        status = set_all(w, eval, w->backward, diag);
+    if (status == PST_OK)
+        status = pst_eval_set(eval, seed, &one, diag);
+    if (status == PST_OK)
+        status = set_grads(w, eval, &result, diag);
+    if (status == PST_OK)
+        status = run(w, eval, diag);
+    pst_eval_free(eval);
+    return status;
+}
+
+/*
+ * The loss whose slopes are measured must not move through regions without
+ * gradient: there the forward graph is made anew with their results fixed.
+ */
+static enum pst_status freeze_all(struct pst_wide *w, struct pst_diag *diag)
+{
+    const struct pst_graph *plan_graph = w->plan->stages.at[0].graph;
+    struct pst_graph *old = w->forward;
+    struct pst_eval *old_eval = w->eval;
+    struct pst_frozen frozen = {
+        .from = old, .eval = old_eval, .arena = &w->arena};
+    enum pst_status status;
+    bool any = false;
+
+    for (size_t i = 0; i < plan_graph->nodes.n; i++)
+        any |= pst_widen_freezes(plan_graph->nodes.at[i]);
+    if (!any)
+        return PST_OK;
+    status = run(w, old_eval, diag);
+    if (status != PST_OK)
+        return status;
+    w->forward = NULL;
+    w->eval = NULL;
+    status = pst_widen(plan_graph, &frozen, &w->forward, diag);
+    if (status == PST_OK)
+        status = pst_eval_new(w->forward, &w->eval, diag);
+    if (status == PST_OK)
+        status = set_all(w, w->eval, w->forward, diag);
+    for (size_t i = 0; i < frozen.values.n && status == PST_OK; i++)
+        status = pst_eval_set(w->eval, frozen.values.at[i].value,
+                              frozen.values.at[i].data, diag);
+    pst_vec_fini(&frozen.values);
+    pst_eval_free(old_eval);
+    pst_graph_free(old);
+    return status;
+}
+
+enum pst_status pst_wide_new(struct pst_plan *plan, uint64_t seed,
+                             pst_fill_fn fill, void *ctx, struct pst_wide **ret,
+                             struct pst_diag *diag)
+{
+    struct pst_wide *w = pst_calloc(PST_TAG_EXEC, 1, sizeof(*w));
+    enum pst_status status;
+
+    if (w == NULL)
+        return no_memory(diag, sizeof(*w));
+    pst_arena_init(&w->arena, PST_TAG_EXEC);
+    w->plan = plan;
+    w->seed = seed;
+    w->flops = plan->stages.at[0].flops;
+    w->params =
+        pst_arena_calloc(&w->arena, plan->params.n + 1, sizeof(*w->params));
+    status = w->params == NULL
+                 ? no_memory(diag, plan->params.n * sizeof(*w->params))
+                 : pst_widen(plan->stages.at[0].graph, NULL, &w->forward, diag);
+    if (status == PST_OK)
+        status = read_data(w, fill, ctx, diag);
+    if (status == PST_OK)
+        status = run_backward(w, diag);
+    if (status == PST_OK)
+        status = pst_eval_new(w->forward, &w->eval, diag);
+    if (status == PST_OK)
+        status = set_all(w, w->eval, w->forward, diag);
+    if (status == PST_OK)
+        status = freeze_all(w, diag);
+    if (status != PST_OK) {
+        pst_wide_free(w);
+        return status;
+    }
+    *ret = w;
+    return PST_OK;
+}
+
+void pst_wide_free(struct pst_wide *wide)
+{
+    if (wide == NULL)
+        return;
+    pst_eval_free(wide->eval);
+    pst_graph_free(wide->forward);
+    pst_graph_free(wide->backward);
+    pst_arena_fini(&wide->arena);
+    pst_free(wide);
+}
+
+const double *pst_wide_grad(const struct pst_wide *wide, unsigned i)
+{
+    return wide->params[i].grad;
+}
+
+double pst_wide_flops(const struct pst_wide *wide)
+{
+    return wide->flops;
+}
+
+/* --- central differences ------------------------------------------------- */
+
+struct walk {
+    struct pst_wide *w;
+    const bool *chosen;
+    double step;
+    struct pst_rng_key key; /* node: the parameter's index */
+    double *scale;          /* per parameter: step of an element */
+};
+
+static double norm(const double *x, int64_t n)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    return sqrt(sum);
+}
+
+static bool takes_part(const struct walk *walk, size_t i)
+{
+    return walk->chosen[i] && walk->w->params[i].wanted &&
+           walk->w->params[i].data != NULL;
+}
+
+/* Many parameters at once: those that weigh most are held back, so that they
+ * do not drown an error in a light one. */
+static void balance(struct walk *walk, double *ret_slope)
+{
+    const size_t n = walk->w->plan->params.n;
+    double most = 0, sum = 0;
+    size_t many = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct wide_param *p = &walk->w->params[i];
+
+        many += takes_part(walk, i);
+        if (takes_part(walk, i) && p->grad != NULL)
+            most = PST_MAX(most, norm(p->grad, p->numel) * p->rms);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct wide_param *p = &walk->w->params[i];
+        double weight;
+
+        walk->scale[i] = p->rms;
+        if (!takes_part(walk, i) || p->grad == NULL)
+            continue;
+        weight = norm(p->grad, p->numel) * p->rms;
+        if (many > 1 && weight > 1e-3 * most)
+            walk->scale[i] *= 1e-3 * most / weight;
+        weight = norm(p->grad, p->numel) * walk->scale[i];
+        sum += weight * weight;
+    }
+    *ret_slope = sqrt(sum);
+}
+
+/* Puts the parameters at start + sign * step * direction; sign 0: back. Adds
+ * up the slope that the gradients promise. */
+static double move(const struct walk *walk, double sign)
+{
+    double slope = 0;
+
+    for (size_t i = 0; i < walk->w->plan->params.n; i++) {
+        const struct wide_param *p = &walk->w->params[i];
+        struct pst_rng_key key = walk->key;
+
+        if (!takes_part(walk, i))
+            continue;
+        key.node = (uint32_t)i;
+        for (int64_t e = 0; e < p->numel; e++) {
+            double d = sign == 0
+                           ? 0
+                           : pst_rng_normal(&key, (uint64_t)e) * walk->scale[i];
+
+            p->data[e] = p->start[e] + sign * walk->step * d;
+            slope += p->grad != NULL ? p->grad[e] * d : 0;
+        }
+    }
+    return slope;
+}
+
+static enum pst_status keep_start(const struct walk *walk,
+                                  struct pst_diag *diag)
+{
+    for (size_t i = 0; i < walk->w->plan->params.n; i++) {
+        struct wide_param *p = &walk->w->params[i];
+        size_t bytes = (size_t)p->numel * sizeof(double);
+
+        if (!takes_part(walk, i) || p->start != NULL)
+            continue;
+        p->start = pst_arena_memdup(&walk->w->arena, p->data, bytes + 1);
+        if (p->start == NULL)
+            return no_memory(diag, bytes);
+    }
+    return PST_OK;
+}
+
+static enum pst_status measure_slope(struct walk *walk, double typical,
+                                     double *ret_error, struct pst_diag *diag)
+{
+    double up = 0, down = 0, promised = move(walk, 1), slope, allowed;
+    enum pst_status status = loss_at(walk->w, &up, diag);
+
+    if (status == PST_OK) {
+        (void)move(walk, -1);
+        status = loss_at(walk->w, &down, diag);
+    }
+    (void)move(walk, 0);
+    if (status != PST_OK)
+        return status;
+    slope = (up - down) / (2 * walk->step);
+    allowed = TOLERANCE * PST_MAX(typical, fabs(promised)) +
+              ROUNDING * fabs(up) / walk->step + DBL_MIN;
+    *ret_error = fabs(slope - promised) / allowed;
+    if (!isfinite(*ret_error))
+        *ret_error = INFINITY; /* a NaN is no proof */
+    return PST_OK;
+}
+
+enum pst_status pst_wide_check(struct pst_wide *wide, const bool *chosen,
+                               unsigned attempt, double *ret_error,
+                               struct pst_diag *diag)
+{
+    /* A kink (of relu) between the two points spoils a difference: other
+     * directions and steps meet others. */
+    static const double steps[] = {1e-6, 1e-7, 1e-5};
+    struct walk walk = {
+        .w = wide,
+        .chosen = chosen,
+        .step = steps[attempt % PST_COUNT(steps)],
+        .key = {.seed = wide->seed + 1, .step = attempt},
+    };
+    enum pst_status status = keep_start(&walk, diag);
+    double typical;
+
+    if (status != PST_OK)
+        return status;
+    walk.scale =
+        pst_calloc(PST_TAG_EXEC, wide->plan->params.n + 1, sizeof(*walk.scale));
+    if (walk.scale == NULL)
+        return no_memory(diag, wide->plan->params.n * sizeof(*walk.scale));
+    balance(&walk, &typical);
+    status = measure_slope(&walk, typical, ret_error, diag);
+    pst_free(walk.scale);
+    return status;
+}

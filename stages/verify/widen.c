@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/verify/widen.h"
+
+#include "stages/split/replay.h"
+
+/* No gradient passes here though numbers do: torch.no_grad(), detach. */
+static bool blocks(const struct pst_node *node)
+{
+    return node->n_outs > 0 &&
+           pst_dtype_kind(node->outs[0]->meta.dtype) == PST_KIND_FLOAT &&
+           (node->no_grad || node->op->vjp == pst_vjp_none);
+}
+
+/* The row of an embedding that PyTorch defines to have no gradient, -1: none.
+ */
+static int64_t padding_of(const struct pst_node *node)
+{
+    if (node->op != pst_op_find("aten.embedding.default"))
+        return -1;
+    return node->args[2].i;
+}
+
+/* An input of the graph that grows, with the numbers at `from` of the base. */
+static struct pst_value *add_frozen(struct pst_replay *replay,
+                                    struct pst_frozen *frozen, const char *name,
+                                    const struct pst_meta *from,
+                                    const void *data)
+{
+    struct pst_meta meta = *from;
+    struct pst_frozen_value f;
+
+    pst_meta_set_contiguous(&meta);
+    f.value = pst_graph_add_value(replay->build.graph, PST_VALUE_INPUT, name,
+                                  NULL, &meta);
+    f.data = pst_arena_alloc(frozen->arena, pst_meta_bytes(&meta) + 1);
+    if (f.value == NULL || f.data == NULL ||
+        !pst_vec_push(PST_TAG_EXEC, &frozen->values, f)) {
+        pst_diag_nomem(replay->build.diag, pst_meta_bytes(&meta));
+        return NULL;
+    }
+    pst_copy_strided(from, data, &meta, f.data);
+    return f.value;
+}
+
+/* The node reads a table whose padding row stays as it was. */
+static enum pst_status freeze_padding(struct pst_replay *replay,
+                                      struct pst_frozen *frozen,
+                                      const struct pst_node *node)
+{
+    const struct pst_value *table = node->args[0].value;
+    struct pst_value **twin = &replay->twins[table->id], *whole = *twin, *row;
+    const struct pst_value *old = pst_graph_find(frozen->from, table->name);
+    const int64_t padding = padding_of(node);
+    struct pst_meta meta = {.rank = 1};
+    const char *data;
+    enum pst_status status;
+
+    if (old == NULL || padding >= old->meta.size[0])
+        return pst_diag_set(replay->build.diag, PST_ERR_INTERNAL,
+                            "no row %lld in %s", (long long)padding,
+                            table->name);
+    meta.dtype = old->meta.dtype;
+    meta.size[0] = old->meta.size[1];
+    meta.stride[0] = old->meta.stride[1];
+    data = (const char *)pst_eval_get(frozen->eval, old) +
+           padding * old->meta.stride[0] * (int64_t)pst_dtype_size(meta.dtype);
+    row = add_frozen(replay, frozen, "padding_row", &meta, data);
+    if (row == NULL)
+        return replay->build.diag->status;
+    replay->build.node_id = UINT32_MAX;
+    *twin =
+        pst_emit(&replay->build, pst_op_find("aten.select_scatter.default"),
+                 PST_ARGS(pst_v(whole), pst_v(row), pst_i(0), pst_i(padding)));
+    status =
+        *twin == NULL ? replay->build.status : pst_replay_node(replay, node);
+    *twin = whole;
+    return status;
+}
+
+/* Results of the node become inputs that hold what `eval` has for them. */
+static enum pst_status freeze(struct pst_replay *replay,
+                              struct pst_frozen *frozen,
+                              const struct pst_node *node)
+{
+    for (unsigned k = 0; k < node->n_outs; k++) {
+        const struct pst_value *value =
+            pst_graph_find(frozen->from, node->outs[k]->name);
+        struct pst_value *twin;
+
+        if (value == NULL)
+            return pst_diag_set(replay->build.diag, PST_ERR_INTERNAL,
+                                "no value %s", node->outs[k]->name);
+        twin = add_frozen(replay, frozen, value->name, &value->meta,
+                          pst_eval_get(frozen->eval, value));
+        if (twin == NULL)
+            return replay->build.diag->status;
+        replay->twins[node->outs[k]->id] = twin;
+    }
+    return PST_OK;
+}
+
+static enum pst_status widen_node(struct pst_replay *replay,
+                                  struct pst_frozen *frozen,
+                                  const struct pst_node *node)
+{
+    if (frozen != NULL && blocks(node))
+        return freeze(replay, frozen, node);
+    if (frozen != NULL && padding_of(node) >= 0)
+        return freeze_padding(replay, frozen, node);
+    return pst_replay_node(replay, node);
+}
+
+bool pst_widen_freezes(const struct pst_node *node)
+{
+    return blocks(node) || padding_of(node) >= 0;
+}
+
+static enum pst_status grow(struct pst_replay *replay,
+                            struct pst_frozen *frozen,
+                            const struct pst_graph *from)
+{
+    struct pst_graph *to = replay->build.graph;
+    struct pst_diag *diag = replay->build.diag;
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < from->values.n; i++) {
+        const struct pst_value *value = from->values.at[i];
+        struct pst_meta meta = value->meta;
+        struct pst_value *twin;
+
+        if (value->kind == PST_VALUE_NODE)
+            continue;
+        meta.dtype = pst_replay_dtype(replay, meta.dtype);
+        twin = pst_graph_add_value(to, value->kind, value->name, value->fqn,
+                                   &meta);
+        if (twin == NULL)
+            return pst_diag_nomem(diag, sizeof(*twin));
+        twin->requires_grad = value->requires_grad;
+        replay->twins[i] = twin;
+    }
+    for (size_t i = 0; i < from->nodes.n && status == PST_OK; i++)
+        status = widen_node(replay, frozen, from->nodes.at[i]);
+    for (size_t i = 0; i < from->outputs.n && status == PST_OK; i++) {
+        struct pst_output output = from->outputs.at[i];
+
+        output.arg = pst_v(replay->twins[output.arg.value->id]);
+        if (output.target != NULL)
+            output.target = replay->twins[output.target->id];
+        status = pst_graph_add_output(to, &output, diag);
+    }
+    return status;
+}
+
+enum pst_status pst_widen(const struct pst_graph *from,
+                          struct pst_frozen *frozen, struct pst_graph **ret,
+                          struct pst_diag *diag)
+{
+    struct pst_replay replay = {.widen = true};
+    struct pst_graph *graph;
+    enum pst_status status = pst_graph_new(&graph, diag);
+
+    if (status != PST_OK)
+        return status;
+    pst_build_init(&replay.build, graph, diag);
+    replay.twins = pst_arena_calloc(&graph->arena, from->values.n + 1,
+                                    sizeof(struct pst_value *));
+    status = replay.twins == NULL ? pst_diag_nomem(diag, from->values.n)
+                                  : grow(&replay, frozen, from);
+    if (status == PST_OK)
+        *ret = graph;
+    else
+        pst_graph_free(graph);
+    return status;
+}

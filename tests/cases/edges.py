@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Operators at the ends of what numbers can be, with gradients by PyTorch.
+
+usage: edges.py OUTDIR
+
+Writes programs, tensors and cases.json in the form of ../shared/ops/cases.py,
+for the program `cases`: integers beyond 2^53, which no double holds; complex
+numbers whose squares overflow; variances of too few numbers; einsum with
+letters that stand twice.
+"""
+import argparse
+import json
+import os
+import warnings
+
+warnings.filterwarnings("ignore")
+
+import torch  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+
+import dtypes  # noqa: E402
+
+# Of `a`, `b` (2, 3) and `z` () around 2^60, `k` and `m` as in dtypes.py.
+WHOLE = """
+torch.searchsorted(a.flatten().sort()[0], b)
+torch.searchsorted(a.flatten().sort()[0], a - 1, right=True)
+torch.searchsorted(a.flatten().sort()[0], 1152921504606846981)
+torch.bucketize(b, a.flatten().sort()[0])
+torch.arange(9007199254740993, 9007199254740999)
+torch.arange(9007199254740993, 9007199254740999, 4)
+torch.arange(9007199254740999, 9007199254740993, -2)
+torch.linspace(0, 9007199254740996, 4, dtype=torch.int64)
+torch.full((2,), 9007199254740993)
+torch.add(a, b, alpha=9007199254740993)
+torch.sub(a, b, alpha=9007199254740993)
+torch.rsub(a, b, alpha=9007199254740993)
+torch.addcmul(a, b, b, value=9007199254740993)
+torch.addmm(a[:, :2], a, a.t(), beta=9007199254740995, alpha=9007199254740993)
+torch.baddbmm(a[None, :, :2], a[None], a.t()[None], alpha=9007199254740993)
+torch.addmv(a[:, 0], a, a[0], alpha=9007199254740993)
+torch.addr(a, a[:, 0], a[0], alpha=9007199254740993)
+torch.nn.functional.threshold(a, 9007199254740993, 9007199254740995)
+torch.nn.functional.hardtanh(a, -9007199254740993, 9007199254740993)
+torch.nn.functional.embedding(k, a)
+torch.nn.functional.pad(a, (1, 1), value=9007199254740993)
+torch.clamp(a, min=1152921504606846981, max=1152921504606846999)
+torch.clamp(a, a - 1, b)
+torch.where(m, a, 9007199254740993)
+torch.masked_fill(a, m, 9007199254740993)
+torch.isin(a, b)
+torch.eq(a, 1152921504606846981)
+torch.gt(a, z)
+torch.floor_divide(a, 9007199254740993)
+torch.remainder(a, 9007199254740993)
+torch.pow(a, 3)
+a.sum(1)
+a.prod()
+torch.cumsum(a, 1)
+torch.sort(a, 1)[0]
+torch.topk(a, 2, 1)[0]
+torch.argmax(a, 1)
+torch.scatter_add(a, 0, k[:, None].expand(2, 3), b)
+torch.scatter_reduce(a, 0, k[:, None].expand(2, 3), a, 'amin')
+a @ b.t()
+a.view(torch.int32)
+"""
+# Of `x`, `y` (3, 3, 2) with gradients, in f32 and f64. `big` is 1e20 or 1e200.
+# (Detached: PyTorch's own gradients overflow there.)
+FLOATS = """
+x.var(1, correction=9)
+x.var((0, 1), correction=9)
+x.var((0, 1), correction=20, keepdim=True)
+torch.var(x, correction=18.5)
+torch.var(x, correction=18)
+x[0, 0, 0].var(correction=0)
+x.std(1, correction=5)
+x.std(correction=19)
+torch.var_mean(x, 2, correction=3)[0]
+torch.einsum('iij', x)
+torch.einsum('ii', x[0, :, :1] * x[0, :, 1])
+torch.einsum('ii', x[:, 0] @ y[:, 1].t())
+torch.einsum('ii->', x[:, 0] @ y[:, 1].t())
+torch.einsum('ii->i', x[:, 0] @ y[:, 1].t())
+torch.einsum('iij,jk->ik', x, y[0, :2])
+torch.einsum('iij,iij', x, y)
+torch.einsum('iij,jk', x, y[0, :2])
+torch.einsum('...ii', x @ y.transpose(1, 2))
+torch.einsum('...ii->...i', x @ y.transpose(1, 2))
+torch.einsum('ii...', x)
+torch.einsum('iii', x[:, :, :1].expand(3, 3, 3) * y[:, :, 1:])
+torch.einsum('ij,ji', x[0], y[0].t())
+torch.view_as_real(torch.view_as_complex(x * big) / torch.view_as_complex(y * big))
+torch.view_as_real(torch.view_as_complex(x.detach()) / torch.view_as_complex(y / big).detach())
+torch.view_as_real(torch.view_as_complex(x.detach() * big).reciprocal()) * big
+torch.view_as_real(torch.view_as_complex(x.detach() / big).reciprocal()) / big
+torch.view_as_complex(x * big).abs() / big
+torch.view_as_complex(x / big).abs() * big
+"""
+
+
+def whole_inputs(gen):
+    def large(size):
+        odd = torch.randint(0, 1 << 20, size, generator=gen) * 2 + 1
+        sign = torch.randint(0, 2, size, generator=gen) * 2 - 1
+        return (odd + (1 << 60)) * sign
+    ret = dtypes.make_inputs(gen, torch.int64, torch.int64)
+    a = large((2, 3))
+    a[:, 1] = a[:, 0] + 1
+    ret.update(a=a, b=a + torch.randint(-1, 2, (2, 3), generator=gen),
+               z=a[0, 0] + 1)
+    return ret
+
+
+def whole_cases(folder):
+    for i, line in enumerate(dtypes.lines(WHOLE)):
+        gen = torch.Generator().manual_seed(i)
+        inputs = whole_inputs(gen)
+        out = eval(line, dict(inputs, torch=torch))
+        program = dtypes.export([line], inputs, torch.int64)
+        yield write(folder, f"whole.{i:03}", line, program, inputs, out, {},
+                    0.0)
+
+
+def module_of(line, big):
+    source = f"def forward(self, x, y):\n    return {line}\n"
+    names = {"torch": torch, "big": big}
+    exec(source, names)  # pylint: disable=exec-used
+    return type("Edge", (torch.nn.Module,), {"forward": names["forward"]})()
+
+
+def float_cases(folder):
+    for i, line in enumerate(dtypes.lines(FLOATS)):
+        for dtype, big, tol in ((torch.float32, 1e20, 5e-6),
+                                (torch.float64, 1e200, 1e-13)):
+            gen = torch.Generator().manual_seed(i)
+            inputs = {n: torch.randn(3, 3, 2, generator=gen,
+                                     dtype=torch.float64).to(dtype)
+                      for n in ("x", "y")}
+            leaves = {n: t.clone().requires_grad_()
+                      for n, t in inputs.items()}
+            module = module_of(line, big)
+            out = module(**leaves)
+            cot = torch.randn(out.shape, generator=gen,
+                              dtype=torch.float64).to(dtype)
+            grads = torch.autograd.grad(
+                out, leaves.values(), cot,
+                allow_unused=True) if out.requires_grad else ()
+            more = {"cot.0": cot}
+            more.update({f"grad.{n}": g for n, g in zip(leaves, grads)
+                         if g is not None})
+            program = torch.export.export(module, tuple(inputs.values()),
+                                          strict=False)
+            short = dtypes.SHORT[dtype]
+            yield write(folder, f"floats.{i:03}.{short}", line, program,
+                        inputs, out.detach(), more, tol)
+
+
+def write(folder, name, line, program, inputs, out, more, tol):
+    """The files of one case; its entry in cases.json."""
+    torch.export.save(program, os.path.join(folder, name + ".pt2"))
+    tensors = {"in." + n: t for n, t in inputs.items()}
+    tensors.update({"out.0": out}, **more)
+    save_file({n: t.contiguous().clone() for n, t in tensors.items()},
+              os.path.join(folder, name + ".safetensors"))
+    return {
+        "case": name, "op": name.split(".")[0], "call": line,
+        "kind": "close", "pt2": name + ".pt2",
+        "safetensors": name + ".safetensors",
+        "outputs": [{"dtype": dtypes.SHORT[out.dtype],
+                     "shape": list(out.shape)}],
+        "rtol": tol, "atol": tol, "grad_rtol": tol, "grad_atol": tol,
+        "written": [],
+    }
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("folder")
+    args = p.parse_args()
+    torch.set_num_threads(1)
+    os.makedirs(args.folder, exist_ok=True)
+    cases = list(whole_cases(args.folder)) + list(float_cases(args.folder))
+    with open(os.path.join(args.folder, "cases.json"), "w",
+              encoding="utf-8") as f:
+        json.dump(cases, f, indent=0)
+
+
+if __name__ == "__main__":
+    main()

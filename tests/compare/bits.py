@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Do two builds of penstock compute the same bits?
+
+    bits.py OLD NEW WORKDIR [--only TEXT] [--sample N] [--seed N] [--list]
+
+OLD and NEW are two programs `penstock`, each with its own `penstockd` beside
+it. A case is a model of the zoo (and examples/bytegpt), a cut, a schedule and a
+transport: two steps of AdamW on four microbatches. It passes if both builds
+write dumps that are equal byte for byte: loss, outputs, gradients, parameters
+and buffers. --sample N runs N cases, chosen by the seed. The last line is
+`N passed, N failed`.
+
+A change that is meant to keep all numbers is held against the commit before it
+this way; one that is not names the cases that differ.
+"""
+import argparse
+import random
+import sys
+import time
+from pathlib import Path
+
+from compare import Failed, call
+from sweep import MICROBATCHES, ROOT, Sweep
+
+CUTS = ["whole", "flops-2", "flops-4"]
+SCHEDULES = ["gpipe", "1f1b", "zb-h1", "interleaved-1f1b"]
+TRANSPORTS = ["self", "mpi"]
+BYTEGPT = "bytegpt"
+
+
+class Bits(Sweep):
+    def make(self, model):
+        return ROOT / "examples" / BYTEGPT if model == BYTEGPT else \
+            super().make(model)
+
+    def model_and_data(self, model):
+        folder = self.make(model)
+        if model != BYTEGPT:
+            return folder / "model.pt2", folder / "data.safetensors"
+        text = self.work / "text"
+        text.write_bytes((ROOT / "LICENSE").read_bytes())
+        return folder / "bytegpt.pt2", text
+
+    def dump(self, penstock, case):
+        model, cut, schedule, transport = case
+        file, data = self.model_and_data(model)
+        stages = 1 if cut == "whole" else int(cut.split("-")[1])
+        ranks = min(stages, 2)
+        words = ["--transport", transport, "-n", ranks, "--stages", stages]
+        to = self.work / "dump.safetensors"
+        to.unlink(missing_ok=True)
+        call(penstock, "run", file, "--policy", "flops", "--threads", 1,
+             "--data", data, "-m", MICROBATCHES, "--schedule", schedule,
+             "--optimizer", "adamw", "--lr", "0.01", "--steps", 2, "--dump",
+             to, "--quiet", *words)
+        return to.read_bytes()
+
+    def compare(self, old, new, case):
+        if self.dump(old, case) != self.dump(new, case):
+            raise Failed("the dumps differ")
+
+
+def cases_of(sweep):
+    for model in [*sweep.zoo, BYTEGPT]:
+        for cut in CUTS:
+            for schedule in SCHEDULES:
+                # Looped schedules want two stages a rank.
+                if schedule == "interleaved-1f1b" and cut == "flops-2":
+                    continue
+                for transport in TRANSPORTS:
+                    yield model, cut, schedule, transport
+
+
+def main():
+    p = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("old", type=Path)
+    p.add_argument("new", type=Path)
+    p.add_argument("workdir", type=Path)
+    p.add_argument("--only", default="", help="cases whose name has this")
+    p.add_argument("--sample", type=int, default=0, metavar="N")
+    p.add_argument("--seed", type=int, default=int(time.time()) % 100000)
+    p.add_argument("--list", action="store_true")
+    a = p.parse_args()
+    a.workdir.mkdir(parents=True, exist_ok=True)
+    sweep = Bits(a.new.resolve(), a.workdir.resolve())
+    cases = [c for c in cases_of(sweep) if a.only in " ".join(c)]
+    if a.sample:
+        print(f"seed {a.seed}")
+        random.Random(a.seed).shuffle(cases)
+        cases = cases[:a.sample]
+    failed = 0
+    for case in cases:
+        name = " ".join(case)
+        if a.list:
+            print(name)
+            continue
+        try:
+            sweep.compare(a.old.resolve(), a.new.resolve(), case)
+            print(f"ok      {name}", flush=True)
+        except Failed as e:
+            failed += 1
+            print(f"FAILED  {name}\n{e}", flush=True)
+    print(f"{0 if a.list else len(cases) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/test.h"
+
+#include "stages/compile/memplan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define N 60
+
+static unsigned long seed;
+
+static unsigned draw(unsigned below)
+{
+    seed = seed * 6364136223846793005ul + 1442695040888963407ul;
+    return (unsigned)(seed >> 33) % below;
+}
+
+static void make(struct pst_interval *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        list[i] = (struct pst_interval){.size = draw(2000), .begin = draw(40)};
+        list[i].end = list[i].begin + draw(12);
+        if (draw(10) == 0)
+            list[i].size = 0;
+    }
+}
+
+static void pack(struct pst_interval *list, size_t n, size_t *ret)
+{
+    struct pst_diag diag;
+
+    assert_ok(pst_mem_pack(list, n, ret, &diag), &diag);
+}
+
+/* No two buffers that live at the same time share a byte, and the range is
+ * neither too small nor smaller than what lives at one moment. */
+static void check(const struct pst_interval *list, size_t n, size_t size)
+{
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(list[i].offset % PST_MEM_ALIGN, 0);
+        assert_true(list[i].offset + list[i].size <= size);
+        for (size_t k = 0; k < i; k++) {
+            const struct pst_interval *a = &list[i], *b = &list[k];
+
+            if (a->begin <= b->end && b->begin <= a->end && a->size > 0 &&
+                b->size > 0)
+                assert_true(a->offset + a->size <= b->offset ||
+                            b->offset + b->size <= a->offset);
+        }
+    }
+    for (unsigned t = 0; t < 60; t++) {
+        size_t alive = 0;
+
+        for (size_t i = 0; i < n; i++)
+            if (list[i].begin <= t && t <= list[i].end)
+                alive += pst_mem_round(list[i].size);
+        assert_true(size >= alive);
+    }
+}
+
+static void packs_without_overlap(void **state)
+{
+    (void)state;
+    seed = 1;
+    for (int round = 0; round < 200; round++) {
+        struct pst_interval list[N], again[N];
+        size_t n = 1 + draw(N), size, size_again;
+
+        make(list, n);
+        memcpy(again, list, sizeof(list));
+        pack(list, n, &size);
+        check(list, n, size);
+        pack(again, n, &size_again);
+        assert_int_equal(size, size_again);
+        assert_memory_equal(list, again, n * sizeof(list[0]));
+    }
+}
+
+/* Buffers that follow each other share their memory. */
+static void reuses_memory(void **state)
+{
+    struct pst_interval list[] = {
+        {.size = 100, .begin = 0, .end = 1},
+        {.size = 130, .begin = 1, .end = 2},
+        {.size = 90, .begin = 2, .end = 3},
+        {.size = 64, .begin = 3, .end = 3},
+    };
+    size_t size;
+
+    (void)state;
+    pack(list, PST_COUNT(list), &size);
+    check(list, PST_COUNT(list), size);
+    assert_int_equal(size, 192 + 128);
+}
+
+static void takes_nothing(void **state)
+{
+    size_t size = 7;
+
+    (void)state;
+    pack(NULL, 0, &size);
+    assert_int_equal(size, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(packs_without_overlap),
+        cmocka_unit_test(reuses_memory),
+        cmocka_unit_test(takes_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What clients do to the jobs that they start and follow: nothing.
+
+usage: clients.py PENSTOCK PENSTOCKD TINY.pt2 self|mpi
+
+Whatever happens to a client, the weights at the end of the run equal those of
+a run that nobody disturbed, bit by bit.
+"""
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+
+PATIENCE = 40
+
+
+class Job:
+    """A folder with a plan and data, and the programs that work in it."""
+
+    def __init__(self, penstock, penstockd, model, transport, folder):
+        self.penstock, self.penstockd = penstock, penstockd
+        self.transport, self.folder = transport, folder
+        self.env = dict(os.environ, XDG_RUNTIME_DIR=folder)
+        os.symlink(model, os.path.join(folder, "tiny.pt2"))
+        write_data(os.path.join(folder, "data.safetensors"))
+        self.check("split", "tiny.pt2", "-o", "tiny.plan")
+        # So many steps take about a second and a half.
+        self.args = ["run", "tiny.plan", "-n", "2", "-m", "2", "--data",
+                     "data.safetensors", "--lr", "0.001", "--transport",
+                     transport, "--log-every", "1"]
+        self.steps = 4000 if transport == "self" else 1500
+        self.check(*self.args, "--steps", str(self.steps), "--quiet",
+                   "--checkpoint", "undisturbed", "--json")
+        self.want = self.weights("undisturbed")
+
+    def call(self, *args):
+        return subprocess.run([self.penstock, *args], cwd=self.folder,
+                              env=self.env, check=False, text=True,
+                              stdin=subprocess.DEVNULL, capture_output=True,
+                              timeout=PATIENCE)
+
+    def check(self, *args, code=0, says=""):
+        done = self.call(*args)
+        assert done.returncode == code and says in done.stderr + done.stdout, \
+            (args, done)
+        return done
+
+    def start(self, name, *args, steps=None, **options):
+        """A run whose log and checkpoints are in folders of that name."""
+        return subprocess.Popen(
+            [self.penstock, *self.args, "--steps", str(steps or self.steps),
+             "--checkpoint", name, "--log-dir", "log-" + name, *args],
+            cwd=self.folder, env=self.env, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, **options)
+
+    def await_log(self, name, text):
+        path = os.path.join(self.folder, "log-" + name, "rank-0.log")
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            if os.path.exists(path):
+                with open(path, encoding="utf-8") as file:
+                    for line in file:
+                        if text in line:
+                            return line
+            time.sleep(0.01)
+        raise AssertionError(f"{path} does not say {text}")
+
+    def weights(self, name):
+        """All of the last checkpoint but the times in its manifest."""
+        folder = os.path.join(self.folder, name, f"step-{self.steps:08d}")
+        files = {}
+        for entry in sorted(os.listdir(folder)):
+            with open(os.path.join(folder, entry), "rb") as file:
+                if entry.endswith(".safetensors"):
+                    files[entry] = file.read()
+        assert files, folder
+        return files
+
+    def finished(self, name):
+        """The job has gone on to its end, with the right weights."""
+        self.await_log(name, "event=stopped")
+        assert self.weights(name) == self.want, name
+
+    def gone(self):
+        """Nothing of any job is left."""
+        until = time.monotonic() + PATIENCE
+        while self.call("status").returncode != 69:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+
+def write_data(path, first_token=0):
+    """Two microbatches of the inputs of tiny.pt2."""
+    tokens = struct.pack("<12q", first_token, *range(1, 12))
+    labels = struct.pack("<12q", *((i + 1) % 16 for i in range(12)))
+    scale = struct.pack("<16f", *(1 + 0.05 * i for i in range(16)))
+    pair = struct.pack("<32f", *(0.25 + 0.1 * (i % 7) for i in range(32)))
+    header, at, data = {}, 0, b""
+    for name, dtype, shape, part in (
+            ("tokens", "I64", [4, 3], tokens),
+            ("labels", "I64", [4, 3], labels),
+            ("extra.scale", "F32", [16], scale),
+            ("extra.pair.0", "F32", [32], pair)):
+        header[name] = {"dtype": dtype, "shape": shape,
+                        "data_offsets": [at, at + len(part)]}
+        at += len(part)
+        data += part
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def check_names(job):
+    """A name is taken until its job has ended; nobody else ends that job."""
+    many = 10 ** 9
+    first = job.start("first", "--job", "same", steps=many)
+    line = job.await_log("first", "event=step")
+    assert "job=same" in line
+    for _ in range(2):
+        done = job.check(*job.args, "--job", "same", code=75,
+                         says="the job same is running already")
+        assert f"process {first.pid} of user {os.getuid()}" in done.stderr, done
+        assert "--job" in done.stderr
+        job.check("status", "--job", "same")
+    # The client goes, the job keeps its name.
+    first.kill()
+    first.wait()
+    job.check(*job.args, "--job", "same", code=75, says="running already")
+    job.check("stop", "--job", "same")
+    job.await_log("first", "event=stopped")
+    # Two at once: one of them has it.
+    both = [job.start(name, "--job", "race", "--quiet")
+            for name in ("race0", "race1")]
+    for one in both:
+        one.communicate(timeout=PATIENCE)
+    assert sorted(one.returncode for one in both) == [0, 75]
+    winner = [one.returncode for one in both].index(0)
+    job.finished(f"race{winner}")
+    # A daemon that was started by hand is not ours either.
+    with subprocess.Popen(
+            [job.penstockd, "tiny.plan", "--transport", "self", "--ranks", "2",
+             "--job", "hand", "--log-dir", "log-hand"], cwd=job.folder,
+            env=job.env) as daemon:
+        job.await_log("hand", "to=ready")
+        done = job.check(*job.args, "--job", "hand", code=75)
+        assert f"process {daemon.pid} of user" in done.stderr, done
+        job.check("status", "--job", "hand")
+        job.check("stop", "--job", "hand")
+        assert daemon.wait(PATIENCE) == 0
+
+
+def check_sleep(job):
+    """Asleep in the middle, and beyond the end of the job."""
+    client = job.start("nap", "--json")
+    job.await_log("nap", "event=step")
+    client.send_signal(signal.SIGSTOP)
+    time.sleep(0.7)
+    client.send_signal(signal.SIGCONT)
+    out, err = client.communicate(timeout=PATIENCE)
+    assert client.returncode == 0 and json.loads(out)["status"] == "OK", err
+    job.finished("nap")
+
+    client = job.start("sleep", "--json", "--svg", "sleep.svg")
+    job.await_log("sleep", "event=step")
+    client.send_signal(signal.SIGSTOP)
+    job.finished("sleep")
+    client.send_signal(signal.SIGCONT)
+    out, err = client.communicate(timeout=PATIENCE)
+    assert client.returncode == 0, (out, err)
+    assert json.loads(out)["steps"] == job.steps
+    with open(os.path.join(job.folder, "sleep.svg"), encoding="utf-8") as file:
+        assert "<svg" in file.read()
+
+
+def check_death(job):
+    """Killed; and a job that is not to outlive its client."""
+    client = job.start("dead", "--job", "dead")
+    job.await_log("dead", "event=step")
+    client.kill()
+    client.wait()
+    job.finished("dead")
+    output = os.path.join(job.folder, "penstock", "dead", "rank0.sock.out")
+    assert os.path.exists(output)
+    client = job.start("bound", "--die-with-client", steps=10 ** 9)
+    job.await_log("bound", "event=step")
+    client.kill()
+    client.wait()
+    job.gone()
+    # Ctrl-C does end it, with a checkpoint.
+    client = job.start("int", steps=10 ** 9)
+    job.await_log("int", "event=step")
+    client.send_signal(signal.SIGINT)
+    _, err = client.communicate(timeout=PATIENCE)
+    assert client.returncode == 130 and "--resume goes on" in err, err
+
+
+def read_until(fd, pattern, seen=b""):
+    """Reads a terminal until the pattern comes."""
+    until = time.monotonic() + PATIENCE
+    while not re.search(pattern, seen):
+        assert time.monotonic() < until, seen
+        seen += os.read(fd, 4096)
+    return seen
+
+
+def check_terminal(job):
+    """Ctrl-Z and fg in a shell; then the terminal is closed."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.chdir(job.folder)
+        os.environ.update(job.env, PS1="$ ", HISTFILE="")
+        os.execvp("bash", ["bash", "--norc", "--noprofile", "-i"])
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
+    command = " ".join([job.penstock, *job.args, "--checkpoint", "tty",
+                        "--log-dir", "log-tty", "--steps", str(job.steps)])
+    os.write(fd, command.encode() + b"\n")
+    read_until(fd, rb"step \d+/")
+    os.write(fd, b"\x1a")
+    read_until(fd, rb"Stopped")
+    time.sleep(0.3)
+    os.write(fd, b"fg; echo code=$?\n")
+    read_until(fd, rb"code=0\r")
+    job.finished("tty")
+
+    command = command.replace("tty", "closed")
+    os.write(fd, command.encode() + b"\n")
+    read_until(fd, rb"step \d+/")
+    os.close(fd)
+    os.waitpid(pid, 0)
+    job.finished("closed")
+
+
+def main():
+    penstock, penstockd, model = map(os.path.abspath, sys.argv[1:4])
+    transport = sys.argv[4]
+    checks = [check_names, check_sleep, check_death, check_terminal]
+    if transport == "mpi":
+        checks = [check_sleep, check_death]
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        job = Job(penstock, penstockd, model, transport, folder)
+        for check in checks:
+            begin = time.monotonic()
+            check(job)
+            job.gone()
+            print(check.__name__, f"{time.monotonic() - begin:.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

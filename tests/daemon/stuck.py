@@ -1,0 +1,399 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that stand still, and jobs that do: two ranks over MPI.
+
+usage: stuck.py [--times N] [--limit SECONDS] [--jobs N] PENSTOCK PENSTOCKD MODEL.pt2 [CASE...]
+
+hang     a rank stops (its thread that works, or the whole process) in each
+         phase of a job; the verdict has to name rank and phase within the limit
+         of the watchdog and 3 s
+freeze   all processes of a job are stopped for longer than the limit and go on,
+         one after the other; the weights at the end have to be those of a run
+         that nobody disturbed
+
+stop     a signal to one rank, in each state of a job, and before a step that
+         fails; the job has to end in order
+unlike   ranks with other options, data or programs are refused by name, with
+         exit code 78; options that may differ are not
+
+Without --times a sample of them runs, with it all of them so many times. Prints
+one line for each fault and the longest times; exit code 1 if there is a fault.
+"""
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+# Phase with the number of its begin, and whether a run is needed to get there.
+PHASES = [("start", False), ("load", False), ("agree", False),
+          ("idle", False), ("load:2", True), ("agree:3", True),
+          ("step:3", True), ("save", True), ("gather", True)]
+SLACK = 3.0
+STEPS = 6
+
+
+def write_data(path, last=12):
+    """Two microbatches of the inputs of tests/golden/tiny.pt2."""
+    tensors = {
+        "tokens": ("I64", [4, 3], struct.pack("<12q", *range(12))),
+        "labels": ("I64", [4, 3],
+                   struct.pack("<12q", *[(i + 1) % 16 for i in range(11)],
+                               last)),
+        "extra.scale": ("F32", [16],
+                        struct.pack("<16f", *[1 + i / 16 for i in range(16)])),
+        "extra.pair.0": ("F32", [32],
+                         struct.pack("<32f", *[.25 + i % 7 / 10
+                                               for i in range(32)]))}
+    header, body = {}, b""
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape,
+                        "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + body)
+
+
+def is_stopped(pid, seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with open(f"/proc/{pid}/stat") as f:
+            if f.read().rsplit(")", 1)[1].split()[0] == "T":
+                return True
+        time.sleep(.01)
+    return False
+
+
+class Job:
+    """Two ranks; lines of their standard error come with the time."""
+
+    def __init__(self, a, folder, name, faults=("", ""), options=(),
+                 second=(), data="data", program=None):
+        self.a, self.folder = a, os.path.join(folder, name)
+        os.mkdir(self.folder)
+        self.socket = os.path.join(self.folder, "s")
+        argv = ["mpirun", "--oversubscribe", "--mca", "odls_base_sigkill_timeout",
+                "1", "--mca", "mpi_yield_when_idle", "1"]
+        for rank in range(2):
+            argv += [":"] if rank else []
+            argv += ["-n", "1", "env", "PENSTOCK_FAULT=" + faults[rank],
+                     rank and program or a.penstockd,
+                     os.path.join(folder, "plan"), "-m", "2",
+                     "--data", os.path.join(folder, data + ".safetensors"),
+                     "--watchdog", str(a.limit), "--socket", self.socket,
+                     "--log-dir", os.path.join(self.folder, "log"),
+                     "--checkpoint", os.path.join(self.folder, "ck"),
+                     *options, *(second if rank else ())]
+        self.lines = []
+        self.process = subprocess.Popen(argv, stderr=subprocess.PIPE,
+                                        stdout=subprocess.DEVNULL, text=True,
+                                        start_new_session=True)
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stderr:
+            self.lines.append((time.monotonic(), line.rstrip()))
+
+    def await_line(self, text, seconds):
+        """Time and text of the first line that has the text, or None."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            for at, line in list(self.lines):
+                if text in line:
+                    return at, line
+            if self.process.poll() is not None and not self.reader.is_alive():
+                return None
+            time.sleep(.01)
+        return None
+
+    def log(self, rank, text, seconds=20):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            try:
+                with open(f"{self.folder}/log/rank-{rank}.log") as f:
+                    for line in f:
+                        if text in line:
+                            return line
+            except OSError:
+                pass
+            time.sleep(.01)
+        return None
+
+    def pids(self):
+        return [int(self.log(r, " pid=").split(" pid=")[1].split()[0])
+                for r in range(2)]
+
+    def penstock(self, *words):
+        return subprocess.run([self.a.penstock, *words, "--socket",
+                               self.socket], capture_output=True, text=True)
+
+    def train(self, *words):
+        """Answers when the run was accepted, or the job has ended."""
+        self.log(0, "to=ready")
+        return self.penstock("train", "--detach", *words)
+
+    def wait(self, seconds):
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self):
+        for pid in ([self.process.pid] if self.process.poll() is None else []):
+            os.killpg(pid, signal.SIGCONT)
+            self.process.send_signal(signal.SIGTERM)
+            if self.wait(10) is None:
+                os.killpg(pid, signal.SIGKILL)
+        self.process.wait()
+        self.reader.join(5)
+
+    def weights(self):
+        """Digest of all files of the newest checkpoint."""
+        ck = os.path.join(self.folder, "ck")
+        digest = hashlib.sha256()
+        newest = max(n for n in os.listdir(ck) if n.startswith("step-"))
+        for name in sorted(os.listdir(os.path.join(ck, newest))):
+            if name.endswith(".safetensors"):
+                with open(os.path.join(ck, newest, name), "rb") as f:
+                    digest.update(f.read())
+        return newest + " " + digest.hexdigest()
+
+
+def hang(a, folder, name, phase, runs, victim, action):
+    """Text of the fault, or None; the seconds until the verdict."""
+    faults = ["", ""]
+    faults[victim] = f"{phase}:{action}"
+    job = Job(a, folder, name, faults,
+              ["--checkpoint-every", "2", "--steps", str(STEPS)])
+    try:
+        if runs:
+            job.train()
+        begin = job.await_line("PENSTOCK_FAULT", 20)
+        if begin is None:
+            return "the fault did not happen", 0
+        verdict = job.await_line("penstockd: nothing has moved",
+                                 a.limit + SLACK + 5)
+        if verdict is None:
+            return "no verdict", 0
+        took = verdict[0] - begin[0]
+        if f"rank {victim} is stuck in {phase.split(':')[0]}" not in verdict[1]:
+            return f"a wrong verdict: {verdict[1]}", took
+        if took > a.limit + SLACK:
+            return f"the verdict came after {took:.1f} s", took
+        if job.wait(30) is None:
+            return "the job did not end", took
+        return None, took
+    finally:
+        job.end()
+
+
+def freeze(a, folder, name, at, first, apart, want):
+    """Stops all processes: one rank in a phase, the other where it waits."""
+    faults = ["", ""]
+    faults[first] = f"{at}:stop"
+    job = Job(a, folder, name, faults,
+              ["--steps", str(a.steps), "--checkpoint-every",
+               str(a.steps // 2)])
+    try:
+        if at != "idle":
+            job.train()
+        pids = job.pids()
+        if not is_stopped(pids[first], 20):
+            return "the fault did not happen"
+        time.sleep(.1)
+        for pid in [*pids, job.process.pid]:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(2 * a.limit)
+        for pid in [job.process.pid, *pids]:
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(apart)
+        if at == "idle":
+            job.train()
+        if job.log(0, "event=train_end", 60) is None:
+            return "the run did not end: " + "; ".join(
+                line for _, line in job.lines if "penstockd" in line)
+        job.penstock("stop")
+        code = job.wait(20)
+        if code != 0:
+            return f"exit code {code}"
+        got = job.weights()
+        return None if got == want else f"other weights: {got}, not {want}"
+    finally:
+        job.end()
+
+
+def stop(a, folder, name, state, rank):
+    """A signal to one rank alone, as if it were the only one on its host."""
+    faulty = state == "faulty"
+    nap = "load:2:1500" if faulty else ""
+    job = Job(a, folder, name, (nap, nap), ["--steps", "1000000000"],
+              data="bad" if faulty else "data")
+    try:
+        job.log(0, "to=ready")
+        pids = job.pids()
+        if state != "idle":
+            job.train()
+        if faulty and not job.await_line("PENSTOCK_FAULT", 20):
+            return "the fault did not happen"
+        if state in ("step", "paused") and not job.log(0, "event=step"):
+            return "no step"
+        if state == "paused":
+            job.penstock("pause")
+            job.log(0, "event=paused")
+        os.kill(pids[rank], signal.SIGTERM)
+        if job.wait(15) is None:
+            return "the job goes on"
+        if job.process.returncode != 0:
+            return f"exit code {job.process.returncode}"
+        if faulty and not job.log(0, "event=fault", 0.1):
+            return "the step was not faulty"
+        if state in ("step", "paused") and not os.path.isdir(
+                job.folder + "/ck"):
+            return "no checkpoint"
+        if rank and not job.log(0, " by=rank", 1):
+            return "no word of it in the log of rank 0"
+        return None
+    finally:
+        job.end()
+
+
+UNLIKE = {
+    "every": (["--checkpoint-every", "3"],
+              '--checkpoint-every is "0" on rank 0 and "3" on rank 1'),
+    "resume": (["--resume"], '--resume is "no" on rank 0 and "yes" on rank 1'),
+    "seed": (["--seed", "7"], '--seed is "0" on rank 0 and "7" on rank 1'),
+    "dump": (["--dump", "x"], '--dump is "not given" on rank 0 and "given"'),
+    "threads": (["--threads", "2"], "--threads"),
+    "data": (["--data", "DATA"], "the --data file is"),
+    "program": ([], 'the program is "'),
+    "local": (["--log-every", "2", "--watchdog", "7"], None),
+}
+
+
+def unlike(a, folder, name, what):
+    words, says = UNLIKE[what]
+    program = None
+    if what == "program":
+        program = os.path.join(folder, "other-penstockd")
+        with open(a.penstockd, "rb") as f, open(program, "wb") as to:
+            to.write(f.read() + b"x")
+        os.chmod(program, 0o755)
+    other = os.path.join(folder, "other.safetensors")
+    job = Job(a, folder, name, options=["--steps", "2"],
+              second=[other if w == "DATA" else w for w in words],
+              program=program)
+    try:
+        if what in ("data", "local"):
+            job.train()
+            end = job.log(0, "event=train_end")
+            job.penstock("stop")
+            job.wait(20)
+            if what == "local":
+                return None if " status=OK " in end else end
+            return None if says in end and "ERR_MISMATCH" in end else end
+        if job.await_line(says, 20) is None:
+            return "it says: " + " ".join(line for _, line in job.lines)
+        job.wait(20)
+        return None if job.process.returncode == 78 else \
+            f"exit code {job.process.returncode}"
+    finally:
+        job.end()
+
+
+def undisturbed(a, folder):
+    job = Job(a, folder, "undisturbed", options=["--steps", str(a.steps)])
+    try:
+        job.train()
+        job.log(0, "event=train_end", 60)
+        job.penstock("stop")
+        job.wait(20)
+        return job.weights()
+    finally:
+        job.end()
+
+
+def cases(a):
+    """Names and functions of a folder and a name."""
+    for phase, runs in PHASES:
+        for victim in (0, 1):
+            for action in ("hang", "stop"):
+                yield (f"hang-{phase}-{victim}-{action}",
+                       lambda f, n, p=phase, r=runs, v=victim, x=action:
+                       hang(a, f, n, p, r, v, x))
+    for at in ("step:1500", "idle", "load:2", "agree:3", "save", "gather"):
+        for first, apart in ((1, 0), (0, a.limit * 1.5)):
+            yield (f"freeze-{at.split(':')[0]}-"
+                   f"{'apart' if apart else 'together'}",
+                   lambda f, n, p=at, r=first, s=apart:
+                   (freeze(a, f, n, p, r, s, a.weights), 0))
+
+
+    for state in ("step", "idle", "paused", "faulty"):
+        for rank in (0, 1):
+            yield (f"stop-{state}-{rank}",
+                   lambda f, n, s=state, r=rank: (stop(a, f, n, s, r), 0))
+    for what in UNLIKE:
+        yield f"unlike-{what}", lambda f, n, w=what: (unlike(a, f, n, w), 0)
+
+
+# One of each phase, rank and action; more take too long for every change.
+SAMPLE = ["hang-start-1-hang", "hang-load-0-stop", "hang-agree-1-stop",
+          "hang-idle-1-stop", "hang-step:3-0-hang", "hang-step:3-1-stop",
+          "hang-save-1-hang", "hang-gather-0-stop",
+          "freeze-step-apart", "freeze-save-together", "stop-step-1",
+          "stop-idle-1", "stop-faulty-0", "stop-faulty-1", "unlike-every",
+          "unlike-data", "unlike-program", "unlike-local"]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--times", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=2)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("penstock")
+    parser.add_argument("penstockd")
+    parser.add_argument("model")
+    parser.add_argument("case", nargs="*")
+    a = parser.parse_args()
+    os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1",
+                      OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                      OPENBLAS_NUM_THREADS="1")
+    failed, done, longest = 0, 0, 0.0
+    with tempfile.TemporaryDirectory(prefix="pst-stuck-") as folder:
+        write_data(os.path.join(folder, "data.safetensors"))
+        write_data(os.path.join(folder, "other.safetensors"), 3)
+        write_data(os.path.join(folder, "bad.safetensors"), 99)
+        subprocess.run([a.penstock, "split", a.model, "-o",
+                        os.path.join(folder, "plan")], check=True,
+                       stdout=subprocess.DEVNULL)
+        a.weights = undisturbed(a, folder)
+        todo = [(name, run, k) for k in range(max(a.times, 1))
+                for name, run in cases(a)
+                if (any(name.startswith(c) for c in a.case) if a.case
+                    else a.times or name in SAMPLE)]
+        with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
+            found = pool.map(lambda t: (t[0], t[1](
+                folder, f"{t[0]}-{t[2]}".replace(":", "-"))), todo)
+            for name, (fault, took) in found:
+                done += 1
+                longest = max(longest, took)
+                failed += fault is not None
+                if fault is not None or a.case or a.times:
+                    print(f"{name}: {fault or f'ok {took:.2f} s'}", flush=True)
+    print(f"{done - failed} of {done}; the last verdict came after "
+          f"{longest:.1f} s, the limit is {a.limit:g} s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Order among the clients of a control socket, in this process. */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/loop.h"
+#include "stages/base/alloc.h"
+#include "stages/base/fs.h"
+#include "tests/test.h"
+
+/* Frame{Hello{proto 1, min_proto 1}} */
+static const unsigned char hello[] = {6, 0, 0, 0, 0x0a, 4, 8, 1, 0x10, 1};
+
+static char dir[] = "/tmp/pst-clients-XXXXXX";
+static char path[64];
+static struct pstd_daemon *d;
+static struct pstd_config config;
+
+static int start(void **state)
+{
+    struct pst_diag diag;
+
+    (void)state;
+    d = calloc(1, sizeof(*d));
+    assert_non_null(d);
+    assert_int_equal(uv_loop_init(&d->loop), 0);
+    assert_ok(pstd_config_init(&config, &diag), &diag);
+    config.client_timeout = 0.3;
+    d->config = &config;
+    d->job_name = (char *)"test";
+    d->control.listener.fd = d->control.listener.lock_fd = -1;
+    assert_ok(pstd_control_open(d, path, false, &diag), &diag);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    pstd_control_close(d);
+    (void)uv_run(&d->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&d->loop), 0);
+    assert_int_equal(d->control.n_clients, 0);
+    assert_int_equal(d->control.queued, 0);
+    assert_int_equal(d->control.held, 0);
+    for (size_t i = 0; i < PSTD_EVENTS; i++)
+        pst_free(d->events[i].data);
+    pstd_config_fini(&config);
+    free(d);
+    return 0;
+}
+
+static void turn(unsigned ms)
+{
+    for (unsigned i = 0; i < ms; i++) {
+        (void)uv_run(&d->loop, UV_RUN_NOWAIT);
+        (void)usleep(1000);
+    }
+}
+
+static int connect_one(bool greets)
+{
+    struct pst_diag diag;
+    int fd = -1;
+
+    assert_ok(pstd_socket_connect(path, &fd, &diag), &diag);
+    if (greets)
+        assert_int_equal(write(fd, hello, sizeof(hello)), sizeof(hello));
+    return fd;
+}
+
+/* All that has come; -1: the connection is closed behind it. */
+static int heard(int fd, char *text, size_t size)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    size_t n = 0;
+
+    while (n < size && poll(&p, 1, 0) == 1) {
+        const ssize_t got = read(fd, text + n, size - n);
+
+        if (got <= 0)
+            return -1;
+        n += (size_t)got;
+    }
+    return (int)n;
+}
+
+static bool is_open(int fd)
+{
+    char text[4096];
+
+    return heard(fd, text, sizeof(text)) >= 0;
+}
+
+/* One allocation that fails must not close the door for good. */
+static void accepts_after_a_failed_allocation(void **state)
+{
+    const int fd = connect_one(false);
+    char text[4096];
+
+    (void)state;
+    pst_alloc_fail_at(1);
+    (void)uv_run(&d->loop, UV_RUN_NOWAIT);
+    pst_alloc_fail_at(0);
+    assert_int_equal(heard(fd, text, sizeof(text)), 0);
+    turn(200);
+    assert_true(heard(fd, text, sizeof(text)) > 10); /* Hello */
+    (void)close(fd);
+}
+
+/* The oldest that says nothing makes room, then who is least in use. */
+static void drops_the_oldest_silent_one(void **state)
+{
+    int a, b, c, e, f;
+
+    (void)state;
+    config.client_timeout = 60;
+    d->control.max_clients = 3;
+    a = connect_one(true);
+    turn(5);
+    b = connect_one(false);
+    turn(5);
+    c = connect_one(false);
+    turn(120);
+    assert_true(is_open(a) && is_open(b) && is_open(c));
+    e = connect_one(true);
+    turn(120);
+    assert_true(is_open(a) && is_open(c) && is_open(e));
+    assert_false(is_open(b));
+    f = connect_one(true);
+    turn(120);
+    assert_true(is_open(a) && is_open(e) && is_open(f));
+    assert_false(is_open(c));
+    assert_int_equal(d->control.dropped, 2);
+    (void)close(a);
+    (void)close(b);
+    (void)close(c);
+    (void)close(e);
+    (void)close(f);
+}
+
+/* A client that is told why it goes. */
+static void ends_silence_and_half_frames(void **state)
+{
+    static const unsigned char half[] = {200, 0, 0, 0, 1};
+    const int silent = connect_one(false), cut = connect_one(true),
+              idle = connect_one(true);
+    char text[4096] = {0};
+
+    (void)state;
+    assert_int_equal(write(cut, half, sizeof(half)), sizeof(half));
+    turn(20);
+    pstd_control_tick(d, false);
+    assert_true(is_open(silent) && is_open(cut) && is_open(idle));
+    turn(400);
+    pstd_control_tick(d, false);
+    turn(5);
+    assert_int_equal(heard(silent, text, sizeof(text)), -1);
+    assert_non_null(memmem(text, sizeof(text), "does not say Hello", 18));
+    memset(text, 0, sizeof(text));
+    assert_int_equal(heard(cut, text, sizeof(text)), -1);
+    assert_non_null(memmem(text, sizeof(text), "begun and not finished", 22));
+    assert_true(is_open(idle));
+    config.client_timeout = 0.01;
+    pstd_control_tick(d, false);
+    turn(5);
+    assert_false(is_open(idle));
+    (void)close(silent);
+    (void)close(cut);
+    (void)close(idle);
+}
+
+static void wait_for_room(const struct pstd_client *client)
+{
+    /* So much may wait besides what the kernel holds. */
+    assert_true(uv_stream_get_write_queue_size(
+                    (const uv_stream_t *)&client->pipe) < PSTD_QUEUE + 16384);
+}
+
+/* Events for a watcher that does not read stay in the history; it gets the
+ * newest ones and the number of the others. */
+static void tells_what_was_missed(void **state)
+{
+    enum { N = 20000 };
+    const int fd = connect_one(true);
+    struct pstd_frames frames;
+    uint64_t last = 0, missed = 0;
+    struct pst_diag diag;
+
+    (void)state;
+    config.client_timeout = 60;
+    turn(20);
+    assert_int_equal(d->control.n_clients, 1);
+    pstd_client_watch(d->control.clients, 1);
+    for (unsigned i = 0; i < N; i++) {
+        struct pstd_note note;
+
+        pstd_note_init(&note, PSTD_EVENT_DUMP);
+        pstd_note_text(&note, "path", "x");
+        pstd_daemon_publish(d, &note);
+        wait_for_room(d->control.clients);
+    }
+    pstd_frames_init(&frames, PSTD_REPLY_MAX, PSTD_REPLY_FIELD);
+    for (unsigned i = 0; i < 2000 && last < N; i++) {
+        char text[4096];
+        const int n = heard(fd, text, sizeof(text) - 1);
+        pstd_frame *frame = NULL;
+
+        assert_true(n >= 0);
+        assert_ok(pstd_frames_push(&frames, text, (size_t)n, &diag), &diag);
+        while (pstd_frames_next(&frames, &frame, &diag) == PST_OK) {
+            if (frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
+                const Pst__Control__Event *event = frame->event;
+
+                missed += event->dropped;
+                last += event->dropped;
+                if (event->seq > 0)
+                    assert_int_equal(event->seq, ++last);
+            }
+            pstd_frame_free(frame);
+        }
+        turn(1);
+    }
+    pstd_frames_fini(&frames);
+    assert_int_equal(last, N);
+    assert_true(missed > 0 && missed < N);
+    (void)close(fd);
+}
+
+static int make_dir(void **state)
+{
+    (void)state;
+    if (mkdtemp(dir) == NULL)
+        return 1;
+    (void)snprintf(path, sizeof(path), "%s/s", dir);
+    return 0;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    return pst_remove_tree(dir, NULL) != PST_OK;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(accepts_after_a_failed_allocation,
+                                        start, stop),
+        cmocka_unit_test_setup_teardown(drops_the_oldest_silent_one, start,
+                                        stop),
+        cmocka_unit_test_setup_teardown(ends_silence_and_half_frames, start,
+                                        stop),
+        cmocka_unit_test_setup_teardown(tells_what_was_missed, start, stop),
+    };
+
+    return cmocka_run_group_tests_name("clients", tests, make_dir, remove_dir);
+}

@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Saves that are killed or fail: always the old or the new checkpoint, whole.
+
+  kill_saves.py calls SAVE_ONCE                 each system call, by strace
+  kill_saves.py full SAVE_ONCE                  file systems of each size
+  kill_saves.py jobs PENSTOCK MODEL DATA N [SEED] [TRANSPORT]   N killed jobs
+
+Each part prints what it tried and ends with 1 if anything was lost.
+"""
+import collections
+import json
+import os
+import pathlib
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+CALLS = ("openat read pread64 write pwrite64 lseek close fsync rename renameat2"
+         " mkdir rmdir unlink unlinkat access faccessat2 lstat newfstatat fstat"
+         " getdents64 mmap munmap flock ftruncate madvise getrandom").split()
+FAULTS = ("error=EIO", "error=ENOSPC", "error=EACCES", "signal=SIGKILL")
+
+
+def run(*words, **more):
+    return subprocess.run([str(w) for w in words], capture_output=True,
+                          text=True, **more)
+
+
+def count_calls(log, words):
+    """How often a program makes each call."""
+    run("strace", "-f", "-o", log, *words)
+    counts = collections.Counter()
+    for line in log.read_text().splitlines():
+        found = re.match(r"\d+ +(\w+)\(", line)
+        if found:
+            counts[found.group(1)] += 1
+    return counts
+
+
+class Saves:
+    """A folder with the old checkpoint; after each fault it must have the old
+    or the new one, and a save that is left alone must go on from there."""
+
+    def __init__(self, program):
+        self.program = program
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="pst-kill-"))
+        self.old = self.root / "old"
+        for step in (1, 2):
+            self.must(self.old, step)
+        self.seen = collections.Counter()
+        self.lost = []
+
+    def must(self, folder, step):
+        done = run(self.program, folder, step)
+        if done.returncode:
+            raise SystemExit(f"a save without a fault: {done.stderr}")
+
+    def newest(self, folder):
+        done = run(self.program, folder, "check")
+        return int(done.stdout) if done.returncode == 0 else done.stderr
+
+    def judge(self, folder, what, returncode):
+        """Step 2 was there, 3 was saved."""
+        found = self.newest(folder)
+        if found not in (2, 3) or (returncode == 0 and found != 3):
+            self.lost.append(f"{what}: {found}")
+            return
+        self.seen["old" if found == 2 else "new"] += 1
+        again = run(self.program, folder, 4)
+        if again.returncode or self.newest(folder) != 4:
+            self.lost.append(f"{what}: afterwards {again.stderr}")
+        rests = [p.name for p in folder.glob("step-*") if p.name != "step-00000004"]
+        temps = [p.name for p in folder.rglob("*.tmp-*") if "step-" in str(p)]
+        if not again.returncode and (rests or temps):
+            self.seen["left something behind"] += 1
+
+    def fresh(self):
+        folder = self.root / "work"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.old, folder)
+        return folder
+
+    def report(self, tried):
+        print(f"{tried} faults: " + ", ".join(
+            f"{n} {what}" for what, n in sorted(self.seen.items())) +
+            f"; {len(self.lost)} lost")
+        for line in self.lost[:20]:
+            print("LOST", line)
+        shutil.rmtree(self.root, ignore_errors=True)
+        return 1 if self.lost else 0
+
+
+def calls(program):
+    saves = Saves(program)
+    log = saves.root / "log"
+    before = count_calls(log, [program, saves.fresh(), "nothing"])
+    whole = count_calls(log, [program, saves.fresh(), 3])
+    tried = 0
+    for call in CALLS:
+        for k in range(before[call] + 1, whole[call] + 1):
+            for fault in FAULTS:
+                folder = saves.fresh()
+                done = run("strace", "-f", "-o", "/dev/null", "-e",
+                           f"trace={call}", "-e",
+                           f"inject={call}:{fault}:when={k}", program, folder, 3)
+                tried += 1
+                saves.judge(folder, f"{call} {k} {fault}", done.returncode)
+    return saves.report(tried)
+
+
+def full(program):
+    """A disk that is full after so many bytes: a mount, or a limit of files."""
+    saves = Saves(program)
+    mount = saves.root / "mount"
+    mount.mkdir()
+    tried = 0
+    for kib in range(48, 180, 4):
+        if run("mount", "-t", "tmpfs", "-o", f"size={kib}k", "none",
+               mount).returncode:
+            break
+        try:
+            try:
+                shutil.copytree(saves.old, mount / "ck")
+            except (OSError, shutil.Error):
+                continue
+            tried += 1
+            done = run(program, mount / "ck", 3)
+            found = saves.newest(mount / "ck")
+            if found not in (2, 3) or (done.returncode == 0) != (found == 3):
+                saves.lost.append(f"{kib} KiB: {found} {done.stderr}")
+                continue
+            saves.seen["old" if found == 2 else "new"] += 1
+            if done.returncode not in (0, 74):
+                saves.lost.append(f"{kib} KiB: exit code {done.returncode}")
+            run("mount", "-o", "remount,size=1m", mount)
+            again = run(program, mount / "ck", 4)
+            if again.returncode or saves.newest(mount / "ck") != 4:
+                saves.lost.append(f"{kib} KiB: afterwards {again.stderr}")
+        finally:
+            run("umount", mount)
+    for limit in range(0, 24000, 500):
+        folder = saves.fresh()
+
+        def set_limit(limit=limit):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        done = run(program, folder, 3, preexec_fn=set_limit)
+        tried += 1
+        saves.judge(folder, f"at most {limit} bytes", done.returncode)
+    return saves.report(tried)
+
+
+def group_of(pid):
+    """A process with all below it."""
+    below = collections.defaultdict(list)
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            below[int(fields[1])].append(int(entry.name))
+    found, queue = [], [pid]
+    while queue:
+        found.append(queue.pop())
+        queue += below[found[-1]]
+    return found
+
+
+def is_saving(folder):
+    """A step's folder has no manifest yet."""
+    return any(not (p / "manifest.json").exists()
+               for p in folder.glob("step-*"))
+
+
+def last_saved(log):
+    steps = re.findall(r"event=checkpoint_saved seq=\d+ step=(\d+)",
+                       log.read_text()) if log.exists() else []
+    return int(steps[-1]) if steps else 0
+
+
+def jobs(penstock, model, data, n, seed, transport):
+    """Real jobs that save after each step, killed as a whole at random."""
+    print(f"seed {seed}, transport {transport}")
+    chance = random.Random(seed)
+    root = pathlib.Path(tempfile.mkdtemp(prefix="pst-kill-"))
+    env = dict(os.environ, XDG_RUNTIME_DIR=str(root))
+    ck, log = root / "ck", root / "log"
+    words = [penstock, "run", model, "-n", "2", "-m", "2", "--stages", "2",
+             "--transport", transport, "--threads", "1", "--data", data,
+             "--steps", "1000000", "--checkpoint", ck, "--checkpoint-every",
+             "1", "--log-dir", log, "--quiet", "--job", "kills"]
+    saved, lost, unfinished, advanced = 0, [], 0, 0
+    for i in range(n):
+        shutil.rmtree(log, ignore_errors=True)
+        job = subprocess.Popen(
+            [str(w) for w in words] + (["--resume"] if saved else []),
+            env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        until = time.time() + 30
+        while (last_saved(log / "rank-0.log") <= saved and
+               job.poll() is None and time.time() < until):
+            time.sleep(0.005)
+        while (not is_saving(ck) and job.poll() is None and
+               time.time() < until):
+            time.sleep(0.0005)
+        time.sleep(chance.uniform(0, 0.2))
+        for pid in group_of(job.pid):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        said = job.communicate()[0].decode()
+        told = last_saved(log / "rank-0.log")
+        time.sleep(0.02)
+        rows = json.loads(run(penstock, "checkpoints", ck, "--verify",
+                              "--json").stdout or '{"checkpoints": []}')
+        good = [r["step"] for r in rows["checkpoints"] if r["state"] == "good"]
+        unfinished += is_saving(ck)
+        if told <= saved:
+            lost.append(f"{i}: not resumed after step {saved}: {said[-300:]}")
+            break
+        advanced += 1
+        if not good or good[0] < told or len(good) != len(rows["checkpoints"]):
+            lost.append(f"{i}: told {told}, there are {rows}")
+            break
+        saved = good[0]
+    print(f"{advanced} of {n} jobs killed, {unfinished} of them within a save, "
+          f"newest step {saved}; {len(lost)} lost")
+    for line in lost:
+        print("LOST", line)
+    shutil.rmtree(root, ignore_errors=True)
+    return 1 if lost else 0
+
+
+def main():
+    what = sys.argv[1] if len(sys.argv) > 2 else ""
+    if what == "calls":
+        return calls(sys.argv[2])
+    if what == "full":
+        return full(sys.argv[2])
+    if what == "jobs" and len(sys.argv) > 5:
+        return jobs(*sys.argv[2:5], int(sys.argv[5]),
+                    int(sys.argv[6]) if len(sys.argv) > 6
+                    else random.randrange(10 ** 6),
+                    sys.argv[7] if len(sys.argv) > 7 else "self")
+    sys.exit(__doc__)
+
+
+sys.exit(main())

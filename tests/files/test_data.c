@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Batches from files: which sample stands where, and what is refused. */
+#include "tests/test.h"
+
+#include "stages/base/alloc.h"
+#include "stages/files/data.h"
+#include "stages/files/safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/pst-data-XXXXXX";
+static struct pst_diag diag;
+
+static int make_dir(void **state)
+{
+    (void)state;
+    return mkdtemp(dir) && chdir(dir) == 0 ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    return chdir("/") == 0 && pst_remove_tree(dir, NULL) == PST_OK ? 0 : -1;
+}
+
+static struct pst_meta meta(enum pst_dtype dtype, unsigned rank, int64_t a,
+                            int64_t b)
+{
+    const int64_t sizes[2] = {a, b};
+
+    return pst_meta_make(dtype, rank, sizes);
+}
+
+/* b.safetensors: x f32[6, 2] = 0..11, k i64[3] = 10, 20, 30, s f32[] = 0.5,
+ * pos i64[9] = 0..8. */
+static void write_batch(void)
+{
+    static float x[12], s = 0.5f;
+    static int64_t k[3] = {10, 20, 30}, pos[9];
+    const struct pst_safetensors_entry entries[] = {
+        {"x", meta(PST_F32, 2, 6, 2), x, 0},
+        {"k", meta(PST_I64, 1, 3, 0), k, 0},
+        {"s", meta(PST_F32, 0, 0, 0), &s, 0},
+        {"pos", meta(PST_I64, 1, 9, 0), pos, 0}};
+
+    for (int i = 0; i < 12; i++)
+        x[i] = (float)i;
+    for (int i = 0; i < 9; i++)
+        pos[i] = i;
+    assert_ok(pst_safetensors_save("b.safetensors", entries, 4, &diag), &diag);
+}
+
+static enum pst_status open_batch(const struct pst_data_input *inputs, size_t n,
+                                  bool shuffle, struct pst_data **ret)
+{
+    const struct pst_data_options options = {
+        .path = "b.safetensors", .shuffle = shuffle, .seed = 5};
+
+    return pst_data_open(&options, inputs, n, (struct pst_data_step){3, 0}, ret,
+                         &diag);
+}
+
+static void steps_see_their_rows(void **state)
+{
+    const struct pst_data_input inputs[] = {{"s", meta(PST_F32, 0, 0, 0)},
+                                            {"x", meta(PST_F32, 2, 2, 2)},
+                                            {"k", meta(PST_I64, 0, 0, 0)},
+                                            {"pos", meta(PST_I64, 1, 3, 0)}};
+    struct pst_data *d;
+    float x[4], s;
+    int64_t k, pos[3];
+
+    (void)state;
+    write_batch();
+    assert_ok(open_batch(inputs, 4, false, &d), &diag);
+    assert_int_equal(pst_data_samples(d), 6);
+    for (uint64_t step = 0; step < 2; step++) {
+        for (unsigned m = 0; m < 3; m++) {
+            assert_ok(pst_data_fill(d, step, m, 0, &s, &diag), &diag);
+            assert_ok(pst_data_fill(d, step, m, 1, x, &diag), &diag);
+            assert_ok(pst_data_fill(d, step, m, 2, &k, &diag), &diag);
+            assert_ok(pst_data_fill(d, step, m, 3, pos, &diag), &diag);
+            assert_true(s == 0.5f);
+            assert_true(x[0] == 4.0f * (float)m && x[3] == x[0] + 3);
+            assert_int_equal(k, 10 * (m + 1));
+            assert_int_equal(pos[0], 3 * m);
+            assert_int_equal(pos[2], 3 * m + 2);
+        }
+    }
+    pst_data_close(d);
+    /* Inputs with other rows a microbatch stay together when shuffled. */
+    assert_ok(open_batch(inputs + 1, 3, true, &d), &diag);
+    for (unsigned m = 0; m < 9; m++) {
+        assert_ok(pst_data_fill(d, 0, m, 0, x, &diag), &diag);
+        assert_ok(pst_data_fill(d, 0, m, 1, &k, &diag), &diag);
+        assert_ok(pst_data_fill(d, 0, m, 2, pos, &diag), &diag);
+        assert_true(x[0] == 4.0f * (float)(k / 10 - 1));
+        assert_int_equal(pos[0], 3 * (k / 10 - 1));
+    }
+    pst_data_close(d);
+}
+
+/* Conformance 20: 128, 256 and 512 rows in 2 microbatches are 64, 128 and 256
+ * of each, and make up the whole again. */
+static void conformance_20_inputs_of_other_rows(void **state)
+{
+    static float data[3][512 * 8], got[512 * 8];
+    struct pst_safetensors_entry entries[3];
+    struct pst_data_input inputs[3];
+    static const char *const names[] = {"x0", "x1", "x2"};
+    const struct pst_data_options options = {.path = "c.safetensors"};
+    struct pst_data *d;
+
+    (void)state;
+    for (unsigned k = 0; k < 3; k++) {
+        const int64_t rows = 128 << k;
+
+        for (int64_t i = 0; i < rows * 8; i++)
+            data[k][i] = (float)(i + k);
+        entries[k] = (struct pst_safetensors_entry){
+            names[k], meta(PST_F32, 2, rows, 8), data[k], 0};
+        inputs[k] = (struct pst_data_input){
+            names[k], meta(PST_F32, 2, rows / 2, 8), 0, 0};
+    }
+    assert_ok(pst_safetensors_save("c.safetensors", entries, 3, &diag), &diag);
+    assert_ok(pst_data_open(&options, inputs, 3, (struct pst_data_step){2, 0},
+                            &d, &diag),
+              &diag);
+    for (unsigned k = 0; k < 3; k++) {
+        const size_t half = (size_t)(64 << k) * 8;
+
+        for (unsigned m = 0; m < 2; m++)
+            assert_ok(pst_data_fill(d, 0, m, k, got + m * half, &diag), &diag);
+        assert_memory_equal(got, data[k], 2 * half * sizeof(float));
+    }
+    pst_data_close(d);
+}
+
+/* Conformance 22: an input that is divided along another dimension, one that
+ * every microbatch gets whole, an integer that is the same for all. */
+static void conformance_22_divided_as_asked_for(void **state)
+{
+    const struct pst_data_input inputs[] = {
+        {"x", meta(PST_F32, 2, 6, 1), 1, 0},
+        {"pos", meta(PST_I64, 1, 9, 0), -1, 0},
+        {"s", meta(PST_F32, 0, 0, 0), -1, 0}};
+    const struct pst_data_input part = {"pos", meta(PST_I64, 1, 3, 0), -1, 0};
+    struct pst_data *d;
+    int64_t pos[9];
+    float x[6], s;
+
+    (void)state;
+    write_batch();
+    assert_ok(open_batch(inputs, 3, false, &d), &diag);
+    for (unsigned m = 0; m < 3; m++) { /* columns 0, 1, 0 of x */
+        assert_ok(pst_data_fill(d, 0, m, 0, x, &diag), &diag);
+        assert_ok(pst_data_fill(d, 0, m, 1, pos, &diag), &diag);
+        assert_ok(pst_data_fill(d, 0, m, 2, &s, &diag), &diag);
+        for (int i = 0; i < 6; i++)
+            assert_true(x[i] == (float)(2 * i + (int)m % 2));
+        assert_true(pos[0] == 0 && pos[8] == 8 && s == 0.5f);
+    }
+    pst_data_close(d);
+    assert_int_equal(open_batch(&part, 1, false, &d), PST_ERR_SHAPE);
+}
+
+/* Conformance 24: 10 rows in 4 microbatches are 3, 3, 2, 2; the next step goes
+ * on with row 10. */
+static void conformance_24_uneven_rows(void **state)
+{
+    static const int64_t rows[] = {3, 3, 2, 2};
+    const struct pst_data_input inputs[] = {
+        {"pos", meta(PST_I64, 1, 3, 0), 0, 2},
+        {"w", meta(PST_I64, 2, 6, 2), 0, 4}};
+    int64_t pos[30], w[120], got[12];
+    const struct pst_safetensors_entry entries[] = {
+        {"pos", meta(PST_I64, 1, 30, 0), pos, 0},
+        {"w", meta(PST_I64, 2, 60, 2), w, 0}};
+    struct pst_data_options options = {.path = "d.safetensors"};
+    const struct pst_data_step step = {4, 2};
+    int64_t at = 0;
+    struct pst_data *d;
+
+    (void)state;
+    for (int i = 0; i < 30; i++)
+        pos[i] = i;
+    for (int i = 0; i < 120; i++)
+        w[i] = i;
+    assert_ok(pst_safetensors_save("d.safetensors", entries, 2, &diag), &diag);
+    assert_ok(pst_data_open(&options, inputs, 2, step, &d, &diag), &diag);
+    for (unsigned s = 0; s < 4; s++) {
+        for (unsigned m = 0; m < 4; m++) {
+            assert_ok(pst_data_fill(d, s, m, 0, got, &diag), &diag);
+            for (int64_t r = 0; r < rows[m]; r++)
+                assert_int_equal(got[r], (at + r) % 30);
+            assert_ok(pst_data_fill(d, s, m, 1, got, &diag), &diag);
+            assert_int_equal(got[0], 4 * at % 120);
+            assert_int_equal(got[4 * rows[m] - 1],
+                             (4 * (at + rows[m]) - 1) % 120);
+            at += rows[m];
+        }
+    }
+    pst_data_close(d);
+    options.shuffle = true;
+    assert_int_equal(pst_data_open(&options, inputs, 2, step, &d, &diag),
+                     PST_ERR_UNSUPPORTED);
+    assert_ok(pst_data_open(&options, inputs, 1, step, &d, &diag), &diag);
+    at = 0;
+    for (unsigned k = 0; k < 12; k++) { /* an epoch has each row once */
+        assert_ok(pst_data_fill(d, k / 4, k % 4, 0, got, &diag), &diag);
+        for (int64_t r = 0; r < rows[k % 4]; r++)
+            at |= (int64_t)1 << got[r];
+    }
+    assert_int_equal(at, ((int64_t)1 << 30) - 1);
+    pst_data_close(d);
+}
+
+static void wraps_and_shuffles_by_epoch(void **state)
+{
+    const struct pst_data_input x1 = {"x", meta(PST_F32, 2, 1, 2)};
+    unsigned char order[2][6], seen;
+    struct pst_data *d;
+    float x[2];
+
+    (void)state;
+    write_batch();
+    /* 3 microbatches of 1: two steps an epoch. */
+    assert_ok(open_batch(&x1, 1, false, &d), &diag);
+    assert_ok(pst_data_fill(d, 3, 2, 0, x, &diag), &diag);
+    assert_true(x[0] == 10);
+    assert_ok(pst_data_fill(d, 4, 0, 0, x, &diag), &diag);
+    assert_true(x[0] == 0);
+    pst_data_close(d);
+    assert_ok(open_batch(&x1, 1, true, &d), &diag);
+    for (unsigned epoch = 0; epoch < 2; epoch++) {
+        seen = 0;
+        for (unsigned i = 0; i < 6; i++) {
+            assert_ok(pst_data_fill(d, 2 * epoch + i / 3, i % 3, 0, x, &diag),
+                      &diag);
+            order[epoch][i] = (unsigned char)(x[0] / 2);
+            seen = (unsigned char)(seen | 1u << order[epoch][i]);
+        }
+        assert_int_equal(seen, 0x3f);
+    }
+    assert_memory_not_equal(order[0], order[1], 6);
+    pst_data_close(d);
+}
+
+static void permutations_are_permutations(void **state)
+{
+    static unsigned char seen[70000];
+
+    (void)state;
+    for (uint64_t n = 1; n < 70000; n = n < 70 ? n + 1 : n * 3 - 1) {
+        uint64_t fixed = 0;
+
+        memset(seen, 0, n);
+        for (uint64_t i = 0; i < n; i++) {
+            const uint64_t j = pst_data_permute(7, 3, n, i);
+
+            assert_true(j < n);
+            assert_int_equal(seen[j]++, 0);
+            fixed += i == j;
+        }
+        assert_true(n < 20 || fixed < 10);
+    }
+    assert_int_not_equal(pst_data_permute(7, 3, 1ull << 40, 5),
+                         pst_data_permute(8, 3, 1ull << 40, 5));
+    assert_true(pst_data_permute(7, 3, UINT64_MAX, UINT64_MAX - 1) <
+                UINT64_MAX);
+}
+
+static void refuses_batches_that_do_not_fit(void **state)
+{
+    static const struct {
+        struct pst_data_input inputs[2];
+        size_t n;
+        enum pst_status status;
+        const char *says;
+    } cases[] = {
+        {{{"y", {PST_F32, 1, {2}}}}, 1, PST_ERR_NOT_FOUND, "'y'; it has: k, "},
+        {{{"x", {PST_F64, 2, {2, 2}}}}, 1, PST_ERR_SHAPE, "f32[6, 2], which"},
+        {{{"x", {PST_F32, 2, {2, 3}}}}, 1, PST_ERR_SHAPE, "of f32[2, 3]"},
+        {{{"x", {PST_F32, 1, {2}}}}, 1, PST_ERR_SHAPE, "f32[6, 2], which"},
+        {{{"x", {PST_F32, 0, {0}}}}, 1, PST_ERR_SHAPE, "f32[6, 2], which"},
+        {{{"s", {PST_F32, 1, {1}}}}, 1, PST_ERR_SHAPE, "f32[], which"},
+        {{{"x", {PST_F32, 2, {4, 2}}}},
+         1,
+         PST_ERR_SHAPE,
+         "6 rows, which is no "
+         "multiple of the 4"},
+        {{{"x", {PST_F32, 2, {7, 2}}}}, 1, PST_ERR_SHAPE, "of the 7 rows"},
+        {{{"x", {PST_F32, 2, {0, 2}}}}, 1, PST_ERR_SHAPE, "of the 0 rows"},
+        {{{"x", {PST_F32, 2, {3, 2}}}, {"k", {PST_I64, 0, {0}}}},
+         2,
+         PST_ERR_SHAPE,
+         "'x' holds 2 microbatches, 'k' holds 3"},
+    };
+    const uint64_t live = pst_alloc_live(PST_TAG_ARCHIVE);
+
+    (void)state;
+    write_batch();
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        struct pst_data *d = NULL;
+        const enum pst_status status =
+            open_batch(cases[i].inputs, cases[i].n, false, &d);
+
+        if (status != cases[i].status || !strstr(diag.text, cases[i].says))
+            fail_msg("case %zu: %s: %s", i, pst_status_name(status), diag.text);
+    }
+    assert_int_equal(pst_alloc_live(PST_TAG_ARCHIVE), live);
+}
+
+static void write_file(const char *path, const void *data, size_t size)
+{
+    FILE *f = fopen(path, "wb");
+
+    assert_int_equal(fwrite(data, 1, size, f), size);
+    fclose(f);
+}
+
+static void tokens_and_their_successors(void **state)
+{
+    static const uint16_t tokens[] = {100, 101, 102, 103, 104, 105,
+                                      106, 107, 108, 109, 110, 40000};
+    const struct pst_data_input inputs[] = {{"ids", meta(PST_I64, 2, 2, 3)},
+                                            {"y", meta(PST_I32, 1, 6, 0)}};
+    struct pst_data_options options = {.path = "t.bin",
+                                       .token_dtype = "uint16"};
+    const struct pst_data_input small[] = {{"ids", meta(PST_I16, 1, 3, 0)}};
+    struct pst_data *d;
+    int64_t ids[6];
+    int32_t y[6];
+    int16_t shorts[3];
+
+    (void)state;
+    write_file("t.bin", tokens, sizeof(tokens));
+    assert_ok(pst_data_open(&options, inputs, 2, (struct pst_data_step){1, 0},
+                            &d, &diag),
+              &diag);
+    assert_int_equal(pst_data_samples(d), 3);
+    assert_ok(pst_data_fill(d, 0, 0, 0, ids, &diag), &diag);
+    assert_ok(pst_data_fill(d, 0, 0, 1, y, &diag), &diag);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(ids[i], 100 + i);
+        assert_int_equal(y[i], 101 + i);
+    }
+    assert_ok(pst_data_fill(d, 1, 0, 0, ids, &diag), &diag); /* wraps */
+    assert_int_equal(ids[0], 106);
+    assert_int_equal(ids[3], 100);
+    pst_data_close(d);
+    /* Without targets the last token has a window of its own. */
+    assert_ok(pst_data_open(&options, small, 1, (struct pst_data_step){1, 0},
+                            &d, &diag),
+              &diag);
+    assert_int_equal(pst_data_samples(d), 4);
+    assert_ok(pst_data_fill(d, 2, 0, 0, shorts, &diag), &diag);
+    assert_int_equal(pst_data_fill(d, 3, 0, 0, shorts, &diag), PST_ERR_RANGE);
+    assert_non_null(strstr(diag.text, "token 40000 at place 11"));
+    pst_data_close(d);
+    /* Names may be given; then the order of the inputs does not matter. */
+    options.tokens = "y";
+    options.targets = "ids";
+    assert_ok(pst_data_open(&options, inputs, 2, (struct pst_data_step){1, 0},
+                            &d, &diag),
+              &diag);
+    assert_int_equal(pst_data_samples(d), 1);
+    assert_ok(pst_data_fill(d, 0, 0, 0, ids, &diag), &diag);
+    assert_ok(pst_data_fill(d, 0, 0, 1, y, &diag), &diag);
+    assert_int_equal(ids[0], 101);
+    assert_int_equal(y[0], 100);
+    pst_data_close(d);
+    options.tokens = "z";
+    assert_int_equal(pst_data_open(&options, inputs, 2,
+                                   (struct pst_data_step){1, 0}, &d, &diag),
+                     PST_ERR_NOT_FOUND);
+}
+
+/* A file that is cut while it is in use: a sentence with its name. */
+static void says_that_the_file_was_cut(void **state)
+{
+    const struct pst_data_input batch = {"x", meta(PST_F32, 2, 2, 2), 0, 0,
+                                         NULL};
+    const struct pst_data_input window = {"ids", meta(PST_I64, 2, 1, 4), 0, 0,
+                                          NULL};
+    const struct pst_data_options tokens = {.path = "cut.bin"};
+    const struct pst_data_step one = {1, 0};
+    struct pst_data *data;
+    int64_t ids[4];
+    float x[4];
+
+    (void)state;
+    write_batch();
+    assert_ok(open_batch(&batch, 1, false, &data), &diag);
+    assert_ok(pst_data_fill(data, 0, 0, 0, x, &diag), &diag);
+    assert_int_equal(truncate("b.safetensors", 100), 0);
+    assert_int_equal(pst_data_fill(data, 1, 0, 0, x, &diag), PST_ERR_IO);
+    assert_non_null(strstr(diag.text, "b.safetensors has become shorter"));
+    pst_data_close(data);
+
+    write_file("cut.bin", "0123456789abcdef", 16);
+    assert_ok(pst_data_open(&tokens, &window, 1, one, &data, &diag), &diag);
+    assert_ok(pst_data_fill(data, 3, 0, 0, ids, &diag), &diag);
+    assert_int_equal(ids[3], 'f');
+    assert_int_equal(truncate("cut.bin", 14), 0);
+    assert_ok(pst_data_fill(data, 2, 0, 0, ids, &diag), &diag);
+    assert_int_equal(pst_data_fill(data, 3, 0, 0, ids, &diag), PST_ERR_IO);
+    assert_non_null(strstr(diag.text, "cut.bin has become shorter"));
+    pst_data_close(data);
+}
+
+static void refuses_token_files_that_do_not_fit(void **state)
+{
+    const struct pst_data_input floats[] = {{"ids", meta(PST_I64, 2, 2, 3)},
+                                            {"y", meta(PST_I64, 2, 2, 3)},
+                                            {"mask", meta(PST_F32, 1, 2, 0)}};
+    struct pst_data_options options = {.path = "t.txt"};
+    struct pst_data *d;
+
+    (void)state;
+    write_file("t.txt", "abcdef", 6); /* one window of 3 with a successor */
+    assert_int_equal(pst_data_open(&options, floats, 2,
+                                   (struct pst_data_step){1, 0}, &d, &diag),
+                     PST_ERR_SHAPE);
+    assert_non_null(strstr(diag.text, "t.txt: 1 sequences of 3 tokens, a "
+                                      "microbatch has 2"));
+    write_file("t.txt", "abcdefg", 7);
+    assert_int_equal(pst_data_open(&options, floats, 3,
+                                   (struct pst_data_step){1, 0}, &d, &diag),
+                     PST_ERR_SHAPE);
+    assert_non_null(strstr(diag.text, "'mask' (f32[2]) cannot be made"));
+    options.seq_len = 4;
+    assert_int_equal(pst_data_open(&options, floats, 2,
+                                   (struct pst_data_step){1, 0}, &d, &diag),
+                     PST_ERR_SHAPE);
+    options.seq_len = 3;
+    options.token_dtype = "uint16";
+    assert_int_equal(pst_data_open(&options, floats, 2,
+                                   (struct pst_data_step){1, 0}, &d, &diag),
+                     PST_ERR_INPUT);
+    options.token_dtype = "int64";
+    assert_int_equal(pst_data_open(&options, floats, 2,
+                                   (struct pst_data_step){1, 0}, &d, &diag),
+                     PST_ERR_USAGE);
+    options.token_dtype = NULL;
+    assert_ok(pst_data_open(&options, floats, 2, (struct pst_data_step){1, 0},
+                            &d, &diag),
+              &diag);
+    pst_data_close(d);
+    write_file("t.txt", "", 0);
+    assert_int_equal(pst_data_open(&options, floats, 2,
+                                   (struct pst_data_step){1, 0}, &d, &diag),
+                     PST_ERR_SHAPE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_see_their_rows),
+        cmocka_unit_test(conformance_20_inputs_of_other_rows),
+        cmocka_unit_test(conformance_22_divided_as_asked_for),
+        cmocka_unit_test(conformance_24_uneven_rows),
+        cmocka_unit_test(wraps_and_shuffles_by_epoch),
+        cmocka_unit_test(permutations_are_permutations),
+        cmocka_unit_test(refuses_batches_that_do_not_fit),
+        cmocka_unit_test(tokens_and_their_successors),
+        cmocka_unit_test(says_that_the_file_was_cut),
+        cmocka_unit_test(refuses_token_files_that_do_not_fit),
+    };
+
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the pass emits, what it refuses; geometry of overlaps; twins' names.
+ * The numbers are in test_aliasing.c. */
+#include "stages/frontend/functional/functionalise.h"
+#include "stages/frontend/functional/overlap.h"
+#include "stages/ops/op.h"
+#include "tests/test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct pst_diag diag;
+
+struct fixture {
+    struct pst_graph *graph;
+    struct pst_build build;
+    struct pst_functionalise *f;
+};
+
+static void begin(struct fixture *x, const char *text)
+{
+    assert_ok(pst_graph_parse(text, &x->graph, &diag), &diag);
+    pst_build_init(&x->build, x->graph, &diag);
+    assert_ok(pst_functionalise_new(&x->build, &x->f, &diag), &diag);
+}
+
+static void end(struct fixture *x)
+{
+    pst_functionalise_free(x->f);
+    pst_graph_free(x->graph);
+}
+
+static struct pst_value *get(const struct fixture *x, const char *name)
+{
+    struct pst_value *v = pst_graph_find(x->graph, name);
+
+    assert_non_null(v);
+    return v;
+}
+
+/* Runs "aten.add_.Scalar"(v, number). */
+static struct pst_value *write_number(struct fixture *x, const char *op,
+                                      struct pst_value *v, double number)
+{
+    const struct pst_op *twin = pst_functional_twin(op);
+
+    assert_non_null(twin);
+    return pst_functionalise_inplace(x->f, twin,
+                                     PST_ARGS(pst_v(v), pst_f(number)));
+}
+
+static void finish(struct fixture *x, const char *want)
+{
+    struct pst_str text = {0};
+
+    assert_ok(pst_functionalise_finish(x->f, &diag), &diag);
+    assert_ok(pst_graph_verify(x->graph, &diag), &diag);
+    pst_graph_print(x->graph, &text);
+    assert_string_equal(pst_str_text(&text), want);
+    pst_str_fini(&text);
+}
+
+/* --- what is emitted ------------------------------------------------------ */
+
+static void windows_become_strided_writes(void **state)
+{
+    static const char text[] =
+        "graph next_id=1 {\n"
+        "  buffer %b \"b\" persistent: f32[2, 3]\n"
+        "  %row: f32[3] view of %b + 3 = aten.select.int(%b, 0, 1)  # - - F "
+        "id=0\n"
+        "}\n";
+    static const char want[] =
+        "graph next_id=5 {\n"
+        "  buffer %b \"b\" persistent: f32[2, 3]\n"
+        "  %row: f32[3] view of %b + 3 = aten.select.int(%b, 0, 1)  # - - F "
+        "id=0\n"
+        "  %add: f32[3] = aten.add.Scalar(%row, 2.0)  # - - F id=1\n"
+        "  %b_1: f32[2, 3] = penstock.write_strided.default(%b, %add, [3], "
+        "[1], 3)  # - - F id=2\n"
+        "  %row_1: f32[3] view of %b_1 + 3 = aten.as_strided.default(%b_1, "
+        "[3], [1], storage_offset=3)  # - - F id=3\n"
+        "  %mul: f32[2, 3] = aten.mul.Scalar(%b_1, 3.0)  # - - F id=4\n"
+        "  output buffer %mul -> %b \"b\"\n"
+        "}\n";
+    struct pst_value *b, *row;
+    struct fixture x;
+
+    (void)state;
+    begin(&x, text);
+    b = get(&x, "b");
+    row = get(&x, "row");
+    assert_ptr_equal(pst_functionalise_read(x.f, row), row);
+    assert_non_null(write_number(&x, "aten.add_.Scalar", row, 2));
+    /* Regenerated once, however often it is read. */
+    assert_ptr_equal(pst_functionalise_read(x.f, row), get(&x, "row_1"));
+    assert_ptr_equal(pst_functionalise_read(x.f, row), get(&x, "row_1"));
+    assert_ptr_equal(pst_functionalise_read(x.f, b), get(&x, "b_1"));
+    /* The whole is replaced: no write, the result is the new version. */
+    assert_non_null(write_number(&x, "aten.mul_.Scalar", b, 3));
+    finish(&x, want);
+    end(&x);
+}
+
+/* A copy into the whole must not make the source's name one with it. */
+static void copied_sources_stay_apart(void **state)
+{
+    static const char text[] = "graph next_id=0 {\n"
+                               "  input %x: f32[2]\n"
+                               "  input %y: f32[2]\n"
+                               "}\n";
+    static const char want[] =
+        "graph next_id=2 {\n"
+        "  input %x: f32[2]\n"
+        "  input %y: f32[2]\n"
+        "  %x_1: f32[2] = aten.clone.default(%y)  # - - F id=0\n"
+        "  %add: f32[2] = aten.add.Scalar(%y, 1.0)  # - - F id=1\n"
+        "  output input %x_1 -> %x \"x\"\n"
+        "  output input %add -> %y \"y\"\n"
+        "}\n";
+    struct fixture x;
+
+    (void)state;
+    begin(&x, text);
+    assert_non_null(pst_functionalise_inplace(
+        x.f, pst_functional_twin("aten.copy_.default"),
+        PST_ARGS(pst_v(get(&x, "x")), pst_v(get(&x, "y")))));
+    assert_non_null(write_number(&x, "aten.add_.Scalar", get(&x, "y"), 1));
+    finish(&x, want);
+    end(&x);
+}
+
+/* write() broadcasts and converts. */
+static void updates_are_fitted(void **state)
+{
+    static const char text[] = "graph next_id=0 {\n"
+                               "  input %x: f32[2, 3]\n"
+                               "  const %k \"k\": i64[3]\n"
+                               "}\n";
+    struct pst_value *v;
+    struct fixture x;
+
+    (void)state;
+    begin(&x, text);
+    v = pst_functionalise_write(x.f, get(&x, "x"), get(&x, "k"));
+    assert_non_null(v);
+    assert_true(pst_meta_same(&v->meta, &get(&x, "x")->meta));
+    assert_null(pst_functionalise_write(x.f, get(&x, "k"), get(&x, "x")));
+    assert_int_equal(x.build.status, PST_ERR_SHAPE);
+    end(&x);
+}
+
+/* A constant with state is a buffer of the model. */
+static void written_constants_become_buffers(void **state)
+{
+    static const char text[] = "graph next_id=0 {\n"
+                               "  const %k \"k\": f32[3]\n"
+                               "  const %l \"l\": f32[3]\n"
+                               "}\n";
+    static const char want[] =
+        "graph next_id=1 {\n"
+        "  buffer %k \"k\": f32[3]\n"
+        "  const %l \"l\": f32[3]\n"
+        "  %add: f32[3] = aten.add.Scalar(%k, 1.0)  # - - F id=0\n"
+        "  output buffer %add -> %k \"k\"\n"
+        "}\n";
+    struct fixture x;
+
+    (void)state;
+    begin(&x, text);
+    assert_non_null(write_number(&x, "aten.add_.Scalar", get(&x, "k"), 1));
+    finish(&x, want);
+    end(&x);
+}
+
+/* Storage that is not in row-major order is written in its own order. */
+static void strided_owners_keep_their_order(void **state)
+{
+    static const char text[] = "graph next_id=0 {\n"
+                               "  input %x: f32[2, 3]:(1, 2)\n"
+                               "}\n";
+    struct fixture x;
+    struct pst_value *now;
+
+    (void)state;
+    begin(&x, text);
+    now = write_number(&x, "aten.add_.Scalar", get(&x, "x"), 1);
+    assert_non_null(now);
+    assert_int_equal(now->meta.stride[0], 1);
+    assert_int_equal(now->meta.stride[1], 2);
+    assert_ok(pst_functionalise_finish(x.f, &diag), &diag);
+    assert_ok(pst_graph_verify(x.graph, &diag), &diag);
+    end(&x);
+}
+
+/* A read after a write under no_grad lets gradients through again. */
+static void reads_are_not_bound_to_no_grad(void **state)
+{
+    static const char text[] =
+        "graph next_id=1 {\n"
+        "  param %w \"w\" grad: f32[4]\n"
+        "  %y: f32[4] = aten.mul.Scalar(%w, 2)  # - - F id=0\n"
+        "}\n";
+    struct pst_value *now;
+    struct fixture x;
+
+    (void)state;
+    begin(&x, text);
+    x.build.no_grad = true;
+    now = write_number(&x, "aten.add_.Scalar", get(&x, "y"), 1);
+    assert_non_null(now);
+    assert_string_equal(now->def->schema->name,
+                        "penstock.with_history.default");
+    assert_false(now->def->no_grad);
+    assert_ptr_equal(now->def->args[1].value, get(&x, "y"));
+    assert_true(x.build.no_grad);
+    end(&x);
+}
+
+/* --- what is refused ------------------------------------------------------ */
+
+static void parameters_are_not_written(void **state)
+{
+    static const char text[] =
+        "graph next_id=1 {\n"
+        "  param %w \"w\" grad: f32[4]\n"
+        "  param %fixed \"fixed\": f32[4]\n"
+        "  %part: f32[2] view of %w + 1 = aten.as_strided.default(%w, [2], "
+        "[1], 1)  # - - F id=0\n"
+        "}\n";
+    static const struct {
+        const char *name;
+        bool no_grad;
+        const char *words;
+    } cases[] = {
+        {"w", false, "updates of parameters"},
+        {"part", false, "updates of parameters"},
+        {"w", true, "updates of parameters"},
+        {"fixed", false, "updates of parameters"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        struct fixture x;
+
+        begin(&x, text);
+        x.build.no_grad = cases[i].no_grad;
+        assert_null(
+            write_number(&x, "aten.add_.Scalar", get(&x, cases[i].name), 1));
+        assert_int_equal(x.build.status, PST_ERR_UNSUPPORTED);
+        assert_non_null(strstr(diag.text, cases[i].words));
+        assert_null(pst_functionalise_read(x.f, get(&x, "w")));
+        end(&x);
+    }
+}
+
+static void results_must_fit_the_target(void **state)
+{
+    static const char text[] = "graph next_id=0 {\n"
+                               "  input %x: f32[3]\n"
+                               "  input %k: i64[3]\n"
+                               "  input %y: f32[2, 3]\n"
+                               "}\n";
+    const struct pst_op *add = pst_functional_twin("aten.add_.Tensor");
+    struct fixture x;
+
+    (void)state;
+    begin(&x, text); /* would have to grow */
+    assert_null(pst_functionalise_inplace(
+        x.f, add, PST_ARGS(pst_v(get(&x, "x")), pst_v(get(&x, "y")))));
+    assert_int_equal(x.build.status, PST_ERR_SHAPE);
+    end(&x);
+    begin(&x, text); /* would lose the fraction */
+    assert_null(pst_functionalise_inplace(
+        x.f, add, PST_ARGS(pst_v(get(&x, "k")), pst_v(get(&x, "x")))));
+    assert_int_equal(x.build.status, PST_ERR_SHAPE);
+    end(&x);
+}
+
+/* --- names and overlaps --------------------------------------------------- */
+
+static void twins_are_found_by_name(void **state)
+{
+    static const char *const pairs[][2] = {
+        {"aten.add_.Tensor", "aten.add.Tensor"},
+        {"aten.relu_.default", "aten.relu.default"},
+        {"aten.pow_.Scalar", "aten.pow.Tensor_Scalar"},
+        {"aten.copy_.default", "aten.copy.default"},
+        {"aten.t_.default", "aten.t.default"},
+        {"aten.__iand__.Tensor", "aten.__and__.Tensor"},
+        {"aten.add.Tensor", NULL},
+        {"aten.add__.Tensor", NULL},
+        {"aten._.Tensor", NULL},
+        {"aten.nothing_.Tensor", NULL},
+        {"aten.add_", NULL},
+        {"add_", NULL},
+        {"", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(pairs); i++) {
+        const struct pst_op *twin = pst_functional_twin(pairs[i][0]);
+
+        if (pairs[i][1] == NULL) {
+            assert_null(twin);
+            continue;
+        }
+        assert_non_null(twin);
+        assert_string_equal(pst_op_schema(twin)->name, pairs[i][1]);
+    }
+    assert_ptr_equal(pst_out_twin("aten.div.out"),
+                     pst_op_find("aten.div.Tensor"));
+    assert_ptr_equal(pst_out_twin("aten.sum.IntList_out"), NULL);
+    assert_ptr_equal(pst_out_twin("aten.add.Scalar_out"),
+                     pst_op_find("aten.add.Scalar"));
+    assert_ptr_equal(pst_out_twin("aten.silu.out"),
+                     pst_op_find("aten.silu.default"));
+    assert_null(pst_out_twin("aten.div.Tensor"));
+    assert_null(pst_out_twin("aten.nothing.out"));
+}
+
+static struct pst_meta window(unsigned rank, const int64_t *sizes,
+                              const int64_t *strides)
+{
+    struct pst_meta meta = pst_meta_make(PST_F32, rank, sizes);
+
+    memcpy(meta.stride, strides, rank * sizeof(*strides));
+    return meta;
+}
+
+#define W(rank, ...) window(rank, __VA_ARGS__)
+#define L(...)                                                                 \
+    (const int64_t[])                                                          \
+    {                                                                          \
+        __VA_ARGS__                                                            \
+    }
+
+static void windows_meet_themselves(void **state)
+{
+    const struct {
+        struct pst_meta meta;
+        bool want;
+    } cases[] = {
+        {W(2, L(3, 2), L(2, 1)), false},
+        {W(2, L(3, 2), L(1, 3)), false},
+        {W(2, L(3, 2), L(2, 2)), true},
+        {W(2, L(3, 2), L(1, 0)), true},
+        {W(2, L(3, 1), L(1, 0)), false},
+        {W(2, L(2, 3), L(3, 2)), false}, /* 0 2 4 3 5 7: not nested */
+        {W(2, L(3, 3), L(3, 2)), false},
+        {W(2, L(3, 4), L(3, 2)), true}, /* 6 = 2 * 3 = 3 * 2 */
+        {W(2, L(1 << 20, 1 << 20), L(0, 0)), true},
+        {W(2, L(0, 5), L(0, 0)), false},
+        {W(0, NULL, L(0)), false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        bool got;
+
+        assert_ok(pst_window_overlaps_itself(&cases[i].meta, &got, &diag),
+                  &diag);
+        if (got != cases[i].want)
+            fail_msg("case %zu", i);
+    }
+}
+
+static void windows_meet_others(void **state)
+{
+    const struct {
+        struct pst_meta a;
+        int64_t at;
+        struct pst_meta b;
+        int64_t bt;
+        bool want;
+    } cases[] = {
+        {W(1, L(4), L(1)), 0, W(1, L(4), L(1)), 4, false},
+        {W(1, L(4), L(1)), 0, W(1, L(4), L(1)), 3, true},
+        {W(1, L(3), L(2)), 0, W(1, L(3), L(2)), 1, false}, /* even, odd */
+        {W(1, L(3), L(2)), 0, W(1, L(2), L(3)), 1, true},  /* both have 4 */
+        {W(2, L(3, 4), L(8, 1)), 0, W(2, L(2, 4), L(8, 1)), 10, true},
+        {W(2, L(4, 4), L(8, 1)), 0, W(2, L(4, 4), L(8, 1)), 4, false},
+        {W(1, L(0), L(1)), 0, W(1, L(4), L(1)), 0, false},
+        {W(0, NULL, L(0)), 2, W(1, L(4), L(1)), 0, true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        const struct pst_window a = {&cases[i].a, cases[i].at};
+        const struct pst_window b = {&cases[i].b, cases[i].bt};
+        bool ab, ba;
+
+        assert_ok(pst_windows_overlap(&a, &b, &ab, &diag), &diag);
+        assert_ok(pst_windows_overlap(&b, &a, &ba, &diag), &diag);
+        if (ab != cases[i].want || ba != ab)
+            fail_msg("case %zu", i);
+    }
+}
+
+/* Every allocation may fail; nothing leaks, nothing crashes. */
+static void memory_may_run_out(void **state)
+{
+    static const char text[] =
+        "graph next_id=1 {\n"
+        "  buffer %b \"b\" persistent: f32[2, 3]\n"
+        "  %row: f32[3] view of %b + 3 = aten.select.int(%b, 0, 1)  # - - F "
+        "id=0\n"
+        "}\n";
+    enum pst_status status = PST_ERR_NOMEM;
+
+    (void)state;
+    for (uint64_t n = 1; status != PST_OK; n++) {
+        struct fixture x = {0};
+        struct pst_value *row;
+
+        assert_ok(pst_graph_parse(text, &x.graph, &diag), &diag);
+        row = get(&x, "row");
+        pst_build_init(&x.build, x.graph, &diag);
+        pst_alloc_fail_at(n);
+        status = pst_functionalise_new(&x.build, &x.f, &diag);
+        if (status == PST_OK) {
+            (void)write_number(&x, "aten.add_.Scalar", row, 2);
+            (void)pst_functionalise_read(x.f, row);
+            status = pst_functionalise_finish(x.f, &diag);
+        }
+        pst_alloc_fail_at(0);
+        assert_true(status == PST_OK || status == PST_ERR_NOMEM);
+        assert_true(n < 1000);
+        end(&x);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(windows_become_strided_writes),
+        cmocka_unit_test(copied_sources_stay_apart),
+        cmocka_unit_test(updates_are_fitted),
+        cmocka_unit_test(written_constants_become_buffers),
+        cmocka_unit_test(strided_owners_keep_their_order),
+        cmocka_unit_test(reads_are_not_bound_to_no_grad),
+        cmocka_unit_test(parameters_are_not_written),
+        cmocka_unit_test(results_must_fit_the_target),
+        cmocka_unit_test(twins_are_found_by_name),
+        cmocka_unit_test(windows_meet_themselves),
+        cmocka_unit_test(windows_meet_others),
+        cmocka_unit_test(memory_may_run_out),
+    };
+
+    pst_diag_init(&diag);
+    if (pst_registry_init(&diag) != PST_OK) {
+        fprintf(stderr, "%s\n", diag.text);
+        return 1;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

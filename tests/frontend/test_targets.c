@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Every overload that PyTorch has (../shared/ops/schemas.json): those of tiers
+ * 1 and 2 mean something to the importer, with exactly the arguments and
+ * results that PyTorch's schema says; those of tier 3 are refused with their
+ * reason. */
+#include "tests/test.h"
+
+#include "stages/frontend/import/import.h"
+#include "stages/ops/op.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct pst_diag diag;
+static json_t *schemas;
+static struct pst_arena arena;
+
+/* Of tier 3, but there are rows: where sizes are dynamic there is something to
+ * do, gradients consist of them, or models turned out to need them. */
+static const char *const accepted[] = {
+    "aten.gelu_backward.default",
+    "aten.lift_fresh.default",
+    "aten.select_backward.default",
+    "aten.sigmoid_backward.default",
+    "aten.silu_backward.default",
+    "aten.slice_backward.default",
+    "aten.tanh_backward.default",
+    "aten.threshold_backward.default",
+    "aten._linalg_det.default",
+    "aten._linalg_slogdet.default",
+    "aten._linalg_solve_ex.default",
+    "aten.cholesky.default",
+    "aten.cholesky_inverse.default",
+    "aten.cholesky_solve.default",
+    "aten.det.default",
+    "aten.inverse.default",
+    "aten._linalg_check_errors.default",
+    "aten.linalg_cholesky.default",
+    "aten.linalg_cholesky_ex.default",
+    "aten.linalg_det.default",
+    "aten.linalg_inv.default",
+    "aten.linalg_inv_ex.default",
+    "aten.linalg_matrix_exp.default",
+    "aten.linalg_slogdet.default",
+    "aten.linalg_solve.default",
+    "aten.linalg_solve_ex.default",
+    "aten.linalg_solve_triangular.default",
+    "aten.logdet.default",
+    "aten.matrix_exp.default",
+    "aten.slogdet.default",
+    "aten._assert_scalar.default",
+    "aten.sym_constrain_range.default",
+    "aten.sym_constrain_range_for_size.default",
+};
+
+static int setup(void **state)
+{
+    (void)state;
+    pst_diag_init(&diag);
+    pst_arena_init(&arena, PST_TAG_TEST);
+    return pst_registry_init(&diag) == PST_OK ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    pst_arena_fini(&arena);
+    json_decref(schemas);
+    return 0;
+}
+
+static struct pst_target target_of(const char *name, json_t **ret_node)
+{
+    /* A region of autocast is judged by what it asks for. */
+    *ret_node =
+        json_pack("{s:s+, s:[{s:s, s:{s:s}}, {s:s, s:{s:i}}, {s:s, s:{s:b}}]}",
+                  "target", "torch.ops.", name, "inputs", "name", "device_type",
+                  "arg", "as_string", "cpu", "name", "dtype", "arg",
+                  "as_scalar_type", 13, "name", "enabled", "arg", "as_bool", 1);
+    assert_non_null(*ret_node);
+    return pst_import_target(*ret_node, NULL);
+}
+
+static bool same_default(const struct pst_arg *a, const struct pst_arg *b)
+{
+    if (a->kind != b->kind)
+        return false;
+    switch (a->kind) {
+    case PST_ARG_INT:
+    case PST_ARG_DTYPE:
+        return a->i == b->i;
+    case PST_ARG_FLOAT:
+        return memcmp(&a->f, &b->f, sizeof(a->f)) == 0;
+    case PST_ARG_BOOL:
+        return a->b == b->b;
+    case PST_ARG_STRING:
+        return strcmp(a->s, b->s) == 0;
+    case PST_ARG_INTS:
+        return a->n == b->n &&
+               (a->n == 0 ||
+                memcmp(a->ints, b->ints, a->n * sizeof(*a->ints)) == 0);
+    case PST_ARG_BOOLS:
+        return a->n == b->n && (a->n == 0 || memcmp(a->bools, b->bools,
+                                                    a->n * sizeof(bool)) == 0);
+    default:
+        return true;
+    }
+}
+
+static bool same_param(const struct pst_param *a, const struct pst_param *b)
+{
+    return a->type == b->type && a->optional == b->optional &&
+           a->fixed == b->fixed && a->has_default == b->has_default &&
+           (!a->has_default || same_default(&a->def, &b->def));
+}
+
+/* How many of the overload's arguments and results our schema has otherwise;
+ * the twin of an in-place form returns what that writes. */
+static unsigned differences(const char *name, const char *text,
+                            const struct pst_target *t)
+{
+    const struct pst_schema *ours = pst_op_schema(t->op);
+    struct pst_schema theirs;
+    unsigned n = 0;
+
+    assert_ok(pst_schema_parse(text, &arena, &theirs, &diag), &diag);
+    for (unsigned i = 0; i < PST_MAX(theirs.n_args, ours->n_args); i++)
+        if (i >= theirs.n_args || i >= ours->n_args ||
+            pst_import_find_arg(ours, theirs.args[i].name) != (int)i ||
+            !same_param(&theirs.args[i], &ours->args[i])) {
+            print_error("%s: argument %u differs from %s\n", name, i,
+                        ours->name);
+            n++;
+        }
+    if (t->kind != PST_TARGET_INPLACE &&
+        (theirs.n_returns != ours->n_returns ||
+         theirs.list_return != ours->list_return)) {
+        print_error("%s: %s has other results\n", name, ours->name);
+        n++;
+    }
+    return n;
+}
+
+static void tiers_1_and_2_are_whole(void **state)
+{
+    unsigned n = 0, wrong = 0;
+    json_t *row, *node;
+    size_t i;
+
+    (void)state;
+    json_array_foreach(schemas, i, row)
+    {
+        const char *name = json_string_value(json_object_get(row, "name"));
+        const char *text = json_string_value(json_object_get(row, "schema"));
+        struct pst_target t;
+
+        if (json_integer_value(json_object_get(row, "tier")) > 2)
+            continue;
+        t = target_of(name, &node);
+        n++;
+        if (t.kind == PST_TARGET_NONE) {
+            print_error("%s: %s\n", name, t.reason);
+            wrong++;
+        } else if (t.op != NULL) {
+            wrong += differences(name, text, &t);
+        }
+        json_decref(node);
+    }
+    assert_true(n >= 1000);
+    assert_int_equal(wrong, 0);
+}
+
+static void tier_3_is_refused(void **state)
+{
+    unsigned n = 0, wrong = 0;
+    json_t *row, *node;
+    size_t i;
+
+    (void)state;
+    json_array_foreach(schemas, i, row)
+    {
+        const char *name = json_string_value(json_object_get(row, "name"));
+        const char *why = json_string_value(json_object_get(row, "reason"));
+        bool known = false;
+        struct pst_target t;
+
+        if (json_integer_value(json_object_get(row, "tier")) != 3)
+            continue;
+        for (size_t k = 0; k < PST_COUNT(accepted); k++)
+            known = known || strcmp(name, accepted[k]) == 0;
+        t = target_of(name, &node);
+        n++;
+        if ((t.kind == PST_TARGET_NONE) == known) {
+            print_error("%s: is %srefused\n", name, known ? "" : "not ");
+            wrong++;
+        } else if (known && t.op != NULL) {
+            wrong += differences(
+                name, json_string_value(json_object_get(row, "schema")), &t);
+        } else if (!known && (t.tier != 3 || strcmp(t.reason, why) != 0)) {
+            print_error("%s: \"%s\", not \"%s\"\n", name, t.reason, why);
+            wrong++;
+        }
+        json_decref(node);
+    }
+    assert_true(n >= 1000);
+    assert_int_equal(wrong, 0);
+}
+
+static void others_are_unknown(void **state)
+{
+    const char *const names[] = {"aten.foo.default", "mine.relu.default",
+                                 "aten.add.Tensors", "higher_order.mine"};
+    json_t *node;
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(names); i++) {
+        const struct pst_target t = target_of(names[i], &node);
+
+        assert_int_equal(t.kind, PST_TARGET_NONE);
+        assert_int_equal(t.tier, 0);
+        assert_string_equal(t.reason, "unknown operators");
+        json_decref(node);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tiers_1_and_2_are_whole),
+        cmocka_unit_test(tier_3_is_refused),
+        cmocka_unit_test(others_are_unknown),
+    };
+    const char *shared = getenv("PENSTOCK_SHARED");
+    char path[512];
+
+    (void)snprintf(path, sizeof(path), "%s/ops/schemas.json",
+                   shared != NULL ? shared : PST_SHARED);
+    schemas = json_load_file(path, 0, NULL);
+    if (schemas == NULL) {
+        print_message("no %s: skipped\n", path);
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

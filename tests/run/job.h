@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_TESTS_RUN_JOB_H
+#define PENSTOCK_TESTS_RUN_JOB_H
+/* Runs of the small model (net.h) on transport self. */
+#include "tests/run/net.h"
+
+#define STEPS 3
+
+/* A crew on a net of its own. */
+struct job {
+    struct net net;
+    struct net_data data;
+    struct pst_transport *transport;
+    struct pst_crew *crew;
+    struct pst_step_result last;
+};
+
+static inline void job_init_as(struct job *job, unsigned stages, unsigned flags,
+                               const struct pst_exec_options *options)
+{
+    struct pst_diag *diag = &job->net.diag;
+    char ranks[16];
+
+    net_init_as(&job->net, stages, flags);
+    job->data = net_data(&job->net);
+    snprintf(ranks, sizeof(ranks), "%u",
+             options->ranks * PST_MAX(options->replicas, 1));
+    assert_ok(pst_transport_self.open(ranks, &job->transport, diag), diag);
+    assert_ok(
+        pst_crew_new(job->net.plan, job->transport, options, &job->crew, diag),
+        diag);
+}
+
+static inline void job_init(struct job *job, unsigned stages,
+                            const struct pst_exec_options *options)
+{
+    job_init_as(job, stages, 0, options);
+}
+
+static inline void job_fini(struct job *job)
+{
+    pst_crew_free(job->crew);
+    pst_transport_self.close(job->transport);
+    net_fini(&job->net);
+}
+
+static inline enum pst_status job_step(struct job *job, uint64_t step)
+{
+    return pst_crew_step(job->crew, step, net_fill, &job->data, 0, &job->last,
+                         &job->net.diag);
+}
+
+static inline struct pst_dump *job_first(struct job *job)
+{
+    struct pst_dump *dump;
+
+    assert_ok(pst_crew_dump_first(job->crew, &dump, &job->net.diag),
+              &job->net.diag);
+    return dump;
+}
+
+static inline void job_state(struct job *job, struct pst_dump *dump)
+{
+    assert_ok(pst_crew_dump_state(job->crew, dump, &job->net.diag),
+              &job->net.diag);
+}
+
+/* All of the last step, and the state after it. */
+static inline struct pst_dump *job_dump(struct job *job)
+{
+    struct pst_dump *dump = job_first(job);
+
+    job_state(job, dump);
+    return dump;
+}
+
+/* The planned peak is the real one, and steps allocate nothing. */
+static inline void run_steps(struct job *job, unsigned from, unsigned to)
+{
+    uint64_t calls;
+
+    for (unsigned s = from; s < to; s++) {
+        calls = pst_alloc_calls();
+        assert_ok(job_step(job, s), &job->net.diag);
+        assert_true(job->last.applied);
+        assert_int_equal(pst_alloc_calls(), calls);
+    }
+    for (unsigned k = 0; k < pst_crew_n_local(job->crew); k++)
+        assert_int_equal(pst_crew_high_water(job->crew, k),
+                         pst_crew_memory(job->crew, k).arena);
+}
+
+struct run {
+    struct pst_dump *dump;
+    double norm, loss;
+};
+
+/* Some steps; the first one's dump with the state after the last. */
+static inline struct run run_as(unsigned stages, unsigned flags,
+                                const struct pst_exec_options *options)
+{
+    struct run ret;
+    struct job job;
+
+    job_init_as(&job, stages, flags, options);
+    run_steps(&job, 0, 1);
+    ret.dump = job_first(&job);
+    run_steps(&job, 1, STEPS);
+    job_state(&job, ret.dump);
+    ret.norm = job.last.grad_norm;
+    ret.loss = job.last.loss;
+    job_fini(&job);
+    return ret;
+}
+
+static inline struct run run(unsigned stages,
+                             const struct pst_exec_options *options)
+{
+    return run_as(stages, 0, options);
+}
+
+#endif

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Times of actions: recorded, collected, explained, made into costs. */
+#include <math.h>
+
+#include "stages/run/measure.h"
+#include "tests/run/job.h"
+
+static unsigned count(const struct pst_timeline *t, int rank,
+                      enum pst_span_kind kind)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < t->spans.n; i++)
+        n += t->spans.at[i].rank == rank && t->spans.at[i].kind == kind;
+    return n;
+}
+
+static struct pst_timeline timeline_of(struct job *job)
+{
+    struct pst_timeline t;
+
+    assert_ok(pst_crew_timeline(job->crew, &t, &job->net.diag), &job->net.diag);
+    return t;
+}
+
+/* Every action once, one after the other on each rank, every gap explained. */
+static void draws_a_step(void **state)
+{
+    struct pst_exec_options options = net_options("zb-v", 2, 4, "adamw");
+    struct pst_shares shares[2];
+    struct pst_timeline t;
+    struct job job;
+
+    (void)state;
+    job_init(&job, 4, &options);
+    t = timeline_of(&job);
+    assert_int_equal(t.spans.n, 0); /* nothing has run */
+    run_steps(&job, 0, 12);
+    t = timeline_of(&job);
+    assert_int_equal(t.n_ranks, 2);
+    assert_true(t.step > 0);
+    for (int r = 0; r < 2; r++) {
+        double end = 0;
+
+        assert_int_equal(count(&t, r, PST_SPAN_F), 8);
+        assert_int_equal(count(&t, r, PST_SPAN_I), 8);
+        assert_int_equal(count(&t, r, PST_SPAN_W), 8);
+        assert_int_equal(count(&t, r, PST_SPAN_OPTIM), 1);
+        for (size_t i = 0; i < t.spans.n; i++) {
+            const struct pst_span *s = &t.spans.at[i];
+
+            if (s->rank != r)
+                continue;
+            assert_true(s->start >= end - 1e-9 && s->end >= s->start);
+            end = s->end;
+        }
+        assert_true(end <= t.step + 1e-9);
+    }
+    pst_timeline_shares(&t, shares);
+    for (int r = 0; r < 2; r++) {
+        double sum = 0;
+
+        for (int k = 0; k < PST_N_SPANS; k++)
+            sum += shares[r].seconds[k];
+        assert_true(sum > 0.5 * t.step && sum <= t.step * 1.000001);
+        assert_true(shares[r].bubble >= 0 && shares[r].bubble < 1);
+    }
+    pst_timeline_fini(&t);
+    job_fini(&job);
+}
+
+/* Replicas: ranks of the job, microbatches of the step. */
+static void draws_replicas(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 2, 5, "sgd");
+    struct pst_timeline t;
+    unsigned seen = 0;
+    struct job job;
+
+    (void)state;
+    options.replicas = 2;
+    job_init_as(&job, 2, NET_STILL, &options);
+    run_steps(&job, 0, 3);
+    t = timeline_of(&job);
+    assert_int_equal(t.n_ranks, 4);
+    assert_int_equal(count(&t, 0, PST_SPAN_F), 3);
+    assert_int_equal(count(&t, 3, PST_SPAN_F), 2);
+    for (size_t i = 0; i < t.spans.n; i++)
+        if (t.spans.at[i].kind == PST_SPAN_F && t.spans.at[i].stage == 1)
+            seen |= 1u << t.spans.at[i].microbatch;
+    assert_int_equal(seen, 31);
+    pst_timeline_fini(&t);
+    job_fini(&job);
+}
+
+static void measures_costs(void **state)
+{
+    static const char *const schedules[] = {"1f1b", "zb-h1"};
+
+    (void)state;
+    for (size_t k = 0; k < PST_COUNT(schedules); k++) {
+        struct pst_exec_options options =
+            net_options(schedules[k], 2, 4, "adamw");
+        struct pst_costs costs;
+        struct job job;
+
+        job_init(&job, 4, &options);
+        run_steps(&job, 0, 5);
+        assert_ok(pst_crew_costs(job.crew, &costs, &job.net.diag),
+                  &job.net.diag);
+        assert_int_equal(costs.n_stages, 4);
+        for (unsigned s = 0; s < 4; s++) {
+            const struct pst_stage_cost *c = &costs.stages[s];
+
+            assert_true(c->seconds.forward > 0 && c->seconds.forward < 1);
+            assert_true(c->seconds.input >= 0 && c->seconds.weight >= 0);
+            assert_true(k == 0 ? c->backward > 0 : c->seconds.input > 0);
+            assert_true(c->optim > 0);
+        }
+        pst_costs_fini(&costs);
+        job_fini(&job);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(draws_a_step),
+        cmocka_unit_test(draws_replicas),
+        cmocka_unit_test(measures_costs),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

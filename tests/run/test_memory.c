@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Sizes that no memory has, and arenas for which too little is left. */
+#include "tests/split/model.h"
+
+#include "stages/base/checked.h"
+#include "stages/base/fs.h"
+#include "stages/compile/memplan.h"
+#include "stages/run/exec.h"
+#include "stages/run/room.h"
+
+#include <stdio.h>
+#include <sys/resource.h>
+
+#define NODE " # m zoo.py:1 F id=0\n"
+
+static struct pst_diag diag;
+
+static void sizes_stay_too_large(void **state)
+{
+    const size_t too_large = PST_SIZE_TOO_LARGE;
+    struct pst_interval intervals[3] = {
+        {.size = SIZE_MAX / 2}, {.size = SIZE_MAX / 2}, {.size = SIZE_MAX / 2}};
+    size_t size;
+
+    (void)state;
+    assert_int_equal(pst_size_add(3, 4), 7);
+    assert_int_equal(pst_size_mul(3, 4), 12);
+    assert_int_equal(pst_size_round(65, 64), 128);
+    assert_int_equal(pst_size_add(SIZE_MAX - 1, 2), too_large);
+    assert_int_equal(pst_size_add(too_large, 64), too_large);
+    assert_int_equal(pst_size_mul((size_t)1 << 62, 4), too_large);
+    assert_int_equal(pst_size_mul(too_large, 1), too_large);
+    assert_int_equal(pst_size_mul(too_large, 0), 0);
+    assert_int_equal(pst_size_round(SIZE_MAX - 5, 64), too_large);
+    assert_true(pst_size_fits(PTRDIFF_MAX));
+    assert_false(pst_size_fits((size_t)PTRDIFF_MAX + 1));
+    assert_ok(pst_mem_pack(intervals, 3, &size, &diag), &diag);
+    assert_int_equal(size, too_large);
+}
+
+static enum pst_status planned(const char *text, unsigned microbatches)
+{
+    const struct pst_exec_options options = {.schedule = "gpipe",
+                                             .ranks = 1,
+                                             .microbatches = microbatches,
+                                             .train = true,
+                                             .threads = 1,
+                                             .optim.name = "none"};
+    const struct pst_split_options how = {0};
+    struct pst_memory memory;
+    struct pst_model model;
+    struct pst_plan *plan;
+    enum pst_status status;
+
+    model_init(&model, text, NULL, 0);
+    assert_ok(pst_split(&model, &how, &plan, &diag), &diag);
+    status = pst_exec_plan(plan, &options, &memory, &diag);
+    pst_plan_free(plan);
+    model_fini(&model);
+    return status;
+}
+
+/* Each tensor fits an address, their slots together do not. */
+static void slots_that_wrap_are_refused(void **state)
+{
+    static const char text[] =
+        "graph next_id=1 {\n"
+        "  input %x: f32[17592186044416]\n"
+        "  param %w \"w\" grad: f32[]\n"
+        "  %a: f32[17592186044416] = aten.mul.Tensor(%x, %w)" NODE
+        "  %b: f32[17592186044416] = aten.exp.default(%a)" NODE
+        "  %c: f32[17592186044416] = aten.mul.Tensor(%b, %a)" NODE
+        "  %d: f32[17592186044416] = aten.exp.default(%c)" NODE
+        "  %loss: f32[] = aten.mean.default(%d)" NODE
+        "  output user %loss \"0\"\n"
+        "}\n";
+
+    (void)state;
+    assert_ok(planned(text, 1), &diag);
+    assert_int_equal(planned(text, 70000), PST_ERR_SHAPE);
+    assert_non_null(strstr(diag.text, "larger than any memory"));
+}
+
+static void tensors_that_wrap_are_refused(void **state)
+{
+    static const char text[] = "graph next_id=1 {\n"
+                               "  input %x: f32[1152921504606846976]\n"
+                               "  output user %x \"0\"\n"
+                               "}\n";
+    struct pst_graph *graph;
+
+    (void)state;
+    assert_int_not_equal(pst_graph_parse(text, &graph, &diag), PST_OK);
+    assert_non_null(strstr(diag.text, "too large to address"));
+}
+
+/* --- what is left --------------------------------------------------------- */
+
+static char root[] = "/tmp/pst-room-XXXXXX";
+
+static void put(const char *path, const char *text)
+{
+    char full[256], *slash;
+
+    (void)snprintf(full, sizeof(full), "%s%s", root, path);
+    slash = strrchr(full, '/');
+    *slash = '\0';
+    assert_ok(pst_mkdirs(full, 0700, &diag), &diag);
+    *slash = '/';
+    assert_ok(pst_file_write(full, text, strlen(text), &diag), &diag);
+}
+
+static void fresh_root(void)
+{
+    assert_ok(pst_remove_tree(root, &diag), &diag);
+    assert_ok(pst_mkdirs(root, 0700, &diag), &diag);
+    put("/proc/sys/kernel/random/boot_id", "one\n");
+}
+
+static void limits_of_both_versions_are_found(void **state)
+{
+    struct pst_room room;
+    uint64_t id;
+
+    (void)state;
+    fresh_root();
+    pst_room_look(root, &room); /* nothing is known */
+    assert_true(room.host == UINT64_MAX && room.group == UINT64_MAX);
+    put("/proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:    2048 kB\n");
+    put("/proc/self/cgroup", "0::/a/b\n");
+    put("/sys/fs/cgroup/a/b/memory.max", "max\n");
+    put("/sys/fs/cgroup/a/b/memory.current", "100\n");
+    pst_room_look(root, &room);
+    assert_int_equal(room.host, 2048 * 1024);
+    assert_true(room.group == UINT64_MAX);
+    put("/sys/fs/cgroup/a/memory.max", "1000\n");
+    put("/sys/fs/cgroup/a/memory.current", "900\n");
+    pst_room_look(root, &room);
+    assert_int_equal(room.group, 100);
+    id = room.group_id;
+    /* Page cache is given back; the tightest group counts. */
+    put("/sys/fs/cgroup/a/memory.stat",
+        "anon 5\ninactive_file 300\nactive_file 20\n");
+    put("/sys/fs/cgroup/a/b/memory.max", "400\n");
+    pst_room_look(root, &room);
+    assert_int_equal(room.group, 300);
+    assert_true(room.group_id != id);
+
+    fresh_root();
+    put("/proc/self/cgroup", "5:cpu:/x\n4:memory:/job\n0::/\n");
+    put("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "5000\n");
+    put("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "4000\n");
+    put("/sys/fs/cgroup/memory/job/memory.stat", "total_inactive_file 7\n");
+    pst_room_look(root, &room);
+    assert_int_equal(room.group, 1007);
+
+    fresh_root(); /* garbled */
+    put("/proc/meminfo", "MemAvailable: -5 kB\n");
+    put("/proc/self/cgroup", "::\n0::/../../..\nx\n");
+    pst_room_look(root, &room);
+    assert_true(room.host == UINT64_MAX && room.group == UINT64_MAX);
+}
+
+/* Two ranks with 4 MiB and somewhat each. */
+static enum pst_status started(bool overcommit)
+{
+    static const char text[] =
+        "graph next_id=1 {\n"
+        "  input %x: f32[4]\n"
+        "  buffer %n \"n\" persistent: f32[1048576]\n"
+        "  buffer %m \"m\" persistent: f32[1048576]\n"
+        "  %a: f32[1048576] = aten.exp.default(%n)" NODE
+        "  %c: f32[] = aten.mean.default(%a)" NODE
+        "  %s: f32[4] = aten.mul.Tensor(%x, %c)" NODE
+        "  pippy._pipe_split.default()" NODE
+        "  %d: f32[1048576] = aten.exp.default(%m)" NODE
+        "  %e: f32[] = aten.mean.default(%d)" NODE
+        "  %y: f32[4] = aten.mul.Tensor(%s, %e)" NODE "  output user %y \"0\"\n"
+        "}\n";
+    const struct pst_exec_options options = {.schedule = "gpipe",
+                                             .ranks = 2,
+                                             .microbatches = 1,
+                                             .threads = 1,
+                                             .overcommit = overcommit,
+                                             .optim.name = "none"};
+    const struct pst_split_options how = {0};
+    struct pst_transport *self;
+    struct pst_model model;
+    struct pst_plan *plan;
+    struct pst_crew *crew;
+    enum pst_status status;
+
+    model_init(&model, text, NULL, 0);
+    assert_ok(pst_split(&model, &how, &plan, &diag), &diag);
+    assert_ok(pst_transport_self.open("2", &self, &diag), &diag);
+    status = pst_crew_new(plan, self, &options, &crew, &diag);
+    if (status == PST_OK)
+        pst_crew_free(crew);
+    pst_transport_self.close(self);
+    pst_plan_free(plan);
+    model_fini(&model);
+    return status;
+}
+
+static void ranks_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    fresh_root();
+    assert_int_equal(setenv("PST_ROOM_ROOT", root, 1), 0);
+    put("/proc/meminfo", "MemAvailable: 60000 kB\n");
+    assert_ok(started(false), &diag);
+    /* Enough for one of them, not for both. */
+    put("/proc/meminfo", "MemAvailable: 12000 kB\n");
+    assert_int_equal(started(false), PST_ERR_NOMEM);
+    assert_non_null(
+        strstr(diag.text, "the 2 ranks on the host of rank 0 need"));
+    assert_non_null(strstr(diag.text, "11.72 MiB are left on it"));
+    assert_non_null(strstr(diag.text, "--overcommit"));
+    assert_ok(started(true), &diag);
+    put("/proc/meminfo", "MemAvailable: 60000 kB\n");
+    put("/proc/self/cgroup", "0::/\n");
+    put("/sys/fs/cgroup/memory.max", "12582912\n");
+    put("/sys/fs/cgroup/memory.current", "2097152\n");
+    assert_int_equal(started(false), PST_ERR_NOMEM);
+    assert_non_null(strstr(diag.text, "10.00 MiB are left below the limit of"));
+    assert_int_equal(unsetenv("PST_ROOM_ROOT"), 0);
+}
+
+/* As ulimit -v; sanitizers need addresses without end. */
+static void address_limits_are_named(void **state)
+{
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    struct rlimit was, now;
+    unsigned long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+
+    (void)state;
+    assert_ok(started(false), &diag); /* libraries are there by then */
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%lu", &pages), 1);
+    (void)fclose(f);
+    assert_int_equal(getrlimit(RLIMIT_AS, &was), 0);
+    now = was;
+    now.rlim_cur = pages * 4096 + (3 << 20);
+    assert_int_equal(setrlimit(RLIMIT_AS, &now), 0);
+    assert_int_equal(started(false), PST_ERR_NOMEM);
+    assert_int_equal(setrlimit(RLIMIT_AS, &was), 0);
+#else
+    (void)state;
+#endif
+}
+
+static int make_root(void **state)
+{
+    (void)state;
+    return mkdtemp(root) != NULL ? 0 : -1;
+}
+
+static int remove_root(void **state)
+{
+    (void)state;
+    return pst_remove_tree(root, &diag) == PST_OK ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_stay_too_large),
+        cmocka_unit_test(slots_that_wrap_are_refused),
+        cmocka_unit_test(tensors_that_wrap_are_refused),
+        cmocka_unit_test(limits_of_both_versions_are_found),
+        cmocka_unit_test(ranks_that_do_not_fit_are_refused),
+        cmocka_unit_test(address_limits_are_named),
+    };
+
+    pst_diag_init(&diag);
+    return cmocka_run_group_tests_name("memory", tests, make_root, remove_root);
+}

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The small model on real ranks: every process is one. Rank 0 compares with
+ * the uncut model on transport self.
+ *
+ *   mpiexec -n N test-exec-ranks STAGES [REPLICAS]
+ */
+#include "stages/run/measure.h"
+#include "tests/run/chance.h"
+#include "tests/run/net.h"
+
+#include <unistd.h>
+
+#define STEPS 3
+
+static unsigned stages, replicas = 1;
+static bool still; /* no buffer changes */
+static struct pst_transport *mpi;
+
+/* Rank 0 alone has data. */
+static enum pst_status fill_at_first(void *ctx, uint64_t step,
+                                     unsigned microbatch, unsigned input,
+                                     void *dst, struct pst_diag *diag)
+{
+    if (mpi->ops->rank(mpi) != 0)
+        return pst_diag_set(diag, PST_ERR_INTERNAL, "asked the wrong rank");
+    return net_fill(ctx, step, microbatch, input, dst, diag);
+}
+
+/* All steps; the first one's dump with the state after the last. */
+static struct pst_dump *run(struct pst_transport *transport, unsigned n_stages,
+                            const struct pst_exec_options *options,
+                            struct pst_diag *diag)
+{
+    struct pst_dump *dump = NULL;
+    struct pst_crew *crew;
+    struct net_data data;
+    struct net net;
+
+    net_init_as(&net, n_stages, still ? NET_STILL : 0);
+    data = net_data(&net);
+    assert_ok(pst_crew_new(net.plan, transport, options, &crew, diag), diag);
+    for (unsigned s = 0; s < STEPS; s++) {
+        struct pst_step_result result;
+
+        assert_ok(pst_crew_step(crew, s,
+                                options->scatter ? fill_at_first : net_fill,
+                                &data, 40 + s, &result, diag),
+                  diag);
+        assert_int_equal(result.control, 40 + s);
+        if (s == 0)
+            assert_ok(pst_crew_dump_first(crew, &dump, diag), diag);
+    }
+    assert_ok(pst_crew_dump_state(crew, dump, diag), diag);
+    for (unsigned k = 0; k < pst_crew_n_local(crew); k++)
+        assert_int_equal(pst_crew_high_water(crew, k),
+                         pst_crew_memory(crew, k).arena);
+    pst_crew_free(crew);
+    net_fini(&net);
+    return dump;
+}
+
+static void ranks_keep_the_bits(void **state)
+{
+    static const struct {
+        const char *name;
+        unsigned per_rank; /* stages a rank needs; 0: any number */
+    } schedules[] = {
+        {"gpipe", 0},     {"1f1b", 0},       {"interleaved-1f1b", 1},
+        {"zb-h1", 1},     {"looped-bfs", 1}, {"interleaved-1f1b", 2},
+        {"zb-h1", 2},     {"looped-bfs", 2}, {"zb-v", 2},
+        {"dualpipe-v", 2}};
+    const unsigned pipeline = mpi->ops->size(mpi) / replicas;
+    struct pst_exec_options alone = net_options("gpipe", 1, 5, "adamw");
+    struct pst_transport *self;
+    struct pst_dump *want;
+    struct pst_diag diag;
+    char size[8];
+
+    (void)state;
+    pst_diag_init(&diag);
+    alone.replicas = replicas;
+    snprintf(size, sizeof(size), "%u", replicas);
+    assert_ok(pst_transport_self.open(size, &self, &diag), &diag);
+    want = run(self, 1, &alone, &diag);
+    for (size_t k = 0; k < PST_COUNT(schedules); k++) {
+        struct pst_exec_options options =
+            net_options(schedules[k].name, pipeline, 5, "adamw");
+        struct pst_dump *got;
+
+        if ((schedules[k].per_rank > 0 &&
+             schedules[k].per_rank * pipeline != stages) ||
+            (strcmp(schedules[k].name, "dualpipe-v") == 0 &&
+             5 / replicas < stages))
+            continue;
+        options.replicas = replicas;
+        got = run(mpi, stages, &options, &diag);
+        if (mpi->ops->rank(mpi) == 0)
+            assert_same_dump(want, got);
+        pst_dump_free(got);
+    }
+    pst_dump_free(want);
+    pst_transport_self.close(self);
+}
+
+/* Rank 0 reads and sends; what it cannot read ends the step everywhere. */
+static void first_rank_reads_for_all(void **state)
+{
+    static const char *const schedules[] = {"gpipe", "1f1b"};
+    struct pst_exec_options alone = net_options("gpipe", 1, 5, "adamw");
+    struct pst_exec_options options =
+        net_options("gpipe", mpi->ops->size(mpi) / replicas, 5, "adamw");
+    struct pst_step_result result;
+    struct pst_transport *self;
+    struct pst_dump *want, *got;
+    struct pst_crew *crew;
+    struct net_data data;
+    struct pst_diag diag;
+    struct net net;
+    char size[8];
+
+    (void)state;
+    pst_diag_init(&diag);
+    alone.replicas = options.replicas = replicas;
+    options.scatter = true;
+    snprintf(size, sizeof(size), "%u", replicas);
+    assert_ok(pst_transport_self.open(size, &self, &diag), &diag);
+    want = run(self, 1, &alone, &diag);
+    for (size_t k = 0; k < PST_COUNT(schedules); k++) {
+        options.schedule = schedules[k];
+        got = run(mpi, stages, &options, &diag);
+        if (mpi->ops->rank(mpi) == 0)
+            assert_same_dump(want, got);
+        pst_dump_free(got);
+    }
+    pst_dump_free(want);
+    pst_transport_self.close(self);
+
+    net_init(&net, stages);
+    data = (struct net_data){net.plan, 0, 3, true};
+    assert_ok(pst_crew_new(net.plan, mpi, &options, &crew, &diag), &diag);
+    assert_int_equal(
+        pst_crew_step(crew, 0, fill_at_first, &data, 0, &result, &diag),
+        PST_ERR_RANGE);
+    assert_non_null(strstr(diag.text, "no such sample"));
+    assert_non_null(strstr(diag.text, "microbatch 3"));
+    assert_ok(pst_crew_step(crew, 1, fill_at_first, &data, 0, &result, &diag),
+              &diag);
+    pst_crew_free(crew);
+    net_fini(&net);
+}
+
+static unsigned draw(unsigned *seed, unsigned n)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (*seed >> 16) % n;
+}
+
+/* "0=1,1=0,2=1": each rank has a stage. */
+static void random_place(unsigned *seed, unsigned ranks, char out[64])
+{
+    unsigned rank[4];
+    int len = 0;
+
+    for (unsigned s = 0; s < stages; s++)
+        rank[s] = s < ranks ? s : draw(seed, ranks);
+    for (unsigned s = stages; s-- > 1;) {
+        const unsigned k = draw(seed, s + 1), was = rank[s];
+
+        rank[s] = rank[k];
+        rank[k] = was;
+    }
+    for (unsigned s = 0; s < stages; s++)
+        len += snprintf(out + len, 64 - (size_t)len, "%s%u=%u", s ? "," : "", s,
+                        rank[s]);
+}
+
+/* Any schedule, its stages anywhere; all ranks draw the same. */
+static void placements_by_chance(void **state)
+{
+    static const char *const names[] = {
+        "gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1", "auto"};
+    struct pst_transport *self;
+    struct pst_diag diag;
+    unsigned seed = 1;
+
+    (void)state;
+    pst_diag_init(&diag);
+    assert_ok(pst_transport_self.open("1", &self, &diag), &diag);
+    for (unsigned i = 0; i < 17; i++) {
+        const unsigned m = 1 + draw(&seed, 5);
+        struct pst_exec_options alone = net_options("gpipe", 1, m, "sgd");
+        struct pst_exec_options options =
+            net_options(names[draw(&seed, PST_COUNT(names))],
+                        mpi->ops->size(mpi), m, "sgd");
+        struct pst_dump *want, *got;
+        char place[64];
+
+        random_place(&seed, options.ranks, place);
+        options.place = place;
+        got = run(mpi, stages, &options, &diag);
+        if (mpi->ops->rank(mpi) == 0) {
+            print_message("%s %s, %u microbatches\n", options.schedule, place,
+                          m);
+            want = run(self, 1, &alone, &diag);
+            assert_same_dump(want, got);
+            pst_dump_free(want);
+        }
+        pst_dump_free(got);
+    }
+    pst_transport_self.close(self);
+}
+
+/* Every process writes the same lists to the same file: all have one parent. */
+static void write_lists(const char *path, const struct pst_str *lists)
+{
+    char own[80];
+    FILE *f;
+
+    snprintf(own, sizeof(own), "%s.%d", path, (int)getpid());
+    f = fopen(own, "w");
+    assert_non_null(f);
+    assert_true(fputs(pst_str_text(lists), f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(rename(own, path), 0);
+}
+
+/* Any order that can run, stages anywhere. */
+static void ranks_keep_the_bits_of_chance(void **state)
+{
+    const unsigned n = mpi->ops->size(mpi);
+    struct pst_diag diag;
+
+    (void)state;
+    pst_diag_init(&diag);
+    still = true;
+    for (unsigned seed = 1; seed <= 17; seed++) {
+        struct chance c = {.seed = 100 * n + seed, .ranks = n};
+        struct pst_exec_options options;
+        struct pst_transport *self;
+        struct pst_str lists = {0};
+        struct pst_dump *want, *got;
+        char name[64];
+
+        chance_make(&c, &lists);
+        snprintf(name, sizeof(name), "csv:/tmp/penstock-chance-%d-%u",
+                 (int)getppid(), seed);
+        write_lists(name + 4, &lists);
+        pst_str_fini(&lists);
+        options = net_options("gpipe", 1, c.m, "adamw");
+        assert_ok(pst_transport_self.open("1", &self, &diag), &diag);
+        want = run(self, 1, &options, &diag);
+        pst_transport_self.close(self);
+        options = net_options(name, n, c.m, "adamw");
+        got = run(mpi, CHANCE_STAGES, &options, &diag);
+        if (mpi->ops->rank(mpi) == 0) {
+            assert_same_dump(want, got);
+            (void)unlink(name + 4);
+        }
+        pst_dump_free(want);
+        pst_dump_free(got);
+    }
+    still = false;
+}
+
+/* Clocks of processes are aligned: what a rank needs was made before. */
+static void draws_one_clock(void **state)
+{
+    struct pst_exec_options options =
+        net_options("1f1b", mpi->ops->size(mpi), 6, "sgd");
+    struct pst_step_result result;
+    struct pst_timeline t;
+    struct pst_crew *crew;
+    struct net_data data;
+    struct pst_diag diag;
+    struct net net;
+
+    (void)state;
+    pst_diag_init(&diag);
+    net_init(&net, stages);
+    data = net_data(&net);
+    assert_ok(pst_crew_new(net.plan, mpi, &options, &crew, &diag), &diag);
+    for (unsigned s = 0; s < 4; s++)
+        assert_ok(pst_crew_step(crew, s, net_fill, &data, 0, &result, &diag),
+                  &diag);
+    assert_ok(pst_crew_timeline(crew, &t, &diag), &diag);
+    assert_true((t.spans.n > 0) == (mpi->ops->rank(mpi) == 0));
+    for (size_t i = 0; i < t.spans.n; i++)
+        for (size_t k = 0; k < t.spans.n; k++) {
+            const struct pst_span *a = &t.spans.at[i], *b = &t.spans.at[k];
+
+            /* 2 ms: whoever answers a ping may have to get a core first. */
+            if (a->kind == PST_SPAN_F && b->kind == PST_SPAN_F &&
+                a->microbatch == b->microbatch && a->stage + 1 == b->stage)
+                assert_true(b->start > a->end - 2e-3);
+        }
+    pst_timeline_fini(&t);
+    pst_crew_free(crew);
+    net_fini(&net);
+}
+
+/* One rank sees a bad label: all get the same message, and go on. */
+static void faults_reach_all(void **state)
+{
+    struct pst_exec_options options =
+        net_options("1f1b", mpi->ops->size(mpi), 4, "sgd");
+    struct pst_step_result result;
+    struct pst_crew *crew;
+    struct net_data data;
+    struct pst_diag diag;
+    struct net net;
+    char want[64];
+
+    (void)state;
+    pst_diag_init(&diag);
+    net_init(&net, stages);
+    data = (struct net_data){net.plan, 0, 3, false};
+    assert_ok(pst_crew_new(net.plan, mpi, &options, &crew, &diag), &diag);
+    assert_int_equal(pst_crew_step(crew, 0, net_fill, &data, 0, &result, &diag),
+                     PST_ERR_RANGE);
+    snprintf(want, sizeof(want), "rank %u, stage %u, microbatch 3",
+             options.ranks - 1, stages - 1);
+    assert_non_null(strstr(diag.text, want));
+    data.bad_step = -1;
+    assert_ok(pst_crew_step(crew, 0, net_fill, &data, 0, &result, &diag),
+              &diag);
+    pst_crew_free(crew);
+    net_fini(&net);
+}
+
+/* Options that differ are found before anything runs, by all ranks. */
+static void refuses_unequal_ranks(void **state)
+{
+    struct pst_exec_options options =
+        net_options("1f1b", mpi->ops->size(mpi), 4, "sgd");
+    struct pst_crew *crew;
+    struct pst_diag diag;
+    struct net net;
+
+    (void)state;
+    pst_diag_init(&diag);
+    net_init(&net, stages);
+    options.optim.weight_decay = mpi->ops->rank(mpi) == 1 ? 0.5 : 0;
+    assert_int_equal(pst_crew_new(net.plan, mpi, &options, &crew, &diag),
+                     PST_ERR_MISMATCH);
+    assert_non_null(strstr(diag.text, "rank 1"));
+    net_fini(&net);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest shared[] = {
+        cmocka_unit_test(ranks_keep_the_bits),
+        cmocka_unit_test(first_rank_reads_for_all),
+    };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_keep_the_bits),
+        cmocka_unit_test(placements_by_chance),
+        cmocka_unit_test(ranks_keep_the_bits_of_chance),
+        cmocka_unit_test(draws_one_clock),
+        cmocka_unit_test(faults_reach_all),
+        cmocka_unit_test(refuses_unequal_ranks),
+    };
+    struct pst_diag diag;
+    int64_t n;
+    int failed;
+
+    if (argc < 2 || !pst_parse_i64(argv[1], &n) || n < 1 || n > 4)
+        return 64;
+    stages = (unsigned)n;
+    if (argc > 2 && pst_parse_i64(argv[2], &n) && n > 1 && n <= 4)
+        replicas = (unsigned)n;
+    pst_diag_init(&diag);
+    if (pst_transport_mpi.open("", &mpi, &diag) != PST_OK) {
+        fprintf(stderr, "%s\n", diag.text);
+        return 1;
+    }
+    failed = replicas > 1 ? cmocka_run_group_tests(shared, NULL, NULL)
+                          : cmocka_run_group_tests(tests, NULL, NULL);
+    if (failed > 0)
+        mpi->ops->abort(mpi, 1); /* the others may wait */
+    pst_transport_mpi.close(mpi);
+    return failed;
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Replicas of a pipeline: R x P ranks share a batch (conformance 69). */
+#include <math.h>
+
+#include "tests/run/job.h"
+
+/* Largest difference of a float tensor in proportion to its largest value. */
+static double distance(const struct pst_dump_item *a,
+                       const struct pst_dump_item *b)
+{
+    double most = 1e-30, off = 0;
+
+    for (int64_t i = 0; i < pst_meta_numel(&a->meta); i++) {
+        double u = ((const float *)a->data)[i];
+        double v = ((const float *)b->data)[i];
+
+        most = fmax(most, fabs(u));
+        off = fmax(off, fabs(u - v));
+        if (isnan(u) || isnan(v))
+            return NAN;
+    }
+    return off / most;
+}
+
+static void assert_near(const struct pst_dump *a, const struct pst_dump *b,
+                        double tolerance)
+{
+    size_t n, n_b;
+    const struct pst_dump_item *items = pst_dump_items(a, &n);
+
+    (void)pst_dump_items(b, &n_b);
+    assert_int_equal(n, n_b);
+    for (size_t i = 0; i < n; i++) {
+        const struct pst_dump_item *twin = pst_dump_find(b, items[i].name);
+
+        assert_non_null(twin);
+        assert_true(pst_meta_same(&twin->meta, &items[i].meta));
+        if (items[i].meta.dtype == PST_F32 &&
+            !(distance(&items[i], twin) <= tolerance))
+            fail_msg("%s differs by %g", items[i].name,
+                     distance(&items[i], twin));
+    }
+}
+
+static struct run replicated(unsigned stages, unsigned ranks, unsigned replicas,
+                             unsigned microbatches, const char *schedule)
+{
+    struct pst_exec_options options =
+        net_options(schedule, ranks, microbatches, "adamw");
+
+    options.replicas = replicas;
+    return run_as(stages, NET_STILL, &options);
+}
+
+/* Any number of replicas: the same numbers to 1e-6, the same bits each time
+ * and for every cut and schedule of the pipeline. */
+static void averages_gradients(void **state)
+{
+    static const unsigned microbatches[] = {4, 5, 7};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(microbatches); i++) {
+        const unsigned m = microbatches[i];
+        struct run whole = replicated(1, 1, 1, m, "gpipe");
+
+        for (unsigned replicas = 2; replicas <= 4; replicas++) {
+            struct run alone = replicated(1, 1, replicas, m, "gpipe");
+
+            assert_near(whole.dump, alone.dump, 1e-6);
+            assert_true(fabs(whole.loss - alone.loss) < 1e-6);
+            for (unsigned stages = 2; stages <= 4; stages++) {
+                struct run cut =
+                    replicated(stages, PST_MIN(stages, 3), replicas, m,
+                               replicas % 2 ? "gpipe" : "1f1b");
+
+                assert_same_dump(alone.dump, cut.dump);
+                assert_true(alone.loss == cut.loss && alone.norm == cut.norm);
+                pst_dump_free(cut.dump);
+            }
+            pst_dump_free(alone.dump);
+        }
+        pst_dump_free(whole.dump);
+    }
+}
+
+/* Losses and outputs of the first step come back in the order of the batch. */
+static void keeps_the_order_of_the_batch(void **state)
+{
+    struct run whole = replicated(2, 2, 1, 5, "1f1b");
+    struct run shared = replicated(2, 2, 2, 5, "1f1b");
+
+    (void)state;
+    assert_memory_equal(pst_dump_find(whole.dump, "losses")->data,
+                        pst_dump_find(shared.dump, "losses")->data,
+                        5 * sizeof(float));
+    assert_memory_equal(pst_dump_find(whole.dump, "output.1")->data,
+                        pst_dump_find(shared.dump, "output.1")->data,
+                        100 * sizeof(float));
+    pst_dump_free(whole.dump);
+    pst_dump_free(shared.dump);
+}
+
+static void refuses_what_cannot_be_shared(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 2, 3, "sgd");
+    struct pst_memory memory[2];
+    struct net net;
+
+    (void)state;
+    net_init(&net, 2);
+    options.replicas = 4;
+    assert_int_equal(pst_exec_plan(net.plan, &options, memory, &net.diag),
+                     PST_ERR_USAGE);
+    net_fini(&net);
+}
+
+/*
+ * A buffer that microbatches change ends a step as replica 0's microbatches
+ * left it, on all replicas. Nothing is trained here, and net_fill knows
+ * microbatches by their number in the step, so one pipeline that has only
+ * replica 0's share comes to the same bits.
+ */
+static void has_the_buffers_of_replica_0(void **state)
+{
+    static const struct {
+        unsigned replicas, microbatches, share;
+    } cases[] = {{2, 5, 3}, {3, 7, 3}, {2, 4, 2}};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        struct pst_exec_options options =
+            net_options("gpipe", 1, cases[i].share, "none");
+        struct run share = run(1, &options);
+
+        for (unsigned stages = 1; stages <= 4; stages++) {
+            struct run shared;
+
+            options = net_options("1f1b", PST_MIN(stages, 3),
+                                  cases[i].microbatches, "none");
+            options.replicas = cases[i].replicas;
+            shared = run(stages, &options);
+            assert_memory_equal(
+                pst_dump_find(shared.dump, "buffer.n.seen")->data,
+                pst_dump_find(share.dump, "buffer.n.seen")->data,
+                sizeof(float[8]));
+            pst_dump_free(shared.dump);
+        }
+        pst_dump_free(share.dump);
+    }
+}
+
+static const float *seen(const struct job *job, unsigned rank)
+{
+    const struct pst_rank *r = job->crew->ranks[rank];
+    const int index = pst_plan_find_param(job->net.plan, "n.seen");
+
+    return (const float *)pst_rank_at(r, r->params.at[r->param_at[index]].data);
+}
+
+/* All replicas have the same buffer after a step; a step that is not applied
+ * leaves it alone, and copies that differ stop a checkpoint. */
+static void keeps_buffers_alike(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 1, 5, "adamw");
+    float before[8];
+    struct job job;
+
+    (void)state;
+    options.replicas = 3;
+    job_init(&job, 2, &options);
+    run_steps(&job, 0, 2);
+    memcpy(before, seen(&job, 0), sizeof(before));
+    for (unsigned k = 1; k < 3; k++)
+        assert_memory_equal(before, seen(&job, k), sizeof(before));
+    job.data.bad_step = 2;
+    job.data.bad_microbatch = 4; /* of replica 2 */
+    assert_int_equal(job_step(&job, 2), PST_ERR_RANGE);
+    for (unsigned k = 0; k < 3; k++)
+        assert_memory_equal(before, seen(&job, k), sizeof(before));
+    assert_ok(pst_crew_check_copies(job.crew, 2, &job.net.diag), &job.net.diag);
+    ((float *)seen(&job, 2))[3] += 1;
+    assert_int_equal(pst_crew_check_copies(job.crew, 2, &job.net.diag),
+                     PST_ERR_INTERNAL);
+    assert_non_null(strstr(job.net.diag.text, "n.seen"));
+    job_fini(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(averages_gradients),
+        cmocka_unit_test(keeps_the_order_of_the_batch),
+        cmocka_unit_test(refuses_what_cannot_be_shared),
+        cmocka_unit_test(has_the_buffers_of_replica_0),
+        cmocka_unit_test(keeps_buffers_alike),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

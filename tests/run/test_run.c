@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Steps of a small model (net.h), cut in all ways, on transport self. */
+#include "tests/run/job.h"
+
+#include <math.h>
+
+static void all_cuts_of(unsigned microbatches, const char *optimizer)
+{
+    static const char *const schedules[] = {"gpipe", "1f1b"};
+    struct pst_exec_options options =
+        net_options("gpipe", 1, microbatches, optimizer);
+    struct run whole = run(1, &options);
+
+    assert_true(whole.loss > 0 && whole.norm > 0);
+    for (unsigned stages = 1; stages <= 4; stages++) {
+        for (unsigned ranks = 1; ranks <= stages; ranks++) {
+            for (unsigned k = 0; k < PST_COUNT(schedules); k++) {
+                struct run cut;
+
+                options =
+                    net_options(schedules[k], ranks, microbatches, optimizer);
+                cut = run(stages, &options);
+                assert_same_dump(whole.dump, cut.dump);
+                assert_true(whole.loss == cut.loss);
+                assert_true(whole.norm == cut.norm);
+                pst_dump_free(cut.dump);
+            }
+        }
+    }
+    pst_dump_free(whole.dump);
+}
+
+static void cuts_keep_the_bits(void **state)
+{
+    (void)state;
+    all_cuts_of(1, "adamw");
+    all_cuts_of(4, "sgd");
+    all_cuts_of(5, "adamw");
+}
+
+/* NaN wherever a step has no business to read before it writes. */
+static void poison(struct pst_crew *crew)
+{
+    for (unsigned i = 0; i < crew->n_local; i++) {
+        struct pst_rank *r = crew->ranks[i];
+
+        for (unsigned s = 0; s < r->sched->n_stages; s++)
+            for (int k = PST_R_FIRST; k < PST_R_WORK; k++) {
+                const struct pst_slot_pool *pool = &r->stages[s].pools[k];
+
+                if (r->stages[s].program != NULL)
+                    memset(r->arena + pool->base, 0xff, pool->n * pool->size);
+            }
+        memset(r->arena + r->work, 0xff, r->memory.arena - r->work);
+        for (size_t g = 0; g < r->grads.n; g++)
+            memset(
+                r->arena + r->grads.at[g].offset, 0xff,
+                pst_meta_bytes(&r->plan->params.at[r->grads.at[g].param].meta));
+    }
+}
+
+static void reads_nothing_stale(void **state)
+{
+    (void)state;
+    for (unsigned stages = 1; stages <= 4; stages++) {
+        const struct pst_exec_options options =
+            net_options("1f1b", stages, 4, "adamw");
+        struct pst_dump *clean, *poisoned;
+        struct job job;
+
+        job_init(&job, stages, &options);
+        run_steps(&job, 0, 2);
+        clean = job_dump(&job);
+        job_fini(&job);
+        job_init(&job, stages, &options);
+        poison(job.crew);
+        run_steps(&job, 0, 1);
+        poison(job.crew);
+        run_steps(&job, 1, 2);
+        poisoned = job_dump(&job);
+        assert_same_dump(clean, poisoned);
+        pst_dump_free(clean);
+        pst_dump_free(poisoned);
+        job_fini(&job);
+    }
+}
+
+/* One microbatch after the other, against a step with one of them: means of
+ * losses and gradients, outputs joined. */
+static void adds_microbatches_up(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 3, 4, "none");
+    const struct pst_dump_item *losses, *loss, *outputs, *grad;
+    struct pst_dump *dump;
+    double sum = 0;
+    struct job job;
+
+    (void)state;
+    job_init(&job, 3, &options);
+    run_steps(&job, 0, 1);
+    dump = job_dump(&job);
+    losses = pst_dump_find(dump, "losses");
+    loss = pst_dump_find(dump, "loss");
+    outputs = pst_dump_find(dump, "output.1");
+    assert_int_equal(losses->meta.size[0], 4);
+    assert_int_equal(loss->meta.rank, 0);
+    assert_int_equal(outputs->meta.rank, 2);
+    assert_int_equal(outputs->meta.size[0], 16);
+    assert_int_equal(pst_dump_find(dump, "output.0")->meta.size[0], 4);
+    for (int64_t m = 0; m < 4; m++) {
+        sum += ((const float *)losses->data)[m];
+        assert_true(((const float *)losses->data)[m] ==
+                    (float)job.last.losses[m]);
+    }
+    assert_true(((const float *)loss->data)[0] == (float)(sum / 4));
+    /* Nothing reaches it: zeros. The frozen one has none at all. */
+    grad = pst_dump_find(dump, "grad.u.weight");
+    for (int i = 0; i < 3; i++)
+        assert_true(((const float *)grad->data)[i] == 0);
+    assert_null(pst_dump_find(dump, "grad.f.weight"));
+    assert_non_null(pst_dump_find(dump, "param.f.weight"));
+    assert_non_null(pst_dump_find(dump, "buffer.n.seen"));
+    pst_dump_free(dump);
+    job_fini(&job);
+}
+
+static const char *const kept[] = {"param.a.weight", "param.a.bias",
+                                   "param.b.weight", "param.e.weight",
+                                   "buffer.n.seen"};
+
+static void assert_same_state(const struct pst_dump *a,
+                              const struct pst_dump *b, double tolerance)
+{
+    for (size_t k = 0; k < PST_COUNT(kept); k++) {
+        const struct pst_dump_item *x = pst_dump_find(a, kept[k]);
+        const struct pst_dump_item *y = pst_dump_find(b, kept[k]);
+
+        for (int64_t i = 0; i < pst_meta_numel(&x->meta); i++) {
+            double u = ((const float *)x->data)[i];
+            double v = ((const float *)y->data)[i];
+
+            if (!(u - v <= tolerance && v - u <= tolerance))
+                fail_msg("%s: %.9g, not %.9g", kept[k], u, v);
+        }
+    }
+}
+
+/* Step 1 fails for what job.data says of it, with all words; it changed
+ * nothing, and the next steps are as if nothing had been. */
+static void check_fault(struct job *job, struct job *other,
+                        const char *const *words, size_t n)
+{
+    struct pst_dump *before, *after, *clean;
+
+    run_steps(job, 0, 1);
+    before = job_dump(job);
+    job->data.bad_step = 1;
+    job->data.bad_microbatch = 2;
+    assert_int_equal(job_step(job, 1), PST_ERR_RANGE);
+    assert_false(job->last.applied);
+    for (size_t i = 0; i < n; i++)
+        if (strstr(job->net.diag.text, words[i]) == NULL)
+            fail_msg("no \"%s\": %s", words[i], job->net.diag.text);
+    after = job_dump(job);
+    assert_same_state(before, after, 0);
+    job->data.bad_step = -1;
+    run_steps(job, 1, STEPS);
+    run_steps(other, 0, STEPS);
+    pst_dump_free(after);
+    after = job_dump(job);
+    clean = job_dump(other);
+    assert_same_dump(clean, after);
+    pst_dump_free(before);
+    pst_dump_free(after);
+    pst_dump_free(clean);
+}
+
+/* A label that is out of range. */
+static void faults_change_nothing(void **state)
+{
+    static const char *const words[] = {"step 2",
+                                        "rank 1",
+                                        "stage 3",
+                                        "microbatch 2",
+                                        "aten.cross_entropy_loss",
+                                        "5"};
+    struct pst_exec_options options = net_options("1f1b", 2, 4, "adamw");
+    struct job job, other;
+
+    (void)state;
+    job_init(&job, 4, &options);
+    job_init(&other, 4, &options);
+    check_fault(&job, &other, words, PST_COUNT(words));
+    job_fini(&job);
+    job_fini(&other);
+}
+
+/* Found in the step in which it is made, not when the weights are lost. */
+static void losses_are_finite(void **state)
+{
+    static const char *const nan[] = {"step 2", "rank 1", "stage 3",
+                                      "microbatch 2",
+                                      "the loss is not a number"};
+    static const struct {
+        float x;
+        const char *schedule, *optimizer;
+    } cases[] = {{NAN, "1f1b", "adamw"},
+                 {INFINITY, "gpipe", "sgd"}, /* inf - inf in the loss */
+                 {NAN, "zb-h1", "sgd"}};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        struct pst_exec_options options =
+            net_options(cases[i].schedule, 2, 4, cases[i].optimizer);
+        struct job job, other;
+
+        job_init(&job, 4, &options);
+        job_init(&other, 4, &options);
+        job.data.x = cases[i].x;
+        check_fault(&job, &other, i == 2 ? nan + 1 : nan,
+                    PST_COUNT(nan) - (i == 2));
+        job_fini(&job);
+        job_fini(&other);
+    }
+}
+
+/* Nothing would be lost: the loss is told as it is. */
+static void losses_without_optimizer_may_be_anything(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 2, 4, "none");
+    struct job job;
+
+    (void)state;
+    job_init(&job, 4, &options);
+    job.data = (struct net_data){job.net.plan, 0, 1, false, NAN};
+    assert_ok(job_step(&job, 0), &job.net.diag);
+    assert_true(isnan(job.last.loss) && isnan(job.last.losses[1]));
+    assert_false(isnan(job.last.losses[0]));
+    job_fini(&job);
+}
+
+static void names_missing_data(void **state)
+{
+    struct pst_exec_options options = net_options("gpipe", 2, 2, "sgd");
+    struct job job;
+
+    (void)state;
+    job_init(&job, 2, &options);
+    job.data = (struct net_data){job.net.plan, 0, 1, true, 0};
+    assert_int_not_equal(job_step(&job, 0), PST_OK);
+    assert_non_null(strstr(job.net.diag.text, "microbatch 1"));
+    assert_non_null(strstr(job.net.diag.text, "no such sample"));
+    assert_false(job.last.applied);
+    job_fini(&job);
+}
+
+static void refuses_what_cannot_run(void **state)
+{
+    struct pst_exec_options options = net_options("gpipe", 2, 2, "sgd");
+    struct pst_memory memory[8];
+    struct net net;
+
+    (void)state;
+    net_init(&net, 2);
+    options.schedule = "zigzag";
+    assert_int_equal(pst_exec_plan(net.plan, &options, memory, &net.diag),
+                     PST_ERR_USAGE);
+    assert_non_null(strstr(net.diag.text, "gpipe"));
+    assert_non_null(strstr(net.diag.text, "1f1b"));
+    options = net_options("gpipe", 3, 2, "sgd");
+    assert_int_equal(pst_exec_plan(net.plan, &options, memory, &net.diag),
+                     PST_ERR_USAGE);
+    options = net_options("gpipe", 0, 2, "sgd");
+    assert_int_equal(pst_exec_plan(net.plan, &options, memory, &net.diag),
+                     PST_ERR_USAGE);
+    options = net_options("gpipe", 2, 0, "sgd");
+    assert_int_equal(pst_exec_plan(net.plan, &options, memory, &net.diag),
+                     PST_ERR_USAGE);
+    options = net_options("gpipe", 2, 2, "sgd");
+    options.optim.lr = -1;
+    assert_int_not_equal(pst_exec_plan(net.plan, &options, memory, &net.diag),
+                         PST_OK);
+    net.plan->loss = -1;
+    options = net_options("gpipe", 2, 2, "sgd");
+    assert_int_equal(pst_exec_plan(net.plan, &options, memory, &net.diag),
+                     PST_ERR_CONFIG);
+    net_fini(&net);
+}
+
+/* What the plan prints is what a crew has, and its parts add up. */
+static void plans_memory(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 4, 5, "adamw");
+    struct pst_memory memory[4];
+    struct job job;
+
+    (void)state;
+    job_init(&job, 4, &options);
+    assert_ok(pst_exec_plan(job.net.plan, &options, memory, &job.net.diag),
+              &job.net.diag);
+    for (unsigned k = 0; k < 4; k++) {
+        struct pst_memory m = pst_crew_memory(job.crew, k);
+
+        assert_int_equal(m.arena, memory[k].arena);
+        assert_int_equal(m.arena, m.params + m.grads + m.optim + m.buffers +
+                                      m.prepared + m.stash + m.messages +
+                                      m.workspace + m.outputs);
+        assert_int_equal(m.in_flight, 4 - k); /* what 1f1b is good for */
+    }
+    job_fini(&job);
+}
+
+/* Every allocation on the way to a crew fails once: always the same message,
+ * and nothing is left behind. */
+static void survives_lack_of_memory(void **state)
+{
+    struct pst_exec_options options = net_options("zb-v", 2, 2, "adamw");
+    enum pst_status status = PST_ERR_NOMEM;
+    struct pst_transport *transport;
+    struct net net;
+    unsigned n = 1;
+
+    (void)state;
+    options.replicas = 2;
+    net_init_as(&net, 4, NET_STILL | NET_TRANSMIT);
+    assert_ok(pst_transport_self.open("4", &transport, &net.diag), &net.diag);
+    for (; status != PST_OK; n++) {
+        const uint64_t exec = pst_alloc_live(PST_TAG_EXEC);
+        const uint64_t graph = pst_alloc_live(PST_TAG_GRAPH);
+        struct pst_crew *crew = NULL;
+
+        pst_alloc_fail_at(n);
+        status = pst_crew_new(net.plan, transport, &options, &crew, &net.diag);
+        pst_alloc_fail_at(0);
+        if (status == PST_OK)
+            pst_crew_free(crew);
+        else
+            assert_int_equal(status, PST_ERR_NOMEM);
+        assert_int_equal(pst_alloc_live(PST_TAG_EXEC), exec);
+        assert_int_equal(pst_alloc_live(PST_TAG_GRAPH), graph);
+    }
+    assert_true(n > 100);
+    pst_transport_self.close(transport);
+    net_fini(&net);
+}
+
+/* A message that is never sent: the waiting rank, what it waits to do, and who
+ * owes it. */
+static void names_who_is_late(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 3, 4, "sgd");
+    struct pst_rank *r;
+    struct job job;
+
+    (void)state;
+    options.watchdog = 0.05;
+    job_init(&job, 3, &options);
+    r = job.crew->ranks[1];
+    for (unsigned i = 0; i < r->n_actions; i++)
+        if (r->actions[i].a.kind == PST_ACT_SEND_F &&
+            r->actions[i].a.microbatch == 2)
+            r->actions[i].n_messages = 0;
+    assert_int_equal(job_step(&job, 0), PST_ERR_PEER);
+    assert_non_null(strstr(job.net.diag.text, "rank 2 waits to run 2F2 "
+                                              "(stage 2, microbatch 2"));
+    assert_non_null(
+        strstr(strstr(job.net.diag.text, "rank 2 waits"), "rank 1 owes it"));
+    job_fini(&job);
+}
+
+/* Forward only: the same outputs without gradients. */
+static void runs_forward_only(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 2, 4, "none");
+    struct pst_dump *trained, *run;
+    struct job job;
+
+    (void)state;
+    job_init(&job, 3, &options);
+    run_steps(&job, 0, 1);
+    trained = job_first(&job);
+    job_fini(&job);
+    options.train = false;
+    job_init(&job, 3, &options);
+    run_steps(&job, 0, 1);
+    run = job_first(&job);
+    assert_null(pst_dump_find(run, "grad.a.weight"));
+    assert_memory_equal(pst_dump_find(run, "output.1")->data,
+                        pst_dump_find(trained, "output.1")->data,
+                        80 * sizeof(float));
+    job_fini(&job);
+    pst_dump_free(run);
+    pst_dump_free(trained);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cuts_keep_the_bits),
+        cmocka_unit_test(reads_nothing_stale),
+        cmocka_unit_test(adds_microbatches_up),
+        cmocka_unit_test(faults_change_nothing),
+        cmocka_unit_test(losses_are_finite),
+        cmocka_unit_test(losses_without_optimizer_may_be_anything),
+        cmocka_unit_test(names_missing_data),
+        cmocka_unit_test(refuses_what_cannot_run),
+        cmocka_unit_test(plans_memory),
+        cmocka_unit_test(survives_lack_of_memory),
+        cmocka_unit_test(names_who_is_late),
+        cmocka_unit_test(runs_forward_only),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Plans bound to other sizes: numbers that the model's file does not have
+ * follow them, and what has no way to follow is refused. */
+#include "tests/run/golden.h"
+
+static void open_data(const char *name)
+{
+    pst_diag_init(&diag);
+    assert_ok(pst_safetensors_open(golden_path(name), &data, &diag), &diag);
+    assert_ok(pst_safetensors_load(data, &diag), &diag);
+}
+
+/* Numbers that the file does not have: strides and offsets of writes, sizes
+ * within compositions. What cannot be had is refused. */
+static void derived_numbers_follow_the_rows(void **state)
+{
+    static const char *const sets[] = {"odd3", "odd7"};
+    const struct pst_split_options split = {0};
+    struct pst_model *odd, *cube;
+    struct pst_plan *p, *bound;
+
+    (void)state;
+    open_data("dynamic.safetensors");
+    assert_ok(pst_model_open(golden_path("odd.pt2"), &odd, &diag), &diag);
+    assert_ok(pst_split(odd, &split, &p, &diag), &diag);
+    for (size_t i = 0; i < PST_COUNT(sets); i++) {
+        struct pst_exec_options options = options_for(1, 1);
+        struct fill fill = {p, sets[i]};
+        struct pst_dump *dump;
+
+        assert_ok(pst_plan_bind(p, i == 0 ? 3 : 7, &bound, &diag), &diag);
+        dump = step_run(bound, &options, fill_whole, &fill);
+        compare(dump, sets[i], "output.0", "loss");
+        compare(dump, sets[i], "output.1", "output.1");
+        compare_grads(dump, sets[i]);
+        pst_dump_free(dump);
+        pst_plan_free(bound);
+    }
+    pst_plan_free(p);
+    pst_model_close(odd);
+
+    assert_ok(pst_model_open(golden_path("cube.pt2"), &cube, &diag), &diag);
+    assert_ok(pst_split(cube, &split, &p, &diag), &diag);
+    assert_false(pst_plan_is_free(p));
+    assert_int_equal(pst_plan_bind(p, 3, &bound, &diag), PST_ERR_UNSUPPORTED);
+    assert_non_null(strstr(diag.text, "depends on sizes in a way"));
+    pst_plan_free(p);
+    pst_model_close(cube);
+    pst_safetensors_close(data);
+}
+
+/* Running statistics are unbiased: they count the rows. */
+static void statistics_follow_the_rows(void **state)
+{
+    static const char *const sets[] = {"norm3", "norm7"};
+    static const char *const buffers[] = {
+        "buffer.norm.running_mean", "buffer.norm.running_var",
+        "buffer.norm.num_batches_tracked", "buffer.wide.running_mean",
+        "buffer.wide.running_var"};
+    const struct pst_split_options split = {.stages = 3};
+    struct pst_model *norm;
+    struct pst_plan *p, *bound;
+
+    (void)state;
+    open_data("norm.safetensors");
+    assert_ok(pst_model_open(golden_path("norm.pt2"), &norm, &diag), &diag);
+    assert_ok(pst_split(norm, &split, &p, &diag), &diag);
+    for (size_t i = 0; i < PST_COUNT(sets); i++) {
+        struct pst_exec_options options = options_for(3, 1);
+        struct fill fill = {p, sets[i]};
+        struct pst_dump *dump;
+
+        assert_ok(pst_plan_bind(p, i == 0 ? 3 : 7, &bound, &diag), &diag);
+        dump = step_run(bound, &options, fill_whole, &fill);
+        compare(dump, sets[i], "output.0", "loss");
+        compare(dump, sets[i], "output.1", "output.1");
+        for (size_t k = 0; k < PST_COUNT(buffers); k++)
+            compare(dump, sets[i], buffers[k], buffers[k]);
+        pst_dump_free(dump);
+        pst_plan_free(bound);
+    }
+    pst_plan_free(p);
+    pst_model_close(norm);
+    pst_safetensors_close(data);
+}
+
+/* Sizes besides the rows, in a model whose rows times its length have to be
+ * even, so that the sizes next to the exported ones cannot be had. */
+static void any_free_size_can_be_set(void **state)
+{
+    static const struct {
+        const char *set, *size;
+        int64_t rows;
+    } cases[] = {{"4.6", "x.1=6", 4},
+                 {"4.3", "x.1=3", 4},
+                 {"2.9", "x.1=9", 2},
+                 {"3.2", "x.1=2", 3}};
+    static const struct {
+        const char *size, *says;
+        enum pst_status status;
+    } faults[] = {
+        {"x.2=4", "the model works with 3 there only", PST_ERR_INPUT},
+        {"x.0=4", "these are its rows", PST_ERR_USAGE},
+        {"x.3=4", "3 dimensions", PST_ERR_USAGE},
+        {"x=4", "expected NAME.DIMENSION=SIZE", PST_ERR_USAGE},
+        {".1=4", "expected NAME.DIMENSION=SIZE", PST_ERR_USAGE},
+        {"x.1=-4", "expected NAME.DIMENSION=SIZE", PST_ERR_USAGE},
+        {"x.1=", "expected NAME.DIMENSION=SIZE", PST_ERR_USAGE},
+        {"y.1=4", "no input \"y\"; it has x", PST_ERR_USAGE},
+        {"x.1=4,x.1=6", "is 4 then, not 6", PST_ERR_INPUT},
+    };
+    const struct pst_split_options split = {.stages = 2};
+    struct pst_plan *p, *sized, *bound;
+    struct pst_model *model;
+
+    (void)state;
+    open_data("sizes.safetensors");
+    assert_ok(pst_model_open(golden_path("sizes.pt2"), &model, &diag), &diag);
+    assert_ok(pst_split(model, &split, &p, &diag), &diag);
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        struct pst_exec_options options = options_for(2, 1);
+        struct fill fill = {p, cases[i].set};
+        struct pst_dump *dump;
+
+        assert_ok(pst_plan_resize(p, cases[i].size, &sized, &diag), &diag);
+        assert_ok(pst_plan_bind(sized, cases[i].rows, &bound, &diag), &diag);
+        dump = step_run(bound, &options, fill_whole, &fill);
+        compare(dump, cases[i].set, "output.0", "loss");
+        compare(dump, cases[i].set, "output.1", "output.1");
+        compare_grads(dump, cases[i].set);
+        pst_dump_free(dump);
+        pst_plan_free(bound);
+        pst_plan_free(sized);
+    }
+    for (size_t i = 0; i < PST_COUNT(faults); i++) {
+        assert_int_equal(pst_plan_resize(p, faults[i].size, &sized, &diag),
+                         faults[i].status);
+        if (strstr(diag.text, faults[i].says) == NULL)
+            fail_msg("%s: %s", faults[i].size, diag.text);
+    }
+    assert_int_equal(pst_plan_bind(p, 3, &bound, &diag), PST_OK);
+    pst_plan_free(bound);
+    assert_ok(pst_plan_resize(p, "x.1=3", &sized, &diag), &diag);
+    assert_int_equal(pst_plan_bind(sized, 3, &bound, &diag), PST_ERR_SHAPE);
+    assert_non_null(strstr(diag.text, "do not fit"));
+    pst_plan_free(sized);
+    pst_plan_free(p);
+    pst_model_close(model);
+    pst_safetensors_close(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(derived_numbers_follow_the_rows),
+        cmocka_unit_test(statistics_follow_the_rows),
+        cmocka_unit_test(any_free_size_can_be_set),
+    };
+
+    return cmocka_run_group_tests_name("sizes", tests, NULL, NULL);
+}

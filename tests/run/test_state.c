@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Checkpoints of crews and dump files, on transport self. */
+#include "tests/run/net.h"
+
+#include "stages/files/safetensors.h"
+
+#include <dirent.h>
+#include <ftw.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+struct job {
+    struct net net;
+    struct net_data data;
+    struct pst_transport *transport;
+    struct pst_crew *crew;
+    double losses[8]; /* of steps */
+};
+
+static void job_init(struct job *job, unsigned stages, unsigned ranks,
+                     const char *optimizer)
+{
+    const struct pst_exec_options options =
+        net_options("1f1b", ranks, 4, optimizer);
+    struct pst_diag *diag = &job->net.diag;
+    char text[16];
+
+    net_init(&job->net, stages);
+    job->data = net_data(&job->net);
+    snprintf(text, sizeof(text), "%u", ranks);
+    assert_ok(pst_transport_self.open(text, &job->transport, diag), diag);
+    assert_ok(
+        pst_crew_new(job->net.plan, job->transport, &options, &job->crew, diag),
+        diag);
+}
+
+static void job_fini(struct job *job)
+{
+    pst_crew_free(job->crew);
+    pst_transport_self.close(job->transport);
+    net_fini(&job->net);
+}
+
+static void job_run(struct job *job, uint64_t from, uint64_t to)
+{
+    for (uint64_t s = from; s < to; s++) {
+        struct pst_step_result result;
+
+        assert_ok(pst_crew_step(job->crew, s, net_fill, &job->data, 0, &result,
+                                &job->net.diag),
+                  &job->net.diag);
+        job->losses[s] = result.loss;
+    }
+}
+
+static struct pst_dump *job_dump(struct job *job)
+{
+    struct pst_dump *dump;
+
+    assert_ok(pst_crew_dump_first(job->crew, &dump, &job->net.diag),
+              &job->net.diag);
+    assert_ok(pst_crew_dump_state(job->crew, dump, &job->net.diag),
+              &job->net.diag);
+    return dump;
+}
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/pst-state-XXXXXX");
+    return mkdtemp(folder) == NULL;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type,
+                      struct FTW *ftw)
+{
+    (void)st;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Four steps = two, save, load into a new crew, two more. */
+static void resume(unsigned stages, unsigned ranks, const char *optimizer)
+{
+    struct job straight, first, second;
+    struct pst_dump *want, *got;
+    uint64_t step = 0;
+    char dir[128];
+
+    snprintf(dir, sizeof(dir), "%s/%u-%u-%s", folder, stages, ranks, optimizer);
+    job_init(&straight, 3, 2, optimizer);
+    job_run(&straight, 0, 4);
+    job_init(&first, 3, 2, optimizer);
+    job_run(&first, 0, 2);
+    assert_ok(pst_crew_save(first.crew, dir, 2, 2, NULL, &first.net.diag),
+              &first.net.diag);
+    job_fini(&first);
+    job_init(&second, stages, ranks, optimizer);
+    assert_ok(net_load(second.crew, dir, &step, &second.net.diag),
+              &second.net.diag);
+    assert_int_equal(step, 2);
+    job_run(&second, 2, 4);
+    for (int s = 2; s < 4; s++)
+        assert_true(straight.losses[s] == second.losses[s]);
+    want = job_dump(&straight);
+    got = job_dump(&second);
+    assert_same_dump(want, got);
+    pst_dump_free(want);
+    pst_dump_free(got);
+    job_fini(&second);
+    job_fini(&straight);
+}
+
+static void resumes_with_any_cut(void **state)
+{
+    (void)state;
+    resume(3, 2, "adamw");
+    resume(1, 1, "adamw");
+    resume(4, 4, "adamw");
+    resume(2, 2, "sgd");
+}
+
+static void refuses_foreign_checkpoints(void **state)
+{
+    struct job job, other;
+    uint64_t step;
+    char dir[128];
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s/foreign", folder);
+    job_init(&job, 2, 2, "sgd");
+    assert_int_equal(net_load(job.crew, dir, &step, &job.net.diag),
+                     PST_ERR_NOT_FOUND);
+    job_run(&job, 0, 1);
+    assert_ok(pst_crew_save(job.crew, dir, 1, 2, NULL, &job.net.diag),
+              &job.net.diag);
+    /* Another optimizer wants other states. */
+    job_init(&other, 2, 2, "adamw");
+    assert_int_equal(net_load(other.crew, dir, &step, &other.net.diag),
+                     PST_ERR_MISMATCH);
+    assert_non_null(strstr(other.net.diag.text, "sgd"));
+    job_fini(&other);
+    /* Another model. */
+    job_init(&other, 2, 2, "sgd");
+    other.net.plan->model_digest[0] ^= 1;
+    assert_int_equal(net_load(other.crew, dir, &step, &other.net.diag),
+                     PST_ERR_MISMATCH);
+    job_fini(&other);
+    job_fini(&job);
+}
+
+/* A run that goes on must be the one that was saved; what only reads takes
+ * any. */
+static void refuses_another_run(void **state)
+{
+    static const struct {
+        const char *optimizer;
+        uint64_t seed;
+        bool train;
+        const char *want; /* NULL: is loaded */
+    } cases[] = {
+        {"adamw", 0, true,
+         "the checkpoint was written with seed 5, this run has seed 0: give "
+         "--seed 5"},
+        {"sgd", 5, true,
+         "the checkpoint was written with optimizer adamw, this run has sgd"},
+        {"none", 5, true, NULL},
+        {"adamw", 5, true, NULL},
+        {"sgd", 0, false, NULL},
+        {"sgd", 0, false, NULL}, /* of another export of the model */
+    };
+    struct job job;
+    char dir[128];
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s/another", folder);
+    job_init(&job, 2, 2, "adamw");
+    job_run(&job, 0, 1);
+    assert_ok(pst_crew_save(job.crew, dir, 1, 2, NULL, &job.net.diag),
+              &job.net.diag);
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        struct pst_exec_options options =
+            net_options("1f1b", 2, 4, cases[i].optimizer);
+        struct pst_diag *diag = &job.net.diag;
+        uint64_t step = 77;
+
+        pst_crew_free(job.crew);
+        job.net.plan->model_digest[0] ^= i == PST_COUNT(cases) - 1;
+        options.optim.momentum = 0; /* sgd without a state of its own */
+        options.seed = cases[i].seed;
+        options.train = cases[i].train;
+        assert_ok(pst_crew_new(job.net.plan, job.transport, &options, &job.crew,
+                               diag),
+                  diag);
+        if (cases[i].want == NULL) {
+            assert_ok(net_load(job.crew, dir, &step, diag), diag);
+            assert_int_equal(step, 1);
+            continue;
+        }
+        assert_int_equal(net_load(job.crew, dir, &step, diag),
+                         PST_ERR_MISMATCH);
+        assert_string_equal(diag->text, cases[i].want);
+        assert_int_equal(step, 77);
+    }
+    job_fini(&job);
+}
+
+/* Names in a directory but . and .. ; -1: there is none. */
+static int count_files(const char *path)
+{
+    DIR *d = opendir(path);
+    int n = -2;
+
+    while (d != NULL && readdir(d) != NULL)
+        n++;
+    return d == NULL ? -1 : closedir(d) == 0 ? n : -2;
+}
+
+/* The second rank's shard does not fit: nothing stays of the first one's, and
+ * a checkpoint of the same step is as it was. */
+static void cleans_up_after_failed_saves(void **state)
+{
+    struct rlimit limit, small;
+    struct stat first, second;
+    char dir[64 + 16], path[192];
+    struct job job;
+    uint64_t step;
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s/full", folder);
+    job_init(&job, 2, 2, "adamw");
+    assert_ok(pst_crew_save(job.crew, dir, 1, 0, NULL, &job.net.diag),
+              &job.net.diag);
+    snprintf(path, sizeof(path), "%s/step-00000001/rank-000.safetensors", dir);
+    assert_int_equal(stat(path, &first), 0);
+    snprintf(path, sizeof(path), "%s/step-00000001/rank-001.safetensors", dir);
+    assert_int_equal(stat(path, &second), 0);
+    assert_true(first.st_size != second.st_size);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    small = limit;
+    for (unsigned k = 1; k <= 3; k++) {
+        enum pst_status status;
+
+        /* Which of the two fails does not matter at 2; at 3, both do. */
+        small.rlim_cur =
+            k == 3 ? 100 : (rlim_t)PST_MAX(first.st_size, second.st_size) - 1;
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        status = pst_crew_save(job.crew, dir, k, 0, NULL, &job.net.diag);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        assert_int_equal(status, PST_ERR_IO);
+        snprintf(path, sizeof(path), "%s/step-%08u", dir, k);
+        assert_int_equal(count_files(path), k == 1 ? 3 : -1);
+    }
+    assert_ok(net_load(job.crew, dir, &step, &job.net.diag), &job.net.diag);
+    assert_int_equal(step, 1);
+    job_fini(&job);
+}
+
+/* The file has the dump's tensors under their names. */
+static void writes_dumps(void **state)
+{
+    struct pst_safetensors *file;
+    struct pst_dump *dump, *twin;
+    struct job job;
+    char path[128];
+    size_t n;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/dump.safetensors", folder);
+    job_init(&job, 3, 2, "sgd");
+    job_run(&job, 0, 1);
+    twin = job_dump(&job);
+    assert_ok(pst_crew_dump_first(job.crew, &dump, &job.net.diag),
+              &job.net.diag);
+    assert_ok(pst_crew_dump_final(job.crew, dump, path, &job.net.diag),
+              &job.net.diag);
+    assert_ok(pst_safetensors_open(path, &file, &job.net.diag), &job.net.diag);
+    assert_ok(pst_safetensors_load(file, &job.net.diag), &job.net.diag);
+    (void)pst_dump_items(twin, &n);
+    assert_int_equal(pst_safetensors_count(file), n);
+    for (size_t i = 0; i < n; i++) {
+        const struct pst_dump_item *item = &pst_dump_items(twin, &n)[i];
+        const struct pst_safetensors_entry *entry =
+            pst_safetensors_find(file, item->name);
+
+        if (entry == NULL)
+            fail_msg("%s is not in the file", item->name);
+        assert_true(pst_meta_same(&entry->meta, &item->meta));
+        assert_memory_equal(entry->data, item->data, entry->bytes);
+    }
+    pst_safetensors_close(file);
+    pst_dump_free(dump);
+    pst_dump_free(twin);
+    job_fini(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(resumes_with_any_cut),
+        cmocka_unit_test(refuses_foreign_checkpoints),
+        cmocka_unit_test(refuses_another_run),
+        cmocka_unit_test(cleans_up_after_failed_saves),
+        cmocka_unit_test(writes_dumps),
+    };
+
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

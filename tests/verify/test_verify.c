@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Joined plans, and whether pst_verify finds what is wrong. */
+#include "tests/run/net.h"
+
+#include "stages/ops/vjp.h"
+#include "stages/split/join.h"
+#include "stages/verify/verify.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static struct pst_exec_options options_of(unsigned ranks)
+{
+    return net_options("1f1b", ranks, 3, "none");
+}
+
+static enum pst_status verify(struct net *net, unsigned ranks,
+                              struct pst_verify_report *report)
+{
+    struct pst_exec_options options = options_of(ranks);
+    struct net_data data = net_data(net);
+
+    *report = (struct pst_verify_report){0};
+    return pst_verify(net->plan, &options, net_fill, &data, report, &net->diag);
+}
+
+static void joins_stages(void **state)
+{
+    (void)state;
+    for (unsigned stages = 1; stages <= 4; stages++) {
+        struct pst_plan *joined;
+        struct net net, whole;
+        size_t n = 0;
+
+        net_init(&net, stages);
+        net_init(&whole, 1);
+        assert_ok(pst_plan_join(net.plan, &joined, &net.diag), &net.diag);
+        assert_int_equal(joined->stages.n, 1);
+        assert_int_equal(joined->edges.n, 0);
+        assert_string_not_equal(joined->digest, net.plan->digest);
+        assert_int_equal(joined->params.n, net.plan->params.n);
+        for (size_t i = 0; i < joined->stages.at[0].graph->nodes.n; i++) {
+            const struct pst_node *node =
+                joined->stages.at[0].graph->nodes.at[i];
+            const struct pst_node *twin =
+                whole.plan->stages.at[0].graph->nodes.at[n++];
+
+            assert_int_equal(node->id, twin->id);
+            assert_string_equal(node->outs[0]->name, twin->outs[0]->name);
+            assert_string_equal(node->module, twin->module);
+        }
+        assert_int_equal(n, whole.plan->stages.at[0].graph->nodes.n);
+        pst_plan_free(joined);
+        net_fini(&whole);
+        net_fini(&net);
+    }
+}
+
+static void finds_nothing_wrong(void **state)
+{
+    (void)state;
+    for (unsigned stages = 1; stages <= 4; stages++) {
+        struct pst_verify_report report;
+        struct net net;
+
+        net_init(&net, stages);
+        assert_ok(verify(&net, stages, &report), &net.diag);
+        assert_int_equal(report.different, 0);
+        assert_string_equal(report.first, "");
+        /* loss, losses, 2 outputs, 5 gradients, 6 parameters, 1 buffer; then
+         * 4 gradients that are used, twice. */
+        assert_int_equal(report.compared, 16 + 2 * 4);
+        pst_verify_report_fini(&report);
+        net_fini(&net);
+    }
+}
+
+/* Loss that moves through a region without gradient: the slope that counts is
+ * the one with that region's results held still. */
+static void holds_what_has_no_gradient(void **state)
+{
+    struct pst_exec_options options = options_of(2);
+    struct pst_split_options split = {.stages = 2};
+    struct pst_verify_report report = {0};
+    struct pst_model *model;
+    struct pst_plan *plan;
+    struct pst_diag diag;
+    char path[1024];
+
+    (void)state;
+    assert_non_null(getenv("PST_GOLDEN"));
+    snprintf(path, sizeof(path), "%s/tiny.pt2", getenv("PST_GOLDEN"));
+    pst_diag_init(&diag);
+    assert_ok(pst_model_open(path, &model, &diag), &diag);
+    assert_ok(pst_split(model, &split, &plan, &diag), &diag);
+    assert_ok(pst_verify(plan, &options, NULL, NULL, &report, &diag), &diag);
+    assert_int_equal(report.different, 0);
+    pst_verify_report_fini(&report);
+    pst_plan_free(plan);
+    pst_model_close(model);
+}
+
+static void makes_data_up(void **state)
+{
+    struct pst_exec_options options = options_of(2);
+    struct pst_verify_report report;
+    struct net net;
+
+    (void)state;
+    net_init(&net, 3);
+    assert_ok(pst_verify(net.plan, &options, NULL, NULL, &report, &net.diag),
+              &net.diag);
+    assert_non_null(strstr(pst_str_text(&report.text), "made up"));
+    pst_verify_report_fini(&report);
+    net_fini(&net);
+}
+
+/* Parameters of another type than f32; data is made up. */
+static enum pst_status verify_typed(const char *dtype, struct pst_diag *diag)
+{
+    static const char *const modules[] = {"a"};
+    struct pst_exec_options options = options_of(1);
+    struct pst_verify_report report = {0};
+    struct pst_split_options split = {0};
+    struct pst_model model;
+    struct pst_plan *plan;
+    struct pst_weight *weight;
+    struct pst_str text = {0};
+    enum pst_status status;
+    void *data;
+
+    pst_diag_init(diag);
+    pst_str_addf(&text,
+                 "graph next_id=4 {\n"
+                 "  input %%x: %s[4, 1]\n"
+                 "  param %%w \"a.weight\" grad: %s[3, 1]\n"
+                 "  %%h: %s[4, 3] = aten.linear.default(%%x, %%w)"
+                 "  # a - F id=0\n"
+                 "  %%t: %s[4, 3] = aten.tanh.default(%%h)  # - - F id=1\n"
+                 "  %%loss: %s[] = aten.mean.default(%%t)  # - - F id=2\n"
+                 "  output user %%loss \"0\"\n"
+                 "}\n",
+                 dtype, dtype, dtype, dtype, dtype);
+    model_init(&model, pst_str_text(&text), modules, 1);
+    weight = pst_map_get(&model.weights_by_fqn, "a.weight");
+    free((void *)weight->data);
+    data = calloc(3, sizeof(double));
+    assert_non_null(data);
+    for (int64_t i = 0; i < 3; i++)
+        pst_store_f64(weight->meta.dtype, data, i, 0.25 * (double)(i + 1));
+    weight->data = data;
+    assert_ok(pst_split(&model, &split, &plan, diag), diag);
+    status = pst_verify(plan, &options, NULL, NULL, &report, diag);
+    if (status == PST_OK)
+        assert_non_null(strstr(pst_str_text(&report.text),
+                               "gradients of 1 parameters compared"));
+    pst_verify_report_fini(&report);
+    pst_plan_free(plan);
+    model_fini(&model);
+    pst_str_fini(&text);
+    return status;
+}
+
+static void refuses_narrow_gradients(void **state)
+{
+    struct pst_diag diag;
+
+    (void)state;
+    assert_ok(verify_typed("f64", &diag), &diag);
+    assert_ok(verify_typed("f32", &diag), &diag);
+    assert_int_equal(verify_typed("bf16", &diag), PST_ERR_UNSUPPORTED);
+    assert_non_null(strstr(diag.text, "a.weight is bf16"));
+    assert_int_equal(verify_typed("f16", &diag), PST_ERR_UNSUPPORTED);
+    assert_non_null(strstr(diag.text, "a.weight is f16"));
+}
+
+/* --- planted errors ------------------------------------------------------ */
+
+/* d tanh(x) = 1 - tanh(x)^2; without the square here. */
+static enum pst_status wrong_tanh(struct pst_vjp *v)
+{
+    struct pst_value *y = pst_vjp_out(v, 0);
+    struct pst_value *slope = pst_vjp_add_scalar(v, pst_vjp_neg(v, y), 1.0);
+
+    return pst_vjp_set(v, 0, pst_vjp_mul(v, pst_vjp_grad(v, 0), slope));
+}
+
+/* No gradient where there is one. */
+static enum pst_status forgets(struct pst_vjp *v)
+{
+    return v->build.status;
+}
+
+/* Changes a row of the registry, which lies in read-only memory. Returns what
+ * was there. */
+static pst_vjp_fn plant(const char *name, pst_vjp_fn vjp)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    struct pst_op *row = (struct pst_op *)pst_op_find(name);
+    uintptr_t begin, end;
+    pst_vjp_fn before;
+
+    assert_non_null(row);
+    begin = (uintptr_t)row & ~(page - 1);
+    end = ((uintptr_t)(row + 1) + page - 1) & ~(page - 1);
+    assert_int_equal(
+        mprotect((void *)begin, end - begin, PROT_READ | PROT_WRITE), 0);
+    before = row->vjp;
+    row->vjp = vjp;
+    return before;
+}
+
+static void expect(const char *first, const char * not )
+{
+    struct pst_verify_report report;
+    enum pst_status status;
+    struct net net;
+
+    net_init(&net, 3);
+    status = verify(&net, 2, &report);
+    if (status != PST_ERR_DIFFERENT)
+        fail_msg("%s: %s", pst_status_name(status), net.diag.text);
+    assert_string_equal(report.first, first);
+    assert_non_null(strstr(net.diag.text, first));
+    assert_null(strstr(pst_str_text(&report.text), not ));
+    assert_true(report.different > 0);
+    pst_verify_report_fini(&report);
+    net_fini(&net);
+}
+
+static pst_vjp_fn right_linear;
+
+/* Right for the input and the bias, a bit too large for the weight. */
+static enum pst_status wrong_linear(struct pst_vjp *v)
+{
+    enum pst_status status = right_linear(v);
+
+    if (status != PST_OK)
+        return status;
+    return pst_vjp_set(v, 1, pst_vjp_mul_scalar(v, v->ret[1], 1.001));
+}
+
+static void finds_wrong_gradients(void **state)
+{
+    pst_vjp_fn right;
+
+    (void)state;
+    assert_ok(pst_registry_init(NULL), &(struct pst_diag){0});
+    right = plant("aten.tanh.default", wrong_tanh);
+    expect("grad.a.weight", "grad.b.weight");
+    (void)plant("aten.tanh.default", right);
+
+    right_linear = plant("aten.linear.default", NULL);
+    (void)plant("aten.linear.default", wrong_linear);
+    expect("grad.a.weight", "grad.a.bias");
+    (void)plant("aten.linear.default", right_linear);
+
+    right = plant("aten.matmul.default", forgets);
+    expect("grad.a.weight", "grad.e.bias");
+    (void)plant("aten.matmul.default", right);
+}
+
+/* A value that arrives in the place of another: only the cut model sees it. */
+static void finds_wrong_cuts(void **state)
+{
+    struct pst_edge *h1 = NULL, *h3 = NULL;
+    struct pst_verify_report report;
+    struct net net;
+    unsigned input;
+
+    (void)state;
+    net_init(&net, 2);
+    for (size_t i = 0; i < net.plan->edges.n; i++) {
+        struct pst_edge *edge = &net.plan->edges.at[i];
+
+        h1 = strcmp(edge->value, "h1") == 0 ? edge : h1;
+        h3 = strcmp(edge->value, "h3") == 0 ? edge : h3;
+    }
+    assert_true(h1 != NULL && h3 != NULL);
+    input = h1->to_input;
+    h1->to_input = h3->to_input;
+    h3->to_input = input;
+    assert_int_equal(verify(&net, 2, &report), PST_ERR_DIFFERENT);
+    assert_string_equal(report.first, "loss");
+    assert_non_null(strstr(net.diag.text, "2 stages on 2 ranks"));
+    pst_verify_report_fini(&report);
+    net_fini(&net);
+}
+
+/* Allocations fail one after the other (every seventh, for time). */
+static void survives_lack_of_memory(void **state)
+{
+    enum pst_status status = PST_ERR_NOMEM;
+    struct pst_verify_report report;
+    struct net net;
+
+    (void)state;
+    net_init(&net, 2);
+    for (unsigned n = 1; status != PST_OK; n += 7) {
+        const uint64_t exec = pst_alloc_live(PST_TAG_EXEC);
+        const uint64_t plan = pst_alloc_live(PST_TAG_PLAN);
+        const uint64_t graph = pst_alloc_live(PST_TAG_GRAPH);
+
+        pst_alloc_fail_at(n);
+        status = verify(&net, 2, &report);
+        pst_alloc_fail_at(0);
+        if (status == PST_OK)
+            pst_verify_report_fini(&report);
+        else
+            assert_int_equal(status, PST_ERR_NOMEM);
+        assert_int_equal(pst_alloc_live(PST_TAG_EXEC), exec);
+        assert_int_equal(pst_alloc_live(PST_TAG_PLAN), plan);
+        assert_int_equal(pst_alloc_live(PST_TAG_GRAPH), graph);
+    }
+    net_fini(&net);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(joins_stages),
+        cmocka_unit_test(finds_nothing_wrong),
+        cmocka_unit_test(holds_what_has_no_gradient),
+        cmocka_unit_test(makes_data_up),
+        cmocka_unit_test(refuses_narrow_gradients),
+        cmocka_unit_test(finds_wrong_gradients),
+        cmocka_unit_test(finds_wrong_cuts),
+        cmocka_unit_test(survives_lack_of_memory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
