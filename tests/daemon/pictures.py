@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree as ElementTree
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -159,6 +160,13 @@ def check_job(penstock, penstockd, model, folder):
         subprocess.run(
             ["sh", "-c", "until [ -S $0 ]; do sleep 0.05; done", socket],
             check=True, timeout=20)
+        for _ in range(400):
+            done = subprocess.run([penstock, "status", *job, "--json"],
+                                  check=False, stdout=subprocess.PIPE)
+            if done.returncode == 0 and \
+                    json.loads(done.stdout)["state"] == "ready":
+                break
+            time.sleep(0.05)
         none = subprocess.run([penstock, "trace", *job], check=False,
                               stderr=subprocess.PIPE)
         assert none.returncode in (65, 75), none
