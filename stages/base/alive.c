@@ -9,8 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "stages/base/str.h"
-
 /* PENSTOCK_FAULT="PHASE[:NTH]:ACTION". */
 struct fault {
     enum pst_alive_phase phase;

@@ -45,7 +45,7 @@ enum pst_status pst_checkpoint_is_complete(const char *dir, uint64_t step,
                                            bool *ret, struct pst_diag *diag)
     PST_MUST_CHECK;
 bool pst_checkpoint_is_pinned(const char *dir, uint64_t step);
-/* Opens one step, bad or not (checkpoint.c). */
+/* Opens one step, bad or not (checkpoint_open.c). */
 enum pst_status pst_checkpoint_open_step(
     const struct pst_checkpoint_query *query, uint64_t step,
     struct pst_checkpoint **ret, struct pst_diag *diag) PST_MUST_CHECK;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/graph/graph.h"
 
-#include "stages/graph/oprow.h"
-
 #include <string.h>
 
 #define TAG PST_TAG_GRAPH
@@ -211,9 +209,7 @@ enum pst_status pst_graph_add_output(struct pst_graph *graph,
     return PST_OK;
 }
 
-/* --- uses and dead code ------------------------------------------------- */
-
-static void visit_arg(struct pst_arg *arg, unsigned i, pst_use_fn fn, void *ctx)
+void pst_arg_uses(struct pst_arg *arg, unsigned i, pst_use_fn fn, void *ctx)
 {
     if (arg->kind == PST_ARG_VALUE)
         fn(ctx, &arg->value, i);
@@ -222,67 +218,10 @@ static void visit_arg(struct pst_arg *arg, unsigned i, pst_use_fn fn, void *ctx)
             fn(ctx, &arg->values[k], i);
 }
 
-const char *pst_node_origin(const struct pst_node *node)
-{
-    return node->origin[0] != '\0' ? node->origin : node->schema->name;
-}
-
 bool pst_node_is_empty(const struct pst_node *node)
 {
     for (unsigned k = 0; k < node->n_outs; k++)
         if (pst_meta_numel(&node->outs[k]->meta) > 0)
             return false;
     return node->n_outs > 0;
-}
-
-void pst_node_uses(struct pst_node *node, pst_use_fn fn, void *ctx)
-{
-    for (unsigned i = 0; i < node->schema->n_args; i++)
-        visit_arg(&node->args[i], i, fn, ctx);
-}
-
-static char live_mark;
-
-static void mark_live(void *ctx, struct pst_value **slot, unsigned arg)
-{
-    (void)ctx;
-    (void)arg;
-    (*slot)->aux = &live_mark;
-}
-
-static bool node_is_live(const struct pst_node *node, bool drop_idle)
-{
-    for (unsigned k = 0; k < node->n_outs; k++)
-        if (node->outs[k]->aux == &live_mark)
-            return true;
-    return drop_idle ? pst_op_runs_for_effect(node->op)
-                     : pst_op_has_effect(node->op);
-}
-
-void pst_graph_dce(struct pst_graph *graph, bool drop_idle)
-{
-    size_t kept = graph->nodes.n;
-
-    for (size_t i = 0; i < graph->values.n; i++)
-        graph->values.at[i]->aux = NULL;
-    for (size_t i = 0; i < graph->outputs.n; i++)
-        visit_arg(&graph->outputs.at[i].arg, 0, mark_live, NULL);
-    /* Kept nodes gather at the end of the array. */
-    for (size_t i = graph->nodes.n; i-- > 0;) {
-        struct pst_node *node = graph->nodes.at[i];
-
-        if (node_is_live(node, drop_idle)) {
-            pst_node_uses(node, mark_live, NULL);
-            graph->nodes.at[--kept] = node;
-            continue;
-        }
-        for (unsigned k = 0; k < node->n_outs; k++)
-            node->outs[k]->def = NULL;
-    }
-    graph->nodes.n -= kept;
-    if (kept > 0)
-        memmove(graph->nodes.at, graph->nodes.at + kept,
-                graph->nodes.n * sizeof(graph->nodes.at[0]));
-    for (size_t i = 0; i < graph->values.n; i++)
-        graph->values.at[i]->aux = NULL;
 }

@@ -176,6 +176,8 @@ const char *pst_node_origin(const struct pst_node *node);
  * *slot (holes of Tensor?[] are not visited). */
 typedef void (*pst_use_fn)(void *ctx, struct pst_value **slot, unsigned arg);
 void pst_node_uses(struct pst_node *node, pst_use_fn fn, void *ctx);
+/* The same on one argument, number i. */
+void pst_arg_uses(struct pst_arg *arg, unsigned i, pst_use_fn fn, void *ctx);
 
 /* It has results, and none of them has an element. */
 bool pst_node_is_empty(const struct pst_node *node);

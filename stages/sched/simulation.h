@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_SCHED_SIMULATION_H
 #define PENSTOCK_STAGES_SCHED_SIMULATION_H
 /*
- * A simulation at work; private to this folder. simulate.c prepares it and
+ * A simulation at work; private to this folder. simulation.c prepares it and
  * makes the result, events.c lets ranks take their actions.
  */
 #include "stages/sched/generate.h"

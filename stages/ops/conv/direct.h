@@ -17,10 +17,9 @@
  * Sums of y and x go over taps in order, those of w over lanes, then images.
  */
 #include "stages/ops/conv/conv.h"
+#include "stages/ops/conv/direct_plan.h"
 #include "stages/ops/conv/dnnl.h"
 #include "stages/ops/simd/simd.h"
-
-#define PST_CONV_ROWS 4 /* channels of the result at a time, or 1 */
 
 struct pst_conv_tile {
     int64_t n;    /* positions; all are rounded up to whole vectors */
@@ -34,7 +33,6 @@ struct pst_conv_tile {
     int64_t ldy;
     float *lanes; /* (taps, rows, PST_CONV_LANES) */
 };
-#define PST_CONV_LANES 16
 
 struct pst_conv_loops {
     /* y = bias + sum over taps of w x. */

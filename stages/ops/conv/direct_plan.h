@@ -5,8 +5,12 @@
  * Of direct.h: how a convolution is laid out as copies, passes and lists of
  * taps. Pointers are borrowed from the call and its scratch.
  */
-#include "stages/ops/conv/direct.h"
+#include "stages/ops/conv/dnnl.h"
 
+struct pst_conv_loops;
+
+#define PST_CONV_ROWS    4 /* channels of the result at a time, or 1 */
+#define PST_CONV_LANES   16
 #define PST_DIRECT_STRIP 2048 /* results at a time: taps stay in the cache */
 
 /* The copy of a source (x, or y where x is filled) of one image and group:

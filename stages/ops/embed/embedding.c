@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Rows of a table, and the sum of gradients into the rows that were read. */
 #include "stages/ops/formula/formula.h"
-#include "stages/ops/index/index.h"
+#include "stages/ops/index/check.h"
 
 #include "stages/ops/pointwise/nd.h"
 

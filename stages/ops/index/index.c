@@ -168,15 +168,6 @@ static enum pst_status infer_index_put(struct pst_infer *c)
 
 /* --- walking over the places ---------------------------------------------- */
 
-bool pst_index_check(const struct pst_call *c, int64_t at, int64_t size)
-{
-    if (at >= 0 && at < size)
-        return true;
-    pst_call_fault(c, "index %lld is out of range [0, %lld)", (long long)at,
-                   (long long)size);
-    return false;
-}
-
 /* Offset in x of place number i; -1 after a fault. Negative places count from
  * the end. */
 static int64_t place(const struct pst_call *c, const struct plan *p,

@@ -2,7 +2,7 @@
 /* masked_scatter: elements of a source, one after the other, to where a mask
  * is true; and the way back. */
 #include "stages/ops/formula/formula.h"
-#include "stages/ops/index/index.h"
+#include "stages/ops/index/check.h"
 #include "stages/ops/pointwise/nd.h"
 
 #include <string.h>

@@ -7,7 +7,7 @@
  * read and checked first, so that the loops that move have no branches.
  * Thread-safe; borrows all for the call.
  */
-#include "stages/ops/index/index.h"
+#include "stages/ops/index/check.h"
 
 #include "stages/ops/pointwise/nd.h"
 

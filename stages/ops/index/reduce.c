@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* scatter_reduce: sum, prod, mean, amax, amin of what falls on an element. */
 #include "stages/ops/formula/formula.h"
-#include "stages/ops/index/index.h"
+#include "stages/ops/index/check.h"
 #include "stages/ops/reduce/lane.h"
 
 #include <math.h>

@@ -8,19 +8,7 @@
  * inferred again. Stages, edges, names, ids and parameters stay as they are.
  * One thread.
  */
-#include "stages/split/plan.h"
-
-/* Which dimension of an input is divided into microbatches: "NAME=DIM", or
- * "NAME=replicate" for one that all microbatches get whole. For the caller
- * that has just made the plan. */
-enum pst_status pst_plan_chunk(struct pst_plan *plan, const char *spec,
-                               struct pst_diag *diag) PST_MUST_CHECK;
-
-/* Rows of a microbatch: the size of what is divided, of the first input whose
- * size is free, else of the first that is divided; 1 if none is. */
-int64_t pst_plan_rows(const struct pst_plan *plan);
-/* Can the plan be bound to another number of rows? */
-bool pst_plan_is_free(const struct pst_plan *plan);
+#include "stages/split/bind/rows.h"
 
 /*
  * The plans of a step's microbatches. If their rows differ, the first ones
@@ -44,12 +32,6 @@ enum pst_status pst_batch_init(struct pst_plan *plan, int64_t rows,
 void pst_batch_fini(struct pst_batch *batch);
 /* Rows of a step. */
 int64_t pst_batch_rows(const struct pst_batch *batch);
-
-/* The dimension of a user output along which microbatches are joined: the one
- * that depends on their rows, 0 if nothing says. */
-enum pst_status pst_plan_output_dim(const struct pst_plan *plan, size_t output,
-                                    unsigned *ret,
-                                    struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Borrows plan, which holds the parameters' data, until *ret is freed. Refuses
  * by name what the export did not leave free and what is out of a range. */

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "stages/split/bind/bind.h"
-
 enum pst_status pst_plan_find_input(struct pst_plan *plan, const char *option,
                                     const char *name, size_t len,
                                     struct pst_plan_input **ret,

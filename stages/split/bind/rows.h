@@ -2,8 +2,7 @@
 #ifndef PENSTOCK_STAGES_SPLIT_BIND_ROWS_H
 #define PENSTOCK_STAGES_SPLIT_BIND_ROWS_H
 /*
- * What is divided into microbatches: the rows of a plan's inputs. Private to
- * stages/split.
+ * What is divided into microbatches: the rows of a plan's inputs.
  */
 #include "stages/split/plan.h"
 
@@ -16,6 +15,24 @@ const struct pst_plan_input *pst_row_input(const struct pst_plan *plan);
 enum pst_status pst_plan_find_input(struct pst_plan *plan, const char *option,
                                     const char *name, size_t len,
                                     struct pst_plan_input **ret,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Which dimension of an input is divided into microbatches: "NAME=DIM", or
+ * "NAME=replicate" for one that all microbatches get whole. For the caller
+ * that has just made the plan. */
+enum pst_status pst_plan_chunk(struct pst_plan *plan, const char *spec,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Rows of a microbatch: the size of what is divided, of the first input whose
+ * size is free, else of the first that is divided; 1 if none is. */
+int64_t pst_plan_rows(const struct pst_plan *plan);
+/* Can the plan be bound to another number of rows? */
+bool pst_plan_is_free(const struct pst_plan *plan);
+
+/* The dimension of a user output along which microbatches are joined: the one
+ * that depends on their rows, 0 if nothing says. */
+enum pst_status pst_plan_output_dim(const struct pst_plan *plan, size_t output,
+                                    unsigned *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_OPS_INDEX_INDEX_H
-#define PENSTOCK_STAGES_OPS_INDEX_INDEX_H
+#ifndef PENSTOCK_STAGES_OPS_INDEX_CHECK_H
+#define PENSTOCK_STAGES_OPS_INDEX_CHECK_H
 /* What operators with indices share. */
 #include "stages/ops/view/view.h"
 

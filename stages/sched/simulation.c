@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/sched/simulate.h"
-
 #include "stages/sched/simulation.h"
 
 #include <math.h>

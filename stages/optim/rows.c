@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/optim/optim.h"
+#include "stages/optim/rows.h"
 
 #include "stages/base/str.h"
-#include "stages/optim/rows.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/index/check.h"
+
+bool pst_index_check(const struct pst_call *c, int64_t at, int64_t size)
+{
+    if (at >= 0 && at < size)
+        return true;
+    pst_call_fault(c, "index %lld is out of range [0, %lld)", (long long)at,
+                   (long long)size);
+    return false;
+}
