@@ -241,9 +241,12 @@ static bool judge(struct bench *b, bool reference)
 }
 
 enum verdict case_run(const json_t *spec, const char *dir, bool reference,
-                      char *text, size_t size)
+                      struct excuses *excuses, char *text, size_t size)
 {
-    struct bench b = {.trial = {.spec = spec, .text = text, .size = size}};
+    const char *name = json_string_value(json_object_get(spec, "case"));
+    struct bench b = {
+        .trial = {
+            .spec = spec, .excuses = excuses, .text = text, .size = size}};
     enum verdict verdict = VERDICT_FAIL;
     char path[2][4096];
 
@@ -257,8 +260,8 @@ enum verdict case_run(const json_t *spec, const char *dir, bool reference,
         snprintf(text, size, "%s", b.diag.text);
     else if (pst_model_open(path[0], &b.model, &b.diag) != PST_OK) {
         snprintf(text, size, "%s", b.diag.text);
-        verdict = strstr(text, "not supported: ") != NULL ? VERDICT_MISSING
-                                                          : VERDICT_FAIL;
+        if (excuses_take(excuses, name, "refused"))
+            verdict = VERDICT_REFUSED;
     } else if (judge(&b, reference))
         verdict = VERDICT_PASS;
     pst_eval_free(b.trial.eval);

@@ -7,13 +7,14 @@
  */
 #include "stages/files/safetensors.h"
 #include "stages/ops/call.h"
+#include "tests/cases/excuse.h"
 
 #include <jansson.h>
 
 enum verdict {
     VERDICT_PASS,
     VERDICT_FAIL,
-    VERDICT_MISSING, /* the program does not import: no row */
+    VERDICT_REFUSED, /* the program is not imported, as known.txt says */
     N_VERDICTS
 };
 
@@ -22,14 +23,16 @@ struct trial {
     const json_t *spec; /* its line of cases.json; borrowed */
     struct pst_safetensors *given;
     struct pst_eval *eval;
-    char *text; /* what is wrong, of size bytes */
+    struct excuses *excuses; /* borrowed; NULL: none */
+    char *text;              /* what is wrong, of size bytes */
     size_t size;
 };
 
 /* Runs the case in DIR with reference kernels or the best ones. On anything but
- * a pass `text` (of size bytes) says why. */
+ * a pass `text` (of size bytes) says why. Tensors that are wrong with an excuse
+ * (NULL: there are none) do not count. */
 enum verdict case_run(const json_t *spec, const char *dir, bool reference,
-                      char *text, size_t size);
+                      struct excuses *excuses, char *text, size_t size);
 
 /* --- judge.c ------------------------------------------------------------ */
 
@@ -39,7 +42,8 @@ struct got {
     const void *data;
 };
 
-/* false with trial->text set if got is not the entry called `name`. */
+/* false with trial->text set if got is not the entry called `name`, unless that
+ * is excused. */
 bool judge_tensor(const struct trial *t, const char *name,
                   const struct got *got, bool gradient);
 /* The same for what a random operator promises. */

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_TESTS_CASES_EXCUSE_H
+#define PENSTOCK_TESTS_CASES_EXCUSE_H
+/*
+ * Tensors of cases that PyTorch has otherwise: a line of a text file each,
+ *
+ *     CASE TENSOR why it is not what the case wants
+ *
+ * with the names of the case's file ("out.0", "grad.x", "after.x"), or
+ * "refused" for a program that is not imported. One thread.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+
+struct excuses;
+
+/* Returns owned; NULL, with a message on standard error, if the file cannot be
+ * read or a line has no reason. Release with excuses_free, which takes NULL. */
+struct excuses *excuses_read(const char *path);
+void excuses_free(struct excuses *e);
+
+/* The tensor is wrong: is that excused? NULL excuses nothing. */
+bool excuses_take(struct excuses *e, const char *name, const char *tensor);
+
+/* Prints the lines that nothing needed, and returns their number. */
+unsigned excuses_print_stale(const struct excuses *e);
+
+#endif
