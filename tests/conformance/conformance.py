@@ -6,7 +6,9 @@
 
 Each case exports a model, lets penstock run it cut and compares with PyTorch,
 uncut. Tolerances are those of the catalogue: D for outputs and losses, G for
-gradients. The last line is `N passed, N failed`.
+gradients. Where PyTorch in float32 is itself farther than that from float64,
+penstock may be four times as far from float64 as PyTorch; such tensors are
+printed. The last line is `N passed, N failed`.
 """
 import argparse
 import copy
@@ -28,6 +30,7 @@ from torch.utils._pytree import tree_leaves  # noqa: E402
 
 D = {"rtol": 1.3e-6, "atol": 1e-5}
 G = {"rtol": 1e-5, "atol": 4e-5}
+TIMES_TORCH = 4  # the error of PyTorch itself against float64
 CASES = []
 
 
@@ -115,8 +118,21 @@ def close(name, got, want, rtol, atol):
                      f"{want.abs().max().item():.2e}")
 
 
+class Step(dict):
+    """What a dump has, of one step, in float32; the same in float64."""
+    exact = None
+
+
 def torch_step(model, batch, m, loss=0):
-    """What a dump has, of one step: mean over the microbatches."""
+    """Mean over the microbatches."""
+    step = Step(one_step(model, batch, m, loss))
+    double = {n: t.double() if t.is_floating_point() else t
+              for n, t in batch.items()}
+    step.exact = one_step(copy.deepcopy(model).double(), double, m, loss)
+    return step
+
+
+def one_step(model, batch, m, loss):
     model = copy.deepcopy(model)
     losses, outputs = [], []
     for k in range(m):
@@ -137,19 +153,36 @@ def torch_step(model, batch, m, loss=0):
     return dump
 
 
-def compare(dump, want, scale=1.0):
-    """scale: of the tolerances of gradients."""
-    for n, t in want.items():
+ROUNDED = set()  # tensors of the case at work that were held against float64
+
+
+def is_near_exact(name, got, want, exact):
+    """The largest errors: sums of many terms have them in any order."""
+    ours = (got.double() - exact).abs().max().item()
+    theirs = (want.double() - exact).abs().max().item()
+    if not ours <= TIMES_TORCH * theirs:
+        return False
+    ROUNDED.add(name)
+    return True
+
+
+def compare_one(step, n, got):
+    want = step[n]
+    if want.numel() == 0:
+        return
+    try:
+        close(n, got, want, **(G if n.startswith("grad.") else D))
+    except Failed:
+        if got.shape != want.shape or \
+                not is_near_exact(n, got, want, step.exact[n]):
+            raise
+
+
+def compare(dump, step):
+    for n in step:
         if n not in dump:
             raise Failed(f"{n} is missing")
-        grad = n.startswith("grad.")
-        if t.numel() == 0:
-            continue
-        # A loss that is a sum over a microbatch has few digits behind the
-        # point: relative to its size.
-        close(n, dump[n], t, G["rtol"] if grad else 1e-5,
-              max(G["atol"] * scale, 1e-6 * t.abs().max().item()) if grad
-              else max(D["atol"], 2e-6 * t.abs().max().item()))
+        compare_one(step, n, dump[n])
 
 
 def main():
@@ -175,10 +208,14 @@ def main():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         torch.manual_seed(0)
+        ROUNDED.clear()
         try:
             function(Tools(a.penstock, folder))
             passed += 1
             print(f"ok      {name}", flush=True)
+            if ROUNDED:
+                print("        as near to float64 as PyTorch: "
+                      + ", ".join(sorted(ROUNDED)), flush=True)
             shutil.rmtree(folder)
         except Failed as e:
             failed += 1
