@@ -18,13 +18,15 @@ import sys
 # A folder may include itself and these (ARCHITECTURE.md, "Folders").
 BASE = ["stages/base"]
 GRAPH = BASE + ["stages/graph"]
-OPS = GRAPH + ["stages/ops"]
+DEVICE = GRAPH + ["stages/device"]
+OPS = DEVICE + ["stages/ops"]
 PLAN = OPS + ["stages/files", "stages/passes", "stages/frontend",
               "stages/split"]
 LAYERS = {
     "stages/base": [],
     "stages/graph": BASE,
-    "stages/ops": GRAPH,
+    "stages/device": GRAPH,
+    "stages/ops": DEVICE,
     "stages/files": OPS,
     "stages/passes": OPS,
     "stages/frontend": OPS + ["stages/files"],

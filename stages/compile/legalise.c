@@ -57,7 +57,7 @@ enum pst_status pst_node_kernel(const struct pst_node *node,
     pst_call_bind_metas(node->schema, node->args, call->in);
     for (unsigned i = 0; i < node->n_outs; i++)
         call->out[i] = (struct pst_operand){.meta = &node->outs[i]->meta};
-    *ret = pst_kernel_choose(node->op, call, options->isa, NULL);
+    *ret = pst_kernel_find(options->device, node->op, call, options->isa, NULL);
     if (*ret == NULL)
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
                             "no kernel of %s for these dtypes and shapes "

@@ -92,6 +92,7 @@ struct pst_program_options {
     bool split_iw; /* list B holds I only, list W the rest, B runs both lists;
                       else list B is both */
     bool keep_outputs;
+    const struct pst_device *device; /* whose kernels it takes */
     enum pst_isa isa;
     unsigned threads;
     bool bf16; /* products of f32 round their factors */

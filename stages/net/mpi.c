@@ -327,6 +327,7 @@ static void mpi_abort(struct pst_transport *base, int exit_code)
 
 const struct pst_transport_ops pst_transport_mpi = {
     .name = "mpi",
+    .spaces = PST_SPACE_HOST,
     .open = mpi_open,
     .close = mpi_close,
     .size = mpi_size,

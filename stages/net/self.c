@@ -249,6 +249,7 @@ static void self_abort(struct pst_transport *base, int exit_code)
 
 const struct pst_transport_ops pst_transport_self = {
     .name = "self",
+    .spaces = PST_SPACE_HOST,
     .open = self_open,
     .close = self_close,
     .size = self_size,

@@ -14,6 +14,7 @@
  * anything but PST_AGAIN; nobody may touch either before that.
  */
 #include "stages/base/diag.h"
+#include "stages/base/space.h"
 
 struct pst_transport;
 
@@ -25,6 +26,7 @@ struct pst_request {
 
 struct pst_transport_ops {
     const char *name;
+    unsigned spaces; /* PST_SPACE_*: that it sends from and receives into */
     /* spec: self: "N" ranks in this process; mpi: "" (MPI_Init_thread with
      * MPI_THREAD_FUNNELED by the calling thread, a private duplicate of the
      * world). Returns owned *ret_t; release with close(). */

@@ -12,6 +12,7 @@
 #include "stages/base/cpu.h"
 #include "stages/base/pool.h"
 #include "stages/base/rng.h"
+#include "stages/device/device.h"
 #include "stages/graph/build.h"
 #include "stages/graph/oprow.h"
 
@@ -223,9 +224,15 @@ const char *pst_op_refusal(const char *name);
 /* pst_op_schema and pst_op_find stand in stages/graph/oprow.h. */
 bool pst_kernel_fits(const struct pst_kernel *kernel,
                      const struct pst_call *call, enum pst_isa isa);
-/* Best kernel that the ISA has and that supports the call, or NULL. The
- * result may lack PST_K_STRIDED: then the caller makes inputs contiguous.
- * `forced` (may be NULL) names a kernel to take if it is possible. */
+/* Best kernel of a device that the ISA has and that supports the call, or
+ * NULL. The result may lack PST_K_STRIDED: then the caller makes inputs
+ * contiguous. `forced` (may be NULL) names a kernel to take if it is possible.
+ */
+const struct pst_kernel *pst_kernel_find(const struct pst_device *device,
+                                         const struct pst_op *op,
+                                         struct pst_call *call,
+                                         enum pst_isa isa, const char *forced);
+/* Of pst_device_cpu. */
 const struct pst_kernel *pst_kernel_choose(const struct pst_op *op,
                                            struct pst_call *call,
                                            enum pst_isa isa,

@@ -274,20 +274,22 @@ static bool is_narrow(const struct pst_call *call)
     return dtype == PST_BF16 || dtype == PST_F16;
 }
 
-const struct pst_kernel *pst_kernel_choose(const struct pst_op *op,
-                                           struct pst_call *call,
-                                           enum pst_isa isa, const char *forced)
+const struct pst_kernel *pst_kernel_find(const struct pst_device *device,
+                                         const struct pst_op *op,
+                                         struct pst_call *call,
+                                         enum pst_isa isa, const char *forced)
 {
+    const struct pst_kernels kernels = device->kernels(op);
     const struct pst_kernel *best = NULL;
 
-    for (unsigned i = 0; i < op->n_kernels; i++) {
-        const struct pst_kernel *kernel = &op->kernels[i];
+    for (unsigned i = 0; i < kernels.n; i++) {
+        const struct pst_kernel *kernel = &kernels.at[i];
 
         if (!pst_kernel_fits(kernel, call, isa))
             continue;
-        if (forced == NULL && i + 1 == op->n_kernels &&
+        if (kernels.upcasts && forced == NULL && i + 1 == kernels.n &&
             (kernel->dtypes & PST_D_FLOAT) != 0 && is_narrow(call)) {
-            best = pst_kernel_widened(op, call, isa);
+            best = pst_kernel_widened(&kernels, call, isa);
             return best != NULL ? best : kernel;
         }
         if (forced == NULL || strcmp(kernel->name, forced) == 0)
@@ -296,6 +298,13 @@ const struct pst_kernel *pst_kernel_choose(const struct pst_op *op,
             best = kernel;
     }
     return best;
+}
+
+const struct pst_kernel *pst_kernel_choose(const struct pst_op *op,
+                                           struct pst_call *call,
+                                           enum pst_isa isa, const char *forced)
+{
+    return pst_kernel_find(&pst_device_cpu, op, call, isa, forced);
 }
 
 double pst_node_flops(const struct pst_node *node)

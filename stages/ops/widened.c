@@ -116,7 +116,7 @@ static const struct pst_kernel widened = {
     .tolerance = 1e-2,
 };
 
-const struct pst_kernel *pst_kernel_widened(const struct pst_op *op,
+const struct pst_kernel *pst_kernel_widened(const struct pst_kernels *kernels,
                                             struct pst_call *call,
                                             enum pst_isa isa)
 {
@@ -125,10 +125,10 @@ const struct pst_kernel *pst_kernel_widened(const struct pst_op *op,
     if (call->n_in > MAX_OPERANDS || call->n_out > MAX_OPERANDS)
         return NULL;
     describe(call, NULL, &w);
-    for (unsigned i = 0; i + 1 < op->n_kernels; i++) {
-        if (!pst_kernel_fits(&op->kernels[i], &w.call, isa))
+    for (unsigned i = 0; i + 1 < kernels->n; i++) {
+        if (!pst_kernel_fits(&kernels->at[i], &w.call, isa))
             continue;
-        call->inner = &op->kernels[i];
+        call->inner = &kernels->at[i];
         return &widened;
     }
     return NULL;

@@ -10,7 +10,7 @@
 
 /* The adapter, with call->inner set to the best kernel of f32, or NULL if that
  * would be the reference, too. */
-const struct pst_kernel *pst_kernel_widened(const struct pst_op *op,
+const struct pst_kernel *pst_kernel_widened(const struct pst_kernels *kernels,
                                             struct pst_call *call,
                                             enum pst_isa isa);
 

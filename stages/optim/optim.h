@@ -3,13 +3,11 @@
 #define PENSTOCK_STAGES_OPTIM_OPTIM_H
 /*
  * Optimizers as rows of a table; learning rates; clipping. Formulas are those
- * of torch.optim.SGD and torch.optim.AdamW (single tensor), in f32. Memory of
- * states is the caller's, zero-filled before the first step. Pure functions
- * but for what they write.
+ * of torch.optim.SGD and torch.optim.AdamW (single tensor), in f32; devices
+ * have their kernels. Memory of states is the caller's, zero-filled before the
+ * first step. Pure functions.
  */
-#include "stages/base/cpu.h"
-#include "stages/base/pool.h"
-#include "stages/graph/tensor.h"
+#include "stages/device/device.h"
 
 #define PST_OPTIM_MAX_STATES 4
 
@@ -36,11 +34,12 @@ struct pst_optim {
     struct pst_optim_options defaults; /* PyTorch's */
     /* NULL: all of them whatever the options are. */
     unsigned (*count_states)(const struct pst_optim_options *options);
-    /* step counts from 0; the gradient is multiplied by grad_scale first. */
-    void (*step)(const struct pst_optim_options *options, uint64_t step,
-                 double lr, double grad_scale, int64_t n, float *param,
-                 const float *grad, float *const *states, enum pst_isa isa,
-                 struct pst_pool *pool);
+    /* What a device runs (stages/device/device.h); NULL: nothing. */
+    const char *task;
+    /* Its numbers in that step, but for lr and grad_scale; step counts from
+     * 0. */
+    void (*numbers)(const struct pst_optim_options *options, uint64_t step,
+                    struct pst_update *ret);
 };
 
 /* PyTorch's defaults for that optimizer (AdamW: lr 1e-3, betas .9 .999,
@@ -59,9 +58,11 @@ enum pst_status pst_optim_check(const struct pst_optim_options *options,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 double pst_lr_at(const struct pst_optim_options *options, uint64_t step);
-/* Sum of squares in double, in an order that depends on n and isa only. */
-double pst_sumsq(const float *x, int64_t n, enum pst_isa isa,
-                 struct pst_pool *pool);
+/* All numbers of a step of that optimizer; the gradient is multiplied by
+ * grad_scale first. */
+struct pst_update pst_optim_update(const struct pst_optim *optim,
+                                   const struct pst_optim_options *options,
+                                   uint64_t step, double grad_scale);
 /* As torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)). */
 double pst_clip_scale(double norm, double max_norm);
 

@@ -118,19 +118,22 @@ enum pst_status pst_optim_check(const struct pst_optim_options *options,
     return PST_OK;
 }
 
-/* --- none ----------------------------------------------------------------- */
-
-static void none_step(const struct pst_optim_options *options, uint64_t step,
-                      double lr, double grad_scale, int64_t n, float *param,
-                      const float *grad, float *const *states, enum pst_isa isa,
-                      struct pst_pool *pool)
+struct pst_update pst_optim_update(const struct pst_optim *optim,
+                                   const struct pst_optim_options *options,
+                                   uint64_t step, double grad_scale)
 {
-    (void)options, (void)step, (void)lr, (void)grad_scale, (void)n;
-    (void)param, (void)grad, (void)states, (void)isa, (void)pool;
+    struct pst_update ret = {.weight_decay = options->weight_decay};
+
+    if (optim->numbers != NULL)
+        optim->numbers(options, step, &ret);
+    ret.lr = pst_lr_at(options, step);
+    ret.grad_scale = grad_scale;
+    return ret;
 }
+
+/* --- none ----------------------------------------------------------------- */
 
 const struct pst_optim pst_optim_none = {
     .name = "none",
     .summary = "parameters stay as they are",
-    .step = none_step,
 };

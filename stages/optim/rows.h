@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPTIM_ROWS_H
 #define PENSTOCK_STAGES_OPTIM_ROWS_H
-/* The rows of optims.def, and how a step is divided over threads. */
+/* The rows of optims.def. */
 #include "stages/optim/optim.h"
 
 #define PST_OPTIM(id) extern const struct pst_optim pst_optim_##id;
 #include "stages/optim/optims.def"
 #undef PST_OPTIM
-
-/* Elements of a tensor that one thread takes at least: 16 KiB of f32. */
-#define PST_OPTIM_GRAIN 4096
 
 #endif

@@ -29,15 +29,16 @@ static bool has_copies(const struct pst_crew *crew, unsigned param)
     return crew->options.replicas > 1;
 }
 
-static uint64_t hash(const struct pst_rank *r, size_t offset, size_t bytes,
+static uint64_t hash(struct pst_rank *r, size_t offset, size_t bytes,
                      uint64_t seed)
 {
-    const uint64_t h = pst_hash(pst_rank_at(r, offset), bytes, seed);
+    const uint64_t h = pst_hash(
+        pst_device_pull(&r->mem, pst_rank_at(r, offset), bytes), bytes, seed);
 
     return h == 0 ? 1 : h;
 }
 
-static void digest_rank(const struct pst_crew *crew, const struct pst_rank *r,
+static void digest_rank(const struct pst_crew *crew, struct pst_rank *r,
                         struct digest *out)
 {
     for (unsigned i = 0; i < crew->plan->params.n; i++) {

@@ -61,6 +61,8 @@ static enum pst_status crew_alloc(struct pst_plan *plan,
     crew->options = *options;
     crew->options.replicas = PST_MAX(options->replicas, 1);
     crew->options.threads = pst_exec_threads(options);
+    if (options->device == NULL)
+        crew->options.device = &pst_device_cpu;
     if (!options->train)
         crew->options.schedule = "gpipe"; /* forward only: F in order */
     crew->ranks = pst_calloc(PST_TAG_EXEC, pst_crew_size(crew),
@@ -184,6 +186,7 @@ static enum pst_status handshake(struct pst_crew *crew, struct pst_diag *diag)
                                    : "by rows");
     pst_facts_add(&f, "the seed", "%llu", (unsigned long long)o->seed);
     pst_facts_add(&f, "the number of threads (--threads)", "%u", o->threads);
+    pst_facts_add(&f, "the device", "%s", o->device->name);
     pst_facts_add(&f, "the instruction set", "%s", pst_isa_name(pst_cpu_isa()));
     pst_facts_add(&f, "the kernels of OpenBLAS", "%s", pst_blas_core());
     pst_facts_add(&f, "how products of bf16 run", "%s",

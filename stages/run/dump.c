@@ -184,7 +184,9 @@ static enum pst_status add_params(struct pst_crew *crew, struct pst_dump *dump,
         if (r != NULL && pst_rank_param(r, i) != NULL) {
             size_t offset = offset_of(pst_rank_param(r, i));
 
-            src = offset == 0 ? NULL : pst_rank_at(r, offset);
+            if (offset != 0)
+                src = pst_device_pull(&r->mem, pst_rank_at(r, offset),
+                                      pst_meta_bytes(&p->meta));
         }
         if (pst_crew_is_zero(crew)) {
             dst = add(dump, prefix, p->fqn, &p->meta);
@@ -360,10 +362,14 @@ enum pst_status pst_crew_output(struct pst_crew *crew, unsigned i, void *dst,
             pst_output_bytes(crew->plan, &crew->options, i, first);
         const size_t end =
             pst_output_bytes(crew->plan, &crew->options, i, first + n);
+        const void *src = NULL;
 
-        status = pst_crew_fetch(
-            crew, from, r != NULL ? pst_rank_at(r, r->outputs[i]) : NULL,
-            dst == NULL ? NULL : (unsigned char *)dst + at, end - at, diag);
+        if (r != NULL)
+            src = pst_device_pull(&r->mem, pst_rank_at(r, r->outputs[i]),
+                                  end - at);
+        status = pst_crew_fetch(crew, from, src,
+                                dst == NULL ? NULL : (unsigned char *)dst + at,
+                                end - at, diag);
     }
     if (status == PST_OK)
         status = pst_plan_output_dim(crew->plan, i, &dim, diag);

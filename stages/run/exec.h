@@ -11,6 +11,7 @@
  * Every function marked COLLECTIVE is called by all ranks in the same order
  * with the same arguments.
  */
+#include "stages/device/device.h"
 #include "stages/files/checkpoint.h"
 #include "stages/net/transport.h"
 #include "stages/optim/optim.h"
@@ -55,7 +56,9 @@ struct pst_exec_options {
     struct pst_optim_options optim;
     const char *costs;   /* file of measured ones; NULL: estimates */
     double memory_limit; /* bytes that a rank may have; 0: any */
-    bool overcommit;     /* arenas may be larger than the memory that is left */
+    const struct pst_device *device; /* that has memory and kernels; NULL: the
+                                        processor */
+    bool overcommit; /* arenas may be larger than the memory that is left */
 };
 
 /* Bytes of one rank's arena by use; the parts add up to arena. */

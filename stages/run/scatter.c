@@ -136,7 +136,8 @@ static enum pst_status take_piece(void *ctx, unsigned microbatch,
     (void)microbatch;
     (void)input;
     pst_rank_reach(r, to + bytes);
-    return pst_crew_transfer(s->crew, false, 0, to, bytes, s->diag);
+    return pst_crew_transfer(s->crew, false, 0, pst_device_host(&r->mem, to),
+                             bytes, s->diag);
 }
 
 enum pst_status pst_crew_scatter(struct pst_crew *crew, uint64_t step,
@@ -170,7 +171,8 @@ static enum pst_status find_piece(void *ctx, unsigned microbatch,
 
     if (microbatch != w->microbatch || input != w->input)
         return PST_OK;
-    w->data = pst_rank_at(w->r, w->r->scattered + at);
+    w->data =
+        pst_device_host(&w->r->mem, pst_rank_at(w->r, w->r->scattered + at));
     w->bytes = bytes;
     return PST_OK;
 }

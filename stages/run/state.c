@@ -98,8 +98,11 @@ static enum pst_status put(void *ctx, struct pst_rank *r,
 {
     struct saver *s = ctx;
 
-    return pst_safetensors_writer_put(s->writer, s->n++,
-                                      pst_rank_at(r, entry->offset), diag);
+    return pst_safetensors_writer_put(
+        s->writer, s->n++,
+        pst_device_pull(&r->mem, pst_rank_at(r, entry->offset),
+                        pst_meta_bytes(&entry->meta)),
+        diag);
 }
 
 /* --- what a save says of the state ---------------------------------------- */
@@ -159,7 +162,8 @@ static enum pst_status judge_entry(void *ctx, struct pst_rank *r,
                                    struct pst_diag *diag)
 {
     struct judge *j = ctx;
-    const void *data = pst_rank_at(r, entry->offset);
+    const void *data = pst_device_pull(&r->mem, pst_rank_at(r, entry->offset),
+                                       pst_meta_bytes(&entry->meta));
     const struct pst_safetensors_entry *e =
         pst_safetensors_find(j->file, entry->name);
 
@@ -345,6 +349,8 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
     const struct loader *l = ctx;
     const struct pst_safetensors_entry *e = find(l, entry->name);
     char want[PST_META_TEXT], got[PST_META_TEXT];
+    void *at = pst_rank_at(r, entry->offset);
+    enum pst_status status;
 
     if (e == NULL && strncmp(entry->name, "param.", 6) != 0 &&
         strncmp(entry->name, "buffer.", 7) != 0)
@@ -362,8 +368,11 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
                             "'%s' is %s in the checkpoint, %s in the plan",
                             entry->name, pst_meta_text(&e->meta, got),
                             pst_meta_text(&entry->meta, want));
-    return pst_safetensors_read(e, 0, e->bytes, pst_rank_at(r, entry->offset),
-                                diag);
+    status = pst_safetensors_read(e, 0, e->bytes, pst_device_host(&r->mem, at),
+                                  diag);
+    if (status == PST_OK)
+        pst_device_push(&r->mem, at, e->bytes);
+    return status;
 }
 
 /* What would quietly make another run of one that goes on: dropout and the

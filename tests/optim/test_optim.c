@@ -89,6 +89,7 @@ static void run(const struct golden *g, int64_t n, enum pst_isa isa,
 {
     const struct pst_optim *optim = pst_optim_find(g->options.name, &diag);
     struct pst_optim_options options = g->options;
+    pst_task_fn update = NULL;
     float *grad = malloc((size_t)n * sizeof(float));
 
     assert_non_null(optim);
@@ -97,15 +98,29 @@ static void run(const struct golden *g, int64_t n, enum pst_isa isa,
         assert_ok(pst_optim_defaults(g->options.name, &options, &diag), &diag);
     assert_ok(pst_optim_check(&options, &diag), &diag);
     assert_int_equal(pst_optim_n_states(optim, &options), g->n_states);
+    if (optim->task != NULL)
+        assert_ok(pst_device_task(&pst_device_cpu, optim->task, &update, &diag),
+                  &diag);
     for (int64_t i = 0; i < n; i++) {
         tensors[0][i] = start[i % N];
         tensors[1][i] = tensors[2][i] = 0.0f;
     }
-    for (uint64_t step = 0; step < STEPS; step++) {
+    for (uint64_t step = 0; step < STEPS && update != NULL; step++) {
+        const struct pst_update numbers =
+            pst_optim_update(optim, &options, step, 0.25);
+        void *const from[] = {grad, tensors[1], tensors[2]};
+        const struct pst_task task = {.dtype = PST_F32,
+                                      .n = n,
+                                      .to = tensors[0],
+                                      .from = from,
+                                      .n_from = 1 + g->n_states,
+                                      .update = &numbers,
+                                      .pool = pool,
+                                      .isa = isa};
+
         for (int64_t i = 0; i < n; i++)
             grad[i] = 4.0f * grads[step][i % N];
-        optim->step(&options, step, pst_lr_at(&options, step), 0.25, n,
-                    tensors[0], grad, tensors + 1, isa, pool);
+        update(&task);
     }
     free(grad);
 }
@@ -189,6 +204,24 @@ static void rates_match_transformers(void **state)
     assert_true(pst_lr_at(&o, 0) == 0.0 && pst_lr_at(&o, UINT64_MAX) == 2.0);
 }
 
+static double sumsq(float *x, int64_t n, struct pst_pool *pool)
+{
+    double ret = -1;
+    void *const from = x;
+    const struct pst_task task = {.dtype = PST_F32,
+                                  .n = n,
+                                  .to = &ret,
+                                  .from = &from,
+                                  .n_from = 1,
+                                  .pool = pool,
+                                  .isa = pst_cpu_isa()};
+    pst_task_fn run;
+
+    assert_ok(pst_device_task(&pst_device_cpu, "sumsq", &run, &diag), &diag);
+    run(&task);
+    return ret;
+}
+
 static void clipping_is_torchs(void **state)
 {
     enum { LONG = 5000011 };
@@ -201,15 +234,15 @@ static void clipping_is_torchs(void **state)
     assert_ok(pst_pool_new(3, &pool, &diag), &diag);
     for (int i = 0; i < LONG; i++)
         x[i] = (float)((i * 2654435761u % 2001) - 1000.0) * 1e-3f;
-    one = pst_sumsq(x, LONG, pst_cpu_isa(), NULL);
-    three = pst_sumsq(x, LONG, pst_cpu_isa(), pool);
+    one = sumsq(x, LONG, NULL);
+    three = sumsq(x, LONG, pool);
     assert_true(one == three);
     assert_true(fabs(one - LONG / 3.0) < 1e-2 * LONG);
     x[0] = 3.0f, x[1] = -4.0f;
-    assert_true(pst_sumsq(x, 2, pst_cpu_isa(), pool) == 25.0);
-    assert_true(pst_sumsq(x, 0, pst_cpu_isa(), pool) == 0.0);
+    assert_true(sumsq(x, 2, pool) == 25.0);
+    assert_true(sumsq(x, 0, pool) == 0.0);
     x[0] = 3e38f; /* the square does not fit an f32 */
-    assert_true(isfinite(pst_sumsq(x, 2, pst_cpu_isa(), pool)));
+    assert_true(isfinite(sumsq(x, 2, pool)));
     assert_true(fabs(pst_clip_scale(5.0, 1.0) - 1.0 / 5.000001) < 1e-15);
     assert_true(pst_clip_scale(0.5, 1.0) == 1.0);
     assert_true(pst_clip_scale(0.0, 1.0) == 1.0);

@@ -38,7 +38,7 @@ static unsigned char *at(const struct binder *b, struct pst_loc loc)
 
 /* --- instructions --------------------------------------------------------- */
 
-static void add_fill(struct binder *b, unsigned input, void *to)
+static void add_fill(struct binder *b, unsigned input, void *to, size_t bytes)
 {
     struct pst_instr *instr = add(b, PST_INSTR_FILL);
 
@@ -46,6 +46,7 @@ static void add_fill(struct binder *b, unsigned input, void *to)
         return;
     instr->index = input;
     instr->to = to;
+    instr->bytes = bytes;
 }
 
 static void add_copy(struct binder *b, const void *from,
@@ -75,7 +76,8 @@ static void add_fills(struct binder *b)
     for (size_t i = 0; i < graph->inputs.n; i++)
         if (stage->inputs[i].kind == PST_SOURCE_MODEL_INPUT)
             add_fill(b, stage->inputs[i].index,
-                     at(b, pst_program_loc(b->program, graph->inputs.at[i])));
+                     at(b, pst_program_loc(b->program, graph->inputs.at[i])),
+                     pst_meta_bytes(&graph->inputs.at[i]->meta));
 }
 
 static void add_kernels(struct binder *b, enum pst_list list)
@@ -133,7 +135,7 @@ static enum pst_status add_kept(struct binder *b, size_t i)
 
     reach(b, to + pst_meta_bytes(&o->meta));
     if (o->stage < 0) { /* a model input, as it was given */
-        add_fill(b, o->output, to);
+        add_fill(b, o->output, to, pst_meta_bytes(&o->meta));
         return PST_OK;
     }
     value = output_value(b, o);

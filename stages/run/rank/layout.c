@@ -221,7 +221,8 @@ enum pst_status pst_layout_fixed(struct pst_rank *r, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
-    reserve(r, 1, &r->memory.buffers); /* offset 0 means "none" */
+    /* Offset 0 means "none"; kernels leave numbers for the host there. */
+    reserve(r, sizeof(double), &r->memory.buffers);
     r->param_at =
         pst_arena_calloc(&r->heap, r->plan->params.n + 1, sizeof(*r->param_at));
     if (r->param_at == NULL)

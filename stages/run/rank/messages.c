@@ -23,6 +23,7 @@ static enum pst_status fill(struct pst_rank *r, struct pst_rank_action *x,
         return pst_diag_set(diag, PST_ERR_INTERNAL,
                             "a message of microbatch %d, stage %d has no slot",
                             a->microbatch, a->stage);
+    m->space = r->mem.device->space;
     m->tag = (int)tag;
     m->peer = r->first + (unsigned)a->peer;
     m->send = a->kind == PST_ACT_SEND_F || a->kind == PST_ACT_SEND_B;
@@ -76,17 +77,28 @@ enum pst_status pst_rank_bind_messages(struct pst_rank *r,
     return r->active != NULL ? PST_OK : pst_diag_nomem(diag, r->n_messages);
 }
 
+/* Does it go by the host's copy of the data? Several sends of the same bytes
+ * may be under way: they write what is there already. */
+static bool is_staged(const struct pst_rank *r, const struct pst_message *m)
+{
+    return r->stages_messages && m->space != PST_SPACE_HOST;
+}
+
 enum pst_status pst_rank_post(struct pst_rank *r, struct pst_message *m)
 {
     const struct pst_transport_ops *net = r->transport->ops;
+    void *data = m->data;
     enum pst_status status;
 
+    if (is_staged(r, m))
+        data = m->send ? pst_device_pull(&r->mem, m->data, m->len)
+                       : pst_device_host(&r->mem, m->data);
     if (m->send)
         status = net->isend(r->transport, pst_rank_number(r), m->peer, m->tag,
-                            m->data, m->len, &m->request);
+                            data, m->len, &m->request);
     else
         status = net->irecv(r->transport, pst_rank_number(r), m->peer, m->tag,
-                            m->data, m->len, &m->request);
+                            data, m->len, &m->request);
     if (status != PST_OK)
         return pst_diag_set(
             r->diag, status, "rank %u: a message %s rank %u could not start",
@@ -114,6 +126,8 @@ enum pst_status pst_rank_poll(struct pst_rank *r)
                                 pst_rank_number(r), m->send ? "to" : "from",
                                 m->peer, m->tag);
         pst_alive_moved();
+        if (!m->send && is_staged(r, m))
+            pst_device_push(&r->mem, m->data, m->len);
         if (m->counter != NULL)
             (*m->counter)--;
         r->active[i] = r->active[--r->n_active];

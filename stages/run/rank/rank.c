@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/rank/rank.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "stages/compile/memplan.h"
 #include "stages/run/crew.h"
-
-#define HUGE_PAGE      ((size_t)2 << 20)
-#define POPULATE_PIECE ((size_t)1 << 30)
 
 bool pst_rank_owns(const struct pst_rank *r, unsigned param)
 {
@@ -97,6 +92,7 @@ static enum pst_status make_programs(struct pst_rank *r, struct pst_diag *diag)
             .train = r->options.train,
             .split_iw = splits(r->sched, r->rank, s),
             .keep_outputs = r->options.keep_outputs,
+            .device = r->options.device,
             .isa = pst_cpu_isa(),
             .threads = r->options.threads,
             .bf16 = r->options.bf16,
@@ -254,8 +250,7 @@ void pst_rank_free(struct pst_rank *r)
         pst_program_free(r->stages[s].program);
         pst_program_free(r->stages[s].fewer);
     }
-    if (r->arena != NULL)
-        munmap(r->arena, PST_MAX(r->memory.arena, 1));
+    pst_device_close(&r->mem);
     pst_vec_fini(&r->params);
     pst_vec_fini(&r->grads);
     pst_vec_fini(&r->prepared);
@@ -267,37 +262,30 @@ void pst_rank_free(struct pst_rank *r)
 
 /* --- start ---------------------------------------------------------------- */
 
-static enum pst_status map_arena(struct pst_rank *r, struct pst_diag *diag)
+/* Memory and kernels. */
+static enum pst_status open_device(struct pst_rank *r, struct pst_diag *diag)
 {
-    size_t size = PST_MAX(r->memory.arena, 1);
-    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const struct pst_device *device = r->options.device;
+    const struct {
+        const char *name;
+        pst_task_fn *to;
+    } tasks[] = {
+        {"seed", &r->tasks.seed},
+        {"copy", &r->tasks.copy},
+        {"sum", &r->tasks.sum},
+        {"sumsq", &r->tasks.sumsq},
+        {r->optim != NULL ? r->optim->task : NULL, &r->tasks.update},
+    };
+    enum pst_status status =
+        pst_device_open(device, PST_MAX(r->memory.arena, 1), &r->mem, diag);
 
-    if (p == MAP_FAILED && errno == ENOMEM)
-        return pst_diag_set(
-            diag, PST_ERR_NOMEM,
-            "rank %u cannot have its arena of %.2f MiB: the limit of this "
-            "process's addresses (ulimit -v) or of the host's promises is "
-            "lower; raise it, or take fewer or smaller microbatches or more "
-            "ranks",
-            pst_rank_number(r), (double)size / 1048576.0);
-    if (p == MAP_FAILED)
-        return pst_diag_errno(diag, errno,
-                              "rank %u cannot have its arena of %zu bytes",
-                              pst_rank_number(r), size);
-    if (size >= 4 * HUGE_PAGE)
-        (void)madvise(p, size, MADV_HUGEPAGE); /* only a wish */
-#ifdef MADV_POPULATE_WRITE
-    /* All of it will be used: now, on all ranks at once, is better than in the
-     * first step, where one rank waits for the other. */
-    for (size_t at = 0; at < size; at += POPULATE_PIECE) {
-        (void)madvise((char *)p + at, PST_MIN(size - at, POPULATE_PIECE),
-                      MADV_POPULATE_WRITE);
-        pst_alive_goes_on();
-    }
-#endif
-    r->arena = p;
-    return PST_OK;
+    if (status != PST_OK)
+        pst_diag_prefix(diag, "rank %u", pst_rank_number(r));
+    for (size_t i = 0; i < PST_COUNT(tasks) && status == PST_OK; i++)
+        if (tasks[i].name != NULL)
+            status = pst_device_task(device, tasks[i].name, tasks[i].to, diag);
+    r->arena = r->mem.base;
+    return status;
 }
 
 static enum pst_status load_params(struct pst_rank *r, struct pst_diag *diag)
@@ -305,9 +293,13 @@ static enum pst_status load_params(struct pst_rank *r, struct pst_diag *diag)
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < r->params.n && status == PST_OK; i++) {
-        status =
-            pst_plan_read_param(r->plan, (unsigned)r->params.at[i].index,
-                                pst_rank_at(r, r->params.at[i].data), diag);
+        const struct pst_rank_param *p = &r->params.at[i];
+        void *at = pst_rank_at(r, p->data);
+
+        status = pst_plan_read_param(r->plan, (unsigned)p->index,
+                                     pst_device_host(&r->mem, at), diag);
+        if (status == PST_OK)
+            pst_device_push(&r->mem, at, p->bytes);
         pst_alive_goes_on();
     }
     return status;
@@ -339,9 +331,11 @@ enum pst_status pst_rank_start(struct pst_rank *r,
                                struct pst_transport *transport,
                                struct pst_pool *pool, struct pst_diag *diag)
 {
-    enum pst_status status = map_arena(r, diag);
+    enum pst_status status = open_device(r, diag);
 
     r->transport = transport;
+    r->stages_messages =
+        (r->options.device->space & transport->ops->spaces) == 0;
     r->pool = pool;
     if (status == PST_OK)
         status = load_params(r, diag);

@@ -27,6 +27,7 @@ struct pst_message {
     struct pst_request request;
     unsigned char *data;
     size_t len;
+    enum pst_space space; /* of data */
     int tag;
     unsigned peer; /* rank of the job */
     bool send;
@@ -52,7 +53,7 @@ struct pst_instr {
     const struct pst_exec_list *run; /* KERNELS */
     void *to;                        /* LOSS: a double */
     const void *from;                /* COPY, LOSS */
-    size_t bytes;                    /* COPY of bytes as they lie, if > 0 */
+    size_t bytes;                    /* FILL; COPY as they lie, if > 0 */
     const struct pst_meta *from_meta, *to_meta; /* COPY of elements, else */
 };
 
@@ -158,6 +159,12 @@ unsigned pst_uses_parts(const struct pst_uses *uses, unsigned param,
                         unsigned stage);
 unsigned pst_uses_total(const struct pst_uses *uses, unsigned param);
 
+/* Kernels of the rank's device, besides those of operators. */
+struct pst_rank_tasks {
+    pst_task_fn seed, copy, sum, sumsq;
+    pst_task_fn update; /* NULL: no optimizer */
+};
+
 enum pst_rank_phase {
     PST_RANK_RUN,
     PST_RANK_DRAIN,   /* sends in flight */
@@ -222,7 +229,10 @@ struct pst_rank {
     size_t work;                      /* offset of the workspace */
     size_t scattered, scattered_size; /* inputs that rank 0 sends */
     size_t *outputs; /* per plan output: offset of kept data, or 0 */
-    unsigned char *arena;
+    struct pst_device_memory mem;
+    struct pst_rank_tasks tasks;
+    bool stages_messages; /* the transport cannot send from mem */
+    unsigned char *arena; /* mem.base: for kernels and copies of the device */
     size_t high_water;
 
     /* The running step. */

@@ -168,6 +168,7 @@ static enum pst_status post(struct pst_rank *r, bool send, unsigned peer,
     struct pst_message *m = &r->reduce_messages[r->n_reduce++];
 
     *m = (struct pst_message){.len = len,
+                              .space = r->mem.device->space,
                               .tag = (int)tag,
                               .peer = r->first + peer,
                               .send = send,
@@ -225,28 +226,18 @@ static enum pst_status post_parts(struct pst_rank *r,
 static void sum(struct pst_rank *r, const struct pst_reduction *x,
                 int64_t begin, int64_t n)
 {
-    const enum pst_dtype dtype = x->o.param->meta.dtype;
-    unsigned char *to = x->sum + (size_t)begin * x->o.item;
-    unsigned char *parts[MAX_OWNERS];
+    void *parts[MAX_OWNERS];
+    const struct pst_task task = {.dtype = x->o.param->meta.dtype,
+                                  .n = n,
+                                  .to = x->sum + (size_t)begin * x->o.item,
+                                  .from = parts,
+                                  .n_from = x->o.n_parts};
 
     if (x->o.n_parts == 0)
         return;
     for (unsigned i = 0; i < x->o.n_parts; i++)
         parts[i] = part_at(r, x, i, begin);
-    for (int64_t e = 0; e < n && dtype == PST_F32; e++) {
-        float acc = ((const float *)parts[0])[e];
-
-        for (unsigned i = 1; i < x->o.n_parts; i++)
-            acc += ((const float *)parts[i])[e];
-        ((float *)to)[e] = acc;
-    }
-    for (int64_t e = 0; e < n && dtype != PST_F32; e++) {
-        double acc = pst_load_f64(dtype, parts[0], e);
-
-        for (unsigned i = 1; i < x->o.n_parts; i++)
-            acc += pst_load_f64(dtype, parts[i], e);
-        pst_store_f64(dtype, to, e, acc);
-    }
+    r->mem.device->run(&r->mem, r->tasks.sum, &task);
 }
 
 static enum pst_status post_sums(struct pst_rank *r,

@@ -9,8 +9,6 @@
  * last message has come or gone, wherever the rank is then, so that sums move
  * on between the kernels of other stages.
  */
-#include <string.h>
-
 #include "stages/base/checked.h"
 #include "stages/run/rank/rank.h"
 
@@ -126,6 +124,7 @@ static enum pst_status post(struct pst_rank *r, struct pst_piece *p,
 
     *m = (struct pst_message){
         .len = (size_t)p->n * pst_dtype_size(p->bucket->dtype),
+        .space = r->mem.device->space,
         .tag = TAG_PIECES +
                (int)((p->bucket->id * LANES + p->lane) * 2 + p->summed),
         .peer = replica * r->options.ranks + r->rank,
@@ -154,13 +153,14 @@ static enum pst_status post_half(struct pst_rank *r, struct pst_piece *p)
     return status;
 }
 
-static void add(enum pst_dtype dtype, void *a, const void *b, int64_t n)
+static void add(struct pst_rank *r, enum pst_dtype dtype, void *a, void *b,
+                int64_t n)
 {
-    for (int64_t e = 0; e < n && dtype == PST_F32; e++)
-        ((float *)a)[e] += ((const float *)b)[e];
-    for (int64_t e = 0; e < n && dtype != PST_F32; e++)
-        pst_store_f64(dtype, a, e,
-                      pst_load_f64(dtype, a, e) + pst_load_f64(dtype, b, e));
+    void *const both[] = {a, b};
+    const struct pst_task task = {
+        .dtype = dtype, .n = n, .to = a, .from = both, .n_from = 2};
+
+    r->mem.device->run(&r->mem, r->tasks.sum, &task);
 }
 
 /* Replica 0 + replica 1 + ..., whichever of them this one is. */
@@ -171,10 +171,11 @@ static void sum(struct pst_rank *r, const struct pst_piece *p)
     unsigned char *acc = r->replica == 0 ? own : incoming(r, p, 0);
 
     for (unsigned k = 1; k < r->options.replicas; k++)
-        add(dtype, acc,
+        add(r, dtype, acc,
             k == r->replica ? own : incoming(r, p, k - (k > r->replica)), p->n);
     if (acc != own)
-        memcpy(own, acc, (size_t)p->n * pst_dtype_size(dtype));
+        r->mem.device->copy(&r->mem, own, acc,
+                            (size_t)p->n * pst_dtype_size(dtype));
 }
 
 static enum pst_status begin_round(struct pst_rank *r, struct pst_bucket *b)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The executor: one loop over actions that decides nothing. */
+/* The executor: one loop over actions that decides nothing. It touches tensors
+ * by kernels and copies of the rank's device only. */
 #include <stdio.h>
-#include <string.h>
 
 #include "stages/run/rank/rank.h"
 
@@ -44,9 +44,8 @@ static void bind(const struct pst_operand *from, const struct pst_loc *at,
 {
     for (unsigned i = 0; i < n; i++) {
         to[i].meta = from[i].meta;
-        to[i].data = at[i].region == PST_R_NONE
-                         ? NULL
-                         : base[at[i].region] + at[i].offset;
+        /* base[PST_R_NONE] is NULL, and an absent operand has no offset. */
+        to[i].data = (void *)((uintptr_t)base[at[i].region] + at[i].offset);
     }
 }
 
@@ -73,8 +72,9 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
     call.rng.microbatch = r->first_mb + (uint32_t)a->microbatch;
     call.accumulate = n->role == PST_GRAD_FUSED && !assigns;
     if (n->role == PST_GRAD_ADD && assigns)
-        memset(call.in[0].data, 0, pst_meta_bytes(call.in[0].meta));
-    n->kernel->run(&call);
+        r->mem.device->zero(&r->mem, call.in[0].data,
+                            pst_meta_bytes(call.in[0].meta));
+    r->mem.device->launch(&r->mem, n->kernel, &call);
     if (r->fault.set)
         note_fault(r, a, pst_node_origin(n->node), n->node->module,
                    n->node->source);
@@ -138,21 +138,46 @@ static void fill(struct pst_rank *r, const struct pst_action *a,
 
     pst_diag_init(&diag);
     if (r->fill(r->fill_ctx, r->step, r->first_mb + (unsigned)a->microbatch,
-                instr->index, instr->to, &diag) == PST_OK ||
-        r->fault.set)
+                instr->index, pst_device_host(&r->mem, instr->to),
+                &diag) == PST_OK) {
+        pst_device_push(&r->mem, instr->to, instr->bytes);
+        return;
+    }
+    if (r->fault.set)
         return;
     r->fault.set = 1;
     snprintf(r->fault.text, sizeof(r->fault.text), "%.200s", diag.text);
     note_fault(r, a, "input data", "", "");
 }
 
-static void copy(const struct pst_instr *instr)
+static void seed(struct pst_rank *r, const struct pst_instr *instr)
 {
-    if (instr->from_meta == NULL)
-        memcpy(instr->to, instr->from, instr->bytes);
-    else
-        pst_copy_strided(instr->from_meta, instr->from, instr->to_meta,
-                         instr->to);
+    const struct pst_task task = {.dtype = instr->dtype,
+                                  .n = 1,
+                                  .to = instr->to,
+                                  .number = r->weights[instr->index]};
+
+    r->mem.device->run(&r->mem, r->tasks.seed, &task);
+}
+
+static void copy_strided(struct pst_rank *r, const struct pst_instr *instr)
+{
+    void *const from = (void *)instr->from;
+    const struct pst_task task = {.to = instr->to,
+                                  .to_meta = instr->to_meta,
+                                  .from = &from,
+                                  .n_from = 1,
+                                  .meta = instr->from_meta};
+
+    r->mem.device->run(&r->mem, r->tasks.copy, &task);
+}
+
+static void take_loss(struct pst_rank *r, const struct pst_instr *instr)
+{
+    const void *loss =
+        pst_device_pull(&r->mem, instr->from, pst_dtype_size(instr->dtype));
+
+    *(double *)instr->to = pst_load_f64(instr->dtype, loss, 0);
 }
 
 static void run_instrs(struct pst_rank *r, const struct pst_rank_action *x)
@@ -165,16 +190,20 @@ static void run_instrs(struct pst_rank *r, const struct pst_rank_action *x)
             fill(r, &x->a, instr);
             break;
         case PST_INSTR_SEED:
-            pst_store_f64(instr->dtype, instr->to, 0, r->weights[instr->index]);
+            seed(r, instr);
             break;
         case PST_INSTR_KERNELS:
             run_kernels(r, &x->a, instr->run, x->base);
             break;
         case PST_INSTR_COPY:
-            copy(instr);
+            if (instr->from_meta != NULL)
+                copy_strided(r, instr);
+            else
+                r->mem.device->copy(&r->mem, instr->to, instr->from,
+                                    instr->bytes);
             break;
         case PST_INSTR_LOSS:
-            *(double *)instr->to = pst_load_f64(instr->dtype, instr->from, 0);
+            take_loss(r, instr);
             break;
         }
     }
@@ -198,25 +227,25 @@ static bool ready(const struct pst_rank_action *x)
     return *x->arriving == 0 && !is_leaving(x);
 }
 
-static void note_wait(struct pst_rank *r, enum pst_status status)
+static void end_wait(struct pst_rank *r)
 {
-    bool receives = r->phase == PST_RANK_RUN && r->pc < r->n_actions &&
-                    r->actions[r->pc].a.kind <= PST_ACT_W;
-    double now;
+    const bool receives = r->phase == PST_RANK_RUN && r->pc < r->n_actions &&
+                          r->actions[r->pc].a.kind <= PST_ACT_W;
+    const double now = pst_now();
 
-    if (status == PST_AGAIN) {
-        if (r->waiting_since == 0)
-            r->waiting_since = pst_now();
-        return;
-    }
-    if (r->waiting_since == 0)
-        return;
-    now = pst_now();
     if (receives)
         r->times.wait_recv += now - r->waiting_since;
     else
         r->times.wait_other += now - r->waiting_since;
     r->waiting_since = 0;
+}
+
+static void note_wait(struct pst_rank *r, enum pst_status status)
+{
+    if (status != PST_AGAIN && r->waiting_since != 0)
+        end_wait(r);
+    else if (status == PST_AGAIN && r->waiting_since == 0)
+        r->waiting_since = pst_now();
 }
 
 static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
@@ -227,9 +256,9 @@ static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
     if (!ready(x))
         return PST_AGAIN;
     note_wait(r, PST_OK); /* computing is no waiting */
-    mark->start = r->last_progress = pst_now();
+    mark->start = r->last_progress = r->mem.device->now(&r->mem);
     run_instrs(r, x);
-    mark->end = pst_now();
+    mark->end = r->mem.device->now(&r->mem);
     spent = mark->end - mark->start;
     if (x->a.kind == PST_ACT_F)
         r->times.forward += spent;
@@ -306,8 +335,9 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     pst_ring_begin(&r->ring, step, r->started);
     for (size_t i = 0; i < r->params.n; i++)
         if (r->params.at[i].updated)
-            memcpy(pst_rank_at(r, r->params.at[i].shadow),
-                   pst_rank_at(r, r->params.at[i].data), r->params.at[i].bytes);
+            r->mem.device->copy(&r->mem, pst_rank_at(r, r->params.at[i].shadow),
+                                pst_rank_at(r, r->params.at[i].data),
+                                r->params.at[i].bytes);
 }
 
 /* What waits between its parts (a reduction) lasts from its first part on;

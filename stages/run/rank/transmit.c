@@ -55,6 +55,7 @@ static struct pst_message message(struct pst_rank *r,
     return (struct pst_message){
         .data = pst_rank_at(r, p->data),
         .len = p->bytes,
+        .space = r->mem.device->space,
         .tag = TAG_VALUE + p->index,
         .peer = peer,
         .send = source_of(r, p) == (int)pst_rank_number(r),

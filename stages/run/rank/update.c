@@ -1,33 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <string.h>
-
 #include "stages/run/rank/rank.h"
 
 static void apply(struct pst_rank *r)
 {
     const struct pst_optim_options *o = &r->options.optim;
-    double scale = 1, lr, begin = pst_now();
+    const double begin = r->mem.device->now(&r->mem);
+    const struct pst_update update = pst_optim_update(
+        r->optim, o, r->step,
+        o->clip_norm > 0 ? pst_clip_scale(r->verdict->norm, o->clip_norm) : 1);
 
-    if (o->clip_norm > 0)
-        scale = pst_clip_scale(r->verdict->norm, o->clip_norm);
-    lr = pst_lr_at(o, r->step);
     for (size_t i = 0; i < r->params.n; i++) {
         const struct pst_rank_param *p = &r->params.at[i];
-        float *states[PST_OPTIM_MAX_STATES];
+        void *from[1 + PST_OPTIM_MAX_STATES] = {pst_rank_at(r, p->grad)};
+        const struct pst_task task = {.dtype = PST_F32,
+                                      .n = (int64_t)(p->bytes / sizeof(float)),
+                                      .to = pst_rank_at(r, p->data),
+                                      .from = from,
+                                      .n_from = PST_COUNT(from),
+                                      .update = &update,
+                                      .pool = r->pool,
+                                      .isa = pst_cpu_isa()};
 
         if (!p->trained)
             continue;
         for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
-            states[k] =
-                p->state[k] == 0 ? NULL : (float *)pst_rank_at(r, p->state[k]);
-        r->optim->step(o, r->step, lr, scale,
-                       (int64_t)(p->bytes / sizeof(float)),
-                       (float *)pst_rank_at(r, p->data),
-                       (const float *)pst_rank_at(r, p->grad), states,
-                       pst_cpu_isa(), r->pool);
+            if (p->state[k] != 0)
+                from[1 + k] = pst_rank_at(r, p->state[k]);
+        r->mem.device->run(&r->mem, r->tasks.update, &task);
     }
     r->is_prepared = false;
-    r->ring.now->optim = (struct pst_mark){begin, pst_now()};
+    r->ring.now->optim = (struct pst_mark){begin, r->mem.device->now(&r->mem)};
     r->times.optim = r->ring.now->optim.end - begin;
 }
 
@@ -37,8 +39,8 @@ static void restore(struct pst_rank *r)
         const struct pst_rank_param *p = &r->params.at[i];
 
         if (p->updated)
-            memcpy(pst_rank_at(r, p->data), pst_rank_at(r, p->shadow),
-                   p->bytes);
+            r->mem.device->copy(&r->mem, pst_rank_at(r, p->data),
+                                pst_rank_at(r, p->shadow), p->bytes);
     }
 }
 

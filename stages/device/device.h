@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_DEVICE_DEVICE_H
+#define PENSTOCK_STAGES_DEVICE_DEVICE_H
+/*
+ * Devices as rows: memory, copies, a clock, and tables of kernels. Whoever runs
+ * steps touches tensors through these alone.
+ *
+ * Addresses: those of a device's memory are for its kernels and copies. Unless
+ * its space is HOST, the host neither reads nor writes them; it has a copy of
+ * the whole memory at addresses of its own (pst_device_host), which push and
+ * pull keep alike where that is asked for.
+ *
+ * Order: all calls for one memory take effect in the order in which they were
+ * made. copy_in has read its source, and copy_out has written its target, when
+ * they return; the others may still be under way.
+ *
+ * Threads: one at a time for each memory. Rows are constant.
+ */
+#include "stages/base/cpu.h"
+#include "stages/base/pool.h"
+#include "stages/base/space.h"
+#include "stages/graph/tensor.h"
+
+struct pst_call;
+struct pst_kernel;
+struct pst_op;
+struct pst_device;
+
+/* --- kernels ------------------------------------------------------------ */
+
+/* What a device has for one operator, best first. */
+struct pst_kernels {
+    const struct pst_kernel *at;
+    unsigned n;
+    bool upcasts; /* those of f32 serve 16-bit dtypes (stages/ops/widened.h) */
+};
+
+/* Numbers of an optimizer's step. */
+struct pst_update {
+    double lr, grad_scale, weight_decay;
+    double momentum, dampening; /* sgd */
+    bool nesterov, first;
+    double beta1, beta2, eps, bias1, bias2; /* adamw */
+};
+
+/*
+ * What the step does besides operators. Rows that a device must have, by what
+ * they do with `n` elements of `dtype`:
+ *
+ *   seed    to[0] = number
+ *   copy    to (of to_meta) = from[0] (of meta), whatever their strides
+ *   sum     to = from[0] + from[1] + ..., added in this order
+ *   sumsq   to[0], an f64, = the sum of squares of from[0], which is f32
+ *   update.NAME  to, a parameter, moves by from[0], its gradient; from[1] ...
+ *           are the optimizer's states, which change too. All f32.
+ *
+ * `to` may be one of `from`. Bits depend on the operands alone, not on the
+ * threads of the pool.
+ */
+struct pst_task {
+    enum pst_dtype dtype;
+    int64_t n;
+    void *to;
+    void *const *from;
+    unsigned n_from;
+    double number;
+    const struct pst_meta *meta, *to_meta;
+    const struct pst_update *update;
+    struct pst_pool *pool; /* may be NULL */
+    enum pst_isa isa;
+};
+typedef void (*pst_task_fn)(const struct pst_task *task);
+struct pst_task_row {
+    const char *name;
+    pst_task_fn run;
+};
+
+/* --- memory ------------------------------------------------------------- */
+
+/* Memory of a device, as one rank has it. */
+struct pst_device_memory {
+    const struct pst_device *device; /* NULL: none */
+    unsigned char *base;             /* aligned to pages, of zeros */
+    size_t size;
+    /* From an address to the host's copy of it: 0 if they are the same. */
+    ptrdiff_t to_host;
+    ptrdiff_t shift; /* the device's own */
+};
+
+struct pst_device {
+    const char *name;
+    enum pst_space space;
+    /* Sets base, size and shift. */
+    enum pst_status (*open)(size_t size, struct pst_device_memory *ret,
+                            struct pst_diag *diag);
+    void (*close)(struct pst_device_memory *mem);
+    /* From and to the host, and within. Ranges do not overlap. */
+    void (*copy_in)(struct pst_device_memory *mem, void *to, const void *from,
+                    size_t size);
+    void (*copy_out)(struct pst_device_memory *mem, void *to, const void *from,
+                     size_t size);
+    void (*copy)(struct pst_device_memory *mem, void *to, const void *from,
+                 size_t size);
+    void (*zero)(struct pst_device_memory *mem, void *to, size_t size);
+    /* Seconds, on the clock by which its work is measured. */
+    double (*now)(struct pst_device_memory *mem);
+    /* The frame's addresses are the memory's. It may be changed. */
+    void (*launch)(struct pst_device_memory *mem,
+                   const struct pst_kernel *kernel, struct pst_call *frame);
+    void (*run)(struct pst_device_memory *mem, pst_task_fn fn,
+                const struct pst_task *task);
+    struct pst_kernels (*kernels)(const struct pst_op *op);
+    const struct pst_task_row *tasks;
+    unsigned n_tasks;
+};
+
+/* stages/ops/cpu/: this processor. */
+extern const struct pst_device pst_device_cpu;
+
+/* PST_ERR_UNSUPPORTED that names device and task if it has no such row. */
+enum pst_status pst_device_task(const struct pst_device *device,
+                                const char *name, pst_task_fn *ret,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Also makes the host's copy, which takes memory where it is used only. */
+enum pst_status pst_device_open(const struct pst_device *device, size_t size,
+                                struct pst_device_memory *ret,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Also of {0}. */
+void pst_device_close(struct pst_device_memory *mem);
+
+/* Where the host finds its copy of the bytes at that address. */
+static inline void *pst_device_host(const struct pst_device_memory *mem,
+                                    const void *at)
+{
+    return (unsigned char *)at + mem->to_host;
+}
+
+/* The device gets what the host has written there. */
+static inline void pst_device_push(struct pst_device_memory *mem, void *at,
+                                   size_t size)
+{
+    if (mem->to_host != 0)
+        mem->device->copy_in(mem, at, pst_device_host(mem, at), size);
+}
+
+/* The host gets what the device has, and where it is to be read. */
+static inline void *pst_device_pull(struct pst_device_memory *mem,
+                                    const void *at, size_t size)
+{
+    if (mem->to_host != 0)
+        mem->device->copy_out(mem, pst_device_host(mem, at), at, size);
+    return pst_device_host(mem, at);
+}
+
+#endif

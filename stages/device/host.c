@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/device/host.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "stages/base/alive.h"
+
+#define HUGE_PAGE      ((size_t)2 << 20)
+#define POPULATE_PIECE ((size_t)1 << 30)
+
+enum pst_status pst_host_refused(size_t size, int err, struct pst_diag *diag)
+{
+    if (err == ENOMEM)
+        return pst_diag_set(
+            diag, PST_ERR_NOMEM,
+            "there is no arena of %.2f MiB: the limit of this process's "
+            "addresses (ulimit -v) or of the host's promises is lower; raise "
+            "it, or take fewer or smaller microbatches or more ranks",
+            (double)size / 1048576.0);
+    return pst_diag_errno(diag, err, "there is no arena of %zu bytes", size);
+}
+
+void *pst_host_reserve(size_t size)
+{
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    return p == MAP_FAILED ? NULL : p;
+}
+
+void pst_host_release(void *at, size_t size)
+{
+    if (at != NULL)
+        munmap(at, size);
+}
+
+enum pst_status pst_host_open(size_t size, struct pst_device_memory *ret,
+                              struct pst_diag *diag)
+{
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED)
+        return pst_host_refused(size, errno, diag);
+    if (size >= 4 * HUGE_PAGE)
+        (void)madvise(p, size, MADV_HUGEPAGE); /* only a wish */
+#ifdef MADV_POPULATE_WRITE
+    for (size_t at = 0; at < size; at += POPULATE_PIECE) {
+        (void)madvise((char *)p + at, PST_MIN(size - at, POPULATE_PIECE),
+                      MADV_POPULATE_WRITE);
+        pst_alive_goes_on();
+    }
+#endif
+    ret->base = p;
+    ret->size = size;
+    return PST_OK;
+}
+
+void pst_host_close(struct pst_device_memory *mem)
+{
+    pst_host_release(mem->base, mem->size);
+}
+
+void pst_host_copy(struct pst_device_memory *mem, void *to, const void *from,
+                   size_t size)
+{
+    (void)mem;
+    memcpy(to, from, size);
+}
+
+void pst_host_zero(struct pst_device_memory *mem, void *to, size_t size)
+{
+    (void)mem;
+    memset(to, 0, size);
+}
+
+double pst_host_now(struct pst_device_memory *mem)
+{
+    (void)mem;
+    return pst_now();
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_DEVICE_HOST_H
+#define PENSTOCK_STAGES_DEVICE_HOST_H
+/* The host's memory, for rows of devices that have theirs there. */
+#include "stages/device/device.h"
+
+/* In large pages, all of it touched: better now, on all ranks at once, than in
+ * the first step, where one rank waits for the other. */
+enum pst_status pst_host_open(size_t size, struct pst_device_memory *ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+void pst_host_close(struct pst_device_memory *mem);
+void pst_host_copy(struct pst_device_memory *mem, void *to, const void *from,
+                   size_t size);
+void pst_host_zero(struct pst_device_memory *mem, void *to, size_t size);
+double pst_host_now(struct pst_device_memory *mem);
+
+/* Addresses without memory behind them until they are used; NULL: none. */
+void *pst_host_reserve(size_t size);
+void pst_host_release(void *at, size_t size);
+/* Why there is none, by errno. */
+enum pst_status pst_host_refused(size_t size, int err, struct pst_diag *diag);
+
+#endif

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The device "cpu": memory of the host, the kernels of operators' rows. */
+#include "stages/device/host.h"
+#include "stages/ops/cpu/tasks.h"
+#include "stages/ops/op.h"
+
+static void launch(struct pst_device_memory *mem,
+                   const struct pst_kernel *kernel, struct pst_call *frame)
+{
+    (void)mem;
+    kernel->run(frame);
+}
+
+static void run(struct pst_device_memory *mem, pst_task_fn fn,
+                const struct pst_task *task)
+{
+    (void)mem;
+    fn(task);
+}
+
+static struct pst_kernels kernels(const struct pst_op *op)
+{
+    return (struct pst_kernels){op->kernels, op->n_kernels, true};
+}
+
+static const struct pst_task_row tasks[] = {
+    {"seed", pst_cpu_seed},
+    {"copy", pst_cpu_copy},
+    {"sum", pst_cpu_sum},
+    {"sumsq", pst_cpu_sumsq},
+    {"update.sgd", pst_cpu_update_sgd},
+    {"update.adamw", pst_cpu_update_adamw},
+};
+
+const struct pst_device pst_device_cpu = {
+    .name = "cpu",
+    .space = PST_SPACE_HOST,
+    .open = pst_host_open,
+    .close = pst_host_close,
+    .copy_in = pst_host_copy,
+    .copy_out = pst_host_copy,
+    .copy = pst_host_copy,
+    .zero = pst_host_zero,
+    .now = pst_host_now,
+    .launch = launch,
+    .run = run,
+    .kernels = kernels,
+    .tasks = tasks,
+    .n_tasks = PST_COUNT(tasks),
+};

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/cpu/tasks.h"
+
+#include "stages/ops/simd/simd.h"
+
+#define MAX_BLOCKS 1024
+
+void pst_cpu_seed(const struct pst_task *task)
+{
+    pst_store_f64(task->dtype, task->to, 0, task->number);
+}
+
+void pst_cpu_copy(const struct pst_task *task)
+{
+    pst_copy_strided(task->meta, task->from[0], task->to_meta, task->to);
+}
+
+/* The most frequent one, without a loop over operands. */
+static void sum_two(int64_t n, float *to, const float *a, const float *b)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = a[i] + b[i];
+}
+
+static void sum_f32(const struct pst_task *task)
+{
+    float *to = task->to;
+
+    for (int64_t i = 0; i < task->n; i++) {
+        float acc = ((const float *)task->from[0])[i];
+
+        for (unsigned k = 1; k < task->n_from; k++)
+            acc += ((const float *)task->from[k])[i];
+        to[i] = acc;
+    }
+}
+
+static void sum_any(const struct pst_task *task)
+{
+    for (int64_t i = 0; i < task->n; i++) {
+        double acc = pst_load_f64(task->dtype, task->from[0], i);
+
+        for (unsigned k = 1; k < task->n_from; k++)
+            acc += pst_load_f64(task->dtype, task->from[k], i);
+        pst_store_f64(task->dtype, task->to, i, acc);
+    }
+}
+
+/* An element of `to` is written when it was read from all operands. */
+void pst_cpu_sum(const struct pst_task *task)
+{
+    if (task->dtype != PST_F32)
+        sum_any(task);
+    else if (task->n_from == 2)
+        sum_two(task->n, task->to, task->from[0], task->from[1]);
+    else
+        sum_f32(task);
+}
+
+/* Blocks do not depend on the number of threads, nor does the order in which
+ * their sums are added. */
+struct sumsq {
+    const struct pst_simd_ops *simd;
+    const float *x;
+    int64_t n, block, n_blocks;
+    double sums[MAX_BLOCKS];
+};
+
+static void sumsq_part(void *ctx, unsigned part, unsigned parts)
+{
+    struct sumsq *s = ctx;
+    int64_t begin, end;
+
+    pst_pool_share(s->n_blocks, 1, part, parts, &begin, &end);
+    for (int64_t b = begin; b < end; b++) {
+        const int64_t at = b * s->block;
+
+        s->sums[b] = s->simd->sumsq(PST_MIN(s->block, s->n - at), s->x + at);
+    }
+}
+
+void pst_cpu_sumsq(const struct pst_task *task)
+{
+    const int64_t n = task->n;
+    const int64_t grains = (n + PST_TASK_GRAIN - 1) / PST_TASK_GRAIN;
+    struct sumsq s;
+    double sum = 0.0;
+
+    s.simd = pst_simd_best(task->isa);
+    s.x = task->from[0];
+    s.n = n;
+    s.block = (grains + MAX_BLOCKS - 1) / MAX_BLOCKS * PST_TASK_GRAIN;
+    s.n_blocks = n > 0 ? (n + s.block - 1) / s.block : 0;
+    if (n > 0)
+        pst_pool_run(task->pool, sumsq_part, &s);
+    for (int64_t b = 0; b < s.n_blocks; b++)
+        sum += s.sums[b];
+    *(double *)task->to = sum;
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Steps of optimizers. */
+#include "stages/ops/cpu/tasks.h"
+#include "stages/ops/simd/simd.h"
+
+struct update {
+    const struct pst_task *task;
+    const struct pst_simd_ops *simd;
+};
+
+/* Part of operand k, NULL if there is none. */
+static float *at(const struct pst_task *task, unsigned k, int64_t i)
+{
+    return k < task->n_from && task->from[k] != NULL
+               ? (float *)task->from[k] + i
+               : NULL;
+}
+
+static void adamw_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct update *u = ctx;
+    const struct pst_task *t = u->task;
+    const struct pst_update *o = t->update;
+    int64_t i, end;
+
+    pst_pool_share(t->n, PST_TASK_GRAIN, part, parts, &i, &end);
+    if (i >= end)
+        return;
+    u->simd->adamw(end - i, (float *)t->to + i, at(t, 0, i), at(t, 1, i),
+                   at(t, 2, i), o->lr, o->beta1, o->beta2, o->eps,
+                   o->weight_decay, o->bias1, o->bias2, o->grad_scale);
+}
+
+void pst_cpu_update_adamw(const struct pst_task *task)
+{
+    struct update u = {task, pst_simd_best(task->isa)};
+
+    pst_pool_run(task->pool, adamw_part, &u);
+}
+
+static void sgd_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct update *u = ctx;
+    const struct pst_task *t = u->task;
+    const struct pst_update *o = t->update;
+    int64_t i, end;
+
+    pst_pool_share(t->n, PST_TASK_GRAIN, part, parts, &i, &end);
+    if (i >= end)
+        return;
+    u->simd->sgd(end - i, (float *)t->to + i, at(t, 0, i), at(t, 1, i), o->lr,
+                 o->momentum, o->dampening, o->weight_decay, o->nesterov,
+                 o->first, o->grad_scale);
+}
+
+void pst_cpu_update_sgd(const struct pst_task *task)
+{
+    struct update u = {task, pst_simd_best(task->isa)};
+
+    pst_pool_run(task->pool, sgd_part, &u);
+}
