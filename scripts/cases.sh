@@ -10,23 +10,9 @@
 # with all kernels. A line of tests/cases/known.txt that nothing needs fails.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-shared=${PENSTOCK_SHARED:-$root/../shared}
-data=$root/build/cases
+data=$root/build/tests/data/cases
 chains=$root/build/chains
-[ -f "$shared/ops/cases.py" ] || {
-  say "no ../shared/ops/cases.py: skipped"
-  exit 77
-}
 need_build
-if ! cmp -s "$shared/ops/cases.py" "$data/cases.py"; then
-  need_python
-  say "writing cases with PyTorch (once, two minutes)"
-  rm -rf "$data"
-  mkdir -p "$data"
-  "$python" "$shared/ops/cases.py" "$data" --no-verify >"$data/log" 2>&1 ||
-    die "cases.py failed: $data/log"
-  cp "$shared/ops/cases.py" "$data/cases.py"
-fi
 if ! cmp -s "$root/tests/cases/chains.py" "$chains/chains.py"; then
   need_python
   say "writing chains of operators with PyTorch (once, half a minute)"

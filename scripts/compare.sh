@@ -8,8 +8,8 @@
 #   scripts/compare.sh modes [--only TEXT] [--list]
 #
 # Training steps of real models, tensor by tensor; every model of
-# ../shared/compare/zoo.py in every cut; the numbered cases of
-# ../shared/spec/conformance.md; what depends on model.eval(). Without --full
+# tests/compare/zoo.py in every cut; the numbered cases of
+# tests/conformance/README.md; what depends on model.eval(). Without --full
 # the first two run a sample. Ends with "N passed, N failed".
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 

@@ -4,7 +4,7 @@
 
 usage: chains.py OUTDIR [--count N] [--seed N]
 
-Writes programs, tensors and cases.json in the form of ../shared/ops/cases.py,
+Writes programs, tensors and cases.json in the form of README.md,
 for the program `cases`. Half are in f64, half in f32; a quarter is in the
 decomposed form. A chain whose gradient is not finite, or depends too much on
 rounding, is drawn again. Same seed and same PyTorch, same bytes.

@@ -4,7 +4,7 @@
 
 usage: dtypes.py OUTDIR [--count N] [--seed N] [--only TEXT]
 
-Writes programs, tensors and cases.json in the form of ../shared/ops/cases.py,
+Writes programs, tensors and cases.json in the form of README.md,
 for the program `cases`. A case is an operator on a first dtype: all its forms
 (tensors, 0-dimensional tensors, Python's numbers) that give one dtype.
 N: so many of all cases, drawn by the seed; 0 all of them.

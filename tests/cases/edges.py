@@ -4,7 +4,7 @@
 
 usage: edges.py OUTDIR
 
-Writes programs, tensors and cases.json in the form of ../shared/ops/cases.py,
+Writes programs, tensors and cases.json in the form of README.md,
 for the program `cases`: integers beyond 2^53, which no double holds; complex
 numbers whose squares overflow; variances of too few numbers; einsum with
 letters that stand twice.

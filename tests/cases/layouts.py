@@ -4,7 +4,7 @@
 
 usage: layouts.py OUTDIR [--count N] [--seed N]
 
-Writes programs, tensors and cases.json in the form of ../shared/ops/cases.py,
+Writes programs, tensors and cases.json in the form of README.md,
 for the program `cases`: inputs in any order of dimensions, operators that keep
 or change it, then as_strided, and writes through what is a view or a copy.
 Half in f64, half in f32. Same seed and same PyTorch, same bytes.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Numeric cases of operators (../shared/ops/cases.py) through import,
+ * Numeric cases of operators (README.md) through import,
  * inference, gradients and kernels, all in this process:
  *
  *     cases DIR [-f TEXT] [-s I/N] [-k ref|best] [-x FILE] [-o FILE] [-v] [-q]

@@ -90,7 +90,8 @@ def find(name):
         make_model, make_batch = models.MODELS[name]
         return make_model(), make_batch
     import architectures
-    return architectures.ARCHITECTURES[name]()
+    import zoo
+    return {**architectures.ARCHITECTURES, **zoo.ZOO}[name]()
 
 
 def make(name, folder, microbatches=4, form="training", optimizer="adamw",

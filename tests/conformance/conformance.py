@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Numbered cases of ../shared/spec/conformance.md against PyTorch.
+"""Cases of the catalogue of conformance, by their numbers, against PyTorch.
 
     conformance.py PENSTOCK WORKDIR [--only TEXT] [--list]
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from conformance import Failed, case, close, compare, torch_step
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "compare"
+COMPARE = Path(__file__).resolve().parents[1] / "compare"
 WIDTH, ROWS = 512, 64
 ATOL = 1e-5  # of many_steps
 # Ranks and stages a rank (V) for each schedule; V = 1 and 2 on 1, 2, 4 ranks.
@@ -305,11 +305,11 @@ def zoo_runs(seed, models, count):
 
 @case("54c models of the zoo have the bits of their uncut form")
 def zoo(t):
-    sys.path.insert(0, str(SHARED))
+    sys.path.insert(0, str(COMPARE))
     models, made = ("gpt2", "skips", "t5"), {}
     for name, schedule, ranks, n, m in zoo_runs(7, models, 30):
         if name not in made:
-            model, data = importlib.import_module("zoo").MODELS[name]()
+            model, data = importlib.import_module("zoo").ZOO[name]()
             torch.manual_seed(1)
             parts = [data() for _ in range(9)]
             made[name] = (t.export(model.train(), parts[0], name), parts, {})

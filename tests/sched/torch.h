@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_SCHED_TORCH_H
 #define PENSTOCK_TESTS_SCHED_TORCH_H
-/* Reads shared/schedules, what PyTorch makes of schedules. */
+/* Reads tests/data/schedules.tar.xz, what PyTorch makes of schedules. */
 #include "stages/sched/generate.h"
 #include "stages/sched/torch/torch.h"
 

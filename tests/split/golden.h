@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_SPLIT_GOLDEN_H
 #define PENSTOCK_TESTS_SPLIT_GOLDEN_H
-/* The splitter's goldens (shared/splitter): models with PyTorch's graphs, the
+/* The splitter's goldens (tests/data): models with PyTorch's graphs, the
  * split that is right, the numbers of the uncut model, what PyTorch does. One
  * entry per way of cutting. */
 #include "tests/test.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Cases 1 to 19 of ../shared/spec/conformance.md by their numbers: what they
- * ask for beyond the splits and numbers of the goldens (test_golden.c,
+ * Cases 1 to 19 of tests/conformance/README.md by their numbers: what they ask
+ * for beyond the splits and numbers of the goldens (test_golden.c,
  * test_golden_run.c). Case 14 and 15: tests/conformance/cases.py.
  */
 #include "tests/split/golden.h"
@@ -255,9 +255,9 @@ int main(int argc, char **argv)
     pst_diag_init(&diag);
     n_goldens = argc < 2 ? 0 : golden_load(argv[1], goldens);
     if (n_goldens == 0 || pst_registry_init(&diag) != PST_OK) {
-        printf("skipped: no goldens of the splitter at %s\n",
-               argc < 2 ? "(none)" : argv[1]);
-        return 77;
+        print_error("no goldens of the splitter at %s\n",
+                    argc < 2 ? "(none)" : argv[1]);
+        return 1;
     }
     for (size_t i = 0; i < PST_COUNT(cases); i++) {
         numbers[i] = i;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The splitter's goldens (shared/splitter): models with PyTorch's graphs and
+ * The splitter's goldens (tests/data): models with PyTorch's graphs and
  * the split that is right. One case per way of cutting. Skipped as a whole if
  * the folder is not beside the checkout.
  */
@@ -255,9 +255,9 @@ int main(int argc, char **argv)
     pst_diag_init(&diag);
     n_goldens = argc < 2 ? 0 : golden_load(argv[1], goldens);
     if (n_goldens == 0 || pst_registry_init(&diag) != PST_OK) {
-        printf("skipped: no goldens of the splitter at %s\n",
-               argc < 2 ? "(none)" : argv[1]);
-        return 77;
+        print_error("no goldens of the splitter at %s\n",
+                    argc < 2 ? "(none)" : argv[1]);
+        return 1;
     }
     for (size_t i = 0; i < n_goldens; i++)
         tests[i] = (struct CMUnitTest){.name = goldens[i].name,

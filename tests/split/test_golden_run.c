@@ -379,9 +379,9 @@ int main(int argc, char **argv)
     pst_diag_init(&diag);
     n_goldens = argc < 3 ? 0 : golden_load(argv[1], goldens);
     if (n_goldens == 0 || pst_registry_init(&diag) != PST_OK) {
-        printf("skipped: no goldens of the splitter at %s\n",
-               argc < 3 ? "(none)" : argv[1]);
-        return 77;
+        print_error("no goldens of the splitter at %s\n",
+                    argc < 3 ? "(none)" : argv[1]);
+        return 1;
     }
     table_path = argv[2];
     for (size_t i = 0; i < n_goldens; i++)

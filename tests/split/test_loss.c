@@ -62,7 +62,7 @@ static void finds_outputs(void **state)
     check_loss("2", 0, PST_ERR_INPUT, "it is no tensor");
 }
 
-/* The texts that PyTorch has (shared/splitter/errors.txt). */
+/* The texts that PyTorch has (errors.txt in tests/data/splitter.tar.xz). */
 static void mirrors_outputs(void **state)
 {
     (void)state;

@@ -1,0 +1,19 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""unpack.py STAMP FOLDER ARCHIVE...: files of archives into a new folder."""
+import shutil
+import sys
+import tarfile
+from pathlib import Path
+
+stamp, folder, archives = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
+shutil.rmtree(folder, ignore_errors=True)
+folder.mkdir(parents=True)
+for archive in archives:
+    with tarfile.open(archive) as files:
+        for member in files:
+            # Nothing but plain files, each directly in the folder.
+            if not member.isfile() or "/" in member.name:
+                sys.exit(f"{archive}: {member.name} is no plain file")
+            (folder / member.name).write_bytes(files.extractfile(member).read())
+Path(stamp).write_text("\n".join(archives) + "\n", encoding="utf-8")
