@@ -43,7 +43,8 @@ LAYERS["daemon"] = list(LAYERS)
 LAYERS["examples"] = LAYERS["daemon"]
 LAYERS["tests"] = LAYERS["daemon"] + ["daemon"]
 
-# Headers of libraries and of the build, and the only folders that know them.
+# Headers of libraries, of the build and of one folder's own, and the only
+# folders that know them.
 OWNERS = {
     "mpi.h": ["stages/net"],
     "cblas.h": ["stages/ops"],
@@ -52,6 +53,9 @@ OWNERS = {
     "uv.h": ["daemon", "tests"],
     "zip.h": ["stages/files", "tests"],
     "xxhash.h": ["stages/base"],
+    "jansson.h": ["stages/files", "stages/sched", "daemon", "tests"],
+    "stages/files/pt2/json.h": ["stages/files", "tests"],
+    "stages/files/pt2/reader.h": ["stages/files", "tests"],
     "plan.pb-c.h": ["stages/split", "tests"],
     "control.pb-c.h": ["daemon", "tests"],
     "cmocka.h": ["tests"],

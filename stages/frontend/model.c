@@ -2,6 +2,7 @@
 /* The archive as a whole: what kind of file it is, which model is in it. */
 #include "stages/frontend/model.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "stages/frontend/import/import.h"
@@ -122,37 +123,14 @@ static enum pst_status find_model(const struct pst_zip *zip, char *out,
     return PST_OK;
 }
 
-static enum pst_status check_version(struct pst_model *model,
-                                     const json_t *json, struct pst_diag *diag)
+static enum pst_status note_origin(struct pst_model *model,
+                                   const struct pst_document *doc,
+                                   struct pst_diag *diag)
 {
-    const json_t *version = json_object_get(json, "schema_version");
-    const json_t *major = json_object_get(version, "major");
-    const char *torch =
-        json_string_value(json_object_get(json, "torch_version"));
-    bool training = false, functional = false;
-    json_t *item;
-    size_t i;
-
-    model->torch_version =
-        pst_arena_strdup(&model->arena, torch != NULL ? torch : "");
+    model->torch_version = pst_arena_strdup(&model->arena, doc->torch_version);
     if (model->torch_version == NULL)
         return pst_diag_nomem(diag, 0);
-    if (!json_is_integer(major))
-        return pst_diag_set(diag, PST_ERR_INPUT,
-                            "the model has no \"schema_version\"");
-    if (json_integer_value(major) != 8)
-        return pst_diag_set(diag, PST_ERR_VERSION,
-                            "schema version %lld is not supported, only 8: "
-                            "save the model again with torch >= 2.9",
-                            (long long)json_integer_value(major));
-    json_array_foreach(json_object_get(json, "verifiers"), i, item)
-    {
-        const char *name = json_string_value(item);
-
-        training = training || (name != NULL && strcmp(name, "TRAINING") == 0);
-        functional = functional || (name != NULL && strcmp(name, "ATEN") == 0);
-    }
-    model->decomposed = functional && !training;
+    model->decomposed = doc->functional && !doc->training;
     if (model->decomposed &&
         !pst_vec_push(PST_TAG_ARCHIVE, &model->notes,
                       "a decomposed program: regions without gradient "
@@ -178,19 +156,21 @@ static enum pst_status set_name(struct pst_model *model, const char *path,
 /* Parses the program; its text's digest begins *digests. */
 static enum pst_status read_program(struct pst_zip *zip,
                                     const struct pst_zip_entry *entry,
-                                    struct pst_str *digests, json_t **ret,
+                                    struct pst_str *digests,
+                                    struct pst_document **ret,
                                     struct pst_diag *diag)
 {
     enum pst_status status;
     char digest[33];
     char *text;
 
-    status = pst_zip_read(zip, entry, PST_JSON_MAX_BYTES, &text, diag);
+    status = pst_zip_read(zip, entry, PST_DOC_MAX_BYTES, &text, diag);
     if (status != PST_OK)
         return status;
     pst_digest(text, (size_t)entry->size, digest);
     pst_str_addf(digests, "%s\n", digest);
-    status = pst_json_parse(entry->name, text, (size_t)entry->size, ret, diag);
+    status =
+        pst_document_parse(entry->name, text, (size_t)entry->size, ret, diag);
     pst_free(text);
     return status;
 }
@@ -199,9 +179,8 @@ static enum pst_status load(struct pst_model *model, struct pst_zip *zip,
                             struct pst_str *digests, struct pst_diag *diag)
 {
     const struct pst_zip_entry *entry = NULL;
-    const json_t *module;
+    struct pst_document *doc = NULL;
     enum pst_status status;
-    json_t *json = NULL;
     char name[128];
 
     status = check_container(zip, diag);
@@ -209,27 +188,24 @@ static enum pst_status load(struct pst_model *model, struct pst_zip *zip,
         status = find_model(zip, name, sizeof(name), &entry, diag);
     if (status != PST_OK || entry == NULL)
         return status;
-    status = read_program(zip, entry, digests, &json, diag);
+    status = read_program(zip, entry, digests, &doc, diag);
     if (status != PST_OK)
         return status;
-    status = check_version(model, json, diag);
+    status = note_origin(model, doc, diag);
     if (status == PST_OK)
         status = pst_import_weights(model, zip, name, "weights", digests, diag);
     if (status == PST_OK)
         status =
             pst_import_weights(model, zip, name, "constants", digests, diag);
-    if (status == PST_OK) {
-        status = pst_import_symbols(model, json, diag);
-    }
-    if (status == PST_OK) {
-        module = pst_json_member(json, "graph_module", JSON_OBJECT, entry->name,
-                                 diag);
-        status = module != NULL ? pst_import_graph(model, zip, module, diag)
-                                : PST_ERR_INPUT;
-        if (status == PST_OK)
-            status = pst_import_probe(model, zip, module, diag);
-    }
-    json_decref(json);
+    if (status == PST_OK)
+        status = pst_import_symbols(model, doc, diag);
+    if (status == PST_OK)
+        status = pst_import_resolve(doc, diag);
+    if (status == PST_OK)
+        status = pst_import_graph(model, zip, doc, diag);
+    if (status == PST_OK)
+        status = pst_import_probe(model, zip, doc, diag);
+    pst_document_free(doc);
     return status;
 }
 

@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_FRONTEND_MODEL_H
 #define PENSTOCK_STAGES_FRONTEND_MODEL_H
 /*
- * Reader of the modern .pt2 (spec/pt2-format.md). The file is untrusted: every
- * size, offset, name and index is checked before use. Nothing is extracted to
+ * Reader of the modern .pt2 (torch >= 2.9). The file is untrusted: every size,
+ * offset, name and index is checked before use. Nothing is extracted to
  * disk, no pickle is read, no library is loaded. One thread at a time.
  */
 #include "stages/base/fs.h"

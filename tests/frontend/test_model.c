@@ -352,9 +352,8 @@ static void bad_programs_are_named(void **state)
         {PST_ERR_INPUT, "parameter \"no.bias\" has no data", PROGRAM,
          "\"parameter_name\": \"fc.bias\"", "\"parameter_name\": \"no.bias\""},
         {PST_ERR_INPUT,
-         "node \"relu\" (aten.relu.default) in the outermost module at "
-         "make_tiny.py:39: aten.relu.default: expected an object with exactly "
-         "one key",
+         "node \"linear\" (aten.linear.default) in fc at make_tiny.py:39: "
+         "aten.linear.default: expected an object with exactly one key",
          PROGRAM, "{\"as_tensor\": {\"name\": \"linear\"}}",
          "{\"as_tensor\": {\"name\": \"linear\"}, \"as_none\": true}"},
         {PST_ERR_UNSUPPORTED, "export without autocast", PROGRAM,

@@ -7,6 +7,7 @@
 #include "stages/frontend/import/import.h"
 #include "stages/ops/op.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char low[] =
@@ -46,16 +47,22 @@ static struct pst_value *cast(struct pst_import *import, struct pst_value *v,
                     PST_ARGS(pst_v(v), pst_dtype_arg(dtype)));
 }
 
+enum pst_autocast pst_import_autocast_kind(const char *target)
+{
+    return is_in(wide, target)  ? PST_AUTOCAST_F32
+           : is_in(low, target) ? PST_AUTOCAST_LOW
+                                : PST_AUTOCAST_NONE;
+}
+
 enum pst_status pst_import_autocast(struct pst_import *import,
                                     const struct pst_scope *scope,
-                                    const char *target, struct pst_arg *args,
-                                    unsigned n_args)
+                                    enum pst_autocast kind,
+                                    struct pst_arg *args, unsigned n_args)
 {
-    enum pst_dtype dtype = scope->low;
+    const enum pst_dtype dtype =
+        kind == PST_AUTOCAST_F32 ? PST_F32 : scope->low;
 
-    if (is_in(wide, target))
-        dtype = PST_F32;
-    else if (!is_in(low, target))
+    if (kind == PST_AUTOCAST_NONE)
         return PST_OK;
     for (unsigned i = 0; i < n_args; i++) {
         if (args[i].kind == PST_ARG_VALUE)
@@ -68,24 +75,20 @@ enum pst_status pst_import_autocast(struct pst_import *import,
 }
 
 /* Arguments: device, dtype or None, enabled, cache. */
-bool pst_import_autocast_mode(const json_t *node, bool *enabled,
+bool pst_import_autocast_mode(const struct pst_doc_node *node, bool *enabled,
                               enum pst_dtype *dtype)
 {
-    const json_t *inputs = json_object_get(node, "inputs");
-    const json_t *arg[3];
-    const char *device;
+    const struct pst_doc_arg *device = pst_doc_arg_at(node, 0, PST_DOC_STRING);
+    const struct pst_doc_arg *low =
+        pst_doc_arg_at(node, 1, PST_DOC_SCALAR_TYPE);
+    const struct pst_doc_arg *flag = pst_doc_arg_at(node, 2, PST_DOC_BOOL);
 
-    for (size_t i = 0; i < 3; i++)
-        arg[i] = json_object_get(json_array_get(inputs, i), "arg");
-    *enabled = json_is_true(json_object_get(arg[2], "as_bool"));
-    if (json_is_false(json_object_get(arg[2], "as_bool")))
+    *enabled = flag != NULL && flag->number.b;
+    if (flag != NULL && !flag->number.b)
         return true;
-    device = json_string_value(json_object_get(arg[0], "as_string"));
-    if (!*enabled || device == NULL || strcmp(device, "cpu") != 0)
+    if (!*enabled || device == NULL || strcmp(device->name, "cpu") != 0)
         return false;
-    arg[1] = json_object_get(arg[1], "as_scalar_type");
     *dtype = PST_BF16;
-    return arg[1] == NULL ||
-           (pst_dtype_from_pt2(json_integer_value(arg[1]), dtype) &&
-            (*dtype == PST_BF16 || *dtype == PST_F16));
+    return low == NULL || (pst_dtype_from_pt2(low->code, dtype) &&
+                           (*dtype == PST_BF16 || *dtype == PST_F16));
 }

@@ -3,9 +3,9 @@
 #include "stages/frontend/import/import.h"
 #include "stages/ops/infer.h"
 
+#include <stdio.h>
 #include <string.h>
 
-/* The union's payload at work. */
 struct source {
     struct pst_import *import;
     struct pst_scope *scope;
@@ -13,13 +13,6 @@ struct source {
     bool raw;          /* values as they stand, not their newest version */
     bool written;      /* the argument that an in-place operator writes */
 };
-
-static enum pst_status wrong(const struct source *s, const char *tag)
-{
-    return pst_diag_set(s->import->diag, PST_ERR_INPUT,
-                        "%s: \"%s\" holds something else than it says",
-                        s->where, tag);
-}
 
 /* A parameter that is kept wider than the file has it, as the file has it. */
 static struct pst_value *narrowed(const struct source *s, struct pst_value *v)
@@ -35,15 +28,11 @@ static struct pst_value *narrowed(const struct source *s, struct pst_value *v)
                     PST_ARGS(pst_v(v), pst_dtype_arg(w->meta.dtype)));
 }
 
-static enum pst_status find_value(const struct source *s, const json_t *json,
+static enum pst_status find_value(const struct source *s, const char *name,
                                   struct pst_value **ret)
 {
-    const char *name = json_string_value(json_object_get(json, "name"));
-    struct pst_value *v;
+    struct pst_value *v = pst_map_get(&s->scope->values, name);
 
-    if (name == NULL)
-        return wrong(s, "as_tensor");
-    v = pst_map_get(&s->scope->values, name);
     if (v == NULL)
         return pst_diag_set(s->import->diag, PST_ERR_INPUT,
                             "%s: there is no value \"%s\" at this place",
@@ -61,212 +50,186 @@ static enum pst_status find_value(const struct source *s, const json_t *json,
     return *ret == NULL ? s->import->build.status : PST_OK;
 }
 
-static enum pst_status read_values(const struct source *s, const json_t *list,
-                                   bool optional, struct pst_arg *ret)
+static enum pst_status read_values(const struct source *s,
+                                   const struct pst_doc_arg *arg,
+                                   struct pst_arg *ret)
 {
-    const size_t n = json_array_size(list);
+    enum pst_status status = PST_OK;
     struct pst_value **values;
 
-    values =
-        pst_arena_calloc(&s->import->build.graph->arena, n, sizeof(void *));
+    values = pst_arena_calloc(&s->import->build.graph->arena, arg->n,
+                              sizeof(void *));
     if (values == NULL)
-        return pst_diag_nomem(s->import->diag, n * sizeof(void *));
-    for (size_t i = 0; i < n; i++) {
-        const json_t *item = json_array_get(list, i);
-        enum pst_status status;
+        return pst_diag_nomem(s->import->diag, arg->n * sizeof(void *));
+    for (unsigned i = 0; i < arg->n && status == PST_OK; i++)
+        if (arg->names[i] != NULL)
+            status = find_value(s, arg->names[i], &values[i]);
+    *ret = pst_values(values, arg->n);
+    return status;
+}
 
-        if (optional) {
-            if (json_object_get(item, "as_none") != NULL)
-                continue;
-            item = json_object_get(item, "as_tensor");
-        }
-        status = find_value(s, item, &values[i]);
-        if (status != PST_OK)
-            return status;
+static enum pst_status read_number(const struct source *s,
+                                   const struct pst_doc_number *x,
+                                   struct pst_arg *ret)
+{
+    switch (x->kind) {
+    case PST_DOC_NUMBER_INT:
+        *ret = pst_i(x->i);
+        return PST_OK;
+    case PST_DOC_NUMBER_FLOAT:
+        *ret = pst_f(x->f);
+        return PST_OK;
+    case PST_DOC_NUMBER_BOOL:
+        *ret = pst_b(x->b);
+        return PST_OK;
+    case PST_DOC_NUMBER_NAME:
+        return pst_import_symbol(s->import, s->scope, x->name, s->where, ret);
+    case PST_DOC_NUMBER_EXPR:
+        break;
     }
-    *ret = pst_values(values, (unsigned)n);
-    return PST_OK;
+    return pst_diag_set(s->import->diag, PST_ERR_INTERNAL,
+                        "%s: an expression among the arguments", s->where);
 }
 
 /* Integers, or a mixture of names and integers without names. */
-static enum pst_status read_ints(const struct source *s, const json_t *list,
+static enum pst_status read_ints(const struct source *s,
+                                 const struct pst_doc_arg *list,
                                  struct pst_arg *ret)
 {
     struct pst_arena *arena = &s->import->build.graph->arena;
-    const size_t n = json_array_size(list);
-    int64_t *ints = pst_arena_calloc(arena, n, sizeof(*ints));
-    const char **exprs = pst_arena_calloc(arena, n, sizeof(*exprs));
+    int64_t *ints = pst_arena_calloc(arena, list->n, sizeof(*ints));
+    const char **exprs = pst_arena_calloc(arena, list->n, sizeof(*exprs));
     bool any = false;
 
     if (ints == NULL || exprs == NULL)
-        return pst_diag_nomem(s->import->diag, n * sizeof(*ints));
-    for (size_t i = 0; i < n; i++) {
-        const json_t *item = json_array_get(list, i);
-        const json_t *name = json_object_get(item, "as_name");
+        return pst_diag_nomem(s->import->diag, list->n * sizeof(*ints));
+    for (unsigned i = 0; i < list->n; i++) {
         struct pst_arg arg = {0};
-        enum pst_status status;
+        enum pst_status status = read_number(s, &list->numbers[i], &arg);
 
-        if (name == NULL && pst_json_static_int(item, &ints[i]))
-            continue;
-        if (!json_is_string(name))
-            return wrong(s, "as_ints");
-        status = pst_import_symbol(s->import, s->scope, json_string_value(name),
-                                   s->where, &arg);
         if (status != PST_OK)
             return status;
         if (arg.kind != PST_ARG_INT)
-            return wrong(s, "as_ints");
+            return pst_diag_set(s->import->diag, PST_ERR_INPUT,
+                                "%s: \"%s\" is no integer", s->where,
+                                list->numbers[i].name);
         ints[i] = arg.i;
         exprs[i] = arg.exprs != NULL ? arg.exprs[0] : NULL;
         any = any || exprs[i] != NULL;
     }
-    *ret = pst_ints(ints, (unsigned)n);
+    *ret = pst_ints(ints, list->n);
     ret->exprs = any ? exprs : NULL;
     return PST_OK;
 }
 
-static enum pst_status read_floats(const struct source *s, const json_t *list,
+static enum pst_status read_floats(const struct source *s,
+                                   const struct pst_doc_arg *list,
                                    struct pst_arg *ret)
 {
-    const size_t n = json_array_size(list);
-    double *floats =
-        pst_arena_calloc(&s->import->build.graph->arena, n, sizeof(*floats));
+    double *floats = pst_arena_calloc(&s->import->build.graph->arena, list->n,
+                                      sizeof(*floats));
 
     if (floats == NULL)
-        return pst_diag_nomem(s->import->diag, n * sizeof(*floats));
-    for (size_t i = 0; i < n; i++)
-        if (!pst_json_double(json_array_get(list, i), &floats[i]))
-            return wrong(s, "as_floats");
+        return pst_diag_nomem(s->import->diag, list->n * sizeof(*floats));
+    for (unsigned i = 0; i < list->n; i++)
+        floats[i] = list->numbers[i].f;
     *ret = (struct pst_arg){
-        .kind = PST_ARG_FLOATS, .n = (unsigned)n, .floats = floats};
+        .kind = PST_ARG_FLOATS, .n = list->n, .floats = floats};
     return PST_OK;
 }
 
-static enum pst_status read_bools(const struct source *s, const json_t *list,
+static enum pst_status read_bools(const struct source *s,
+                                  const struct pst_doc_arg *list,
                                   struct pst_arg *ret)
 {
-    const size_t n = json_array_size(list);
-    bool *bools =
-        pst_arena_calloc(&s->import->build.graph->arena, n, sizeof(*bools));
+    bool *bools = pst_arena_calloc(&s->import->build.graph->arena, list->n,
+                                   sizeof(*bools));
 
     if (bools == NULL)
-        return pst_diag_nomem(s->import->diag, n * sizeof(*bools));
-    for (size_t i = 0; i < n; i++) {
-        if (!json_is_boolean(json_array_get(list, i)))
-            return wrong(s, "as_bools");
-        bools[i] = json_is_true(json_array_get(list, i));
-    }
-    *ret = (struct pst_arg){
-        .kind = PST_ARG_BOOLS, .n = (unsigned)n, .bools = bools};
+        return pst_diag_nomem(s->import->diag, list->n * sizeof(*bools));
+    for (unsigned i = 0; i < list->n; i++)
+        bools[i] = list->numbers[i].b;
+    *ret =
+        (struct pst_arg){.kind = PST_ARG_BOOLS, .n = list->n, .bools = bools};
     return PST_OK;
 }
 
-static enum pst_status read_number(const struct source *s, const char *tag,
-                                   const json_t *json, struct pst_arg *ret)
-{
-    double x;
-
-    if (strcmp(tag, "as_int") == 0 && json_is_integer(json))
-        *ret = pst_i(json_integer_value(json));
-    else if (strcmp(tag, "as_bool") == 0 && json_is_boolean(json))
-        *ret = pst_b(json_is_true(json));
-    else if (strcmp(tag, "as_float") == 0 && pst_json_double(json, &x))
-        *ret = pst_f(x);
-    else
-        return wrong(s, tag);
-    return PST_OK;
-}
-
-/* {"as_int": 3} or {"as_name": "sym"} in as_sym_int and its like. */
-static enum pst_status read_symbol(const struct source *s, const json_t *json,
-                                   struct pst_arg *ret)
-{
-    json_t *payload;
-    const char *tag = pst_json_union(json, &payload, s->where, s->import->diag);
-
-    if (tag == NULL)
-        return PST_ERR_INPUT;
-    if (strcmp(tag, "as_name") == 0)
-        return pst_import_symbol(s->import, s->scope,
-                                 json_string_value(payload), s->where, ret);
-    return read_number(s, tag, payload, ret);
-}
-
-static enum pst_status read_dtype(const struct source *s, const json_t *json,
+static enum pst_status read_dtype(const struct source *s, int64_t code,
                                   struct pst_arg *ret)
 {
     enum pst_dtype dtype;
 
-    if (!json_is_integer(json))
-        return wrong(s, "as_scalar_type");
-    if (!pst_json_is_complex(json_integer_value(json), &dtype) &&
-        !pst_dtype_from_pt2(json_integer_value(json), &dtype))
+    if (!pst_doc_is_complex(code, &dtype) && !pst_dtype_from_pt2(code, &dtype))
         return pst_diag_set(s->import->diag, PST_ERR_UNSUPPORTED,
                             "%s: dtype %s is not supported", s->where,
-                            pst_json_dtype_name(json_integer_value(json)));
+                            pst_doc_dtype_name(code));
     *ret = pst_dtype_arg(dtype);
     return PST_OK;
 }
 
-static enum pst_status read_arg(const struct source *s, const json_t *json,
+static enum pst_status read_arg(const struct source *s,
+                                const struct pst_doc_arg *arg,
                                 struct pst_arg *ret)
 {
-    struct pst_diag *diag = s->import->diag;
-    enum pst_status status;
-    json_t *payload;
-    const char *tag = pst_json_union(json, &payload, s->where, diag);
-
-    if (tag == NULL)
-        return PST_ERR_INPUT;
     *ret = pst_none();
-    if (strcmp(tag, "as_none") == 0)
+    switch (arg->kind) {
+    case PST_DOC_NONE:
         return PST_OK;
-    if (strcmp(tag, "as_tensor") == 0) {
+    case PST_DOC_TENSOR:
         ret->kind = PST_ARG_VALUE;
-        status = find_value(s, payload, &ret->value);
-        return status;
-    }
-    if (strcmp(tag, "as_tensors") == 0)
-        return read_values(s, payload, false, ret);
-    if (strcmp(tag, "as_optional_tensors") == 0)
-        return read_values(s, payload, true, ret);
-    if (strcmp(tag, "as_int") == 0 || strcmp(tag, "as_bool") == 0 ||
-        strcmp(tag, "as_float") == 0)
-        return read_number(s, tag, payload, ret);
-    if (strcmp(tag, "as_ints") == 0 || strcmp(tag, "as_sym_ints") == 0)
-        return read_ints(s, payload, ret);
-    if (strcmp(tag, "as_floats") == 0)
-        return read_floats(s, payload, ret);
-    if (strcmp(tag, "as_bools") == 0)
-        return read_bools(s, payload, ret);
-    if (pst_has_prefix(tag, "as_sym_"))
-        return read_symbol(s, payload, ret);
-    if (strcmp(tag, "as_scalar_type") == 0)
-        return read_dtype(s, payload, ret);
-    if (strcmp(tag, "as_string") == 0 && json_is_string(payload)) {
-        *ret = pst_text(json_string_value(payload));
+        return find_value(s, arg->name, &ret->value);
+    case PST_DOC_TENSORS:
+    case PST_DOC_OPTIONAL_TENSORS:
+        return read_values(s, arg, ret);
+    case PST_DOC_INT:
+    case PST_DOC_FLOAT:
+    case PST_DOC_BOOL:
+    case PST_DOC_SYM_INT:
+    case PST_DOC_SYM_FLOAT:
+    case PST_DOC_SYM_BOOL:
+        return read_number(s, &arg->number, ret);
+    case PST_DOC_INTS:
+    case PST_DOC_SYM_INTS:
+        return read_ints(s, arg, ret);
+    case PST_DOC_FLOATS:
+        return read_floats(s, arg, ret);
+    case PST_DOC_BOOLS:
+        return read_bools(s, arg, ret);
+    case PST_DOC_STRING:
+        *ret = pst_text(arg->name);
         return PST_OK;
-    }
-    if (strcmp(tag, "as_layout") == 0 && json_integer_value(payload) != 7)
-        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
-                            "%s: only strided tensors are supported", s->where);
-    if (strcmp(tag, "as_layout") == 0 || strcmp(tag, "as_device") == 0 ||
-        strcmp(tag, "as_memory_format") == 0) {
+    case PST_DOC_SCALAR_TYPE:
+        return read_dtype(s, arg->code, ret);
+    case PST_DOC_LAYOUT:
+        if (arg->code != 7)
+            return pst_diag_set(s->import->diag, PST_ERR_UNSUPPORTED,
+                                "%s: only strided tensors are supported",
+                                s->where);
         ret->kind = PST_ARG_IGNORED;
         return PST_OK;
+    case PST_DOC_MEMORY_FORMAT:
+    case PST_DOC_DEVICE:
+        ret->kind = PST_ARG_IGNORED;
+        return PST_OK;
+    case PST_DOC_GRAPH:
+    case PST_DOC_OPERATOR:
+    case PST_DOC_COMPLEX:
+    case PST_DOC_OTHER:
+        break;
     }
-    return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+    return pst_diag_set(s->import->diag, PST_ERR_UNSUPPORTED,
                         "%s: an argument of the kind \"%s\" is not supported",
-                        s->where, tag);
+                        s->where, arg->tag);
 }
 
 enum pst_status pst_import_value(struct pst_import *import,
-                                 struct pst_scope *scope, const json_t *json,
+                                 struct pst_scope *scope,
+                                 const struct pst_doc_arg *arg,
                                  const char *where, struct pst_arg *ret)
 {
     const struct source s = {import, scope, where, false, false};
 
-    return read_arg(&s, json, ret);
+    return read_arg(&s, arg, ret);
 }
 
 /* Numbers stand where the row wants tensors: PyTorch wraps them, and they do
@@ -315,16 +278,14 @@ int pst_import_find_arg(const struct pst_schema *schema, const char *name)
 /* Only arguments that have a place in the schema may be given. */
 static enum pst_status bind_one(const struct source *s,
                                 const struct pst_schema *schema,
-                                const json_t *input, struct pst_arg *args,
-                                bool *given)
+                                const struct pst_doc_input *input,
+                                struct pst_arg *args, bool *given)
 {
-    const char *name = pst_json_text(input, "name", s->where, s->import->diag);
+    const char *name = input->name;
     struct source at = *s;
     char where[160];
     int i;
 
-    if (name == NULL)
-        return PST_ERR_INPUT;
     i = pst_import_find_arg(schema, name);
     if (i < 0)
         return pst_diag_set(s->import->diag, PST_ERR_INPUT,
@@ -337,45 +298,30 @@ static enum pst_status bind_one(const struct source *s,
     snprintf(where, sizeof(where), "argument \"%s\"", name);
     at.where = where;
     at.written = s->raw && i == 0;
-    return read_arg(&at, json_object_get(input, "arg"), &args[i]);
-}
-
-/* The argument that import_out() writes. */
-static bool is_out(const json_t *input)
-{
-    const char *name = json_string_value(json_object_get(input, "name"));
-
-    return name != NULL && strcmp(name, "out") == 0;
+    return read_arg(&at, &input->arg, &args[i]);
 }
 
 enum pst_status pst_import_bind(struct pst_import *import,
-                                struct pst_scope *scope, const json_t *node,
+                                struct pst_scope *scope,
+                                const struct pst_doc_node *node,
                                 const struct pst_target *target, bool raw,
                                 struct pst_arg **ret)
 {
     const struct pst_schema *schema = pst_op_schema(target->op);
     const struct source s = {import, scope, target->name, raw, false};
     struct pst_arena *arena = &import->build.graph->arena;
-    const json_t *inputs =
-        pst_json_member(node, "inputs", JSON_ARRAY, target->name, import->diag);
     struct pst_arg *args =
         pst_arena_calloc(arena, schema->n_args, sizeof(*args));
     bool *given = pst_arena_calloc(arena, schema->n_args, sizeof(*given));
     enum pst_status status = PST_OK;
-    json_t *input;
-    size_t k;
 
     if (args == NULL || given == NULL)
         return pst_diag_nomem(import->diag, schema->n_args * sizeof(*args));
-    if (inputs == NULL)
-        return PST_ERR_INPUT;
-    json_array_foreach(inputs, k, input)
-    {
-        if (target->kind == PST_TARGET_OUT && is_out(input))
-            continue;
-        if (status == PST_OK)
-            status = bind_one(&s, schema, input, args, given);
-    }
+    for (unsigned k = 0; k < node->n_inputs && status == PST_OK; k++)
+        /* import_out() writes that one. */
+        if (target->kind != PST_TARGET_OUT ||
+            strcmp(node->inputs[k].name, "out") != 0)
+            status = bind_one(&s, schema, &node->inputs[k], args, given);
     for (unsigned i = 0; i < schema->n_args && status == PST_OK; i++) {
         if (given[i])
             continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Complex numbers of the document are pairs of real ones along one more
- * dimension, the last (pst_json_tensor). An operator on them is the row of
+ * dimension, the last (pst_doc_meta). An operator on them is the row of
  * that name in stages/ops/complex/; one that only moves elements is its own
  * row, which must leave the last dimension alone.
  */
@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Operators that treat both parts alike. */
-static const struct mover {
+static const struct pst_mover {
     const char *name;
     bool adds_dim;      /* a negative dimension counts the result's */
     const char *append; /* this list takes `last`; NULL: none */
@@ -56,7 +56,7 @@ static const struct mover {
     {"aten.mean.dim", false, NULL, 0},
 };
 
-static const struct mover *find_mover(const char *name)
+const struct pst_mover *pst_import_mover(const char *name)
 {
     for (size_t i = 0; i < PST_COUNT(movers); i++)
         if (strcmp(movers[i].name, name) == 0)
@@ -66,45 +66,33 @@ static const struct mover *find_mover(const char *name)
 
 /* --- which nodes ---------------------------------------------------------- */
 
-static bool is_complex(const json_t *metas, const json_t *tensor)
+static bool is_complex(const struct pst_doc_graph *graph, const char *name)
 {
-    const char *name = json_string_value(json_object_get(tensor, "name"));
-    const json_t *dtype =
-        name == NULL ? NULL
-                     : json_object_get(json_object_get(metas, name), "dtype");
+    const struct pst_doc_tensor *t = pst_doc_tensor(graph, name);
     enum pst_dtype part;
 
-    return json_is_integer(dtype) &&
-           pst_json_is_complex(json_integer_value(dtype), &part);
+    return t != NULL && pst_doc_is_complex(t->dtype, &part);
 }
 
-static bool any_complex(const json_t *metas, const json_t *arg)
+static bool any_complex(const struct pst_doc_graph *graph,
+                        const struct pst_doc_arg *arg)
 {
-    bool any = is_complex(metas, json_object_get(arg, "as_tensor"));
-    json_t *item;
-    size_t i;
+    bool any = arg->kind == PST_DOC_TENSOR && is_complex(graph, arg->name);
 
-    json_array_foreach(json_object_get(arg, "as_tensors"), i, item)
-    {
-        any = any || is_complex(metas, item);
-    }
+    for (unsigned i = 0; arg->kind == PST_DOC_TENSORS && i < arg->n; i++)
+        any = any || is_complex(graph, arg->names[i]);
     return any;
 }
 
-bool pst_import_complex(const json_t *node, const json_t *metas)
+bool pst_import_complex(const struct pst_doc_node *node,
+                        const struct pst_doc_graph *graph)
 {
     bool any = false;
-    json_t *item;
-    size_t i;
 
-    json_array_foreach(json_object_get(node, "inputs"), i, item)
-    {
-        any = any || any_complex(metas, json_object_get(item, "arg"));
-    }
-    json_array_foreach(json_object_get(node, "outputs"), i, item)
-    {
-        any = any || any_complex(metas, item);
-    }
+    for (unsigned i = 0; i < node->n_inputs; i++)
+        any = any || any_complex(graph, &node->inputs[i].arg);
+    for (unsigned i = 0; i < node->n_outputs; i++)
+        any = any || any_complex(graph, &node->outputs[i]);
     return any;
 }
 
@@ -123,7 +111,7 @@ const struct pst_op *pst_import_complex_row(const char *name)
         if (op != NULL)
             return op;
     }
-    return find_mover(name) != NULL ? pst_op_find(name) : NULL;
+    return pst_import_mover(name) != NULL ? pst_op_find(name) : NULL;
 }
 
 /* --- arguments ------------------------------------------------------------ */
@@ -142,38 +130,32 @@ static struct pst_value *promoted(struct pst_import *import,
 }
 
 /* A real operand among complex ones; indices stay as they are. */
-static bool needs_promotion(const struct pst_value *v, const json_t *metas,
-                            const json_t *tensor)
+static bool needs_promotion(const struct pst_value *v,
+                            const struct pst_doc_graph *graph, const char *name)
 {
     return v != NULL && (PST_D_FLOAT >> v->meta.dtype & 1) != 0 &&
-           !is_complex(metas, tensor);
+           !is_complex(graph, name);
 }
 
 static void promote(struct pst_import *import, const struct pst_scope *scope,
-                    const json_t *node, const struct pst_schema *schema,
-                    struct pst_arg *args)
+                    const struct pst_doc_node *node,
+                    const struct pst_schema *schema, struct pst_arg *args)
 {
-    json_t *input, *item;
-    size_t i, k;
-
-    json_array_foreach(json_object_get(node, "inputs"), i, input)
-    {
-        const json_t *arg = json_object_get(input, "arg");
-        const json_t *one = json_object_get(arg, "as_tensor");
-        const int at = pst_schema_arg(
-            schema, json_string_value(json_object_get(input, "name")));
+    for (unsigned i = 0; i < node->n_inputs; i++) {
+        const struct pst_doc_arg *arg = &node->inputs[i].arg;
+        const int at = pst_schema_arg(schema, node->inputs[i].name);
 
         if (at < 0)
             continue;
         if (args[at].kind == PST_ARG_VALUE &&
-            needs_promotion(args[at].value, scope->metas, one))
+            needs_promotion(args[at].value, scope->graph,
+                            arg->kind == PST_DOC_TENSOR ? arg->name : NULL))
             args[at].value = promoted(import, args[at].value);
-        json_array_foreach(json_object_get(arg, "as_tensors"), k, item)
-        {
+        for (unsigned k = 0; arg->kind == PST_DOC_TENSORS && k < arg->n; k++)
             if (args[at].kind == PST_ARG_VALUES && k < args[at].n &&
-                needs_promotion(args[at].values[k], scope->metas, item))
+                needs_promotion(args[at].values[k], scope->graph,
+                                arg->names[k]))
                 args[at].values[k] = promoted(import, args[at].values[k]);
-        }
     }
 }
 
@@ -222,7 +204,8 @@ static int64_t *copy_ints(struct pst_import *import, struct pst_arg *arg)
     return ints;
 }
 
-static enum pst_status move(struct pst_import *import, const struct mover *m,
+static enum pst_status move(struct pst_import *import,
+                            const struct pst_mover *m,
                             const struct pst_schema *schema,
                             struct pst_arg *args)
 {
@@ -253,18 +236,17 @@ static enum pst_status move(struct pst_import *import, const struct mover *m,
 
 enum pst_status pst_import_pairs(struct pst_import *import,
                                  const struct pst_scope *scope,
-                                 const json_t *node,
+                                 const struct pst_doc_node *node,
                                  const struct pst_target *target,
                                  struct pst_arg *args)
 {
     const struct pst_schema *schema = pst_op_schema(target->op);
-    const struct mover *m = find_mover(target->name);
     enum pst_status status;
 
-    if (!pst_has_prefix(schema->name, "from_real."))
+    if (target->promotes)
         promote(import, scope, node, schema, args);
     status = import->build.status;
-    if (status == PST_OK && m != NULL)
-        status = move(import, m, schema, args);
+    if (status == PST_OK && target->mover != NULL)
+        status = move(import, target->mover, schema, args);
     return status;
 }

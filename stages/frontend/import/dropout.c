@@ -121,7 +121,7 @@ static struct pst_value *find_input(const struct pst_import *import,
 
     *ret_origin = node;
     if (node->op == &pst_op_mul_Tensor) {
-        if (import->place.dropout && is_zero(&args[1]))
+        if (import->place->dropout && is_zero(&args[1]))
             return args[0].value;
         for (unsigned i = 0; i < 2; i++) {
             *ret_origin = plain(&args[i], &args[1 - i]);

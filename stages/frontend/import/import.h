@@ -2,25 +2,16 @@
 #ifndef PENSTOCK_STAGES_FRONTEND_IMPORT_IMPORT_H
 #define PENSTOCK_STAGES_FRONTEND_IMPORT_IMPORT_H
 /*
- * The parts of pst_model_open: from the JSON document to a functional graph.
- * Nodes are imported in program order straight through the builder and the
- * functionaliser; sub-graphs are inlined on the way. One thread.
+ * The parts of pst_model_open: from the document's records to a functional
+ * graph. Nodes are imported in program order straight through the builder and
+ * the functionaliser; sub-graphs are inlined on the way. One thread.
  */
+#include "stages/files/pt2/document.h"
 #include "stages/files/zip.h"
 #include "stages/frontend/functional/functionalise.h"
-#include "stages/frontend/import/model_json.h"
+#include "stages/frontend/import/target.h"
 #include "stages/frontend/model.h"
 #include "stages/graph/build.h"
-
-/* Where a node comes from; texts live in the model's arena. */
-struct pst_place {
-    const char *module; /* FQN of the innermost module, "" at the top */
-    unsigned call;      /* which call of that module */
-    const char *source; /* "file.py:12" or "" */
-    /* The module's class is one of torch.nn, whose forward asks self.training
-     * whether to drop; and one of its dropouts. */
-    bool library, dropout;
-};
 
 /* What is known of a storage, by the id of the value that owns it. */
 struct pst_storage_note {
@@ -41,18 +32,17 @@ struct pst_layouts {
 struct pst_import {
     struct pst_model *model;
     struct pst_zip *zip;
-    const json_t *module; /* GraphModule; borrowed */
+    const struct pst_document *doc; /* borrowed */
     struct pst_build build;
     struct pst_functionalise *functional;
     struct pst_diag *diag;
-    struct pst_map fqns;    /* of all modules, "" included */
     struct pst_map used;    /* value names that the outer graph reads */
     struct pst_map numbers; /* names of numbers that tensors depend on */
     struct pst_map state;   /* FQN of parameter, buffer, constant -> value */
     struct pst_map shared;  /* FQN -> FQN of another window on its memory */
     struct pst_layouts *layouts;
     struct PST_VEC(struct pst_storage_note) notes;
-    struct pst_place place;
+    const struct pst_doc_place *place; /* of the node at work */
 };
 
 /* The names of one graph of the document. Values stand for themselves through
@@ -60,9 +50,8 @@ struct pst_import {
 struct pst_scope {
     struct pst_map values;  /* name -> struct pst_value */
     struct pst_map read;    /* name of a number read from data -> its tensor */
-    struct pst_map numbers; /* name of a number -> JSON of its node */
-    const json_t *graph;    /* of the document; borrowed */
-    const json_t *metas;    /* its tensor_values */
+    struct pst_map numbers; /* name of a number -> struct pst_doc_node */
+    const struct pst_doc_graph *graph; /* of the document; borrowed */
     bool no_grad;
     bool autocast; /* products take dtype `low` */
     enum pst_dtype low;
@@ -82,47 +71,37 @@ enum pst_status pst_import_weights(struct pst_model *model, struct pst_zip *zip,
 
 /* Symbols, their values at export and their ranges into model->symbols. */
 enum pst_status pst_import_symbols(struct pst_model *model,
-                                   const json_t *program,
+                                   const struct pst_document *doc,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* The number that goes by that name in the graph, with its expression. */
 enum pst_status pst_import_symbol(struct pst_import *import,
                                   const struct pst_scope *scope,
                                   const char *name, const char *where,
                                   struct pst_arg *ret) PST_MUST_CHECK;
-/* Does a SymInt of the document not depend on data? */
-bool pst_import_is_known(const struct pst_import *import, const json_t *size);
+/* Does it not depend on data? NULL: a number. */
+bool pst_import_is_known(const struct pst_import *import,
+                         const struct pst_doc_expr *expr);
+/* The same of the number of that name. */
+bool pst_import_knows_number(const struct pst_import *import,
+                             const struct pst_scope *scope, const char *name);
 /* Does something need the number that a node has as a result? */
 bool pst_import_number_needed(const struct pst_import *import,
-                              const json_t *output);
+                              const struct pst_doc_arg *output);
 /* A number read from data on which nothing depends but the exporter's
  * assertions; import->numbers must be filled. */
-bool pst_import_is_idle(const struct pst_import *import, const json_t *node);
-/* The number of that name in the graph at hand, NULL if there is none. */
-const json_t *pst_import_find_symbol(const struct pst_scope *scope,
-                                     const char *name);
+bool pst_import_is_idle(const struct pst_import *import,
+                        const struct pst_doc_node *node);
 
 /* --- asserts.c ---------------------------------------------------------- */
 
 /* Remembers where a number comes from: a read of data, or arithmetic. */
-enum pst_status pst_import_note_number(struct pst_import *import,
-                                       struct pst_scope *scope,
-                                       const json_t *node) PST_MUST_CHECK;
-/* What a node of kind PST_TARGET_ASSERT demands of a number. */
-enum pst_status pst_import_assert(struct pst_import *import,
-                                  struct pst_scope *scope,
-                                  const json_t *node) PST_MUST_CHECK;
-
-/* --- place.c ------------------------------------------------------------ */
-
-/* Updates import->place from a node's metadata; nodes that say nothing keep
- * the module of the node before. */
-enum pst_status pst_import_place(struct pst_import *import,
-                                 const json_t *node) PST_MUST_CHECK;
-
-/* Puts "node "add" (aten.add.Tensor) in MODULE at FILE:LINE: " before the
- * message, unless a node (of a sub-graph) stands there already. */
-void pst_import_blame(struct pst_import *import, const json_t *node,
-                      const char *target);
+enum pst_status pst_import_note_number(
+    struct pst_import *import, struct pst_scope *scope,
+    const struct pst_doc_node *node) PST_MUST_CHECK;
+/* What a node of one of the kinds of assertions demands of a number. */
+enum pst_status pst_import_assert(
+    struct pst_import *import, struct pst_scope *scope,
+    const struct pst_doc_node *node) PST_MUST_CHECK;
 
 /* --- pytree.c ----------------------------------------------------------- */
 
@@ -131,66 +110,49 @@ struct pst_paths {
     size_t n, cap;
 };
 
-/* Paths of the leaves of a treespec ("x", "d.b.c", "0"). args: the tree is
- * (positional, keywords) and `names` (JSON list, may be NULL) names both.
- * fields: treespec_namedtuple_fields (may be NULL). */
-enum pst_status pst_pytree_paths(const char *spec, bool args,
-                                 const json_t *names, const json_t *fields,
-                                 struct pst_arena *arena, struct pst_paths *ret,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Paths of the leaves of a model's results ("x", "d.b.c", "0"). */
+enum pst_status pst_pytree_results(const struct pst_doc_tree *tree,
+                                   struct pst_arena *arena,
+                                   struct pst_paths *ret,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* The same of (positional, keywords); names, which may be NULL or have holes,
+ * are those of the positional ones. */
+enum pst_status pst_pytree_arguments(const struct pst_doc_tree *tree,
+                                     const char *const *names, unsigned n_names,
+                                     struct pst_arena *arena,
+                                     struct pst_paths *ret,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 
 /* --- target.c ----------------------------------------------------------- */
-
-enum pst_target_kind {
-    PST_TARGET_OP,       /* a row */
-    PST_TARGET_INPLACE,  /* op is the functional twin */
-    PST_TARGET_OUT,      /* op returns what this one writes to `out` */
-    PST_TARGET_CONVERT,  /* to.*, type_as: nothing if the dtype is there */
-    PST_TARGET_METADATA, /* an assert on sizes and dtype: checked, no node */
-    PST_TARGET_ASSERT,   /* of a number: of a size, or read from data */
-    PST_TARGET_SIZE,     /* arithmetic on sizes: the file has its results */
-    PST_TARGET_SET_GRAD, /* sub-graph to inline */
-    PST_TARGET_AUTOCAST, /* the same, with casts if it is enabled */
-    PST_TARGET_COND,     /* two sub-graphs, of which a bool chooses */
-    PST_TARGET_NONE,     /* not supported: reason */
-};
-
-struct pst_target {
-    enum pst_target_kind kind;
-    const char *name; /* "aten.add.Tensor" as in the file */
-    const struct pst_op *op;
-    const char *reason;
-    unsigned tier; /* of what is not supported: 2 of an operator whose form
-                      is not, 3 refused, 0 unknown */
-    bool pairs;    /* operands are complex: pst_import_pairs */
-};
 
 /* Why sizes that are not known are refused. */
 extern const char pst_import_unbacked[];
 
-/* What a node of the document is to us; metas: its graph's tensor_values. */
-struct pst_target pst_import_target(const json_t *node, const json_t *metas);
-/* Payload of argument `name` if it has that tag, else NULL. */
-const json_t *pst_import_arg(const json_t *node, const char *name,
-                             const char *tag);
+/* What a node of the graph is to us; graph may be NULL. */
+struct pst_target pst_import_target(const struct pst_doc_node *node,
+                                    const struct pst_doc_graph *graph);
 
-/* --- effects.c ---------------------------------------------------------- */
+/* --- resolve.c ---------------------------------------------------------- */
 
-/* Makes of each with_effects(token, operator, ...) among the nodes of a graph
- * the operator itself: the order that tokens keep is the order of nodes. */
-enum pst_status pst_import_unwrap(json_t *nodes,
-                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Gives every node of the document its target, once. with_effects(token,
+ * operator, ...) becomes the operator itself: the order that tokens keep is the
+ * order of nodes. */
+enum pst_status pst_import_resolve(struct pst_document *doc,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 
 /* --- complex.c ---------------------------------------------------------- */
 
 /* Does it read or make complex numbers? */
-bool pst_import_complex(const json_t *node, const json_t *metas);
+bool pst_import_complex(const struct pst_doc_node *node,
+                        const struct pst_doc_graph *graph);
 /* The row that does to pairs what that operator does to complex numbers. */
 const struct pst_op *pst_import_complex_row(const char *name);
+/* Of an operator that only moves elements; else NULL. */
+const struct pst_mover *pst_import_mover(const char *name);
 /* Changes bound arguments of such a node to what its row takes. */
 enum pst_status pst_import_pairs(struct pst_import *import,
                                  const struct pst_scope *scope,
-                                 const json_t *node,
+                                 const struct pst_doc_node *node,
                                  const struct pst_target *target,
                                  struct pst_arg *args) PST_MUST_CHECK;
 
@@ -210,7 +172,8 @@ enum pst_status pst_import_state(struct pst_import *import,
 
 /* One argument of the document as a value or literal. */
 enum pst_status pst_import_value(struct pst_import *import,
-                                 struct pst_scope *scope, const json_t *json,
+                                 struct pst_scope *scope,
+                                 const struct pst_doc_arg *arg,
                                  const char *where,
                                  struct pst_arg *ret) PST_MUST_CHECK;
 /* Index of the schema's argument; other names of rows and in-place forms name
@@ -219,27 +182,30 @@ int pst_import_find_arg(const struct pst_schema *schema, const char *name);
 /* The node's arguments in the order of the schema; *ret in the graph's arena.
  * raw: values as they stand, for a write; else their newest versions. */
 enum pst_status pst_import_bind(struct pst_import *import,
-                                struct pst_scope *scope, const json_t *node,
+                                struct pst_scope *scope,
+                                const struct pst_doc_node *node,
                                 const struct pst_target *target, bool raw,
                                 struct pst_arg **ret) PST_MUST_CHECK;
 
 /* --- autocast.c --------------------------------------------------------- */
 
-/* Casts the arguments of the operator as the scope's region says. */
+/* What autocast does to the operator of target "aten.NAME.OVERLOAD". */
+enum pst_autocast pst_import_autocast_kind(const char *target);
+/* Casts the arguments of such an operator as the scope's region says. */
 enum pst_status pst_import_autocast(struct pst_import *import,
                                     const struct pst_scope *scope,
-                                    const char *target, struct pst_arg *args,
+                                    enum pst_autocast kind,
+                                    struct pst_arg *args,
                                     unsigned n_args) PST_MUST_CHECK;
 /* Of a region's node; false if it is of another kind than ours. */
-bool pst_import_autocast_mode(const json_t *node, bool *enabled,
+bool pst_import_autocast_mode(const struct pst_doc_node *node, bool *enabled,
                               enum pst_dtype *dtype) PST_MUST_CHECK;
 
 /* --- nodes.c ------------------------------------------------------------ */
 
-/* Imports all nodes of a Graph of the document into the builder's graph. */
+/* Imports all nodes of the scope's graph into the builder's graph. */
 enum pst_status pst_import_nodes(struct pst_import *import,
-                                 struct pst_scope *scope,
-                                 const json_t *graph) PST_MUST_CHECK;
+                                 struct pst_scope *scope) PST_MUST_CHECK;
 
 /* --- layout.c ----------------------------------------------------------- */
 
@@ -250,15 +216,15 @@ void pst_layouts_fini(struct pst_layouts *l);
 enum pst_status pst_import_lay_out(struct pst_import *import,
                                    const struct pst_scope *scope,
                                    const char *name,
-                                   const struct pst_json_tensor *t,
+                                   const struct pst_doc_meta *t,
                                    struct pst_value **value) PST_MUST_CHECK;
 /* The same of all inputs of the graph, state included. */
 enum pst_status pst_import_lay_out_inputs(
     struct pst_import *import, struct pst_scope *scope) PST_MUST_CHECK;
 /* The node reads the storage of its `self` by strides of its own. */
-enum pst_status pst_import_reads_storage(struct pst_import *import,
-                                         const struct pst_scope *scope,
-                                         const json_t *node) PST_MUST_CHECK;
+enum pst_status pst_import_reads_storage(
+    struct pst_import *import, const struct pst_scope *scope,
+    const struct pst_doc_node *node) PST_MUST_CHECK;
 /* Something is written through v. */
 enum pst_status pst_import_writes_storage(struct pst_import *import,
                                           struct pst_value *v) PST_MUST_CHECK;
@@ -268,14 +234,14 @@ enum pst_status pst_import_writes_storage(struct pst_import *import,
 /* Finds numbers of model->graph that depend on free sizes but have no
  * expression; gives them one, or sets model->fixed. */
 enum pst_status pst_import_probe(struct pst_model *model, struct pst_zip *zip,
-                                 const json_t *graph_module,
+                                 const struct pst_document *doc,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
 /* --- import.c ----------------------------------------------------------- */
 
-/* model->graph from the document's graph_module. */
+/* model->graph from the document, whose nodes are resolved. */
 enum pst_status pst_import_graph(struct pst_model *model, struct pst_zip *zip,
-                                 const json_t *graph_module,
+                                 const struct pst_document *doc,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

@@ -126,7 +126,7 @@ static enum pst_status refuse(struct pst_import *import, const char *name,
 }
 
 static enum pst_status lay_out(struct pst_import *import, const char *name,
-                               const struct pst_json_tensor *t,
+                               const struct pst_doc_meta *t,
                                struct pst_value **value)
 {
     int64_t order[PST_MAX_RANK], back[PST_MAX_RANK];
@@ -157,7 +157,7 @@ static enum pst_status lay_out(struct pst_import *import, const char *name,
 enum pst_status pst_import_lay_out(struct pst_import *import,
                                    const struct pst_scope *scope,
                                    const char *name,
-                                   const struct pst_json_tensor *t,
+                                   const struct pst_doc_meta *t,
                                    struct pst_value **value)
 {
     struct pst_storage_note *note;
@@ -166,8 +166,8 @@ enum pst_status pst_import_lay_out(struct pst_import *import,
     if (t->meta.rank != (*value)->meta.rank ||
         same_strides(&t->meta, &(*value)->meta))
         return PST_OK;
-    key = pst_arena_printf(&import->model->arena, "%p %s", (void *)scope->graph,
-                           name);
+    key = pst_arena_printf(&import->model->arena, "%p %s",
+                           (const void *)scope->graph, name);
     if (key == NULL)
         return pst_diag_nomem(import->diag, strlen(name));
     if (pst_map_has(&import->layouts->wanted, key))
@@ -189,14 +189,12 @@ static enum pst_status lay_out_input(struct pst_import *import,
 {
     struct pst_value *v = pst_map_get(&scope->values, name), *now = v;
     struct pst_storage_note *note;
-    struct pst_json_tensor t;
+    struct pst_doc_meta t;
     enum pst_status status;
 
     if (v == NULL)
         return PST_OK;
-    status = pst_json_tensor(json_object_get(scope->metas, name), name,
-                             &import->model->symbols,
-                             &import->build.graph->arena, &t, import->diag);
+    status = pst_import_meta(import, scope, name, &t);
     if (status == PST_OK)
         status = pst_import_lay_out(import, scope, name, &t, &now);
     if (status == PST_OK && now != v) {
@@ -213,19 +211,12 @@ static enum pst_status lay_out_input(struct pst_import *import,
 enum pst_status pst_import_lay_out_inputs(struct pst_import *import,
                                           struct pst_scope *scope)
 {
-    const json_t *inputs = json_object_get(scope->graph, "inputs");
+    const struct pst_doc_graph *graph = scope->graph;
     enum pst_status status = PST_OK;
-    json_t *input;
-    size_t i;
 
-    json_array_foreach(inputs, i, input)
-    {
-        const char *name = json_string_value(
-            json_object_get(json_object_get(input, "as_tensor"), "name"));
-
-        if (name != NULL && status == PST_OK)
-            status = lay_out_input(import, scope, name);
-    }
+    for (unsigned i = 0; i < graph->n_inputs && status == PST_OK; i++)
+        if (graph->inputs[i].kind == PST_DOC_TENSOR)
+            status = lay_out_input(import, scope, graph->inputs[i].name);
     return status;
 }
 
@@ -233,10 +224,11 @@ enum pst_status pst_import_lay_out_inputs(struct pst_import *import,
 
 enum pst_status pst_import_reads_storage(struct pst_import *import,
                                          const struct pst_scope *scope,
-                                         const json_t *node)
+                                         const struct pst_doc_node *node)
 {
+    const struct pst_doc_arg *self = pst_doc_arg(node, "self", PST_DOC_TENSOR);
     struct pst_value *v =
-        pst_import_find(scope, pst_import_arg(node, "self", "as_tensor"));
+        self != NULL ? pst_import_find(scope, self->name) : NULL;
     const struct pst_storage_note *note;
 
     if (v == NULL)

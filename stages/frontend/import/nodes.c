@@ -16,56 +16,48 @@ static enum pst_status add_name(struct pst_import *import, const char *name,
     return PST_OK;
 }
 
-bool pst_import_is_number(const json_t *output)
-{
-    return json_object_get(output, "as_sym_int") != NULL ||
-           json_object_get(output, "as_sym_float") != NULL ||
-           json_object_get(output, "as_sym_bool") != NULL;
-}
-
-static enum pst_status read_names(struct pst_import *import, const json_t *node,
+static enum pst_status read_names(struct pst_import *import,
+                                  const struct pst_doc_node *node,
                                   struct pst_names *ret)
 {
-    const json_t *outputs =
-        pst_json_member(node, "outputs", JSON_ARRAY, "a node", import->diag);
-    enum pst_status status = outputs != NULL ? PST_OK : PST_ERR_INPUT;
-    json_t *output, *item;
-    size_t i, k;
+    enum pst_status status = PST_OK;
 
     ret->n = 0;
-    json_array_foreach(outputs, i, output)
-    {
-        const json_t *tensor = json_object_get(output, "as_tensor");
-        const json_t *list = json_object_get(output, "as_tensors");
+    for (unsigned i = 0; i < node->n_outputs && status == PST_OK; i++) {
+        const struct pst_doc_arg *out = &node->outputs[i];
 
-        if (status == PST_OK && tensor != NULL)
-            status = add_name(
-                import, json_string_value(json_object_get(tensor, "name")),
-                ret);
-        else if (status == PST_OK && (json_object_get(output, "as_none") ||
-                                      pst_import_is_number(output)))
+        if (out->kind == PST_DOC_TENSOR)
+            status = add_name(import, out->name, ret);
+        else if (out->kind == PST_DOC_NONE || pst_doc_is_number(out))
             status = add_name(import, NULL, ret);
-        else if (status == PST_OK && list == NULL)
+        else if (out->kind != PST_DOC_TENSORS)
             status = pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
                                   "results that are no tensors are not "
                                   "supported");
-        json_array_foreach(list, k, item)
-        {
-            if (status == PST_OK)
-                status = add_name(
-                    import, json_string_value(json_object_get(item, "name")),
-                    ret);
-        }
+        for (unsigned k = 0;
+             out->kind == PST_DOC_TENSORS && k < out->n && status == PST_OK;
+             k++)
+            status = add_name(import, out->names[k], ret);
     }
     return status;
 }
 
 struct pst_value *pst_import_find(const struct pst_scope *scope,
-                                  const json_t *tensor)
+                                  const char *name)
 {
-    const char *name = json_string_value(json_object_get(tensor, "name"));
-
     return name != NULL ? pst_map_get(&scope->values, name) : NULL;
+}
+
+enum pst_status pst_import_meta(struct pst_import *import,
+                                const struct pst_scope *scope, const char *name,
+                                struct pst_doc_meta *ret)
+{
+    const struct pst_doc_tensor *t = pst_doc_tensor(scope->graph, name);
+
+    if (t == NULL)
+        return pst_diag_set(import->diag, PST_ERR_INPUT,
+                            "\"%s\" has no shape in the file", name);
+    return pst_doc_meta(t, &import->model->symbols, ret, import->diag);
 }
 
 /* The exporter calls results that nothing reads NODE_unused_K. What it records
@@ -82,18 +74,13 @@ enum pst_status pst_import_define(struct pst_import *import,
                                   const struct pst_meta *meta)
 {
     char ours[PST_META_TEXT], theirs[PST_META_TEXT];
-    const json_t *recorded = json_object_get(scope->metas, name);
-    struct pst_json_tensor t;
+    struct pst_doc_meta t;
     enum pst_status status;
 
     if (pst_map_has(&scope->values, name))
         return pst_diag_set(import->diag, PST_ERR_INPUT,
                             "\"%s\" is defined twice", name);
-    if (recorded == NULL)
-        return pst_diag_set(import->diag, PST_ERR_INPUT,
-                            "\"%s\" has no shape in the file", name);
-    status = pst_json_tensor(recorded, name, &import->model->symbols,
-                             &import->build.graph->arena, &t, import->diag);
+    status = pst_import_meta(import, scope, name, &t);
     if (status != PST_OK)
         return status;
     if (!pst_meta_same(&t.meta, meta) && !is_unused(name))
@@ -119,16 +106,11 @@ enum pst_status pst_import_define(struct pst_import *import,
 static enum pst_dtype recorded_dtype(const struct pst_scope *scope,
                                      const struct pst_names *names)
 {
-    const json_t *meta = names->n > 0 && names->at[0] != NULL
-                             ? json_object_get(scope->metas, names->at[0])
-                             : NULL;
-    const json_t *dtype = json_object_get(meta, "dtype");
+    const struct pst_doc_tensor *t =
+        names->n > 0 ? pst_doc_tensor(scope->graph, names->at[0]) : NULL;
     enum pst_dtype ret;
 
-    if (json_is_integer(dtype) &&
-        pst_dtype_from_pt2(json_integer_value(dtype), &ret))
-        return ret;
-    return PST_N_DTYPES;
+    return t != NULL && pst_dtype_from_pt2(t->dtype, &ret) ? ret : PST_N_DTYPES;
 }
 
 static enum pst_status refuse_write(struct pst_import *import)
@@ -140,7 +122,7 @@ static enum pst_status refuse_write(struct pst_import *import)
 /* What the composition writes goes to the arguments as the file names them. */
 static enum pst_status commit_writes(struct pst_import *import,
                                      struct pst_scope *scope,
-                                     const json_t *json,
+                                     const struct pst_doc_node *doc_node,
                                      const struct pst_target *target,
                                      const struct pst_rewrite *w)
 {
@@ -153,7 +135,8 @@ static enum pst_status commit_writes(struct pst_import *import,
         if (scope->pure)
             return refuse_write(import);
         if (raw == NULL)
-            status = pst_import_bind(import, scope, json, target, true, &raw);
+            status =
+                pst_import_bind(import, scope, doc_node, target, true, &raw);
         if (status == PST_OK)
             status = pst_import_writes_storage(import, raw[i].value);
         if (status == PST_OK &&
@@ -166,7 +149,7 @@ static enum pst_status commit_writes(struct pst_import *import,
 
 static enum pst_status import_rewrite(struct pst_import *import,
                                       struct pst_scope *scope,
-                                      const json_t *json,
+                                      const struct pst_doc_node *doc_node,
                                       const struct pst_target *target,
                                       const struct pst_names *names,
                                       const struct pst_arg *args)
@@ -201,12 +184,13 @@ static enum pst_status import_rewrite(struct pst_import *import,
         status = pst_import_joins_storages(import, target->op, args,
                                            schema->n_args, w.outs, w.n_outs);
     if (status == PST_OK)
-        status = commit_writes(import, scope, json, target, &w);
+        status = commit_writes(import, scope, doc_node, target, &w);
     return status;
 }
 
 static enum pst_status import_op(struct pst_import *import,
-                                 struct pst_scope *scope, const json_t *json,
+                                 struct pst_scope *scope,
+                                 const struct pst_doc_node *doc_node,
                                  const struct pst_target *target,
                                  const struct pst_names *names)
 {
@@ -215,18 +199,18 @@ static enum pst_status import_op(struct pst_import *import,
     struct pst_node *node;
     struct pst_arg *args;
 
-    status = pst_import_bind(import, scope, json, target, false, &args);
+    status = pst_import_bind(import, scope, doc_node, target, false, &args);
     if (status == PST_OK && target->pairs)
-        status = pst_import_pairs(import, scope, json, target, args);
+        status = pst_import_pairs(import, scope, doc_node, target, args);
     if (status != PST_OK)
         return status;
     if (scope->autocast)
-        status = pst_import_autocast(import, scope, target->name, args,
+        status = pst_import_autocast(import, scope, target->autocast, args,
                                      schema->n_args);
     if (status != PST_OK)
         return status;
     if (pst_op_is_rewrite(target->op))
-        return import_rewrite(import, scope, json, target, names, args);
+        return import_rewrite(import, scope, doc_node, target, names, args);
     import->build.hint = recorded_dtype(scope, names);
     import->build.names = names->at;
     import->build.n_names = names->n;
@@ -258,7 +242,7 @@ static enum pst_status import_op(struct pst_import *import,
 /* The result is the written value itself: both names mean it from now on. */
 static enum pst_status import_inplace(struct pst_import *import,
                                       struct pst_scope *scope,
-                                      const json_t *json,
+                                      const struct pst_doc_node *doc_node,
                                       const struct pst_target *target,
                                       const struct pst_names *names)
 {
@@ -269,7 +253,7 @@ static enum pst_status import_inplace(struct pst_import *import,
 
     if (scope->pure)
         return refuse_write(import);
-    status = pst_import_bind(import, scope, json, target, true, &args);
+    status = pst_import_bind(import, scope, doc_node, target, true, &args);
     if (status != PST_OK)
         return status;
     if (schema->n_args == 0 || args[0].kind != PST_ARG_VALUE)
@@ -302,13 +286,16 @@ static enum pst_status import_inplace(struct pst_import *import,
 
 /* The tensor `out` holds the result and is it from now on. */
 static enum pst_status import_out(struct pst_import *import,
-                                  struct pst_scope *scope, const json_t *json,
+                                  struct pst_scope *scope,
+                                  const struct pst_doc_node *doc_node,
                                   const struct pst_target *target,
                                   const struct pst_names *names)
 {
     const struct pst_schema *schema = pst_op_schema(target->op);
-    const json_t *out = pst_import_arg(json, "out", "as_tensor");
-    struct pst_value *written = pst_import_find(scope, out);
+    const struct pst_doc_arg *out =
+        pst_doc_arg(doc_node, "out", PST_DOC_TENSOR);
+    struct pst_value *written =
+        out != NULL ? pst_import_find(scope, out->name) : NULL;
     struct pst_value *now;
     struct pst_arg *args;
     enum pst_status status;
@@ -318,7 +305,7 @@ static enum pst_status import_out(struct pst_import *import,
     if (written == NULL || names->n > 1)
         return pst_diag_set(import->diag, PST_ERR_INPUT,
                             "its argument \"out\" is no tensor of the graph");
-    status = pst_import_bind(import, scope, json, target, false, &args);
+    status = pst_import_bind(import, scope, doc_node, target, false, &args);
     if (status != PST_OK)
         return status;
     status = pst_import_writes_storage(import, written);
@@ -349,46 +336,55 @@ static enum pst_dtype dtype_in_file(const struct pst_import *import,
  * the tensor's own. */
 static enum pst_dtype wanted_dtype(const struct pst_import *import,
                                    const struct pst_scope *scope,
-                                   const json_t *json,
+                                   const struct pst_doc_node *doc_node,
                                    const struct pst_value *v)
 {
-    const json_t *dtype = pst_import_arg(json, "dtype", "as_scalar_type");
-    const json_t *tensor = pst_import_arg(json, "other", "as_tensor");
-    const struct pst_value *other = pst_import_find(scope, tensor);
+    const struct pst_doc_arg *dtype =
+        pst_doc_arg(doc_node, "dtype", PST_DOC_SCALAR_TYPE);
+    const struct pst_doc_arg *tensor =
+        pst_doc_arg(doc_node, "other", PST_DOC_TENSOR);
+    const struct pst_value *other =
+        tensor != NULL ? pst_import_find(scope, tensor->name) : NULL;
     enum pst_dtype ret;
 
     if (dtype != NULL)
-        return pst_dtype_from_pt2(json_integer_value(dtype), &ret)
-                   ? ret
-                   : PST_N_DTYPES;
+        return pst_dtype_from_pt2(dtype->code, &ret) ? ret : PST_N_DTYPES;
     return dtype_in_file(import, other != NULL ? other : v);
 }
 
-static const json_t *recorded_strides(const struct pst_scope *scope,
-                                      const char *name)
+static bool same_strides(const struct pst_doc_tensor *a,
+                         const struct pst_doc_tensor *b)
 {
-    return json_object_get(json_object_get(scope->metas, name), "strides");
+    if (a == NULL || b == NULL || a->rank != b->rank)
+        return false;
+    for (unsigned d = 0; d < a->rank; d++)
+        if (a->strides[d].expr != b->strides[d].expr ||
+            a->strides[d].value != b->strides[d].value)
+            return false;
+    return true;
 }
 
 /* They return their input if it has the dtype, and lies in memory as the result
  * does. */
 static enum pst_status import_convert(struct pst_import *import,
                                       struct pst_scope *scope,
-                                      const json_t *json,
+                                      const struct pst_doc_node *doc_node,
                                       const struct pst_target *target,
                                       const struct pst_names *names)
 {
-    const json_t *self = pst_import_arg(json, "self", "as_tensor");
-    struct pst_value *v = pst_import_find(scope, self);
-    const bool copy = json_is_true(pst_import_arg(json, "copy", "as_bool"));
-    const char *self_name = json_string_value(json_object_get(self, "name"));
+    const struct pst_doc_arg *self =
+        pst_doc_arg(doc_node, "self", PST_DOC_TENSOR);
+    const struct pst_doc_arg *copy =
+        pst_doc_arg(doc_node, "copy", PST_DOC_BOOL);
+    struct pst_value *v =
+        self != NULL ? pst_import_find(scope, self->name) : NULL;
 
-    if (v == NULL || copy || names->n != 1 || names->at[0] == NULL ||
-        dtype_in_file(import, v) != v->meta.dtype ||
-        wanted_dtype(import, scope, json, v) != v->meta.dtype)
-        return import_op(import, scope, json, target, names);
-    if (!json_equal(recorded_strides(scope, self_name),
-                    recorded_strides(scope, names->at[0])))
+    if (v == NULL || (copy != NULL && copy->number.b) || names->n != 1 ||
+        names->at[0] == NULL || dtype_in_file(import, v) != v->meta.dtype ||
+        wanted_dtype(import, scope, doc_node, v) != v->meta.dtype)
+        return import_op(import, scope, doc_node, target, names);
+    if (!same_strides(pst_doc_tensor(scope->graph, self->name),
+                      pst_doc_tensor(scope->graph, names->at[0])))
         v = pst_emit(
             &import->build, pst_op_find("aten.clone.default"),
             PST_ARGS(pst_v(pst_functionalise_read(import->functional, v))));
@@ -401,7 +397,7 @@ static enum pst_status import_convert(struct pst_import *import,
  * with the file where they are defined. */
 static enum pst_status check_metadata(struct pst_import *import,
                                       struct pst_scope *scope,
-                                      const json_t *json,
+                                      const struct pst_doc_node *doc_node,
                                       const struct pst_target *target)
 {
     struct pst_infer c = {.schema = pst_op_schema(target->op),
@@ -411,9 +407,9 @@ static enum pst_status check_metadata(struct pst_import *import,
     struct pst_arg *args;
     enum pst_status status;
 
-    if (pst_import_complex(json, scope->metas))
+    if (pst_import_complex(doc_node, scope->graph))
         return PST_OK;
-    status = pst_import_bind(import, scope, json, target, true, &args);
+    status = pst_import_bind(import, scope, doc_node, target, true, &args);
     if (status != PST_OK)
         return status;
     if (args[0].kind == PST_ARG_VALUE) {
@@ -426,49 +422,52 @@ static enum pst_status check_metadata(struct pst_import *import,
 }
 
 static enum pst_status import_node(struct pst_import *import,
-                                   struct pst_scope *scope, const json_t *json,
-                                   const struct pst_target *target)
+                                   struct pst_scope *scope,
+                                   const struct pst_doc_node *doc_node)
 {
+    const struct pst_target *target = doc_node->resolved;
     struct pst_names names;
-    enum pst_status status = read_names(import, json, &names);
+    enum pst_status status = read_names(import, doc_node, &names);
 
     if (status != PST_OK)
         return status;
-    import->build.module = import->place.module;
-    import->build.call = import->place.call;
-    import->build.source = import->place.source;
+    import->build.module = import->place->module;
+    import->build.call = import->place->call;
+    import->build.source = import->place->source;
     import->build.no_grad = scope->no_grad;
     import->build.origin = target->name;
-    import->build.is_function = !import->place.library;
+    import->build.is_function = !import->place->library;
     if (target->op != NULL && (target->op->flags & PST_OP_STORAGE))
-        status = pst_import_reads_storage(import, scope, json);
+        status = pst_import_reads_storage(import, scope, doc_node);
     if (status != PST_OK)
         return status;
     switch (target->kind) {
     case PST_TARGET_OP:
-        return import_op(import, scope, json, target, &names);
+        return import_op(import, scope, doc_node, target, &names);
     case PST_TARGET_INPLACE:
-        return import_inplace(import, scope, json, target, &names);
+        return import_inplace(import, scope, doc_node, target, &names);
     case PST_TARGET_OUT:
-        return import_out(import, scope, json, target, &names);
+        return import_out(import, scope, doc_node, target, &names);
     case PST_TARGET_CONVERT:
-        return import_convert(import, scope, json, target, &names);
+        return import_convert(import, scope, doc_node, target, &names);
     case PST_TARGET_METADATA:
-        return check_metadata(import, scope, json, target);
+        return check_metadata(import, scope, doc_node, target);
     case PST_TARGET_SIZE:
         for (unsigned i = 0; i < names.n; i++)
             if (names.at[i] != NULL)
                 return pst_diag_set(import->diag, PST_ERR_INPUT,
                                     "sizes do not make a tensor");
-        return pst_import_note_number(import, scope, json);
+        return pst_import_note_number(import, scope, doc_node);
     case PST_TARGET_ASSERT:
-        return pst_import_assert(import, scope, json);
+    case PST_TARGET_RANGE:
+    case PST_TARGET_RANGE_OF_SIZE:
+        return pst_import_assert(import, scope, doc_node);
     case PST_TARGET_SET_GRAD:
-        return pst_import_set_grad(import, scope, json, &names);
+        return pst_import_set_grad(import, scope, doc_node, &names);
     case PST_TARGET_AUTOCAST:
-        return pst_import_autocast_region(import, scope, json, &names);
+        return pst_import_autocast_region(import, scope, doc_node, &names);
     case PST_TARGET_COND:
-        return pst_import_cond(import, scope, json, &names);
+        return pst_import_cond(import, scope, doc_node, &names);
     case PST_TARGET_NONE:
         break;
     }
@@ -491,28 +490,23 @@ static enum pst_status refuse_asserts(struct pst_import *import, size_t first)
 }
 
 enum pst_status pst_import_nodes(struct pst_import *import,
-                                 struct pst_scope *scope, const json_t *graph)
+                                 struct pst_scope *scope)
 {
-    const json_t *nodes = json_object_get(graph, "nodes");
     enum pst_status status;
-    json_t *node;
-    size_t i;
 
-    json_array_foreach(nodes, i, node)
-    {
-        const struct pst_target target = pst_import_target(node, scope->metas);
+    for (size_t i = 0; i < scope->graph->n_nodes; i++) {
+        const struct pst_doc_node *node = &scope->graph->nodes[i];
         const size_t first = import->build.graph->nodes.n;
 
-        status = pst_import_place(import, node);
-        if (status == PST_OK)
-            status = pst_import_is_idle(import, node)
-                         ? pst_import_note_number(import, scope, node)
-                         : import_node(import, scope, node, &target);
+        import->place = node->place;
+        status = pst_import_is_idle(import, node)
+                     ? pst_import_note_number(import, scope, node)
+                     : import_node(import, scope, node);
         if (status == PST_OK && scope->pure)
             status = refuse_asserts(import, first);
         if (status == PST_OK)
             continue;
-        pst_import_blame(import, node, target.name);
+        pst_doc_blame(node, import->diag);
         return status;
     }
     return PST_OK;

@@ -16,12 +16,13 @@ struct pst_names {
 
 /* --- nodes.c ------------------------------------------------------------ */
 
-/* A number that follows from sizes: it is looked up where it is used. */
-bool pst_import_is_number(const json_t *output);
-/* The value that the payload of a tensor argument names; NULL: there is none.
- */
+/* The value that goes by the name; NULL: there is none, or no name. */
 struct pst_value *pst_import_find(const struct pst_scope *scope,
-                                  const json_t *tensor);
+                                  const char *name);
+/* What the file says of that value. */
+enum pst_status pst_import_meta(struct pst_import *import,
+                                const struct pst_scope *scope, const char *name,
+                                struct pst_doc_meta *ret) PST_MUST_CHECK;
 /* Gives the value its name in the document, checks its recorded meta. */
 enum pst_status pst_import_define(struct pst_import *import,
                                   struct pst_scope *scope, const char *name,
@@ -50,15 +51,18 @@ enum pst_status pst_import_joins_storages(struct pst_import *import,
 
 /* A sub-graph with or without gradients: inlined. */
 enum pst_status pst_import_set_grad(
-    struct pst_import *import, struct pst_scope *scope, const json_t *json,
+    struct pst_import *import, struct pst_scope *scope,
+    const struct pst_doc_node *node,
     const struct pst_names *names) PST_MUST_CHECK;
 /* A sub-graph under autocast: inlined, with the casts that it implies. */
 enum pst_status pst_import_autocast_region(
-    struct pst_import *import, struct pst_scope *scope, const json_t *json,
+    struct pst_import *import, struct pst_scope *scope,
+    const struct pst_doc_node *node,
     const struct pst_names *names) PST_MUST_CHECK;
 /* Both branches are computed, the bool chooses between their results. */
 enum pst_status pst_import_cond(struct pst_import *import,
-                                struct pst_scope *scope, const json_t *json,
+                                struct pst_scope *scope,
+                                const struct pst_doc_node *node,
                                 const struct pst_names *names) PST_MUST_CHECK;
 
 #endif

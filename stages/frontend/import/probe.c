@@ -28,7 +28,7 @@ struct twin {
 struct probe {
     struct pst_model *model;
     struct pst_zip *zip;
-    const json_t *module;
+    const struct pst_document *doc;
     const char *symbol;
     struct twin twins[PROBES];
     unsigned n;
@@ -87,7 +87,7 @@ static enum pst_status try_value(struct probe *p, int64_t value)
             twin_fini(t);
             return PST_OK;
         }
-        status = pst_import_graph(&t->model, p->zip, p->module, &why);
+        status = pst_import_graph(&t->model, p->zip, p->doc, &why);
         if (status == PST_OK) {
             p->n++;
             return PST_OK;
@@ -321,11 +321,10 @@ static bool stands_in_inputs(const struct pst_graph *graph, const char *symbol)
 }
 
 enum pst_status pst_import_probe(struct pst_model *model, struct pst_zip *zip,
-                                 const json_t *graph_module,
+                                 const struct pst_document *doc,
                                  struct pst_diag *diag)
 {
-    struct probe p = {
-        .model = model, .zip = zip, .module = graph_module, .diag = diag};
+    struct probe p = {.model = model, .zip = zip, .doc = doc, .diag = diag};
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < model->symbols.at.n && status == PST_OK; i++) {

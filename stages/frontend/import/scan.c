@@ -10,7 +10,7 @@ struct finding {
     const char *what; /* "aten.foo.default", "dtype complex64" */
     const char *reason;
     unsigned tier; /* of struct pst_target */
-    struct pst_place place;
+    const struct pst_doc_place *place;
     const char *value; /* name of a value, where there is no node */
     unsigned count;
 };
@@ -42,195 +42,143 @@ static enum pst_status add_finding(struct scan *s, const char *what,
 }
 
 /* Values of dtypes that we do not have. */
-static enum pst_status scan_values(struct scan *s, const json_t *graph)
+static enum pst_status scan_values(struct scan *s,
+                                   const struct pst_doc_graph *graph)
 {
     enum pst_status status = PST_OK;
-    const char *name;
-    json_t *meta;
 
-    json_object_foreach(json_object_get(graph, "tensor_values"), name, meta)
-    {
-        const json_t *dtype = json_object_get(meta, "dtype");
+    for (size_t i = 0; i < graph->tensors.n && status == PST_OK; i++) {
+        const struct pst_doc_tensor *t = graph->tensors.entries[i].value;
         enum pst_dtype unused;
 
-        if (json_is_integer(dtype) && status == PST_OK &&
-            !pst_json_is_complex(json_integer_value(dtype), &unused) &&
-            !pst_dtype_from_pt2(json_integer_value(dtype), &unused))
-            status =
-                add_finding(s, pst_json_dtype_name(json_integer_value(dtype)),
-                            "dtypes", NO_TIER, name);
+        if (!pst_doc_is_complex(t->dtype, &unused) &&
+            !pst_dtype_from_pt2(t->dtype, &unused))
+            status = add_finding(s, pst_doc_dtype_name(t->dtype), "dtypes",
+                                 NO_TIER, t->name);
     }
     return status;
 }
 
-/* Has a node's result, {"name": ...}, a size that depends on data? */
-static bool is_unbacked(const struct scan *s, const json_t *graph,
-                        const json_t *tensor)
+/* Has the value of that name a size that depends on data? */
+static bool is_unbacked(const struct scan *s, const struct pst_doc_graph *graph,
+                        const char *name)
 {
-    const char *name = json_string_value(json_object_get(tensor, "name"));
-    const json_t *meta =
-        name != NULL
-            ? json_object_get(json_object_get(graph, "tensor_values"), name)
-            : NULL;
-    json_t *size;
-    size_t i;
+    const struct pst_doc_tensor *t = pst_doc_tensor(graph, name);
 
-    json_array_foreach(json_object_get(meta, "sizes"), i, size)
-    {
-        if (!pst_import_is_known(s->import, size))
+    for (unsigned i = 0; t != NULL && i < t->rank; i++)
+        if (!pst_import_is_known(s->import, t->sizes[i].expr))
             return true;
-    }
     return false;
 }
 
 /* Sizes that depend on data, at the nodes that make them. */
-static enum pst_status scan_sizes(struct scan *s, const json_t *graph,
-                                  const json_t *node)
+static enum pst_status scan_sizes(struct scan *s,
+                                  const struct pst_doc_graph *graph,
+                                  const struct pst_doc_node *node)
 {
     bool found = false;
-    json_t *output, *item;
-    size_t i, k;
 
-    json_array_foreach(json_object_get(node, "outputs"), i, output)
-    {
-        found = found ||
-                is_unbacked(s, graph, json_object_get(output, "as_tensor"));
-        json_array_foreach(json_object_get(output, "as_tensors"), k, item)
-        {
-            found = found || is_unbacked(s, graph, item);
-        }
+    for (unsigned i = 0; i < node->n_outputs; i++) {
+        const struct pst_doc_arg *out = &node->outputs[i];
+
+        if (out->kind == PST_DOC_TENSOR)
+            found = found || is_unbacked(s, graph, out->name);
+        for (unsigned k = 0; out->kind == PST_DOC_TENSORS && k < out->n; k++)
+            found = found || is_unbacked(s, graph, out->names[k]);
     }
     return found ? add_finding(s, "shapes", pst_import_unbacked, NO_TIER, NULL)
                  : PST_OK;
 }
 
-static const char *const supported_tags[] = {
-    "as_none",      "as_tensor",   "as_tensors",     "as_int",
-    "as_ints",      "as_float",    "as_floats",      "as_bool",
-    "as_bools",     "as_string",   "as_sym_int",     "as_sym_ints",
-    "as_sym_float", "as_sym_bool", "as_scalar_type", "as_memory_format",
-    "as_layout",    "as_device",   "as_graph",       "as_optional_tensors",
-};
-
 /* --- numbers -------------------------------------------------------------- */
 
-static enum pst_status mark_number(struct scan *s, const json_t *number)
+static enum pst_status mark(struct scan *s, struct pst_map *set,
+                            const char *name)
 {
-    const char *name = json_string_value(json_object_get(number, "as_name"));
-
-    if (name == NULL || pst_map_put(&s->import->numbers, name, s))
+    if (name == NULL || pst_map_put(set, name, s))
         return PST_OK;
     return pst_diag_nomem(s->import->diag, strlen(name));
 }
 
-/* Numbers and lists of them have names in whatever kind of argument. */
-static enum pst_status mark_numbers(struct scan *s, const json_t *arg)
+/* Numbers and lists of them may be names. */
+static enum pst_status mark_numbers(struct scan *s,
+                                    const struct pst_doc_arg *arg)
 {
-    enum pst_status status = PST_OK;
-    const char *tag;
-    json_t *payload, *item;
-    size_t i;
+    struct pst_map *numbers = &s->import->numbers;
+    enum pst_status status = mark(s, numbers, pst_doc_number_name(arg));
 
-    json_object_foreach((json_t *)arg, tag, payload)
-    {
-        if (status == PST_OK)
-            status = mark_number(s, payload);
-        json_array_foreach(payload, i, item)
-        {
-            if (status == PST_OK)
-                status = mark_number(s, item);
-        }
-    }
+    if (arg->kind != PST_DOC_INTS && arg->kind != PST_DOC_SYM_INTS)
+        return status;
+    for (unsigned i = 0; i < arg->n && status == PST_OK; i++)
+        if (arg->numbers[i].kind == PST_DOC_NUMBER_NAME)
+            status = mark(s, numbers, arg->numbers[i].name);
     return status;
 }
 
 /* Arithmetic whose result nothing needs, and assertions, need no numbers. */
-static bool needs_numbers(const struct scan *s, const json_t *node)
+static bool needs_numbers(const struct scan *s, const struct pst_doc_node *node)
 {
-    const struct pst_target target = pst_import_target(node, NULL);
-    json_t *output;
-    size_t i;
-
-    if (target.kind == PST_TARGET_ASSERT)
+    switch (node->resolved->kind) {
+    case PST_TARGET_ASSERT:
+    case PST_TARGET_RANGE:
+    case PST_TARGET_RANGE_OF_SIZE:
         return false;
-    if (target.kind != PST_TARGET_SIZE)
+    case PST_TARGET_SIZE:
+        for (unsigned i = 0; i < node->n_outputs; i++)
+            if (pst_import_number_needed(s->import, &node->outputs[i]))
+                return true;
+        return false;
+    default:
         return true;
-    json_array_foreach(json_object_get(node, "outputs"), i, output)
-    {
-        if (pst_import_number_needed(s->import, output))
-            return true;
     }
-    return false;
 }
 
 /* From the last node to the first: users stand behind what they use. */
-static enum pst_status find_numbers(struct scan *s, const json_t *graph)
+static enum pst_status find_numbers(struct scan *s,
+                                    const struct pst_doc_graph *graph)
 {
-    const json_t *nodes = json_object_get(graph, "nodes");
     enum pst_status status = PST_OK;
-    json_t *item;
-    size_t i;
 
-    json_array_foreach(json_object_get(graph, "outputs"), i, item)
-    {
-        if (status == PST_OK)
-            status = mark_numbers(s, item);
-    }
-    for (size_t k = json_array_size(nodes); k-- > 0 && status == PST_OK;) {
-        const json_t *node = json_array_get(nodes, k);
+    for (unsigned i = 0; i < graph->n_outputs && status == PST_OK; i++)
+        status = mark_numbers(s, &graph->outputs[i]);
+    for (size_t k = graph->n_nodes; k-- > 0 && status == PST_OK;) {
+        const struct pst_doc_node *node = &graph->nodes[k];
 
         if (!needs_numbers(s, node))
             continue;
-        json_array_foreach(json_object_get(node, "inputs"), i, item)
-        {
-            if (status == PST_OK)
-                status = mark_numbers(s, json_object_get(item, "arg"));
-        }
+        for (unsigned i = 0; i < node->n_inputs && status == PST_OK; i++)
+            status = mark_numbers(s, &node->inputs[i].arg);
     }
     return status;
 }
 
 /* --- tensors -------------------------------------------------------------- */
 
-static enum pst_status mark_used(struct scan *s, const json_t *tensor)
+static enum pst_status mark_arg(struct scan *s, const struct pst_doc_arg *arg)
 {
-    const char *name = json_string_value(json_object_get(tensor, "name"));
+    struct pst_map *used = &s->import->used;
+    enum pst_status status = PST_OK;
 
-    if (name == NULL || pst_map_put(&s->import->used, name, s))
+    if (arg->kind == PST_DOC_TENSOR)
+        return mark(s, used, arg->name);
+    if (arg->kind != PST_DOC_TENSORS && arg->kind != PST_DOC_OPTIONAL_TENSORS)
         return PST_OK;
-    return pst_diag_nomem(s->import->diag, strlen(name));
-}
-
-static enum pst_status mark_arg(struct scan *s, const json_t *arg)
-{
-    enum pst_status status;
-    json_t *item;
-    size_t i;
-
-    status = mark_used(s, json_object_get(arg, "as_tensor"));
-    json_array_foreach(json_object_get(arg, "as_tensors"), i, item)
-    {
-        if (status == PST_OK)
-            status = mark_used(s, item);
-    }
-    json_array_foreach(json_object_get(arg, "as_optional_tensors"), i, item)
-    {
-        if (status == PST_OK)
-            status = mark_used(s, json_object_get(item, "as_tensor"));
-    }
+    for (unsigned i = 0; i < arg->n && status == PST_OK; i++)
+        status = mark(s, used, arg->names[i]);
     return status;
 }
 
 /* The argument in which a node says whether the model trains; NULL if it has
  * none. Norms without running statistics take the batch's in both modes. */
-static const json_t *training_flag(const json_t *node)
+static const struct pst_doc_arg *training_flag(const struct pst_doc_node *node)
 {
     static const char *const names[] = {"train", "training", "use_input_stats"};
 
-    if (pst_import_arg(node, "running_mean", "as_none") != NULL)
+    if (pst_doc_arg(node, "running_mean", PST_DOC_NONE) != NULL)
         return NULL;
     for (size_t i = 0; i < PST_COUNT(names); i++) {
-        const json_t *flag = pst_import_arg(node, names[i], "as_bool");
+        const struct pst_doc_arg *flag =
+            pst_doc_arg(node, names[i], PST_DOC_BOOL);
 
         if (flag != NULL)
             return flag;
@@ -238,38 +186,23 @@ static const json_t *training_flag(const json_t *node)
     return NULL;
 }
 
-/* Names of norms that say it instead. */
-static bool says_in_name(const char *target, bool trains)
-{
-    static const char *const names[][2] = {
-        {"aten._native_batch_norm_legit_no_training.",
-         "aten._batch_norm_no_update."},
-        {"aten._batch_norm_with_update.",
-         "aten._batch_norm_with_update_functional."},
-    };
-
-    return pst_has_prefix(target, names[trains][0]) ||
-           pst_has_prefix(target, names[trains][1]);
-}
-
 /* Was the model in training mode when it was exported? A dropout that drops
  * counts as a sign of it even if it was called as a function. */
-static void look_at_mode(struct scan *s, const json_t *node,
-                         const struct pst_target *target)
+static void look_at_mode(struct scan *s, const struct pst_doc_node *node)
 {
-    const json_t *flag = training_flag(node);
-    const json_t *share = pst_import_arg(node, "dropout_p", "as_float");
+    const enum pst_mode_sign sign = node->resolved->sign;
+    const struct pst_doc_arg *flag = training_flag(node);
+    const struct pst_doc_arg *share =
+        pst_doc_arg(node, "dropout_p", PST_DOC_FLOAT);
+    const bool on = flag != NULL && flag->number.b;
+    const bool off = flag != NULL && !flag->number.b;
 
-    s->trains =
-        s->trains || json_is_true(flag) || json_number_value(share) > 0.0 ||
-        says_in_name(target->name, true) ||
-        (flag == NULL && pst_has_prefix(target->name, "aten.native_dropout."));
-    s->evaluates = s->evaluates || json_is_false(flag) ||
-                   says_in_name(target->name, false);
-    if (!pst_has_prefix(target->name, "aten.dropout"))
-        return;
-    s->dropout_on = s->dropout_on || json_is_true(flag);
-    s->dropout_off = s->dropout_off || json_is_false(flag);
+    s->trains = s->trains || on || (share != NULL && share->number.f > 0.0) ||
+                sign == PST_SIGN_TRAINS ||
+                (flag == NULL && sign == PST_SIGN_NATIVE_DROPOUT);
+    s->evaluates = s->evaluates || off || sign == PST_SIGN_EVALUATES;
+    s->dropout_on = s->dropout_on || (on && sign == PST_SIGN_DROPOUT);
+    s->dropout_off = s->dropout_off || (off && sign == PST_SIGN_DROPOUT);
 }
 
 static enum pst_status note_mode(const struct scan *s)
@@ -283,93 +216,73 @@ static enum pst_status note_mode(const struct scan *s)
     return pst_diag_nomem(s->import->diag, 0);
 }
 
-static enum pst_status scan_graph(struct scan *s, const json_t *graph,
+static enum pst_status scan_graph(struct scan *s,
+                                  const struct pst_doc_graph *graph,
                                   bool outer);
 
-static enum pst_status scan_input(struct scan *s, const json_t *input,
-                                  const struct pst_target *target, bool outer)
+static enum pst_status scan_arg(struct scan *s, const struct pst_doc_arg *arg,
+                                const struct pst_target *target, bool outer)
 {
-    const json_t *arg = json_object_get(input, "arg");
+    const bool known = arg->kind != PST_DOC_OTHER &&
+                       arg->kind != PST_DOC_OPERATOR &&
+                       arg->kind != PST_DOC_COMPLEX;
     enum pst_status status = PST_OK;
-    bool known = false;
-    const char *tag;
-    json_t *payload;
 
-    tag = pst_json_union(arg, &payload, target->name, s->import->diag);
-    if (tag == NULL)
-        return PST_ERR_INPUT;
-    for (size_t i = 0; i < PST_COUNT(supported_tags); i++)
-        known = known || strcmp(tag, supported_tags[i]) == 0;
     if (!known && target->kind != PST_TARGET_NONE)
         status =
             add_finding(s, target->name,
-                        strcmp(tag, "as_complex") == 0
+                        arg->kind == PST_DOC_COMPLEX
                             ? "complex numbers among the arguments (give them "
                               "in a buffer)"
                             : "arguments of this kind",
                         NO_TIER, NULL);
     if (status == PST_OK && outer)
         status = mark_arg(s, arg);
-    if (status == PST_OK && strcmp(tag, "as_graph") == 0)
-        status = scan_graph(s, json_object_get(payload, "graph"), false);
+    if (status == PST_OK && arg->kind == PST_DOC_GRAPH)
+        status = scan_graph(s, arg->graph, false);
+    return status;
+}
+
+static enum pst_status scan_node(struct scan *s,
+                                 const struct pst_doc_graph *graph,
+                                 const struct pst_doc_node *node, bool outer)
+{
+    const struct pst_target *target = node->resolved;
+    enum pst_status status = PST_OK;
+
+    look_at_mode(s, node);
+    s->import->place = node->place;
+    if (target->kind == PST_TARGET_NONE && !pst_import_is_idle(s->import, node))
+        status =
+            add_finding(s, target->name, target->reason, target->tier, NULL);
+    if (status == PST_OK)
+        status = scan_sizes(s, graph, node);
+    for (unsigned k = 0; k < node->n_inputs && status == PST_OK; k++)
+        status = scan_arg(s, &node->inputs[k].arg, target, outer);
     return status;
 }
 
 /* Nested sub-graphs are bounded by the depth of the document. */
-static enum pst_status scan_graph(struct scan *s, const json_t *graph,
-                                  bool outer)
+static enum pst_status scan_graph(struct scan *s,
+                                  const struct pst_doc_graph *graph, bool outer)
 {
-    struct pst_diag *diag = s->import->diag;
-    const json_t *nodes =
-        pst_json_member(graph, "nodes", JSON_ARRAY, "a graph", diag);
-    enum pst_status status = nodes != NULL
-                                 ? pst_import_unwrap((json_t *)nodes, diag)
-                                 : PST_ERR_INPUT;
-    json_t *node, *input;
-    size_t i, k;
+    enum pst_status status = find_numbers(s, graph);
 
-    if (status == PST_OK)
-        status = find_numbers(s, graph);
-    json_array_foreach(json_object_get(graph, "inputs"), i, input)
-    {
-        const json_t *tensor = json_object_get(input, "as_tensor");
+    for (unsigned i = 0; i < graph->n_inputs && outer; i++) {
+        const struct pst_doc_arg *input = &graph->inputs[i];
 
-        if (status == PST_OK && outer && is_unbacked(s, graph, tensor))
-            status =
-                add_finding(s, "shapes", pst_import_unbacked, NO_TIER,
-                            json_string_value(json_object_get(tensor, "name")));
+        if (status == PST_OK && input->kind == PST_DOC_TENSOR &&
+            is_unbacked(s, graph, input->name))
+            status = add_finding(s, "shapes", pst_import_unbacked, NO_TIER,
+                                 input->name);
     }
-    json_array_foreach(nodes, i, node)
-    {
-        const struct pst_target target =
-            pst_import_target(node, json_object_get(graph, "tensor_values"));
-
-        if (status != PST_OK)
-            return status;
-        look_at_mode(s, node, &target);
-        status = pst_import_place(s->import, node);
-        if (status == PST_OK && target.kind == PST_TARGET_NONE &&
-            !pst_import_is_idle(s->import, node))
-            status =
-                add_finding(s, target.name, target.reason, target.tier, NULL);
-        if (status == PST_OK)
-            status = scan_sizes(s, graph, node);
-        json_array_foreach(json_object_get(node, "inputs"), k, input)
-        {
-            if (status != PST_OK)
-                break;
-            status = scan_input(s, input, &target, outer);
-            if (status != PST_OK)
-                pst_import_blame(s->import, node, target.name);
-        }
-    }
+    for (size_t i = 0; i < graph->n_nodes && status == PST_OK; i++)
+        status = scan_node(s, graph, &graph->nodes[i], outer);
     if (status == PST_OK)
         status = scan_values(s, graph);
-    json_array_foreach(json_object_get(graph, "outputs"), i, input)
-    {
-        if (status == PST_OK && outer)
-            status = mark_arg(s, input);
-    }
+    for (unsigned i = 0; i < graph->n_outputs && outer; i++)
+        if (status == PST_OK)
+            status = mark_arg(s, &graph->outputs[i]);
     return status;
 }
 
@@ -383,10 +296,10 @@ static void describe(const struct finding *f, struct pst_str *out)
         pst_str_addf(out, "\"%s\"", f->value);
     else
         pst_str_addf(out, "in %s",
-                     f->place.module[0] != '\0' ? f->place.module
-                                                : "the outermost module");
-    if (f->value == NULL && f->place.source[0] != '\0')
-        pst_str_addf(out, " at %s", f->place.source);
+                     f->place->module[0] != '\0' ? f->place->module
+                                                 : "the outermost module");
+    if (f->value == NULL && f->place->source[0] != '\0')
+        pst_str_addf(out, " at %s", f->place->source);
     pst_str_add(out, ")");
 }
 
@@ -440,13 +353,9 @@ static enum pst_status report(const struct scan *s)
 enum pst_status pst_import_scan(struct pst_import *import)
 {
     struct scan s = {.import = import};
-    const json_t *graph = pst_json_member(import->module, "graph", JSON_OBJECT,
-                                          "graph_module", import->diag);
     enum pst_status status;
 
-    if (graph == NULL)
-        return PST_ERR_INPUT;
-    status = scan_graph(&s, graph, true);
+    status = scan_graph(&s, import->doc->graph, true);
     if (status == PST_OK && s.findings.n > 0)
         status = report(&s);
     if (status == PST_OK)

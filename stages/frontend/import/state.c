@@ -4,7 +4,7 @@
  * value (tied weights); names that the graph does not list (strict mode drops
  * unused ones) get a value too, so that they are saved and have a gradient.
  */
-#include "stages/frontend/import/import.h"
+#include "stages/frontend/import/nodes.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -98,12 +98,9 @@ static enum pst_status check_meta(const struct state *s,
 {
     struct pst_diag *diag = s->import->diag;
     char a[PST_META_TEXT], b[PST_META_TEXT];
-    struct pst_json_tensor t;
-    enum pst_status status;
+    struct pst_doc_meta t;
+    enum pst_status status = pst_import_meta(s->import, scope, placeholder, &t);
 
-    status = pst_json_tensor(json_object_get(scope->metas, placeholder),
-                             placeholder, &s->import->model->symbols,
-                             &s->import->build.graph->arena, &t, diag);
     if (status != PST_OK || pst_meta_same(&t.meta, &w->meta))
         return status;
     return pst_diag_set(diag, PST_ERR_SHAPE,
@@ -113,44 +110,29 @@ static enum pst_status check_meta(const struct state *s,
 
 /* One input spec; user inputs are none of ours. */
 static enum pst_status add_spec(struct state *s, const struct pst_scope *scope,
-                                const json_t *spec)
+                                const struct pst_doc_spec *spec)
 {
-    static const struct {
-        const char *tag, *fqn;
-        enum pst_value_kind kind;
-    } kinds[] = {
-        {"parameter", "parameter_name", PST_VALUE_PARAM},
-        {"buffer", "buffer_name", PST_VALUE_BUFFER},
-        {"tensor_constant", "tensor_constant_name", PST_VALUE_CONST},
-    };
     struct pst_diag *diag = s->import->diag;
     const struct pst_weight *w;
-    const char *tag, *fqn, *name;
+    enum pst_value_kind kind;
     enum pst_status status;
-    json_t *payload;
-    size_t k = 0;
 
-    tag = pst_json_union(spec, &payload, "an input of the signature", diag);
-    if (tag == NULL)
-        return PST_ERR_INPUT;
-    while (k < PST_COUNT(kinds) && strcmp(tag, kinds[k].tag) != 0)
-        k++;
-    if (k == PST_COUNT(kinds))
+    if (spec->kind == PST_DOC_SPEC_PARAMETER)
+        kind = PST_VALUE_PARAM;
+    else if (spec->kind == PST_DOC_SPEC_BUFFER)
+        kind = PST_VALUE_BUFFER;
+    else if (spec->kind == PST_DOC_SPEC_CONSTANT)
+        kind = PST_VALUE_CONST;
+    else
         return PST_OK;
-    fqn = pst_json_text(payload, kinds[k].fqn, "the signature", diag);
-    name = pst_json_text(json_object_get(payload, "arg"), "name",
-                         "the signature", diag);
-    if (fqn == NULL || name == NULL)
-        return PST_ERR_INPUT;
-    w = pst_map_get(&s->import->model->weights_by_fqn, fqn);
+    w = pst_map_get(&s->import->model->weights_by_fqn, spec->target);
     if (w == NULL)
         return pst_diag_set(diag, PST_ERR_INPUT,
-                            "%s \"%s\" has no data in the archive", tag, fqn);
-    status = check_meta(s, w, scope, name);
+                            "%s \"%s\" has no data in the archive", spec->tag,
+                            spec->target);
+    status = check_meta(s, w, scope, spec->arg.name);
     if (status == PST_OK)
-        status =
-            add_member(s, w, kinds[k].kind, name,
-                       json_is_true(json_object_get(payload, "persistent")));
+        status = add_member(s, w, kind, spec->arg.name, spec->persistent);
     return status;
 }
 
@@ -315,20 +297,15 @@ static enum pst_status find_shared(struct state *s)
 enum pst_status pst_import_state(struct pst_import *import,
                                  struct pst_scope *scope)
 {
-    const json_t *specs = json_object_get(
-        json_object_get(import->module, "signature"), "input_specs");
+    const struct pst_document *doc = import->doc;
     struct state s = {.import = import};
     enum pst_status status = PST_OK;
-    json_t *spec;
     size_t i;
 
     pst_map_init(&s.groups, PST_TAG_ARCHIVE);
     pst_arena_init(&s.arena, PST_TAG_ARCHIVE);
-    json_array_foreach(specs, i, spec)
-    {
-        if (status == PST_OK)
-            status = add_spec(&s, scope, spec);
-    }
+    for (i = 0; i < doc->n_inputs && status == PST_OK; i++)
+        status = add_spec(&s, scope, &doc->inputs[i]);
     if (status == PST_OK)
         status = add_rest(&s);
     if (status == PST_OK)

@@ -12,10 +12,9 @@ static struct pst_scope inherit(const struct pst_scope *scope)
 }
 
 /* Leave the scope after it. */
-static void enter(struct pst_scope *inner, const json_t *body)
+static void enter(struct pst_scope *inner, const struct pst_doc_graph *body)
 {
     inner->graph = body;
-    inner->metas = json_object_get(body, "tensor_values");
     pst_map_init(&inner->values, PST_TAG_ARCHIVE);
     pst_map_init(&inner->read, PST_TAG_ARCHIVE);
     pst_map_init(&inner->numbers, PST_TAG_ARCHIVE);
@@ -28,26 +27,16 @@ static void leave(struct pst_scope *inner)
     pst_map_fini(&inner->numbers);
 }
 
-/* The sub-graph that an input of the node is; NULL: it is none. */
-static const json_t *body_of(const json_t *input)
+/* Position of the first operand: behind the sub-graph. NULL: it has none. */
+static const struct pst_doc_graph *find_body(const struct pst_doc_node *node,
+                                             unsigned *ret_operands)
 {
-    return json_object_get(
-        json_object_get(json_object_get(input, "arg"), "as_graph"), "graph");
-}
-
-/* Position of the first operand: behind the sub-graph. */
-static const json_t *find_body(const json_t *inputs, size_t *ret_operands)
-{
-    json_t *input;
-    size_t i;
-
-    json_array_foreach(inputs, i, input)
-    {
-        const json_t *body = body_of(input);
+    for (unsigned i = 0; i < node->n_inputs; i++) {
+        const struct pst_doc_arg *body = pst_doc_arg_at(node, i, PST_DOC_GRAPH);
 
         *ret_operands = i + 1;
         if (body != NULL)
-            return body;
+            return body->graph;
     }
     return NULL;
 }
@@ -55,52 +44,49 @@ static const json_t *find_body(const json_t *inputs, size_t *ret_operands)
 /* Operand i: what the body calls `formal` is the caller's `actual`. */
 static enum pst_status bind_operand(struct pst_import *import,
                                     const struct pst_scope *scope,
-                                    const json_t *formal, const json_t *actual,
-                                    size_t i, struct pst_scope *inner)
+                                    const struct pst_doc_arg *formal,
+                                    const char *actual, unsigned i,
+                                    struct pst_scope *inner)
 {
-    const char *name = json_string_value(
-        json_object_get(json_object_get(formal, "as_tensor"), "name"));
     struct pst_value *v = pst_import_find(scope, actual);
 
-    if (name == NULL || v == NULL)
+    if (formal->kind != PST_DOC_TENSOR || v == NULL)
         return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
-                            "operand %zu of its sub-graph is no tensor", i);
-    return pst_import_define(import, inner, name, v, &v->meta);
+                            "operand %u of its sub-graph is no tensor", i);
+    return pst_import_define(import, inner, formal->name, v, &v->meta);
 }
 
 /* Result i of the body; NULL: it is no tensor of it. */
-static struct pst_value *result_of(const struct pst_scope *inner, size_t i)
+static struct pst_value *result_of(const struct pst_scope *inner, unsigned i)
 {
-    const json_t *outputs = json_object_get(inner->graph, "outputs");
+    const struct pst_doc_arg *out = &inner->graph->outputs[i];
 
-    return pst_import_find(
-        inner, json_object_get(json_array_get(outputs, i), "as_tensor"));
+    return out->kind == PST_DOC_TENSOR ? pst_import_find(inner, out->name)
+                                       : NULL;
 }
 
 /* --- regions ------------------------------------------------------------ */
 
 static enum pst_status bind_operands(struct pst_import *import,
                                      const struct pst_scope *scope,
-                                     const json_t *inputs, size_t first,
-                                     struct pst_scope *inner)
+                                     const struct pst_doc_node *node,
+                                     unsigned first, struct pst_scope *inner)
 {
-    const json_t *formals = json_object_get(inner->graph, "inputs");
+    const struct pst_doc_graph *body = inner->graph;
     enum pst_status status = PST_OK;
 
-    if (json_array_size(inputs) - first != json_array_size(formals))
+    if (node->n_inputs - first != body->n_inputs)
         return pst_diag_set(import->diag, PST_ERR_INPUT,
-                            "its sub-graph takes %zu values, not %zu",
-                            json_array_size(formals),
-                            json_array_size(inputs) - first);
-    for (size_t i = 0; i < json_array_size(formals) && status == PST_OK; i++) {
-        const json_t *formal = json_array_get(formals, i);
-        const json_t *actual =
-            json_object_get(json_array_get(inputs, first + i), "arg");
+                            "its sub-graph takes %u values, not %u",
+                            body->n_inputs, node->n_inputs - first);
+    for (unsigned i = 0; i < body->n_inputs && status == PST_OK; i++) {
+        const struct pst_doc_arg *actual =
+            pst_doc_arg_at(node, first + i, PST_DOC_TENSOR);
 
-        if (!pst_import_is_number(formal))
+        if (!pst_doc_is_number(&body->inputs[i]))
             status =
-                bind_operand(import, scope, formal,
-                             json_object_get(actual, "as_tensor"), i, inner);
+                bind_operand(import, scope, &body->inputs[i],
+                             actual != NULL ? actual->name : NULL, i, inner);
     }
     return status;
 }
@@ -110,12 +96,12 @@ static enum pst_status bind_results(struct pst_import *import,
                                     const struct pst_scope *inner,
                                     const struct pst_names *names)
 {
-    const size_t n = json_array_size(json_object_get(inner->graph, "outputs"));
+    const unsigned n = inner->graph->n_outputs;
     enum pst_status status = PST_OK;
 
     if (n != names->n)
         return pst_diag_set(import->diag, PST_ERR_INPUT,
-                            "its sub-graph has %zu results, not %u", n,
+                            "its sub-graph has %u results, not %u", n,
                             names->n);
     for (unsigned i = 0; i < names->n && status == PST_OK; i++) {
         struct pst_value *v = result_of(inner, i);
@@ -134,21 +120,21 @@ static enum pst_status bind_results(struct pst_import *import,
 /* Bodies share their operands' storage, and their results are values of the
  * outer graph from then on. inner: what holds in the body. */
 static enum pst_status inline_body(struct pst_import *import,
-                                   struct pst_scope *scope, const json_t *json,
+                                   struct pst_scope *scope,
+                                   const struct pst_doc_node *node,
                                    struct pst_scope inner,
                                    const struct pst_names *names)
 {
-    const json_t *inputs = json_object_get(json, "inputs");
-    size_t first = 0;
-    const json_t *body = find_body(inputs, &first);
+    unsigned first = 0;
+    const struct pst_doc_graph *body = find_body(node, &first);
     enum pst_status status;
 
     if (body == NULL)
         return pst_diag_set(import->diag, PST_ERR_INPUT, "it has no sub-graph");
     enter(&inner, body);
-    status = bind_operands(import, scope, inputs, first, &inner);
+    status = bind_operands(import, scope, node, first, &inner);
     if (status == PST_OK)
-        status = pst_import_nodes(import, &inner, body);
+        status = pst_import_nodes(import, &inner);
     if (status == PST_OK)
         status = bind_results(import, scope, &inner, names);
     leave(&inner);
@@ -156,30 +142,28 @@ static enum pst_status inline_body(struct pst_import *import,
 }
 
 enum pst_status pst_import_set_grad(struct pst_import *import,
-                                    struct pst_scope *scope, const json_t *json,
+                                    struct pst_scope *scope,
+                                    const struct pst_doc_node *node,
                                     const struct pst_names *names)
 {
-    const json_t *flag = json_object_get(
-        json_object_get(json_array_get(json_object_get(json, "inputs"), 0),
-                        "arg"),
-        "as_bool");
+    const struct pst_doc_arg *flag = pst_doc_arg_at(node, 0, PST_DOC_BOOL);
     struct pst_scope inner = inherit(scope);
 
-    inner.no_grad = json_is_false(flag);
-    return inline_body(import, scope, json, inner, names);
+    inner.no_grad = flag != NULL && !flag->number.b;
+    return inline_body(import, scope, node, inner, names);
 }
 
 enum pst_status pst_import_autocast_region(struct pst_import *import,
                                            struct pst_scope *scope,
-                                           const json_t *json,
+                                           const struct pst_doc_node *node,
                                            const struct pst_names *names)
 {
     struct pst_scope inner = inherit(scope);
 
-    if (!pst_import_autocast_mode(json, &inner.autocast, &inner.low))
+    if (!pst_import_autocast_mode(node, &inner.autocast, &inner.low))
         return pst_diag_set(import->diag, PST_ERR_INPUT,
                             "it does not say what it casts");
-    return inline_body(import, scope, json, inner, names);
+    return inline_body(import, scope, node, inner, names);
 }
 
 /* --- branches ----------------------------------------------------------- */
@@ -187,25 +171,25 @@ enum pst_status pst_import_autocast_region(struct pst_import *import,
 /* The n results of a branch, which may write nothing from before it. */
 static enum pst_status import_branch(struct pst_import *import,
                                      const struct pst_scope *scope,
-                                     const json_t *body, const json_t *operands,
+                                     const struct pst_doc_arg *branch,
+                                     const struct pst_doc_arg *operands,
                                      unsigned n, struct pst_value **ret)
 {
-    const json_t *formals = json_object_get(body, "inputs");
+    const struct pst_doc_graph *body = branch != NULL ? branch->graph : NULL;
     struct pst_scope inner = inherit(scope);
     enum pst_status status = PST_OK;
 
-    if (body == NULL ||
-        json_array_size(json_object_get(body, "outputs")) != n ||
-        json_array_size(formals) != json_array_size(operands))
+    if (body == NULL || body->n_outputs != n ||
+        body->n_inputs != (operands != NULL ? operands->n : 0))
         return pst_diag_set(import->diag, PST_ERR_INPUT,
                             "a branch does not fit its operands and results");
     enter(&inner, body);
     inner.pure = true;
-    for (size_t i = 0; i < json_array_size(formals) && status == PST_OK; i++)
-        status = bind_operand(import, scope, json_array_get(formals, i),
-                              json_array_get(operands, i), i, &inner);
+    for (unsigned i = 0; i < body->n_inputs && status == PST_OK; i++)
+        status = bind_operand(import, scope, &body->inputs[i],
+                              operands->names[i], i, &inner);
     if (status == PST_OK)
-        status = pst_import_nodes(import, &inner, body);
+        status = pst_import_nodes(import, &inner);
     for (unsigned i = 0; i < n && status == PST_OK; i++) {
         struct pst_value *v = result_of(&inner, i);
 
@@ -223,15 +207,15 @@ static enum pst_status import_branch(struct pst_import *import,
 }
 
 enum pst_status pst_import_cond(struct pst_import *import,
-                                struct pst_scope *scope, const json_t *json,
+                                struct pst_scope *scope,
+                                const struct pst_doc_node *node,
                                 const struct pst_names *names)
 {
-    const json_t *inputs = json_object_get(json, "inputs");
-    const json_t *of_bool = json_object_get(json_array_get(inputs, 0), "arg");
-    const json_t *operands = json_object_get(
-        json_object_get(json_array_get(inputs, 3), "arg"), "as_tensors");
+    const struct pst_doc_arg *of_bool = pst_doc_arg_at(node, 0, PST_DOC_TENSOR);
+    const struct pst_doc_arg *operands =
+        pst_doc_arg_at(node, 3, PST_DOC_TENSORS);
     struct pst_value *pred =
-        pst_import_find(scope, json_object_get(of_bool, "as_tensor"));
+        of_bool != NULL ? pst_import_find(scope, of_bool->name) : NULL;
     struct pst_value *of[2][PST_MAX_OUTS];
     enum pst_status status = PST_OK;
 
@@ -244,9 +228,9 @@ enum pst_status pst_import_cond(struct pst_import *import,
     if (pred == NULL)
         return import->build.status;
     for (unsigned k = 0; k < 2 && status == PST_OK; k++)
-        status =
-            import_branch(import, scope, body_of(json_array_get(inputs, k + 1)),
-                          operands, names->n, of[k]);
+        status = import_branch(import, scope,
+                               pst_doc_arg_at(node, k + 1, PST_DOC_GRAPH),
+                               operands, names->n, of[k]);
     for (unsigned i = 0; i < names->n && status == PST_OK; i++) {
         struct pst_value *v;
 

@@ -4,16 +4,26 @@
 #include "stages/graph/oprow.h"
 #include "stages/ops/op.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define HOP "higher_order."
 
 /* Facts on numbers: of sizes they are checked while importing, of data in each
  * step. */
-static const char *const number_asserts[] = {
-    "aten._assert_scalar.default",
-    "aten.sym_constrain_range.default",
-    "aten.sym_constrain_range_for_size.default",
+static const struct {
+    const char *name;
+    enum pst_target_kind kind;
+} number_asserts[] = {
+    {"aten._assert_scalar.default", PST_TARGET_ASSERT},
+    {"aten.sym_constrain_range.default", PST_TARGET_RANGE},
+    {"aten.sym_constrain_range_for_size.default", PST_TARGET_RANGE_OF_SIZE},
+};
+
+/* Numbers that are read from tensors. */
+static const char *const number_reads[] = {
+    "aten.item.default",
+    "aten._local_scalar_dense.default",
 };
 
 /* Names that differ from what they do. */
@@ -38,30 +48,53 @@ static const char *const size_prefixes[] = {
     "aten.sym_is_contiguous.",
 };
 
-const json_t *pst_import_arg(const json_t *node, const char *name,
-                             const char *tag)
+/* Arithmetic of Python on numbers, and the operators on tensors. */
+static const char *const arithmetic[][2] = {
+    {"_operator.ge", "aten.ge.Tensor"},
+    {"_operator.gt", "aten.gt.Tensor"},
+    {"_operator.le", "aten.le.Tensor"},
+    {"_operator.lt", "aten.lt.Tensor"},
+    {"_operator.eq", "aten.eq.Tensor"},
+    {"_operator.ne", "aten.ne.Tensor"},
+    {"_operator.add", "aten.add.Tensor"},
+    {"_operator.sub", "aten.sub.Tensor"},
+    {"_operator.mul", "aten.mul.Tensor"},
+    {"_operator.truediv", "aten.div.Tensor"},
+    {"_operator.floordiv", "aten.floor_divide.default"},
+    {"_operator.mod", "aten.remainder.Tensor"},
+    {"_operator.and_", "aten.bitwise_and.Tensor"},
+    {"_operator.or_", "aten.bitwise_or.Tensor"},
+    {"_operator.neg", "aten.neg.default"},
+    {"_operator.not_", "aten.logical_not.default"},
+    {"torch.sym_not", "aten.logical_not.default"},
+    {"torch.sym_max", "aten.maximum.default"},
+    {"torch.sym_min", "aten.minimum.default"},
+};
+
+/* Operators whose names or presence tell whether the model trained. */
+static const struct {
+    const char *prefix;
+    enum pst_mode_sign sign;
+} signs[] = {
+    {"aten.dropout", PST_SIGN_DROPOUT},
+    {"aten.native_dropout.", PST_SIGN_NATIVE_DROPOUT},
+    {"aten._batch_norm_with_update.", PST_SIGN_TRAINS},
+    {"aten._batch_norm_with_update_functional.", PST_SIGN_TRAINS},
+    {"aten._native_batch_norm_legit_no_training.", PST_SIGN_EVALUATES},
+    {"aten._batch_norm_no_update.", PST_SIGN_EVALUATES},
+};
+
+/* Is the argument that may be a tensor a number? */
+static bool is_number(const struct pst_doc_node *node, const char *name)
 {
-    size_t i;
-    json_t *input;
+    for (unsigned i = 0; i < node->n_inputs; i++) {
+        const struct pst_doc_arg *arg = &node->inputs[i].arg;
 
-    json_array_foreach(json_object_get(node, "inputs"), i, input)
-    {
-        const char *n = json_string_value(json_object_get(input, "name"));
-
-        if (n != NULL && strcmp(n, name) == 0)
-            return json_object_get(json_object_get(input, "arg"), tag);
+        if (strcmp(node->inputs[i].name, name) == 0)
+            return pst_doc_is_number(arg) || arg->kind == PST_DOC_INT ||
+                   arg->kind == PST_DOC_FLOAT || arg->kind == PST_DOC_BOOL;
     }
-    return NULL;
-}
-
-static bool is_number(const json_t *node, const char *name)
-{
-    return pst_import_arg(node, name, "as_sym_int") != NULL ||
-           pst_import_arg(node, name, "as_sym_float") != NULL ||
-           pst_import_arg(node, name, "as_sym_bool") != NULL ||
-           pst_import_arg(node, name, "as_int") != NULL ||
-           pst_import_arg(node, name, "as_float") != NULL ||
-           pst_import_arg(node, name, "as_bool") != NULL;
+    return false;
 }
 
 /* "aten.add.Tensor" -> "aten.add.Scalar", "aten.div.Tensor_mode" ->
@@ -96,7 +129,8 @@ static bool find_row(const char *name, struct pst_target *ret)
 static struct pst_target refuse(const char *name, unsigned tier,
                                 const char *reason)
 {
-    return (struct pst_target){PST_TARGET_NONE, name, NULL, reason, tier};
+    return (struct pst_target){
+        .kind = PST_TARGET_NONE, .name = name, .reason = reason, .tier = tier};
 }
 
 /* What has neither a row nor a meaning to the importer. */
@@ -113,7 +147,8 @@ static struct pst_target unsupported(const char *name)
     return refuse(name, 0, "unknown operators");
 }
 
-static struct pst_target higher_order(const json_t *node, const char *name)
+static struct pst_target higher_order(const struct pst_doc_node *node,
+                                      const char *name)
 {
     struct pst_target t = {.name = name};
 
@@ -140,41 +175,74 @@ static struct pst_target higher_order(const json_t *node, const char *name)
 }
 
 /* Rows for complex operands; in-place forms have none. */
-static struct pst_target complex_target(const json_t *node, const char *name)
+static struct pst_target complex_target(const struct pst_doc_node *node,
+                                        const char *name)
 {
-    struct pst_target t = {.kind = PST_TARGET_OP, .name = name, .pairs = true};
+    struct pst_target t = {.kind = PST_TARGET_OP,
+                           .name = name,
+                           .pairs = true,
+                           .mover = pst_import_mover(name)};
     char scalar[256];
 
     if (is_number(node, "other") && scalar_name(name, scalar, sizeof(scalar)))
         t.op = pst_import_complex_row(scalar);
     else
         t.op = pst_import_complex_row(name);
-    if (t.op != NULL)
+    if (t.op != NULL) {
+        t.promotes = !pst_has_prefix(pst_op_schema(t.op)->name, "from_real.");
         return t;
+    }
     return pst_op_find(name) != NULL ? refuse(name, 2, "complex numbers")
                                      : unsupported(name);
 }
 
-struct pst_target pst_import_target(const json_t *node, const json_t *metas)
+/* Numbers of the graph; false if it is something else. */
+static bool number_target(const char *name, struct pst_target *ret)
 {
-    const char *name = json_string_value(json_object_get(node, "target"));
-    struct pst_target t = {0};
+    for (size_t i = 0; i < PST_COUNT(number_asserts); i++)
+        if (strcmp(name, number_asserts[i].name) == 0) {
+            ret->kind = number_asserts[i].kind;
+            return true;
+        }
+    for (size_t i = 0; i < PST_COUNT(size_prefixes); i++) {
+        if (!pst_has_prefix(name, size_prefixes[i]))
+            continue;
+        ret->kind = PST_TARGET_SIZE;
+        for (size_t k = 0; k < PST_COUNT(arithmetic); k++)
+            if (strcmp(name, arithmetic[k][0]) == 0)
+                ret->op = pst_op_find(arithmetic[k][1]);
+        return true;
+    }
+    return false;
+}
+
+/* Rows, forms of rows, and the rest. */
+static struct pst_target row_target(const struct pst_doc_node *node,
+                                    const char *name)
+{
+    struct pst_target t = {.name = name};
     char scalar[256];
 
-    if (name == NULL)
-        return refuse("?", 0, "nodes without a target");
-    if (pst_has_prefix(name, "torch.ops."))
-        name += strlen("torch.ops.");
-    t.name = name;
+    for (size_t i = 0; i < PST_COUNT(same_as); i++)
+        if (strcmp(name, same_as[i][0]) == 0 && find_row(same_as[i][1], &t))
+            return t;
+    if (is_number(node, "other") && scalar_name(name, scalar, sizeof(scalar)) &&
+        find_row(scalar, &t))
+        return t;
+    return find_row(name, &t) ? t : unsupported(name);
+}
+
+static struct pst_target find_target(const struct pst_doc_node *node,
+                                     const struct pst_doc_graph *graph)
+{
+    const char *name = node->target;
+    struct pst_target t = {.name = name};
+
+    if (strcmp(name, "?") == 0)
+        return refuse(name, 0, "nodes without a target");
     if (pst_has_prefix(name, HOP))
         return higher_order(node, name);
-    for (size_t i = 0; i < PST_COUNT(number_asserts); i++)
-        if (strcmp(name, number_asserts[i]) == 0)
-            t.kind = PST_TARGET_ASSERT;
-    for (size_t i = 0; i < PST_COUNT(size_prefixes); i++)
-        if (pst_has_prefix(name, size_prefixes[i]))
-            t.kind = PST_TARGET_SIZE;
-    if (t.kind == PST_TARGET_ASSERT || t.kind == PST_TARGET_SIZE)
+    if (number_target(name, &t))
         return t;
     /* Ours, for our own nodes only. */
     if (pst_has_prefix(name, "penstock.") || pst_has_prefix(name, "complex.") ||
@@ -185,7 +253,7 @@ struct pst_target pst_import_target(const json_t *node, const json_t *metas)
         t.op = pst_op_find(name);
         return t;
     }
-    if (pst_import_complex(node, metas))
+    if (graph != NULL && pst_import_complex(node, graph))
         return complex_target(node, name);
     if (pst_has_prefix(name, "aten.to.") ||
         strcmp(name, "aten.type_as.default") == 0) {
@@ -193,13 +261,19 @@ struct pst_target pst_import_target(const json_t *node, const json_t *metas)
         t.op = pst_op_find(name);
         return t.op != NULL ? t : unsupported(name);
     }
-    for (size_t i = 0; i < PST_COUNT(same_as); i++)
-        if (strcmp(name, same_as[i][0]) == 0 && find_row(same_as[i][1], &t))
-            return t;
-    if (is_number(node, "other") && scalar_name(name, scalar, sizeof(scalar)) &&
-        find_row(scalar, &t))
-        return t;
-    if (find_row(name, &t))
-        return t;
-    return unsupported(name);
+    return row_target(node, name);
+}
+
+struct pst_target pst_import_target(const struct pst_doc_node *node,
+                                    const struct pst_doc_graph *graph)
+{
+    struct pst_target t = find_target(node, graph);
+
+    t.autocast = pst_import_autocast_kind(t.name);
+    for (size_t i = 0; i < PST_COUNT(signs); i++)
+        if (pst_has_prefix(t.name, signs[i].prefix))
+            t.sign = signs[i].sign;
+    for (size_t i = 0; i < PST_COUNT(number_reads); i++)
+        t.reads_number = t.reads_number || strcmp(t.name, number_reads[i]) == 0;
+    return t;
 }

@@ -2,6 +2,7 @@
 /* The tables of raw tensors: one window on a record for each name. */
 #include "stages/frontend/import/import.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct table {
@@ -21,18 +22,15 @@ static enum pst_status refuse_pickles(struct pst_diag *diag, const char *what)
 }
 
 /* The record must be a raw one of this folder. */
-static enum pst_status find_record(const struct table *t, const char *fqn,
-                                   const json_t *payload,
+static enum pst_status find_record(const struct table *t,
+                                   const struct pst_doc_payload *payload,
                                    struct pst_zip_entry **ret,
                                    struct pst_diag *diag)
 {
-    const json_t *pickle = json_object_get(payload, "use_pickle");
-    const char *path = pst_json_text(payload, "path_name", fqn, diag);
+    const char *fqn = payload->fqn, *path = payload->path;
     const size_t n = strlen(t->prefix);
     char name[256];
 
-    if (path == NULL)
-        return PST_ERR_INPUT;
     if (strncmp(path, "custom_obj_", 11) == 0 ||
         strncmp(path, "opaque_obj_", 11) == 0)
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
@@ -41,7 +39,7 @@ static enum pst_status find_record(const struct table *t, const char *fqn,
         return pst_diag_set(diag, PST_ERR_INPUT,
                             "%s: \"%s\" is no name of a record of %s", fqn,
                             path, t->folder);
-    if (!json_is_false(pickle))
+    if (!payload->raw)
         return refuse_pickles(diag, fqn);
     if ((size_t)snprintf(name, sizeof(name), "data/%s/%s", t->folder, path) >=
         sizeof(name))
@@ -57,7 +55,7 @@ static enum pst_status find_record(const struct table *t, const char *fqn,
 
 /* The window must lie inside the record. */
 static enum pst_status find_data(const struct table *t,
-                                 const struct pst_json_tensor *tensor,
+                                 const struct pst_doc_meta *tensor,
                                  struct pst_zip_entry *entry,
                                  struct pst_weight *w)
 {
@@ -82,19 +80,22 @@ static enum pst_status find_data(const struct table *t,
     return PST_OK;
 }
 
-static enum pst_status add_weight(const struct table *t, const char *fqn,
-                                  const json_t *payload)
+static enum pst_status add_weight(const struct table *t,
+                                  const struct pst_doc_payload *payload)
 {
+    const char *fqn = payload->fqn;
     struct pst_model *model = t->model;
     struct pst_zip_entry *entry = NULL;
-    struct pst_json_tensor tensor;
+    struct pst_doc_meta tensor;
     struct pst_weight *w;
     enum pst_status status;
 
-    status = find_record(t, fqn, payload, &entry, t->diag);
+    status = find_record(t, payload, &entry, t->diag);
+    if (status == PST_OK && payload->tensor == NULL)
+        status = pst_diag_set(t->diag, PST_ERR_INPUT,
+                              "%s: nothing says what tensor it is", fqn);
     if (status == PST_OK)
-        status = pst_json_tensor(json_object_get(payload, "tensor_meta"), fqn,
-                                 NULL, &model->arena, &tensor, t->diag);
+        status = pst_doc_meta(payload->tensor, NULL, &tensor, t->diag);
     if (status != PST_OK || entry == NULL)
         return status;
     if (pst_map_has(&model->weights_by_fqn, fqn))
@@ -107,8 +108,8 @@ static enum pst_status add_weight(const struct table *t, const char *fqn,
         .record = entry->name + strlen("data/"),
         .meta = tensor.meta,
         .offset = tensor.offset,
-        .is_param = json_is_true(json_object_get(payload, "is_param")),
-        .requires_grad = tensor.requires_grad,
+        .is_param = payload->is_param,
+        .requires_grad = payload->tensor->requires_grad,
     };
     if (w->fqn == NULL || !pst_map_put(&model->weights_by_fqn, fqn, w))
         return pst_diag_nomem(t->diag, strlen(fqn));
@@ -133,20 +134,6 @@ static enum pst_status add_digest(const struct table *t, const char *text,
                          (unsigned long long)e->size, (unsigned)e->crc);
     }
     return digests->failed ? pst_diag_nomem(t->diag, digests->cap) : PST_OK;
-}
-
-static enum pst_status read_table(const struct table *t, const json_t *config)
-{
-    const char *fqn;
-    json_t *payload;
-    enum pst_status status = PST_OK;
-
-    json_object_foreach((json_t *)config, fqn, payload)
-    {
-        if (status == PST_OK)
-            status = add_weight(t, fqn, payload);
-    }
-    return status;
 }
 
 /* Room for all weights at once: the map points at them. */
@@ -179,9 +166,8 @@ enum pst_status pst_import_weights(struct pst_model *model, struct pst_zip *zip,
         .diag = diag,
     };
     const struct pst_zip_entry *entry;
-    const json_t *config;
+    struct pst_doc_payloads payloads;
     enum pst_status status;
-    json_t *json = NULL;
     char path[512], pickle[512];
     char *text;
 
@@ -195,20 +181,21 @@ enum pst_status pst_import_weights(struct pst_model *model, struct pst_zip *zip,
         return pst_diag_set(diag, PST_ERR_INPUT,
                             "there are no %s in it (\"%s\" is missing)", folder,
                             path);
-    status = pst_zip_read(zip, entry, PST_JSON_MAX_BYTES, &text, diag);
+    status = pst_zip_read(zip, entry, PST_DOC_MAX_BYTES, &text, diag);
     if (status != PST_OK)
         return status;
     status = add_digest(&t, text, (size_t)entry->size, digests);
-    if (status == PST_OK)
-        status = pst_json_parse(path, text, (size_t)entry->size, &json, diag);
-    pst_free(text);
-    if (status != PST_OK)
+    if (status != PST_OK) {
+        pst_free(text);
         return status;
-    config = pst_json_member(json, "config", JSON_OBJECT, path, diag);
-    status = config != NULL ? make_room(model, json_object_size(config), diag)
-                            : PST_ERR_INPUT;
+    }
+    status =
+        pst_payloads_parse(path, text, (size_t)entry->size, &payloads, diag);
+    pst_free(text);
     if (status == PST_OK)
-        status = read_table(&t, config);
-    json_decref(json);
+        status = make_room(model, payloads.n, diag);
+    for (size_t i = 0; i < payloads.n && status == PST_OK; i++)
+        status = add_weight(&t, &payloads.at[i]);
+    pst_payloads_fini(&payloads);
     return status;
 }

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Arguments: unions whose tag says what the payload is. */
+#include "stages/files/pt2/reader.h"
+
+#include <string.h>
+
+static const char *const tags[] = {
+#define PST_DOC_TAG(kind, tag) tag,
+    PST_DOC_ARG_LIST(PST_DOC_TAG)
+#undef PST_DOC_TAG
+};
+
+static enum pst_status wrong(struct pst_reader *r, const char *what,
+                             const struct pst_doc_arg *arg)
+{
+    return pst_diag_set(r->diag, PST_ERR_INPUT,
+                        "%s: \"%s\" holds something else than it says", what,
+                        arg->tag);
+}
+
+/* "name" of {"name": ...} */
+static enum pst_status read_name(struct pst_reader *r, const json_t *json,
+                                 const char *what,
+                                 const struct pst_doc_arg *arg,
+                                 const char **ret)
+{
+    const char *name = json_string_value(json_object_get(json, "name"));
+
+    return name != NULL ? pst_read_text(r, name, ret) : wrong(r, what, arg);
+}
+
+/* Names of tensors; those of optional ones are unions again. */
+static enum pst_status read_names(struct pst_reader *r, const json_t *list,
+                                  const char *what, struct pst_doc_arg *arg)
+{
+    const size_t n = json_array_size(list);
+    const char **names;
+    enum pst_status status = pst_read_room(r, n, sizeof(*names), &names);
+
+    if (!json_is_array(list) || n > UINT32_MAX)
+        return wrong(r, what, arg);
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
+        const json_t *item = json_array_get(list, i);
+
+        if (arg->kind == PST_DOC_OPTIONAL_TENSORS) {
+            if (json_object_get(item, "as_none") != NULL)
+                continue;
+            item = json_object_get(item, "as_tensor");
+        }
+        status = read_name(r, item, what, arg, &names[i]);
+    }
+    arg->names = names;
+    arg->n = (unsigned)n;
+    return status;
+}
+
+static bool is_literal(enum pst_doc_number_kind kind, const json_t *json,
+                       struct pst_doc_number *ret)
+{
+    *ret = (struct pst_doc_number){.kind = kind};
+    if (kind == PST_DOC_NUMBER_FLOAT)
+        return pst_json_double(json, &ret->f);
+    if (kind == PST_DOC_NUMBER_BOOL) {
+        ret->b = json_is_true(json);
+        return json_is_boolean(json);
+    }
+    ret->i = json_integer_value(json);
+    return json_is_integer(json);
+}
+
+/* {"as_name": ...} or a literal by its own tag, in as_sym_int and its like. */
+static enum pst_status read_symbol(struct pst_reader *r, const json_t *json,
+                                   const char *what, struct pst_doc_arg *arg)
+{
+    static const struct {
+        const char *tag;
+        enum pst_doc_number_kind kind;
+    } literals[] = {{"as_int", PST_DOC_NUMBER_INT},
+                    {"as_float", PST_DOC_NUMBER_FLOAT},
+                    {"as_bool", PST_DOC_NUMBER_BOOL}};
+    json_t *payload;
+    const char *tag = pst_json_union(json, &payload, what, r->diag);
+
+    if (tag == NULL)
+        return PST_ERR_INPUT;
+    if (strcmp(tag, "as_name") == 0 && json_is_string(payload)) {
+        arg->number.kind = PST_DOC_NUMBER_NAME;
+        return pst_read_text(r, json_string_value(payload), &arg->number.name);
+    }
+    for (size_t i = 0; i < PST_COUNT(literals); i++)
+        if (strcmp(tag, literals[i].tag) == 0 &&
+            is_literal(literals[i].kind, payload, &arg->number))
+            return PST_OK;
+    return wrong(r, what, arg);
+}
+
+/* Literals; integers may be names or stand alone. */
+static enum pst_status read_numbers(struct pst_reader *r, const json_t *list,
+                                    const char *what,
+                                    enum pst_doc_number_kind kind,
+                                    struct pst_doc_arg *arg)
+{
+    const size_t n = json_array_size(list);
+    struct pst_doc_number *numbers;
+    enum pst_status status = pst_read_room(r, n, sizeof(*numbers), &numbers);
+
+    if (!json_is_array(list) || n > UINT32_MAX)
+        return wrong(r, what, arg);
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
+        const json_t *item = json_array_get(list, i);
+        const json_t *name = json_object_get(item, "as_name");
+
+        if (kind == PST_DOC_NUMBER_INT && json_is_string(name)) {
+            numbers[i].kind = PST_DOC_NUMBER_NAME;
+            status =
+                pst_read_text(r, json_string_value(name), &numbers[i].name);
+            continue;
+        }
+        if (kind == PST_DOC_NUMBER_INT && json_is_object(item) && name == NULL)
+            item = json_object_get(item, "as_int");
+        if (!is_literal(kind, item, &numbers[i]))
+            status = wrong(r, what, arg);
+    }
+    arg->numbers = numbers;
+    arg->n = (unsigned)n;
+    return status;
+}
+
+static enum pst_status read_text(struct pst_reader *r, const json_t *json,
+                                 const char *what, struct pst_doc_arg *arg)
+{
+    return json_is_string(json)
+               ? pst_read_text(r, json_string_value(json), &arg->name)
+               : wrong(r, what, arg);
+}
+
+static enum pst_status read_payload(struct pst_reader *r, const json_t *json,
+                                    const char *what, struct pst_doc_arg *arg)
+{
+    switch (arg->kind) {
+    case PST_DOC_TENSOR:
+        return read_name(r, json, what, arg, &arg->name);
+    case PST_DOC_TENSORS:
+    case PST_DOC_OPTIONAL_TENSORS:
+        return read_names(r, json, what, arg);
+    case PST_DOC_INT:
+        return is_literal(PST_DOC_NUMBER_INT, json, &arg->number)
+                   ? PST_OK
+                   : wrong(r, what, arg);
+    case PST_DOC_FLOAT:
+        return is_literal(PST_DOC_NUMBER_FLOAT, json, &arg->number)
+                   ? PST_OK
+                   : wrong(r, what, arg);
+    case PST_DOC_BOOL:
+        return is_literal(PST_DOC_NUMBER_BOOL, json, &arg->number)
+                   ? PST_OK
+                   : wrong(r, what, arg);
+    case PST_DOC_SYM_INT:
+    case PST_DOC_SYM_FLOAT:
+    case PST_DOC_SYM_BOOL:
+        return read_symbol(r, json, what, arg);
+    case PST_DOC_INTS:
+    case PST_DOC_SYM_INTS:
+        return read_numbers(r, json, what, PST_DOC_NUMBER_INT, arg);
+    case PST_DOC_FLOATS:
+        return read_numbers(r, json, what, PST_DOC_NUMBER_FLOAT, arg);
+    case PST_DOC_BOOLS:
+        return read_numbers(r, json, what, PST_DOC_NUMBER_BOOL, arg);
+    case PST_DOC_STRING:
+    case PST_DOC_OPERATOR:
+        return read_text(r, json, what, arg);
+    case PST_DOC_SCALAR_TYPE:
+    case PST_DOC_MEMORY_FORMAT:
+    case PST_DOC_LAYOUT:
+        if (!json_is_integer(json))
+            return wrong(r, what, arg);
+        arg->code = json_integer_value(json);
+        return PST_OK;
+    case PST_DOC_GRAPH:
+        if (!json_is_object(json))
+            return wrong(r, what, arg);
+        return pst_read_graph(r, json_object_get(json, "graph"), &arg->graph);
+    case PST_DOC_NONE:
+    case PST_DOC_DEVICE:
+    case PST_DOC_COMPLEX:
+    case PST_DOC_OTHER:
+        break;
+    }
+    return PST_OK;
+}
+
+enum pst_status pst_read_arg(struct pst_reader *r, const json_t *json,
+                             const char *where, const char *what,
+                             struct pst_doc_arg *ret)
+{
+    struct pst_doc_arg arg = {.kind = PST_DOC_OTHER};
+    enum pst_status status = PST_OK;
+    json_t *payload = NULL;
+
+    arg.tag = pst_json_union(json, &payload, where, r->diag);
+    if (arg.tag == NULL)
+        return PST_ERR_INPUT;
+    for (size_t i = 0; i < PST_COUNT(tags); i++)
+        if (strcmp(arg.tag, tags[i]) == 0) {
+            arg.kind = (enum pst_doc_arg_kind)i;
+            arg.tag = tags[i];
+        }
+    if (arg.kind == PST_DOC_OTHER)
+        status = pst_read_text(r, arg.tag, &arg.tag);
+    if (status == PST_OK)
+        status = read_payload(r, payload, what, &arg);
+    if (status == PST_OK)
+        *ret = arg;
+    return status;
+}
+
+enum pst_status pst_read_args(struct pst_reader *r, const json_t *list,
+                              const char *where, unsigned *ret_n,
+                              struct pst_doc_arg **ret)
+{
+    const size_t n = json_array_size(list);
+    struct pst_doc_arg *args;
+    enum pst_status status = pst_read_room(r, n, sizeof(*args), &args);
+
+    if (n > UINT32_MAX || (list != NULL && !json_is_array(list)))
+        return pst_diag_set(r->diag, PST_ERR_INPUT,
+                            "%s: its values are no list", where);
+    for (size_t i = 0; i < n && status == PST_OK; i++)
+        status =
+            pst_read_arg(r, json_array_get(list, i), where, where, &args[i]);
+    if (status == PST_OK) {
+        *ret = args;
+        *ret_n = (unsigned)n;
+    }
+    return status;
+}
+
+enum pst_status pst_read_named(struct pst_reader *r, const json_t *json,
+                               const char *where, struct pst_doc_arg *ret)
+{
+    *ret = (struct pst_doc_arg){.kind = PST_DOC_TENSOR,
+                                .tag = tags[PST_DOC_TENSOR]};
+    return pst_read_member(r, json, "name", where, &ret->name);
+}

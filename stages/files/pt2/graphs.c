@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Graphs: nodes in the order in which they run, values by their names. */
+#include "stages/base/str.h"
+#include "stages/files/pt2/reader.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static enum pst_status read_inputs(struct pst_reader *r, const json_t *list,
+                                   struct pst_doc_node *node)
+{
+    const size_t n = json_array_size(list);
+    enum pst_status status =
+        pst_read_room(r, n, sizeof(*node->inputs), &node->inputs);
+
+    if (n > UINT32_MAX)
+        return pst_diag_set(r->diag, PST_ERR_INPUT, "it has too many inputs");
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
+        const json_t *json = json_array_get(list, i);
+        struct pst_doc_input *input = &node->inputs[i];
+        char what[160];
+
+        status = pst_read_member(r, json, "name", node->target, &input->name);
+        if (status != PST_OK)
+            return status;
+        snprintf(what, sizeof(what), "argument \"%.100s\"", input->name);
+        status = pst_read_arg(r, json_object_get(json, "arg"), node->target,
+                              what, &input->arg);
+    }
+    node->n_inputs = (unsigned)n;
+    return status;
+}
+
+static enum pst_status read_lists(struct pst_reader *r, const json_t *json,
+                                  struct pst_doc_node *node)
+{
+    const json_t *inputs =
+        pst_json_member(json, "inputs", JSON_ARRAY, node->target, r->diag);
+    const json_t *outputs = NULL;
+    enum pst_status status = PST_ERR_INPUT;
+
+    if (inputs != NULL)
+        outputs =
+            pst_json_member(json, "outputs", JSON_ARRAY, node->target, r->diag);
+    if (outputs != NULL)
+        status = read_inputs(r, inputs, node);
+    if (status == PST_OK)
+        status = pst_read_args(r, outputs, node->target, &node->n_outputs,
+                               &node->outputs);
+    return status;
+}
+
+static enum pst_status read_node(struct pst_reader *r, const json_t *json,
+                                 struct pst_doc_node *node)
+{
+    static const char prefix[] = "torch.ops.";
+    const char *target = json_string_value(json_object_get(json, "target"));
+    const char *name = json_string_value(json_object_get(json, "name"));
+    enum pst_status status;
+
+    if (target != NULL && pst_has_prefix(target, prefix))
+        target += strlen(prefix);
+    status = pst_read_text(r, target != NULL ? target : "?", &node->target);
+    if (status == PST_OK)
+        status = pst_read_text(r, name != NULL ? name : "?", &node->name);
+    if (status == PST_OK)
+        status = pst_read_place(r, json_object_get(json, "metadata"));
+    node->place = r->place;
+    if (status == PST_OK)
+        status = read_lists(r, json, node);
+    if (status != PST_OK && status != PST_ERR_NOMEM)
+        pst_doc_blame(node, r->diag);
+    return status;
+}
+
+static enum pst_status read_nodes(struct pst_reader *r, const json_t *graph,
+                                  struct pst_doc_graph *ret)
+{
+    const json_t *list =
+        pst_json_member(graph, "nodes", JSON_ARRAY, "a graph", r->diag);
+    enum pst_status status;
+
+    if (list == NULL)
+        return PST_ERR_INPUT;
+    ret->n_nodes = json_array_size(list);
+    status = pst_read_room(r, ret->n_nodes, sizeof(*ret->nodes), &ret->nodes);
+    for (size_t i = 0; i < ret->n_nodes && status == PST_OK; i++)
+        status = read_node(r, json_array_get(list, i), &ret->nodes[i]);
+    return status;
+}
+
+static enum pst_status read_tensors(struct pst_reader *r, const json_t *metas,
+                                    struct pst_doc_graph *ret)
+{
+    struct pst_doc_tensor *tensors;
+    enum pst_status status;
+    const char *name;
+    json_t *json;
+
+    status =
+        pst_read_room(r, json_object_size(metas), sizeof(*tensors), &tensors);
+    json_object_foreach((json_t *)metas, name, json)
+    {
+        if (status != PST_OK)
+            return status;
+        status = pst_read_tensor(r, json, name, tensors);
+        if (status == PST_OK && !pst_map_put(&ret->tensors, name, tensors))
+            status = pst_diag_nomem(r->diag, sizeof(*tensors));
+        tensors++;
+    }
+    return status;
+}
+
+static enum pst_status read_numbers(struct pst_reader *r, const json_t *list,
+                                    struct pst_doc_graph *ret)
+{
+    struct pst_doc_number *numbers;
+    enum pst_status status;
+    const char *name;
+    json_t *json;
+
+    status =
+        pst_read_room(r, json_object_size(list), sizeof(*numbers), &numbers);
+    json_object_foreach((json_t *)list, name, json)
+    {
+        if (status != PST_OK)
+            return status;
+        status = pst_read_number(r, json, name, numbers);
+        if (status == PST_OK && !pst_map_has(&ret->numbers, name) &&
+            !pst_map_put(&ret->numbers, name, numbers))
+            status = pst_diag_nomem(r->diag, sizeof(*numbers));
+        numbers++;
+    }
+    return status;
+}
+
+enum pst_status pst_read_graph(struct pst_reader *r, const json_t *json,
+                               struct pst_doc_graph **ret)
+{
+    static const char *const lists[] = {"sym_int_values", "sym_bool_values",
+                                        "sym_float_values"};
+    struct pst_doc_arg *inputs, *outputs;
+    struct pst_doc_graph *graph;
+    enum pst_status status = pst_read_room(r, 1, sizeof(*graph), &graph);
+
+    if (status != PST_OK)
+        return status;
+    pst_map_init(&graph->tensors, PST_TAG_ARCHIVE);
+    pst_map_init(&graph->numbers, PST_TAG_ARCHIVE);
+    graph->next = r->doc->graphs; /* whoever frees the document frees it */
+    r->doc->graphs = graph;
+    status = pst_read_args(r, json_object_get(json, "inputs"),
+                           "an input of a graph", &graph->n_inputs, &inputs);
+    if (status == PST_OK)
+        status =
+            pst_read_args(r, json_object_get(json, "outputs"),
+                          "an output of a graph", &graph->n_outputs, &outputs);
+    if (status == PST_OK)
+        status = read_tensors(r, json_object_get(json, "tensor_values"), graph);
+    for (size_t i = 0; i < PST_COUNT(lists) && status == PST_OK; i++)
+        status = read_numbers(r, json_object_get(json, lists[i]), graph);
+    if (status == PST_OK)
+        status = read_nodes(r, json, graph);
+    if (status != PST_OK)
+        return status;
+    graph->inputs = inputs;
+    graph->outputs = outputs;
+    *ret = graph;
+    return PST_OK;
+}

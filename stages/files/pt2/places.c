@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Module and source line of a node, from its metadata texts. */
+#include "stages/base/str.h"
+#include "stages/files/pt2/reader.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROOT_KEY "L__self__"
+
+/* One frame "key,path,type" of a module stack. */
+struct frame {
+    const char *path;
+    size_t path_len;
+    unsigned call;
+    const char *next; /* behind the second comma */
+};
+
+static size_t digits(const char *p)
+{
+    size_t n = 0;
+
+    while (isdigit((unsigned char)p[n]))
+        n++;
+    return n;
+}
+
+/* p stands at a possible "@3,": its length and number; 0 if it is a plain
+ * comma's place or none. */
+static bool take_call(const char **p, unsigned *ret)
+{
+    size_t n;
+
+    *ret = 0;
+    if (**p == '@') {
+        n = digits(*p + 1);
+        if (n == 0 || n > 9)
+            return false;
+        *ret = (unsigned)strtoul(*p + 1, NULL, 10);
+        *p += 1 + n;
+    }
+    if (**p != ',')
+        return false;
+    ++*p;
+    return true;
+}
+
+/* Does "L__self__PATH@k,PATH," stand at p? */
+static bool match_path(const char *p, const char *path, size_t len,
+                       struct frame *f)
+{
+    p += strlen(ROOT_KEY);
+    if (strncmp(p, path, len) != 0)
+        return false;
+    p += len;
+    if (!take_call(&p, &f->call) || strncmp(p, path, len) != 0 || p[len] != ',')
+        return false;
+    f->path = p;
+    f->path_len = len;
+    f->next = p + len + 1;
+    return true;
+}
+
+/* Names may hold the separators, so a frame is believed only if key and path
+ * agree: taken at face value, or for one of the known modules. */
+static bool take_frame(const struct pst_map *fqns, const char *p,
+                       struct frame *f)
+{
+    const char *comma = strchr(p, ',');
+    size_t n;
+
+    if (comma == NULL)
+        return false;
+    if (strncmp(p, ROOT_KEY, strlen(ROOT_KEY)) == 0) {
+        const char *path = comma + 1, *end = strchr(path, ',');
+        bool found = false;
+
+        if (end != NULL && match_path(p, path, (size_t)(end - path), f))
+            return true;
+        for (size_t i = 0; i < fqns->n; i++) {
+            struct frame g;
+
+            n = strlen(fqns->entries[i].key);
+            if (match_path(p, fqns->entries[i].key, n, &g) &&
+                (!found || n > f->path_len)) {
+                *f = g;
+                found = true;
+            }
+        }
+        return found;
+    }
+    n = digits(p);
+    p += n;
+    if (n == 0 || !take_call(&p, &f->call) || strchr(p, ',') == NULL)
+        return false;
+    f->path = p;
+    f->path_len = strcspn(p, ",");
+    f->next = p + f->path_len + 1;
+    return true;
+}
+
+/* Behind the type: the next frame's key, NULL at the end. */
+static const char *skip_type(const char *p)
+{
+    while ((p = strchr(p, ';')) != NULL) {
+        p++;
+        if (strncmp(p, ROOT_KEY, strlen(ROOT_KEY)) == 0 || digits(p) > 0)
+            return p;
+    }
+    return NULL;
+}
+
+/* Is path[0..n) below parent[0..m), by components? */
+static bool is_below(const char *path, size_t n, const char *parent, size_t m)
+{
+    if (m == 0)
+        return n > 0;
+    return n > m && strncmp(path, parent, m) == 0 && path[m] == '.';
+}
+
+/* Frame f, whose key begins at p and whose type ends at `end` (NULL: with the
+ * text). */
+static enum pst_status add_frame(struct pst_reader *r, const char *p,
+                                 const struct frame *f, const char *end,
+                                 struct pst_doc_frame *ret)
+{
+    const size_t type_len =
+        end != NULL ? (size_t)(end - 1 - f->next) : strlen(f->next);
+    char *key, *path, *type;
+    enum pst_status status;
+
+    ret->call = f->call;
+    key = pst_arena_strndup(&r->scratch, p, (size_t)(f->path - 1 - p));
+    path = pst_arena_strndup(&r->scratch, f->path, f->path_len);
+    type = pst_arena_strndup(&r->scratch, f->next, type_len);
+    if (key == NULL || path == NULL || type == NULL)
+        return pst_diag_nomem(r->diag, type_len);
+    status = pst_read_text(r, key, &ret->key);
+    if (status == PST_OK)
+        status = pst_read_text(r, path, &ret->path);
+    if (status == PST_OK)
+        status = pst_read_text(r, type, &ret->type);
+    return status;
+}
+
+/* The frames as far as they can be told apart, and how many lie in each other:
+ * one that does not stand below the one before it ends the stack. */
+static enum pst_status parse_stack(struct pst_reader *r, const char *text,
+                                   struct pst_doc_stack *ret)
+{
+    const struct pst_doc_frame *inner = NULL;
+    struct pst_doc_frame *frames = NULL;
+    enum pst_status status = PST_OK;
+    const char *next, *p;
+    struct frame f;
+    unsigned n = 0;
+    bool nested = true;
+
+    for (p = text; p != NULL && take_frame(&r->fqns, p, &f);
+         p = skip_type(f.next))
+        n++;
+    status = pst_read_room(r, n, sizeof(*frames), &frames);
+    ret->frames = frames;
+    ret->n = n;
+    p = text;
+    for (unsigned i = 0; i < n && status == PST_OK; i++, p = next) {
+        if (!take_frame(&r->fqns, p, &f))
+            break;
+        next = skip_type(f.next);
+        status = add_frame(r, p, &f, next, &frames[i]);
+        if (status != PST_OK)
+            break;
+        if (f.path_len > 0 && inner != NULL)
+            nested = nested && is_below(f.path, f.path_len, inner->path,
+                                        strlen(inner->path));
+        if (f.path_len > 0)
+            inner = &frames[i];
+        if (nested)
+            ret->n_nested = i + 1;
+    }
+    return status;
+}
+
+static enum pst_status read_stack(struct pst_reader *r, const char *text,
+                                  struct pst_doc_place *place)
+{
+    struct pst_doc_stack *stack = pst_map_get(&r->stacks, text);
+    enum pst_status status = PST_OK;
+    const char *type = "";
+
+    if (stack == NULL) {
+        status = pst_read_room(r, 1, sizeof(*stack), &stack);
+        if (status == PST_OK)
+            status = parse_stack(r, text, stack);
+        if (status == PST_OK && !pst_map_put(&r->stacks, text, stack))
+            status = pst_diag_nomem(r->diag, strlen(text));
+    }
+    if (status != PST_OK || stack == NULL)
+        return status;
+    place->stack = stack;
+    place->module = "";
+    place->call = 0;
+    for (unsigned i = 0; i < stack->n_nested; i++) {
+        const struct pst_doc_frame *f = &stack->frames[i];
+
+        type = f->type;
+        if (f->path[0] == '\0')
+            continue;
+        place->module = f->path;
+        place->call = f->call;
+    }
+    place->library = pst_has_prefix(type, "torch.nn.modules.");
+    place->dropout = pst_has_prefix(type, "torch.nn.modules.dropout.");
+    return PST_OK;
+}
+
+/* A frame of PyTorch itself tells a user nothing. */
+static bool is_library(const char *path, size_t len)
+{
+    return (len > 6 && strncmp(path, "torch/", 6) == 0) ||
+           memmem(path, len, "/torch/", 7) != NULL;
+}
+
+/* Last frame outside PyTorch of a Python traceback, as "file.py:12". */
+static enum pst_status read_trace(struct pst_reader *r, const char *trace,
+                                  const char **ret)
+{
+    static const char begin[] = "File \"", middle[] = "\", line ";
+    const char *path = NULL, *line = NULL, *p = trace;
+    char text[512];
+    size_t len = 0;
+
+    while ((p = strstr(p, begin)) != NULL) {
+        const char *end;
+
+        p += sizeof(begin) - 1;
+        end = strchr(p, '"');
+        if (end == NULL)
+            break;
+        if (strncmp(end, middle, sizeof(middle) - 1) == 0 &&
+            (path == NULL || !is_library(p, (size_t)(end - p)))) {
+            path = p;
+            len = (size_t)(end - p);
+            line = end + sizeof(middle) - 1;
+        }
+    }
+    *ret = "";
+    if (path == NULL)
+        return PST_OK;
+    for (size_t i = len; i-- > 0;)
+        if (path[i] == '/' || path[i] == '\\') {
+            path += i + 1;
+            len -= i + 1;
+            break;
+        }
+    snprintf(text, sizeof(text), "%.*s:%.*s", (int)PST_MIN(len, (size_t)480),
+             path, (int)PST_MIN(digits(line), (size_t)9), line);
+    return pst_read_text(r, text, ret);
+}
+
+enum pst_status pst_read_place(struct pst_reader *r, const json_t *metadata)
+{
+    const char *stack =
+        json_string_value(json_object_get(metadata, "nn_module_stack"));
+    const char *trace =
+        json_string_value(json_object_get(metadata, "stack_trace"));
+    struct pst_doc_place place = *r->place, *copy;
+    enum pst_status status = PST_OK;
+
+    if (stack != NULL &&
+        strstr(stack, "_empty_nn_module_stack_from_metadata_hook") == NULL)
+        status = read_stack(r, stack, &place);
+    if (status == PST_OK && trace != NULL)
+        status = read_trace(r, trace, &place.source);
+    /* Texts are interned: equal ones are the same. */
+    if (status != PST_OK ||
+        (place.stack == r->place->stack && place.source == r->place->source))
+        return status;
+    copy = pst_arena_memdup(r->arena, &place, sizeof(place));
+    if (copy == NULL)
+        return pst_diag_nomem(r->diag, sizeof(place));
+    r->place = copy;
+    return PST_OK;
+}

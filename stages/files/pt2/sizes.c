@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Tensors, and numbers that may be expressions. */
+#include "stages/files/pt2/reader.h"
+
+#include <string.h>
+
+enum pst_status pst_read_expr_text(struct pst_reader *r, const char *text,
+                                   const char *where, struct pst_doc_expr **ret)
+{
+    struct pst_doc_expr *e = pst_map_get(&r->exprs, text);
+    const struct pst_expr *tree;
+    const char *printed;
+    enum pst_status status;
+
+    *ret = e;
+    if (e != NULL)
+        return PST_OK;
+    status = pst_expr_parse(&r->scratch, text, &tree, r->diag);
+    if (status == PST_OK)
+        status = pst_expr_print(&r->scratch, tree, &printed, r->diag);
+    if (status != PST_OK) {
+        pst_diag_prefix(r->diag, "%s", where);
+        return status;
+    }
+    e = pst_map_get(&r->exprs, printed);
+    if (e == NULL) {
+        status = pst_read_room(r, 1, sizeof(*e), &e);
+        if (status == PST_OK)
+            status = pst_read_text(r, printed, &e->text);
+        if (status == PST_OK && tree->symbol != NULL)
+            status = pst_read_text(r, tree->symbol, &e->symbol);
+        if (status != PST_OK)
+            return status;
+        if (!pst_map_put(&r->exprs, printed, e))
+            return pst_diag_nomem(r->diag, sizeof(*e));
+    }
+    if (!pst_map_put(&r->exprs, text, e))
+        return pst_diag_nomem(r->diag, strlen(text));
+    *ret = e;
+    return PST_OK;
+}
+
+enum pst_status pst_read_expr(struct pst_reader *r, const json_t *json,
+                              const char *where,
+                              const struct pst_doc_expr **ret)
+{
+    const json_t *hint =
+        json_object_get(json_object_get(json, "hint"), "as_int");
+    const char *text = pst_json_text(json, "expr_str", where, r->diag);
+    struct pst_doc_expr *e = NULL;
+    enum pst_status status;
+
+    status =
+        text != NULL ? pst_read_expr_text(r, text, where, &e) : PST_ERR_INPUT;
+    if (status != PST_OK || e == NULL)
+        return status;
+    if (!e->has_hint && json_is_integer(hint)) {
+        e->has_hint = true;
+        e->hint = json_integer_value(hint);
+    }
+    *ret = e;
+    return PST_OK;
+}
+
+/* A SymInt: {"as_int": n}, a bare integer, or an expression. */
+static enum pst_status read_size(struct pst_reader *r, const json_t *json,
+                                 const char *where, const char *key, size_t i,
+                                 struct pst_doc_size *ret)
+{
+    const json_t *expr = json_object_get(json, "as_expr");
+
+    if (expr != NULL)
+        return pst_read_expr(r, expr, where, &ret->expr);
+    if (json_is_object(json))
+        json = json_object_get(json, "as_int");
+    if (json_is_integer(json) && json_integer_value(json) >= 0) {
+        ret->value = json_integer_value(json);
+        return PST_OK;
+    }
+    if (i == SIZE_MAX)
+        return pst_diag_set(r->diag, PST_ERR_INPUT, "%s: %s is no integer >= 0",
+                            where, key);
+    return pst_diag_set(r->diag, PST_ERR_INPUT,
+                        "%s: %s[%zu] is no integer >= 0", where, key, i);
+}
+
+static enum pst_status read_sizes(struct pst_reader *r, const json_t *list,
+                                  const char *where, const char *key,
+                                  const struct pst_doc_size **ret)
+{
+    const size_t n = json_array_size(list);
+    struct pst_doc_size *sizes;
+    enum pst_status status = pst_read_room(r, n, sizeof(*sizes), &sizes);
+
+    for (size_t i = 0; i < n && status == PST_OK; i++)
+        status =
+            read_size(r, json_array_get(list, i), where, key, i, &sizes[i]);
+    if (status == PST_OK)
+        *ret = sizes;
+    return status;
+}
+
+enum pst_status pst_read_tensor(struct pst_reader *r, const json_t *json,
+                                const char *name, struct pst_doc_tensor *ret)
+{
+    const json_t *sizes, *strides, *dtype, *layout, *grad, *offset;
+    struct pst_doc_tensor t = {0};
+    enum pst_status status;
+
+    /* The first that is missing is named. */
+    if ((sizes = pst_json_member(json, "sizes", JSON_ARRAY, name, r->diag)) ==
+            NULL ||
+        (strides = pst_json_member(json, "strides", JSON_ARRAY, name,
+                                   r->diag)) == NULL ||
+        (dtype = pst_json_member(json, "dtype", JSON_INTEGER, name, r->diag)) ==
+            NULL ||
+        (layout = pst_json_member(json, "layout", JSON_INTEGER, name,
+                                  r->diag)) == NULL ||
+        (grad = pst_json_member(json, "requires_grad", JSON_TRUE, name,
+                                r->diag)) == NULL)
+        return PST_ERR_INPUT;
+    if (json_array_size(sizes) != json_array_size(strides))
+        return pst_diag_set(r->diag, PST_ERR_INPUT,
+                            "%s: %zu sizes but %zu strides", name,
+                            json_array_size(sizes), json_array_size(strides));
+    t.dtype = json_integer_value(dtype);
+    t.layout = json_integer_value(layout);
+    t.requires_grad = json_is_true(grad);
+    t.rank = (unsigned)PST_MIN(json_array_size(sizes), (size_t)UINT32_MAX);
+    status = pst_read_text(r, name, &t.name);
+    if (status == PST_OK)
+        status = read_sizes(r, sizes, name, "sizes", &t.sizes);
+    if (status == PST_OK)
+        status = read_sizes(r, strides, name, "strides", &t.strides);
+    offset = json_object_get(json, "storage_offset");
+    if (status == PST_OK && offset != NULL)
+        status =
+            read_size(r, offset, name, "storage_offset", SIZE_MAX, &t.offset);
+    if (status == PST_OK)
+        *ret = t;
+    return status;
+}
+
+enum pst_status pst_read_number(struct pst_reader *r, const json_t *json,
+                                const char *name, struct pst_doc_number *ret)
+{
+    json_t *payload;
+    const char *tag = pst_json_union(json, &payload, name, r->diag);
+
+    if (tag == NULL)
+        return PST_ERR_INPUT;
+    if (strcmp(tag, "as_expr") == 0) {
+        ret->kind = PST_DOC_NUMBER_EXPR;
+        return pst_read_expr(r, payload, name, &ret->expr);
+    }
+    if (strcmp(tag, "as_int") == 0 && json_is_integer(payload)) {
+        ret->kind = PST_DOC_NUMBER_INT;
+        ret->i = json_integer_value(payload);
+        return PST_OK;
+    }
+    if (strcmp(tag, "as_bool") == 0 && json_is_boolean(payload)) {
+        ret->kind = PST_DOC_NUMBER_BOOL;
+        ret->b = json_is_true(payload);
+        return PST_OK;
+    }
+    if (strcmp(tag, "as_float") == 0 && pst_json_double(payload, &ret->f)) {
+        ret->kind = PST_DOC_NUMBER_FLOAT;
+        return PST_OK;
+    }
+    return pst_diag_set(r->diag, PST_ERR_INPUT, "\"%s\" is no number", name);
+}

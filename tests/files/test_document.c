@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Documents of .pt2 files as records: caps, exactness, forms. */
+#include "tests/test.h"
+
+#include "stages/files/pt2/reader.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct pst_diag diag;
+
+static enum pst_status parse(const char *text, json_t **ret)
+{
+    diag.text[0] = '\0';
+    return pst_json_parse("the text", text, strlen(text), ret, &diag);
+}
+
+static void refused(const char *text, enum pst_status status, const char *why)
+{
+    json_t *json;
+
+    assert_int_equal(parse(text, &json), status);
+    assert_true(strncmp(diag.text, "the text: ", 10) == 0);
+    if (strstr(diag.text, why) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", diag.text, why);
+}
+
+static void numbers_are_exact(void **state)
+{
+    json_t *json;
+    double x;
+
+    (void)state;
+    assert_ok(parse("[9223372036854775807, -9223372036854775808, -0.0, "
+                    "\"Infinity\", \"-Infinity\", \"NaN\", 3, \"nan\"]",
+                    &json),
+              &diag);
+    assert_true(json_integer_value(json_array_get(json, 0)) == INT64_MAX);
+    assert_true(json_integer_value(json_array_get(json, 1)) == INT64_MIN);
+    assert_true(pst_json_double(json_array_get(json, 2), &x) && signbit(x));
+    assert_true(pst_json_double(json_array_get(json, 3), &x) && x == INFINITY);
+    assert_true(pst_json_double(json_array_get(json, 4), &x) && x == -INFINITY);
+    assert_true(pst_json_double(json_array_get(json, 5), &x) && isnan(x));
+    assert_true(pst_json_double(json_array_get(json, 6), &x) && x == 3);
+    assert_false(pst_json_double(json_array_get(json, 7), &x));
+    json_decref(json);
+    refused("{\"nodes\": [{\"target\": \"torch.ops.aten.add.Tensor\", \"x\": "
+            "9223372036854775808}]}",
+            PST_ERR_UNSUPPORTED,
+            "does not fit 64 bits, in a node of torch.ops.aten.add.Tensor");
+}
+
+static void damage_is_refused(void **state)
+{
+    char deep[400];
+
+    (void)state;
+    refused("{\"a\": 1, \"a\": 2}", PST_ERR_INPUT, "duplicate");
+    refused("[1] 2", PST_ERR_INPUT, "byte 5");
+    refused("[1", PST_ERR_INPUT, "not valid JSON");
+    refused("[\"\\ud800\"]", PST_ERR_INPUT, "not valid JSON");
+    refused("[\"\xff\"]", PST_ERR_INPUT, "not valid JSON");
+    refused("[\"a\\u0000b\"]", PST_ERR_INPUT, "not valid JSON");
+    refused("[NaN]", PST_ERR_INPUT, "not valid JSON");
+    memset(deep, '[', 65);
+    deep[65] = '\0';
+    refused(deep, PST_ERR_INPUT, "more than 64 levels");
+    /* Brackets in a text do not count; 64 levels are fine. */
+    memset(deep, '[', 64);
+    memset(deep + 64, ']', 64);
+    deep[128] = '\0';
+    json_t *json;
+
+    assert_ok(parse(deep, &json), &diag);
+    json_decref(json);
+    strcpy(deep, "[\"\\\"");
+    memset(deep + 4, '[', 100);
+    strcpy(deep + 104, "\"]");
+    assert_ok(parse(deep, &json), &diag);
+    json_decref(json);
+}
+
+#define TENSOR(dtype, sizes, strides, offset)                                  \
+    "{\"dtype\": " dtype ", \"sizes\": [" sizes "], \"requires_grad\": true, " \
+    "\"strides\": [" strides "], \"storage_offset\": {\"as_int\": " offset     \
+    "}, \"layout\": 7}"
+#define I(n) "{\"as_int\": " n "}"
+
+static struct pst_arena arena;
+
+static enum pst_status tensor(const char *text, struct pst_doc_meta *ret)
+{
+    struct pst_doc_tensor t;
+    enum pst_status status;
+    struct pst_reader r;
+    json_t *json;
+
+    assert_ok(parse(text, &json), &diag);
+    diag.text[0] = '\0';
+    pst_reader_init(&r, NULL, &arena, &diag);
+    status = pst_read_tensor(&r, json, "x", &t);
+    if (status == PST_OK)
+        status = pst_doc_meta(&t, NULL, ret, &diag);
+    pst_reader_fini(&r);
+    json_decref(json);
+    return status;
+}
+
+static void tensors_are_checked(void **state)
+{
+    static const struct {
+        const char *text, *why;
+        enum pst_status status;
+    } bad[] = {
+        {TENSOR("9", "", "", "0"), "complex32", PST_ERR_UNSUPPORTED},
+        {TENSOR("10", I("2"), I("1"), "9223372036854775807"), "complex tensors",
+         PST_ERR_UNSUPPORTED},
+        {TENSOR("77", "", "", "0"), "unknown", PST_ERR_UNSUPPORTED},
+        {TENSOR("7", I("-1"), I("1"), "0"), "sizes[0]", PST_ERR_INPUT},
+        {TENSOR("7", I("2"), I("-1"), "0"), "strides[0]", PST_ERR_INPUT},
+        {TENSOR("7", I("2"), I("1"), "-1"), "storage_offset", PST_ERR_INPUT},
+        {TENSOR("7", I("2"), "", "0"), "1 sizes but 0 strides", PST_ERR_INPUT},
+        {TENSOR("7", I("3000000000") "," I("3000000000"), I("1") "," I("1"),
+                "0"),
+         "x: ", PST_ERR_SHAPE},
+        {TENSOR("7", I("2"), I("1"), "9223372036854775807"), "out of range",
+         PST_ERR_INPUT},
+        {TENSOR("7", "{\"as_expr\": {}}", I("1"), "0"), "\"expr_str\"",
+         PST_ERR_INPUT},
+        {TENSOR("7", "{\"as_expr\": {\"expr_str\": \"Symbol('s0')\"}}", I("1"),
+                "0"),
+         "nothing says what s0", PST_ERR_UNSUPPORTED},
+        {TENSOR("7", "{\"as_expr\": {\"expr_str\": \"Integer(-3)\"}}", I("1"),
+                "0"),
+         "sizes[0]", PST_ERR_INPUT},
+        {TENSOR("7", "true", I("1"), "0"), "sizes[0]", PST_ERR_INPUT},
+        {"{\"dtype\": 7}", "\"sizes\" is missing", PST_ERR_INPUT},
+    };
+    struct pst_doc_meta t;
+
+    (void)state;
+    pst_arena_init(&arena, PST_TAG_TEST);
+    assert_ok(
+        tensor(TENSOR("13", I("2") "," I("3"), I("1") "," I("2"), "5"), &t),
+        &diag);
+    assert_int_equal(t.meta.dtype, PST_BF16);
+    assert_int_equal(t.meta.rank, 2);
+    assert_int_equal(t.meta.size[1], 3);
+    assert_int_equal(t.meta.stride[1], 2);
+    assert_int_equal(t.offset, 5);
+    for (size_t i = 0; i < PST_COUNT(bad); i++) {
+        assert_int_equal(tensor(bad[i].text, &t), bad[i].status);
+        if (strstr(diag.text, bad[i].why) == NULL)
+            fail_msg("\"%s\" does not say \"%s\"", diag.text, bad[i].why);
+    }
+    pst_arena_fini(&arena);
+}
+
+static void place(struct pst_reader *r, const char *stack, const char *trace,
+                  const char *module, unsigned call, const char *source)
+{
+    json_t *metadata = json_pack("{s:s*, s:s*}", "nn_module_stack", stack,
+                                 "stack_trace", trace);
+
+    assert_non_null(metadata);
+    assert_ok(pst_read_place(r, metadata), &diag);
+    assert_string_equal(r->place->module, module);
+    assert_int_equal(r->place->call, call);
+    assert_string_equal(r->place->source, source);
+    json_decref(metadata);
+}
+
+/* Names may hold the separators of the texts that they stand in. */
+static void places_are_found(void **state)
+{
+    const struct pst_doc_stack *stack;
+    struct pst_reader r;
+
+    (void)state;
+    pst_arena_init(&arena, PST_TAG_TEST);
+    pst_reader_init(&r, NULL, &arena, &diag);
+    assert_true(pst_map_put(&r.fqns, "a,b;c@1", &r));
+    assert_true(pst_map_put(&r.fqns, "a", &r));
+    place(&r, "L__self__,,m.Net", "", "", 0, "");
+    place(&r,
+          "L__self__,,m.Net;L__self__h.0,h.0,m.B;L__self__h.0.w@12,"
+          "h.0.w,m.L",
+          "  File \"/x/y/net.py\", line 12, in forward\n    x\n"
+          "  File \"/lib/torch/nn/linear.py\", line 5, in forward\n    y",
+          "h.0.w", 12, "net.py:12");
+    stack = r.place->stack;
+    assert_int_equal(stack->n, 3);
+    assert_int_equal(stack->n_nested, 3);
+    assert_string_equal(stack->frames[1].key, "L__self__h.0");
+    assert_string_equal(stack->frames[1].path, "h.0");
+    assert_string_equal(stack->frames[1].type, "m.B");
+    assert_string_equal(stack->frames[2].key, "L__self__h.0.w@12");
+    assert_int_equal(stack->frames[2].call, 12);
+    assert_false(r.place->library);
+    place(&r, NULL, NULL, "h.0.w", 12, "net.py:12");
+    place(&r, "L__self__,,m.Net;L__self__a,b;c@1,a,b;c@1,m.L;",
+          "File \"torch/only.py\", line 1, in f", "a,b;c@1", 0, "only.py:1");
+    place(&r, "L__self__,,m.Net;L__self__a,b;c@1@2,a,b;c@1,m.L", "no trace",
+          "a,b;c@1", 2, "");
+    place(&r, "140042659517776,,m.N;140042659517777@3,a.x,m.L", NULL, "a.x", 3,
+          "");
+    /* c called from b: not below it, the stack ends there. */
+    place(&r, "L__self__,,m.N;L__self__b,b,m.B;L__self__bc,bc,m.C", NULL, "b",
+          0, "");
+    assert_int_equal(r.place->stack->n, 3);
+    assert_int_equal(r.place->stack->n_nested, 2);
+    place(&r, "L__self__,,m.N;L__self__d,d,torch.nn.modules.dropout.Dropout",
+          NULL, "d", 0, "");
+    assert_true(r.place->library && r.place->dropout);
+    place(&r, "L__self__,,m.N;L__self__b,c,m.B", NULL, "", 0, "");
+    place(&r, ";;,,@", "File \"", "", 0, "");
+    pst_reader_fini(&r);
+    pst_arena_fini(&arena);
+}
+
+/* --- whole documents ------------------------------------------------------ */
+
+#define PROGRAM(inputs, outputs, values, specs)                                \
+    "{\"graph_module\": {\"graph\": {\"inputs\": [{\"as_tensor\": {\"name\": " \
+    "\"x\"}}], \"outputs\": [{\"as_tensor\": {\"name\": \"y\"}}], \"nodes\": " \
+    "[{\"target\": \"torch.ops.aten.foo.default\", \"name\": \"y\", "          \
+    "\"inputs\": [" inputs "], \"outputs\": [" outputs "], \"metadata\": "     \
+    "{\"nn_module_stack\": \"L__self__,,m.N;L__self__a@1,a,m.A\", "            \
+    "\"stack_trace\": \"File \\\"n.py\\\", line 7, in f\"}}], "                \
+    "\"tensor_values\": {\"x\": " TENSOR(                                      \
+        "7", I("2"), I("1"),                                                   \
+        "0") "}, "                                                             \
+             "\"sym_int_values\": {" values                                    \
+             "}}, \"signature\": {\"input_specs\": "                           \
+             "[" specs "], \"output_specs\": []}, \"module_call_graph\": ["    \
+             "{\"fqn\": \"\", \"signature\": null}, "                          \
+             "{\"fqn\": \"a\", \"signature\": null}, "                         \
+             "{\"fqn\": \"b@1\", \"signature\": null}, "                       \
+             "{\"fqn\": \"a@1\", \"signature\": {\"inputs\": "                 \
+             "[{\"as_tensor\": "                                               \
+             "{\"name\": \"x\"}}, {\"as_int\": 3}], \"outputs\": [], "         \
+             "\"in_spec\": "                                                   \
+             "\"[1, {\\\"type\\\": null, \\\"context\\\": null, "              \
+             "\\\"children_spec\\\": []}]\", \"forward_arg_names\": [\"x\", "  \
+             "5, "                                                             \
+             "null]}}]}, \"schema_version\": {\"major\": 8, \"minor\": 20}, "  \
+             "\"range_constraints\": {\"2*s0\": {\"min_val\": 4, "             \
+             "\"max_val\": null}}}"
+#define ARG(name, arg) "{\"name\": \"" name "\", \"arg\": " arg "}"
+#define EXPR(text)                                                             \
+    "{\"as_expr\": {\"expr_str\": \"" text "\", \"hint\": {\"as_int\": 6}}}"
+
+static enum pst_status read_document(const char *text,
+                                     struct pst_document **ret)
+{
+    diag.text[0] = '\0';
+    return pst_document_parse("p.json", text, strlen(text), ret, &diag);
+}
+
+static void arguments_are_records(const struct pst_doc_node *n)
+{
+    const struct pst_doc_arg *arg;
+
+    assert_int_equal(n->n_inputs, 9);
+    assert_string_equal(pst_doc_arg(n, "a", PST_DOC_TENSOR)->name, "x");
+    assert_null(pst_doc_arg(n, "a", PST_DOC_TENSORS));
+    assert_null(pst_doc_arg(n, "z", PST_DOC_TENSOR));
+    arg = pst_doc_arg(n, "b", PST_DOC_OPTIONAL_TENSORS);
+    assert_int_equal(arg->n, 2);
+    assert_null(arg->names[0]);
+    assert_string_equal(arg->names[1], "x");
+    arg = pst_doc_arg(n, "c", PST_DOC_SYM_INTS);
+    assert_int_equal(arg->numbers[0].kind, PST_DOC_NUMBER_INT);
+    assert_int_equal(arg->numbers[0].i, -1);
+    assert_int_equal(arg->numbers[1].kind, PST_DOC_NUMBER_NAME);
+    assert_string_equal(arg->numbers[1].name, "s");
+    assert_int_equal(arg->numbers[2].i, 9);
+    assert_true(pst_doc_arg(n, "d", PST_DOC_FLOAT)->number.f == -INFINITY);
+    arg = pst_doc_arg(n, "e", PST_DOC_SYM_INT);
+    assert_string_equal(pst_doc_number_name(arg), "s");
+    assert_int_equal(pst_doc_arg(n, "f", PST_DOC_SCALAR_TYPE)->code, 7);
+    /* What we have no use for keeps its tag. */
+    assert_string_equal(pst_doc_arg(n, "g", PST_DOC_OTHER)->tag,
+                        "as_int_lists");
+    assert_true(pst_doc_arg(n, "h", PST_DOC_BOOLS)->numbers[1].b);
+    arg = pst_doc_arg(n, "i", PST_DOC_SYM_FLOAT);
+    assert_null(pst_doc_number_name(arg));
+    assert_true(arg->number.f == 0.5);
+}
+
+#define ARGS                                                                   \
+    "{\"name\": \"a\", \"arg\": {\"as_tensor\": {\"name\": \"x\"}}}, "         \
+    "{\"name\": \"b\", \"arg\": {\"as_optional_tensors\": "                    \
+    "[{\"as_none\": true}, {\"as_tensor\": {\"name\": \"x\"}}]}}, "            \
+    "{\"name\": \"c\", \"arg\": {\"as_sym_ints\": [-1, {\"as_name\": "         \
+    "\"s\"}, {\"as_int\": 9}]}}, {\"name\": \"d\", \"arg\": "                  \
+    "{\"as_float\": \"-Infinity\"}}, {\"name\": \"e\", \"arg\": "              \
+    "{\"as_sym_int\": {\"as_name\": \"s\"}}}, {\"name\": \"f\", "              \
+    "\"arg\": {\"as_scalar_type\": 7}}, {\"name\": \"g\", \"arg\": "           \
+    "{\"as_int_lists\": [[1]]}}, {\"name\": \"h\", \"arg\": "                  \
+    "{\"as_bools\": [false, true]}}, {\"name\": \"i\", \"arg\": "              \
+    "{\"as_sym_float\": {\"as_float\": 0.5}}}"
+#define OUTPUT "{\"as_tensor\": {\"name\": \"y\"}}"
+#define VALUES                                                                 \
+    "\"s\": " EXPR("Mul(Integer(2), Symbol('s0'))") ", \"t\": " EXPR(          \
+        "2*s0") ", \"u\": {\"as_int\": 4}"
+#define SPECS                                                                  \
+    "{\"buffer\": {\"arg\": {\"name\": \"x\"}, \"buffer_name\": \"b.c\", "     \
+    "\"persistent\": true}}, {\"later\": 1}"
+
+static void documents_are_records(void **state)
+{
+    static const char text[] = PROGRAM(ARGS, OUTPUT, VALUES, SPECS);
+    const struct pst_doc_call_signature *signature;
+    const struct pst_doc_number *s, *t;
+    const struct pst_doc_node *n;
+    struct pst_document *doc;
+
+    (void)state;
+    assert_ok(read_document(text, &doc), &diag);
+    n = &doc->graph->nodes[0];
+    assert_string_equal(n->target, "aten.foo.default");
+    assert_string_equal(n->place->module, "a");
+    assert_int_equal(n->place->call, 1);
+    arguments_are_records(n);
+    s = pst_doc_number(doc->graph, "s");
+    t = pst_doc_number(doc->graph, "t");
+    assert_true(s->expr == t->expr); /* one record for one expression */
+    assert_string_equal(s->expr->text, "2*s0");
+    assert_true(s->expr->has_hint && s->expr->hint == 6);
+    assert_null(s->expr->symbol);
+    assert_true(doc->ranges[0].expr == s->expr);
+    assert_true(doc->ranges[0].min == 4 && doc->ranges[0].max == INT64_MAX);
+    assert_int_equal(pst_doc_number(doc->graph, "u")->i, 4);
+    assert_int_equal(doc->n_inputs, 2);
+    assert_int_equal(doc->inputs[0].kind, PST_DOC_SPEC_BUFFER);
+    assert_string_equal(doc->inputs[0].target, "b.c");
+    assert_true(doc->inputs[0].persistent);
+    assert_int_equal(doc->inputs[1].kind, PST_DOC_SPEC_OTHER);
+    assert_string_equal(doc->inputs[1].tag, "later");
+    assert_int_equal(doc->n_calls, 4);
+    assert_string_equal(doc->calls[2].fqn, "b@1"); /* a module's own name */
+    assert_string_equal(doc->calls[3].fqn, "a");
+    assert_int_equal(doc->calls[3].index, 1);
+    signature = doc->calls[3].signature;
+    assert_int_equal(signature->n_inputs, 2);
+    assert_string_equal(signature->inputs[0].name, "x");
+    assert_int_equal(signature->inputs[1].number.i, 3);
+    assert_null(signature->in_tree->type);
+    assert_string_equal(signature->arg_names[0], "x");
+    assert_string_equal(signature->arg_names[1], "5");
+    assert_null(signature->arg_names[2]);
+    pst_document_free(doc);
+}
+
+/* Each says which node it is, in which module, at which line. */
+static void damaged_documents_are_refused(void **state)
+{
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {PROGRAM(ARG("a", "{\"as_int\": 1.5}"), "", "", ""),
+         "node \"y\" (aten.foo.default) in a at n.py:7: argument \"a\": "
+         "\"as_int\" holds something else than it says"},
+        {PROGRAM(ARG("a", "{\"as_tensor\": {\"nam\": \"x\"}}"), "", "", ""),
+         "\"as_tensor\" holds"},
+        {PROGRAM(ARG("a", "{\"as_tensors\": [\"x\"]}"), "", "", ""),
+         "\"as_tensors\" holds"},
+        {PROGRAM(ARG("a", "{\"as_ints\": [1, true]}"), "", "", ""),
+         "\"as_ints\" holds"},
+        {PROGRAM(ARG("a", "{\"as_bools\": [1]}"), "", "", ""),
+         "\"as_bools\" holds"},
+        {PROGRAM(ARG("a", "{\"as_floats\": [\"x\"]}"), "", "", ""),
+         "\"as_floats\" holds"},
+        {PROGRAM(ARG("a", "{\"as_sym_int\": {\"as_text\": 1}}"), "", "", ""),
+         "\"as_sym_int\" holds"},
+        {PROGRAM(ARG("a", "{\"as_graph\": {\"name\": \"g\"}}"), "", "", ""),
+         "a graph: \"nodes\" is missing"},
+        {PROGRAM(ARG("a", "{\"as_int\": 1, \"as_none\": 1}"), "", "", ""),
+         "in a at n.py:7: aten.foo.default: expected an object with exactly "
+         "one key"},
+        {PROGRAM("{\"arg\": {\"as_int\": 1}}", "", "", ""),
+         "in a at n.py:7: aten.foo.default: \"name\" is missing"},
+        {PROGRAM("", "{\"as_tensor\": 1}", "", ""),
+         "in a at n.py:7: aten.foo.default: \"as_tensor\" holds"},
+        {PROGRAM("", "", "\"s\": {\"as_expr\": {\"expr_str\": \"2*\"}}", ""),
+         "s: "},
+        {PROGRAM("", "", "\"s\": {\"as_int\": true}", ""),
+         "\"s\" is no number"},
+        {PROGRAM("", "", "", "{\"parameter\": {\"arg\": {\"name\": \"x\"}}}"),
+         "parameter: \"parameter_name\" is missing"},
+        {PROGRAM("", "", "", "{\"buffer\": {\"buffer_name\": \"b\"}}"),
+         "buffer: \"name\" is missing"},
+        {"{\"schema_version\": {\"major\": 8}}", "\"graph_module\" is missing"},
+        {"{}", "no \"schema_version\""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(bad); i++) {
+        struct pst_document *doc;
+
+        assert_int_equal(read_document(bad[i].text, &doc), PST_ERR_INPUT);
+        if (strstr(diag.text, bad[i].why) == NULL)
+            fail_msg("\"%s\" does not say \"%s\"", diag.text, bad[i].why);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_are_exact),
+        cmocka_unit_test(damage_is_refused),
+        cmocka_unit_test(tensors_are_checked),
+        cmocka_unit_test(places_are_found),
+        cmocka_unit_test(documents_are_records),
+        cmocka_unit_test(damaged_documents_are_refused),
+    };
+
+    return cmocka_run_group_tests_name("document", tests, NULL, NULL);
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Names of arguments and results out of containers. */
+#include "tests/test.h"
+
+#include "stages/files/pt2/reader.h"
+#include "stages/frontend/import/import.h"
+
+static struct pst_diag diag;
+
+#define LEAF "{\"type\": null, \"context\": null, \"children_spec\": []}"
+#define NODE(type, context, children)                                          \
+    "{\"type\": \"" type "\", \"context\": " context                           \
+    ", \"children_spec\": [" children "]}"
+
+static void leaves_have_paths(void **state)
+{
+    static const char args[] = "[1, " NODE(
+        "builtins.tuple", "\"null\"",
+        NODE(
+            "builtins.tuple", "\"null\"",
+            LEAF "," NODE(
+                "builtins.dict", "\"[\\\"b\\\", 7]\"",
+                NODE("collections.namedtuple", "\"m.Pair\"",
+                     LEAF
+                     "," LEAF) "," NODE("collections.defaultdict",
+                                        "{\"dict_context\": [\"k\"]}",
+                                        LEAF))) "," NODE("builtins.dict",
+                                                         "\"[\\\"z\\\"]\"",
+                                                         NODE("m.Data",
+                                                              "\"[[\\\"f\\\"], "
+                                                              "[]]\"",
+                                                              NODE("m.Unknown",
+                                                                   "\"what\"",
+                                                                   LEAF)))) "]";
+    static const char *const want[] = {"x", "d.b.left", "d.b.right", "d.7.k",
+                                       "z.f.0"};
+    static const char *const names[] = {"x", "d", "z"};
+    const struct pst_doc_tree *tree;
+    struct pst_paths paths;
+    struct pst_arena arena;
+    struct pst_reader r;
+    json_t *fields;
+
+    (void)state;
+    pst_arena_init(&arena, PST_TAG_TEST);
+    fields =
+        json_pack("{s:{s:[s, s]}}", "m.Pair", "field_names", "left", "right");
+    assert_non_null(fields);
+    pst_reader_init(&r, NULL, &arena, &diag);
+    r.fields = fields;
+    assert_ok(pst_read_tree(&r, args, &tree), &diag);
+    assert_ok(pst_pytree_arguments(tree, names, 3, &arena, &paths, &diag),
+              &diag);
+    assert_int_equal(paths.n, PST_COUNT(want));
+    for (size_t i = 0; i < paths.n; i++)
+        assert_string_equal(paths.at[i], want[i]);
+    assert_ok(pst_read_tree(&r, "[1, " LEAF "]", &tree), &diag);
+    assert_ok(pst_pytree_results(tree, &arena, &paths, &diag), &diag);
+    assert_string_equal(paths.at[0], "0");
+    /* A leaf is no pair of arguments and keywords. */
+    assert_int_equal(
+        pst_pytree_arguments(tree, names, 3, &arena, &paths, &diag),
+        PST_ERR_INPUT);
+    assert_int_equal(pst_read_tree(&r, "[2, " LEAF "]", &tree),
+                     PST_ERR_VERSION);
+    assert_int_equal(pst_read_tree(&r, "[1, 5]", &tree), PST_ERR_INPUT);
+    assert_int_equal(pst_read_tree(&r, "[1, ", &tree), PST_ERR_INPUT);
+    pst_reader_fini(&r);
+    json_decref(fields);
+    pst_arena_fini(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(leaves_have_paths),
+    };
+
+    return cmocka_run_group_tests_name("pytree", tests, NULL, NULL);
+}
