@@ -6,7 +6,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "daemon/loop.h"
+#include "daemon/common/socket.h"
+#include "daemon/loop/loop.h"
 #include "stages/sched/sched.h"
 
 #define GROUPS                                                                 \

@@ -18,9 +18,9 @@
  * - all ranks answer, nobody does anything, and the phase is not idle: they
  *   wait for each other.
  *
- * A process whose exec thread alone is stuck says so itself (daemon/watch.h),
- * a little earlier. Time in which this process did not run does not count, and
- * the others may be as late as it was.
+ * A process whose exec thread alone is stuck says so itself
+ * (daemon/loop/watch.h), a little earlier. Time in which this process did not
+ * run does not count, and the others may be as late as it was.
  */
 #include "stages/base/alive.h"
 #include "stages/base/str.h"

@@ -63,11 +63,15 @@ def write_data(path, last=12):
 
 
 def is_stopped(pid, seconds):
+    """False: it runs, or has ended."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        with open(f"/proc/{pid}/stat") as f:
-            if f.read().rsplit(")", 1)[1].split()[0] == "T":
-                return True
+        try:
+            with open(f"/proc/{pid}/stat") as f:
+                if f.read().rsplit(")", 1)[1].split()[0] == "T":
+                    return True
+        except FileNotFoundError:
+            return False
         time.sleep(.01)
     return False
 
@@ -208,7 +212,8 @@ def freeze(a, folder, name, at, first, apart, want):
             job.train()
         pids = job.pids()
         if not is_stopped(pids[first], 20):
-            return "the fault did not happen"
+            return "the fault did not happen: " + "; ".join(
+                line for _, line in job.lines)
         time.sleep(.1)
         for pid in [*pids, job.process.pid]:
             os.kill(pid, signal.SIGSTOP)

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/loop.h"
+#include "daemon/loop/daemon.h"
 #include "stages/base/alloc.h"
 #include "stages/base/fs.h"
 #include "tests/test.h"
@@ -18,6 +18,11 @@ static char dir[] = "/tmp/pst-clients-XXXXXX";
 static char path[64];
 static struct pstd_daemon *d;
 static struct pstd_config config;
+
+static void publish(void *ctx, const struct pstd_note *note)
+{
+    pstd_daemon_publish(ctx, note);
+}
 
 static int start(void **state)
 {
@@ -31,22 +36,26 @@ static int start(void **state)
     config.client_timeout = 0.3;
     d->config = &config;
     d->job_name = (char *)"test";
-    d->control.listener.fd = d->control.listener.lock_fd = -1;
-    assert_ok(pstd_control_open(d, path, false, &diag), &diag);
+    pstd_control_init(&d->control, &d->loop, &d->history,
+                      (struct pstd_control_hooks){NULL, publish, d},
+                      config.client_timeout);
+    assert_ok(pstd_control_open(&d->control, path, false,
+                                (struct pstd_identity){"test", "", 0, 1},
+                                &diag),
+              &diag);
     return 0;
 }
 
 static int stop(void **state)
 {
     (void)state;
-    pstd_control_close(d);
+    pstd_control_close(&d->control);
     (void)uv_run(&d->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&d->loop), 0);
     assert_int_equal(d->control.n_clients, 0);
     assert_int_equal(d->control.queued, 0);
     assert_int_equal(d->control.held, 0);
-    for (size_t i = 0; i < PSTD_EVENTS; i++)
-        pst_free(d->events[i].data);
+    pstd_history_fini(&d->history);
     pstd_config_fini(&config);
     free(d);
     return 0;
@@ -152,10 +161,10 @@ static void ends_silence_and_half_frames(void **state)
     (void)state;
     assert_int_equal(write(cut, half, sizeof(half)), sizeof(half));
     turn(20);
-    pstd_control_tick(d, false);
+    pstd_control_tick(&d->control, false);
     assert_true(is_open(silent) && is_open(cut) && is_open(idle));
     turn(400);
-    pstd_control_tick(d, false);
+    pstd_control_tick(&d->control, false);
     turn(5);
     assert_int_equal(heard(silent, text, sizeof(text)), -1);
     assert_non_null(memmem(text, sizeof(text), "does not say Hello", 18));
@@ -163,8 +172,8 @@ static void ends_silence_and_half_frames(void **state)
     assert_int_equal(heard(cut, text, sizeof(text)), -1);
     assert_non_null(memmem(text, sizeof(text), "begun and not finished", 22));
     assert_true(is_open(idle));
-    config.client_timeout = 0.01;
-    pstd_control_tick(d, false);
+    d->control.client_timeout = 0.01;
+    pstd_control_tick(&d->control, false);
     turn(5);
     assert_false(is_open(idle));
     (void)close(silent);

@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "daemon/job.h"
+#include "daemon/loop/job_state.h"
 #include "stages/base/fs.h"
 #include "tests/test.h"
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/worker.h"
-
-#include "daemon/work.h"
+#include "daemon/mailbox.h"
 
 #include <assert.h>
 #include <string.h>
@@ -13,10 +11,10 @@
 /* Slots that only notes that must arrive may use. */
 #define RESERVED 32
 
-struct pstd_worker {
+struct pstd_mailbox {
     const struct pstd_config *config;
     const char *plan;
-    struct pstd_worker_hooks hooks;
+    struct pstd_mailbox_hooks hooks;
     uv_thread_t thread;
     uv_async_t async;
 
@@ -31,20 +29,21 @@ struct pstd_worker {
     unsigned control;
     bool has_answer, ended;
     struct pst_diag answer, result;
+    pstd_mailbox_body body;
 };
 
 static void thread_main(void *arg)
 {
-    struct pstd_worker *w = arg;
+    struct pstd_mailbox *w = arg;
 
-    pstd_work(w);
+    w->body(w);
     uv_mutex_lock(&w->lock);
     w->ended = true;
     uv_mutex_unlock(&w->lock);
     (void)uv_async_send(&w->async);
 }
 
-static bool take_note(struct pstd_worker *w, struct pstd_note *ret,
+static bool take_note(struct pstd_mailbox *w, struct pstd_note *ret,
                       bool *ret_ended)
 {
     bool any;
@@ -64,7 +63,7 @@ static bool take_note(struct pstd_worker *w, struct pstd_note *ret,
 
 static void on_async(uv_async_t *async)
 {
-    struct pstd_worker *w = async->data;
+    struct pstd_mailbox *w = async->data;
     struct pstd_note note;
     bool ended = false;
 
@@ -74,7 +73,7 @@ static void on_async(uv_async_t *async)
         w->hooks.on_done(w->hooks.ctx);
 }
 
-static enum pst_status init_locks(struct pstd_worker *w, struct pst_diag *diag)
+static enum pst_status init_locks(struct pstd_mailbox *w, struct pst_diag *diag)
 {
     if (uv_mutex_init(&w->lock) == 0) {
         if (uv_cond_init(&w->order_came) == 0) {
@@ -90,7 +89,7 @@ static enum pst_status init_locks(struct pstd_worker *w, struct pst_diag *diag)
     return pst_diag_nomem(diag, sizeof(*w));
 }
 
-static void free_worker(struct pstd_worker *w)
+static void free_mailbox(struct pstd_mailbox *w)
 {
     for (unsigned i = 0; i < w->n_orders; i++)
         pst_free(w->orders[i].data);
@@ -104,14 +103,14 @@ static void free_worker(struct pstd_worker *w)
 
 static void on_closed(uv_handle_t *handle)
 {
-    free_worker(handle->data);
+    free_mailbox(handle->data);
 }
 
 /* Everything but wake-up and thread. */
-static enum pst_status make_worker(struct pstd_worker **ret,
-                                   struct pst_diag *diag)
+static enum pst_status make_mailbox(struct pstd_mailbox **ret,
+                                    struct pst_diag *diag)
 {
-    struct pstd_worker *w = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*w));
+    struct pstd_mailbox *w = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*w));
     enum pst_status status;
 
     if (w == NULL)
@@ -131,28 +130,29 @@ static enum pst_status make_worker(struct pstd_worker **ret,
     return status;
 }
 
-enum pst_status pstd_worker_start(uv_loop_t *loop,
-                                  const struct pstd_config *config,
-                                  const char *plan,
-                                  struct pstd_worker_hooks hooks,
-                                  struct pstd_worker **ret,
-                                  struct pst_diag *diag)
+enum pst_status pstd_mailbox_start(uv_loop_t *loop,
+                                   const struct pstd_config *config,
+                                   const char *plan, pstd_mailbox_body body,
+                                   struct pstd_mailbox_hooks hooks,
+                                   struct pstd_mailbox **ret,
+                                   struct pst_diag *diag)
 {
     const uv_thread_options_t options = {.flags = UV_THREAD_HAS_STACK_SIZE,
                                          .stack_size = 8u << 20};
-    struct pstd_worker *w = NULL;
-    enum pst_status status = make_worker(&w, diag);
+    struct pstd_mailbox *w = NULL;
+    enum pst_status status = make_mailbox(&w, diag);
     int err;
 
     if (status != PST_OK)
         return status;
     w->config = config;
     w->plan = plan;
+    w->body = body;
     w->hooks = hooks;
     w->async.data = w;
     err = uv_async_init(loop, &w->async, on_async);
     if (err != 0) {
-        free_worker(w);
+        free_mailbox(w);
         return pst_diag_set(diag, PST_ERR_IO, "cannot make a wake-up: %s",
                             uv_strerror(err));
     }
@@ -166,15 +166,15 @@ enum pst_status pstd_worker_start(uv_loop_t *loop,
     return PST_OK;
 }
 
-void pstd_worker_close(struct pstd_worker *w)
+void pstd_mailbox_close(struct pstd_mailbox *w)
 {
     (void)uv_thread_join(&w->thread);
     uv_close((uv_handle_t *)&w->async, on_closed);
 }
 
-enum pst_status pstd_worker_order(struct pstd_worker *w,
-                                  enum pstd_order_kind kind, const char *data,
-                                  size_t size, struct pst_diag *diag)
+enum pst_status pstd_mailbox_order(struct pstd_mailbox *w,
+                                   enum pstd_order_kind kind, const char *data,
+                                   size_t size, struct pst_diag *diag)
 {
     char *copy;
     bool full;
@@ -203,7 +203,7 @@ enum pst_status pstd_worker_order(struct pstd_worker *w,
     return pst_diag_set(diag, PST_ERR_BUSY, "too many orders are waiting");
 }
 
-void pstd_worker_control(struct pstd_worker *w, unsigned bits)
+void pstd_mailbox_control(struct pstd_mailbox *w, unsigned bits)
 {
     uv_mutex_lock(&w->lock);
     /* Neither of these two outlives the other, taken or not. */
@@ -216,8 +216,8 @@ void pstd_worker_control(struct pstd_worker *w, unsigned bits)
     uv_mutex_unlock(&w->lock);
 }
 
-void pstd_worker_answer(struct pstd_worker *w, enum pst_status status,
-                        const char *text)
+void pstd_mailbox_answer(struct pstd_mailbox *w, enum pst_status status,
+                         const char *text)
 {
     uv_mutex_lock(&w->lock);
     pst_diag_init(&w->answer);
@@ -227,18 +227,18 @@ void pstd_worker_answer(struct pstd_worker *w, enum pst_status status,
     uv_mutex_unlock(&w->lock);
 }
 
-const struct pstd_config *pstd_worker_config(const struct pstd_worker *w)
+const struct pstd_config *pstd_mailbox_config(const struct pstd_mailbox *w)
 {
     return w->config;
 }
 
-const char *pstd_worker_plan(const struct pstd_worker *w)
+const char *pstd_mailbox_plan(const struct pstd_mailbox *w)
 {
     return w->plan;
 }
 
-void pstd_worker_post(struct pstd_worker *w, const struct pstd_note *note,
-                      bool must)
+void pstd_mailbox_post(struct pstd_mailbox *w, const struct pstd_note *note,
+                       bool must)
 {
     const unsigned limit = must ? MAX_NOTES : MAX_NOTES - RESERVED;
     bool full;
@@ -256,13 +256,13 @@ void pstd_worker_post(struct pstd_worker *w, const struct pstd_note *note,
         (void)uv_async_send(&w->async);
 }
 
-enum pst_status pstd_worker_ask(struct pstd_worker *w,
-                                const struct pstd_note *note,
-                                struct pst_diag *diag)
+enum pst_status pstd_mailbox_ask(struct pstd_mailbox *w,
+                                 const struct pstd_note *note,
+                                 struct pst_diag *diag)
 {
     enum pst_status status;
 
-    pstd_worker_post(w, note, true);
+    pstd_mailbox_post(w, note, true);
     uv_mutex_lock(&w->lock);
     while (!w->has_answer)
         uv_cond_wait(&w->answered, &w->lock);
@@ -274,7 +274,7 @@ enum pst_status pstd_worker_ask(struct pstd_worker *w,
     return status;
 }
 
-unsigned pstd_worker_take(struct pstd_worker *w, unsigned mask)
+unsigned pstd_mailbox_take(struct pstd_mailbox *w, unsigned mask)
 {
     unsigned bits;
 
@@ -285,7 +285,7 @@ unsigned pstd_worker_take(struct pstd_worker *w, unsigned mask)
     return bits;
 }
 
-unsigned pstd_worker_peek(struct pstd_worker *w, unsigned mask)
+unsigned pstd_mailbox_peek(struct pstd_mailbox *w, unsigned mask)
 {
     unsigned bits;
 
@@ -297,8 +297,8 @@ unsigned pstd_worker_peek(struct pstd_worker *w, unsigned mask)
 
 /* Orders in the order in which they came, but a stop comes first: nobody
  * wants the work that waits behind it. */
-bool pstd_worker_wait(struct pstd_worker *w, unsigned ms,
-                      struct pstd_order *ret)
+bool pstd_mailbox_wait(struct pstd_mailbox *w, unsigned ms,
+                       struct pstd_order *ret)
 {
     const unsigned words = PSTD_CTL_STOPS | PSTD_CTL_RESUME;
     bool any;
@@ -325,7 +325,8 @@ bool pstd_worker_wait(struct pstd_worker *w, unsigned ms,
     return true;
 }
 
-void pstd_worker_count(struct pstd_worker *w, uint64_t samples, uint64_t tokens)
+void pstd_mailbox_count(struct pstd_mailbox *w, uint64_t samples,
+                        uint64_t tokens)
 {
     uv_mutex_lock(&w->lock);
     w->totals.steps++;
@@ -334,7 +335,7 @@ void pstd_worker_count(struct pstd_worker *w, uint64_t samples, uint64_t tokens)
     uv_mutex_unlock(&w->lock);
 }
 
-struct pstd_totals pstd_worker_totals(struct pstd_worker *w)
+struct pstd_totals pstd_mailbox_totals(struct pstd_mailbox *w)
 {
     struct pstd_totals totals;
 
@@ -344,7 +345,7 @@ struct pstd_totals pstd_worker_totals(struct pstd_worker *w)
     return totals;
 }
 
-uint64_t pstd_worker_lost(struct pstd_worker *w)
+uint64_t pstd_mailbox_lost(struct pstd_mailbox *w)
 {
     uint64_t lost;
 
@@ -354,14 +355,15 @@ uint64_t pstd_worker_lost(struct pstd_worker *w)
     return lost;
 }
 
-void pstd_worker_set_result(struct pstd_worker *w, const struct pst_diag *diag)
+void pstd_mailbox_set_result(struct pstd_mailbox *w,
+                             const struct pst_diag *diag)
 {
     uv_mutex_lock(&w->lock);
     w->result = *diag;
     uv_mutex_unlock(&w->lock);
 }
 
-struct pst_diag *pstd_worker_result(struct pstd_worker *w)
+struct pst_diag *pstd_mailbox_result(struct pstd_mailbox *w)
 {
     return &w->result;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_WATCH_H
-#define PENSTOCK_DAEMON_WATCH_H
+#ifndef PENSTOCK_DAEMON_LOOP_WATCH_H
+#define PENSTOCK_DAEMON_LOOP_WATCH_H
 /*
  * Watches the exec thread of this process from the loop (stages/base/alive.h):
  * it may be stuck in a kernel, in a file system that does not answer or in a
@@ -10,12 +10,21 @@
  * while. Loop thread.
  */
 #include "stages/base/alive.h"
+#include "stages/base/diag.h"
 
 #include <uv.h>
 
-struct pstd_daemon;
+/* What is done with a verdict, and a moment later, when it is told: end. */
+struct pstd_watch_hooks {
+    void (*verdict)(void *ctx, const struct pst_diag *diag);
+    void (*end)(void *ctx);
+    void *ctx;
+};
 
 struct pstd_watch {
+    struct pstd_watch_hooks hooks;
+    bool has_rank; /* it is known: set it then */
+    unsigned rank;
     uv_timer_t timer;
     struct pst_awake awake;
     uint64_t seen; /* signs of life */
@@ -23,7 +32,8 @@ struct pstd_watch {
     bool decided;
 };
 
-void pstd_watch_start(struct pstd_daemon *d);
-void pstd_watch_close(struct pstd_daemon *d);
+void pstd_watch_start(struct pstd_watch *w, uv_loop_t *loop,
+                      struct pstd_watch_hooks hooks);
+void pstd_watch_close(struct pstd_watch *w);
 
 #endif

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/control.h"
+#include "daemon/loop/control.h"
 
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include "daemon/loop.h"
 
 #define AGAIN_MS 50
 #define ACCEPTS  100 /* in that time */
@@ -15,11 +13,10 @@
 #define STUCK    (256u << 10) /* bytes for a watcher: it took a great reply */
 #define TOLD_MS  1000
 
-static void tell_drop(struct pstd_daemon *d, const struct pstd_client *client,
+static void tell_drop(struct pstd_control *c, const struct pstd_client *client,
                       const char *reason)
 {
-    struct pstd_control *c = &d->control;
-    const uint64_t now = uv_now(&d->loop);
+    const uint64_t now = uv_now(c->loop);
     struct pstd_note note;
 
     c->dropped++;
@@ -32,7 +29,7 @@ static void tell_drop(struct pstd_daemon *d, const struct pstd_client *client,
     pstd_note_int(&note, "dropped", (int64_t)(c->dropped - c->told));
     c->told = c->dropped;
     c->told_ms = now;
-    pstd_daemon_publish(d, &note);
+    c->hooks.publish(c->hooks.ctx, &note);
 }
 
 void pstd_control_drop(struct pstd_client *client, const char *reason)
@@ -47,7 +44,7 @@ void pstd_control_drop(struct pstd_client *client, const char *reason)
     if (uv_stream_get_write_queue_size((uv_stream_t *)&client->pipe) == 0)
         pstd_client_send_fault(client, &diag);
     pstd_client_close(client);
-    tell_drop(client->daemon, client, reason);
+    tell_drop(client->control, client, reason);
 }
 
 static bool is_stuck(const struct pstd_client *client)
@@ -56,11 +53,11 @@ static bool is_stuck(const struct pstd_client *client)
            0;
 }
 
-void pstd_control_relieve(struct pstd_daemon *d)
+void pstd_control_relieve(struct pstd_control *c)
 {
     struct pstd_client *worst = NULL;
 
-    for (struct pstd_client *at = d->control.clients; at != NULL; at = at->next)
+    for (struct pstd_client *at = c->clients; at != NULL; at = at->next)
         if (!at->closing && is_stuck(at) &&
             (worst == NULL || at->active_ms < worst->active_ms))
             worst = at;
@@ -88,22 +85,21 @@ static bool goes_before(const struct pstd_client *a,
 
 /* A user whose clients have most places makes room for the others: so neither
  * of the two that are served can keep the other out. */
-static bool make_room(struct pstd_daemon *d)
+static bool make_room(struct pstd_control *c)
 {
-    const uint64_t now = uv_now(&d->loop);
+    const uint64_t now = uv_now(c->loop);
     struct pstd_client *worst = NULL;
     unsigned open = 0, owners = 0;
     bool of_owner;
 
-    for (struct pstd_client *at = d->control.clients; at != NULL;
-         at = at->next) {
+    for (struct pstd_client *at = c->clients; at != NULL; at = at->next) {
         open += !at->closing;
         owners += !at->closing && at->uid == geteuid();
     }
-    if (open < d->control.max_clients)
+    if (open < c->max_clients)
         return true;
     of_owner = 2 * owners >= open;
-    for (struct pstd_client *at = d->control.clients; at != NULL; at = at->next)
+    for (struct pstd_client *at = c->clients; at != NULL; at = at->next)
         if (!at->closing && now - at->active_ms >= GRACE_MS &&
             (at->uid == geteuid()) == of_owner &&
             (worst == NULL || goes_before(at, worst)))
@@ -115,37 +111,35 @@ static bool make_room(struct pstd_daemon *d)
 }
 
 /* What cannot be accepted now stays where it is, and is looked at again. */
-static void accept_waiting(struct pstd_daemon *d)
+static void accept_waiting(struct pstd_control *c)
 {
-    struct pstd_control *c = &d->control;
 
     if (!c->waiting || !c->open)
         return;
-    if (c->accepts == 0 || !make_room(d)) {
-        pstd_control_again(d);
+    if (c->accepts == 0 || !make_room(c)) {
+        pstd_control_again(c);
         return;
     }
     c->accepts--;
     c->waiting = false;
-    if (pstd_client_new(d) != PST_OK) {
+    if (pstd_client_new(c) != PST_OK) {
         c->waiting = true;
-        pstd_control_again(d);
+        pstd_control_again(c);
     }
 }
 
 static void on_again(uv_timer_t *timer)
 {
-    struct pstd_daemon *d = timer->data;
+    struct pstd_control *c = timer->data;
 
-    d->control.accepts = ACCEPTS;
-    accept_waiting(d);
-    for (struct pstd_client *at = d->control.clients; at != NULL; at = at->next)
+    c->accepts = ACCEPTS;
+    accept_waiting(c);
+    for (struct pstd_client *at = c->clients; at != NULL; at = at->next)
         pstd_client_go_on(at);
 }
 
-void pstd_control_again(struct pstd_daemon *d)
+void pstd_control_again(struct pstd_control *c)
 {
-    struct pstd_control *c = &d->control;
 
     if (c->open && !uv_is_active((uv_handle_t *)&c->again))
         (void)uv_timer_start(&c->again, on_again, AGAIN_MS, 0);
@@ -153,14 +147,14 @@ void pstd_control_again(struct pstd_daemon *d)
 
 static void on_connection(uv_stream_t *server, int err)
 {
-    struct pstd_daemon *d = server->data;
+    struct pstd_control *c = server->data;
 
     if (err != 0)
         return;
-    d->control.waiting = true;
-    accept_waiting(d);
-    if (d->control.accepts < ACCEPTS)
-        pstd_control_again(d); /* which counts anew */
+    c->waiting = true;
+    accept_waiting(c);
+    if (c->accepts < ACCEPTS)
+        pstd_control_again(c); /* which counts anew */
 }
 
 /* Checkpoints and data need files, too. */
@@ -175,24 +169,37 @@ static unsigned places(void)
         8);
 }
 
-enum pst_status pstd_control_open(struct pstd_daemon *d, const char *path,
-                                  bool own_dir, struct pst_diag *diag)
+void pstd_control_init(struct pstd_control *c, uv_loop_t *loop,
+                       const struct pstd_history *history,
+                       struct pstd_control_hooks hooks, double client_timeout)
 {
-    struct pstd_control *c = &d->control;
+    memset(c, 0, sizeof(*c));
+    c->loop = loop;
+    c->history = history;
+    c->hooks = hooks;
+    c->client_timeout = client_timeout;
+    c->listener.fd = c->listener.lock_fd = -1;
+}
+
+enum pst_status pstd_control_open(struct pstd_control *c, const char *path,
+                                  bool own_dir, struct pstd_identity identity,
+                                  struct pst_diag *diag)
+{
     enum pst_status status =
         pstd_socket_bind(path, own_dir, &c->listener, diag);
     int err;
 
     if (status != PST_OK)
         return status;
-    err = uv_pipe_init(&d->loop, &c->pipe, 0);
+    err = uv_pipe_init(c->loop, &c->pipe, 0);
     if (err == 0) {
-        (void)uv_timer_init(&d->loop, &c->again);
-        c->again.data = d;
+        (void)uv_timer_init(c->loop, &c->again);
+        c->again.data = c;
+        c->identity = identity;
         c->accepts = ACCEPTS;
         c->max_clients = places();
         c->open = true;
-        c->pipe.data = d;
+        c->pipe.data = c;
         err = uv_pipe_open(&c->pipe, c->listener.fd);
     }
     if (err == 0) {
@@ -203,13 +210,12 @@ enum pst_status pstd_control_open(struct pstd_daemon *d, const char *path,
         return PST_OK;
     status = pst_diag_set(diag, PST_ERR_IO, "cannot listen at %s: %s", path,
                           uv_strerror(err));
-    pstd_control_close(d);
+    pstd_control_close(c);
     return status;
 }
 
-void pstd_control_close(struct pstd_daemon *d)
+void pstd_control_close(struct pstd_control *c)
 {
-    struct pstd_control *c = &d->control;
 
     if (c->open) {
         uv_close((uv_handle_t *)&c->pipe, NULL);
@@ -221,16 +227,15 @@ void pstd_control_close(struct pstd_daemon *d)
     pstd_socket_unbind(&c->listener);
 }
 
-void pstd_control_event(struct pstd_daemon *d)
+void pstd_control_event(struct pstd_control *c)
 {
-    for (struct pstd_client *at = d->control.clients; at != NULL; at = at->next)
+    for (struct pstd_client *at = c->clients; at != NULL; at = at->next)
         pstd_client_send_events(at);
 }
 
-bool pstd_control_watched(const struct pstd_daemon *d)
+bool pstd_control_watched(const struct pstd_control *c)
 {
-    for (const struct pstd_client *at = d->control.clients; at != NULL;
-         at = at->next)
+    for (const struct pstd_client *at = c->clients; at != NULL; at = at->next)
         if (at->watching)
             return true;
     return false;
@@ -271,15 +276,13 @@ static const char *find_fault(struct pstd_client *client, uint64_t now,
     return NULL;
 }
 
-void pstd_control_tick(struct pstd_daemon *d, bool heartbeat)
+void pstd_control_tick(struct pstd_control *c, bool heartbeat)
 {
-    const uint64_t now = uv_now(&d->loop);
+    const uint64_t now = uv_now(c->loop);
 
-    for (struct pstd_client *at = d->control.clients; at != NULL;
-         at = at->next) {
+    for (struct pstd_client *at = c->clients; at != NULL; at = at->next) {
         const char *fault =
-            at->closing ? NULL
-                        : find_fault(at, now, 1e3 * d->config->client_timeout);
+            at->closing ? NULL : find_fault(at, now, 1e3 * c->client_timeout);
 
         if (fault != NULL)
             pstd_control_drop(at, fault);

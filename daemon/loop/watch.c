@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/watch.h"
+#include "daemon/loop/watch.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -8,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/loop.h"
+#include "stages/base/str.h"
+#include "stages/run/pulse.h"
 
 #define TICK_MS 200
 #define LAST_MS 300 /* for the verdict to reach log and clients */
@@ -16,14 +17,14 @@
 #define MEET_PATIENCE 1.5
 
 /* Before the transport is open the launcher alone knows. */
-static unsigned rank_of(const struct pstd_daemon *d)
+static unsigned rank_of(const struct pstd_watch *w)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
                                         "PMIX_RANK"};
     const char *text = NULL;
 
-    if (d->started)
-        return d->rank;
+    if (w->has_rank)
+        return w->rank;
     for (size_t i = 0; i < PST_COUNT(names) && text == NULL; i++)
         text = getenv(names[i]); // NOLINT(concurrency-mt-unsafe): read only
     return text != NULL ? (unsigned)strtoul(text, NULL, 10) : 0;
@@ -95,11 +96,13 @@ static void add_stopped(struct pst_str *out)
 
 static void on_last(uv_timer_t *timer)
 {
-    pstd_control_close(timer->data);
+    const struct pstd_watch *w = timer->data;
+
+    w->hooks.end(w->hooks.ctx);
     _exit(pst_status_exit_code(PST_ERR_PEER));
 }
 
-static void decide(struct pstd_daemon *d, const struct pst_alive_state *state,
+static void decide(struct pstd_watch *w, const struct pst_alive_state *state,
                    double seconds)
 {
     struct pst_str place = {0}, first = {0};
@@ -113,20 +116,19 @@ static void decide(struct pstd_daemon *d, const struct pst_alive_state *state,
         &diag, PST_ERR_PEER,
         PST_WATCHDOG_TEXT " for %.3g s: %srank %u %s %s%s (--watchdog sets the "
                           "limit)",
-        seconds, pst_str_text(&first), rank_of(d),
+        seconds, pst_str_text(&first), rank_of(w),
         state->meets ? "waits in" : "is stuck in", pst_str_text(&place),
         state->meets ? " for ranks that have not come" : "");
     pst_str_fini(&place);
     pst_str_fini(&first);
-    d->watch.decided = true;
-    pstd_daemon_failed(d, &diag);
-    (void)uv_timer_start(&d->watch.timer, on_last, LAST_MS, 0);
+    w->decided = true;
+    w->hooks.verdict(w->hooks.ctx, &diag);
+    (void)uv_timer_start(&w->timer, on_last, LAST_MS, 0);
 }
 
 static void on_tick(uv_timer_t *timer)
 {
-    struct pstd_daemon *d = timer->data;
-    struct pstd_watch *w = &d->watch;
+    struct pstd_watch *w = timer->data;
     const struct pst_alive_state state = pst_alive_state();
     const double limit = pst_alive_limit() + (state.meets ? MEET_PATIENCE : 0);
 
@@ -138,17 +140,19 @@ static void on_tick(uv_timer_t *timer)
         w->since = w->awake.now;
     }
     if (pst_alive_limit() > 0 && w->awake.now - w->since > limit)
-        decide(d, &state, w->awake.now - w->since);
+        decide(w, &state, w->awake.now - w->since);
 }
 
-void pstd_watch_start(struct pstd_daemon *d)
+void pstd_watch_start(struct pstd_watch *w, uv_loop_t *loop,
+                      struct pstd_watch_hooks hooks)
 {
-    (void)uv_timer_init(&d->loop, &d->watch.timer);
-    d->watch.timer.data = d;
-    (void)uv_timer_start(&d->watch.timer, on_tick, TICK_MS, TICK_MS);
+    w->hooks = hooks;
+    (void)uv_timer_init(loop, &w->timer);
+    w->timer.data = w;
+    (void)uv_timer_start(&w->timer, on_tick, TICK_MS, TICK_MS);
 }
 
-void pstd_watch_close(struct pstd_daemon *d)
+void pstd_watch_close(struct pstd_watch *w)
 {
-    uv_close((uv_handle_t *)&d->watch.timer, NULL);
+    uv_close((uv_handle_t *)&w->timer, NULL);
 }

@@ -1,30 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_COMMANDS_H
-#define PENSTOCK_DAEMON_COMMANDS_H
+#ifndef PENSTOCK_DAEMON_LOOP_COMMANDS_H
+#define PENSTOCK_DAEMON_LOOP_COMMANDS_H
 /*
  * Requests: one row each in commands.c with the states in which it is legal
  * and whether it changes something. Loop thread.
  */
-#include "daemon/common/frame.h"
-#include "stages/base/str.h"
-
-#define PSTD_MAX_KEY     64
-#define PSTD_MAX_ANSWERS 64
-
-struct pstd_daemon;
-struct pstd_client;
-
-/* Answers given to keys; the oldest is forgotten. */
-struct pstd_answer {
-    char key[PSTD_MAX_KEY + 1];
-    enum pst_status status;
-    char text[PST_DIAG_TEXT];
-    uint64_t seq, run;
-};
-struct pstd_answers {
-    struct pstd_answer at[PSTD_MAX_ANSWERS];
-    size_t n; /* given so far */
-};
+#include "daemon/loop/daemon.h"
 
 /* Starts the run that the daemon's own options describe. */
 enum pst_status pstd_command_run(struct pstd_daemon *d,

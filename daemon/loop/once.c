@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A job for one run: it needs no client, neither to begin nor to end. */
-#include "daemon/loop.h"
+#include "daemon/loop/once.h"
 
 #include <stdio.h>
 
+#include "daemon/loop/commands.h"
 #include "stages/base/fs.h"
 
 static bool is_first(const struct pstd_daemon *d)

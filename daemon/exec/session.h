@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_TRAIN_H
-#define PENSTOCK_DAEMON_TRAIN_H
-/* A run at work: train.c runs it, result.c sums it up. Exec thread. */
-#include "daemon/work.h"
+#ifndef PENSTOCK_DAEMON_EXEC_SESSION_H
+#define PENSTOCK_DAEMON_EXEC_SESSION_H
+/* A run at work, and what is done with it: checkpoints.c, measure.c and
+ * conclude.c. Exec thread. */
+#include "daemon/common/config.h"
+#include "daemon/exec/collective.h"
+#include "daemon/result.h"
 #include "stages/files/data.h"
 #include "stages/files/owner.h"
 
@@ -16,7 +19,7 @@ struct pstd_sums {
 };
 
 struct pstd_session {
-    struct pstd_work *w;
+    struct pstd_executor *w;
     struct pstd_config config;
     struct pst_exec_options options;
     struct pst_data *data;

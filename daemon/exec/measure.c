@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* After steps: what they took, for traces, results and files of costs. */
-#include "daemon/train.h"
+#include "daemon/exec/session.h"
 
 #include "stages/base/alloc.h"
 #include "stages/run/estimate.h"
@@ -107,7 +107,7 @@ enum pst_status pstd_session_trace(struct pstd_session *s,
     pstd_note_init(&note, PSTD_EVENT_TRACE);
     pstd_note_int(&note, "step", (int64_t)s->step);
     note.payload = trace;
-    pstd_worker_post(s->w->worker, &note, true);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
     return PST_OK;
 }
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/commands.h"
+#include "daemon/loop/commands.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "daemon/common/setup.h"
-#include "daemon/loop.h"
 #include "stages/base/alloc.h"
 
 /* A request on its way to its reply. */
@@ -95,7 +94,7 @@ static enum pst_status get_status(struct call *call)
     s.step_seconds = k->step_s;
     s.tok_s = k->tok_s;
     s.bubble = k->bubble;
-    s.seq = d->seq;
+    s.seq = d->history.seq;
     s.uptime_seconds = 1e-3 * (double)(uv_now(&d->loop) - d->start_ms);
     s.checkpoint_step = k->checkpoint_step;
     s.checkpoint_dir = text_or_empty(k->checkpoint_dir);
@@ -225,7 +224,7 @@ static enum pst_status take_trace(struct call *call)
     if (call->d->known.paused)
         return pst_diag_set(&call->diag, PST_ERR_BUSY,
                             "the run is paused; resume it first");
-    pstd_worker_control(call->d->worker, PSTD_CTL_TRACE);
+    pstd_mailbox_control(call->d->mailbox, PSTD_CTL_TRACE);
     return PST_OK;
 }
 
@@ -233,13 +232,14 @@ static enum pst_status get_log(struct call *call)
 {
     const struct pstd_daemon *d = call->d;
     const uint64_t wanted = PST_MIN(call->request->get_log->n, PSTD_EVENTS);
-    const uint64_t first = d->seq > wanted ? d->seq - wanted + 1 : 1;
+    const uint64_t first =
+        d->history.seq > wanted ? d->history.seq - wanted + 1 : 1;
     Pst__Control__EventList list = PST__CONTROL__EVENT_LIST__INIT;
     Pst__Control__Event *events[PSTD_EVENTS];
     pstd_frame *frames[PSTD_EVENTS] = {NULL};
 
-    for (uint64_t seq = first; seq <= d->seq; seq++) {
-        const struct pstd_packed *event = pstd_daemon_event(d, seq);
+    for (uint64_t seq = first; seq <= d->history.seq; seq++) {
+        const struct pstd_packed *event = pstd_history_get(&d->history, seq);
         pstd_frame *frame = NULL;
 
         if (event != NULL &&
@@ -261,7 +261,7 @@ static enum pst_status get_log(struct call *call)
 /* The reply goes first, then the events. */
 static enum pst_status watch(struct call *call)
 {
-    send_accepted(call, PST_OK, "", call->d->seq, call->d->known.run);
+    send_accepted(call, PST_OK, "", call->d->history.seq, call->d->known.run);
     pstd_client_watch(call->client, call->request->watch->from);
     return PST_AGAIN;
 }
@@ -295,8 +295,8 @@ static enum pst_status begin_run(struct pstd_daemon *d,
     if (status == PST_OK && order.failed)
         status = pst_diag_nomem(diag, order.len);
     if (status == PST_OK)
-        status = pstd_worker_order(d->worker, PSTD_ORDER_TRAIN, order.text,
-                                   order.len, diag);
+        status = pstd_mailbox_order(d->mailbox, PSTD_ORDER_TRAIN, order.text,
+                                    order.len, diag);
     if (status == PST_OK) {
         d->known.run++;
         d->known.paused = d->known.pausing = false;
@@ -330,14 +330,14 @@ static enum pst_status checkpoint(struct call *call)
     if (d->known.checkpoint_dir == NULL)
         return pst_diag_set(&call->diag, PST_ERR_CONFIG,
                             "this run has no --checkpoint DIR");
-    pstd_worker_control(d->worker, PSTD_CTL_CHECKPOINT);
+    pstd_mailbox_control(d->mailbox, PSTD_CTL_CHECKPOINT);
     return PST_OK;
 }
 
 static enum pst_status pause_run(struct call *call)
 {
     call->d->known.pausing = true;
-    pstd_worker_control(call->d->worker, PSTD_CTL_PAUSE);
+    pstd_mailbox_control(call->d->mailbox, PSTD_CTL_PAUSE);
     return PST_OK;
 }
 
@@ -347,7 +347,7 @@ static enum pst_status resume_run(struct call *call)
     if (!call->d->known.paused && !call->d->known.pausing)
         return pst_diag_set(&call->diag, PST_ERR_BUSY, "the run is not paused");
     call->d->known.pausing = false;
-    pstd_worker_control(call->d->worker, PSTD_CTL_RESUME);
+    pstd_mailbox_control(call->d->mailbox, PSTD_CTL_RESUME);
     return PST_OK;
 }
 
@@ -448,7 +448,7 @@ void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
 {
     struct call call = {.d = d, .client = client, .request = request};
     const struct row *row = find_row(request);
-    const uint64_t seq = d->seq;
+    const uint64_t seq = d->history.seq;
     enum pst_status status = PST_OK;
 
     pst__control__reply__init(&call.reply);

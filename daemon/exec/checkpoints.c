@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/train.h"
+#include "daemon/exec/session.h"
 #include "stages/files/checkpoint.h"
 
 #define FIRST_PAUSE_S 1
@@ -33,7 +33,7 @@ static void tell_moved(struct pstd_session *s, const char *dir,
     pstd_note_int(&note, "step", (int64_t)former->step);
     pstd_note_text(&note, "dir", dir);
     pstd_note_text(&note, "to", former->folder);
-    pstd_worker_post(s->w->worker, &note, true);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
 static enum pst_status claim(struct pstd_session *s, const char *dir,
@@ -94,7 +94,7 @@ static void tell_skipped(void *ctx, uint64_t step, const char *text)
     pstd_note_int(&note, "step", (int64_t)step);
     pstd_note_text(&note, "dir", s->config.checkpoint);
     pstd_note_text(&note, "text", text);
-    pstd_worker_post(s->w->worker, &note, true);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
 /* What is newer than the step that was asked for is no past of this run. */
@@ -120,13 +120,13 @@ static void tell_resumed(struct pstd_session *s,
     pstd_note_init(&note, PSTD_EVENT_RESUME);
     pstd_note_int(&note, "step", (int64_t)s->step);
     pstd_note_text(&note, "dir", dir);
-    pstd_worker_post(s->w->worker, &note, true);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
     if (info->reason[0] == '\0')
         return;
     pstd_note_init(&note, PSTD_EVENT_RESUME_DOUBT);
     pstd_note_int(&note, "step", (int64_t)s->step);
     pstd_note_text(&note, "text", info->reason);
-    pstd_worker_post(s->w->worker, &note, true);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
 enum pst_status pstd_session_resume(struct pstd_session *s,
@@ -200,7 +200,7 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
         pstd_note_real(&note, "seconds", now_s() - start);
     else
         pstd_note_text(&note, "text", diag->text);
-    pstd_worker_post(s->w->worker, &note, true);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
     if (status == PST_OK) {
         s->saved = s->step;
         s->in_fallback = fallback;
@@ -236,7 +236,7 @@ static enum pst_status pause_before(struct pstd_session *s, double until,
     uint32_t go_on = now_s() < until;
 
     while (s->w->rank == 0 && go_on && now_s() < end) {
-        if (pstd_worker_take(s->w->worker, PSTD_CTL_STOP_NOW) != 0)
+        if (pstd_mailbox_take(s->w->mailbox, PSTD_CTL_STOP_NOW) != 0)
             go_on = 0;
         (void)usleep(LOOK_US);
         pst_alive_goes_on();

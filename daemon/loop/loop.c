@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/loop.h"
+#include "daemon/loop/loop.h"
 
 #include <assert.h>
 #include <math.h>
@@ -9,6 +9,10 @@
 #include <unistd.h>
 
 #include "daemon/common/setup.h"
+#include "daemon/exec/executor.h"
+#include "daemon/loop/commands.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/once.h"
 #include "stages/base/alloc.h"
 
 #define HEARTBEAT_S    5
@@ -16,93 +20,6 @@
 #define LINGER_MS      500 /* for clients, after the end */
 #define LINGER_TICK_MS 5
 #define AGAIN_MS       1000 /* a second signal after this ends us at once */
-
-static void pack_event(const struct pstd_note *note, uint64_t seq,
-                       uint64_t time_us, struct pstd_packed *ret)
-{
-    Pst__Control__Field fields[PSTD_NOTE_FIELDS], *pointers[PSTD_NOTE_FIELDS];
-    Pst__Control__Event event = PST__CONTROL__EVENT__INIT;
-    pstd_frame frame = PST__CONTROL__FRAME__INIT;
-
-    for (unsigned i = 0; i < note->n; i++) {
-        const struct pstd_note_field *from = &note->fields[i];
-        Pst__Control__Field *to = &fields[i];
-
-        pst__control__field__init(to);
-        to->key = (char *)from->key;
-        if (from->type == PSTD_FIELD_TEXT) {
-            to->value_case = PST__CONTROL__FIELD__VALUE_TEXT;
-            to->text = (char *)note->text + from->text;
-        } else if (from->type == PSTD_FIELD_INT) {
-            to->value_case = PST__CONTROL__FIELD__VALUE_INTEGER;
-            to->integer = from->i;
-        } else {
-            to->value_case = PST__CONTROL__FIELD__VALUE_NUMBER;
-            to->number = from->f;
-        }
-        pointers[i] = to;
-    }
-    event.seq = seq;
-    event.time_us = time_us;
-    event.level = (char *)pstd_event_level(note->event);
-    event.name = (char *)pstd_event_name(note->event);
-    event.fields = pointers;
-    event.n_fields = note->n;
-    frame.body_case = PST__CONTROL__FRAME__BODY_EVENT;
-    frame.event = &event;
-    pst_free(ret->data);
-    ret->data = NULL;
-    if (pstd_frame_pack(&frame, PSTD_REPLY_MAX, &ret->data, &ret->size, NULL) !=
-        PST_OK)
-        ret->size = 0; /* no memory: who watches sees a gap */
-}
-
-/* Once lines can be written again. */
-static void tell_lost(struct pstd_daemon *d)
-{
-    const uint64_t lost = d->log.lost - d->log_told;
-    struct pstd_note note;
-
-    if (lost == 0 || d->log.failing)
-        return;
-    d->log_told = d->log.lost;
-    pstd_note_init(&note, PSTD_EVENT_LOG_LOST);
-    pstd_note_int(&note, "lines", (int64_t)lost);
-    pstd_note_text(&note, "text", d->log.why);
-    pstd_daemon_publish(d, &note);
-}
-
-void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note)
-{
-    const struct pstd_log_head head = {
-        .time_us = pstd_now_us(),
-        .rank = d->rank,
-        .stage = d->known.stage != NULL ? d->known.stage : "-",
-        .job = d->job_name,
-        .seq = ++d->seq,
-    };
-    struct pstd_packed *event = &d->events[d->seq % PSTD_EVENTS];
-    struct pst_str line = {0};
-
-    pstd_log_format(&head, note, &line);
-    if (!line.failed)
-        pstd_logfile_write(&d->log, line.text, line.len);
-    pst_str_fini(&line);
-    pack_event(note, d->seq, head.time_us, event);
-    if (event->data != NULL)
-        pstd_control_event(d);
-    tell_lost(d);
-}
-
-const struct pstd_packed *pstd_daemon_event(const struct pstd_daemon *d,
-                                            uint64_t seq)
-{
-    const struct pstd_packed *event = &d->events[seq % PSTD_EVENTS];
-
-    if (seq == 0 || seq > d->seq || d->seq - seq >= PSTD_EVENTS)
-        return NULL;
-    return event->data != NULL ? event : NULL;
-}
 
 static void on_state(void *ctx, enum pstd_job_state from,
                      enum pstd_job_state to)
@@ -115,21 +32,14 @@ static void on_state(void *ctx, enum pstd_job_state from,
     pstd_daemon_publish(ctx, &note);
 }
 
-void pstd_daemon_stop(struct pstd_daemon *d, const char *by, bool now)
+static struct pstd_identity identity_of(const struct pstd_daemon *d)
 {
-    struct pstd_note note;
+    const char *run_id = d->config->run_id;
 
-    pstd_note_init(&note, PSTD_EVENT_STOP);
-    pstd_note_text(&note, "by", by);
-    pstd_daemon_publish(d, &note);
-    (void)pstd_job_go(&d->job, PSTD_JOB_STOPPING);
-    pstd_worker_control(d->worker, now ? PSTD_CTL_STOP_NOW : PSTD_CTL_STOP);
-}
-
-static void set_text(char **at, const char *text)
-{
-    pst_free(*at);
-    *at = text != NULL ? pst_strdup(PST_TAG_DAEMON, text) : NULL;
+    return (struct pstd_identity){.job = d->job_name,
+                                  .run_id = run_id != NULL ? run_id : "",
+                                  .rank = d->rank,
+                                  .ranks = d->ranks};
 }
 
 /* START: this rank is known now, so log and socket can be opened. */
@@ -151,7 +61,8 @@ static enum pst_status open_outputs(struct pstd_daemon *d,
     else
         return PST_OK; /* --socket names that of rank 0 */
     return status == PST_OK
-               ? pstd_control_open(d, pst_str_text(socket), given == NULL, diag)
+               ? pstd_control_open(&d->control, pst_str_text(socket),
+                                   given == NULL, identity_of(d), diag)
                : status;
 }
 
@@ -165,7 +76,8 @@ static void on_start(struct pstd_daemon *d, const struct pstd_note *note)
     d->rank = (unsigned)pstd_note_get_int(note, "this_rank");
     d->ranks = (unsigned)pstd_note_get_int(note, "ranks");
     d->processes = (unsigned)pstd_note_get_int(note, "processes");
-    d->started = true;
+    d->started = d->watch.has_rank = true;
+    d->watch.rank = d->rank;
     status = open_outputs(d, &socket, &diag);
     pstd_daemon_publish(d, note);
     (void)pstd_job_go(&d->job, PSTD_JOB_LOADING);
@@ -175,10 +87,10 @@ static void on_start(struct pstd_daemon *d, const struct pstd_note *note)
         pstd_note_init(&listening, PSTD_EVENT_LISTENING);
         pstd_note_text(&listening, "socket", socket.text);
         pstd_daemon_publish(d, &listening);
-        set_text(&d->socket, socket.text);
+        pstd_set_text(&d->socket, socket.text);
     }
     pst_str_fini(&socket);
-    pstd_worker_answer(d->worker, status, diag.text);
+    pstd_mailbox_answer(d->mailbox, status, diag.text);
 }
 
 static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
@@ -192,13 +104,13 @@ static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
     k->step = (uint64_t)pstd_note_get_int(note, "first_step");
     k->steps = (uint64_t)pstd_note_get_int(note, "steps");
     k->paused = k->pausing = false;
-    set_text(&k->checkpoint_dir, dir != NULL && *dir != '\0' ? dir : NULL);
-    set_text(&k->placement, placement);
+    pstd_set_text(&k->checkpoint_dir, dir != NULL && *dir != '\0' ? dir : NULL);
+    pstd_set_text(&k->placement, placement);
     if (d->processes == 1 && k->stages > 1)
         pst_str_addf(&stage, "0-%u", k->stages - 1);
     else
         pstd_placement_of(placement != NULL ? placement : "", d->rank, &stage);
-    set_text(&k->stage, pst_str_text(&stage));
+    pstd_set_text(&k->stage, pst_str_text(&stage));
     pst_str_fini(&stage);
     (void)pstd_job_go(&d->job, PSTD_JOB_TRAINING);
 }
@@ -236,32 +148,9 @@ static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
     k->step = result->steps;
     k->paused = k->pausing = false;
     if (result->diag.status != PST_OK)
-        set_text(&k->last_error, result->diag.text);
+        pstd_set_text(&k->last_error, result->diag.text);
     (void)pstd_job_go(&d->job, PSTD_JOB_READY);
     pstd_once_end(d);
-}
-
-/* A failure that all ranks know of is printed by rank 0 alone. */
-static void tell_failure(struct pstd_daemon *d, const struct pstd_note *note)
-{
-    const char *text = pstd_note_get_text(note, "text");
-    const char *status = pstd_note_get_text(note, "status");
-
-    set_text(&d->known.last_error, text);
-    (void)pstd_job_go(&d->job, PSTD_JOB_FAILED);
-    if (d->rank == 0 || strcmp(status, "ERR_PEER") == 0)
-        (void)fprintf(stderr, "penstockd: %s\n", text);
-}
-
-void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag)
-{
-    struct pstd_note note;
-
-    pstd_note_init(&note, PSTD_EVENT_FAILED);
-    pstd_note_text(&note, "status", pst_status_name(diag->status));
-    pstd_note_text(&note, "text", diag->text);
-    pstd_daemon_publish(d, &note);
-    tell_failure(d, &note);
 }
 
 /* What a note means here; then it is logged. START logs itself, behind the
@@ -287,7 +176,7 @@ static void on_note(void *ctx, struct pstd_note *note)
         d->known.pausing = false;
     if (note->event == PSTD_EVENT_FAULT ||
         note->event == PSTD_EVENT_CHECKPOINT_FAILED)
-        set_text(&d->known.last_error, pstd_note_get_text(note, "text"));
+        pstd_set_text(&d->known.last_error, pstd_note_get_text(note, "text"));
     if (note->event == PSTD_EVENT_PLAN_LOADED) {
         d->known.stages = (unsigned)pstd_note_get_int(note, "stages");
         (void)snprintf(d->known.plan_digest, sizeof(d->known.plan_digest), "%s",
@@ -303,8 +192,8 @@ static void on_note(void *ctx, struct pstd_note *note)
     if (note->event == PSTD_EVENT_TRAIN_END)
         on_train_end(d, note);
     if (note->event == PSTD_EVENT_FAILED) {
-        tell_failure(d, note);
-        pstd_worker_answer(d->worker, PST_OK, "");
+        pstd_daemon_tell_failure(d, note);
+        pstd_mailbox_answer(d->mailbox, PST_OK, "");
     }
 }
 
@@ -362,7 +251,7 @@ static void on_signal(uv_signal_t *handle, int number)
 
 static void tell_totals(struct pstd_daemon *d)
 {
-    const struct pstd_totals totals = pstd_worker_totals(d->worker);
+    const struct pstd_totals totals = pstd_mailbox_totals(d->mailbox);
     struct pstd_note note;
 
     pstd_note_init(&note, PSTD_EVENT_TOTALS);
@@ -373,7 +262,7 @@ static void tell_totals(struct pstd_daemon *d)
     pstd_note_int(&note, "tokens_total", (int64_t)totals.tokens);
     pstd_note_int(&note, "rss_bytes", (int64_t)pstd_rss());
     pstd_note_int(&note, "events_dropped",
-                  (int64_t)pstd_worker_lost(d->worker));
+                  (int64_t)pstd_mailbox_lost(d->mailbox));
     pstd_note_int(&note, "clients", d->control.n_clients);
     pstd_note_int(&note, "clients_dropped", (int64_t)d->control.dropped);
     pstd_note_int(&note, "log_lost", (int64_t)d->log.lost);
@@ -387,7 +276,7 @@ static void on_tick(uv_timer_t *timer)
     d->ticks++;
     if (!d->started)
         return;
-    pstd_control_tick(d, d->ticks % HEARTBEAT_S == 0);
+    pstd_control_tick(&d->control, d->ticks % HEARTBEAT_S == 0);
     if (d->ticks % TOTALS_S == 0)
         tell_totals(d);
 }
@@ -397,14 +286,14 @@ static void close_handles(struct pstd_daemon *d)
     for (size_t i = 0; i < PST_COUNT(d->signals); i++)
         uv_close((uv_handle_t *)&d->signals[i], NULL);
     uv_close((uv_handle_t *)&d->tick, NULL);
-    pstd_watch_close(d);
+    pstd_watch_close(&d->watch);
 }
 
 static void finish(struct pstd_daemon *d)
 {
-    pstd_control_close(d);
+    pstd_control_close(&d->control);
     close_handles(d);
-    pstd_worker_close(d->worker);
+    pstd_mailbox_close(d->mailbox);
 }
 
 /* Who watched a run to its end asks for its result next. */
@@ -412,7 +301,8 @@ static void on_linger(uv_timer_t *timer)
 {
     struct pstd_daemon *d = timer->data;
 
-    if (++d->ticks > LINGER_MS / LINGER_TICK_MS || !pstd_control_watched(d))
+    if (++d->ticks > LINGER_MS / LINGER_TICK_MS ||
+        !pstd_control_watched(&d->control))
         finish(d);
 }
 
@@ -423,7 +313,7 @@ static void on_done(void *ctx)
     struct pstd_note note;
 
     (void)pstd_job_go(&d->job, PSTD_JOB_STOPPING);
-    d->failure = *pstd_worker_result(d->worker);
+    d->failure = *pstd_mailbox_result(d->mailbox);
     if (d->failure.status == PST_OK && d->refused.status != PST_OK)
         d->failure = d->refused;
     pstd_once_record(d);
@@ -432,6 +322,29 @@ static void on_done(void *ctx)
     pstd_daemon_publish(d, &note);
     d->ticks = 0;
     (void)uv_timer_start(&d->tick, on_linger, 0, LINGER_TICK_MS);
+}
+
+static void on_verdict(void *ctx, const struct pst_diag *diag)
+{
+    pstd_daemon_failed(ctx, diag);
+}
+
+static void on_end(void *ctx)
+{
+    struct pstd_daemon *d = ctx;
+
+    pstd_control_close(&d->control);
+}
+
+static void on_request(void *ctx, struct pstd_client *client,
+                       const Pst__Control__Request *request)
+{
+    pstd_command(ctx, client, request);
+}
+
+static void publish(void *ctx, const struct pstd_note *note)
+{
+    pstd_daemon_publish(ctx, note);
 }
 
 static void open_handles(struct pstd_daemon *d)
@@ -450,7 +363,8 @@ static void open_handles(struct pstd_daemon *d)
     (void)uv_timer_init(&d->loop, &d->tick);
     d->tick.data = d;
     (void)uv_timer_start(&d->tick, on_tick, 1000, 1000);
-    pstd_watch_start(d);
+    pstd_watch_start(&d->watch, &d->loop,
+                     (struct pstd_watch_hooks){on_verdict, on_end, d});
     d->start_ms = uv_now(&d->loop);
 }
 
@@ -465,22 +379,6 @@ static char *job_name(const struct pstd_config *config, const char *plan)
             base = p + 1;
     pstd_socket_job(config->job != NULL ? config->job : base, &name);
     return name.text;
-}
-
-static void free_daemon(struct pstd_daemon *d)
-{
-    for (size_t i = 0; i < PSTD_EVENTS; i++)
-        pst_free(d->events[i].data);
-    pst_free(d->known.placement);
-    pst_free(d->known.stage);
-    pst_free(d->known.checkpoint_dir);
-    pst_free(d->known.last_error);
-    pstd_result_free(d->result);
-    pstd_trace_free(d->trace);
-    pstd_logfile_close(&d->log);
-    pst_free(d->job_name);
-    pst_free(d->socket);
-    pst_free(d);
 }
 
 int pstd_daemon_run(const struct pstd_config *config, const char *plan)
@@ -502,11 +400,13 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan)
     d->job.changed = on_state;
     d->job.ctx = d;
     d->known.loss = d->known.grad_norm = NAN;
-    d->control.listener.fd = d->control.listener.lock_fd = -1;
+    pstd_control_init(&d->control, &d->loop, &d->history,
+                      (struct pstd_control_hooks){on_request, publish, d},
+                      config->client_timeout);
     open_handles(d);
-    status = pstd_worker_start(&d->loop, config, plan,
-                               (struct pstd_worker_hooks){on_note, on_done, d},
-                               &d->worker, &diag);
+    status = pstd_mailbox_start(
+        &d->loop, config, plan, pstd_execute,
+        (struct pstd_mailbox_hooks){on_note, on_done, d}, &d->mailbox, &diag);
     if (status != PST_OK) {
         (void)fprintf(stderr, "penstockd: %s\n", diag.text);
         d->failure = diag;
@@ -517,6 +417,6 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan)
     assert(left == 0);
     (void)left;
     status = d->failure.status;
-    free_daemon(d);
+    pstd_daemon_free(d);
     return pst_status_exit_code(status);
 }

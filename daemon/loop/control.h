@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_CONTROL_H
-#define PENSTOCK_DAEMON_CONTROL_H
+#ifndef PENSTOCK_DAEMON_LOOP_CONTROL_H
+#define PENSTOCK_DAEMON_LOOP_CONTROL_H
 /*
  * The control socket: control.c listens and keeps order among the peers,
  * client.c speaks with one of them. Loop thread. A client's memory is freed in
@@ -13,6 +13,7 @@
  */
 #include "daemon/common/frame.h"
 #include "daemon/common/socket.h"
+#include "daemon/loop/history.h"
 
 #include <stdbool.h>
 #include <uv.h>
@@ -22,11 +23,26 @@
 #define PSTD_ALL_QUEUES  (24u << 20) /* of all clients together */
 #define PSTD_ALL_FRAMES  (8u << 20)  /* of frames that are not complete */
 
-struct pstd_daemon;
+struct pstd_control;
+struct pstd_client;
+
+/* What becomes of what clients ask, and of what happens to them. */
+struct pstd_control_hooks {
+    void (*request)(void *ctx, struct pstd_client *client,
+                    const Pst__Control__Request *request);
+    void (*publish)(void *ctx, const struct pstd_note *note);
+    void *ctx;
+};
+
+/* Who speaks, for Hello. Texts are borrowed. */
+struct pstd_identity {
+    const char *job, *run_id; /* run_id: "" of a job that stays */
+    unsigned rank, ranks;
+};
 
 struct pstd_client {
     uv_pipe_t pipe;
-    struct pstd_daemon *daemon;
+    struct pstd_control *control;
     struct pstd_client *next;
     struct pstd_frames in;
     unsigned uid;
@@ -42,6 +58,11 @@ struct pstd_client {
 };
 
 struct pstd_control {
+    uv_loop_t *loop;
+    const struct pstd_history *history;
+    struct pstd_control_hooks hooks;
+    struct pstd_identity identity;
+    double client_timeout; /* seconds */
     uv_pipe_t pipe;
     bool open;
     struct pstd_listener listener;
@@ -57,28 +78,32 @@ struct pstd_control {
     char chunk[16384];      /* bytes of one read */
 };
 
+/* Borrows loop and history. */
+void pstd_control_init(struct pstd_control *c, uv_loop_t *loop,
+                       const struct pstd_history *history,
+                       struct pstd_control_hooks hooks, double client_timeout);
 /* Listens at path. */
-enum pst_status pstd_control_open(struct pstd_daemon *d, const char *path,
-                                  bool own_dir,
+enum pst_status pstd_control_open(struct pstd_control *c, const char *path,
+                                  bool own_dir, struct pstd_identity identity,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Closes all; answers that wait are sent if they can be at once. */
-void pstd_control_close(struct pstd_daemon *d);
+void pstd_control_close(struct pstd_control *c);
 /* Something new is in the history: to every client that watches. */
-void pstd_control_event(struct pstd_daemon *d);
+void pstd_control_event(struct pstd_control *c);
 /* Is there a client that watches? */
-bool pstd_control_watched(const struct pstd_daemon *d);
+bool pstd_control_watched(const struct pstd_control *c);
 /* Every second: who has used up his time, heartbeats. */
-void pstd_control_tick(struct pstd_daemon *d, bool heartbeat);
+void pstd_control_tick(struct pstd_control *c, bool heartbeat);
 /* Looks again in a moment at connections and clients that wait. */
-void pstd_control_again(struct pstd_daemon *d);
+void pstd_control_again(struct pstd_control *c);
 /* Closes it, tells it why if it reads, and logs that. */
 void pstd_control_drop(struct pstd_client *client, const char *reason);
 /* Drops the client whose queue has stood for the longest time. */
-void pstd_control_relieve(struct pstd_daemon *d);
+void pstd_control_relieve(struct pstd_control *c);
 
 /* Takes the pipe of an accepted connection: refuses it or greets. PST_ERR_NOMEM
  * leaves the connection where it is. */
-enum pst_status pstd_client_new(struct pstd_daemon *d) PST_MUST_CHECK;
+enum pst_status pstd_client_new(struct pstd_control *c) PST_MUST_CHECK;
 void pstd_client_close(struct pstd_client *client);
 void pstd_client_send(struct pstd_client *client, const pstd_frame *frame);
 /* A reply to no request: why the connection ends. */

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One peer of the control socket. */
-#include "daemon/control.h"
+#include "daemon/loop/control.h"
 
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/commands.h"
-#include "daemon/loop.h"
 #include "stages/base/alloc.h"
 
 #define REQUESTS   200 /* that a client may make at once */
@@ -23,7 +21,7 @@ static void resume(struct pstd_client *client);
 static void on_closed(uv_handle_t *handle)
 {
     struct pstd_client *client = handle->data;
-    struct pstd_control *control = &client->daemon->control;
+    struct pstd_control *control = client->control;
     struct pstd_client **at = &control->clients;
 
     while (*at != client)
@@ -54,14 +52,14 @@ static void on_written(uv_write_t *req, int err)
     struct write *w = (struct write *)req;
     struct pstd_client *client = req->handle->data;
 
-    client->daemon->control.queued -= w->size;
+    client->control->queued -= w->size;
     pst_free(w->data);
     pst_free(w);
     if (err != 0) {
         pstd_client_close(client);
         return;
     }
-    client->active_ms = uv_now(&client->daemon->loop);
+    client->active_ms = uv_now(client->control->loop);
     pstd_client_go_on(client);
 }
 
@@ -90,7 +88,7 @@ static void send_owned(struct pstd_client *client, unsigned char *data,
     w->size = size;
     buf = uv_buf_init((char *)data + n, (unsigned)size - (unsigned)n);
     if (uv_write(&w->req, stream, &buf, 1, on_written) == 0) {
-        client->daemon->control.queued += size;
+        client->control->queued += size;
         return;
     }
     pst_free(w);
@@ -139,9 +137,8 @@ static void send_gap(struct pstd_client *client, uint64_t dropped)
 
 void pstd_client_send_events(struct pstd_client *client)
 {
-    const struct pstd_daemon *d = client->daemon;
-    const uint64_t oldest =
-        d->seq >= PSTD_EVENTS ? d->seq - PSTD_EVENTS + 1 : 1;
+    const struct pstd_history *history = client->control->history;
+    const uint64_t oldest = pstd_history_oldest(history);
 
     if (!client->watching || client->closing || queue_of(client) > 0)
         return;
@@ -149,9 +146,10 @@ void pstd_client_send_events(struct pstd_client *client)
         send_gap(client, oldest - client->event);
         client->event = oldest;
     }
-    while (!client->closing && client->event <= d->seq &&
+    while (!client->closing && client->event <= history->seq &&
            queue_of(client) < PSTD_QUEUE) {
-        const struct pstd_packed *event = pstd_daemon_event(d, client->event++);
+        const struct pstd_packed *event =
+            pstd_history_get(history, client->event++);
 
         if (event != NULL)
             send_packed(client, event->data, event->size);
@@ -160,7 +158,7 @@ void pstd_client_send_events(struct pstd_client *client)
 
 void pstd_client_watch(struct pstd_client *client, uint64_t from)
 {
-    client->event = from > 0 ? from : client->daemon->seq + 1;
+    client->event = from > 0 ? from : client->control->history->seq + 1;
     client->watching = !client->closing;
     pstd_client_send_events(client);
 }
@@ -202,7 +200,9 @@ static enum pst_status take_frame(struct pstd_client *client,
     if (frame->body_case != PST__CONTROL__FRAME__BODY_REQUEST)
         return pst_diag_set(diag, PST_ERR_INPUT,
                             "bad frame: neither Hello nor Request");
-    pstd_command(client->daemon, client, frame->request);
+    const struct pstd_control_hooks *hooks = &client->control->hooks;
+
+    hooks->request(hooks->ctx, client, frame->request);
     return PST_OK;
 }
 
@@ -210,8 +210,8 @@ static enum pst_status take_frame(struct pstd_client *client,
  * takes the answers. */
 static bool may_go_on(struct pstd_client *client)
 {
-    struct pstd_control *control = &client->daemon->control;
-    const uint64_t now = uv_now(&client->daemon->loop);
+    struct pstd_control *control = client->control;
+    const uint64_t now = uv_now(client->control->loop);
 
     if (client->closing || queue_of(client) >= PSTD_QUEUE)
         return false;
@@ -219,11 +219,11 @@ static bool may_go_on(struct pstd_client *client)
     client->credit = PST_MIN(client->credit, (double)REQUESTS);
     client->credit_ms = now;
     if (client->credit < 1) {
-        pstd_control_again(client->daemon);
+        pstd_control_again(client->control);
         return false;
     }
     if (control->queued > PSTD_ALL_QUEUES)
-        pstd_control_relieve(client->daemon);
+        pstd_control_relieve(client->control);
     return !client->closing;
 }
 
@@ -236,7 +236,7 @@ static bool take_next(struct pstd_client *client)
 
     if (status == PST_OK) {
         client->half_since_ms = 0;
-        client->active_ms = uv_now(&client->daemon->loop);
+        client->active_ms = uv_now(client->control->loop);
         client->credit -= 1;
         status = take_frame(client, frame, &diag);
         pstd_frame_free(frame);
@@ -252,7 +252,7 @@ static bool take_next(struct pstd_client *client)
 
 static void take_frames(struct pstd_client *client)
 {
-    struct pstd_control *control = &client->daemon->control;
+    struct pstd_control *control = client->control;
     const size_t before = client->in.cap;
     bool more = true;
 
@@ -264,7 +264,7 @@ static void take_frames(struct pstd_client *client)
     if (client->in.n == 0 || more)
         client->half_since_ms = 0;
     else if (client->half_since_ms == 0)
-        client->half_since_ms = uv_now(&client->daemon->loop);
+        client->half_since_ms = uv_now(client->control->loop);
     if (more && !client->closing && !client->paused) {
         client->paused = true;
         (void)uv_read_stop((uv_stream_t *)&client->pipe);
@@ -276,7 +276,7 @@ static void take_frames(struct pstd_client *client)
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct pstd_client *client = handle->data;
-    struct pstd_control *control = &client->daemon->control;
+    struct pstd_control *control = client->control;
 
     (void)suggested;
     *buf = uv_buf_init(control->chunk, sizeof(control->chunk));
@@ -285,7 +285,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct pstd_client *client = stream->data;
-    struct pstd_control *control = &client->daemon->control;
+    struct pstd_control *control = client->control;
     const size_t before = client->in.cap;
     enum pst_status status;
 
@@ -320,19 +320,19 @@ void pstd_client_go_on(struct pstd_client *client)
 
 static void greet(struct pstd_client *client)
 {
-    const struct pstd_daemon *d = client->daemon;
+    const struct pstd_identity *identity = &client->control->identity;
     Pst__Control__Hello hello = PST__CONTROL__HELLO__INIT;
     pstd_frame frame = PST__CONTROL__FRAME__INIT;
 
     hello.proto = PSTD_PROTO;
     hello.min_proto = PSTD_PROTO;
     hello.version = (char *)PST_VERSION;
-    hello.job = d->job_name;
-    hello.rank = d->rank;
-    hello.ranks = d->ranks;
+    hello.job = (char *)identity->job;
+    hello.rank = identity->rank;
+    hello.ranks = identity->ranks;
     hello.pid = (uint64_t)getpid();
     hello.level = (char *)"admin";
-    hello.run_id = (char *)(d->config->run_id != NULL ? d->config->run_id : "");
+    hello.run_id = (char *)identity->run_id;
     frame.body_case = PST__CONTROL__FRAME__BODY_HELLO;
     frame.hello = &hello;
     pstd_client_send(client, &frame);
@@ -357,7 +357,7 @@ static enum pst_status admit(struct pstd_client *client, struct pst_diag *diag)
     return PST_OK;
 }
 
-enum pst_status pstd_client_new(struct pstd_daemon *d)
+enum pst_status pstd_client_new(struct pstd_control *c)
 {
     struct pstd_client *client = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*client));
     struct pst_diag diag;
@@ -365,20 +365,19 @@ enum pst_status pstd_client_new(struct pstd_daemon *d)
 
     if (client == NULL)
         return PST_ERR_NOMEM;
-    client->daemon = d;
-    client->active_ms = client->credit_ms = uv_now(&d->loop);
+    client->control = c;
+    client->active_ms = client->credit_ms = uv_now(c->loop);
     client->credit = REQUESTS;
     pstd_frames_init(&client->in, PSTD_REQUEST_MAX, PSTD_REQUEST_FIELD);
-    if (uv_pipe_init(&d->loop, &client->pipe, 0) != 0) {
+    if (uv_pipe_init(c->loop, &client->pipe, 0) != 0) {
         pst_free(client);
         return PST_ERR_NOMEM;
     }
     client->pipe.data = client;
-    client->next = d->control.clients;
-    d->control.clients = client;
-    d->control.n_clients++;
-    if (uv_accept((uv_stream_t *)&d->control.pipe,
-                  (uv_stream_t *)&client->pipe) != 0) {
+    client->next = c->clients;
+    c->clients = client;
+    c->n_clients++;
+    if (uv_accept((uv_stream_t *)&c->pipe, (uv_stream_t *)&client->pipe) != 0) {
         pstd_client_close(client);
         return PST_OK;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/job.h"
+#include "daemon/loop/job_state.h"
 
 #include "stages/base/str.h"
 

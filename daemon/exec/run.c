@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One training run: options, data, crew, steps, result. */
-#include "daemon/train.h"
+#include "daemon/exec/run.h"
 
 #include <math.h>
 #include <string.h>
 #include <time.h>
 
 #include "daemon/common/setup.h"
+#include "daemon/exec/alike.h"
+#include "daemon/exec/session.h"
 #include "stages/base/alloc.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/run/tokens.h"
@@ -28,7 +30,7 @@ static enum pst_status read_options(struct pstd_session *s,
 {
     const char *at = order->data, *const end = order->data + order->size;
     enum pst_status status =
-        pstd_config_copy(&s->config, pstd_worker_config(s->w->worker), diag);
+        pstd_config_copy(&s->config, pstd_mailbox_config(s->w->mailbox), diag);
 
     while (status == PST_OK && at < end) {
         const char *value = at + strlen(at) + 1;
@@ -55,7 +57,7 @@ static enum pst_status read_options(struct pstd_session *s,
 static enum pst_status keep_crew(struct pstd_session *s, bool *ret,
                                  struct pst_diag *diag)
 {
-    struct pstd_work *w = s->w;
+    struct pstd_executor *w = s->w;
     struct pst_str key = {0};
 
     pstd_config_dump(&s->config, PSTD_OPT_STEP, &key);
@@ -80,7 +82,7 @@ static enum pst_status keep_crew(struct pstd_session *s, bool *ret,
 
 static enum pst_status make_crew(struct pstd_session *s, struct pst_diag *diag)
 {
-    struct pstd_work *w = s->w;
+    struct pstd_executor *w = s->w;
 
     if (w->crew != NULL)
         return PST_OK;
@@ -112,7 +114,7 @@ static enum pst_status make_rings(struct pstd_session *s, struct pst_diag *diag)
     return PST_OK;
 }
 
-static size_t planned_bytes(const struct pstd_work *w)
+static size_t planned_bytes(const struct pstd_executor *w)
 {
     size_t bytes = 0;
 
@@ -161,7 +163,7 @@ static void tell_begin(struct pstd_session *s)
     pstd_note_int(&note, "planned_bytes", (int64_t)planned_bytes(s->w));
     pstd_note_text(&note, "checkpoint",
                    c->checkpoint != NULL ? c->checkpoint : "");
-    pstd_worker_post(s->w->worker, &note, true);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
     pst_str_fini(&placement);
 }
 
@@ -239,7 +241,7 @@ static void tell_step(struct pstd_session *s, const struct pst_step_result *r)
     tell_mean(&note, "wait_other_s", sum->wait_other, told->wait_other, n);
     pstd_note_int(&note, "samples_total", (int64_t)(samples * (double)s->done));
     pstd_note_int(&note, "tokens_total", (int64_t)(tokens * (double)s->done));
-    pstd_worker_post(s->w->worker, &note, s->step == s->config.steps);
+    pstd_mailbox_post(s->w->mailbox, &note, s->step == s->config.steps);
     s->told = s->sums;
 }
 
@@ -269,8 +271,8 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     s->sums.seconds += seconds;
     add_times(&s->sums.times, &r->times);
     s->sums.done = ++s->done;
-    pstd_worker_count(s->w->worker, (uint64_t)pst_batch_rows(&s->w->batch),
-                      pstd_tokens(&s->w->batch));
+    pstd_mailbox_count(s->w->mailbox, (uint64_t)pst_batch_rows(&s->w->batch),
+                       pstd_tokens(&s->w->batch));
     s->step++;
     if (is_told(s, now)) {
         s->last_event = now;
@@ -286,7 +288,7 @@ static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
 
     pstd_note_init(&note, PSTD_EVENT_PAUSED);
     pstd_note_int(&note, "step", (int64_t)s->step);
-    pstd_worker_post(s->w->worker, &note, true);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
     do {
         pst_free(order.data);
         order.data = NULL;
@@ -301,7 +303,7 @@ static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
     }
     pstd_note_init(&note, PSTD_EVENT_CONTINUED);
     pstd_note_int(&note, "step", (int64_t)s->step);
-    pstd_worker_post(s->w->worker, &note, true);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
     return PST_OK;
 }
 
@@ -345,7 +347,7 @@ static void tell_fault(struct pstd_session *s, const struct pst_diag *diag)
     pstd_note_init(&note, PSTD_EVENT_FAULT);
     pstd_note_int(&note, "step", (int64_t)s->step + 1);
     pstd_note_text(&note, "text", diag->text);
-    pstd_worker_post(s->w->worker, &note, true);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
 /* asked: words of this rank. *ret_control: those of all. */
@@ -386,7 +388,7 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
 
     while (status == PST_OK && s->step < s->config.steps &&
            !s->result->stopped) {
-        const unsigned asked = pstd_worker_take(s->w->worker, words);
+        const unsigned asked = pstd_mailbox_take(s->w->mailbox, words);
         unsigned control = 0;
 
         status = step(s, asked, &control, diag);
@@ -396,7 +398,7 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
         if (status == PST_OK)
             status = obey(s, control, diag);
         if (status != PST_OK)
-            pstd_worker_control(s->w->worker, asked & PSTD_CTL_STOPS);
+            pstd_mailbox_control(s->w->mailbox, asked & PSTD_CTL_STOPS);
     }
     return status;
 }
@@ -416,7 +418,7 @@ static enum pst_status dump_final(struct pstd_session *s, struct pst_diag *diag)
         return status;
     pstd_note_init(&note, PSTD_EVENT_DUMP);
     pstd_note_text(&note, "path", s->config.dump);
-    pstd_worker_post(s->w->worker, &note, true);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
     return PST_OK;
 }
 
@@ -447,8 +449,8 @@ static bool is_sound(enum pst_status status)
            status != PST_ERR_INTERNAL;
 }
 
-enum pst_status pstd_train(struct pstd_work *w, const struct pstd_order *order,
-                           struct pst_diag *diag)
+enum pst_status pstd_run(struct pstd_executor *w,
+                         const struct pstd_order *order, struct pst_diag *diag)
 {
     struct pstd_session s = {.w = w, .saved = UINT64_MAX};
     enum pst_status status;
@@ -473,7 +475,7 @@ enum pst_status pstd_train(struct pstd_work *w, const struct pstd_order *order,
             pstd_session_tell_end(&s);
     }
     pstd_session_release(&s);
-    pst_alive_set_limit(pstd_worker_config(w->worker)->watchdog);
+    pst_alive_set_limit(pstd_mailbox_config(w->mailbox)->watchdog);
     pst_dump_free(s.dump);
     if (s.tokens != NULL) { /* the crew asks it in each step */
         pst_crew_free(w->crew);

@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_LOOP_H
-#define PENSTOCK_DAEMON_LOOP_H
+#ifndef PENSTOCK_DAEMON_LOOP_DAEMON_H
+#define PENSTOCK_DAEMON_LOOP_DAEMON_H
 /*
- * The loop thread: signals, timers, the log, the control socket, and what is
- * known of the job. It never calls MPI and never blocks.
+ * What the loop thread knows of its job, and what it does with it. Loop thread.
  */
-#include "daemon/commands.h"
-#include "daemon/control.h"
-#include "daemon/job.h"
-#include "daemon/watch.h"
-#include "daemon/work.h"
+#include "daemon/loop/control.h"
+#include "daemon/loop/job_state.h"
+#include "daemon/loop/watch.h"
+#include "daemon/mailbox.h"
+#include "daemon/result.h"
 
-#define PSTD_EVENTS 1024 /* newest ones that watch and log can show */
+#define PSTD_MAX_KEY     64
+#define PSTD_MAX_ANSWERS 64
 
-/* A packed Frame with its length in front. */
-struct pstd_packed {
-    unsigned char *data;
-    size_t size;
+/* Answers given to keys; the oldest is forgotten. */
+struct pstd_answer {
+    char key[PSTD_MAX_KEY + 1];
+    enum pst_status status;
+    char text[PST_DIAG_TEXT];
+    uint64_t seq, run;
+};
+struct pstd_answers {
+    struct pstd_answer at[PSTD_MAX_ANSWERS];
+    size_t n; /* given so far */
 };
 
 /* What the events said so far. */
@@ -39,7 +45,7 @@ struct pstd_daemon {
     const struct pstd_config *config;
     const char *plan;
     char *job_name;
-    struct pstd_worker *worker;
+    struct pstd_mailbox *mailbox;
     struct pstd_job job;
     struct pstd_logfile log;
     struct pstd_control control;
@@ -47,9 +53,8 @@ struct pstd_daemon {
     uv_signal_t signals[3];
     uv_timer_t tick;
     struct pstd_watch watch;
-    struct pstd_packed events[PSTD_EVENTS]; /* seq % PSTD_EVENTS */
-    uint64_t seq;                           /* of the newest event */
-    uint64_t log_told;                      /* lost lines that were told */
+    struct pstd_history history;
+    uint64_t log_told; /* lost lines that were told */
     unsigned rank, ranks, processes;
     bool started;            /* rank is known */
     uint64_t stop_signal_ms; /* when the first one came, 0: none */
@@ -62,22 +67,19 @@ struct pstd_daemon {
     char *socket;            /* where we listen; NULL: nowhere */
 };
 
-/* Runs until the job is over; returns the program's exit code. */
-int pstd_daemon_run(const struct pstd_config *config, const char *plan);
-
 /* Logs the note, keeps it, sends it to who watches. */
 void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note);
 /* The job has failed; logs it and prints it where nobody else does. */
 void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag);
+/* The same of a note that is logged already: a failure that all ranks know of
+ * is printed by rank 0 alone. */
+void pstd_daemon_tell_failure(struct pstd_daemon *d,
+                              const struct pstd_note *note);
 /* by: "signal", "command". */
 void pstd_daemon_stop(struct pstd_daemon *d, const char *by, bool now);
-/* A job for one run (--one-run): when all is loaded, when the run has ended,
- * and when the exec thread has. Nothing in other jobs. */
-void pstd_once_ready(struct pstd_daemon *d);
-void pstd_once_end(struct pstd_daemon *d);
-void pstd_once_record(struct pstd_daemon *d);
-/* The event, or NULL if it is too old or not there yet. */
-const struct pstd_packed *pstd_daemon_event(const struct pstd_daemon *d,
-                                            uint64_t seq);
+
+/* Replaces *at by a copy; text may be NULL. */
+void pstd_set_text(char **at, const char *text);
+void pstd_daemon_free(struct pstd_daemon *d);
 
 #endif

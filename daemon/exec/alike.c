@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What all ranks must have alike: the program, options, plan and data. */
+#include "daemon/exec/alike.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/work.h"
 #include "stages/base/fs.h"
 #include "stages/run/facts.h"
 
 #define SAMPLES      64
 #define SAMPLE_BYTES 4096
 
-static enum pst_status compare(struct pstd_work *w, struct pst_facts *facts,
+static enum pst_status compare(struct pstd_executor *w, struct pst_facts *facts,
                                struct pst_diag *diag)
 {
     const enum pst_status status = pst_facts_compare(facts, w->transport, diag);
@@ -57,7 +58,8 @@ static void add_options(struct pst_facts *facts,
     }
 }
 
-enum pst_status pstd_compare_start(struct pstd_work *w, struct pst_diag *diag)
+enum pst_status pstd_compare_start(struct pstd_executor *w,
+                                   struct pst_diag *diag)
 {
     struct pst_facts facts = {0};
     enum pst_status status;
@@ -67,11 +69,12 @@ enum pst_status pstd_compare_start(struct pstd_work *w, struct pst_diag *diag)
     if (status != PST_OK)
         return status;
     facts = (struct pst_facts){0};
-    add_options(&facts, pstd_worker_config(w->worker));
+    add_options(&facts, pstd_mailbox_config(w->mailbox));
     return compare(w, &facts, diag);
 }
 
-enum pst_status pstd_compare_plan(struct pstd_work *w, struct pst_diag *diag)
+enum pst_status pstd_compare_plan(struct pstd_executor *w,
+                                  struct pst_diag *diag)
 {
     struct pst_facts facts = {0};
 
@@ -102,7 +105,7 @@ static enum pst_status sample(const struct pst_file *file, uint64_t *ret)
     return PST_OK;
 }
 
-enum pst_status pstd_compare_data(struct pstd_work *w, const char *path,
+enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,
                                   struct pst_diag *diag)
 {
     struct pst_facts facts = {0};

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_EXEC_ALIKE_H
+#define PENSTOCK_DAEMON_EXEC_ALIKE_H
+/*
+ * What all ranks must have alike; a difference is PST_ERR_MISMATCH on all,
+ * which names it. Exec thread.
+ */
+#include "daemon/exec/collective.h"
+
+/* COLLECTIVE. Program and options; then the plan; then the data that each of
+ * them reads. */
+enum pst_status pstd_compare_start(struct pstd_executor *w,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_compare_plan(struct pstd_executor *w,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

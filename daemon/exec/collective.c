@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/exec/collective.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stages/base/alloc.h"
+#include "stages/base/str.h"
+
+/* Our messages; the crew's own tags lie below. */
+#define TAG_GATHER (PST_TAG_USER + (1 << 20))
+#define NAP_US     500
+#define WAIT_MS    50 /* between two looks of rank 0 at the others while idle */
+
+struct verdict {
+    int32_t status;
+    char text[1020];
+};
+
+struct order_head {
+    uint32_t kind, size;
+};
+
+static void nap(void *ctx)
+{
+    (void)ctx;
+    (void)usleep(NAP_US);
+}
+
+enum pst_status pstd_broadcast(struct pstd_executor *w, void *data, size_t size,
+                               struct pst_diag *diag)
+{
+    if (w->size == 1)
+        return PST_OK;
+    return pst_crew_broadcast(w->transport, data, size, nap, w, diag);
+}
+
+static enum pst_status transfer(struct pstd_executor *w, bool send,
+                                unsigned peer, void *data, size_t size,
+                                struct pst_diag *diag)
+{
+    return pst_pulse_transfer(w->transport, send, w->rank, peer, TAG_GATHER,
+                              data, size, NULL, NULL, diag);
+}
+
+enum pst_status pstd_gather(struct pstd_executor *w, const void *mine,
+                            size_t size, void *all, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (w->rank != 0)
+        return transfer(w, true, 0, (void *)(uintptr_t)mine, size, diag);
+    memcpy(all, mine, size);
+    for (unsigned r = 1; r < w->size && status == PST_OK; r++)
+        status = transfer(w, false, r, (char *)all + r * size, size, diag);
+    return status;
+}
+
+/* Lowest rank that failed; a text that all ranks share needs no rank. */
+static void judge(const struct verdict *all, unsigned n, struct verdict *ret)
+{
+    struct pst_diag diag;
+    bool same = true;
+    unsigned r = 0;
+
+    while (r < n && all[r].status == PST_OK)
+        r++;
+    memset(ret, 0, sizeof(*ret));
+    if (r == n)
+        return;
+    for (unsigned i = 0; i < n; i++)
+        same &= strcmp(all[i].text, all[r].text) == 0;
+    (void)pst_diag_set(&diag, (enum pst_status)all[r].status, "%s",
+                       all[r].text);
+    if (!same && !pst_has_prefix(all[r].text, "rank "))
+        pst_diag_prefix(&diag, "rank %u", r);
+    ret->status = all[r].status;
+    (void)snprintf(ret->text, sizeof(ret->text), "%.1019s", diag.text);
+}
+
+static enum pst_status agree(struct pstd_executor *w, enum pst_status status,
+                             struct pst_diag *diag)
+{
+    struct verdict mine = {.status = status}, *all;
+    enum pst_status sent;
+
+    if (w->size == 1)
+        return status;
+    if (status != PST_OK)
+        (void)snprintf(mine.text, sizeof(mine.text), "%.1019s", diag->text);
+    all = pst_calloc(PST_TAG_DAEMON, w->rank == 0 ? w->size : 1, sizeof(*all));
+    if (all == NULL)
+        return pst_diag_set(diag, PST_ERR_PEER, "out of memory");
+    sent = pstd_gather(w, &mine, sizeof(mine), all, diag);
+    if (sent == PST_OK && w->rank == 0)
+        judge(all, w->size, &mine);
+    pst_free(all);
+    if (sent == PST_OK)
+        sent = pstd_broadcast(w, &mine, sizeof(mine), diag);
+    if (sent != PST_OK)
+        return PST_ERR_PEER;
+    if (mine.status == PST_OK)
+        return PST_OK;
+    return pst_diag_set(diag, (enum pst_status)mine.status, "%s", mine.text);
+}
+
+enum pst_status pstd_agree(struct pstd_executor *w, enum pst_status status,
+                           struct pst_diag *diag)
+{
+    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_AGREE);
+
+    status = agree(w, status, diag);
+    pst_alive_leave(before);
+    return status;
+}
+
+/* Rank 0: an order, or a stop that another rank was asked for. */
+static enum pst_status wait_for_order(struct pstd_executor *w,
+                                      struct pstd_order *ret,
+                                      struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    while (status == PST_OK && !pstd_mailbox_wait(w->mailbox, WAIT_MS, ret)) {
+        const unsigned wishes = pst_pulse_take_wishes(w->pulse);
+
+        if (wishes != 0) {
+            pstd_tell_stop(w);
+            pstd_mailbox_control(w->mailbox, wishes);
+        }
+        status = pst_pulse_look(w->pulse, 0, diag);
+    }
+    return status;
+}
+
+static enum pst_status next_order(struct pstd_executor *w,
+                                  struct pstd_order *ret, struct pst_diag *diag)
+{
+    struct pstd_order order = {0};
+    struct order_head head = {0};
+    enum pst_status status = PST_OK;
+
+    if (w->rank == 0) {
+        status = wait_for_order(w, &order, diag);
+        head.kind = order.kind;
+        head.size = (uint32_t)order.size;
+    }
+    if (status == PST_OK)
+        status = pstd_broadcast(w, &head, sizeof(head), diag);
+    if (status == PST_OK && w->rank != 0) {
+        order.kind = (enum pstd_order_kind)head.kind;
+        order.size = head.size;
+        order.data = pst_alloc(PST_TAG_DAEMON, head.size);
+        if (order.data == NULL)
+            status = pst_diag_nomem(diag, head.size);
+    }
+    if (status == PST_OK && head.size > 0)
+        status = pstd_broadcast(w, order.data, order.size, diag);
+    if (status != PST_OK) {
+        pst_free(order.data);
+        return status;
+    }
+    *ret = order;
+    return PST_OK;
+}
+
+enum pst_status pstd_next_order(struct pstd_executor *w, struct pstd_order *ret,
+                                struct pst_diag *diag)
+{
+    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_IDLE);
+    const enum pst_status status = next_order(w, ret, diag);
+
+    pst_alive_leave(before);
+    return status;
+}
+
+void pstd_tell_stop(struct pstd_executor *w)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_STOP);
+    pstd_note_text(&note, "by", "rank");
+    pstd_mailbox_post(w->mailbox, &note, true);
+}

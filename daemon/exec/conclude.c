@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a run leaves: numbers of its steps and of its ranks. */
+#include "daemon/exec/session.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/setup.h"
+#include "stages/base/alloc.h"
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The first two steps warm up; a run of less has nothing better. */
+static double median(double *times, size_t n)
+{
+    const size_t skip = n > 2 ? 2 : 0;
+
+    if (n == 0)
+        return NAN;
+    times += skip;
+    n -= skip;
+    qsort(times, n, sizeof(*times), compare_doubles);
+    return n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
+}
+
+/* Puts the ring in order, oldest first. */
+static enum pst_status unroll(double *ring, size_t n, size_t first,
+                              struct pst_diag *diag)
+{
+    double *copy;
+
+    if (first == 0 || n == 0)
+        return PST_OK;
+    copy = pst_alloc(PST_TAG_DAEMON, n * sizeof(*copy));
+    if (copy == NULL)
+        return pst_diag_nomem(diag, n * sizeof(*copy));
+    for (size_t i = 0; i < n; i++)
+        copy[i] = ring[(first + i) % n];
+    memcpy(ring, copy, n * sizeof(*copy));
+    pst_free(copy);
+    return PST_OK;
+}
+
+static void fill_rank(struct pstd_session *s, unsigned local, unsigned rank,
+                      struct pstd_rank_result *ret)
+{
+    struct pst_str placement = {0}, stages = {0};
+
+    memset(ret, 0, sizeof(*ret));
+    ret->peak_rss = pstd_peak_rss();
+    if (s->w->crew == NULL)
+        return;
+    pstd_placement(pst_crew_schedule(s->w->crew), &placement);
+    pstd_placement_of(pst_str_text(&placement),
+                      rank % pst_crew_schedule(s->w->crew)->n_ranks, &stages);
+    strncpy(ret->stages, pst_str_text(&stages), sizeof(ret->stages) - 1);
+    pst_str_fini(&placement);
+    pst_str_fini(&stages);
+    ret->planned = pst_crew_memory(s->w->crew, local).arena;
+    ret->high_water = pst_crew_high_water(s->w->crew, local);
+    if (local == 0)
+        ret->sums = s->sums.times;
+}
+
+/* One entry per rank: gathered over MPI, or all of them from this process. */
+static enum pst_status gather_ranks(struct pstd_session *s,
+                                    struct pst_diag *diag)
+{
+    struct pstd_executor *w = s->w;
+    struct pstd_rank_result mine, *all;
+
+    all = pst_calloc(PST_TAG_DAEMON, w->ranks, sizeof(*all));
+    if (all == NULL)
+        return pst_diag_nomem(diag, w->ranks * sizeof(*all));
+    s->result->ranks = all;
+    s->result->n_ranks = w->ranks;
+    if (w->size == w->ranks && w->size > 1) {
+        fill_rank(s, 0, w->rank, &mine);
+        return pstd_gather(w, &mine, sizeof(mine), all, diag);
+    }
+    for (unsigned r = 0; r < w->ranks; r++)
+        fill_rank(s, r, r, &all[r]);
+    return PST_OK;
+}
+
+/* What each rank did in the measured step, or why it did nothing. */
+static enum pst_status explain(struct pstd_session *s, struct pst_diag *diag)
+{
+    const struct pstd_trace *trace;
+    enum pst_status status = pstd_session_measure(s, diag);
+
+    trace = s->result->trace;
+    for (unsigned r = 0; status == PST_OK && trace != NULL &&
+                         r < s->result->n_ranks && r < trace->measured.n_ranks;
+         r++) {
+        s->result->ranks[r].step = trace->measured.step;
+        s->result->ranks[r].shares = trace->shares[r];
+    }
+    return status;
+}
+
+/* Numbers of the finished run into the result. */
+enum pst_status pstd_session_conclude(struct pstd_session *s,
+                                      struct pst_diag *diag)
+{
+    struct pstd_result *r = s->result;
+    const size_t cap =
+        (size_t)PST_MIN(s->config.steps, (uint64_t)PSTD_MAX_LOSSES);
+    const size_t n = (size_t)PST_MIN(s->done, (uint64_t)cap);
+    const size_t first = s->done > cap ? (size_t)(s->done % cap) : 0;
+    enum pst_status status = unroll(r->losses, n, first, diag);
+
+    if (status == PST_OK)
+        status = unroll(s->times, n, first, diag);
+    if (status != PST_OK)
+        return status;
+    r->n_losses = n;
+    r->steps = s->step;
+    r->step_s = median(s->times, n);
+    r->checkpoint_step = s->saved == UINT64_MAX ? 0 : s->saved;
+    if (s->done > 0) {
+        r->bubble = s->sums.bubble / (double)s->done;
+        r->gflops = pstd_flops(&s->w->batch) / r->step_s * 1e-9;
+        r->tok_s = (double)pstd_tokens(&s->w->batch) * (double)s->done /
+                   s->sums.seconds;
+    }
+    status = gather_ranks(s, diag);
+    return status == PST_OK ? explain(s, diag) : status;
+}
+
+/* The result is the loop's from here on. */
+void pstd_session_tell_end(struct pstd_session *s)
+{
+    struct pstd_result *r = s->result;
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_TRAIN_END);
+    pstd_note_int(&note, "run", (int64_t)r->run);
+    pstd_note_text(&note, "status", pst_status_name(r->diag.status));
+    pstd_note_int(&note, "stopped", r->stopped);
+    pstd_note_int(&note, "step", (int64_t)r->steps);
+    pstd_note_real(&note, "loss", r->loss);
+    pstd_note_real(&note, "step_s", r->step_s);
+    pstd_note_real(&note, "tok_s", r->tok_s);
+    pstd_note_real(&note, "bubble", r->bubble);
+    pstd_note_text(&note, "text", r->diag.text);
+    note.payload = r;
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+    s->result = NULL;
+}

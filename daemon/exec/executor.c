@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/exec/executor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/common/setup.h"
+#include "daemon/exec/alike.h"
+#include "daemon/exec/run.h"
+#include "stages/base/alloc.h"
+#include "stages/base/cpu.h"
+#include "stages/base/log.h"
+#include "stages/base/str.h"
+#include "stages/ops/matmul/blas.h"
+
+/* mpirun of Open MPI and of MPICH leave these to their children. */
+static const char *default_transport(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                                        "PMIX_RANK"};
+
+    for (size_t i = 0; i < PST_COUNT(names); i++)
+        if (getenv(names[i]) != NULL) // NOLINT(concurrency-mt-unsafe)
+            return "mpi";
+    return "self";
+}
+
+/* What rank 0 must know of signals that came here. */
+static unsigned wish(void *ctx)
+{
+    const struct pstd_executor *w = ctx;
+
+    return w->rank == 0 ? 0 : pstd_mailbox_peek(w->mailbox, PSTD_CTL_STOPS);
+}
+
+static enum pst_status open_transport(struct pstd_executor *w,
+                                      struct pst_diag *diag)
+{
+    const struct pstd_config *config = pstd_mailbox_config(w->mailbox);
+    const char *name =
+        config->transport != NULL ? config->transport : default_transport();
+    const struct pst_transport_ops *ops = pst_transport_find(name);
+    const bool self = strcmp(name, "self") == 0;
+    const unsigned asked = pstd_ranks(config, 1) * pstd_replicas(config);
+    char spec[32] = "";
+    enum pst_status status;
+
+    if (ops == NULL)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "transport %s is not part of this build", name);
+    if (self)
+        (void)snprintf(spec, sizeof(spec), "%u", asked);
+    pst_alive_meet(!self);
+    status = ops->open(spec, &w->transport, diag);
+    pst_alive_meet(false);
+    if (status == PST_OK)
+        status = pst_pulse_new(w->transport, &w->pulse, diag);
+    if (status != PST_OK)
+        return status;
+    pst_pulse_wish(w->pulse, wish, w);
+    w->ranks = ops->size(w->transport);
+    w->rank = ops->rank(w->transport);
+    w->size = self ? 1 : w->ranks;
+    if (config->grid.ranks > 0 && asked != w->ranks)
+        return pst_diag_set(diag, PST_ERR_CONFIG,
+                            "%u ranks are asked for, the launcher started %u",
+                            asked, w->ranks);
+    return PST_OK;
+}
+
+/* The loop opens log and socket before it answers. */
+static enum pst_status announce(struct pstd_executor *w, struct pst_diag *diag)
+{
+    struct pst_str products = {0};
+    struct pstd_note note;
+    char host[256] = "";
+
+    (void)gethostname(host, sizeof(host) - 1);
+    pstd_note_init(&note, PSTD_EVENT_START);
+    pstd_note_text(&note, "version", PST_VERSION);
+    pstd_note_int(&note, "pid", getpid());
+    pstd_note_text(&note, "host", host);
+    pstd_note_text(&note, "transport", w->transport->ops->name);
+    pstd_note_int(&note, "this_rank", w->rank);
+    pstd_note_int(&note, "ranks", w->ranks);
+    pstd_note_int(&note, "processes", w->size);
+    pstd_note_text(&note, "isa", pst_isa_name(pst_cpu_isa()));
+    pst_products_describe(&products);
+    pstd_note_text(&note, "products", pst_str_text(&products));
+    pst_str_fini(&products);
+    return pstd_mailbox_ask(w->mailbox, &note, diag);
+}
+
+static void tell_plan(struct pstd_executor *w)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_PLAN_LOADED);
+    pstd_note_text(&note, "plan", pstd_mailbox_plan(w->mailbox));
+    pstd_note_text(&note, "digest", w->plan->digest);
+    pstd_note_int(&note, "stages", (int64_t)w->plan->stages.n);
+    pstd_note_int(&note, "params", (int64_t)w->plan->params.n);
+    pstd_mailbox_post(w->mailbox, &note, true);
+}
+
+static enum pst_status tell_ready(struct pstd_executor *w,
+                                  struct pst_diag *diag)
+{
+    struct {
+        char host[256];
+        int64_t pid;
+    } first = {.pid = getpid()};
+    char host[256] = "";
+    struct pstd_note note;
+    enum pst_status status;
+
+    (void)gethostname(host, sizeof(host) - 1);
+    memcpy(first.host, host, sizeof(host));
+    status = pstd_broadcast(w, &first, sizeof(first), diag);
+    if (status != PST_OK)
+        return status;
+    pstd_note_init(&note, PSTD_EVENT_READY);
+    pstd_note_int(&note, "rank0_pid",
+                  strcmp(host, first.host) == 0 ? first.pid : 0);
+    pstd_mailbox_post(w->mailbox, &note, true);
+    return PST_OK;
+}
+
+static enum pst_status serve(struct pstd_executor *w, struct pst_diag *diag)
+{
+    while (!w->stopping) {
+        struct pstd_order order;
+        enum pst_status status = pstd_next_order(w, &order, diag);
+
+        if (status != PST_OK)
+            return status;
+        if (order.kind == PSTD_ORDER_TRAIN)
+            status = pstd_run(w, &order, diag);
+        else if (order.kind == PSTD_ORDER_STOP)
+            w->stopping = true;
+        pst_free(order.data);
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
+static enum pst_status start(struct pstd_executor *w, struct pst_diag *diag)
+{
+    enum pst_status status = announce(w, diag);
+
+    if (status == PST_OK &&
+        pst_has_suffix(pstd_mailbox_plan(w->mailbox), ".pt2"))
+        status = pst_diag_set(diag, PST_ERR_USAGE,
+                              "%s is a model; penstockd wants a plan, which "
+                              "`penstock split` makes of it",
+                              pstd_mailbox_plan(w->mailbox));
+    status = pstd_agree(w, status, diag);
+    if (status == PST_OK)
+        status = pstd_compare_start(w, diag);
+    if (status != PST_OK)
+        return status;
+    (void)pst_alive_enter(PST_ALIVE_LOAD);
+    status = pst_plan_load(pstd_mailbox_plan(w->mailbox), &w->plan, diag);
+    status = pstd_agree(w, status, diag);
+    if (status == PST_OK)
+        status = pstd_compare_plan(w, diag);
+    if (status != PST_OK)
+        return status;
+    tell_plan(w);
+    return tell_ready(w, diag);
+}
+
+/* The loop prints and logs it before the transport takes the process down:
+ * after a failure here other ranks may wait for ever. */
+static void fail(struct pstd_executor *w, const struct pst_diag *diag)
+{
+    struct pstd_note note;
+    enum pst_status answered;
+
+    pstd_note_init(&note, PSTD_EVENT_FAILED);
+    pstd_note_text(&note, "status", pst_status_name(diag->status));
+    pstd_note_text(&note, "text", diag->text);
+    answered = pstd_mailbox_ask(w->mailbox, &note, NULL);
+    (void)answered;
+}
+
+/* PST_LOG=debug: what the library says goes to the log, too. */
+static void take_library_line(void *ctx, enum pst_log_level level,
+                              const char *topic, const char *text)
+{
+    struct pstd_note note;
+
+    (void)level; /* stages/ knows nothing louder than debug */
+    pstd_note_init(&note, PSTD_EVENT_LIBRARY);
+    pstd_note_text(&note, "topic", topic);
+    pstd_note_text(&note, "text", text);
+    pstd_mailbox_post(ctx, &note, false);
+}
+
+void pstd_execute(struct pstd_mailbox *mailbox)
+{
+    struct pstd_executor w = {.mailbox = mailbox};
+    struct pst_diag diag;
+    enum pst_status status;
+    bool alone; /* others may not know of the failure */
+
+    pst_diag_init(&diag);
+    pst_log_set_sink(take_library_line, mailbox);
+    pst_alive_watch();
+    pst_alive_set_limit(pstd_mailbox_config(mailbox)->watchdog);
+    (void)pst_alive_enter(PST_ALIVE_START);
+    status = open_transport(&w, &diag);
+    if (status == PST_OK)
+        status = start(&w, &diag);
+    alone = status == PST_OK || status == PST_ERR_PEER;
+    if (status == PST_OK)
+        status = serve(&w, &diag);
+    if (status != PST_OK) {
+        fail(&w, &diag);
+        if (w.size > 1 && alone)
+            w.transport->ops->abort(w.transport, pst_status_exit_code(status));
+    } else {
+        pst_diag_init(&diag); /* faults of runs are told by their results */
+    }
+    pst_crew_free(w.crew);
+    pst_free(w.crew_options);
+    pst_batch_fini(&w.batch);
+    pst_plan_free(w.plan);
+    (void)pst_alive_enter(PST_ALIVE_END);
+    pst_alive_meet(w.size > 1);
+    if (w.transport != NULL)
+        w.transport->ops->close(w.transport);
+    pst_pulse_free(w.pulse);
+    pst_alive_meet(false);
+    pst_log_set_sink(NULL, NULL);
+    pstd_mailbox_set_result(mailbox, &diag);
+}

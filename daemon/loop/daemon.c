@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/loop/daemon.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/common/setup.h"
+#include "stages/base/alloc.h"
+
+/* Once lines can be written again. */
+static void tell_lost(struct pstd_daemon *d)
+{
+    const uint64_t lost = d->log.lost - d->log_told;
+    struct pstd_note note;
+
+    if (lost == 0 || d->log.failing)
+        return;
+    d->log_told = d->log.lost;
+    pstd_note_init(&note, PSTD_EVENT_LOG_LOST);
+    pstd_note_int(&note, "lines", (int64_t)lost);
+    pstd_note_text(&note, "text", d->log.why);
+    pstd_daemon_publish(d, &note);
+}
+
+void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note)
+{
+    const struct pstd_log_head head = {
+        .time_us = pstd_now_us(),
+        .rank = d->rank,
+        .stage = d->known.stage != NULL ? d->known.stage : "-",
+        .job = d->job_name,
+        .seq = d->history.seq + 1,
+    };
+    struct pst_str line = {0};
+
+    pstd_log_format(&head, note, &line);
+    if (!line.failed)
+        pstd_logfile_write(&d->log, line.text, line.len);
+    pst_str_fini(&line);
+    if (pstd_history_add(&d->history, note, head.time_us))
+        pstd_control_event(&d->control);
+    tell_lost(d);
+}
+
+void pstd_daemon_stop(struct pstd_daemon *d, const char *by, bool now)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_STOP);
+    pstd_note_text(&note, "by", by);
+    pstd_daemon_publish(d, &note);
+    (void)pstd_job_go(&d->job, PSTD_JOB_STOPPING);
+    pstd_mailbox_control(d->mailbox, now ? PSTD_CTL_STOP_NOW : PSTD_CTL_STOP);
+}
+
+void pstd_set_text(char **at, const char *text)
+{
+    pst_free(*at);
+    *at = text != NULL ? pst_strdup(PST_TAG_DAEMON, text) : NULL;
+}
+
+void pstd_daemon_tell_failure(struct pstd_daemon *d,
+                              const struct pstd_note *note)
+{
+    const char *text = pstd_note_get_text(note, "text");
+    const char *status = pstd_note_get_text(note, "status");
+
+    pstd_set_text(&d->known.last_error, text);
+    (void)pstd_job_go(&d->job, PSTD_JOB_FAILED);
+    if (d->rank == 0 || strcmp(status, "ERR_PEER") == 0)
+        (void)fprintf(stderr, "penstockd: %s\n", text);
+}
+
+void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_FAILED);
+    pstd_note_text(&note, "status", pst_status_name(diag->status));
+    pstd_note_text(&note, "text", diag->text);
+    pstd_daemon_publish(d, &note);
+    pstd_daemon_tell_failure(d, &note);
+}
+
+void pstd_daemon_free(struct pstd_daemon *d)
+{
+    pstd_history_fini(&d->history);
+    pst_free(d->known.placement);
+    pst_free(d->known.stage);
+    pst_free(d->known.checkpoint_dir);
+    pst_free(d->known.last_error);
+    pstd_result_free(d->result);
+    pstd_trace_free(d->trace);
+    pstd_logfile_close(&d->log);
+    pst_free(d->job_name);
+    pst_free(d->socket);
+    pst_free(d);
+}

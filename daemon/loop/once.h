@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_LOOP_ONCE_H
+#define PENSTOCK_DAEMON_LOOP_ONCE_H
+/*
+ * A job for one run (--one-run): it needs no client, neither to begin nor to
+ * end. Nothing happens here in other jobs. Loop thread.
+ */
+#include "daemon/loop/daemon.h"
+
+/* All is loaded. */
+void pstd_once_ready(struct pstd_daemon *d);
+/* The run has ended. */
+void pstd_once_end(struct pstd_daemon *d);
+/* The exec thread has. */
+void pstd_once_record(struct pstd_daemon *d);
+
+#endif

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_MAILBOX_H
+#define PENSTOCK_DAEMON_MAILBOX_H
+/*
+ * The only place where the two threads meet. The loop gives orders (a bounded
+ * queue) and control words (bits that a running step picks up); the exec
+ * thread gives notes (a bounded ring and an uv_async_t).
+ */
+#include "daemon/common/config.h"
+#include "daemon/common/logfile.h"
+
+#include <uv.h>
+
+/* Control words; those of all ranks reach all with the next step. Ranks but 0
+ * know the first two. */
+#define PSTD_CTL_STOP       1u
+#define PSTD_CTL_STOP_NOW   2u /* without a checkpoint */
+#define PSTD_CTL_CHECKPOINT 4u
+#define PSTD_CTL_PAUSE      8u
+#define PSTD_CTL_RESUME     16u
+#define PSTD_CTL_TRACE      32u
+/* These hold on after a run. */
+#define PSTD_CTL_STOPS (PSTD_CTL_STOP | PSTD_CTL_STOP_NOW)
+
+/* What rank 0 tells the others while they wait. */
+enum pstd_order_kind {
+    PSTD_ORDER_NONE,
+    PSTD_ORDER_TRAIN, /* data: "name\0value\0" of the options given */
+    PSTD_ORDER_RESUME,
+    PSTD_ORDER_STOP,
+};
+
+#define PSTD_ORDER_MAX 65000 /* bytes of data */
+
+struct pstd_order {
+    enum pstd_order_kind kind;
+    char *data; /* owned */
+    size_t size;
+};
+
+/* Of this process, since its start. */
+struct pstd_totals {
+    uint64_t steps, samples, tokens;
+};
+
+struct pstd_mailbox;
+
+/* Loop thread; payload is the callee's to free. */
+typedef void (*pstd_note_fn)(void *ctx, struct pstd_note *note);
+/* Loop thread; the exec thread has ended. */
+typedef void (*pstd_done_fn)(void *ctx);
+
+struct pstd_mailbox_hooks {
+    pstd_note_fn on_note;
+    pstd_done_fn on_done;
+    void *ctx;
+};
+
+/* All that the exec thread does. */
+typedef void (*pstd_mailbox_body)(struct pstd_mailbox *mailbox);
+
+/* Loop thread. Starts the exec thread, which runs body. Borrows config and plan
+ * until joined. Returns owned. */
+enum pst_status pstd_mailbox_start(uv_loop_t *loop,
+                                   const struct pstd_config *config,
+                                   const char *plan, pstd_mailbox_body body,
+                                   struct pstd_mailbox_hooks hooks,
+                                   struct pstd_mailbox **ret,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* Loop thread, after on_done: joins and closes the handle; memory is freed in
+ * the close callback. */
+void pstd_mailbox_close(struct pstd_mailbox *mailbox);
+/* Loop thread. Copies data. PST_ERR_BUSY if the queue is full. */
+enum pst_status pstd_mailbox_order(struct pstd_mailbox *mailbox,
+                                   enum pstd_order_kind kind, const char *data,
+                                   size_t size,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* Any thread. Adds bits; PAUSE and RESUME take back each other. */
+void pstd_mailbox_control(struct pstd_mailbox *mailbox, unsigned bits);
+/* Loop thread: answer to a note that the exec thread waits for. */
+void pstd_mailbox_answer(struct pstd_mailbox *mailbox, enum pst_status status,
+                         const char *text);
+
+/* The rest: exec thread. */
+const struct pstd_config *pstd_mailbox_config(
+    const struct pstd_mailbox *mailbox);
+const char *pstd_mailbox_plan(const struct pstd_mailbox *mailbox);
+/* Copies the note. must: waits for room; else it may be lost, and counted. */
+void pstd_mailbox_post(struct pstd_mailbox *mailbox,
+                       const struct pstd_note *note, bool must);
+/* Posts and waits for the loop's answer. */
+enum pst_status pstd_mailbox_ask(struct pstd_mailbox *mailbox,
+                                 const struct pstd_note *note,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Takes the bits of mask that are set. */
+unsigned pstd_mailbox_take(struct pstd_mailbox *mailbox, unsigned mask);
+/* The same without taking them. */
+unsigned pstd_mailbox_peek(struct pstd_mailbox *mailbox, unsigned mask);
+/* Waits for the next order, at most so long: false, there is none. The control
+ * word STOP is an order, too. */
+bool pstd_mailbox_wait(struct pstd_mailbox *mailbox, unsigned ms,
+                       struct pstd_order *ret);
+/* One finished step, and what it was made of. */
+void pstd_mailbox_count(struct pstd_mailbox *mailbox, uint64_t samples,
+                        uint64_t tokens);
+/* Any thread. All steps so far, those of a run under way included. */
+struct pstd_totals pstd_mailbox_totals(struct pstd_mailbox *mailbox);
+/* Notes that found no room so far. */
+uint64_t pstd_mailbox_lost(struct pstd_mailbox *mailbox);
+/* Exit status of the program, from the exec thread to whoever joined it. */
+void pstd_mailbox_set_result(struct pstd_mailbox *mailbox,
+                             const struct pst_diag *diag);
+struct pst_diag *pstd_mailbox_result(struct pstd_mailbox *mailbox);
+
+#endif

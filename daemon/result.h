@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_RESULT_H
+#define PENSTOCK_DAEMON_RESULT_H
+/* What a run leaves, for whoever asks. Goes from the exec thread to the loop
+ * with the note of the run's end. */
+#include "daemon/common/trace.h"
+#include "stages/run/exec.h"
+#include "stages/run/measure.h"
+
+/* Of one rank; sums over the steps of a run. Plain bytes: it is sent. */
+struct pstd_rank_result {
+    char stages[64];
+    uint64_t peak_rss, planned, high_water;
+    struct pst_times sums;
+    double step;              /* seconds of one step of median length, */
+    struct pst_shares shares; /* and what this rank did in it */
+};
+
+struct pstd_result {
+    uint64_t run;
+    bool stopped; /* before its goal, on request */
+    struct pst_diag diag;
+    uint64_t first_step, steps;
+    double loss;
+    double *losses; /* of the last n_losses steps */
+    size_t n_losses;
+    double step_s; /* median without the first two */
+    uint64_t first_step_us;
+    double gflops, bubble, tok_s;
+    uint64_t checkpoint_step;
+    struct pstd_rank_result *ranks;
+    size_t n_ranks;
+    struct pstd_trace *trace; /* NULL: none */
+};
+
+void pstd_result_free(struct pstd_result *result);
+
+#endif
