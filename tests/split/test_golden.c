@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The splitter's goldens (tests/data): models with PyTorch's graphs and
- * the split that is right. One case per way of cutting. Skipped as a whole if
- * the folder is not beside the checkout.
+ * the split that is right. One case per way of cutting.
  */
 #include "tests/split/golden.h"
 
