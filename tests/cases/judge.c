@@ -76,6 +76,35 @@ static bool compare_values(const struct trial *t, const char *name,
     return true;
 }
 
+/* Where a tensor has a limit of its own: the norm of its error against what
+ * float64 gives. */
+static bool compare_norm(const struct trial *t, const char *name,
+                         const struct got *got, double limit)
+{
+    const struct pst_safetensors_entry *e;
+    struct got want = {0};
+    double sum = 0.0;
+    char key[300];
+
+    (void)snprintf(key, sizeof(key), "exact.%s", name);
+    e = pst_safetensors_find(t->given, key);
+    if (e == NULL || pst_meta_numel(&e->meta) != pst_meta_numel(&got->meta))
+        return judge_fail(t, "the case has no %s like %s", key, name);
+    want.meta = e->meta;
+    want.data = aligned(e);
+    if (want.data == NULL)
+        return judge_fail(t, "out of memory");
+    for (int64_t i = 0; i < pst_meta_numel(&e->meta); i++) {
+        const double off = at(got, i) - at(&want, i);
+
+        sum += off * off;
+    }
+    free((void *)want.data);
+    return sqrt(sum) <= limit || /* NaN is wrong too */
+           judge_fail(t, "%s is off by %.3g, which may be %.3g", name,
+                      sqrt(sum), limit);
+}
+
 /* Only shape and dtype are given, in cases.json. */
 static bool judge_meta(const struct trial *t, const char *name,
                        const struct got *got)
@@ -127,6 +156,7 @@ static bool is_right(const struct trial *t, const char *name,
     const struct pst_safetensors_entry *e =
         pst_safetensors_find(t->given, name);
     const char *kind = json_string_value(json_object_get(t->spec, "kind"));
+    const json_t *limits = json_object_get(t->spec, "limits");
     char a[PST_META_TEXT], b[PST_META_TEXT];
     struct got want = {0};
     bool ok;
@@ -150,6 +180,8 @@ static bool is_right(const struct trial *t, const char *name,
         ok = judge_fail(t, "%s is %s, not %s", name,
                         pst_meta_text(&got->meta, a),
                         pst_meta_text(&e->meta, b));
+    else if (limits != NULL)
+        ok = compare_norm(t, name, got, number(limits, name, -1.0));
     else
         ok = compare_values(t, name, got, &want, gradient);
     free((void *)want.data);
