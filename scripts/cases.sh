@@ -6,48 +6,35 @@
 #
 #   scripts/cases.sh [options of tests/cases/main.c]
 #
+# PENSTOCK_SEED=N draws the random ones by another seed than the last one.
 # Ends with "N passed, N failed": a program counts once, and passes if it does
 # with all kernels. A line of tests/cases/known.txt that nothing needs fails.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 data=$root/build/tests/data/cases
-chains=$root/build/chains
 need_build
-if ! cmp -s "$root/tests/cases/chains.py" "$chains/chains.py"; then
-  need_python
-  say "writing chains of operators with PyTorch (once, half a minute)"
-  rm -rf "$chains"
-  "$python" "$root/tests/cases/chains.py" "$chains" || die "chains.py failed"
-  cp "$root/tests/cases/chains.py" "$chains/chains.py"
-fi
-dtypes=$root/build/dtypes
-if ! cmp -s "$root/tests/cases/dtypes.py" "$dtypes/dtypes.py"; then
-  need_python
-  say "writing operators of all dtypes with PyTorch (once, a minute)"
-  rm -rf "$dtypes"
-  "$python" "$root/tests/cases/dtypes.py" "$dtypes" --count 500 \
-    2>"$root/build/dtypes.log" || die "dtypes.py failed: build/dtypes.log"
-  cp "$root/tests/cases/dtypes.py" "$dtypes/dtypes.py"
-fi
 
-edges=$root/build/edges
-if ! cmp -s "$root/tests/cases/edges.py" "$edges/edges.py"; then
+# drawn NAME TEXT [options]: a set that tests/cases/NAME.py draws by the seed,
+# again if the script or the seed is another.
+drawn() {
+  local name=$1 text=$2 dir=$root/build/$1 script=$root/tests/cases/$1.py
+  shift 2
+  cmp -s "$script" "$dir/$name.py" &&
+    [ "$(cat "$dir/seed")" = "${PENSTOCK_SEED:-$(cat "$dir/seed")}" ] && return
   need_python
-  say "writing edges of what numbers can be with PyTorch (once, seconds)"
-  rm -rf "$edges"
-  "$python" "$root/tests/cases/edges.py" "$edges" 2>"$root/build/edges.log" ||
-    die "edges.py failed: build/edges.log"
-  cp "$root/tests/cases/edges.py" "$edges/edges.py"
-fi
-layouts=$root/build/layouts
-if ! cmp -s "$root/tests/cases/layouts.py" "$layouts/layouts.py"; then
-  need_python
-  say "writing layouts in memory with PyTorch (once, half a minute)"
-  rm -rf "$layouts"
-  "$python" "$root/tests/cases/layouts.py" "$layouts" \
-    2>"$root/build/layouts.log" || die "layouts.py failed: build/layouts.log"
-  cp "$root/tests/cases/layouts.py" "$layouts/layouts.py"
-fi
+  say "writing $text with PyTorch (seed ${PENSTOCK_SEED:-1})"
+  rm -rf "$dir"
+  "$python" "$script" "$dir" "$@" 2>"$dir.log" ||
+    die "$name.py failed: $dir.log"
+  echo "${PENSTOCK_SEED:-1}" >"$dir/seed"
+  cp "$script" "$dir/$name.py"
+}
+
+seed=(--seed "${PENSTOCK_SEED:-1}")
+drawn chains "chains of operators" "${seed[@]}"
+drawn dtypes "operators of all dtypes" --count 500 "${seed[@]}"
+drawn edges "edges of what numbers can be"
+drawn layouts "layouts in memory" "${seed[@]}"
 
 # verdicts SET: runs a set by four kernel sets; a program counts once.
 verdicts() {
@@ -79,7 +66,7 @@ verdicts() {
 all=$(mktemp)
 stale=$(mktemp)
 trap 'rm -f "$all" "$stale"' EXIT
-for set in "$data" "$chains" "$dtypes" "$edges" "$layouts"; do
+for set in "$data" "$root"/build/{chains,dtypes,edges,layouts}; do
   rm -f "$set".*.verdicts
   verdicts "$set" "$@"
 done

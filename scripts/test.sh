@@ -7,7 +7,9 @@
 # --quick leaves the comparison with PyTorch and the sanitizers out; --full
 # runs every case of the comparison instead of a sample. Ends with the lines
 # "N skipped" and "N passed, N failed". A clone alone has all that the tests
-# read. PENSTOCK_MESON: more options for `meson setup`.
+# read. PENSTOCK_MESON: more options for `meson setup`. What is drawn by chance
+# is another sample in each run; PENSTOCK_SEED=N draws that of the run that
+# printed N.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 mode=${1:-}
@@ -16,6 +18,9 @@ case $mode in
   *) die "usage: scripts/test.sh [--quick|--full]" ;;
 esac
 
+export PENSTOCK_SEED=${PENSTOCK_SEED:-$((RANDOM * 3 + RANDOM % 3))}
+export PST_FUZZ_SEED=$PENSTOCK_SEED
+say "PENSTOCK_SEED=$PENSTOCK_SEED"
 passed=0
 failed=0
 skipped=0
@@ -92,9 +97,11 @@ meson_tests "$root/build" "tests"
 if [ "$mode" != --quick ]; then
   full=()
   [ "$mode" = --full ] && full=(--full)
-  counted "comparison with PyTorch" compare.py "$root/out/compare" "${full[@]}"
+  sample=("${full[@]}" --seed "$PENSTOCK_SEED")
+  counted "comparison with PyTorch" compare.py "$root/out/compare" \
+    "${sample[@]}"
   counted "models of the zoo in all cuts" sweep.py "$root/out/sweep" \
-    "${full[@]}"
+    "${sample[@]}"
   counted "numbered cases" ../conformance/conformance.py \
     "$root/out/conformance"
   counted "model.eval()" modes.py "$root/out/modes"
@@ -107,7 +114,7 @@ if [ "$mode" != --quick ]; then
     --timeout-multiplier 4
 fi
 
-say "$(($(date +%s) - begin)) seconds"
+say "$(($(date +%s) - begin)) seconds, PENSTOCK_SEED=$PENSTOCK_SEED"
 echo "$skipped skipped"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
