@@ -7,7 +7,7 @@
  * where TEXT is a graph in the form of tests/ops/sample.h, whose last node is
  * timed ("adamw N": the optimizer's loop), FLAGS "-", "bf16" (with operands
  * prepared, as in a program) or "chain". Prints for each line the name of the
- * kernel and the nanoseconds of each run.
+ * kernel and the nanoseconds of each run, of the thread's own time.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static int64_t now_ns(void)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
@@ -69,29 +69,32 @@ static void bind(struct pst_node *node, struct pst_call *call)
                 call->in[k].data = filled(arg->values[j]);
     }
     for (unsigned i = 0; i < node->n_outs; i++) {
-        call->out[i].meta = node->outs[i]->meta;
+        call->out[i].meta = &node->outs[i]->meta;
         call->out[i].data = room_for(pst_meta_span(&node->outs[i]->meta));
     }
 }
 
-static void make_tiles(struct pst_operand *x, enum pst_form form)
+static void make_tiles(struct pst_operand *x, struct pst_meta *meta,
+                       enum pst_form form)
 {
     const struct pst_op *op = pst_op_find("penstock.tiles.default");
-    const int64_t k = x->meta.size[form == PST_FORM_TILES_T];
-    const int64_t n = x->meta.size[form != PST_FORM_TILES_T];
+    const int64_t k = x->meta->size[form == PST_FORM_TILES_T];
+    const int64_t n = x->meta->size[form != PST_FORM_TILES_T];
     struct pst_arg args[2] = {[1] = pst_b(form == PST_FORM_TILES_T)};
     struct pst_operand in = *x;
     struct pst_call call = {
         .in = &in, .out = x, .n_in = 1, .n_out = 1, .args = args};
 
     x->data = room_for((size_t)pst_tiles_numel(k, n) * sizeof(uint16_t));
-    x->meta = pst_tiles_meta(k, n);
+    *meta = pst_tiles_meta(k, n);
+    x->meta = meta;
     op->kernels[op->n_kernels - 1].run(&call);
 }
 
 /* What a program prepares once for all readers (bf16) is not timed. */
 static bool prepare(struct pst_call *call, const struct pst_kernel *kernel)
 {
+    static struct pst_meta metas[32]; /* of what is made, until the next */
     struct pst_operand made[32];
     bool any = false;
 
@@ -108,10 +111,12 @@ static bool prepare(struct pst_call *call, const struct pst_kernel *kernel)
             continue;
         any = true;
         if (form != PST_FORM_BF16) {
-            make_tiles(&made[i], form);
+            make_tiles(&made[i], &metas[i], form);
             continue;
         }
-        made[i].meta.dtype = PST_BF16;
+        metas[i] = *meta;
+        metas[i].dtype = PST_BF16;
+        made[i].meta = &metas[i];
         made[i].data = room_for((size_t)n * 2);
         for (int64_t k = 0; k < n; k++)
             pst_store_f64(PST_BF16, made[i].data, k,

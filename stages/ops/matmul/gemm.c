@@ -8,6 +8,18 @@
 #include <dnnl.h>
 #endif
 
+/*
+ * Measured on one core with AVX-512, GFLOP/s OpenBLAS : oneDNN. 64^3 NN
+ * 229 : 198, NT 118 : 160; 8x64x64 NN 200 : 102, NT 98 : 91; 256x512x512
+ * NN 190 : 229.
+ */
+bool pst_gemm_is_small(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
+{
+    const double small = tb && !ta ? 32.0 * 32 * 32 : 64.0 * 64 * 64;
+
+    return (double)m * (double)n * (double)k <= small;
+}
+
 #if PST_HAVE_DNNL
 
 /* As in blas.c. */
@@ -41,16 +53,9 @@ void pst_gemm_f32_dnnl(const struct pst_gemm *g, const float *a, const float *b,
                leading(g->ldc, g->n));
 }
 
-/*
- * Measured on one core with AVX-512, GFLOP/s OpenBLAS : oneDNN. 64^3 NN
- * 229 : 198, NT 118 : 160; 8x64x64 NN 200 : 102, NT 98 : 91; 256x512x512
- * NN 190 : 229. OpenBLAS has kernels for small matrices that do not pack.
- */
 bool pst_gemm_likes_dnnl(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
 {
-    const double small = tb && !ta ? 32.0 * 32 * 32 : 64.0 * 64 * 64;
-
-    return (double)m * (double)n * (double)k > small;
+    return !pst_gemm_is_small(ta, tb, m, n, k);
 }
 
 #else

@@ -29,6 +29,9 @@ void pst_gemm_prepare_dnnl(void);
 /* Lets the libraries make what they make once (oneDNN compiles its code: 40
  * ms), so that ranks do it side by side before the first step. */
 void pst_gemm_warm_up(void);
+/* So small that OpenBLAS takes its kernels that do not pack, which nothing
+ * beats. */
+bool pst_gemm_is_small(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
 /* Is oneDNN there and faster for one product of this shape? */
 bool pst_gemm_likes_dnnl(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
 

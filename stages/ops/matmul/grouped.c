@@ -166,14 +166,6 @@ static void multiply_ref(const struct pst_product *p, struct pst_pool *pool)
     pst_product_ref(p);
 }
 
-static void multiply_fast(const struct pst_product *p, struct pst_pool *pool)
-{
-    if (p->dtype == PST_F32 && pst_product_likes_dnnl(p))
-        pst_product_dnnl(p, pool);
-    else
-        pst_product_blas(p, pool);
-}
-
 /* Where group g ends; false, and a fault, unless it is in [begin, rows]. */
 static bool group_end(const struct pst_call *c, int64_t g, int64_t begin,
                       int64_t rows, int64_t *ret)
@@ -247,7 +239,7 @@ static double product_flops(const struct pst_node *node)
 #define GROUPED(id)                                                            \
     static void id##_blas(const struct pst_call *c)                            \
     {                                                                          \
-        id(c, multiply_fast);                                                  \
+        id(c, pst_product_best);                                               \
     }                                                                          \
     static void id##_ref(const struct pst_call *c)                             \
     {                                                                          \

@@ -189,13 +189,10 @@ void pst_product_narrow(const struct pst_call *c, const struct pst_product *p)
     }
     plan(p, c->scratch, &w);
     pst_pool_run(c->pool, pack_part, &w);
-    if (w.bf16) {
+    if (w.bf16)
         run_bf16(c, &w.q, (char *)c->scratch + w.size);
-    } else if (pst_product_likes_dnnl(&w.q)) {
-        pst_product_dnnl(&w.q, c->pool);
-    } else {
-        pst_product_blas(&w.q, c->pool);
-    }
+    else
+        pst_product_best(&w.q, c->pool);
     if (w.sum != NULL)
         pst_pool_run(c->pool, store_part, &w);
 }

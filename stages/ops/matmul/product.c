@@ -2,6 +2,7 @@
 #include "stages/ops/matmul/product.h"
 
 #include "stages/ops/matmul/gemm_bf16.h"
+#include "stages/ops/matmul/packed.h"
 #include "stages/ops/matmul/tiles.h"
 
 #include <limits.h>
@@ -205,7 +206,9 @@ bool pst_product_likes_tiles(const struct pst_product *p)
            pst_factor_layout(&p->a, p->m, p->k, &trans, &ld) && !trans;
 }
 
-bool pst_product_likes_dnnl(const struct pst_product *p)
+typedef bool (*likes_fn)(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
+
+static bool likes(const struct pst_product *p, likes_fn ask)
 {
     bool ta, tb;
     int64_t ld;
@@ -214,7 +217,17 @@ bool pst_product_likes_dnnl(const struct pst_product *p)
         return false;
     pst_factor_layout(&p->a, p->m, p->k, &ta, &ld);
     pst_factor_layout(&p->b, p->k, p->n, &tb, &ld);
-    return pst_gemm_likes_dnnl(ta, tb, p->m, p->n, p->k);
+    return ask(ta, tb, p->m, p->n, p->k);
+}
+
+bool pst_product_likes_dnnl(const struct pst_product *p)
+{
+    return likes(p, pst_gemm_likes_dnnl);
+}
+
+bool pst_product_likes_packed(const struct pst_product *p)
+{
+    return likes(p, pst_gemm_likes_packed);
 }
 
 /* Part of one product of the batch: rows and columns [0], [1] ... of out. */
@@ -326,6 +339,9 @@ static void run_block(struct job *job, unsigned part, const struct block *k)
     } else if (job->lib == PST_PRODUCT_DNNL) {
         pst_gemm_f32_dnnl(&g, (const float *)p->a.data + a,
                           (const float *)p->b.data + b, (float *)p->out + o);
+    } else if (job->lib == PST_PRODUCT_PACKED) {
+        pst_gemm_packed(&g, (const float *)p->a.data + a,
+                        (const float *)p->b.data + b, (float *)p->out + o);
     } else {
         pst_gemm_f32(&g, (const float *)p->a.data + a,
                      (const float *)p->b.data + b, (float *)p->out + o);
@@ -397,6 +413,23 @@ void pst_product_dnnl(const struct pst_product *p, struct pst_pool *pool)
     struct job job = {.p = p, .lib = PST_PRODUCT_DNNL};
 
     run(&job, pool);
+}
+
+void pst_product_packed(const struct pst_product *p, struct pst_pool *pool)
+{
+    struct job job = {.p = p, .lib = PST_PRODUCT_PACKED};
+
+    run(&job, pool);
+}
+
+void pst_product_best(const struct pst_product *p, struct pst_pool *pool)
+{
+    if (p->dtype == PST_F32 && pst_product_likes_dnnl(p))
+        pst_product_dnnl(p, pool);
+    else if (p->dtype == PST_F32 && pst_product_likes_packed(p))
+        pst_product_packed(p, pool);
+    else
+        pst_product_blas(p, pool);
 }
 
 /* Of the library, for each part. */

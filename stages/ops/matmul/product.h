@@ -54,6 +54,8 @@ void pst_product_matrix(struct pst_product *p, const struct pst_operand *b,
 bool pst_product_fits_blas(const struct pst_product *p);
 /* oneDNN is the faster library for it (a function of shapes alone). */
 bool pst_product_likes_dnnl(const struct pst_product *p);
+/* Ours is faster than OpenBLAS (of shapes and instruction set alone). */
+bool pst_product_likes_packed(const struct pst_product *p);
 
 /* Factors of bf16: tiles.h is the faster library for it (of shapes alone). */
 bool pst_product_likes_tiles(const struct pst_product *p);
@@ -61,6 +63,7 @@ bool pst_product_likes_tiles(const struct pst_product *p);
 enum pst_product_lib {
     PST_PRODUCT_BLAS,
     PST_PRODUCT_DNNL,
+    PST_PRODUCT_PACKED,
     PST_PRODUCT_BF16,
     PST_PRODUCT_TILES
 };
@@ -70,6 +73,9 @@ void pst_product_ref(const struct pst_product *p);
 /* f32 and f64. Rows, columns or batches are divided over the pool. */
 void pst_product_blas(const struct pst_product *p, struct pst_pool *pool);
 void pst_product_dnnl(const struct pst_product *p, struct pst_pool *pool);
+void pst_product_packed(const struct pst_product *p, struct pst_pool *pool);
+/* The fastest of the three for f32, OpenBLAS for f64. */
+void pst_product_best(const struct pst_product *p, struct pst_pool *pool);
 /* bf16 factors, f32 for c and out, if pst_gemm_uses_bf16. Scratch is 64-byte
  * aligned; false: the library ran out of memory. */
 size_t pst_product_bf16_scratch(const struct pst_product *p, unsigned threads);
@@ -147,6 +153,7 @@ void pst_product_rows(struct pst_product *p, const struct pst_meta *x);
     PST_PRODUCT_RUN(id, describe, ref, pst_product_ref(&p))                    \
     PST_PRODUCT_RUN(id, describe, blas, pst_product_blas(&p, c->pool))         \
     PST_PRODUCT_RUN(id, describe, dnnl, pst_product_dnnl(&p, c->pool))         \
+    PST_PRODUCT_RUN(id, describe, packed, pst_product_packed(&p, c->pool))     \
     PST_PRODUCT_RUN(id, describe, narrow, pst_product_narrow(c, &p))           \
     PST_PRODUCT_RUN(id, describe, bf16, pst_product_prepared(c, &p))           \
     PST_PRODUCT_SCRATCH(id, describe, narrow)                                  \
@@ -163,6 +170,9 @@ void pst_product_rows(struct pst_product *p, const struct pst_meta *x);
     PST_PRODUCT_ASK(id, describe, likes_dnnl, pst_product_likes_dnnl(&p))      \
     PST_PRODUCT_ASK(id, describe, fits_dnnl,                                   \
                     pst_product_fits_blas(&p) && pst_product_likes_dnnl(&p))   \
+    PST_PRODUCT_ASK(id, describe, likes_packed, pst_product_likes_packed(&p))  \
+    PST_PRODUCT_ASK(id, describe, fits_packed,                                 \
+                    pst_product_fits_blas(&p) && pst_product_likes_packed(&p)) \
     static enum pst_form id##_form(const struct pst_call *c, unsigned i)       \
     {                                                                          \
         struct pst_product p;                                                  \
@@ -187,10 +197,14 @@ void pst_product_rows(struct pst_product *p, const struct pst_meta *x);
                            .form = id##_form),                                 \
         PST_PRODUCT_KERNEL(id, "_f32_dnnl", PST_D(F32), PST_K_STRIDED,         \
                            fits_dnnl, 1e-5, dnnl),                             \
+        PST_PRODUCT_KERNEL(id, "_f32_packed", PST_D(F32), PST_K_STRIDED,       \
+                           fits_packed, 1e-5, packed),                         \
         PST_PRODUCT_KERNEL(id, "_blas", PST_D(F32) | PST_D(F64),               \
                            PST_K_STRIDED, fits_plain, 1e-5, blas),             \
         PST_PRODUCT_KERNEL(id, "_f32_dnnl_copy", PST_D(F32), 0, likes_dnnl,    \
                            1e-5, dnnl),                                        \
+        PST_PRODUCT_KERNEL(id, "_f32_packed_copy", PST_D(F32), 0,              \
+                           likes_packed, 1e-5, packed),                        \
         PST_PRODUCT_KERNEL(id, "_blas_copy", PST_D(F32) | PST_D(F64), 0,       \
                            is_plain, 1e-5, blas),                              \
         {.name = #id "_ref",                                                   \

@@ -7,6 +7,7 @@
 #include "stages/base/str.h"
 #include "stages/ops/matmul/blas.h"
 #include "stages/ops/matmul/gemm_bf16.h"
+#include "stages/ops/matmul/packed.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -97,10 +98,7 @@ static bool run(const struct trial *t, bool bf16)
 {
     if (bf16)
         return pst_gemm_bf16(&t->g, t->ha, t->hb, t->c, t->scratch);
-    if (pst_gemm_likes_dnnl(false, false, M, N, K))
-        pst_gemm_f32_dnnl(&t->g, t->a, t->b, t->c);
-    else
-        pst_gemm_f32(&t->g, t->a, t->b, t->c);
+    pst_gemm_f32_best(&t->g, t->a, t->b, t->c);
     return true;
 }
 

@@ -170,19 +170,75 @@ static inline void transpose_4(const float *from, int64_t ld_from, float *to,
         __builtin_shufflevector(ac2, bd2, 2, 6, 3, 7);
 }
 
+#if defined(__AVX2__)
+#define PST_TILE_TURN 8
+
+typedef float pst_vec8 PST_VECTOR(32);
+
+/* 4 numbers of row 0 and of row 4 of a block. */
+static inline pst_vec8 two_rows(const float *from, int64_t ld)
+{
+    return __builtin_shufflevector(*(const pst_vec4 *)from,
+                                   *(const pst_vec4 *)(from + 4 * ld), 0, 1, 2,
+                                   3, 4, 5, 6, 7);
+}
+
+/* 8 x 4 numbers transposed: both halves of a register at once. */
+static inline void transpose_8x4(const float *from, int64_t ld_from, float *to,
+                                 int64_t ld_to)
+{
+    const pst_vec8 a = two_rows(from, ld_from);
+    const pst_vec8 b = two_rows(from + ld_from, ld_from);
+    const pst_vec8 c = two_rows(from + 2 * ld_from, ld_from);
+    const pst_vec8 d = two_rows(from + 3 * ld_from, ld_from);
+#define LOW(x, y)  __builtin_shufflevector(x, y, 0, 8, 1, 9, 4, 12, 5, 13)
+#define HIGH(x, y) __builtin_shufflevector(x, y, 2, 10, 3, 11, 6, 14, 7, 15)
+    const pst_vec8 ac0 = LOW(a, c), ac2 = HIGH(a, c);
+    const pst_vec8 bd0 = LOW(b, d), bd2 = HIGH(b, d);
+
+    *(pst_vec8 *)to = LOW(ac0, bd0);
+    *(pst_vec8 *)(to + ld_to) = HIGH(ac0, bd0);
+    *(pst_vec8 *)(to + 2 * ld_to) = LOW(ac2, bd2);
+    *(pst_vec8 *)(to + 3 * ld_to) = HIGH(ac2, bd2);
+#undef LOW
+#undef HIGH
+}
+#else
+#define PST_TILE_TURN 4
+#endif
+
+/* 4 columns of PST_TILE_TURN rows. */
+static inline void transpose_block(const float *from, int64_t ld_from,
+                                   float *to, int64_t ld_to)
+{
+#if PST_TILE_TURN == 8
+    transpose_8x4(from, ld_from, to, ld_to);
+#else
+    transpose_4(from, ld_from, to, ld_to);
+#endif
+}
+
 /* to (cols, rows) := from (rows, cols) transposed, in blocks that read whole
  * cache lines. */
 static inline void pst_tile_transpose(int64_t rows, int64_t cols,
                                       const float *from, int64_t ld_from,
                                       float *to, int64_t ld_to)
 {
+    const int64_t whole = rows / PST_TILE_TURN * PST_TILE_TURN;
     const int64_t rows4 = rows / 4 * 4, cols4 = cols / 4 * 4;
 
-    for (int64_t c0 = 0; c0 < cols4; c0 += 16)
-        for (int64_t r = 0; r < rows4; r += 4)
+    for (int64_t c0 = 0; c0 < cols4; c0 += 16) {
+        int64_t r = 0;
+
+        for (; r < whole; r += PST_TILE_TURN)
+            for (int64_t c = c0; c < cols4 && c < c0 + 16; c += 4)
+                transpose_block(from + r * ld_from + c, ld_from,
+                                to + c * ld_to + r, ld_to);
+        for (; r < rows4; r += 4)
             for (int64_t c = c0; c < cols4 && c < c0 + 16; c += 4)
                 transpose_4(from + r * ld_from + c, ld_from, to + c * ld_to + r,
                             ld_to);
+    }
     for (int64_t r = rows4; r < rows; r++)
         for (int64_t c = 0; c < cols4; c++)
             to[c * ld_to + r] = from[r * ld_from + c];

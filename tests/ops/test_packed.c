@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Our own product of f32 against sums in double, for every instruction set
+ * that this processor has. */
+#include "tests/test.h"
+
+#include "stages/ops/matmul/packed.h"
+#include "stages/ops/simd/simd.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define GUARD 7 /* numbers between two rows that nobody may touch */
+
+static unsigned seed = 1;
+
+static float number(void)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (float)(seed >> 8) / (1 << 24) - 0.5f;
+}
+
+static float *numbers(int64_t n)
+{
+    /* Exactly as many as there are: a sanitizer sees the first one behind. */
+    float *x = malloc((size_t)n * sizeof(*x));
+
+    assert_non_null(x);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = number();
+    return x;
+}
+
+static void one(pst_packed_fn fn, bool ta, bool tb, int64_t m, int64_t n,
+                int64_t k, double alpha, double beta)
+{
+    static float PST_ALIGNED(64) room[PST_PACKED_ROOM];
+    const int64_t rows_a = ta ? k : m, rows_b = tb ? n : k;
+    const struct pst_gemm g = {.ta = ta,
+                               .tb = tb,
+                               .m = m,
+                               .n = n,
+                               .k = k,
+                               .lda = (ta ? m : k) + GUARD,
+                               .ldb = (tb ? k : n) + GUARD,
+                               .ldc = n + GUARD,
+                               .alpha = alpha,
+                               .beta = beta};
+    float *a = numbers((rows_a - 1) * g.lda + (ta ? m : k));
+    float *b = numbers((rows_b - 1) * g.ldb + (tb ? k : n));
+    float *c = numbers((m - 1) * g.ldc + n), *old = numbers(m * g.ldc);
+
+    for (int64_t i = 0; i < (m - 1) * g.ldc + n; i++)
+        old[i] = c[i];
+    if (beta == 0)
+        c[0] = NAN;
+    if (fn != NULL)
+        fn(&g, a, b, c, room);
+    else
+        pst_gemm_packed(&g, a, b, c);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < g.ldc && i * g.ldc + j < (m - 1) * g.ldc + n;
+             j++) {
+            double want = beta * old[i * g.ldc + j], size = 1;
+
+            if (j >= n) {
+                assert_true(c[i * g.ldc + j] == old[i * g.ldc + j]);
+                continue;
+            }
+            for (int64_t p = 0; p < k; p++) {
+                const double y =
+                    alpha * (double)(ta ? a[p * g.lda + i] : a[i * g.lda + p]) *
+                    (double)(tb ? b[j * g.ldb + p] : b[p * g.ldb + j]);
+
+                want += y;
+                size += fabs(y);
+            }
+            if (!(fabs(c[i * g.ldc + j] - want) <= 2e-7 * size * 4))
+                fail_msg("%d%d %lldx%lldx%lld (%lld, %lld): %g, not %g", ta, tb,
+                         (long long)m, (long long)n, (long long)k, (long long)i,
+                         (long long)j, (double)c[i * g.ldc + j], want);
+        }
+    free(a);
+    free(b);
+    free(c);
+    free(old);
+}
+
+/* Sides around the sizes of tiles, panels and blocks. */
+static void all_shapes(pst_packed_fn fn)
+{
+    static const int64_t sides[] = {1,  2,  3,  4,  5,  8,  11, 12, 13,
+                                    16, 17, 24, 31, 33, 36, 37, 64, 70};
+    static const int64_t depths[] = {1, 3, 16, 17, 64, 255, 256, 257, 520};
+    int turn = 0;
+
+    for (size_t i = 0; i < PST_COUNT(sides); i++)
+        for (size_t j = 0; j < PST_COUNT(sides); j++)
+            for (int form = 0; form < 4; form++, turn++)
+                one(fn, form & 1, form & 2, sides[i], sides[j],
+                    depths[turn % (int)PST_COUNT(depths)],
+                    turn % 3 == 0 ? 1 : -0.5,
+                    turn % 5 == 0   ? 1
+                    : turn % 5 == 1 ? 0.25
+                                    : 0);
+    for (int form = 0; form < 4; form++) {
+        one(fn, form & 1, form & 2, 200, 50, 300, 1, 0);
+        one(fn, form & 1, form & 2, 400, 9, 40, 1, 1);
+        one(fn, form & 1, form & 2, 9, 400, 40, 1, 1);
+        one(fn, form & 1, form & 2, 130, 130, 20, 1, 0);
+    }
+}
+
+static void every_set(void **state)
+{
+    (void)state;
+    all_shapes(pst_simd_gemm_any);
+    PST_SIMD_IF_AVX2(if (pst_cpu_isa() >= PST_ISA_AVX2)
+                         all_shapes(pst_simd_gemm_avx2);)
+    PST_SIMD_IF_AVX512(if (pst_cpu_isa() >= PST_ISA_AVX512)
+                           all_shapes(pst_simd_gemm_avx512);)
+}
+
+/* Products with vectors go elsewhere. */
+static void chosen(void **state)
+{
+    (void)state;
+    all_shapes(NULL);
+}
+
+/* What is small stays with OpenBLAS, what is large too. */
+static void rule(void **state)
+{
+    const enum pst_isa best = PST_ISA_AVX512;
+
+    (void)state;
+    for (int form = 0; form < 3; form++) {
+        const bool ta = form == 1, tb = form == 2;
+
+        assert_true(pst_packed_likes(best, ta, tb, 32, 1024, 1024));
+        assert_true(pst_packed_likes(best, ta, tb, 1024, 1024, 32));
+        assert_true(pst_packed_likes(best, ta, tb, 4, 512, 2048));
+        assert_false(pst_packed_likes(best, ta, tb, 16, 16, 16));
+        assert_false(pst_packed_likes(best, ta, tb, 512, 2304, 768));
+        assert_true(pst_packed_likes(PST_ISA_AVX2, ta, tb, 2, 1024, 1024));
+        assert_false(pst_packed_likes(PST_ISA_AVX2, ta, tb, 64, 3136, 576));
+        assert_false(pst_packed_likes(PST_ISA_ANY, ta, tb, 4, 512, 2048));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_set),
+        cmocka_unit_test(chosen),
+        cmocka_unit_test(rule),
+    };
+
+    return cmocka_run_group_tests_name("packed", tests, NULL, NULL);
+}
