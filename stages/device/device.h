@@ -114,8 +114,9 @@ struct pst_device {
     unsigned n_tasks;
 };
 
-/* stages/ops/cpu/: this processor. */
+/* stages/ops/cpu/: this processor; what crews take that name no device. */
 extern const struct pst_device pst_device_cpu;
+const struct pst_device *pst_device_default(void);
 
 /* PST_ERR_UNSUPPORTED that names device and task if it has no such row. */
 enum pst_status pst_device_task(const struct pst_device *device,

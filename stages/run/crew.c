@@ -62,7 +62,7 @@ static enum pst_status crew_alloc(struct pst_plan *plan,
     crew->options.replicas = PST_MAX(options->replicas, 1);
     crew->options.threads = pst_exec_threads(options);
     if (options->device == NULL)
-        crew->options.device = &pst_device_cpu;
+        crew->options.device = pst_device_default();
     if (!options->train)
         crew->options.schedule = "gpipe"; /* forward only: F in order */
     crew->ranks = pst_calloc(PST_TAG_EXEC, pst_crew_size(crew),

@@ -3,6 +3,7 @@
 """Do two builds of penstock compute the same bits?
 
     bits.py OLD NEW WORKDIR [--only TEXT] [--sample N] [--seed N] [--list]
+                            [--shadow]
 
 OLD and NEW are two programs `penstock`, each with its own `penstockd` beside
 it. A case is a model of the zoo (and examples/bytegpt), a cut, a schedule and a
@@ -11,10 +12,15 @@ write dumps that are equal byte for byte: loss, outputs, gradients, parameters
 and buffers. --sample N runs N cases, chosen by the seed. The last line is
 `N passed, N failed`.
 
+--shadow runs NEW on the device "shadow" (stages/ops/cpu/shadow.h), whose memory
+the host cannot touch: a case passes if also each of its processes came to its
+end there.
+
 A change that is meant to keep all numbers is held against the commit before it
 this way; one that is not names the cases that differ.
 """
 import argparse
+import os
 import random
 import sys
 import time
@@ -56,8 +62,24 @@ class Bits(Sweep):
              to, "--quiet", *words)
         return to.read_bytes()
 
-    def compare(self, old, new, case):
-        if self.dump(old, case) != self.dump(new, case):
+    def dump_on_shadow(self, penstock, case):
+        said = self.work / "shadow.txt"
+        said.unlink(missing_ok=True)
+        os.environ.update(PENSTOCK_DEVICE="shadow", PENSTOCK_SHADOW=str(said))
+        try:
+            dump = self.dump(penstock, case)
+        finally:
+            del os.environ["PENSTOCK_DEVICE"], os.environ["PENSTOCK_SHADOW"]
+        ranks = 1 if case[1] == "whole" else 2
+        lines = said.read_text().splitlines() if said.exists() else []
+        if len(lines) < ranks or not all(
+                x.endswith(" 0 touches by the host") for x in lines):
+            raise Failed(f"{ranks} ranks, but the device says: {lines}")
+        return dump
+
+    def compare(self, old, new, case, shadow):
+        run = self.dump_on_shadow if shadow else self.dump
+        if self.dump(old, case) != run(new, case):
             raise Failed("the dumps differ")
 
 
@@ -83,6 +105,7 @@ def main():
     p.add_argument("--sample", type=int, default=0, metavar="N")
     p.add_argument("--seed", type=int, default=int(time.time()) % 100000)
     p.add_argument("--list", action="store_true")
+    p.add_argument("--shadow", action="store_true")
     a = p.parse_args()
     a.workdir.mkdir(parents=True, exist_ok=True)
     sweep = Bits(a.new.resolve(), a.workdir.resolve())
@@ -98,7 +121,7 @@ def main():
             print(name)
             continue
         try:
-            sweep.compare(a.old.resolve(), a.new.resolve(), case)
+            sweep.compare(a.old.resolve(), a.new.resolve(), case, a.shadow)
             print(f"ok      {name}", flush=True)
         except Failed as e:
             failed += 1

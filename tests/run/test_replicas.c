@@ -149,12 +149,19 @@ static void has_the_buffers_of_replica_0(void **state)
     }
 }
 
-static const float *seen(const struct job *job, unsigned rank)
+/* The buffer, in the rank's arena. */
+static void *seen_at(const struct job *job, unsigned rank)
 {
     const struct pst_rank *r = job->crew->ranks[rank];
     const int index = pst_plan_find_param(job->net.plan, "n.seen");
 
-    return (const float *)pst_rank_at(r, r->params.at[r->param_at[index]].data);
+    return pst_rank_at(r, r->params.at[r->param_at[index]].data);
+}
+
+static float *seen(const struct job *job, unsigned rank)
+{
+    return pst_device_pull(&job->crew->ranks[rank]->mem, seen_at(job, rank),
+                           8 * sizeof(float));
 }
 
 /* All replicas have the same buffer after a step; a step that is not applied
@@ -178,7 +185,9 @@ static void keeps_buffers_alike(void **state)
     for (unsigned k = 0; k < 3; k++)
         assert_memory_equal(before, seen(&job, k), sizeof(before));
     assert_ok(pst_crew_check_copies(job.crew, 2, &job.net.diag), &job.net.diag);
-    ((float *)seen(&job, 2))[3] += 1;
+    seen(&job, 2)[3] += 1;
+    pst_device_push(&job.crew->ranks[2]->mem, seen_at(&job, 2),
+                    8 * sizeof(float));
     assert_int_equal(pst_crew_check_copies(job.crew, 2, &job.net.diag),
                      PST_ERR_INTERNAL);
     assert_non_null(strstr(job.net.diag.text, "n.seen"));

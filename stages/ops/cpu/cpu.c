@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The device "cpu": memory of the host, the kernels of operators' rows. */
 #include "stages/device/host.h"
+#include "stages/ops/cpu/shadow.h"
 #include "stages/ops/cpu/tasks.h"
 #include "stages/ops/op.h"
 
@@ -23,14 +24,7 @@ static struct pst_kernels kernels(const struct pst_op *op)
     return (struct pst_kernels){op->kernels, op->n_kernels, true};
 }
 
-static const struct pst_task_row tasks[] = {
-    {"seed", pst_cpu_seed},
-    {"copy", pst_cpu_copy},
-    {"sum", pst_cpu_sum},
-    {"sumsq", pst_cpu_sumsq},
-    {"update.sgd", pst_cpu_update_sgd},
-    {"update.adamw", pst_cpu_update_adamw},
-};
+static const struct pst_task_row tasks[] = {PST_CPU_TASKS(PST_CPU_TASK_ROW)};
 
 const struct pst_device pst_device_cpu = {
     .name = "cpu",
@@ -48,3 +42,12 @@ const struct pst_device pst_device_cpu = {
     .tasks = tasks,
     .n_tasks = PST_COUNT(tasks),
 };
+
+const struct pst_device *pst_device_default(void)
+{
+#if PST_HAVE_SHADOW
+    if (pst_shadow_wanted())
+        return &pst_device_shadow;
+#endif
+    return &pst_device_cpu;
+}

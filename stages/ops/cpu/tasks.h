@@ -12,6 +12,16 @@ void pst_cpu_sumsq(const struct pst_task *task);
 void pst_cpu_update_sgd(const struct pst_task *task);
 void pst_cpu_update_adamw(const struct pst_task *task);
 
+/* What a row of tasks has. */
+#define PST_CPU_TASKS(X)                                                       \
+    X("seed", pst_cpu_seed)                                                    \
+    X("copy", pst_cpu_copy)                                                    \
+    X("sum", pst_cpu_sum)                                                      \
+    X("sumsq", pst_cpu_sumsq)                                                  \
+    X("update.sgd", pst_cpu_update_sgd)                                        \
+    X("update.adamw", pst_cpu_update_adamw)
+#define PST_CPU_TASK_ROW(name, run) {(name), (run)},
+
 /* Elements go to threads in multiples of this, so that loops see the same
  * vector bodies and tails for any number of threads. 16 KiB of f32. */
 #define PST_TASK_GRAIN 4096

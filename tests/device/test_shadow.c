@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The device whose memory the host cannot touch: same bits, and a touch is
+ * caught. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "stages/base/fs.h"
+#include "stages/ops/cpu/shadow.h"
+#include "tests/run/job.h"
+
+static struct run run_on(const struct pst_device *device, unsigned stages,
+                         unsigned flags, struct pst_exec_options options)
+{
+    options.device = device;
+    return run_as(stages, flags, &options);
+}
+
+/* Kernels of every kind ran there, and bytes went both ways. */
+static void same_bits(unsigned stages, unsigned flags,
+                      const struct pst_exec_options *options)
+{
+    struct run cpu = run_on(&pst_device_cpu, stages, flags, *options);
+    const struct pst_shadow_counts before = pst_shadow_counts();
+    struct run shadow = run_on(&pst_device_shadow, stages, flags, *options);
+    const struct pst_shadow_counts after = pst_shadow_counts();
+
+    assert_same_dump(cpu.dump, shadow.dump);
+    assert_true(cpu.norm == shadow.norm && cpu.loss == shadow.loss);
+    assert_true(after.launches > before.launches);
+    assert_true(after.tasks > before.tasks);
+    assert_true(after.copies_in > before.copies_in);
+    assert_true(after.copies_out > before.copies_out);
+    pst_dump_free(cpu.dump);
+    pst_dump_free(shadow.dump);
+}
+
+/* Cuts, schedules, optimizers; values that are sent, handed over, shared by
+ * stages, transmitted, summed over replicas. */
+static void keeps_the_bits(void **state)
+{
+    static const char *const schedules[] = {"gpipe", "1f1b", "zb-h1",
+                                            "interleaved-1f1b"};
+
+    (void)state;
+    for (unsigned stages = 1; stages <= 4; stages++)
+        for (size_t k = 0; k < PST_COUNT(schedules); k++) {
+            const bool loops = k >= 2;
+            const unsigned ranks =
+                loops && stages == 4 ? 2 : PST_MAX(1, stages - stages / 4);
+            struct pst_exec_options options =
+                net_options(schedules[k], ranks, 4, k % 2 ? "adamw" : "sgd");
+
+            if (loops && stages != 4)
+                continue;
+            same_bits(stages, 0, &options);
+            same_bits(stages, NET_TRANSMIT, &options);
+            options.replicas = 2;
+            same_bits(stages, NET_STILL, &options);
+        }
+}
+
+static void names_what_a_device_lacks(void **state)
+{
+    struct pst_diag diag;
+    pst_task_fn run;
+
+    (void)state;
+    pst_diag_init(&diag);
+    assert_int_equal(
+        pst_device_task(&pst_device_shadow, "update.none", &run, &diag),
+        PST_ERR_UNSUPPORTED);
+    assert_non_null(strstr(diag.text, "shadow"));
+    assert_non_null(strstr(diag.text, "update.none"));
+}
+
+/* --- planted touches ------------------------------------------------------ */
+
+static sigjmp_buf back;
+
+static void caught(int signal)
+{
+    (void)signal;
+    siglongjmp(back, 1);
+}
+
+typedef void (*touch_fn)(struct job *job);
+
+/* Does it end with a fault? The job is lost, its memory is not freed. */
+static bool faults(touch_fn touch, struct job *job)
+{
+    const struct sigaction action = {.sa_handler = caught};
+    struct sigaction old;
+    volatile bool ret = false;
+
+    assert_int_equal(sigaction(SIGSEGV, &action, &old), 0);
+    if (sigsetjmp(back, 1) == 0)
+        touch(job);
+    else
+        ret = true;
+    assert_int_equal(sigaction(SIGSEGV, &old, NULL), 0);
+    return ret;
+}
+
+static void do_step(struct job *job)
+{
+    (void)job_step(job, 1);
+}
+
+static void read_gradient(struct job *job)
+{
+    const struct pst_rank *r = job->crew->ranks[0];
+    volatile unsigned char byte = r->arena[r->grads.at[0].offset];
+
+    (void)byte;
+}
+
+static void write_parameter(struct job *job)
+{
+    const struct pst_rank *r = job->crew->ranks[1];
+
+    *(volatile float *)pst_rank_at(r, r->params.at[0].data) = 1;
+}
+
+static void is_caught(const struct pst_transport_ops *ops, touch_fn touch,
+                      bool want)
+{
+    struct pst_exec_options options = net_options("1f1b", 3, 4, "adamw");
+    struct job job;
+
+    options.device = &pst_device_shadow;
+    job_init(&job, 3, &options);
+    run_steps(&job, 0, 1);
+    for (unsigned i = 0; ops != NULL && i < job.crew->n_local; i++)
+        job.crew->ranks[i]->stages_messages =
+            (options.device->space & ops->spaces) == 0;
+    assert_int_equal(faults(touch, &job), want);
+    job_fini(&job);
+}
+
+static void catches_a_touch(void **state)
+{
+    struct pst_transport_ops liar = pst_transport_self;
+
+    (void)state;
+    is_caught(NULL, do_step, false);
+    is_caught(NULL, read_gradient, true);
+    is_caught(NULL, write_parameter, true);
+    /* A transport that says it could send from there. */
+    liar.spaces |= PST_SPACE_DEVICE;
+    is_caught(&pst_transport_self, do_step, false);
+    is_caught(&liar, do_step, true);
+}
+
+/* --- files ---------------------------------------------------------------- */
+
+static struct pst_dump *load_on(const struct pst_device *device,
+                                const char *dir)
+{
+    struct pst_exec_options options = net_options("1f1b", 3, 4, "adamw");
+    struct pst_dump *ret;
+    struct job job;
+    uint64_t step;
+
+    options.device = device;
+    job_init(&job, 3, &options);
+    assert_ok(net_load(job.crew, dir, &step, &job.net.diag), &job.net.diag);
+    assert_int_equal(step, 2);
+    run_steps(&job, 2, 3);
+    ret = job_dump(&job);
+    job_fini(&job);
+    return ret;
+}
+
+/* Written from the one, read by the other, and back. */
+static void checkpoints_go_between_devices(void **state)
+{
+    const struct pst_device *const devices[] = {&pst_device_cpu,
+                                                &pst_device_shadow};
+    struct pst_dump *dumps[4];
+    unsigned n = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        struct pst_exec_options options = net_options("1f1b", 3, 4, "adamw");
+        char dir[] = "/tmp/penstock-shadow-XXXXXX";
+        struct job job;
+
+        assert_non_null(mkdtemp(dir));
+        options.device = devices[i];
+        job_init(&job, 3, &options);
+        run_steps(&job, 0, 2);
+        assert_ok(pst_crew_save(job.crew, dir, 2, 1, NULL, &job.net.diag),
+                  &job.net.diag);
+        job_fini(&job);
+        for (unsigned k = 0; k < 2; k++)
+            dumps[n++] = load_on(devices[k], dir);
+        assert_ok(pst_remove_tree(dir, NULL), &job.net.diag);
+    }
+    for (unsigned i = 1; i < n; i++)
+        assert_same_dump(dumps[0], dumps[i]);
+    for (unsigned i = 0; i < n; i++)
+        pst_dump_free(dumps[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keeps_the_bits),
+        cmocka_unit_test(names_what_a_device_lacks),
+        cmocka_unit_test(catches_a_touch),
+        cmocka_unit_test(checkpoints_go_between_devices),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
