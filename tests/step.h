@@ -8,7 +8,8 @@
 
 #include <stdio.h>
 
-/* Its dump, with the state behind it. The planned peak is the real one. */
+/* Its dump, with the state behind it. The planned peak is that of the actions;
+ * what kernels really write is watched by tests/run/test_writes.c. */
 static inline struct pst_dump *step_run(struct pst_plan *plan,
                                         const struct pst_exec_options *options,
                                         pst_fill_fn fill, void *ctx)
