@@ -90,13 +90,14 @@ static const struct {
 };
 
 /* "(a!)", "(a -> *)": which storage it shares. */
-static enum pst_status take_alias(struct parser *p, bool *written)
+static enum pst_status take_alias(struct parser *p, struct pst_param *ret)
 {
     if (*p->at != '(')
         return PST_OK;
+    ret->shared = true;
     for (p->at++; *p->at != ')'; p->at++) {
         if (*p->at == '!')
-            *written = true;
+            ret->written = true;
         else if (*p->at == '\0' || strchr("->*| ,", *p->at) == NULL)
             if (!isalpha((unsigned char)*p->at))
                 return wrong(p, "the alias annotation is wrong");
@@ -122,7 +123,7 @@ static enum pst_status take_type(struct parser *p, struct pst_param *ret)
         return wrong(p, "the type is not supported");
     }
     ret->type = type_rows[row].type;
-    status = take_alias(p, &ret->written);
+    status = take_alias(p, ret);
     if (status != PST_OK)
         return status;
     hole = *p->at == '?';
@@ -142,7 +143,7 @@ static enum pst_status take_type(struct parser *p, struct pst_param *ret)
         p->at--;
         return wrong(p, "\"]\" is missing");
     }
-    status = take_alias(p, &ret->written);
+    status = take_alias(p, ret);
     ret->optional = *p->at == '?';
     p->at += ret->optional;
     return status;
@@ -388,6 +389,7 @@ static enum pst_status take_return(struct parser *p, struct pst_schema *ret)
             return status;
     }
     ret->n_returns++;
+    ret->shares_result = param.shared && ret->n_returns == 1;
     ret->list_return = ret->list_return || param.type == PST_TYPE_TENSORS;
     return PST_OK;
 }

@@ -29,6 +29,7 @@ struct pst_param {
     enum pst_type type;
     bool optional; /* Tensor?, int? ... : None is legal */
     bool has_default;
+    bool shared;        /* Tensor(a) */
     bool written;       /* Tensor(a!) */
     unsigned fixed;     /* int[2]: 2, else 0 */
     struct pst_arg def; /* default; NONE for None */
@@ -40,6 +41,7 @@ struct pst_schema {
     struct pst_param *args;
     unsigned n_returns; /* Tensor[] counts 1 */
     bool list_return;   /* one Tensor[]: as many results as infer says */
+    bool shares_result; /* the only result may lie in an argument's storage */
 };
 
 /* Allocates from arena. */

@@ -133,6 +133,30 @@ static void reads_defaults(void **state)
     assert_true(param(&s, "r")->def.f > 1e308);
 }
 
+/* Where results may lie: an annotation of the only one. */
+static void reads_what_results_share(void **state)
+{
+    static const struct {
+        const char *text;
+        bool shares;
+    } of[] = {
+        {"aten::a(Tensor(a) self) -> Tensor(a)", true},
+        {"aten::b(Tensor(a!) self) -> Tensor(a!)", true},
+        {"aten::c(Tensor(a -> *) self) -> Tensor(a)[]", true},
+        {"aten::d(Tensor(a) self) -> Tensor", false},
+        {"aten::e(Tensor(a) self) -> (Tensor(a), Tensor)", false},
+        {"aten::e(Tensor(a) self) -> (Tensor, Tensor(a))", false},
+        {"aten::f(Tensor self) -> ()", false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(of); i++) {
+        struct pst_schema s = parse(of[i].text);
+
+        assert_int_equal(s.shares_result, of[i].shares);
+    }
+}
+
 static void reads_what_the_registry_has(void **state)
 {
     static const char *const texts[] = {
@@ -261,6 +285,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_types),
         cmocka_unit_test(reads_defaults),
+        cmocka_unit_test(reads_what_results_share),
         cmocka_unit_test(reads_what_the_registry_has),
         cmocka_unit_test(refuses_bad_texts),
         cmocka_unit_test(coerces_like_pytorch),

@@ -88,7 +88,7 @@ static struct pst_storage *storage_of(struct pst_functionalise *f,
         const int64_t n = (int64_t)(pst_meta_span(&owner->meta) /
                                     pst_dtype_size(owner->meta.dtype));
 
-        version = pst_versions_emit(f, "aten.as_strided.default", owner, false,
+        version = pst_versions_emit(f, &pst_op_as_strided, owner, false,
                                     PST_ARGS(pst_v(owner), pst_ints(&n, 1),
                                              pst_ints(&one, 1), pst_i(0)));
     }
@@ -153,10 +153,10 @@ static struct pst_value *convert(struct pst_functionalise *f,
 
     if (new != NULL &&new->meta.dtype != like->meta.dtype)
         new = pst_versions_emit(
-            f, "aten._to_copy.default", like, no_grad,
+            f, &pst_op__to_copy, like, no_grad,
             PST_ARGS(pst_v(new), pst_dtype_arg(like->meta.dtype)));
     if (new != NULL && !pst_meta_same_shape(&new->meta, &like->meta))
-        new = pst_versions_emit(f, "aten.expand.default", like, no_grad,
+        new = pst_versions_emit(f, &pst_op_expand, like, no_grad,
                                 PST_ARGS(pst_v(new), pst_versions_sizes(like)));
     return new;
 }
@@ -177,14 +177,14 @@ static struct pst_value *new_version(struct pst_functionalise *f,
     if (new != NULL && pst_versions_cover(v, old)) {
         if (new == fresh &&new->base == NULL)
             return new;
-        return pst_versions_emit(f, "aten.clone.default", v, no_grad,
+        return pst_versions_emit(f, &pst_op_clone, v, no_grad,
                                  PST_ARGS(pst_v(new)));
     }
     new = pst_versions_bit_cast(f, v, new, old->meta.dtype, no_grad);
     if (new == NULL)
         return NULL;
     return pst_versions_emit(
-        f, "penstock.write_strided.default", t->storage->owner, no_grad,
+        f, &pst_op_write_strided, t->storage->owner, no_grad,
         PST_ARGS(pst_v(old), pst_v(new), pst_versions_sizes(v),
                  pst_ints(meta->stride, meta->rank), pst_i(v->offset)));
 }
@@ -207,7 +207,7 @@ static struct pst_value *commit(struct pst_functionalise *f,
     if (version != NULL && t->silent &&
         f->facts[t->storage->version->id].carries)
         version = pst_versions_emit(
-            f, "penstock.with_history.default", t->storage->owner, false,
+            f, &pst_op_with_history, t->storage->owner, false,
             PST_ARGS(pst_v(version), pst_v(t->storage->version)));
     if (version == NULL || !pst_versions_learn(f))
         return NULL;
@@ -351,8 +351,7 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
     if (now == NULL)
         return NULL;
     /* The old numbers of a copy's target are not read. */
-    if (twin == pst_op_find("aten.copy.default") && n_args > 1 &&
-        now[1].kind == PST_ARG_VALUE)
+    if (twin == &pst_op_copy && n_args > 1 && now[1].kind == PST_ARG_VALUE)
         return pst_functionalise_write(f, args[0].value, now[1].value);
     current = now[0].value;
     result = pst_emit(f->build, twin, now, n_args);

@@ -119,23 +119,15 @@ bool pst_versions_detached(const struct pst_value *v)
 /* --- nodes of our own --------------------------------------------------- */
 
 struct pst_value *pst_versions_emit(struct pst_functionalise *f,
-                                    const char *name,
+                                    const struct pst_op *op,
                                     const struct pst_value *like, bool no_grad,
                                     const struct pst_arg *args, unsigned n_args)
 {
-    const struct pst_op *op = pst_op_find(name);
     struct pst_build saved = *f->build;
     struct pst_value *ret;
 
     if (saved.status != PST_OK)
         return NULL;
-    if (op == NULL) {
-        f->build->status =
-            pst_diag_set(saved.diag, PST_ERR_UNSUPPORTED,
-                         "the view or write of %%%s needs %s, which is missing",
-                         like->name, name);
-        return NULL;
-    }
     f->build->no_grad = no_grad;
     f->build->prefix = like->name;
     f->build->n_names = 0;
@@ -168,7 +160,7 @@ struct pst_value *pst_versions_bit_cast(struct pst_functionalise *f,
 {
     if (v == NULL || v->meta.dtype == dtype)
         return v;
-    return pst_versions_emit(f, "aten.view.dtype", like, no_grad,
+    return pst_versions_emit(f, &pst_op_view_dtype, like, no_grad,
                              PST_ARGS(pst_v(v), pst_dtype_arg(dtype)));
 }
 
@@ -217,17 +209,17 @@ static struct pst_value *look_at(struct pst_functionalise *f,
     struct pst_value *ret = version;
 
     if (!pst_versions_cover(v, version))
-        ret = pst_versions_emit(f, "aten.as_strided.default", v, false,
+        ret = pst_versions_emit(f, &pst_op_as_strided, v, false,
                                 PST_ARGS(pst_v(version), pst_versions_sizes(v),
                                          pst_ints(meta->stride, meta->rank),
                                          pst_i(v->offset)));
     else if (!pst_meta_same_shape(meta, &version->meta))
         ret =
-            pst_versions_emit(f, "aten.view.default", v, false,
+            pst_versions_emit(f, &pst_op_view, v, false,
                               PST_ARGS(pst_v(version), pst_versions_sizes(v)));
     ret = pst_versions_bit_cast(f, v, ret, meta->dtype, false);
     if (ret != NULL && pst_versions_detached(v))
-        ret = pst_versions_emit(f, "aten.detach.default", v, false,
+        ret = pst_versions_emit(f, &pst_op_detach, v, false,
                                 PST_ARGS(pst_v(ret)));
     return ret;
 }

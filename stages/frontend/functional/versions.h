@@ -42,10 +42,10 @@ struct pst_value *pst_versions_follow(const struct pst_functionalise *f,
 /* Does some view between the name and its storage cut gradients off? */
 bool pst_versions_detached(const struct pst_value *v);
 
-/* Emits the operator of that name, with results named after `like`. Whether
+/* Emits the operator, with results named after `like`. Whether
  * gradients pass is up to the reader: views are made outside of no_grad. */
 struct pst_value *pst_versions_emit(struct pst_functionalise *f,
-                                    const char *name,
+                                    const struct pst_op *op,
                                     const struct pst_value *like, bool no_grad,
                                     const struct pst_arg *args,
                                     unsigned n_args);

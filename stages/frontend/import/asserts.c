@@ -56,8 +56,7 @@ static struct pst_value *constant(struct reader *r, const struct pst_arg *a)
                                  : a->kind == PST_ARG_BOOL ? PST_BOOL
                                                            : PST_I64;
 
-    return pst_emit(&r->import->build,
-                    pst_op_find("aten.scalar_tensor.default"),
+    return pst_emit(&r->import->build, &pst_op_scalar_tensor,
                     PST_ARGS(*a, pst_dtype_arg(dtype)));
 }
 
@@ -121,20 +120,20 @@ static void emit_assert(struct reader *r, struct pst_value *condition,
                         const char *text)
 {
     if (condition != NULL)
-        (void)pst_emit(&r->import->build, pst_op_find("aten._assert_async.msg"),
+        (void)pst_emit(&r->import->build, &pst_op__assert_async_msg,
                        PST_ARGS(pst_v(condition), pst_text(text)));
 }
 
 static void emit_limit(struct reader *r, const struct pst_doc_arg *number,
-                       const char *op, int64_t limit, const char *text)
+                       const struct pst_op *op, int64_t limit, const char *text)
 {
     struct pst_value *x = tensor_of(r, number, 0);
 
     if (x != NULL)
-        emit_assert(r,
-                    pst_emit(&r->import->build, pst_op_find(op),
-                             PST_ARGS(pst_v(x), pst_i(limit))),
-                    text);
+        emit_assert(
+            r,
+            pst_emit(&r->import->build, op, PST_ARGS(pst_v(x), pst_i(limit))),
+            text);
 }
 
 /* sym_constrain_range(size, min, max): no limit of a size is below 0. */
@@ -146,10 +145,11 @@ static void limit_range(struct reader *r, const struct pst_doc_node *node,
     const bool size = node->resolved->kind == PST_TARGET_RANGE_OF_SIZE;
 
     if (min != NULL || size)
-        emit_limit(r, number, "aten.ge.Scalar", min != NULL ? min->number.i : 0,
+        emit_limit(r, number, &pst_op_ge_Scalar,
+                   min != NULL ? min->number.i : 0,
                    "a number read from data is below its range");
     if (max != NULL)
-        emit_limit(r, number, "aten.le.Scalar", max->number.i,
+        emit_limit(r, number, &pst_op_le_Scalar, max->number.i,
                    "a number read from data is above its range");
 }
 

@@ -2,6 +2,7 @@
 /* Arguments of the document to arguments of a row. */
 #include "stages/frontend/import/import.h"
 #include "stages/ops/infer.h"
+#include "stages/ops/op.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +25,7 @@ static struct pst_value *narrowed(const struct source *s, struct pst_value *v)
     w = pst_model_weight(s->import->model, v->fqn);
     if (w == NULL || w->meta.dtype == v->meta.dtype)
         return v;
-    return pst_emit(&s->import->build, pst_op_find("aten._to_copy.default"),
+    return pst_emit(&s->import->build, &pst_op__to_copy,
                     PST_ARGS(pst_v(v), pst_dtype_arg(w->meta.dtype)));
 }
 
@@ -238,8 +239,6 @@ static enum pst_status wrap_numbers(struct pst_import *import,
                                     const struct pst_schema *schema,
                                     struct pst_arg *args)
 {
-    const struct pst_op *scalar_tensor =
-        pst_op_find("aten.scalar_tensor.default");
     enum pst_dtype dtype = PST_N_DTYPES;
 
     for (unsigned i = 0; i < schema->n_args; i++) {
@@ -249,13 +248,9 @@ static enum pst_status wrap_numbers(struct pst_import *import,
             (a->kind != PST_ARG_INT && a->kind != PST_ARG_FLOAT &&
              a->kind != PST_ARG_BOOL))
             continue;
-        if (scalar_tensor == NULL)
-            return pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
-                                "%s: a number for \"%s\" is not supported yet",
-                                schema->name, schema->args[i].name);
         if (dtype == PST_N_DTYPES)
             dtype = pst_result_type(args, schema->n_args);
-        args[i] = pst_v(pst_emit(&import->build, scalar_tensor,
+        args[i] = pst_v(pst_emit(&import->build, &pst_op_scalar_tensor,
                                  PST_ARGS(*a, pst_dtype_arg(dtype))));
         if (import->build.status != PST_OK)
             return import->build.status;

@@ -123,9 +123,8 @@ static struct pst_value *promoted(struct pst_import *import,
 
     if (v == NULL)
         return NULL;
-    parts[1] = pst_emit(&import->build, pst_op_find("aten.zeros_like.default"),
-                        PST_ARGS(pst_v(v)));
-    return pst_emit(&import->build, pst_op_find("aten.stack.default"),
+    parts[1] = pst_emit(&import->build, &pst_op_zeros_like, PST_ARGS(pst_v(v)));
+    return pst_emit(&import->build, &pst_op_stack,
                     PST_ARGS(pst_values(parts, 2), pst_i(-1)));
 }
 

@@ -140,13 +140,11 @@ static enum pst_status lay_out(struct pst_import *import, const char *name,
         back[order[k]] = k;
     b->prefix = name;
     v = v == NULL ? NULL
-                  : pst_emit(b, pst_op_find("aten.permute.default"),
+                  : pst_emit(b, &pst_op_permute,
                              PST_ARGS(pst_v(v), pst_ints(order, n)));
+    v = v == NULL ? NULL : pst_emit(b, &pst_op_clone, PST_ARGS(pst_v(v)));
     v = v == NULL ? NULL
-                  : pst_emit(b, pst_op_find("aten.clone.default"),
-                             PST_ARGS(pst_v(v)));
-    v = v == NULL ? NULL
-                  : pst_emit(b, pst_op_find("aten.permute.default"),
+                  : pst_emit(b, &pst_op_permute,
                              PST_ARGS(pst_v(v), pst_ints(back, n)));
     b->prefix = NULL;
     if (v != NULL)
@@ -260,7 +258,7 @@ enum pst_status pst_import_writes_storage(struct pst_import *import,
 static bool may_alias(const struct pst_op *op)
 {
     return (op->flags & PST_OP_MAYBE_VIEW) != 0 ||
-           (pst_op_is_rewrite(op) && strstr(op->schema, "-> Tensor(") != NULL);
+           (pst_op_is_rewrite(op) && pst_op_schema(op)->shares_result);
 }
 
 static enum pst_status join(struct pst_import *import, struct pst_value *from,

@@ -386,7 +386,7 @@ static enum pst_status import_convert(struct pst_import *import,
     if (!same_strides(pst_doc_tensor(scope->graph, self->name),
                       pst_doc_tensor(scope->graph, names->at[0])))
         v = pst_emit(
-            &import->build, pst_op_find("aten.clone.default"),
+            &import->build, &pst_op_clone,
             PST_ARGS(pst_v(pst_functionalise_read(import->functional, v))));
     if (v == NULL)
         return import->build.status;
