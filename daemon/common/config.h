@@ -140,7 +140,8 @@ struct pstd_config {
     struct pstd_list at, replicate, transmit, keep_random;
     uint64_t stage;
     const char *format;
-    bool modules, kernels;
+    bool modules, kernels, passes;
+    const char *after;
     const char *svg, *trace, *csv;
     uint64_t batches, n_tokens;
     const char *prompt, *prompt_file;

@@ -200,6 +200,10 @@ static const struct pstd_option rows[] = {
     FLAG(modules, "modules", PSTD_OPT_SHOW, "the modules of the model"),
     FLAG(kernels, "kernels", PSTD_OPT_SHOW,
          "the kernel of each operator in a training step"),
+    TEXT(after, "after", PSTD_OPT_SHOW, NULL, "PASS",
+         "the graph behind this pass of the compiler, with the kernels and "
+         "places that are known there; of --stage, else of stage 0"),
+    FLAG(passes, "passes", PSTD_OPT_SHOW, "the passes that --after takes"),
     PATH(svg, "svg", PSTD_OPT_PICTURE, "FILE",
          "picture of a step: who does what when"),
     PATH(trace, "trace", PSTD_OPT_PICTURE, "FILE",

@@ -9,6 +9,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/cut.h"
+#include "daemon/ctl/passes.h"
 #include "daemon/ctl/print.h"
 
 bool pstctl_is_plan(const char *path)
@@ -297,12 +298,22 @@ static enum pst_status run_show(const struct pstd_config *config,
                                 struct pst_diag *diag)
 {
     struct pstctl_plan p = {0};
-    enum pst_status status =
-        pstctl_plan_open(config->args[0], config, &p, diag);
+    enum pst_status status = PST_OK;
 
+    if (config->passes)
+        return pstctl_show_passes(config->json, diag);
+    if (config->n_args == 0)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "show takes MODEL.pt2 or PLAN");
+    if (config->after != NULL)
+        status = pstctl_check_pass(config->after, diag);
+    if (status == PST_OK)
+        status = pstctl_plan_open(config->args[0], config, &p, diag);
     if (status != PST_OK)
         return status;
-    if (config->modules)
+    if (config->after != NULL)
+        status = pstctl_show_after(p.plan, config, diag);
+    else if (config->modules)
         status = show_modules(p.plan, config->json, diag);
     else if (config->kernels)
         status = show_kernels(p.plan, config, diag);
@@ -333,7 +344,7 @@ const struct pstctl_command pstctl_split = {
 const struct pstctl_command pstctl_show = {
     "show",
     "MODEL.pt2|PLAN",
-    1,
+    0,
     1,
     PSTD_OPT_SHOW | PSTD_OPT_SPLIT | PSTD_OPT_JSON,
     "print the graph of a model, or the stages of a plan",

@@ -7,15 +7,14 @@
  */
 #include "stages/compile/compile.h"
 
-static bool is_given(const struct pst_graph *graph,
-                     const struct pst_value *value)
+static bool is_given(const bool *updated, const struct pst_value *value)
 {
     switch (value->kind) {
     case PST_VALUE_PARAM:
     case PST_VALUE_CONST:
         return true;
     case PST_VALUE_BUFFER:
-        return !pst_is_updated(graph, value);
+        return !updated[value->id];
     default:
         return false;
     }
@@ -64,17 +63,23 @@ static bool is_constant(struct marks *m, struct pst_node *node)
     return m->all;
 }
 
-enum pst_status pst_mark_constants(struct pst_program *p, struct pst_diag *diag)
+enum pst_status pst_pass_constants(struct pst_compiler *c,
+                                   struct pst_diag *diag)
 {
+    struct pst_program *p = c->p;
     const struct pst_graph *graph = p->graph;
     const size_t n = graph->values.n;
     struct marks m = {.constant = pst_arena_calloc(&p->arena, n + 1, 1),
                       .leaves = pst_arena_calloc(&p->arena, n + 1, 1)};
+    bool *updated = NULL;
+    enum pst_status status = pst_find_updated(p, &updated, diag);
 
+    if (status != PST_OK)
+        return status;
     if (m.constant == NULL || m.leaves == NULL)
         return pst_diag_nomem(diag, n);
     for (size_t i = 0; i < n; i++)
-        m.constant[i] = is_given(graph, graph->values.at[i]);
+        m.constant[i] = is_given(updated, graph->values.at[i]);
     mark_leaving(p, &m);
     for (size_t i = 0; i < graph->nodes.n; i++)
         if (is_constant(&m, graph->nodes.at[i]))

@@ -1,9 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/compile/forms.h"
-
+/*
+ * The forms in which kernels want operands (enum pst_form), each made once for
+ * all that read it: of a whole tensor if what is read makes up a whole one,
+ * and in the action that reads it first. A later action makes its own only
+ * where the tensor is kept for it anyway, so forms never cost stash. Tiles are
+ * made of matrices that are computed once a step; others get PST_FORM_BF16.
+ * All of a program are bf16, or all are f32 (PST_FORM_ROUNDED).
+ */
+#include "stages/compile/compile.h"
+#include "stages/graph/build.h"
 #include "stages/ops/call.h"
 
 #include <string.h>
+
+/* Tiles of a matrix that is computed once a step. */
+struct tiles {
+    const struct pst_value *value;
+    enum pst_form form;
+    struct pst_value *made;
+    const struct tiles *next; /* of the same storage */
+};
+
+/* What is known of a value, by its id; of views only what is made of them. */
+struct known {
+    double wanted;   /* elements that kernels want in another form */
+    unsigned direct; /* lists (bits) that read the storage as it is */
+    struct pst_value *made[PST_N_LISTS];
+    const struct tiles *tiles;
+};
+
+struct forms {
+    struct pst_program *program;
+    struct pst_build build;
+    struct known *of;
+    size_t n;
+};
 
 typedef void (*slot_fn)(void *ctx, struct pst_value **slot, enum pst_form form);
 
@@ -32,22 +63,22 @@ static void each_slot(struct pst_node *node, const struct pst_call *call,
 
 /* Tiles are made once a step or not at all: two layouts of what a microbatch
  * computes would cost stash, and one reader seldom pays for them. */
-static bool gives_tiles(const struct pst_forms *f,
-                        const struct pst_value *value, enum pst_form form)
+static bool gives_tiles(const struct forms *f, const struct pst_value *value,
+                        enum pst_form form)
 {
     return (form == PST_FORM_TILES || form == PST_FORM_TILES_T) &&
            pst_is_constant(f->program, value);
 }
 
 struct looking {
-    struct pst_forms *forms;
+    struct forms *forms;
     enum pst_list list;
 };
 
 static void look(void *ctx, struct pst_value **slot, enum pst_form form)
 {
     const struct looking *l = ctx;
-    struct pst_forms_of *of = &l->forms->of[pst_value_storage(*slot)->id];
+    struct known *of = &l->forms->of[pst_value_storage(*slot)->id];
 
     if (form == PST_FORM_OWN)
         of->direct |= 1u << l->list;
@@ -55,18 +86,13 @@ static void look(void *ctx, struct pst_value **slot, enum pst_form form)
         of->wanted += (double)pst_meta_numel(&(*slot)->meta);
 }
 
-enum pst_status pst_forms_init(struct pst_forms *forms,
-                               const struct pst_program *program,
-                               struct pst_build *build)
+/* Looks at all nodes as they are. */
+static enum pst_status look_at_all(struct forms *forms)
 {
+    const struct pst_program *program = forms->program;
     const struct pst_graph *graph = program->graph;
     enum pst_status status = PST_OK;
 
-    *forms = (struct pst_forms){
-        .program = program, .build = build, .n = graph->values.n};
-    forms->of = pst_calloc(PST_TAG_EXEC, forms->n + 1, sizeof(*forms->of));
-    if (forms->of == NULL)
-        return pst_diag_nomem(build->diag, forms->n * sizeof(*forms->of));
     for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {
         struct pst_operand in[PST_MAX_OPERANDS], out[PST_MAX_OPERANDS];
         struct pst_call call = {.in = in, .out = out};
@@ -75,17 +101,11 @@ enum pst_status pst_forms_init(struct pst_forms *forms,
         const struct pst_kernel *kernel;
 
         status = pst_node_kernel(node, &program->options, &call, &kernel,
-                                 build->diag);
+                                 forms->build.diag);
         if (status == PST_OK && kernel != NULL)
             each_slot(node, &call, kernel, look, &l);
     }
     return status;
-}
-
-void pst_forms_fini(struct pst_forms *forms)
-{
-    pst_free(forms->of);
-    pst_vec_fini(&forms->tiles);
 }
 
 /* --- making --------------------------------------------------------------- */
@@ -131,11 +151,11 @@ static struct pst_value *make_whole(struct pst_build *build,
  * an earlier list has made is kept in the place of what it was made of; one as
  * large as that is not worth it where something came from another stage, whose
  * slot is there anyway. */
-static struct pst_value *find(const struct pst_forms *f,
+static struct pst_value *find(const struct forms *f,
                               const struct pst_value *from, enum pst_form form,
                               enum pst_list list)
 {
-    const struct pst_forms_of *of = &f->of[from->id];
+    const struct known *of = &f->of[from->id];
     const struct pst_value *storage = pst_value_storage((void *)from);
     const bool replaces =
         f->of[storage->id].direct >> list == 0 &&
@@ -149,7 +169,7 @@ static struct pst_value *find(const struct pst_forms *f,
     return of->made[list];
 }
 
-static struct pst_value *form_of(struct pst_forms *f, struct pst_value *value,
+static struct pst_value *form_of(struct forms *f, struct pst_value *value,
                                  enum pst_form form, enum pst_list list)
 {
     struct pst_value *storage = pst_value_storage(value), *made = NULL;
@@ -165,9 +185,9 @@ static struct pst_value *form_of(struct pst_forms *f, struct pst_value *value,
     if (known)
         made = find(f, from, form, list);
     if (made == NULL) {
-        f->build->prefix = "bf16";
-        made = whole ? make_whole(f->build, storage, form)
-                     : round_to_bf16(f->build, value, form);
+        f->build.prefix = "bf16";
+        made = whole ? make_whole(&f->build, storage, form)
+                     : round_to_bf16(&f->build, value, form);
         if (made == NULL)
             return NULL;
         if (known)
@@ -176,38 +196,43 @@ static struct pst_value *form_of(struct pst_forms *f, struct pst_value *value,
     if (!whole || (value == storage && made->meta.rank == value->meta.rank &&
                    pst_meta_is_contiguous(&value->meta)))
         return made;
-    return view_of(f->build, made, &value->meta, value->offset);
+    return view_of(&f->build, made, &value->meta, value->offset);
 }
 
-static struct pst_value *tiles_of(struct pst_forms *f, struct pst_value *value,
+static struct pst_value *tiles_of(struct forms *f, struct pst_value *value,
                                   enum pst_form form)
 {
-    struct pst_forms_tiles t = {value, pst_value_storage(value), form, NULL};
+    const struct pst_value *storage = pst_value_storage(value);
+    const struct tiles **list =
+        storage->id < f->n ? &f->of[storage->id].tiles : NULL;
+    struct tiles *t;
 
-    for (size_t i = 0; i < f->tiles.n; i++) {
-        const struct pst_forms_tiles *o = &f->tiles.at[i];
-
-        if (o->form == form && o->storage == t.storage &&
-            o->value->offset == value->offset &&
+    for (const struct tiles *o = list != NULL ? *list : NULL; o != NULL;
+         o = o->next)
+        if (o->form == form && o->value->offset == value->offset &&
             pst_meta_same(&o->value->meta, &value->meta) &&
             memcmp(o->value->meta.stride, value->meta.stride,
                    value->meta.rank * sizeof(*value->meta.stride)) == 0)
             return o->made;
-    }
-    f->build->prefix = "tiles";
-    t.made = pst_emit(f->build, pst_op_find("penstock.tiles.default"),
-                      PST_ARGS(pst_v(value), pst_b(form == PST_FORM_TILES_T)));
-    if (t.made == NULL)
+    t = pst_arena_calloc(&f->program->arena, 1, sizeof(*t));
+    if (t == NULL) {
+        f->build.status = pst_diag_nomem(f->build.diag, sizeof(*t));
         return NULL;
-    if (!pst_vec_push(PST_TAG_EXEC, &f->tiles, t))
-        f->build->status = pst_diag_nomem(f->build->diag, sizeof(t));
-    return t.made;
+    }
+    f->build.prefix = "tiles";
+    *t = (struct tiles){.value = value, .form = form};
+    t->made = pst_emit(&f->build, pst_op_find("penstock.tiles.default"),
+                       PST_ARGS(pst_v(value), pst_b(form == PST_FORM_TILES_T)));
+    if (t->made != NULL && list != NULL) {
+        t->next = *list;
+        *list = t;
+    }
+    return t->made;
 }
 
 struct giving {
-    struct pst_forms *forms;
+    struct forms *forms;
     enum pst_list list;
-    bool changed;
 };
 
 static void give(void *ctx, struct pst_value **slot, enum pst_form form)
@@ -223,17 +248,33 @@ static void give(void *ctx, struct pst_value **slot, enum pst_form form)
     if (made == NULL)
         return;
     *slot = made;
-    g->changed = true;
 }
 
-enum pst_status pst_forms_give(struct pst_forms *forms, struct pst_node *node,
-                               const struct pst_call *call,
-                               const struct pst_kernel *kernel, bool *ret)
+/* Gives the node, which build stands in front of, what its kernel wants. */
+static enum pst_status give_node(void *ctx, struct pst_node *node,
+                                 struct pst_call *call,
+                                 const struct pst_kernel *kernel)
 {
-    struct giving g = {forms, pst_list_of(forms->program, node), false};
+    struct forms *forms = ctx;
+    struct giving g = {forms, pst_list_of(forms->program, node)};
 
     if (kernel->form != NULL)
         each_slot(node, call, kernel, give, &g);
-    *ret = g.changed;
-    return forms->build->status;
+    return PST_OK;
+}
+
+enum pst_status pst_pass_layouts(struct pst_compiler *c, struct pst_diag *diag)
+{
+    struct forms forms = {.program = c->p, .n = c->p->graph->values.n};
+    enum pst_status status;
+
+    pst_build_init(&forms.build, c->p->graph, diag);
+    forms.of = pst_calloc(PST_TAG_EXEC, forms.n + 1, sizeof(*forms.of));
+    if (forms.of == NULL)
+        return pst_diag_nomem(diag, forms.n * sizeof(*forms.of));
+    status = look_at_all(&forms);
+    if (status == PST_OK)
+        status = pst_rewrite_nodes(c->p, &forms.build, give_node, &forms);
+    pst_free(forms.of);
+    return status;
 }

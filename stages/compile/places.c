@@ -44,10 +44,21 @@ static void note_ends(struct pst_compiler *c)
             life_of(c, graph->outputs.at[i].arg.value)->output = true;
     for (size_t i = 0; p->joint != NULL && i < p->joint->input_grads.n; i++)
         life_of(c, p->joint->input_grads.at[i].value)->sent = true;
+    for (size_t i = 0; p->joint != NULL && i < p->joint->seeds.n; i++)
+        if (p->joint->seeds.at[i].edge >= 0)
+            life_of(c, p->joint->seeds.at[i].seed)->arrives = true;
 }
 
-static void note_lives(struct pst_compiler *c)
+enum pst_status pst_pass_lives(struct pst_compiler *c, struct pst_diag *diag)
 {
+    struct pst_arena *arena = &c->p->arena;
+
+    c->n_values = c->p->graph->values.n;
+    c->lives = pst_arena_calloc(arena, c->n_values + 1, sizeof(*c->lives));
+    c->p->places =
+        pst_arena_calloc(arena, c->n_values + 1, sizeof(*c->p->places));
+    if (c->lives == NULL || c->p->places == NULL)
+        return pst_diag_nomem(diag, c->n_values * sizeof(*c->lives));
     for (size_t i = 0; i < c->n_values; i++) {
         c->lives[i].list = c->lives[i].interval = -1;
         for (int l = 0; l < PST_N_LISTS; l++)
@@ -70,6 +81,7 @@ static void note_lives(struct pst_compiler *c)
         }
     }
     note_ends(c);
+    return PST_OK;
 }
 
 /* --- places -------------------------------------------------------------- */
@@ -96,7 +108,6 @@ static bool read_by(const struct pst_life *life, enum pst_list list)
 
 static void place_outside(struct pst_compiler *c, const struct pst_value *value)
 {
-    struct pst_program *p = c->p;
     const struct pst_life *life = &c->lives[value->id];
     bool w = read_by(life, PST_LIST_W);
 
@@ -108,12 +119,13 @@ static void place_outside(struct pst_compiler *c, const struct pst_value *value)
                                            : PST_R_IN_F);
         break;
     case PST_VALUE_SEED:
-        for (size_t i = 0; i < p->joint->seeds.n; i++)
-            if (p->joint->seeds.at[i].seed == value &&
-                p->joint->seeds.at[i].edge >= 0)
-                append(c, value, w ? PST_R_IN_B_W : PST_R_IN_B_I);
-        if (!life->placed)
+        if (life->arrives)
+            append(c, value, w ? PST_R_IN_B_W : PST_R_IN_B_I);
+        else
             place(c, value, PST_R_FIXED, c->fixed(c->fixed_ctx, value, 0));
+        break;
+    case PST_VALUE_GRAD: /* each use has a place of its own: operands.c */
+        place(c, value, PST_R_FIXED, 0);
         break;
     default:
         place(c, value, PST_R_FIXED, c->fixed(c->fixed_ctx, value, 0));
@@ -142,7 +154,7 @@ static enum pst_region region_of(const struct pst_life *life)
     return life->sent ? PST_R_OUT_B : PST_R_WORK;
 }
 
-static void place_across(struct pst_compiler *c)
+enum pst_status pst_pass_regions(struct pst_compiler *c, struct pst_diag *diag)
 {
     const struct pst_graph *graph = c->p->graph;
 
@@ -170,6 +182,8 @@ static void place_across(struct pst_compiler *c)
         else
             append(c, value, region);
     }
+    (void)diag;
+    return PST_OK;
 }
 
 /* May this node write its result over its first operand? */
@@ -216,7 +230,8 @@ static void add_interval(struct pst_compiler *c, size_t size, unsigned begin,
         (struct pst_interval){.size = size, .begin = begin, .end = end};
 }
 
-static enum pst_status place_work(struct pst_compiler *c, enum pst_list l)
+static enum pst_status place_work(struct pst_compiler *c, enum pst_list l,
+                                  struct pst_diag *diag)
 {
     struct pst_exec_list *list = &c->p->lists[l];
     enum pst_status status;
@@ -246,7 +261,7 @@ static enum pst_status place_work(struct pst_compiler *c, enum pst_list l)
         if (x->call.scratch_size > 0)
             add_interval(c, x->call.scratch_size, i, i);
     }
-    status = pst_mem_pack(c->intervals, c->n_intervals, &list->work, c->diag);
+    status = pst_mem_pack(c->intervals, c->n_intervals, &list->work, diag);
     if (status != PST_OK)
         return status;
     for (unsigned i = 0; i < list->n; i++) {
@@ -267,103 +282,20 @@ static enum pst_status place_work(struct pst_compiler *c, enum pst_list l)
     return PST_OK;
 }
 
-/* --- operands ------------------------------------------------------------ */
-
-static enum pst_status bind_operand(struct pst_compiler *c,
-                                    const struct pst_exec_node *x,
-                                    const struct pst_value *value,
-                                    struct pst_loc *ret)
-{
-    *ret = (struct pst_loc){PST_R_NONE, 0};
-    if (value == NULL)
-        return PST_OK;
-    if (!life_of(c, value)->placed)
-        return pst_diag_set(c->diag, PST_ERR_INTERNAL,
-                            "value %s, used by %s of module '%s', has no place",
-                            value->name, x->node->schema->name,
-                            x->node->module);
-    *ret = pst_program_loc(c->p, value);
-    return PST_OK;
-}
-
-static enum pst_status bind(struct pst_compiler *c, struct pst_exec_node *x)
-{
-    enum pst_status status = PST_OK;
-    unsigned n = 0;
-
-    for (unsigned i = 0; i < x->node->schema->n_args && status == PST_OK; i++) {
-        const struct pst_arg *arg = &x->node->args[i];
-        unsigned count = pst_call_count_arg(x->node->schema, i, arg);
-
-        for (unsigned k = 0; k < count && status == PST_OK; k++, n++) {
-            const struct pst_value *value = NULL;
-
-            if (arg->kind == PST_ARG_VALUE)
-                value = arg->value;
-            else if (arg->kind == PST_ARG_VALUES)
-                value = arg->values[k];
-            status = bind_operand(c, x, value, &x->in[n]);
-        }
-    }
-    for (unsigned k = 0; k < x->node->n_outs && status == PST_OK; k++)
-        status = bind_operand(
-            c, x, x->role == PST_GRAD_FUSED ? x->grad : x->node->outs[k],
-            &x->out[k]);
-    return status;
-}
-
-/* Gives every contribution its accumulator; the first one of a step to each
- * accumulator assigns. */
-static void bind_gradients(struct pst_compiler *c)
+enum pst_status pst_pass_workspace(struct pst_compiler *c,
+                                   struct pst_diag *diag)
 {
     struct pst_program *p = c->p;
-    struct pst_exec_list *list =
-        &p->lists[p->options.split_iw ? PST_LIST_W : PST_LIST_B];
-
-    for (unsigned i = 0; i < list->n; i++) {
-        struct pst_exec_node *x = &list->at[i];
-        struct pst_loc *to = x->role == PST_GRAD_ADD ? &x->in[0] : &x->out[0];
-
-        if (x->role == PST_GRAD_NONE)
-            continue;
-        x->first_touch = true;
-        for (unsigned k = 0; k < i; k++)
-            x->use += list->at[k].role != PST_GRAD_NONE &&
-                      list->at[k].grad == x->grad;
-        to->offset = c->fixed(c->fixed_ctx, x->grad, x->use);
-        for (unsigned k = 0; k < i; k++) {
-            const struct pst_exec_node *y = &list->at[k];
-
-            if (y->role != PST_GRAD_NONE && y->grad == x->grad &&
-                (y->role == PST_GRAD_ADD ? y->in[0] : y->out[0]).offset ==
-                    to->offset)
-                x->first_touch = false;
-        }
-    }
-}
-
-enum pst_status pst_compile_places(struct pst_compiler *c)
-{
-    struct pst_program *p = c->p;
+    size_t most = 0;
     enum pst_status status = PST_OK;
-    size_t n_nodes = p->graph->nodes.n;
 
-    c->n_values = p->graph->values.n;
-    c->lives = pst_arena_calloc(&p->arena, c->n_values + 1, sizeof(*c->lives));
-    p->places =
-        pst_arena_calloc(&p->arena, c->n_values + 1, sizeof(*p->places));
-    /* At most one interval per result and one of scratch per node. */
-    c->intervals = pst_arena_calloc(&p->arena, c->n_values + n_nodes + 1,
-                                    sizeof(*c->intervals));
-    if (c->lives == NULL || p->places == NULL || c->intervals == NULL)
-        return pst_diag_nomem(c->diag, c->n_values * sizeof(*c->lives));
-    note_lives(c);
-    place_across(c);
+    for (int l = 0; l < PST_N_LISTS; l++) /* a result and scratch per node */
+        for (unsigned i = 0; i < p->lists[l].n; i++)
+            most += p->lists[l].at[i].node->n_outs + 1;
+    c->intervals = pst_arena_calloc(&p->arena, most + 1, sizeof(*c->intervals));
+    if (c->intervals == NULL)
+        return pst_diag_nomem(diag, most * sizeof(*c->intervals));
     for (int l = 0; l < PST_N_LISTS && status == PST_OK; l++)
-        status = place_work(c, (enum pst_list)l);
-    for (int l = 0; l < PST_N_LISTS; l++)
-        for (unsigned i = 0; i < p->lists[l].n && status == PST_OK; i++)
-            status = bind(c, &p->lists[l].at[i]);
-    bind_gradients(c);
+        status = place_work(c, (enum pst_list)l, diag);
     return status;
 }

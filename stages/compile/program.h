@@ -8,6 +8,7 @@
  * microbatches in flight.
  */
 #include "stages/ops/op.h"
+#include "stages/passes/pass.h"
 #include "stages/split/plan.h"
 
 /*
@@ -112,7 +113,7 @@ struct pst_program {
     struct pst_loc *places;     /* per value id: place of its storage */
     size_t size[PST_N_REGIONS]; /* bytes of one slot; WORK: largest list */
     double flops_f, flops_b;
-    bool compiled;
+    struct pst_pass_state passes; /* how far it is compiled */
 };
 
 /* Is it a penstock.accumulate_grad node? */
@@ -124,25 +125,30 @@ bool pst_is_accumulate(const struct pst_node *node);
 typedef size_t (*pst_fixed_fn)(void *ctx, const struct pst_value *value,
                                unsigned use);
 
-/* joint and graph are made here; nothing is placed yet. */
+/* The passes that make a program of a stage, in their order. */
+extern const struct pst_pass_table pst_compile_passes;
+
+/* Runs the first pass: joint and graph are there, nothing is placed yet. */
 enum pst_status pst_program_new(const struct pst_plan *plan, unsigned stage,
                                 const struct pst_program_options *options,
                                 struct pst_program **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Chooses kernels, places every value, binds every operand. */
+/* Runs the other passes, up to and with the one called last (NULL: all):
+ * chooses kernels, places every value, binds every operand. Once only. */
 enum pst_status pst_program_compile(struct pst_program *program,
                                     pst_fixed_fn fixed, void *ctx,
+                                    const char *last,
                                     struct pst_diag *diag) PST_MUST_CHECK;
+bool pst_program_is_compiled(const struct pst_program *program);
+/* The graph; which kernel each action runs and where its operands are, as far
+ * as passes have said so. */
+void pst_program_print(const struct pst_program *program, struct pst_str *out);
 void pst_program_free(struct pst_program *program);
 
 /* Place of a value: its storage's, moved by its offset. */
 struct pst_loc pst_program_loc(const struct pst_program *program,
                                const struct pst_value *value);
 
-/* Puts forms and contiguous copies in front of nodes whose kernel wants them,
- * and copies behind gradients that leave the stage. */
-enum pst_status pst_legalise(struct pst_program *program,
-                             struct pst_diag *diag) PST_MUST_CHECK;
 /* Kernel for node as the graph stands; call->in and out are filled with metas
  * (room for PST_MAX_OPERANDS each). NULL kernel: never executed (a view). */
 #define PST_MAX_OPERANDS 256

@@ -192,6 +192,10 @@ static inline struct pst_value *pst_value_storage(struct pst_value *value)
  * inferred metas equal to the recorded ones, alias facts consistent. */
 enum pst_status pst_graph_verify(const struct pst_graph *graph,
                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* The same but inference, of a graph whose operands are what kernels read
+ * (rounded, packed) and not what operators are defined for. */
+enum pst_status pst_graph_verify_lowered(const struct pst_graph *graph,
+                                         struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Deep copy; (*ret)->values have the ids of the original. */
 enum pst_status pst_graph_copy(const struct pst_graph *graph,

@@ -8,6 +8,7 @@
 struct verifier {
     const struct pst_graph *graph;
     bool *defined; /* by value id */
+    bool lowered;  /* operands may be what kernels read, not operators */
     const struct pst_node *node;
     struct pst_diag *diag;
 };
@@ -98,18 +99,13 @@ static bool same_layout(const struct pst_meta *a, const struct pst_meta *b)
            memcmp(a->stride, b->stride, a->rank * sizeof(a->stride[0])) == 0;
 }
 
-static enum pst_status check_out(const struct verifier *v, unsigned k,
-                                 const struct pst_infer *c)
+static enum pst_status check_meta(const struct verifier *v, unsigned k,
+                                  const struct pst_infer *c)
 {
     const struct pst_value *out = v->node->outs[k];
     struct pst_value *alias = c->alias_of[k];
     char a[PST_META_TEXT], b[PST_META_TEXT];
 
-    if (!is_ours(v, out) || out->kind != PST_VALUE_NODE ||
-        out->def != v->node || out->def_index != k)
-        return bad(v, "result %u does not belong to the node", k);
-    if (v->defined[out->id])
-        return bad(v, "%%%s is defined twice", out->name);
     if (!same_layout(&out->meta, &c->out[k]))
         return bad(v, "%%%s is recorded as %s, inferred as %s", out->name,
                    pst_meta_text(&out->meta, a), pst_meta_text(&c->out[k], b));
@@ -119,27 +115,35 @@ static enum pst_status check_out(const struct verifier *v, unsigned k,
                           out->offset != alias->offset + c->offset[k]))
         return bad(v, "%%%s is a view but its base or offset is wrong",
                    out->name);
+    return PST_OK;
+}
+
+static enum pst_status check_out(const struct verifier *v, unsigned k)
+{
+    const struct pst_value *out = v->node->outs[k];
+
+    if (!is_ours(v, out) || out->kind != PST_VALUE_NODE ||
+        out->def != v->node || out->def_index != k)
+        return bad(v, "result %u does not belong to the node", k);
+    if (v->defined[out->id])
+        return bad(v, "%%%s is defined twice", out->name);
+    if (out->base != NULL &&
+        (!is_ours(v, out->base) || !v->defined[out->base->id]))
+        return bad(v, "%%%s is a view of what is not there", out->name);
     v->defined[out->id] = true;
     return PST_OK;
 }
 
-static enum pst_status check_node(struct verifier *v)
+/* What inference says of the node is what its results are. */
+static enum pst_status check_inferred(const struct verifier *v)
 {
     const struct pst_node *node = v->node;
-    struct pst_infer c = {.diag = v->diag, .hint = PST_N_DTYPES};
-    enum pst_status status = PST_OK;
+    struct pst_infer c = {.schema = node->schema,
+                          .args = node->args,
+                          .diag = v->diag,
+                          .hint = PST_N_DTYPES};
+    enum pst_status status;
 
-    if (node->schema == NULL || node->schema != pst_op_schema(node->op))
-        return pst_diag_set(v->diag, PST_ERR_INTERNAL,
-                            "graph: a node has another operator's schema");
-    if (node->phase >= PST_N_PHASES || node->id >= v->graph->next_node_id)
-        return bad(v, "phase or id is out of range");
-    for (unsigned i = 0; i < node->schema->n_args && status == PST_OK; i++)
-        status = check_arg(v, i);
-    if (status != PST_OK)
-        return status;
-    c.schema = node->schema;
-    c.args = node->args;
     if (node->n_outs > 0)
         c.hint = node->outs[0]->meta.dtype;
     status = pst_op_infer(node->op, &c);
@@ -152,7 +156,29 @@ static enum pst_status check_node(struct verifier *v)
         return bad(v, "%u results are recorded, %u inferred", node->n_outs,
                    c.n_outs);
     for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++)
-        status = check_out(v, k, &c);
+        status = check_meta(v, k, &c);
+    return status;
+}
+
+static enum pst_status check_node(struct verifier *v)
+{
+    const struct pst_node *node = v->node;
+    enum pst_status status = PST_OK;
+
+    if (node->schema == NULL || node->schema != pst_op_schema(node->op))
+        return pst_diag_set(v->diag, PST_ERR_INTERNAL,
+                            "graph: a node has another operator's schema");
+    if (node->phase >= PST_N_PHASES || node->id >= v->graph->next_node_id)
+        return bad(v, "phase or id is out of range");
+    for (unsigned i = 0; i < node->schema->n_args && status == PST_OK; i++)
+        status = check_arg(v, i);
+    for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++)
+        if (!is_ours(v, node->outs[k]))
+            status = bad(v, "result %u does not belong to the node", k);
+    if (status == PST_OK && !v->lowered)
+        status = check_inferred(v);
+    for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++)
+        status = check_out(v, k);
     return status;
 }
 
@@ -179,10 +205,10 @@ static enum pst_status check_output(const struct verifier *v,
     return PST_OK;
 }
 
-enum pst_status pst_graph_verify(const struct pst_graph *graph,
-                                 struct pst_diag *diag)
+static enum pst_status verify(const struct pst_graph *graph, bool lowered,
+                              struct pst_diag *diag)
 {
-    struct verifier v = {.graph = graph, .diag = diag};
+    struct verifier v = {.graph = graph, .lowered = lowered, .diag = diag};
     enum pst_status status = PST_OK;
 
     v.defined = pst_calloc(PST_TAG_GRAPH, graph->values.n + 1, 1);
@@ -203,4 +229,16 @@ enum pst_status pst_graph_verify(const struct pst_graph *graph,
         status = check_output(&v, &graph->outputs.at[i]);
     pst_free(v.defined);
     return status;
+}
+
+enum pst_status pst_graph_verify(const struct pst_graph *graph,
+                                 struct pst_diag *diag)
+{
+    return verify(graph, false, diag);
+}
+
+enum pst_status pst_graph_verify_lowered(const struct pst_graph *graph,
+                                         struct pst_diag *diag)
+{
+    return verify(graph, true, diag);
 }

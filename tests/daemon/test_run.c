@@ -427,6 +427,10 @@ static void refuses_bad_input(void **state)
         {"penstock plan tiny.plan --log-dir x", 64, "--log-dir"},
         {"penstock verify tiny.plan --optimizer sgd", 64, "--optimizer"},
         {"penstock show tiny.plan --schedule gpipe", 64, "--schedule"},
+        {"penstock show", 64, "MODEL.pt2 or PLAN"},
+        {"penstock show tiny.plan --after coffee", 64,
+         "there is no pass \"coffee\"; --after takes backward, buffers,"},
+        {"penstock show tiny.plan --after fusion --stage 2", 64, "no stage 2"},
         {"penstock split tiny.plan -o x.plan", 64, "folder"},
         {"penstock run tiny.plan -n 2", 64, "--data FILE is missing"},
         {"penstock run tiny.plan -n 2 --stages 2 --data data.safetensors", 64,
@@ -509,6 +513,17 @@ static void looks_at_plans(void **state)
     drive_expect("penstock show tiny.plan --modules", 0);
     drive_says("emb");
     drive_expect("penstock show tiny.plan --kernels", 0);
+    drive_expect("penstock show --passes", 0);
+    drive_says("drops constants");
+    drive_expect("penstock show --passes --json", 0);
+    drive_says("\"pass\":\"backward\"");
+    drive_expect("penstock show tiny.plan --after backward", 0);
+    drive_says("penstock.accumulate_grad");
+    drive_expect("penstock show tiny.pt2 --stages 2 --stage 1 --after operands",
+                 0);
+    drive_says("list B work=");
+    drive_expect("penstock show tiny.plan --after kernels --json", 0);
+    drive_says("\"after\":\"kernels\"");
     drive_expect("penstock plan tiny.plan -n 2 -m 4 --schedule gpipe "
                  "--optimizer sgd --momentum 0.9 --json",
                  0);

@@ -206,10 +206,10 @@ static enum pst_status compile(struct pst_rank *r, unsigned stage,
                           .diag = diag};
     enum pst_status status = PST_OK;
 
-    if (program->compiled)
+    if (pst_program_is_compiled(program))
         count_prepared(&fixed);
     else
-        status = pst_program_compile(program, fixed_place, &fixed, diag);
+        status = pst_program_compile(program, fixed_place, &fixed, NULL, diag);
     if (status == PST_OK)
         status = fixed.status;
     if (status == PST_OK)

@@ -55,7 +55,7 @@ void pst_programs_fini(struct pst_programs *programs)
 void pst_programs_tidy(struct pst_programs *programs)
 {
     for (unsigned i = 0; i < 4 * programs->n_stages; i++) {
-        if (programs->at[i] == NULL || programs->at[i]->compiled)
+        if (programs->at[i] == NULL || pst_program_is_compiled(programs->at[i]))
             continue;
         pst_program_free(programs->at[i]);
         programs->at[i] = NULL;

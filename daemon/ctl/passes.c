@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/passes.h"
+
+#include "daemon/common/setup.h"
+#include "daemon/ctl/out.h"
+#include "stages/base/checked.h"
+#include "stages/base/cpu.h"
+#include "stages/compile/memplan.h"
+#include "stages/compile/program.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct pst_pass_table *const tables[] = {&pst_compile_passes};
+
+enum pst_status pstctl_check_pass(const char *name, struct pst_diag *diag)
+{
+    struct pst_str names = {0};
+    enum pst_status status;
+
+    for (size_t t = 0; t < PST_COUNT(tables); t++)
+        if (pst_passes_have(tables[t], name))
+            return PST_OK;
+    for (size_t t = 0; t < PST_COUNT(tables); t++)
+        for (size_t i = 0; i < tables[t]->n; i++)
+            pst_str_addf(&names, "%s%s", names.len > 0 ? ", " : "",
+                         tables[t]->passes[i].name);
+    status = pst_diag_set(diag, PST_ERR_USAGE,
+                          "there is no pass \"%s\"; --after takes %s", name,
+                          pst_str_text(&names));
+    pst_str_fini(&names);
+    return status;
+}
+
+enum pst_status pstctl_show_passes(bool json, struct pst_diag *diag)
+{
+    struct pst_str text = {.visible = !json};
+    json_t *list = json ? json_array() : NULL;
+
+    for (size_t t = 0; t < PST_COUNT(tables); t++) {
+        if (!json)
+            pst_passes_print(tables[t], &text);
+        for (size_t i = 0; json && i < tables[t]->n; i++)
+            (void)json_array_append_new(
+                list, json_pack("{s:s s:s s:s}", "table", tables[t]->name,
+                                "pass", tables[t]->passes[i].name, "does",
+                                tables[t]->passes[i].what));
+    }
+    if (json)
+        return pstctl_json_print(json_pack("{s:o}", "passes", list), diag);
+    pstctl_print(stdout, &text);
+    pst_str_fini(&text);
+    return PST_OK;
+}
+
+/* Parameters, gradients and the like one behind the other: where a rank would
+ * put them depends on its other stages. */
+static size_t next_fixed(void *ctx, const struct pst_value *value, unsigned use)
+{
+    size_t *end = ctx;
+    const size_t at = *end;
+
+    (void)use;
+    *end = pst_size_add(at, pst_mem_round(pst_meta_span(&value->meta)));
+    return at;
+}
+
+static enum pst_status print_program(const struct pst_program *program,
+                                     const struct pstd_config *config,
+                                     struct pst_diag *diag)
+{
+    struct pst_str text = {.visible = !config->json};
+    enum pst_status status = PST_OK;
+
+    pst_program_print(program, &text);
+    if (text.failed)
+        status = pst_diag_nomem(diag, text.len);
+    else if (config->json)
+        status = pstctl_json_print(
+            json_pack("{s:s s:I s:o}", "after", config->after, "stage",
+                      (json_int_t)config->stage, "graph",
+                      pstctl_json_text(pst_str_text(&text))),
+            diag);
+    else
+        pstctl_print(stdout, &text);
+    pst_str_fini(&text);
+    return status;
+}
+
+enum pst_status pstctl_show_after(const struct pst_plan *plan,
+                                  const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    struct pst_program_options options = {.device = &pst_device_cpu,
+                                          .isa = pst_cpu_isa()};
+    struct pst_exec_options exec;
+    struct pst_program *program = NULL;
+    size_t end = 0;
+    enum pst_status status =
+        pstd_exec_options(config, 1, plan->loss >= 0, &exec, diag);
+
+    if (status != PST_OK)
+        return status;
+    if (config->stage >= plan->stages.n)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "there is no stage %llu, the plan has %zu",
+                            (unsigned long long)config->stage, plan->stages.n);
+    options.train = exec.train;
+    options.threads = pst_exec_threads(&exec);
+    options.bf16 = exec.bf16;
+    status = pst_program_new(plan, (unsigned)config->stage, &options, &program,
+                             diag);
+    if (status == PST_OK &&
+        strcmp(config->after, pst_compile_passes.passes[0].name) != 0)
+        status =
+            pst_program_compile(program, next_fixed, &end, config->after, diag);
+    if (status == PST_OK)
+        status = print_program(program, config, diag);
+    pst_program_free(program);
+    return status;
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Products that add straight into gradients. */
+#include <string.h>
+
+#include "stages/compile/compile.h"
+#include "stages/ops/call.h"
+
+bool pst_is_accumulate(const struct pst_node *node)
+{
+    return strcmp(node->schema->name, "penstock.accumulate_grad.default") == 0;
+}
+
+struct counting {
+    unsigned *uses; /* of a storage but by views of it, by its id */
+    const struct pst_node *node;
+};
+
+static void count_use(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct counting *c = ctx;
+    const struct pst_value *storage = pst_value_storage(*slot);
+
+    (void)arg;
+    if (c->node->n_outs == 0 || c->node->outs[0]->base != storage)
+        c->uses[storage->id]++;
+}
+
+/*
+ * May the node that makes `contribution` add into the gradient? Its result is
+ * used nowhere else and is stored as the gradient is (the same elements in
+ * row-major order).
+ */
+static bool can_fuse(const struct pst_compiler *c,
+                     const struct pst_value *contribution, const unsigned *uses)
+{
+    struct pst_operand in[PST_MAX_OPERANDS], out[PST_MAX_OPERANDS];
+    struct pst_call call = {.in = in, .out = out};
+    const struct pst_value *storage = pst_value_storage((void *)contribution);
+    const struct pst_kernel *kernel;
+
+    if (storage->def == NULL || storage->def_index != 0 ||
+        storage->def->n_outs != 1 || storage->def->phase != PST_PHASE_W ||
+        contribution->offset != 0 ||
+        !pst_meta_is_contiguous(&contribution->meta) ||
+        pst_meta_numel(&contribution->meta) != pst_meta_numel(&storage->meta))
+        return false;
+    return uses[storage->id] == 1 &&
+           pst_node_kernel(storage->def, &c->p->options, &call, &kernel,
+                           NULL) == PST_OK &&
+           kernel != NULL && (kernel->flags & PST_K_ACCUMULATE);
+}
+
+enum pst_status pst_pass_fusion(struct pst_compiler *c, struct pst_diag *diag)
+{
+    const struct pst_graph *graph = c->p->graph;
+    const size_t n = graph->values.n;
+    struct counting counting = {
+        .uses = pst_calloc(PST_TAG_EXEC, n + 1, sizeof(unsigned))};
+
+    c->fused = pst_arena_calloc(&c->p->arena, n + 1, sizeof(*c->fused));
+    if (counting.uses == NULL || c->fused == NULL) {
+        pst_free(counting.uses);
+        return pst_diag_nomem(diag, n * sizeof(*c->fused));
+    }
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        counting.node = graph->nodes.at[i];
+        pst_node_uses(graph->nodes.at[i], count_use, &counting);
+    }
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        const struct pst_node *node = graph->nodes.at[i];
+
+        if (pst_is_accumulate(node) &&
+            can_fuse(c, node->args[1].value, counting.uses))
+            c->fused[pst_value_storage(node->args[1].value)->id] =
+                node->args[0].value;
+    }
+    pst_free(counting.uses);
+    return PST_OK;
+}

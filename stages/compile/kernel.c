@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The kernel of a node, and passes that put nodes in front of nodes. */
+#include "stages/compile/compile.h"
+#include "stages/graph/build.h"
+#include "stages/ops/call.h"
+
+bool pst_node_executes(const struct pst_node *node)
+{
+    if (node->op->flags & (PST_OP_VIEW | PST_OP_MARKER))
+        return false;
+    if (node->op->n_kernels == 0 || pst_node_is_empty(node))
+        return false;
+    for (unsigned i = 0; i < node->n_outs; i++)
+        if (node->outs[i] != NULL && node->outs[i]->base == NULL)
+            return true;
+    return node->n_outs == 0; /* accumulate_grad has no result */
+}
+
+static void look_rounded(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    const struct pst_value *storage = pst_value_storage(*slot);
+    bool *any = ctx;
+
+    (void)arg;
+    if (storage->def != NULL && storage->def->op == &pst_op_round_bf16)
+        *any = true;
+}
+
+/* Its factors were rounded before: forms are given to all of them or none. */
+static bool reads_rounded(const struct pst_node *node)
+{
+    bool any = false;
+
+    pst_node_uses((struct pst_node *)node, look_rounded, &any);
+    return any;
+}
+
+enum pst_status pst_node_kernel(const struct pst_node *node,
+                                const struct pst_program_options *options,
+                                struct pst_call *call,
+                                const struct pst_kernel **ret,
+                                struct pst_diag *diag)
+{
+    *ret = NULL;
+    if (!pst_node_executes(node))
+        return PST_OK;
+    call->args = node->args;
+    call->bf16 = options->bf16 && !reads_rounded(node);
+    call->n_in = pst_call_count_in(node->schema, node->args);
+    call->n_out = node->n_outs;
+    if (call->n_in > PST_MAX_OPERANDS || call->n_out > PST_MAX_OPERANDS)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "%s in module '%s' has %u operands, at most %u "
+                            "are possible",
+                            node->schema->name, node->module, call->n_in,
+                            (unsigned)PST_MAX_OPERANDS);
+    pst_call_bind_metas(node->schema, node->args, call->in);
+    for (unsigned i = 0; i < node->n_outs; i++)
+        call->out[i] = (struct pst_operand){.meta = &node->outs[i]->meta};
+    *ret = pst_kernel_find(options->device, node->op, call, options->isa, NULL);
+    if (*ret == NULL)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "no kernel of %s for these dtypes and shapes "
+                            "(module '%s', %s)",
+                            node->schema->name, node->module, node->source);
+    return PST_OK;
+}
+
+void pst_build_as(struct pst_build *build, const struct pst_node *node)
+{
+    build->phase = node->phase;
+    build->module = node->module;
+    build->source = node->source;
+    build->call = node->call;
+    build->node_id = node->id;
+}
+
+static enum pst_status rewrite_node(struct pst_program *program,
+                                    struct pst_build *build, pst_node_fn fn,
+                                    void *ctx, struct pst_node *node)
+{
+    struct pst_operand in[PST_MAX_OPERANDS], out[PST_MAX_OPERANDS];
+    struct pst_call call = {.in = in, .out = out};
+    const struct pst_kernel *kernel;
+    enum pst_status status;
+
+    status =
+        pst_node_kernel(node, &program->options, &call, &kernel, build->diag);
+    if (status != PST_OK || kernel == NULL)
+        return status;
+    pst_build_as(build, node);
+    status = fn(ctx, node, &call, kernel);
+    return status == PST_OK ? build->status : status;
+}
+
+enum pst_status pst_rewrite_nodes(struct pst_program *program,
+                                  struct pst_build *build, pst_node_fn fn,
+                                  void *ctx)
+{
+    struct pst_graph *graph = program->graph;
+    const size_t n = graph->nodes.n;
+    struct pst_node **old = graph->nodes.at;
+    enum pst_status status = PST_OK;
+
+    /* Nodes are appended to a new list, and so is what is emitted. */
+    graph->nodes.at = NULL;
+    graph->nodes.n = graph->nodes.cap = 0;
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
+        status = rewrite_node(program, build, fn, ctx, old[i]);
+        if (status == PST_OK &&
+            !pst_vec_push(PST_TAG_GRAPH, &graph->nodes, old[i]))
+            status = pst_diag_nomem(build->diag, sizeof(*old));
+    }
+    pst_free(old);
+    return status;
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The compiler: a table of passes, and what runs it. */
+#include "stages/passes/pass.h"
+
+#include "stages/compile/compile.h"
+
+/* What holds of a program. */
+enum fact {
+    GRAPH = 1 << 0,      /* the graph is there, backward nodes included */
+    BUFFERS = 1 << 1,    /* no backward node reads a buffer that changes */
+    CONSTANTS = 1 << 2,  /* every value is marked: constant in a step or not */
+    LAYOUTS = 1 << 3,    /* operands have the layout that kernels prefer */
+    CONTIGUOUS = 1 << 4, /* no kernel reads with gaps that cannot */
+    FUSION = 1 << 5,     /* products that add into gradients are known */
+    KERNELS = 1 << 6,    /* every action has its list of kernels */
+    LIVES = 1 << 7,      /* it is known who reads a value last */
+    REGIONS = 1 << 8,    /* what outlives an action has a place */
+    WORKSPACE = 1 << 9,  /* what an action makes for itself has a place */
+    OPERANDS = 1 << 10,  /* kernels know where their operands are */
+};
+
+static const char *const facts[] = {
+    "graph",   "buffers", "constants", "layouts",   "contiguous", "fusion",
+    "kernels", "lives",   "regions",   "workspace", "operands",
+};
+
+#define RUN(pass)                                                              \
+    static enum pst_status run_##pass(void *subject, struct pst_diag *diag)    \
+    {                                                                          \
+        return pst_pass_##pass(subject, diag);                                 \
+    }
+RUN(backward)
+RUN(buffers)
+RUN(outputs)
+RUN(constants)
+RUN(layouts)
+RUN(copies)
+RUN(fusion)
+RUN(kernels)
+RUN(lives)
+RUN(regions)
+RUN(workspace)
+RUN(operands)
+#undef RUN
+
+/* Nodes that a pass adds are not marked: who needs marks has them made anew. */
+static const struct pst_pass passes[] = {
+    {"backward", "the stage's graph, with the backward nodes if it trains", 0,
+     GRAPH, 0, run_backward},
+    {"buffers", "a backward node reads a buffer as it was in its forward",
+     GRAPH, BUFFERS, CONSTANTS, run_buffers},
+    {"outputs", "gradients leave without gaps, outputs as they were made",
+     GRAPH, 0, CONSTANTS, run_outputs},
+    {"constants", "marks what no microbatch changes", GRAPH, CONSTANTS, 0,
+     run_constants},
+    {"layouts", "one conversion of an operand for all kernels that prefer it",
+     BUFFERS | CONSTANTS, LAYOUTS, CONSTANTS, run_layouts},
+    {"constants-2", "marks the conversions too", GRAPH, CONSTANTS, 0,
+     run_constants},
+    {"copies", "one copy of what has gaps for all kernels that want none",
+     LAYOUTS | CONSTANTS, CONTIGUOUS, CONSTANTS, run_copies},
+    {"constants-3", "marks the copies too: list P makes all these once a step",
+     GRAPH, CONSTANTS, 0, run_constants},
+    {"fusion", "finds products that may add straight into a gradient",
+     CONTIGUOUS, FUSION, 0, run_fusion},
+    {"kernels", "a kernel for every node, a list of them for every action",
+     CONSTANTS | CONTIGUOUS | FUSION, KERNELS, 0, run_kernels},
+    {"lives", "which action makes a value, which one reads it last", KERNELS,
+     LIVES, 0, run_lives},
+    {"regions", "a place for what lives longer than one action", LIVES, REGIONS,
+     0, run_regions},
+    {"workspace", "a place for the rest: those that never meet share theirs",
+     LIVES | REGIONS, WORKSPACE, 0, run_workspace},
+    {"operands", "the place of every operand, an accumulator for every use",
+     REGIONS | WORKSPACE, OPERANDS, 0, run_operands},
+};
+
+static const struct pst_graph *graph_of(void *subject)
+{
+    const struct pst_compiler *c = subject;
+
+    return c->p->graph;
+}
+
+const struct pst_pass_table pst_compile_passes = {
+    .name = "compile",
+    .passes = passes,
+    .n = PST_COUNT(passes),
+    .facts = facts,
+    .n_facts = PST_COUNT(facts),
+    .lowered = LAYOUTS,
+    .graph = graph_of,
+};
+
+enum pst_status pst_pass_backward(struct pst_compiler *c, struct pst_diag *diag)
+{
+    struct pst_program *p = c->p;
+    enum pst_status status;
+
+    if (!p->options.train)
+        return pst_graph_copy(p->plan->stages.at[p->stage].graph, &p->graph,
+                              diag);
+    status = pst_joint_new(p->plan, p->stage, &p->joint, diag);
+    if (status == PST_OK)
+        p->graph = p->joint->graph;
+    return status;
+}
+
+enum pst_status pst_program_new(const struct pst_plan *plan, unsigned stage,
+                                const struct pst_program_options *options,
+                                struct pst_program **ret, struct pst_diag *diag)
+{
+    struct pst_program *p = pst_calloc(PST_TAG_EXEC, 1, sizeof(*p));
+    struct pst_compiler c = {.p = p};
+    enum pst_status status;
+
+    if (p == NULL)
+        return pst_diag_nomem(diag, sizeof(*p));
+    pst_arena_init(&p->arena, PST_TAG_EXEC);
+    p->plan = plan;
+    p->stage = stage;
+    p->options = *options;
+    status = pst_passes_run(&pst_compile_passes, &p->passes, &c, passes[0].name,
+                            diag);
+    if (status != PST_OK) {
+        pst_program_free(p);
+        return status;
+    }
+    *ret = p;
+    return PST_OK;
+}
+
+enum pst_status pst_program_compile(struct pst_program *program,
+                                    pst_fixed_fn fixed, void *ctx,
+                                    const char *last, struct pst_diag *diag)
+{
+    struct pst_compiler c = {.p = program, .fixed = fixed, .fixed_ctx = ctx};
+
+    return pst_passes_run(&pst_compile_passes, &program->passes, &c, last,
+                          diag);
+}
+
+bool pst_program_is_compiled(const struct pst_program *program)
+{
+    return program->passes.next == PST_COUNT(passes);
+}

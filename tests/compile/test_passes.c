@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What each pass of the compiler does: the lines of a program's text that go
+ * (-) and come (+), as penstock show --after prints them. */
+#include "stages/base/str.h"
+#include "stages/compile/memplan.h"
+#include "stages/compile/program.h"
+#include "stages/ops/matmul/gemm_bf16.h"
+#include "tests/split/model.h"
+
+static struct pst_diag diag;
+
+static size_t next_fixed(void *ctx, const struct pst_value *value, unsigned use)
+{
+    size_t *end = ctx;
+    const size_t at = *end;
+
+    (void)use;
+    *end += pst_mem_round(pst_meta_span(&value->meta));
+    return at;
+}
+
+/* Text of the model's only stage behind a pass; "" before the first. */
+static void text_after(const struct pst_plan *plan, bool bf16, size_t pass,
+                       struct pst_str *out)
+{
+    const struct pst_program_options options = {.train = true,
+                                                .device = &pst_device_cpu,
+                                                .isa = PST_ISA_ANY,
+                                                .threads = 1,
+                                                .bf16 = bf16};
+    const struct pst_pass *rows = pst_compile_passes.passes;
+    struct pst_program *program;
+    size_t end = 0;
+
+    assert_ok(pst_program_new(plan, 0, &options, &program, &diag), &diag);
+    if (pass > 0)
+        assert_ok(pst_program_compile(program, next_fixed, &end,
+                                      rows[pass].name, &diag),
+                  &diag);
+    assert_int_equal(program->passes.next, pass + 1);
+    pst_program_print(program, out);
+    pst_program_free(program);
+    assert_false(out->failed);
+}
+
+static bool has_line(const char *text, const char *line, size_t n)
+{
+    for (; *text != '\0'; text = strchr(text, '\n') + 1)
+        if (strncmp(text, line, n + 1) == 0)
+            return true;
+    return false;
+}
+
+static void add_missing(const char *from, const char *in, const char *sign,
+                        struct pst_str *out)
+{
+    for (const char *next; *from != '\0'; from = next) {
+        const size_t n = strcspn(from, "\n");
+
+        next = from + n + 1;
+        if (!has_line(in, from, n))
+            pst_str_addf(out, "%s%.*s\n", sign, (int)n, from);
+    }
+}
+
+static void change_of(const char *model_text, bool bf16, const char *pass,
+                      struct pst_str *out)
+{
+    const struct pst_split_options options = {.stages = 1};
+    struct pst_str before = {0}, after = {0};
+    struct pst_model model;
+    struct pst_plan *plan;
+    size_t at = 0;
+
+    while (strcmp(pst_compile_passes.passes[at].name, pass) != 0)
+        assert_true(++at < pst_compile_passes.n);
+    model_init(&model, model_text, NULL, 0);
+    assert_ok(pst_split(&model, &options, &plan, &diag), &diag);
+    text_after(plan, bf16, at - 1, &before);
+    text_after(plan, bf16, at, &after);
+    add_missing(pst_str_text(&before), pst_str_text(&after), "-", out);
+    add_missing(pst_str_text(&after), pst_str_text(&before), "+", out);
+    pst_str_fini(&before);
+    pst_str_fini(&after);
+    pst_plan_free(plan);
+    model_fini(&model);
+}
+
+static void expect(const char *model_text, bool bf16, const char *pass,
+                   const char *want)
+{
+    struct pst_str change = {0};
+
+    change_of(model_text, bf16, pass, &change);
+    assert_string_equal(pst_str_text(&change), want);
+    pst_str_fini(&change);
+}
+
+static unsigned count(const char *text, const char *what)
+{
+    unsigned n = 0;
+
+    while ((text = strstr(text, what)) != NULL) {
+        text++;
+        n++;
+    }
+    return n;
+}
+
+/* x * n, where n counts: the gradient of x reads n as it was. */
+static const char counting[] =
+    "graph next_id=5 {\n"
+    "  input %x: f32[2]\n"
+    "  param %w \"w\" grad: f32[2]\n"
+    "  buffer %n \"n\" persistent: f32[2]\n"
+    "  %y: f32[2] = aten.mul.Tensor(%x, %w) # - - F id=0\n"
+    "  %z: f32[2] = aten.mul.Tensor(%y, %n) # - - F id=1\n"
+    "  %m: f32[2] = aten.add.Scalar(%n, 1) # - - F id=2 no_grad\n"
+    "  %loss: f32[] = aten.mean.default(%z) # - - F id=3\n"
+    "  output user %loss \"0\"\n"
+    "  output user %n \"1\"\n"
+    "  output buffer %m -> %n \"\"\n"
+    "}\n";
+
+static void buffers(void **state)
+{
+    (void)state;
+    expect(counting, false, "buffers",
+           "-  %grad_z: f32[2] = aten.mul.Tensor(%grad_loss_2, %n)  # - - "
+           "W id=1\n"
+           "+  %contiguous: f32[2] = aten.clone.default(%n)  # - - F id=1\n"
+           "+  %grad_z: f32[2] = aten.mul.Tensor(%grad_loss_2, "
+           "%contiguous)  # - - W id=1\n");
+    expect(counting, false, "outputs",
+           "-graph next_id=5 {\n"
+           "-  output user %n \"n\"\n"
+           "+graph next_id=6 {\n"
+           "+  %contiguous_1: f32[2] = aten.clone.default(%n)  # - - F "
+           "id=5\n"
+           "+  output user %contiguous_1 \"n\"\n");
+}
+
+/* A product of a transposed input with a weight. */
+static const char product[] =
+    "graph next_id=5 {\n"
+    "  input %x: f32[4, 2]\n"
+    "  param %w \"w\" grad: f32[3, 4]\n"
+    "  param %b \"b\" grad: f32[3]\n"
+    "  %t: f32[2, 4]:(1, 2) view of %x + 0 = aten.t.default(%x) # - - F id=0\n"
+    "  %y: f32[2, 3] = aten.linear.default(%t, %w, %b) # - - F id=1\n"
+    "  %loss: f32[] = aten.mean.default(%y) # - - F id=2\n"
+    "  output user %loss \"0\"\n"
+    "}\n";
+
+static void layouts(void **state)
+{
+    struct pst_str change = {0};
+
+    (void)state;
+    expect(product, false, "layouts", "");
+    change_of(product, true, "layouts", &change);
+    assert_int_equal(count(pst_str_text(&change), "default(%x"), 1);
+    assert_int_equal(count(pst_str_text(&change), "default(%w"), 1);
+    pst_str_fini(&change);
+    if (!pst_gemm_uses_bf16()) /* then f32 rounded: other names of the same */
+        return;
+    expect(product, true, "layouts",
+           "-  %y: f32[2, 3] = aten.linear.default(%t, %w, bias=%b)  # - "
+           "- F id=1 stage=0\n"
+           "-  %grad_y_1: f32[3, 4] = aten.matmul.default(%grad_y, %t)  # "
+           "- - W id=1\n"
+           "+  %bf16: bf16[4, 2] = aten._to_copy.default(%x, dtype=bf16)  "
+           "# - - F id=1\n"
+           "+  %bf16_1: bf16[2, 4]:(1, 2) view of %bf16 + 0 = "
+           "aten.as_strided.default(%bf16, [2, 4], [1, 2], "
+           "storage_offset=0)  # - - F id=1\n"
+           "+  %bf16_2: bf16[3, 4] = aten._to_copy.default(%w, "
+           "dtype=bf16)  # - - F id=1\n"
+           "+  %y: f32[2, 3] = aten.linear.default(%bf16_1, %bf16_2, "
+           "bias=%b)  # - - F id=1 stage=0\n"
+           "+  %bf16_3: bf16[] = aten._to_copy.default(%grad_loss, "
+           "dtype=bf16)  # - - W id=1\n"
+           "+  %bf16_4: bf16[3, 2]:(0, 0) view of %bf16_3 + 0 = "
+           "aten.as_strided.default(%bf16_3, [3, 2], [0, 0], "
+           "storage_offset=0)  # - - W id=1\n"
+           "+  %bf16_5: bf16[2, 4]:(1, 2) view of %bf16 + 0 = "
+           "aten.as_strided.default(%bf16, [2, 4], [1, 2], "
+           "storage_offset=0)  # - - W id=1\n"
+           "+  %grad_y_1: f32[3, 4] = aten.matmul.default(%bf16_4, "
+           "%bf16_5)  # - - W id=1\n");
+}
+
+static void copies(void **state)
+{
+    (void)state;
+    expect(product, false, "copies",
+           "-  %grad_y_1: f32[3, 4] = aten.matmul.default(%grad_y, %t)  # "
+           "- - W id=1\n"
+           "-  %grad_y_2: f32[3] = "
+           "penstock.column_sum.default(%grad_loss_2, 1)  # - - W id=1\n"
+           "+  %contiguous: f32[3, 2] = aten.clone.default(%grad_y)  # - "
+           "- W id=1\n"
+           "+  %contiguous_1: f32[2, 4] = aten.clone.default(%t)  # - - W "
+           "id=1\n"
+           "+  %grad_y_1: f32[3, 4] = aten.matmul.default(%contiguous, "
+           "%contiguous_1)  # - - W id=1\n"
+           "+  %contiguous_2: f32[2, 3] = "
+           "aten.clone.default(%grad_loss_2)  # - - W id=1\n"
+           "+  %grad_y_2: f32[3] = "
+           "penstock.column_sum.default(%contiguous_2, 1)  # - - W id=1\n");
+    expect(product, false, "fusion", "");
+}
+
+static void kernels(void **state)
+{
+    (void)state;
+    expect(product, false, "kernels",
+           "+program stage=0 {\n"
+           "+  list F\n"
+           "+    %y = aten.linear.default by linear_blas\n"
+           "+    %loss = aten.mean.default by mean_f32_simd\n"
+           "+  list B\n"
+           "+    %grad_loss = aten.div.Scalar by div_f32_simd\n"
+           "+    %contiguous = aten.clone.default by copy\n"
+           "+    %contiguous_1 = aten.clone.default by copy\n"
+           "+    %grad_y_1 = aten.matmul.default by matmul_blas, into "
+           "%grad_w\n"
+           "+    %contiguous_2 = aten.clone.default by copy\n"
+           "+    %grad_y_2 = penstock.column_sum.default by "
+           "column_sum_f32_simd, into %grad_b\n");
+    expect(product, false, "lives", "");
+}
+
+static void places(void **state)
+{
+    (void)state;
+    expect(product, false, "regions",
+           "+  region IN_I size=64\n"
+           "+  place %x IN_I+0 32\n"
+           "+  place %w FIXED+0 48\n"
+           "+  place %b FIXED+64 12\n"
+           "+  place %seed.loss FIXED+128 4\n");
+    expect(product, false, "workspace",
+           "-  list F\n"
+           "-  list B\n"
+           "+  list F work=128\n"
+           "+  list B work=192\n"
+           "+  region WORK size=192\n"
+           "+  place %y WORK+0 24\n"
+           "+  place %loss WORK+64 4\n"
+           "+  place %grad_loss WORK+128 4\n"
+           "+  place %contiguous WORK+64 24\n"
+           "+  place %contiguous_1 WORK+0 32\n"
+           "+  place %contiguous_2 WORK+0 24\n");
+    expect(product, false, "operands",
+           "-    %y = aten.linear.default by linear_blas\n"
+           "-    %loss = aten.mean.default by mean_f32_simd\n"
+           "-    %grad_loss = aten.div.Scalar by div_f32_simd\n"
+           "-    %contiguous = aten.clone.default by copy\n"
+           "-    %contiguous_1 = aten.clone.default by copy\n"
+           "-    %grad_y_1 = aten.matmul.default by matmul_blas, into "
+           "%grad_w\n"
+           "-    %contiguous_2 = aten.clone.default by copy\n"
+           "-    %grad_y_2 = penstock.column_sum.default by "
+           "column_sum_f32_simd, into %grad_b\n"
+           "+    %y = aten.linear.default by linear_blas: WORK+0 <- "
+           "IN_I+0, FIXED+0, FIXED+64\n"
+           "+    %loss = aten.mean.default by mean_f32_simd: WORK+64 <- "
+           "WORK+0\n"
+           "+    %grad_loss = aten.div.Scalar by div_f32_simd: WORK+128 "
+           "<- FIXED+128\n"
+           "+    %contiguous = aten.clone.default by copy: WORK+64 <- "
+           "WORK+128\n"
+           "+    %contiguous_1 = aten.clone.default by copy: WORK+0 <- "
+           "IN_I+0\n"
+           "+    %grad_y_1 = aten.matmul.default by matmul_blas, is "
+           "%grad_w: FIXED+192 <- WORK+64, WORK+0\n"
+           "+    %contiguous_2 = aten.clone.default by copy: WORK+0 <- "
+           "WORK+128\n"
+           "+    %grad_y_2 = penstock.column_sum.default by "
+           "column_sum_f32_simd, is %grad_b: FIXED+256 <- WORK+0\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(buffers), cmocka_unit_test(layouts),
+        cmocka_unit_test(copies),  cmocka_unit_test(kernels),
+        cmocka_unit_test(places),
+    };
+
+    pst_diag_init(&diag);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The driver of passes, on a table of its own and on that of the compiler. */
+#include "stages/compile/program.h"
+#include "stages/ops/op.h"
+#include "stages/passes/pass.h"
+#include "tests/test.h"
+
+#include <string.h>
+
+enum { MADE = 1, MARKED = 2, LOWERED = 4 };
+static const char *const facts[] = {"made", "marked", "lowered"};
+static struct pst_diag diag;
+
+struct subject {
+    struct pst_graph *graph;
+    char ran[64];
+};
+
+static enum pst_status make(void *subject, struct pst_diag *d)
+{
+    struct subject *s = subject;
+
+    strcat(s->ran, "m");
+    return pst_graph_parse("graph next_id=1 {\n"
+                           "  input %x: f32[2]\n"
+                           "  %y: f32[2] = aten.neg.default(%x) # - - F id=0\n"
+                           "  output user %y \"0\"\n}\n",
+                           &s->graph, d);
+}
+
+static enum pst_status mark(void *subject, struct pst_diag *d)
+{
+    (void)d;
+    strcat(((struct subject *)subject)->ran, "k");
+    return PST_OK;
+}
+
+/* What inference would not say. */
+static enum pst_status widen(void *subject, struct pst_diag *d)
+{
+    struct subject *s = subject;
+
+    (void)d;
+    strcat(s->ran, "w");
+    s->graph->nodes.at[0]->outs[0]->meta.dtype = PST_F64;
+    return PST_OK;
+}
+
+/* A node that uses a value before its definition. */
+static enum pst_status tear(void *subject, struct pst_diag *d)
+{
+    struct subject *s = subject;
+
+    (void)d;
+    s->graph->nodes.at[0]->args[0].value = s->graph->nodes.at[0]->outs[0];
+    return PST_OK;
+}
+
+static const struct pst_graph *graph_of(void *subject)
+{
+    return ((struct subject *)subject)->graph;
+}
+
+static const struct pst_pass rows[] = {
+    {"make", "", 0, MADE, 0, make},
+    {"mark", "", MADE, MARKED, 0, mark},
+    {"lower", "", MARKED, LOWERED, MARKED, widen},
+    {"mark-2", "", MADE, MARKED, 0, mark},
+};
+
+static struct pst_pass_table table_of(const struct pst_pass *passes, size_t n)
+{
+    return (struct pst_pass_table){.name = "test",
+                                   .passes = passes,
+                                   .n = n,
+                                   .facts = facts,
+                                   .n_facts = PST_COUNT(facts),
+                                   .lowered = LOWERED,
+                                   .graph = graph_of};
+}
+
+static void runs_in_order_and_stops(void **state)
+{
+    const struct pst_pass_table table = table_of(rows, PST_COUNT(rows));
+    struct pst_pass_state at = {0};
+    struct subject s = {0};
+
+    (void)state;
+    assert_true(pst_passes_have(&table, "lower"));
+    assert_false(pst_passes_have(&table, "low"));
+    assert_ok(pst_passes_run(&table, &at, &s, "mark", &diag), &diag);
+    assert_string_equal(s.ran, "mk");
+    assert_int_equal(at.facts, MADE | MARKED);
+    assert_ok(pst_passes_run(&table, &at, &s, "lower", &diag), &diag);
+    assert_int_equal(at.facts, MADE | LOWERED);
+    assert_ok(pst_passes_run(&table, &at, &s, NULL, &diag), &diag);
+    assert_string_equal(s.ran, "mkwk");
+    assert_int_equal(at.next, PST_COUNT(rows));
+    pst_graph_free(s.graph);
+}
+
+static void finds_a_wrong_order(void **state)
+{
+    const struct pst_pass wrong[] = {rows[0], rows[2], rows[1]};
+    const struct pst_pass_table table = table_of(wrong, PST_COUNT(wrong));
+    struct pst_pass_state at = {0};
+    struct subject s = {0};
+
+    (void)state;
+    assert_int_equal(pst_passes_run(&table, &at, &s, NULL, &diag),
+                     PST_ERR_INTERNAL);
+    assert_non_null(strstr(diag.text, "pass 'lower' needs 'marked'"));
+    assert_string_equal(s.ran, "m");
+    assert_int_equal(at.next, 1);
+    pst_graph_free(s.graph);
+}
+
+static void finds_a_broken_graph(void **state)
+{
+    const struct pst_pass torn[] = {rows[0], {"tear", "", MADE, 0, 0, tear}};
+    const struct pst_pass early[] = {rows[0], {"wide", "", MADE, 0, 0, widen}};
+    const struct pst_pass_table tables[] = {table_of(torn, 2),
+                                            table_of(early, 2)};
+    static const char *const messages[] = {
+        "behind pass 'tear'", "behind pass 'wide': graph, node %y"};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct pst_pass_state at = {0};
+        struct subject s = {0};
+
+        assert_int_equal(pst_passes_run(&tables[i], &at, &s, NULL, &diag),
+                         PST_ERR_INTERNAL);
+        assert_non_null(strstr(diag.text, messages[i]));
+        assert_int_equal(at.next, 1);
+        pst_graph_free(s.graph);
+    }
+}
+
+/* Every row of the compiler stands behind what gives its needs, and all that
+ * can hold of a program holds at the end. */
+static void orders_the_compiler(void **state)
+{
+    const struct pst_pass_table *t = &pst_compile_passes;
+    unsigned given = 0;
+
+    (void)state;
+    for (size_t i = 0; i < t->n; i++) {
+        assert_int_equal(t->passes[i].needs & ~given, 0);
+        given = (given & ~t->passes[i].drops) | t->passes[i].gives;
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(t->passes[i].name, t->passes[k].name);
+    }
+    assert_int_equal(given, (1u << t->n_facts) - 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs_in_order_and_stops),
+        cmocka_unit_test(finds_a_wrong_order),
+        cmocka_unit_test(finds_a_broken_graph),
+        cmocka_unit_test(orders_the_compiler),
+    };
+
+    pst_diag_init(&diag);
+    if (pst_registry_init(&diag) != PST_OK)
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
