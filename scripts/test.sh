@@ -90,6 +90,7 @@ cases() {
   cat "$log"
 }
 
+need_packages valgrind
 # shellcheck disable=SC2086
 need_build "$root/build" ${PENSTOCK_MESON:-}
 meson_tests "$root/build" "tests"

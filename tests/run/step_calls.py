@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What 50 steps call, by callgrind: no lookup, no comparison of texts, no
+allocation. Those inside libraries are printed by name.
+
+usage: step_calls.py PENSTOCK PENSTOCKD TINY.pt2 [--all]
+
+--all prints every function that a step calls. Needs valgrind (77 without it).
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             "../daemon"))
+import clients  # noqa: E402
+
+STEPS = 50
+LOOKUP = re.compile(
+    r"_*(str[a-z]+|bsearch|qsort|getenv|v?s?n?printf)(_.*)?|"
+    r"pst_(map|plan|vec|arena|str|node)_.*|pst_.*_(find|lookup|parse)(_.*)?")
+ALLOCATION = re.compile(
+    r"_*(libc_)?(malloc|calloc|realloc|free|memalign|posix_memalign|"
+    r"aligned_alloc|reallocarray|mmap(64)?|munmap|brk|sbrk)|"
+    r"pst_(alloc|calloc|realloc|free|strdup)(_.*)?")
+LINE = re.compile(r"^\s*[0-9][0-9,]*(?:\s*\([^)]*\))?\s+"
+                  r"(?P<file>.*):(?P<name>[^:\[]+?)(?: \[(?P<object>.*)\])?$")
+
+
+def calls(penstock, penstockd, model, folder):
+    """{object: set of functions} of all steps."""
+    plan, out, data = [os.path.join(folder, name)
+                       for name in ("plan", "calls", "data.safetensors")]
+    clients.write_data(data)
+    subprocess.run([penstock, "split", model, "-o", plan, "--stages", "2"],
+                   check=True, stdout=subprocess.DEVNULL)
+    # Symbols are bound at the start, so that the loader has nothing to find.
+    env = dict(os.environ, LD_BIND_NOW="1", OPENBLAS_NUM_THREADS="1")
+    done = subprocess.run(
+        ["valgrind", "--tool=callgrind", "--toggle-collect=pst_crew_step",
+         f"--callgrind-out-file={out}", penstockd, plan, "--transport", "self",
+         "--ranks", "2", "-m", "4", "--schedule", "1f1b", "--data", data,
+         "--socket", os.path.join(folder, "s"), "--threads", "1", "--one-run",
+         "x", "--steps", str(STEPS), "--optimizer", "adamw", "--clip-norm",
+         "1", "--watchdog", "0"],
+        env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    text = subprocess.run(
+        ["callgrind_annotate", "--inclusive=yes", "--threshold=100", out],
+        capture_output=True, text=True, check=True).stdout
+    found = {}
+    for line in text.splitlines():
+        match = LINE.match(line)
+        if match and match["object"]:
+            found.setdefault(os.path.basename(match["object"]), set()).add(
+                match["name"].split("@")[0].split("'")[0])
+    return found
+
+
+def faults(found, lookup=LOOKUP):
+    """Of our own functions, and what these call in the C library."""
+    names = found.get("penstockd", set()) | {
+        n for o, ns in found.items() if o.startswith("libc.") for n in ns}
+    return sorted(n for n in names
+                  if lookup.fullmatch(n) or ALLOCATION.fullmatch(n))
+
+
+def main():
+    show = "--all" in sys.argv
+    penstock, penstockd, model = [
+        os.path.abspath(a) for a in sys.argv[1:] if a != "--all"]
+    if shutil.which("valgrind") is None:
+        return 77
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        found = calls(penstock, penstockd, model, folder)
+    own = found.get("penstockd", set())
+    assert {"pst_crew_step", "pst_rank_advance"} <= own, own
+    # What is planted is found.
+    assert "pst_rank_advance" in faults(found, re.compile("pst_rank_.*"))
+    for name, functions in sorted(found.items()):
+        inside = sorted(functions if show else
+                        (f for f in functions if "alloc" in f or "mmap" in f))
+        print(f"{name}: {len(functions)} functions"
+              + (": " + ", ".join(inside) if inside else ""))
+    bad = [f for f in faults(found) if f != "mmap" or not any(
+        "alloc" in f for o, fs in found.items() if "blas" in o for f in fs)]
+    for name in bad:
+        print(f"a step calls {name}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
