@@ -11,6 +11,28 @@
 /* Compute actions that a receive is posted ahead of its use. */
 #define EARLY 1
 
+/* --- a rank of the job ---------------------------------------------------- */
+
+enum pst_status pst_crew_plan_rank(const struct pst_crew *crew, unsigned rank,
+                                   struct pst_programs *lent,
+                                   struct pst_rank **ret, struct pst_diag *diag)
+{
+    const unsigned replica = rank / crew->options.ranks;
+    struct pst_rank_facts facts = {
+        .plan = crew->plan,
+        .uses = &crew->uses,
+        .options = &crew->options,
+        .weights = crew->weights,
+        .scattered_size = pst_scatter_size(crew, rank),
+        .replica = replica,
+        .rank = rank % crew->options.ranks,
+        .sched = pst_crew_schedule_of(crew, replica),
+    };
+
+    (void)pst_crew_share(crew, replica, &facts.first_mb);
+    return pst_rank_new(&facts, lent, ret, diag);
+}
+
 /* --- what lowering must know of the plan ---------------------------------- */
 
 static bool add_link(struct pst_crew *crew, const struct pst_edge *e)
@@ -155,7 +177,8 @@ static enum pst_status appraise_memory(struct appraiser *a,
     for (unsigned k = 0; k < (*a->place)->n_ranks && status == PST_OK; k++) {
         struct pst_rank *rank;
 
-        status = pst_rank_new(a->crew, a->first + k, &a->programs, &rank, diag);
+        status = pst_crew_plan_rank(a->crew, a->first + k, &a->programs, &rank,
+                                    diag);
         if (status != PST_OK)
             break;
         if ((double)rank->memory.arena > ret->peak) {

@@ -30,6 +30,11 @@ struct pst_crew {
 /* Makes the crew's schedules. */
 enum pst_status pst_crew_arrange(struct pst_crew *crew,
                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Plans a rank of the job (pst_rank_new). */
+enum pst_status pst_crew_plan_rank(const struct pst_crew *crew, unsigned rank,
+                                   struct pst_programs *lent,
+                                   struct pst_rank **ret,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* PST_ERR_USAGE if `bytes` of a rank are beyond the limit. */
 enum pst_status pst_crew_check_memory(const struct pst_crew *crew,
                                       unsigned rank, size_t bytes,

@@ -7,7 +7,7 @@
  * geometry (sizes, strides, offset in the storage), which alone says where it
  * reads from and writes to; how the view was made does not matter.
  *
- * What functionalise.c (writes) and versions.c (reads) share; one thread.
+ * What writes.c (writes) and versions.c (reads) share; one thread.
  * Failures stay in f->build, from which on all functions return NULL or false.
  */
 #include "stages/frontend/functional/functionalise.h"

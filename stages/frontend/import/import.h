@@ -123,7 +123,7 @@ enum pst_status pst_pytree_arguments(const struct pst_doc_tree *tree,
                                      struct pst_paths *ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 
-/* --- target.c ----------------------------------------------------------- */
+/* --- classify.c ------------------------------------------------------- */
 
 /* Why sizes that are not known are refused. */
 extern const char pst_import_unbacked[];

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "stages/compile/memplan.h"
-#include "stages/run/crew.h"
 
 bool pst_rank_owns(const struct pst_rank *r, unsigned param)
 {
@@ -211,7 +210,7 @@ static enum pst_status plan_rank(struct pst_rank *r, struct pst_diag *diag)
     return pst_layout_rest(r, diag);
 }
 
-enum pst_status pst_rank_new(const struct pst_crew *crew, unsigned rank,
+enum pst_status pst_rank_new(const struct pst_rank_facts *facts,
                              struct pst_programs *lent, struct pst_rank **ret,
                              struct pst_diag *diag)
 {
@@ -221,17 +220,17 @@ enum pst_status pst_rank_new(const struct pst_crew *crew, unsigned rank,
     if (r == NULL)
         return pst_diag_nomem(diag, sizeof(*r));
     pst_arena_init(&r->heap, PST_TAG_EXEC);
-    r->plan = crew->plan;
-    r->uses = &crew->uses;
+    r->plan = facts->plan;
+    r->uses = facts->uses;
     r->lent = lent;
-    r->options = crew->options;
-    r->weights = crew->weights;
-    r->scattered_size = pst_scatter_size(crew, rank);
-    r->replica = rank / crew->options.ranks;
-    r->rank = rank % crew->options.ranks;
-    r->first = rank - r->rank;
-    r->sched = pst_crew_schedule_of(crew, r->replica);
-    (void)pst_crew_share(crew, r->replica, &r->first_mb);
+    r->options = *facts->options;
+    r->weights = facts->weights;
+    r->scattered_size = facts->scattered_size;
+    r->replica = facts->replica;
+    r->rank = facts->rank;
+    r->first = facts->replica * facts->options->ranks;
+    r->sched = facts->sched;
+    r->first_mb = facts->first_mb;
     status = plan_rank(r, diag);
     if (status != PST_OK) {
         pst_rank_free(r);

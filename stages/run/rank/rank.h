@@ -280,10 +280,21 @@ enum pst_status pst_programs_init(struct pst_programs *programs,
 void pst_programs_fini(struct pst_programs *programs);
 void pst_programs_tidy(struct pst_programs *programs);
 
+/* What a rank is told of its crew, which has to outlive it. */
+struct pst_rank_facts {
+    struct pst_plan *plan;
+    const struct pst_uses *uses;
+    const struct pst_exec_options *options; /* copied */
+    const double *weights;
+    size_t scattered_size;  /* bytes of inputs that rank 0 sends to it */
+    unsigned replica, rank; /* of the pipeline */
+    unsigned first_mb;      /* of the replica */
+    const struct pst_schedule *sched;
+};
+
 /* Plans; allocates no arena. lent: NULL, or programs that it borrows until it
  * is freed; then it cannot be started. */
-struct pst_crew;
-enum pst_status pst_rank_new(const struct pst_crew *crew, unsigned rank,
+enum pst_status pst_rank_new(const struct pst_rank_facts *facts,
                              struct pst_programs *lent, struct pst_rank **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_rank_free(struct pst_rank *r);

@@ -121,7 +121,7 @@ enum pst_status pst_exec_schedule(struct pst_plan *plan,
          memory != NULL && k < options->ranks && status == PST_OK; k++) {
         struct pst_rank *rank;
 
-        status = pst_rank_new(crew, k, NULL, &rank, diag);
+        status = pst_crew_plan_rank(crew, k, NULL, &rank, diag);
         if (status != PST_OK)
             break;
         memory[k] = rank->memory;
@@ -235,8 +235,8 @@ static enum pst_status plan_ranks(struct pst_crew *crew, struct pst_diag *diag)
 
     crew->first = self ? 0 : crew->transport->ops->rank(crew->transport);
     for (unsigned k = 0; k < n && status == PST_OK; k++) {
-        status =
-            pst_rank_new(crew, crew->first + k, NULL, &crew->ranks[k], diag);
+        status = pst_crew_plan_rank(crew, crew->first + k, NULL,
+                                    &crew->ranks[k], diag);
         if (status != PST_OK)
             break;
         crew->n_local++;
