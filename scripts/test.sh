@@ -75,6 +75,20 @@ counted() {
   failed=$((failed + bad))
 }
 
+# claim TITLE COMMAND...: one test that says what it measured.
+claim() {
+  local title=$1
+  shift
+  say "$title"
+  if "$@" >"$log" 2>&1; then
+    passed=$((passed + 1))
+    grep -E ' (MiB|%)$' "$log" | tail -n 1 || true
+  else
+    failed=$((failed + 1))
+    tail -n 40 "$log"
+  fi
+}
+
 # Operators against PyTorch, all cases: they take seconds.
 cases() {
   local last
@@ -108,6 +122,11 @@ if [ "$mode" != --quick ]; then
   counted "model.eval()" modes.py "$root/out/modes"
   counted "real weights: a sentence encoder" sentences.py "$root/out/sentences"
   cases
+  claim "a schedule of 4096 ranks and 16384 microbatches" \
+    "$root/build/tests/sched/test-sched-scale" 4096 16384
+  need_python
+  claim "97 % of the digits" env "PENSTOCK_PYTHON=$python" \
+    bash "$root/examples/digits/train.sh"
   # -O1: twice as fast to run as -O0, hardly slower to build.
   need_build "$root/build-asan" -Dbuildtype=debug -Doptimization=1 \
     -Db_sanitize=address,undefined -Db_lundef=false

@@ -2,23 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the digits example: model and data.
 
-    python3 prepare.py DIR        (needs PyTorch 2.9 or newer, scikit-learn,
-                                   safetensors)
+    python3 prepare.py DIR        (needs PyTorch 2.9 or newer, safetensors)
 
-DIR gets digits.pt2, train.safetensors and test.safetensors. The data are the
-1797 handwritten digits of scikit-learn, images of 8 x 8 points; in a shuffled
-order 1408 are to train on, 384 to test with.
+DIR gets digits.pt2, train.safetensors and test.safetensors. The data are 1797
+handwritten digits (digits.csv.gz), images of 8 x 8 points; in a shuffled order
+1408 are to train on, 384 to test with.
 
 forward(x, target) -> (loss, wrong): x float32 (32, 1, 8, 8), one microbatch;
 target int64 (32). The loss is the mean cross-entropy, wrong the share of
 images whose best class is not the target.
 """
+import gzip
 import sys
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
@@ -49,9 +48,11 @@ def main():
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
-    digits = load_digits()
-    x = torch.tensor(digits.data, dtype=torch.float32).view(-1, 1, 8, 8) / 16
-    y = torch.tensor(digits.target, dtype=torch.int64)
+    with gzip.open(Path(__file__).with_name("digits.csv.gz"), "rt") as f:
+        rows = torch.tensor([[float(n) for n in line.split(",")]
+                             for line in f])
+    x = rows[:, :-1].reshape(-1, 1, 8, 8) / 16
+    y = rows[:, -1].long()
     order = torch.randperm(len(y))
     for name, part in (("train", order[:TRAIN]),
                        ("test", order[TRAIN:TRAIN + TEST])):

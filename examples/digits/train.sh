@@ -4,9 +4,10 @@
 #
 #   examples/digits/train.sh [--steps N]
 #
-# Model and data are written by Python with PyTorch, scikit-learn and safetensors
-# (.venv, made if need be; PENSTOCK_PYTHON names another). Everything is written to out/digits/; the
-# course of loss and accuracy is out/digits/curve.svg.
+# Model and data are written by Python with PyTorch and safetensors (.venv, made
+# if need be; PENSTOCK_PYTHON names another). Everything is written to
+# out/digits/; the course of loss and accuracy is out/digits/curve.svg. Fails if
+# less than 97 % of the test digits are right.
 source "$(dirname "${BASH_SOURCE[0]}")/../../scripts/setup.sh"
 
 steps=300
@@ -22,8 +23,6 @@ here=$root/examples/digits
 penstock=$root/build/daemon/penstock
 out=$root/out/digits
 need_python
-"$python" -c 'import sklearn' 2>/dev/null ||
-  "$python" -m pip --disable-pip-version-check install -q scikit-learn
 if [ ! -f "$out/digits.pt2" ]; then
   say "writing model and data"
   "$python" "$here/prepare.py" "$out" 2>/dev/null ||

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Large schedules are generated and checked: test-sched-scale [RANKS
- * MICROBATCHES]. By hand: 4096 16384 in under 60 s and 4 GiB.
+ * MICROBATCHES]. scripts/test.sh runs 4096 16384, which may take 60 s and 4
+ * GiB.
  */
 #include "stages/sched/sched.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "tests/test.h"
 
@@ -52,10 +54,27 @@ static void large_1f1b(void **state)
     free(links);
 }
 
+/* The processor's seconds: others may be at work. */
+static void within_limits(void **state)
+{
+    struct rusage used;
+    double seconds;
+
+    (void)state;
+    assert_int_equal(getrusage(RUSAGE_SELF, &used), 0);
+    seconds = (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+              (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
+    print_message("%u ranks, %u microbatches: %.1f s, %ld MiB\n", ranks,
+                  microbatches, seconds, used.ru_maxrss / 1024);
+    assert_true(seconds <= 60.0);
+    assert_true(used.ru_maxrss <= 4L << 20); /* KiB */
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(large_1f1b),
+        cmocka_unit_test(within_limits),
     };
 
     if (argc == 3) {
