@@ -7,11 +7,12 @@ usage: edges.py OUTDIR
 Writes programs, tensors and cases.json in the form of README.md,
 for the program `cases`: integers beyond 2^53, which no double holds; complex
 numbers whose squares overflow; variances of too few numbers; einsum with
-letters that stand twice.
+letters that stand twice; Fourier transforms of all lengths.
 """
 import argparse
 import json
 import os
+import re
 import warnings
 
 warnings.filterwarnings("ignore")
@@ -97,6 +98,32 @@ torch.view_as_real(torch.view_as_complex(x.detach() / big).reciprocal()) / big
 torch.view_as_complex(x * big).abs() / big
 torch.view_as_complex(x / big).abs() * big
 """
+# Transforms of lengths with small factors, of primes and of one number. `s` is
+# (18, 89): multiples of x.
+FOURIER = """
+torch.view_as_real(torch.fft.fft(torch.complex(s, s.flip(1)), norm='ortho'))
+torch.view_as_real(torch.fft.fft(torch.complex(s, s.flip(1)), n=64, norm='forward'))
+torch.view_as_real(torch.fft.fft(torch.complex(s, s.flip(1)), dim=0, norm='forward'))
+torch.view_as_real(torch.fft.fft(s, n=1009))
+torch.view_as_real(torch.fft.fft(s, n=1))
+torch.view_as_real(torch.fft.ifft(torch.complex(s, s.flip(1)), n=143))
+torch.view_as_real(torch.fft.ifft(torch.complex(s, s.flip(1)), dim=0, norm='ortho'))
+torch.view_as_real(torch.fft.rfft(s))
+torch.view_as_real(torch.fft.rfft(s, n=100, norm='ortho'))
+torch.view_as_real(torch.fft.rfft(s, n=1000, dim=0))
+torch.fft.irfft(torch.complex(s, s.flip(1)))
+torch.fft.irfft(torch.complex(s, s.flip(1)), n=97, norm='ortho')
+torch.fft.irfft(torch.complex(s, s.flip(1)), n=34, dim=0, norm='forward')
+torch.view_as_real(torch.fft.fft2(torch.complex(s, s.flip(1))))
+torch.view_as_real(torch.fft.ifft2(torch.complex(s, s.flip(1)), s=(17, 30), norm='forward'))
+torch.view_as_real(torch.fft.rfft2(s.view(2, 9, 89), dim=(1, 0)))
+torch.fft.irfft2(torch.complex(s, s.flip(1)), s=(12, 23))
+torch.view_as_real(torch.fft.rfftn(s.view(2, 9, 89), norm='ortho'))
+torch.fft.irfftn(torch.complex(s, s.flip(1)).view(2, 9, 89))
+torch.fft.irfft(torch.fft.rfft(s) * torch.fft.rfft(s.flip(0)), n=89)
+torch.fft.fft(s).real
+torch.fft.fft(torch.complex(s, s * 2)).imag
+"""
 
 
 def whole_inputs(gen):
@@ -129,10 +156,16 @@ def module_of(line, big):
     return type("Edge", (torch.nn.Module,), {"forward": names["forward"]})()
 
 
-def float_cases(folder):
-    for i, line in enumerate(dtypes.lines(FLOATS)):
-        for dtype, big, tol in ((torch.float32, 1e20, 5e-6),
-                                (torch.float64, 1e200, 1e-13)):
+def fourier_lines():
+    wave = "(x.flatten()[:, None] * torch.cos(torch.arange(89).to(x.dtype)))"
+    return [re.sub(r"\bs\b(?!=)", wave, line)
+            for line in dtypes.lines(FOURIER)]
+
+
+def float_cases(folder, kind, lines, tols):
+    for i, line in enumerate(lines):
+        for dtype, big, tol in ((torch.float32, 1e20, tols[0]),
+                                (torch.float64, 1e200, tols[1])):
             gen = torch.Generator().manual_seed(i)
             inputs = {n: torch.randn(3, 3, 2, generator=gen,
                                      dtype=torch.float64).to(dtype)
@@ -152,7 +185,7 @@ def float_cases(folder):
             program = torch.export.export(module, tuple(inputs.values()),
                                           strict=False)
             short = dtypes.SHORT[dtype]
-            yield write(folder, f"floats.{i:03}.{short}", line, program,
+            yield write(folder, f"{kind}.{i:03}.{short}", line, program,
                         inputs, out.detach(), more, tol)
 
 
@@ -180,7 +213,11 @@ def main():
     args = p.parse_args()
     torch.set_num_threads(1)
     os.makedirs(args.folder, exist_ok=True)
-    cases = list(whole_cases(args.folder)) + list(float_cases(args.folder))
+    cases = list(whole_cases(args.folder))
+    cases += float_cases(args.folder, "floats", dtypes.lines(FLOATS),
+                         (5e-6, 1e-13))
+    cases += float_cases(args.folder, "fourier", fourier_lines(),
+                         (3e-5, 1e-12))
     with open(os.path.join(args.folder, "cases.json"), "w",
               encoding="utf-8") as f:
         json.dump(cases, f, indent=0)

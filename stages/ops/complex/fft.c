@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Fourier transforms as products with matrices of cosines and sines, which
- * are computed in f64 from exact integers j k mod n. Lengths in models are at
- * most some thousands, so n^2 is affordable, and the gradient is a product
- * too. Values and their parts: complex.c.
+ * The forms of Fourier transforms, composed of the complex transform of one
+ * dimension (transform.c) and the table of its length, which depends on nothing
+ * else and is made once. A real signal has no imaginary part, of the spectrum
+ * of one the first half is kept; the way back adds each bin that has a mirror
+ * image twice. Values and their parts: complex.c.
  */
 #include "stages/ops/rewrite.h"
 
 #include <string.h>
-
-#define PI 3.14159265358979323846
 
 /* A value with an imaginary part or none (NULL: real). */
 struct signal {
@@ -18,28 +17,6 @@ struct signal {
 
 enum form { C2C, R2C, C2R };
 
-static struct pst_value *apply(struct pst_rewrite *w, const char *op,
-                               struct pst_value *v)
-{
-    return pst_rw(w, op, PST_ARGS(pst_v(v)));
-}
-
-static struct pst_value *minus(struct pst_rewrite *w, struct pst_value *a,
-                               struct pst_value *b)
-{
-    if (b == NULL)
-        return a;
-    return a == NULL ? apply(w, "aten.neg.default", b) : pst_rw_sub(w, a, b);
-}
-
-static struct pst_value *plus(struct pst_rewrite *w, struct pst_value *a,
-                              struct pst_value *b)
-{
-    if (a == NULL || b == NULL)
-        return a == NULL ? b : a;
-    return pst_rw_add(w, a, b);
-}
-
 /* 0, 1, ... n - 1 */
 static struct pst_value *count(struct pst_rewrite *w, int64_t n)
 {
@@ -47,102 +24,77 @@ static struct pst_value *count(struct pst_rewrite *w, int64_t n)
                   PST_ARGS(pst_i(n), pst_dtype_arg(PST_I64)));
 }
 
-/* cos or sin of 2 pi j k / n for rows j and columns k. */
-static struct pst_value *matrix(struct pst_rewrite *w, const char *op,
-                                int64_t n, int64_t rows, int64_t columns,
-                                enum pst_dtype dtype)
-{
-    struct pst_value *j = pst_rw(w, "aten.unsqueeze.default",
-                                 PST_ARGS(pst_v(count(w, rows)), pst_i(1)));
-    struct pst_value *turns =
-        pst_rw(w, "aten.remainder.Scalar",
-               PST_ARGS(pst_v(pst_rw_mul(w, j, count(w, columns))), pst_i(n)));
-    struct pst_value *angle =
-        pst_rw_scale(w, pst_rw_cast(w, turns, PST_F64), 2 * PI / (double)n);
-
-    return pst_rw_cast(w, apply(w, op, angle), dtype);
-}
-
-/* Along the last dimension, to the first `to` elements, zeros behind it. */
+/* Along dimension dim, to the first `to` elements, zeros behind it. */
 static struct pst_value *resize(struct pst_rewrite *w, struct pst_value *v,
-                                int64_t to)
+                                int64_t dim, int64_t to)
 {
-    int64_t have;
+    int64_t have, pad[2 * PST_MAX_RANK] = {0};
+    unsigned n;
 
     if (v == NULL)
         return NULL;
-    have = v->meta.size[v->meta.rank - 1];
+    have = v->meta.size[dim];
     if (have > to)
         return pst_rw(w, "aten.narrow.default",
-                      PST_ARGS(pst_v(v), pst_i(-1), pst_i(0), pst_i(to)));
-    if (have < to) {
-        const int64_t pad[] = {0, to - have};
-
-        return pst_rw(w, "aten.constant_pad_nd.default",
-                      PST_ARGS(pst_v(v), pst_ints(pad, 2)));
-    }
-    return v;
+                      PST_ARGS(pst_v(v), pst_i(dim), pst_i(0), pst_i(to)));
+    if (have == to)
+        return v;
+    n = 2 * (v->meta.rank - (unsigned)dim);
+    pad[n - 1] = to - have;
+    return pst_rw(w, "aten.constant_pad_nd.default",
+                  PST_ARGS(pst_v(v), pst_ints(pad, n)));
 }
 
-static struct pst_value *times(struct pst_rewrite *w, struct pst_value *a,
-                               struct pst_value *b)
-{
-    if (a == NULL)
-        return NULL;
-    return pst_rw(w, "aten.matmul.default", PST_ARGS(pst_v(a), pst_v(b)));
-}
-
-/* How often each of the bins of a real signal stands in the whole spectrum. */
+/* How often each of the bins of a real signal of n numbers stands in the whole
+ * spectrum. */
 static struct pst_value *doubled(struct pst_rewrite *w, struct pst_value *v,
-                                 int64_t n)
+                                 int64_t dim, int64_t n)
 {
     struct pst_value *k = count(w, n / 2 + 1);
-    struct pst_value *once = pst_rw(
-        w, "aten.eq.Tensor",
-        PST_ARGS(
-            pst_v(pst_rw(w, "aten.remainder.Scalar",
-                         PST_ARGS(pst_v(pst_rw_scale(w, k, 2)), pst_i(n)))),
-            pst_v(pst_rw_scale(w, k, 0))));
-    struct pst_value *weight = pst_rw_shift(
-        w, pst_rw_scale(w, pst_rw_cast(w, once, v->meta.dtype), -1), 2);
+    struct pst_value *once, *weight;
+    int64_t size[PST_MAX_RANK] = {n / 2 + 1};
 
+    if (v == NULL)
+        return NULL;
+    for (unsigned d = 1; d < v->meta.rank - (unsigned)dim; d++)
+        size[d] = 1;
+    once = pst_rw(w, "aten.eq.Tensor",
+                  PST_ARGS(pst_v(pst_rw(w, "aten.remainder.Scalar",
+                                        PST_ARGS(pst_v(pst_rw_scale(w, k, 2)),
+                                                 pst_i(n)))),
+                           pst_v(pst_rw_scale(w, k, 0))));
+    weight = pst_rw_shift(
+        w, pst_rw_scale(w, pst_rw_cast(w, once, v->meta.dtype), -1), 2);
+    weight = pst_rw_reshape(w, weight, v->meta.rank - (unsigned)dim, size);
     return pst_rw_mul(w, v, weight);
 }
 
-/* One transform along the last dimension. */
-static struct signal last(struct pst_rewrite *w, struct signal x, int64_t n,
-                          enum form form, bool inverse)
+/* One transform of n numbers along dimension dim. */
+static struct signal one_dim(struct pst_rewrite *w, struct signal x,
+                             int64_t dim, int64_t n, enum form form,
+                             bool inverse)
 {
-    const int64_t bins = n / 2 + 1, rows = form == C2R ? bins : n;
-    const int64_t columns = form == R2C ? bins : n;
-    const enum pst_dtype dtype = x.re->meta.dtype;
-    struct pst_value *c, *s, *re, *im;
+    const int64_t bins = n / 2 + 1;
+    struct pst_value *table;
+    struct pst_node *node;
 
-    re = resize(w, x.re, rows);
-    im = resize(w, x.im, rows);
-    if (form == C2R && w->build->status == PST_OK) {
-        re = doubled(w, re, n);
-        im = im == NULL ? NULL : doubled(w, im, n);
+    if (form == C2R) {
+        x.re = doubled(w, resize(w, x.re, dim, bins), dim, n);
+        x.im = doubled(w, resize(w, x.im, dim, bins), dim, n);
     }
-    c = matrix(w, "aten.cos.default", n, rows, columns, dtype);
-    s = matrix(w, "aten.sin.default", n, rows, columns, dtype);
-    /* (re + i im) (c -+ i s) */
-    if (inverse)
-        return (struct signal){
-            minus(w, times(w, re, c), times(w, im, s)),
-            form == C2R ? NULL : plus(w, times(w, re, s), times(w, im, c))};
-    return (struct signal){
-        plus(w, times(w, re, c), times(w, im, s)),
-        form == C2R ? NULL : minus(w, times(w, im, c), times(w, re, s))};
-}
-
-static struct pst_value *swap(struct pst_rewrite *w, struct pst_value *v,
-                              int64_t dim)
-{
-    if (v == NULL || dim == (int64_t)v->meta.rank - 1)
-        return v;
-    return pst_rw(w, "aten.transpose.int",
-                  PST_ARGS(pst_v(v), pst_i(dim), pst_i(-1)));
+    x.re = resize(w, x.re, dim, n);
+    x.im = resize(w, x.im, dim, n);
+    table = pst_rw(w, "penstock.fft_table.default", PST_ARGS(pst_i(n)));
+    node = pst_rw_node(w, "penstock.fft.default",
+                       PST_ARGS(pst_v(x.re), pst_v(x.im), pst_v(table),
+                                pst_i(dim), pst_b(inverse)));
+    x.re = pst_rw_nth(node, 0);
+    x.im = form == C2R ? NULL : pst_rw_nth(node, 1);
+    if (form == R2C) {
+        x.re = resize(w, x.re, dim, bins);
+        x.im = resize(w, x.im, dim, bins);
+    }
+    return x;
 }
 
 struct plan {
@@ -185,12 +137,7 @@ static enum pst_status transform(struct pst_rewrite *w, const struct plan *p)
                                     (long long)p->size[k]);
         if (w->build->status != PST_OK)
             return w->build->status;
-        x.re = swap(w, x.re, p->dim[k]);
-        x.im = swap(w, x.im, p->dim[k]);
-        if (w->build->status == PST_OK)
-            x = last(w, x, p->size[k], form, p->inverse);
-        x.re = swap(w, x.re, p->dim[k]);
-        x.im = swap(w, x.im, p->dim[k]);
+        x = one_dim(w, x, p->dim[k], p->size[k], form, p->inverse);
         total *= (double)p->size[k];
     }
     y = x.re;

@@ -60,5 +60,16 @@ def adamw(n):
     return [case(f"AdamW {n}", 1.5, [f"adamw {n}"], make)]
 
 
+def fourier(lines, n):
+    x = f"F[{lines}, {n}]"
+    tx = torch.randn(lines, n, dtype=torch.complex64)
+    return case(f"fft {lines}x{n}", 0.0,
+                [f"input %x: {x}; input %y: {x}; "
+                 f"%t = penstock.fft_table.default({n}); "
+                 "%r, %i = penstock.fft.default(%x, %y, %t, 1, False)"],
+                lambda: lambda: torch.fft.fft(tx))
+
+
 def cases():
-    return norms(512, 768) + cross_entropy(256) + adamw(4000000)
+    transforms = [fourier(8, n) for n in (1000, 1009, 4096, 65536)]
+    return norms(512, 768) + cross_entropy(256) + adamw(4000000) + transforms
