@@ -49,7 +49,8 @@ yourself: $*; then: meson setup build && ninja -C build"
     apt-get -q -y --no-install-recommends install "${missing[@]}"
 }
 
-# need_build [DIR [meson options]]: configures once, builds what changed.
+# need_build [DIR [meson options]]: configures once, builds what changed: all,
+# or the target $only.
 need_build() {
   local dir=${1:-$root/build}
   shift || true
@@ -63,7 +64,8 @@ need_build() {
     }
   fi
   say "building ${dir#"$root"/}"
-  ninja --quiet -C "$dir" || die "the build failed"
+  # shellcheck disable=SC2086
+  ninja --quiet -C "$dir" ${only:-} || die "the build failed"
 }
 
 # need_python: sets $python to an interpreter with PyTorch.

@@ -132,6 +132,10 @@ if [ "$mode" != --quick ]; then
     -Db_sanitize=address,undefined -Db_lundef=false
   meson_tests "$root/build-asan" "tests with ASan and UBSan" --suite unit \
     --timeout-multiplier 4
+  only=tests-of-threads need_build "$root/build-tsan" -Dbuildtype=debug \
+    -Doptimization=1 -Db_sanitize=thread -Db_lundef=false
+  meson_tests "$root/build-tsan" "ranks on threads, with TSan" \
+    --suite threads --timeout-multiplier 4
 fi
 
 say "$(($(date +%s) - begin)) seconds, PENSTOCK_SEED=$PENSTOCK_SEED"

@@ -42,7 +42,7 @@ static enum pst_status open_transport(struct pstd_executor *w,
     const char *name =
         config->transport != NULL ? config->transport : default_transport();
     const struct pst_transport_ops *ops = pst_transport_find(name);
-    const bool self = strcmp(name, "self") == 0;
+    const bool self = ops != NULL && ops->one_process;
     const unsigned asked = pstd_ranks(config, 1) * pstd_replicas(config);
     char spec[32] = "";
     enum pst_status status;

@@ -87,6 +87,7 @@ static enum pst_status make_crew(struct pstd_session *s, struct pst_diag *diag)
     if (w->crew != NULL)
         return PST_OK;
     pstd_set_batch(&s->options, &w->batch);
+    s->options.side_by_side = true;
     if (strcmp(s->config.microbatch_weights, "tokens") == 0) {
         const struct pst_batch *b = &w->batch;
         enum pst_status status =

@@ -8,7 +8,9 @@
 #define PST_MUST_CHECK        __attribute__((warn_unused_result))
 #define PST_UNUSED            __attribute__((unused))
 #define PST_ALIGNED(n)        __attribute__((aligned(n)))
-#define PST_ALWAYS_INLINE     __attribute__((always_inline)) inline
+/* Keeps what is rare out of what is frequent. */
+#define PST_NOINLINE      __attribute__((noinline))
+#define PST_ALWAYS_INLINE __attribute__((always_inline)) inline
 /* Declared here, perhaps missing in the library: NULL then. */
 #define PST_WEAK __attribute__((weak))
 /* Runs before main. */

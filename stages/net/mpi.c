@@ -12,7 +12,7 @@
 #include "stages/net/transport.h"
 
 #include <mpi.h>
-#include <stdbool.h>
+#include <sched.h>
 #include <string.h>
 
 #include "stages/base/alloc.h"
@@ -273,7 +273,7 @@ static enum pst_status mpi_test(struct pst_transport *base,
     enum pst_status state = PST_OK;
 
     if (req->state != PST_AGAIN)
-        return req->state;
+        return (enum pst_status)req->state;
     for (struct piece *p = req->impl; p; p = p->next) {
         if (!test_piece(p))
             return PST_AGAIN;
@@ -320,6 +320,13 @@ static void mpi_progress(struct pst_transport *base)
                      ((struct mpi *)base)->comms[0], &flag, MPI_STATUS_IGNORE);
 }
 
+static void mpi_wait(struct pst_transport *base, unsigned self_rank,
+                     uint64_t *seen, double seconds)
+{
+    (void)base, (void)self_rank, (void)seen, (void)seconds;
+    sched_yield(); /* Open MPI moves nothing while its caller sleeps */
+}
+
 static void mpi_abort(struct pst_transport *base, int exit_code)
 {
     (void)MPI_Abort(((struct mpi *)base)->comms[0], exit_code);
@@ -338,5 +345,6 @@ const struct pst_transport_ops pst_transport_mpi = {
     .test = mpi_test,
     .take = mpi_take,
     .progress = mpi_progress,
+    .wait = mpi_wait,
     .abort = mpi_abort,
 };

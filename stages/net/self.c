@@ -2,7 +2,9 @@
 /*
  * All ranks in this process. A send ends when its receive is posted and the
  * bytes were copied (rendezvous), so that a plan that would hang over MPI with
- * blocking sends hangs here too. One thread, no locks.
+ * blocking sends hangs here too. Ranks may be threads: then a lock keeps the
+ * queues, the second of two partners copies outside of it, and whoever waits
+ * sleeps until something of his was copied.
  *
  * What is posted and has no partner yet waits in a queue chosen by source,
  * destination and tag. Slots are recycled: once as many messages were in
@@ -10,8 +12,10 @@
  */
 #include "stages/net/transport.h"
 
-#include <stdbool.h>
+#include <pthread.h>
+#include <sched.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "stages/base/alloc.h"
@@ -21,6 +25,7 @@
 #define N_QUEUES   256 /* power of two */
 #define FIRST_POOL 1024
 #define NONE       (-1)
+#define YIELDS     50 /* before a rank sleeps */
 
 struct slot {
     struct pst_request *req;
@@ -36,13 +41,33 @@ struct queue {
     int first, last;
 };
 
+/* Messages of one rank that another thread has ended. */
+struct ended {
+    pthread_cond_t more;
+    atomic_uint_fast64_t n; /* changed with the lock */
+};
+
 struct self {
     struct pst_transport base;
     unsigned size;
+    pthread_mutex_t lock; /* of all that follows, if there are threads */
+    struct ended *ended;  /* per rank */
     struct slot *slots;
     int n_slots, free;
     struct queue queues[N_QUEUES];
 };
+
+static void lock(struct self *t)
+{
+    if (t->base.threads)
+        pthread_mutex_lock(&t->lock);
+}
+
+static void unlock(struct self *t)
+{
+    if (t->base.threads)
+        pthread_mutex_unlock(&t->lock);
+}
 
 static bool grow(struct self *t)
 {
@@ -59,6 +84,31 @@ static bool grow(struct self *t)
     }
     t->n_slots = n;
     return true;
+}
+
+static bool init_ends(struct self *t)
+{
+    pthread_condattr_t attr;
+
+    t->ended = pst_calloc(PST_TAG_NET, t->size, sizeof(*t->ended));
+    if (!t->ended)
+        return false;
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    for (unsigned i = 0; i < t->size; i++)
+        pthread_cond_init(&t->ended[i].more, &attr);
+    pthread_condattr_destroy(&attr);
+    return true;
+}
+
+static void fini_ends(struct self *t)
+{
+    for (unsigned i = 0; t->ended && i < t->size; i++)
+        pthread_cond_destroy(&t->ended[i].more);
+    if (t->ended)
+        pthread_mutex_destroy(&t->lock);
+    pst_free(t->ended);
 }
 
 static enum pst_status self_open(const char *spec, struct pst_transport **ret_t,
@@ -80,7 +130,8 @@ static enum pst_status self_open(const char *spec, struct pst_transport **ret_t,
     t->free = NONE;
     for (size_t i = 0; i < N_QUEUES; i++)
         t->queues[i] = (struct queue){NONE, NONE};
-    if (!grow(t)) {
+    if (!init_ends(t) || !grow(t)) {
+        fini_ends(t);
         pst_free(t);
         return pst_diag_nomem(diag, FIRST_POOL * sizeof(struct slot));
     }
@@ -96,6 +147,7 @@ static void self_close(struct pst_transport *base)
     if (!t)
         return;
     pst_free(t->slots);
+    fini_ends(t);
     pst_free(t);
 }
 
@@ -149,31 +201,52 @@ static int take_partner(struct self *t, struct queue *queue,
     return NONE;
 }
 
-static enum pst_status post(struct self *t, const struct slot *mine)
+static void end(struct pst_request *req, enum pst_status status)
 {
-    struct queue *queue = queue_of(t, mine);
+    atomic_store_explicit(&req->state, (int)status, memory_order_release);
+}
+
+static void copy(const struct slot *mine, const struct slot *other)
+{
+    const struct slot *from = mine->send ? mine : other;
+    const struct slot *to = mine->send ? other : mine;
+    const bool fits = from->len == to->len;
+
+    if (fits && from->len)
+        memcpy(to->buf, from->buf, from->len);
+    end(mine->req, fits ? PST_OK : PST_ERR_PEER);
+    end(other->req, fits ? PST_OK : PST_ERR_PEER);
+}
+
+static void release(struct self *t, int i)
+{
+    t->slots[i].next = t->free;
+    t->free = i;
+}
+
+/* Copies without the lock, which the caller has, and tells the thread of the
+ * rank whose message waited. */
+static PST_NOINLINE void meet_unlocked(struct self *t, const struct slot *mine,
+                                       int i)
+{
+    const struct slot other = t->slots[i];
+    struct ended *ended = &t->ended[other.send ? other.from : other.to];
+
+    release(t, i);
+    unlock(t);
+    copy(mine, &other);
+    lock(t);
+    atomic_fetch_add_explicit(&ended->n, 1, memory_order_release);
+    pthread_cond_signal(&ended->more);
+}
+
+static enum pst_status enqueue(struct self *t, struct queue *queue,
+                               const struct slot *mine)
+{
     int i;
 
-    if (mine->from >= t->size || mine->to >= t->size || mine->tag < 0)
-        return mine->req->state = PST_ERR_RANGE;
-    mine->req->impl = NULL;
-    mine->req->state = PST_AGAIN;
-    i = take_partner(t, queue, mine);
-    if (i != NONE) {
-        struct slot *other = &t->slots[i];
-        const struct slot *from = mine->send ? mine : other;
-        const struct slot *to = mine->send ? other : mine;
-        const bool fits = from->len == to->len;
-
-        if (fits && from->len)
-            memcpy(to->buf, from->buf, from->len);
-        mine->req->state = other->req->state = fits ? PST_OK : PST_ERR_PEER;
-        other->next = t->free;
-        t->free = i;
-        return PST_OK;
-    }
     if (t->free == NONE && !grow(t))
-        return mine->req->state = PST_ERR_NOMEM;
+        return PST_ERR_NOMEM;
     i = t->free;
     t->free = t->slots[i].next;
     t->slots[i] = *mine;
@@ -184,6 +257,34 @@ static enum pst_status post(struct self *t, const struct slot *mine)
         t->slots[queue->last].next = i;
     queue->last = i;
     return PST_OK;
+}
+
+static enum pst_status post(struct self *t, const struct slot *mine)
+{
+    struct queue *queue = queue_of(t, mine);
+    enum pst_status status = PST_OK;
+    int i;
+
+    mine->req->impl = NULL;
+    if (mine->from >= t->size || mine->to >= t->size || mine->tag < 0) {
+        end(mine->req, PST_ERR_RANGE);
+        return PST_ERR_RANGE;
+    }
+    end(mine->req, PST_AGAIN);
+    lock(t);
+    i = take_partner(t, queue, mine);
+    if (i == NONE) {
+        status = enqueue(t, queue, mine);
+        if (status != PST_OK)
+            end(mine->req, status);
+    } else if (t->base.threads) {
+        meet_unlocked(t, mine, i);
+    } else {
+        copy(mine, &t->slots[i]);
+        release(t, i);
+    }
+    unlock(t);
+    return status;
 }
 
 static enum pst_status self_isend(struct pst_transport *base,
@@ -221,10 +322,11 @@ static enum pst_status self_test(struct pst_transport *base,
                                  struct pst_request *req)
 {
     (void)base;
-    return req->state;
+    return (enum pst_status)atomic_load_explicit(&req->state,
+                                                 memory_order_acquire);
 }
 
-/* All ranks are one thread: none can say anything while another works. */
+/* All ranks are one process: nobody needs to be told that another works. */
 static enum pst_status self_take(struct pst_transport *base, int tag, void *buf,
                                  size_t len, unsigned *ret_from)
 {
@@ -241,6 +343,49 @@ static void self_progress(struct pst_transport *base)
     (void)base; /* messages move when their second side is posted */
 }
 
+/* Falling asleep and being woken costs more than most waits last. */
+static bool has_more(struct ended *ended, uint64_t *seen)
+{
+    for (unsigned i = 0; i < YIELDS; i++) {
+        const uint64_t n =
+            atomic_load_explicit(&ended->n, memory_order_acquire);
+
+        if (n != *seen) {
+            *seen = n;
+            return true;
+        }
+        sched_yield();
+    }
+    return false;
+}
+
+static void self_wait(struct pst_transport *base, unsigned self_rank,
+                      uint64_t *seen, double seconds)
+{
+    struct self *t = (struct self *)base;
+    struct ended *ended = &t->ended[self_rank];
+    struct timespec until;
+
+    if (!base->threads) {
+        sched_yield();
+        return;
+    }
+    if (has_more(ended, seen))
+        return;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)seconds;
+    until.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_mutex_lock(&t->lock);
+    if (ended->n == *seen)
+        (void)pthread_cond_timedwait(&ended->more, &t->lock, &until);
+    *seen = ended->n;
+    pthread_mutex_unlock(&t->lock);
+}
+
 static void self_abort(struct pst_transport *base, int exit_code)
 {
     (void)base;
@@ -250,6 +395,7 @@ static void self_abort(struct pst_transport *base, int exit_code)
 const struct pst_transport_ops pst_transport_self = {
     .name = "self",
     .spaces = PST_SPACE_HOST,
+    .one_process = true,
     .open = self_open,
     .close = self_close,
     .size = self_size,
@@ -260,5 +406,6 @@ const struct pst_transport_ops pst_transport_self = {
     .test = self_test,
     .take = self_take,
     .progress = self_progress,
+    .wait = self_wait,
     .abort = self_abort,
 };

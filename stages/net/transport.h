@@ -4,7 +4,9 @@
 /*
  * Point-to-point messages between ranks.
  *
- * Threads: exec thread only; nothing here blocks except open and close.
+ * Threads: exec thread only; with one_process, once `threads` is set, each rank
+ * may have a thread of its own, which posts, tests and waits for it. Nothing
+ * here blocks except open, close and wait.
  * Order: messages with the same (source, destination, tag) arrive in send
  * order. Lengths of a send and its receive must be equal; if they are not, the
  * receive (with self the send too) ends with PST_ERR_PEER. That is for finding
@@ -13,6 +15,10 @@
  * Ownership: posting borrows the request and its buffer until test() returns
  * anything but PST_AGAIN; nobody may touch either before that.
  */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "stages/base/diag.h"
 #include "stages/base/space.h"
 
@@ -20,13 +26,16 @@ struct pst_transport;
 
 /* Caller-allocated, normally embedded in the action it serves. */
 struct pst_request {
-    void *impl;            /* the transport's, while in flight */
-    enum pst_status state; /* PST_AGAIN, then the final status */
+    void *impl; /* the transport's, while in flight */
+    /* enum pst_status: PST_AGAIN, then the final one. With the final one come
+     * the bytes, also for another thread. */
+    atomic_int state;
 };
 
 struct pst_transport_ops {
     const char *name;
-    unsigned spaces; /* PST_SPACE_*: that it sends from and receives into */
+    unsigned spaces;  /* PST_SPACE_*: that it sends from and receives into */
+    bool one_process; /* which has all ranks */
     /* spec: self: "N" ranks in this process; mpi: "" (MPI_Init_thread with
      * MPI_THREAD_FUNNELED by the calling thread, a private duplicate of the
      * world). Returns owned *ret_t; release with close(). */
@@ -57,6 +66,11 @@ struct pst_transport_ops {
                             size_t len, unsigned *ret_from);
     /* Gives messages in flight a chance to move; called between kernels. */
     void (*progress)(struct pst_transport *t);
+    /* Returns when something has moved for one of this process's ranks since
+     * *seen, which it sets (0 at first), or after so many seconds, or earlier:
+     * ranks that have a process each only give the processor up. */
+    void (*wait)(struct pst_transport *t, unsigned self_rank, uint64_t *seen,
+                 double seconds);
     /* Ends every rank of the job at once (fatal error of this one). */
     void (*abort)(struct pst_transport *t, int exit_code);
 };
@@ -66,6 +80,7 @@ struct pst_pulse;
 struct pst_transport {
     const struct pst_transport_ops *ops;
     struct pst_pulse *pulse; /* stages/run/pulse.h; NULL: none */
+    bool threads;            /* of ranks; set once, before there are some */
 };
 
 /* Tags: below PST_TAG_USER for messages of edges, above for the rest. A step

@@ -7,6 +7,7 @@
  * Rank numbers: of the job here and on the wire, replica * P + rank of the
  * pipeline; schedules know the rank of the pipeline only.
  */
+#include "stages/run/lanes.h"
 #include "stages/run/rank/rank.h"
 
 struct pst_crew {
@@ -21,8 +22,9 @@ struct pst_crew {
     double *weights; /* of the microbatches of a step; their sum is 1 */
     void *scattered; /* rank 0: an input on its way to another rank */
     char scatter_fault[600];
-    struct pst_awake awake; /* since something moved */
-    struct pst_pool *pool;
+    struct pst_awake awake;  /* since something moved */
+    struct pst_pool *pool;   /* of all local ranks; NULL: the lanes have some */
+    struct pst_lanes *lanes; /* NULL: ranks take turns */
     struct pst_rank **ranks; /* local ones */
     unsigned n_local, first; /* first: rank of ranks[0] */
 };

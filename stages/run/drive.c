@@ -92,6 +92,7 @@ void pst_crew_free(struct pst_crew *crew)
 {
     if (crew == NULL)
         return;
+    pst_lanes_free(crew->lanes);
     for (unsigned i = 0; crew->ranks != NULL && i < crew->n_local; i++)
         pst_rank_free(crew->ranks[i]);
     pst_free(crew->ranks);
@@ -228,10 +229,9 @@ static bool compiles_code(const struct pst_rank *r)
 
 static enum pst_status plan_ranks(struct pst_crew *crew, struct pst_diag *diag)
 {
-    bool self = crew->transport->ops == &pst_transport_self;
-    unsigned n = self ? pst_crew_size(crew) : 1;
-    enum pst_status status =
-        pst_pool_new(crew->options.threads, &crew->pool, diag);
+    const bool self = crew->transport->ops->one_process;
+    const unsigned n = self ? pst_crew_size(crew) : 1;
+    enum pst_status status = PST_OK;
 
     crew->first = self ? 0 : crew->transport->ops->rank(crew->transport);
     for (unsigned k = 0; k < n && status == PST_OK; k++) {
@@ -248,13 +248,18 @@ static enum pst_status plan_ranks(struct pst_crew *crew, struct pst_diag *diag)
 
 static enum pst_status start_ranks(struct pst_crew *crew, struct pst_diag *diag)
 {
-    enum pst_status status = PST_OK;
+    enum pst_status status =
+        crew->options.side_by_side && crew->n_local > 1
+            ? pst_lanes_new(crew, &crew->lanes, diag)
+            : pst_pool_new(crew->options.threads, &crew->pool, diag);
 
     for (unsigned k = 0; k < crew->n_local && status == PST_OK; k++) {
         if (k == 0 && compiles_code(crew->ranks[k]))
             pst_gemm_warm_up();
-        status =
-            pst_rank_start(crew->ranks[k], crew->transport, crew->pool, diag);
+        status = pst_rank_start(
+            crew->ranks[k], crew->transport,
+            crew->lanes != NULL ? pst_lanes_pool(crew->lanes, k) : crew->pool,
+            diag);
     }
     return status;
 }
@@ -278,7 +283,7 @@ enum pst_status pst_crew_new(struct pst_plan *plan,
         return status;
     }
     crew->transport = transport;
-    if (transport->ops != &pst_transport_self)
+    if (!transport->ops->one_process)
         crew->first = transport->ops->rank(transport);
     else
         crew->options.scatter = false; /* rank 0 reads where all are */
@@ -382,13 +387,19 @@ enum pst_status pst_crew_step(struct pst_crew *crew, uint64_t step,
         fill = pst_scattered_fill;
         fill_ctx = crew;
     }
+    if (crew->lanes != NULL) {
+        pst_lanes_source(crew->lanes, fill, fill_ctx);
+        fill = pst_lanes_fill;
+        fill_ctx = crew->lanes;
+    }
     for (unsigned i = 0; i < crew->n_local; i++) {
         crew->ranks[i]->diag = diag;
         pst_rank_begin(crew->ranks[i], step, fill, fill_ctx, control);
     }
     if (crew->scatter_fault[0] != '\0')
         pst_rank_note_fault(crew->ranks[0], crew->scatter_fault);
-    status = drive(crew);
+    status =
+        crew->lanes != NULL ? pst_lanes_run(crew->lanes, diag) : drive(crew);
     if (status != PST_OK)
         return status;
     fill_result(crew, ret);

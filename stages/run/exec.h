@@ -50,6 +50,9 @@ struct pst_exec_options {
     bool keep_outputs; /* user outputs of a step can be read after it */
     bool grad_norm;    /* computed also without clipping: one more pass */
     unsigned threads;  /* of the kernel pool; 0: cores / ranks of this host */
+    /* Ranks of one process run on a thread each; else the caller's thread runs
+     * them in turn. The bits are the same. */
+    bool side_by_side;
     uint64_t seed;
     double watchdog; /* seconds that a step may wait for a peer; 0: for ever */
     bool bf16;       /* products of f32 round their factors to bf16 */

@@ -121,7 +121,7 @@ enum pst_status pst_facts_compare(struct pst_facts *facts,
     enum pst_status status = PST_OK;
     unsigned rank;
 
-    if (t->ops == &pst_transport_self || t->ops->size(t) == 1)
+    if (t->ops->one_process || t->ops->size(t) == 1)
         return PST_OK;
     if (facts->failed)
         return pst_diag_nomem(diag, sizeof(struct pst_fact));

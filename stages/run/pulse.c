@@ -338,7 +338,7 @@ enum pst_status pst_pulse_look(struct pst_pulse *p, unsigned peer,
 enum pst_status pst_pulse_new(struct pst_transport *t, struct pst_pulse **ret,
                               struct pst_diag *diag)
 {
-    const bool self = t->ops == &pst_transport_self;
+    const bool self = t->ops->one_process;
     struct pst_pulse *p = pst_calloc(PST_TAG_EXEC, 1, sizeof(*p));
 
     if (p == NULL)

@@ -45,24 +45,40 @@ static const char *const whiles[] = {
     [PST_RANK_VALUES] = "values of transmitted parameters",
 };
 
-/* "rank 1 waits in 2F3 (stage 2, microbatch 3)". */
+/* "2F3 (stage 2, microbatch 3, action 7 of 20)". */
+static void add_action(const struct pst_rank *r, unsigned pc,
+                       struct pst_str *out)
+{
+    const struct pst_action *a = &r->actions[pc].a;
+
+    pst_action_print(a, out);
+    pst_str_addf(out, " (stage %d", a->stage);
+    if (a->microbatch >= 0)
+        pst_str_addf(out, ", microbatch %d", (int)r->first_mb + a->microbatch);
+    pst_str_addf(out, ", action %u of %u)", pc, r->n_actions);
+}
+
+/* "rank 1 waits to run 2F3 (...)". */
 static void describe(const struct pst_rank *r, struct pst_str *out)
 {
     pst_str_addf(out, "rank %u waits ", pst_rank_number(r));
     if (r->phase == PST_RANK_RUN && r->pc < r->n_actions) {
-        const struct pst_action *a = &r->actions[r->pc].a;
-
         pst_str_add(out, "to run ");
-        pst_action_print(a, out);
-        pst_str_addf(out, " (stage %d", a->stage);
-        if (a->microbatch >= 0)
-            pst_str_addf(out, ", microbatch %d",
-                         (int)r->first_mb + a->microbatch);
-        pst_str_addf(out, ", action %u of %u)", r->pc, r->n_actions);
+        add_action(r, r->pc, out);
     } else if ((unsigned)r->phase < PST_COUNT(whiles) &&
                whiles[r->phase] != NULL) {
         pst_str_addf(out, "for %s", whiles[r->phase]);
     }
+}
+
+/* Its thread did not stop when it was asked to: it does not wait for anybody.
+ */
+static void describe_running(const struct pst_rank *r, struct pst_str *out)
+{
+    const unsigned pc = atomic_load_explicit(&r->at, memory_order_relaxed);
+
+    pst_str_addf(out, "rank %u does not come out of ", pst_rank_number(r));
+    add_action(r, PST_MIN(pc, r->n_actions - 1), out);
 }
 
 /* known: what ranks told each other. One process that is many ranks tells of
@@ -75,12 +91,16 @@ static enum pst_status report(const struct pst_crew *crew, const char *known)
 
     for (unsigned i = 0; i < crew->n_local && text.len < 400; i++) {
         const struct pst_rank *r = crew->ranks[i];
-        const struct pst_message *m = find(r);
+        const bool runs = crew->lanes != NULL && pst_lanes_runs(crew->lanes, i);
+        const struct pst_message *m = runs ? NULL : find(r);
 
-        if (r->phase == PST_RANK_DONE)
+        if (!runs && r->phase == PST_RANK_DONE)
             continue;
         pst_str_add(&text, text.len > 0 ? "; " : "");
-        describe(r, &text);
+        if (runs)
+            describe_running(r, &text);
+        else
+            describe(r, &text);
         if (m != NULL)
             pst_str_addf(&text,
                          m->send ? ": rank %u does not take what it is sent"
@@ -113,12 +133,14 @@ enum pst_status pst_crew_watch(struct pst_crew *crew)
         pst_pulse_look(pulse, m != NULL ? m->peer : pst_rank_number(r),
                        &diag) != PST_OK)
         return report(crew, diag.text);
-    if (pulse != NULL && crew->transport->ops != &pst_transport_self)
+    if (pulse != NULL && !crew->transport->ops->one_process)
         return PST_OK;
     pst_awake_look(&crew->awake, pst_now());
     if (crew->awake.slept > 0)
         crew->awake.now = 0;
     if (crew->options.watchdog <= 0 || crew->awake.now < crew->options.watchdog)
         return PST_OK;
+    if (crew->lanes != NULL)
+        pst_lanes_stop(crew->lanes); /* so that they can be looked at */
     return report(crew, NULL);
 }

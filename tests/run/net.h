@@ -14,6 +14,7 @@
 #include "stages/run/dump.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #define NET_CLASSES 5
 
@@ -191,6 +192,7 @@ static inline struct pst_exec_options net_options(const char *schedule,
         .keep_outputs = true,
         .grad_norm = true,
         .threads = 1,
+        .side_by_side = getenv("PST_SIDE_BY_SIDE") != NULL,
         .seed = 5,
     };
     struct pst_diag diag;

@@ -125,7 +125,7 @@ enum pst_status pst_rank_poll(struct pst_rank *r)
                                 "rank %u: a message %s rank %u failed (tag %d)",
                                 pst_rank_number(r), m->send ? "to" : "from",
                                 m->peer, m->tag);
-        pst_alive_moved();
+        pst_rank_moved(r);
         if (!m->send && is_staged(r, m))
             pst_device_push(&r->mem, m->data, m->len);
         if (m->counter != NULL)

@@ -9,6 +9,8 @@
  *
  * Private to stages/run. Exec thread only.
  */
+#include <stdatomic.h>
+
 #include "stages/base/alive.h"
 #include "stages/compile/memplan.h"
 #include "stages/compile/program.h"
@@ -261,6 +263,8 @@ struct pst_rank {
     struct pst_message *control_messages;
     unsigned control_waiting, verdict_sends;
     struct pst_ring ring;
+    atomic_uint_fast64_t moves; /* kernels, actions and messages so far */
+    atomic_uint at;             /* pc, for other threads */
     double started, waiting_since, last_progress;
     enum pst_status progressed; /* of messages looked at between kernels */
     struct pst_times times;
@@ -460,6 +464,20 @@ static inline unsigned char *pst_rank_at(const struct pst_rank *r,
                                          size_t offset)
 {
     return r->arena + offset;
+}
+
+/* A sign of life, of this rank and its process. Others read the number. */
+static inline void pst_rank_moved(struct pst_rank *r)
+{
+    atomic_store_explicit(
+        &r->moves, atomic_load_explicit(&r->moves, memory_order_relaxed) + 1,
+        memory_order_relaxed);
+    pst_alive_moved();
+}
+
+static inline uint64_t pst_rank_moves(const struct pst_rank *r)
+{
+    return atomic_load_explicit(&r->moves, memory_order_relaxed);
 }
 
 /* A step used the arena up to here; regions end at multiples of the

@@ -25,7 +25,7 @@ static void progress(struct pst_rank *r)
 {
     double now;
 
-    pst_alive_moved();
+    pst_rank_moved(r);
     if (pst_rank_job_size(r) < 2)
         return;
     now = pst_now();
@@ -349,6 +349,7 @@ static enum pst_status run_next(struct pst_rank *r)
     const bool computes = x->a.kind <= PST_ACT_W;
     enum pst_status status;
 
+    atomic_store_explicit(&r->at, r->pc, memory_order_relaxed);
     pst_alive_action(x->a.kind, x->a.stage,
                      x->a.microbatch < 0 ? -1
                                          : (int)r->first_mb + x->a.microbatch);
@@ -357,10 +358,11 @@ static enum pst_status run_next(struct pst_rank *r)
     status = run_action(r, x);
     if (status != PST_OK)
         return status;
-    if (!computes)
+    if (!computes) {
         mark->end = pst_now();
+        pst_rank_moved(r); /* where it computes, kernels tell */
+    }
     note_wait(r, status);
-    pst_alive_moved();
     r->pc++;
     return PST_OK;
 }

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/lanes.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "stages/run/crew.h"
+
+#define LOOK_EVERY      0.01 /* seconds that a rank waits without looking around */
+#define LOOKS_OF_A_STOP 100
+
+struct lane {
+    struct pst_lanes *lanes;
+    struct pst_rank *rank;
+    struct pst_pool *pool;
+    pthread_t thread; /* of all but the first */
+    struct pst_diag diag;
+    enum pst_status status;
+    uint64_t seen; /* of what the transport did for the rank */
+    bool runs;     /* a step, on its thread */
+};
+
+struct pst_lanes {
+    struct pst_crew *crew;
+    uint64_t moves; /* of all ranks, when they were looked at last */
+
+    pthread_mutex_t lock; /* of the next four, and of lanes' runs */
+    pthread_cond_t begins, ends;
+    uint64_t round;
+    unsigned running; /* but for the first */
+    bool closes;
+
+    pthread_mutex_t asking; /* the source of data */
+    pst_fill_fn fill;
+    void *fill_ctx;
+
+    atomic_bool stopped;
+    unsigned n, n_threads;
+    struct lane at[];
+};
+
+/* --- the work of one rank ------------------------------------------------- */
+
+static enum pst_status look(struct pst_lanes *lanes);
+
+static enum pst_status wait_for_peers(struct lane *l)
+{
+    struct pst_transport *t = l->lanes->crew->transport;
+
+    t->ops->wait(t, pst_rank_number(l->rank), &l->seen, LOOK_EVERY);
+    return l == l->lanes->at ? look(l->lanes) : PST_OK;
+}
+
+/* PST_AGAIN: it was stopped. */
+static void run_lane(struct lane *l)
+{
+    enum pst_status status = PST_AGAIN;
+
+    while (status == PST_AGAIN &&
+           !atomic_load_explicit(&l->lanes->stopped, memory_order_relaxed)) {
+        status = pst_rank_advance(l->rank);
+        if (status == PST_AGAIN && wait_for_peers(l) != PST_OK)
+            status = PST_ERR_PEER;
+    }
+    l->status = status;
+    if (status != PST_OK)
+        atomic_store_explicit(&l->lanes->stopped, true, memory_order_relaxed);
+}
+
+static void *live(void *arg)
+{
+    struct lane *l = arg;
+    struct pst_lanes *lanes = l->lanes;
+    uint64_t round = 0;
+
+    pthread_mutex_lock(&lanes->lock);
+    for (;;) {
+        while (lanes->round == round && !lanes->closes)
+            pthread_cond_wait(&lanes->begins, &lanes->lock);
+        if (lanes->closes)
+            break;
+        round = lanes->round;
+        pthread_mutex_unlock(&lanes->lock);
+        run_lane(l);
+        pthread_mutex_lock(&lanes->lock);
+        l->runs = false;
+        if (--lanes->running == 0)
+            pthread_cond_signal(&lanes->ends);
+    }
+    pthread_mutex_unlock(&lanes->lock);
+    return NULL;
+}
+
+/* --- the first rank watches ----------------------------------------------- */
+
+static void after(double seconds, struct timespec *ret)
+{
+    (void)clock_gettime(CLOCK_MONOTONIC, ret);
+    ret->tv_nsec += (long)(seconds * 1e9);
+    if (ret->tv_nsec >= 1000000000) {
+        ret->tv_sec++;
+        ret->tv_nsec -= 1000000000;
+    }
+}
+
+/* Returns whether all others have ended, after a while at most. */
+static bool wait_for_ends(struct pst_lanes *lanes)
+{
+    struct timespec until;
+    bool ret;
+
+    after(LOOK_EVERY, &until);
+    pthread_mutex_lock(&lanes->lock);
+    if (lanes->running > 0)
+        (void)pthread_cond_timedwait(&lanes->ends, &lanes->lock, &until);
+    ret = lanes->running == 0;
+    pthread_mutex_unlock(&lanes->lock);
+    return ret;
+}
+
+void pst_lanes_stop(struct pst_lanes *lanes)
+{
+    atomic_store_explicit(&lanes->stopped, true, memory_order_relaxed);
+    for (unsigned i = 0; i < LOOKS_OF_A_STOP && !wait_for_ends(lanes); i++)
+        ;
+}
+
+bool pst_lanes_runs(struct pst_lanes *lanes, unsigned i)
+{
+    bool ret;
+
+    pthread_mutex_lock(&lanes->lock);
+    ret = lanes->at[i].runs;
+    pthread_mutex_unlock(&lanes->lock);
+    return ret;
+}
+
+/* What moves anywhere is a sign of life of the process. */
+static enum pst_status look(struct pst_lanes *lanes)
+{
+    uint64_t moves = 0;
+
+    for (unsigned i = 0; i < lanes->n; i++)
+        moves += pst_rank_moves(lanes->at[i].rank);
+    if (moves == lanes->moves)
+        return pst_crew_watch(lanes->crew);
+    lanes->moves = moves;
+    lanes->crew->awake = (struct pst_awake){0};
+    pst_alive_goes_on();
+    return PST_OK;
+}
+
+static void begin(struct pst_lanes *lanes)
+{
+    lanes->crew->awake = (struct pst_awake){0};
+    atomic_store_explicit(&lanes->stopped, false, memory_order_relaxed);
+    for (unsigned i = 0; i < lanes->n; i++) {
+        pst_diag_init(&lanes->at[i].diag);
+        lanes->at[i].status = PST_AGAIN;
+        lanes->at[i].rank->diag = &lanes->at[i].diag;
+    }
+    pthread_mutex_lock(&lanes->lock);
+    for (unsigned i = 1; i < lanes->n; i++)
+        lanes->at[i].runs = true;
+    lanes->running = lanes->n - 1;
+    lanes->round++;
+    pthread_cond_broadcast(&lanes->begins);
+    pthread_mutex_unlock(&lanes->lock);
+}
+
+enum pst_status pst_lanes_run(struct pst_lanes *lanes, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    begin(lanes);
+    run_lane(&lanes->at[0]);
+    while (lanes->at[0].status == PST_OK && status == PST_OK &&
+           !wait_for_ends(lanes))
+        status = look(lanes);
+    if (status != PST_OK)
+        lanes->at[0].status = status;
+    if (lanes->at[0].status != PST_OK)
+        pst_lanes_stop(lanes);
+    for (unsigned i = 0; i < lanes->n; i++)
+        if (!pst_lanes_runs(lanes, i) && lanes->at[i].status != PST_OK &&
+            lanes->at[i].status != PST_AGAIN)
+            return pst_diag_set(diag, lanes->at[i].status, "%s",
+                                lanes->at[i].diag.text);
+    return PST_OK;
+}
+
+/* --- data ----------------------------------------------------------------- */
+
+void pst_lanes_source(struct pst_lanes *lanes, pst_fill_fn fill, void *ctx)
+{
+    lanes->fill = fill;
+    lanes->fill_ctx = ctx;
+}
+
+enum pst_status pst_lanes_fill(void *ctx, uint64_t step, unsigned microbatch,
+                               unsigned input, void *dst, struct pst_diag *diag)
+{
+    struct pst_lanes *lanes = ctx;
+    enum pst_status status;
+
+    pthread_mutex_lock(&lanes->asking);
+    status = lanes->fill(lanes->fill_ctx, step, microbatch, input, dst, diag);
+    pthread_mutex_unlock(&lanes->asking);
+    return status;
+}
+
+/* --- life ----------------------------------------------------------------- */
+
+struct pst_pool *pst_lanes_pool(const struct pst_lanes *lanes, unsigned i)
+{
+    return lanes->at[i].pool;
+}
+
+static enum pst_status start_thread(struct lane *l, struct pst_diag *diag)
+{
+    sigset_t all, old;
+    int err;
+
+    sigfillset(&all); /* signals belong to the loop thread */
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    err = pthread_create(&l->thread, NULL, live, l);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (err != 0)
+        return pst_diag_errno(diag, err, "the thread of rank %u",
+                              pst_rank_number(l->rank));
+    l->lanes->n_threads++;
+    return PST_OK;
+}
+
+static void init_locks(struct pst_lanes *lanes)
+{
+    pthread_condattr_t attr;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_mutex_init(&lanes->lock, NULL);
+    pthread_mutex_init(&lanes->asking, NULL);
+    pthread_cond_init(&lanes->begins, NULL);
+    pthread_cond_init(&lanes->ends, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+enum pst_status pst_lanes_new(struct pst_crew *crew, struct pst_lanes **ret,
+                              struct pst_diag *diag)
+{
+    const size_t bytes =
+        sizeof(struct pst_lanes) + crew->n_local * sizeof(struct lane);
+    struct pst_lanes *lanes = pst_calloc(PST_TAG_EXEC, 1, bytes);
+    enum pst_status status = PST_OK;
+
+    if (lanes == NULL)
+        return pst_diag_nomem(diag, bytes);
+    init_locks(lanes);
+    lanes->crew = crew;
+    lanes->n = crew->n_local;
+    for (unsigned i = 0; i < lanes->n && status == PST_OK; i++) {
+        struct lane *l = &lanes->at[i];
+
+        l->lanes = lanes;
+        l->rank = crew->ranks[i];
+        status = pst_pool_new(crew->options.threads, &l->pool, diag);
+        if (status == PST_OK && i > 0)
+            status = start_thread(l, diag);
+    }
+    if (status != PST_OK) {
+        pst_lanes_free(lanes);
+        return status;
+    }
+    crew->transport->threads = true;
+    *ret = lanes;
+    return PST_OK;
+}
+
+void pst_lanes_free(struct pst_lanes *lanes)
+{
+    if (lanes == NULL)
+        return;
+    pthread_mutex_lock(&lanes->lock);
+    lanes->closes = true;
+    pthread_cond_broadcast(&lanes->begins);
+    pthread_mutex_unlock(&lanes->lock);
+    for (unsigned i = 1; i <= lanes->n_threads; i++)
+        pthread_join(lanes->at[i].thread, NULL);
+    for (unsigned i = 0; i < lanes->n; i++)
+        pst_pool_free(lanes->at[i].pool);
+    pthread_cond_destroy(&lanes->begins);
+    pthread_cond_destroy(&lanes->ends);
+    pthread_mutex_destroy(&lanes->asking);
+    pthread_mutex_destroy(&lanes->lock);
+    pst_free(lanes);
+}
