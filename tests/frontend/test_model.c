@@ -391,6 +391,37 @@ static void holes_among_complex_operands_are_refused(void **state)
     refused(PST_ERR_INPUT, "aten.cat.default", edits, PST_COUNT(edits));
 }
 
+/* An offset of a written view as another function of the rows that has the
+ * same value at export, and as a number. */
+static void numbers_that_do_not_follow_are_named(void **state)
+{
+#define SYMBOL "Symbol('s77', positive=True, integer=True)"
+    static const struct {
+        const char *replace, *why;
+    } of[] = {
+        {"Mul(Integer(16), " SYMBOL ")",
+         "does not follow the expression that the file has for it: "
+         "penstock.write_strided.default"},
+        {"Integer(64)", "does not follow the expression"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(of); i++) {
+        const struct repack_edit edit = {
+            "models/model.json", "Mul(Integer(4), Pow(" SYMBOL ", Integer(2)))",
+            of[i].replace};
+        struct pst_model *m;
+
+        repack(golden("cube.pt2"), "x.pt2", NULL, 0, &edit, 1);
+        assert_ok(pst_model_open("x.pt2", &m, &diag), &diag);
+        assert_non_null(m->fixed);
+        if (strstr(m->fixed, of[i].why) == NULL)
+            fail_msg("\"%s\" does not say \"%s\"", m->fixed, of[i].why);
+        pst_model_close(m);
+    }
+#undef SYMBOL
+}
+
 /* All at once, with module, source and reason. */
 static void unsupported_operators_are_named(void **state)
 {
@@ -498,6 +529,7 @@ int main(void)
         cmocka_unit_test(digest_is_of_the_content),
         cmocka_unit_test(bad_containers_are_named),
         cmocka_unit_test(bad_programs_are_named),
+        cmocka_unit_test(numbers_that_do_not_follow_are_named),
         cmocka_unit_test(holes_among_complex_operands_are_refused),
         cmocka_unit_test(unsupported_operators_are_named),
         cmocka_unit_test(damaged_weights_are_refused),

@@ -12,7 +12,7 @@ loss ignores.
 
 odd.pt2 writes through views whose strides and offsets depend on the rows, and
 has an operator that penstock makes of others: odd3/NAME and odd7/NAME are what
-it gives for 3 and 7 rows. In cube.pt2 strides grow with the square of the
+it gives for 3 and 7 rows. In cube.pt2 offsets grow with the square of the
 rows. norm.pt2 has batch norms, whose running statistics count the rows;
 norm.safetensors has a step of 3 and one of 7 rows.
 

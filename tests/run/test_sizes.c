@@ -16,8 +16,8 @@ static void derived_numbers_follow_the_rows(void **state)
 {
     static const char *const sets[] = {"odd3", "odd7"};
     const struct pst_split_options split = {0};
-    struct pst_model *odd, *cube;
     struct pst_plan *p, *bound;
+    struct pst_model *odd;
 
     (void)state;
     open_data("dynamic.safetensors");
@@ -38,12 +38,51 @@ static void derived_numbers_follow_the_rows(void **state)
     }
     pst_plan_free(p);
     pst_model_close(odd);
+    pst_safetensors_close(data);
+}
 
+/* z[1] += h in zeros of (rows, rows, rows, 4): h (rows, 4) stands in each of
+ * its rows, and zeros everywhere else. */
+static void check_cube(const struct pst_dump *dump, size_t rows)
+{
+    const struct pst_dump_item *z = pst_dump_find(dump, "output.1");
+    const size_t piece = rows * rows * 4;
+    const float *at = z->data;
+
+    assert_int_equal(pst_meta_numel(&z->meta), rows * piece);
+    for (size_t i = 0; i < rows * piece; i++) {
+        const float *h = at + piece + i % (rows * 4);
+
+        if (i < piece || i >= 2 * piece)
+            assert_true(at[i] == 0.0f);
+        else
+            assert_true(at[i] == *h && *h != 0.0f);
+    }
+}
+
+/* An offset that grows with the square of the rows: the file says how. */
+static void windows_follow_the_file(void **state)
+{
+    const struct pst_split_options split = {0};
+    struct pst_plan *p, *bound;
+    struct pst_model *cube;
+
+    (void)state;
+    open_data("dynamic.safetensors");
     assert_ok(pst_model_open(golden_path("cube.pt2"), &cube, &diag), &diag);
+    assert_null(cube->fixed);
     assert_ok(pst_split(cube, &split, &p, &diag), &diag);
-    assert_false(pst_plan_is_free(p));
-    assert_int_equal(pst_plan_bind(p, 3, &bound, &diag), PST_ERR_UNSUPPORTED);
-    assert_non_null(strstr(diag.text, "depends on sizes in a way"));
+    for (int rows = 3; rows <= 7; rows += 4) {
+        struct pst_exec_options options = options_for(1, 1);
+        struct fill fill = {p, rows == 3 ? "odd3" : "odd7"};
+        struct pst_dump *dump;
+
+        assert_ok(pst_plan_bind(p, rows, &bound, &diag), &diag);
+        dump = step_run(bound, &options, fill_whole, &fill);
+        check_cube(dump, (size_t)rows);
+        pst_dump_free(dump);
+        pst_plan_free(bound);
+    }
     pst_plan_free(p);
     pst_model_close(cube);
     pst_safetensors_close(data);
@@ -153,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(derived_numbers_follow_the_rows),
+        cmocka_unit_test(windows_follow_the_file),
         cmocka_unit_test(statistics_follow_the_rows),
         cmocka_unit_test(any_free_size_can_be_set),
     };

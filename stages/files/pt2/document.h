@@ -65,16 +65,18 @@ struct pst_doc_tensor {
 
 /* What a tensor's record means to a graph. */
 struct pst_doc_meta {
-    struct pst_meta meta;           /* strides as written; complex: see below */
-    int64_t offset;                 /* elements */
-    bool symbolic;                  /* some of dims are not NULL */
-    const char *dims[PST_MAX_RANK]; /* where sizes come from */
+    struct pst_meta meta; /* strides as written; complex: see below */
+    int64_t offset;       /* elements */
+    bool symbolic;        /* some of dims are not NULL */
+    /* Where sizes, strides and offset come from; NULL: they are numbers. Of
+     * complex tensors the last two are NULL: they are not the record's. */
+    const char *dims[PST_MAX_RANK], *strides[PST_MAX_RANK], *from;
 };
 
 /* Checks dtype, layout, rank and that sizes, strides and their products are in
  * range; complex numbers become pairs of real ones, along one more dimension,
  * the last. Expressions get their values from symbols (NULL: there are none).
- * ret->dims are the record's. */
+ * Texts are the record's. */
 enum pst_status pst_doc_meta(const struct pst_doc_tensor *tensor,
                              const struct pst_symbols *symbols,
                              struct pst_doc_meta *ret,

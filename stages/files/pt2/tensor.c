@@ -5,6 +5,7 @@
 #include "stages/base/checked.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Names of all codes that PyTorch writes, for messages. */
 static const char *const dtype_names[] = {
@@ -84,9 +85,14 @@ static enum pst_status read_sizes(const struct judge *j, struct pst_doc_meta *t)
         t->dims[i] = size->expr != NULL ? size->expr->text : NULL;
         t->symbolic = t->symbolic || size->expr != NULL;
     }
-    for (unsigned i = 0; i < n && status == PST_OK; i++)
-        status = read_size(j, &j->tensor->strides[i], "strides", (int)i,
-                           &t->meta.stride[i]);
+    for (unsigned i = 0; i < n && status == PST_OK; i++) {
+        const struct pst_doc_size *stride = &j->tensor->strides[i];
+
+        status = read_size(j, stride, "strides", (int)i, &t->meta.stride[i]);
+        t->strides[i] = stride->expr != NULL ? stride->expr->text : NULL;
+    }
+    if (j->tensor->offset.expr != NULL)
+        t->from = j->tensor->offset.expr->text;
     t->meta.rank = n;
     return status;
 }
@@ -105,6 +111,8 @@ static enum pst_status make_pairs(struct pst_doc_meta *t, const char *where,
                             "%s: complex tensors of %u dimensions or of this "
                             "size are not supported",
                             where, t->meta.rank);
+    memset(t->strides, 0, sizeof(t->strides));
+    t->from = NULL;
     t->meta.size[t->meta.rank] = 2;
     t->meta.stride[t->meta.rank++] = 1;
     return pst_meta_check(&t->meta, diag);

@@ -36,6 +36,11 @@ struct pst_value *pst_functionalise_owner(struct pst_functionalise *f,
 enum pst_status pst_functionalise_stand_for(
     struct pst_functionalise *f, struct pst_value *copy,
     struct pst_value *original) PST_MUST_CHECK;
+/* Where the strides and the offset of v's window come from, as in pst_arg
+ * (offset: a list of one); NULL: they are numbers. What is known stays. */
+enum pst_status pst_functionalise_explain(
+    struct pst_functionalise *f, const struct pst_value *v,
+    const char *const *strides, const char *const *offset) PST_MUST_CHECK;
 /* What v stands for; v itself if it is no such copy. */
 struct pst_value *pst_functionalise_home(const struct pst_functionalise *f,
                                          struct pst_value *v);

@@ -145,6 +145,45 @@ struct pst_arg pst_versions_sizes(const struct pst_value *v)
     return ret;
 }
 
+struct pst_arg pst_versions_strides(const struct pst_functionalise *f,
+                                    const struct pst_value *v)
+{
+    struct pst_arg ret = pst_ints(v->meta.stride, v->meta.rank);
+
+    ret.exprs = f->facts[v->id].strides;
+    return ret;
+}
+
+struct pst_arg pst_versions_offset(const struct pst_functionalise *f,
+                                   const struct pst_value *v)
+{
+    struct pst_arg ret = pst_i(v->offset);
+
+    ret.exprs = f->facts[v->id].offset;
+    return ret;
+}
+
+enum pst_status pst_functionalise_explain(struct pst_functionalise *f,
+                                          const struct pst_value *v,
+                                          const char *const *strides,
+                                          const char *const *offset)
+{
+    struct pst_arena *arena = &f->build->graph->arena;
+    struct pst_fact *fact;
+    enum pst_status status = PST_OK;
+
+    if (!pst_versions_learn(f))
+        return f->build->status;
+    fact = &f->facts[v->id];
+    if (fact->strides == NULL)
+        status = pst_exprs_copy(arena, strides, v->meta.rank, &fact->strides,
+                                f->build->diag);
+    if (status == PST_OK && fact->offset == NULL)
+        status =
+            pst_exprs_copy(arena, offset, 1, &fact->offset, f->build->diag);
+    return status;
+}
+
 bool pst_versions_cover(const struct pst_value *v,
                         const struct pst_value *version)
 {
@@ -211,8 +250,8 @@ static struct pst_value *look_at(struct pst_functionalise *f,
     if (!pst_versions_cover(v, version))
         ret = pst_versions_emit(f, &pst_op_as_strided, v, false,
                                 PST_ARGS(pst_v(version), pst_versions_sizes(v),
-                                         pst_ints(meta->stride, meta->rank),
-                                         pst_i(v->offset)));
+                                         pst_versions_strides(f, v),
+                                         pst_versions_offset(f, v)));
     else if (!pst_meta_same_shape(meta, &version->meta))
         ret =
             pst_versions_emit(f, &pst_op_view, v, false,

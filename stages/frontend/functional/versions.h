@@ -23,6 +23,7 @@ struct pst_fact {
     struct pst_value *renamed; /* by t_() and the like */
     bool carries;              /* gradients can flow on to a parameter */
     struct pst_value *original, *copy; /* of owners that stand for an input */
+    const char *const *strides, *const *offset; /* expressions, as in pst_arg */
 };
 
 struct pst_functionalise {
@@ -49,8 +50,12 @@ struct pst_value *pst_versions_emit(struct pst_functionalise *f,
                                     const struct pst_value *like, bool no_grad,
                                     const struct pst_arg *args,
                                     unsigned n_args);
-/* The sizes of v, free ones with what they come from. */
+/* Sizes, strides and offset of v, free ones with what they come from. */
 struct pst_arg pst_versions_sizes(const struct pst_value *v);
+struct pst_arg pst_versions_strides(const struct pst_functionalise *f,
+                                    const struct pst_value *v);
+struct pst_arg pst_versions_offset(const struct pst_functionalise *f,
+                                   const struct pst_value *v);
 /* Is the window of v all of the version, in its order? */
 bool pst_versions_cover(const struct pst_value *v,
                         const struct pst_value *version);

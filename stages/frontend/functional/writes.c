@@ -170,7 +170,6 @@ static struct pst_value *new_version(struct pst_functionalise *f,
 {
     const struct pst_value *v = t->value;
     struct pst_value *old = t->storage->version;
-    const struct pst_meta *meta = &v->meta;
     const bool no_grad = f->build->no_grad;
 
     new = convert(f, v, new);
@@ -186,7 +185,7 @@ static struct pst_value *new_version(struct pst_functionalise *f,
     return pst_versions_emit(
         f, &pst_op_write_strided, t->storage->owner, no_grad,
         PST_ARGS(pst_v(old), pst_v(new), pst_versions_sizes(v),
-                 pst_ints(meta->stride, meta->rank), pst_i(v->offset)));
+                 pst_versions_strides(f, v), pst_versions_offset(f, v)));
 }
 
 static struct pst_value *commit(struct pst_functionalise *f,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Does every number of the graph follow from the free sizes? What the file
- * says has its expression; but writes through views and operators that are
+ * says has its expression, windows of views included; but operators that are
  * compositions make nodes of their own, with sizes as numbers. So the document
  * is imported again for other values of each free size, and the graphs are
- * compared: a number that differs without an expression gets the one that fits
- * (a*s + b, which a further value has to prove), or the model is said to work
- * with the exported sizes only.
+ * compared: expressions must give the numbers that the import gives; a number
+ * that differs without an expression gets the one that fits (a*s + b, which a
+ * further value has to prove), or the model is said to work with the exported
+ * sizes only.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -193,6 +194,24 @@ static enum pst_status give_expr(struct probe *p, struct pst_arg *arg,
     return status;
 }
 
+/* The number must follow its expression. */
+static enum pst_status check_expr(struct probe *p, const struct pst_node *node,
+                                  const char *expr, const int64_t *got)
+{
+    for (unsigned t = 0; t < p->n; t++) {
+        int64_t want;
+
+        if (pst_symbols_int(&p->twins[t].model.symbols, expr, &want, NULL) !=
+                PST_OK ||
+            want != got[t])
+            return set_fixed(p,
+                             "a number in it does not follow the expression "
+                             "that the file has for it",
+                             node->schema->name);
+    }
+    return PST_OK;
+}
+
 /* Numbers of argument i of a node. */
 static enum pst_status compare_ints(struct probe *p, struct pst_node *node,
                                     size_t index, unsigned i)
@@ -213,7 +232,11 @@ static enum pst_status compare_ints(struct probe *p, struct pst_node *node,
             got[t] = number(&graph->nodes.at[index]->args[i], k);
             same = same && got[t] == number(arg, k);
         }
-        if (same || (arg->exprs != NULL && arg->exprs[k] != NULL))
+        if (arg->exprs != NULL && arg->exprs[k] != NULL) {
+            status = check_expr(p, node, arg->exprs[k], got);
+            continue;
+        }
+        if (same)
             continue;
         if (fit(p, exported, got, number(arg, k), &a, &b))
             status = give_expr(p, arg, k, a, b);
