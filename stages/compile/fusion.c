@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Products that add straight into gradients. */
-#include <string.h>
-
 #include "stages/compile/compile.h"
 #include "stages/ops/call.h"
 
 bool pst_is_accumulate(const struct pst_node *node)
 {
-    return strcmp(node->schema->name, "penstock.accumulate_grad.default") == 0;
+    return node->op == &pst_op_accumulate_grad;
 }
 
 struct counting {

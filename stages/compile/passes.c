@@ -100,7 +100,7 @@ enum pst_status pst_pass_backward(struct pst_compiler *c, struct pst_diag *diag)
     if (!p->options.train)
         return pst_graph_copy(p->plan->stages.at[p->stage].graph, &p->graph,
                               diag);
-    status = pst_joint_new(p->plan, p->stage, &p->joint, diag);
+    status = pst_joint_take(p->plan, p->stage, &p->joint, diag);
     if (status == PST_OK)
         p->graph = p->joint->graph;
     return status;

@@ -64,10 +64,10 @@ static enum pst_status find_parts(const struct pst_plan *plan,
     pst_map_init(&ret->modules, PST_TAG_EXEC);
     for (unsigned s = 0; s < plan->stages.n && status == PST_OK; s++) {
         const struct pst_graph *graph = plan->stages.at[s].graph;
-        struct pst_joint *joint = NULL;
+        const struct pst_joint *joint = NULL;
 
         if (o->train)
-            status = pst_joint_new(plan, s, &joint, diag);
+            status = pst_joint_look(plan, s, &joint, diag);
         if (status == PST_OK && joint != NULL)
             graph = joint->graph;
         for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {
@@ -78,7 +78,6 @@ static enum pst_status find_parts(const struct pst_plan *plan,
                                          node->phase)))
                 status = pst_diag_nomem(diag, sizeof(struct part));
         }
-        pst_joint_free(joint);
     }
     if (status != PST_OK)
         parts_fini(ret);

@@ -69,12 +69,12 @@ static enum pst_status crew_alloc(struct pst_plan *plan,
                              sizeof(struct pst_rank *));
     if (status == PST_OK && crew->ranks == NULL)
         status = pst_diag_nomem(diag, pst_crew_size(crew));
-    if (status == PST_OK)
-        status = pst_uses_init(&crew->uses, plan, options->train, diag);
+    crew->uses = (struct pst_uses){plan, options->train};
     if (status == PST_OK)
         status = pst_crew_arrange(crew, diag);
     if (status == PST_OK)
         status = pst_crew_weights_init(crew, diag);
+    pst_joint_drop(plan); /* those of stages that other ranks have */
     if (status != PST_OK) {
         pst_crew_free(crew);
         return status;
@@ -100,7 +100,6 @@ void pst_crew_free(struct pst_crew *crew)
     pst_schedule_free(crew->fewer);
     pst_vec_fini(&crew->links);
     pst_vec_fini(&crew->shared);
-    pst_uses_fini(&crew->uses);
     pst_free(crew->weights);
     pst_free(crew->scattered);
     pst_pool_free(crew->pool);

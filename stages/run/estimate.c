@@ -113,11 +113,11 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
                                       struct pst_diag *diag)
 {
     const struct pst_graph *graph = plan->stages.at[s].graph;
-    struct pst_joint *joint = NULL;
+    const struct pst_joint *joint = NULL;
     enum pst_status status = PST_OK;
 
     if (o->train) {
-        status = pst_joint_new(plan, s, &joint, diag);
+        status = pst_joint_look(plan, s, &joint, diag);
         if (status != PST_OK)
             return status;
         graph = joint->graph;
@@ -133,7 +133,6 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
     }
     if (joint != NULL)
         status = add_kept(graph, cost, diag);
-    pst_joint_free(joint);
     return status;
 }
 

@@ -14,6 +14,7 @@
 struct checker {
     const struct pst_plan *plan;
     struct pst_map params; /* every name -> its parameter */
+    unsigned *readers;     /* stages that read a parameter, by its index */
     struct pst_diag *diag;
 };
 
@@ -121,6 +122,7 @@ static enum pst_status check_state(const struct checker *c, unsigned stage,
     if (!listed)
         return bad(c, "stage %u is not among the readers of \"%.200s\"", stage,
                    value->fqn);
+    c->readers[param - c->plan->params.at]++;
     return PST_OK;
 }
 
@@ -184,18 +186,6 @@ static enum pst_status check_output(const struct checker *c, unsigned i)
     return PST_OK;
 }
 
-static bool stage_reads(const struct pst_plan *plan, unsigned stage,
-                        const struct pst_plan_param *param)
-{
-    const struct pst_graph *graph = plan->stages.at[stage].graph;
-
-    for (size_t i = 0; i < graph->values.n; i++)
-        if (graph->values.at[i]->kind == param->kind &&
-            strcmp(graph->values.at[i]->fqn, param->fqn) == 0)
-            return true;
-    return false;
-}
-
 static enum pst_status add_name(struct checker *c, const char *name,
                                 const struct pst_plan_param *param)
 {
@@ -217,9 +207,12 @@ static enum pst_status check_param(struct checker *c,
         return status;
     for (unsigned k = 0; k < param->n_stages; k++)
         if (param->stages[k] >= c->plan->stages.n ||
-            (k > 0 && param->stages[k] <= param->stages[k - 1]) ||
-            !stage_reads(c->plan, param->stages[k], param))
+            (k > 0 && param->stages[k] <= param->stages[k - 1]))
             return bad(c, "the readers of \"%.200s\" are wrong", param->fqn);
+    for (unsigned k = 0; k < param->n_stages; k++)
+        if (param->uses[k] > (param->requires_grad ? MAX_PARTS : 0))
+            return bad(c, "the gradient of \"%.200s\" cannot have %u terms",
+                       param->fqn, param->uses[k]);
     if (param->home != (param->n_stages > 0 ? param->stages[0] : 0))
         return bad(c, "\"%.200s\" is not at home", param->fqn);
     if (param->transmit &&
@@ -316,6 +309,10 @@ static enum pst_status check_all(struct checker *c)
             status = bad(c, "input %zu is not contiguous", i);
     for (size_t i = 0; i < plan->stages.n && status == PST_OK; i++)
         status = check_stage(c, (unsigned)i);
+    for (size_t i = 0; i < plan->params.n && status == PST_OK; i++)
+        if (c->readers[i] != plan->params.at[i].n_stages)
+            status = bad(c, "the readers of \"%.200s\" are wrong",
+                         plan->params.at[i].fqn);
     for (size_t i = 0; i < plan->edges.n && status == PST_OK; i++)
         status = check_edge(c, (unsigned)i);
     for (size_t i = 0; i < plan->outputs.n && status == PST_OK; i++)
@@ -342,8 +339,13 @@ enum pst_status pst_plan_check(const struct pst_plan *plan,
     struct checker c = {.plan = plan, .diag = diag};
     enum pst_status status;
 
+    c.readers =
+        pst_calloc(PST_TAG_PLAN, plan->params.n + 1, sizeof(*c.readers));
+    if (c.readers == NULL)
+        return pst_diag_nomem(diag, plan->params.n);
     pst_map_init(&c.params, PST_TAG_PLAN);
     status = check_all(&c);
     pst_map_fini(&c.params);
+    pst_free(c.readers);
     return status;
 }

@@ -237,8 +237,10 @@ static enum pst_status join_params(struct joiner *j)
         param.stages = pst_arena_calloc(&j->to->arena, 1, sizeof(unsigned));
         param.n_stages = j->params[i] != NULL ? 1 : 0;
         param.home = 0;
+        param.uses = pst_arena_calloc(&j->to->arena, 2, sizeof(unsigned));
         param.transmit = false;
-        if (param.stages == NULL || !pst_vec_push(TAG, &j->to->params, param))
+        if (param.stages == NULL || param.uses == NULL ||
+            !pst_vec_push(TAG, &j->to->params, param))
             return no_memory(j);
     }
     return PST_OK;
@@ -296,6 +298,8 @@ enum pst_status pst_plan_join_as(struct pst_plan *plan, pst_join_eval_fn eval,
         return status;
     status = join_all(&j);
     pst_vec_fini(&j.stage_inputs);
+    if (status == PST_OK)
+        status = pst_plan_index(j.to, diag);
     if (status != PST_OK) {
         pst_plan_free(j.to);
         return status;
@@ -308,5 +312,16 @@ enum pst_status pst_plan_join_as(struct pst_plan *plan, pst_join_eval_fn eval,
 enum pst_status pst_plan_join(struct pst_plan *plan, struct pst_plan **ret,
                               struct pst_diag *diag)
 {
-    return pst_plan_join_as(plan, NULL, NULL, ret, diag);
+    struct pst_plan *joined;
+    size_t trained;
+    enum pst_status status = pst_plan_join_as(plan, NULL, NULL, &joined, diag);
+
+    if (status != PST_OK)
+        return status;
+    status = pst_plan_count(joined, &trained, diag);
+    if (status == PST_OK)
+        *ret = joined;
+    else
+        pst_plan_free(joined);
+    return status;
 }

@@ -10,6 +10,7 @@
 #include "stages/passes/autodiff.h"
 #include "stages/split/split.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,12 +75,12 @@ static enum pst_status add_seed(struct jointer *j, struct pst_value *of,
 static enum pst_status add_edge_seeds(struct jointer *j, unsigned output)
 {
     struct pst_value *value = j->joint->graph->outputs.at[output].arg.value;
+    size_t n;
+    const size_t first = pst_plan_edges_of(j->plan, j->stage, output, &n);
 
-    for (size_t i = j->plan->edges.n; i-- > 0;) {
+    for (size_t i = first + n; i-- > first;) {
         const struct pst_edge *edge = &j->plan->edges.at[i];
 
-        if (edge->from_stage != j->stage || edge->from_output != output)
-            continue;
         for (unsigned part = 0; part < edge->grad_parts; part++) {
             enum pst_status status = add_seed(j, value, (int)edge->id, part);
 
@@ -113,14 +114,14 @@ static enum pst_status add_seeds(struct jointer *j)
 static bool is_outranked(const struct pst_plan *plan,
                          const struct pst_edge *edge)
 {
-    for (size_t i = 0; i < plan->edges.n; i++) {
-        const struct pst_edge *other = &plan->edges.at[i];
+    size_t n;
+    const size_t first =
+        pst_plan_edges_of(plan, edge->from_stage, edge->from_output, &n);
 
-        if (other->from_stage == edge->from_stage &&
-            other->from_output == edge->from_output &&
-            other->to_stage > edge->to_stage && other->grad_parts > 0)
+    for (size_t i = first; i < first + n; i++)
+        if (plan->edges.at[i].to_stage > edge->to_stage &&
+            plan->edges.at[i].grad_parts > 0)
             return true;
-    }
     return false;
 }
 
@@ -276,23 +277,90 @@ static enum pst_status differentiate(struct jointer *j)
     return status == PST_OK ? take_results(j, &result) : status;
 }
 
-/* The gradients that a plan file promises are those that there are. */
-static enum pst_status check_parts(const struct jointer *j)
-{
-    for (size_t i = 0; i < j->plan->edges.n; i++) {
-        const struct pst_edge *edge = &j->plan->edges.at[i];
-        unsigned parts = 0;
+/* What one stage adds to the gradients of others and of parameters. */
+struct counts {
+    unsigned *parts; /* by edge */
+    unsigned *uses;  /* by parameter of the plan */
+};
 
-        if (edge->to_stage != j->stage)
-            continue;
-        for (size_t k = 0; k < j->joint->input_grads.n; k++)
-            parts += j->joint->input_grads.at[k].edge == edge->id;
-        if (parts != edge->grad_parts)
-            return pst_diag_set(j->diag, PST_ERR_INPUT,
-                                "edge %u has %u gradients, the plan says %u",
-                                edge->id, parts, edge->grad_parts);
+static void counts_fini(struct counts *c)
+{
+    pst_free(c->parts);
+    pst_free(c->uses);
+}
+
+static enum pst_status count(const struct pst_plan *plan,
+                             const struct pst_joint *joint, struct counts *ret,
+                             struct pst_diag *diag)
+{
+    const struct pst_graph *graph = joint->graph;
+    struct counts c = {
+        .parts = pst_calloc(TAG, plan->edges.n + 1, sizeof(unsigned)),
+        .uses = pst_calloc(TAG, plan->params.n + 1, sizeof(unsigned)),
+    };
+
+    if (c.parts == NULL || c.uses == NULL) {
+        counts_fini(&c);
+        return pst_diag_nomem(diag, plan->params.n * sizeof(unsigned));
     }
+    for (size_t i = 0; i < joint->input_grads.n; i++)
+        c.parts[joint->input_grads.at[i].edge]++;
+    for (size_t i = 0; i < graph->nodes.n && joint->grads.n > 0; i++) {
+        int param;
+
+        if (graph->nodes.at[i]->op != &pst_op_accumulate_grad)
+            continue;
+        param =
+            pst_plan_find_param(plan, graph->nodes.at[i]->args[0].value->fqn);
+        if (param >= 0)
+            c.uses[param]++;
+    }
+    *ret = c;
     return PST_OK;
+}
+
+/* A plan bound to other sizes has the counts of its parent. */
+static enum pst_status bad_count(const struct jointer *j, const char *what,
+                                 unsigned found, unsigned said)
+{
+    if (j->plan->parent != NULL)
+        return pst_diag_set(j->diag, PST_ERR_UNSUPPORTED,
+                            "%.200s has %u gradients at these sizes and %u at "
+                            "those that were split: choose rows that all "
+                            "microbatches can have",
+                            what, found, said);
+    return pst_diag_set(j->diag, PST_ERR_INPUT,
+                        "%.200s has %u gradients, the plan says %u", what,
+                        found, said);
+}
+
+/* The gradients that a plan promises are those that there are. */
+static enum pst_status check_counts(const struct jointer *j)
+{
+    const struct pst_plan *plan = j->plan;
+    struct counts c;
+    enum pst_status status = count(plan, j->joint, &c, j->diag);
+
+    if (status != PST_OK)
+        return status;
+    for (size_t i = 0; i < plan->edges.n && status == PST_OK; i++) {
+        const struct pst_edge *edge = &plan->edges.at[i];
+        char what[32];
+
+        if (edge->to_stage != j->stage || c.parts[i] == edge->grad_parts)
+            continue;
+        (void)snprintf(what, sizeof(what), "edge %u", edge->id);
+        status = bad_count(j, what, c.parts[i], edge->grad_parts);
+    }
+    for (size_t i = 0; i < plan->params.n && status == PST_OK; i++) {
+        const struct pst_plan_param *p = &plan->params.at[i];
+        const unsigned uses = pst_plan_uses(p, j->stage);
+
+        if (c.uses[i] != uses)
+            status = bad_count(j, p->fqn, c.uses[i], uses);
+    }
+    counts_fini(&c);
+    return status;
 }
 
 enum pst_status pst_joint_new(const struct pst_plan *plan, unsigned stage,
@@ -312,8 +380,8 @@ enum pst_status pst_joint_new(const struct pst_plan *plan, unsigned stage,
         status = add_ports(&j);
     if (status == PST_OK && j.seeds.n > 0)
         status = differentiate(&j);
-    if (status == PST_OK && plan->dir != NULL)
-        status = check_parts(&j);
+    if (status == PST_OK && plan->counted)
+        status = check_counts(&j);
     if (status == PST_OK)
         status = pst_graph_verify(j.joint->graph, diag);
     pst_vec_fini(&j.seeds);
@@ -338,24 +406,82 @@ void pst_joint_free(struct pst_joint *joint)
     pst_free(joint);
 }
 
+enum pst_status pst_joint_look(const struct pst_plan *plan, unsigned stage,
+                               const struct pst_joint **ret,
+                               struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (plan->joints[stage] == NULL)
+        status = pst_joint_new(plan, stage, &plan->joints[stage], diag);
+    *ret = plan->joints[stage];
+    return status;
+}
+
+enum pst_status pst_joint_take(const struct pst_plan *plan, unsigned stage,
+                               struct pst_joint **ret, struct pst_diag *diag)
+{
+    struct pst_joint *kept =
+        __atomic_exchange_n(&plan->joints[stage], NULL, __ATOMIC_ACQ_REL);
+
+    if (kept == NULL)
+        return pst_joint_new(plan, stage, ret, diag);
+    *ret = kept;
+    return PST_OK;
+}
+
+void pst_joint_drop(const struct pst_plan *plan)
+{
+    for (size_t s = 0; plan->joints != NULL && s < plan->stages.n; s++)
+        pst_joint_free(
+            __atomic_exchange_n(&plan->joints[s], NULL, __ATOMIC_ACQ_REL));
+}
+
+static enum pst_status count_stage(struct pst_plan *plan, unsigned stage,
+                                   size_t *trained, struct pst_diag *diag)
+{
+    const struct pst_joint *joint;
+    struct counts c;
+    enum pst_status status = pst_joint_look(plan, stage, &joint, diag);
+
+    if (status == PST_OK)
+        status = count(plan, joint, &c, diag);
+    if (status != PST_OK)
+        return status;
+    *trained += joint->grads.n;
+    for (size_t i = 0; i < plan->edges.n; i++)
+        plan->edges.at[i].grad_parts += c.parts[i];
+    for (size_t i = 0; i < plan->params.n; i++) {
+        struct pst_plan_param *p = &plan->params.at[i];
+
+        for (unsigned k = 0; k < p->n_stages; k++)
+            if (p->stages[k] == stage)
+                p->uses[k] = c.uses[i];
+    }
+    counts_fini(&c);
+    return PST_OK;
+}
+
+enum pst_status pst_plan_count(struct pst_plan *plan, size_t *ret,
+                               struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    *ret = 0;
+    for (unsigned stage = (unsigned)plan->stages.n;
+         stage-- > 0 && status == PST_OK;)
+        status = count_stage(plan, stage, ret, diag);
+    plan->counted = status == PST_OK;
+    return status;
+}
+
 enum pst_status pst_split_gradients(struct pst_splitter *s)
 {
-    struct pst_plan *plan = s->plan;
     size_t trained = 0;
+    enum pst_status status = pst_plan_count(s->plan, &trained, s->diag);
 
-    for (unsigned stage = (unsigned)plan->stages.n; stage-- > 0;) {
-        struct pst_joint *joint;
-        enum pst_status status = pst_joint_new(plan, stage, &joint, s->diag);
-
-        if (status != PST_OK)
-            return status;
-        for (size_t i = 0; i < joint->input_grads.n; i++)
-            plan->edges.at[joint->input_grads.at[i].edge].grad_parts++;
-        trained += joint->grads.n;
-        pst_joint_free(joint);
-    }
-    if (plan->loss >= 0 && trained == 0)
+    if (status == PST_OK && s->plan->loss >= 0 && trained == 0)
         return pst_split_note(s, "the loss depends on no parameter that can "
                                  "be trained: all gradients are zero");
-    return PST_OK;
+    return status;
 }

@@ -250,6 +250,8 @@ static void pack_params(struct packer *p, pb_plan *ret)
         items[i].persistent = param->persistent;
         items[i].stages = param->stages;
         items[i].n_stages = param->n_stages;
+        items[i].uses = param->uses;
+        items[i].n_uses = param->n_stages;
         items[i].home = param->home;
         items[i].transmit = param->transmit;
         ret->params[i] = &items[i];

@@ -9,7 +9,7 @@
 #include "stages/frontend/model.h"
 #include "stages/graph/graph.h"
 
-#define PST_PLAN_VERSION    4
+#define PST_PLAN_VERSION    5
 #define PST_PLAN_MAX_STAGES 4096
 
 struct pst_plan_file;
@@ -85,6 +85,7 @@ struct pst_plan_param {
     struct pst_meta meta;
     bool requires_grad, persistent;
     unsigned *stages; /* that read it, ascending; none: unused */
+    unsigned *uses;   /* contributions to its gradient in each of them */
     unsigned n_stages;
     unsigned home; /* stage whose file holds it */
     /* Of a parameter that several stages read. False: each of them has a copy,
@@ -103,7 +104,10 @@ struct pst_plan {
     struct PST_VEC(struct pst_plan_input) inputs;
     struct PST_VEC(struct pst_plan_output) outputs;
     struct PST_VEC(struct pst_plan_param) params; /* model order */
-    int loss; /* index in outputs of the scalar to train on, -1: none */
+    struct pst_map names;      /* of params: every name -> index + 1 */
+    struct pst_joint **joints; /* by stage, NULL: none waits; private */
+    bool counted; /* grad_parts and uses are known: joints are held to them */
+    int loss;     /* index in outputs of the scalar to train on, -1: none */
     struct pst_symbols symbols; /* free sizes, as they are in this plan */
     const char *fixed; /* why other sizes cannot be had all the same, or NULL */
     bool evaluates;    /* exported in eval mode: struct pst_model */
@@ -170,6 +174,12 @@ enum pst_status pst_plan_read_param(struct pst_plan *plan, unsigned i,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Index in plan->params by any of its names, -1 if unknown. */
 int pst_plan_find_param(const struct pst_plan *plan, const char *fqn);
+/* Contributions that a stage makes to the gradient of a parameter. */
+unsigned pst_plan_uses(const struct pst_plan_param *param, unsigned stage);
+/* Edges from one output of a stage: *ret_n of them, by consumer, from the index
+ * that is returned. */
+size_t pst_plan_edges_of(const struct pst_plan *plan, unsigned stage,
+                         unsigned output, size_t *ret_n);
 
 /*
  * The training graph of one stage: a copy of the forward graph with backward
@@ -198,6 +208,17 @@ enum pst_status pst_joint_new(const struct pst_plan *plan, unsigned stage,
                               struct pst_joint **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 void pst_joint_free(struct pst_joint *joint);
+/* The joint of a stage, made once and kept in the plan: borrowed until it is
+ * taken or the plan freed. One thread at a time. */
+enum pst_status pst_joint_look(const struct pst_plan *plan, unsigned stage,
+                               const struct pst_joint **ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+/* The kept one, or a new one if there is none. Returns owned. Any thread. */
+enum pst_status pst_joint_take(const struct pst_plan *plan, unsigned stage,
+                               struct pst_joint **ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+/* Frees those that nobody has taken. Any thread. */
+void pst_joint_drop(const struct pst_plan *plan);
 
 /* The table of stages for people; the graph of a stage as text. */
 void pst_plan_print(const struct pst_plan *plan, struct pst_str *out);

@@ -36,9 +36,20 @@ enum pst_status pst_split_state(struct pst_splitter *s) PST_MUST_CHECK;
 /* loss/: which output is trained on; adds the nodes of --loss-fn. */
 enum pst_status pst_split_loss(struct pst_splitter *s) PST_MUST_CHECK;
 
-/* joint.c: fills grad_parts of all edges, last stage first. */
+/* joint.c: fills grad_parts of all edges, last stage first, and uses of all
+ * parameters. The joints are kept for whoever comes next. */
 enum pst_status pst_split_gradients(struct pst_splitter *s) PST_MUST_CHECK;
+/* The same of a plan whose stages are known; *ret: parameters of each stage
+ * that something reaches, all together. */
+enum pst_status pst_plan_count(struct pst_plan *plan, size_t *ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
 
+/* state.c: the weights files that were read. */
+void pst_plan_close_files(struct pst_plan *plan);
+/* Makes parameters found by their names; when all of them and all stages are
+ * there. */
+enum pst_status pst_plan_index(struct pst_plan *plan,
+                               struct pst_diag *diag) PST_MUST_CHECK;
 /* Empty plan in the heap, for split and load. */
 enum pst_status pst_plan_new(struct pst_plan **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;

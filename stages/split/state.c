@@ -10,19 +10,11 @@
 
 #define TAG PST_TAG_PLAN
 
-static const struct pst_tie *find_tie(const struct pst_model *model,
-                                      const char *fqn)
-{
-    for (size_t i = 0; i < model->ties.n; i++)
-        if (strcmp(model->ties.at[i].fqn, fqn) == 0)
-            return &model->ties.at[i];
-    return NULL;
-}
-
 static enum pst_status copy_names(struct pst_splitter *s,
+                                  const struct pst_map *ties,
                                   struct pst_plan_param *param)
 {
-    const struct pst_tie *tie = find_tie(s->model, param->fqn);
+    const struct pst_tie *tie = pst_map_get(ties, param->fqn);
     struct pst_arena *arena = &s->plan->arena;
 
     param->fqn = pst_arena_strdup(arena, param->fqn);
@@ -46,6 +38,7 @@ static bool is_state(const struct pst_value *value)
 }
 
 static enum pst_status add_param(struct pst_splitter *s,
+                                 const struct pst_map *ties,
                                  const struct pst_value *value)
 {
     struct pst_plan_param param = {.fqn = value->fqn,
@@ -53,7 +46,7 @@ static enum pst_status add_param(struct pst_splitter *s,
                                    .meta = value->meta,
                                    .requires_grad = value->requires_grad,
                                    .persistent = value->persistent};
-    enum pst_status status = copy_names(s, &param);
+    enum pst_status status = copy_names(s, ties, &param);
 
     if (status != PST_OK)
         return status;
@@ -63,25 +56,8 @@ static enum pst_status add_param(struct pst_splitter *s,
                : pst_diag_nomem(s->diag, sizeof(param));
 }
 
-/* Every name of a parameter -> its entry; the vector must not grow after. */
-static enum pst_status index_params(struct pst_splitter *s,
-                                    struct pst_map *index)
-{
-    for (size_t i = 0; i < s->plan->params.n; i++) {
-        struct pst_plan_param *param = &s->plan->params.at[i];
-        bool ok = pst_map_put(index, param->fqn, param);
-
-        for (unsigned k = 0; ok && k < param->n_aliases; k++)
-            ok = pst_map_put(index, param->aliases[k], param);
-        if (!ok)
-            return pst_diag_nomem(s->diag, 0);
-    }
-    return PST_OK;
-}
-
 /* Counts the readers of each parameter, then lists them. */
-static enum pst_status list_readers(struct pst_splitter *s,
-                                    const struct pst_map *index, bool list)
+static enum pst_status list_readers(struct pst_splitter *s, bool list)
 {
     struct pst_plan *plan = s->plan;
 
@@ -93,7 +69,9 @@ static enum pst_status list_readers(struct pst_splitter *s,
 
             if (!is_state(graph->values.at[i]))
                 continue;
-            param = pst_map_get(index, graph->values.at[i]->fqn);
+            param =
+                &plan->params
+                     .at[pst_plan_find_param(plan, graph->values.at[i]->fqn)];
             if (list)
                 param->stages[param->n_stages] = k;
             param->n_stages++;
@@ -108,17 +86,19 @@ static enum pst_status list_readers(struct pst_splitter *s,
         }
         param->stages = pst_arena_calloc(&plan->arena, param->n_stages + 1,
                                          sizeof(*param->stages));
+        param->uses = pst_arena_calloc(&plan->arena, param->n_stages + 1,
+                                       sizeof(*param->uses));
         param->n_stages = 0;
-        if (param->stages == NULL)
+        if (param->stages == NULL || param->uses == NULL)
             return pst_diag_nomem(s->diag, 0);
     }
     return PST_OK;
 }
 
-static enum pst_status unknown_param(struct pst_splitter *s,
-                                     const struct pst_map *index,
-                                     const char *name, const char *what)
+static enum pst_status unknown_param(struct pst_splitter *s, const char *name,
+                                     const char *what)
 {
+    const struct pst_map *index = &s->plan->names;
     const char **names =
         pst_arena_calloc(&s->plan->arena, index->n + 1, sizeof(*names));
     int near;
@@ -136,13 +116,14 @@ static enum pst_status unknown_param(struct pst_splitter *s,
 }
 
 /* A parameter by any of its names, to be transmitted or replicated. */
-static enum pst_status find_param(struct pst_splitter *s,
-                                  const struct pst_map *index, const char *name,
+static enum pst_status find_param(struct pst_splitter *s, const char *name,
                                   const char *what, struct pst_plan_param **ret)
 {
-    *ret = pst_map_get(index, name);
-    if (*ret == NULL)
-        return unknown_param(s, index, name, what);
+    const int index = pst_plan_find_param(s->plan, name);
+
+    if (index < 0)
+        return unknown_param(s, name, what);
+    *ret = &s->plan->params.at[index];
     if ((*ret)->kind != PST_VALUE_PARAM)
         return pst_diag_set(s->diag, PST_ERR_INPUT,
                             "\"%.200s\" is no parameter: buffers and constants "
@@ -155,21 +136,20 @@ static enum pst_status find_param(struct pst_splitter *s,
         (*ret)->n_stages == 1 ? "one stage only" : "no stage", what);
 }
 
-static enum pst_status mark_transmitted(struct pst_splitter *s,
-                                        const struct pst_map *index)
+static enum pst_status mark_transmitted(struct pst_splitter *s)
 {
     const struct pst_split_options *o = s->options;
     struct pst_plan_param *param;
     enum pst_status status;
 
     for (size_t i = 0; i < o->n_transmit; i++) {
-        status = find_param(s, index, o->transmit[i], "transmit", &param);
+        status = find_param(s, o->transmit[i], "transmit", &param);
         if (status != PST_OK)
             return status;
         param->transmit = param->n_stages > 1;
     }
     for (size_t i = 0; i < o->n_replicate; i++) {
-        status = find_param(s, index, o->replicate[i], "replicate", &param);
+        status = find_param(s, o->replicate[i], "replicate", &param);
         if (status != PST_OK)
             return status;
         if (param->transmit)
@@ -183,37 +163,27 @@ static enum pst_status mark_transmitted(struct pst_splitter *s,
 
 enum pst_status pst_split_state(struct pst_splitter *s)
 {
+    struct pst_map ties; /* a name -> those that are one tensor with it */
     enum pst_status status = PST_OK;
-    struct pst_map index;
 
+    pst_map_init(&ties, TAG);
+    for (size_t i = s->model->ties.n; i-- > 0 && status == PST_OK;)
+        if (!pst_map_put(&ties, s->model->ties.at[i].fqn,
+                         &s->model->ties.at[i]))
+            status = pst_diag_nomem(s->diag, sizeof(struct pst_tie));
     for (size_t i = 0; i < s->graph->values.n && status == PST_OK; i++)
         if (is_state(s->graph->values.at[i]))
-            status = add_param(s, s->graph->values.at[i]);
-    pst_map_init(&index, TAG);
+            status = add_param(s, &ties, s->graph->values.at[i]);
+    pst_map_fini(&ties);
     if (status == PST_OK)
-        status = index_params(s, &index);
+        status = pst_plan_index(s->plan, s->diag);
     if (status == PST_OK)
-        status = list_readers(s, &index, false);
+        status = list_readers(s, false);
     if (status == PST_OK)
-        status = list_readers(s, &index, true);
+        status = list_readers(s, true);
     if (status == PST_OK)
-        status = mark_transmitted(s, &index);
-    pst_map_fini(&index);
+        status = mark_transmitted(s);
     return status;
-}
-
-int pst_plan_find_param(const struct pst_plan *plan, const char *fqn)
-{
-    for (size_t i = 0; i < plan->params.n; i++) {
-        const struct pst_plan_param *param = &plan->params.at[i];
-
-        if (strcmp(param->fqn, fqn) == 0)
-            return (int)i;
-        for (unsigned k = 0; k < param->n_aliases; k++)
-            if (strcmp(param->aliases[k], fqn) == 0)
-                return (int)i;
-    }
-    return -1;
 }
 
 /* --- start values ------------------------------------------------------- */
@@ -381,56 +351,10 @@ enum pst_status pst_plan_read_param(struct pst_plan *plan, unsigned i,
     return read_model(plan, param, dst, diag);
 }
 
-/* --- the plan itself ---------------------------------------------------- */
-
-enum pst_status pst_plan_new(struct pst_plan **ret, struct pst_diag *diag)
+void pst_plan_close_files(struct pst_plan *plan)
 {
-    struct pst_plan *plan = pst_calloc(TAG, 1, sizeof(*plan));
-
-    if (plan == NULL)
-        return pst_diag_nomem(diag, sizeof(*plan));
-    pst_arena_init(&plan->arena, TAG);
-    pst_symbols_init(&plan->symbols);
-    plan->loss = -1;
-    *ret = plan;
-    return PST_OK;
-}
-
-void pst_plan_free(struct pst_plan *plan)
-{
-    if (plan == NULL)
-        return;
-    for (size_t i = 0; i < plan->stages.n; i++) {
-        pst_graph_free(plan->stages.at[i].graph);
-        if (plan->files != NULL)
-            pst_safetensors_close(plan->files[i].st);
-    }
+    for (size_t i = 0; plan->files != NULL && i < plan->stages.n; i++)
+        pst_safetensors_close(plan->files[i].st);
     pst_free(plan->files);
-    pst_vec_fini(&plan->stages);
-    pst_vec_fini(&plan->edges);
-    pst_vec_fini(&plan->inputs);
-    pst_vec_fini(&plan->outputs);
-    pst_vec_fini(&plan->params);
-    pst_vec_fini(&plan->notes);
-    pst_symbols_fini(&plan->symbols);
-    pst_arena_fini(&plan->arena);
-    pst_free(plan);
-}
-
-void pst_plan_measure(struct pst_plan *plan)
-{
-    for (size_t i = 0; i < plan->stages.n; i++) {
-        struct pst_stage *stage = &plan->stages.at[i];
-        const struct pst_graph *graph = stage->graph;
-
-        stage->flops = 0.0;
-        stage->param_bytes = stage->out_bytes = 0;
-        for (size_t k = 0; k < graph->nodes.n; k++)
-            stage->flops += pst_node_flops(graph->nodes.at[k]);
-        for (size_t k = 0; k < graph->params.n; k++)
-            stage->param_bytes += pst_meta_bytes(&graph->params.at[k]->meta);
-        for (size_t k = 0; k < plan->edges.n; k++)
-            if (plan->edges.at[k].from_stage == i)
-                stage->out_bytes += pst_meta_bytes(&plan->edges.at[k].meta);
-    }
+    plan->files = NULL;
 }

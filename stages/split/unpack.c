@@ -285,14 +285,16 @@ static enum pst_status take_param(struct unpacker *u, size_t i,
     if ((unsigned)pb->kind >= PST_COUNT(kinds) ||
         !take_meta(pb->meta, &param.meta) ||
         !pst_meta_is_contiguous(&param.meta) || pb->n_aliases > MAX_COUNT ||
-        pb->n_stages > MAX_COUNT)
+        pb->n_stages > MAX_COUNT || pb->n_uses != pb->n_stages)
         return bad(u, "parameter", i);
     param.kind = kinds[pb->kind];
     param.fqn = keep(u, pb->fqn);
     param.aliases = pst_arena_calloc(arena, pb->n_aliases + 1, sizeof(char *));
     param.stages =
         pst_arena_calloc(arena, pb->n_stages + 1, sizeof(*param.stages));
-    if (param.fqn == NULL || param.aliases == NULL || param.stages == NULL)
+    param.uses = pst_arena_calloc(arena, pb->n_stages + 1, sizeof(*param.uses));
+    if (param.fqn == NULL || param.aliases == NULL || param.stages == NULL ||
+        param.uses == NULL)
         return no_memory(u);
     for (size_t k = 0; k < pb->n_aliases; k++) {
         param.aliases[k] = keep(u, pb->aliases[k]);
@@ -301,6 +303,8 @@ static enum pst_status take_param(struct unpacker *u, size_t i,
     }
     if (pb->n_stages > 0)
         memcpy(param.stages, pb->stages, pb->n_stages * sizeof(*pb->stages));
+    if (pb->n_uses > 0)
+        memcpy(param.uses, pb->uses, pb->n_uses * sizeof(*pb->uses));
     return pst_vec_push(TAG, &u->plan->params, param) ? PST_OK : no_memory(u);
 }
 
@@ -366,11 +370,14 @@ static enum pst_status unpack_body(const ProtobufCBinaryData *body,
             pst_diag_set(diag, PST_ERR_INPUT, "%s: not a plan", PST_PLAN_FILE);
     else
         status = take_plan(&u, pb);
+    if (status == PST_OK)
+        status = pst_plan_index(u.plan, diag);
     penstock__plan__plan__free_unpacked(pb, &allocator);
     if (status != PST_OK) {
         pst_plan_free(u.plan);
         return status;
     }
+    u.plan->counted = true;
     memcpy(u.plan->digest, digest, sizeof(u.plan->digest));
     *ret = u.plan;
     return PST_OK;

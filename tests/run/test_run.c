@@ -324,6 +324,7 @@ static void survives_lack_of_memory(void **state)
     options.replicas = 2;
     net_init_as(&net, 4, NET_STILL | NET_TRANSMIT);
     assert_ok(pst_transport_self.open("4", &transport, &net.diag), &net.diag);
+    pst_joint_drop(net.plan); /* that the split has left */
     for (; status != PST_OK; n++) {
         const uint64_t exec = pst_alloc_live(PST_TAG_EXEC);
         const uint64_t graph = pst_alloc_live(PST_TAG_GRAPH);
@@ -339,7 +340,7 @@ static void survives_lack_of_memory(void **state)
         assert_int_equal(pst_alloc_live(PST_TAG_EXEC), exec);
         assert_int_equal(pst_alloc_live(PST_TAG_GRAPH), graph);
     }
-    assert_true(n > 100);
+    assert_true(n > 50);
     pst_transport_self.close(transport);
     net_fini(&net);
 }

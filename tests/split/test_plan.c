@@ -109,6 +109,9 @@ static void plans_read_back(void **state)
         pst_str_fini(&b);
     }
     assert_int_equal(plan->edges.n, f->plan->edges.n);
+    for (size_t i = 0; i < plan->params.n; i++)
+        assert_memory_equal(plan->params.at[i].uses, f->plan->params.at[i].uses,
+                            plan->params.at[i].n_stages * sizeof(unsigned));
     for (size_t i = 0; i < plan->edges.n; i++) {
         assert_int_equal(plan->edges.at[i].grad_parts,
                          f->plan->edges.at[i].grad_parts);
@@ -432,6 +435,51 @@ static void forged_strides_are_refused(void **state)
     pst_free(data);
 }
 
+/* Counts of gradients decide how much memory accumulators have and which
+ * messages there are: one that is too large for any is refused at once, another
+ * where the stage is made. */
+static void forged_counts_are_refused(void **state)
+{
+    static const struct {
+        uint32_t uses;
+        size_t n;
+        const char *said;
+    } forgeries[] = {
+        {1u << 20, 1, "cannot have 1048576 terms"},
+        {3, 1, "gradients, the plan says 3"},
+        {0, 1, "gradients, the plan says 0"},
+        {1, 0, "parameter 0"},
+    };
+    struct fixture *f = *state;
+    Penstock__Plan__PlanFile *file;
+    Penstock__Plan__Plan *pb;
+    size_t size;
+    void *data;
+
+    assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag);
+    assert_ok(pst_plan_pack(f->plan, &data, &size, &diag), &diag);
+    file = penstock__plan__plan_file__unpack(NULL, size, data);
+    pb = penstock__plan__plan__unpack(NULL, file->body.len, file->body.data);
+    assert_true(pb->params[0]->requires_grad && pb->params[0]->n_uses > 0);
+    for (size_t i = 0; i < PST_COUNT(forgeries); i++) {
+        const size_t n = pb->params[0]->n_uses;
+        uint8_t *body = malloc(file->body.len + 64);
+
+        assert_non_null(body);
+        pb->params[0]->uses[0] = forgeries[i].uses;
+        pb->params[0]->n_uses = forgeries[i].n * n;
+        size = penstock__plan__plan__pack(pb, body);
+        assert_int_equal(unpack(body, size, PST_PLAN_VERSION), PST_ERR_INPUT);
+        if (strstr(diag.text, forgeries[i].said) == NULL)
+            fail_msg("%s", diag.text);
+        pb->params[0]->n_uses = n;
+        free(body);
+    }
+    penstock__plan__plan__free_unpacked(pb, NULL);
+    penstock__plan__plan_file__free_unpacked(file, NULL);
+    pst_free(data);
+}
+
 /* Few bytes of a file that stand for many on the heap. */
 static void bombs_are_refused_unopened(void **state)
 {
@@ -564,6 +612,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(failed_saves_keep_the_old_plan, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(forged_strides_are_refused, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(forged_counts_are_refused, setup,
                                         teardown),
         cmocka_unit_test(bombs_are_refused_unopened),
         cmocka_unit_test_setup_teardown(damage_is_found_or_harmless, setup,

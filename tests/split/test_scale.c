@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Large graphs: the time of a split grows about linearly. Processor time, so
- * that other work on the machine does not count. "test-split-scale N STAGES"
- * prints the parts of one size.
+ * Large graphs: the time from a model to a job that is ready grows about
+ * linearly. Processor time, so that other work on the machine does not count.
+ * "test-split-scale N STAGES" prints the parts of one size.
  */
 #include "tests/split/model.h"
 
 #include "stages/base/fs.h"
 #include "stages/base/str.h"
+#include "stages/run/crew.h"
+#include "stages/run/estimate.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -78,12 +80,37 @@ static void make_text(struct pst_str *text, unsigned n, unsigned marker)
     pst_str_add(text, "}\n");
 }
 
+/* What `penstock plan` asks for, then what a rank does before its first step:
+ * all stages on one rank. *plan: seconds of the first. */
+static void start(struct pst_plan *plan, double *ret_plan, double *ret_start)
+{
+    struct pst_exec_options options = {.train = true,
+                                       .microbatches = 4,
+                                       .schedule = "1f1b",
+                                       .ranks = 1,
+                                       .threads = 1,
+                                       .optim = {.name = "adamw"}};
+    struct pst_transport *transport = NULL;
+    struct pst_crew *crew = NULL;
+    struct pst_costs costs;
+    const double begin = seconds();
+
+    assert_ok(pst_plan_costs(plan, &options, &costs, &diag), &diag);
+    pst_costs_fini(&costs);
+    *ret_plan = seconds() - begin;
+    assert_ok(pst_transport_self.open("1", &transport, &diag), &diag);
+    assert_ok(pst_crew_new(plan, transport, &options, &crew, &diag), &diag);
+    *ret_start = seconds() - begin - *ret_plan;
+    pst_crew_free(crew);
+    transport->ops->close(transport);
+}
+
 static void measure(unsigned n, unsigned stages, bool markers, double limit)
 {
     const struct pst_split_options options = {
         .stages = markers ? 0 : stages, .policy = markers ? NULL : "flops"};
     char dir[] = "/tmp/pst-scale-XXXXXX", path[64];
-    double parse, split, save, load, all = seconds();
+    double parse, split, save, load, end, plan_s, start_s, all = seconds();
     struct pst_plan *plan = NULL, *loaded = NULL;
     struct pst_str text = {0};
     struct pst_model model;
@@ -100,11 +127,13 @@ static void measure(unsigned n, unsigned stages, bool markers, double limit)
     assert_ok(pst_plan_save(plan, path, &diag), &diag);
     load = seconds();
     assert_ok(pst_plan_load(path, &loaded, &diag), &diag);
+    end = seconds();
+    start(loaded, &plan_s, &start_s);
     all = seconds() - all;
     printf("%u nodes, %zu stages: parse %.2f s, split %.2f s, save %.2f s, "
-           "load %.2f s\n",
+           "load %.2f s, plan %.2f s, start %.2f s\n",
            n, plan->stages.n, split - parse, save - split, load - save,
-           seconds() - load);
+           end - load, plan_s, start_s);
     assert_true(plan->loss == 0);
     assert_true(plan->stages.n > 1);
     pst_plan_free(loaded);

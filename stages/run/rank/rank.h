@@ -145,17 +145,13 @@ struct pst_bucket {
     struct pst_piece *pieces; /* [lane][replica] */
 };
 
-/* Contributions to each parameter's gradient by stage. */
+/* Contributions to each parameter's gradient. */
 struct pst_uses {
-    unsigned n_stages;
-    unsigned *count; /* [param][stage] */
+    const struct pst_plan *plan;
+    bool train; /* else there are none */
 };
 #define PST_SEPARATE_USES 8
 
-enum pst_status pst_uses_init(struct pst_uses *uses,
-                              const struct pst_plan *plan, bool train,
-                              struct pst_diag *diag) PST_MUST_CHECK;
-void pst_uses_fini(struct pst_uses *uses);
 /* Accumulators of a parameter in that stage, and in all. */
 unsigned pst_uses_parts(const struct pst_uses *uses, unsigned param,
                         unsigned stage);

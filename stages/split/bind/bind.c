@@ -394,6 +394,7 @@ static enum pst_status bind_head(struct binder *b)
     to->name = from->name;
     to->loss = from->loss;
     to->evaluates = from->evaluates;
+    to->counted = from->counted;
     memcpy(to->model_digest, from->model_digest, sizeof(to->model_digest));
     (void)snprintf(text, sizeof(text), "%s bound to %s", from->digest, b->what);
     pst_digest(text, strlen(text), to->digest);
@@ -447,6 +448,8 @@ static enum pst_status bind_plan(struct binder *b, enum pst_status status,
         status = bind_stage(b, s);
     if (status == PST_OK)
         status = bind_outputs(b);
+    if (status == PST_OK)
+        status = pst_plan_index(b->to, b->diag);
     pst_vec_fini(&b->wanted);
     if (status != PST_OK) {
         pst_plan_free(b->to);

@@ -1,0 +1,14 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Seconds from a large graph to a job that is ready: split, save, load, plan,
+# start, each in processor time of one process.
+#
+# usage: scripts/bench-large.sh [BUILD]
+set -eu
+cd "$(dirname "$0")/.."
+build=${1:-build}
+ninja -C "$build" tests/split/test-split-scale >/dev/null
+for size in "20000 1" "20000 8" "100000 1" "100000 8"; do
+	# shellcheck disable=SC2086
+	"$build/tests/split/test-split-scale" $size
+done
