@@ -159,7 +159,9 @@ static void layouts(void **state)
     (void)state;
     expect(product, false, "layouts", "");
     change_of(product, true, "layouts", &change);
-    assert_int_equal(count(pst_str_text(&change), "default(%x"), 1);
+    /* What is as large as the input is made again where it is read again. */
+    assert_int_equal(count(pst_str_text(&change), "default(%x"),
+                     pst_gemm_uses_bf16() ? 1 : 2);
     assert_int_equal(count(pst_str_text(&change), "default(%w"), 1);
     pst_str_fini(&change);
     if (!pst_gemm_uses_bf16()) /* then f32 rounded: other names of the same */
