@@ -43,7 +43,7 @@ static enum pst_status run_pass(const struct pst_pass_table *table,
 
     if (status == PST_OK)
         status = pass->run(subject, diag);
-    if (status != PST_OK)
+    if (status != PST_OK || !pass->edits)
         return status;
     graph = table->graph(subject);
     if (graph == NULL)

@@ -4,8 +4,8 @@
 /*
  * A compiler as a table of passes: each row names the facts that it needs, the
  * facts that it gives and those that no longer hold behind it. One driver runs
- * the rows in order; the graph is verified behind each of them. The compiler
- * of stages (stages/compile/passes.c) is such a table.
+ * the rows in order; the graph is verified behind each that edits it. The
+ * compiler of stages (stages/compile/passes.c) is such a table.
  *
  * Any thread, one at a time per subject. Tables are constant.
  */
@@ -15,6 +15,7 @@ struct pst_pass {
     const char *name;             /* unique in its table */
     const char *what;             /* one line for people */
     unsigned needs, gives, drops; /* facts, as bits */
+    bool edits; /* the graph: only then it is verified again */
     enum pst_status (*run)(void *subject, struct pst_diag *diag);
 };
 

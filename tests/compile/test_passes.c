@@ -283,12 +283,39 @@ static void places(void **state)
            "column_sum_f32_simd, is %grad_b: FIXED+256 <- WORK+0\n");
 }
 
+/* A pass that does not say that it edits the graph is not verified. */
+static void others_leave_the_graph(void **state)
+{
+    const struct pst_split_options options = {.stages = 1};
+    struct pst_model model;
+    struct pst_plan *plan;
+
+    (void)state;
+    model_init(&model, product, NULL, 0);
+    assert_ok(pst_split(&model, &options, &plan, &diag), &diag);
+    for (size_t i = 1; i < pst_compile_passes.n; i++) {
+        struct pst_str before = {0}, after = {0};
+
+        if (pst_compile_passes.passes[i].edits)
+            continue;
+        text_after(plan, true, i - 1, &before);
+        text_after(plan, true, i, &after);
+        before.text[strcspn(before.text, "}")] = '\0';
+        after.text[strcspn(after.text, "}")] = '\0';
+        assert_string_equal(before.text, after.text);
+        pst_str_fini(&before);
+        pst_str_fini(&after);
+    }
+    pst_plan_free(plan);
+    model_fini(&model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buffers), cmocka_unit_test(layouts),
         cmocka_unit_test(copies),  cmocka_unit_test(kernels),
-        cmocka_unit_test(places),
+        cmocka_unit_test(places),  cmocka_unit_test(others_leave_the_graph),
     };
 
     pst_diag_init(&diag);

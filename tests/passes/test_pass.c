@@ -62,10 +62,10 @@ static const struct pst_graph *graph_of(void *subject)
 }
 
 static const struct pst_pass rows[] = {
-    {"make", "", 0, MADE, 0, make},
-    {"mark", "", MADE, MARKED, 0, mark},
-    {"lower", "", MARKED, LOWERED, MARKED, widen},
-    {"mark-2", "", MADE, MARKED, 0, mark},
+    {"make", "", 0, MADE, 0, true, make},
+    {"mark", "", MADE, MARKED, 0, false, mark},
+    {"lower", "", MARKED, LOWERED, MARKED, true, widen},
+    {"mark-2", "", MADE, MARKED, 0, false, mark},
 };
 
 static struct pst_pass_table table_of(const struct pst_pass *passes, size_t n)
@@ -117,8 +117,10 @@ static void finds_a_wrong_order(void **state)
 
 static void finds_a_broken_graph(void **state)
 {
-    const struct pst_pass torn[] = {rows[0], {"tear", "", MADE, 0, 0, tear}};
-    const struct pst_pass early[] = {rows[0], {"wide", "", MADE, 0, 0, widen}};
+    const struct pst_pass torn[] = {rows[0],
+                                    {"tear", "", MADE, 0, 0, true, tear}};
+    const struct pst_pass early[] = {rows[0],
+                                     {"wide", "", MADE, 0, 0, true, widen}};
     const struct pst_pass_table tables[] = {table_of(torn, 2),
                                             table_of(early, 2)};
     static const char *const messages[] = {
