@@ -8,7 +8,7 @@ set -eu
 cd "$(dirname "$0")/.."
 build=${1:-build}
 ninja -C "$build" tests/split/test-split-scale >/dev/null
-for size in "20000 1" "20000 8" "100000 1" "100000 8"; do
+for size in "20000 2" "20000 8" "100000 2" "100000 8"; do
 	# shellcheck disable=SC2086
 	"$build/tests/split/test-split-scale" $size
 done
