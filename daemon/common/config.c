@@ -151,11 +151,12 @@ static enum pst_status store_from(struct pstd_config *config,
                             "%s: \"%s\" is none of yes, no, and no number of "
                             "a step",
                             who, text);
-    if (step < 0)
-        return pst_diag_set(diag, PST_ERR_USAGE, "%s: %s is no step", who,
-                            text);
-    *from = (struct pstd_from){.on = on && strcmp(text, "0") != 0,
-                               .step = (uint64_t)step};
+    if (step < 0 || (step == 0 && text[strspn(text, "+-0")] == '\0'))
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "%s: %s is no step of a checkpoint; %s alone takes "
+                            "the newest one, no starts anew",
+                            who, text, who);
+    *from = (struct pstd_from){.on = on, .step = (uint64_t)step};
     return PST_OK;
 }
 

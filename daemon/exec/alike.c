@@ -8,8 +8,9 @@
 #include "stages/base/fs.h"
 #include "stages/run/facts.h"
 
-#define SAMPLES      64
-#define SAMPLE_BYTES 4096
+#define WHOLE_BYTES  ((uint64_t)4 << 20)
+#define SAMPLES      ((uint64_t)64)
+#define SAMPLE_BYTES ((uint64_t)4096)
 
 static enum pst_status compare(struct pstd_executor *w, struct pst_facts *facts,
                                struct pst_diag *diag)
@@ -82,27 +83,38 @@ enum pst_status pstd_compare_plan(struct pstd_executor *w,
     return compare(w, &facts, diag);
 }
 
-/* FNV-1a of pieces all over the file: a whole one may be larger than what a
- * start should take. */
-static enum pst_status sample(const struct pst_file *file, uint64_t *ret)
+static enum pst_status add_piece(const struct pst_file *file, uint64_t at,
+                                 size_t bytes, uint64_t *hash)
 {
-    const uint64_t room =
-        file->size > SAMPLE_BYTES ? file->size - SAMPLE_BYTES : 0;
-    const size_t bytes = (size_t)PST_MIN(file->size, (uint64_t)SAMPLE_BYTES);
     unsigned char piece[SAMPLE_BYTES];
+    const enum pst_status status =
+        pst_file_read_at(file, at, piece, bytes, NULL);
+
+    for (size_t i = 0; status == PST_OK && i < bytes; i++)
+        *hash = (*hash ^ piece[i]) * 0x100000001b3u;
+    return status;
+}
+
+/* FNV-1a of the whole file, or of pieces all over a large one, which may take
+ * longer than a start should; the last piece ends where the file ends. */
+enum pst_status pstd_digest_data(const struct pst_file *file, uint64_t *ret)
+{
+    const bool whole = file->size <= WHOLE_BYTES;
+    const uint64_t last = file->size - PST_MIN(file->size, SAMPLE_BYTES);
     uint64_t hash = 0xcbf29ce484222325u;
+    enum pst_status status = PST_OK;
 
-    for (unsigned k = 0; k < SAMPLES; k++) {
-        const enum pst_status status = pst_file_read_at(
-            file, room / (SAMPLES - 1) * k, piece, bytes, NULL);
-
-        if (status != PST_OK)
-            return status;
-        for (size_t i = 0; i < bytes; i++)
-            hash = (hash ^ piece[i]) * 0x100000001b3u;
-    }
+    for (uint64_t at = 0; whole && at < file->size && status == PST_OK;
+         at += SAMPLE_BYTES)
+        status = add_piece(
+            file, at, (size_t)PST_MIN(file->size - at, SAMPLE_BYTES), &hash);
+    for (uint64_t k = 0; !whole && k < SAMPLES && status == PST_OK; k++)
+        status = add_piece(file,
+                           last / (SAMPLES - 1) * k +
+                               last % (SAMPLES - 1) * k / (SAMPLES - 1),
+                           SAMPLE_BYTES, &hash);
     *ret = hash;
-    return PST_OK;
+    return status;
 }
 
 enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,
@@ -113,7 +125,7 @@ enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,
     uint64_t digest;
 
     if (pst_file_open(path, &file, NULL) == PST_OK &&
-        sample(&file, &digest) == PST_OK)
+        pstd_digest_data(&file, &digest) == PST_OK)
         pst_facts_add(&facts, "the --data file", "%llu bytes, digest %016llx",
                       (unsigned long long)file.size,
                       (unsigned long long)digest);

@@ -6,6 +6,7 @@
  * which names it. Exec thread.
  */
 #include "daemon/exec/collective.h"
+#include "stages/base/fs.h"
 
 /* COLLECTIVE. Program and options; then the plan; then the data that each of
  * them reads. */
@@ -15,5 +16,10 @@ enum pst_status pstd_compare_plan(struct pstd_executor *w,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+
+/* What they compare of it: the whole of a file up to 4 MiB, else 64 pieces, the
+ * first and the last among them. */
+enum pst_status pstd_digest_data(const struct pst_file *file,
+                                 uint64_t *ret) PST_MUST_CHECK;
 
 #endif

@@ -27,6 +27,7 @@ struct pstd_session {
     struct pst_dump *dump;
     /* On rank 0, from claim to release. */
     struct pst_checkpoint_owner *owner, *fallback_owner;
+    char run[33];               /* name of the run in both folders */
     struct pstd_result *result; /* rings are filled on all ranks */
     double *times;              /* ring beside result->losses */
     uint64_t done;              /* steps of this run */

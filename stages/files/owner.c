@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@
 struct record {
     bool there;
     char run[33], model[33], host[256];
+    char fallback[PATH_MAX]; /* second folder of the run; "": none */
     int64_t pid;
     bool held; /* only where locks do not work */
 };
@@ -66,6 +68,7 @@ static enum pst_status read_record(const char *dir, struct record *ret,
         get_text(root, "run", ret->run, sizeof(ret->run));
         get_text(root, "model", ret->model, sizeof(ret->model));
         get_text(root, "host", ret->host, sizeof(ret->host));
+        get_text(root, "fallback", ret->fallback, sizeof(ret->fallback));
         ret->pid = json_integer_value(json_object_get(root, "pid"));
         ret->held = json_is_true(json_object_get(root, "held"));
         json_decref(root);
@@ -79,9 +82,10 @@ static enum pst_status write_record(const char *dir, const struct record *r,
                                     struct pst_diag *diag)
 {
     struct pst_str path = {0};
-    json_t *root = json_pack("{s:i, s:s, s:s, s:s, s:I, s:b}", "version", 1,
-                             "run", r->run, "model", r->model, "host", r->host,
-                             "pid", (json_int_t)r->pid, "held", (int)r->held);
+    json_t *root =
+        json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:b}", "version", 1, "run",
+                  r->run, "model", r->model, "fallback", r->fallback, "host",
+                  r->host, "pid", (json_int_t)r->pid, "held", (int)r->held);
     char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     enum pst_status status = path_of(dir, OWNER_FILE, &path, diag);
 
@@ -209,6 +213,19 @@ static enum pst_status refuse_other(const struct pst_checkpoint_claim *claim,
         c->foreign ? "" : "go on from there with --resume, ");
 }
 
+static enum pst_status refuse_run(const struct pst_checkpoint_claim *claim,
+                                  const struct record *r,
+                                  const struct content *c,
+                                  struct pst_diag *diag)
+{
+    return pst_diag_set(
+        diag, PST_ERR_CONFIG,
+        "the checkpoint folder %s belongs to another run (%s, newest: step "
+        "%" PRIu64 "; this one is %s): choose another folder, or take it over "
+        "with --adopt, which moves what is there into a folder of its own",
+        claim->dir, r->run, c->newest, claim->run);
+}
+
 static enum pst_status settle(const struct pst_checkpoint_claim *claim,
                               struct record *r,
                               struct pst_checkpoint_former *former,
@@ -216,24 +233,29 @@ static enum pst_status settle(const struct pst_checkpoint_claim *claim,
 {
     struct content c;
     enum pst_status status = look_into(claim, r, &c, diag);
+    bool other;
 
     if (status != PST_OK)
         return status;
+    other = !claim->resume || (claim->run && r->run[0] != '\0' &&
+                               strcmp(claim->run, r->run) != 0);
     if (claim->resume ? c.foreign : c.n > 0 && !claim->adopt)
         return refuse_other(claim, &c, diag);
-    if (!claim->resume && c.n > 0)
+    if (other && c.n > 0 && !claim->adopt)
+        return refuse_run(claim, r, &c, diag);
+    if (other && c.n > 0)
         status = pst_checkpoint_set_aside(claim->dir, 0, former, diag);
     return status;
 }
 
-static void name_run(struct record *r)
+void pst_checkpoint_name_run(char ret[33])
 {
     unsigned char bytes[16];
 
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
         memset(bytes, 0, sizeof(bytes)); /* the lock and the model stay */
     for (size_t i = 0; i < sizeof(bytes); i++)
-        snprintf(r->run + 2 * i, 3, "%02x", bytes[i]);
+        snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
 }
 
 /* A folder that was made just now must be there after a crash, too. */
@@ -259,6 +281,25 @@ static enum pst_status make_folder(const struct pst_checkpoint_claim *claim,
     return status;
 }
 
+/* Absolute: a resume may start elsewhere. */
+static enum pst_status remember(const char *fallback, struct record *r,
+                                struct pst_diag *diag)
+{
+    char cwd[PATH_MAX] = "";
+    int n;
+
+    if (!fallback)
+        fallback = "";
+    else if (fallback[0] != '/' && !getcwd(cwd, sizeof(cwd)))
+        return pst_diag_errno(diag, errno, "no path for %s", fallback);
+    n = snprintf(r->fallback, sizeof(r->fallback), "%s%s%s", cwd,
+                 cwd[0] ? "/" : "", fallback);
+    return n >= 0 && (size_t)n < sizeof(r->fallback)
+               ? PST_OK
+               : pst_diag_set(diag, PST_ERR_USAGE, "%s: the path is too long",
+                              fallback);
+}
+
 static enum pst_status take(const struct pst_checkpoint_claim *claim,
                             struct pst_checkpoint_owner *o,
                             struct pst_checkpoint_former *former,
@@ -278,8 +319,13 @@ static enum pst_status take(const struct pst_checkpoint_claim *claim,
     status = settle(claim, &o->record, former, diag);
     if (status != PST_OK)
         return status;
-    if (!claim->resume || o->record.run[0] == '\0')
-        name_run(&o->record);
+    if (claim->run)
+        snprintf(o->record.run, sizeof(o->record.run), "%s", claim->run);
+    else if (!claim->resume || o->record.run[0] == '\0')
+        pst_checkpoint_name_run(o->record.run);
+    status = remember(claim->fallback, &o->record, diag);
+    if (status != PST_OK)
+        return status;
     snprintf(o->record.model, sizeof(o->record.model), "%s",
              claim->model_digest);
     this_host(o->record.host);
@@ -329,6 +375,23 @@ void pst_checkpoint_disown(struct pst_checkpoint_owner *o)
         (void)close(o->fd);
     pst_free(o->dir);
     pst_free(o);
+}
+
+enum pst_status pst_checkpoint_whose(const char *dir,
+                                     struct pst_checkpoint_run *ret,
+                                     struct pst_diag *diag)
+{
+    struct record r;
+    enum pst_status status = read_record(dir, &r, diag);
+
+    if (status != PST_OK)
+        return status;
+    *ret = (struct pst_checkpoint_run){0};
+    memcpy(ret->name, r.run, sizeof(ret->name));
+    if (r.fallback[0] == '\0')
+        return PST_OK;
+    ret->fallback = pst_strdup(PST_TAG_ARCHIVE, r.fallback);
+    return ret->fallback ? PST_OK : pst_diag_nomem(diag, strlen(r.fallback));
 }
 
 enum pst_status pst_checkpoint_lock(const char *dir, int *ret,

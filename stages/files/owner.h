@@ -13,6 +13,9 @@
 struct pst_checkpoint_claim {
     const char *dir;
     const char *model_digest;
+    const char *run; /* name of the run, if it is known; may be NULL */
+    /* The second folder of the run, which this one remembers; may be NULL. */
+    const char *fallback;
     bool resume; /* goes on with what is there: keeps its run's name */
     bool make;   /* the folder may be missing although `resume` is set */
     bool adopt;  /* moves checkpoints of another run into DIR/former-N */
@@ -20,10 +23,23 @@ struct pst_checkpoint_claim {
 
 struct pst_checkpoint_owner;
 
+/* What a folder says of its run; "": nothing. */
+struct pst_checkpoint_run {
+    char name[33];
+    char *fallback; /* its second folder, or NULL; by pst_free */
+};
+
+enum pst_status pst_checkpoint_whose(const char *dir,
+                                     struct pst_checkpoint_run *ret,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* A new name, as 32 digits. */
+void pst_checkpoint_name_run(char ret[33]);
+
 /*
  * Makes the folder, unless it should be there (PST_ERR_NOT_FOUND).
  * PST_ERR_CONFIG: a process that lives holds it; it has checkpoints of another
- * run or (resume) of another model. Returns owned.
+ * run, which with `resume` is one whose name is not claim->run.
+ * PST_ERR_MISMATCH: (resume) of another model. Returns owned.
  */
 enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
                                    struct pst_checkpoint_owner **ret,

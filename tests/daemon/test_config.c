@@ -112,6 +112,7 @@ static void refuses_what_is_wrong(void **state)
     refuse("--transport", "mpi|self", "none of mpi|self");
     refuse("--transport", "", "none of mpi|self");
     refuse("--resume=perhaps", NULL, "no number of a step");
+    refuse("--resume=0", NULL, "0 is no step of a checkpoint");
     refuse("--data", "", "empty");
     refuse("--prompt", "x", "unknown option"); /* of another command */
 }

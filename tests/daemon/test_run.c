@@ -80,6 +80,73 @@ static void keeps_runs_apart(void **state)
                  0);
 }
 
+/* What --checkpoint cannot take: a file stands where the folder of step 3
+ * should be. */
+static void block_step(const char *dir, bool blocked)
+{
+    char path[256];
+    FILE *f;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", drive.dir, dir);
+    assert_int_equal(pst_mkdirs(path, 0777, NULL), PST_OK);
+    (void)snprintf(path, sizeof(path), "%s/%s/step-00000003", drive.dir, dir);
+    if (!blocked) {
+        (void)unlink(path);
+        return;
+    }
+    f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void rename_in_folder(const char *from, const char *to)
+{
+    char old[256], new[256];
+
+    (void)snprintf(old, sizeof(old), "%s/%s", drive.dir, from);
+    (void)snprintf(new, sizeof(new), "%s/%s", drive.dir, to);
+    assert_int_equal(rename(old, new), 0);
+}
+
+/* The second folder is the same run's, and the first one remembers it. */
+static void keeps_fallbacks_apart(void **state)
+{
+    (void)state;
+    block_step("fa", true);
+    block_step("fb", false);
+    drive_expect(run("--steps 3 --checkpoint fa --checkpoint-fallback xf "
+                     "--quiet"),
+                 0);
+    assert_true(drive_exists("xf/step-00000003/manifest.json"));
+    drive_expect(run("--steps 1 --checkpoint fb --quiet"), 0);
+    drive_expect(run("--steps 4 --checkpoint fb --checkpoint-fallback xf "
+                     "--resume"),
+                 78);
+    drive_says("xf belongs to another run");
+    drive_says("--adopt");
+    drive_expect(run("--steps 4 --checkpoint fb --checkpoint-fallback xf "
+                     "--resume --adopt --json"),
+                 0);
+    drive_says("\"first_step\":1");
+    assert_true(drive_exists("xf/former-1/step-00000003/manifest.json"));
+
+    block_step("fc", true);
+    drive_expect(run("--steps 3 --checkpoint fc --checkpoint-fallback yf "
+                     "--quiet"),
+                 0);
+    drive_expect(run("--steps 4 --checkpoint fc --resume --json"), 0);
+    drive_says("\"first_step\":3");
+    rename_in_folder("yf", "zf");
+    drive_expect(run("--steps 5 --checkpoint fc --resume"), 78);
+    drive_says("yf, which is not there");
+    drive_expect(run("--steps 5 --checkpoint fc --checkpoint-fallback zf "
+                     "--resume --json"),
+                 0);
+    drive_expect(run("--steps 5 --checkpoint fc --checkpoint-fallback fc/"),
+                 64);
+    drive_says("is the folder of --checkpoint");
+}
+
 static void change_byte(const char *name)
 {
     char path[256];
@@ -226,25 +293,6 @@ static void saves_after_a_signal_to_all(void **state)
     drive_await("logall/rank-0.log", "event=checkpoint_saved", NULL);
     drive_expect("penstock checkpoints ckall --verify", 0);
     drive_says(" good ");
-}
-
-/* What --checkpoint cannot take: a file stands where the folder of step 3
- * should be. */
-static void block_step(const char *dir, bool blocked)
-{
-    char path[256];
-    FILE *f;
-
-    (void)snprintf(path, sizeof(path), "%s/%s", drive.dir, dir);
-    assert_int_equal(pst_mkdirs(path, 0777, NULL), PST_OK);
-    (void)snprintf(path, sizeof(path), "%s/%s/step-00000003", drive.dir, dir);
-    if (!blocked) {
-        assert_int_equal(unlink(path), 0);
-        return;
-    }
-    f = fopen(path, "w");
-    assert_non_null(f);
-    assert_int_equal(fclose(f), 0);
 }
 
 static void saves_elsewhere_or_later(void **state)
@@ -601,6 +649,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(saves_after_a_signal_to_all),
         cmocka_unit_test(saves_elsewhere_or_later),
         cmocka_unit_test(keeps_runs_apart),
+        cmocka_unit_test(keeps_fallbacks_apart),
         cmocka_unit_test(resumes_from_an_older_one),
         cmocka_unit_test(falls_back_to_a_good_one),
         cmocka_unit_test(names_a_bad_label),
