@@ -35,6 +35,9 @@
       "or --resume=STEP")                                                      \
     X(CHECKPOINT_SKIPPED, "checkpoint_skipped", "warn",                        \
       "step= dir= text=; damaged or bad, an older one is taken")               \
+    X(CHECKPOINT_KEPT, "checkpoint_kept", "warn",                              \
+      "step= dir= text=; cannot be read or removed, so it stays; once for "    \
+      "each cause")                                                            \
     X(RESUME_DOUBT, "resume_doubt", "warn",                                    \
       "step= text=; why the run that saved this could not go on")              \
     X(STEP, "step", "info",                                                    \

@@ -27,9 +27,11 @@ struct forward {
     uint64_t step; /* of the checkpoint, 0: start values */
 };
 
-static void tell_skipped(void *ctx, uint64_t step, const char *text)
+static void tell_skipped(void *ctx, const char *dir, uint64_t step,
+                         const char *text)
 {
     (void)ctx;
+    (void)dir;
     (void)step;
     pstctl_printf(stderr, "penstock: warning: checkpoint passed over: %s\n",
                   text);

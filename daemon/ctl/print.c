@@ -233,6 +233,11 @@ static void warn(const pstctl_event *event)
     else if (strcmp(event->name, "checkpoint_skipped") == 0)
         pstctl_printf(stderr, "penstock: warning: checkpoint passed over: %s\n",
                       text);
+    else if (strcmp(event->name, "checkpoint_kept") == 0)
+        pstctl_printf(stderr,
+                      "penstock: warning: an old checkpoint in %s is not "
+                      "removed: %s\n",
+                      pstctl_text(event, "dir"), text);
     else
         pstctl_printf(stderr,
                       "penstock: warning: the run that saved step %lld could "
@@ -276,6 +281,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
                      pstctl_text(event, "text"));
     } else if (strcmp(event->name, "checkpoint_found") == 0 ||
                strcmp(event->name, "checkpoint_skipped") == 0 ||
+               strcmp(event->name, "checkpoint_kept") == 0 ||
                strcmp(event->name, "resume_doubt") == 0) {
         warn(event);
     } else if (strcmp(event->name, "resume") == 0) {

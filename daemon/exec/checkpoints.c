@@ -188,27 +188,43 @@ void pstd_session_release(struct pstd_session *s)
 
 /* --- going on ------------------------------------------------------------- */
 
-static void tell_skipped(void *ctx, uint64_t step, const char *text)
+static void tell_about(struct pstd_session *s, enum pstd_event event,
+                       const char *dir, uint64_t step, const char *text)
 {
-    struct pstd_session *s = ctx;
     struct pstd_note note;
 
-    pstd_note_init(&note, PSTD_EVENT_CHECKPOINT_SKIPPED);
+    pstd_note_init(&note, event);
     pstd_note_int(&note, "step", (int64_t)step);
-    pstd_note_text(&note, "dir", s->config.checkpoint);
+    pstd_note_text(&note, "dir", dir);
     pstd_note_text(&note, "text", text);
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* What is newer than the step that was asked for is no past of this run. */
+/* Only reading every byte showed it: the next removal must know. */
+static void tell_skipped(void *ctx, const char *dir, uint64_t step,
+                         const char *text)
+{
+    struct pstd_session *s = ctx;
+    const bool fallback = dir != s->config.checkpoint;
+
+    if (s->n_passed < PST_COUNT(s->passed))
+        s->passed[s->n_passed++] = (struct pstd_passed){step, fallback};
+    tell_about(s, PSTD_EVENT_CHECKPOINT_SKIPPED, dir, step, text);
+}
+
+/* What is newer than the step that was asked for is no past of this run; and
+ * what has lost its manifest would be replaced by a save of its step. */
 static enum pst_status set_newer_aside(struct pstd_session *s, const char *dir,
                                        struct pst_diag *diag)
 {
     struct pst_checkpoint_former former = {0};
     enum pst_status status = PST_OK;
 
-    if (s->w->rank == 0 && dir != NULL && s->config.resume.step > 0)
-        status = pst_checkpoint_set_aside(dir, s->step, &former, diag);
+    if (s->w->rank == 0 && dir != NULL)
+        status =
+            s->config.resume.step > 0
+                ? pst_checkpoint_set_aside(dir, s->step, &former, diag)
+                : pst_checkpoint_set_lost_aside(dir, s->step, &former, diag);
     if (status == PST_OK)
         tell_moved(s, dir, &former);
     return status;
@@ -272,13 +288,60 @@ static unsigned keep_now(const struct pstd_session *s)
                                : (unsigned)PST_MIN(s->config.keep, UINT32_MAX);
 }
 
+/* Once for each cause. */
+static void tell_kept(void *ctx, const char *dir, uint64_t step,
+                      const char *text)
+{
+    struct pstd_session *s = ctx;
+    uint64_t hash = step;
+
+    for (const char *at = text; *at != '\0'; at++)
+        hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
+    for (size_t i = 0; i < PST_COUNT(s->kept); i++) {
+        if (s->kept[i] == hash)
+            return;
+    }
+    s->kept[s->n_kept++ % PST_COUNT(s->kept)] = hash;
+    tell_about(s, PSTD_EVENT_CHECKPOINT_KEPT, dir, step, text);
+}
+
+static void prune(struct pstd_session *s, unsigned keep)
+{
+    const char *dir =
+        s->in_fallback ? s->config.checkpoint_fallback : s->config.checkpoint;
+    uint64_t damaged[PST_COUNT(s->passed)];
+    struct pst_checkpoint_rule rule = {
+        .keep = keep, .damaged = damaged, .stays = tell_kept, .ctx = s};
+
+    if (s->w->rank != 0)
+        return;
+    for (size_t i = 0; i < s->n_passed; i++) {
+        const struct pstd_passed *p = &s->passed[i];
+
+        if (p->fallback == s->in_fallback)
+            damaged[rule.n_damaged++] = p->step;
+    }
+    pst_checkpoint_prune(dir, s->saved, &rule);
+}
+
 void pstd_session_proven(struct pstd_session *s)
 {
-    if (s->prune_due && s->w->rank == 0)
-        pst_checkpoint_prune(s->in_fallback ? s->config.checkpoint_fallback
-                                            : s->config.checkpoint,
-                             s->saved, 1);
+    if (s->prune_due)
+        prune(s, 1);
     s->prune_due = false;
+}
+
+/* The step that was saved is good now, whatever lay there. */
+static void forget_passed(struct pstd_session *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n_passed; i++) {
+        if (s->passed[i].step != s->saved ||
+            s->passed[i].fallback != s->in_fallback)
+            s->passed[n++] = s->passed[i];
+    }
+    s->n_passed = n;
 }
 
 static enum pst_status save_to(struct pstd_session *s, bool fallback,
@@ -291,7 +354,7 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
     struct pstd_note note;
     enum pst_status status;
 
-    status = pst_crew_save(s->w->crew, dir, s->step, keep_now(s), what, diag);
+    status = pst_crew_save(s->w->crew, dir, s->step, 0, what, diag);
     status = pstd_agree(s->w, status, diag);
     if (status == PST_ERR_PEER || status == PST_ERR_INTERNAL)
         return status;
@@ -308,6 +371,8 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
         s->saved = s->step;
         s->in_fallback = fallback;
         s->prune_due = s->config.keep == 1;
+        forget_passed(s);
+        prune(s, keep_now(s));
     }
     return status;
 }

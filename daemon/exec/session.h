@@ -18,6 +18,12 @@ struct pstd_sums {
     struct pst_times times;
 };
 
+/* A checkpoint that --resume found damaged or bad. */
+struct pstd_passed {
+    uint64_t step;
+    bool fallback; /* in that folder */
+};
+
 struct pstd_session {
     struct pstd_executor *w;
     struct pstd_config config;
@@ -27,18 +33,22 @@ struct pstd_session {
     struct pst_dump *dump;
     /* On rank 0, from claim to release. */
     struct pst_checkpoint_owner *owner, *fallback_owner;
-    char run[33];               /* name of the run in both folders */
-    struct pstd_result *result; /* rings are filled on all ranks */
-    double *times;              /* ring beside result->losses */
-    uint64_t done;              /* steps of this run */
-    uint64_t step;              /* finished steps of all runs */
-    uint64_t saved;             /* newest checkpoint; UINT64_MAX: none */
-    bool in_fallback;           /* it is in that folder */
-    bool prune_due;             /* once a step from there has worked */
-    bool diverged;              /* the fault is a number that is not finite */
-    struct pstd_sums sums;      /* of this run */
-    struct pstd_sums told;      /* what they were at the last event */
-    double last_event;          /* when */
+    char run[33];                  /* name of the run in both folders */
+    struct pstd_result *result;    /* rings are filled on all ranks */
+    double *times;                 /* ring beside result->losses */
+    uint64_t done;                 /* steps of this run */
+    uint64_t step;                 /* finished steps of all runs */
+    uint64_t saved;                /* newest checkpoint; UINT64_MAX: none */
+    bool in_fallback;              /* it is in that folder */
+    bool prune_due;                /* once a step from there has worked */
+    struct pstd_passed passed[64]; /* newest first; older ones matter less */
+    size_t n_passed;
+    uint64_t kept[16]; /* hashes of what was told about removals, a ring */
+    size_t n_kept;
+    bool diverged;         /* the fault is a number that is not finite */
+    struct pstd_sums sums; /* of this run */
+    struct pstd_sums told; /* what they were at the last event */
+    double last_event;     /* when */
 };
 
 /* checkpoints.c: COLLECTIVE. The folders of checkpoints are this run's until

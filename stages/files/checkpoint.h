@@ -11,7 +11,9 @@
  * when all shards are there, commit on one rank that sees all of them; if any
  * of this failed on any rank, shard_discard on all.
  * A save that fails leaves what was there before as it was, also when a
- * checkpoint of the same step existed.
+ * checkpoint of the same step existed. A file "saving" is there from the first
+ * shard to the manifest: shards without either have lost their manifest, and
+ * are a damaged checkpoint, not the rest of a save.
  *
  * A checkpoint is good unless its manifest says that it is bad: a trained
  * value is not finite, or the step after it was not applied because a loss or
@@ -71,8 +73,8 @@ void pst_checkpoint_shard_discard(const char *dir, uint64_t step,
  * Writes the manifest over these shards; opens what is there now; only then
  * removes older checkpoints but the `keep` newest good ones in all (0: all are
  * kept), and whatever saves that failed left behind. Pinned ones stay, bad and
- * damaged ones as long as they are among the `keep` newest. If one cannot be
- * read (EIO, EACCES, a newer format), nothing is removed.
+ * damaged ones as long as they are among the `keep` newest, and those that
+ * cannot be read (EIO, EACCES, a newer format), which count for nothing.
  */
 enum pst_status pst_checkpoint_commit(const char *dir,
                                       const struct pst_checkpoint_info *info,
@@ -80,8 +82,23 @@ enum pst_status pst_checkpoint_commit(const char *dir,
                                       unsigned n, unsigned keep,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 
+/* text begins with "step-NNNNNNNN/FILE: ". */
+typedef void (*pst_checkpoint_tell_fn)(void *ctx, const char *dir,
+                                       uint64_t step, const char *text);
+
+struct pst_checkpoint_rule {
+    unsigned keep; /* newest good ones; 0: all */
+    /* Steps that are known to be damaged, which a look at sizes does not show;
+     * they do not count as good. */
+    const uint64_t *damaged;
+    size_t n_damaged;
+    pst_checkpoint_tell_fn stays; /* cannot be read or removed; may be NULL */
+    void *ctx;
+};
+
 /* Removes checkpoints older than that of a step, as commit does. */
-void pst_checkpoint_prune(const char *dir, uint64_t step, unsigned keep);
+void pst_checkpoint_prune(const char *dir, uint64_t step,
+                          const struct pst_checkpoint_rule *rule);
 
 struct pst_checkpoint {
     struct pst_checkpoint_info info;
@@ -90,17 +107,13 @@ struct pst_checkpoint {
     struct pst_map where; /* tensor name -> struct pst_safetensors_entry */
 };
 
-/* Called for each checkpoint that is passed over, newest first; text begins
- * with "step-NNNNNNNN/FILE: ". */
-typedef void (*pst_checkpoint_skip_fn)(void *ctx, uint64_t step,
-                                       const char *text);
-
 struct pst_checkpoint_query {
     const char *dir;
     uint64_t step;            /* or PST_CHECKPOINT_LATEST: newest good one */
     const char *model_digest; /* NULL: any */
     bool verify;              /* digests of shards: every byte is read */
-    pst_checkpoint_skip_fn skipped; /* may be NULL */
+    /* For each one that is passed over, newest first; may be NULL. */
+    pst_checkpoint_tell_fn skipped;
     void *ctx;
 };
 
@@ -156,7 +169,8 @@ enum pst_status pst_checkpoint_mark(const char *dir, uint64_t step, bool bad,
  * PST_ERR_NOT_FOUND: there is none of this step. */
 enum pst_status pst_checkpoint_pin(const char *dir, uint64_t step, bool pinned,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* PST_ERR_DENIED: it is pinned, or the newest good one. */
+/* Reads every byte before it takes one for the newest good one. PST_ERR_DENIED:
+ * it is pinned, or that one. */
 enum pst_status pst_checkpoint_remove(const char *dir, uint64_t step,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* What was moved, and where in the folder. */
@@ -171,5 +185,9 @@ struct pst_checkpoint_former {
 enum pst_status pst_checkpoint_set_aside(const char *dir, uint64_t above,
                                          struct pst_checkpoint_former *ret,
                                          struct pst_diag *diag) PST_MUST_CHECK;
+/* Of these, those whose manifest is lost: the next save would replace them. */
+enum pst_status pst_checkpoint_set_lost_aside(
+    const char *dir, uint64_t above, struct pst_checkpoint_former *ret,
+    struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

@@ -110,31 +110,56 @@ enum pst_status pst_checkpoint_delete(const char *dir, uint64_t step,
     return status;
 }
 
+static void tell_stays(const struct pst_checkpoint_rule *rule, const char *dir,
+                       uint64_t step, const char *text)
+{
+    pst_debug("archive", "old checkpoint: %s", text);
+    if (rule->stays)
+        rule->stays(rule->ctx, dir, step, text);
+}
+
+static bool is_good(const struct pst_checkpoint_rule *rule,
+                    const struct pst_checkpoint_row *row)
+{
+    for (size_t i = 0; i < rule->n_damaged; i++) {
+        if (rule->damaged[i] == row->step)
+            return false;
+    }
+    return row->state == PST_CHECKPOINT_GOOD;
+}
+
 /* A row goes if `keep` others of its kind are newer. The newest good one has
- * none of its kind. */
-static void prune_rows(const char *dir, uint64_t step, unsigned keep,
+ * none of its kind. One that cannot be read may be whole: it stays, and others
+ * go as if it were not there. */
+static void prune_rows(const char *dir, uint64_t step,
+                       const struct pst_checkpoint_rule *rule,
                        const struct pst_checkpoint_rows *rows)
 {
+    const unsigned keep = rule->keep;
+
     unsigned good = 0, all = 0;
     struct pst_diag diag;
 
     for (size_t i = 0; i < rows->n; i++) {
         const struct pst_checkpoint_row *row = &rows->at[i];
-        const bool is_good = row->state == PST_CHECKPOINT_GOOD;
+        const bool whole = is_good(rule, row);
 
-        if (row->step > step)
+        if (row->state == PST_CHECKPOINT_UNREADABLE)
+            tell_stays(rule, dir, row->step, row->text);
+        if (row->step > step || row->state == PST_CHECKPOINT_UNREADABLE)
             continue;
         all++;
-        good += is_good;
-        if (row->step == step || row->pinned || (is_good ? good : all) <= keep)
+        good += whole;
+        if (row->step == step || row->pinned || (whole ? good : all) <= keep)
             continue;
         if (pst_checkpoint_delete(dir, row->step, &diag) != PST_OK)
-            pst_debug("archive", "old checkpoint: %s", diag.text);
+            tell_stays(rule, dir, row->step, diag.text);
     }
 }
 
 /* What saves that never ended left behind. */
-static void prune_rests(const char *dir, uint64_t step)
+static void prune_rests(const char *dir, uint64_t step,
+                        const struct pst_checkpoint_rule *rule)
 {
     struct pst_checkpoint_steps steps = {0};
     enum pst_status status;
@@ -142,11 +167,9 @@ static void prune_rests(const char *dir, uint64_t step)
 
     status = pst_checkpoint_list_all(dir, step, &steps, &diag);
     for (size_t i = 0; i < steps.n && status == PST_OK; i++) {
-        bool complete;
-
-        status = pst_checkpoint_is_complete(dir, steps.at[i], &complete, &diag);
-        if (status == PST_OK && !complete)
-            status = pst_checkpoint_delete(dir, steps.at[i], &diag);
+        if (pst_checkpoint_is_rest(dir, steps.at[i]) &&
+            pst_checkpoint_delete(dir, steps.at[i], &diag) != PST_OK)
+            tell_stays(rule, dir, steps.at[i], diag.text);
     }
     if (status != PST_OK)
         pst_debug("archive", "old checkpoints: %s", diag.text);
@@ -154,40 +177,31 @@ static void prune_rests(const char *dir, uint64_t step)
 }
 
 /* What cannot be removed is tried again next time; the new one is safe. */
-void pst_checkpoint_prune(const char *dir, uint64_t step, unsigned keep)
+void pst_checkpoint_prune(const char *dir, uint64_t step,
+                          const struct pst_checkpoint_rule *rule)
 {
     struct pst_checkpoint_rows rows = {0};
     struct pst_diag diag;
     enum pst_status status = pst_checkpoint_table(dir, false, &rows, &diag);
 
-    for (size_t i = 0; i < rows.n && status == PST_OK; i++) {
-        if (rows.at[i].state != PST_CHECKPOINT_UNREADABLE)
-            continue;
-        status = pst_diag_set(&diag, rows.at[i].status,
-                              "%s: nothing is removed", rows.at[i].text);
-    }
-    if (status == PST_OK && keep > 0)
-        prune_rows(dir, step, keep, &rows);
+    if (status == PST_OK && rule->keep > 0)
+        prune_rows(dir, step, rule, &rows);
     if (status == PST_OK)
-        prune_rests(dir, step);
+        prune_rests(dir, step, rule);
     else
-        pst_debug("archive", "old checkpoints: %s", diag.text);
+        tell_stays(rule, dir, step, diag.text);
     pst_vec_fini(&rows);
 }
 
 static enum pst_status check_there(const char *dir, uint64_t step,
                                    struct pst_diag *diag)
 {
-    bool complete;
-    enum pst_status status =
-        pst_checkpoint_is_complete(dir, step, &complete, diag);
-
-    if (status == PST_OK && !complete)
-        status = pst_diag_set(diag, PST_ERR_NOT_FOUND,
-                              "no checkpoint of step %" PRIu64
-                              " in %s; `penstock checkpoints %s` lists them",
-                              step, dir, dir);
-    return status;
+    if (!pst_checkpoint_is_rest(dir, step))
+        return PST_OK;
+    return pst_diag_set(diag, PST_ERR_NOT_FOUND,
+                        "no checkpoint of step %" PRIu64
+                        " in %s; `penstock checkpoints %s` lists them",
+                        step, dir, dir);
 }
 
 enum pst_status pst_checkpoint_pin(const char *dir, uint64_t step, bool pinned,
@@ -217,9 +231,12 @@ enum pst_status pst_checkpoint_remove(const char *dir, uint64_t step,
 
     if (status == PST_OK)
         status = pst_checkpoint_table(dir, false, &rows, diag);
-    for (size_t i = 0; i < rows.n; i++) {
-        if (!newest && rows.at[i].state == PST_CHECKPOINT_GOOD)
-            newest = &rows.at[i];
+    for (size_t i = 0; i < rows.n && status == PST_OK; i++) {
+        if (!newest && rows.at[i].state == PST_CHECKPOINT_GOOD) {
+            status = look_at(dir, rows.at[i].step, true, &rows.at[i], diag);
+            if (rows.at[i].state == PST_CHECKPOINT_GOOD)
+                newest = &rows.at[i];
+        }
         if (rows.at[i].step == step)
             row = &rows.at[i];
     }
@@ -263,6 +280,28 @@ static enum pst_status make_former(const char *dir, char ret[64],
     return pst_diag_set(diag, PST_ERR_IO, "%s: no free name for a folder", dir);
 }
 
+/* To go elsewhere a folder has to be writable for its owner: its ".." changes.
+ */
+static int rename_folder(const char *from, const char *to)
+{
+    struct stat st;
+
+    if (rename(from, to) == 0)
+        return 0;
+    if (errno != EACCES || lstat(from, &st) != 0 || !S_ISDIR(st.st_mode) ||
+        chmod(from, 0700) != 0)
+        return -1;
+    if (rename(from, to) != 0) {
+        const int err = errno;
+
+        (void)chmod(from, st.st_mode & 07777);
+        errno = err;
+        return -1;
+    }
+    (void)chmod(to, st.st_mode & 07777);
+    return 0;
+}
+
 static enum pst_status move(const char *dir, uint64_t step, const char *folder,
                             struct pst_diag *diag)
 {
@@ -273,7 +312,7 @@ static enum pst_status move(const char *dir, uint64_t step, const char *folder,
     pst_str_addf(&to, "%s/%s/step-%08" PRIu64, dir, folder, step);
     if (from.failed || to.failed)
         status = pst_diag_nomem(diag, strlen(dir));
-    else if (rename(from.text, to.text) != 0)
+    else if (rename_folder(from.text, to.text) != 0)
         status = pst_diag_errno(diag, errno, "cannot move %s to %s", from.text,
                                 to.text);
     pst_str_fini(&from);
@@ -281,9 +320,17 @@ static enum pst_status move(const char *dir, uint64_t step, const char *folder,
     return status;
 }
 
-enum pst_status pst_checkpoint_set_aside(const char *dir, uint64_t above,
-                                         struct pst_checkpoint_former *ret,
-                                         struct pst_diag *diag)
+static bool is_lost(const char *dir, uint64_t step)
+{
+    bool complete;
+
+    return pst_checkpoint_is_complete(dir, step, &complete, NULL) == PST_OK &&
+           !complete;
+}
+
+static enum pst_status set_aside(const char *dir, uint64_t above, bool lost,
+                                 struct pst_checkpoint_former *ret,
+                                 struct pst_diag *diag)
 {
     struct pst_checkpoint_former former = {0};
     struct pst_checkpoint_steps steps = {0};
@@ -292,6 +339,8 @@ enum pst_status pst_checkpoint_set_aside(const char *dir, uint64_t above,
     for (size_t i = 0; i < steps.n && status == PST_OK; i++) {
         if (steps.at[i] <= above)
             break;
+        if (lost && !is_lost(dir, steps.at[i]))
+            continue;
         if (former.n == 0) {
             former.step = steps.at[i];
             status = make_former(dir, former.folder, diag);
@@ -306,4 +355,18 @@ enum pst_status pst_checkpoint_set_aside(const char *dir, uint64_t above,
     if (status == PST_OK)
         *ret = former;
     return status;
+}
+
+enum pst_status pst_checkpoint_set_aside(const char *dir, uint64_t above,
+                                         struct pst_checkpoint_former *ret,
+                                         struct pst_diag *diag)
+{
+    return set_aside(dir, above, false, ret, diag);
+}
+
+enum pst_status pst_checkpoint_set_lost_aside(const char *dir, uint64_t above,
+                                              struct pst_checkpoint_former *ret,
+                                              struct pst_diag *diag)
+{
+    return set_aside(dir, above, true, ret, diag);
 }

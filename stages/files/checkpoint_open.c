@@ -144,6 +144,7 @@ enum pst_status pst_checkpoint_open_step(
     struct pst_str step_dir = {0};
     struct pst_manifest m;
     enum pst_status status;
+    bool complete;
 
     pst_manifest_init(&m);
     pst_checkpoint_step_dir(query->dir, step, &step_dir);
@@ -153,7 +154,13 @@ enum pst_status pst_checkpoint_open_step(
         goto fail;
     }
     pst_map_init(&ckpt->where, PST_TAG_ARCHIVE);
-    status = pst_manifest_read(step_dir.text, &m, diag);
+    status = pst_checkpoint_is_complete(query->dir, step, &complete, diag);
+    if (status == PST_OK && !complete)
+        status =
+            pst_diag_set(diag, PST_ERR_INPUT,
+                         "%s/" PST_MANIFEST_FILE ": is missing", step_dir.text);
+    if (status == PST_OK)
+        status = pst_manifest_read(step_dir.text, &m, diag);
     if (status == PST_OK)
         status =
             check_info(step_dir.text, step, query->model_digest, &m.info, diag);
@@ -198,7 +205,8 @@ static void pass_over(const struct pst_checkpoint_query *query, uint64_t step,
                       struct pst_diag *why)
 {
     if (query->skipped)
-        query->skipped(query->ctx, step, inside(query->dir, why->text));
+        query->skipped(query->ctx, query->dir, step,
+                       inside(query->dir, why->text));
 }
 
 /* Says what to do about one that cannot be read although it may be whole. */
@@ -257,8 +265,10 @@ static enum pst_status open_latest(const struct pst_checkpoint_query *query,
     else if (status == PST_OK)
         status = pst_diag_set(
             diag, PST_ERR_INPUT,
-            "none of %zu checkpoints in %s is good; the newest: %s", steps.n,
-            query->dir, inside(query->dir, newest.text));
+            "none of %zu checkpoints in %s is good; the newest: %s. To start "
+            "anew take --adopt without --resume, which moves them into a "
+            "folder of their own",
+            steps.n, query->dir, inside(query->dir, newest.text));
 out:
     pst_vec_fini(&steps);
     return status;
@@ -289,16 +299,19 @@ enum pst_status pst_checkpoint_open(const struct pst_checkpoint_query *query,
                                     struct pst_checkpoint **ret,
                                     struct pst_diag *diag)
 {
-    bool complete;
+    struct pst_diag why;
     enum pst_status status;
 
     if (query->step == PST_CHECKPOINT_LATEST)
         return open_latest(query, ret, diag);
-    status =
-        pst_checkpoint_is_complete(query->dir, query->step, &complete, diag);
-    if (status == PST_OK && !complete)
+    if (pst_checkpoint_is_rest(query->dir, query->step))
         return not_there(query, diag);
-    if (status == PST_OK)
-        status = pst_checkpoint_open_step(query, query->step, ret, diag);
-    return status;
+    status = pst_checkpoint_open_step(query, query->step, ret, &why);
+    if (status == PST_ERR_INPUT || status == PST_ERR_IO)
+        return pst_diag_set(diag, status,
+                            "%s; `penstock checkpoints %s --verify` shows "
+                            "which others are good",
+                            why.text, query->dir);
+    return status == PST_OK ? status
+                            : pst_diag_set(diag, status, "%s", why.text);
 }

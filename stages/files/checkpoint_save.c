@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,6 +57,29 @@ enum pst_status pst_checkpoint_shard_new(const char *dir, uint64_t step,
     return status;
 }
 
+/* From here on shards without a manifest are the rest of a save. */
+static enum pst_status mark_saving(const char *shard, struct pst_diag *diag)
+{
+    const char *slash = strrchr(shard, '/');
+    struct pst_str path = {0};
+    enum pst_status status = PST_OK;
+    int fd;
+
+    pst_str_addn(&path, shard, slash ? (size_t)(slash - shard) + 1 : 0);
+    pst_str_add(&path, PST_SAVING_FILE);
+    if (path.failed) {
+        status = pst_diag_nomem(diag, strlen(shard));
+    } else {
+        fd = open(path.text, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0)
+            status = pst_diag_errno(diag, errno, "cannot make %s", path.text);
+        else
+            close(fd);
+    }
+    pst_str_fini(&path);
+    return status;
+}
+
 enum pst_status pst_checkpoint_shard_commit(struct pst_safetensors_writer *w,
                                             struct pst_checkpoint_shard *ret,
                                             struct pst_diag *diag)
@@ -65,7 +89,9 @@ enum pst_status pst_checkpoint_shard_commit(struct pst_safetensors_writer *w,
     struct pst_file file = {0};
     enum pst_status status;
 
-    status = pst_safetensors_writer_commit(w, diag);
+    status = mark_saving(path, diag);
+    if (status == PST_OK)
+        status = pst_safetensors_writer_commit(w, diag);
     if (status == PST_OK)
         status = pst_file_open(path, &file, diag);
     if (status == PST_OK)
@@ -139,6 +165,23 @@ static bool is_listed(const struct pst_manifest *m, const char *name)
     return false;
 }
 
+/* The folder, too, unless another rank's shard is there, whose rank then does
+ * this. path has room for what stands behind its first `len` bytes. */
+static void remove_mark(struct pst_str *path, size_t len, bool complete,
+                        bool last)
+{
+    path->len = len;
+    path->text[len] = '\0';
+    pst_str_add(path, "/" PST_SAVING_FILE);
+    if (path->failed)
+        return;
+    if (complete || last)
+        (void)unlink(path->text);
+    path->text[len] = '\0';
+    if (!complete)
+        (void)rmdir(path->text);
+}
+
 void pst_checkpoint_shard_discard(const char *dir, uint64_t step,
                                   const struct pst_checkpoint_shard *shard)
 {
@@ -162,10 +205,10 @@ void pst_checkpoint_shard_discard(const char *dir, uint64_t step,
             (void)pst_diag_errno(&diag, errno, "cannot remove %s", path.text);
             pst_debug("archive", "%s", diag.text);
         }
-        path.text[len] = '\0';
-        if (!complete) /* refused while another rank's shard is there */
-            (void)rmdir(path.text);
     }
+    if (!path.failed)
+        remove_mark(&path, len, complete,
+                    !pst_checkpoint_has_shards(dir, step));
     pst_manifest_fini(&m);
     pst_str_fini(&path);
 }
@@ -178,7 +221,9 @@ static void remove_strays(const struct pst_manifest *m, const char *step_dir)
 
     // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
     while (d && (e = readdir(d))) {
-        const bool temp = pst_has_prefix(e->d_name, PST_MANIFEST_FILE ".tmp-");
+        const bool temp =
+            pst_has_prefix(e->d_name, PST_MANIFEST_FILE ".tmp-") ||
+            strcmp(e->d_name, PST_SAVING_FILE) == 0;
 
         if (temp ||
             (pst_has_prefix(e->d_name, "rank-") && !is_listed(m, e->d_name)))
@@ -245,7 +290,8 @@ enum pst_status pst_checkpoint_commit(const char *dir,
         status = look_again(dir, info->step, diag);
     if (status == PST_OK) {
         remove_strays(&m, step_dir.text);
-        pst_checkpoint_prune(dir, info->step, keep);
+        pst_checkpoint_prune(dir, info->step,
+                             &(struct pst_checkpoint_rule){.keep = keep});
     } else if (status == PST_ERR_NOMEM && is_written) {
         status = PST_OK; /* it is there; older ones go another time */
     }

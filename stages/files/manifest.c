@@ -15,6 +15,7 @@
 
 #define MAX_MANIFEST ((size_t)256 << 20)
 #define MAX_SHARDS   65536u
+#define SHARD_END    ".safetensors"
 
 void pst_manifest_init(struct pst_manifest *m)
 {
@@ -319,6 +320,43 @@ enum pst_status pst_checkpoint_is_complete(const char *dir, uint64_t step,
     return pst_diag_errno(diag, errno, "%s", path);
 }
 
+/* What cannot be looked at may be one. */
+bool pst_checkpoint_has_shards(const char *dir, uint64_t step)
+{
+    char path[PATH_MAX];
+    struct dirent *e;
+    bool found = false;
+    DIR *d;
+
+    snprintf(path, sizeof(path), "%s/step-%08" PRIu64, dir, step);
+    d = opendir(path);
+    if (!d)
+        return errno != ENOENT && errno != ENOTDIR;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
+    while (!found && (e = readdir(d))) {
+        const size_t n = strlen(e->d_name), tail = strlen(SHARD_END);
+
+        found = pst_has_prefix(e->d_name, "rank-") && n > tail &&
+                strcmp(e->d_name + n - tail, SHARD_END) == 0;
+    }
+    closedir(d);
+    return found;
+}
+
+bool pst_checkpoint_is_rest(const char *dir, uint64_t step)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    bool complete;
+
+    if (pst_checkpoint_is_complete(dir, step, &complete, NULL) != PST_OK ||
+        complete)
+        return false;
+    snprintf(path, sizeof(path), "%s/step-%08" PRIu64 "/" PST_SAVING_FILE, dir,
+             step);
+    return lstat(path, &st) == 0 || !pst_checkpoint_has_shards(dir, step);
+}
+
 bool pst_checkpoint_is_pinned(const char *dir, uint64_t step)
 {
     char path[PATH_MAX];
@@ -394,10 +432,7 @@ enum pst_status pst_checkpoint_list(const char *dir,
     size_t n = 0;
 
     for (size_t i = 0; i < ret->n && status == PST_OK; i++) {
-        bool complete;
-
-        status = pst_checkpoint_is_complete(dir, ret->at[i], &complete, diag);
-        if (status == PST_OK && complete)
+        if (!pst_checkpoint_is_rest(dir, ret->at[i]))
             ret->at[n++] = ret->at[i];
     }
     ret->n = n;

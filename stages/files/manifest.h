@@ -9,6 +9,7 @@
 #include "stages/files/checkpoint.h"
 
 #define PST_MANIFEST_FILE "manifest.json"
+#define PST_SAVING_FILE   "saving" /* empty; there while it is written */
 #define PST_PIN_FILE      "pinned" /* empty; there if it is pinned */
 
 struct pst_manifest {
@@ -32,8 +33,9 @@ void pst_checkpoint_step_dir(const char *dir, uint64_t step,
 
 struct pst_checkpoint_steps PST_VEC(uint64_t);
 
-/* Steps with a manifest, newest first; a missing directory has none. A
- * directory that cannot be looked into is an error: it may have one. */
+/* Steps that are no rests of saves, newest first; a missing directory has
+ * none. Those that cannot be looked into, and those whose manifest is lost, are
+ * among them. */
 enum pst_status pst_checkpoint_list(const char *dir,
                                     struct pst_checkpoint_steps *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
@@ -44,6 +46,9 @@ enum pst_status pst_checkpoint_list_all(const char *dir, uint64_t before,
 enum pst_status pst_checkpoint_is_complete(const char *dir, uint64_t step,
                                            bool *ret, struct pst_diag *diag)
     PST_MUST_CHECK;
+/* Nothing, or what a save that did not end left behind. */
+bool pst_checkpoint_is_rest(const char *dir, uint64_t step);
+bool pst_checkpoint_has_shards(const char *dir, uint64_t step);
 bool pst_checkpoint_is_pinned(const char *dir, uint64_t step);
 /* Opens one step, bad or not (checkpoint_open.c). */
 enum pst_status pst_checkpoint_open_step(

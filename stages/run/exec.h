@@ -183,7 +183,7 @@ struct pst_load_choice {
     const char *dir;
     const char *fallback; /* other folder; the newer of the two; may be NULL */
     uint64_t step;        /* or PST_CHECKPOINT_LATEST: the newest good one */
-    pst_checkpoint_skip_fn skipped; /* on rank 0; may be NULL */
+    pst_checkpoint_tell_fn skipped; /* on rank 0; may be NULL */
     void *ctx;
 };
 

@@ -396,8 +396,8 @@ static enum pst_status check_run(const struct pst_crew *crew,
         strcmp(info->optimizer, optimizer) != 0)
         return pst_diag_set(diag, PST_ERR_MISMATCH,
                             "the checkpoint was written with optimizer %s, "
-                            "this run has %s",
-                            info->optimizer, optimizer);
+                            "this run has %s: give --optimizer %s",
+                            info->optimizer, optimizer, info->optimizer);
     return PST_OK;
 }
 

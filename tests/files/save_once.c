@@ -23,9 +23,11 @@
 
 static float values[VALUES];
 
-static void skipped(void *ctx, uint64_t step, const char *text)
+static void skipped(void *ctx, const char *folder, uint64_t step,
+                    const char *text)
 {
     (void)ctx;
+    (void)folder;
     (void)step;
     (void)fprintf(stderr, "passed over: %s\n", text);
 }

@@ -88,8 +88,10 @@ static enum pst_status save(uint64_t step, int64_t n, float value,
     return status;
 }
 
-static void note_skipped(void *ctx, uint64_t step, const char *text)
+static void note_skipped(void *ctx, const char *folder, uint64_t step,
+                         const char *text)
 {
+    (void)folder;
     (void)step;
     if (ctx)
         pst_str_addf(ctx, "%s\n", text);
@@ -471,7 +473,7 @@ static void tells_damage_from_errors(void **state)
     assert_int_equal(latest(1, NULL), PST_ERR_IO);
     assert_non_null(strstr(diag.text, loop));
     assert_non_null(strstr(diag.text, "--resume=STEP"));
-    assert_ok(save(3, 8, 3, 1), &diag);
+    assert_ok(save(3, 8, 3, 2), &diag);
     assert_true(is_there(1));
     assert_int_equal(unlink(loop), 0);
     memcpy(strstr(text, "\"version\": 1") + 11, "2", 1);
@@ -481,7 +483,116 @@ static void tells_damage_from_errors(void **state)
     assert_int_equal(latest(1, NULL), PST_ERR_VERSION);
     assert_non_null(strstr(diag.text, "newer penstock"));
     assert_ok(save(3, 8, 3, 1), &diag);
-    assert_true(is_there(1) && is_there(2));
+    assert_true(!is_there(1) && is_there(2));
+}
+
+static void change_last_byte(const char *path)
+{
+    char *bytes;
+    size_t size;
+
+    assert_ok(pst_file_read(path, 1 << 20, &bytes, &size, &diag), &diag);
+    bytes[size - 1] = (char)(bytes[size - 1] ^ 1);
+    write_bytes(path, bytes, size);
+    pst_free(bytes);
+}
+
+/* What only its bytes show to be damaged is not the newest good one. */
+static void removes_by_bytes(void **state)
+{
+    static const uint64_t damaged[] = {6};
+    const struct pst_checkpoint_rule rule = {
+        .keep = 2, .damaged = damaged, .n_damaged = 1};
+
+    (void)state;
+    for (unsigned i = 4; i <= 6; i++)
+        assert_ok(save(i, 8, (float)i, 0), &diag);
+    change_last_byte("ck/step-00000006/rank-001.safetensors");
+    assert_int_equal(pst_checkpoint_remove("ck", 5, &diag), PST_ERR_DENIED);
+    assert_non_null(strstr(diag.text, "newest good one"));
+    assert_ok(pst_checkpoint_remove("ck", 4, &diag), &diag);
+    assert_ok(save(10, 8, 10, 0), &diag);
+    pst_checkpoint_prune("ck", 10, &rule);
+    assert_true(is_there(10) && is_there(5));
+    assert_ok(pst_checkpoint_remove("ck", 6, &diag), &diag);
+}
+
+/* A folder that nobody can look into, also as root. */
+static void make_loop(unsigned step)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "ck/step-%08u", step);
+    assert_int_equal(symlink(path + 3, path), 0);
+}
+
+/* It blocks nothing unless it is the newest one, and then only that choice. */
+static void lives_with_unreadable_folders(void **state)
+{
+    struct pst_str notes = {0};
+    const struct pst_checkpoint_rule rule = {
+        .keep = 1, .stays = note_skipped, .ctx = &notes};
+    struct pst_checkpoint_former former;
+    struct pst_checkpoint_rows rows = {0};
+    struct pst_checkpoint *ckpt = NULL;
+
+    (void)state;
+    for (unsigned i = 1; i <= 4; i++)
+        assert_ok(save(i, 8, (float)i, 0), &diag);
+    assert_ok(pst_remove_tree("ck/step-00000002", &diag), &diag);
+    make_loop(2);
+    assert_int_equal(latest(4, NULL), 4);
+    assert_ok(pst_checkpoint_table("ck", false, &rows, &diag), &diag);
+    assert_int_equal(rows.n, 4);
+    assert_int_equal(rows.at[2].state, PST_CHECKPOINT_UNREADABLE);
+    pst_vec_fini(&rows);
+    pst_checkpoint_prune("ck", 4, &rule);
+    assert_true(is_there(4) && !is_there(3) && !is_there(1));
+    assert_non_null(strstr(pst_str_text(&notes), "step-00000002"));
+    pst_str_fini(&notes);
+    make_loop(9);
+    assert_int_equal(latest(4, NULL), PST_ERR_IO);
+    assert_non_null(strstr(diag.text, "--resume=STEP"));
+    assert_ok(open_ck(4, DIGEST, true, &ckpt, NULL), &diag);
+    pst_checkpoint_close(ckpt);
+    assert_ok(pst_checkpoint_set_aside("ck", 4, &former, &diag), &diag);
+    assert_int_equal(former.n, 1);
+    assert_int_equal(latest(4, NULL), 4);
+}
+
+/* Whole shards without a manifest are no rest of a save: told, and out of the
+ * way of the next one. */
+static void keeps_what_lost_its_manifest(void **state)
+{
+    struct pst_checkpoint_former former;
+    struct pst_checkpoint_shard shard;
+    struct pst_str notes = {0};
+
+    (void)state;
+    assert_ok(save(1, 8, 1, 0), &diag);
+    assert_ok(save(2, 8, 2, 0), &diag);
+    assert_int_equal(unlink("ck/step-00000002/manifest.json"), 0);
+    assert_int_equal(latest(1, &notes), 1);
+    assert_string_equal(pst_str_text(&notes),
+                        "step-00000002/manifest.json: is missing\n");
+    pst_str_fini(&notes);
+    assert_ok(save(3, 8, 3, 0), &diag);
+    assert_int_equal(access("ck/step-00000002/rank-001.safetensors", F_OK), 0);
+    assert_ok(pst_checkpoint_set_lost_aside("ck", 1, &former, &diag), &diag);
+    assert_int_equal(former.n, 1);
+    assert_true(is_there(3));
+    assert_int_equal(
+        access("ck/former-1/step-00000002/rank-001.safetensors", F_OK), 0);
+    /* The rest of a save is neither told nor kept. */
+    assert_ok(save_shard(4, 0, 8, 1, &shard), &diag);
+    assert_int_equal(latest(3, &notes), 3);
+    assert_string_equal(pst_str_text(&notes), "");
+    assert_ok(save(5, 8, 5, 0), &diag);
+    assert_int_equal(access("ck/step-00000004", F_OK), -1);
+    assert_int_equal(access("ck/step-00000005/saving", F_OK), -1);
+    assert_ok(save_shard(6, 0, 8, 1, &shard), &diag);
+    pst_checkpoint_shard_discard("ck", 6, &shard);
+    assert_int_equal(access("ck/step-00000006", F_OK), -1);
 }
 
 static enum pst_status own(const char *digest, bool resume, bool adopt,
@@ -577,6 +688,9 @@ int main(void)
         cmocka_unit_test_teardown(bad_saves_prune_nothing_good, clean),
         cmocka_unit_test_teardown(pins_and_removes, clean),
         cmocka_unit_test_teardown(tells_damage_from_errors, clean),
+        cmocka_unit_test_teardown(removes_by_bytes, clean),
+        cmocka_unit_test_teardown(lives_with_unreadable_folders, clean),
+        cmocka_unit_test_teardown(keeps_what_lost_its_manifest, clean),
         cmocka_unit_test_teardown(belongs_to_one_run, clean),
         cmocka_unit_test_teardown(killed_owners_leave_it_free, clean),
     };

@@ -173,7 +173,8 @@ static void refuses_another_run(void **state)
          "the checkpoint was written with seed 5, this run has seed 0: give "
          "--seed 5"},
         {"sgd", 5, true,
-         "the checkpoint was written with optimizer adamw, this run has sgd"},
+         "the checkpoint was written with optimizer adamw, this run has sgd: "
+         "give --optimizer adamw"},
         {"none", 5, true, NULL},
         {"adamw", 5, true, NULL},
         {"sgd", 0, false, NULL},
