@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A run's checkpoints: whose folder it is, where to go on, what is saved. */
-#include <limits.h>
+/* A run's checkpoints: where to go on, what is saved. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "daemon/exec/session.h"
-#include "stages/base/alloc.h"
 #include "stages/files/checkpoint.h"
 
 #define FIRST_PAUSE_S 1
@@ -22,168 +20,6 @@ static double now_s(void)
 
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-/* --- whose folder --------------------------------------------------------- */
-
-static void tell_moved(struct pstd_session *s, const char *dir,
-                       const struct pst_checkpoint_former *former)
-{
-    struct pstd_note note;
-
-    if (former->n == 0)
-        return;
-    pstd_note_init(&note, PSTD_EVENT_CHECKPOINT_FOUND);
-    pstd_note_int(&note, "step", (int64_t)former->step);
-    pstd_note_text(&note, "dir", dir);
-    pstd_note_text(&note, "to", former->folder);
-    pstd_mailbox_post(s->w->mailbox, &note, true);
-}
-
-static enum pst_status claim(struct pstd_session *s, bool fallback,
-                             struct pst_checkpoint_owner **ret,
-                             struct pst_diag *diag)
-{
-    const char *second = s->config.checkpoint_fallback;
-    const struct pst_checkpoint_claim claim = {
-        .dir = fallback ? second : s->config.checkpoint,
-        .model_digest = s->w->plan->model_digest,
-        .run = s->run,
-        .fallback = fallback ? NULL : second,
-        .resume = s->config.resume.on,
-        .make = second != NULL,
-        .adopt = s->config.adopt,
-    };
-    struct pst_checkpoint_former former;
-    enum pst_status status = pst_checkpoint_own(&claim, ret, &former, diag);
-
-    if (status == PST_OK)
-        tell_moved(s, claim.dir, &former);
-    return status;
-}
-
-static bool is_same_folder(const char *a, const char *b)
-{
-    struct stat x, y;
-
-    return strcmp(a, b) == 0 || (stat(a, &x) == 0 && stat(b, &y) == 0 &&
-                                 x.st_dev == y.st_dev && x.st_ino == y.st_ino);
-}
-
-static enum pst_status check_two(const struct pstd_session *s,
-                                 struct pst_diag *diag)
-{
-    const char *fallback = s->config.checkpoint_fallback;
-
-    if (fallback == NULL || !is_same_folder(s->config.checkpoint, fallback))
-        return PST_OK;
-    return pst_diag_set(diag, PST_ERR_USAGE,
-                        "--checkpoint-fallback %s is the folder of "
-                        "--checkpoint: name one on another disk",
-                        fallback);
-}
-
-/* The second folder that the run had before, if none is given now: the newest
- * checkpoint may be there. */
-static enum pst_status recall(struct pstd_session *s, const char *fallback,
-                              struct pst_diag *diag)
-{
-    if (fallback == NULL || s->config.checkpoint_fallback != NULL)
-        return PST_OK;
-    if (access(fallback, F_OK) != 0)
-        return pst_diag_set(
-            diag, PST_ERR_CONFIG,
-            "the run in %s had --checkpoint-fallback %s, which is not there: "
-            "its newest checkpoint may be in it. Bring it back, or say with "
-            "--checkpoint-fallback DIR where it is, or that another folder "
-            "takes its place",
-            s->config.checkpoint, fallback);
-    return pstd_config_set(&s->config, PSTD_OPT_TRAIN, "checkpoint-fallback",
-                           fallback, diag);
-}
-
-/* Both folders have the name of one run. One that goes on keeps its name; a
- * first folder that has none, as a new one in place of a disk that broke, has
- * that of the second. */
-static enum pst_status name_run(struct pstd_session *s, struct pst_diag *diag)
-{
-    struct pst_checkpoint_run first = {0}, second = {0};
-    enum pst_status status = PST_OK;
-
-    if (s->config.resume.on)
-        status = pst_checkpoint_whose(s->config.checkpoint, &first, diag);
-    if (status == PST_OK && s->config.resume.on)
-        status = recall(s, first.fallback, diag);
-    if (status == PST_OK && s->config.resume.on && first.name[0] == '\0' &&
-        s->config.checkpoint_fallback != NULL)
-        status =
-            pst_checkpoint_whose(s->config.checkpoint_fallback, &second, diag);
-    if (first.name[0] != '\0')
-        memcpy(s->run, first.name, sizeof(s->run));
-    else if (second.name[0] != '\0')
-        memcpy(s->run, second.name, sizeof(s->run));
-    else
-        pst_checkpoint_name_run(s->run);
-    pst_free(first.fallback);
-    pst_free(second.fallback);
-    return status;
-}
-
-/* COLLECTIVE. The folder that rank 0 remembers is that of all. */
-static enum pst_status share_fallback(struct pstd_session *s,
-                                      struct pst_diag *diag)
-{
-    char path[PATH_MAX] = "";
-    enum pst_status status;
-
-    if (s->w->size == 1)
-        return PST_OK;
-    if (s->w->rank == 0 && s->config.checkpoint_fallback != NULL)
-        (void)snprintf(path, sizeof(path), "%s", s->config.checkpoint_fallback);
-    status = pstd_broadcast(s->w, path, sizeof(path), diag);
-    path[sizeof(path) - 1] = '\0';
-    if (status == PST_OK && path[0] != '\0' &&
-        s->config.checkpoint_fallback == NULL)
-        status = pstd_config_set(&s->config, PSTD_OPT_TRAIN,
-                                 "checkpoint-fallback", path, diag);
-    return status;
-}
-
-static enum pst_status claim_both(struct pstd_session *s, struct pst_diag *diag)
-{
-    enum pst_status status = name_run(s, diag);
-
-    if (status == PST_OK)
-        status = check_two(s, diag);
-    if (status == PST_OK)
-        status = claim(s, false, &s->owner, diag);
-    if (status == PST_OK)
-        status = check_two(s, diag); /* it may have been made just now */
-    if (status == PST_OK && s->config.checkpoint_fallback != NULL)
-        status = claim(s, true, &s->fallback_owner, diag);
-    return status;
-}
-
-enum pst_status pstd_session_claim(struct pstd_session *s,
-                                   struct pst_diag *diag)
-{
-    enum pst_status status = PST_OK;
-
-    if (s->config.checkpoint == NULL)
-        return PST_OK;
-    if (s->w->rank == 0)
-        status = claim_both(s, diag);
-    status = pstd_agree(s->w, status, diag);
-    if (status != PST_OK)
-        return status;
-    return pstd_agree(s->w, share_fallback(s, diag), diag);
-}
-
-void pstd_session_release(struct pstd_session *s)
-{
-    pst_checkpoint_disown(s->owner);
-    pst_checkpoint_disown(s->fallback_owner);
-    s->owner = s->fallback_owner = NULL;
 }
 
 /* --- going on ------------------------------------------------------------- */
@@ -226,7 +62,7 @@ static enum pst_status set_newer_aside(struct pstd_session *s, const char *dir,
                 ? pst_checkpoint_set_aside(dir, s->step, &former, diag)
                 : pst_checkpoint_set_lost_aside(dir, s->step, &former, diag);
     if (status == PST_OK)
-        tell_moved(s, dir, &former);
+        pstd_session_tell_moved(s, dir, &former);
     return status;
 }
 
@@ -354,7 +190,9 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
     struct pstd_note note;
     enum pst_status status;
 
-    status = pst_crew_save(s->w->crew, dir, s->step, 0, what, diag);
+    status = fallback ? PST_OK : pstd_session_claim_again(s, diag);
+    if (status == PST_OK)
+        status = pst_crew_save(s->w->crew, dir, s->step, 0, what, diag);
     status = pstd_agree(s->w, status, diag);
     if (status == PST_ERR_PEER || status == PST_ERR_INTERNAL)
         return status;
@@ -421,6 +259,15 @@ static enum pst_status pause_before(struct pstd_session *s, double until,
     return PST_OK;
 }
 
+/* Of a status that another rank may have found, only the text travels. */
+static bool is_full(const char *text)
+{
+    char full[128], quota[128];
+
+    return strstr(text, strerror_r(ENOSPC, full, sizeof(full))) != NULL ||
+           strstr(text, strerror_r(EDQUOT, quota, sizeof(quota))) != NULL;
+}
+
 /* The state of the last save is lost with the process: somebody may make room
  * meanwhile. */
 static enum pst_status save_again(struct pstd_session *s,
@@ -440,10 +287,11 @@ static enum pst_status save_again(struct pstd_session *s,
         if (!go_on)
             return pst_diag_set(
                 diag, status,
-                "the last checkpoint, of step %llu, is lost: %s. Make room, or "
-                "name another disk with --checkpoint-fallback DIR; "
+                "the last checkpoint, of step %llu, is lost: %s. %s another "
+                "disk with --checkpoint-fallback DIR; "
                 "--checkpoint-retry SECONDS gives more time",
-                (unsigned long long)s->step, diag->text);
+                (unsigned long long)s->step, diag->text,
+                is_full(diag->text) ? "Make room, or name" : "Name");
         status = save_anywhere(s, what, diag);
         seconds = PST_MIN(2 * seconds, LONG_PAUSE_S);
     }

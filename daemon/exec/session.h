@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_EXEC_SESSION_H
 #define PENSTOCK_DAEMON_EXEC_SESSION_H
-/* A run at work, and what is done with it: checkpoints.c, measure.c and
- * conclude.c. Exec thread. */
+/* A run at work, and what is done with it: folders.c, checkpoints.c,
+ * measure.c and conclude.c. Exec thread. */
 #include "daemon/common/config.h"
 #include "daemon/exec/collective.h"
 #include "daemon/result.h"
@@ -51,12 +51,18 @@ struct pstd_session {
     double last_event;     /* when */
 };
 
-/* checkpoints.c: COLLECTIVE. The folders of checkpoints are this run's until
- * release. */
+/* folders.c: COLLECTIVE. The folders of checkpoints are this run's until
+ * release; all ranks see the same. */
 enum pst_status pstd_session_claim(struct pstd_session *s,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. The first folder, if it could not be taken at the start. */
+enum pst_status pstd_session_claim_again(struct pstd_session *s,
+                                         struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_session_release(struct pstd_session *s);
-/* COLLECTIVE. Loads what --resume says, if it is given. */
+/* Checkpoints that were moved into DIR/former-N. */
+void pstd_session_tell_moved(struct pstd_session *s, const char *dir,
+                             const struct pst_checkpoint_former *former);
+/* checkpoints.c: COLLECTIVE. Loads what --resume says, if it is given. */
 enum pst_status pstd_session_resume(struct pstd_session *s,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. A save that fails costs the run nothing but the checkpoint; if

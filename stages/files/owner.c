@@ -56,11 +56,17 @@ static enum pst_status read_record(const char *dir, struct record *ret,
     struct pst_str path = {0};
     char *text = NULL;
     size_t size = 0;
+    struct pst_diag why = {0};
     enum pst_status status = path_of(dir, OWNER_FILE, &path, diag);
 
     *ret = (struct record){0};
     if (status == PST_OK && access(path.text, F_OK) == 0)
-        status = pst_file_read(path.text, MAX_OWNER, &text, &size, diag);
+        status = pst_file_read(path.text, MAX_OWNER, &text, &size, &why);
+    if (status == PST_ERR_IO)
+        status = pst_diag_set(
+            diag, status,
+            "%s; the file says whose the checkpoints are: mend or remove it",
+            why.text);
     if (status == PST_OK && text) {
         json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
 
@@ -112,7 +118,11 @@ static enum pst_status take_lock(const char *dir, int *ret, bool *ret_held,
         /* NFS makes a lock of bytes of it, which wants a file to write. */
         fd = open(path.text, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (fd < 0)
-            status = pst_diag_errno(diag, errno, "cannot open %s", path.text);
+            status = pst_diag_errno(
+                diag, errno,
+                "cannot open %s, which a run must be able to "
+                "write (mend that, or choose another --checkpoint folder)",
+                path.text);
     }
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
         *ret_held = errno == EWOULDBLOCK;
@@ -281,6 +291,15 @@ static enum pst_status make_folder(const struct pst_checkpoint_claim *claim,
     return status;
 }
 
+static void forget_record(const char *dir)
+{
+    struct pst_str path = {0};
+
+    if (path_of(dir, OWNER_FILE, &path, NULL) == PST_OK)
+        (void)unlink(path.text);
+    pst_str_fini(&path);
+}
+
 /* Absolute: a resume may start elsewhere. */
 static enum pst_status remember(const char *fallback, struct record *r,
                                 struct pst_diag *diag)
@@ -305,6 +324,7 @@ static enum pst_status take(const struct pst_checkpoint_claim *claim,
                             struct pst_checkpoint_former *former,
                             struct pst_diag *diag)
 {
+    char before[33];
     bool held = false;
     enum pst_status status = take_lock(claim->dir, &o->fd, &held, diag);
 
@@ -319,6 +339,7 @@ static enum pst_status take(const struct pst_checkpoint_claim *claim,
     status = settle(claim, &o->record, former, diag);
     if (status != PST_OK)
         return status;
+    memcpy(before, o->record.run, sizeof(before));
     if (claim->run)
         snprintf(o->record.run, sizeof(o->record.run), "%s", claim->run);
     else if (!claim->resume || o->record.run[0] == '\0')
@@ -331,7 +352,10 @@ static enum pst_status take(const struct pst_checkpoint_claim *claim,
     this_host(o->record.host);
     o->record.pid = getpid();
     o->record.held = o->fd < 0;
-    return write_record(claim->dir, &o->record, diag);
+    status = write_record(claim->dir, &o->record, diag);
+    if (status != PST_OK && strcmp(before, o->record.run) != 0)
+        forget_record(claim->dir); /* that of another run would stay */
+    return status;
 }
 
 enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,

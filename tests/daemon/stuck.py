@@ -287,6 +287,8 @@ UNLIKE = {
     "threads": (["--threads", "2"], "--threads"),
     "data": (["--data", "DATA"], "the --data file is"),
     "program": ([], 'the program is "'),
+    "folder": (["--checkpoint", "/nowhere"],
+               "rank 1 does not see in --checkpoint /nowhere"),
     "local": (["--log-every", "2", "--watchdog", "7"], None),
 }
 
@@ -304,14 +306,15 @@ def unlike(a, folder, name, what):
               second=[other if w == "DATA" else w for w in words],
               program=program)
     try:
-        if what in ("data", "local"):
+        if what in ("data", "folder", "local"):
             job.train()
             end = job.log(0, "event=train_end")
             job.penstock("stop")
             job.wait(20)
             if what == "local":
                 return None if " status=OK " in end else end
-            return None if says in end and "ERR_MISMATCH" in end else end
+            return None if says in end and (
+                "ERR_MISMATCH" in end or "ERR_CONFIG" in end) else end
         if job.await_line(says, 20) is None:
             return "it says: " + " ".join(line for _, line in job.lines)
         job.wait(20)
@@ -363,7 +366,8 @@ SAMPLE = ["hang-start-1-hang", "hang-load-0-stop", "hang-agree-1-stop",
           "hang-save-1-hang", "hang-gather-0-stop",
           "freeze-step-apart", "freeze-save-together", "stop-step-1",
           "stop-idle-1", "stop-faulty-0", "stop-faulty-1", "unlike-every",
-          "unlike-data", "unlike-program", "unlike-local"]
+          "unlike-data", "unlike-folder", "unlike-program",
+          "unlike-local"]
 
 
 def main():

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -605,6 +606,40 @@ static enum pst_status own(const char *digest, bool resume, bool adopt,
     return pst_checkpoint_own(&claim, ret, former, &diag);
 }
 
+/* Both folders of a run have its name; one is refused with another's. */
+static void second_folder_has_the_name_of_the_first(void **state)
+{
+    struct pst_checkpoint_claim claim = {
+        .dir = "ck", .model_digest = DIGEST, .run = "a", .fallback = "second"};
+    struct pst_checkpoint_former former;
+    struct pst_checkpoint_owner *a;
+    struct pst_checkpoint_run run;
+
+    (void)state;
+    assert_ok(pst_checkpoint_own(&claim, &a, &former, &diag), &diag);
+    assert_ok(save(1, 8, 1, 0), &diag);
+    pst_checkpoint_disown(a);
+    assert_ok(pst_checkpoint_whose("ck", &run, &diag), &diag);
+    assert_string_equal(run.name, "a");
+    assert_non_null(strstr(run.fallback, "/second"));
+    pst_free(run.fallback);
+    claim.resume = true;
+    assert_ok(pst_checkpoint_own(&claim, &a, &former, &diag), &diag);
+    pst_checkpoint_disown(a);
+    claim.run = "b";
+    assert_int_equal(pst_checkpoint_own(&claim, &a, &former, &diag),
+                     PST_ERR_CONFIG);
+    assert_non_null(strstr(diag.text, "belongs to another run (a"));
+    claim.adopt = true;
+    assert_ok(pst_checkpoint_own(&claim, &a, &former, &diag), &diag);
+    assert_int_equal(former.n, 1);
+    pst_checkpoint_disown(a);
+    assert_int_equal(unlink("ck/owner.json"), 0);
+    assert_int_equal(mkdir("ck/owner.json", 0777), 0);
+    assert_int_equal(pst_checkpoint_whose("ck", &run, &diag), PST_ERR_IO);
+    assert_non_null(strstr(diag.text, "mend or remove it"));
+}
+
 static void belongs_to_one_run(void **state)
 {
     struct pst_checkpoint_former former;
@@ -691,6 +726,8 @@ int main(void)
         cmocka_unit_test_teardown(removes_by_bytes, clean),
         cmocka_unit_test_teardown(lives_with_unreadable_folders, clean),
         cmocka_unit_test_teardown(keeps_what_lost_its_manifest, clean),
+        cmocka_unit_test_teardown(second_folder_has_the_name_of_the_first,
+                                  clean),
         cmocka_unit_test_teardown(belongs_to_one_run, clean),
         cmocka_unit_test_teardown(killed_owners_leave_it_free, clean),
     };

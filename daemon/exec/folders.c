@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Whose the folders of checkpoints are, and that all ranks see the same. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/exec/session.h"
+#include "stages/base/alloc.h"
+#include "stages/files/checkpoint.h"
+
+void pstd_session_tell_moved(struct pstd_session *s, const char *dir,
+                             const struct pst_checkpoint_former *former)
+{
+    struct pstd_note note;
+
+    if (former->n == 0)
+        return;
+    pstd_note_init(&note, PSTD_EVENT_CHECKPOINT_FOUND);
+    pstd_note_int(&note, "step", (int64_t)former->step);
+    pstd_note_text(&note, "dir", dir);
+    pstd_note_text(&note, "to", former->folder);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+static enum pst_status claim(struct pstd_session *s, bool fallback,
+                             struct pst_checkpoint_owner **ret,
+                             struct pst_diag *diag)
+{
+    const char *second = s->config.checkpoint_fallback;
+    const struct pst_checkpoint_claim claim = {
+        .dir = fallback ? second : s->config.checkpoint,
+        .model_digest = s->w->plan->model_digest,
+        .run = s->run,
+        .fallback = fallback ? NULL : second,
+        .resume = s->config.resume.on,
+        .make = second != NULL,
+        .adopt = s->config.adopt,
+    };
+    struct pst_checkpoint_former former;
+    enum pst_status status = pst_checkpoint_own(&claim, ret, &former, diag);
+
+    if (status == PST_OK)
+        pstd_session_tell_moved(s, claim.dir, &former);
+    return status;
+}
+
+static bool is_same_folder(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return strcmp(a, b) == 0 || (stat(a, &x) == 0 && stat(b, &y) == 0 &&
+                                 x.st_dev == y.st_dev && x.st_ino == y.st_ino);
+}
+
+static enum pst_status check_two(const struct pstd_session *s,
+                                 struct pst_diag *diag)
+{
+    const char *fallback = s->config.checkpoint_fallback;
+
+    if (fallback == NULL || !is_same_folder(s->config.checkpoint, fallback))
+        return PST_OK;
+    return pst_diag_set(diag, PST_ERR_USAGE,
+                        "--checkpoint-fallback %s is the folder of "
+                        "--checkpoint: name one on another disk",
+                        fallback);
+}
+
+/* The second folder that the run had before, if none is given now: the newest
+ * checkpoint may be there. */
+static enum pst_status recall(struct pstd_session *s, const char *fallback,
+                              struct pst_diag *diag)
+{
+    if (fallback == NULL || s->config.checkpoint_fallback != NULL)
+        return PST_OK;
+    if (access(fallback, F_OK) != 0)
+        return pst_diag_set(
+            diag, PST_ERR_CONFIG,
+            "the run in %s had --checkpoint-fallback %s, which is not there: "
+            "its newest checkpoint may be in it. Bring it back, or say with "
+            "--checkpoint-fallback DIR where it is, or that another folder "
+            "takes its place",
+            s->config.checkpoint, fallback);
+    return pstd_config_set(&s->config, PSTD_OPT_TRAIN, "checkpoint-fallback",
+                           fallback, diag);
+}
+
+/* Both folders have the name of one run. One that goes on keeps its name; a
+ * first folder that has none, as a new one in place of a disk that broke, has
+ * that of the second. */
+static enum pst_status name_run(struct pstd_session *s, struct pst_diag *diag)
+{
+    struct pst_checkpoint_run first = {0}, second = {0};
+    enum pst_status status = PST_OK;
+
+    if (s->config.resume.on)
+        status = pst_checkpoint_whose(s->config.checkpoint, &first, diag);
+    if (status == PST_OK && s->config.resume.on)
+        status = recall(s, first.fallback, diag);
+    if (status == PST_OK && s->config.resume.on && first.name[0] == '\0' &&
+        s->config.checkpoint_fallback != NULL)
+        status =
+            pst_checkpoint_whose(s->config.checkpoint_fallback, &second, diag);
+    if (first.name[0] != '\0')
+        memcpy(s->run, first.name, sizeof(s->run));
+    else if (second.name[0] != '\0')
+        memcpy(s->run, second.name, sizeof(s->run));
+    else
+        pst_checkpoint_name_run(s->run);
+    pst_free(first.fallback);
+    pst_free(second.fallback);
+    return status;
+}
+
+/* COLLECTIVE. The folder that rank 0 remembers is that of all. */
+static enum pst_status share_fallback(struct pstd_session *s,
+                                      struct pst_diag *diag)
+{
+    char path[PATH_MAX] = "";
+    enum pst_status status;
+
+    if (s->w->size == 1)
+        return PST_OK;
+    if (s->w->rank == 0 && s->config.checkpoint_fallback != NULL)
+        (void)snprintf(path, sizeof(path), "%s", s->config.checkpoint_fallback);
+    status = pstd_broadcast(s->w, path, sizeof(path), diag);
+    path[sizeof(path) - 1] = '\0';
+    if (status == PST_OK && path[0] != '\0' &&
+        s->config.checkpoint_fallback == NULL)
+        status = pstd_config_set(&s->config, PSTD_OPT_TRAIN,
+                                 "checkpoint-fallback", path, diag);
+    return status;
+}
+
+/* A first folder that cannot be taken, as on a full disk, costs no more than a
+ * save there would: each save tries again. */
+static enum pst_status claim_first(struct pstd_session *s,
+                                   struct pst_diag *diag)
+{
+    const enum pst_status status = claim(s, false, &s->owner, diag);
+    struct pstd_note note;
+
+    if (status != PST_ERR_IO || s->config.checkpoint_fallback == NULL)
+        return status;
+    pstd_note_init(&note, PSTD_EVENT_CHECKPOINT_FAILED);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_text(&note, "dir", s->config.checkpoint);
+    pstd_note_text(&note, "text", diag->text);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+    return PST_OK;
+}
+
+enum pst_status pstd_session_claim_again(struct pstd_session *s,
+                                         struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (s->w->rank == 0 && s->owner == NULL)
+        status = claim(s, false, &s->owner, diag);
+    return pstd_agree(s->w, status, diag);
+}
+
+static enum pst_status claim_both(struct pstd_session *s, struct pst_diag *diag)
+{
+    enum pst_status status = name_run(s, diag);
+
+    if (status == PST_OK)
+        status = check_two(s, diag);
+    if (status == PST_OK)
+        status = claim_first(s, diag);
+    if (status == PST_OK)
+        status = check_two(s, diag); /* it may have been made just now */
+    if (status == PST_OK && s->config.checkpoint_fallback != NULL)
+        status = claim(s, true, &s->fallback_owner, diag);
+    return status;
+}
+
+/* A file that no rank can have seen before, so that no host answers from what
+ * it remembers of the folder. */
+static void seen_path(const char *dir, const char *token, struct pst_str *ret)
+{
+    pst_str_addf(ret, "%s/seen-%s", dir, token);
+}
+
+static enum pst_status leave_token(const char *dir, const char *token,
+                                   struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    enum pst_status status = PST_OK;
+    int fd = -1;
+
+    seen_path(dir, token, &path);
+    if (path.failed)
+        status = pst_diag_nomem(diag, strlen(dir));
+    else
+        fd = open(path.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0)
+        (void)close(fd);
+    else if (status == PST_OK)
+        status = pst_diag_errno(diag, errno, "cannot make %s", path.text);
+    pst_str_fini(&path);
+    return status;
+}
+
+static void take_token_away(const char *dir, const char *token)
+{
+    struct pst_str path = {0};
+
+    seen_path(dir, token, &path);
+    if (!path.failed)
+        (void)unlink(path.text);
+    pst_str_fini(&path);
+}
+
+static enum pst_status look_for_token(const struct pstd_session *s,
+                                      const char *option, const char *dir,
+                                      const char *of_zero, const char *token,
+                                      struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    enum pst_status status = PST_OK;
+
+    seen_path(dir, token, &path);
+    if (path.failed)
+        status = pst_diag_nomem(diag, strlen(dir));
+    else if (access(path.text, F_OK) != 0)
+        status = pst_diag_set(
+            diag, PST_ERR_CONFIG,
+            "rank %u does not see in --%s %s what rank 0 wrote into %s: its "
+            "part of each checkpoint would be lost. Give all ranks one folder "
+            "on a disk that they share",
+            s->w->rank, option, dir, of_zero);
+    pst_str_fini(&path);
+    return status;
+}
+
+/* On rank 0. The first one may be another time's, see claim_first. */
+static bool is_held(const struct pstd_session *s, const char *dir)
+{
+    return dir != s->config.checkpoint || s->owner != NULL;
+}
+
+/* COLLECTIVE. Ranks whose folders differ would train to the end and save
+ * nothing that can be read. */
+static enum pst_status check_shared(struct pstd_session *s, const char *option,
+                                    const char *dir, struct pst_diag *diag)
+{
+    struct {
+        char token[33], dir[512];
+    } zero = {0};
+    enum pst_status status = PST_OK;
+
+    if (s->w->size == 1 || dir == NULL)
+        return PST_OK;
+    if (s->w->rank == 0 && is_held(s, dir)) {
+        pst_checkpoint_name_run(zero.token);
+        (void)snprintf(zero.dir, sizeof(zero.dir), "%s", dir);
+        status = leave_token(dir, zero.token, diag);
+    }
+    status = pstd_agree(s->w, status, diag);
+    if (status != PST_OK)
+        return status;
+    status = pstd_broadcast(s->w, &zero, sizeof(zero), diag);
+    zero.token[32] = zero.dir[sizeof(zero.dir) - 1] = '\0';
+    if (status == PST_OK && s->w->rank != 0 && zero.token[0] != '\0')
+        status = look_for_token(s, option, dir, zero.dir, zero.token, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (s->w->rank == 0 && zero.token[0] != '\0')
+        take_token_away(dir, zero.token);
+    return status;
+}
+
+enum pst_status pstd_session_claim(struct pstd_session *s,
+                                   struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (s->config.checkpoint == NULL)
+        return PST_OK;
+    if (s->w->rank == 0)
+        status = claim_both(s, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status != PST_OK)
+        return status;
+    status = pstd_agree(s->w, share_fallback(s, diag), diag);
+    if (status == PST_OK)
+        status = check_shared(s, "checkpoint", s->config.checkpoint, diag);
+    if (status == PST_OK)
+        status = check_shared(s, "checkpoint-fallback",
+                              s->config.checkpoint_fallback, diag);
+    return status;
+}
+
+void pstd_session_release(struct pstd_session *s)
+{
+    pst_checkpoint_disown(s->owner);
+    pst_checkpoint_disown(s->fallback_owner);
+    s->owner = s->fallback_owner = NULL;
+}
