@@ -353,12 +353,14 @@ enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
         status = check_folders(path, diag);
     if (status != PST_OK)
         return status;
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return pst_diag_errno(diag, errno, "cannot make a socket");
     set_address(&address, path);
     if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0) {
         status = check_peer(fd, path, diag);
+        if (status == PST_OK && fcntl(fd, F_SETFL, 0) != 0)
+            status = pst_diag_errno(diag, errno, "cannot use %s", path);
         if (status == PST_OK)
             *ret_fd = fd;
         else
@@ -367,6 +369,11 @@ enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
     }
     err = errno;
     (void)close(fd);
+    if (err == EAGAIN)
+        return pst_diag_set(diag, PST_ERR_BUSY,
+                            "penstockd at %s takes no connections: it may be "
+                            "stopped; try again when it runs",
+                            path);
     if (err == EACCES || err == EPERM)
         return pst_diag_set(diag, PST_ERR_DENIED,
                             "the socket %s is another user's", path);

@@ -9,9 +9,12 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "stages/base/alive.h"
 #include "stages/base/fs.h"
 
-#define HELLO_MS 10000
+#define TRIES       5 /* while others need the place */
+#define AGAIN_MS    20
+#define PATIENCE_MS 1000 /* longer than that, nobody is there to answer */
 
 static enum pst_status write_all(int fd, const unsigned char *data, size_t size,
                                  struct pst_diag *diag)
@@ -79,49 +82,44 @@ static enum pst_status reply_status(const pstctl_reply *reply,
                         reply->text);
 }
 
-static enum pst_status greet(struct pstctl_conn *conn, struct pst_diag *diag)
+static enum pst_status send_hello(struct pstctl_conn *conn,
+                                  struct pst_diag *diag)
 {
     Pst__Control__Hello hello = PST__CONTROL__HELLO__INIT;
-    pstd_frame frame = PST__CONTROL__FRAME__INIT, *answer = NULL;
-    enum pst_status status;
+    pstd_frame frame = PST__CONTROL__FRAME__INIT;
 
     hello.proto = PSTD_PROTO;
     hello.min_proto = PSTD_PROTO;
     hello.version = (char *)PST_VERSION;
     frame.body_case = PST__CONTROL__FRAME__BODY_HELLO;
     frame.hello = &hello;
-    status = send_frame(conn, &frame, diag);
-    if (status == PST_OK)
-        status = pstctl_read(conn, HELLO_MS, &answer, diag);
-    if (status == PST_AGAIN)
-        return pst_diag_set(diag, PST_ERR_BUSY,
-                            "penstockd does not answer (for %d s)",
-                            HELLO_MS / 1000);
-    if (status != PST_OK)
-        return status;
-    if (answer->body_case == PST__CONTROL__FRAME__BODY_REPLY) {
-        status = reply_status(answer->reply, diag);
-    } else if (answer->body_case != PST__CONTROL__FRAME__BODY_HELLO ||
-               answer->hello->min_proto > PSTD_PROTO ||
-               answer->hello->proto < PSTD_PROTO) {
-        status = pst_diag_set(diag, PST_ERR_VERSION,
-                              "this penstock speaks protocol %d, what listens "
-                              "there does not",
-                              PSTD_PROTO);
-    } else {
-        (void)snprintf(conn->job, sizeof(conn->job), "%s", answer->hello->job);
-        conn->rank = answer->hello->rank;
-        conn->ranks = answer->hello->ranks;
-        conn->pid = answer->hello->pid;
-        (void)snprintf(conn->run_id, sizeof(conn->run_id), "%s",
-                       answer->hello->run_id);
-    }
-    pstd_frame_free(answer);
-    return status;
+    return send_frame(conn, &frame, diag);
 }
 
-enum pst_status pstctl_open(const char *path, struct pstctl_conn *ret,
-                            struct pst_diag *diag)
+static enum pst_status take_hello(struct pstctl_conn *conn,
+                                  const pstd_frame *answer,
+                                  struct pst_diag *diag)
+{
+    if (answer->body_case == PST__CONTROL__FRAME__BODY_REPLY)
+        return reply_status(answer->reply, diag);
+    if (answer->body_case != PST__CONTROL__FRAME__BODY_HELLO ||
+        answer->hello->min_proto > PSTD_PROTO ||
+        answer->hello->proto < PSTD_PROTO)
+        return pst_diag_set(diag, PST_ERR_VERSION,
+                            "this penstock speaks protocol %d, what listens "
+                            "there does not",
+                            PSTD_PROTO);
+    (void)snprintf(conn->job, sizeof(conn->job), "%s", answer->hello->job);
+    conn->rank = answer->hello->rank;
+    conn->ranks = answer->hello->ranks;
+    conn->pid = answer->hello->pid;
+    (void)snprintf(conn->run_id, sizeof(conn->run_id), "%s",
+                   answer->hello->run_id);
+    return PST_OK;
+}
+
+enum pst_status pstctl_open_begin(const char *path, struct pstctl_conn *ret,
+                                  struct pst_diag *diag)
 {
     struct pstctl_conn conn = {.fd = -1, .next_id = 1};
     enum pst_status status = pstd_socket_connect(path, &conn.fd, diag);
@@ -130,7 +128,43 @@ enum pst_status pstctl_open(const char *path, struct pstctl_conn *ret,
         return status;
     (void)snprintf(conn.path, sizeof(conn.path), "%s", path);
     pstd_frames_init(&conn.in, PSTD_REPLY_MAX, PSTD_REPLY_FIELD);
-    status = greet(&conn, diag);
+    status = send_hello(&conn, diag);
+    if (status == PST_OK)
+        *ret = conn;
+    else
+        pstctl_close(&conn);
+    return status;
+}
+
+enum pst_status pstctl_open_finish(struct pstctl_conn *conn, int timeout_ms,
+                                   struct pst_diag *diag)
+{
+    pstd_frame *answer = NULL;
+    enum pst_status status = pstctl_read(conn, timeout_ms, &answer, diag);
+
+    if (status == PST_OK)
+        status = take_hello(conn, answer, diag);
+    pstd_frame_free(answer);
+    return status;
+}
+
+enum pst_status pstctl_no_hello(struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_ERR_BUSY,
+                        "penstockd does not answer (for %d s)",
+                        PSTCTL_HELLO_MS / 1000);
+}
+
+enum pst_status pstctl_open(const char *path, struct pstctl_conn *ret,
+                            struct pst_diag *diag)
+{
+    struct pstctl_conn conn = {.fd = -1};
+    enum pst_status status = pstctl_open_begin(path, &conn, diag);
+
+    if (status == PST_OK)
+        status = pstctl_open_finish(&conn, PSTCTL_HELLO_MS, diag);
+    if (status == PST_AGAIN)
+        status = pstctl_no_hello(diag);
     if (status == PST_OK)
         *ret = conn;
     else
@@ -141,6 +175,7 @@ enum pst_status pstctl_open(const char *path, struct pstctl_conn *ret,
 enum pst_status pstctl_connect(const struct pstd_config *config,
                                struct pstctl_conn *ret, struct pst_diag *diag)
 {
+    const double begin = pst_now();
     struct pst_str path = {0}, job = {0};
     enum pst_status status = PST_OK;
 
@@ -154,6 +189,12 @@ enum pst_status pstctl_connect(const struct pstd_config *config,
     }
     if (status == PST_OK)
         status = pstctl_open(pst_str_text(&path), ret, diag);
+    for (unsigned i = 1; i <= TRIES && status == PST_ERR_BUSY &&
+                         pst_now() - begin < 1e-3 * PATIENCE_MS;
+         i++) {
+        (void)usleep(i * AGAIN_MS * 1000);
+        status = pstctl_open(pst_str_text(&path), ret, diag);
+    }
     pst_str_fini(&path);
     pst_str_fini(&job);
     return status;

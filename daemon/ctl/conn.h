@@ -21,6 +21,16 @@ typedef Pst__Control__Request pstctl_request;
 typedef Pst__Control__Reply pstctl_reply;
 typedef Pst__Control__Event pstctl_event;
 
+#define PSTCTL_HELLO_MS 10000 /* for the daemon to say hello */
+
+/* In two steps, for who must not wait: connects and says hello; takes the
+ * daemon's hello, or PST_AGAIN after timeout_ms. */
+enum pst_status pstctl_open_begin(const char *path, struct pstctl_conn *ret,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_open_finish(struct pstctl_conn *conn, int timeout_ms,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* PST_ERR_BUSY: it said none in PSTCTL_HELLO_MS. */
+enum pst_status pstctl_no_hello(struct pst_diag *diag) PST_MUST_CHECK;
 /* Says hello both ways. */
 enum pst_status pstctl_open(const char *path, struct pstctl_conn *ret,
                             struct pst_diag *diag) PST_MUST_CHECK;

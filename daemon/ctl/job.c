@@ -239,7 +239,7 @@ static enum pst_status ask_over(struct pstctl_conn *conn, uint64_t run,
 }
 
 static enum pst_status report(struct pstctl_conn *conn,
-                              const struct pstd_config *config,
+                              const struct pstd_config *config, uint64_t run,
                               struct pst_diag *diag)
 {
     pstd_frame *frame = NULL;
@@ -247,6 +247,18 @@ static enum pst_status report(struct pstctl_conn *conn,
         ask(conn, PST__CONTROL__REQUEST__BODY_GET_RESULT,
             PST__CONTROL__REPLY__BODY_RESULT, &frame, diag);
 
+    /* The daemon keeps the newest one. */
+    if (status == PST_OK && frame->reply->result->run != run) {
+        status = pst_diag_set(
+            diag, PST_ERR_NOT_FOUND,
+            "run %llu has ended, but its result is gone: run %llu came after "
+            "it, and this client did not read in between; `penstock log` and "
+            "--log-dir have its event train_end",
+            (unsigned long long)run,
+            (unsigned long long)frame->reply->result->run);
+        pstd_frame_free(frame);
+        return status;
+    }
     if (status == PST_OK && config->json)
         status = pstctl_json_print(
             pstctl_result_json(frame->reply->result, pstctl_start_us()), diag);
@@ -293,7 +305,7 @@ static enum pst_status attend(struct pstctl_conn *conn,
     }
     pstctl_progress_end(&progress);
     pstctl_progress_fini(&progress);
-    return status == PST_OK ? report(conn, config, diag) : status;
+    return status == PST_OK ? report(conn, config, run, diag) : status;
 }
 
 static enum pst_status run_train(const struct pstd_config *config,

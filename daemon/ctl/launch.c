@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/ctl/launch.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -91,16 +92,20 @@ static void set_environment(void)
     }
 }
 
-/* mpirun answers SIGTERM with SIGTERM to all ranks and SIGKILL soon after,
- * however long they save; one that has it blocked leaves them to the SIGTERM
- * of their own, or to ours. Its children have it again. SIGINT ends it. */
+/* mpirun answers SIGTERM, SIGINT and SIGHUP with SIGTERM to all ranks and
+ * SIGKILL soon after, however long they save. One that has them blocked leaves
+ * them to us: the ranks beside it see what it was sent
+ * (daemon/loop/launcher.h). Its children have them again. */
 static void choose_signals(bool is_mpirun)
 {
     sigset_t blocked;
 
     (void)sigemptyset(&blocked);
-    if (is_mpirun)
+    if (is_mpirun) {
         (void)sigaddset(&blocked, SIGTERM);
+        (void)sigaddset(&blocked, SIGINT);
+        (void)sigaddset(&blocked, SIGHUP);
+    }
     (void)sigprocmask(SIG_SETMASK, &blocked, NULL);
 }
 
@@ -174,6 +179,7 @@ static enum pst_status start(const struct argv *argv,
     (void)close(fds[1]);
     memset(ret, 0, sizeof(*ret));
     ret->pid = pid;
+    ret->is_mpirun = strcmp(argv->at[0], "mpirun") == 0;
     ret->err_fd = fds[0];
     ret->killed_rank = -1;
     return PST_OK;
@@ -222,7 +228,7 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
         add_mpirun(&argv, number, all * threads > pst_cpu_count());
     add(&argv, pst_str_text(&daemon));
     add(&argv, job->plan);
-    if (!self || config->die_with_client)
+    if (!self)
         add(&argv, "--die-with-parent");
     add_option(&argv, "--transport", self ? "self" : "mpi");
     add_option(&argv, "--ranks", grid);
@@ -324,10 +330,47 @@ void pstctl_launch_pump(struct pstctl_launch *launch)
     }
 }
 
-void pstctl_launch_signal(const struct pstctl_launch *launch, int number)
+/* Parent of a process; 0: it has gone. "123 (name) S 7 ..." */
+static pid_t parent_of(const char *pid)
 {
-    if (!launch->ended)
-        (void)kill(-launch->pid, number);
+    char path[64], text[512];
+    const char *at;
+    ssize_t n;
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "/proc/%.10s/stat", pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
+    if (fd >= 0)
+        (void)close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    at = strrchr(text, ')');
+    return at != NULL && strlen(at) > 4 ? (pid_t)strtol(at + 3, NULL, 10) : 0;
+}
+
+static void kill_children(pid_t parent)
+{
+    DIR *dir = opendir("/proc");
+    const struct dirent *e;
+
+    while (dir != NULL && (e = readdir(dir)) != NULL)
+        if (e->d_name[0] >= '1' && e->d_name[0] <= '9' &&
+            parent_of(e->d_name) == parent)
+            (void)kill((pid_t)strtol(e->d_name, NULL, 10), SIGKILL);
+    if (dir != NULL)
+        (void)closedir(dir);
+}
+
+void pstctl_launch_end(const struct pstctl_launch *launch, bool hard)
+{
+    if (launch->ended)
+        return;
+    if (hard)
+        (void)kill(-launch->pid, SIGKILL);
+    else if (launch->is_mpirun)
+        kill_children(launch->pid); /* it ends the others and cleans up */
+    else
+        (void)kill(-launch->pid, SIGINT);
 }
 
 static enum pst_status killed(int rank, int number, const char *placement,

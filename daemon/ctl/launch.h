@@ -17,6 +17,7 @@ struct pstctl_launch {
     struct pst_str cause; /* first "penstockd: ..." line, see take_cause */
     int killed_rank;      /* -1: none */
     int killed_signal;
+    bool is_mpirun;
     bool ended;
     int status; /* of waitpid, once ended */
 };
@@ -39,8 +40,8 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
 void pstctl_launch_pump(struct pstctl_launch *launch);
 /* Takes a line that the child wrote. */
 void pstctl_launch_line(struct pstctl_launch *launch, const char *line);
-/* Sends a signal to the whole session. */
-void pstctl_launch_signal(const struct pstctl_launch *launch, int number);
+/* Ends the job without waiting for its steps; hard: where that did not help. */
+void pstctl_launch_end(const struct pstctl_launch *launch, bool hard);
 /* How it ended; PST_OK if well. placement: stages of each rank, or NULL. */
 enum pst_status pstctl_launch_verdict(const struct pstctl_launch *launch,
                                       const char *placement,

@@ -9,8 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/ctl/conn.h"
-
 #define TRIES 16
 
 /* Who has the lock, as far as the file says it. */
@@ -74,26 +72,29 @@ static enum pst_status lock(const char *path, const char *job, int *ret,
                         path);
 }
 
-/* A job that `penstockd` was started for by hand has no such lock. */
-static enum pst_status check_socket(const char *socket, struct pst_diag *diag)
+/* A job that `penstockd` was started for by hand has no such lock. It need not
+ * answer: who is stopped has the name all the same. A folder that is not to be
+ * trusted is told now, since the job could not be steered. */
+static enum pst_status check_socket(const char *socket, const char *job,
+                                    struct pst_diag *diag)
 {
-    struct pst_diag ignored;
-    struct pstctl_conn conn;
     unsigned uid = 0;
-    int pid = 0;
-    enum pst_status status;
+    int pid = 0, fd = -1;
+    enum pst_status status = pstd_socket_connect(socket, &fd, diag);
 
-    if (pstctl_open(socket, &conn, &ignored) != PST_OK)
-        return PST_OK; /* whoever is there says so when we start */
-    status = pstd_socket_peer(conn.fd, &uid, &pid, diag);
+    if (status == PST_ERR_DENIED || status == PST_ERR_BUSY)
+        return status;
+    if (status != PST_OK)
+        return PST_OK; /* nobody listens */
+    status = pstd_socket_peer(fd, &uid, &pid, diag);
     if (status == PST_OK)
         status = pst_diag_set(
             diag, PST_ERR_BUSY,
-            "the job %s is running already: process %llu of user %u listens "
+            "the job %s is running already: process %d of user %u listens "
             "at %s; give it a run with `penstock train`, choose another name "
             "with --job, or end it with `penstock stop`",
-            conn.job, (unsigned long long)conn.pid, uid, socket);
-    pstctl_close(&conn);
+            job, pid, uid, socket);
+    (void)close(fd);
     return status;
 }
 
@@ -109,7 +110,7 @@ enum pst_status pstctl_own(const char *socket, const char *job, bool own_dir,
     if (status == PST_OK)
         status = lock(owner.lock.text, job, &owner.fd, diag);
     if (status == PST_OK)
-        status = check_socket(socket, diag);
+        status = check_socket(socket, job, diag);
     if (status != PST_OK) {
         pstctl_disown(&owner, owner.fd >= 0);
         return status;

@@ -23,7 +23,7 @@
 
 #define CONNECT_MS 5    /* between attempts */
 #define END_MS     4000 /* for the ranks to end, once they should */
-#define KILL_MS    2000 /* between SIGINT and SIGKILL */
+#define KILL_MS    2000 /* between the soft end and the hard one */
 #define TWICE_MS   1000 /* SIGTERM to a group and to its members is one */
 
 struct run {
@@ -120,6 +120,15 @@ static enum pst_status name_job(struct run *r, struct pst_diag *diag)
     return status;
 }
 
+/* The system gives us the signal with the lowest number first. */
+static bool stop_waits(void)
+{
+    sigset_t set;
+
+    return sigpending(&set) == 0 &&
+           (sigismember(&set, SIGTERM) == 1 || sigismember(&set, SIGINT) == 1);
+}
+
 /* First: the run ends at a step's end, with a checkpoint. Second: at once. A
  * closed terminal ends nothing. */
 static enum pst_status take_signal(struct run *r, struct pst_diag *diag)
@@ -130,6 +139,8 @@ static enum pst_status take_signal(struct run *r, struct pst_diag *diag)
         return PST_OK;
     if (info.ssi_signo == SIGCHLD)
         return PST_OK;
+    if (info.ssi_signo == SIGHUP && (r->signals > 0 || stop_waits()))
+        return PST_OK; /* it ends anyway */
     if (info.ssi_signo == SIGHUP && !r->config->die_with_client) {
         r->left = true;
         return pst_diag_set(diag, PST_ERR_CANCELLED,
@@ -205,11 +216,11 @@ static enum pst_status turn(struct run *r, struct pst_diag *diag)
 {
     struct pollfd fds[] = {
         {.fd = r->signal_fd, .events = POLLIN},
-        {.fd = r->follow.conn.fd, .events = POLLIN},
+        {.fd = pstctl_follow_fd(&r->follow), .events = POLLIN},
     };
     enum pst_status status = PST_OK;
 
-    (void)poll(fds, PST_COUNT(fds), r->follow.conn.fd < 0 ? CONNECT_MS : 1000);
+    (void)poll(fds, PST_COUNT(fds), fds[1].fd < 0 ? CONNECT_MS : 1000);
     if (fds[0].revents & POLLIN)
         status = take_signal(r, diag);
     pstctl_launch_pump(&r->launch);
@@ -232,14 +243,13 @@ static enum pst_status attend(struct run *r, struct pst_diag *diag)
 /* Waits for the child, then makes it go. */
 static void wait_end(struct run *r, uint64_t patience_ms)
 {
-    static const int signals[] = {SIGINT, SIGKILL}; /* see launch.c */
     uint64_t until = now_ms() + patience_ms;
 
     for (unsigned i = 0; !r->launch.ended;) {
         (void)usleep(5000);
         pstctl_launch_pump(&r->launch);
-        if (now_ms() >= until && i < PST_COUNT(signals)) {
-            pstctl_launch_signal(&r->launch, signals[i++]);
+        if (now_ms() >= until && i < 2) {
+            pstctl_launch_end(&r->launch, i++ > 0);
             until = now_ms() + KILL_MS;
         }
     }
@@ -453,7 +463,7 @@ static enum pst_status run_run(const struct pstd_config *config,
     struct run r = {
         .config = config,
         .owner = {.fd = -1},
-        .follow = {.conn = {.fd = -1}},
+        .follow = PSTCTL_FOLLOW_NONE,
         .progress = {.out = config->json ? stderr : stdout,
                      .quiet = config->quiet},
         .signal_fd = -1,

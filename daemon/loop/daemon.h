@@ -50,7 +50,7 @@ struct pstd_daemon {
     struct pstd_logfile log;
     struct pstd_control control;
     struct pstd_answers answers;
-    uv_signal_t signals[3];
+    uv_signal_t signals[4];
     uv_timer_t tick;
     struct pstd_watch watch;
     struct pstd_history history;

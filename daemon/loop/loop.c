@@ -12,6 +12,7 @@
 #include "daemon/exec/executor.h"
 #include "daemon/loop/commands.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/loop/launcher.h"
 #include "daemon/loop/once.h"
 #include "stages/base/alloc.h"
 
@@ -233,6 +234,12 @@ static void on_signal(uv_signal_t *handle, int number)
     struct pstd_daemon *d = handle->data;
     struct pstd_note note;
 
+    if (number == SIGUSR1) {
+        if (d->rank == 0 && d->job.state == PSTD_JOB_TRAINING &&
+            d->known.checkpoint_dir != NULL)
+            pstd_mailbox_control(d->mailbox, PSTD_CTL_CHECKPOINT);
+        return;
+    }
     if (number == SIGHUP) {
         if (pstd_logfile_reopen(&d->log, NULL) == PST_OK) {
             pstd_note_init(&note, PSTD_EVENT_REOPENED);
@@ -277,6 +284,11 @@ static void on_tick(uv_timer_t *timer)
     if (!d->started)
         return;
     pstd_control_tick(&d->control, d->ticks % HEARTBEAT_S == 0);
+    if (d->config->run_id != NULL && d->stop_signal_ms == 0 &&
+        pstd_launcher_is_asked()) {
+        d->stop_signal_ms = uv_now(&d->loop);
+        pstd_daemon_stop(d, "launcher", false);
+    }
     if (d->ticks % TOTALS_S == 0)
         tell_totals(d);
 }
@@ -349,7 +361,7 @@ static void publish(void *ctx, const struct pstd_note *note)
 
 static void open_handles(struct pstd_daemon *d)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 
     _Static_assert(PST_COUNT(numbers) ==
                        PST_COUNT(((struct pstd_daemon *)0)->signals),

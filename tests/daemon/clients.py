@@ -240,12 +240,118 @@ def check_terminal(job):
     job.finished("closed")
 
 
+def saved_at_the_end(job, name, client):
+    """The run was stopped in order: its last step is a good checkpoint."""
+    _, err = client.communicate(timeout=PATIENCE)
+    assert client.returncode == 130 and "--resume goes on" in err, (name, err)
+    step = int(re.search(r"stopped after step (\d+)", err)[1])
+    rows = json.loads(job.check("checkpoints", name, "--json").stdout)
+    newest = max(rows["checkpoints"], key=lambda row: row["step"])
+    assert newest["step"] == step and newest["state"] == "good", (name, newest)
+
+
+def check_signals(job):
+    """Whoever gets SIGTERM or SIGINT, the last checkpoint is saved; SIGUSR1
+    saves one, SIGHUP to all ends nothing."""
+    endless = 10 ** 9
+    for name, signals, to_all in (
+            ("term", [signal.SIGTERM], False), ("int-2", [signal.SIGINT], False),
+            ("int-all", [signal.SIGINT], True),
+            # Both wait while the client is stopped; SIGHUP comes out first.
+            ("term-hup", [signal.SIGSTOP, signal.SIGTERM, signal.SIGHUP,
+                          signal.SIGCONT], None)):
+        client = job.start(name, "--quiet", steps=endless)
+        job.await_log(name, "event=step")
+        child = child_of(client.pid)
+        targets = [client.pid] if to_all is None else \
+            [client.pid, child] if to_all else [child]
+        for number in signals:
+            for pid in targets:
+                os.kill(pid, number)
+        saved_at_the_end(job, name, client)
+
+    client = job.start("usr1", "--quiet", steps=endless)
+    job.await_log("usr1", "event=step")
+    os.kill(child_of(client.pid), signal.SIGUSR1)
+    job.await_log("usr1", "event=checkpoint_saved")
+    for pid in child_of(client.pid), client.pid:
+        os.kill(pid, signal.SIGHUP)
+    _, err = client.communicate(timeout=PATIENCE)
+    assert "goes on" in err, err
+    time.sleep(1.5)  # the ranks look at their launcher once a second
+    assert json.loads(job.check("status", "--json").stdout)["state"] == \
+        "training"
+    job.check("stop")
+
+
+def child_of(pid):
+    """The launcher, or penstockd, that a client has started."""
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8") as file:
+                fields = file.read().rsplit(")", 1)[1].split()
+        except (OSError, IndexError):
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            return int(entry)
+    raise AssertionError(f"process {pid} has no child")
+
+
+def check_frozen(job):
+    """Who has the name need not answer; a run's result is that run's."""
+    daemon = subprocess.Popen(
+        [job.penstockd, "tiny.plan", "--job", "ice", "-n", "2", "-m", "2",
+         "--transport", "self"], cwd=job.folder, env=job.env)
+    try:
+        while job.call("status", "--job", "ice").returncode != 0:
+            time.sleep(0.05)
+        os.kill(daemon.pid, signal.SIGSTOP)
+        begin = time.monotonic()
+        job.check(*job.args, "--steps", "3", "--job", "ice", code=75,
+                  says=f"process {daemon.pid} ")
+        took = time.monotonic() - begin
+        assert took < 5, took  # ten times that before
+        os.kill(daemon.pid, signal.SIGCONT)
+
+        args = [job.penstock, "train", "--job", "ice", "--data",
+                "data.safetensors", "--quiet"]
+        while json.loads(job.check("status", "--job", "ice", "--json").stdout)[
+                "state"] != "ready":
+            time.sleep(0.05)
+        first = subprocess.Popen([*args, "--steps", "3000", "--json"],
+                                 cwd=job.folder, env=job.env, text=True,
+                                 stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE)
+        while json.loads(job.check("status", "--job", "ice", "--json").stdout)[
+                "run"] != 1:
+            time.sleep(0.01)
+        os.kill(first.pid, signal.SIGSTOP)
+        while json.loads(job.check("status", "--job", "ice", "--json").stdout)[
+                "state"] != "ready":
+            time.sleep(0.05)
+        job.check(*args[1:], "--steps", "5")
+        os.kill(first.pid, signal.SIGCONT)
+        out, err = first.communicate(timeout=PATIENCE)
+        assert first.returncode != 0 and "run 1 has ended" in err, (out, err)
+        assert out == "", out
+    finally:
+        os.kill(daemon.pid, signal.SIGCONT)
+        job.call("stop", "--job", "ice", "--now")
+        daemon.wait(PATIENCE)
+
+    os.mkdir(os.path.join(job.folder, "open"))
+    os.chmod(os.path.join(job.folder, "open"), 0o777)
+    job.check(*job.args, "--steps", "3", "--socket", "open/s", code=77,
+              says="somebody else could answer")
+
+
 def main():
     penstock, penstockd, model = map(os.path.abspath, sys.argv[1:4])
     transport = sys.argv[4]
-    checks = [check_names, check_sleep, check_death, check_terminal]
+    checks = [check_names, check_sleep, check_death, check_terminal,
+              check_signals, check_frozen]
     if transport == "mpi":
-        checks = [check_sleep, check_death]
+        checks = [check_sleep, check_death, check_signals]
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         job = Job(penstock, penstockd, model, transport, folder)
         for check in checks:

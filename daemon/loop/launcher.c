@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/loop/launcher.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static unsigned long long bit(int number)
+{
+    return 1ull << (number - 1);
+}
+
+bool pstd_launcher_is_asked(void)
+{
+    /* Of the thread, and of the process (proc(5)). */
+    static const char *const names[] = {"\nSigPnd:", "\nShdPnd:"};
+    unsigned long long waiting = 0;
+    char path[64], text[8192];
+    ssize_t n;
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)getppid());
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    n = read(fd, text, sizeof(text) - 1);
+    (void)close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *at = strstr(text, names[i]);
+
+        if (at != NULL)
+            waiting |= strtoull(at + strlen(names[i]), NULL, 16);
+    }
+    return (waiting & (bit(SIGTERM) | bit(SIGINT))) != 0;
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_LOOP_LAUNCHER_H
+#define PENSTOCK_DAEMON_LOOP_LAUNCHER_H
+/*
+ * The launcher of a job of `penstock run` has the signals blocked that would
+ * let it kill its ranks, whatever they save. Who sends it one means the job:
+ * its children see in /proc that it waits there.
+ */
+#include <stdbool.h>
+
+/* Does SIGTERM or SIGINT wait for the parent of this process? SIGHUP means
+ * nothing to a job. */
+bool pstd_launcher_is_asked(void);
+
+#endif
