@@ -48,8 +48,11 @@ static void print_help(const struct pstctl_command *command)
     pst_str_addf(&text, "usage: penstock %s %s%s[options]\n\n%s\n",
                  command->name, command->args,
                  *command->args != '\0' ? " " : "", command->summary);
-    if (command->help != NULL)
-        pst_str_addf(&text, "\n%s\n", command->help);
+    if (command->help != NULL) { /* ours, with ends of lines */
+        pst_str_add(&text, "\n");
+        pst_str_add(&text, command->help);
+        pst_str_add(&text, "\n");
+    }
     pst_str_add(&text, "\n");
     pstd_config_help(command->groups, &text);
     pstctl_print(stdout, &text);

@@ -195,9 +195,24 @@ def check_runs(ways):
     assert all(line.startswith("ts=") for line in log.splitlines())
 
 
+def check_help(penstock):
+    """What is ours keeps its ends of lines."""
+    def help_of(*words):
+        return subprocess.run([penstock, *words, "--help"], text=True,
+                              capture_output=True, check=True).stdout
+    names = [line.split()[0] for line in help_of().splitlines()
+             if line.startswith("  ")]
+    assert len(names) > 15, names
+    for name in names:
+        text = help_of(name)
+        assert text.startswith(f"usage: penstock {name} "), text
+        assert "\\n" not in text, text
+
+
 def main():
     penstock, model, root = map(os.path.abspath, sys.argv[1:])
     check_sources(root)
+    check_help(penstock)
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         rename(model, os.path.join(folder, "m.pt2"))
         clients.write_data(os.path.join(folder, "data.safetensors"))
