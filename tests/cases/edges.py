@@ -7,7 +7,8 @@ usage: edges.py OUTDIR
 Writes programs, tensors and cases.json in the form of README.md,
 for the program `cases`: integers beyond 2^53, which no double holds; complex
 numbers whose squares overflow; variances of too few numbers; einsum with
-letters that stand twice; Fourier transforms of all lengths.
+letters that stand twice; factors of matrices; Fourier transforms of all
+lengths.
 """
 import argparse
 import json
@@ -95,8 +96,27 @@ torch.view_as_real(torch.view_as_complex(x * big) / torch.view_as_complex(y * bi
 torch.view_as_real(torch.view_as_complex(x.detach()) / torch.view_as_complex(y / big).detach())
 torch.view_as_real(torch.view_as_complex(x.detach() * big).reciprocal()) * big
 torch.view_as_real(torch.view_as_complex(x.detach() / big).reciprocal()) / big
+torch.view_as_real(torch.view_as_complex(x.detach()) / torch.view_as_complex(y.detach() * (y.detach()[..., :1] > 0)))
 torch.view_as_complex(x * big).abs() / big
 torch.view_as_complex(x / big).abs() * big
+"""
+# What does not depend on signs that are LAPACK's choice, and what LAPACK chooses
+# alike; `m` is symmetric and definite.
+FACTORS = """
+torch.linalg.eigvalsh(m)
+torch.linalg.eigvalsh(m, UPLO='U')
+torch.linalg.eigh(m)[0]
+(lambda e: e[1] @ torch.diag(torch.exp(-e[0])) @ e[1].t())(torch.linalg.eigh(m))
+(lambda e: e[1].abs() * e[0])(torch.linalg.eigh(m))
+torch.linalg.qr(x)[0]
+torch.linalg.qr(x)[1]
+(lambda f: f[0] @ f[1].sin())(torch.linalg.qr(x))
+(lambda f: f[0] @ f[1] * f[1].sum())(torch.linalg.qr(x[:, :, 0]))
+torch.linalg.pinv(x)
+torch.linalg.pinv(x.transpose(1, 2))
+torch.linalg.pinv(m)
+torch.linalg.pinv(x[:, :, :1] @ y[:, :1], rtol=1e-3)
+torch.pinverse(x[0])
 """
 # Transforms of lengths with small factors, of primes and of one number. `s` is
 # (18, 89): multiples of x.
@@ -154,6 +174,11 @@ def module_of(line, big):
     names = {"torch": torch, "big": big}
     exec(source, names)  # pylint: disable=exec-used
     return type("Edge", (torch.nn.Module,), {"forward": names["forward"]})()
+
+
+def factor_lines():
+    square = "(x[:, :, 0] @ x[:, :, 0].t() + torch.eye(3).to(x.dtype))"
+    return [re.sub(r"\bm\b", square, line) for line in dtypes.lines(FACTORS)]
 
 
 def fourier_lines():
@@ -216,6 +241,8 @@ def main():
     cases = list(whole_cases(args.folder))
     cases += float_cases(args.folder, "floats", dtypes.lines(FLOATS),
                          (5e-6, 1e-13))
+    cases += float_cases(args.folder, "factors", factor_lines(),
+                         (2e-4, 1e-11))
     cases += float_cases(args.folder, "fourier", fourier_lines(),
                          (3e-5, 1e-12))
     with open(os.path.join(args.folder, "cases.json"), "w",

@@ -53,6 +53,14 @@ static const char *const accepted[] = {
     "aten._assert_scalar.default",
     "aten.sym_constrain_range.default",
     "aten.sym_constrain_range_for_size.default",
+    "aten.linalg_eigh.default",
+    "aten._linalg_eigh.default",
+    "aten.linalg_eigvalsh.default",
+    "aten.linalg_qr.default",
+    "aten.linalg_pinv.default",
+    "aten.linalg_pinv.atol_rtol_float",
+    "aten.linalg_pinv.atol_rtol_tensor",
+    "aten.pinverse.default",
 };
 
 static int setup(void **state)

@@ -172,6 +172,9 @@ static void chances_are_checked(void **state)
         {"input %x: F[4]; %p = aten.add.Scalar(%x, -9); %r = "
          "penstock.weights.default(%p)",
          "is negative or not finite"},
+        {"input %x: F[4]; %p = aten.add.Scalar(%x, -9); %r = "
+         "penstock.not_negative.default(%p, \"a rate is not\")",
+         "a rate is not, got -"},
     };
 
     (void)state;
@@ -203,6 +206,7 @@ static void random_integers_fit_their_dtype(void **state)
     } cases[] = {
         {PST_F64, 0x1p53}, {PST_F32, 0x1p24}, {PST_F16, 0x1p11},
         {PST_BF16, 0x1p8}, {PST_U8, 0x1p8},   {PST_I32, 0x1p31},
+        {PST_I64, 0x1p63},
     };
     const int64_t n = 256;
 
@@ -215,6 +219,7 @@ static void random_integers_fit_their_dtype(void **state)
         struct pst_value *x, *y;
         struct pst_eval *eval;
         double most = 0;
+        uint64_t low = 0;
 
         assert_ok(pst_graph_new(&graph, &diag), &diag);
         pst_build_init(&build, graph, &diag);
@@ -231,8 +236,96 @@ static void random_integers_fit_their_dtype(void **state)
 
             assert_true(got >= 0 && got < cases[i].top && got == floor(got));
             most = fmax(most, got);
+            if (cases[i].dtype == PST_I64)
+                low |= ((const uint64_t *)pst_eval_get(eval, y))[k];
         }
         assert_true(most > 0.9 * cases[i].top);
+        assert_true(cases[i].dtype != PST_I64 || (low & 1023) == 1023);
+        pst_eval_free(eval);
+        pst_graph_free(graph);
+    }
+}
+
+/* What a composition has for these numbers; NULL: it takes them. */
+static const struct {
+    const char *op;
+    double numbers[2];
+    unsigned n;
+    const char *message;
+} chances[] = {
+    {"aten.normal_functional.default", {0, -1}, 2, "std >= 0.0"},
+    {"aten.normal_functional.default", {0, 0}, 2, NULL},
+    {"aten.normal.Tensor_float", {-0.5}, 1, "std >= 0.0"},
+    {"aten.exponential.default", {0}, 1, "lambda > 0.0"},
+    {"aten.exponential.default", {2}, 1, NULL},
+    {"aten.log_normal.default", {0, 0}, 2, "std > 0.0"},
+    {"aten.cauchy.default", {0, 0}, 2, "sigma > 0.0"},
+    {"aten.geometric.default", {0}, 1, "in (0, 1)"},
+    {"aten.geometric.default", {1}, 1, "in (0, 1)"},
+    {"aten.geometric.default", {0.5}, 1, NULL},
+    {"aten.uniform.default", {2, 1}, 2, "from <= to"},
+    {"aten.uniform.default", {1, 2}, 2, NULL},
+};
+
+static void numbers_of_chances_are_checked(void **state)
+{
+    const int64_t n = 4;
+    const struct pst_meta meta = pst_meta_make(PST_F32, 1, &n);
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(chances); i++) {
+        struct pst_arg args[3];
+        struct pst_graph *graph;
+        struct pst_build build;
+        struct pst_value *y;
+
+        pst_diag_init(&diag);
+        assert_ok(pst_graph_new(&graph, &diag), &diag);
+        pst_build_init(&build, graph, &diag);
+        args[0] = pst_v(
+            pst_graph_add_value(graph, PST_VALUE_INPUT, "x", NULL, &meta));
+        for (unsigned k = 0; k < chances[i].n; k++)
+            args[k + 1] = pst_f(chances[i].numbers[k]);
+        y = pst_emit(&build, pst_op_find(chances[i].op), args,
+                     chances[i].n + 1);
+        if ((y == NULL) != (chances[i].message != NULL) ||
+            (y == NULL && strstr(diag.text, chances[i].message) == NULL))
+            fail_msg("%s: %s", chances[i].op, diag.text);
+        pst_graph_free(graph);
+    }
+}
+
+/* rand and uniform: all numbers are below 1 in every dtype. */
+static void one_is_never_drawn(void **state)
+{
+    static const enum pst_dtype dtypes[] = {PST_F32, PST_BF16, PST_F16};
+    static const char *const ops[] = {"aten.rand_like.default",
+                                      "aten.uniform.default"};
+    static const double zeros[16384];
+    const int64_t n = 16384;
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(dtypes) * PST_COUNT(ops); i++) {
+        const enum pst_dtype dtype = dtypes[i / 2];
+        const struct pst_meta meta = pst_meta_make(dtype, 1, &n);
+        struct pst_graph *graph;
+        struct pst_build build;
+        struct pst_value *x, *y;
+        struct pst_eval *eval;
+
+        assert_ok(pst_graph_new(&graph, &diag), &diag);
+        pst_build_init(&build, graph, &diag);
+        x = pst_graph_add_value(graph, PST_VALUE_INPUT, "x", NULL, &meta);
+        y = pst_emit(&build, pst_op_find(ops[i % 2]), PST_ARGS(pst_v(x)));
+        assert_non_null(y);
+        assert_ok(pst_eval_new(graph, &eval, &diag), &diag);
+        assert_ok(pst_eval_set(eval, x, zeros, &diag), &diag);
+        assert_ok(pst_eval_run(eval, false, NULL, &diag), &diag);
+        for (int64_t k = 0; k < n; k++) {
+            const double u = pst_load_f64(dtype, pst_eval_get(eval, y), k);
+
+            assert_true(u >= 0 && u < 1);
+        }
         pst_eval_free(eval);
         pst_graph_free(graph);
     }
@@ -288,6 +381,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_what_pytorch_states),
         cmocka_unit_test(refuses_in_words),
+        cmocka_unit_test(numbers_of_chances_are_checked),
+        cmocka_unit_test(one_is_never_drawn),
         cmocka_unit_test(chances_are_checked),
         cmocka_unit_test(random_integers_fit_their_dtype),
         cmocka_unit_test(indices_are_checked),

@@ -84,7 +84,9 @@ COMPLEX(
     TWO SCALE(
         "c",
         "d") "e = c / m; f = d / m; n = e * e + f * f; p = a / m; q = b / m;"
-             "stack([(p * e + q * f) / n, (q * e - p * f) / n], -1)");
+             "zero = n == 0; none = zero ? abs(detach(c)) : 1.0;"
+             "stack([zero ? a / none : (p * e + q * f) / n, "
+             "zero ? b / none : (q * e - p * f) / n], -1)");
 COMPLEX(add_Scalar,
         "add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
         ONE "stack([a + other * alpha, b], -1)");

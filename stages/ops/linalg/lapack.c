@@ -187,6 +187,57 @@ int pst_lapack_svd(int64_t m, int64_t n, double *a, double *s, double *u,
     return info;
 }
 
+/* What dsyevd asks for with vectors, and its integers. */
+static size_t eigh_work(size_t n)
+{
+    return 1 + 6 * n + 2 * n * n;
+}
+
+size_t pst_lapack_eigh_room(int64_t n)
+{
+    return eigh_work((size_t)n) + 3 + 5 * (size_t)n;
+}
+
+int pst_lapack_eigh(bool upper, int64_t n, double *a, double *w, double *room)
+{
+    const int side = (int)n, lwork = (int)eigh_work((size_t)n);
+    const int liwork = 3 + 5 * side;
+    int info = 0;
+
+    if (n > 0)
+        LAPACK_dsyevd("V", upper ? "U" : "L", &side, a, &side, w, room, &lwork,
+                      (int *)(room + lwork), &liwork, &info);
+    return info;
+}
+
+/* Of the blocked algorithms. */
+#define QR_BLOCK 64
+
+size_t pst_lapack_qr_room(int64_t n)
+{
+    return (size_t)n * QR_BLOCK + 1;
+}
+
+void pst_lapack_qr(int64_t m, int64_t n, double *a, double *tau, double *room)
+{
+    const int rows = (int)m, columns = (int)n, lwork = columns * QR_BLOCK;
+    int info = 0;
+
+    if (m > 0 && n > 0)
+        LAPACK_dgeqrf(&rows, &columns, a, &rows, tau, room, &lwork, &info);
+}
+
+void pst_lapack_qr_q(int64_t m, int64_t k, double *a, const double *tau,
+                     double *room)
+{
+    const int rows = (int)m, columns = (int)k, lwork = columns * QR_BLOCK;
+    int info = 0;
+
+    if (k > 0)
+        LAPACK_dorgqr(&rows, &columns, &columns, a, &rows, tau, room, &lwork,
+                      &info);
+}
+
 /* --- inference ------------------------------------------------------------ */
 
 enum pst_status pst_infer_square(struct pst_infer *c,

@@ -60,6 +60,16 @@ int pst_lapack_svd(int64_t m, int64_t n, double *a, double *s, double *u,
                    double *vt, double *room);
 size_t pst_lapack_svd_room(int64_t m, int64_t n);
 
+/* The upper or lower triangle of the symmetric a (n, n) is read; a becomes the
+ * vectors, w the values from the least on. Returns info. */
+int pst_lapack_eigh(bool upper, int64_t n, double *a, double *w, double *room);
+size_t pst_lapack_eigh_room(int64_t n);
+/* a (m, n) becomes R above reflections; then the first k columns of Q. */
+void pst_lapack_qr(int64_t m, int64_t n, double *a, double *tau, double *room);
+void pst_lapack_qr_q(int64_t m, int64_t k, double *a, const double *tau,
+                     double *room);
+size_t pst_lapack_qr_room(int64_t n);
+
 /* --- inference ----------------------------------------------------------- */
 
 /* Argument 0 as square matrices of f32 or f64. */

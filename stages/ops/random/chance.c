@@ -51,6 +51,37 @@ const struct pst_op pst_op_chosen = {
     PST_KERNELS(chosen_kernels),
 };
 
+/* --- standard deviations, rates ---------------------------------------------
+ */
+
+static void not_negative_ref(const struct pst_call *c)
+{
+    const struct pst_operand *x = &c->in[0];
+
+    for (int64_t i = 0; i < pst_meta_numel(x->meta); i++) {
+        const double value = pst_load_f64(x->meta->dtype, x->data, i);
+
+        if (!(value >= 0.0))
+            pst_call_fault(c, "%s, got %g", c->args[1].s, value);
+        pst_store_f64(x->meta->dtype, c->out[0].data, i, value);
+    }
+}
+
+static const struct pst_kernel not_negative_kernels[] = {
+    {.name = "not_negative_ref",
+     .dtypes = PST_D_FLOAT,
+     .run = not_negative_ref},
+};
+
+/* A copy, through which no gradient passes. */
+const struct pst_op pst_op_not_negative = {
+    .schema = "penstock::not_negative(Tensor self, str message) -> Tensor",
+    .flags = PST_OP_ORIGIN,
+    .infer = pst_infer_same_as_0,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(not_negative_kernels),
+};
+
 /* --- weights of a choice among many -----------------------------------------
  */
 

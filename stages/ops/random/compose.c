@@ -22,54 +22,81 @@
 #define NORMAL           "z = randn_like(self, dtype=dtype(self) == f64 ? f64 : f32);"
 #define AS_SELF(formula) "cast(" formula ", dtype(self))"
 
+/* What PyTorch raises on is refused. */
+#define CHECKED(condition, formula, text)                                      \
+    condition " ? " formula " : fail('" text "')"
+#define STD(formula) CHECKED("std >= 0", formula, "normal expects std >= 0.0")
+#define BELOW_HIGH(low, high, formula)                                         \
+    CHECKED(low " < " high, formula,                                           \
+            "random expects \"from\" to be less than \"to\"")
+
+/* Of the numbers that the dtype has: none is rounded to 1. */
 COMPOSE(uniform, "uniform(Tensor self, float from=0., float to=1." GENERATOR,
-        UNIFORM AS_SELF("u * (to - from) + from"));
+        "u = cast(rand_like(self), dtype(self) == f64 ? f64 : f32);" CHECKED(
+            "from <= to", AS_SELF("u * (to - from) + from"),
+            "uniform expects from <= to"));
 COMPOSE(normal_functional,
         "normal_functional(Tensor self, float mean=0., float std=1." GENERATOR,
-        NORMAL AS_SELF("z * std + mean"));
+        NORMAL STD(AS_SELF("z * std + mean")));
 COMPOSE(exponential, "exponential(Tensor self, float lambd=1." GENERATOR,
-        UNIFORM AS_SELF("log1p(-u) * (-1 / lambd)"));
+        UNIFORM CHECKED("lambd > 0", AS_SELF("log1p(-u) * (-1 / lambd)"),
+                        "exponential expects lambda > 0.0"));
 COMPOSE(log_normal,
         "log_normal(Tensor self, float mean=1., float std=2." GENERATOR,
-        NORMAL AS_SELF("exp(z * std + mean)"));
+        NORMAL CHECKED("std > 0", AS_SELF("exp(z * std + mean)"),
+                       "log_normal expects std > 0.0"));
 COMPOSE(cauchy, "cauchy(Tensor self, float median=0., float sigma=1." GENERATOR,
-        UNIFORM AS_SELF("tan((u - 0.5) * pi) * sigma + median"));
+        UNIFORM CHECKED("sigma > 0",
+                        AS_SELF("tan((u - 0.5) * pi) * sigma + median"),
+                        "cauchy expects sigma > 0.0"));
 
 /* --- normal numbers around given ones; no gradient passes ----------------- */
 
+#define STDS "'normal expects all elements of std >= 0.0'"
 COMPOSE(normal_Tensor_float,
         "normal.Tensor_float(Tensor mean, float std=1." GENERATOR,
-        "randn_like(mean) * std + detach(mean)");
+        STD("randn_like(mean) * std + detach(mean)"));
 COMPOSE(normal_float_Tensor,
         "normal.float_Tensor(float mean, Tensor std" GENERATOR,
-        "randn_like(std) * detach(std) + mean");
+        "s = not_negative(std, " STDS ");"
+        "randn_like(s) * s + mean");
 COMPOSE(normal_Tensor_Tensor,
         "normal.Tensor_Tensor(Tensor mean, Tensor std" GENERATOR,
-        "m = detach(mean); s = detach(std); randn_like(m + s) * s + m");
+        "m = detach(mean); s = not_negative(std, " STDS ");"
+        "randn_like(m + s) * s + m");
 COMPOSE(normal_float_float,
         "normal.float_float(float mean, float std, SymInt[] size, *, "
         "Generator? generator=None, ScalarType? dtype=None, "
         "Layout? layout=None, Device? device=None, bool? pin_memory=None",
-        "randn(size, dtype=dtype) * std + mean");
+        STD("randn(size, dtype=dtype) * std + mean"));
 
 /* --- whole numbers -------------------------------------------------------- */
 
-/* Of all values that the dtype has, from 0. */
+/* Of all values that the dtype has, from 0; a number of 64 bits is made of
+ * two, since a double has 53. */
 COMPOSE(random, "random(Tensor self" GENERATOR,
         "most = is_bool(self) ? 2 : values_of(self);"
+        "high = cast(floor(rand_like(self, dtype=f64) * 4294967296), i64);"
+        "low = cast(floor(rand_like(self, dtype=f64) * 2147483648), i64);"
+        "dtype(self) == i64 ? high * 2147483648 + low : "
         "cast(floor(rand_like(self, dtype=f64) * most), dtype(self))");
 COMPOSE(random_to, "random.to(Tensor self, int to" GENERATOR,
-        "cast(floor(rand_like(self, dtype=f64) * to), dtype(self))");
+        BELOW_HIGH("0", "to",
+                   "cast(floor(rand_like(self, dtype=f64) * to), "
+                   "dtype(self))"));
 COMPOSE(randint_low,
         "randint.low(SymInt low, SymInt high, SymInt[] size" OF_I64,
-        "cast(floor(rand(size, dtype=f64) * (high - low)) + low, dtype)");
+        BELOW_HIGH("low", "high",
+                   "cast(floor(rand(size, dtype=f64) * (high - low)) + low, "
+                   "dtype)"));
 COMPOSE(randint, "randint(SymInt high, SymInt[] size" OF_I64,
         "randint.low(0, high, size, dtype=dtype)");
 COMPOSE(randint_like_low_dtype,
         "randint_like.low_dtype(Tensor self, SymInt low, "
         "SymInt high" OPTIONS FORMAT,
-        "cast(floor(rand_like(self, dtype=f64) * (high - low)) + low, "
-        "is(dtype) ? dtype : dtype(self))");
+        BELOW_HIGH("low", "high",
+                   "cast(floor(rand_like(self, dtype=f64) * (high - low)) + "
+                   "low, is(dtype) ? dtype : dtype(self))"));
 COMPOSE(randint_like, "randint_like(Tensor self, SymInt high" OPTIONS FORMAT,
         "randint_like.low_dtype(self, 0, high, dtype=dtype)");
 COMPOSE(randint_like_Tensor,
@@ -78,10 +105,12 @@ COMPOSE(randint_like_Tensor,
         "is(dtype) ? dtype : dtype(self))");
 COMPOSE(randperm, "randperm(SymInt n" OF_I64,
         "cast(argsort(rand([n], dtype=f64)), dtype)");
+#define IN_0_1 "geometric expects p to be in (0, 1)"
 COMPOSE(geometric, "geometric(Tensor self, float p" GENERATOR,
         "u = rand_like(self, dtype=dtype(self) == f64 ? f64 : f32);"
         "n = ceil(log1p(-u) * (1 / log_of(1 - p)));"
-        "cast(clamp(n, 1), dtype(self))");
+        "p > 0 ? " CHECKED("p < 1", "cast(clamp(n, 1), dtype(self))",
+                           IN_0_1) " : fail('" IN_0_1 "')");
 
 /*
  * The smallest n with P(N <= n) >= u for a Poisson number N of that rate. Sums
@@ -124,7 +153,8 @@ const struct pst_op pst_op_poisson_quantile = {
     PST_KERNELS(poisson_quantile_kernels),
 };
 COMPOSE(poisson, "poisson(Tensor self, Generator? generator=None",
-        "poisson_quantile(rand_like(self), self)");
+        "poisson_quantile(rand_like(self), not_negative(self, "
+        "'invalid Poisson rate, expected rate to be non-negative'))");
 
 /* --- choices -------------------------------------------------------------- */
 

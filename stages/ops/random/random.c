@@ -7,6 +7,8 @@
 #include "stages/ops/simd/dropout.h"
 #include "stages/ops/vjp.h"
 
+#include <math.h>
+
 static enum pst_status floats_only(struct pst_infer *c, enum pst_status status)
 {
     if (status == PST_OK && pst_dtype_kind(c->out[0].dtype) != PST_KIND_FLOAT)
@@ -43,6 +45,17 @@ static enum pst_status infer_bernoulli(struct pst_infer *c)
     return pst_infer_same_as_0(c);
 }
 
+/* Numbers in [0, 1) of as many bits as the dtype has: a longer one would be
+ * rounded up to 1. */
+static double fitting(enum pst_dtype dtype, double u)
+{
+    const double values = dtype == PST_BF16  ? 0x1p8
+                          : dtype == PST_F16 ? 0x1p11
+                                             : 0x1p53;
+
+    return floor(u * values) / values;
+}
+
 static void rand_ref(const struct pst_call *c)
 {
     const struct pst_meta *out = c->out[0].meta;
@@ -51,7 +64,8 @@ static void rand_ref(const struct pst_call *c)
         pst_store_f64(out->dtype, c->out[0].data, i,
                       out->dtype == PST_F64
                           ? pst_rng_f64(&c->rng, (uint64_t)i)
-                          : (double)pst_rng_f32(&c->rng, (uint64_t)i));
+                          : fitting(out->dtype,
+                                    (double)pst_rng_f32(&c->rng, (uint64_t)i)));
 }
 
 static void randn_ref(const struct pst_call *c)
@@ -99,7 +113,8 @@ static void rand_part(void *ctx, unsigned part, unsigned parts)
 
         f->loop(n, i, f->stream, block);
         for (int64_t k = 0; k < n; k++)
-            pst_store_f64(out->meta->dtype, out->data, i + k, (double)block[k]);
+            pst_store_f64(out->meta->dtype, out->data, i + k,
+                          fitting(out->meta->dtype, (double)block[k]));
     }
 }
 

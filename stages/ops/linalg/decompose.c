@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Eigenvalues of symmetric matrices, QR factors and the pseudo-inverse, by
+ * LAPACK, with the gradients that PyTorch has. Signs of vectors are LAPACK's.
+ */
+#include "stages/ops/formula/formula.h"
+#include "stages/ops/linalg/linalg.h"
+
+#include <string.h>
+
+#define MOST 8192 /* of a side: LAPACK counts its workspace in 32 bits */
+
+static enum pst_status matrices(const struct pst_infer *c,
+                                const struct pst_meta **ret)
+{
+    char text[PST_META_TEXT];
+    enum pst_status status = pst_infer_tensor(c, 0, ret);
+
+    if (status != PST_OK)
+        return status;
+    if ((*ret)->rank < 2 || pst_matrix_size(*ret, 1) > MOST ||
+        pst_matrix_size(*ret, 2) > MOST ||
+        ((*ret)->dtype != PST_F32 && (*ret)->dtype != PST_F64))
+        return pst_infer_fail(c,
+                              "wants matrices of f32 or f64 with sides of at "
+                              "most %d, got %s",
+                              MOST, pst_meta_text(*ret, text));
+    return PST_OK;
+}
+
+/* --- symmetric matrices --------------------------------------------------- */
+
+static size_t eigh_room(const struct pst_call *c)
+{
+    const int64_t n = pst_matrix_size(c->in[0].meta, 1);
+
+    return (size_t)(n * n + n) + pst_lapack_eigh_room(n);
+}
+
+static size_t eigh_scratch(const struct pst_call *c, unsigned threads)
+{
+    return pst_matrix_scratch(eigh_room(c), threads);
+}
+
+/* The lower triangle by rows is the upper one by columns. */
+static void eigh_one(const struct pst_call *c, int64_t k, double *room)
+{
+    const int64_t n = pst_matrix_size(c->in[0].meta, 1);
+    double *a = room, *w = a + n * n;
+    int info;
+
+    pst_matrix_load(&c->in[0], k, a);
+    info = pst_lapack_eigh(!c->args[1].b, n, a, w, w + n);
+    if (info != 0)
+        pst_linalg_fault(c, "linalg.eigh", k, info);
+    for (int64_t i = 0; i < n; i++)
+        pst_store_f64(c->out[0].meta->dtype, c->out[0].data, k * n + i, w[i]);
+    pst_matrix_store_t(&c->out[1], k, a);
+}
+
+static void eigh_lapack(const struct pst_call *c)
+{
+    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), eigh_room(c), eigh_one);
+}
+
+static enum pst_status infer_eigh(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    enum pst_status status = matrices(c, &x);
+
+    if (status == PST_OK)
+        status = pst_infer_square(c, &x);
+    if (status == PST_OK)
+        status = pst_infer_batch(c, 0, x->dtype, x, 1);
+    return status == PST_OK ? pst_infer_batch(c, 1, x->dtype, x, 2) : status;
+}
+
+PST_MATRIX_KERNEL(eigh, eigh_scratch, eigh_lapack);
+/* V (diag(gL) + V^T gV / E) V^T, E_ij = L_j - L_i, which is not 0 where the
+ * vectors have a gradient. */
+const struct pst_op pst_op_eigh_of = {
+    .schema = "penstock::eigh_of(Tensor A, bool upper) -> (Tensor L, Tensor V)",
+    .infer = infer_eigh,
+    .vjp = pst_vjp_formula,
+    .formula = "v = result1; one = diag_embed(result * 0 + 1);"
+               "e = unsqueeze(result, -2) - unsqueeze(result, -1) + one;"
+               "p = matmul(mT(v), grad1); q = p / e * (1 - one);"
+               "A: matmul(matmul(v, diag_embed(grad) + q), mT(v))",
+    PST_KERNELS(eigh_kernels),
+};
+
+#define UPPER "same(UPLO, 'U') ? True : same(UPLO, 'u')"
+PST_REWRITE_FORMULA(linalg_eigh,
+                    "aten::linalg_eigh(Tensor self, str UPLO='L') -> (Tensor "
+                    "eigenvalues, Tensor eigenvectors)",
+                    "y = eigh_of(self, " UPPER "); y[0], y[1]");
+PST_REWRITE_FORMULA(_linalg_eigh,
+                    "aten::_linalg_eigh(Tensor A, str UPLO='L', bool "
+                    "compute_v=True) -> (Tensor eigenvalues, Tensor "
+                    "eigenvectors)",
+                    "y = eigh_of(A, " UPPER "); y[0], y[1]");
+PST_REWRITE_FORMULA(
+    linalg_eigvalsh,
+    "aten::linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor",
+    "eigh_of(self, " UPPER ")[0]");
+
+/* --- QR ------------------------------------------------------------------- */
+
+static size_t qr_room(const struct pst_call *c)
+{
+    const int64_t m = pst_matrix_size(c->in[0].meta, 2);
+    const int64_t n = pst_matrix_size(c->in[0].meta, 1), k = PST_MIN(m, n);
+
+    return (size_t)(m * n + k * n + k) + pst_lapack_qr_room(n);
+}
+
+static size_t qr_scratch(const struct pst_call *c, unsigned threads)
+{
+    return pst_matrix_scratch(qr_room(c), threads);
+}
+
+static void qr_one(const struct pst_call *c, int64_t at, double *room)
+{
+    const int64_t m = pst_matrix_size(c->in[0].meta, 2);
+    const int64_t n = pst_matrix_size(c->in[0].meta, 1), k = PST_MIN(m, n);
+    double *a = room, *r = a + m * n, *tau = r + k * n;
+
+    pst_matrix_load_t(&c->in[0], at, a);
+    pst_lapack_qr(m, n, a, tau, tau + k);
+    for (int64_t i = 0; i < k; i++)
+        for (int64_t j = 0; j < n; j++)
+            r[i * n + j] = j < i ? 0.0 : a[j * m + i];
+    pst_matrix_store(&c->out[1], at, r);
+    pst_lapack_qr_q(m, k, a, tau, tau + k);
+    pst_matrix_store_t(&c->out[0], at, a);
+}
+
+static void qr_lapack(const struct pst_call *c)
+{
+    if (pst_meta_numel(c->in[0].meta) > 0)
+        pst_each_matrix(c, pst_matrix_count(c->in[0].meta), qr_room(c), qr_one);
+}
+
+static enum pst_status infer_qr(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    struct pst_meta q, r;
+    enum pst_status status = matrices(c, &x);
+
+    if (status != PST_OK)
+        return status;
+    q = r = *x;
+    q.size[x->rank - 1] = r.size[x->rank - 2] =
+        PST_MIN(pst_matrix_size(x, 1), pst_matrix_size(x, 2));
+    status = pst_infer_set(c, 0, x->dtype, x->rank, q.size);
+    return status == PST_OK ? pst_infer_set(c, 1, x->dtype, x->rank, r.size)
+                            : status;
+}
+
+PST_MATRIX_KERNEL(qr, qr_scratch, qr_lapack);
+/* (gQ + Q sym(M)) R^-T, M = R gR^T - gQ^T Q, sym copies its lower triangle. */
+const struct pst_op pst_op_qr_of = {
+    .schema = "penstock::qr_of(Tensor A) -> (Tensor Q, Tensor R)",
+    .infer = infer_qr,
+    .vjp = pst_vjp_formula,
+    .formula =
+        "m = matmul(result1, mT(grad1)) - matmul(mT(grad), result);"
+        "s = tril(m) + mT(tril(m, -1));"
+        "A: size(A, -2) < size(A, -1) ? fail('the gradient of wide matrices is "
+        "not supported') : solve_by_triangle(mT(result1), "
+        "grad + matmul(result, s), False, False, False)",
+    PST_KERNELS(qr_kernels),
+};
+
+#define QR                                                                     \
+    "y = qr_of(A);"                                                            \
+    "same(mode, 'reduced') ? y[0] : fail('only mode reduced is supported'), "  \
+    "y[1]"
+PST_REWRITE_FORMULA(linalg_qr,
+                    "aten::linalg_qr(Tensor A, str mode='reduced') -> (Tensor "
+                    "Q, Tensor R)",
+                    QR);
+
+/* --- pseudo-inverse ------------------------------------------------------- */
+
+static size_t pinv_room(const struct pst_call *c)
+{
+    const int64_t m = pst_matrix_size(c->in[0].meta, 2);
+    const int64_t n = pst_matrix_size(c->in[0].meta, 1), k = PST_MIN(m, n);
+
+    return (size_t)(m * n + k * (m + n + 1)) + pst_lapack_svd_room(m, n);
+}
+
+static size_t pinv_scratch(const struct pst_call *c, unsigned threads)
+{
+    return pst_matrix_scratch(pinv_room(c), threads);
+}
+
+/* As it is stored A is A^T = V S U^T by columns. */
+static void pinv_one(const struct pst_call *c, int64_t at, double *room)
+{
+    const int64_t m = pst_matrix_size(c->in[0].meta, 2);
+    const int64_t n = pst_matrix_size(c->in[0].meta, 1), k = PST_MIN(m, n);
+    double *a = room, *v = a + m * n, *ut = v + n * k, *s = ut + k * m;
+    double least;
+    int info;
+
+    pst_matrix_load(&c->in[0], at, a);
+    info = pst_lapack_svd(n, m, a, s, v, ut, s + k);
+    if (info != 0)
+        pst_linalg_fault(c, "linalg.pinv", at, info);
+    least = PST_MAX(c->args[1].f, c->args[2].f * s[0]);
+    memset(a, 0, (size_t)(m * n) * sizeof(*a));
+    for (int64_t p = 0; p < k; p++)
+        for (int64_t i = 0; i < n && s[p] > least; i++)
+            for (int64_t j = 0; j < m; j++)
+                a[i * m + j] += v[p * n + i] * ut[j * k + p] / s[p];
+    pst_matrix_store(&c->out[0], at, a);
+}
+
+static void pinv_lapack(const struct pst_call *c)
+{
+    if (pst_meta_numel(c->in[0].meta) > 0)
+        pst_each_matrix(c, pst_matrix_count(c->in[0].meta), pinv_room(c),
+                        pinv_one);
+}
+
+static enum pst_status infer_pinv(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    struct pst_meta to;
+    enum pst_status status = matrices(c, &x);
+
+    if (status != PST_OK)
+        return status;
+    to = *x;
+    to.size[x->rank - 1] = x->size[x->rank - 2];
+    to.size[x->rank - 2] = x->size[x->rank - 1];
+    return pst_infer_set(c, 0, x->dtype, x->rank, to.size);
+}
+
+PST_MATRIX_KERNEL(pinv, pinv_scratch, pinv_lapack);
+/* G. Golub, V. Pereyra, 1973; whichever products are smaller. */
+const struct pst_op pst_op_pinv_of = {
+    .schema = "penstock::pinv_of(Tensor A, float atol, float rtol) -> Tensor",
+    .infer = infer_pinv,
+    .vjp = pst_vjp_formula,
+    .formula = "p = result; t = mT(result); g = mT(grad);"
+               "k = matmul(g, p); kt = matmul(k, t);"
+               "l = matmul(p, g); tl = matmul(t, l);"
+               "A: size(A, -2) <= size(A, -1) ? "
+               "kt - mT(matmul(p, k)) - matmul(matmul(A, p), kt) + "
+               "matmul(matmul(t, p), g - matmul(k, A)) : "
+               "tl - mT(matmul(l, p)) - matmul(matmul(tl, p), A) + "
+               "matmul(matmul(g - matmul(A, l), p), t)",
+    PST_KERNELS(pinv_kernels),
+};
+
+/* What is zero to PyTorch, if nothing else is said. */
+#define ZERO                                                                   \
+    "n = size(self, -2) > size(self, -1) ? size(self, -2) : size(self, -1);"   \
+    "tiny = n * (dtype(self) == f64 ? 2.220446049250313e-16 : "                \
+    "1.1920928955078125e-07);"
+#define PLAIN(value)                                                           \
+    "hermitian ? fail('hermitian=True is not supported') : " value
+PST_REWRITE_FORMULA(linalg_pinv,
+                    "aten::linalg_pinv(Tensor self, float rcond, bool "
+                    "hermitian=False) -> Tensor",
+                    PLAIN("pinv_of(self, 0., rcond)"));
+PST_REWRITE_FORMULA(linalg_pinv_atol_rtol_float,
+                    "aten::linalg_pinv.atol_rtol_float(Tensor self, *, float? "
+                    "atol=None, float? rtol=None, bool hermitian=False) -> "
+                    "Tensor",
+                    ZERO PLAIN("pinv_of(self, is(atol) ? atol : 0., "
+                               "is(rtol) ? rtol : is(atol) ? (atol > 0 ? 0. "
+                               ": tiny) : tiny)"));
+PST_REWRITE_FORMULA(linalg_pinv_atol_rtol_tensor,
+                    "aten::linalg_pinv.atol_rtol_tensor(Tensor self, *, "
+                    "Tensor? atol=None, Tensor? rtol=None, bool "
+                    "hermitian=False) -> Tensor",
+                    ZERO "is(atol) ? fail('atol as a tensor is not supported') "
+                         ": is(rtol) ? fail('rtol as a tensor is not "
+                         "supported') : " PLAIN("pinv_of(self, 0., tiny)"));
+PST_REWRITE_FORMULA(pinverse,
+                    "aten::pinverse(Tensor self, float rcond=1e-15) -> Tensor",
+                    "pinv_of(self, 0., rcond)");
