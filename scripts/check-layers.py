@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Includes go one way only; headers are guarded by their path and compile alone.
+"""Includes go one way only, between folders and between files; headers are
+guarded by their path and compile alone.
+
+NAME.h and NAME.c are one unit: no chain of includes leads from a unit back to
+it, so that each can be understood with what lies below it alone.
 
 usage: check-layers.py [--cc COMMAND] [-I DIR]... [-D NAME]... [ROOT]
 
@@ -141,6 +145,46 @@ def check_file(root, path):
     return faults
 
 
+def units(root, paths):
+    """Unit -> units that it includes."""
+    ours = {path[:-2] for path in paths if path.endswith((".c", ".h"))}
+    edges = {unit: set() for unit in ours}
+    for path in paths:
+        if not path.endswith((".c", ".h")):
+            continue
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            for line in file:
+                found = INCLUDE.match(line)
+                if found and found.group(2)[:-2] in ours:
+                    edges[path[:-2]].add(found.group(2)[:-2])
+        edges[path[:-2]].discard(path[:-2])
+    return edges
+
+
+def find_circles(edges):
+    """Strongly connected components of more than one unit (Tarjan 1972)."""
+    index, low, stack, circles = {}, {}, [], []
+
+    def visit(unit):
+        index[unit] = low[unit] = len(index)
+        stack.append(unit)
+        for other in edges[unit]:
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[unit] = min(low[unit], low[other])
+        if low[unit] == index[unit]:
+            at = stack.index(unit)
+            if len(stack) - at > 1:
+                circles.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for unit in sorted(edges):
+        if unit not in index:
+            visit(unit)
+    return circles
+
+
 def compile_header(cc, root, path):
     """The compiler's words if the header does not stand alone."""
     done = subprocess.run(
@@ -169,6 +213,8 @@ def main():
     if not paths:
         sys.exit(f"no sources below {args.root}")
     faults = [fault for path in paths for fault in check_file(args.root, path)]
+    faults += ["a circle of files: " + ", ".join(circle)
+               for circle in find_circles(units(args.root, paths))]
     if args.cc:
         cc = shlex.split(args.cc) + ["-std=c17", "-D_GNU_SOURCE", "-I."]
         cc += [f"-I{os.path.abspath(x)}" for x in args.I]

@@ -11,6 +11,7 @@
 #include "daemon/exec/session.h"
 #include "stages/base/alloc.h"
 #include "stages/ops/matmul/gemm_bf16.h"
+#include "stages/ops/matmul/rates.h"
 #include "stages/run/tokens.h"
 
 #define EVENT_GAP_S 0.05 /* between step events of fast steps */
@@ -127,7 +128,7 @@ static size_t planned_bytes(const struct pstd_executor *w)
 /* What the factors of products are, and how they are multiplied. */
 static const char *products(const struct pstd_config *c)
 {
-    if (strcmp(c->dtype, "bf16") == 0 && !pst_gemm_uses_bf16())
+    if (strcmp(c->dtype, "bf16") == 0 && !pst_rates_use_bf16())
         return "bf16-in-f32";
     return c->dtype;
 }

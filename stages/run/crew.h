@@ -7,8 +7,9 @@
  * Rank numbers: of the job here and on the wire, replica * P + rank of the
  * pipeline; schedules know the rank of the pipeline only.
  */
-#include "stages/run/lanes.h"
 #include "stages/run/rank/rank.h"
+
+struct pst_lanes;
 
 struct pst_crew {
     struct pst_plan *plan;

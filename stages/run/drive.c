@@ -7,7 +7,9 @@
 #include "stages/ops/matmul/blas.h"
 #include "stages/ops/matmul/gemm.h"
 #include "stages/ops/matmul/gemm_bf16.h"
+#include "stages/ops/matmul/rates.h"
 #include "stages/run/facts.h"
+#include "stages/run/lanes.h"
 #include "stages/run/room.h"
 
 /* Looks at messages that have not come between two looks at the clock. */
@@ -191,7 +193,7 @@ static enum pst_status handshake(struct pst_crew *crew, struct pst_diag *diag)
     pst_facts_add(&f, "the kernels of OpenBLAS", "%s", pst_blas_core());
     pst_facts_add(&f, "how products of bf16 run", "%s",
                   !o->bf16               ? "not at all"
-                  : pst_gemm_uses_bf16() ? "in bf16"
+                  : pst_rates_use_bf16() ? "in bf16"
                                          : "in f32 (penstock calibrate)");
     pst_facts_add(&f, "what a step does", "train %d, outputs %d, scatter %d",
                   o->train, o->keep_outputs, o->scatter);

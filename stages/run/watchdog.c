@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Whoever waits too long says for whom (DESIGN 3.1: no hang without a name). */
 #include "stages/run/crew.h"
+#include "stages/run/lanes.h"
 
 /* Is this one of the messages that the rank's next action waits for? */
 static bool blocks(const struct pst_rank *r, const struct pst_message *m)

@@ -5,6 +5,7 @@
 #include "stages/compile/memplan.h"
 #include "stages/compile/program.h"
 #include "stages/ops/matmul/gemm_bf16.h"
+#include "stages/ops/matmul/rates.h"
 #include "tests/split/model.h"
 
 static struct pst_diag diag;
@@ -161,10 +162,10 @@ static void layouts(void **state)
     change_of(product, true, "layouts", &change);
     /* What is as large as the input is made again where it is read again. */
     assert_int_equal(count(pst_str_text(&change), "default(%x"),
-                     pst_gemm_uses_bf16() ? 1 : 2);
+                     pst_rates_use_bf16() ? 1 : 2);
     assert_int_equal(count(pst_str_text(&change), "default(%w"), 1);
     pst_str_fini(&change);
-    if (!pst_gemm_uses_bf16()) /* then f32 rounded: other names of the same */
+    if (!pst_rates_use_bf16()) /* then f32 rounded: other names of the same */
         return;
     expect(product, true, "layouts",
            "-  %y: f32[2, 3] = aten.linear.default(%t, %w, bias=%b)  # - "

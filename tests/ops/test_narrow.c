@@ -7,6 +7,7 @@
 #include "stages/graph/tensor.h"
 #include "stages/ops/call.h"
 #include "stages/ops/matmul/gemm_bf16.h"
+#include "stages/ops/matmul/rates.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -216,7 +217,7 @@ static void check(const struct shape *s)
     memcpy(twin.data, out.data, bytes);
     run_once(kernel, &c, &before, 0x3f);
     assert_memory_equal(twin.data, out.data, bytes);
-    if (s->dtype == PST_F32 && pst_gemm_uses_bf16())
+    if (s->dtype == PST_F32 && pst_rates_use_bf16())
         compare_prepared(op, &c, kernel, &before, twin.data, bytes);
     else if (s->dtype == PST_F32)
         compare_rounded(op, &c, kernel, &before, twin.data, bytes);

@@ -8,6 +8,7 @@
 #include "stages/base/alloc.h"
 #include "stages/ops/call.h"
 #include "stages/ops/matmul/gemm_bf16.h"
+#include "stages/ops/matmul/rates.h"
 #include "stages/ops/matmul/tiles.h"
 
 #include <math.h>
@@ -212,7 +213,7 @@ static void products_have_the_same_bits(void **state)
     };
 
     (void)state;
-    if (!pst_gemm_uses_bf16())
+    if (!pst_rates_use_bf16())
         skip();
     for (unsigned i = 0; i < 8 * PST_COUNT(sizes); i++) {
         const int64_t *n = sizes[i / 8];

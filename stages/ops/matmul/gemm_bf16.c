@@ -2,7 +2,6 @@
 #include "stages/ops/matmul/gemm_bf16.h"
 
 #include "stages/base/cpu.h"
-#include "stages/ops/matmul/rates.h"
 
 #include <pthread.h>
 
@@ -266,22 +265,3 @@ bool pst_gemm_bf16(const struct pst_gemm *g, const uint16_t *a,
 }
 
 #endif
-
-static bool uses;
-
-static void decide(void)
-{
-    struct pst_rates rates;
-    const bool known = pst_rates_known(&rates);
-
-    uses = pst_gemm_has_bf16() &&
-           pst_rates_prefer_bf16(pst_cpu_features(), known ? &rates : NULL);
-}
-
-bool pst_gemm_uses_bf16(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-    pthread_once(&once, decide);
-    return uses;
-}

@@ -15,9 +15,6 @@
 #include <stddef.h>
 
 bool pst_gemm_has_bf16(void);
-/* ... and are they faster than f32 products of the rounded factors? The same
- * in all of a process. */
-bool pst_gemm_uses_bf16(void);
 /* Bytes of scratch (aligned to 64) that the product wants. */
 size_t pst_gemm_bf16_scratch(const struct pst_gemm *g);
 /* beta is 0 or 1. False: the library ran out of memory. */

@@ -3,6 +3,7 @@
 
 #include "stages/base/cpu.h"
 #include "stages/ops/matmul/gemm_bf16.h"
+#include "stages/ops/matmul/rates.h"
 #include "stages/ops/simd/convert.h"
 
 /*
@@ -72,7 +73,7 @@ static void plan_factor(struct narrow *w, unsigned i, char *base)
 static void plan(const struct pst_product *p, char *base, struct narrow *w)
 {
     *w = (struct narrow){.p = p, .q = *p, .bf16 = p->dtype != PST_F16};
-    w->bf16 = w->bf16 && pst_gemm_uses_bf16();
+    w->bf16 = w->bf16 && pst_rates_use_bf16();
     w->q.dtype = PST_F32;
     w->q.factors = w->bf16 ? PST_BF16 : PST_F32;
     plan_factor(w, 0, base);
@@ -204,7 +205,7 @@ enum pst_form pst_product_form(const struct pst_call *c,
 {
     if (!c->bf16 || p->factors != PST_F32)
         return PST_FORM_OWN;
-    if (!pst_gemm_uses_bf16())
+    if (!pst_rates_use_bf16())
         return PST_FORM_ROUNDED;
     return is_b && pst_product_likes_tiles(p) ? p->b_form : PST_FORM_BF16;
 }
@@ -212,7 +213,7 @@ enum pst_form pst_product_form(const struct pst_call *c,
 bool pst_product_is_prepared(const struct pst_product *p)
 {
     return p->dtype == PST_F32 && p->factors == PST_BF16 &&
-           pst_gemm_uses_bf16();
+           pst_rates_use_bf16();
 }
 
 size_t pst_product_prepared_scratch(const struct pst_product *p,

@@ -76,7 +76,7 @@ void pst_product_dnnl(const struct pst_product *p, struct pst_pool *pool);
 void pst_product_packed(const struct pst_product *p, struct pst_pool *pool);
 /* The fastest of the three for f32, OpenBLAS for f64. */
 void pst_product_best(const struct pst_product *p, struct pst_pool *pool);
-/* bf16 factors, f32 for c and out, if pst_gemm_uses_bf16. Scratch is 64-byte
+/* bf16 factors, f32 for c and out, if pst_rates_use_bf16. Scratch is 64-byte
  * aligned; false: the library ran out of memory. */
 size_t pst_product_bf16_scratch(const struct pst_product *p, unsigned threads);
 bool pst_product_bf16(const struct pst_product *p, struct pst_pool *pool,
@@ -85,7 +85,7 @@ bool pst_product_bf16(const struct pst_product *p, struct pst_pool *pool,
 /*
  * Narrow products (narrow.c): factors of f32 that are rounded to bf16 (when
  * the call says so), of bf16 or f16; summed in f32, the result rounded once.
- * Where pst_gemm_uses_bf16 is false, f32 products of the rounded factors run.
+ * Where pst_rates_use_bf16 is false, f32 products of the rounded factors run.
  */
 bool pst_product_is_narrow(const struct pst_call *c,
                            const struct pst_product *p);

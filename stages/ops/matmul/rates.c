@@ -209,7 +209,7 @@ void pst_rates_describe(struct pst_str *out)
 {
     struct pst_rates rates;
 
-    pst_str_add(out, pst_gemm_uses_bf16()
+    pst_str_add(out, pst_rates_use_bf16()
                          ? "factors rounded to bf16, multiplied in bf16 ("
                          : "factors rounded to bf16, multiplied in f32 (");
     if (!pst_gemm_has_bf16())
@@ -219,4 +219,23 @@ void pst_rates_describe(struct pst_str *out)
                      rates.bf16);
     else
         pst_str_add(out, "by feature bits; penstock calibrate measures)");
+}
+
+static bool uses;
+
+static void decide(void)
+{
+    struct pst_rates rates;
+    const bool known = pst_rates_known(&rates);
+
+    uses = pst_gemm_has_bf16() &&
+           pst_rates_prefer_bf16(pst_cpu_features(), known ? &rates : NULL);
+}
+
+bool pst_rates_use_bf16(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, decide);
+    return uses;
 }

@@ -32,5 +32,8 @@ void pst_rates_describe(struct pst_str *out);
 /* Are bf16 products worth it on a processor with these features? rates: NULL
  * if they were not measured. */
 bool pst_rates_prefer_bf16(const char *features, const struct pst_rates *rates);
+/* ... and are they on this one, by what was measured if it was? The same in all
+ * of a process. */
+bool pst_rates_use_bf16(void);
 
 #endif

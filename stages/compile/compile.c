@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/compile/program.h"
-
 #include "stages/compile/compile.h"
 
 const struct pst_region_row pst_regions[PST_N_REGIONS] = {

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/check-layers.py finds what is planted, and only that.
+
+usage: test_layers.py CHECK-LAYERS.py
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+
+def header(path, *includes):
+    guard = "PENSTOCK_" + path.upper().replace("/", "_").replace(".", "_")
+    return f"#ifndef {guard}\n#define {guard}\n" + "".join(
+        f'#include "{x}"\n' for x in includes) + "#endif\n"
+
+
+def source(*includes):
+    return "".join(f'#include "{x}"\n' for x in includes)
+
+
+GOOD = {
+    "stages/base/a.h": header("stages/base/a.h"),
+    "stages/base/a.c": source("stages/base/a.h"),
+    "stages/base/b.h": header("stages/base/b.h", "stages/base/a.h"),
+    "stages/base/b.c": source("stages/base/b.h"),
+    "stages/graph/c.c": source("stages/base/b.h"),
+}
+# What is planted, and words of the fault.
+FAULTS = {
+    "two headers": (
+        {"stages/base/a.h": header("stages/base/a.h", "stages/base/b.h")},
+        "circle of files: stages/base/a, stages/base/b"),
+    "a source": (
+        {"stages/base/a.c": source("stages/base/a.h", "stages/base/b.h")},
+        "circle of files: stages/base/a, stages/base/b"),
+    "three units": (
+        {"stages/base/d.h": header("stages/base/d.h", "stages/base/b.h"),
+         "stages/base/a.c": source("stages/base/a.h", "stages/base/d.h")},
+        "circle of files: stages/base/a, stages/base/b, stages/base/d"),
+    "upwards": (
+        {"stages/base/b.c": source("stages/base/b.h", "stages/graph/e.h"),
+         "stages/graph/e.h": header("stages/graph/e.h")},
+        "stages/base may not include stages/graph"),
+    "guard": ({"stages/base/b.h": header("stages/base/x.h")},
+              "the guard is not PENSTOCK_STAGES_BASE_B_H"),
+    "order": ({"stages/base/b.c": source("stages/base/a.h",
+                                         "stages/base/b.h")},
+              "stages/base/b.h does not come first"),
+}
+
+
+def check(script, planted):
+    """Exit code and words of the check on a tree with what is planted."""
+    with tempfile.TemporaryDirectory(prefix="pst-") as root:
+        for path, text in {**GOOD, **planted}.items():
+            os.makedirs(os.path.dirname(os.path.join(root, path)),
+                        exist_ok=True)
+            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                file.write(text)
+        done = subprocess.run([sys.executable, script, root], text=True,
+                              capture_output=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+
+def main():
+    script = sys.argv[1]
+    code, text = check(script, {})
+    assert code == 0 and "0 faults" in text, text
+    for name, (planted, words) in FAULTS.items():
+        code, text = check(script, planted)
+        assert code == 1 and words in text, (name, text)
+        assert " 1 faults" in text, (name, text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
