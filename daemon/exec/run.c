@@ -14,6 +14,8 @@
 #include "stages/ops/matmul/rates.h"
 #include "stages/run/tokens.h"
 
+#define MIN_FLOPS 4e6 /* about 40 us, two hand-overs take 20 */
+
 #define EVENT_GAP_S 0.05 /* between step events of fast steps */
 
 static double now_s(void)
@@ -81,6 +83,14 @@ static enum pst_status keep_crew(struct pstd_session *s, bool *ret,
     return pstd_open_batch(&s->config, w->plan, &w->batch, diag);
 }
 
+/* Ranks of one process take turns where a stage has less to do with a
+ * microbatch than it takes to wake another thread. */
+static bool is_worth_threads(const struct pst_batch *batch)
+{
+    return pstd_flops(batch) >= MIN_FLOPS * (double)batch->microbatches *
+                                    (double)batch->plan->stages.n;
+}
+
 static enum pst_status make_crew(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pstd_executor *w = s->w;
@@ -88,7 +98,7 @@ static enum pst_status make_crew(struct pstd_session *s, struct pst_diag *diag)
     if (w->crew != NULL)
         return PST_OK;
     pstd_set_batch(&s->options, &w->batch);
-    s->options.side_by_side = true;
+    s->options.side_by_side = is_worth_threads(&w->batch);
     if (strcmp(s->config.microbatch_weights, "tokens") == 0) {
         const struct pst_batch *b = &w->batch;
         enum pst_status status =

@@ -11,6 +11,7 @@
 
 #define LISTED      20 /* names in a message */
 #define READ_TOKENS 1024u
+#define MAX_LOADED  (1u << 20) /* bytes of a file */
 
 enum source {
     SOURCE_ROWS,    /* rows of a tensor of the file */
@@ -179,6 +180,9 @@ static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
     enum pst_status status;
 
     status = pst_safetensors_open(d->path, &d->st, diag);
+    /* Steps that read so little must not wait for system calls. */
+    if (status == PST_OK && pst_safetensors_file(d->st)->size <= MAX_LOADED)
+        status = pst_safetensors_load(d->st, diag);
     if (status != PST_OK)
         return status;
     for (size_t i = 0; i < d->n; i++) {

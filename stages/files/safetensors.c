@@ -330,6 +330,10 @@ enum pst_status pst_safetensors_read(const struct pst_safetensors_entry *entry,
         return pst_diag_set(diag, PST_ERR_INTERNAL,
                             "%zu bytes at %zu of tensor '%s', which has %zu",
                             bytes, begin, entry->name, entry->bytes);
+    if (entry->data != NULL) {
+        memcpy(dst, (const unsigned char *)entry->data + begin, bytes);
+        return PST_OK;
+    }
     return pst_file_read_at(entry->file, entry->offset + begin, dst, bytes,
                             diag);
 }
@@ -341,7 +345,7 @@ enum pst_status pst_safetensors_load(struct pst_safetensors *st,
     enum pst_status status;
 
     if (!st->data)
-        st->data = pst_alloc(PST_TAG_ARCHIVE, size);
+        st->data = pst_alloc(PST_TAG_ARCHIVE, PST_MAX(size, (size_t)1));
     if (!st->data)
         return pst_diag_nomem(diag, size);
     status = pst_file_read_at(&st->file, st->data_at, st->data, size, diag);

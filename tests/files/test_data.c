@@ -379,6 +379,8 @@ static void tokens_and_their_successors(void **state)
                      PST_ERR_NOT_FOUND);
 }
 
+#define LARGE (2u << 20)
+
 /* A file that is cut while it is in use: a sentence with its name. */
 static void says_that_the_file_was_cut(void **state)
 {
@@ -390,10 +392,26 @@ static void says_that_the_file_was_cut(void **state)
     const struct pst_data_step one = {1, 0};
     struct pst_data *data;
     int64_t ids[4];
-    float x[4];
+    float x[4], *large;
 
     (void)state;
+    /* A small one was read as a whole. */
     write_batch();
+    assert_ok(open_batch(&batch, 1, false, &data), &diag);
+    assert_int_equal(truncate("b.safetensors", 100), 0);
+    assert_ok(pst_data_fill(data, 0, 1, 0, x, &diag), &diag);
+    assert_true(x[0] == 4 && x[3] == 7);
+    pst_data_close(data);
+
+    large = calloc(1, LARGE);
+    assert_non_null(large);
+    assert_ok(
+        pst_safetensors_save("b.safetensors",
+                             &(struct pst_safetensors_entry){
+                                 "x", meta(PST_F32, 2, LARGE / 8, 2), large, 0},
+                             1, &diag),
+        &diag);
+    free(large);
     assert_ok(open_batch(&batch, 1, false, &data), &diag);
     assert_ok(pst_data_fill(data, 0, 0, 0, x, &diag), &diag);
     assert_int_equal(truncate("b.safetensors", 100), 0);
