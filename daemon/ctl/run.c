@@ -134,6 +134,7 @@ static bool stop_waits(void)
 static enum pst_status take_signal(struct run *r, struct pst_diag *diag)
 {
     struct signalfd_siginfo info;
+    char who[64];
 
     if (read(r->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
         return PST_OK;
@@ -152,18 +153,20 @@ static enum pst_status take_signal(struct run *r, struct pst_diag *diag)
     if (r->signals > 0 && info.ssi_signo == SIGTERM &&
         now_ms() - r->signal_ms < TWICE_MS)
         return PST_OK;
+    if (info.ssi_pid == 0 && info.ssi_signo == SIGINT) /* from the terminal */
+        (void)snprintf(who, sizeof(who), "Ctrl-C");
+    else
+        (void)snprintf(who, sizeof(who), "signal %u of process %u",
+                       info.ssi_signo, info.ssi_pid);
     r->signal_ms = now_ms();
     if (r->signals++ == 0) {
         pstctl_printf(stderr,
-                      "%spenstock: signal %u of process %u: stopping at the "
-                      "end of the step; once more to end at once\n",
-                      r->progress.live ? "\n" : "", info.ssi_signo,
-                      info.ssi_pid);
+                      "%spenstock: %s: stopping at the end of the step; once "
+                      "more to end at once\n",
+                      r->progress.live ? "\n" : "", who);
         return PST_OK;
     }
-    return pst_diag_set(diag, PST_ERR_CANCELLED,
-                        "interrupted by signal %u of process %u",
-                        info.ssi_signo, info.ssi_pid);
+    return pst_diag_set(diag, PST_ERR_CANCELLED, "interrupted by %s", who);
 }
 
 /* The daemon's words. */
