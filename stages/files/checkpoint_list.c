@@ -3,6 +3,7 @@
 #include "stages/base/log.h"
 #include "stages/files/manifest.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -86,27 +87,49 @@ enum pst_status pst_checkpoint_table(const char *dir, bool verify,
     return status;
 }
 
+/* Removes what is in the folder but the mark. */
+static enum pst_status remove_files(const char *path, struct pst_diag *diag)
+{
+    DIR *dir = opendir(path);
+    enum pst_status status = PST_OK;
+    const struct dirent *e;
+
+    if (dir == NULL)
+        return errno == ENOENT
+                   ? PST_OK
+                   : pst_diag_errno(diag, errno, "cannot open %s", path);
+    while (status == PST_OK && (e = readdir(dir)) != NULL)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+            strcmp(e->d_name, PST_SAVING_FILE) != 0 &&
+            unlinkat(dirfd(dir), e->d_name, 0) != 0 && errno != ENOENT)
+            status = pst_diag_errno(diag, errno, "cannot remove %s/%s", path,
+                                    e->d_name);
+    (void)closedir(dir);
+    return status;
+}
+
+/* First its manifest becomes the mark of a save that never ended, which goes
+ * last: whatever is there when we are killed is no half of a checkpoint. */
 enum pst_status pst_checkpoint_delete(const char *dir, uint64_t step,
                                       struct pst_diag *diag)
 {
-    struct pst_str path = {0};
+    struct pst_str path = {0}, manifest = {0}, mark = {0};
     enum pst_status status = PST_OK;
-    size_t len;
 
     pst_checkpoint_step_dir(dir, step, &path);
-    len = path.len;
-    pst_str_add(&path, "/" PST_MANIFEST_FILE);
-    if (path.failed) {
+    pst_str_addf(&manifest, "%s/" PST_MANIFEST_FILE, pst_str_text(&path));
+    pst_str_addf(&mark, "%s/" PST_SAVING_FILE, pst_str_text(&path));
+    if (path.failed || manifest.failed || mark.failed)
         status = pst_diag_nomem(diag, strlen(dir));
-    } else {
-        /* First: half a directory must not look like a whole one. */
-        if (unlink(path.text) != 0 && errno != ENOENT)
-            status = pst_diag_errno(diag, errno, "cannot remove %s", path.text);
-        path.text[len] = '\0';
-        if (status == PST_OK)
-            status = pst_remove_tree(path.text, diag);
-    }
+    else if (rename(manifest.text, mark.text) != 0 && errno != ENOENT)
+        status = pst_diag_errno(diag, errno, "cannot remove %s", manifest.text);
+    if (status == PST_OK)
+        status = remove_files(path.text, diag);
+    if (status == PST_OK)
+        status = pst_remove_tree(path.text, diag);
     pst_str_fini(&path);
+    pst_str_fini(&manifest);
+    pst_str_fini(&mark);
     return status;
 }
 

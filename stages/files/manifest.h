@@ -9,7 +9,7 @@
 #include "stages/files/checkpoint.h"
 
 #define PST_MANIFEST_FILE "manifest.json"
-#define PST_SAVING_FILE   "saving" /* empty; there while it is written */
+#define PST_SAVING_FILE   "saving" /* there while it is written or removed */
 #define PST_PIN_FILE      "pinned" /* empty; there if it is pinned */
 
 struct pst_manifest {
