@@ -306,10 +306,11 @@ static enum pst_status add_nodes(struct pst_loss_adder *a, unsigned dim)
             PST_OP_MARKER) != 0)
         n++;
     graph->nodes.n -= n;
-    end = pst_arena_memdup(&graph->arena, graph->nodes.at + graph->nodes.n,
-                           (n + 1) * sizeof(*end));
+    end = pst_arena_alloc(&graph->arena, (n + 1) * sizeof(*end));
     if (end == NULL)
         return pst_diag_nomem(a->s->diag, 0);
+    for (size_t i = 0; i < n; i++)
+        end[i] = graph->nodes.at[graph->nodes.n + i];
     pst_build_init(&a->build, graph, a->s->diag);
     a->build.module = def->module;
     a->build.call = def->call;
