@@ -260,8 +260,10 @@ def random_case(bench, name, form):
     code, got, said = bench.infer(path, "--keep-random", "tried")
     if code != 0 or got.isnan().any():
         raise Failed(f"it is not kept: exit code {code}, {said}")
-    other = bench.infer(path, "--keep-random", "*", "--seed", "5")[1]
-    if torch.equal(got, other):
+    # Few rows are dropped or not: two seeds may agree, many do not.
+    others = [bench.infer(path, "--keep-random", "*", "--seed", str(seed))[1]
+              for seed in range(5, 15)]
+    if all(torch.equal(got, other) for other in others):
         raise Failed("another seed gives the same")
     code, _, said = bench.infer(path, "--keep-random", "tried.no")
     if code != 64:
