@@ -10,10 +10,13 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "stages/base/fs.h"
+
+#define CONNECT_S 1 /* while all places to wait are taken */
 
 _Static_assert(sizeof(((struct sockaddr_un *)0)->sun_path) ==
                    PSTD_SOCKET_PATH + 1,
@@ -345,6 +348,8 @@ static enum pst_status check_peer(int fd, const char *path,
 enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
                                     struct pst_diag *diag)
 {
+    /* In a crowd each waits for his turn; who listens may be stopped, too. */
+    const struct timeval patience = {.tv_sec = CONNECT_S}, none = {0};
     struct sockaddr_un address;
     enum pst_status status = pstd_socket_check(path, diag);
     int fd, err;
@@ -353,14 +358,14 @@ enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
         status = check_folders(path, diag);
     if (status != PST_OK)
         return status;
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return pst_diag_errno(diag, errno, "cannot make a socket");
     set_address(&address, path);
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0) {
         status = check_peer(fd, path, diag);
-        if (status == PST_OK && fcntl(fd, F_SETFL, 0) != 0)
-            status = pst_diag_errno(diag, errno, "cannot use %s", path);
+        (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof(none));
         if (status == PST_OK)
             *ret_fd = fd;
         else
