@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 
 static char folder_path[] = "/tmp/pst-test-XXXXXX";
 

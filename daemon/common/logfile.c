@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 
 #define LINE_MAX_BYTES 4096
 

@@ -14,7 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 
 #define CONNECT_S 1 /* while all places to wait are taken */
 

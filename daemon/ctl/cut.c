@@ -4,7 +4,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 #include "stages/sched/costs.h"
 

@@ -10,7 +10,7 @@
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/outputs.h"
 #include "daemon/ctl/print.h"
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 #include "stages/base/rng.h"
 #include "stages/split/evaluate.h"
 

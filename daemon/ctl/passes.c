@@ -4,7 +4,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/ctl/out.h"
 #include "stages/base/checked.h"
-#include "stages/base/cpu.h"
+#include "stages/base/host/cpu.h"
 #include "stages/compile/memplan.h"
 #include "stages/compile/program.h"
 

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_DAEMON_CTL_PRINT_H
 #define PENSTOCK_DAEMON_CTL_PRINT_H
 /* What people and programs see: events, results, progress. One thread. */
-#include "daemon/ctl/conn.h"
+#include "daemon/ctl/job/conn.h"
 #include "daemon/ctl/out.h"
 
 /* "2026-01-31T10:11:12.123Z step step=3 loss=1.5 ..." */

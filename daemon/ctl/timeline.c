@@ -7,7 +7,7 @@
 #include "daemon/common/trace.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/print.h"
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 
 /* Kinds of doing nothing, in the order of the columns. */
 static const struct {

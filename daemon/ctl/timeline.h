@@ -3,7 +3,7 @@
 #define PENSTOCK_DAEMON_CTL_TIMELINE_H
 /* Timelines, predicted and measured, for people and programs. One thread. */
 #include "daemon/common/config.h"
-#include "daemon/ctl/conn.h"
+#include "daemon/ctl/job/conn.h"
 #include "stages/sched/timeline.h"
 
 #include <jansson.h>

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 #include "stages/run/facts.h"
 
 #define WHOLE_BYTES  ((uint64_t)4 << 20)

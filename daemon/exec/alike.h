@@ -6,7 +6,7 @@
  * which names it. Exec thread.
  */
 #include "daemon/exec/collective.h"
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 
 /* COLLECTIVE. Program and options; then the plan; then the data that each of
  * them reads. */

@@ -10,8 +10,8 @@
 #include "daemon/exec/alike.h"
 #include "daemon/exec/run.h"
 #include "stages/base/alloc.h"
-#include "stages/base/cpu.h"
-#include "stages/base/log.h"
+#include "stages/base/host/cpu.h"
+#include "stages/base/host/log.h"
 #include "stages/base/str.h"
 #include "stages/ops/matmul/blas.h"
 

@@ -12,7 +12,7 @@
 #include "stages/base/alloc.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/rates.h"
-#include "stages/run/tokens.h"
+#include "stages/run/data/tokens.h"
 
 #define MIN_FLOPS 4e6 /* about 40 us, two hand-overs take 20 */
 

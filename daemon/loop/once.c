@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "daemon/loop/commands.h"
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 
 static bool is_first(const struct pstd_daemon *d)
 {

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "stages/base/str.h"
-#include "stages/run/pulse.h"
+#include "stages/run/watch/pulse.h"
 
 #define TICK_MS 200
 #define LAST_MS 300 /* for the verdict to reach log and clients */

@@ -2,15 +2,15 @@
 #ifndef PENSTOCK_DAEMON_LOOP_WATCH_H
 #define PENSTOCK_DAEMON_LOOP_WATCH_H
 /*
- * Watches the exec thread of this process from the loop (stages/base/alive.h):
- * it may be stuck in a kernel, in a file system that does not answer or in a
- * call of MPI, where it can neither ask the other ranks nor answer them
- * (stages/run/pulse.h). Over the limit the job ends with the verdict in log
- * and standard error. It also sees that the whole process did not run for a
- * while. Loop thread.
+ * Watches the exec thread of this process from the loop
+ * (stages/base/host/alive.h): it may be stuck in a kernel, in a file system
+ * that does not answer or in a call of MPI, where it can neither ask the other
+ * ranks nor answer them (stages/run/watch/pulse.h). Over the limit the job ends
+ * with the verdict in log and standard error. It also sees that the whole
+ * process did not run for a while. Loop thread.
  */
-#include "stages/base/alive.h"
 #include "stages/base/diag.h"
+#include "stages/base/host/alive.h"
 
 #include <uv.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/base/alloc.h"
 
-#include "stages/base/alive.h"
 #include "stages/base/checked.h"
+#include "stages/base/host/alive.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

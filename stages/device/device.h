@@ -16,8 +16,8 @@
  *
  * Threads: one at a time for each memory. Rows are constant.
  */
-#include "stages/base/cpu.h"
-#include "stages/base/pool.h"
+#include "stages/base/host/cpu.h"
+#include "stages/base/host/pool.h"
 #include "stages/base/space.h"
 #include "stages/graph/tensor.h"
 

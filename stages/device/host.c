@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "stages/base/alive.h"
+#include "stages/base/host/alive.h"
 
 #define HUGE_PAGE      ((size_t)2 << 20)
 #define POPULATE_PIECE ((size_t)1 << 30)

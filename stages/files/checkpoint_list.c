@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The checkpoints of a folder as a table; which of them go. */
-#include "stages/base/log.h"
+#include "stages/base/host/log.h"
 #include "stages/files/manifest.h"
 
 #include <dirent.h>

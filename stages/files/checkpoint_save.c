@@ -2,7 +2,7 @@
 /* Writing checkpoints: shards on every rank, then the manifest on one. */
 #include "stages/files/checkpoint.h"
 
-#include "stages/base/log.h"
+#include "stages/base/host/log.h"
 #include "stages/files/manifest.h"
 
 #include <dirent.h>

@@ -6,7 +6,7 @@
  * tensors' data without holes. The reader takes the file for untrusted. One
  * thread at a time.
  */
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 #include "stages/graph/tensor.h"
 
 struct pst_safetensors;
@@ -48,9 +48,9 @@ const struct pst_file *pst_safetensors_file(const struct pst_safetensors *st);
 
 /*
  * Writing: new, declare everything, begin, put every tensor once in any order,
- * commit. The file appears under its name on commit (base/fs.h). Data is laid
- * out by falling element size, so that every tensor is aligned. Errors of put
- * and commit are final; free without commit removes what was written.
+ * commit. The file appears under its name on commit (base/host/fs.h). Data is
+ * laid out by falling element size, so that every tensor is aligned. Errors of
+ * put and commit are final; free without commit removes what was written.
  */
 enum pst_status pst_safetensors_writer_new(
     const char *path, struct pst_safetensors_writer **ret,

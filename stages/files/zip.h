@@ -8,7 +8,7 @@
  * thread.
  */
 #include "stages/base/arena.h"
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 #include "stages/base/map.h"
 #include "stages/base/vec.h"
 

@@ -6,7 +6,7 @@
  * offset, name and index is checked before use. Nothing is extracted to
  * disk, no pickle is read, no library is loaded. One thread at a time.
  */
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 #include "stages/graph/graph.h"
 #include "stages/graph/symbol.h"
 

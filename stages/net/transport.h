@@ -79,7 +79,7 @@ struct pst_transport_ops {
 struct pst_pulse;
 struct pst_transport {
     const struct pst_transport_ops *ops;
-    struct pst_pulse *pulse; /* stages/run/pulse.h; NULL: none */
+    struct pst_pulse *pulse; /* stages/run/watch/pulse.h; NULL: none */
     bool threads;            /* of ranks; set once, before there are some */
 };
 

@@ -9,8 +9,8 @@
  * the pass "functionalise" runs the functional twin and rebinds the target.
  * Operators that PyTorch lacks (backward kernels) are in namespace "penstock".
  */
-#include "stages/base/cpu.h"
-#include "stages/base/pool.h"
+#include "stages/base/host/cpu.h"
+#include "stages/base/host/pool.h"
 #include "stages/base/rng.h"
 #include "stages/device/device.h"
 #include "stages/graph/build.h"

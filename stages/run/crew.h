@@ -42,9 +42,9 @@ enum pst_status pst_crew_plan_rank(const struct pst_crew *crew, unsigned rank,
 enum pst_status pst_crew_check_memory(const struct pst_crew *crew,
                                       unsigned rank, size_t bytes,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* scatter.c: bytes that a rank of the job gets for a step; room for sending;
- * COLLECTIVE sending and receiving before a step; what was received, as a
- * pst_fill_fn whose ctx is the crew. */
+/* data/scatter.c: bytes that a rank of the job gets for a step; room for
+ * sending; COLLECTIVE sending and receiving before a step; what was received,
+ * as a pst_fill_fn whose ctx is the crew. */
 size_t pst_scatter_size(const struct pst_crew *crew, unsigned rank);
 enum pst_status pst_scatter_init(struct pst_crew *crew,
                                  struct pst_diag *diag) PST_MUST_CHECK;

@@ -15,7 +15,7 @@
 #include "stages/files/checkpoint.h"
 #include "stages/net/transport.h"
 #include "stages/optim/optim.h"
-#include "stages/run/pulse.h"
+#include "stages/run/watch/pulse.h"
 #include "stages/sched/sched.h"
 #include "stages/split/plan.h"
 

@@ -7,7 +7,7 @@
 
 #include "stages/base/alloc.h"
 #include "stages/base/str.h"
-#include "stages/run/pulse.h"
+#include "stages/run/watch/pulse.h"
 
 #define TAG_FACTS   (PST_TAG_USER + 8)
 #define TAG_VERDICT (PST_TAG_USER + 9)

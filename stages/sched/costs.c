@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/sched/costs.h"
 
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 
 #include <jansson.h>
 #include <math.h>

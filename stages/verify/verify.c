@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "stages/base/cpu.h"
+#include "stages/base/host/cpu.h"
 #include "stages/base/rng.h"
 #include "stages/run/dump.h"
 #include "stages/split/join.h"

@@ -3,8 +3,8 @@
 #include "tests/test.h"
 
 #include "stages/base/alloc.h"
-#include "stages/base/cpu.h"
-#include "stages/base/pool.h"
+#include "stages/base/host/cpu.h"
+#include "stages/base/host/pool.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /* Text, numbers, near names, messages, digests, random streams. */
 #include "tests/test.h"
 
-#include "stages/base/log.h"
+#include "stages/base/host/log.h"
 #include "stages/base/rng.h"
 #include "stages/base/str.h"
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "stages/base/alloc.h"
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 #include "stages/files/safetensors.h"
 #include "tests/test.h"
 

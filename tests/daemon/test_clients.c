@@ -8,7 +8,7 @@
 
 #include "daemon/loop/daemon.h"
 #include "stages/base/alloc.h"
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 #include "tests/test.h"
 
 /* Frame{Hello{proto 1, min_proto 1}} */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A running penstockd: its socket, its clients, its signals. */
-#include "daemon/ctl/conn.h"
+#include "daemon/ctl/job/conn.h"
 
 #include <poll.h>
 #include <signal.h>

@@ -3,7 +3,7 @@
 #include "tests/test.h"
 
 #include "daemon/ctl/cut.h"
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/loop/job_state.h"
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 #include "tests/test.h"
 
 static const struct pstd_log_head head = {

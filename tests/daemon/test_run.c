@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "stages/base/cpu.h"
-#include "stages/base/fs.h"
+#include "stages/base/host/cpu.h"
+#include "stages/base/host/fs.h"
 #include "tests/daemon/drive.h"
 #include "tests/test.h"
 

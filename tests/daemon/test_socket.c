@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/ctl/launch.h"
-#include "stages/base/fs.h"
+#include "daemon/ctl/job/launch.h"
+#include "stages/base/host/fs.h"
 #include "tests/test.h"
 
 static char dir[] = "/tmp/pst-sock-XXXXXX";

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 #include "stages/ops/cpu/shadow.h"
 #include "tests/run/job.h"
 

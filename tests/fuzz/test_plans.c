@@ -12,7 +12,7 @@
 #include "tests/split/model.h"
 
 #include "plan.pb-c.h"
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 #include "stages/frontend/model.h"
 #include "stages/run/exec.h"

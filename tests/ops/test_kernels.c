@@ -7,7 +7,7 @@
  */
 #include "tests/ops/sample.h"
 
-#include "stages/base/pool.h"
+#include "stages/base/host/pool.h"
 
 #include <math.h>
 #include <stdlib.h>

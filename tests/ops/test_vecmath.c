@@ -7,7 +7,7 @@
  */
 #include "tests/test.h"
 
-#include "stages/base/cpu.h"
+#include "stages/base/host/cpu.h"
 #include "stages/ops/simd/loops.h"
 
 #include <float.h>

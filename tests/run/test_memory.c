@@ -3,7 +3,7 @@
 #include "tests/split/model.h"
 
 #include "stages/base/checked.h"
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 #include "stages/compile/memplan.h"
 #include "stages/run/exec.h"
 #include "stages/run/room.h"

@@ -3,7 +3,7 @@
  * PyTorch computes with that many rows (tests/golden/make_dynamic.py). */
 #include "tests/run/golden.h"
 
-#include "stages/run/tokens.h"
+#include "stages/run/data/tokens.h"
 
 static struct pst_model *model, *rows_model;
 static struct pst_plan *plan, *rows_plan;

@@ -3,7 +3,7 @@
  * against small schedules worked out by hand; costs in files. */
 #include "stages/sched/simulate.h"
 
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * PyTorch in tests/run/test_rows.c. */
 #include "tests/test.h"
 
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 #include "stages/split/bind/bind.h"
 #include "stages/split/join.h"
 #include "stages/split/pack.h"

@@ -6,7 +6,7 @@
  */
 #include "tests/split/golden.h"
 
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 #include "stages/ops/op.h"
 

@@ -6,7 +6,7 @@
  */
 #include "tests/split/model.h"
 
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 #include "stages/run/crew.h"
 #include "stages/run/estimate.h"

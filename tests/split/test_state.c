@@ -2,7 +2,7 @@
 /* Parameters, buffers and constants of stages: names, readers, modes. */
 #include "tests/split/model.h"
 
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 
 #include <stdio.h>

@@ -51,7 +51,7 @@ void pst_sdpa_backward_ref(const struct pst_call *c);
 
 /* --- fast kernels (attention/blocks.c) ---------------------------------- */
 
-/* Loops over one row of scores (simd/attention.c), of which PST_SDPA_PAD - 1
+/* Loops over one row of scores (simd/layers/attention.c): PST_SDPA_PAD - 1
  * floats behind element n may be written. */
 #define PST_SDPA_PAD 32
 struct pst_sdpa_loops {

@@ -40,7 +40,7 @@ double pst_classes_divisor(const struct pst_call *c,
 /* Offset of class k of position i in x. */
 int64_t pst_classes_at(const struct pst_classes *p, int64_t i, int64_t k);
 
-/* --- loops over contiguous f32 rows of `classes` (simd/loss.c) ---------- */
+/* --- loops over contiguous f32 rows of `classes` (simd/layers/loss.c) ----- */
 
 struct pst_loss_loops {
     /* -log softmax(x)[y] */

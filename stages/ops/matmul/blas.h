@@ -12,7 +12,7 @@
  *
  * Threads: pst_blas_choose while nothing else runs, the others any.
  */
-#include "stages/base/cpu.h"
+#include "stages/base/host/cpu.h"
 
 struct pst_str;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/matmul/product.h"
 
-#include "stages/base/cpu.h"
+#include "stages/base/host/cpu.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/rates.h"
 #include "stages/ops/simd/convert.h"

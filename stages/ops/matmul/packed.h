@@ -11,7 +11,7 @@
  * Bits depend on the shape and the instruction set. Threads: any; each has its
  * room.
  */
-#include "stages/base/cpu.h"
+#include "stages/base/host/cpu.h"
 #include "stages/ops/matmul/gemm.h"
 
 /* Panels are KC deep; a block of A has at most MC rows. */

@@ -2,8 +2,8 @@
 #include "stages/ops/matmul/rates.h"
 
 #include "stages/base/alloc.h"
-#include "stages/base/cpu.h"
-#include "stages/base/fs.h"
+#include "stages/base/host/cpu.h"
+#include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 #include "stages/ops/matmul/blas.h"
 #include "stages/ops/matmul/gemm_bf16.h"

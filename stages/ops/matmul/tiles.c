@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/matmul/tiles.h"
 
-#include "stages/base/cpu.h"
+#include "stages/base/host/cpu.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -42,7 +42,7 @@ void pst_channels_ref_sums(const struct pst_channels *p, struct pst_operand *a,
 void pst_channels_ref_input(const struct pst_channels *p,
                             struct pst_operand *dx);
 
-/* --- loops over contiguous f32 (simd/channel.c) ------------------------- */
+/* --- loops over contiguous f32 (simd/layers/channel.c) -------------------- */
 
 struct pst_channel_loops {
     double (*sum)(int64_t n, const float *x);

@@ -42,7 +42,7 @@ void pst_norm_weight_ref(const struct pst_norm *p, struct pst_operand *dw,
                          bool accumulate);
 void pst_norm_bias_ref(const struct pst_norm *p, struct pst_operand *db);
 
-/* --- loops over contiguous f32 rows (simd/norm.c) ----------------------- */
+/* --- loops over contiguous f32 rows (simd/layers/norm.c) ------------------ */
 
 struct pst_norm_rows {
     bool centre;

@@ -6,7 +6,7 @@
  * of one shape, each with strides of its own, dimensions merged as far as all
  * of them allow, so that most calls see one long row.
  */
-#include "stages/base/pool.h"
+#include "stages/base/host/pool.h"
 #include "stages/graph/tensor.h"
 
 #define PST_ND_MAX 5

@@ -70,7 +70,7 @@ size_t pst_resample_scratch(const struct pst_resample *r, unsigned threads);
 void pst_resample_ref(const struct pst_resample *r, bool transposed,
                       double *scratch);
 
-/* y += a x (simd/resample.c). */
+/* y += a x (simd/layers/resample.c). */
 typedef void (*pst_axpy_fn)(int64_t n, float a, const float *x, float *y);
 PST_SIMD_DECL(void, pst_simd_axpy,
               (int64_t n, float a, const float *x, float *y));

@@ -8,7 +8,7 @@
 
 #include "stages/ops/infer.h"
 #include "stages/ops/pointwise/nd.h"
-#include "stages/ops/simd/dropout.h"
+#include "stages/ops/simd/layers/dropout.h"
 #include "stages/ops/vjp.h"
 
 /* p = 1 drops everything and gives zeros, not NaN. */

@@ -4,7 +4,7 @@
 
 #include "stages/ops/infer.h"
 #include "stages/ops/pointwise/nd.h"
-#include "stages/ops/simd/dropout.h"
+#include "stages/ops/simd/layers/dropout.h"
 #include "stages/ops/vjp.h"
 
 #include <math.h>

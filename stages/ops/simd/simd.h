@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_OPS_SIMD_SIMD_H
 #define PENSTOCK_STAGES_OPS_SIMD_SIMD_H
 /*
- * One source, three instruction sets. Every simd/NAME.c is compiled once per
- * set with PST_SIMD_SUFFIX = any, avx2, avx512 and defines its functions as
+ * One source, three instruction sets. Every NAME.c below simd/ is compiled once
+ * per set with PST_SIMD_SUFFIX = any, avx2, avx512 and defines its functions as
  * PST_SIMD(name), so that they become name_any, name_avx2, name_avx512.
  * They are plain loops over restrict pointers that the compiler vectorises
  * without -ffast-math; sums have explicit lanes in a fixed order. The bits of

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_SOFTMAX_SOFTMAX_H
 #define PENSTOCK_STAGES_OPS_SOFTMAX_SOFTMAX_H
-/* Loops over contiguous f32 rows of n (simd/softmax.c). y may be x, dx may be
- * g or y. */
+/* Loops over contiguous f32 rows of n (simd/layers/softmax.c). y may be x, dx
+ * may be g or y. */
 #include "stages/ops/simd/simd.h"
 
 #define PST_SOFTMAX_COLS 64

@@ -11,7 +11,7 @@
  */
 #include <stdatomic.h>
 
-#include "stages/base/alive.h"
+#include "stages/base/host/alive.h"
 #include "stages/compile/memplan.h"
 #include "stages/compile/program.h"
 #include "stages/run/exec.h"

@@ -5,7 +5,7 @@
  * Untrusted: nothing is believed of it but its own words; the check that
  * follows lowering proves the rest.
  */
-#include "stages/base/fs.h"
+#include "stages/base/host/fs.h"
 #include "stages/sched/generate.h"
 
 #include <stdlib.h>

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/job/follow.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "stages/base/host/alive.h"
+
+#define AGAIN_MS     20 /* more for each connection that gave no frame */
+#define MAX_FAILURES 50
+
+enum pst_status pstctl_follow_init(struct pstctl_follow *f,
+                                   const struct pstctl_conn *conn,
+                                   const char *path, uint64_t next,
+                                   struct pst_diag *diag)
+{
+    *f = (struct pstctl_follow){
+        .conn = *conn, .next_conn = {.fd = -1}, .next = next};
+    if (conn->fd >= 0)
+        f->pid = conn->pid;
+    pst_str_add(&f->path, path);
+    if (f->path.failed)
+        return pst_diag_nomem(diag, strlen(path));
+    return conn->fd >= 0 ? pstctl_watch_from(&f->conn, next, diag) : PST_OK;
+}
+
+/* Is this the job that we followed? Another may have taken its name. */
+static enum pst_status check_job(struct pstctl_follow *f,
+                                 const struct pstctl_conn *conn,
+                                 struct pst_diag *diag)
+{
+    f->other = f->run_id[0] != '\0' && strcmp(f->run_id, conn->run_id) != 0;
+    if (f->other)
+        return pst_diag_set(diag, PST_ERR_BUSY,
+                            "the job %s is running already: process %llu has "
+                            "its socket %s; choose another name with --job, or "
+                            "end that job with `penstock stop`",
+                            conn->job, (unsigned long long)conn->pid,
+                            pst_str_text(&f->path));
+    if (f->pid != 0 && f->pid != conn->pid)
+        return pst_diag_set(diag, PST_ERR_NO_DAEMON,
+                            "the job has ended; process %llu, another one, "
+                            "listens at %s now",
+                            (unsigned long long)conn->pid,
+                            pst_str_text(&f->path));
+    return PST_OK;
+}
+
+/* Nobody is asked anything that has to be waited for: who listens may be
+ * asleep. The answer to the request to watch comes among the frames. */
+static enum pst_status begin_watch(struct pstctl_follow *f,
+                                   struct pst_diag *diag)
+{
+    Pst__Control__Watch watch = PST__CONTROL__WATCH__INIT;
+    pstctl_request request = PST__CONTROL__REQUEST__INIT;
+
+    watch.from = f->next;
+    request.body_case = PST__CONTROL__REQUEST__BODY_WATCH;
+    request.watch = &watch;
+    return pstctl_send(&f->next_conn, &request, diag);
+}
+
+/* PST_AGAIN: there is no connection so far. */
+static enum pst_status try_connect(struct pstctl_follow *f, int timeout_ms,
+                                   struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (f->conn.fd >= 0)
+        return PST_OK;
+    if (pst_now() < f->again) {
+        if (timeout_ms == 0)
+            return PST_AGAIN;
+        (void)usleep((useconds_t)(1e6 * (f->again - pst_now())) + 1);
+    }
+    if (f->next_conn.fd < 0) {
+        status = pstctl_open_begin(pst_str_text(&f->path), &f->next_conn, diag);
+        f->since = pst_now();
+    }
+    if (status == PST_OK)
+        status = pstctl_open_finish(
+            &f->next_conn, timeout_ms < 0 ? PSTCTL_HELLO_MS : timeout_ms, diag);
+    if (status == PST_AGAIN) {
+        if (pst_now() - f->since < 1e-3 * PSTCTL_HELLO_MS)
+            return PST_AGAIN;
+        status = pstctl_no_hello(diag);
+    }
+    if (status == PST_OK)
+        status = check_job(f, &f->next_conn, diag);
+    if (status == PST_OK)
+        status = begin_watch(f, diag);
+    if (status != PST_OK) {
+        pstctl_close(&f->next_conn);
+        return status;
+    }
+    f->conn = f->next_conn;
+    f->next_conn = (struct pstctl_conn){.fd = -1};
+    f->pid = f->conn.pid;
+    return PST_OK;
+}
+
+static void take_number(struct pstctl_follow *f, const pstd_frame *frame)
+{
+    if (frame->body_case != PST__CONTROL__FRAME__BODY_EVENT)
+        return;
+    if (frame->event->seq > 0)
+        f->next = frame->event->seq + 1;
+    f->missed += frame->event->dropped;
+}
+
+/* Others needed our place. */
+static bool is_farewell(const pstd_frame *frame)
+{
+    return frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&
+           frame->reply->id == 0 && frame->reply->status != PST_OK;
+}
+
+/* That the request to watch is accepted. */
+static bool is_assent(const pstd_frame *frame)
+{
+    return frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&
+           frame->reply->status == PST_OK;
+}
+
+static enum pst_status read_one(struct pstctl_follow *f, int timeout_ms,
+                                pstd_frame **ret, struct pst_diag *diag)
+{
+    enum pst_status status = try_connect(f, timeout_ms, diag);
+
+    while (status == PST_OK) {
+        status = pstctl_read(&f->conn, timeout_ms, ret, diag);
+        if (status != PST_OK || !is_assent(*ret))
+            break;
+        pstd_frame_free(*ret);
+        *ret = NULL;
+    }
+    if (status == PST_OK && is_farewell(*ret)) {
+        status = pst_diag_set(diag, PST_ERR_BUSY, "%s", (*ret)->reply->text);
+        pstd_frame_free(*ret);
+        *ret = NULL;
+    }
+    return status;
+}
+
+enum pst_status pstctl_follow_next(struct pstctl_follow *f, int timeout_ms,
+                                   pstd_frame **ret, struct pst_diag *diag)
+{
+    for (;;) {
+        const bool had = f->conn.fd >= 0;
+        enum pst_status status = read_one(f, timeout_ms, ret, diag);
+
+        if (status == PST_OK) {
+            f->failures = 0;
+            take_number(f, *ret);
+        }
+        if (status == PST_OK || status == PST_AGAIN || f->other)
+            return status;
+        if (!had && f->conn.fd < 0 && status != PST_ERR_BUSY)
+            return status; /* there is nobody to connect to */
+        pstctl_close(&f->conn);
+        if (++f->failures > MAX_FAILURES)
+            return status;
+        f->again = pst_now() + 1e-3 * AGAIN_MS * (f->failures - 1);
+    }
+}
+
+int pstctl_follow_fd(const struct pstctl_follow *f)
+{
+    return f->conn.fd >= 0 ? f->conn.fd : f->next_conn.fd;
+}
+
+void pstctl_follow_fini(struct pstctl_follow *f)
+{
+    pstctl_close(&f->conn);
+    pstctl_close(&f->next_conn);
+    pst_str_fini(&f->path);
+}

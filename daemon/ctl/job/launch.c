@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/job/launch.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/common/setup.h"
+#include "stages/base/host/cpu.h"
+#include "stages/run/exec.h"
+
+#define MAX_ARGS  (48 + PSTD_MAX_OPTIONS)
+#define MAX_TAIL  ((size_t)4096)
+#define MAX_CAUSE ((size_t)1024)
+
+struct argv {
+    const char *at[MAX_ARGS];
+    unsigned n;
+};
+
+static void add(struct argv *argv, const char *arg)
+{
+    if (argv->n + 1 < MAX_ARGS)
+        argv->at[argv->n++] = arg;
+}
+
+static void add_option(struct argv *argv, const char *name, const char *value)
+{
+    if (value != NULL) {
+        add(argv, name);
+        add(argv, value);
+    }
+}
+
+/* penstockd beside this program, else wherever PATH has one. */
+static void find_daemon(struct pst_str *out)
+{
+    char self[4096];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    char *slash;
+
+    if (n > 0) {
+        self[n] = '\0';
+        slash = strrchr(self, '/');
+        if (slash != NULL) {
+            *slash = '\0';
+            pst_str_addf(out, "%s/penstockd", self);
+            if (access(pst_str_text(out), X_OK) == 0)
+                return;
+            pst_str_fini(out);
+        }
+    }
+    pst_str_add(out, "penstockd");
+}
+
+/* A rank that waits must leave its core to the others when there are more
+ * ranks than cores (DESIGN 3.5). Grace of 1 s once a rank has died: ranks that
+ * wait for it cannot stop in order, and the user waits for them. */
+static void add_mpirun(struct argv *argv, const char *ranks, bool crowded)
+{
+    add(argv, "mpirun");
+    add(argv, "-n");
+    add(argv, ranks);
+    add(argv, "--oversubscribe");
+    add(argv, "--bind-to");
+    add(argv, "none");
+    add(argv, "--mca");
+    add(argv, "odls_base_sigkill_timeout");
+    add(argv, "1");
+    if (crowded) {
+        add(argv, "--mca");
+        add(argv, "mpi_yield_when_idle");
+        add(argv, "1");
+    }
+}
+
+// NOLINTBEGIN(concurrency-mt-unsafe): the child has one thread
+static void set_environment(void)
+{
+    (void)setenv("OPENBLAS_NUM_THREADS", "1", 1);
+    (void)setenv("OMP_NUM_THREADS", "1", 1);
+    if (geteuid() == 0) {
+        (void)setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+        (void)setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    }
+}
+
+/* mpirun answers SIGTERM, SIGINT and SIGHUP with SIGTERM to all ranks and
+ * SIGKILL soon after, however long they save. One that has them blocked leaves
+ * them to us: the ranks beside it see what it was sent
+ * (daemon/loop/launcher.h). Its children have them again. */
+static void choose_signals(bool is_mpirun)
+{
+    sigset_t blocked;
+
+    (void)sigemptyset(&blocked);
+    if (is_mpirun) {
+        (void)sigaddset(&blocked, SIGTERM);
+        (void)sigaddset(&blocked, SIGINT);
+        (void)sigaddset(&blocked, SIGHUP);
+    }
+    (void)sigprocmask(SIG_SETMASK, &blocked, NULL);
+}
+
+/* In the child; what goes wrong is told where its output goes. It hears no
+ * signals of the terminal, and nothing that it prints waits for the client. */
+static void become(const struct argv *argv, int fd, int lock_fd, pid_t die_with)
+{
+    const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    (void)setsid();
+    choose_signals(strcmp(argv->at[0], "mpirun") == 0);
+    (void)signal(SIGPIPE, SIG_DFL);
+    if (die_with > 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGINT);
+        if (getppid() != die_with)
+            _exit(1);
+    }
+    if (lock_fd >= 0)
+        (void)fcntl(lock_fd, F_SETFD, 0);
+    (void)dup2(null >= 0 ? null : fd, STDIN_FILENO);
+    (void)dup2(fd, STDOUT_FILENO);
+    (void)dup2(fd, STDERR_FILENO);
+    set_environment();
+    (void)execvp(argv->at[0], (char *const *)argv->at);
+    (void)dprintf(STDERR_FILENO, "penstockd: cannot run %s: %s%s\n",
+                  argv->at[0], strerror(errno),
+                  strcmp(argv->at[0], "mpirun") == 0
+                      ? " (install Open MPI, package openmpi-bin, or use "
+                        "--transport self)"
+                      : "");
+    _exit(pst_status_exit_code(PST_ERR_CONFIG));
+}
+// NOLINTEND(concurrency-mt-unsafe)
+
+/* Both ends of the file: for the child to write, for us to read. */
+static enum pst_status open_output(const char *path, int fds[2],
+                                   struct pst_diag *diag)
+{
+    fds[1] = open(
+        path, O_WRONLY | O_APPEND | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+        0600);
+    if (fds[1] < 0)
+        return pst_diag_errno(diag, errno, "cannot write %s", path);
+    fds[0] = open(path, O_RDONLY | O_CLOEXEC);
+    if (fds[0] >= 0)
+        return PST_OK;
+    (void)close(fds[1]);
+    return pst_diag_errno(diag, errno, "cannot read %s", path);
+}
+
+static enum pst_status start(const struct argv *argv,
+                             const struct pstctl_job *job, pid_t die_with,
+                             struct pstctl_launch *ret, struct pst_diag *diag)
+{
+    int fds[2] = {-1, -1};
+    pid_t pid;
+    enum pst_status status = open_output(job->output, fds, diag);
+
+    if (status != PST_OK)
+        return status;
+    pid = fork();
+    if (pid < 0) {
+        const int err = errno;
+
+        (void)close(fds[0]);
+        (void)close(fds[1]);
+        return pst_diag_errno(diag, err, "cannot start a process");
+    }
+    if (pid == 0)
+        become(argv, fds[1], job->lock_fd, die_with);
+    (void)close(fds[1]);
+    memset(ret, 0, sizeof(*ret));
+    ret->pid = pid;
+    ret->is_mpirun = strcmp(argv->at[0], "mpirun") == 0;
+    ret->err_fd = fds[0];
+    ret->killed_rank = -1;
+    return PST_OK;
+}
+
+/* The options of the run, for each rank to read. */
+static enum pst_status add_run(struct argv *argv,
+                               const struct pstd_config *config,
+                               struct pst_str *texts, struct pst_diag *diag)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        if (!(rows[i].groups & PSTD_OPT_TRAIN) || !config->given[i])
+            continue;
+        pst_str_addf(&texts[i], "--%s=", rows[i].name);
+        if (!pstd_config_text(config, &rows[i], &texts[i]))
+            continue;
+        if (texts[i].failed)
+            return pst_diag_nomem(diag, texts[i].len);
+        add(argv, texts[i].text);
+    }
+    return PST_OK;
+}
+
+enum pst_status pstctl_launch(const struct pstd_config *config,
+                              const struct pstctl_job *job,
+                              struct pstctl_launch *ret, struct pst_diag *diag)
+{
+    const bool self = config->transport != NULL
+                          ? strcmp(config->transport, "self") == 0
+                          : config->reference;
+    const unsigned threads = PST_MAX(1u, (unsigned)config->threads);
+    struct pst_str daemon = {0}, texts[PSTD_MAX_OPTIONS] = {0};
+    struct argv argv = {0};
+    const unsigned all = pstd_replicas(config) * job->ranks;
+    char grid[32], number[16];
+    enum pst_status status;
+
+    (void)snprintf(grid, sizeof(grid), "%ux%u", pstd_replicas(config),
+                   job->ranks);
+    (void)snprintf(number, sizeof(number), "%u", all);
+    find_daemon(&daemon);
+    if (!self)
+        add_mpirun(&argv, number, all * threads > pst_cpu_count());
+    add(&argv, pst_str_text(&daemon));
+    add(&argv, job->plan);
+    if (!self)
+        add(&argv, "--die-with-parent");
+    add_option(&argv, "--transport", self ? "self" : "mpi");
+    add_option(&argv, "--ranks", grid);
+    add_option(&argv, "--socket", config->socket);
+    add_option(&argv, "--job", job->name);
+    add_option(&argv, "--one-run", job->run_id);
+    add_option(&argv, "--log-dir", config->log_dir);
+    status = add_run(&argv, config, texts, diag);
+    if (status == PST_OK)
+        status = start(&argv, job, config->die_with_client ? getpid() : 0, ret,
+                       diag);
+    for (size_t i = 0; i < PST_COUNT(texts); i++)
+        pst_str_fini(&texts[i]);
+    pst_str_fini(&daemon);
+    return status;
+}
+
+/* "mpirun noticed that process rank 1 with PID 0 on node x exited on signal 9
+ * (Killed)." */
+static void read_kill(struct pstctl_launch *launch, const char *line)
+{
+    const char *rank = strstr(line, "process rank ");
+    const char *number = strstr(line, "exited on signal ");
+
+    if (rank == NULL || number == NULL || launch->killed_rank >= 0)
+        return;
+    launch->killed_rank = (int)strtol(rank + 13, NULL, 10);
+    launch->killed_signal = (int)strtol(number + 17, NULL, 10);
+}
+
+/* The first cause counts, the others follow from it. But who waits in vain may
+ * wait for one who waits too: all of them together lead to the rank that says
+ * nothing. */
+static void take_cause(struct pst_str *cause, const char *text)
+{
+    const char *who = strstr(text, ": ");
+
+    if (cause->len == 0)
+        pst_str_add(cause, text);
+    else if (pst_has_prefix(cause->text, PST_WATCHDOG_TEXT) &&
+             pst_has_prefix(text, PST_WATCHDOG_TEXT) && cause->len < MAX_CAUSE)
+        pst_str_addf(cause, "; %s", who != NULL ? who + 2 : text);
+}
+
+void pstctl_launch_line(struct pstctl_launch *launch, const char *line)
+{
+    const char *ours = strstr(line, "penstockd: ");
+
+    if (ours != NULL) {
+        take_cause(&launch->cause, ours + 11);
+        return;
+    }
+    read_kill(launch, line);
+    pst_str_addf(&launch->tail, "%s\n", line);
+    if (launch->tail.len > 2 * MAX_TAIL) {
+        memmove(launch->tail.text,
+                launch->tail.text + launch->tail.len - MAX_TAIL, MAX_TAIL + 1);
+        launch->tail.len = MAX_TAIL;
+    }
+}
+
+static void take_bytes(struct pstctl_launch *launch, const char *data, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (data[i] != '\n') {
+            pst_str_addn(&launch->line, data + i, 1);
+            continue;
+        }
+        pstctl_launch_line(launch, pst_str_text(&launch->line));
+        pst_str_fini(&launch->line);
+    }
+}
+
+static void read_output(struct pstctl_launch *launch)
+{
+    char data[4096];
+    ssize_t n;
+
+    while (launch->err_fd >= 0) {
+        n = read(launch->err_fd, data, sizeof(data));
+        if (n > 0) {
+            take_bytes(launch, data, (size_t)n);
+        } else if (n == 0) {
+            return; /* for now: it is a file */
+        } else if (errno != EINTR) {
+            (void)close(launch->err_fd);
+            launch->err_fd = -1;
+        }
+    }
+}
+
+void pstctl_launch_pump(struct pstctl_launch *launch)
+{
+    read_output(launch);
+    if (!launch->ended &&
+        waitpid(launch->pid, &launch->status, WNOHANG) == launch->pid) {
+        launch->ended = true;
+        read_output(launch);
+    }
+}
+
+/* Parent of a process; 0: it has gone. "123 (name) S 7 ..." */
+static pid_t parent_of(const char *pid)
+{
+    char path[64], text[512];
+    const char *at;
+    ssize_t n;
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "/proc/%.10s/stat", pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
+    if (fd >= 0)
+        (void)close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    at = strrchr(text, ')');
+    return at != NULL && strlen(at) > 4 ? (pid_t)strtol(at + 3, NULL, 10) : 0;
+}
+
+static void kill_children(pid_t parent)
+{
+    DIR *dir = opendir("/proc");
+    const struct dirent *e;
+
+    while (dir != NULL && (e = readdir(dir)) != NULL)
+        if (e->d_name[0] >= '1' && e->d_name[0] <= '9' &&
+            parent_of(e->d_name) == parent)
+            (void)kill((pid_t)strtol(e->d_name, NULL, 10), SIGKILL);
+    if (dir != NULL)
+        (void)closedir(dir);
+}
+
+void pstctl_launch_end(const struct pstctl_launch *launch, bool hard)
+{
+    if (launch->ended)
+        return;
+    if (hard)
+        (void)kill(-launch->pid, SIGKILL);
+    else if (launch->is_mpirun)
+        kill_children(launch->pid); /* it ends the others and cleans up */
+    else
+        (void)kill(-launch->pid, SIGINT);
+}
+
+static enum pst_status killed(int rank, int number, const char *placement,
+                              struct pst_diag *diag)
+{
+    struct pst_str stages = {0};
+    enum pst_status status;
+
+    if (placement != NULL && rank >= 0)
+        pstd_placement_of(placement, (unsigned)rank, &stages);
+    status = pst_diag_set(
+        diag, PST_ERR_PEER, "rank %d%s%s%s was killed by signal %d (%s)", rank,
+        stages.len > 0 ? " (stages " : "", pst_str_text(&stages),
+        stages.len > 0 ? ")" : "", number,
+        strsignal(number)); // NOLINT(concurrency-mt-unsafe)
+    pst_str_fini(&stages);
+    return status;
+}
+
+/* Status whose exit code a rank left with; the same for several: the text
+ * says more. */
+static enum pst_status from_exit_code(int code)
+{
+    switch (code) {
+    case 64:
+        return PST_ERR_USAGE;
+    case 65:
+        return PST_ERR_INPUT;
+    case 69:
+        return PST_ERR_NO_DAEMON;
+    case 74:
+        return PST_ERR_IO;
+    case 75:
+        return PST_ERR_BUSY;
+    case 77:
+        return PST_ERR_DENIED;
+    case 78:
+        return PST_ERR_CONFIG;
+    default:
+        return PST_ERR_PEER;
+    }
+}
+
+enum pst_status pstctl_launch_verdict(const struct pstctl_launch *launch,
+                                      const char *placement,
+                                      struct pst_diag *diag)
+{
+    const int code =
+        WIFEXITED(launch->status) ? WEXITSTATUS(launch->status) : -1;
+
+    if (launch->killed_rank >= 0)
+        return killed(launch->killed_rank, launch->killed_signal, placement,
+                      diag);
+    if (launch->cause.len > 0)
+        return pst_diag_set(diag, from_exit_code(code), "%s",
+                            launch->cause.text);
+    if (WIFSIGNALED(launch->status))
+        return pst_diag_set(diag, PST_ERR_PEER,
+                            "the job was killed by signal %d (%s)",
+                            WTERMSIG(launch->status),
+                            strsignal(WTERMSIG(launch->status))); // NOLINT
+    if (code == 0)
+        return PST_OK;
+    return pst_diag_set(diag, from_exit_code(code),
+                        "the ranks ended with exit code %d: %s", code,
+                        pst_str_text(&launch->tail));
+}
+
+void pstctl_launch_fini(struct pstctl_launch *launch)
+{
+    if (launch->err_fd >= 0)
+        (void)close(launch->err_fd);
+    pst_str_fini(&launch->line);
+    pst_str_fini(&launch->tail);
+    pst_str_fini(&launch->cause);
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_JOB_LAUNCH_H
+#define PENSTOCK_DAEMON_CTL_JOB_LAUNCH_H
+/*
+ * Starts the ranks of a job as one child process, mpirun or penstockd, in a
+ * session of its own, and finds out how it ended. One thread.
+ */
+#include "daemon/common/config.h"
+
+#include <sys/types.h>
+
+struct pstctl_launch {
+    pid_t pid;
+    int err_fd;           /* reads what it and the ranks print; -1: none */
+    struct pst_str line;  /* not yet complete */
+    struct pst_str tail;  /* last lines that say nothing we know */
+    struct pst_str cause; /* first "penstockd: ..." line, see take_cause */
+    int killed_rank;      /* -1: none */
+    int killed_signal;
+    bool is_mpirun;
+    bool ended;
+    int status; /* of waitpid, once ended */
+};
+
+/* What is started. */
+struct pstctl_job {
+    const char *plan, *name, *run_id;
+    const char *output; /* file for all that is printed */
+    unsigned ranks;     /* of a replica */
+    int lock_fd;        /* inherited */
+};
+
+/* Starts the run that config describes. The child outlives this process
+ * unless --die-with-client is given. */
+enum pst_status pstctl_launch(const struct pstd_config *config,
+                              const struct pstctl_job *job,
+                              struct pstctl_launch *ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+/* Reads what there is and looks whether the child has ended; never waits. */
+void pstctl_launch_pump(struct pstctl_launch *launch);
+/* Takes a line that the child wrote. */
+void pstctl_launch_line(struct pstctl_launch *launch, const char *line);
+/* Ends the job without waiting for its steps; hard: where that did not help. */
+void pstctl_launch_end(const struct pstctl_launch *launch, bool hard);
+/* How it ended; PST_OK if well. placement: stages of each rank, or NULL. */
+enum pst_status pstctl_launch_verdict(const struct pstctl_launch *launch,
+                                      const char *placement,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+void pstctl_launch_fini(struct pstctl_launch *launch);
+
+#endif

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/job/owner.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TRIES 16
+
+/* Who has the lock, as far as the file says it. */
+static enum pst_status name_owner(int fd, const char *job,
+                                  struct pst_diag *diag)
+{
+    char text[64] = "";
+    int client = 0, launcher = 0;
+    struct stat st = {0};
+
+    (void)fstat(fd, &st);
+    if (pread(fd, text, sizeof(text) - 1, 0) > 0)
+        (void)sscanf(text, "%d %d", &client, &launcher); // NOLINT(cert-err34-c)
+    return pst_diag_set(
+        diag, PST_ERR_BUSY,
+        "the job %s is running already: process %d of user %u started it, its "
+        "ranks belong to process %d; choose another name with --job, follow "
+        "that job with `penstock watch`, or end it with `penstock stop`",
+        job, client, (unsigned)st.st_uid, launcher);
+}
+
+static void write_pids(int fd, pid_t client, pid_t launcher)
+{
+    char text[64];
+    const int n =
+        snprintf(text, sizeof(text), "%d %d\n", (int)client, (int)launcher);
+
+    /* If it fails, nobody is named: the lock holds all the same. */
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n)
+        return;
+}
+
+/* Its last owner may remove the file between our open and our lock. */
+static enum pst_status lock(const char *path, const char *job, int *ret,
+                            struct pst_diag *diag)
+{
+    for (unsigned i = 0; i < TRIES; i++) {
+        const int fd =
+            open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+        struct stat ours, named;
+        enum pst_status status = PST_OK;
+
+        if (fd < 0)
+            return pst_diag_errno(diag, errno, "cannot open %s", path);
+        if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+            status = errno == EWOULDBLOCK
+                         ? name_owner(fd, job, diag)
+                         : pst_diag_errno(diag, errno, "cannot lock %s", path);
+        else if (fstat(fd, &ours) == 0 && lstat(path, &named) == 0 &&
+                 ours.st_ino == named.st_ino && ours.st_dev == named.st_dev) {
+            *ret = fd;
+            return PST_OK;
+        }
+        (void)close(fd);
+        if (status != PST_OK)
+            return status;
+    }
+    return pst_diag_set(diag, PST_ERR_BUSY,
+                        "cannot lock %s: others make and remove it all the "
+                        "time; try again",
+                        path);
+}
+
+/* A job that `penstockd` was started for by hand has no such lock. It need not
+ * answer: who is stopped has the name all the same. A folder that is not to be
+ * trusted is told now, since the job could not be steered. */
+static enum pst_status check_socket(const char *socket, const char *job,
+                                    struct pst_diag *diag)
+{
+    unsigned uid = 0;
+    int pid = 0, fd = -1;
+    enum pst_status status = pstd_socket_connect(socket, &fd, diag);
+
+    if (status == PST_ERR_DENIED || status == PST_ERR_BUSY)
+        return status;
+    if (status != PST_OK)
+        return PST_OK; /* nobody listens */
+    status = pstd_socket_peer(fd, &uid, &pid, diag);
+    if (status == PST_OK)
+        status = pst_diag_set(
+            diag, PST_ERR_BUSY,
+            "the job %s is running already: process %d of user %u listens "
+            "at %s; give it a run with `penstock train`, choose another name "
+            "with --job, or end it with `penstock stop`",
+            job, pid, uid, socket);
+    (void)close(fd);
+    return status;
+}
+
+enum pst_status pstctl_own(const char *socket, const char *job, bool own_dir,
+                           struct pstctl_owner *ret, struct pst_diag *diag)
+{
+    struct pstctl_owner owner = {.fd = -1};
+    enum pst_status status = pstd_socket_dirs(socket, own_dir, diag);
+
+    pst_str_addf(&owner.lock, "%s" PSTD_SOCKET_OWNER, socket);
+    if (status == PST_OK && owner.lock.failed)
+        status = pst_diag_nomem(diag, owner.lock.len);
+    if (status == PST_OK)
+        status = lock(owner.lock.text, job, &owner.fd, diag);
+    if (status == PST_OK)
+        status = check_socket(socket, job, diag);
+    if (status != PST_OK) {
+        pstctl_disown(&owner, owner.fd >= 0);
+        return status;
+    }
+    write_pids(owner.fd, getpid(), 0);
+    *ret = owner;
+    return PST_OK;
+}
+
+void pstctl_own_launcher(const struct pstctl_owner *owner, pid_t launcher)
+{
+    write_pids(owner->fd, getpid(), launcher);
+}
+
+void pstctl_disown(struct pstctl_owner *owner, bool remove)
+{
+    if (remove)
+        (void)unlink(owner->lock.text);
+    if (owner->fd >= 0)
+        (void)close(owner->fd);
+    owner->fd = -1;
+    pst_str_fini(&owner->lock);
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_JOB_OWNER_H
+#define PENSTOCK_DAEMON_CTL_JOB_OWNER_H
+/*
+ * A job's name belongs to whoever holds the lock beside its socket: the client
+ * that starts it, and what it starts, which inherits the lock. So the name is
+ * free again when the last of them has ended, whoever that is. One thread.
+ */
+#include "daemon/common/socket.h"
+
+#include <sys/types.h>
+
+struct pstctl_owner {
+    int fd; /* -1: none */
+    struct pst_str lock;
+};
+
+/* PST_ERR_BUSY, with the owner's name and process, if the job is there. */
+enum pst_status pstctl_own(const char *socket, const char *job, bool own_dir,
+                           struct pstctl_owner *ret,
+                           struct pst_diag *diag) PST_MUST_CHECK;
+/* Others read there which processes belong to the job. */
+void pstctl_own_launcher(const struct pstctl_owner *owner, pid_t launcher);
+/* remove: nothing of the job is left. */
+void pstctl_disown(struct pstctl_owner *owner, bool remove);
+
+#endif

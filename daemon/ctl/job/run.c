@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: Apache-2.0
+/* `penstock run`: starts a job, gives it one run, watches it, ends it. */
+#include "daemon/ctl/ctl.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/ctl/job/follow.h"
+#include "daemon/ctl/job/launch.h"
+#include "daemon/ctl/job/owner.h"
+#include "daemon/ctl/model.h"
+#include "daemon/ctl/print.h"
+#include "daemon/ctl/timeline.h"
+#include "stages/base/host/fs.h"
+#include "stages/split/join.h"
+
+#define CONNECT_MS 5    /* between attempts */
+#define END_MS     4000 /* for the ranks to end, once they should */
+#define KILL_MS    2000 /* between the soft end and the hard one */
+#define TWICE_MS   1000 /* SIGTERM to a group and to its members is one */
+
+struct run {
+    const struct pstd_config *config;
+    const char *plan;
+    struct pst_str temp; /* folder of a plan made here */
+    struct pst_str job, socket;
+    struct pst_str output, record; /* beside the socket */
+    struct pstctl_owner owner;
+    struct pstctl_launch launch;
+    struct pstctl_follow follow;
+    struct pstctl_progress progress;
+    int signal_fd;
+    unsigned signals;   /* that came and end the job */
+    uint64_t signal_ms; /* when the newest came */
+    bool told;          /* the job was asked to stop */
+    bool left;          /* the terminal was closed: the job goes on */
+    bool over;          /* train_end seen */
+};
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* A .pt2 is split into a folder that goes with the run, and so is the only
+ * stage of --reference. */
+static enum pst_status make_plan(struct run *r, unsigned *ret_ranks,
+                                 struct pst_diag *diag)
+{
+    const char *base = getenv("TMPDIR"); // NOLINT(concurrency-mt-unsafe)
+    struct pst_plan *whole = NULL;
+    struct pstctl_plan p = {0};
+    enum pst_status status =
+        pstctl_plan_open(r->config->args[0], r->config, &p, diag);
+
+    if (status == PST_OK && r->config->reference) {
+        status = pst_plan_join(p.plan, &whole, diag);
+        if (status != PST_OK)
+            pstctl_plan_close(&p);
+    }
+    if (status != PST_OK)
+        return status;
+    *ret_ranks = pstd_ranks(r->config, (unsigned)p.plan->stages.n);
+    if (whole != NULL)
+        *ret_ranks = 1;
+    r->plan = r->config->args[0];
+    if (p.model != NULL || whole != NULL) {
+        pst_str_addf(&r->temp, "%s/penstock-XXXXXX",
+                     base != NULL && *base != '\0' ? base : "/tmp");
+        if (r->temp.failed || mkdtemp(r->temp.text) == NULL) {
+            status = pst_diag_errno(diag, errno, "cannot make a folder %s",
+                                    pst_str_text(&r->temp));
+            pst_str_fini(&r->temp);
+        } else {
+            r->plan = r->temp.text;
+            status =
+                pst_plan_save(whole != NULL ? whole : p.plan, r->plan, diag);
+        }
+    }
+    pst_plan_free(whole);
+    pstctl_plan_close(&p);
+    return status;
+}
+
+static enum pst_status name_job(struct run *r, struct pst_diag *diag)
+{
+    struct pst_str name = {0};
+    const char *given = r->config->job, *base = r->config->args[0];
+    enum pst_status status;
+
+    for (const char *p = base; *p != '\0'; p++)
+        if (*p == '/' && p[1] != '\0' && p[1] != '/')
+            base = p + 1;
+    if (given != NULL)
+        pst_str_add(&name, given);
+    else
+        pst_str_addf(&name, "%.24s-%d", base, (int)getpid());
+    pstd_socket_job(pst_str_text(&name), &r->job);
+    pst_str_fini(&name);
+    if (r->config->socket != NULL) {
+        pst_str_add(&r->socket, r->config->socket);
+        status = pstd_socket_check(pst_str_text(&r->socket), diag);
+    } else {
+        status = pstd_socket_path(pst_str_text(&r->job), 0, &r->socket, diag);
+    }
+    pst_str_addf(&r->output, "%s" PSTD_SOCKET_OUTPUT, pst_str_text(&r->socket));
+    pst_str_addf(&r->record, "%s" PSTD_SOCKET_RESULT, pst_str_text(&r->socket));
+    if (status == PST_OK && (r->output.failed || r->record.failed))
+        status = pst_diag_nomem(diag, r->socket.len);
+    return status;
+}
+
+/* The system gives us the signal with the lowest number first. */
+static bool stop_waits(void)
+{
+    sigset_t set;
+
+    return sigpending(&set) == 0 &&
+           (sigismember(&set, SIGTERM) == 1 || sigismember(&set, SIGINT) == 1);
+}
+
+/* First: the run ends at a step's end, with a checkpoint. Second: at once. A
+ * closed terminal ends nothing. */
+static enum pst_status take_signal(struct run *r, struct pst_diag *diag)
+{
+    struct signalfd_siginfo info;
+    char who[64];
+
+    if (read(r->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
+        return PST_OK;
+    if (info.ssi_signo == SIGCHLD)
+        return PST_OK;
+    if (info.ssi_signo == SIGHUP && (r->signals > 0 || stop_waits()))
+        return PST_OK; /* it ends anyway */
+    if (info.ssi_signo == SIGHUP && !r->config->die_with_client) {
+        r->left = true;
+        return pst_diag_set(diag, PST_ERR_CANCELLED,
+                            "the terminal was closed; the job %s goes on: "
+                            "`penstock watch --job %s` shows it, `penstock "
+                            "stop --job %s` ends it",
+                            r->job.text, r->job.text, r->job.text);
+    }
+    if (r->signals > 0 && info.ssi_signo == SIGTERM &&
+        now_ms() - r->signal_ms < TWICE_MS)
+        return PST_OK;
+    if (info.ssi_pid == 0 && info.ssi_signo == SIGINT) /* from the terminal */
+        (void)snprintf(who, sizeof(who), "Ctrl-C");
+    else
+        (void)snprintf(who, sizeof(who), "signal %u of process %u",
+                       info.ssi_signo, info.ssi_pid);
+    r->signal_ms = now_ms();
+    if (r->signals++ == 0) {
+        pstctl_printf(stderr,
+                      "%spenstock: %s: stopping at the end of the step; once "
+                      "more to end at once\n",
+                      r->progress.live ? "\n" : "", who);
+        return PST_OK;
+    }
+    return pst_diag_set(diag, PST_ERR_CANCELLED, "interrupted by %s", who);
+}
+
+/* The daemon's words. */
+static enum pst_status take_frame(struct run *r, const pstd_frame *frame,
+                                  struct pst_diag *diag)
+{
+    const pstctl_event *event = frame->event;
+
+    if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&
+        frame->reply->status != PST_OK)
+        return pst_diag_set(diag, (enum pst_status)frame->reply->status, "%s",
+                            frame->reply->text);
+    if (frame->body_case != PST__CONTROL__FRAME__BODY_EVENT)
+        return PST_OK;
+    pstctl_progress_event(&r->progress, event);
+    if (strcmp(event->name, "train_end") == 0)
+        r->over = true;
+    return PST_OK;
+}
+
+/* All that is there. Nobody there is no fault: the job has not come so far, or
+ * its end says why. */
+static enum pst_status take_frames(struct run *r, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    while (status == PST_OK && !r->over) {
+        pstd_frame *frame = NULL;
+
+        status = pstctl_follow_next(&r->follow, 0, &frame, diag);
+        if (status == PST_OK)
+            status = take_frame(r, frame, diag);
+        pstd_frame_free(frame);
+    }
+    if (r->follow.other)
+        return status; /* ours will not get the name */
+    return status == PST_AGAIN || r->follow.conn.fd < 0 ? PST_OK : status;
+}
+
+static void ask_to_stop(struct run *r)
+{
+    struct pst_diag ignored;
+
+    if (r->signals > 0 && !r->told && r->follow.conn.fd >= 0)
+        r->told = pstctl_stop_job(&r->follow.conn, false, &ignored) == PST_OK;
+}
+
+/* One round of waiting and looking. */
+static enum pst_status turn(struct run *r, struct pst_diag *diag)
+{
+    struct pollfd fds[] = {
+        {.fd = r->signal_fd, .events = POLLIN},
+        {.fd = pstctl_follow_fd(&r->follow), .events = POLLIN},
+    };
+    enum pst_status status = PST_OK;
+
+    (void)poll(fds, PST_COUNT(fds), fds[1].fd < 0 ? CONNECT_MS : 1000);
+    if (fds[0].revents & POLLIN)
+        status = take_signal(r, diag);
+    pstctl_launch_pump(&r->launch);
+    if (status == PST_OK)
+        status = take_frames(r, diag);
+    ask_to_stop(r);
+    return status;
+}
+
+/* Until the run is over, the job is gone, or something is wrong. */
+static enum pst_status attend(struct run *r, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    while (status == PST_OK && !r->over && !r->launch.ended)
+        status = turn(r, diag);
+    return status;
+}
+
+/* Waits for the child, then makes it go. */
+static void wait_end(struct run *r, uint64_t patience_ms)
+{
+    uint64_t until = now_ms() + patience_ms;
+
+    for (unsigned i = 0; !r->launch.ended;) {
+        (void)usleep(5000);
+        pstctl_launch_pump(&r->launch);
+        if (now_ms() >= until && i < 2) {
+            pstctl_launch_end(&r->launch, i++ > 0);
+            until = now_ms() + KILL_MS;
+        }
+    }
+}
+
+/* What the job answers, or has left for us if it is gone. */
+static enum pst_status ask(struct run *r,
+                           Pst__Control__Request__BodyCase request,
+                           Pst__Control__Reply__BodyCase reply,
+                           pstd_frame **ret, struct pst_diag *diag)
+{
+    enum pst_status status = PST_ERR_NO_DAEMON;
+
+    if (r->follow.conn.fd >= 0)
+        status = pstctl_get(&r->follow.conn, request, ret, diag);
+    if (status == PST_ERR_NO_DAEMON)
+        return pstctl_recorded(r->record.text, reply, ret, diag);
+    if (status == PST_OK && (*ret)->reply->body_case != reply) {
+        pstd_frame_free(*ret);
+        *ret = NULL;
+        status = pst_diag_set(diag, PST_ERR_INPUT,
+                              "penstockd sent another answer than was asked "
+                              "for");
+    }
+    return status;
+}
+
+static enum pst_status draw(struct run *r, struct pst_diag *diag)
+{
+    pstd_frame *frame = NULL;
+    enum pst_status status = ask(r, PST__CONTROL__REQUEST__BODY_GET_TRACE,
+                                 PST__CONTROL__REPLY__BODY_TRACE, &frame, diag);
+
+    if (status == PST_OK)
+        status = pstctl_trace_print(frame->reply->trace, r->job.text, r->config,
+                                    false, NULL, diag);
+    pstd_frame_free(frame);
+    return status;
+}
+
+static enum pst_status report(struct run *r, struct pst_diag *diag)
+{
+    pstd_frame *frame = NULL;
+    const Pst__Control__Result *result;
+    enum pst_status status =
+        ask(r, PST__CONTROL__REQUEST__BODY_GET_RESULT,
+            PST__CONTROL__REPLY__BODY_RESULT, &frame, diag);
+
+    if (status != PST_OK)
+        return status;
+    r->over = true; /* the run's own status may be "not found", too */
+    result = frame->reply->result;
+    if (r->config->json) {
+        status = pstctl_json_print(
+            pstctl_result_json(result, pstctl_start_us()), diag);
+    } else if (result->status == PST_OK && !r->config->quiet) {
+        struct pst_str line = {0};
+
+        pstctl_result_line(result, &line);
+        pstctl_printf(stdout, "%s\n", pst_str_text(&line));
+        pst_str_fini(&line);
+    }
+    if (status == PST_OK)
+        status = pstctl_result_status(result, diag);
+    if (status == PST_OK &&
+        (r->config->svg != NULL || r->config->trace != NULL))
+        status = draw(r, diag);
+    if (status == PST_OK && (r->signals > 0 || result->stopped))
+        status = pst_diag_set(
+            diag, PST_ERR_CANCELLED, "stopped after step %llu%s",
+            (unsigned long long)result->steps,
+            r->progress.saved && r->progress.saved_step == result->steps
+                ? "; --resume goes on from there"
+                : "");
+    pstd_frame_free(frame);
+    return status;
+}
+
+static void add_checkpoint_hint(const struct run *r, struct pst_diag *diag)
+{
+    const struct pstctl_progress *p = &r->progress;
+    const struct pst_diag was = *diag;
+
+    if (p->saved)
+        (void)pst_diag_set(
+            diag, was.status,
+            "%s; the job was ended; --resume goes on after step %llu", was.text,
+            (unsigned long long)p->saved_step);
+    else
+        (void)pst_diag_set(diag, was.status, "%s; the job was ended", was.text);
+}
+
+/* How a job ended that left no result. */
+static enum pst_status post_mortem(struct run *r, struct pst_diag *diag)
+{
+    enum pst_status status =
+        pstctl_launch_verdict(&r->launch, r->progress.placement, diag);
+
+    if (status == PST_OK)
+        return pst_diag_set(diag,
+                            r->signals > 0 ? PST_ERR_CANCELLED : PST_ERR_PEER,
+                            "the job ended before its run did");
+    if (status == PST_ERR_PEER)
+        add_checkpoint_hint(r, diag);
+    return status;
+}
+
+static enum pst_status supervise(struct run *r, struct pst_diag *diag)
+{
+    enum pst_status status = attend(r, diag);
+    const bool ours = !r->follow.other;
+    struct pst_diag ignored, why;
+
+    pstctl_progress_end(&r->progress);
+    if (r->left)
+        return status;
+    if (status == PST_OK) {
+        status = report(r, &why);
+        if (status != PST_ERR_NOT_FOUND || r->over)
+            *diag = why;
+        else
+            return post_mortem(r, diag); /* it has ended */
+        pstctl_close(&r->follow.conn);
+        wait_end(r, END_MS);
+        return status;
+    }
+    if (ours && r->follow.conn.fd >= 0 && r->signals < 2 &&
+        pstctl_stop_job(&r->follow.conn, true, &ignored) == PST_OK) {
+        pstctl_close(&r->follow.conn);
+        wait_end(r, END_MS);
+    } else {
+        wait_end(r, 0);
+    }
+    return status;
+}
+
+static enum pst_status block_signals(struct run *r, struct pst_diag *diag)
+{
+    sigset_t set;
+
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGINT);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGHUP);
+    (void)sigaddset(&set, SIGCHLD);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL); // NOLINT: no other thread
+    r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (r->signal_fd < 0)
+        return pst_diag_errno(diag, errno, "cannot wait for signals");
+    return PST_OK;
+}
+
+/* Nothing of the job is left: nor are its files, and, if the name is our own,
+ * sockets and locks of ranks that were killed. */
+static void clean_up(struct run *r)
+{
+    struct pst_str dir = {0};
+    const char *slash = strrchr(r->socket.text, '/');
+
+    (void)unlink(r->output.text);
+    (void)unlink(r->record.text);
+    pstctl_disown(&r->owner, true);
+    if (r->config->socket != NULL || slash == NULL)
+        return;
+    pst_str_addn(&dir, r->socket.text, (size_t)(slash - r->socket.text));
+    if (r->config->job != NULL)
+        (void)rmdir(pst_str_text(&dir)); /* others' sockets may be there */
+    else if (!dir.failed && pst_remove_tree(dir.text, NULL) != PST_OK)
+        pstctl_printf(stderr, "penstock: cannot remove %s\n", dir.text);
+    pst_str_fini(&dir);
+}
+
+/* Takes the name and starts the ranks. */
+static enum pst_status launch(struct run *r, unsigned ranks,
+                              struct pst_diag *diag)
+{
+    const struct pstctl_conn none = {.fd = -1};
+    struct pstctl_job job = {.plan = r->plan,
+                             .name = r->job.text,
+                             .output = r->output.text,
+                             .ranks = ranks};
+    enum pst_status status =
+        pstctl_own(r->socket.text, r->job.text, r->config->socket == NULL,
+                   &r->owner, diag);
+
+    if (status != PST_OK)
+        return status;
+    (void)unlink(r->record.text);
+    status = pstctl_follow_init(&r->follow, &none, r->socket.text, 1, diag);
+    pstctl_key(r->follow.run_id);
+    job.run_id = r->follow.run_id;
+    job.lock_fd = r->owner.fd;
+    if (status == PST_OK)
+        status = pstctl_launch(r->config, &job, &r->launch, diag);
+    if (status == PST_OK)
+        pstctl_own_launcher(&r->owner, r->launch.pid);
+    else
+        clean_up(r);
+    return status;
+}
+
+static void remove_plan(const struct run *r)
+{
+    if (r->temp.len > 0 && pst_remove_tree(r->temp.text, NULL) != PST_OK)
+        pstctl_printf(stderr, "penstock: cannot remove %s\n", r->temp.text);
+}
+
+static enum pst_status run_run(const struct pstd_config *config,
+                               struct pst_diag *diag)
+{
+    struct run r = {
+        .config = config,
+        .owner = {.fd = -1},
+        .follow = PSTCTL_FOLLOW_NONE,
+        .progress = {.out = config->json ? stderr : stdout,
+                     .quiet = config->quiet},
+        .signal_fd = -1,
+    };
+    unsigned ranks = 0;
+    enum pst_status status = PST_OK;
+
+    if (config->data == NULL)
+        return pst_diag_set(diag, PST_ERR_USAGE, "--data FILE is missing");
+    if (config->reference && pstd_ranks(config, 1) * pstd_replicas(config) > 1)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--reference runs the model uncut in one process: "
+                            "it goes without -n");
+    status = name_job(&r, diag);
+    if (status == PST_OK)
+        status = block_signals(&r, diag);
+    if (status == PST_OK)
+        status = make_plan(&r, &ranks, diag);
+    if (status == PST_OK) {
+        status = launch(&r, ranks, diag);
+        if (status == PST_OK) {
+            status = supervise(&r, diag);
+            pstctl_launch_fini(&r.launch);
+            if (!r.left)
+                clean_up(&r);
+        }
+    }
+    if (!r.left)
+        remove_plan(&r);
+    pstctl_disown(&r.owner, false);
+    pstctl_follow_fini(&r.follow);
+    pstctl_progress_fini(&r.progress);
+    pst_str_fini(&r.temp);
+    pst_str_fini(&r.job);
+    pst_str_fini(&r.socket);
+    pst_str_fini(&r.output);
+    pst_str_fini(&r.record);
+    if (r.signal_fd >= 0)
+        (void)close(r.signal_fd);
+    return status;
+}
+
+const struct pstctl_command pstctl_run = {
+    "run",
+    "PLAN|MODEL.pt2",
+    1,
+    1,
+    PSTD_OPT_SPLIT | PSTD_OPT_TRAIN | PSTD_OPT_RANKS | PSTD_OPT_CONNECT |
+        PSTD_OPT_QUIET | PSTD_OPT_JSON | PSTD_OPT_REFERENCE | PSTD_OPT_PICTURE |
+        PSTD_OPT_RUN,
+    "start ranks, train, end them",
+    "Starts mpirun with P ranks of penstockd (or one process with --transport "
+    "self),\nwhich do the run, and shows how it goes. Ctrl-C ends it at the "
+    "end "
+    "of a step, with\na checkpoint if --checkpoint says where; a second one "
+    "ends it at once. If the\nterminal is closed, or this command is killed "
+    "or stopped (Ctrl-Z), the job goes\non to its end, unless "
+    "--die-with-client is given.",
+    run_run};

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/base/host/alive.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* PENSTOCK_FAULT="PHASE[:NTH]:ACTION". */
+struct fault {
+    enum pst_alive_phase phase;
+    int64_t nth;
+    char action[16];
+};
+
+/* One writer, many readers: relaxed loads and stores are enough, since no
+ * other memory is read by what they say. */
+static struct {
+    atomic_uint phase;
+    atomic_bool meets;
+    atomic_uint_fast64_t moves, looks, step, place;
+    _Atomic double limit, slept;
+} alive = {.place = UINT64_MAX};
+
+static _Thread_local bool watched;
+static pst_alive_fn hook;
+static void *hook_ctx;
+static struct fault fault;
+
+static const char *const names[] = {
+#define ROW(id, name) (name),
+    PST_ALIVE_LIST(ROW)
+#undef ROW
+};
+
+const char *pst_alive_name(unsigned phase)
+{
+    return phase < PST_N_ALIVE ? names[phase] : "?";
+}
+
+/* What is no fault of that form is none. */
+static void read_fault(void)
+{
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
+    const char *text = getenv("PENSTOCK_FAULT");
+    const char *action = text != NULL ? strrchr(text, ':') : NULL;
+    size_t n;
+
+    memset(&fault, 0, sizeof(fault));
+    if (action == NULL)
+        return;
+    n = strcspn(text, ":");
+    for (unsigned i = 0; i < PST_N_ALIVE; i++)
+        if (strlen(names[i]) == n && strncmp(text, names[i], n) == 0)
+            fault.phase = (enum pst_alive_phase)i;
+    fault.nth = text + n < action ? strtol(text + n + 1, NULL, 10) : 1;
+    strncpy(fault.action, action + 1, sizeof(fault.action) - 1);
+}
+
+/* "hang": this thread does nothing any more; "stop": nor do the others of the
+ * process; "spin": it computes for ever; a number: it sleeps so many ms. */
+static void have_fault(void)
+{
+    const long ms = strtol(fault.action, NULL, 10);
+
+    (void)dprintf(STDERR_FILENO, "PENSTOCK_FAULT: %s: %s\n", names[fault.phase],
+                  fault.action);
+    if (ms > 0)
+        (void)usleep((useconds_t)(ms * 1000));
+    if (strcmp(fault.action, "stop") == 0)
+        (void)raise(SIGSTOP);
+    while (strcmp(fault.action, "hang") == 0)
+        (void)pause();
+    while (strcmp(fault.action, "spin") == 0)
+        atomic_signal_fence(memory_order_seq_cst);
+}
+
+void pst_alive_watch(void)
+{
+    watched = true;
+    read_fault();
+}
+
+static void bump(atomic_uint_fast64_t *count)
+{
+    atomic_store_explicit(count,
+                          atomic_load_explicit(count, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+static void set_phase(enum pst_alive_phase phase, enum pst_alive_phase before)
+{
+    atomic_store_explicit(&alive.phase, phase, memory_order_relaxed);
+    bump(&alive.moves);
+    if (phase != before && hook != NULL)
+        hook(hook_ctx);
+}
+
+static enum pst_alive_phase phase_now(void)
+{
+    return (enum pst_alive_phase)atomic_load_explicit(&alive.phase,
+                                                      memory_order_relaxed);
+}
+
+enum pst_alive_phase pst_alive_enter(enum pst_alive_phase phase)
+{
+    const enum pst_alive_phase before = phase_now();
+
+    if (!watched)
+        return before;
+    set_phase(phase, before);
+    if (fault.nth > 0 && fault.phase == phase && --fault.nth == 0)
+        have_fault();
+    return before;
+}
+
+void pst_alive_leave(enum pst_alive_phase before)
+{
+    if (watched)
+        set_phase(before, phase_now());
+}
+
+void pst_alive_meet(bool meets)
+{
+    if (watched)
+        atomic_store_explicit(&alive.meets, meets, memory_order_relaxed);
+}
+
+void pst_alive_moved(void)
+{
+    if (watched)
+        bump(&alive.moves);
+}
+
+void pst_alive_goes_on(void)
+{
+    if (!watched)
+        return;
+    bump(&alive.moves);
+    if (hook != NULL)
+        hook(hook_ctx);
+}
+
+void pst_alive_looked(void)
+{
+    if (watched)
+        bump(&alive.looks);
+}
+
+void pst_alive_step(uint64_t step)
+{
+    if (watched)
+        atomic_store_explicit(&alive.step, step, memory_order_relaxed);
+}
+
+/* 8 bits of kind, 24 of stage, 32 of microbatch: one store. */
+void pst_alive_action(int kind, int stage, int microbatch)
+{
+    if (watched)
+        atomic_store_explicit(&alive.place,
+                              (uint64_t)(kind & 0xff) << 56 |
+                                  (uint64_t)(stage & 0xffffff) << 32 |
+                                  (uint32_t)microbatch,
+                              memory_order_relaxed);
+}
+
+struct pst_alive_state pst_alive_state(void)
+{
+    const uint64_t place =
+        atomic_load_explicit(&alive.place, memory_order_relaxed);
+    const int stage = (int)(place >> 32 & 0xffffff);
+
+    return (struct pst_alive_state){
+        .phase = (enum pst_alive_phase)atomic_load_explicit(
+            &alive.phase, memory_order_relaxed),
+        .meets = atomic_load_explicit(&alive.meets, memory_order_relaxed),
+        .moves = atomic_load_explicit(&alive.moves, memory_order_relaxed),
+        .looks = atomic_load_explicit(&alive.looks, memory_order_relaxed),
+        .place = {.step =
+                      atomic_load_explicit(&alive.step, memory_order_relaxed),
+                  .kind = (int)(place >> 56),
+                  .stage = stage == 0xffffff ? -1 : stage,
+                  .microbatch = (int)(uint32_t)place},
+    };
+}
+
+void pst_alive_hook(pst_alive_fn fn, void *ctx)
+{
+    hook = fn;
+    hook_ctx = ctx;
+}
+
+void pst_alive_set_limit(double seconds)
+{
+    atomic_store_explicit(&alive.limit, seconds, memory_order_relaxed);
+}
+
+double pst_alive_limit(void)
+{
+    return atomic_load_explicit(&alive.limit, memory_order_relaxed);
+}
+
+double pst_now(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void pst_awake_look(struct pst_awake *awake, double clock)
+{
+    const double gap = awake->last > 0 ? clock - awake->last : 0;
+
+    awake->slept = gap > PST_AWAKE_GAP ? gap : 0;
+    if (awake->slept == 0)
+        awake->now += gap;
+    awake->last = clock;
+}
+
+void pst_alive_slept(double seconds)
+{
+    atomic_store_explicit(
+        &alive.slept,
+        atomic_load_explicit(&alive.slept, memory_order_relaxed) + seconds,
+        memory_order_relaxed);
+}
+
+double pst_alive_sleep(void)
+{
+    return atomic_load_explicit(&alive.slept, memory_order_relaxed);
+}

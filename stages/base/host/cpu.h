@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_BASE_HOST_CPU_H
+#define PENSTOCK_STAGES_BASE_HOST_CPU_H
+/*
+ * Instruction sets, by feature bits (model names are masked on virtual
+ * machines) and by what the operating system saves. PST_ISA=any|avx2|avx512
+ * in the environment masks the CPU.
+ */
+#include "stages/base/status.h"
+
+enum pst_isa { PST_ISA_ANY, PST_ISA_AVX2, PST_ISA_AVX512, PST_N_ISAS };
+
+/* Best usable one; asked once, then constant. */
+enum pst_isa pst_cpu_isa(void);
+const char *pst_isa_name(enum pst_isa isa);
+/* "avx2 fma avx512f amx_bf16 ..." of the features that we look at. */
+const char *pst_cpu_features(void);
+/* Cores this process may use (affinity mask), at least 1. */
+unsigned pst_cpu_count(void);
+
+#endif

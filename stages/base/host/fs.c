@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/base/host/fs.h"
+
+#include "stages/base/alloc.h"
+#include "stages/base/host/alive.h"
+#include "stages/base/str.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_STATIC_LINKING_ONLY /* the state on the stack */
+#include <xxhash.h>
+
+#define MAX_DEPTH 64 /* of a tree that is removed */
+#define PIECE     ((size_t)64 << 20)
+
+/* Opens a regular file for reading; returns the descriptor or -1. */
+static int open_regular(const char *path, size_t *ret_size,
+                        struct pst_diag *diag)
+{
+    /* A FIFO would block here without O_NONBLOCK. */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+
+    if (fd < 0) {
+        (void)pst_diag_errno(diag, errno, "%s", path);
+        return -1;
+    }
+    if (fstat(fd, &st) != 0) {
+        (void)pst_diag_errno(diag, errno, "%s", path);
+    } else if (!S_ISREG(st.st_mode)) {
+        (void)pst_diag_set(diag, PST_ERR_IO, "%s: not a regular file", path);
+    } else {
+        *ret_size = (size_t)st.st_size;
+        return fd;
+    }
+    close(fd);
+    return -1;
+}
+
+enum pst_status pst_file_open(const char *path, struct pst_file *ret,
+                              struct pst_diag *diag)
+{
+    struct pst_file file = {.path = pst_strdup(PST_TAG_BASE, path)};
+    size_t size;
+
+    if (!file.path)
+        return pst_diag_nomem(diag, strlen(path) + 1);
+    file.fd = open_regular(path, &size, diag);
+    if (file.fd < 0) {
+        pst_free(file.path);
+        return PST_ERR_IO;
+    }
+    file.size = size;
+    *ret = file;
+    return PST_OK;
+}
+
+void pst_file_close(struct pst_file *file)
+{
+    if (!file->path)
+        return;
+    close(file->fd);
+    pst_free(file->path);
+    file->path = NULL;
+    file->fd = -1;
+}
+
+enum pst_status pst_file_check_size(const struct pst_file *file,
+                                    struct pst_diag *diag)
+{
+    struct stat st;
+
+    if (fstat(file->fd, &st) != 0)
+        return pst_diag_errno(diag, errno, "%s", file->path);
+    if ((uint64_t)st.st_size >= file->size)
+        return PST_OK;
+    return pst_diag_set(diag, PST_ERR_IO,
+                        "%s has become shorter while it was in use: it had "
+                        "%llu bytes, now %llu; put the whole file back and "
+                        "start again",
+                        file->path, (unsigned long long)file->size,
+                        (unsigned long long)st.st_size);
+}
+
+/* The file ended too early; perhaps it is whole again by now. */
+static enum pst_status refuse_cut(const struct pst_file *file,
+                                  struct pst_diag *diag)
+{
+    const enum pst_status status = pst_file_check_size(file, diag);
+
+    return status != PST_OK
+               ? status
+               : pst_diag_set(diag, PST_ERR_IO,
+                              "%s was shorter for a while when it was read; "
+                              "start again when nobody writes to it",
+                              file->path);
+}
+
+enum pst_status pst_file_read_at(const struct pst_file *file, uint64_t offset,
+                                 void *dst, size_t bytes, struct pst_diag *diag)
+{
+    unsigned char *to = dst;
+
+    if (offset > file->size || bytes > file->size - offset)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "%s: %zu bytes at %llu lie outside of the file's "
+                            "%llu",
+                            file->path, bytes, (unsigned long long)offset,
+                            (unsigned long long)file->size);
+    while (bytes > 0) {
+        const ssize_t n =
+            pread(file->fd, to, PST_MIN(bytes, PIECE), (off_t)offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return pst_diag_errno(diag, errno, "cannot read %s", file->path);
+        if (n == 0)
+            return refuse_cut(file, diag);
+        pst_alive_goes_on();
+        to += n;
+        bytes -= (size_t)n;
+        offset += (uint64_t)n;
+    }
+    return PST_OK;
+}
+
+enum pst_status pst_file_digest(const struct pst_file *file, char out[33],
+                                struct pst_diag *diag)
+{
+    const size_t piece = (size_t)1 << 20;
+    unsigned char *bytes = pst_alloc(PST_TAG_BASE, piece);
+    enum pst_status status = PST_OK;
+    XXH128_canonical_t canonical;
+    XXH3_state_t state;
+
+    if (!bytes)
+        return pst_diag_nomem(diag, piece);
+    (void)XXH3_128bits_reset(&state);
+    for (uint64_t at = 0; at < file->size && status == PST_OK; at += piece) {
+        const size_t n = (size_t)PST_MIN(piece, file->size - at);
+
+        status = pst_file_read_at(file, at, bytes, n, diag);
+        if (status == PST_OK)
+            (void)XXH3_128bits_update(&state, bytes, n);
+    }
+    pst_free(bytes);
+    if (status != PST_OK)
+        return status;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state));
+    pst_digest_text(canonical.digest, out);
+    return PST_OK;
+}
+
+enum pst_status pst_file_read(const char *path, size_t max, char **ret,
+                              size_t *ret_size, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    size_t size, done = 0;
+    char *text;
+    int fd;
+
+    fd = open_regular(path, &size, diag);
+    if (fd < 0)
+        return PST_ERR_IO;
+    if (size > max) {
+        close(fd);
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "%s: %zu bytes, at most %zu are allowed", path,
+                            size, max);
+    }
+    text = pst_alloc(PST_TAG_BASE, size + 1);
+    if (!text) {
+        close(fd);
+        return pst_diag_nomem(diag, size + 1);
+    }
+    while (done < size && status == PST_OK) {
+        const ssize_t n = read(fd, text + done, size - done);
+
+        if (n > 0)
+            done += (size_t)n;
+        else if (n == 0)
+            status = pst_diag_set(diag, PST_ERR_IO,
+                                  "%s: became shorter while read", path);
+        else if (errno != EINTR)
+            status = pst_diag_errno(diag, errno, "%s", path);
+    }
+    close(fd);
+    if (status != PST_OK) {
+        pst_free(text);
+        return status;
+    }
+    text[size] = '\0';
+    *ret = text;
+    *ret_size = size;
+    return PST_OK;
+}
+
+/* An own name for every try: two processes may write beside each other, and a
+ * process that was killed leaves its file. */
+static int create_temp(const char *path, char *temp, size_t size)
+{
+    static atomic_uint serial;
+
+    for (int tries = 0; tries < 1000; tries++) {
+        int fd;
+
+        snprintf(temp, size, "%s.tmp-%ld-%u", path, (long)getpid(),
+                 atomic_fetch_add(&serial, 1));
+        fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0 || errno != EEXIST)
+            return fd;
+    }
+    return -1;
+}
+
+enum pst_status pst_new_file_open(const char *path, struct pst_new_file *ret,
+                                  struct pst_diag *diag)
+{
+    const size_t temp_size = strlen(path) + 48;
+    struct pst_new_file file = {.fd = -1};
+    enum pst_status status;
+
+    file.path = pst_strdup(PST_TAG_BASE, path);
+    file.temp = pst_alloc(PST_TAG_BASE, temp_size);
+    if (!file.path || !file.temp) {
+        status = pst_diag_nomem(diag, temp_size);
+        goto fail;
+    }
+    file.fd = create_temp(path, file.temp, temp_size);
+    if (file.fd < 0) {
+        status = pst_diag_errno(diag, errno, "cannot write %s", path);
+        goto fail;
+    }
+    *ret = file;
+    return PST_OK;
+
+fail:
+    pst_free(file.temp);
+    pst_free(file.path);
+    return status;
+}
+
+/* The errno of a failure ends the file; what was there before stays. */
+static enum pst_status give_up(struct pst_new_file *file, int err,
+                               struct pst_diag *diag)
+{
+    const enum pst_status status =
+        pst_diag_errno(diag, err, "cannot write %s (%llu bytes so far)",
+                       file->path, (unsigned long long)file->size);
+
+    pst_new_file_abort(file);
+    return status;
+}
+
+static enum pst_status refuse_closed(struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_ERR_IO,
+                        "file is closed, an error came "
+                        "before");
+}
+
+enum pst_status pst_new_file_write(struct pst_new_file *file, const void *data,
+                                   size_t size, struct pst_diag *diag)
+{
+    return pst_new_file_write_at(file, file->size, data, size, diag);
+}
+
+enum pst_status pst_new_file_write_at(struct pst_new_file *file,
+                                      uint64_t offset, const void *data,
+                                      size_t size, struct pst_diag *diag)
+{
+    const char *p = data;
+
+    if (file->fd < 0)
+        return refuse_closed(diag);
+    while (size) {
+        const ssize_t n =
+            pwrite(file->fd, p, PST_MIN(size, PIECE), (off_t)offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return give_up(file, n < 0 ? errno : ENOSPC, diag);
+        /* The disk begins now, so that the sync at the end is no long wait in
+         * which nothing can be seen to go on. */
+        if ((size_t)n == PIECE)
+            (void)sync_file_range(file->fd, (off_t)offset, n,
+                                  SYNC_FILE_RANGE_WRITE);
+        pst_alive_goes_on();
+        p += n;
+        size -= (size_t)n;
+        offset += (uint64_t)n;
+        file->size = PST_MAX(file->size, offset);
+    }
+    return PST_OK;
+}
+
+/* Cuts path at its last slash: after the rename nothing may fail for want of
+ * memory. */
+static enum pst_status fsync_parent(char *path, struct pst_diag *diag)
+{
+    char *slash = strrchr(path, '/');
+
+    if (!slash)
+        return pst_fsync_dir(".", diag);
+    slash[slash == path] = '\0';
+    return pst_fsync_dir(path, diag);
+}
+
+enum pst_status pst_new_file_commit(struct pst_new_file *file,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status;
+    int fd;
+
+    if (file->fd < 0)
+        return refuse_closed(diag);
+    if (fsync(file->fd) != 0)
+        return give_up(file, errno, diag);
+    fd = file->fd;
+    file->fd = -1;
+    /* A full quota may be reported by close alone. */
+    if (close(fd) != 0 && errno != EINTR)
+        return give_up(file, errno, diag);
+    if (rename(file->temp, file->path) != 0)
+        return give_up(file, errno, diag);
+    pst_free(file->temp);
+    file->temp = NULL;
+    status = fsync_parent(file->path, diag);
+    pst_free(file->path);
+    file->path = NULL;
+    return status;
+}
+
+void pst_new_file_abort(struct pst_new_file *file)
+{
+    if (file->fd >= 0)
+        close(file->fd);
+    if (file->temp)
+        unlink(file->temp);
+    pst_free(file->temp);
+    pst_free(file->path);
+    file->temp = file->path = NULL;
+    file->fd = -1;
+}
+
+enum pst_status pst_file_write(const char *path, const void *data, size_t size,
+                               struct pst_diag *diag)
+{
+    struct pst_new_file file;
+    enum pst_status status = pst_new_file_open(path, &file, diag);
+
+    if (status != PST_OK)
+        return status;
+    status = pst_new_file_write(&file, data, size, diag);
+    if (status == PST_OK)
+        status = pst_new_file_commit(&file, diag);
+    pst_new_file_abort(&file);
+    return status;
+}
+
+static enum pst_status make_dir(const char *path, unsigned mode,
+                                struct pst_diag *diag)
+{
+    struct stat st;
+    int err;
+
+    if (mkdir(path, (mode_t)mode) == 0)
+        return PST_OK;
+    err = errno;
+    if (stat(path, &st) == 0) {
+        if (S_ISDIR(st.st_mode))
+            return PST_OK;
+        err = ENOTDIR;
+    }
+    return pst_diag_errno(diag, err, "cannot make directory %s", path);
+}
+
+enum pst_status pst_mkdirs(const char *path, unsigned mode,
+                           struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    char *copy = pst_strdup(PST_TAG_BASE, path);
+
+    if (!copy)
+        return pst_diag_nomem(diag, strlen(path) + 1);
+    for (char *p = copy; *p && status == PST_OK; p++) {
+        if (*p != '/' || p == copy || p[1] == '/' || !p[1])
+            continue;
+        *p = '\0';
+        status = make_dir(copy, mode, diag);
+        *p = '/';
+    }
+    if (status == PST_OK)
+        status = make_dir(copy, mode, diag);
+    pst_free(copy);
+    return status;
+}
+
+/* Takes the directory's descriptor. Links are removed, never followed.
+ * Returns 0 or errno. */
+static int remove_entries(int fd, int depth)
+{
+    DIR *dir = depth < MAX_DEPTH ? fdopendir(fd) : NULL;
+    struct dirent *e;
+    int err = 0;
+
+    if (!dir) {
+        err = depth < MAX_DEPTH ? errno : ELOOP;
+        close(fd);
+        return err;
+    }
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
+    while (!err && (errno = 0, e = readdir(dir))) {
+        int sub;
+
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        if (unlinkat(fd, e->d_name, 0) == 0 || errno == ENOENT)
+            continue;
+        if (errno != EISDIR && errno != EPERM) {
+            err = errno;
+            break;
+        }
+        sub = openat(fd, e->d_name,
+                     O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        err = sub < 0 ? errno : remove_entries(sub, depth + 1);
+        if (!err && unlinkat(fd, e->d_name, AT_REMOVEDIR) != 0)
+            err = errno;
+    }
+    if (!err)
+        err = errno;
+    closedir(dir);
+    return err;
+}
+
+enum pst_status pst_remove_tree(const char *path, struct pst_diag *diag)
+{
+    int fd, err;
+
+    if (unlink(path) == 0 || errno == ENOENT)
+        return PST_OK;
+    if (errno != EISDIR && errno != EPERM)
+        return pst_diag_errno(diag, errno, "cannot remove %s", path);
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    err = fd < 0 ? errno : remove_entries(fd, 0);
+    if (!err && rmdir(path) != 0)
+        err = errno;
+    if (err)
+        return pst_diag_errno(diag, err, "cannot remove %s", path);
+    return PST_OK;
+}
+
+enum pst_status pst_fsync_dir(const char *path, struct pst_diag *diag)
+{
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int err = 0;
+
+    if (fd < 0)
+        return pst_diag_errno(diag, errno, "%s", path);
+    /* Some file systems cannot sync a directory and say EINVAL. */
+    if (fsync(fd) != 0 && errno != EINVAL)
+        err = errno;
+    close(fd);
+    return err ? pst_diag_errno(diag, err, "cannot sync directory %s", path)
+               : PST_OK;
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_BASE_HOST_POOL_H
+#define PENSTOCK_STAGES_BASE_HOST_POOL_H
+/*
+ * The kernel thread pool of a rank: T - 1 helpers plus the exec thread, which
+ * calls pst_pool_run and takes part. Work is divided statically, so results
+ * depend on T but never on timing. Helpers spin briefly, then sleep.
+ */
+#include "stages/base/diag.h"
+
+#include <stdint.h>
+
+struct pst_pool;
+
+/* Runs on part `part` of `parts`; divide work with pst_pool_share. */
+typedef void (*pst_pool_fn)(void *ctx, unsigned part, unsigned parts);
+
+/* threads >= 1; 1 makes no thread at all. Returns owned. */
+enum pst_status pst_pool_new(unsigned threads, struct pst_pool **ret,
+                             struct pst_diag *diag) PST_MUST_CHECK;
+void pst_pool_free(struct pst_pool *pool);
+/* pool may be NULL: one thread. */
+unsigned pst_pool_threads(const struct pst_pool *pool);
+/* Calls fn on every part and waits for all. */
+void pst_pool_run(struct pst_pool *pool, pst_pool_fn fn, void *ctx);
+/* Items [*begin, *end) of n for this part; multiples of `grain`. */
+void pst_pool_share(int64_t n, int64_t grain, unsigned part, unsigned parts,
+                    int64_t *begin, int64_t *end);
+
+#endif

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/softmax/softmax.h"
+
+#include "stages/ops/simd/layers/exprow.h"
+
+/* Rows of -inf become NaN through -inf - -inf. */
+static void softmax(int64_t rows, int64_t n, const float *x, float *y)
+{
+    for (int64_t r = 0; r < rows; r++, x += n, y += n) {
+        const float scale = 1.0f / pst_row_exp(n, x, pst_row_max(n, x), y);
+
+        for (int64_t i = 0; i < n; i++)
+            y[i] *= scale;
+    }
+}
+
+static void log_softmax(int64_t rows, int64_t n, const float *x, float *y)
+{
+    for (int64_t r = 0; r < rows; r++, x += n, y += n) {
+        const float max = pst_row_max(n, x);
+        const float log_sum = pst_vm_log(pst_row_sum_exp(n, x, max));
+
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++)
+            y[i] = x[i] - max - log_sum;
+    }
+}
+
+static void softmax_grad(int64_t rows, int64_t n, const float *g,
+                         const float *y, float *dx)
+{
+    for (int64_t r = 0; r < rows; r++, g += n, y += n, dx += n) {
+        float sum = 0.0f;
+
+        PST_LANES_SUM(sum, n, g[i] * y[i]);
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++)
+            dx[i] = y[i] * (g[i] - sum);
+    }
+}
+
+static void log_softmax_grad(int64_t rows, int64_t n, const float *g,
+                             const float *y, float *dx)
+{
+    for (int64_t r = 0; r < rows; r++, g += n, y += n, dx += n) {
+        float sum = 0.0f;
+
+        PST_LANES_SUM(sum, n, g[i]);
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++)
+            dx[i] = g[i] - pst_vm_exp(y[i]) * sum;
+    }
+}
+
+/* --- down columns --------------------------------------------------------- */
+
+#define COLS PST_SOFTMAX_COLS
+#define ROWS 32 /* whose partial sums are added up, as in column_sum.c */
+
+static void columns_max(int64_t n, int64_t cols, int64_t stride, const float *x,
+                        float *max)
+{
+    for (int64_t j = 0; j < cols; j++)
+        max[j] = -INFINITY;
+    for (int64_t r = 0; r < n; r++, x += stride)
+        for (int64_t j = 0; j < cols; j++)
+            max[j] = x[j] > max[j] ? x[j] : max[j];
+}
+
+/* Sums of e^(x - max), which go to y unless that is NULL. */
+static void columns_exp(int64_t n, int64_t cols, int64_t stride, const float *x,
+                        const float *max, float *y, float *sum)
+{
+    for (int64_t j = 0; j < cols; j++)
+        sum[j] = 0.0f;
+    for (int64_t first = 0; first < n; first += ROWS) {
+        const int64_t last = first + ROWS < n ? first + ROWS : n;
+        float part[COLS] = {0};
+
+        for (int64_t r = first; r < last; r++) {
+            const float *row = x + r * stride;
+            float e[COLS];
+
+            for (int64_t j = 0; j < cols; j++) {
+                e[j] = pst_vm_exp_neg(row[j] - max[j]);
+                part[j] += e[j];
+            }
+            for (int64_t j = 0; y != NULL && j < cols; j++)
+                y[r * stride + j] = e[j];
+        }
+        for (int64_t j = 0; j < cols; j++)
+            sum[j] += part[j];
+    }
+}
+
+static void columns(int64_t n, int64_t cols, int64_t stride, bool log,
+                    const float *x, float *y)
+{
+    float max[COLS], sum[COLS];
+
+    columns_max(n, cols, stride, x, max);
+    columns_exp(n, cols, stride, x, max, log ? NULL : y, sum);
+    for (int64_t j = 0; j < cols; j++)
+        sum[j] = log ? pst_vm_log(sum[j]) : 1.0f / sum[j];
+    for (int64_t r = 0; r < n; r++, x += stride, y += stride) {
+        if (log) {
+#pragma GCC ivdep
+            for (int64_t j = 0; j < cols; j++)
+                y[j] = x[j] - max[j] - sum[j];
+        } else {
+#pragma GCC ivdep
+            for (int64_t j = 0; j < cols; j++)
+                y[j] *= sum[j];
+        }
+    }
+}
+
+static void columns_grad(int64_t n, int64_t cols, int64_t stride, bool log,
+                         const float *g, const float *y, float *dx)
+{
+    float sum[COLS] = {0};
+
+    for (int64_t first = 0; first < n; first += ROWS) {
+        const int64_t last = first + ROWS < n ? first + ROWS : n;
+        float part[COLS] = {0};
+
+        for (int64_t r = first; r < last; r++)
+            for (int64_t j = 0; j < cols; j++)
+                part[j] += log ? g[r * stride + j]
+                               : g[r * stride + j] * y[r * stride + j];
+        for (int64_t j = 0; j < cols; j++)
+            sum[j] += part[j];
+    }
+    for (int64_t r = 0; r < n; r++, g += stride, y += stride, dx += stride) {
+        if (log) {
+#pragma GCC ivdep
+            for (int64_t j = 0; j < cols; j++)
+                dx[j] = g[j] - pst_vm_exp(y[j]) * sum[j];
+        } else {
+#pragma GCC ivdep
+            for (int64_t j = 0; j < cols; j++)
+                dx[j] = y[j] * (g[j] - sum[j]);
+        }
+    }
+}
+
+const struct pst_softmax_loops PST_SIMD(pst_softmax_loops) = {
+    .softmax = softmax,
+    .log_softmax = log_softmax,
+    .softmax_grad = softmax_grad,
+    .log_softmax_grad = log_softmax_grad,
+    .columns = columns,
+    .columns_grad = columns_grad,
+};

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/data/tokens.h"
+
+#include <string.h>
+
+#include "stages/graph/schema.h"
+#include "stages/ops/call.h"
+#include "stages/split/join.h"
+#include "stages/split/replay.h"
+
+#define TAG PST_TAG_EXEC
+
+/* From inputs to the target, for microbatches of one size. */
+struct counter {
+    struct pst_plan *joined; /* owned; the uncut graph */
+    struct pst_graph *graph; /* owned; the nodes that are needed */
+    struct pst_eval *eval;
+    struct PST_VEC(void *) data; /* by index in the plan's inputs; or NULL */
+    const struct pst_value *target;
+    int64_t ignored;
+};
+
+struct pst_tokens {
+    struct counter sides[2]; /* larger, fewer */
+    unsigned microbatches, n_fewer;
+    pst_fill_fn fill;
+    void *fill_ctx;
+};
+
+static enum pst_status refuse(struct pst_diag *diag, const char *why)
+{
+    return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                        "weights by tokens need a loss that is a mean over "
+                        "targets and ignores some: %s",
+                        why);
+}
+
+/* --- the loss ----------------------------------------------------------- */
+
+static const struct pst_arg *arg_of(const struct pst_node *node,
+                                    const char *name)
+{
+    const int i = pst_schema_arg(node->schema, name);
+
+    return i < 0 ? NULL : &node->args[i];
+}
+
+/* Behind casts, views and copies of the loss. */
+static const struct pst_node *find_loss(const struct pst_plan *joined)
+{
+    const struct pst_plan_output *o = &joined->outputs.at[joined->loss];
+    const struct pst_graph *graph = joined->stages.at[0].graph;
+    const struct pst_value *v = graph->outputs.at[o->output].arg.value;
+
+    while (v->def != NULL && arg_of(v->def, "ignore_index") == NULL) {
+        const struct pst_arg *arg = v->def->args;
+
+        if (v->def->schema->n_args == 0 || arg->kind != PST_ARG_VALUE ||
+            pst_meta_numel(&arg->value->meta) != 1)
+            return NULL;
+        v = arg->value;
+    }
+    return v->def;
+}
+
+static enum pst_status check_loss(const struct pst_node *node,
+                                  struct pst_diag *diag)
+{
+    const struct pst_arg *target, *weight, *reduction;
+
+    if (node == NULL)
+        return refuse(diag, "this one is neither cross_entropy nor nll_loss");
+    target = arg_of(node, "target");
+    weight = arg_of(node, "weight");
+    reduction = arg_of(node, "reduction");
+    if (target == NULL || target->kind != PST_ARG_VALUE ||
+        pst_dtype_kind(target->value->meta.dtype) != PST_KIND_INT)
+        return refuse(diag, "its targets are no classes");
+    if (reduction == NULL || reduction->i != 1)
+        return refuse(diag, "its reduction is not \"mean\"");
+    if (weight != NULL && weight->kind == PST_ARG_VALUE)
+        return refuse(diag, "its classes have weights");
+    return PST_OK;
+}
+
+/* --- the nodes that make the target ------------------------------------- */
+
+struct copier {
+    struct counter *c;
+    struct pst_replay replay;
+    bool *wanted; /* by value id of the uncut graph */
+    struct pst_diag *diag;
+};
+
+static void want(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct copier *k = ctx;
+
+    (void)arg;
+    k->wanted[(*slot)->id] = true;
+}
+
+static bool is_wanted(const struct copier *k, const struct pst_node *node)
+{
+    for (unsigned i = 0; i < node->n_outs; i++)
+        if (k->wanted[node->outs[i]->id])
+            return true;
+    return false;
+}
+
+static enum pst_status copy_given(struct copier *k,
+                                  const struct pst_value *value)
+{
+    struct pst_value *twin;
+
+    if (value->kind != PST_VALUE_INPUT)
+        return refuse(k->diag, "its targets depend on more than inputs");
+    twin = pst_graph_add_value(k->c->graph, PST_VALUE_INPUT, value->name, NULL,
+                               &value->meta);
+    if (twin == NULL)
+        return pst_diag_nomem(k->diag, sizeof(*twin));
+    k->replay.twins[value->id] = twin;
+    return PST_OK;
+}
+
+static enum pst_status copy_nodes(struct copier *k,
+                                  const struct pst_value *target)
+{
+    const struct pst_graph *from = k->c->joined->stages.at[0].graph;
+    enum pst_status status = PST_OK;
+
+    k->wanted[target->id] = true;
+    for (size_t i = from->nodes.n; i-- > 0;)
+        if (is_wanted(k, from->nodes.at[i]))
+            pst_node_uses(from->nodes.at[i], want, k);
+    for (size_t i = 0; i < from->values.n && status == PST_OK; i++)
+        if (k->wanted[i] && from->values.at[i]->kind != PST_VALUE_NODE)
+            status = copy_given(k, from->values.at[i]);
+    for (size_t i = 0; i < from->nodes.n && status == PST_OK; i++)
+        if (is_wanted(k, from->nodes.at[i]))
+            status = pst_replay_node(&k->replay, from->nodes.at[i]);
+    if (status == PST_OK)
+        k->c->target = k->replay.twins[target->id];
+    return status;
+}
+
+static enum pst_status copy_target(struct counter *c,
+                                   const struct pst_value *target,
+                                   struct pst_diag *diag)
+{
+    const size_t n = c->joined->stages.at[0].graph->values.n + 1;
+    struct copier k = {.c = c, .diag = diag};
+    enum pst_status status = pst_graph_new(&c->graph, diag);
+
+    if (status != PST_OK)
+        return status;
+    pst_build_init(&k.replay.build, c->graph, diag);
+    k.replay.twins = pst_calloc(TAG, n, sizeof(*k.replay.twins));
+    k.wanted = pst_calloc(TAG, n, sizeof(*k.wanted));
+    status = k.replay.twins == NULL || k.wanted == NULL
+                 ? pst_diag_nomem(diag, n)
+                 : copy_nodes(&k, target);
+    pst_free(k.replay.twins);
+    pst_free(k.wanted);
+    return status;
+}
+
+/* --- counting ----------------------------------------------------------- */
+
+/* Room for the inputs that are needed, which stay where they are. */
+static enum pst_status make_room(struct counter *c, struct pst_diag *diag)
+{
+    enum pst_status status = pst_eval_new(c->graph, &c->eval, diag);
+
+    for (size_t i = 0; i < c->joined->inputs.n && status == PST_OK; i++) {
+        const struct pst_plan_input *in = &c->joined->inputs.at[i];
+        struct pst_value *twin = pst_graph_find(c->graph, in->name);
+        void *data = NULL;
+
+        if (twin != NULL && twin->kind == PST_VALUE_INPUT) {
+            data = pst_alloc(TAG, pst_meta_bytes(&in->meta) + 1);
+            if (data == NULL)
+                return pst_diag_nomem(diag, pst_meta_bytes(&in->meta));
+        }
+        if (!pst_vec_push(TAG, &c->data, data)) {
+            pst_free(data);
+            return pst_diag_nomem(diag, sizeof(data));
+        }
+        if (data != NULL)
+            status = pst_eval_set(c->eval, twin, data, diag);
+    }
+    return status;
+}
+
+static enum pst_status counter_init(struct counter *c, struct pst_plan *plan,
+                                    struct pst_diag *diag)
+{
+    const struct pst_node *loss;
+    enum pst_status status;
+
+    if (plan->loss < 0)
+        return refuse(diag, "the plan has none");
+    status = pst_plan_join(plan, &c->joined, diag);
+    if (status != PST_OK)
+        return status;
+    loss = find_loss(c->joined);
+    status = check_loss(loss, diag);
+    if (status != PST_OK)
+        return status;
+    c->ignored = arg_of(loss, "ignore_index")->i;
+    status = copy_target(c, arg_of(loss, "target")->value, diag);
+    return status == PST_OK ? make_room(c, diag) : status;
+}
+
+static void counter_fini(struct counter *c)
+{
+    pst_eval_free(c->eval);
+    pst_graph_free(c->graph);
+    pst_plan_free(c->joined);
+    for (size_t i = 0; i < c->data.n; i++)
+        pst_free(c->data.at[i]);
+    pst_vec_fini(&c->data);
+}
+
+static enum pst_status count(struct pst_tokens *t, struct counter *c,
+                             uint64_t step, unsigned microbatch, double *ret,
+                             struct pst_diag *diag)
+{
+    const struct pst_rng_key key = {0};
+    const struct pst_meta *meta = &c->target->meta;
+    struct pst_meta plain = *meta;
+    enum pst_status status = PST_OK;
+    uint64_t n = 0;
+    void *copy;
+
+    for (size_t i = 0; i < c->data.n && status == PST_OK; i++)
+        if (c->data.at[i] != NULL)
+            status = t->fill(t->fill_ctx, step, microbatch, (unsigned)i,
+                             c->data.at[i], diag);
+    if (status == PST_OK)
+        status = pst_eval_run(c->eval, true, &key, diag);
+    if (status != PST_OK)
+        return status;
+    pst_meta_set_contiguous(&plain);
+    copy = pst_alloc(TAG, pst_meta_bytes(&plain) + 1);
+    if (copy == NULL)
+        return pst_diag_nomem(diag, pst_meta_bytes(&plain));
+    pst_copy_strided(meta, pst_eval_get(c->eval, c->target), &plain, copy);
+    for (int64_t i = 0; i < pst_meta_numel(meta); i++)
+        n += pst_load_i64(meta->dtype, copy, i) != c->ignored;
+    pst_free(copy);
+    *ret = (double)n;
+    return PST_OK;
+}
+
+enum pst_status pst_tokens_weigh(void *ctx, uint64_t step, double *ret,
+                                 struct pst_diag *diag)
+{
+    struct pst_tokens *t = ctx;
+    enum pst_status status = PST_OK;
+
+    for (unsigned k = 0; k < t->microbatches && status == PST_OK; k++)
+        status = count(t, &t->sides[k >= t->microbatches - t->n_fewer], step, k,
+                       &ret[k], diag);
+    return status;
+}
+
+/* --- life --------------------------------------------------------------- */
+
+enum pst_status pst_tokens_new(struct pst_plan *plan, struct pst_plan *fewer,
+                               unsigned microbatches, unsigned n_fewer,
+                               pst_fill_fn fill, void *fill_ctx,
+                               struct pst_tokens **ret, struct pst_diag *diag)
+{
+    struct pst_tokens *t = pst_calloc(TAG, 1, sizeof(*t));
+    enum pst_status status;
+
+    if (t == NULL)
+        return pst_diag_nomem(diag, sizeof(*t));
+    t->microbatches = microbatches;
+    t->n_fewer = fewer != NULL ? n_fewer : 0;
+    t->fill = fill;
+    t->fill_ctx = fill_ctx;
+    status = counter_init(&t->sides[0], plan, diag);
+    if (status == PST_OK && fewer != NULL)
+        status = counter_init(&t->sides[1], fewer, diag);
+    if (status != PST_OK) {
+        pst_tokens_free(t);
+        return status;
+    }
+    *ret = t;
+    return PST_OK;
+}
+
+void pst_tokens_free(struct pst_tokens *tokens)
+{
+    if (tokens == NULL)
+        return;
+    counter_fini(&tokens->sides[0]);
+    counter_fini(&tokens->sides[1]);
+    pst_free(tokens);
+}

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/watch/pulse.h"
+
+#include <math.h>
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stages/base/alloc.h"
+#include "stages/sched/sched.h"
+
+#define TAG_BEAT (PST_TAG_USER + 7)
+
+#define LOOK_EVERY 0.005 /* seconds between two looks at messages and clock */
+#define SLOTS      4     /* beats to one rank that may be under way */
+/* Longest time that others may be late after a stop of this process. */
+#define MAX_LATE 60.0
+/* Beyond the limit: the one that stands still may say so itself first, then
+ * rank 0 decides, then the others. */
+#define PATIENCE      0.75
+#define PATIENCE_MORE 0.5
+
+/* What a rank tells. Plain bytes: it is sent. */
+struct beat {
+    uint32_t phase, wish;
+    int32_t peer; /* that it waits for; its own number: none */
+    int32_t kind, stage, microbatch;
+    uint64_t step, moves;
+    uint64_t sum; /* rank 0: moves of all ranks */
+};
+
+struct sent {
+    struct beat beat;
+    struct pst_request request;
+    bool under_way;
+};
+
+struct other {
+    struct beat beat;
+    double heard; /* on our clock of time awake */
+    struct sent sent[SLOTS];
+};
+
+struct pst_pulse {
+    struct pst_transport *t;
+    unsigned rank, size;
+    unsigned peer;        /* that this rank waits for */
+    struct other *others; /* by rank; ranks but 0 have rank 0 alone */
+    unsigned n_others;
+    struct pst_awake awake;
+    double next_look, next_beat;
+    double slept; /* pst_alive_sleep, as far as it has been counted */
+    uint64_t moves, sum;
+    double moved; /* when sum changed, on the clock of time awake */
+    enum pst_alive_phase told;
+    pst_wish_fn wish;
+    void *wish_ctx;
+    unsigned wishes;
+    bool busy; /* a beat may allocate, and who allocates goes on */
+};
+
+static bool is_mute(const struct pst_pulse *p)
+{
+    return p == NULL || p->size < 2;
+}
+
+/* Other ranks whose beats come here. */
+static unsigned rank_of(const struct pst_pulse *p, unsigned i)
+{
+    return p->rank == 0 ? i + 1 : 0;
+}
+
+/* --- telling ---------------------------------------------------------------
+ */
+
+static double interval(void)
+{
+    const double limit = pst_alive_limit();
+
+    return limit > 0 ? PST_MAX(0.1, PST_MIN(1.0, limit / 8)) : 1.0;
+}
+
+static void send_beat(struct pst_pulse *p, unsigned i, const struct beat *beat)
+{
+    struct sent *free = NULL;
+
+    for (unsigned k = 0; k < SLOTS; k++) {
+        struct sent *s = &p->others[i].sent[k];
+
+        if (s->under_way && p->t->ops->test(p->t, &s->request) != PST_AGAIN)
+            s->under_way = false;
+        if (!s->under_way)
+            free = s;
+    }
+    if (free == NULL)
+        return; /* it takes nothing: later, or never */
+    free->beat = *beat;
+    free->request = (struct pst_request){0};
+    free->under_way =
+        p->t->ops->isend(p->t, p->rank, rank_of(p, i), TAG_BEAT, &free->beat,
+                         sizeof(free->beat), &free->request) == PST_OK;
+}
+
+static void beat(struct pst_pulse *p, double clock)
+{
+    const struct pst_alive_state state = pst_alive_state();
+    const struct beat beat = {
+        .phase = state.phase,
+        .wish = p->wish != NULL ? p->wish(p->wish_ctx) : 0,
+        .peer = (int32_t)p->peer,
+        .kind = state.place.kind,
+        .stage = state.place.stage,
+        .microbatch = state.place.microbatch,
+        .step = state.place.step,
+        .moves = state.moves,
+        .sum = p->sum,
+    };
+
+    p->next_beat = clock + interval();
+    p->told = state.phase;
+    for (unsigned i = 0; i < p->n_others; i++)
+        send_beat(p, i, &beat);
+}
+
+/* --- listening -------------------------------------------------------------
+ */
+
+static void listen(struct pst_pulse *p)
+{
+    enum pst_status status;
+
+    do {
+        struct beat beat;
+        unsigned from = 0;
+
+        status = p->t->ops->take(p->t, TAG_BEAT, &beat, sizeof(beat), &from);
+        if (status == PST_OK && (p->rank == 0) == (from != 0) &&
+            from < p->size) {
+            struct other *o = &p->others[p->rank == 0 ? from - 1 : 0];
+
+            o->beat = beat;
+            o->heard = p->awake.now;
+            p->wishes |= beat.wish;
+        }
+    } while (status == PST_OK);
+}
+
+static void add_up(struct pst_pulse *p)
+{
+    uint64_t sum = pst_alive_state().moves;
+
+    for (unsigned i = 0; i < p->n_others; i++)
+        sum += p->rank == 0 ? p->others[i].beat.moves : p->others[i].beat.sum;
+    if (sum == p->sum)
+        return;
+    p->sum = sum;
+    p->moved = p->awake.now;
+}
+
+/* Nobody was listened to for a while: all limits begin anew, `late` seconds
+ * from now. */
+static void begin_anew(struct pst_pulse *p, double late)
+{
+    p->moved = p->awake.now + late;
+    for (unsigned i = 0; i < p->n_others; i++)
+        p->others[i].heard = p->awake.now + late;
+}
+
+/* A process that was stopped and goes on is not the only one, perhaps: others
+ * may go on later. One that worked meanwhile was not stopped, unless the
+ * daemon's timer has seen it. */
+static void look_at_clock(struct pst_pulse *p, double clock)
+{
+    const uint64_t moves = pst_alive_state().moves;
+    const double slept = pst_alive_sleep();
+    double late = slept - p->slept;
+
+    pst_awake_look(&p->awake, clock);
+    if (p->awake.slept > 0 && moves == p->moves)
+        late = PST_MAX(late, p->awake.slept);
+    if (p->awake.slept > 0 || late > 0)
+        begin_anew(p, PST_MIN(late, MAX_LATE));
+    p->slept = slept;
+    p->moves = moves;
+}
+
+static void exchange(struct pst_pulse *p, double clock)
+{
+    p->busy = true;
+    p->next_look = clock + LOOK_EVERY;
+    look_at_clock(p, clock);
+    listen(p);
+    add_up(p);
+    if (clock >= p->next_beat || pst_alive_state().phase != p->told)
+        beat(p, clock);
+    p->busy = false;
+}
+
+/* While it works. */
+static void go_on(void *ctx)
+{
+    struct pst_pulse *p = ctx;
+    const double clock = pst_now();
+
+    if (p->busy || (clock < p->next_beat && pst_alive_state().phase == p->told))
+        return;
+    p->peer = p->rank;
+    exchange(p, clock);
+}
+
+/* --- deciding --------------------------------------------------------------
+ */
+
+void pst_alive_print(const struct pst_alive_state *state, struct pst_str *out)
+{
+    const struct pst_alive_place *place = &state->place;
+    const struct pst_action action = {
+        .kind = (uint8_t)place->kind,
+        .stage = (int16_t)place->stage,
+        .microbatch = place->microbatch,
+        .peer_stage = -1,
+        .peer = -1,
+        .param = -1,
+    };
+
+    pst_str_add(out, pst_alive_name(state->phase));
+    if (state->phase != PST_ALIVE_STEP)
+        return;
+    pst_str_addf(out, " %llu", (unsigned long long)place->step + 1);
+    if (place->stage < 0)
+        return;
+    pst_str_add(out, ", action ");
+    pst_action_print(&action, out);
+    pst_str_addf(out, " (stage %d", place->stage);
+    if (place->microbatch >= 0)
+        pst_str_addf(out, ", microbatch %d", place->microbatch);
+    pst_str_add(out, ")");
+}
+
+static void print_beat(const struct beat *beat, struct pst_str *out)
+{
+    const struct pst_alive_state state = {
+        .phase = (enum pst_alive_phase)beat->phase,
+        .place = {beat->step, beat->kind, beat->stage, beat->microbatch}};
+
+    pst_alive_print(&state, out);
+}
+
+static enum pst_status silent(const struct pst_pulse *p, unsigned i,
+                              struct pst_diag *diag)
+{
+    const struct pst_alive_state mine = pst_alive_state();
+    struct pst_str there = {0}, here = {0};
+    enum pst_status status;
+
+    print_beat(&p->others[i].beat, &there);
+    pst_alive_print(&mine, &here);
+    status = pst_diag_set(
+        diag, PST_ERR_PEER,
+        PST_WATCHDOG_TEXT
+        " for %.3g s: rank %u is stuck in %s: it does not answer; rank %u "
+        "waits in %s (--watchdog sets the limit)",
+        p->awake.now - p->others[i].heard, rank_of(p, i), pst_str_text(&there),
+        p->rank, pst_str_text(&here));
+    pst_str_fini(&there);
+    pst_str_fini(&here);
+    return status;
+}
+
+static void add_waiting(unsigned rank, const struct beat *beat,
+                        struct pst_str *out)
+{
+    pst_str_addf(out, "%srank %u waits in ", out->len > 0 ? "; " : "", rank);
+    print_beat(beat, out);
+    if (beat->peer != (int32_t)rank)
+        pst_str_addf(out, ": rank %d owes it", beat->peer);
+}
+
+/* All answer: they wait for each other. */
+static enum pst_status knot(const struct pst_pulse *p, struct pst_diag *diag)
+{
+    const struct pst_alive_state state = pst_alive_state();
+    const struct beat mine = {.phase = state.phase,
+                              .peer = (int32_t)p->peer,
+                              .kind = state.place.kind,
+                              .stage = state.place.stage,
+                              .microbatch = state.place.microbatch,
+                              .step = state.place.step};
+    struct pst_str text = {0};
+    enum pst_status status;
+
+    add_waiting(p->rank, &mine, &text);
+    for (unsigned i = 0; i < p->n_others && text.len < 800; i++)
+        add_waiting(rank_of(p, i), &p->others[i].beat, &text);
+    status = pst_diag_set(diag, PST_ERR_PEER,
+                          PST_WATCHDOG_TEXT
+                          " for %.3g s: %s (--watchdog sets the limit)",
+                          p->awake.now - p->moved, pst_str_text(&text));
+    pst_str_fini(&text);
+    return status;
+}
+
+static enum pst_status decide(const struct pst_pulse *p, struct pst_diag *diag)
+{
+    const double limit =
+        pst_alive_limit() + PATIENCE + (p->rank == 0 ? 0 : PATIENCE_MORE);
+
+    if (pst_alive_limit() <= 0)
+        return PST_OK;
+    for (unsigned i = 0; i < p->n_others; i++)
+        if (p->awake.now - p->others[i].heard > limit)
+            return silent(p, i, diag);
+    if (pst_alive_state().phase != PST_ALIVE_IDLE &&
+        p->awake.now - p->moved > limit)
+        return knot(p, diag);
+    return PST_OK;
+}
+
+enum pst_status pst_pulse_look(struct pst_pulse *p, unsigned peer,
+                               struct pst_diag *diag)
+{
+    double clock;
+
+    pst_alive_looked();
+    if (is_mute(p))
+        return PST_OK;
+    clock = pst_now();
+    if (clock < p->next_look)
+        return PST_OK;
+    p->peer = peer;
+    exchange(p, clock);
+    return decide(p, diag);
+}
+
+/* --- the rest --------------------------------------------------------------
+ */
+
+enum pst_status pst_pulse_new(struct pst_transport *t, struct pst_pulse **ret,
+                              struct pst_diag *diag)
+{
+    const bool self = t->ops->one_process;
+    struct pst_pulse *p = pst_calloc(PST_TAG_EXEC, 1, sizeof(*p));
+
+    if (p == NULL)
+        return pst_diag_nomem(diag, sizeof(*p));
+    p->t = t;
+    p->size = self ? 1 : t->ops->size(t);
+    p->rank = self ? 0 : t->ops->rank(t);
+    p->peer = p->rank;
+    p->n_others = p->rank == 0 ? p->size - 1 : 1;
+    p->others = pst_calloc(PST_TAG_EXEC, p->n_others + 1, sizeof(*p->others));
+    if (p->others == NULL) {
+        pst_free(p);
+        return pst_diag_nomem(diag, sizeof(*p));
+    }
+    for (unsigned i = 0; i < p->n_others; i++)
+        p->others[i].beat.stage = -1;
+    p->slept = pst_alive_sleep();
+    p->told = PST_N_ALIVE;
+    t->pulse = p;
+    if (!is_mute(p))
+        pst_alive_hook(go_on, p);
+    *ret = p;
+    return PST_OK;
+}
+
+void pst_pulse_free(struct pst_pulse *p)
+{
+    if (p == NULL)
+        return;
+    pst_alive_hook(NULL, NULL);
+    pst_free(p->others);
+    pst_free(p);
+}
+
+void pst_pulse_wish(struct pst_pulse *p, pst_wish_fn fn, void *ctx)
+{
+    p->wish = fn;
+    p->wish_ctx = ctx;
+}
+
+unsigned pst_pulse_take_wishes(struct pst_pulse *p)
+{
+    const unsigned wishes = p->wishes;
+
+    p->wishes = 0;
+    return p->rank == 0 ? wishes : 0;
+}
+
+static enum pst_status wait_for(struct pst_transport *t,
+                                struct pst_request *request, unsigned peer,
+                                pst_idle_fn idle, void *ctx,
+                                struct pst_diag *diag)
+{
+    for (unsigned looks = 0;; looks++) {
+        enum pst_status status = t->ops->test(t, request);
+
+        if (status == PST_OK)
+            return PST_OK;
+        if (status == PST_AGAIN)
+            status = pst_pulse_look(t->pulse, peer, diag);
+        else
+            (void)pst_diag_set(diag, status, "rank %u did not answer", peer);
+        if (status != PST_OK)
+            return status;
+        if (idle != NULL)
+            idle(ctx);
+        if (looks < 1000)
+            sched_yield();
+        else
+            usleep(looks < 20000 ? 50 : 1000);
+    }
+}
+
+enum pst_status pst_pulse_transfer(struct pst_transport *t, bool send,
+                                   unsigned self, unsigned peer, int tag,
+                                   void *data, size_t bytes, pst_idle_fn idle,
+                                   void *ctx, struct pst_diag *diag)
+{
+    struct pst_request request = {0};
+    enum pst_status status;
+
+    if (send)
+        status = t->ops->isend(t, self, peer, tag, data, bytes, &request);
+    else
+        status = t->ops->irecv(t, self, peer, tag, data, bytes, &request);
+    if (status != PST_OK)
+        return pst_diag_set(diag, status, "rank %u: no message %s rank %u",
+                            self, send ? "to" : "from", peer);
+    status = wait_for(t, &request, peer, idle, ctx, diag);
+    if (status == PST_OK)
+        pst_alive_moved();
+    return status;
+}
