@@ -33,7 +33,7 @@ LAYERS = {
     "stages/ops": DEVICE,
     "stages/files": OPS,
     "stages/passes": OPS,
-    "stages/frontend": OPS + ["stages/files"],
+    "stages/frontend": OPS + ["stages/files", "stages/passes"],
     "stages/split": PLAN,
     "stages/sched": BASE,
     "stages/net": BASE,

@@ -294,6 +294,25 @@ static enum pst_status draw_plan(const struct pst_plan *plan,
     return print_text(&text, false, diag);
 }
 
+/* The front end has made a graph of a model before there are stages. */
+static enum pst_status show_front(const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    const char *cut = cut_option(config);
+
+    if (pstctl_is_plan(config->args[0]))
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--after %s: a pass of the front end, which %s is "
+                            "behind; give the .pt2 file",
+                            config->after, config->args[0]);
+    if (cut != NULL || PSTD_GIVEN(config, stage))
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--after %s: a pass of the front end, there are no "
+                            "stages yet; --%s has no effect",
+                            config->after, cut != NULL ? cut : "stage");
+    return pstctl_show_front(config->args[0], config, diag);
+}
+
 static enum pst_status run_show(const struct pstd_config *config,
                                 struct pst_diag *diag)
 {
@@ -307,6 +326,9 @@ static enum pst_status run_show(const struct pstd_config *config,
                             "show takes MODEL.pt2 or PLAN");
     if (config->after != NULL)
         status = pstctl_check_pass(config->after, diag);
+    if (status == PST_OK && config->after != NULL &&
+        pstctl_is_front_pass(config->after))
+        return show_front(config, diag);
     if (status == PST_OK)
         status = pstctl_plan_open(config->args[0], config, &p, diag);
     if (status != PST_OK)

@@ -7,11 +7,13 @@
 #include "stages/base/host/cpu.h"
 #include "stages/compile/memplan.h"
 #include "stages/compile/program.h"
+#include "stages/frontend/model.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const struct pst_pass_table *const tables[] = {&pst_compile_passes};
+static const struct pst_pass_table *const tables[] = {&pst_frontend_passes,
+                                                      &pst_compile_passes};
 
 enum pst_status pstctl_check_pass(const char *name, struct pst_diag *diag)
 {
@@ -30,6 +32,11 @@ enum pst_status pstctl_check_pass(const char *name, struct pst_diag *diag)
                           pst_str_text(&names));
     pst_str_fini(&names);
     return status;
+}
+
+bool pstctl_is_front_pass(const char *name)
+{
+    return pst_passes_have(&pst_frontend_passes, name);
 }
 
 enum pst_status pstctl_show_passes(bool json, struct pst_diag *diag)
@@ -65,26 +72,46 @@ static size_t next_fixed(void *ctx, const struct pst_value *value, unsigned use)
     return at;
 }
 
-static enum pst_status print_program(const struct pst_program *program,
-                                     const struct pstd_config *config,
-                                     struct pst_diag *diag)
+/* Ends the text; has_stage: it is one stage's. */
+static enum pst_status print_graph(struct pst_str *text, bool has_stage,
+                                   const struct pstd_config *config,
+                                   struct pst_diag *diag)
 {
-    struct pst_str text = {.visible = !config->json};
+    json_t *stage = has_stage ? json_integer((json_int_t)config->stage) : NULL;
     enum pst_status status = PST_OK;
 
-    pst_program_print(program, &text);
-    if (text.failed)
-        status = pst_diag_nomem(diag, text.len);
+    if (text->failed)
+        status = pst_diag_nomem(diag, text->len);
     else if (config->json)
         status = pstctl_json_print(
-            json_pack("{s:s s:I s:o}", "after", config->after, "stage",
-                      (json_int_t)config->stage, "graph",
-                      pstctl_json_text(pst_str_text(&text))),
+            json_pack("{s:s s:o* s:o}", "after", config->after, "stage",
+                      json_incref(stage), "graph",
+                      pstctl_json_text(pst_str_text(text))),
             diag);
     else
-        pstctl_print(stdout, &text);
-    pst_str_fini(&text);
+        pstctl_print(stdout, text);
+    json_decref(stage);
+    pst_str_fini(text);
     return status;
+}
+
+enum pst_status pstctl_show_front(const char *path,
+                                  const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    struct pst_str text = {.visible = !config->json};
+    struct pst_model *model;
+    enum pst_status status =
+        pst_model_open_after(path, config->after, &model, diag);
+
+    if (status != PST_OK)
+        return status;
+    if (model->graph != NULL)
+        pst_graph_print(model->graph, &text);
+    else
+        pst_str_add(&text, "no graph yet\n");
+    pst_model_close(model);
+    return print_graph(&text, false, config, diag);
 }
 
 enum pst_status pstctl_show_after(const struct pst_plan *plan,
@@ -114,8 +141,12 @@ enum pst_status pstctl_show_after(const struct pst_plan *plan,
         strcmp(config->after, pst_compile_passes.passes[0].name) != 0)
         status =
             pst_program_compile(program, next_fixed, &end, config->after, diag);
-    if (status == PST_OK)
-        status = print_program(program, config, diag);
+    if (status == PST_OK) {
+        struct pst_str text = {.visible = !config->json};
+
+        pst_program_print(program, &text);
+        status = print_graph(&text, true, config, diag);
+    }
     pst_program_free(program);
     return status;
 }

@@ -9,6 +9,7 @@
 #include "stages/base/host/fs.h"
 #include "stages/graph/graph.h"
 #include "stages/graph/symbol.h"
+#include "stages/passes/pass.h"
 
 struct pst_zip_entry;
 
@@ -65,6 +66,12 @@ struct pst_model {
  */
 enum pst_status pst_model_open(const char *path, struct pst_model **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* The same up to and with the pass called last (NULL: all). Before pass
+ * "inputs" there is no graph. */
+enum pst_status pst_model_open_after(const char *path, const char *last,
+                                     struct pst_model **ret,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
+extern const struct pst_pass_table pst_frontend_passes;
 void pst_model_close(struct pst_model *model);
 const struct pst_weight *pst_model_weight(const struct pst_model *model,
                                           const char *fqn);

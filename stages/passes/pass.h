@@ -4,8 +4,9 @@
 /*
  * A compiler as a table of passes: each row names the facts that it needs, the
  * facts that it gives and those that no longer hold behind it. One driver runs
- * the rows in order; the graph is verified behind each that edits it. The
- * compiler of stages (stages/compile/passes.c) is such a table.
+ * the rows in order; the graph is verified behind each that edits it. The front
+ * end (stages/frontend/passes.c) and the compiler of stages
+ * (stages/compile/passes.c) are such tables.
  *
  * Any thread, one at a time per subject. Tables are constant.
  */

@@ -482,7 +482,10 @@ static void refuses_bad_input(void **state)
         {"penstock show tiny.plan --schedule gpipe", 64, "--schedule"},
         {"penstock show", 64, "MODEL.pt2 or PLAN"},
         {"penstock show tiny.plan --after coffee", 64,
-         "there is no pass \"coffee\"; --after takes backward, buffers,"},
+         "there is no pass \"coffee\"; --after takes document, weights,"},
+        {"penstock show tiny.plan --after nodes", 64, "give the .pt2 file"},
+        {"penstock show tiny.pt2 --after nodes --stages 2", 64,
+         "--stages has no effect"},
         {"penstock show tiny.plan --after fusion --stage 2", 64, "no stage 2"},
         {"penstock split tiny.plan -o x.plan", 64, "folder"},
         {"penstock run tiny.plan -n 2", 64, "--data FILE is missing"},
@@ -568,8 +571,13 @@ static void looks_at_plans(void **state)
     drive_expect("penstock show tiny.plan --kernels", 0);
     drive_expect("penstock show --passes", 0);
     drive_says("drops constants");
+    drive_says("nodes        the nodes in program order");
     drive_expect("penstock show --passes --json", 0);
     drive_says("\"pass\":\"backward\"");
+    drive_expect("penstock show tiny.pt2 --after targets", 0);
+    drive_says("no graph yet");
+    drive_expect("penstock show tiny.pt2 --after nodes --json", 0);
+    drive_says("\"after\":\"nodes\",\"graph\"");
     drive_expect("penstock show tiny.plan --after backward", 0);
     drive_says("penstock.accumulate_grad");
     drive_expect("penstock show tiny.pt2 --stages 2 --stage 1 --after operands",

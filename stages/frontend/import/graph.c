@@ -274,103 +274,123 @@ static enum pst_status check_updates(const struct pst_import *import)
     return PST_OK;
 }
 
-static enum pst_status import_all(struct pst_import *import,
-                                  struct pst_scope *scope)
-{
-    enum pst_status status = read_modules(import);
+/* --- together ----------------------------------------------------------- */
 
-    scope->graph = import->doc->graph;
+static void drop_names(struct pst_import *import)
+{
+    pst_functionalise_free(import->functional);
+    import->functional = NULL;
+    pst_vec_fini(&import->notes);
+    pst_map_fini(&import->outer.values);
+    pst_map_fini(&import->outer.read);
+    pst_map_fini(&import->outer.numbers);
+    pst_map_fini(&import->shared);
+    pst_map_fini(&import->state);
+}
+
+void pst_import_init(struct pst_import *import, struct pst_model *model,
+                     struct pst_zip *zip, const struct pst_document *doc,
+                     struct pst_diag *diag)
+{
+    *import = (struct pst_import){.model = model,
+                                  .zip = zip,
+                                  .doc = doc,
+                                  .diag = diag,
+                                  .place = &pst_doc_nowhere};
+    pst_layouts_init(&import->layouts);
+    pst_map_init(&import->used, PST_TAG_ARCHIVE);
+    pst_map_init(&import->numbers, PST_TAG_ARCHIVE);
+}
+
+void pst_import_fini(struct pst_import *import)
+{
+    drop_names(import);
+    pst_map_fini(&import->used);
+    pst_map_fini(&import->numbers);
+    pst_layouts_fini(&import->layouts);
+}
+
+/* As it was before the inputs. */
+static void start(struct pst_import *import)
+{
+    struct pst_model *model = import->model;
+
+    drop_names(import);
+    pst_map_init(&import->state, PST_TAG_ARCHIVE);
+    pst_map_init(&import->shared, PST_TAG_ARCHIVE);
+    import->outer = (struct pst_scope){.graph = import->doc->graph};
+    pst_map_init(&import->outer.values, PST_TAG_ARCHIVE);
+    pst_map_init(&import->outer.read, PST_TAG_ARCHIVE);
+    pst_map_init(&import->outer.numbers, PST_TAG_ARCHIVE);
+    pst_graph_free(model->graph);
+    model->graph = NULL;
+    model->modules.n = import->n_modules;
+    model->ties.n = import->n_ties;
+    model->notes.n = import->n_notes;
+}
+
+static enum pst_status import_inputs(struct pst_import *import)
+{
+    struct pst_scope *scope = &import->outer;
+    enum pst_status status;
+
+    start(import);
+    status = read_modules(import);
     if (status == PST_OK)
-        status = pst_import_scan(import);
-    if (status == PST_OK)
-        status = read_inputs(import, scope);
+        status = pst_graph_new(&import->model->graph, import->diag);
+    if (status != PST_OK)
+        return status;
+    pst_build_init(&import->build, import->model->graph, import->diag);
+    status = read_inputs(import, scope);
     if (status == PST_OK)
         status = pst_import_state(import, scope);
     if (status == PST_OK)
         status = check_inputs(import, scope);
+    return status;
+}
+
+enum pst_status pst_import_inputs(struct pst_import *import)
+{
+    import->n_modules = import->model->modules.n;
+    import->n_ties = import->model->ties.n;
+    import->n_notes = import->model->notes.n;
+    return import_inputs(import);
+}
+
+static enum pst_status import_nodes(struct pst_import *import)
+{
+    enum pst_status status = pst_functionalise_new(
+        &import->build, &import->functional, import->diag);
+
+    import->place = &pst_doc_nowhere;
     if (status == PST_OK)
-        status = pst_functionalise_new(&import->build, &import->functional,
-                                       import->diag);
-    if (status == PST_OK) {
-        import->place = &pst_doc_nowhere;
-        status = pst_import_lay_out_inputs(import, scope);
+        status = pst_import_lay_out_inputs(import, &import->outer);
+    if (status == PST_OK)
+        status = pst_import_nodes(import, &import->outer);
+    return status;
+}
+
+enum pst_status pst_import_body(struct pst_import *import)
+{
+    enum pst_status status = import_nodes(import);
+
+    while (import->layouts.again && status != PST_ERR_NOMEM) {
+        import->layouts.again = false;
+        pst_diag_init(import->diag);
+        status = import_inputs(import);
+        if (status == PST_OK)
+            status = import_nodes(import);
     }
-    if (status == PST_OK)
-        status = pst_import_nodes(import, scope);
-    if (status == PST_OK)
-        status = read_outputs(import, scope);
+    return status;
+}
+
+enum pst_status pst_import_results(struct pst_import *import)
+{
+    enum pst_status status = read_outputs(import, &import->outer);
+
     if (status == PST_OK)
         status = pst_functionalise_finish(import->functional, import->diag);
     if (status == PST_OK)
         status = check_updates(import);
-    return status;
-}
-
-static enum pst_status import_once(struct pst_model *model, struct pst_zip *zip,
-                                   const struct pst_document *doc,
-                                   struct pst_layouts *layouts,
-                                   struct pst_diag *diag)
-{
-    struct pst_import import = {
-        .layouts = layouts,
-        .model = model,
-        .zip = zip,
-        .doc = doc,
-        .diag = diag,
-        .place = &pst_doc_nowhere,
-    };
-    struct pst_scope scope = {.no_grad = false};
-    enum pst_status status;
-
-    status = pst_graph_new(&model->graph, diag);
-    if (status != PST_OK)
-        return status;
-    pst_build_init(&import.build, model->graph, diag);
-    pst_map_init(&import.used, PST_TAG_ARCHIVE);
-    pst_map_init(&import.numbers, PST_TAG_ARCHIVE);
-    pst_map_init(&import.state, PST_TAG_ARCHIVE);
-    pst_map_init(&import.shared, PST_TAG_ARCHIVE);
-    pst_map_init(&scope.values, PST_TAG_ARCHIVE);
-    pst_map_init(&scope.read, PST_TAG_ARCHIVE);
-    pst_map_init(&scope.numbers, PST_TAG_ARCHIVE);
-    status = import_all(&import, &scope);
-    pst_functionalise_free(import.functional);
-    pst_vec_fini(&import.notes);
-    pst_map_fini(&scope.values);
-    pst_map_fini(&scope.read);
-    pst_map_fini(&scope.numbers);
-    pst_map_fini(&import.shared);
-    pst_map_fini(&import.state);
-    pst_map_fini(&import.used);
-    pst_map_fini(&import.numbers);
-    if (status != PST_OK)
-        return status;
-    pst_graph_dce(model->graph, false);
-    return pst_graph_verify(model->graph, diag);
-}
-
-enum pst_status pst_import_graph(struct pst_model *model, struct pst_zip *zip,
-                                 const struct pst_document *doc,
-                                 struct pst_diag *diag)
-{
-    const size_t n_modules = model->modules.n, n_ties = model->ties.n;
-    const size_t n_notes = model->notes.n;
-    struct pst_layouts layouts;
-    enum pst_status status;
-
-    pst_layouts_init(&layouts);
-    for (;;) {
-        status = import_once(model, zip, doc, &layouts, diag);
-        if (!layouts.again || status == PST_ERR_NOMEM)
-            break;
-        layouts.again = false;
-        pst_graph_free(model->graph);
-        model->graph = NULL;
-        model->modules.n = n_modules;
-        model->ties.n = n_ties;
-        model->notes.n = n_notes;
-        pst_diag_init(diag);
-    }
-    pst_layouts_fini(&layouts);
     return status;
 }

@@ -29,22 +29,6 @@ struct pst_layouts {
     bool again;            /* one was added */
 };
 
-struct pst_import {
-    struct pst_model *model;
-    struct pst_zip *zip;
-    const struct pst_document *doc; /* borrowed */
-    struct pst_build build;
-    struct pst_functionalise *functional;
-    struct pst_diag *diag;
-    struct pst_map used;    /* value names that the outer graph reads */
-    struct pst_map numbers; /* names of numbers that tensors depend on */
-    struct pst_map state;   /* FQN of parameter, buffer, constant -> value */
-    struct pst_map shared;  /* FQN -> FQN of another window on its memory */
-    struct pst_layouts *layouts;
-    struct PST_VEC(struct pst_storage_note) notes;
-    const struct pst_doc_place *place; /* of the node at work */
-};
-
 /* The names of one graph of the document. Values stand for themselves through
  * all writes: readers go through pst_functionalise_read. */
 struct pst_scope {
@@ -56,6 +40,24 @@ struct pst_scope {
     bool autocast; /* products take dtype `low` */
     enum pst_dtype low;
     bool pure; /* a branch: what stands before it may not be written */
+};
+
+struct pst_import {
+    struct pst_model *model;
+    struct pst_zip *zip;
+    const struct pst_document *doc; /* borrowed */
+    struct pst_build build;
+    struct pst_functionalise *functional;
+    struct pst_diag *diag;
+    struct pst_map used;    /* value names that the outer graph reads */
+    struct pst_map numbers; /* names of numbers that tensors depend on */
+    struct pst_map state;   /* FQN of parameter, buffer, constant -> value */
+    struct pst_map shared;  /* FQN -> FQN of another window on its memory */
+    struct pst_layouts layouts;
+    struct PST_VEC(struct pst_storage_note) notes;
+    const struct pst_doc_place *place; /* of the node at work */
+    struct pst_scope outer;            /* of the outermost graph */
+    size_t n_modules, n_ties, n_notes; /* of the model before the import */
 };
 
 /* --- weights.c ---------------------------------------------------------- */
@@ -237,11 +239,20 @@ enum pst_status pst_import_probe(struct pst_model *model, struct pst_zip *zip,
                                  const struct pst_document *doc,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
-/* --- import.c ----------------------------------------------------------- */
+/* --- graph.c ------------------------------------------------------------ */
 
-/* model->graph from the document, whose nodes are resolved. */
-enum pst_status pst_import_graph(struct pst_model *model, struct pst_zip *zip,
-                                 const struct pst_document *doc,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* model->graph from the document, whose nodes are resolved; all but init and
+ * fini in this order, pst_import_scan before. Failures are in diag. */
+void pst_import_init(struct pst_import *import, struct pst_model *model,
+                     struct pst_zip *zip, const struct pst_document *doc,
+                     struct pst_diag *diag);
+void pst_import_fini(struct pst_import *import);
+/* A new graph with the values of inputs and state. */
+enum pst_status pst_import_inputs(struct pst_import *import) PST_MUST_CHECK;
+/* The nodes; if a storage turns out to need the recorded order, all is done
+ * again from the inputs on. */
+enum pst_status pst_import_body(struct pst_import *import) PST_MUST_CHECK;
+/* Outputs, and what was written to buffers and inputs. */
+enum pst_status pst_import_results(struct pst_import *import) PST_MUST_CHECK;
 
 #endif

@@ -56,7 +56,7 @@ static struct pst_storage_note *note_of(struct pst_import *import,
 static enum pst_status want(struct pst_import *import,
                             const struct pst_storage_note *note)
 {
-    struct pst_layouts *l = import->layouts;
+    struct pst_layouts *l = &import->layouts;
 
     if (pst_map_has(&l->wanted, note->origin))
         return PST_OK;
@@ -168,7 +168,7 @@ enum pst_status pst_import_lay_out(struct pst_import *import,
                            (const void *)scope->graph, name);
     if (key == NULL)
         return pst_diag_nomem(import->diag, strlen(name));
-    if (pst_map_has(&import->layouts->wanted, key))
+    if (pst_map_has(&import->layouts.wanted, key))
         return lay_out(import, name, t, value);
     note = note_of(import, *value);
     if (note == NULL)

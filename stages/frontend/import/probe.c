@@ -59,6 +59,29 @@ static enum pst_status twin_init(const struct probe *p, int64_t value,
     return pst_symbols_copy(&p->model->symbols, &t->model.symbols, p->diag);
 }
 
+/* Import from the document on, as the passes do it. */
+static enum pst_status import_twin(const struct probe *p,
+                                   struct pst_model *model,
+                                   struct pst_diag *diag)
+{
+    struct pst_import import;
+    enum pst_status status;
+
+    pst_import_init(&import, model, p->zip, p->doc, diag);
+    status = pst_import_scan(&import);
+    if (status == PST_OK)
+        status = pst_import_inputs(&import);
+    if (status == PST_OK)
+        status = pst_import_body(&import);
+    if (status == PST_OK)
+        status = pst_import_results(&import);
+    pst_import_fini(&import);
+    if (status != PST_OK)
+        return status;
+    pst_graph_dce(model->graph, false);
+    return pst_graph_verify(model->graph, diag);
+}
+
 /* The model works with the exported sizes only; the first reason stays. */
 static enum pst_status set_fixed(const struct probe *p, const char *why,
                                  const char *where)
@@ -88,7 +111,7 @@ static enum pst_status try_value(struct probe *p, int64_t value)
             twin_fini(t);
             return PST_OK;
         }
-        status = pst_import_graph(&t->model, p->zip, p->doc, &why);
+        status = import_twin(p, &t->model, &why);
         if (status == PST_OK) {
             p->n++;
             return PST_OK;

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_FRONTEND_FRONT_H
+#define PENSTOCK_STAGES_FRONTEND_FRONT_H
+/*
+ * A file on its way to a model: what the passes of the front end (passes.c)
+ * work on. One thread. The model outlives it.
+ */
+#include "stages/base/str.h"
+#include "stages/frontend/import/import.h"
+
+struct pst_front {
+    const char *path; /* borrowed */
+    struct pst_model *model;
+    struct pst_zip *zip;      /* the model's */
+    struct pst_str digests;   /* of all that was read, a line each */
+    char name[128];           /* of the model in the file */
+    struct pst_document *doc; /* owned */
+    struct pst_import import; /* from pass "support" on, zero before */
+};
+
+/* Checks the container and reads the documents of the only model in it. */
+enum pst_status pst_front_document(struct pst_front *front,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The front end: a table of passes that make a graph of a file. */
+#include "stages/frontend/front.h"
+
+/* What holds of a model. */
+enum fact {
+    DOCUMENT = 1 << 0,  /* the documents of the file are records */
+    WEIGHTS = 1 << 1,   /* every tensor of the state is a window on a record */
+    SYMBOLS = 1 << 2,   /* free sizes have values and ranges */
+    TARGETS = 1 << 3,   /* every node of the document knows what it is to us */
+    SUPPORTED = 1 << 4, /* nothing in the document is refused */
+    INPUTS = 1 << 5,    /* the graph has what it is given */
+    NODES = 1 << 6,     /* and what it computes, functional at once */
+    RESULTS = 1 << 7,   /* and what it returns and updates */
+    LIVE = 1 << 8,      /* and nothing that nobody wants */
+    SIZES = 1 << 9,     /* numbers say what free sizes they follow from */
+};
+
+static const char *const facts[] = {
+    "document", "weights", "symbols", "targets", "support",
+    "inputs",   "nodes",   "results", "live",    "sizes",
+};
+
+static enum pst_status run_document(void *subject, struct pst_diag *diag)
+{
+    return pst_front_document(subject, diag);
+}
+
+static enum pst_status run_weights(void *subject, struct pst_diag *diag)
+{
+    struct pst_front *f = subject;
+    enum pst_status status = pst_import_weights(f->model, f->zip, f->name,
+                                                "weights", &f->digests, diag);
+
+    if (status == PST_OK)
+        status = pst_import_weights(f->model, f->zip, f->name, "constants",
+                                    &f->digests, diag);
+    return status;
+}
+
+static enum pst_status run_symbols(void *subject, struct pst_diag *diag)
+{
+    struct pst_front *f = subject;
+
+    return pst_import_symbols(f->model, f->doc, diag);
+}
+
+static enum pst_status run_targets(void *subject, struct pst_diag *diag)
+{
+    struct pst_front *f = subject;
+
+    return pst_import_resolve(f->doc, diag);
+}
+
+static enum pst_status run_support(void *subject, struct pst_diag *diag)
+{
+    struct pst_front *f = subject;
+
+    pst_import_init(&f->import, f->model, f->zip, f->doc, diag);
+    return pst_import_scan(&f->import);
+}
+
+#define RUN(pass)                                                              \
+    static enum pst_status run_##pass(void *subject, struct pst_diag *diag)    \
+    {                                                                          \
+        struct pst_front *f = subject;                                         \
+                                                                               \
+        (void)diag; /* the import has it */                                    \
+        return pst_import_##pass(&f->import);                                  \
+    }
+RUN(inputs)
+RUN(body)
+RUN(results)
+#undef RUN
+
+static enum pst_status run_dead_code(void *subject, struct pst_diag *diag)
+{
+    struct pst_front *f = subject;
+
+    (void)diag;
+    pst_graph_dce(f->model->graph, false);
+    return PST_OK;
+}
+
+static enum pst_status run_sizes(void *subject, struct pst_diag *diag)
+{
+    struct pst_front *f = subject;
+
+    return pst_import_probe(f->model, f->zip, f->doc, diag);
+}
+
+/*
+ * Nodes become functional while they are added, in program order, because only
+ * then is it known which version of a storage a read sees. So what the importer
+ * does to single nodes (complex numbers as pairs, autocast, storages in the
+ * recorded order, decomposed dropout) is one row.
+ */
+static const struct pst_pass passes[] = {
+    {"document", "the documents of the only model in the file", 0, DOCUMENT, 0,
+     false, run_document},
+    {"weights", "tensors of the state as windows on what the file stores",
+     DOCUMENT, WEIGHTS, 0, false, run_weights},
+    {"symbols", "free sizes, their values at the export and their ranges",
+     DOCUMENT, SYMBOLS, 0, false, run_symbols},
+    {"targets", "what every node of the document is to us", DOCUMENT, TARGETS,
+     0, false, run_targets},
+    {"support", "names all that is not supported in one message",
+     SYMBOLS | TARGETS, SUPPORTED, 0, false, run_support},
+    {"inputs", "a graph with inputs, parameters, buffers and constants",
+     WEIGHTS | SUPPORTED, INPUTS, 0, true, run_inputs},
+    {"nodes", "the nodes in program order; writes make new versions", INPUTS,
+     NODES, 0, true, run_body},
+    {"results", "outputs, and what was written to buffers and inputs", NODES,
+     RESULTS, 0, true, run_results},
+    {"dead-code", "drops nodes whose results nobody wants", RESULTS, LIVE, 0,
+     true, run_dead_code},
+    {"sizes", "numbers that follow from free sizes say how", LIVE | SYMBOLS,
+     SIZES, 0, false, run_sizes},
+};
+
+static const struct pst_graph *graph_of(void *subject)
+{
+    const struct pst_front *f = subject;
+
+    return f->model->graph;
+}
+
+const struct pst_pass_table pst_frontend_passes = {
+    .name = "frontend",
+    .passes = passes,
+    .n = PST_COUNT(passes),
+    .facts = facts,
+    .n_facts = PST_COUNT(facts),
+    .graph = graph_of,
+};

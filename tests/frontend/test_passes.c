@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What each pass of the front end does: the lines of a model's text that go
+ * (-) and come (+), as penstock show --after prints them. */
+#include "stages/base/str.h"
+#include "stages/frontend/model.h"
+#include "tests/files/repack.h"
+#include "tests/test.h"
+
+#include <string.h>
+
+static struct pst_diag diag;
+
+/* Behind row `pass`; "" as long as there is no graph. */
+static void text_after(const char *path, size_t pass, struct pst_str *out)
+{
+    struct pst_model *model;
+
+    assert_ok(pst_model_open_after(path, pst_frontend_passes.passes[pass].name,
+                                   &model, &diag),
+              &diag);
+    if (model->graph != NULL)
+        pst_graph_print(model->graph, out);
+    assert_false(out->failed);
+    pst_model_close(model);
+}
+
+static size_t row_of(const char *pass)
+{
+    size_t at = 0;
+
+    while (strcmp(pst_frontend_passes.passes[at].name, pass) != 0)
+        assert_true(++at < pst_frontend_passes.n);
+    return at;
+}
+
+static bool has_line(const char *text, const char *line, size_t n)
+{
+    for (; *text != '\0'; text = strchr(text, '\n') + 1)
+        if (strncmp(text, line, n + 1) == 0)
+            return true;
+    return false;
+}
+
+static void add_missing(const char *from, const char *in, const char *sign,
+                        struct pst_str *out)
+{
+    for (const char *next; *from != '\0'; from = next) {
+        const size_t n = strcspn(from, "\n");
+
+        next = from + n + 1;
+        if (!has_line(in, from, n))
+            pst_str_addf(out, "%s%.*s\n", sign, (int)n, from);
+    }
+}
+
+static void expect(const char *file, const char *pass, const char *want)
+{
+    const size_t at = row_of(pass);
+    struct pst_str before = {0}, after = {0}, change = {0};
+
+    text_after(golden(file), at - 1, &before);
+    text_after(golden(file), at, &after);
+    add_missing(pst_str_text(&before), pst_str_text(&after), "-", &change);
+    add_missing(pst_str_text(&after), pst_str_text(&before), "+", &change);
+    assert_string_equal(pst_str_text(&change), want);
+    pst_str_fini(&before);
+    pst_str_fini(&after);
+    pst_str_fini(&change);
+}
+
+static void makes_a_graph(void **state)
+{
+    (void)state;
+    expect("cube.pt2", "inputs",
+           "+graph next_id=0 {\n"
+           "+  input %x: f32[4{s77}, 4]\n"
+           "+  param %p_fc_weight \"fc.weight\" grad: f32[4, 4]\n"
+           "+  param %p_fc_bias \"fc.bias\" grad: f32[4]\n"
+           "+}\n");
+    expect("tiny.pt2", "results",
+           "+  output user %cross_entropy_loss \"loss\"\n"
+           "+  output user %add_2 \"rest.0\"\n"
+           "+  output user None \"rest.1\"\n"
+           "+  output user %mul_4 \"rest.2\"\n"
+           "+  output buffer %add_ -> %b_steps \"b_steps\"\n");
+    expect("tiny.pt2", "dead-code",
+           "-  %select_1: f32[2, 8]:(24, 1) view of %div_1 + 0 = "
+           "aten.as_strided.default(%div_1, [2, 8], [24, 1], "
+           "storage_offset=0)  # - make_tiny.py:40 F id=15\n");
+}
+
+/* x[1] += linear: a write through a view makes a new version. */
+static void makes_nodes_functional(void **state)
+{
+    struct pst_str text = {0};
+
+    (void)state;
+    text_after(golden("cube.pt2"), row_of("nodes"), &text);
+    assert_non_null(
+        strstr(pst_str_text(&text),
+               "%new_zeros_1: f32[4, 4, 4, 4] = penstock.write_strided.default("
+               "%new_zeros, %add_, [4{s77}, 4{s77}, 4], [16{4*s77}, 4, 1], "
+               "64{4*s77**2})"));
+    assert_null(strstr(pst_str_text(&text), "add_.Tensor"));
+    assert_null(strstr(pst_str_text(&text), "output"));
+    pst_str_fini(&text);
+}
+
+/* Nothing is in memory of a graph before the inputs. */
+static void has_no_graph_at_first(void **state)
+{
+    struct pst_str text = {0};
+
+    (void)state;
+    for (size_t i = 0; i < row_of("inputs"); i++)
+        text_after(golden("tiny.pt2"), i, &text);
+    assert_int_equal(text.len, 0);
+    pst_str_fini(&text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(makes_a_graph),
+        cmocka_unit_test(makes_nodes_functional),
+        cmocka_unit_test(has_no_graph_at_first),
+    };
+
+    pst_diag_init(&diag);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
