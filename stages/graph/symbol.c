@@ -231,7 +231,9 @@ static enum pst_status note_unknown(void *ctx, const char *name)
     return PST_OK;
 }
 
-bool pst_symbols_know(const struct pst_symbols *symbols, const char *expr)
+enum pst_status pst_symbols_know(const struct pst_symbols *symbols,
+                                 const char *expr, bool *ret,
+                                 struct pst_diag *diag)
 {
     struct unknown_ctx ctx = {.symbols = symbols};
     const struct pst_expr *tree = NULL;
@@ -241,7 +243,10 @@ bool pst_symbols_know(const struct pst_symbols *symbols, const char *expr)
     if (status == PST_OK)
         status = visit(tree, note_unknown, &ctx);
     pst_arena_fini(&e.arena);
-    return status == PST_OK && ctx.found == NULL && !ctx.foreign;
+    if (status == PST_ERR_NOMEM)
+        return pst_diag_nomem(diag, 0);
+    *ret = status == PST_OK && ctx.found == NULL && !ctx.foreign;
+    return PST_OK;
 }
 
 /* f(s) = a s + b has b = f(0), a = f(1) - b; f(s) = want proves it. */
@@ -320,13 +325,16 @@ enum pst_status pst_symbols_check(const struct pst_symbols *symbols,
         const struct pst_range *range = &symbols->ranges.at[i];
         struct pst_number x = {0};
         enum pst_status status;
+        bool known = false;
         int64_t low, high;
 
-        if (!pst_symbols_know(symbols, range->expr))
-            continue;
-        status = pst_symbols_eval(symbols, range->expr, &x, diag);
+        status = pst_symbols_know(symbols, range->expr, &known, diag);
+        if (status == PST_OK && known)
+            status = pst_symbols_eval(symbols, range->expr, &x, diag);
         if (status != PST_OK)
             return status;
+        if (!known)
+            continue;
         if (x.kind == PST_NUMBER_FLOAT)
             continue; /* ranges of floats are the exporter's guesses */
         low = x.n / x.d - (x.n % x.d < 0);

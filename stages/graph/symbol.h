@@ -102,8 +102,10 @@ enum pst_status pst_symbols_limit(struct pst_symbols *symbols, const char *expr,
 enum pst_status pst_symbols_declare(struct pst_symbols *symbols,
                                     const char *expr,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Is every symbol of it known? */
-bool pst_symbols_know(const struct pst_symbols *symbols, const char *expr);
+/* Is every symbol of it known? Of what cannot be read none is. */
+enum pst_status pst_symbols_know(const struct pst_symbols *symbols,
+                                 const char *expr, bool *ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 enum pst_status pst_symbols_eval(const struct pst_symbols *symbols,
                                  const char *expr, struct pst_number *ret,

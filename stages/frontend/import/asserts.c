@@ -187,6 +187,8 @@ enum pst_status pst_import_assert(struct pst_import *import,
         return PST_OK;
     if (!pst_import_knows_number(import, scope, name))
         return on_data(&r, node, number);
+    if (import->build.status != PST_OK)
+        return import->build.status;
     if (node->resolved->kind != PST_TARGET_ASSERT)
         return PST_OK; /* the file's ranges have it */
     status = pst_import_symbol(import, scope, name, "an assertion", &arg);

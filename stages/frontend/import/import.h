@@ -80,11 +80,11 @@ enum pst_status pst_import_symbol(struct pst_import *import,
                                   const struct pst_scope *scope,
                                   const char *name, const char *where,
                                   struct pst_arg *ret) PST_MUST_CHECK;
-/* Does it not depend on data? NULL: a number. */
-bool pst_import_is_known(const struct pst_import *import,
+/* Does it not depend on data? NULL: a number. A failure is the builder's. */
+bool pst_import_is_known(struct pst_import *import,
                          const struct pst_doc_expr *expr);
 /* The same of the number of that name. */
-bool pst_import_knows_number(const struct pst_import *import,
+bool pst_import_knows_number(struct pst_import *import,
                              const struct pst_scope *scope, const char *name);
 /* Does something need the number that a node has as a result? */
 bool pst_import_number_needed(const struct pst_import *import,

@@ -356,6 +356,8 @@ enum pst_status pst_import_scan(struct pst_import *import)
     enum pst_status status;
 
     status = scan_graph(&s, import->doc->graph, true);
+    if (status == PST_OK)
+        status = import->build.status;
     if (status == PST_OK && s.findings.n > 0)
         status = report(&s);
     if (status == PST_OK)

@@ -60,19 +60,25 @@ static enum pst_status settle(struct collector *c)
 
     for (size_t i = 0; i < c->exprs.n; i++) {
         const struct pst_doc_expr *e = c->exprs.at[i];
+        bool known = false;
+        enum pst_status status =
+            pst_symbols_know(symbols, e->text, &known, c->diag);
 
-        if (e->has_hint && !pst_symbols_know(symbols, e->text) &&
-            pst_symbols_solve(symbols, e->text, e->hint, NULL) != PST_OK)
-            continue; /* what depends on it is refused where it is used */
+        if (status == PST_OK && e->has_hint && !known)
+            status = pst_symbols_solve(symbols, e->text, e->hint, NULL);
+        if (status == PST_ERR_NOMEM)
+            return pst_diag_nomem(c->diag, 0);
+        /* Else what depends on it is refused where it is used. */
     }
     for (size_t i = 0; i < c->exprs.n; i++) {
         const struct pst_doc_expr *e = c->exprs.at[i];
-        enum pst_status status;
-        int64_t have;
+        int64_t have = e->hint;
+        bool known = false;
+        enum pst_status status =
+            pst_symbols_know(symbols, e->text, &known, c->diag);
 
-        if (!e->has_hint || !pst_symbols_know(symbols, e->text))
-            continue;
-        status = pst_symbols_int(symbols, e->text, &have, c->diag);
+        if (status == PST_OK && e->has_hint && known)
+            status = pst_symbols_int(symbols, e->text, &have, c->diag);
         if (status != PST_OK)
             return status;
         if (have != e->hint)
@@ -89,8 +95,12 @@ static enum pst_status settle(struct collector *c)
 static enum pst_status limit(struct collector *c,
                              const struct pst_doc_range *range)
 {
-    if (!pst_symbols_know(&c->model->symbols, range->expr->text))
-        return PST_OK; /* of numbers that depend on data, or unused */
+    bool known = false;
+    enum pst_status status = pst_symbols_know(
+        &c->model->symbols, range->expr->text, &known, c->diag);
+
+    if (status != PST_OK || !known)
+        return status; /* of numbers that depend on data, or unused */
     return pst_symbols_limit(&c->model->symbols, range->expr->text, range->min,
                              range->max, c->diag);
 }
@@ -182,14 +192,18 @@ enum pst_status pst_import_symbol(struct pst_import *import,
     return PST_OK;
 }
 
-bool pst_import_is_known(const struct pst_import *import,
+bool pst_import_is_known(struct pst_import *import,
                          const struct pst_doc_expr *expr)
 {
-    return expr == NULL ||
-           pst_symbols_know(&import->model->symbols, expr->text);
+    bool known = true;
+
+    if (expr != NULL && import->build.status == PST_OK)
+        import->build.status = pst_symbols_know(
+            &import->model->symbols, expr->text, &known, import->diag);
+    return known;
 }
 
-bool pst_import_knows_number(const struct pst_import *import,
+bool pst_import_knows_number(struct pst_import *import,
                              const struct pst_scope *scope, const char *name)
 {
     const struct pst_doc_number *x = pst_doc_number(scope->graph, name);

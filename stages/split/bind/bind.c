@@ -170,13 +170,16 @@ static enum pst_status solve(struct binder *b)
 {
     struct pst_symbols *symbols = &b->to->symbols;
     enum pst_status status = PST_OK;
+    bool known = false;
 
     for (int bare = 1; bare >= 0; bare--) {
         for (size_t i = 0; i < b->wanted.n; i++) {
             const struct wanted *w = &b->wanted.at[i];
 
-            if (pst_symbols_know(symbols, w->expr) ||
-                (bare && pst_symbols_find(symbols, w->expr) == NULL))
+            status = pst_symbols_know(symbols, w->expr, &known, b->diag);
+            if (status != PST_OK)
+                return status;
+            if (known || (bare && pst_symbols_find(symbols, w->expr) == NULL))
                 continue;
             status = pst_symbols_solve(symbols, w->expr, w->size, b->diag);
             if (status == PST_OK)
