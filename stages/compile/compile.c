@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/compile/compile.h"
 
-const struct pst_region_row pst_regions[PST_N_REGIONS] = {
-#define PST_REGION_ROW(name, writer, end)                                      \
-    [PST_R_##name] = {PST_WRITER_##writer, PST_END_##end},
-    PST_REGION_LIST(PST_REGION_ROW)
-#undef PST_REGION_ROW
-};
-
 void pst_program_free(struct pst_program *program)
 {
     if (program == NULL)

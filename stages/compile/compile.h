@@ -18,7 +18,8 @@ struct pst_life {
     unsigned last[PST_N_LISTS]; /* position of the last reader, or NEVER */
     bool sent;                  /* leaves the stage as a message */
     bool output;  /* read after the list: user output, update, loss */
-    bool arrives; /* the seed of a gradient that another stage sends */
+    bool arrives; /* another stage sends it */
+    int boundary; /* which one it crosses the stage's boundary as, or -1 */
     bool placed;
     int interval; /* in the workspace of its list, or -1 */
 };

@@ -4,6 +4,8 @@
 #include "stages/compile/compile.h"
 #include "stages/ops/call.h"
 
+#include <string.h>
+
 /* --- lifetimes ----------------------------------------------------------- */
 
 struct use {
@@ -27,6 +29,17 @@ static struct pst_life *life_of(struct pst_compiler *c,
     return &c->lives[pst_value_storage((struct pst_value *)value)->id];
 }
 
+/* The storage crosses the stage's boundary. */
+static struct pst_life *cross(struct pst_compiler *c,
+                              const struct pst_value *value)
+{
+    struct pst_life *life = life_of(c, value);
+
+    if (life->boundary < 0)
+        life->boundary = (int)(c->p->n_regions++ - PST_R_BOUNDARY);
+    return life;
+}
+
 static void note_ends(struct pst_compiler *c)
 {
     const struct pst_program *p = c->p;
@@ -36,17 +49,37 @@ static void note_ends(struct pst_compiler *c)
         const struct pst_edge *edge = &p->plan->edges.at[i];
 
         if (edge->from_stage == p->stage)
-            life_of(c, graph->outputs.at[edge->from_output].arg.value)->sent =
+            cross(c, graph->outputs.at[edge->from_output].arg.value)->sent =
                 true;
+        if (edge->to_stage == p->stage)
+            cross(c, graph->inputs.at[edge->to_input])->arrives = true;
     }
     for (size_t i = 0; i < graph->outputs.n; i++)
         if (graph->outputs.at[i].arg.kind == PST_ARG_VALUE)
             life_of(c, graph->outputs.at[i].arg.value)->output = true;
     for (size_t i = 0; p->joint != NULL && i < p->joint->input_grads.n; i++)
-        life_of(c, p->joint->input_grads.at[i].value)->sent = true;
+        cross(c, p->joint->input_grads.at[i].value)->sent = true;
     for (size_t i = 0; p->joint != NULL && i < p->joint->seeds.n; i++)
         if (p->joint->seeds.at[i].edge >= 0)
-            life_of(c, p->joint->seeds.at[i].seed)->arrives = true;
+            cross(c, p->joint->seeds.at[i].seed)->arrives = true;
+}
+
+/* Rows of all regions; those of the boundary get theirs with their value. */
+static enum pst_status make_regions(struct pst_program *p,
+                                    struct pst_diag *diag)
+{
+    static const struct pst_region_row rows[PST_R_BOUNDARY] = {
+#define PST_REGION_ROW(name, writer, end)                                      \
+    [PST_R_##name] = {PST_WRITER_##writer, PST_END_##end, 0},
+        PST_REGION_LIST(PST_REGION_ROW)
+#undef PST_REGION_ROW
+    };
+
+    p->regions = pst_arena_calloc(&p->arena, p->n_regions, sizeof(*p->regions));
+    if (p->regions == NULL)
+        return pst_diag_nomem(diag, p->n_regions * sizeof(*p->regions));
+    memcpy(p->regions, rows, sizeof(rows));
+    return PST_OK;
 }
 
 enum pst_status pst_pass_lives(struct pst_compiler *c, struct pst_diag *diag)
@@ -60,7 +93,7 @@ enum pst_status pst_pass_lives(struct pst_compiler *c, struct pst_diag *diag)
     if (c->lives == NULL || c->p->places == NULL)
         return pst_diag_nomem(diag, c->n_values * sizeof(*c->lives));
     for (size_t i = 0; i < c->n_values; i++) {
-        c->lives[i].list = c->lives[i].interval = -1;
+        c->lives[i].list = c->lives[i].interval = c->lives[i].boundary = -1;
         for (int l = 0; l < PST_N_LISTS; l++)
             c->lives[i].last[l] = PST_NEVER;
     }
@@ -80,25 +113,45 @@ enum pst_status pst_pass_lives(struct pst_compiler *c, struct pst_diag *diag)
             }
         }
     }
+    c->p->n_regions = PST_R_BOUNDARY;
     note_ends(c);
-    return PST_OK;
+    return make_regions(c->p, diag);
 }
 
 /* --- places -------------------------------------------------------------- */
 
 static void place(struct pst_compiler *c, const struct pst_value *value,
-                  enum pst_region region, size_t offset)
+                  unsigned region, size_t offset)
 {
     c->p->places[value->id] = (struct pst_loc){region, offset};
     c->lives[value->id].placed = true;
 }
 
 static void append(struct pst_compiler *c, const struct pst_value *value,
-                   enum pst_region region)
+                   unsigned region)
 {
-    place(c, value, region, c->p->size[region]);
-    c->p->size[region] = pst_size_add(
-        c->p->size[region], pst_mem_round(pst_meta_span(&value->meta)));
+    size_t *size = &c->p->regions[region].size;
+
+    place(c, value, region, *size);
+    *size = pst_size_add(*size, pst_mem_round(pst_meta_span(&value->meta)));
+}
+
+/* A region of its own; returns false if it does not cross the boundary. */
+static bool append_crossing(struct pst_compiler *c,
+                            const struct pst_value *value,
+                            enum pst_region_writer writer,
+                            enum pst_region_end end)
+{
+    const int boundary = c->lives[value->id].boundary;
+    struct pst_region_row *row;
+
+    if (boundary < 0)
+        return false;
+    row = &c->p->regions[PST_R_BOUNDARY + boundary];
+    row->writer = writer;
+    row->end = end;
+    append(c, value, PST_R_BOUNDARY + (unsigned)boundary);
+    return true;
 }
 
 static bool read_by(const struct pst_life *life, enum pst_list list)
@@ -106,22 +159,30 @@ static bool read_by(const struct pst_life *life, enum pst_list list)
     return life->last[list] != PST_NEVER;
 }
 
+/* The last action that reads it; those of messages count for the action that
+ * made it. */
+static enum pst_region_end end_of(const struct pst_life *life)
+{
+    return read_by(life, PST_LIST_W)   ? PST_END_W
+           : read_by(life, PST_LIST_B) ? PST_END_I
+                                       : PST_END_F;
+}
+
 static void place_outside(struct pst_compiler *c, const struct pst_value *value)
 {
+    static const enum pst_region in[PST_N_ENDS] = {PST_R_IN_F, PST_R_IN_I,
+                                                   PST_R_IN_W};
     const struct pst_life *life = &c->lives[value->id];
-    bool w = read_by(life, PST_LIST_W);
 
     switch (value->kind) {
     case PST_VALUE_INPUT:
-        append(c, value,
-               w                           ? PST_R_IN_W
-               : read_by(life, PST_LIST_B) ? PST_R_IN_I
-                                           : PST_R_IN_F);
+        if (!append_crossing(c, value, PST_WRITER_ARRIVE_F, end_of(life)))
+            append(c, value, in[end_of(life)]);
         break;
     case PST_VALUE_SEED:
-        if (life->arrives)
-            append(c, value, w ? PST_R_IN_B_W : PST_R_IN_B_I);
-        else
+        if (!life->arrives ||
+            !append_crossing(c, value, PST_WRITER_ARRIVE_B,
+                             PST_MAX(end_of(life), PST_END_I)))
             place(c, value, PST_R_FIXED, c->fixed(c->fixed_ctx, value, 0));
         break;
     case PST_VALUE_GRAD: /* each use has a place of its own: operands.c */
@@ -133,25 +194,38 @@ static void place_outside(struct pst_compiler *c, const struct pst_value *value)
     }
 }
 
-/* Region of a value that a node of this stage makes. */
+/* Region of a value that a node of this stage makes and that stays here. */
 static enum pst_region region_of(const struct pst_life *life)
 {
-    bool w = read_by(life, PST_LIST_W);
+    const enum pst_region_end end = end_of(life);
 
     if (life->list == PST_LIST_P)
-        return w || read_by(life, PST_LIST_B) || read_by(life, PST_LIST_F)
-                   ? PST_R_FIXED
-                   : PST_R_WORK;
-    if (life->list == PST_LIST_F) {
-        if (w)
-            return PST_R_STASH_W;
-        if (read_by(life, PST_LIST_B))
-            return PST_R_STASH_I;
-        return life->sent ? PST_R_OUT_F : PST_R_WORK;
-    }
-    if (life->list == PST_LIST_B && w)
-        return PST_R_KEEP;
-    return life->sent ? PST_R_OUT_B : PST_R_WORK;
+        return end > PST_END_F || read_by(life, PST_LIST_F) ? PST_R_FIXED
+                                                            : PST_R_WORK;
+    if (life->list == PST_LIST_F)
+        return end == PST_END_W   ? PST_R_STASH_W
+               : end == PST_END_I ? PST_R_STASH_I
+                                  : PST_R_WORK;
+    return life->list == PST_LIST_B && end == PST_END_W ? PST_R_KEEP
+                                                        : PST_R_WORK;
+}
+
+/* A value that a node of this stage makes and that outlives its action. */
+static void place_made(struct pst_compiler *c, const struct pst_value *value)
+{
+    const struct pst_life *life = &c->lives[value->id];
+    const bool forward = life->list == PST_LIST_F;
+    const enum pst_region region = region_of(life);
+
+    if (life->sent && life->list != PST_LIST_P &&
+        append_crossing(c, value, forward ? PST_WRITER_F : PST_WRITER_I,
+                        forward ? end_of(life)
+                                : PST_MAX(end_of(life), PST_END_I)))
+        return;
+    if (region == PST_R_FIXED)
+        place(c, value, region, c->fixed(c->fixed_ctx, value, 0));
+    else if (region != PST_R_WORK)
+        append(c, value, region);
 }
 
 enum pst_status pst_pass_regions(struct pst_compiler *c, struct pst_diag *diag)
@@ -161,7 +235,6 @@ enum pst_status pst_pass_regions(struct pst_compiler *c, struct pst_diag *diag)
     for (size_t i = 0; i < graph->values.n; i++) {
         struct pst_value *value = graph->values.at[i];
         struct pst_life *life = &c->lives[i];
-        enum pst_region region;
 
         if (value->base != NULL)
             continue;
@@ -174,13 +247,7 @@ enum pst_status pst_pass_regions(struct pst_compiler *c, struct pst_diag *diag)
                 place(c, value, PST_R_WORK, 0);
             continue;
         }
-        region = region_of(life);
-        if (region == PST_R_WORK)
-            continue;
-        if (region == PST_R_FIXED)
-            place(c, value, region, c->fixed(c->fixed_ctx, value, 0));
-        else
-            append(c, value, region);
+        place_made(c, value);
     }
     (void)diag;
     return PST_OK;
@@ -233,7 +300,8 @@ static void add_interval(struct pst_compiler *c, size_t size, unsigned begin,
 static enum pst_status place_work(struct pst_compiler *c, enum pst_list l,
                                   struct pst_diag *diag)
 {
-    struct pst_exec_list *list = &c->p->lists[l];
+    struct pst_program *p = c->p;
+    struct pst_exec_list *list = &p->lists[l];
     enum pst_status status;
 
     c->n_intervals = 0;
@@ -278,7 +346,8 @@ static enum pst_status place_work(struct pst_compiler *c, enum pst_list l,
             x->scratch = (struct pst_loc){
                 PST_R_WORK, c->intervals[x->scratch.offset].offset};
     }
-    c->p->size[PST_R_WORK] = PST_MAX(c->p->size[PST_R_WORK], list->work);
+    p->regions[PST_R_WORK].size =
+        PST_MAX(p->regions[PST_R_WORK].size, list->work);
     return PST_OK;
 }
 

@@ -3,30 +3,48 @@
 #include "stages/base/str.h"
 #include "stages/compile/program.h"
 
-static const char *const region_names[PST_N_REGIONS] = {
+static const char *const region_names[PST_R_BOUNDARY] = {
     [PST_R_NONE] = "-",
     [PST_R_FIXED] = "FIXED",
+    [PST_R_WORK] = "WORK",
 #define PST_REGION_ROW(name, writer, end) [PST_R_##name] = #name,
     PST_REGION_LIST(PST_REGION_ROW)
 #undef PST_REGION_ROW
-        [PST_R_WORK] = "WORK",
 };
 
-static void print_loc(struct pst_str *out, const char *before,
-                      struct pst_loc loc)
+/* Those of the boundary by who writes them, with their number. */
+static void print_region(struct pst_str *out, const struct pst_program *p,
+                         unsigned region)
 {
-    if (loc.region == PST_R_NONE)
-        pst_str_addf(out, "%s-", before);
+    static const char *const crossing[] = {
+        [PST_WRITER_ARRIVE_F] = "IN",
+        [PST_WRITER_F] = "OUT",
+        [PST_WRITER_ARRIVE_B] = "GRAD_IN",
+        [PST_WRITER_I] = "GRAD_OUT",
+    };
+
+    if (region < PST_R_BOUNDARY)
+        pst_str_add(out, region_names[region]);
     else
-        pst_str_addf(out, "%s%s+%zu", before, region_names[loc.region],
-                     loc.offset);
+        pst_str_addf(out, "%s%u", crossing[p->regions[region].writer],
+                     region - PST_R_BOUNDARY);
 }
 
-static void print_locs(struct pst_str *out, const char *before,
-                       const struct pst_loc *locs, unsigned n)
+static void print_loc(struct pst_str *out, const struct pst_program *p,
+                      const char *before, struct pst_loc loc)
+{
+    pst_str_add(out, before);
+    print_region(out, p, loc.region);
+    if (loc.region != PST_R_NONE)
+        pst_str_addf(out, "+%zu", loc.offset);
+}
+
+static void print_locs(struct pst_str *out, const struct pst_program *p,
+                       const char *before, const struct pst_loc *locs,
+                       unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
-        print_loc(out, i == 0 ? before : ", ", locs[i]);
+        print_loc(out, p, i == 0 ? before : ", ", locs[i]);
 }
 
 static void print_node(const struct pst_program *p,
@@ -44,11 +62,11 @@ static void print_node(const struct pst_program *p,
                                       : "added to",
                      x->grad->name);
     if (bound) {
-        print_locs(out, ": ", x->out, x->call.n_out);
-        print_locs(out, " <- ", x->in, x->call.n_in);
+        print_locs(out, p, ": ", x->out, x->call.n_out);
+        print_locs(out, p, " <- ", x->in, x->call.n_in);
     }
     if (bound && x->call.scratch_size > 0) {
-        print_loc(out, ", scratch ", x->scratch);
+        print_loc(out, p, ", scratch ", x->scratch);
         pst_str_addf(out, " %zu", x->call.scratch_size);
     }
     pst_str_add(out, "\n");
@@ -74,10 +92,17 @@ static void print_lists(const struct pst_program *p, struct pst_str *out)
 
 static void print_places(const struct pst_program *p, struct pst_str *out)
 {
-    for (int r = PST_R_FIRST; r < PST_N_REGIONS; r++)
-        if (p->size[r] > 0)
-            pst_str_addf(out, "  region %s size=%zu\n", region_names[r],
-                         p->size[r]);
+    static const char *const ends[PST_N_ENDS] = {"F", "I", "W"};
+
+    for (unsigned r = PST_R_WORK; r < p->n_regions; r++) {
+        if (p->regions[r].size == 0)
+            continue;
+        pst_str_add(out, "  region ");
+        print_region(out, p, r);
+        if (r >= PST_R_BOUNDARY)
+            pst_str_addf(out, " until=%s", ends[p->regions[r].end]);
+        pst_str_addf(out, " size=%zu\n", p->regions[r].size);
+    }
     for (size_t i = 0; i < p->graph->values.n; i++) {
         const struct pst_value *value = p->graph->values.at[i];
 
@@ -85,7 +110,7 @@ static void print_places(const struct pst_program *p, struct pst_str *out)
             p->places[i].region == PST_R_NONE)
             continue;
         pst_str_addf(out, "  place %%%s", value->name);
-        print_loc(out, " ", p->places[i]);
+        print_loc(out, p, " ", p->places[i]);
         pst_str_addf(out, " %zu\n", pst_meta_span(&value->meta));
     }
 }

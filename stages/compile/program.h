@@ -16,34 +16,35 @@
  * they end: I frees at once what W does not need. Stages that no schedule
  * splits have no list W, so nothing lives in the regions that W ends.
  *
+ * A storage that crosses the stage's boundary (it arrives, or a value on it
+ * leaves) has a region of its own, PST_R_BOUNDARY + i: two stages of one rank
+ * can share its slots then, and nothing is copied between them. They are
+ * numbered by the plan's edges, the same for all sizes of a microbatch.
+ *
  *   name    written by  read last by
  */
 #define PST_REGION_LIST(X)                                                     \
-    X(IN_F, ARRIVE_F, F) /* inputs of the stage: F and its messages only, */   \
+    X(IN_F, ARRIVE_F, F) /* inputs of the model: F and its messages only, */   \
     X(IN_I, ARRIVE_F, I) /* ... also I, */                                     \
     X(IN_W, ARRIVE_F, W) /* ... also W */                                      \
     X(STASH_I, F, I)     /* made by F */                                       \
     X(STASH_W, F, W)                                                           \
-    X(OUT_F, F, F)         /* made by F, read by messages only */              \
-    X(IN_B_I, ARRIVE_B, I) /* gradients that arrive */                         \
-    X(IN_B_W, ARRIVE_B, W)                                                     \
-    X(KEEP, I, W)  /* made by I */                                             \
-    X(OUT_B, I, I) /* gradients that leave */
+    X(KEEP, I, W) /* made by I */
 
 enum pst_region {
     PST_R_NONE,  /* absent operand */
     PST_R_FIXED, /* parameters, buffers, constants, what is made of these,
                     gradients, loss seed */
+    PST_R_WORK,  /* within one action; shared by all stages of a rank */
 #define PST_REGION_ROW(name, writer, end) PST_R_##name,
     PST_REGION_LIST(PST_REGION_ROW)
 #undef PST_REGION_ROW
-        PST_R_WORK, /* within one action; shared by all stages of a rank */
-    PST_N_REGIONS
+        PST_R_BOUNDARY /* this one and all behind it */
 };
-#define PST_R_FIRST PST_R_IN_F /* of those with slots; WORK ends them */
+#define PST_R_FIRST PST_R_IN_F /* of those with slots */
 
 enum pst_region_writer {
-    PST_WRITER_ARRIVE_F, /* receives, hand-overs and data before F */
+    PST_WRITER_ARRIVE_F, /* receives, local copies and data before F */
     PST_WRITER_F,
     PST_WRITER_ARRIVE_B,
     PST_WRITER_I /* I, or I within B */
@@ -53,12 +54,12 @@ enum pst_region_end { PST_END_F, PST_END_I, PST_END_W, PST_N_ENDS };
 struct pst_region_row {
     enum pst_region_writer writer;
     enum pst_region_end end;
+    size_t size; /* bytes of one slot; WORK: of the largest list */
 };
-extern const struct pst_region_row pst_regions[PST_N_REGIONS];
 
 struct pst_loc {
-    enum pst_region region;
-    size_t offset; /* bytes */
+    unsigned region; /* PST_R_*, PST_R_BOUNDARY + i */
+    size_t offset;   /* bytes */
 };
 
 enum pst_grad_role {
@@ -110,8 +111,9 @@ struct pst_program {
     bool *constant; /* per storage's id: the same in all
                        microbatches of a step */
     size_t n_constant;
-    struct pst_loc *places;     /* per value id: place of its storage */
-    size_t size[PST_N_REGIONS]; /* bytes of one slot; WORK: largest list */
+    struct pst_loc *places; /* per value id: place of its storage */
+    struct pst_region_row *regions;
+    unsigned n_regions;
     double flops_f, flops_b;
     struct pst_pass_state passes; /* how far it is compiled */
 };

@@ -45,11 +45,10 @@ static void poison(struct pst_crew *crew)
         struct pst_rank *r = crew->ranks[i];
 
         for (unsigned s = 0; s < r->sched->n_stages; s++)
-            for (int k = PST_R_FIRST; k < PST_R_WORK; k++) {
+            for (unsigned k = PST_R_FIRST; k < r->stages[s].n_pools; k++) {
                 const struct pst_slot_pool *pool = &r->stages[s].pools[k];
 
-                if (r->stages[s].program != NULL)
-                    memset(r->arena + pool->base, 0xff, pool->n * pool->size);
+                memset(r->arena + pool->base, 0xff, pool->n * pool->size);
             }
         memset(r->arena + r->work, 0xff, r->memory.arena - r->work);
         for (size_t g = 0; g < r->grads.n; g++)

@@ -82,6 +82,7 @@ static void add_fills(struct binder *b)
 
 static void add_kernels(struct binder *b, enum pst_list list)
 {
+    const struct pst_rank_stage *stage = &b->r->stages[b->x->a.stage];
     const struct pst_exec_list *l = &b->program->lists[list];
     struct pst_instr *instr = add(b, PST_INSTR_KERNELS);
 
@@ -89,9 +90,9 @@ static void add_kernels(struct binder *b, enum pst_list list)
         return;
     instr->run = l;
     reach(b, b->x->base[PST_R_WORK] + l->work);
-    for (int k = PST_R_FIRST; k < PST_R_WORK; k++)
+    for (unsigned k = PST_R_FIRST; k < stage->n_pools; k++)
         if (b->x->base[k] != NULL)
-            reach(b, b->x->base[k] + b->r->stages[b->x->a.stage].pools[k].size);
+            reach(b, b->x->base[k] + stage->pools[k].size);
 }
 
 static void add_seed(struct binder *b)
@@ -195,15 +196,20 @@ static void add_updates(struct binder *b)
     }
 }
 
+/* What the peer does not read where it lies. */
 static enum pst_status add_passages(struct binder *b,
                                     const struct pst_channel *channel)
 {
     const struct pst_rank_action *x = b->x;
+    const struct pst_rank_stage *peer = &b->r->stages[x->a.peer_stage];
 
     for (unsigned i = 0; i < channel->n; i++) {
         const struct pst_passage *p = &channel->at[i];
-        struct pst_instr *instr = add(b, PST_INSTR_COPY);
+        struct pst_instr *instr;
 
+        if (peer->pools[p->peer_at.region].shares != NULL)
+            continue;
+        instr = add(b, PST_INSTR_COPY);
         if (instr == NULL)
             break;
         instr->bytes = p->len;
@@ -227,19 +233,23 @@ static bool copies(const struct pst_action *a)
     return a->kind == PST_ACT_COPY_F || a->kind == PST_ACT_COPY_B;
 }
 
-static void set_bases(struct binder *b)
+static enum pst_status set_bases(struct binder *b)
 {
     struct pst_rank_action *x = b->x;
+    const unsigned n = b->r->stages[x->a.stage].n_pools;
 
+    x->base = pst_arena_calloc(&b->r->heap, n, sizeof(*x->base));
+    if (x->base == NULL)
+        return pst_diag_nomem(b->diag, n * sizeof(*x->base));
     x->base[PST_R_FIXED] = b->r->arena;
     x->base[PST_R_WORK] = pst_rank_at(b->r, b->r->work);
-    for (int k = PST_R_FIRST; k < PST_R_WORK; k++)
-        x->base[k] = pst_rank_address(b->r, x->a.stage,
-                                      (struct pst_loc){(enum pst_region)k, 0},
+    for (unsigned k = PST_R_FIRST; k < n; k++)
+        x->base[k] = pst_rank_address(b->r, x->a.stage, (struct pst_loc){k, 0},
                                       x->slot[k]);
+    return PST_OK;
 }
 
-/* Slots that the action writes are free once their sends have left. */
+/* Slots that the action takes are free once their sends have left. */
 static enum pst_status set_waits(struct binder *b)
 {
     struct pst_rank_action *x = b->x;
@@ -249,12 +259,14 @@ static enum pst_status set_waits(struct binder *b)
     const int *slot = copies(&x->a) ? x->peer_slot : x->slot;
 
     x->leaving =
-        pst_arena_calloc(&b->r->heap, PST_N_REGIONS, sizeof(*x->leaving));
+        pst_arena_calloc(&b->r->heap, x->n_takes + 1, sizeof(*x->leaving));
     if (x->leaving == NULL)
-        return pst_diag_nomem(b->diag, PST_N_REGIONS * sizeof(*x->leaving));
-    for (int k = PST_R_FIRST; k < PST_R_WORK; k++)
-        if ((x->writes >> k & 1) && slot[k] >= 0)
-            x->leaving[x->n_leaving++] = &stage->pools[k].outstanding[slot[k]];
+        return pst_diag_nomem(b->diag, x->n_takes * sizeof(*x->leaving));
+    for (unsigned i = 0; i < x->n_takes; i++) {
+        const unsigned k = x->takes[i];
+
+        x->leaving[x->n_leaving++] = &stage->pools[k].outstanding[slot[k]];
+    }
     if (x->a.kind == PST_ACT_F)
         x->arriving = &own->waiting_f[x->a.microbatch];
     else if (x->a.kind <= PST_ACT_W)
@@ -308,8 +320,9 @@ static enum pst_status bind_action(struct binder *b)
         b->x->reduction = pst_reduction_find(b->r, a->param);
     if (a->microbatch < 0)
         return PST_OK;
-    set_bases(b);
-    status = set_waits(b);
+    status = a->kind <= PST_ACT_W ? set_bases(b) : PST_OK;
+    if (status == PST_OK)
+        status = set_waits(b);
     if (status != PST_OK || (a->kind > PST_ACT_W && !copies(a)))
         return status;
     if (copies(a))

@@ -246,30 +246,35 @@ enum pst_status pst_layout_fixed(struct pst_rank *r, struct pst_diag *diag)
     return status;
 }
 
+static void layout_pool(struct pst_rank *r, struct pst_slot_pool *pool)
+{
+    const bool stash =
+        (pool->writer == PST_WRITER_F && pool->end != PST_END_F) ||
+        (pool->writer == PST_WRITER_I && pool->end != PST_END_I);
+    const size_t bytes = pst_size_mul(pool->size, pool->n);
+
+    pool->base =
+        reserve(r, bytes, stash ? &r->memory.stash : &r->memory.messages);
+    if (pool->end == PST_END_W)
+        r->memory.for_w = pst_size_add(r->memory.for_w, pst_mem_round(bytes));
+}
+
 static void layout_pools(struct pst_rank *r)
 {
     for (unsigned s = 0; s < r->sched->n_stages; s++) {
         struct pst_rank_stage *stage = &r->stages[s];
 
-        for (int k = PST_R_FIRST; stage->program != NULL && k < PST_R_WORK;
-             k++) {
-            struct pst_slot_pool *pool = &stage->pools[k];
-            const bool stash =
-                pst_regions[k].writer == PST_WRITER_F || k == PST_R_KEEP;
-            const size_t bytes = pst_size_mul(pool->size, pool->n);
-
-            pool->base =
-                reserve(r, bytes,
-                        stash && k != PST_R_OUT_F ? &r->memory.stash
-                                                  : &r->memory.messages);
-            if (pst_regions[k].end == PST_END_W)
-                r->memory.for_w =
-                    pst_size_add(r->memory.for_w, pst_mem_round(bytes));
-        }
+        for (unsigned k = PST_R_FIRST; k < stage->n_pools; k++)
+            if (stage->pools[k].shares == NULL)
+                layout_pool(r, &stage->pools[k]);
         if (stage->program != NULL)
             r->memory.in_flight =
                 PST_MAX(r->memory.in_flight, pst_schedule_peak(r->sched, s));
     }
+    for (unsigned s = 0; s < r->sched->n_stages; s++)
+        for (unsigned k = PST_R_FIRST; k < r->stages[s].n_pools; k++)
+            if (r->stages[s].pools[k].shares != NULL)
+                r->stages[s].pools[k].base = r->stages[s].pools[k].shares->base;
 }
 
 static enum pst_status layout_outputs(struct pst_rank *r, struct pst_diag *diag)
@@ -298,7 +303,7 @@ static void layout_work(struct pst_rank *r)
 
     for (unsigned s = 0; s < r->sched->n_stages; s++)
         if (r->stages[s].program != NULL)
-            work = PST_MAX(work, pst_stage_size(&r->stages[s], PST_R_WORK));
+            work = PST_MAX(work, pst_stage_work(&r->stages[s]));
     for (unsigned i = 0; i < r->n_actions; i++)
         if (r->actions[i].a.kind == PST_ACT_REDUCE &&
             r->actions[i].a.param >= 0)

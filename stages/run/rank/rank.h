@@ -22,6 +22,11 @@ struct pst_slot_pool {
     unsigned n;
     size_t size, base;     /* bytes; base from the arena's start */
     unsigned *outstanding; /* per slot: sends that still read it */
+    enum pst_region_writer writer;
+    enum pst_region_end end;
+    /* The pool whose slots these are: of the stage of this rank that makes the
+     * value, which is read where it lies. NULL: it has slots of its own. */
+    struct pst_slot_pool *shares;
 };
 
 struct pst_piece;
@@ -62,17 +67,19 @@ struct pst_instr {
 /* An action with everything that it needs decided. */
 struct pst_rank_action {
     struct pst_action a;
-    int slot[PST_N_REGIONS];      /* of the acting stage; -1: none */
-    int peer_slot[PST_N_REGIONS]; /* COPY_*: of peer_stage */
-    unsigned writes; /* regions (bits) that it writes; COPY_*: the peer's */
+    int *slot;       /* by region of the acting stage; -1: none */
+    int *peer_slot;  /* COPY_*: of peer_stage */
+    unsigned *takes; /* regions whose slots it is the first to write; COPY_*:
+                        of peer_stage */
+    unsigned n_takes;
     struct pst_message *messages; /* SEND_*, RECV_* */
     unsigned n_messages;
 
     /* bind.c */
     struct pst_instr *instrs;
     unsigned n_instrs;
-    unsigned char *base[PST_N_REGIONS]; /* of the acting stage's slots */
-    const unsigned **leaving;           /* sends of the slots that it writes */
+    unsigned char **base;     /* by region of the acting stage */
+    const unsigned **leaving; /* sends of the slots that it takes */
     unsigned n_leaving;
     const unsigned *arriving;        /* receives that it waits for, or NULL */
     size_t reach;                    /* of the arena: highest byte + 1 */
@@ -98,8 +105,9 @@ struct pst_channel {
 /* One stage on this rank. */
 struct pst_rank_stage {
     struct pst_program *program;
-    struct pst_program *fewer; /* for microbatches of fewer rows, or NULL */
-    struct pst_slot_pool pools[PST_N_REGIONS]; /* FIXED, WORK: unused */
+    struct pst_program *fewer;   /* for microbatches of fewer rows, or NULL */
+    struct pst_slot_pool *pools; /* by region; FIXED, WORK: unused */
+    unsigned n_pools;
     unsigned *waiting_f, *waiting_b; /* per microbatch: receives not done */
     int first_backward; /* microbatch whose backward assigns gradients */
     size_t seed_offset; /* of the loss's seed, 0 if there is none */
@@ -318,7 +326,8 @@ const struct pst_rank_prepared *pst_prepared_find(
 /* Marks the nodes of program whose results other programs make. */
 void pst_prepared_skip(struct pst_rank *r, struct pst_program *program);
 
-/* slots.c: decides the slot of every action and the size of every pool. */
+/* slots.c: decides the slot of every action and the size of every pool, and
+ * which pools share their slots. */
 enum pst_status pst_rank_assign_slots(struct pst_rank *r,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* channels.c: what an action of kind SEND_*, RECV_* or COPY_* moves; made once
@@ -424,11 +433,11 @@ static inline struct pst_program *pst_rank_program(const struct pst_rank *r,
                                                                 : s->program;
 }
 
-/* Bytes of a slot: of the larger program. */
-static inline size_t pst_stage_size(const struct pst_rank_stage *s, int region)
+/* Bytes of the workspace of its actions. */
+static inline size_t pst_stage_work(const struct pst_rank_stage *s)
 {
-    return PST_MAX(s->program->size[region],
-                   s->fewer != NULL ? s->fewer->size[region] : 0);
+    return PST_MAX(s->program->regions[PST_R_WORK].size,
+                   s->fewer != NULL ? s->fewer->regions[PST_R_WORK].size : 0);
 }
 
 /* Bytes of a user output in the first n microbatches of a step. */

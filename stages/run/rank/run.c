@@ -99,7 +99,7 @@ static bool prepare_stage(struct pst_rank *r, unsigned stage)
 {
     const struct pst_program *programs[] = {r->stages[stage].program,
                                             r->stages[stage].fewer};
-    unsigned char *base[PST_N_REGIONS] = {
+    unsigned char *base[PST_R_BOUNDARY] = {
         [PST_R_FIXED] = r->arena, [PST_R_WORK] = pst_rank_at(r, r->work)};
     const struct pst_action a = {.stage = (int)stage};
     bool any = false;

@@ -5,6 +5,11 @@
  * A slot is given back right after the last action that reads it. One that
  * has been sent from is taken again last, so that its send has time to finish:
  * the executor waits for it otherwise.
+ *
+ * What one stage makes and another of this rank reads lies once: the reader's
+ * region shares the slots of the maker's, which are given back by whoever of
+ * them reads last. Only a value that is a part of a storage is copied, since
+ * the whole would live as long as the part.
  */
 #include "stages/run/rank/rank.h"
 
@@ -12,6 +17,14 @@
 #define SEND_SLOTS 2
 
 struct pool_state {
+    unsigned stage, region;
+    struct pool_state *maker; /* of what is copied here; NULL: arrives or is
+                                 made here */
+    bool barred;              /* it has to be copied */
+    bool sends;               /* made for messages, which leave from here */
+    struct pool_state *root;  /* whose slots these are; itself */
+    struct pool_state *next;  /* of those that share them; from the root on */
+    /* Of roots: */
     unsigned *free; /* ring, oldest first; room for all microbatches */
     unsigned n_free, first;
     unsigned n;
@@ -20,45 +33,137 @@ struct pool_state {
 
 struct walker {
     struct pst_rank *r;
-    struct pool_state *pools; /* [stage][region] */
-    unsigned *last;           /* [stage][end][microbatch]: index + 1 */
+    struct pst_arena own;      /* the tables below */
+    struct pool_state **pools; /* [stage][region] */
+    unsigned *last;            /* [stage][end][microbatch]: index + 1 */
     unsigned n_mb;
+    struct pst_diag *diag;
 };
 
-static struct pool_state *pool_of(struct walker *w, int stage, int region)
+static struct pst_slot_pool *pool_of(const struct walker *w,
+                                     const struct pool_state *p)
 {
-    return &w->pools[(size_t)stage * PST_N_REGIONS + (size_t)region];
+    return &w->r->stages[p->stage].pools[p->region];
 }
 
-static int take(struct walker *w, int stage, int region, int mb)
+static bool copies(const struct pst_action *a)
 {
-    struct pool_state *p = pool_of(w, stage, region);
-    bool sends = region == PST_R_OUT_F || region == PST_R_OUT_B;
+    return a->kind == PST_ACT_COPY_F || a->kind == PST_ACT_COPY_B;
+}
 
-    if (p->held[mb] >= 0 || pst_stage_size(&w->r->stages[stage], region) == 0)
-        return p->held[mb];
-    if (p->n_free == 0 || (sends && p->n < SEND_SLOTS)) {
+/* --- who shares ----------------------------------------------------------- */
+
+/* Smaller microbatches have values that fill less of the same slots. */
+static bool is_smaller(const struct walker *w, const struct pst_action *a)
+{
+    return w->r->stages[a->stage].fewer != NULL &&
+           pst_rank_is_fewer(w->r, a->microbatch);
+}
+
+/* Is the value all of its region? */
+static bool fills(const struct pst_slot_pool *pool, struct pst_loc at,
+                  size_t len, bool smaller)
+{
+    return at.region >= PST_R_BOUNDARY && at.offset == 0 &&
+           (smaller || pool->size == pst_mem_round(len));
+}
+
+static void look_at_copy(struct walker *w, const struct pst_action *a,
+                         const struct pst_passage *p)
+{
+    struct pool_state *from = &w->pools[a->stage][p->at.region];
+    struct pool_state *to = &w->pools[a->peer_stage][p->peer_at.region];
+    const bool smaller = is_smaller(w, a);
+
+    if (!fills(pool_of(w, from), p->at, p->len, smaller) ||
+        !fills(pool_of(w, to), p->peer_at, p->len, smaller) ||
+        (to->maker != NULL && to->maker != from))
+        to->barred = true;
+    to->maker = from;
+}
+
+/* Of what messages alone read. */
+static void look_at_send(struct walker *w, const struct pst_action *a,
+                         const struct pst_passage *p)
+{
+    struct pool_state *from = &w->pools[a->stage][p->at.region];
+    const struct pst_slot_pool *pool = pool_of(w, from);
+
+    if ((pool->writer == PST_WRITER_F && pool->end == PST_END_F) ||
+        (pool->writer == PST_WRITER_I && pool->end == PST_END_I))
+        from->sends = true;
+}
+
+static enum pst_status look_at_messages(struct walker *w)
+{
+    for (unsigned i = 0; i < w->r->n_actions; i++) {
+        const struct pst_action *a = &w->r->actions[i].a;
+        const struct pst_channel *channel;
+        enum pst_status status;
+
+        if (!copies(a) && a->kind != PST_ACT_SEND_F &&
+            a->kind != PST_ACT_SEND_B)
+            continue;
+        status = pst_channel_of(w->r, a, &channel, w->diag);
+        if (status != PST_OK)
+            return status;
+        for (unsigned k = 0; k < channel->n; k++)
+            if (copies(a))
+                look_at_copy(w, a, &channel->at[k]);
+            else
+                look_at_send(w, a, &channel->at[k]);
+    }
+    return PST_OK;
+}
+
+/* The first of a chain of stages that hand a value on has the slots. */
+static void share(struct walker *w)
+{
+    for (unsigned s = 0; s < w->r->sched->n_stages; s++)
+        for (unsigned k = PST_R_FIRST; k < w->r->stages[s].n_pools; k++) {
+            struct pool_state *p = &w->pools[s][k];
+
+            p->root = p;
+            while (p->root->maker != NULL && !p->root->barred)
+                p->root = p->root->maker;
+            if (p->root == p)
+                continue;
+            p->next = p->root->next;
+            p->root->next = p;
+            pool_of(w, p)->shares = pool_of(w, p->root);
+        }
+}
+
+/* --- the walk ------------------------------------------------------------- */
+
+static void take(struct walker *w, struct pst_rank_action *x, unsigned stage,
+                 unsigned region)
+{
+    struct pool_state *p = &w->pools[stage][region];
+    const int mb = x->a.microbatch;
+
+    if (p->root != p || p->held[mb] >= 0 || pool_of(w, p)->size == 0)
+        return;
+    if (p->n_free == 0 || (p->sends && p->n < SEND_SLOTS)) {
         p->held[mb] = (int)p->n++;
     } else {
         p->held[mb] = (int)p->free[p->first];
         p->first = (p->first + 1) % w->n_mb;
         p->n_free--;
     }
-    return p->held[mb];
+    x->takes[x->n_takes++] = region;
 }
 
-static void drop(struct walker *w, int stage, int region, int mb)
+static void drop(struct walker *w, struct pool_state *p, int mb)
 {
-    struct pool_state *p = pool_of(w, stage, region);
-
     if (p->held[mb] < 0)
         return;
     p->free[(p->first + p->n_free++) % w->n_mb] = (unsigned)p->held[mb];
     p->held[mb] = -1;
 }
 
-/* Whether an action writes regions of that writer; of its own stage, or for a
- * hand-over of the peer's. */
+/* Whether an action that computes writes regions of that writer, or is the
+ * first that may. */
 static bool writes(enum pst_action_kind kind, enum pst_region_writer writer)
 {
     switch (kind) {
@@ -67,54 +172,93 @@ static bool writes(enum pst_action_kind kind, enum pst_region_writer writer)
     case PST_ACT_B:
     case PST_ACT_I:
         return writer == PST_WRITER_ARRIVE_B || writer == PST_WRITER_I;
-    case PST_ACT_RECV_F:
-    case PST_ACT_COPY_F:
-        return writer == PST_WRITER_ARRIVE_F;
-    case PST_ACT_RECV_B:
-    case PST_ACT_COPY_B:
-        return writer == PST_WRITER_ARRIVE_B;
     default:
         return false;
     }
 }
 
-static bool copies(const struct pst_action *a)
+static bool arrives(const struct pst_action *a)
 {
-    return a->kind == PST_ACT_COPY_F || a->kind == PST_ACT_COPY_B;
+    return a->kind == PST_ACT_RECV_F || a->kind == PST_ACT_RECV_B || copies(a);
+}
+
+static int *look_up(const struct walker *w, unsigned stage, int mb,
+                    struct pst_arena *heap)
+{
+    const unsigned n = w->r->stages[stage].n_pools;
+    int *ret = pst_arena_alloc(heap, (n + 1) * sizeof(*ret));
+
+    for (unsigned k = 0; ret != NULL && k < n; k++)
+        ret[k] = k < PST_R_FIRST ? -1 : w->pools[stage][k].root->held[mb];
+    return ret;
 }
 
 /* Takes what the action writes, looks up what it reads. */
-static void enter(struct walker *w, struct pst_rank_action *x)
+static enum pst_status enter(struct walker *w, struct pst_rank_action *x)
 {
     const struct pst_action *a = &x->a;
+    const unsigned to = (unsigned)(copies(a) ? a->peer_stage : a->stage);
+    const struct pst_rank_stage *stage = &w->r->stages[to];
+    const struct pst_channel *channel;
+    enum pst_status status = PST_OK;
 
-    for (int k = PST_R_FIRST; k < PST_R_WORK; k++) {
-        bool write = writes(a->kind, pst_regions[k].writer);
+    x->takes =
+        pst_arena_alloc(&w->r->heap, (stage->n_pools + 1) * sizeof(*x->takes));
+    if (x->takes == NULL)
+        return pst_diag_nomem(w->diag, stage->n_pools * sizeof(*x->takes));
+    for (unsigned k = PST_R_FIRST; k < stage->n_pools; k++)
+        if (writes(a->kind, stage->pools[k].writer))
+            take(w, x, to, k);
+    if (arrives(a))
+        status = pst_channel_of(w->r, a, &channel, w->diag);
+    if (status != PST_OK)
+        return status;
+    for (unsigned i = 0; arrives(a) && i < channel->n; i++) {
+        const struct pst_passage *p = &channel->at[i];
+        const unsigned k = copies(a) ? p->peer_at.region : p->at.region;
 
-        x->writes |= write ? 1u << k : 0;
-        if (write && !copies(a))
-            (void)take(w, a->stage, k, a->microbatch);
-        x->slot[k] = pool_of(w, a->stage, k)->held[a->microbatch];
-        if (write && copies(a))
-            x->peer_slot[k] = take(w, a->peer_stage, k, a->microbatch);
+        if (k >= PST_R_FIRST)
+            take(w, x, to, k);
     }
+    x->slot = look_up(w, (unsigned)a->stage, a->microbatch, &w->r->heap);
+    x->peer_slot =
+        copies(a) ? look_up(w, to, a->microbatch, &w->r->heap) : x->slot;
+    return x->slot != NULL && x->peer_slot != NULL
+               ? PST_OK
+               : pst_diag_nomem(w->diag, stage->n_pools * sizeof(int));
+}
+
+static bool has_slots(const struct pst_action *a)
+{
+    return a->microbatch >= 0;
+}
+
+/* When the last of all that share the slots reads them. */
+static unsigned end_of(const struct walker *w, const struct pool_state *root,
+                       int mb)
+{
+    unsigned ret = 0;
+
+    for (const struct pool_state *p = root; p != NULL; p = p->next) {
+        const size_t end = pool_of(w, p)->end;
+
+        ret = PST_MAX(
+            ret, w->last[(p->stage * PST_N_ENDS + end) * w->n_mb + (size_t)mb]);
+    }
+    return ret;
 }
 
 /* Gives back what nobody reads any more after action i. */
 static void leave(struct walker *w, unsigned i)
 {
     const struct pst_action *a = &w->r->actions[i].a;
-    const unsigned *last =
-        w->last + (size_t)a->stage * PST_N_ENDS * w->n_mb + a->microbatch;
 
-    for (int k = PST_R_FIRST; k < PST_R_WORK; k++)
-        if (last[(size_t)pst_regions[k].end * w->n_mb] == i + 1)
-            drop(w, a->stage, k, a->microbatch);
-}
+    for (unsigned k = PST_R_FIRST; k < w->r->stages[a->stage].n_pools; k++) {
+        struct pool_state *root = w->pools[a->stage][k].root;
 
-static bool has_slots(const struct pst_action *a)
-{
-    return a->microbatch >= 0;
+        if (end_of(w, root, a->microbatch) == i + 1)
+            drop(w, root, a->microbatch);
+    }
 }
 
 /* The last action of F and its messages, of these and I, of all. */
@@ -137,78 +281,140 @@ static void note_ends(struct walker *w)
     }
 }
 
-static void walk(struct walker *w)
+static enum pst_status walk(struct walker *w)
 {
-    note_ends(w);
-    for (unsigned i = 0; i < w->r->n_actions; i++) {
-        struct pst_rank_action *x = &w->r->actions[i];
+    enum pst_status status = PST_OK;
 
-        for (int k = 0; k < PST_N_REGIONS; k++)
-            x->slot[k] = x->peer_slot[k] = -1;
-        if (!has_slots(&x->a))
+    note_ends(w);
+    for (unsigned i = 0; i < w->r->n_actions && status == PST_OK; i++) {
+        if (!has_slots(&w->r->actions[i].a))
             continue;
-        enter(w, x);
+        status = enter(w, &w->r->actions[i]);
         leave(w, i);
     }
+    return status;
 }
 
-static bool init(struct walker *w)
+/* --- pools ---------------------------------------------------------------- */
+
+static enum pst_status make_pools(struct pst_rank *r,
+                                  struct pst_rank_stage *stage,
+                                  struct pst_diag *diag)
+{
+    const struct pst_program *programs[] = {stage->program, stage->fewer};
+
+    for (size_t i = 0; i < PST_COUNT(programs); i++)
+        if (programs[i] != NULL)
+            stage->n_pools = PST_MAX(stage->n_pools, programs[i]->n_regions);
+    stage->pools =
+        pst_arena_calloc(&r->heap, stage->n_pools + 1, sizeof(*stage->pools));
+    if (stage->pools == NULL)
+        return pst_diag_nomem(diag, stage->n_pools * sizeof(*stage->pools));
+    for (size_t i = 0; i < PST_COUNT(programs); i++)
+        for (unsigned k = PST_R_FIRST;
+             programs[i] != NULL && k < programs[i]->n_regions; k++) {
+            const struct pst_region_row *row = &programs[i]->regions[k];
+            struct pst_slot_pool *pool = &stage->pools[k];
+
+            if (row->size > 0)
+                pool->writer = row->writer;
+            pool->end = PST_MAX(pool->end, row->end);
+            pool->size = PST_MAX(pool->size, row->size);
+        }
+    return PST_OK;
+}
+
+static enum pst_status init(struct walker *w)
 {
     const size_t n_stages = w->r->sched->n_stages;
-    const size_t n = n_stages * PST_N_REGIONS;
+    enum pst_status status = PST_OK;
 
-    w->pools = pst_calloc(PST_TAG_EXEC, n, sizeof(*w->pools));
+    w->pools = pst_arena_calloc(&w->own, n_stages, sizeof(*w->pools));
     w->last =
-        pst_calloc(PST_TAG_EXEC, n_stages * PST_N_ENDS * w->n_mb, sizeof(int));
+        pst_arena_calloc(&w->own, n_stages * PST_N_ENDS * w->n_mb, sizeof(int));
     if (w->pools == NULL || w->last == NULL)
-        return false;
-    for (size_t i = 0; i < n; i++) {
-        struct pool_state *p = &w->pools[i];
+        return pst_diag_nomem(w->diag, n_stages * w->n_mb * sizeof(int));
+    for (unsigned s = 0; s < n_stages && status == PST_OK; s++) {
+        struct pst_rank_stage *stage = &w->r->stages[s];
 
-        if (w->r->stages[i / PST_N_REGIONS].program == NULL)
+        if (stage->program == NULL)
             continue;
-        p->held = pst_calloc(PST_TAG_EXEC, w->n_mb, sizeof(int));
-        p->free = pst_calloc(PST_TAG_EXEC, w->n_mb, sizeof(unsigned));
-        if (p->held == NULL || p->free == NULL)
-            return false;
-        for (unsigned m = 0; m < w->n_mb; m++)
-            p->held[m] = -1;
+        status = make_pools(w->r, stage, w->diag);
+        if (status != PST_OK)
+            break;
+        w->pools[s] =
+            pst_arena_calloc(&w->own, stage->n_pools, sizeof(*w->pools[s]));
+        for (unsigned k = 0; w->pools[s] != NULL && k < stage->n_pools; k++) {
+            w->pools[s][k].stage = s;
+            w->pools[s][k].region = k;
+        }
+        if (w->pools[s] == NULL)
+            status = pst_diag_nomem(w->diag, stage->n_pools);
     }
-    return true;
+    return status;
 }
 
-static void fini(struct walker *w)
+static enum pst_status init_slots(struct walker *w)
 {
-    const size_t n = (size_t)w->r->sched->n_stages * PST_N_REGIONS;
+    for (unsigned s = 0; s < w->r->sched->n_stages; s++)
+        for (unsigned k = PST_R_FIRST; k < w->r->stages[s].n_pools; k++) {
+            struct pool_state *p = &w->pools[s][k];
 
-    for (size_t i = 0; w->pools != NULL && i < n; i++) {
-        pst_free(w->pools[i].held);
-        pst_free(w->pools[i].free);
-    }
-    pst_free(w->pools);
-    pst_free(w->last);
+            if (p->root != p)
+                continue;
+            p->held = pst_arena_calloc(&w->own, w->n_mb, sizeof(int));
+            p->free = pst_arena_calloc(&w->own, w->n_mb, sizeof(unsigned));
+            if (p->held == NULL || p->free == NULL)
+                return pst_diag_nomem(w->diag, w->n_mb * sizeof(int));
+            for (unsigned m = 0; m < w->n_mb; m++)
+                p->held[m] = -1;
+        }
+    return PST_OK;
+}
+
+/* What the walk has found. */
+static enum pst_status finish(struct walker *w)
+{
+    struct pst_rank *r = w->r;
+
+    for (unsigned s = 0; s < r->sched->n_stages; s++)
+        for (unsigned k = PST_R_FIRST; k < r->stages[s].n_pools; k++) {
+            struct pst_slot_pool *pool = &r->stages[s].pools[k];
+
+            if (pool->shares != NULL)
+                continue;
+            pool->n = w->pools[s][k].n;
+            pool->outstanding =
+                pst_arena_calloc(&r->heap, pool->n + 1, sizeof(unsigned));
+            if (pool->outstanding == NULL)
+                return pst_diag_nomem(w->diag, pool->n * sizeof(unsigned));
+            for (const struct pool_state *p = &w->pools[s][k]; p != NULL;
+                 p = p->next) {
+                pool_of(w, p)->n = pool->n;
+                pool_of(w, p)->size = pool->size;
+                pool_of(w, p)->outstanding = pool->outstanding;
+            }
+        }
+    return PST_OK;
 }
 
 enum pst_status pst_rank_assign_slots(struct pst_rank *r, struct pst_diag *diag)
 {
-    struct walker w = {.r = r, .n_mb = r->sched->n_microbatches};
-    bool ok = init(&w);
+    struct walker w = {.r = r, .n_mb = r->sched->n_microbatches, .diag = diag};
+    enum pst_status status;
 
-    if (ok)
-        walk(&w);
-    for (unsigned s = 0; ok && s < r->sched->n_stages; s++) {
-        struct pst_rank_stage *stage = &r->stages[s];
-
-        for (int k = 0; stage->program != NULL && k < PST_N_REGIONS; k++) {
-            struct pst_slot_pool *pool = &stage->pools[k];
-
-            pool->n = pool_of(&w, (int)s, k)->n;
-            pool->size = pst_stage_size(stage, k);
-            pool->outstanding =
-                pst_arena_calloc(&r->heap, pool->n + 1, sizeof(unsigned));
-            ok = ok && pool->outstanding != NULL;
-        }
+    pst_arena_init(&w.own, PST_TAG_EXEC);
+    status = init(&w);
+    if (status == PST_OK)
+        status = look_at_messages(&w);
+    if (status == PST_OK) {
+        share(&w);
+        status = init_slots(&w);
     }
-    fini(&w);
-    return ok ? PST_OK : pst_diag_nomem(diag, sizeof(struct pool_state));
+    if (status == PST_OK)
+        status = walk(&w);
+    if (status == PST_OK)
+        status = finish(&w);
+    pst_arena_fini(&w.own);
+    return status;
 }

@@ -8,9 +8,6 @@ static bool blocks(const struct pst_rank *r, const struct pst_message *m)
 {
     const struct pst_rank_action *x = &r->actions[r->pc];
     const struct pst_rank_stage *stage = &r->stages[x->a.stage];
-    const bool copies =
-        x->a.kind == PST_ACT_COPY_F || x->a.kind == PST_ACT_COPY_B;
-    const int *slot = copies ? x->peer_slot : x->slot;
 
     if (x->a.kind == PST_ACT_REDUCE)
         return m->counter == &r->reduce_waiting || m->piece != NULL;
@@ -20,11 +17,8 @@ static bool blocks(const struct pst_rank *r, const struct pst_message *m)
     if (x->a.kind != PST_ACT_F && x->a.kind <= PST_ACT_W &&
         m->counter == &stage->waiting_b[x->a.microbatch])
         return true;
-    if (copies)
-        stage = &r->stages[x->a.peer_stage];
-    for (int k = PST_R_FIRST; k < PST_R_WORK; k++)
-        if ((x->writes >> k & 1) && slot[k] >= 0 &&
-            m->counter == &stage->pools[k].outstanding[slot[k]])
+    for (unsigned i = 0; i < x->n_leaving; i++)
+        if (m->counter == x->leaving[i])
             return true;
     return false;
 }

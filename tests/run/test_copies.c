@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a step copies within a rank: only what cannot be read where it lies. */
+#include "tests/run/job.h"
+#include "tests/test.h"
+
+struct counts {
+    unsigned handed; /* between stages, of all ranks */
+    unsigned other;  /* kept outputs, buffers */
+};
+
+static struct counts count(const struct pst_crew *crew)
+{
+    struct counts ret = {0};
+
+    for (unsigned i = 0; i < crew->n_local; i++) {
+        const struct pst_rank *r = crew->ranks[i];
+
+        for (unsigned k = 0; k < r->n_actions; k++)
+            for (unsigned j = 0; j < r->actions[k].n_instrs; j++) {
+                if (r->actions[k].instrs[j].kind != PST_INSTR_COPY)
+                    continue;
+                if (r->actions[k].a.kind <= PST_ACT_W)
+                    ret.other++;
+                else
+                    ret.handed++;
+            }
+    }
+    return ret;
+}
+
+static void handed(const char *schedule, unsigned stages, unsigned ranks)
+{
+    const struct pst_exec_options options =
+        net_options(schedule, ranks, 3, "sgd");
+    struct job job;
+
+    job_init(&job, stages, &options);
+    assert_true(job.net.plan->edges.n > 0);
+    assert_int_equal(count(job.crew).handed, 0);
+    job_fini(&job);
+}
+
+static void stages_of_a_rank_copy_nothing(void **state)
+{
+    (void)state;
+    handed("gpipe", 2, 1);
+    handed("gpipe", 4, 1);
+    handed("1f1b", 4, 2);
+    handed("zb-v", 4, 2);
+    handed("interleaved-1f1b", 4, 2);
+    handed("looped-bfs", 4, 1);
+}
+
+/* Half of a storage is read by the second stage: all of it would have to live
+ * until then. */
+static const char half[] =
+    "graph next_id=9 {\n"
+    "  input %x: f32[4, 32]\n"
+    "  %h: f32[4, 32] = aten.tanh.default(%x)  # - - F id=0\n"
+    "  %p: f32[2, 32] view of %h + 0 = aten.slice.Tensor(%h, 0, 0, 2)"
+    "  # - - F id=1\n"
+    "  pippy._pipe_split.default()  # - - F id=2\n"
+    "  %y: f32[2, 32] = aten.exp.default(%p)  # - - F id=3\n"
+    "  output user %y \"0\"\n"
+    "}\n";
+
+static void a_part_is_copied(void **state)
+{
+    const struct pst_exec_options options = {
+        .schedule = "gpipe", .ranks = 1, .microbatches = 3, .threads = 1};
+    const struct pst_split_options how = {0};
+    struct pst_transport *self;
+    struct pst_crew *crew;
+    struct pst_model model;
+    struct pst_plan *plan;
+    struct pst_diag diag;
+
+    (void)state;
+    pst_diag_init(&diag);
+    model_init(&model, half, NULL, 0);
+    assert_ok(pst_split(&model, &how, &plan, &diag), &diag);
+    assert_int_equal(plan->stages.n, 2);
+    assert_ok(pst_transport_self.open("1", &self, &diag), &diag);
+    assert_ok(pst_crew_new(plan, self, &options, &crew, &diag), &diag);
+    assert_int_equal(count(crew).handed, 3);
+    pst_crew_free(crew);
+    pst_transport_self.close(self);
+    pst_plan_free(plan);
+    model_fini(&model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stages_of_a_rank_copy_nothing),
+        cmocka_unit_test(a_part_is_copied),
+    };
+    struct pst_diag diag;
+
+    pst_diag_init(&diag);
+    if (pst_registry_init(&diag) != PST_OK)
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
