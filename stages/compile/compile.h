@@ -19,6 +19,7 @@ struct pst_life {
     bool sent;                  /* leaves the stage as a message */
     bool output;  /* read after the list: user output, update, loss */
     bool arrives; /* another stage sends it */
+    const struct pst_value *updates; /* the buffer whose new value it is */
     int boundary; /* which one it crosses the stage's boundary as, or -1 */
     bool placed;
     int interval; /* in the workspace of its list, or -1 */

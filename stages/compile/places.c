@@ -54,9 +54,14 @@ static void note_ends(struct pst_compiler *c)
         if (edge->to_stage == p->stage)
             cross(c, graph->inputs.at[edge->to_input])->arrives = true;
     }
-    for (size_t i = 0; i < graph->outputs.n; i++)
-        if (graph->outputs.at[i].arg.kind == PST_ARG_VALUE)
-            life_of(c, graph->outputs.at[i].arg.value)->output = true;
+    for (size_t i = 0; i < graph->outputs.n; i++) {
+        const struct pst_output *o = &graph->outputs.at[i];
+
+        if (o->arg.kind == PST_ARG_VALUE)
+            life_of(c, o->arg.value)->output = true;
+        if (o->kind == PST_OUTPUT_BUFFER_UPDATE && o->arg.value->base == NULL)
+            life_of(c, o->arg.value)->updates = o->target;
+    }
     for (size_t i = 0; p->joint != NULL && i < p->joint->input_grads.n; i++)
         cross(c, p->joint->input_grads.at[i].value)->sent = true;
     for (size_t i = 0; p->joint != NULL && i < p->joint->seeds.n; i++)
@@ -210,6 +215,55 @@ static enum pst_region region_of(const struct pst_life *life)
                                                         : PST_R_WORK;
 }
 
+/* May the kernel at hand write out[0] over in[0], which nobody else of its
+ * operands is a window on? */
+static bool writes_over_first(const struct pst_exec_node *x)
+{
+    const struct pst_value *out = x->node->outs[0], *in;
+
+    if (!(x->kernel->flags & PST_K_INPLACE_0) || x->node->n_outs != 1 ||
+        x->node->args[0].kind != PST_ARG_VALUE || x->role != PST_GRAD_NONE)
+        return false;
+    in = x->node->args[0].value;
+    if (in->offset != 0 || in->meta.dtype != out->meta.dtype ||
+        !pst_meta_same_shape(&in->meta, &out->meta) ||
+        !pst_meta_is_contiguous(&in->meta) ||
+        pst_meta_bytes(&pst_value_storage((void *)in)->meta) !=
+            pst_meta_bytes(&out->meta))
+        return false;
+    for (unsigned k = 1; k < x->call.n_in; k++) /* no second view of it */
+        if (k < x->node->schema->n_args &&
+            x->node->args[k].kind == PST_ARG_VALUE &&
+            pst_value_storage(x->node->args[k].value) ==
+                pst_value_storage((void *)in))
+            return false;
+    return true;
+}
+
+/* Can the new value of a buffer be made where the old one is? Whoever reads
+ * that has done so, at the latest the kernel that makes the new one. */
+static bool replaces_buffer(const struct pst_compiler *c,
+                            const struct pst_value *value)
+{
+    const struct pst_life *life = &c->lives[value->id], *old;
+    const struct pst_exec_node *x;
+
+    if (life->updates == NULL || life->list != PST_LIST_F || life->sent ||
+        end_of(life) != PST_END_F ||
+        !pst_meta_same(&value->meta, &life->updates->meta) ||
+        !pst_meta_is_contiguous(&value->meta))
+        return false;
+    old = &c->lives[life->updates->id];
+    x = &c->p->lists[PST_LIST_F].at[life->pos];
+    if (!old->placed || end_of(old) != PST_END_F || read_by(old, PST_LIST_P) ||
+        c->p->places[life->updates->id].region != PST_R_FIXED)
+        return false;
+    if (!read_by(old, PST_LIST_F) || old->last[PST_LIST_F] < life->pos)
+        return true;
+    return old->last[PST_LIST_F] == life->pos && writes_over_first(x) &&
+           pst_value_storage(x->node->args[0].value) == life->updates;
+}
+
 /* A value that a node of this stage makes and that outlives its action. */
 static void place_made(struct pst_compiler *c, const struct pst_value *value)
 {
@@ -222,7 +276,9 @@ static void place_made(struct pst_compiler *c, const struct pst_value *value)
                         forward ? end_of(life)
                                 : PST_MAX(end_of(life), PST_END_I)))
         return;
-    if (region == PST_R_FIXED)
+    if (replaces_buffer(c, value))
+        place(c, value, PST_R_FIXED, c->p->places[life->updates->id].offset);
+    else if (region == PST_R_FIXED)
         place(c, value, region, c->fixed(c->fixed_ctx, value, 0));
     else if (region != PST_R_WORK)
         append(c, value, region);
@@ -257,29 +313,15 @@ enum pst_status pst_pass_regions(struct pst_compiler *c, struct pst_diag *diag)
 static struct pst_life *overwritten(struct pst_compiler *c, enum pst_list list,
                                     const struct pst_exec_node *x, unsigned pos)
 {
-    const struct pst_value *out = x->node->outs[0], *in;
     struct pst_life *life;
 
-    if (!(x->kernel->flags & PST_K_INPLACE_0) || x->node->n_outs != 1 ||
-        x->node->args[0].kind != PST_ARG_VALUE || x->role != PST_GRAD_NONE)
+    if (!writes_over_first(x))
         return NULL;
-    in = x->node->args[0].value;
-    life = life_of(c, in);
-    if (life->list != (int)list || life->interval < 0 || life->output ||
-        life->last[list] != pos || in->offset != 0 ||
-        in->meta.dtype != out->meta.dtype ||
-        !pst_meta_same_shape(&in->meta, &out->meta) ||
-        !pst_meta_is_contiguous(&in->meta) ||
-        pst_meta_bytes(&pst_value_storage((void *)in)->meta) !=
-            pst_meta_bytes(&out->meta))
-        return NULL;
-    for (unsigned k = 1; k < x->call.n_in; k++) /* no second view of it */
-        if (k < x->node->schema->n_args &&
-            x->node->args[k].kind == PST_ARG_VALUE &&
-            pst_value_storage(x->node->args[k].value) ==
-                pst_value_storage((void *)in))
-            return NULL;
-    return life;
+    life = life_of(c, x->node->args[0].value);
+    return life->list == (int)list && life->interval >= 0 && !life->output &&
+                   life->last[list] == pos
+               ? life
+               : NULL;
 }
 
 static unsigned death(const struct pst_compiler *c, const struct pst_life *life,

@@ -51,21 +51,10 @@ static void stages_of_a_rank_copy_nothing(void **state)
     handed("looped-bfs", 4, 1);
 }
 
-/* Half of a storage is read by the second stage: all of it would have to live
- * until then. */
-static const char half[] =
-    "graph next_id=9 {\n"
-    "  input %x: f32[4, 32]\n"
-    "  %h: f32[4, 32] = aten.tanh.default(%x)  # - - F id=0\n"
-    "  %p: f32[2, 32] view of %h + 0 = aten.slice.Tensor(%h, 0, 0, 2)"
-    "  # - - F id=1\n"
-    "  pippy._pipe_split.default()  # - - F id=2\n"
-    "  %y: f32[2, 32] = aten.exp.default(%p)  # - - F id=3\n"
-    "  output user %y \"0\"\n"
-    "}\n";
-
-static void a_part_is_copied(void **state)
+/* Of three microbatches of a forward on one rank. */
+static struct counts count_of(const char *text)
 {
+    static const char *const modules[] = {"n"};
     const struct pst_exec_options options = {
         .schedule = "gpipe", .ranks = 1, .microbatches = 3, .threads = 1};
     const struct pst_split_options how = {0};
@@ -74,19 +63,82 @@ static void a_part_is_copied(void **state)
     struct pst_model model;
     struct pst_plan *plan;
     struct pst_diag diag;
+    struct counts ret;
 
-    (void)state;
     pst_diag_init(&diag);
-    model_init(&model, half, NULL, 0);
+    model_init(&model, text, modules, PST_COUNT(modules));
     assert_ok(pst_split(&model, &how, &plan, &diag), &diag);
-    assert_int_equal(plan->stages.n, 2);
     assert_ok(pst_transport_self.open("1", &self, &diag), &diag);
     assert_ok(pst_crew_new(plan, self, &options, &crew, &diag), &diag);
-    assert_int_equal(count(crew).handed, 3);
+    ret = count(crew);
     pst_crew_free(crew);
     pst_transport_self.close(self);
     pst_plan_free(plan);
     model_fini(&model);
+    return ret;
+}
+
+/* Half of a storage is read by the second stage: all of it would have to live
+ * until then. */
+static void a_part_is_copied(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        count_of("graph next_id=9 {\n"
+                 "  input %x: f32[4, 32]\n"
+                 "  %h: f32[4, 32] = aten.tanh.default(%x)  # - - F id=0\n"
+                 "  %p: f32[2, 32] view of %h + 0 = "
+                 "aten.slice.Tensor(%h, 0, 0, 2)  # - - F id=1\n"
+                 "  pippy._pipe_split.default()  # - - F id=2\n"
+                 "  %y: f32[2, 32] = aten.exp.default(%p)  # - - F id=3\n"
+                 "  output user %y \"0\"\n"
+                 "}\n")
+            .handed,
+        3);
+}
+
+/* A buffer is used as `lines` have it. */
+static unsigned updates(const char *lines)
+{
+    struct pst_str text = {0};
+    struct counts ret;
+
+    pst_str_add(&text, "graph next_id=9 {\n"
+                       "  input %x: f32[8]\n"
+                       "  buffer %seen \"n.seen\" persistent: f32[8]\n");
+    pst_str_add(&text, lines);
+    pst_str_add(&text, "  output user %y \"0\"\n"
+                       "  output buffer %new -> %seen \"n.seen\"\n"
+                       "}\n");
+    ret = count_of(pst_str_text(&text));
+    pst_str_fini(&text);
+    return ret.other;
+}
+
+static void buffers_change_in_place(void **state)
+{
+    (void)state;
+    /* By the kernel that reads it last, */
+    assert_int_equal(
+        updates("  %y: f32[8] = aten.mul.Tensor(%x, %seen)  # - - F id=1\n"
+                "  %new: f32[8] = aten.add.Tensor(%seen, %x)  # - - F id=2\n"),
+        0);
+    /* by a later one, */
+    assert_int_equal(
+        updates("  %y: f32[8] = aten.mul.Tensor(%x, %seen)  # - - F id=1\n"
+                "  %new: f32[8] = aten.exp.default(%y)  # - - F id=2\n"),
+        0);
+    /* but not if the old value is read once more, */
+    assert_int_equal(
+        updates("  %new: f32[8] = aten.add.Tensor(%seen, %x)  # - - F id=1\n"
+                "  %y: f32[8] = aten.mul.Tensor(%x, %seen)  # - - F id=2\n"),
+        3);
+    /* or by a kernel that may not write over it. */
+    assert_int_equal(
+        updates("  %y: f32[8] = aten.exp.default(%x)  # - - F id=1\n"
+                "  %new: f32[8] = aten.flip.default(%seen, [0])"
+                "  # - - F id=2\n"),
+        3);
 }
 
 int main(void)
@@ -94,6 +146,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_of_a_rank_copy_nothing),
         cmocka_unit_test(a_part_is_copied),
+        cmocka_unit_test(buffers_change_in_place),
     };
     struct pst_diag diag;
 

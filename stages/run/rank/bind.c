@@ -181,17 +181,21 @@ static enum pst_status add_outputs(struct binder *b)
     return status;
 }
 
+/* What kernels have not written in its place. */
 static void add_updates(struct binder *b)
 {
     const struct pst_graph *graph = b->program->graph;
 
     for (size_t i = 0; i < graph->outputs.n; i++) {
         const struct pst_output *o = &graph->outputs.at[i];
+        const unsigned char *from, *to;
 
-        if (o->kind == PST_OUTPUT_BUFFER_UPDATE)
-            add_copy(b, at(b, pst_program_loc(b->program, o->arg.value)),
-                     &o->arg.value->meta,
-                     at(b, pst_program_loc(b->program, o->target)),
+        if (o->kind != PST_OUTPUT_BUFFER_UPDATE)
+            continue;
+        from = at(b, pst_program_loc(b->program, o->arg.value));
+        to = at(b, pst_program_loc(b->program, o->target));
+        if (from != to)
+            add_copy(b, from, &o->arg.value->meta, (void *)to,
                      &o->target->meta);
     }
 }
