@@ -25,7 +25,7 @@ GRAPH = BASE + ["stages/graph"]
 DEVICE = GRAPH + ["stages/device"]
 OPS = DEVICE + ["stages/ops"]
 PLAN = OPS + ["stages/files", "stages/passes", "stages/frontend",
-              "stages/split"]
+              "stages/cost", "stages/split"]
 LAYERS = {
     "stages/base": [],
     "stages/graph": BASE,
@@ -34,6 +34,7 @@ LAYERS = {
     "stages/files": OPS,
     "stages/passes": OPS,
     "stages/frontend": OPS + ["stages/files", "stages/passes"],
+    "stages/cost": OPS,
     "stages/split": PLAN,
     "stages/sched": BASE,
     "stages/net": BASE,

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "stages/cost/cost.h"
+
 static void take(double given, double *option)
 {
     if (!isnan(given))
@@ -90,6 +92,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .threads = (unsigned)config->threads,
         .seed = config->seed,
         .bf16 = strcmp(config->dtype, "bf16") == 0,
+        .rates = pst_rates_here(),
         .costs = config->costs,
         .memory_limit = config->memory_limit * 1048576.0,
         .overcommit = config->overcommit,
@@ -246,11 +249,11 @@ static double flops_of(const struct pst_plan *plan)
     return flops;
 }
 
-/* A backward pass costs two forward ones: dX and dW. */
 double pstd_flops(const struct pst_batch *batch)
 {
-    return 3 * ((batch->microbatches - batch->n_fewer) * flops_of(batch->plan) +
-                batch->n_fewer * flops_of(batch->fewer));
+    return PST_COST_STEP *
+           ((batch->microbatches - batch->n_fewer) * flops_of(batch->plan) +
+            batch->n_fewer * flops_of(batch->fewer));
 }
 
 /* Stages s, s + 1 ... that follow each other on the rank become "s-t". */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What only a measurement tells of this machine, for all later runs. */
+/* What only a measurement tells of this machine, for all later commands. */
 #include <stdio.h>
 
 #include "daemon/ctl/ctl.h"
@@ -10,29 +10,27 @@
 static enum pst_status run_calibrate(const struct pstd_config *config,
                                      struct pst_diag *diag)
 {
-    struct pst_str path = {0};
-    struct pst_rates rates;
+    struct pst_str path = {0}, text = {0};
+    struct pst_rates rates = {0};
     enum pst_status status = pst_rates_measure(&rates, diag);
 
     if (status == PST_OK)
         status = pst_rates_keep(&rates, &path, diag);
+    pst_rates_describe(&rates, &text);
     if (status == PST_OK && config->json)
-        status = pstctl_json_print(json_pack("{s:o s:o s:s}", "f32_gflops",
-                                             pstctl_json_real(rates.f32),
-                                             "bf16_gflops",
-                                             pstctl_json_real(rates.bf16),
-                                             "file", pst_str_text(&path)),
-                                   diag);
-    else if (status == PST_OK && rates.bf16 > 0)
-        pstctl_printf(stdout,
-                      "products on one core: f32 %.0f GFLOP/s, bf16 %.0f "
-                      "GFLOP/s; kept in %s\n",
-                      rates.f32, rates.bf16, pst_str_text(&path));
+        status = pstctl_json_print(
+            json_pack("{s:o s:o s:o s:o s:o s:s}", "f32_gflops",
+                      pstctl_json_real(rates.f32 * 1e-9), "f64_gflops",
+                      pstctl_json_real(rates.f64 * 1e-9), "bf16_gflops",
+                      pstctl_json_real(rates.bf16 * 1e-9), "memory_gb_s",
+                      pstctl_json_real(rates.bytes * 1e-9), "launch_s",
+                      pstctl_json_real(rates.launch), "file",
+                      pst_str_text(&path)),
+            diag);
     else if (status == PST_OK)
-        pstctl_printf(stdout,
-                      "products on one core: f32 %.0f GFLOP/s, no bf16 "
-                      "instructions; kept in %s\n",
-                      rates.f32, pst_str_text(&path));
+        pstctl_printf(stdout, "%s; kept in %s\n", pst_str_text(&text),
+                      pst_str_text(&path));
+    pst_str_fini(&text);
     pst_str_fini(&path);
     return status;
 }
@@ -43,8 +41,9 @@ const struct pstctl_command pstctl_calibrate = {
     0,
     0,
     PSTD_OPT_JSON,
-    "measure this machine once, for all later runs",
-    "Whether --dtype bf16 multiplies by bf16 instructions or rounds and "
-    "multiplies in\nf32. Run it on an idle machine, and on each host of a "
-    "job.",
+    "measure this machine once, for all later commands",
+    "How fast products of f32, f64 and bf16 and memory are: what split, plan "
+    "and\nschedule auto estimate times by, and whether --dtype bf16 "
+    "multiplies by bf16\ninstructions or rounds and multiplies in f32. Run it "
+    "on an idle machine. In a\njob what rank 0 knows goes for all ranks.",
     run_calibrate};

@@ -6,6 +6,7 @@
 
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
+#include "stages/ops/matmul/rates.h"
 #include "stages/sched/costs.h"
 
 #define MAX_FILE ((size_t)16 << 20)
@@ -150,6 +151,7 @@ enum pst_status pstctl_cut_init(struct pstctl_cut *cut,
         .n_transmit = config->transmit.n,
         .loss = config->loss,
         .loss_fn = config->loss_fn,
+        .rates = pst_rates_here(),
     };
     if (PSTD_GIVEN(config, bandwidth))
         cut->options.bandwidth = config->bandwidth;

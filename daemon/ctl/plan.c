@@ -23,6 +23,7 @@ struct forecast {
     struct pst_sim sim;
     struct pst_str note;     /* what remainders cost */
     struct pst_str products; /* libraries that multiply */
+    struct pst_str times;    /* where times come from */
     unsigned ranks;
 };
 
@@ -82,14 +83,15 @@ static enum pst_status print_json(const struct forecast *f,
     for (unsigned r = 0; r < f->ranks; r++)
         (void)json_array_append_new(ranks, rank_json(f, r));
     status = pstctl_json_print(
-        json_pack(
-            "{s:s s:s? s:s s:s s:I s:s s:o s:o s:o s:o}", "schedule",
-            f->sched->name, "note", f->note.text, "isa",
-            pst_isa_name(pst_cpu_isa()), "products", pst_str_text(&f->products),
-            "deferred", (json_int_t)f->sched->n_deferred, "placement",
-            pst_str_text(&placement), "step_s", pstctl_json_real(f->sim.step),
-            "bubble", pstctl_json_real(f->sim.bubble), "ranks", ranks,
-            "candidates", candidates_json(f->sched)),
+        json_pack("{s:s s:s? s:s s:s s:s s:I s:s s:o s:o s:o s:o}", "schedule",
+                  f->sched->name, "note", f->note.text, "isa",
+                  pst_isa_name(pst_cpu_isa()), "products",
+                  pst_str_text(&f->products), "times", pst_str_text(&f->times),
+                  "deferred", (json_int_t)f->sched->n_deferred, "placement",
+                  pst_str_text(&placement), "step_s",
+                  pstctl_json_real(f->sim.step), "bubble",
+                  pstctl_json_real(f->sim.bubble), "ranks", ranks, "candidates",
+                  candidates_json(f->sched)),
         diag);
     pst_str_fini(&placement);
     return status;
@@ -140,6 +142,7 @@ static void print_times(const struct forecast *f)
 {
     struct pst_str text = {.visible = 1};
 
+    pst_str_addf(&text, "times: %s\n", pst_str_text(&f->times));
     pstctl_shares_print("predicted", &f->sim.timeline, f->sim.shares, NULL,
                         NULL, &text);
     pstctl_print(stdout, &text);
@@ -257,6 +260,15 @@ static enum pst_status predict(struct pst_plan *plan,
     return status;
 }
 
+static void describe_times(const struct pstd_config *config,
+                           struct pst_str *out)
+{
+    if (config->costs != NULL)
+        pst_str_addf(out, "measured, %s", config->costs);
+    else
+        pst_rates_describe(pst_rates_here(), out);
+}
+
 static enum pst_status run_plan(const struct pstd_config *config,
                                 struct pst_diag *diag)
 {
@@ -269,10 +281,11 @@ static enum pst_status run_plan(const struct pstd_config *config,
 
     if (status != PST_OK)
         return status;
+    describe_times(config, &f.times);
     pst_products_describe(&f.products);
     if (strcmp(config->dtype, "bf16") == 0) {
         pst_str_add(&f.products, "; ");
-        pst_rates_describe(&f.products);
+        pst_rates_describe_bf16(&f.products);
     }
     f.ranks = pstd_ranks(config, (unsigned)p.plan->stages.n);
     f.memory = pst_calloc(PST_TAG_CLIENT, f.ranks, sizeof(*f.memory));
@@ -301,6 +314,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     pst_schedule_free(f.sched);
     pst_str_fini(&f.note);
     pst_str_fini(&f.products);
+    pst_str_fini(&f.times);
     pst_free(f.memory);
     pst_batch_fini(&batch);
     pstctl_plan_close(&p);
@@ -314,6 +328,7 @@ const struct pstctl_command pstctl_plan = {
     1,
     PSTD_OPT_SPLIT | PSTD_OPT_PLAN | PSTD_OPT_PICTURE | PSTD_OPT_JSON,
     "memory, time and waiting of each rank, before anything runs",
-    "Without --costs, times are estimated from operations and bytes: their "
-    "ratios are\nworth more than their size.",
+    "Without --costs, times are estimated from operations and bytes, at rates "
+    "that\npenstock calibrate measures: their ratios are worth more than their "
+    "size.",
     run_plan};

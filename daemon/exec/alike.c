@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "stages/base/host/fs.h"
+#include "stages/ops/matmul/rates.h"
 #include "stages/run/facts.h"
 
 #define WHOLE_BYTES  ((uint64_t)4 << 20)
@@ -59,6 +60,19 @@ static void add_options(struct pst_facts *facts,
     }
 }
 
+/* What rank 0 knows of its machine goes for all, so that all choose alike. */
+static enum pst_status share_rates(struct pstd_executor *w,
+                                   struct pst_diag *diag)
+{
+    struct pst_rates rates = *pst_rates_here();
+    const enum pst_status status = pst_crew_broadcast(
+        w->transport, &rates, sizeof(rates), NULL, NULL, diag);
+
+    if (status == PST_OK)
+        pst_rates_adopt(&rates);
+    return status;
+}
+
 enum pst_status pstd_compare_start(struct pstd_executor *w,
                                    struct pst_diag *diag)
 {
@@ -67,6 +81,8 @@ enum pst_status pstd_compare_start(struct pstd_executor *w,
 
     add_program(&facts); /* alone: what follows depends on it */
     status = compare(w, &facts, diag);
+    if (status == PST_OK)
+        status = share_rates(w, diag);
     if (status != PST_OK)
         return status;
     facts = (struct pst_facts){0};

@@ -13,8 +13,7 @@
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/rates.h"
 #include "stages/run/data/tokens.h"
-
-#define MIN_FLOPS 4e6 /* about 40 us, two hand-overs take 20 */
+#include "stages/run/estimate.h"
 
 #define EVENT_GAP_S 0.05 /* between step events of fast steps */
 
@@ -83,28 +82,43 @@ static enum pst_status keep_crew(struct pstd_session *s, bool *ret,
     return pstd_open_batch(&s->config, w->plan, &w->batch, diag);
 }
 
-/* Ranks of one process take turns where a stage has less to do with a
- * microbatch than it takes to wake another thread. */
-static bool is_worth_threads(const struct pst_batch *batch)
+/* Ranks of one process take turns where a stage has hardly more to do with a
+ * microbatch than it takes to wake another thread up for it, there and back. */
+static enum pst_status find_lanes(struct pstd_session *s, struct pst_diag *diag)
 {
-    return pstd_flops(batch) >= MIN_FLOPS * (double)batch->microbatches *
-                                    (double)batch->plan->stages.n;
+    const struct pst_plan *plan = s->w->batch.plan;
+    double *seconds =
+        pst_calloc(PST_TAG_DAEMON, plan->stages.n, sizeof(*seconds));
+    double sum = 0;
+    enum pst_status status;
+
+    if (seconds == NULL)
+        return pst_diag_nomem(diag, plan->stages.n * sizeof(*seconds));
+    status = pst_plan_seconds(plan, &s->options, seconds, diag);
+    for (size_t i = 0; i < plan->stages.n && status == PST_OK; i++)
+        sum += seconds[i];
+    pst_free(seconds);
+    s->options.side_by_side =
+        sum >= 4 * pst_rates_here()->wake * (double)plan->stages.n;
+    return status;
 }
 
 static enum pst_status make_crew(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pstd_executor *w = s->w;
+    enum pst_status status;
 
     if (w->crew != NULL)
         return PST_OK;
     pstd_set_batch(&s->options, &w->batch);
-    s->options.side_by_side = is_worth_threads(&w->batch);
+    status = find_lanes(s, diag);
+    if (status != PST_OK)
+        return status;
     if (strcmp(s->config.microbatch_weights, "tokens") == 0) {
         const struct pst_batch *b = &w->batch;
-        enum pst_status status =
-            pst_tokens_new(b->plan, b->fewer, b->microbatches, b->n_fewer,
-                           pst_data_fill, s->data, &s->tokens, diag);
 
+        status = pst_tokens_new(b->plan, b->fewer, b->microbatches, b->n_fewer,
+                                pst_data_fill, s->data, &s->tokens, diag);
         if (status != PST_OK)
             return status;
         s->options.weigh = pst_tokens_weigh;

@@ -182,6 +182,8 @@ enum pst_op_flags {
     PST_OP_DROPOUT = 64,
     /* Its nodes keep the name that the file has for them, for messages. */
     PST_OP_ORIGIN = 128,
+    /* --dtype bf16 rounds its factors. */
+    PST_OP_PRODUCT = 256,
 };
 
 struct pst_op {

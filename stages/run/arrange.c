@@ -245,8 +245,11 @@ static enum pst_status make_schedule(const struct pst_crew *crew,
 
     if (costs == NULL)
         return pst_diag_nomem(diag, plan->stages.n * sizeof(*costs));
-    for (size_t i = 0; i < plan->stages.n; i++)
-        costs[i] = plan->stages.at[i].flops;
+    status = pst_plan_seconds(plan, &crew->options, costs, diag);
+    if (status != PST_OK) {
+        pst_free(costs);
+        return status;
+    }
     if (chooses != NULL) {
         options.model = &chooses->model;
         options.appraise = appraise;

@@ -58,6 +58,7 @@ static enum pst_status find_parts(const struct pst_plan *plan,
                                   const struct pst_exec_options *o,
                                   struct parts *ret, struct pst_diag *diag)
 {
+    const struct pst_cost_setup setup = pst_exec_setup(o);
     enum pst_status status = PST_OK;
 
     *ret = (struct parts){.list = {0}};
@@ -74,7 +75,7 @@ static enum pst_status find_parts(const struct pst_plan *plan,
             struct pst_node *node = graph->nodes.at[i];
 
             if (!add_node(ret, s, node->module,
-                          pst_seconds_of(pst_node_seconds(node, o->threads),
+                          pst_seconds_of(pst_cost_of_node(&setup, node),
                                          node->phase)))
                 status = pst_diag_nomem(diag, sizeof(struct part));
         }

@@ -1,49 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/estimate.h"
 
-#include "stages/ops/op.h"
-
 #include <string.h>
 
-/* Rates of one core (AVX2, two memory channels shared by a few cores) and of
- * Open MPI on shared memory. Only ratios matter to most questions; `--costs`
- * replaces the times by measured ones. */
-#define FLOPS_PER_S  4e10
-#define BYTES_PER_S  8e9
-#define NODE_S       1e-6 /* to begin a kernel */
-#define WIRE_LATENCY 2e-5
-#define WIRE_BYTES_S 4e9
-
-static double rank_speed(unsigned threads)
+struct pst_cost_setup pst_exec_setup(const struct pst_exec_options *o)
 {
-    return threads ? threads : 1;
-}
-
-struct touched {
-    double bytes;
-};
-
-static void add_use(void *ctx, struct pst_value **slot, unsigned arg)
-{
-    struct touched *t = ctx;
-
-    (void)arg;
-    t->bytes += (double)pst_meta_bytes(&(*slot)->meta);
-}
-
-/* Views do nothing. */
-double pst_node_seconds(struct pst_node *node, unsigned threads)
-{
-    struct touched t = {0};
-
-    if (node->op->n_kernels == 0 ||
-        (node->n_outs > 0 && node->outs[0]->base != NULL))
-        return 0.0;
-    pst_node_uses(node, add_use, &t);
-    for (unsigned i = 0; i < node->n_outs; i++)
-        t.bytes += (double)pst_meta_bytes(&node->outs[i]->meta);
-    return NODE_S + pst_node_flops(node) / (FLOPS_PER_S * rank_speed(threads)) +
-           t.bytes / (BYTES_PER_S * rank_speed(threads));
+    return (struct pst_cost_setup){o->rates, o->threads, o->bf16};
 }
 
 struct pst_seconds pst_seconds_of(double seconds, enum pst_phase phase)
@@ -112,6 +74,7 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
                                       struct pst_stage_cost *cost,
                                       struct pst_diag *diag)
 {
+    const struct pst_cost_setup setup = pst_exec_setup(o);
     const struct pst_graph *graph = plan->stages.at[s].graph;
     const struct pst_joint *joint = NULL;
     enum pst_status status = PST_OK;
@@ -125,7 +88,7 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
     for (size_t i = 0; i < graph->nodes.n; i++) {
         struct pst_node *node = graph->nodes.at[i];
         const struct pst_seconds more =
-            pst_seconds_of(pst_node_seconds(node, o->threads), node->phase);
+            pst_seconds_of(pst_cost_of_node(&setup, node), node->phase);
 
         cost->seconds.forward += more.forward;
         cost->seconds.input += more.input;
@@ -142,6 +105,7 @@ static enum pst_status add_params(const struct pst_plan *plan,
                                   struct pst_costs *costs,
                                   struct pst_diag *diag)
 {
+    const struct pst_cost_setup setup = pst_exec_setup(o);
     const double replicas = PST_MAX(o->replicas, 1);
     unsigned *n_shared =
         pst_arena_calloc(&costs->arena, costs->n_stages, sizeof(*n_shared));
@@ -167,15 +131,16 @@ static enum pst_status add_params(const struct pst_plan *plan,
 
             c->fixed += bytes * (learns ? 2 + states : 1);
             if (learns && moves)
-                c->optim += bytes * (3 + 2 * states) /
-                            (BYTES_PER_S * rank_speed(o->threads));
+                c->optim +=
+                    pst_cost_of_memory(&setup, bytes * (3 + 2 * states));
             /* Each part goes once to its owner and once back. */
             if (learns)
-                c->sum += 2 * (replicas - 1) / replicas * bytes / WIRE_BYTES_S;
+                c->sum += pst_cost_of_wire(&setup, 2 * (replicas - 1) /
+                                                       replicas * bytes);
         }
         if (learns && p->n_stages > 1) {
             costs->stages[p->stages[0]].reduce +=
-                WIRE_LATENCY + bytes / WIRE_BYTES_S;
+                costs->wire.latency + pst_cost_of_wire(&setup, bytes);
             n_shared[p->stages[0]]++;
         }
     }
@@ -218,12 +183,14 @@ static enum pst_status estimate(const struct pst_plan *plan,
                                 const struct pst_exec_options *options,
                                 struct pst_costs *costs, struct pst_diag *diag)
 {
+    const struct pst_rates *rates =
+        options->rates != NULL ? options->rates : &pst_rates_reference;
     enum pst_status status = PST_OK;
 
     costs->plan = pst_arena_strdup(&costs->arena, plan->digest);
     if (costs->plan == NULL)
         status = pst_diag_nomem(diag, sizeof(plan->digest));
-    costs->wire = (struct pst_wire){WIRE_LATENCY, WIRE_BYTES_S};
+    costs->wire = (struct pst_wire){rates->latency, rates->wire};
     for (unsigned s = 0; s < costs->n_stages && status == PST_OK; s++)
         status = estimate_stage(plan, s, options, &costs->stages[s], diag);
     if (status == PST_OK)
@@ -270,4 +237,36 @@ enum pst_status pst_plan_costs(const struct pst_plan *plan,
     else
         pst_costs_fini(&costs);
     return status;
+}
+
+enum pst_status pst_plan_seconds(const struct pst_plan *plan,
+                                 const struct pst_exec_options *options,
+                                 double *ret, struct pst_diag *diag)
+{
+    const struct pst_cost_setup setup = pst_exec_setup(options);
+    struct pst_costs costs;
+    enum pst_status status;
+
+    for (size_t s = 0; s < plan->stages.n && options->costs == NULL; s++) {
+        const struct pst_graph *graph = plan->stages.at[s].graph;
+
+        ret[s] = 0;
+        for (size_t i = 0; i < graph->nodes.n; i++)
+            ret[s] +=
+                PST_COST_STEP * pst_cost_of_node(&setup, graph->nodes.at[i]);
+    }
+    if (options->costs == NULL)
+        return PST_OK;
+    status = pst_plan_costs(plan, options, &costs, diag);
+    if (status != PST_OK)
+        return status;
+    for (unsigned s = 0; s < costs.n_stages; s++) {
+        const struct pst_stage_cost *c = &costs.stages[s];
+
+        ret[s] = c->seconds.forward +
+                 (c->backward > 0 ? c->backward
+                                  : c->seconds.input + c->seconds.weight);
+    }
+    pst_costs_fini(&costs);
+    return PST_OK;
 }

@@ -4,22 +4,29 @@
 /*
  * Costs of a plan without running it. Any thread, one at a time.
  */
+#include "stages/cost/cost.h"
 #include "stages/run/exec.h"
 #include "stages/sched/costs.h"
 
 /*
- * Seconds from operations and bytes of memory that each node touches, at the
- * rates of a common server core, or of the file that the options name; links
- * and bytes are exact, stash and keep those of a memory plan without slack.
- * Fills ret; release with pst_costs_fini.
+ * Seconds of each node (stages/cost/cost.h) at the options' rates, or times of
+ * the file that they name; links and bytes are exact, stash and keep those of
+ * a memory plan without slack. Fills ret; release with pst_costs_fini.
  */
 enum pst_status pst_plan_costs(const struct pst_plan *plan,
                                const struct pst_exec_options *options,
                                struct pst_costs *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* What the estimate takes for one run of a node. */
-double pst_node_seconds(struct pst_node *node, unsigned threads);
+/* ret[stage]: seconds of one microbatch, forward and backward; without --costs
+ * by the forward graph alone, which is there without building another. */
+enum pst_status pst_plan_seconds(const struct pst_plan *plan,
+                                 const struct pst_exec_options *options,
+                                 double *ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+/* On what the nodes of a crew with these options run (threads not 0). */
+struct pst_cost_setup pst_exec_setup(const struct pst_exec_options *options);
 struct pst_seconds pst_seconds_of(double seconds, enum pst_phase phase);
 
 /*

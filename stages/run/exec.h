@@ -20,6 +20,7 @@
 #include "stages/split/plan.h"
 
 struct pst_crew;
+struct pst_rates;
 
 /* Fills one model input for one microbatch: meta of plan->inputs[input],
  * contiguous. Called on every rank whose stages use that input. */
@@ -57,8 +58,10 @@ struct pst_exec_options {
     double watchdog; /* seconds that a step may wait for a peer; 0: for ever */
     bool bf16;       /* products of f32 round their factors to bf16 */
     struct pst_optim_options optim;
-    const char *costs;   /* file of measured ones; NULL: estimates */
-    double memory_limit; /* bytes that a rank may have; 0: any */
+    const struct pst_rates *rates; /* by which costs are estimated, the same on
+                                      all ranks; NULL: pst_rates_reference */
+    const char *costs;             /* file of measured ones; NULL: estimates */
+    double memory_limit;           /* bytes that a rank may have; 0: any */
     const struct pst_device *device; /* that has memory and kernels; NULL: the
                                         processor */
     bool overcommit; /* arenas may be larger than the memory that is left */

@@ -13,6 +13,7 @@
 #define PST_PLAN_MAX_STAGES 4096
 
 struct pst_plan_file;
+struct pst_rates;
 
 enum pst_source_kind { PST_SOURCE_MODEL_INPUT, PST_SOURCE_EDGE };
 
@@ -112,6 +113,7 @@ struct pst_plan {
     const char *fixed; /* why other sizes cannot be had all the same, or NULL */
     bool evaluates;    /* exported in eval mode: struct pst_model */
     struct PST_VEC(const char *) notes;
+    const char *cut_by;      /* times that chose the cut, just now; or NULL */
     const char *dir;         /* where it was loaded from, or NULL */
     struct pst_model *model; /* source of the data if not loaded; or NULL */
     struct pst_plan
@@ -125,9 +127,6 @@ struct pst_split_cost {
     double seconds;
 };
 
-/* Bytes in a second from stage to stage if nothing else is said. */
-#define PST_SPLIT_BANDWIDTH 1.25e10
-
 struct pst_split_options {
     /* "markers", "layers", "flops", "memory"; NULL: markers if there are any,
      * else flops */
@@ -136,7 +135,9 @@ struct pst_split_options {
     const char *const *at; /* "NAME", "NAME:begin", "NAME:end": of modules, at
                               every call, or of nodes */
     size_t n_at;
-    double bandwidth; /* bytes in a second; 0: PST_SPLIT_BANDWIDTH */
+    const struct pst_rates *rates; /* by which costs are estimated; NULL:
+                                      pst_rates_reference */
+    double bandwidth; /* bytes in a second from stage to stage; 0: as rates */
     const struct pst_split_cost *costs; /* instead of estimates, if stages are
                                            chosen by time */
     size_t n_costs;

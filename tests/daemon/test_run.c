@@ -407,10 +407,14 @@ static void tells_which_kernels_multiply(void **state)
     drive_says("factors rounded to bf16, multiplied in ");
     assert_int_equal(setenv("XDG_CACHE_HOME", drive.dir, 1), 0);
     drive_expect("penstock calibrate", 0);
-    drive_says("products on one core: f32 ");
+    drive_says("products f32 ");
+    drive_says("GB/s a core (measured); kept in ");
     assert_true(drive_exists("penstock/rates"));
+    drive_expect(plan, 0);
+    drive_says("GB/s a core (measured)\n");
     unsetenv("XDG_CACHE_HOME");
     drive_expect(plan, 0);
+    drive_says("times: products f32 ");
     drive_says("kernels for ");
     if (pst_cpu_isa() != PST_ISA_ANY)
         assert_null(strstr(drive.text, "Prescott"));

@@ -80,6 +80,47 @@ static void estimates_do_not_depend_on_the_cut(void **state)
     assert_true(optim > 0);
 }
 
+/* Whoever asks gets the seconds of the same nodes at the same rates: the
+ * forward pass of an estimate, and what stages are placed by. */
+static void all_ask_one_function(void **state)
+{
+    struct pst_rates rates = pst_rates_reference;
+    struct pst_exec_options options = net_options("1f1b", 1, 4, "none");
+    double seconds[2], before[2];
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        struct pst_cost_setup setup = {&rates, options.threads, false};
+        struct pst_costs costs;
+        struct net net;
+
+        options.rates = &rates;
+        net_init_as(&net, 2, 0);
+        costs = estimate(&net, &options);
+        assert_ok(pst_plan_seconds(net.plan, &options, seconds, &net.diag),
+                  &net.diag);
+        for (unsigned s = 0; s < 2; s++) {
+            const struct pst_graph *graph = net.plan->stages.at[s].graph;
+            double want = 0;
+
+            for (size_t k = 0; k < graph->nodes.n; k++)
+                want += pst_cost_of_node(&setup, graph->nodes.at[k]);
+            assert_float_equal(costs.stages[s].seconds.forward, want, 1e-12);
+            assert_float_equal(seconds[s], 3 * want, 1e-12);
+            assert_true(i == 0 || seconds[s] > 1.5 * before[s]);
+            before[s] = seconds[s];
+        }
+        assert_true(costs.wire.bandwidth == rates.wire);
+        pst_costs_fini(&costs);
+        net_fini(&net);
+        rates.bytes /= 2; /* a slower machine */
+        rates.launch *= 2;
+        rates.f32 /= 2;
+        rates.f64 /= 2;
+        rates.wire /= 2;
+    }
+}
+
 /* Measured with 2 stages, used for 4: the same work in all. */
 static void measured_costs_serve_other_cuts(void **state)
 {
@@ -226,6 +267,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(estimates_do_not_depend_on_the_cut),
+        cmocka_unit_test(all_ask_one_function),
         cmocka_unit_test(measured_costs_serve_other_cuts),
         cmocka_unit_test(chooses_within_memory),
         cmocka_unit_test(auto_says_what_the_plan_says),

@@ -3,7 +3,7 @@
 #include "tests/split/model.h"
 
 #include "stages/base/str.h"
-#include "stages/ops/op.h"
+#include "stages/cost/cost.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -98,8 +98,11 @@ static double worst_of(const struct pst_plan *plan, bool memory, double *bytes)
     *bytes = 0.0;
     for (unsigned s = 0; s < plan->stages.n; s++) {
         const struct pst_graph *graph = plan->stages.at[s].graph;
-        double cost = memory ? 0.0 : 3.0 * plan->stages.at[s].flops / 1e11;
+        const struct pst_cost_setup setup = {0};
+        double cost = 0.0;
 
+        for (size_t i = 0; !memory && i < graph->nodes.n; i++)
+            cost += 3.0 * pst_cost_of_node(&setup, graph->nodes.at[i]);
         for (size_t i = 0; i < plan->edges.n; i++) {
             const struct pst_edge *edge = &plan->edges.at[i];
             const double size = (double)pst_meta_bytes(&edge->meta);
@@ -107,7 +110,7 @@ static double worst_of(const struct pst_plan *plan, bool memory, double *bytes)
             if (edge->to_stage != s)
                 continue;
             *bytes += 2.0 * size;
-            cost += memory ? size : 2.0 * size / 1.25e10;
+            cost += memory ? size : 2.0 * size / pst_rates_reference.wire;
         }
         for (size_t i = 0; memory && i < graph->values.n; i++) {
             const struct pst_value *value = graph->values.at[i];
@@ -251,6 +254,43 @@ static void sends_the_fewest_bytes(void **state)
     model_init(&model, text, NULL, 0);
     expect(&model, &two, "011111");
     expect(&model, &three, "011122");
+    model_fini(&model);
+}
+
+/* Products on one side, elements on the other: where the middle is depends on
+ * the machine, and the plan says on which one. */
+static void cuts_by_the_rates_given(void **state)
+{
+    static const char text[] =
+        "graph next_id=1 {\n"
+        "  input %x: f32[256, 256]\n"
+        "  param %w \"w\" grad: f32[256, 256]\n"
+        "  %a: f32[256, 256] = aten.mm.default(%x, %w)" NODE
+        "  %b: f32[256, 256] = aten.mm.default(%a, %w)" NODE
+        "  %c: f32[256, 256] = aten.exp.default(%b)" NODE
+        "  %d: f32[256, 256] = aten.exp.default(%c)" NODE
+        "  output user %d \"0\"\n"
+        "}\n";
+    struct pst_rates slow = pst_rates_reference;
+    struct pst_split_options options = {
+        .stages = 2, .policy = "flops", .bandwidth = 1e15};
+    struct pst_model model;
+    struct pst_plan *plan;
+
+    (void)state;
+    slow.bytes /= 100;
+    slow.measured = true;
+    model_init(&model, text, NULL, 0);
+    expect(&model, &options, "0111");
+    options.rates = &slow;
+    expect(&model, &options, "0011");
+    plan = split(&model, &options);
+    assert_non_null(strstr(plan->cut_by, "memory 0.1 GB/s a core (measured)"));
+    pst_plan_free(plan);
+    options.policy = "memory";
+    plan = split(&model, &options);
+    assert_null(plan->cut_by);
+    pst_plan_free(plan);
     model_fini(&model);
 }
 
@@ -432,6 +472,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_as_good_as_any_cut),
         cmocka_unit_test(sends_the_fewest_bytes),
+        cmocka_unit_test(cuts_by_the_rates_given),
         cmocka_unit_test(cuts_at_layers),
         cmocka_unit_test(cuts_at_nodes),
         cmocka_unit_test(obeys_measured_times),

@@ -117,6 +117,7 @@ PST_PRODUCT_KERNELS(baddbmm, baddbmm_describe, 1);
 
 const struct pst_op pst_op_bmm = {
     .schema = "aten::bmm(Tensor self, Tensor mat2) -> Tensor",
+    .flags = PST_OP_PRODUCT,
     .infer = bmm_infer,
     .vjp = bmm_vjp,
     PST_KERNELS(bmm_kernels),
@@ -126,6 +127,7 @@ const struct pst_op pst_op_bmm = {
 const struct pst_op pst_op_baddbmm = {
     .schema = "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, "
               "Scalar beta=1, Scalar alpha=1) -> Tensor",
+    .flags = PST_OP_PRODUCT,
     .infer = baddbmm_infer,
     .vjp = baddbmm_vjp,
     PST_KERNELS(baddbmm_kernels),
@@ -291,6 +293,7 @@ PST_PRODUCT_KERNELS(dot, matmul_describe, 0);
 
 const struct pst_op pst_op_matmul = {
     .schema = "aten::matmul(Tensor self, Tensor other) -> Tensor",
+    .flags = PST_OP_PRODUCT,
     .infer = matmul_infer,
     .vjp = matmul_vjp,
     PST_KERNELS(matmul_kernels),
@@ -299,6 +302,7 @@ const struct pst_op pst_op_matmul = {
 
 const struct pst_op pst_op_mv = {
     .schema = "aten::mv(Tensor self, Tensor vec) -> Tensor",
+    .flags = PST_OP_PRODUCT,
     .infer = mv_infer,
     .vjp = matmul_vjp,
     PST_KERNELS(mv_kernels),
@@ -307,6 +311,7 @@ const struct pst_op pst_op_mv = {
 
 const struct pst_op pst_op_dot = {
     .schema = "aten::dot(Tensor self, Tensor tensor) -> Tensor",
+    .flags = PST_OP_PRODUCT,
     .infer = dot_infer,
     .vjp = matmul_vjp,
     PST_KERNELS(dot_kernels),

@@ -75,6 +75,7 @@ PST_PRODUCT_KERNELS(linear, linear_describe, 0);
 const struct pst_op pst_op_linear = {
     .schema = "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> "
               "Tensor",
+    .flags = PST_OP_PRODUCT,
     .infer = linear_infer,
     .vjp = linear_vjp,
     PST_KERNELS(linear_kernels),
@@ -176,6 +177,7 @@ PST_PRODUCT_KERNELS(addmm, addmm_describe, 1);
 
 const struct pst_op pst_op_mm = {
     .schema = "aten::mm(Tensor self, Tensor mat2) -> Tensor",
+    .flags = PST_OP_PRODUCT,
     .infer = mm_infer,
     .vjp = mm_vjp,
     PST_KERNELS(mm_kernels),
@@ -185,6 +187,7 @@ const struct pst_op pst_op_mm = {
 const struct pst_op pst_op_addmm = {
     .schema = "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar "
               "beta=1, Scalar alpha=1) -> Tensor",
+    .flags = PST_OP_PRODUCT,
     .infer = addmm_infer,
     .vjp = addmm_vjp,
     PST_KERNELS(addmm_kernels),

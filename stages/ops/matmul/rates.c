@@ -7,15 +7,58 @@
 #include "stages/base/str.h"
 #include "stages/ops/matmul/blas.h"
 #include "stages/ops/matmul/gemm_bf16.h"
-#include "stages/ops/matmul/packed.h"
 
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define MAX_FILE (1 << 16)
+
+#define AVX2_F32 4e10
+#define BYTES    8e9
+#define REST     .launch = 1e-6, .wake = 1e-5, .latency = 2e-5, .wire = 4e9
+
+const struct pst_rates pst_rates_reference = {
+    .f32 = AVX2_F32, .f64 = AVX2_F32 / 2, .bytes = BYTES, REST};
+
+/* AMX multiplies bf16 several times as fast. AVX512-BF16 alone has half the
+ * rate of f32 on some processors and twice on others: until it is measured,
+ * the slower one. */
+struct pst_rates pst_rates_by_features(const char *features)
+{
+    const double f32 = strstr(features, "avx512dq") != NULL ? 2.5 * AVX2_F32
+                       : strstr(features, "fma") != NULL    ? AVX2_F32
+                                                            : AVX2_F32 / 4;
+    const double bf16 = strstr(features, "amx_bf16") != NULL      ? 4 * f32
+                        : strstr(features, "avx512_bf16") != NULL ? f32 / 2
+                                                                  : 0;
+
+    return (struct pst_rates){
+        .f32 = f32, .f64 = f32 / 2, .bf16 = bf16, .bytes = BYTES, REST};
+}
+
+/* --- the file ------------------------------------------------------------- */
+
+/* What a line has behind its key, in this order. */
+static const struct field {
+    const char *name;
+    size_t offset;
+    double least, most; /* else 0 if that is allowed */
+    bool or_none;
+} fields[] = {
+    {"f32", offsetof(struct pst_rates, f32), 1e7, 1e15, false},
+    {"f64", offsetof(struct pst_rates, f64), 1e7, 1e15, false},
+    {"bf16", offsetof(struct pst_rates, bf16), 1e7, 1e15, true},
+    {"bytes", offsetof(struct pst_rates, bytes), 1e6, 1e14, false},
+    {"launch", offsetof(struct pst_rates, launch), 1e-9, 1e-2, false},
+};
+
+static double *place(struct pst_rates *rates, const struct field *f)
+{
+    return (double *)(void *)((char *)rates + f->offset);
+}
 
 /* Folder of the file; empty if the environment names none. */
 static void folder(struct pst_str *out)
@@ -33,7 +76,7 @@ static void key(struct pst_str *out)
 {
     pst_str_addf(out, "%s; ", pst_cpu_features());
     pst_products_describe(out);
-    pst_str_add(out, ": ");
+    pst_str_add(out, ":");
 }
 
 static bool read_text(char **ret)
@@ -52,118 +95,67 @@ static bool read_text(char **ret)
     return good;
 }
 
-static struct pst_rates kept;
-static bool known;
+/* " f32=1.05e+11 f64=..."; false, and nothing changed, if it is not so. */
+static bool parse(char *text, struct pst_rates *ret)
+{
+    struct pst_rates rates = *ret;
+    char *rest = NULL, *word = strtok_r(text, " ", &rest);
+
+    for (size_t i = 0; i < PST_COUNT(fields); i++) {
+        const struct field *f = &fields[i];
+        const size_t n = strlen(f->name);
+        double x;
+
+        if (word == NULL || strncmp(word, f->name, n) != 0 || word[n] != '=' ||
+            !pst_parse_f64(word + n + 1, &x) ||
+            !((x >= f->least && x <= f->most) || (f->or_none && x == 0)))
+            return false;
+        *place(&rates, f) = x;
+        word = strtok_r(NULL, " ", &rest);
+    }
+    if (word != NULL)
+        return false;
+    *ret = rates;
+    return true;
+}
+
+static struct pst_rates here;
 
 static void look(void)
 {
     struct pst_str begin = {0};
     char *text = NULL, *rest = NULL;
 
+    here = pst_rates_by_features(pst_cpu_features());
     if (!read_text(&text))
         return;
     key(&begin);
-    for (char *line = strtok_r(text, "\n", &rest); line != NULL && !known;
-         line = strtok_r(NULL, "\n", &rest))
+    for (char *line = strtok_r(text, "\n", &rest);
+         line != NULL && !here.measured; line = strtok_r(NULL, "\n", &rest))
         if (!begin.failed && pst_has_prefix(line, pst_str_text(&begin)))
-            known = sscanf(line + begin.len, "f32 %lf bf16 %lf", &kept.f32,
-                           &kept.bf16) == 2 &&
-                    kept.f32 > 0 && kept.bf16 >= 0;
+            here.measured = parse(line + begin.len, &here);
     pst_str_fini(&begin);
     pst_free(text);
 }
 
-bool pst_rates_known(struct pst_rates *ret)
+const struct pst_rates *pst_rates_here(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
     pthread_once(&once, look);
-    if (known)
-        *ret = kept;
-    return known;
+    return &here;
 }
 
-/* --- measuring ------------------------------------------------------------ */
-
-enum { M = 256, N = 1024, K = 512, ROUNDS = 9 };
-
-struct trial {
-    struct pst_gemm g;
-    float *a, *b, *c;
-    uint16_t *ha, *hb;
-    void *scratch;
-};
-
-static bool run(const struct trial *t, bool bf16)
+void pst_rates_adopt(const struct pst_rates *rates)
 {
-    if (bf16)
-        return pst_gemm_bf16(&t->g, t->ha, t->hb, t->c, t->scratch);
-    pst_gemm_f32_best(&t->g, t->a, t->b, t->c);
-    return true;
-}
-
-/* Time of this thread: another one that has the core does not count. */
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* Best of some rounds, the first of which wakes the library up. */
-static double rate(const struct trial *t, bool bf16)
-{
-    double best = 0;
-
-    for (int i = 0; i <= ROUNDS; i++) {
-        const double start = now();
-
-        if (!run(t, bf16))
-            return 0;
-        if (i > 0)
-            best = PST_MAX(best, 2e-9 * M * N * K / (now() - start));
-    }
-    return best;
-}
-
-enum pst_status pst_rates_measure(struct pst_rates *ret, struct pst_diag *diag)
-{
-    const size_t a = (size_t)M * K, b = (size_t)K * N, c = (size_t)M * N;
-    const size_t bytes = (a + b + c) * 4 + (a + b) * 2;
-    struct trial t = {.g = {.m = M,
-                            .n = N,
-                            .k = K,
-                            .lda = K,
-                            .ldb = N,
-                            .ldc = N,
-                            .alpha = 1.0}};
-    const bool has = pst_gemm_has_bf16();
-    const size_t scratch = has ? pst_gemm_bf16_scratch(&t.g) : 0;
-    char *whole = pst_calloc(PST_TAG_EXEC, 1, bytes + scratch + 128), *room;
-
-    if (whole == NULL)
-        return pst_diag_nomem(diag, bytes + scratch);
-    room = whole + (64 - (uintptr_t)whole % 64);
-    t.scratch = room;
-    t.a = (float *)(void *)(room + (scratch + 63) / 64 * 64);
-    t.b = t.a + a;
-    t.c = t.b + b;
-    t.ha = (uint16_t *)(void *)(t.c + c);
-    t.hb = t.ha + a;
-    for (size_t i = 0; i < a + b; i++)
-        t.a[i] = 1.0f + (float)(i % 7);
-    for (size_t i = 0; i < a + b; i++)
-        t.ha[i] = (uint16_t)(0x3f80 + i % 7);
-    *ret = (struct pst_rates){.f32 = rate(&t, false),
-                              .bf16 = has ? rate(&t, true) : 0};
-    pst_free(whole);
-    return PST_OK;
+    (void)pst_rates_here();
+    here = *rates;
 }
 
 enum pst_status pst_rates_keep(const struct pst_rates *rates,
                                struct pst_str *path, struct pst_diag *diag)
 {
+    struct pst_rates copy = *rates;
     struct pst_str begin = {0}, out = {0};
     char *text = NULL, *rest = NULL;
     enum pst_status status;
@@ -183,8 +175,11 @@ enum pst_status pst_rates_keep(const struct pst_rates *rates,
              line = strtok_r(NULL, "\n", &rest))
             if (!pst_has_prefix(line, pst_str_text(&begin)))
                 pst_str_addf(&out, "%s\n", line);
-    pst_str_addf(&out, "%sf32 %.1f bf16 %.1f\n", pst_str_text(&begin),
-                 rates->f32, rates->bf16);
+    pst_str_add(&out, pst_str_text(&begin));
+    for (size_t i = 0; i < PST_COUNT(fields); i++)
+        pst_str_addf(&out, " %s=%.4g", fields[i].name,
+                     *place(&copy, &fields[i]));
+    pst_str_add(&out, "\n");
     if (out.failed || begin.failed || path->failed)
         status = pst_diag_nomem(diag, MAX_FILE);
     else
@@ -195,28 +190,37 @@ enum pst_status pst_rates_keep(const struct pst_rates *rates,
     return status;
 }
 
-/* AMX multiplies bf16 several times as fast. AVX512-BF16 alone has half the
- * rate of f32 on some processors and twice on others: until it is measured,
- * never slower than f32. */
-bool pst_rates_prefer_bf16(const char *features, const struct pst_rates *rates)
+/* --- what follows --------------------------------------------------------- */
+
+void pst_rates_describe(const struct pst_rates *rates, struct pst_str *out)
 {
-    if (rates != NULL)
-        return rates->bf16 > rates->f32;
-    return strstr(features, "amx_bf16") != NULL;
+    pst_str_addf(out, "products f32 %.0f, f64 %.0f", rates->f32 * 1e-9,
+                 rates->f64 * 1e-9);
+    if (rates->bf16 > 0)
+        pst_str_addf(out, ", bf16 %.0f", rates->bf16 * 1e-9);
+    pst_str_addf(
+        out, " GFLOP/s, memory %.1f GB/s a core (%s)", rates->bytes * 1e-9,
+        rates->measured ? "measured"
+                        : "by feature bits; penstock calibrate measures");
 }
 
-void pst_rates_describe(struct pst_str *out)
+bool pst_rates_prefer_bf16(const struct pst_rates *rates)
 {
-    struct pst_rates rates;
+    return rates->bf16 > rates->f32;
+}
+
+void pst_rates_describe_bf16(struct pst_str *out)
+{
+    const struct pst_rates *rates = pst_rates_here();
 
     pst_str_add(out, pst_rates_use_bf16()
                          ? "factors rounded to bf16, multiplied in bf16 ("
                          : "factors rounded to bf16, multiplied in f32 (");
     if (!pst_gemm_has_bf16())
         pst_str_add(out, "no bf16 instructions)");
-    else if (pst_rates_known(&rates))
-        pst_str_addf(out, "measured: f32 %.0f, bf16 %.0f GFLOP/s)", rates.f32,
-                     rates.bf16);
+    else if (rates->measured)
+        pst_str_addf(out, "measured: f32 %.0f, bf16 %.0f GFLOP/s)",
+                     rates->f32 * 1e-9, rates->bf16 * 1e-9);
     else
         pst_str_add(out, "by feature bits; penstock calibrate measures)");
 }
@@ -225,11 +229,7 @@ static bool uses;
 
 static void decide(void)
 {
-    struct pst_rates rates;
-    const bool known = pst_rates_known(&rates);
-
-    uses = pst_gemm_has_bf16() &&
-           pst_rates_prefer_bf16(pst_cpu_features(), known ? &rates : NULL);
+    uses = pst_gemm_has_bf16() && pst_rates_prefer_bf16(pst_rates_here());
 }
 
 bool pst_rates_use_bf16(void)

@@ -2,7 +2,7 @@
 /* Which stage each node belongs to. */
 #include "stages/split/assign/assign.h"
 
-#include "stages/ops/op.h"
+#include "stages/cost/cost.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -246,6 +246,23 @@ static enum pst_status check_count(struct pst_splitter *s, const char *what)
                         what, s->n_stages, want);
 }
 
+/* Other times may make another cut: say which these are. */
+static enum pst_status name_times(struct pst_splitter *s)
+{
+    const struct pst_rates *rates = s->options->rates;
+    struct pst_str text = {0};
+
+    if (s->options->n_costs > 0)
+        pst_str_add(&text, "measured times of modules");
+    else
+        pst_rates_describe(rates != NULL ? rates : &pst_rates_reference, &text);
+    s->plan->cut_by =
+        text.failed ? NULL
+                    : pst_arena_strdup(&s->plan->arena, pst_str_text(&text));
+    pst_str_fini(&text);
+    return s->plan->cut_by != NULL ? PST_OK : pst_diag_nomem(s->diag, 1);
+}
+
 static enum pst_status by_cost(struct pst_splitter *s, enum policy policy,
                                const bool *allowed)
 {
@@ -254,6 +271,8 @@ static enum pst_status by_cost(struct pst_splitter *s, enum policy policy,
     enum pst_status status = policy == MEMORY ? pst_cost_bytes(s, &cost)
                                               : pst_cost_seconds(s, &cost);
 
+    if (status == PST_OK && policy != MEMORY && n_stages > 1)
+        status = name_times(s);
     return status == PST_OK ? pst_split_balance(s, &cost, n_stages, allowed)
                             : status;
 }

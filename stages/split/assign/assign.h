@@ -27,9 +27,6 @@ enum pst_status pst_cuts_unknown(struct pst_splitter *s, const char *name,
 enum pst_status pst_cuts_by_layer(struct pst_splitter *s,
                                   struct pst_cuts *ret) PST_MUST_CHECK;
 
-/* Does a kernel run for it (or is it a view, which costs nothing)? */
-bool pst_node_is_work(const struct pst_node *node);
-
 /*
  * What stages cost. A stage of nodes [b, e) costs
  *     sum of node[i] + unit * sum of carry[v]

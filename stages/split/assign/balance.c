@@ -13,7 +13,7 @@
  *  - Bytes are a dynamic program over prefixes; a tree of minima holds for
  *    each b what a stage from b to here costs in all.
  */
-#include "stages/ops/op.h"
+#include "stages/cost/cost.h"
 #include "stages/split/assign/assign.h"
 #include "stages/split/assign/trees.h"
 
@@ -49,12 +49,6 @@ struct balance {
 };
 
 /* --- what is known of the graph ----------------------------------------- */
-
-bool pst_node_is_work(const struct pst_node *node)
-{
-    return node->op->n_kernels > 0 &&
-           (node->n_outs == 0 || node->outs[0]->base == NULL);
-}
 
 struct use_ctx {
     struct balance *b;

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What nodes and values cost: seconds of a training step, or bytes. */
+#include "stages/cost/cost.h"
 #include "stages/base/map.h"
-#include "stages/ops/op.h"
 #include "stages/split/assign/assign.h"
 
 #include <string.h>
 
 #define TAG PST_TAG_PLAN
 
-/* Operations in a second where nothing was measured. Only its ratio to the
- * bandwidth matters. */
-#define RATE 1e11
-/* A step computes each product three times: once forward, twice backward. */
-#define STEP 3.0
 /* Bytes of a parameter that is trained, by its own: value, gradient, and two
  * states of the optimizer. */
 #define TRAINED 4.0
@@ -188,16 +183,18 @@ static enum pst_status measure(struct pst_splitter *s,
 enum pst_status pst_cost_seconds(struct pst_splitter *s,
                                  struct pst_cost_model *ret)
 {
-    const double bandwidth = s->options->bandwidth > 0.0 ? s->options->bandwidth
-                                                         : PST_SPLIT_BANDWIDTH;
+    const struct pst_cost_setup setup = {.rates = s->options->rates};
+    const double bandwidth = s->options->bandwidth;
     enum pst_status status = new_model(s, ret);
 
     if (status != PST_OK)
         return status;
-    ret->unit = 1.0 / bandwidth;
+    ret->unit =
+        bandwidth > 0.0 ? 1.0 / bandwidth : pst_cost_of_wire(&setup, 1.0);
     memcpy(ret->carry, ret->sent, s->graph->values.n * sizeof(double));
     for (size_t i = 0; i < s->graph->nodes.n; i++)
-        ret->node[i] = STEP * pst_node_flops(s->graph->nodes.at[i]) / RATE;
+        ret->node[i] =
+            PST_COST_STEP * pst_cost_of_node(&setup, s->graph->nodes.at[i]);
     return s->options->n_costs > 0 ? measure(s, ret) : PST_OK;
 }
 

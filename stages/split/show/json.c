@@ -196,6 +196,11 @@ static void add_json_head(struct pst_str *out, const struct pst_plan *plan)
     pst_str_add_json(out, plan->name);
     pst_str_add(out, ", \"digest\": ");
     pst_str_add_json(out, plan->digest);
+    pst_str_add(out, ", \"cut_by\": ");
+    if (plan->cut_by != NULL)
+        pst_str_add_json(out, plan->cut_by);
+    else
+        pst_str_add(out, "null");
     pst_str_addf(out,
                  ", \"stage_count\": %zu, \"has_loss\": %s, "
                  "\"has_backward\": %s, \"inputs\": [",

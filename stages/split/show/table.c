@@ -118,6 +118,8 @@ void pst_plan_print(const struct pst_plan *plan, struct pst_str *out)
                      plan->outputs.at[plan->loss].stage);
     else
         pst_str_add(out, "loss: none, the plan can only infer\n");
+    if (plan->cut_by != NULL)
+        pst_str_addf(out, "cut by times: %s\n", plan->cut_by);
     for (size_t i = 0; i < plan->notes.n; i++)
         pst_str_addf(out, "note: %s\n", plan->notes.at[i]);
 }

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Two ranks over MPI that know different things of their machines: what rank 0
+knows goes for both, so that they choose alike.
+
+usage: rates.py PENSTOCK PENSTOCKD MODEL.pt2 DATA
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+penstock, penstockd, model, data = sys.argv[1:]
+os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1",
+                  OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+
+
+def call(*words, **env):
+    done = subprocess.run([str(w) for w in words], capture_output=True,
+                          text=True, timeout=60, check=False,
+                          env={**os.environ, **env})
+    assert done.returncode == 0, (words, done.stdout, done.stderr)
+    return done.stdout
+
+
+def await_text(path, text):
+    """The line of a log that has the text."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        if path.exists():
+            for line in path.read_text().splitlines():
+                if text in line:
+                    return line
+        time.sleep(.02)
+    raise AssertionError(f"{path} has no {text!r}")
+
+
+def dtype_of(folder, first, second):
+    """How products run in a job whose ranks have these caches."""
+    folder.mkdir()
+    words = ["mpirun", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
+    for rank, cache in enumerate((first, second)):
+        words += [":"] if rank else []
+        words += ["-n", "1", "env", f"XDG_CACHE_HOME={cache}", penstockd,
+                  folder.parent / "plan", "-m", "2", "--data", data, "--dtype",
+                  "bf16", "--steps", "2", "--socket", folder / "s",
+                  "--log-dir", folder]
+    with subprocess.Popen([str(w) for w in words], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL) as job:
+        try:
+            log = folder / "rank-0.log"
+            await_text(log, "to=ready")
+            call(penstock, "train", "--socket", folder / "s")
+            line = await_text(log, "event=train_begin")
+            call(penstock, "stop", "--socket", folder / "s")
+            assert job.wait(30) == 0
+        finally:
+            job.kill()
+    return re.search(r" dtype=(\S+)", line).group(1)
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="pst-rates-") as name:
+        top = Path(name)
+        told = call(penstock, "calibrate", XDG_CACHE_HOME=name)
+        has_bf16 = ", bf16 " in told
+        kept = (top / "penstock" / "rates").read_text()
+        for way, rate in (("fast", 1e15), ("slow", 1e7)):
+            (top / way / "penstock").mkdir(parents=True)
+            (top / way / "penstock" / "rates").write_text(
+                re.sub(r" bf16=\S+", f" bf16={rate}", kept))
+        call(penstock, "split", model, "-o", top / "plan", "--stages", "2")
+        got = [dtype_of(top / "fast-slow", top / "fast", top / "slow"),
+               dtype_of(top / "slow-fast", top / "slow", top / "fast")]
+        want = ["bf16" if has_bf16 else "bf16-in-f32", "bf16-in-f32"]
+        assert got == want, (got, want)
+    print("both ranks go by what rank 0 knows")
+
+
+if __name__ == "__main__":
+    main()
