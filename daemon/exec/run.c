@@ -492,6 +492,8 @@ enum pst_status pstd_run(struct pstd_executor *w,
     s.result->first_step = s.step;
     if (status == PST_OK)
         status = run(&s, diag);
+    if (pst_crew_is_stuck(w->crew)) /* with all that its thread reads */
+        return status;
     if (status == PST_OK || is_sound(status)) {
         if (status != PST_OK)
             s.result->diag = *diag;

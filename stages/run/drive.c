@@ -108,6 +108,12 @@ void pst_crew_free(struct pst_crew *crew)
     pst_free(crew);
 }
 
+bool pst_crew_is_stuck(const struct pst_crew *crew)
+{
+    return crew != NULL && crew->lanes != NULL &&
+           pst_lanes_are_stuck(crew->lanes);
+}
+
 enum pst_status pst_exec_schedule(struct pst_plan *plan,
                                   const struct pst_exec_options *options,
                                   struct pst_memory *memory,

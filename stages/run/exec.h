@@ -105,7 +105,12 @@ enum pst_status pst_crew_new(struct pst_plan *plan,
                              const struct pst_exec_options *options,
                              struct pst_crew **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
+/* Waits for threads of ranks (pst_crew_is_stuck). */
 void pst_crew_free(struct pst_crew *crew);
+/* After a step that failed: has a rank of this process not come out of it?
+ * Nothing that its thread may read can be freed then, neither the crew nor what
+ * it was given: the process has to end. NULL is accepted. */
+bool pst_crew_is_stuck(const struct pst_crew *crew);
 
 /* Of the first replica. */
 const struct pst_schedule *pst_crew_schedule(const struct pst_crew *crew);

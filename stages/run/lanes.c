@@ -83,6 +83,7 @@ static void *live(void *arg)
             break;
         round = lanes->round;
         pthread_mutex_unlock(&lanes->lock);
+        pst_alive_lane();
         run_lane(l);
         pthread_mutex_lock(&lanes->lock);
         l->runs = false;
@@ -133,6 +134,16 @@ bool pst_lanes_runs(struct pst_lanes *lanes, unsigned i)
 
     pthread_mutex_lock(&lanes->lock);
     ret = lanes->at[i].runs;
+    pthread_mutex_unlock(&lanes->lock);
+    return ret;
+}
+
+bool pst_lanes_are_stuck(struct pst_lanes *lanes)
+{
+    bool ret;
+
+    pthread_mutex_lock(&lanes->lock);
+    ret = lanes->running > 0;
     pthread_mutex_unlock(&lanes->lock);
     return ret;
 }

@@ -16,7 +16,7 @@ struct pst_lanes;
 /* For the crew's local ranks, which have not been started. Returns owned. */
 enum pst_status pst_lanes_new(struct pst_crew *crew, struct pst_lanes **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* Before the ranks. NULL is accepted. */
+/* Before the ranks; waits for all threads. NULL is accepted. */
 void pst_lanes_free(struct pst_lanes *lanes);
 /* Of the i-th local rank. */
 struct pst_pool *pst_lanes_pool(const struct pst_lanes *lanes, unsigned i);
@@ -34,6 +34,8 @@ enum pst_status pst_lanes_run(struct pst_lanes *lanes,
 /* Whoever waits stops; ranks that compute for a second more are left alone. So
  * they can be described. */
 void pst_lanes_stop(struct pst_lanes *lanes);
+/* Are there such? Between steps. */
+bool pst_lanes_are_stuck(struct pst_lanes *lanes);
 /* Is that local rank still at it? Then nothing of it may be read but atomics.
  */
 bool pst_lanes_runs(struct pst_lanes *lanes, unsigned i);

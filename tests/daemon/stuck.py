@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that stand still, and jobs that do: two ranks over MPI.
 
-usage: stuck.py [--times N] [--limit SECONDS] [--jobs N] PENSTOCK PENSTOCKD MODEL.pt2 [CASE...]
+usage: stuck.py [--times N] [--limit SECONDS] [--jobs N] PENSTOCK PENSTOCKD MODEL.pt2 LARGE.pt2 TEXT [CASE...]
 
 hang     a rank stops (its thread that works, or the whole process) in each
          phase of a job; the verdict has to name rank and phase within the limit
@@ -210,6 +210,48 @@ def hang(a, folder, name, phase, runs, victim, action):
         job.end()
 
 
+def hang_lane(a, folder, name):
+    """One process; its second rank, on a thread of its own, never comes back.
+    The verdict names it, and the process ends without it."""
+    where = os.path.join(folder, name)
+    plan, socket = os.path.join(where, "plan"), os.path.join(where, "s")
+    os.mkdir(where)
+    subprocess.run([a.penstock, "split", a.large, "-o", plan, "--stages", "2"],
+                   check=True, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [a.penstockd, plan, "--transport", "self", "-n", "2", "-m", "4",
+         "--data", a.text, "--steps", "1000000", "--watchdog", str(a.limit),
+         "--socket", socket, "--log-dir", os.path.join(where, "log")],
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+        env=os.environ | {"PENSTOCK_FAULT": "lane:3:hang"})
+    lines, begin = [], None
+    try:
+        for _ in range(1000):
+            if subprocess.run([a.penstock, "train", "--detach", "--socket",
+                               socket], capture_output=True).returncode == 0:
+                break
+            time.sleep(.05)
+        for line in process.stderr:
+            lines.append(line.rstrip())
+            if "PENSTOCK_FAULT" in line:
+                begin = time.monotonic()
+            elif "nothing has moved" in line:
+                break
+        took = time.monotonic() - (begin or 0)
+        if begin is None or "rank 1 does not come out of" not in lines[-1]:
+            return f"a wrong verdict: {lines}", 0
+        try:
+            code = process.wait(1.5)
+        except subprocess.TimeoutExpired:
+            return "the process waits for the thread", took
+        more = [x.rstrip() for x in process.stderr if "penstockd" in x]
+        return ("more verdicts: " + "; ".join(more) if more else
+                None if code == 1 else f"exit code {code}"), took
+    finally:
+        process.kill()
+        process.wait()
+
+
 def freeze(a, folder, name, at, first, apart, want):
     """Stops all processes: one rank in a phase, the other where it waits."""
     faults = ["", ""]
@@ -347,6 +389,7 @@ def cases(a):
                 yield (f"hang-{phase}-{victim}-{action}",
                        lambda f, n, p=phase, r=runs, v=victim, x=action:
                        hang(a, f, n, p, r, v, x))
+    yield "hang-lane", lambda f, n: hang_lane(a, f, n)
     for at in ("step:1500", "idle", "load:2", "agree:3", "save", "gather"):
         for first, apart in ((1, 0), (0, a.limit * 1.5)):
             yield (f"freeze-{at.split(':')[0]}-"
@@ -367,7 +410,7 @@ def cases(a):
 SAMPLE = ["hang-start-1-hang", "hang-load-0-stop", "hang-agree-1-stop",
           "hang-idle-1-stop", "hang-step:3-0-hang", "hang-step:3-1-stop",
           "hang-save-1-hang", "hang-gather-0-stop",
-          "freeze-step-apart", "freeze-save-together", "stop-step-1",
+          "hang-lane", "freeze-step-apart", "freeze-save-together", "stop-step-1",
           "stop-idle-1", "stop-faulty-0", "stop-faulty-1", "unlike-every",
           "unlike-data", "unlike-folder", "unlike-program",
           "unlike-local"]
@@ -382,6 +425,8 @@ def main():
     parser.add_argument("penstock")
     parser.add_argument("penstockd")
     parser.add_argument("model")
+    parser.add_argument("large", help="a model whose ranks get threads")
+    parser.add_argument("text", help="what it is trained on")
     parser.add_argument("case", nargs="*")
     a = parser.parse_args()
     os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1",

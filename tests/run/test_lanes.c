@@ -139,6 +139,7 @@ static void a_failure_stops_all(void **state)
     job.transport->ops = &broken;
     assert_int_equal(job_step(&job, 1), PST_ERR_PEER);
     assert_non_null(strstr(job.net.diag.text, "rank 2: a message to rank"));
+    assert_false(pst_crew_is_stuck(job.crew));
     job_fini(&job);
 }
 
@@ -176,6 +177,7 @@ static void names_who_is_stuck(void **state)
                            "rank 1 does not come out of 1B0 (stage 1, "
                            "microbatch 0"));
     assert_non_null(strstr(job.net.diag.text, "rank 0 waits to run"));
+    assert_true(pst_crew_is_stuck(job.crew));
     job_fini(&job);
 }
 

@@ -9,7 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* PENSTOCK_FAULT="PHASE[:NTH]:ACTION". */
+/* PENSTOCK_FAULT="PHASE[:NTH]:ACTION"; a phase, or LANE. */
+#define LANE "lane"
 struct fault {
     enum pst_alive_phase phase;
     int64_t nth;
@@ -29,6 +30,7 @@ static _Thread_local bool watched;
 static pst_alive_fn hook;
 static void *hook_ctx;
 static struct fault fault;
+static atomic_int lanes_left; /* until the fault of a lane */
 
 static const char *const names[] = {
 #define ROW(id, name) (name),
@@ -47,26 +49,31 @@ static void read_fault(void)
     // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
     const char *text = getenv("PENSTOCK_FAULT");
     const char *action = text != NULL ? strrchr(text, ':') : NULL;
+    int64_t nth;
     size_t n;
 
     memset(&fault, 0, sizeof(fault));
     if (action == NULL)
         return;
     n = strcspn(text, ":");
+    nth = text + n < action ? strtol(text + n + 1, NULL, 10) : 1;
     for (unsigned i = 0; i < PST_N_ALIVE; i++)
-        if (strlen(names[i]) == n && strncmp(text, names[i], n) == 0)
+        if (strlen(names[i]) == n && strncmp(text, names[i], n) == 0) {
             fault.phase = (enum pst_alive_phase)i;
-    fault.nth = text + n < action ? strtol(text + n + 1, NULL, 10) : 1;
+            fault.nth = nth;
+        }
+    if (strlen(LANE) == n && strncmp(text, LANE, n) == 0)
+        atomic_store(&lanes_left, (int)nth);
     strncpy(fault.action, action + 1, sizeof(fault.action) - 1);
 }
 
 /* "hang": this thread does nothing any more; "stop": nor do the others of the
  * process; "spin": it computes for ever; a number: it sleeps so many ms. */
-static void have_fault(void)
+static void have_fault(const char *where)
 {
     const long ms = strtol(fault.action, NULL, 10);
 
-    (void)dprintf(STDERR_FILENO, "PENSTOCK_FAULT: %s: %s\n", names[fault.phase],
+    (void)dprintf(STDERR_FILENO, "PENSTOCK_FAULT: %s: %s\n", where,
                   fault.action);
     if (ms > 0)
         (void)usleep((useconds_t)(ms * 1000));
@@ -113,8 +120,15 @@ enum pst_alive_phase pst_alive_enter(enum pst_alive_phase phase)
         return before;
     set_phase(phase, before);
     if (fault.nth > 0 && fault.phase == phase && --fault.nth == 0)
-        have_fault();
+        have_fault(names[phase]);
     return before;
+}
+
+void pst_alive_lane(void)
+{
+    if (atomic_load_explicit(&lanes_left, memory_order_relaxed) > 0 &&
+        atomic_fetch_sub(&lanes_left, 1) == 1)
+        have_fault(LANE);
 }
 
 void pst_alive_leave(enum pst_alive_phase before)

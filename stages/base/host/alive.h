@@ -68,6 +68,9 @@ void pst_alive_goes_on(void);
 /* It waits, and has looked. */
 void pst_alive_looked(void);
 void pst_alive_step(uint64_t step);
+/* A rank of this process begins a step on a thread of its own, which is not
+ * watched: a fault "lane[:NTH]:ACTION" happens there. Any thread. */
+void pst_alive_lane(void);
 /* The action that is next; stage -1: none. */
 void pst_alive_action(int kind, int stage, int microbatch);
 struct pst_alive_state pst_alive_state(void);
