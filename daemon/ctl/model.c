@@ -157,7 +157,7 @@ static enum pst_status list_modules(const struct pst_plan *plan,
         const struct pst_graph *graph = plan->stages.at[s].graph;
 
         for (size_t i = 0; i < graph->nodes.n; i++) {
-            const char *module = graph->nodes.at[i]->module;
+            const char *module = graph->nodes.at[i]->call->path;
 
             if (*module != '\0' && !pst_map_has(modules, module) &&
                 !pst_map_put(modules, module, &plan->stages.at[s]))

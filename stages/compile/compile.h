@@ -88,10 +88,6 @@ enum pst_status pst_pass_workspace(struct pst_compiler *c,
 enum pst_status pst_pass_operands(struct pst_compiler *c,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
-/* What build emits next stands for node: its place in the model, its phase. */
-struct pst_build;
-void pst_build_as(struct pst_build *build, const struct pst_node *node);
-
 /* Calls fn for every node that executes, with the kernel that it has now; what
  * fn emits stands in front of the node. */
 typedef enum pst_status (*pst_node_fn)(void *ctx, struct pst_node *node,

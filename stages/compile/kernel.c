@@ -52,7 +52,7 @@ enum pst_status pst_node_kernel(const struct pst_node *node,
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
                             "%s in module '%s' has %u operands, at most %u "
                             "are possible",
-                            node->schema->name, node->module, call->n_in,
+                            node->schema->name, node->call->path, call->n_in,
                             (unsigned)PST_MAX_OPERANDS);
     pst_call_bind_metas(node->schema, node->args, call->in);
     for (unsigned i = 0; i < node->n_outs; i++)
@@ -62,17 +62,8 @@ enum pst_status pst_node_kernel(const struct pst_node *node,
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
                             "no kernel of %s for these dtypes and shapes "
                             "(module '%s', %s)",
-                            node->schema->name, node->module, node->source);
+                            node->schema->name, node->call->path, node->source);
     return PST_OK;
-}
-
-void pst_build_as(struct pst_build *build, const struct pst_node *node)
-{
-    build->phase = node->phase;
-    build->module = node->module;
-    build->source = node->source;
-    build->call = node->call;
-    build->node_id = node->id;
 }
 
 static enum pst_status rewrite_node(struct pst_program *program,
@@ -88,7 +79,7 @@ static enum pst_status rewrite_node(struct pst_program *program,
         pst_node_kernel(node, &program->options, &call, &kernel, build->diag);
     if (status != PST_OK || kernel == NULL)
         return status;
-    pst_build_as(build, node);
+    pst_build_at(build, node);
     status = fn(ctx, node, &call, kernel);
     return status == PST_OK ? build->status : status;
 }

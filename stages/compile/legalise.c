@@ -130,7 +130,7 @@ static enum pst_status legalise_grads(struct legaliser *l)
         if (pst_meta_is_contiguous(&value->meta))
             continue;
         if (value->def != NULL)
-            pst_build_as(&l->build, value->def);
+            pst_build_at(&l->build, value->def);
         l->build.phase = PST_PHASE_I;
         value = clone(l, value);
         if (value == NULL)
@@ -152,8 +152,7 @@ static enum pst_status legalise_outputs(struct legaliser *l)
 
         if (arg->kind != PST_ARG_VALUE || !is_updated(l, arg->value))
             continue;
-        pst_build_as(&l->build, &(struct pst_node){.module = "",
-                                                   .source = "",
+        pst_build_at(&l->build, &(struct pst_node){.source = "",
                                                    .id = graph->next_node_id});
         copy = clone(l, arg->value);
         if (copy == NULL)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/graph/build.h"
 
+#include "stages/graph/calls.h"
 #include "stages/graph/oprow.h"
 
 #include <string.h>
@@ -14,12 +15,32 @@ void pst_build_init(struct pst_build *build, struct pst_graph *graph,
         .graph = graph,
         .status = PST_OK,
         .diag = diag,
-        .module = "",
         .source = "",
         .phase = PST_PHASE_F,
         .node_id = UINT32_MAX,
         .hint = PST_N_DTYPES,
     };
+}
+
+void pst_build_at(struct pst_build *build, const struct pst_node *node)
+{
+    struct pst_module_call *call = NULL;
+
+    if (build->status == PST_OK)
+        build->status =
+            pst_graph_adopt_call(build->graph, node->call, &call, build->diag);
+    build->call = call;
+    build->source = node->source;
+    build->phase = node->phase;
+    build->node_id = node->id;
+}
+
+void pst_build_like(struct pst_build *build, const struct pst_node *node)
+{
+    pst_build_at(build, node);
+    build->no_grad = node->no_grad;
+    build->origin = node->origin[0] != '\0' ? node->origin : NULL;
+    build->is_function = node->is_function;
 }
 
 /* Values must be of this graph: a foreign one would outlive its arena. */
@@ -151,14 +172,11 @@ static enum pst_status fill_place(struct pst_build *build,
 {
     struct pst_graph *graph = build->graph;
 
-    node->module =
-        pst_arena_strdup(&graph->arena, build->module ? build->module : "");
     node->source =
         pst_arena_strdup(&graph->arena, build->source ? build->source : "");
-    if (node->module == NULL || node->source == NULL ||
-        !fill_origin(build, node))
+    if (node->source == NULL || !fill_origin(build, node))
         return pst_diag_nomem(build->diag, 0);
-    node->call = build->call;
+    node->call = build->call != NULL ? build->call : graph->calls.at[0];
     node->phase = build->phase;
     node->no_grad = build->no_grad;
     node->stage = -1;

@@ -4,8 +4,8 @@
 /*
  * Appending nodes. A builder is sticky: after a failure every emit does
  * nothing and returns NULL, so that a sequence is checked once at its end.
- * Nodes inherit module, call, source, phase, id, no_grad and, where their row
- * keeps it, origin from the builder.
+ * Nodes inherit call, source, phase, id, no_grad and, where their row keeps it,
+ * origin from the builder.
  */
 #include "stages/graph/graph.h"
 
@@ -16,8 +16,8 @@ struct pst_build {
     enum pst_status status;
     struct pst_diag *diag;
     /* Given to every node that is emitted. */
-    const char *module, *source;
-    unsigned call;
+    const struct pst_module_call *call; /* of graph; NULL: the root */
+    const char *source;
     enum pst_phase phase;
     bool no_grad;
     const char *origin; /* NULL: the row's own name */
@@ -34,6 +34,11 @@ struct pst_build {
 
 void pst_build_init(struct pst_build *build, struct pst_graph *graph,
                     struct pst_diag *diag);
+/* What follows stands where `node` stands, which may be of another graph: its
+ * call, source, phase and id. */
+void pst_build_at(struct pst_build *build, const struct pst_node *node);
+/* And is what it is: no_grad and origin too. */
+void pst_build_like(struct pst_build *build, const struct pst_node *node);
 
 /* The arguments in schema order, coerced, with defaults; ret has room for
  * schema->n_args. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Deep copies of graphs. */
-#include "stages/graph/graph.h"
+#include "stages/graph/calls.h"
 #include "stages/graph/schema.h"
 
 #include <string.h>
@@ -78,15 +78,15 @@ static enum pst_status copy_node(struct copier *c, const struct pst_node *old)
 
     if (node == NULL)
         return no_memory(c);
-    node->module = pst_arena_strdup(arena, old->module);
+    node->call = c->to->calls.at[old->call->id];
     node->source = pst_arena_strdup(arena, old->source);
     node->origin = pst_arena_strdup(arena, old->origin);
     node->args =
         pst_arena_calloc(arena, PST_MAX(n_args, 1u), sizeof(*node->args));
     node->outs =
         pst_arena_calloc(arena, PST_MAX(old->n_outs, 1u), sizeof(*node->outs));
-    if (node->module == NULL || node->source == NULL || node->origin == NULL ||
-        node->args == NULL || node->outs == NULL)
+    if (node->source == NULL || node->origin == NULL || node->args == NULL ||
+        node->outs == NULL)
         return no_memory(c);
     for (unsigned i = 0; i < n_args; i++) {
         enum pst_status status = copy_arg(c, &old->args[i], &node->args[i]);
@@ -99,6 +99,46 @@ static enum pst_status copy_node(struct copier *c, const struct pst_node *old)
         node->outs[k]->def = node;
     }
     return pst_vec_push(TAG, &c->to->nodes, node) ? PST_OK : no_memory(c);
+}
+
+/* In order, so that ids and parents stay. */
+static enum pst_status copy_calls(struct copier *c)
+{
+    for (size_t i = 0; i < c->from->calls.n; i++) {
+        struct pst_module_call *call;
+        enum pst_status status =
+            pst_graph_adopt_call(c->to, c->from->calls.at[i], &call, c->diag);
+
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
+static void rebind_leaves(struct copier *c, struct pst_call_leaf *leaves,
+                          unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (leaves[i].arg.kind == PST_ARG_VALUE)
+            leaves[i].arg.value = twin(c, leaves[i].arg.value);
+}
+
+static enum pst_status copy_signatures(struct copier *c)
+{
+    for (size_t i = 0; i < c->from->calls.n; i++) {
+        struct pst_module_call *call = c->to->calls.at[i];
+        enum pst_status status;
+
+        if (c->from->calls.at[i]->signature == NULL)
+            continue;
+        status = pst_graph_sign_call(c->to, call,
+                                     c->from->calls.at[i]->signature, c->diag);
+        if (status != PST_OK)
+            return status;
+        rebind_leaves(c, call->signature->inputs, call->signature->n_inputs);
+        rebind_leaves(c, call->signature->outputs, call->signature->n_outputs);
+    }
+    return PST_OK;
 }
 
 #define COPY_LIST(list)                                                        \
@@ -138,9 +178,13 @@ enum pst_status pst_graph_copy(const struct pst_graph *graph,
     if (status != PST_OK)
         return status;
     c.to->next_node_id = graph->next_node_id;
-    status = copy_values(&c);
+    status = copy_calls(&c);
+    if (status == PST_OK)
+        status = copy_values(&c);
     for (size_t i = 0; status == PST_OK && i < graph->nodes.n; i++)
         status = copy_node(&c, graph->nodes.at[i]);
+    if (status == PST_OK)
+        status = copy_signatures(&c);
     if (status == PST_OK)
         status = copy_lists(&c);
     if (status != PST_OK) {

@@ -5,6 +5,17 @@
 
 #define TAG PST_TAG_GRAPH
 
+static bool add_root(struct pst_graph *graph)
+{
+    struct pst_module_call *root =
+        pst_arena_alloc(&graph->arena, sizeof(*root));
+
+    if (root == NULL)
+        return false;
+    root->path = root->identity = root->type = "";
+    return pst_vec_push(TAG, &graph->calls, root);
+}
+
 enum pst_status pst_graph_new(struct pst_graph **ret, struct pst_diag *diag)
 {
     struct pst_graph *graph = pst_calloc(TAG, 1, sizeof(*graph));
@@ -13,6 +24,11 @@ enum pst_status pst_graph_new(struct pst_graph **ret, struct pst_diag *diag)
         return pst_diag_nomem(diag, sizeof(*graph));
     pst_arena_init(&graph->arena, TAG);
     pst_map_init(&graph->names, TAG);
+    pst_map_init(&graph->newest_calls, TAG);
+    if (!add_root(graph)) {
+        pst_graph_free(graph);
+        return pst_diag_nomem(diag, sizeof(struct pst_module_call));
+    }
     *ret = graph;
     return PST_OK;
 }
@@ -29,6 +45,8 @@ void pst_graph_free(struct pst_graph *graph)
     pst_vec_fini(&graph->consts);
     pst_vec_fini(&graph->extras);
     pst_vec_fini(&graph->outputs);
+    pst_vec_fini(&graph->calls);
+    pst_map_fini(&graph->newest_calls);
     pst_map_fini(&graph->names);
     pst_arena_fini(&graph->arena);
     pst_free(graph);

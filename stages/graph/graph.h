@@ -88,16 +88,48 @@ struct pst_value {
 /* Which action of a training step runs a node. */
 enum pst_phase { PST_PHASE_F, PST_PHASE_I, PST_PHASE_W, PST_N_PHASES };
 
+/* One input or result, where it stands among the arguments or results. */
+struct pst_call_leaf {
+    const char *path; /* "0", "x", "0.key", as in struct pst_output */
+    /* VALUE or a literal; IGNORED: a value that nothing computes here. */
+    struct pst_arg arg;
+};
+
+/* What a call takes and returns, where the export kept it
+ * (preserve_module_call_signature). Leaves are no uses of their values. */
+struct pst_call_signature {
+    struct pst_call_leaf *inputs, *outputs;
+    unsigned n_inputs, n_outputs;
+};
+
+/*
+ * A call of a module that nodes stand in. Calls are a tree, whose root is the
+ * model's own. A call is told by the path of its module and by which call of
+ * that path it is, counted over the whole model: torch.export writes both into
+ * each node's nn_module_stack. The index stays what it is in the model when the
+ * graph is cut, so a stage may have "n@2" alone. calls.h has what works on
+ * them.
+ */
+struct pst_module_call {
+    unsigned id, depth; /* index in graph->calls; 0 of the root */
+    const struct pst_module_call *parent; /* NULL: the root */
+    const char *path;                     /* FQN, "" of the root */
+    unsigned index;                       /* which call of that path */
+    const char *identity; /* equal for all names of one module; "": unknown */
+    const char *type;     /* its class; "": unknown */
+    const struct pst_call_signature *signature; /* NULL: not kept */
+    struct pst_module_call *older; /* of the same path, added before */
+};
+
 struct pst_node {
     const struct pst_op *op;
     const struct pst_schema *schema;
     struct pst_arg *args; /* schema->n_args of them */
     struct pst_value **outs;
     unsigned n_outs;
-    unsigned id;        /* in the uncut graph; keys random numbers */
-    const char *module; /* FQN path of the innermost module, "" if none */
-    unsigned call;      /* call index of that module, 0 = first */
-    const char *source; /* "file.py:12" or "" */
+    unsigned id; /* in the uncut graph; keys random numbers */
+    const struct pst_module_call *call; /* the innermost that it stands in */
+    const char *source;                 /* "file.py:12" or "" */
     enum pst_phase phase;
     bool no_grad; /* stood under torch.no_grad() */
     /* Of rows with PST_OP_ORIGIN: the operator of the file that this node is
@@ -131,7 +163,10 @@ struct pst_graph {
     struct PST_VEC(struct pst_value *) buffers;
     struct PST_VEC(struct pst_value *) consts;
     struct PST_VEC(struct pst_output) outputs;
-    struct pst_map names; /* value name -> struct pst_value */
+    /* In order of entry; the root's first, parents before children. */
+    struct PST_VEC(struct pst_module_call *) calls;
+    struct pst_map newest_calls; /* path -> struct pst_module_call */
+    struct pst_map names;        /* value name -> struct pst_value */
     /* SEED and GRAD values, in the order in which they were added. */
     struct PST_VEC(struct pst_value *) extras;
     unsigned next_node_id;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What nodes use, and which of them nobody needs. */
-#include "stages/graph/graph.h"
+#include "stages/graph/calls.h"
 
 #include <string.h>
 
@@ -61,4 +61,5 @@ void pst_graph_dce(struct pst_graph *graph, bool drop_idle)
                 graph->nodes.n * sizeof(graph->nodes.at[0]));
     for (size_t i = 0; i < graph->values.n; i++)
         graph->values.at[i]->aux = NULL;
+    pst_graph_trim_signatures(graph);
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "stages/graph/calls.h"
 #include "stages/graph/oprow.h"
 
 #include <stdarg.h>
@@ -30,7 +31,8 @@ static enum pst_status bad(const struct verifier *v, const char *fmt, ...)
     return pst_diag_set(v->diag, PST_ERR_INTERNAL,
                         "graph, node %%%s (%s, module \"%s\", %s): %s",
                         node->n_outs > 0 ? node->outs[0]->name : "",
-                        node->schema->name, node->module, node->source, text);
+                        node->schema->name, node->call->path, node->source,
+                        text);
 }
 
 static bool is_ours(const struct verifier *v, const struct pst_value *value)
@@ -160,6 +162,13 @@ static enum pst_status check_inferred(const struct verifier *v)
     return status;
 }
 
+static bool is_our_call(const struct verifier *v,
+                        const struct pst_module_call *call)
+{
+    return call != NULL && call->id < v->graph->calls.n &&
+           v->graph->calls.at[call->id] == call;
+}
+
 static enum pst_status check_node(struct verifier *v)
 {
     const struct pst_node *node = v->node;
@@ -168,6 +177,10 @@ static enum pst_status check_node(struct verifier *v)
     if (node->schema == NULL || node->schema != pst_op_schema(node->op))
         return pst_diag_set(v->diag, PST_ERR_INTERNAL,
                             "graph: a node has another operator's schema");
+    if (!is_our_call(v, node->call))
+        return pst_diag_set(v->diag, PST_ERR_INTERNAL,
+                            "graph: %s stands in a call of another graph",
+                            node->schema->name);
     if (node->phase >= PST_N_PHASES || node->id >= v->graph->next_node_id)
         return bad(v, "phase or id is out of range");
     for (unsigned i = 0; i < node->schema->n_args && status == PST_OK; i++)
@@ -205,6 +218,39 @@ static enum pst_status check_output(const struct verifier *v,
     return PST_OK;
 }
 
+static enum pst_status check_leaves(const struct verifier *v,
+                                    const struct pst_call_leaf *leaves,
+                                    unsigned n)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < n && status == PST_OK; i++)
+        if (leaves[i].arg.kind == PST_ARG_VALUE)
+            status = check_use(v, leaves[i].arg.value, "a signature");
+    return status;
+}
+
+static enum pst_status check_call(const struct verifier *v, size_t i)
+{
+    const struct pst_module_call *call = v->graph->calls.at[i];
+    const struct pst_call_signature *s = call->signature;
+    enum pst_status status;
+
+    if (call->id != i || (i > 0) != (call->parent != NULL) ||
+        pst_graph_find_call(v->graph, call->path, call->index) != call)
+        return bad(v, "call %s@%u is not in its place", call->path,
+                   call->index);
+    if (i > 0 && (!is_our_call(v, call->parent) || call->parent->id >= i ||
+                  call->depth != call->parent->depth + 1))
+        return bad(v, "call %s@%u does not stand in one before it", call->path,
+                   call->index);
+    if (s == NULL)
+        return PST_OK;
+    status = check_leaves(v, s->inputs, s->n_inputs);
+    return status == PST_OK ? check_leaves(v, s->outputs, s->n_outputs)
+                            : status;
+}
+
 static enum pst_status verify(const struct pst_graph *graph, bool lowered,
                               struct pst_diag *diag)
 {
@@ -225,6 +271,8 @@ static enum pst_status verify(const struct pst_graph *graph, bool lowered,
         if (!v.defined[i] && !pst_value_is_dead(graph->values.at[i]))
             status = bad(&v, "%%%s has a node that is not in the graph",
                          graph->values.at[i]->name);
+    for (size_t i = 0; i < graph->calls.n && status == PST_OK; i++)
+        status = check_call(&v, i);
     for (size_t i = 0; i < graph->outputs.n && status == PST_OK; i++)
         status = check_output(&v, &graph->outputs.at[i]);
     pst_free(v.defined);

@@ -256,7 +256,7 @@ enum pst_status pst_eval_run(struct pst_eval *eval, bool reference,
             pst_diag_prefix(diag, "node %%%s (%s, %s)",
                             node->n_outs > 0 ? node->outs[0]->name
                                              : node->schema->name,
-                            node->module, node->source);
+                            node->call->path, node->source);
             return status;
         }
     }

@@ -193,7 +193,6 @@ static enum pst_status contribute_all(struct differ *d,
  * its id, so that random operators draw the same numbers again. */
 static enum pst_status enter_node(struct differ *d, const struct pst_node *node)
 {
-    d->build.module = node->module;
     d->build.source = node->source;
     d->build.call = node->call;
     d->build.node_id = node->id;
@@ -227,8 +226,8 @@ static enum pst_status differentiate_node(struct differ *d,
         status = contribute_all(d, node);
     if (status != PST_OK)
         pst_diag_prefix(d->build.diag, "gradient of %%%s (%s, %s, %s)",
-                        node->outs[0]->name, node->schema->name, node->module,
-                        node->source);
+                        node->outs[0]->name, node->schema->name,
+                        node->call->path, node->source);
     return status;
 }
 

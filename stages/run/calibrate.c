@@ -74,7 +74,7 @@ static enum pst_status find_parts(const struct pst_plan *plan,
         for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {
             struct pst_node *node = graph->nodes.at[i];
 
-            if (!add_node(ret, s, node->module,
+            if (!add_node(ret, s, node->call->path,
                           pst_seconds_of(pst_cost_of_node(&setup, node),
                                          node->phase)))
                 status = pst_diag_nomem(diag, sizeof(struct part));

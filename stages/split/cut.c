@@ -198,14 +198,7 @@ static enum pst_status copy_node(struct cutter *c, const struct pst_node *node)
         names[k] = node->outs[k]->name;
     c->build.names = names;
     c->build.n_names = node->n_outs;
-    c->build.module = node->module;
-    c->build.source = node->source;
-    c->build.call = node->call;
-    c->build.phase = node->phase;
-    c->build.no_grad = node->no_grad;
-    c->build.origin = node->origin[0] != '\0' ? node->origin : NULL;
-    c->build.is_function = node->is_function;
-    c->build.node_id = node->id;
+    pst_build_like(&c->build, node);
     c->build.hint = node->n_outs > 0 ? node->outs[0]->meta.dtype : PST_N_DTYPES;
     copy = pst_emit_node(&c->build, node->op, args, n);
     if (copy == NULL)
@@ -249,7 +242,7 @@ static enum pst_status make_dense(struct cutter *c, struct pst_value **value)
     c->build.names = (const char *const *)&name;
     c->build.n_names = 1;
     c->build.node_id = UINT32_MAX;
-    c->build.module = def != NULL ? def->module : "";
+    c->build.call = def != NULL ? def->call : NULL;
     c->build.source = def != NULL ? def->source : "";
     c->build.no_grad = false;
     *value = pst_emit(&c->build, pst_op_find(clone), PST_ARGS(pst_v(*value)));
@@ -348,7 +341,8 @@ static enum pst_status check_owner(struct cutter *c,
                 "buffer \"%s\" is changed in stage %d and read in stage %d "
                 "(in %s at %s): cut elsewhere (E_SHARED_MUT)",
                 output->target->fqn, stage, r.found,
-                node->module[0] != '\0' ? node->module : "the outermost module",
+                node->call->path[0] != '\0' ? node->call->path
+                                            : "the outermost module",
                 node->source);
     }
     return PST_OK;

@@ -29,7 +29,7 @@ static void add_place(struct places *p, const struct pst_node *node)
     for (size_t i = 0; i < p->at.n; i++) {
         const struct pst_node *have = p->at.at[i];
 
-        if (strcmp(have->module, node->module) == 0 &&
+        if (strcmp(have->call->path, node->call->path) == 0 &&
             strcmp(have->source, node->source) == 0 &&
             strcmp(pst_node_origin(have), pst_node_origin(node)) == 0)
             return;
@@ -49,9 +49,10 @@ static void describe(const struct places *p, struct pst_str *out)
             pst_str_addf(out, " and %zu more", p->at.n - i);
             return;
         }
-        pst_str_addf(
-            out, "%s%s in %s", i > 0 ? ", " : "", pst_node_origin(node),
-            node->module[0] != '\0' ? node->module : "the outermost module");
+        pst_str_addf(out, "%s%s in %s", i > 0 ? ", " : "",
+                     pst_node_origin(node),
+                     node->call->path[0] != '\0' ? node->call->path
+                                                 : "the outermost module");
         if (node->source[0] != '\0')
             pst_str_addf(out, " at %s", node->source);
     }
@@ -104,7 +105,7 @@ static bool keeps(struct evaluator *e, const struct pst_node *node)
     bool found = false;
 
     for (size_t i = 0; i < e->options->n_keep; i++)
-        if (matches(e->options->keep[i], node->module))
+        if (matches(e->options->keep[i], node->call->path))
             found = e->used[i] = true;
     return found;
 }

@@ -9,7 +9,7 @@
 #include "stages/frontend/model.h"
 #include "stages/graph/graph.h"
 
-#define PST_PLAN_VERSION    5
+#define PST_PLAN_VERSION    6
 #define PST_PLAN_MAX_STAGES 4096
 
 struct pst_plan_file;

@@ -136,14 +136,7 @@ static void set_place(struct pst_build *build, const struct pst_node *node,
 {
     build->names = names;
     build->n_names = node->n_outs;
-    build->module = node->module;
-    build->source = node->source;
-    build->call = node->call;
-    build->phase = node->phase;
-    build->no_grad = node->no_grad;
-    build->origin = node->origin[0] != '\0' ? node->origin : NULL;
-    build->is_function = node->is_function;
-    build->node_id = node->id;
+    pst_build_like(build, node);
 }
 
 /* Some operators make f32 of integers whatever else is f64. */

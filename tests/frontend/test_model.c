@@ -98,14 +98,14 @@ static void structure_is_kept(void **state)
     assert_true(node->no_grad);
     node = first_node(g, "aten.linear.default");
     assert_false(node->no_grad);
-    assert_string_equal(node->module, "fc");
-    assert_int_equal(node->call, 0);
+    assert_string_equal(node->call->path, "fc");
+    assert_int_equal(node->call->index, 0);
     assert_string_equal(node->source, "make_tiny.py:39");
     for (size_t i = 0; i < g->nodes.n; i++)
         if (strcmp(g->nodes.at[i]->schema->name, "aten.linear.default") == 0 &&
-            strcmp(g->nodes.at[i]->module, "fc") == 0)
+            strcmp(g->nodes.at[i]->call->path, "fc") == 0)
             node = g->nodes.at[i];
-    assert_int_equal(node->call, 1); /* its second call */
+    assert_int_equal(node->call->index, 1); /* its second call */
     pst_model_close(m);
 }
 

@@ -3,6 +3,7 @@
 #include "tests/test.h"
 
 #include "stages/graph/build.h"
+#include "stages/graph/calls.h"
 #include "stages/ops/op.h"
 
 #include <stdio.h>
@@ -64,10 +65,17 @@ static void add_output(struct fixture *f, struct pst_value *value)
 static void fills_defaults_and_names(void **state)
 {
     struct fixture *f = *state;
+    struct pst_module_call *call;
     struct pst_value *a, *b;
 
-    f->build.module = "layers.0";
-    f->build.call = 2;
+    assert_ok(pst_graph_add_call(f->graph,
+                                 &(struct pst_module_call){.path = "layers.0",
+                                                           .index = 2,
+                                                           .identity = "",
+                                                           .type = ""},
+                                 &call, &f->diag),
+              &f->diag);
+    f->build.call = call;
     f->build.no_grad = true;
     a = emit2(f, "aten.add.Tensor", f->x, f->w);
     assert_ok(f->build.status, &f->diag);
@@ -75,8 +83,9 @@ static void fills_defaults_and_names(void **state)
     assert_string_equal(a->def->schema->name, "aten.add.Tensor");
     assert_int_equal(a->def->args[2].kind, PST_ARG_INT); /* alpha=1 */
     assert_int_equal(a->def->args[2].i, 1);
-    assert_string_equal(a->def->module, "layers.0");
-    assert_int_equal(a->def->call, 2);
+    assert_ptr_equal(a->def->call, call);
+    assert_string_equal(a->def->call->path, "layers.0");
+    assert_int_equal(a->def->call->index, 2);
     assert_true(a->def->no_grad);
     assert_int_equal(a->def->id, 0);
     b = emit2(f, "aten.add.Tensor", f->x, a);
@@ -88,6 +97,53 @@ static void fills_defaults_and_names(void **state)
     assert_int_equal(b->def->id, 40);
     assert_int_equal(f->graph->next_node_id, 41);
     assert_ok(pst_graph_verify(f->graph, &f->diag), &f->diag);
+}
+
+/* Signatures keep nothing alive, and calls are found again in other graphs. */
+static void calls_are_told(void **state)
+{
+    struct fixture *f = *state;
+    struct pst_value *gone = emit1(f, "aten.neg.default", f->x);
+    struct pst_call_leaf in = {"x", pst_v(f->x)}, out = {"0", pst_v(gone)};
+    struct pst_module_call like = {
+        .path = "a", .index = 1, .identity = "key", .type = "A"};
+    struct pst_module_call *outer, *inner, *again;
+    struct pst_graph *other;
+
+    assert_ok(pst_graph_add_call(f->graph, &like, &outer, &f->diag), &f->diag);
+    like.parent = outer;
+    like.path = "a.b";
+    assert_ok(pst_graph_add_call(f->graph, &like, &inner, &f->diag), &f->diag);
+    assert_ok(pst_graph_add_call(f->graph, &like, &again, &f->diag), &f->diag);
+    assert_ptr_equal(again, inner);
+    assert_null(pst_graph_find_call(f->graph, "a.b", 0));
+    assert_ok(pst_graph_sign_call(f->graph, inner,
+                                  &(struct pst_call_signature){&in, &out, 1, 1},
+                                  &f->diag),
+              &f->diag);
+    assert_ok(pst_graph_verify(f->graph, &f->diag), &f->diag);
+    pst_graph_dce(f->graph, false);
+    assert_ptr_equal(inner->signature->inputs[0].arg.value, f->x);
+    assert_int_equal(inner->signature->outputs[0].arg.kind, PST_ARG_IGNORED);
+
+    assert_ok(pst_graph_new(&other, &f->diag), &f->diag);
+    assert_ok(pst_graph_adopt_call(other, inner, &again, &f->diag), &f->diag);
+    assert_int_equal(other->calls.n, 3);
+    assert_ptr_not_equal(again, inner);
+    assert_string_equal(again->parent->path, "a");
+    assert_int_equal(again->parent->index, 1);
+    assert_ok(pst_graph_verify(other, &f->diag), &f->diag);
+    pst_graph_free(other);
+    like.parent = f->graph->calls.at[0];
+    for (unsigned i = 0; i < PST_MAX_CALL_DEPTH; i++) {
+        like.index = 100 + i;
+        assert_ok(pst_graph_add_call(f->graph, &like, &again, &f->diag),
+                  &f->diag);
+        like.parent = again;
+    }
+    like.index++;
+    assert_int_equal(pst_graph_add_call(f->graph, &like, &again, &f->diag),
+                     PST_ERR_RANGE);
 }
 
 static void names_stay_unique(void **state)
@@ -293,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(fills_defaults_and_names, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(calls_are_told, setup, teardown),
         cmocka_unit_test_setup_teardown(names_stay_unique, setup, teardown),
         cmocka_unit_test_setup_teardown(views_know_their_base, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failure_sticks, setup, teardown),

@@ -12,6 +12,11 @@
 
 static const char good[] =
     "graph next_id=20 {\n"
+    "  call - type __main__.Net key L__self__\n"
+    "  call layers in - type torch.nn.modules.container.ModuleList key "
+    "L__self__layers\n"
+    "  call layers.0@3 in layers type \"odd, type\" key 140147541240528\n"
+    "  call \"a b\" in -\n"
     "  input %x: f32[4, 24]\n"
     "  input %\"odd name\": f32[1, 24]:(7, 1)\n"
     "  param %p_out_weight \"out.weight\" grad: f32[5, 24]\n"
@@ -32,6 +37,8 @@ static const char good[] =
     "  pippy._pipe_split.default()  # - - F id=8\n"
     "  %rand: f32[4] = aten.rand.default([4], dtype=f32)  # - - F id=9 "
     "function of=aten.normal_.default\n"
+    "  signature layers.0@3 in \"x\" %x in \"flag\" True in \"gone\" _ in "
+    "\"no\" None out \"0\" %add\n"
     "  output user %t \"0\"\n"
     "  output user 3{s - 1} \"a.b\"\n"
     "  output user None \"c\"\n"
@@ -51,6 +58,7 @@ static int setup(void **state)
 
 static void text_reads_back(void **state)
 {
+    const struct pst_module_call *call;
     struct pst_str text = {0};
     struct pst_graph *graph;
 
@@ -63,10 +71,17 @@ static void text_reads_back(void **state)
     assert_string_equal(pst_node_origin(graph->nodes.at[7]),
                         "aten.normal_.default");
     assert_string_equal(pst_node_origin(graph->nodes.at[0]), "aten.add.Tensor");
-    assert_int_equal(graph->nodes.at[0]->call, 3);
+    call = graph->nodes.at[0]->call;
+    assert_int_equal(call->index, 3);
+    assert_string_equal(call->identity, "140147541240528");
+    assert_string_equal(call->parent->path, "layers");
+    assert_ptr_equal(call->parent->parent, graph->calls.at[0]);
+    assert_int_equal(call->signature->n_inputs, 4);
+    assert_ptr_equal(call->signature->outputs[0].arg.value,
+                     graph->nodes.at[0]->outs[0]);
     assert_int_equal(graph->nodes.at[0]->stage, 1);
     assert_int_equal(graph->nodes.at[2]->phase, PST_PHASE_W);
-    assert_string_equal(graph->nodes.at[2]->module, "a b");
+    assert_string_equal(graph->nodes.at[2]->call->path, "a b");
     assert_string_equal(graph->nodes.at[2]->source, "-");
     assert_string_equal(graph->nodes.at[1]->source, "");
     assert_true(graph->params.at[0]->requires_grad);
@@ -141,14 +156,14 @@ static void refuses_with_line(void **state)
     static const struct {
         const char *from, *to, *message;
     } cases[] = {
-        {"aten.mul.Scalar", "aten.mul.Scalax", "line 10: there is no operator"},
-        {"(%add, 0.1)", "(%adx, 0.1)", "line 10: there is no value %adx"},
-        {"(%add, 0.1)", "(%mul, 0.1)", "line 10: there is no value %mul"},
+        {"aten.mul.Scalar", "aten.mul.Scalax", "line 14: there is no operator"},
+        {"(%add, 0.1)", "(%adx, 0.1)", "line 14: there is no value %adx"},
+        {"(%add, 0.1)", "(%mul, 0.1)", "line 14: there is no value %mul"},
         {"(%add, 0.1)", "(%add, 0.1, 3)", "too many arguments"},
         {"(%add, 0.1)", "(%add)", "argument \"other\" is missing"},
         {"(%add, 0.1)", "(%add, other=1, other=2)", "too many arguments"},
         {"(%add, 0.1)", "(%add, beta=1)", "has no argument \"beta\""},
-        {"(%add, 0.1)", "(%add, 0.1", "line 10: \",\" is missing"},
+        {"(%add, 0.1)", "(%add, 0.1", "line 14: \",\" is missing"},
         {"(%add, 0.1)", "(%add, 0.x)", "is no number"},
         {"(%add, 0.1)", "(%add, nan:1)", "is no number"},
         {"(%add, 0.1)", "(%add, \"a)", "no end"},
@@ -162,13 +177,13 @@ static void refuses_with_line(void **state)
         {"view of %mul + 24", "view of %x + 24", "another view than stated"},
         {"f32[24, 4]:(1, 24)", "f32[24, 4]", "is f32[24, 4]:(1, 24), not"},
         {"f32[24, 4]:(1, 24)", "f32[24, 4]:(1)", "1 strides for 2 sizes"},
-        {"[1, 3]", "[1, 2]", "line 12"},
+        {"[1, 3]", "[1, 2]", "line 16"},
         {"[1, 3]", "[1, True]", "mixed types"},
-        {"[1, 3]", "[1, [3]]", "line 12"},
+        {"[1, 3]", "[1, [3]]", "line 16"},
         {"# - - I id=3", "# - - X id=3", "the phase is missing"},
         {"# - - I id=3", "# - - I id=-3", "out of range"},
         {"id=5", "id=5 id=6", "more than one thing in a line"},
-        {"input %x", "inputs %x", "line 2"},
+        {"input %x", "inputs %x", "line 6"},
         {"\"lifted_0\"", "", "a name of the state is missing"},
         {"seed %s", "seed %s \"q\"", "a name of the state is too much"},
         {"output user 3", "output users 3", "kind of the output"},
@@ -178,6 +193,12 @@ static void refuses_with_line(void **state)
         {"graph next_id=20", "graph next_id=99999999999", "out of range"},
         {"\\\"ning", "\\xning", "an escape in a text is wrong"},
         {"dtype=i64", "dtype=i65", "is no argument"},
+        {"call layers in -", "call layers in nowhere", "stands in none"},
+        {"call \"a b\" in -", "call layers in -", "is there twice"},
+        {"call - type", "call \"\"@1 type", "the model is called once"},
+        {"signature layers.0@3", "signature layers.0", "of no call"},
+        {"in \"gone\" _", "of \"gone\" _", "\"in\" is missing"},
+        {"out \"0\" %add", "out \"0\" %adx", "there is no value %adx"},
     };
 
     (void)state;

@@ -240,7 +240,7 @@ static void places_are_kept(void **state)
         assert_true(node->id == 3 || node->id == 5 || node->id == 7 ||
                     node->id == 8);
         if (node->id == 3) {
-            assert_string_equal(node->module, "one");
+            assert_string_equal(node->call->path, "one");
             assert_string_equal(node->source, "m.py:1");
             seen = true;
         }

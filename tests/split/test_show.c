@@ -74,6 +74,8 @@ static void tells_a_stage(void **state)
         "  \"m.f\": f32[3]  frozen\n"
         "buffers\n"
         "  \"m.<p>\": f32[2, 3]  not persistent  copied, in stages 1, 2\n"
+        "calls of modules\n"
+        "  call n in -\n"
         "operators\n"
         "  %c: f32[2, 3] = aten.where.self(%i, %b, %w)  # n - F id=5 stage=2\n"
         "  %d: f32[2, 3] = aten.mul.Tensor(%c, %f)  # n - F id=6 stage=2\n"

@@ -49,7 +49,7 @@ static void joins_stages(void **state)
 
             assert_int_equal(node->id, twin->id);
             assert_string_equal(node->outs[0]->name, twin->outs[0]->name);
-            assert_string_equal(node->module, twin->module);
+            assert_string_equal(node->call->path, twin->call->path);
         }
         assert_int_equal(n, whole.plan->stages.at[0].graph->nodes.n);
         pst_plan_free(joined);

@@ -420,8 +420,8 @@ enum pst_status pst_functionalise_finish(struct pst_functionalise *f,
 {
     enum pst_status status = f->build->status;
 
-    f->build->module = f->build->source = "";
-    f->build->call = 0;
+    f->build->call = NULL;
+    f->build->source = "";
     for (size_t i = 0; i < f->storages.n && status == PST_OK; i++)
         status = finish_storage(f, f->storages.at[i]->owner, diag);
     return status;

@@ -238,8 +238,9 @@ static enum pst_status read_outputs(struct pst_import *import,
         return pst_diag_set(import->diag, PST_ERR_INPUT,
                             "the graph has %u outputs, its signature %zu",
                             doc->graph->n_outputs, doc->n_outputs);
-    import->build.module = import->build.source = "";
-    import->build.call = 0;
+    status = pst_import_enter(import, &pst_doc_nowhere);
+    if (status != PST_OK)
+        return status;
     import->build.no_grad = false;
     if (root != NULL && root->out_tree != NULL)
         status = pst_pytree_results(root->out_tree, &import->model->arena,
@@ -363,6 +364,7 @@ static enum pst_status import_nodes(struct pst_import *import)
         &import->build, &import->functional, import->diag);
 
     import->place = &pst_doc_nowhere;
+    import->stack = NULL;
     if (status == PST_OK)
         status = pst_import_lay_out_inputs(import, &import->outer);
     if (status == PST_OK)
@@ -386,8 +388,10 @@ enum pst_status pst_import_body(struct pst_import *import)
 
 enum pst_status pst_import_results(struct pst_import *import)
 {
-    enum pst_status status = read_outputs(import, &import->outer);
+    enum pst_status status = pst_import_signatures(import, &import->outer);
 
+    if (status == PST_OK)
+        status = read_outputs(import, &import->outer);
     if (status == PST_OK)
         status = pst_functionalise_finish(import->functional, import->diag);
     if (status == PST_OK)

@@ -56,6 +56,7 @@ struct pst_import {
     struct pst_layouts layouts;
     struct PST_VEC(struct pst_storage_note) notes;
     const struct pst_doc_place *place; /* of the node at work */
+    const struct pst_doc_stack *stack; /* whose call build.call is */
     struct pst_scope outer;            /* of the outermost graph */
     size_t n_modules, n_ties, n_notes; /* of the model before the import */
 };
@@ -188,6 +189,16 @@ enum pst_status pst_import_bind(struct pst_import *import,
                                 const struct pst_doc_node *node,
                                 const struct pst_target *target, bool raw,
                                 struct pst_arg **ret) PST_MUST_CHECK;
+
+/* --- calls.c ------------------------------------------------------------ */
+
+/* What is built next stands at this place of the model. */
+enum pst_status pst_import_enter(struct pst_import *import,
+                                 const struct pst_doc_place *place)
+    PST_MUST_CHECK;
+/* When all nodes are there: what calls take and return, where it was kept. */
+enum pst_status pst_import_signatures(
+    struct pst_import *import, const struct pst_scope *scope) PST_MUST_CHECK;
 
 /* --- autocast.c --------------------------------------------------------- */
 

@@ -454,9 +454,14 @@ static enum pst_status import_node(struct pst_import *import,
 
     if (status != PST_OK)
         return status;
-    import->build.module = import->place->module;
-    import->build.call = import->place->call;
-    import->build.source = import->place->source;
+    /* Branches have no stacks, or such of a root of their own: what they do is
+     * done by the call that chooses. */
+    if (scope->pure)
+        import->build.source = import->place->source;
+    else
+        status = pst_import_enter(import, import->place);
+    if (status != PST_OK)
+        return status;
     import->build.no_grad = scope->no_grad;
     import->build.origin = target->name;
     import->build.is_function = !import->place->library;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reads what print.c writes; every result is inferred again and compared. */
 #include "stages/graph/text/parse.h"
+#include "stages/graph/calls.h"
 
 #include <string.h>
 
@@ -62,7 +63,9 @@ static enum pst_status take_text_or_dash(struct pst_parser *p, const char **ret)
     char *word;
     enum pst_status status;
 
-    if (pst_scan_take(&p->scan, "- ")) {
+    if (pst_scan_sees(&p->scan, "-") &&
+        (p->scan.at[1] == ' ' || p->scan.at[1] == '\n')) {
+        p->scan.at++;
         *ret = "";
         return PST_OK;
     }
@@ -87,6 +90,108 @@ static enum pst_status take_unsigned(struct pst_parser *p, int64_t max,
     return PST_OK;
 }
 
+/* "layers.0@1" */
+static enum pst_status take_call_name(struct pst_parser *p,
+                                      struct pst_module_call *ret)
+{
+    enum pst_status status;
+
+    *ret = (struct pst_module_call){.identity = "", .type = ""};
+    status = take_text_or_dash(p, &ret->path);
+    if (status == PST_OK && *p->scan.at == '@') {
+        p->scan.at++;
+        status = take_unsigned(p, UINT32_MAX, &ret->index);
+    }
+    if (status == PST_OK && ret->path[0] == '\0' && ret->index > 0)
+        return pst_scan_fail(&p->scan, "the model is called once");
+    return status;
+}
+
+/* The same of a call in a node's line. One without a line of its own stands in
+ * the root: texts that people write leave these lines out. */
+static enum pst_status take_call(struct pst_parser *p,
+                                 const struct pst_module_call **ret)
+{
+    struct pst_module_call like, *call = NULL;
+    enum pst_status status = take_call_name(p, &like);
+
+    if (status == PST_OK)
+        status = pst_graph_add_call(p->graph, &like, &call, p->scan.diag);
+    *ret = call;
+    return status;
+}
+
+/* "call layers.0@1 in layers type Block key L__self__layers.0" */
+static enum pst_status take_call_line(struct pst_parser *p)
+{
+    struct pst_module_call like, outer, *call;
+    enum pst_status status = take_call_name(p, &like);
+    const size_t n = p->graph->calls.n;
+
+    if (status == PST_OK && pst_scan_take(&p->scan, "in")) {
+        status = take_call_name(p, &outer);
+        if (status != PST_OK)
+            return status;
+        like.parent = pst_graph_find_call(p->graph, outer.path, outer.index);
+        if (like.parent == NULL)
+            return pst_scan_fail(&p->scan, "module %.100s stands in none",
+                                 like.path);
+    }
+    if (status == PST_OK && pst_scan_take(&p->scan, "type"))
+        status = take_text_or_dash(p, &like.type);
+    if (status == PST_OK && pst_scan_take(&p->scan, "key"))
+        status = take_text_or_dash(p, &like.identity);
+    if (status == PST_OK)
+        status = pst_graph_add_call(p->graph, &like, &call, p->scan.diag);
+    if (status == PST_OK && like.path[0] != '\0' && p->graph->calls.n == n)
+        return pst_scan_fail(&p->scan, "call %.100s@%u is there twice",
+                             like.path, like.index);
+    return status;
+}
+
+/* "in "x" %a out "0" %b" */
+static enum pst_status take_signature(struct pst_parser *p)
+{
+    struct PST_VEC(struct pst_call_leaf) in = {0}, out = {0};
+    struct pst_module_call like, *call = NULL;
+    enum pst_status status = take_call_name(p, &like);
+
+    if (status == PST_OK) {
+        call = pst_graph_find_call(p->graph, like.path, like.index);
+        if (call == NULL || call->signature != NULL)
+            status = pst_scan_fail(&p->scan, "a signature of no call");
+    }
+    while (status == PST_OK && !pst_scan_sees(&p->scan, "\n")) {
+        const bool is_out = pst_scan_take(&p->scan, "out");
+        struct pst_call_leaf leaf;
+        char *path;
+
+        if (!is_out)
+            status = pst_scan_expect(&p->scan, "in");
+        if (status == PST_OK)
+            status = pst_scan_quoted(&p->scan, &path);
+        if (status == PST_OK)
+            status = pst_parse_arg(p, &leaf.arg);
+        if (status != PST_OK)
+            break;
+        leaf.path = path;
+        if (!(is_out ? pst_vec_push(PST_TAG_GRAPH, &out, leaf)
+                     : pst_vec_push(PST_TAG_GRAPH, &in, leaf)))
+            status = no_memory(p);
+    }
+    if (status == PST_OK)
+        status = pst_graph_sign_call(
+            p->graph, call,
+            &(struct pst_call_signature){.inputs = in.at,
+                                         .n_inputs = (unsigned)in.n,
+                                         .outputs = out.at,
+                                         .n_outputs = (unsigned)out.n},
+            p->scan.diag);
+    pst_vec_fini(&in);
+    pst_vec_fini(&out);
+    return status;
+}
+
 /* "# module@1 file.py:12 F id=3 stage=2 no_grad function of=aten.normal_"; a
  * hand-written line may leave it out. */
 static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
@@ -96,8 +201,8 @@ static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
     enum pst_status status = PST_OK;
     unsigned phase = 0;
 
-    build->module = build->source = "";
-    build->call = 0;
+    build->call = NULL;
+    build->source = "";
     build->phase = PST_PHASE_F;
     build->node_id = UINT32_MAX;
     build->no_grad = build->is_function = false;
@@ -105,12 +210,7 @@ static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
     *ret_stage = UINT32_MAX;
     if (!pst_scan_take(&p->scan, "#"))
         return PST_OK;
-    if (status == PST_OK)
-        status = take_text_or_dash(p, &build->module);
-    if (status == PST_OK && *p->scan.at == '@') {
-        p->scan.at++;
-        status = take_unsigned(p, UINT32_MAX, &build->call);
-    }
+    status = take_call(p, &build->call);
     if (status == PST_OK)
         status = take_text_or_dash(p, &build->source);
     while (status == PST_OK && !pst_scan_take(&p->scan, letters[phase]))
@@ -278,6 +378,10 @@ static enum pst_status take_line(struct pst_parser *p)
 {
     if (pst_scan_take(&p->scan, "output"))
         return take_output(p);
+    if (pst_scan_take(&p->scan, "call"))
+        return take_call_line(p);
+    if (pst_scan_take(&p->scan, "signature"))
+        return take_signature(p);
     for (size_t i = 0; i < PST_COUNT(kinds); i++)
         if (pst_scan_take(&p->scan, kinds[i].word))
             return take_given(p, kinds[i].kind);

@@ -3,16 +3,21 @@
  * Graphs as text, one line for each value that is given, node and output:
  *
  *   graph next_id=13 {
+ *     call out@1 in head type torch.nn.modules.linear.Linear key L__self__out
  *     input %x: f32[2, 3]
  *     param %w "out.weight" grad: f32[2, 3]
  *     %add: f32[2, 3] = aten.add.Tensor(%x, %w, alpha=2)  # out zoo.py:12 F
  * id=12 %t: f32[3, 2]:(1, 3) view of %add + 0 = aten.t.default(%add)  # - - F
- * id=3 output user %t "0"
+ * id=3
+ *     signature out@1 in "input" %x out "0" %t
+ *     output user %t "0"
  *   }
  *
- * Behind "#" stand module (with "@call" if it was called before), source,
+ * A line for each call of a module tells the call that it stands in, the class
+ * and the identity of the module; a signature, what the call takes and returns.
+ * Behind "#" stand the module (with "@INDEX" if it was called before), source,
  * phase, id, and "stage=K", "no_grad", "function", "of=ORIGIN" where that
- * holds; "-" is empty.
+ * holds; "-" is empty, or the model itself.
  */
 #include "stages/graph/schema.h"
 
@@ -238,6 +243,58 @@ static void add_place(struct pst_str *out, const char *text)
         add_word(out, text, strcmp(text, "-") ? "_.-/:<>" : "");
 }
 
+static void add_call_name(struct pst_str *out,
+                          const struct pst_module_call *call)
+{
+    add_place(out, call->path);
+    if (call->index > 0)
+        pst_str_addf(out, "@%u", call->index);
+}
+
+static void add_call(struct pst_str *out, const struct pst_module_call *call)
+{
+    pst_str_add(out, "  call ");
+    add_call_name(out, call);
+    if (call->parent != NULL) {
+        pst_str_add(out, " in ");
+        add_call_name(out, call->parent);
+    }
+    if (call->type[0] != '\0') {
+        pst_str_add(out, " type ");
+        add_place(out, call->type);
+    }
+    if (call->identity[0] != '\0') {
+        pst_str_add(out, " key ");
+        add_place(out, call->identity);
+    }
+    pst_str_add(out, "\n");
+}
+
+static void add_leaves(struct pst_str *out, const char *word,
+                       const struct pst_call_leaf *leaves, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        pst_str_addf(out, " %s ", word);
+        pst_str_add_json(out, leaves[i].path);
+        pst_str_add(out, " ");
+        add_arg(out, &leaves[i].arg);
+    }
+}
+
+static void add_signature(struct pst_str *out,
+                          const struct pst_module_call *call)
+{
+    const struct pst_call_signature *s = call->signature;
+
+    if (s == NULL)
+        return;
+    pst_str_add(out, "  signature ");
+    add_call_name(out, call);
+    add_leaves(out, "in", s->inputs, s->n_inputs);
+    add_leaves(out, "out", s->outputs, s->n_outputs);
+    pst_str_add(out, "\n");
+}
+
 static void add_node(struct pst_str *out, const struct pst_node *node)
 {
     pst_str_add(out, "  ");
@@ -245,9 +302,7 @@ static void add_node(struct pst_str *out, const struct pst_node *node)
     pst_str_addf(out, "%s(", node->schema->name);
     add_args(out, node);
     pst_str_add(out, ")  # ");
-    add_place(out, node->module);
-    if (node->call > 0)
-        pst_str_addf(out, "@%u", node->call);
+    add_call_name(out, node->call);
     pst_str_add(out, " ");
     add_place(out, node->source);
     pst_str_addf(out, " %c id=%u", phase_letters[node->phase], node->id);
@@ -284,6 +339,10 @@ static void add_output(struct pst_str *out, const struct pst_output *output)
 void pst_graph_print(const struct pst_graph *graph, struct pst_str *out)
 {
     pst_str_addf(out, "graph next_id=%u {\n", graph->next_node_id);
+    for (size_t i = 0; i < graph->calls.n; i++)
+        if (i > 0 || graph->calls.at[0]->type[0] != '\0' ||
+            graph->calls.at[0]->identity[0] != '\0')
+            add_call(out, graph->calls.at[i]);
     for (size_t i = 0; i < graph->values.n; i++) {
         const struct pst_value *value = graph->values.at[i];
 
@@ -302,6 +361,8 @@ void pst_graph_print(const struct pst_graph *graph, struct pst_str *out)
     }
     for (size_t i = 0; i < graph->nodes.n; i++)
         add_node(out, graph->nodes.at[i]);
+    for (size_t i = 0; i < graph->calls.n; i++)
+        add_signature(out, graph->calls.at[i]);
     for (size_t i = 0; i < graph->outputs.n; i++)
         add_output(out, &graph->outputs.at[i]);
     pst_str_add(out, "}\n");

@@ -76,7 +76,7 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
                             pst_meta_bytes(call.in[0].meta));
     r->mem.device->launch(&r->mem, n->kernel, &call);
     if (r->fault.set)
-        note_fault(r, a, pst_node_origin(n->node), n->node->module,
+        note_fault(r, a, pst_node_origin(n->node), n->node->call->path,
                    n->node->source);
 }
 

@@ -56,7 +56,7 @@ static enum pst_status add_modules(struct pst_splitter *s,
                                    struct groups *g)
 {
     for (size_t i = 0; i < s->graph->nodes.n; i++) {
-        const char *path = s->graph->nodes.at[i]->module;
+        const char *path = s->graph->nodes.at[i]->call->path;
         struct group *group = pst_map_get(&g->modules, path);
 
         if (group == NULL) {
@@ -143,7 +143,7 @@ static void spread(struct pst_splitter *s, struct pst_cost_model *cost,
                                                       : 1.0;
         for (size_t i = 0; i < n; i++) {
             const struct group *group =
-                pst_map_get(&g->modules, s->graph->nodes.at[i]->module);
+                pst_map_get(&g->modules, s->graph->nodes.at[i]->call->path);
             const bool own = g->of_node[i].measured;
             const double seconds = own ? g->of_node[i].seconds
                                    : group->measured

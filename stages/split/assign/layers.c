@@ -73,7 +73,7 @@ static enum pst_status note_layers(struct layers *l)
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < graph->nodes.n; i++) {
-        const char *path = graph->nodes.at[i]->module;
+        const char *path = graph->nodes.at[i]->call->path;
         size_t length;
 
         if (strcmp(path, last) == 0)
@@ -124,16 +124,17 @@ static enum pst_status add_cuts(struct layers *l)
         enum pst_status status;
         bool same;
 
-        if (before != NULL && strcmp(before->module, node->module) == 0 &&
+        if (before != NULL &&
+            strcmp(before->call->path, node->call->path) == 0 &&
             before->call == node->call)
             continue;
-        status = layer_of(l, node->module, &length);
+        status = layer_of(l, node->call->path, &length);
         if (status != PST_OK)
             return status;
         if (length == 0)
             continue; /* what stands between layers stays with the former */
         same = before != NULL && length == length_before &&
-               strncmp(before->module, node->module, length) == 0;
+               strncmp(before->call->path, node->call->path, length) == 0;
         if (before != NULL && !same && !pst_vec_push(TAG, &l->cuts->list, cut))
             return pst_diag_nomem(l->s->diag, sizeof(cut));
         before = node;

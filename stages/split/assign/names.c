@@ -84,7 +84,7 @@ static bool is_module(const struct pst_splitter *s, const char *fqn)
 
 static bool same_call(const struct pst_node *a, const struct pst_node *b)
 {
-    return a->call == b->call && strcmp(a->module, b->module) == 0;
+    return a->call == b->call && strcmp(a->call->path, b->call->path) == 0;
 }
 
 /* A call of a module: nodes from begin to end. */
@@ -124,14 +124,14 @@ static enum pst_status find_calls(struct pst_splitter *s, const char *fqn,
             calls->list.n > 0 ? &calls->list.at[calls->list.n - 1] : NULL;
         struct call fresh = {i, i + 1};
 
-        if (!is_inside(node->module, fqn)) {
+        if (!is_inside(node->call->path, fqn)) {
             open = false;
             continue;
         }
         if (last != NULL &&
             (open ? same_call(graph->nodes.at[last->begin], node) ||
-                        strcmp(graph->nodes.at[last->begin]->module,
-                               node->module) != 0
+                        strcmp(graph->nodes.at[last->begin]->call->path,
+                               node->call->path) != 0
                   : goes_on(graph, last, node)))
             last->end = i + 1;
         else if (!pst_vec_push(TAG, &calls->list, fresh))

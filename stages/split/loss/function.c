@@ -312,7 +312,6 @@ static enum pst_status add_nodes(struct pst_loss_adder *a, unsigned dim)
     for (size_t i = 0; i < n; i++)
         end[i] = graph->nodes.at[graph->nodes.n + i];
     pst_build_init(&a->build, graph, a->s->diag);
-    a->build.module = def->module;
     a->build.call = def->call;
     if (a->function->classes)
         pst_loss_flatten(a, dim);

@@ -71,27 +71,46 @@ static void add_state(struct pst_str *out, const struct pst_plan *plan,
     }
 }
 
-/* The lines of the graph's text that are nodes. */
-static void add_nodes(struct pst_str *out, const struct pst_graph *graph)
+static bool begins_with(const char *line, const char *const *words, size_t n)
 {
-    static const char *const others[] = {"graph ",    "  input ", "  param ",
-                                         "  buffer ", "  const ", "  output ",
-                                         "}"};
-    struct pst_str text = {.visible = out->visible};
-    const char *line;
+    for (size_t i = 0; i < n; i++)
+        if (pst_has_prefix(line, words[i]))
+            return true;
+    return false;
+}
 
-    pst_graph_print(graph, &text);
-    pst_str_add(out, "operators\n");
-    for (line = pst_str_text(&text); *line != '\0';) {
+/* The lines of the graph's text that begin with one of the words, or with none
+ * of them; `before` in front of the first. */
+static void add_lines(struct pst_str *out, const char *text, const char *before,
+                      const char *const *words, size_t n_words, bool with)
+{
+    bool any = false;
+
+    for (const char *line = text; *line != '\0';) {
         const size_t n = strcspn(line, "\n");
-        bool node = true;
 
-        for (size_t i = 0; i < PST_COUNT(others); i++)
-            node = node && !pst_has_prefix(line, others[i]);
-        if (node)
+        if (begins_with(line, words, n_words) == with) {
+            if (!any)
+                pst_str_add(out, before);
+            any = true;
             pst_str_addn(out, line, n + (line[n] == '\n'));
+        }
         line += n + (line[n] == '\n');
     }
+}
+
+static void add_nodes(struct pst_str *out, const struct pst_graph *graph)
+{
+    static const char *const others[] = {
+        "graph ",    "  call ",  "  signature ", "  input ", "  param ",
+        "  buffer ", "  const ", "  output ",    "}"};
+    struct pst_str text = {.visible = out->visible};
+
+    pst_graph_print(graph, &text);
+    add_lines(out, pst_str_text(&text), "calls of modules\n", &others[1], 2,
+              true);
+    add_lines(out, pst_str_text(&text), "operators\n", others,
+              PST_COUNT(others), false);
     out->failed = out->failed || text.failed;
     pst_str_fini(&text);
 }

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Calls of modules: from the stacks of nodes and the signatures that the export
+ * kept to the graph's tree of calls. */
+#include "stages/graph/calls.h"
+#include "stages/frontend/import/nodes.h"
+
+#include <string.h>
+
+/* --- stacks ------------------------------------------------------------- */
+
+/* Keys are the module's identity with "@INDEX" behind it. */
+static char *identity_of(struct pst_arena *arena,
+                         const struct pst_doc_frame *frame)
+{
+    const char *at = frame->call > 0 ? strrchr(frame->key, '@') : NULL;
+
+    return pst_arena_strndup(arena, frame->key,
+                             at != NULL ? (size_t)(at - frame->key)
+                                        : strlen(frame->key));
+}
+
+enum pst_status pst_import_enter(struct pst_import *import,
+                                 const struct pst_doc_place *place)
+{
+    const struct pst_doc_stack *stack = place->stack;
+    struct pst_graph *graph = import->build.graph;
+    struct pst_module_call *call = graph->calls.at[0];
+    enum pst_status status = PST_OK;
+
+    import->build.source = place->source;
+    if (stack == import->stack && stack != NULL)
+        return PST_OK;
+    for (unsigned i = 0; stack != NULL && i < stack->n_nested; i++) {
+        const struct pst_doc_frame *f = &stack->frames[i];
+        struct pst_module_call like = {.parent = call,
+                                       .path = f->path,
+                                       .index = f->path[0] ? f->call : 0,
+                                       .type = f->type};
+
+        /* Its identity is of interest once only. */
+        call = pst_graph_find_call(graph, like.path, like.index);
+        if (call != NULL && call->identity[0] != '\0')
+            continue;
+        like.identity = identity_of(&graph->arena, f);
+        if (like.identity == NULL)
+            return pst_diag_nomem(import->diag, 0);
+        status = pst_graph_add_call(graph, &like, &call, import->diag);
+        if (status != PST_OK)
+            return status;
+    }
+    import->stack = stack;
+    import->build.call = call;
+    return PST_OK;
+}
+
+/* --- signatures --------------------------------------------------------- */
+
+/* A value or literal of a signature. What is no literal of ours, or has no
+ * value because nothing computes it, is IGNORED. */
+static struct pst_arg leaf_of(const struct pst_scope *scope,
+                              const struct pst_doc_arg *arg)
+{
+    struct pst_value *value;
+
+    switch (arg->kind) {
+    case PST_DOC_NONE:
+        return pst_none();
+    case PST_DOC_TENSOR:
+        value = pst_import_find(scope, arg->name);
+        if (value != NULL)
+            return pst_v(value);
+        break;
+    case PST_DOC_INT:
+    case PST_DOC_FLOAT:
+    case PST_DOC_BOOL:
+        if (arg->number.kind == PST_DOC_NUMBER_INT)
+            return pst_i(arg->number.i);
+        if (arg->number.kind == PST_DOC_NUMBER_FLOAT)
+            return pst_f(arg->number.f);
+        if (arg->number.kind == PST_DOC_NUMBER_BOOL)
+            return pst_b(arg->number.b);
+        break;
+    case PST_DOC_STRING:
+        return pst_text(arg->name);
+    default:
+        break;
+    }
+    return (struct pst_arg){.kind = PST_ARG_IGNORED};
+}
+
+static enum pst_status read_leaves(struct pst_import *import,
+                                   const struct pst_scope *scope,
+                                   const struct pst_doc_arg *args, unsigned n,
+                                   const struct pst_paths *paths,
+                                   const char *fqn, struct pst_call_leaf **ret)
+{
+    struct pst_call_leaf *leaves;
+
+    if (paths->n != n)
+        return pst_diag_set(import->diag, PST_ERR_INPUT,
+                            "the signature of module \"%s\" has %u values, its "
+                            "treespec %zu",
+                            fqn, n, paths->n);
+    leaves = pst_arena_calloc(&import->build.graph->arena, PST_MAX(n, 1u),
+                              sizeof(*leaves));
+    if (leaves == NULL)
+        return pst_diag_nomem(import->diag, n * sizeof(*leaves));
+    for (unsigned i = 0; i < n; i++) {
+        leaves[i].path = paths->at[i];
+        leaves[i].arg = leaf_of(scope, &args[i]);
+    }
+    *ret = leaves;
+    return PST_OK;
+}
+
+/* Of a call that left no node: it stands in the first call of the innermost
+ * module around it that has one. */
+static const struct pst_module_call *parent_of(const struct pst_graph *graph,
+                                               const char *path)
+{
+    const struct pst_module_call *ret = graph->calls.at[0];
+    struct pst_str outer = {0};
+
+    pst_str_add(&outer, path);
+    while (!outer.failed && ret == graph->calls.at[0]) {
+        char *dot = strrchr(outer.text, '.');
+        const struct pst_module_call *call;
+
+        if (dot == NULL)
+            break;
+        *dot = '\0';
+        call = pst_graph_find_call(graph, outer.text, 0);
+        if (call != NULL)
+            ret = call;
+    }
+    pst_str_fini(&outer);
+    return ret;
+}
+
+static enum pst_status sign(struct pst_import *import,
+                            const struct pst_scope *scope,
+                            const struct pst_doc_call *call)
+{
+    const struct pst_doc_call_signature *from = call->signature;
+    struct pst_graph *graph = import->build.graph;
+    struct pst_call_signature to = {.n_inputs = from->n_inputs,
+                                    .n_outputs = from->n_outputs};
+    const struct pst_module_call like = {.parent = parent_of(graph, call->fqn),
+                                         .path = call->fqn,
+                                         .index = call->index,
+                                         .identity = "",
+                                         .type = ""};
+    struct pst_module_call *found;
+    struct pst_paths paths;
+    enum pst_status status;
+
+    status =
+        pst_pytree_arguments(from->in_tree, from->arg_names, from->n_arg_names,
+                             &graph->arena, &paths, import->diag);
+    if (status == PST_OK)
+        status = read_leaves(import, scope, from->inputs, from->n_inputs,
+                             &paths, call->fqn, &to.inputs);
+    if (status == PST_OK)
+        status = pst_pytree_results(from->out_tree, &graph->arena, &paths,
+                                    import->diag);
+    if (status == PST_OK)
+        status = read_leaves(import, scope, from->outputs, from->n_outputs,
+                             &paths, call->fqn, &to.outputs);
+    if (status == PST_OK)
+        status = pst_graph_add_call(graph, &like, &found, import->diag);
+    if (status == PST_OK && found->signature != NULL)
+        return pst_diag_set(import->diag, PST_ERR_INPUT,
+                            "call %u of module \"%s\" has two signatures",
+                            call->index, call->fqn);
+    if (status == PST_OK)
+        status = pst_graph_sign_call(graph, found, &to, import->diag);
+    return status;
+}
+
+enum pst_status pst_import_signatures(struct pst_import *import,
+                                      const struct pst_scope *scope)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < import->doc->n_calls && status == PST_OK; i++) {
+        const struct pst_doc_call *call = &import->doc->calls[i];
+
+        if (call->fqn[0] != '\0' && call->signature != NULL &&
+            call->signature->in_tree != NULL &&
+            call->signature->out_tree != NULL)
+            status = sign(import, scope, call);
+    }
+    return status;
+}

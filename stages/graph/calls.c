@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/graph/calls.h"
+
+#include <string.h>
+
+#define TAG PST_TAG_GRAPH
+
+struct pst_module_call *pst_graph_find_call(const struct pst_graph *graph,
+                                            const char *path, unsigned index)
+{
+    struct pst_module_call *call;
+
+    if (path[0] == '\0' && index == 0)
+        return graph->calls.at[0];
+    /* Calls come in ascending order, so that the newest is mostly the one. */
+    call = pst_map_get(&graph->newest_calls, path);
+    while (call != NULL && call->index != index)
+        call = call->older;
+    return call;
+}
+
+static bool name_call(struct pst_graph *graph, struct pst_module_call *call,
+                      const struct pst_module_call *like)
+{
+    call->path = pst_arena_strdup(&graph->arena, like->path);
+    call->identity = pst_arena_strdup(&graph->arena, like->identity);
+    call->type = pst_arena_strdup(&graph->arena, like->type);
+    call->older = pst_map_get(&graph->newest_calls, like->path);
+    return call->path != NULL && call->identity != NULL && call->type != NULL &&
+           pst_map_put(&graph->newest_calls, call->path, call);
+}
+
+static enum pst_status fill_root(struct pst_graph *graph,
+                                 const struct pst_module_call *like,
+                                 struct pst_diag *diag)
+{
+    struct pst_module_call *root = graph->calls.at[0];
+
+    if (root->identity[0] == '\0')
+        root->identity = pst_arena_strdup(&graph->arena, like->identity);
+    if (root->type[0] == '\0')
+        root->type = pst_arena_strdup(&graph->arena, like->type);
+    if (root->identity == NULL || root->type == NULL)
+        return pst_diag_nomem(diag, strlen(like->type));
+    return PST_OK;
+}
+
+enum pst_status pst_graph_add_call(struct pst_graph *graph,
+                                   const struct pst_module_call *like,
+                                   struct pst_module_call **ret,
+                                   struct pst_diag *diag)
+{
+    struct pst_module_call *call =
+        pst_graph_find_call(graph, like->path, like->index);
+    const struct pst_module_call *parent =
+        like->parent != NULL ? like->parent : graph->calls.at[0];
+
+    *ret = call;
+    if (call == graph->calls.at[0])
+        return fill_root(graph, like, diag);
+    if (call != NULL)
+        return PST_OK;
+    if (parent->depth + 1 > PST_MAX_CALL_DEPTH)
+        return pst_diag_set(diag, PST_ERR_RANGE,
+                            "module \"%s\" lies in more than %d others",
+                            like->path, PST_MAX_CALL_DEPTH);
+    call = pst_arena_alloc(&graph->arena, sizeof(*call));
+    if (call == NULL || !name_call(graph, call, like) ||
+        !pst_vec_push(TAG, &graph->calls, call))
+        return pst_diag_nomem(diag, sizeof(*call));
+    call->id = (unsigned)graph->calls.n - 1;
+    call->depth = parent->depth + 1;
+    call->parent = parent;
+    call->index = like->index;
+    *ret = call;
+    return PST_OK;
+}
+
+enum pst_status pst_graph_adopt_call(struct pst_graph *graph,
+                                     const struct pst_module_call *other,
+                                     struct pst_module_call **ret,
+                                     struct pst_diag *diag)
+{
+    struct pst_module_call like;
+    enum pst_status status;
+
+    if (other == NULL ||
+        (other->id < graph->calls.n && graph->calls.at[other->id] == other)) {
+        *ret = graph->calls.at[other == NULL ? 0 : other->id];
+        return PST_OK;
+    }
+    *ret = pst_graph_find_call(graph, other->path, other->index);
+    if (*ret != NULL && *ret != graph->calls.at[0])
+        return PST_OK;
+    like = *other;
+    if (other->parent != NULL) { /* as deep as calls may be */
+        struct pst_module_call *parent;
+
+        status = pst_graph_adopt_call(graph, other->parent, &parent, diag);
+        if (status != PST_OK)
+            return status;
+        like.parent = parent;
+    }
+    return pst_graph_add_call(graph, &like, ret, diag);
+}
+
+/* --- signatures --------------------------------------------------------- */
+
+static enum pst_status copy_leaves(struct pst_graph *graph,
+                                   const struct pst_call_leaf *from, unsigned n,
+                                   struct pst_call_leaf **ret,
+                                   struct pst_diag *diag)
+{
+    struct pst_call_leaf *leaves =
+        pst_arena_calloc(&graph->arena, PST_MAX(n, 1u), sizeof(*leaves));
+
+    if (leaves == NULL)
+        return pst_diag_nomem(diag, n * sizeof(*leaves));
+    for (unsigned i = 0; i < n; i++) {
+        enum pst_status status =
+            pst_arg_copy(&graph->arena, &from[i].arg, &leaves[i].arg, diag);
+
+        if (status != PST_OK)
+            return status;
+        leaves[i].path = pst_arena_strdup(&graph->arena, from[i].path);
+        if (leaves[i].path == NULL)
+            return pst_diag_nomem(diag, strlen(from[i].path));
+    }
+    *ret = leaves;
+    return PST_OK;
+}
+
+enum pst_status pst_graph_sign_call(struct pst_graph *graph,
+                                    struct pst_module_call *call,
+                                    const struct pst_call_signature *signature,
+                                    struct pst_diag *diag)
+{
+    struct pst_call_signature *copy =
+        pst_arena_memdup(&graph->arena, signature, sizeof(*signature));
+    enum pst_status status;
+
+    if (copy == NULL)
+        return pst_diag_nomem(diag, sizeof(*copy));
+    status = copy_leaves(graph, signature->inputs, signature->n_inputs,
+                         &copy->inputs, diag);
+    if (status == PST_OK)
+        status = copy_leaves(graph, signature->outputs, signature->n_outputs,
+                             &copy->outputs, diag);
+    if (status == PST_OK)
+        call->signature = copy;
+    return status;
+}
+
+static void trim_leaves(struct pst_call_leaf *leaves, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (leaves[i].arg.kind == PST_ARG_VALUE &&
+            pst_value_is_dead(leaves[i].arg.value))
+            leaves[i].arg = (struct pst_arg){.kind = PST_ARG_IGNORED};
+}
+
+void pst_graph_trim_signatures(struct pst_graph *graph)
+{
+    for (size_t i = 0; i < graph->calls.n; i++) {
+        const struct pst_call_signature *s = graph->calls.at[i]->signature;
+
+        if (s == NULL)
+            continue;
+        trim_leaves(s->inputs, s->n_inputs);
+        trim_leaves(s->outputs, s->n_outputs);
+    }
+}
