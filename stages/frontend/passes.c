@@ -86,7 +86,11 @@ static enum pst_status run_sizes(void *subject, struct pst_diag *diag)
 {
     struct pst_front *f = subject;
 
-    return pst_import_probe(f->model, f->zip, f->doc, diag);
+    enum pst_status status = pst_import_sizes(&f->import);
+
+    if (status == PST_OK)
+        status = pst_import_probe(f->model, f->zip, f->doc, diag);
+    return status;
 }
 
 /*

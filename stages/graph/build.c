@@ -220,6 +220,10 @@ static enum pst_status emit(struct pst_build *build, const struct pst_op *op,
         status = fill_place(build, node);
     if (status == PST_OK)
         status = add_outs(build, node, &c);
+    if (status == PST_OK && build->sizes != NULL && pst_node_is_free(node)) {
+        pst_op_sizes(op, build, node);
+        status = build->status;
+    }
     if (status == PST_OK)
         *ret = node;
     return status;

@@ -10,6 +10,7 @@
 #include "stages/graph/graph.h"
 
 struct pst_schema;
+struct pst_sizes;
 
 struct pst_build {
     struct pst_graph *graph;
@@ -30,6 +31,7 @@ struct pst_build {
     /* For factories without dtype argument: what the file recorded.
      * PST_N_DTYPES: nothing, f32 then. */
     enum pst_dtype hint;
+    struct pst_sizes *sizes; /* extent.h; NULL: sizes are numbers only */
 };
 
 void pst_build_init(struct pst_build *build, struct pst_graph *graph,

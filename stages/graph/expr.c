@@ -440,6 +440,11 @@ static void print(expr e, struct pst_str *out)
     }
 }
 
+void pst_expr_add(const struct pst_expr *e, struct pst_str *out)
+{
+    print(e, out);
+}
+
 enum pst_status pst_expr_print(struct pst_arena *arena,
                                const struct pst_expr *e, const char **ret,
                                struct pst_diag *diag)

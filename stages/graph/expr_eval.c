@@ -120,6 +120,15 @@ static bool eval_add(const number *a, unsigned n, number *ret, const char **why)
     return true;
 }
 
+static bool eval_sub(const number *a, unsigned n, number *ret, const char **why)
+{
+    const number minus = {.kind = PST_NUMBER_EXACT, .n = -1, .d = 1};
+    number b;
+
+    (void)n;
+    return mul2(&a[1], &minus, &b, why) && add2(&a[0], &b, ret, why);
+}
+
 static bool eval_mul(const number *a, unsigned n, number *ret, const char **why)
 {
     number product = a[0];
@@ -290,6 +299,13 @@ static bool eval_sqrt(const number *a, unsigned n, number *ret,
     return to_float(a) >= 0 && set_float(sqrt(to_float(a)), ret);
 }
 
+static bool eval_log(const number *a, unsigned n, number *ret, const char **why)
+{
+    (void)n;
+    *why = "it takes the logarithm of what is not positive";
+    return to_float(a) > 0 && set_float(log(to_float(a)), ret);
+}
+
 /* Shifts of what is not negative by less than 63. */
 static bool eval_shift(const number *a, number *ret, const char **why,
                        bool left)
@@ -454,6 +470,7 @@ static bool eval_where(const number *a, unsigned n, number *ret,
 static const struct pst_expr_row rows[] = {
     {"Add", 1, MANY, eval_add, " + ", 1},
     {"Mul", 1, MANY, eval_mul, "*", 2},
+    {"Sub", 2, 2, eval_sub, NULL, 0},
     {"Div", 2, 2, eval_div, "/", 2},
     {"FloorDiv", 2, 2, eval_floordiv, "//", 2},
     {"Pow", 2, 2, eval_pow, "**", 3},
@@ -469,6 +486,7 @@ static const struct pst_expr_row rows[] = {
     {"FloatPow", 2, 2, eval_pow, NULL, 0},
     {"OpaqueUnaryFn_sqrt", 1, 1, eval_sqrt, NULL, 0},
     {"sqrt", 1, 1, eval_sqrt, NULL, 0},
+    {"OpaqueUnaryFn_log", 1, 1, eval_log, NULL, 0},
     {"Max", 1, MANY, eval_max, NULL, 0},
     {"Min", 1, MANY, eval_min, NULL, 0},
     {"Abs", 1, 1, eval_abs, NULL, 0},

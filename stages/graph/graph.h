@@ -214,6 +214,10 @@ void pst_node_uses(struct pst_node *node, pst_use_fn fn, void *ctx);
 /* The same on one argument, number i. */
 void pst_arg_uses(struct pst_arg *arg, unsigned i, pst_use_fn fn, void *ctx);
 
+/* Does a size of an operand, or a number among its arguments, follow from free
+ * sizes? */
+bool pst_node_is_free(const struct pst_node *node);
+
 /* It has results, and none of them has an element. */
 bool pst_node_is_empty(const struct pst_node *node);
 

@@ -37,6 +37,11 @@ enum pst_status pst_op_infer(const struct pst_op *op,
 /* Is the row a composition of others, which never becomes a node? */
 bool pst_op_is_rewrite(const struct pst_op *op);
 struct pst_build;
+struct pst_node;
+/* Gives the results of a node, which depend on free sizes, their expressions
+ * (value->dims). */
+void pst_op_sizes(const struct pst_op *op, struct pst_build *build,
+                  struct pst_node *node);
 struct pst_rewrite;
 /* Emits such a row's composition. ret has the results and what is written. */
 enum pst_status pst_op_rewrite(const struct pst_op *op, struct pst_build *build,

@@ -57,7 +57,10 @@ const struct pst_expr_row *pst_expr_find(const char *name, size_t len);
 enum pst_status pst_expr_parse(struct pst_arena *arena, const char *text,
                                const struct pst_expr **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* The one text of an expression, in the arena; it reads back. */
+/* The one text of an expression; it reads back. */
+struct pst_str;
+void pst_expr_add(const struct pst_expr *expr, struct pst_str *out);
+/* The same in the arena. */
 enum pst_status pst_expr_print(struct pst_arena *arena,
                                const struct pst_expr *expr, const char **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;

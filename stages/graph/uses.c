@@ -63,3 +63,26 @@ void pst_graph_dce(struct pst_graph *graph, bool drop_idle)
         graph->values.at[i]->aux = NULL;
     pst_graph_trim_signatures(graph);
 }
+
+static bool is_free(const struct pst_value *value)
+{
+    for (unsigned d = 0; value->dims != NULL && d < value->meta.rank; d++)
+        if (value->dims[d] != NULL)
+            return true;
+    return false;
+}
+
+bool pst_node_is_free(const struct pst_node *node)
+{
+    for (unsigned i = 0; i < node->schema->n_args; i++) {
+        const struct pst_arg *arg = &node->args[i];
+
+        if (arg->exprs != NULL ||
+            (arg->kind == PST_ARG_VALUE && is_free(arg->value)))
+            return true;
+        for (unsigned k = 0; arg->kind == PST_ARG_VALUES && k < arg->n; k++)
+            if (arg->values[k] != NULL && is_free(arg->values[k]))
+                return true;
+    }
+    return false;
+}

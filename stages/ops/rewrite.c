@@ -152,10 +152,21 @@ struct pst_value *pst_rw_shift(struct pst_rewrite *w, struct pst_value *a,
 }
 
 struct pst_value *pst_rw_reshape(struct pst_rewrite *w, struct pst_value *a,
-                                 unsigned rank, const int64_t *sizes)
+                                 unsigned rank, const struct pst_extent *sizes)
 {
     return pst_rw(w, "aten.reshape.default",
-                  PST_ARGS(pst_v(a), pst_ints(sizes, rank)));
+                  PST_ARGS(pst_v(a), pst_extents_arg(w->build, sizes, rank)));
+}
+
+void pst_rw_strides(struct pst_rewrite *w, const struct pst_value *v,
+                    struct pst_extent ret[PST_MAX_RANK])
+{
+    struct pst_extent step = pst_extent(1);
+
+    for (unsigned d = v->meta.rank; d-- > 0;) {
+        ret[d] = step;
+        step = pst_extent_mul(w->build, step, pst_rw_size(w, v, d));
+    }
 }
 
 struct pst_value *pst_rw_permute(struct pst_rewrite *w, struct pst_value *a,

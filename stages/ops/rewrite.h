@@ -6,6 +6,7 @@
  * and pass nothing on then: a rewrite writes its composition and ends with
  * "return w->build->status" or pst_rewrite_out.
  */
+#include "stages/graph/extent.h"
 #include "stages/ops/infer.h"
 #include "stages/ops/op.h"
 
@@ -49,7 +50,29 @@ struct pst_value *pst_rw_scale(struct pst_rewrite *w, struct pst_value *a,
 struct pst_value *pst_rw_shift(struct pst_rewrite *w, struct pst_value *a,
                                double by);
 struct pst_value *pst_rw_reshape(struct pst_rewrite *w, struct pst_value *a,
-                                 unsigned rank, const int64_t *sizes);
+                                 unsigned rank, const struct pst_extent *sizes);
+/* Size d of v; sizes and counts are computed with stages/graph/extent.h. */
+static inline struct pst_extent pst_rw_size(const struct pst_rewrite *w,
+                                            const struct pst_value *v,
+                                            unsigned d)
+{
+    return pst_extent_of(w->build, v, d);
+}
+/* Strides of a contiguous tensor with the sizes of v. */
+void pst_rw_strides(struct pst_rewrite *w, const struct pst_value *v,
+                    struct pst_extent ret[PST_MAX_RANK]);
+/* Numbers as arguments, with what they follow from. */
+static inline struct pst_arg pst_rw_int(struct pst_rewrite *w,
+                                        struct pst_extent size)
+{
+    return pst_extent_arg(w->build, size);
+}
+static inline struct pst_arg pst_rw_ints(struct pst_rewrite *w,
+                                         const struct pst_extent *sizes,
+                                         unsigned n)
+{
+    return pst_extents_arg(w->build, sizes, n);
+}
 struct pst_value *pst_rw_permute(struct pst_rewrite *w, struct pst_value *a,
                                  const int64_t *dims, unsigned n);
 /* Nothing is emitted if a has the dtype. */

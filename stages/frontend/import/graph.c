@@ -342,6 +342,8 @@ static enum pst_status import_inputs(struct pst_import *import)
     if (status != PST_OK)
         return status;
     pst_build_init(&import->build, import->model->graph, import->diag);
+    import->sizes = (struct pst_sizes){&import->model->symbols, NULL};
+    import->build.sizes = &import->sizes;
     status = read_inputs(import, scope);
     if (status == PST_OK)
         status = pst_import_state(import, scope);

@@ -12,6 +12,7 @@
 #include "stages/frontend/import/target.h"
 #include "stages/frontend/model.h"
 #include "stages/graph/build.h"
+#include "stages/graph/extent.h"
 
 /* What is known of a storage, by the id of the value that owns it. */
 struct pst_storage_note {
@@ -47,6 +48,7 @@ struct pst_import {
     struct pst_zip *zip;
     const struct pst_document *doc; /* borrowed */
     struct pst_build build;
+    struct pst_sizes sizes; /* of the builder */
     struct pst_functionalise *functional;
     struct pst_diag *diag;
     struct pst_map used;    /* value names that the outer graph reads */
@@ -241,6 +243,12 @@ enum pst_status pst_import_reads_storage(
 /* Something is written through v. */
 enum pst_status pst_import_writes_storage(struct pst_import *import,
                                           struct pst_value *v) PST_MUST_CHECK;
+
+/* --- sizes.c ------------------------------------------------------------ */
+
+/* Says in model->fixed which number follows from free sizes in a way that
+ * nobody knows, and takes the marks of such numbers away. */
+enum pst_status pst_import_sizes(struct pst_import *import) PST_MUST_CHECK;
 
 /* --- probe.c ------------------------------------------------------------ */
 

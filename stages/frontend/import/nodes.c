@@ -112,7 +112,7 @@ enum pst_status pst_import_define(struct pst_import *import,
                             pst_meta_text(&t.meta, theirs));
     if (!is_unused(name))
         status = pst_import_lay_out(import, scope, name, &t, &value);
-    if (status == PST_OK && t.symbolic && value->dims == NULL)
+    if (status == PST_OK && t.symbolic) /* shorter than ours, if not more */
         status = pst_exprs_copy(&import->build.graph->arena, t.dims,
                                 t.meta.rank, &value->dims, import->diag);
     if (status == PST_OK && t.symbolic)

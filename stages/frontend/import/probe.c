@@ -75,6 +75,8 @@ static enum pst_status import_twin(const struct probe *p,
         status = pst_import_body(&import);
     if (status == PST_OK)
         status = pst_import_results(&import);
+    if (status == PST_OK)
+        status = pst_import_sizes(&import);
     pst_import_fini(&import);
     if (status != PST_OK)
         return status;

@@ -17,18 +17,18 @@ static struct pst_value *repeat_heads(const struct form *f, struct pst_value *x)
 {
     const struct pst_meta *m = &x->meta, *q = &f->q->meta;
     const unsigned at = m->rank - 3;
-    int64_t size[PST_MAX_RANK + 1], merged[PST_MAX_RANK];
-    int64_t group;
+    struct pst_extent size[PST_MAX_RANK + 1], merged[PST_MAX_RANK], group;
 
     if (m->rank < 3 || m->rank >= PST_MAX_RANK || q->rank != m->rank ||
         m->size[at] < 1 || q->size[at] % m->size[at] != 0) {
         pst_rewrite_fail(f->w, "the numbers of heads do not fit");
         return NULL;
     }
-    group = q->size[at] / m->size[at];
+    group = pst_extent_floordiv(f->w->build, pst_rw_size(f->w, f->q, at),
+                                pst_rw_size(f->w, x, at));
     for (unsigned d = 0, e = 0; d < m->rank; d++) {
-        merged[d] = d == at ? q->size[at] : m->size[d];
-        size[e++] = m->size[d];
+        merged[d] = pst_rw_size(f->w, d == at ? f->q : x, d);
+        size[e++] = pst_rw_size(f->w, x, d);
         if (d == at)
             size[e++] = group;
     }
@@ -37,7 +37,7 @@ static struct pst_value *repeat_heads(const struct form *f, struct pst_value *x)
     if (x == NULL)
         return NULL;
     x = pst_rw(f->w, "aten.expand.default",
-               PST_ARGS(pst_v(x), pst_ints(size, x->meta.rank)));
+               PST_ARGS(pst_v(x), pst_rw_ints(f->w, size, x->meta.rank)));
     return x == NULL ? NULL : pst_rw_reshape(f->w, x, x->meta.rank - 1, merged);
 }
 
@@ -52,10 +52,12 @@ static struct pst_value *hide(const struct form *f, struct pst_value *scores,
 static struct pst_value *causal_mask(const struct form *f,
                                      const struct pst_value *scores)
 {
-    const struct pst_meta *m = &scores->meta;
+    const unsigned rank = scores->meta.rank;
+    const struct pst_extent size[2] = {pst_rw_size(f->w, scores, rank - 2),
+                                       pst_rw_size(f->w, scores, rank - 1)};
     struct pst_value *ones =
         pst_rw(f->w, "aten.full.default",
-               PST_ARGS(pst_ints(&m->size[m->rank - 2], 2), pst_b(true),
+               PST_ARGS(pst_rw_ints(f->w, size, 2), pst_b(true),
                         pst_dtype_arg(PST_BOOL)));
 
     return pst_rw(f->w, "aten.tril.default", PST_ARGS(pst_v(ones)));
@@ -65,15 +67,22 @@ static struct pst_value *causal_mask(const struct form *f,
 static struct pst_value *scores_of(const struct form *f)
 {
     struct pst_rewrite *w = f->w;
-    const double e = (double)f->q->meta.size[f->q->meta.rank - 1];
-    const double scale =
-        f->scale.kind == PST_ARG_FLOAT ? f->scale.f : 1.0 / sqrt(e);
-    struct pst_value *kt, *scores;
+    const struct pst_extent width = pst_rw_size(w, f->q, f->q->meta.rank - 1);
+    const struct pst_arg e = pst_rw_int(w, width), one = pst_f(1.0);
+    const struct pst_arg root =
+        pst_extent_fold(w->build, "OpaqueUnaryFn_sqrt", &e, NULL,
+                        pst_f(sqrt((double)width.value)));
+    const struct pst_arg scale =
+        f->scale.kind == PST_ARG_FLOAT
+            ? f->scale
+            : pst_extent_fold(w->build, "FloatTrueDiv", &one, &root,
+                              pst_f(1.0 / root.f));
+    struct pst_value *kt, *scores, *q;
 
     kt = pst_rw(w, "aten.transpose.int",
                 PST_ARGS(pst_v(f->k), pst_i(-2), pst_i(-1)));
-    scores = pst_rw(w, "aten.matmul.default",
-                    PST_ARGS(pst_v(pst_rw_scale(w, f->q, scale)), pst_v(kt)));
+    q = pst_rw(w, "aten.mul.Scalar", PST_ARGS(pst_v(f->q), scale));
+    scores = pst_rw(w, "aten.matmul.default", PST_ARGS(pst_v(q), pst_v(kt)));
     if (scores == NULL)
         return NULL;
     if (f->causal)

@@ -18,50 +18,59 @@ struct signal {
 enum form { C2C, R2C, C2R };
 
 /* 0, 1, ... n - 1 */
-static struct pst_value *count(struct pst_rewrite *w, int64_t n)
+static struct pst_value *count(struct pst_rewrite *w, struct pst_extent n)
 {
     return pst_rw(w, "aten.arange.default",
-                  PST_ARGS(pst_i(n), pst_dtype_arg(PST_I64)));
+                  PST_ARGS(pst_rw_int(w, n), pst_dtype_arg(PST_I64)));
+}
+
+/* Bins of a real signal of n numbers that have no mirror image in front. */
+static struct pst_extent bins_of(struct pst_rewrite *w, struct pst_extent n)
+{
+    return pst_extent_add(w->build,
+                          pst_extent_floordiv(w->build, n, pst_extent(2)),
+                          pst_extent(1));
 }
 
 /* Along dimension dim, to the first `to` elements, zeros behind it. */
 static struct pst_value *resize(struct pst_rewrite *w, struct pst_value *v,
-                                int64_t dim, int64_t to)
+                                int64_t dim, struct pst_extent to)
 {
-    int64_t have, pad[2 * PST_MAX_RANK] = {0};
+    struct pst_extent have, pad[2 * PST_MAX_RANK] = {0};
     unsigned n;
 
     if (v == NULL)
         return NULL;
-    have = v->meta.size[dim];
-    if (have > to)
-        return pst_rw(w, "aten.narrow.default",
-                      PST_ARGS(pst_v(v), pst_i(dim), pst_i(0), pst_i(to)));
-    if (have == to)
+    have = pst_rw_size(w, v, (unsigned)dim);
+    if (pst_extent_less(w->build, to, have))
+        return pst_rw(
+            w, "aten.narrow.default",
+            PST_ARGS(pst_v(v), pst_i(dim), pst_i(0), pst_rw_int(w, to)));
+    if (pst_extent_is(w->build, have, to))
         return v;
     n = 2 * (v->meta.rank - (unsigned)dim);
-    pad[n - 1] = to - have;
+    pad[n - 1] = pst_extent_sub(w->build, to, have);
     return pst_rw(w, "aten.constant_pad_nd.default",
-                  PST_ARGS(pst_v(v), pst_ints(pad, n)));
+                  PST_ARGS(pst_v(v), pst_rw_ints(w, pad, n)));
 }
 
 /* How often each of the bins of a real signal of n numbers stands in the whole
  * spectrum. */
 static struct pst_value *doubled(struct pst_rewrite *w, struct pst_value *v,
-                                 int64_t dim, int64_t n)
+                                 int64_t dim, struct pst_extent n)
 {
-    struct pst_value *k = count(w, n / 2 + 1);
+    struct pst_value *k = count(w, bins_of(w, n));
     struct pst_value *once, *weight;
-    int64_t size[PST_MAX_RANK] = {n / 2 + 1};
+    struct pst_extent size[PST_MAX_RANK] = {bins_of(w, n)};
 
     if (v == NULL)
         return NULL;
     for (unsigned d = 1; d < v->meta.rank - (unsigned)dim; d++)
-        size[d] = 1;
+        size[d] = pst_extent(1);
     once = pst_rw(w, "aten.eq.Tensor",
                   PST_ARGS(pst_v(pst_rw(w, "aten.remainder.Scalar",
                                         PST_ARGS(pst_v(pst_rw_scale(w, k, 2)),
-                                                 pst_i(n)))),
+                                                 pst_rw_int(w, n)))),
                            pst_v(pst_rw_scale(w, k, 0))));
     weight = pst_rw_shift(
         w, pst_rw_scale(w, pst_rw_cast(w, once, v->meta.dtype), -1), 2);
@@ -71,10 +80,10 @@ static struct pst_value *doubled(struct pst_rewrite *w, struct pst_value *v,
 
 /* One transform of n numbers along dimension dim. */
 static struct signal one_dim(struct pst_rewrite *w, struct signal x,
-                             int64_t dim, int64_t n, enum form form,
+                             int64_t dim, struct pst_extent n, enum form form,
                              bool inverse)
 {
-    const int64_t bins = n / 2 + 1;
+    const struct pst_extent bins = bins_of(w, n);
     struct pst_value *table;
     struct pst_node *node;
 
@@ -84,7 +93,7 @@ static struct signal one_dim(struct pst_rewrite *w, struct signal x,
     }
     x.re = resize(w, x.re, dim, n);
     x.im = resize(w, x.im, dim, n);
-    table = pst_rw(w, "penstock.fft_table.default", PST_ARGS(pst_i(n)));
+    table = pst_rw(w, "penstock.fft_table.default", PST_ARGS(pst_rw_int(w, n)));
     node = pst_rw_node(w, "penstock.fft.default",
                        PST_ARGS(pst_v(x.re), pst_v(x.im), pst_v(table),
                                 pst_i(dim), pst_b(inverse)));
@@ -100,7 +109,7 @@ static struct signal one_dim(struct pst_rewrite *w, struct signal x,
 struct plan {
     unsigned n;
     int64_t dim[PST_MAX_RANK]; /* >= 0 */
-    int64_t size[PST_MAX_RANK];
+    struct pst_extent size[PST_MAX_RANK];
     enum form form; /* of the last one; the others are C2C */
     bool whole;     /* R2C: all bins, not the first half alone */
     bool inverse;
@@ -124,21 +133,24 @@ static struct signal parts(struct pst_rewrite *w, struct pst_value *v,
 static enum pst_status transform(struct pst_rewrite *w, const struct plan *p)
 {
     struct signal x = parts(w, pst_rewrite_in(w, 0), p->form);
+    const struct pst_arg one = pst_f(1);
+    struct pst_arg total = pst_f(1), size;
     struct pst_value *y;
-    double total = 1;
 
     for (unsigned i = 0; i < p->n; i++) {
         /* A real signal's own transform comes first, a real result's last. */
         const unsigned k = p->form == C2R ? i : p->n - 1 - i;
         const enum form form = k == p->n - 1 && !p->whole ? p->form : C2C;
 
-        if (p->size[k] < 1)
+        if (p->size[k].value < 1)
             return pst_rewrite_fail(w, "a size of %lld is not possible",
-                                    (long long)p->size[k]);
+                                    (long long)p->size[k].value);
         if (w->build->status != PST_OK)
             return w->build->status;
         x = one_dim(w, x, p->dim[k], p->size[k], form, p->inverse);
-        total *= (double)p->size[k];
+        size = pst_rw_int(w, p->size[k]);
+        total = pst_extent_fold(w->build, "Mul", &total, &size,
+                                pst_f(total.f * (double)size.i));
     }
     y = x.re;
     if (p->form != C2R) {
@@ -150,9 +162,13 @@ static enum pst_status transform(struct pst_rewrite *w, const struct plan *p)
                    PST_ARGS(pst_values(both, 2), pst_i(-1)));
     }
     if (p->power == 0.5)
-        total = __builtin_sqrt(total);
+        total = pst_extent_fold(w->build, "OpaqueUnaryFn_sqrt", &total, NULL,
+                                pst_f(__builtin_sqrt(total.f)));
     if (p->power != 0)
-        y = pst_rw_scale(w, y, 1 / total);
+        y = pst_rw(
+            w, "aten.mul.Scalar",
+            PST_ARGS(pst_v(y), pst_extent_fold(w->build, "FloatTrueDiv", &one,
+                                               &total, pst_f(1 / total.f))));
     return pst_rewrite_out(w, 0, y);
 }
 
@@ -168,7 +184,7 @@ static bool add_dim(struct pst_rewrite *w, struct plan *p, int64_t dim)
         pst_rewrite_fail(w, "there is no dimension %lld", (long long)dim);
         return false;
     }
-    p->size[p->n] = v->meta.size[at];
+    p->size[p->n] = pst_rw_size(w, v, (unsigned)at);
     p->dim[p->n++] = at;
     return true;
 }
@@ -201,10 +217,13 @@ static enum pst_status finish(struct pst_rewrite *w, struct plan *p,
 }
 
 /* The last size of a real result follows from its bins. */
-static void size_of_real(struct plan *p)
+static void size_of_real(struct pst_rewrite *w, struct plan *p)
 {
+    struct pst_extent *last = &p->size[p->n - 1];
+
     if (p->form == C2R && p->n > 0)
-        p->size[p->n - 1] = 2 * (p->size[p->n - 1] - 1);
+        *last = pst_extent_mul(w->build, pst_extent(2),
+                               pst_extent_sub(w->build, *last, pst_extent(1)));
 }
 
 /* (self, n, dim, norm) */
@@ -214,9 +233,9 @@ static enum pst_status one(struct pst_rewrite *w)
 
     if (!add_dim(w, &p, w->args[2].i))
         return w->build->status;
-    size_of_real(&p);
+    size_of_real(w, &p);
     if (w->args[1].kind == PST_ARG_INT)
-        p.size[0] = w->args[1].i;
+        p.size[0] = pst_extent_in(w->build, &w->args[1], 0);
     return finish(w, &p, &w->args[3]);
 }
 
@@ -235,12 +254,12 @@ static enum pst_status several(struct pst_rewrite *w)
     for (int64_t i = 0; i < n; i++)
         if (!add_dim(w, &p, dim->kind == PST_ARG_INTS ? dim->ints[i] : i - n))
             return w->build->status;
-    size_of_real(&p);
+    size_of_real(w, &p);
     if (s->kind == PST_ARG_INTS && s->n != p.n)
         return pst_rewrite_fail(w, "%u sizes for %u dimensions", s->n, p.n);
     for (unsigned i = 0; i < p.n && s->kind == PST_ARG_INTS; i++)
         if (s->ints[i] != -1)
-            p.size[i] = s->ints[i];
+            p.size[i] = pst_extent_in(w->build, s, i);
     return finish(w, &p, &w->args[3]);
 }
 
@@ -254,7 +273,7 @@ static enum pst_status core(struct pst_rewrite *w, struct plan p)
         if (!add_dim(w, &p, dim->ints[i]))
             return w->build->status;
     if (p.form == C2R && p.n > 0)
-        p.size[p.n - 1] = w->args[3].i;
+        p.size[p.n - 1] = pst_extent_in(w->build, &w->args[3], 0);
     p.power = (double)w->args[2].i / 2;
     return transform(w, &p);
 }

@@ -86,7 +86,9 @@ static enum pst_status named(struct pst_rewrite *w, unsigned dims)
                      .dil = w->args[5],
                      .output_pad = same(0),
                      .groups = w->args[6].i};
-    int64_t half[PST_CONV_DIMS], odd[2 * PST_CONV_DIMS] = {0};
+    const struct pst_extent zero = pst_extent(0), one = pst_extent(1);
+    const struct pst_extent two = pst_extent(2);
+    struct pst_extent half[PST_CONV_DIMS], odd[2 * PST_CONV_DIMS] = {0};
     bool any = false;
 
     if (strcmp(w->args[4].s, "valid") == 0)
@@ -94,23 +96,26 @@ static enum pst_status named(struct pst_rewrite *w, unsigned dims)
     if (strcmp(w->args[4].s, "same") != 0 || f.w->meta.rank != dims + 2)
         return pst_rewrite_fail(w, "padding \"%s\" is unknown", w->args[4].s);
     for (unsigned d = 0; d < dims; d++) {
-        int64_t all;
+        struct pst_extent all =
+            pst_extent_sub(w->build, pst_rw_size(w, f.w, 2 + d), one);
 
-        if (pst_conv_entry(&f.stride, d) != 1 ||
-            PST_MUL(pst_conv_entry(&f.dil, d), f.w->meta.size[2 + d] - 1,
-                    &all) ||
-            all < 0)
+        all = pst_extent_mul(
+            w->build, pst_extent_in(w->build, &f.dil, f.dil.n > 1 ? d : 0),
+            all);
+        if (pst_conv_entry(&f.stride, d) != 1 || all.value < 0)
             return pst_rewrite_fail(w, "padding \"same\" needs steps of 1");
-        half[d] = all / 2;
-        odd[2 * (dims - 1 - d) + 1] = all % 2; /* last dimension first */
-        any = any || all % 2 != 0;
+        half[d] = pst_extent_floordiv(w->build, all, two);
+        all = pst_extent_mod(w->build, all, two);
+        odd[2 * (dims - 1 - d) + 1] = all; /* last dimension first */
+        any = any || !pst_extent_is(w->build, all, zero);
     }
     if (any)
-        f.x = pst_rw(w, "aten.constant_pad_nd.default",
-                     PST_ARGS(pst_v(f.x), pst_ints(odd, 2 * dims), pst_i(0)));
+        f.x = pst_rw(
+            w, "aten.constant_pad_nd.default",
+            PST_ARGS(pst_v(f.x), pst_rw_ints(w, odd, 2 * dims), pst_i(0)));
     if (f.x == NULL)
         return w->build->status;
-    f.pad = pst_ints(half, dims);
+    f.pad = pst_rw_ints(w, half, dims);
     return emit(w, &f);
 }
 
@@ -233,14 +238,13 @@ static enum pst_status backward_form(struct pst_rewrite *w)
     if (mask->bools[0])
         w->outs[0] = pst_rw(w, "penstock.convolution_backward_input.default",
                             PST_ARGS(pst_v(g), pst_v(weight),
-                                     pst_ints(x->meta.size, x->meta.rank), s[0],
-                                     s[1], s[2], s[3], s[4], s[5]));
+                                     pst_extents_of(w->build, x), s[0], s[1],
+                                     s[2], s[3], s[4], s[5]));
     if (mask->bools[1])
-        w->outs[1] =
-            pst_rw(w, "penstock.convolution_backward_weight.default",
-                   PST_ARGS(pst_v(g), pst_v(x),
-                            pst_ints(weight->meta.size, weight->meta.rank),
-                            s[0], s[1], s[2], s[3], s[4], s[5]));
+        w->outs[1] = pst_rw(w, "penstock.convolution_backward_weight.default",
+                            PST_ARGS(pst_v(g), pst_v(x),
+                                     pst_extents_of(w->build, weight), s[0],
+                                     s[1], s[2], s[3], s[4], s[5]));
     for (unsigned d = 2; d < g->meta.rank; d++)
         dims[d - 1] = d;
     if (mask->bools[2])

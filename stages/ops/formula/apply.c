@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What operators of the language and calls emit. */
+#include "stages/graph/extent.h"
 #include "stages/ops/formula/machine.h"
 
 #include <math.h>
@@ -54,8 +55,8 @@ static const struct {
 };
 
 /* Whole numbers stay whole but for "/". */
-static struct pst_arg fold(struct pst_formula *f, const char *op,
-                           const struct pst_arg *a, const struct pst_arg *b)
+static struct pst_arg compute(struct pst_formula *f, const char *op,
+                              const struct pst_arg *a, const struct pst_arg *b)
 {
     const bool whole = a->kind == PST_ARG_INT && b->kind == PST_ARG_INT;
     const double x = pst_formula_number(a), y = pst_formula_number(b);
@@ -82,6 +83,32 @@ static struct pst_arg fold(struct pst_formula *f, const char *op,
     if (op[0] == '-')
         return whole ? pst_i(a->i - b->i) : pst_f(x - y);
     return whole ? pst_i(a->i * b->i) : pst_f(x * y);
+}
+
+/* The same with what the numbers follow from. */
+static struct pst_arg fold(struct pst_formula *f, const char *op,
+                           const struct pst_arg *a, const struct pst_arg *b)
+{
+    static const char *const rows[][2] = {
+        {"==", "Eq"},
+        {"!=", "Ne"},
+        {"//", "FloorDiv"},
+        {"%", "Mod"},
+        {"<", "StrictLessThan"},
+        {"<=", "LessThan"},
+        {">", "StrictGreaterThan"},
+        {">=", "GreaterThan"},
+        {"/", "FloatTrueDiv"},
+        {"+", "Add"},
+        {"-", "Sub"},
+        {"*", "Mul"},
+    };
+    const char *row = NULL;
+
+    for (size_t i = 0; i < PST_COUNT(rows); i++)
+        if (strcmp(rows[i][0], op) == 0)
+            row = rows[i][1];
+    return pst_extent_fold(f->build, row, a, b, compute(f, op, a, b));
 }
 
 /* One of them is the zero of an absent gradient. */
@@ -135,11 +162,15 @@ struct pst_arg pst_formula_negate(struct pst_formula *f, struct pst_arg a,
     if (is_zero(&a))
         return a;
     if (pst_formula_is_number(&a)) {
+        const struct pst_arg minus = pst_i(-1);
+
         if (logical)
-            return pst_b(pst_formula_number(&a) == 0.0);
-        return a.kind == PST_ARG_INT && a.i != INT64_MIN
-                   ? pst_i(-a.i)
-                   : pst_f(-pst_formula_number(&a));
+            return pst_extent_fold(f->build, "Not", &a, NULL,
+                                   pst_b(pst_formula_number(&a) == 0.0));
+        return pst_extent_fold(f->build, "Mul", &a, &minus,
+                               a.kind == PST_ARG_INT && a.i != INT64_MIN
+                                   ? pst_i(-a.i)
+                                   : pst_f(-pst_formula_number(&a)));
     }
     if (a.kind != PST_ARG_VALUE)
         return pst_formula_fail(f, "the negative of what is no tensor");
@@ -173,14 +204,15 @@ struct pst_arg pst_formula_list(struct pst_formula *f,
                                 const struct pst_arg *items, unsigned n)
 {
     struct pst_arena *arena = &f->build->graph->arena;
+    struct pst_extent ints[PST_FORMULA_ARGS];
     struct pst_value **values;
-    int64_t *ints;
 
     if (f->build->status != PST_OK)
         return pst_none();
+    if (n > PST_FORMULA_ARGS)
+        return pst_formula_fail(f, "a list is too long");
     values = pst_arena_calloc(arena, n + 1, sizeof(struct pst_value *));
-    ints = pst_arena_calloc(arena, n + 1, sizeof(*ints));
-    if (values == NULL || ints == NULL) {
+    if (values == NULL) {
         f->build->status = pst_diag_nomem(f->build->diag, n);
         return pst_none();
     }
@@ -190,12 +222,13 @@ struct pst_arg pst_formula_list(struct pst_formula *f,
         if (items[i].kind == PST_ARG_VALUE)
             values[i] = items[i].value;
         else if (items[i].kind == PST_ARG_INT)
-            ints[i] = items[i].i;
+            ints[i] = pst_extent_in(f->build, &items[i], 0);
         else
             return pst_formula_fail(f, "a list of neither");
     }
-    return n > 0 && items[0].kind == PST_ARG_VALUE ? pst_values(values, n)
-                                                   : pst_ints(ints, n);
+    return n > 0 && items[0].kind == PST_ARG_VALUE
+               ? pst_values(values, n)
+               : pst_extents_arg(f->build, ints, n);
 }
 
 struct pst_arg pst_formula_item(struct pst_formula *f, struct pst_arg list,
@@ -211,8 +244,10 @@ struct pst_arg pst_formula_item(struct pst_formula *f, struct pst_arg list,
         i += list.n;
     if (i < 0 || i >= list.n)
         return pst_formula_fail(f, "a list has %u items", list.n);
-    return list.kind == PST_ARG_INTS ? pst_i(list.ints[i])
-                                     : pst_v(list.values[i]);
+    return list.kind == PST_ARG_INTS
+               ? pst_extent_arg(f->build,
+                                pst_extent_in(f->build, &list, (unsigned)i))
+               : pst_v(list.values[i]);
 }
 
 /* --- calls -------------------------------------------------------------- */

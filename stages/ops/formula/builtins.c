@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Functions on what is known when a graph is made: shapes, dtypes, numbers. */
+#include "stages/graph/extent.h"
 #include "stages/ops/formula/machine.h"
 #include "stages/ops/infer.h"
 
@@ -58,7 +59,8 @@ static struct pst_arg size(struct pst_formula *f,
                          "%s: a dimension is out of range", f->schema->name);
         return pst_none();
     }
-    return pst_i(m->size[d]);
+    return pst_extent_arg(
+        f->build, pst_extent_of(f->build, c->args[0].value, (unsigned)d));
 }
 
 static struct pst_arg ints(struct pst_formula *f, const int64_t *at, unsigned n)
@@ -79,7 +81,7 @@ static struct pst_arg sizes(struct pst_formula *f,
 {
     const struct pst_meta *m = meta(f, c, 0);
 
-    return m == NULL ? pst_none() : ints(f, m->size, m->rank);
+    return m == NULL ? pst_none() : pst_extents_of(f->build, c->args[0].value);
 }
 
 /* dims(x): all of them; dims(x, given): those, or all if none are given. */
@@ -105,21 +107,24 @@ static struct pst_arg numel(struct pst_formula *f,
                             const struct pst_formula_call *c)
 {
     const struct pst_meta *m = meta(f, c, 0);
+    struct pst_extent n = pst_extent(1);
+    const struct pst_value *x;
     struct pst_arg over;
-    int64_t n = 1;
 
     if (m == NULL)
         return pst_none();
+    x = c->args[0].value;
     if (c->n < 2)
-        return pst_i(pst_meta_numel(m));
+        return pst_extent_arg(f->build, pst_extent_numel(f->build, x));
     over = dims(f, c);
     for (unsigned i = 0; over.kind == PST_ARG_INTS && i < over.n; i++) {
         const int d = pst_meta_dim(m, over.ints[i]);
 
         if (d >= 0 && m->rank > 0)
-            n *= m->size[d];
+            n = pst_extent_mul(f->build, n,
+                               pst_extent_of(f->build, x, (unsigned)d));
     }
-    return pst_i(n);
+    return pst_extent_arg(f->build, n);
 }
 
 static struct pst_arg count(struct pst_formula *f,
@@ -215,23 +220,24 @@ static struct pst_arg same_text(struct pst_formula *f,
 
 static struct pst_arg of_number(struct pst_formula *f,
                                 const struct pst_formula_call *c,
-                                double (*fn)(double))
+                                double (*fn)(double), const char *row)
 {
     if (c->n != 1 || !pst_formula_is_number(&c->args[0]))
         return pst_formula_fail(f, "%s wants a number", c->name);
-    return pst_f(fn(pst_formula_number(&c->args[0])));
+    return pst_extent_fold(f->build, row, &c->args[0], NULL,
+                           pst_f(fn(pst_formula_number(&c->args[0]))));
 }
 
 static struct pst_arg log_of(struct pst_formula *f,
                              const struct pst_formula_call *c)
 {
-    return of_number(f, c, log);
+    return of_number(f, c, log, "OpaqueUnaryFn_log");
 }
 
 static struct pst_arg sqrt_of(struct pst_formula *f,
                               const struct pst_formula_call *c)
 {
-    return of_number(f, c, sqrt);
+    return of_number(f, c, sqrt, "OpaqueUnaryFn_sqrt");
 }
 
 /* fail('why'): the form is refused. */

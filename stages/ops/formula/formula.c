@@ -2,6 +2,7 @@
 /* The grammar, and the two kinds of formulas. */
 #include "stages/ops/formula/formula.h"
 
+#include "stages/graph/extent.h"
 #include "stages/ops/formula/machine.h"
 #include "stages/ops/vjp.h"
 
@@ -310,6 +311,8 @@ static struct pst_arg choose(struct pst_formula *f, struct pst_arg cond)
     const bool yes = known && pst_formula_number(&cond) != 0.0;
     struct pst_arg a, b;
 
+    if (known && cond.exprs != NULL)
+        pst_extent_decide(f->build, cond.exprs[0], yes);
     f->skip = skip || (known && !yes);
     a = expr(f);
     want(f, ":");

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Functions of the language that change a tensor's shape. */
+#include "stages/graph/extent.h"
 #include "stages/ops/formula/machine.h"
 
 #include <string.h>
 
 static struct pst_arg view(struct pst_formula *f, struct pst_value *x,
-                           const char *op, unsigned rank, const int64_t *sizes)
+                           const char *op, unsigned rank,
+                           const struct pst_extent *sizes)
 {
     const struct pst_op *row = pst_op_find(op);
 
     if (row == NULL || f->build->status != PST_OK)
         return pst_formula_fail(f, "there is no %s", op);
     return pst_v(
-        pst_emit(f->build, row, PST_ARGS(pst_v(x), pst_ints(sizes, rank))));
+        pst_emit(f->build, row,
+                 PST_ARGS(pst_v(x), pst_extents_arg(f->build, sizes, rank))));
 }
 
 /* The dimensions that dim (int, int[], None: all) names. */
@@ -47,22 +50,23 @@ static struct pst_arg kept(struct pst_formula *f,
                            const struct pst_formula_call *c)
 {
     bool dims[PST_MAX_RANK];
-    int64_t sizes[PST_MAX_RANK];
-    const struct pst_meta *like;
+    struct pst_extent sizes[PST_MAX_RANK];
+    const struct pst_value *like;
 
     if (c->n == 4 && c->args[0].kind == PST_ARG_IGNORED)
         return c->args[0];
     if (c->n != 4 || c->args[0].kind != PST_ARG_VALUE ||
         c->args[1].kind != PST_ARG_VALUE)
         return pst_formula_fail(f, "kept(x, like, dim, keepdim)");
-    like = &c->args[1].value->meta;
-    if (!read_dims(f, like, &c->args[2], dims))
+    like = c->args[1].value;
+    if (!read_dims(f, &like->meta, &c->args[2], dims))
         return pst_none();
-    for (unsigned d = 0; d < like->rank; d++)
-        sizes[d] = dims[d] ? 1 : like->size[d];
+    for (unsigned d = 0; d < like->meta.rank; d++)
+        sizes[d] = dims[d] ? pst_extent(1) : pst_extent_of(f->build, like, d);
     if (pst_formula_number(&c->args[3]) != 0.0)
         return c->args[0];
-    return view(f, c->args[0].value, "aten.reshape.default", like->rank, sizes);
+    return view(f, c->args[0].value, "aten.reshape.default", like->meta.rank,
+                sizes);
 }
 
 /* others(x, dim): all dimensions but that one. */
@@ -90,32 +94,34 @@ static struct pst_arg others(struct pst_formula *f,
 static struct pst_arg along(struct pst_formula *f,
                             const struct pst_formula_call *c)
 {
-    int64_t one[PST_MAX_RANK], sizes[PST_MAX_RANK];
-    const struct pst_meta *x, *like;
+    struct pst_extent one[PST_MAX_RANK], sizes[PST_MAX_RANK], n;
+    const struct pst_value *x, *like;
     struct pst_arg ret;
     int dim;
 
     if (c->n != 3 || c->args[0].kind != PST_ARG_VALUE ||
         c->args[1].kind != PST_ARG_VALUE || c->args[2].kind != PST_ARG_INT)
         return pst_formula_fail(f, "along(x, like, dim)");
-    x = &c->args[0].value->meta;
-    like = &c->args[1].value->meta;
-    dim = pst_meta_dim(like, c->args[2].i);
-    if (x->rank > 1 || dim < 0) {
+    x = c->args[0].value;
+    like = c->args[1].value;
+    dim = pst_meta_dim(&like->meta, c->args[2].i);
+    if (x->meta.rank > 1 || dim < 0) {
         f->build->status = pst_diag_set(f->build->diag, PST_ERR_SHAPE,
                                         "%s: the index is no vector along a "
                                         "dimension",
                                         f->schema->name);
         return pst_none();
     }
-    for (int d = 0; d < (int)like->rank; d++) {
-        one[d] = d == dim ? pst_meta_numel(x) : 1;
-        sizes[d] = d == dim ? pst_meta_numel(x) : like->size[d];
+    n = pst_extent_numel(f->build, x);
+    for (unsigned d = 0; d < like->meta.rank; d++) {
+        one[d] = (int)d == dim ? n : pst_extent(1);
+        sizes[d] = (int)d == dim ? n : pst_extent_of(f->build, like, d);
     }
-    ret = view(f, c->args[0].value, "aten.reshape.default", like->rank, one);
+    ret =
+        view(f, c->args[0].value, "aten.reshape.default", like->meta.rank, one);
     if (ret.kind != PST_ARG_VALUE || ret.value == NULL)
         return ret;
-    return view(f, ret.value, "aten.expand.default", like->rank, sizes);
+    return view(f, ret.value, "aten.expand.default", like->meta.rank, sizes);
 }
 
 /* shaped(x, like): x with like's sizes. */
@@ -127,52 +133,65 @@ static struct pst_arg shaped(struct pst_formula *f,
     if (c->n != 2 || c->args[0].kind != PST_ARG_VALUE ||
         c->args[1].kind != PST_ARG_VALUE)
         return pst_formula_fail(f, "shaped(x, like)");
-    return view(f, c->args[0].value, "aten.reshape.default",
-                c->args[1].value->meta.rank, c->args[1].value->meta.size);
+    return pst_v(pst_emit(
+        f->build, pst_op_find("aten.reshape.default"),
+        PST_ARGS(c->args[0], pst_extents_of(f->build, c->args[1].value))));
 }
 
 /* spread(x, like, dim): x broadcast to like's sizes but for dimension dim. */
 static struct pst_arg spread(struct pst_formula *f,
                              const struct pst_formula_call *c)
 {
-    int64_t sizes[PST_MAX_RANK];
-    const struct pst_meta *x, *like;
+    struct pst_extent sizes[PST_MAX_RANK];
+    const struct pst_value *x, *like;
     int dim;
 
     if (c->n != 3 || c->args[0].kind != PST_ARG_VALUE ||
         c->args[1].kind != PST_ARG_VALUE || c->args[2].kind != PST_ARG_INT)
         return pst_formula_fail(f, "spread(x, like, dim)");
-    x = &c->args[0].value->meta;
-    like = &c->args[1].value->meta;
-    dim = pst_meta_dim(like, c->args[2].i);
-    if (x->rank != like->rank || dim < 0) {
+    x = c->args[0].value;
+    like = c->args[1].value;
+    dim = pst_meta_dim(&like->meta, c->args[2].i);
+    if (x->meta.rank != like->meta.rank || dim < 0) {
         f->build->status =
             pst_diag_set(f->build->diag, PST_ERR_SHAPE, "%s: the ranks differ",
                          f->schema->name);
         return pst_none();
     }
-    for (int d = 0; d < (int)x->rank; d++)
-        sizes[d] = d != dim && x->size[d] == 1 ? like->size[d] : x->size[d];
-    return view(f, c->args[0].value, "aten.expand.default", x->rank, sizes);
+    for (unsigned d = 0; d < like->meta.rank; d++) {
+        const struct pst_extent own = pst_extent_of(f->build, x, d);
+        const struct pst_extent other = pst_extent_of(f->build, like, d);
+
+        sizes[d] = (int)d != dim && own.value != other.value &&
+                           pst_extent_is(f->build, own, pst_extent(1))
+                       ? other
+                       : own;
+    }
+    return view(f, c->args[0].value, "aten.expand.default", x->meta.rank,
+                sizes);
 }
 
 /* cropped(x, like): the first elements of x in each dimension. */
 static struct pst_arg cropped(struct pst_formula *f,
                               const struct pst_formula_call *c)
 {
-    struct pst_value *x;
-    const struct pst_meta *like;
+    struct pst_value *x, *like;
 
     if (c->n != 2 || c->args[0].kind != PST_ARG_VALUE ||
         c->args[1].kind != PST_ARG_VALUE)
         return pst_formula_fail(f, "cropped(x, like)");
     x = c->args[0].value;
-    like = &c->args[1].value->meta;
+    like = c->args[1].value;
     for (unsigned d = 0; x != NULL && d < x->meta.rank; d++)
-        if (d < like->rank && like->size[d] < x->meta.size[d])
-            x = pst_emit(f->build, pst_op_find("aten.slice.Tensor"),
-                         PST_ARGS(pst_v(x), pst_i(d), pst_i(0),
-                                  pst_i(like->size[d]), pst_i(1)));
+        if (d < like->meta.rank &&
+            pst_extent_less(f->build, pst_extent_of(f->build, like, d),
+                            pst_extent_of(f->build, x, d)))
+            x = pst_emit(
+                f->build, pst_op_find("aten.slice.Tensor"),
+                PST_ARGS(
+                    pst_v(x), pst_i(d), pst_i(0),
+                    pst_extent_arg(f->build, pst_extent_of(f->build, like, d)),
+                    pst_i(1)));
     return pst_v(x);
 }
 
@@ -194,12 +213,18 @@ static struct pst_arg clamped(struct pst_formula *f,
         return pst_none();
     }
     for (unsigned k = 0; k < list->n; k++) {
-        const int64_t size = c->args[1].value->meta.size[k];
+        const struct pst_extent one = pst_extent(1);
+        const struct pst_extent size =
+            pst_extent_of(f->build, c->args[1].value, k);
+        const struct pst_extent below =
+            pst_extent_sub(f->build, pst_extent(0), size);
+        const struct pst_extent above = pst_extent_sub(f->build, size, one);
 
         if (list->values[k] != NULL)
             values[k] = pst_emit(f->build, pst_op_find("aten.clamp.default"),
-                                 PST_ARGS(pst_v(list->values[k]), pst_i(-size),
-                                          pst_i(size - 1)));
+                                 PST_ARGS(pst_v(list->values[k]),
+                                          pst_extent_arg(f->build, below),
+                                          pst_extent_arg(f->build, above)));
     }
     return pst_values(values, list->n);
 }

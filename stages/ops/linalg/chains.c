@@ -41,10 +41,10 @@ static enum pst_status matrix_power_rewrite(struct pst_rewrite *w)
         return pst_rewrite_fail(w, "wants square matrices");
     if (n == 0) {
         y = pst_rw(w, "aten.eye.default",
-                   PST_ARGS(pst_i(x->meta.size[rank - 1]),
+                   PST_ARGS(pst_rw_int(w, pst_rw_size(w, x, rank - 1)),
                             pst_dtype_arg(x->meta.dtype)));
         y = pst_rw(w, "aten.expand.default",
-                   PST_ARGS(pst_v(y), pst_ints(x->meta.size, rank)));
+                   PST_ARGS(pst_v(y), pst_extents_of(w->build, x)));
         return pst_rewrite_out(
             w, 0, pst_rw(w, "aten.clone.default", PST_ARGS(pst_v(y))));
     }
@@ -67,17 +67,18 @@ static enum pst_status kron_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *a = pst_rewrite_in(w, 0), *b = pst_rewrite_in(w, 1);
     const unsigned rank = PST_MAX(a->meta.rank, b->meta.rank);
-    int64_t left[PST_MAX_RANK], right[PST_MAX_RANK], to[PST_MAX_RANK];
+    struct pst_extent left[PST_MAX_RANK], right[PST_MAX_RANK], to[PST_MAX_RANK];
 
     if (2 * rank > PST_MAX_RANK)
         return pst_rewrite_refuse(w, "rank %u", rank);
     for (unsigned d = 0; d < rank; d++) {
         const unsigned in_a = rank - a->meta.rank, in_b = rank - b->meta.rank;
 
-        left[2 * d] = d < in_a ? 1 : a->meta.size[d - in_a];
-        right[2 * d + 1] = d < in_b ? 1 : b->meta.size[d - in_b];
-        left[2 * d + 1] = right[2 * d] = 1;
-        to[d] = left[2 * d] * right[2 * d + 1];
+        left[2 * d] = d < in_a ? pst_extent(1) : pst_rw_size(w, a, d - in_a);
+        right[2 * d + 1] =
+            d < in_b ? pst_extent(1) : pst_rw_size(w, b, d - in_b);
+        left[2 * d + 1] = right[2 * d] = pst_extent(1);
+        to[d] = pst_extent_mul(w->build, left[2 * d], right[2 * d + 1]);
     }
     a = pst_rw_reshape(w, a, 2 * rank, left);
     b = pst_rw_reshape(w, b, 2 * rank, right);
@@ -95,7 +96,8 @@ static enum pst_status cross_rewrite(struct pst_rewrite *w)
     unsigned dim = 0;
 
     if (w->args[2].kind == PST_ARG_NONE)
-        while (dim < x->meta.rank && x->meta.size[dim] != 3)
+        while (dim < x->meta.rank &&
+               !pst_extent_is(w->build, pst_rw_size(w, x, dim), pst_extent(3)))
             dim++;
     if (dim == x->meta.rank)
         return pst_rewrite_fail(w, "no dimension has 3 elements");

@@ -28,11 +28,12 @@ static int find(const struct term *t, unsigned char label)
     return -1;
 }
 
-static int64_t size_of(const struct term *t, unsigned char label)
+static struct pst_extent size_of(const struct pst_rewrite *w,
+                                 const struct term *t, unsigned char label)
 {
     const int d = find(t, label);
 
-    return d < 0 ? 1 : t->value->meta.size[d];
+    return d < 0 ? pst_extent(1) : pst_rw_size(w, t->value, (unsigned)d);
 }
 
 /* --- steps ---------------------------------------------------------------- */
@@ -82,7 +83,7 @@ static void take_diagonals(struct pst_rewrite *w, struct term *t)
  * reshaped to (first, middle, last). */
 static struct pst_value *matrix(struct pst_rewrite *w, const struct term *t,
                                 const unsigned char *labels, unsigned n,
-                                const int64_t size[3])
+                                const struct pst_extent size[3])
 {
     int64_t order[MAX_LABELS];
     unsigned k = 0;
@@ -102,25 +103,28 @@ static struct pst_value *matrix(struct pst_rewrite *w, const struct term *t,
 static void stretch(struct pst_rewrite *w, struct term *t,
                     const struct term *like)
 {
-    int64_t size[PST_MAX_RANK];
+    struct pst_extent size[PST_MAX_RANK];
     bool more = false;
 
     for (unsigned d = 0; d < t->n; d++) {
-        const int64_t other = size_of(like, t->label[d]);
+        const struct pst_extent other = size_of(w, like, t->label[d]);
 
-        size[d] = t->value->meta.size[d];
-        if (size[d] == 1 && other > 1) {
+        size[d] = pst_rw_size(w, t->value, d);
+        if (size[d].value == 1 && other.value > 1 &&
+            pst_extent_is(w->build, size[d], pst_extent(1))) {
             size[d] = other;
             more = true;
-        } else if (other != 1 && other != size[d]) {
+        } else if (other.value != 1 && other.value != size[d].value) {
             (void)pst_rewrite_fail(w, "sizes %lld and %lld of a label differ",
-                                   (long long)size[d], (long long)other);
+                                   (long long)size[d].value,
+                                   (long long)other.value);
             return;
         }
     }
     if (more)
-        t->value = pst_rw(w, "aten.expand.default",
-                          PST_ARGS(pst_v(t->value), pst_ints(size, t->n)));
+        t->value =
+            pst_rw(w, "aten.expand.default",
+                   PST_ARGS(pst_v(t->value), pst_rw_ints(w, size, t->n)));
 }
 
 /* Labels of a and b in the order: in both and kept, left, right, summed. */
@@ -156,13 +160,13 @@ static unsigned join(unsigned char *to, unsigned n, const unsigned char *from,
     return n + m;
 }
 
-static int64_t product(const struct term *t, const unsigned char *labels,
-                       unsigned n)
+static struct pst_extent product(struct pst_rewrite *w, const struct term *t,
+                                 const unsigned char *labels, unsigned n)
 {
-    int64_t size = 1;
+    struct pst_extent size = pst_extent(1);
 
     for (unsigned i = 0; i < n; i++)
-        size *= size_of(t, labels[i]);
+        size = pst_extent_mul(w->build, size, size_of(w, t, labels[i]));
     return size;
 }
 
@@ -171,7 +175,7 @@ static void contract(struct pst_rewrite *w, struct term *a, struct term *b,
                      const bool needed[256])
 {
     unsigned char labels[3 * MAX_LABELS];
-    int64_t size[3], to[3 * MAX_LABELS];
+    struct pst_extent size[3], to[3 * MAX_LABELS];
     struct pst_value *x, *y;
     struct plan p;
     unsigned n;
@@ -185,15 +189,15 @@ static void contract(struct pst_rewrite *w, struct term *a, struct term *b,
     n = join(labels, 0, p.both, p.n_both);
     n = join(labels, n, p.left, p.n_left);
     n = join(labels, n, p.gone, p.n_gone);
-    size[0] = product(a, p.both, p.n_both);
-    size[1] = product(a, p.left, p.n_left);
-    size[2] = product(a, p.gone, p.n_gone);
+    size[0] = product(w, a, p.both, p.n_both);
+    size[1] = product(w, a, p.left, p.n_left);
+    size[2] = product(w, a, p.gone, p.n_gone);
     x = matrix(w, a, labels, n, size);
     n = join(labels, 0, p.both, p.n_both);
     n = join(labels, n, p.gone, p.n_gone);
     n = join(labels, n, p.right, p.n_right);
     size[1] = size[2];
-    size[2] = product(b, p.right, p.n_right);
+    size[2] = product(w, b, p.right, p.n_right);
     y = matrix(w, b, labels, n, size);
     n = join(labels, 0, p.both, p.n_both);
     n = join(labels, n, p.left, p.n_left);
@@ -204,8 +208,7 @@ static void contract(struct pst_rewrite *w, struct term *a, struct term *b,
         return;
     }
     for (unsigned i = 0; i < n; i++)
-        to[i] = find(a, labels[i]) >= 0 ? size_of(a, labels[i])
-                                        : size_of(b, labels[i]);
+        to[i] = size_of(w, find(a, labels[i]) >= 0 ? a : b, labels[i]);
     x = pst_rw(w, "aten.bmm.default", PST_ARGS(pst_v(x), pst_v(y)));
     a->value = x == NULL ? NULL : pst_rw_reshape(w, x, n, to);
     a->n = n;

@@ -239,21 +239,27 @@ static bool is_vector(const struct pst_meta *a, const struct pst_meta *b)
 }
 
 /* B with the batch to which both are broadcast. */
-static struct pst_value *widen(struct pst_rewrite *w, const struct pst_meta *a,
+static struct pst_value *widen(struct pst_rewrite *w, const struct pst_value *a,
                                struct pst_value *b)
 {
-    const unsigned rank = PST_MAX(a->rank, b->meta.rank);
-    int64_t size[PST_MAX_RANK];
+    const unsigned rank = PST_MAX(a->meta.rank, b->meta.rank);
+    struct pst_extent size[PST_MAX_RANK];
 
     for (unsigned d = 1; d <= rank; d++) {
-        const int64_t of_a = d <= a->rank && d > 2 ? pst_matrix_size(a, d) : 1;
-        const int64_t of_b =
-            d <= b->meta.rank ? pst_matrix_size(&b->meta, d) : 1;
+        const struct pst_extent one = pst_extent(1);
+        const struct pst_extent of_a = d <= a->meta.rank && d > 2
+                                           ? pst_rw_size(w, a, a->meta.rank - d)
+                                           : one;
+        const struct pst_extent of_b =
+            d <= b->meta.rank ? pst_rw_size(w, b, b->meta.rank - d) : one;
 
-        size[rank - d] = of_b == 1 && d > 2 ? of_a : of_b;
+        size[rank - d] = of_b;
+        if (d > 2 && of_b.value == 1 && of_a.value != 1 &&
+            pst_extent_is(w->build, of_b, one))
+            size[rank - d] = of_a;
     }
     return pst_rw(w, "aten.expand.default",
-                  PST_ARGS(pst_v(b), pst_ints(size, rank)));
+                  PST_ARGS(pst_v(b), pst_rw_ints(w, size, rank)));
 }
 
 /* Sets the results X, LU, pivots, info. */
@@ -273,7 +279,7 @@ static enum pst_status solve(struct pst_rewrite *w, const char *check,
     if (vector)
         b = pst_rw(w, "aten.unsqueeze.default", PST_ARGS(pst_v(b), pst_i(-1)));
     if (b != NULL)
-        b = widen(w, &a->meta, b);
+        b = widen(w, a, b);
     if (b == NULL)
         return w->build->status;
     node =
@@ -332,7 +338,7 @@ static struct pst_value *by_triangle(struct pst_rewrite *w, struct pst_value *a,
         return NULL;
     }
     if (a != NULL && b != NULL)
-        b = widen(w, &a->meta, b);
+        b = widen(w, a, b);
     return b == NULL ? NULL
                      : pst_rw(w, "penstock.solve_by_triangle.default",
                               PST_ARGS(pst_v(a), pst_v(b), pst_b(upper),
@@ -390,7 +396,7 @@ static enum pst_status cholesky_inverse_rewrite(struct pst_rewrite *w)
     if (x->meta.rank < 2)
         return pst_rewrite_fail(w, "wants matrices");
     one = pst_rw(w, "aten.eye.default",
-                 PST_ARGS(pst_i(pst_matrix_size(&x->meta, 1)),
+                 PST_ARGS(pst_rw_int(w, pst_rw_size(w, x, x->meta.rank - 1)),
                           pst_dtype_arg(x->meta.dtype)));
     return by_cholesky(w, x, one, w->args[1].b);
 }

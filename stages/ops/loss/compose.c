@@ -194,18 +194,27 @@ static enum pst_status similarity_rewrite(struct pst_rewrite *w)
     struct pst_value *x[2] = {pst_rewrite_in(w, 0), pst_rewrite_in(w, 1)};
     const enum pst_dtype dtype = pst_result_type(w->args, 2);
     const int64_t dim = w->args[2].i;
+    struct pst_extent sizes[PST_MAX_RANK];
     struct pst_meta shape;
 
     if (!pst_meta_broadcast(&x[0]->meta, &x[1]->meta, &shape))
         return pst_rewrite_fail(w, "the shapes do not broadcast");
     if (pst_dtype_kind(dtype) != PST_KIND_FLOAT)
         return pst_rewrite_fail(w, "not defined for %s", pst_dtype_name(dtype));
+    for (unsigned d = 0; d < shape.rank; d++) {
+        sizes[d] = pst_extent(1);
+        for (unsigned k = 0; k < 2; k++)
+            if (d + x[k]->meta.rank >= shape.rank)
+                sizes[d] = pst_extent_broadcast(
+                    w->build, sizes[d],
+                    pst_rw_size(w, x[k], d + x[k]->meta.rank - shape.rank));
+    }
     for (unsigned k = 0; k < 2; k++) {
         x[k] = pst_rw_cast(w, x[k], dtype);
         if (x[k] != NULL && !pst_meta_same_shape(&x[k]->meta, &shape))
-            x[k] =
-                pst_rw(w, "aten.expand.default",
-                       PST_ARGS(pst_v(x[k]), pst_ints(shape.size, shape.rank)));
+            x[k] = pst_rw(
+                w, "aten.expand.default",
+                PST_ARGS(pst_v(x[k]), pst_rw_ints(w, sizes, shape.rank)));
         x[k] = normalised(w, x[k], dim, w->args[3].f);
     }
     return pst_rewrite_out(w, 0, sum_dim(w, pst_rw_mul(w, x[0], x[1]), dim));

@@ -24,9 +24,9 @@ static struct bn begin(struct pst_rewrite *w)
                        .running_var = pst_rewrite_in(w, 4)};
 }
 
-static int64_t channels(const struct bn *b)
+static struct pst_extent channels(const struct bn *b)
 {
-    return b->x->meta.rank < 2 ? 0 : b->x->meta.size[1];
+    return b->x->meta.rank < 2 ? pst_extent(0) : pst_rw_size(b->w, b->x, 1);
 }
 
 static struct pst_value *apply(struct bn *b, bool training)
@@ -36,13 +36,13 @@ static struct pst_value *apply(struct bn *b, bool training)
                            pst_v(b->mean), pst_v(b->rstd), pst_b(training)));
 }
 
-static struct pst_node *stats(struct bn *b, int64_t groups, bool batch,
-                              bool trains)
+static struct pst_node *stats(struct bn *b, struct pst_extent groups,
+                              bool batch, bool trains)
 {
     struct pst_node *node = pst_rw_node(
         b->w, "penstock.norm_stats.default",
-        PST_ARGS(pst_v(b->x), pst_i(groups), pst_b(batch), pst_f(b->eps),
-                 pst_b(trains && b->running_mean != NULL),
+        PST_ARGS(pst_v(b->x), pst_rw_int(b->w, groups), pst_b(batch),
+                 pst_f(b->eps), pst_b(trains && b->running_mean != NULL),
                  pst_b(trains && b->running_mean == NULL)));
 
     b->mean = pst_rw_nth(node, 0);
@@ -63,22 +63,28 @@ static struct pst_value *by_mode(struct bn *b, struct pst_value *now,
 /* var count / (count - 1). As whole numbers, since those can follow a free
  * number of rows. */
 static struct pst_value *unbiased(struct bn *b, struct pst_value *var,
-                                  int64_t count)
+                                  struct pst_extent count)
 {
-    var =
-        pst_rw(b->w, "aten.div.Scalar", PST_ARGS(pst_v(var), pst_i(count - 1)));
-    return pst_rw(b->w, "aten.mul.Scalar", PST_ARGS(pst_v(var), pst_i(count)));
+    const struct pst_extent less =
+        pst_extent_sub(b->w->build, count, pst_extent(1));
+
+    var = pst_rw(b->w, "aten.div.Scalar",
+                 PST_ARGS(pst_v(var), pst_rw_int(b->w, less)));
+    return pst_rw(b->w, "aten.mul.Scalar",
+                  PST_ARGS(pst_v(var), pst_rw_int(b->w, count)));
 }
 
 /* (1 - momentum) running + momentum now, `now` averaged over blocks. */
 static struct pst_value *mix(struct bn *b, struct pst_value *running,
                              struct pst_value *now)
 {
-    const int64_t first = 0, n = channels(b);
+    const struct pst_extent n = channels(b), one = pst_extent(1);
+    const int64_t first = 0;
 
     if (running == NULL || now == NULL)
         return NULL;
-    if (now->meta.size[0] == 1)
+    if (now->meta.size[0] == 1 &&
+        pst_extent_is(b->w->build, pst_rw_size(b->w, now, 0), one))
         now = pst_rw_reshape(b->w, now, 1, &n);
     else
         now = pst_rw(b->w, "aten.mean.dim",
@@ -92,17 +98,16 @@ static struct pst_value *mix(struct bn *b, struct pst_value *running,
 /* Statistics of the batch (each image: of the image), new running ones. */
 static enum pst_status train(struct bn *b, bool batch)
 {
-    const int64_t n = channels(b);
-    const struct pst_meta *m = &b->x->meta;
-    struct pst_node *node = stats(b, n, batch, true);
+    struct pst_node *node = stats(b, channels(b), batch, true);
     const bool no_grad = b->w->build->no_grad;
-    int64_t count; /* numbers behind each statistic */
+    struct pst_extent count = pst_extent(1); /* numbers of each statistic */
 
     if (node == NULL)
         return b->w->build->status;
-    count = pst_meta_numel(m) / n;
-    if (!batch)
-        count = m->size[0] == 0 ? 0 : count / m->size[0];
+    for (unsigned d = batch ? 0 : 2; d < b->x->meta.rank; d++)
+        if (d != 1)
+            count =
+                pst_extent_mul(b->w->build, count, pst_rw_size(b->w, b->x, d));
     b->mean = by_mode(b, b->mean, b->running_mean, pst_none());
     b->rstd = by_mode(b, b->rstd, b->running_var, pst_f(b->eps));
     b->y = apply(b, true);
@@ -116,7 +121,7 @@ static enum pst_status train(struct bn *b, bool batch)
 
 static struct pst_value *as_row(struct bn *b, struct pst_value *v)
 {
-    const int64_t size[2] = {1, channels(b)};
+    const struct pst_extent size[2] = {pst_extent(1), channels(b)};
     const enum pst_dtype dtype =
         b->x->meta.dtype == PST_F64 ? PST_F64 : PST_F32;
 
@@ -127,7 +132,7 @@ static struct pst_value *as_row(struct bn *b, struct pst_value *v)
 static enum pst_status evaluate(struct bn *b)
 {
     struct pst_value *var;
-    const int64_t n = channels(b);
+    const int64_t n = channels(b).value;
 
     if (b->running_mean == NULL || b->running_var == NULL)
         return pst_rewrite_fail(b->w, "there are no running statistics");
@@ -155,7 +160,7 @@ static void save_stats(struct bn *b, bool training)
 {
     const enum pst_dtype dtype =
         b->mean == NULL ? PST_F32 : b->mean->meta.dtype;
-    const int64_t n = channels(b);
+    const struct pst_extent n = channels(b);
 
     b->w->outs[0] = b->y;
     b->w->outs[1] =
@@ -340,7 +345,7 @@ static enum pst_status group_norm(struct pst_rewrite *w)
                    .bias = pst_rewrite_in(w, 3),
                    .eps = w->args[4].f};
 
-    if (stats(&b, w->args[1].i, false, false) == NULL)
+    if (stats(&b, pst_extent(w->args[1].i), false, false) == NULL)
         return w->build->status;
     return pst_rewrite_out(w, 0, apply(&b, true));
 }
@@ -362,7 +367,7 @@ static enum pst_status native_group_norm(struct pst_rewrite *w)
     if (b.x->meta.rank < 2 || b.x->meta.size[0] != w->args[3].i ||
         b.x->meta.size[1] != w->args[4].i)
         return pst_rewrite_fail(w, "N and C are not the input's");
-    if (stats(&b, w->args[6].i, false, false) == NULL)
+    if (stats(&b, pst_extent(w->args[6].i), false, false) == NULL)
         return w->build->status;
     w->outs[0] = apply(&b, true);
     w->outs[1] = pst_rw_cast(w, b.mean, dtype);

@@ -111,6 +111,14 @@ static struct pst_value *back_sum(const struct back *b, struct pst_value *x)
                   false);
 }
 
+/* x with the sizes of the other one. */
+static struct pst_value *like(struct pst_rewrite *w, struct pst_value *x,
+                              const struct pst_value *other)
+{
+    return pst_rw(w, "aten.reshape.default",
+                  PST_ARGS(pst_v(x), pst_extents_of(w->build, other)));
+}
+
 static struct pst_value *normalised(struct pst_rewrite *w, struct pst_value *x,
                                     struct pst_value *mean,
                                     struct pst_value *rstd)
@@ -122,14 +130,18 @@ static struct pst_value *normalised(struct pst_rewrite *w, struct pst_value *x,
  * -rstd^3 (x - mean) / n. */
 static struct pst_value *rstd_of(struct pst_rewrite *w, struct pst_value *x,
                                  struct pst_value *mean, struct pst_value *rstd,
-                                 const struct back *b, int64_t n)
+                                 const struct back *b, struct pst_extent n)
 {
+    const struct pst_arg half = pst_f(-0.5), count = pst_rw_int(w, n);
+    const struct pst_arg by = pst_extent_fold(
+        w->build, "FloatTrueDiv", &half, &count, pst_f(-0.5 / (double)n.value));
     struct pst_value *d = pst_rw_sub(w, x, mean), *cube;
 
     d = reduce(w, "aten.sum.dim_IntList", pst_rw_mul(w, d, d), b->dims,
                b->n_dims, true);
     cube = pst_rw_mul(w, rstd, pst_rw_mul(w, rstd, rstd));
-    d = pst_rw_scale(w, pst_rw_mul(w, d, cube), -0.5 / (double)n);
+    d = pst_rw(w, "aten.mul.Scalar",
+               PST_ARGS(pst_v(pst_rw_mul(w, d, cube)), by));
     return pst_rw(w, "penstock.with_history.default",
                   PST_ARGS(pst_v(rstd), pst_v(d)));
 }
@@ -140,17 +152,17 @@ static enum pst_status layer_norm_backward(struct pst_rewrite *w)
     const struct pst_arg *mask = &w->args[7];
     struct back b = {
         .w = w, .g = pst_rewrite_in(w, 0), .weight = pst_rewrite_in(w, 5)};
-    int64_t size[3] = {1, 1, 1};
+    struct pst_extent size[3] = {pst_extent(1), pst_extent(1), pst_extent(1)};
 
     if (mask->n != 3 || w->args[2].n < 1 || w->args[2].n > x->meta.rank)
         return pst_rewrite_fail(w, "the normalised dimensions do not fit");
     for (unsigned d = 0; d < x->meta.rank; d++)
         if (d + w->args[2].n < x->meta.rank) {
             b.others[b.n_others++] = d;
-            size[0] *= x->meta.size[d];
+            size[0] = pst_extent_mul(w->build, size[0], pst_rw_size(w, x, d));
         } else {
             b.dims[b.n_dims++] = d;
-            size[2] *= x->meta.size[d];
+            size[2] = pst_extent_mul(w->build, size[2], pst_rw_size(w, x, d));
         }
     mean = pst_rw(w, "aten.detach.default", PST_ARGS(w->args[3]));
     rstd = pst_rw(w, "aten.detach.default", PST_ARGS(w->args[4]));
@@ -160,7 +172,7 @@ static enum pst_status layer_norm_backward(struct pst_rewrite *w)
                PST_ARGS(pst_v(pst_rw_reshape(w, x, 3, size)), pst_none(),
                         pst_none(), pst_v(pst_rw_reshape(w, mean, 2, size)),
                         pst_v(pst_rw_reshape(w, rstd, 2, size)), pst_b(true)));
-    b.xhat = pst_rw_reshape(w, xhat, x->meta.rank, x->meta.size);
+    b.xhat = like(w, xhat, x);
     if (mask->bools[0])
         w->outs[0] = back_input(&b);
     if (mask->bools[1])
@@ -182,14 +194,19 @@ static enum pst_status group_norm_backward(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 1), *weight = pst_rewrite_in(w, 4);
     const struct pst_arg *mask = &w->args[9];
-    const int64_t n = w->args[5].i, c = w->args[6].i, s = w->args[7].i;
-    const int64_t g = w->args[8].i;
-    const int64_t shape[4] = {n, g, g > 0 ? c / g : 0, s};
-    const int64_t stat[4] = {n, g, 1, 1}, of_w[4] = {1, g, shape[2], 1};
+    const struct pst_extent n = pst_extent_in(w->build, &w->args[5], 0);
+    const struct pst_extent c = pst_extent_in(w->build, &w->args[6], 0);
+    const struct pst_extent s = pst_extent_in(w->build, &w->args[7], 0);
+    const struct pst_extent g = pst_extent(w->args[8].i), one = pst_extent(1);
+    const struct pst_extent each =
+        g.value > 0 ? pst_extent_floordiv(w->build, c, g) : pst_extent(0);
+    const struct pst_extent shape[4] = {n, g, each, s};
+    const struct pst_extent stat[4] = {n, g, one, one};
+    const struct pst_extent of_w[4] = {one, g, each, one};
     struct back b = {
         .w = w, .dims = {2, 3}, .n_dims = 2, .others = {0, 3}, .n_others = 2};
 
-    if (mask->n != 3 || g < 1 || c % g != 0)
+    if (mask->n != 3 || g.value < 1 || c.value % g.value != 0)
         return pst_rewrite_fail(w, "the groups do not fit");
     b.g = pst_rw_reshape(w, pst_rewrite_in(w, 0), 4, shape);
     b.rstd = pst_rw_reshape(w, pst_rewrite_in(w, 3), 4, stat);
@@ -199,8 +216,7 @@ static enum pst_status group_norm_backward(struct pst_rewrite *w)
     if (weight != NULL)
         b.weight = pst_rw_reshape(w, weight, 4, of_w);
     if (mask->bools[0])
-        w->outs[0] =
-            pst_rw_reshape(w, back_input(&b), x->meta.rank, x->meta.size);
+        w->outs[0] = like(w, back_input(&b), x);
     if (mask->bools[1])
         w->outs[1] =
             pst_rw_reshape(w, back_sum(&b, pst_rw_mul(w, b.g, b.xhat)), 1, &c);

@@ -98,12 +98,12 @@ PST_PW_FAST_ROW(_prelu_kernel,
 static enum pst_status prelu_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0), *weight = pst_rewrite_in(w, 1);
-    int64_t size[PST_MAX_RANK] = {1};
+    struct pst_extent size[PST_MAX_RANK];
     const unsigned rank = PST_MAX(x->meta.rank, 1u);
 
     for (unsigned d = 0; d < rank; d++)
-        size[d] = 1;
-    size[rank > 1 ? 1 : 0] = pst_meta_numel(&weight->meta);
+        size[d] = pst_extent(1);
+    size[rank > 1 ? 1 : 0] = pst_extent_numel(w->build, weight);
     weight = pst_rw_reshape(w, weight, x->meta.rank, size);
     return pst_rewrite_out(w, 0,
                            pst_rw(w, "aten._prelu_kernel.default",

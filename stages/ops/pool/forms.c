@@ -67,37 +67,39 @@ static struct pst_value *flat(struct pst_rewrite *w, struct pst_value *x,
                               unsigned dims)
 {
     const unsigned lead = x->meta.rank - dims;
-    int64_t size[PST_MAX_RANK];
+    struct pst_extent size[PST_MAX_RANK];
 
-    size[lead] = 1;
+    size[lead] = pst_extent(1);
     for (unsigned d = 0; d < x->meta.rank; d++)
         if (d < lead)
-            size[d] = x->meta.size[d];
+            size[d] = pst_rw_size(w, x, d);
         else
-            size[lead] *= x->meta.size[d];
+            size[lead] =
+                pst_extent_mul(w->build, size[lead], pst_rw_size(w, x, d));
     return pst_rw_reshape(w, x, lead + 1, size);
 }
 
 /* x scattered into zeros whose planes have these sizes; op adds or writes. */
 static enum pst_status scatter(struct pst_rewrite *w, const char *op,
                                struct pst_value *x, struct pst_value *places,
-                               const int64_t *planes, unsigned dims)
+                               const struct pst_extent *planes, unsigned dims)
 {
     const unsigned lead = x->meta.rank - dims;
-    int64_t size[PST_MAX_RANK], whole = 1;
+    struct pst_extent size[PST_MAX_RANK], whole = pst_extent(1);
     struct pst_value *y;
 
     if (x->meta.rank < dims || !pst_meta_same_shape(&x->meta, &places->meta))
         return pst_rewrite_fail(w, "values and indices do not fit");
     for (unsigned d = 0; d < lead; d++)
-        size[d] = x->meta.size[d];
+        size[d] = pst_rw_size(w, x, d);
     for (unsigned d = 0; d < dims; d++) {
-        if (planes[d] < 0 || PST_MUL(whole, planes[d], &whole))
-            return pst_rewrite_fail(w, "the planes are too large");
+        if (planes[d].value < 0)
+            return pst_rewrite_fail(w, "the planes are too small");
+        whole = pst_extent_mul(w->build, whole, planes[d]);
     }
     size[lead] = whole;
     y = pst_rw(w, "aten.full.default",
-               PST_ARGS(pst_ints(size, lead + 1), pst_i(0),
+               PST_ARGS(pst_rw_ints(w, size, lead + 1), pst_i(0),
                         pst_dtype_arg(x->meta.dtype)));
     y = pst_rw(w, op,
                PST_ARGS(pst_v(y), pst_i(lead), pst_v(flat(w, places, dims)),
@@ -109,8 +111,15 @@ static enum pst_status scatter(struct pst_rewrite *w, const char *op,
 
 static enum pst_status max_unpool(struct pst_rewrite *w)
 {
+    const struct pst_arg *size = &w->args[2];
+    struct pst_extent planes[3];
+
+    if (size->n > PST_COUNT(planes))
+        return pst_rewrite_fail(w, "%u sizes", size->n);
+    for (unsigned d = 0; d < size->n; d++)
+        planes[d] = pst_extent_in(w->build, size, d);
     return scatter(w, "aten.scatter.src", pst_rewrite_in(w, 0),
-                   pst_rewrite_in(w, 1), w->args[2].ints, w->args[2].n);
+                   pst_rewrite_in(w, 1), planes, size->n);
 }
 
 PST_REWRITE(max_unpool2d,
@@ -124,12 +133,16 @@ PST_REWRITE(max_unpool3d,
 
 static enum pst_status max_pool_backward(struct pst_rewrite *w)
 {
-    const struct pst_meta *x = &pst_rewrite_in(w, 1)->meta;
+    const struct pst_value *x = pst_rewrite_in(w, 1);
+    const unsigned rank = x->meta.rank;
+    struct pst_extent planes[2];
 
-    if (x->rank < 3)
-        return pst_rewrite_fail(w, "the input has %u dimensions", x->rank);
+    if (rank < 3)
+        return pst_rewrite_fail(w, "the input has %u dimensions", rank);
+    planes[0] = pst_rw_size(w, x, rank - 2);
+    planes[1] = pst_rw_size(w, x, rank - 1);
     return scatter(w, "aten.scatter_add.default", pst_rewrite_in(w, 0),
-                   pst_rewrite_in(w, 7), &x->size[x->rank - 2], 2);
+                   pst_rewrite_in(w, 7), planes, 2);
 }
 
 PST_REWRITE(max_pool2d_with_indices_backward,
@@ -152,12 +165,15 @@ static enum pst_status avg_pool(struct pst_rewrite *w)
 }
 
 /* Are all sizes of the result 1, and none of the input's 0? */
-static bool is_global(const struct pst_meta *x, const struct pst_arg *size)
+static bool is_global(struct pst_rewrite *w, const struct pst_meta *x,
+                      const struct pst_arg *size)
 {
     bool ret = x->rank >= size->n && size->n > 0;
 
     for (unsigned d = 0; d < size->n && ret; d++)
-        ret = size->ints[d] == 1 && x->size[x->rank - size->n + d] > 0;
+        ret = pst_extent_is(w->build, pst_extent_in(w->build, size, d),
+                            pst_extent(1)) &&
+              x->size[x->rank - size->n + d] > 0;
     return ret;
 }
 
@@ -168,7 +184,7 @@ static enum pst_status adaptive_avg_pool(struct pst_rewrite *w)
     const struct pst_arg *size = &w->args[1];
 
     if (size->n <= PST_COUNT(last) &&
-        is_global(&pst_rewrite_in(w, 0)->meta, size))
+        is_global(w, &pst_rewrite_in(w, 0)->meta, size))
         return pst_rewrite_out(
             w, 0,
             pst_rw(w, "aten.mean.dim",
@@ -206,12 +222,16 @@ PST_REWRITE(_adaptive_avg_pool3d,
 static enum pst_status plane_of(struct pst_rewrite *w, unsigned i,
                                 struct pst_arg *ret)
 {
-    const struct pst_meta *m = &pst_rewrite_in(w, i)->meta;
+    const struct pst_value *v = pst_rewrite_in(w, i);
+    const unsigned rank = v->meta.rank;
+    struct pst_extent size[2];
 
-    if (m->rank < 2)
-        return pst_rewrite_fail(w, "a tensor has %u dimensions", m->rank);
-    *ret = pst_ints(&m->size[m->rank - 2], 2);
-    return PST_OK;
+    if (rank < 2)
+        return pst_rewrite_fail(w, "a tensor has %u dimensions", rank);
+    size[0] = pst_rw_size(w, v, rank - 2);
+    size[1] = pst_rw_size(w, v, rank - 1);
+    *ret = pst_rw_ints(w, size, 2);
+    return w->build->status;
 }
 
 static enum pst_status avg_pool_backward(struct pst_rewrite *w)

@@ -189,14 +189,14 @@ PST_REWRITE_FORMULA(draws_of,
 static struct pst_value *mask(struct pst_rewrite *w, struct pst_value *x,
                               bool channels, double p)
 {
-    int64_t size[PST_MAX_RANK];
+    struct pst_extent size[PST_MAX_RANK];
     struct pst_value *ones;
 
     for (unsigned d = 0; d < x->meta.rank; d++)
-        size[d] = channels && d > 1 ? 1 : x->meta.size[d];
-    ones = pst_rw(
-        w, "aten.zeros.default",
-        PST_ARGS(pst_ints(size, x->meta.rank), pst_dtype_arg(x->meta.dtype)));
+        size[d] = channels && d > 1 ? pst_extent(1) : pst_rw_size(w, x, d);
+    ones = pst_rw(w, "aten.zeros.default",
+                  PST_ARGS(pst_rw_ints(w, size, x->meta.rank),
+                           pst_dtype_arg(x->meta.dtype)));
     return pst_rw(w, "aten.bernoulli.p", PST_ARGS(pst_v(ones), pst_f(1.0 - p)));
 }
 

@@ -125,7 +125,10 @@ static enum pst_status sum_to_size_rewrite(struct pst_rewrite *w)
                                 x->meta.rank);
     lead = x->meta.rank - size->n;
     for (unsigned d = 0; d < x->meta.rank; d++)
-        if (d < lead || (size->ints[d - lead] == 1 && x->meta.size[d] != 1))
+        if (d < lead ||
+            (size->ints[d - lead] == 1 && x->meta.size[d] != 1 &&
+             !pst_extent_is(w->build, pst_rw_size(w, x, d),
+                            pst_extent_in(w->build, size, d - lead))))
             dims[n++] = d;
         else if (size->ints[d - lead] != x->meta.size[d])
             return pst_rewrite_fail(w, "dimension %u does not fit", d);
@@ -133,7 +136,8 @@ static enum pst_status sum_to_size_rewrite(struct pst_rewrite *w)
         return pst_rewrite_out(w, 0, x);
     x = pst_rw(w, "aten.sum.dim_IntList",
                PST_ARGS(pst_v(x), pst_ints(dims, n), pst_b(true)));
-    return pst_rewrite_out(w, 0, pst_rw_reshape(w, x, size->n, size->ints));
+    return pst_rewrite_out(
+        w, 0, pst_rw(w, "aten.reshape.default", PST_ARGS(pst_v(x), *size)));
 }
 
 PST_REWRITE(sum_to_size,

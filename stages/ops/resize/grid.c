@@ -503,19 +503,31 @@ PST_REWRITE(grid_sampler,
 /* --- affine grids ------------------------------------------------------- */
 
 /* Coordinates -1..1 of n positions: of the outermost centres, or borders. */
-static struct pst_value *coordinates(struct pst_rewrite *w, int64_t n,
+static struct pst_value *coordinates(struct pst_rewrite *w, struct pst_extent n,
                                      bool align, enum pst_dtype dtype)
 {
-    double step = 2.0 / (double)n, first = step / 2.0 - 1.0;
+    struct pst_build *b = w->build;
+    const struct pst_arg two = pst_f(2.0), minus = pst_f(-1.0);
+    const struct pst_extent steps =
+        align ? pst_extent_sub(b, n, pst_extent(1)) : n;
+    const struct pst_arg count = pst_rw_int(w, steps);
+    struct pst_arg step = pst_f(0.0), first = pst_f(0.0);
     struct pst_value *x;
 
-    if (align) {
-        step = n > 1 ? 2.0 / (double)(n - 1) : 0.0;
-        first = n > 1 ? -1.0 : 0.0;
+    if (!align || pst_extent_less(b, pst_extent(1), n)) {
+        step = pst_extent_fold(b, "FloatTrueDiv", &two, &count,
+                               pst_f(2.0 / (double)steps.value));
+        first = minus;
+    }
+    if (!align) {
+        first = pst_extent_fold(b, "FloatTrueDiv", &step, &two,
+                                pst_f(step.f / 2.0));
+        first = pst_extent_fold(b, "Add", &first, &minus, pst_f(first.f - 1.0));
     }
     x = pst_rw(w, "aten.arange.default",
-               PST_ARGS(pst_i(n), pst_dtype_arg(dtype)));
-    return pst_rw_shift(w, pst_rw_scale(w, x, step), first);
+               PST_ARGS(pst_rw_int(w, n), pst_dtype_arg(dtype)));
+    x = pst_rw(w, "aten.mul.Scalar", PST_ARGS(pst_v(x), step));
+    return pst_rw(w, "aten.add.Scalar", PST_ARGS(pst_v(x), first));
 }
 
 static enum pst_status affine_grid(struct pst_rewrite *w)
@@ -524,7 +536,8 @@ static enum pst_status affine_grid(struct pst_rewrite *w)
     const struct pst_arg *size = &w->args[1];
     const unsigned dims = size->n < 2 ? 0 : size->n - 2;
     const enum pst_dtype dtype = theta->meta.dtype;
-    int64_t space[4] = {1, 1, 1, 1}, flat[2] = {1, dims + 1}, out[5];
+    const struct pst_extent one = pst_extent(1);
+    struct pst_extent space[4], out[5], flat[2] = {one, pst_extent(dims + 1)};
 
     if ((dims != 2 && dims != 3) || theta->meta.rank != 3 ||
         theta->meta.size[0] != size->ints[0] ||
@@ -532,25 +545,25 @@ static enum pst_status affine_grid(struct pst_rewrite *w)
         theta->meta.size[2] != (int64_t)dims + 1)
         return pst_rewrite_fail(w, "the maps do not fit the size");
     for (unsigned d = 0; d < dims; d++) {
-        space[d] = size->ints[2 + d];
-        if (space[d] < 1 || space[d] > INT32_MAX)
+        space[d] = pst_extent_in(w->build, size, 2 + d);
+        if (space[d].value < 1 || space[d].value > INT32_MAX)
             return pst_rewrite_fail(w, "the size is out of range");
-        flat[0] *= space[d];
+        flat[0] = pst_extent_mul(w->build, flat[0], space[d]);
     }
-    space[dims] = 1;
+    space[dims] = one;
     for (unsigned d = 0; d < dims; d++) {
-        int64_t one[4] = {1, 1, 1, 1};
+        struct pst_extent line[4] = {one, one, one, one};
 
-        one[d] = space[d];
+        line[d] = space[d];
         base = pst_rw_reshape(w, coordinates(w, space[d], w->args[2].b, dtype),
-                              dims + 1, one);
+                              dims + 1, line);
         parts[dims - 1 - d] =
             pst_rw(w, "aten.expand.default",
-                   PST_ARGS(pst_v(base), pst_ints(space, dims + 1)));
+                   PST_ARGS(pst_v(base), pst_rw_ints(w, space, dims + 1)));
     }
-    parts[dims] = pst_rw(
-        w, "aten.full.default",
-        PST_ARGS(pst_ints(space, dims + 1), pst_i(1), pst_dtype_arg(dtype)));
+    parts[dims] = pst_rw(w, "aten.full.default",
+                         PST_ARGS(pst_rw_ints(w, space, dims + 1), pst_i(1),
+                                  pst_dtype_arg(dtype)));
     if (w->build->status != PST_OK)
         return w->build->status;
     base = pst_rw(w, "aten.cat.default",
@@ -560,10 +573,10 @@ static enum pst_status affine_grid(struct pst_rewrite *w)
                    PST_ARGS(pst_v(theta), pst_i(1), pst_i(2)));
     base =
         pst_rw(w, "aten.matmul.default", PST_ARGS(pst_v(base), pst_v(theta)));
-    out[0] = size->ints[0];
+    out[0] = pst_extent_in(w->build, size, 0);
     for (unsigned d = 0; d < dims; d++)
         out[1 + d] = space[d];
-    out[dims + 1] = dims;
+    out[dims + 1] = pst_extent(dims);
     return pst_rewrite_out(w, 0, pst_rw_reshape(w, base, dims + 2, out));
 }
 

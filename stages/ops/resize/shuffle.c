@@ -9,7 +9,9 @@ static enum pst_status shuffle(struct pst_rewrite *w, bool up)
     struct pst_value *x = pst_rewrite_in(w, 0);
     const int64_t r = w->args[1].i;
     const struct pst_meta *m = &x->meta;
-    int64_t size[PST_MAX_RANK + 3], order[PST_MAX_RANK + 3];
+    struct pst_build *b = w->build;
+    struct pst_extent size[PST_MAX_RANK + 3], c, h, v, by = pst_extent(r);
+    int64_t order[PST_MAX_RANK + 3];
     const unsigned lead = m->rank < 3 ? 0 : m->rank - 3;
     const int64_t *tail = m->size + lead;
     char text[PST_META_TEXT];
@@ -19,7 +21,7 @@ static enum pst_status shuffle(struct pst_rewrite *w, bool up)
         return pst_rewrite_fail(w, "%s has no blocks of %lld",
                                 pst_meta_text(m, text), (long long)r);
     for (unsigned d = 0; d < lead; d++) {
-        size[d] = m->size[d];
+        size[d] = pst_rw_size(w, x, d);
         order[d] = d;
     }
     for (unsigned d = 0; d < 5; d++) {
@@ -28,16 +30,25 @@ static enum pst_status shuffle(struct pst_rewrite *w, bool up)
 
         order[lead + d] = lead + (up ? to_pixels[d] : to_channels[d]);
     }
-    size[lead] = up ? tail[0] / (r * r) : tail[0];
-    size[lead + 1] = up ? r : tail[1] / r;
-    size[lead + 2] = r;
-    size[lead + 3] = up ? tail[1] : tail[2] / r;
-    size[lead + 4] = up ? tail[2] : r;
+    c = pst_rw_size(w, x, lead);
+    h = pst_rw_size(w, x, lead + 1);
+    v = pst_rw_size(w, x, lead + 2);
+    if (up) {
+        c = pst_extent_floordiv(b, c, pst_extent(r * r));
+    } else {
+        h = pst_extent_floordiv(b, h, by);
+        v = pst_extent_floordiv(b, v, by);
+    }
+    size[lead] = c;
+    size[lead + 1] = up ? by : h;
+    size[lead + 2] = by;
+    size[lead + 3] = up ? h : v;
+    size[lead + 4] = up ? v : by;
     x = pst_rw_reshape(w, x, lead + 5, size);
     x = pst_rw_permute(w, x, order, lead + 5);
-    size[lead] = up ? tail[0] / (r * r) : tail[0] * r * r;
-    size[lead + 1] = up ? tail[1] * r : tail[1] / r;
-    size[lead + 2] = up ? tail[2] * r : tail[2] / r;
+    size[lead] = up ? c : pst_extent_mul(b, c, pst_extent(r * r));
+    size[lead + 1] = up ? pst_extent_mul(b, h, by) : h;
+    size[lead + 2] = up ? pst_extent_mul(b, v, by) : v;
     return pst_rewrite_out(w, 0, pst_rw_reshape(w, x, lead + 3, size));
 }
 

@@ -6,17 +6,16 @@
 #include <math.h>
 
 static enum pst_status emit(struct pst_rewrite *w, const char *mode,
-                            const int64_t *size, const double *factors,
+                            struct pst_arg size, const double *factors,
                             unsigned dims, bool align)
 {
     const struct pst_arg scales = {
         .kind = PST_ARG_FLOATS, .n = dims, .floats = factors};
 
-    return pst_rewrite_out(
-        w, 0,
-        pst_rw(w, "penstock.resize.default",
-               PST_ARGS(w->args[0], pst_ints(size, dims), pst_text(mode),
-                        pst_b(align), scales)));
+    return pst_rewrite_out(w, 0,
+                           pst_rw(w, "penstock.resize.default",
+                                  PST_ARGS(w->args[0], size, pst_text(mode),
+                                           pst_b(align), scales)));
 }
 
 /* Sizes, then (linear modes) align_corners, then a factor per dimension. */
@@ -31,27 +30,40 @@ static enum pst_status sized(struct pst_rewrite *w, const char *mode,
     for (unsigned d = 0; d < dims; d++)
         if (w->args[first + d].kind == PST_ARG_FLOAT)
             factors[d] = w->args[first + d].f;
-    return emit(w, mode, w->args[1].ints, factors, dims,
-                aligns && w->args[2].b);
+    return emit(w, mode, w->args[1], factors, dims, aligns && w->args[2].b);
+}
+
+/* n times the factor, rounded down. */
+static struct pst_extent scaled(struct pst_rewrite *w, struct pst_extent n,
+                                double factor)
+{
+    const struct pst_arg count = pst_rw_int(w, n), by = pst_f(factor);
+    const double x = (double)n.value * factor;
+    const struct pst_arg product =
+        pst_extent_fold(w->build, "Mul", &count, &by, pst_f(x));
+    const struct pst_arg down = pst_extent_fold(
+        w->build, "FloorToInt", &product, NULL, pst_i((int64_t)floor(x)));
+
+    return pst_extent_in(w->build, &down, 0);
 }
 
 /* Sizes or factors, the other one None. */
 static enum pst_status vec(struct pst_rewrite *w, const char *mode,
                            unsigned dims, bool aligns)
 {
-    const struct pst_meta *x = &pst_rewrite_in(w, 0)->meta;
+    const struct pst_value *x = pst_rewrite_in(w, 0);
     const struct pst_arg *sizes = &w->args[1];
     const struct pst_arg *scales = &w->args[aligns ? 3 : 2];
     double factors[3] = {0};
-    int64_t size[3];
+    struct pst_extent size[3];
 
-    if (x->rank < dims)
-        return pst_rewrite_fail(w, "the input has %u dimensions", x->rank);
+    if (x->meta.rank < dims)
+        return pst_rewrite_fail(w, "the input has %u dimensions", x->meta.rank);
     for (unsigned d = 0; d < dims; d++) {
-        const int64_t n = x->size[x->rank - dims + d];
+        const int64_t n = x->meta.size[x->meta.rank - dims + d];
 
         if (sizes->kind == PST_ARG_INTS && sizes->n == dims) {
-            size[d] = sizes->ints[d];
+            size[d] = pst_extent_in(w->build, sizes, d);
             continue;
         }
         if (scales->kind != PST_ARG_FLOATS || scales->n != dims ||
@@ -59,9 +71,11 @@ static enum pst_status vec(struct pst_rewrite *w, const char *mode,
             n > INT32_MAX)
             return pst_rewrite_fail(w, "needs %u sizes or factors", dims);
         factors[d] = scales->floats[d];
-        size[d] = (int64_t)floor((double)n * factors[d]);
+        size[d] =
+            scaled(w, pst_rw_size(w, x, x->meta.rank - dims + d), factors[d]);
     }
-    return emit(w, mode, size, factors, dims, aligns && w->args[2].b);
+    return emit(w, mode, pst_rw_ints(w, size, dims), factors, dims,
+                aligns && w->args[2].b);
 }
 
 #define FORM(id, how, mode, dims, aligns)                                      \

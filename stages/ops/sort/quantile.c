@@ -43,8 +43,9 @@ static enum pst_status quantile(struct pst_rewrite *w, bool nan_too)
     const struct pst_arg *dim = &w->args[2];
     const bool keep = w->args[3].b;
     const unsigned rank = x->meta.rank;
-    const int64_t flat = -1;
-    int64_t order[PST_MAX_RANK + 1], ones[PST_MAX_RANK];
+    const struct pst_extent flat = pst_extent(-1);
+    struct pst_extent ones[PST_MAX_RANK];
+    int64_t order[PST_MAX_RANK + 1];
     bool vector = q != NULL && q->meta.rank == 1;
     int d = dim->kind == PST_ARG_INT ? pst_meta_dim(&x->meta, dim->i) : 0;
 
@@ -73,9 +74,9 @@ static enum pst_status quantile(struct pst_rewrite *w, bool nan_too)
         x = pst_rw(w, "aten.unsqueeze.default",
                    PST_ARGS(pst_v(x), pst_i(d + 1)));
     for (unsigned k = 0; k < PST_MAX_RANK; k++)
-        ones[k] = 1;
+        ones[k] = pst_extent(1);
     if (keep && dim->kind != PST_ARG_INT && x != NULL && rank < PST_MAX_RANK) {
-        ones[0] = x->meta.size[0];
+        ones[0] = pst_rw_size(w, x, 0);
         x = pst_rw_reshape(w, x, rank + 1, ones);
     }
     if (!vector)

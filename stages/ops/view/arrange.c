@@ -5,10 +5,10 @@
 #include <string.h>
 
 static struct pst_value *expand(struct pst_rewrite *w, struct pst_value *x,
-                                unsigned rank, const int64_t *sizes)
+                                unsigned rank, const struct pst_extent *sizes)
 {
     return pst_rw(w, "aten.expand.default",
-                  PST_ARGS(pst_v(x), pst_ints(sizes, rank)));
+                  PST_ARGS(pst_v(x), pst_rw_ints(w, sizes, rank)));
 }
 
 static struct pst_value *cat(struct pst_rewrite *w, struct pst_value **parts,
@@ -37,7 +37,7 @@ static enum pst_status meshgrid(struct pst_rewrite *w, bool xy)
 {
     struct pst_value *const *in = w->args[0].values;
     const unsigned n = w->args[0].n;
-    int64_t size[PST_MAX_RANK];
+    struct pst_extent size[PST_MAX_RANK];
 
     if (n == 0 || n > PST_MAX_RANK)
         return pst_rewrite_refuse(w, "%u tensors", n);
@@ -46,19 +46,20 @@ static enum pst_status meshgrid(struct pst_rewrite *w, bool xy)
 
         if (in[k]->meta.rank > 1)
             return pst_rewrite_fail(w, "tensor %u has several dimensions", k);
-        size[d] = pst_meta_numel(&in[k]->meta);
+        size[d] = pst_extent_numel(w->build, in[k]);
     }
     w->n_outs = n;
     for (unsigned k = 0; k < n; k++) {
         const unsigned d = xy && n > 1 && k < 2 ? 1 - k : k;
-        int64_t one[PST_MAX_RANK];
+        struct pst_extent one[PST_MAX_RANK];
 
         for (unsigned i = 0; i < n; i++)
-            one[i] = i == d ? size[d] : 1;
-        w->outs[k] = expand(w,
-                            pst_rw(w, "aten.view.default",
-                                   PST_ARGS(pst_v(in[k]), pst_ints(one, n))),
-                            n, size);
+            one[i] = i == d ? size[d] : pst_extent(1);
+        w->outs[k] =
+            expand(w,
+                   pst_rw(w, "aten.view.default",
+                          PST_ARGS(pst_v(in[k]), pst_rw_ints(w, one, n))),
+                   n, size);
     }
     return w->build->status;
 }
@@ -88,24 +89,28 @@ static enum pst_status tile_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0);
     const struct pst_arg *dims = &w->args[1];
-    int64_t repeats[PST_MAX_RANK];
+    struct pst_extent repeats[PST_MAX_RANK];
     const unsigned rank = PST_MAX(x->meta.rank, dims->n);
 
     if (rank > PST_MAX_RANK)
         return pst_rewrite_refuse(w, "%u dimensions", rank);
     for (unsigned d = 0; d < rank; d++)
-        repeats[d] = d + dims->n < rank ? 1 : dims->ints[d + dims->n - rank];
-    return pst_rewrite_out(w, 0,
-                           pst_rw(w, "aten.repeat.default",
-                                  PST_ARGS(pst_v(x), pst_ints(repeats, rank))));
+        repeats[d] = d + dims->n < rank
+                         ? pst_extent(1)
+                         : pst_extent_in(w->build, dims, d + dims->n - rank);
+    return pst_rewrite_out(
+        w, 0,
+        pst_rw(w, "aten.repeat.default",
+               PST_ARGS(pst_v(x), pst_rw_ints(w, repeats, rank))));
 }
 
 /* A new dimension behind dim, expanded, and merged with it. */
 static enum pst_status repeat_interleave_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0);
-    const int64_t repeats = w->args[1].i, flat = -1;
-    int64_t size[PST_MAX_RANK + 1];
+    const struct pst_extent repeats = pst_extent_in(w->build, &w->args[1], 0);
+    const struct pst_extent flat = pst_extent(-1);
+    struct pst_extent size[PST_MAX_RANK + 1];
     unsigned dim = 0, rank;
 
     if (w->args[2].kind == PST_ARG_INT)
@@ -115,18 +120,18 @@ static enum pst_status repeat_interleave_rewrite(struct pst_rewrite *w)
     if (x == NULL)
         return w->build->status;
     rank = x->meta.rank;
-    if (rank == PST_MAX_RANK || repeats < 0)
+    if (rank == PST_MAX_RANK || repeats.value < 0)
         return pst_rewrite_refuse(w, "rank %u, %lld repeats", rank,
-                                  (long long)repeats);
+                                  (long long)repeats.value);
     for (unsigned d = 0, k = 0; d < rank; d++) {
-        size[k++] = x->meta.size[d];
+        size[k++] = pst_rw_size(w, x, d);
         if (d == dim)
             size[k++] = repeats;
     }
     x = pst_rw(w, "aten.unsqueeze.default",
                PST_ARGS(pst_v(x), pst_i((int64_t)dim + 1)));
     x = expand(w, x, rank + 1, size);
-    size[dim] *= repeats;
+    size[dim] = pst_extent_mul(w->build, size[dim], repeats);
     for (unsigned d = dim + 1; d < rank; d++)
         size[d] = size[d + 1];
     /* A reshape of nothing expanded would be a view: this is a copy. */
@@ -157,18 +162,24 @@ static enum pst_status sections_rewrite(struct pst_rewrite *w)
     const struct pst_value *x = pst_rewrite_in(w, 0);
     const int64_t n = w->args[1].i;
     const unsigned dim = dim_of(w, x, w->args[2].i);
-    int64_t at = 0;
+    struct pst_extent at = pst_extent(0), size;
 
     if (w->build->status != PST_OK || x->meta.rank == 0 || n < 1 ||
-        n > PST_MAX_OUTS)
+        n > PST_MAX_OUTS ||
+        !pst_extent_is(w->build, pst_extent_in(w->build, &w->args[1], 0),
+                       pst_extent(n)))
         return pst_rewrite_refuse(w, "%lld sections", (long long)n);
     w->n_outs = (unsigned)n;
+    size = pst_rw_size(w, x, dim);
     for (unsigned k = 0; k < w->n_outs; k++) {
-        const int64_t size = x->meta.size[dim];
-        const int64_t length = size / n + ((int64_t)k < size % n);
+        /* All before it, and as many of the rest as are left for it. */
+        const struct pst_extent rest =
+            pst_extent_sub(w->build, size, pst_extent(k));
+        const struct pst_extent end = pst_extent_add(
+            w->build, at, pst_extent_ceildiv(w->build, rest, pst_extent(n)));
 
-        piece(w, k, dim, pst_i(at), pst_i(at + length));
-        at += length;
+        piece(w, k, dim, pst_rw_int(w, at), pst_rw_int(w, end));
+        at = end;
     }
     return w->build->status;
 }
@@ -182,8 +193,11 @@ static enum pst_status indices_rewrite(struct pst_rewrite *w)
         return pst_rewrite_refuse(w, "%u indices", at->n);
     w->n_outs = at->n + 1;
     for (unsigned k = 0; k <= at->n; k++)
-        piece(w, k, dim, k > 0 ? pst_i(at->ints[k - 1]) : pst_i(0),
-              k < at->n ? pst_i(at->ints[k]) : pst_none());
+        piece(w, k, dim,
+              k > 0 ? pst_rw_int(w, pst_extent_in(w->build, at, k - 1))
+                    : pst_i(0),
+              k < at->n ? pst_rw_int(w, pst_extent_in(w->build, at, k))
+                        : pst_none());
     return w->build->status;
 }
 
@@ -238,10 +252,11 @@ PST_REWRITE(movedim_intlist,
 /* --- blocks, sequences ---------------------------------------------------- */
 
 static struct pst_value *pad(struct pst_rewrite *w, struct pst_value *x,
-                             const int64_t *by, unsigned n, double value)
+                             const struct pst_extent *by, unsigned n,
+                             double value)
 {
     return pst_rw(w, "aten.constant_pad_nd.default",
-                  PST_ARGS(pst_v(x), pst_ints(by, n), pst_f(value)));
+                  PST_ARGS(pst_v(x), pst_rw_ints(w, by, n), pst_f(value)));
 }
 
 /* Every block is widened by zeros, then the rows are joined. */
@@ -249,7 +264,7 @@ static enum pst_status block_diag_rewrite(struct pst_rewrite *w)
 {
     const struct pst_arg *in = &w->args[0];
     struct pst_value *rows[PST_MAX_OUTS];
-    int64_t width = 0, left = 0;
+    struct pst_extent width = pst_extent(0), left = width;
 
     if (in->n == 0 || in->n > PST_MAX_OUTS)
         return pst_rewrite_refuse(w, "%u tensors", in->n);
@@ -260,13 +275,15 @@ static enum pst_status block_diag_rewrite(struct pst_rewrite *w)
             return w->build->status;
         if (rows[k]->meta.rank > 2)
             return pst_rewrite_fail(w, "tensor %u has too many dimensions", k);
-        width += rows[k]->meta.size[1];
+        width = pst_extent_add(w->build, width, pst_rw_size(w, rows[k], 1));
     }
     for (unsigned k = 0; k < in->n && w->build->status == PST_OK; k++) {
-        const int64_t own = rows[k]->meta.size[1];
-        const int64_t by[2] = {left, width - left - own};
+        const struct pst_extent own = pst_rw_size(w, rows[k], 1);
+        const struct pst_extent end = pst_extent_add(w->build, left, own);
+        const struct pst_extent by[2] = {left,
+                                         pst_extent_sub(w->build, width, end)};
 
-        left += own;
+        left = end;
         rows[k] = pad(w, rows[k], by, 2, 0.0);
     }
     return pst_rewrite_out(w, 0, cat(w, rows, in->n, 0));
@@ -277,21 +294,23 @@ static enum pst_status pad_sequence_rewrite(struct pst_rewrite *w)
     const struct pst_arg *in = &w->args[0];
     const bool left = strcmp(w->args[3].s, "left") == 0;
     struct pst_value *rows[PST_MAX_OUTS];
-    int64_t longest = 0;
+    struct pst_extent longest = pst_extent(0);
 
     if (in->n == 0 || in->n > PST_MAX_OUTS)
         return pst_rewrite_refuse(w, "%u tensors", in->n);
     for (unsigned k = 0; k < in->n; k++) {
         if (in->values[k]->meta.rank == 0)
             return pst_rewrite_fail(w, "tensor %u has no dimension", k);
-        longest = PST_MAX(longest, in->values[k]->meta.size[0]);
+        longest =
+            pst_extent_max(w->build, longest, pst_rw_size(w, in->values[k], 0));
     }
     for (unsigned k = 0; k < in->n; k++) {
-        const struct pst_meta *m = &in->values[k]->meta;
-        int64_t by[2 * PST_MAX_RANK] = {0};
+        const unsigned n = 2 * in->values[k]->meta.rank;
+        struct pst_extent by[2 * PST_MAX_RANK] = {0};
 
-        by[2 * m->rank - (left ? 2 : 1)] = longest - m->size[0];
-        rows[k] = pad(w, in->values[k], by, 2 * m->rank, w->args[2].f);
+        by[n - (left ? 2 : 1)] =
+            pst_extent_sub(w->build, longest, pst_rw_size(w, in->values[k], 0));
+        rows[k] = pad(w, in->values[k], by, n, w->args[2].f);
     }
     return pst_rewrite_out(
         w, 0,
@@ -314,22 +333,21 @@ static struct pst_value *write_diagonal(struct pst_rewrite *w,
                                         struct pst_value *src, int64_t shift,
                                         unsigned a, unsigned b)
 {
-    struct pst_meta flat = x->meta;
-    int64_t stride[PST_MAX_RANK], offset;
+    struct pst_extent flat[PST_MAX_RANK], stride[PST_MAX_RANK], offset;
     unsigned n = 0;
 
-    pst_meta_set_contiguous(&flat);
-    for (unsigned d = 0; d < flat.rank; d++)
+    pst_rw_strides(w, x, flat);
+    for (unsigned d = 0; d < x->meta.rank; d++)
         if (d != a && d != b)
-            stride[n++] = flat.stride[d];
-    stride[n++] = flat.stride[a] + flat.stride[b];
-    offset = shift >= 0 ? shift * flat.stride[b] : -shift * flat.stride[a];
+            stride[n++] = flat[d];
+    stride[n++] = pst_extent_add(w->build, flat[a], flat[b]);
+    offset = shift >= 0 ? pst_extent_mul(w->build, pst_extent(shift), flat[b])
+                        : pst_extent_mul(w->build, pst_extent(-shift), flat[a]);
     if (n != src->meta.rank || pst_meta_numel(&src->meta) == 0)
-        offset = 0;
+        offset = pst_extent(0);
     return pst_rw(w, "penstock.write_strided.default",
-                  PST_ARGS(pst_v(x), pst_v(src),
-                           pst_ints(src->meta.size, src->meta.rank),
-                           pst_ints(stride, n), pst_i(offset)));
+                  PST_ARGS(pst_v(x), pst_v(src), pst_extents_of(w->build, src),
+                           pst_rw_ints(w, stride, n), pst_rw_int(w, offset)));
 }
 
 static enum pst_status diagonal_scatter_rewrite(struct pst_rewrite *w)
@@ -353,7 +371,7 @@ static enum pst_status diag_embed_rewrite(struct pst_rewrite *w)
     struct pst_value *src = pst_rewrite_in(w, 0), *zeros;
     const int64_t shift = w->args[1].i;
     struct pst_value like = *src; /* for the rank of the result */
-    int64_t size[PST_MAX_RANK], side;
+    struct pst_extent size[PST_MAX_RANK], side;
     unsigned a, b;
 
     if (src->meta.rank == 0 || src->meta.rank == PST_MAX_RANK ||
@@ -365,15 +383,36 @@ static enum pst_status diag_embed_rewrite(struct pst_rewrite *w)
     b = dim_of(w, &like, w->args[3].i);
     if (w->build->status != PST_OK || a == b)
         return pst_rewrite_fail(w, "needs two different dimensions");
-    side = src->meta.size[src->meta.rank - 1] + (shift < 0 ? -shift : shift);
+    side = pst_extent_add(w->build, pst_rw_size(w, src, src->meta.rank - 1),
+                          pst_extent(shift < 0 ? -shift : shift));
     for (unsigned d = 0, k = 0; d < like.meta.rank; d++)
-        size[d] = d == a || d == b ? side : src->meta.size[k++];
+        size[d] = d == a || d == b ? side : pst_rw_size(w, src, k++);
     zeros = pst_rw(w, "aten.zeros.default",
-                   PST_ARGS(pst_ints(size, like.meta.rank),
+                   PST_ARGS(pst_rw_ints(w, size, like.meta.rank),
                             pst_dtype_arg(src->meta.dtype)));
     if (zeros == NULL)
         return w->build->status;
     return pst_rewrite_out(w, 0, write_diagonal(w, zeros, src, shift, a, b));
+}
+
+/* Of a view of free sizes nobody has told how it lies in its storage. */
+static struct pst_extent of_storage(const struct pst_rewrite *w,
+                                    const struct pst_value *v, int64_t value)
+{
+    for (unsigned d = 0; d < v->meta.rank; d++)
+        if (pst_rw_size(w, v, d).expr != NULL)
+            return (struct pst_extent){value, pst_expr_unknown};
+    return pst_extent(value);
+}
+
+static struct pst_arg strides_of(struct pst_rewrite *w,
+                                 const struct pst_value *v)
+{
+    struct pst_extent stride[PST_MAX_RANK];
+
+    for (unsigned d = 0; d < v->meta.rank; d++)
+        stride[d] = of_storage(w, v, v->meta.stride[d]);
+    return pst_rw_ints(w, stride, v->meta.rank);
 }
 
 /* A copy of the whole storage is written, of which the result is the window
@@ -382,28 +421,32 @@ static enum pst_status as_strided_scatter_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0), *all = x, *owner;
     struct pst_arg offset = w->args[4];
+    struct pst_extent n;
     const int64_t one = 1;
-    int64_t n;
 
     if (x == NULL)
         return pst_rewrite_fail(w, "argument \"self\" must be a tensor");
     owner = pst_value_storage(x);
-    n = (int64_t)(pst_meta_span(&owner->meta) /
-                  pst_dtype_size(owner->meta.dtype));
+    n = pst_extent_numel(w->build, owner);
+    if (!pst_meta_is_contiguous(&owner->meta))
+        n = of_storage(w, owner,
+                       (int64_t)(pst_meta_span(&owner->meta) /
+                                 pst_dtype_size(owner->meta.dtype)));
     if (offset.kind != PST_ARG_INT)
-        offset = pst_i(x->offset);
+        offset = x->base == NULL ? pst_i(0)
+                                 : pst_rw_int(w, of_storage(w, x, x->offset));
     if (x->base != NULL || !pst_meta_is_contiguous(&x->meta))
-        all = pst_rw(
-            w, "aten.as_strided.default",
-            PST_ARGS(pst_v(x), pst_ints(&n, 1), pst_ints(&one, 1), pst_i(0)));
+        all = pst_rw(w, "aten.as_strided.default",
+                     PST_ARGS(pst_v(x), pst_rw_ints(w, &n, 1),
+                              pst_ints(&one, 1), pst_i(0)));
     all = pst_rw(
         w, "penstock.write_strided.default",
         PST_ARGS(pst_v(all), w->args[1], w->args[2], w->args[3], offset));
     if (x->base != NULL || !pst_meta_is_contiguous(&x->meta))
         all = pst_rw(w, "aten.as_strided.default",
-                     PST_ARGS(pst_v(all), pst_ints(x->meta.size, x->meta.rank),
-                              pst_ints(x->meta.stride, x->meta.rank),
-                              pst_i(x->offset)));
+                     PST_ARGS(pst_v(all), pst_extents_of(w->build, x),
+                              strides_of(w, x),
+                              pst_rw_int(w, of_storage(w, x, x->offset))));
     return pst_rewrite_out(w, 0, all);
 }
 
@@ -427,26 +470,30 @@ const struct pst_op pst_op_as_strided_scatter = {
 static enum pst_status fill_diagonal_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0), *src;
-    struct pst_meta flat = x->meta;
-    int64_t n = x->meta.rank > 0 ? x->meta.size[0] : 0, stride = 0;
+    struct pst_extent flat[PST_MAX_RANK], n, stride = pst_extent(0), wide;
+    struct pst_build *b = w->build;
+    struct pst_arg sizes;
 
     if (x->meta.rank < 2)
         return pst_rewrite_fail(w, "needs 2 dimensions");
-    pst_meta_set_contiguous(&flat);
-    for (unsigned d = 0; d < flat.rank; d++) {
-        n = PST_MIN(n, flat.size[d]);
-        stride += flat.stride[d];
+    n = pst_rw_size(w, x, 0);
+    wide = pst_extent_add(b, pst_rw_size(w, x, 1), pst_extent(1));
+    pst_rw_strides(w, x, flat);
+    for (unsigned d = 0; d < x->meta.rank; d++) {
+        n = pst_extent_min(b, n, pst_rw_size(w, x, d));
+        stride = pst_extent_add(b, stride, flat[d]);
     }
-    if (w->args[2].b && flat.rank == 2 && flat.size[0] > flat.size[1] + 1)
-        n = (pst_meta_numel(&flat) + stride - 1) / stride;
-    src = pst_rw(
-        w, "aten.full.default",
-        PST_ARGS(pst_ints(&n, 1), w->args[1], pst_dtype_arg(flat.dtype)));
+    if (w->args[2].b && x->meta.rank == 2 &&
+        pst_extent_less(b, wide, pst_rw_size(w, x, 0)))
+        n = pst_extent_ceildiv(b, pst_extent_numel(b, x), stride);
+    sizes = pst_rw_ints(w, &n, 1);
+    src = pst_rw(w, "aten.full.default",
+                 PST_ARGS(sizes, w->args[1], pst_dtype_arg(x->meta.dtype)));
     return pst_rewrite_out(
         w, 0,
         pst_rw(w, "penstock.write_strided.default",
-               PST_ARGS(pst_v(x), pst_v(src), pst_ints(&n, 1),
-                        pst_ints(&stride, 1), pst_i(0))));
+               PST_ARGS(pst_v(x), pst_v(src), sizes, pst_rw_ints(w, &stride, 1),
+                        pst_i(0))));
 }
 
 /* Stands for fill_diagonal_ alone. */

@@ -11,49 +11,62 @@ static const char *const names[] = {"reflect", "replicate", "circular",
                                     "constant"};
 
 static struct pst_value *slice(struct pst_rewrite *w, struct pst_value *x,
-                               unsigned dim, int64_t start, int64_t end)
+                               unsigned dim, struct pst_extent start,
+                               struct pst_extent end)
 {
-    return pst_rw(
-        w, "aten.slice.Tensor",
-        PST_ARGS(pst_v(x), pst_i(dim), pst_i(start), pst_i(end), pst_i(1)));
+    return pst_rw(w, "aten.slice.Tensor",
+                  PST_ARGS(pst_v(x), pst_i(dim), pst_rw_int(w, start),
+                           pst_rw_int(w, end), pst_i(1)));
 }
 
 /* n elements that go in front (before) or behind. */
 static struct pst_value *edge(struct pst_rewrite *w, struct pst_value *x,
-                              unsigned dim, int64_t n, enum mode mode,
+                              unsigned dim, struct pst_extent n, enum mode mode,
                               bool before)
 {
-    const int64_t size = x->meta.size[dim], axis = dim;
-    int64_t sizes[PST_MAX_RANK];
+    const struct pst_extent size = pst_rw_size(w, x, dim);
+    const struct pst_extent zero = pst_extent(0), one = pst_extent(1);
+    const struct pst_extent last = pst_extent_sub(w->build, size, one);
+    struct pst_extent sizes[PST_MAX_RANK];
+    const int64_t axis = dim;
     struct pst_value *part;
 
     if (mode == CIRCULAR)
-        return before ? slice(w, x, dim, size - n, size)
-                      : slice(w, x, dim, 0, n);
+        return before
+                   ? slice(w, x, dim, pst_extent_sub(w->build, size, n), size)
+                   : slice(w, x, dim, zero, n);
     if (mode == REFLECT) {
-        part = before ? slice(w, x, dim, 1, n + 1)
-                      : slice(w, x, dim, size - 1 - n, size - 1);
+        part = before
+                   ? slice(w, x, dim, one, pst_extent_add(w->build, n, one))
+                   : slice(w, x, dim, pst_extent_sub(w->build, last, n), last);
         return pst_rw(w, "aten.flip.default",
                       PST_ARGS(pst_v(part), pst_ints(&axis, 1)));
     }
-    memcpy(sizes, x->meta.size, sizeof(sizes));
-    sizes[dim] = n;
-    part = before ? slice(w, x, dim, 0, 1) : slice(w, x, dim, size - 1, size);
+    for (unsigned d = 0; d < x->meta.rank; d++)
+        sizes[d] = d == dim ? n : pst_rw_size(w, x, d);
+    part = before ? slice(w, x, dim, zero, one) : slice(w, x, dim, last, size);
     return pst_rw(w, "aten.expand.default",
-                  PST_ARGS(pst_v(part), pst_ints(sizes, x->meta.rank)));
+                  PST_ARGS(pst_v(part), pst_rw_ints(w, sizes, x->meta.rank)));
 }
 
 static struct pst_value *pad_dim(struct pst_rewrite *w, struct pst_value *x,
-                                 unsigned dim, int64_t before, int64_t behind,
-                                 enum mode mode)
+                                 unsigned dim, struct pst_extent before,
+                                 struct pst_extent behind, enum mode mode)
 {
+    const struct pst_extent zero = pst_extent(0);
+    const bool crops = pst_extent_less(w->build, before, zero);
+    const bool cuts = pst_extent_less(w->build, behind, zero);
+    const int64_t most = PST_MAX(before.value, behind.value);
+    struct pst_extent start = zero, end = pst_rw_size(w, x, dim);
     struct pst_value *parts[3];
-    const int64_t most = PST_MAX(before, behind);
     unsigned n = 0;
 
-    if (before < 0 || behind < 0)
-        x = slice(w, x, dim, before < 0 ? -before : 0,
-                  x->meta.size[dim] + (behind < 0 ? behind : 0));
+    if (crops)
+        start = pst_extent_sub(w->build, zero, before);
+    if (cuts)
+        end = pst_extent_add(w->build, end, behind);
+    if (crops || cuts)
+        x = slice(w, x, dim, start, end);
     if (x == NULL || most <= 0)
         return x;
     if (x->meta.size[dim] < (mode == REFLECT    ? most + 1
@@ -66,10 +79,10 @@ static struct pst_value *pad_dim(struct pst_rewrite *w, struct pst_value *x,
                                (long long)most);
         return NULL;
     }
-    if (before > 0)
+    if (pst_extent_less(w->build, zero, before))
         parts[n++] = edge(w, x, dim, before, mode, true);
     parts[n++] = x;
-    if (behind > 0)
+    if (pst_extent_less(w->build, zero, behind))
         parts[n++] = edge(w, x, dim, behind, mode, false);
     return pst_rw(w, "aten.cat.default",
                   PST_ARGS(pst_values(parts, n), pst_i(dim)));
@@ -96,8 +109,9 @@ static enum pst_status pad(struct pst_rewrite *w, enum mode mode,
     if (dtype == PST_BF16 || dtype == PST_F16)
         x = pst_rw_cast(w, x, PST_F32); /* gradients are sums */
     for (unsigned k = 0; k < by->n / 2 && x != NULL; k++)
-        x = pad_dim(w, x, x->meta.rank - 1 - k, by->ints[2 * k],
-                    by->ints[2 * k + 1], mode);
+        x = pad_dim(w, x, x->meta.rank - 1 - k,
+                    pst_extent_in(w->build, by, 2 * k),
+                    pst_extent_in(w->build, by, 2 * k + 1), mode);
     return pst_rewrite_out(w, 0, pst_rw_cast(w, x, dtype));
 }
 
