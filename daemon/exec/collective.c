@@ -8,10 +8,8 @@
 #include "stages/base/alloc.h"
 #include "stages/base/str.h"
 
-/* Our messages; the crew's own tags lie below. */
-#define TAG_GATHER (PST_TAG_USER + (1 << 20))
-#define NAP_US     500
-#define WAIT_MS    50 /* between two looks of rank 0 at the others while idle */
+#define NAP_US  500
+#define WAIT_MS 50 /* between two looks of rank 0 at the others while idle */
 
 struct verdict {
     int32_t status;
@@ -40,8 +38,8 @@ static enum pst_status transfer(struct pstd_executor *w, bool send,
                                 unsigned peer, void *data, size_t size,
                                 struct pst_diag *diag)
 {
-    return pst_pulse_transfer(w->transport, send, w->rank, peer, TAG_GATHER,
-                              data, size, NULL, NULL, diag);
+    return pst_pulse_transfer(w->transport, send, w->rank, peer,
+                              PST_MSG_COLLECTIVE, data, size, NULL, NULL, diag);
 }
 
 enum pst_status pstd_gather(struct pstd_executor *w, const void *mine,

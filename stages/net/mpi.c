@@ -197,13 +197,13 @@ static void release(struct mpi *t, struct pst_request *req)
 static enum pst_status post(struct mpi *t, unsigned peer, int tag, char *buf,
                             size_t len, bool recv, struct pst_request *req)
 {
-    const MPI_Comm comm = t->comms[tag >= PST_TAG_USER];
-    const int inner = tag >= PST_TAG_USER ? tag - PST_TAG_USER : tag;
+    const MPI_Comm comm = t->comms[tag >= PST_MSG_OTHERS];
+    const int inner = tag >= PST_MSG_OTHERS ? tag - PST_MSG_OTHERS : tag;
     struct piece *last = NULL;
 
     req->impl = NULL;
     req->state = PST_AGAIN;
-    if (peer >= t->size || tag < 0 || inner >= PST_TAG_USER)
+    if (peer >= t->size || tag < 0 || inner >= PST_MSG_OTHERS)
         return req->state = PST_ERR_RANGE;
     do { /* once for an empty message too */
         const size_t part = PST_MIN(len, PIECE);
@@ -289,8 +289,8 @@ static enum pst_status mpi_test(struct pst_transport *base,
 static enum pst_status mpi_take(struct pst_transport *base, int tag, void *buf,
                                 size_t len, unsigned *ret_from)
 {
-    const MPI_Comm comm = ((struct mpi *)base)->comms[tag >= PST_TAG_USER];
-    const int inner = tag >= PST_TAG_USER ? tag - PST_TAG_USER : tag;
+    const MPI_Comm comm = ((struct mpi *)base)->comms[tag >= PST_MSG_OTHERS];
+    const int inner = tag >= PST_MSG_OTHERS ? tag - PST_MSG_OTHERS : tag;
     char bytes[TAKE_MAX];
     MPI_Message message;
     MPI_Status status;

@@ -21,6 +21,7 @@
 
 #include "stages/base/diag.h"
 #include "stages/base/space.h"
+#include "stages/net/tags.h"
 
 struct pst_transport;
 
@@ -82,11 +83,6 @@ struct pst_transport {
     struct pst_pulse *pulse; /* stages/run/watch/pulse.h; NULL: none */
     bool threads;            /* of ranks; set once, before there are some */
 };
-
-/* Tags: below PST_TAG_USER for messages of edges, above for the rest. A step
- * reuses the tags of the one before. */
-#define PST_TAG_EDGES 0
-#define PST_TAG_USER  (1 << 28)
 
 extern const struct pst_transport_ops pst_transport_self, pst_transport_mpi;
 /* NULL if there is none of that name. */

@@ -9,23 +9,10 @@
 #include "stages/base/str.h"
 #include "stages/run/watch/pulse.h"
 
-#define TAG_FACTS   (PST_TAG_USER + 8)
-#define TAG_VERDICT (PST_TAG_USER + 9)
-
 struct verdict {
     int32_t status;
     char text[1020];
 };
-
-/* FNV-1a, 64 bit. */
-static uint64_t digest_of(const char *text)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-
-    for (; *text != '\0'; text++)
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    return hash;
-}
 
 void pst_facts_add(struct pst_facts *facts, const char *name, const char *fmt,
                    ...)

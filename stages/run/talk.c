@@ -5,11 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TAG_BROADCAST (PST_TAG_USER + 3)
-#define TAG_FETCH     (PST_TAG_USER + 4)
-#define TAG_GATHER    (PST_TAG_USER + 5)
-#define TAG_PAIR      (PST_TAG_USER + 6)
-
 enum pst_status pst_crew_broadcast(struct pst_transport *transport, void *buf,
                                    size_t size, pst_idle_fn idle, void *ctx,
                                    struct pst_diag *diag)
@@ -21,11 +16,11 @@ enum pst_status pst_crew_broadcast(struct pst_transport *transport, void *buf,
     if (transport->ops->one_process)
         return PST_OK; /* all ranks read the same memory */
     if (me != 0)
-        return pst_pulse_transfer(transport, false, me, 0, TAG_BROADCAST, buf,
-                                  size, idle, ctx, diag);
+        return pst_pulse_transfer(transport, false, me, 0, PST_MSG_BROADCAST,
+                                  buf, size, idle, ctx, diag);
     for (unsigned k = 1; k < n && status == PST_OK; k++)
-        status = pst_pulse_transfer(transport, true, 0, k, TAG_BROADCAST, buf,
-                                    size, idle, ctx, diag);
+        status = pst_pulse_transfer(transport, true, 0, k, PST_MSG_BROADCAST,
+                                    buf, size, idle, ctx, diag);
     return status;
 }
 
@@ -57,10 +52,10 @@ enum pst_status pst_crew_fetch(struct pst_crew *crew, unsigned from,
         return PST_OK;
     }
     if (pst_crew_is_zero(crew))
-        return pst_pulse_transfer(crew->transport, false, 0, from, TAG_FETCH,
-                                  dst, bytes, NULL, NULL, diag);
+        return pst_pulse_transfer(crew->transport, false, 0, from,
+                                  PST_MSG_FETCH, dst, bytes, NULL, NULL, diag);
     if (crew->first == from)
-        return pst_pulse_transfer(crew->transport, true, from, 0, TAG_FETCH,
+        return pst_pulse_transfer(crew->transport, true, from, 0, PST_MSG_FETCH,
                                   (void *)src, bytes, NULL, NULL, diag);
     return PST_OK;
 }
@@ -70,7 +65,7 @@ enum pst_status pst_crew_transfer(struct pst_crew *crew, bool send,
                                   struct pst_diag *diag)
 {
     return pst_pulse_transfer(crew->transport, send, crew->first, peer,
-                              TAG_PAIR, data, bytes, NULL, NULL, diag);
+                              PST_MSG_PAIR, data, bytes, NULL, NULL, diag);
 }
 
 struct settled {
@@ -98,12 +93,12 @@ enum pst_status pst_crew_settle(struct pst_crew *crew, enum pst_status status,
         return status;
     settled_set(&all, status, diag);
     if (crew->first != 0)
-        net = pst_pulse_transfer(t, true, crew->first, 0, TAG_GATHER, &all,
+        net = pst_pulse_transfer(t, true, crew->first, 0, PST_MSG_GATHER, &all,
                                  sizeof(all), NULL, NULL, diag);
     for (unsigned k = 1;
          crew->first == 0 && k < t->ops->size(t) && net == PST_OK; k++) {
-        net = pst_pulse_transfer(t, false, 0, k, TAG_GATHER, &one, sizeof(one),
-                                 NULL, NULL, diag);
+        net = pst_pulse_transfer(t, false, 0, k, PST_MSG_GATHER, &one,
+                                 sizeof(one), NULL, NULL, diag);
         if (net == PST_OK && all.status == PST_OK)
             all = one;
     }

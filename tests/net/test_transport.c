@@ -66,7 +66,7 @@ static unsigned previous_of(unsigned rank)
     return (rank + n_ranks - 1) % n_ranks;
 }
 
-#define BARRIER (PST_TAG_USER + 5000)
+#define BARRIER (PST_MSG_OTHERS + 5000)
 
 /* All ranks have come here: a token goes round twice. */
 static void barrier(void)
@@ -131,11 +131,11 @@ static void tells_tags_apart(void **state)
             const unsigned me = first_rank + i;
 
             for (int k = MANY - 1 - half; k >= 0; k -= 2)
-                recv(me, previous_of(me), k % 3 ? k : PST_TAG_USER + k - 1,
+                recv(me, previous_of(me), k % 3 ? k : PST_MSG_OTHERS + k - 1,
                      &got[i][k], sizeof(int), &in[i][k]);
             for (int k = 0; k < MANY && half == 0; k++) {
                 sent[i][k] = (int)me * 1000 + k;
-                send(me, next_of(me), k % 3 ? k : PST_TAG_USER + k - 1,
+                send(me, next_of(me), k % 3 ? k : PST_MSG_OTHERS + k - 1,
                      &sent[i][k], sizeof(int), &out[i][k]);
             }
         }

@@ -10,9 +10,6 @@
 
 #include "stages/run/rank/rank.h"
 
-#define TAG_REPORT  (PST_TAG_USER + 1)
-#define TAG_VERDICT (PST_TAG_USER + 2)
-
 static struct pst_report *report_of(const struct pst_rank *r, unsigned rank)
 {
     return (struct pst_report *)((unsigned char *)r->report +
@@ -122,15 +119,15 @@ static enum pst_status post_reports(struct pst_rank *r)
     enum pst_status status = PST_OK;
 
     if (pst_rank_number(r) != 0) {
-        status = post(r, 0, true, 0, TAG_REPORT, r->report, r->report_size);
+        status = post(r, 0, true, 0, PST_MSG_REPORT, r->report, r->report_size);
         if (status == PST_OK)
-            status =
-                post(r, 1, false, 0, TAG_VERDICT, r->verdict, r->verdict_size);
+            status = post(r, 1, false, 0, PST_MSG_VERDICT, r->verdict,
+                          r->verdict_size);
         return status;
     }
     for (unsigned k = 1; k < pst_rank_job_size(r) && status == PST_OK; k++)
-        status =
-            post(r, k, false, k, TAG_REPORT, report_of(r, k), r->report_size);
+        status = post(r, k, false, k, PST_MSG_REPORT, report_of(r, k),
+                      r->report_size);
     return status;
 }
 
@@ -238,8 +235,8 @@ enum pst_status pst_rank_agree(struct pst_rank *r)
             return PST_AGAIN;
         decide(r);
         for (unsigned k = 1; k < pst_rank_job_size(r) && status == PST_OK; k++)
-            status =
-                post(r, k, true, k, TAG_VERDICT, r->verdict, r->verdict_size);
+            status = post(r, k, true, k, PST_MSG_VERDICT, r->verdict,
+                          r->verdict_size);
         r->phase = PST_RANK_VERDICT;
         return status;
     case PST_RANK_VERDICT:

@@ -56,7 +56,7 @@ static void add(const struct pst_rank *r, struct pst_channel *c,
     c->at[c->n++] = (struct pst_passage){
         .at = pst_program_loc(program_of(r, c->stage, c->fewer), value),
         .len = pst_meta_span(&value->meta),
-        .tag = PST_TAG_EDGES +
+        .tag = PST_MSG_EDGES +
                (r->edge_tag[edge] + part) * r->sched->n_microbatches,
     };
 }

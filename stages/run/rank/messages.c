@@ -10,7 +10,7 @@ static enum pst_status fill(struct pst_rank *r, struct pst_rank_action *x,
     const int slot = x->slot[p->at.region];
     const int64_t tag = p->tag + a->microbatch;
 
-    if (tag >= PST_TAG_USER)
+    if (tag > PST_MSG_EDGES_LAST)
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
                             "too many messages: microbatch %d from stage %d to "
                             "stage %d",

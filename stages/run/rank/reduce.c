@@ -13,7 +13,6 @@
 #include "stages/compile/memplan.h"
 #include "stages/run/rank/rank.h"
 
-#define TAG_PARTS (PST_TAG_USER + 4096)
 /* Elements of a transmitted parameter that are summed at a time. */
 #define PIECE ((int64_t)1 << 20)
 /* Stages that share one parameter; more are refused when the crew is made. */
@@ -174,7 +173,7 @@ static enum pst_status post(struct pst_rank *r, bool send, unsigned peer,
                               .send = send,
                               .counter = &r->reduce_waiting};
     m->data = data;
-    if (tag > INT32_MAX)
+    if (tag > PST_MSG_PARTS_LAST)
         return pst_diag_set(r->diag, PST_ERR_UNSUPPORTED,
                             "too many parameters for message tags");
     return pst_rank_post(r, m);
@@ -193,7 +192,7 @@ static unsigned char *part_at(const struct pst_rank *r,
 /* Two tags for each part: on its way to be summed, and a rank's sum. */
 static int64_t tag_of(const struct pst_reduction *x, unsigned i, bool sum)
 {
-    return TAG_PARTS + 2 * ((int64_t)x->param * MAX_OWNERS + i) + sum;
+    return PST_MSG_PARTS + 2 * ((int64_t)x->param * MAX_OWNERS + i) + sum;
 }
 
 static enum pst_status post_parts(struct pst_rank *r,

@@ -14,7 +14,6 @@
 
 #define PIECE_BYTES ((size_t)1 << 20)
 #define LANES       4
-#define TAG_PIECES  (PST_TAG_USER + (1 << 27))
 
 /* One owner's piece of the round in one lane. */
 struct pst_piece {
@@ -125,7 +124,7 @@ static enum pst_status post(struct pst_rank *r, struct pst_piece *p,
     *m = (struct pst_message){
         .len = (size_t)p->n * pst_dtype_size(p->bucket->dtype),
         .space = r->mem.device->space,
-        .tag = TAG_PIECES +
+        .tag = PST_MSG_PIECES +
                (int)((p->bucket->id * LANES + p->lane) * 2 + p->summed),
         .peer = replica * r->options.ranks + r->rank,
         .send = send,

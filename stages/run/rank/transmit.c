@@ -7,8 +7,6 @@
  */
 #include "stages/run/rank/rank.h"
 
-#define TAG_VALUE (PST_TAG_USER + (3 << 26))
-
 /* Does rank `rank` of the pipeline read it? */
 static bool is_reader(const struct pst_rank *r,
                       const struct pst_plan_param *param, unsigned rank)
@@ -56,7 +54,7 @@ static struct pst_message message(struct pst_rank *r,
         .data = pst_rank_at(r, p->data),
         .len = p->bytes,
         .space = r->mem.device->space,
-        .tag = TAG_VALUE + p->index,
+        .tag = PST_MSG_VALUES + p->index,
         .peer = peer,
         .send = source_of(r, p) == (int)pst_rank_number(r),
         .counter = &r->values_waiting,

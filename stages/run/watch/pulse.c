@@ -9,8 +9,6 @@
 #include "stages/base/alloc.h"
 #include "stages/sched/sched.h"
 
-#define TAG_BEAT (PST_TAG_USER + 7)
-
 #define LOOK_EVERY 0.005 /* seconds between two looks at messages and clock */
 #define SLOTS      4     /* beats to one rank that may be under way */
 /* Longest time that others may be late after a stop of this process. */
@@ -97,8 +95,9 @@ static void send_beat(struct pst_pulse *p, unsigned i, const struct beat *beat)
     free->beat = *beat;
     free->request = (struct pst_request){0};
     free->under_way =
-        p->t->ops->isend(p->t, p->rank, rank_of(p, i), TAG_BEAT, &free->beat,
-                         sizeof(free->beat), &free->request) == PST_OK;
+        p->t->ops->isend(p->t, p->rank, rank_of(p, i), PST_MSG_BEAT,
+                         &free->beat, sizeof(free->beat),
+                         &free->request) == PST_OK;
 }
 
 static void beat(struct pst_pulse *p, double clock)
@@ -133,7 +132,8 @@ static void listen(struct pst_pulse *p)
         struct beat beat;
         unsigned from = 0;
 
-        status = p->t->ops->take(p->t, TAG_BEAT, &beat, sizeof(beat), &from);
+        status =
+            p->t->ops->take(p->t, PST_MSG_BEAT, &beat, sizeof(beat), &from);
         if (status == PST_OK && (p->rank == 0) == (from != 0) &&
             from < p->size) {
             struct other *o = &p->others[p->rank == 0 ? from - 1 : 0];
