@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "stages/base/host/fs.h"
+#include "stages/base/str.h"
 #include "stages/ops/matmul/rates.h"
 #include "stages/run/facts.h"
 
@@ -106,18 +107,18 @@ static enum pst_status add_piece(const struct pst_file *file, uint64_t at,
     const enum pst_status status =
         pst_file_read_at(file, at, piece, bytes, NULL);
 
-    for (size_t i = 0; status == PST_OK && i < bytes; i++)
-        *hash = (*hash ^ piece[i]) * 0x100000001b3u;
+    if (status == PST_OK)
+        *hash = pst_hash(piece, bytes, *hash);
     return status;
 }
 
-/* FNV-1a of the whole file, or of pieces all over a large one, which may take
+/* Of the whole file, or of pieces all over a large one, which may take
  * longer than a start should; the last piece ends where the file ends. */
 enum pst_status pstd_digest_data(const struct pst_file *file, uint64_t *ret)
 {
     const bool whole = file->size <= WHOLE_BYTES;
     const uint64_t last = file->size - PST_MIN(file->size, SAMPLE_BYTES);
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = 0;
     enum pst_status status = PST_OK;
 
     for (uint64_t at = 0; whole && at < file->size && status == PST_OK;

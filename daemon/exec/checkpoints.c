@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/exec/session.h"
+#include "stages/base/str.h"
 #include "stages/files/checkpoint.h"
 
 #define FIRST_PAUSE_S 1
@@ -129,10 +130,8 @@ static void tell_kept(void *ctx, const char *dir, uint64_t step,
                       const char *text)
 {
     struct pstd_session *s = ctx;
-    uint64_t hash = step;
+    const uint64_t hash = pst_hash(text, strlen(text), step);
 
-    for (const char *at = text; *at != '\0'; at++)
-        hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
     for (size_t i = 0; i < PST_COUNT(s->kept); i++) {
         if (s->kept[i] == hash)
             return;

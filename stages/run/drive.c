@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "stages/base/str.h"
 #include "stages/ops/matmul/blas.h"
 #include "stages/ops/matmul/gemm.h"
 #include "stages/ops/matmul/gemm_bf16.h"
@@ -157,10 +158,10 @@ enum pst_status pst_exec_plan(struct pst_plan *plan,
     return status;
 }
 
-/* Costs and files of schedules may differ between hosts: FNV-1a, 64 bit. */
+/* Costs and files of schedules may differ between hosts. */
 static uint64_t digest_of(const struct pst_schedule *s)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = 0;
 
     for (unsigned r = 0; r < s->n_ranks; r++)
         for (size_t i = 0; i < s->ranks[r].n; i++) {
@@ -168,8 +169,7 @@ static uint64_t digest_of(const struct pst_schedule *s)
             const int parts[] = {(int)r,        a->kind,       a->stage,
                                  a->microbatch, a->peer_stage, a->param};
 
-            for (size_t k = 0; k < PST_COUNT(parts); k++)
-                hash = (hash ^ (unsigned)parts[k]) * 0x100000001b3u;
+            hash = pst_hash(parts, sizeof(parts), hash);
         }
     return hash;
 }

@@ -28,7 +28,7 @@ void pst_facts_add(struct pst_facts *facts, const char *name, const char *fmt,
     (void)snprintf(fact.name, sizeof(fact.name), "%s", name);
     (void)snprintf(fact.value, sizeof(fact.value), "%.100s%s", text,
                    strlen(text) > 100 ? "..." : "");
-    fact.digest = digest_of(text);
+    fact.digest = pst_hash(text, strlen(text), 0);
     if (!pst_vec_push(PST_TAG_EXEC, &facts->list, fact))
         facts->failed = true;
 }
@@ -89,7 +89,7 @@ static enum pst_status collect(const struct pst_facts *facts,
         return pst_diag_nomem(diag, n_ranks * bytes);
     memcpy(all, facts->list.at, bytes);
     for (unsigned r = 1; r < n_ranks && status == PST_OK; r++)
-        status = pst_pulse_transfer(t, false, 0, r, TAG_FACTS, &all[r * n],
+        status = pst_pulse_transfer(t, false, 0, r, PST_MSG_FACTS, &all[r * n],
                                     bytes, NULL, NULL, diag);
     pst_diag_init(&found);
     if (status == PST_OK) {
@@ -116,15 +116,15 @@ enum pst_status pst_facts_compare(struct pst_facts *facts,
     if (rank == 0)
         status = collect(facts, t, diag, &verdict);
     else
-        status = pst_pulse_transfer(t, true, rank, 0, TAG_FACTS, facts->list.at,
-                                    facts->list.n * sizeof(struct pst_fact),
-                                    NULL, NULL, diag);
+        status = pst_pulse_transfer(
+            t, true, rank, 0, PST_MSG_FACTS, facts->list.at,
+            facts->list.n * sizeof(struct pst_fact), NULL, NULL, diag);
     for (unsigned r = 1; rank == 0 && r < t->ops->size(t) && status == PST_OK;
          r++)
-        status = pst_pulse_transfer(t, true, 0, r, TAG_VERDICT, &verdict,
+        status = pst_pulse_transfer(t, true, 0, r, PST_MSG_ALIKE, &verdict,
                                     sizeof(verdict), NULL, NULL, diag);
     if (rank != 0 && status == PST_OK)
-        status = pst_pulse_transfer(t, false, rank, 0, TAG_VERDICT, &verdict,
+        status = pst_pulse_transfer(t, false, rank, 0, PST_MSG_ALIKE, &verdict,
                                     sizeof(verdict), NULL, NULL, diag);
     if (status == PST_OK && verdict.status != PST_OK)
         status = pst_diag_set(diag, (enum pst_status)verdict.status, "%s",
