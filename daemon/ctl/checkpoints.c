@@ -116,7 +116,7 @@ static void print_table(const struct pst_checkpoint_rows *rows)
 }
 
 /* --verify is a question: the worst that was found is the answer. */
-static enum pst_status verdict(const char *dir,
+static enum pst_status outcome(const char *dir,
                                const struct pst_checkpoint_rows *rows,
                                struct pst_diag *diag)
 {
@@ -159,7 +159,7 @@ static enum pst_status run_checkpoints(const struct pstd_config *config,
     else if (status == PST_OK)
         print_table(&rows);
     if (status == PST_OK && config->check)
-        status = verdict(dir, &rows, diag);
+        status = outcome(dir, &rows, diag);
     pst_vec_fini(&rows);
     return status;
 }

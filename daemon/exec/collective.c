@@ -11,7 +11,7 @@
 #define NAP_US  500
 #define WAIT_MS 50 /* between two looks of rank 0 at the others while idle */
 
-struct verdict {
+struct decision {
     int32_t status;
     char text[1020];
 };
@@ -56,7 +56,7 @@ enum pst_status pstd_gather(struct pstd_executor *w, const void *mine,
 }
 
 /* Lowest rank that failed; a text that all ranks share needs no rank. */
-static void judge(const struct verdict *all, unsigned n, struct verdict *ret)
+static void judge(const struct decision *all, unsigned n, struct decision *ret)
 {
     struct pst_diag diag;
     bool same = true;
@@ -80,7 +80,7 @@ static void judge(const struct verdict *all, unsigned n, struct verdict *ret)
 static enum pst_status agree(struct pstd_executor *w, enum pst_status status,
                              struct pst_diag *diag)
 {
-    struct verdict mine = {.status = status}, *all;
+    struct decision mine = {.status = status}, *all;
     enum pst_status sent;
 
     if (w->size == 1)

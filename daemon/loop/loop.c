@@ -336,7 +336,7 @@ static void on_done(void *ctx)
     (void)uv_timer_start(&d->tick, on_linger, 0, LINGER_TICK_MS);
 }
 
-static void on_verdict(void *ctx, const struct pst_diag *diag)
+static void on_diagnosis(void *ctx, const struct pst_diag *diag)
 {
     pstd_daemon_failed(ctx, diag);
 }
@@ -376,7 +376,7 @@ static void open_handles(struct pstd_daemon *d)
     d->tick.data = d;
     (void)uv_timer_start(&d->tick, on_tick, 1000, 1000);
     pstd_watch_start(&d->watch, &d->loop,
-                     (struct pstd_watch_hooks){on_verdict, on_end, d});
+                     (struct pstd_watch_hooks){on_diagnosis, on_end, d});
     d->start_ms = uv_now(&d->loop);
 }
 

@@ -12,7 +12,7 @@
 #include "stages/run/watch/pulse.h"
 
 #define TICK_MS 200
-#define LAST_MS 300 /* for the verdict to reach log and clients */
+#define LAST_MS 300 /* for the diagnosis to reach log and clients */
 /* All ranks wait for one that has not come; it may be able to say so itself. */
 #define MEET_PATIENCE 1.5
 
@@ -122,7 +122,7 @@ static void decide(struct pstd_watch *w, const struct pst_alive_state *state,
     pst_str_fini(&place);
     pst_str_fini(&first);
     w->decided = true;
-    w->hooks.verdict(w->hooks.ctx, &diag);
+    w->hooks.diagnosis(w->hooks.ctx, &diag);
     (void)uv_timer_start(&w->timer, on_last, LAST_MS, 0);
 }
 

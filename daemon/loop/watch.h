@@ -6,7 +6,7 @@
  * (stages/base/host/alive.h): it may be stuck in a kernel, in a file system
  * that does not answer or in a call of MPI, where it can neither ask the other
  * ranks nor answer them (stages/run/watch/pulse.h). Over the limit the job ends
- * with the verdict in log and standard error. It also sees that the whole
+ * with the diagnosis in log and standard error. It also sees that the whole
  * process did not run for a while. Loop thread.
  */
 #include "stages/base/diag.h"
@@ -14,9 +14,9 @@
 
 #include <uv.h>
 
-/* What is done with a verdict, and a moment later, when it is told: end. */
+/* What is done with a diagnosis, and a moment later, when it is told: end. */
 struct pstd_watch_hooks {
-    void (*verdict)(void *ctx, const struct pst_diag *diag);
+    void (*diagnosis)(void *ctx, const struct pst_diag *diag);
     void (*end)(void *ctx);
     void *ctx;
 };

@@ -11,7 +11,7 @@
 #define PST_MSG_LIST(X)                                                        \
     X(EDGES, 1 << 28)  /* values and gradients between stages */               \
     X(REPORT, 1)       /* of a step, to rank 0 */                              \
-    X(VERDICT, 1)      /* on it, to all */                                     \
+    X(DECISION, 1)     /* on it, to all */                                     \
     X(BROADCAST, 1)    /* outside of steps, as the next seven */               \
     X(FETCH, 1)        /* bytes of a rank, to rank 0 */                        \
     X(GATHER, 1)       /* how something went, to rank 0 */                     \

@@ -358,7 +358,7 @@ static void fill_result(const struct pst_crew *crew,
                         struct pst_step_result *ret)
 {
     const struct pst_rank *r = crew->ranks[0];
-    const struct pst_verdict *v = r->verdict;
+    const struct pst_decision *v = r->decision;
 
     *ret = (struct pst_step_result){
         .loss = v->loss,
@@ -413,7 +413,7 @@ enum pst_status pst_crew_step(struct pst_crew *crew, uint64_t step,
     if (!ret->applied)
         return pst_diag_set(
             diag, PST_ERR_RANGE, "step %llu was not applied: %s",
-            (unsigned long long)step + 1, crew->ranks[0]->verdict->text);
+            (unsigned long long)step + 1, crew->ranks[0]->decision->text);
     return PST_OK;
 }
 

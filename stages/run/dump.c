@@ -49,7 +49,7 @@ static void *add(struct pst_dump *dump, const char *prefix, const char *name,
 static enum pst_status add_losses(struct pst_crew *crew, struct pst_dump *dump,
                                   struct pst_diag *diag)
 {
-    const struct pst_verdict *v = crew->ranks[0]->verdict;
+    const struct pst_decision *v = crew->ranks[0]->decision;
     int64_t m = crew->options.microbatches;
     struct pst_meta scalar = pst_meta_make(PST_F32, 0, NULL);
     struct pst_meta row = pst_meta_make(PST_F32, 1, &m);

@@ -9,7 +9,7 @@
 #include "stages/base/str.h"
 #include "stages/run/watch/pulse.h"
 
-struct verdict {
+struct decision {
     int32_t status;
     char text[1020];
 };
@@ -77,7 +77,7 @@ static enum pst_status judge(const struct pst_fact *all, unsigned n_ranks,
 
 static enum pst_status collect(const struct pst_facts *facts,
                                struct pst_transport *t, struct pst_diag *diag,
-                               struct verdict *ret)
+                               struct decision *ret)
 {
     const unsigned n_ranks = t->ops->size(t);
     const size_t n = facts->list.n, bytes = n * sizeof(struct pst_fact);
@@ -104,7 +104,7 @@ enum pst_status pst_facts_compare(struct pst_facts *facts,
                                   struct pst_transport *t,
                                   struct pst_diag *diag)
 {
-    struct verdict verdict = {0};
+    struct decision decision = {0};
     enum pst_status status = PST_OK;
     unsigned rank;
 
@@ -114,20 +114,20 @@ enum pst_status pst_facts_compare(struct pst_facts *facts,
         return pst_diag_nomem(diag, sizeof(struct pst_fact));
     rank = t->ops->rank(t);
     if (rank == 0)
-        status = collect(facts, t, diag, &verdict);
+        status = collect(facts, t, diag, &decision);
     else
         status = pst_pulse_transfer(
             t, true, rank, 0, PST_MSG_FACTS, facts->list.at,
             facts->list.n * sizeof(struct pst_fact), NULL, NULL, diag);
     for (unsigned r = 1; rank == 0 && r < t->ops->size(t) && status == PST_OK;
          r++)
-        status = pst_pulse_transfer(t, true, 0, r, PST_MSG_ALIKE, &verdict,
-                                    sizeof(verdict), NULL, NULL, diag);
+        status = pst_pulse_transfer(t, true, 0, r, PST_MSG_ALIKE, &decision,
+                                    sizeof(decision), NULL, NULL, diag);
     if (rank != 0 && status == PST_OK)
-        status = pst_pulse_transfer(t, false, rank, 0, PST_MSG_ALIKE, &verdict,
-                                    sizeof(verdict), NULL, NULL, diag);
-    if (status == PST_OK && verdict.status != PST_OK)
-        status = pst_diag_set(diag, (enum pst_status)verdict.status, "%s",
-                              verdict.text);
+        status = pst_pulse_transfer(t, false, rank, 0, PST_MSG_ALIKE, &decision,
+                                    sizeof(decision), NULL, NULL, diag);
+    if (status == PST_OK && decision.status != PST_OK)
+        status = pst_diag_set(diag, (enum pst_status)decision.status, "%s",
+                              decision.text);
     return status;
 }

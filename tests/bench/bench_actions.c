@@ -2,7 +2,7 @@
 /*
  * What the executor itself costs: the small model with its kernels replaced by
  * nothing, so that slots, messages, hand-overs, marks and agreement are left.
- * Prints microseconds per action of the rank that has the most; no verdict.
+ * Prints microseconds per action of the rank that has the most; no decision.
  *
  *   bench-actions [MICROBATCHES]              four stages in one process
  *   mpiexec -n 2 bench-actions MICROBATCHES mpi

@@ -247,10 +247,10 @@ static void reads_the_launchers_words(void **state)
     l.status = 137 << 8; /* exit code 137 */
     pstctl_launch_line(&l, "mpirun noticed that process rank 1 with PID 0 on "
                            "node vm exited on signal 9 (Killed).");
-    assert_int_equal(pstctl_launch_verdict(&l, "0-1;2-3", &diag), PST_ERR_PEER);
+    assert_int_equal(pstctl_launch_outcome(&l, "0-1;2-3", &diag), PST_ERR_PEER);
     assert_string_equal(diag.text,
                         "rank 1 (stages 2-3) was killed by signal 9 (Killed)");
-    assert_int_equal(pstctl_launch_verdict(&l, NULL, &diag), PST_ERR_PEER);
+    assert_int_equal(pstctl_launch_outcome(&l, NULL, &diag), PST_ERR_PEER);
     assert_string_equal(diag.text, "rank 1 was killed by signal 9 (Killed)");
     pstctl_launch_fini(&l);
 
@@ -259,7 +259,7 @@ static void reads_the_launchers_words(void **state)
     pstctl_launch_line(&l, "noise");
     pstctl_launch_line(&l, "penstockd: the plan is bad");
     pstctl_launch_line(&l, "penstockd: later");
-    assert_int_equal(pstctl_launch_verdict(&l, NULL, &diag), PST_ERR_INPUT);
+    assert_int_equal(pstctl_launch_outcome(&l, NULL, &diag), PST_ERR_INPUT);
     assert_string_equal(diag.text, "the plan is bad");
     pstctl_launch_fini(&l);
 
@@ -268,7 +268,7 @@ static void reads_the_launchers_words(void **state)
     pstctl_launch_line(&l, "penstockd: nothing has moved: rank 2 owes it");
     pstctl_launch_line(&l, "penstockd: lost contact with rank 0");
     pstctl_launch_line(&l, "penstockd: nothing has moved: rank 3 owes it");
-    assert_int_equal(pstctl_launch_verdict(&l, NULL, &diag), PST_ERR_PEER);
+    assert_int_equal(pstctl_launch_outcome(&l, NULL, &diag), PST_ERR_PEER);
     assert_string_equal(diag.text, "nothing has moved: rank 2 owes it; "
                                    "rank 3 owes it");
     pstctl_launch_fini(&l);
@@ -278,7 +278,7 @@ static void reads_the_launchers_words(void **state)
     for (unsigned i = 0; i < 10000; i++)
         pstctl_launch_line(&l, "a line that says nothing");
     assert_true(l.tail.len < 10000);
-    assert_int_equal(pstctl_launch_verdict(&l, NULL, &diag), PST_ERR_PEER);
+    assert_int_equal(pstctl_launch_outcome(&l, NULL, &diag), PST_ERR_PEER);
     assert_non_null(strstr(diag.text, "exit code 3"));
     pstctl_launch_fini(&l);
 }

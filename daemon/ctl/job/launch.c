@@ -414,7 +414,7 @@ static enum pst_status from_exit_code(int code)
     }
 }
 
-enum pst_status pstctl_launch_verdict(const struct pstctl_launch *launch,
+enum pst_status pstctl_launch_outcome(const struct pstctl_launch *launch,
                                       const char *placement,
                                       struct pst_diag *diag)
 {

@@ -43,7 +43,7 @@ void pstctl_launch_line(struct pstctl_launch *launch, const char *line);
 /* Ends the job without waiting for its steps; hard: where that did not help. */
 void pstctl_launch_end(const struct pstctl_launch *launch, bool hard);
 /* How it ended; PST_OK if well. placement: stages of each rank, or NULL. */
-enum pst_status pstctl_launch_verdict(const struct pstctl_launch *launch,
+enum pst_status pstctl_launch_outcome(const struct pstctl_launch *launch,
                                       const char *placement,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 void pstctl_launch_fini(struct pstctl_launch *launch);

@@ -349,7 +349,7 @@ static void add_checkpoint_hint(const struct run *r, struct pst_diag *diag)
 static enum pst_status post_mortem(struct run *r, struct pst_diag *diag)
 {
     enum pst_status status =
-        pstctl_launch_verdict(&r->launch, r->progress.placement, diag);
+        pstctl_launch_outcome(&r->launch, r->progress.placement, diag);
 
     if (status == PST_OK)
         return pst_diag_set(diag,

@@ -48,15 +48,15 @@ enum pst_status pst_agree_init(struct pst_rank *r, struct pst_diag *diag)
     r->report_size =
         sizeof(struct pst_report) +
         (r->options.microbatches + r->plan->params.n) * sizeof(double);
-    r->verdict_size =
-        sizeof(struct pst_verdict) + r->options.microbatches * sizeof(double);
+    r->decision_size =
+        sizeof(struct pst_decision) + r->options.microbatches * sizeof(double);
     r->report = pst_arena_calloc(&r->heap, n, r->report_size);
-    r->verdict = pst_arena_calloc(&r->heap, 1, r->verdict_size);
+    r->decision = pst_arena_calloc(&r->heap, 1, r->decision_size);
     r->control_messages = pst_arena_calloc(
         &r->heap, 2 * (size_t)pst_rank_job_size(r), sizeof(struct pst_message));
     r->squares =
         pst_arena_calloc(&r->heap, r->plan->params.n + 1, sizeof(*r->squares));
-    if (r->report == NULL || r->verdict == NULL ||
+    if (r->report == NULL || r->decision == NULL ||
         r->control_messages == NULL || r->squares == NULL)
         return pst_diag_nomem(diag, r->report_size * n);
     count_squares(r);
@@ -121,8 +121,8 @@ static enum pst_status post_reports(struct pst_rank *r)
     if (pst_rank_number(r) != 0) {
         status = post(r, 0, true, 0, PST_MSG_REPORT, r->report, r->report_size);
         if (status == PST_OK)
-            status = post(r, 1, false, 0, PST_MSG_VERDICT, r->verdict,
-                          r->verdict_size);
+            status = post(r, 1, false, 0, PST_MSG_DECISION, r->decision,
+                          r->decision_size);
         return status;
     }
     for (unsigned k = 1; k < pst_rank_job_size(r) && status == PST_OK; k++)
@@ -154,7 +154,7 @@ static double mean_loss(struct pst_rank *r)
             r, k * r->options.ranks + (unsigned)r->sched->rank_of[stage]);
 
         for (unsigned m = report->first; m < report->first + report->n; m++) {
-            r->verdict->losses[m] = report->values[m];
+            r->decision->losses[m] = report->values[m];
             if (r->weights[m] > 0) /* else its mean may be of nothing */
                 sum += report->values[m] * r->weights[m];
         }
@@ -170,7 +170,7 @@ static const char *not_finite(double x)
 
 /* A step that would make parameters worthless, as far as it is known: losses
  * always are, the norm of gradients where they are clipped. */
-static void refuse_not_finite(const struct pst_rank *r, struct pst_verdict *v)
+static void refuse_not_finite(const struct pst_rank *r, struct pst_decision *v)
 {
     const int stage = r->plan->outputs.at[r->plan->loss].stage;
 
@@ -193,7 +193,7 @@ static void refuse_not_finite(const struct pst_rank *r, struct pst_verdict *v)
 
 static void decide(struct pst_rank *r)
 {
-    struct pst_verdict *v = r->verdict;
+    struct pst_decision *v = r->decision;
     double busy = 0;
 
     v->fault = v->diverged = 0;
@@ -228,18 +228,18 @@ enum pst_status pst_rank_agree(struct pst_rank *r)
         write_report(r);
         status = post_reports(r);
         r->phase =
-            pst_rank_number(r) == 0 ? PST_RANK_COLLECT : PST_RANK_VERDICT;
+            pst_rank_number(r) == 0 ? PST_RANK_COLLECT : PST_RANK_DECISION;
         return status;
     case PST_RANK_COLLECT:
         if (r->control_waiting > 0)
             return PST_AGAIN;
         decide(r);
         for (unsigned k = 1; k < pst_rank_job_size(r) && status == PST_OK; k++)
-            status = post(r, k, true, k, PST_MSG_VERDICT, r->verdict,
-                          r->verdict_size);
-        r->phase = PST_RANK_VERDICT;
+            status = post(r, k, true, k, PST_MSG_DECISION, r->decision,
+                          r->decision_size);
+        r->phase = PST_RANK_DECISION;
         return status;
-    case PST_RANK_VERDICT:
+    case PST_RANK_DECISION:
         if (r->control_waiting > 0)
             return PST_AGAIN;
         r->phase = PST_RANK_APPLY;

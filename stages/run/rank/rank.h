@@ -173,12 +173,12 @@ struct pst_rank_tasks {
 
 enum pst_rank_phase {
     PST_RANK_RUN,
-    PST_RANK_DRAIN,   /* sends in flight */
-    PST_RANK_REPORT,  /* to rank 0 */
-    PST_RANK_COLLECT, /* rank 0: reports of the others */
-    PST_RANK_VERDICT, /* from rank 0 */
-    PST_RANK_APPLY,   /* or not */
-    PST_RANK_VALUES,  /* of transmitted parameters, buffers of replicas */
+    PST_RANK_DRAIN,    /* sends in flight */
+    PST_RANK_REPORT,   /* to rank 0 */
+    PST_RANK_COLLECT,  /* rank 0: reports of the others */
+    PST_RANK_DECISION, /* from rank 0 */
+    PST_RANK_APPLY,    /* or not */
+    PST_RANK_VALUES,   /* of transmitted parameters, buffers of replicas */
     PST_RANK_DONE,
 };
 
@@ -191,7 +191,7 @@ struct pst_report {
     struct pst_times times;
     double values[]; /* microbatches losses, then params' sums of squares */
 };
-struct pst_verdict {
+struct pst_decision {
     int32_t fault;
     int32_t diverged; /* the fault is a loss or norm that is not finite */
     uint32_t control;
@@ -257,15 +257,15 @@ struct pst_rank {
     unsigned control;
     struct pst_fault fault;
     char fault_text[600];
-    size_t report_size, verdict_size;
+    size_t report_size, decision_size;
     struct pst_report *report; /* own; rank 0: one per rank, report_size */
-    struct pst_verdict *verdict;
+    struct pst_decision *decision;
     struct pst_message *value_messages;
     unsigned n_values, values_waiting;
     const double **squares; /* rank 0: of each parameter, in its report */
     unsigned n_squares;
     struct pst_message *control_messages;
-    unsigned control_waiting, verdict_sends;
+    unsigned control_waiting, decision_sends;
     struct pst_ring ring;
     atomic_uint_fast64_t moves; /* kernels, actions and messages so far */
     atomic_uint at;             /* pc, for other threads */
@@ -354,7 +354,7 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
                     void *fill_ctx, unsigned control);
 /* The step has a fault from its begin on. */
 void pst_rank_note_fault(struct pst_rank *r, const char *text);
-/* PST_AGAIN: waits for a peer; PST_OK: the step is over, verdict is there. */
+/* PST_AGAIN: waits for a peer; PST_OK: the step is over, decision is there. */
 enum pst_status pst_rank_advance(struct pst_rank *r) PST_MUST_CHECK;
 
 /* Stages that may share one parameter. */
@@ -383,7 +383,7 @@ enum pst_status pst_replicas_begin(struct pst_rank *r,
 enum pst_status pst_piece_go_on(struct pst_rank *r,
                                 struct pst_piece *piece) PST_MUST_CHECK;
 
-/* agree.c: reports, verdict. */
+/* agree.c: reports, decision. */
 enum pst_status pst_agree_init(struct pst_rank *r,
                                struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_rank_agree(struct pst_rank *r) PST_MUST_CHECK;
@@ -396,7 +396,7 @@ enum pst_status pst_transmit_values(struct pst_rank *r) PST_MUST_CHECK;
 
 /* Do steps change parameters? */
 bool pst_rank_updates(const struct pst_rank *r);
-/* update.c: what the verdict says: optimizer and values, or buffers as they
+/* update.c: what the decision says: optimizer and values, or buffers as they
  * were before the step. */
 enum pst_status pst_rank_conclude(struct pst_rank *r) PST_MUST_CHECK;
 const struct pst_rank_param *pst_rank_param(const struct pst_rank *r,

@@ -7,7 +7,7 @@ static void apply(struct pst_rank *r)
     const double begin = r->mem.device->now(&r->mem);
     const struct pst_update update = pst_optim_update(
         r->optim, o, r->step,
-        o->clip_norm > 0 ? pst_clip_scale(r->verdict->norm, o->clip_norm) : 1);
+        o->clip_norm > 0 ? pst_clip_scale(r->decision->norm, o->clip_norm) : 1);
 
     for (size_t i = 0; i < r->params.n; i++) {
         const struct pst_rank_param *p = &r->params.at[i];
@@ -55,7 +55,7 @@ enum pst_status pst_rank_conclude(struct pst_rank *r)
 
     if (r->phase == PST_RANK_APPLY) {
         r->phase = PST_RANK_VALUES;
-        if (r->verdict->fault) {
+        if (r->decision->fault) {
             restore(r);
         } else {
             if (pst_rank_updates(r))

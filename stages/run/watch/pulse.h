@@ -26,7 +26,7 @@
 #include "stages/base/str.h"
 #include "stages/net/transport.h"
 
-/* How the verdict begins. */
+/* How the diagnosis begins. */
 #define PST_WATCHDOG_TEXT "nothing has moved"
 
 struct pst_pulse;
@@ -46,8 +46,8 @@ void pst_pulse_wish(struct pst_pulse *pulse, pst_wish_fn fn, void *ctx);
 unsigned pst_pulse_take_wishes(struct pst_pulse *pulse);
 
 /* Called again and again while this rank waits for rank `peer` (its own: for
- * something else). pulse NULL: PST_OK. PST_ERR_PEER: the verdict, which begins
- * with PST_WATCHDOG_TEXT and names rank and phase. */
+ * something else). pulse NULL: PST_OK. PST_ERR_PEER: the diagnosis, which
+ * begins with PST_WATCHDOG_TEXT and names rank and phase. */
 enum pst_status pst_pulse_look(struct pst_pulse *pulse, unsigned peer,
                                struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -36,7 +36,7 @@ static const struct pst_message *find(const struct pst_rank *r)
 static const char *const whiles[] = {
     [PST_RANK_DRAIN] = "messages at the end of the step",
     [PST_RANK_COLLECT] = "the report of a finished step",
-    [PST_RANK_VERDICT] = "the verdict on a finished step",
+    [PST_RANK_DECISION] = "the decision on a finished step",
     [PST_RANK_VALUES] = "values of transmitted parameters",
 };
 
