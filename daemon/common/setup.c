@@ -127,8 +127,8 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
 void pstd_set_batch(struct pst_exec_options *options,
                     const struct pst_batch *batch)
 {
-    options->fewer = batch->fewer;
-    options->n_fewer = batch->n_fewer;
+    options->tail = batch->tail;
+    options->n_tail = batch->n_tail;
 }
 
 /* Does the list have an entry "NAME=..." in front of this one? */
@@ -199,7 +199,7 @@ enum pst_status pstd_open_data(const struct pstd_config *config,
         .shuffle = config->shuffle,
         .seed = config->seed,
     };
-    const struct pst_data_step step = {batch->microbatches, batch->n_fewer};
+    const struct pst_data_step step = {batch->microbatches, batch->n_tail};
     const struct pst_plan *plan = batch->plan;
     struct pst_data_input *inputs;
     enum pst_status status;
@@ -215,8 +215,8 @@ enum pst_status pstd_open_data(const struct pstd_config *config,
 
         inputs[i] =
             (struct pst_data_input){in->name, in->meta, in->chunk, 0, in->dims};
-        if (batch->fewer != NULL && in->chunk >= 0)
-            inputs[i].fewer = batch->fewer->inputs.at[i].meta.size[in->chunk];
+        if (batch->tail != NULL && in->chunk >= 0)
+            inputs[i].tail = batch->tail->inputs.at[i].meta.size[in->chunk];
     }
     status = pst_data_open(&options, inputs, plan->inputs.n, step, ret, diag);
     pst_free(inputs);
@@ -236,8 +236,8 @@ static uint64_t tokens_of(const struct pst_plan *plan)
 
 uint64_t pstd_tokens(const struct pst_batch *batch)
 {
-    return (batch->microbatches - batch->n_fewer) * tokens_of(batch->plan) +
-           batch->n_fewer * tokens_of(batch->fewer);
+    return (batch->microbatches - batch->n_tail) * tokens_of(batch->plan) +
+           batch->n_tail * tokens_of(batch->tail);
 }
 
 static double flops_of(const struct pst_plan *plan)
@@ -252,8 +252,8 @@ static double flops_of(const struct pst_plan *plan)
 double pstd_flops(const struct pst_batch *batch)
 {
     return PST_COST_STEP *
-           ((batch->microbatches - batch->n_fewer) * flops_of(batch->plan) +
-            batch->n_fewer * flops_of(batch->fewer));
+           ((batch->microbatches - batch->n_tail) * flops_of(batch->plan) +
+            batch->n_tail * flops_of(batch->tail));
 }
 
 /* Stages s, s + 1 ... that follow each other on the rank become "s-t". */

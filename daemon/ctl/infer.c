@@ -76,8 +76,8 @@ static enum pst_status open_forward(const struct pstd_config *config,
         status = pstd_open_batch(config, f->eval, &f->batch, diag);
     }
     f->plan = f->batch.plan;
-    options.fewer = f->batch.fewer;
-    options.n_fewer = f->batch.n_fewer;
+    options.tail = f->batch.tail;
+    options.n_tail = f->batch.n_tail;
     if (status == PST_OK)
         status = pst_crew_new(f->plan, f->transport, &options, &f->crew, diag);
     if (status == PST_OK && config->checkpoint != NULL)

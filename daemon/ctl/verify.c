@@ -48,7 +48,7 @@ static enum pst_status run_verify(const struct pstd_config *config,
             &options, diag);
     if (status == PST_OK)
         status = pstd_open_batch(config, p.plan, &batch, diag);
-    if (status == PST_OK && batch.fewer != NULL)
+    if (status == PST_OK && batch.tail != NULL)
         status = pst_diag_set(diag, PST_ERR_USAGE,
                               "verify compares microbatches of one size: "
                               "--batch must be a multiple of -m");

@@ -117,7 +117,7 @@ static enum pst_status make_crew(struct pstd_session *s, struct pst_diag *diag)
     if (strcmp(s->config.microbatch_weights, "tokens") == 0) {
         const struct pst_batch *b = &w->batch;
 
-        status = pst_tokens_new(b->plan, b->fewer, b->microbatches, b->n_fewer,
+        status = pst_tokens_new(b->plan, b->tail, b->microbatches, b->n_tail,
                                 pst_data_fill, s->data, &s->tokens, diag);
         if (status != PST_OK)
             return status;

@@ -26,7 +26,7 @@ struct input {
     enum source source;
     int chunk;               /* dimension of the samples, -1: none */
     const char *const *dims; /* the caller's: which sizes are free */
-    uint64_t rows, fewer;    /* of one microbatch; of the last ones */
+    uint64_t rows, tail;     /* of one microbatch; of the last ones */
     uint64_t there;          /* rows in the file */
     /* Of a row: how many pieces, and their size: of all dimensions in front of
      * the samples' and of those behind it. */
@@ -155,7 +155,7 @@ static enum pst_status open_tensor(const struct pst_data *d, struct input *in,
     }
     measure(in, &e->meta);
     if (in->there == 0 || in->rows == 0 ||
-        (d->step.n_fewer == 0 && in->there % in->rows != 0))
+        (d->step.n_tail == 0 && in->there % in->rows != 0))
         return pst_diag_set(diag, PST_ERR_SHAPE,
                             "%s: tensor '%s' has %" PRIu64
                             " rows, which is no multiple of the %" PRIu64
@@ -168,9 +168,9 @@ static enum pst_status open_tensor(const struct pst_data *d, struct input *in,
 static uint64_t rows_before(const struct pst_data *d, const struct input *in,
                             unsigned n)
 {
-    const unsigned larger = PST_MIN(n, d->step.microbatches - d->step.n_fewer);
+    const unsigned larger = PST_MIN(n, d->step.microbatches - d->step.n_tail);
 
-    return larger * in->rows + (n - larger) * in->fewer;
+    return larger * in->rows + (n - larger) * in->tail;
 }
 
 static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
@@ -207,7 +207,7 @@ static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
     }
     d->samples = first ? first->there : 1;
     d->units = first && d->whole ? first->there / first->rows : d->samples;
-    if (d->whole && d->shuffle && d->step.n_fewer > 0)
+    if (d->whole && d->shuffle && d->step.n_tail > 0)
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
                             "%s: inputs that differ in the rows of a "
                             "microbatch cannot be shuffled while microbatches "
@@ -298,12 +298,12 @@ static enum pst_status assign_tokens(struct pst_data *d,
                                 "input '%s' gets tokens, which are divided "
                                 "along dimension 0 only",
                                 in->name);
-        if (d->step.n_fewer > 0 && windows * in->fewer % in->rows != 0)
+        if (d->step.n_tail > 0 && windows * in->tail % in->rows != 0)
             return pst_diag_set(diag, PST_ERR_SHAPE,
                                 "input '%s' holds no whole sequences in the "
                                 "smaller microbatches",
                                 in->name);
-        in->fewer = windows * in->fewer / PST_MAX(in->rows, 1);
+        in->tail = windows * in->tail / PST_MAX(in->rows, 1);
         in->rows = windows;
     }
     return PST_OK;
@@ -364,11 +364,11 @@ static enum pst_status copy_inputs(struct pst_data *d,
         pst_meta_set_contiguous(&d->inputs[i].meta);
         d->inputs[i].chunk = inputs[i].meta.rank > 0 ? inputs[i].chunk : -1;
         d->inputs[i].dims = inputs[i].dims;
-        d->inputs[i].rows = d->inputs[i].fewer = 1; /* values of a scalar */
+        d->inputs[i].rows = d->inputs[i].tail = 1; /* values of a scalar */
         if (d->inputs[i].chunk >= 0) {
             d->inputs[i].rows = (uint64_t)inputs[i].meta.size[inputs[i].chunk];
-            d->inputs[i].fewer = d->step.n_fewer > 0 ? (uint64_t)inputs[i].fewer
-                                                     : d->inputs[i].rows;
+            d->inputs[i].tail = d->step.n_tail > 0 ? (uint64_t)inputs[i].tail
+                                                   : d->inputs[i].rows;
         }
         if (!d->inputs[i].name)
             return pst_diag_nomem(diag, strlen(inputs[i].name) + 1);

@@ -35,14 +35,14 @@ struct pst_data_input {
     const char *name;
     struct pst_meta meta; /* of one microbatch */
     int chunk;            /* dimension of the samples, -1: not divided */
-    int64_t fewer;        /* its size in the last n_fewer microbatches */
+    int64_t tail;         /* its size in the last n_tail microbatches */
     const char *const
         *dims; /* NULL, or per dimension: not NULL if it is free */
 };
 
 /* Microbatches of a step. */
 struct pst_data_step {
-    unsigned microbatches, n_fewer;
+    unsigned microbatches, n_tail;
 };
 
 /* Copies what it needs of options and inputs. Returns owned. */

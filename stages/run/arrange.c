@@ -291,9 +291,9 @@ const struct pst_schedule *pst_crew_schedule_of(const struct pst_crew *crew,
 {
     unsigned first;
 
-    return crew->fewer != NULL && pst_crew_share(crew, replica, &first) ==
-                                      crew->fewer->n_microbatches
-               ? crew->fewer
+    return crew->short_sched != NULL && pst_crew_share(crew, replica, &first) ==
+                                            crew->short_sched->n_microbatches
+               ? crew->short_sched
                : crew->sched;
 }
 
@@ -329,7 +329,7 @@ static enum pst_status make_schedules(struct pst_crew *crew, unsigned most,
     if (status != PST_OK || most == least)
         return status;
     if (chooses != NULL) {
-        chooses->place = &crew->fewer;
+        chooses->place = &crew->short_sched;
         chooses->first = pst_crew_size(crew) - crew->options.ranks;
         for (unsigned s = 0; s < crew->sched->n_stages; s++)
             pst_str_addf(&chooses->asked, "%s%u=%d", s > 0 ? "," : "", s,
@@ -337,7 +337,7 @@ static enum pst_status make_schedules(struct pst_crew *crew, unsigned most,
         if (chooses->asked.failed)
             return pst_diag_nomem(diag, chooses->asked.len);
     }
-    return make_schedule(crew, least, chooses, &crew->fewer, diag);
+    return make_schedule(crew, least, chooses, &crew->short_sched, diag);
 }
 
 /* "auto": estimates of time and the memory plan choose. */
@@ -373,7 +373,7 @@ enum pst_status pst_crew_arrange(struct pst_crew *crew, struct pst_diag *diag)
     if (status != PST_OK || most == least)
         return status;
     for (unsigned s = 0; s < crew->sched->n_stages && status == PST_OK; s++)
-        if (crew->sched->rank_of[s] != crew->fewer->rank_of[s])
+        if (crew->sched->rank_of[s] != crew->short_sched->rank_of[s])
             status = pst_diag_set(
                 diag, PST_ERR_CONFIG,
                 "stage %u is not on the same rank in replicas with %u and with "

@@ -15,8 +15,8 @@ struct pst_crew {
     struct pst_plan *plan;
     struct pst_transport *transport; /* NULL while only planned */
     struct pst_exec_options options;
-    struct pst_schedule *sched; /* of replica 0 */
-    struct pst_schedule *fewer; /* of replicas with one microbatch less */
+    struct pst_schedule *sched;       /* of replica 0 */
+    struct pst_schedule *short_sched; /* of replicas with one microbatch less */
     struct PST_VEC(struct pst_link) links;
     struct PST_VEC(struct pst_shared) shared;
     struct pst_uses uses;

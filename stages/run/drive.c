@@ -100,7 +100,7 @@ void pst_crew_free(struct pst_crew *crew)
         pst_rank_free(crew->ranks[i]);
     pst_free(crew->ranks);
     pst_schedule_free(crew->sched);
-    pst_schedule_free(crew->fewer);
+    pst_schedule_free(crew->short_sched);
     pst_vec_fini(&crew->links);
     pst_vec_fini(&crew->shared);
     pst_free(crew->weights);
@@ -187,7 +187,7 @@ static enum pst_status handshake(struct pst_crew *crew, struct pst_diag *diag)
                   (unsigned long long)digest_of(crew->sched));
     pst_facts_add(&f, "the grid of ranks", "%ux%u", o->replicas, o->ranks);
     pst_facts_add(&f, "the number of microbatches", "%u, %u of them smaller",
-                  o->microbatches, o->fewer != NULL ? o->n_fewer : 0);
+                  o->microbatches, o->tail != NULL ? o->n_tail : 0);
     pst_facts_add(&f, "what microbatches weigh", "%s",
                   o->weigh != NULL ? "given"
                   : o->weigh_equal ? "equal"

@@ -79,9 +79,9 @@ static struct pst_meta joined(const struct pst_crew *crew, unsigned output,
         ret.size[0] = o->microbatches;
     } else {
         ret.size[dim] *= pst_n_larger(o);
-        if (o->fewer != NULL)
+        if (o->tail != NULL)
             ret.size[dim] +=
-                o->n_fewer * o->fewer->outputs.at[output].meta.size[dim];
+                o->n_tail * o->tail->outputs.at[output].meta.size[dim];
     }
     pst_meta_set_contiguous(&ret);
     return ret;

@@ -40,9 +40,9 @@ struct pst_exec_options {
     unsigned replicas;     /* of the pipeline; 0 means 1 */
     unsigned microbatches; /* of a step: replicas share them */
     /* The plan bound to one row less (stages/split/bind/bind.h), which the last
-     * n_fewer microbatches of a step have; NULL: all have the plan's. */
-    struct pst_plan *fewer;
-    unsigned n_fewer;
+     * n_tail microbatches of a step have; NULL: all have the plan's. */
+    struct pst_plan *tail;
+    unsigned n_tail;
     bool scatter;       /* rank 0 alone is asked for inputs, it sends them */
     bool weigh_equal;   /* microbatches count alike, not by their rows */
     pst_weigh_fn weigh; /* or as this says in each step; may be NULL */

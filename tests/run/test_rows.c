@@ -64,7 +64,7 @@ static void bound_plans_are_pytorchs(void **state)
 /* --- a batch that microbatches do not divide ------------------------------ */
 
 struct uneven {
-    struct pst_plan *larger, *fewer;
+    struct pst_plan *larger, *tail;
     struct pst_exec_options options;
 };
 
@@ -74,16 +74,16 @@ static struct uneven uneven_init(struct pst_plan *from, unsigned ranks)
     struct uneven u = {.options = options_for(ranks, 4)};
 
     assert_ok(pst_plan_bind(from, 3, &u.larger, &diag), &diag);
-    assert_ok(pst_plan_bind(from, 2, &u.fewer, &diag), &diag);
-    u.options.fewer = u.fewer;
-    u.options.n_fewer = 2;
+    assert_ok(pst_plan_bind(from, 2, &u.tail, &diag), &diag);
+    u.options.tail = u.tail;
+    u.options.n_tail = 2;
     return u;
 }
 
 static void uneven_fini(struct uneven *u)
 {
     pst_plan_free(u->larger);
-    pst_plan_free(u->fewer);
+    pst_plan_free(u->tail);
 }
 
 static enum pst_status fill_part(void *ctx, uint64_t step, unsigned microbatch,
@@ -233,7 +233,7 @@ static void uneven_steps_are_the_whole_batchs(void **state)
             struct pst_dump *dump;
 
             if (i == 1) {
-                assert_ok(pst_tokens_new(u.larger, u.fewer, 4, 2, fill_part,
+                assert_ok(pst_tokens_new(u.larger, u.tail, 4, 2, fill_part,
                                          &fill, &tokens, &diag),
                           &diag);
                 u.options.weigh = pst_tokens_weigh;
@@ -355,8 +355,8 @@ static void outputs_are_joined_where_inputs_were_divided(void **state)
     assert_ok(pst_plan_chunk(p, "bias=replicate", &diag), &diag);
     assert_ok(pst_batch_init(p, 0, 5, 3, &batch, &diag), &diag);
     run_options.train = false;
-    run_options.fewer = batch.fewer;
-    run_options.n_fewer = batch.n_fewer;
+    run_options.tail = batch.tail;
+    run_options.n_tail = batch.n_tail;
     dump = step_run(batch.plan, &run_options, fill_columns, NULL);
     y = pst_dump_find(dump, "output.0");
     t = pst_dump_find(dump, "output.1");

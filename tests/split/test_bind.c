@@ -181,16 +181,16 @@ static void chunks_are_checked(void **state)
 }
 
 static void divide(struct pst_plan *plan, int64_t rows, unsigned m,
-                   int64_t larger, unsigned n_fewer)
+                   int64_t larger, unsigned n_tail)
 {
     struct pst_batch batch;
 
     assert_ok(pst_batch_init(plan, 0, rows, m, &batch, &diag), &diag);
     assert_int_equal(pst_plan_rows(batch.plan), larger);
-    assert_int_equal(batch.n_fewer, n_fewer);
-    assert_int_equal(batch.fewer != NULL, n_fewer > 0);
-    if (n_fewer > 0)
-        assert_int_equal(pst_plan_rows(batch.fewer), larger - 1);
+    assert_int_equal(batch.n_tail, n_tail);
+    assert_int_equal(batch.tail != NULL, n_tail > 0);
+    if (n_tail > 0)
+        assert_int_equal(pst_plan_rows(batch.tail), larger - 1);
     assert_int_equal(pst_batch_rows(&batch), rows);
     pst_batch_fini(&batch);
 }

@@ -42,7 +42,7 @@ static size_t input_bytes(const struct pst_crew *crew, unsigned microbatch,
 {
     const struct pst_plan *plan = microbatch < pst_n_larger(&crew->options)
                                       ? crew->plan
-                                      : crew->options.fewer;
+                                      : crew->options.tail;
 
     return pst_meta_bytes(&plan->inputs.at[input].meta);
 }

@@ -21,8 +21,8 @@ struct counter {
 };
 
 struct pst_tokens {
-    struct counter sides[2]; /* larger, fewer */
-    unsigned microbatches, n_fewer;
+    struct counter sides[2]; /* whole, tail */
+    unsigned microbatches, n_tail;
     pst_fill_fn fill;
     void *fill_ctx;
 };
@@ -260,15 +260,15 @@ enum pst_status pst_tokens_weigh(void *ctx, uint64_t step, double *ret,
     enum pst_status status = PST_OK;
 
     for (unsigned k = 0; k < t->microbatches && status == PST_OK; k++)
-        status = count(t, &t->sides[k >= t->microbatches - t->n_fewer], step, k,
+        status = count(t, &t->sides[k >= t->microbatches - t->n_tail], step, k,
                        &ret[k], diag);
     return status;
 }
 
 /* --- life --------------------------------------------------------------- */
 
-enum pst_status pst_tokens_new(struct pst_plan *plan, struct pst_plan *fewer,
-                               unsigned microbatches, unsigned n_fewer,
+enum pst_status pst_tokens_new(struct pst_plan *plan, struct pst_plan *tail,
+                               unsigned microbatches, unsigned n_tail,
                                pst_fill_fn fill, void *fill_ctx,
                                struct pst_tokens **ret, struct pst_diag *diag)
 {
@@ -278,12 +278,12 @@ enum pst_status pst_tokens_new(struct pst_plan *plan, struct pst_plan *fewer,
     if (t == NULL)
         return pst_diag_nomem(diag, sizeof(*t));
     t->microbatches = microbatches;
-    t->n_fewer = fewer != NULL ? n_fewer : 0;
+    t->n_tail = tail != NULL ? n_tail : 0;
     t->fill = fill;
     t->fill_ctx = fill_ctx;
     status = counter_init(&t->sides[0], plan, diag);
-    if (status == PST_OK && fewer != NULL)
-        status = counter_init(&t->sides[1], fewer, diag);
+    if (status == PST_OK && tail != NULL)
+        status = counter_init(&t->sides[1], tail, diag);
     if (status != PST_OK) {
         pst_tokens_free(t);
         return status;

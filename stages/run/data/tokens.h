@@ -11,11 +11,11 @@
 
 struct pst_tokens;
 
-/* fewer: of the last microbatches (struct pst_exec_options), or NULL. Refuses
+/* tail: of the last microbatches (struct pst_exec_options), or NULL. Refuses
  * by name losses that ignore no targets or are no mean of them. Borrows the
  * plans and fill_ctx. Returns owned. */
-enum pst_status pst_tokens_new(struct pst_plan *plan, struct pst_plan *fewer,
-                               unsigned microbatches, unsigned n_fewer,
+enum pst_status pst_tokens_new(struct pst_plan *plan, struct pst_plan *tail,
+                               unsigned microbatches, unsigned n_tail,
                                pst_fill_fn fill, void *fill_ctx,
                                struct pst_tokens **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;

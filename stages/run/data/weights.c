@@ -40,7 +40,7 @@ static enum pst_status normalise(double *weights, unsigned n,
 static enum pst_status compare_plans(const struct pst_crew *crew,
                                      struct pst_diag *diag)
 {
-    const struct pst_plan *a = crew->plan, *b = crew->options.fewer;
+    const struct pst_plan *a = crew->plan, *b = crew->options.tail;
     bool same = a->stages.n == b->stages.n && a->edges.n == b->edges.n &&
                 a->params.n == b->params.n && a->outputs.n == b->outputs.n;
 
@@ -62,23 +62,22 @@ enum pst_status pst_crew_weights_init(struct pst_crew *crew,
     const struct pst_exec_options *o = &crew->options;
     enum pst_status status = PST_OK;
 
-    if (o->fewer != NULL && (o->n_fewer == 0 || o->n_fewer >= o->microbatches))
+    if (o->tail != NULL && (o->n_tail == 0 || o->n_tail >= o->microbatches))
         return pst_diag_set(diag, PST_ERR_INTERNAL,
-                            "%u of %u microbatches have fewer rows", o->n_fewer,
+                            "%u of %u microbatches have fewer rows", o->n_tail,
                             o->microbatches);
     crew->weights =
         pst_calloc(PST_TAG_EXEC, o->microbatches, sizeof(*crew->weights));
     if (crew->weights == NULL)
         return pst_diag_nomem(diag, o->microbatches);
-    if (o->fewer != NULL)
+    if (o->tail != NULL)
         status = compare_plans(crew, diag);
     for (unsigned k = 0; k < o->microbatches; k++) {
         const struct pst_plan *plan =
-            k < pst_n_larger(o) ? crew->plan : o->fewer;
+            k < pst_n_larger(o) ? crew->plan : o->tail;
 
-        crew->weights[k] = o->fewer == NULL || o->weigh_equal
-                               ? 1
-                               : (double)pst_plan_rows(plan);
+        crew->weights[k] =
+            o->tail == NULL || o->weigh_equal ? 1 : (double)pst_plan_rows(plan);
     }
     return status == PST_OK ? normalise(crew->weights, o->microbatches, diag)
                             : status;

@@ -26,11 +26,11 @@ static bool joins(const struct pst_edge *edge, struct ends ends)
 }
 
 static const struct pst_program *program_of(const struct pst_rank *r, int stage,
-                                            bool fewer)
+                                            bool tail)
 {
     const struct pst_rank_stage *s = &r->stages[stage];
 
-    return fewer && s->fewer != NULL ? s->fewer : s->program;
+    return tail && s->tail != NULL ? s->tail : s->program;
 }
 
 /* Tags of the messages of each edge: the value, then parts of its gradient.
@@ -54,7 +54,7 @@ static void add(const struct pst_rank *r, struct pst_channel *c,
                 const struct pst_value *value, unsigned edge, unsigned part)
 {
     c->at[c->n++] = (struct pst_passage){
-        .at = pst_program_loc(program_of(r, c->stage, c->fewer), value),
+        .at = pst_program_loc(program_of(r, c->stage, c->tail), value),
         .len = pst_meta_span(&value->meta),
         .tag = PST_MSG_EDGES +
                (r->edge_tag[edge] + part) * r->sched->n_microbatches,
@@ -64,7 +64,7 @@ static void add(const struct pst_rank *r, struct pst_channel *c,
 static void add_forward(const struct pst_rank *r, struct pst_channel *c)
 {
     const struct ends ends = ends_of(c);
-    const struct pst_graph *graph = program_of(r, c->stage, c->fewer)->graph;
+    const struct pst_graph *graph = program_of(r, c->stage, c->tail)->graph;
 
     for (size_t i = 0; i < r->plan->edges.n; i++) {
         const struct pst_edge *e = &r->plan->edges.at[i];
@@ -78,7 +78,7 @@ static void add_forward(const struct pst_rank *r, struct pst_channel *c)
             e->id, 0);
         if (c->kind == PST_ACT_COPY_F) {
             const struct pst_program *peer =
-                program_of(r, c->peer_stage, c->fewer);
+                program_of(r, c->peer_stage, c->tail);
 
             c->at[c->n - 1].peer_at =
                 pst_program_loc(peer, peer->graph->inputs.at[e->to_input]);
@@ -101,8 +101,8 @@ static enum pst_status add_copies_back(struct pst_rank *r,
                                        struct pst_channel *c,
                                        struct pst_diag *diag)
 {
-    const struct pst_joint *joint = program_of(r, c->stage, c->fewer)->joint;
-    const struct pst_program *peer = program_of(r, c->peer_stage, c->fewer);
+    const struct pst_joint *joint = program_of(r, c->stage, c->tail)->joint;
+    const struct pst_program *peer = program_of(r, c->peer_stage, c->tail);
     const size_t n_seeds = peer->joint->seeds.n;
     const struct ends ends = ends_of(c);
     int *head =
@@ -136,7 +136,7 @@ static enum pst_status add_copies_back(struct pst_rank *r,
 
 static void add_backward(const struct pst_rank *r, struct pst_channel *c)
 {
-    const struct pst_joint *joint = program_of(r, c->stage, c->fewer)->joint;
+    const struct pst_joint *joint = program_of(r, c->stage, c->tail)->joint;
     const struct ends ends = ends_of(c);
 
     for (size_t i = 0; c->kind == PST_ACT_SEND_B && i < joint->input_grads.n;
@@ -188,7 +188,7 @@ enum pst_status pst_channel_of(struct pst_rank *r, const struct pst_action *a,
         .kind = a->kind,
         .stage = a->stage,
         .peer_stage = a->peer_stage,
-        .fewer = pst_rank_is_fewer(r, a->microbatch),
+        .tail = pst_rank_is_tail(r, a->microbatch),
     };
     enum pst_status status = PST_OK;
 
@@ -196,7 +196,7 @@ enum pst_status pst_channel_of(struct pst_rank *r, const struct pst_action *a,
         const struct pst_channel *c = &r->channels.at[i];
 
         if (c->kind == new.kind && c->stage == new.stage &&
-            c->peer_stage == new.peer_stage && c->fewer == new.fewer) {
+            c->peer_stage == new.peer_stage && c->tail == new.tail) {
             *ret = c;
             return PST_OK;
         }

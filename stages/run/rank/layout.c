@@ -240,8 +240,8 @@ enum pst_status pst_layout_fixed(struct pst_rank *r, struct pst_diag *diag)
         r->stages[s].seed_offset =
             reserve(r, sizeof(double), &r->memory.buffers);
         status = compile(r, s, r->stages[s].program, diag);
-        if (status == PST_OK && r->stages[s].fewer != NULL)
-            status = compile(r, s, r->stages[s].fewer, diag);
+        if (status == PST_OK && r->stages[s].tail != NULL)
+            status = compile(r, s, r->stages[s].tail, diag);
     }
     return status;
 }

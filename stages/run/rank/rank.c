@@ -63,11 +63,10 @@ void pst_programs_tidy(struct pst_programs *programs)
 
 static enum pst_status make_program(struct pst_rank *r, unsigned stage,
                                     const struct pst_program_options *options,
-                                    bool fewer, struct pst_program **ret,
+                                    bool tail, struct pst_program **ret,
                                     struct pst_diag *diag)
 {
-    const struct pst_plan *plan =
-        fewer ? r->options.fewer : pst_rank_plan(r, 0);
+    const struct pst_plan *plan = tail ? r->options.tail : pst_rank_plan(r, 0);
     const size_t at = 4 * (size_t)stage + (options->split_iw ? 2 : 0) +
                       (plan != r->plan ? 1 : 0);
     enum pst_status status = PST_OK;
@@ -107,7 +106,7 @@ static enum pst_status make_programs(struct pst_rank *r, struct pst_diag *diag)
             return pst_diag_nomem(diag, r->sched->n_microbatches);
         status = make_program(r, s, &options, false, &stage->program, diag);
         if (status == PST_OK && pst_rank_plan(r, 0) != pst_rank_plan(r, last))
-            status = make_program(r, s, &options, true, &stage->fewer, diag);
+            status = make_program(r, s, &options, true, &stage->tail, diag);
     }
     return status;
 }
@@ -247,7 +246,7 @@ void pst_rank_free(struct pst_rank *r)
     for (unsigned s = 0;
          r->stages != NULL && r->lent == NULL && s < r->sched->n_stages; s++) {
         pst_program_free(r->stages[s].program);
-        pst_program_free(r->stages[s].fewer);
+        pst_program_free(r->stages[s].tail);
     }
     pst_device_close(&r->mem);
     pst_vec_fini(&r->params);
@@ -311,7 +310,7 @@ static enum pst_status make_operands(struct pst_rank *r, struct pst_diag *diag)
 
     for (unsigned s = 0; s < r->sched->n_stages; s++) {
         const struct pst_program *programs[] = {r->stages[s].program,
-                                                r->stages[s].fewer};
+                                                r->stages[s].tail};
 
         for (size_t i = 0; i < PST_COUNT(programs); i++)
             for (int l = 0; programs[i] != NULL && l < PST_N_LISTS; l++)

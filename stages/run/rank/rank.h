@@ -97,7 +97,7 @@ struct pst_passage {
 struct pst_channel {
     enum pst_action_kind kind;
     int stage, peer_stage;
-    bool fewer;
+    bool tail;
     struct pst_passage *at;
     unsigned n;
 };
@@ -105,7 +105,7 @@ struct pst_channel {
 /* One stage on this rank. */
 struct pst_rank_stage {
     struct pst_program *program;
-    struct pst_program *fewer;   /* for microbatches of fewer rows, or NULL */
+    struct pst_program *tail;    /* for microbatches of fewer rows, or NULL */
     struct pst_slot_pool *pools; /* by region; FIXED, WORK: unused */
     unsigned n_pools;
     unsigned *waiting_f, *waiting_b; /* per microbatch: receives not done */
@@ -278,7 +278,7 @@ struct pst_rank {
 /* Programs of all stages, made once for ranks that are only planned: their
  * sizes are the same for every schedule. */
 struct pst_programs {
-    struct pst_program **at; /* [stage][splits I and W][fewer rows] */
+    struct pst_program **at; /* [stage][splits I and W][tail] */
     unsigned n_stages;
 };
 enum pst_status pst_programs_init(struct pst_programs *programs,
@@ -408,11 +408,11 @@ bool pst_rank_owns(const struct pst_rank *r, unsigned param);
 /* Microbatches of the whole step that have the plan's rows: the first ones. */
 static inline unsigned pst_n_larger(const struct pst_exec_options *o)
 {
-    return o->microbatches - (o->fewer != NULL ? o->n_fewer : 0);
+    return o->microbatches - (o->tail != NULL ? o->n_tail : 0);
 }
 
 /* Has a microbatch (of this replica) fewer rows than the plan? */
-static inline bool pst_rank_is_fewer(const struct pst_rank *r, int microbatch)
+static inline bool pst_rank_is_tail(const struct pst_rank *r, int microbatch)
 {
     return r->first_mb + (unsigned)microbatch >= pst_n_larger(&r->options);
 }
@@ -420,7 +420,7 @@ static inline bool pst_rank_is_fewer(const struct pst_rank *r, int microbatch)
 static inline struct pst_plan *pst_rank_plan(const struct pst_rank *r,
                                              int microbatch)
 {
-    return pst_rank_is_fewer(r, microbatch) ? r->options.fewer : r->plan;
+    return pst_rank_is_tail(r, microbatch) ? r->options.tail : r->plan;
 }
 
 /* The program that runs a microbatch; NULL if the stage is elsewhere. */
@@ -429,15 +429,15 @@ static inline struct pst_program *pst_rank_program(const struct pst_rank *r,
 {
     const struct pst_rank_stage *s = &r->stages[stage];
 
-    return s->fewer != NULL && pst_rank_is_fewer(r, microbatch) ? s->fewer
-                                                                : s->program;
+    return s->tail != NULL && pst_rank_is_tail(r, microbatch) ? s->tail
+                                                              : s->program;
 }
 
 /* Bytes of the workspace of its actions. */
 static inline size_t pst_stage_work(const struct pst_rank_stage *s)
 {
     return PST_MAX(s->program->regions[PST_R_WORK].size,
-                   s->fewer != NULL ? s->fewer->regions[PST_R_WORK].size : 0);
+                   s->tail != NULL ? s->tail->regions[PST_R_WORK].size : 0);
 }
 
 /* Bytes of a user output in the first n microbatches of a step. */
@@ -449,8 +449,7 @@ static inline size_t pst_output_bytes(const struct pst_plan *plan,
     size_t ret = larger * pst_meta_bytes(&plan->outputs.at[output].meta);
 
     if (n > larger)
-        ret +=
-            (n - larger) * pst_meta_bytes(&o->fewer->outputs.at[output].meta);
+        ret += (n - larger) * pst_meta_bytes(&o->tail->outputs.at[output].meta);
     return ret;
 }
 

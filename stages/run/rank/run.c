@@ -98,7 +98,7 @@ static void run_kernels(struct pst_rank *r, const struct pst_action *a,
 static bool prepare_stage(struct pst_rank *r, unsigned stage)
 {
     const struct pst_program *programs[] = {r->stages[stage].program,
-                                            r->stages[stage].fewer};
+                                            r->stages[stage].tail};
     unsigned char *base[PST_R_BOUNDARY] = {
         [PST_R_FIXED] = r->arena, [PST_R_WORK] = pst_rank_at(r, r->work)};
     const struct pst_action a = {.stage = (int)stage};

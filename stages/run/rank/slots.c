@@ -56,8 +56,8 @@ static bool copies(const struct pst_action *a)
 /* Smaller microbatches have values that fill less of the same slots. */
 static bool is_smaller(const struct walker *w, const struct pst_action *a)
 {
-    return w->r->stages[a->stage].fewer != NULL &&
-           pst_rank_is_fewer(w->r, a->microbatch);
+    return w->r->stages[a->stage].tail != NULL &&
+           pst_rank_is_tail(w->r, a->microbatch);
 }
 
 /* Is the value all of its region? */
@@ -301,7 +301,7 @@ static enum pst_status make_pools(struct pst_rank *r,
                                   struct pst_rank_stage *stage,
                                   struct pst_diag *diag)
 {
-    const struct pst_program *programs[] = {stage->program, stage->fewer};
+    const struct pst_program *programs[] = {stage->program, stage->tail};
 
     for (size_t i = 0; i < PST_COUNT(programs); i++)
         if (programs[i] != NULL)

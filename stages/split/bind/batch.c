@@ -42,8 +42,8 @@ static enum pst_status divide(struct pst_plan *plan, int64_t rows,
     status = bind(plan, n > 0 ? q + 1 : q, b, diag);
     if (status != PST_OK || n == 0)
         return status;
-    b->n_fewer = (unsigned)(m - n);
-    return pst_plan_bind(plan, q, &b->fewer, diag);
+    b->n_tail = (unsigned)(m - n);
+    return pst_plan_bind(plan, q, &b->tail, diag);
 }
 
 enum pst_status pst_batch_init(struct pst_plan *plan, int64_t rows,
@@ -71,17 +71,17 @@ enum pst_status pst_batch_init(struct pst_plan *plan, int64_t rows,
 
 void pst_batch_fini(struct pst_batch *batch)
 {
-    pst_plan_free(batch->fewer);
+    pst_plan_free(batch->tail);
     pst_plan_free(batch->owned);
     pst_plan_free(batch->sized);
-    batch->fewer = batch->owned = batch->sized = NULL;
+    batch->tail = batch->owned = batch->sized = NULL;
 }
 
 int64_t pst_batch_rows(const struct pst_batch *batch)
 {
-    const int64_t larger = batch->microbatches - batch->n_fewer;
+    const int64_t larger = batch->microbatches - batch->n_tail;
 
     return larger * pst_plan_rows(batch->plan) +
-           (batch->fewer != NULL ? batch->n_fewer * pst_plan_rows(batch->fewer)
-                                 : 0);
+           (batch->tail != NULL ? batch->n_tail * pst_plan_rows(batch->tail)
+                                : 0);
 }

@@ -15,9 +15,9 @@
  * have one more.
  */
 struct pst_batch {
-    struct pst_plan *plan;  /* of the first microbatches, or of all */
-    struct pst_plan *fewer; /* of the last n_fewer, or NULL */
-    unsigned microbatches, n_fewer;
+    struct pst_plan *plan; /* of the first microbatches, or of all */
+    struct pst_plan *tail; /* of the last n_tail, or NULL */
+    unsigned microbatches, n_tail;
     struct pst_plan *owned; /* plan, if it is not the caller's */
     struct pst_plan *sized; /* what that was made of, or NULL; taken */
 };
