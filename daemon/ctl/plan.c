@@ -189,7 +189,7 @@ static void print_candidates(const struct pst_schedule *sched)
                       own - OWN_LISTS);
 }
 
-/* The work alone: PyTorch's grammar has no hand-overs, and who reads it back
+/* The work alone: PyTorch's grammar has no local copies, and who reads it back
  * adds messages anew. */
 static enum pst_status write_csv(const char *path,
                                  const struct pst_schedule *sched,

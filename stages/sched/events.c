@@ -278,7 +278,7 @@ bool pst_sim_is_backward(enum pst_action_kind kind)
            kind == PST_ACT_COPY_B;
 }
 
-/* A message or hand-over. False: the rank stays busy with it. */
+/* A message or local copy. False: the rank stays busy with it. */
 static bool pass_on(struct pst_simulation *m, unsigned rank,
                     const struct pst_action *a)
 {

@@ -4,7 +4,7 @@
 /*
  * Schedules are data: one array of actions per rank (spec/schedules.md).
  * Three steps, all pure functions: a generator writes the compute actions,
- * lowering adds messages, local hand-overs and reductions for the edges of a
+ * lowering adds messages, local copies and reductions for the edges of a
  * plan, the check proves that the arrays fit together.
  */
 #include "stages/base/diag.h"
@@ -27,7 +27,7 @@
     X(RECV_F, "RECV_F") /* posts receives; the consumer waits */               \
     X(SEND_B, "SEND_B") /* gradient parts stage -> peer_stage */               \
     X(RECV_B, "RECV_B")                                                        \
-    X(COPY_F, "COPY_F") /* hand-over to peer_stage on the same rank */         \
+    X(COPY_F, "COPY_F") /* local copy to peer_stage on the same rank */        \
     X(COPY_B, "COPY_B")                                                        \
     X(REDUCE, "REDUCE_GRAD") /* sums the gradient of a shared parameter */     \
     X(UNSHARD, "UNSHARD")    /* fetch the stage's parameters */                \
@@ -46,7 +46,7 @@ struct pst_action {
     uint8_t kind;       /* enum pst_action_kind */
     int16_t stage;      /* that acts; REDUCE: lowest owner; IDLE: -1 */
     int32_t microbatch; /* -1: REDUCE, UNSHARD, RESHARD, IDLE */
-    int16_t peer_stage; /* messages and hand-overs, else -1 */
+    int16_t peer_stage; /* messages and local copies, else -1 */
     int16_t peer;       /* rank of peer_stage, else -1 */
     /* REDUCE: index in the plan's params, or -1: the whole stage over its
      * replicas; else -1. */
@@ -86,7 +86,7 @@ struct pst_schedule {
     bool train;        /* false: forward only */
     bool idle;         /* has idle slots: to be looked at, not to be run */
     bool lines;        /* the list of rank r is line r + 1 of a text */
-    bool messages;     /* has sends and receives, perhaps no hand-overs yet */
+    bool messages;     /* has sends and receives, perhaps no local copies yet */
     bool lowered;      /* ready to be run */
     int *rank_of;      /* per stage */
     size_t n_deferred; /* W that wait for their turn (pst_schedule_order) */

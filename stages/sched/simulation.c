@@ -22,7 +22,7 @@ static void note_link(struct links *links, int a, int b, bool grad)
 }
 
 /* Those of the costs; else those that the lists name; else, and where lists
- * have no hand-overs, a chain. */
+ * have no local copies, a chain. */
 static enum pst_status find_links(struct pst_simulation *m)
 {
     const struct pst_schedule *s = m->sched;

@@ -87,8 +87,7 @@ static enum pst_status check_edge(const struct checker *c, unsigned i)
         to->inputs[edge->to_input].kind != PST_SOURCE_EDGE ||
         to->inputs[edge->to_input].index != i)
         return bad(c, "edge %u does not end at its input", i);
-    /* Messages and hand-overs copy the bytes of the one as those of the other.
-     */
+    /* Messages and copies take the bytes of the one for those of the other. */
     if (!pst_meta_is_dense(&edge->meta) ||
         !same_layout(&edge->meta, &value->meta) ||
         !same_layout(&edge->meta, &to->graph->inputs.at[edge->to_input]->meta))

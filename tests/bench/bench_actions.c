@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What the executor itself costs: the small model with its kernels replaced by
- * nothing, so that slots, messages, hand-overs, marks and agreement are left.
+ * nothing, so that slots, messages, local copies, marks and agreement are left.
  * Prints microseconds per action of the rank that has the most; no decision.
  *
  *   bench-actions [MICROBATCHES]              four stages in one process

@@ -334,7 +334,7 @@ static enum pst_status step(struct pst_plan *plan, struct pst_diag *diag)
 {
     struct pst_exec_options options = {
         .schedule = "1f1b",
-        /* Hand-overs within a rank and messages between two. */
+        /* Local copies and messages between two. */
         .ranks = 1 + mutator_pick(&chance, (unsigned)plan->stages.n),
         .microbatches = 2,
         .keep_outputs = true,

@@ -122,7 +122,7 @@ static size_t steps_of(const struct block *b, const char *name,
     return steps;
 }
 
-/* Case 44: hand-overs are added, then nothing can hang, even if sends block. */
+/* Case 44: with local copies added nothing can hang, even if sends block. */
 static void assert_safe(struct pst_schedule *s)
 {
     struct pst_link links[64];

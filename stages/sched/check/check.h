@@ -31,7 +31,7 @@ struct pst_check {
 };
 
 size_t pst_check_cell(const struct pst_check *c, int row, int microbatch);
-/* The link that a message or hand-over belongs to; -1: none. */
+/* The link that a message or local copy belongs to; -1: none. */
 int pst_check_link_of(const struct pst_check *c, const struct pst_action *a);
 
 /* "schedule: rank 1, action 5 (1B0): WHY" and the lists around it. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Round one: messages, hand-overs and reductions. */
+/* Round one: messages, local copies and reductions. */
 #include "stages/sched/check/check.h"
 
 #include <string.h>
@@ -80,7 +80,7 @@ enum pst_status pst_check_message(const struct pst_check *c, unsigned rank,
             a->peer_stage, s->rank_of[a->peer_stage]);
     if (copy != (a->peer == (int)rank))
         return pst_check_refuse(c, rank, i,
-                                copy ? "a hand-over to another rank"
+                                copy ? "a local copy to another rank"
                                      : "a message to the rank itself");
     if (recv && (done & after))
         return pst_check_refuse(c, rank, i, "received after its use");

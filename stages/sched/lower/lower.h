@@ -24,8 +24,8 @@ enum pst_status pst_lower_early(struct pst_action *list, size_t n,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 /*
- * Lists that came with messages: these stay where they are; hand-overs and
- * messages of links that the lists do not know are added. Removes hand-overs,
+ * Lists that came with messages: these stay where they are; local copies and
+ * messages of links that the lists do not know are added. Removes local copies,
  * fetches (our parameters stay) and reductions, which lowering adds itself, and
  * messages between stages that exchange nothing. Then each send has its
  * receive.

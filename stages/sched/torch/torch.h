@@ -4,7 +4,7 @@
 /*
  * PyTorch's way from compute actions to messages, action for action: for
  * chains of neighbours, one receive for each send, written down at the moment
- * of the send. What comes out has messages and no hand-overs;
+ * of the send. What comes out has messages and no local copies;
  * pst_schedule_lower completes it. All functions work in place.
  */
 #include "stages/sched/sched.h"
