@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_TESTS_STEP_H
 #define PENSTOCK_TESTS_STEP_H
 /* One step of a plan on ranks in this process. */
-#include "stages/run/crew.h"
 #include "stages/run/dump.h"
+#include "stages/run/engine.h"
 #include "tests/test.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@ static inline struct pst_dump *step_run(struct pst_plan *plan,
 {
     struct pst_transport *transport;
     struct pst_step_result result;
-    struct pst_crew *crew = NULL;
+    struct pst_engine *engine = NULL;
     struct pst_dump *dump;
     struct pst_diag diag;
     char ranks[16];
@@ -25,14 +25,14 @@ static inline struct pst_dump *step_run(struct pst_plan *plan,
     (void)snprintf(ranks, sizeof(ranks), "%u",
                    options->ranks * PST_MAX(options->replicas, 1));
     assert_ok(pst_transport_self.open(ranks, &transport, &diag), &diag);
-    assert_ok(pst_crew_new(plan, transport, options, &crew, &diag), &diag);
-    assert_ok(pst_crew_step(crew, 0, fill, ctx, 0, &result, &diag), &diag);
-    assert_ok(pst_crew_dump_first(crew, &dump, &diag), &diag);
-    assert_ok(pst_crew_dump_state(crew, dump, &diag), &diag);
-    for (unsigned k = 0; k < pst_crew_n_local(crew); k++)
-        assert_int_equal(pst_crew_high_water(crew, k),
-                         pst_crew_memory(crew, k).arena);
-    pst_crew_free(crew);
+    assert_ok(pst_engine_new(plan, transport, options, &engine, &diag), &diag);
+    assert_ok(pst_engine_step(engine, 0, fill, ctx, 0, &result, &diag), &diag);
+    assert_ok(pst_engine_dump_first(engine, &dump, &diag), &diag);
+    assert_ok(pst_engine_dump_state(engine, dump, &diag), &diag);
+    for (unsigned k = 0; k < pst_engine_n_local(engine); k++)
+        assert_int_equal(pst_engine_high_water(engine, k),
+                         pst_engine_memory(engine, k).arena);
+    pst_engine_free(engine);
     pst_transport_self.close(transport);
     return dump;
 }

@@ -23,7 +23,7 @@ struct forward {
     struct pst_batch batch; /* of that */
     struct pst_plan *plan;  /* the batch's; borrowed */
     struct pst_transport *transport;
-    struct pst_crew *crew;
+    struct pst_engine *engine;
     uint64_t step; /* of the checkpoint, 0: start values */
 };
 
@@ -44,7 +44,8 @@ static enum pst_status load(const struct pstd_config *config, struct forward *f,
                                            .step = PST_CHECKPOINT_LATEST,
                                            .skipped = tell_skipped};
     struct pst_checkpoint_info info;
-    enum pst_status status = pst_crew_load(f->crew, &choice, &info, NULL, diag);
+    enum pst_status status =
+        pst_engine_load(f->engine, &choice, &info, NULL, diag);
 
     if (status == PST_OK)
         f->step = info.step;
@@ -79,7 +80,8 @@ static enum pst_status open_forward(const struct pstd_config *config,
     options.tail = f->batch.tail;
     options.n_tail = f->batch.n_tail;
     if (status == PST_OK)
-        status = pst_crew_new(f->plan, f->transport, &options, &f->crew, diag);
+        status =
+            pst_engine_new(f->plan, f->transport, &options, &f->engine, diag);
     if (status == PST_OK && config->checkpoint != NULL)
         status = load(config, f, diag);
     return status;
@@ -87,7 +89,7 @@ static enum pst_status open_forward(const struct pstd_config *config,
 
 static void close_forward(struct forward *f)
 {
-    pst_crew_free(f->crew);
+    pst_engine_free(f->engine);
     if (f->transport != NULL)
         f->transport->ops->close(f->transport);
     pst_batch_fini(&f->batch);
@@ -105,7 +107,7 @@ static enum pst_status evaluate(struct forward *f, struct pst_data *data,
     for (uint64_t step = 0; step < batches; step++) {
         struct pst_step_result r;
         enum pst_status status =
-            pst_crew_step(f->crew, step, pst_data_fill, data, 0, &r, diag);
+            pst_engine_step(f->engine, step, pst_data_fill, data, 0, &r, diag);
 
         if (status != PST_OK)
             return status;
@@ -273,9 +275,9 @@ static enum pst_status generate(struct forward *f,
         const size_t before = out->len;
         int64_t token;
 
-        status = pst_crew_step(f->crew, i, fill, w, 0, &r, diag);
+        status = pst_engine_step(f->engine, i, fill, w, 0, &r, diag);
         if (status == PST_OK)
-            status = pst_crew_output(f->crew, w->logits, logits, diag);
+            status = pst_engine_output(f->engine, w->logits, logits, diag);
         if (status != PST_OK)
             break;
         token = choose(logits + (w->n - 1) * w->vocab, w->vocab,
@@ -350,8 +352,8 @@ static enum pst_status infer_data(const struct pstd_config *config,
                             "--shuffle is for training");
     status = open_forward(config, (unsigned)config->microbatches, &f, diag);
     if (status == PST_OK)
-        status =
-            pstctl_write_outputs(config, f.batch.plan, f.crew, &samples, diag);
+        status = pstctl_write_outputs(config, f.batch.plan, f.engine, &samples,
+                                      diag);
     if (status == PST_OK && config->json)
         status = pstctl_json_print(
             json_pack("{s:I s:I s:s}", "samples", (json_int_t)samples, "step",

@@ -202,7 +202,7 @@ static enum pst_status show_kernels(struct pst_plan *plan,
 {
     struct pst_transport *transport = NULL;
     struct pst_exec_options options;
-    struct pst_crew *crew = NULL;
+    struct pst_engine *engine = NULL;
     struct pst_str text = {.visible = !config->json};
     enum pst_status status =
         pstd_exec_options(config, 1, plan->loss >= 0, &options, diag);
@@ -210,9 +210,9 @@ static enum pst_status show_kernels(struct pst_plan *plan,
     if (status == PST_OK)
         status = pst_transport_self.open("1", &transport, diag);
     if (status == PST_OK)
-        status = pst_crew_new(plan, transport, &options, &crew, diag);
+        status = pst_engine_new(plan, transport, &options, &engine, diag);
     if (status == PST_OK) {
-        pst_crew_print_kernels(crew, &text);
+        pst_engine_print_kernels(engine, &text);
         if (config->json)
             status = pstctl_json_print(
                 json_pack("{s:o}", "kernels",
@@ -222,7 +222,7 @@ static enum pst_status show_kernels(struct pst_plan *plan,
             pstctl_print(stdout, &text);
     }
     pst_str_fini(&text);
-    pst_crew_free(crew);
+    pst_engine_free(engine);
     if (transport != NULL)
         transport->ops->close(transport);
     return status;

@@ -63,19 +63,19 @@ static enum pst_status add_sink(struct sinks *s, const struct pst_plan *plan,
     return PST_OK;
 }
 
-static enum pst_status run_steps(struct sinks *s, struct pst_crew *crew,
+static enum pst_status run_steps(struct sinks *s, struct pst_engine *engine,
                                  struct pst_data *data, struct pst_diag *diag)
 {
     for (uint64_t step = 0; step < s->steps; step++) {
         struct pst_step_result r;
         enum pst_status status =
-            pst_crew_step(crew, step, pst_data_fill, data, 0, &r, diag);
+            pst_engine_step(engine, step, pst_data_fill, data, 0, &r, diag);
 
         for (size_t i = 0; i < s->all.n && status == PST_OK; i++) {
             const struct sink *sink = &s->all.at[i];
 
-            status = pst_crew_output(crew, sink->output,
-                                     sink->data + step * sink->step, diag);
+            status = pst_engine_output(engine, sink->output,
+                                       sink->data + step * sink->step, diag);
         }
         if (status != PST_OK)
             return status;
@@ -105,7 +105,7 @@ static enum pst_status save(const struct sinks *s, const struct pst_plan *plan,
 
 enum pst_status pstctl_write_outputs(const struct pstd_config *config,
                                      struct pst_plan *plan,
-                                     struct pst_crew *crew,
+                                     struct pst_engine *engine,
                                      uint64_t *ret_samples,
                                      struct pst_diag *diag)
 {
@@ -129,7 +129,7 @@ enum pst_status pstctl_write_outputs(const struct pstd_config *config,
         status = pst_diag_set(diag, PST_ERR_UNSUPPORTED,
                               "the model returns no tensor");
     if (status == PST_OK)
-        status = run_steps(&s, crew, data, diag);
+        status = run_steps(&s, engine, data, diag);
     if (status == PST_OK)
         status = save(&s, plan, config->output, diag);
     *ret_samples = s.samples;

@@ -10,11 +10,11 @@
  * safetensors, named by their place in the model's own structure. Rows of the
  * microbatches are joined along dimension 0, scalars stacked; what the last
  * step takes again from the file's beginning is cut off. *ret_samples: how many
- * there were. The crew keeps its outputs.
+ * there were. The engine keeps its outputs.
  */
 enum pst_status pstctl_write_outputs(const struct pstd_config *config,
                                      struct pst_plan *plan,
-                                     struct pst_crew *crew,
+                                     struct pst_engine *engine,
                                      uint64_t *ret_samples,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 

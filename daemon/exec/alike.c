@@ -66,7 +66,7 @@ static enum pst_status share_rates(struct pstd_executor *w,
                                    struct pst_diag *diag)
 {
     struct pst_rates rates = *pst_rates_here();
-    const enum pst_status status = pst_crew_broadcast(
+    const enum pst_status status = pst_engine_broadcast(
         w->transport, &rates, sizeof(rates), NULL, NULL, diag);
 
     if (status == PST_OK)

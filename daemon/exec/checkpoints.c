@@ -101,7 +101,8 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
 
     if (!s->config.resume.on)
         return PST_OK;
-    status = pst_crew_load(s->w->crew, &choice, &info, &s->in_fallback, diag);
+    status =
+        pst_engine_load(s->w->engine, &choice, &info, &s->in_fallback, diag);
     status = pstd_agree(s->w, status, diag);
     if (status != PST_OK)
         return status;
@@ -191,7 +192,7 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
 
     status = fallback ? PST_OK : pstd_session_claim_again(s, diag);
     if (status == PST_OK)
-        status = pst_crew_save(s->w->crew, dir, s->step, 0, what, diag);
+        status = pst_engine_save(s->w->engine, dir, s->step, 0, what, diag);
     status = pstd_agree(s->w, status, diag);
     if (status == PST_ERR_PEER || status == PST_ERR_INTERNAL)
         return status;
@@ -248,7 +249,7 @@ static enum pst_status pause_before(struct pstd_session *s, double until,
     }
     *ret_go_on = false;
     if (s->w->size > 1) {
-        enum pst_status status = pst_crew_broadcast(
+        enum pst_status status = pst_engine_broadcast(
             s->w->transport, &go_on, sizeof(go_on), NULL, NULL, diag);
 
         if (status != PST_OK)

@@ -31,7 +31,7 @@ enum pst_status pstd_broadcast(struct pstd_executor *w, void *data, size_t size,
 {
     if (w->size == 1)
         return PST_OK;
-    return pst_crew_broadcast(w->transport, data, size, nap, w, diag);
+    return pst_engine_broadcast(w->transport, data, size, nap, w, diag);
 }
 
 static enum pst_status transfer(struct pstd_executor *w, bool send,

@@ -17,9 +17,9 @@ struct pstd_executor {
     unsigned size;  /* processes */
     unsigned ranks; /* of the job: more than size with transport self */
     struct pst_plan *plan;
-    struct pst_batch batch; /* plans of the last run's microbatches */
-    struct pst_crew *crew;  /* of the last run, or NULL */
-    char *crew_options;     /* that it was made with, as text */
+    struct pst_batch batch;    /* plans of the last run's microbatches */
+    struct pst_engine *engine; /* of the last run, or NULL */
+    char *engine_options;      /* that it was made with, as text */
     uint64_t runs;
     bool stopping;
 };

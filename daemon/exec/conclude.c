@@ -54,16 +54,17 @@ static void fill_rank(struct pstd_session *s, unsigned local, unsigned rank,
 
     memset(ret, 0, sizeof(*ret));
     ret->peak_rss = pstd_peak_rss();
-    if (s->w->crew == NULL)
+    if (s->w->engine == NULL)
         return;
-    pstd_placement(pst_crew_schedule(s->w->crew), &placement);
+    pstd_placement(pst_engine_schedule(s->w->engine), &placement);
     pstd_placement_of(pst_str_text(&placement),
-                      rank % pst_crew_schedule(s->w->crew)->n_ranks, &stages);
+                      rank % pst_engine_schedule(s->w->engine)->n_ranks,
+                      &stages);
     strncpy(ret->stages, pst_str_text(&stages), sizeof(ret->stages) - 1);
     pst_str_fini(&placement);
     pst_str_fini(&stages);
-    ret->planned = pst_crew_memory(s->w->crew, local).arena;
-    ret->high_water = pst_crew_high_water(s->w->crew, local);
+    ret->planned = pst_engine_memory(s->w->engine, local).arena;
+    ret->high_water = pst_engine_high_water(s->w->engine, local);
     if (local == 0)
         ret->sums = s->sums.times;
 }

@@ -225,13 +225,13 @@ void pstd_execute(struct pstd_mailbox *mailbox)
     } else {
         pst_diag_init(&diag); /* faults of runs are told by their results */
     }
-    if (pst_crew_is_stuck(w.crew)) { /* the end of the process frees it */
+    if (pst_engine_is_stuck(w.engine)) { /* the end of the process frees it */
         pst_log_set_sink(NULL, NULL);
         pstd_mailbox_set_result(mailbox, &diag);
         return;
     }
-    pst_crew_free(w.crew);
-    pst_free(w.crew_options);
+    pst_engine_free(w.engine);
+    pst_free(w.engine_options);
     pst_batch_fini(&w.batch);
     pst_plan_free(w.plan);
     (void)pst_alive_enter(PST_ALIVE_END);

@@ -12,8 +12,8 @@ static enum pst_status simulate(struct pstd_session *s,
                                 struct pst_timeline *ret, struct pst_diag *diag)
 {
     struct pst_sim sim;
-    enum pst_status status =
-        pst_schedule_simulate(pst_crew_schedule(s->w->crew), costs, &sim, diag);
+    enum pst_status status = pst_schedule_simulate(
+        pst_engine_schedule(s->w->engine), costs, &sim, diag);
 
     if (status != PST_OK)
         return status;
@@ -74,9 +74,9 @@ static enum pst_status measure(struct pstd_session *s, bool ended,
     }
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK && t != NULL)
-        status = pst_crew_timeline(s->w->crew, &t->measured, diag);
+        status = pst_engine_timeline(s->w->engine, &t->measured, diag);
     if (status == PST_OK)
-        status = pst_crew_costs(s->w->crew, &costs, diag);
+        status = pst_engine_costs(s->w->engine, &costs, diag);
     if (status == PST_OK && t != NULL) {
         t->step = s->step;
         if (s->w->rank == 0)
@@ -114,7 +114,7 @@ enum pst_status pstd_session_trace(struct pstd_session *s,
 enum pst_status pstd_session_measure(struct pstd_session *s,
                                      struct pst_diag *diag)
 {
-    if (s->done == 0 || s->w->crew == NULL)
+    if (s->done == 0 || s->w->engine == NULL)
         return PST_OK;
     return measure(s, true, &s->result->trace, diag);
 }

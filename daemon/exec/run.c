@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One training run: options, data, crew, steps, result. */
+/* One training run: options, data, engine, steps, result. */
 #include "daemon/exec/run.h"
 
 #include <math.h>
@@ -55,9 +55,10 @@ static enum pst_status read_options(struct pstd_session *s,
                              &s->options, diag);
 }
 
-/* A crew is used again only for a resume: it loads all that a step changes. */
-static enum pst_status keep_crew(struct pstd_session *s, bool *ret,
-                                 struct pst_diag *diag)
+/* An engine is used again only for a resume: it loads all that a step changes.
+ */
+static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
+                                   struct pst_diag *diag)
 {
     struct pstd_executor *w = s->w;
     struct pst_str key = {0};
@@ -68,17 +69,17 @@ static enum pst_status keep_crew(struct pstd_session *s, bool *ret,
         pst_str_fini(&key);
         return pst_diag_nomem(diag, key.len);
     }
-    *ret = w->crew != NULL && s->config.resume.on &&
-           strcmp(w->crew_options, key.text) == 0;
+    *ret = w->engine != NULL && s->config.resume.on &&
+           strcmp(w->engine_options, key.text) == 0;
     if (*ret) {
         pst_str_fini(&key);
         return PST_OK;
     }
-    pst_crew_free(w->crew);
-    w->crew = NULL;
+    pst_engine_free(w->engine);
+    w->engine = NULL;
     pst_batch_fini(&w->batch);
-    pst_free(w->crew_options);
-    w->crew_options = key.text;
+    pst_free(w->engine_options);
+    w->engine_options = key.text;
     return pstd_open_batch(&s->config, w->plan, &w->batch, diag);
 }
 
@@ -103,12 +104,13 @@ static enum pst_status find_lanes(struct pstd_session *s, struct pst_diag *diag)
     return status;
 }
 
-static enum pst_status make_crew(struct pstd_session *s, struct pst_diag *diag)
+static enum pst_status make_engine(struct pstd_session *s,
+                                   struct pst_diag *diag)
 {
     struct pstd_executor *w = s->w;
     enum pst_status status;
 
-    if (w->crew != NULL)
+    if (w->engine != NULL)
         return PST_OK;
     pstd_set_batch(&s->options, &w->batch);
     status = find_lanes(s, diag);
@@ -124,8 +126,8 @@ static enum pst_status make_crew(struct pstd_session *s, struct pst_diag *diag)
         s->options.weigh = pst_tokens_weigh;
         s->options.weigh_ctx = s->tokens;
     }
-    return pst_crew_new(w->batch.plan, w->transport, &s->options, &w->crew,
-                        diag);
+    return pst_engine_new(w->batch.plan, w->transport, &s->options, &w->engine,
+                          diag);
 }
 
 static enum pst_status make_rings(struct pstd_session *s, struct pst_diag *diag)
@@ -144,8 +146,8 @@ static size_t planned_bytes(const struct pstd_executor *w)
 {
     size_t bytes = 0;
 
-    for (unsigned i = 0; i < pst_crew_n_local(w->crew); i++)
-        bytes += pst_crew_memory(w->crew, i).arena;
+    for (unsigned i = 0; i < pst_engine_n_local(w->engine); i++)
+        bytes += pst_engine_memory(w->engine, i).arena;
     return bytes;
 }
 
@@ -176,12 +178,12 @@ static void tell_begin(struct pstd_session *s)
     struct pst_str placement = {0};
     struct pstd_note note;
 
-    pstd_placement(pst_crew_schedule(s->w->crew), &placement);
+    pstd_placement(pst_engine_schedule(s->w->engine), &placement);
     pstd_note_init(&note, PSTD_EVENT_TRAIN_BEGIN);
     pstd_note_int(&note, "run", (int64_t)s->result->run);
     pstd_note_int(&note, "first_step", (int64_t)s->step);
     pstd_note_int(&note, "steps", (int64_t)c->steps);
-    add_schedule(&note, c->schedule, pst_crew_schedule(s->w->crew)->name);
+    add_schedule(&note, c->schedule, pst_engine_schedule(s->w->engine)->name);
     pstd_note_int(&note, "microbatches", (int64_t)c->microbatches);
     pstd_note_text(&note, "dtype", products(c));
     pstd_note_text(&note, "optimizer", c->optimizer);
@@ -203,7 +205,7 @@ static enum pst_status prepare(struct pstd_session *s,
     if (status == PST_OK)
         status = make_rings(s, diag);
     if (status == PST_OK)
-        status = keep_crew(s, &kept, diag);
+        status = keep_engine(s, &kept, diag);
     if (status == PST_OK && (s->w->rank == 0 || !s->options.scatter))
         status = pstd_open_data(&s->config, &s->w->batch, &s->data, diag);
     status = pstd_agree(s->w, status, diag);
@@ -211,7 +213,7 @@ static enum pst_status prepare(struct pstd_session *s,
         status = pstd_compare_data(s->w, s->config.data, diag);
     if (status != PST_OK)
         return status;
-    status = pstd_agree(s->w, make_crew(s, diag), diag);
+    status = pstd_agree(s->w, make_engine(s, diag), diag);
     if (status == PST_OK)
         status = pstd_session_claim(s, diag);
     if (status == PST_OK)
@@ -362,7 +364,7 @@ static enum pst_status dump_first(struct pstd_session *s, struct pst_diag *diag)
     if (s->config.dump == NULL || s->done != 1)
         return PST_OK;
     (void)pst_alive_enter(PST_ALIVE_GATHER);
-    return pstd_agree(s->w, pst_crew_dump_first(s->w->crew, &s->dump, diag),
+    return pstd_agree(s->w, pst_engine_dump_first(s->w->engine, &s->dump, diag),
                       diag);
 }
 
@@ -386,8 +388,8 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
     double end;
 
     (void)pst_alive_enter(PST_ALIVE_STEP);
-    status = pst_crew_step(s->w->crew, s->step, pst_data_fill, s->data, asked,
-                           &r, diag);
+    status = pst_engine_step(s->w->engine, s->step, pst_data_fill, s->data,
+                             asked, &r, diag);
 
     *ret_control = r.control;
     if (status == PST_ERR_RANGE)
@@ -438,7 +440,8 @@ static enum pst_status dump_final(struct pstd_session *s, struct pst_diag *diag)
         return PST_OK;
     (void)pst_alive_enter(PST_ALIVE_SAVE);
     status = pstd_agree(
-        s->w, pst_crew_dump_final(s->w->crew, s->dump, s->config.dump, diag),
+        s->w,
+        pst_engine_dump_final(s->w->engine, s->dump, s->config.dump, diag),
         diag);
     if (status != PST_OK)
         return status;
@@ -492,7 +495,7 @@ enum pst_status pstd_run(struct pstd_executor *w,
     s.result->first_step = s.step;
     if (status == PST_OK)
         status = run(&s, diag);
-    if (pst_crew_is_stuck(w->crew)) /* with all that its thread reads */
+    if (pst_engine_is_stuck(w->engine)) /* with all that its thread reads */
         return status;
     if (status == PST_OK || is_sound(status)) {
         if (status != PST_OK)
@@ -505,9 +508,9 @@ enum pst_status pstd_run(struct pstd_executor *w,
     pstd_session_release(&s);
     pst_alive_set_limit(pstd_mailbox_config(w->mailbox)->watchdog);
     pst_dump_free(s.dump);
-    if (s.tokens != NULL) { /* the crew asks it in each step */
-        pst_crew_free(w->crew);
-        w->crew = NULL;
+    if (s.tokens != NULL) { /* the engine asks it in each step */
+        pst_engine_free(w->engine);
+        w->engine = NULL;
     }
     pst_tokens_free(s.tokens);
     pst_data_close(s.data);

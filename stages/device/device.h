@@ -114,7 +114,7 @@ struct pst_device {
     unsigned n_tasks;
 };
 
-/* stages/ops/cpu/: this processor; what crews take that name no device. */
+/* stages/ops/cpu/: this processor; what engines take that name no device. */
 extern const struct pst_device pst_device_cpu;
 const struct pst_device *pst_device_default(void);
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "stages/run/crew.h"
+#include "stages/run/engine.h"
 #include "stages/run/estimate.h"
 #include "stages/sched/simulate.h"
 
@@ -13,56 +13,58 @@
 
 /* --- a rank of the job ---------------------------------------------------- */
 
-enum pst_status pst_crew_plan_rank(const struct pst_crew *crew, unsigned rank,
-                                   struct pst_programs *lent,
-                                   struct pst_rank **ret, struct pst_diag *diag)
+enum pst_status pst_engine_plan_rank(const struct pst_engine *engine,
+                                     unsigned rank, struct pst_programs *lent,
+                                     struct pst_rank **ret,
+                                     struct pst_diag *diag)
 {
-    const unsigned replica = rank / crew->options.ranks;
+    const unsigned replica = rank / engine->options.ranks;
     struct pst_rank_facts facts = {
-        .plan = crew->plan,
-        .uses = &crew->uses,
-        .options = &crew->options,
-        .weights = crew->weights,
-        .scattered_size = pst_scatter_size(crew, rank),
+        .plan = engine->plan,
+        .uses = &engine->uses,
+        .options = &engine->options,
+        .weights = engine->weights,
+        .scattered_size = pst_scatter_size(engine, rank),
         .replica = replica,
-        .rank = rank % crew->options.ranks,
-        .sched = pst_crew_schedule_of(crew, replica),
+        .rank = rank % engine->options.ranks,
+        .sched = pst_engine_schedule_of(engine, replica),
     };
 
-    (void)pst_crew_share(crew, replica, &facts.first_mb);
+    (void)pst_engine_share(engine, replica, &facts.first_mb);
     return pst_rank_new(&facts, lent, ret, diag);
 }
 
 /* --- what lowering must know of the plan ---------------------------------- */
 
-static bool add_link(struct pst_crew *crew, const struct pst_edge *e)
+static bool add_link(struct pst_engine *engine, const struct pst_edge *e)
 {
     struct pst_link link = {(int)e->from_stage, (int)e->to_stage,
-                            crew->options.train && e->grad_parts > 0};
+                            engine->options.train && e->grad_parts > 0};
 
-    for (size_t i = 0; i < crew->links.n; i++) {
-        if (crew->links.at[i].from == link.from &&
-            crew->links.at[i].to == link.to) {
-            crew->links.at[i].grad |= link.grad;
+    for (size_t i = 0; i < engine->links.n; i++) {
+        if (engine->links.at[i].from == link.from &&
+            engine->links.at[i].to == link.to) {
+            engine->links.at[i].grad |= link.grad;
             return true;
         }
     }
-    return pst_vec_push(PST_TAG_EXEC, &crew->links, link);
+    return pst_vec_push(PST_TAG_EXEC, &engine->links, link);
 }
 
-static enum pst_status find_shape(struct pst_crew *crew, struct pst_diag *diag)
+static enum pst_status find_shape(struct pst_engine *engine,
+                                  struct pst_diag *diag)
 {
-    const struct pst_plan *plan = crew->plan;
-    const bool train = crew->options.train;
+    const struct pst_plan *plan = engine->plan;
+    const bool train = engine->options.train;
     bool ok = true;
 
     for (size_t i = 0; i < plan->edges.n && ok; i++)
-        ok = add_link(crew, &plan->edges.at[i]);
+        ok = add_link(engine, &plan->edges.at[i]);
     for (size_t i = 0; i < plan->params.n && ok && train; i++) {
         const struct pst_plan_param *p = &plan->params.at[i];
         struct pst_shared shared = {(int)i, p->stages, p->n_stages};
 
-        unsigned parts = pst_uses_total(&crew->uses, (unsigned)i);
+        unsigned parts = pst_uses_total(&engine->uses, (unsigned)i);
 
         if (parts == 0 || (parts == 1 && p->n_stages == 1))
             continue;
@@ -71,7 +73,7 @@ static enum pst_status find_shape(struct pst_crew *crew, struct pst_diag *diag)
                                 "parameter '%s' is used by %u stages, at most "
                                 "%d may share one",
                                 p->fqn, p->n_stages, PST_MAX_SHARED_STAGES);
-        ok = pst_vec_push(PST_TAG_EXEC, &crew->shared, shared);
+        ok = pst_vec_push(PST_TAG_EXEC, &engine->shared, shared);
     }
     return ok ? PST_OK : pst_diag_nomem(diag, plan->edges.n);
 }
@@ -139,18 +141,18 @@ static enum pst_status add_stage_sums(struct pst_schedule *sched, unsigned rank,
 }
 
 /* Messages, proof and sums. */
-static enum pst_status complete(const struct pst_crew *crew,
+static enum pst_status complete(const struct pst_engine *engine,
                                 struct pst_schedule *sched,
                                 struct pst_diag *diag)
 {
     enum pst_status status =
-        pst_schedule_lower(sched, crew->links.at, crew->links.n,
-                           crew->shared.at, crew->shared.n, EARLY, diag);
+        pst_schedule_lower(sched, engine->links.at, engine->links.n,
+                           engine->shared.at, engine->shared.n, EARLY, diag);
 
     if (status == PST_OK)
-        status = pst_schedule_check(sched, crew->links.at, crew->links.n,
-                                    crew->shared.at, crew->shared.n, diag);
-    for (unsigned k = 0; status == PST_OK && crew->options.replicas > 1 &&
+        status = pst_schedule_check(sched, engine->links.at, engine->links.n,
+                                    engine->shared.at, engine->shared.n, diag);
+    for (unsigned k = 0; status == PST_OK && engine->options.replicas > 1 &&
                          sched->train && k < sched->n_ranks;
          k++)
         status = add_stage_sums(sched, k, diag);
@@ -159,8 +161,8 @@ static enum pst_status complete(const struct pst_crew *crew,
 
 /* Time and memory of a schedule of "auto", as it will be run. */
 struct appraiser {
-    struct pst_crew *crew;
-    struct pst_schedule **place; /* in the crew, of the one at hand */
+    struct pst_engine *engine;
+    struct pst_schedule **place; /* in the engine, of the one at hand */
     unsigned first;              /* rank of the job that is its rank 0 */
     struct pst_str asked;        /* where stages have to be; "": anywhere */
     struct pst_costs model;
@@ -177,8 +179,8 @@ static enum pst_status appraise_memory(struct appraiser *a,
     for (unsigned k = 0; k < (*a->place)->n_ranks && status == PST_OK; k++) {
         struct pst_rank *rank;
 
-        status = pst_crew_plan_rank(a->crew, a->first + k, &a->programs, &rank,
-                                    diag);
+        status = pst_engine_plan_rank(a->engine, a->first + k, &a->programs,
+                                      &rank, diag);
         if (status != PST_OK)
             break;
         if ((double)rank->memory.arena > ret->peak) {
@@ -204,7 +206,7 @@ static enum pst_status appraise(void *ctx, const struct pst_schedule *sched,
 
     if (status != PST_OK)
         return status;
-    status = complete(a->crew, *a->place, diag);
+    status = complete(a->engine, *a->place, diag);
     if (status == PST_OK)
         status = pst_schedule_simulate(*a->place, &a->model, &sim, diag);
     if (status == PST_OK) {
@@ -221,31 +223,31 @@ static enum pst_status appraise(void *ctx, const struct pst_schedule *sched,
 
 /* The lists of a pipeline that has that many microbatches. chooses: by whom
  * "auto" lets appraise; else NULL. */
-static enum pst_status make_schedule(const struct pst_crew *crew,
+static enum pst_status make_schedule(const struct pst_engine *engine,
                                      unsigned microbatches,
                                      struct appraiser *chooses,
                                      struct pst_schedule **ret,
                                      struct pst_diag *diag)
 {
-    const struct pst_plan *plan = crew->plan;
+    const struct pst_plan *plan = engine->plan;
     struct pst_schedule *sched = NULL;
     double *costs = pst_calloc(PST_TAG_EXEC, plan->stages.n, sizeof(*costs));
     struct pst_schedule_options options = {
-        .name = crew->options.schedule,
-        .ranks = crew->options.ranks,
+        .name = engine->options.schedule,
+        .ranks = engine->options.ranks,
         .stages = (unsigned)plan->stages.n,
         .microbatches = microbatches,
-        .replicas = crew->options.replicas,
-        .train = crew->options.train,
+        .replicas = engine->options.replicas,
+        .train = engine->options.train,
         .costs = costs,
-        .memory_limit = crew->options.memory_limit,
-        .place = crew->options.place,
+        .memory_limit = engine->options.memory_limit,
+        .place = engine->options.place,
     };
     enum pst_status status;
 
     if (costs == NULL)
         return pst_diag_nomem(diag, plan->stages.n * sizeof(*costs));
-    status = pst_plan_seconds(plan, &crew->options, costs, diag);
+    status = pst_plan_seconds(plan, &engine->options, costs, diag);
     if (status != PST_OK) {
         pst_free(costs);
         return status;
@@ -261,7 +263,7 @@ static enum pst_status make_schedule(const struct pst_crew *crew,
     if (status == PST_OK)
         status = pst_schedule_order(sched, diag);
     if (status == PST_OK)
-        status = complete(crew, sched, diag);
+        status = complete(engine, sched, diag);
     pst_free(costs);
     if (status == PST_OK) {
         *ret = sched;
@@ -275,35 +277,36 @@ static enum pst_status make_schedule(const struct pst_crew *crew,
 
 /* --- replicas ------------------------------------------------------------- */
 
-unsigned pst_crew_share(const struct pst_crew *crew, unsigned replica,
-                        unsigned *ret_first)
+unsigned pst_engine_share(const struct pst_engine *engine, unsigned replica,
+                          unsigned *ret_first)
 {
-    const unsigned n = crew->options.microbatches;
-    const unsigned r = crew->options.replicas;
+    const unsigned n = engine->options.microbatches;
+    const unsigned r = engine->options.replicas;
     const unsigned more = n % r; /* the first replicas have one more */
 
     *ret_first = replica * (n / r) + PST_MIN(replica, more);
     return n / r + (replica < more);
 }
 
-const struct pst_schedule *pst_crew_schedule_of(const struct pst_crew *crew,
-                                                unsigned replica)
+const struct pst_schedule *pst_engine_schedule_of(
+    const struct pst_engine *engine, unsigned replica)
 {
     unsigned first;
 
-    return crew->short_sched != NULL && pst_crew_share(crew, replica, &first) ==
-                                            crew->short_sched->n_microbatches
-               ? crew->short_sched
-               : crew->sched;
+    return engine->short_sched != NULL &&
+                   pst_engine_share(engine, replica, &first) ==
+                       engine->short_sched->n_microbatches
+               ? engine->short_sched
+               : engine->sched;
 }
 
 /* --- memory --------------------------------------------------------------- */
 
-enum pst_status pst_crew_check_memory(const struct pst_crew *crew,
-                                      unsigned rank, size_t bytes,
-                                      struct pst_diag *diag)
+enum pst_status pst_engine_check_memory(const struct pst_engine *engine,
+                                        unsigned rank, size_t bytes,
+                                        struct pst_diag *diag)
 {
-    const double limit = crew->options.memory_limit, mib = 1048576.0;
+    const double limit = engine->options.memory_limit, mib = 1048576.0;
 
     if (limit <= 0 || (double)bytes <= limit)
         return PST_OK;
@@ -312,73 +315,76 @@ enum pst_status pst_crew_check_memory(const struct pst_crew *crew,
         "with schedule %s rank %u needs %.2f MiB, %.2f MiB more than the "
         "memory limit: take schedule auto, more stages and ranks, or a model "
         "exported with smaller microbatches, or raise the limit",
-        crew->sched->name, rank, (double)bytes / mib,
+        engine->sched->name, rank, (double)bytes / mib,
         ((double)bytes - limit) / mib);
 }
 
 /* --- all ------------------------------------------------------------------ */
 
 /* The schedules of replicas with `most` and with `least` microbatches. */
-static enum pst_status make_schedules(struct pst_crew *crew, unsigned most,
+static enum pst_status make_schedules(struct pst_engine *engine, unsigned most,
                                       unsigned least, struct appraiser *chooses,
                                       struct pst_diag *diag)
 {
     enum pst_status status =
-        make_schedule(crew, most, chooses, &crew->sched, diag);
+        make_schedule(engine, most, chooses, &engine->sched, diag);
 
     if (status != PST_OK || most == least)
         return status;
     if (chooses != NULL) {
-        chooses->place = &crew->short_sched;
-        chooses->first = pst_crew_size(crew) - crew->options.ranks;
-        for (unsigned s = 0; s < crew->sched->n_stages; s++)
+        chooses->place = &engine->short_sched;
+        chooses->first = pst_engine_size(engine) - engine->options.ranks;
+        for (unsigned s = 0; s < engine->sched->n_stages; s++)
             pst_str_addf(&chooses->asked, "%s%u=%d", s > 0 ? "," : "", s,
-                         crew->sched->rank_of[s]);
+                         engine->sched->rank_of[s]);
         if (chooses->asked.failed)
             return pst_diag_nomem(diag, chooses->asked.len);
     }
-    return make_schedule(crew, least, chooses, &crew->short_sched, diag);
+    return make_schedule(engine, least, chooses, &engine->short_sched, diag);
 }
 
 /* "auto": estimates of time and the memory plan choose. */
-static enum pst_status choose_schedules(struct pst_crew *crew, unsigned most,
-                                        unsigned least, struct pst_diag *diag)
+static enum pst_status choose_schedules(struct pst_engine *engine,
+                                        unsigned most, unsigned least,
+                                        struct pst_diag *diag)
 {
-    struct appraiser a = {.crew = crew, .place = &crew->sched};
+    struct appraiser a = {.engine = engine, .place = &engine->sched};
     enum pst_status status =
-        pst_plan_costs(crew->plan, &crew->options, &a.model, diag);
+        pst_plan_costs(engine->plan, &engine->options, &a.model, diag);
 
     if (status != PST_OK)
         return status;
     status = pst_programs_init(&a.programs, a.model.n_stages, diag);
     if (status == PST_OK)
-        status = make_schedules(crew, most, least, &a, diag);
+        status = make_schedules(engine, most, least, &a, diag);
     pst_str_fini(&a.asked);
     pst_programs_fini(&a.programs);
     pst_costs_fini(&a.model);
     return status;
 }
 
-enum pst_status pst_crew_arrange(struct pst_crew *crew, struct pst_diag *diag)
+enum pst_status pst_engine_arrange(struct pst_engine *engine,
+                                   struct pst_diag *diag)
 {
-    unsigned first, most = pst_crew_share(crew, 0, &first);
-    unsigned least = pst_crew_share(crew, crew->options.replicas - 1, &first);
-    const bool chooses =
-        crew->options.train && strcasecmp(crew->options.schedule, "auto") == 0;
-    enum pst_status status = find_shape(crew, diag);
+    unsigned first, most = pst_engine_share(engine, 0, &first);
+    unsigned least =
+        pst_engine_share(engine, engine->options.replicas - 1, &first);
+    const bool chooses = engine->options.train &&
+                         strcasecmp(engine->options.schedule, "auto") == 0;
+    enum pst_status status = find_shape(engine, diag);
 
     if (status == PST_OK)
-        status = chooses ? choose_schedules(crew, most, least, diag)
-                         : make_schedules(crew, most, least, NULL, diag);
+        status = chooses ? choose_schedules(engine, most, least, diag)
+                         : make_schedules(engine, most, least, NULL, diag);
     if (status != PST_OK || most == least)
         return status;
-    for (unsigned s = 0; s < crew->sched->n_stages && status == PST_OK; s++)
-        if (crew->sched->rank_of[s] != crew->short_sched->rank_of[s])
+    for (unsigned s = 0; s < engine->sched->n_stages && status == PST_OK; s++)
+        if (engine->sched->rank_of[s] != engine->short_sched->rank_of[s])
             status = pst_diag_set(
                 diag, PST_ERR_CONFIG,
                 "stage %u is not on the same rank in replicas with %u and with "
                 "%u microbatches: give a number of microbatches that %u "
                 "divides",
-                s, most, least, crew->options.replicas);
+                s, most, least, engine->options.replicas);
     return status;
 }

@@ -7,26 +7,26 @@
  */
 #include <inttypes.h>
 
-#include "stages/run/crew.h"
+#include "stages/run/engine.h"
 
 struct digest {
     uint64_t value, states; /* 0: not here */
 };
 
 /* Is it on more than one rank, and changed by steps? */
-static bool has_copies(const struct pst_crew *crew, unsigned param)
+static bool has_copies(const struct pst_engine *engine, unsigned param)
 {
-    const struct pst_plan_param *p = &crew->plan->params.at[param];
+    const struct pst_plan_param *p = &engine->plan->params.at[param];
 
     if (p->kind == PST_VALUE_BUFFER)
-        return crew->options.replicas > 1;
-    if (pst_uses_total(&crew->uses, param) == 0)
+        return engine->options.replicas > 1;
+    if (pst_uses_total(&engine->uses, param) == 0)
         return false;
     for (unsigned i = 1; i < p->n_stages; i++)
-        if (crew->sched->rank_of[p->stages[i]] !=
-            crew->sched->rank_of[p->stages[0]])
+        if (engine->sched->rank_of[p->stages[i]] !=
+            engine->sched->rank_of[p->stages[0]])
             return true;
-    return crew->options.replicas > 1;
+    return engine->options.replicas > 1;
 }
 
 static uint64_t hash(struct pst_rank *r, size_t offset, size_t bytes,
@@ -38,15 +38,15 @@ static uint64_t hash(struct pst_rank *r, size_t offset, size_t bytes,
     return h == 0 ? 1 : h;
 }
 
-static void digest_rank(const struct pst_crew *crew, struct pst_rank *r,
+static void digest_rank(const struct pst_engine *engine, struct pst_rank *r,
                         struct digest *out)
 {
-    for (unsigned i = 0; i < crew->plan->params.n; i++) {
+    for (unsigned i = 0; i < engine->plan->params.n; i++) {
         const struct pst_rank_param *p = pst_rank_param(r, i);
-        const size_t bytes = pst_meta_bytes(&crew->plan->params.at[i].meta);
+        const size_t bytes = pst_meta_bytes(&engine->plan->params.at[i].meta);
 
         out[i] = (struct digest){0};
-        if (p == NULL || !has_copies(crew, i))
+        if (p == NULL || !has_copies(engine, i))
             continue;
         out[i].value = hash(r, p->data, bytes, 0);
         for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
@@ -61,15 +61,15 @@ static bool differ(uint64_t a, uint64_t b)
 }
 
 /* Everybody with the home of the parameter. */
-static enum pst_status compare(const struct pst_crew *crew,
+static enum pst_status compare(const struct pst_engine *engine,
                                const struct digest *all, uint64_t step,
                                struct pst_diag *diag)
 {
-    const size_t n = crew->plan->params.n;
+    const size_t n = engine->plan->params.n;
 
-    for (unsigned k = 0; k < pst_crew_size(crew); k++) {
+    for (unsigned k = 0; k < pst_engine_size(engine); k++) {
         for (unsigned i = 0; i < n; i++) {
-            const unsigned home = pst_crew_home(crew, i);
+            const unsigned home = pst_engine_home(engine, i);
             const struct digest *a = &all[home * n + i], *b = &all[k * n + i];
             const bool values = differ(a->value, b->value);
 
@@ -81,36 +81,36 @@ static enum pst_status compare(const struct pst_crew *crew,
                     "resume from an earlier checkpoint",
                     step, home, k,
                     values ? "values" : "states of the optimizer",
-                    crew->plan->params.at[i].fqn);
+                    engine->plan->params.at[i].fqn);
         }
     }
     return PST_OK;
 }
 
-enum pst_status pst_crew_check_copies(struct pst_crew *crew, uint64_t step,
-                                      struct pst_diag *diag)
+enum pst_status pst_engine_check_copies(struct pst_engine *engine,
+                                        uint64_t step, struct pst_diag *diag)
 {
-    const size_t n = crew->plan->params.n, size = pst_crew_size(crew);
+    const size_t n = engine->plan->params.n, size = pst_engine_size(engine);
     struct digest *all = NULL;
     enum pst_status status = PST_OK;
     bool any = false;
 
-    for (unsigned i = 0; i < n && !any && crew->options.train; i++)
-        any = has_copies(crew, i);
+    for (unsigned i = 0; i < n && !any && engine->options.train; i++)
+        any = has_copies(engine, i);
     if (!any)
         return PST_OK;
     all = pst_calloc(PST_TAG_EXEC, size, n * sizeof(*all));
     if (all == NULL)
         status = pst_diag_nomem(diag, size * n * sizeof(*all));
-    for (unsigned i = 0; i < crew->n_local && all != NULL; i++)
-        digest_rank(crew, crew->ranks[i], &all[(crew->first + i) * n]);
-    status = pst_crew_settle(crew, status, diag);
+    for (unsigned i = 0; i < engine->n_local && all != NULL; i++)
+        digest_rank(engine, engine->ranks[i], &all[(engine->first + i) * n]);
+    status = pst_engine_settle(engine, status, diag);
     for (unsigned k = 0; k < size && all != NULL && status == PST_OK; k++)
-        status = pst_crew_fetch(crew, k, &all[k * n], &all[k * n],
-                                n * sizeof(*all), diag);
-    if (status == PST_OK && pst_crew_is_zero(crew) && all != NULL)
-        status = compare(crew, all, step, diag);
-    status = pst_crew_settle(crew, status, diag);
+        status = pst_engine_fetch(engine, k, &all[k * n], &all[k * n],
+                                  n * sizeof(*all), diag);
+    if (status == PST_OK && pst_engine_is_zero(engine) && all != NULL)
+        status = compare(engine, all, step, diag);
+    status = pst_engine_settle(engine, status, diag);
     pst_free(all);
     return status;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/run/crew.h"
+#include "stages/run/engine.h"
 
 #include <sched.h>
 #include <string.h>
@@ -51,68 +51,69 @@ unsigned pst_exec_threads(const struct pst_exec_options *o)
     return o->threads > 0 ? o->threads : PST_MAX(1, pst_cpu_count() / size);
 }
 
-static enum pst_status crew_alloc(struct pst_plan *plan,
-                                  const struct pst_exec_options *options,
-                                  struct pst_crew **ret, struct pst_diag *diag)
+static enum pst_status engine_alloc(struct pst_plan *plan,
+                                    const struct pst_exec_options *options,
+                                    struct pst_engine **ret,
+                                    struct pst_diag *diag)
 {
-    struct pst_crew *crew = pst_calloc(PST_TAG_EXEC, 1, sizeof(*crew));
+    struct pst_engine *engine = pst_calloc(PST_TAG_EXEC, 1, sizeof(*engine));
     enum pst_status status = check_options(plan, options, diag);
 
-    if (crew == NULL)
-        return pst_diag_nomem(diag, sizeof(*crew));
-    crew->plan = plan;
-    crew->options = *options;
-    crew->options.replicas = PST_MAX(options->replicas, 1);
-    crew->options.threads = pst_exec_threads(options);
+    if (engine == NULL)
+        return pst_diag_nomem(diag, sizeof(*engine));
+    engine->plan = plan;
+    engine->options = *options;
+    engine->options.replicas = PST_MAX(options->replicas, 1);
+    engine->options.threads = pst_exec_threads(options);
     if (options->device == NULL)
-        crew->options.device = pst_device_default();
+        engine->options.device = pst_device_default();
     if (!options->train)
-        crew->options.schedule = "gpipe"; /* forward only: F in order */
-    crew->ranks = pst_calloc(PST_TAG_EXEC, pst_crew_size(crew),
-                             sizeof(struct pst_rank *));
-    if (status == PST_OK && crew->ranks == NULL)
-        status = pst_diag_nomem(diag, pst_crew_size(crew));
-    crew->uses = (struct pst_uses){plan, options->train};
+        engine->options.schedule = "gpipe"; /* forward only: F in order */
+    engine->ranks = pst_calloc(PST_TAG_EXEC, pst_engine_size(engine),
+                               sizeof(struct pst_rank *));
+    if (status == PST_OK && engine->ranks == NULL)
+        status = pst_diag_nomem(diag, pst_engine_size(engine));
+    engine->uses = (struct pst_uses){plan, options->train};
     if (status == PST_OK)
-        status = pst_crew_arrange(crew, diag);
+        status = pst_engine_arrange(engine, diag);
     if (status == PST_OK)
-        status = pst_crew_weights_init(crew, diag);
+        status = pst_engine_weights_init(engine, diag);
     pst_joint_drop(plan); /* those of stages that other ranks have */
     if (status != PST_OK) {
-        pst_crew_free(crew);
+        pst_engine_free(engine);
         return status;
     }
-    *ret = crew;
+    *ret = engine;
     return PST_OK;
 }
 
-unsigned pst_crew_size(const struct pst_crew *crew)
+unsigned pst_engine_size(const struct pst_engine *engine)
 {
-    return crew->options.ranks * crew->options.replicas;
+    return engine->options.ranks * engine->options.replicas;
 }
 
-void pst_crew_free(struct pst_crew *crew)
+void pst_engine_free(struct pst_engine *engine)
 {
-    if (crew == NULL)
+    if (engine == NULL)
         return;
-    pst_lanes_free(crew->lanes);
-    for (unsigned i = 0; crew->ranks != NULL && i < crew->n_local; i++)
-        pst_rank_free(crew->ranks[i]);
-    pst_free(crew->ranks);
-    pst_schedule_free(crew->sched);
-    pst_schedule_free(crew->short_sched);
-    pst_vec_fini(&crew->links);
-    pst_vec_fini(&crew->shared);
-    pst_free(crew->weights);
-    pst_free(crew->scattered);
-    pst_pool_free(crew->pool);
-    pst_free(crew);
+    pst_lanes_free(engine->lanes);
+    for (unsigned i = 0; engine->ranks != NULL && i < engine->n_local; i++)
+        pst_rank_free(engine->ranks[i]);
+    pst_free(engine->ranks);
+    pst_schedule_free(engine->sched);
+    pst_schedule_free(engine->short_sched);
+    pst_vec_fini(&engine->links);
+    pst_vec_fini(&engine->shared);
+    pst_free(engine->weights);
+    pst_free(engine->scattered);
+    pst_pool_free(engine->pool);
+    pst_free(engine);
 }
 
-bool pst_crew_is_stuck(const struct pst_crew *crew)
+bool pst_engine_is_stuck(const struct pst_engine *engine)
 {
-    return crew != NULL && crew->lanes != NULL &&
-           pst_lanes_are_stuck(crew->lanes);
+    return engine != NULL && engine->lanes != NULL &&
+           pst_lanes_are_stuck(engine->lanes);
 }
 
 enum pst_status pst_exec_schedule(struct pst_plan *plan,
@@ -121,8 +122,8 @@ enum pst_status pst_exec_schedule(struct pst_plan *plan,
                                   struct pst_schedule **ret,
                                   struct pst_diag *diag)
 {
-    struct pst_crew *crew;
-    enum pst_status status = crew_alloc(plan, options, &crew, diag);
+    struct pst_engine *engine;
+    enum pst_status status = engine_alloc(plan, options, &engine, diag);
 
     if (status != PST_OK)
         return status;
@@ -130,18 +131,18 @@ enum pst_status pst_exec_schedule(struct pst_plan *plan,
          memory != NULL && k < options->ranks && status == PST_OK; k++) {
         struct pst_rank *rank;
 
-        status = pst_crew_plan_rank(crew, k, NULL, &rank, diag);
+        status = pst_engine_plan_rank(engine, k, NULL, &rank, diag);
         if (status != PST_OK)
             break;
         memory[k] = rank->memory;
         pst_rank_free(rank);
-        status = pst_crew_check_memory(crew, k, memory[k].arena, diag);
+        status = pst_engine_check_memory(engine, k, memory[k].arena, diag);
     }
     if (status == PST_OK) {
-        *ret = crew->sched;
-        crew->sched = NULL;
+        *ret = engine->sched;
+        engine->sched = NULL;
     }
-    pst_crew_free(crew);
+    pst_engine_free(engine);
     return status;
 }
 
@@ -175,16 +176,17 @@ static uint64_t digest_of(const struct pst_schedule *s)
 }
 
 /* All ranks must have the same plan and the same options. */
-static enum pst_status handshake(struct pst_crew *crew, struct pst_diag *diag)
+static enum pst_status handshake(struct pst_engine *engine,
+                                 struct pst_diag *diag)
 {
-    const struct pst_exec_options *o = &crew->options;
+    const struct pst_exec_options *o = &engine->options;
     const struct pst_optim_options *p = &o->optim;
     struct pst_facts f = {0};
     enum pst_status status;
 
-    pst_facts_add(&f, "the plan", "%s", crew->plan->digest);
-    pst_facts_add(&f, "the schedule", "%s %016llx", crew->sched->name,
-                  (unsigned long long)digest_of(crew->sched));
+    pst_facts_add(&f, "the plan", "%s", engine->plan->digest);
+    pst_facts_add(&f, "the schedule", "%s %016llx", engine->sched->name,
+                  (unsigned long long)digest_of(engine->sched));
     pst_facts_add(&f, "the grid of ranks", "%ux%u", o->replicas, o->ranks);
     pst_facts_add(&f, "the number of microbatches", "%u, %u of them smaller",
                   o->microbatches, o->tail != NULL ? o->n_tail : 0);
@@ -215,7 +217,7 @@ static enum pst_status handshake(struct pst_crew *crew, struct pst_diag *diag)
                       (unsigned long long)p->total_steps, p->min_lr_ratio);
     else
         pst_facts_add(&f, "the optimizer", "none");
-    status = pst_facts_compare(&f, crew->transport, diag);
+    status = pst_facts_compare(&f, engine->transport, diag);
     pst_facts_fini(&f);
     return status;
 }
@@ -234,95 +236,99 @@ static bool compiles_code(const struct pst_rank *r)
     return false;
 }
 
-static enum pst_status plan_ranks(struct pst_crew *crew, struct pst_diag *diag)
+static enum pst_status plan_ranks(struct pst_engine *engine,
+                                  struct pst_diag *diag)
 {
-    const bool self = crew->transport->ops->one_process;
-    const unsigned n = self ? pst_crew_size(crew) : 1;
+    const bool self = engine->transport->ops->one_process;
+    const unsigned n = self ? pst_engine_size(engine) : 1;
     enum pst_status status = PST_OK;
 
-    crew->first = self ? 0 : crew->transport->ops->rank(crew->transport);
+    engine->first = self ? 0 : engine->transport->ops->rank(engine->transport);
     for (unsigned k = 0; k < n && status == PST_OK; k++) {
-        status = pst_crew_plan_rank(crew, crew->first + k, NULL,
-                                    &crew->ranks[k], diag);
+        status = pst_engine_plan_rank(engine, engine->first + k, NULL,
+                                      &engine->ranks[k], diag);
         if (status != PST_OK)
             break;
-        crew->n_local++;
-        status = pst_crew_check_memory(crew, crew->first + k,
-                                       crew->ranks[k]->memory.arena, diag);
+        engine->n_local++;
+        status = pst_engine_check_memory(engine, engine->first + k,
+                                         engine->ranks[k]->memory.arena, diag);
     }
     return status;
 }
 
-static enum pst_status start_ranks(struct pst_crew *crew, struct pst_diag *diag)
+static enum pst_status start_ranks(struct pst_engine *engine,
+                                   struct pst_diag *diag)
 {
     enum pst_status status =
-        crew->options.side_by_side && crew->n_local > 1
-            ? pst_lanes_new(crew, &crew->lanes, diag)
-            : pst_pool_new(crew->options.threads, &crew->pool, diag);
+        engine->options.side_by_side && engine->n_local > 1
+            ? pst_lanes_new(engine, &engine->lanes, diag)
+            : pst_pool_new(engine->options.threads, &engine->pool, diag);
 
-    for (unsigned k = 0; k < crew->n_local && status == PST_OK; k++) {
-        if (k == 0 && compiles_code(crew->ranks[k]))
+    for (unsigned k = 0; k < engine->n_local && status == PST_OK; k++) {
+        if (k == 0 && compiles_code(engine->ranks[k]))
             pst_gemm_warm_up();
-        status = pst_rank_start(
-            crew->ranks[k], crew->transport,
-            crew->lanes != NULL ? pst_lanes_pool(crew->lanes, k) : crew->pool,
-            diag);
+        status = pst_rank_start(engine->ranks[k], engine->transport,
+                                engine->lanes != NULL
+                                    ? pst_lanes_pool(engine->lanes, k)
+                                    : engine->pool,
+                                diag);
     }
     return status;
 }
 
-enum pst_status pst_crew_new(struct pst_plan *plan,
-                             struct pst_transport *transport,
-                             const struct pst_exec_options *options,
-                             struct pst_crew **ret, struct pst_diag *diag)
+enum pst_status pst_engine_new(struct pst_plan *plan,
+                               struct pst_transport *transport,
+                               const struct pst_exec_options *options,
+                               struct pst_engine **ret, struct pst_diag *diag)
 {
     unsigned size = transport->ops->size(transport);
-    struct pst_crew *crew;
-    enum pst_status status = crew_alloc(plan, options, &crew, diag);
+    struct pst_engine *engine;
+    enum pst_status status = engine_alloc(plan, options, &engine, diag);
 
     if (status != PST_OK)
         return status;
-    if (size != pst_crew_size(crew)) {
+    if (size != pst_engine_size(engine)) {
         status = pst_diag_set(diag, PST_ERR_CONFIG,
                               "%u ranks are needed, %u were started",
-                              pst_crew_size(crew), size);
-        pst_crew_free(crew);
+                              pst_engine_size(engine), size);
+        pst_engine_free(engine);
         return status;
     }
-    crew->transport = transport;
+    engine->transport = transport;
     if (!transport->ops->one_process)
-        crew->first = transport->ops->rank(transport);
+        engine->first = transport->ops->rank(transport);
     else
-        crew->options.scatter = false; /* rank 0 reads where all are */
-    status = handshake(crew, diag);
+        engine->options.scatter = false; /* rank 0 reads where all are */
+    status = handshake(engine, diag);
     if (status == PST_OK)
-        status = pst_scatter_init(crew, diag);
+        status = pst_scatter_init(engine, diag);
     if (status == PST_OK)
-        status = pst_crew_settle(crew, plan_ranks(crew, diag), diag);
+        status = pst_engine_settle(engine, plan_ranks(engine, diag), diag);
     if (status == PST_OK)
-        status = pst_crew_settle(crew, pst_crew_check_room(crew, diag), diag);
+        status = pst_engine_settle(engine, pst_engine_check_room(engine, diag),
+                                   diag);
     if (status == PST_OK)
-        status = pst_crew_settle(crew, start_ranks(crew, diag), diag);
+        status = pst_engine_settle(engine, start_ranks(engine, diag), diag);
     if (status != PST_OK) {
-        pst_crew_free(crew);
+        pst_engine_free(engine);
         return status;
     }
-    *ret = crew;
+    *ret = engine;
     return PST_OK;
 }
 
 /* --- steps -------------------------------------------------------------- */
 
-static enum pst_status drive(struct pst_crew *crew)
+static enum pst_status drive(struct pst_engine *engine)
 {
     unsigned idle_rounds = 0;
 
-    crew->awake = (struct pst_awake){0};
+    engine->awake = (struct pst_awake){0};
     for (;;) {
         unsigned done = 0, moved = 0;
 
-        for (unsigned i = 0; i < crew->n_local; i++) {
-            struct pst_rank *r = crew->ranks[i];
+        for (unsigned i = 0; i < engine->n_local; i++) {
+            struct pst_rank *r = engine->ranks[i];
             unsigned pc = r->pc, active = r->n_active;
             enum pst_status status;
 
@@ -336,15 +342,15 @@ static enum pst_status drive(struct pst_crew *crew)
             moved += r->pc != pc || r->n_active != active ||
                      r->phase == PST_RANK_DONE;
         }
-        if (done == crew->n_local)
+        if (done == engine->n_local)
             return PST_OK;
         if (moved > 0) {
             idle_rounds = 0;
-            crew->awake = (struct pst_awake){0};
+            engine->awake = (struct pst_awake){0};
             continue;
         }
         if (++idle_rounds % WATCH_EVERY == 0) {
-            enum pst_status status = pst_crew_watch(crew);
+            enum pst_status status = pst_engine_watch(engine);
 
             if (status != PST_OK)
                 return status;
@@ -354,18 +360,18 @@ static enum pst_status drive(struct pst_crew *crew)
     }
 }
 
-static void fill_result(const struct pst_crew *crew,
+static void fill_result(const struct pst_engine *engine,
                         struct pst_step_result *ret)
 {
-    const struct pst_rank *r = crew->ranks[0];
+    const struct pst_rank *r = engine->ranks[0];
     const struct pst_decision *v = r->decision;
 
     *ret = (struct pst_step_result){
         .loss = v->loss,
         .losses = v->losses,
         .grad_norm = v->norm,
-        .lr =
-            crew->options.train ? pst_lr_at(&crew->options.optim, r->step) : 0,
+        .lr = engine->options.train ? pst_lr_at(&engine->options.optim, r->step)
+                                    : 0,
         .applied = !v->fault,
         .diverged = v->diverged,
         .control = v->control,
@@ -375,78 +381,80 @@ static void fill_result(const struct pst_crew *crew,
     ret->times.step = pst_now() - r->started;
 }
 
-enum pst_status pst_crew_step(struct pst_crew *crew, uint64_t step,
-                              pst_fill_fn fill, void *fill_ctx,
-                              unsigned control, struct pst_step_result *ret,
-                              struct pst_diag *diag)
+enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
+                                pst_fill_fn fill, void *fill_ctx,
+                                unsigned control, struct pst_step_result *ret,
+                                struct pst_diag *diag)
 {
     enum pst_status status;
 
     ret->control = 0;
     pst_alive_step(step);
     pst_alive_goes_on();
-    status = pst_crew_weigh(crew, step, diag);
+    status = pst_engine_weigh(engine, step, diag);
     if (status == PST_OK)
-        status = pst_crew_scatter(crew, step, fill, fill_ctx, diag);
+        status = pst_engine_scatter(engine, step, fill, fill_ctx, diag);
     if (status != PST_OK)
         return status;
-    if (crew->options.scatter && !pst_crew_is_zero(crew)) {
+    if (engine->options.scatter && !pst_engine_is_zero(engine)) {
         fill = pst_scattered_fill;
-        fill_ctx = crew;
+        fill_ctx = engine;
     }
-    if (crew->lanes != NULL) {
-        pst_lanes_source(crew->lanes, fill, fill_ctx);
+    if (engine->lanes != NULL) {
+        pst_lanes_source(engine->lanes, fill, fill_ctx);
         fill = pst_lanes_fill;
-        fill_ctx = crew->lanes;
+        fill_ctx = engine->lanes;
     }
-    for (unsigned i = 0; i < crew->n_local; i++) {
-        crew->ranks[i]->diag = diag;
-        pst_rank_begin(crew->ranks[i], step, fill, fill_ctx, control);
+    for (unsigned i = 0; i < engine->n_local; i++) {
+        engine->ranks[i]->diag = diag;
+        pst_rank_begin(engine->ranks[i], step, fill, fill_ctx, control);
     }
-    if (crew->scatter_fault[0] != '\0')
-        pst_rank_note_fault(crew->ranks[0], crew->scatter_fault);
-    status =
-        crew->lanes != NULL ? pst_lanes_run(crew->lanes, diag) : drive(crew);
+    if (engine->scatter_fault[0] != '\0')
+        pst_rank_note_fault(engine->ranks[0], engine->scatter_fault);
+    status = engine->lanes != NULL ? pst_lanes_run(engine->lanes, diag)
+                                   : drive(engine);
     if (status != PST_OK)
         return status;
-    fill_result(crew, ret);
+    fill_result(engine, ret);
     if (!ret->applied)
         return pst_diag_set(
             diag, PST_ERR_RANGE, "step %llu was not applied: %s",
-            (unsigned long long)step + 1, crew->ranks[0]->decision->text);
+            (unsigned long long)step + 1, engine->ranks[0]->decision->text);
     return PST_OK;
 }
 
 /* --- queries ------------------------------------------------------------ */
 
-const struct pst_schedule *pst_crew_schedule(const struct pst_crew *crew)
+const struct pst_schedule *pst_engine_schedule(const struct pst_engine *engine)
 {
-    return crew->sched;
+    return engine->sched;
 }
 
-unsigned pst_crew_n_local(const struct pst_crew *crew)
+unsigned pst_engine_n_local(const struct pst_engine *engine)
 {
-    return crew->n_local;
+    return engine->n_local;
 }
 
-struct pst_memory pst_crew_memory(const struct pst_crew *crew, unsigned local)
+struct pst_memory pst_engine_memory(const struct pst_engine *engine,
+                                    unsigned local)
 {
-    return crew->ranks[local]->memory;
+    return engine->ranks[local]->memory;
 }
 
-size_t pst_crew_high_water(const struct pst_crew *crew, unsigned local)
+size_t pst_engine_high_water(const struct pst_engine *engine, unsigned local)
 {
-    return crew->ranks[local]->high_water;
+    return engine->ranks[local]->high_water;
 }
 
-void pst_crew_print_kernels(const struct pst_crew *crew, struct pst_str *out)
+void pst_engine_print_kernels(const struct pst_engine *engine,
+                              struct pst_str *out)
 {
     static const char *const lists[] = {"P", "F", "B", "W"};
 
-    for (unsigned k = 0; k < crew->n_local; k++) {
-        const struct pst_rank *r = crew->ranks[k];
+    for (unsigned k = 0; k < engine->n_local; k++) {
+        const struct pst_rank *r = engine->ranks[k];
 
-        for (unsigned s = 0; s < crew->sched->n_stages; s++) {
+        for (unsigned s = 0; s < engine->sched->n_stages; s++) {
             const struct pst_program *p = r->stages[s].program;
 
             for (int l = 0; p != NULL && l < PST_N_LISTS; l++)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "stages/files/safetensors.h"
-#include "stages/run/crew.h"
+#include "stages/run/engine.h"
 #include "stages/split/bind/bind.h"
 
 struct pst_dump {
@@ -46,16 +46,16 @@ static void *add(struct pst_dump *dump, const char *prefix, const char *name,
     return item.data;
 }
 
-static enum pst_status add_losses(struct pst_crew *crew, struct pst_dump *dump,
-                                  struct pst_diag *diag)
+static enum pst_status add_losses(struct pst_engine *engine,
+                                  struct pst_dump *dump, struct pst_diag *diag)
 {
-    const struct pst_decision *v = crew->ranks[0]->decision;
-    int64_t m = crew->options.microbatches;
+    const struct pst_decision *v = engine->ranks[0]->decision;
+    int64_t m = engine->options.microbatches;
     struct pst_meta scalar = pst_meta_make(PST_F32, 0, NULL);
     struct pst_meta row = pst_meta_make(PST_F32, 1, &m);
     float *loss, *losses;
 
-    if (crew->plan->loss < 0)
+    if (engine->plan->loss < 0)
         return PST_OK;
     loss = add(dump, "loss", "", &scalar);
     losses = add(dump, "losses", "", &row);
@@ -68,11 +68,11 @@ static enum pst_status add_losses(struct pst_crew *crew, struct pst_dump *dump,
 }
 
 /* Microbatches joined along the dimension of their rows, scalars stacked. */
-static struct pst_meta joined(const struct pst_crew *crew, unsigned output,
+static struct pst_meta joined(const struct pst_engine *engine, unsigned output,
                               unsigned dim)
 {
-    const struct pst_exec_options *o = &crew->options;
-    struct pst_meta ret = crew->plan->outputs.at[output].meta;
+    const struct pst_exec_options *o = &engine->options;
+    struct pst_meta ret = engine->plan->outputs.at[output].meta;
 
     if (ret.rank == 0) {
         ret.rank = 1;
@@ -87,14 +87,14 @@ static struct pst_meta joined(const struct pst_crew *crew, unsigned output,
     return ret;
 }
 
-static enum pst_status add_outputs(struct pst_crew *crew, struct pst_dump *dump,
-                                   struct pst_diag *diag)
+static enum pst_status add_outputs(struct pst_engine *engine,
+                                   struct pst_dump *dump, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
     unsigned number = 0;
 
-    for (unsigned i = 0; i < crew->plan->outputs.n && status == PST_OK; i++) {
-        const struct pst_plan_output *o = &crew->plan->outputs.at[i];
+    for (unsigned i = 0; i < engine->plan->outputs.n && status == PST_OK; i++) {
+        const struct pst_plan_output *o = &engine->plan->outputs.at[i];
         struct pst_meta meta;
         unsigned dim;
         char name[32];
@@ -103,38 +103,38 @@ static enum pst_status add_outputs(struct pst_crew *crew, struct pst_dump *dump,
         if (!o->is_tensor)
             continue;
         snprintf(name, sizeof(name), "%u", number++);
-        if (!crew->options.keep_outputs)
+        if (!engine->options.keep_outputs)
             continue;
-        status = pst_plan_output_dim(crew->plan, i, &dim, diag);
+        status = pst_plan_output_dim(engine->plan, i, &dim, diag);
         if (status != PST_OK)
             return status;
-        meta = joined(crew, i, dim);
-        if (pst_crew_is_zero(crew)) {
+        meta = joined(engine, i, dim);
+        if (pst_engine_is_zero(engine)) {
             data = add(dump, "output.", name, &meta);
             if (data == NULL)
                 return pst_diag_nomem(diag, pst_meta_bytes(&meta));
         }
-        status = pst_crew_output(crew, i, data, diag);
+        status = pst_engine_output(engine, i, data, diag);
     }
     return status;
 }
 
 /* src NULL on the rank `from`: zeros, which dst holds already on rank 0. */
-static enum pst_status fetch_or_zero(struct pst_crew *crew, unsigned from,
+static enum pst_status fetch_or_zero(struct pst_engine *engine, unsigned from,
                                      const void *src, void *dst, size_t bytes,
                                      struct pst_diag *diag)
 {
     void *zeros = NULL;
     enum pst_status status;
 
-    if (src == NULL && pst_crew_local(crew, from) != NULL) {
-        if (pst_crew_is_zero(crew))
+    if (src == NULL && pst_engine_local(engine, from) != NULL) {
+        if (pst_engine_is_zero(engine))
             return PST_OK;
         src = zeros = pst_calloc(PST_TAG_EXEC, bytes + 1, 1);
         if (zeros == NULL)
             return pst_diag_nomem(diag, bytes);
     }
-    status = pst_crew_fetch(crew, from, src, dst, bytes, diag);
+    status = pst_engine_fetch(engine, from, src, dst, bytes, diag);
     pst_free(zeros);
     return status;
 }
@@ -166,16 +166,17 @@ static enum pst_status add_aliases(struct pst_dump *dump, const char *prefix,
 typedef bool (*choose_fn)(const struct pst_plan_param *param);
 typedef size_t (*offset_fn)(const struct pst_rank_param *param);
 
-static enum pst_status add_params(struct pst_crew *crew, struct pst_dump *dump,
-                                  const char *prefix, choose_fn choose,
-                                  offset_fn offset_of, struct pst_diag *diag)
+static enum pst_status add_params(struct pst_engine *engine,
+                                  struct pst_dump *dump, const char *prefix,
+                                  choose_fn choose, offset_fn offset_of,
+                                  struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
-    for (unsigned i = 0; i < crew->plan->params.n && status == PST_OK; i++) {
-        const struct pst_plan_param *p = &crew->plan->params.at[i];
-        unsigned home = pst_crew_home(crew, i);
-        struct pst_rank *r = pst_crew_local(crew, home);
+    for (unsigned i = 0; i < engine->plan->params.n && status == PST_OK; i++) {
+        const struct pst_plan_param *p = &engine->plan->params.at[i];
+        unsigned home = pst_engine_home(engine, i);
+        struct pst_rank *r = pst_engine_local(engine, home);
         const void *src = NULL;
         void *dst = NULL;
 
@@ -188,16 +189,16 @@ static enum pst_status add_params(struct pst_crew *crew, struct pst_dump *dump,
                 src = pst_device_pull(&r->mem, pst_rank_at(r, offset),
                                       pst_meta_bytes(&p->meta));
         }
-        if (pst_crew_is_zero(crew)) {
+        if (pst_engine_is_zero(engine)) {
             dst = add(dump, prefix, p->fqn, &p->meta);
             if (dst == NULL)
                 return pst_diag_nomem(diag, pst_meta_bytes(&p->meta));
         }
         if (p->n_stages == 0) { /* unused: its start value, no gradient */
             if (dst != NULL && strcmp(prefix, "grad.") != 0)
-                status = pst_plan_read_param(crew->plan, i, dst, diag);
+                status = pst_plan_read_param(engine->plan, i, dst, diag);
         } else {
-            status = fetch_or_zero(crew, home, src, dst,
+            status = fetch_or_zero(engine, home, src, dst,
                                    pst_meta_bytes(&p->meta), diag);
         }
         if (status == PST_OK && dst != NULL && is_buffer(p))
@@ -226,20 +227,22 @@ static size_t data_offset(const struct pst_rank_param *param)
     return param->data;
 }
 
-enum pst_status pst_crew_dump_first(struct pst_crew *crew,
-                                    struct pst_dump **ret,
-                                    struct pst_diag *diag)
+enum pst_status pst_engine_dump_first(struct pst_engine *engine,
+                                      struct pst_dump **ret,
+                                      struct pst_diag *diag)
 {
     struct pst_dump *dump = pst_calloc(PST_TAG_EXEC, 1, sizeof(*dump));
     enum pst_status status;
 
     if (dump == NULL)
         return pst_diag_nomem(diag, sizeof(*dump));
-    status = pst_crew_is_zero(crew) ? add_losses(crew, dump, diag) : PST_OK;
+    status =
+        pst_engine_is_zero(engine) ? add_losses(engine, dump, diag) : PST_OK;
     if (status == PST_OK)
-        status = add_outputs(crew, dump, diag);
-    if (status == PST_OK && crew->options.train)
-        status = add_params(crew, dump, "grad.", wants_grad, grad_offset, diag);
+        status = add_outputs(engine, dump, diag);
+    if (status == PST_OK && engine->options.train)
+        status =
+            add_params(engine, dump, "grad.", wants_grad, grad_offset, diag);
     if (status != PST_OK) {
         pst_dump_free(dump);
         return status;
@@ -284,39 +287,40 @@ const struct pst_dump_item *pst_dump_find(const struct pst_dump *dump,
     return NULL;
 }
 
-enum pst_status pst_crew_dump_state(struct pst_crew *crew,
-                                    struct pst_dump *dump,
-                                    struct pst_diag *diag)
+enum pst_status pst_engine_dump_state(struct pst_engine *engine,
+                                      struct pst_dump *dump,
+                                      struct pst_diag *diag)
 {
     enum pst_status status =
-        add_params(crew, dump, "param.", is_param, data_offset, diag);
+        add_params(engine, dump, "param.", is_param, data_offset, diag);
 
     if (status == PST_OK)
         status =
-            add_params(crew, dump, "buffer.", is_buffer, data_offset, diag);
+            add_params(engine, dump, "buffer.", is_buffer, data_offset, diag);
     return status;
 }
 
-enum pst_status pst_crew_dump_final(struct pst_crew *crew,
-                                    struct pst_dump *dump, const char *path,
-                                    struct pst_diag *diag)
+enum pst_status pst_engine_dump_final(struct pst_engine *engine,
+                                      struct pst_dump *dump, const char *path,
+                                      struct pst_diag *diag)
 {
-    enum pst_status status = pst_crew_dump_state(crew, dump, diag);
+    enum pst_status status = pst_engine_dump_state(engine, dump, diag);
 
-    if (status == PST_OK && pst_crew_is_zero(crew))
+    if (status == PST_OK && pst_engine_is_zero(engine))
         status = write_file(dump, path, diag);
-    return pst_crew_settle(crew, status, diag);
+    return pst_engine_settle(engine, status, diag);
 }
 
 /* Microbatches one behind the other become one tensor that is joined along
  * dimension dim: of each, `before` pieces. */
-static enum pst_status interleave(const struct pst_crew *crew, unsigned output,
-                                  unsigned dim, unsigned char *data,
-                                  struct pst_diag *diag)
+static enum pst_status interleave(const struct pst_engine *engine,
+                                  unsigned output, unsigned dim,
+                                  unsigned char *data, struct pst_diag *diag)
 {
-    const struct pst_exec_options *o = &crew->options;
-    const struct pst_meta *meta = &crew->plan->outputs.at[output].meta;
-    const size_t all = pst_output_bytes(crew->plan, o, output, o->microbatches);
+    const struct pst_exec_options *o = &engine->options;
+    const struct pst_meta *meta = &engine->plan->outputs.at[output].meta;
+    const size_t all =
+        pst_output_bytes(engine->plan, o, output, o->microbatches);
     unsigned char *copy = pst_alloc(PST_TAG_EXEC, all + 1);
     size_t before = 1, at = 0;
 
@@ -326,9 +330,9 @@ static enum pst_status interleave(const struct pst_crew *crew, unsigned output,
     for (unsigned d = 0; d < dim; d++)
         before *= (size_t)meta->size[d];
     for (unsigned k = 0; k < o->microbatches && before > 0; k++) {
-        const size_t from = pst_output_bytes(crew->plan, o, output, k);
+        const size_t from = pst_output_bytes(engine->plan, o, output, k);
         const size_t bytes =
-            pst_output_bytes(crew->plan, o, output, k + 1) - from;
+            pst_output_bytes(engine->plan, o, output, k + 1) - from;
 
         for (size_t p = 0; p < before; p++)
             memcpy(data + p * (all / before) + at,
@@ -339,41 +343,42 @@ static enum pst_status interleave(const struct pst_crew *crew, unsigned output,
     return PST_OK;
 }
 
-enum pst_status pst_crew_output(struct pst_crew *crew, unsigned i, void *dst,
-                                struct pst_diag *diag)
+enum pst_status pst_engine_output(struct pst_engine *engine, unsigned i,
+                                  void *dst, struct pst_diag *diag)
 {
-    const struct pst_plan_output *o = &crew->plan->outputs.at[i];
+    const struct pst_plan_output *o = &engine->plan->outputs.at[i];
     enum pst_status status = PST_OK;
     unsigned dim;
 
     if (!o->is_tensor)
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
                             "output '%s' is no tensor", o->path);
-    if (!crew->options.keep_outputs)
+    if (!engine->options.keep_outputs)
         return pst_diag_set(diag, PST_ERR_INTERNAL,
-                            "outputs were not kept by this crew");
-    for (unsigned k = 0; k < crew->options.replicas && status == PST_OK; k++) {
-        unsigned first, n = pst_crew_share(crew, k, &first);
+                            "outputs were not kept by this engine");
+    for (unsigned k = 0; k < engine->options.replicas && status == PST_OK;
+         k++) {
+        unsigned first, n = pst_engine_share(engine, k, &first);
         unsigned from =
-            k * crew->options.ranks +
-            (unsigned)crew->sched->rank_of[pst_plan_output_stage(o)];
-        struct pst_rank *r = pst_crew_local(crew, from);
+            k * engine->options.ranks +
+            (unsigned)engine->sched->rank_of[pst_plan_output_stage(o)];
+        struct pst_rank *r = pst_engine_local(engine, from);
         const size_t at =
-            pst_output_bytes(crew->plan, &crew->options, i, first);
+            pst_output_bytes(engine->plan, &engine->options, i, first);
         const size_t end =
-            pst_output_bytes(crew->plan, &crew->options, i, first + n);
+            pst_output_bytes(engine->plan, &engine->options, i, first + n);
         const void *src = NULL;
 
         if (r != NULL)
             src = pst_device_pull(&r->mem, pst_rank_at(r, r->outputs[i]),
                                   end - at);
-        status = pst_crew_fetch(crew, from, src,
-                                dst == NULL ? NULL : (unsigned char *)dst + at,
-                                end - at, diag);
+        status = pst_engine_fetch(
+            engine, from, src, dst == NULL ? NULL : (unsigned char *)dst + at,
+            end - at, diag);
     }
     if (status == PST_OK)
-        status = pst_plan_output_dim(crew->plan, i, &dim, diag);
+        status = pst_plan_output_dim(engine->plan, i, &dim, diag);
     if (status == PST_OK && dst != NULL && dim > 0)
-        status = interleave(crew, i, dim, dst, diag);
+        status = interleave(engine, i, dim, dst, diag);
     return status;
 }

@@ -19,8 +19,8 @@ const struct pst_dump_item *pst_dump_find(const struct pst_dump *dump,
                                           const char *name);
 
 /* COLLECTIVE. Adds param.FQN and buffer.FQN as they are now. */
-enum pst_status pst_crew_dump_state(struct pst_crew *crew,
-                                    struct pst_dump *dump,
-                                    struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_dump_state(struct pst_engine *engine,
+                                      struct pst_dump *dump,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

@@ -25,7 +25,7 @@ enum pst_status pst_plan_seconds(const struct pst_plan *plan,
                                  double *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
-/* On what the nodes of a crew with these options run (threads not 0). */
+/* On what the nodes of an engine with these options run (threads not 0). */
 struct pst_cost_setup pst_exec_setup(const struct pst_exec_options *options);
 struct pst_seconds pst_seconds_of(double seconds, enum pst_phase phase);
 

@@ -2,11 +2,11 @@
 #ifndef PENSTOCK_STAGES_RUN_EXEC_H
 #define PENSTOCK_STAGES_RUN_EXEC_H
 /*
- * Runs a plan. A crew is the set of ranks that this process holds: all of
+ * An engine runs a plan on the ranks that this process holds: all of
  * them with transport "self", one with "mpi". Exec thread only.
  *
- * pst_crew_new plans every byte, chooses every kernel, allocates one arena per
- * rank and loads parameters; a step allocates nothing.
+ * pst_engine_new plans every byte, chooses every kernel, allocates one arena
+ * per rank and loads parameters; a step allocates nothing.
  *
  * Every function marked COLLECTIVE is called by all ranks in the same order
  * with the same arguments.
@@ -19,7 +19,7 @@
 #include "stages/sched/sched.h"
 #include "stages/split/plan.h"
 
-struct pst_crew;
+struct pst_engine;
 struct pst_rates;
 
 /* Fills one model input for one microbatch: meta of plan->inputs[input],
@@ -83,7 +83,7 @@ struct pst_memory {
 /* Kernel threads of each rank, if options say 0: its share of the cores. */
 unsigned pst_exec_threads(const struct pst_exec_options *options);
 
-/* The schedule that a crew with these options runs, lowered and checked, and
+/* The schedule that an engine with these options runs, lowered and checked, and
  * what it takes; nothing is allocated. memory: NULL, or one entry for each
  * rank of the first replica, which has the most microbatches. Returns owned. */
 enum pst_status pst_exec_schedule(struct pst_plan *plan,
@@ -100,25 +100,26 @@ enum pst_status pst_exec_plan(struct pst_plan *plan,
 /* COLLECTIVE. Borrows plan and transport, which has
  * ranks * replicas ranks, until freed. Checks that all ranks
  * have the same plan digest and options (PST_ERR_MISMATCH). Returns owned. */
-enum pst_status pst_crew_new(struct pst_plan *plan,
-                             struct pst_transport *transport,
-                             const struct pst_exec_options *options,
-                             struct pst_crew **ret,
-                             struct pst_diag *diag) PST_MUST_CHECK;
-/* Waits for threads of ranks (pst_crew_is_stuck). */
-void pst_crew_free(struct pst_crew *crew);
+enum pst_status pst_engine_new(struct pst_plan *plan,
+                               struct pst_transport *transport,
+                               const struct pst_exec_options *options,
+                               struct pst_engine **ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+/* Waits for threads of ranks (pst_engine_is_stuck). */
+void pst_engine_free(struct pst_engine *engine);
 /* After a step that failed: has a rank of this process not come out of it?
- * Nothing that its thread may read can be freed then, neither the crew nor what
- * it was given: the process has to end. NULL is accepted. */
-bool pst_crew_is_stuck(const struct pst_crew *crew);
+ * Nothing that its thread may read can be freed then, neither the engine nor
+ * what it was given: the process has to end. NULL is accepted. */
+bool pst_engine_is_stuck(const struct pst_engine *engine);
 
 /* Of the first replica. */
-const struct pst_schedule *pst_crew_schedule(const struct pst_crew *crew);
+const struct pst_schedule *pst_engine_schedule(const struct pst_engine *engine);
 /* Of local rank `local` (0 .. n-1; mpi: only 0). */
-unsigned pst_crew_n_local(const struct pst_crew *crew);
-struct pst_memory pst_crew_memory(const struct pst_crew *crew, unsigned local);
+unsigned pst_engine_n_local(const struct pst_engine *engine);
+struct pst_memory pst_engine_memory(const struct pst_engine *engine,
+                                    unsigned local);
 /* Highest byte of the arena that a step touched; equals memory.arena. */
-size_t pst_crew_high_water(const struct pst_crew *crew, unsigned local);
+size_t pst_engine_high_water(const struct pst_engine *engine, unsigned local);
 
 /* Seconds of one rank in the last step, by what it was doing. */
 struct pst_times {
@@ -150,24 +151,24 @@ struct pst_step_result {
  * PST_ERR_RANGE on all ranks, text names the step (counted from 1 for people),
  * rank, stage, microbatch, operator; nothing was applied. A peer that owes a
  * message for longer than the watchdog allows: PST_ERR_PEER that names it; the
- * crew can only be freed.
+ * engine can only be freed.
  */
-enum pst_status pst_crew_step(struct pst_crew *crew, uint64_t step,
-                              pst_fill_fn fill, void *fill_ctx,
-                              unsigned control, struct pst_step_result *ret,
-                              struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
+                                pst_fill_fn fill, void *fill_ctx,
+                                unsigned control, struct pst_step_result *ret,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 
 /* COLLECTIVE. Rank 0 writes the file of DESIGN 3.6. first: right after the
  * first step (loss, losses, output.I, grad.FQN are kept in memory until
  * final: pass the handle on); final adds param.FQN and buffer.FQN and writes.
  */
 struct pst_dump;
-enum pst_status pst_crew_dump_first(struct pst_crew *crew,
-                                    struct pst_dump **ret,
-                                    struct pst_diag *diag) PST_MUST_CHECK;
-enum pst_status pst_crew_dump_final(struct pst_crew *crew,
-                                    struct pst_dump *dump, const char *path,
-                                    struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_dump_first(struct pst_engine *engine,
+                                      struct pst_dump **ret,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_dump_final(struct pst_engine *engine,
+                                      struct pst_dump *dump, const char *path,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 void pst_dump_free(struct pst_dump *dump);
 
 /* What is known of a state besides itself. */
@@ -181,10 +182,10 @@ struct pst_save_note {
  * of the optimizer or a changed buffer that is not finite makes it bad.
  * PST_ERR_INTERNAL: copies of a parameter are not equal any
  * more; nothing was written, and the run is worth nothing. */
-enum pst_status pst_crew_save(struct pst_crew *crew, const char *dir,
-                              uint64_t step, unsigned keep,
-                              const struct pst_save_note *note,
-                              struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
+                                uint64_t step, unsigned keep,
+                                const struct pst_save_note *note,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Which checkpoint; the first three are the same on all ranks. */
 struct pst_load_choice {
@@ -195,29 +196,31 @@ struct pst_load_choice {
     void *ctx;
 };
 
-/* COLLECTIVE. Loads a checkpoint, of the same model or, if the crew does not
+/* COLLECTIVE. Loads a checkpoint, of the same model or, if the engine does not
  * train, of one with the same parameters; *ret: what its manifest says (on rank
  * 0; the step on all); *ret_fallback: it is in the fallback (may be NULL).
  * Errors: those of pst_checkpoint_open. */
-enum pst_status pst_crew_load(struct pst_crew *crew,
-                              const struct pst_load_choice *choice,
-                              struct pst_checkpoint_info *ret,
-                              bool *ret_fallback,
-                              struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_load(struct pst_engine *engine,
+                                const struct pst_load_choice *choice,
+                                struct pst_checkpoint_info *ret,
+                                bool *ret_fallback,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 
 /* COLLECTIVE. Copies user output i (index in plan->outputs), microbatches
  * joined along the dimension of their rows (scalars stacked), to dst on rank 0;
  * needs keep_outputs. dst NULL elsewhere. */
-enum pst_status pst_crew_output(struct pst_crew *crew, unsigned i, void *dst,
-                                struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_output(struct pst_engine *engine, unsigned i,
+                                  void *dst,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
 
 /* COLLECTIVE. Rank 0's bytes (at most 64 KiB) to all; idle is called while
  * waiting, and the processor is given up between looks. For commands. */
-enum pst_status pst_crew_broadcast(struct pst_transport *transport, void *buf,
-                                   size_t size, pst_idle_fn idle, void *ctx,
-                                   struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_broadcast(struct pst_transport *transport, void *buf,
+                                     size_t size, pst_idle_fn idle, void *ctx,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Names of the kernels chosen, for `show --kernels`. */
-void pst_crew_print_kernels(const struct pst_crew *crew, struct pst_str *out);
+void pst_engine_print_kernels(const struct pst_engine *engine,
+                              struct pst_str *out);
 
 #endif

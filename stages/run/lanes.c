@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "stages/run/crew.h"
+#include "stages/run/engine.h"
 
 #define LOOK_EVERY      0.01 /* seconds that a rank waits without looking around */
 #define LOOKS_OF_A_STOP 100
@@ -23,7 +23,7 @@ struct lane {
 };
 
 struct pst_lanes {
-    struct pst_crew *crew;
+    struct pst_engine *engine;
     uint64_t moves; /* of all ranks, when they were looked at last */
 
     pthread_mutex_t lock; /* of the next four, and of lanes' runs */
@@ -47,7 +47,7 @@ static enum pst_status look(struct pst_lanes *lanes);
 
 static enum pst_status wait_for_peers(struct lane *l)
 {
-    struct pst_transport *t = l->lanes->crew->transport;
+    struct pst_transport *t = l->lanes->engine->transport;
 
     t->ops->wait(t, pst_rank_number(l->rank), &l->seen, LOOK_EVERY);
     return l == l->lanes->at ? look(l->lanes) : PST_OK;
@@ -156,16 +156,16 @@ static enum pst_status look(struct pst_lanes *lanes)
     for (unsigned i = 0; i < lanes->n; i++)
         moves += pst_rank_moves(lanes->at[i].rank);
     if (moves == lanes->moves)
-        return pst_crew_watch(lanes->crew);
+        return pst_engine_watch(lanes->engine);
     lanes->moves = moves;
-    lanes->crew->awake = (struct pst_awake){0};
+    lanes->engine->awake = (struct pst_awake){0};
     pst_alive_goes_on();
     return PST_OK;
 }
 
 static void begin(struct pst_lanes *lanes)
 {
-    lanes->crew->awake = (struct pst_awake){0};
+    lanes->engine->awake = (struct pst_awake){0};
     atomic_store_explicit(&lanes->stopped, false, memory_order_relaxed);
     for (unsigned i = 0; i < lanes->n; i++) {
         pst_diag_init(&lanes->at[i].diag);
@@ -258,25 +258,25 @@ static void init_locks(struct pst_lanes *lanes)
     pthread_condattr_destroy(&attr);
 }
 
-enum pst_status pst_lanes_new(struct pst_crew *crew, struct pst_lanes **ret,
+enum pst_status pst_lanes_new(struct pst_engine *engine, struct pst_lanes **ret,
                               struct pst_diag *diag)
 {
     const size_t bytes =
-        sizeof(struct pst_lanes) + crew->n_local * sizeof(struct lane);
+        sizeof(struct pst_lanes) + engine->n_local * sizeof(struct lane);
     struct pst_lanes *lanes = pst_calloc(PST_TAG_EXEC, 1, bytes);
     enum pst_status status = PST_OK;
 
     if (lanes == NULL)
         return pst_diag_nomem(diag, bytes);
     init_locks(lanes);
-    lanes->crew = crew;
-    lanes->n = crew->n_local;
+    lanes->engine = engine;
+    lanes->n = engine->n_local;
     for (unsigned i = 0; i < lanes->n && status == PST_OK; i++) {
         struct lane *l = &lanes->at[i];
 
         l->lanes = lanes;
-        l->rank = crew->ranks[i];
-        status = pst_pool_new(crew->options.threads, &l->pool, diag);
+        l->rank = engine->ranks[i];
+        status = pst_pool_new(engine->options.threads, &l->pool, diag);
         if (status == PST_OK && i > 0)
             status = start_thread(l, diag);
     }
@@ -284,7 +284,7 @@ enum pst_status pst_lanes_new(struct pst_crew *crew, struct pst_lanes **ret,
         pst_lanes_free(lanes);
         return status;
     }
-    crew->transport->threads = true;
+    engine->transport->threads = true;
     *ret = lanes;
     return PST_OK;
 }

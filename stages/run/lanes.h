@@ -13,8 +13,8 @@
 
 struct pst_lanes;
 
-/* For the crew's local ranks, which have not been started. Returns owned. */
-enum pst_status pst_lanes_new(struct pst_crew *crew, struct pst_lanes **ret,
+/* For the engine's local ranks, which have not been started. Returns owned. */
+enum pst_status pst_lanes_new(struct pst_engine *engine, struct pst_lanes **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 /* Before the ranks; waits for all threads. NULL is accepted. */
 void pst_lanes_free(struct pst_lanes *lanes);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "stages/run/crew.h"
+#include "stages/run/engine.h"
 #include "stages/run/estimate.h"
 
 /* Rounds of ping-pong with each rank; the fastest one is believed. */
@@ -22,8 +22,8 @@ struct ping {
 };
 
 /* Rank 0 with rank `peer`; `bytes` travel there and back. */
-static enum pst_status ping(struct pst_crew *crew, unsigned peer, void *data,
-                            size_t bytes, struct ping *ret,
+static enum pst_status ping(struct pst_engine *engine, unsigned peer,
+                            void *data, size_t bytes, struct ping *ret,
                             struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
@@ -33,9 +33,10 @@ static enum pst_status ping(struct pst_crew *crew, unsigned peer, void *data,
         const double begin = pst_now();
         double there, trip;
 
-        status = pst_crew_transfer(crew, true, peer, data, bytes, diag);
+        status = pst_engine_transfer(engine, true, peer, data, bytes, diag);
         if (status == PST_OK)
-            status = pst_crew_transfer(crew, false, peer, data, bytes, diag);
+            status =
+                pst_engine_transfer(engine, false, peer, data, bytes, diag);
         trip = pst_now() - begin;
         memcpy(&there, data, sizeof(there));
         if (trip < ret->trip)
@@ -44,7 +45,7 @@ static enum pst_status ping(struct pst_crew *crew, unsigned peer, void *data,
     return status;
 }
 
-static enum pst_status pong(struct pst_crew *crew, void *data, size_t bytes,
+static enum pst_status pong(struct pst_engine *engine, void *data, size_t bytes,
                             struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
@@ -52,38 +53,38 @@ static enum pst_status pong(struct pst_crew *crew, void *data, size_t bytes,
     for (unsigned i = 0; i < PINGS && status == PST_OK; i++) {
         double now;
 
-        status = pst_crew_transfer(crew, false, 0, data, bytes, diag);
+        status = pst_engine_transfer(engine, false, 0, data, bytes, diag);
         now = pst_now();
         memcpy(data, &now, sizeof(now));
         if (status == PST_OK)
-            status = pst_crew_transfer(crew, true, 0, data, bytes, diag);
+            status = pst_engine_transfer(engine, true, 0, data, bytes, diag);
     }
     return status;
 }
 
 /* Own clock minus that of rank 0. */
-static enum pst_status align(struct pst_crew *crew, double *ret,
+static enum pst_status align(struct pst_engine *engine, double *ret,
                              struct pst_diag *diag)
 {
-    const bool alone = crew->n_local == pst_crew_size(crew);
+    const bool alone = engine->n_local == pst_engine_size(engine);
     enum pst_status status = PST_OK;
     double data;
 
     *ret = 0;
-    if (!pst_crew_is_zero(crew)) {
-        status = pong(crew, &data, sizeof(data), diag);
-        return status == PST_OK
-                   ? pst_crew_transfer(crew, false, 0, ret, sizeof(*ret), diag)
-                   : status;
+    if (!pst_engine_is_zero(engine)) {
+        status = pong(engine, &data, sizeof(data), diag);
+        return status == PST_OK ? pst_engine_transfer(engine, false, 0, ret,
+                                                      sizeof(*ret), diag)
+                                : status;
     }
-    for (unsigned k = 1; k < pst_crew_size(crew) && !alone && status == PST_OK;
-         k++) {
+    for (unsigned k = 1;
+         k < pst_engine_size(engine) && !alone && status == PST_OK; k++) {
         struct ping best;
 
-        status = ping(crew, k, &data, sizeof(data), &best, diag);
+        status = ping(engine, k, &data, sizeof(data), &best, diag);
         if (status == PST_OK)
-            status = pst_crew_transfer(crew, true, k, &best.offset,
-                                       sizeof(best.offset), diag);
+            status = pst_engine_transfer(engine, true, k, &best.offset,
+                                         sizeof(best.offset), diag);
     }
     return status;
 }
@@ -121,30 +122,30 @@ static void give_account(const struct pst_rank *r, uint64_t step, double offset,
         marks[i] = shift(s->marks[i], offset);
 }
 
-static const struct pst_schedule *list_of(const struct pst_crew *crew,
+static const struct pst_schedule *list_of(const struct pst_engine *engine,
                                           unsigned rank)
 {
-    return pst_crew_schedule_of(crew, rank / crew->options.ranks);
+    return pst_engine_schedule_of(engine, rank / engine->options.ranks);
 }
 
-static size_t n_actions(const struct pst_crew *crew, unsigned rank)
+static size_t n_actions(const struct pst_engine *engine, unsigned rank)
 {
-    return list_of(crew, rank)->ranks[rank % crew->options.ranks].n;
+    return list_of(engine, rank)->ranks[rank % engine->options.ranks].n;
 }
 
 /* Rank 0 gathers accounts and marks of all ranks. */
-static enum pst_status gather(struct pst_crew *crew, uint64_t step,
+static enum pst_status gather(struct pst_engine *engine, uint64_t step,
                               double offset, struct account *accounts,
                               struct pst_mark **marks, struct pst_diag *diag)
 {
-    const unsigned size = pst_crew_size(crew);
+    const unsigned size = pst_engine_size(engine);
     enum pst_status status = PST_OK;
 
     for (unsigned k = 0; k < size && status == PST_OK; k++) {
-        const struct pst_rank *r = pst_crew_local(crew, k);
-        const size_t bytes = n_actions(crew, k) * sizeof(struct pst_mark);
+        const struct pst_rank *r = pst_engine_local(engine, k);
+        const size_t bytes = n_actions(engine, k) * sizeof(struct pst_mark);
 
-        if (r == NULL && !pst_crew_is_zero(crew))
+        if (r == NULL && !pst_engine_is_zero(engine))
             continue;
         marks[k] = pst_alloc(PST_TAG_EXEC, bytes + 1);
         if (marks[k] == NULL)
@@ -152,25 +153,26 @@ static enum pst_status gather(struct pst_crew *crew, uint64_t step,
         else if (r != NULL)
             give_account(r, step, offset, &accounts[k], marks[k]);
     }
-    status = pst_crew_settle(crew, status, diag);
+    status = pst_engine_settle(engine, status, diag);
     for (unsigned k = 0; k < size && status == PST_OK; k++) {
-        if (pst_crew_local(crew, k) != NULL && pst_crew_is_zero(crew))
+        if (pst_engine_local(engine, k) != NULL && pst_engine_is_zero(engine))
             continue;
-        status = pst_crew_fetch(crew, k, &accounts[k], &accounts[k],
-                                sizeof(*accounts), diag);
+        status = pst_engine_fetch(engine, k, &accounts[k], &accounts[k],
+                                  sizeof(*accounts), diag);
         if (status == PST_OK)
-            status = pst_crew_fetch(crew, k, marks[k], marks[k],
-                                    n_actions(crew, k) * sizeof(**marks), diag);
+            status =
+                pst_engine_fetch(engine, k, marks[k], marks[k],
+                                 n_actions(engine, k) * sizeof(**marks), diag);
     }
     return status;
 }
 
-static bool add_actions(const struct pst_crew *crew, unsigned rank,
+static bool add_actions(const struct pst_engine *engine, unsigned rank,
                         const struct pst_mark *marks, double zero,
                         struct pst_timeline *t)
 {
-    const struct pst_schedule *sched = list_of(crew, rank);
-    const unsigned k = rank % crew->options.ranks;
+    const struct pst_schedule *sched = list_of(engine, rank);
+    const unsigned k = rank % engine->options.ranks;
     bool ok = marks != NULL;
 
     for (size_t i = 0; i < sched->ranks[k].n && ok; i++) {
@@ -198,29 +200,29 @@ static bool add_mark(struct pst_timeline *t, unsigned rank,
                             mark.end - zero);
 }
 
-static enum pst_status add_replica(struct pst_crew *crew, unsigned replica,
+static enum pst_status add_replica(struct pst_engine *engine, unsigned replica,
                                    const struct account *accounts,
                                    struct pst_mark *const *marks, double zero,
                                    struct pst_timeline *ret,
                                    struct pst_diag *diag)
 {
-    const unsigned n = crew->options.ranks;
+    const unsigned n = engine->options.ranks;
     struct pst_timeline t = {.n_ranks = n, .step = ret->step};
     enum pst_status status = PST_OK;
     unsigned first_mb;
     bool ok = true;
 
-    (void)pst_crew_share(crew, replica, &first_mb);
+    (void)pst_engine_share(engine, replica, &first_mb);
     for (unsigned k = replica * n; k < (replica + 1) * n && ok; k++) {
-        ok = add_actions(crew, k, marks[k], zero, &t);
+        ok = add_actions(engine, k, marks[k], zero, &t);
         ok = ok &&
              add_mark(&t, k % n, PST_SPAN_PREPARE, accounts[k].prepare, zero) &&
              add_mark(&t, k % n, PST_SPAN_OPTIM, accounts[k].optim, zero);
     }
     if (ok)
-        status = pst_timeline_explain(&t, crew->sched->rank_of,
-                                      crew->sched->n_stages, crew->links.at,
-                                      crew->links.n, diag);
+        status = pst_timeline_explain(&t, engine->sched->rank_of,
+                                      engine->sched->n_stages, engine->links.at,
+                                      engine->links.n, diag);
     for (size_t i = 0; i < t.spans.n && ok && status == PST_OK; i++) {
         const struct pst_span *s = &t.spans.at[i];
 
@@ -235,12 +237,12 @@ static enum pst_status add_replica(struct pst_crew *crew, unsigned replica,
     return status;
 }
 
-static enum pst_status draw(struct pst_crew *crew,
+static enum pst_status draw(struct pst_engine *engine,
                             const struct account *accounts,
                             struct pst_mark *const *marks,
                             struct pst_timeline *ret, struct pst_diag *diag)
 {
-    const unsigned size = pst_crew_size(crew);
+    const unsigned size = pst_engine_size(engine);
     enum pst_status status = PST_OK;
     double begin = accounts[0].begin, end = accounts[0].end;
 
@@ -252,18 +254,18 @@ static enum pst_status draw(struct pst_crew *crew,
     }
     ret->n_ranks = size;
     ret->step = end - begin;
-    for (unsigned k = 0; k < crew->options.replicas && status == PST_OK; k++)
-        status = add_replica(crew, k, accounts, marks, begin, ret, diag);
+    for (unsigned k = 0; k < engine->options.replicas && status == PST_OK; k++)
+        status = add_replica(engine, k, accounts, marks, begin, ret, diag);
     if (status != PST_OK)
         pst_timeline_fini(ret);
     return status;
 }
 
-static enum pst_status collect(struct pst_crew *crew, uint64_t step,
+static enum pst_status collect(struct pst_engine *engine, uint64_t step,
                                double offset, struct pst_timeline *ret,
                                struct pst_diag *diag)
 {
-    const unsigned size = pst_crew_size(crew);
+    const unsigned size = pst_engine_size(engine);
     struct account *accounts =
         pst_calloc(PST_TAG_EXEC, size, sizeof(*accounts));
     struct pst_mark **marks =
@@ -272,35 +274,36 @@ static enum pst_status collect(struct pst_crew *crew, uint64_t step,
 
     if (accounts == NULL || marks == NULL)
         status = pst_diag_nomem(diag, size * sizeof(*accounts));
-    status = pst_crew_settle(crew, status, diag);
+    status = pst_engine_settle(engine, status, diag);
     if (status == PST_OK && accounts != NULL && marks != NULL)
-        status = gather(crew, step, offset, accounts, marks, diag);
-    if (status == PST_OK && pst_crew_is_zero(crew) && accounts != NULL &&
+        status = gather(engine, step, offset, accounts, marks, diag);
+    if (status == PST_OK && pst_engine_is_zero(engine) && accounts != NULL &&
         marks != NULL)
-        status = draw(crew, accounts, marks, ret, diag);
+        status = draw(engine, accounts, marks, ret, diag);
     for (unsigned k = 0; marks != NULL && k < size; k++)
         pst_free(marks[k]);
     pst_free(marks);
     pst_free(accounts);
-    return pst_crew_settle(crew, status, diag);
+    return pst_engine_settle(engine, status, diag);
 }
 
-enum pst_status pst_crew_timeline(struct pst_crew *crew,
-                                  struct pst_timeline *ret,
-                                  struct pst_diag *diag)
+enum pst_status pst_engine_timeline(struct pst_engine *engine,
+                                    struct pst_timeline *ret,
+                                    struct pst_diag *diag)
 {
-    const struct pst_ring_step *median = pst_ring_median(&crew->ranks[0]->ring);
+    const struct pst_ring_step *median =
+        pst_ring_median(&engine->ranks[0]->ring);
     uint64_t step = median != NULL ? median->step : UINT64_MAX;
     double offset;
     enum pst_status status;
 
     *ret = (struct pst_timeline){.name = "measured"};
-    status = pst_crew_broadcast(crew->transport, &step, sizeof(step), NULL,
-                                NULL, diag);
+    status = pst_engine_broadcast(engine->transport, &step, sizeof(step), NULL,
+                                  NULL, diag);
     if (status != PST_OK || step == UINT64_MAX)
         return status;
-    status = align(crew, &offset, diag);
-    return status == PST_OK ? collect(crew, step, offset, ret, diag) : status;
+    status = align(engine, &offset, diag);
+    return status == PST_OK ? collect(engine, step, offset, ret, diag) : status;
 }
 
 /* --- costs ---------------------------------------------------------------- */
@@ -316,7 +319,7 @@ static double bytes_of_stage(const struct pst_plan *plan, unsigned stage)
     return (double)plan->stages.at[stage].param_bytes + 1;
 }
 
-static void add_step(const struct pst_crew *crew, const struct pst_rank *r,
+static void add_step(const struct pst_engine *engine, const struct pst_rank *r,
                      const struct pst_ring_step *s, struct sums *sums)
 {
     double bytes = 0;
@@ -333,15 +336,15 @@ static void add_step(const struct pst_crew *crew, const struct pst_rank *r,
             sums[a->stage].n_reduce++;
         }
     }
-    for (unsigned k = 0; k < crew->sched->n_stages; k++)
+    for (unsigned k = 0; k < engine->sched->n_stages; k++)
         if (r->stages[k].program != NULL)
-            bytes += bytes_of_stage(crew->plan, k);
-    for (unsigned k = 0; k < crew->sched->n_stages; k++) {
+            bytes += bytes_of_stage(engine->plan, k);
+    for (unsigned k = 0; k < engine->sched->n_stages; k++) {
         if (r->stages[k].program == NULL)
             continue;
         sums[k].optim += (s->optim.end - s->optim.start + s->prepare.end -
                           s->prepare.start) *
-                         bytes_of_stage(crew->plan, k) / bytes;
+                         bytes_of_stage(engine->plan, k) / bytes;
         sums[k].n_optim++;
     }
 }
@@ -377,7 +380,7 @@ static void put(const struct sums *s, struct pst_stage_cost *cost)
 }
 
 /* Between ranks 0 and 1, both at rest. */
-static enum pst_status measure_wire(struct pst_crew *crew,
+static enum pst_status measure_wire(struct pst_engine *engine,
                                     struct pst_wire *wire,
                                     struct pst_diag *diag)
 {
@@ -385,22 +388,22 @@ static enum pst_status measure_wire(struct pst_crew *crew,
     void *data = NULL;
     enum pst_status status = PST_OK;
 
-    if (crew->n_local == pst_crew_size(crew))
+    if (engine->n_local == pst_engine_size(engine))
         return PST_OK;
-    if (crew->first < 2)
+    if (engine->first < 2)
         data = pst_calloc(PST_TAG_EXEC, BIG_BYTES, 1);
-    if (crew->first < 2 && data == NULL)
+    if (engine->first < 2 && data == NULL)
         status = pst_diag_nomem(diag, BIG_BYTES);
-    status = pst_crew_settle(crew, status, diag);
-    if (status == PST_OK && crew->first == 1 && data != NULL) {
-        status = pong(crew, data, sizeof(double), diag);
+    status = pst_engine_settle(engine, status, diag);
+    if (status == PST_OK && engine->first == 1 && data != NULL) {
+        status = pong(engine, data, sizeof(double), diag);
         if (status == PST_OK)
-            status = pong(crew, data, BIG_BYTES, diag);
+            status = pong(engine, data, BIG_BYTES, diag);
     }
-    if (status == PST_OK && crew->first == 0 && data != NULL) {
-        status = ping(crew, 1, data, sizeof(double), &small, diag);
+    if (status == PST_OK && engine->first == 0 && data != NULL) {
+        status = ping(engine, 1, data, sizeof(double), &small, diag);
         if (status == PST_OK)
-            status = ping(crew, 1, data, BIG_BYTES, &big, diag);
+            status = ping(engine, 1, data, BIG_BYTES, &big, diag);
         if (status == PST_OK && big.trip > small.trip)
             *wire =
                 (struct pst_wire){small.trip / 2, 2 * (double)BIG_BYTES /
@@ -410,37 +413,37 @@ static enum pst_status measure_wire(struct pst_crew *crew,
     return status;
 }
 
-static void add_rank(const struct pst_crew *crew, const struct pst_rank *r,
+static void add_rank(const struct pst_engine *engine, const struct pst_rank *r,
                      struct sums *sums)
 {
     for (unsigned i = 0; i < PST_RING_STEPS; i++)
         if (pst_ring_counts(&r->ring, i))
-            add_step(crew, r, &r->ring.steps[i], sums);
+            add_step(engine, r, &r->ring.steps[i], sums);
 }
 
-enum pst_status pst_crew_costs(struct pst_crew *crew, struct pst_costs *ret,
-                               struct pst_diag *diag)
+enum pst_status pst_engine_costs(struct pst_engine *engine,
+                                 struct pst_costs *ret, struct pst_diag *diag)
 {
-    const unsigned n = crew->sched->n_stages;
+    const unsigned n = engine->sched->n_stages;
     struct sums *sums = pst_calloc(PST_TAG_EXEC, n, sizeof(*sums));
     enum pst_status status =
-        pst_plan_costs(crew->plan, &crew->options, ret, diag);
+        pst_plan_costs(engine->plan, &engine->options, ret, diag);
     const bool made = status == PST_OK;
 
     if (made && sums == NULL)
         status = pst_diag_nomem(diag, n * sizeof(*sums));
-    for (unsigned k = 0; k < crew->n_local && sums != NULL; k++)
-        if (crew->ranks[k]->replica == 0)
-            add_rank(crew, crew->ranks[k], sums);
-    status = pst_crew_settle(crew, status, diag);
+    for (unsigned k = 0; k < engine->n_local && sums != NULL; k++)
+        if (engine->ranks[k]->replica == 0)
+            add_rank(engine, engine->ranks[k], sums);
+    status = pst_engine_settle(engine, status, diag);
     for (unsigned s = 0; s < n && sums != NULL && status == PST_OK; s++)
-        status = pst_crew_fetch(crew, (unsigned)crew->sched->rank_of[s],
-                                &sums[s], &sums[s], sizeof(*sums), diag);
+        status = pst_engine_fetch(engine, (unsigned)engine->sched->rank_of[s],
+                                  &sums[s], &sums[s], sizeof(*sums), diag);
     for (unsigned s = 0; s < n && sums != NULL && status == PST_OK; s++)
         put(&sums[s], &ret->stages[s]);
     if (status == PST_OK)
-        status = measure_wire(crew, &ret->wire, diag);
-    status = pst_crew_settle(crew, status, diag);
+        status = measure_wire(engine, &ret->wire, diag);
+    status = pst_engine_settle(engine, status, diag);
     pst_free(sums);
     if (made && status != PST_OK)
         pst_costs_fini(ret);

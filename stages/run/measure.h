@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_RUN_MEASURE_H
 #define PENSTOCK_STAGES_RUN_MEASURE_H
 /*
- * What a crew's last steps took, on one clock: that of rank 0. The executor
+ * What an engine's last steps took, on one clock: that of rank 0. The executor
  * keeps the times of each action of the last steps (rank/ring.h); these
  * functions collect them after a step. Exec thread only.
  */
@@ -15,9 +15,9 @@
  * ones, of all ranks of the job, explained; release with pst_timeline_fini.
  * Elsewhere, and if no step has been run, it is empty.
  */
-enum pst_status pst_crew_timeline(struct pst_crew *crew,
-                                  struct pst_timeline *ret,
-                                  struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_timeline(struct pst_engine *engine,
+                                    struct pst_timeline *ret,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
 
 /*
  * COLLECTIVE. On rank 0 *ret becomes the costs of the plan with measured times
@@ -25,7 +25,8 @@ enum pst_status pst_crew_timeline(struct pst_crew *crew,
  * the wire between ranks 0 and 1. Where only B was run, I and W share its time
  * as they do in the estimate. Release with pst_costs_fini (everywhere).
  */
-enum pst_status pst_crew_costs(struct pst_crew *crew, struct pst_costs *ret,
-                               struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_costs(struct pst_engine *engine,
+                                 struct pst_costs *ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

@@ -212,38 +212,38 @@ static enum pst_status check_claims(const struct claim *claims, unsigned n,
 }
 
 /* Rank 0 gets one of each other rank. */
-static enum pst_status gather(struct pst_crew *crew, struct claim *claims,
+static enum pst_status gather(struct pst_engine *engine, struct claim *claims,
                               unsigned n, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
-    if (crew->first != 0)
-        return pst_crew_transfer(crew, true, 0, &claims[0], sizeof(*claims),
-                                 diag);
-    for (unsigned k = 1; k < n && status == PST_OK; k++)
-        status = pst_crew_transfer(crew, false, k, &claims[k], sizeof(*claims),
+    if (engine->first != 0)
+        return pst_engine_transfer(engine, true, 0, &claims[0], sizeof(*claims),
                                    diag);
+    for (unsigned k = 1; k < n && status == PST_OK; k++)
+        status = pst_engine_transfer(engine, false, k, &claims[k],
+                                     sizeof(*claims), diag);
     return status;
 }
 
-enum pst_status pst_crew_check_room(struct pst_crew *crew,
-                                    struct pst_diag *diag)
+enum pst_status pst_engine_check_room(struct pst_engine *engine,
+                                      struct pst_diag *diag)
 {
     // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets it
     const char *root = getenv("PST_ROOM_ROOT");
-    const unsigned n = pst_crew_size(crew);
+    const unsigned n = pst_engine_size(engine);
     struct claim *claims = pst_calloc(PST_TAG_EXEC, n, sizeof(*claims));
     enum pst_status status;
 
     if (claims == NULL)
         return pst_diag_nomem(diag, n * sizeof(*claims));
-    for (unsigned i = 0; i < crew->n_local; i++) {
+    for (unsigned i = 0; i < engine->n_local; i++) {
         pst_room_look(root != NULL ? root : "", &claims[i].room);
         claims[i].bytes =
-            crew->options.overcommit ? 0 : crew->ranks[i]->memory.arena;
+            engine->options.overcommit ? 0 : engine->ranks[i]->memory.arena;
     }
-    status = crew->n_local == n ? PST_OK : gather(crew, claims, n, diag);
-    if (status == PST_OK && crew->first == 0)
+    status = engine->n_local == n ? PST_OK : gather(engine, claims, n, diag);
+    if (status == PST_OK && engine->first == 0)
         status = check_claims(claims, n, diag);
     pst_free(claims);
     return status;

@@ -5,7 +5,7 @@
  * Memory that is left for arenas. An arena is populated when it is mapped: one
  * that does not fit would be ended by the kernel, without a word. Exec thread.
  */
-#include "stages/run/crew.h"
+#include "stages/run/engine.h"
 
 /* UINT64_MAX: not known, or no limit. */
 struct pst_room {
@@ -22,7 +22,7 @@ void pst_room_look(const char *root, struct pst_room *ret);
 /* COLLECTIVE, once all ranks are planned. PST_ERR_NOMEM, on any rank, if the
  * arenas of the ranks of a host, or of a group, need more than there is. The
  * environment's PST_ROOM_ROOT is the root for tests. */
-enum pst_status pst_crew_check_room(struct pst_crew *crew,
-                                    struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_check_room(struct pst_engine *engine,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

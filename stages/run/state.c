@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checkpoints of a crew: each rank writes what it is the home of. */
+/* Checkpoints of an engine: each rank writes what it is the home of. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-#include "stages/run/crew.h"
+#include "stages/run/engine.h"
 
 /* One tensor of a checkpoint: name, shape, place in the rank's arena. */
 struct entry {
@@ -44,7 +44,7 @@ static enum pst_status call_entry(struct pst_rank *r, entry_fn fn, void *ctx,
 
 /* Calls fn for everything of the state that this rank has; `home` only for
  * what it is the home of. */
-static enum pst_status each_entry(const struct pst_crew *crew,
+static enum pst_status each_entry(const struct pst_engine *engine,
                                   struct pst_rank *r, bool home, entry_fn fn,
                                   void *ctx, struct pst_diag *diag)
 {
@@ -55,10 +55,10 @@ static enum pst_status each_entry(const struct pst_crew *crew,
         optim = pst_optim_find(r->options.optim.name, diag);
     for (size_t i = 0; i < r->params.n && status == PST_OK; i++) {
         const struct pst_rank_param *p = &r->params.at[i];
-        const struct pst_plan_param *param = &crew->plan->params.at[p->index];
+        const struct pst_plan_param *param = &engine->plan->params.at[p->index];
 
         if (home &&
-            pst_crew_home(crew, (unsigned)p->index) != pst_rank_number(r))
+            pst_engine_home(engine, (unsigned)p->index) != pst_rank_number(r))
             continue;
         if (param->kind == PST_VALUE_CONST ||
             (param->kind == PST_VALUE_BUFFER && !param->persistent &&
@@ -191,8 +191,9 @@ static enum pst_status judge_entry(void *ctx, struct pst_rank *r,
     return PST_OK;
 }
 
-static enum pst_status judge_shard(struct pst_crew *crew, struct pst_rank *r,
-                                   const char *dir, uint64_t step,
+static enum pst_status judge_shard(struct pst_engine *engine,
+                                   struct pst_rank *r, const char *dir,
+                                   uint64_t step,
                                    struct pst_checkpoint_shard *shard,
                                    struct pst_diag *diag)
 {
@@ -209,7 +210,7 @@ static enum pst_status judge_shard(struct pst_crew *crew, struct pst_rank *r,
                  : pst_safetensors_open(path.text, &file, diag);
     if (status == PST_OK) {
         j.file = file;
-        status = each_entry(crew, r, true, judge_entry, &j, diag);
+        status = each_entry(engine, r, true, judge_entry, &j, diag);
         if (status != PST_OK)
             pst_diag_prefix(diag, "%s", path.text);
     }
@@ -219,7 +220,7 @@ static enum pst_status judge_shard(struct pst_crew *crew, struct pst_rank *r,
     return status;
 }
 
-static enum pst_status save_shard(struct pst_crew *crew, struct pst_rank *r,
+static enum pst_status save_shard(struct pst_engine *engine, struct pst_rank *r,
                                   const char *dir, uint64_t step,
                                   struct pst_checkpoint_shard *ret,
                                   struct pst_diag *diag)
@@ -230,51 +231,51 @@ static enum pst_status save_shard(struct pst_crew *crew, struct pst_rank *r,
 
     if (status != PST_OK)
         return status;
-    status = each_entry(crew, r, true, declare, &s, diag);
+    status = each_entry(engine, r, true, declare, &s, diag);
     if (status == PST_OK)
         status = pst_safetensors_writer_begin(s.writer, diag);
     if (status == PST_OK)
-        status = each_entry(crew, r, true, put, &s, diag);
+        status = each_entry(engine, r, true, put, &s, diag);
     if (status != PST_OK) {
         pst_safetensors_writer_free(s.writer);
         return status;
     }
     status = pst_checkpoint_shard_commit(s.writer, ret, diag);
     if (status == PST_OK)
-        status = judge_shard(crew, r, dir, step, ret, diag);
+        status = judge_shard(engine, r, dir, step, ret, diag);
     return status;
 }
 
-static enum pst_status commit(struct pst_crew *crew, const char *dir,
+static enum pst_status commit(struct pst_engine *engine, const char *dir,
                               uint64_t step, unsigned keep,
                               const struct pst_save_note *note,
                               const struct pst_checkpoint_shard *shards,
                               struct pst_diag *diag)
 {
     struct pst_checkpoint_info info = {.step = step,
-                                       .seed = crew->options.seed,
+                                       .seed = engine->options.seed,
                                        .time = (int64_t)time(NULL),
                                        .bad = note != NULL && note->diverged};
 
     if (note != NULL && note->next_fault != NULL)
         snprintf(info.reason, sizeof(info.reason), "%s", note->next_fault);
-    memcpy(info.model_digest, crew->plan->model_digest,
+    memcpy(info.model_digest, engine->plan->model_digest,
            sizeof(info.model_digest));
     snprintf(info.optimizer, sizeof(info.optimizer), "%s",
-             crew->options.train ? crew->options.optim.name : "none");
-    return pst_checkpoint_commit(dir, &info, shards, crew->options.ranks, keep,
-                                 diag);
+             engine->options.train ? engine->options.optim.name : "none");
+    return pst_checkpoint_commit(dir, &info, shards, engine->options.ranks,
+                                 keep, diag);
 }
 
-enum pst_status pst_crew_save(struct pst_crew *crew, const char *dir,
-                              uint64_t step, unsigned keep,
-                              const struct pst_save_note *note,
-                              struct pst_diag *diag)
+enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
+                                uint64_t step, unsigned keep,
+                                const struct pst_save_note *note,
+                                struct pst_diag *diag)
 {
-    const unsigned n = crew->options.ranks; /* the first replica writes */
+    const unsigned n = engine->options.ranks; /* the first replica writes */
     struct pst_checkpoint_shard *shards =
         pst_calloc(PST_TAG_EXEC, n, sizeof(*shards));
-    enum pst_status status = pst_crew_check_copies(crew, step, diag);
+    enum pst_status status = pst_engine_check_copies(engine, step, diag);
 
     if (status != PST_OK) {
         pst_free(shards);
@@ -282,22 +283,22 @@ enum pst_status pst_crew_save(struct pst_crew *crew, const char *dir,
     }
     if (shards == NULL)
         status = pst_diag_nomem(diag, n * sizeof(*shards));
-    for (unsigned i = 0; i < crew->n_local && status == PST_OK; i++)
-        if (crew->ranks[i]->replica == 0)
-            status = save_shard(crew, crew->ranks[i], dir, step,
-                                &shards[crew->ranks[i]->rank], diag);
-    status = pst_crew_settle(crew, status, diag);
+    for (unsigned i = 0; i < engine->n_local && status == PST_OK; i++)
+        if (engine->ranks[i]->replica == 0)
+            status = save_shard(engine, engine->ranks[i], dir, step,
+                                &shards[engine->ranks[i]->rank], diag);
+    status = pst_engine_settle(engine, status, diag);
     for (unsigned k = 0; k < n && status == PST_OK; k++)
-        status = pst_crew_fetch(crew, k, &shards[k], &shards[k],
-                                sizeof(*shards), diag);
-    if (status == PST_OK && pst_crew_is_zero(crew))
-        status = commit(crew, dir, step, keep, note, shards, diag);
-    status = pst_crew_settle(crew, status, diag);
+        status = pst_engine_fetch(engine, k, &shards[k], &shards[k],
+                                  sizeof(*shards), diag);
+    if (status == PST_OK && pst_engine_is_zero(engine))
+        status = commit(engine, dir, step, keep, note, shards, diag);
+    status = pst_engine_settle(engine, status, diag);
     /* Shards of a save that failed would keep a full disk full. */
-    for (unsigned i = 0; i < crew->n_local && status != PST_OK && shards; i++)
-        if (crew->ranks[i]->replica == 0)
+    for (unsigned i = 0; i < engine->n_local && status != PST_OK && shards; i++)
+        if (engine->ranks[i]->replica == 0)
             pst_checkpoint_shard_discard(dir, step,
-                                         &shards[crew->ranks[i]->rank]);
+                                         &shards[engine->ranks[i]->rank]);
     pst_free(shards);
     return status;
 }
@@ -306,16 +307,16 @@ enum pst_status pst_crew_save(struct pst_crew *crew, const char *dir,
 
 struct loader {
     const struct pst_checkpoint *ckpt;
-    const struct pst_crew *crew;
+    const struct pst_engine *engine;
     bool other_model;
 };
 
-/* Whose checkpoints a crew takes. One that does not train takes those of any
+/* Whose checkpoints an engine takes. One that does not train takes those of any
  * model whose parameters have the same names and shapes: the same model is
  * exported once to train and once to evaluate. */
-static const char *wanted_model(const struct pst_crew *crew)
+static const char *wanted_model(const struct pst_engine *engine)
 {
-    return crew->options.train ? crew->plan->model_digest : NULL;
+    return engine->options.train ? engine->plan->model_digest : NULL;
 }
 
 /* A parameter may have been saved under another of its names. */
@@ -323,7 +324,7 @@ static const struct pst_safetensors_entry *find(const struct loader *l,
                                                 const char *name)
 {
     const struct pst_safetensors_entry *e = pst_checkpoint_find(l->ckpt, name);
-    const struct pst_plan *plan = l->crew->plan;
+    const struct pst_plan *plan = l->engine->plan;
 
     for (size_t i = 0; e == NULL && i < plan->params.n; i++) {
         const struct pst_plan_param *p = &plan->params.at[i];
@@ -377,20 +378,20 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
 
 /* What would quietly make another run of one that goes on: dropout and the
  * order of samples come from the seed. */
-static enum pst_status check_run(const struct pst_crew *crew,
+static enum pst_status check_run(const struct pst_engine *engine,
                                  const struct pst_checkpoint_info *info,
                                  struct pst_diag *diag)
 {
-    const char *optimizer = crew->options.optim.name;
+    const char *optimizer = engine->options.optim.name;
 
-    if (!crew->options.train)
+    if (!engine->options.train)
         return PST_OK;
-    if (info->seed != crew->options.seed)
+    if (info->seed != engine->options.seed)
         return pst_diag_set(diag, PST_ERR_MISMATCH,
                             "the checkpoint was written with seed %" PRIu64
                             ", this run has seed %" PRIu64
                             ": give --seed %" PRIu64,
-                            info->seed, crew->options.seed, info->seed);
+                            info->seed, engine->options.seed, info->seed);
     if (strcmp(info->optimizer, "none") != 0 &&
         strcmp(optimizer, "none") != 0 &&
         strcmp(info->optimizer, optimizer) != 0)
@@ -401,12 +402,12 @@ static enum pst_status check_run(const struct pst_crew *crew,
     return PST_OK;
 }
 
-static enum pst_status load_step(struct pst_crew *crew, const char *dir,
+static enum pst_status load_step(struct pst_engine *engine, const char *dir,
                                  uint64_t step, struct pst_diag *diag)
 {
     const struct pst_checkpoint_query query = {
-        .dir = dir, .step = step, .model_digest = wanted_model(crew)};
-    struct loader l = {.crew = crew};
+        .dir = dir, .step = step, .model_digest = wanted_model(engine)};
+    struct loader l = {.engine = engine};
     struct pst_checkpoint *ckpt;
     enum pst_status status = pst_checkpoint_open(&query, &ckpt, diag);
 
@@ -414,11 +415,11 @@ static enum pst_status load_step(struct pst_crew *crew, const char *dir,
         return status;
     l.ckpt = ckpt;
     l.other_model =
-        strcmp(ckpt->info.model_digest, crew->plan->model_digest) != 0;
-    status = check_run(crew, &ckpt->info, diag);
-    for (unsigned i = 0; i < crew->n_local && status == PST_OK; i++) {
-        crew->ranks[i]->is_prepared = false;
-        status = each_entry(crew, crew->ranks[i], false, load, &l, diag);
+        strcmp(ckpt->info.model_digest, engine->plan->model_digest) != 0;
+    status = check_run(engine, &ckpt->info, diag);
+    for (unsigned i = 0; i < engine->n_local && status == PST_OK; i++) {
+        engine->ranks[i]->is_prepared = false;
+        status = each_entry(engine, engine->ranks[i], false, load, &l, diag);
     }
     pst_checkpoint_close(ckpt);
     return status;
@@ -430,7 +431,7 @@ struct found {
     uint32_t fallback;
 };
 
-static enum pst_status find_in(const struct pst_crew *crew,
+static enum pst_status find_in(const struct pst_engine *engine,
                                const struct pst_load_choice *choice,
                                const char *dir, struct pst_checkpoint_info *ret,
                                struct pst_diag *diag)
@@ -438,7 +439,7 @@ static enum pst_status find_in(const struct pst_crew *crew,
     const struct pst_checkpoint_query query = {
         .dir = dir,
         .step = choice->step,
-        .model_digest = wanted_model(crew),
+        .model_digest = wanted_model(engine),
         .verify = true,
         .skipped = choice->skipped,
         .ctx = choice->ctx,
@@ -455,14 +456,14 @@ static enum pst_status find_in(const struct pst_crew *crew,
 
 /* The newer of two folders. One that has none, or none that is good, does not
  * matter if the other has one. */
-static enum pst_status find_newest(const struct pst_crew *crew,
+static enum pst_status find_newest(const struct pst_engine *engine,
                                    const struct pst_load_choice *choice,
                                    struct pst_checkpoint_info *ret,
                                    bool *ret_fallback, struct pst_diag *diag)
 {
     struct pst_checkpoint_info other;
     struct pst_diag why;
-    enum pst_status status = find_in(crew, choice, choice->dir, ret, diag);
+    enum pst_status status = find_in(engine, choice, choice->dir, ret, diag);
     enum pst_status second;
 
     *ret_fallback = false;
@@ -470,7 +471,7 @@ static enum pst_status find_newest(const struct pst_crew *crew,
         (status != PST_OK && status != PST_ERR_NOT_FOUND &&
          status != PST_ERR_INPUT))
         return status;
-    second = find_in(crew, choice, choice->fallback, &other, &why);
+    second = find_in(engine, choice, choice->fallback, &other, &why);
     if (second != PST_OK && second != PST_ERR_NOT_FOUND &&
         second != PST_ERR_INPUT)
         return pst_diag_set(diag, second, "%s", why.text);
@@ -484,10 +485,10 @@ static enum pst_status find_newest(const struct pst_crew *crew,
     return status;
 }
 
-enum pst_status pst_crew_load(struct pst_crew *crew,
-                              const struct pst_load_choice *choice,
-                              struct pst_checkpoint_info *ret,
-                              bool *ret_fallback, struct pst_diag *diag)
+enum pst_status pst_engine_load(struct pst_engine *engine,
+                                const struct pst_load_choice *choice,
+                                struct pst_checkpoint_info *ret,
+                                bool *ret_fallback, struct pst_diag *diag)
 {
     struct pst_checkpoint_info info = {0};
     struct found found = {0};
@@ -495,20 +496,20 @@ enum pst_status pst_crew_load(struct pst_crew *crew,
     bool fallback = false;
 
     /* Rank 0 finds it, and reads every byte; all take that. */
-    if (pst_crew_is_zero(crew)) {
-        status = find_newest(crew, choice, &info, &fallback, diag);
+    if (pst_engine_is_zero(engine)) {
+        status = find_newest(engine, choice, &info, &fallback, diag);
         found = (struct found){.step = info.step, .fallback = fallback};
     }
-    status = pst_crew_settle(crew, status, diag);
+    status = pst_engine_settle(engine, status, diag);
     if (status != PST_OK)
         return status;
-    status = pst_crew_broadcast(crew->transport, &found, sizeof(found), NULL,
-                                NULL, diag);
+    status = pst_engine_broadcast(engine->transport, &found, sizeof(found),
+                                  NULL, NULL, diag);
     if (status == PST_OK)
         status =
-            load_step(crew, found.fallback ? choice->fallback : choice->dir,
+            load_step(engine, found.fallback ? choice->fallback : choice->dir,
                       found.step, diag);
-    status = pst_crew_settle(crew, status, diag);
+    status = pst_engine_settle(engine, status, diag);
     if (status != PST_OK)
         return status;
     info.step = found.step;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Blocking transfers between the ranks of a crew, outside of steps. */
-#include "stages/run/crew.h"
+/* Blocking transfers between the ranks of an engine, outside of steps. */
+#include "stages/run/engine.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum pst_status pst_crew_broadcast(struct pst_transport *transport, void *buf,
-                                   size_t size, pst_idle_fn idle, void *ctx,
-                                   struct pst_diag *diag)
+enum pst_status pst_engine_broadcast(struct pst_transport *transport, void *buf,
+                                     size_t size, pst_idle_fn idle, void *ctx,
+                                     struct pst_diag *diag)
 {
     unsigned n = transport->ops->size(transport);
     unsigned me = transport->ops->rank(transport);
@@ -24,47 +24,50 @@ enum pst_status pst_crew_broadcast(struct pst_transport *transport, void *buf,
     return status;
 }
 
-bool pst_crew_is_zero(const struct pst_crew *crew)
+bool pst_engine_is_zero(const struct pst_engine *engine)
 {
-    return crew->first == 0;
+    return engine->first == 0;
 }
 
-struct pst_rank *pst_crew_local(const struct pst_crew *crew, unsigned rank)
+struct pst_rank *pst_engine_local(const struct pst_engine *engine,
+                                  unsigned rank)
 {
-    if (rank < crew->first || rank - crew->first >= crew->n_local)
+    if (rank < engine->first || rank - engine->first >= engine->n_local)
         return NULL;
-    return crew->ranks[rank - crew->first];
+    return engine->ranks[rank - engine->first];
 }
 
-unsigned pst_crew_home(const struct pst_crew *crew, unsigned param)
+unsigned pst_engine_home(const struct pst_engine *engine, unsigned param)
 {
-    const struct pst_plan_param *p = &crew->plan->params.at[param];
+    const struct pst_plan_param *p = &engine->plan->params.at[param];
 
-    return p->n_stages == 0 ? 0 : (unsigned)crew->sched->rank_of[p->stages[0]];
+    return p->n_stages == 0 ? 0
+                            : (unsigned)engine->sched->rank_of[p->stages[0]];
 }
 
-enum pst_status pst_crew_fetch(struct pst_crew *crew, unsigned from,
-                               const void *src, void *dst, size_t bytes,
-                               struct pst_diag *diag)
+enum pst_status pst_engine_fetch(struct pst_engine *engine, unsigned from,
+                                 const void *src, void *dst, size_t bytes,
+                                 struct pst_diag *diag)
 {
-    if (pst_crew_is_zero(crew) && pst_crew_local(crew, from) != NULL) {
+    if (pst_engine_is_zero(engine) && pst_engine_local(engine, from) != NULL) {
         memcpy(dst, src, bytes);
         return PST_OK;
     }
-    if (pst_crew_is_zero(crew))
-        return pst_pulse_transfer(crew->transport, false, 0, from,
+    if (pst_engine_is_zero(engine))
+        return pst_pulse_transfer(engine->transport, false, 0, from,
                                   PST_MSG_FETCH, dst, bytes, NULL, NULL, diag);
-    if (crew->first == from)
-        return pst_pulse_transfer(crew->transport, true, from, 0, PST_MSG_FETCH,
-                                  (void *)src, bytes, NULL, NULL, diag);
+    if (engine->first == from)
+        return pst_pulse_transfer(engine->transport, true, from, 0,
+                                  PST_MSG_FETCH, (void *)src, bytes, NULL, NULL,
+                                  diag);
     return PST_OK;
 }
 
-enum pst_status pst_crew_transfer(struct pst_crew *crew, bool send,
-                                  unsigned peer, void *data, size_t bytes,
-                                  struct pst_diag *diag)
+enum pst_status pst_engine_transfer(struct pst_engine *engine, bool send,
+                                    unsigned peer, void *data, size_t bytes,
+                                    struct pst_diag *diag)
 {
-    return pst_pulse_transfer(crew->transport, send, crew->first, peer,
+    return pst_pulse_transfer(engine->transport, send, engine->first, peer,
                               PST_MSG_PAIR, data, bytes, NULL, NULL, diag);
 }
 
@@ -82,28 +85,28 @@ static void settled_set(struct settled *s, enum pst_status status,
 }
 
 /* The first failure in the order of ranks is everybody's. */
-enum pst_status pst_crew_settle(struct pst_crew *crew, enum pst_status status,
-                                struct pst_diag *diag)
+enum pst_status pst_engine_settle(struct pst_engine *engine,
+                                  enum pst_status status, struct pst_diag *diag)
 {
-    struct pst_transport *t = crew->transport;
+    struct pst_transport *t = engine->transport;
     struct settled all, one;
     enum pst_status net = PST_OK;
 
     if (t->ops->one_process || t->ops->size(t) == 1)
         return status;
     settled_set(&all, status, diag);
-    if (crew->first != 0)
-        net = pst_pulse_transfer(t, true, crew->first, 0, PST_MSG_GATHER, &all,
-                                 sizeof(all), NULL, NULL, diag);
+    if (engine->first != 0)
+        net = pst_pulse_transfer(t, true, engine->first, 0, PST_MSG_GATHER,
+                                 &all, sizeof(all), NULL, NULL, diag);
     for (unsigned k = 1;
-         crew->first == 0 && k < t->ops->size(t) && net == PST_OK; k++) {
+         engine->first == 0 && k < t->ops->size(t) && net == PST_OK; k++) {
         net = pst_pulse_transfer(t, false, 0, k, PST_MSG_GATHER, &one,
                                  sizeof(one), NULL, NULL, diag);
         if (net == PST_OK && all.status == PST_OK)
             all = one;
     }
     if (net == PST_OK)
-        net = pst_crew_broadcast(t, &all, sizeof(all), NULL, NULL, diag);
+        net = pst_engine_broadcast(t, &all, sizeof(all), NULL, NULL, diag);
     if (net != PST_OK)
         return net;
     if (all.status != PST_OK)

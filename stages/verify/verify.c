@@ -98,21 +98,22 @@ static enum pst_status run_step(const struct verifier *v, struct pst_plan *plan,
     struct pst_transport *transport = NULL;
     struct pst_step_result result;
     struct pst_dump *dump = NULL;
-    struct pst_crew *crew = NULL;
+    struct pst_engine *engine = NULL;
     char ranks[16];
     enum pst_status status;
 
     snprintf(ranks, sizeof(ranks), "%u", options->ranks);
     status = pst_transport_self.open(ranks, &transport, v->diag);
     if (status == PST_OK)
-        status = pst_crew_new(plan, transport, options, &crew, v->diag);
+        status = pst_engine_new(plan, transport, options, &engine, v->diag);
     if (status == PST_OK)
-        status = pst_crew_step(crew, 0, v->fill, v->ctx, 0, &result, v->diag);
+        status =
+            pst_engine_step(engine, 0, v->fill, v->ctx, 0, &result, v->diag);
     if (status == PST_OK)
-        status = pst_crew_dump_first(crew, &dump, v->diag);
+        status = pst_engine_dump_first(engine, &dump, v->diag);
     if (status == PST_OK)
-        status = pst_crew_dump_state(crew, dump, v->diag);
-    pst_crew_free(crew);
+        status = pst_engine_dump_state(engine, dump, v->diag);
+    pst_engine_free(engine);
     pst_transport_self.close(transport);
     if (status != PST_OK) {
         pst_dump_free(dump);

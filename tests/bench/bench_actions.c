@@ -18,11 +18,11 @@ static void nothing(const struct pst_call *call)
     (void)call;
 }
 
-static void empty_kernels(struct pst_crew *crew)
+static void empty_kernels(struct pst_engine *engine)
 {
-    for (unsigned i = 0; i < crew->n_local; i++) {
-        for (unsigned s = 0; s < crew->sched->n_stages; s++) {
-            const struct pst_rank *r = crew->ranks[i];
+    for (unsigned i = 0; i < engine->n_local; i++) {
+        for (unsigned s = 0; s < engine->sched->n_stages; s++) {
+            const struct pst_rank *r = engine->ranks[i];
             struct pst_program *p = r->stages[s].program;
 
             for (int l = 0; p != NULL && l < PST_N_LISTS; l++)
@@ -60,22 +60,22 @@ static void measure(struct pst_transport *t, unsigned ranks,
         net_options(schedule, ranks, microbatches, "none");
     double took[STEPS];
     size_t actions = 0;
-    struct pst_crew *crew;
+    struct pst_engine *engine;
     struct pst_diag diag;
     struct net net;
 
     pst_diag_init(&diag);
     options.keep_outputs = options.grad_norm = false;
     net_init(&net, 4);
-    assert_ok(pst_crew_new(net.plan, t, &options, &crew, &diag), &diag);
-    empty_kernels(crew);
-    for (unsigned i = 0; i < crew->n_local; i++)
-        actions += crew->ranks[i]->n_actions;
+    assert_ok(pst_engine_new(net.plan, t, &options, &engine, &diag), &diag);
+    empty_kernels(engine);
+    for (unsigned i = 0; i < engine->n_local; i++)
+        actions += engine->ranks[i]->n_actions;
     for (unsigned s = 0; s < STEPS; s++) {
         struct pst_step_result result;
         double begin = pst_now();
 
-        assert_ok(pst_crew_step(crew, s, no_data, NULL, 0, &result, &diag),
+        assert_ok(pst_engine_step(engine, s, no_data, NULL, 0, &result, &diag),
                   &diag);
         took[s] = (pst_now() - begin) * 1e6 / (double)actions;
     }
@@ -86,7 +86,7 @@ static void measure(struct pst_transport *t, unsigned ranks,
                "each\n",
                t->ops->name, ranks, ranks == 1 ? ", " : "s,", microbatches,
                actions, took[0], took[STEPS / 2]);
-    pst_crew_free(crew);
+    pst_engine_free(engine);
     net_fini(&net);
 }
 

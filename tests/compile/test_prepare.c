@@ -90,14 +90,14 @@ static void count(const struct pst_call *c)
 
 /* Puts a counter in front of everything that is prepared; returns how many of
  * these run once a step. */
-static unsigned count_prepared(struct pst_crew *crew)
+static unsigned count_prepared(struct pst_engine *engine)
 {
     unsigned n = 0;
 
     n_counted = n_runs = 0;
-    for (unsigned k = 0; k < crew->n_local; k++)
-        for (unsigned s = 0; s < crew->sched->n_stages; s++) {
-            struct pst_program *p = crew->ranks[k]->stages[s].program;
+    for (unsigned k = 0; k < engine->n_local; k++)
+        for (unsigned s = 0; s < engine->sched->n_stages; s++) {
+            struct pst_program *p = engine->ranks[k]->stages[s].program;
             struct pst_exec_list *list =
                 p == NULL ? NULL : &p->lists[PST_LIST_P];
 
@@ -128,7 +128,7 @@ static void prepares_once_a_step(void **state)
         unsigned n;
 
         job_init(&job, 4, &options);
-        n = count_prepared(job.crew);
+        n = count_prepared(job.engine);
         /* Three weights; e.weight is read in stages of two ranks, in both its
          * rows, but only one of them multiplies. */
         assert_int_equal(n, 3);
@@ -153,7 +153,7 @@ static void shows_in_the_timeline(void **state)
 
         job_init(&job, 2, &options);
         run_steps(&job, 0, 12);
-        assert_ok(pst_crew_timeline(job.crew, &t, &job.net.diag),
+        assert_ok(pst_engine_timeline(job.engine, &t, &job.net.diag),
                   &job.net.diag);
         for (size_t k = 0; k < t.spans.n; k++)
             n += t.spans.at[k].kind == PST_SPAN_PREPARE;
@@ -163,7 +163,7 @@ static void shows_in_the_timeline(void **state)
     }
 }
 
-/* A run that goes on from a checkpoint, in a crew that has made steps with
+/* A run that goes on from a checkpoint, in an engine that has made steps with
  * other parameters, has prepared what was loaded. */
 static void prepares_what_was_loaded(void **state)
 {
@@ -177,12 +177,12 @@ static void prepares_what_was_loaded(void **state)
     assert_non_null(mkdtemp(dir));
     job_init(&job, 3, &options);
     run_steps(&job, 0, 2);
-    assert_ok(pst_crew_save(job.crew, dir, 2, 1, NULL, &job.net.diag),
+    assert_ok(pst_engine_save(job.engine, dir, 2, 1, NULL, &job.net.diag),
               &job.net.diag);
     run_steps(&job, 2, 3);
     want = job_dump(&job);
     run_steps(&job, 3, 5);
-    assert_ok(net_load(job.crew, dir, &step, &job.net.diag), &job.net.diag);
+    assert_ok(net_load(job.engine, dir, &step, &job.net.diag), &job.net.diag);
     assert_int_equal(step, 2);
     run_steps(&job, 2, 3);
     got = job_dump(&job);

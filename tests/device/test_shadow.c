@@ -110,7 +110,7 @@ static void do_step(struct job *job)
 
 static void read_gradient(struct job *job)
 {
-    const struct pst_rank *r = job->crew->ranks[0];
+    const struct pst_rank *r = job->engine->ranks[0];
     volatile unsigned char byte = r->arena[r->grads.at[0].offset];
 
     (void)byte;
@@ -118,7 +118,7 @@ static void read_gradient(struct job *job)
 
 static void write_parameter(struct job *job)
 {
-    const struct pst_rank *r = job->crew->ranks[1];
+    const struct pst_rank *r = job->engine->ranks[1];
 
     *(volatile float *)pst_rank_at(r, r->params.at[0].data) = 1;
 }
@@ -132,8 +132,8 @@ static void is_caught(const struct pst_transport_ops *ops, touch_fn touch,
     options.device = &pst_device_shadow;
     job_init(&job, 3, &options);
     run_steps(&job, 0, 1);
-    for (unsigned i = 0; ops != NULL && i < job.crew->n_local; i++)
-        job.crew->ranks[i]->stages_messages =
+    for (unsigned i = 0; ops != NULL && i < job.engine->n_local; i++)
+        job.engine->ranks[i]->stages_messages =
             (options.device->space & ops->spaces) == 0;
     assert_int_equal(faults(touch, &job), want);
     job_fini(&job);
@@ -165,7 +165,7 @@ static struct pst_dump *load_on(const struct pst_device *device,
 
     options.device = device;
     job_init(&job, 3, &options);
-    assert_ok(net_load(job.crew, dir, &step, &job.net.diag), &job.net.diag);
+    assert_ok(net_load(job.engine, dir, &step, &job.net.diag), &job.net.diag);
     assert_int_equal(step, 2);
     run_steps(&job, 2, 3);
     ret = job_dump(&job);
@@ -191,7 +191,7 @@ static void checkpoints_go_between_devices(void **state)
         options.device = devices[i];
         job_init(&job, 3, &options);
         run_steps(&job, 0, 2);
-        assert_ok(pst_crew_save(job.crew, dir, 2, 1, NULL, &job.net.diag),
+        assert_ok(pst_engine_save(job.engine, dir, 2, 1, NULL, &job.net.diag),
                   &job.net.diag);
         job_fini(&job);
         for (unsigned k = 0; k < 2; k++)

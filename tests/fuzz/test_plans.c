@@ -346,7 +346,7 @@ static enum pst_status step(struct pst_plan *plan, struct pst_diag *diag)
     struct pst_memory memory[8];
     struct pst_step_result result;
     struct pst_transport *self;
-    struct pst_crew *crew = NULL;
+    struct pst_engine *engine = NULL;
     enum pst_status status = pst_exec_plan(plan, &options, memory, diag);
     char ranks[16];
 
@@ -358,11 +358,11 @@ static enum pst_status step(struct pst_plan *plan, struct pst_diag *diag)
             return PST_OK;
     (void)snprintf(ranks, sizeof(ranks), "%u", options.ranks);
     assert_ok(pst_transport_self.open(ranks, &self, diag), diag);
-    status = pst_crew_new(plan, self, &options, &crew, diag);
+    status = pst_engine_new(plan, self, &options, &engine, diag);
     if (status == PST_OK)
-        status = pst_crew_step(crew, 0, fill, plan, 0, &result, diag);
+        status = pst_engine_step(engine, 0, fill, plan, 0, &result, diag);
     seen.ran += status == PST_OK;
-    pst_crew_free(crew);
+    pst_engine_free(engine);
     pst_transport_self.close(self);
     return status;
 }

@@ -7,8 +7,8 @@
 #include "tests/step.h"
 
 #include "stages/files/safetensors.h"
-#include "stages/run/crew.h"
 #include "stages/run/dump.h"
+#include "stages/run/engine.h"
 #include "stages/split/bind/bind.h"
 
 #include <math.h>

@@ -6,12 +6,12 @@
 
 #define STEPS 3
 
-/* A crew on a net of its own. */
+/* An engine on a net of its own. */
 struct job {
     struct net net;
     struct net_data data;
     struct pst_transport *transport;
-    struct pst_crew *crew;
+    struct pst_engine *engine;
     struct pst_step_result last;
 };
 
@@ -26,9 +26,9 @@ static inline void job_init_as(struct job *job, unsigned stages, unsigned flags,
     snprintf(ranks, sizeof(ranks), "%u",
              options->ranks * PST_MAX(options->replicas, 1));
     assert_ok(pst_transport_self.open(ranks, &job->transport, diag), diag);
-    assert_ok(
-        pst_crew_new(job->net.plan, job->transport, options, &job->crew, diag),
-        diag);
+    assert_ok(pst_engine_new(job->net.plan, job->transport, options,
+                             &job->engine, diag),
+              diag);
 }
 
 static inline void job_init(struct job *job, unsigned stages,
@@ -39,29 +39,29 @@ static inline void job_init(struct job *job, unsigned stages,
 
 static inline void job_fini(struct job *job)
 {
-    pst_crew_free(job->crew);
+    pst_engine_free(job->engine);
     pst_transport_self.close(job->transport);
     net_fini(&job->net);
 }
 
 static inline enum pst_status job_step(struct job *job, uint64_t step)
 {
-    return pst_crew_step(job->crew, step, net_fill, &job->data, 0, &job->last,
-                         &job->net.diag);
+    return pst_engine_step(job->engine, step, net_fill, &job->data, 0,
+                           &job->last, &job->net.diag);
 }
 
 static inline struct pst_dump *job_first(struct job *job)
 {
     struct pst_dump *dump;
 
-    assert_ok(pst_crew_dump_first(job->crew, &dump, &job->net.diag),
+    assert_ok(pst_engine_dump_first(job->engine, &dump, &job->net.diag),
               &job->net.diag);
     return dump;
 }
 
 static inline void job_state(struct job *job, struct pst_dump *dump)
 {
-    assert_ok(pst_crew_dump_state(job->crew, dump, &job->net.diag),
+    assert_ok(pst_engine_dump_state(job->engine, dump, &job->net.diag),
               &job->net.diag);
 }
 
@@ -85,9 +85,9 @@ static inline void run_steps(struct job *job, unsigned from, unsigned to)
         assert_true(job->last.applied);
         assert_int_equal(pst_alloc_calls(), calls);
     }
-    for (unsigned k = 0; k < pst_crew_n_local(job->crew); k++)
-        assert_int_equal(pst_crew_high_water(job->crew, k),
-                         pst_crew_memory(job->crew, k).arena);
+    for (unsigned k = 0; k < pst_engine_n_local(job->engine); k++)
+        assert_int_equal(pst_engine_high_water(job->engine, k),
+                         pst_engine_memory(job->engine, k).arena);
 }
 
 struct run {

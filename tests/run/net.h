@@ -10,8 +10,8 @@
  */
 #include "tests/split/model.h"
 
-#include "stages/run/crew.h"
 #include "stages/run/dump.h"
+#include "stages/run/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -230,13 +230,15 @@ static inline void assert_same_dump(const struct pst_dump *a,
 }
 
 /* The newest good checkpoint of a folder. */
-static inline enum pst_status net_load(struct pst_crew *crew, const char *dir,
-                                       uint64_t *ret, struct pst_diag *diag)
+static inline enum pst_status net_load(struct pst_engine *engine,
+                                       const char *dir, uint64_t *ret,
+                                       struct pst_diag *diag)
 {
     const struct pst_load_choice choice = {.dir = dir,
                                            .step = PST_CHECKPOINT_LATEST};
     struct pst_checkpoint_info info;
-    enum pst_status status = pst_crew_load(crew, &choice, &info, NULL, diag);
+    enum pst_status status =
+        pst_engine_load(engine, &choice, &info, NULL, diag);
 
     if (status == PST_OK)
         *ret = info.step;

@@ -40,7 +40,7 @@ def calls(penstock, penstockd, model, folder):
     # Symbols are bound at the start, so that the loader has nothing to find.
     env = dict(os.environ, LD_BIND_NOW="1", OPENBLAS_NUM_THREADS="1")
     done = subprocess.run(
-        ["valgrind", "--tool=callgrind", "--toggle-collect=pst_crew_step",
+        ["valgrind", "--tool=callgrind", "--toggle-collect=pst_engine_step",
          f"--callgrind-out-file={out}", penstockd, plan, "--transport", "self",
          "--ranks", "2", "-m", "4", "--schedule", "1f1b", "--data", data,
          "--socket", os.path.join(folder, "s"), "--threads", "1", "--one-run",
@@ -77,7 +77,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         found = calls(penstock, penstockd, model, folder)
     own = found.get("penstockd", set())
-    assert {"pst_crew_step", "pst_rank_advance"} <= own, own
+    assert {"pst_engine_step", "pst_rank_advance"} <= own, own
     # What is planted is found.
     assert "pst_rank_advance" in faults(found, re.compile("pst_rank_.*"))
     for name, functions in sorted(found.items()):

@@ -84,16 +84,16 @@ static void run(struct pst_plan *plan, bool train, const struct sample *s)
     struct ctx ctx = {plan, s};
     struct pst_transport *transport;
     struct pst_step_result result;
-    struct pst_crew *crew;
+    struct pst_engine *engine;
     enum pst_status status;
     char ranks[16];
 
     options.train = train;
     snprintf(ranks, sizeof(ranks), "%u", options.ranks);
     assert_ok(pst_transport_self.open(ranks, &transport, &diag), &diag);
-    assert_ok(pst_crew_new(plan, transport, &options, &crew, &diag), &diag);
-    status = pst_crew_step(crew, 0, fill_sample, &ctx, 0, &result, &diag);
-    pst_crew_free(crew);
+    assert_ok(pst_engine_new(plan, transport, &options, &engine, &diag), &diag);
+    status = pst_engine_step(engine, 0, fill_sample, &ctx, 0, &result, &diag);
+    pst_engine_free(engine);
     pst_transport_self.close(transport);
     if (s->words[0] == NULL) {
         assert_ok(status, &diag);

@@ -8,12 +8,12 @@ struct counts {
     unsigned other;  /* kept outputs, buffers */
 };
 
-static struct counts count(const struct pst_crew *crew)
+static struct counts count(const struct pst_engine *engine)
 {
     struct counts ret = {0};
 
-    for (unsigned i = 0; i < crew->n_local; i++) {
-        const struct pst_rank *r = crew->ranks[i];
+    for (unsigned i = 0; i < engine->n_local; i++) {
+        const struct pst_rank *r = engine->ranks[i];
 
         for (unsigned k = 0; k < r->n_actions; k++)
             for (unsigned j = 0; j < r->actions[k].n_instrs; j++) {
@@ -36,7 +36,7 @@ static void handed(const char *schedule, unsigned stages, unsigned ranks)
 
     job_init(&job, stages, &options);
     assert_true(job.net.plan->edges.n > 0);
-    assert_int_equal(count(job.crew).handed, 0);
+    assert_int_equal(count(job.engine).handed, 0);
     job_fini(&job);
 }
 
@@ -59,7 +59,7 @@ static struct counts count_of(const char *text)
         .schedule = "gpipe", .ranks = 1, .microbatches = 3, .threads = 1};
     const struct pst_split_options how = {0};
     struct pst_transport *self;
-    struct pst_crew *crew;
+    struct pst_engine *engine;
     struct pst_model model;
     struct pst_plan *plan;
     struct pst_diag diag;
@@ -69,9 +69,9 @@ static struct counts count_of(const char *text)
     model_init(&model, text, modules, PST_COUNT(modules));
     assert_ok(pst_split(&model, &how, &plan, &diag), &diag);
     assert_ok(pst_transport_self.open("1", &self, &diag), &diag);
-    assert_ok(pst_crew_new(plan, self, &options, &crew, &diag), &diag);
-    ret = count(crew);
-    pst_crew_free(crew);
+    assert_ok(pst_engine_new(plan, self, &options, &engine, &diag), &diag);
+    ret = count(engine);
+    pst_engine_free(engine);
     pst_transport_self.close(self);
     pst_plan_free(plan);
     model_fini(&model);

@@ -241,13 +241,13 @@ static void auto_says_what_the_plan_says(void **state)
     }
 }
 
-/* A crew that does not fit is refused before its arena is there. */
+/* An engine that does not fit is refused before its arena is there. */
 static void refuses_before_it_allocates(void **state)
 {
     struct pst_exec_options options = net_options("gpipe", 2, 4, "sgd");
     const uint64_t live = pst_alloc_live(PST_TAG_ARENA);
     struct pst_transport *transport;
-    struct pst_crew *crew = NULL;
+    struct pst_engine *engine = NULL;
     struct net net;
 
     (void)state;
@@ -255,9 +255,9 @@ static void refuses_before_it_allocates(void **state)
     net_init_as(&net, 2, 0);
     assert_ok(pst_transport_self.open("2", &transport, &net.diag), &net.diag);
     assert_int_equal(
-        pst_crew_new(net.plan, transport, &options, &crew, &net.diag),
+        pst_engine_new(net.plan, transport, &options, &engine, &net.diag),
         PST_ERR_USAGE);
-    assert_null(crew);
+    assert_null(engine);
     assert_int_equal(pst_alloc_live(PST_TAG_ARENA), live);
     pst_transport_self.close(transport);
     net_fini(&net);

@@ -31,21 +31,21 @@ static enum pst_status run_list(struct net *net,
 {
     struct net_data data = net_data(net);
     struct pst_step_result result;
-    struct pst_crew *crew = NULL;
+    struct pst_engine *engine = NULL;
     struct pst_transport *self;
     enum pst_status status;
     char ranks[16];
 
     (void)snprintf(ranks, sizeof(ranks), "%u", options->ranks);
     assert_ok(pst_transport_self.open(ranks, &self, &net->diag), &net->diag);
-    status = pst_crew_new(net->plan, self, options, &crew, &net->diag);
+    status = pst_engine_new(net->plan, self, options, &engine, &net->diag);
     if (status == PST_OK) {
         assert_ok(
-            pst_crew_step(crew, 0, net_fill, &data, 0, &result, &net->diag),
+            pst_engine_step(engine, 0, net_fill, &data, 0, &result, &net->diag),
             &net->diag);
-        assert_ok(pst_crew_dump_first(crew, ret, &net->diag), &net->diag);
+        assert_ok(pst_engine_dump_first(engine, ret, &net->diag), &net->diag);
     }
-    pst_crew_free(crew);
+    pst_engine_free(engine);
     pst_transport_self.close(self);
     return status;
 }

@@ -81,8 +81,8 @@ static void has_threads(void **state)
     options.side_by_side = true;
     job_init(&job, 3, &options);
     source.data = job.data;
-    assert_ok(pst_crew_step(job.crew, 0, watch_fill, &source, 0, &job.last,
-                            &job.net.diag),
+    assert_ok(pst_engine_step(job.engine, 0, watch_fill, &source, 0, &job.last,
+                              &job.net.diag),
               &job.net.diag);
     for (unsigned i = 1; i < source.n; i++)
         other = other || !pthread_equal(source.seen[i], source.seen[0]);
@@ -90,7 +90,7 @@ static void has_threads(void **state)
     job_fini(&job);
 }
 
-/* A fault on one rank: nothing is applied, and the crew goes on. */
+/* A fault on one rank: nothing is applied, and the engine goes on. */
 static void faults_are_all_ranks(void **state)
 {
     struct pst_exec_options options = net_options("1f1b", 4, 4, "adamw");
@@ -139,7 +139,7 @@ static void a_failure_stops_all(void **state)
     job.transport->ops = &broken;
     assert_int_equal(job_step(&job, 1), PST_ERR_PEER);
     assert_non_null(strstr(job.net.diag.text, "rank 2: a message to rank"));
-    assert_false(pst_crew_is_stuck(job.crew));
+    assert_false(pst_engine_is_stuck(job.engine));
     job_fini(&job);
 }
 
@@ -166,7 +166,7 @@ static void names_who_is_stuck(void **state)
     options.watchdog = 0.2;
     job_init(&job, 3, &options);
     run_steps(&job, 0, 1);
-    p = job.crew->ranks[1]->stages[1].program;
+    p = job.engine->ranks[1]->stages[1].program;
     node = &p->lists[PST_LIST_B].at[0];
     kernel = pst_arena_memdup(&p->arena, node->kernel, sizeof(*kernel));
     assert_non_null(kernel);
@@ -177,7 +177,7 @@ static void names_who_is_stuck(void **state)
                            "rank 1 does not come out of 1B0 (stage 1, "
                            "microbatch 0"));
     assert_non_null(strstr(job.net.diag.text, "rank 0 waits to run"));
-    assert_true(pst_crew_is_stuck(job.crew));
+    assert_true(pst_engine_is_stuck(job.engine));
     job_fini(&job);
 }
 

@@ -19,7 +19,8 @@ static struct pst_timeline timeline_of(struct job *job)
 {
     struct pst_timeline t;
 
-    assert_ok(pst_crew_timeline(job->crew, &t, &job->net.diag), &job->net.diag);
+    assert_ok(pst_engine_timeline(job->engine, &t, &job->net.diag),
+              &job->net.diag);
     return t;
 }
 
@@ -106,7 +107,7 @@ static void measures_costs(void **state)
 
         job_init(&job, 4, &options);
         run_steps(&job, 0, 5);
-        assert_ok(pst_crew_costs(job.crew, &costs, &job.net.diag),
+        assert_ok(pst_engine_costs(job.engine, &costs, &job.net.diag),
                   &job.net.diag);
         assert_int_equal(costs.n_stages, 4);
         for (unsigned s = 0; s < 4; s++) {

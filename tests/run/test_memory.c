@@ -187,15 +187,15 @@ static enum pst_status started(bool overcommit)
     struct pst_transport *self;
     struct pst_model model;
     struct pst_plan *plan;
-    struct pst_crew *crew;
+    struct pst_engine *engine;
     enum pst_status status;
 
     model_init(&model, text, NULL, 0);
     assert_ok(pst_split(&model, &how, &plan, &diag), &diag);
     assert_ok(pst_transport_self.open("2", &self, &diag), &diag);
-    status = pst_crew_new(plan, self, &options, &crew, &diag);
+    status = pst_engine_new(plan, self, &options, &engine, &diag);
     if (status == PST_OK)
-        pst_crew_free(crew);
+        pst_engine_free(engine);
     pst_transport_self.close(self);
     pst_plan_free(plan);
     model_fini(&model);

@@ -33,29 +33,30 @@ static struct pst_dump *run(struct pst_transport *transport, unsigned n_stages,
                             struct pst_diag *diag)
 {
     struct pst_dump *dump = NULL;
-    struct pst_crew *crew;
+    struct pst_engine *engine;
     struct net_data data;
     struct net net;
 
     net_init_as(&net, n_stages, still ? NET_STILL : 0);
     data = net_data(&net);
-    assert_ok(pst_crew_new(net.plan, transport, options, &crew, diag), diag);
+    assert_ok(pst_engine_new(net.plan, transport, options, &engine, diag),
+              diag);
     for (unsigned s = 0; s < STEPS; s++) {
         struct pst_step_result result;
 
-        assert_ok(pst_crew_step(crew, s,
-                                options->scatter ? fill_at_first : net_fill,
-                                &data, 40 + s, &result, diag),
+        assert_ok(pst_engine_step(engine, s,
+                                  options->scatter ? fill_at_first : net_fill,
+                                  &data, 40 + s, &result, diag),
                   diag);
         assert_int_equal(result.control, 40 + s);
         if (s == 0)
-            assert_ok(pst_crew_dump_first(crew, &dump, diag), diag);
+            assert_ok(pst_engine_dump_first(engine, &dump, diag), diag);
     }
-    assert_ok(pst_crew_dump_state(crew, dump, diag), diag);
-    for (unsigned k = 0; k < pst_crew_n_local(crew); k++)
-        assert_int_equal(pst_crew_high_water(crew, k),
-                         pst_crew_memory(crew, k).arena);
-    pst_crew_free(crew);
+    assert_ok(pst_engine_dump_state(engine, dump, diag), diag);
+    for (unsigned k = 0; k < pst_engine_n_local(engine); k++)
+        assert_int_equal(pst_engine_high_water(engine, k),
+                         pst_engine_memory(engine, k).arena);
+    pst_engine_free(engine);
     net_fini(&net);
     return dump;
 }
@@ -113,7 +114,7 @@ static void first_rank_reads_for_all(void **state)
     struct pst_step_result result;
     struct pst_transport *self;
     struct pst_dump *want, *got;
-    struct pst_crew *crew;
+    struct pst_engine *engine;
     struct net_data data;
     struct pst_diag diag;
     struct net net;
@@ -138,15 +139,16 @@ static void first_rank_reads_for_all(void **state)
 
     net_init(&net, stages);
     data = (struct net_data){net.plan, 0, 3, true};
-    assert_ok(pst_crew_new(net.plan, mpi, &options, &crew, &diag), &diag);
+    assert_ok(pst_engine_new(net.plan, mpi, &options, &engine, &diag), &diag);
     assert_int_equal(
-        pst_crew_step(crew, 0, fill_at_first, &data, 0, &result, &diag),
+        pst_engine_step(engine, 0, fill_at_first, &data, 0, &result, &diag),
         PST_ERR_RANGE);
     assert_non_null(strstr(diag.text, "no such sample"));
     assert_non_null(strstr(diag.text, "microbatch 3"));
-    assert_ok(pst_crew_step(crew, 1, fill_at_first, &data, 0, &result, &diag),
-              &diag);
-    pst_crew_free(crew);
+    assert_ok(
+        pst_engine_step(engine, 1, fill_at_first, &data, 0, &result, &diag),
+        &diag);
+    pst_engine_free(engine);
     net_fini(&net);
 }
 
@@ -270,7 +272,7 @@ static void draws_one_clock(void **state)
         net_options("1f1b", mpi->ops->size(mpi), 6, "sgd");
     struct pst_step_result result;
     struct pst_timeline t;
-    struct pst_crew *crew;
+    struct pst_engine *engine;
     struct net_data data;
     struct pst_diag diag;
     struct net net;
@@ -279,11 +281,12 @@ static void draws_one_clock(void **state)
     pst_diag_init(&diag);
     net_init(&net, stages);
     data = net_data(&net);
-    assert_ok(pst_crew_new(net.plan, mpi, &options, &crew, &diag), &diag);
+    assert_ok(pst_engine_new(net.plan, mpi, &options, &engine, &diag), &diag);
     for (unsigned s = 0; s < 4; s++)
-        assert_ok(pst_crew_step(crew, s, net_fill, &data, 0, &result, &diag),
-                  &diag);
-    assert_ok(pst_crew_timeline(crew, &t, &diag), &diag);
+        assert_ok(
+            pst_engine_step(engine, s, net_fill, &data, 0, &result, &diag),
+            &diag);
+    assert_ok(pst_engine_timeline(engine, &t, &diag), &diag);
     assert_true((t.spans.n > 0) == (mpi->ops->rank(mpi) == 0));
     for (size_t i = 0; i < t.spans.n; i++)
         for (size_t k = 0; k < t.spans.n; k++) {
@@ -295,7 +298,7 @@ static void draws_one_clock(void **state)
                 assert_true(b->start > a->end - 2e-3);
         }
     pst_timeline_fini(&t);
-    pst_crew_free(crew);
+    pst_engine_free(engine);
     net_fini(&net);
 }
 
@@ -305,7 +308,7 @@ static void faults_reach_all(void **state)
     struct pst_exec_options options =
         net_options("1f1b", mpi->ops->size(mpi), 4, "sgd");
     struct pst_step_result result;
-    struct pst_crew *crew;
+    struct pst_engine *engine;
     struct net_data data;
     struct pst_diag diag;
     struct net net;
@@ -315,16 +318,17 @@ static void faults_reach_all(void **state)
     pst_diag_init(&diag);
     net_init(&net, stages);
     data = (struct net_data){net.plan, 0, 3, false};
-    assert_ok(pst_crew_new(net.plan, mpi, &options, &crew, &diag), &diag);
-    assert_int_equal(pst_crew_step(crew, 0, net_fill, &data, 0, &result, &diag),
-                     PST_ERR_RANGE);
+    assert_ok(pst_engine_new(net.plan, mpi, &options, &engine, &diag), &diag);
+    assert_int_equal(
+        pst_engine_step(engine, 0, net_fill, &data, 0, &result, &diag),
+        PST_ERR_RANGE);
     snprintf(want, sizeof(want), "rank %u, stage %u, microbatch 3",
              options.ranks - 1, stages - 1);
     assert_non_null(strstr(diag.text, want));
     data.bad_step = -1;
-    assert_ok(pst_crew_step(crew, 0, net_fill, &data, 0, &result, &diag),
+    assert_ok(pst_engine_step(engine, 0, net_fill, &data, 0, &result, &diag),
               &diag);
-    pst_crew_free(crew);
+    pst_engine_free(engine);
     net_fini(&net);
 }
 
@@ -333,7 +337,7 @@ static void refuses_unequal_ranks(void **state)
 {
     struct pst_exec_options options =
         net_options("1f1b", mpi->ops->size(mpi), 4, "sgd");
-    struct pst_crew *crew;
+    struct pst_engine *engine;
     struct pst_diag diag;
     struct net net;
 
@@ -341,7 +345,7 @@ static void refuses_unequal_ranks(void **state)
     pst_diag_init(&diag);
     net_init(&net, stages);
     options.optim.weight_decay = mpi->ops->rank(mpi) == 1 ? 0.5 : 0;
-    assert_int_equal(pst_crew_new(net.plan, mpi, &options, &crew, &diag),
+    assert_int_equal(pst_engine_new(net.plan, mpi, &options, &engine, &diag),
                      PST_ERR_MISMATCH);
     assert_non_null(strstr(diag.text, "rank 1"));
     net_fini(&net);

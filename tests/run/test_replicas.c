@@ -152,7 +152,7 @@ static void has_the_buffers_of_replica_0(void **state)
 /* The buffer, in the rank's arena. */
 static void *seen_at(const struct job *job, unsigned rank)
 {
-    const struct pst_rank *r = job->crew->ranks[rank];
+    const struct pst_rank *r = job->engine->ranks[rank];
     const int index = pst_plan_find_param(job->net.plan, "n.seen");
 
     return pst_rank_at(r, r->params.at[r->param_at[index]].data);
@@ -160,7 +160,7 @@ static void *seen_at(const struct job *job, unsigned rank)
 
 static float *seen(const struct job *job, unsigned rank)
 {
-    return pst_device_pull(&job->crew->ranks[rank]->mem, seen_at(job, rank),
+    return pst_device_pull(&job->engine->ranks[rank]->mem, seen_at(job, rank),
                            8 * sizeof(float));
 }
 
@@ -184,11 +184,12 @@ static void keeps_buffers_alike(void **state)
     assert_int_equal(job_step(&job, 2), PST_ERR_RANGE);
     for (unsigned k = 0; k < 3; k++)
         assert_memory_equal(before, seen(&job, k), sizeof(before));
-    assert_ok(pst_crew_check_copies(job.crew, 2, &job.net.diag), &job.net.diag);
+    assert_ok(pst_engine_check_copies(job.engine, 2, &job.net.diag),
+              &job.net.diag);
     seen(&job, 2)[3] += 1;
-    pst_device_push(&job.crew->ranks[2]->mem, seen_at(&job, 2),
+    pst_device_push(&job.engine->ranks[2]->mem, seen_at(&job, 2),
                     8 * sizeof(float));
-    assert_int_equal(pst_crew_check_copies(job.crew, 2, &job.net.diag),
+    assert_int_equal(pst_engine_check_copies(job.engine, 2, &job.net.diag),
                      PST_ERR_INTERNAL);
     assert_non_null(strstr(job.net.diag.text, "n.seen"));
     job_fini(&job);

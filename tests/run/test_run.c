@@ -39,10 +39,10 @@ static void cuts_keep_the_bits(void **state)
 }
 
 /* NaN wherever a step has no business to read before it writes. */
-static void poison(struct pst_crew *crew)
+static void poison(struct pst_engine *engine)
 {
-    for (unsigned i = 0; i < crew->n_local; i++) {
-        struct pst_rank *r = crew->ranks[i];
+    for (unsigned i = 0; i < engine->n_local; i++) {
+        struct pst_rank *r = engine->ranks[i];
 
         for (unsigned s = 0; s < r->sched->n_stages; s++)
             for (unsigned k = PST_R_FIRST; k < r->stages[s].n_pools; k++) {
@@ -72,9 +72,9 @@ static void reads_nothing_stale(void **state)
         clean = job_dump(&job);
         job_fini(&job);
         job_init(&job, stages, &options);
-        poison(job.crew);
+        poison(job.engine);
         run_steps(&job, 0, 1);
-        poison(job.crew);
+        poison(job.engine);
         run_steps(&job, 1, 2);
         poisoned = job_dump(&job);
         assert_same_dump(clean, poisoned);
@@ -286,7 +286,7 @@ static void refuses_what_cannot_run(void **state)
     net_fini(&net);
 }
 
-/* What the plan prints is what a crew has, and its parts add up. */
+/* What the plan prints is what an engine has, and its parts add up. */
 static void plans_memory(void **state)
 {
     struct pst_exec_options options = net_options("1f1b", 4, 5, "adamw");
@@ -298,7 +298,7 @@ static void plans_memory(void **state)
     assert_ok(pst_exec_plan(job.net.plan, &options, memory, &job.net.diag),
               &job.net.diag);
     for (unsigned k = 0; k < 4; k++) {
-        struct pst_memory m = pst_crew_memory(job.crew, k);
+        struct pst_memory m = pst_engine_memory(job.engine, k);
 
         assert_int_equal(m.arena, memory[k].arena);
         assert_int_equal(m.arena, m.params + m.grads + m.optim + m.buffers +
@@ -309,7 +309,7 @@ static void plans_memory(void **state)
     job_fini(&job);
 }
 
-/* Every allocation on the way to a crew fails once: always the same message,
+/* Every allocation on the way to an engine fails once: always the same message,
  * and nothing is left behind. */
 static void survives_lack_of_memory(void **state)
 {
@@ -327,13 +327,14 @@ static void survives_lack_of_memory(void **state)
     for (; status != PST_OK; n++) {
         const uint64_t exec = pst_alloc_live(PST_TAG_EXEC);
         const uint64_t graph = pst_alloc_live(PST_TAG_GRAPH);
-        struct pst_crew *crew = NULL;
+        struct pst_engine *engine = NULL;
 
         pst_alloc_fail_at(n);
-        status = pst_crew_new(net.plan, transport, &options, &crew, &net.diag);
+        status =
+            pst_engine_new(net.plan, transport, &options, &engine, &net.diag);
         pst_alloc_fail_at(0);
         if (status == PST_OK)
-            pst_crew_free(crew);
+            pst_engine_free(engine);
         else
             assert_int_equal(status, PST_ERR_NOMEM);
         assert_int_equal(pst_alloc_live(PST_TAG_EXEC), exec);
@@ -355,7 +356,7 @@ static void names_who_is_late(void **state)
     (void)state;
     options.watchdog = 0.05;
     job_init(&job, 3, &options);
-    r = job.crew->ranks[1];
+    r = job.engine->ranks[1];
     for (unsigned i = 0; i < r->n_actions; i++)
         if (r->actions[i].a.kind == PST_ACT_SEND_F &&
             r->actions[i].a.microbatch == 2)

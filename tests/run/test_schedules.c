@@ -241,10 +241,10 @@ static void case_48_forward_only(void **state)
         assert_non_null(pst_dump_find(dump, "losses"));
         assert_non_null(pst_dump_find(dump, "output.1"));
         assert_null(pst_dump_find(dump, "grad.a.weight"));
-        for (unsigned k = 0; k < pst_crew_n_local(job.crew); k++)
-            assert_int_equal(pst_crew_memory(job.crew, k).grads +
-                                 pst_crew_memory(job.crew, k).optim +
-                                 pst_crew_memory(job.crew, k).stash,
+        for (unsigned k = 0; k < pst_engine_n_local(job.engine); k++)
+            assert_int_equal(pst_engine_memory(job.engine, k).grads +
+                                 pst_engine_memory(job.engine, k).optim +
+                                 pst_engine_memory(job.engine, k).stash,
                              0);
         pst_dump_free(dump);
         job_fini(&job);
@@ -262,8 +262,8 @@ static void case_49_no_outputs(void **state)
     options.keep_outputs = false;
     job_init(&job, 2, &options);
     run_steps(&job, 0, 1);
-    assert_int_equal(pst_crew_memory(job.crew, 1).outputs, 0);
-    assert_int_equal(pst_crew_output(job.crew, 0, &byte, &job.net.diag),
+    assert_int_equal(pst_engine_memory(job.engine, 1).outputs, 0);
+    assert_int_equal(pst_engine_output(job.engine, 0, &byte, &job.net.diag),
                      PST_ERR_INTERNAL);
     job_fini(&job);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checkpoints of crews and dump files, on transport self. */
+/* Checkpoints of engines and dump files, on transport self. */
 #include "tests/run/net.h"
 
 #include "stages/files/safetensors.h"
@@ -14,7 +14,7 @@ struct job {
     struct net net;
     struct net_data data;
     struct pst_transport *transport;
-    struct pst_crew *crew;
+    struct pst_engine *engine;
     double losses[8]; /* of steps */
 };
 
@@ -30,14 +30,14 @@ static void job_init(struct job *job, unsigned stages, unsigned ranks,
     job->data = net_data(&job->net);
     snprintf(text, sizeof(text), "%u", ranks);
     assert_ok(pst_transport_self.open(text, &job->transport, diag), diag);
-    assert_ok(
-        pst_crew_new(job->net.plan, job->transport, &options, &job->crew, diag),
-        diag);
+    assert_ok(pst_engine_new(job->net.plan, job->transport, &options,
+                             &job->engine, diag),
+              diag);
 }
 
 static void job_fini(struct job *job)
 {
-    pst_crew_free(job->crew);
+    pst_engine_free(job->engine);
     pst_transport_self.close(job->transport);
     net_fini(&job->net);
 }
@@ -47,8 +47,8 @@ static void job_run(struct job *job, uint64_t from, uint64_t to)
     for (uint64_t s = from; s < to; s++) {
         struct pst_step_result result;
 
-        assert_ok(pst_crew_step(job->crew, s, net_fill, &job->data, 0, &result,
-                                &job->net.diag),
+        assert_ok(pst_engine_step(job->engine, s, net_fill, &job->data, 0,
+                                  &result, &job->net.diag),
                   &job->net.diag);
         job->losses[s] = result.loss;
     }
@@ -58,9 +58,9 @@ static struct pst_dump *job_dump(struct job *job)
 {
     struct pst_dump *dump;
 
-    assert_ok(pst_crew_dump_first(job->crew, &dump, &job->net.diag),
+    assert_ok(pst_engine_dump_first(job->engine, &dump, &job->net.diag),
               &job->net.diag);
-    assert_ok(pst_crew_dump_state(job->crew, dump, &job->net.diag),
+    assert_ok(pst_engine_dump_state(job->engine, dump, &job->net.diag),
               &job->net.diag);
     return dump;
 }
@@ -89,7 +89,7 @@ static int remove_folder(void **state)
     return nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Four steps = two, save, load into a new crew, two more. */
+/* Four steps = two, save, load into a new engine, two more. */
 static void resume(unsigned stages, unsigned ranks, const char *optimizer)
 {
     struct job straight, first, second;
@@ -102,11 +102,11 @@ static void resume(unsigned stages, unsigned ranks, const char *optimizer)
     job_run(&straight, 0, 4);
     job_init(&first, 3, 2, optimizer);
     job_run(&first, 0, 2);
-    assert_ok(pst_crew_save(first.crew, dir, 2, 2, NULL, &first.net.diag),
+    assert_ok(pst_engine_save(first.engine, dir, 2, 2, NULL, &first.net.diag),
               &first.net.diag);
     job_fini(&first);
     job_init(&second, stages, ranks, optimizer);
-    assert_ok(net_load(second.crew, dir, &step, &second.net.diag),
+    assert_ok(net_load(second.engine, dir, &step, &second.net.diag),
               &second.net.diag);
     assert_int_equal(step, 2);
     job_run(&second, 2, 4);
@@ -139,21 +139,21 @@ static void refuses_foreign_checkpoints(void **state)
     (void)state;
     snprintf(dir, sizeof(dir), "%s/foreign", folder);
     job_init(&job, 2, 2, "sgd");
-    assert_int_equal(net_load(job.crew, dir, &step, &job.net.diag),
+    assert_int_equal(net_load(job.engine, dir, &step, &job.net.diag),
                      PST_ERR_NOT_FOUND);
     job_run(&job, 0, 1);
-    assert_ok(pst_crew_save(job.crew, dir, 1, 2, NULL, &job.net.diag),
+    assert_ok(pst_engine_save(job.engine, dir, 1, 2, NULL, &job.net.diag),
               &job.net.diag);
     /* Another optimizer wants other states. */
     job_init(&other, 2, 2, "adamw");
-    assert_int_equal(net_load(other.crew, dir, &step, &other.net.diag),
+    assert_int_equal(net_load(other.engine, dir, &step, &other.net.diag),
                      PST_ERR_MISMATCH);
     assert_non_null(strstr(other.net.diag.text, "sgd"));
     job_fini(&other);
     /* Another model. */
     job_init(&other, 2, 2, "sgd");
     other.net.plan->model_digest[0] ^= 1;
-    assert_int_equal(net_load(other.crew, dir, &step, &other.net.diag),
+    assert_int_equal(net_load(other.engine, dir, &step, &other.net.diag),
                      PST_ERR_MISMATCH);
     job_fini(&other);
     job_fini(&job);
@@ -187,7 +187,7 @@ static void refuses_another_run(void **state)
     snprintf(dir, sizeof(dir), "%s/another", folder);
     job_init(&job, 2, 2, "adamw");
     job_run(&job, 0, 1);
-    assert_ok(pst_crew_save(job.crew, dir, 1, 2, NULL, &job.net.diag),
+    assert_ok(pst_engine_save(job.engine, dir, 1, 2, NULL, &job.net.diag),
               &job.net.diag);
     for (size_t i = 0; i < PST_COUNT(cases); i++) {
         struct pst_exec_options options =
@@ -195,20 +195,20 @@ static void refuses_another_run(void **state)
         struct pst_diag *diag = &job.net.diag;
         uint64_t step = 77;
 
-        pst_crew_free(job.crew);
+        pst_engine_free(job.engine);
         job.net.plan->model_digest[0] ^= i == PST_COUNT(cases) - 1;
         options.optim.momentum = 0; /* sgd without a state of its own */
         options.seed = cases[i].seed;
         options.train = cases[i].train;
-        assert_ok(pst_crew_new(job.net.plan, job.transport, &options, &job.crew,
-                               diag),
+        assert_ok(pst_engine_new(job.net.plan, job.transport, &options,
+                                 &job.engine, diag),
                   diag);
         if (cases[i].want == NULL) {
-            assert_ok(net_load(job.crew, dir, &step, diag), diag);
+            assert_ok(net_load(job.engine, dir, &step, diag), diag);
             assert_int_equal(step, 1);
             continue;
         }
-        assert_int_equal(net_load(job.crew, dir, &step, diag),
+        assert_int_equal(net_load(job.engine, dir, &step, diag),
                          PST_ERR_MISMATCH);
         assert_string_equal(diag->text, cases[i].want);
         assert_int_equal(step, 77);
@@ -240,7 +240,7 @@ static void cleans_up_after_failed_saves(void **state)
     (void)state;
     snprintf(dir, sizeof(dir), "%s/full", folder);
     job_init(&job, 2, 2, "adamw");
-    assert_ok(pst_crew_save(job.crew, dir, 1, 0, NULL, &job.net.diag),
+    assert_ok(pst_engine_save(job.engine, dir, 1, 0, NULL, &job.net.diag),
               &job.net.diag);
     snprintf(path, sizeof(path), "%s/step-00000001/rank-000.safetensors", dir);
     assert_int_equal(stat(path, &first), 0);
@@ -257,13 +257,13 @@ static void cleans_up_after_failed_saves(void **state)
         small.rlim_cur =
             k == 3 ? 100 : (rlim_t)PST_MAX(first.st_size, second.st_size) - 1;
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-        status = pst_crew_save(job.crew, dir, k, 0, NULL, &job.net.diag);
+        status = pst_engine_save(job.engine, dir, k, 0, NULL, &job.net.diag);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
         assert_int_equal(status, PST_ERR_IO);
         snprintf(path, sizeof(path), "%s/step-%08u", dir, k);
         assert_int_equal(count_files(path), k == 1 ? 3 : -1);
     }
-    assert_ok(net_load(job.crew, dir, &step, &job.net.diag), &job.net.diag);
+    assert_ok(net_load(job.engine, dir, &step, &job.net.diag), &job.net.diag);
     assert_int_equal(step, 1);
     job_fini(&job);
 }
@@ -282,9 +282,9 @@ static void writes_dumps(void **state)
     job_init(&job, 3, 2, "sgd");
     job_run(&job, 0, 1);
     twin = job_dump(&job);
-    assert_ok(pst_crew_dump_first(job.crew, &dump, &job.net.diag),
+    assert_ok(pst_engine_dump_first(job.engine, &dump, &job.net.diag),
               &job.net.diag);
-    assert_ok(pst_crew_dump_final(job.crew, dump, path, &job.net.diag),
+    assert_ok(pst_engine_dump_final(job.engine, dump, path, &job.net.diag),
               &job.net.diag);
     assert_ok(pst_safetensors_open(path, &file, &job.net.diag), &job.net.diag);
     assert_ok(pst_safetensors_load(file, &job.net.diag), &job.net.diag);

@@ -58,10 +58,10 @@ static void saves_states(void **state)
     net_fini(&b);
 }
 
-static struct pst_rank_param *find(struct pst_crew *crew, unsigned rank,
+static struct pst_rank_param *find(struct pst_engine *engine, unsigned rank,
                                    const char *fqn)
 {
-    const struct pst_rank *r = crew->ranks[rank];
+    const struct pst_rank *r = engine->ranks[rank];
 
     return &r->params.at[r->param_at[pst_plan_find_param(r->plan, fqn)]];
 }
@@ -77,15 +77,18 @@ static void finds_copies_that_differ(void **state)
     assert_non_null(mkdtemp(dir));
     job_init(&job, 4, &options);
     run_steps(&job, 0, 1);
-    assert_ok(pst_crew_check_copies(job.crew, 1, &job.net.diag), &job.net.diag);
-    job.crew->ranks[2]->arena[find(job.crew, 2, "e.weight")->state[1] + 5] ^= 1;
-    assert_int_equal(pst_crew_save(job.crew, dir, 1, 1, NULL, &job.net.diag),
-                     PST_ERR_INTERNAL);
+    assert_ok(pst_engine_check_copies(job.engine, 1, &job.net.diag),
+              &job.net.diag);
+    job.engine->ranks[2]
+        ->arena[find(job.engine, 2, "e.weight")->state[1] + 5] ^= 1;
+    assert_int_equal(
+        pst_engine_save(job.engine, dir, 1, 1, NULL, &job.net.diag),
+        PST_ERR_INTERNAL);
     assert_non_null(strstr(job.net.diag.text, "e.weight"));
     assert_non_null(strstr(job.net.diag.text, "rank 0 and rank 2"));
     assert_non_null(strstr(job.net.diag.text, "states"));
-    job.crew->ranks[2]->arena[find(job.crew, 2, "e.weight")->data + 5] ^= 1;
-    assert_int_equal(pst_crew_check_copies(job.crew, 1, &job.net.diag),
+    job.engine->ranks[2]->arena[find(job.engine, 2, "e.weight")->data + 5] ^= 1;
+    assert_int_equal(pst_engine_check_copies(job.engine, 1, &job.net.diag),
                      PST_ERR_INTERNAL);
     assert_non_null(strstr(job.net.diag.text, "values"));
     assert_int_equal(rmdir(dir), 0); /* nothing was written */

@@ -9,7 +9,7 @@
 
 #include "stages/base/str.h"
 #include "stages/compile/memplan.h"
-#include "stages/run/crew.h"
+#include "stages/run/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,29 +45,30 @@ static unsigned steps(struct pst_plan *plan,
 {
     struct pst_transport *self;
     struct pst_step_result result;
-    struct pst_crew *crew;
+    struct pst_engine *engine;
     char ranks[16];
     unsigned n = 0;
 
     (void)snprintf(ranks, sizeof(ranks), "%u", options->ranks);
     assert_ok(pst_transport_self.open(ranks, &self, &diag), &diag);
-    assert_ok(pst_crew_new(plan, self, options, &crew, &diag), &diag);
-    while (n < 2 && pst_crew_memory(crew, 0).arena < LARGEST) {
-        assert_ok(pst_crew_step(crew, n, fill, plan, 0, &result, &diag), &diag);
+    assert_ok(pst_engine_new(plan, self, options, &engine, &diag), &diag);
+    while (n < 2 && pst_engine_memory(engine, 0).arena < LARGEST) {
+        assert_ok(pst_engine_step(engine, n, fill, plan, 0, &result, &diag),
+                  &diag);
         ret[n++] = result.loss;
     }
-    for (unsigned k = 0; n > 0 && k < pst_crew_n_local(crew); k++)
-        assert_int_equal(pst_crew_high_water(crew, k),
-                         pst_crew_memory(crew, k).arena);
+    for (unsigned k = 0; n > 0 && k < pst_engine_n_local(engine); k++)
+        assert_int_equal(pst_engine_high_water(engine, k),
+                         pst_engine_memory(engine, k).arena);
     if (n > 0 && options->device != NULL && options->ranks == 1) {
-        const size_t planned = pst_crew_memory(crew, 0).arena;
+        const size_t planned = pst_engine_memory(engine, 0).arena;
 
         /* The last of its operands ends where the arena does. */
         assert_true(watched.reach <= planned);
         n_full += pst_mem_round(watched.reach) == planned;
         n_ran++;
     }
-    pst_crew_free(crew);
+    pst_engine_free(engine);
     pst_transport_self.close(self);
     return n;
 }

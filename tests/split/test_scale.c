@@ -8,7 +8,7 @@
 
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
-#include "stages/run/crew.h"
+#include "stages/run/engine.h"
 #include "stages/run/estimate.h"
 
 #include <stdio.h>
@@ -91,7 +91,7 @@ static void start(struct pst_plan *plan, double *ret_plan, double *ret_start)
                                        .threads = 1,
                                        .optim = {.name = "adamw"}};
     struct pst_transport *transport = NULL;
-    struct pst_crew *crew = NULL;
+    struct pst_engine *engine = NULL;
     struct pst_costs costs;
     const double begin = seconds();
 
@@ -99,9 +99,9 @@ static void start(struct pst_plan *plan, double *ret_plan, double *ret_start)
     pst_costs_fini(&costs);
     *ret_plan = seconds() - begin;
     assert_ok(pst_transport_self.open("1", &transport, &diag), &diag);
-    assert_ok(pst_crew_new(plan, transport, &options, &crew, &diag), &diag);
+    assert_ok(pst_engine_new(plan, transport, &options, &engine, &diag), &diag);
     *ret_start = seconds() - begin - *ret_plan;
-    pst_crew_free(crew);
+    pst_engine_free(engine);
     transport->ops->close(transport);
 }
 

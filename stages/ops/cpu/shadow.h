@@ -8,8 +8,8 @@
  * the kernel. A run that comes to its end has not touched any.
  *
  * In builds with tests. PENSTOCK_DEVICE=shadow in the environment makes it the
- * device of all crews that name none. When memory is given back it adds a line
- * to the file PENSTOCK_SHADOW: what it has done so far.
+ * device of all engines that name none. When memory is given back it adds a
+ * line to the file PENSTOCK_SHADOW: what it has done so far.
  */
 #include "stages/device/device.h"
 

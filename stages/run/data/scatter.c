@@ -8,13 +8,14 @@
 #include <string.h>
 
 #include "stages/base/checked.h"
-#include "stages/run/crew.h"
+#include "stages/run/engine.h"
 
 /* Does the rank of the pipeline read that model input? */
-static bool reads(const struct pst_crew *crew, const struct pst_schedule *sched,
-                  unsigned rank, unsigned input)
+static bool reads(const struct pst_engine *engine,
+                  const struct pst_schedule *sched, unsigned rank,
+                  unsigned input)
 {
-    const struct pst_plan *plan = crew->plan;
+    const struct pst_plan *plan = engine->plan;
 
     for (unsigned s = 0; s < plan->stages.n; s++) {
         const struct pst_stage *stage = &plan->stages.at[s];
@@ -29,7 +30,7 @@ static bool reads(const struct pst_crew *crew, const struct pst_schedule *sched,
     for (size_t i = 0; i < plan->outputs.n; i++) { /* an input, as it is */
         const struct pst_plan_output *o = &plan->outputs.at[i];
 
-        if (crew->options.keep_outputs && o->is_tensor && o->stage < 0 &&
+        if (engine->options.keep_outputs && o->is_tensor && o->stage < 0 &&
             o->output == input &&
             sched->rank_of[pst_plan_output_stage(o)] == (int)rank)
             return true;
@@ -37,12 +38,12 @@ static bool reads(const struct pst_crew *crew, const struct pst_schedule *sched,
     return false;
 }
 
-static size_t input_bytes(const struct pst_crew *crew, unsigned microbatch,
+static size_t input_bytes(const struct pst_engine *engine, unsigned microbatch,
                           unsigned input)
 {
-    const struct pst_plan *plan = microbatch < pst_n_larger(&crew->options)
-                                      ? crew->plan
-                                      : crew->options.tail;
+    const struct pst_plan *plan = microbatch < pst_n_larger(&engine->options)
+                                      ? engine->plan
+                                      : engine->options.tail;
 
     return pst_meta_bytes(&plan->inputs.at[input].meta);
 }
@@ -51,21 +52,21 @@ static size_t input_bytes(const struct pst_crew *crew, unsigned microbatch,
 typedef enum pst_status (*piece_fn)(void *ctx, unsigned microbatch,
                                     unsigned input, size_t at, size_t bytes);
 
-static enum pst_status visit(const struct pst_crew *crew, unsigned rank,
+static enum pst_status visit(const struct pst_engine *engine, unsigned rank,
                              piece_fn fn, void *ctx)
 {
-    const unsigned replica = rank / crew->options.ranks;
-    const struct pst_schedule *sched = pst_crew_schedule_of(crew, replica);
-    unsigned first, n = pst_crew_share(crew, replica, &first);
+    const unsigned replica = rank / engine->options.ranks;
+    const struct pst_schedule *sched = pst_engine_schedule_of(engine, replica);
+    unsigned first, n = pst_engine_share(engine, replica, &first);
     enum pst_status status = PST_OK;
     size_t at = 0;
 
     for (unsigned k = first; k < first + n; k++) {
-        for (unsigned i = 0; i < crew->plan->inputs.n; i++) {
-            const size_t bytes = input_bytes(crew, k, i);
+        for (unsigned i = 0; i < engine->plan->inputs.n; i++) {
+            const size_t bytes = input_bytes(engine, k, i);
 
             if (status != PST_OK ||
-                !reads(crew, sched, rank % crew->options.ranks, i))
+                !reads(engine, sched, rank % engine->options.ranks, i))
                 continue;
             status = fn(ctx, k, i, at, bytes);
             at = pst_size_add(at, pst_mem_round(bytes));
@@ -83,12 +84,12 @@ static enum pst_status add_piece(void *ctx, unsigned microbatch, unsigned input,
     return PST_OK;
 }
 
-size_t pst_scatter_size(const struct pst_crew *crew, unsigned rank)
+size_t pst_scatter_size(const struct pst_engine *engine, unsigned rank)
 {
     size_t ret = 0;
 
-    if (crew->options.scatter && rank > 0 &&
-        visit(crew, rank, add_piece, &ret) != PST_OK)
+    if (engine->options.scatter && rank > 0 &&
+        visit(engine, rank, add_piece, &ret) != PST_OK)
         return 0;
     return ret;
 }
@@ -96,7 +97,7 @@ size_t pst_scatter_size(const struct pst_crew *crew, unsigned rank)
 /* --- a step ------------------------------------------------------------- */
 
 struct scatter {
-    struct pst_crew *crew;
+    struct pst_engine *engine;
     unsigned peer;
     uint64_t step;
     pst_fill_fn fill;
@@ -109,51 +110,52 @@ static enum pst_status send_piece(void *ctx, unsigned microbatch,
                                   unsigned input, size_t at, size_t bytes)
 {
     struct scatter *s = ctx;
-    struct pst_crew *crew = s->crew;
+    struct pst_engine *engine = s->engine;
     struct pst_diag why;
 
     (void)at;
     pst_diag_init(&why);
-    if (s->fill(s->fill_ctx, s->step, microbatch, input, crew->scattered,
+    if (s->fill(s->fill_ctx, s->step, microbatch, input, engine->scattered,
                 &why) != PST_OK) {
-        memset(crew->scattered, 0, bytes);
-        if (crew->scatter_fault[0] == '\0')
-            snprintf(crew->scatter_fault, sizeof(crew->scatter_fault),
+        memset(engine->scattered, 0, bytes);
+        if (engine->scatter_fault[0] == '\0')
+            snprintf(engine->scatter_fault, sizeof(engine->scatter_fault),
                      "rank 0, input data of microbatch %u: %.400s", microbatch,
                      why.text);
     }
-    return pst_crew_transfer(crew, true, s->peer, crew->scattered, bytes,
-                             s->diag);
+    return pst_engine_transfer(engine, true, s->peer, engine->scattered, bytes,
+                               s->diag);
 }
 
 static enum pst_status take_piece(void *ctx, unsigned microbatch,
                                   unsigned input, size_t at, size_t bytes)
 {
     struct scatter *s = ctx;
-    struct pst_rank *r = s->crew->ranks[0];
+    struct pst_rank *r = s->engine->ranks[0];
     unsigned char *to = pst_rank_at(r, r->scattered + at);
 
     (void)microbatch;
     (void)input;
     pst_rank_reach(r, to + bytes);
-    return pst_crew_transfer(s->crew, false, 0, pst_device_host(&r->mem, to),
-                             bytes, s->diag);
+    return pst_engine_transfer(s->engine, false, 0,
+                               pst_device_host(&r->mem, to), bytes, s->diag);
 }
 
-enum pst_status pst_crew_scatter(struct pst_crew *crew, uint64_t step,
-                                 pst_fill_fn fill, void *fill_ctx,
-                                 struct pst_diag *diag)
+enum pst_status pst_engine_scatter(struct pst_engine *engine, uint64_t step,
+                                   pst_fill_fn fill, void *fill_ctx,
+                                   struct pst_diag *diag)
 {
-    struct scatter s = {crew, 0, step, fill, fill_ctx, diag};
+    struct scatter s = {engine, 0, step, fill, fill_ctx, diag};
     enum pst_status status = PST_OK;
 
-    if (!crew->options.scatter)
+    if (!engine->options.scatter)
         return PST_OK;
-    crew->scatter_fault[0] = '\0';
-    if (!pst_crew_is_zero(crew))
-        return visit(crew, crew->first, take_piece, &s);
-    for (s.peer = 1; s.peer < pst_crew_size(crew) && status == PST_OK; s.peer++)
-        status = visit(crew, s.peer, send_piece, &s);
+    engine->scatter_fault[0] = '\0';
+    if (!pst_engine_is_zero(engine))
+        return visit(engine, engine->first, take_piece, &s);
+    for (s.peer = 1; s.peer < pst_engine_size(engine) && status == PST_OK;
+         s.peer++)
+        status = visit(engine, s.peer, send_piece, &s);
     return status;
 }
 
@@ -181,10 +183,10 @@ enum pst_status pst_scattered_fill(void *ctx, uint64_t step,
                                    unsigned microbatch, unsigned input,
                                    void *dst, struct pst_diag *diag)
 {
-    const struct pst_crew *crew = ctx;
+    const struct pst_engine *engine = ctx;
     struct wanted w = {
-        .microbatch = microbatch, .input = input, .r = crew->ranks[0]};
-    enum pst_status status = visit(crew, crew->first, find_piece, &w);
+        .microbatch = microbatch, .input = input, .r = engine->ranks[0]};
+    enum pst_status status = visit(engine, engine->first, find_piece, &w);
 
     (void)step;
     if (status == PST_OK && w.data == NULL)
@@ -196,14 +198,15 @@ enum pst_status pst_scattered_fill(void *ctx, uint64_t step,
     return status;
 }
 
-enum pst_status pst_scatter_init(struct pst_crew *crew, struct pst_diag *diag)
+enum pst_status pst_scatter_init(struct pst_engine *engine,
+                                 struct pst_diag *diag)
 {
     size_t most = 1;
 
-    if (!crew->options.scatter || !pst_crew_is_zero(crew))
+    if (!engine->options.scatter || !pst_engine_is_zero(engine))
         return PST_OK;
-    for (unsigned i = 0; i < crew->plan->inputs.n; i++)
-        most = PST_MAX(most, input_bytes(crew, 0, i));
-    crew->scattered = pst_alloc(PST_TAG_EXEC, most);
-    return crew->scattered != NULL ? PST_OK : pst_diag_nomem(diag, most);
+    for (unsigned i = 0; i < engine->plan->inputs.n; i++)
+        most = PST_MAX(most, input_bytes(engine, 0, i));
+    engine->scattered = pst_alloc(PST_TAG_EXEC, most);
+    return engine->scattered != NULL ? PST_OK : pst_diag_nomem(diag, most);
 }

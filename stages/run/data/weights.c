@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "stages/run/crew.h"
+#include "stages/run/engine.h"
 #include "stages/split/bind/bind.h"
 
 #define PART 8192u /* numbers of one message */
@@ -37,10 +37,10 @@ static enum pst_status normalise(double *weights, unsigned n,
 
 /* Both plans must do the same things, only with other sizes: accumulators and
  * messages are shared. */
-static enum pst_status compare_plans(const struct pst_crew *crew,
+static enum pst_status compare_plans(const struct pst_engine *engine,
                                      struct pst_diag *diag)
 {
-    const struct pst_plan *a = crew->plan, *b = crew->options.tail;
+    const struct pst_plan *a = engine->plan, *b = engine->options.tail;
     bool same = a->stages.n == b->stages.n && a->edges.n == b->edges.n &&
                 a->params.n == b->params.n && a->outputs.n == b->outputs.n;
 
@@ -56,53 +56,53 @@ static enum pst_status compare_plans(const struct pst_crew *crew,
     return PST_OK;
 }
 
-enum pst_status pst_crew_weights_init(struct pst_crew *crew,
-                                      struct pst_diag *diag)
+enum pst_status pst_engine_weights_init(struct pst_engine *engine,
+                                        struct pst_diag *diag)
 {
-    const struct pst_exec_options *o = &crew->options;
+    const struct pst_exec_options *o = &engine->options;
     enum pst_status status = PST_OK;
 
     if (o->tail != NULL && (o->n_tail == 0 || o->n_tail >= o->microbatches))
         return pst_diag_set(diag, PST_ERR_INTERNAL,
                             "%u of %u microbatches have fewer rows", o->n_tail,
                             o->microbatches);
-    crew->weights =
-        pst_calloc(PST_TAG_EXEC, o->microbatches, sizeof(*crew->weights));
-    if (crew->weights == NULL)
+    engine->weights =
+        pst_calloc(PST_TAG_EXEC, o->microbatches, sizeof(*engine->weights));
+    if (engine->weights == NULL)
         return pst_diag_nomem(diag, o->microbatches);
     if (o->tail != NULL)
-        status = compare_plans(crew, diag);
+        status = compare_plans(engine, diag);
     for (unsigned k = 0; k < o->microbatches; k++) {
         const struct pst_plan *plan =
-            k < pst_n_larger(o) ? crew->plan : o->tail;
+            k < pst_n_larger(o) ? engine->plan : o->tail;
 
-        crew->weights[k] =
+        engine->weights[k] =
             o->tail == NULL || o->weigh_equal ? 1 : (double)pst_plan_rows(plan);
     }
-    return status == PST_OK ? normalise(crew->weights, o->microbatches, diag)
+    return status == PST_OK ? normalise(engine->weights, o->microbatches, diag)
                             : status;
 }
 
-enum pst_status pst_crew_weigh(struct pst_crew *crew, uint64_t step,
-                               struct pst_diag *diag)
+enum pst_status pst_engine_weigh(struct pst_engine *engine, uint64_t step,
+                                 struct pst_diag *diag)
 {
-    const struct pst_exec_options *o = &crew->options;
+    const struct pst_exec_options *o = &engine->options;
     enum pst_status status = PST_OK;
 
     if (o->weigh == NULL)
         return PST_OK;
-    if (pst_crew_is_zero(crew)) {
-        status = o->weigh(o->weigh_ctx, step, crew->weights, diag);
+    if (pst_engine_is_zero(engine)) {
+        status = o->weigh(o->weigh_ctx, step, engine->weights, diag);
         if (status == PST_OK)
-            status = normalise(crew->weights, o->microbatches, diag);
+            status = normalise(engine->weights, o->microbatches, diag);
     }
-    status = pst_crew_settle(crew, status, diag);
+    status = pst_engine_settle(engine, status, diag);
     if (status != PST_OK)
         return status;
     for (unsigned k = 0; k < o->microbatches && status == PST_OK; k += PART)
-        status = pst_crew_broadcast(crew->transport, crew->weights + k,
-                                    PST_MIN(PART, o->microbatches - k) *
-                                        sizeof(*crew->weights),
-                                    NULL, NULL, diag);
+        status = pst_engine_broadcast(engine->transport, engine->weights + k,
+                                      PST_MIN(PART, o->microbatches - k) *
+                                          sizeof(*engine->weights),
+                                      NULL, NULL, diag);
     return status;
 }

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_RANK_H
 #define PENSTOCK_STAGES_RUN_RANK_RANK_H
 /*
- * One rank of a crew: its stages' programs, its arena, its list of actions
+ * One rank of an engine: its stages' programs, its arena, its list of actions
  * with every slot and message decided in advance, and the state of the step
  * that is running. pst_rank_advance is the executor's loop: it runs actions
  * until one has to wait, so that one thread can drive several ranks.
@@ -211,7 +211,7 @@ struct pst_rank {
     unsigned first; /* rank of the job that is rank 0 of this replica */
     unsigned replica;
     unsigned first_mb; /* microbatch of the step that is 0 of this replica */
-    const double *weights; /* of all microbatches of the step; the crew's */
+    const double *weights; /* of all microbatches of the step; the engine's */
 
     struct pst_arena heap;         /* the tables below */
     struct pst_rank_stage *stages; /* by plan stage; program NULL elsewhere */
@@ -288,7 +288,7 @@ enum pst_status pst_programs_init(struct pst_programs *programs,
 void pst_programs_fini(struct pst_programs *programs);
 void pst_programs_tidy(struct pst_programs *programs);
 
-/* What a rank is told of its crew, which has to outlive it. */
+/* What a rank is told of its engine, which has to outlive it. */
 struct pst_rank_facts {
     struct pst_plan *plan;
     const struct pst_uses *uses;

@@ -15,7 +15,7 @@
 
 /* Elements of a transmitted parameter that are summed at a time. */
 #define PIECE ((int64_t)1 << 20)
-/* Stages that share one parameter; more are refused when the crew is made. */
+/* Stages that share one parameter; more are refused when the engine is made. */
 #define MAX_OWNERS PST_MAX_SHARED_STAGES
 
 struct owners {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Whoever waits too long says for whom (DESIGN 3.1: no hang without a name). */
-#include "stages/run/crew.h"
+#include "stages/run/engine.h"
 #include "stages/run/lanes.h"
 
 /* Is this one of the messages that the rank's next action waits for? */
@@ -78,15 +78,17 @@ static void describe_running(const struct pst_rank *r, struct pst_str *out)
 
 /* known: what ranks told each other. One process that is many ranks tells of
  * all of them: they may wait for each other in a ring. */
-static enum pst_status report(const struct pst_crew *crew, const char *known)
+static enum pst_status report(const struct pst_engine *engine,
+                              const char *known)
 {
-    const struct pst_rank *first = crew->ranks[0];
+    const struct pst_rank *first = engine->ranks[0];
     struct pst_str text = {0};
     enum pst_status status;
 
-    for (unsigned i = 0; i < crew->n_local && text.len < 400; i++) {
-        const struct pst_rank *r = crew->ranks[i];
-        const bool runs = crew->lanes != NULL && pst_lanes_runs(crew->lanes, i);
+    for (unsigned i = 0; i < engine->n_local && text.len < 400; i++) {
+        const struct pst_rank *r = engine->ranks[i];
+        const bool runs =
+            engine->lanes != NULL && pst_lanes_runs(engine->lanes, i);
         const struct pst_message *m = runs ? NULL : find(r);
 
         if (!runs && r->phase == PST_RANK_DONE)
@@ -110,32 +112,33 @@ static enum pst_status report(const struct pst_crew *crew, const char *known)
             first->diag, PST_ERR_PEER,
             PST_WATCHDOG_TEXT " for %.3g s in step %llu: %s (--watchdog sets "
                               "the limit)",
-            crew->awake.now, (unsigned long long)first->step + 1,
+            engine->awake.now, (unsigned long long)first->step + 1,
             pst_str_text(&text));
     pst_str_fini(&text);
     return status;
 }
 
 /* Ranks of one process know all of each other; others ask the pulse. */
-enum pst_status pst_crew_watch(struct pst_crew *crew)
+enum pst_status pst_engine_watch(struct pst_engine *engine)
 {
-    const struct pst_rank *r = crew->ranks[0];
+    const struct pst_rank *r = engine->ranks[0];
     const struct pst_message *m = find(r);
-    struct pst_pulse *pulse = crew->transport->pulse;
+    struct pst_pulse *pulse = engine->transport->pulse;
     struct pst_diag diag;
 
     if (pulse != NULL &&
         pst_pulse_look(pulse, m != NULL ? m->peer : pst_rank_number(r),
                        &diag) != PST_OK)
-        return report(crew, diag.text);
-    if (pulse != NULL && !crew->transport->ops->one_process)
+        return report(engine, diag.text);
+    if (pulse != NULL && !engine->transport->ops->one_process)
         return PST_OK;
-    pst_awake_look(&crew->awake, pst_now());
-    if (crew->awake.slept > 0)
-        crew->awake.now = 0;
-    if (crew->options.watchdog <= 0 || crew->awake.now < crew->options.watchdog)
+    pst_awake_look(&engine->awake, pst_now());
+    if (engine->awake.slept > 0)
+        engine->awake.now = 0;
+    if (engine->options.watchdog <= 0 ||
+        engine->awake.now < engine->options.watchdog)
         return PST_OK;
-    if (crew->lanes != NULL)
-        pst_lanes_stop(crew->lanes); /* so that they can be looked at */
-    return report(crew, NULL);
+    if (engine->lanes != NULL)
+        pst_lanes_stop(engine->lanes); /* so that they can be looked at */
+    return report(engine, NULL);
 }
