@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A folder of checkpoints: which stay and which are removed, what is told of
+ * those that cannot be read, and whose the folder is. */
+#include "tests/files/checkpoints.h"
+
+static void mark_bad(uint64_t step)
+{
+    assert_ok(
+        pst_checkpoint_mark("ck", step, true, "step was not applied", &diag),
+        &diag);
+}
+
+/* The newest good one outlives any number of bad ones, and is the one taken. */
+static void keeps_the_newest_good(void **state)
+{
+    struct pst_str notes = {0};
+    struct pst_checkpoint *ckpt;
+
+    (void)state;
+    for (unsigned i = 1; i <= 5; i++)
+        assert_ok(save(i, 8, (float)i, 0), &diag);
+    for (unsigned i = 3; i <= 5; i++)
+        mark_bad(i);
+    assert_int_equal(latest(2, &notes), 2);
+    assert_non_null(
+        strstr(notes.text, "step-00000005/manifest.json: is bad: step was"));
+    pst_str_fini(&notes);
+    assert_ok(open_ck(5, DIGEST, true, &ckpt, NULL), &diag);
+    assert_true(ckpt->info.bad);
+    assert_string_equal(ckpt->info.reason, "step was not applied");
+    pst_checkpoint_close(ckpt);
+    mark_bad(2);
+    mark_bad(1);
+    assert_int_equal(latest(2, NULL), PST_ERR_INPUT);
+    assert_non_null(strstr(diag.text, "--resume=5 takes it all the same"));
+}
+
+/* A shard whose rank found a value that is not finite, as the save writes it.
+ */
+static void bad_saves_prune_nothing_good(void **state)
+{
+    const struct pst_checkpoint_info info = {2, 0, DIGEST, "adamw"};
+    struct pst_checkpoint_shard shard;
+
+    (void)state;
+    assert_ok(save(1, 8, 1, 1), &diag);
+    for (uint64_t step = 2; step <= 4; step++) {
+        struct pst_checkpoint_info at = info;
+
+        at.step = step;
+        assert_ok(save_shard(step, 0, 8, 1, &shard), &diag);
+        strcpy(shard.bad, "'param.w' has a value that is not finite");
+        assert_ok(pst_checkpoint_commit("ck", &at, &shard, 1, 1, &diag), &diag);
+        assert_true(is_there(1));
+        assert_true(is_there((unsigned)step));
+        assert_true(step == 2 || !is_there((unsigned)step - 1));
+    }
+    assert_int_equal(latest(1, NULL), 1);
+}
+
+static void pins_and_removes(void **state)
+{
+    struct pst_checkpoint_rows rows = {0};
+
+    (void)state;
+    for (unsigned i = 1; i <= 3; i++)
+        assert_ok(save(i, 8, (float)i, 0), &diag);
+    assert_ok(pst_checkpoint_pin("ck", 1, true, &diag), &diag);
+    assert_int_equal(pst_checkpoint_pin("ck", 9, true, &diag),
+                     PST_ERR_NOT_FOUND);
+    assert_ok(save(4, 8, 4, 1), &diag);
+    assert_true(is_there(1));
+    assert_false(is_there(2) || is_there(3));
+    assert_int_equal(pst_checkpoint_remove("ck", 1, &diag), PST_ERR_DENIED);
+    assert_non_null(strstr(diag.text, "--unpin 1"));
+    assert_int_equal(pst_checkpoint_remove("ck", 4, &diag), PST_ERR_DENIED);
+    assert_non_null(strstr(diag.text, "newest good one"));
+    write_bytes("ck/step-00000004/rank-001.safetensors", "x", 1);
+    assert_ok(pst_checkpoint_table("ck", true, &rows, &diag), &diag);
+    assert_int_equal(rows.n, 2);
+    assert_int_equal(rows.at[0].state, PST_CHECKPOINT_DAMAGED);
+    assert_non_null(strstr(rows.at[0].text,
+                           "step-00000004/rank-001.safetensors: has 1 bytes"));
+    assert_int_equal(rows.at[1].state, PST_CHECKPOINT_GOOD);
+    assert_true(rows.at[1].pinned && rows.at[1].bytes > 0);
+    pst_vec_fini(&rows);
+    assert_ok(pst_checkpoint_pin("ck", 1, false, &diag), &diag);
+    assert_int_equal(pst_checkpoint_remove("ck", 1, &diag), PST_ERR_DENIED);
+    assert_ok(pst_checkpoint_remove("ck", 4, &diag), &diag);
+    assert_int_equal(latest(1, NULL), 1);
+}
+
+/* What cannot be read may be whole: neither passed over nor a reason to remove
+ * anything. A folder as a file gives an error of the system to root, too. */
+static void tells_damage_from_errors(void **state)
+{
+    char loop[] = "ck/step-00000002/manifest.json";
+    char *text;
+    size_t size;
+
+    (void)state;
+    assert_ok(save(1, 8, 1, 0), &diag);
+    assert_ok(save(2, 8, 2, 0), &diag);
+    assert_ok(pst_file_read(loop, 1 << 20, &text, &size, &diag), &diag);
+    assert_int_equal(unlink(loop), 0);
+    assert_int_equal(symlink("manifest.json", loop), 0); /* ELOOP */
+    assert_int_equal(latest(1, NULL), PST_ERR_IO);
+    assert_non_null(strstr(diag.text, loop));
+    assert_non_null(strstr(diag.text, "--resume=STEP"));
+    assert_ok(save(3, 8, 3, 2), &diag);
+    assert_true(is_there(1));
+    assert_int_equal(unlink(loop), 0);
+    memcpy(strstr(text, "\"version\": 1") + 11, "2", 1);
+    write_bytes(loop, text, size);
+    pst_free(text);
+    assert_ok(pst_remove_tree("ck/step-00000003", &diag), &diag);
+    assert_int_equal(latest(1, NULL), PST_ERR_VERSION);
+    assert_non_null(strstr(diag.text, "newer penstock"));
+    assert_ok(save(3, 8, 3, 1), &diag);
+    assert_true(!is_there(1) && is_there(2));
+}
+
+static void change_last_byte(const char *path)
+{
+    char *bytes;
+    size_t size;
+
+    assert_ok(pst_file_read(path, 1 << 20, &bytes, &size, &diag), &diag);
+    bytes[size - 1] = (char)(bytes[size - 1] ^ 1);
+    write_bytes(path, bytes, size);
+    pst_free(bytes);
+}
+
+/* What only its bytes show to be damaged is not the newest good one. */
+static void removes_by_bytes(void **state)
+{
+    static const uint64_t damaged[] = {6};
+    const struct pst_checkpoint_rule rule = {
+        .keep = 2, .damaged = damaged, .n_damaged = 1};
+
+    (void)state;
+    for (unsigned i = 4; i <= 6; i++)
+        assert_ok(save(i, 8, (float)i, 0), &diag);
+    change_last_byte("ck/step-00000006/rank-001.safetensors");
+    assert_int_equal(pst_checkpoint_remove("ck", 5, &diag), PST_ERR_DENIED);
+    assert_non_null(strstr(diag.text, "newest good one"));
+    assert_ok(pst_checkpoint_remove("ck", 4, &diag), &diag);
+    assert_ok(save(10, 8, 10, 0), &diag);
+    pst_checkpoint_prune("ck", 10, &rule);
+    assert_true(is_there(10) && is_there(5));
+    assert_ok(pst_checkpoint_remove("ck", 6, &diag), &diag);
+}
+
+/* A folder that nobody can look into, also as root. */
+static void make_loop(unsigned step)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "ck/step-%08u", step);
+    assert_int_equal(symlink(path + 3, path), 0);
+}
+
+/* It blocks nothing unless it is the newest one, and then only that choice. */
+static void lives_with_unreadable_folders(void **state)
+{
+    struct pst_str notes = {0};
+    const struct pst_checkpoint_rule rule = {
+        .keep = 1, .stays = note_skipped, .ctx = &notes};
+    struct pst_checkpoint_former former;
+    struct pst_checkpoint_rows rows = {0};
+    struct pst_checkpoint *ckpt = NULL;
+
+    (void)state;
+    for (unsigned i = 1; i <= 4; i++)
+        assert_ok(save(i, 8, (float)i, 0), &diag);
+    assert_ok(pst_remove_tree("ck/step-00000002", &diag), &diag);
+    make_loop(2);
+    assert_int_equal(latest(4, NULL), 4);
+    assert_ok(pst_checkpoint_table("ck", false, &rows, &diag), &diag);
+    assert_int_equal(rows.n, 4);
+    assert_int_equal(rows.at[2].state, PST_CHECKPOINT_UNREADABLE);
+    pst_vec_fini(&rows);
+    pst_checkpoint_prune("ck", 4, &rule);
+    assert_true(is_there(4) && !is_there(3) && !is_there(1));
+    assert_non_null(strstr(pst_str_text(&notes), "step-00000002"));
+    pst_str_fini(&notes);
+    make_loop(9);
+    assert_int_equal(latest(4, NULL), PST_ERR_IO);
+    assert_non_null(strstr(diag.text, "--resume=STEP"));
+    assert_ok(open_ck(4, DIGEST, true, &ckpt, NULL), &diag);
+    pst_checkpoint_close(ckpt);
+    assert_ok(pst_checkpoint_set_aside("ck", 4, &former, &diag), &diag);
+    assert_int_equal(former.n, 1);
+    assert_int_equal(latest(4, NULL), 4);
+}
+
+/* Whole shards without a manifest are no rest of a save: told, and out of the
+ * way of the next one. */
+static void keeps_what_lost_its_manifest(void **state)
+{
+    struct pst_checkpoint_former former;
+    struct pst_checkpoint_shard shard;
+    struct pst_str notes = {0};
+
+    (void)state;
+    assert_ok(save(1, 8, 1, 0), &diag);
+    assert_ok(save(2, 8, 2, 0), &diag);
+    assert_int_equal(unlink("ck/step-00000002/manifest.json"), 0);
+    assert_int_equal(latest(1, &notes), 1);
+    assert_string_equal(pst_str_text(&notes),
+                        "step-00000002/manifest.json: is missing\n");
+    pst_str_fini(&notes);
+    assert_ok(save(3, 8, 3, 0), &diag);
+    assert_int_equal(access("ck/step-00000002/rank-001.safetensors", F_OK), 0);
+    assert_ok(pst_checkpoint_set_lost_aside("ck", 1, &former, &diag), &diag);
+    assert_int_equal(former.n, 1);
+    assert_true(is_there(3));
+    assert_int_equal(
+        access("ck/former-1/step-00000002/rank-001.safetensors", F_OK), 0);
+    /* The rest of a save is neither told nor kept. */
+    assert_ok(save_shard(4, 0, 8, 1, &shard), &diag);
+    assert_int_equal(latest(3, &notes), 3);
+    assert_string_equal(pst_str_text(&notes), "");
+    assert_ok(save(5, 8, 5, 0), &diag);
+    assert_int_equal(access("ck/step-00000004", F_OK), -1);
+    assert_int_equal(access("ck/step-00000005/saving", F_OK), -1);
+    assert_ok(save_shard(6, 0, 8, 1, &shard), &diag);
+    pst_checkpoint_shard_discard("ck", 6, &shard);
+    assert_int_equal(access("ck/step-00000006", F_OK), -1);
+}
+
+static enum pst_status own(const char *digest, bool resume, bool adopt,
+                           struct pst_checkpoint_owner **ret,
+                           struct pst_checkpoint_former *former)
+{
+    const struct pst_checkpoint_claim claim = {
+        .dir = "ck", .model_digest = digest, .resume = resume, .adopt = adopt};
+
+    return pst_checkpoint_own(&claim, ret, former, &diag);
+}
+
+/* Both folders of a run have its name; one is refused with another's. */
+static void second_folder_has_the_name_of_the_first(void **state)
+{
+    struct pst_checkpoint_claim claim = {
+        .dir = "ck", .model_digest = DIGEST, .run = "a", .fallback = "second"};
+    struct pst_checkpoint_former former;
+    struct pst_checkpoint_owner *a;
+    struct pst_checkpoint_run run;
+
+    (void)state;
+    assert_ok(pst_checkpoint_own(&claim, &a, &former, &diag), &diag);
+    assert_ok(save(1, 8, 1, 0), &diag);
+    pst_checkpoint_disown(a);
+    assert_ok(pst_checkpoint_whose("ck", &run, &diag), &diag);
+    assert_string_equal(run.name, "a");
+    assert_non_null(strstr(run.fallback, "/second"));
+    pst_free(run.fallback);
+    claim.resume = true;
+    assert_ok(pst_checkpoint_own(&claim, &a, &former, &diag), &diag);
+    pst_checkpoint_disown(a);
+    claim.run = "b";
+    assert_int_equal(pst_checkpoint_own(&claim, &a, &former, &diag),
+                     PST_ERR_CONFIG);
+    assert_non_null(strstr(diag.text, "belongs to another run (a"));
+    claim.adopt = true;
+    assert_ok(pst_checkpoint_own(&claim, &a, &former, &diag), &diag);
+    assert_int_equal(former.n, 1);
+    pst_checkpoint_disown(a);
+    assert_int_equal(unlink("ck/owner.json"), 0);
+    assert_int_equal(mkdir("ck/owner.json", 0777), 0);
+    assert_int_equal(pst_checkpoint_whose("ck", &run, &diag), PST_ERR_IO);
+    assert_non_null(strstr(diag.text, "mend or remove it"));
+}
+
+static void belongs_to_one_run(void **state)
+{
+    struct pst_checkpoint_former former;
+    struct pst_checkpoint_owner *a, *b;
+    int lock;
+
+    (void)state;
+    assert_int_equal(own(DIGEST, true, false, &a, &former), PST_ERR_NOT_FOUND);
+    assert_ok(own(DIGEST, false, false, &a, &former), &diag);
+    for (int i = 0; i < 4; i++) { /* it lives: nobody takes it */
+        assert_int_equal(own(DIGEST, i & 1, i & 2, &b, &former),
+                         PST_ERR_CONFIG);
+        assert_non_null(strstr(diag.text, "belongs to a job that runs"));
+    }
+    assert_int_equal(pst_checkpoint_lock("ck", &lock, &diag), PST_ERR_BUSY);
+    pst_checkpoint_disown(a);
+    /* It never saved: the folder is free for anybody. */
+    assert_ok(own("other", false, false, &a, &former), &diag);
+    pst_checkpoint_disown(a);
+    assert_ok(own(DIGEST, false, false, &a, &former), &diag);
+    assert_ok(save(1, 8, 1, 0), &diag);
+    pst_checkpoint_disown(a);
+    assert_ok(own(DIGEST, true, false, &a, &former), &diag);
+    pst_checkpoint_disown(a);
+    assert_int_equal(own(DIGEST, false, false, &a, &former), PST_ERR_CONFIG);
+    assert_non_null(strstr(diag.text, "--resume"));
+    assert_non_null(strstr(diag.text, "--adopt"));
+    assert_int_equal(own("other", false, false, &a, &former), PST_ERR_CONFIG);
+    assert_non_null(strstr(diag.text, "another run of another model"));
+    assert_int_equal(own("other", true, true, &a, &former), PST_ERR_MISMATCH);
+    assert_ok(own("other", false, true, &a, &former), &diag);
+    assert_int_equal(former.n, 1);
+    assert_int_equal(former.step, 1);
+    assert_string_equal(former.folder, "former-1");
+    assert_int_equal(access("ck/former-1/step-00000001/manifest.json", F_OK),
+                     0);
+    pst_checkpoint_disown(a);
+}
+
+/* A process that is killed gives its folder free. */
+static void killed_owners_leave_it_free(void **state)
+{
+    struct pst_checkpoint_former former;
+    struct pst_checkpoint_owner *a;
+    int fds[2], status;
+    char c = 0;
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(pipe(fds), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        c = own(DIGEST, false, false, &a, &former) == PST_OK;
+        if (write(fds[1], &c, 1) == 1)
+            (void)pause();
+        _exit(1);
+    }
+    assert_int_equal(read(fds[0], &c, 1), 1);
+    assert_int_equal(c, 1);
+    assert_int_equal(own(DIGEST, false, false, &a, &former), PST_ERR_CONFIG);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_ok(own(DIGEST, false, false, &a, &former), &diag);
+    pst_checkpoint_disown(a);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(keeps_the_newest_good, clean),
+        cmocka_unit_test_teardown(bad_saves_prune_nothing_good, clean),
+        cmocka_unit_test_teardown(pins_and_removes, clean),
+        cmocka_unit_test_teardown(tells_damage_from_errors, clean),
+        cmocka_unit_test_teardown(removes_by_bytes, clean),
+        cmocka_unit_test_teardown(lives_with_unreadable_folders, clean),
+        cmocka_unit_test_teardown(keeps_what_lost_its_manifest, clean),
+        cmocka_unit_test_teardown(second_folder_has_the_name_of_the_first,
+                                  clean),
+        cmocka_unit_test_teardown(belongs_to_one_run, clean),
+        cmocka_unit_test_teardown(killed_owners_leave_it_free, clean),
+    };
+
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
