@@ -13,8 +13,10 @@
 
 enum pst_lr_schedule { PST_LR_CONSTANT, PST_LR_COSINE, PST_LR_LINEAR };
 
+struct pst_optim;
+
 struct pst_optim_options {
-    const char *name; /* "none", "sgd", "adamw" */
+    const struct pst_optim *row; /* NULL: parameters stay as they are */
     double lr, weight_decay;
     double momentum, dampening;
     bool nesterov;
@@ -43,16 +45,16 @@ struct pst_optim {
 };
 
 /* PyTorch's defaults for that optimizer (AdamW: lr 1e-3, betas .9 .999,
- * eps 1e-8, weight decay 1e-2; SGD: lr 1e-3). Unknown name: PST_ERR_USAGE that
- * lists the names. */
+ * eps 1e-8, weight decay 1e-2; SGD: lr 1e-3); "none" has no row. Unknown name:
+ * PST_ERR_USAGE that lists the names. */
 enum pst_status pst_optim_defaults(const char *name,
                                    struct pst_optim_options *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* States that the options need: SGD has one only with momentum. */
 unsigned pst_optim_n_states(const struct pst_optim *optim,
                             const struct pst_optim_options *options);
-const struct pst_optim *pst_optim_find(const char *name,
-                                       struct pst_diag *diag) PST_MUST_CHECK;
+/* Its name, "none" without a row. */
+const char *pst_optim_name(const struct pst_optim_options *options);
 /* Checks ranges; the message names the option. */
 enum pst_status pst_optim_check(const struct pst_optim_options *options,
                                 struct pst_diag *diag) PST_MUST_CHECK;

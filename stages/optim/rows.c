@@ -18,7 +18,7 @@ static const char *const names[] = {
 #undef PST_OPTIM
 };
 
-const struct pst_optim *pst_optim_find(const char *name, struct pst_diag *diag)
+static const struct pst_optim *find(const char *name, struct pst_diag *diag)
 {
     struct pst_str list = {0};
     int near;
@@ -41,13 +41,18 @@ enum pst_status pst_optim_defaults(const char *name,
                                    struct pst_optim_options *ret,
                                    struct pst_diag *diag)
 {
-    const struct pst_optim *optim = pst_optim_find(name, diag);
+    const struct pst_optim *optim = find(name, diag);
 
     if (optim == NULL)
         return PST_ERR_USAGE;
     *ret = optim->defaults;
-    ret->name = optim->name;
+    ret->row = optim->task != NULL ? optim : NULL;
     return PST_OK;
+}
+
+const char *pst_optim_name(const struct pst_optim_options *options)
+{
+    return options->row != NULL ? options->row->name : pst_optim_none.name;
 }
 
 unsigned pst_optim_n_states(const struct pst_optim *optim,
@@ -100,11 +105,8 @@ static enum pst_status check_ranges(const struct pst_optim_options *options,
 enum pst_status pst_optim_check(const struct pst_optim_options *options,
                                 struct pst_diag *diag)
 {
-    enum pst_status status;
+    enum pst_status status = check_ranges(options, diag);
 
-    if (pst_optim_find(options->name, diag) == NULL)
-        return PST_ERR_USAGE;
-    status = check_ranges(options, diag);
     if (status != PST_OK)
         return status;
     if (options->nesterov && (options->momentum == 0 || options->dampening > 0))

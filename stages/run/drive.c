@@ -37,9 +37,7 @@ static enum pst_status check_options(const struct pst_plan *plan,
                             "the plan has no loss to train on: split the "
                             ".pt2 with --loss-fn (cross_entropy, mse ...), or "
                             "with --loss if an output is one");
-    if (!o->train)
-        return PST_OK;
-    if (strcmp(o->optim.name, "none") == 0)
+    if (!o->train || o->optim.row == NULL)
         return PST_OK;
     return pst_optim_check(&o->optim, diag);
 }
@@ -205,12 +203,12 @@ static enum pst_status handshake(struct pst_engine *engine,
                                          : "in f32 (penstock calibrate)");
     pst_facts_add(&f, "what a step does", "train %d, outputs %d, scatter %d",
                   o->train, o->keep_outputs, o->scatter);
-    if (o->train && strcmp(p->name, "none") != 0)
+    if (o->train && p->row != NULL)
         pst_facts_add(&f, "the optimizer",
                       "%s, lr %.17g, decay %.17g, momentum %.17g/%.17g/%d, "
                       "betas %.17g %.17g, eps %.17g, clip %.17g, rate "
                       "%d/%llu/%llu/%.17g",
-                      p->name, p->lr, p->weight_decay, p->momentum,
+                      p->row->name, p->lr, p->weight_decay, p->momentum,
                       p->dampening, p->nesterov, p->beta1, p->beta2, p->eps,
                       p->clip_norm, (int)p->lr_schedule,
                       (unsigned long long)p->warmup_steps,

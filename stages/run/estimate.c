@@ -110,17 +110,12 @@ static enum pst_status add_params(const struct pst_plan *plan,
     unsigned *n_shared =
         pst_arena_calloc(&costs->arena, costs->n_stages, sizeof(*n_shared));
     unsigned states = 0;
-    bool moves = o->train && strcmp(o->optim.name, "none") != 0;
+    const struct pst_optim *optim = o->train ? o->optim.row : NULL;
 
     if (n_shared == NULL)
         return pst_diag_nomem(diag, costs->n_stages * sizeof(*n_shared));
-    if (moves) {
-        const struct pst_optim *optim = pst_optim_find(o->optim.name, diag);
-
-        if (optim == NULL)
-            return PST_ERR_USAGE;
+    if (optim != NULL)
         states = pst_optim_n_states(optim, &o->optim);
-    }
     for (size_t i = 0; i < plan->params.n; i++) {
         const struct pst_plan_param *p = &plan->params.at[i];
         const double bytes = (double)pst_meta_bytes(&p->meta);
@@ -130,7 +125,7 @@ static enum pst_status add_params(const struct pst_plan *plan,
             struct pst_stage_cost *c = &costs->stages[p->stages[k]];
 
             c->fixed += bytes * (learns ? 2 + states : 1);
-            if (learns && moves)
+            if (learns && optim != NULL)
                 c->optim +=
                     pst_cost_of_memory(&setup, bytes * (3 + 2 * states));
             /* Each part goes once to its owner and once back. */

@@ -48,11 +48,9 @@ static enum pst_status each_entry(const struct pst_engine *engine,
                                   struct pst_rank *r, bool home, entry_fn fn,
                                   void *ctx, struct pst_diag *diag)
 {
-    const struct pst_optim *optim = NULL;
+    const struct pst_optim *optim = r->optim;
     enum pst_status status = PST_OK;
 
-    if (r->options.train && strcmp(r->options.optim.name, "none") != 0)
-        optim = pst_optim_find(r->options.optim.name, diag);
     for (size_t i = 0; i < r->params.n && status == PST_OK; i++) {
         const struct pst_rank_param *p = &r->params.at[i];
         const struct pst_plan_param *param = &engine->plan->params.at[p->index];
@@ -262,7 +260,8 @@ static enum pst_status commit(struct pst_engine *engine, const char *dir,
     memcpy(info.model_digest, engine->plan->model_digest,
            sizeof(info.model_digest));
     snprintf(info.optimizer, sizeof(info.optimizer), "%s",
-             engine->options.train ? engine->options.optim.name : "none");
+             engine->options.train ? pst_optim_name(&engine->options.optim)
+                                   : "none");
     return pst_checkpoint_commit(dir, &info, shards, engine->options.ranks,
                                  keep, diag);
 }
@@ -382,7 +381,7 @@ static enum pst_status check_run(const struct pst_engine *engine,
                                  const struct pst_checkpoint_info *info,
                                  struct pst_diag *diag)
 {
-    const char *optimizer = engine->options.optim.name;
+    const struct pst_optim_options *optim = &engine->options.optim;
 
     if (!engine->options.train)
         return PST_OK;
@@ -392,13 +391,12 @@ static enum pst_status check_run(const struct pst_engine *engine,
                             ", this run has seed %" PRIu64
                             ": give --seed %" PRIu64,
                             info->seed, engine->options.seed, info->seed);
-    if (strcmp(info->optimizer, "none") != 0 &&
-        strcmp(optimizer, "none") != 0 &&
-        strcmp(info->optimizer, optimizer) != 0)
+    if (strcmp(info->optimizer, "none") != 0 && optim->row != NULL &&
+        strcmp(info->optimizer, optim->row->name) != 0)
         return pst_diag_set(diag, PST_ERR_MISMATCH,
                             "the checkpoint was written with optimizer %s, "
                             "this run has %s: give --optimizer %s",
-                            info->optimizer, optimizer, info->optimizer);
+                            info->optimizer, optim->row->name, info->optimizer);
     return PST_OK;
 }
 

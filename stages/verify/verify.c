@@ -450,7 +450,7 @@ enum pst_status pst_verify(struct pst_plan *plan,
 
     if (status != PST_OK)
         return status;
-    v.options.optim = (struct pst_optim_options){.name = "none"};
+    v.options.optim = (struct pst_optim_options){0};
     v.options.train = options->train && plan->loss >= 0;
     v.options.keep_outputs = true;
     if (v.options.threads == 0) /* the same for both: bits depend on it */

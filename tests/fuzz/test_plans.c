@@ -341,7 +341,6 @@ static enum pst_status step(struct pst_plan *plan, struct pst_diag *diag)
         .train = plan->loss >= 0,
         .threads = 1,
         .seed = 3,
-        .optim.name = "none",
     };
     struct pst_memory memory[8];
     struct pst_step_result result;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Optimizers, learning rates and clipping against numbers of PyTorch 2.13. */
 #include "stages/optim/optim.h"
+#include "stages/optim/rows.h"
 #include "tests/test.h"
 
 #include <float.h>
@@ -22,20 +23,20 @@ static const float grads[STEPS][N] = {
 /* After five steps: parameter, then states. */
 struct golden {
     struct pst_optim_options options;
-    bool set; /* else the defaults of options.name */
+    bool set; /* else the defaults of options.row */
     unsigned n_states;
     float want[3][N];
 };
 
 static const struct golden goldens[] = {
-    {.options = {.name = "sgd", .lr = 0.1},
+    {.options = {.row = &pst_optim_sgd, .lr = 0.1},
      .set = true,
      .want = {{0.349999994f, -1.25f, 1.9000001f, 0.300000012f, -0.12514998f}}},
-    {.options = {.name = "sgd", .lr = 0.1, .weight_decay = 0.05},
+    {.options = {.row = &pst_optim_sgd, .lr = 0.1, .weight_decay = 0.05},
      .set = true,
      .want = {{0.338620603f, -1.21955717f, 1.8517406f, 0.298502505f,
                -0.122055098f}}},
-    {.options = {.name = "sgd",
+    {.options = {.row = &pst_optim_sgd,
                  .lr = 0.1,
                  .weight_decay = 0.05,
                  .momentum = 0.9,
@@ -46,14 +47,15 @@ static const struct golden goldens[] = {
                -0.118509635f},
               {1.07224882f, -0.159866214f, 0.934464455f, -2.02182293f,
                -0.0188800674f}}},
-    {.options = {.name = "sgd", .lr = 0.1, .momentum = 0.9, .nesterov = true},
+    {.options =
+         {.row = &pst_optim_sgd, .lr = 0.1, .momentum = 0.9, .nesterov = true},
      .set = true,
      .n_states = 1,
      .want = {{0.0646721274f, -1.18043709f, 1.6286248f, 0.804899991f,
                -0.125435337f},
               {1.31440997f, 0.0858800039f, 0.776079953f, -2.71000004f,
                0.00131440989f}}},
-    {.options = {.name = "adamw"},
+    {.options = {.row = &pst_optim_adamw},
      .n_states = 2,
      .want = {{0.495124251f, -1.24713171f, 1.99509907f, 0.00227364572f,
                -0.129844189f},
@@ -61,7 +63,7 @@ static const struct golden goldens[] = {
                0.000131441004f},
               {0.000549500342f, 9.98002724e-05f, 0.000224350777f,
                0.00299700117f, 5.49500334e-10f}}},
-    {.options = {.name = "adamw",
+    {.options = {.row = &pst_optim_adamw,
                  .lr = 0.05,
                  .beta1 = 0.8,
                  .beta2 = 0.95,
@@ -75,7 +77,7 @@ static const struct golden goldens[] = {
                0.000231072001f},
               {0.0262832548f, 0.0045327004f, 0.00971832499f, 0.142624989f,
                2.62832547e-08f}}},
-    {.options = {.name = "none"},
+    {.options = {.row = &pst_optim_none},
      .set = true,
      .want = {{0.5f, -1.25f, 2.0f, 0.0f, -0.125f}}},
 };
@@ -87,7 +89,7 @@ static struct pst_diag diag;
 static void run(const struct golden *g, int64_t n, enum pst_isa isa,
                 struct pst_pool *pool, float *tensors[3])
 {
-    const struct pst_optim *optim = pst_optim_find(g->options.name, &diag);
+    const struct pst_optim *optim = g->options.row;
     struct pst_optim_options options = g->options;
     pst_task_fn update = NULL;
     float *grad = malloc((size_t)n * sizeof(float));
@@ -95,7 +97,7 @@ static void run(const struct golden *g, int64_t n, enum pst_isa isa,
     assert_non_null(optim);
     assert_non_null(grad);
     if (!g->set)
-        assert_ok(pst_optim_defaults(g->options.name, &options, &diag), &diag);
+        assert_ok(pst_optim_defaults(optim->name, &options, &diag), &diag);
     assert_ok(pst_optim_check(&options, &diag), &diag);
     assert_int_equal(pst_optim_n_states(optim, &options), g->n_states);
     if (optim->task != NULL)
@@ -258,23 +260,30 @@ static void bad_options_are_named(void **state)
         struct pst_optim_options options;
         const char *word;
     } bad[] = {
-        {{.name = "adam"}, "did you mean \"adamw\""},
-        {{.name = "sgd", .lr = -1}, "lr is -1"},
-        {{.name = "sgd", .lr = NAN}, "lr is NaN"},
-        {{.name = "adamw", .beta2 = 1}, "beta2"},
-        {{.name = "sgd", .clip_norm = INFINITY}, "clip-norm"},
-        {{.name = "sgd", .min_lr_ratio = 1.5}, "min-lr-ratio"},
-        {{.name = "sgd", .nesterov = true}, "nesterov"},
-        {{.name = "sgd", .nesterov = true, .momentum = 0.9, .dampening = 0.1},
+        {{.row = &pst_optim_sgd, .lr = -1}, "lr is -1"},
+        {{.row = &pst_optim_sgd, .lr = NAN}, "lr is NaN"},
+        {{.row = &pst_optim_adamw, .beta2 = 1}, "beta2"},
+        {{.row = &pst_optim_sgd, .clip_norm = INFINITY}, "clip-norm"},
+        {{.row = &pst_optim_sgd, .min_lr_ratio = 1.5}, "min-lr-ratio"},
+        {{.row = &pst_optim_sgd, .nesterov = true}, "nesterov"},
+        {{.row = &pst_optim_sgd,
+          .nesterov = true,
+          .momentum = 0.9,
+          .dampening = 0.1},
          "nesterov"},
-        {{.name = "sgd",
+        {{.row = &pst_optim_sgd,
           .lr_schedule = PST_LR_COSINE,
           .warmup_steps = 5,
           .total_steps = 5},
          "warmup"},
     };
 
+    struct pst_optim_options options;
+
     (void)state;
+    assert_int_equal(pst_optim_defaults("adam", &options, &diag),
+                     PST_ERR_USAGE);
+    assert_non_null(strstr(diag.text, "did you mean \"adamw\""));
     for (size_t i = 0; i < PST_COUNT(bad); i++) {
         assert_int_equal(pst_optim_check(&bad[i].options, &diag),
                          PST_ERR_USAGE);

@@ -109,7 +109,6 @@ static inline struct pst_exec_options options_for(unsigned ranks,
         .train = true,
         .keep_outputs = true,
         .threads = 1,
-        .optim = {.name = "none"},
     };
 }
 

@@ -197,10 +197,8 @@ static inline struct pst_exec_options net_options(const char *schedule,
     };
     struct pst_diag diag;
 
-    if (strcmp(optimizer, "none") == 0) {
-        ret.optim.name = "none";
+    if (strcmp(optimizer, "none") == 0)
         return ret;
-    }
     assert_ok(pst_optim_defaults(optimizer, &ret.optim, &diag), &diag);
     ret.optim.lr = 0.05;
     ret.optim.clip_norm = 0.7;

@@ -44,8 +44,7 @@ static enum pst_status planned(const char *text, unsigned microbatches)
                                              .ranks = 1,
                                              .microbatches = microbatches,
                                              .train = true,
-                                             .threads = 1,
-                                             .optim.name = "none"};
+                                             .threads = 1};
     const struct pst_split_options how = {0};
     struct pst_memory memory;
     struct pst_model model;
@@ -181,8 +180,7 @@ static enum pst_status started(bool overcommit)
                                              .ranks = 2,
                                              .microbatches = 1,
                                              .threads = 1,
-                                             .overcommit = overcommit,
-                                             .optim.name = "none"};
+                                             .overcommit = overcommit};
     const struct pst_split_options how = {0};
     struct pst_transport *self;
     struct pst_model model;

@@ -9,6 +9,7 @@
 
 #include "stages/base/str.h"
 #include "stages/compile/memplan.h"
+#include "stages/optim/rows.h"
 #include "stages/run/engine.h"
 
 #include <stdio.h>
@@ -102,7 +103,7 @@ static void writes_what_was_planned(void **state)
         options.schedule = k == 0 && stages > 1
                                ? "looped-bfs"
                                : schedules[number % PST_COUNT(schedules)];
-        options.optim.name = k == 0 ? "adamw" : "sgd";
+        options.optim.row = k == 0 ? &pst_optim_adamw : &pst_optim_sgd;
         options.optim.lr = 0.01;
         options.optim.beta1 = 0.9;
         options.optim.beta2 = 0.999;

@@ -228,8 +228,7 @@ static void run_step(struct run *run)
                                        .microbatches = run->microbatches,
                                        .train = true,
                                        .keep_outputs = true,
-                                       .threads = 1,
-                                       .optim.name = "none"};
+                                       .threads = 1};
     struct pst_dump *dump = step_run(run->plan, &options, fill, run);
 
     compare_all(run, dump);

@@ -87,8 +87,7 @@ static struct pst_dump *run(struct job *job)
                                        .train = true,
                                        .keep_outputs = true,
                                        .threads = 1,
-                                       .seed = 3,
-                                       .optim.name = "none"};
+                                       .seed = 3};
 
     return step_run(job->plan, &options, fill, job);
 }

@@ -8,6 +8,7 @@
 
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
+#include "stages/optim/rows.h"
 #include "stages/run/engine.h"
 #include "stages/run/estimate.h"
 
@@ -89,7 +90,7 @@ static void start(struct pst_plan *plan, double *ret_plan, double *ret_start)
                                        .schedule = "1f1b",
                                        .ranks = 1,
                                        .threads = 1,
-                                       .optim = {.name = "adamw"}};
+                                       .optim = {.row = &pst_optim_adamw}};
     struct pst_transport *transport = NULL;
     struct pst_engine *engine = NULL;
     struct pst_costs costs;

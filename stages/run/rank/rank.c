@@ -190,11 +190,7 @@ static enum pst_status plan_rank(struct pst_rank *r, struct pst_diag *diag)
     if (r->stages == NULL || r->actions == NULL)
         return pst_diag_nomem(diag, n * sizeof(*r->actions));
     r->n_actions = (unsigned)n;
-    if (r->options.train && strcmp(r->options.optim.name, "none") != 0) {
-        r->optim = pst_optim_find(r->options.optim.name, diag);
-        if (r->optim == NULL)
-            return PST_ERR_USAGE;
-    }
+    r->optim = r->options.train ? r->options.optim.row : NULL;
     for (size_t i = 0; i < n; i++)
         r->actions[i].a = r->sched->ranks[r->rank].at[i];
     status = make_programs(r, diag);
