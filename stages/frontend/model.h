@@ -33,6 +33,15 @@ struct pst_tie {
     unsigned n_aliases;
 };
 
+/* A value of the state that several names of the model look into, other than
+ * all of it: the bytes that they share are kept once. */
+struct pst_state_storage {
+    const char *fqn; /* of the value */
+    bool nameless;   /* fqn is none of the model's names */
+    const struct pst_named_window *windows;
+    unsigned n_windows;
+};
+
 struct pst_model {
     struct pst_arena arena;
     const char *name; /* of the file, without folder and suffix */
@@ -51,6 +60,7 @@ struct pst_model {
      */
     bool evaluates;
     struct PST_VEC(struct pst_tie) ties;
+    struct PST_VEC(struct pst_state_storage) storages;
     struct PST_VEC(const char *) modules; /* FQNs without the root's */
     struct PST_VEC(const char *) notes;   /* warnings for the user */
     char digest[33];

@@ -84,6 +84,7 @@ void pst_model_close(struct pst_model *model)
     pst_symbols_fini(&model->symbols);
     pst_vec_fini(&model->weights);
     pst_vec_fini(&model->ties);
+    pst_vec_fini(&model->storages);
     pst_vec_fini(&model->modules);
     pst_vec_fini(&model->notes);
     pst_zip_close(model->file);

@@ -99,4 +99,11 @@ int64_t pst_meta_offset(const struct pst_meta *meta, int64_t i);
 void pst_copy_strided(const struct pst_meta *from, const void *src,
                       const struct pst_meta *to, void *dst);
 
+/* A name of the model that is a window on a value of its state. */
+struct pst_named_window {
+    const char *fqn;
+    struct pst_meta meta; /* strides within the value, which is contiguous */
+    int64_t offset;       /* elements */
+};
+
 #endif

@@ -159,7 +159,31 @@ static enum pst_status add_aliases(struct pst_dump *dump, const char *prefix,
             return pst_diag_nomem(diag, bytes);
         memcpy(copy, data, bytes);
     }
+    for (unsigned k = 0; k < p->n_windows; k++) {
+        const struct pst_named_window *w = &p->windows[k];
+        struct pst_meta to = w->meta;
+        void *copy = add(dump, prefix, w->fqn, &w->meta);
+
+        if (copy == NULL)
+            return pst_diag_nomem(diag, pst_meta_bytes(&w->meta));
+        pst_meta_set_contiguous(&to);
+        pst_copy_strided(&w->meta,
+                         (const char *)data +
+                             (size_t)w->offset * pst_dtype_size(to.dtype),
+                         &to, copy);
+    }
     return PST_OK;
+}
+
+/* A value without a name of the model's is not for the user. */
+static void drop_item(struct pst_dump *dump, size_t at)
+{
+    struct pst_dump_item *item = &dump->items.at[at];
+
+    pst_free(item->name);
+    pst_free(item->data);
+    dump->items.n--;
+    memmove(item, item + 1, (dump->items.n - at) * sizeof(*item));
 }
 
 /* Fetches what `offset_of` says of every chosen parameter. */
@@ -179,6 +203,7 @@ static enum pst_status add_params(struct pst_engine *engine,
         struct pst_rank *r = pst_engine_local(engine, home);
         const void *src = NULL;
         void *dst = NULL;
+        size_t at;
 
         if (!choose(p))
             continue;
@@ -189,6 +214,7 @@ static enum pst_status add_params(struct pst_engine *engine,
                 src = pst_device_pull(&r->mem, pst_rank_at(r, offset),
                                       pst_meta_bytes(&p->meta));
         }
+        at = dump->items.n;
         if (pst_engine_is_zero(engine)) {
             dst = add(dump, prefix, p->fqn, &p->meta);
             if (dst == NULL)
@@ -203,6 +229,8 @@ static enum pst_status add_params(struct pst_engine *engine,
         }
         if (status == PST_OK && dst != NULL && is_buffer(p))
             status = add_aliases(dump, prefix, p, dst, diag);
+        if (status == PST_OK && dst != NULL && p->nameless)
+            drop_item(dump, at);
     }
     return status;
 }

@@ -195,6 +195,31 @@ static enum pst_status add_name(struct checker *c, const char *name,
                : pst_diag_nomem(c->diag, strlen(name));
 }
 
+/* Names of parts, which lie inside; a value without a name has some. */
+static enum pst_status check_windows(struct checker *c,
+                                     const struct pst_plan_param *param)
+{
+    const int64_t n = pst_meta_numel(&param->meta);
+    enum pst_status status = PST_OK;
+
+    if (param->n_windows > 0 && param->kind == PST_VALUE_PARAM)
+        return bad(c, "\"%.200s\" has windows", param->fqn);
+    if (param->nameless && param->n_windows == 0)
+        return bad(c, "\"%.200s\" has no name", param->fqn);
+    for (unsigned k = 0; k < param->n_windows && status == PST_OK; k++) {
+        const struct pst_named_window *w = &param->windows[k];
+        const int64_t span =
+            (int64_t)(pst_meta_span(&w->meta) / pst_dtype_size(w->meta.dtype));
+
+        if (w->meta.dtype != param->meta.dtype || w->offset < 0 || span > n ||
+            w->offset > n - span)
+            return bad(c, "\"%.200s\" lies outside of \"%.200s\"", w->fqn,
+                       param->fqn);
+        status = add_name(c, w->fqn, param);
+    }
+    return status;
+}
+
 static enum pst_status check_param(struct checker *c,
                                    const struct pst_plan_param *param)
 {
@@ -202,6 +227,8 @@ static enum pst_status check_param(struct checker *c,
 
     for (unsigned k = 0; k < param->n_aliases && status == PST_OK; k++)
         status = add_name(c, param->aliases[k], param);
+    if (status == PST_OK)
+        status = check_windows(c, param);
     if (status != PST_OK)
         return status;
     for (unsigned k = 0; k < param->n_stages; k++)

@@ -67,6 +67,9 @@ static enum pst_status index_param(struct pst_plan *plan, size_t i,
     for (unsigned k = 0; ok && k < param->n_aliases; k++)
         ok = pst_map_has(&plan->names, param->aliases[k]) ||
              pst_map_put(&plan->names, param->aliases[k], number);
+    for (unsigned k = 0; ok && k < param->n_windows; k++)
+        ok = pst_map_has(&plan->names, param->windows[k].fqn) ||
+             pst_map_put(&plan->names, param->windows[k].fqn, number);
     return ok ? PST_OK : pst_diag_nomem(diag, sizeof(*param));
 }
 

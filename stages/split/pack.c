@@ -227,6 +227,24 @@ static void pack_outputs(struct packer *p, pb_plan *ret)
     ret->n_outputs = n;
 }
 
+static void pack_windows(struct packer *p, const struct pst_plan_param *param,
+                         Penstock__Plan__Param *ret)
+{
+    const size_t n = param->n_windows;
+    Penstock__Plan__Window *items = make(p, n, sizeof(*items));
+
+    ret->windows = make(p, n, sizeof(*ret->windows));
+    for (size_t i = 0; i < n && !p->failed; i++) {
+        penstock__plan__window__init(&items[i]);
+        items[i].fqn = (char *)param->windows[i].fqn;
+        items[i].meta = pack_meta(p, &param->windows[i].meta);
+        items[i].offset = param->windows[i].offset;
+        ret->windows[i] = &items[i];
+    }
+    ret->n_windows = n;
+    ret->nameless = param->nameless;
+}
+
 static void pack_params(struct packer *p, pb_plan *ret)
 {
     const size_t n = p->plan->params.n;
@@ -254,6 +272,8 @@ static void pack_params(struct packer *p, pb_plan *ret)
         items[i].n_uses = param->n_stages;
         items[i].home = param->home;
         items[i].transmit = param->transmit;
+        if (param->n_windows > 0)
+            pack_windows(p, param, &items[i]);
         ret->params[i] = &items[i];
     }
     ret->n_params = n;

@@ -82,6 +82,11 @@ struct pst_plan_param {
     const char *fqn;
     const char **aliases;
     unsigned n_aliases;
+    /* Further names, of parts of it. nameless: fqn is none of the model's
+     * names, only these are. */
+    struct pst_named_window *windows;
+    unsigned n_windows;
+    bool nameless;
     enum pst_value_kind kind; /* PARAM, BUFFER, CONST */
     struct pst_meta meta;
     bool requires_grad, persistent;

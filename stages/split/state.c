@@ -31,6 +31,32 @@ static enum pst_status copy_names(struct pst_splitter *s,
     return PST_OK;
 }
 
+static enum pst_status copy_windows(struct pst_splitter *s,
+                                    struct pst_plan_param *param)
+{
+    const struct pst_state_storage *storage = NULL;
+    struct pst_arena *arena = &s->plan->arena;
+
+    for (size_t i = 0; i < s->model->storages.n && storage == NULL; i++)
+        if (strcmp(s->model->storages.at[i].fqn, param->fqn) == 0)
+            storage = &s->model->storages.at[i];
+    if (storage == NULL)
+        return PST_OK;
+    param->nameless = storage->nameless;
+    param->n_windows = storage->n_windows;
+    param->windows = pst_arena_memdup(
+        arena, storage->windows, storage->n_windows * sizeof(*param->windows));
+    if (param->windows == NULL)
+        return pst_diag_nomem(s->diag, storage->n_windows);
+    for (unsigned k = 0; k < param->n_windows; k++) {
+        param->windows[k].fqn =
+            pst_arena_strdup(arena, storage->windows[k].fqn);
+        if (param->windows[k].fqn == NULL)
+            return pst_diag_nomem(s->diag, 0);
+    }
+    return PST_OK;
+}
+
 static bool is_state(const struct pst_value *value)
 {
     return value->kind == PST_VALUE_PARAM || value->kind == PST_VALUE_BUFFER ||
@@ -48,6 +74,8 @@ static enum pst_status add_param(struct pst_splitter *s,
                                    .persistent = value->persistent};
     enum pst_status status = copy_names(s, ties, &param);
 
+    if (status == PST_OK)
+        status = copy_windows(s, &param);
     if (status != PST_OK)
         return status;
     pst_meta_set_contiguous(&param.meta);

@@ -269,6 +269,31 @@ static enum pst_status take_output(struct unpacker *u, size_t i,
     return PST_OK;
 }
 
+static enum pst_status take_windows(struct unpacker *u, size_t i,
+                                    const Penstock__Plan__Param *pb,
+                                    struct pst_plan_param *param)
+{
+    if (pb->n_windows > MAX_COUNT)
+        return bad(u, "parameter", i);
+    param->nameless = pb->nameless;
+    param->n_windows = (unsigned)pb->n_windows;
+    param->windows = pst_arena_calloc(&u->plan->arena, pb->n_windows + 1,
+                                      sizeof(*param->windows));
+    if (param->windows == NULL)
+        return no_memory(u);
+    for (size_t k = 0; k < pb->n_windows; k++) {
+        struct pst_named_window *w = &param->windows[k];
+
+        w->offset = pb->windows[k]->offset;
+        w->fqn = keep(u, pb->windows[k]->fqn);
+        if (w->fqn == NULL)
+            return no_memory(u);
+        if (!take_meta(pb->windows[k]->meta, &w->meta))
+            return bad(u, "window of parameter", i);
+    }
+    return PST_OK;
+}
+
 static enum pst_status take_param(struct unpacker *u, size_t i,
                                   const Penstock__Plan__Param *pb)
 {
@@ -281,6 +306,7 @@ static enum pst_status take_param(struct unpacker *u, size_t i,
                                    .n_stages = (unsigned)pb->n_stages,
                                    .home = pb->home,
                                    .transmit = pb->transmit};
+    enum pst_status status;
 
     if ((unsigned)pb->kind >= PST_COUNT(kinds) ||
         !take_meta(pb->meta, &param.meta) ||
@@ -301,6 +327,9 @@ static enum pst_status take_param(struct unpacker *u, size_t i,
         if (param.aliases[k] == NULL)
             return no_memory(u);
     }
+    status = take_windows(u, i, pb, &param);
+    if (status != PST_OK)
+        return status;
     if (pb->n_stages > 0)
         memcpy(param.stages, pb->stages, pb->n_stages * sizeof(*pb->stages));
     if (pb->n_uses > 0)

@@ -435,6 +435,79 @@ static void forged_strides_are_refused(void **state)
     pst_free(data);
 }
 
+/* Names of parts are read out of the value's bytes: they lie inside of it. */
+static void forged_windows_are_refused(void **state)
+{
+    static const struct {
+        bool of_buffer, nameless;
+        uint32_t dtype;
+        int64_t size, stride, offset;
+        const char *said;
+    } forgeries[] = {
+        {true, false, 7, 2, 1, 0, NULL},
+        {true, false, 7, 2, 1, 1000000, "lies outside"},
+        {true, false, 7, 2, 1, -1, "lies outside"},
+        {true, false, 7, 2, 1, INT64_MAX, "lies outside"},
+        {true, false, 7, 1000, 1, 0, "lies outside"},
+        {true, false, 7, 2, 1000, 0, "lies outside"},
+        {true, false, 8, 1, 1, 0, "lies outside"},
+        {true, false, 7, -2, 1, 0, "window of parameter"},
+        {true, false, 99, 2, 1, 0, "window of parameter"},
+        {false, false, 7, 2, 1, 0, "has windows"},
+        {true, true, 0, 0, 0, 0, "has no name"},
+    };
+    struct fixture *f = *state;
+    Penstock__Plan__PlanFile *file;
+    Penstock__Plan__Plan *pb;
+    size_t size, at[2] = {0, 0};
+    void *data;
+
+    assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag);
+    assert_ok(pst_plan_pack(f->plan, &data, &size, &diag), &diag);
+    file = penstock__plan__plan_file__unpack(NULL, size, data);
+    pb = penstock__plan__plan__unpack(NULL, file->body.len, file->body.data);
+    for (size_t i = 0; i < pb->n_params; i++)
+        if (pb->params[i]->kind != PENSTOCK__PLAN__PARAM__KIND__CONST)
+            at[pb->params[i]->kind == PENSTOCK__PLAN__PARAM__KIND__BUFFER] = i;
+    assert_int_equal(pb->params[at[1]]->kind,
+                     PENSTOCK__PLAN__PARAM__KIND__BUFFER);
+    for (size_t i = 0; i < PST_COUNT(forgeries); i++) {
+        Penstock__Plan__Param *param = pb->params[at[forgeries[i].of_buffer]];
+        Penstock__Plan__Meta meta = PENSTOCK__PLAN__META__INIT;
+        Penstock__Plan__Window window = PENSTOCK__PLAN__WINDOW__INIT;
+        Penstock__Plan__Window *windows[] = {&window};
+        uint8_t *body = malloc(file->body.len + 256);
+        int64_t numbers[] = {forgeries[i].size, forgeries[i].stride};
+        enum pst_status status;
+
+        assert_non_null(body);
+        meta.dtype = forgeries[i].dtype;
+        meta.size = &numbers[0];
+        meta.stride = &numbers[1];
+        meta.n_size = meta.n_stride = 1;
+        window.fqn = (char *)"part";
+        window.meta = &meta;
+        window.offset = forgeries[i].offset;
+        param->windows = windows;
+        param->n_windows = forgeries[i].nameless ? 0 : 1;
+        param->nameless = forgeries[i].nameless;
+        size = penstock__plan__plan__pack(pb, body);
+        status = unpack(body, size, PST_PLAN_VERSION);
+        if (forgeries[i].said == NULL)
+            assert_ok(status, &diag);
+        else if (status != PST_ERR_INPUT ||
+                 strstr(diag.text, forgeries[i].said) == NULL)
+            fail_msg("case %zu: %s", i, diag.text);
+        param->windows = NULL;
+        param->n_windows = 0;
+        param->nameless = false;
+        free(body);
+    }
+    penstock__plan__plan__free_unpacked(pb, NULL);
+    penstock__plan__plan_file__free_unpacked(file, NULL);
+    pst_free(data);
+}
+
 /* Counts of gradients decide how much memory accumulators have and which
  * messages there are: one that is too large for any is refused at once, another
  * where the stage is made. */
@@ -612,6 +685,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(failed_saves_keep_the_old_plan, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(forged_strides_are_refused, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(forged_windows_are_refused, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(forged_counts_are_refused, setup,
                                         teardown),

@@ -148,6 +148,15 @@ static enum pst_status check_inputs(struct pst_import *import,
     return PST_OK;
 }
 
+static bool is_window(const struct pst_import *import,
+                      const struct pst_value *value)
+{
+    for (size_t i = 0; i < import->windows.n; i++)
+        if (import->windows.at[i].view == value)
+            return true;
+    return false;
+}
+
 static enum pst_status add_update(struct pst_import *import,
                                   struct pst_scope *scope,
                                   const struct pst_doc_spec *spec)
@@ -156,11 +165,17 @@ static enum pst_status add_update(struct pst_import *import,
     const char *name = spec->target, *tag = spec->tag;
     struct pst_output out = {.kind = buffer ? PST_OUTPUT_BUFFER_UPDATE
                                             : PST_OUTPUT_INPUT_UPDATE};
+    struct pst_value *window = NULL;
     enum pst_status status;
 
     out.target = pst_map_get(buffer ? &import->state : &scope->values, name);
     if (out.target != NULL)
         out.target = pst_functionalise_home(import->functional, out.target);
+    /* The other names of its bytes see what it holds. */
+    if (out.target != NULL && buffer && is_window(import, out.target)) {
+        window = out.target;
+        out.target = pst_value_storage(window);
+    }
     if (out.target == NULL ||
         (out.target->kind != PST_VALUE_BUFFER && buffer) ||
         (out.target->kind != PST_VALUE_INPUT && !buffer))
@@ -169,6 +184,11 @@ static enum pst_status add_update(struct pst_import *import,
     status = pst_import_value(import, scope, &spec->arg, tag, &out.arg);
     if (status != PST_OK || out.arg.value == out.target)
         return status;
+    if (window != NULL)
+        return pst_functionalise_write(import->functional, window,
+                                       out.arg.value) != NULL
+                   ? PST_OK
+                   : import->build.status;
     if (!pst_meta_same(&out.arg.value->meta, &out.target->meta))
         return pst_diag_set(import->diag, PST_ERR_SHAPE,
                             "%s of \"%s\" has another shape or dtype", tag,
@@ -306,6 +326,7 @@ void pst_import_init(struct pst_import *import, struct pst_model *model,
 void pst_import_fini(struct pst_import *import)
 {
     drop_names(import);
+    pst_vec_fini(&import->windows);
     pst_map_fini(&import->used);
     pst_map_fini(&import->numbers);
     pst_layouts_fini(&import->layouts);
@@ -327,6 +348,8 @@ static void start(struct pst_import *import)
     model->graph = NULL;
     model->modules.n = import->n_modules;
     model->ties.n = import->n_ties;
+    model->storages.n = 0;
+    import->windows.n = 0;
     model->notes.n = import->n_notes;
 }
 
@@ -398,5 +421,7 @@ enum pst_status pst_import_results(struct pst_import *import)
         status = pst_functionalise_finish(import->functional, import->diag);
     if (status == PST_OK)
         status = check_updates(import);
+    if (status == PST_OK)
+        pst_import_sink_windows(import);
     return status;
 }

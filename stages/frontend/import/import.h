@@ -43,6 +43,14 @@ struct pst_scope {
     bool pure; /* a branch: what stands before it may not be written */
 };
 
+/* A name of the state that looks into another value. */
+struct pst_import_window {
+    const char *placeholder; /* NULL: not among the graph's inputs */
+    const struct pst_weight *weight;
+    struct pst_value *base, *view;
+    int64_t offset;
+};
+
 struct pst_import {
     struct pst_model *model;
     struct pst_zip *zip;
@@ -60,6 +68,7 @@ struct pst_import {
     const struct pst_doc_place *place; /* of the node at work */
     const struct pst_doc_stack *stack; /* whose call build.call is */
     struct pst_scope outer;            /* of the outermost graph */
+    struct PST_VEC(struct pst_import_window) windows;
     size_t n_modules, n_ties, n_notes; /* of the model before the import */
 };
 
@@ -172,6 +181,15 @@ enum pst_status pst_import_scan(struct pst_import *import) PST_MUST_CHECK;
 /* Makes the values of parameters, buffers and constants, one per tensor. */
 enum pst_status pst_import_state(struct pst_import *import,
                                  struct pst_scope *scope) PST_MUST_CHECK;
+
+/* --- windows.c ---------------------------------------------------------- */
+
+/* Names of the state that share bytes become views of what has these. */
+enum pst_status pst_import_windows(struct pst_import *import,
+                                   struct pst_scope *scope) PST_MUST_CHECK;
+/* When all nodes are there: each view goes in front of its first reader, so
+ * that it is in its stage. */
+void pst_import_sink_windows(struct pst_import *import);
 
 /* --- bind.c ------------------------------------------------------------- */
 

@@ -202,7 +202,7 @@ static enum pst_status lay_out_input(struct pst_import *import,
     }
     note = status == PST_OK ? note_of(import, now) : NULL;
     if (note != NULL)
-        note->shift = t.offset;
+        note->shift = t.offset - now->offset;
     return status != PST_OK ? status : import->build.status;
 }
 
@@ -210,7 +210,7 @@ enum pst_status pst_import_lay_out_inputs(struct pst_import *import,
                                           struct pst_scope *scope)
 {
     const struct pst_doc_graph *graph = scope->graph;
-    enum pst_status status = PST_OK;
+    enum pst_status status = pst_import_windows(import, scope);
 
     for (unsigned i = 0; i < graph->n_inputs && status == PST_OK; i++)
         if (graph->inputs[i].kind == PST_DOC_TENSOR)

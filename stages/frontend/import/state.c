@@ -4,34 +4,11 @@
  * value (tied weights); names that the graph does not list (strict mode drops
  * unused ones) get a value too, so that they are saved and have a gradient.
  */
-#include "stages/frontend/import/nodes.h"
+#include "stages/frontend/import/state.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct member {
-    const struct pst_weight *weight;
-    const char *placeholder; /* NULL: not among the graph's inputs */
-    struct group *group;
-};
-
-/* One tensor. */
-struct group {
-    enum pst_value_kind kind;
-    struct pst_weight const *weight; /* of the name that stands for it */
-    const char *placeholder;
-    bool used, requires_grad, persistent;
-    unsigned n_members;
-    struct pst_value *value;
-};
-
-struct state {
-    struct pst_import *import;
-    struct pst_map groups; /* identity -> struct group */
-    struct PST_VEC(struct member) members;
-    struct pst_arena arena;
-};
 
 /* Identity of a tensor: kind, record and window. Records without bytes say
  * nothing about identity. */
@@ -50,7 +27,8 @@ static enum pst_status identity(const struct pst_weight *w,
     return key->failed ? pst_diag_nomem(diag, key->cap) : PST_OK;
 }
 
-static enum pst_status add_member(struct state *s, const struct pst_weight *w,
+static enum pst_status add_member(struct pst_state *s,
+                                  const struct pst_weight *w,
                                   enum pst_value_kind kind,
                                   const char *placeholder, bool persistent)
 {
@@ -59,8 +37,8 @@ static enum pst_status add_member(struct state *s, const struct pst_weight *w,
         placeholder != NULL && pst_map_has(&s->import->used, placeholder);
     struct pst_str key = {0};
     enum pst_status status = identity(w, kind, &key, diag);
-    struct member m = {.weight = w, .placeholder = placeholder};
-    struct group *g = NULL;
+    struct pst_state_member m = {.weight = w, .placeholder = placeholder};
+    struct pst_state_group *g = NULL;
 
     if (status == PST_OK) {
         g = pst_map_get(&s->groups, pst_str_text(&key));
@@ -91,7 +69,7 @@ static enum pst_status add_member(struct state *s, const struct pst_weight *w,
 }
 
 /* The placeholder's meta must be that of the stored tensor. */
-static enum pst_status check_meta(const struct state *s,
+static enum pst_status check_meta(const struct pst_state *s,
                                   const struct pst_weight *w,
                                   const struct pst_scope *scope,
                                   const char *placeholder)
@@ -109,7 +87,8 @@ static enum pst_status check_meta(const struct state *s,
 }
 
 /* One input spec; user inputs are none of ours. */
-static enum pst_status add_spec(struct state *s, const struct pst_scope *scope,
+static enum pst_status add_spec(struct pst_state *s,
+                                const struct pst_scope *scope,
                                 const struct pst_doc_spec *spec)
 {
     struct pst_diag *diag = s->import->diag;
@@ -137,7 +116,7 @@ static enum pst_status add_spec(struct state *s, const struct pst_scope *scope,
 }
 
 /* Stored tensors that no input names. */
-static enum pst_status add_rest(struct state *s)
+static enum pst_status add_rest(struct pst_state *s)
 {
     const struct pst_model *model = s->import->model;
     enum pst_status status = PST_OK;
@@ -160,15 +139,15 @@ static enum pst_status add_rest(struct state *s)
     return status;
 }
 
-static enum pst_status make_values(struct state *s)
+static enum pst_status make_values(struct pst_state *s)
 {
     struct pst_graph *graph = s->import->build.graph;
 
     for (size_t i = 0; i < s->members.n; i++) {
-        struct group *g = s->members.at[i].group;
+        struct pst_state_group *g = s->members.at[i].group;
         struct pst_meta meta = g->weight->meta;
 
-        if (g->value != NULL)
+        if (g->value != NULL || g->base != NULL)
             continue;
         /* Copies of weights are contiguous, however they are stored. */
         pst_meta_set_contiguous(&meta);
@@ -188,12 +167,14 @@ static enum pst_status make_values(struct state *s)
     return PST_OK;
 }
 
-static enum pst_status bind_names(struct state *s, struct pst_scope *scope)
+static enum pst_status bind_names(struct pst_state *s, struct pst_scope *scope)
 {
     for (size_t i = 0; i < s->members.n; i++) {
-        const struct member *m = &s->members.at[i];
+        const struct pst_state_member *m = &s->members.at[i];
 
-        if (!pst_map_put(&s->import->state, m->weight->fqn, m->group->value))
+        /* Windows are values when nodes are imported: windows.c. */
+        if (m->group->value != NULL &&
+            !pst_map_put(&s->import->state, m->weight->fqn, m->group->value))
             return pst_diag_nomem(s->import->diag, 0);
         if (m->placeholder == NULL)
             continue;
@@ -207,7 +188,8 @@ static enum pst_status bind_names(struct state *s, struct pst_scope *scope)
     return PST_OK;
 }
 
-static enum pst_status add_tie(struct state *s, const struct group *g)
+static enum pst_status add_tie(struct pst_state *s,
+                               const struct pst_state_group *g)
 {
     struct pst_model *model = s->import->model;
     struct pst_tie tie = {.fqn = g->weight->fqn};
@@ -224,81 +206,11 @@ static enum pst_status add_tie(struct state *s, const struct group *g)
     return PST_OK;
 }
 
-static int by_place(const void *a, const void *b)
-{
-    const struct pst_weight *x = (*(const struct group *const *)a)->weight;
-    const struct pst_weight *y = (*(const struct group *const *)b)->weight;
-    const int record = strcmp(x->record, y->record);
-
-    if (record != 0)
-        return record;
-    return (x->offset > y->offset) - (x->offset < y->offset);
-}
-
-static enum pst_status note_shared(struct state *s, const struct group *a,
-                                   const struct group *b)
-{
-    struct pst_import *import = s->import;
-    char *note = pst_arena_printf(
-        &import->model->arena,
-        "\"%s\" and \"%s\" share memory in the model; here each is a tensor of "
-        "its own",
-        a->weight->fqn, b->weight->fqn);
-
-    if (note == NULL ||
-        !pst_vec_push(PST_TAG_ARCHIVE, &import->model->notes, note) ||
-        !pst_map_put(&import->shared, a->weight->fqn, (void *)b->weight->fqn) ||
-        !pst_map_put(&import->shared, b->weight->fqn, (void *)a->weight->fqn))
-        return pst_diag_nomem(import->diag, 0);
-    return PST_OK;
-}
-
-/* Different windows whose extents in one record meet, and windows that overlap
- * themselves: noted, and refused if such a buffer is written. */
-static enum pst_status find_shared(struct state *s)
-{
-    const size_t n = s->groups.n;
-    const struct group **order;
-    const struct group *last = NULL;
-    enum pst_status status = PST_OK;
-    int64_t end = 0;
-
-    order = pst_calloc(PST_TAG_ARCHIVE, n, sizeof(const void *));
-    if (order == NULL)
-        return pst_diag_nomem(s->import->diag, n * sizeof(void *));
-    for (size_t i = 0; i < n; i++)
-        order[i] = s->groups.entries[i].value;
-    if (n > 0)
-        qsort(order, n, sizeof(const void *), by_place);
-    for (size_t i = 0; i < n && status == PST_OK; i++) {
-        const struct pst_weight *w = order[i]->weight;
-        const size_t item = pst_dtype_size(w->meta.dtype);
-        const int64_t stop =
-            w->offset + (int64_t)(pst_meta_span(&w->meta) / item);
-
-        if (!w->stored)
-            continue;
-        if (pst_meta_span(&w->meta) < pst_meta_bytes(&w->meta) &&
-            !pst_map_put(&s->import->shared, w->fqn, (void *)w->fqn))
-            status = pst_diag_nomem(s->import->diag, 0);
-        if (last != NULL && strcmp(last->weight->record, w->record) == 0 &&
-            w->offset < end && status == PST_OK)
-            status = note_shared(s, last, order[i]);
-        if (last == NULL || strcmp(last->weight->record, w->record) != 0 ||
-            stop > end) {
-            last = order[i];
-            end = stop;
-        }
-    }
-    pst_free(order);
-    return status;
-}
-
 enum pst_status pst_import_state(struct pst_import *import,
                                  struct pst_scope *scope)
 {
     const struct pst_document *doc = import->doc;
-    struct state s = {.import = import};
+    struct pst_state s = {.import = import};
     enum pst_status status = PST_OK;
     size_t i;
 
@@ -309,17 +221,20 @@ enum pst_status pst_import_state(struct pst_import *import,
     if (status == PST_OK)
         status = add_rest(&s);
     if (status == PST_OK)
+        status = pst_state_find_bases(&s);
+    if (status == PST_OK)
         status = make_values(&s);
+    if (status == PST_OK)
+        status = pst_state_name_windows(&s);
     if (status == PST_OK)
         status = bind_names(&s, scope);
     for (i = 0; i < s.groups.n && status == PST_OK; i++) {
-        const struct group *g = s.groups.entries[i].value;
+        const struct pst_state_group *g = s.groups.entries[i].value;
 
-        if (g->n_members > 1)
+        if (g->n_members > 1 &&
+            (g->base == NULL || g->base->weight == g->weight))
             status = add_tie(&s, g);
     }
-    if (status == PST_OK)
-        status = find_shared(&s);
     pst_vec_fini(&s.members);
     pst_arena_fini(&s.arena);
     pst_map_fini(&s.groups);

@@ -174,7 +174,17 @@ static void add_json_param(struct pst_str *out,
         pst_str_add(out, k ? ", " : "");
         pst_str_add_json(out, param->aliases[k]);
     }
-    pst_str_addf(out, "], \"kind\": \"%s\", ", kind);
+    pst_str_add(out, "], \"windows\": [");
+    for (unsigned k = 0; k < param->n_windows; k++) {
+        pst_str_add(out, k ? ", {\"name\": " : "{\"name\": ");
+        pst_str_add_json(out, param->windows[k].fqn);
+        pst_str_addf(out, ", \"offset\": %" PRId64 ", ",
+                     param->windows[k].offset);
+        add_meta(out, &param->windows[k].meta);
+        pst_str_add(out, "}");
+    }
+    pst_str_addf(out, "], \"named\": %s, \"kind\": \"%s\", ",
+                 param->nameless ? "false" : "true", kind);
     add_meta(out, &param->meta);
     pst_str_addf(out,
                  ", \"requires_grad\": %s, \"persistent\": %s, "

@@ -3,6 +3,7 @@
  * out and to whom. */
 #include "stages/split/show/show.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static void add_inputs(struct pst_str *out, const struct pst_plan *plan,
@@ -56,6 +57,11 @@ static void add_state(struct pst_str *out, const struct pst_plan *plan,
         for (unsigned k = 0; k < param->n_aliases; k++)
             pst_str_addf(out, "%s \"%s\"", k == 0 ? "  also named" : ",",
                          param->aliases[k]);
+        for (unsigned k = 0; k < param->n_windows; k++)
+            pst_str_addf(out, "%s \"%s\" (%s + %" PRId64 ")",
+                         k == 0 ? "  with windows" : ",", param->windows[k].fqn,
+                         pst_meta_text(&param->windows[k].meta, text),
+                         param->windows[k].offset);
         if (kind == PST_VALUE_PARAM && !param->requires_grad)
             pst_str_add(out, "  frozen");
         if (kind == PST_VALUE_BUFFER && !param->persistent)

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Buffers that share bytes: what a step makes of them against PyTorch.
+
+usage: windows.py PENSTOCK GOLDEN
+
+GOLDEN has shared.pt2 and shared.safetensors (make_shared.py).
+"""
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+
+def load(path):
+    """name -> (shape, values) of a file of f32 tensors."""
+    with open(path, "rb") as f:
+        size, = struct.unpack("<Q", f.read(8))
+        header = json.loads(f.read(size))
+        data = f.read()
+    tensors = {}
+    for name, entry in header.items():
+        if name == "__metadata__" or entry["dtype"] != "F32":
+            continue
+        begin, end = entry["data_offsets"]
+        tensors[name] = (entry["shape"], struct.unpack(
+            f"<{(end - begin) // 4}f", data[begin:end]))
+    return tensors
+
+
+def compare(have, want, cut):
+    for name, (shape, values) in want.items():
+        if name == "x":
+            continue
+        assert name in have, f"{cut}: {name} is missing"
+        assert have[name][0] == shape, (cut, name, have[name][0], shape)
+        for a, b in zip(have[name][1], values, strict=True):
+            assert abs(a - b) <= 1e-5 * max(1, abs(b)), (cut, name, a, b)
+    extra = [n for n in have if n.startswith("buffer.") and n not in want]
+    assert not extra, extra  # storages have no names of their own
+
+
+def main():
+    penstock = os.path.abspath(sys.argv[1])
+    golden = os.path.abspath(sys.argv[2])
+    model = os.path.join(golden, "shared.pt2")
+    data = os.path.join(golden, "shared.safetensors")
+    want = load(data)
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        def call(*args, **more):
+            return subprocess.run([penstock, *args], cwd=folder, text=True,
+                                  capture_output=True, check=True, **more)
+
+        for cut in ([], ["--at", "last"], ["--at", "first:end"]):
+            call("split", model, "-o", "plan", *cut)
+            call("run", "plan", "--transport", "self", "-m", "2", "--steps",
+                 "1", "--lr", "0", "--data", data, "--dump", "dump",
+                 "--ranks", "2" if cut else "1")
+            compare(load(os.path.join(folder, "dump")), want, cut)
+        params = json.loads(call("show", "plan", "--json").stdout)["parameters"]
+    shared = {p["name"]: p for p in params if p["windows"]}
+    assert set(shared) == {"whole", "upper+lower+turned"}, shared
+    assert shared["whole"]["named"]
+    assert not shared["upper+lower+turned"]["named"]
+    assert [(w["name"], w["offset"]) for w in shared["whole"]["windows"]] == [
+        ("front", 0), ("front_again", 0), ("odd", 1)], shared
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
