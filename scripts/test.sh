@@ -118,7 +118,7 @@ if [ "$mode" != --quick ]; then
   counted "models of the zoo in all cuts" sweep.py "$root/out/sweep" \
     "${sample[@]}"
   counted "numbered cases" ../conformance/conformance.py \
-    "$root/out/conformance"
+    "$root/out/conformance" --seed "$PENSTOCK_SEED"
   counted "model.eval()" modes.py "$root/out/modes"
   counted "real weights: a sentence encoder" sentences.py "$root/out/sentences"
   cases

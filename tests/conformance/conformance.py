@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases of the catalogue of conformance, by their numbers, against PyTorch.
 
-    conformance.py PENSTOCK WORKDIR [--only TEXT] [--list]
+    conformance.py PENSTOCK WORKDIR [--only TEXT] [--seed N] [--list]
 
 Each case exports a model, lets penstock run it cut and compares with PyTorch,
 uncut. Tolerances are those of the catalogue: D for outputs and losses, G for
@@ -195,6 +195,7 @@ def main():
     p.add_argument("penstock")
     p.add_argument("workdir", type=Path)
     p.add_argument("--only", default="", help="cases whose name has this")
+    p.add_argument("--seed", type=int, default=0, help="of weights and data")
     p.add_argument("--list", action="store_true")
     a = p.parse_args()
     passed = failed = 0
@@ -207,7 +208,7 @@ def main():
         folder = a.workdir / name.split()[0]
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        torch.manual_seed(0)
+        torch.manual_seed(a.seed)
         ROUNDED.clear()
         try:
             function(Tools(a.penstock, folder))

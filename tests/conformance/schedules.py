@@ -16,7 +16,8 @@ from torch import nn
 from torch.nn import functional as F
 from safetensors.torch import load_file
 
-from conformance import Failed, case, close, compare, torch_step
+from conformance import Failed, case, close, compare, is_near_exact, \
+    torch_step
 
 COMPARE = Path(__file__).resolve().parents[1] / "compare"
 WIDTH, ROWS = 512, 64
@@ -164,9 +165,10 @@ def fed_back(t):
         close("output", got, want, 1.3e-6, 1e-5)
 
 
-def torch_sgd(model, batch, m, steps, lr):
+def torch_sgd(model, batch, m, steps, lr, dtype=torch.float32):
     """Parameters after so many steps on the same batch."""
-    model = copy.deepcopy(model)
+    model = copy.deepcopy(model).to(dtype)
+    batch = {n: t.to(dtype) for n, t in batch.items()}
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     for _ in range(steps):
         optimizer.zero_grad()
@@ -185,6 +187,7 @@ def many_steps(t):
                             ("zb-v", 4)):
         lr = 2e-5 / steps  # larger ones make chaos of rounding errors
         want = torch_sgd(model, batch, 8, steps, lr)
+        exact = torch_sgd(model, batch, 8, steps, lr, torch.float64)
         dump = t.run(pt2, batch, 8, *cuts(4), "--lr", lr, steps=steps,
                      optimizer="sgd", schedule=schedule,
                      ranks=2 if schedule == "zb-v" else 4)
@@ -193,7 +196,11 @@ def many_steps(t):
             # Else parameters that nobody updates would pass.
             if moved < 20 * ATOL:
                 raise Failed(f"{schedule}: {n} moves by {moved:.1e} only")
-            close(f"{schedule}: {n}", dump[n], p, 0, ATOL)
+            try:
+                close(f"{schedule}: {n}", dump[n], p, 0, ATOL)
+            except Failed:
+                if not is_near_exact(f"{schedule}: {n}", dump[n], p, exact[n]):
+                    raise
 
 
 @case("51 keyword arguments; 57 under zero bubble and interleaved")
