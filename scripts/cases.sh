@@ -6,10 +6,11 @@
 #
 #   scripts/cases.sh [options of tests/cases/main.c]
 #
-# PENSTOCK_SEED=N draws the random ones by another seed than the last one.
+# PST_TEST_SEED=N draws the random ones by another seed than the last one.
 # Ends with "N passed, N failed": a program counts once, and passes if it does
 # with all kernels. A line of tests/cases/known.txt that nothing needs fails.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+forget_options
 
 data=$root/build/tests/data/cases
 need_build
@@ -20,17 +21,17 @@ drawn() {
   local name=$1 text=$2 dir=$root/build/$1 script=$root/tests/cases/$1.py
   shift 2
   cmp -s "$script" "$dir/$name.py" &&
-    [ "$(cat "$dir/seed")" = "${PENSTOCK_SEED:-$(cat "$dir/seed")}" ] && return
+    [ "$(cat "$dir/seed")" = "${PST_TEST_SEED:-$(cat "$dir/seed")}" ] && return
   need_python
-  say "writing $text with PyTorch (seed ${PENSTOCK_SEED:-1})"
+  say "writing $text with PyTorch (seed ${PST_TEST_SEED:-1})"
   rm -rf "$dir"
   "$python" "$script" "$dir" "$@" 2>"$dir.log" ||
     die "$name.py failed: $dir.log"
-  echo "${PENSTOCK_SEED:-1}" >"$dir/seed"
+  echo "${PST_TEST_SEED:-1}" >"$dir/seed"
   cp "$script" "$dir/$name.py"
 }
 
-seed=(--seed "${PENSTOCK_SEED:-1}")
+seed=(--seed "${PST_TEST_SEED:-1}")
 drawn chains "chains of operators" "${seed[@]}"
 drawn dtypes "operators of all dtypes" --count 500 "${seed[@]}"
 drawn edges "edges of what numbers can be"

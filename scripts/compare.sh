@@ -4,8 +4,8 @@
 #
 #   scripts/compare.sh [--full] [--seed N] [--only TEXT] [--list]
 #   scripts/compare.sh sweep [--full] [--seed N] [--only TEXT] [--list]
-#   scripts/compare.sh conformance [--only TEXT] [--list]
-#   scripts/compare.sh modes [--only TEXT] [--list]
+#   scripts/compare.sh conformance [--seed N] [--only TEXT] [--list]
+#   scripts/compare.sh modes [--seed N] [--only TEXT] [--list]
 #
 # Training steps of real models, tensor by tensor; every model of
 # tests/compare/zoo.py in every cut; the numbered cases of
@@ -13,6 +13,7 @@
 # the first two run a sample. Ends with "N passed, N failed".
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
+forget_options
 need_build
 need_python
 penstock=$root/build/daemon/penstock

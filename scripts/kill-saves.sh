@@ -8,6 +8,7 @@
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+forget_options
 need_build
 need_packages strace python3
 cd "$root"

@@ -25,6 +25,19 @@ die() {
   exit 1
 }
 
+# forget_options: each option of penstock can be set as PENSTOCK_NAME, and what a
+# user has set must not change a test. What is kept are no options.
+forget_options() {
+  local name
+  for name in "${!PENSTOCK_@}"; do
+    case $name in
+      PENSTOCK_PYTHON | PENSTOCK_MESON) ;; # of these scripts
+      PENSTOCK_DEVICE | PENSTOCK_SHADOW | PENSTOCK_FAULT) ;; # of tests
+      *) unset "$name" ;;
+    esac
+  done
+}
+
 is_installed() {
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }

@@ -8,7 +8,7 @@
 # runs every case of the comparison instead of a sample. Ends with the lines
 # "N skipped" and "N passed, N failed". A clone alone has all that the tests
 # read. PENSTOCK_MESON: more options for `meson setup`. What is drawn by chance
-# is another sample in each run; PENSTOCK_SEED=N draws that of the run that
+# is another sample in each run; PST_TEST_SEED=N draws that of the run that
 # printed N.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
@@ -18,9 +18,9 @@ case $mode in
   *) die "usage: scripts/test.sh [--quick|--full]" ;;
 esac
 
-export PENSTOCK_SEED=${PENSTOCK_SEED:-$((RANDOM * 3 + RANDOM % 3))}
-export PST_FUZZ_SEED=$PENSTOCK_SEED
-say "PENSTOCK_SEED=$PENSTOCK_SEED"
+forget_options
+export PST_TEST_SEED=${PST_TEST_SEED:-$((RANDOM * 3 + RANDOM % 3))}
+say "PST_TEST_SEED=$PST_TEST_SEED"
 passed=0
 failed=0
 skipped=0
@@ -112,15 +112,17 @@ meson_tests "$root/build" "tests"
 if [ "$mode" != --quick ]; then
   full=()
   [ "$mode" = --full ] && full=(--full)
-  sample=("${full[@]}" --seed "$PENSTOCK_SEED")
+  seed=(--seed "$PST_TEST_SEED")
+  sample=("${full[@]}" "${seed[@]}")
   counted "comparison with PyTorch" compare.py "$root/out/compare" \
     "${sample[@]}"
   counted "models of the zoo in all cuts" sweep.py "$root/out/sweep" \
     "${sample[@]}"
   counted "numbered cases" ../conformance/conformance.py \
-    "$root/out/conformance" --seed "$PENSTOCK_SEED"
-  counted "model.eval()" modes.py "$root/out/modes"
-  counted "real weights: a sentence encoder" sentences.py "$root/out/sentences"
+    "$root/out/conformance" "${seed[@]}"
+  counted "model.eval()" modes.py "$root/out/modes" "${seed[@]}"
+  counted "real weights: a sentence encoder" sentences.py \
+    "$root/out/sentences" "${seed[@]}"
   cases
   claim "a schedule of 4096 ranks and 16384 microbatches" \
     "$root/build/tests/sched/test-sched-scale" 4096 16384
@@ -138,7 +140,7 @@ if [ "$mode" != --quick ]; then
     --suite threads --timeout-multiplier 4
 fi
 
-say "$(($(date +%s) - begin)) seconds, PENSTOCK_SEED=$PENSTOCK_SEED"
+say "$(($(date +%s) - begin)) seconds, PST_TEST_SEED=$PST_TEST_SEED"
 echo "$skipped skipped"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -3,7 +3,7 @@
 """What `penstock infer` computes of models exported in training mode, against
 model.eval() in PyTorch: everything that depends on the mode or on chance.
 
-    modes.py PENSTOCK WORKDIR [--only TEXT] [--list]
+    modes.py PENSTOCK WORKDIR [--only TEXT] [--seed N] [--list]
 
 Each case is exported in training mode, in the form that torch.export writes
 and decomposed ("core"); those that have to be refused are also exported in
@@ -198,8 +198,8 @@ def export(net, x, form, path):
 
 
 class Bench:
-    def __init__(self, penstock, work):
-        self.penstock, self.work = penstock, work
+    def __init__(self, penstock, work, seed):
+        self.penstock, self.work, self.seed = penstock, work, seed
 
     def infer(self, model, *options):
         """Exit code, output, message."""
@@ -213,7 +213,7 @@ class Bench:
         return done.returncode, got, done.stderr
 
     def make(self, name, make, shape, mode, form):
-        torch.manual_seed(0)
+        torch.manual_seed(self.seed)
         net = Net(make(), *shape)
         x = torch.randn(ROWS, 6)
         if make is Attend or name == "encoder layer":
@@ -262,7 +262,7 @@ def random_case(bench, name, form):
         raise Failed(f"it is not kept: exit code {code}, {said}")
     # Few rows are dropped or not: two seeds may agree, many do not.
     others = [bench.infer(path, "--keep-random", "*", "--seed", str(seed))[1]
-              for seed in range(5, 15)]
+              for seed in range(bench.seed + 5, bench.seed + 15)]
     if all(torch.equal(got, other) for other in others):
         raise Failed("another seed gives the same")
     code, _, said = bench.infer(path, "--keep-random", "tried.no")
@@ -302,12 +302,13 @@ def main():
     p.add_argument("penstock")
     p.add_argument("workdir", type=Path)
     p.add_argument("--only", default="", help="cases whose name has this")
+    p.add_argument("--seed", type=int, default=0, help="of weights and data")
     p.add_argument("--list", action="store_true")
     a = p.parse_args()
     warnings.simplefilter("ignore")
     shutil.rmtree(a.workdir, ignore_errors=True)
     a.workdir.mkdir(parents=True)
-    bench = Bench(a.penstock, a.workdir)
+    bench = Bench(a.penstock, a.workdir, a.seed)
     passed = failed = 0
     for case in all_cases():
         name = " ".join(case)

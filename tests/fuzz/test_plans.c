@@ -6,7 +6,7 @@
  * the folder /tmp/pst-plans-* has the plan.
  *
  *     PST_FUZZ=N        that many changed plans instead of some
- *     PST_FUZZ_SEED=N   these changes again; the seed is printed
+ *     PST_TEST_SEED=N   these changes again; the seed is printed
  *     test-fuzz-plans FOLDER...   these plans, unchanged, instead
  */
 #include "tests/split/model.h"
@@ -411,7 +411,7 @@ static void try_one(void)
 
 static void changed_plans_are_refused_or_run(void **state)
 {
-    const char *count = getenv("PST_FUZZ"), *seed = getenv("PST_FUZZ_SEED");
+    const char *count = getenv("PST_FUZZ"), *seed = getenv("PST_TEST_SEED");
     const unsigned n = count ? (unsigned)strtoul(count, NULL, 10) : SOME;
     struct timespec now;
     unsigned long long s;
@@ -420,7 +420,7 @@ static void changed_plans_are_refused_or_run(void **state)
     clock_gettime(CLOCK_REALTIME, &now);
     s = seed != NULL ? strtoull(seed, NULL, 10)
                      : (unsigned long long)now.tv_nsec / 1000 % 1000000;
-    print_message("PST_FUZZ_SEED=%llu\n", s);
+    print_message("PST_TEST_SEED=%llu\n", s);
     chance.state = s * 0x9e3779b97f4a7c15u + 20261122;
     add_text();
     add_model("tiny.pt2", 2);

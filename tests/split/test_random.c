@@ -3,7 +3,7 @@
  * Random models, cut at random places in three ways, on 1 to 4 ranks, in every
  * schedule: loss, outputs, gradients and buffers have the bits of the uncut
  * run. "test-split-random N" takes N seeds, "test-split-random seed K" only
- * that one and tells what it does. PST_FUZZ_SEED=N takes other seeds than the
+ * that one and tells what it does. PST_TEST_SEED=N takes other seeds than the
  * first ones.
  */
 #include "tests/split/model.h"
@@ -300,7 +300,7 @@ static void try_seed(unsigned number)
 
 static void random_models_have_the_same_bits(void **state)
 {
-    const char *by_chance = getenv("PST_FUZZ_SEED");
+    const char *by_chance = getenv("PST_TEST_SEED");
     unsigned first = 0;
 
     (void)state;
