@@ -5,7 +5,8 @@
 usage: edges.py OUTDIR
 
 Writes programs, tensors and cases.json in the form of README.md,
-for the program `cases`: integers beyond 2^53, which no double holds; complex
+for the program `cases`: integers beyond 2^53, which no double holds; dtypes
+that are asked for, and when they are; complex
 numbers whose squares overflow; variances of too few numbers; einsum with
 letters that stand twice; factors of matrices; Fourier transforms of all
 lengths.
@@ -66,6 +67,46 @@ torch.scatter_add(a, 0, k[:, None].expand(2, 3), b)
 torch.scatter_reduce(a, 0, k[:, None].expand(2, 3), a, 'amin')
 a @ b.t()
 a.view(torch.int32)
+"""
+# Of small numbers in all dtypes: what is converted, and when.
+MIXED = """
+h.sum(1, dtype=torch.int32)
+h.sum(dtype=torch.int64)
+(h * 1e5).sum(1, dtype=torch.float16)
+(h.double() + 1e8).sub(h.double()[0]).sum(1, dtype=torch.float32)
+(h.double() * 1e8).cumsum(1, dtype=torch.float32)
+h.mean(1, dtype=torch.float16)
+h.prod(1, dtype=torch.int64)
+h.cumsum(1, dtype=torch.int16)
+h.cumprod(1, dtype=torch.int32)
+h.nansum(0, dtype=torch.int32)
+h.sum(1, dtype=torch.bool)
+h.prod(1, dtype=torch.bool)
+(i - 1).sum(1, dtype=torch.bool)
+(i << 61).sum(1, dtype=torch.float64)
+(i << 61).sum(dtype=torch.float32)
+(i << 61).sum(1)
+i.sum(1, dtype=torch.uint8)
+torch.ldexp(h.double(), h.half())
+torch.ldexp(h.double(), h.bfloat16())
+torch.ldexp(h.double(), h)
+torch.ldexp(h.double(), i)
+torch.ldexp(h * 2.0 ** -100, i * 30)
+torch.ldexp(h.double() * 2.0 ** -1000, i * 300)
+torch.ldexp(h.half(), h.half())
+torch.ldexp(h.half() * 0.001, i * 4)
+torch.ldexp(i, h.half())
+torch.ldexp(h.bfloat16(), h[0, 0].half())
+torch.nn.functional.avg_pool1d(i[:, None], 2)
+torch.nn.functional.avg_pool1d(i - 3, 3, 2, 1)
+torch.nn.functional.avg_pool1d(i - 3, 3, 2, 1, True, False)
+torch.nn.functional.avg_pool2d((i - 3).view(1, 2, 3, 2), 2, 1)
+torch.nn.functional.avg_pool2d((i - 3).view(2, 3, 2), (3, 2), 2, 1, True)
+torch.nn.functional.avg_pool2d((i - 3).view(2, 3, 2), (3, 2), 2, 1, True, False, 4)
+torch.nn.functional.avg_pool2d((i - 3).view(2, 3, 2), 2, 1, 0, False, True, -1)
+torch.nn.functional.avg_pool3d((i - 3).view(1, 3, 2, 2), (2, 1, 2), 1, (1, 0, 1))
+torch.nn.functional.avg_pool1d((i << 60) + 1, 2)
+torch.nn.functional.lp_pool1d(i, 2, 2)
 """
 # Of `x`, `y` (3, 3, 2) with gradients, in f32 and f64. `big` is 1e20 or 1e200.
 # (Detached: PyTorch's own gradients overflow there.)
@@ -169,6 +210,20 @@ def whole_cases(folder):
                     0.0)
 
 
+def mixed_cases(folder):
+    for k, line in enumerate(dtypes.lines(MIXED)):
+        gen = torch.Generator().manual_seed(k)
+        inputs = {
+            "h": torch.randint(-7, 8, (3, 4), generator=gen) * 0.5,
+            "i": torch.randint(0, 8, (3, 4), generator=gen),
+        }
+        out = eval(line, dict(inputs, torch=torch))
+        program = dtypes.export([line], inputs, torch.float32)
+        tol = dtypes.TOLERANCE.get(dtypes.SHORT[out.dtype], 0.0)
+        yield write(folder, f"mixed.{k:03}", line, program, inputs, out, {},
+                    tol)
+
+
 def module_of(line, big):
     source = f"def forward(self, x, y):\n    return {line}\n"
     names = {"torch": torch, "big": big}
@@ -239,6 +294,7 @@ def main():
     torch.set_num_threads(1)
     os.makedirs(args.folder, exist_ok=True)
     cases = list(whole_cases(args.folder))
+    cases += mixed_cases(args.folder)
     cases += float_cases(args.folder, "floats", dtypes.lines(FLOATS),
                          (5e-6, 1e-13))
     cases += float_cases(args.folder, "factors", factor_lines(),

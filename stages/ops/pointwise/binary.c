@@ -121,9 +121,41 @@ PST_PW_LOOP(heaviside, 2, 0)
 PST_PW_FAST_ROW(heaviside, "heaviside(Tensor self, Tensor values) -> Tensor",
                 pst_infer_binary, heaviside, 0.0, NULL);
 
-/* Its gradient has PyTorch's whole powers: 2^-1 is 0 for whole exponents. */
+/* The power of two as PyTorch has it, which rounds it. */
+static double two_to(double b, enum pst_dtype dtype)
+{
+    double slot;
+
+    pst_store_f64(dtype, &slot, 0, exp2(b));
+    return pst_load_f64(dtype, &slot, 0);
+}
+
 PST_PW_F64(ldexp_f64, 2, a *exp2(b))
-PST_PW_REF(ldexp, 0, 2, ldexp_f64, NULL)
+PST_PW_F64(ldexp_f32, 2, a *two_to(b, PST_F32))
+PST_PW_F64(ldexp_f16, 2, a *two_to(b, PST_F16))
+PST_PW_F64(ldexp_bf16, 2, a *two_to(b, PST_BF16))
+/* 2^b may be beyond what a double holds where the result is not. */
+PST_PW_F64(ldexp_whole, 2, ldexp(a, (int)fmin(fmax(b, -10000.0), 10000.0)))
+
+static void ldexp_ref(const struct pst_call *call)
+{
+    const struct pst_meta *a = call->in[0].meta, *b = call->in[1].meta;
+    enum pst_dtype of = b->dtype;
+    struct pst_pw p;
+
+    if (b->rank == 0 && pst_dtype_kind(a->dtype) == PST_KIND_FLOAT)
+        of = pst_dtype_promote(a->dtype, b->dtype);
+    pst_pw_init(&p, call, 0, 2);
+    pst_pw_run(&p,
+               pst_dtype_kind(b->dtype) != PST_KIND_FLOAT ? ldexp_whole
+               : of == PST_F32                            ? ldexp_f32
+               : of == PST_F16                            ? ldexp_f16
+               : of == PST_BF16                           ? ldexp_bf16
+                                                          : ldexp_f64,
+               NULL);
+}
+
+/* Its gradient has PyTorch's whole powers: 2^-1 is 0 for whole exponents. */
 PST_PW_ROW(ldexp_Tensor, "ldexp.Tensor(Tensor self, Tensor other) -> Tensor",
            pst_infer_binary_float, ldexp,
            "self: grad * pow.Scalar(2, other);"

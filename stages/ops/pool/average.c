@@ -140,8 +140,7 @@ static enum pst_status space_of(const struct pst_infer *c, unsigned first,
     char text[PST_META_TEXT];
 
     *ret = c->args[first].n;
-    if (*ret < 1 || *ret > PST_SPACE || x->rank < *ret ||
-        pst_dtype_kind(x->dtype) != PST_KIND_FLOAT)
+    if (*ret < 1 || *ret > PST_SPACE || x->rank < *ret)
         return pst_infer_fail(c, "%s has no %u dimensions of space",
                               pst_meta_text(x, text), *ret);
     for (unsigned d = 0; d < *ret; d++)
@@ -159,6 +158,15 @@ static enum pst_status not_empty(const struct pst_infer *c,
         return PST_OK;
     return pst_infer_fail(c, "%lld elements do not make %lld", (long long)a->in,
                           (long long)a->out);
+}
+
+static enum pst_status is_floating(const struct pst_infer *c)
+{
+    const struct pst_meta *x = pst_infer_in(c, 0);
+
+    if (x == NULL || pst_dtype_kind(x->dtype) == PST_KIND_FLOAT)
+        return PST_OK; /* NULL: said by whoever wants it */
+    return pst_infer_fail(c, "not defined for %s", pst_dtype_name(x->dtype));
 }
 
 static enum pst_status forward_infer(struct pst_infer *c, check_fn check,
@@ -276,6 +284,10 @@ static enum pst_status resample_vjp(struct pst_vjp *v, const char *twin,
 #define DIRECTION(id, how, back, twin_name)                                    \
     static enum pst_status id##_infer(struct pst_infer *c)                     \
     {                                                                          \
+        const enum pst_status status = is_floating(c);                         \
+                                                                               \
+        if (status != PST_OK)                                                  \
+            return status;                                                     \
         return (back ? backward_infer : forward_infer)(c, how##_check,         \
                                                        how##_axis);            \
     }                                                                          \
@@ -333,3 +345,89 @@ ROW(adaptive_avg_pool_backward,
     "grad_output, SymInt[] input_size, SymInt[] output_size");
 ROW(resize, "self, " RESIZE);
 ROW(resize_backward, "grad_output, SymInt[] input_size, " RESIZE);
+
+/* --- averages of whole numbers ------------------------------------------ */
+
+/* The window of an element of the result along one axis. */
+struct window {
+    int64_t begin, end; /* within the input */
+    int64_t size;       /* what the sum is divided by */
+};
+
+static struct window window_of(const struct pst_axis *a, int64_t o)
+{
+    const int64_t begin = o * a->stride - a->pad;
+    const int64_t end = PST_MIN(begin + a->k, a->in + a->pad);
+    struct window w = {PST_MAX(begin, 0), PST_MIN(end, a->in), end - begin};
+
+    if (!a->include_pad)
+        w.size = w.end - w.begin;
+    return w;
+}
+
+/* Of one plane. Sums wrap around; quotients lose their fraction. */
+static void whole_plane(const struct pst_resample *r, const int64_t *x,
+                        const struct pst_arg *divisor, int64_t *y)
+{
+    const struct pst_axis *a = r->axis;
+
+    for (int64_t i = 0; i < a[0].out; i++)
+        for (int64_t j = 0; j < a[1].out; j++)
+            for (int64_t k = 0; k < a[2].out; k++) {
+                const struct window u = window_of(&a[0], i),
+                                    v = window_of(&a[1], j),
+                                    w = window_of(&a[2], k);
+                uint64_t sum = 0;
+                int64_t by = u.size * v.size * w.size;
+
+                for (int64_t l = u.begin; l < u.end; l++)
+                    for (int64_t m = v.begin; m < v.end; m++)
+                        for (int64_t n = w.begin; n < w.end; n++)
+                            sum += (uint64_t)x[(l * a[1].in + m) * a[2].in + n];
+                if (divisor->kind == PST_ARG_INT)
+                    by = divisor->i;
+                if (by == -1) /* of the least number, which has no negative */
+                    *y++ = (int64_t)(0 - sum);
+                else /* by 0: an empty window, whose sum is 0 */
+                    *y++ = by == 0 ? 0 : (int64_t)sum / by;
+            }
+}
+
+static void avg_pool_whole_ref(const struct pst_call *c)
+{
+    struct pst_resample r = describe(c, false, average_axis);
+    int64_t in = 1, out = 1;
+
+    for (unsigned d = 0; d < PST_SPACE; d++) {
+        r.axis[d].k = PST_MAX(r.axis[d].k, 1);
+        r.axis[d].stride = PST_MAX(r.axis[d].stride, 1);
+        in *= r.axis[d].in;
+        out *= r.axis[d].out;
+    }
+    for (int64_t p = 0; p < r.planes; p++)
+        whole_plane(&r, (const int64_t *)c->in[0].data + p * in,
+                    &c->args[1 + DIVISOR], (int64_t *)c->out[0].data + p * out);
+}
+
+static enum pst_status avg_pool_whole_infer(struct pst_infer *c)
+{
+    const struct pst_meta *x = pst_infer_in(c, 0);
+
+    if (x != NULL && x->dtype != PST_I64)
+        return pst_infer_fail(c, "not defined for %s",
+                              pst_dtype_name(x->dtype));
+    return forward_infer(c, average_check, average_axis);
+}
+
+static const struct pst_kernel avg_pool_whole_kernels[] = {
+    {.name = "avg_pool_whole_ref",
+     .dtypes = PST_D(I64),
+     .run = avg_pool_whole_ref},
+};
+
+const struct pst_op pst_op_avg_pool_whole = {
+    .schema = "penstock::avg_pool_whole(Tensor self, " POOL ") -> Tensor",
+    .infer = avg_pool_whole_infer,
+    .vjp = pst_vjp_none,
+    PST_KERNELS(avg_pool_whole_kernels),
+};

@@ -156,9 +156,12 @@ PST_REWRITE(max_pool2d_with_indices_backward,
 static enum pst_status avg_pool(struct pst_rewrite *w)
 {
     const bool divides = w->schema->n_args > 6;
+    const char *of = pst_rewrite_in(w, 0)->meta.dtype == PST_I64
+                         ? "penstock.avg_pool_whole.default"
+                         : "penstock.avg_pool.default";
 
     return pst_rewrite_out(w, 0,
-                           pst_rw(w, "penstock.avg_pool.default",
+                           pst_rw(w, of,
                                   PST_ARGS(w->args[0], w->args[1], w->args[2],
                                            w->args[3], w->args[4], w->args[5],
                                            divides ? w->args[6] : pst_none())));

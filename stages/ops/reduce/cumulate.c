@@ -44,10 +44,10 @@ static void cumprod_lane(const struct pst_call *c, int64_t first, int64_t inner,
         const int64_t at = first + i * inner;
 
         if (whole) {
-            bits *= (uint64_t)pst_load_i64(x->meta->dtype, x->data, at);
+            bits *= (uint64_t)pst_reduce_load_whole(out->meta->dtype, x, at);
             pst_store_i64(out->meta->dtype, out->data, at, (int64_t)bits);
         } else {
-            y *= load(x, at);
+            y *= pst_reduce_load(out->meta->dtype, x, at);
             store(out, at, y);
         }
     }

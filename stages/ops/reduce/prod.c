@@ -13,8 +13,8 @@ static struct pst_lane lane(const struct pst_meta *x, const struct pst_arg *arg)
     return pst_lane_all(x);
 }
 
-/* In the result's kind of numbers: integers wrap around, and what is no whole
- * number loses its fraction first. The product of nothing is 1. */
+/* In the result's kind of numbers: integers wrap around. The product of nothing
+ * is 1. */
 static void prod(const struct pst_call *c, const struct pst_arg *dim)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
@@ -30,9 +30,10 @@ static void prod(const struct pst_call *c, const struct pst_arg *dim)
             const int64_t at = first + i * l.inner;
 
             if (whole)
-                bits *= (uint64_t)pst_load_i64(x->meta->dtype, x->data, at);
+                bits *=
+                    (uint64_t)pst_reduce_load_whole(out->meta->dtype, x, at);
             else
-                y *= pst_load_f64(x->meta->dtype, x->data, at);
+                y *= pst_reduce_load(out->meta->dtype, x, at);
         }
         if (whole)
             pst_store_i64(out->meta->dtype, out->data, k, (int64_t)bits);

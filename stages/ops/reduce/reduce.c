@@ -70,18 +70,34 @@ bool pst_reduce_box(const struct pst_call *c, int arg, struct pst_box *ret)
 
 /* --- reference ------------------------------------------------------------ */
 
+double pst_reduce_load(enum pst_dtype as, const struct pst_operand *x,
+                       int64_t at)
+{
+    const double a = pst_load_f64(x->meta->dtype, x->data, at);
+    double slot;
+
+    if (as == x->meta->dtype)
+        return a;
+    pst_store_f64(as, &slot, 0, a);
+    return pst_load_f64(as, &slot, 0);
+}
+
+int64_t pst_reduce_load_whole(enum pst_dtype as, const struct pst_operand *x,
+                              int64_t at)
+{
+    if (as == PST_BOOL)
+        return pst_load_f64(x->meta->dtype, x->data, at) != 0.0;
+    return pst_load_i64(x->meta->dtype, x->data, at);
+}
+
 struct walk {
     const struct pst_call *call;
     const struct pst_reduction *how;
-    int64_t base; /* offset of the first element */
+    enum pst_dtype as; /* what elements are converted to before they count */
+    bool whole;        /* into acc.whole */
+    int64_t base;      /* offset of the first element */
     struct pst_acc acc;
 };
-
-static bool is_integer(const struct walk *w)
-{
-    return w->how->add_i64 != NULL &&
-           pst_dtype_kind(w->call->in[0].meta->dtype) != PST_KIND_FLOAT;
-}
 
 static void walk_row(void *ctx, const struct pst_nd *nd, const int64_t *offset,
                      int64_t n)
@@ -89,7 +105,6 @@ static void walk_row(void *ctx, const struct pst_nd *nd, const int64_t *offset,
     struct walk *w = ctx;
     const struct pst_operand *in = &w->call->in[0];
     const int64_t stride = nd->stride[0][nd->rank - 1];
-    const bool integer = is_integer(w);
     double x[BLOCK];
     int64_t whole[BLOCK];
 
@@ -98,14 +113,12 @@ static void walk_row(void *ctx, const struct pst_nd *nd, const int64_t *offset,
         const int64_t first = w->base + offset[0] + done * stride;
 
         for (int64_t i = 0; i < m; i++) {
-            if (integer)
-                whole[i] =
-                    pst_load_i64(in->meta->dtype, in->data, first + i * stride);
+            if (w->whole)
+                whole[i] = pst_reduce_load_whole(w->as, in, first + i * stride);
             else
-                x[i] =
-                    pst_load_f64(in->meta->dtype, in->data, first + i * stride);
+                x[i] = pst_reduce_load(w->as, in, first + i * stride);
         }
-        if (integer)
+        if (w->whole)
             w->how->add_i64(&w->acc, m, whole);
         else
             w->how->add(&w->acc, m, x);
@@ -124,11 +137,12 @@ static void walk(struct walk *w, const struct pst_reduce *r,
 
 static void walk_init(struct walk *w, struct pst_reduce *r, struct pst_nd *nd,
                       const struct pst_call *call, int arg,
-                      const struct pst_reduction *how)
+                      const struct pst_reduction *how, enum pst_dtype as)
 {
     const struct pst_meta *gone = &r->gone;
 
-    *w = (struct walk){.call = call, .how = how};
+    *w = (struct walk){.call = call, .how = how, .as = as};
+    w->whole = how->add_i64 != NULL && pst_dtype_kind(as) != PST_KIND_FLOAT;
     pst_reduce_init(r, call, arg);
     pst_nd_init(nd, 1, &gone);
 }
@@ -141,19 +155,16 @@ void pst_reduce_run(const struct pst_call *call, int arg,
     struct pst_nd nd;
     struct walk w;
 
-    walk_init(&w, &r, &nd, call, arg, how);
+    walk_init(&w, &r, &nd, call, arg, how, out->meta->dtype);
     for (int64_t o = 0; o < r.n_out; o++) {
         double y;
 
         walk(&w, &r, &nd, o);
-        if (is_integer(&w) &&
-            pst_dtype_kind(out->meta->dtype) != PST_KIND_FLOAT) {
+        if (w.whole) {
             pst_store_i64(out->meta->dtype, out->data, o, w.acc.whole);
             continue;
         }
-        y = is_integer(&w)     ? (double)w.acc.whole
-            : how->end != NULL ? how->end(&w.acc, call)
-                               : w.acc.a;
+        y = how->end != NULL ? how->end(&w.acc, call) : w.acc.a;
         if (call->accumulate)
             y += pst_load_f64(out->meta->dtype, out->data, o);
         pst_store_f64(out->meta->dtype, out->data, o, y);
@@ -167,7 +178,7 @@ void pst_reduce_run_best(const struct pst_call *call, int arg, unsigned k,
     struct pst_nd nd;
     struct walk w;
 
-    walk_init(&w, &r, &nd, call, arg, how);
+    walk_init(&w, &r, &nd, call, arg, how, call->in[0].meta->dtype);
     for (int64_t o = 0; o < r.n_out; o++) {
         walk(&w, &r, &nd, o);
         ((int64_t *)call->out[k].data)[o] = w.acc.best;

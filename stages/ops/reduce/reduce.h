@@ -35,6 +35,14 @@ struct pst_box {
 };
 bool pst_reduce_box(const struct pst_call *c, int arg, struct pst_box *ret);
 
+/* Element `at` of x as one of dtype `as`: `sum(x, dtype=int32)` loses the
+ * fraction of every element, not that of their sum. The second for whole
+ * numbers, which may be larger than `as` holds: they wrap around at the end. */
+double pst_reduce_load(enum pst_dtype as, const struct pst_operand *x,
+                       int64_t at);
+int64_t pst_reduce_load_whole(enum pst_dtype as, const struct pst_operand *x,
+                              int64_t at);
+
 /* What accumulates; zeroed (but for b) before the first element. */
 struct pst_acc {
     double a, b;

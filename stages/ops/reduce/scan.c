@@ -22,10 +22,11 @@ static void cumsum_ref(const struct pst_call *c)
             const int64_t at = first + i * l.inner;
 
             if (whole) {
-                bits += (uint64_t)pst_load_i64(x->meta->dtype, x->data, at);
+                bits +=
+                    (uint64_t)pst_reduce_load_whole(out->meta->dtype, x, at);
                 pst_store_i64(out->meta->dtype, out->data, at, (int64_t)bits);
             } else {
-                sum += pst_load_f64(x->meta->dtype, x->data, at);
+                sum += pst_reduce_load(out->meta->dtype, x, at);
                 pst_store_f64(out->meta->dtype, out->data, at, sum);
             }
         }
