@@ -16,26 +16,26 @@ data=$root/build/tests/data/cases
 need_build
 
 # drawn NAME TEXT [options]: a set that tests/cases/NAME.py draws by the seed,
-# again if the script or the seed is another.
+# again if the scripts or the seed are others.
 drawn() {
   local name=$1 text=$2 dir=$root/build/$1 script=$root/tests/cases/$1.py
   shift 2
-  cmp -s "$script" "$dir/$name.py" &&
-    [ "$(cat "$dir/seed")" = "${PST_TEST_SEED:-$(cat "$dir/seed")}" ] && return
+  [ "$(cat "$dir/stamp" 2>/dev/null)" = "$stamp" ] && return
   need_python
-  say "writing $text with PyTorch (seed ${PST_TEST_SEED:-1})"
+  say "writing $text with PyTorch (seed $seed)"
   rm -rf "$dir"
   "$python" "$script" "$dir" "$@" 2>"$dir.log" ||
     die "$name.py failed: $dir.log"
-  echo "${PST_TEST_SEED:-1}" >"$dir/seed"
-  cp "$script" "$dir/$name.py"
+  echo "$stamp" >"$dir/stamp"
 }
 
-seed=(--seed "${PST_TEST_SEED:-1}")
-drawn chains "chains of operators" "${seed[@]}"
-drawn dtypes "operators of all dtypes" --count 500 "${seed[@]}"
+last=$(awk '{ print $1 }' "$root/build/chains/stamp" 2>/dev/null || true)
+seed=${PST_TEST_SEED:-${last:-1}}
+stamp="$seed $(cat "$root"/tests/cases/*.py | sha1sum)"
+drawn chains "chains of operators" --seed "$seed"
+drawn dtypes "operators of all dtypes" --count 500 --seed "$seed"
 drawn edges "edges of what numbers can be"
-drawn layouts "layouts in memory" "${seed[@]}"
+drawn layouts "layouts in memory" --seed "$seed"
 
 # verdicts SET: runs a set by four kernel sets; a program counts once.
 verdicts() {

@@ -9,8 +9,7 @@ for the program `cases`. Half are in f64, half in f32; a quarter is in the
 decomposed form. A chain whose gradient is not finite, or depends too much on
 rounding, is drawn again. Same seed and same PyTorch, same bytes.
 
-Each result has a limit of its own: the norm of its error against float64 is at
-most ten times that of PyTorch in f32 (for f64, that times 2^-29).
+Each result has a limit of its own (limits.py).
 """
 import argparse
 import json
@@ -23,9 +22,9 @@ warnings.filterwarnings("ignore")
 import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
+from limits import differentiate, limits_of  # noqa: E402
+
 ROWS, COLS = 4, 6
-TIMES_TORCH = 10
-FLOORS = {"out": 2e-6, "grad": 2e-6}  # of relative norms, in f32
 # Expressions of a value `a` of shape (R, C) that give one of the same shape;
 # `b` is another such value, `w` (C, C), `v` (C,), `k` and `m` are constants.
 SAME = """
@@ -311,50 +310,6 @@ def make_inputs(gen, dtype):
     }
 
 
-def differentiate(module, inputs, cot):
-    leaves = {n: t.clone().requires_grad_(t.is_floating_point())
-              for n, t in inputs.items()}
-    out = module(*leaves.values())
-    floats = [n for n, t in leaves.items() if t.requires_grad]
-    if cot is None:
-        return out.detach(), None
-    grads = torch.autograd.grad(out, [leaves[n] for n in floats], cot,
-                                allow_unused=True)
-    return out.detach(), dict(zip(floats, grads))
-
-
-def differentiate_in(module, inputs, cot, dtype):
-    """{name as in the file: result}, computed in another precision."""
-    given = {n: t.to(dtype) if t.is_floating_point() else t
-             for n, t in inputs.items()}
-    out, grads = differentiate(module, given, cot.to(dtype))
-    return {"out.0": out, **{"grad." + n: g for n, g in grads.items()
-                             if g is not None}}
-
-
-def limits_of(exact, rough, moved, dtype):
-    """For each tensor the largest norm of its error: ten times that of
-    PyTorch in f32, or of inputs moved by the rounding of f32, and never less
-    than a floor. None if the chain makes so much of rounding that its results
-    say nothing."""
-    units = 1.0 if dtype == torch.float32 else 2.0 ** -29  # eps of f64 to f32
-    usual = torch.cat([t.flatten() for t in exact.values()])
-    usual = usual.double().square().mean().sqrt().item()
-    limits = {}
-    for name, want in exact.items():
-        if want.shape != rough[name].shape:
-            return None
-        # What is zero but for rounding: against the others.
-        scale = max(want.norm().item(), 1e-3 * usual * want.numel() ** 0.5)
-        theirs = max((rough[name].double() - want).norm().item(),
-                     (moved[name] - want).norm().item())
-        if not theirs <= 1e-4 * scale or not scale > 1e-12:
-            return None
-        floor = FLOORS["out" if name == "out.0" else "grad"]
-        limits[name] = units * max(TIMES_TORCH * theirs, floor * scale)
-    return limits
-
-
 def attempt(folder, name, draw):
     """One chain, or None if it is no good."""
     source = write_chain(draw)
@@ -370,14 +325,7 @@ def attempt(folder, name, draw):
     found = [out] + [g for g in grads.values() if g is not None]
     if len(found) == 1 or not all(t.isfinite().all() for t in found):
         return None
-    # The same in f64 and f32, to know what rounding alone does.
-    exact = differentiate_in(module, inputs, cot, torch.float64)
-    rough = differentiate_in(module, inputs, cot, torch.float32)
-    shaken = {n: t.double() *
-              (1 + 2.0 ** -24 * torch.randn(t.shape, generator=gen).double())
-              if t.is_floating_point() else t for n, t in inputs.items()}
-    moved = differentiate_in(module, shaken, cot, torch.float64)
-    limits = limits_of(exact, rough, moved, dtype)
+    limits, exact = limits_of(module, inputs, cot, dtype, gen)
     if limits is None:
         return None
     program = torch.export.export(module, tuple(inputs.values()), strict=False)

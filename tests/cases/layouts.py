@@ -7,7 +7,8 @@ usage: layouts.py OUTDIR [--count N] [--seed N]
 Writes programs, tensors and cases.json in the form of README.md,
 for the program `cases`: inputs in any order of dimensions, operators that keep
 or change it, then as_strided, and writes through what is a view or a copy.
-Half in f64, half in f32. Same seed and same PyTorch, same bytes.
+Half in f64, half in f32. Same seed and same PyTorch, same bytes. Each result
+has a limit of its own (limits.py).
 """
 import argparse
 import json
@@ -20,6 +21,7 @@ warnings.filterwarnings("ignore")
 import torch  # noqa: E402
 
 import edges  # noqa: E402
+from limits import limits_of  # noqa: E402
 
 # Of `a` and `b` with four dimensions; P is a random permutation, CL is
 # channels_last. Operands of other sizes are made to fit by `like`.
@@ -164,17 +166,20 @@ def attempt(folder, name, draw):
     found = [out] + [g for g in grads if g is not None]
     if len(found) == 1 or not all(t.isfinite().all() for t in found):
         return None
-    largest = max(float(t.abs().max()) for t in found)
-    if largest > 1e4:
+    if max(float(t.abs().max()) for t in found) > 1e4:
+        return None
+    limits, exact = limits_of(module, inputs, cot, dtype, gen)
+    if limits is None:
         return None
     program = torch.export.export(module, tuple(inputs.values()),
                                   strict=False)
     more = {"cot.0": cot}
     more.update({f"grad.{n}": g for n, g in zip(leaves, grads)
                  if g is not None})
-    tol = (1e-9 if dtype == torch.float64 else 2e-5) * max(largest, 1.0)
-    return edges.write(folder, name, " ".join(source.split()), program,
-                       inputs, out.detach(), more, tol)
+    more.update({"exact." + n: t for n, t in exact.items()})
+    ret = edges.write(folder, name, " ".join(source.split()), program, inputs,
+                      out.detach(), more, 0.0)
+    return {**ret, "limits": limits}
 
 
 def main():

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far the results of a random module may be from float64.
+
+For each tensor the norm of its error may be ten times what rounding alone does
+to PyTorch in f32 (for f64, that times 2^-29). One run does not tell what
+rounding does: the error of the same module differs by a factor of nine between
+neighbouring inputs. So it is the largest of several runs.
+"""
+import torch
+
+TIMES_TORCH = 10
+RUNS = 8
+FLOOR = 2e-6  # of relative norms, in f32
+# What is zero but for rounding is made of terms as large as the others, each
+# of which is rounded: with FLOOR that is three to four times 2^-24.
+CANCELLED = 0.1
+# Modules that make so much of rounding that their results say nothing.
+WILD, TINY = 1e-4, 1e-3
+
+
+def differentiate(module, inputs, cot):
+    leaves = {n: t.detach().clone().requires_grad_(t.is_floating_point())
+              for n, t in inputs.items()}
+    out = module(*leaves.values())
+    floats = [n for n, t in leaves.items() if t.requires_grad]
+    if cot is None:
+        return out.detach(), None
+    grads = torch.autograd.grad(out, [leaves[n] for n in floats], cot,
+                                allow_unused=True)
+    return out.detach(), dict(zip(floats, grads))
+
+
+def differentiate_in(module, inputs, cot, dtype):
+    """{name as in the file: result}, computed in another precision."""
+    given = {n: t.to(dtype) if t.is_floating_point() else t
+             for n, t in inputs.items()}
+    out, grads = differentiate(module, given, cot.to(dtype))
+    return {"out.0": out, **{"grad." + n: g for n, g in grads.items()
+                             if g is not None}}
+
+
+def shaken(inputs, by, gen):
+    """In f64, each number off by about so much of itself."""
+    ret = {}
+    for n, t in inputs.items():
+        if t.is_floating_point():
+            noise = torch.randn(t.shape, generator=gen, dtype=torch.float64)
+            t = t.double() * (1 + by * noise)
+        ret[n] = t
+    return ret
+
+
+def errors(module, inputs, cot, exact, gen):
+    """What rounding does in f32: {name: largest norm of the error}."""
+    f32, f64 = torch.float32, torch.float64
+    pairs = [(differentiate_in(module, inputs, cot, f32), exact),
+             (differentiate_in(module, shaken(inputs, 2.0 ** -24, gen), cot,
+                               f64), exact)]
+    for _ in range(RUNS - 1):
+        near = {n: t.float() if t.is_floating_point() else t
+                for n, t in shaken(inputs, 2.0 ** -10, gen).items()}
+        pairs.append((differentiate_in(module, near, cot.float(), f32),
+                      differentiate_in(module, near, cot.float(), f64)))
+    return {n: torch.stack([(have[n].double() - want[n]).norm()
+                            for have, want in pairs]).max().item()
+            for n in exact}  # NaN if one is
+
+
+def limits_of(module, inputs, cot, dtype, gen):
+    """({name: largest norm of its error}, {name: result in f64}); (None, None)
+    if the module is no good."""
+    exact = differentiate_in(module, inputs, cot, torch.float64)
+    theirs = errors(module, inputs, cot, exact, gen)
+    units = 1.0 if dtype == torch.float32 else 2.0 ** -29  # eps of f64 to f32
+    usual = torch.cat([t.flatten() for t in exact.values()])
+    usual = usual.double().square().mean().sqrt().item()
+    limits = {}
+    for name, want in exact.items():
+        norm, spread = want.norm().item(), usual * want.numel() ** 0.5
+        scale = max(norm, TINY * spread)
+        if not theirs[name] <= WILD * scale or not scale > 1e-12:
+            return None, None
+        limits[name] = units * max(TIMES_TORCH * theirs[name],
+                                   FLOOR * max(norm, CANCELLED * spread))
+    return limits, exact
