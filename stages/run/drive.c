@@ -10,8 +10,8 @@
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/rates.h"
 #include "stages/run/facts.h"
+#include "stages/run/headroom.h"
 #include "stages/run/lanes.h"
-#include "stages/run/room.h"
 
 /* Looks at messages that have not come between two looks at the clock. */
 #define WATCH_EVERY 128
@@ -303,8 +303,8 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
     if (status == PST_OK)
         status = pst_engine_settle(engine, plan_ranks(engine, diag), diag);
     if (status == PST_OK)
-        status = pst_engine_settle(engine, pst_engine_check_room(engine, diag),
-                                   diag);
+        status = pst_engine_settle(
+            engine, pst_engine_check_headroom(engine, diag), diag);
     if (status == PST_OK)
         status = pst_engine_settle(engine, start_ranks(engine, diag), diag);
     if (status != PST_OK) {

@@ -6,7 +6,7 @@
 #include "stages/base/host/fs.h"
 #include "stages/compile/memplan.h"
 #include "stages/run/exec.h"
-#include "stages/run/room.h"
+#include "stages/run/headroom.h"
 
 #include <stdio.h>
 #include <sys/resource.h>
@@ -118,46 +118,46 @@ static void fresh_root(void)
 
 static void limits_of_both_versions_are_found(void **state)
 {
-    struct pst_room room;
+    struct pst_headroom headroom;
     uint64_t id;
 
     (void)state;
     fresh_root();
-    pst_room_look(root, &room); /* nothing is known */
-    assert_true(room.host == UINT64_MAX && room.group == UINT64_MAX);
+    pst_headroom_look(root, &headroom); /* nothing is known */
+    assert_true(headroom.host == UINT64_MAX && headroom.group == UINT64_MAX);
     put("/proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:    2048 kB\n");
     put("/proc/self/cgroup", "0::/a/b\n");
     put("/sys/fs/cgroup/a/b/memory.max", "max\n");
     put("/sys/fs/cgroup/a/b/memory.current", "100\n");
-    pst_room_look(root, &room);
-    assert_int_equal(room.host, 2048 * 1024);
-    assert_true(room.group == UINT64_MAX);
+    pst_headroom_look(root, &headroom);
+    assert_int_equal(headroom.host, 2048 * 1024);
+    assert_true(headroom.group == UINT64_MAX);
     put("/sys/fs/cgroup/a/memory.max", "1000\n");
     put("/sys/fs/cgroup/a/memory.current", "900\n");
-    pst_room_look(root, &room);
-    assert_int_equal(room.group, 100);
-    id = room.group_id;
+    pst_headroom_look(root, &headroom);
+    assert_int_equal(headroom.group, 100);
+    id = headroom.group_id;
     /* Page cache is given back; the tightest group counts. */
     put("/sys/fs/cgroup/a/memory.stat",
         "anon 5\ninactive_file 300\nactive_file 20\n");
     put("/sys/fs/cgroup/a/b/memory.max", "400\n");
-    pst_room_look(root, &room);
-    assert_int_equal(room.group, 300);
-    assert_true(room.group_id != id);
+    pst_headroom_look(root, &headroom);
+    assert_int_equal(headroom.group, 300);
+    assert_true(headroom.group_id != id);
 
     fresh_root();
     put("/proc/self/cgroup", "5:cpu:/x\n4:memory:/job\n0::/\n");
     put("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "5000\n");
     put("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "4000\n");
     put("/sys/fs/cgroup/memory/job/memory.stat", "total_inactive_file 7\n");
-    pst_room_look(root, &room);
-    assert_int_equal(room.group, 1007);
+    pst_headroom_look(root, &headroom);
+    assert_int_equal(headroom.group, 1007);
 
     fresh_root(); /* garbled */
     put("/proc/meminfo", "MemAvailable: -5 kB\n");
     put("/proc/self/cgroup", "::\n0::/../../..\nx\n");
-    pst_room_look(root, &room);
-    assert_true(room.host == UINT64_MAX && room.group == UINT64_MAX);
+    pst_headroom_look(root, &headroom);
+    assert_true(headroom.host == UINT64_MAX && headroom.group == UINT64_MAX);
 }
 
 /* Two ranks with 4 MiB and somewhat each. */
@@ -204,7 +204,7 @@ static void ranks_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
     fresh_root();
-    assert_int_equal(setenv("PST_ROOM_ROOT", root, 1), 0);
+    assert_int_equal(setenv("PST_HEADROOM_ROOT", root, 1), 0);
     put("/proc/meminfo", "MemAvailable: 60000 kB\n");
     assert_ok(started(false), &diag);
     /* Enough for one of them, not for both. */
@@ -221,7 +221,7 @@ static void ranks_that_do_not_fit_are_refused(void **state)
     put("/sys/fs/cgroup/memory.current", "2097152\n");
     assert_int_equal(started(false), PST_ERR_NOMEM);
     assert_non_null(strstr(diag.text, "10.00 MiB are left below the limit of"));
-    assert_int_equal(unsetenv("PST_ROOM_ROOT"), 0);
+    assert_int_equal(unsetenv("PST_HEADROOM_ROOT"), 0);
 }
 
 /* As ulimit -v; sanitizers need addresses without end. */

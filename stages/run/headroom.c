@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/run/room.h"
+#include "stages/run/headroom.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -79,8 +79,8 @@ static bool group_number(const char *root, const char *folder, const char *name,
 
 /* What one group leaves; the page cache that counts as its use is given back
  * when it is wanted. */
-static bool group_room(const char *root, const struct version *v,
-                       const char *folder, uint64_t *ret)
+static bool group_headroom(const char *root, const struct version *v,
+                           const char *folder, uint64_t *ret)
 {
     uint64_t limit, usage, cache = 0, part;
     char path[MAX_PATH], stat[16384];
@@ -100,11 +100,11 @@ static bool group_room(const char *root, const struct version *v,
 
 /* The group of this process and all above it: each has its own limit. */
 static void look_at_groups(const char *root, const struct version *v,
-                           const char *group, struct pst_room *ret)
+                           const char *group, struct pst_headroom *ret)
 {
     char folder[MAX_PATH];
     const size_t mount = strlen(v->mount);
-    uint64_t room;
+    uint64_t headroom;
 
     if (snprintf(folder, sizeof(folder), "%s%s", v->mount, group) >=
         (int)sizeof(folder))
@@ -112,8 +112,9 @@ static void look_at_groups(const char *root, const struct version *v,
     for (;;) {
         char *slash = strrchr(folder, '/');
 
-        if (group_room(root, v, folder, &room) && room < ret->group) {
-            ret->group = room;
+        if (group_headroom(root, v, folder, &headroom) &&
+            headroom < ret->group) {
+            ret->group = headroom;
             ret->group_id = pst_hash(folder, strlen(folder), ret->host_id);
         }
         if (slash == NULL || (size_t)(slash - folder) < mount)
@@ -123,7 +124,7 @@ static void look_at_groups(const char *root, const struct version *v,
 }
 
 /* Lines "0::/path" (version 2) and "N:memory:/path". */
-static void find_groups(const char *root, struct pst_room *ret)
+static void find_groups(const char *root, struct pst_headroom *ret)
 {
     char text[MAX_PATH], *save = NULL;
 
@@ -143,12 +144,12 @@ static void find_groups(const char *root, struct pst_room *ret)
     }
 }
 
-void pst_room_look(const char *root, struct pst_room *ret)
+void pst_headroom_look(const char *root, struct pst_headroom *ret)
 {
     char text[8192];
     uint64_t kib, bytes;
 
-    *ret = (struct pst_room){.host = UINT64_MAX, .group = UINT64_MAX};
+    *ret = (struct pst_headroom){.host = UINT64_MAX, .group = UINT64_MAX};
     read_text(root, "/proc/sys/kernel/random/boot_id", text, sizeof(text));
     ret->host_id = pst_hash(text, strlen(text), 0);
     read_text(root, "/proc/meminfo", text, sizeof(text));
@@ -161,7 +162,7 @@ void pst_room_look(const char *root, struct pst_room *ret)
 /* --- all ranks ------------------------------------------------------------ */
 
 struct claim {
-    struct pst_room room;
+    struct pst_headroom headroom;
     uint64_t bytes; /* of the rank's arena */
 };
 
@@ -170,22 +171,22 @@ static enum pst_status check_shared(const struct claim *claims, unsigned n,
                                     unsigned k, bool group,
                                     struct pst_diag *diag)
 {
-    const struct pst_room *mine = &claims[k].room;
-    uint64_t room = group ? mine->group : mine->host;
+    const struct pst_headroom *mine = &claims[k].headroom;
+    uint64_t left = group ? mine->group : mine->host;
     const double mib = 1048576.0;
     unsigned ranks = 0;
     size_t want = 0;
 
     for (unsigned i = 0; i < n; i++) {
-        const struct pst_room *r = &claims[i].room;
+        const struct pst_headroom *r = &claims[i].headroom;
 
         if (group ? r->group_id != mine->group_id : r->host_id != mine->host_id)
             continue;
-        room = PST_MIN(room, group ? r->group : r->host);
+        left = PST_MIN(left, group ? r->group : r->host);
         want = pst_size_add(want, claims[i].bytes);
         ranks++;
     }
-    if (room == UINT64_MAX || want <= room)
+    if (left == UINT64_MAX || want <= left)
         return PST_OK;
     return pst_diag_set(
         diag, PST_ERR_NOMEM,
@@ -193,7 +194,7 @@ static enum pst_status check_shared(const struct claim *claims, unsigned n,
         "%.2f MiB are left %s: take fewer or smaller microbatches, more ranks "
         "on other hosts, --schedule auto with --memory-limit, or go on all the "
         "same with --overcommit",
-        ranks, k, (double)want / mib, (double)room / mib,
+        ranks, k, (double)want / mib, (double)left / mib,
         group ? "below the limit of their control group"
               : "on it (MemAvailable)");
 }
@@ -205,7 +206,7 @@ static enum pst_status check_claims(const struct claim *claims, unsigned n,
 
     for (unsigned k = 0; k < n && status == PST_OK; k++) {
         status = check_shared(claims, n, k, false, diag);
-        if (status == PST_OK && claims[k].room.group != UINT64_MAX)
+        if (status == PST_OK && claims[k].headroom.group != UINT64_MAX)
             status = check_shared(claims, n, k, true, diag);
     }
     return status;
@@ -226,11 +227,11 @@ static enum pst_status gather(struct pst_engine *engine, struct claim *claims,
     return status;
 }
 
-enum pst_status pst_engine_check_room(struct pst_engine *engine,
-                                      struct pst_diag *diag)
+enum pst_status pst_engine_check_headroom(struct pst_engine *engine,
+                                          struct pst_diag *diag)
 {
     // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets it
-    const char *root = getenv("PST_ROOM_ROOT");
+    const char *root = getenv("PST_HEADROOM_ROOT");
     const unsigned n = pst_engine_size(engine);
     struct claim *claims = pst_calloc(PST_TAG_EXEC, n, sizeof(*claims));
     enum pst_status status;
@@ -238,7 +239,7 @@ enum pst_status pst_engine_check_room(struct pst_engine *engine,
     if (claims == NULL)
         return pst_diag_nomem(diag, n * sizeof(*claims));
     for (unsigned i = 0; i < engine->n_local; i++) {
-        pst_room_look(root != NULL ? root : "", &claims[i].room);
+        pst_headroom_look(root != NULL ? root : "", &claims[i].headroom);
         claims[i].bytes =
             engine->options.overcommit ? 0 : engine->ranks[i]->memory.arena;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_RUN_ROOM_H
-#define PENSTOCK_STAGES_RUN_ROOM_H
+#ifndef PENSTOCK_STAGES_RUN_HEADROOM_H
+#define PENSTOCK_STAGES_RUN_HEADROOM_H
 /*
  * Memory that is left for arenas. An arena is populated when it is mapped: one
  * that does not fit would be ended by the kernel, without a word. Exec thread.
@@ -8,7 +8,7 @@
 #include "stages/run/engine.h"
 
 /* UINT64_MAX: not known, or no limit. */
-struct pst_room {
+struct pst_headroom {
     uint64_t host;     /* bytes that the host can give (MemAvailable) */
     uint64_t group;    /* bytes below the limits of the control groups */
     uint64_t host_id;  /* equal on all ranks of a host */
@@ -17,12 +17,12 @@ struct pst_room {
 
 /* Looks below `root` ("" for this system) at /proc and at the control groups
  * of either version. What is missing or garbled is not known. */
-void pst_room_look(const char *root, struct pst_room *ret);
+void pst_headroom_look(const char *root, struct pst_headroom *ret);
 
 /* COLLECTIVE, once all ranks are planned. PST_ERR_NOMEM, on any rank, if the
  * arenas of the ranks of a host, or of a group, need more than there is. The
- * environment's PST_ROOM_ROOT is the root for tests. */
-enum pst_status pst_engine_check_room(struct pst_engine *engine,
-                                      struct pst_diag *diag) PST_MUST_CHECK;
+ * environment's PST_HEADROOM_ROOT is the root for tests. */
+enum pst_status pst_engine_check_headroom(struct pst_engine *engine,
+                                          struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif
