@@ -27,8 +27,8 @@ struct forward {
     uint64_t step; /* of the checkpoint, 0: start values */
 };
 
-static void tell_skipped(void *ctx, const char *dir, uint64_t step,
-                         const char *text)
+static void report_skipped(void *ctx, const char *dir, uint64_t step,
+                           const char *text)
 {
     (void)ctx;
     (void)dir;
@@ -42,7 +42,7 @@ static enum pst_status load(const struct pstd_config *config, struct forward *f,
 {
     const struct pst_load_choice choice = {.dir = config->checkpoint,
                                            .step = PST_CHECKPOINT_LATEST,
-                                           .skipped = tell_skipped};
+                                           .skipped = report_skipped};
     struct pst_checkpoint_info info;
     enum pst_status status =
         pst_engine_load(f->engine, &choice, &info, NULL, diag);

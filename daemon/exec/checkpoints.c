@@ -25,7 +25,7 @@ static double now_s(void)
 
 /* --- going on ------------------------------------------------------------- */
 
-static void tell_about(struct pstd_session *s, enum pstd_event event,
+static void emit_about(struct pstd_session *s, enum pstd_event event,
                        const char *dir, uint64_t step, const char *text)
 {
     struct pstd_note note;
@@ -38,7 +38,7 @@ static void tell_about(struct pstd_session *s, enum pstd_event event,
 }
 
 /* Only reading every byte showed it: the next removal must know. */
-static void tell_skipped(void *ctx, const char *dir, uint64_t step,
+static void emit_skipped(void *ctx, const char *dir, uint64_t step,
                          const char *text)
 {
     struct pstd_session *s = ctx;
@@ -46,7 +46,7 @@ static void tell_skipped(void *ctx, const char *dir, uint64_t step,
 
     if (s->n_passed < PST_COUNT(s->passed))
         s->passed[s->n_passed++] = (struct pstd_passed){step, fallback};
-    tell_about(s, PSTD_EVENT_CHECKPOINT_SKIPPED, dir, step, text);
+    emit_about(s, PSTD_EVENT_CHECKPOINT_SKIPPED, dir, step, text);
 }
 
 /* What is newer than the step that was asked for is no past of this run; and
@@ -63,11 +63,11 @@ static enum pst_status set_newer_aside(struct pstd_session *s, const char *dir,
                 ? pst_checkpoint_set_aside(dir, s->step, &former, diag)
                 : pst_checkpoint_set_lost_aside(dir, s->step, &former, diag);
     if (status == PST_OK)
-        pstd_session_tell_moved(s, dir, &former);
+        pstd_session_emit_moved(s, dir, &former);
     return status;
 }
 
-static void tell_resumed(struct pstd_session *s,
+static void emit_resumed(struct pstd_session *s,
                          const struct pst_checkpoint_info *info,
                          const char *dir)
 {
@@ -93,7 +93,7 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
         .fallback = s->config.checkpoint_fallback,
         .step = s->config.resume.step > 0 ? s->config.resume.step
                                           : PST_CHECKPOINT_LATEST,
-        .skipped = tell_skipped,
+        .skipped = emit_skipped,
         .ctx = s,
     };
     struct pst_checkpoint_info info;
@@ -112,7 +112,7 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
         status = set_newer_aside(s, choice.fallback, diag);
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK)
-        tell_resumed(s, &info, s->in_fallback ? choice.fallback : choice.dir);
+        emit_resumed(s, &info, s->in_fallback ? choice.fallback : choice.dir);
     return status;
 }
 
@@ -127,7 +127,7 @@ static unsigned keep_now(const struct pstd_session *s)
 }
 
 /* Once for each cause. */
-static void tell_kept(void *ctx, const char *dir, uint64_t step,
+static void emit_kept(void *ctx, const char *dir, uint64_t step,
                       const char *text)
 {
     struct pstd_session *s = ctx;
@@ -138,7 +138,7 @@ static void tell_kept(void *ctx, const char *dir, uint64_t step,
             return;
     }
     s->kept[s->n_kept++ % PST_COUNT(s->kept)] = hash;
-    tell_about(s, PSTD_EVENT_CHECKPOINT_KEPT, dir, step, text);
+    emit_about(s, PSTD_EVENT_CHECKPOINT_KEPT, dir, step, text);
 }
 
 static void prune(struct pstd_session *s, unsigned keep)
@@ -147,7 +147,7 @@ static void prune(struct pstd_session *s, unsigned keep)
         s->in_fallback ? s->config.checkpoint_fallback : s->config.checkpoint;
     uint64_t damaged[PST_COUNT(s->passed)];
     struct pst_checkpoint_rule rule = {
-        .keep = keep, .damaged = damaged, .stays = tell_kept, .ctx = s};
+        .keep = keep, .damaged = damaged, .stays = emit_kept, .ctx = s};
 
     if (s->w->rank != 0)
         return;

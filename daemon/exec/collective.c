@@ -124,7 +124,7 @@ static enum pst_status wait_for_order(struct pstd_executor *w,
         const unsigned wishes = pst_pulse_take_wishes(w->pulse);
 
         if (wishes != 0) {
-            pstd_tell_stop(w);
+            pstd_emit_stop(w);
             pstd_mailbox_control(w->mailbox, wishes);
         }
         status = pst_pulse_look(w->pulse, 0, diag);
@@ -173,7 +173,7 @@ enum pst_status pstd_next_order(struct pstd_executor *w, struct pstd_order *ret,
     return status;
 }
 
-void pstd_tell_stop(struct pstd_executor *w)
+void pstd_emit_stop(struct pstd_executor *w)
 {
     struct pstd_note note;
 

@@ -40,6 +40,6 @@ enum pst_status pstd_next_order(struct pstd_executor *w, struct pstd_order *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Rank 0: that another rank was asked to stop, into the log. */
-void pstd_tell_stop(struct pstd_executor *w);
+void pstd_emit_stop(struct pstd_executor *w);
 
 #endif

@@ -136,7 +136,7 @@ enum pst_status pstd_session_conclude(struct pstd_session *s,
 }
 
 /* The result is the loop's from here on. */
-void pstd_session_tell_end(struct pstd_session *s)
+void pstd_session_emit_end(struct pstd_session *s)
 {
     struct pstd_result *r = s->result;
     struct pstd_note note;

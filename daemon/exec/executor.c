@@ -93,7 +93,7 @@ static enum pst_status announce(struct pstd_executor *w, struct pst_diag *diag)
     return pstd_mailbox_ask(w->mailbox, &note, diag);
 }
 
-static void tell_plan(struct pstd_executor *w)
+static void emit_plan(struct pstd_executor *w)
 {
     struct pstd_note note;
 
@@ -105,7 +105,7 @@ static void tell_plan(struct pstd_executor *w)
     pstd_mailbox_post(w->mailbox, &note, true);
 }
 
-static enum pst_status tell_ready(struct pstd_executor *w,
+static enum pst_status emit_ready(struct pstd_executor *w,
                                   struct pst_diag *diag)
 {
     struct {
@@ -169,8 +169,8 @@ static enum pst_status start(struct pstd_executor *w, struct pst_diag *diag)
         status = pstd_compare_plan(w, diag);
     if (status != PST_OK)
         return status;
-    tell_plan(w);
-    return tell_ready(w, diag);
+    emit_plan(w);
+    return emit_ready(w, diag);
 }
 
 /* The loop prints and logs it before the transport takes the process down:

@@ -12,7 +12,7 @@
 #include "stages/base/alloc.h"
 #include "stages/files/checkpoint.h"
 
-void pstd_session_tell_moved(struct pstd_session *s, const char *dir,
+void pstd_session_emit_moved(struct pstd_session *s, const char *dir,
                              const struct pst_checkpoint_former *former)
 {
     struct pstd_note note;
@@ -44,7 +44,7 @@ static enum pst_status claim(struct pstd_session *s, bool fallback,
     enum pst_status status = pst_checkpoint_own(&claim, ret, &former, diag);
 
     if (status == PST_OK)
-        pstd_session_tell_moved(s, claim.dir, &former);
+        pstd_session_emit_moved(s, claim.dir, &former);
     return status;
 }
 

@@ -172,7 +172,7 @@ static void add_schedule(struct pstd_note *note, const char *asked,
     pst_str_fini(&text);
 }
 
-static void tell_begin(struct pstd_session *s)
+static void emit_begin(struct pstd_session *s)
 {
     const struct pstd_config *c = &s->config;
     struct pst_str placement = {0};
@@ -219,7 +219,7 @@ static enum pst_status prepare(struct pstd_session *s,
     if (status == PST_OK)
         status = pstd_session_resume(s, diag);
     if (status == PST_OK)
-        tell_begin(s);
+        emit_begin(s);
     return status;
 }
 
@@ -235,13 +235,13 @@ static bool is_told(const struct pstd_session *s, double now)
 }
 
 /* Mean of one kind of time since the last event. */
-static void tell_mean(struct pstd_note *note, const char *key, double sum,
-                      double told, double n)
+static void add_mean(struct pstd_note *note, const char *key, double sum,
+                     double told, double n)
 {
     pstd_note_real(note, key, (sum - told) / n);
 }
 
-static void tell_step(struct pstd_session *s, const struct pst_step_result *r)
+static void emit_step(struct pstd_session *s, const struct pst_step_result *r)
 {
     const double samples = (double)pst_batch_rows(&s->w->batch);
     const double tokens = (double)pstd_tokens(&s->w->batch);
@@ -261,12 +261,12 @@ static void tell_step(struct pstd_session *s, const struct pst_step_result *r)
     pstd_note_real(&note, "step_s", seconds);
     pstd_note_real(&note, "samples_s", samples / seconds);
     pstd_note_real(&note, "tok_s", tokens / seconds);
-    tell_mean(&note, "bubble", s->sums.bubble, s->told.bubble, n);
-    tell_mean(&note, "forward_s", sum->forward, told->forward, n);
-    tell_mean(&note, "backward_s", sum->backward, told->backward, n);
-    tell_mean(&note, "optim_s", sum->optim, told->optim, n);
-    tell_mean(&note, "wait_recv_s", sum->wait_recv, told->wait_recv, n);
-    tell_mean(&note, "wait_other_s", sum->wait_other, told->wait_other, n);
+    add_mean(&note, "bubble", s->sums.bubble, s->told.bubble, n);
+    add_mean(&note, "forward_s", sum->forward, told->forward, n);
+    add_mean(&note, "backward_s", sum->backward, told->backward, n);
+    add_mean(&note, "optim_s", sum->optim, told->optim, n);
+    add_mean(&note, "wait_recv_s", sum->wait_recv, told->wait_recv, n);
+    add_mean(&note, "wait_other_s", sum->wait_other, told->wait_other, n);
     pstd_note_int(&note, "samples_total", (int64_t)(samples * (double)s->done));
     pstd_note_int(&note, "tokens_total", (int64_t)(tokens * (double)s->done));
     pstd_mailbox_post(s->w->mailbox, &note, s->step == s->config.steps);
@@ -304,7 +304,7 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     s->step++;
     if (is_told(s, now)) {
         s->last_event = now;
-        tell_step(s, r);
+        emit_step(s, r);
     }
 }
 
@@ -368,7 +368,7 @@ static enum pst_status dump_first(struct pstd_session *s, struct pst_diag *diag)
                       diag);
 }
 
-static void tell_fault(struct pstd_session *s, const struct pst_diag *diag)
+static void emit_fault(struct pstd_session *s, const struct pst_diag *diag)
 {
     struct pstd_note note;
 
@@ -400,7 +400,7 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
         count_step(s, &r, end - start, end);
     }
     if (status == PST_ERR_RANGE || status == PST_ERR_INPUT)
-        tell_fault(s, diag);
+        emit_fault(s, diag);
     return status == PST_OK ? dump_first(s, diag) : status;
 }
 
@@ -422,7 +422,7 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
         status = step(s, asked, &control, diag);
         *ret_now = (control & PSTD_CTL_STOP_NOW) != 0;
         if (s->w->rank == 0 && (control & ~asked & PSTD_CTL_STOPS))
-            pstd_tell_stop(s->w);
+            pstd_emit_stop(s->w);
         if (status == PST_OK)
             status = obey(s, control, diag);
         if (status != PST_OK)
@@ -503,7 +503,7 @@ enum pst_status pstd_run(struct pstd_executor *w,
         (void)pst_alive_enter(PST_ALIVE_GATHER);
         status = pstd_session_conclude(&s, diag);
         if (status == PST_OK)
-            pstd_session_tell_end(&s);
+            pstd_session_emit_end(&s);
     }
     pstd_session_release(&s);
     pst_alive_set_limit(pstd_mailbox_config(w->mailbox)->watchdog);

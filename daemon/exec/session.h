@@ -60,7 +60,7 @@ enum pst_status pstd_session_claim_again(struct pstd_session *s,
                                          struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_session_release(struct pstd_session *s);
 /* Checkpoints that were moved into DIR/former-N. */
-void pstd_session_tell_moved(struct pstd_session *s, const char *dir,
+void pstd_session_emit_moved(struct pstd_session *s, const char *dir,
                              const struct pst_checkpoint_former *former);
 /* checkpoints.c: COLLECTIVE. Loads what --resume says, if it is given. */
 enum pst_status pstd_session_resume(struct pstd_session *s,
@@ -85,6 +85,6 @@ enum pst_status pstd_session_trace(struct pstd_session *s,
 enum pst_status pstd_session_measure(struct pstd_session *s,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Gives the result to the loop. */
-void pstd_session_tell_end(struct pstd_session *s);
+void pstd_session_emit_end(struct pstd_session *s);
 
 #endif

@@ -13,7 +13,7 @@
 #define STUCK    (256u << 10) /* bytes for a watcher: it took a great reply */
 #define TOLD_MS  1000
 
-static void tell_drop(struct pstd_control *c, const struct pstd_client *client,
+static void emit_drop(struct pstd_control *c, const struct pstd_client *client,
                       const char *reason)
 {
     const uint64_t now = uv_now(c->loop);
@@ -44,7 +44,7 @@ void pstd_control_drop(struct pstd_client *client, const char *reason)
     if (uv_stream_get_write_queue_size((uv_stream_t *)&client->pipe) == 0)
         pstd_client_send_fault(client, &diag);
     pstd_client_close(client);
-    tell_drop(client->control, client, reason);
+    emit_drop(client->control, client, reason);
 }
 
 static bool is_stuck(const struct pstd_client *client)

@@ -8,7 +8,7 @@
 #include "stages/base/alloc.h"
 
 /* Once lines can be written again. */
-static void tell_lost(struct pstd_daemon *d)
+static void emit_lost(struct pstd_daemon *d)
 {
     const uint64_t lost = d->log.lost - d->log_told;
     struct pstd_note note;
@@ -39,7 +39,7 @@ void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note)
     pst_str_fini(&line);
     if (pstd_history_add(&d->history, note, head.time_us))
         pstd_control_event(&d->control);
-    tell_lost(d);
+    emit_lost(d);
 }
 
 void pstd_daemon_stop(struct pstd_daemon *d, const char *by, bool now)
@@ -59,8 +59,8 @@ void pstd_set_text(char **at, const char *text)
     *at = text != NULL ? pst_strdup(PST_TAG_DAEMON, text) : NULL;
 }
 
-void pstd_daemon_tell_failure(struct pstd_daemon *d,
-                              const struct pstd_note *note)
+void pstd_daemon_report_failure(struct pstd_daemon *d,
+                                const struct pstd_note *note)
 {
     const char *text = pstd_note_get_text(note, "text");
     const char *status = pstd_note_get_text(note, "status");
@@ -79,7 +79,7 @@ void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag)
     pstd_note_text(&note, "status", pst_status_name(diag->status));
     pstd_note_text(&note, "text", diag->text);
     pstd_daemon_publish(d, &note);
-    pstd_daemon_tell_failure(d, &note);
+    pstd_daemon_report_failure(d, &note);
 }
 
 void pstd_daemon_free(struct pstd_daemon *d)

@@ -73,8 +73,8 @@ void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note);
 void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag);
 /* The same of a note that is logged already: a failure that all ranks know of
  * is printed by rank 0 alone. */
-void pstd_daemon_tell_failure(struct pstd_daemon *d,
-                              const struct pstd_note *note);
+void pstd_daemon_report_failure(struct pstd_daemon *d,
+                                const struct pstd_note *note);
 /* by: "signal", "command". */
 void pstd_daemon_stop(struct pstd_daemon *d, const char *by, bool now);
 

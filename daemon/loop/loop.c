@@ -193,7 +193,7 @@ static void on_note(void *ctx, struct pstd_note *note)
     if (note->event == PSTD_EVENT_TRAIN_END)
         on_train_end(d, note);
     if (note->event == PSTD_EVENT_FAILED) {
-        pstd_daemon_tell_failure(d, note);
+        pstd_daemon_report_failure(d, note);
         pstd_mailbox_answer(d->mailbox, PST_OK, "");
     }
 }
@@ -256,7 +256,7 @@ static void on_signal(uv_signal_t *handle, int number)
     pstd_daemon_stop(d, "signal", false);
 }
 
-static void tell_totals(struct pstd_daemon *d)
+static void emit_totals(struct pstd_daemon *d)
 {
     const struct pstd_totals totals = pstd_mailbox_totals(d->mailbox);
     struct pstd_note note;
@@ -290,7 +290,7 @@ static void on_tick(uv_timer_t *timer)
         pstd_daemon_stop(d, "launcher", false);
     }
     if (d->ticks % TOTALS_S == 0)
-        tell_totals(d);
+        emit_totals(d);
 }
 
 static void close_handles(struct pstd_daemon *d)
