@@ -86,11 +86,8 @@ static enum pst_status run_sizes(void *subject, struct pst_diag *diag)
 {
     struct pst_front *f = subject;
 
-    enum pst_status status = pst_import_sizes(&f->import);
-
-    if (status == PST_OK)
-        status = pst_import_probe(f->model, f->zip, f->doc, diag);
-    return status;
+    (void)diag;
+    return pst_import_sizes(&f->import);
 }
 
 /*
@@ -118,8 +115,8 @@ static const struct pst_pass passes[] = {
      RESULTS, 0, true, run_results},
     {"dead-code", "drops nodes whose results nobody wants", RESULTS, LIVE, 0,
      true, run_dead_code},
-    {"sizes", "numbers that follow from free sizes say how", LIVE | SYMBOLS,
-     SIZES, 0, false, run_sizes},
+    {"sizes", "a number that nobody knows how to follow fixes the sizes", LIVE,
+     SIZES, 0, true, run_sizes},
 };
 
 static const struct pst_graph *graph_of(void *subject)

@@ -296,6 +296,26 @@ struct pst_extent pst_extent_broadcast(struct pst_build *build,
     return a.expr != NULL ? a : b;
 }
 
+struct pst_extent pst_extent_bound(struct pst_build *build,
+                                   const struct pst_arg *arg,
+                                   struct pst_extent size,
+                                   struct pst_extent otherwise)
+{
+    struct pst_extent at;
+
+    if (arg->kind != PST_ARG_INT)
+        return otherwise;
+    at = pst_extent_in(build, arg, 0);
+    if (is_number(at, INT64_MAX))
+        return size;
+    if (is_number(at, 0))
+        return at;
+    if (pst_extent_less(build, at, pst_extent(0)))
+        return pst_extent_max(build, pst_extent_add(build, size, at),
+                              pst_extent(0));
+    return pst_extent_min(build, at, size);
+}
+
 /* --- arguments ---------------------------------------------------------- */
 
 struct pst_arg pst_extents_arg(struct pst_build *build,

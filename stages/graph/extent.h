@@ -67,6 +67,13 @@ struct pst_extent pst_extent_broadcast(struct pst_build *build,
                                        struct pst_extent a,
                                        struct pst_extent b);
 
+/* A bound of a slice from the start of a dimension, within its size, as PyTorch
+ * reads it; `otherwise` if the argument is None. */
+struct pst_extent pst_extent_bound(struct pst_build *build,
+                                   const struct pst_arg *arg,
+                                   struct pst_extent size,
+                                   struct pst_extent otherwise);
+
 /* a == b, a < b: true for the values at hand, and for all others that the
  * graph will be made for. */
 bool pst_extent_is(struct pst_build *build, struct pst_extent a,

@@ -188,6 +188,57 @@ static void any_free_size_can_be_set(void **state)
     pst_safetensors_close(data);
 }
 
+/* A family of compositions in each output (make_parts.py): counts, halves,
+ * squares, roots of free sizes. Fitting a line to them was wrong or refused. */
+static void compositions_follow_sizes(void **state)
+{
+    static const struct {
+        const char *set, *size;
+        int64_t rows;
+    } cases[] = {{"4.6", "x.1=6", 4},
+                 {"7.6", "x.1=6", 7},
+                 {"4.9", "x.1=9", 4},
+                 {"9.12", "x.1=12", 9}};
+    static const char *const buffers[] = {
+        "buffer.norm.running_mean", "buffer.norm.running_var",
+        "buffer.each.running_mean", "buffer.each.running_var"};
+    const struct pst_split_options split = {.stages = 3};
+    struct pst_plan *p, *sized, *bound;
+    struct pst_model *model;
+
+    (void)state;
+    open_data("parts.safetensors");
+    assert_ok(pst_model_open(golden_path("parts.pt2"), &model, &diag), &diag);
+    assert_null(model->fixed);
+    assert_ok(pst_split(model, &split, &p, &diag), &diag);
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        struct pst_exec_options options = options_for(3, 1);
+        struct fill fill = {p, cases[i].set};
+        struct pst_dump *dump;
+
+        assert_ok(pst_plan_resize(p, cases[i].size, &sized, &diag), &diag);
+        assert_ok(pst_plan_bind(sized, cases[i].rows, &bound, &diag), &diag);
+        dump = step_run(bound, &options, fill_whole, &fill);
+        compare(dump, cases[i].set, "output.0", "loss");
+        for (size_t k = 1; k < model->graph->outputs.n; k++) {
+            char name[32];
+
+            snprintf(name, sizeof(name), "output.%zu", k);
+            if (model->graph->outputs.at[k].kind == PST_OUTPUT_USER)
+                compare(dump, cases[i].set, name, name);
+        }
+        for (size_t k = 0; k < PST_COUNT(buffers); k++)
+            compare(dump, cases[i].set, buffers[k], buffers[k]);
+        compare_grads(dump, cases[i].set);
+        pst_dump_free(dump);
+        pst_plan_free(bound);
+        pst_plan_free(sized);
+    }
+    pst_plan_free(p);
+    pst_model_close(model);
+    pst_safetensors_close(data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +246,7 @@ int main(void)
         cmocka_unit_test(windows_follow_the_file),
         cmocka_unit_test(statistics_follow_the_rows),
         cmocka_unit_test(any_free_size_can_be_set),
+        cmocka_unit_test(compositions_follow_sizes),
     };
 
     return cmocka_run_group_tests_name("sizes", tests, NULL, NULL);

@@ -36,8 +36,9 @@ struct pst_value *pst_functionalise_owner(struct pst_functionalise *f,
 enum pst_status pst_functionalise_stand_for(
     struct pst_functionalise *f, struct pst_value *copy,
     struct pst_value *original) PST_MUST_CHECK;
-/* Where the strides and the offset of v's window come from, as in pst_arg
- * (offset: a list of one); NULL: they are numbers. What is known stays. */
+/* Where the strides and the offset of v's window come from if that cannot be
+ * found by itself (window.h), as in pst_arg (offset: a list of one). What is
+ * known stays. */
 enum pst_status pst_functionalise_explain(
     struct pst_functionalise *f, const struct pst_value *v,
     const char *const *strides, const char *const *offset) PST_MUST_CHECK;

@@ -2,6 +2,7 @@
 /* What is known of values, and reading them at their newest version. */
 #include "stages/frontend/functional/versions.h"
 
+#include "stages/frontend/functional/window.h"
 #include "stages/ops/op.h"
 
 #define TAG PST_TAG_GRAPH
@@ -145,22 +146,40 @@ struct pst_arg pst_versions_sizes(const struct pst_value *v)
     return ret;
 }
 
-struct pst_arg pst_versions_strides(const struct pst_functionalise *f,
-                                    const struct pst_value *v)
+/* What we do not know of a view the file may. */
+static struct pst_extent or_file(struct pst_extent ours,
+                                 const struct pst_fact *fact,
+                                 const char *const *file, unsigned k)
 {
-    struct pst_arg ret = pst_ints(v->meta.stride, v->meta.rank);
-
-    ret.exprs = f->facts[v->id].strides;
-    return ret;
+    if (pst_expr_is_unknown(ours.expr) && fact->explained)
+        ours.expr = file != NULL ? file[k] : NULL;
+    return ours;
 }
 
-struct pst_arg pst_versions_offset(const struct pst_functionalise *f,
+struct pst_arg pst_versions_strides(struct pst_functionalise *f,
+                                    const struct pst_value *v)
+{
+    struct pst_window_sizes window;
+
+    if (f->build->sizes == NULL)
+        return pst_ints(v->meta.stride, v->meta.rank);
+    pst_window_follow(f->build, v, &window);
+    for (unsigned d = 0; d < v->meta.rank; d++)
+        window.stride[d] = or_file(window.stride[d], &f->facts[v->id],
+                                   f->facts[v->id].strides, d);
+    return pst_extents_arg(f->build, window.stride, v->meta.rank);
+}
+
+struct pst_arg pst_versions_offset(struct pst_functionalise *f,
                                    const struct pst_value *v)
 {
-    struct pst_arg ret = pst_i(v->offset);
+    struct pst_window_sizes window;
 
-    ret.exprs = f->facts[v->id].offset;
-    return ret;
+    if (f->build->sizes == NULL)
+        return pst_i(v->offset);
+    pst_window_follow(f->build, v, &window);
+    return pst_extent_arg(f->build, or_file(window.offset, &f->facts[v->id],
+                                            f->facts[v->id].offset, 0));
 }
 
 enum pst_status pst_functionalise_explain(struct pst_functionalise *f,
@@ -178,6 +197,7 @@ enum pst_status pst_functionalise_explain(struct pst_functionalise *f,
     if (fact->strides == NULL)
         status = pst_exprs_copy(arena, strides, v->meta.rank, &fact->strides,
                                 f->build->diag);
+    fact->explained = true;
     if (status == PST_OK && fact->offset == NULL)
         status =
             pst_exprs_copy(arena, offset, 1, &fact->offset, f->build->diag);

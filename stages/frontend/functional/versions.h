@@ -23,7 +23,9 @@ struct pst_fact {
     struct pst_value *renamed; /* by t_() and the like */
     bool carries;              /* gradients can flow on to a parameter */
     struct pst_value *original, *copy; /* of owners that stand for an input */
-    const char *const *strides, *const *offset; /* expressions, as in pst_arg */
+    const char *const *strides, *const *offset; /* expressions, as in pst_arg:
+                                                   what the file says */
+    bool explained; /* it has said so: numbers without one are numbers */
 };
 
 struct pst_functionalise {
@@ -52,9 +54,9 @@ struct pst_value *pst_versions_emit(struct pst_functionalise *f,
                                     unsigned n_args);
 /* Sizes, strides and offset of v, free ones with what they come from. */
 struct pst_arg pst_versions_sizes(const struct pst_value *v);
-struct pst_arg pst_versions_strides(const struct pst_functionalise *f,
+struct pst_arg pst_versions_strides(struct pst_functionalise *f,
                                     const struct pst_value *v);
-struct pst_arg pst_versions_offset(const struct pst_functionalise *f,
+struct pst_arg pst_versions_offset(struct pst_functionalise *f,
                                    const struct pst_value *v);
 /* Is the window of v all of the version, in its order? */
 bool pst_versions_cover(const struct pst_value *v,

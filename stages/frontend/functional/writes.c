@@ -9,6 +9,7 @@
 
 #include "stages/frontend/functional/overlap.h"
 #include "stages/frontend/functional/versions.h"
+#include "stages/graph/extent.h"
 #include "stages/ops/op.h"
 
 #define TAG PST_TAG_GRAPH
@@ -85,11 +86,16 @@ static struct pst_storage *storage_of(struct pst_functionalise *f,
         return ret;
     if (!pst_meta_is_contiguous(&owner->meta)) {
         const int64_t one = 1;
-        const int64_t n = (int64_t)(pst_meta_span(&owner->meta) /
-                                    pst_dtype_size(owner->meta.dtype));
+        struct pst_extent n = pst_extent_numel(f->build, owner);
 
+        if (!pst_meta_is_dense(&owner->meta)) {
+            n.value = (int64_t)(pst_meta_span(&owner->meta) /
+                                pst_dtype_size(owner->meta.dtype));
+            n.expr = n.expr != NULL ? pst_expr_unknown : NULL;
+        }
         version = pst_versions_emit(f, &pst_op_as_strided, owner, false,
-                                    PST_ARGS(pst_v(owner), pst_ints(&n, 1),
+                                    PST_ARGS(pst_v(owner),
+                                             pst_extents_arg(f->build, &n, 1),
                                              pst_ints(&one, 1), pst_i(0)));
     }
     ret = pst_arena_alloc(&f->build->graph->arena, sizeof(*ret));

@@ -268,14 +268,6 @@ enum pst_status pst_import_writes_storage(struct pst_import *import,
  * nobody knows, and takes the marks of such numbers away. */
 enum pst_status pst_import_sizes(struct pst_import *import) PST_MUST_CHECK;
 
-/* --- probe.c ------------------------------------------------------------ */
-
-/* Finds numbers of model->graph that depend on free sizes but have no
- * expression; gives them one, or sets model->fixed. */
-enum pst_status pst_import_probe(struct pst_model *model, struct pst_zip *zip,
-                                 const struct pst_document *doc,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
-
 /* --- graph.c ------------------------------------------------------------ */
 
 /* model->graph from the document, whose nodes are resolved; all but init and

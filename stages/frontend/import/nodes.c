@@ -68,25 +68,23 @@ static bool is_unused(const char *name)
     return strstr(name, "_unused_") != NULL;
 }
 
-/* Strides and offset of the value come from where the file says, as far as
- * they are the same in its storages and in ours. */
+/* Strides and offset of a view come from where the file says, as far as they
+ * are the same in its storages and in ours. */
 static enum pst_status explain(struct pst_import *import,
                                const struct pst_value *value,
                                const struct pst_doc_meta *t)
 {
-    const char *strides[PST_MAX_RANK] = {NULL}, *from = NULL;
-    bool any = false;
+    const char *strides[PST_MAX_RANK] = {NULL}, *from = pst_expr_unknown;
 
-    if (value->meta.rank != t->meta.rank)
+    if (value->base == NULL || value->meta.rank != t->meta.rank)
         return PST_OK;
     for (unsigned d = 0; d < t->meta.rank; d++)
-        if (t->strides[d] != NULL && value->meta.stride[d] == t->meta.stride[d])
-            any = (strides[d] = t->strides[d]) != NULL;
+        strides[d] = value->meta.stride[d] == t->meta.stride[d]
+                         ? t->strides[d]
+                         : pst_expr_unknown;
     if (value->offset == t->offset)
         from = t->from;
-    return pst_functionalise_explain(import->functional, value,
-                                     any ? strides : NULL,
-                                     from != NULL ? &from : NULL);
+    return pst_functionalise_explain(import->functional, value, strides, &from);
 }
 
 enum pst_status pst_import_define(struct pst_import *import,
@@ -115,7 +113,7 @@ enum pst_status pst_import_define(struct pst_import *import,
     if (status == PST_OK && t.symbolic) /* shorter than ours, if not more */
         status = pst_exprs_copy(&import->build.graph->arena, t.dims,
                                 t.meta.rank, &value->dims, import->diag);
-    if (status == PST_OK && t.symbolic)
+    if (status == PST_OK)
         status = explain(import, value, &t);
     if (status != PST_OK)
         return status;

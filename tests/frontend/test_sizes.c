@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The numbers of a graph for other sizes: by their expressions, and by
+ * importing the file again with symbols of other values.
+ *
+ *     test-frontend-sizes [FILE.pt2...]
+ */
+#include "stages/base/str.h"
+#include "stages/frontend/front.h"
+#include "stages/graph/schema.h"
+#include "stages/ops/op.h"
+#include "tests/files/repack.h"
+#include "tests/test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct pst_diag diag;
+
+/* The front end on a file, stopped behind "symbols" to give them values. */
+struct twin {
+    struct pst_front front;
+    struct pst_pass_state state;
+};
+
+static void twin_begin(struct twin *t, const char *path)
+{
+    struct pst_model *m = pst_calloc(PST_TAG_ARCHIVE, 1, sizeof(*m));
+
+    assert_non_null(m);
+    *t = (struct twin){.front = {.path = path, .model = m}};
+    pst_arena_init(&m->arena, PST_TAG_ARCHIVE);
+    pst_map_init(&m->weights_by_fqn, PST_TAG_ARCHIVE);
+    pst_symbols_init(&m->symbols);
+    assert_ok(pst_zip_open(path, &t->front.zip, &diag), &diag);
+    m->file = t->front.zip;
+    assert_ok(pst_passes_run(&pst_frontend_passes, &t->state, &t->front,
+                             "symbols", &diag),
+              &diag);
+}
+
+/* Frees what is not the model's. */
+static enum pst_status twin_import(struct twin *t)
+{
+    const enum pst_status status =
+        pst_passes_run(&pst_frontend_passes, &t->state, &t->front, NULL, &diag);
+
+    pst_import_fini(&t->front.import);
+    pst_document_free(t->front.doc);
+    pst_str_fini(&t->front.digests);
+    return status;
+}
+
+static void check_number(const struct pst_node *node,
+                         const struct pst_symbols *symbols, const char *expr,
+                         double here, double there)
+{
+    struct pst_number x = {.kind = PST_NUMBER_FLOAT, .f = here};
+
+    if (expr != NULL)
+        assert_ok(pst_symbols_eval(symbols, expr, &x, &diag), &diag);
+    if (x.kind != PST_NUMBER_FLOAT)
+        x.f = (double)x.n / (double)x.d;
+    if (!(x.f == there) && !(x.f != x.f && there != there))
+        fail_msg("%%%s = %s: a number is %g there, by %s it is %g",
+                 node->outs[0]->name, node->schema->name, there,
+                 expr != NULL ? expr : "itself", x.f);
+}
+
+static double number(const struct pst_arg *arg, unsigned k)
+{
+    switch (arg->kind) {
+    case PST_ARG_INT:
+        return (double)arg->i;
+    case PST_ARG_INTS:
+        return (double)arg->ints[k];
+    case PST_ARG_FLOAT:
+        return arg->f;
+    case PST_ARG_FLOATS:
+        return arg->floats[k];
+    default:
+        return arg->b;
+    }
+}
+
+static void check_arg(const struct pst_node *node, const struct pst_arg *a,
+                      const struct pst_arg *b,
+                      const struct pst_symbols *symbols)
+{
+    const bool list = a->kind == PST_ARG_INTS || a->kind == PST_ARG_FLOATS;
+    const unsigned n = list ? a->n : 1;
+
+    assert_int_equal(a->kind, b->kind);
+    if (!list && a->kind != PST_ARG_INT && a->kind != PST_ARG_FLOAT &&
+        a->kind != PST_ARG_BOOL)
+        return;
+    if (list)
+        assert_int_equal(a->n, b->n);
+    for (unsigned k = 0; k < n; k++)
+        check_number(node, symbols, a->exprs != NULL ? a->exprs[k] : NULL,
+                     number(a, k), number(b, k));
+}
+
+/* What the values of a are with b's symbols is what those of b are. */
+static void check_values(const struct pst_graph *a, const struct pst_graph *b,
+                         const struct pst_symbols *symbols)
+{
+    assert_int_equal(a->values.n, b->values.n);
+    for (size_t i = 0; i < a->values.n; i++) {
+        const struct pst_value *v = a->values.at[i], *w = b->values.at[i];
+
+        for (unsigned d = 0; v->dims != NULL && d < v->meta.rank; d++)
+            if (v->def != NULL)
+                check_number(v->def, symbols, v->dims[d],
+                             (double)v->meta.size[d], (double)w->meta.size[d]);
+    }
+}
+
+static void check_graph(const struct pst_graph *a, const struct pst_graph *b,
+                        const struct pst_symbols *symbols)
+{
+    assert_int_equal(a->nodes.n, b->nodes.n);
+    for (size_t i = 0; i < a->nodes.n; i++) {
+        const struct pst_node *x = a->nodes.at[i], *y = b->nodes.at[i];
+
+        assert_ptr_equal(x->op, y->op);
+        for (unsigned k = 0; k < x->schema->n_args; k++)
+            check_arg(x, &x->args[k], &y->args[k], symbols);
+    }
+    check_values(a, b, symbols);
+}
+
+/* All free sizes at other values: that many times as large and that much more.
+ * False if there is nothing to compare: `why` says it. */
+static bool compare_path(const char *path, int64_t more, int64_t times,
+                         char why[300])
+{
+    struct pst_model *here;
+    struct twin t;
+    bool fits;
+
+    assert_ok(pst_model_open(path, &here, &diag), &diag);
+    twin_begin(&t, path);
+    for (size_t i = 0; i < t.front.model->symbols.at.n; i++) {
+        struct pst_symbol *s = &t.front.model->symbols.at.at[i];
+
+        s->value = s->value * times + more;
+    }
+    fits = pst_symbols_check(&t.front.model->symbols, &diag) == PST_OK;
+    fits = twin_import(&t) == PST_OK && fits;
+    /* Decisions of the exported sizes have to hold too. */
+    for (size_t i = 0; i < here->symbols.ranges.n; i++) {
+        const struct pst_range *r = &here->symbols.ranges.at[i];
+
+        assert_ok(pst_symbols_limit(&t.front.model->symbols, r->expr, r->min,
+                                    r->max, &diag),
+                  &diag);
+    }
+    fits = fits && pst_symbols_check(&t.front.model->symbols, &diag) == PST_OK;
+    snprintf(why, 300, "%.290s", here->fixed != NULL ? here->fixed : diag.text);
+    fits = fits && here->fixed == NULL;
+    if (fits)
+        check_graph(here->graph, t.front.model->graph, &t.front.model->symbols);
+    pst_diag_init(&diag);
+    pst_model_close(t.front.model);
+    pst_model_close(here);
+    return fits;
+}
+
+static void compare(const char *file, int64_t more, int64_t times)
+{
+    char why[300];
+
+    if (!compare_path(golden(file), more, times, why))
+        fail_msg("%s: %s", file, why);
+}
+
+static void expressions_are_what_an_import_gives(void **state)
+{
+    static const char *const files[] = {"dynamic.pt2", "odd.pt2", "cube.pt2",
+                                        "norm.pt2", "rows.pt2"};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(files); i++) {
+        compare(files[i], 1, 1);
+        compare(files[i], -1, 2);
+    }
+    compare("sizes.pt2", 0, 2);
+    compare("sizes.pt2", 2, 1);
+    compare("parts.pt2", 3, 1);
+    compare("parts.pt2", 0, 2);
+    compare("parts.pt2", -3, 3);
+}
+
+/* Of files that are given. */
+static void files_are_compared(void **state)
+{
+    char why[300];
+
+    for (char **path = *state; *path != NULL; path++)
+        for (int64_t more = 0; more < 4; more++) {
+            printf("%s, %lld more\n", *path, (long long)more);
+            if (!compare_path(*path, more, more == 0 ? 2 : 1, why))
+                printf("not compared: %s\n", why);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(expressions_are_what_an_import_gives),
+    };
+    const struct CMUnitTest given[] = {
+        cmocka_unit_test_prestate(files_are_compared, argv + 1),
+    };
+
+    pst_diag_init(&diag);
+    if (pst_registry_init(&diag) != PST_OK)
+        return 1;
+    if (argc > 1)
+        return cmocka_run_group_tests(given, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
