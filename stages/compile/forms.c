@@ -114,7 +114,7 @@ static struct pst_value *view_of(struct pst_build *build,
                                  struct pst_value *storage,
                                  const struct pst_meta *meta, int64_t offset)
 {
-    return pst_emit(build, pst_op_find("aten.as_strided.default"),
+    return pst_emit(build, &pst_op_as_strided,
                     PST_ARGS(pst_v(storage), pst_ints(meta->size, meta->rank),
                              pst_ints(meta->stride, meta->rank),
                              pst_i(offset)));
@@ -125,9 +125,8 @@ static struct pst_value *round_to_bf16(struct pst_build *build,
                                        enum pst_form form)
 {
     if (form == PST_FORM_ROUNDED)
-        return pst_emit(build, pst_op_find("penstock.round_bf16.default"),
-                        PST_ARGS(pst_v(value)));
-    return pst_emit(build, pst_op_find("aten._to_copy.default"),
+        return pst_emit(build, &pst_op_round_bf16, PST_ARGS(pst_v(value)));
+    return pst_emit(build, &pst_op__to_copy,
                     PST_ARGS(pst_v(value), pst_dtype_arg(PST_BF16)));
 }
 
@@ -221,7 +220,7 @@ static struct pst_value *tiles_of(struct forms *f, struct pst_value *value,
     }
     f->build.prefix = "tiles";
     *t = (struct tiles){.value = value, .form = form};
-    t->made = pst_emit(&f->build, pst_op_find("penstock.tiles.default"),
+    t->made = pst_emit(&f->build, &pst_op_tiles,
                        PST_ARGS(pst_v(value), pst_b(form == PST_FORM_TILES_T)));
     if (t->made != NULL && list != NULL) {
         t->next = *list;

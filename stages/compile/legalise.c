@@ -8,7 +8,6 @@
 struct legaliser {
     struct pst_program *program;
     struct pst_build build;
-    const struct pst_op *clone;
     bool *updated; /* buffers, by value id */
     /* Copy made for a value, by value id; of those older than the pass. */
     struct copy {
@@ -27,10 +26,9 @@ static enum pst_status legaliser_init(struct legaliser *l,
     *l = (struct legaliser){.program = c->p, .phase = PST_PHASE_F};
     pst_build_init(&l->build, c->p->graph, diag);
     l->build.prefix = "contiguous";
-    l->clone = pst_op_find("aten.clone.default");
     l->n_copies = c->p->graph->values.n;
     l->copies = pst_calloc(PST_TAG_EXEC, l->n_copies + 1, sizeof(*l->copies));
-    if (l->copies == NULL || l->clone == NULL)
+    if (l->copies == NULL)
         return pst_diag_nomem(diag, l->n_copies * sizeof(*l->copies));
     return PST_OK;
 }
@@ -42,7 +40,7 @@ static void legaliser_fini(struct legaliser *l)
 
 static struct pst_value *clone(struct legaliser *l, struct pst_value *value)
 {
-    return pst_emit(&l->build, l->clone, PST_ARGS(pst_v(value)));
+    return pst_emit(&l->build, &pst_op_clone, PST_ARGS(pst_v(value)));
 }
 
 enum pst_status pst_find_updated(const struct pst_program *program, bool **ret,

@@ -306,11 +306,8 @@ static enum pst_status start(struct differ *d)
     if (d->slots == NULL || d->grads == NULL || d->out_grads == NULL ||
         d->in_grads == NULL || d->in_needs == NULL)
         return pst_diag_nomem(d->build.diag, d->n_values * sizeof(*d->slots));
-    d->add = pst_op_find("aten.add.Tensor");
-    d->accumulate = pst_op_find("penstock.accumulate_grad.default");
-    if (d->add == NULL || d->accumulate == NULL)
-        return pst_diag_set(d->build.diag, PST_ERR_INTERNAL,
-                            "the registry has no row to add gradients");
+    d->add = &pst_op_add_Tensor;
+    d->accumulate = &pst_op_accumulate_grad;
     return PST_OK;
 }
 

@@ -225,17 +225,12 @@ static enum pst_status copy_node(struct cutter *c, const struct pst_node *node)
  * behind all other uses, where those of the later stages would stand. */
 static enum pst_status make_dense(struct cutter *c, struct pst_value **value)
 {
-    static const char clone[] = "aten.clone.default";
     const struct pst_node *def = (*value)->def;
     const char *const *dims = (*value)->dims; /* in the same arena */
     char *name;
 
     if (pst_meta_is_dense(&(*value)->meta))
         return PST_OK;
-    if (pst_op_find(clone) == NULL)
-        return pst_diag_set(c->s->diag, PST_ERR_UNSUPPORTED,
-                            "sending %%%s needs %s, which is missing",
-                            (*value)->name, clone);
     name = pst_arena_printf(&c->build.graph->arena, "%s_dense", (*value)->name);
     if (name == NULL)
         return no_memory(c);
@@ -245,7 +240,7 @@ static enum pst_status make_dense(struct cutter *c, struct pst_value **value)
     c->build.call = def != NULL ? def->call : NULL;
     c->build.source = def != NULL ? def->source : "";
     c->build.no_grad = false;
-    *value = pst_emit(&c->build, pst_op_find(clone), PST_ARGS(pst_v(*value)));
+    *value = pst_emit(&c->build, &pst_op_clone, PST_ARGS(pst_v(*value)));
     if (*value == NULL)
         return c->build.status;
     (*value)->def->stage = (int)c->stage;

@@ -146,8 +146,8 @@ static void open_port(void *ctx, struct pst_value **slot, unsigned arg)
     port.slot = use->slot++;
     if (*slot != use->input || use->status != PST_OK)
         return;
-    port.value = pst_emit(&j->build, pst_op_find("aten.alias.default"),
-                          PST_ARGS(pst_v(use->input)));
+    port.value =
+        pst_emit(&j->build, &pst_op_alias, PST_ARGS(pst_v(use->input)));
     if (port.value == NULL)
         use->status = j->build.status;
     else if (!pst_vec_push(TAG, &j->ports, port))
@@ -161,9 +161,6 @@ static enum pst_status open_ports(struct jointer *j, struct pst_value *input,
 {
     struct use_ctx use = {.j = j, .input = input, .edge = edge};
 
-    if (pst_op_find("aten.alias.default") == NULL)
-        return pst_diag_set(j->diag, PST_ERR_UNSUPPORTED,
-                            "aten.alias.default is missing");
     for (size_t i = 0; i < n_nodes && use.status == PST_OK; i++) {
         use.node = i;
         use.slot = 0;

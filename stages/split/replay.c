@@ -4,6 +4,7 @@
 #include "stages/graph/oprow.h"
 #include "stages/graph/schema.h"
 #include "stages/ops/mode.h"
+#include "stages/ops/op.h"
 
 #include <string.h>
 
@@ -148,7 +149,7 @@ static struct pst_value *widen_result(struct pst_replay *r,
         value->meta.dtype != PST_F32)
         return value;
     r->build.node_id = UINT32_MAX;
-    return pst_emit(&r->build, pst_op_find("aten._to_copy.default"),
+    return pst_emit(&r->build, &pst_op__to_copy,
                     PST_ARGS(pst_v(value), pst_dtype_arg(PST_F64)));
 }
 

@@ -15,7 +15,7 @@ static bool blocks(const struct pst_node *node)
  */
 static int64_t padding_of(const struct pst_node *node)
 {
-    if (node->op != pst_op_find("aten.embedding.default"))
+    if (node->op != &pst_op_embedding)
         return -1;
     return node->args[2].i;
 }
@@ -69,7 +69,7 @@ static enum pst_status freeze_padding(struct pst_replay *replay,
         return replay->build.diag->status;
     replay->build.node_id = UINT32_MAX;
     *twin =
-        pst_emit(&replay->build, pst_op_find("aten.select_scatter.default"),
+        pst_emit(&replay->build, &pst_op_select_scatter,
                  PST_ARGS(pst_v(whole), pst_v(row), pst_i(0), pst_i(padding)));
     status =
         *twin == NULL ? replay->build.status : pst_replay_node(replay, node);

@@ -187,8 +187,7 @@ static struct pst_arg cast(struct pst_formula *f,
     if (c->args[1].kind != PST_ARG_DTYPE ||
         c->args[0].value->meta.dtype == (enum pst_dtype)c->args[1].i)
         return c->args[0];
-    return pst_v(
-        pst_emit(f->build, pst_op_find("aten._to_copy.default"), c->args, 2));
+    return pst_v(pst_emit(f->build, &pst_op__to_copy, c->args, 2));
 }
 
 /* values_of(x): how many integers from 0 on the dtype has without a gap. */

@@ -134,7 +134,7 @@ static struct pst_arg shaped(struct pst_formula *f,
         c->args[1].kind != PST_ARG_VALUE)
         return pst_formula_fail(f, "shaped(x, like)");
     return pst_v(pst_emit(
-        f->build, pst_op_find("aten.reshape.default"),
+        f->build, &pst_op_reshape,
         PST_ARGS(c->args[0], pst_extents_of(f->build, c->args[1].value))));
 }
 
@@ -187,7 +187,7 @@ static struct pst_arg cropped(struct pst_formula *f,
             pst_extent_less(f->build, pst_extent_of(f->build, like, d),
                             pst_extent_of(f->build, x, d)))
             x = pst_emit(
-                f->build, pst_op_find("aten.slice.Tensor"),
+                f->build, &pst_op_slice_Tensor,
                 PST_ARGS(
                     pst_v(x), pst_i(d), pst_i(0),
                     pst_extent_arg(f->build, pst_extent_of(f->build, like, d)),
@@ -221,7 +221,7 @@ static struct pst_arg clamped(struct pst_formula *f,
         const struct pst_extent above = pst_extent_sub(f->build, size, one);
 
         if (list->values[k] != NULL)
-            values[k] = pst_emit(f->build, pst_op_find("aten.clamp.default"),
+            values[k] = pst_emit(f->build, &pst_op_clamp,
                                  PST_ARGS(pst_v(list->values[k]),
                                           pst_extent_arg(f->build, below),
                                           pst_extent_arg(f->build, above)));

@@ -139,8 +139,7 @@ PST_REWRITE_FORMULA(
 static enum pst_status rrelu_rewrite(struct pst_rewrite *w)
 {
     struct pst_rewrite f;
-    const struct pst_op *op =
-        pst_op_find("aten.rrelu_with_noise_functional.default");
+    const struct pst_op *op = &pst_op_rrelu_with_noise_functional;
 
     if (pst_op_rewrite(op, w->build, w->args, w->schema->n_args, &f) != PST_OK)
         return w->build->status;
