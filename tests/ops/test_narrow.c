@@ -4,6 +4,7 @@
 #include "tests/test.h"
 
 #include "stages/base/alloc.h"
+#include "stages/base/host/cpu.h"
 #include "stages/graph/tensor.h"
 #include "stages/ops/call.h"
 #include "stages/ops/matmul/gemm_bf16.h"
@@ -254,10 +255,28 @@ static void products_of_rounded_factors(void **state)
         }
 }
 
+/* What is hidden counts as absent, and without a measurement its absence
+ * decides. */
+static void hides_features(void **state)
+{
+    const char *hidden = getenv("PST_HIDE");
+    const bool amx = strstr(pst_cpu_features(), "amx") != NULL;
+    const bool bf16 = strstr(pst_cpu_features(), "avx512_bf16") != NULL;
+
+    (void)state;
+    if (hidden == NULL)
+        return;
+    assert_false(amx);
+    assert_false(pst_rates_use_bf16());
+    assert_false(bf16 && strstr(hidden, "avx512_bf16") != NULL);
+    assert_true(bf16 || !pst_gemm_has_bf16());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(products_of_rounded_factors, setup),
+        cmocka_unit_test(hides_features),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,9 +13,24 @@ static enum pst_isa best;
 static char features[256];
 static unsigned count;
 
+/* PST_HIDE="amx avx512_bf16": features that begin so count as absent. */
+static int is_hidden(const char *name)
+{
+    const char *at = getenv("PST_HIDE");
+
+    while (at != NULL && *at != '\0') {
+        const size_t n = strcspn(at, " ");
+
+        if (n > 0 && strncmp(name, at, n) == 0)
+            return 1;
+        at += n + strspn(at + n, " ");
+    }
+    return 0;
+}
+
 static void add_feature(const char *name, int have)
 {
-    if (!have)
+    if (!have || is_hidden(name))
         return;
     if (features[0])
         strncat(features, " ", sizeof(features) - strlen(features) - 1);

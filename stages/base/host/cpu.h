@@ -4,7 +4,8 @@
 /*
  * Instruction sets, by feature bits (model names are masked on virtual
  * machines) and by what the operating system saves. PST_ISA=any|avx2|avx512
- * in the environment masks the CPU.
+ * in the environment masks the CPU; PST_HIDE="amx avx512_bf16" hides features
+ * whose names begin so from pst_cpu_features, and from whoever asks that.
  */
 #include "stages/base/status.h"
 

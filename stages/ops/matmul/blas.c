@@ -93,6 +93,11 @@ void pst_blas_choose(void)
 PST_CONSTRUCTOR static void at_start(void)
 {
     pst_blas_choose();
+#if PST_HAVE_DNNL
+    /* oneDNN asks the processor itself: what is hidden of it stays hidden. */
+    if (strstr(pst_cpu_features(), "amx_bf16") == NULL)
+        (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
+#endif
 }
 
 void pst_blas_describe(struct pst_str *out)
