@@ -191,6 +191,36 @@ static void expressions_are_what_an_import_gives(void **state)
     compare("parts.pt2", -3, 3);
 }
 
+/* A number in a node that nobody knows how to follow. */
+static void unknown_numbers_fix_the_sizes(void **state)
+{
+    static const char text[] =
+        "graph next_id=2 {\n"
+        "  input %x: f32[2{s0}, 3]\n"
+        "  %y: f32[2{s0}, 3] = aten.mul.Scalar(%x, 2{s0})  # - - F id=0\n"
+        "  %z: f32[2{s0}, 3] = aten.mul.Scalar(%y, 2{s0})  # - - F id=1\n"
+        "  output user %z \"0\"\n"
+        "}\n";
+    struct pst_model m = {.name = "m"};
+    struct pst_import import = {.model = &m, .diag = &diag};
+    static const char *const unknown[] = {pst_expr_unknown, NULL};
+
+    (void)state;
+    pst_arena_init(&m.arena, PST_TAG_ARCHIVE);
+    assert_ok(pst_graph_parse(text, &m.graph, &diag), &diag);
+    m.graph->nodes.at[0]->args[1].exprs = unknown;
+    m.graph->nodes.at[0]->outs[0]->dims = unknown;
+    assert_ok(pst_import_sizes(&import), &diag);
+    assert_string_equal(m.fixed, "a number in it depends on sizes in a way "
+                                 "that is not known: aten.mul.Scalar");
+    assert_null(m.graph->nodes.at[0]->args[1].exprs);
+    assert_null(m.graph->nodes.at[0]->outs[0]->dims);
+    assert_non_null(m.graph->nodes.at[1]->args[1].exprs);
+    assert_non_null(m.graph->nodes.at[1]->outs[0]->dims);
+    pst_graph_free(m.graph);
+    pst_arena_fini(&m.arena);
+}
+
 /* Of files that are given. */
 static void files_are_compared(void **state)
 {
@@ -208,6 +238,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(expressions_are_what_an_import_gives),
+        cmocka_unit_test(unknown_numbers_fix_the_sizes),
     };
     const struct CMUnitTest given[] = {
         cmocka_unit_test_prestate(files_are_compared, argv + 1),

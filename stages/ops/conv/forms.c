@@ -12,7 +12,7 @@ struct form {
     unsigned dims;
     struct pst_arg stride, pad, dil, output_pad;
     bool transposed;
-    int64_t groups;
+    struct pst_arg groups;
 };
 
 /* None or one entry for all dimensions. */
@@ -37,7 +37,7 @@ static enum pst_status emit(struct pst_rewrite *w, const struct form *f)
     y = pst_rw(w, "aten.convolution.default",
                PST_ARGS(pst_v(x), pst_v(f->w), pst_v(f->b), f->stride, f->pad,
                         f->dil, pst_b(f->transposed), f->output_pad,
-                        pst_i(f->groups)));
+                        f->groups));
     if (single)
         y = pst_rw(w, "aten.squeeze.dim", PST_ARGS(pst_v(y), pst_i(0)));
     return pst_rewrite_out(w, 0, y);
@@ -53,7 +53,7 @@ static enum pst_status plain(struct pst_rewrite *w, unsigned dims)
                            .pad = w->args[4],
                            .dil = w->args[5],
                            .output_pad = same(0),
-                           .groups = w->args[6].i};
+                           .groups = w->args[6]};
 
     return emit(w, &f);
 }
@@ -67,7 +67,7 @@ static enum pst_status transposed(struct pst_rewrite *w, unsigned dims)
                            .stride = w->args[3],
                            .pad = w->args[4],
                            .output_pad = w->args[5],
-                           .groups = w->args[6].i,
+                           .groups = w->args[6],
                            .dil = w->args[7],
                            .transposed = true};
 
@@ -85,7 +85,7 @@ static enum pst_status named(struct pst_rewrite *w, unsigned dims)
                      .pad = same(0),
                      .dil = w->args[5],
                      .output_pad = same(0),
-                     .groups = w->args[6].i};
+                     .groups = w->args[6]};
     const struct pst_extent zero = pst_extent(0), one = pst_extent(1);
     const struct pst_extent two = pst_extent(2);
     struct pst_extent half[PST_CONV_DIMS], odd[2 * PST_CONV_DIMS] = {0};

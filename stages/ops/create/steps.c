@@ -124,6 +124,18 @@ STEPS(logspace,
 
 /* --- range: with its end -------------------------------------------------- */
 
+/* A number made of arguments first to last, which may not be free. */
+static struct pst_arg known(struct pst_rewrite *w, unsigned first,
+                            unsigned last, double x)
+{
+    struct pst_arg ret = pst_f(x);
+
+    for (unsigned i = first; i <= last; i++)
+        if (w->args[i].exprs != NULL)
+            ret = pst_extent_fold(w->build, NULL, &w->args[i], NULL, ret);
+    return ret;
+}
+
 static enum pst_status range(struct pst_rewrite *w, double step, unsigned arg)
 {
     const enum pst_dtype dtype = w->args[arg].kind == PST_ARG_DTYPE
@@ -139,8 +151,9 @@ static enum pst_status range(struct pst_rewrite *w, double step, unsigned arg)
     return pst_rewrite_out(
         w, 0,
         pst_rw(w, "aten.arange.start_step",
-               PST_ARGS(pst_f(start), pst_f(start + end * step), pst_f(step),
-                        pst_dtype_arg(dtype))));
+               PST_ARGS(known(w, 0, 0, start),
+                        known(w, 0, arg - 1, start + end * step),
+                        known(w, 2, 2, step), pst_dtype_arg(dtype))));
 }
 
 static enum pst_status range_rewrite(struct pst_rewrite *w)

@@ -56,6 +56,8 @@ static struct pst_value *pad_dim(struct pst_rewrite *w, struct pst_value *x,
     const struct pst_extent zero = pst_extent(0);
     const bool crops = pst_extent_less(w->build, before, zero);
     const bool cuts = pst_extent_less(w->build, behind, zero);
+    const bool grows = pst_extent_less(w->build, zero, before);
+    const bool goes_on = pst_extent_less(w->build, zero, behind);
     const int64_t most = PST_MAX(before.value, behind.value);
     struct pst_extent start = zero, end = pst_rw_size(w, x, dim);
     struct pst_value *parts[3];
@@ -67,7 +69,7 @@ static struct pst_value *pad_dim(struct pst_rewrite *w, struct pst_value *x,
         end = pst_extent_add(w->build, end, behind);
     if (crops || cuts)
         x = slice(w, x, dim, start, end);
-    if (x == NULL || most <= 0)
+    if (x == NULL || (!grows && !goes_on))
         return x;
     if (x->meta.size[dim] < (mode == REFLECT    ? most + 1
                              : mode == CIRCULAR ? most
@@ -79,10 +81,10 @@ static struct pst_value *pad_dim(struct pst_rewrite *w, struct pst_value *x,
                                (long long)most);
         return NULL;
     }
-    if (pst_extent_less(w->build, zero, before))
+    if (grows)
         parts[n++] = edge(w, x, dim, before, mode, true);
     parts[n++] = x;
-    if (pst_extent_less(w->build, zero, behind))
+    if (goes_on)
         parts[n++] = edge(w, x, dim, behind, mode, false);
     return pst_rw(w, "aten.cat.default",
                   PST_ARGS(pst_values(parts, n), pst_i(dim)));
