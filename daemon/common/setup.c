@@ -131,7 +131,7 @@ void pstd_set_batch(struct pst_exec_options *options,
     options->n_tail = batch->n_tail;
 }
 
-/* Does the list have an entry "NAME=..." in front of this one? */
+/* True if the list has an entry "NAME=..." in front of this one. */
 static bool named_before(const char *specs, const char *spec)
 {
     const size_t n = strcspn(spec, "=,") + 1;

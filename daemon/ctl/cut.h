@@ -16,7 +16,7 @@ struct pstctl_cut {
 enum pst_status pstctl_cut_init(struct pstctl_cut *cut,
                                 const struct pstd_config *config,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Does --costs have a say in where a model is cut? (In a schedule it may.) */
+/* True if --costs has a say in where a model is cut. (In a schedule it may.) */
 bool pstctl_cut_takes_costs(const struct pstd_config *config);
 void pstctl_cut_fini(struct pstctl_cut *cut);
 

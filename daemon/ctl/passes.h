@@ -12,7 +12,7 @@ enum pst_status pstctl_check_pass(const char *name,
 /* All passes in their order. */
 enum pst_status pstctl_show_passes(bool json,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Is it one of the front end, which sees a model and no stages? */
+/* True of a pass of the front end, which sees a model and no stages. */
 bool pstctl_is_front_pass(const char *name);
 /* The graph of the .pt2 behind such a pass, config->after. */
 enum pst_status pstctl_show_front(const char *path,

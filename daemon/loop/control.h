@@ -90,7 +90,7 @@ enum pst_status pstd_control_open(struct pstd_control *c, const char *path,
 void pstd_control_close(struct pstd_control *c);
 /* Something new is in the history: to every client that watches. */
 void pstd_control_event(struct pstd_control *c);
-/* Is there a client that watches? */
+/* True if a client watches. */
 bool pstd_control_watched(const struct pstd_control *c);
 /* Every second: who has used up his time, heartbeats. */
 void pstd_control_tick(struct pstd_control *c, bool heartbeat);

@@ -8,7 +8,7 @@
  */
 #include <stdbool.h>
 
-/* Does SIGTERM or SIGINT wait for the parent of this process? SIGHUP means
+/* True if SIGTERM or SIGINT waits for the parent of this process. SIGHUP means
  * nothing to a job. */
 bool pstd_launcher_is_asked(void);
 

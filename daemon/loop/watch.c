@@ -52,8 +52,8 @@ static bool read_proc(const char *pid, const char *name, char *ret, size_t size)
     return true;
 }
 
-/* Is this another rank of ours, started by the same launcher, that does not
- * run? "123 (penstockd) T 7 ...": number, name, state, parent. */
+/* True of another rank of ours, started by the same launcher, that does not
+ * run. "123 (penstockd) T 7 ...": number, name, state, parent. */
 static bool is_stopped(const char *pid, unsigned *ret_rank)
 {
     char text[65536];

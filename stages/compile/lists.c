@@ -10,7 +10,7 @@ static struct pst_value *fused_into(const struct pst_compiler *c,
     return node->n_outs == 1 ? c->fused[node->outs[0]->id] : NULL;
 }
 
-/* Does this accumulate node's work happen inside another node's kernel? */
+/* True if another node's kernel does the work of this accumulate node. */
 static bool is_fused_away(const struct pst_compiler *c,
                           const struct pst_node *accumulate)
 {

@@ -215,8 +215,8 @@ static enum pst_region region_of(const struct pst_life *life)
                                                         : PST_R_WORK;
 }
 
-/* May the kernel at hand write out[0] over in[0], which nobody else of its
- * operands is a window on? */
+/* True if the node's kernel may write out[0] over in[0]: no other operand is a
+ * window on the same storage. */
 static bool writes_over_first(const struct pst_exec_node *x)
 {
     const struct pst_value *out = x->node->outs[0], *in;
@@ -240,8 +240,8 @@ static bool writes_over_first(const struct pst_exec_node *x)
     return true;
 }
 
-/* Can the new value of a buffer be made where the old one is? Whoever reads
- * that has done so, at the latest the kernel that makes the new one. */
+/* True if the new value of a buffer can be made where the old one is: nobody
+ * reads that later than the kernel that makes the new one. */
 static bool replaces_buffer(const struct pst_compiler *c,
                             const struct pst_value *value)
 {
@@ -309,7 +309,7 @@ enum pst_status pst_pass_regions(struct pst_compiler *c, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* May this node write its result over its first operand? */
+/* The first operand if the node may write its result over it, else NULL. */
 static struct pst_life *overwritten(struct pst_compiler *c, enum pst_list list,
                                     const struct pst_exec_node *x, unsigned pos)
 {

@@ -118,7 +118,7 @@ struct pst_program {
     struct pst_pass_state passes; /* how far it is compiled */
 };
 
-/* Is it a penstock.accumulate_grad node? */
+/* True of a penstock.accumulate_grad node. */
 bool pst_is_accumulate(const struct pst_node *node);
 
 /* Place in FIXED of a value of kind PARAM, BUFFER, CONST, of the seed of the

@@ -13,7 +13,7 @@ struct digest {
     uint64_t value, states; /* 0: not here */
 };
 
-/* Is it on more than one rank, and changed by steps? */
+/* True if the parameter is on more than one rank and changed by steps. */
 static bool has_copies(const struct pst_engine *engine, unsigned param)
 {
     const struct pst_plan_param *p = &engine->plan->params.at[param];

@@ -220,7 +220,7 @@ static enum pst_status handshake(struct pst_engine *engine,
     return status;
 }
 
-/* Does this rank run a product of the library that compiles its code? */
+/* True if this rank runs a product of the library that compiles its code. */
 static bool compiles_code(const struct pst_rank *r)
 {
     for (unsigned s = 0; s < r->sched->n_stages; s++) {

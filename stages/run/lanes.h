@@ -34,10 +34,9 @@ enum pst_status pst_lanes_run(struct pst_lanes *lanes,
 /* Whoever waits stops; ranks that compute for a second more are left alone. So
  * they can be described. */
 void pst_lanes_stop(struct pst_lanes *lanes);
-/* Are there such? Between steps. */
+/* True if a rank is left alone so. Between steps. */
 bool pst_lanes_are_stuck(struct pst_lanes *lanes);
-/* Is that local rank still at it? Then nothing of it may be read but atomics.
- */
+/* True while that local rank runs: nothing of it may be read but atomics. */
 bool pst_lanes_runs(struct pst_lanes *lanes, unsigned i);
 
 #endif

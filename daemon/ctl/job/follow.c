@@ -24,7 +24,7 @@ enum pst_status pstctl_follow_init(struct pstctl_follow *f,
     return conn->fd >= 0 ? pstctl_watch_from(&f->conn, next, diag) : PST_OK;
 }
 
-/* Is this the job that we followed? Another may have taken its name. */
+/* Refuses another job that has taken the name of the one that was followed. */
 static enum pst_status check_job(struct pstctl_follow *f,
                                  const struct pstctl_conn *conn,
                                  struct pst_diag *diag)

@@ -218,7 +218,7 @@ static enum pst_status wait_for(struct pstctl_conn *conn, uint64_t from,
     return status;
 }
 
-/* Is run `run` over? For who has missed events. */
+/* *ret: run `run` is over. For who has missed events. */
 static enum pst_status ask_over(struct pstctl_conn *conn, uint64_t run,
                                 bool *ret, uint64_t *ret_seq,
                                 struct pst_diag *diag)

@@ -10,7 +10,7 @@
 #include "stages/base/checked.h"
 #include "stages/run/engine.h"
 
-/* Does the rank of the pipeline read that model input? */
+/* True if the rank of the pipeline reads that model input. */
 static bool reads(const struct pst_engine *engine,
                   const struct pst_schedule *sched, unsigned rank,
                   unsigned input)

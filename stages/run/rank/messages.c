@@ -77,8 +77,8 @@ enum pst_status pst_rank_bind_messages(struct pst_rank *r,
     return r->active != NULL ? PST_OK : pst_diag_nomem(diag, r->n_messages);
 }
 
-/* Does it go by the host's copy of the data? Several sends of the same bytes
- * may be under way: they write what is there already. */
+/* True if it goes by the host's copy of the data. Several sends of the same
+ * bytes may be under way: they write what is there already. */
 static bool is_staged(const struct pst_rank *r, const struct pst_message *m)
 {
     return r->stages_messages && m->space != PST_SPACE_HOST;

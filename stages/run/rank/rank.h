@@ -394,15 +394,15 @@ enum pst_status pst_transmit_init(struct pst_rank *r,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_transmit_values(struct pst_rank *r) PST_MUST_CHECK;
 
-/* Do steps change parameters? */
+/* True if steps change parameters. */
 bool pst_rank_updates(const struct pst_rank *r);
 /* update.c: what the decision says: optimizer and values, or buffers as they
  * were before the step. */
 enum pst_status pst_rank_conclude(struct pst_rank *r) PST_MUST_CHECK;
 const struct pst_rank_param *pst_rank_param(const struct pst_rank *r,
                                             unsigned param);
-/* Has this rank the optimizer of that parameter? All that read it do, but for
- * one that its home transmits. */
+/* True if this rank updates the parameter. All that read it do, but for one
+ * that its home transmits. */
 bool pst_rank_owns(const struct pst_rank *r, unsigned param);
 
 /* Microbatches of the whole step that have the plan's rows: the first ones. */
@@ -411,7 +411,7 @@ static inline unsigned pst_n_larger(const struct pst_exec_options *o)
     return o->microbatches - (o->tail != NULL ? o->n_tail : 0);
 }
 
-/* Has a microbatch (of this replica) fewer rows than the plan? */
+/* True of a microbatch (of this replica) with fewer rows than the plan. */
 static inline bool pst_rank_is_tail(const struct pst_rank *r, int microbatch)
 {
     return r->first_mb + (unsigned)microbatch >= pst_n_larger(&r->options);

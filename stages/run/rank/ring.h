@@ -43,8 +43,8 @@ void pst_ring_end(struct pst_ring *ring, double now);
 /* The marks of that step, NULL if they are gone. */
 const struct pst_ring_step *pst_ring_find(const struct pst_ring *ring,
                                           uint64_t step);
-/* Is slot i of the ring a whole step, and not one of the first two of a run if
- * there are others? They tell little: memory is being touched. */
+/* True if slot i of the ring is a whole step, and not one of the first two of a
+ * run if there are others, which say little: memory is being touched. */
 bool pst_ring_counts(const struct pst_ring *ring, unsigned i);
 /* A step of median length among those that count; NULL: there is none. */
 const struct pst_ring_step *pst_ring_median(const struct pst_ring *ring);

@@ -212,7 +212,7 @@ static void run_instrs(struct pst_rank *r, const struct pst_rank_action *x)
 
 /* --- actions -------------------------------------------------------------- */
 
-/* Is a slot that the action writes still being sent from? */
+/* True while a slot that the action takes is being sent from. */
 static bool is_leaving(const struct pst_rank_action *x)
 {
     for (unsigned i = 0; i < x->n_leaving; i++)

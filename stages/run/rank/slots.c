@@ -60,7 +60,7 @@ static bool is_smaller(const struct walker *w, const struct pst_action *a)
            pst_rank_is_tail(w->r, a->microbatch);
 }
 
-/* Is the value all of its region? */
+/* True if the value is all of its region. */
 static bool fills(const struct pst_slot_pool *pool, struct pst_loc at,
                   size_t len, bool smaller)
 {

@@ -7,7 +7,7 @@
  */
 #include "stages/run/rank/rank.h"
 
-/* Does rank `rank` of the pipeline read it? */
+/* True if rank `rank` of the pipeline reads it. */
 static bool is_reader(const struct pst_rank *r,
                       const struct pst_plan_param *param, unsigned rank)
 {
@@ -30,7 +30,7 @@ static int source_of(const struct pst_rank *r, const struct pst_rank_param *p)
     return -1;
 }
 
-/* Does rank `peer` of the job get what this one has, or have what it gets? */
+/* True if rank `peer` of the job gets this one's value, or sends its own. */
 static bool is_partner(const struct pst_rank *r, const struct pst_rank_param *p,
                        unsigned peer)
 {

@@ -3,7 +3,7 @@
 #include "stages/run/engine.h"
 #include "stages/run/lanes.h"
 
-/* Is this one of the messages that the rank's next action waits for? */
+/* True of a message that the rank's next action waits for. */
 static bool blocks(const struct pst_rank *r, const struct pst_message *m)
 {
     const struct pst_rank_action *x = &r->actions[r->pc];
