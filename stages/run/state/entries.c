@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/state/entries.h"
+
+#include <stdio.h>
+
+static enum pst_status call_entry(struct pst_rank *r, pst_entry_fn fn,
+                                  void *ctx, const char *prefix,
+                                  const struct pst_rank_param *p, size_t offset,
+                                  struct pst_diag *diag)
+{
+    const char *fqn = r->plan->params.at[p->index].fqn;
+    struct pst_entry e = {
+        .meta = r->plan->params.at[p->index].meta,
+        .offset = offset,
+        .no_nan = p->trained || p->updated,
+        .no_inf = p->trained,
+    };
+
+    if ((size_t)snprintf(e.name, sizeof(e.name), "%s.%s", prefix, fqn) >=
+        sizeof(e.name))
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "parameter name '%.60s...' is too long", fqn);
+    pst_alive_goes_on();
+    return fn(ctx, r, &e, diag);
+}
+
+enum pst_status pst_each_entry(const struct pst_engine *engine,
+                               struct pst_rank *r, bool home, pst_entry_fn fn,
+                               void *ctx, struct pst_diag *diag)
+{
+    const struct pst_optim *optim = r->optim;
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < r->params.n && status == PST_OK; i++) {
+        const struct pst_rank_param *p = &r->params.at[i];
+        const struct pst_plan_param *param = &engine->plan->params.at[p->index];
+
+        if (home &&
+            pst_engine_home(engine, (unsigned)p->index) != pst_rank_number(r))
+            continue;
+        if (param->kind == PST_VALUE_CONST ||
+            (param->kind == PST_VALUE_BUFFER && !param->persistent &&
+             !p->updated))
+            continue;
+        status = call_entry(r, fn, ctx,
+                            param->kind == PST_VALUE_PARAM ? "param" : "buffer",
+                            p, p->data, diag);
+        for (unsigned k = 0;
+             optim != NULL && k < PST_OPTIM_MAX_STATES && status == PST_OK; k++)
+            if (p->state[k] != 0)
+                status = call_entry(r, fn, ctx, optim->states[k], p,
+                                    p->state[k], diag);
+    }
+    return status;
+}

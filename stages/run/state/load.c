@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Checkpoints of an engine: each rank reads what it has. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "stages/run/state/entries.h"
+
+struct loader {
+    const struct pst_checkpoint *ckpt;
+    const struct pst_engine *engine;
+    bool other_model;
+};
+
+/* Whose checkpoints an engine takes. One that does not train takes those of any
+ * model whose parameters have the same names and shapes: the same model is
+ * exported once to train and once to evaluate. */
+static const char *wanted_model(const struct pst_engine *engine)
+{
+    return engine->options.train ? engine->plan->model_digest : NULL;
+}
+
+/* A parameter may have been saved under another of its names. */
+static const struct pst_safetensors_entry *find(const struct loader *l,
+                                                const char *name)
+{
+    const struct pst_safetensors_entry *e = pst_checkpoint_find(l->ckpt, name);
+    const struct pst_plan *plan = l->engine->plan;
+
+    for (size_t i = 0; e == NULL && i < plan->params.n; i++) {
+        const struct pst_plan_param *p = &plan->params.at[i];
+        const size_t tail = strlen(p->fqn), all = strlen(name);
+
+        if (all < tail + 1 || strcmp(name + all - tail, p->fqn) != 0 ||
+            name[all - tail - 1] != '.')
+            continue;
+        for (unsigned k = 0; k < p->n_aliases && e == NULL; k++) {
+            char other[1400];
+
+            snprintf(other, sizeof(other), "%.*s%s", (int)(all - tail), name,
+                     p->aliases[k]);
+            e = pst_checkpoint_find(l->ckpt, other);
+        }
+    }
+    return e;
+}
+
+static enum pst_status load(void *ctx, struct pst_rank *r,
+                            const struct pst_entry *entry,
+                            struct pst_diag *diag)
+{
+    const struct loader *l = ctx;
+    const struct pst_safetensors_entry *e = find(l, entry->name);
+    char want[PST_META_TEXT], got[PST_META_TEXT];
+    void *at = pst_rank_at(r, entry->offset);
+    enum pst_status status;
+
+    if (e == NULL && strncmp(entry->name, "param.", 6) != 0 &&
+        strncmp(entry->name, "buffer.", 7) != 0)
+        return pst_diag_set(diag, PST_ERR_MISMATCH,
+                            "the checkpoint has no '%s': it was written with "
+                            "optimizer %s",
+                            entry->name, l->ckpt->info.optimizer);
+    if (e == NULL)
+        return pst_diag_set(
+            diag, l->other_model ? PST_ERR_MISMATCH : PST_ERR_INPUT,
+            "the checkpoint%s has no '%s'",
+            l->other_model ? " is of another model: it" : "", entry->name);
+    if (!pst_meta_same(&e->meta, &entry->meta))
+        return pst_diag_set(diag, PST_ERR_MISMATCH,
+                            "'%s' is %s in the checkpoint, %s in the plan",
+                            entry->name, pst_meta_text(&e->meta, got),
+                            pst_meta_text(&entry->meta, want));
+    status = pst_safetensors_read(e, 0, e->bytes, pst_device_host(&r->mem, at),
+                                  diag);
+    if (status == PST_OK)
+        pst_device_push(&r->mem, at, e->bytes);
+    return status;
+}
+
+/* What would quietly make another run of one that goes on: dropout and the
+ * order of samples come from the seed. */
+static enum pst_status check_run(const struct pst_engine *engine,
+                                 const struct pst_checkpoint_info *info,
+                                 struct pst_diag *diag)
+{
+    const struct pst_optim_options *optim = &engine->options.optim;
+
+    if (!engine->options.train)
+        return PST_OK;
+    if (info->seed != engine->options.seed)
+        return pst_diag_set(diag, PST_ERR_MISMATCH,
+                            "the checkpoint was written with seed %" PRIu64
+                            ", this run has seed %" PRIu64
+                            ": give --seed %" PRIu64,
+                            info->seed, engine->options.seed, info->seed);
+    if (strcmp(info->optimizer, "none") != 0 && optim->row != NULL &&
+        strcmp(info->optimizer, optim->row->name) != 0)
+        return pst_diag_set(diag, PST_ERR_MISMATCH,
+                            "the checkpoint was written with optimizer %s, "
+                            "this run has %s: give --optimizer %s",
+                            info->optimizer, optim->row->name, info->optimizer);
+    return PST_OK;
+}
+
+static enum pst_status load_step(struct pst_engine *engine, const char *dir,
+                                 uint64_t step, struct pst_diag *diag)
+{
+    const struct pst_checkpoint_query query = {
+        .dir = dir, .step = step, .model_digest = wanted_model(engine)};
+    struct loader l = {.engine = engine};
+    struct pst_checkpoint *ckpt;
+    enum pst_status status = pst_checkpoint_open(&query, &ckpt, diag);
+
+    if (status != PST_OK)
+        return status;
+    l.ckpt = ckpt;
+    l.other_model =
+        strcmp(ckpt->info.model_digest, engine->plan->model_digest) != 0;
+    status = check_run(engine, &ckpt->info, diag);
+    for (unsigned i = 0; i < engine->n_local && status == PST_OK; i++) {
+        engine->ranks[i]->is_prepared = false;
+        status =
+            pst_each_entry(engine, engine->ranks[i], false, load, &l, diag);
+    }
+    pst_checkpoint_close(ckpt);
+    return status;
+}
+
+/* What rank 0 found; plain bytes. */
+struct found {
+    uint64_t step;
+    uint32_t fallback;
+};
+
+static enum pst_status find_in(const struct pst_engine *engine,
+                               const struct pst_load_choice *choice,
+                               const char *dir, struct pst_checkpoint_info *ret,
+                               struct pst_diag *diag)
+{
+    const struct pst_checkpoint_query query = {
+        .dir = dir,
+        .step = choice->step,
+        .model_digest = wanted_model(engine),
+        .verify = true,
+        .skipped = choice->skipped,
+        .ctx = choice->ctx,
+    };
+    struct pst_checkpoint *ckpt;
+    enum pst_status status = pst_checkpoint_open(&query, &ckpt, diag);
+
+    if (status != PST_OK)
+        return status;
+    *ret = ckpt->info;
+    pst_checkpoint_close(ckpt);
+    return PST_OK;
+}
+
+/* The newer of two folders. One that has none, or none that is good, does not
+ * matter if the other has one. */
+static enum pst_status find_newest(const struct pst_engine *engine,
+                                   const struct pst_load_choice *choice,
+                                   struct pst_checkpoint_info *ret,
+                                   bool *ret_fallback, struct pst_diag *diag)
+{
+    struct pst_checkpoint_info other;
+    struct pst_diag why;
+    enum pst_status status = find_in(engine, choice, choice->dir, ret, diag);
+    enum pst_status second;
+
+    *ret_fallback = false;
+    if (choice->fallback == NULL ||
+        (status != PST_OK && status != PST_ERR_NOT_FOUND &&
+         status != PST_ERR_INPUT))
+        return status;
+    second = find_in(engine, choice, choice->fallback, &other, &why);
+    if (second != PST_OK && second != PST_ERR_NOT_FOUND &&
+        second != PST_ERR_INPUT)
+        return pst_diag_set(diag, second, "%s", why.text);
+    if (second == PST_OK && (status != PST_OK || other.step > ret->step)) {
+        *ret = other;
+        *ret_fallback = true;
+        status = PST_OK;
+    } else if (status == PST_ERR_NOT_FOUND && second == PST_ERR_INPUT) {
+        status = pst_diag_set(diag, second, "%s", why.text);
+    }
+    return status;
+}
+
+enum pst_status pst_engine_load(struct pst_engine *engine,
+                                const struct pst_load_choice *choice,
+                                struct pst_checkpoint_info *ret,
+                                bool *ret_fallback, struct pst_diag *diag)
+{
+    struct pst_checkpoint_info info = {0};
+    struct found found = {0};
+    enum pst_status status = PST_OK;
+    bool fallback = false;
+
+    /* Rank 0 finds it, and reads every byte; all take that. */
+    if (pst_engine_is_zero(engine)) {
+        status = find_newest(engine, choice, &info, &fallback, diag);
+        found = (struct found){.step = info.step, .fallback = fallback};
+    }
+    status = pst_engine_settle(engine, status, diag);
+    if (status != PST_OK)
+        return status;
+    status = pst_engine_broadcast(engine->transport, &found, sizeof(found),
+                                  NULL, NULL, diag);
+    if (status == PST_OK)
+        status =
+            load_step(engine, found.fallback ? choice->fallback : choice->dir,
+                      found.step, diag);
+    status = pst_engine_settle(engine, status, diag);
+    if (status != PST_OK)
+        return status;
+    info.step = found.step;
+    *ret = info;
+    if (ret_fallback != NULL)
+        *ret_fallback = found.fallback;
+    return PST_OK;
+}
