@@ -34,6 +34,7 @@ LAYERS = {
     "stages/files": OPS,
     "stages/passes": OPS,
     "stages/frontend": OPS + ["stages/files", "stages/passes"],
+    "stages/modules": GRAPH + ["stages/frontend"],
     "stages/cost": OPS,
     "stages/split": PLAN,
     "stages/sched": BASE,

@@ -43,6 +43,7 @@ enum pstd_group {
     PSTD_OPT_REFERENCE = 1 << 22,
     PSTD_OPT_RUN = 1 << 23, /* of a job that a client starts */
     PSTD_OPT_CHECKPOINTS = 1 << 24,
+    PSTD_OPT_MODULES = 1 << 25,
     PSTD_OPT_EQUAL = 1u << 30, /* of these: alike on all ranks */
 };
 
@@ -140,7 +141,7 @@ struct pstd_config {
     struct pstd_list at, replicate, transmit, keep_random;
     uint64_t stage;
     const char *format;
-    bool modules, kernels, passes;
+    bool modules, kernels, passes, calls;
     const char *after;
     const char *svg, *trace, *csv;
     uint64_t batches, n_tokens;

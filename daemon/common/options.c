@@ -204,6 +204,8 @@ static const struct pstd_option rows[] = {
          "the graph behind this pass of the compiler, with the kernels and "
          "places that are known there; of --stage, else of stage 0"),
     FLAG(passes, "passes", PSTD_OPT_SHOW, "the passes that --after takes"),
+    FLAG(calls, "calls", PSTD_OPT_MODULES,
+         "each call, in the order in which they begin"),
     PATH(svg, "svg", PSTD_OPT_PICTURE, "FILE",
          "picture of a step: who does what when"),
     PATH(trace, "trace", PSTD_OPT_PICTURE, "FILE",

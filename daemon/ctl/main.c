@@ -16,7 +16,7 @@ static const struct pstctl_command *const commands[] = {
     &pstctl_run,    &pstctl_train,       &pstctl_eval,      &pstctl_infer,
     &pstctl_status, &pstctl_watch,       &pstctl_log,       &pstctl_checkpoint,
     &pstctl_pause,  &pstctl_resume,      &pstctl_stop,      &pstctl_trace,
-    &pstctl_ops,    &pstctl_checkpoints, &pstctl_calibrate,
+    &pstctl_ops,    &pstctl_checkpoints, &pstctl_calibrate, &pstctl_modules,
 };
 
 static uint64_t start_us;

@@ -52,6 +52,7 @@ static enum pst_status copy_values(struct copier *c)
         struct pst_value *value = c->to->values.at[i];
 
         value->base = twin(c, value->base);
+        value->version_of = twin(c, value->version_of);
     }
     return PST_OK;
 }

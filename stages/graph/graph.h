@@ -80,9 +80,12 @@ struct pst_value {
     unsigned def_index;      /* which output of def */
     struct pst_value *base;  /* NULL: own storage */
     int64_t offset;          /* elements, from base's start */
-    bool requires_grad;      /* PARAM: wants a gradient */
-    bool persistent;         /* BUFFER: part of the state dict */
-    void *aux; /* scratch of the pass at work; NULL between passes */
+    /* NODE: from here on the input, buffer or constant `version_of` has these
+     * numbers, because the program writes it there; else NULL. */
+    struct pst_value *version_of;
+    bool requires_grad; /* PARAM: wants a gradient */
+    bool persistent;    /* BUFFER: part of the state dict */
+    void *aux;          /* scratch of the pass at work; NULL between passes */
 };
 
 /* Which action of a training step runs a node. */

@@ -132,6 +132,12 @@ static enum pst_status check_out(const struct verifier *v, unsigned k)
     if (out->base != NULL &&
         (!is_ours(v, out->base) || !v->defined[out->base->id]))
         return bad(v, "%%%s is a view of what is not there", out->name);
+    if (out->version_of != NULL &&
+        (!is_ours(v, out->version_of) ||
+         (out->version_of->kind != PST_VALUE_INPUT &&
+          out->version_of->kind != PST_VALUE_BUFFER &&
+          out->version_of->kind != PST_VALUE_CONST)))
+        return bad(v, "%%%s is a version of what cannot be written", out->name);
     v->defined[out->id] = true;
     return PST_OK;
 }

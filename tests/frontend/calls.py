@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of modules as the graph tells them against what the exporter saw.
+"""Calls of modules, and which of them are alike, against the right answers.
 
 usage: calls.py PENSTOCK FOLDER
 
-FOLDER/expected.json lists for each FOLDER/*.pt2 the calls in order of entry.
-Equal numbers of `identity` mean one module.
+FOLDER/expected.json lists for each FOLDER/*.pt2 the calls in order of entry:
+equal numbers of `identity` mean one module, of `template` one graph.
 """
 import json
 import os
@@ -56,6 +56,12 @@ def check(penstock, folder, name, want):
               if line.startswith("  signature ")]
     kept = set(want["preserve"] or ())
     assert len(signed) >= sum(p in kept for p, _ in listed), signed
+    told = json.loads(subprocess.run(
+        [penstock, "modules", os.path.join(folder, name), "--calls", "--json"],
+        check=True, capture_output=True, text=True).stdout)
+    for call in told["calls"]:
+        del call["type"], call["operators"]
+    assert told == {k: want[k] for k in told}, (told, want)
     if name == "u18-preserved.pt2":
         assert signed == [NESTED], signed
 

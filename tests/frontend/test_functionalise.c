@@ -76,11 +76,13 @@ static void windows_become_strided_writes(void **state)
         "  %row: f32[3] view of %b + 3 = aten.select.int(%b, 0, 1)  # - - F "
         "id=0\n"
         "  %add: f32[3] = aten.add.Scalar(%row, 2.0)  # - - F id=1\n"
-        "  %b_1: f32[2, 3] = penstock.write_strided.default(%b, %add, [3], "
+        "  %b_1: f32[2, 3] version of %b = penstock.write_strided.default(%b, "
+        "%add, [3], "
         "[1], 3)  # - - F id=2\n"
         "  %row_1: f32[3] view of %b_1 + 3 = aten.as_strided.default(%b_1, "
         "[3], [1], storage_offset=3)  # - - F id=3\n"
-        "  %mul: f32[2, 3] = aten.mul.Scalar(%b_1, 3.0)  # - - F id=4\n"
+        "  %mul: f32[2, 3] version of %b = aten.mul.Scalar(%b_1, 3.0)  # - - F "
+        "id=4\n"
         "  output buffer %mul -> %b \"b\"\n"
         "}\n";
     struct pst_value *b, *row;
@@ -113,8 +115,9 @@ static void copied_sources_stay_apart(void **state)
         "graph next_id=2 {\n"
         "  input %x: f32[2]\n"
         "  input %y: f32[2]\n"
-        "  %x_1: f32[2] = aten.clone.default(%y)  # - - F id=0\n"
-        "  %add: f32[2] = aten.add.Scalar(%y, 1.0)  # - - F id=1\n"
+        "  %x_1: f32[2] version of %x = aten.clone.default(%y)  # - - F id=0\n"
+        "  %add: f32[2] version of %y = aten.add.Scalar(%y, 1.0)  # - - F "
+        "id=1\n"
         "  output input %x_1 -> %x \"x\"\n"
         "  output input %add -> %y \"y\"\n"
         "}\n";
@@ -157,13 +160,13 @@ static void written_constants_become_buffers(void **state)
                                "  const %k \"k\": f32[3]\n"
                                "  const %l \"l\": f32[3]\n"
                                "}\n";
-    static const char want[] =
-        "graph next_id=1 {\n"
-        "  buffer %k \"k\": f32[3]\n"
-        "  const %l \"l\": f32[3]\n"
-        "  %add: f32[3] = aten.add.Scalar(%k, 1.0)  # - - F id=0\n"
-        "  output buffer %add -> %k \"k\"\n"
-        "}\n";
+    static const char want[] = "graph next_id=1 {\n"
+                               "  buffer %k \"k\": f32[3]\n"
+                               "  const %l \"l\": f32[3]\n"
+                               "  %add: f32[3] version of %k = "
+                               "aten.add.Scalar(%k, 1.0)  # - - F id=0\n"
+                               "  output buffer %add -> %k \"k\"\n"
+                               "}\n";
     struct fixture x;
 
     (void)state;

@@ -194,6 +194,16 @@ static struct pst_value *new_version(struct pst_functionalise *f,
                  pst_versions_strides(f, v), pst_versions_offset(f, v)));
 }
 
+/* What outlives the program says so in the graph. */
+static void name_version(const struct pst_functionalise *f,
+                         struct pst_value *owner, struct pst_value *version)
+{
+    if (f->facts[owner->id].original != NULL)
+        owner = f->facts[owner->id].original;
+    if (owner->kind != PST_VALUE_NODE)
+        version->version_of = owner;
+}
+
 static struct pst_value *commit(struct pst_functionalise *f,
                                 const struct target *t, struct pst_value *new,
                                 const struct pst_value *fresh)
@@ -217,6 +227,7 @@ static struct pst_value *commit(struct pst_functionalise *f,
     if (version == NULL || !pst_versions_learn(f))
         return NULL;
     t->storage->version = version;
+    name_version(f, t->storage->owner, version);
     f->facts[pst_value_storage(version)->id].storage = t->storage;
     return pst_functionalise_read(f, t->value);
 }

@@ -51,6 +51,11 @@ static enum pst_status take_outs(struct pst_parser *p)
             if (status == PST_OK)
                 status = pst_scan_i64(&p->scan, &out->offset);
         }
+        if (status == PST_OK && pst_scan_take(&p->scan, "version")) {
+            status = pst_scan_expect(&p->scan, "of");
+            if (status == PST_OK)
+                status = pst_parse_value(p, &out->version_of);
+        }
         if (status != PST_OK)
             return status;
         out->name = p->names[p->n_outs++] = name;
@@ -246,6 +251,7 @@ static enum pst_status compare_outs(struct pst_parser *p,
         if (strcmp(have->name, want->name) != 0)
             return pst_scan_fail(&p->scan, "%%%.100s is defined twice",
                                  want->name);
+        have->version_of = want->version_of;
         if (!want->has_meta)
             continue;
         if (!pst_meta_same(&have->meta, &want->meta) ||

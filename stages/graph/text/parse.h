@@ -17,6 +17,7 @@ struct pst_stated {
     const char *const *dims;
     struct pst_value *base; /* NULL: no view */
     int64_t offset;
+    struct pst_value *version_of; /* NULL: of none */
 };
 
 struct pst_parser {

@@ -225,11 +225,15 @@ static void add_outs(struct pst_str *out, const struct pst_node *node)
         add_value(out, value);
         pst_str_add(out, ": ");
         add_meta(out, value);
-        if (value->base == NULL)
-            continue;
-        pst_str_add(out, " view of ");
-        add_value(out, value->base);
-        pst_str_addf(out, " + %" PRId64, value->offset);
+        if (value->base != NULL) {
+            pst_str_add(out, " view of ");
+            add_value(out, value->base);
+            pst_str_addf(out, " + %" PRId64, value->offset);
+        }
+        if (value->version_of != NULL) {
+            pst_str_add(out, " version of ");
+            add_value(out, value->version_of);
+        }
     }
     if (node->n_outs > 0)
         pst_str_add(out, " = ");

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_MODULES_MODULES_H
+#define PENSTOCK_STAGES_MODULES_MODULES_H
+/*
+ * What the calls of modules compute. Two calls have the same template if their
+ * operators, constants (by bits), attributes (relative to the module), writes,
+ * callees' templates and results are the same, in this order: calls of one
+ * module with the same arguments, aliases, and layers that are alike. Shapes
+ * are no part of it. torch.export's unflatten compares no callees, so that
+ * modules whose children alone differ become one there.
+ *
+ * One thread; borrows the model, which must outlive it.
+ */
+#include "stages/base/arena.h"
+#include "stages/frontend/model.h"
+
+struct pst_module_site {
+    const struct pst_module_call *call;
+    unsigned template; /* equal numbers: one graph */
+    unsigned identity; /* equal numbers: one module */
+    const char *name;  /* "n@1": of the first call of its path with that
+                          template, by the index of the model */
+    unsigned n_nodes;  /* operators of its own, without its callees' */
+    /* At the first call of a path: calls of it, and graphs that these have. */
+    unsigned n_calls, n_graphs;
+};
+
+struct pst_modules {
+    struct pst_arena arena;
+    struct pst_module_site *sites; /* by id of the call; 0 is the root's */
+    unsigned n_sites;
+    unsigned n_templates; /* of all calls but the root's */
+};
+
+enum pst_status pst_modules_new(const struct pst_model *model,
+                                struct pst_modules **ret,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+void pst_modules_free(struct pst_modules *modules);
+
+#endif
