@@ -142,7 +142,7 @@ torch.view_as_complex(x * big).abs() / big
 torch.view_as_complex(x / big).abs() * big
 """
 # What does not depend on signs that are LAPACK's choice, and what LAPACK chooses
-# alike; `m` is symmetric and definite.
+# alike; `m` is symmetric and definite, `q` is neither.
 FACTORS = """
 torch.linalg.eigvalsh(m)
 torch.linalg.eigvalsh(m, UPLO='U')
@@ -158,6 +158,56 @@ torch.linalg.pinv(x.transpose(1, 2))
 torch.linalg.pinv(m)
 torch.linalg.pinv(x[:, :, :1] @ y[:, :1], rtol=1e-3)
 torch.pinverse(x[0])
+torch.linalg.lu(q)[0]
+torch.linalg.lu(q)[1]
+torch.linalg.lu(q)[2]
+(lambda f: f[1] @ f[2].sin())(torch.linalg.lu(torch.stack([m, q])))
+torch.linalg.lu_factor(q)[0]
+torch.linalg.lu_factor(torch.stack([m, q]))[1]
+torch.linalg.lu_factor_ex(q * 0)[2]
+torch.lu(q)[0]
+torch.lu_unpack(*torch.linalg.lu_factor(q))[1].exp()
+torch.linalg.lu_solve(*torch.linalg.lu_factor(q), y[0])
+torch.linalg.lu_solve(*torch.linalg.lu_factor(q), y[0], adjoint=True)
+torch.linalg.lu_solve(*torch.linalg.lu_factor(q), y[0].t(), left=False)
+torch.linalg.lu_solve(*torch.linalg.lu_factor(q), y[0].t(), left=False, adjoint=True)
+torch.linalg.lu_solve(*torch.linalg.lu_factor(q), y)
+torch.linalg.lu_solve(*torch.linalg.lu_factor(torch.stack([m, q])), y[0])
+torch.lu_solve(y[0], *torch.linalg.lu_factor(q))
+torch.linalg.svdvals(x)
+(lambda f: (f[0] * f[1].sin()[..., None, :]) @ f[2])(torch.linalg.svd(q))
+(lambda f: (f[0] * f[1].sin()[..., None, :]) @ f[2])(torch.linalg.svd(x, full_matrices=False))
+(lambda f: (f[0] * f[1].exp()[..., None, :]) @ f[2])(torch.linalg.svd(x.mT, full_matrices=False))
+(lambda f: f[0] @ f[2])(torch.linalg.svd(q, full_matrices=False))
+(lambda f: f[0].abs().cos() * f[2].abs())(torch.linalg.svd(q))
+torch.linalg.svdvals(q @ torch.linalg.inv(q))
+torch.linalg.eigvalsh(q @ torch.linalg.inv(q))
+torch.linalg.cond(q)
+torch.linalg.cond(x, -2)
+torch.linalg.matrix_rank(x)
+torch.linalg.matrix_rank(x[:, :, :1] @ y[:, :1])
+torch.linalg.matrix_rank(x[:, :, :1] @ y[:, :, :1].mT + x @ y.mT * 1e-3, rtol=1e-2)
+torch.linalg.matrix_rank(x @ y.mT, atol=0.7)
+torch.linalg.matrix_rank(x @ y.mT, atol=0.1, rtol=0.4)
+torch.linalg.matrix_rank(x @ y.mT, atol=x[:, 0, 0].abs().detach())
+torch.linalg.matrix_rank(x @ y.mT, tol=0.5)
+torch.linalg.matrix_rank(x @ x.mT, hermitian=True)
+torch.linalg.matrix_rank(m, hermitian=True)
+torch.linalg.solve_triangular(q.tril(), y[0], upper=False)
+torch.linalg.solve_triangular(q.triu(), y, upper=True)
+torch.linalg.solve_triangular(q, y[0], upper=True, unitriangular=True)
+torch.linalg.solve_triangular(q, y[0].t(), upper=False, left=False)
+torch.linalg.solve_triangular(torch.stack([m, q]), y[0].t(), upper=True, left=False)
+torch.linalg.solve_triangular(torch.stack([m, q])[:, None], y, upper=False, unitriangular=True)
+torch.cholesky_solve(y[0], torch.linalg.cholesky(m))
+torch.cholesky_solve(y[0], torch.linalg.cholesky(m).t(), upper=True)
+torch.cholesky_solve(y, q)
+torch.cholesky_solve(y[0], torch.stack([m, q]), upper=True)
+torch.cholesky_inverse(q)
+torch.cholesky_inverse(m, upper=True)
+torch.linalg.cholesky(m, upper=True)
+torch.linalg.solve(q, y[0])
+torch.linalg.solve(q, y[0].t(), left=False)
 """
 # Transforms of lengths with small factors, of primes and of one number. `s` is
 # (18, 89): multiples of x.
@@ -233,7 +283,9 @@ def module_of(line, big):
 
 def factor_lines():
     square = "(x[:, :, 0] @ x[:, :, 0].t() + torch.eye(3).to(x.dtype))"
-    return [re.sub(r"\bm\b", square, line) for line in dtypes.lines(FACTORS)]
+    skew = "(x[:, :, 0] + y[1] @ y[2].t())"
+    return [re.sub(r"\bq\b", skew, re.sub(r"\bm\b", square, line))
+            for line in dtypes.lines(FACTORS)]
 
 
 def fourier_lines():
@@ -259,7 +311,7 @@ def float_cases(folder, kind, lines, tols):
             grads = torch.autograd.grad(
                 out, leaves.values(), cot,
                 allow_unused=True) if out.requires_grad else ()
-            more = {"cot.0": cot}
+            more = {"cot.0": cot} if out.requires_grad else {}
             more.update({f"grad.{n}": g for n, g in zip(leaves, grads)
                          if g is not None})
             program = torch.export.export(module, tuple(inputs.values()),

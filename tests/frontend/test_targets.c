@@ -61,6 +61,21 @@ static const char *const accepted[] = {
     "aten.linalg_pinv.atol_rtol_float",
     "aten.linalg_pinv.atol_rtol_tensor",
     "aten.pinverse.default",
+    "aten._linalg_svd.default",
+    "aten._lu_with_info.default",
+    "aten.linalg_cond.default",
+    "aten.linalg_lu.default",
+    "aten.linalg_lu_factor.default",
+    "aten.linalg_lu_factor_ex.default",
+    "aten.linalg_lu_solve.default",
+    "aten.linalg_matrix_rank.atol_rtol_float",
+    "aten.linalg_matrix_rank.atol_rtol_tensor",
+    "aten.linalg_matrix_rank.default",
+    "aten.linalg_matrix_rank.tol_tensor",
+    "aten.linalg_svd.default",
+    "aten.linalg_svdvals.default",
+    "aten.lu_solve.default",
+    "aten.lu_unpack.default",
 };
 
 static int setup(void **state)

@@ -4,6 +4,7 @@
 #include "tests/ops/sample.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static struct pst_diag diag;
@@ -76,6 +77,9 @@ static void checked_forms_are_faults(void **state)
         {HEAD "%r, %l, %p, %i = penstock.solve_info.default(%a, %a, True, "
               "\"linalg.solve\")",
          "linalg.solve: matrix 0: the matrix is singular"},
+        {HEAD "%r, %p, %i = penstock.lu_info.default(%a, "
+              "\"linalg.lu_factor\")",
+         "linalg.lu_factor: matrix 0: element 2 of the diagonal of U is 0"},
         {HEAD "%r, %i = penstock.inverse_info.default(%a, \"\"); "
               "penstock.linalg_check_errors.default(%i, \"linalg.inv\")",
          "the matrix is singular"},
@@ -93,6 +97,33 @@ static void checked_forms_are_faults(void **state)
         assert_ok(run(cases[k].text, fine, &eval), &diag);
         pst_eval_free(eval);
     }
+}
+
+/* Who gives pivots as an input may give any numbers. */
+static void pivots_are_checked(void **state)
+{
+    static const char *const texts[] = {
+        "penstock.lu_back.default(%a, %p, %a, True, False)",
+        "penstock.lu_rows.default(%a, %p)",
+    };
+    struct pst_eval *eval;
+    char text[200];
+
+    (void)state;
+    for (size_t k = 0; k < PST_COUNT(texts); k++)
+        for (int pivot = 0; pivot < 4; pivot++) {
+            const bool good = pivot == 1 || pivot == 2;
+
+            (void)snprintf(text, sizeof(text),
+                           "input %%a: F[2, 2]; %%p = aten.full.default([2], "
+                           "%d, dtype=i32); %%r = %s",
+                           pivot, texts[k]);
+            assert_int_equal(run(text, fine, &eval),
+                             good ? PST_OK : PST_ERR_RANGE);
+            if (!good)
+                assert_non_null(strstr(diag.text, "is no pivot of 2 rows"));
+            pst_eval_free(eval);
+        }
 }
 
 static void factors_are_lapacks(void **state)
@@ -121,6 +152,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(info_is_lapacks),
         cmocka_unit_test(checked_forms_are_faults),
+        cmocka_unit_test(pivots_are_checked),
         cmocka_unit_test(factors_are_lapacks),
     };
 

@@ -35,6 +35,18 @@ void pst_linalg_fault(const struct pst_call *c, const char *api, int64_t matrix,
     pst_call_fault(c, "%s: matrix %lld: %s", api, (long long)matrix, what);
 }
 
+bool pst_pivots_fit(const struct pst_call *c, const int32_t *pivots, int64_t n,
+                    int64_t matrix)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (pivots[i] < 1 || pivots[i] > n) {
+            pst_call_fault(c, "matrix %lld: %d is no pivot of %lld rows",
+                           (long long)matrix, (int)pivots[i], (long long)n);
+            return false;
+        }
+    return true;
+}
+
 static enum pst_status infer_check(struct pst_infer *c)
 {
     const struct pst_meta *info;

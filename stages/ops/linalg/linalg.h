@@ -15,6 +15,11 @@
 void pst_linalg_fault(const struct pst_call *c, const char *api, int64_t matrix,
                       int info);
 
+/* Are these pivots of matrix number `matrix` (n, n)? Else that is reported: who
+ * gives pivots as an input may give any numbers. */
+bool pst_pivots_fit(const struct pst_call *c, const int32_t *pivots, int64_t n,
+                    int64_t matrix);
+
 /* --- matrices of a batch ------------------------------------------------- */
 
 /* Does something to matrix k with `room` doubles of its thread. */

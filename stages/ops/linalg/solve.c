@@ -61,13 +61,15 @@ static void back(const struct pst_call *c, const struct pst_operand *lu,
 {
     const int64_t n = pst_matrix_size(lu->meta, 1);
     const int64_t of = pst_matrix_broadcast(b->meta, k, lu->meta);
+    const int32_t *rows = (const int32_t *)pivots->data + of * n;
     double *x = room + n * n;
 
+    if (!pst_pivots_fit(c, rows, n, of))
+        return;
     pst_matrix_load_t(lu, of, room);
     load_right(b, k, left, x);
     pst_lapack_lu_solve(adjoint == left, n,
-                        pst_matrix_size(b->meta, left ? 1 : 2), room,
-                        (const int32_t *)pivots->data + of * n, x);
+                        pst_matrix_size(b->meta, left ? 1 : 2), room, rows, x);
     store_right(&c->out[0], k, left, x);
 }
 
@@ -134,23 +136,51 @@ static void triangle_lapack(const struct pst_call *c)
                     solve_room(c->in[0].meta, c->in[1].meta), triangle_one);
 }
 
+/* (B, L, upper) -> X: one triangle after the other. */
+static size_t cholesky_scratch(const struct pst_call *c, unsigned threads)
+{
+    return pst_matrix_scratch(solve_room(c->in[1].meta, c->in[0].meta),
+                              threads);
+}
+
+static void cholesky_one(const struct pst_call *c, int64_t k, double *room)
+{
+    const struct pst_meta *b = c->in[0].meta;
+    const int n = (int)pst_matrix_size(c->in[1].meta, 1);
+    const int columns = (int)pst_matrix_size(b, 1);
+    const bool upper = c->args[2].b;
+    const enum CBLAS_UPLO part = upper ? CblasUpper : CblasLower;
+    double *x = room + (int64_t)n * n;
+
+    pst_matrix_load(&c->in[1], pst_matrix_broadcast(b, k, c->in[1].meta), room);
+    pst_matrix_load(&c->in[0], k, x);
+    if (n > 0 && columns > 0) {
+        cblas_dtrsm(CblasRowMajor, CblasLeft, part,
+                    upper ? CblasTrans : CblasNoTrans, CblasNonUnit, n, columns,
+                    1.0, room, n, x, columns);
+        cblas_dtrsm(CblasRowMajor, CblasLeft, part,
+                    upper ? CblasNoTrans : CblasTrans, CblasNonUnit, n, columns,
+                    1.0, room, n, x, columns);
+    }
+    pst_matrix_store(&c->out[0], k, x);
+}
+
+static void cholesky_back_lapack(const struct pst_call *c)
+{
+    pst_each_matrix(c, pst_matrix_count(c->in[0].meta),
+                    solve_room(c->in[1].meta, c->in[0].meta), cholesky_one);
+}
+
 /* --- rows ----------------------------------------------------------------- */
 
-/* Argument 0 are the matrices of argument `of`, to which they are broadcast. */
-static enum pst_status infer_sides(struct pst_infer *c, unsigned of, bool left,
-                                   const struct pst_meta **ret_a,
-                                   const struct pst_meta **ret_b)
+/* Are a the matrices of b, to which they are broadcast? */
+static enum pst_status infer_fit(const struct pst_infer *c,
+                                 const struct pst_meta *a,
+                                 const struct pst_meta *b, bool left)
 {
     char text[PST_META_TEXT], other[PST_META_TEXT];
-    enum pst_status status = pst_infer_square(c, ret_a);
-    const struct pst_meta *a, *b;
     bool fits;
 
-    if (status == PST_OK)
-        status = pst_infer_tensor(c, of, ret_b);
-    if (status != PST_OK)
-        return status;
-    a = *ret_a, b = *ret_b;
     fits = b->rank >= a->rank && b->dtype == a->dtype &&
            pst_matrix_size(b, left ? 2 : 1) == pst_matrix_size(a, 1);
     for (unsigned d = 3; d <= a->rank && fits; d++)
@@ -160,6 +190,18 @@ static enum pst_status infer_sides(struct pst_infer *c, unsigned of, bool left,
         return pst_infer_fail(c, "matrices %s do not fit right-hand sides %s",
                               pst_meta_text(a, text), pst_meta_text(b, other));
     return PST_OK;
+}
+
+/* Argument 0 are the matrices of argument `of`. */
+static enum pst_status infer_sides(struct pst_infer *c, unsigned of, bool left,
+                                   const struct pst_meta **ret_a,
+                                   const struct pst_meta **ret_b)
+{
+    enum pst_status status = pst_infer_square(c, ret_a);
+
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, of, ret_b);
+    return status == PST_OK ? infer_fit(c, *ret_a, *ret_b, left) : status;
 }
 
 static enum pst_status infer_solve(struct pst_infer *c)
@@ -178,9 +220,16 @@ static enum pst_status infer_solve(struct pst_infer *c)
 
 static enum pst_status infer_back(struct pst_infer *c)
 {
-    const struct pst_meta *a, *b;
+    const struct pst_meta *a, *b, *p;
     enum pst_status status = infer_sides(c, 2, c->args[3].b, &a, &b);
+    char text[PST_META_TEXT];
 
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, 1, &p);
+    if (status == PST_OK &&
+        (p->dtype != PST_I32 || p->rank + 1 != a->rank ||
+         memcmp(p->size, a->size, p->rank * sizeof(p->size[0])) != 0))
+        return pst_infer_fail(c, "%s are no pivots", pst_meta_text(p, text));
     return status == PST_OK ? pst_infer_batch(c, 0, b->dtype, b, 2) : status;
 }
 
@@ -205,12 +254,21 @@ const struct pst_op pst_op_solve_info = {
 };
 
 PST_MATRIX_KERNEL(back, back_scratch, back_lapack);
-/* By the factors of A, the solution for A or its transpose. */
+/* By the factors of A, the solution for A or its transpose. As a function of
+ * A = P L U it has the gradient a, and then gU = triu(L^T q) and
+ * gL = tril(q U^T, -1) with q = P^T a. */
 const struct pst_op pst_op_lu_back = {
     .schema = "penstock::lu_back(Tensor LU, Tensor pivots, Tensor B, bool "
               "left, bool adjoint) -> Tensor",
     .infer = infer_back,
-    .vjp = pst_vjp_none,
+    .vjp = pst_vjp_formula,
+    .formula =
+        "g = lu_back(LU, pivots, grad, left, adjoint ? False : True);"
+        "x = left ? (adjoint ? matmul(result, mT(g)) : matmul(g, mT(result)))"
+        " : (adjoint ? matmul(mT(g), result) : matmul(mT(result), g));"
+        "q = -matmul(mT(lu_rows(LU, pivots)), x);"
+        "LU: tril(matmul(q, mT(triu(LU))), -1) + "
+        "triu(q + matmul(mT(tril(LU, -1)), q)); B: g",
     PST_KERNELS(back_kernels),
 };
 
@@ -226,6 +284,35 @@ const struct pst_op pst_op_solve_by_triangle = {
                "A: -(upper ? triu(p, unitriangular ? 1 : 0) : "
                "tril(p, unitriangular ? -1 : 0)); B: g",
     PST_KERNELS(triangle_kernels),
+};
+
+static enum pst_status infer_cholesky(struct pst_infer *c)
+{
+    const struct pst_meta *a, *b;
+    enum pst_status status = pst_infer_tensor(c, 0, &b);
+
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, 1, &a);
+    if (status != PST_OK)
+        return status;
+    if (a->rank < 2 || pst_matrix_size(a, 1) != pst_matrix_size(a, 2) ||
+        (a->dtype != PST_F32 && a->dtype != PST_F64))
+        return pst_infer_fail(c, "wants square matrices of f32 or f64");
+    status = infer_fit(c, a, b, true);
+    return status == PST_OK ? pst_infer_batch(c, 0, b->dtype, b, 2) : status;
+}
+
+PST_MATRIX_KERNEL(cholesky, cholesky_scratch, cholesky_back_lapack);
+/* PyTorch's gradient of L: also outside of the triangle that is read. */
+const struct pst_op pst_op_cholesky_back = {
+    .schema = "penstock::cholesky_back(Tensor B, Tensor L, bool upper) -> "
+              "Tensor",
+    .infer = infer_cholesky,
+    .vjp = pst_vjp_formula,
+    .formula = "g = cholesky_back(grad, L, upper);"
+               "p = matmul(g, mT(result)); q = p + mT(p);"
+               "B: g; L: -(upper ? matmul(L, q) : matmul(q, L))",
+    PST_KERNELS(cholesky_kernels),
 };
 
 /* --- compositions --------------------------------------------------------- */
@@ -328,6 +415,43 @@ PST_REWRITE(_linalg_solve_ex,
             "pivots, Tensor info)",
             solve_ex_rewrite);
 
+/* By factors that are there; B is broadcast, as is LU. */
+static enum pst_status by_lu(struct pst_rewrite *w, struct pst_value *lu,
+                             struct pst_value *pivots, struct pst_value *b,
+                             bool left, bool adjoint)
+{
+    if (lu->meta.rank < 2 || b->meta.rank < 2)
+        return pst_rewrite_fail(w, "wants matrices");
+    b = widen(w, lu, b);
+    if (b == NULL)
+        return w->build->status;
+    return pst_rewrite_out(w, 0,
+                           pst_rw(w, "penstock.lu_back.default",
+                                  PST_ARGS(pst_v(lu), pst_v(pivots), pst_v(b),
+                                           pst_b(left), pst_b(adjoint))));
+}
+
+static enum pst_status lu_solve_rewrite(struct pst_rewrite *w)
+{
+    return by_lu(w, pst_rewrite_in(w, 1), pst_rewrite_in(w, 2),
+                 pst_rewrite_in(w, 0), true, false);
+}
+
+static enum pst_status linalg_lu_solve_rewrite(struct pst_rewrite *w)
+{
+    return by_lu(w, pst_rewrite_in(w, 0), pst_rewrite_in(w, 1),
+                 pst_rewrite_in(w, 2), w->args[3].b, w->args[4].b);
+}
+
+PST_REWRITE(lu_solve,
+            "aten::lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> "
+            "Tensor",
+            lu_solve_rewrite);
+PST_REWRITE(linalg_lu_solve,
+            "aten::linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool "
+            "left=True, bool adjoint=False) -> Tensor",
+            linalg_lu_solve_rewrite);
+
 /* Both are broadcast: their batches may be of any form. */
 static struct pst_value *by_triangle(struct pst_rewrite *w, struct pst_value *a,
                                      struct pst_value *b, bool upper, bool left,
@@ -358,29 +482,21 @@ PST_REWRITE(linalg_solve_triangular,
             "upper, bool left=True, bool unitriangular=False) -> Tensor",
             triangular_rewrite);
 
-static struct pst_value *transposed(struct pst_rewrite *w, struct pst_value *v)
-{
-    return pst_rw(w, "aten.transpose.int",
-                  PST_ARGS(pst_v(v), pst_i(-2), pst_i(-1)));
-}
-
-/* A = L L^T, or U^T U: one triangle after the other. */
 static enum pst_status by_cholesky(struct pst_rewrite *w,
                                    struct pst_value *factor,
                                    struct pst_value *b, bool upper)
 {
-    struct pst_value *t;
-
     if (factor == NULL || b == NULL)
         return w->build->status;
-    if (factor->meta.rank < 2)
+    if (factor->meta.rank < 2 || b->meta.rank < 2)
         return pst_rewrite_fail(w, "wants matrices");
-    t = transposed(w, factor);
-    if (t == NULL)
+    b = widen(w, factor, b);
+    if (b == NULL)
         return w->build->status;
-    b = by_triangle(w, upper ? t : factor, b, false, true, false);
     return pst_rewrite_out(
-        w, 0, by_triangle(w, upper ? factor : t, b, true, true, false));
+        w, 0,
+        pst_rw(w, "penstock.cholesky_back.default",
+               PST_ARGS(pst_v(b), pst_v(factor), pst_b(upper))));
 }
 
 static enum pst_status cholesky_solve_rewrite(struct pst_rewrite *w)

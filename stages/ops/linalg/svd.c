@@ -93,12 +93,74 @@ static const struct pst_kernel svd_kernels[] = {
      0.0},
 };
 
-/* Only the singular values have a gradient: U diag(g) V^T. */
+/* E_ij = S_j^2 - S_i^2, which is not 0 where the vectors have a gradient. What
+ * is beyond the columns of U and V has one in tall and wide matrices. */
 const struct pst_op pst_op_svd = {
     .schema = "penstock::svd(Tensor self) -> (Tensor U, Tensor S, Tensor V)",
     .infer = infer_svd,
     .vjp = pst_vjp_formula,
-    .formula = "self: matmul(result * unsqueeze(grad1, -2), "
-               "transpose.int(result2, -2, -1))",
+    .formula = "u = result; v = result2; s = unsqueeze(result1, -2);"
+               "e = s * s - mT(s * s) + diag_embed(result1 * 0 + 1);"
+               "a = matmul(mT(u), grad); b = matmul(mT(v), grad2);"
+               "p = (a - mT(a)) / e * s + (b - mT(b)) / e * mT(s);"
+               "tall = matmul((grad - matmul(u, a)) / s, mT(v));"
+               "wide = matmul(u, mT((grad2 - matmul(v, b)) / s));"
+               "self: matmul(u * unsqueeze(grad1, -2), mT(v)) + "
+               "matmul(matmul(u, p), mT(v)) + "
+               "(size(self, -2) > size(self, -1) ? tall : "
+               "size(self, -2) < size(self, -1) ? wide : 0)",
     PST_KERNELS(svd_kernels),
 };
+
+/* --- compositions --------------------------------------------------------- */
+
+#define COMPOSE(id, schema, formula)                                           \
+    PST_REWRITE_FORMULA(id, "aten::" schema, formula)
+
+#define FULL                                                                   \
+    "full_matrices ? (size(A, -2) == size(A, -1) ? A : "                       \
+    "fail('full_matrices=True is supported for square matrices only')) : A"
+COMPOSE(_linalg_svd,
+        "_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, "
+        "*, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)",
+        "none = slice.Tensor(reshape(A, [-1]), 0, 0, 0);"
+        "y = compute_uv ? svd(" FULL ") : svd(A);"
+        "compute_uv ? y[0] : none, y[1], compute_uv ? mT(y[2]) : none");
+COMPOSE(linalg_svd,
+        "linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> "
+        "(Tensor U, Tensor S, Tensor Vh)",
+        "y = svd(" FULL "); y[0], y[1], mT(y[2])");
+COMPOSE(linalg_svdvals,
+        "linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor", "svd(A)[1]");
+COMPOSE(linalg_cond, "linalg_cond(Tensor self, Scalar? p=None) -> Tensor",
+        "s = svd(self)[1]; high = amax(s, [-1]); low = amin(s, [-1]);"
+        "is(p) ? (p == 2 ? high / low : (p == -2 ? low / high : "
+        "fail('only p=2 and p=-2 are supported'))) : high / low");
+
+/* A number counts if it is more than `least` and than `of` of the largest. */
+#define RANK(name, least, of)                                                  \
+    "x = " name "; n = size(x, -2) > size(x, -1) ? size(x, -2) : size(x, -1);" \
+    "tiny = n * (dtype(x) == f64 ? 2.220446049250313e-16 : "                   \
+    "1.1920928955078125e-07);"                                                 \
+    "s = hermitian ? abs(eigh_of(x, False)[0]) : svd(x)[1];"                   \
+    "sum.dim_IntList(logical_and(s > " least                                   \
+    ", s > amax(s, [-1], True) * (" of ")), [-1])"
+COMPOSE(linalg_matrix_rank,
+        "linalg_matrix_rank(Tensor self, float tol, bool hermitian=False) -> "
+        "Tensor",
+        RANK("self", "tol", "0."));
+COMPOSE(linalg_matrix_rank_tol_tensor,
+        "linalg_matrix_rank.tol_tensor(Tensor input, Tensor tol, bool "
+        "hermitian=False) -> Tensor",
+        RANK("input", "unsqueeze(tol, -1)", "0."));
+COMPOSE(linalg_matrix_rank_atol_rtol_float,
+        "linalg_matrix_rank.atol_rtol_float(Tensor self, *, float? atol=None, "
+        "float? rtol=None, bool hermitian=False) -> Tensor",
+        RANK("self", "(is(atol) ? atol : 0.)",
+             "is(rtol) ? rtol : (is(atol) ? (atol > 0 ? 0. : tiny) : tiny)"));
+COMPOSE(linalg_matrix_rank_atol_rtol_tensor,
+        "linalg_matrix_rank.atol_rtol_tensor(Tensor input, *, Tensor? "
+        "atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor",
+        RANK("input", "(is(atol) ? unsqueeze(atol, -1) : 0.)",
+             "is(rtol) ? unsqueeze(rtol, -1) : "
+             "(is(atol) ? (unsqueeze(atol, -1) > 0 ? 0. : tiny) : tiny)"));
