@@ -33,11 +33,15 @@ enum pst_status pst_cuts_by_layer(struct pst_splitter *s,
  * over the values v that it reads and does not make. sent[v] is what of carry
  * goes over a wire.
  */
+#define PST_SPLIT_SLACK 0.05 /* of seconds */
 struct pst_cost_model {
     double *node;  /* by index */
     double *carry; /* by value id; whole numbers, so that sums are exact */
     double *sent;
     double unit;
+    /* The dearest stage may cost this part more than it has to, if fewer bytes
+     * are sent then: costs are estimates. */
+    double slack;
 };
 
 /* cost.c: seconds of a step (policies layers and flops) or bytes that a rank
@@ -49,7 +53,8 @@ enum pst_status pst_cost_bytes(struct pst_splitter *s,
 
 /*
  * balance.c: sets the stage of every node so that the dearest stage is as cheap
- * as it can be (exactly) and, among such cuts, the fewest bytes are sent. Each
+ * as it can be (but for cost->slack) and, among such cuts, the fewest bytes are
+ * sent. Each
  * stage has work. allowed[i]: a cut in front of node i is; NULL: everywhere.
  * Never between nodes that share a buffer which one of them changes.
  */

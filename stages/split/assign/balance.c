@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Cutting by cost. The limit that every stage can keep is found by bisection
- * down to the last bit, then, among all cuts that keep it, the one that sends
- * the fewest bytes. Both take time in proportion to nodes x stages (x log):
+ * down to the last bit, then, among all cuts that keep it (with the slack that
+ * estimates have), the one that sends the fewest bytes. Both take time in
+ * proportion to nodes x stages (x log):
  *
  *  - For each first node b, end[b] is the last place where a stage that begins
  *    there may end. The cost of [b, e) grows with e, and all end[b] come from
@@ -368,7 +369,7 @@ static enum pst_status balance(struct balance *b, const bool *allowed)
                             "into at most %u%s",
                             b->n_stages, PST_MAX(most, 1u),
                             allowed == NULL ? "" : ", by layers");
-    find_ends(b, find_limit(b));
+    find_ends(b, find_limit(b) * (1.0 + b->cost->slack));
     status = find_bytes(b);
     if (status == PST_OK)
         set_stages(b);

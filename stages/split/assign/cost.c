@@ -189,6 +189,7 @@ enum pst_status pst_cost_seconds(struct pst_splitter *s,
 
     if (status != PST_OK)
         return status;
+    ret->slack = PST_SPLIT_SLACK;
     ret->unit =
         bandwidth > 0.0 ? 1.0 / bandwidth : pst_cost_of_wire(&setup, 1.0);
     memcpy(ret->carry, ret->sent, s->graph->values.n * sizeof(double));
