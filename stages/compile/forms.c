@@ -10,6 +10,7 @@
 #include "stages/compile/compile.h"
 #include "stages/graph/build.h"
 #include "stages/ops/call.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 

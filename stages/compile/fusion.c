@@ -2,6 +2,7 @@
 /* Products that add straight into gradients. */
 #include "stages/compile/compile.h"
 #include "stages/ops/call.h"
+#include "stages/ops/rows.h"
 
 bool pst_is_accumulate(const struct pst_node *node)
 {

@@ -3,6 +3,7 @@
 #include "stages/compile/compile.h"
 #include "stages/graph/build.h"
 #include "stages/ops/call.h"
+#include "stages/ops/rows.h"
 
 bool pst_node_executes(const struct pst_node *node)
 {

@@ -4,6 +4,7 @@
 #include "stages/compile/compile.h"
 #include "stages/graph/build.h"
 #include "stages/ops/call.h"
+#include "stages/ops/rows.h"
 
 struct legaliser {
     struct pst_program *program;

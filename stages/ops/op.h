@@ -3,7 +3,8 @@
 #define PENSTOCK_STAGES_OPS_OP_H
 /*
  * One row per operator: schema, inference, gradient, kernels (best first, the
- * portable reference last). Rows are constant; ops.def lists them.
+ * portable reference last). Rows are constant; ops.def lists them, and who
+ * names one in code includes rows.h.
  *
  * A row never writes its inputs: in-place forms ("add_.Tensor") have no rows,
  * the pass "functionalise" runs the functional twin and rebinds the target.
@@ -201,12 +202,6 @@ struct pst_op {
 
 #define PST_KERNELS(array)                                                     \
     .kernels = (array), .n_kernels = (unsigned)PST_COUNT(array)
-
-#define PST_FAMILY(name)
-#define PST_OP(id) extern const struct pst_op pst_op_##id;
-#include "stages/ops/ops.def"
-#undef PST_OP
-#undef PST_FAMILY
 
 /* --- registry ----------------------------------------------------------- */
 

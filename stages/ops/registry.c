@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/base/checked.h"
-#include "stages/ops/op.h"
+#include "stages/ops/rows.h"
 #include "stages/ops/widened.h"
 
 #include <inttypes.h>

@@ -3,6 +3,7 @@
 
 #include "stages/ops/call.h"
 #include "stages/ops/op.h"
+#include "stages/ops/rows.h"
 
 #define TAG PST_TAG_GRAPH
 

@@ -5,6 +5,7 @@
  */
 #include "stages/graph/build.h"
 #include "stages/ops/op.h"
+#include "stages/ops/rows.h"
 #include "stages/split/split.h"
 
 #include <stdlib.h>

@@ -7,6 +7,7 @@
  */
 #include "stages/graph/build.h"
 #include "stages/ops/op.h"
+#include "stages/ops/rows.h"
 #include "stages/passes/autodiff.h"
 #include "stages/split/split.h"
 

@@ -5,6 +5,7 @@
 #include "stages/graph/schema.h"
 #include "stages/ops/mode.h"
 #include "stages/ops/op.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 

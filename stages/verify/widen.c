@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/verify/widen.h"
 
+#include "stages/ops/rows.h"
 #include "stages/split/replay.h"
 
 /* No gradient passes here though numbers do: torch.no_grad(), detach. */

@@ -5,6 +5,7 @@
 #include "stages/graph/extent.h"
 #include "stages/graph/oprow.h"
 #include "stages/ops/op.h"
+#include "stages/ops/rows.h"
 #include "tests/test.h"
 
 #include <string.h>

@@ -4,6 +4,7 @@
 
 #include "stages/frontend/functional/window.h"
 #include "stages/ops/op.h"
+#include "stages/ops/rows.h"
 
 #define TAG PST_TAG_GRAPH
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "stages/ops/op.h"
+#include "stages/ops/rows.h"
 
 #define MAX_DEPTH 64 /* views of views; more than that nobody knows */
 

@@ -11,6 +11,7 @@
 #include "stages/frontend/functional/versions.h"
 #include "stages/graph/extent.h"
 #include "stages/ops/op.h"
+#include "stages/ops/rows.h"
 
 #define TAG PST_TAG_GRAPH
 

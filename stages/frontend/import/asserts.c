@@ -7,6 +7,7 @@
  */
 #include "stages/frontend/import/nodes.h"
 #include "stages/ops/op.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 

@@ -6,6 +6,7 @@
  */
 #include "stages/frontend/import/import.h"
 #include "stages/ops/op.h"
+#include "stages/ops/rows.h"
 
 #include <stdio.h>
 #include <string.h>

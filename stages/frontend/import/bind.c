@@ -3,6 +3,7 @@
 #include "stages/frontend/import/import.h"
 #include "stages/ops/infer.h"
 #include "stages/ops/op.h"
+#include "stages/ops/rows.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -14,6 +14,7 @@
  */
 #include "stages/frontend/import/nodes.h"
 #include "stages/ops/op.h"
+#include "stages/ops/rows.h"
 
 #include <math.h>
 

@@ -12,6 +12,7 @@
  * those of PyTorch.
  */
 #include "stages/frontend/import/nodes.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 

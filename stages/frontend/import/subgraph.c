@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Nodes that hold sub-graphs: regions, which are inlined, and branches. */
 #include "stages/frontend/import/nodes.h"
+#include "stages/ops/rows.h"
 
 /* What holds inside of a sub-graph whose node says nothing else. */
 static struct pst_scope inherit(const struct pst_scope *scope)

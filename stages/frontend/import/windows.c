@@ -12,6 +12,7 @@
 
 #include "stages/frontend/functional/overlap.h"
 #include "stages/ops/op.h"
+#include "stages/ops/rows.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
 /* Rows of the transforms that fft.c composes, and of their tables. */
 #include "stages/ops/complex/fourier.h"
 #include "stages/ops/infer.h"
+#include "stages/ops/rows.h"
 #include "stages/ops/simd/simd.h"
 #include "stages/ops/vjp.h"
 

@@ -3,6 +3,7 @@
  * each is the other's gradient. */
 #include "stages/base/checked.h"
 #include "stages/ops/conv/conv.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
 #include "stages/graph/extent.h"
 #include "stages/ops/formula/machine.h"
 #include "stages/ops/infer.h"
+#include "stages/ops/rows.h"
 
 #include <math.h>
 #include <string.h>

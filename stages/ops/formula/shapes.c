@@ -2,6 +2,7 @@
 /* Functions of the language that change a tensor's shape. */
 #include "stages/graph/extent.h"
 #include "stages/ops/formula/machine.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
 #include "stages/ops/resize/grid.h"
 
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 #include "stages/ops/vjp.h"
 
 #include <math.h>

@@ -2,6 +2,7 @@
 /* The rows of a recurrent layer and of its gradient. */
 #include "stages/ops/rnn/rnn.h"
 
+#include "stages/ops/rows.h"
 #include "stages/ops/simd/loops.h"
 
 #include <math.h>
