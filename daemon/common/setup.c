@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "stages/base/str.h"
 #include "stages/cost/cost.h"
 
 static void take(double given, double *option)
@@ -20,30 +21,47 @@ static enum pst_lr_schedule lr_schedule(const char *name)
     return strcmp(name, "linear") == 0 ? PST_LR_LINEAR : PST_LR_CONSTANT;
 }
 
+/* The optimizers that have an option: "sgd, adamw". */
+static void add_owners(const char *option, struct pst_str *out)
+{
+    size_t n;
+    const struct pst_optim *const *rows = pst_optim_rows(&n);
+
+    for (size_t i = 0; i < n; i++)
+        if (pst_optim_has(rows[i], option))
+            pst_str_addf(out, "%s%s", out->len > 0 ? ", " : "", rows[i]->name);
+}
+
 /* An option that the optimizer does not have must not seem to work. */
 static enum pst_status check_optimizer(const struct pstd_config *config,
+                                       const struct pst_optim *optim,
                                        struct pst_diag *diag)
 {
+#define OPTION(name)                                                           \
+    {                                                                          \
+        offsetof(struct pstd_config, name), #name                              \
+    }
     static const struct {
         size_t at;
-        const char *name, *optimizer;
-    } rows[] = {
-        {offsetof(struct pstd_config, momentum), "momentum", "sgd"},
-        {offsetof(struct pstd_config, dampening), "dampening", "sgd"},
-        {offsetof(struct pstd_config, nesterov), "nesterov", "sgd"},
-        {offsetof(struct pstd_config, beta1), "beta1", "adamw"},
-        {offsetof(struct pstd_config, beta2), "beta2", "adamw"},
-        {offsetof(struct pstd_config, eps), "eps", "adamw"},
-    };
+        const char *name;
+    } options[] = {OPTION(momentum), OPTION(dampening), OPTION(nesterov),
+                   OPTION(beta1),    OPTION(beta2),     OPTION(eps)};
+#undef OPTION
 
-    for (size_t i = 0; i < PST_COUNT(rows); i++)
-        if (pstd_config_given(config, rows[i].at) &&
-            strcmp(config->optimizer, rows[i].optimizer) != 0)
-            return pst_diag_set(diag, PST_ERR_USAGE,
-                                "--%s is an option of --optimizer %s, not of "
-                                "%s",
-                                rows[i].name, rows[i].optimizer,
-                                config->optimizer);
+    for (size_t i = 0; i < PST_COUNT(options); i++) {
+        struct pst_str owners = {0};
+
+        if (!pstd_config_given(config, options[i].at) ||
+            (optim != NULL && pst_optim_has(optim, options[i].name)))
+            continue;
+        add_owners(options[i].name, &owners);
+        (void)pst_diag_set(diag, PST_ERR_USAGE,
+                           "--%s is an option of --optimizer %s, not of %s",
+                           options[i].name, pst_str_text(&owners),
+                           config->optimizer);
+        pst_str_fini(&owners);
+        return PST_ERR_USAGE;
+    }
     return PST_OK;
 }
 
@@ -101,7 +119,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         pst_optim_defaults(train ? config->optimizer : "none", &o.optim, diag);
 
     if (status == PST_OK && train)
-        status = check_optimizer(config, diag);
+        status = check_optimizer(config, o.optim.row, diag);
     if (status != PST_OK)
         return status;
     take(config->lr, &o.optim.lr);

@@ -26,6 +26,7 @@ const struct pst_optim pst_optim_adamw = {
                  .beta2 = 0.999,
                  .eps = 1e-8,
                  .weight_decay = 1e-2},
+    .options = {"beta1", "beta2", "eps"},
     .task = "update.adamw",
     .numbers = adamw_numbers,
 };

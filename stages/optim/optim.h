@@ -9,7 +9,8 @@
  */
 #include "stages/device/device.h"
 
-#define PST_OPTIM_MAX_STATES 4
+#define PST_OPTIM_MAX_STATES  4
+#define PST_OPTIM_MAX_OPTIONS 4
 
 enum pst_lr_schedule { PST_LR_CONSTANT, PST_LR_COSINE, PST_LR_LINEAR };
 
@@ -34,6 +35,9 @@ struct pst_optim {
     /* Prefix in checkpoints: "adamw.m". */
     const char *states[PST_OPTIM_MAX_STATES];
     struct pst_optim_options defaults; /* PyTorch's */
+    /* What it has besides lr, weight-decay and clip-norm: "beta1"; the last
+     * are NULL. An option that it does not name is refused. */
+    const char *options[PST_OPTIM_MAX_OPTIONS + 1];
     /* NULL: all of them whatever the options are. */
     unsigned (*count_states)(const struct pst_optim_options *options);
     /* What a device runs (stages/device/device.h); NULL: nothing. */
@@ -50,6 +54,9 @@ struct pst_optim {
 enum pst_status pst_optim_defaults(const char *name,
                                    struct pst_optim_options *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* All rows, "none" first. */
+const struct pst_optim *const *pst_optim_rows(size_t *ret_n);
+bool pst_optim_has(const struct pst_optim *optim, const char *option);
 /* States that the options need: SGD has one only with momentum. */
 unsigned pst_optim_n_states(const struct pst_optim *optim,
                             const struct pst_optim_options *options);

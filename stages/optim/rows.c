@@ -50,6 +50,20 @@ enum pst_status pst_optim_defaults(const char *name,
     return PST_OK;
 }
 
+const struct pst_optim *const *pst_optim_rows(size_t *ret_n)
+{
+    *ret_n = PST_COUNT(rows);
+    return rows;
+}
+
+bool pst_optim_has(const struct pst_optim *optim, const char *option)
+{
+    for (size_t i = 0; optim->options[i] != NULL; i++)
+        if (strcmp(optim->options[i], option) == 0)
+            return true;
+    return false;
+}
+
 const char *pst_optim_name(const struct pst_optim_options *options)
 {
     return options->row != NULL ? options->row->name : pst_optim_none.name;

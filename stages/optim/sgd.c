@@ -22,6 +22,7 @@ const struct pst_optim pst_optim_sgd = {
     .n_states = 1,
     .states = {"sgd.momentum"},
     .defaults = {.lr = 1e-3},
+    .options = {"momentum", "dampening", "nesterov"},
     .count_states = sgd_count,
     .task = "update.sgd",
     .numbers = sgd_numbers,
