@@ -9,6 +9,8 @@
 #include "tests/split/model.h"
 
 static struct pst_diag diag;
+/* Rows whose change a test has seen. */
+static bool seen[64];
 
 static size_t next_fixed(void *ctx, const struct pst_value *value, unsigned use)
 {
@@ -75,6 +77,7 @@ static void change_of(const char *model_text, bool bf16, const char *pass,
 
     while (strcmp(pst_compile_passes.passes[at].name, pass) != 0)
         assert_true(++at < pst_compile_passes.n);
+    seen[at] = true;
     model_init(&model, model_text, NULL, 0);
     assert_ok(pst_split(&model, &options, &plan, &diag), &diag);
     text_after(plan, bf16, at - 1, &before);
@@ -311,12 +314,28 @@ static void others_leave_the_graph(void **state)
     model_fini(&model);
 }
 
+/* Runs last. The first row makes the text that the others change. */
+static void every_row_is_tested(void **state)
+{
+    const struct pst_pass *rows = pst_compile_passes.passes;
+
+    (void)state;
+    assert_in_range(pst_compile_passes.n, 2, PST_COUNT(seen));
+    for (size_t i = 1; i < pst_compile_passes.n; i++)
+        if (rows[i].edits && !seen[i])
+            fail_msg("nothing here says what pass %s changes", rows[i].name);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(buffers), cmocka_unit_test(layouts),
-        cmocka_unit_test(copies),  cmocka_unit_test(kernels),
-        cmocka_unit_test(places),  cmocka_unit_test(others_leave_the_graph),
+        cmocka_unit_test(buffers),
+        cmocka_unit_test(layouts),
+        cmocka_unit_test(copies),
+        cmocka_unit_test(kernels),
+        cmocka_unit_test(places),
+        cmocka_unit_test(others_leave_the_graph),
+        cmocka_unit_test(every_row_is_tested),
     };
 
     pst_diag_init(&diag);

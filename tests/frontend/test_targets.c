@@ -217,7 +217,11 @@ static void tier_3_is_refused(void **state)
         t = target_of(name);
         n++;
         if ((t.kind == PST_TARGET_NONE) == known) {
-            print_error("%s: is %srefused\n", name, known ? "" : "not ");
+            print_error(known ? "%s is named in `accepted` and refused\n"
+                              : "%s is of tier 3 in tests/data/schemas.json "
+                                "and not refused; name it in `accepted` if "
+                                "it is wanted\n",
+                        name);
             wrong++;
         } else if (known && t.op != NULL) {
             wrong += differences(

@@ -409,7 +409,8 @@ static void every_row_has_a_sample(void **state)
             pst_str_addf(&missing, " %s", pst_op_schema(op)->name);
     }
     if (missing.len > 0)
-        fail_msg("no sample of%s", pst_str_text(&missing));
+        fail_msg("no sample in tests/ops/samples_*.def of%s",
+                 pst_str_text(&missing));
     pst_str_fini(&missing);
 }
 

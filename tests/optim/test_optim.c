@@ -292,9 +292,32 @@ static void bad_options_are_named(void **state)
     }
 }
 
+/* A forgotten kernel or reference is told here, by name. */
+static void every_row_is_tested(void **state)
+{
+    size_t n;
+    const struct pst_optim *const *rows = pst_optim_rows(&n);
+
+    (void)state;
+    for (size_t i = 0; i < n; i++) {
+        pst_task_fn update;
+        bool found = false;
+
+        if (rows[i]->task != NULL &&
+            pst_device_task(&pst_device_cpu, rows[i]->task, &update, &diag) !=
+                PST_OK)
+            fail_msg("optimizer %s: %s", rows[i]->name, diag.text);
+        for (size_t k = 0; k < PST_COUNT(goldens); k++)
+            found = found || goldens[k].options.row == rows[i];
+        if (!found)
+            fail_msg("no golden here has optimizer %s", rows[i]->name);
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_is_tested),
         cmocka_unit_test(steps_match_torch),
         cmocka_unit_test(threads_keep_the_bits),
         cmocka_unit_test(rates_match_transformers),

