@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_SCHED_SCHED_H
 #define PENSTOCK_STAGES_SCHED_SCHED_H
 /*
- * Schedules are data: one array of actions per rank (spec/schedules.md).
+ * Schedules are data: one array of actions per rank (docs/schedules.md).
  * Three steps, all pure functions: a generator writes the compute actions,
  * lowering adds messages, local copies and reductions for the edges of a
  * plan, the check proves that the arrays fit together.
@@ -180,7 +180,7 @@ enum pst_status pst_schedule_place(enum pst_place place, unsigned stages,
 
 /*
  * Adds messages: feasible even if every send blocks until its receive is
- * posted (a global order exists in which every pair is adjacent, spec 4.3).
+ * posted (a global order exists in which every pair is adjacent).
  * Receives are posted up to `early` compute actions before that place.
  * REDUCE actions come after the last backward of all stages of the rank, in
  * the order of param, on every rank that owns the parameter.
