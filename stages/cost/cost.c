@@ -59,7 +59,10 @@ double pst_cost_of_node(const struct pst_cost_setup *setup,
 
 double pst_cost_of_memory(const struct pst_cost_setup *setup, double bytes)
 {
-    return bytes / (rates_of(setup)->bytes * threads_of(setup));
+    const double rate = rates_of(setup)->bytes * threads_of(setup);
+
+    return bytes < PST_COST_CACHE ? bytes / (PST_COST_CACHE_RATE * rate)
+                                  : bytes / rate;
 }
 
 double pst_cost_of_wire(const struct pst_cost_setup *setup, double bytes)

@@ -13,6 +13,10 @@
 /* A training step takes a forward pass three times: once as it is, twice for
  * gradients of inputs and of parameters. For whoever has no joint graph. */
 #define PST_COST_STEP 3.0
+/* What a node touches is in its core's cache if it is less than this, and comes
+ * so many times as fast then as from memory. */
+#define PST_COST_CACHE      (512.0 * 1024)
+#define PST_COST_CACHE_RATE 8.0
 
 /* On what a node runs. */
 struct pst_cost_setup {

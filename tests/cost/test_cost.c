@@ -90,11 +90,15 @@ static void bytes_and_launches(void **state)
 
     (void)state;
     assert_near(cost(&s, 0), 3 * bytes / 1e9);
-    assert_near(cost(&s, 1), 1.5 * bytes / 1e9);
+    /* of half the size: in the cache */
+    assert_near(cost(&s, 1), 1.5 * bytes / 1e9 / PST_COST_CACHE_RATE);
     assert_near(cost(&s, 3), 2 * bytes / 1e9);
     s.threads = 4;
     assert_near(cost(&s, 3), .5 * bytes / 1e9);
     assert_near(pst_cost_of_memory(&s, 4e9), 1);
+    assert_near(pst_cost_of_memory(&s, PST_COST_CACHE), PST_COST_CACHE / 4e9);
+    assert_near(pst_cost_of_memory(&s, PST_COST_CACHE - 8),
+                (PST_COST_CACHE - 8) / 4e9 / PST_COST_CACHE_RATE);
     assert_near(pst_cost_of_wire(&s, 2e6), 2);
     r.launch = 1;
     r.bytes = 1e30;

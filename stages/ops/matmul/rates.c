@@ -18,7 +18,7 @@
 
 #define AVX2_F32 4e10
 #define BYTES    8e9
-#define REST     .launch = 1e-6, .wake = 1e-5, .latency = 2e-5, .wire = 4e9
+#define REST     .launch = 1e-7, .wake = 1e-5, .latency = 2e-5, .wire = 4e9
 
 const struct pst_rates pst_rates_reference = {
     .f32 = AVX2_F32, .f64 = AVX2_F32 / 2, .bytes = BYTES, REST};

@@ -295,7 +295,7 @@ static void add_stage(struct balance *b, unsigned k, struct bytes *bytes)
     bytes->then[0] = HUGE_VAL;
 }
 
-static enum pst_status find_bytes(struct balance *b)
+static enum pst_status find_bytes(struct balance *b, double *ret)
 {
     const size_t n = b->n + 2;
     struct bytes bytes = {
@@ -320,6 +320,7 @@ static enum pst_status find_bytes(struct balance *b)
         bytes.now = bytes.then;
         bytes.then = swap;
     }
+    *ret = bytes.now[b->n];
     return PST_OK;
 }
 
@@ -358,6 +359,7 @@ static unsigned most_stages(const struct balance *b)
 static enum pst_status balance(struct balance *b, const bool *allowed)
 {
     enum pst_status status = prepare(b, allowed);
+    double limit, bytes, fewer;
     unsigned most;
 
     if (status != PST_OK)
@@ -369,9 +371,17 @@ static enum pst_status balance(struct balance *b, const bool *allowed)
                             "into at most %u%s",
                             b->n_stages, PST_MAX(most, 1u),
                             allowed == NULL ? "" : ", by layers");
-    find_ends(b, find_limit(b) * (1.0 + b->cost->slack));
-    status = find_bytes(b);
-    if (status == PST_OK)
+    limit = find_limit(b);
+    find_ends(b, limit);
+    status = find_bytes(b, &bytes);
+    if (status != PST_OK)
+        return status;
+    set_stages(b);
+    if (b->cost->slack <= 0.0)
+        return PST_OK;
+    find_ends(b, limit * (1.0 + b->cost->slack));
+    status = find_bytes(b, &fewer);
+    if (status == PST_OK && fewer < bytes)
         set_stages(b);
     return status;
 }
