@@ -16,9 +16,13 @@ struct pst_meta pst_tiles_meta(int64_t k, int64_t n)
 
 bool pst_tiles_is(const struct pst_meta *meta, int64_t k, int64_t n)
 {
-    const struct pst_meta tiles = pst_tiles_meta(k, n);
+    struct pst_meta tiles;
 
-    return k % PST_TILE_K == 0 && pst_meta_same(meta, &tiles);
+    /* Asked at every product: most operands are plain. */
+    if (meta->dtype != PST_BF16 || meta->rank != 5 || k % PST_TILE_K != 0)
+        return false;
+    tiles = pst_tiles_meta(k, n);
+    return pst_meta_same(meta, &tiles);
 }
 
 #if PST_HAVE_AMX
