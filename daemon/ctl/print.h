@@ -33,7 +33,7 @@ void pstctl_progress_event(struct pstctl_progress *p,
 void pstctl_progress_end(struct pstctl_progress *p);
 void pstctl_progress_fini(struct pstctl_progress *p);
 
-/* Of DESIGN 3.7. start_us: of the process, for first_step_at_s. */
+/* start_us: of the process, for first_step_at_s. */
 json_t *pstctl_result_json(const Pst__Control__Result *result,
                            uint64_t start_us);
 /* "300 steps, loss 1.7923, 80.1 ms a step ..." */

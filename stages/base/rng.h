@@ -5,7 +5,7 @@
  * Counted random numbers: Philox4x32-10 (Salmon et al., "Parallel random
  * numbers: as easy as 1, 2, 3", SC 2011). A number is a pure function of
  * (seed, step, microbatch, node, index): the same for every cut and schedule
- * and after a resume (DESIGN 3.1).
+ * and after a resume.
  */
 #include <stdint.h>
 

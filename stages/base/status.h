@@ -3,7 +3,7 @@
 #define PENSTOCK_STAGES_BASE_STATUS_H
 /*
  * Status codes of the whole project. One row: name, value, exit code of the
- * program that ends with it (sysexits; see DESIGN 3.7), text.
+ * program that ends with it (sysexits), text.
  * Codes of errno, uv, MPI, zip are translated where they are seen.
  */
 #include "stages/base/macros.h"

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_FILES_DATA_H
 #define PENSTOCK_STAGES_FILES_DATA_H
 /*
- * Training data (DESIGN 3.6). What a microbatch of a step holds is a pure
+ * Training data. What a microbatch of a step holds is a pure
  * function of (file, options, step, microbatch): nothing to save but the step.
  *
  * - FILE.safetensors: tensors named like the model's inputs, samples along the

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The dump of DESIGN 3.6: one file of a step, the same names for every cut. */
+/* The dump: one file of a step, the same names for every cut. */
 #include "stages/run/dump.h"
 
 #include <stdio.h>

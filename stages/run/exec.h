@@ -158,7 +158,7 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
                                 unsigned control, struct pst_step_result *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
-/* COLLECTIVE. Rank 0 writes the file of DESIGN 3.6. first: right after the
+/* COLLECTIVE. Rank 0 writes the dump. first: right after the
  * first step (loss, losses, output.I, grad.FQN are kept in memory until
  * final: pass the handle on); final adds param.FQN and buffer.FQN and writes.
  */

@@ -3,7 +3,7 @@
 #define PENSTOCK_STAGES_SPLIT_PLAN_H
 /*
  * A plan: a model cut into stages. In memory after pst_split or pst_plan_load;
- * on disk a directory with plan.pb and stage-NNN.safetensors (DESIGN 3.6).
+ * on disk a directory with plan.pb and stage-NNN.safetensors.
  * Read-only once made. Owned by its arena; graphs are owned by the plan.
  */
 #include "stages/frontend/model.h"

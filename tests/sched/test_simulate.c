@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The simulator against the reference numbers of spec/schedules.md, 4.2, and
+/* The simulator against the reference numbers of the schedules, and
  * against small schedules worked out by hand; costs in files. */
 #include "stages/sched/simulate.h"
 

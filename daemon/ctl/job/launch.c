@@ -61,7 +61,7 @@ static void find_daemon(struct pst_str *out)
 }
 
 /* A rank that waits must leave its core to the others when there are more
- * ranks than cores (DESIGN 3.5). Grace of 1 s once a rank has died: ranks that
+ * ranks than cores. Grace of 1 s once a rank has died: ranks that
  * wait for it cannot stop in order, and the user waits for them. */
 static void add_mpirun(struct argv *argv, const char *ranks, bool crowded)
 {

@@ -3,7 +3,7 @@
  * What the microbatches of a step count: by their rows, so that a step has the
  * mean of the whole batch also where they differ; all alike; or as the caller
  * says anew for each step. A weight is the gradient that the backward pass of
- * its microbatch begins with (DESIGN 3.1).
+ * its microbatch begins with.
  */
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /*
  * The end of a step: every rank reports to rank 0 (faults, losses, squares of
  * its gradients), rank 0 decides and tells all. A step is applied by all ranks
- * or by none (DESIGN 3.1), and commands take effect at the same step.
+ * or by none, and commands take effect at the same step.
  */
 #include <math.h>
 #include <stdio.h>

@@ -148,7 +148,7 @@ static enum pst_status check_buffers(const struct pst_rank *r,
     return PST_OK;
 }
 
-/* Gradients are added up in the order of microbatches (DESIGN 3.1): whoever
+/* Gradients are added up in the order of microbatches: whoever
  * made the schedule has seen to that (pst_schedule_order). */
 static enum pst_status check_order(struct pst_rank *r, struct pst_diag *diag)
 {

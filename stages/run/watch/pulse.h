@@ -3,7 +3,7 @@
 #define PENSTOCK_STAGES_RUN_WATCH_PULSE_H
 /*
  * Ranks tell each other that they go on, and whoever waits finds out who does
- * not (DESIGN 3.1: no hang without a name). One for a transport, on which it
+ * not. One for a transport, on which it
  * hangs itself, so that every wait over the transport can look at it. Exec
  * thread only.
  *

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whoever waits too long says for whom (DESIGN 3.1: no hang without a name). */
+/* Whoever waits too long says for whom. */
 #include "stages/run/engine.h"
 #include "stages/run/lanes.h"
 

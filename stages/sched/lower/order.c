@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Gradients of parameters are added up in the order of microbatches, whatever
- * order a schedule runs them in: sums of floats depend on it (DESIGN 3.1).
+ * order a schedule runs them in: sums of floats depend on it.
  * Where a stage's turn has not come, its B becomes I, so that gradients travel
  * on at once, and W waits for its turn. Each W is run as soon as it may, behind
  * the messages of the action that ended the waiting.
