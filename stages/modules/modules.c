@@ -3,6 +3,7 @@
 
 #include "stages/graph/calls.h"
 #include "stages/graph/schema.h"
+#include "stages/graph/text/print.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -258,95 +259,31 @@ static void add_value(const struct describer *d, const struct places *p,
     pst_str_add(out, text != NULL ? text : "?");
 }
 
-static void add_bits(struct pst_str *out, double x)
-{
-    uint64_t bits;
+struct printer {
+    const struct describer *d;
+    const struct places *p;
+    const struct pst_module_call *call;
+};
 
-    memcpy(&bits, &x, sizeof(bits));
-    pst_str_addf(out, "f%016" PRIx64, bits);
-}
-
-static void add_item(const struct describer *d, const struct places *p,
-                     const struct pst_module_call *call,
-                     const struct pst_arg *arg, unsigned k, struct pst_str *out)
+static void print_value(void *ctx, const struct pst_value *value,
+                        struct pst_str *out)
 {
-    if (arg->exprs != NULL && arg->exprs[k] != NULL) {
-        pst_str_addf(out, "{%s}", arg->exprs[k]); /* of any size */
-        return;
-    }
-    switch (arg->kind) {
-    case PST_ARG_VALUES:
-        if (arg->values[k] != NULL)
-            add_value(d, p, call, arg->values[k], out);
-        else
-            pst_str_add(out, "None");
-        break;
-    case PST_ARG_INTS:
-        pst_str_addf(out, "%" PRId64, arg->ints[k]);
-        break;
-    case PST_ARG_FLOATS:
-        add_bits(out, arg->floats[k]);
-        break;
-    default:
-        pst_str_add(out, arg->bools[k] ? "True" : "False");
-        break;
-    }
-}
+    const struct printer *x = ctx;
 
-static void add_arg(const struct describer *d, const struct places *p,
-                    const struct pst_module_call *call,
-                    const struct pst_arg *arg, struct pst_str *out)
-{
-    if (arg->exprs != NULL && arg->exprs[0] != NULL && arg->n == 0) {
-        pst_str_addf(out, "{%s}", arg->exprs[0]);
-        return;
-    }
-    switch (arg->kind) {
-    case PST_ARG_NONE:
-        pst_str_add(out, "None");
-        break;
-    case PST_ARG_IGNORED:
-        pst_str_add(out, "_");
-        break;
-    case PST_ARG_VALUE:
-        add_value(d, p, call, arg->value, out);
-        break;
-    case PST_ARG_INT:
-        pst_str_addf(out, "%" PRId64, arg->i);
-        break;
-    case PST_ARG_FLOAT:
-        add_bits(out, arg->f);
-        break;
-    case PST_ARG_BOOL:
-        pst_str_add(out, arg->b ? "True" : "False");
-        break;
-    case PST_ARG_STRING:
-        pst_str_add_json(out, arg->s);
-        break;
-    case PST_ARG_DTYPE:
-        pst_str_add(out, pst_dtype_name((enum pst_dtype)arg->i));
-        break;
-    default:
-        pst_str_add(out, "[");
-        for (unsigned k = 0; k < arg->n; k++) {
-            pst_str_add(out, k > 0 ? ", " : "");
-            add_item(d, p, call, arg, k, out);
-        }
-        pst_str_add(out, "]");
-        break;
-    }
+    add_value(x->d, x->p, x->call, value, out);
 }
 
 static bool add_node(const struct describer *d, struct places *p,
                      const struct pst_node *node, struct pst_str *out)
 {
+    struct printer x = {d, p, node->call};
     bool ok = true;
 
     pst_str_addf(out, "%s%s", node->schema->name,
                  node->no_grad ? " no_grad" : "");
     for (unsigned i = 0; i < node->schema->n_args; i++) {
         pst_str_add(out, " ");
-        add_arg(d, p, node->call, &node->args[i], out);
+        pst_arg_print(&node->args[i], print_value, &x, out);
     }
     for (unsigned k = 0; k < node->n_outs; k++) {
         if (node->outs[k]->version_of == NULL) {

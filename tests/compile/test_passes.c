@@ -6,6 +6,7 @@
 #include "stages/compile/program.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/rates.h"
+#include "tests/changes.h"
 #include "tests/split/model.h"
 
 static struct pst_diag diag;
@@ -44,26 +45,6 @@ static void text_after(const struct pst_plan *plan, bool bf16, size_t pass,
     pst_program_print(program, out);
     pst_program_free(program);
     assert_false(out->failed);
-}
-
-static bool has_line(const char *text, const char *line, size_t n)
-{
-    for (; *text != '\0'; text = strchr(text, '\n') + 1)
-        if (strncmp(text, line, n + 1) == 0)
-            return true;
-    return false;
-}
-
-static void add_missing(const char *from, const char *in, const char *sign,
-                        struct pst_str *out)
-{
-    for (const char *next; *from != '\0'; from = next) {
-        const size_t n = strcspn(from, "\n");
-
-        next = from + n + 1;
-        if (!has_line(in, from, n))
-            pst_str_addf(out, "%s%.*s\n", sign, (int)n, from);
-    }
 }
 
 static void change_of(const char *model_text, bool bf16, const char *pass,

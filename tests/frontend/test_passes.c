@@ -3,6 +3,7 @@
  * (-) and come (+), as penstock show --after prints them. */
 #include "stages/base/str.h"
 #include "stages/frontend/model.h"
+#include "tests/changes.h"
 #include "tests/files/repack.h"
 #include "tests/test.h"
 
@@ -34,26 +35,6 @@ static size_t row_of(const char *pass)
         assert_true(++at < pst_frontend_passes.n);
     seen[at] = true;
     return at;
-}
-
-static bool has_line(const char *text, const char *line, size_t n)
-{
-    for (; *text != '\0'; text = strchr(text, '\n') + 1)
-        if (strncmp(text, line, n + 1) == 0)
-            return true;
-    return false;
-}
-
-static void add_missing(const char *from, const char *in, const char *sign,
-                        struct pst_str *out)
-{
-    for (const char *next; *from != '\0'; from = next) {
-        const size_t n = strcspn(from, "\n");
-
-        next = from + n + 1;
-        if (!has_line(in, from, n))
-            pst_str_addf(out, "%s%.*s\n", sign, (int)n, from);
-    }
 }
 
 static void expect(const char *file, const char *pass, const char *want)

@@ -19,6 +19,8 @@
  * phase, id, and "stage=K", "no_grad", "function", "of=ORIGIN" where that
  * holds; "-" is empty, or the model itself.
  */
+#include "stages/graph/text/print.h"
+
 #include "stages/graph/schema.h"
 
 #include <ctype.h>
@@ -107,11 +109,15 @@ static void add_f64(struct pst_str *out, double x)
     }
 }
 
-static void add_item(struct pst_str *out, const struct pst_arg *arg, unsigned k)
+static void add_item(struct pst_str *out, const struct pst_arg *arg, unsigned k,
+                     pst_print_value_fn fn, void *ctx)
 {
     switch (arg->kind) {
     case PST_ARG_VALUES:
-        add_value(out, arg->values[k]);
+        if (arg->values[k] != NULL)
+            fn(ctx, arg->values[k], out);
+        else
+            pst_str_add(out, "None");
         break;
     case PST_ARG_INTS:
         pst_str_addf(out, "%" PRId64, arg->ints[k]);
@@ -125,14 +131,15 @@ static void add_item(struct pst_str *out, const struct pst_arg *arg, unsigned k)
     }
 }
 
-static void add_arg(struct pst_str *out, const struct pst_arg *arg)
+void pst_arg_print(const struct pst_arg *arg, pst_print_value_fn fn, void *ctx,
+                   struct pst_str *out)
 {
     switch (arg->kind) {
     case PST_ARG_NONE:
         pst_str_add(out, "None");
         break;
     case PST_ARG_VALUE:
-        add_value(out, arg->value);
+        fn(ctx, arg->value, out);
         break;
     case PST_ARG_INT:
         pst_str_addf(out, "%" PRId64, arg->i);
@@ -159,12 +166,24 @@ static void add_arg(struct pst_str *out, const struct pst_arg *arg)
         pst_str_add(out, "[");
         for (unsigned k = 0; k < arg->n; k++) {
             pst_str_add(out, k ? ", " : "");
-            add_item(out, arg, k);
+            add_item(out, arg, k, fn, ctx);
             add_expr(out, arg->exprs, k);
         }
         pst_str_add(out, "]");
         break;
     }
+}
+
+static void add_name(void *ctx, const struct pst_value *value,
+                     struct pst_str *out)
+{
+    (void)ctx;
+    add_value(out, value);
+}
+
+static void add_arg(struct pst_str *out, const struct pst_arg *arg)
+{
+    pst_arg_print(arg, add_name, NULL, out);
 }
 
 bool pst_arg_same(const struct pst_arg *a, const struct pst_arg *b)
