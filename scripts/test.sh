@@ -121,6 +121,7 @@ if [ "$mode" != --quick ]; then
   counted "numbered cases" ../conformance/conformance.py \
     "$root/out/conformance" "${seed[@]}"
   counted "model.eval()" modes.py "$root/out/modes" "${seed[@]}"
+  counted "modules replaced" swap.py "$root/out/swap" "${seed[@]}"
   counted "real weights: a sentence encoder" sentences.py \
     "$root/out/sentences" "${seed[@]}"
   cases

@@ -138,7 +138,8 @@ struct pstd_config {
     const char *output, *policy, *loss, *loss_fn;
     double bandwidth;
     uint64_t stages;
-    struct pstd_list at, replicate, transmit, keep_random;
+    struct pstd_list at, replicate, transmit, keep_random, swap;
+    bool aliases;
     uint64_t stage;
     const char *format;
     bool modules, kernels, passes, calls;

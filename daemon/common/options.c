@@ -178,6 +178,11 @@ static const struct pstd_option rows[] = {
     ROW(transmit, "transmit", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "FQN",
         "a parameter of several stages is sent by the first of them to the "
         "others in each step; repeatable"),
+    ROW(swap, "swap", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "FQN[@K]=MODULE.pt2",
+        "another module in the place of this one, or of its call number K; "
+        "repeatable"),
+    FLAG(aliases, "aliases", PSTD_OPT_SPLIT,
+         "--swap: also where the model has the module under other names"),
     TEXT(policy, "policy", PSTD_OPT_SPLIT, NULL,
          "markers|layers|flops|memory|file:FILE",
          "where to cut if --at does not say: at the model's markers, between "

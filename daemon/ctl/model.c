@@ -2,6 +2,7 @@
 /* Commands that look at a model or a plan and run nothing. */
 #include "daemon/ctl/model.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,6 +12,7 @@
 #include "daemon/ctl/cut.h"
 #include "daemon/ctl/passes.h"
 #include "daemon/ctl/print.h"
+#include "stages/modules/replace.h"
 
 bool pstctl_is_plan(const char *path)
 {
@@ -61,6 +63,72 @@ static enum pst_status split_model(struct pst_model *model,
     return status;
 }
 
+static enum pst_status keep_model(struct pstctl_plan *p,
+                                  struct pst_model *model,
+                                  struct pst_diag *diag)
+{
+    if (pst_vec_push(PST_TAG_CLIENT, &p->models, model))
+        return PST_OK;
+    pst_model_close(model);
+    return pst_diag_nomem(diag, sizeof(model));
+}
+
+/* FQN[@K]=MODULE.pt2 */
+static enum pst_status swap(struct pstctl_plan *p, const char *spec,
+                            bool aliases, struct pst_diag *diag)
+{
+    const char *equal = strchr(spec, '='), *at = strchr(spec, '@');
+    struct pst_replacement what = {.call = -1, .aliases = aliases};
+    struct pst_model *old = pstctl_model(p), *module, *model;
+    struct pst_str path = {0};
+    enum pst_status status;
+    int64_t call = -1;
+
+    if (at != NULL && equal != NULL && at > equal)
+        at = NULL;
+    if (at != NULL && equal != NULL) {
+        char number[16];
+
+        (void)snprintf(number, sizeof(number), "%.*s", (int)(equal - at - 1),
+                       at + 1);
+        if (!pst_parse_i64(number, &call) || call < 0 || call > INT_MAX)
+            equal = NULL;
+    }
+    if (equal == NULL || equal == spec || equal[1] == '\0' || at == spec)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--swap %.200s: expected FQN=MODULE.pt2 or "
+                            "FQN@CALL=MODULE.pt2",
+                            spec);
+    status = pst_model_open(equal + 1, &module, diag);
+    if (status == PST_OK)
+        status = keep_model(p, module, diag);
+    if (status != PST_OK)
+        return status;
+    pst_str_addf(&path, "%.*s", (int)((at != NULL ? at : equal) - spec), spec);
+    what.path = pst_str_text(&path);
+    what.call = (int)call;
+    what.module = module;
+    status = path.failed ? pst_diag_nomem(diag, path.len)
+                         : pst_model_replace(old, &what, &model, diag);
+    pst_str_fini(&path);
+    return status == PST_OK ? keep_model(p, model, diag) : status;
+}
+
+enum pst_status pstctl_model_open(const char *path,
+                                  const struct pstd_config *config,
+                                  struct pstctl_plan *ret,
+                                  struct pst_diag *diag)
+{
+    struct pst_model *model;
+    enum pst_status status = pst_model_open(path, &model, diag);
+
+    if (status == PST_OK)
+        status = keep_model(ret, model, diag);
+    for (size_t i = 0; i < config->swap.n && status == PST_OK; i++)
+        status = swap(ret, config->swap.at[i], config->aliases, diag);
+    return status;
+}
+
 enum pst_status pstctl_plan_open(const char *path,
                                  const struct pstd_config *config,
                                  struct pstctl_plan *ret, struct pst_diag *diag)
@@ -73,9 +141,9 @@ enum pst_status pstctl_plan_open(const char *path,
         if (status == PST_OK)
             status = pst_plan_load(path, &p.plan, diag);
     } else {
-        status = pst_model_open(path, &p.model, diag);
+        status = pstctl_model_open(path, config, &p, diag);
         if (status == PST_OK)
-            status = split_model(p.model, config, &p.plan, diag);
+            status = split_model(pstctl_model(&p), config, &p.plan, diag);
     }
     if (status == PST_OK) {
         *ret = p;
@@ -88,7 +156,9 @@ enum pst_status pstctl_plan_open(const char *path,
 void pstctl_plan_close(struct pstctl_plan *p)
 {
     pst_plan_free(p->plan);
-    pst_model_close(p->model);
+    for (size_t i = p->models.n; i-- > 0;)
+        pst_model_close(p->models.at[i]);
+    pst_vec_fini(&p->models);
 }
 
 /* json: it is a JSON text. */
@@ -343,9 +413,9 @@ static enum pst_status run_show(const struct pstd_config *config,
         status = show_stage(p.plan, config, diag);
     else if (strcmp(config->format, "text") != 0)
         status = draw_plan(p.plan, config, diag);
-    else if (p.model != NULL && !PSTD_GIVEN(config, format) &&
+    else if (pstctl_model(&p) != NULL && !PSTD_GIVEN(config, format) &&
              cut_option(config) == NULL)
-        status = show_graph(p.model, config->json, diag);
+        status = show_graph(pstctl_model(&p), config->json, diag);
     else
         status = print_plan(p.plan, config->json, diag);
     pstctl_plan_close(&p);

@@ -6,9 +6,21 @@
 #include "stages/split/plan.h"
 
 struct pstctl_plan {
-    struct pst_plan *plan;
-    struct pst_model *model; /* NULL if the plan was loaded */
+    struct pst_plan *plan; /* NULL if only the model is wanted */
+    /* What the plan is made of, the last one; with those that it borrows. None
+     * if the plan was loaded. */
+    struct PST_VEC(struct pst_model *) models;
 };
+
+/* The model with --swap. */
+enum pst_status pstctl_model_open(const char *path,
+                                  const struct pstd_config *config,
+                                  struct pstctl_plan *ret,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+static inline struct pst_model *pstctl_model(const struct pstctl_plan *p)
+{
+    return p->models.n > 0 ? p->models.at[p->models.n - 1] : NULL;
+}
 
 /* True for a folder. */
 bool pstctl_is_plan(const char *path);

@@ -12,6 +12,7 @@
 #include "stages/passes/pass.h"
 
 struct pst_zip_entry;
+struct pst_model;
 
 /* One tensor of the state: a window on a stored record. */
 struct pst_weight {
@@ -21,6 +22,7 @@ struct pst_weight {
     int64_t offset;              /* elements */
     struct pst_zip_entry *entry; /* that record; pst_model_read reads it */
     const void *data; /* first element, of a model that is in memory only */
+    const struct pst_model *home; /* whose file has the record; NULL: its own */
     bool is_param, requires_grad;
     bool stored; /* the record has bytes for it */
     bool absent; /* zero-length record of a non-empty tensor */
@@ -64,8 +66,15 @@ struct pst_model {
     struct PST_VEC(const char *) modules; /* FQNs without the root's */
     struct PST_VEC(const char *) notes;   /* warnings for the user */
     char digest[33];
+    /* The leaves of its arguments in their order: inputs of the graph, and
+     * literals that the export took for constants. */
+    struct PST_VEC(struct pst_call_leaf) arguments;
     void *file; /* the archive; NULL of a model in memory */
 };
+
+/* Empty, in the heap. */
+enum pst_status pst_model_new(struct pst_model **ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
 
 /*
  * Opens, checks, imports and normalises: after this the graph is functional

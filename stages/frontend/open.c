@@ -40,19 +40,30 @@ static enum pst_status run_passes(struct pst_front *front, const char *last,
     return status;
 }
 
-enum pst_status pst_model_open_after(const char *path, const char *last,
-                                     struct pst_model **ret,
-                                     struct pst_diag *diag)
+enum pst_status pst_model_new(struct pst_model **ret, struct pst_diag *diag)
 {
     struct pst_model *model = pst_calloc(PST_TAG_ARCHIVE, 1, sizeof(*model));
-    struct pst_front front = {.path = path, .model = model};
-    enum pst_status status;
 
     if (model == NULL)
         return pst_diag_nomem(diag, sizeof(*model));
     pst_arena_init(&model->arena, PST_TAG_ARCHIVE);
     pst_map_init(&model->weights_by_fqn, PST_TAG_ARCHIVE);
     pst_symbols_init(&model->symbols);
+    *ret = model;
+    return PST_OK;
+}
+
+enum pst_status pst_model_open_after(const char *path, const char *last,
+                                     struct pst_model **ret,
+                                     struct pst_diag *diag)
+{
+    struct pst_model *model;
+    struct pst_front front = {.path = path};
+    enum pst_status status = pst_model_new(&model, diag);
+
+    if (status != PST_OK)
+        return status;
+    front.model = model;
     status = pst_registry_init(diag);
     if (status == PST_OK)
         status = set_name(model, path, diag);
@@ -85,6 +96,7 @@ void pst_model_close(struct pst_model *model)
     pst_vec_fini(&model->weights);
     pst_vec_fini(&model->ties);
     pst_vec_fini(&model->storages);
+    pst_vec_fini(&model->arguments);
     pst_vec_fini(&model->modules);
     pst_vec_fini(&model->notes);
     pst_zip_close(model->file);
@@ -131,7 +143,8 @@ enum pst_status pst_model_read(const struct pst_model *model,
                                const struct pst_meta *to, void *dst,
                                struct pst_diag *diag)
 {
-    struct pst_zip *zip = model->file;
+    struct pst_zip *zip =
+        weight->home != NULL ? weight->home->file : model->file;
     enum pst_status status;
 
     if (pst_meta_numel(&weight->meta) == 0)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/split/join.h"
 
-#include "stages/split/replay.h"
+#include "stages/passes/replay.h"
 #include "stages/split/split.h"
 
 #include <stdio.h>

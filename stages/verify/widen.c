@@ -2,7 +2,7 @@
 #include "stages/verify/widen.h"
 
 #include "stages/ops/rows.h"
-#include "stages/split/replay.h"
+#include "stages/passes/replay.h"
 
 /* No gradient passes here though numbers do: torch.no_grad(), detach. */
 static bool blocks(const struct pst_node *node)

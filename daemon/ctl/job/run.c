@@ -74,7 +74,7 @@ static enum pst_status make_plan(struct run *r, unsigned *ret_ranks,
     if (whole != NULL)
         *ret_ranks = 1;
     r->plan = r->config->args[0];
-    if (p.model != NULL || whole != NULL) {
+    if (p.models.n > 0 || whole != NULL) {
         pst_str_addf(&r->temp, "%s/penstock-XXXXXX",
                      base != NULL && *base != '\0' ? base : "/tmp");
         if (r->temp.failed || mkdtemp(r->temp.text) == NULL) {

@@ -69,6 +69,8 @@ static enum pst_status read_payload(struct pst_reader *r, const json_t *json,
     case PST_DOC_SPEC_USER_OUTPUT:
         return pst_read_arg(r, arg, spec->tag, spec->tag, &spec->arg);
     case PST_DOC_SPEC_CONSTANT_INPUT:
+        return pst_read_arg(r, json_object_get(json, "value"), spec->tag,
+                            spec->tag, &spec->arg);
     case PST_DOC_SPEC_CUSTOM_OBJECT:
     case PST_DOC_SPEC_TOKEN:
     case PST_DOC_SPEC_OTHER:

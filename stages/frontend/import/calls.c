@@ -55,21 +55,11 @@ enum pst_status pst_import_enter(struct pst_import *import,
 
 /* --- signatures --------------------------------------------------------- */
 
-/* A value or literal of a signature. What is no literal of ours, or has no
- * value because nothing computes it, is IGNORED. */
-static struct pst_arg leaf_of(const struct pst_scope *scope,
-                              const struct pst_doc_arg *arg)
+struct pst_arg pst_import_literal(const struct pst_doc_arg *arg)
 {
-    struct pst_value *value;
-
     switch (arg->kind) {
     case PST_DOC_NONE:
         return pst_none();
-    case PST_DOC_TENSOR:
-        value = pst_import_find(scope, arg->name);
-        if (value != NULL)
-            return pst_v(value);
-        break;
     case PST_DOC_INT:
     case PST_DOC_FLOAT:
     case PST_DOC_BOOL:
@@ -86,6 +76,18 @@ static struct pst_arg leaf_of(const struct pst_scope *scope,
         break;
     }
     return (struct pst_arg){.kind = PST_ARG_IGNORED};
+}
+
+/* A value or literal of a signature; a value that nothing computes is IGNORED.
+ */
+static struct pst_arg leaf_of(const struct pst_scope *scope,
+                              const struct pst_doc_arg *arg)
+{
+    if (arg->kind == PST_DOC_TENSOR)
+        return pst_import_find(scope, arg->name) != NULL
+                   ? pst_v(pst_import_find(scope, arg->name))
+                   : (struct pst_arg){.kind = PST_ARG_IGNORED};
+    return pst_import_literal(arg);
 }
 
 static enum pst_status read_leaves(struct pst_import *import,

@@ -93,6 +93,30 @@ static bool is_leaf(const struct pst_doc_spec *spec)
            spec->kind == PST_DOC_SPEC_CONSTANT_INPUT;
 }
 
+/* The input that was added last, or a literal. */
+static enum pst_status add_argument(struct pst_import *import,
+                                    const struct pst_doc_spec *spec,
+                                    const char *path, size_t leaf)
+{
+    const struct pst_graph *graph = import->build.graph;
+    struct pst_model *model = import->model;
+    struct pst_call_leaf argument = {.path = path};
+    struct pst_arg arg = spec->kind == PST_DOC_SPEC_USER_INPUT
+                             ? pst_v(graph->inputs.at[graph->inputs.n - 1])
+                             : pst_import_literal(&spec->arg);
+    enum pst_status status =
+        pst_arg_copy(&model->arena, &arg, &argument.arg, import->diag);
+
+    if (status != PST_OK)
+        return status;
+    if (path == NULL)
+        argument.path = pst_arena_printf(&model->arena, "%zu", leaf);
+    return argument.path != NULL &&
+                   pst_vec_push(PST_TAG_ARCHIVE, &model->arguments, argument)
+               ? PST_OK
+               : pst_diag_nomem(import->diag, sizeof(argument));
+}
+
 /* User inputs in their order, with the names of the model's arguments; specs
  * and leaves of the arguments run side by side. */
 static enum pst_status read_inputs(struct pst_import *import,
@@ -108,15 +132,16 @@ static enum pst_status read_inputs(struct pst_import *import,
     status = name_arguments(import, n, &paths);
     for (size_t i = 0; i < doc->n_inputs && status == PST_OK; i++) {
         const struct pst_doc_spec *spec = &doc->inputs[i];
+        const char *path = leaf < paths.n ? paths.at[leaf] : NULL;
 
         if (spec->kind == PST_DOC_SPEC_USER_INPUT)
-            status = add_input(import, scope, &spec->arg,
-                               leaf < paths.n ? paths.at[leaf] : NULL);
+            status = add_input(import, scope, &spec->arg, path);
         else if (spec->kind == PST_DOC_SPEC_CUSTOM_OBJECT)
             status = pst_diag_set(import->diag, PST_ERR_UNSUPPORTED,
                                   "inputs of the kind \"%s\" are not supported",
                                   spec->tag);
-        leaf += is_leaf(spec);
+        if (is_leaf(spec) && status == PST_OK)
+            status = add_argument(import, spec, path, leaf++);
     }
     return status;
 }

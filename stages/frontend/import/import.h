@@ -216,6 +216,8 @@ enum pst_status pst_import_bind(struct pst_import *import,
 enum pst_status pst_import_enter(struct pst_import *import,
                                  const struct pst_doc_place *place)
     PST_MUST_CHECK;
+/* Its arg is IGNORED if it is none of ours. Texts are borrowed. */
+struct pst_arg pst_import_literal(const struct pst_doc_arg *arg);
 /* When all nodes are there: what calls take and return, where it was kept. */
 enum pst_status pst_import_signatures(
     struct pst_import *import, const struct pst_scope *scope) PST_MUST_CHECK;

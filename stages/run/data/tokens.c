@@ -5,8 +5,8 @@
 
 #include "stages/graph/schema.h"
 #include "stages/ops/call.h"
+#include "stages/passes/replay.h"
 #include "stages/split/join.h"
-#include "stages/split/replay.h"
 
 #define TAG PST_TAG_EXEC
 

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "stages/graph/schema.h"
+#include "stages/passes/replay.h"
 #include "stages/split/bind/rows.h"
-#include "stages/split/replay.h"
 #include "stages/split/split.h"
 
 #define TAG PST_TAG_PLAN

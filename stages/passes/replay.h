@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_SPLIT_REPLAY_H
-#define PENSTOCK_STAGES_SPLIT_REPLAY_H
+#ifndef PENSTOCK_STAGES_PASSES_REPLAY_H
+#define PENSTOCK_STAGES_PASSES_REPLAY_H
 /*
  * Emits nodes of one graph into another: ids, names, modules and rows stay,
  * metas are inferred anew. The caller sets the twins of values that no node

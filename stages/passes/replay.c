@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/split/replay.h"
+#include "stages/passes/replay.h"
 
 #include "stages/graph/oprow.h"
 #include "stages/graph/schema.h"

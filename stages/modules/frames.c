@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/modules/frames.h"
+
+#include "stages/graph/schema.h"
+
+#include <string.h>
+
+#define TAG PST_TAG_PLAN
+
+struct finder {
+    struct pst_frames *frames;
+    const struct pst_graph *graph;
+    pst_frame_own_fn own;
+    void *ctx;
+    /* Of the frame at work. */
+    int frame;
+    unsigned char *taken; /* by value id: bits of TAKEN, GIVEN */
+    bool failed;
+    struct pst_diag *diag;
+};
+enum { GIVEN = 1 };
+
+static enum pst_status no_memory(const struct finder *f)
+{
+    return pst_diag_nomem(f->diag, 0);
+}
+
+static bool is_state(const struct pst_value *v)
+{
+    return v->kind == PST_VALUE_PARAM || v->kind == PST_VALUE_BUFFER ||
+           v->kind == PST_VALUE_CONST;
+}
+
+static int frame_of(const struct finder *f, const struct pst_value *v)
+{
+    return v->def == NULL ? -1 : pst_frames_of(f->frames, v->def->call);
+}
+
+static void push(struct finder *f, struct pst_leaves *leaves,
+                 struct pst_value *v)
+{
+    const struct pst_leaf leaf = {v->name, {.kind = PST_ARG_VALUE, .value = v}};
+
+    if (!pst_vec_push(TAG, &leaves->at, leaf))
+        f->failed = true;
+}
+
+static bool has(const struct pst_leaves *leaves, const struct pst_value *v)
+{
+    for (size_t i = 0; i < leaves->at.n; i++)
+        if (leaves->at.at[i].arg.value == v)
+            return true;
+    return false;
+}
+
+static void use(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct finder *f = ctx;
+    struct pst_value *v = *slot, *state = v;
+    const int from = frame_of(f, v);
+
+    (void)arg;
+    if (v->version_of != NULL)
+        state = v->version_of;
+    if (from >= 0 && from != f->frame && v->version_of == NULL)
+        f->taken[v->id] |= GIVEN;
+    if (f->frame < 0 || from == f->frame ||
+        (is_state(state) && f->own(f->ctx, state)))
+        return;
+    if (!has(&f->frames->at.at[f->frame].ins, v))
+        push(f, &f->frames->at.at[f->frame].ins, v);
+}
+
+/* Results in the order in which they are made. */
+static void give(struct finder *f)
+{
+    for (size_t i = 0; i < f->graph->nodes.n; i++) {
+        const struct pst_node *node = f->graph->nodes.at[i];
+
+        for (unsigned k = 0; k < node->n_outs; k++)
+            if ((f->taken[node->outs[k]->id] & GIVEN) != 0)
+                push(f, &f->frames->at.at[frame_of(f, node->outs[k])].outs,
+                     node->outs[k]);
+    }
+}
+
+static enum pst_status walk(struct finder *f)
+{
+    f->taken = pst_calloc(TAG, f->graph->values.n + 1, 1);
+    if (f->taken == NULL)
+        return no_memory(f);
+    for (size_t i = 0; i < f->graph->nodes.n; i++) {
+        struct pst_node *node = f->graph->nodes.at[i];
+
+        f->frame = pst_frames_of(f->frames, node->call);
+        if (f->frame >= 0) {
+            struct pst_frame *frame = &f->frames->at.at[f->frame];
+
+            f->failed |= !pst_vec_push(TAG, &frame->ids, node->id);
+            frame->no_grad = frame->no_grad && node->no_grad;
+        }
+        pst_node_uses(node, use, f);
+    }
+    f->frame = -1;
+    for (size_t i = 0; i < f->graph->outputs.n; i++) {
+        struct pst_output *output = &f->graph->outputs.at[i];
+
+        /* What the old module wrote to its own buffers goes with it. */
+        if (output->arg.kind == PST_ARG_VALUE &&
+            (output->kind != PST_OUTPUT_BUFFER_UPDATE ||
+             !f->own(f->ctx, output->target)))
+            use(f, &output->arg.value, 0);
+    }
+    give(f);
+    return f->failed ? no_memory(f) : PST_OK;
+}
+
+static enum pst_status take_leaves(struct finder *f,
+                                   const struct pst_call_leaf *from, unsigned n,
+                                   struct pst_leaves *to)
+{
+    to->at.n = 0;
+    for (unsigned i = 0; i < n; i++) {
+        const struct pst_leaf leaf = {from[i].path, from[i].arg};
+
+        if (!pst_vec_push(TAG, &to->at, leaf))
+            return no_memory(f);
+    }
+    return PST_OK;
+}
+
+/* A signature says more than what is seen to pass. A result that somebody uses
+ * and that it does not have was taken past it, by a hook or an attribute. */
+static enum pst_status take_signature(struct finder *f, struct pst_frame *frame)
+{
+    const struct pst_call_signature *s = frame->call->signature;
+    enum pst_status status;
+
+    for (size_t i = 0; i < frame->outs.at.n; i++) {
+        bool found = false;
+
+        for (unsigned k = 0; k < s->n_outputs; k++)
+            found = found ||
+                    (s->outputs[k].arg.kind == PST_ARG_VALUE &&
+                     s->outputs[k].arg.value == frame->outs.at.at[i].arg.value);
+        if (!found)
+            return PST_OK;
+    }
+    frame->is_signed = true;
+    status = take_leaves(f, s->inputs, s->n_inputs, &frame->ins);
+    if (status == PST_OK)
+        status = take_leaves(f, s->outputs, s->n_outputs, &frame->outs);
+    return status;
+}
+
+static enum pst_status list_frames(struct finder *f, pst_frame_call_fn wanted)
+{
+    struct pst_frames *frames = f->frames;
+
+    for (size_t i = 0; i < f->graph->calls.n; i++) {
+        const struct pst_module_call *call = f->graph->calls.at[i];
+        struct pst_frame frame = {.call = call, .no_grad = true};
+
+        frames->of[i] =
+            call->parent != NULL ? frames->of[call->parent->id] : -1;
+        if (frames->of[i] >= 0 || call->parent == NULL || !wanted(f->ctx, call))
+            continue;
+        frames->of[i] = (int)frames->at.n;
+        if (!pst_vec_push(TAG, &frames->at, frame))
+            return no_memory(f);
+    }
+    return PST_OK;
+}
+
+enum pst_status pst_frames_init(struct pst_frames *frames,
+                                const struct pst_graph *graph,
+                                pst_frame_call_fn wanted, pst_frame_own_fn own,
+                                void *ctx, struct pst_diag *diag)
+{
+    struct finder f = {frames, graph, own, ctx, .diag = diag};
+    enum pst_status status;
+
+    *frames = (struct pst_frames){.of = NULL};
+    pst_arena_init(&frames->arena, TAG);
+    frames->of = pst_arena_calloc(&frames->arena, graph->calls.n + 1,
+                                  sizeof(*frames->of));
+    status = frames->of != NULL ? list_frames(&f, wanted) : no_memory(&f);
+    if (status == PST_OK)
+        status = walk(&f);
+    for (size_t i = 0; i < frames->at.n && status == PST_OK; i++)
+        if (frames->at.at[i].call->signature != NULL)
+            status = take_signature(&f, &frames->at.at[i]);
+    pst_free(f.taken);
+    if (status != PST_OK)
+        pst_frames_fini(frames);
+    return status;
+}
+
+void pst_frames_fini(struct pst_frames *frames)
+{
+    for (size_t i = 0; i < frames->at.n; i++) {
+        pst_vec_fini(&frames->at.at[i].ids);
+        pst_vec_fini(&frames->at.at[i].ins.at);
+        pst_vec_fini(&frames->at.at[i].outs.at);
+    }
+    pst_vec_fini(&frames->at);
+    pst_arena_fini(&frames->arena);
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which argument of a file is which tensor of a call. */
+#include "stages/modules/frames.h"
+
+#include "stages/base/str.h"
+#include "stages/graph/text/print.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct matcher {
+    const struct pst_frame *frame;
+    const struct pst_leaves *arguments, *results;
+    struct pst_arena *arena;
+    struct pst_match *ret;
+    struct pst_diag *diag;
+};
+
+/* --- leaves --------------------------------------------------------------- */
+
+static bool is_tensor(const struct pst_leaf *leaf)
+{
+    return leaf->arg.kind == PST_ARG_VALUE || leaf->arg.kind == PST_ARG_IGNORED;
+}
+
+static unsigned count_tensors(const struct pst_leaves *leaves)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < leaves->at.n; i++)
+        n += is_tensor(&leaves->at.at[i]);
+    return n;
+}
+
+static bool fits(const struct pst_leaf *a, const struct pst_leaf *b)
+{
+    if (a->arg.kind == PST_ARG_IGNORED || b->arg.kind == PST_ARG_IGNORED)
+        return is_tensor(a) && is_tensor(b);
+    if (a->arg.kind != PST_ARG_VALUE || b->arg.kind != PST_ARG_VALUE)
+        return pst_arg_same(&a->arg, &b->arg);
+    return a->arg.value->meta.dtype == b->arg.value->meta.dtype &&
+           pst_meta_same_shape(&a->arg.value->meta, &b->arg.value->meta);
+}
+
+static void no_value(void *ctx, const struct pst_value *value,
+                     struct pst_str *out)
+{
+    (void)ctx, (void)value;
+    pst_str_add(out, "tensor");
+}
+
+static void add_leaf(const struct pst_leaf *leaf, struct pst_str *out)
+{
+    char text[PST_META_TEXT];
+
+    pst_str_addf(out, "%s: ", leaf->path);
+    if (leaf->arg.kind == PST_ARG_VALUE)
+        pst_str_add(out, pst_meta_text(&leaf->arg.value->meta, text));
+    else if (leaf->arg.kind == PST_ARG_IGNORED)
+        pst_str_add(out, "unused");
+    else
+        pst_arg_print(&leaf->arg, no_value, NULL, out);
+}
+
+static void add_leaves(const struct pst_leaves *leaves, struct pst_str *out)
+{
+    pst_str_add(out, "(");
+    for (size_t i = 0; i < leaves->at.n; i++) {
+        pst_str_add(out, i > 0 ? ", " : "");
+        add_leaf(&leaves->at.at[i], out);
+    }
+    pst_str_add(out, ")");
+}
+
+static enum pst_status refuse(const struct matcher *m, enum pst_status status,
+                              const char *why)
+{
+    const struct pst_module_call *call = m->frame->call;
+    struct pst_str text = {0};
+
+    pst_str_addf(&text, "call %u of module \"%s\": %s: it takes ", call->index,
+                 call->path, why);
+    add_leaves(&m->frame->ins, &text);
+    pst_str_add(&text, " and returns ");
+    add_leaves(&m->frame->outs, &text);
+    pst_str_add(&text, "; the file's module takes ");
+    add_leaves(m->arguments, &text);
+    pst_str_add(&text, " and returns ");
+    add_leaves(m->results, &text);
+    (void)pst_diag_set(m->diag, status, "%s", pst_str_text(&text));
+    pst_str_fini(&text);
+    return status;
+}
+
+/* --- arguments ------------------------------------------------------------ */
+
+/* Next leaf from i on that is a tensor. */
+static size_t next_tensor(const struct pst_leaves *leaves, size_t i)
+{
+    while (i < leaves->at.n && !is_tensor(&leaves->at.at[i]))
+        i++;
+    return i;
+}
+
+/* The file's tensors are the call's in their order. */
+static bool in_order(const struct matcher *m)
+{
+    const struct pst_leaves *ins = &m->frame->ins;
+    size_t k = 0;
+    unsigned n = 0;
+
+    for (size_t i = 0; i < m->arguments->at.n; i++) {
+        if (!is_tensor(&m->arguments->at.at[i]))
+            continue;
+        k = next_tensor(ins, k);
+        if (k == ins->at.n || !fits(&m->arguments->at.at[i], &ins->at.at[k]))
+            return false;
+        m->ret->ins[n++] = (int)k++;
+    }
+    return true;
+}
+
+/* By names, if all are there; else by shapes and dtypes, if only one way does.
+ * Every tensor of the call is taken once. */
+static bool by(const struct matcher *m, bool names)
+{
+    const struct pst_leaves *ins = &m->frame->ins;
+    unsigned n = 0;
+
+    for (size_t i = 0; i < m->arguments->at.n; i++) {
+        const struct pst_leaf *leaf = &m->arguments->at.at[i];
+        int found = -1;
+
+        if (!is_tensor(leaf))
+            continue;
+        for (size_t k = 0; k < ins->at.n; k++) {
+            if (!fits(leaf, &ins->at.at[k]) ||
+                (names && strcmp(leaf->path, ins->at.at[k].path) != 0))
+                continue;
+            if (found >= 0)
+                return false;
+            found = (int)k;
+        }
+        for (unsigned k = 0; k < n; k++)
+            if (m->ret->ins[k] == found)
+                return false;
+        if (found < 0)
+            return false;
+        m->ret->ins[n++] = found;
+    }
+    return true;
+}
+
+static enum pst_status match_signed(const struct matcher *m, bool strict)
+{
+    const struct pst_leaves *ins = &m->frame->ins;
+    const bool plain = m->arguments->at.n == count_tensors(m->arguments);
+    bool same = m->arguments->at.n == ins->at.n;
+
+    for (size_t i = 0; same && i < ins->at.n; i++)
+        same = fits(&m->arguments->at.at[i], &ins->at.at[i]) ||
+               (!strict && !is_tensor(&m->arguments->at.at[i]) &&
+                !is_tensor(&ins->at.at[i]));
+    /* One that takes no constants serves calls with any. */
+    if (!same && !plain)
+        return refuse(m, PST_ERR_SHAPE, "another signature");
+    if (count_tensors(m->arguments) != count_tensors(ins) || !in_order(m))
+        return refuse(m, PST_ERR_SHAPE, "another signature");
+    return PST_OK;
+}
+
+static enum pst_status match_arguments(const struct matcher *m, bool strict)
+{
+    const unsigned n = count_tensors(m->arguments);
+
+    if (m->frame->is_signed)
+        return match_signed(m, strict);
+    if (n != m->frame->ins.at.n)
+        return refuse(m, PST_ERR_SHAPE, "another number of tensors");
+    if (strict && n != m->arguments->at.n)
+        return refuse(m, PST_ERR_SHAPE,
+                      "the export kept no signature of it, so that nobody "
+                      "knows if the file's constants are its own (name the "
+                      "call by its number)");
+    if (n <= 1)
+        return in_order(m) ? PST_OK
+                           : refuse(m, PST_ERR_SHAPE, "another tensor");
+    if (by(m, true) || by(m, false))
+        return PST_OK;
+    return refuse(m, PST_ERR_SHAPE,
+                  "the export kept no signature of it, and neither names nor "
+                  "shapes tell which tensor is which (export the model with "
+                  "preserve_module_call_signature, or call the file's "
+                  "arguments as the tensors)");
+}
+
+/* --- results -------------------------------------------------------------- */
+
+static enum pst_status match_results(const struct matcher *m)
+{
+    const struct pst_leaves *outs = &m->frame->outs;
+    const unsigned n = count_tensors(outs);
+    size_t k = 0;
+
+    if (n != count_tensors(m->results))
+        return refuse(m, PST_ERR_SHAPE, "another number of results");
+    for (size_t i = 0; i < outs->at.n; i++) {
+        m->ret->outs[i] = -1;
+        if (!is_tensor(&outs->at.at[i]))
+            continue;
+        k = next_tensor(m->results, k);
+        if (!fits(&outs->at.at[i], &m->results->at.at[k]))
+            return refuse(m, PST_ERR_SHAPE, "another result");
+        m->ret->outs[i] = (int)k++;
+    }
+    return PST_OK;
+}
+
+enum pst_status pst_frame_match(const struct pst_frame *frame,
+                                const struct pst_leaves *arguments,
+                                const struct pst_leaves *results, bool strict,
+                                struct pst_arena *arena, struct pst_match *ret,
+                                struct pst_diag *diag)
+{
+    const struct matcher m = {frame, arguments, results, arena, ret, diag};
+    enum pst_status status;
+
+    ret->ins = pst_arena_calloc(arena, arguments->at.n + 1, sizeof(int));
+    ret->outs = pst_arena_calloc(arena, frame->outs.at.n + 1, sizeof(int));
+    if (ret->ins == NULL || ret->outs == NULL)
+        return pst_diag_nomem(diag, arguments->at.n);
+    status = match_arguments(&m, strict);
+    return status == PST_OK ? match_results(&m) : status;
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The nodes of the new graph: those of the old one, and where calls gave way
+ * those of the file. */
+#include "stages/modules/place.h"
+
+#include "stages/graph/calls.h"
+
+static enum pst_status no_memory(const struct pst_replacer *r)
+{
+    return pst_diag_nomem(r->diag, 0);
+}
+
+static void note_versions(const struct pst_replacer *r,
+                          const struct pst_node *node)
+{
+    for (unsigned k = 0; k < node->n_outs; k++) {
+        const struct pst_value *of = node->outs[k]->version_of;
+
+        if (of == NULL)
+            continue;
+        r->current[of->id] = r->replay.twins[node->outs[k]->id];
+        r->current[of->id]->version_of = r->replay.twins[of->id];
+    }
+}
+
+/* The call itself, as that of another class. */
+static enum pst_status add_call(struct pst_replacer *r,
+                                const struct pst_frame *frame,
+                                struct pst_module_call **ret)
+{
+    struct pst_module_call like = *frame->call, *parent;
+    enum pst_status status =
+        pst_graph_adopt_call(r->graph, like.parent, &parent, r->diag);
+
+    if (status != PST_OK)
+        return status;
+    like.parent = parent;
+    like.type = r->file->calls.at[0]->type;
+    return pst_graph_add_call(r->graph, &like, ret, r->diag);
+}
+
+/* Does the old graph keep a call of its own by that path and number? */
+static bool stays(const struct pst_replacer *r, const char *path,
+                  unsigned index)
+{
+    const struct pst_module_call *call =
+        pst_graph_find_call(r->old->graph, path, index);
+
+    return call != NULL && pst_frames_of(&r->frames, call) < 0;
+}
+
+/* The file's calls in it. Of a path, calls are counted on. */
+static enum pst_status place_calls(struct pst_replacer *r,
+                                   const struct pst_frame *frame,
+                                   const struct pst_module_call **calls)
+{
+    struct pst_arena *arena = &r->graph->arena;
+
+    for (size_t i = 1; i < r->file->calls.n; i++) {
+        const struct pst_module_call *from = r->file->calls.at[i];
+        struct pst_module_call like = *from, *added;
+        enum pst_status status;
+
+        like.parent = calls[from->parent->id];
+        like.path =
+            pst_arena_printf(arena, "%s.%s", frame->call->path, from->path);
+        like.identity = pst_arena_printf(
+            arena, "%s/%s", pst_renaming_prefix(&r->names),
+            from->identity[0] != '\0' ? from->identity : from->path);
+        if (like.path == NULL || like.identity == NULL)
+            return no_memory(r);
+        like.index = from->index;
+        while (pst_graph_find_call(r->graph, like.path, like.index) != NULL ||
+               stays(r, like.path, like.index))
+            like.index++;
+        status = pst_graph_add_call(r->graph, &like, &added, r->diag);
+        if (status != PST_OK)
+            return status;
+        calls[i] = added;
+    }
+    return PST_OK;
+}
+
+/* A copy of the file's nodes as they are in the call: their calls, ids (those
+ * of the old nodes while there are some), names. */
+static enum pst_status copy_part(struct pst_replacer *r,
+                                 const struct pst_frame *frame,
+                                 struct pst_graph **ret)
+{
+    const struct pst_module_call **calls = pst_arena_calloc(
+        &r->frames.arena, r->file->calls.n, sizeof(const void *));
+    struct pst_module_call *call = NULL;
+    enum pst_status status = add_call(r, frame, &call);
+
+    if (calls == NULL)
+        return no_memory(r);
+    calls[0] = call;
+    if (status == PST_OK)
+        status = place_calls(r, frame, calls);
+    if (status == PST_OK)
+        status = pst_graph_copy(r->file, ret, r->diag);
+    if (status != PST_OK)
+        return status;
+    for (size_t i = 0; i < (*ret)->nodes.n; i++) {
+        struct pst_node *node = (*ret)->nodes.at[i];
+
+        node->call = calls[node->call->id];
+        node->id =
+            i < frame->ids.n ? frame->ids.at[i] : r->graph->next_node_id++;
+        node->no_grad = node->no_grad || (frame->no_grad && frame->ids.n > 0);
+        for (unsigned k = 0; k < node->n_outs; k++) {
+            node->outs[k]->name =
+                pst_arena_printf(&(*ret)->arena, "%s_%s", frame->call->path,
+                                 node->outs[k]->name);
+            if (node->outs[k]->name == NULL)
+                return no_memory(r);
+        }
+    }
+    return PST_OK;
+}
+
+/* The tensors of the call become the file's inputs, its results those of the
+ * call. */
+static enum pst_status give_results(struct pst_replacer *r,
+                                    const struct pst_frame *frame,
+                                    const struct pst_match *match)
+{
+    for (size_t i = 0; i < frame->outs.at.n; i++) {
+        const struct pst_arg *out = &frame->outs.at.at[i].arg;
+        const struct pst_arg *result;
+
+        if (match->outs[i] < 0 || out->kind != PST_ARG_VALUE)
+            continue;
+        result = &r->results.at.at[match->outs[i]].arg;
+        r->replay.twins[out->value->id] = r->inner.twins[result->value->id];
+    }
+    for (size_t i = 0; i < r->file->outputs.n; i++) {
+        const struct pst_output *output = &r->file->outputs.at[i];
+
+        if (output->kind == PST_OUTPUT_BUFFER_UPDATE)
+            r->holds[output->target->id] =
+                r->inner.twins[output->arg.value->id];
+    }
+    return PST_OK;
+}
+
+static enum pst_status bind_inputs(struct pst_replacer *r,
+                                   const struct pst_frame *frame,
+                                   const struct pst_match *match)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < r->file->values.n; i++)
+        r->inner.twins[i] = r->holds[i];
+    for (size_t i = 0; i < r->arguments.at.n; i++) {
+        const struct pst_arg *arg = &r->arguments.at.at[i].arg;
+        const struct pst_arg *given;
+
+        if (arg->kind != PST_ARG_VALUE)
+            continue;
+        given = &frame->ins.at.at[match->ins[n++]].arg;
+        if (given->kind == PST_ARG_VALUE)
+            r->inner.twins[arg->value->id] = r->replay.twins[given->value->id];
+        if (r->inner.twins[arg->value->id] == NULL)
+            return pst_diag_set(
+                r->diag, PST_ERR_UNSUPPORTED,
+                "call %u of module \"%s\" gets \"%s\", which nothing computes "
+                "in front of it",
+                frame->call->index, frame->call->path,
+                r->arguments.at.at[i].path);
+    }
+    return PST_OK;
+}
+
+/* Values of the old module's buffers that later nodes would read: what they
+ * were before. */
+static void skip_versions(struct pst_replacer *r, const struct pst_node *node)
+{
+    for (unsigned k = 0; k < node->n_outs; k++)
+        if (node->outs[k]->version_of != NULL)
+            r->replay.twins[node->outs[k]->id] =
+                r->current[node->outs[k]->version_of->id];
+}
+
+static enum pst_status put_module(struct pst_replacer *r,
+                                  const struct pst_frame *frame)
+{
+    struct pst_graph *part = NULL;
+    struct pst_match match;
+    enum pst_status status;
+
+    status = pst_frame_match(frame, &r->arguments, &r->results, r->call < 0,
+                             &r->frames.arena, &match, r->diag);
+    if (status == PST_OK)
+        status = bind_inputs(r, frame, &match);
+    if (status == PST_OK)
+        status = copy_part(r, frame, &part);
+    for (size_t i = 0; status == PST_OK && i < part->nodes.n; i++) {
+        const struct pst_node *node = part->nodes.at[i];
+
+        status = pst_replay_node(&r->inner, node);
+        for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++)
+            if (node->outs[k]->version_of != NULL)
+                r->inner.twins[node->outs[k]->id]->version_of =
+                    r->state[node->outs[k]->version_of->id];
+    }
+    pst_graph_free(part);
+    return status == PST_OK ? give_results(r, frame, &match) : status;
+}
+
+struct gone_ctx {
+    struct pst_replacer *r;
+    const struct pst_value *gone;
+};
+
+static void find_gone(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct gone_ctx *g = ctx;
+    const struct pst_value *v = *slot;
+
+    (void)arg;
+    if (v->version_of != NULL)
+        v = v->version_of;
+    if (pst_is_state(v) && g->r->replay.twins[v->id] == NULL)
+        g->gone = v;
+}
+
+static enum pst_status put_node(struct pst_replacer *r, struct pst_node *node)
+{
+    struct gone_ctx g = {r, NULL};
+    enum pst_status status;
+
+    pst_node_uses(node, find_gone, &g);
+    if (g.gone != NULL)
+        return pst_diag_set(r->diag, PST_ERR_UNSUPPORTED,
+                            "\"%s\" of module \"%s\" is read outside of it, "
+                            "in \"%s\" at %s",
+                            g.gone->fqn, r->path, node->call->path,
+                            node->source);
+    status = pst_replay_node(&r->replay, node);
+    if (status == PST_OK)
+        note_versions(r, node);
+    return status;
+}
+
+enum pst_status pst_replacer_place(struct pst_replacer *r)
+{
+    const struct pst_graph *old = r->old->graph;
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < old->nodes.n && status == PST_OK; i++) {
+        struct pst_node *node = old->nodes.at[i];
+        const int frame = pst_frames_of(&r->frames, node->call);
+
+        if (frame < 0) {
+            status = put_node(r, node);
+            continue;
+        }
+        if (!r->done[frame]) {
+            r->done[frame] = true;
+            status = put_module(r, &r->frames.at.at[frame]);
+        }
+        skip_versions(r, node);
+    }
+    for (size_t i = 0; i < r->frames.at.n && status == PST_OK; i++)
+        if (!r->done[i])
+            status = pst_diag_set(
+                r->diag, PST_ERR_UNSUPPORTED,
+                "call %u of module \"%s\" left no operator in the export: "
+                "what it takes and returns is not known",
+                r->frames.at.at[i].call->index, r->path);
+    return status;
+}

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/modules/replace.h"
+
+#include "stages/graph/calls.h"
+#include "stages/modules/place.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TAG PST_TAG_PLAN
+
+static enum pst_status no_memory(const struct pst_replacer *r)
+{
+    return pst_diag_nomem(r->diag, 0);
+}
+
+/* --- which calls ---------------------------------------------------------- */
+
+static bool is_wanted(void *ctx, const struct pst_module_call *call)
+{
+    const struct pst_replacer *r = ctx;
+
+    return pst_renaming_is_path(&r->names, call->path) &&
+           (r->call < 0 || call->index == (unsigned)r->call);
+}
+
+static bool is_own(void *ctx, const struct pst_value *value)
+{
+    const struct pst_replacer *r = ctx;
+
+    return pst_renaming_is_own(&r->names, value);
+}
+
+static enum pst_status no_call(const struct pst_replacer *r)
+{
+    const struct pst_model *old = r->old;
+    const char *path = r->path;
+    unsigned calls = 0;
+    int near;
+
+    for (size_t i = 0; i < old->graph->calls.n; i++)
+        calls += strcmp(old->graph->calls.at[i]->path, path) == 0;
+    if (calls > 0)
+        return pst_diag_set(r->diag, PST_ERR_INPUT,
+                            "module \"%.200s\" has %u calls, and none of them "
+                            "is number %d",
+                            path, calls, r->call);
+    for (size_t i = 0; i < old->modules.n; i++)
+        if (strcmp(old->modules.at[i], path) == 0)
+            return pst_diag_set(r->diag, PST_ERR_INPUT,
+                                "module \"%.200s\" is in no call", path);
+    near = pst_nearest(path, old->modules.at, old->modules.n);
+    return pst_diag_set(
+        r->diag, PST_ERR_INPUT, "the model has no module \"%.200s\"%s%.200s%s",
+        path, near < 0 ? "" : "; the nearest name is \"",
+        near < 0 ? "" : old->modules.at[near], near < 0 ? "" : "\"");
+}
+
+/* --- values that no node makes -------------------------------------------- */
+
+static enum pst_status add_value(struct pst_replacer *r,
+                                 const struct pst_value *like, const char *name,
+                                 const char *fqn, struct pst_value **ret)
+{
+    *ret = pst_graph_add_value(r->graph, like->kind, name, fqn, &like->meta);
+    if (*ret == NULL)
+        return no_memory(r);
+    (*ret)->requires_grad = like->requires_grad;
+    (*ret)->persistent = like->persistent;
+    return pst_exprs_copy(&r->graph->arena, like->dims, like->meta.rank,
+                          &(*ret)->dims, r->diag);
+}
+
+/* The new module's state; once, all calls share it. */
+static enum pst_status add_new(struct pst_replacer *r)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < r->file->values.n && status == PST_OK; i++) {
+        const struct pst_value *v = r->file->values.at[i];
+        const char *fqn =
+            pst_is_state(v) ? pst_renaming_new(&r->names, v->fqn) : NULL;
+
+        if (!pst_is_state(v))
+            continue;
+        if (fqn == NULL)
+            return no_memory(r);
+        status = add_value(r, v, fqn, fqn, &r->state[i]);
+        r->holds[i] = r->state[i];
+    }
+    return status;
+}
+
+/* In the order of the old graph; the new state where the old one stood. */
+static enum pst_status add_given(struct pst_replacer *r)
+{
+    const struct pst_graph *old = r->old->graph;
+    enum pst_status status = PST_OK;
+    bool added = false;
+
+    for (size_t i = 0; i < old->values.n && status == PST_OK; i++) {
+        const struct pst_value *v = old->values.at[i];
+        const char *fqn = v->fqn;
+
+        if (v->kind == PST_VALUE_NODE)
+            continue;
+        if (pst_is_state(v)) {
+            fqn = pst_renaming_old(&r->names, v);
+            if (fqn == NULL && !added) {
+                added = true;
+                status = add_new(r);
+            }
+            if (fqn == NULL)
+                continue;
+        }
+        if (status == PST_OK)
+            status = add_value(r, v, v->name, fqn, &r->replay.twins[i]);
+        r->current[i] = r->replay.twins[i];
+    }
+    if (status == PST_OK && !added)
+        status = add_new(r);
+    return status;
+}
+
+/* --- what the graph returns, and what its calls take ---------------------- */
+
+static enum pst_status put_outputs(struct pst_replacer *r)
+{
+    const struct pst_graph *old = r->old->graph;
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < old->outputs.n && status == PST_OK; i++) {
+        struct pst_output output = old->outputs.at[i];
+
+        if (output.target != NULL) {
+            output.target = r->replay.twins[output.target->id];
+            if (output.target == NULL)
+                continue; /* a buffer of the old module */
+        }
+        if (output.arg.kind == PST_ARG_VALUE) {
+            output.arg.value = r->replay.twins[output.arg.value->id];
+            if (output.arg.value == NULL)
+                return pst_diag_set(r->diag, PST_ERR_UNSUPPORTED,
+                                    "output \"%s\" of the model is state of "
+                                    "module \"%s\"",
+                                    output.path, r->path);
+        }
+        /* Nobody writes it any more. */
+        if (output.target != NULL && output.arg.value == output.target)
+            continue;
+        status = pst_graph_add_output(r->graph, &output, r->diag);
+    }
+    for (size_t i = 0; i < r->file->outputs.n && status == PST_OK; i++) {
+        struct pst_output output = r->file->outputs.at[i];
+
+        if (output.kind != PST_OUTPUT_BUFFER_UPDATE)
+            continue;
+        output.arg = pst_v(r->holds[output.target->id]);
+        output.target = r->state[output.target->id];
+        output.path = output.target->name;
+        status = pst_graph_add_output(r->graph, &output, r->diag);
+    }
+    return status;
+}
+
+static void put_leaves(const struct pst_replacer *r,
+                       struct pst_call_leaf *leaves, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        struct pst_arg *arg = &leaves[i].arg;
+
+        if (arg->kind != PST_ARG_VALUE)
+            continue;
+        if (r->replay.twins[arg->value->id] != NULL)
+            *arg = pst_v(r->replay.twins[arg->value->id]);
+        else
+            *arg = (struct pst_arg){.kind = PST_ARG_IGNORED};
+    }
+}
+
+/* Calls inside of those that gave way are gone; all others are what they were.
+ */
+static enum pst_status put_signature(struct pst_replacer *r,
+                                     const struct pst_module_call *call)
+{
+    struct pst_arena *arena = &r->frames.arena;
+    struct pst_call_signature s;
+    struct pst_module_call *twin = NULL;
+    enum pst_status status =
+        pst_graph_adopt_call(r->graph, call, &twin, r->diag);
+
+    if (status != PST_OK || call->signature == NULL)
+        return status;
+    s = *call->signature;
+    s.inputs =
+        pst_arena_memdup(arena, s.inputs, (s.n_inputs + 1) * sizeof(*s.inputs));
+    s.outputs = pst_arena_memdup(arena, s.outputs,
+                                 (s.n_outputs + 1) * sizeof(*s.outputs));
+    if (s.inputs == NULL || s.outputs == NULL)
+        return no_memory(r);
+    put_leaves(r, s.inputs, s.n_inputs);
+    put_leaves(r, s.outputs, s.n_outputs);
+    return pst_graph_sign_call(r->graph, twin, &s, r->diag);
+}
+
+static enum pst_status put_signatures(struct pst_replacer *r)
+{
+    const struct pst_graph *old = r->old->graph;
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < old->calls.n && status == PST_OK; i++) {
+        const struct pst_module_call *call = old->calls.at[i];
+        const int frame = pst_frames_of(&r->frames, call);
+
+        if (frame < 0 || r->frames.at.at[frame].call == call)
+            status = put_signature(r, call);
+    }
+    return status;
+}
+
+/* --- the model ------------------------------------------------------------ */
+
+static enum pst_status list_paths(struct pst_replacer *r)
+{
+    const struct pst_graph *old = r->old->graph;
+    const char *identity = NULL;
+
+    if (!pst_vec_push(TAG, &r->names.paths, r->path))
+        return no_memory(r);
+    for (size_t i = 0; i < old->calls.n && identity == NULL; i++)
+        if (strcmp(old->calls.at[i]->path, r->path) == 0)
+            identity = old->calls.at[i]->identity;
+    if (!r->aliases || identity == NULL || identity[0] == '\0')
+        return PST_OK;
+    for (size_t i = 0; i < old->calls.n; i++) {
+        const struct pst_module_call *call = old->calls.at[i];
+
+        if (strcmp(call->identity, identity) == 0 &&
+            !pst_renaming_is_path(&r->names, call->path) &&
+            !pst_vec_push(TAG, &r->names.paths, call->path))
+            return no_memory(r);
+    }
+    return PST_OK;
+}
+
+/* Other calls of the paths keep the old module and its state. */
+static enum pst_status see_who_stays(struct pst_replacer *r)
+{
+    const struct pst_graph *old = r->old->graph;
+
+    for (size_t i = 0; i < old->calls.n; i++) {
+        const struct pst_module_call *call = old->calls.at[i];
+
+        if (pst_renaming_is_path(&r->names, call->path) &&
+            pst_frames_of(&r->frames, call) < 0)
+            r->names.stays = true;
+    }
+    if (!r->names.stays)
+        return PST_OK;
+    r->names.prefix =
+        pst_arena_printf(&r->model->arena, "%s@%d", r->path, r->call);
+    return r->names.prefix != NULL ? PST_OK : no_memory(r);
+}
+
+static enum pst_status list_file(struct pst_replacer *r)
+{
+    const struct pst_model *m = r->module;
+
+    for (size_t i = 0; i < m->arguments.n; i++) {
+        const struct pst_leaf leaf = {m->arguments.at[i].path,
+                                      m->arguments.at[i].arg};
+
+        if (!pst_vec_push(TAG, &r->arguments.at, leaf))
+            return no_memory(r);
+    }
+    for (size_t i = 0; i < r->file->outputs.n; i++) {
+        const struct pst_output *output = &r->file->outputs.at[i];
+        const struct pst_leaf leaf = {output->path, output->arg};
+
+        if (output->kind == PST_OUTPUT_INPUT_UPDATE)
+            return pst_diag_set(r->diag, PST_ERR_UNSUPPORTED,
+                                "the new module writes its input \"%s\"",
+                                output->target->name);
+        if (output->kind == PST_OUTPUT_USER &&
+            !pst_vec_push(TAG, &r->results.at, leaf))
+            return no_memory(r);
+    }
+    return PST_OK;
+}
+
+static enum pst_status fill_head(struct pst_replacer *r)
+{
+    const struct pst_model *old = r->old;
+    struct pst_model *to = r->model;
+    enum pst_status status =
+        pst_symbols_copy(&old->symbols, &to->symbols, r->diag);
+    struct pst_str text = {0};
+
+    to->name = old->name;
+    to->torch_version = old->torch_version;
+    to->decomposed = old->decomposed;
+    to->evaluates = old->evaluates;
+    to->fixed = old->fixed;
+    pst_str_addf(&text, "%s %s %d %d %s", old->digest, r->path, r->call,
+                 r->aliases, r->module->digest);
+    pst_digest(pst_str_text(&text), text.len, to->digest);
+    pst_str_fini(&text);
+    for (size_t i = 0; i < old->notes.n && status == PST_OK; i++)
+        if (!pst_vec_push(TAG, &to->notes, old->notes.at[i]))
+            status = no_memory(r);
+    for (size_t i = 0; i < old->arguments.n && status == PST_OK; i++)
+        if (!pst_vec_push(TAG, &to->arguments, old->arguments.at[i]))
+            status = no_memory(r);
+    return status;
+}
+
+static enum pst_status build(struct pst_replacer *r)
+{
+    enum pst_status status = pst_replacer_place(r);
+
+    if (status == PST_OK)
+        status = put_outputs(r);
+    if (status == PST_OK)
+        status = put_signatures(r);
+    if (status != PST_OK)
+        return status;
+    pst_graph_dce(r->graph, false);
+    return pst_graph_verify(r->graph, r->diag);
+}
+
+static enum pst_status prepare(struct pst_replacer *r)
+{
+    struct pst_arena *arena = &r->frames.arena;
+    const size_t n = r->old->graph->values.n + 1, m = r->file->values.n + 1;
+
+    r->replay.twins = pst_arena_calloc(arena, n, sizeof(void *));
+    r->current = pst_arena_calloc(arena, n, sizeof(void *));
+    r->inner.twins = pst_arena_calloc(arena, m, sizeof(void *));
+    r->state = pst_arena_calloc(arena, m, sizeof(void *));
+    r->holds = pst_arena_calloc(arena, m, sizeof(void *));
+    r->done = pst_arena_calloc(arena, r->frames.at.n + 1, sizeof(bool));
+    if (r->replay.twins == NULL || r->current == NULL ||
+        r->inner.twins == NULL || r->state == NULL || r->holds == NULL ||
+        r->done == NULL)
+        return no_memory(r);
+    pst_build_init(&r->replay.build, r->graph, r->diag);
+    pst_build_init(&r->inner.build, r->graph, r->diag);
+    r->graph->next_node_id = r->old->graph->next_node_id;
+    return PST_OK;
+}
+
+static enum pst_status replace(struct pst_replacer *r)
+{
+    enum pst_status status;
+
+    if (r->frames.at.n == 0)
+        return no_call(r);
+    status = see_who_stays(r);
+    if (status == PST_OK)
+        status = prepare(r);
+    if (status == PST_OK)
+        status = list_file(r);
+    if (status == PST_OK)
+        status = fill_head(r);
+    if (status == PST_OK)
+        status = add_given(r);
+    if (status == PST_OK)
+        status = build(r);
+    return status == PST_OK ? pst_renaming_fill(&r->names) : status;
+}
+
+enum pst_status pst_model_replace(const struct pst_model *model,
+                                  const struct pst_replacement *what,
+                                  struct pst_model **ret, struct pst_diag *diag)
+{
+    struct pst_replacer r = {
+
+        .old = model,
+        .path = what->path,
+        .call = what->call,
+        .aliases = what->aliases,
+        .module = what->module,
+        .file = what->module->graph,
+        .diag = diag};
+    enum pst_status status = pst_model_new(&r.model, diag);
+
+    if (status != PST_OK)
+        return status;
+    status = pst_graph_new(&r.model->graph, diag);
+    r.graph = r.model->graph;
+    pst_renaming_init(&r.names, model, what->module, r.model, diag);
+    if (status == PST_OK)
+        status = pst_renaming_index(&r.names);
+    if (status == PST_OK)
+        status = list_paths(&r);
+    if (status == PST_OK)
+        status = pst_frames_init(&r.frames, model->graph, is_wanted, is_own, &r,
+                                 diag);
+    if (status == PST_OK) {
+        status = replace(&r);
+        pst_frames_fini(&r.frames);
+    }
+    pst_vec_fini(&r.arguments.at);
+    pst_vec_fini(&r.results.at);
+    pst_renaming_fini(&r.names);
+    if (status == PST_OK)
+        *ret = r.model;
+    else
+        pst_model_close(r.model);
+    return status;
+}

@@ -1,0 +1,351 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Modules replaced at the split (`--swap`): loss, gradients and buffers of a
+step against the PyTorch model that has the other module.
+
+    swap.py PENSTOCK WORKDIR [--seed N]
+
+The seed draws weights and data. Ends with "N passed, N failed".
+"""
+import argparse
+import contextlib
+import copy
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+ROWS = 3  # of a microbatch
+
+
+# --- models and modules ------------------------------------------------------
+
+class Flag(nn.Module):
+    def forward(self, x, plus_one):
+        return x + 1 if plus_one else x + 2
+
+
+class Plus(nn.Module):
+    def __init__(self, k):
+        super().__init__()
+        self.k = k
+
+    def forward(self, x, *_):
+        return x + self.k
+
+
+class Scale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(4))
+
+    def forward(self, x, *_):
+        return x * self.w
+
+
+class Twice(nn.Module):
+    """One module, called with two constants; in eager mode, two modules."""
+    def __init__(self, first=None, second=None):
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+        self.n = first if first is not None else Flag()
+        if second is not None:
+            self.other = second
+
+    def forward(self, x):
+        x = self.n(self.lin(x) + 3, True) + 4
+        second = self.other if hasattr(self, "other") else self.n
+        return (second(x, False) + 5).pow(2).mean()
+
+
+class Block(nn.Module):
+    def __init__(self, width=8, p=0.0):
+        super().__init__()
+        self.norm = nn.LayerNorm(4)
+        self.fc = nn.Linear(4, width)
+        self.out = nn.Linear(width, 4)
+        self.drop = nn.Dropout(p)
+
+    def forward(self, x):
+        return x + self.drop(self.out(torch.tanh(self.fc(self.norm(x)))))
+
+
+class Deep(nn.Module):
+    def __init__(self, p=0.0):
+        super().__init__()
+        self.h = nn.ModuleList([Block(p=p) for _ in range(3)])
+
+    def forward(self, x):
+        for block in self.h:
+            x = block(x)
+        return x.pow(2).mean()
+
+
+class Normed(nn.Module):
+    """A module with buffers that is called twice."""
+    def __init__(self):
+        super().__init__()
+        self.a, self.c = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.bn = nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return self.c(self.bn(self.bn(self.a(x)))).pow(2).mean()
+
+
+class Counted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bn = nn.BatchNorm1d(4, momentum=0.5)
+        self.w = nn.Parameter(torch.randn(4))
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x):
+        self.count += 1
+        return self.bn(x) * self.w + self.count
+
+
+class Shared(nn.Module):
+    """One layer norm under three names."""
+    def __init__(self):
+        super().__init__()
+        norm = nn.LayerNorm(4)
+        self.norms = nn.ModuleList([norm, norm, norm])
+        self.o = nn.Linear(4, 4)
+
+    def forward(self, x):
+        for norm in self.norms:
+            x = self.o(norm(x))
+        return x.pow(2).mean()
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.mid = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.b = nn.Linear(4, 4, bias=False)
+        self.b.weight = self.a.weight
+
+    def forward(self, x):
+        return self.b(torch.tanh(self.mid(self.a(x)))).pow(2).mean()
+
+
+class Pair(nn.Module):
+    def forward(self, pair, y):
+        return pair[0] * y["key"] - pair[1], y["key"] + 1
+
+
+class OtherPair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(4))
+
+    def forward(self, pair, y):
+        return pair[0] - y["key"] * pair[1] * self.w, pair[1] * 3
+
+
+class Nested(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+        self.t = Pair()
+
+    def forward(self, x):
+        a, b = self.t((self.lin(x), x + 1), y={"key": x * 2})
+        return (a * b).mean()
+
+
+# --- a case ------------------------------------------------------------------
+
+class Bench:
+    def __init__(self, penstock, folder):
+        self.penstock, self.folder = penstock, folder
+        self.x = torch.randn(2 * ROWS, 4)
+        self.passed = self.failed = 0
+        save_file({"x": self.x}, folder / "x.safetensors")
+
+    def call(self, *args, code=0):
+        done = subprocess.run([self.penstock, *args], cwd=self.folder,
+                              text=True, capture_output=True, check=False)
+        assert done.returncode == code, (args, done.returncode, done.stderr)
+        return done.stderr
+
+    def export(self, name, module, args=None, kwargs=None, **how):
+        args = (self.x[:ROWS],) if args is None else args
+        torch.export.save(torch.export.export(module, args, kwargs, **how),
+                          self.folder / f"{name}.pt2")
+        return f"{name}.pt2"
+
+    def step(self, ranks, *options, steps=1, lr="0"):
+        self.call("split", "model.pt2", "-o", "plan", "--stages", str(ranks),
+                  *options)
+        self.call("run", "plan", "--transport", "self", "-m", "2", "--steps",
+                  str(steps), "--lr", lr, "--data", "x.safetensors", "--dump",
+                  "dump", "--ranks", str(ranks), "--optimizer", "sgd")
+        return load_file(self.folder / "dump")
+
+    @contextlib.contextmanager
+    def case(self, name):
+        try:
+            yield
+            self.passed += 1
+        except AssertionError as e:
+            self.failed += 1
+            print(f"FAIL {name}: {e}")
+
+    def equal(self, have, eager, renamed):
+        """One of a tied tensor's names is in the dump."""
+        loss = 0
+        for rows in self.x.split(ROWS):
+            part = eager(rows) / 2
+            part.backward()
+            loss += part.item()
+        assert abs(have["loss"].item() - loss) <= 1e-5 * max(1, abs(loss)), (
+            "loss", have["loss"], loss)
+        tensors = {}
+        for n, p in eager.named_parameters(remove_duplicate=False):
+            grad = p.grad if p.grad is not None else torch.zeros_like(p)
+            tensors.setdefault(id(p), ([], grad))[0].append(
+                "grad." + renamed(n))
+        for n, b in eager.named_buffers():
+            if b.is_floating_point():
+                tensors[id(b)] = (["buffer." + renamed(n)], b)
+        for names, want in tensors.values():
+            found = [n for n in names if n in have]
+            assert len(found) == 1, (names, sorted(have))
+            error = (have[found[0]].view_as(want) - want).abs().max().item()
+            assert error <= 1e-5 * max(1, want.abs().max()), (found, error)
+        known = {n for names, _ in tensors.values() for n in names}
+        extra = [n for n in have
+                 if n.startswith(("grad.", "buffer.")) and n not in known
+                 and not n.endswith("num_batches_tracked")]
+        assert not extra, extra
+
+    def compare(self, name, model, swaps, eager, renamed=lambda n: n,
+                aliases=False, **how):
+        """swaps: of FQN[@K] to a module, or to one with what it is given."""
+        self.export("model", copy.deepcopy(model), **how)
+        options = ["--aliases"] if aliases else []
+        how.pop("preserve_module_call_signature", None)
+        for i, (where, what) in enumerate(swaps.items()):
+            module, *given = what if isinstance(what, tuple) else (what,)
+            file = self.export(f"m{i}", copy.deepcopy(module), *given, **how)
+            options += ["--swap", f"{where}={file}"]
+        for ranks in 1, 2:
+            with self.case(f"{name}, {ranks} stages"):
+                self.equal(self.step(ranks, *options), copy.deepcopy(eager),
+                           renamed)
+
+
+def with_module(model, path, module):
+    """A copy of the model that has another module there."""
+    model, module = copy.deepcopy(model), copy.deepcopy(module)
+    outer, _, name = path.rpartition(".")
+    setattr(model.get_submodule(outer), name, module)
+    return model
+
+
+def calls(b):
+    model, scale = Twice(), Scale()
+    b.compare("all calls", model, {"n": Plus(100)},
+              with_module(model, "n", Plus(100)))
+    two = Twice(Plus(5), Plus(6))
+    two.lin = model.lin
+    b.compare("each call its own", model, {"n@0": Plus(5), "n@1": Plus(6)},
+              two)
+    one = Twice(Plus(1), scale)
+    one.lin = model.lin
+    b.compare("one call", model, {"n@1": scale}, one,
+              lambda n: n.replace("other.", "n@1."))
+    b.compare("calls share a parameter", model, {"n": scale},
+              with_module(model, "n", scale))
+
+
+def layers(b):
+    model = Deep()
+    block = Block(16)
+    b.compare("a block", model, {"h.1": block},
+              with_module(model, "h.1", block))
+    inner = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 8))
+    b.compare("a layer becomes two", model, {"h.0.fc": inner},
+              with_module(model, "h.0.fc", inner))
+    normed, counted = Normed(), Counted()
+    b.compare("buffers", normed, {"bn": counted},
+              with_module(normed, "bn", counted))
+    b.compare("buffers that go", normed, {"bn": Plus(1)},
+              with_module(normed, "bn", Plus(1)))
+
+
+def names(b):
+    shared, tied, scale = Shared(), Tied(), Scale()
+    b.compare("one of three names", shared, {"norms.1": scale},
+              with_module(shared, "norms.1", scale))
+    eager = copy.deepcopy(shared)
+    eager.norms = nn.ModuleList([scale] * 3)
+    b.compare("all names", shared, {"norms.0": scale}, eager, aliases=True,
+              strict=True)
+    linear = nn.Linear(4, 4)
+    for name in "a", "b":
+        b.compare(f"a tied layer, {name}", tied, {name: linear},
+                  with_module(tied, name, linear))
+    nested, other = Nested(), OtherPair()
+    x = b.x[:ROWS]
+    b.compare("arguments in containers", nested,
+              {"t": (other, ((x, x + 1),), {"y": {"key": x * 2}})},
+              with_module(nested, "t", other),
+              preserve_module_call_signature=("t",))
+
+
+def bits(b):
+    """An equal block changes no bit, its random numbers included."""
+    model = Deep(p=0.3)
+    b.export("model", model)
+    b.export("m0", model.h[1])
+    with b.case("an equal block with dropout"):
+        old = b.step(2, steps=2, lr="0.1")
+        new = b.step(2, "--swap", "h.1=m0.pt2", steps=2, lr="0.1")
+        assert old.keys() == new.keys()
+        for name, tensor in old.items():
+            assert torch.equal(tensor, new[name]), name
+
+
+def refused(b):
+    b.export("model", Twice())
+    b.export("plus", Plus(1))
+    b.export("flag", Flag(), (b.x[:ROWS], True))
+    b.export("wide", Plus(1), (torch.randn(ROWS, 5),))
+    for spec, code, words in (
+            ("nn=plus.pt2", 65, "the nearest name is \"n\""),
+            ("n=wide.pt2", 65, "f32[3, 5]"),
+            ("n@7=plus.pt2", 65, "has 2 calls"),
+            ("n=flag.pt2", 65, "name the call"),
+            ("n@x=plus.pt2", 64, "FQN@CALL"),
+            ("n", 64, "FQN@CALL"),
+            ("n=none.pt2", 74, "none.pt2")):
+        with b.case(f"refused: {spec}"):
+            said = b.call("split", "model.pt2", "-o", "plan", "--swap", spec,
+                          code=code)
+            assert words in said, said
+    with b.case("constants of the call that is named"):
+        b.call("split", "model.pt2", "-o", "plan", "--swap", "n@0=flag.pt2")
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("penstock", type=Path)
+    p.add_argument("workdir", type=Path)
+    p.add_argument("--seed", type=int, default=0)
+    a = p.parse_args()
+    a.workdir.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(a.seed)
+    b = Bench(a.penstock.resolve(), a.workdir.resolve())
+    for part in calls, layers, names, bits, refused:
+        part(b)
+    print(f"{b.passed} passed, {b.failed} failed")
+    return 1 if b.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

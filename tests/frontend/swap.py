@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Modules replaced by whole models, whose outputs are known.
+
+usage: swap.py PENSTOCK FOLDER
+
+FOLDER has the models of expected.json; of each the first output is one number
+(here, x + 15 of u01, 4 x + 3 of u05, 8 x of u06).
+"""
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+# model, what is swapped, the number for x = 1
+CASES = [
+    ("u01", [], 16),
+    ("u01", ["n=u01"], 1 + 3 + 15 + 4 + 15 + 5),
+    ("u01", ["n@0=u01"], 1 + 3 + 15 + 4 + 2 + 5),
+    ("u01", ["n@1=u06"], (1 + 3 + 1 + 4) * 8 + 5),
+    ("u03", ["n=u01"], 1 + 3 + 15 + 4 + 15 + 5 + 15 + 6),
+    ("u04", ["outer.inner=u05"], 4 * 2 * (4 * 2 + 3 + 10) + 3),
+    ("u05", ["n=u05"], (4 * 1 + 3) * 4 + 3),
+    ("u05", ["n@0=u06", "n@1=u06"], 64),
+    ("u06", ["n@1=u01"], (2 * 1 + 15) * 2),
+    ("u06", ["n=u06"], 512),
+    # A buffer goes from call to call: 2, then 3, then 5.
+    ("u07", ["n@1=u01"], 1 + 2 + 1 + 15 + 1 + 3 + 1 + 5),
+    ("u08", ["n@0=u01", "n@1=u05"], (4 + 15) + (4 * 4 + 3)),
+]
+
+
+def main():
+    penstock, folder = map(os.path.abspath, sys.argv[1:3])
+    header = json.dumps({"x": {"dtype": "F32", "shape": [1],
+                               "data_offsets": [0, 4]}}).encode()
+    with tempfile.TemporaryDirectory(prefix="pst-") as work:
+        def call(*args):
+            done = subprocess.run([penstock, *args], cwd=work, text=True,
+                                  capture_output=True, check=False)
+            assert done.returncode == 0, (args, done.stderr)
+
+        with open(os.path.join(work, "x.safetensors"), "wb") as f:
+            f.write(struct.pack("<Q", len(header)) + header +
+                    struct.pack("<f", 1))
+        for model, swaps, want in CASES:
+            options = []
+            for swap in swaps:
+                where, what = swap.split("=")
+                options += ["--swap", f"{where}={folder}/{what}.pt2"]
+            call("infer", f"{folder}/{model}.pt2", "--data", "x.safetensors",
+                 "-o", "out.safetensors", *options)
+            with open(os.path.join(work, "out.safetensors"), "rb") as f:
+                got, = struct.unpack("<f", f.read()[-4:])
+            assert got == want, (model, swaps, got, want)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
