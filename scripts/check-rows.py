@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that are defined stand in the table of their kind, and users are told
-of those that they can choose.
+"""Rows that are defined stand in the table of their kind, those with kernels as
+such, and users are told of those that they can choose.
 
 usage: check-rows.py LIBRARY ROOT
 
@@ -14,9 +14,10 @@ import re
 import subprocess
 import sys
 
-# prefix of the symbol, table, macro
-TABLES = [("pst_op_", "stages/ops/ops.def", "PST_OP"),
-          ("pst_optim_", "stages/optim/optims.def", "PST_OPTIM")]
+# prefix of the symbol, table, macros that may name it, the first by default
+TABLES = [("pst_op_", "stages/ops/ops.def", ["PST_OP", "PST_OP_NO_KERNEL"]),
+          ("pst_cpu_kernels_", "stages/ops/ops.def", ["PST_OP"]),
+          ("pst_optim_", "stages/optim/optims.def", ["PST_OPTIM"])]
 # table, where a name stands in it, documents that name all of it
 NAMES = [("stages/sched/scheds.def", r'PST_SCHED\(\w+, "([\w-]+)"',
           ["docs/schedules.md"], {"inference"}),
@@ -35,12 +36,14 @@ def main():
                              capture_output=True).stdout
     data = re.findall(r" [DR] (pst_\w+)$", symbols, re.M)
     faults = []
-    for prefix, path, macro in TABLES:
-        listed = set(re.findall(rf"^{macro}\((\w+)\)", text(path), re.M))
+    for prefix, path, macros in TABLES:
+        listed = set(re.findall(rf"^(?:{'|'.join(macros)})\((\w+)\)",
+                                text(path), re.M))
         made = {s[len(prefix):] for s in data if s.startswith(prefix)}
         if not made:
             faults.append(f"{library} has no row {prefix}*: is it the library?")
-        faults += [f"row {prefix}{name} is not in {path}: add {macro}({name})"
+        faults += [f"row {prefix}{name} is not in {path}: "
+                   f"{' or '.join(f'{m}({name})' for m in macros)} is missing"
                    for name in sorted(made - listed)]
     for path, pattern, documents, hidden in NAMES:
         for name in re.findall(pattern, text(path), re.M):

@@ -12,9 +12,14 @@ static const char *form(const struct pst_op *op)
         return "composition";
     if (op->flags & PST_OP_VIEW)
         return "view";
-    if (op->n_kernels == 0)
+    if (!pst_op_runs(op))
         return "marker";
     return "kernel";
+}
+
+static struct pst_kernels kernels_of(const struct pst_op *op)
+{
+    return pst_op_kernels(&pst_device_cpu, op);
 }
 
 /* A composition has the gradients of its parts. */
@@ -27,7 +32,9 @@ static const char *gradient(const struct pst_op *op)
 
 static unsigned dtypes(const struct pst_op *op)
 {
-    return op->n_kernels > 0 ? op->kernels[op->n_kernels - 1].dtypes : 0;
+    const struct pst_kernel *reference = pst_op_reference(op);
+
+    return reference != NULL ? reference->dtypes : 0;
 }
 
 static void describe_dtypes(const struct pst_op *op, struct pst_str *out)
@@ -49,13 +56,14 @@ static void describe_dtypes(const struct pst_op *op, struct pst_str *out)
 /* How many kernels there are for each instruction set: "any:2 avx2:1". */
 static void describe_kernels(const struct pst_op *op, struct pst_str *out)
 {
+    const struct pst_kernels kernels = kernels_of(op);
     bool any = false;
 
     for (unsigned isa = 0; isa < PST_N_ISAS; isa++) {
         unsigned n = 0;
 
-        for (unsigned k = 0; k < op->n_kernels; k++)
-            n += op->kernels[k].isa == isa;
+        for (unsigned k = 0; k < kernels.n; k++)
+            n += kernels.at[k].isa == isa;
         if (n == 0)
             continue;
         pst_str_addf(out, "%s%s:%u", any ? " " : "", pst_isa_name(isa), n);
@@ -67,10 +75,11 @@ static void describe_kernels(const struct pst_op *op, struct pst_str *out)
 
 static json_t *kernels_json(const struct pst_op *op)
 {
+    const struct pst_kernels kernels = kernels_of(op);
     json_t *array = json_array();
 
-    for (unsigned k = 0; k < op->n_kernels; k++) {
-        const struct pst_kernel *kernel = &op->kernels[k];
+    for (unsigned k = 0; k < kernels.n; k++) {
+        const struct pst_kernel *kernel = &kernels.at[k];
         json_t *names = json_array();
 
         for (unsigned d = 0; d < PST_N_DTYPES; d++)
@@ -98,9 +107,8 @@ static enum pst_status print_json(const char *text, struct pst_diag *diag)
         (void)json_array_append_new(
             rows,
             json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "name", name, "schema",
-                      op->schema, "family", pst_registry_family(i), "form",
-                      form(op), "gradient", gradient(op), "kernels",
-                      kernels_json(op)));
+                      op->schema, "family", pst_op_family(op), "form", form(op),
+                      "gradient", gradient(op), "kernels", kernels_json(op)));
     }
     for (unsigned i = 0; pst_registry_alias(i, &alias, &row); i++)
         if (strstr(alias, text) != NULL)
@@ -127,7 +135,7 @@ static void print_text(const char *text)
         describe_dtypes(op, &types);
         describe_kernels(op, &kernels);
         pstctl_printf(stdout, "%-44s %-10s %-11s %-8s %-12s %s\n", name,
-                      pst_registry_family(i), form(op), gradient(op),
+                      pst_op_family(op), form(op), gradient(op),
                       pst_str_text(&types), pst_str_text(&kernels));
         pst_str_fini(&types);
         pst_str_fini(&kernels);

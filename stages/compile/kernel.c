@@ -7,9 +7,7 @@
 
 bool pst_node_executes(const struct pst_node *node)
 {
-    if (node->op->flags & (PST_OP_VIEW | PST_OP_MARKER))
-        return false;
-    if (node->op->n_kernels == 0 || pst_node_is_empty(node))
+    if (!pst_op_runs(node->op) || pst_node_is_empty(node))
         return false;
     for (unsigned i = 0; i < node->n_outs; i++)
         if (node->outs[i] != NULL && node->outs[i]->base == NULL)
@@ -55,6 +53,11 @@ enum pst_status pst_node_kernel(const struct pst_node *node,
                             "are possible",
                             node->schema->name, node->call->path, call->n_in,
                             (unsigned)PST_MAX_OPERANDS);
+    if (pst_op_kernels(options->device, node->op).n == 0)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "device %s has no kernel of %s (module '%s', %s)",
+                            options->device->name, node->schema->name,
+                            node->call->path, node->source);
     pst_call_bind_metas(node->schema, node->args, call->in);
     for (unsigned i = 0; i < node->n_outs; i++)
         call->out[i] = (struct pst_operand){.meta = &node->outs[i]->meta};

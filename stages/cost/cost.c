@@ -13,7 +13,7 @@ static double threads_of(const struct pst_cost_setup *s)
 
 bool pst_node_is_work(const struct pst_node *node)
 {
-    return node->op->n_kernels > 0 &&
+    return pst_op_runs(node->op) &&
            (node->n_outs == 0 || node->outs[0]->base == NULL);
 }
 

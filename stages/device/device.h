@@ -23,7 +23,6 @@
 
 struct pst_call;
 struct pst_kernel;
-struct pst_op;
 struct pst_device;
 
 /* --- kernels ------------------------------------------------------------ */
@@ -32,7 +31,6 @@ struct pst_device;
 struct pst_kernels {
     const struct pst_kernel *at;
     unsigned n;
-    bool upcasts; /* those of f32 serve 16-bit dtypes (stages/ops/widened.h) */
 };
 
 /* Numbers of an optimizer's step. */
@@ -109,7 +107,9 @@ struct pst_device {
                    const struct pst_kernel *kernel, struct pst_call *frame);
     void (*run)(struct pst_device_memory *mem, pst_task_fn fn,
                 const struct pst_task *task);
-    struct pst_kernels (*kernels)(const struct pst_op *op);
+    /* By enum pst_op_order (stages/ops/order.h); NULL: it has none. */
+    const struct pst_kernels *const *kernels;
+    bool upcasts; /* those of f32 serve 16-bit dtypes (stages/ops/widened.h) */
     const struct pst_task_row *tasks;
     unsigned n_tasks;
 };

@@ -157,12 +157,13 @@ static enum pst_status make_outputs(struct frame *f)
 static const struct pst_kernel *choose(struct frame *f, bool reference)
 {
     const struct pst_op *op = f->node->op;
+    const struct pst_kernels kernels = pst_op_kernels(&pst_device_cpu, op);
     const struct pst_kernel *found = NULL;
 
     if (!reference)
         return pst_kernel_choose(op, &f->call, pst_cpu_isa(), NULL);
-    for (unsigned i = op->n_kernels; i-- > 0 && found == NULL;) {
-        const struct pst_kernel *want = &op->kernels[i];
+    for (unsigned i = kernels.n; i-- > 0 && found == NULL;) {
+        const struct pst_kernel *want = &kernels.at[i];
 
         found = pst_kernel_choose(op, &f->call, PST_ISA_ANY, want->name);
         if (found != want && i > 0)
@@ -248,7 +249,7 @@ enum pst_status pst_eval_run(struct pst_eval *eval, bool reference,
         struct pst_node *node = eval->graph->nodes.at[i];
         enum pst_status status;
 
-        if (node->op->n_kernels == 0 ||
+        if (!pst_op_runs(node->op) ||
             (node->n_outs > 0 && node->outs[0]->base != NULL))
             continue; /* views, asserts, markers */
         status = run_node(eval, node, reference, key, diag);

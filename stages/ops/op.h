@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_OPS_OP_H
 #define PENSTOCK_STAGES_OPS_OP_H
 /*
- * One row per operator: schema, inference, gradient, kernels (best first, the
- * portable reference last). Rows are constant; ops.def lists them, and who
- * names one in code includes rows.h.
+ * One row per operator: schema, inference, gradient. Kernels stand in tables of
+ * devices. Rows are constant; ops.def lists them, and who names one in code
+ * includes rows.h.
  *
  * A row never writes its inputs: in-place forms ("add_.Tensor") have no rows,
  * the pass "functionalise" runs the functional twin and rebinds the target.
@@ -194,14 +194,15 @@ struct pst_op {
     pst_vjp_fn vjp;         /* never NULL */
     pst_rewrite_fn rewrite; /* then there is nothing else but the schema */
     const char *formula;    /* of vjp or rewrite: stages/ops/formula/ */
-    const struct pst_kernel *kernels;
-    unsigned n_kernels; /* 0 only for VIEW, EFFECT, MARKER */
     /* Floating-point operations of one execution; NULL: numel of result 0. */
     double (*flops)(const struct pst_node *node);
 };
 
-#define PST_KERNELS(array)                                                     \
-    .kernels = (array), .n_kernels = (unsigned)PST_COUNT(array)
+/* What "cpu" has for an operator: the best kernel first, the portable
+ * reference, which takes everything that the row allows, last. */
+#define PST_CPU_KERNELS(id, array)                                             \
+    const struct pst_kernels pst_cpu_kernels_##id = {                          \
+        (array), (unsigned)PST_COUNT(array)}
 
 /* --- registry ----------------------------------------------------------- */
 
@@ -210,8 +211,17 @@ struct pst_op {
 enum pst_status pst_registry_init(struct pst_diag *diag) PST_MUST_CHECK;
 unsigned pst_registry_count(void);
 const struct pst_op *pst_registry_at(unsigned i);
-/* The family of row i: a folder below stages/ops/. */
-const char *pst_registry_family(unsigned i);
+/* The family of a row: a folder below stages/ops/. "" if it is no row of the
+ * registry. */
+const char *pst_op_family(const struct pst_op *op);
+/* Does it run kernels, on whatever device? Views, markers and compositions do
+ * not. */
+bool pst_op_runs(const struct pst_op *op);
+/* What a device has for it: {0} if nothing. */
+struct pst_kernels pst_op_kernels(const struct pst_device *device,
+                                  const struct pst_op *op);
+/* The last one of pst_device_cpu; NULL if it runs none. */
+const struct pst_kernel *pst_op_reference(const struct pst_op *op);
 /* Other names of rows; false if there are fewer. */
 bool pst_registry_alias(unsigned i, const char **ret_name,
                         const char **ret_row);

@@ -1,31 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/base/checked.h"
+#include "stages/ops/order.h"
 #include "stages/ops/rows.h"
 #include "stages/ops/widened.h"
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define PST_FAMILY(name)
 static const struct pst_op *const ops[] = {
 #define PST_OP(id) &pst_op_##id,
 #include "stages/ops/ops.def"
-#undef PST_OP
 };
-#undef PST_FAMILY
 
-/* The same with families between: NULL stands for a row. */
+#define N_OPS ((unsigned)PST_COUNT(ops))
+
+/* Of each row: where devices have its kernels. */
+static const int orders[] = {
+#define PST_OP(id)           PST_AT_##id,
+#define PST_OP_NO_KERNEL(id) -1,
+#include "stages/ops/ops.def"
+};
+
+/* The rows with families between: NULL stands for a row. */
 static const char *const families[] = {
 #define PST_OP(id)       NULL,
 #define PST_FAMILY(name) name,
 #include "stages/ops/ops.def"
-#undef PST_OP
-#undef PST_FAMILY
 };
-
-#define N_OPS ((unsigned)PST_COUNT(ops))
 
 static const struct {
     const char *name, *row;
@@ -35,28 +37,39 @@ static const struct {
 #undef PST_ALIAS
 };
 
-/* Rows by address, for pst_op_schema. */
-struct by_address {
-    const struct pst_op *op;
-    unsigned index;
-};
+/* Of the hash table of addresses, a power of 2. */
+#define N_SLOTS 4096
+_Static_assert(PST_COUNT(ops) * 2 <= N_SLOTS, "the table of rows is too small");
 
 static struct {
     bool ready;
     struct pst_arena arena; /* of the schemas; lives as long as the process */
     struct pst_schema schemas[PST_COUNT(ops)];
-    struct by_address sorted[PST_COUNT(ops)];
-    struct pst_map names; /* name -> row */
+    const char *families[PST_COUNT(ops)];
+    uint16_t slots[N_SLOTS]; /* by address: 1 + index, 0: free */
+    struct pst_map names;    /* name -> row */
 } registry;
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int compare_address(const void *a, const void *b)
+/* The slot that has the row, or the free one where it belongs. */
+static uint16_t *slot_of(const struct pst_op *op)
 {
-    const uintptr_t x = (uintptr_t)((const struct by_address *)a)->op;
-    const uintptr_t y = (uintptr_t)((const struct by_address *)b)->op;
+    const uint64_t hash = (uint64_t)(uintptr_t)op * 0x9e3779b97f4a7c15u;
+    size_t at = (size_t)(hash >> 32);
 
-    return (x > y) - (x < y);
+    while (registry.slots[at % N_SLOTS] != 0 &&
+           ops[registry.slots[at % N_SLOTS] - 1] != op)
+        at++;
+    return &registry.slots[at % N_SLOTS];
+}
+
+/* N_OPS if it is no row of ops.def, or nothing is known yet. */
+static unsigned index_of(const struct pst_op *op)
+{
+    const unsigned found = registry.ready ? *slot_of(op) : 0;
+
+    return found > 0 ? found - 1 : N_OPS;
 }
 
 static enum pst_status add_row(unsigned i, struct pst_diag *diag)
@@ -67,7 +80,7 @@ static enum pst_status add_row(unsigned i, struct pst_diag *diag)
 
     if (status != PST_OK)
         return status;
-    registry.sorted[i] = (struct by_address){ops[i], i};
+    *slot_of(ops[i]) = (uint16_t)(i + 1);
     if (pst_map_has(&registry.names, schema->name))
         return pst_diag_set(diag, PST_ERR_INTERNAL, "%s has two rows",
                             schema->name);
@@ -89,8 +102,22 @@ static enum pst_status add_alias(unsigned i, struct pst_diag *diag)
     return PST_OK;
 }
 
+static void set_families(void)
+{
+    const char *family = "";
+    unsigned row = 0;
+
+    for (size_t k = 0; k < PST_COUNT(families); k++) {
+        if (families[k] != NULL)
+            family = families[k];
+        else
+            registry.families[row++] = family;
+    }
+}
+
 static enum pst_status fill_registry(struct pst_diag *diag)
 {
+    memset(registry.slots, 0, sizeof(registry.slots));
     pst_arena_init(&registry.arena, PST_TAG_BASE);
     pst_map_init(&registry.names, PST_TAG_BASE);
     for (unsigned i = 0; i < N_OPS + PST_COUNT(aliases); i++) {
@@ -103,7 +130,7 @@ static enum pst_status fill_registry(struct pst_diag *diag)
             return status;
         }
     }
-    qsort(registry.sorted, N_OPS, sizeof(registry.sorted[0]), compare_address);
+    set_families();
     registry.ready = true;
     return PST_OK;
 }
@@ -129,18 +156,11 @@ const struct pst_op *pst_registry_at(unsigned i)
     return ops[i];
 }
 
-const char *pst_registry_family(unsigned i)
+const char *pst_op_family(const struct pst_op *op)
 {
-    const char *family = "";
-    unsigned rows = 0;
+    const unsigned i = index_of(op);
 
-    for (size_t k = 0; k < PST_COUNT(families) && rows <= i; k++) {
-        if (families[k] != NULL)
-            family = families[k];
-        else
-            rows++;
-    }
-    return family;
+    return i < N_OPS ? registry.families[i] : "";
 }
 
 bool pst_registry_alias(unsigned i, const char **ret_name, const char **ret_row)
@@ -154,13 +174,9 @@ bool pst_registry_alias(unsigned i, const char **ret_name, const char **ret_row)
 
 const struct pst_schema *pst_op_schema(const struct pst_op *op)
 {
-    const struct by_address key = {op, 0};
-    const struct by_address *found;
+    const unsigned i = index_of(op);
 
-    if (!registry.ready)
-        return NULL;
-    found = bsearch(&key, registry.sorted, N_OPS, sizeof(key), compare_address);
-    return found == NULL ? NULL : &registry.schemas[found->index];
+    return i < N_OPS ? &registry.schemas[i] : NULL;
 }
 
 const struct pst_op *pst_op_find(const char *name)
@@ -180,7 +196,7 @@ bool pst_op_has_effect(const struct pst_op *op)
 
 bool pst_op_runs_for_effect(const struct pst_op *op)
 {
-    return (op->flags & PST_OP_EFFECT) != 0 && op->n_kernels > 0;
+    return (op->flags & PST_OP_EFFECT) != 0 && pst_op_runs(op);
 }
 
 /* --- inference ---------------------------------------------------------- */
@@ -248,6 +264,30 @@ enum pst_status pst_op_infer(const struct pst_op *op, struct pst_infer *c)
 
 /* --- kernels ------------------------------------------------------------ */
 
+bool pst_op_runs(const struct pst_op *op)
+{
+    const unsigned i = index_of(op);
+
+    return i < N_OPS && orders[i] >= 0;
+}
+
+struct pst_kernels pst_op_kernels(const struct pst_device *device,
+                                  const struct pst_op *op)
+{
+    const unsigned i = index_of(op);
+    const struct pst_kernels *found =
+        i < N_OPS && orders[i] >= 0 ? device->kernels[orders[i]] : NULL;
+
+    return found != NULL ? *found : (struct pst_kernels){0};
+}
+
+const struct pst_kernel *pst_op_reference(const struct pst_op *op)
+{
+    const struct pst_kernels kernels = pst_op_kernels(&pst_device_cpu, op);
+
+    return kernels.n > 0 ? &kernels.at[kernels.n - 1] : NULL;
+}
+
 bool pst_kernel_fits(const struct pst_kernel *kernel,
                      const struct pst_call *call, enum pst_isa isa)
 {
@@ -279,7 +319,7 @@ const struct pst_kernel *pst_kernel_find(const struct pst_device *device,
                                          struct pst_call *call,
                                          enum pst_isa isa, const char *forced)
 {
-    const struct pst_kernels kernels = device->kernels(op);
+    const struct pst_kernels kernels = pst_op_kernels(device, op);
     const struct pst_kernel *best = NULL;
 
     for (unsigned i = 0; i < kernels.n; i++) {
@@ -287,7 +327,7 @@ const struct pst_kernel *pst_kernel_find(const struct pst_device *device,
 
         if (!pst_kernel_fits(kernel, call, isa))
             continue;
-        if (kernels.upcasts && forced == NULL && i + 1 == kernels.n &&
+        if (device->upcasts && forced == NULL && i + 1 == kernels.n &&
             (kernel->dtypes & PST_D_FLOAT) != 0 && is_narrow(call)) {
             best = pst_kernel_widened(&kernels, call, isa);
             return best != NULL ? best : kernel;
@@ -311,7 +351,7 @@ double pst_node_flops(const struct pst_node *node)
 {
     if (node->op->flops != NULL)
         return node->op->flops(node);
-    if (node->op->n_kernels == 0 || node->n_outs == 0 ||
+    if (!pst_op_runs(node->op) || node->n_outs == 0 ||
         node->outs[0]->base != NULL)
         return 0.0;
     return (double)pst_meta_numel(&node->outs[0]->meta);

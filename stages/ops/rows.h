@@ -7,10 +7,7 @@
  */
 #include "stages/ops/op.h"
 
-#define PST_FAMILY(name)
 #define PST_OP(id) extern const struct pst_op pst_op_##id;
 #include "stages/ops/ops.def"
-#undef PST_OP
-#undef PST_FAMILY
 
 #endif

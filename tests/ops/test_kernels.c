@@ -91,7 +91,7 @@ static bool bench_init(struct bench *b, const struct sample *sample,
                                &b->diag),
                   &b->diag);
     }
-    if (b->node->op->n_kernels == 0 ||
+    if (!pst_op_runs(b->node->op) ||
         (b->node->n_outs > 0 && b->node->outs[0]->base != NULL))
         return true; /* a view: nothing to run */
     /* Runs the operator too, which its results' storage survives. */
@@ -348,9 +348,9 @@ static void check_sample(const struct sample *sample, enum pst_dtype dtype)
     struct bench b;
 
     if (bench_init(&b, sample, dtype) && b.n_in + b.node->n_outs > 0 &&
-        b.node->op->n_kernels > 0) {
+        pst_op_runs(b.node->op)) {
         const struct pst_op *op = b.node->op;
-        const struct pst_kernel *ref = &op->kernels[op->n_kernels - 1];
+        const struct pst_kernels all = pst_op_kernels(&pst_device_cpu, op);
         struct run want;
         struct pst_call call = {.in = b.in,
                                 .out = b.out,
@@ -362,11 +362,11 @@ static void check_sample(const struct sample *sample, enum pst_dtype dtype)
             bench_fini(&b);
             return;
         }
-        run_init(&want, &b, ref, PLAIN);
-        for (unsigned k = 0; k < op->n_kernels; k++)
-            if (pst_kernel_choose(op, &call, pst_cpu_isa(),
-                                  op->kernels[k].name) == &op->kernels[k])
-                check_kernel(&b, &op->kernels[k], &want);
+        run_init(&want, &b, pst_op_reference(op), PLAIN);
+        for (unsigned k = 0; k < all.n; k++)
+            if (pst_kernel_choose(op, &call, pst_cpu_isa(), all.at[k].name) ==
+                &all.at[k])
+                check_kernel(&b, &all.at[k], &want);
         run_fini(&want);
     }
     bench_fini(&b);

@@ -27,16 +27,21 @@ static void rows_are_whole(void **state)
 
         assert_non_null(schema);
         if (op->rewrite != NULL) {
-            if (op->infer != NULL || op->vjp != NULL || op->n_kernels > 0)
+            if (op->infer != NULL || op->vjp != NULL || pst_op_runs(op))
                 fail_msg("%s is a composition and more", schema->name);
             continue;
         }
         if (op->infer == NULL || op->vjp == NULL)
             fail_msg("%s has no infer or no vjp", schema->name);
-        if (op->n_kernels == 0 && (op->flags & runs_not) == 0)
-            fail_msg("%s has no kernel", schema->name);
-        if (op->n_kernels > 0 && (op->flags & PST_OP_VIEW))
+        if (!pst_op_runs(op) && (op->flags & runs_not) == 0)
+            fail_msg("%s is PST_OP_NO_KERNEL in ops.def and no view",
+                     schema->name);
+        if (pst_op_runs(op) && (op->flags & PST_OP_VIEW))
             fail_msg("%s is a view and has kernels", schema->name);
+        if (pst_op_runs(op) != (pst_op_reference(op) != NULL))
+            fail_msg("%s has no reference", schema->name);
+        if (pst_op_family(op)[0] == '\0')
+            fail_msg("%s has no family", schema->name);
         for (unsigned k = 0; k < schema->n_args; k++)
             if (schema->args[k].written && !(op->flags & PST_OP_EFFECT))
                 fail_msg("%s writes its argument", schema->name);
@@ -72,11 +77,12 @@ static void kernels_are_in_order(void **state)
     for (unsigned i = 0; i < pst_registry_count(); i++) {
         const struct pst_op *op = pst_registry_at(i);
         const char *name = pst_op_schema(op)->name;
+        const struct pst_kernels all = pst_op_kernels(&pst_device_cpu, op);
         const struct pst_kernel *last;
 
-        if (op->n_kernels == 0)
+        if (all.n == 0)
             continue;
-        last = &op->kernels[op->n_kernels - 1];
+        last = &all.at[all.n - 1];
         if (last->isa != PST_ISA_ANY)
             fail_msg("%s: the reference %s is not portable", name, last->name);
         if (last->tolerance != 0.0)
@@ -84,8 +90,8 @@ static void kernels_are_in_order(void **state)
         if (last->supports != NULL)
             fail_msg("%s: the reference %s does not do everything", name,
                      last->name);
-        for (unsigned k = 0; k < op->n_kernels; k++) {
-            const struct pst_kernel *kernel = &op->kernels[k];
+        for (unsigned k = 0; k < all.n; k++) {
+            const struct pst_kernel *kernel = &all.at[k];
 
             if (kernel->run == NULL || kernel->name == NULL ||
                 kernel->dtypes == 0)
@@ -108,10 +114,11 @@ static void kernel_names_are_unique(void **state)
     (void)state;
     pst_map_init(&names, PST_TAG_TEST);
     for (unsigned i = 0; i < pst_registry_count(); i++) {
-        const struct pst_op *op = pst_registry_at(i);
+        const struct pst_kernels all =
+            pst_op_kernels(&pst_device_cpu, pst_registry_at(i));
 
-        for (unsigned k = 0; k < op->n_kernels; k++) {
-            const struct pst_kernel *kernel = &op->kernels[k];
+        for (unsigned k = 0; k < all.n; k++) {
+            const struct pst_kernel *kernel = &all.at[k];
             const struct pst_kernel *other = pst_map_get(&names, kernel->name);
 
             if (other != NULL && other->run != kernel->run)
@@ -139,7 +146,7 @@ static void choice_respects_masks(void **state)
 
     (void)state;
     assert_non_null(op);
-    last = &op->kernels[op->n_kernels - 1];
+    last = pst_op_reference(op);
     found = pst_kernel_choose(op, &call, PST_ISA_ANY, NULL);
     assert_non_null(found);
     assert_int_equal(found->isa, PST_ISA_ANY);

@@ -82,7 +82,7 @@ static struct pst_operand tiles_of(const struct pst_operand *x, bool trans,
                          .args = args,
                          .pool = pool};
     const struct pst_kernel *kernel =
-        ref ? &op->kernels[op->n_kernels - 1]
+        ref ? pst_op_reference(op)
             : pst_kernel_choose(op, &c, pst_cpu_isa(), NULL);
 
     out.data = room(pst_meta_bytes(out.meta));

@@ -220,9 +220,9 @@ const struct pst_op pst_op_scaled_dot_product_attention = {
     .flags = PST_OP_RANDOM | PST_OP_DROPOUT | PST_OP_ORIGIN,
     .infer = sdpa_infer,
     .vjp = sdpa_vjp,
-    PST_KERNELS(sdpa_kernels),
     .flops = sdpa_flops,
 };
+PST_CPU_KERNELS(scaled_dot_product_attention, sdpa_kernels);
 
 const struct pst_op pst_op_sdpa_backward = {
     .schema = "penstock::sdpa_backward(Tensor grad_output, " SDPA_ARGS
@@ -231,9 +231,9 @@ const struct pst_op pst_op_sdpa_backward = {
     .flags = PST_OP_RANDOM,
     .infer = backward_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(sdpa_backward_kernels),
     .flops = sdpa_backward_flops,
 };
+PST_CPU_KERNELS(sdpa_backward, sdpa_backward_kernels);
 
 const struct pst_op pst_op_sdpa_backward_mask = {
     .schema = "penstock::sdpa_backward_mask(Tensor grad_output, " SDPA_ARGS
@@ -242,6 +242,6 @@ const struct pst_op pst_op_sdpa_backward_mask = {
     .flags = PST_OP_RANDOM,
     .infer = backward_mask_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(sdpa_backward_kernels),
     .flops = sdpa_backward_flops,
 };
+PST_CPU_KERNELS(sdpa_backward_mask, sdpa_backward_kernels);

@@ -60,8 +60,8 @@ const struct pst_op pst_op_fft_table = {
     .schema = "penstock::fft_table(int n) -> Tensor",
     .infer = infer_table,
     .vjp = pst_vjp_none,
-    PST_KERNELS(table_kernels),
 };
+PST_CPU_KERNELS(fft_table, table_kernels);
 
 /* --- the transform -------------------------------------------------------- */
 
@@ -287,6 +287,6 @@ const struct pst_op pst_op_fft = {
               "bool inverse) -> (Tensor, Tensor)",
     .infer = infer_fft,
     .vjp = fft_vjp,
-    PST_KERNELS(fft_kernels),
     .flops = fft_flops,
 };
+PST_CPU_KERNELS(fft, fft_kernels);

@@ -463,24 +463,24 @@ const struct pst_op pst_op_convolution = {
               "bias, " SETTINGS,
     .infer = convolution_infer,
     .vjp = convolution_vjp,
-    PST_KERNELS(forward_kernels),
     .flops = forward_flops,
 };
+PST_CPU_KERNELS(convolution, forward_kernels);
 
 const struct pst_op pst_op_convolution_backward_input = {
     .schema = "penstock::convolution_backward_input(Tensor grad_output, "
               "Tensor weight, SymInt[] input_size, " SETTINGS,
     .infer = backward_input_infer,
     .vjp = backward_input_vjp,
-    PST_KERNELS(input_kernels),
     .flops = input_flops,
 };
+PST_CPU_KERNELS(convolution_backward_input, input_kernels);
 
 const struct pst_op pst_op_convolution_backward_weight = {
     .schema = "penstock::convolution_backward_weight(Tensor grad_output, "
               "Tensor input, SymInt[] weight_size, " SETTINGS,
     .infer = backward_weight_infer,
     .vjp = backward_weight_vjp,
-    PST_KERNELS(weight_kernels),
     .flops = weight_flops,
 };
+PST_CPU_KERNELS(convolution_backward_weight, weight_kernels);

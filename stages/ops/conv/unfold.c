@@ -372,8 +372,8 @@ const struct pst_op pst_op_im2col = {
               "int[2] padding, int[2] stride) -> Tensor",
     .infer = im2col_infer,
     .vjp = im2col_vjp,
-    PST_KERNELS(im2col_kernels),
 };
+PST_CPU_KERNELS(im2col, im2col_kernels);
 
 const struct pst_op pst_op_col2im = {
     .schema = "aten::col2im(Tensor self, SymInt[2] output_size, int[2] "
@@ -381,5 +381,5 @@ const struct pst_op pst_op_col2im = {
               "-> Tensor",
     .infer = col2im_infer,
     .vjp = col2im_vjp,
-    PST_KERNELS(col2im_kernels),
 };
+PST_CPU_KERNELS(col2im, col2im_kernels);

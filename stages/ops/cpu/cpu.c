@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The device "cpu": memory of the host, the kernels of operators' rows. */
+/* The device "cpu": memory of the host. */
 #include "stages/device/host.h"
+#include "stages/ops/cpu/kernels.h"
 #include "stages/ops/cpu/shadow.h"
 #include "stages/ops/cpu/tasks.h"
 #include "stages/ops/op.h"
@@ -19,11 +20,6 @@ static void run(struct pst_device_memory *mem, pst_task_fn fn,
     fn(task);
 }
 
-static struct pst_kernels kernels(const struct pst_op *op)
-{
-    return (struct pst_kernels){op->kernels, op->n_kernels, true};
-}
-
 static const struct pst_task_row tasks[] = {PST_CPU_TASKS(PST_CPU_TASK_ROW)};
 
 const struct pst_device pst_device_cpu = {
@@ -38,7 +34,8 @@ const struct pst_device pst_device_cpu = {
     .now = pst_host_now,
     .launch = launch,
     .run = run,
-    .kernels = kernels,
+    .kernels = pst_cpu_kernels,
+    .upcasts = true,
     .tasks = tasks,
     .n_tasks = PST_COUNT(tasks),
 };

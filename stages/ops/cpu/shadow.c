@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "stages/device/host.h"
+#include "stages/ops/cpu/kernels.h"
 #include "stages/ops/cpu/tasks.h"
 #include "stages/ops/op.h"
 
@@ -163,11 +164,6 @@ static void shadow_run(struct pst_device_memory *mem, pst_task_fn fn,
     fn(&copy);
 }
 
-static struct pst_kernels shadow_kernels(const struct pst_op *op)
-{
-    return pst_device_cpu.kernels(op);
-}
-
 static const struct pst_task_row tasks[] = {PST_CPU_TASKS(PST_CPU_TASK_ROW)};
 
 const struct pst_device pst_device_shadow = {
@@ -182,7 +178,8 @@ const struct pst_device pst_device_shadow = {
     .now = pst_host_now,
     .launch = shadow_launch,
     .run = shadow_run,
-    .kernels = shadow_kernels,
+    .kernels = pst_cpu_kernels,
+    .upcasts = true,
     .tasks = tasks,
     .n_tasks = PST_COUNT(tasks),
 };

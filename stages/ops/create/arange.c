@@ -123,8 +123,8 @@ static void range_run(const struct pst_call *c, unsigned n)
             "Device? device=None, bool? pin_memory=None) -> Tensor",           \
         .infer = infer_##id,                                                   \
         .vjp = pst_vjp_none,                                                   \
-        PST_KERNELS(id##_kernels),                                             \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id, id##_kernels)
 
 RANGE(arange, 1, "arange(Scalar end");
 RANGE(arange_start, 2, "arange.start(Scalar start, Scalar end");
@@ -174,8 +174,8 @@ const struct pst_op pst_op_eye = {
               "bool? pin_memory=None) -> Tensor",
     .infer = infer_eye,
     .vjp = pst_vjp_none,
-    PST_KERNELS(eye_kernels),
 };
+PST_CPU_KERNELS(eye, eye_kernels);
 
 const struct pst_op pst_op_eye_m = {
     .schema = "aten::eye.m(SymInt n, SymInt m, *, ScalarType? dtype=None, "
@@ -183,5 +183,5 @@ const struct pst_op pst_op_eye_m = {
               "bool? pin_memory=None) -> Tensor",
     .infer = infer_eye_m,
     .vjp = pst_vjp_none,
-    PST_KERNELS(eye_kernels),
 };
+PST_CPU_KERNELS(eye_m, eye_kernels);

@@ -130,8 +130,8 @@ KERNELS(fill_zeros);
         .schema = "aten::" text ") -> Tensor",                                 \
         .infer = how,                                                          \
         .vjp = pst_vjp_none,                                                   \
-        PST_KERNELS(table),                                                    \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id, table)
 
 ROW(full, "full(SymInt[] size, Scalar fill_value, " OPTIONS, infer_full,
     fill_second_kernels);

@@ -105,8 +105,8 @@ static const struct pst_kernel logspace_kernels[] = {
         .schema = "aten::" text OPTIONS,                                       \
         .infer = (how),                                                        \
         .vjp = pst_vjp_none,                                                   \
-        PST_KERNELS(table),                                                    \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id, table)
 STEPS(linspace, "linspace(Scalar start, Scalar end, int steps, ",
       infer_linspace, linspace_kernels);
 STEPS(linspace_Tensor_Tensor,
@@ -277,8 +277,8 @@ static void triu_indices_ref(const struct pst_call *c)
                   "bool? pin_memory=None) -> Tensor",                          \
         .infer = infer_##name,                                                 \
         .vjp = pst_vjp_none,                                                   \
-        PST_KERNELS(name##_kernels),                                           \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(name, name##_kernels)
 TRIANGLE(tril_indices);
 TRIANGLE(triu_indices);
 

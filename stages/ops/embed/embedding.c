@@ -137,8 +137,8 @@ const struct pst_op pst_op_embedding = {
               "bool sparse=False) -> Tensor",
     .infer = infer_embedding,
     .vjp = embedding_vjp,
-    PST_KERNELS(embedding_kernels),
 };
+PST_CPU_KERNELS(embedding, embedding_kernels);
 
 /* --- embedding_dense_backward --------------------------------------------- */
 
@@ -269,5 +269,5 @@ const struct pst_op pst_op_embedding_dense_backward = {
     .formula = "rows = embedding(grad, indices);"
                "grad_output: padding_idx < 0 ? rows : "
                "(unsqueeze(indices == padding_idx, -1) ? 0 : rows)",
-    PST_KERNELS(backward_kernels),
 };
+PST_CPU_KERNELS(embedding_dense_backward, backward_kernels);

@@ -49,8 +49,8 @@ const struct pst_op pst_op_accumulate_grad = {
     .flags = PST_OP_EFFECT,
     .infer = infer_accumulate,
     .vjp = pst_vjp_none,
-    PST_KERNELS(accumulate_grad_kernels),
 };
+PST_CPU_KERNELS(accumulate_grad, accumulate_grad_kernels);
 
 /* --- with_history --------------------------------------------------------- */
 

@@ -359,29 +359,29 @@ const struct pst_op pst_op_gather = {
               "bool sparse_grad=False) -> Tensor",
     .infer = infer_gather,
     .vjp = gather_vjp,
-    PST_KERNELS(gather_kernels),
 };
+PST_CPU_KERNELS(gather, gather_kernels);
 
 const struct pst_op pst_op_scatter_src = {
     .schema = "aten::scatter.src(Tensor self, int dim, Tensor index, "
               "Tensor src) -> Tensor",
     .infer = infer_scatter,
     .vjp = scatter_vjp,
-    PST_KERNELS(scatter_src_kernels),
 };
+PST_CPU_KERNELS(scatter_src, scatter_src_kernels);
 
 const struct pst_op pst_op_scatter_value = {
     .schema = "aten::scatter.value(Tensor self, int dim, Tensor index, "
               "Scalar value) -> Tensor",
     .infer = infer_scatter,
     .vjp = scatter_vjp,
-    PST_KERNELS(scatter_value_kernels),
 };
+PST_CPU_KERNELS(scatter_value, scatter_value_kernels);
 
 const struct pst_op pst_op_scatter_add = {
     .schema = "aten::scatter_add(Tensor self, int dim, Tensor index, "
               "Tensor src) -> Tensor",
     .infer = infer_scatter,
     .vjp = scatter_add_vjp,
-    PST_KERNELS(scatter_add_kernels),
 };
+PST_CPU_KERNELS(scatter_add, scatter_add_kernels);

@@ -489,13 +489,13 @@ const struct pst_op pst_op_index_Tensor = {
     .schema = "aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor",
     .infer = infer_index,
     .vjp = index_vjp,
-    PST_KERNELS(index_kernels),
 };
+PST_CPU_KERNELS(index_Tensor, index_kernels);
 
 const struct pst_op pst_op_index_put = {
     .schema = "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, "
               "bool accumulate=False) -> Tensor",
     .infer = infer_index_put,
     .vjp = index_put_vjp,
-    PST_KERNELS(index_put_kernels),
 };
+PST_CPU_KERNELS(index_put, index_put_kernels);

@@ -212,13 +212,13 @@ const struct pst_op pst_op_masked_scatter = {
     .vjp = pst_vjp_formula,
     .formula = "self: mask ? 0 : grad;"
                "source: masked_gather(grad, mask, source)",
-    PST_KERNELS(masked_scatter_kernels),
 };
+PST_CPU_KERNELS(masked_scatter, masked_scatter_kernels);
 
 const struct pst_op pst_op_masked_gather = {
     .schema = "penstock::masked_gather(Tensor grad, Tensor mask, Tensor like) "
               "-> Tensor",
     .infer = infer_masked_gather,
     .vjp = pst_vjp_none,
-    PST_KERNELS(masked_gather_kernels),
 };
+PST_CPU_KERNELS(masked_gather, masked_gather_kernels);

@@ -203,8 +203,8 @@ const struct pst_op pst_op_scatter_reduce = {
         "src: same(reduce, 'sum') ? back : "
         "(same(reduce, 'mean') ? gather(share, dim, index) : "
         "(same(reduce, 'prod') ? theirs : gather(even, dim, index) * hits))",
-    PST_KERNELS(scatter_reduce_kernels),
 };
+PST_CPU_KERNELS(scatter_reduce, scatter_reduce_kernels);
 
 PST_REWRITE_FORMULA(scatter_reduce_two,
                     "aten::scatter_reduce.two(Tensor self, int dim, "

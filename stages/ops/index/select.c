@@ -108,8 +108,8 @@ const struct pst_op pst_op_index_select = {
               "Tensor",
     .infer = infer_index_select,
     .vjp = index_select_vjp,
-    PST_KERNELS(index_select_kernels),
 };
+PST_CPU_KERNELS(index_select, index_select_kernels);
 
 /* --- one_hot -------------------------------------------------------------- */
 
@@ -156,5 +156,5 @@ const struct pst_op pst_op_one_hot = {
     .schema = "aten::one_hot(Tensor self, int num_classes=-1) -> Tensor",
     .infer = infer_one_hot,
     .vjp = pst_vjp_none,
-    PST_KERNELS(one_hot_kernels),
 };
+PST_CPU_KERNELS(one_hot, one_hot_kernels);

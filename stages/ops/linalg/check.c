@@ -81,8 +81,8 @@ const struct pst_op pst_op_linalg_check_errors = {
     .flags = PST_OP_EFFECT,
     .infer = infer_check,
     .vjp = pst_vjp_none,
-    PST_KERNELS(check_kernels),
 };
+PST_CPU_KERNELS(linalg_check_errors, check_kernels);
 
 static enum pst_status check_rewrite(struct pst_rewrite *w)
 {

@@ -85,8 +85,8 @@ const struct pst_op pst_op_eigh_of = {
                "e = unsqueeze(result, -2) - unsqueeze(result, -1) + one;"
                "p = matmul(mT(v), grad1); q = p / e * (1 - one);"
                "A: matmul(matmul(v, diag_embed(grad) + q), mT(v))",
-    PST_KERNELS(eigh_kernels),
 };
+PST_CPU_KERNELS(eigh_of, eigh_kernels);
 
 #define UPPER "same(UPLO, 'U') ? True : same(UPLO, 'u')"
 PST_REWRITE_FORMULA(linalg_eigh,
@@ -168,8 +168,8 @@ const struct pst_op pst_op_qr_of = {
         "A: size(A, -2) < size(A, -1) ? fail('the gradient of wide matrices is "
         "not supported') : solve_by_triangle(mT(result1), "
         "grad + matmul(result, s), False, False, False)",
-    PST_KERNELS(qr_kernels),
 };
+PST_CPU_KERNELS(qr_of, qr_kernels);
 
 #define QR                                                                     \
     "y = qr_of(A);"                                                            \
@@ -252,8 +252,8 @@ const struct pst_op pst_op_pinv_of = {
                "matmul(matmul(t, p), g - matmul(k, A)) : "
                "tl - mT(matmul(l, p)) - matmul(matmul(tl, p), A) + "
                "matmul(matmul(g - matmul(A, l), p), t)",
-    PST_KERNELS(pinv_kernels),
 };
+PST_CPU_KERNELS(pinv_of, pinv_kernels);
 
 /* What is zero to PyTorch, if nothing else is said. */
 #define ZERO                                                                   \

@@ -84,5 +84,5 @@ const struct pst_op pst_op_linalg_matrix_exp = {
                "e = linalg_matrix_exp(cat([cat([t, grad], -1), "
                "cat([zeros_like(self), t], -1)], -2));"
                "self: slice.Tensor(slice.Tensor(e, -2, 0, n), -1, n, 2 * n)",
-    PST_KERNELS(matrix_exp_kernels),
 };
+PST_CPU_KERNELS(linalg_matrix_exp, matrix_exp_kernels);

@@ -87,8 +87,8 @@ const struct pst_op pst_op_inverse_info = {
     .infer = infer_with_info,
     .vjp = pst_vjp_formula,
     .formula = "t = mT(result); A: -matmul(matmul(t, grad), t)",
-    PST_KERNELS(inverse_kernels),
 };
+PST_CPU_KERNELS(inverse_info, inverse_kernels);
 
 /* --- determinants --------------------------------------------------------- */
 
@@ -190,8 +190,8 @@ const struct pst_op pst_op__linalg_det = {
     .vjp = pst_vjp_formula,
     .formula = "A: unsqueeze(unsqueeze(grad, -1), -1) * "
                "cofactors(A, result1, result2)",
-    PST_KERNELS(det_kernels),
 };
+PST_CPU_KERNELS(_linalg_det, det_kernels);
 
 PST_MATRIX_KERNEL(slogdet, lu_scratch, slogdet_lapack);
 const struct pst_op pst_op__linalg_slogdet = {
@@ -202,8 +202,8 @@ const struct pst_op pst_op__linalg_slogdet = {
     .formula = "d = expand_as(unsqueeze(grad1, -1), "
                "diagonal(result2, 0, -2, -1));"
                "A: lu_back(result2, result3, diag_embed(d), True, True)",
-    PST_KERNELS(slogdet_kernels),
 };
+PST_CPU_KERNELS(_linalg_slogdet, slogdet_kernels);
 
 /* --- cofactors ------------------------------------------------------------ */
 
@@ -311,8 +311,8 @@ const struct pst_op pst_op_cofactors = {
         "penstock::cofactors(Tensor A, Tensor LU, Tensor pivots) -> Tensor",
     .infer = infer_cofactors,
     .vjp = pst_vjp_none,
-    PST_KERNELS(cofactors_kernels),
 };
+PST_CPU_KERNELS(cofactors, cofactors_kernels);
 
 /* --- Cholesky ------------------------------------------------------------- */
 
@@ -351,5 +351,5 @@ const struct pst_op pst_op_cholesky_info = {
         "h = p - diag_embed(diagonal(p, 0, -2, -1) * 0.5);"
         "s = solve_by_triangle(l, solve_by_triangle(mT(l), h, True, True, "
         "False), False, False, False); self: (s + mT(s)) * 0.5",
-    PST_KERNELS(cholesky_kernels),
 };
+PST_CPU_KERNELS(cholesky_info, cholesky_kernels);

@@ -66,8 +66,8 @@ const struct pst_op pst_op_lu_info = {
         "True);"
         "t = solve_by_triangle(mT(result), s, False, False, False);"
         "A: matmul(lu_rows(result, result1), t)",
-    PST_KERNELS(lu_kernels),
 };
+PST_CPU_KERNELS(lu_info, lu_kernels);
 
 /* --- P -------------------------------------------------------------------- */
 
@@ -128,8 +128,8 @@ const struct pst_op pst_op_lu_rows = {
     .schema = "penstock::lu_rows(Tensor LU, Tensor pivots) -> Tensor",
     .infer = infer_rows,
     .vjp = pst_vjp_none,
-    PST_KERNELS(rows_kernels),
 };
+PST_CPU_KERNELS(lu_rows, rows_kernels);
 
 /* --- compositions --------------------------------------------------------- */
 

@@ -250,8 +250,8 @@ const struct pst_op pst_op_solve_info = {
     .formula = "g = lu_back(result1, result2, grad, left, True);"
                "A: -(left ? matmul(g, mT(result)) : matmul(mT(result), g));"
                "B: g",
-    PST_KERNELS(solve_kernels),
 };
+PST_CPU_KERNELS(solve_info, solve_kernels);
 
 PST_MATRIX_KERNEL(back, back_scratch, back_lapack);
 /* By the factors of A, the solution for A or its transpose. As a function of
@@ -269,8 +269,8 @@ const struct pst_op pst_op_lu_back = {
         "q = -matmul(mT(lu_rows(LU, pivots)), x);"
         "LU: tril(matmul(q, mT(triu(LU))), -1) + "
         "triu(q + matmul(mT(tril(LU, -1)), q)); B: g",
-    PST_KERNELS(back_kernels),
 };
+PST_CPU_KERNELS(lu_back, back_kernels);
 
 PST_MATRIX_KERNEL(triangle, triangle_scratch, triangle_lapack);
 const struct pst_op pst_op_solve_by_triangle = {
@@ -283,8 +283,8 @@ const struct pst_op pst_op_solve_by_triangle = {
                "p = left ? matmul(g, mT(result)) : matmul(mT(result), g);"
                "A: -(upper ? triu(p, unitriangular ? 1 : 0) : "
                "tril(p, unitriangular ? -1 : 0)); B: g",
-    PST_KERNELS(triangle_kernels),
 };
+PST_CPU_KERNELS(solve_by_triangle, triangle_kernels);
 
 static enum pst_status infer_cholesky(struct pst_infer *c)
 {
@@ -312,8 +312,8 @@ const struct pst_op pst_op_cholesky_back = {
     .formula = "g = cholesky_back(grad, L, upper);"
                "p = matmul(g, mT(result)); q = p + mT(p);"
                "B: g; L: -(upper ? matmul(L, q) : matmul(q, L))",
-    PST_KERNELS(cholesky_kernels),
 };
+PST_CPU_KERNELS(cholesky_back, cholesky_kernels);
 
 /* --- compositions --------------------------------------------------------- */
 

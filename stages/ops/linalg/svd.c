@@ -109,8 +109,8 @@ const struct pst_op pst_op_svd = {
                "matmul(matmul(u, p), mT(v)) + "
                "(size(self, -2) > size(self, -1) ? tall : "
                "size(self, -2) < size(self, -1) ? wide : 0)",
-    PST_KERNELS(svd_kernels),
 };
+PST_CPU_KERNELS(svd, svd_kernels);
 
 /* --- compositions --------------------------------------------------------- */
 

@@ -366,8 +366,8 @@ const struct pst_op pst_op_cross_entropy_loss = {
               "label_smoothing=0.) -> Tensor",
     .infer = cross_entropy_infer,
     .vjp = cross_entropy_vjp,
-    PST_KERNELS(cross_entropy_kernels),
 };
+PST_CPU_KERNELS(cross_entropy_loss, cross_entropy_kernels);
 
 const struct pst_op pst_op_cross_entropy_backward = {
     .schema = "penstock::cross_entropy_backward(Tensor grad_output, Tensor "
@@ -375,5 +375,5 @@ const struct pst_op pst_op_cross_entropy_backward = {
               "ignore_index, float label_smoothing) -> Tensor",
     .infer = backward_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(cross_entropy_backward_kernels),
 };
+PST_CPU_KERNELS(cross_entropy_backward, cross_entropy_backward_kernels);

@@ -364,8 +364,8 @@ const struct pst_op pst_op_multi_margin_loss = {
               "Tensor",
     .infer = multi_infer,
     .vjp = multi_vjp,
-    PST_KERNELS(multi_kernels),
 };
+PST_CPU_KERNELS(multi_margin_loss, multi_kernels);
 
 const struct pst_op pst_op_multi_margin_loss_backward = {
     .schema = "penstock::multi_margin_loss_backward(Tensor grad_output, Tensor "
@@ -373,24 +373,24 @@ const struct pst_op pst_op_multi_margin_loss_backward = {
               "int reduction) -> Tensor",
     .infer = like_self,
     .vjp = pst_vjp_none,
-    PST_KERNELS(multi_backward_kernels),
 };
+PST_CPU_KERNELS(multi_margin_loss_backward, multi_backward_kernels);
 
 const struct pst_op pst_op_multilabel_margin_loss_forward = {
     .schema = "aten::multilabel_margin_loss_forward(Tensor self, Tensor "
               "target, int reduction) -> (Tensor output, Tensor is_target)",
     .infer = labels_infer,
     .vjp = labels_vjp,
-    PST_KERNELS(labels_kernels),
 };
+PST_CPU_KERNELS(multilabel_margin_loss_forward, labels_kernels);
 
 const struct pst_op pst_op_multilabel_margin_loss_backward = {
     .schema = "penstock::multilabel_margin_loss_backward(Tensor grad_output, "
               "Tensor self, Tensor target, int reduction) -> Tensor",
     .infer = like_self,
     .vjp = pst_vjp_none,
-    PST_KERNELS(labels_backward_kernels),
 };
+PST_CPU_KERNELS(multilabel_margin_loss_backward, labels_backward_kernels);
 
 PST_REWRITE(multilabel_margin_loss,
             "aten::multilabel_margin_loss(Tensor self, Tensor target, int "

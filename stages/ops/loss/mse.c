@@ -185,13 +185,13 @@ const struct pst_op pst_op_mse_loss = {
               "Tensor",
     .infer = mse_infer,
     .vjp = mse_vjp,
-    PST_KERNELS(mse_kernels),
 };
+PST_CPU_KERNELS(mse_loss, mse_kernels);
 
 const struct pst_op pst_op_mse_loss_backward = {
     .schema = "penstock::mse_loss_backward(Tensor grad_output, Tensor self, "
               "Tensor target, int reduction) -> Tensor",
     .infer = mse_backward_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(mse_backward_kernels),
 };
+PST_CPU_KERNELS(mse_loss_backward, mse_backward_kernels);

@@ -140,8 +140,8 @@ static const struct pst_kernel nll_backward_kernels[] = {
         .schema = text,                                                        \
         .infer = fn,                                                           \
         .vjp = nll_vjp,                                                        \
-        PST_KERNELS(nll_kernels),                                              \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id, nll_kernels)
 
 NLL_ROW(nll_loss_nd,
         "aten::nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, "
@@ -172,5 +172,5 @@ const struct pst_op pst_op_nll_loss_backward = {
               "Tensor",
     .infer = nll_backward_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(nll_backward_kernels),
 };
+PST_CPU_KERNELS(nll_loss_backward, nll_backward_kernels);

@@ -88,15 +88,15 @@ void pst_pairs_backward_f32(const struct pst_call *c, const struct pst_pairs *f,
         .schema = "aten::" #id "(" args ") -> Tensor",                         \
         .infer = id##_infer,                                                   \
         .vjp = id##_vjp,                                                       \
-        PST_KERNELS(id##_kernels),                                             \
     };                                                                         \
+    PST_CPU_KERNELS(id, id##_kernels);                                         \
     const struct pst_op pst_op_##id##_backward = {                             \
         .schema = "penstock::" #id "_backward(Tensor grad_output, " back       \
                   ", int operand) -> Tensor",                                  \
         .infer = id##_backward_infer,                                          \
         .vjp = pst_vjp_none,                                                   \
-        PST_KERNELS(id##_backward_kernels),                                    \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id##_backward, id##_backward_kernels)
 
 #define PST_PAIRS_NO_ROWS(name)
 #define PST_PAIRS_LOOP_ROWS(name)                                              \

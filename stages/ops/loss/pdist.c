@@ -145,13 +145,13 @@ const struct pst_op pst_op_pdist_forward = {
     .schema = "aten::_pdist_forward(Tensor self, float p=2.) -> Tensor",
     .infer = pdist_infer,
     .vjp = pdist_vjp,
-    PST_KERNELS(pdist_kernels),
 };
+PST_CPU_KERNELS(pdist_forward, pdist_kernels);
 
 const struct pst_op pst_op_pdist_backward = {
     .schema = "penstock::pdist_backward(Tensor grad_output, Tensor self, float "
               "p, Tensor distances) -> Tensor",
     .infer = backward_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(backward_kernels),
 };
+PST_CPU_KERNELS(pdist_backward, backward_kernels);

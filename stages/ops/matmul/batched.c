@@ -120,9 +120,9 @@ const struct pst_op pst_op_bmm = {
     .flags = PST_OP_PRODUCT,
     .infer = bmm_infer,
     .vjp = bmm_vjp,
-    PST_KERNELS(bmm_kernels),
     .flops = first_flops,
 };
+PST_CPU_KERNELS(bmm, bmm_kernels);
 
 const struct pst_op pst_op_baddbmm = {
     .schema = "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, "
@@ -130,9 +130,9 @@ const struct pst_op pst_op_baddbmm = {
     .flags = PST_OP_PRODUCT,
     .infer = baddbmm_infer,
     .vjp = baddbmm_vjp,
-    PST_KERNELS(baddbmm_kernels),
     .flops = baddbmm_flops,
 };
+PST_CPU_KERNELS(baddbmm, baddbmm_kernels);
 
 /* --- matmul, mv, dot ---------------------------------------------------- */
 
@@ -296,24 +296,24 @@ const struct pst_op pst_op_matmul = {
     .flags = PST_OP_PRODUCT,
     .infer = matmul_infer,
     .vjp = matmul_vjp,
-    PST_KERNELS(matmul_kernels),
     .flops = first_flops,
 };
+PST_CPU_KERNELS(matmul, matmul_kernels);
 
 const struct pst_op pst_op_mv = {
     .schema = "aten::mv(Tensor self, Tensor vec) -> Tensor",
     .flags = PST_OP_PRODUCT,
     .infer = mv_infer,
     .vjp = matmul_vjp,
-    PST_KERNELS(mv_kernels),
     .flops = first_flops,
 };
+PST_CPU_KERNELS(mv, mv_kernels);
 
 const struct pst_op pst_op_dot = {
     .schema = "aten::dot(Tensor self, Tensor tensor) -> Tensor",
     .flags = PST_OP_PRODUCT,
     .infer = dot_infer,
     .vjp = matmul_vjp,
-    PST_KERNELS(dot_kernels),
     .flops = first_flops,
 };
+PST_CPU_KERNELS(dot, dot_kernels);

@@ -105,5 +105,5 @@ const struct pst_op pst_op_column_sum = {
     .schema = "penstock::column_sum(Tensor self, int keep) -> Tensor",
     .infer = column_sum_infer,
     .vjp = column_sum_vjp,
-    PST_KERNELS(column_sum_kernels),
 };
+PST_CPU_KERNELS(column_sum, column_sum_kernels);

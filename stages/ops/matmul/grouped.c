@@ -268,9 +268,9 @@ static double product_flops(const struct pst_node *node)
                   "(Tensor self, Tensor other, Tensor offs) -> Tensor",        \
         .infer = id##_infer,                                                   \
         .vjp = id##_vjp,                                                       \
-        PST_KERNELS(id##_kernels),                                             \
         .flops = id##_flops,                                                   \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(grouped_##id, id##_kernels)
 
 GROUPED(product);
 GROUPED(outer);

@@ -78,9 +78,9 @@ const struct pst_op pst_op_linear = {
     .flags = PST_OP_PRODUCT,
     .infer = linear_infer,
     .vjp = linear_vjp,
-    PST_KERNELS(linear_kernels),
     .flops = linear_flops,
 };
+PST_CPU_KERNELS(linear, linear_kernels);
 
 /* --- mm, addmm: beta c + alpha a (m, k) b (k, n) ------------------------ */
 
@@ -180,9 +180,9 @@ const struct pst_op pst_op_mm = {
     .flags = PST_OP_PRODUCT,
     .infer = mm_infer,
     .vjp = mm_vjp,
-    PST_KERNELS(mm_kernels),
     .flops = linear_flops,
 };
+PST_CPU_KERNELS(mm, mm_kernels);
 
 const struct pst_op pst_op_addmm = {
     .schema = "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar "
@@ -190,6 +190,6 @@ const struct pst_op pst_op_addmm = {
     .flags = PST_OP_PRODUCT,
     .infer = addmm_infer,
     .vjp = addmm_vjp,
-    PST_KERNELS(addmm_kernels),
     .flops = addmm_flops,
 };
+PST_CPU_KERNELS(addmm, addmm_kernels);

@@ -84,5 +84,5 @@ const struct pst_op pst_op_round_bf16 = {
     .schema = "penstock::round_bf16(Tensor self) -> Tensor",
     .infer = round_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(round_kernels),
 };
+PST_CPU_KERNELS(round_bf16, round_kernels);

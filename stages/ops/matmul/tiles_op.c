@@ -124,5 +124,5 @@ const struct pst_op pst_op_tiles = {
     .schema = "penstock::tiles(Tensor self, bool transposed) -> Tensor",
     .infer = tiles_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(tiles_kernels),
 };
+PST_CPU_KERNELS(tiles, tiles_kernels);

@@ -356,24 +356,24 @@ const struct pst_op pst_op_norm_stats = {
               "(Tensor mean, Tensor rstd, Tensor var)",
     .infer = stats_infer,
     .vjp = stats_vjp,
-    PST_KERNELS(stats_kernels),
 };
+PST_CPU_KERNELS(norm_stats, stats_kernels);
 
 const struct pst_op pst_op_norm_apply = {
     .schema = "penstock::norm_apply(Tensor input, Tensor? weight, Tensor? "
               "bias, Tensor mean, Tensor rstd, bool training) -> Tensor",
     .infer = apply_infer,
     .vjp = apply_vjp,
-    PST_KERNELS(apply_kernels),
 };
+PST_CPU_KERNELS(norm_apply, apply_kernels);
 
 const struct pst_op pst_op_norm_sums = {
     .schema = "penstock::norm_sums(Tensor grad_output, Tensor input, Tensor "
               "mean, Tensor rstd) -> (Tensor, Tensor)",
     .infer = sums_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(sums_kernels),
 };
+PST_CPU_KERNELS(norm_sums, sums_kernels);
 
 const struct pst_op pst_op_norm_input = {
     .schema = "penstock::norm_input(Tensor grad_output, Tensor input, Tensor? "
@@ -381,5 +381,5 @@ const struct pst_op pst_op_norm_input = {
               "sum_gx) -> Tensor",
     .infer = input_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(input_kernels),
 };
+PST_CPU_KERNELS(norm_input, input_kernels);

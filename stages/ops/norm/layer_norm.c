@@ -200,8 +200,8 @@ const struct pst_op pst_op_layer_norm = {
               "eps=1.0000000000000001e-05, bool cudnn_enable=True) -> Tensor",
     .infer = layer_norm_infer,
     .vjp = layer_norm_vjp,
-    PST_KERNELS(layer_norm_kernels),
 };
+PST_CPU_KERNELS(layer_norm, layer_norm_kernels);
 
 const struct pst_op pst_op_native_layer_norm = {
     .schema = "aten::native_layer_norm(Tensor input, SymInt[] "
@@ -209,8 +209,8 @@ const struct pst_op pst_op_native_layer_norm = {
               "(Tensor, Tensor, Tensor)",
     .infer = native_layer_norm_infer,
     .vjp = layer_norm_vjp,
-    PST_KERNELS(native_layer_norm_kernels),
 };
+PST_CPU_KERNELS(native_layer_norm, native_layer_norm_kernels);
 
 /* --- backward operators --------------------------------------------------- */
 
@@ -365,8 +365,8 @@ const struct pst_op pst_op_layer_norm_backward_affine = {
               "input, int[] normalized_shape, float eps) -> (Tensor, Tensor)",
     .infer = backward_affine_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(layer_affine_kernels),
 };
+PST_CPU_KERNELS(layer_norm_backward_affine, layer_affine_kernels);
 
 const struct pst_op pst_op_layer_norm_backward_input = {
     .schema = "penstock::layer_norm_backward_input(Tensor grad_output, Tensor "
@@ -374,16 +374,16 @@ const struct pst_op pst_op_layer_norm_backward_input = {
               "Tensor",
     .infer = backward_input_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(layer_input_kernels),
 };
+PST_CPU_KERNELS(layer_norm_backward_input, layer_input_kernels);
 
 const struct pst_op pst_op_layer_norm_backward_weight = {
     .schema = "penstock::layer_norm_backward_weight(Tensor grad_output, Tensor "
               "input, int[] normalized_shape, float eps) -> Tensor",
     .infer = backward_weight_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(layer_weight_kernels),
 };
+PST_CPU_KERNELS(layer_norm_backward_weight, layer_weight_kernels);
 
 const struct pst_op pst_op_rms_norm_backward_input = {
     .schema = "penstock::rms_norm_backward_input(Tensor grad_output, Tensor "
@@ -391,13 +391,13 @@ const struct pst_op pst_op_rms_norm_backward_input = {
               "Tensor",
     .infer = backward_input_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(rms_input_kernels),
 };
+PST_CPU_KERNELS(rms_norm_backward_input, rms_input_kernels);
 
 const struct pst_op pst_op_rms_norm_backward_weight = {
     .schema = "penstock::rms_norm_backward_weight(Tensor grad_output, Tensor "
               "input, int[] normalized_shape, float? eps) -> Tensor",
     .infer = backward_weight_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(rms_weight_kernels),
 };
+PST_CPU_KERNELS(rms_norm_backward_weight, rms_weight_kernels);

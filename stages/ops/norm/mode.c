@@ -62,5 +62,5 @@ const struct pst_op pst_op_norm_mode = {
     .flags = PST_OP_MAYBE_VIEW,
     .infer = mode_infer,
     .vjp = mode_vjp,
-    PST_KERNELS(mode_kernels),
 };
+PST_CPU_KERNELS(norm_mode, mode_kernels);

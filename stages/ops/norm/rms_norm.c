@@ -82,5 +82,5 @@ const struct pst_op pst_op_rms_norm = {
               "weight=None, float? eps=None) -> Tensor",
     .infer = rms_norm_infer,
     .vjp = rms_norm_vjp,
-    PST_KERNELS(rms_norm_kernels),
 };
+PST_CPU_KERNELS(rms_norm, rms_norm_kernels);

@@ -253,72 +253,72 @@ const struct pst_op pst_op_tanh = {
     .schema = "aten::tanh(Tensor self) -> Tensor",
     .infer = pst_infer_unary_float,
     .vjp = tanh_vjp,
-    PST_KERNELS(tanh_kernels),
 };
+PST_CPU_KERNELS(tanh, tanh_kernels);
 
 const struct pst_op pst_op_sigmoid = {
     .schema = "aten::sigmoid(Tensor self) -> Tensor",
     .infer = pst_infer_unary_float,
     .vjp = sigmoid_vjp,
-    PST_KERNELS(sigmoid_kernels),
 };
+PST_CPU_KERNELS(sigmoid, sigmoid_kernels);
 
 const struct pst_op pst_op_relu = {
     .schema = "aten::relu(Tensor self) -> Tensor",
     .infer = pst_infer_same_as_0,
     .vjp = relu_vjp,
-    PST_KERNELS(relu_kernels),
 };
+PST_CPU_KERNELS(relu, relu_kernels);
 
 const struct pst_op pst_op_silu = {
     .schema = "aten::silu(Tensor self) -> Tensor",
     .infer = pst_pw_infer_float,
     .vjp = silu_vjp,
-    PST_KERNELS(silu_kernels),
 };
+PST_CPU_KERNELS(silu, silu_kernels);
 
 const struct pst_op pst_op_gelu = {
     .schema = "aten::gelu(Tensor self, *, str approximate=\"none\") -> Tensor",
     .infer = infer_gelu,
     .vjp = gelu_vjp,
-    PST_KERNELS(gelu_kernels),
 };
+PST_CPU_KERNELS(gelu, gelu_kernels);
 
 const struct pst_op pst_op_tanh_backward = {
     .schema = "aten::tanh_backward(Tensor grad_output, Tensor output) -> "
               "Tensor",
     .infer = pst_pw_infer_backward,
     .vjp = pst_vjp_none,
-    PST_KERNELS(tanh_backward_kernels),
 };
+PST_CPU_KERNELS(tanh_backward, tanh_backward_kernels);
 
 const struct pst_op pst_op_sigmoid_backward = {
     .schema = "aten::sigmoid_backward(Tensor grad_output, Tensor output) -> "
               "Tensor",
     .infer = pst_pw_infer_backward,
     .vjp = pst_vjp_none,
-    PST_KERNELS(sigmoid_backward_kernels),
 };
+PST_CPU_KERNELS(sigmoid_backward, sigmoid_backward_kernels);
 
 const struct pst_op pst_op_threshold_backward = {
     .schema = "aten::threshold_backward(Tensor grad_output, Tensor self, "
               "Scalar threshold) -> Tensor",
     .infer = pst_pw_infer_backward,
     .vjp = pst_vjp_none,
-    PST_KERNELS(threshold_backward_kernels),
 };
+PST_CPU_KERNELS(threshold_backward, threshold_backward_kernels);
 
 const struct pst_op pst_op_silu_backward = {
     .schema = "aten::silu_backward(Tensor grad_output, Tensor self) -> Tensor",
     .infer = pst_pw_infer_backward,
     .vjp = pst_vjp_none,
-    PST_KERNELS(silu_backward_kernels),
 };
+PST_CPU_KERNELS(silu_backward, silu_backward_kernels);
 
 const struct pst_op pst_op_gelu_backward = {
     .schema = "aten::gelu_backward(Tensor grad_output, Tensor self, *, "
               "str approximate=\"none\") -> Tensor",
     .infer = infer_gelu_backward,
     .vjp = pst_vjp_none,
-    PST_KERNELS(gelu_backward_kernels),
 };
+PST_CPU_KERNELS(gelu_backward, gelu_backward_kernels);

@@ -144,48 +144,48 @@ const struct pst_op pst_op_add_Tensor = {
               "Scalar alpha=1) -> Tensor",
     .infer = infer_alpha,
     .vjp = add_vjp,
-    PST_KERNELS(add_kernels),
 };
+PST_CPU_KERNELS(add_Tensor, add_kernels);
 
 const struct pst_op pst_op_add_Scalar = {
     .schema = "aten::add.Scalar(Tensor self, Scalar other, "
               "Scalar alpha=1) -> Tensor",
     .infer = infer_alpha,
     .vjp = add_vjp,
-    PST_KERNELS(add_kernels),
 };
+PST_CPU_KERNELS(add_Scalar, add_kernels);
 
 const struct pst_op pst_op_sub_Tensor = {
     .schema = "aten::sub.Tensor(Tensor self, Tensor other, *, "
               "Scalar alpha=1) -> Tensor",
     .infer = infer_sub,
     .vjp = sub_vjp,
-    PST_KERNELS(sub_kernels),
 };
+PST_CPU_KERNELS(sub_Tensor, sub_kernels);
 
 const struct pst_op pst_op_sub_Scalar = {
     .schema = "aten::sub.Scalar(Tensor self, Scalar other, "
               "Scalar alpha=1) -> Tensor",
     .infer = infer_sub,
     .vjp = sub_vjp,
-    PST_KERNELS(sub_kernels),
 };
+PST_CPU_KERNELS(sub_Scalar, sub_kernels);
 
 const struct pst_op pst_op_rsub_Tensor = {
     .schema = "aten::rsub.Tensor(Tensor self, Tensor other, *, "
               "Scalar alpha=1) -> Tensor",
     .infer = infer_sub,
     .vjp = rsub_vjp,
-    PST_KERNELS(rsub_kernels),
 };
+PST_CPU_KERNELS(rsub_Tensor, rsub_kernels);
 
 const struct pst_op pst_op_rsub_Scalar = {
     .schema = "aten::rsub.Scalar(Tensor self, Scalar other, "
               "Scalar alpha=1) -> Tensor",
     .infer = infer_sub,
     .vjp = rsub_vjp,
-    PST_KERNELS(rsub_kernels),
 };
+PST_CPU_KERNELS(rsub_Scalar, rsub_kernels);
 
 /* --- mul, div ------------------------------------------------------------ */
 
@@ -251,29 +251,29 @@ const struct pst_op pst_op_mul_Tensor = {
     .schema = "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor",
     .infer = pst_infer_binary,
     .vjp = mul_vjp,
-    PST_KERNELS(mul_kernels),
 };
+PST_CPU_KERNELS(mul_Tensor, mul_kernels);
 
 const struct pst_op pst_op_mul_Scalar = {
     .schema = "aten::mul.Scalar(Tensor self, Scalar other) -> Tensor",
     .infer = pst_infer_binary,
     .vjp = mul_vjp,
-    PST_KERNELS(mul_kernels),
 };
+PST_CPU_KERNELS(mul_Scalar, mul_kernels);
 
 const struct pst_op pst_op_div_Tensor = {
     .schema = "aten::div.Tensor(Tensor self, Tensor other) -> Tensor",
     .infer = pst_infer_binary_float,
     .vjp = div_vjp,
-    PST_KERNELS(div_kernels),
 };
+PST_CPU_KERNELS(div_Tensor, div_kernels);
 
 const struct pst_op pst_op_div_Scalar = {
     .schema = "aten::div.Scalar(Tensor self, Scalar other) -> Tensor",
     .infer = pst_infer_binary_float,
     .vjp = div_vjp,
-    PST_KERNELS(div_kernels),
 };
+PST_CPU_KERNELS(div_Scalar, div_kernels);
 
 /* --- one operand --------------------------------------------------------- */
 
@@ -351,26 +351,26 @@ const struct pst_op pst_op_neg = {
     .schema = "aten::neg(Tensor self) -> Tensor",
     .infer = infer_neg,
     .vjp = neg_vjp,
-    PST_KERNELS(neg_kernels),
 };
+PST_CPU_KERNELS(neg, neg_kernels);
 
 const struct pst_op pst_op_abs = {
     .schema = "aten::abs(Tensor self) -> Tensor",
     .infer = pst_infer_same_as_0,
     .vjp = abs_vjp,
-    PST_KERNELS(abs_kernels),
 };
+PST_CPU_KERNELS(abs, abs_kernels);
 
 const struct pst_op pst_op_sign = {
     .schema = "aten::sign(Tensor self) -> Tensor",
     .infer = pst_infer_same_as_0,
     .vjp = sign_vjp,
-    PST_KERNELS(sign_kernels),
 };
+PST_CPU_KERNELS(sign, sign_kernels);
 
 const struct pst_op pst_op_reciprocal = {
     .schema = "aten::reciprocal(Tensor self) -> Tensor",
     .infer = pst_infer_unary_float,
     .vjp = reciprocal_vjp,
-    PST_KERNELS(reciprocal_kernels),
 };
+PST_CPU_KERNELS(reciprocal, reciprocal_kernels);

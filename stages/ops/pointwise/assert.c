@@ -44,8 +44,8 @@ const struct pst_op pst_op_assert = {
     .flags = PST_OP_EFFECT,
     .infer = infer_one_element,
     .vjp = pst_vjp_none,
-    PST_KERNELS(assert_kernels),
 };
+PST_CPU_KERNELS(assert, assert_kernels);
 
 static enum pst_status emit_assert(struct pst_rewrite *w, const char *text)
 {

@@ -51,8 +51,8 @@ const struct pst_op pst_op_contiguous = {
     .flags = PST_OP_MAYBE_VIEW,
     .infer = infer_contiguous,
     .vjp = alias_vjp,
-    PST_VIEW_COPY,
 };
+PST_CPU_KERNELS(contiguous, pst_view_copy_kernels);
 
 /* --- casts ---------------------------------------------------------------- */
 
@@ -122,8 +122,8 @@ static enum pst_status infer_to_copy(struct pst_infer *c)
         .flags = bits,                                                         \
         .infer = how,                                                          \
         .vjp = cast_vjp,                                                       \
-        PST_VIEW_COPY,                                                         \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id, pst_view_copy_kernels)
 
 CAST(to_dtype,
      "to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, "
@@ -229,19 +229,19 @@ const struct pst_op pst_op_copy = {
               "Tensor",
     .infer = infer_copy,
     .vjp = copy_vjp,
-    PST_KERNELS(write_kernels),
 };
+PST_CPU_KERNELS(copy, write_kernels);
 
 const struct pst_op pst_op_fill_Scalar = {
     .schema = "aten::fill.Scalar(Tensor self, Scalar value) -> Tensor",
     .infer = pst_infer_same_as_0,
     .vjp = pst_vjp_none,
-    PST_KERNELS(write_kernels),
 };
+PST_CPU_KERNELS(fill_Scalar, write_kernels);
 
 const struct pst_op pst_op_fill_Tensor = {
     .schema = "aten::fill.Tensor(Tensor self, Tensor value) -> Tensor",
     .infer = infer_copy,
     .vjp = copy_vjp,
-    PST_KERNELS(write_kernels),
 };
+PST_CPU_KERNELS(fill_Tensor, write_kernels);

@@ -35,15 +35,15 @@ static void compare(const struct pst_call *call, pst_pw_f64_fn f,
                   "Tensor",                                                    \
         .infer = pst_infer_compare,                                            \
         .vjp = pst_vjp_none,                                                   \
-        PST_KERNELS(name##_kernels),                                           \
     };                                                                         \
+    PST_CPU_KERNELS(name##_Tensor, name##_kernels);                            \
     const struct pst_op pst_op_##name##_Scalar = {                             \
         .schema = "aten::" #name ".Scalar(Tensor self, Scalar other) -> "      \
                   "Tensor",                                                    \
         .infer = pst_infer_compare,                                            \
         .vjp = pst_vjp_none,                                                   \
-        PST_KERNELS(name##_kernels),                                           \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(name##_Scalar, name##_kernels)
 
 COMPARISON(eq, ==);
 COMPARISON(ne, !=);
@@ -78,8 +78,8 @@ static void logical(const struct pst_call *call, unsigned n, pst_pw_f64_fn f)
         .schema = "aten::" #name "(Tensor self, Tensor other) -> Tensor",      \
         .infer = pst_infer_compare,                                            \
         .vjp = pst_vjp_none,                                                   \
-        PST_KERNELS(name##_kernels),                                           \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(name, name##_kernels)
 
 LOGICAL(logical_and, and, a != 0.0 && b != 0.0);
 LOGICAL(logical_or, or, a != 0.0 || b != 0.0);
@@ -102,8 +102,8 @@ const struct pst_op pst_op_logical_not = {
     .schema = "aten::logical_not(Tensor self) -> Tensor",
     .infer = pst_infer_unary_bool,
     .vjp = pst_vjp_none,
-    PST_KERNELS(logical_not_kernels),
 };
+PST_CPU_KERNELS(logical_not, logical_not_kernels);
 
 /* --- bits: integers and bool ---------------------------------------------- */
 
@@ -149,15 +149,15 @@ static void never_f64(const struct pst_pw *p PST_UNUSED, int64_t n,
             "aten::" name ".Tensor(Tensor self, Tensor other) -> Tensor",      \
         .infer = infer_bits,                                                   \
         .vjp = pst_vjp_none,                                                   \
-        PST_KERNELS(id##_kernels),                                             \
     };                                                                         \
+    PST_CPU_KERNELS(id##_Tensor, id##_kernels);                                \
     const struct pst_op pst_op_##id##_Scalar = {                               \
         .schema =                                                              \
             "aten::" name ".Scalar(Tensor self, Scalar other) -> Tensor",      \
         .infer = infer_bits,                                                   \
         .vjp = pst_vjp_none,                                                   \
-        PST_KERNELS(id##_kernels),                                             \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id##_Scalar, id##_kernels)
 
 BITS("bitwise_and", bitwise_and, and, &);
 BITS("bitwise_or", bitwise_or, or, |);
@@ -179,5 +179,5 @@ const struct pst_op pst_op_bitwise_not = {
     .schema = "aten::bitwise_not(Tensor self) -> Tensor",
     .infer = infer_bitwise_not,
     .vjp = pst_vjp_none,
-    PST_KERNELS(bitwise_not_kernels),
 };
+PST_CPU_KERNELS(bitwise_not, bitwise_not_kernels);

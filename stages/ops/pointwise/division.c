@@ -109,15 +109,15 @@ const struct pst_op pst_op_trunc_divide = {
     .schema = "penstock::trunc_divide(Tensor self, Tensor other) -> Tensor",
     .infer = pst_infer_binary,
     .vjp = pst_vjp_none,
-    PST_KERNELS(trunc_divide_kernels),
 };
+PST_CPU_KERNELS(trunc_divide, trunc_divide_kernels);
 const struct pst_op pst_op_trunc_divide_Scalar = {
     .schema =
         "penstock::trunc_divide.Scalar(Tensor self, Scalar other) -> Tensor",
     .infer = pst_infer_binary,
     .vjp = pst_vjp_none,
-    PST_KERNELS(trunc_divide_kernels),
 };
+PST_CPU_KERNELS(trunc_divide_Scalar, trunc_divide_kernels);
 
 #define REMAINDERS(name, quotient)                                             \
     PST_PW_LOOP(name, 2, 0)                                                    \

@@ -42,5 +42,5 @@ const struct pst_op pst_op_frexp_Tensor = {
     .infer = infer_frexp,
     .vjp = pst_vjp_formula,
     .formula = "self: grad * cast(pow.Scalar(2.0, -result1), dtype(self))",
-    PST_KERNELS(frexp_kernels),
 };
+PST_CPU_KERNELS(frexp_Tensor, frexp_kernels);

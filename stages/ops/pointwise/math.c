@@ -118,8 +118,8 @@ static const struct pst_kernel erf_kernels[] = {
         .schema = "aten::" #name "(Tensor self) -> Tensor",                    \
         .infer = pst_infer_unary_float,                                        \
         .vjp = name##_vjp,                                                     \
-        PST_KERNELS(name##_kernels),                                           \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(name, name##_kernels)
 
 ROW(exp);
 ROW(log);
@@ -296,27 +296,27 @@ const struct pst_op pst_op_pow_Tensor_Scalar = {
     .schema = "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor",
     .infer = infer_pow,
     .vjp = pow_scalar_vjp,
-    PST_KERNELS(pow_kernels),
 };
+PST_CPU_KERNELS(pow_Tensor_Scalar, pow_kernels);
 
 const struct pst_op pst_op_pow_Tensor_Tensor = {
     .schema = "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor",
     .infer = infer_pow,
     .vjp = pow_vjp,
-    PST_KERNELS(pow_kernels),
 };
+PST_CPU_KERNELS(pow_Tensor_Tensor, pow_kernels);
 
 const struct pst_op pst_op_pow_Scalar = {
     .schema = "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor",
     .infer = infer_pow,
     .vjp = pow_vjp,
-    PST_KERNELS(pow_kernels),
 };
+PST_CPU_KERNELS(pow_Scalar, pow_kernels);
 
 const struct pst_op pst_op_pow_scalar_backward = {
     .schema = "penstock::pow_scalar_backward(Tensor grad_output, Tensor self, "
               "Scalar exponent) -> Tensor",
     .infer = pst_pw_infer_backward,
     .vjp = pst_vjp_none,
-    PST_KERNELS(pow_scalar_backward_kernels),
 };
+PST_CPU_KERNELS(pow_scalar_backward, pow_scalar_backward_kernels);

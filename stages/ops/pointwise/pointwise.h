@@ -162,8 +162,8 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
         .infer = (how),                                                        \
         .vjp = (gradient) != NULL ? pst_vjp_formula : pst_vjp_none,            \
         .formula = (gradient),                                                 \
-        PST_KERNELS(id##_kernels),                                             \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id, id##_kernels)
 
 /* A row over the kernels ID_kernels that stand above it. */
 #define PST_PW_ROW_OF(id, text, how, kernel, gradient)                         \
@@ -172,8 +172,8 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
         .infer = (how),                                                        \
         .vjp = (gradient) != NULL ? pst_vjp_formula : pst_vjp_none,            \
         .formula = (gradient),                                                 \
-        PST_KERNELS(kernel##_kernels),                                         \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id, kernel##_kernels)
 
 /* Functions NAME_f32_any ... that run CALL(call, loop, ...). */
 #define PST_PW_THUNK(name, loop, suffix, run, ...)                             \
@@ -213,7 +213,7 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
         .infer = (how),                                                        \
         .vjp = (gradient) != NULL ? pst_vjp_formula : pst_vjp_none,            \
         .formula = (gradient),                                                 \
-        PST_KERNELS(id##_kernels),                                             \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id, id##_kernels)
 
 #endif

@@ -53,8 +53,8 @@ static enum pst_status where_vjp(struct pst_vjp *v)
         .schema = "aten::where." text " -> Tensor",                            \
         .infer = infer_where,                                                  \
         .vjp = where_vjp,                                                      \
-        PST_KERNELS(where_kernels),                                            \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(where_##id, where_kernels)
 
 WHERE(self, "self(Tensor condition, Tensor self, Tensor other)");
 WHERE(ScalarOther, "ScalarOther(Tensor condition, Tensor self, Scalar other)");
@@ -114,16 +114,16 @@ const struct pst_op pst_op_masked_fill_Scalar = {
               "Scalar value) -> Tensor",
     .infer = infer_masked_fill,
     .vjp = masked_fill_vjp,
-    PST_KERNELS(masked_fill_kernels),
 };
+PST_CPU_KERNELS(masked_fill_Scalar, masked_fill_kernels);
 
 const struct pst_op pst_op_masked_fill_Tensor = {
     .schema = "aten::masked_fill.Tensor(Tensor self, Tensor mask, "
               "Tensor value) -> Tensor",
     .infer = infer_masked_fill,
     .vjp = masked_fill_vjp,
-    PST_KERNELS(masked_fill_kernels),
 };
+PST_CPU_KERNELS(masked_fill_Tensor, masked_fill_kernels);
 
 /* --- clamp ---------------------------------------------------------------- */
 
@@ -233,16 +233,16 @@ const struct pst_op pst_op_clamp = {
               "-> Tensor",
     .infer = infer_clamp,
     .vjp = clamp_vjp,
-    PST_KERNELS(clamp_kernels),
 };
+PST_CPU_KERNELS(clamp, clamp_kernels);
 
 const struct pst_op pst_op_clamp_backward = {
     .schema = "penstock::clamp_backward(Tensor grad_output, Tensor self, "
               "Scalar? min=None, Scalar? max=None) -> Tensor",
     .infer = pst_pw_infer_backward,
     .vjp = pst_vjp_none,
-    PST_KERNELS(clamp_backward_kernels),
 };
+PST_CPU_KERNELS(clamp_backward, clamp_backward_kernels);
 
 /* --- maximum, minimum ----------------------------------------------------- */
 
@@ -298,15 +298,15 @@ const struct pst_op pst_op_maximum = {
     .schema = "aten::maximum(Tensor self, Tensor other) -> Tensor",
     .infer = pst_infer_binary,
     .vjp = maximum_vjp,
-    PST_KERNELS(maximum_kernels),
 };
+PST_CPU_KERNELS(maximum, maximum_kernels);
 
 const struct pst_op pst_op_minimum = {
     .schema = "aten::minimum(Tensor self, Tensor other) -> Tensor",
     .infer = pst_infer_binary,
     .vjp = minimum_vjp,
-    PST_KERNELS(minimum_kernels),
 };
+PST_CPU_KERNELS(minimum, minimum_kernels);
 
 /* A NaN on either side wins; the bound gets the gradient where it binds. */
 PST_PW_FAST_ROW(clamp_min_Tensor,

@@ -43,8 +43,8 @@ const struct pst_op pst_op_i1 = {
     .schema = "penstock::i1(Tensor self) -> Tensor",
     .infer = pst_infer_unary_float,
     .vjp = pst_vjp_none,
-    PST_KERNELS(i1_kernels),
 };
+PST_CPU_KERNELS(i1, i1_kernels);
 
 PST_PW_F64(polygamma_f64, 1, pst_math_polygamma((int64_t)p->s[0], a))
 

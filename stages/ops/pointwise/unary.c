@@ -125,8 +125,8 @@ PST_REWRITE_FORMULA(
         .schema = "aten::" #name "(Tensor self) -> Tensor",                    \
         .infer = pst_infer_unary_bool,                                         \
         .vjp = pst_vjp_none,                                                   \
-        PST_KERNELS(name##_kernels),                                           \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(name, name##_kernels)
 
 QUESTION_FAST(isnan, isnan(a) != 0, 0);
 QUESTION_FAST(isinf, isinf(a) != 0, 0);

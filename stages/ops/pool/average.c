@@ -331,8 +331,8 @@ BOTH(resize, resize);
         .schema = "penstock::" #id "(Tensor " text ") -> Tensor",              \
         .infer = id##_infer,                                                   \
         .vjp = id##_vjp,                                                       \
-        PST_KERNELS(id##_kernels),                                             \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id, id##_kernels)
 #define POOL                                                                   \
     "int[] kernel_size, int[] stride, int[] padding, bool ceil_mode, bool "    \
     "count_include_pad, int? divisor_override"
@@ -429,5 +429,5 @@ const struct pst_op pst_op_avg_pool_whole = {
     .schema = "penstock::avg_pool_whole(Tensor self, " POOL ") -> Tensor",
     .infer = avg_pool_whole_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(avg_pool_whole_kernels),
 };
+PST_CPU_KERNELS(avg_pool_whole, avg_pool_whole_kernels);

@@ -520,16 +520,16 @@ const struct pst_op pst_op_max_pool = {
               "(Tensor, Tensor)",
     .infer = pool_infer,
     .vjp = pool_vjp,
-    PST_KERNELS(pool_kernels),
 };
+PST_CPU_KERNELS(max_pool, pool_kernels);
 
 const struct pst_op pst_op_adaptive_max_pool = {
     .schema = "penstock::adaptive_max_pool(Tensor self, int[] output_size) -> "
               "(Tensor, Tensor)",
     .infer = adaptive_infer,
     .vjp = pool_vjp,
-    PST_KERNELS(adaptive_kernels),
 };
+PST_CPU_KERNELS(adaptive_max_pool, adaptive_kernels);
 
 const struct pst_op pst_op_fractional_max_pool = {
     .schema = "penstock::fractional_max_pool(Tensor self, Tensor "
@@ -537,5 +537,5 @@ const struct pst_op pst_op_fractional_max_pool = {
               "(Tensor, Tensor)",
     .infer = fractional_infer,
     .vjp = fractional_vjp,
-    PST_KERNELS(fractional_kernels),
 };
+PST_CPU_KERNELS(fractional_max_pool, fractional_kernels);

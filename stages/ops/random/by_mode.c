@@ -49,5 +49,5 @@ const struct pst_op pst_op_by_mode = {
     .flags = PST_OP_MAYBE_VIEW | PST_OP_DROPOUT | PST_OP_ORIGIN,
     .infer = by_mode_infer,
     .vjp = by_mode_vjp,
-    PST_KERNELS(by_mode_kernels),
 };
+PST_CPU_KERNELS(by_mode, by_mode_kernels);

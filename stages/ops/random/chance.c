@@ -48,8 +48,8 @@ const struct pst_op pst_op_chosen = {
     .flags = PST_OP_ORIGIN,
     .infer = chosen_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(chosen_kernels),
 };
+PST_CPU_KERNELS(chosen, chosen_kernels);
 
 /* --- standard deviations, rates ---------------------------------------------
  */
@@ -79,8 +79,8 @@ const struct pst_op pst_op_not_negative = {
     .flags = PST_OP_ORIGIN,
     .infer = pst_infer_same_as_0,
     .vjp = pst_vjp_none,
-    PST_KERNELS(not_negative_kernels),
 };
+PST_CPU_KERNELS(not_negative, not_negative_kernels);
 
 /* --- weights of a choice among many -----------------------------------------
  */
@@ -128,5 +128,5 @@ const struct pst_op pst_op_weights = {
     .flags = PST_OP_ORIGIN,
     .infer = weights_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(weights_kernels),
 };
+PST_CPU_KERNELS(weights, weights_kernels);

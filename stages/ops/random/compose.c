@@ -150,8 +150,8 @@ const struct pst_op pst_op_poisson_quantile = {
     .schema = "penstock::poisson_quantile(Tensor share, Tensor rate) -> Tensor",
     .infer = pst_infer_binary,
     .vjp = pst_vjp_none,
-    PST_KERNELS(poisson_quantile_kernels),
 };
+PST_CPU_KERNELS(poisson_quantile, poisson_quantile_kernels);
 COMPOSE(poisson, "poisson(Tensor self, Generator? generator=None",
         "poisson_quantile(rand_like(self), not_negative(self, "
         "'invalid Poisson rate, expected rate to be non-negative'))");

@@ -134,8 +134,8 @@ const struct pst_op pst_op_dropout = {
     .flags = PST_OP_MAYBE_VIEW | PST_OP_RANDOM | PST_OP_DROPOUT | PST_OP_ORIGIN,
     .infer = infer_dropout,
     .vjp = dropout_vjp,
-    PST_KERNELS(dropout_kernels),
 };
+PST_CPU_KERNELS(dropout, dropout_kernels);
 
 /* --- native_dropout: also returns the mask of what was kept --------------- */
 
@@ -197,5 +197,5 @@ const struct pst_op pst_op_native_dropout = {
     .flags = PST_OP_RANDOM | PST_OP_DROPOUT | PST_OP_ORIGIN,
     .infer = infer_native_dropout,
     .vjp = native_dropout_vjp,
-    PST_KERNELS(native_dropout_kernels),
 };
+PST_CPU_KERNELS(native_dropout, native_dropout_kernels);

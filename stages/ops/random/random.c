@@ -201,8 +201,8 @@ PST_SIMD_EACH(RUN)
         .flags = PST_OP_RANDOM | PST_OP_ORIGIN,                                \
         .infer = how,                                                          \
         .vjp = pst_vjp_none,                                                   \
-        PST_KERNELS(id##_kernels),                                             \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id, id##_kernels)
 
 #define OPTIONS                                                                \
     "*, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "    \

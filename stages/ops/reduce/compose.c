@@ -49,8 +49,8 @@ const struct pst_op pst_op_deviation = {
     .infer = pst_infer_unary_float,
     .vjp = pst_vjp_formula,
     .formula = "variance: result == 0 ? 0 : grad / (result * 2)",
-    PST_KERNELS(deviation_kernels),
 };
+PST_CPU_KERNELS(deviation, deviation_kernels);
 
 #define BY "unbiased ? 1 : 0"
 COMPOSE(var, "var(Tensor self, bool unbiased=True) -> Tensor",

@@ -216,8 +216,8 @@ static enum pst_status infer_extremes(struct pst_infer *c)
         .infer = (how),                                                        \
         .vjp = (gradient) != NULL ? pst_vjp_formula : pst_vjp_none,            \
         .formula = (gradient),                                                 \
-        PST_KERNELS(id##_kernels),                                             \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id, id##_kernels)
 
 /* Sums from the end of exp(x - y) g, positive and negative g apart and in
  * logarithms. */
@@ -252,7 +252,7 @@ ROW(_logcumsumexp, logcumsumexp_ref,
         .infer = infer_extremes,                                               \
         .vjp = pst_vjp_formula,                                                \
         .formula = PUT_BACK,                                                   \
-        PST_KERNELS(id##_kernels),                                             \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id, id##_kernels)
 EXTREME(cummax, pst_running_max);
 EXTREME(cummin, pst_running_min);

@@ -156,30 +156,30 @@ const struct pst_op pst_op_amax = {
               "Tensor",
     .infer = infer_amax,
     .vjp = amax_vjp,
-    PST_KERNELS(amax_kernels),
 };
+PST_CPU_KERNELS(amax, amax_kernels);
 
 const struct pst_op pst_op_amin = {
     .schema = "aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> "
               "Tensor",
     .infer = infer_amax,
     .vjp = amax_vjp,
-    PST_KERNELS(amin_kernels),
 };
+PST_CPU_KERNELS(amin, amin_kernels);
 
 const struct pst_op pst_op_max = {
     .schema = "aten::max(Tensor self) -> Tensor",
     .infer = infer_max,
     .vjp = max_vjp,
-    PST_KERNELS(max_kernels),
 };
+PST_CPU_KERNELS(max, max_kernels);
 
 const struct pst_op pst_op_min = {
     .schema = "aten::min(Tensor self) -> Tensor",
     .infer = infer_max,
     .vjp = max_vjp,
-    PST_KERNELS(min_kernels),
 };
+PST_CPU_KERNELS(min, min_kernels);
 
 /* --- max.dim, argmax ------------------------------------------------------ */
 
@@ -237,29 +237,29 @@ const struct pst_op pst_op_max_dim = {
               "(Tensor values, Tensor indices)",
     .infer = infer_max_dim,
     .vjp = max_dim_vjp,
-    PST_KERNELS(max_dim_kernels),
 };
+PST_CPU_KERNELS(max_dim, max_dim_kernels);
 
 const struct pst_op pst_op_min_dim = {
     .schema = "aten::min.dim(Tensor self, int dim, bool keepdim=False) -> "
               "(Tensor values, Tensor indices)",
     .infer = infer_max_dim,
     .vjp = max_dim_vjp,
-    PST_KERNELS(min_dim_kernels),
 };
+PST_CPU_KERNELS(min_dim, min_dim_kernels);
 
 const struct pst_op pst_op_argmax = {
     .schema = "aten::argmax(Tensor self, int? dim=None, bool keepdim=False) "
               "-> Tensor",
     .infer = infer_argmax,
     .vjp = pst_vjp_none,
-    PST_KERNELS(argmax_kernels),
 };
+PST_CPU_KERNELS(argmax, argmax_kernels);
 
 const struct pst_op pst_op_argmin = {
     .schema = "aten::argmin(Tensor self, int? dim=None, bool keepdim=False) "
               "-> Tensor",
     .infer = infer_argmax,
     .vjp = pst_vjp_none,
-    PST_KERNELS(argmin_kernels),
 };
+PST_CPU_KERNELS(argmin, argmin_kernels);

@@ -179,8 +179,8 @@ static enum pst_status infer_histogram_edges(struct pst_infer *c)
         .schema = "aten::" text,                                               \
         .infer = (how),                                                        \
         .vjp = pst_vjp_none,                                                   \
-        PST_KERNELS(name##_kernels),                                           \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id, name##_kernels)
 ROW(histc, histc,
     "histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor",
     infer_histc);

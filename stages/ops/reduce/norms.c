@@ -149,8 +149,8 @@ const struct pst_op pst_op_linalg_vector_norm = {
                "(ord == -inf ? sgn(x) * (hit ? g / hits : 0) : "
                "(ord < 1 ? sgn(x) * (x == 0 ? 0 : power) * g * "
                "pow.Tensor_Scalar(y, 1 - ord) : sgn(x) * power * scale)))))",
-    PST_KERNELS(vector_norm_kernels),
 };
+PST_CPU_KERNELS(linalg_vector_norm, vector_norm_kernels);
 
 /* --- compositions --------------------------------------------------------- */
 

@@ -140,8 +140,8 @@ const struct pst_op pst_op_prod = {
     .infer = infer_prod,
     .vjp = pst_vjp_formula,
     .formula = "self: prod_backward(cast(grad, dtype(self)), self)",
-    PST_KERNELS(prod_kernels),
 };
+PST_CPU_KERNELS(prod, prod_kernels);
 
 const struct pst_op pst_op_prod_dim_int = {
     .schema = "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, "
@@ -149,8 +149,8 @@ const struct pst_op pst_op_prod_dim_int = {
     .infer = infer_prod_dim,
     .vjp = pst_vjp_formula,
     .formula = "self: prod_backward(cast(grad, dtype(self)), self, dim)",
-    PST_KERNELS(prod_dim_kernels),
 };
+PST_CPU_KERNELS(prod_dim_int, prod_dim_kernels);
 
 /* Gradient in its order of lanes, whatever its shape. */
 const struct pst_op pst_op_prod_backward = {
@@ -158,5 +158,5 @@ const struct pst_op pst_op_prod_backward = {
               "int? dim=None) -> Tensor",
     .infer = infer_prod_backward,
     .vjp = pst_vjp_none,
-    PST_KERNELS(prod_backward_kernels),
 };
+PST_CPU_KERNELS(prod_backward, prod_backward_kernels);

@@ -82,8 +82,8 @@ const struct pst_op pst_op_cumsum = {
               "-> Tensor",
     .infer = infer_cumsum,
     .vjp = cumsum_vjp,
-    PST_KERNELS(cumsum_kernels),
 };
+PST_CPU_KERNELS(cumsum, cumsum_kernels);
 
 /* --- diff ----------------------------------------------------------------- */
 
@@ -260,5 +260,5 @@ const struct pst_op pst_op_diff = {
               "Tensor? prepend=None, Tensor? append=None) -> Tensor",
     .infer = infer_diff,
     .vjp = diff_vjp,
-    PST_KERNELS(diff_kernels),
 };
+PST_CPU_KERNELS(diff, diff_kernels);

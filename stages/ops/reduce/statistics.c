@@ -138,8 +138,8 @@ KERNEL(all_dim, logic_dims(c, &all_how), WHOLE(all_dim_whole, logic_dims_fit));
         .schema = "aten::" text " -> Tensor",                                  \
         .infer = how,                                                          \
         .vjp = pst_vjp_none,                                                   \
-        PST_KERNELS(table),                                                    \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id, table)
 
 LOGIC(any, "any(Tensor self)", infer_any, any_kernels);
 LOGIC(all, "all(Tensor self)", infer_any, all_kernels);
@@ -244,16 +244,16 @@ const struct pst_op pst_op_var_correction = {
               "Scalar? correction=None, bool keepdim=False) -> Tensor",
     .infer = infer_var,
     .vjp = var_vjp,
-    PST_KERNELS(var_kernels),
 };
+PST_CPU_KERNELS(var_correction, var_kernels);
 
 const struct pst_op pst_op_var_dim = {
     .schema = "aten::var.dim(Tensor self, int[1]? dim, bool unbiased=True, "
               "bool keepdim=False) -> Tensor",
     .infer = infer_var,
     .vjp = var_vjp,
-    PST_KERNELS(var_kernels),
 };
+PST_CPU_KERNELS(var_dim, var_kernels);
 
 /* --- logsumexp ------------------------------------------------------------ */
 
@@ -326,5 +326,5 @@ const struct pst_op pst_op_logsumexp = {
               "-> Tensor",
     .infer = infer_logsumexp,
     .vjp = logsumexp_vjp,
-    PST_KERNELS(logsumexp_kernels),
 };
+PST_CPU_KERNELS(logsumexp, logsumexp_kernels);

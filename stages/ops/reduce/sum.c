@@ -325,8 +325,8 @@ const struct pst_op pst_op_sum = {
     .infer = infer_sum,
     .vjp = sum_vjp,
     .flops = input_flops,
-    PST_KERNELS(sum_kernels),
 };
+PST_CPU_KERNELS(sum, sum_kernels);
 
 const struct pst_op pst_op_sum_dim_IntList = {
     .schema = "aten::sum.dim_IntList(Tensor self, int[1]? dim, "
@@ -334,16 +334,16 @@ const struct pst_op pst_op_sum_dim_IntList = {
     .infer = infer_sum_dim,
     .vjp = sum_dim_vjp,
     .flops = input_flops,
-    PST_KERNELS(sum_dim_kernels),
 };
+PST_CPU_KERNELS(sum_dim_IntList, sum_dim_kernels);
 
 const struct pst_op pst_op_mean = {
     .schema = "aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor",
     .infer = infer_mean,
     .vjp = mean_vjp,
     .flops = input_flops,
-    PST_KERNELS(mean_kernels),
 };
+PST_CPU_KERNELS(mean, mean_kernels);
 
 const struct pst_op pst_op_mean_dim = {
     .schema = "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, "
@@ -351,5 +351,5 @@ const struct pst_op pst_op_mean_dim = {
     .infer = infer_mean_dim,
     .vjp = mean_dim_vjp,
     .flops = input_flops,
-    PST_KERNELS(mean_dim_kernels),
 };
+PST_CPU_KERNELS(mean_dim, mean_dim_kernels);

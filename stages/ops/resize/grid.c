@@ -461,31 +461,31 @@ const struct pst_op pst_op_grid_sampler_2d = {
     .schema = "aten::grid_sampler_2d(Tensor input, Tensor grid, " SETTINGS,
     .infer = sampler_2d_infer,
     .vjp = sampler_vjp,
-    PST_KERNELS(sampler_kernels),
 };
+PST_CPU_KERNELS(grid_sampler_2d, sampler_kernels);
 
 const struct pst_op pst_op_grid_sampler_3d = {
     .schema = "aten::grid_sampler_3d(Tensor input, Tensor grid, " SETTINGS,
     .infer = sampler_3d_infer,
     .vjp = sampler_vjp,
-    PST_KERNELS(sampler_kernels),
 };
+PST_CPU_KERNELS(grid_sampler_3d, sampler_kernels);
 
 const struct pst_op pst_op_grid_sampler_input = {
     .schema = "penstock::grid_sampler_input(Tensor grad_output, Tensor input, "
               "Tensor grid, " SETTINGS,
     .infer = input_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(input_kernels),
 };
+PST_CPU_KERNELS(grid_sampler_input, input_kernels);
 
 const struct pst_op pst_op_grid_sampler_grid = {
     .schema = "penstock::grid_sampler_grid(Tensor grad_output, Tensor input, "
               "Tensor grid, " SETTINGS,
     .infer = grid_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(grid_kernels),
 };
+PST_CPU_KERNELS(grid_sampler_grid, grid_kernels);
 
 static enum pst_status by_rank(struct pst_rewrite *w)
 {

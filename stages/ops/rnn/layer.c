@@ -522,9 +522,9 @@ const struct pst_op pst_op_rnn_layer = {
               "reverse) -> (Tensor, Tensor, Tensor, Tensor)",
     .infer = layer_infer,
     .vjp = layer_vjp,
-    PST_KERNELS(layer_kernels),
     .flops = layer_flops,
 };
+PST_CPU_KERNELS(rnn_layer, layer_kernels);
 
 const struct pst_op pst_op_rnn_layer_backward = {
     .schema = "penstock::rnn_layer_backward(Tensor y, Tensor? grad_y, Tensor? "
@@ -533,6 +533,6 @@ const struct pst_op pst_op_rnn_layer_backward = {
               "Tensor, Tensor, Tensor, Tensor)",
     .infer = backward_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(backward_kernels),
     .flops = backward_flops,
 };
+PST_CPU_KERNELS(rnn_layer_backward, backward_kernels);

@@ -138,15 +138,6 @@ static const struct {
     {&pst_op_grid_sampler_3d, pst_sizes_sampled},
 };
 
-/* Rows of other names that only look at elements. */
-static bool is_elementwise(const struct pst_op *op)
-{
-    for (unsigned i = 0; i < pst_registry_count(); i++)
-        if (pst_registry_at(i) == op)
-            return strcmp(pst_registry_family(i), "pointwise") == 0;
-    return false;
-}
-
 void pst_op_sizes(const struct pst_op *op, struct pst_build *build,
                   struct pst_node *node)
 {
@@ -157,7 +148,8 @@ void pst_op_sizes(const struct pst_op *op, struct pst_build *build,
             rules[i].rule(&s);
             return;
         }
-    if (is_elementwise(op)) {
+    /* Rows of other names that only look at elements. */
+    if (strcmp(pst_op_family(op), "pointwise") == 0) {
         pst_sizes_elements(&s);
         return;
     }

@@ -327,32 +327,32 @@ const struct pst_op pst_op_softmax_int = {
               "-> Tensor",
     .infer = softmax_int_infer,
     .vjp = softmax_vjp,
-    PST_KERNELS(softmax_kernels),
 };
+PST_CPU_KERNELS(softmax_int, softmax_kernels);
 
 const struct pst_op pst_op__softmax = {
     .schema = "aten::_softmax(Tensor self, int dim, bool half_to_float) -> "
               "Tensor",
     .infer = softmax_half_infer,
     .vjp = softmax_vjp,
-    PST_KERNELS(softmax_kernels),
 };
+PST_CPU_KERNELS(_softmax, softmax_kernels);
 
 const struct pst_op pst_op_log_softmax_int = {
     .schema = "aten::log_softmax.int(Tensor self, int dim, ScalarType? "
               "dtype=None) -> Tensor",
     .infer = softmax_int_infer,
     .vjp = log_softmax_vjp,
-    PST_KERNELS(log_softmax_kernels),
 };
+PST_CPU_KERNELS(log_softmax_int, log_softmax_kernels);
 
 const struct pst_op pst_op__log_softmax = {
     .schema = "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> "
               "Tensor",
     .infer = softmax_half_infer,
     .vjp = log_softmax_vjp,
-    PST_KERNELS(log_softmax_kernels),
 };
+PST_CPU_KERNELS(_log_softmax, log_softmax_kernels);
 
 /* Rows of -inf give 0 instead of NaN; their gradient is 0 by itself. */
 const struct pst_op pst_op__safe_softmax = {
@@ -360,21 +360,21 @@ const struct pst_op pst_op__safe_softmax = {
               "dtype=None) -> Tensor",
     .infer = softmax_int_infer,
     .vjp = softmax_vjp,
-    PST_KERNELS(safe_softmax_kernels),
 };
+PST_CPU_KERNELS(_safe_softmax, safe_softmax_kernels);
 
 const struct pst_op pst_op_softmax_backward = {
     .schema = "penstock::softmax_backward(Tensor grad_output, Tensor output, "
               "int dim) -> Tensor",
     .infer = backward_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(softmax_backward_kernels),
 };
+PST_CPU_KERNELS(softmax_backward, softmax_backward_kernels);
 
 const struct pst_op pst_op_log_softmax_backward = {
     .schema = "penstock::log_softmax_backward(Tensor grad_output, Tensor "
               "output, int dim) -> Tensor",
     .infer = backward_infer,
     .vjp = pst_vjp_none,
-    PST_KERNELS(log_softmax_backward_kernels),
 };
+PST_CPU_KERNELS(log_softmax_backward, log_softmax_backward_kernels);

@@ -112,8 +112,8 @@ const struct pst_op pst_op_is_in = {
     .schema = "penstock::is_in(Tensor self, Tensor others) -> Tensor",
     .infer = infer_is_in,
     .vjp = pst_vjp_none,
-    PST_KERNELS(is_in_kernels),
 };
+PST_CPU_KERNELS(is_in, is_in_kernels);
 
 /* In the dtype that a comparison of both has. */
 static enum pst_status isin_rewrite(struct pst_rewrite *w)

@@ -41,5 +41,5 @@ const struct pst_op pst_op_mode = {
     .infer = pst_sort_infer_one,
     .vjp = pst_vjp_formula,
     .formula = PST_SORT_PUT_ONE,
-    PST_KERNELS(mode_kernels),
 };
+PST_CPU_KERNELS(mode, mode_kernels);

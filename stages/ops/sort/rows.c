@@ -177,8 +177,8 @@ static enum pst_status infer_topk(struct pst_infer *c)
         .infer = (how),                                                        \
         .vjp = pst_vjp_formula,                                                \
         .formula = (gradient),                                                 \
-        PST_KERNELS(id##_kernels),                                             \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id, id##_kernels)
 
 #define PUT_BACK "self: scatter_add(zeros_like(self), dim, result1, grad)"
 

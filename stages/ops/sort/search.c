@@ -141,8 +141,8 @@ static enum pst_status infer_bucketize(struct pst_infer *c)
         .schema = "aten::" text " -> Tensor",                                  \
         .infer = (how),                                                        \
         .vjp = pst_vjp_none,                                                   \
-        PST_KERNELS(id##_kernels),                                             \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id, id##_kernels)
 
 ROW(searchsorted_Tensor, searchsorted_ref,
     "searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, "

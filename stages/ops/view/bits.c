@@ -45,5 +45,5 @@ const struct pst_op pst_op_view_dtype = {
     .flags = PST_OP_MAYBE_VIEW,
     .infer = infer_view_dtype,
     .vjp = pst_vjp_none,
-    PST_KERNELS(view_dtype_kernels),
 };
+PST_CPU_KERNELS(view_dtype, view_dtype_kernels);

@@ -196,15 +196,15 @@ const struct pst_op pst_op_cat = {
     .schema = "aten::cat(Tensor[] tensors, int dim=0) -> Tensor",
     .infer = infer_cat,
     .vjp = cat_vjp,
-    PST_KERNELS(cat_kernels),
 };
+PST_CPU_KERNELS(cat, cat_kernels);
 
 const struct pst_op pst_op_stack = {
     .schema = "aten::stack(Tensor[] tensors, int dim=0) -> Tensor",
     .infer = infer_stack,
     .vjp = stack_vjp,
-    PST_KERNELS(stack_kernels),
 };
+PST_CPU_KERNELS(stack, stack_kernels);
 
 /* --- repeat --------------------------------------------------------------- */
 
@@ -294,5 +294,5 @@ const struct pst_op pst_op_repeat = {
     .schema = "aten::repeat(Tensor self, SymInt[] repeats) -> Tensor",
     .infer = infer_repeat,
     .vjp = repeat_vjp,
-    PST_KERNELS(repeat_kernels),
 };
+PST_CPU_KERNELS(repeat, repeat_kernels);

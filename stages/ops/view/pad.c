@@ -230,5 +230,5 @@ const struct pst_op pst_op_constant_pad_nd = {
               "Scalar value=0) -> Tensor",
     .infer = infer_pad,
     .vjp = pad_vjp,
-    PST_KERNELS(constant_pad_nd_kernels),
 };
+PST_CPU_KERNELS(constant_pad_nd, constant_pad_nd_kernels);

@@ -344,5 +344,5 @@ const struct pst_op pst_op_broadcast_tensors = {
     .flags = PST_OP_MAYBE_VIEW,
     .infer = infer_broadcast_tensors,
     .vjp = broadcast_tensors_vjp,
-    PST_VIEW_COPY,
 };
+PST_CPU_KERNELS(broadcast_tensors, pst_view_copy_kernels);

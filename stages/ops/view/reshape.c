@@ -208,8 +208,8 @@ static enum pst_status infer_unflatten(struct pst_infer *c)
         .flags = PST_OP_MAYBE_VIEW,                                            \
         .infer = how,                                                          \
         .vjp = reshape_vjp,                                                    \
-        PST_VIEW_COPY,                                                         \
-    }
+    };                                                                         \
+    PST_CPU_KERNELS(id, pst_view_copy_kernels)
 
 RESHAPE(view, "view(Tensor(a) self, SymInt[] size) -> Tensor(a)", infer_view);
 RESHAPE(_unsafe_view, "_unsafe_view(Tensor self, SymInt[] size) -> Tensor",

@@ -336,13 +336,13 @@ const struct pst_op pst_op_select_backward = {
               "int dim, SymInt index) -> Tensor",
     .infer = infer_select_backward,
     .vjp = select_backward_vjp,
-    PST_KERNELS(select_backward_kernels),
 };
+PST_CPU_KERNELS(select_backward, select_backward_kernels);
 
 const struct pst_op pst_op_slice_backward = {
     .schema = "aten::slice_backward(Tensor grad_output, SymInt[] input_sizes, "
               "int dim, SymInt start, SymInt end, SymInt step) -> Tensor",
     .infer = infer_slice_backward,
     .vjp = slice_backward_vjp,
-    PST_KERNELS(slice_backward_kernels),
 };
+PST_CPU_KERNELS(slice_backward, slice_backward_kernels);

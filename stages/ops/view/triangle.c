@@ -150,12 +150,12 @@ const struct pst_op pst_op_triu = {
     .schema = "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor",
     .infer = infer_triangle,
     .vjp = triu_vjp,
-    PST_KERNELS(triu_kernels),
 };
+PST_CPU_KERNELS(triu, triu_kernels);
 
 const struct pst_op pst_op_tril = {
     .schema = "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor",
     .infer = infer_triangle,
     .vjp = tril_vjp,
-    PST_KERNELS(tril_kernels),
 };
+PST_CPU_KERNELS(tril, tril_kernels);

@@ -228,13 +228,13 @@ const struct pst_op pst_op_flip = {
     .schema = "aten::flip(Tensor self, int[] dims) -> Tensor",
     .infer = infer_flip,
     .vjp = flip_vjp,
-    PST_KERNELS(flip_kernels),
 };
+PST_CPU_KERNELS(flip, flip_kernels);
 
 const struct pst_op pst_op_roll = {
     .schema = "aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> "
               "Tensor",
     .infer = infer_roll,
     .vjp = roll_vjp,
-    PST_KERNELS(roll_kernels),
 };
+PST_CPU_KERNELS(roll, roll_kernels);

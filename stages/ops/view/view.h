@@ -33,8 +33,6 @@ void pst_view_copy_ref(const struct pst_meta *from, const void *src,
  * one is the reference. */
 #define PST_VIEW_N_COPY 2
 extern const struct pst_kernel pst_view_copy_kernels[PST_VIEW_N_COPY];
-#define PST_VIEW_COPY                                                          \
-    .kernels = pst_view_copy_kernels, .n_kernels = PST_VIEW_N_COPY
 
 /* Zeroes out[0] unless the call accumulates, then copies (or adds) src into
  * the window of out[0] that has src's sizes, these strides and offset. */

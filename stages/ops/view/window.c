@@ -189,16 +189,16 @@ const struct pst_op pst_op_slice_scatter = {
               "SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor",
     .infer = infer_slice_scatter,
     .vjp = slice_scatter_vjp,
-    PST_KERNELS(slice_scatter_kernels),
 };
+PST_CPU_KERNELS(slice_scatter, slice_scatter_kernels);
 
 const struct pst_op pst_op_select_scatter = {
     .schema = "aten::select_scatter(Tensor self, Tensor src, int dim, "
               "SymInt index) -> Tensor",
     .infer = infer_select_scatter,
     .vjp = select_scatter_vjp,
-    PST_KERNELS(select_scatter_kernels),
 };
+PST_CPU_KERNELS(select_scatter, select_scatter_kernels);
 
 /* --- windows by strides --------------------------------------------------- */
 
@@ -272,8 +272,8 @@ const struct pst_op pst_op_write_strided = {
               "int[] stride, int offset) -> Tensor",
     .infer = infer_write_strided,
     .vjp = write_strided_vjp,
-    PST_KERNELS(write_strided_kernels),
 };
+PST_CPU_KERNELS(write_strided, write_strided_kernels);
 
 static enum pst_status infer_read_strided(struct pst_infer *c)
 {
@@ -321,8 +321,8 @@ const struct pst_op pst_op_read_strided = {
               "int offset) -> Tensor",
     .infer = infer_read_strided,
     .vjp = read_strided_vjp,
-    PST_KERNELS(read_strided_kernels),
 };
+PST_CPU_KERNELS(read_strided, read_strided_kernels);
 
 static enum pst_status infer_scatter_strided(struct pst_infer *c)
 {
@@ -375,5 +375,5 @@ const struct pst_op pst_op_scatter_strided = {
               "int[] size, int[] stride, int offset) -> Tensor",
     .infer = infer_scatter_strided,
     .vjp = scatter_strided_vjp,
-    PST_KERNELS(scatter_strided_kernels),
 };
+PST_CPU_KERNELS(scatter_strided, scatter_strided_kernels);
