@@ -32,50 +32,21 @@ static bool splits(const struct pst_schedule *sched, unsigned rank,
     return false;
 }
 
-enum pst_status pst_programs_init(struct pst_programs *programs,
-                                  unsigned n_stages, struct pst_diag *diag)
-{
-    programs->n_stages = n_stages;
-    programs->at = pst_calloc(PST_TAG_EXEC, n_stages, sizeof(void *[4]));
-    return programs->at != NULL
-               ? PST_OK
-               : pst_diag_nomem(diag, n_stages * sizeof(void *[4]));
-}
-
-void pst_programs_fini(struct pst_programs *programs)
-{
-    for (unsigned i = 0; programs->at != NULL && i < 4 * programs->n_stages;
-         i++)
-        pst_program_free(programs->at[i]);
-    pst_free(programs->at);
-    programs->at = NULL;
-}
-
-void pst_programs_tidy(struct pst_programs *programs)
-{
-    for (unsigned i = 0; i < 4 * programs->n_stages; i++) {
-        if (programs->at[i] == NULL || pst_program_is_compiled(programs->at[i]))
-            continue;
-        pst_program_free(programs->at[i]);
-        programs->at[i] = NULL;
-    }
-}
-
 static enum pst_status make_program(struct pst_rank *r, unsigned stage,
                                     const struct pst_program_options *options,
                                     bool tail, struct pst_program **ret,
                                     struct pst_diag *diag)
 {
     const struct pst_plan *plan = tail ? r->options.tail : pst_rank_plan(r, 0);
-    const size_t at = 4 * (size_t)stage + (options->split_iw ? 2 : 0) +
-                      (plan != r->plan ? 1 : 0);
+    struct pst_program **at;
     enum pst_status status = PST_OK;
 
     if (r->lent == NULL)
         return pst_program_new(plan, stage, options, ret, diag);
-    if (r->lent->at[at] == NULL)
-        status = pst_program_new(plan, stage, options, &r->lent->at[at], diag);
-    *ret = r->lent->at[at];
+    at = pst_programs_at(r->lent, stage, options->split_iw, plan != r->plan);
+    if (*at == NULL)
+        status = pst_program_new(plan, stage, options, at, diag);
+    *ret = *at;
     return status;
 }
 

@@ -13,8 +13,9 @@
 
 #include "stages/base/host/alive.h"
 #include "stages/compile/memplan.h"
-#include "stages/compile/program.h"
-#include "stages/run/exec.h"
+#include "stages/run/batch.h"
+#include "stages/run/rank/plan/programs.h"
+#include "stages/run/rank/plan/uses.h"
 #include "stages/run/rank/ring.h"
 
 /* Slots of one region of one stage: slot i begins at base + i * size. */
@@ -153,18 +154,6 @@ struct pst_bucket {
     struct pst_piece *pieces; /* [lane][replica] */
 };
 
-/* Contributions to each parameter's gradient. */
-struct pst_uses {
-    const struct pst_plan *plan;
-    bool train; /* else there are none */
-};
-#define PST_SEPARATE_USES 8
-
-/* Accumulators of a parameter in that stage, and in all. */
-unsigned pst_uses_parts(const struct pst_uses *uses, unsigned param,
-                        unsigned stage);
-unsigned pst_uses_total(const struct pst_uses *uses, unsigned param);
-
 /* Kernels of the rank's device, besides those of operators. */
 struct pst_rank_tasks {
     pst_task_fn seed, copy, sum, sumsq;
@@ -274,19 +263,6 @@ struct pst_rank {
     struct pst_times times;
     struct pst_diag *diag;
 };
-
-/* Programs of all stages, made once for ranks that are only planned: their
- * sizes are the same for every schedule. */
-struct pst_programs {
-    struct pst_program **at; /* [stage][splits I and W][tail] */
-    unsigned n_stages;
-};
-enum pst_status pst_programs_init(struct pst_programs *programs,
-                                  unsigned n_stages,
-                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Frees them all, or those that could not be compiled. */
-void pst_programs_fini(struct pst_programs *programs);
-void pst_programs_tidy(struct pst_programs *programs);
 
 /* What a rank is told of its engine, which has to outlive it. */
 struct pst_rank_facts {
@@ -405,12 +381,6 @@ const struct pst_rank_param *pst_rank_param(const struct pst_rank *r,
  * that its home transmits. */
 bool pst_rank_owns(const struct pst_rank *r, unsigned param);
 
-/* Microbatches of the whole step that have the plan's rows: the first ones. */
-static inline unsigned pst_n_larger(const struct pst_exec_options *o)
-{
-    return o->microbatches - (o->tail != NULL ? o->n_tail : 0);
-}
-
 /* True of a microbatch (of this replica) with fewer rows than the plan. */
 static inline bool pst_rank_is_tail(const struct pst_rank *r, int microbatch)
 {
@@ -438,19 +408,6 @@ static inline size_t pst_stage_work(const struct pst_rank_stage *s)
 {
     return PST_MAX(s->program->regions[PST_R_WORK].size,
                    s->tail != NULL ? s->tail->regions[PST_R_WORK].size : 0);
-}
-
-/* Bytes of a user output in the first n microbatches of a step. */
-static inline size_t pst_output_bytes(const struct pst_plan *plan,
-                                      const struct pst_exec_options *o,
-                                      size_t output, unsigned n)
-{
-    const unsigned larger = PST_MIN(n, pst_n_larger(o));
-    size_t ret = larger * pst_meta_bytes(&plan->outputs.at[output].meta);
-
-    if (n > larger)
-        ret += (n - larger) * pst_meta_bytes(&o->tail->outputs.at[output].meta);
-    return ret;
 }
 
 /* Its number in the job. */
