@@ -6,6 +6,7 @@
 
 #include "stages/run/engine.h"
 #include "stages/run/estimate.h"
+#include "stages/run/rank/plan/owners.h"
 #include "stages/sched/simulate.h"
 
 /* Compute actions that a receive is posted ahead of its use. */
@@ -19,10 +20,10 @@ enum pst_status pst_engine_plan_rank(const struct pst_engine *engine,
                                      struct pst_diag *diag)
 {
     const unsigned replica = rank / engine->options.ranks;
-    struct pst_rank_facts facts = {
+    struct pst_rank_role role = {
         .plan = engine->plan,
         .uses = &engine->uses,
-        .options = &engine->options,
+        .options = engine->options,
         .weights = engine->weights,
         .scattered_size = pst_scatter_size(engine, rank),
         .replica = replica,
@@ -30,8 +31,8 @@ enum pst_status pst_engine_plan_rank(const struct pst_engine *engine,
         .sched = pst_engine_schedule_of(engine, replica),
     };
 
-    (void)pst_engine_share(engine, replica, &facts.first_mb);
-    return pst_rank_new(&facts, lent, ret, diag);
+    (void)pst_engine_share(engine, replica, &role.first_mb);
+    return pst_rank_new(&role, lent, ret, diag);
 }
 
 /* --- what lowering must know of the plan ---------------------------------- */
@@ -177,18 +178,19 @@ static enum pst_status appraise_memory(struct appraiser *a,
 
     ret->peak = -1;
     for (unsigned k = 0; k < (*a->place)->n_ranks && status == PST_OK; k++) {
+        const struct pst_memory *memory;
         struct pst_rank *rank;
 
         status = pst_engine_plan_rank(a->engine, a->first + k, &a->programs,
                                       &rank, diag);
         if (status != PST_OK)
             break;
-        if ((double)rank->memory.arena > ret->peak) {
-            ret->peak = (double)rank->memory.arena;
-            ret->fixed =
-                (double)(rank->memory.params + rank->memory.grads +
-                         rank->memory.optim + rank->memory.buffers +
-                         rank->memory.prepared + rank->memory.workspace);
+        memory = &rank->layout.memory;
+        if ((double)memory->arena > ret->peak) {
+            ret->peak = (double)memory->arena;
+            ret->fixed = (double)(memory->params + memory->grads +
+                                  memory->optim + memory->buffers +
+                                  memory->prepared + memory->workspace);
             ret->rank = k;
         }
         pst_rank_free(rank);

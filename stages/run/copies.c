@@ -42,7 +42,7 @@ static void digest_rank(const struct pst_engine *engine, struct pst_rank *r,
                         struct digest *out)
 {
     for (unsigned i = 0; i < engine->plan->params.n; i++) {
-        const struct pst_rank_param *p = pst_rank_param(r, i);
+        const struct pst_rank_param *p = pst_layout_param(&r->layout, i);
         const size_t bytes = pst_meta_bytes(&engine->plan->params.at[i].meta);
 
         out[i] = (struct digest){0};

@@ -132,7 +132,7 @@ enum pst_status pst_exec_schedule(struct pst_plan *plan,
         status = pst_engine_plan_rank(engine, k, NULL, &rank, diag);
         if (status != PST_OK)
             break;
-        memory[k] = rank->memory;
+        memory[k] = rank->layout.memory;
         pst_rank_free(rank);
         status = pst_engine_check_memory(engine, k, memory[k].arena, diag);
     }
@@ -223,8 +223,8 @@ static enum pst_status handshake(struct pst_engine *engine,
 /* True if this rank runs a product of the library that compiles its code. */
 static bool compiles_code(const struct pst_rank *r)
 {
-    for (unsigned s = 0; s < r->sched->n_stages; s++) {
-        const struct pst_program *p = r->stages[s].program;
+    for (unsigned s = 0; s < r->role.sched->n_stages; s++) {
+        const struct pst_program *p = r->layout.stages[s].program;
 
         for (int l = 0; p != NULL && l < PST_N_LISTS; l++)
             for (unsigned i = 0; i < p->lists[l].n; i++)
@@ -249,7 +249,8 @@ static enum pst_status plan_ranks(struct pst_engine *engine,
             break;
         engine->n_local++;
         status = pst_engine_check_memory(engine, engine->first + k,
-                                         engine->ranks[k]->memory.arena, diag);
+                                         engine->ranks[k]->layout.memory.arena,
+                                         diag);
     }
     return status;
 }
@@ -436,7 +437,7 @@ unsigned pst_engine_n_local(const struct pst_engine *engine)
 struct pst_memory pst_engine_memory(const struct pst_engine *engine,
                                     unsigned local)
 {
-    return engine->ranks[local]->memory;
+    return engine->ranks[local]->layout.memory;
 }
 
 size_t pst_engine_high_water(const struct pst_engine *engine, unsigned local)
@@ -453,7 +454,7 @@ void pst_engine_print_kernels(const struct pst_engine *engine,
         const struct pst_rank *r = engine->ranks[k];
 
         for (unsigned s = 0; s < engine->sched->n_stages; s++) {
-            const struct pst_program *p = r->stages[s].program;
+            const struct pst_program *p = r->layout.stages[s].program;
 
             for (int l = 0; p != NULL && l < PST_N_LISTS; l++)
                 for (unsigned i = 0; i < p->lists[l].n; i++)

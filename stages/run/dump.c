@@ -207,8 +207,8 @@ static enum pst_status add_params(struct pst_engine *engine,
 
         if (!choose(p))
             continue;
-        if (r != NULL && pst_rank_param(r, i) != NULL) {
-            size_t offset = offset_of(pst_rank_param(r, i));
+        if (r != NULL && pst_layout_param(&r->layout, i) != NULL) {
+            size_t offset = offset_of(pst_layout_param(&r->layout, i));
 
             if (offset != 0)
                 src = pst_device_pull(&r->mem, pst_rank_at(r, offset),
@@ -398,7 +398,7 @@ enum pst_status pst_engine_output(struct pst_engine *engine, unsigned i,
         const void *src = NULL;
 
         if (r != NULL)
-            src = pst_device_pull(&r->mem, pst_rank_at(r, r->outputs[i]),
+            src = pst_device_pull(&r->mem, pst_rank_at(r, r->layout.outputs[i]),
                                   end - at);
         status = pst_engine_fetch(
             engine, from, src, dst == NULL ? NULL : (unsigned char *)dst + at,

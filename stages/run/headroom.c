@@ -240,8 +240,9 @@ enum pst_status pst_engine_check_headroom(struct pst_engine *engine,
         return pst_diag_nomem(diag, n * sizeof(*claims));
     for (unsigned i = 0; i < engine->n_local; i++) {
         pst_headroom_look(root != NULL ? root : "", &claims[i].headroom);
-        claims[i].bytes =
-            engine->options.overcommit ? 0 : engine->ranks[i]->memory.arena;
+        claims[i].bytes = engine->options.overcommit
+                              ? 0
+                              : engine->ranks[i]->layout.memory.arena;
     }
     status = engine->n_local == n ? PST_OK : gather(engine, claims, n, diag);
     if (status == PST_OK && engine->first == 0)

@@ -49,7 +49,7 @@ static enum pst_status wait_for_peers(struct lane *l)
 {
     struct pst_transport *t = l->lanes->engine->transport;
 
-    t->ops->wait(t, pst_rank_number(l->rank), &l->seen, LOOK_EVERY);
+    t->ops->wait(t, pst_role_number(&l->rank->role), &l->seen, LOOK_EVERY);
     return l == l->lanes->at ? look(l->lanes) : PST_OK;
 }
 
@@ -240,7 +240,7 @@ static enum pst_status start_thread(struct lane *l, struct pst_diag *diag)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (err != 0)
         return pst_diag_errno(diag, err, "the thread of rank %u",
-                              pst_rank_number(l->rank));
+                              pst_role_number(&l->rank->role));
     l->lanes->n_threads++;
     return PST_OK;
 }

@@ -117,8 +117,8 @@ static void give_account(const struct pst_rank *r, uint64_t step, double offset,
         ret->prepare = shift(s->prepare, offset);
     if (s->optim.end > 0)
         ret->optim = shift(s->optim, offset);
-    ret->n = r->n_actions;
-    for (unsigned i = 0; i < r->n_actions; i++)
+    ret->n = r->actions.n;
+    for (unsigned i = 0; i < r->actions.n; i++)
         marks[i] = shift(s->marks[i], offset);
 }
 
@@ -324,8 +324,8 @@ static void add_step(const struct pst_engine *engine, const struct pst_rank *r,
 {
     double bytes = 0;
 
-    for (unsigned i = 0; i < r->n_actions; i++) {
-        const struct pst_action *a = &r->actions[i].a;
+    for (unsigned i = 0; i < r->actions.n; i++) {
+        const struct pst_action *a = &r->actions.at[i].a;
         const double seconds = s->marks[i].end - s->marks[i].start;
 
         if (a->kind <= PST_ACT_W) {
@@ -337,10 +337,10 @@ static void add_step(const struct pst_engine *engine, const struct pst_rank *r,
         }
     }
     for (unsigned k = 0; k < engine->sched->n_stages; k++)
-        if (r->stages[k].program != NULL)
+        if (r->layout.stages[k].program != NULL)
             bytes += bytes_of_stage(engine->plan, k);
     for (unsigned k = 0; k < engine->sched->n_stages; k++) {
-        if (r->stages[k].program == NULL)
+        if (r->layout.stages[k].program == NULL)
             continue;
         sums[k].optim += (s->optim.end - s->optim.start + s->prepare.end -
                           s->prepare.start) *
@@ -433,7 +433,7 @@ enum pst_status pst_engine_costs(struct pst_engine *engine,
     if (made && sums == NULL)
         status = pst_diag_nomem(diag, n * sizeof(*sums));
     for (unsigned k = 0; k < engine->n_local && sums != NULL; k++)
-        if (engine->ranks[k]->replica == 0)
+        if (engine->ranks[k]->role.replica == 0)
             add_rank(engine, engine->ranks[k], sums);
     status = pst_engine_settle(engine, status, diag);
     for (unsigned s = 0; s < n && sums != NULL && status == PST_OK; s++)

@@ -23,7 +23,7 @@ static void empty_kernels(struct pst_engine *engine)
     for (unsigned i = 0; i < engine->n_local; i++) {
         for (unsigned s = 0; s < engine->sched->n_stages; s++) {
             const struct pst_rank *r = engine->ranks[i];
-            struct pst_program *p = r->stages[s].program;
+            struct pst_program *p = r->layout.stages[s].program;
 
             for (int l = 0; p != NULL && l < PST_N_LISTS; l++)
                 for (unsigned k = 0; k < p->lists[l].n; k++) {
@@ -70,7 +70,7 @@ static void measure(struct pst_transport *t, unsigned ranks,
     assert_ok(pst_engine_new(net.plan, t, &options, &engine, &diag), &diag);
     empty_kernels(engine);
     for (unsigned i = 0; i < engine->n_local; i++)
-        actions += engine->ranks[i]->n_actions;
+        actions += engine->ranks[i]->actions.n;
     for (unsigned s = 0; s < STEPS; s++) {
         struct pst_step_result result;
         double begin = pst_now();

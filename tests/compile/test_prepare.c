@@ -97,7 +97,7 @@ static unsigned count_prepared(struct pst_engine *engine)
     n_counted = n_runs = 0;
     for (unsigned k = 0; k < engine->n_local; k++)
         for (unsigned s = 0; s < engine->sched->n_stages; s++) {
-            struct pst_program *p = engine->ranks[k]->stages[s].program;
+            struct pst_program *p = engine->ranks[k]->layout.stages[s].program;
             struct pst_exec_list *list =
                 p == NULL ? NULL : &p->lists[PST_LIST_P];
 

@@ -111,7 +111,7 @@ static void do_step(struct job *job)
 static void read_gradient(struct job *job)
 {
     const struct pst_rank *r = job->engine->ranks[0];
-    volatile unsigned char byte = r->arena[r->grads.at[0].offset];
+    volatile unsigned char byte = r->arena[r->layout.grads.at[0].offset];
 
     (void)byte;
 }
@@ -120,7 +120,7 @@ static void write_parameter(struct job *job)
 {
     const struct pst_rank *r = job->engine->ranks[1];
 
-    *(volatile float *)pst_rank_at(r, r->params.at[0].data) = 1;
+    *(volatile float *)pst_rank_at(r, r->layout.params.at[0].data) = 1;
 }
 
 static void is_caught(const struct pst_transport_ops *ops, touch_fn touch,

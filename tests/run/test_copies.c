@@ -15,11 +15,11 @@ static struct counts count(const struct pst_engine *engine)
     for (unsigned i = 0; i < engine->n_local; i++) {
         const struct pst_rank *r = engine->ranks[i];
 
-        for (unsigned k = 0; k < r->n_actions; k++)
-            for (unsigned j = 0; j < r->actions[k].n_instrs; j++) {
-                if (r->actions[k].instrs[j].kind != PST_INSTR_COPY)
+        for (unsigned k = 0; k < r->actions.n; k++)
+            for (unsigned j = 0; j < r->actions.at[k].n_instrs; j++) {
+                if (r->actions.at[k].instrs[j].kind != PST_INSTR_COPY)
                     continue;
-                if (r->actions[k].a.kind <= PST_ACT_W)
+                if (r->actions.at[k].a.kind <= PST_ACT_W)
                     ret.other++;
                 else
                     ret.handed++;

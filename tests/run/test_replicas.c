@@ -155,7 +155,7 @@ static void *seen_at(const struct job *job, unsigned rank)
     const struct pst_rank *r = job->engine->ranks[rank];
     const int index = pst_plan_find_param(job->net.plan, "n.seen");
 
-    return pst_rank_at(r, r->params.at[r->param_at[index]].data);
+    return pst_rank_at(r, r->layout.params.at[r->layout.param_at[index]].data);
 }
 
 static float *seen(const struct job *job, unsigned rank)

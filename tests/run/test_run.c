@@ -44,17 +44,21 @@ static void poison(struct pst_engine *engine)
     for (unsigned i = 0; i < engine->n_local; i++) {
         struct pst_rank *r = engine->ranks[i];
 
-        for (unsigned s = 0; s < r->sched->n_stages; s++)
-            for (unsigned k = PST_R_FIRST; k < r->stages[s].n_pools; k++) {
-                const struct pst_slot_pool *pool = &r->stages[s].pools[k];
+        for (unsigned s = 0; s < r->role.sched->n_stages; s++)
+            for (unsigned k = PST_R_FIRST; k < r->layout.stages[s].n_pools;
+                 k++) {
+                const struct pst_slot_pool *pool =
+                    &r->layout.stages[s].pools[k];
 
                 memset(r->arena + pool->base, 0xff, pool->n * pool->size);
             }
-        memset(r->arena + r->work, 0xff, r->memory.arena - r->work);
-        for (size_t g = 0; g < r->grads.n; g++)
-            memset(
-                r->arena + r->grads.at[g].offset, 0xff,
-                pst_meta_bytes(&r->plan->params.at[r->grads.at[g].param].meta));
+        memset(r->arena + r->layout.work, 0xff,
+               r->layout.memory.arena - r->layout.work);
+        for (size_t g = 0; g < r->layout.grads.n; g++)
+            memset(r->arena + r->layout.grads.at[g].offset, 0xff,
+                   pst_meta_bytes(
+                       &r->role.plan->params.at[r->layout.grads.at[g].param]
+                            .meta));
     }
 }
 
@@ -357,10 +361,10 @@ static void names_who_is_late(void **state)
     options.watchdog = 0.05;
     job_init(&job, 3, &options);
     r = job.engine->ranks[1];
-    for (unsigned i = 0; i < r->n_actions; i++)
-        if (r->actions[i].a.kind == PST_ACT_SEND_F &&
-            r->actions[i].a.microbatch == 2)
-            r->actions[i].n_messages = 0;
+    for (unsigned i = 0; i < r->actions.n; i++)
+        if (r->actions.at[i].a.kind == PST_ACT_SEND_F &&
+            r->actions.at[i].a.microbatch == 2)
+            r->actions.at[i].n_messages = 0;
     assert_int_equal(job_step(&job, 0), PST_ERR_PEER);
     assert_non_null(strstr(job.net.diag.text, "rank 2 waits to run 2F2 "
                                               "(stage 2, microbatch 2"));

@@ -63,7 +63,8 @@ static struct pst_rank_param *find(struct pst_engine *engine, unsigned rank,
 {
     const struct pst_rank *r = engine->ranks[rank];
 
-    return &r->params.at[r->param_at[pst_plan_find_param(r->plan, fqn)]];
+    return &r->layout.params
+                .at[r->layout.param_at[pst_plan_find_param(r->role.plan, fqn)]];
 }
 
 /* One bit of one copy: no checkpoint, and the two ranks are named. */

@@ -132,7 +132,7 @@ static enum pst_status take_piece(void *ctx, unsigned microbatch,
 {
     struct scatter *s = ctx;
     struct pst_rank *r = s->engine->ranks[0];
-    unsigned char *to = pst_rank_at(r, r->scattered + at);
+    unsigned char *to = pst_rank_at(r, r->layout.scattered + at);
 
     (void)microbatch;
     (void)input;
@@ -173,8 +173,8 @@ static enum pst_status find_piece(void *ctx, unsigned microbatch,
 
     if (microbatch != w->microbatch || input != w->input)
         return PST_OK;
-    w->data =
-        pst_device_host(&w->r->mem, pst_rank_at(w->r, w->r->scattered + at));
+    w->data = pst_device_host(&w->r->mem,
+                              pst_rank_at(w->r, w->r->layout.scattered + at));
     w->bytes = bytes;
     return PST_OK;
 }

@@ -70,7 +70,7 @@ static void add_copy(struct binder *b, const void *from,
 
 static void add_fills(struct binder *b)
 {
-    const struct pst_stage *stage = &b->r->plan->stages.at[b->x->a.stage];
+    const struct pst_stage *stage = &b->r->role.plan->stages.at[b->x->a.stage];
     const struct pst_graph *graph = b->program->graph;
 
     for (size_t i = 0; i < graph->inputs.n; i++)
@@ -82,7 +82,7 @@ static void add_fills(struct binder *b)
 
 static void add_kernels(struct binder *b, enum pst_list list)
 {
-    const struct pst_rank_stage *stage = &b->r->stages[b->x->a.stage];
+    const struct pst_rank_stage *stage = &b->r->layout.stages[b->x->a.stage];
     const struct pst_exec_list *l = &b->program->lists[list];
     struct pst_instr *instr = add(b, PST_INSTR_KERNELS);
 
@@ -108,8 +108,9 @@ static void add_seed(struct binder *b)
         if (instr == NULL)
             return;
         instr->dtype = joint->seeds.at[i].seed->meta.dtype;
-        instr->index = b->r->first_mb + (unsigned)b->x->a.microbatch;
-        instr->to = pst_rank_at(b->r, b->r->stages[b->x->a.stage].seed_offset);
+        instr->index = b->r->role.first_mb + (unsigned)b->x->a.microbatch;
+        instr->to =
+            pst_rank_at(b->r, b->r->layout.stages[b->x->a.stage].seed_offset);
     }
 }
 
@@ -125,12 +126,12 @@ static enum pst_status add_kept(struct binder *b, size_t i)
     struct pst_rank *r = b->r;
     const int microbatch = b->x->a.microbatch;
     const struct pst_plan_output *o =
-        &pst_rank_plan(r, microbatch)->outputs.at[i];
+        &pst_role_plan(&r->role, microbatch)->outputs.at[i];
     const size_t before =
-        pst_output_bytes(r->plan, &r->options, i,
-                         r->first_mb + (unsigned)microbatch) -
-        pst_output_bytes(r->plan, &r->options, i, r->first_mb);
-    unsigned char *to = pst_rank_at(r, r->outputs[i] + before);
+        pst_output_bytes(r->role.plan, &r->role.options, i,
+                         r->role.first_mb + (unsigned)microbatch) -
+        pst_output_bytes(r->role.plan, &r->role.options, i, r->role.first_mb);
+    unsigned char *to = pst_rank_at(r, r->layout.outputs[i] + before);
     struct pst_meta *plain;
     const struct pst_value *value;
 
@@ -159,12 +160,13 @@ static void add_loss(struct binder *b, const struct pst_value *value)
     instr->dtype = value->meta.dtype;
     instr->from = at(b, pst_program_loc(b->program, value));
     instr->to =
-        &b->r->report->values[b->r->first_mb + (unsigned)b->x->a.microbatch];
+        &b->r->report
+             ->values[b->r->role.first_mb + (unsigned)b->x->a.microbatch];
 }
 
 static enum pst_status add_outputs(struct binder *b)
 {
-    const struct pst_plan *plan = b->r->plan;
+    const struct pst_plan *plan = b->r->role.plan;
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < plan->outputs.n && status == PST_OK; i++) {
@@ -175,7 +177,7 @@ static enum pst_status add_outputs(struct binder *b)
             continue;
         if ((int)i == plan->loss && o->stage >= 0)
             add_loss(b, output_value(b, o));
-        if (b->r->outputs[i] != 0)
+        if (b->r->layout.outputs[i] != 0)
             status = add_kept(b, i);
     }
     return status;
@@ -205,7 +207,7 @@ static enum pst_status add_passages(struct binder *b,
                                     const struct pst_channel *channel)
 {
     const struct pst_rank_action *x = b->x;
-    const struct pst_rank_stage *peer = &b->r->stages[x->a.peer_stage];
+    const struct pst_rank_stage *peer = &b->r->layout.stages[x->a.peer_stage];
 
     for (unsigned i = 0; i < channel->n; i++) {
         const struct pst_passage *p = &channel->at[i];
@@ -217,10 +219,11 @@ static enum pst_status add_passages(struct binder *b,
         if (instr == NULL)
             break;
         instr->bytes = p->len;
-        instr->from =
-            pst_rank_address(b->r, x->a.stage, p->at, x->slot[p->at.region]);
-        instr->to = pst_rank_address(b->r, x->a.peer_stage, p->peer_at,
-                                     x->peer_slot[p->peer_at.region]);
+        instr->from = pst_layout_address(&b->r->layout, b->r->arena, x->a.stage,
+                                         p->at, x->slot[p->at.region]);
+        instr->to =
+            pst_layout_address(&b->r->layout, b->r->arena, x->a.peer_stage,
+                               p->peer_at, x->peer_slot[p->peer_at.region]);
         if (p->len > 0 && (instr->from == NULL || instr->to == NULL))
             return pst_diag_set(b->diag, PST_ERR_INTERNAL,
                                 "a copy of microbatch %d from stage %d to "
@@ -232,24 +235,19 @@ static enum pst_status add_passages(struct binder *b,
 
 /* --- actions -------------------------------------------------------------- */
 
-static bool copies(const struct pst_action *a)
-{
-    return a->kind == PST_ACT_COPY_F || a->kind == PST_ACT_COPY_B;
-}
-
 static enum pst_status set_bases(struct binder *b)
 {
     struct pst_rank_action *x = b->x;
-    const unsigned n = b->r->stages[x->a.stage].n_pools;
+    const unsigned n = b->r->layout.stages[x->a.stage].n_pools;
 
     x->base = pst_arena_calloc(&b->r->heap, n, sizeof(*x->base));
     if (x->base == NULL)
         return pst_diag_nomem(b->diag, n * sizeof(*x->base));
     x->base[PST_R_FIXED] = b->r->arena;
-    x->base[PST_R_WORK] = pst_rank_at(b->r, b->r->work);
+    x->base[PST_R_WORK] = pst_rank_at(b->r, b->r->layout.work);
     for (unsigned k = PST_R_FIRST; k < n; k++)
-        x->base[k] = pst_rank_address(b->r, x->a.stage, (struct pst_loc){k, 0},
-                                      x->slot[k]);
+        x->base[k] = pst_layout_address(&b->r->layout, b->r->arena, x->a.stage,
+                                        (struct pst_loc){k, 0}, x->slot[k]);
     return PST_OK;
 }
 
@@ -257,10 +255,10 @@ static enum pst_status set_bases(struct binder *b)
 static enum pst_status set_waits(struct binder *b)
 {
     struct pst_rank_action *x = b->x;
-    const struct pst_rank_stage *own = &b->r->stages[x->a.stage];
+    const struct pst_rank_stage *own = &b->r->layout.stages[x->a.stage];
     const struct pst_rank_stage *stage =
-        copies(&x->a) ? &b->r->stages[x->a.peer_stage] : own;
-    const int *slot = copies(&x->a) ? x->peer_slot : x->slot;
+        pst_action_copies(&x->a) ? &b->r->layout.stages[x->a.peer_stage] : own;
+    const int *slot = pst_action_copies(&x->a) ? x->peer_slot : x->slot;
 
     x->leaving =
         pst_arena_calloc(&b->r->heap, x->n_takes + 1, sizeof(*x->leaving));
@@ -285,7 +283,7 @@ static unsigned count(const struct binder *b, const struct pst_channel *channel)
         return channel->n;
     return (unsigned)(b->program->graph->inputs.n +
                       b->program->graph->outputs.n +
-                      2 * b->r->plan->outputs.n) +
+                      2 * b->r->role.plan->outputs.n) +
            3;
 }
 
@@ -327,13 +325,14 @@ static enum pst_status bind_action(struct binder *b)
     status = a->kind <= PST_ACT_W ? set_bases(b) : PST_OK;
     if (status == PST_OK)
         status = set_waits(b);
-    if (status != PST_OK || (a->kind > PST_ACT_W && !copies(a)))
+    if (status != PST_OK || (a->kind > PST_ACT_W && !pst_action_copies(a)))
         return status;
-    if (copies(a))
-        status = pst_channel_of(b->r, a, &channel, b->diag);
+    if (pst_action_copies(a))
+        status = pst_channel_of(&b->r->channels, a, &channel, b->diag);
     if (status != PST_OK)
         return status;
-    b->program = pst_rank_program(b->r, a->stage, a->microbatch);
+    b->program =
+        pst_layout_program(&b->r->layout, &b->r->role, a->stage, a->microbatch);
     b->cap = count(b, channel);
     b->x->instrs =
         pst_arena_calloc(&b->r->heap, b->cap + 1, sizeof(*b->x->instrs));
@@ -346,8 +345,8 @@ enum pst_status pst_rank_bind(struct pst_rank *r, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
-    for (unsigned i = 0; i < r->n_actions && status == PST_OK; i++) {
-        struct binder b = {.r = r, .x = &r->actions[i], .diag = diag};
+    for (unsigned i = 0; i < r->actions.n && status == PST_OK; i++) {
+        struct binder b = {.r = r, .x = &r->actions.at[i], .diag = diag};
 
         status = bind_action(&b);
     }

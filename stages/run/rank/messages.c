@@ -6,7 +6,7 @@ static enum pst_status fill(struct pst_rank *r, struct pst_rank_action *x,
                             struct pst_diag *diag)
 {
     const struct pst_action *a = &x->a;
-    const struct pst_rank_stage *stage = &r->stages[a->stage];
+    const struct pst_rank_stage *stage = &r->layout.stages[a->stage];
     const int slot = x->slot[p->at.region];
     const int64_t tag = p->tag + a->microbatch;
 
@@ -16,7 +16,7 @@ static enum pst_status fill(struct pst_rank *r, struct pst_rank_action *x,
                             "stage %d",
                             a->microbatch, a->stage, a->peer_stage);
     m->len = p->len;
-    m->data = pst_rank_address(r, a->stage, p->at, slot);
+    m->data = pst_layout_address(&r->layout, r->arena, a->stage, p->at, slot);
     if (m->data == NULL && m->len == 0) /* a region of nothing has no slots */
         m->data = pst_rank_at(r, 0);
     if (m->data == NULL)
@@ -25,7 +25,7 @@ static enum pst_status fill(struct pst_rank *r, struct pst_rank_action *x,
                             a->microbatch, a->stage);
     m->space = r->mem.device->space;
     m->tag = (int)tag;
-    m->peer = r->first + (unsigned)a->peer;
+    m->peer = pst_role_first(&r->role) + (unsigned)a->peer;
     m->send = a->kind == PST_ACT_SEND_F || a->kind == PST_ACT_SEND_B;
     if (a->kind == PST_ACT_RECV_F)
         m->counter = &stage->waiting_f[a->microbatch];
@@ -40,7 +40,8 @@ static enum pst_status fill_all(struct pst_rank *r, struct pst_rank_action *x,
                                 struct pst_diag *diag)
 {
     const struct pst_channel *channel;
-    enum pst_status status = pst_channel_of(r, &x->a, &channel, diag);
+    enum pst_status status =
+        pst_channel_of(&r->channels, &x->a, &channel, diag);
 
     if (status != PST_OK)
         return status;
@@ -59,19 +60,19 @@ enum pst_status pst_rank_bind_messages(struct pst_rank *r,
 {
     enum pst_status status = PST_OK;
 
-    for (unsigned i = 0; i < r->n_actions && status == PST_OK; i++) {
-        const enum pst_action_kind kind = r->actions[i].a.kind;
+    for (unsigned i = 0; i < r->actions.n && status == PST_OK; i++) {
+        const enum pst_action_kind kind = r->actions.at[i].a.kind;
 
         if (kind != PST_ACT_SEND_F && kind != PST_ACT_RECV_F &&
             kind != PST_ACT_SEND_B && kind != PST_ACT_RECV_B)
             continue;
-        status = fill_all(r, &r->actions[i], diag);
-        r->n_messages += r->actions[i].n_messages;
+        status = fill_all(r, &r->actions.at[i], diag);
+        r->n_messages += r->actions.at[i].n_messages;
     }
     if (status != PST_OK)
         return status;
     r->n_messages += pst_replicas_n_messages(r) + r->n_values;
-    r->n_messages += 2 * pst_rank_job_size(r); /* agree.c */
+    r->n_messages += 2 * pst_role_job_size(&r->role); /* agree.c */
     r->active = pst_arena_calloc(&r->heap, r->n_messages + 1,
                                  sizeof(struct pst_message *));
     return r->active != NULL ? PST_OK : pst_diag_nomem(diag, r->n_messages);
@@ -94,15 +95,15 @@ enum pst_status pst_rank_post(struct pst_rank *r, struct pst_message *m)
         data = m->send ? pst_device_pull(&r->mem, m->data, m->len)
                        : pst_device_host(&r->mem, m->data);
     if (m->send)
-        status = net->isend(r->transport, pst_rank_number(r), m->peer, m->tag,
-                            data, m->len, &m->request);
+        status = net->isend(r->transport, pst_role_number(&r->role), m->peer,
+                            m->tag, data, m->len, &m->request);
     else
-        status = net->irecv(r->transport, pst_rank_number(r), m->peer, m->tag,
-                            data, m->len, &m->request);
+        status = net->irecv(r->transport, pst_role_number(&r->role), m->peer,
+                            m->tag, data, m->len, &m->request);
     if (status != PST_OK)
         return pst_diag_set(
             r->diag, status, "rank %u: a message %s rank %u could not start",
-            pst_rank_number(r), m->send ? "to" : "from", m->peer);
+            pst_role_number(&r->role), m->send ? "to" : "from", m->peer);
     if (m->counter != NULL)
         (*m->counter)++;
     r->active[r->n_active++] = m;
@@ -123,8 +124,8 @@ enum pst_status pst_rank_poll(struct pst_rank *r)
         if (status != PST_OK)
             return pst_diag_set(r->diag, status,
                                 "rank %u: a message %s rank %u failed (tag %d)",
-                                pst_rank_number(r), m->send ? "to" : "from",
-                                m->peer, m->tag);
+                                pst_role_number(&r->role),
+                                m->send ? "to" : "from", m->peer, m->tag);
         pst_rank_moved(r);
         if (!m->send && is_staged(r, m))
             pst_device_push(&r->mem, m->data, m->len);

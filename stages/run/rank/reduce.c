@@ -11,101 +11,25 @@
  */
 #include "stages/base/checked.h"
 #include "stages/compile/memplan.h"
+#include "stages/run/rank/plan/owners.h"
 #include "stages/run/rank/rank.h"
-
-/* Elements of a transmitted parameter that are summed at a time. */
-#define PIECE ((int64_t)1 << 20)
-/* Stages that share one parameter; more are refused when the engine is made. */
-#define MAX_OWNERS PST_MAX_SHARED_STAGES
-
-struct owners {
-    const struct pst_plan_param *param;
-    unsigned ranks[MAX_OWNERS]; /* in the order of their first stage */
-    unsigned n, me;             /* me: position of this rank */
-    unsigned home;              /* rank, of a transmitted one */
-    struct {
-        unsigned stage, use, rank;
-    } parts[MAX_OWNERS]; /* in the order of the sum */
-    unsigned n_parts;
-    size_t item; /* bytes of an element */
-    int64_t numel;
-};
 
 /* One parameter's, with addresses; made once. */
 struct pst_reduction {
-    struct owners o;
+    struct pst_owners o;
     int param;
-    unsigned char *parts[MAX_OWNERS]; /* own accumulators; NULL: elsewhere */
-    unsigned char *sum;               /* the gradient; NULL: home has it */
-    size_t work;                      /* bytes of the workspace */
+    unsigned char
+        *parts[PST_MAX_SHARED_STAGES]; /* own accumulators; NULL: elsewhere */
+    unsigned char *sum;                /* the gradient; NULL: home has it */
+    size_t work;                       /* bytes of the workspace */
 };
 
-static struct owners owners_of(const struct pst_rank *r, int param)
+static unsigned char *own_part(const struct pst_rank *r,
+                               const struct pst_owners *o, int param,
+                               unsigned part)
 {
-    struct owners o = {.param = &r->plan->params.at[param]};
-
-    o.numel = pst_meta_numel(&o.param->meta);
-    o.item = pst_dtype_size(o.param->meta.dtype);
-    o.home = (unsigned)r->sched->rank_of[o.param->home];
-    for (unsigned i = 0; i < o.param->n_stages; i++) {
-        unsigned rank = (unsigned)r->sched->rank_of[o.param->stages[i]];
-        unsigned k = 0;
-
-        while (k < o.n && o.ranks[k] != rank)
-            k++;
-        if (k == o.n && o.n < PST_COUNT(o.ranks))
-            o.ranks[o.n++] = rank;
-        if (rank == r->rank)
-            o.me = k;
-    }
-    for (unsigned i = o.param->n_stages; i-- > 0;) {
-        unsigned s = o.param->stages[i];
-        unsigned n = pst_uses_parts(r->uses, (unsigned)param, s);
-
-        for (unsigned use = 0; use < n && o.n_parts < MAX_OWNERS; use++) {
-            o.parts[o.n_parts].stage = s;
-            o.parts[o.n_parts].use = use;
-            o.parts[o.n_parts++].rank = (unsigned)r->sched->rank_of[s];
-        }
-    }
-    return o;
-}
-
-/* Elements [begin, begin + n) are summed by owner k. */
-static void segment(const struct owners *o, unsigned k, int64_t *begin,
-                    int64_t *n)
-{
-    *begin = o->numel * k / o->n;
-    *n = o->numel * (k + 1) / o->n - *begin;
-}
-
-static size_t segment_bytes(const struct owners *o)
-{
-    return pst_mem_round(((size_t)(o->numel / o->n) + 1) * o->item);
-}
-
-/* Bytes of one part as it arrives. */
-static size_t slot_bytes(const struct owners *o)
-{
-    return o->param->transmit
-               ? pst_mem_round((size_t)PST_MIN(o->numel, PIECE) * o->item)
-               : segment_bytes(o);
-}
-
-size_t pst_reduce_work(const struct pst_rank *r, int param)
-{
-    struct owners o = owners_of(r, param);
-
-    if (o.n < 2 || (o.param->transmit && o.home != r->rank))
-        return 0;
-    return pst_size_mul(slot_bytes(&o), o.n_parts);
-}
-
-static unsigned char *own_part(const struct pst_rank *r, const struct owners *o,
-                               int param, unsigned part)
-{
-    for (size_t i = 0; i < r->grads.n; i++) {
-        const struct pst_rank_grad *g = &r->grads.at[i];
+    for (size_t i = 0; i < r->layout.grads.n; i++) {
+        const struct pst_rank_grad *g = &r->layout.grads.at[i];
 
         if (g->param == param && g->stage == o->parts[part].stage &&
             g->use == o->parts[part].use)
@@ -116,11 +40,12 @@ static unsigned char *own_part(const struct pst_rank *r, const struct owners *o,
 
 static void init(struct pst_rank *r, struct pst_reduction *x, int param)
 {
-    const struct pst_rank_param *p = pst_rank_param(r, (unsigned)param);
+    const struct pst_rank_param *p =
+        pst_layout_param(&r->layout, (unsigned)param);
 
-    x->o = owners_of(r, param);
+    x->o = pst_owners_of(&r->role, param);
     x->param = param;
-    x->work = pst_reduce_work(r, param);
+    x->work = pst_owners_work(&r->role, param);
     x->sum = p == NULL ? NULL : pst_rank_at(r, p->grad);
     for (unsigned i = 0; i < x->o.n_parts; i++)
         x->parts[i] = own_part(r, &x->o, param, i);
@@ -130,14 +55,14 @@ enum pst_status pst_reductions_init(struct pst_rank *r, struct pst_diag *diag)
 {
     unsigned n = 0;
 
-    for (unsigned i = 0; i < r->n_actions; i++)
-        n += r->actions[i].a.kind == PST_ACT_REDUCE &&
-             r->actions[i].a.param >= 0;
+    for (unsigned i = 0; i < r->actions.n; i++)
+        n += r->actions.at[i].a.kind == PST_ACT_REDUCE &&
+             r->actions.at[i].a.param >= 0;
     r->reductions = pst_arena_calloc(&r->heap, n + 1, sizeof(*r->reductions));
     if (r->reductions == NULL)
         return pst_diag_nomem(diag, n * sizeof(*r->reductions));
-    for (unsigned i = 0; i < r->n_actions; i++) {
-        const struct pst_action *a = &r->actions[i].a;
+    for (unsigned i = 0; i < r->actions.n; i++) {
+        const struct pst_action *a = &r->actions.at[i].a;
         struct pst_reduction *x = &r->reductions[r->n_reductions];
 
         if (a->kind != PST_ACT_REDUCE || a->param < 0)
@@ -169,7 +94,7 @@ static enum pst_status post(struct pst_rank *r, bool send, unsigned peer,
     *m = (struct pst_message){.len = len,
                               .space = r->mem.device->space,
                               .tag = (int)tag,
-                              .peer = r->first + peer,
+                              .peer = pst_role_first(&r->role) + peer,
                               .send = send,
                               .counter = &r->reduce_waiting};
     m->data = data;
@@ -186,32 +111,33 @@ static unsigned char *part_at(const struct pst_rank *r,
 {
     if (x->parts[part] != NULL)
         return x->parts[part] + (size_t)begin * x->o.item;
-    return pst_rank_at(r, r->work + part * slot_bytes(&x->o));
+    return pst_rank_at(r, r->layout.work + part * pst_owners_slot(&x->o));
 }
 
 /* Two tags for each part: on its way to be summed, and a rank's sum. */
 static int64_t tag_of(const struct pst_reduction *x, unsigned i, bool sum)
 {
-    return PST_MSG_PARTS + 2 * ((int64_t)x->param * MAX_OWNERS + i) + sum;
+    return PST_MSG_PARTS + 2 * ((int64_t)x->param * PST_MAX_SHARED_STAGES + i) +
+           sum;
 }
 
 static enum pst_status post_parts(struct pst_rank *r,
                                   const struct pst_reduction *x)
 {
-    const struct owners *o = &x->o;
+    const struct pst_owners *o = &x->o;
     enum pst_status status = PST_OK;
 
     for (unsigned i = 0; i < o->n_parts && status == PST_OK; i++) {
         int64_t begin, n;
 
-        if (o->parts[i].rank != r->rank) {
-            segment(o, o->me, &begin, &n);
+        if (o->parts[i].rank != r->role.rank) {
+            pst_owners_segment(o, o->me, &begin, &n);
             status = post(r, false, o->parts[i].rank, tag_of(x, i, false),
                           part_at(r, x, i, begin), (size_t)n * o->item);
             continue;
         }
         for (unsigned k = 0; k < o->n && status == PST_OK; k++) {
-            segment(o, k, &begin, &n);
+            pst_owners_segment(o, k, &begin, &n);
             if (k != o->me)
                 status = post(r, true, o->ranks[k], tag_of(x, i, false),
                               part_at(r, x, i, begin), (size_t)n * o->item);
@@ -225,7 +151,7 @@ static enum pst_status post_parts(struct pst_rank *r,
 static void sum(struct pst_rank *r, const struct pst_reduction *x,
                 int64_t begin, int64_t n)
 {
-    void *parts[MAX_OWNERS];
+    void *parts[PST_MAX_SHARED_STAGES];
     const struct pst_task task = {.dtype = x->o.param->meta.dtype,
                                   .n = n,
                                   .to = x->sum + (size_t)begin * x->o.item,
@@ -242,7 +168,7 @@ static void sum(struct pst_rank *r, const struct pst_reduction *x,
 static enum pst_status post_sums(struct pst_rank *r,
                                  const struct pst_reduction *x)
 {
-    const struct owners *o = &x->o;
+    const struct pst_owners *o = &x->o;
     enum pst_status status = PST_OK;
 
     for (unsigned k = 0; k < o->n && status == PST_OK; k++) {
@@ -250,12 +176,12 @@ static enum pst_status post_sums(struct pst_rank *r,
 
         if (k == o->me)
             continue;
-        segment(o, o->me, &begin, &n);
+        pst_owners_segment(o, o->me, &begin, &n);
         status = post(r, true, o->ranks[k], tag_of(x, o->me, true),
                       x->sum + (size_t)begin * o->item, (size_t)n * o->item);
         if (status != PST_OK)
             break;
-        segment(o, k, &begin, &n);
+        pst_owners_segment(o, k, &begin, &n);
         status = post(r, false, o->ranks[k], tag_of(x, k, true),
                       x->sum + (size_t)begin * o->item, (size_t)n * o->item);
     }
@@ -267,13 +193,13 @@ static enum pst_status post_piece(struct pst_rank *r,
                                   const struct pst_reduction *x, int64_t begin,
                                   int64_t n)
 {
-    const struct owners *o = &x->o;
-    const bool home = o->home == r->rank;
+    const struct pst_owners *o = &x->o;
+    const bool home = o->home == r->role.rank;
     enum pst_status status = PST_OK;
 
     r->n_reduce = 0;
     for (unsigned i = 0; i < o->n_parts && status == PST_OK; i++)
-        if ((o->parts[i].rank == r->rank) != home)
+        if ((o->parts[i].rank == r->role.rank) != home)
             status = post(r, !home, home ? o->parts[i].rank : o->home,
                           tag_of(x, i, false), part_at(r, x, i, begin),
                           (size_t)n * o->item);
@@ -283,19 +209,19 @@ static enum pst_status post_piece(struct pst_rank *r,
 static enum pst_status reduce_to_home(struct pst_rank *r,
                                       const struct pst_reduction *x)
 {
-    const int64_t begin = (int64_t)(r->reduce_state / 2) * PIECE;
-    const int64_t n = PST_MIN(PIECE, x->o.numel - begin);
+    const int64_t begin = (int64_t)(r->reduce_state / 2) * PST_OWNERS_PIECE;
+    const int64_t n = PST_MIN(PST_OWNERS_PIECE, x->o.numel - begin);
     enum pst_status status;
 
     if (r->reduce_state % 2 == 0) {
         status = post_piece(r, x, begin, n);
-        pst_rank_reach(r, pst_rank_at(r, r->work + x->work));
+        pst_rank_reach(r, pst_rank_at(r, r->layout.work + x->work));
         r->reduce_state++;
         return status == PST_OK ? PST_AGAIN : status;
     }
     if (r->reduce_waiting > 0)
         return PST_AGAIN;
-    if (x->o.home == r->rank)
+    if (x->o.home == r->role.rank)
         sum(r, x, begin, n);
     r->reduce_state = begin + n < x->o.numel ? r->reduce_state + 1 : 0;
     return r->reduce_state == 0 ? PST_OK : reduce_to_home(r, x);
@@ -315,14 +241,14 @@ enum pst_status pst_rank_reduce(struct pst_rank *r, struct pst_reduction *x)
     if (r->reduce_state == 0) {
         r->n_reduce = 0;
         status = post_parts(r, x);
-        pst_rank_reach(r, pst_rank_at(r, r->work + x->work));
+        pst_rank_reach(r, pst_rank_at(r, r->layout.work + x->work));
         r->reduce_state = 1;
         return status == PST_OK ? PST_AGAIN : status;
     }
     if (r->reduce_waiting > 0)
         return PST_AGAIN;
     if (r->reduce_state == 1) {
-        segment(&x->o, x->o.me, &begin, &n);
+        pst_owners_segment(&x->o, x->o.me, &begin, &n);
         sum(r, x, begin, n);
         r->n_reduce = 0;
         status = post_sums(r, x);

@@ -12,9 +12,6 @@
 #include "stages/base/checked.h"
 #include "stages/run/rank/rank.h"
 
-#define PIECE_BYTES ((size_t)1 << 20)
-#define LANES       4
-
 /* One owner's piece of the round in one lane. */
 struct pst_piece {
     struct pst_bucket *bucket;
@@ -25,50 +22,17 @@ struct pst_piece {
     struct pst_message *messages; /* owner: R - 1, else 1 */
 };
 
-static int64_t piece_elements(const struct pst_bucket *b)
-{
-    return (int64_t)(PIECE_BYTES / pst_dtype_size(b->dtype));
-}
-
-/* The longest part of a replica decides; all count alike. */
-static unsigned n_rounds(const struct pst_rank *r, const struct pst_bucket *b)
-{
-    const int64_t part =
-        (b->numel + r->options.replicas - 1) / r->options.replicas;
-
-    return (unsigned)((part + piece_elements(b) - 1) / piece_elements(b));
-}
-
-static unsigned n_lanes(const struct pst_rank *r, const struct pst_bucket *b)
-{
-    return PST_MIN(n_rounds(r, b), LANES);
-}
-
-/* Bytes of one piece as it arrives. */
-static size_t slot_bytes(const struct pst_rank *r, const struct pst_bucket *b)
-{
-    const int64_t part =
-        (b->numel + r->options.replicas - 1) / r->options.replicas;
-
-    return pst_mem_round((size_t)PST_MIN(part, piece_elements(b)) *
-                         pst_dtype_size(b->dtype));
-}
-
-size_t pst_bucket_incoming(const struct pst_rank *r, const struct pst_bucket *b)
-{
-    return pst_size_mul(pst_size_mul(slot_bytes(r, b), n_lanes(r, b)),
-                        r->options.replicas - 1);
-}
-
 unsigned pst_replicas_n_messages(const struct pst_rank *r)
 {
-    return (unsigned)r->buckets.n * LANES * 2 * (r->options.replicas - 1);
+    return (unsigned)r->layout.buckets.n * PST_BUCKET_LANES * 2 *
+           (r->role.options.replicas - 1);
 }
 
 static enum pst_status init_bucket(struct pst_rank *r, struct pst_bucket *b,
                                    struct pst_diag *diag)
 {
-    const unsigned n = r->options.replicas, lanes = n_lanes(r, b);
+    const unsigned n = r->role.options.replicas,
+                   lanes = pst_bucket_lanes(b, r->role.options.replicas);
 
     b->left = pst_arena_calloc(&r->heap, lanes + 1, sizeof(*b->left));
     b->pieces =
@@ -79,8 +43,9 @@ static enum pst_status init_bucket(struct pst_rank *r, struct pst_bucket *b,
         struct pst_piece *p = &b->pieces[i];
 
         *p = (struct pst_piece){.bucket = b, .lane = i / n, .owner = i % n};
-        p->messages = pst_arena_calloc(
-            &r->heap, p->owner == r->replica ? n - 1 : 1, sizeof(*p->messages));
+        p->messages =
+            pst_arena_calloc(&r->heap, p->owner == r->role.replica ? n - 1 : 1,
+                             sizeof(*p->messages));
         if (p->messages == NULL)
             return pst_diag_nomem(diag, n * sizeof(*p->messages));
     }
@@ -91,9 +56,10 @@ enum pst_status pst_replicas_init(struct pst_rank *r, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
-    for (size_t i = 0;
-         i < r->buckets.n && r->options.replicas > 1 && status == PST_OK; i++)
-        status = init_bucket(r, &r->buckets.at[i], diag);
+    for (size_t i = 0; i < r->layout.buckets.n &&
+                       r->role.options.replicas > 1 && status == PST_OK;
+         i++)
+        status = init_bucket(r, &r->layout.buckets.at[i], diag);
     return status;
 }
 
@@ -109,10 +75,11 @@ static unsigned char *own_data(const struct pst_rank *r,
 static unsigned char *incoming(const struct pst_rank *r,
                                const struct pst_piece *p, unsigned i)
 {
-    const unsigned slot = p->lane * (r->options.replicas - 1) + i;
+    const unsigned slot = p->lane * (r->role.options.replicas - 1) + i;
 
-    return pst_rank_at(r,
-                       p->bucket->incoming + slot * slot_bytes(r, p->bucket));
+    return pst_rank_at(
+        r, p->bucket->incoming +
+               slot * pst_bucket_slot(p->bucket, r->role.options.replicas));
 }
 
 static enum pst_status post(struct pst_rank *r, struct pst_piece *p,
@@ -124,9 +91,10 @@ static enum pst_status post(struct pst_rank *r, struct pst_piece *p,
     *m = (struct pst_message){
         .len = (size_t)p->n * pst_dtype_size(p->bucket->dtype),
         .space = r->mem.device->space,
-        .tag = PST_MSG_PIECES +
-               (int)((p->bucket->id * LANES + p->lane) * 2 + p->summed),
-        .peer = replica * r->options.ranks + r->rank,
+        .tag =
+            PST_MSG_PIECES +
+            (int)((p->bucket->id * PST_BUCKET_LANES + p->lane) * 2 + p->summed),
+        .peer = replica * r->role.options.ranks + r->role.rank,
         .send = send,
         .counter = &p->waiting,
         .piece = p};
@@ -137,13 +105,13 @@ static enum pst_status post(struct pst_rank *r, struct pst_piece *p,
 /* Both halves: first parts go to the owner, then the sum comes from it. */
 static enum pst_status post_half(struct pst_rank *r, struct pst_piece *p)
 {
-    const unsigned n = r->options.replicas;
+    const unsigned n = r->role.options.replicas;
     enum pst_status status = PST_OK;
 
-    if (p->owner != r->replica)
+    if (p->owner != r->role.replica)
         return post(r, p, 0, p->owner, !p->summed, own_data(r, p));
     for (unsigned k = 0, i = 0; k < n && status == PST_OK; k++) {
-        if (k == r->replica)
+        if (k == r->role.replica)
             continue;
         status = post(r, p, i, k, p->summed,
                       p->summed ? own_data(r, p) : incoming(r, p, i));
@@ -167,11 +135,13 @@ static void sum(struct pst_rank *r, const struct pst_piece *p)
 {
     const enum pst_dtype dtype = p->bucket->dtype;
     unsigned char *own = own_data(r, p);
-    unsigned char *acc = r->replica == 0 ? own : incoming(r, p, 0);
+    unsigned char *acc = r->role.replica == 0 ? own : incoming(r, p, 0);
 
-    for (unsigned k = 1; k < r->options.replicas; k++)
+    for (unsigned k = 1; k < r->role.options.replicas; k++)
         add(r, dtype, acc,
-            k == r->replica ? own : incoming(r, p, k - (k > r->replica)), p->n);
+            k == r->role.replica ? own
+                                 : incoming(r, p, k - (k > r->role.replica)),
+            p->n);
     if (acc != own)
         r->mem.device->copy(&r->mem, own, acc,
                             (size_t)p->n * pst_dtype_size(dtype));
@@ -179,9 +149,9 @@ static void sum(struct pst_rank *r, const struct pst_piece *p)
 
 static enum pst_status begin_round(struct pst_rank *r, struct pst_bucket *b)
 {
-    const unsigned n = r->options.replicas, round = b->begun++;
-    const unsigned lane = round % LANES;
-    const int64_t size = piece_elements(b);
+    const unsigned n = r->role.options.replicas, round = b->begun++;
+    const unsigned lane = round % PST_BUCKET_LANES;
+    const int64_t size = pst_bucket_piece(b);
     enum pst_status status = PST_OK;
 
     b->left[lane] = n;
@@ -202,16 +172,17 @@ enum pst_status pst_piece_go_on(struct pst_rank *r, struct pst_piece *p)
     struct pst_bucket *b = p->bucket;
 
     if (!p->summed) {
-        if (p->owner == r->replica)
+        if (p->owner == r->role.replica)
             sum(r, p);
         p->summed = true;
         return post_half(r, p);
     }
     if (--b->left[p->lane] > 0)
         return PST_OK;
-    if (b->begun < n_rounds(r, b))
+    if (b->begun < pst_bucket_rounds(b, r->role.options.replicas))
         return begin_round(r, b);
-    for (unsigned lane = 0; lane < n_lanes(r, b); lane++)
+    for (unsigned lane = 0;
+         lane < pst_bucket_lanes(b, r->role.options.replicas); lane++)
         if (b->left[lane] > 0)
             return PST_OK;
     r->n_summing--;
@@ -222,16 +193,21 @@ enum pst_status pst_replicas_begin(struct pst_rank *r, int stage)
 {
     enum pst_status status = PST_OK;
 
-    for (size_t i = 0; i < r->buckets.n && r->options.replicas > 1; i++) {
-        struct pst_bucket *b = &r->buckets.at[i];
+    for (size_t i = 0; i < r->layout.buckets.n && r->role.options.replicas > 1;
+         i++) {
+        struct pst_bucket *b = &r->layout.buckets.at[i];
 
         if ((int)b->stage != stage)
             continue;
         b->begun = 0;
         r->n_summing++;
-        pst_rank_reach(r,
-                       pst_rank_at(r, b->incoming + pst_bucket_incoming(r, b)));
-        for (unsigned k = 0; k < n_lanes(r, b) && status == PST_OK; k++)
+        pst_rank_reach(
+            r, pst_rank_at(r, b->incoming + pst_bucket_incoming(
+                                                b, r->role.options.replicas)));
+        for (unsigned k = 0;
+             k < pst_bucket_lanes(b, r->role.options.replicas) &&
+             status == PST_OK;
+             k++)
             status = begin_round(r, b);
     }
     return status;

@@ -16,8 +16,9 @@ static void note_fault(struct pst_rank *r, const struct pst_action *a,
         return;
     snprintf(r->fault_text, sizeof(r->fault_text),
              "rank %u, stage %d, microbatch %d, %s%s%.120s%s%.120s: %s",
-             pst_rank_number(r), a->stage, (int)r->first_mb + a->microbatch,
-             what, module[0] != '\0' ? " of " : "", module,
+             pst_role_number(&r->role), a->stage,
+             (int)r->role.first_mb + a->microbatch, what,
+             module[0] != '\0' ? " of " : "", module,
              source[0] != '\0' ? " at " : "", source, r->fault.text);
 }
 
@@ -26,7 +27,7 @@ static void progress(struct pst_rank *r)
     double now;
 
     pst_rank_moved(r);
-    if (pst_rank_job_size(r) < 2)
+    if (pst_role_job_size(&r->role) < 2)
         return;
     now = pst_now();
     if (now - r->last_progress < PROGRESS_EVERY)
@@ -67,9 +68,9 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
         call.scratch_size > 0 ? base[PST_R_WORK] + n->scratch.offset : NULL;
     call.pool = r->pool;
     call.fault = &r->fault;
-    call.rng.seed = r->options.seed;
+    call.rng.seed = r->role.options.seed;
     call.rng.step = r->step;
-    call.rng.microbatch = r->first_mb + (uint32_t)a->microbatch;
+    call.rng.microbatch = r->role.first_mb + (uint32_t)a->microbatch;
     call.accumulate = n->role == PST_GRAD_FUSED && !assigns;
     if (n->role == PST_GRAD_ADD && assigns)
         r->mem.device->zero(&r->mem, call.in[0].data,
@@ -84,7 +85,7 @@ static void run_kernels(struct pst_rank *r, const struct pst_action *a,
                         const struct pst_exec_list *l,
                         unsigned char *const *base)
 {
-    const struct pst_rank_stage *stage = &r->stages[a->stage];
+    const struct pst_rank_stage *stage = &r->layout.stages[a->stage];
 
     for (unsigned i = 0; i < l->n; i++) {
         if (l->at[i].elsewhere)
@@ -97,10 +98,11 @@ static void run_kernels(struct pst_rank *r, const struct pst_action *a,
 /* Returns whether there was anything to do. */
 static bool prepare_stage(struct pst_rank *r, unsigned stage)
 {
-    const struct pst_program *programs[] = {r->stages[stage].program,
-                                            r->stages[stage].tail};
-    unsigned char *base[PST_R_BOUNDARY] = {
-        [PST_R_FIXED] = r->arena, [PST_R_WORK] = pst_rank_at(r, r->work)};
+    const struct pst_program *programs[] = {r->layout.stages[stage].program,
+                                            r->layout.stages[stage].tail};
+    unsigned char *base[PST_R_BOUNDARY] = {[PST_R_FIXED] = r->arena,
+                                           [PST_R_WORK] =
+                                               pst_rank_at(r, r->layout.work)};
     const struct pst_action a = {.stage = (int)stage};
     bool any = false;
 
@@ -120,7 +122,7 @@ static void prepare(struct pst_rank *r)
     const double begin = r->last_progress = pst_now();
     bool any = false;
 
-    for (unsigned s = 0; s < r->sched->n_stages; s++)
+    for (unsigned s = 0; s < r->role.sched->n_stages; s++)
         any = prepare_stage(r, s) || any;
     r->is_prepared = !r->fault.set;
     if (!any)
@@ -137,9 +139,9 @@ static void fill(struct pst_rank *r, const struct pst_action *a,
     struct pst_diag diag;
 
     pst_diag_init(&diag);
-    if (r->fill(r->fill_ctx, r->step, r->first_mb + (unsigned)a->microbatch,
-                instr->index, pst_device_host(&r->mem, instr->to),
-                &diag) == PST_OK) {
+    if (r->fill(r->fill_ctx, r->step,
+                r->role.first_mb + (unsigned)a->microbatch, instr->index,
+                pst_device_host(&r->mem, instr->to), &diag) == PST_OK) {
         pst_device_push(&r->mem, instr->to, instr->bytes);
         return;
     }
@@ -155,7 +157,7 @@ static void seed(struct pst_rank *r, const struct pst_instr *instr)
     const struct pst_task task = {.dtype = instr->dtype,
                                   .n = 1,
                                   .to = instr->to,
-                                  .number = r->weights[instr->index]};
+                                  .number = r->role.weights[instr->index]};
 
     r->mem.device->run(&r->mem, r->tasks.seed, &task);
 }
@@ -229,8 +231,8 @@ static bool ready(const struct pst_rank_action *x)
 
 static void end_wait(struct pst_rank *r)
 {
-    const bool receives = r->phase == PST_RANK_RUN && r->pc < r->n_actions &&
-                          r->actions[r->pc].a.kind <= PST_ACT_W;
+    const bool receives = r->phase == PST_RANK_RUN && r->pc < r->actions.n &&
+                          r->actions.at[r->pc].a.kind <= PST_ACT_W;
     const double now = pst_now();
 
     if (receives)
@@ -306,8 +308,8 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
         return PST_OK;
     default:
         return pst_diag_set(r->diag, PST_ERR_INTERNAL,
-                            "rank %u: unknown action %d", pst_rank_number(r),
-                            (int)x->a.kind);
+                            "rank %u: unknown action %d",
+                            pst_role_number(&r->role), (int)x->a.kind);
     }
 }
 
@@ -333,26 +335,27 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->waiting_since = 0;
     r->progressed = PST_OK;
     pst_ring_begin(&r->ring, step, r->started);
-    for (size_t i = 0; i < r->params.n; i++)
-        if (r->params.at[i].updated)
-            r->mem.device->copy(&r->mem, pst_rank_at(r, r->params.at[i].shadow),
-                                pst_rank_at(r, r->params.at[i].data),
-                                r->params.at[i].bytes);
+    for (size_t i = 0; i < r->layout.params.n; i++)
+        if (r->layout.params.at[i].updated)
+            r->mem.device->copy(&r->mem,
+                                pst_rank_at(r, r->layout.params.at[i].shadow),
+                                pst_rank_at(r, r->layout.params.at[i].data),
+                                r->layout.params.at[i].bytes);
 }
 
 /* What waits between its parts (a reduction) lasts from its first part on;
  * compute sets its own mark. */
 static enum pst_status run_next(struct pst_rank *r)
 {
-    struct pst_rank_action *x = &r->actions[r->pc];
+    struct pst_rank_action *x = &r->actions.at[r->pc];
     struct pst_mark *mark = &r->ring.now->marks[r->pc];
     const bool computes = x->a.kind <= PST_ACT_W;
     enum pst_status status;
 
     atomic_store_explicit(&r->at, r->pc, memory_order_relaxed);
-    pst_alive_action(x->a.kind, x->a.stage,
-                     x->a.microbatch < 0 ? -1
-                                         : (int)r->first_mb + x->a.microbatch);
+    pst_alive_action(
+        x->a.kind, x->a.stage,
+        x->a.microbatch < 0 ? -1 : (int)r->role.first_mb + x->a.microbatch);
     if (!computes && mark->start <= r->started)
         mark->start = pst_now();
     status = run_action(r, x);
@@ -371,7 +374,7 @@ static enum pst_status advance_once(struct pst_rank *r)
 {
     if (r->phase == PST_RANK_RUN && !r->is_prepared)
         prepare(r);
-    if (r->phase == PST_RANK_RUN && r->pc < r->n_actions)
+    if (r->phase == PST_RANK_RUN && r->pc < r->actions.n)
         return run_next(r);
     if (r->phase == PST_RANK_RUN) {
         pst_alive_action(0, -1, -1);

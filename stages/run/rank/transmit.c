@@ -12,7 +12,7 @@ static bool is_reader(const struct pst_rank *r,
                       const struct pst_plan_param *param, unsigned rank)
 {
     for (unsigned i = 0; i < param->n_stages; i++)
-        if (r->sched->rank_of[param->stages[i]] == (int)rank)
+        if (r->role.sched->rank_of[param->stages[i]] == (int)rank)
             return true;
     return false;
 }
@@ -20,13 +20,15 @@ static bool is_reader(const struct pst_rank *r,
 /* Rank of the job that has the new value, -1 if it does not travel. */
 static int source_of(const struct pst_rank *r, const struct pst_rank_param *p)
 {
-    const struct pst_plan_param *param = &r->plan->params.at[p->index];
+    const struct pst_plan_param *param = &r->role.plan->params.at[p->index];
 
     if (p->updated)
-        return r->options.replicas > 1 ? (int)r->rank : -1;
-    if (param->transmit && pst_uses_total(r->uses, (unsigned)p->index) > 0 &&
-        r->optim != NULL)
-        return (int)r->first + r->sched->rank_of[param->home];
+        return r->role.options.replicas > 1 ? (int)r->role.rank : -1;
+    if (param->transmit &&
+        pst_uses_total(r->role.uses, (unsigned)p->index) > 0 &&
+        pst_role_optim(&r->role) != NULL)
+        return (int)pst_role_first(&r->role) +
+               r->role.sched->rank_of[param->home];
     return -1;
 }
 
@@ -34,17 +36,18 @@ static int source_of(const struct pst_rank *r, const struct pst_rank_param *p)
 static bool is_partner(const struct pst_rank *r, const struct pst_rank_param *p,
                        unsigned peer)
 {
-    const struct pst_plan_param *param = &r->plan->params.at[p->index];
+    const struct pst_plan_param *param = &r->role.plan->params.at[p->index];
     const int source = source_of(r, p);
 
-    if (source < 0 || peer == pst_rank_number(r))
+    if (source < 0 || peer == pst_role_number(&r->role))
         return false;
-    if (source != (int)pst_rank_number(r))
+    if (source != (int)pst_role_number(&r->role))
         return source == (int)peer;
     if (p->updated)
-        return peer % r->options.ranks == r->rank;
-    return peer >= r->first && peer - r->first < r->options.ranks &&
-           is_reader(r, param, peer - r->first);
+        return peer % r->role.options.ranks == r->role.rank;
+    return peer >= pst_role_first(&r->role) &&
+           peer - pst_role_first(&r->role) < r->role.options.ranks &&
+           is_reader(r, param, peer - pst_role_first(&r->role));
 }
 
 static struct pst_message message(struct pst_rank *r,
@@ -56,7 +59,7 @@ static struct pst_message message(struct pst_rank *r,
         .space = r->mem.device->space,
         .tag = PST_MSG_VALUES + p->index,
         .peer = peer,
-        .send = source_of(r, p) == (int)pst_rank_number(r),
+        .send = source_of(r, p) == (int)pst_role_number(&r->role),
         .counter = &r->values_waiting,
     };
 }
@@ -65,18 +68,18 @@ enum pst_status pst_transmit_init(struct pst_rank *r, struct pst_diag *diag)
 {
     unsigned n = 0;
 
-    for (size_t i = 0; i < r->params.n && r->options.train; i++)
-        for (unsigned k = 0; k < pst_rank_job_size(r); k++)
-            n += is_partner(r, &r->params.at[i], k);
+    for (size_t i = 0; i < r->layout.params.n && r->role.options.train; i++)
+        for (unsigned k = 0; k < pst_role_job_size(&r->role); k++)
+            n += is_partner(r, &r->layout.params.at[i], k);
     r->value_messages =
         pst_arena_calloc(&r->heap, n + 1, sizeof(*r->value_messages));
     if (r->value_messages == NULL)
         return pst_diag_nomem(diag, n * sizeof(*r->value_messages));
-    for (size_t i = 0; i < r->params.n && r->options.train; i++)
-        for (unsigned k = 0; k < pst_rank_job_size(r); k++)
-            if (is_partner(r, &r->params.at[i], k))
+    for (size_t i = 0; i < r->layout.params.n && r->role.options.train; i++)
+        for (unsigned k = 0; k < pst_role_job_size(&r->role); k++)
+            if (is_partner(r, &r->layout.params.at[i], k))
                 r->value_messages[r->n_values++] =
-                    message(r, &r->params.at[i], k);
+                    message(r, &r->layout.params.at[i], k);
     return PST_OK;
 }
 

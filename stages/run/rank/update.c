@@ -3,14 +3,14 @@
 
 static void apply(struct pst_rank *r)
 {
-    const struct pst_optim_options *o = &r->options.optim;
+    const struct pst_optim_options *o = &r->role.options.optim;
     const double begin = r->mem.device->now(&r->mem);
     const struct pst_update update = pst_optim_update(
-        r->optim, o, r->step,
+        pst_role_optim(&r->role), o, r->step,
         o->clip_norm > 0 ? pst_clip_scale(r->decision->norm, o->clip_norm) : 1);
 
-    for (size_t i = 0; i < r->params.n; i++) {
-        const struct pst_rank_param *p = &r->params.at[i];
+    for (size_t i = 0; i < r->layout.params.n; i++) {
+        const struct pst_rank_param *p = &r->layout.params.at[i];
         void *from[1 + PST_OPTIM_MAX_STATES] = {pst_rank_at(r, p->grad)};
         const struct pst_task task = {.dtype = PST_F32,
                                       .n = (int64_t)(p->bytes / sizeof(float)),
@@ -35,18 +35,13 @@ static void apply(struct pst_rank *r)
 
 static void restore(struct pst_rank *r)
 {
-    for (size_t i = 0; i < r->params.n; i++) {
-        const struct pst_rank_param *p = &r->params.at[i];
+    for (size_t i = 0; i < r->layout.params.n; i++) {
+        const struct pst_rank_param *p = &r->layout.params.at[i];
 
         if (p->updated)
             r->mem.device->copy(&r->mem, pst_rank_at(r, p->data),
                                 pst_rank_at(r, p->shadow), p->bytes);
     }
-}
-
-bool pst_rank_updates(const struct pst_rank *r)
-{
-    return r->optim != NULL;
 }
 
 enum pst_status pst_rank_conclude(struct pst_rank *r)
@@ -58,7 +53,7 @@ enum pst_status pst_rank_conclude(struct pst_rank *r)
         if (r->decision->fault) {
             restore(r);
         } else {
-            if (pst_rank_updates(r))
+            if (pst_role_optim(&r->role) != NULL)
                 apply(r);
             status = pst_transmit_values(r);
         }

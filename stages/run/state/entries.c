@@ -8,9 +8,9 @@ static enum pst_status call_entry(struct pst_rank *r, pst_entry_fn fn,
                                   const struct pst_rank_param *p, size_t offset,
                                   struct pst_diag *diag)
 {
-    const char *fqn = r->plan->params.at[p->index].fqn;
+    const char *fqn = r->role.plan->params.at[p->index].fqn;
     struct pst_entry e = {
-        .meta = r->plan->params.at[p->index].meta,
+        .meta = r->role.plan->params.at[p->index].meta,
         .offset = offset,
         .no_nan = p->trained || p->updated,
         .no_inf = p->trained,
@@ -28,15 +28,15 @@ enum pst_status pst_each_entry(const struct pst_engine *engine,
                                struct pst_rank *r, bool home, pst_entry_fn fn,
                                void *ctx, struct pst_diag *diag)
 {
-    const struct pst_optim *optim = r->optim;
+    const struct pst_optim *optim = pst_role_optim(&r->role);
     enum pst_status status = PST_OK;
 
-    for (size_t i = 0; i < r->params.n && status == PST_OK; i++) {
-        const struct pst_rank_param *p = &r->params.at[i];
+    for (size_t i = 0; i < r->layout.params.n && status == PST_OK; i++) {
+        const struct pst_rank_param *p = &r->layout.params.at[i];
         const struct pst_plan_param *param = &engine->plan->params.at[p->index];
 
-        if (home &&
-            pst_engine_home(engine, (unsigned)p->index) != pst_rank_number(r))
+        if (home && pst_engine_home(engine, (unsigned)p->index) !=
+                        pst_role_number(&r->role))
             continue;
         if (param->kind == PST_VALUE_CONST ||
             (param->kind == PST_VALUE_BUFFER && !param->persistent &&

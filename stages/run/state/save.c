@@ -157,7 +157,7 @@ static enum pst_status save_shard(struct pst_engine *engine, struct pst_rank *r,
 {
     struct saver s = {0};
     enum pst_status status =
-        pst_checkpoint_shard_new(dir, step, r->rank, &s.writer, diag);
+        pst_checkpoint_shard_new(dir, step, r->role.rank, &s.writer, diag);
 
     if (status != PST_OK)
         return status;
@@ -215,9 +215,9 @@ enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
     if (shards == NULL)
         status = pst_diag_nomem(diag, n * sizeof(*shards));
     for (unsigned i = 0; i < engine->n_local && status == PST_OK; i++)
-        if (engine->ranks[i]->replica == 0)
+        if (engine->ranks[i]->role.replica == 0)
             status = save_shard(engine, engine->ranks[i], dir, step,
-                                &shards[engine->ranks[i]->rank], diag);
+                                &shards[engine->ranks[i]->role.rank], diag);
     status = pst_engine_settle(engine, status, diag);
     for (unsigned k = 0; k < n && status == PST_OK; k++)
         status = pst_engine_fetch(engine, k, &shards[k], &shards[k],
@@ -227,9 +227,9 @@ enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
     status = pst_engine_settle(engine, status, diag);
     /* Shards of a save that failed would keep a full disk full. */
     for (unsigned i = 0; i < engine->n_local && status != PST_OK && shards; i++)
-        if (engine->ranks[i]->replica == 0)
+        if (engine->ranks[i]->role.replica == 0)
             pst_checkpoint_shard_discard(dir, step,
-                                         &shards[engine->ranks[i]->rank]);
+                                         &shards[engine->ranks[i]->role.rank]);
     pst_free(shards);
     return status;
 }

@@ -6,8 +6,8 @@
 /* True of a message that the rank's next action waits for. */
 static bool blocks(const struct pst_rank *r, const struct pst_message *m)
 {
-    const struct pst_rank_action *x = &r->actions[r->pc];
-    const struct pst_rank_stage *stage = &r->stages[x->a.stage];
+    const struct pst_rank_action *x = &r->actions.at[r->pc];
+    const struct pst_rank_stage *stage = &r->layout.stages[x->a.stage];
 
     if (x->a.kind == PST_ACT_REDUCE)
         return m->counter == &r->reduce_waiting || m->piece != NULL;
@@ -26,7 +26,7 @@ static bool blocks(const struct pst_rank *r, const struct pst_message *m)
 /* Any message if no other reason is known. */
 static const struct pst_message *find(const struct pst_rank *r)
 {
-    if (r->phase == PST_RANK_RUN && r->pc < r->n_actions)
+    if (r->phase == PST_RANK_RUN && r->pc < r->actions.n)
         for (unsigned i = 0; i < r->n_active; i++)
             if (blocks(r, r->active[i]))
                 return r->active[i];
@@ -44,20 +44,21 @@ static const char *const whiles[] = {
 static void add_action(const struct pst_rank *r, unsigned pc,
                        struct pst_str *out)
 {
-    const struct pst_action *a = &r->actions[pc].a;
+    const struct pst_action *a = &r->actions.at[pc].a;
 
     pst_action_print(a, out);
     pst_str_addf(out, " (stage %d", a->stage);
     if (a->microbatch >= 0)
-        pst_str_addf(out, ", microbatch %d", (int)r->first_mb + a->microbatch);
-    pst_str_addf(out, ", action %u of %u)", pc, r->n_actions);
+        pst_str_addf(out, ", microbatch %d",
+                     (int)r->role.first_mb + a->microbatch);
+    pst_str_addf(out, ", action %u of %u)", pc, r->actions.n);
 }
 
 /* "rank 1 waits to run 2F3 (...)". */
 static void describe(const struct pst_rank *r, struct pst_str *out)
 {
-    pst_str_addf(out, "rank %u waits ", pst_rank_number(r));
-    if (r->phase == PST_RANK_RUN && r->pc < r->n_actions) {
+    pst_str_addf(out, "rank %u waits ", pst_role_number(&r->role));
+    if (r->phase == PST_RANK_RUN && r->pc < r->actions.n) {
         pst_str_add(out, "to run ");
         add_action(r, r->pc, out);
     } else if ((unsigned)r->phase < PST_COUNT(whiles) &&
@@ -72,8 +73,9 @@ static void describe_running(const struct pst_rank *r, struct pst_str *out)
 {
     const unsigned pc = atomic_load_explicit(&r->at, memory_order_relaxed);
 
-    pst_str_addf(out, "rank %u does not come out of ", pst_rank_number(r));
-    add_action(r, PST_MIN(pc, r->n_actions - 1), out);
+    pst_str_addf(out, "rank %u does not come out of ",
+                 pst_role_number(&r->role));
+    add_action(r, PST_MIN(pc, r->actions.n - 1), out);
 }
 
 /* known: what ranks told each other. One process that is many ranks tells of
@@ -127,7 +129,7 @@ enum pst_status pst_engine_watch(struct pst_engine *engine)
     struct pst_diag diag;
 
     if (pulse != NULL &&
-        pst_pulse_look(pulse, m != NULL ? m->peer : pst_rank_number(r),
+        pst_pulse_look(pulse, m != NULL ? m->peer : pst_role_number(&r->role),
                        &diag) != PST_OK)
         return report(engine, diag.text);
     if (pulse != NULL && !engine->transport->ops->one_process)

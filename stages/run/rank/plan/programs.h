@@ -23,8 +23,8 @@ static inline struct pst_program **pst_programs_at(
     const struct pst_programs *programs, unsigned stage, bool split_iw,
     bool tail)
 {
-    return &programs->at[4 * (size_t)stage + (split_iw ? 2 : 0) +
-                         (tail ? 1 : 0)];
+    return &programs
+                ->at[4 * (size_t)stage + (split_iw ? 2 : 0) + (tail ? 1 : 0)];
 }
 
 #endif

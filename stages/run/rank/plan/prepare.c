@@ -4,9 +4,9 @@
  * weight of microbatches of two sizes, or of two stages that share it) share
  * the place and the work.
  */
-#include <string.h>
+#include "stages/run/rank/plan/prepare.h"
 
-#include "stages/run/rank/rank.h"
+#include <string.h>
 
 static bool same_layout(const struct pst_meta *a, const struct pst_meta *b)
 {
@@ -44,18 +44,19 @@ static bool same_value(const struct pst_value *a, const struct pst_value *b)
     return true;
 }
 
-const struct pst_rank_prepared *pst_prepared_find(
-    const struct pst_rank *r, const struct pst_program *program,
+const struct pst_prepared_value *pst_prepared_find(
+    const struct pst_prepared *prepared, const struct pst_program *program,
     const struct pst_value *value)
 {
-    for (size_t i = 0; i < r->prepared.n; i++)
-        if (r->prepared.at[i].program != program &&
-            same_value(r->prepared.at[i].value, value))
-            return &r->prepared.at[i];
+    for (size_t i = 0; i < prepared->all.n; i++)
+        if (prepared->all.at[i].program != program &&
+            same_value(prepared->all.at[i].value, value))
+            return &prepared->all.at[i];
     return NULL;
 }
 
-void pst_prepared_skip(struct pst_rank *r, struct pst_program *program)
+void pst_prepared_skip(const struct pst_prepared *prepared,
+                       struct pst_program *program)
 {
     struct pst_exec_list *list = &program->lists[PST_LIST_P];
 
@@ -65,7 +66,7 @@ void pst_prepared_skip(struct pst_rank *r, struct pst_program *program)
         list->at[i].elsewhere = true;
         for (unsigned k = 0; k < node->n_outs; k++)
             if (pst_program_loc(program, node->outs[k]).region != PST_R_FIXED ||
-                pst_prepared_find(r, program, node->outs[k]) == NULL)
+                pst_prepared_find(prepared, program, node->outs[k]) == NULL)
                 list->at[i].elsewhere = false;
     }
 }

@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * What passes between two stages of which at least one is on this rank: values
- * forward, gradients backward. Messages (messages.c) and copies (bind.c) of
- * all microbatches are made from it.
- */
-#include "stages/run/rank/rank.h"
+#include "stages/run/rank/plan/channels.h"
 
 /* The acting stage and its peer, in the direction of the edges. */
 struct ends {
@@ -25,60 +20,60 @@ static bool joins(const struct pst_edge *edge, struct ends ends)
     return edge->from_stage == ends.from && edge->to_stage == ends.to;
 }
 
-static const struct pst_program *program_of(const struct pst_rank *r, int stage,
-                                            bool tail)
+static const struct pst_program *program_of(const struct pst_channels *t,
+                                            int stage, bool tail)
 {
-    const struct pst_rank_stage *s = &r->stages[stage];
+    const struct pst_rank_stage *s = &t->layout->stages[stage];
 
     return tail && s->tail != NULL ? s->tail : s->program;
 }
 
 /* Tags of the messages of each edge: the value, then parts of its gradient.
  * Equal on all ranks because plans are. */
-static enum pst_status count_tags(struct pst_rank *r, struct pst_diag *diag)
+static enum pst_status count_tags(struct pst_channels *t, struct pst_diag *diag)
 {
-    const size_t n = r->plan->edges.n;
+    const size_t n = t->role->plan->edges.n;
     int64_t id = 0;
 
-    r->edge_tag = pst_arena_calloc(&r->heap, n + 1, sizeof(*r->edge_tag));
-    if (r->edge_tag == NULL)
-        return pst_diag_nomem(diag, n * sizeof(*r->edge_tag));
+    t->edge_tag = pst_arena_calloc(t->heap, n + 1, sizeof(*t->edge_tag));
+    if (t->edge_tag == NULL)
+        return pst_diag_nomem(diag, n * sizeof(*t->edge_tag));
     for (size_t i = 0; i < n; i++) {
-        r->edge_tag[i] = id;
-        id += 1 + (int64_t)r->plan->edges.at[i].grad_parts;
+        t->edge_tag[i] = id;
+        id += 1 + (int64_t)t->role->plan->edges.at[i].grad_parts;
     }
     return PST_OK;
 }
 
-static void add(const struct pst_rank *r, struct pst_channel *c,
+static void add(const struct pst_channels *t, struct pst_channel *c,
                 const struct pst_value *value, unsigned edge, unsigned part)
 {
     c->at[c->n++] = (struct pst_passage){
-        .at = pst_program_loc(program_of(r, c->stage, c->tail), value),
+        .at = pst_program_loc(program_of(t, c->stage, c->tail), value),
         .len = pst_meta_span(&value->meta),
         .tag = PST_MSG_EDGES +
-               (r->edge_tag[edge] + part) * r->sched->n_microbatches,
+               (t->edge_tag[edge] + part) * t->role->sched->n_microbatches,
     };
 }
 
-static void add_forward(const struct pst_rank *r, struct pst_channel *c)
+static void add_forward(const struct pst_channels *t, struct pst_channel *c)
 {
     const struct ends ends = ends_of(c);
-    const struct pst_graph *graph = program_of(r, c->stage, c->tail)->graph;
+    const struct pst_graph *graph = program_of(t, c->stage, c->tail)->graph;
 
-    for (size_t i = 0; i < r->plan->edges.n; i++) {
-        const struct pst_edge *e = &r->plan->edges.at[i];
+    for (size_t i = 0; i < t->role->plan->edges.n; i++) {
+        const struct pst_edge *e = &t->role->plan->edges.at[i];
 
         if (!joins(e, ends))
             continue;
-        add(r, c,
+        add(t, c,
             c->kind == PST_ACT_RECV_F
                 ? graph->inputs.at[e->to_input]
                 : graph->outputs.at[e->from_output].arg.value,
             e->id, 0);
         if (c->kind == PST_ACT_COPY_F) {
             const struct pst_program *peer =
-                program_of(r, c->peer_stage, c->tail);
+                program_of(t, c->peer_stage, c->tail);
 
             c->at[c->n - 1].peer_at =
                 pst_program_loc(peer, peer->graph->inputs.at[e->to_input]);
@@ -97,21 +92,21 @@ static const struct pst_value *seed_of(const struct pst_joint *joint,
     return NULL;
 }
 
-static enum pst_status add_copies_back(struct pst_rank *r,
+static enum pst_status add_copies_back(struct pst_channels *t,
                                        struct pst_channel *c,
                                        struct pst_diag *diag)
 {
-    const struct pst_joint *joint = program_of(r, c->stage, c->tail)->joint;
-    const struct pst_program *peer = program_of(r, c->peer_stage, c->tail);
+    const struct pst_joint *joint = program_of(t, c->stage, c->tail)->joint;
+    const struct pst_program *peer = program_of(t, c->peer_stage, c->tail);
     const size_t n_seeds = peer->joint->seeds.n;
     const struct ends ends = ends_of(c);
-    int *head =
-        pst_calloc(PST_TAG_EXEC, r->plan->edges.n + n_seeds + 1, sizeof(*head));
-    int *next = head + r->plan->edges.n;
+    int *head = pst_calloc(PST_TAG_EXEC, t->role->plan->edges.n + n_seeds + 1,
+                           sizeof(*head));
+    int *next = head + t->role->plan->edges.n;
 
     if (head == NULL)
-        return pst_diag_nomem(diag, r->plan->edges.n * sizeof(*head));
-    for (size_t i = 0; i < r->plan->edges.n; i++)
+        return pst_diag_nomem(diag, t->role->plan->edges.n * sizeof(*head));
+    for (size_t i = 0; i < t->role->plan->edges.n; i++)
         head[i] = -1;
     for (size_t i = 0; i < n_seeds; i++) {
         const int edge = peer->joint->seeds.at[i].edge;
@@ -125,62 +120,63 @@ static enum pst_status add_copies_back(struct pst_rank *r,
         const struct pst_joint_grad *g = &joint->input_grads.at[i];
         const struct pst_value *seed = seed_of(peer->joint, head, next, g);
 
-        if (seed == NULL || !joins(&r->plan->edges.at[g->edge], ends))
+        if (seed == NULL || !joins(&t->role->plan->edges.at[g->edge], ends))
             continue;
-        add(r, c, g->value, g->edge, 1 + g->part);
+        add(t, c, g->value, g->edge, 1 + g->part);
         c->at[c->n - 1].peer_at = pst_program_loc(peer, seed);
     }
     pst_free(head);
     return PST_OK;
 }
 
-static void add_backward(const struct pst_rank *r, struct pst_channel *c)
+static void add_backward(const struct pst_channels *t, struct pst_channel *c)
 {
-    const struct pst_joint *joint = program_of(r, c->stage, c->tail)->joint;
+    const struct pst_joint *joint = program_of(t, c->stage, c->tail)->joint;
     const struct ends ends = ends_of(c);
 
     for (size_t i = 0; c->kind == PST_ACT_SEND_B && i < joint->input_grads.n;
          i++) {
         const struct pst_joint_grad *g = &joint->input_grads.at[i];
 
-        if (joins(&r->plan->edges.at[g->edge], ends))
-            add(r, c, g->value, g->edge, 1 + g->part);
+        if (joins(&t->role->plan->edges.at[g->edge], ends))
+            add(t, c, g->value, g->edge, 1 + g->part);
     }
     for (size_t i = 0; c->kind == PST_ACT_RECV_B && i < joint->seeds.n; i++) {
         const struct pst_joint_seed *s = &joint->seeds.at[i];
 
-        if (s->edge >= 0 && joins(&r->plan->edges.at[s->edge], ends))
-            add(r, c, s->seed, (unsigned)s->edge, 1 + s->part);
+        if (s->edge >= 0 && joins(&t->role->plan->edges.at[s->edge], ends))
+            add(t, c, s->seed, (unsigned)s->edge, 1 + s->part);
     }
 }
 
-static enum pst_status make(struct pst_rank *r, struct pst_channel *c,
+static enum pst_status make(struct pst_channels *t, struct pst_channel *c,
                             struct pst_diag *diag)
 {
     const struct ends ends = ends_of(c);
     size_t most = 0;
 
-    for (size_t i = 0; i < r->plan->edges.n; i++)
-        if (joins(&r->plan->edges.at[i], ends))
-            most += 1 + r->plan->edges.at[i].grad_parts;
-    c->at = pst_arena_calloc(&r->heap, most + 1, sizeof(*c->at));
+    for (size_t i = 0; i < t->role->plan->edges.n; i++)
+        if (joins(&t->role->plan->edges.at[i], ends))
+            most += 1 + t->role->plan->edges.at[i].grad_parts;
+    c->at = pst_arena_calloc(t->heap, most + 1, sizeof(*c->at));
     if (c->at == NULL)
         return pst_diag_nomem(diag, most * sizeof(*c->at));
     switch (c->kind) {
     case PST_ACT_SEND_F:
     case PST_ACT_RECV_F:
     case PST_ACT_COPY_F:
-        add_forward(r, c);
+        add_forward(t, c);
         return PST_OK;
     case PST_ACT_COPY_B:
-        return add_copies_back(r, c, diag);
+        return add_copies_back(t, c, diag);
     default:
-        add_backward(r, c);
+        add_backward(t, c);
         return PST_OK;
     }
 }
 
-enum pst_status pst_channel_of(struct pst_rank *r, const struct pst_action *a,
+enum pst_status pst_channel_of(struct pst_channels *t,
+                               const struct pst_action *a,
                                const struct pst_channel **ret,
                                struct pst_diag *diag)
 {
@@ -188,12 +184,12 @@ enum pst_status pst_channel_of(struct pst_rank *r, const struct pst_action *a,
         .kind = a->kind,
         .stage = a->stage,
         .peer_stage = a->peer_stage,
-        .tail = pst_rank_is_tail(r, a->microbatch),
+        .tail = pst_role_is_tail(t->role, a->microbatch),
     };
     enum pst_status status = PST_OK;
 
-    for (size_t i = 0; i < r->channels.n; i++) {
-        const struct pst_channel *c = &r->channels.at[i];
+    for (size_t i = 0; i < t->all.n; i++) {
+        const struct pst_channel *c = &t->all.at[i];
 
         if (c->kind == new.kind && c->stage == new.stage &&
             c->peer_stage == new.peer_stage && c->tail == new.tail) {
@@ -201,28 +197,19 @@ enum pst_status pst_channel_of(struct pst_rank *r, const struct pst_action *a,
             return PST_OK;
         }
     }
-    if (r->edge_tag == NULL)
-        status = count_tags(r, diag);
+    if (t->edge_tag == NULL)
+        status = count_tags(t, diag);
     if (status == PST_OK)
-        status = make(r, &new, diag);
+        status = make(t, &new, diag);
     if (status != PST_OK)
         return status;
-    if (!pst_vec_push(PST_TAG_EXEC, &r->channels, new))
+    if (!pst_vec_push(PST_TAG_EXEC, &t->all, new))
         return pst_diag_nomem(diag, sizeof(new));
-    *ret = &r->channels.at[r->channels.n - 1];
+    *ret = &t->all.at[t->all.n - 1];
     return PST_OK;
 }
 
-unsigned char *pst_rank_address(const struct pst_rank *r, int stage,
-                                struct pst_loc loc, int slot)
+void pst_channels_fini(struct pst_channels *t)
 {
-    const struct pst_slot_pool *pool = &r->stages[stage].pools[loc.region];
-
-    if (loc.region == PST_R_FIXED)
-        return pst_rank_at(r, loc.offset);
-    if (loc.region == PST_R_WORK)
-        return pst_rank_at(r, r->work + loc.offset);
-    if (slot < 0)
-        return NULL;
-    return pst_rank_at(r, pool->base + (size_t)slot * pool->size + loc.offset);
+    pst_vec_fini(&t->all);
 }

@@ -11,7 +11,9 @@
  * them reads last. Only a value that is a part of a storage is copied, since
  * the whole would live as long as the part.
  */
-#include "stages/run/rank/rank.h"
+#include "stages/run/rank/plan/slots.h"
+
+#include "stages/compile/memplan.h"
 
 /* Regions that messages leave from get a second slot before one is reused. */
 #define SEND_SLOTS 2
@@ -32,7 +34,11 @@ struct pool_state {
 };
 
 struct walker {
-    struct pst_rank *r;
+    const struct pst_rank_role *role;
+    struct pst_layout *layout;
+    struct pst_actions *actions;
+    struct pst_channels *channels;
+    struct pst_arena *heap;    /* of the rank */
     struct pst_arena own;      /* the tables below */
     struct pool_state **pools; /* [stage][region] */
     unsigned *last;            /* [stage][end][microbatch]: index + 1 */
@@ -43,12 +49,7 @@ struct walker {
 static struct pst_slot_pool *pool_of(const struct walker *w,
                                      const struct pool_state *p)
 {
-    return &w->r->stages[p->stage].pools[p->region];
-}
-
-static bool copies(const struct pst_action *a)
-{
-    return a->kind == PST_ACT_COPY_F || a->kind == PST_ACT_COPY_B;
+    return &w->layout->stages[p->stage].pools[p->region];
 }
 
 /* --- who shares ----------------------------------------------------------- */
@@ -56,8 +57,8 @@ static bool copies(const struct pst_action *a)
 /* Smaller microbatches have values that fill less of the same slots. */
 static bool is_smaller(const struct walker *w, const struct pst_action *a)
 {
-    return w->r->stages[a->stage].tail != NULL &&
-           pst_rank_is_tail(w->r, a->microbatch);
+    return w->layout->stages[a->stage].tail != NULL &&
+           pst_role_is_tail(w->role, a->microbatch);
 }
 
 /* True if the value is all of its region. */
@@ -96,19 +97,19 @@ static void look_at_send(struct walker *w, const struct pst_action *a,
 
 static enum pst_status look_at_messages(struct walker *w)
 {
-    for (unsigned i = 0; i < w->r->n_actions; i++) {
-        const struct pst_action *a = &w->r->actions[i].a;
+    for (unsigned i = 0; i < w->actions->n; i++) {
+        const struct pst_action *a = &w->actions->at[i].a;
         const struct pst_channel *channel;
         enum pst_status status;
 
-        if (!copies(a) && a->kind != PST_ACT_SEND_F &&
+        if (!pst_action_copies(a) && a->kind != PST_ACT_SEND_F &&
             a->kind != PST_ACT_SEND_B)
             continue;
-        status = pst_channel_of(w->r, a, &channel, w->diag);
+        status = pst_channel_of(w->channels, a, &channel, w->diag);
         if (status != PST_OK)
             return status;
         for (unsigned k = 0; k < channel->n; k++)
-            if (copies(a))
+            if (pst_action_copies(a))
                 look_at_copy(w, a, &channel->at[k]);
             else
                 look_at_send(w, a, &channel->at[k]);
@@ -119,8 +120,8 @@ static enum pst_status look_at_messages(struct walker *w)
 /* The first of a chain of stages that hand a value on has the slots. */
 static void share(struct walker *w)
 {
-    for (unsigned s = 0; s < w->r->sched->n_stages; s++)
-        for (unsigned k = PST_R_FIRST; k < w->r->stages[s].n_pools; k++) {
+    for (unsigned s = 0; s < w->role->sched->n_stages; s++)
+        for (unsigned k = PST_R_FIRST; k < w->layout->stages[s].n_pools; k++) {
             struct pool_state *p = &w->pools[s][k];
 
             p->root = p;
@@ -179,13 +180,14 @@ static bool writes(enum pst_action_kind kind, enum pst_region_writer writer)
 
 static bool arrives(const struct pst_action *a)
 {
-    return a->kind == PST_ACT_RECV_F || a->kind == PST_ACT_RECV_B || copies(a);
+    return a->kind == PST_ACT_RECV_F || a->kind == PST_ACT_RECV_B ||
+           pst_action_copies(a);
 }
 
 static int *look_up(const struct walker *w, unsigned stage, int mb,
                     struct pst_arena *heap)
 {
-    const unsigned n = w->r->stages[stage].n_pools;
+    const unsigned n = w->layout->stages[stage].n_pools;
     int *ret = pst_arena_alloc(heap, (n + 1) * sizeof(*ret));
 
     for (unsigned k = 0; ret != NULL && k < n; k++)
@@ -197,32 +199,34 @@ static int *look_up(const struct walker *w, unsigned stage, int mb,
 static enum pst_status enter(struct walker *w, struct pst_rank_action *x)
 {
     const struct pst_action *a = &x->a;
-    const unsigned to = (unsigned)(copies(a) ? a->peer_stage : a->stage);
-    const struct pst_rank_stage *stage = &w->r->stages[to];
+    const unsigned to =
+        (unsigned)(pst_action_copies(a) ? a->peer_stage : a->stage);
+    const struct pst_rank_stage *stage = &w->layout->stages[to];
     const struct pst_channel *channel;
     enum pst_status status = PST_OK;
 
     x->takes =
-        pst_arena_alloc(&w->r->heap, (stage->n_pools + 1) * sizeof(*x->takes));
+        pst_arena_alloc(w->heap, (stage->n_pools + 1) * sizeof(*x->takes));
     if (x->takes == NULL)
         return pst_diag_nomem(w->diag, stage->n_pools * sizeof(*x->takes));
     for (unsigned k = PST_R_FIRST; k < stage->n_pools; k++)
         if (writes(a->kind, stage->pools[k].writer))
             take(w, x, to, k);
     if (arrives(a))
-        status = pst_channel_of(w->r, a, &channel, w->diag);
+        status = pst_channel_of(w->channels, a, &channel, w->diag);
     if (status != PST_OK)
         return status;
     for (unsigned i = 0; arrives(a) && i < channel->n; i++) {
         const struct pst_passage *p = &channel->at[i];
-        const unsigned k = copies(a) ? p->peer_at.region : p->at.region;
+        const unsigned k =
+            pst_action_copies(a) ? p->peer_at.region : p->at.region;
 
         if (k >= PST_R_FIRST)
             take(w, x, to, k);
     }
-    x->slot = look_up(w, (unsigned)a->stage, a->microbatch, &w->r->heap);
+    x->slot = look_up(w, (unsigned)a->stage, a->microbatch, w->heap);
     x->peer_slot =
-        copies(a) ? look_up(w, to, a->microbatch, &w->r->heap) : x->slot;
+        pst_action_copies(a) ? look_up(w, to, a->microbatch, w->heap) : x->slot;
     return x->slot != NULL && x->peer_slot != NULL
                ? PST_OK
                : pst_diag_nomem(w->diag, stage->n_pools * sizeof(int));
@@ -251,9 +255,10 @@ static unsigned end_of(const struct walker *w, const struct pool_state *root,
 /* Gives back what nobody reads any more after action i. */
 static void leave(struct walker *w, unsigned i)
 {
-    const struct pst_action *a = &w->r->actions[i].a;
+    const struct pst_action *a = &w->actions->at[i].a;
 
-    for (unsigned k = PST_R_FIRST; k < w->r->stages[a->stage].n_pools; k++) {
+    for (unsigned k = PST_R_FIRST; k < w->layout->stages[a->stage].n_pools;
+         k++) {
         struct pool_state *root = w->pools[a->stage][k].root;
 
         if (end_of(w, root, a->microbatch) == i + 1)
@@ -264,8 +269,8 @@ static void leave(struct walker *w, unsigned i)
 /* The last action of F and its messages, of these and I, of all. */
 static void note_ends(struct walker *w)
 {
-    for (unsigned i = 0; i < w->r->n_actions; i++) {
-        const struct pst_action *a = &w->r->actions[i].a;
+    for (unsigned i = 0; i < w->actions->n; i++) {
+        const struct pst_action *a = &w->actions->at[i].a;
         enum pst_region_end from = PST_END_W;
 
         if (!has_slots(a))
@@ -286,10 +291,10 @@ static enum pst_status walk(struct walker *w)
     enum pst_status status = PST_OK;
 
     note_ends(w);
-    for (unsigned i = 0; i < w->r->n_actions && status == PST_OK; i++) {
-        if (!has_slots(&w->r->actions[i].a))
+    for (unsigned i = 0; i < w->actions->n && status == PST_OK; i++) {
+        if (!has_slots(&w->actions->at[i].a))
             continue;
-        status = enter(w, &w->r->actions[i]);
+        status = enter(w, &w->actions->at[i]);
         leave(w, i);
     }
     return status;
@@ -297,9 +302,8 @@ static enum pst_status walk(struct walker *w)
 
 /* --- pools ---------------------------------------------------------------- */
 
-static enum pst_status make_pools(struct pst_rank *r,
-                                  struct pst_rank_stage *stage,
-                                  struct pst_diag *diag)
+static enum pst_status make_pools(struct walker *w,
+                                  struct pst_rank_stage *stage)
 {
     const struct pst_program *programs[] = {stage->program, stage->tail};
 
@@ -307,9 +311,9 @@ static enum pst_status make_pools(struct pst_rank *r,
         if (programs[i] != NULL)
             stage->n_pools = PST_MAX(stage->n_pools, programs[i]->n_regions);
     stage->pools =
-        pst_arena_calloc(&r->heap, stage->n_pools + 1, sizeof(*stage->pools));
+        pst_arena_calloc(w->heap, stage->n_pools + 1, sizeof(*stage->pools));
     if (stage->pools == NULL)
-        return pst_diag_nomem(diag, stage->n_pools * sizeof(*stage->pools));
+        return pst_diag_nomem(w->diag, stage->n_pools * sizeof(*stage->pools));
     for (size_t i = 0; i < PST_COUNT(programs); i++)
         for (unsigned k = PST_R_FIRST;
              programs[i] != NULL && k < programs[i]->n_regions; k++) {
@@ -326,7 +330,7 @@ static enum pst_status make_pools(struct pst_rank *r,
 
 static enum pst_status init(struct walker *w)
 {
-    const size_t n_stages = w->r->sched->n_stages;
+    const size_t n_stages = w->role->sched->n_stages;
     enum pst_status status = PST_OK;
 
     w->pools = pst_arena_calloc(&w->own, n_stages, sizeof(*w->pools));
@@ -335,11 +339,11 @@ static enum pst_status init(struct walker *w)
     if (w->pools == NULL || w->last == NULL)
         return pst_diag_nomem(w->diag, n_stages * w->n_mb * sizeof(int));
     for (unsigned s = 0; s < n_stages && status == PST_OK; s++) {
-        struct pst_rank_stage *stage = &w->r->stages[s];
+        struct pst_rank_stage *stage = &w->layout->stages[s];
 
         if (stage->program == NULL)
             continue;
-        status = make_pools(w->r, stage, w->diag);
+        status = make_pools(w, stage);
         if (status != PST_OK)
             break;
         w->pools[s] =
@@ -356,8 +360,8 @@ static enum pst_status init(struct walker *w)
 
 static enum pst_status init_slots(struct walker *w)
 {
-    for (unsigned s = 0; s < w->r->sched->n_stages; s++)
-        for (unsigned k = PST_R_FIRST; k < w->r->stages[s].n_pools; k++) {
+    for (unsigned s = 0; s < w->role->sched->n_stages; s++)
+        for (unsigned k = PST_R_FIRST; k < w->layout->stages[s].n_pools; k++) {
             struct pool_state *p = &w->pools[s][k];
 
             if (p->root != p)
@@ -375,17 +379,15 @@ static enum pst_status init_slots(struct walker *w)
 /* What the walk has found. */
 static enum pst_status finish(struct walker *w)
 {
-    struct pst_rank *r = w->r;
-
-    for (unsigned s = 0; s < r->sched->n_stages; s++)
-        for (unsigned k = PST_R_FIRST; k < r->stages[s].n_pools; k++) {
-            struct pst_slot_pool *pool = &r->stages[s].pools[k];
+    for (unsigned s = 0; s < w->role->sched->n_stages; s++)
+        for (unsigned k = PST_R_FIRST; k < w->layout->stages[s].n_pools; k++) {
+            struct pst_slot_pool *pool = &w->layout->stages[s].pools[k];
 
             if (pool->shares != NULL)
                 continue;
             pool->n = w->pools[s][k].n;
             pool->outstanding =
-                pst_arena_calloc(&r->heap, pool->n + 1, sizeof(unsigned));
+                pst_arena_calloc(w->heap, pool->n + 1, sizeof(unsigned));
             if (pool->outstanding == NULL)
                 return pst_diag_nomem(w->diag, pool->n * sizeof(unsigned));
             for (const struct pool_state *p = &w->pools[s][k]; p != NULL;
@@ -398,9 +400,19 @@ static enum pst_status finish(struct walker *w)
     return PST_OK;
 }
 
-enum pst_status pst_rank_assign_slots(struct pst_rank *r, struct pst_diag *diag)
+enum pst_status pst_slots_assign(const struct pst_rank_role *role,
+                                 struct pst_layout *layout,
+                                 struct pst_actions *actions,
+                                 struct pst_channels *channels,
+                                 struct pst_arena *heap, struct pst_diag *diag)
 {
-    struct walker w = {.r = r, .n_mb = r->sched->n_microbatches, .diag = diag};
+    struct walker w = {.role = role,
+                       .layout = layout,
+                       .actions = actions,
+                       .channels = channels,
+                       .heap = heap,
+                       .n_mb = role->sched->n_microbatches,
+                       .diag = diag};
     enum pst_status status;
 
     pst_arena_init(&w.own, PST_TAG_EXEC);

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/rank/plan/layout.h"
+
+#include <string.h>
+
+#include "stages/base/checked.h"
+#include "stages/compile/memplan.h"
+#include "stages/run/rank/plan/owners.h"
+#include "stages/run/rank/plan/prepare.h"
+
+/* What is at hand while a layout is made. */
+struct maker {
+    struct pst_layout *l;
+    const struct pst_rank_role *role;
+    struct pst_arena *heap;
+    struct pst_prepared prepared;
+    struct pst_diag *diag;
+};
+
+static size_t reserve(struct maker *m, size_t bytes, size_t *account)
+{
+    struct pst_layout *l = m->l;
+    size_t at = l->memory.arena;
+
+    l->memory.arena = pst_size_add(at, pst_mem_round(bytes));
+    *account = pst_size_add(*account, pst_mem_round(bytes));
+    return at;
+}
+
+static bool reads(const struct pst_plan_param *param, unsigned stage)
+{
+    for (unsigned i = 0; i < param->n_stages; i++)
+        if (param->stages[i] == stage)
+            return true;
+    return false;
+}
+
+static bool is_updated(const struct maker *m, unsigned stage, unsigned param)
+{
+    const struct pst_graph *graph = m->l->stages[stage].program->graph;
+
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i].kind == PST_OUTPUT_BUFFER_UPDATE &&
+            pst_plan_find_param(m->role->plan,
+                                graph->outputs.at[i].target->fqn) == (int)param)
+            return true;
+    return false;
+}
+
+/* The value, and a copy of what a step changes. */
+static enum pst_status layout_param(struct maker *m, unsigned index)
+{
+    const struct pst_rank_role *role = m->role;
+    struct pst_layout *l = m->l;
+    const struct pst_plan_param *param = &role->plan->params.at[index];
+    size_t bytes = pst_meta_bytes(&param->meta);
+    struct pst_rank_param p = {.index = (int)index, .bytes = bytes};
+    bool here = false;
+
+    l->param_at[index] = -1;
+    for (unsigned s = 0; s < role->sched->n_stages; s++) {
+        if (l->stages[s].program == NULL || !reads(param, s))
+            continue;
+        here = true;
+        p.updated |= is_updated(m, s, index);
+    }
+    if (!here)
+        return PST_OK;
+    p.data = reserve(m, bytes,
+                     param->kind == PST_VALUE_PARAM ? &l->memory.params
+                                                    : &l->memory.buffers);
+    if (p.updated)
+        p.shadow = reserve(m, bytes, &l->memory.buffers);
+    l->param_at[index] = (int)l->params.n;
+    return pst_vec_push(PST_TAG_EXEC, &l->params, p)
+               ? PST_OK
+               : pst_diag_nomem(m->diag, sizeof(p));
+}
+
+/* The accumulators of a stage lie together, so that few messages do for all
+ * of them (replicas.c). */
+static enum pst_status layout_stage_grads(struct maker *m, unsigned stage)
+{
+    const struct pst_rank_role *role = m->role;
+    struct pst_layout *l = m->l;
+    struct pst_bucket *bucket = NULL;
+
+    for (unsigned i = 0; i < role->plan->params.n && role->options.train; i++) {
+        const struct pst_meta *meta = &role->plan->params.at[i].meta;
+        struct pst_rank_grad g = {.param = (int)i, .stage = stage};
+        const size_t item = pst_dtype_size(meta->dtype);
+
+        for (; g.use < pst_uses_parts(role->uses, i, stage); g.use++) {
+            g.offset = reserve(m, pst_meta_bytes(meta), &l->memory.grads);
+            if (!pst_vec_push(PST_TAG_EXEC, &l->grads, g))
+                return pst_diag_nomem(m->diag, sizeof(g));
+            if (bucket == NULL || bucket->dtype != meta->dtype) {
+                struct pst_bucket b = {.stage = stage,
+                                       .id = (unsigned)l->buckets.n,
+                                       .dtype = meta->dtype,
+                                       .offset = g.offset};
+
+                if (!pst_vec_push(PST_TAG_EXEC, &l->buckets, b))
+                    return pst_diag_nomem(m->diag, sizeof(b));
+                bucket = &l->buckets.at[l->buckets.n - 1];
+            }
+            bucket->numel =
+                (int64_t)((l->memory.arena - bucket->offset) / item);
+        }
+    }
+    return PST_OK;
+}
+
+static enum pst_status layout_states(struct maker *m, struct pst_rank_param *p)
+{
+    const struct pst_rank_role *role = m->role;
+    struct pst_layout *l = m->l;
+    const struct pst_plan_param *param = &role->plan->params.at[p->index];
+    const size_t bytes = pst_meta_bytes(&param->meta);
+    unsigned n_states;
+
+    if (!role->options.train ||
+        pst_uses_total(role->uses, (unsigned)p->index) == 0 ||
+        !pst_role_owns(role, (unsigned)p->index))
+        return PST_OK;
+    for (size_t i = 0; i < l->grads.n && p->grad == 0; i++)
+        if (l->grads.at[i].param == p->index)
+            p->grad = l->grads.at[i].offset;
+    if (p->grad == 0) /* only other ranks contribute; the sum comes here */
+        p->grad = reserve(m, bytes, &l->memory.grads);
+    p->trained = true;
+    if (pst_role_optim(role) == NULL)
+        return PST_OK;
+    if (param->meta.dtype != PST_F32)
+        return pst_diag_set(m->diag, PST_ERR_UNSUPPORTED,
+                            "parameter '%s' is %s: only f32 is trained (the "
+                            "optimizer \"none\" leaves it as it is)",
+                            param->fqn, pst_dtype_name(param->meta.dtype));
+    n_states = pst_optim_n_states(pst_role_optim(role), &role->options.optim);
+    for (unsigned i = 0; i < n_states; i++)
+        p->state[i] = reserve(m, bytes, &l->memory.optim);
+    return PST_OK;
+}
+
+struct fixed {
+    struct maker *m;
+    unsigned stage;
+    const struct pst_program *program;
+    enum pst_status status;
+    struct pst_diag *diag;
+};
+
+static size_t accumulator(const struct fixed *f, int param, unsigned use)
+{
+    const struct maker *m = f->m;
+    const struct pst_layout *l = m->l;
+    size_t at = 0;
+
+    for (size_t i = 0; i < l->grads.n; i++)
+        if (l->grads.at[i].param == param && l->grads.at[i].stage == f->stage &&
+            l->grads.at[i].use <= use)
+            at = l->grads.at[i].offset;
+    return at;
+}
+
+static size_t prepared(struct fixed *f, const struct pst_value *value)
+{
+    struct maker *m = f->m;
+    const struct pst_prepared_value *same =
+        pst_prepared_find(&m->prepared, f->program, value);
+    struct pst_prepared_value new = {.program = f->program, .value = value};
+
+    if (same != NULL)
+        return same->offset;
+    new.offset =
+        reserve(m, pst_meta_span(&value->meta), &m->l->memory.prepared);
+    if (!pst_vec_push(PST_TAG_EXEC, &m->prepared.all, new))
+        f->status = pst_diag_nomem(f->diag, sizeof(new));
+    return new.offset;
+}
+
+static size_t fixed_place(void *ctx, const struct pst_value *value,
+                          unsigned use)
+{
+    struct fixed *f = ctx;
+    const struct maker *m = f->m;
+    const struct pst_layout *l = m->l;
+    int index;
+
+    if (value->kind == PST_VALUE_SEED)
+        return l->stages[f->stage].seed_offset;
+    if (value->kind == PST_VALUE_NODE)
+        return prepared(f, value);
+    index = pst_plan_find_param(m->role->plan, value->fqn);
+    if (index < 0)
+        return 0;
+    if (value->kind == PST_VALUE_GRAD)
+        return accumulator(f, index, use);
+    return l->param_at[index] < 0 ? 0 : l->params.at[l->param_at[index]].data;
+}
+
+/* A program that was lent has its places already; here only sizes count. */
+static void count_prepared(struct fixed *f)
+{
+    const struct pst_exec_list *list = &f->program->lists[PST_LIST_P];
+
+    for (unsigned i = 0; i < list->n; i++) {
+        const struct pst_node *node = list->at[i].node;
+
+        for (unsigned k = 0; k < node->n_outs; k++)
+            if (node->outs[k]->base == NULL &&
+                f->program->places[node->outs[k]->id].region == PST_R_FIXED)
+                (void)prepared(f, node->outs[k]);
+    }
+}
+
+static enum pst_status compile(struct maker *m, unsigned stage,
+                               struct pst_program *program)
+{
+    struct fixed fixed = {.m = m,
+                          .stage = stage,
+                          .program = program,
+                          .status = PST_OK,
+                          .diag = m->diag};
+    enum pst_status status = PST_OK;
+
+    if (pst_program_is_compiled(program))
+        count_prepared(&fixed);
+    else
+        status =
+            pst_program_compile(program, fixed_place, &fixed, NULL, m->diag);
+    if (status == PST_OK)
+        status = fixed.status;
+    if (status == PST_OK)
+        pst_prepared_skip(&m->prepared, program);
+    return status;
+}
+
+static enum pst_status lay_out_fixed(struct maker *m)
+{
+    const struct pst_rank_role *role = m->role;
+    struct pst_layout *l = m->l;
+    enum pst_status status = PST_OK;
+
+    /* Offset 0 means "none"; kernels leave numbers for the host there. */
+    reserve(m, sizeof(double), &l->memory.buffers);
+    l->param_at = pst_arena_calloc(m->heap, role->plan->params.n + 1,
+                                   sizeof(*l->param_at));
+    if (l->param_at == NULL)
+        return pst_diag_nomem(m->diag, role->plan->params.n * sizeof(int));
+    for (unsigned i = 0; i < role->plan->params.n && status == PST_OK; i++)
+        status = layout_param(m, i);
+    for (unsigned s = 0; s < role->sched->n_stages && status == PST_OK; s++)
+        if (l->stages[s].program != NULL)
+            status = layout_stage_grads(m, s);
+    for (size_t i = 0; i < l->params.n && status == PST_OK; i++)
+        status = layout_states(m, &l->params.at[i]);
+    for (unsigned s = 0; s < role->sched->n_stages && status == PST_OK; s++) {
+        if (l->stages[s].program == NULL)
+            continue;
+        l->stages[s].seed_offset =
+            reserve(m, sizeof(double), &l->memory.buffers);
+        status = compile(m, s, l->stages[s].program);
+        if (status == PST_OK && l->stages[s].tail != NULL)
+            status = compile(m, s, l->stages[s].tail);
+    }
+    return status;
+}
+
+enum pst_status pst_layout_fixed(struct pst_layout *l,
+                                 const struct pst_rank_role *role,
+                                 struct pst_arena *heap, struct pst_diag *diag)
+{
+    struct maker m = {.l = l, .role = role, .heap = heap, .diag = diag};
+    enum pst_status status = lay_out_fixed(&m);
+
+    pst_vec_fini(&m.prepared.all);
+    return status;
+}
+
+static void layout_pool(struct maker *m, struct pst_slot_pool *pool)
+{
+    struct pst_layout *l = m->l;
+    const bool stash =
+        (pool->writer == PST_WRITER_F && pool->end != PST_END_F) ||
+        (pool->writer == PST_WRITER_I && pool->end != PST_END_I);
+    const size_t bytes = pst_size_mul(pool->size, pool->n);
+
+    pool->base =
+        reserve(m, bytes, stash ? &l->memory.stash : &l->memory.messages);
+    if (pool->end == PST_END_W)
+        l->memory.for_w = pst_size_add(l->memory.for_w, pst_mem_round(bytes));
+}
+
+static void layout_pools(struct maker *m)
+{
+    const struct pst_rank_role *role = m->role;
+    struct pst_layout *l = m->l;
+    for (unsigned s = 0; s < role->sched->n_stages; s++) {
+        struct pst_rank_stage *stage = &l->stages[s];
+
+        for (unsigned k = PST_R_FIRST; k < stage->n_pools; k++)
+            if (stage->pools[k].shares == NULL)
+                layout_pool(m, &stage->pools[k]);
+        if (stage->program != NULL)
+            l->memory.in_flight =
+                PST_MAX(l->memory.in_flight, pst_schedule_peak(role->sched, s));
+    }
+    for (unsigned s = 0; s < role->sched->n_stages; s++)
+        for (unsigned k = PST_R_FIRST; k < l->stages[s].n_pools; k++)
+            if (l->stages[s].pools[k].shares != NULL)
+                l->stages[s].pools[k].base = l->stages[s].pools[k].shares->base;
+}
+
+static enum pst_status layout_outputs(struct maker *m)
+{
+    const struct pst_rank_role *role = m->role;
+    struct pst_layout *l = m->l;
+    l->outputs = pst_arena_calloc(m->heap, role->plan->outputs.n + 1,
+                                  sizeof(*l->outputs));
+    if (l->outputs == NULL)
+        return pst_diag_nomem(m->diag, role->plan->outputs.n * sizeof(size_t));
+    for (size_t i = 0; role->options.keep_outputs && i < role->plan->outputs.n;
+         i++) {
+        const struct pst_plan_output *o = &role->plan->outputs.at[i];
+
+        if (o->is_tensor && l->stages[pst_plan_output_stage(o)].program != NULL)
+            l->outputs[i] = reserve(
+                m,
+                pst_output_bytes(role->plan, &role->options, i,
+                                 role->first_mb + role->sched->n_microbatches) -
+                    pst_output_bytes(role->plan, &role->options, i,
+                                     role->first_mb),
+                &l->memory.outputs);
+    }
+    return PST_OK;
+}
+
+/* Bytes of the workspace of its actions. */
+static size_t stage_work(const struct pst_rank_stage *s)
+{
+    return PST_MAX(s->program->regions[PST_R_WORK].size,
+                   s->tail != NULL ? s->tail->regions[PST_R_WORK].size : 0);
+}
+
+static void layout_work(struct maker *m, const struct pst_actions *actions)
+{
+    const struct pst_rank_role *role = m->role;
+    struct pst_layout *l = m->l;
+    size_t work = 0;
+
+    for (unsigned s = 0; s < role->sched->n_stages; s++)
+        if (l->stages[s].program != NULL)
+            work = PST_MAX(work, stage_work(&l->stages[s]));
+    for (unsigned i = 0; i < actions->n; i++)
+        if (actions->at[i].a.kind == PST_ACT_REDUCE &&
+            actions->at[i].a.param >= 0)
+            work = PST_MAX(work, pst_owners_work(role, actions->at[i].a.param));
+    l->work = reserve(m, work, &l->memory.workspace);
+}
+
+enum pst_status pst_layout_rest(struct pst_layout *l,
+                                const struct pst_rank_role *role,
+                                const struct pst_actions *actions,
+                                struct pst_arena *heap, struct pst_diag *diag)
+{
+    struct maker m = {.l = l, .role = role, .heap = heap, .diag = diag};
+    enum pst_status status;
+
+    layout_pools(&m);
+    status = layout_outputs(&m);
+    for (size_t i = 0; i < l->buckets.n; i++)
+        l->buckets.at[i].incoming = reserve(
+            &m, pst_bucket_incoming(&l->buckets.at[i], role->options.replicas),
+            &l->memory.messages);
+    if (role->scattered_size > 0)
+        l->scattered = reserve(&m, role->scattered_size, &l->memory.messages);
+    layout_work(&m, actions);
+    if (status == PST_OK && !pst_size_fits(l->memory.arena))
+        status = pst_diag_set(diag, PST_ERR_SHAPE,
+                              "the tensors of rank %u are larger than any "
+                              "memory: no machine can run them",
+                              pst_role_number(role));
+    return status;
+}
+
+/* --- afterwards ----------------------------------------------------------- */
+
+void pst_layout_fini(struct pst_layout *l)
+{
+    pst_vec_fini(&l->params);
+    pst_vec_fini(&l->grads);
+    pst_vec_fini(&l->buckets);
+}
+
+const struct pst_rank_param *pst_layout_param(const struct pst_layout *l,
+                                              unsigned param)
+{
+    const int at = l->param_at[param];
+
+    return at < 0 ? NULL : &l->params.at[at];
+}
+
+unsigned char *pst_layout_address(const struct pst_layout *l,
+                                  unsigned char *base, int stage,
+                                  struct pst_loc loc, int slot)
+{
+    const struct pst_slot_pool *pool = &l->stages[stage].pools[loc.region];
+
+    if (loc.region == PST_R_FIXED)
+        return base + loc.offset;
+    if (loc.region == PST_R_WORK)
+        return base + l->work + loc.offset;
+    if (slot < 0)
+        return NULL;
+    return base + pool->base + (size_t)slot * pool->size + loc.offset;
+}

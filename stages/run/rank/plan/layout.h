@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_RUN_RANK_PLAN_LAYOUT_H
+#define PENSTOCK_STAGES_RUN_RANK_PLAN_LAYOUT_H
+/*
+ * Where everything of a rank lies in its arena: programs of its stages, their
+ * slots, parameters with gradients and states. Made by pst_rank_new, constant
+ * afterwards; offsets are bytes from the arena's begin, 0 means "none". Memory
+ * of the rank's heap. Exec thread only.
+ */
+#include "stages/base/vec.h"
+#include "stages/run/rank/plan/actions.h"
+#include "stages/run/rank/plan/bucket.h"
+#include "stages/run/rank/plan/role.h"
+
+/* Slots of one region of one stage: slot i begins at base + i * size. */
+struct pst_slot_pool {
+    unsigned n;
+    size_t size, base;
+    unsigned *outstanding; /* per slot: sends that still read it */
+    enum pst_region_writer writer;
+    enum pst_region_end end;
+    /* The pool whose slots these are: of the stage of this rank that makes the
+     * value, which is read where it lies. NULL: it has slots of its own. */
+    struct pst_slot_pool *shares;
+};
+
+/* One stage on this rank. */
+struct pst_rank_stage {
+    struct pst_program *program; /* NULL: it is on another rank */
+    struct pst_program *tail;    /* for microbatches of fewer rows, or NULL */
+    struct pst_slot_pool *pools; /* by region; FIXED, WORK: unused */
+    unsigned n_pools;
+    unsigned *waiting_f, *waiting_b; /* per microbatch: receives not done */
+    int first_backward; /* microbatch whose backward assigns gradients */
+    size_t seed_offset; /* of the loss's seed, 0 if there is none */
+};
+
+/* A parameter, buffer or constant on this rank. */
+struct pst_rank_param {
+    int index;       /* in plan->params */
+    size_t data;     /* offset of the value */
+    size_t grad;     /* of the gradient the optimizer reads, or 0 */
+    size_t state[4]; /* of the optimizer's tensors */
+    size_t shadow;   /* of a buffer's copy from before the step, or 0 */
+    size_t bytes;
+    bool trained, updated;
+    bool counted; /* in the norm, of all ranks by this one */
+};
+
+/* A gradient accumulator: of a stage, or of one use of the parameter in it
+ * (uses.h). */
+struct pst_rank_grad {
+    int param; /* index in plan->params */
+    unsigned stage, use;
+    size_t offset;
+};
+
+struct pst_layout {
+    struct pst_rank_stage *stages; /* by plan stage */
+    struct PST_VEC(struct pst_rank_param) params;
+    struct PST_VEC(struct pst_rank_grad) grads;
+    struct PST_VEC(struct pst_bucket) buckets;
+    int *param_at; /* plan param -> index in params, or -1 */
+    struct pst_memory memory;
+    size_t work;      /* of the workspace that all actions share */
+    size_t scattered; /* of inputs that rank 0 sends */
+    size_t *outputs;  /* per plan output: of kept data */
+};
+
+/* What lasts, and compiles the programs; once slots are known (slots.h), what
+ * comes and goes. */
+enum pst_status pst_layout_fixed(struct pst_layout *l,
+                                 const struct pst_rank_role *role,
+                                 struct pst_arena *heap,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_layout_rest(struct pst_layout *l,
+                                const struct pst_rank_role *role,
+                                const struct pst_actions *actions,
+                                struct pst_arena *heap,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Not the programs. */
+void pst_layout_fini(struct pst_layout *l);
+
+/* NULL: the rank has no such parameter. */
+const struct pst_rank_param *pst_layout_param(const struct pst_layout *l,
+                                              unsigned param);
+/* Address of a location in that slot of an arena that begins at `base`, NULL
+ * if it has none. */
+unsigned char *pst_layout_address(const struct pst_layout *l,
+                                  unsigned char *base, int stage,
+                                  struct pst_loc loc, int slot);
+
+/* The program that runs a microbatch; NULL if the stage is elsewhere. */
+static inline struct pst_program *pst_layout_program(
+    const struct pst_layout *l, const struct pst_rank_role *role, int stage,
+    int microbatch)
+{
+    const struct pst_rank_stage *s = &l->stages[stage];
+
+    return s->tail != NULL && pst_role_is_tail(role, microbatch) ? s->tail
+                                                                 : s->program;
+}
+
+#endif

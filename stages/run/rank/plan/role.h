@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_RUN_RANK_PLAN_ROLE_H
+#define PENSTOCK_STAGES_RUN_RANK_PLAN_ROLE_H
+/*
+ * Which rank of a job it is, and what it is told of its engine. Fixed before
+ * the rank is made; what it points to belongs to the engine, which outlives
+ * it. The weights alone change, between steps. Any thread may read it.
+ */
+#include "stages/run/batch.h"
+#include "stages/run/rank/plan/uses.h"
+
+struct pst_rank_role {
+    struct pst_plan *plan;
+    const struct pst_schedule *sched; /* of its replica */
+    const struct pst_uses *uses;
+    struct pst_exec_options options;
+    const double *weights;  /* of all microbatches of the step */
+    size_t scattered_size;  /* bytes of inputs that rank 0 sends to it */
+    unsigned replica, rank; /* rank: of the pipeline */
+    unsigned first_mb; /* microbatch of the step that is 0 of this replica */
+};
+
+/* Rank of the job that is rank 0 of this replica. */
+static inline unsigned pst_role_first(const struct pst_rank_role *role)
+{
+    return role->replica * role->options.ranks;
+}
+
+/* Its number in the job. */
+static inline unsigned pst_role_number(const struct pst_rank_role *role)
+{
+    return pst_role_first(role) + role->rank;
+}
+
+static inline unsigned pst_role_job_size(const struct pst_rank_role *role)
+{
+    return role->options.ranks * role->options.replicas;
+}
+
+/* NULL: steps change no parameter. */
+static inline const struct pst_optim *pst_role_optim(
+    const struct pst_rank_role *role)
+{
+    return role->options.train ? role->options.optim.row : NULL;
+}
+
+/* True if this rank updates the parameter. All that read it do, but for one
+ * that its home transmits. */
+static inline bool pst_role_owns(const struct pst_rank_role *role,
+                                 unsigned param)
+{
+    const struct pst_plan_param *p = &role->plan->params.at[param];
+
+    return !p->transmit || role->sched->rank_of[p->home] == (int)role->rank;
+}
+
+/* True of a microbatch (of this replica) with fewer rows than the plan. */
+static inline bool pst_role_is_tail(const struct pst_rank_role *role,
+                                    int microbatch)
+{
+    return role->first_mb + (unsigned)microbatch >=
+           pst_n_larger(&role->options);
+}
+
+static inline struct pst_plan *pst_role_plan(const struct pst_rank_role *role,
+                                             int microbatch)
+{
+    return pst_role_is_tail(role, microbatch) ? role->options.tail : role->plan;
+}
+
+#endif
