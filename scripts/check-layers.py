@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Includes go one way only, between folders and between files; headers are
-guarded by their path and compile alone.
+guarded by their path and compile alone; some are for a few files only.
 
 NAME.h and NAME.c are one unit: no chain of includes leads from a unit back to
 it, so that each can be understood with what lies below it alone.
@@ -68,6 +68,17 @@ OWNERS = {
     "cmocka.h": ["tests"],
 }
 
+# Headers that show the inside of a thing, the only files that may include them,
+# and why each of these has to.
+INSIDES = {
+    "stages/run/rank/whole.h": {
+        "stages/run/rank/rank.c": "makes all parts of a rank",
+        "stages/run/rank/run.c": "drives them in a step",
+        "stages/run/rank/describe.c": "any of them may be what stands still",
+        "tests/device/test_shadow.c": "plants a lie into one",
+    },
+}
+
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^">]+)[">]')
 
 
@@ -94,6 +105,8 @@ def sources(root):
 def check_include(path, target, system):
     """A fault in words, None if the include is fine."""
     layer = folder_of(path)
+    if target in INSIDES and path not in INSIDES[target]:
+        return f"only {', '.join(INSIDES[target])} may include {target}"
     owners = OWNERS.get(target)
     if owners is not None:
         if layer not in owners:
@@ -146,6 +159,22 @@ def check_file(root, path):
         if fault:
             faults.append(f"{path}: {fault}")
     return faults
+
+
+def includes_of(root, path):
+    """Targets; none if there is no such file."""
+    if not os.path.exists(os.path.join(root, path)):
+        return set()
+    with open(os.path.join(root, path), encoding="utf-8") as file:
+        found = [INCLUDE.match(line) for line in file]
+    return {x.group(2) for x in found if x}
+
+
+def check_insides(root, paths):
+    """The lists of files name none that does not need to be there."""
+    return [f"{path} does not include {target}: the list need not name it"
+            for target, files in INSIDES.items() if target in paths
+            for path in files if target not in includes_of(root, path)]
 
 
 def units(root, paths):
@@ -216,6 +245,7 @@ def main():
     if not paths:
         sys.exit(f"no sources below {args.root}")
     faults = [fault for path in paths for fault in check_file(args.root, path)]
+    faults += check_insides(args.root, paths)
     faults += ["a circle of files: " + ", ".join(circle)
                for circle in find_circles(units(args.root, paths))]
     if args.cc:

@@ -7,6 +7,7 @@
 #include "stages/run/engine.h"
 #include "stages/run/estimate.h"
 #include "stages/run/rank/plan/owners.h"
+#include "stages/run/rank/plan/programs.h"
 #include "stages/sched/simulate.h"
 
 /* Compute actions that a receive is posted ahead of its use. */
@@ -185,7 +186,7 @@ static enum pst_status appraise_memory(struct appraiser *a,
                                       &rank, diag);
         if (status != PST_OK)
             break;
-        memory = &rank->layout.memory;
+        memory = pst_rank_memory(rank);
         if ((double)memory->arena > ret->peak) {
             ret->peak = (double)memory->arena;
             ret->fixed = (double)(memory->params + memory->grads +

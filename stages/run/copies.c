@@ -8,6 +8,8 @@
 #include <inttypes.h>
 
 #include "stages/run/engine.h"
+#include "stages/run/rank/plan/layout.h"
+#include "stages/run/rank/step/device.h"
 
 struct digest {
     uint64_t value, states; /* 0: not here */
@@ -32,8 +34,8 @@ static bool has_copies(const struct pst_engine *engine, unsigned param)
 static uint64_t hash(struct pst_rank *r, size_t offset, size_t bytes,
                      uint64_t seed)
 {
-    const uint64_t h = pst_hash(
-        pst_device_pull(&r->mem, pst_rank_at(r, offset), bytes), bytes, seed);
+    const uint64_t h =
+        pst_hash(pst_rank_pull(pst_rank_device(r), offset, bytes), bytes, seed);
 
     return h == 0 ? 1 : h;
 }
@@ -42,7 +44,8 @@ static void digest_rank(const struct pst_engine *engine, struct pst_rank *r,
                         struct digest *out)
 {
     for (unsigned i = 0; i < engine->plan->params.n; i++) {
-        const struct pst_rank_param *p = pst_layout_param(&r->layout, i);
+        const struct pst_rank_param *p =
+            pst_layout_param(pst_rank_layout(r), i);
         const size_t bytes = pst_meta_bytes(&engine->plan->params.at[i].meta);
 
         out[i] = (struct digest){0};

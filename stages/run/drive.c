@@ -12,6 +12,8 @@
 #include "stages/run/facts.h"
 #include "stages/run/headroom.h"
 #include "stages/run/lanes.h"
+#include "stages/run/rank/plan/layout.h"
+#include "stages/run/rank/step/agree.h"
 
 /* Looks at messages that have not come between two looks at the clock. */
 #define WATCH_EVERY 128
@@ -132,7 +134,7 @@ enum pst_status pst_exec_schedule(struct pst_plan *plan,
         status = pst_engine_plan_rank(engine, k, NULL, &rank, diag);
         if (status != PST_OK)
             break;
-        memory[k] = rank->layout.memory;
+        memory[k] = *pst_rank_memory(rank);
         pst_rank_free(rank);
         status = pst_engine_check_memory(engine, k, memory[k].arena, diag);
     }
@@ -221,10 +223,13 @@ static enum pst_status handshake(struct pst_engine *engine,
 }
 
 /* True if this rank runs a product of the library that compiles its code. */
-static bool compiles_code(const struct pst_rank *r)
+static bool compiles_code(const struct pst_engine *engine,
+                          const struct pst_rank *r)
 {
-    for (unsigned s = 0; s < r->role.sched->n_stages; s++) {
-        const struct pst_program *p = r->layout.stages[s].program;
+    const struct pst_layout *layout = pst_rank_layout(r);
+
+    for (unsigned s = 0; s < engine->sched->n_stages; s++) {
+        const struct pst_program *p = layout->stages[s].program;
 
         for (int l = 0; p != NULL && l < PST_N_LISTS; l++)
             for (unsigned i = 0; i < p->lists[l].n; i++)
@@ -248,9 +253,9 @@ static enum pst_status plan_ranks(struct pst_engine *engine,
         if (status != PST_OK)
             break;
         engine->n_local++;
-        status = pst_engine_check_memory(engine, engine->first + k,
-                                         engine->ranks[k]->layout.memory.arena,
-                                         diag);
+        status = pst_engine_check_memory(
+            engine, engine->first + k, pst_rank_memory(engine->ranks[k])->arena,
+            diag);
     }
     return status;
 }
@@ -264,7 +269,7 @@ static enum pst_status start_ranks(struct pst_engine *engine,
             : pst_pool_new(engine->options.threads, &engine->pool, diag);
 
     for (unsigned k = 0; k < engine->n_local && status == PST_OK; k++) {
-        if (k == 0 && compiles_code(engine->ranks[k]))
+        if (k == 0 && compiles_code(engine, engine->ranks[k]))
             pst_gemm_warm_up();
         status = pst_rank_start(engine->ranks[k], engine->transport,
                                 engine->lanes != NULL
@@ -318,7 +323,7 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
 
 /* --- steps -------------------------------------------------------------- */
 
-static enum pst_status drive(struct pst_engine *engine)
+static enum pst_status drive(struct pst_engine *engine, struct pst_diag *diag)
 {
     unsigned idle_rounds = 0;
 
@@ -328,18 +333,17 @@ static enum pst_status drive(struct pst_engine *engine)
 
         for (unsigned i = 0; i < engine->n_local; i++) {
             struct pst_rank *r = engine->ranks[i];
-            unsigned pc = r->pc, active = r->n_active;
+            const uint64_t moves = pst_rank_moves(r);
             enum pst_status status;
 
-            if (r->phase == PST_RANK_DONE) {
+            if (pst_rank_is_done(r)) {
                 done++;
                 continue;
             }
             status = pst_rank_advance(r);
             if (status != PST_OK && status != PST_AGAIN)
                 return status;
-            moved += r->pc != pc || r->n_active != active ||
-                     r->phase == PST_RANK_DONE;
+            moved += status == PST_OK || pst_rank_moves(r) != moves;
         }
         if (done == engine->n_local)
             return PST_OK;
@@ -349,7 +353,7 @@ static enum pst_status drive(struct pst_engine *engine)
             continue;
         }
         if (++idle_rounds % WATCH_EVERY == 0) {
-            enum pst_status status = pst_engine_watch(engine);
+            enum pst_status status = pst_engine_watch(engine, diag);
 
             if (status != PST_OK)
                 return status;
@@ -359,25 +363,23 @@ static enum pst_status drive(struct pst_engine *engine)
     }
 }
 
-static void fill_result(const struct pst_engine *engine,
+static void fill_result(const struct pst_engine *engine, uint64_t step,
                         struct pst_step_result *ret)
 {
-    const struct pst_rank *r = engine->ranks[0];
-    const struct pst_decision *v = r->decision;
+    const struct pst_decision *v = pst_rank_decision(engine->ranks[0]);
 
     *ret = (struct pst_step_result){
         .loss = v->loss,
         .losses = v->losses,
         .grad_norm = v->norm,
-        .lr = engine->options.train ? pst_lr_at(&engine->options.optim, r->step)
-                                    : 0,
+        .lr =
+            engine->options.train ? pst_lr_at(&engine->options.optim, step) : 0,
         .applied = !v->fault,
         .diverged = v->diverged,
         .control = v->control,
-        .times = r->times,
+        .times = pst_rank_times(engine->ranks[0]),
         .bubble = PST_MAX(0, 1 - v->busy),
     };
-    ret->times.step = pst_now() - r->started;
 }
 
 enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
@@ -405,20 +407,21 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
         fill_ctx = engine->lanes;
     }
     for (unsigned i = 0; i < engine->n_local; i++) {
-        engine->ranks[i]->diag = diag;
+        pst_rank_set_diag(engine->ranks[i], diag);
         pst_rank_begin(engine->ranks[i], step, fill, fill_ctx, control);
     }
     if (engine->scatter_fault[0] != '\0')
         pst_rank_note_fault(engine->ranks[0], engine->scatter_fault);
     status = engine->lanes != NULL ? pst_lanes_run(engine->lanes, diag)
-                                   : drive(engine);
+                                   : drive(engine, diag);
     if (status != PST_OK)
         return status;
-    fill_result(engine, ret);
+    fill_result(engine, step, ret);
     if (!ret->applied)
-        return pst_diag_set(
-            diag, PST_ERR_RANGE, "step %llu was not applied: %s",
-            (unsigned long long)step + 1, engine->ranks[0]->decision->text);
+        return pst_diag_set(diag, PST_ERR_RANGE,
+                            "step %llu was not applied: %s",
+                            (unsigned long long)step + 1,
+                            pst_rank_decision(engine->ranks[0])->text);
     return PST_OK;
 }
 
@@ -437,12 +440,12 @@ unsigned pst_engine_n_local(const struct pst_engine *engine)
 struct pst_memory pst_engine_memory(const struct pst_engine *engine,
                                     unsigned local)
 {
-    return engine->ranks[local]->layout.memory;
+    return *pst_rank_memory(engine->ranks[local]);
 }
 
 size_t pst_engine_high_water(const struct pst_engine *engine, unsigned local)
 {
-    return engine->ranks[local]->high_water;
+    return pst_rank_device(engine->ranks[local])->high_water;
 }
 
 void pst_engine_print_kernels(const struct pst_engine *engine,
@@ -451,10 +454,10 @@ void pst_engine_print_kernels(const struct pst_engine *engine,
     static const char *const lists[] = {"P", "F", "B", "W"};
 
     for (unsigned k = 0; k < engine->n_local; k++) {
-        const struct pst_rank *r = engine->ranks[k];
+        const struct pst_layout *layout = pst_rank_layout(engine->ranks[k]);
 
         for (unsigned s = 0; s < engine->sched->n_stages; s++) {
-            const struct pst_program *p = r->layout.stages[s].program;
+            const struct pst_program *p = layout->stages[s].program;
 
             for (int l = 0; p != NULL && l < PST_N_LISTS; l++)
                 for (unsigned i = 0; i < p->lists[l].n; i++)

@@ -6,7 +6,11 @@
 #include <string.h>
 
 #include "stages/files/safetensors.h"
+#include "stages/run/batch.h"
 #include "stages/run/engine.h"
+#include "stages/run/rank/plan/layout.h"
+#include "stages/run/rank/step/agree.h"
+#include "stages/run/rank/step/device.h"
 #include "stages/split/bind/bind.h"
 
 struct pst_dump {
@@ -49,7 +53,7 @@ static void *add(struct pst_dump *dump, const char *prefix, const char *name,
 static enum pst_status add_losses(struct pst_engine *engine,
                                   struct pst_dump *dump, struct pst_diag *diag)
 {
-    const struct pst_decision *v = engine->ranks[0]->decision;
+    const struct pst_decision *v = pst_rank_decision(engine->ranks[0]);
     int64_t m = engine->options.microbatches;
     struct pst_meta scalar = pst_meta_make(PST_F32, 0, NULL);
     struct pst_meta row = pst_meta_make(PST_F32, 1, &m);
@@ -190,6 +194,17 @@ static void drop_item(struct pst_dump *dump, size_t at)
 typedef bool (*choose_fn)(const struct pst_plan_param *param);
 typedef size_t (*offset_fn)(const struct pst_rank_param *param);
 
+/* NULL: the rank has none. */
+static const void *find(struct pst_rank *r, unsigned param, offset_fn offset_of)
+{
+    const struct pst_rank_param *p =
+        pst_layout_param(pst_rank_layout(r), param);
+    const size_t offset = p != NULL ? offset_of(p) : 0;
+
+    return offset == 0 ? NULL
+                       : pst_rank_pull(pst_rank_device(r), offset, p->bytes);
+}
+
 static enum pst_status add_params(struct pst_engine *engine,
                                   struct pst_dump *dump, const char *prefix,
                                   choose_fn choose, offset_fn offset_of,
@@ -207,13 +222,8 @@ static enum pst_status add_params(struct pst_engine *engine,
 
         if (!choose(p))
             continue;
-        if (r != NULL && pst_layout_param(&r->layout, i) != NULL) {
-            size_t offset = offset_of(pst_layout_param(&r->layout, i));
-
-            if (offset != 0)
-                src = pst_device_pull(&r->mem, pst_rank_at(r, offset),
-                                      pst_meta_bytes(&p->meta));
-        }
+        if (r != NULL)
+            src = find(r, i, offset_of);
         at = dump->items.n;
         if (pst_engine_is_zero(engine)) {
             dst = add(dump, prefix, p->fqn, &p->meta);
@@ -398,8 +408,8 @@ enum pst_status pst_engine_output(struct pst_engine *engine, unsigned i,
         const void *src = NULL;
 
         if (r != NULL)
-            src = pst_device_pull(&r->mem, pst_rank_at(r, r->layout.outputs[i]),
-                                  end - at);
+            src = pst_rank_pull(pst_rank_device(r),
+                                pst_rank_layout(r)->outputs[i], end - at);
         status = pst_engine_fetch(
             engine, from, src, dst == NULL ? NULL : (unsigned char *)dst + at,
             end - at, diag);

@@ -7,6 +7,7 @@
  * Rank numbers: of the job here and on the wire, replica * P + rank of the
  * pipeline; schedules know the rank of the pipeline only.
  */
+#include "stages/run/rank/plan/uses.h"
 #include "stages/run/rank/rank.h"
 
 struct pst_lanes;
@@ -71,7 +72,8 @@ unsigned pst_engine_size(
 
 /* Called while nothing moves, awake was {0} when that began. Over the limit of
  * the watchdog: PST_ERR_PEER that names rank, action and peer. */
-enum pst_status pst_engine_watch(struct pst_engine *engine) PST_MUST_CHECK;
+enum pst_status pst_engine_watch(struct pst_engine *engine,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Blocking one-to-one transfer outside of steps: `bytes` from rank `from` to
  * rank 0. src is read on rank `from`, dst written on rank 0 (NULL elsewhere).

@@ -242,7 +242,7 @@ enum pst_status pst_engine_check_headroom(struct pst_engine *engine,
         pst_headroom_look(root != NULL ? root : "", &claims[i].headroom);
         claims[i].bytes = engine->options.overcommit
                               ? 0
-                              : engine->ranks[i]->layout.memory.arena;
+                              : pst_rank_memory(engine->ranks[i])->arena;
     }
     status = engine->n_local == n ? PST_OK : gather(engine, claims, n, diag);
     if (status == PST_OK && engine->first == 0)

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "stages/run/engine.h"
+#include "stages/run/rank/plan/role.h"
 
 #define LOOK_EVERY      0.01 /* seconds that a rank waits without looking around */
 #define LOOKS_OF_A_STOP 100
@@ -49,7 +50,8 @@ static enum pst_status wait_for_peers(struct lane *l)
 {
     struct pst_transport *t = l->lanes->engine->transport;
 
-    t->ops->wait(t, pst_role_number(&l->rank->role), &l->seen, LOOK_EVERY);
+    t->ops->wait(t, pst_role_number(pst_rank_role(l->rank)), &l->seen,
+                 LOOK_EVERY);
     return l == l->lanes->at ? look(l->lanes) : PST_OK;
 }
 
@@ -156,7 +158,7 @@ static enum pst_status look(struct pst_lanes *lanes)
     for (unsigned i = 0; i < lanes->n; i++)
         moves += pst_rank_moves(lanes->at[i].rank);
     if (moves == lanes->moves)
-        return pst_engine_watch(lanes->engine);
+        return pst_engine_watch(lanes->engine, &lanes->at[0].diag);
     lanes->moves = moves;
     lanes->engine->awake = (struct pst_awake){0};
     pst_alive_goes_on();
@@ -170,7 +172,7 @@ static void begin(struct pst_lanes *lanes)
     for (unsigned i = 0; i < lanes->n; i++) {
         pst_diag_init(&lanes->at[i].diag);
         lanes->at[i].status = PST_AGAIN;
-        lanes->at[i].rank->diag = &lanes->at[i].diag;
+        pst_rank_set_diag(lanes->at[i].rank, &lanes->at[i].diag);
     }
     pthread_mutex_lock(&lanes->lock);
     for (unsigned i = 1; i < lanes->n; i++)
@@ -240,7 +242,7 @@ static enum pst_status start_thread(struct lane *l, struct pst_diag *diag)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (err != 0)
         return pst_diag_errno(diag, err, "the thread of rank %u",
-                              pst_role_number(&l->rank->role));
+                              pst_role_number(pst_rank_role(l->rank)));
     l->lanes->n_threads++;
     return PST_OK;
 }

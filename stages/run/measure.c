@@ -5,6 +5,8 @@
 
 #include "stages/run/engine.h"
 #include "stages/run/estimate.h"
+#include "stages/run/rank/plan/layout.h"
+#include "stages/run/rank/step/ring.h"
 
 /* Rounds of ping-pong with each rank; the fastest one is believed. */
 #define PINGS     16
@@ -106,7 +108,7 @@ static struct pst_mark shift(struct pst_mark mark, double offset)
 static void give_account(const struct pst_rank *r, uint64_t step, double offset,
                          struct account *ret, struct pst_mark *marks)
 {
-    const struct pst_ring_step *s = pst_ring_find(&r->ring, step);
+    const struct pst_ring_step *s = pst_ring_find(pst_rank_ring(r), step);
 
     *ret = (struct account){0};
     if (s == NULL)
@@ -117,8 +119,8 @@ static void give_account(const struct pst_rank *r, uint64_t step, double offset,
         ret->prepare = shift(s->prepare, offset);
     if (s->optim.end > 0)
         ret->optim = shift(s->optim, offset);
-    ret->n = r->actions.n;
-    for (unsigned i = 0; i < r->actions.n; i++)
+    ret->n = pst_rank_ring(r)->n_actions;
+    for (unsigned i = 0; i < ret->n; i++)
         marks[i] = shift(s->marks[i], offset);
 }
 
@@ -292,7 +294,7 @@ enum pst_status pst_engine_timeline(struct pst_engine *engine,
                                     struct pst_diag *diag)
 {
     const struct pst_ring_step *median =
-        pst_ring_median(&engine->ranks[0]->ring);
+        pst_ring_median(pst_rank_ring(engine->ranks[0]));
     uint64_t step = median != NULL ? median->step : UINT64_MAX;
     double offset;
     enum pst_status status;
@@ -322,10 +324,12 @@ static double bytes_of_stage(const struct pst_plan *plan, unsigned stage)
 static void add_step(const struct pst_engine *engine, const struct pst_rank *r,
                      const struct pst_ring_step *s, struct sums *sums)
 {
+    const struct pst_actions *actions = pst_rank_actions(r);
+    const struct pst_layout *layout = pst_rank_layout(r);
     double bytes = 0;
 
-    for (unsigned i = 0; i < r->actions.n; i++) {
-        const struct pst_action *a = &r->actions.at[i].a;
+    for (unsigned i = 0; i < actions->n; i++) {
+        const struct pst_action *a = &actions->at[i].a;
         const double seconds = s->marks[i].end - s->marks[i].start;
 
         if (a->kind <= PST_ACT_W) {
@@ -337,10 +341,10 @@ static void add_step(const struct pst_engine *engine, const struct pst_rank *r,
         }
     }
     for (unsigned k = 0; k < engine->sched->n_stages; k++)
-        if (r->layout.stages[k].program != NULL)
+        if (layout->stages[k].program != NULL)
             bytes += bytes_of_stage(engine->plan, k);
     for (unsigned k = 0; k < engine->sched->n_stages; k++) {
-        if (r->layout.stages[k].program == NULL)
+        if (layout->stages[k].program == NULL)
             continue;
         sums[k].optim += (s->optim.end - s->optim.start + s->prepare.end -
                           s->prepare.start) *
@@ -416,9 +420,11 @@ static enum pst_status measure_wire(struct pst_engine *engine,
 static void add_rank(const struct pst_engine *engine, const struct pst_rank *r,
                      struct sums *sums)
 {
+    const struct pst_ring *ring = pst_rank_ring(r);
+
     for (unsigned i = 0; i < PST_RING_STEPS; i++)
-        if (pst_ring_counts(&r->ring, i))
-            add_step(engine, r, &r->ring.steps[i], sums);
+        if (pst_ring_counts(ring, i))
+            add_step(engine, r, &ring->steps[i], sums);
 }
 
 enum pst_status pst_engine_costs(struct pst_engine *engine,
@@ -433,7 +439,7 @@ enum pst_status pst_engine_costs(struct pst_engine *engine,
     if (made && sums == NULL)
         status = pst_diag_nomem(diag, n * sizeof(*sums));
     for (unsigned k = 0; k < engine->n_local && sums != NULL; k++)
-        if (engine->ranks[k]->role.replica == 0)
+        if (pst_rank_role(engine->ranks[k])->replica == 0)
             add_rank(engine, engine->ranks[k], sums);
     status = pst_engine_settle(engine, status, diag);
     for (unsigned s = 0; s < n && sums != NULL && status == PST_OK; s++)

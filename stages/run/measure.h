@@ -3,7 +3,7 @@
 #define PENSTOCK_STAGES_RUN_MEASURE_H
 /*
  * What an engine's last steps took, on one clock: that of rank 0. The executor
- * keeps the times of each action of the last steps (rank/ring.h); these
+ * keeps the times of each action of the last steps (rank/step/ring.h); these
  * functions collect them after a step. Exec thread only.
  */
 #include "stages/run/exec.h"

@@ -11,6 +11,8 @@
 
 #include <stdlib.h>
 
+#include "stages/run/rank/plan/layout.h"
+
 #define STEPS 200
 
 static void nothing(const struct pst_call *call)
@@ -22,8 +24,8 @@ static void empty_kernels(struct pst_engine *engine)
 {
     for (unsigned i = 0; i < engine->n_local; i++) {
         for (unsigned s = 0; s < engine->sched->n_stages; s++) {
-            const struct pst_rank *r = engine->ranks[i];
-            struct pst_program *p = r->layout.stages[s].program;
+            const struct pst_layout *layout = pst_rank_layout(engine->ranks[i]);
+            struct pst_program *p = layout->stages[s].program;
 
             for (int l = 0; p != NULL && l < PST_N_LISTS; l++)
                 for (unsigned k = 0; k < p->lists[l].n; k++) {
@@ -70,7 +72,7 @@ static void measure(struct pst_transport *t, unsigned ranks,
     assert_ok(pst_engine_new(net.plan, t, &options, &engine, &diag), &diag);
     empty_kernels(engine);
     for (unsigned i = 0; i < engine->n_local; i++)
-        actions += engine->ranks[i]->actions.n;
+        actions += pst_rank_actions(engine->ranks[i])->n;
     for (unsigned s = 0; s < STEPS; s++) {
         struct pst_step_result result;
         double begin = pst_now();

@@ -8,6 +8,7 @@
 
 #include "stages/base/host/fs.h"
 #include "stages/ops/cpu/shadow.h"
+#include "stages/run/rank/whole.h"
 #include "tests/run/job.h"
 
 static struct run run_on(const struct pst_device *device, unsigned stages,
@@ -110,17 +111,18 @@ static void do_step(struct job *job)
 
 static void read_gradient(struct job *job)
 {
-    const struct pst_rank *r = job->engine->ranks[0];
-    volatile unsigned char byte = r->arena[r->layout.grads.at[0].offset];
+    struct pst_rank *r = job->engine->ranks[0];
+    volatile unsigned char byte =
+        *pst_rank_at(&r->device, r->layout.grads.at[0].offset);
 
     (void)byte;
 }
 
 static void write_parameter(struct job *job)
 {
-    const struct pst_rank *r = job->engine->ranks[1];
+    struct pst_rank *r = job->engine->ranks[1];
 
-    *(volatile float *)pst_rank_at(r, r->layout.params.at[0].data) = 1;
+    *(volatile float *)pst_rank_at(&r->device, r->layout.params.at[0].data) = 1;
 }
 
 static void is_caught(const struct pst_transport_ops *ops, touch_fn touch,
@@ -133,7 +135,7 @@ static void is_caught(const struct pst_transport_ops *ops, touch_fn touch,
     job_init(&job, 3, &options);
     run_steps(&job, 0, 1);
     for (unsigned i = 0; ops != NULL && i < job.engine->n_local; i++)
-        job.engine->ranks[i]->stages_messages =
+        job.engine->ranks[i]->traffic.staged =
             (options.device->space & ops->spaces) == 0;
     assert_int_equal(faults(touch, &job), want);
     job_fini(&job);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What a step copies within a rank: only what cannot be read where it lies. */
+#include "stages/run/rank/plan/actions.h"
 #include "tests/run/job.h"
 #include "tests/test.h"
 
@@ -13,13 +14,13 @@ static struct counts count(const struct pst_engine *engine)
     struct counts ret = {0};
 
     for (unsigned i = 0; i < engine->n_local; i++) {
-        const struct pst_rank *r = engine->ranks[i];
+        const struct pst_actions *a = pst_rank_actions(engine->ranks[i]);
 
-        for (unsigned k = 0; k < r->actions.n; k++)
-            for (unsigned j = 0; j < r->actions.at[k].n_instrs; j++) {
-                if (r->actions.at[k].instrs[j].kind != PST_INSTR_COPY)
+        for (unsigned k = 0; k < a->n; k++)
+            for (unsigned j = 0; j < a->at[k].n_instrs; j++) {
+                if (a->at[k].instrs[j].kind != PST_INSTR_COPY)
                     continue;
-                if (r->actions.at[k].a.kind <= PST_ACT_W)
+                if (a->at[k].a.kind <= PST_ACT_W)
                     ret.other++;
                 else
                     ret.handed++;

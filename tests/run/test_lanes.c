@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "stages/run/rank/plan/layout.h"
 #include "tests/run/job.h"
 
 static struct run run_so(bool side_by_side, unsigned stages, unsigned flags,
@@ -166,7 +167,7 @@ static void names_who_is_stuck(void **state)
     options.watchdog = 0.2;
     job_init(&job, 3, &options);
     run_steps(&job, 0, 1);
-    p = job.engine->ranks[1]->layout.stages[1].program;
+    p = pst_rank_layout(job.engine->ranks[1])->stages[1].program;
     node = &p->lists[PST_LIST_B].at[0];
     kernel = pst_arena_memdup(&p->arena, node->kernel, sizeof(*kernel));
     assert_non_null(kernel);

@@ -2,6 +2,8 @@
 /* Replicas of a pipeline: R x P ranks share a batch (conformance 69). */
 #include <math.h>
 
+#include "stages/run/rank/plan/layout.h"
+#include "stages/run/rank/step/device.h"
 #include "tests/run/job.h"
 
 /* Largest difference of a float tensor in proportion to its largest value. */
@@ -152,15 +154,22 @@ static void has_the_buffers_of_replica_0(void **state)
 /* The buffer, in the rank's arena. */
 static void *seen_at(const struct job *job, unsigned rank)
 {
-    const struct pst_rank *r = job->engine->ranks[rank];
+    struct pst_rank *r = job->engine->ranks[rank];
     const int index = pst_plan_find_param(job->net.plan, "n.seen");
 
-    return pst_rank_at(r, r->layout.params.at[r->layout.param_at[index]].data);
+    return pst_rank_at(
+        pst_rank_device(r),
+        pst_layout_param(pst_rank_layout(r), (unsigned)index)->data);
+}
+
+static struct pst_device_memory *memory_of(const struct job *job, unsigned rank)
+{
+    return &pst_rank_device(job->engine->ranks[rank])->mem;
 }
 
 static float *seen(const struct job *job, unsigned rank)
 {
-    return pst_device_pull(&job->engine->ranks[rank]->mem, seen_at(job, rank),
+    return pst_device_pull(memory_of(job, rank), seen_at(job, rank),
                            8 * sizeof(float));
 }
 
@@ -187,8 +196,7 @@ static void keeps_buffers_alike(void **state)
     assert_ok(pst_engine_check_copies(job.engine, 2, &job.net.diag),
               &job.net.diag);
     seen(&job, 2)[3] += 1;
-    pst_device_push(&job.engine->ranks[2]->mem, seen_at(&job, 2),
-                    8 * sizeof(float));
+    pst_device_push(memory_of(&job, 2), seen_at(&job, 2), 8 * sizeof(float));
     assert_int_equal(pst_engine_check_copies(job.engine, 2, &job.net.diag),
                      PST_ERR_INTERNAL);
     assert_non_null(strstr(job.net.diag.text, "n.seen"));

@@ -4,6 +4,9 @@
 
 #include <math.h>
 
+#include "stages/run/rank/plan/layout.h"
+#include "stages/run/rank/step/device.h"
+
 static void all_cuts_of(unsigned microbatches, const char *optimizer)
 {
     static const char *const schedules[] = {"gpipe", "1f1b"};
@@ -42,23 +45,20 @@ static void cuts_keep_the_bits(void **state)
 static void poison(struct pst_engine *engine)
 {
     for (unsigned i = 0; i < engine->n_local; i++) {
-        struct pst_rank *r = engine->ranks[i];
+        const struct pst_layout *l = pst_rank_layout(engine->ranks[i]);
+        unsigned char *arena = pst_rank_device(engine->ranks[i])->mem.base;
 
-        for (unsigned s = 0; s < r->role.sched->n_stages; s++)
-            for (unsigned k = PST_R_FIRST; k < r->layout.stages[s].n_pools;
-                 k++) {
-                const struct pst_slot_pool *pool =
-                    &r->layout.stages[s].pools[k];
+        for (unsigned s = 0; s < engine->sched->n_stages; s++)
+            for (unsigned k = PST_R_FIRST; k < l->stages[s].n_pools; k++) {
+                const struct pst_slot_pool *pool = &l->stages[s].pools[k];
 
-                memset(r->arena + pool->base, 0xff, pool->n * pool->size);
+                memset(arena + pool->base, 0xff, pool->n * pool->size);
             }
-        memset(r->arena + r->layout.work, 0xff,
-               r->layout.memory.arena - r->layout.work);
-        for (size_t g = 0; g < r->layout.grads.n; g++)
-            memset(r->arena + r->layout.grads.at[g].offset, 0xff,
+        memset(arena + l->work, 0xff, l->memory.arena - l->work);
+        for (size_t g = 0; g < l->grads.n; g++)
+            memset(arena + l->grads.at[g].offset, 0xff,
                    pst_meta_bytes(
-                       &r->role.plan->params.at[r->layout.grads.at[g].param]
-                            .meta));
+                       &engine->plan->params.at[l->grads.at[g].param].meta));
     }
 }
 
@@ -354,17 +354,17 @@ static void survives_lack_of_memory(void **state)
 static void names_who_is_late(void **state)
 {
     struct pst_exec_options options = net_options("1f1b", 3, 4, "sgd");
-    struct pst_rank *r;
+    const struct pst_actions *actions;
     struct job job;
 
     (void)state;
     options.watchdog = 0.05;
     job_init(&job, 3, &options);
-    r = job.engine->ranks[1];
-    for (unsigned i = 0; i < r->actions.n; i++)
-        if (r->actions.at[i].a.kind == PST_ACT_SEND_F &&
-            r->actions.at[i].a.microbatch == 2)
-            r->actions.at[i].n_messages = 0;
+    actions = pst_rank_actions(job.engine->ranks[1]);
+    for (unsigned i = 0; i < actions->n; i++)
+        if (actions->at[i].a.kind == PST_ACT_SEND_F &&
+            actions->at[i].a.microbatch == 2)
+            actions->at[i].n_messages = 0;
     assert_int_equal(job_step(&job, 0), PST_ERR_PEER);
     assert_non_null(strstr(job.net.diag.text, "rank 2 waits to run 2F2 "
                                               "(stage 2, microbatch 2"));

@@ -3,6 +3,9 @@
  * proof that copies are equal. */
 #include <unistd.h>
 
+#include "stages/compile/memplan.h"
+#include "stages/run/rank/plan/layout.h"
+#include "stages/run/rank/step/device.h"
 #include "tests/run/job.h"
 
 /* The same bits as replicated and as uncut; states of the optimizer once. */
@@ -58,13 +61,18 @@ static void saves_states(void **state)
     net_fini(&b);
 }
 
-static struct pst_rank_param *find(struct pst_engine *engine, unsigned rank,
-                                   const char *fqn)
+static const struct pst_rank_param *find(struct pst_engine *engine,
+                                         unsigned rank, const char *fqn)
 {
-    const struct pst_rank *r = engine->ranks[rank];
+    const int index = pst_plan_find_param(engine->plan, fqn);
 
-    return &r->layout.params
-                .at[r->layout.param_at[pst_plan_find_param(r->role.plan, fqn)]];
+    return pst_layout_param(pst_rank_layout(engine->ranks[rank]),
+                            (unsigned)index);
+}
+
+static void flip(struct pst_engine *engine, unsigned rank, size_t offset)
+{
+    *pst_rank_at(pst_rank_device(engine->ranks[rank]), offset) ^= 1;
 }
 
 /* One bit of one copy: no checkpoint, and the two ranks are named. */
@@ -80,15 +88,14 @@ static void finds_copies_that_differ(void **state)
     run_steps(&job, 0, 1);
     assert_ok(pst_engine_check_copies(job.engine, 1, &job.net.diag),
               &job.net.diag);
-    job.engine->ranks[2]
-        ->arena[find(job.engine, 2, "e.weight")->state[1] + 5] ^= 1;
+    flip(job.engine, 2, find(job.engine, 2, "e.weight")->state[1] + 5);
     assert_int_equal(
         pst_engine_save(job.engine, dir, 1, 1, NULL, &job.net.diag),
         PST_ERR_INTERNAL);
     assert_non_null(strstr(job.net.diag.text, "e.weight"));
     assert_non_null(strstr(job.net.diag.text, "rank 0 and rank 2"));
     assert_non_null(strstr(job.net.diag.text, "states"));
-    job.engine->ranks[2]->arena[find(job.engine, 2, "e.weight")->data + 5] ^= 1;
+    flip(job.engine, 2, find(job.engine, 2, "e.weight")->data + 5);
     assert_int_equal(pst_engine_check_copies(job.engine, 1, &job.net.diag),
                      PST_ERR_INTERNAL);
     assert_non_null(strstr(job.net.diag.text, "values"));

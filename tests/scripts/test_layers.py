@@ -20,7 +20,12 @@ def source(*includes):
     return "".join(f'#include "{x}"\n' for x in includes)
 
 
+WHOLE = "stages/run/rank/whole.h"
+INSIDERS = ["stages/run/rank/rank.c", "stages/run/rank/run.c",
+            "stages/run/rank/describe.c", "tests/device/test_shadow.c"]
 GOOD = {
+    WHOLE: header(WHOLE),
+    **{path: source(WHOLE) for path in INSIDERS},
     "stages/base/a.h": header("stages/base/a.h"),
     "stages/base/a.c": source("stages/base/a.h"),
     "stages/base/b.h": header("stages/base/b.h", "stages/base/a.h"),
@@ -45,6 +50,15 @@ FAULTS = {
         "stages/base may not include stages/graph"),
     "guard": ({"stages/base/b.h": header("stages/base/x.h")},
               "the guard is not PENSTOCK_STAGES_BASE_B_H"),
+    "a part that sees the whole": (
+        {"stages/run/rank/step/reduce.c": source(WHOLE)},
+        "step/reduce.c:1: only stages/run/rank/rank.c, "),
+    "a header that shows the whole": (
+        {"stages/run/engine.h": header("stages/run/engine.h", WHOLE)},
+        "may include stages/run/rank/whole.h"),
+    "a list that is longer than need be": (
+        {INSIDERS[1]: source("stages/base/b.h")},
+        "run.c does not include stages/run/rank/whole.h"),
     "order": ({"stages/base/b.c": source("stages/base/a.h",
                                          "stages/base/b.h")},
               "stages/base/b.h does not come first"),

@@ -8,7 +8,11 @@
 #include <string.h>
 
 #include "stages/base/checked.h"
+#include "stages/compile/memplan.h"
+#include "stages/run/batch.h"
 #include "stages/run/engine.h"
+#include "stages/run/rank/plan/layout.h"
+#include "stages/run/rank/step/device.h"
 
 /* True if the rank of the pipeline reads that model input. */
 static bool reads(const struct pst_engine *engine,
@@ -132,13 +136,14 @@ static enum pst_status take_piece(void *ctx, unsigned microbatch,
 {
     struct scatter *s = ctx;
     struct pst_rank *r = s->engine->ranks[0];
-    unsigned char *to = pst_rank_at(r, r->layout.scattered + at);
+    struct pst_rank_device *d = pst_rank_device(r);
+    unsigned char *to = pst_rank_at(d, pst_rank_layout(r)->scattered + at);
 
     (void)microbatch;
     (void)input;
-    pst_rank_reach(r, to + bytes);
+    pst_rank_reach(d, to + bytes);
     return pst_engine_transfer(s->engine, false, 0,
-                               pst_device_host(&r->mem, to), bytes, s->diag);
+                               pst_device_host(&d->mem, to), bytes, s->diag);
 }
 
 enum pst_status pst_engine_scatter(struct pst_engine *engine, uint64_t step,
@@ -170,11 +175,12 @@ static enum pst_status find_piece(void *ctx, unsigned microbatch,
                                   unsigned input, size_t at, size_t bytes)
 {
     struct wanted *w = ctx;
+    const struct pst_rank_device *d = pst_rank_device(w->r);
 
     if (microbatch != w->microbatch || input != w->input)
         return PST_OK;
-    w->data = pst_device_host(&w->r->mem,
-                              pst_rank_at(w->r, w->r->layout.scattered + at));
+    w->data = pst_device_host(
+        &d->mem, pst_rank_at(d, pst_rank_layout(w->r)->scattered + at));
     w->bytes = bytes;
     return PST_OK;
 }

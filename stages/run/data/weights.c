@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "stages/run/batch.h"
 #include "stages/run/engine.h"
 #include "stages/split/bind/bind.h"
 

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * Turns every action of a rank into instructions with addresses, once the
- * arena is there: a step walks arrays and neither looks up nor decides.
- */
-#include "stages/run/rank/rank.h"
+#include "stages/run/rank/bind.h"
 
+#include "stages/compile/memplan.h"
+
+/* One action. */
 struct binder {
-    struct pst_rank *r;
+    const struct pst_binding *with;
     struct pst_rank_action *x;
     const struct pst_program *program; /* of the acting stage */
     unsigned cap;                      /* of x->instrs */
-    struct pst_diag *diag;
 };
 
 static struct pst_instr *add(struct binder *b, enum pst_instr_kind kind)
@@ -26,7 +24,8 @@ static struct pst_instr *add(struct binder *b, enum pst_instr_kind kind)
 
 static void reach(struct binder *b, const unsigned char *end)
 {
-    const size_t used = pst_mem_round((size_t)(end - b->r->arena));
+    const size_t used =
+        pst_mem_round((size_t)(end - b->with->device->mem.base));
 
     b->x->reach = PST_MAX(b->x->reach, used);
 }
@@ -70,7 +69,8 @@ static void add_copy(struct binder *b, const void *from,
 
 static void add_fills(struct binder *b)
 {
-    const struct pst_stage *stage = &b->r->role.plan->stages.at[b->x->a.stage];
+    const struct pst_stage *stage =
+        &b->with->role->plan->stages.at[b->x->a.stage];
     const struct pst_graph *graph = b->program->graph;
 
     for (size_t i = 0; i < graph->inputs.n; i++)
@@ -82,7 +82,8 @@ static void add_fills(struct binder *b)
 
 static void add_kernels(struct binder *b, enum pst_list list)
 {
-    const struct pst_rank_stage *stage = &b->r->layout.stages[b->x->a.stage];
+    const struct pst_rank_stage *stage =
+        &b->with->layout->stages[b->x->a.stage];
     const struct pst_exec_list *l = &b->program->lists[list];
     struct pst_instr *instr = add(b, PST_INSTR_KERNELS);
 
@@ -108,9 +109,10 @@ static void add_seed(struct binder *b)
         if (instr == NULL)
             return;
         instr->dtype = joint->seeds.at[i].seed->meta.dtype;
-        instr->index = b->r->role.first_mb + (unsigned)b->x->a.microbatch;
+        instr->index = b->with->role->first_mb + (unsigned)b->x->a.microbatch;
         instr->to =
-            pst_rank_at(b->r, b->r->layout.stages[b->x->a.stage].seed_offset);
+            pst_rank_at(b->with->device,
+                        b->with->layout->stages[b->x->a.stage].seed_offset);
     }
 }
 
@@ -123,15 +125,16 @@ static const struct pst_value *output_value(const struct binder *b,
 /* One microbatch of output i goes to where the caller finds it. */
 static enum pst_status add_kept(struct binder *b, size_t i)
 {
-    struct pst_rank *r = b->r;
+    const struct pst_rank_role *role = b->with->role;
     const int microbatch = b->x->a.microbatch;
     const struct pst_plan_output *o =
-        &pst_role_plan(&r->role, microbatch)->outputs.at[i];
+        &pst_role_plan(role, microbatch)->outputs.at[i];
     const size_t before =
-        pst_output_bytes(r->role.plan, &r->role.options, i,
-                         r->role.first_mb + (unsigned)microbatch) -
-        pst_output_bytes(r->role.plan, &r->role.options, i, r->role.first_mb);
-    unsigned char *to = pst_rank_at(r, r->layout.outputs[i] + before);
+        pst_output_bytes(role->plan, &role->options, i,
+                         role->first_mb + (unsigned)microbatch) -
+        pst_output_bytes(role->plan, &role->options, i, role->first_mb);
+    unsigned char *to =
+        pst_rank_at(b->with->device, b->with->layout->outputs[i] + before);
     struct pst_meta *plain;
     const struct pst_value *value;
 
@@ -141,9 +144,9 @@ static enum pst_status add_kept(struct binder *b, size_t i)
         return PST_OK;
     }
     value = output_value(b, o);
-    plain = pst_arena_alloc(&r->heap, sizeof(*plain));
+    plain = pst_arena_alloc(b->with->heap, sizeof(*plain));
     if (plain == NULL)
-        return pst_diag_nomem(b->diag, sizeof(*plain));
+        return pst_diag_nomem(b->with->diag, sizeof(*plain));
     *plain = value->meta;
     pst_meta_set_contiguous(plain);
     add_copy(b, at(b, pst_program_loc(b->program, value)), &value->meta, to,
@@ -160,13 +163,13 @@ static void add_loss(struct binder *b, const struct pst_value *value)
     instr->dtype = value->meta.dtype;
     instr->from = at(b, pst_program_loc(b->program, value));
     instr->to =
-        &b->r->report
-             ->values[b->r->role.first_mb + (unsigned)b->x->a.microbatch];
+        &b->with
+             ->losses[b->with->role->first_mb + (unsigned)b->x->a.microbatch];
 }
 
 static enum pst_status add_outputs(struct binder *b)
 {
-    const struct pst_plan *plan = b->r->role.plan;
+    const struct pst_plan *plan = b->with->role->plan;
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < plan->outputs.n && status == PST_OK; i++) {
@@ -177,7 +180,7 @@ static enum pst_status add_outputs(struct binder *b)
             continue;
         if ((int)i == plan->loss && o->stage >= 0)
             add_loss(b, output_value(b, o));
-        if (b->r->layout.outputs[i] != 0)
+        if (b->with->layout->outputs[i] != 0)
             status = add_kept(b, i);
     }
     return status;
@@ -207,7 +210,8 @@ static enum pst_status add_passages(struct binder *b,
                                     const struct pst_channel *channel)
 {
     const struct pst_rank_action *x = b->x;
-    const struct pst_rank_stage *peer = &b->r->layout.stages[x->a.peer_stage];
+    const struct pst_rank_stage *peer =
+        &b->with->layout->stages[x->a.peer_stage];
 
     for (unsigned i = 0; i < channel->n; i++) {
         const struct pst_passage *p = &channel->at[i];
@@ -219,13 +223,14 @@ static enum pst_status add_passages(struct binder *b,
         if (instr == NULL)
             break;
         instr->bytes = p->len;
-        instr->from = pst_layout_address(&b->r->layout, b->r->arena, x->a.stage,
-                                         p->at, x->slot[p->at.region]);
-        instr->to =
-            pst_layout_address(&b->r->layout, b->r->arena, x->a.peer_stage,
-                               p->peer_at, x->peer_slot[p->peer_at.region]);
+        instr->from =
+            pst_layout_address(b->with->layout, b->with->device->mem.base,
+                               x->a.stage, p->at, x->slot[p->at.region]);
+        instr->to = pst_layout_address(
+            b->with->layout, b->with->device->mem.base, x->a.peer_stage,
+            p->peer_at, x->peer_slot[p->peer_at.region]);
         if (p->len > 0 && (instr->from == NULL || instr->to == NULL))
-            return pst_diag_set(b->diag, PST_ERR_INTERNAL,
+            return pst_diag_set(b->with->diag, PST_ERR_INTERNAL,
                                 "a copy of microbatch %d from stage %d to "
                                 "stage %d has no slot",
                                 x->a.microbatch, x->a.stage, x->a.peer_stage);
@@ -238,41 +243,43 @@ static enum pst_status add_passages(struct binder *b,
 static enum pst_status set_bases(struct binder *b)
 {
     struct pst_rank_action *x = b->x;
-    const unsigned n = b->r->layout.stages[x->a.stage].n_pools;
+    const unsigned n = b->with->layout->stages[x->a.stage].n_pools;
 
-    x->base = pst_arena_calloc(&b->r->heap, n, sizeof(*x->base));
+    x->base = pst_arena_calloc(b->with->heap, n, sizeof(*x->base));
     if (x->base == NULL)
-        return pst_diag_nomem(b->diag, n * sizeof(*x->base));
-    x->base[PST_R_FIXED] = b->r->arena;
-    x->base[PST_R_WORK] = pst_rank_at(b->r, b->r->layout.work);
+        return pst_diag_nomem(b->with->diag, n * sizeof(*x->base));
+    x->base[PST_R_FIXED] = b->with->device->mem.base;
+    x->base[PST_R_WORK] = pst_rank_at(b->with->device, b->with->layout->work);
     for (unsigned k = PST_R_FIRST; k < n; k++)
-        x->base[k] = pst_layout_address(&b->r->layout, b->r->arena, x->a.stage,
-                                        (struct pst_loc){k, 0}, x->slot[k]);
+        x->base[k] =
+            pst_layout_address(b->with->layout, b->with->device->mem.base,
+                               x->a.stage, (struct pst_loc){k, 0}, x->slot[k]);
     return PST_OK;
 }
 
 /* Slots that the action takes are free once their sends have left. */
 static enum pst_status set_waits(struct binder *b)
 {
+    const struct pst_counters *counters = b->with->counters;
     struct pst_rank_action *x = b->x;
-    const struct pst_rank_stage *own = &b->r->layout.stages[x->a.stage];
+    const bool copies = pst_action_copies(&x->a);
     const struct pst_rank_stage *stage =
-        pst_action_copies(&x->a) ? &b->r->layout.stages[x->a.peer_stage] : own;
-    const int *slot = pst_action_copies(&x->a) ? x->peer_slot : x->slot;
+        &b->with->layout->stages[copies ? x->a.peer_stage : x->a.stage];
+    const int *slot = copies ? x->peer_slot : x->slot;
 
     x->leaving =
-        pst_arena_calloc(&b->r->heap, x->n_takes + 1, sizeof(*x->leaving));
+        pst_arena_calloc(b->with->heap, x->n_takes + 1, sizeof(*x->leaving));
     if (x->leaving == NULL)
-        return pst_diag_nomem(b->diag, x->n_takes * sizeof(*x->leaving));
+        return pst_diag_nomem(b->with->diag, x->n_takes * sizeof(*x->leaving));
     for (unsigned i = 0; i < x->n_takes; i++) {
         const unsigned k = x->takes[i];
 
-        x->leaving[x->n_leaving++] = &stage->pools[k].outstanding[slot[k]];
+        x->leaving[x->n_leaving++] =
+            pst_counter_leaving(counters, &stage->pools[k], slot[k]);
     }
-    if (x->a.kind == PST_ACT_F)
-        x->arriving = &own->waiting_f[x->a.microbatch];
-    else if (x->a.kind <= PST_ACT_W)
-        x->arriving = &own->waiting_b[x->a.microbatch];
+    if (x->a.kind <= PST_ACT_W)
+        x->arriving = pst_counter_arriving(
+            counters, x->a.stage, x->a.kind != PST_ACT_F, x->a.microbatch);
     return PST_OK;
 }
 
@@ -283,7 +290,7 @@ static unsigned count(const struct binder *b, const struct pst_channel *channel)
         return channel->n;
     return (unsigned)(b->program->graph->inputs.n +
                       b->program->graph->outputs.n +
-                      2 * b->r->role.plan->outputs.n) +
+                      2 * b->with->role->plan->outputs.n) +
            3;
 }
 
@@ -319,7 +326,7 @@ static enum pst_status bind_action(struct binder *b)
     enum pst_status status;
 
     if (a->kind == PST_ACT_REDUCE && a->param >= 0)
-        b->x->reduction = pst_reduction_find(b->r, a->param);
+        b->x->reduction = pst_reduction_find(b->with->reductions, a->param);
     if (a->microbatch < 0)
         return PST_OK;
     status = a->kind <= PST_ACT_W ? set_bases(b) : PST_OK;
@@ -328,25 +335,25 @@ static enum pst_status bind_action(struct binder *b)
     if (status != PST_OK || (a->kind > PST_ACT_W && !pst_action_copies(a)))
         return status;
     if (pst_action_copies(a))
-        status = pst_channel_of(&b->r->channels, a, &channel, b->diag);
+        status = pst_channel_of(b->with->channels, a, &channel, b->with->diag);
     if (status != PST_OK)
         return status;
-    b->program =
-        pst_layout_program(&b->r->layout, &b->r->role, a->stage, a->microbatch);
+    b->program = pst_layout_program(b->with->layout, b->with->role, a->stage,
+                                    a->microbatch);
     b->cap = count(b, channel);
     b->x->instrs =
-        pst_arena_calloc(&b->r->heap, b->cap + 1, sizeof(*b->x->instrs));
+        pst_arena_calloc(b->with->heap, b->cap + 1, sizeof(*b->x->instrs));
     if (b->x->instrs == NULL)
-        return pst_diag_nomem(b->diag, b->cap * sizeof(*b->x->instrs));
+        return pst_diag_nomem(b->with->diag, b->cap * sizeof(*b->x->instrs));
     return channel != NULL ? add_passages(b, channel) : add_compute(b);
 }
 
-enum pst_status pst_rank_bind(struct pst_rank *r, struct pst_diag *diag)
+enum pst_status pst_bind_instrs(const struct pst_binding *with)
 {
     enum pst_status status = PST_OK;
 
-    for (unsigned i = 0; i < r->actions.n && status == PST_OK; i++) {
-        struct binder b = {.r = r, .x = &r->actions.at[i], .diag = diag};
+    for (unsigned i = 0; i < with->actions->n && status == PST_OK; i++) {
+        struct binder b = {.with = with, .x = &with->actions->at[i]};
 
         status = bind_action(&b);
     }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/rank/rank.h"
 
+#include "stages/run/rank/bind.h"
 #include "stages/run/rank/plan/plan.h"
+#include "stages/run/rank/whole.h"
+
+/* --- life ----------------------------------------------------------------- */
 
 enum pst_status pst_rank_new(const struct pst_rank_role *role,
                              struct pst_programs *lent, struct pst_rank **ret,
@@ -35,7 +39,7 @@ void pst_rank_free(struct pst_rank *r)
         pst_program_free(r->layout.stages[s].program);
         pst_program_free(r->layout.stages[s].tail);
     }
-    pst_device_close(&r->mem);
+    pst_rank_device_close(&r->device);
     pst_layout_fini(&r->layout);
     pst_channels_fini(&r->channels);
     pst_arena_fini(&r->heap);
@@ -44,49 +48,70 @@ void pst_rank_free(struct pst_rank *r)
 
 /* --- start ---------------------------------------------------------------- */
 
-/* Memory and kernels. */
-static enum pst_status open_device(struct pst_rank *r, struct pst_diag *diag)
+/* Who works with whom. */
+static void join(struct pst_rank *r, struct pst_transport *transport)
 {
-    const struct pst_device *device = r->role.options.device;
-    const struct {
-        const char *name;
-        pst_task_fn *to;
-    } tasks[] = {
-        {"seed", &r->tasks.seed},
-        {"copy", &r->tasks.copy},
-        {"sum", &r->tasks.sum},
-        {"sumsq", &r->tasks.sumsq},
-        {pst_role_optim(&r->role) != NULL ? pst_role_optim(&r->role)->task
-                                          : NULL,
-         &r->tasks.update},
-    };
-    enum pst_status status = pst_device_open(
-        device, PST_MAX(r->layout.memory.arena, 1), &r->mem, diag);
+    const unsigned spaces = transport->ops->spaces;
 
-    if (status != PST_OK)
-        pst_diag_prefix(diag, "rank %u", pst_role_number(&r->role));
-    for (size_t i = 0; i < PST_COUNT(tasks) && status == PST_OK; i++)
-        if (tasks[i].name != NULL)
-            status = pst_device_task(device, tasks[i].name, tasks[i].to, diag);
-    r->arena = r->mem.base;
+    r->traffic = (struct pst_traffic){
+        .transport = transport,
+        .mem = &r->device.mem,
+        .signs = &r->signs,
+        .rank = pst_role_number(&r->role),
+        .staged = (r->role.options.device->space & spaces) == 0};
+    r->reductions = (struct pst_reductions){
+        .role = &r->role, .device = &r->device, .traffic = &r->traffic};
+    r->replicas = (struct pst_replicas){
+        .role = &r->role, .device = &r->device, .traffic = &r->traffic};
+    r->agreement = (struct pst_agreement){.role = &r->role,
+                                          .layout = &r->layout,
+                                          .device = &r->device,
+                                          .traffic = &r->traffic};
+}
+
+/* What moves in a step; messages that are not those of actions. */
+static enum pst_status start_parts(struct pst_rank *r, struct pst_diag *diag)
+{
+    enum pst_status status =
+        pst_counters_init(&r->counters, &r->role, &r->layout, &r->heap, diag);
+
+    if (status == PST_OK)
+        status = pst_transmission_init(&r->values, &r->role, &r->layout,
+                                       &r->device, &r->heap, diag);
+    if (status == PST_OK)
+        status = pst_reductions_init(&r->reductions, &r->layout, &r->actions,
+                                     &r->heap, diag);
+    if (status == PST_OK)
+        status = pst_replicas_init(&r->replicas, &r->layout, &r->heap, diag);
+    if (status == PST_OK)
+        status = pst_agree_init(&r->agreement, &r->heap, diag);
+    if (status == PST_OK)
+        status = pst_ring_init(&r->step.ring, &r->heap, r->actions.n, diag);
     return status;
 }
 
-static enum pst_status load_params(struct pst_rank *r, struct pst_diag *diag)
+static enum pst_status bind(struct pst_rank *r, struct pst_diag *diag)
 {
-    enum pst_status status = PST_OK;
+    const struct pst_binding b = {.role = &r->role,
+                                  .layout = &r->layout,
+                                  .actions = &r->actions,
+                                  .channels = &r->channels,
+                                  .device = &r->device,
+                                  .counters = &r->counters,
+                                  .reductions = &r->reductions,
+                                  .losses = r->agreement.report->values,
+                                  .heap = &r->heap,
+                                  .diag = diag};
+    unsigned n = 0;
+    enum pst_status status = pst_bind_messages(&b, &n);
 
-    for (size_t i = 0; i < r->layout.params.n && status == PST_OK; i++) {
-        const struct pst_rank_param *p = &r->layout.params.at[i];
-        void *at = pst_rank_at(r, p->data);
-
-        status = pst_plan_read_param(r->role.plan, (unsigned)p->index,
-                                     pst_device_host(&r->mem, at), diag);
-        if (status == PST_OK)
-            pst_device_push(&r->mem, at, p->bytes);
-        pst_alive_goes_on();
-    }
-    return status;
+    if (status == PST_OK)
+        status = pst_bind_instrs(&b);
+    if (status != PST_OK)
+        return status;
+    n += r->reductions.n_messages + r->replicas.n_messages + r->values.n +
+         r->agreement.n_messages;
+    return pst_traffic_init(&r->traffic, n, &r->heap, diag);
 }
 
 /* Room for the operands of any node of this rank. */
@@ -105,40 +130,90 @@ static enum pst_status make_operands(struct pst_rank *r, struct pst_diag *diag)
                                    programs[i]->lists[l].at[k].call.n_in +
                                        programs[i]->lists[l].at[k].call.n_out);
     }
-    r->operands = pst_arena_calloc(&r->heap, most + 1, sizeof(*r->operands));
-    return r->operands != NULL
+    r->step.operands =
+        pst_arena_calloc(&r->heap, most + 1, sizeof(*r->step.operands));
+    return r->step.operands != NULL
                ? PST_OK
-               : pst_diag_nomem(diag, most * sizeof(*r->operands));
+               : pst_diag_nomem(diag, most * sizeof(*r->step.operands));
 }
 
 enum pst_status pst_rank_start(struct pst_rank *r,
                                struct pst_transport *transport,
                                struct pst_pool *pool, struct pst_diag *diag)
 {
-    enum pst_status status = open_device(r, diag);
+    enum pst_status status =
+        pst_rank_device_open(&r->device, &r->role, &r->layout, pool, diag);
 
-    r->transport = transport;
-    r->stages_messages =
-        (r->role.options.device->space & transport->ops->spaces) == 0;
-    r->pool = pool;
-    if (status == PST_OK)
-        status = load_params(r, diag);
     if (status != PST_OK)
         return status;
+    join(r, transport);
     status = make_operands(r, diag);
     if (status == PST_OK)
-        status = pst_transmit_init(r, diag);
-    if (status == PST_OK)
-        status = pst_reductions_init(r, diag);
-    if (status == PST_OK)
-        status = pst_rank_bind_messages(r, diag);
-    if (status == PST_OK)
-        status = pst_replicas_init(r, diag);
-    if (status == PST_OK)
-        status = pst_agree_init(r, diag);
-    if (status == PST_OK)
-        status = pst_rank_bind(r, diag);
-    if (status == PST_OK)
-        status = pst_ring_init(&r->ring, &r->heap, r->actions.n, diag);
-    return status;
+        status = start_parts(r, diag);
+    return status == PST_OK ? bind(r, diag) : status;
+}
+
+/* --- what others see ------------------------------------------------------ */
+
+void pst_rank_set_diag(struct pst_rank *r, struct pst_diag *diag)
+{
+    r->traffic.diag = diag;
+}
+
+bool pst_rank_is_done(const struct pst_rank *r)
+{
+    return r->step.phase == PST_RANK_DONE;
+}
+
+uint64_t pst_rank_moves(const struct pst_rank *r)
+{
+    return atomic_load_explicit(&r->signs.moves, memory_order_relaxed);
+}
+
+const struct pst_decision *pst_rank_decision(const struct pst_rank *r)
+{
+    return r->agreement.decision;
+}
+
+struct pst_times pst_rank_times(const struct pst_rank *r)
+{
+    struct pst_times ret = r->step.times;
+
+    ret.step = pst_now() - r->step.started;
+    return ret;
+}
+
+const struct pst_rank_role *pst_rank_role(const struct pst_rank *r)
+{
+    return &r->role;
+}
+
+const struct pst_layout *pst_rank_layout(const struct pst_rank *r)
+{
+    return &r->layout;
+}
+
+const struct pst_memory *pst_rank_memory(const struct pst_rank *r)
+{
+    return &r->layout.memory;
+}
+
+const struct pst_actions *pst_rank_actions(const struct pst_rank *r)
+{
+    return &r->actions;
+}
+
+const struct pst_ring *pst_rank_ring(const struct pst_rank *r)
+{
+    return &r->step.ring;
+}
+
+struct pst_rank_device *pst_rank_device(struct pst_rank *r)
+{
+    return &r->device;
+}
+
+void pst_rank_params_changed(struct pst_rank *r)
+{
+    r->step.is_prepared = false;
 }

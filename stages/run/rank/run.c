@@ -4,6 +4,8 @@
 #include <stdio.h>
 
 #include "stages/run/rank/rank.h"
+#include "stages/run/rank/step/update.h"
+#include "stages/run/rank/whole.h"
 
 /* Seconds between two looks at messages while kernels run. */
 #define PROGRESS_EVERY 0.0005
@@ -12,32 +14,32 @@
 static void note_fault(struct pst_rank *r, const struct pst_action *a,
                        const char *what, const char *module, const char *source)
 {
-    if (r->fault_text[0] != '\0')
+    if (r->step.fault_text[0] != '\0')
         return;
-    snprintf(r->fault_text, sizeof(r->fault_text),
+    snprintf(r->step.fault_text, sizeof(r->step.fault_text),
              "rank %u, stage %d, microbatch %d, %s%s%.120s%s%.120s: %s",
              pst_role_number(&r->role), a->stage,
              (int)r->role.first_mb + a->microbatch, what,
              module[0] != '\0' ? " of " : "", module,
-             source[0] != '\0' ? " at " : "", source, r->fault.text);
+             source[0] != '\0' ? " at " : "", source, r->step.fault.text);
 }
 
 static void progress(struct pst_rank *r)
 {
     double now;
 
-    pst_rank_moved(r);
+    pst_signs_moved(&r->signs);
     if (pst_role_job_size(&r->role) < 2)
         return;
     now = pst_now();
-    if (now - r->last_progress < PROGRESS_EVERY)
+    if (now - r->step.last_progress < PROGRESS_EVERY)
         return;
-    r->last_progress = now;
+    r->step.last_progress = now;
     pst_alive_goes_on();
-    if (r->n_summing > 0 && r->progressed == PST_OK)
-        r->progressed = pst_rank_poll(r); /* sums move on */
+    if (r->replicas.n_summing > 0 && r->step.progressed == PST_OK)
+        r->step.progressed = pst_traffic_poll(&r->traffic); /* sums move on */
     else
-        r->transport->ops->progress(r->transport);
+        r->traffic.transport->ops->progress(r->traffic.transport);
 }
 
 static void bind(const struct pst_operand *from, const struct pst_loc *at,
@@ -60,23 +62,23 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
         n->first_touch && a->microbatch == stage->first_backward;
     struct pst_call call = n->call;
 
-    call.in = r->operands;
-    call.out = r->operands + call.n_in;
+    call.in = r->step.operands;
+    call.out = r->step.operands + call.n_in;
     bind(n->call.in, n->in, call.n_in, base, call.in);
     bind(n->call.out, n->out, call.n_out, base, call.out);
     call.scratch =
         call.scratch_size > 0 ? base[PST_R_WORK] + n->scratch.offset : NULL;
-    call.pool = r->pool;
-    call.fault = &r->fault;
+    call.pool = r->device.pool;
+    call.fault = &r->step.fault;
     call.rng.seed = r->role.options.seed;
-    call.rng.step = r->step;
+    call.rng.step = r->step.number;
     call.rng.microbatch = r->role.first_mb + (uint32_t)a->microbatch;
     call.accumulate = n->role == PST_GRAD_FUSED && !assigns;
     if (n->role == PST_GRAD_ADD && assigns)
-        r->mem.device->zero(&r->mem, call.in[0].data,
-                            pst_meta_bytes(call.in[0].meta));
-    r->mem.device->launch(&r->mem, n->kernel, &call);
-    if (r->fault.set)
+        r->device.mem.device->zero(&r->device.mem, call.in[0].data,
+                                   pst_meta_bytes(call.in[0].meta));
+    r->device.mem.device->launch(&r->device.mem, n->kernel, &call);
+    if (r->step.fault.set)
         note_fault(r, a, pst_node_origin(n->node), n->node->call->path,
                    n->node->source);
 }
@@ -100,9 +102,9 @@ static bool prepare_stage(struct pst_rank *r, unsigned stage)
 {
     const struct pst_program *programs[] = {r->layout.stages[stage].program,
                                             r->layout.stages[stage].tail};
-    unsigned char *base[PST_R_BOUNDARY] = {[PST_R_FIXED] = r->arena,
-                                           [PST_R_WORK] =
-                                               pst_rank_at(r, r->layout.work)};
+    unsigned char *base[PST_R_BOUNDARY] = {
+        [PST_R_FIXED] = r->device.mem.base,
+        [PST_R_WORK] = pst_rank_at(&r->device, r->layout.work)};
     const struct pst_action a = {.stage = (int)stage};
     bool any = false;
 
@@ -110,7 +112,7 @@ static bool prepare_stage(struct pst_rank *r, unsigned stage)
         if (programs[i] == NULL || programs[i]->lists[PST_LIST_P].n == 0)
             continue;
         run_kernels(r, &a, &programs[i]->lists[PST_LIST_P], base);
-        pst_rank_reach(r,
+        pst_rank_reach(&r->device,
                        base[PST_R_WORK] + programs[i]->lists[PST_LIST_P].work);
         any = true;
     }
@@ -119,16 +121,16 @@ static bool prepare_stage(struct pst_rank *r, unsigned stage)
 
 static void prepare(struct pst_rank *r)
 {
-    const double begin = r->last_progress = pst_now();
+    const double begin = r->step.last_progress = pst_now();
     bool any = false;
 
     for (unsigned s = 0; s < r->role.sched->n_stages; s++)
         any = prepare_stage(r, s) || any;
-    r->is_prepared = !r->fault.set;
+    r->step.is_prepared = !r->step.fault.set;
     if (!any)
         return;
-    r->ring.now->prepare = (struct pst_mark){begin, pst_now()};
-    r->times.forward += r->ring.now->prepare.end - begin;
+    r->step.ring.now->prepare = (struct pst_mark){begin, pst_now()};
+    r->step.times.forward += r->step.ring.now->prepare.end - begin;
 }
 
 /* --- instructions --------------------------------------------------------- */
@@ -139,16 +141,18 @@ static void fill(struct pst_rank *r, const struct pst_action *a,
     struct pst_diag diag;
 
     pst_diag_init(&diag);
-    if (r->fill(r->fill_ctx, r->step,
-                r->role.first_mb + (unsigned)a->microbatch, instr->index,
-                pst_device_host(&r->mem, instr->to), &diag) == PST_OK) {
-        pst_device_push(&r->mem, instr->to, instr->bytes);
+    if (r->step.fill(r->step.fill_ctx, r->step.number,
+                     r->role.first_mb + (unsigned)a->microbatch, instr->index,
+                     pst_device_host(&r->device.mem, instr->to),
+                     &diag) == PST_OK) {
+        pst_device_push(&r->device.mem, instr->to, instr->bytes);
         return;
     }
-    if (r->fault.set)
+    if (r->step.fault.set)
         return;
-    r->fault.set = 1;
-    snprintf(r->fault.text, sizeof(r->fault.text), "%.200s", diag.text);
+    r->step.fault.set = 1;
+    snprintf(r->step.fault.text, sizeof(r->step.fault.text), "%.200s",
+             diag.text);
     note_fault(r, a, "input data", "", "");
 }
 
@@ -159,7 +163,7 @@ static void seed(struct pst_rank *r, const struct pst_instr *instr)
                                   .to = instr->to,
                                   .number = r->role.weights[instr->index]};
 
-    r->mem.device->run(&r->mem, r->tasks.seed, &task);
+    r->device.mem.device->run(&r->device.mem, r->device.seed, &task);
 }
 
 static void copy_strided(struct pst_rank *r, const struct pst_instr *instr)
@@ -171,13 +175,13 @@ static void copy_strided(struct pst_rank *r, const struct pst_instr *instr)
                                   .n_from = 1,
                                   .meta = instr->from_meta};
 
-    r->mem.device->run(&r->mem, r->tasks.copy, &task);
+    r->device.mem.device->run(&r->device.mem, r->device.copy, &task);
 }
 
 static void take_loss(struct pst_rank *r, const struct pst_instr *instr)
 {
-    const void *loss =
-        pst_device_pull(&r->mem, instr->from, pst_dtype_size(instr->dtype));
+    const void *loss = pst_device_pull(&r->device.mem, instr->from,
+                                       pst_dtype_size(instr->dtype));
 
     *(double *)instr->to = pst_load_f64(instr->dtype, loss, 0);
 }
@@ -201,15 +205,15 @@ static void run_instrs(struct pst_rank *r, const struct pst_rank_action *x)
             if (instr->from_meta != NULL)
                 copy_strided(r, instr);
             else
-                r->mem.device->copy(&r->mem, instr->to, instr->from,
-                                    instr->bytes);
+                r->device.mem.device->copy(&r->device.mem, instr->to,
+                                           instr->from, instr->bytes);
             break;
         case PST_INSTR_LOSS:
             take_loss(r, instr);
             break;
         }
     }
-    r->high_water = PST_MAX(r->high_water, x->reach);
+    r->device.high_water = PST_MAX(r->device.high_water, x->reach);
 }
 
 /* --- actions -------------------------------------------------------------- */
@@ -231,41 +235,43 @@ static bool ready(const struct pst_rank_action *x)
 
 static void end_wait(struct pst_rank *r)
 {
-    const bool receives = r->phase == PST_RANK_RUN && r->pc < r->actions.n &&
-                          r->actions.at[r->pc].a.kind <= PST_ACT_W;
+    const bool receives = r->step.phase == PST_RANK_RUN &&
+                          r->step.pc < r->actions.n &&
+                          r->actions.at[r->step.pc].a.kind <= PST_ACT_W;
     const double now = pst_now();
 
     if (receives)
-        r->times.wait_recv += now - r->waiting_since;
+        r->step.times.wait_recv += now - r->step.waiting_since;
     else
-        r->times.wait_other += now - r->waiting_since;
-    r->waiting_since = 0;
+        r->step.times.wait_other += now - r->step.waiting_since;
+    r->step.waiting_since = 0;
 }
 
 static void note_wait(struct pst_rank *r, enum pst_status status)
 {
-    if (status != PST_AGAIN && r->waiting_since != 0)
+    if (status != PST_AGAIN && r->step.waiting_since != 0)
         end_wait(r);
-    else if (status == PST_AGAIN && r->waiting_since == 0)
-        r->waiting_since = pst_now();
+    else if (status == PST_AGAIN && r->step.waiting_since == 0)
+        r->step.waiting_since = pst_now();
 }
 
 static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
 {
-    struct pst_mark *mark = &r->ring.now->marks[r->pc];
+    struct pst_mark *mark = &r->step.ring.now->marks[r->step.pc];
     double spent;
 
     if (!ready(x))
         return PST_AGAIN;
     note_wait(r, PST_OK); /* computing is no waiting */
-    mark->start = r->last_progress = r->mem.device->now(&r->mem);
+    mark->start = r->step.last_progress =
+        r->device.mem.device->now(&r->device.mem);
     run_instrs(r, x);
-    mark->end = r->mem.device->now(&r->mem);
+    mark->end = r->device.mem.device->now(&r->device.mem);
     spent = mark->end - mark->start;
     if (x->a.kind == PST_ACT_F)
-        r->times.forward += spent;
+        r->step.times.forward += spent;
     else
-        r->times.backward += spent;
+        r->step.times.backward += spent;
     return PST_OK;
 }
 
@@ -276,7 +282,7 @@ static enum pst_status post_all(struct pst_rank *r, struct pst_rank_action *x)
     if (is_leaving(x))
         return PST_AGAIN;
     for (unsigned i = 0; i < x->n_messages && status == PST_OK; i++)
-        status = pst_rank_post(r, &x->messages[i]);
+        status = pst_traffic_post(&r->traffic, &x->messages[i]);
     return status;
 }
 
@@ -301,13 +307,15 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
         return PST_OK;
     case PST_ACT_REDUCE:
         if (x->a.param < 0)
-            return pst_replicas_begin(r, x->a.stage);
-        return r->n_summing > 0 ? PST_AGAIN : pst_rank_reduce(r, x->reduction);
+            return pst_replicas_begin(&r->replicas, x->a.stage);
+        return r->replicas.n_summing > 0
+                   ? PST_AGAIN
+                   : pst_reduce(&r->reductions, x->reduction);
     case PST_ACT_UNSHARD: /* parameters are resident */
     case PST_ACT_RESHARD:
         return PST_OK;
     default:
-        return pst_diag_set(r->diag, PST_ERR_INTERNAL,
+        return pst_diag_set(r->traffic.diag, PST_ERR_INTERNAL,
                             "rank %u: unknown action %d",
                             pst_role_number(&r->role), (int)x->a.kind);
     }
@@ -315,96 +323,164 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
 
 void pst_rank_note_fault(struct pst_rank *r, const char *text)
 {
-    r->fault.set = 1;
-    snprintf(r->fault_text, sizeof(r->fault_text), "%s", text);
+    r->step.fault.set = 1;
+    snprintf(r->step.fault_text, sizeof(r->step.fault_text), "%s", text);
 }
 
 void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
                     void *fill_ctx, unsigned control)
 {
-    r->phase = PST_RANK_RUN;
-    r->pc = 0;
-    r->step = step;
-    r->fill = fill;
-    r->fill_ctx = fill_ctx;
-    r->control = control;
-    r->fault.set = 0;
-    r->fault.text[0] = r->fault_text[0] = '\0';
-    r->times = (struct pst_times){0};
-    r->started = pst_now();
-    r->waiting_since = 0;
-    r->progressed = PST_OK;
-    pst_ring_begin(&r->ring, step, r->started);
-    for (size_t i = 0; i < r->layout.params.n; i++)
-        if (r->layout.params.at[i].updated)
-            r->mem.device->copy(&r->mem,
-                                pst_rank_at(r, r->layout.params.at[i].shadow),
-                                pst_rank_at(r, r->layout.params.at[i].data),
-                                r->layout.params.at[i].bytes);
+    r->step.phase = PST_RANK_RUN;
+    r->step.pc = 0;
+    r->step.number = step;
+    r->step.fill = fill;
+    r->step.fill_ctx = fill_ctx;
+    r->step.control = control;
+    r->step.fault.set = 0;
+    r->step.fault.text[0] = r->step.fault_text[0] = '\0';
+    r->step.times = (struct pst_times){0};
+    r->step.started = pst_now();
+    r->step.waiting_since = 0;
+    r->step.progressed = PST_OK;
+    pst_ring_begin(&r->step.ring, step, r->step.started);
+    pst_update_keep(&r->layout, &r->device);
 }
 
 /* What waits between its parts (a reduction) lasts from its first part on;
  * compute sets its own mark. */
 static enum pst_status run_next(struct pst_rank *r)
 {
-    struct pst_rank_action *x = &r->actions.at[r->pc];
-    struct pst_mark *mark = &r->ring.now->marks[r->pc];
+    struct pst_rank_action *x = &r->actions.at[r->step.pc];
+    struct pst_mark *mark = &r->step.ring.now->marks[r->step.pc];
     const bool computes = x->a.kind <= PST_ACT_W;
     enum pst_status status;
 
-    atomic_store_explicit(&r->at, r->pc, memory_order_relaxed);
+    atomic_store_explicit(&r->signs.at, r->step.pc, memory_order_relaxed);
     pst_alive_action(
         x->a.kind, x->a.stage,
         x->a.microbatch < 0 ? -1 : (int)r->role.first_mb + x->a.microbatch);
-    if (!computes && mark->start <= r->started)
+    if (!computes && mark->start <= r->step.started)
         mark->start = pst_now();
     status = run_action(r, x);
     if (status != PST_OK)
         return status;
     if (!computes) {
         mark->end = pst_now();
-        pst_rank_moved(r); /* where it computes, kernels tell */
+        pst_signs_moved(&r->signs); /* where it computes, kernels tell */
     }
     note_wait(r, status);
-    r->pc++;
+    r->step.pc++;
     return PST_OK;
+}
+
+/* --- the end of the step -------------------------------------------------- */
+
+static enum pst_status report(struct pst_rank *r)
+{
+    const struct pst_outcome outcome = {.fault = r->step.fault.set != 0,
+                                        .text = r->step.fault_text,
+                                        .control = r->step.control,
+                                        .started = r->step.started,
+                                        .times = &r->step.times};
+
+    r->step.phase =
+        pst_role_number(&r->role) == 0 ? PST_RANK_COLLECT : PST_RANK_DECISION;
+    return pst_agree_report(&r->agreement, &outcome);
+}
+
+static void update(struct pst_rank *r)
+{
+    struct pst_device_memory *mem = &r->device.mem;
+    const double begin = mem->device->now(mem);
+
+    pst_update_apply(&r->role, &r->layout, &r->device, r->step.number,
+                     r->agreement.decision->norm);
+    r->step.is_prepared = false;
+    r->step.ring.now->optim = (struct pst_mark){begin, mem->device->now(mem)};
+    r->step.times.optim = r->step.ring.now->optim.end - begin;
+}
+
+/* What the decision says: optimizer and values, or buffers as they were before
+ * the step. */
+static enum pst_status conclude(struct pst_rank *r)
+{
+    r->step.phase = PST_RANK_VALUES;
+    if (r->agreement.decision->fault) {
+        pst_update_restore(&r->layout, &r->device);
+        return PST_OK;
+    }
+    if (pst_role_optim(&r->role) != NULL)
+        update(r);
+    return pst_transmission_post(&r->values, &r->traffic);
+}
+
+static enum pst_status end_step(struct pst_rank *r)
+{
+    if (r->values.waiting > 0)
+        return PST_AGAIN;
+    r->step.phase = PST_RANK_DONE;
+    pst_ring_end(&r->step.ring, pst_now());
+    return PST_OK;
+}
+
+/* Goes on to `next` once that is done. */
+static enum pst_status leave(struct pst_rank *r, enum pst_status status,
+                             enum pst_rank_phase next)
+{
+    if (status == PST_OK)
+        r->step.phase = next;
+    return status;
+}
+
+static enum pst_status advance_end(struct pst_rank *r)
+{
+    switch (r->step.phase) {
+    case PST_RANK_DRAIN:
+        return leave(r, r->traffic.n_active > 0 ? PST_AGAIN : PST_OK,
+                     PST_RANK_REPORT);
+    case PST_RANK_REPORT:
+        return report(r);
+    case PST_RANK_COLLECT:
+        return leave(r, pst_agree_decide(&r->agreement), PST_RANK_DECISION);
+    case PST_RANK_DECISION:
+        return leave(r, pst_agree_wait(&r->agreement), PST_RANK_APPLY);
+    case PST_RANK_APPLY:
+        return conclude(r);
+    default:
+        return end_step(r);
+    }
 }
 
 static enum pst_status advance_once(struct pst_rank *r)
 {
-    if (r->phase == PST_RANK_RUN && !r->is_prepared)
+    if (r->step.phase != PST_RANK_RUN)
+        return advance_end(r);
+    if (!r->step.is_prepared)
         prepare(r);
-    if (r->phase == PST_RANK_RUN && r->pc < r->actions.n)
+    if (r->step.pc < r->actions.n)
         return run_next(r);
-    if (r->phase == PST_RANK_RUN) {
-        pst_alive_action(0, -1, -1);
-        r->phase = PST_RANK_DRAIN;
-    }
-    if (r->phase == PST_RANK_DRAIN) {
-        if (r->n_active > 0)
-            return PST_AGAIN;
-        r->phase = PST_RANK_REPORT;
-    }
-    return r->phase < PST_RANK_APPLY ? pst_rank_agree(r) : pst_rank_conclude(r);
+    pst_alive_action(0, -1, -1);
+    r->step.phase = PST_RANK_DRAIN;
+    return PST_OK;
 }
 
 enum pst_status pst_rank_advance(struct pst_rank *r)
 {
-    enum pst_status status = r->progressed;
+    enum pst_status status = r->step.progressed;
 
     if (status == PST_OK)
-        status = pst_rank_poll(r);
-    while (status == PST_OK && r->phase != PST_RANK_DONE) {
+        status = pst_traffic_poll(&r->traffic);
+    while (status == PST_OK && r->step.phase != PST_RANK_DONE) {
         status = advance_once(r);
         note_wait(r, status);
         if (status == PST_AGAIN) {
             /* One more look: the message may have come meanwhile. */
-            unsigned before = r->n_active;
-            enum pst_status polled = pst_rank_poll(r);
+            unsigned before = r->traffic.n_active;
+            enum pst_status polled = pst_traffic_poll(&r->traffic);
 
             if (polled != PST_OK)
                 return polled;
-            if (r->n_active < before)
+            if (r->traffic.n_active < before)
                 status = PST_OK;
         }
     }

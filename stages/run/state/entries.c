@@ -3,23 +3,28 @@
 
 #include <stdio.h>
 
+#include "stages/base/host/alive.h"
+#include "stages/run/rank/plan/layout.h"
+
 static enum pst_status call_entry(struct pst_rank *r, pst_entry_fn fn,
                                   void *ctx, const char *prefix,
                                   const struct pst_rank_param *p, size_t offset,
                                   struct pst_diag *diag)
 {
-    const char *fqn = r->role.plan->params.at[p->index].fqn;
+    const struct pst_plan_param *param =
+        &pst_rank_role(r)->plan->params.at[p->index];
     struct pst_entry e = {
-        .meta = r->role.plan->params.at[p->index].meta,
+        .meta = param->meta,
         .offset = offset,
         .no_nan = p->trained || p->updated,
         .no_inf = p->trained,
     };
 
-    if ((size_t)snprintf(e.name, sizeof(e.name), "%s.%s", prefix, fqn) >=
+    if ((size_t)snprintf(e.name, sizeof(e.name), "%s.%s", prefix, param->fqn) >=
         sizeof(e.name))
         return pst_diag_set(diag, PST_ERR_INPUT,
-                            "parameter name '%.60s...' is too long", fqn);
+                            "parameter name '%.60s...' is too long",
+                            param->fqn);
     pst_alive_goes_on();
     return fn(ctx, r, &e, diag);
 }
@@ -28,15 +33,17 @@ enum pst_status pst_each_entry(const struct pst_engine *engine,
                                struct pst_rank *r, bool home, pst_entry_fn fn,
                                void *ctx, struct pst_diag *diag)
 {
-    const struct pst_optim *optim = pst_role_optim(&r->role);
+    const struct pst_rank_role *role = pst_rank_role(r);
+    const struct pst_layout *layout = pst_rank_layout(r);
+    const struct pst_optim *optim = pst_role_optim(role);
     enum pst_status status = PST_OK;
 
-    for (size_t i = 0; i < r->layout.params.n && status == PST_OK; i++) {
-        const struct pst_rank_param *p = &r->layout.params.at[i];
+    for (size_t i = 0; i < layout->params.n && status == PST_OK; i++) {
+        const struct pst_rank_param *p = &layout->params.at[i];
         const struct pst_plan_param *param = &engine->plan->params.at[p->index];
 
         if (home && pst_engine_home(engine, (unsigned)p->index) !=
-                        pst_role_number(&r->role))
+                        pst_role_number(role))
             continue;
         if (param->kind == PST_VALUE_CONST ||
             (param->kind == PST_VALUE_BUFFER && !param->persistent &&

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "stages/run/rank/step/device.h"
 #include "stages/run/state/entries.h"
 
 struct loader {
@@ -52,7 +53,8 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
     const struct loader *l = ctx;
     const struct pst_safetensors_entry *e = find(l, entry->name);
     char want[PST_META_TEXT], got[PST_META_TEXT];
-    void *at = pst_rank_at(r, entry->offset);
+    struct pst_rank_device *d = pst_rank_device(r);
+    void *at = pst_rank_at(d, entry->offset);
     enum pst_status status;
 
     if (e == NULL && strncmp(entry->name, "param.", 6) != 0 &&
@@ -71,10 +73,10 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
                             "'%s' is %s in the checkpoint, %s in the plan",
                             entry->name, pst_meta_text(&e->meta, got),
                             pst_meta_text(&entry->meta, want));
-    status = pst_safetensors_read(e, 0, e->bytes, pst_device_host(&r->mem, at),
+    status = pst_safetensors_read(e, 0, e->bytes, pst_device_host(&d->mem, at),
                                   diag);
     if (status == PST_OK)
-        pst_device_push(&r->mem, at, e->bytes);
+        pst_device_push(&d->mem, at, e->bytes);
     return status;
 }
 
@@ -119,7 +121,7 @@ static enum pst_status load_step(struct pst_engine *engine, const char *dir,
         strcmp(ckpt->info.model_digest, engine->plan->model_digest) != 0;
     status = check_run(engine, &ckpt->info, diag);
     for (unsigned i = 0; i < engine->n_local && status == PST_OK; i++) {
-        engine->ranks[i]->is_prepared = false;
+        pst_rank_params_changed(engine->ranks[i]);
         status =
             pst_each_entry(engine, engine->ranks[i], false, load, &l, diag);
     }

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "stages/run/rank/plan/role.h"
+#include "stages/run/rank/step/device.h"
 #include "stages/run/state/entries.h"
 
 struct saver {
@@ -30,8 +32,8 @@ static enum pst_status put(void *ctx, struct pst_rank *r,
 
     return pst_safetensors_writer_put(
         s->writer, s->n++,
-        pst_device_pull(&r->mem, pst_rank_at(r, entry->offset),
-                        pst_meta_bytes(&entry->meta)),
+        pst_rank_pull(pst_rank_device(r), entry->offset,
+                      pst_meta_bytes(&entry->meta)),
         diag);
 }
 
@@ -92,8 +94,8 @@ static enum pst_status judge_entry(void *ctx, struct pst_rank *r,
                                    struct pst_diag *diag)
 {
     struct judge *j = ctx;
-    const void *data = pst_device_pull(&r->mem, pst_rank_at(r, entry->offset),
-                                       pst_meta_bytes(&entry->meta));
+    const void *data = pst_rank_pull(pst_rank_device(r), entry->offset,
+                                     pst_meta_bytes(&entry->meta));
     const struct pst_safetensors_entry *e =
         pst_safetensors_find(j->file, entry->name);
 
@@ -156,8 +158,8 @@ static enum pst_status save_shard(struct pst_engine *engine, struct pst_rank *r,
                                   struct pst_diag *diag)
 {
     struct saver s = {0};
-    enum pst_status status =
-        pst_checkpoint_shard_new(dir, step, r->role.rank, &s.writer, diag);
+    enum pst_status status = pst_checkpoint_shard_new(
+        dir, step, pst_rank_role(r)->rank, &s.writer, diag);
 
     if (status != PST_OK)
         return status;
@@ -215,9 +217,10 @@ enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
     if (shards == NULL)
         status = pst_diag_nomem(diag, n * sizeof(*shards));
     for (unsigned i = 0; i < engine->n_local && status == PST_OK; i++)
-        if (engine->ranks[i]->role.replica == 0)
+        if (pst_rank_role(engine->ranks[i])->replica == 0)
             status = save_shard(engine, engine->ranks[i], dir, step,
-                                &shards[engine->ranks[i]->role.rank], diag);
+                                &shards[pst_rank_role(engine->ranks[i])->rank],
+                                diag);
     status = pst_engine_settle(engine, status, diag);
     for (unsigned k = 0; k < n && status == PST_OK; k++)
         status = pst_engine_fetch(engine, k, &shards[k], &shards[k],
@@ -227,9 +230,9 @@ enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
     status = pst_engine_settle(engine, status, diag);
     /* Shards of a save that failed would keep a full disk full. */
     for (unsigned i = 0; i < engine->n_local && status != PST_OK && shards; i++)
-        if (engine->ranks[i]->role.replica == 0)
-            pst_checkpoint_shard_discard(dir, step,
-                                         &shards[engine->ranks[i]->role.rank]);
+        if (pst_rank_role(engine->ranks[i])->replica == 0)
+            pst_checkpoint_shard_discard(
+                dir, step, &shards[pst_rank_role(engine->ranks[i])->rank]);
     pst_free(shards);
     return status;
 }

@@ -10,16 +10,12 @@
 
 #define PST_BUCKET_LANES 4
 
-struct pst_piece;
 struct pst_bucket {
     unsigned stage, id;
     enum pst_dtype dtype;
     size_t offset; /* of the arena */
     int64_t numel;
     size_t incoming; /* offset of what other replicas send */
-    unsigned begun;  /* rounds */
-    unsigned *left;  /* per lane: pieces of its round that are not done */
-    struct pst_piece *pieces; /* [lane][replica] */
 };
 
 /* Elements of a piece, at most. */

@@ -129,6 +129,9 @@ static enum pst_status layout_states(struct maker *m, struct pst_rank_param *p)
     if (p->grad == 0) /* only other ranks contribute; the sum comes here */
         p->grad = reserve(m, bytes, &l->memory.grads);
     p->trained = true;
+    p->counted = pst_role_wants_norm(role) && role->replica == 0 &&
+                 param->meta.dtype == PST_F32 &&
+                 role->sched->rank_of[param->stages[0]] == (int)role->rank;
     if (pst_role_optim(role) == NULL)
         return PST_OK;
     if (param->meta.dtype != PST_F32)

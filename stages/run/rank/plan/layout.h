@@ -16,7 +16,7 @@
 struct pst_slot_pool {
     unsigned n;
     size_t size, base;
-    unsigned *outstanding; /* per slot: sends that still read it */
+    unsigned first; /* number of slot 0 among all slots of the rank */
     enum pst_region_writer writer;
     enum pst_region_end end;
     /* The pool whose slots these are: of the stage of this rank that makes the
@@ -30,7 +30,6 @@ struct pst_rank_stage {
     struct pst_program *tail;    /* for microbatches of fewer rows, or NULL */
     struct pst_slot_pool *pools; /* by region; FIXED, WORK: unused */
     unsigned n_pools;
-    unsigned *waiting_f, *waiting_b; /* per microbatch: receives not done */
     int first_backward; /* microbatch whose backward assigns gradients */
     size_t seed_offset; /* of the loss's seed, 0 if there is none */
 };
@@ -57,6 +56,7 @@ struct pst_rank_grad {
 
 struct pst_layout {
     struct pst_rank_stage *stages; /* by plan stage */
+    unsigned n_slots;              /* of all pools */
     struct PST_VEC(struct pst_rank_param) params;
     struct PST_VEC(struct pst_rank_grad) grads;
     struct PST_VEC(struct pst_bucket) buckets;

@@ -61,12 +61,6 @@ static enum pst_status make_programs(struct planner *p)
 
         if (role->sched->rank_of[s] != (int)role->rank)
             continue;
-        stage->waiting_f = pst_arena_calloc(
-            p->heap, role->sched->n_microbatches, sizeof(unsigned));
-        stage->waiting_b = pst_arena_calloc(
-            p->heap, role->sched->n_microbatches, sizeof(unsigned));
-        if (stage->waiting_f == NULL || stage->waiting_b == NULL)
-            return pst_diag_nomem(p->diag, role->sched->n_microbatches);
         status = make_program(p, s, &options, false, &stage->program);
         if (status == PST_OK &&
             pst_role_plan(role, 0) != pst_role_plan(role, last))

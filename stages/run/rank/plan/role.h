@@ -44,6 +44,13 @@ static inline const struct pst_optim *pst_role_optim(
     return role->options.train ? role->options.optim.row : NULL;
 }
 
+/* True if somebody wants the norm of all gradients. */
+static inline bool pst_role_wants_norm(const struct pst_rank_role *role)
+{
+    return role->options.train &&
+           (role->options.optim.clip_norm > 0 || role->options.grad_norm);
+}
+
 /* True if this rank updates the parameter. All that read it do, but for one
  * that its home transmits. */
 static inline bool pst_role_owns(const struct pst_rank_role *role,

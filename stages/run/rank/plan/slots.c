@@ -377,27 +377,26 @@ static enum pst_status init_slots(struct walker *w)
 }
 
 /* What the walk has found. */
-static enum pst_status finish(struct walker *w)
+static void finish(struct walker *w)
 {
+    struct pst_layout *l = w->layout;
+
     for (unsigned s = 0; s < w->role->sched->n_stages; s++)
-        for (unsigned k = PST_R_FIRST; k < w->layout->stages[s].n_pools; k++) {
-            struct pst_slot_pool *pool = &w->layout->stages[s].pools[k];
+        for (unsigned k = PST_R_FIRST; k < l->stages[s].n_pools; k++) {
+            struct pst_slot_pool *pool = &l->stages[s].pools[k];
 
             if (pool->shares != NULL)
                 continue;
             pool->n = w->pools[s][k].n;
-            pool->outstanding =
-                pst_arena_calloc(w->heap, pool->n + 1, sizeof(unsigned));
-            if (pool->outstanding == NULL)
-                return pst_diag_nomem(w->diag, pool->n * sizeof(unsigned));
-            for (const struct pool_state *p = &w->pools[s][k]; p != NULL;
+            pool->first = l->n_slots;
+            l->n_slots += pool->n;
+            for (const struct pool_state *p = w->pools[s][k].next; p != NULL;
                  p = p->next) {
                 pool_of(w, p)->n = pool->n;
                 pool_of(w, p)->size = pool->size;
-                pool_of(w, p)->outstanding = pool->outstanding;
+                pool_of(w, p)->first = pool->first;
             }
         }
-    return PST_OK;
 }
 
 enum pst_status pst_slots_assign(const struct pst_rank_role *role,
@@ -426,7 +425,7 @@ enum pst_status pst_slots_assign(const struct pst_rank_role *role,
     if (status == PST_OK)
         status = walk(&w);
     if (status == PST_OK)
-        status = finish(&w);
+        finish(&w);
     pst_arena_fini(&w.own);
     return status;
 }

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The gradient of a parameter with several accumulators (uses.c), on one rank
- * or several: each of the k ranks that own it sums one k-th of it over all
- * accumulators, last use first, and hands the sum to the others
- * (reduce-scatter, then all-gather). Every rank ends with the same bits.
- * States of r->reduce_state: 0 start, 1 parts on their way, 2 sums on theirs.
- *
- * If its home transmits the parameter, home alone sums, in the same order, one
- * piece after the other: states 2 i and 2 i + 1 begin and end piece i.
+ * States of a sum on several ranks: 0 start, 1 parts on their way, 2 sums on
+ * theirs. Of a transmitted parameter: 2 i and 2 i + 1 begin and end piece i.
  */
-#include "stages/base/checked.h"
-#include "stages/compile/memplan.h"
+#include "stages/run/rank/step/reduce.h"
+
+#include "stages/run/rank/plan/layout.h"
 #include "stages/run/rank/plan/owners.h"
-#include "stages/run/rank/rank.h"
 
 /* One parameter's, with addresses; made once. */
 struct pst_reduction {
@@ -24,94 +18,100 @@ struct pst_reduction {
     size_t work;                       /* bytes of the workspace */
 };
 
-static unsigned char *own_part(const struct pst_rank *r,
-                               const struct pst_owners *o, int param,
-                               unsigned part)
+static unsigned char *own_part(const struct pst_reductions *r,
+                               const struct pst_layout *layout,
+                               const struct pst_reduction *x, unsigned part)
 {
-    for (size_t i = 0; i < r->layout.grads.n; i++) {
-        const struct pst_rank_grad *g = &r->layout.grads.at[i];
+    for (size_t i = 0; i < layout->grads.n; i++) {
+        const struct pst_rank_grad *g = &layout->grads.at[i];
 
-        if (g->param == param && g->stage == o->parts[part].stage &&
-            g->use == o->parts[part].use)
-            return pst_rank_at(r, g->offset);
+        if (g->param == x->param && g->stage == x->o.parts[part].stage &&
+            g->use == x->o.parts[part].use)
+            return pst_rank_at(r->device, g->offset);
     }
     return NULL;
 }
 
-static void init(struct pst_rank *r, struct pst_reduction *x, int param)
+static void init(const struct pst_reductions *r,
+                 const struct pst_layout *layout, struct pst_reduction *x,
+                 int param)
 {
-    const struct pst_rank_param *p =
-        pst_layout_param(&r->layout, (unsigned)param);
+    const struct pst_rank_param *p = pst_layout_param(layout, (unsigned)param);
 
-    x->o = pst_owners_of(&r->role, param);
+    x->o = pst_owners_of(r->role, param);
     x->param = param;
-    x->work = pst_owners_work(&r->role, param);
-    x->sum = p == NULL ? NULL : pst_rank_at(r, p->grad);
+    x->work = pst_owners_work(r->role, param);
+    x->sum = p == NULL ? NULL : pst_rank_at(r->device, p->grad);
     for (unsigned i = 0; i < x->o.n_parts; i++)
-        x->parts[i] = own_part(r, &x->o, param, i);
+        x->parts[i] = own_part(r, layout, x, i);
 }
 
-enum pst_status pst_reductions_init(struct pst_rank *r, struct pst_diag *diag)
+enum pst_status pst_reductions_init(struct pst_reductions *r,
+                                    const struct pst_layout *layout,
+                                    const struct pst_actions *actions,
+                                    struct pst_arena *heap,
+                                    struct pst_diag *diag)
 {
     unsigned n = 0;
 
-    for (unsigned i = 0; i < r->actions.n; i++)
-        n += r->actions.at[i].a.kind == PST_ACT_REDUCE &&
-             r->actions.at[i].a.param >= 0;
-    r->reductions = pst_arena_calloc(&r->heap, n + 1, sizeof(*r->reductions));
-    if (r->reductions == NULL)
-        return pst_diag_nomem(diag, n * sizeof(*r->reductions));
-    for (unsigned i = 0; i < r->actions.n; i++) {
-        const struct pst_action *a = &r->actions.at[i].a;
-        struct pst_reduction *x = &r->reductions[r->n_reductions];
+    r->work = layout->work;
+    for (unsigned i = 0; i < actions->n; i++)
+        n += actions->at[i].a.kind == PST_ACT_REDUCE &&
+             actions->at[i].a.param >= 0;
+    r->at = pst_arena_calloc(heap, n + 1, sizeof(*r->at));
+    if (r->at == NULL)
+        return pst_diag_nomem(diag, n * sizeof(*r->at));
+    for (unsigned i = 0; i < actions->n; i++) {
+        const struct pst_action *a = &actions->at[i].a;
+        struct pst_reduction *x = &r->at[r->n];
 
         if (a->kind != PST_ACT_REDUCE || a->param < 0)
             continue;
-        init(r, x, a->param);
-        r->n_reductions++;
+        init(r, layout, x, a->param);
+        r->n++;
         r->n_messages =
             PST_MAX(r->n_messages, (x->o.n_parts + 2) * (x->o.n + 1));
     }
-    r->reduce_messages = pst_arena_calloc(&r->heap, r->n_messages + 1,
-                                          sizeof(*r->reduce_messages));
-    return r->reduce_messages != NULL ? PST_OK
-                                      : pst_diag_nomem(diag, r->n_messages);
+    r->messages =
+        pst_arena_calloc(heap, r->n_messages + 1, sizeof(*r->messages));
+    return r->messages != NULL ? PST_OK : pst_diag_nomem(diag, r->n_messages);
 }
 
-struct pst_reduction *pst_reduction_find(const struct pst_rank *r, int param)
+struct pst_reduction *pst_reduction_find(const struct pst_reductions *r,
+                                         int param)
 {
-    for (unsigned i = 0; i < r->n_reductions; i++)
-        if (r->reductions[i].param == param)
-            return &r->reductions[i];
+    for (unsigned i = 0; i < r->n; i++)
+        if (r->at[i].param == param)
+            return &r->at[i];
     return NULL;
 }
 
-static enum pst_status post(struct pst_rank *r, bool send, unsigned peer,
+static enum pst_status post(struct pst_reductions *r, bool send, unsigned peer,
                             int64_t tag, unsigned char *data, size_t len)
 {
-    struct pst_message *m = &r->reduce_messages[r->n_reduce++];
+    struct pst_message *m = &r->messages[r->n_posted++];
 
     *m = (struct pst_message){.len = len,
-                              .space = r->mem.device->space,
+                              .space = r->device->mem.device->space,
                               .tag = (int)tag,
-                              .peer = pst_role_first(&r->role) + peer,
+                              .peer = pst_role_first(r->role) + peer,
                               .send = send,
-                              .counter = &r->reduce_waiting};
+                              .counter = &r->waiting};
     m->data = data;
     if (tag > PST_MSG_PARTS_LAST)
-        return pst_diag_set(r->diag, PST_ERR_UNSUPPORTED,
+        return pst_diag_set(r->traffic->diag, PST_ERR_UNSUPPORTED,
                             "too many parameters for message tags");
-    return pst_rank_post(r, m);
+    return pst_traffic_post(r->traffic, m);
 }
 
 /* Where a part is or arrives, from element `begin` on. */
-static unsigned char *part_at(const struct pst_rank *r,
+static unsigned char *part_at(const struct pst_reductions *r,
                               const struct pst_reduction *x, unsigned part,
                               int64_t begin)
 {
     if (x->parts[part] != NULL)
         return x->parts[part] + (size_t)begin * x->o.item;
-    return pst_rank_at(r, r->layout.work + part * pst_owners_slot(&x->o));
+    return pst_rank_at(r->device, r->work + part * pst_owners_slot(&x->o));
 }
 
 /* Two tags for each part: on its way to be summed, and a rank's sum. */
@@ -121,7 +121,7 @@ static int64_t tag_of(const struct pst_reduction *x, unsigned i, bool sum)
            sum;
 }
 
-static enum pst_status post_parts(struct pst_rank *r,
+static enum pst_status post_parts(struct pst_reductions *r,
                                   const struct pst_reduction *x)
 {
     const struct pst_owners *o = &x->o;
@@ -130,7 +130,7 @@ static enum pst_status post_parts(struct pst_rank *r,
     for (unsigned i = 0; i < o->n_parts && status == PST_OK; i++) {
         int64_t begin, n;
 
-        if (o->parts[i].rank != r->role.rank) {
+        if (o->parts[i].rank != r->role->rank) {
             pst_owners_segment(o, o->me, &begin, &n);
             status = post(r, false, o->parts[i].rank, tag_of(x, i, false),
                           part_at(r, x, i, begin), (size_t)n * o->item);
@@ -148,7 +148,7 @@ static enum pst_status post_parts(struct pst_rank *r,
 
 /* Elements begin .. begin + n. Each is read from all parts before `to`, itself
  * one of them, is written. */
-static void sum(struct pst_rank *r, const struct pst_reduction *x,
+static void sum(struct pst_reductions *r, const struct pst_reduction *x,
                 int64_t begin, int64_t n)
 {
     void *parts[PST_MAX_SHARED_STAGES];
@@ -162,10 +162,10 @@ static void sum(struct pst_rank *r, const struct pst_reduction *x,
         return;
     for (unsigned i = 0; i < x->o.n_parts; i++)
         parts[i] = part_at(r, x, i, begin);
-    r->mem.device->run(&r->mem, r->tasks.sum, &task);
+    r->device->mem.device->run(&r->device->mem, r->device->sum, &task);
 }
 
-static enum pst_status post_sums(struct pst_rank *r,
+static enum pst_status post_sums(struct pst_reductions *r,
                                  const struct pst_reduction *x)
 {
     const struct pst_owners *o = &x->o;
@@ -189,45 +189,46 @@ static enum pst_status post_sums(struct pst_rank *r,
 }
 
 /* One piece of every part goes to the home. */
-static enum pst_status post_piece(struct pst_rank *r,
+static enum pst_status post_piece(struct pst_reductions *r,
                                   const struct pst_reduction *x, int64_t begin,
                                   int64_t n)
 {
     const struct pst_owners *o = &x->o;
-    const bool home = o->home == r->role.rank;
+    const bool home = o->home == r->role->rank;
     enum pst_status status = PST_OK;
 
-    r->n_reduce = 0;
+    r->n_posted = 0;
     for (unsigned i = 0; i < o->n_parts && status == PST_OK; i++)
-        if ((o->parts[i].rank == r->role.rank) != home)
+        if ((o->parts[i].rank == r->role->rank) != home)
             status = post(r, !home, home ? o->parts[i].rank : o->home,
                           tag_of(x, i, false), part_at(r, x, i, begin),
                           (size_t)n * o->item);
     return status;
 }
 
-static enum pst_status reduce_to_home(struct pst_rank *r,
+static enum pst_status reduce_to_home(struct pst_reductions *r,
                                       const struct pst_reduction *x)
 {
-    const int64_t begin = (int64_t)(r->reduce_state / 2) * PST_OWNERS_PIECE;
+    const int64_t begin = (int64_t)(r->state / 2) * PST_OWNERS_PIECE;
     const int64_t n = PST_MIN(PST_OWNERS_PIECE, x->o.numel - begin);
     enum pst_status status;
 
-    if (r->reduce_state % 2 == 0) {
+    if (r->state % 2 == 0) {
         status = post_piece(r, x, begin, n);
-        pst_rank_reach(r, pst_rank_at(r, r->layout.work + x->work));
-        r->reduce_state++;
+        pst_rank_reach(r->device, pst_rank_at(r->device, r->work + x->work));
+        r->state++;
         return status == PST_OK ? PST_AGAIN : status;
     }
-    if (r->reduce_waiting > 0)
+    if (r->waiting > 0)
         return PST_AGAIN;
-    if (x->o.home == r->role.rank)
+    if (x->o.home == r->role->rank)
         sum(r, x, begin, n);
-    r->reduce_state = begin + n < x->o.numel ? r->reduce_state + 1 : 0;
-    return r->reduce_state == 0 ? PST_OK : reduce_to_home(r, x);
+    r->state = begin + n < x->o.numel ? r->state + 1 : 0;
+    return r->state == 0 ? PST_OK : reduce_to_home(r, x);
 }
 
-enum pst_status pst_rank_reduce(struct pst_rank *r, struct pst_reduction *x)
+enum pst_status pst_reduce(struct pst_reductions *r,
+                           const struct pst_reduction *x)
 {
     enum pst_status status = PST_OK;
     int64_t begin, n;
@@ -238,23 +239,23 @@ enum pst_status pst_rank_reduce(struct pst_rank *r, struct pst_reduction *x)
     }
     if (x->o.param->transmit)
         return reduce_to_home(r, x);
-    if (r->reduce_state == 0) {
-        r->n_reduce = 0;
+    if (r->state == 0) {
+        r->n_posted = 0;
         status = post_parts(r, x);
-        pst_rank_reach(r, pst_rank_at(r, r->layout.work + x->work));
-        r->reduce_state = 1;
+        pst_rank_reach(r->device, pst_rank_at(r->device, r->work + x->work));
+        r->state = 1;
         return status == PST_OK ? PST_AGAIN : status;
     }
-    if (r->reduce_waiting > 0)
+    if (r->waiting > 0)
         return PST_AGAIN;
-    if (r->reduce_state == 1) {
+    if (r->state == 1) {
         pst_owners_segment(&x->o, x->o.me, &begin, &n);
         sum(r, x, begin, n);
-        r->n_reduce = 0;
+        r->n_posted = 0;
         status = post_sums(r, x);
-        r->reduce_state = 2;
+        r->state = 2;
         return status == PST_OK ? PST_AGAIN : status;
     }
-    r->reduce_state = 0;
+    r->state = 0;
     return PST_OK;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/run/rank/ring.h"
+#include "stages/run/rank/step/ring.h"
 
 /* Steps at the start of a run that do not count. */
 #define COLD_STEPS 2

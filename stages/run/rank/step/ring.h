@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_RUN_RANK_RING_H
-#define PENSTOCK_STAGES_RUN_RANK_RING_H
+#ifndef PENSTOCK_STAGES_RUN_RANK_STEP_RING_H
+#define PENSTOCK_STAGES_RUN_RANK_STEP_RING_H
 /*
  * When each action of the last few steps began and ended on this rank. Writing
  * a mark is two stores: the executor has read the clock anyway. Exec thread

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/rank/step/agree.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "stages/run/rank/plan/layout.h"
+
+static struct pst_report *report_of(const struct pst_agreement *a,
+                                    unsigned rank)
+{
+    return (struct pst_report *)((unsigned char *)a->report +
+                                 rank * a->report_size);
+}
+
+/* Where the reports have the squares of each parameter: that of the rank of
+ * its first stage, replica 0, which counts it (layout.h). */
+static void find_squares(struct pst_agreement *a)
+{
+    const struct pst_rank_role *role = a->role;
+
+    if (!pst_role_wants_norm(role) || pst_role_number(role) != 0)
+        return;
+    for (size_t i = 0; i < role->plan->params.n; i++) {
+        const struct pst_plan_param *p = &role->plan->params.at[i];
+
+        if (p->n_stages > 0)
+            a->squares[a->n_squares++] =
+                &report_of(a, (unsigned)role->sched->rank_of[p->stages[0]])
+                     ->values[role->options.microbatches + i];
+    }
+}
+
+enum pst_status pst_agree_init(struct pst_agreement *a, struct pst_arena *heap,
+                               struct pst_diag *diag)
+{
+    const unsigned n =
+        pst_role_number(a->role) == 0 ? pst_role_job_size(a->role) : 1;
+
+    a->report_size = sizeof(struct pst_report) +
+                     (a->role->options.microbatches + a->role->plan->params.n) *
+                         sizeof(double);
+    a->decision_size = sizeof(struct pst_decision) +
+                       a->role->options.microbatches * sizeof(double);
+    a->report = pst_arena_calloc(heap, n, a->report_size);
+    a->decision = pst_arena_calloc(heap, 1, a->decision_size);
+    a->n_messages = 2 * pst_role_job_size(a->role);
+    a->messages = pst_arena_calloc(heap, a->n_messages, sizeof(*a->messages));
+    a->squares = pst_arena_calloc(heap, a->role->plan->params.n + 1,
+                                  sizeof(*a->squares));
+    if (a->report == NULL || a->decision == NULL || a->messages == NULL ||
+        a->squares == NULL)
+        return pst_diag_nomem(diag, a->report_size * n);
+    find_squares(a);
+    return PST_OK;
+}
+
+/* The kernel leaves it where the arena has no value (layout.c). */
+static double sum_of_squares(struct pst_rank_device *d,
+                             const struct pst_rank_param *p)
+{
+    void *const from = pst_rank_at(d, p->grad);
+    const struct pst_task task = {.dtype = PST_F32,
+                                  .n = (int64_t)(p->bytes / sizeof(float)),
+                                  .to = pst_rank_at(d, 0),
+                                  .from = &from,
+                                  .n_from = 1,
+                                  .pool = d->pool,
+                                  .isa = pst_cpu_isa()};
+
+    d->mem.device->run(&d->mem, d->sumsq, &task);
+    return *(const double *)pst_device_pull(&d->mem, task.to, sizeof(double));
+}
+
+static void write_report(struct pst_agreement *a, const struct pst_outcome *o)
+{
+    struct pst_report *report = a->report;
+    double *squares = report->values + a->role->options.microbatches;
+
+    report->fault = o->fault;
+    report->control = o->control;
+    memcpy(report->text, o->text, sizeof(report->text));
+    for (size_t i = 0; i < a->layout->params.n; i++) {
+        const struct pst_rank_param *p = &a->layout->params.at[i];
+
+        if (p->counted)
+            squares[p->index] = sum_of_squares(a->device, p);
+    }
+    report->first = a->role->first_mb;
+    report->n = a->role->sched->n_microbatches;
+    report->times = *o->times;
+    report->times.step = pst_now() - o->started;
+}
+
+static enum pst_status post(struct pst_agreement *a, unsigned slot, bool send,
+                            unsigned peer, int tag, void *data, size_t len)
+{
+    struct pst_message *m = &a->messages[slot];
+
+    *m = (struct pst_message){.data = data,
+                              .len = len,
+                              .space = PST_SPACE_HOST,
+                              .tag = tag,
+                              .peer = peer,
+                              .send = send,
+                              .counter = &a->waiting};
+    return pst_traffic_post(a->traffic, m);
+}
+
+enum pst_status pst_agree_report(struct pst_agreement *a,
+                                 const struct pst_outcome *o)
+{
+    enum pst_status status = PST_OK;
+
+    write_report(a, o);
+    if (pst_role_number(a->role) != 0) {
+        status = post(a, 0, true, 0, PST_MSG_REPORT, a->report, a->report_size);
+        if (status == PST_OK)
+            status = post(a, 1, false, 0, PST_MSG_DECISION, a->decision,
+                          a->decision_size);
+        return status;
+    }
+    for (unsigned k = 1; k < pst_role_job_size(a->role) && status == PST_OK;
+         k++)
+        status = post(a, k, false, k, PST_MSG_REPORT, report_of(a, k),
+                      a->report_size);
+    return status;
+}
+
+static double total_norm(const struct pst_agreement *a)
+{
+    double sum = 0;
+
+    if (!pst_role_wants_norm(a->role))
+        return NAN;
+    for (unsigned i = 0; i < a->n_squares; i++)
+        sum += *a->squares[i];
+    return sqrt(sum);
+}
+
+/* Every microbatch's loss comes from its replica; adds them in order. */
+static double mean_loss(struct pst_agreement *a)
+{
+    const int stage = a->role->plan->outputs.at[a->role->plan->loss].stage;
+    double sum = 0;
+
+    for (unsigned k = 0; k < a->role->options.replicas; k++) {
+        const struct pst_report *report =
+            report_of(a, k * a->role->options.ranks +
+                             (unsigned)a->role->sched->rank_of[stage]);
+
+        for (unsigned m = report->first; m < report->first + report->n; m++) {
+            a->decision->losses[m] = report->values[m];
+            if (a->role->weights[m] > 0) /* else its mean may be of nothing */
+                sum += report->values[m] * a->role->weights[m];
+        }
+    }
+    return sum;
+}
+
+/* "is not a number" */
+static const char *not_finite(double x)
+{
+    return isnan(x) ? "is not a number" : "is infinite";
+}
+
+/* A step that would make parameters worthless, as far as it is known: losses
+ * always are, the norm of gradients where they are clipped. */
+static void refuse_not_finite(const struct pst_agreement *a,
+                              struct pst_decision *v)
+{
+    const int stage = a->role->plan->outputs.at[a->role->plan->loss].stage;
+
+    for (unsigned m = 0; m < a->role->options.microbatches && stage >= 0; m++) {
+        if (isfinite(v->losses[m]) || !(a->role->weights[m] > 0))
+            continue;
+        v->fault = v->diverged = 1;
+        snprintf(v->text, sizeof(v->text),
+                 "rank %d, stage %d, microbatch %u: the loss %s",
+                 a->role->sched->rank_of[stage], stage, m,
+                 not_finite(v->losses[m]));
+        return;
+    }
+    if (a->role->options.optim.clip_norm > 0 && !isfinite(v->norm)) {
+        v->fault = v->diverged = 1;
+        snprintf(v->text, sizeof(v->text),
+                 "the norm by which gradients are clipped %s",
+                 not_finite(v->norm));
+    }
+}
+
+static void decide(struct pst_agreement *a)
+{
+    struct pst_decision *v = a->decision;
+    double busy = 0;
+
+    v->fault = v->diverged = 0;
+    v->control = 0;
+    v->loss = NAN;
+    for (unsigned k = 0; k < pst_role_job_size(a->role); k++) {
+        const struct pst_report *report = report_of(a, k);
+
+        v->control |= report->control;
+        if (report->fault && !v->fault) {
+            v->fault = 1;
+            memcpy(v->text, report->text, sizeof(v->text));
+        }
+        if (report->times.step > 0)
+            busy += (report->times.forward + report->times.backward) /
+                    report->times.step / pst_role_job_size(a->role);
+    }
+    v->busy = busy;
+    v->norm = total_norm(a);
+    if (a->role->plan->loss >= 0 &&
+        a->role->plan->outputs.at[a->role->plan->loss].stage >= 0)
+        v->loss = mean_loss(a);
+    if (!v->fault && pst_role_optim(a->role) != NULL)
+        refuse_not_finite(a, v);
+}
+
+enum pst_status pst_agree_decide(struct pst_agreement *a)
+{
+    enum pst_status status = PST_OK;
+
+    if (a->waiting > 0)
+        return PST_AGAIN;
+    decide(a);
+    for (unsigned k = 1; k < pst_role_job_size(a->role) && status == PST_OK;
+         k++)
+        status = post(a, k, true, k, PST_MSG_DECISION, a->decision,
+                      a->decision_size);
+    return status;
+}
+
+enum pst_status pst_agree_wait(const struct pst_agreement *a)
+{
+    return a->waiting > 0 ? PST_AGAIN : PST_OK;
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_RUN_RANK_STEP_AGREE_H
+#define PENSTOCK_STAGES_RUN_RANK_STEP_AGREE_H
+/*
+ * The end of a step: every rank reports to rank 0 (faults, losses, squares of
+ * its gradients), rank 0 decides and tells all. A step is applied by all ranks
+ * or by none, and commands take effect at the same step.
+ *
+ * Made when the rank starts, in memory of its heap. The rank's own thread.
+ */
+#include "stages/run/exec.h"
+#include "stages/run/rank/step/device.h"
+#include "stages/run/rank/step/traffic.h"
+
+struct pst_layout;
+struct pst_rank_role;
+
+#define PST_FAULT_TEXT 600
+
+/* What a rank tells rank 0; losses and squares follow in memory. */
+struct pst_report {
+    int32_t fault;
+    uint32_t control;  /* what its process asks for */
+    uint32_t first, n; /* microbatches of its replica */
+    char text[PST_FAULT_TEXT];
+    struct pst_times times;
+    double values[]; /* microbatches losses, then params' sums of squares */
+};
+struct pst_decision {
+    int32_t fault;
+    int32_t diverged; /* the fault is a loss or norm that is not finite */
+    uint32_t control;
+    char text[PST_FAULT_TEXT];
+    double loss, norm, busy; /* busy: mean share of the ranks */
+    double losses[];
+};
+
+struct pst_agreement {
+    const struct pst_rank_role *role; /* borrowed, as the next three */
+    const struct pst_layout *layout;
+    struct pst_rank_device *device;
+    struct pst_traffic *traffic;
+    size_t report_size, decision_size;
+    struct pst_report *report; /* own; rank 0: one per rank, report_size */
+    struct pst_decision *decision;
+    const double **squares; /* rank 0: of each parameter, in its report */
+    unsigned n_squares;
+    struct pst_message *messages;
+    unsigned n_messages; /* most that are in flight */
+    unsigned waiting;    /* messages that are not done */
+};
+
+/* The first four members are set. */
+enum pst_status pst_agree_init(struct pst_agreement *a, struct pst_arena *heap,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+
+/* How the step went on this rank, apart from losses, which are in the report
+ * already. */
+struct pst_outcome {
+    bool fault;
+    const char *text; /* of the fault; PST_FAULT_TEXT bytes */
+    unsigned control;
+    double started;
+    const struct pst_times *times; /* but for the whole step */
+};
+
+/* One after the other; the last two are repeated while they are PST_AGAIN.
+ * Sends the report, and receives that of others or the decision. */
+enum pst_status pst_agree_report(struct pst_agreement *a,
+                                 const struct pst_outcome *o) PST_MUST_CHECK;
+/* Rank 0 only: reports have come; sends the decision. */
+enum pst_status pst_agree_decide(struct pst_agreement *a) PST_MUST_CHECK;
+/* The decision has come, or left. */
+enum pst_status pst_agree_wait(const struct pst_agreement *a) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/rank/step/counters.h"
+
+enum pst_status pst_counters_init(struct pst_counters *c,
+                                  const struct pst_rank_role *role,
+                                  const struct pst_layout *layout,
+                                  struct pst_arena *heap, struct pst_diag *diag)
+{
+    const unsigned n = role->sched->n_stages;
+
+    c->n_microbatches = role->sched->n_microbatches;
+    c->arriving = pst_arena_calloc(heap, n, sizeof(*c->arriving));
+    c->leaving =
+        pst_arena_calloc(heap, layout->n_slots + 1, sizeof(*c->leaving));
+    if (c->arriving == NULL || c->leaving == NULL)
+        return pst_diag_nomem(diag, layout->n_slots * sizeof(*c->leaving));
+    for (unsigned s = 0; s < n; s++) {
+        if (layout->stages[s].program == NULL)
+            continue;
+        c->arriving[s] = pst_arena_calloc(heap, 2 * (size_t)c->n_microbatches,
+                                          sizeof(*c->arriving[s]));
+        if (c->arriving[s] == NULL)
+            return pst_diag_nomem(diag, c->n_microbatches);
+    }
+    return PST_OK;
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_RUN_RANK_STEP_COUNTERS_H
+#define PENSTOCK_STAGES_RUN_RANK_STEP_COUNTERS_H
+/*
+ * Messages that actions wait for: those that have not come, by the action that
+ * reads what they bring, and those that have not left, by the slot that they
+ * are sent from. Actions and messages hold addresses of the numbers. Memory of
+ * the rank's heap. The rank's own thread.
+ */
+#include "stages/run/rank/plan/layout.h"
+
+struct pst_counters {
+    unsigned **arriving; /* by stage: [forward, backward][microbatch]; NULL: of
+                            another rank */
+    unsigned *leaving;   /* by slot of the rank */
+    unsigned n_microbatches;
+};
+
+enum pst_status pst_counters_init(struct pst_counters *c,
+                                  const struct pst_rank_role *role,
+                                  const struct pst_layout *layout,
+                                  struct pst_arena *heap,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+
+static inline unsigned *pst_counter_arriving(const struct pst_counters *c,
+                                             int stage, bool backward,
+                                             int microbatch)
+{
+    return &c->arriving[stage][(backward ? c->n_microbatches : 0) +
+                               (unsigned)microbatch];
+}
+
+static inline unsigned *pst_counter_leaving(const struct pst_counters *c,
+                                            const struct pst_slot_pool *pool,
+                                            int slot)
+{
+    return &c->leaving[pool->first + (unsigned)slot];
+}
+
+#endif

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/rank/step/device.h"
+
+#include "stages/base/host/alive.h"
+#include "stages/compile/memplan.h"
+#include "stages/run/rank/plan/layout.h"
+
+static enum pst_status find_tasks(struct pst_rank_device *d,
+                                  const struct pst_rank_role *role,
+                                  struct pst_diag *diag)
+{
+    const struct pst_optim *optim = pst_role_optim(role);
+    const struct {
+        const char *name;
+        pst_task_fn *to;
+    } tasks[] = {
+        {"seed", &d->seed},
+        {"copy", &d->copy},
+        {"sum", &d->sum},
+        {"sumsq", &d->sumsq},
+        {optim != NULL ? optim->task : NULL, &d->update},
+    };
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < PST_COUNT(tasks) && status == PST_OK; i++)
+        if (tasks[i].name != NULL)
+            status = pst_device_task(role->options.device, tasks[i].name,
+                                     tasks[i].to, diag);
+    return status;
+}
+
+static enum pst_status load_params(struct pst_rank_device *d,
+                                   struct pst_plan *plan,
+                                   const struct pst_layout *layout,
+                                   struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < layout->params.n && status == PST_OK; i++) {
+        const struct pst_rank_param *p = &layout->params.at[i];
+        void *at = pst_rank_at(d, p->data);
+
+        status = pst_plan_read_param(plan, (unsigned)p->index,
+                                     pst_device_host(&d->mem, at), diag);
+        if (status == PST_OK)
+            pst_device_push(&d->mem, at, p->bytes);
+        pst_alive_goes_on();
+    }
+    return status;
+}
+
+enum pst_status pst_rank_device_open(struct pst_rank_device *d,
+                                     const struct pst_rank_role *role,
+                                     const struct pst_layout *layout,
+                                     struct pst_pool *pool,
+                                     struct pst_diag *diag)
+{
+    enum pst_status status = pst_device_open(
+        role->options.device, PST_MAX(layout->memory.arena, 1), &d->mem, diag);
+
+    if (status != PST_OK) {
+        pst_diag_prefix(diag, "rank %u", pst_role_number(role));
+        return status;
+    }
+    d->pool = pool;
+    status = find_tasks(d, role, diag);
+    return status == PST_OK ? load_params(d, role->plan, layout, diag) : status;
+}
+
+void pst_rank_device_close(struct pst_rank_device *d)
+{
+    pst_device_close(&d->mem);
+}
+
+void pst_rank_reach(struct pst_rank_device *d, const unsigned char *end)
+{
+    const size_t used = pst_mem_round((size_t)(end - d->mem.base));
+
+    d->high_water = PST_MAX(d->high_water, used);
+}

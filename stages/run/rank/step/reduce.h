@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_RUN_RANK_STEP_REDUCE_H
+#define PENSTOCK_STAGES_RUN_RANK_STEP_REDUCE_H
+/*
+ * The gradient of a parameter with several accumulators (plan/uses.h), on one
+ * rank or several: each of the k ranks that own it sums one k-th of it over all
+ * accumulators, last use first, and hands the sum to the others
+ * (reduce-scatter, then all-gather). Every rank ends with the same bits.
+ *
+ * If its home transmits the parameter, home alone sums, in the same order, one
+ * piece after the other.
+ *
+ * Made when the rank starts, in memory of its heap. The rank's own thread.
+ */
+#include "stages/run/rank/step/device.h"
+#include "stages/run/rank/step/traffic.h"
+
+struct pst_actions;
+struct pst_layout;
+struct pst_rank_role;
+struct pst_reduction; /* of one parameter, with addresses */
+
+struct pst_reductions {
+    const struct pst_rank_role *role; /* borrowed, as the next two */
+    struct pst_rank_device *device;
+    struct pst_traffic *traffic;
+    size_t work; /* offset of the workspace */
+    struct pst_reduction *at;
+    unsigned n;
+    struct pst_message *messages; /* of the one that runs */
+    unsigned n_messages, n_posted;
+    unsigned waiting; /* messages that are not done */
+    unsigned state;   /* how far it is; 0: at its start */
+};
+
+/* The reductions of all REDUCE actions, and room for their messages. The first
+ * three members are set. */
+enum pst_status pst_reductions_init(struct pst_reductions *r,
+                                    const struct pst_layout *layout,
+                                    const struct pst_actions *actions,
+                                    struct pst_arena *heap,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+struct pst_reduction *pst_reduction_find(const struct pst_reductions *r,
+                                         int param);
+/* PST_AGAIN: waits for messages; called again, it goes on. */
+enum pst_status pst_reduce(struct pst_reductions *r,
+                           const struct pst_reduction *x) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/rank/step/replicas.h"
+
+#include "stages/run/rank/plan/layout.h"
+
+struct pst_replica_sum {
+    struct pst_replicas *replicas;
+    const struct pst_bucket *bucket;
+    unsigned begun;       /* rounds */
+    unsigned *left;       /* per lane: pieces of its round that are not done */
+    struct piece *pieces; /* [lane][replica] */
+    unsigned rounds, lanes; /* of the bucket */
+};
+
+/* One owner's piece of the round in one lane. */
+struct piece {
+    struct pst_replica_sum *sum;
+    unsigned lane, owner;
+    unsigned waiting;             /* messages under way */
+    bool summed;                  /* the second half: the sum travels */
+    int64_t begin, n;             /* elements of the bucket */
+    struct pst_message *messages; /* owner: R - 1, else 1 */
+};
+
+/* --- memory and messages -------------------------------------------------- */
+
+static enum pst_status init_sum(struct pst_replicas *r,
+                                const struct pst_bucket *b,
+                                struct pst_replica_sum *s,
+                                struct pst_arena *heap, struct pst_diag *diag)
+{
+    const unsigned n = r->role->options.replicas;
+    const unsigned lanes = pst_bucket_lanes(b, n);
+
+    *s = (struct pst_replica_sum){.replicas = r,
+                                  .bucket = b,
+                                  .rounds = pst_bucket_rounds(b, n),
+                                  .lanes = lanes};
+    s->left = pst_arena_calloc(heap, lanes + 1, sizeof(*s->left));
+    s->pieces =
+        pst_arena_calloc(heap, (size_t)lanes * n + 1, sizeof(*s->pieces));
+    if (s->left == NULL || s->pieces == NULL)
+        return pst_diag_nomem(diag, (size_t)lanes * n * sizeof(*s->pieces));
+    for (unsigned i = 0; i < lanes * n; i++) {
+        struct piece *p = &s->pieces[i];
+
+        *p = (struct piece){.sum = s, .lane = i / n, .owner = i % n};
+        p->messages =
+            pst_arena_calloc(heap, p->owner == r->role->replica ? n - 1 : 1,
+                             sizeof(*p->messages));
+        if (p->messages == NULL)
+            return pst_diag_nomem(diag, n * sizeof(*p->messages));
+    }
+    return PST_OK;
+}
+
+enum pst_status pst_replicas_init(struct pst_replicas *r,
+                                  const struct pst_layout *layout,
+                                  struct pst_arena *heap, struct pst_diag *diag)
+{
+    const unsigned replicas = r->role->options.replicas;
+    enum pst_status status = PST_OK;
+
+    if (replicas < 2)
+        return PST_OK;
+    r->at = pst_arena_calloc(heap, layout->buckets.n + 1, sizeof(*r->at));
+    if (r->at == NULL)
+        return pst_diag_nomem(diag, layout->buckets.n * sizeof(*r->at));
+    r->n = (unsigned)layout->buckets.n;
+    r->n_messages = r->n * PST_BUCKET_LANES * 2 * (replicas - 1);
+    for (unsigned i = 0; i < r->n && status == PST_OK; i++)
+        status = init_sum(r, &layout->buckets.at[i], &r->at[i], heap, diag);
+    return status;
+}
+
+static unsigned char *own_data(const struct piece *p)
+{
+    const struct pst_bucket *b = p->sum->bucket;
+
+    return pst_rank_at(p->sum->replicas->device,
+                       b->offset + (size_t)p->begin * pst_dtype_size(b->dtype));
+}
+
+/* What the i-th other replica sent. */
+static unsigned char *incoming(const struct piece *p, unsigned i)
+{
+    const unsigned n = p->sum->replicas->role->options.replicas;
+    const unsigned slot = p->lane * (n - 1) + i;
+    const struct pst_bucket *b = p->sum->bucket;
+
+    return pst_rank_at(p->sum->replicas->device,
+                       b->incoming + slot * pst_bucket_slot(b, n));
+}
+
+static enum pst_status go_on(void *ctx);
+
+static enum pst_status post(struct piece *p, unsigned message, unsigned replica,
+                            bool send, unsigned char *data)
+{
+    const struct pst_replicas *r = p->sum->replicas;
+    const struct pst_bucket *b = p->sum->bucket;
+    struct pst_message *m = &p->messages[message];
+
+    *m = (struct pst_message){
+        .len = (size_t)p->n * pst_dtype_size(b->dtype),
+        .space = r->device->mem.device->space,
+        .tag = PST_MSG_PIECES +
+               (int)((b->id * PST_BUCKET_LANES + p->lane) * 2 + p->summed),
+        .peer = replica * r->role->options.ranks + r->role->rank,
+        .send = send,
+        .counter = &p->waiting,
+        .then = go_on,
+        .ctx = p};
+    m->data = data;
+    return pst_traffic_post(r->traffic, m);
+}
+
+/* Both halves: first parts go to the owner, then the sum comes from it. */
+static enum pst_status post_half(struct piece *p)
+{
+    const struct pst_rank_role *role = p->sum->replicas->role;
+    const unsigned n = role->options.replicas;
+    enum pst_status status = PST_OK;
+
+    if (p->owner != role->replica)
+        return post(p, 0, p->owner, !p->summed, own_data(p));
+    for (unsigned k = 0, i = 0; k < n && status == PST_OK; k++) {
+        if (k == role->replica)
+            continue;
+        status =
+            post(p, i, k, p->summed, p->summed ? own_data(p) : incoming(p, i));
+        i++;
+    }
+    return status;
+}
+
+/* --- sums ----------------------------------------------------------------- */
+
+static void add(struct pst_rank_device *d, enum pst_dtype dtype, void *a,
+                void *b, int64_t n)
+{
+    void *const both[] = {a, b};
+    const struct pst_task task = {
+        .dtype = dtype, .n = n, .to = a, .from = both, .n_from = 2};
+
+    d->mem.device->run(&d->mem, d->sum, &task);
+}
+
+/* Replica 0 + replica 1 + ..., whichever of them this one is. */
+static void sum(const struct piece *p)
+{
+    const struct pst_rank_role *role = p->sum->replicas->role;
+    struct pst_rank_device *d = p->sum->replicas->device;
+    const enum pst_dtype dtype = p->sum->bucket->dtype;
+    unsigned char *own = own_data(p);
+    unsigned char *acc = role->replica == 0 ? own : incoming(p, 0);
+
+    for (unsigned k = 1; k < role->options.replicas; k++)
+        add(d, dtype, acc,
+            k == role->replica ? own : incoming(p, k - (k > role->replica)),
+            p->n);
+    if (acc != own)
+        d->mem.device->copy(&d->mem, own, acc,
+                            (size_t)p->n * pst_dtype_size(dtype));
+}
+
+static enum pst_status begin_round(struct pst_replica_sum *s)
+{
+    const unsigned n = s->replicas->role->options.replicas;
+    const unsigned round = s->begun++, lane = round % PST_BUCKET_LANES;
+    const struct pst_bucket *b = s->bucket;
+    const int64_t size = pst_bucket_piece(b);
+    enum pst_status status = PST_OK;
+
+    s->left[lane] = n;
+    for (unsigned k = 0; k < n && status == PST_OK; k++) {
+        struct piece *p = &s->pieces[lane * n + k];
+        const int64_t end = b->numel * (k + 1) / n;
+
+        p->begin = PST_MIN(b->numel * k / n + round * size, end);
+        p->n = PST_MIN(size, end - p->begin);
+        p->summed = false;
+        status = post_half(p);
+    }
+    return status;
+}
+
+/* All messages of a piece have come or gone. */
+static enum pst_status go_on(void *ctx)
+{
+    struct piece *p = ctx;
+    struct pst_replica_sum *s = p->sum;
+
+    if (!p->summed) {
+        if (p->owner == s->replicas->role->replica)
+            sum(p);
+        p->summed = true;
+        return post_half(p);
+    }
+    if (--s->left[p->lane] > 0)
+        return PST_OK;
+    if (s->begun < s->rounds)
+        return begin_round(s);
+    for (unsigned lane = 0; lane < s->lanes; lane++)
+        if (s->left[lane] > 0)
+            return PST_OK;
+    s->replicas->n_summing--;
+    return PST_OK;
+}
+
+enum pst_status pst_replicas_begin(struct pst_replicas *r, int stage)
+{
+    const unsigned n = r->role->options.replicas;
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < r->n; i++) {
+        struct pst_replica_sum *s = &r->at[i];
+        const struct pst_bucket *b = s->bucket;
+
+        if ((int)b->stage != stage)
+            continue;
+        s->begun = 0;
+        r->n_summing++;
+        pst_rank_reach(
+            r->device,
+            pst_rank_at(r->device, b->incoming + pst_bucket_incoming(b, n)));
+        for (unsigned k = 0; k < s->lanes && status == PST_OK; k++)
+            status = begin_round(s);
+    }
+    return status;
+}

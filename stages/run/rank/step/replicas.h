@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_RUN_RANK_STEP_REPLICAS_H
+#define PENSTOCK_STAGES_RUN_RANK_STEP_REPLICAS_H
+/*
+ * Gradients of one stage over the R replicas of a pipeline. Replica k sums one
+ * R-th of each bucket, adding replicas 0, 1, ... in turn, and sends the sum to
+ * the others, which write it over their own part: all end with the same bits.
+ *
+ * A bucket goes in rounds; in each, every replica sums one piece. A few rounds
+ * (lanes) are under way at a time. What a piece does next is decided when its
+ * last message has come or gone, wherever the rank is then, so that sums move
+ * on between the kernels of other stages.
+ *
+ * Made when the rank starts, in memory of its heap. The rank's own thread.
+ */
+#include "stages/run/rank/step/device.h"
+#include "stages/run/rank/step/traffic.h"
+
+struct pst_layout;
+struct pst_rank_role;
+struct pst_replica_sum; /* of a bucket */
+
+struct pst_replicas {
+    const struct pst_rank_role *role; /* borrowed, as the next two */
+    struct pst_rank_device *device;
+    struct pst_traffic *traffic;
+    struct pst_replica_sum *at;
+    unsigned n;
+    unsigned n_messages; /* most that are in flight */
+    unsigned n_summing;  /* buckets that are not done */
+};
+
+/* The first three members are set. */
+enum pst_status pst_replicas_init(struct pst_replicas *r,
+                                  const struct pst_layout *layout,
+                                  struct pst_arena *heap,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Starts the sums of that stage; n_summing is 0 when all have ended. */
+enum pst_status pst_replicas_begin(struct pst_replicas *r,
+                                   int stage) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_RUN_RANK_STEP_SIGNS_H
+#define PENSTOCK_STAGES_RUN_RANK_STEP_SIGNS_H
+/*
+ * Signs of life of a rank: all that threads of other ranks read while it runs.
+ * The rank's own thread alone writes.
+ */
+#include <stdatomic.h>
+
+#include "stages/base/host/alive.h"
+
+struct pst_rank_signs {
+    atomic_uint_fast64_t moves; /* kernels, actions and messages so far */
+    atomic_uint at;             /* index of the action that runs */
+};
+
+/* A sign of life, also of the process. */
+static inline void pst_signs_moved(struct pst_rank_signs *s)
+{
+    atomic_store_explicit(
+        &s->moves, atomic_load_explicit(&s->moves, memory_order_relaxed) + 1,
+        memory_order_relaxed);
+    pst_alive_moved();
+}
+
+#endif

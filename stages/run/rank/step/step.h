@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_RUN_RANK_STEP_STEP_H
+#define PENSTOCK_STAGES_RUN_RANK_STEP_STEP_H
+/*
+ * How far a rank is in the running step, and what has come of it so far. The
+ * rank's own thread; another one may look while it is stopped.
+ */
+#include "stages/ops/op.h"
+#include "stages/run/exec.h"
+#include "stages/run/rank/step/agree.h"
+#include "stages/run/rank/step/ring.h"
+
+enum pst_rank_phase {
+    PST_RANK_RUN,
+    PST_RANK_DRAIN,    /* sends in flight */
+    PST_RANK_REPORT,   /* to rank 0 */
+    PST_RANK_COLLECT,  /* rank 0: reports of the others */
+    PST_RANK_DECISION, /* from rank 0 */
+    PST_RANK_APPLY,    /* or not */
+    PST_RANK_VALUES,   /* of transmitted parameters, buffers of replicas */
+    PST_RANK_DONE,
+};
+
+struct pst_step {
+    enum pst_rank_phase phase;
+    unsigned pc; /* of the actions */
+    uint64_t number;
+    pst_fill_fn fill; /* inputs of the model */
+    void *fill_ctx;
+    unsigned control;
+    struct pst_fault fault;          /* of a kernel */
+    char fault_text[PST_FAULT_TEXT]; /* the first fault, with its place */
+    struct pst_operand *operands;    /* of the node that runs */
+    bool is_prepared;                /* since parameters have changed */
+    double started, waiting_since, last_progress;
+    enum pst_status progressed; /* of messages looked at between kernels */
+    struct pst_times times;
+    struct pst_ring ring; /* when actions ran, of the last steps */
+};
+
+#endif

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_RUN_RANK_STEP_TRANSMIT_H
+#define PENSTOCK_STAGES_RUN_RANK_STEP_TRANSMIT_H
+/*
+ * Values that go from one rank to others at the end of a step: of a parameter
+ * that its home transmits, when the optimizer has changed it, to the ranks of
+ * its replica that read it; of a buffer that the step changed, from replica 0
+ * to the others, so that all begin the next step with the same ones.
+ *
+ * Made when the rank starts, in memory of its heap. The rank's own thread.
+ */
+#include "stages/run/rank/step/device.h"
+#include "stages/run/rank/step/traffic.h"
+
+struct pst_layout;
+struct pst_rank_role;
+
+struct pst_transmission {
+    struct pst_message *messages;
+    unsigned n;
+    unsigned waiting; /* messages that are not done */
+};
+
+enum pst_status pst_transmission_init(struct pst_transmission *t,
+                                      const struct pst_rank_role *role,
+                                      const struct pst_layout *layout,
+                                      const struct pst_rank_device *device,
+                                      struct pst_arena *heap,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_transmission_post(
+    struct pst_transmission *t, struct pst_traffic *traffic) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_RUN_RANK_STEP_UPDATE_H
+#define PENSTOCK_STAGES_RUN_RANK_STEP_UPDATE_H
+/*
+ * What a step changes of parameters and buffers. The rank's own thread.
+ */
+#include "stages/run/rank/step/device.h"
+
+struct pst_layout;
+struct pst_rank_role;
+
+/* Copies the buffers that a step changes, before it; and has them as they were
+ * then, if it is not applied. */
+void pst_update_keep(const struct pst_layout *layout,
+                     struct pst_rank_device *d);
+void pst_update_restore(const struct pst_layout *layout,
+                        struct pst_rank_device *d);
+/* The optimizer; norm: of all gradients, if they are clipped. */
+void pst_update_apply(const struct pst_rank_role *role,
+                      const struct pst_layout *layout,
+                      struct pst_rank_device *d, uint64_t step, double norm);
+
+#endif
