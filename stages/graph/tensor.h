@@ -99,6 +99,9 @@ int64_t pst_meta_offset(const struct pst_meta *meta, int64_t i);
 void pst_copy_strided(const struct pst_meta *from, const void *src,
                       const struct pst_meta *to, void *dst);
 
+/* Whether one of n elements is NaN, or (inf) infinite. */
+bool pst_has_nan(enum pst_dtype dtype, const void *data, size_t n, bool inf);
+
 /* A name of the model that is a window on a value of its state. */
 struct pst_named_window {
     const char *fqn;

@@ -48,46 +48,6 @@ struct judge {
 
 #define PIECE (1 << 20)
 
-#define IS_ALL_ONES(x, mask) (((x) & (mask)) == (mask))
-
-/* All bits of the exponent: infinite, or NaN if the fraction is not zero.
- * Found without a branch in the loop, which then runs at memory's speed. */
-#define DEFINE_HAS(name, type, exponent, fraction)                             \
-    static bool name(const void *data, size_t n, bool inf)                     \
-    {                                                                          \
-        const type *x = data;                                                  \
-        bool found = false;                                                    \
-                                                                               \
-        for (size_t i = 0; i < n; i++)                                         \
-            found |= IS_ALL_ONES(x[i], (type)(exponent)) &&                    \
-                     (inf || (x[i] & (type)(fraction)) != 0);                  \
-        return found;                                                          \
-    }
-
-DEFINE_HAS(has_f64, uint64_t, 0x7ff0000000000000u, 0x000fffffffffffffu)
-DEFINE_HAS(has_f32, uint32_t, 0x7f800000u, 0x007fffffu)
-DEFINE_HAS(has_f16, uint16_t, 0x7c00u, 0x03ffu)
-DEFINE_HAS(has_bf16, uint16_t, 0x7f80u, 0x007fu)
-
-/* NaN in it, or (inf) an infinite value. */
-static bool has(const struct pst_meta *meta, const void *data, bool inf)
-{
-    const size_t n = (size_t)pst_meta_numel(meta);
-
-    switch (meta->dtype) {
-    case PST_F64:
-        return has_f64(data, n, inf);
-    case PST_F32:
-        return has_f32(data, n, inf);
-    case PST_F16:
-        return has_f16(data, n, inf);
-    case PST_BF16:
-        return has_bf16(data, n, inf);
-    default:
-        return false;
-    }
-}
-
 /* The file has the bytes that are here, and these are numbers. */
 static enum pst_status judge_entry(void *ctx, struct pst_rank *r,
                                    const struct pst_entry *entry,
@@ -117,7 +77,8 @@ static enum pst_status judge_entry(void *ctx, struct pst_rank *r,
     if (status != PST_OK)
         return status;
     if (j->bad[0] == '\0' && entry->no_nan &&
-        has(&entry->meta, data, entry->no_inf))
+        pst_has_nan(entry->meta.dtype, data,
+                    (size_t)pst_meta_numel(&entry->meta), entry->no_inf))
         snprintf(j->bad, j->size, "'%.180s' has a value that is not finite",
                  entry->name);
     return PST_OK;
