@@ -167,7 +167,8 @@ static const struct pstd_option rows[] = {
          "$XDG_RUNTIME_DIR/penstock/NAME, else /tmp/penstock-UID/NAME"),
 
     ROW(output, "output", 'o', PATH, PSTD_OPT_OUTPUT, NULL, 0, 0, "PATH",
-        "what to write: split, the folder of a plan; infer, a .safetensors"),
+        "what to write: split, the folder of a plan; infer and weights, a "
+        ".safetensors"),
     UINT(stages, "stages", PSTD_OPT_SPLIT, "0", 0, 4096,
          "number of stages; 0: as the markers in the model say, else 1"),
     ROW(at, "at", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "NAME[:begin|:end]",

@@ -12,11 +12,12 @@
 #include "daemon/common/logfile.h"
 
 static const struct pstctl_command *const commands[] = {
-    &pstctl_split,  &pstctl_show,        &pstctl_plan,      &pstctl_verify,
-    &pstctl_run,    &pstctl_train,       &pstctl_eval,      &pstctl_infer,
-    &pstctl_status, &pstctl_watch,       &pstctl_log,       &pstctl_checkpoint,
-    &pstctl_pause,  &pstctl_resume,      &pstctl_stop,      &pstctl_trace,
-    &pstctl_ops,    &pstctl_checkpoints, &pstctl_calibrate, &pstctl_modules,
+    &pstctl_split,   &pstctl_show,        &pstctl_plan,      &pstctl_verify,
+    &pstctl_run,     &pstctl_train,       &pstctl_eval,      &pstctl_infer,
+    &pstctl_status,  &pstctl_watch,       &pstctl_log,       &pstctl_checkpoint,
+    &pstctl_pause,   &pstctl_resume,      &pstctl_stop,      &pstctl_trace,
+    &pstctl_ops,     &pstctl_checkpoints, &pstctl_calibrate, &pstctl_modules,
+    &pstctl_weights,
 };
 
 static uint64_t start_us;

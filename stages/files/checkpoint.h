@@ -22,7 +22,7 @@
 #include "stages/base/map.h"
 #include "stages/base/str.h"
 #include "stages/base/vec.h"
-#include "stages/files/safetensors.h"
+#include "stages/files/state_names.h"
 
 #define PST_CHECKPOINT_VERSION 1
 #define PST_CHECKPOINT_LATEST  UINT64_MAX
@@ -70,14 +70,17 @@ enum pst_status pst_checkpoint_shard_commit(
 void pst_checkpoint_shard_discard(const char *dir, uint64_t step,
                                   const struct pst_checkpoint_shard *shard);
 /*
- * Writes the manifest over these shards; opens what is there now; only then
- * removes older checkpoints but the `keep` newest good ones in all (0: all are
- * kept), and whatever saves that failed left behind. Pinned ones stay, bad and
- * damaged ones as long as they are among the `keep` newest, and those that
- * cannot be read (EIO, EACCES, a newer format), which count for nothing.
+ * Writes the manifest over these shards; names are the keys of the model's
+ * state_dict (NULL: they are not known): their content is taken, also on
+ * failure. Opens what is there now; only then removes older checkpoints but the
+ * `keep` newest good ones in all (0: all are kept), and whatever saves that
+ * failed left behind. Pinned ones stay, bad and damaged ones as long as they
+ * are among the `keep` newest, and those that cannot be read (EIO, EACCES, a
+ * newer format), which count for nothing.
  */
 enum pst_status pst_checkpoint_commit(const char *dir,
                                       const struct pst_checkpoint_info *info,
+                                      struct pst_state_names *names,
                                       const struct pst_checkpoint_shard *shards,
                                       unsigned n, unsigned keep,
                                       struct pst_diag *diag) PST_MUST_CHECK;
@@ -105,6 +108,8 @@ struct pst_checkpoint {
     unsigned n_shards;
     struct pst_safetensors **shards;
     struct pst_map where; /* tensor name -> struct pst_safetensors_entry */
+    bool has_names;       /* older programs wrote none */
+    struct pst_state_names names;
 };
 
 struct pst_checkpoint_query {
@@ -129,6 +134,11 @@ enum pst_status pst_checkpoint_open(const struct pst_checkpoint_query *query,
                                     struct pst_checkpoint **ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 void pst_checkpoint_close(struct pst_checkpoint *ckpt);
+/* Whether path is the directory of one step: *ret_dir is that of the run then
+ * (pst_free), else NULL. */
+enum pst_status pst_checkpoint_step_of(const char *path, char **ret_dir,
+                                       uint64_t *ret_step,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* By the full name ("adamw.m.head.weight"); NULL if absent. */
 const struct pst_safetensors_entry *pst_checkpoint_find(
     const struct pst_checkpoint *ckpt, const char *name);

@@ -18,6 +18,7 @@ void pst_checkpoint_close(struct pst_checkpoint *ckpt)
         pst_safetensors_close(ckpt->shards[i]);
     pst_free(ckpt->shards);
     pst_map_fini(&ckpt->where);
+    pst_state_names_fini(&ckpt->names);
     pst_free(ckpt);
 }
 
@@ -154,6 +155,7 @@ enum pst_status pst_checkpoint_open_step(
         goto fail;
     }
     pst_map_init(&ckpt->where, PST_TAG_ARCHIVE);
+    pst_state_names_init(&ckpt->names);
     status = pst_checkpoint_is_complete(query->dir, step, &complete, diag);
     if (status == PST_OK && !complete)
         status =
@@ -181,6 +183,9 @@ enum pst_status pst_checkpoint_open_step(
         status = index_tensors(ckpt, step_dir.text, &m, diag);
     if (status != PST_OK)
         goto fail;
+    ckpt->has_names = m.has_names;
+    ckpt->names = m.names;
+    pst_state_names_init(&m.names);
     *ret = ckpt;
     pst_manifest_fini(&m);
     pst_str_fini(&step_dir);

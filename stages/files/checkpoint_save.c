@@ -264,6 +264,7 @@ static enum pst_status look_again(const char *dir, uint64_t step,
 
 enum pst_status pst_checkpoint_commit(const char *dir,
                                       const struct pst_checkpoint_info *info,
+                                      struct pst_state_names *names,
                                       const struct pst_checkpoint_shard *shards,
                                       unsigned n, unsigned keep,
                                       struct pst_diag *diag)
@@ -275,6 +276,12 @@ enum pst_status pst_checkpoint_commit(const char *dir,
 
     pst_manifest_init(&m);
     m.info = *info;
+    m.has_names = names != NULL;
+    if (names != NULL) {
+        pst_state_names_fini(&m.names);
+        m.names = *names;
+        pst_state_names_init(names);
+    }
     judge(&m.info, shards, n);
     pst_checkpoint_step_dir(dir, info->step, &step_dir);
     if (step_dir.failed)

@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,10 +20,12 @@ void pst_manifest_init(struct pst_manifest *m)
 {
     *m = (struct pst_manifest){0};
     pst_map_init(&m->tensors, PST_TAG_ARCHIVE);
+    pst_state_names_init(&m->names);
 }
 
 void pst_manifest_fini(struct pst_manifest *m)
 {
+    pst_state_names_fini(&m->names);
     pst_vec_fini(&m->shards);
     pst_map_fini(&m->tensors);
 }
@@ -180,6 +181,9 @@ static enum pst_status read_root(struct pst_manifest *m, json_t *root,
     status = read_shards(m, json_object_get(root, "shards"), diag);
     if (status == PST_OK)
         status = read_tensors(m, json_object_get(root, "tensors"), diag);
+    if (status == PST_OK)
+        status = pst_manifest_read_names(m, json_object_get(root, "state_dict"),
+                                         diag);
     return status;
 }
 
@@ -262,6 +266,7 @@ static json_t *make_reason(const char *text)
 static char *make_text(const struct pst_manifest *m)
 {
     char seed[32], digest[33], *text = NULL;
+    bool whole;
     json_t *root;
 
     snprintf(seed, sizeof(seed), "%" PRIu64, m->info.seed);
@@ -273,7 +278,11 @@ static char *make_text(const struct pst_manifest *m)
                      "time", (json_int_t)m->info.time, "bad", (int)m->info.bad,
                      "reason", make_reason(m->info.reason), "shards",
                      make_shards(m), "tensors", make_tensors(m));
-    if (root && digest_json(root, digest) &&
+    whole =
+        root != NULL &&
+        (!m->has_names || json_object_set_new(root, "state_dict",
+                                              pst_manifest_make_names(m)) == 0);
+    if (whole && digest_json(root, digest) &&
         json_object_set_new(root, "digest", json_string(digest)) == 0)
         text = json_dumps(root, JSON_INDENT(1));
     json_decref(root);
@@ -380,6 +389,27 @@ static bool parse_step(const char *name, uint64_t *ret)
     snprintf(again, sizeof(again), "step-%08" PRId64, step);
     *ret = (uint64_t)step;
     return strcmp(name, again) == 0;
+}
+
+enum pst_status pst_checkpoint_step_of(const char *path, char **ret_dir,
+                                       uint64_t *ret_step,
+                                       struct pst_diag *diag)
+{
+    char *real = realpath(path, NULL), *slash;
+    enum pst_status status = PST_OK;
+
+    *ret_dir = NULL;
+    if (real == NULL)
+        return pst_diag_errno(diag, errno, "%s", path);
+    slash = strrchr(real, '/');
+    if (slash != NULL && parse_step(slash + 1, ret_step)) {
+        *slash = '\0';
+        *ret_dir = pst_strdup(PST_TAG_ARCHIVE, slash > real ? real : "/");
+        if (*ret_dir == NULL)
+            status = pst_diag_nomem(diag, strlen(real));
+    }
+    free(real); /* the C library's own */
+    return status;
 }
 
 static int newest_first(const void *a, const void *b)

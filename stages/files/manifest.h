@@ -8,6 +8,8 @@
  */
 #include "stages/files/checkpoint.h"
 
+#include <jansson.h>
+
 #define PST_MANIFEST_FILE "manifest.json"
 #define PST_SAVING_FILE   "saving" /* there while it is written or removed */
 #define PST_PIN_FILE      "pinned" /* empty; there if it is pinned */
@@ -16,6 +18,8 @@ struct pst_manifest {
     struct pst_checkpoint_info info;
     struct PST_VEC(struct pst_checkpoint_shard) shards;
     struct pst_map tensors; /* name -> index of its shard, as a pointer */
+    bool has_names;         /* older programs wrote none */
+    struct pst_state_names names;
 };
 
 void pst_manifest_init(struct pst_manifest *m);
@@ -26,6 +30,13 @@ enum pst_status pst_manifest_read(const char *step_dir, struct pst_manifest *m,
 enum pst_status pst_manifest_write(const char *step_dir,
                                    const struct pst_manifest *m,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+
+/* The table of names, NULL if there is none; when the tensors are known. */
+enum pst_status pst_manifest_read_names(struct pst_manifest *m,
+                                        const json_t *table,
+                                        struct pst_diag *diag) PST_MUST_CHECK;
+/* NULL if memory is out. */
+json_t *pst_manifest_make_names(const struct pst_manifest *m);
 
 /* "DIR/step-00000150"; failure is in the text. */
 void pst_checkpoint_step_dir(const char *dir, uint64_t step,

@@ -70,6 +70,11 @@ enum pst_status pst_safetensors_writer_begin(
 enum pst_status pst_safetensors_writer_put(
     struct pst_safetensors_writer *w, size_t index, const void *data,
     struct pst_diag *diag) PST_MUST_CHECK;
+/* The same in pieces, from the tensor's begin to its end; of an empty one a
+ * piece of nothing. */
+enum pst_status pst_safetensors_writer_append(
+    struct pst_safetensors_writer *w, size_t index, const void *data,
+    size_t bytes, struct pst_diag *diag) PST_MUST_CHECK;
 /* PST_ERR_INTERNAL if an entry was not put. */
 enum pst_status pst_safetensors_writer_commit(
     struct pst_safetensors_writer *w, struct pst_diag *diag) PST_MUST_CHECK;

@@ -16,7 +16,8 @@ struct declared {
     struct pst_meta meta;
     size_t bytes;
     uint64_t offset; /* in the data */
-    bool done;
+    size_t done;     /* bytes that were put */
+    bool begun;      /* something was, be it nothing of an empty one */
 };
 
 struct pst_safetensors_writer {
@@ -179,32 +180,48 @@ enum pst_status pst_safetensors_writer_begin(struct pst_safetensors_writer *w,
     return status;
 }
 
-enum pst_status pst_safetensors_writer_put(struct pst_safetensors_writer *w,
-                                           size_t index, const void *data,
-                                           struct pst_diag *diag)
+enum pst_status pst_safetensors_writer_append(struct pst_safetensors_writer *w,
+                                              size_t index, const void *data,
+                                              size_t bytes,
+                                              struct pst_diag *diag)
 {
     struct declared *e;
     enum pst_status status;
 
-    if (index >= w->entries.n || w->entries.at[index].done)
+    if (index >= w->entries.n || (w->entries.at[index].begun && bytes == 0) ||
+        bytes > w->entries.at[index].bytes - w->entries.at[index].done)
         return pst_diag_set(diag, PST_ERR_INTERNAL,
                             "%s: tensor %zu of %zu written twice or unknown",
                             w->path, index, w->entries.n);
     e = &w->entries.at[index];
-    status = pst_new_file_write_at(&w->file, w->data_at + e->offset, data,
-                                   e->bytes, diag);
-    e->done = status == PST_OK;
-    return status;
+    status = pst_new_file_write_at(&w->file, w->data_at + e->offset + e->done,
+                                   data, bytes, diag);
+    if (status != PST_OK)
+        return status;
+    e->done += bytes;
+    e->begun = true;
+    return PST_OK;
+}
+
+enum pst_status pst_safetensors_writer_put(struct pst_safetensors_writer *w,
+                                           size_t index, const void *data,
+                                           struct pst_diag *diag)
+{
+    return pst_safetensors_writer_append(
+        w, index, data, index < w->entries.n ? w->entries.at[index].bytes : 0,
+        diag);
 }
 
 enum pst_status pst_safetensors_writer_commit(struct pst_safetensors_writer *w,
                                               struct pst_diag *diag)
 {
     for (size_t i = 0; i < w->entries.n; i++) {
-        if (!w->entries.at[i].done)
+        const struct declared *e = &w->entries.at[i];
+
+        if (!e->begun || e->done != e->bytes)
             return pst_diag_set(diag, PST_ERR_INTERNAL,
                                 "%s: tensor '%s' was never written", w->path,
-                                w->entries.at[i].name);
+                                e->name);
     }
     return pst_new_file_commit(&w->file, diag);
 }

@@ -6,6 +6,7 @@
  * on disk a directory with plan.pb and stage-NNN.safetensors.
  * Read-only once made. Owned by its arena; graphs are owned by the plan.
  */
+#include "stages/files/state_names.h"
 #include "stages/frontend/model.h"
 #include "stages/graph/graph.h"
 
@@ -178,6 +179,20 @@ enum pst_status pst_plan_load(const char *dir, struct pst_plan **ret,
 enum pst_status pst_plan_read_param(struct pst_plan *plan, unsigned i,
                                     void *dst,
                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* The entry of params[i] in its file, whose digest is compared; of a plan that
+ * was loaded. Lives until the plan is freed. */
+enum pst_status pst_plan_entry(struct pst_plan *plan, unsigned i,
+                               const struct pst_safetensors_entry **ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+/* Whether its names are keys of the model's state_dict. */
+bool pst_plan_is_state(const struct pst_plan_param *param);
+/* "param.FQN", "buffer.FQN": its name in checkpoints. */
+void pst_plan_tensor_name(const struct pst_plan_param *param,
+                          struct pst_str *ret);
+/* Adds all keys of the model's state_dict. */
+enum pst_status pst_plan_names(const struct pst_plan *plan,
+                               struct pst_state_names *ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
 /* Index in plan->params by any of its names, -1 if unknown. */
 int pst_plan_find_param(const struct pst_plan *plan, const char *fqn);
 /* Contributions that a stage makes to the gradient of a parameter. */

@@ -351,6 +351,15 @@ static enum pst_status read_file(struct pst_plan *plan,
                : status;
 }
 
+enum pst_status pst_plan_entry(struct pst_plan *plan, unsigned i,
+                               const struct pst_safetensors_entry **ret,
+                               struct pst_diag *diag)
+{
+    if (plan->dir == NULL)
+        return pst_diag_set(diag, PST_ERR_INTERNAL, "the plan has no files");
+    return find_entry(plan, &plan->params.at[i], true, ret, diag);
+}
+
 enum pst_status pst_plan_check_weights(struct pst_plan *plan,
                                        struct pst_diag *diag)
 {

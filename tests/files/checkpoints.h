@@ -87,7 +87,8 @@ static inline enum pst_status save(uint64_t step, int64_t n, float value,
     if (status == PST_OK)
         status = save_shard(step, 1, n, value + 1, &shards[1]);
     if (status == PST_OK)
-        status = pst_checkpoint_commit("ck", &info, shards, 2, keep, &diag);
+        status =
+            pst_checkpoint_commit("ck", &info, NULL, shards, 2, keep, &diag);
     return status;
 }
 

@@ -99,7 +99,7 @@ static enum pst_status save(const char *dir, uint64_t step, unsigned keep,
     for (unsigned r = 0; r < 2 && status == PST_OK; r++)
         status = save_shard(dir, step, r, &shards[r], diag);
     if (status == PST_OK)
-        status = pst_checkpoint_commit(dir, &info, shards, 2, keep, diag);
+        status = pst_checkpoint_commit(dir, &info, NULL, shards, 2, keep, diag);
     for (unsigned r = 0; r < 2 && status != PST_OK; r++)
         pst_checkpoint_shard_discard(dir, step, &shards[r]);
     return status;

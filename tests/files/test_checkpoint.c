@@ -165,17 +165,20 @@ static void promises_only_what_is_there(void **state)
     (void)state;
     assert_ok(save_shard(5, 0, 8, 1, &shards[0]), &diag);
     assert_ok(save_shard(5, 0, 8, 1, &shards[1]), &diag);
-    assert_int_equal(pst_checkpoint_commit("ck", &info, shards, 2, 0, &diag),
-                     PST_ERR_INTERNAL);
+    assert_int_equal(
+        pst_checkpoint_commit("ck", &info, NULL, shards, 2, 0, &diag),
+        PST_ERR_INTERNAL);
     assert_non_null(strstr(diag.text, "'adamw.v.layers.0.w' is in two") ||
                             strstr(diag.text, "'param.layers.0.w' is in two")
                         ? diag.text
                         : NULL);
     strcpy(shards[1].file, "rank-001.safetensors");
-    assert_int_equal(pst_checkpoint_commit("ck", &info, shards, 2, 0, &diag),
-                     PST_ERR_IO);
+    assert_int_equal(
+        pst_checkpoint_commit("ck", &info, NULL, shards, 2, 0, &diag),
+        PST_ERR_IO);
     assert_int_equal(latest(1, NULL), PST_ERR_NOT_FOUND);
-    assert_ok(pst_checkpoint_commit("ck", &info, shards, 1, 0, &diag), &diag);
+    assert_ok(pst_checkpoint_commit("ck", &info, NULL, shards, 1, 0, &diag),
+              &diag);
     assert_int_equal(access("ck/step-00000005/rank-000-1.safetensors", F_OK),
                      -1);
 }

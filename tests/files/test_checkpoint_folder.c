@@ -50,7 +50,8 @@ static void bad_saves_prune_nothing_good(void **state)
         at.step = step;
         assert_ok(save_shard(step, 0, 8, 1, &shard), &diag);
         strcpy(shard.bad, "'param.w' has a value that is not finite");
-        assert_ok(pst_checkpoint_commit("ck", &at, &shard, 1, 1, &diag), &diag);
+        assert_ok(pst_checkpoint_commit("ck", &at, NULL, &shard, 1, 1, &diag),
+                  &diag);
         assert_true(is_there(1));
         assert_true(is_there((unsigned)step));
         assert_true(step == 2 || !is_there((unsigned)step - 1));

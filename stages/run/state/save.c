@@ -37,6 +37,68 @@ static enum pst_status put(void *ctx, struct pst_rank *r,
         diag);
 }
 
+/* --- what no stage reads -------------------------------------------------- */
+
+/*
+ * Values of the model's state that nothing reads are in no rank's arena. They
+ * are what the plan has, and are saved so that a checkpoint is all of the
+ * state_dict; no rank loads them.
+ */
+static bool is_unread(const struct pst_engine *engine, const struct pst_rank *r,
+                      unsigned i)
+{
+    const struct pst_plan_param *p = &engine->plan->params.at[i];
+
+    return p->n_stages == 0 && pst_plan_is_state(p) &&
+           pst_engine_home(engine, i) == pst_role_number(pst_rank_role(r));
+}
+
+static enum pst_status declare_unread(const struct pst_engine *engine,
+                                      const struct pst_rank *r,
+                                      struct pst_safetensors_writer *w,
+                                      struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < engine->plan->params.n && status == PST_OK; i++) {
+        const struct pst_plan_param *p = &engine->plan->params.at[i];
+        struct pst_str name = {0};
+
+        if (!is_unread(engine, r, i))
+            continue;
+        pst_plan_tensor_name(p, &name);
+        status = name.failed ? pst_diag_nomem(diag, strlen(p->fqn))
+                             : pst_safetensors_writer_declare(w, name.text,
+                                                              &p->meta, diag);
+        pst_str_fini(&name);
+    }
+    return status;
+}
+
+static enum pst_status put_unread(const struct pst_engine *engine,
+                                  const struct pst_rank *r, struct saver *s,
+                                  struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < engine->plan->params.n && status == PST_OK; i++) {
+        const size_t bytes = pst_meta_bytes(&engine->plan->params.at[i].meta);
+        void *data;
+
+        if (!is_unread(engine, r, i))
+            continue;
+        data = pst_alloc(PST_TAG_EXEC, bytes);
+        status = data == NULL
+                     ? pst_diag_nomem(diag, bytes)
+                     : pst_plan_read_param(engine->plan, i, data, diag);
+        if (status == PST_OK)
+            status = pst_safetensors_writer_put(s->writer, s->n++, data, diag);
+        pst_free(data);
+        pst_alive_goes_on();
+    }
+    return status;
+}
+
 /* --- what a save says of the state ---------------------------------------- */
 
 struct judge {
@@ -126,9 +188,13 @@ static enum pst_status save_shard(struct pst_engine *engine, struct pst_rank *r,
         return status;
     status = pst_each_entry(engine, r, true, declare, &s, diag);
     if (status == PST_OK)
+        status = declare_unread(engine, r, s.writer, diag);
+    if (status == PST_OK)
         status = pst_safetensors_writer_begin(s.writer, diag);
     if (status == PST_OK)
         status = pst_each_entry(engine, r, true, put, &s, diag);
+    if (status == PST_OK)
+        status = put_unread(engine, r, &s, diag);
     if (status != PST_OK) {
         pst_safetensors_writer_free(s.writer);
         return status;
@@ -149,6 +215,8 @@ static enum pst_status commit(struct pst_engine *engine, const char *dir,
                                        .seed = engine->options.seed,
                                        .time = (int64_t)time(NULL),
                                        .bad = note != NULL && note->diverged};
+    struct pst_state_names names;
+    enum pst_status status;
 
     if (note != NULL && note->next_fault != NULL)
         snprintf(info.reason, sizeof(info.reason), "%s", note->next_fault);
@@ -157,8 +225,13 @@ static enum pst_status commit(struct pst_engine *engine, const char *dir,
     snprintf(info.optimizer, sizeof(info.optimizer), "%s",
              engine->options.train ? pst_optim_name(&engine->options.optim)
                                    : "none");
-    return pst_checkpoint_commit(dir, &info, shards, engine->options.ranks,
-                                 keep, diag);
+    pst_state_names_init(&names);
+    status = pst_plan_names(engine->plan, &names, diag);
+    if (status == PST_OK)
+        status = pst_checkpoint_commit(dir, &info, &names, shards,
+                                       engine->options.ranks, keep, diag);
+    pst_state_names_fini(&names);
+    return status;
 }
 
 enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,

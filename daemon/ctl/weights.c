@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+/* penstock weights: the state of a model as one file that PyTorch loads. */
+#include "daemon/ctl/ctl.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/ctl/out.h"
+#include "stages/files/checkpoint.h"
+#include "stages/split/plan.h"
+
+/* What was written, for the user. */
+struct written {
+    uint64_t tensors, bytes;
+    bool has_step; /* of a checkpoint */
+    uint64_t step;
+};
+
+static enum pst_status find_in_plan(void *ctx, const char *tensor,
+                                    const struct pst_safetensors_entry **ret,
+                                    struct pst_diag *diag)
+{
+    const char *fqn = strchr(tensor, '.'); /* behind "param", "buffer" */
+
+    return pst_plan_entry(ctx, (unsigned)pst_plan_find_param(ctx, fqn + 1), ret,
+                          diag);
+}
+
+static enum pst_status write_plan(const char *path, const char *output,
+                                  struct written *ret, struct pst_diag *diag)
+{
+    struct pst_plan *plan = NULL;
+    struct pst_state_names names;
+    enum pst_status status = pst_plan_load(path, &plan, diag);
+
+    pst_state_names_init(&names);
+    if (status == PST_OK)
+        status = pst_plan_names(plan, &names, diag);
+    if (status == PST_OK)
+        status = pst_state_write(output, &names, find_in_plan, plan,
+                                 &ret->bytes, diag);
+    ret->tensors = names.all.n;
+    pst_state_names_fini(&names);
+    pst_plan_free(plan);
+    return status;
+}
+
+static enum pst_status find_in_checkpoint(
+    void *ctx, const char *tensor, const struct pst_safetensors_entry **ret,
+    struct pst_diag *diag)
+{
+    *ret = pst_checkpoint_find(ctx, tensor);
+    return *ret != NULL
+               ? PST_OK
+               : pst_diag_set(diag, PST_ERR_INPUT,
+                              "the checkpoint has no \"%.200s\"", tensor);
+}
+
+static void note_skipped(void *ctx, const char *dir, uint64_t step,
+                         const char *text)
+{
+    (void)ctx;
+    (void)dir;
+    (void)step;
+    pstctl_printf(stderr, "note: passed over: %s\n", text);
+}
+
+static enum pst_status write_checkpoint(const char *path, const char *output,
+                                        struct written *ret,
+                                        struct pst_diag *diag)
+{
+    struct pst_checkpoint_query query = {.dir = path,
+                                         .step = PST_CHECKPOINT_LATEST,
+                                         .verify = true,
+                                         .skipped = note_skipped};
+    struct pst_checkpoint *ckpt = NULL;
+    char *dir = NULL;
+    enum pst_status status =
+        pst_checkpoint_step_of(path, &dir, &query.step, diag);
+
+    if (status != PST_OK)
+        return status;
+    if (dir != NULL)
+        query.dir = dir;
+    status = pst_checkpoint_open(&query, &ckpt, diag);
+    if (status == PST_OK && !ckpt->has_names)
+        status = pst_diag_set(
+            diag, PST_ERR_VERSION,
+            "%s: the checkpoint of step %" PRIu64 " was saved by an older "
+            "penstock, which did not keep the names of the state_dict: go on "
+            "from it for a step (--resume) and take the checkpoint of that",
+            query.dir, ckpt->info.step);
+    if (status == PST_OK && ckpt->info.bad)
+        pstctl_printf(stderr, "note: the checkpoint is bad: %s\n",
+                      ckpt->info.reason);
+    if (status == PST_OK) {
+        *ret = (struct written){.tensors = ckpt->names.all.n,
+                                .has_step = true,
+                                .step = ckpt->info.step};
+        status = pst_state_write(output, &ckpt->names, find_in_checkpoint, ckpt,
+                                 &ret->bytes, diag);
+    }
+    pst_checkpoint_close(ckpt);
+    pst_free(dir);
+    return status;
+}
+
+static enum pst_status check_args(const struct pstd_config *config,
+                                  bool *ret_plan, struct pst_diag *diag)
+{
+    const char *path = config->args[0];
+    struct pst_str plan = {0};
+    struct stat st;
+
+    if (config->output == NULL)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "-o FILE.safetensors is missing: the file to "
+                            "write");
+    if (stat(path, &st) != 0)
+        return errno == ENOENT
+                   ? pst_diag_set(diag, PST_ERR_NOT_FOUND,
+                                  "%s: there is no such plan or checkpoint",
+                                  path)
+                   : pst_diag_errno(diag, errno, "%s", path);
+    if (!S_ISDIR(st.st_mode))
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "%s is a file; weights takes a plan, a folder of "
+                            "checkpoints or one step in it",
+                            path);
+    pst_str_addf(&plan, "%s/plan.pb", path);
+    if (plan.failed)
+        return pst_diag_nomem(diag, strlen(path));
+    *ret_plan = access(plan.text, F_OK) == 0;
+    pst_str_fini(&plan);
+    return PST_OK;
+}
+
+static enum pst_status report(const char *output, const struct written *w,
+                              bool json, struct pst_diag *diag)
+{
+    json_t *object;
+
+    if (!json) {
+        pstctl_printf(stdout, "%s: %" PRIu64 " tensors, %.3f MiB", output,
+                      w->tensors, (double)w->bytes / (1 << 20));
+        if (w->has_step)
+            pstctl_printf(stdout, ", of step %" PRIu64, w->step);
+        pstctl_printf(stdout, "\n");
+        return PST_OK;
+    }
+    object =
+        json_pack("{s:o s:I s:I}", "file", pstctl_json_text(output), "tensors",
+                  (json_int_t)w->tensors, "bytes", (json_int_t)w->bytes);
+    if (w->has_step)
+        (void)json_object_set_new(object, "step",
+                                  json_integer((json_int_t)w->step));
+    return pstctl_json_print(object, diag);
+}
+
+static enum pst_status run_weights(const struct pstd_config *config,
+                                   struct pst_diag *diag)
+{
+    struct written written = {0};
+    bool is_plan = false;
+    enum pst_status status = check_args(config, &is_plan, diag);
+
+    if (status == PST_OK)
+        status = (is_plan ? write_plan : write_checkpoint)(
+            config->args[0], config->output, &written, diag);
+    return status == PST_OK
+               ? report(config->output, &written, config->json, diag)
+               : status;
+}
+
+const struct pstctl_command pstctl_weights = {
+    "weights",
+    "CHECKPOINT|PLAN -o FILE.safetensors",
+    1,
+    1,
+    PSTD_OPT_OUTPUT | PSTD_OPT_JSON,
+    "write the state of a model as a file that PyTorch loads",
+    "CHECKPOINT is the folder of --checkpoint (the newest good one is taken) "
+    "or one step\nin it. The file has exactly the keys of the model's "
+    "state_dict, tied names\nincluded, for load_state_dict or transformers.",
+    run_weights};

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/* "state_dict" of a manifest: key -> tensor, or a window on one. */
+#include "stages/files/manifest.h"
+
+#include <string.h>
+
+static enum pst_status bad(struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_ERR_INPUT, "'state_dict' is wrong");
+}
+
+/* A list of natural numbers, one for each dimension. */
+static bool read_list(const json_t *list, unsigned *ret_rank,
+                      int64_t ret[PST_MAX_RANK])
+{
+    const size_t n = json_array_size(list);
+
+    if (!json_is_array(list) || n > PST_MAX_RANK)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *x = json_array_get(list, i);
+
+        if (!json_is_integer(x) || json_integer_value(x) < 0)
+            return false;
+        ret[i] = json_integer_value(x);
+    }
+    *ret_rank = (unsigned)n;
+    return true;
+}
+
+static bool read_window(const json_t *json, struct pst_state_name *ret)
+{
+    const json_t *offset = json_object_get(json, "offset");
+    unsigned rank;
+
+    ret->is_window = true;
+    ret->tensor = json_string_value(json_object_get(json, "tensor"));
+    if (!json_is_integer(offset) || json_integer_value(offset) < 0 ||
+        !read_list(json_object_get(json, "size"), &ret->meta.rank,
+                   ret->meta.size) ||
+        !read_list(json_object_get(json, "stride"), &rank, ret->meta.stride))
+        return false;
+    ret->offset = json_integer_value(offset);
+    return rank == ret->meta.rank;
+}
+
+enum pst_status pst_manifest_read_names(struct pst_manifest *m,
+                                        const json_t *table,
+                                        struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    const char *key;
+    json_t *value;
+
+    m->has_names = table != NULL;
+    if (table != NULL && !json_is_object(table))
+        return bad(diag);
+    json_object_foreach((json_t *)table, key, value)
+    {
+        struct pst_state_name name = {.key = key};
+
+        if (json_is_string(value))
+            name.tensor = json_string_value(value);
+        else if (!read_window(value, &name))
+            return bad(diag);
+        if (name.tensor == NULL || !pst_map_has(&m->tensors, name.tensor))
+            return bad(diag);
+        status = pst_state_names_add(&m->names, &name, diag);
+        if (status != PST_OK)
+            return status;
+    }
+    return status;
+}
+
+static json_t *make_list(const int64_t *at, unsigned n)
+{
+    json_t *list = json_array();
+
+    for (unsigned i = 0; list != NULL && i < n; i++)
+        if (json_array_append_new(list, json_integer(at[i])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+json_t *pst_manifest_make_names(const struct pst_manifest *m)
+{
+    json_t *table = json_object();
+
+    for (size_t i = 0; table != NULL && i < m->names.all.n; i++) {
+        const struct pst_state_name *name = &m->names.all.at[i];
+        json_t *value =
+            name->is_window
+                ? json_pack("{s:s, s:I, s:o, s:o}", "tensor", name->tensor,
+                            "offset", (json_int_t)name->offset, "size",
+                            make_list(name->meta.size, name->meta.rank),
+                            "stride",
+                            make_list(name->meta.stride, name->meta.rank))
+                : json_string(name->tensor);
+
+        if (json_object_set_new(table, name->key, value) != 0) {
+            json_decref(table);
+            return NULL;
+        }
+    }
+    return table;
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/files/state_names.h"
+
+#include <string.h>
+
+#define TAG   PST_TAG_ARCHIVE
+#define PIECE ((size_t)4 << 20)
+
+void pst_state_names_init(struct pst_state_names *names)
+{
+    *names = (struct pst_state_names){0};
+    pst_arena_init(&names->arena, TAG);
+    pst_map_init(&names->keys, TAG);
+}
+
+void pst_state_names_fini(struct pst_state_names *names)
+{
+    pst_map_fini(&names->keys);
+    pst_vec_fini(&names->all);
+    pst_arena_fini(&names->arena);
+}
+
+enum pst_status pst_state_names_add(struct pst_state_names *names,
+                                    const struct pst_state_name *name,
+                                    struct pst_diag *diag)
+{
+    struct pst_state_name n = *name;
+
+    if (pst_map_has(&names->keys, n.key))
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "two tensors of the state are called \"%.200s\"",
+                            n.key);
+    n.key = pst_arena_strdup(&names->arena, n.key);
+    n.tensor = pst_arena_strdup(&names->arena, n.tensor);
+    if (n.key == NULL || n.tensor == NULL ||
+        !pst_map_put(&names->keys, n.key, NULL) ||
+        !pst_vec_push(TAG, &names->all, n))
+        return pst_diag_nomem(diag, sizeof(n));
+    return PST_OK;
+}
+
+/* --- the file ----------------------------------------------------------- */
+
+/* Where the values of a key lie: a window on an entry. */
+struct source {
+    const struct pst_safetensors_entry *entry;
+    struct pst_meta meta; /* strides within the entry */
+    size_t begin;         /* bytes */
+};
+
+static enum pst_status locate(const struct pst_state_name *name,
+                              pst_state_find_fn find, void *ctx,
+                              struct source *ret, struct pst_diag *diag)
+{
+    enum pst_status status = find(ctx, name->tensor, &ret->entry, diag);
+    size_t item, span;
+
+    if (status != PST_OK)
+        return status;
+    ret->meta = ret->entry->meta;
+    ret->begin = 0;
+    if (!name->is_window)
+        return PST_OK;
+    ret->meta = name->meta;
+    ret->meta.dtype = ret->entry->meta.dtype;
+    status = pst_meta_check(&ret->meta, diag);
+    if (status != PST_OK) {
+        pst_diag_prefix(diag, "\"%.200s\"", name->key);
+        return status;
+    }
+    item = pst_dtype_size(ret->meta.dtype);
+    span = pst_meta_span(&ret->meta);
+    if (name->offset < 0 || span > ret->entry->bytes ||
+        (size_t)name->offset > (ret->entry->bytes - span) / item)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "\"%.200s\" lies outside of \"%.200s\"", name->key,
+                            name->tensor);
+    ret->begin = (size_t)name->offset * item;
+    return PST_OK;
+}
+
+/* Elements in a row: pieces go through the buffer. */
+static enum pst_status copy_plain(const struct source *s,
+                                  struct pst_safetensors_writer *w,
+                                  size_t index, void *buffer,
+                                  struct pst_diag *diag)
+{
+    const size_t bytes = pst_meta_bytes(&s->meta);
+    enum pst_status status;
+    size_t at = 0;
+
+    do {
+        const size_t n = PST_MIN(bytes - at, PIECE);
+
+        status = pst_safetensors_read(s->entry, s->begin + at, n, buffer, diag);
+        if (status == PST_OK)
+            status = pst_safetensors_writer_append(w, index, buffer, n, diag);
+        at += n;
+    } while (status == PST_OK && at < bytes);
+    return status;
+}
+
+static enum pst_status copy_strided(const struct source *s,
+                                    struct pst_safetensors_writer *w,
+                                    size_t index, struct pst_diag *diag)
+{
+    const size_t span = pst_meta_span(&s->meta);
+    struct pst_meta to = s->meta;
+    enum pst_status status;
+    char *window, *plain;
+
+    pst_meta_set_contiguous(&to);
+    window = pst_alloc(TAG, span);
+    plain = pst_alloc(TAG, pst_meta_bytes(&to));
+    if (window == NULL || plain == NULL) {
+        status = pst_diag_nomem(diag, span);
+    } else {
+        status = pst_safetensors_read(s->entry, s->begin, span, window, diag);
+        if (status == PST_OK) {
+            pst_copy_strided(&s->meta, window, &to, plain);
+            status = pst_safetensors_writer_put(w, index, plain, diag);
+        }
+    }
+    pst_free(plain);
+    pst_free(window);
+    return status;
+}
+
+static enum pst_status write_all(struct pst_safetensors_writer *w,
+                                 const struct pst_state_names *names,
+                                 struct source *sources, pst_state_find_fn find,
+                                 void *ctx, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    void *buffer = pst_alloc(TAG, PIECE);
+
+    if (buffer == NULL)
+        return pst_diag_nomem(diag, PIECE);
+    for (size_t i = 0; i < names->all.n && status == PST_OK; i++) {
+        status = locate(&names->all.at[i], find, ctx, &sources[i], diag);
+        if (status == PST_OK)
+            status = pst_safetensors_writer_declare(w, names->all.at[i].key,
+                                                    &sources[i].meta, diag);
+    }
+    if (status == PST_OK) /* transformers asks for it */
+        status = pst_safetensors_writer_metadata(w, "format", "pt", diag);
+    if (status == PST_OK)
+        status = pst_safetensors_writer_begin(w, diag);
+    for (size_t i = 0; i < names->all.n && status == PST_OK; i++)
+        status = pst_meta_is_contiguous(&sources[i].meta)
+                     ? copy_plain(&sources[i], w, i, buffer, diag)
+                     : copy_strided(&sources[i], w, i, diag);
+    pst_free(buffer);
+    return status == PST_OK ? pst_safetensors_writer_commit(w, diag) : status;
+}
+
+enum pst_status pst_state_write(const char *path,
+                                const struct pst_state_names *names,
+                                pst_state_find_fn find, void *ctx,
+                                uint64_t *ret_bytes, struct pst_diag *diag)
+{
+    struct source *sources =
+        pst_calloc(TAG, names->all.n + 1, sizeof(*sources));
+    struct pst_safetensors_writer *w = NULL;
+    enum pst_status status;
+    uint64_t bytes = 0;
+
+    if (sources == NULL)
+        return pst_diag_nomem(diag, names->all.n * sizeof(*sources));
+    status = pst_safetensors_writer_new(path, &w, diag);
+    if (status == PST_OK)
+        status = write_all(w, names, sources, find, ctx, diag);
+    for (size_t i = 0; i < names->all.n && status == PST_OK; i++)
+        bytes += pst_meta_bytes(&sources[i].meta);
+    pst_safetensors_writer_free(w);
+    pst_free(sources);
+    if (status == PST_OK)
+        *ret_bytes = bytes;
+    return status;
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_FILES_STATE_NAMES_H
+#define PENSTOCK_STAGES_FILES_STATE_NAMES_H
+/*
+ * The keys of a model's state_dict, and what has the values of each: tied names
+ * share a tensor, names of parts of a storage are windows on it. With it a
+ * checkpoint or a plan becomes one file that PyTorch loads. One thread.
+ */
+#include "stages/base/arena.h"
+#include "stages/base/map.h"
+#include "stages/base/vec.h"
+#include "stages/files/safetensors.h"
+
+struct pst_state_name {
+    const char *key;      /* of the state_dict */
+    const char *tensor;   /* "param.FQN", "buffer.FQN": as in checkpoints */
+    bool is_window;       /* on that tensor; else all of it */
+    struct pst_meta meta; /* of a window; the dtype is the tensor's */
+    int64_t offset;       /* elements */
+};
+
+struct pst_state_names {
+    struct pst_arena arena;
+    struct PST_VEC(struct pst_state_name) all;
+    struct pst_map keys;
+};
+
+void pst_state_names_init(struct pst_state_names *names);
+void pst_state_names_fini(struct pst_state_names *names);
+/* Texts are copied; PST_ERR_INPUT if the key is there already. */
+enum pst_status pst_state_names_add(struct pst_state_names *names,
+                                    const struct pst_state_name *name,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+
+/* The entry that has a tensor's values; borrowed until the file is written. */
+typedef enum pst_status (*pst_state_find_fn)(
+    void *ctx, const char *tensor, const struct pst_safetensors_entry **ret,
+    struct pst_diag *diag);
+
+/* Writes a safetensors file with exactly these keys, piece by piece: of windows
+ * with gaps all of the span is in memory, of others a few MiB. What is at path
+ * is replaced when all is written. *ret_bytes: of data. */
+enum pst_status pst_state_write(const char *path,
+                                const struct pst_state_names *names,
+                                pst_state_find_fn find, void *ctx,
+                                uint64_t *ret_bytes,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The keys of the model's state_dict. */
+#include "stages/base/str.h"
+#include "stages/files/checkpoint.h"
+#include "stages/split/plan.h"
+
+#include <string.h>
+
+/* Constants are none of it, nor are buffers that are not persistent. */
+bool pst_plan_is_state(const struct pst_plan_param *param)
+{
+    return param->kind == PST_VALUE_PARAM ||
+           (param->kind == PST_VALUE_BUFFER && param->persistent);
+}
+
+void pst_plan_tensor_name(const struct pst_plan_param *param,
+                          struct pst_str *ret)
+{
+    pst_str_addf(ret, "%s%s",
+                 param->kind == PST_VALUE_PARAM ? PST_CHECKPOINT_PARAM
+                                                : PST_CHECKPOINT_BUFFER,
+                 param->fqn);
+}
+
+static enum pst_status add_names(const struct pst_plan_param *param,
+                                 const char *tensor,
+                                 struct pst_state_names *names,
+                                 struct pst_diag *diag)
+{
+    struct pst_state_name name = {.key = param->fqn, .tensor = tensor};
+    enum pst_status status = PST_OK;
+
+    if (!param->nameless)
+        status = pst_state_names_add(names, &name, diag);
+    for (unsigned k = 0; k < param->n_aliases && status == PST_OK; k++) {
+        name.key = param->aliases[k];
+        status = pst_state_names_add(names, &name, diag);
+    }
+    name.is_window = true;
+    for (unsigned k = 0; k < param->n_windows && status == PST_OK; k++) {
+        name.key = param->windows[k].fqn;
+        name.meta = param->windows[k].meta;
+        name.offset = param->windows[k].offset;
+        status = pst_state_names_add(names, &name, diag);
+    }
+    return status;
+}
+
+enum pst_status pst_plan_names(const struct pst_plan *plan,
+                               struct pst_state_names *ret,
+                               struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < plan->params.n && status == PST_OK; i++) {
+        const struct pst_plan_param *param = &plan->params.at[i];
+        struct pst_str tensor = {0};
+
+        if (!pst_plan_is_state(param))
+            continue;
+        pst_plan_tensor_name(param, &tensor);
+        status = tensor.failed ? pst_diag_nomem(diag, strlen(param->fqn))
+                               : add_names(param, tensor.text, ret, diag);
+        pst_str_fini(&tensor);
+    }
+    return status;
+}

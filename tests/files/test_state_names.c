@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A state_dict as a file: pieces, windows, keys that a checkpoint keeps. */
+#include "tests/folder.h"
+#include "tests/test.h"
+
+#include "stages/files/checkpoint.h"
+
+#include <string.h>
+
+#define DIGEST "0123456789abcdef0123456789abcdef"
+#define MANY   (3 << 20) /* floats: more than a piece */
+
+static struct pst_diag diag;
+
+static struct pst_safetensors_entry entry(const char *name, unsigned rank,
+                                          int64_t a, int64_t b,
+                                          const void *data)
+{
+    const int64_t sizes[2] = {a, b};
+
+    return (struct pst_safetensors_entry){
+        name, pst_meta_make(PST_F32, rank, sizes), data, 0};
+}
+
+static enum pst_status find(void *ctx, const char *tensor,
+                            const struct pst_safetensors_entry **ret,
+                            struct pst_diag *why)
+{
+    *ret = pst_safetensors_find(ctx, tensor);
+    return *ret != NULL ? PST_OK
+                        : pst_diag_set(why, PST_ERR_INPUT, "no %s", tensor);
+}
+
+static void add(struct pst_state_names *names, const char *key,
+                const char *tensor)
+{
+    assert_ok(pst_state_names_add(
+                  names, &(struct pst_state_name){.key = key, .tensor = tensor},
+                  &diag),
+              &diag);
+}
+
+/* A window of two sizes and strides. */
+static void add_window(struct pst_state_names *names, const char *key,
+                       const int64_t size[2], const int64_t stride[2],
+                       int64_t offset)
+{
+    struct pst_state_name name = {
+        .key = key, .tensor = "buffer.b", .is_window = true, .offset = offset};
+
+    name.meta.rank = 2;
+    memcpy(name.meta.size, size, 2 * sizeof(*size));
+    memcpy(name.meta.stride, stride, 2 * sizeof(*stride));
+    assert_ok(pst_state_names_add(names, &name, &diag), &diag);
+}
+
+static const float floats[6] = {1, 2, 3, 4, 5, 6};
+
+static void writes_keys_and_windows(void **state)
+{
+    static float many[MANY];
+    static const float turned[6] = {1, 4, 2, 5, 3, 6}, odd[2] = {4, 6};
+    const struct pst_safetensors_entry entries[] = {
+        entry("param.w", 1, MANY, 0, many), entry("param.e", 2, 0, 4, NULL),
+        entry("buffer.b", 2, 2, 3, floats)};
+    struct pst_safetensors *from, *to;
+    struct pst_state_names names;
+    uint64_t bytes = 0;
+
+    (void)state;
+    for (size_t i = 0; i < MANY; i++)
+        many[i] = (float)i;
+    assert_ok(pst_safetensors_save("from", entries, 3, &diag), &diag);
+    assert_ok(pst_safetensors_open("from", &from, &diag), &diag);
+    pst_state_names_init(&names);
+    add(&names, "w", "param.w");
+    add(&names, "tied", "param.w");
+    add(&names, "empty", "param.e");
+    add_window(&names, "turned", (int64_t[]){3, 2}, (int64_t[]){1, 3}, 0);
+    add_window(&names, "odd", (int64_t[]){1, 2}, (int64_t[]){0, 2}, 3);
+    assert_int_equal(
+        pst_state_names_add(
+            &names, &(struct pst_state_name){.key = "w", .tensor = "param.e"},
+            &diag),
+        PST_ERR_INPUT);
+    assert_ok(pst_state_write("to", &names, find, from, &bytes, &diag), &diag);
+    assert_int_equal(bytes, 2 * sizeof(many) + sizeof(turned) + sizeof(odd));
+    assert_ok(pst_safetensors_open("to", &to, &diag), &diag);
+    assert_ok(pst_safetensors_load(to, &diag), &diag);
+    assert_int_equal(pst_safetensors_count(to), 5);
+    assert_string_equal(pst_safetensors_metadata(to, "format"), "pt");
+    assert_memory_equal(pst_safetensors_find(to, "w")->data, many,
+                        sizeof(many));
+    assert_memory_equal(pst_safetensors_find(to, "tied")->data, many,
+                        sizeof(many));
+    assert_memory_equal(pst_safetensors_find(to, "turned")->data, turned,
+                        sizeof(turned));
+    assert_memory_equal(pst_safetensors_find(to, "odd")->data, odd,
+                        sizeof(odd));
+    assert_int_equal(pst_safetensors_find(to, "empty")->meta.size[1], 4);
+    pst_safetensors_close(to);
+    /* What lies outside of its tensor is refused, and the file stays. */
+    add_window(&names, "outside", (int64_t[]){2, 2}, (int64_t[]){3, 2}, 1);
+    assert_int_equal(pst_state_write("to", &names, find, from, &bytes, &diag),
+                     PST_ERR_INPUT);
+    assert_non_null(strstr(diag.text, "\"outside\" lies outside"));
+    add(&names, "none", "param.none");
+    assert_int_equal(pst_state_write("to", &names, find, from, &bytes, &diag),
+                     PST_ERR_INPUT);
+    assert_int_equal(folder_count(), 2);
+    pst_state_names_fini(&names);
+    pst_safetensors_close(from);
+}
+
+static enum pst_status save(struct pst_state_names *names)
+{
+    const struct pst_checkpoint_info info = {3, 7, DIGEST, "sgd"};
+    const struct pst_meta meta = pst_meta_make(PST_F32, 1, (int64_t[]){6});
+    struct pst_checkpoint_shard shard;
+    struct pst_safetensors_writer *w;
+
+    assert_ok(pst_checkpoint_shard_new("ck", 3, 0, &w, &diag), &diag);
+    assert_ok(pst_safetensors_writer_declare(w, "buffer.b", &meta, &diag),
+              &diag);
+    assert_ok(pst_safetensors_writer_begin(w, &diag), &diag);
+    assert_ok(pst_safetensors_writer_append(w, 0, floats, 8, &diag), &diag);
+    assert_int_equal(pst_safetensors_writer_append(w, 0, floats, 17, &diag),
+                     PST_ERR_INTERNAL);
+    assert_int_equal(pst_safetensors_writer_commit(w, &diag), PST_ERR_INTERNAL);
+    assert_ok(pst_safetensors_writer_append(w, 0, floats + 2, 16, &diag),
+              &diag);
+    assert_ok(pst_checkpoint_shard_commit(w, &shard, &diag), &diag);
+    return pst_checkpoint_commit("ck", &info, names, &shard, 1, 0, &diag);
+}
+
+static struct pst_checkpoint *open_it(void)
+{
+    const struct pst_checkpoint_query query = {
+        .dir = "ck", .step = 3, .verify = true};
+    struct pst_checkpoint *ckpt = NULL;
+
+    assert_ok(pst_checkpoint_open(&query, &ckpt, &diag), &diag);
+    return ckpt;
+}
+
+static void checkpoints_keep_them(void **state)
+{
+    struct pst_state_names names;
+    struct pst_checkpoint *ckpt;
+    char *dir = NULL;
+    uint64_t step = 0;
+
+    (void)state;
+    pst_state_names_init(&names);
+    add(&names, "b \"\n", "buffer.b");
+    add_window(&names, "part", (int64_t[]){2, 2}, (int64_t[]){3, 1}, 1);
+    assert_ok(save(&names), &diag);
+    assert_int_equal(names.all.n, 0); /* taken */
+    for (int again = 0; again < 2; again++) {
+        const struct pst_state_name *name;
+
+        ckpt = open_it();
+        assert_true(ckpt->has_names);
+        assert_int_equal(ckpt->names.all.n, 2);
+        name = &ckpt->names.all.at[0];
+        assert_string_equal(name->key, "b \"\n");
+        assert_string_equal(name->tensor, "buffer.b");
+        assert_false(name->is_window);
+        name++;
+        assert_true(name->is_window);
+        assert_int_equal(name->offset, 1);
+        assert_int_equal(name->meta.rank, 2);
+        assert_int_equal(name->meta.stride[0], 3);
+        pst_checkpoint_close(ckpt);
+        /* A remark on it does not lose them. */
+        assert_ok(pst_checkpoint_mark("ck", 3, false, "a remark", &diag),
+                  &diag);
+    }
+    assert_ok(pst_checkpoint_step_of("ck/step-00000003/", &dir, &step, &diag),
+              &diag);
+    assert_int_equal(step, 3);
+    assert_true(pst_has_suffix(dir, "/ck"));
+    pst_free(dir);
+    assert_ok(pst_checkpoint_step_of("ck", &dir, &step, &diag), &diag);
+    assert_null(dir);
+    /* Names of what is not there are damage. */
+    add(&names, "c", "buffer.c");
+    assert_int_equal(save(&names), PST_ERR_IO);
+    assert_non_null(strstr(diag.text, "'state_dict' is wrong"));
+    pst_state_names_fini(&names);
+    /* Older programs wrote none. */
+    assert_ok(save(NULL), &diag);
+    ckpt = open_it();
+    assert_false(ckpt->has_names);
+    pst_checkpoint_close(ckpt);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(writes_keys_and_windows),
+        cmocka_unit_test(checkpoints_keep_them),
+    };
+
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
+}
