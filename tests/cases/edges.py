@@ -158,6 +158,23 @@ torch.linalg.pinv(x.transpose(1, 2))
 torch.linalg.pinv(m)
 torch.linalg.pinv(x[:, :, :1] @ y[:, :1], rtol=1e-3)
 torch.pinverse(x[0])
+torch.linalg.pinv(x, rtol=x[:, 0, 0].abs().detach() * 0.4)
+torch.linalg.pinv(x, atol=y[:, 0, 0].abs().detach())
+torch.linalg.pinv(x, atol=y[0, 0, 0].abs().detach(), rtol=x[:, 0, 0].abs().detach())
+torch.linalg.pinv(x, atol=y[0, 0, 0].detach() * 0)
+torch.linalg.pinv(x, torch.full((), 0.4))
+torch.linalg.lu(x)[0]
+torch.linalg.lu(x)[1]
+torch.linalg.lu(x)[2]
+torch.linalg.lu(x.mT)[0]
+torch.linalg.lu(x.mT)[1]
+torch.linalg.lu(x.mT)[2]
+(lambda f: f[1].sin() @ f[2].cos())(torch.linalg.lu(x))
+(lambda f: f[1].sin() @ f[2].cos())(torch.linalg.lu(x.mT))
+torch.linalg.lu_factor(x)[0]
+torch.linalg.lu_factor(x.mT)[1]
+torch.lu_unpack(*torch.linalg.lu_factor(x.mT))[1].exp()
+torch.lu_unpack(*torch.linalg.lu_factor(x))[2].exp()
 torch.linalg.lu(q)[0]
 torch.linalg.lu(q)[1]
 torch.linalg.lu(q)[2]
@@ -180,6 +197,14 @@ torch.linalg.svdvals(x)
 (lambda f: (f[0] * f[1].exp()[..., None, :]) @ f[2])(torch.linalg.svd(x.mT, full_matrices=False))
 (lambda f: f[0] @ f[2])(torch.linalg.svd(q, full_matrices=False))
 (lambda f: f[0].abs().cos() * f[2].abs())(torch.linalg.svd(q))
+torch.linalg.svd(x)[1]
+torch.linalg.svd(x.mT)[1]
+(lambda f: (f[0][..., :2] * f[1].sin()[..., None, :]) @ f[2])(torch.linalg.svd(x))
+(lambda f: (f[0] * f[1].sin()[..., None, :]) @ f[2][..., :2, :])(torch.linalg.svd(x.mT))
+(lambda f: f[0].abs().cos() * f[2].abs().sum())(torch.linalg.svd(x))
+(lambda f: f[0].detach() @ f[0].detach().mT)(torch.linalg.svd(x))
+(lambda f: f[0].detach()[..., 2:] @ f[0].detach()[..., 2:].mT)(torch.linalg.svd(x))
+(lambda f: f[2].detach()[..., 2:, :].mT @ f[2].detach()[..., 2:, :])(torch.linalg.svd(x.mT))
 torch.linalg.svdvals(q @ torch.linalg.inv(q))
 torch.linalg.eigvalsh(q @ torch.linalg.inv(q))
 torch.linalg.cond(q)

@@ -112,6 +112,12 @@ static const struct {
     {"input %x: f32[1, 4]; %r, %s, %t = penstock.norm_stats.default(%x, 4, "
      "True, 1e-05, True)",
      "more than one value per channel"},
+    {"input %x: f32[1, 4]; %r, %s, %t = penstock.norm_stats.default(%x, 4, "
+     "False, 1e-05, False, False, True)",
+     "more than one value in all samples"},
+    {"input %x: f32[2, 3, 4]; input %t: f32[3]; %r = "
+     "penstock.pinv_of.default(%x, 0.0, 0.0, %t)",
+     "no tolerances"},
     {"%r = aten.arange.start_step(0, 5, 0)", "steps of 0"},
     {"%r = aten.full.default([4611686018427387904, 4], 1.0)", "full"},
     {"input %x: f32[2]; aten._assert_tensor_metadata.default(%x, dtype=f64)",

@@ -36,12 +36,12 @@ void pst_linalg_fault(const struct pst_call *c, const char *api, int64_t matrix,
 }
 
 bool pst_pivots_fit(const struct pst_call *c, const int32_t *pivots, int64_t n,
-                    int64_t matrix)
+                    int64_t rows, int64_t matrix)
 {
     for (int64_t i = 0; i < n; i++)
-        if (pivots[i] < 1 || pivots[i] > n) {
+        if (pivots[i] < 1 || pivots[i] > rows) {
             pst_call_fault(c, "matrix %lld: %d is no pivot of %lld rows",
-                           (long long)matrix, (int)pivots[i], (long long)n);
+                           (long long)matrix, (int)pivots[i], (long long)rows);
             return false;
         }
     return true;

@@ -195,6 +195,19 @@ static size_t pinv_scratch(const struct pst_call *c, unsigned threads)
     return pst_matrix_scratch(pinv_room(c), threads);
 }
 
+/* The number of matrix `at` in tensor argument `tensor` if there is one, else
+ * argument `number`. */
+static double tolerance(const struct pst_call *c, unsigned number,
+                        unsigned tensor, int64_t at)
+{
+    const struct pst_operand *t = &c->in[tensor];
+
+    if (t->data == NULL)
+        return c->args[number].f;
+    return pst_load_f64(t->meta->dtype, t->data,
+                        pst_matrix_broadcast(c->in[0].meta, at, t->meta));
+}
+
 /* As it is stored A is A^T = V S U^T by columns. */
 static void pinv_one(const struct pst_call *c, int64_t at, double *room)
 {
@@ -205,10 +218,10 @@ static void pinv_one(const struct pst_call *c, int64_t at, double *room)
     int info;
 
     pst_matrix_load(&c->in[0], at, a);
-    info = pst_lapack_svd(n, m, a, s, v, ut, s + k);
+    info = pst_lapack_svd(false, n, m, a, s, v, ut, s + k);
     if (info != 0)
         pst_linalg_fault(c, "linalg.pinv", at, info);
-    least = PST_MAX(c->args[1].f, c->args[2].f * s[0]);
+    least = PST_MAX(tolerance(c, 1, 1, at), tolerance(c, 2, 2, at) * s[0]);
     memset(a, 0, (size_t)(m * n) * sizeof(*a));
     for (int64_t p = 0; p < k; p++)
         for (int64_t i = 0; i < n && s[p] > least; i++)
@@ -224,12 +237,35 @@ static void pinv_lapack(const struct pst_call *c)
                         pinv_one);
 }
 
+/* Argument i has a number for each matrix of x, or one for several. */
+static enum pst_status check_tolerance(const struct pst_infer *c, unsigned i,
+                                       const struct pst_meta *x)
+{
+    const struct pst_meta *t = pst_infer_in(c, i);
+    char text[PST_META_TEXT];
+    bool fits;
+
+    if (t == NULL)
+        return PST_OK;
+    fits = pst_dtype_kind(t->dtype) == PST_KIND_FLOAT && t->rank >= 2 &&
+           t->rank <= x->rank;
+    for (unsigned d = 1; fits && d <= t->rank; d++)
+        fits = pst_matrix_size(t, d) == 1 ||
+               (d > 2 && pst_matrix_size(t, d) == pst_matrix_size(x, d));
+    if (!fits)
+        return pst_infer_fail(c, "%s are no tolerances of these matrices",
+                              pst_meta_text(t, text));
+    return PST_OK;
+}
+
 static enum pst_status infer_pinv(struct pst_infer *c)
 {
     const struct pst_meta *x;
     struct pst_meta to;
     enum pst_status status = matrices(c, &x);
 
+    for (unsigned i = 3; i < 5 && status == PST_OK; i++)
+        status = check_tolerance(c, i, x);
     if (status != PST_OK)
         return status;
     to = *x;
@@ -239,9 +275,11 @@ static enum pst_status infer_pinv(struct pst_infer *c)
 }
 
 PST_MATRIX_KERNEL(pinv, pinv_scratch, pinv_lapack);
-/* G. Golub, V. Pereyra, 1973; whichever products are smaller. */
+/* G. Golub, V. Pereyra, 1973; whichever products are smaller. Tensors of
+ * tolerances (..., 1, 1) stand in for the numbers. */
 const struct pst_op pst_op_pinv_of = {
-    .schema = "penstock::pinv_of(Tensor A, float atol, float rtol) -> Tensor",
+    .schema = "penstock::pinv_of(Tensor A, float atol, float rtol, "
+              "Tensor? atols=None, Tensor? rtols=None) -> Tensor",
     .infer = infer_pinv,
     .vjp = pst_vjp_formula,
     .formula = "p = result; t = mT(result); g = mT(grad);"
@@ -277,9 +315,16 @@ PST_REWRITE_FORMULA(linalg_pinv_atol_rtol_tensor,
                     "aten::linalg_pinv.atol_rtol_tensor(Tensor self, *, "
                     "Tensor? atol=None, Tensor? rtol=None, bool "
                     "hermitian=False) -> Tensor",
-                    ZERO "is(atol) ? fail('atol as a tensor is not supported') "
-                         ": is(rtol) ? fail('rtol as a tensor is not "
-                         "supported') : " PLAIN("pinv_of(self, 0., tiny)"));
+                    ZERO
+                    "a = is(atol) ? unsqueeze(unsqueeze(atol, -1), -1) : None;"
+                    "r = is(rtol) ? unsqueeze(unsqueeze(rtol, -1), -1) :"
+                    "    is(atol) ? (a > 0 ? 0. : tiny) : None;" PLAIN(
+                        "pinv_of(self, 0., is(r) ? 0. : tiny, a, r)"));
+PST_REWRITE_FORMULA(linalg_pinv_rcond_tensor,
+                    "aten::linalg_pinv.rcond_tensor(Tensor self, Tensor rcond, "
+                    "bool hermitian=False) -> Tensor",
+                    PLAIN("pinv_of(self, 0., 0., None, "
+                          "unsqueeze(unsqueeze(rcond, -1), -1))"));
 PST_REWRITE_FORMULA(pinverse,
                     "aten::pinverse(Tensor self, float rcond=1e-15) -> Tensor",
                     "pinv_of(self, 0., rcond)");

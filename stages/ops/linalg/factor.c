@@ -21,7 +21,7 @@ static int factor(const struct pst_call *c, int64_t k, double *a,
                   int32_t *pivots)
 {
     pst_matrix_load_t(&c->in[0], k, a);
-    return pst_lapack_lu(side(c), a, pivots);
+    return pst_lapack_lu(side(c), side(c), a, pivots);
 }
 
 static int32_t *pivots_of(const struct pst_operand *x, int64_t k, int64_t n)
@@ -224,7 +224,7 @@ static double determinant(int64_t n, double *a, int32_t *pivots)
 {
     double det;
 
-    (void)pst_lapack_lu(n, a, pivots);
+    (void)pst_lapack_lu(n, n, a, pivots);
     det = sign_of(pivots, n);
     for (int64_t i = 0; i < n; i++)
         det *= a[i * n + i];
@@ -244,7 +244,7 @@ static int singular_cofactors(const struct pst_call *c, int64_t k, double *room)
     int info;
 
     pst_matrix_load(&c->in[0], k, a);
-    info = pst_lapack_svd(n, n, a, s, u, vt, work);
+    info = pst_lapack_svd(false, n, n, a, s, u, vt, work);
     memcpy(copy, u, (size_t)nn * sizeof(*u));
     sign = determinant(n, copy, pivots);
     memcpy(copy, vt, (size_t)nn * sizeof(*u));

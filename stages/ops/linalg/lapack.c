@@ -129,13 +129,13 @@ void pst_matrix_store_t(const struct pst_operand *x, int64_t k,
 
 /* --- LAPACK --------------------------------------------------------------- */
 
-int pst_lapack_lu(int64_t n, double *a, int32_t *pivots)
+int pst_lapack_lu(int64_t m, int64_t n, double *a, int32_t *pivots)
 {
-    const int side = (int)n, ld = PST_MAX(side, 1);
+    const int rows = (int)m, columns = (int)n;
     int info = 0;
 
-    if (n > 0)
-        LAPACK_dgetrf(&side, &side, a, &ld, pivots, &info);
+    if (m > 0 && n > 0)
+        LAPACK_dgetrf(&rows, &columns, a, &rows, pivots, &info);
     return info;
 }
 
@@ -160,7 +160,7 @@ int pst_lapack_cholesky(bool upper, int64_t n, double *a)
     return info;
 }
 
-/* What dgesdd asks for with jobz "S", and 8 k integers. */
+/* What dgesdd asks for with jobz "S" or "A", and 8 k integers. */
 static size_t svd_work(size_t k, size_t most)
 {
     return 4 * k * k + 7 * k + PST_MAX(most, 4 * k * k + 4 * k) + 64 * most;
@@ -173,17 +173,18 @@ size_t pst_lapack_svd_room(int64_t m, int64_t n)
     return svd_work(k, (size_t)PST_MAX(m, n)) + 4 * k;
 }
 
-int pst_lapack_svd(int64_t m, int64_t n, double *a, double *s, double *u,
-                   double *vt, double *room)
+int pst_lapack_svd(bool full, int64_t m, int64_t n, double *a, double *s,
+                   double *u, double *vt, double *room)
 {
     const int rows = (int)m, columns = (int)n, k = PST_MIN(rows, columns);
+    const int ldvt = full ? columns : k;
     const size_t work = svd_work((size_t)k, (size_t)PST_MAX(m, n));
     const int lwork = (int)work;
     int info = 0;
 
     if (k > 0)
-        LAPACK_dgesdd("S", &rows, &columns, a, &rows, s, u, &rows, vt, &k, room,
-                      &lwork, (int *)(room + work), &info);
+        LAPACK_dgesdd(full ? "A" : "S", &rows, &columns, a, &rows, s, u, &rows,
+                      vt, &ldvt, room, &lwork, (int *)(room + work), &info);
     return info;
 }
 

@@ -15,10 +15,10 @@
 void pst_linalg_fault(const struct pst_call *c, const char *api, int64_t matrix,
                       int info);
 
-/* Are these pivots of matrix number `matrix` (n, n)? Else that is reported: who
- * gives pivots as an input may give any numbers. */
+/* Are these n pivots of matrix number `matrix`, which has `rows`? Else that is
+ * reported: who gives pivots as an input may give any numbers. */
 bool pst_pivots_fit(const struct pst_call *c, const int32_t *pivots, int64_t n,
-                    int64_t matrix);
+                    int64_t rows, int64_t matrix);
 
 /* --- matrices of a batch ------------------------------------------------- */
 
@@ -52,17 +52,18 @@ void pst_matrix_store_t(const struct pst_operand *x, int64_t k,
 
 /* --- LAPACK, by columns -------------------------------------------------- */
 
-/* a (n, n) becomes its factors; returns info. */
-int pst_lapack_lu(int64_t n, double *a, int32_t *pivots);
+/* a (m, n) becomes its factors, with min(m, n) pivots; returns info. */
+int pst_lapack_lu(int64_t m, int64_t n, double *a, int32_t *pivots);
 /* b (n, columns) becomes the solution of op(A) X = B. */
 void pst_lapack_lu_solve(bool transposed, int64_t n, int64_t columns,
                          const double *lu, const int32_t *pivots, double *b);
 /* The upper or lower triangle of a becomes a factor; returns info. */
 int pst_lapack_cholesky(bool upper, int64_t n, double *a);
-/* a (m, n) is overwritten: u (m, k), s (k), vt (k, n), k = min(m, n), with
- * pst_lapack_svd_room doubles of workspace. Returns info. */
-int pst_lapack_svd(int64_t m, int64_t n, double *a, double *s, double *u,
-                   double *vt, double *room);
+/* a (m, n) is overwritten: u (m, k), s (k), vt (k, n), k = min(m, n), or if
+ * `full` u (m, m) and vt (n, n), with pst_lapack_svd_room doubles of workspace.
+ * Returns info. */
+int pst_lapack_svd(bool full, int64_t m, int64_t n, double *a, double *s,
+                   double *u, double *vt, double *room);
 size_t pst_lapack_svd_room(int64_t m, int64_t n);
 
 /* The upper or lower triangle of the symmetric a (n, n) is read; a becomes the

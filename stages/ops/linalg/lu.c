@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A = P L U of square matrices by LAPACK: LU has U in its upper triangle and L
- * below, whose diagonal is 1; row i was exchanged with row pivots[i] - 1. */
+/* A = P L U by LAPACK: of A (m, n) L is (m, k) and U (k, n), k = min(m, n). LU
+ * has U in its upper triangle and L below, whose diagonal is 1; row i was
+ * exchanged with row pivots[i] - 1. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/linalg/linalg.h"
 #include "stages/ops/rewrite.h"
@@ -9,23 +10,39 @@
 
 /* --- the factors ---------------------------------------------------------- */
 
-static int64_t side(const struct pst_call *c)
+#define MOST 32768 /* of a side */
+
+struct sides {
+    int64_t m, n, k;
+};
+
+static struct sides sides_of(const struct pst_meta *x)
 {
-    return pst_matrix_size(c->in[0].meta, 1);
+    struct sides s = {pst_matrix_size(x, 2), pst_matrix_size(x, 1), 0};
+
+    s.k = PST_MIN(s.m, s.n);
+    return s;
+}
+
+static size_t lu_room(const struct pst_call *c)
+{
+    const struct sides s = sides_of(c->in[0].meta);
+
+    return (size_t)(s.m * s.n);
 }
 
 static size_t lu_scratch(const struct pst_call *c, unsigned threads)
 {
-    return pst_matrix_scratch((size_t)(side(c) * side(c)), threads);
+    return pst_matrix_scratch(lu_room(c), threads);
 }
 
 static void lu_one(const struct pst_call *c, int64_t k, double *a)
 {
-    const int64_t n = side(c);
+    const struct sides s = sides_of(c->in[0].meta);
     int info;
 
     pst_matrix_load_t(&c->in[0], k, a);
-    info = pst_lapack_lu(n, a, (int32_t *)c->out[1].data + k * n);
+    info = pst_lapack_lu(s.m, s.n, a, (int32_t *)c->out[1].data + k * s.k);
     pst_matrix_store_t(&c->out[0], k, a);
     ((int32_t *)c->out[2].data)[k] = info;
     if (info != 0 && c->args[1].s[0] != '\0')
@@ -34,38 +51,84 @@ static void lu_one(const struct pst_call *c, int64_t k, double *a)
 
 static void lu_lapack(const struct pst_call *c)
 {
-    pst_each_matrix(c, pst_matrix_count(c->in[0].meta),
-                    (size_t)(side(c) * side(c)), lu_one);
+    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), lu_room(c), lu_one);
+}
+
+static enum pst_status matrices(const struct pst_infer *c,
+                                const struct pst_meta **ret)
+{
+    char text[PST_META_TEXT];
+    enum pst_status status = pst_infer_tensor(c, 0, ret);
+
+    if (status != PST_OK)
+        return status;
+    if ((*ret)->rank < 2 || pst_matrix_size(*ret, 1) > MOST ||
+        pst_matrix_size(*ret, 2) > MOST ||
+        ((*ret)->dtype != PST_F32 && (*ret)->dtype != PST_F64))
+        return pst_infer_fail(c, "wants matrices of f32 or f64, got %s",
+                              pst_meta_text(*ret, text));
+    return PST_OK;
+}
+
+/* x with (k) in place of its two last sizes, or (m, m) if `square`. */
+static struct pst_meta with_side(const struct pst_meta *x, bool square)
+{
+    const struct sides s = sides_of(x);
+    struct pst_meta ret = *x;
+
+    ret.size[x->rank - 2] = square ? s.m : s.k;
+    ret.size[x->rank - 1] = s.m;
+    return ret;
 }
 
 static enum pst_status infer_lu(struct pst_infer *c)
 {
     const struct pst_meta *x;
-    enum pst_status status = pst_infer_square(c, &x);
+    struct pst_meta pivots;
+    enum pst_status status = matrices(c, &x);
 
+    if (status != PST_OK)
+        return status;
+    pivots = with_side(x, false);
+    status = pst_infer_batch(c, 0, x->dtype, x, 2);
     if (status == PST_OK)
-        status = pst_infer_batch(c, 0, x->dtype, x, 2);
-    if (status == PST_OK)
-        status = pst_infer_batch(c, 1, PST_I32, x, 1);
+        status = pst_infer_batch(c, 1, PST_I32, &pivots, 1);
     return status == PST_OK ? pst_infer_batch(c, 2, PST_I32, x, 0) : status;
 }
 
 PST_MATRIX_KERNEL(lu, lu_scratch, lu_lapack);
-/* gA = P L^-T (tril(L^T gL, -1) + triu(gU U^T)) U^-T, and L^T gL is
- * gL + (L - 1)^T gL. */
+/*
+ * Square: gA = P L^-T (tril(L^T gL, -1) + triu(gU U^T)) U^-T, and L^T gL is
+ * gL + (L - 1)^T gL. The columns of A that are right of the square have
+ * U2 = L^-1 P^T A2, so P L^-T gU2, and gL gets -gA2 U2^T; the rows of P^T A
+ * that are below have L2 = A2 U^-1, so gL2 U^-T, and gU gets -L2^T gA2.
+ */
 const struct pst_op pst_op_lu_info = {
     .schema = "penstock::lu_info(Tensor A, str check) -> (Tensor LU, Tensor "
               "pivots, Tensor info)",
     .infer = infer_lu,
     .vjp = pst_vjp_formula,
     .formula =
-        "gl = tril(grad, -1);"
-        "l = gl + matmul(mT(tril(result, -1)), gl);"
-        "u = matmul(triu(grad), mT(triu(result)));"
-        "s = solve_by_triangle(mT(result), tril(l, -1) + triu(u), True, True, "
+        "m = size(A, -2); n = size(A, -1); k = size(result1, -1);"
+        "f = m < n ? slice.Tensor(result, -1, 0, k) :"
+        "    (n < m ? slice.Tensor(result, -2, 0, k) : result);"
+        "g = m < n ? slice.Tensor(grad, -1, 0, k) :"
+        "    (n < m ? slice.Tensor(grad, -2, 0, k) : grad);"
+        "right = solve_by_triangle(mT(f), slice.Tensor(grad, -1, k, n), True, "
+        "True, True);"
+        "below = solve_by_triangle(mT(f), slice.Tensor(grad, -2, k, m), False, "
+        "False, False);"
+        "gl = tril(m < n ? g - matmul(right, mT(slice.Tensor(result, -1, k, "
+        "n))) : g, -1);"
+        "gu = triu(n < m ? g - matmul(mT(slice.Tensor(result, -2, k, m)), "
+        "below) : g);"
+        "l = gl + matmul(mT(tril(f, -1)), gl);"
+        "u = matmul(gu, mT(triu(f)));"
+        "s = solve_by_triangle(mT(f), tril(l, -1) + triu(u), True, True, "
         "True);"
-        "t = solve_by_triangle(mT(result), s, False, False, False);"
-        "A: matmul(lu_rows(result, result1), t)",
+        "t = solve_by_triangle(mT(f), s, False, False, False);"
+        "A: matmul(lu_rows(result, result1), m < n ? cat([t, right], -1) :"
+        "    (n < m ? cat([t, below], -2) : t))",
 };
 PST_CPU_KERNELS(lu_info, lu_kernels);
 
@@ -74,15 +137,16 @@ PST_CPU_KERNELS(lu_info, lu_kernels);
 /* Rows i of L U are rows p_i of A. */
 static void rows_one(const struct pst_call *c, int64_t k, double *room)
 {
-    const int64_t n = side(c);
-    const int32_t *pivots = (const int32_t *)c->in[1].data + k * n;
+    const struct sides s = sides_of(c->in[0].meta);
+    const int64_t n = s.m;
+    const int32_t *pivots = (const int32_t *)c->in[1].data + k * s.k;
     int32_t *p = (int32_t *)(room + n * n);
 
-    if (!pst_pivots_fit(c, pivots, n, k))
+    if (!pst_pivots_fit(c, pivots, s.k, n, k))
         return;
     for (int64_t i = 0; i < n; i++)
         p[i] = (int32_t)i;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < s.k; i++) {
         const int32_t other = p[pivots[i] - 1];
 
         p[pivots[i] - 1] = p[i];
@@ -94,33 +158,42 @@ static void rows_one(const struct pst_call *c, int64_t k, double *room)
     pst_matrix_store(&c->out[0], k, room);
 }
 
+static size_t rows_room(const struct pst_call *c)
+{
+    const int64_t m = sides_of(c->in[0].meta).m;
+
+    return (size_t)(m * (m + 1));
+}
+
 static size_t rows_scratch(const struct pst_call *c, unsigned threads)
 {
-    return pst_matrix_scratch((size_t)(side(c) * (side(c) + 1)), threads);
+    return pst_matrix_scratch(rows_room(c), threads);
 }
 
 static void rows_ref(const struct pst_call *c)
 {
-    pst_each_matrix(c, pst_matrix_count(c->in[0].meta),
-                    (size_t)(side(c) * (side(c) + 1)), rows_one);
+    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), rows_room(c), rows_one);
 }
 
 static enum pst_status infer_rows(struct pst_infer *c)
 {
     const struct pst_meta *x, *p;
+    struct pst_meta of;
     char text[PST_META_TEXT];
-    enum pst_status status = pst_infer_square(c, &x);
+    enum pst_status status = matrices(c, &x);
     bool fits;
 
     if (status == PST_OK)
         status = pst_infer_tensor(c, 1, &p);
     if (status != PST_OK)
         return status;
+    of = with_side(x, false);
     fits = p->dtype == PST_I32 && p->rank + 1 == x->rank &&
-           memcmp(p->size, x->size, p->rank * sizeof(p->size[0])) == 0;
+           memcmp(p->size, of.size, p->rank * sizeof(p->size[0])) == 0;
     if (!fits)
         return pst_infer_fail(c, "%s are no pivots", pst_meta_text(p, text));
-    return pst_infer_batch(c, 0, x->dtype, x, 2);
+    of = with_side(x, true);
+    return pst_infer_batch(c, 0, x->dtype, &of, 2);
 }
 
 PST_MATRIX_KERNEL(rows, rows_scratch, rows_ref);
@@ -140,9 +213,10 @@ PST_CPU_KERNELS(lu_rows, rows_kernels);
     " : fail('pivot=False is not supported, nor is it by PyTorch on the "      \
     "CPU'));"
 #define UNPACK(lu, p)                                                          \
-    "lu_rows(" lu ", " p "),"                                                  \
-    "tril(" lu ", -1) + diag_embed(diagonal(" lu " * 0, 0, -2, -1) + 1),"      \
-    "triu(" lu ")"
+    "k = size(" p ", -1);"                                                     \
+    "l = size(" lu ", -1) == k ? " lu " : slice.Tensor(" lu ", -1, 0, k);"     \
+    "u = size(" lu ", -2) == k ? " lu " : slice.Tensor(" lu ", -2, 0, k);"     \
+    "lu_rows(" lu ", " p "), tril(l, -1) + tril(triu(ones_like(l))), triu(u)"
 
 COMPOSE(
     linalg_lu_factor_ex,

@@ -48,7 +48,7 @@ static void factor_one(const struct pst_call *c, int64_t k, double *a)
     int info;
 
     pst_matrix_load_t(&c->in[0], k, a);
-    info = pst_lapack_lu(n, a, (int32_t *)c->out[2].data + k * n);
+    info = pst_lapack_lu(n, n, a, (int32_t *)c->out[2].data + k * n);
     pst_matrix_store_t(&c->out[1], k, a);
     ((int32_t *)c->out[3].data)[k] = info;
     if (info != 0 && c->args[3].s[0] != '\0')
@@ -64,7 +64,7 @@ static void back(const struct pst_call *c, const struct pst_operand *lu,
     const int32_t *rows = (const int32_t *)pivots->data + of * n;
     double *x = room + n * n;
 
-    if (!pst_pivots_fit(c, rows, n, of))
+    if (!pst_pivots_fit(c, rows, n, n, of))
         return;
     pst_matrix_load_t(lu, of, room);
     load_right(b, k, left, x);

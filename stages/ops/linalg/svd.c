@@ -1,46 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Singular values: A = U diag(S) V^T with k = min(m, n) columns in U (m, k)
- * and V (n, k). */
+ * and V (n, k), or all m and n that make these square. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/linalg/linalg.h"
+
+#include <string.h>
 
 #define MOST 8192 /* k: LAPACK counts its workspace in 32 bits */
 
 struct sizes {
     int64_t m, n, k;
+    int64_t of_u, of_v; /* columns */
 };
 
-static struct sizes sizes_of(const struct pst_meta *x)
+static struct sizes sizes_of(const struct pst_meta *x, bool full)
 {
-    struct sizes s = {pst_matrix_size(x, 2), pst_matrix_size(x, 1), 0};
+    struct sizes s = {.m = pst_matrix_size(x, 2), .n = pst_matrix_size(x, 1)};
 
     s.k = PST_MIN(s.m, s.n);
+    s.of_u = full ? s.m : s.k;
+    s.of_v = full ? s.n : s.k;
     return s;
 }
 
-static size_t svd_room(const struct pst_meta *x)
+static struct sizes sizes_in(const struct pst_call *c)
 {
-    const struct sizes s = sizes_of(x);
+    return sizes_of(c->in[0].meta, c->args[1].b);
+}
 
-    return (size_t)(s.m * s.n + s.k * (s.m + s.n + 1)) +
+static size_t svd_room(const struct pst_call *c)
+{
+    const struct sizes s = sizes_in(c);
+
+    return (size_t)(s.m * s.n + s.m * s.of_u + s.n * s.of_v + s.k) +
            pst_lapack_svd_room(s.m, s.n);
 }
 
 static size_t svd_scratch(const struct pst_call *c, unsigned threads)
 {
-    return pst_matrix_scratch(svd_room(c->in[0].meta), threads);
+    return pst_matrix_scratch(svd_room(c), threads);
+}
+
+static void set_unit(int64_t n, double *a)
+{
+    memset(a, 0, (size_t)(n * n) * sizeof(*a));
+    for (int64_t i = 0; i < n; i++)
+        a[i * n + i] = 1.0;
 }
 
 /* As it is stored A is A^T = V S U^T by columns. */
 static void svd_one(const struct pst_call *c, int64_t at, double *room)
 {
-    const struct sizes z = sizes_of(c->in[0].meta);
-    double *a = room, *v = a + z.m * z.n, *ut = v + z.n * z.k;
-    double *s = ut + z.k * z.m;
+    const struct sizes z = sizes_in(c);
+    double *a = room, *v = a + z.m * z.n, *ut = v + z.n * z.of_v;
+    double *s = ut + z.of_u * z.m;
     int info;
 
     pst_matrix_load(&c->in[0], at, a);
-    info = pst_lapack_svd(z.n, z.m, a, s, v, ut, s + z.k);
+    if (z.k == 0) { /* what LAPACK is not asked for */
+        set_unit(z.of_v, v);
+        set_unit(z.of_u, ut);
+    }
+    info = pst_lapack_svd(c->args[1].b, z.n, z.m, a, s, v, ut, s + z.k);
     if (info != 0)
         pst_linalg_fault(c, "linalg.svd", at, info);
     pst_matrix_store(&c->out[0], at, ut);
@@ -52,39 +73,37 @@ static void svd_one(const struct pst_call *c, int64_t at, double *room)
 
 static void svd_lapack(const struct pst_call *c)
 {
-    const struct pst_meta *x = c->in[0].meta;
-
-    if (pst_meta_numel(x) > 0)
-        pst_each_matrix(c, pst_matrix_count(x), svd_room(x), svd_one);
+    pst_each_matrix(c, pst_matrix_count(c->in[0].meta), svd_room(c), svd_one);
 }
 
 static enum pst_status infer_svd(struct pst_infer *c)
 {
     const struct pst_meta *x;
     struct pst_meta to;
-    int64_t k;
+    struct sizes z;
     enum pst_status status = pst_infer_tensor(c, 0, &x);
 
     if (status != PST_OK)
         return status;
     if (x->rank < 2 || pst_dtype_kind(x->dtype) != PST_KIND_FLOAT)
         return pst_infer_fail(c, "wants floating matrices");
-    if (sizes_of(x).k > MOST)
-        return pst_infer_fail(c, "the smaller side is at most %d", MOST);
+    z = sizes_of(x, c->args[1].b);
+    if (z.k > MOST || PST_MAX(z.of_u, z.of_v) > MOST)
+        return pst_infer_fail(c, "the %s side is at most %d",
+                              c->args[1].b ? "larger" : "smaller", MOST);
     to = *x;
-    k = PST_MIN(x->size[x->rank - 2], x->size[x->rank - 1]);
-    to.size[x->rank - 1] = k;
+    to.size[x->rank - 1] = z.of_u;
     status = pst_infer_set_like(c, 0, x->dtype, &to);
     if (status != PST_OK)
         return status;
-    to.size[x->rank - 2] = k;
+    to.size[x->rank - 2] = z.k;
     to.rank--;
     status = pst_infer_set_like(c, 1, x->dtype, &to);
     if (status != PST_OK)
         return status;
     to.rank++;
-    to.size[x->rank - 2] = x->size[x->rank - 1];
-    to.size[x->rank - 1] = k;
+    to.size[x->rank - 2] = z.n;
+    to.size[x->rank - 1] = z.of_v;
     return pst_infer_set_like(c, 2, x->dtype, &to);
 }
 
@@ -94,17 +113,24 @@ static const struct pst_kernel svd_kernels[] = {
 };
 
 /* E_ij = S_j^2 - S_i^2, which is not 0 where the vectors have a gradient. What
- * is beyond the columns of U and V has one in tall and wide matrices. */
+ * is beyond the first k columns of U and V has one in tall and wide matrices,
+ * but as columns of its own, which are free, it has none, as in PyTorch. */
 const struct pst_op pst_op_svd = {
-    .schema = "penstock::svd(Tensor self) -> (Tensor U, Tensor S, Tensor V)",
+    .schema = "penstock::svd(Tensor self, bool full=False) -> (Tensor U, "
+              "Tensor S, Tensor V)",
     .infer = infer_svd,
     .vjp = pst_vjp_formula,
-    .formula = "u = result; v = result2; s = unsqueeze(result1, -2);"
+    .formula = "k = size(result1, -1);"
+               "u = full ? slice.Tensor(result, -1, 0, k) : result;"
+               "v = full ? slice.Tensor(result2, -1, 0, k) : result2;"
+               "gu = full ? slice.Tensor(grad, -1, 0, k) : grad;"
+               "gv = full ? slice.Tensor(grad2, -1, 0, k) : grad2;"
+               "s = unsqueeze(result1, -2);"
                "e = s * s - mT(s * s) + diag_embed(result1 * 0 + 1);"
-               "a = matmul(mT(u), grad); b = matmul(mT(v), grad2);"
+               "a = matmul(mT(u), gu); b = matmul(mT(v), gv);"
                "p = (a - mT(a)) / e * s + (b - mT(b)) / e * mT(s);"
-               "tall = matmul((grad - matmul(u, a)) / s, mT(v));"
-               "wide = matmul(u, mT((grad2 - matmul(v, b)) / s));"
+               "tall = matmul((gu - matmul(u, a)) / s, mT(v));"
+               "wide = matmul(u, mT((gv - matmul(v, b)) / s));"
                "self: matmul(u * unsqueeze(grad1, -2), mT(v)) + "
                "matmul(matmul(u, p), mT(v)) + "
                "(size(self, -2) > size(self, -1) ? tall : "
@@ -117,19 +143,18 @@ PST_CPU_KERNELS(svd, svd_kernels);
 #define COMPOSE(id, schema, formula)                                           \
     PST_REWRITE_FORMULA(id, "aten::" schema, formula)
 
-#define FULL                                                                   \
-    "full_matrices ? (size(A, -2) == size(A, -1) ? A : "                       \
-    "fail('full_matrices=True is supported for square matrices only')) : A"
+/* In square matrices there is nothing more. */
+#define FULL "full = full_matrices ? size(A, -2) != size(A, -1) : False;"
 COMPOSE(_linalg_svd,
         "_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, "
         "*, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)",
-        "none = slice.Tensor(reshape(A, [-1]), 0, 0, 0);"
-        "y = compute_uv ? svd(" FULL ") : svd(A);"
+        "none = slice.Tensor(reshape(A, [-1]), 0, 0, 0);" FULL
+        "y = compute_uv ? svd(A, full) : svd(A);"
         "compute_uv ? y[0] : none, y[1], compute_uv ? mT(y[2]) : none");
 COMPOSE(linalg_svd,
         "linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> "
         "(Tensor U, Tensor S, Tensor Vh)",
-        "y = svd(" FULL "); y[0], y[1], mT(y[2])");
+        FULL "y = svd(A, full); y[0], y[1], mT(y[2])");
 COMPOSE(linalg_svdvals,
         "linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor", "svd(A)[1]");
 COMPOSE(linalg_cond, "linalg_cond(Tensor self, Scalar? p=None) -> Tensor",

@@ -37,13 +37,13 @@ static struct pst_value *apply(struct bn *b, bool training)
 }
 
 static struct pst_node *stats(struct bn *b, struct pst_extent groups,
-                              bool batch, bool trains)
+                              bool batch, bool trains, bool together)
 {
     struct pst_node *node = pst_rw_node(
         b->w, "penstock.norm_stats.default",
         PST_ARGS(pst_v(b->x), pst_rw_int(b->w, groups), pst_b(batch),
                  pst_f(b->eps), pst_b(trains && b->running_mean != NULL),
-                 pst_b(trains && b->running_mean == NULL)));
+                 pst_b(trains && b->running_mean == NULL), pst_b(together)));
 
     b->mean = pst_rw_nth(node, 0);
     b->rstd = pst_rw_nth(node, 1);
@@ -98,7 +98,7 @@ static struct pst_value *mix(struct bn *b, struct pst_value *running,
 /* Statistics of the batch (each image: of the image), new running ones. */
 static enum pst_status train(struct bn *b, bool batch)
 {
-    struct pst_node *node = stats(b, channels(b), batch, true);
+    struct pst_node *node = stats(b, channels(b), batch, true, false);
     const bool no_grad = b->w->build->no_grad;
     struct pst_extent count = pst_extent(1); /* numbers of each statistic */
 
@@ -337,6 +337,15 @@ PST_REWRITE(instance_norm,
             "cudnn_enabled) -> Tensor",
             instance_norm);
 
+/* F.group_norm refuses one value per group, torch.group_norm does not: a model
+ * that was exported with one is the latter's, any other may be the former's. */
+static struct pst_node *group_stats(struct bn *b, int64_t groups)
+{
+    const bool one = pst_meta_numel(&b->x->meta) == groups;
+
+    return stats(b, pst_extent(groups), false, false, !one);
+}
+
 static enum pst_status group_norm(struct pst_rewrite *w)
 {
     struct bn b = {.w = w,
@@ -345,7 +354,7 @@ static enum pst_status group_norm(struct pst_rewrite *w)
                    .bias = pst_rewrite_in(w, 3),
                    .eps = w->args[4].f};
 
-    if (stats(&b, pst_extent(w->args[1].i), false, false) == NULL)
+    if (group_stats(&b, w->args[1].i) == NULL)
         return w->build->status;
     return pst_rewrite_out(w, 0, apply(&b, true));
 }
@@ -367,7 +376,7 @@ static enum pst_status native_group_norm(struct pst_rewrite *w)
     if (b.x->meta.rank < 2 || b.x->meta.size[0] != w->args[3].i ||
         b.x->meta.size[1] != w->args[4].i)
         return pst_rewrite_fail(w, "N and C are not the input's");
-    if (stats(&b, pst_extent(w->args[6].i), false, false) == NULL)
+    if (group_stats(&b, w->args[6].i) == NULL)
         return w->build->status;
     w->outs[0] = apply(&b, true);
     w->outs[1] = pst_rw_cast(w, b.mean, dtype);

@@ -46,6 +46,10 @@ static enum pst_status stats_infer(struct pst_infer *c)
         return pst_infer_fail(
             c, "training needs more than one value per channel, %s has one",
             pst_meta_text(x, text));
+    if (c->args[6].b && pst_meta_numel(x) == groups)
+        return pst_infer_fail(
+            c, "groups need more than one value in all samples, %s has one",
+            pst_meta_text(x, text));
     for (unsigned k = 0; k < 3 && status == PST_OK; k++)
         status = pst_infer_set(c, k, wide(x->dtype), 2, size);
     return status;
@@ -349,10 +353,12 @@ static enum pst_status apply_vjp(struct pst_vjp *v)
 /* --- rows --------------------------------------------------------------- */
 
 /* More than one value per statistic is needed if `several`, and while the graph
- * trains if `training`. */
+ * trains if `training`; per group of all samples together if `together`, which
+ * is what PyTorch asks of group norm, also where it evaluates. */
 const struct pst_op pst_op_norm_stats = {
     .schema = "penstock::norm_stats(Tensor input, int groups, bool batch, "
-              "float eps, bool training=False, bool several=False) -> "
+              "float eps, bool training=False, bool several=False, bool "
+              "together=False) -> "
               "(Tensor mean, Tensor rstd, Tensor var)",
     .infer = stats_infer,
     .vjp = stats_vjp,
