@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -79,36 +80,20 @@ enum pst_status pst_rewrite_out(struct pst_rewrite *w, unsigned k,
 
 /* --- emitters ----------------------------------------------------------- */
 
-static const struct pst_op *find(struct pst_rewrite *w, const char *name)
-{
-    const struct pst_op *op = pst_op_find(name);
-
-    if (w->build->status != PST_OK)
-        return NULL;
-    if (op == NULL)
-        w->build->status = pst_diag_set(w->build->diag, PST_ERR_UNSUPPORTED,
-                                        "%s is made of %s, which is missing",
-                                        w->schema->name, name);
-    return op;
-}
-
-struct pst_value *pst_rw(struct pst_rewrite *w, const char *op,
+struct pst_value *pst_rw(struct pst_rewrite *w, const struct pst_op *op,
                          const struct pst_arg *args, unsigned n_args)
 {
-    const struct pst_op *row = find(w, op);
-
-    return row == NULL ? NULL : pst_emit(w->build, row, args, n_args);
+    return pst_emit(w->build, op, args, n_args);
 }
 
-struct pst_node *pst_rw_node(struct pst_rewrite *w, const char *op,
+struct pst_node *pst_rw_node(struct pst_rewrite *w, const struct pst_op *op,
                              const struct pst_arg *args, unsigned n_args)
 {
-    const struct pst_op *row = find(w, op);
-
-    return row == NULL ? NULL : pst_emit_node(w->build, row, args, n_args);
+    return pst_emit_node(w->build, op, args, n_args);
 }
 
-enum pst_status pst_rewrite_effect(struct pst_rewrite *w, const char *op,
+enum pst_status pst_rewrite_effect(struct pst_rewrite *w,
+                                   const struct pst_op *op,
                                    const struct pst_arg *args, unsigned n_args)
 {
     struct pst_build *b = w->build;
@@ -124,37 +109,37 @@ enum pst_status pst_rewrite_effect(struct pst_rewrite *w, const char *op,
 struct pst_value *pst_rw_add(struct pst_rewrite *w, struct pst_value *a,
                              struct pst_value *b)
 {
-    return pst_rw(w, "aten.add.Tensor", PST_ARGS(pst_v(a), pst_v(b)));
+    return pst_rw(w, &pst_op_add_Tensor, PST_ARGS(pst_v(a), pst_v(b)));
 }
 
 struct pst_value *pst_rw_sub(struct pst_rewrite *w, struct pst_value *a,
                              struct pst_value *b)
 {
-    return pst_rw(w, "aten.sub.Tensor", PST_ARGS(pst_v(a), pst_v(b)));
+    return pst_rw(w, &pst_op_sub_Tensor, PST_ARGS(pst_v(a), pst_v(b)));
 }
 
 struct pst_value *pst_rw_mul(struct pst_rewrite *w, struct pst_value *a,
                              struct pst_value *b)
 {
-    return pst_rw(w, "aten.mul.Tensor", PST_ARGS(pst_v(a), pst_v(b)));
+    return pst_rw(w, &pst_op_mul_Tensor, PST_ARGS(pst_v(a), pst_v(b)));
 }
 
 struct pst_value *pst_rw_scale(struct pst_rewrite *w, struct pst_value *a,
                                double by)
 {
-    return pst_rw(w, "aten.mul.Scalar", PST_ARGS(pst_v(a), pst_f(by)));
+    return pst_rw(w, &pst_op_mul_Scalar, PST_ARGS(pst_v(a), pst_f(by)));
 }
 
 struct pst_value *pst_rw_shift(struct pst_rewrite *w, struct pst_value *a,
                                double by)
 {
-    return pst_rw(w, "aten.add.Scalar", PST_ARGS(pst_v(a), pst_f(by)));
+    return pst_rw(w, &pst_op_add_Scalar, PST_ARGS(pst_v(a), pst_f(by)));
 }
 
 struct pst_value *pst_rw_reshape(struct pst_rewrite *w, struct pst_value *a,
                                  unsigned rank, const struct pst_extent *sizes)
 {
-    return pst_rw(w, "aten.reshape.default",
+    return pst_rw(w, &pst_op_reshape,
                   PST_ARGS(pst_v(a), pst_extents_arg(w->build, sizes, rank)));
 }
 
@@ -172,8 +157,7 @@ void pst_rw_strides(struct pst_rewrite *w, const struct pst_value *v,
 struct pst_value *pst_rw_permute(struct pst_rewrite *w, struct pst_value *a,
                                  const int64_t *dims, unsigned n)
 {
-    return pst_rw(w, "aten.permute.default",
-                  PST_ARGS(pst_v(a), pst_ints(dims, n)));
+    return pst_rw(w, &pst_op_permute, PST_ARGS(pst_v(a), pst_ints(dims, n)));
 }
 
 struct pst_value *pst_rw_cast(struct pst_rewrite *w, struct pst_value *a,
@@ -181,7 +165,7 @@ struct pst_value *pst_rw_cast(struct pst_rewrite *w, struct pst_value *a,
 {
     if (a == NULL || a->meta.dtype == dtype)
         return a;
-    return pst_rw(w, "aten._to_copy.default",
+    return pst_rw(w, &pst_op__to_copy,
                   PST_ARGS(pst_v(a), pst_dtype_arg(dtype)));
 }
 

@@ -24,12 +24,12 @@ static inline struct pst_value *pst_rewrite_in(const struct pst_rewrite *w,
 enum pst_status pst_rewrite_out(struct pst_rewrite *w, unsigned k,
                                 struct pst_value *value);
 
-/* First result of the operator of that name; use with PST_ARGS. Rows of ours
- * may be compositions too. */
-struct pst_value *pst_rw(struct pst_rewrite *w, const char *op,
+/* First result of that operator (stages/ops/rows.h); use with PST_ARGS. It may
+ * be a composition too. */
+struct pst_value *pst_rw(struct pst_rewrite *w, const struct pst_op *op,
                          const struct pst_arg *args, unsigned n_args);
 /* The node itself, for operators with several results; never a composition. */
-struct pst_node *pst_rw_node(struct pst_rewrite *w, const char *op,
+struct pst_node *pst_rw_node(struct pst_rewrite *w, const struct pst_op *op,
                              const struct pst_arg *args, unsigned n_args);
 /* Result k of such a node; NULL after a failure. */
 static inline struct pst_value *pst_rw_nth(const struct pst_node *node,
@@ -82,7 +82,8 @@ struct pst_value *pst_rw_cast(struct pst_rewrite *w, struct pst_value *a,
 /* A node without results that runs for its effect: an assertion on data. It
  * takes no number of its own, so random operators behind it draw what they
  * would draw without it. */
-enum pst_status pst_rewrite_effect(struct pst_rewrite *w, const char *op,
+enum pst_status pst_rewrite_effect(struct pst_rewrite *w,
+                                   const struct pst_op *op,
                                    const struct pst_arg *args, unsigned n_args);
 
 /* "OPERATOR: text", PST_ERR_SHAPE or PST_ERR_UNSUPPORTED; fails the builder. */

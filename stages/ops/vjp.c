@@ -2,6 +2,7 @@
 #include "stages/ops/vjp.h"
 
 #include "stages/ops/call.h"
+#include "stages/ops/rows.h"
 
 enum pst_status pst_vjp_none(struct pst_vjp *v)
 {
@@ -65,24 +66,13 @@ enum pst_status pst_vjp_set(struct pst_vjp *v, unsigned flat,
 
 /* --- emitters ----------------------------------------------------------- */
 
-struct pst_value *pst_vjp_emit(struct pst_vjp *v, const char *op,
+struct pst_value *pst_vjp_emit(struct pst_vjp *v, const struct pst_op *op,
                                const struct pst_arg *args, unsigned n_args)
 {
-    const struct pst_op *row = pst_op_find(op);
-
-    if (v->build.status != PST_OK)
-        return NULL;
-    if (row == NULL) {
-        v->build.status =
-            pst_diag_set(v->build.diag, PST_ERR_UNSUPPORTED,
-                         "the gradient of %s needs %s, which is missing",
-                         v->node->schema->name, op);
-        return NULL;
-    }
-    return pst_emit(&v->build, row, args, n_args);
+    return pst_emit(&v->build, op, args, n_args);
 }
 
-static struct pst_value *two(struct pst_vjp *v, const char *op,
+static struct pst_value *two(struct pst_vjp *v, const struct pst_op *op,
                              struct pst_value *a, struct pst_value *b)
 {
     if (a == NULL || b == NULL)
@@ -90,7 +80,7 @@ static struct pst_value *two(struct pst_vjp *v, const char *op,
     return pst_vjp_emit(v, op, PST_ARGS(pst_v(a), pst_v(b)));
 }
 
-static struct pst_value *with_number(struct pst_vjp *v, const char *op,
+static struct pst_value *with_number(struct pst_vjp *v, const struct pst_op *op,
                                      struct pst_value *a, double b)
 {
     if (a == NULL)
@@ -101,55 +91,54 @@ static struct pst_value *with_number(struct pst_vjp *v, const char *op,
 struct pst_value *pst_vjp_add(struct pst_vjp *v, struct pst_value *a,
                               struct pst_value *b)
 {
-    return two(v, "aten.add.Tensor", a, b);
+    return two(v, &pst_op_add_Tensor, a, b);
 }
 
 struct pst_value *pst_vjp_sub(struct pst_vjp *v, struct pst_value *a,
                               struct pst_value *b)
 {
-    return two(v, "aten.sub.Tensor", a, b);
+    return two(v, &pst_op_sub_Tensor, a, b);
 }
 
 struct pst_value *pst_vjp_mul(struct pst_vjp *v, struct pst_value *a,
                               struct pst_value *b)
 {
-    return two(v, "aten.mul.Tensor", a, b);
+    return two(v, &pst_op_mul_Tensor, a, b);
 }
 
 struct pst_value *pst_vjp_div(struct pst_vjp *v, struct pst_value *a,
                               struct pst_value *b)
 {
-    return two(v, "aten.div.Tensor", a, b);
+    return two(v, &pst_op_div_Tensor, a, b);
 }
 
 struct pst_value *pst_vjp_mul_scalar(struct pst_vjp *v, struct pst_value *a,
                                      double b)
 {
-    return with_number(v, "aten.mul.Scalar", a, b);
+    return with_number(v, &pst_op_mul_Scalar, a, b);
 }
 
 struct pst_value *pst_vjp_add_scalar(struct pst_vjp *v, struct pst_value *a,
                                      double b)
 {
-    return with_number(v, "aten.add.Scalar", a, b);
+    return with_number(v, &pst_op_add_Scalar, a, b);
 }
 
 struct pst_value *pst_vjp_div_scalar(struct pst_vjp *v, struct pst_value *a,
                                      double b)
 {
-    return with_number(v, "aten.div.Scalar", a, b);
+    return with_number(v, &pst_op_div_Scalar, a, b);
 }
 
 struct pst_value *pst_vjp_pow_scalar(struct pst_vjp *v, struct pst_value *a,
                                      double b)
 {
-    return with_number(v, "aten.pow.Tensor_Scalar", a, b);
+    return with_number(v, &pst_op_pow_Tensor_Scalar, a, b);
 }
 
 struct pst_value *pst_vjp_neg(struct pst_vjp *v, struct pst_value *a)
 {
-    return a == NULL ? NULL
-                     : pst_vjp_emit(v, "aten.neg.default", PST_ARGS(pst_v(a)));
+    return a == NULL ? NULL : pst_vjp_emit(v, &pst_op_neg, PST_ARGS(pst_v(a)));
 }
 
 struct pst_value *pst_vjp_cast(struct pst_vjp *v, struct pst_value *a,
@@ -157,7 +146,7 @@ struct pst_value *pst_vjp_cast(struct pst_vjp *v, struct pst_value *a,
 {
     if (a == NULL || a->meta.dtype == dtype)
         return a;
-    return pst_vjp_emit(v, "aten._to_copy.default",
+    return pst_vjp_emit(v, &pst_op__to_copy,
                         PST_ARGS(pst_v(a), pst_dtype_arg(dtype)));
 }
 
@@ -173,14 +162,14 @@ struct pst_value *pst_vjp_where(struct pst_vjp *v, struct pst_value *cond,
         a = pst_vjp_full(v, &zero, 0.0);
     if (b == NULL)
         b = pst_vjp_full(v, &zero, 0.0);
-    return pst_vjp_emit(v, "aten.where.self",
+    return pst_vjp_emit(v, &pst_op_where_self,
                         PST_ARGS(pst_v(cond), pst_v(a), pst_v(b)));
 }
 
 struct pst_value *pst_vjp_full(struct pst_vjp *v, const struct pst_meta *meta,
                                double value)
 {
-    return pst_vjp_emit(v, "aten.full.default",
+    return pst_vjp_emit(v, &pst_op_full,
                         PST_ARGS(pst_ints(meta->size, meta->rank), pst_f(value),
                                  pst_dtype_arg(meta->dtype)));
 }
@@ -203,7 +192,7 @@ struct pst_value *pst_vjp_reshape(struct pst_vjp *v, struct pst_value *a,
     meta = pst_meta_make(a->meta.dtype, rank, sizes);
     if (pst_meta_same_shape(&meta, &a->meta))
         return a;
-    return pst_vjp_emit(v, "aten.reshape.default",
+    return pst_vjp_emit(v, &pst_op_reshape,
                         PST_ARGS(pst_v(a), pst_ints(sizes, rank)));
 }
 
@@ -218,7 +207,7 @@ struct pst_value *pst_vjp_expand_as(struct pst_vjp *v, struct pst_value *a,
 {
     if (a == NULL || pst_meta_same_shape(&a->meta, like))
         return a;
-    return pst_vjp_emit(v, "aten.expand.default",
+    return pst_vjp_emit(v, &pst_op_expand,
                         PST_ARGS(pst_v(a), pst_ints(like->size, like->rank)));
 }
 
@@ -227,8 +216,7 @@ struct pst_value *pst_vjp_unsqueeze(struct pst_vjp *v, struct pst_value *a,
 {
     if (a == NULL)
         return NULL;
-    return pst_vjp_emit(v, "aten.unsqueeze.default",
-                        PST_ARGS(pst_v(a), pst_i(dim)));
+    return pst_vjp_emit(v, &pst_op_unsqueeze, PST_ARGS(pst_v(a), pst_i(dim)));
 }
 
 struct pst_value *pst_vjp_transpose(struct pst_vjp *v, struct pst_value *a,
@@ -236,7 +224,7 @@ struct pst_value *pst_vjp_transpose(struct pst_vjp *v, struct pst_value *a,
 {
     if (a == NULL)
         return NULL;
-    return pst_vjp_emit(v, "aten.transpose.int",
+    return pst_vjp_emit(v, &pst_op_transpose_int,
                         PST_ARGS(pst_v(a), pst_i(dim0), pst_i(dim1)));
 }
 
@@ -245,7 +233,7 @@ struct pst_value *pst_vjp_permute(struct pst_vjp *v, struct pst_value *a,
 {
     if (a == NULL)
         return NULL;
-    return pst_vjp_emit(v, "aten.permute.default",
+    return pst_vjp_emit(v, &pst_op_permute,
                         PST_ARGS(pst_v(a), pst_ints(dims, n)));
 }
 
@@ -255,7 +243,7 @@ struct pst_value *pst_vjp_sum_dims(struct pst_vjp *v, struct pst_value *a,
 {
     if (a == NULL || n == 0) /* an empty list would mean all dimensions */
         return a;
-    return pst_vjp_emit(v, "aten.sum.dim_IntList",
+    return pst_vjp_emit(v, &pst_op_sum_dim_IntList,
                         PST_ARGS(pst_v(a), pst_ints(dims, n), pst_b(keepdim)));
 }
 

@@ -26,7 +26,7 @@ enum pst_status pst_vjp_set(struct pst_vjp *v, unsigned flat,
                             struct pst_value *grad);
 
 /* Emits the operator of that name ("aten.mul.Tensor"); use with PST_ARGS. */
-struct pst_value *pst_vjp_emit(struct pst_vjp *v, const char *op,
+struct pst_value *pst_vjp_emit(struct pst_vjp *v, const struct pst_op *op,
                                const struct pst_arg *args, unsigned n_args);
 
 /* Tensor with tensor, broadcast as usual (aten.add.Tensor ...). */

@@ -2,6 +2,7 @@
 /* Other names of attention: with the logarithms of the sums of each row, or
  * with the probabilities as a second result. */
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 
 #include <math.h>
 
@@ -32,11 +33,10 @@ static struct pst_value *repeat_heads(const struct form *f, struct pst_value *x)
         if (d == at)
             size[e++] = group;
     }
-    x = pst_rw(f->w, "aten.unsqueeze.default",
-               PST_ARGS(pst_v(x), pst_i(at + 1)));
+    x = pst_rw(f->w, &pst_op_unsqueeze, PST_ARGS(pst_v(x), pst_i(at + 1)));
     if (x == NULL)
         return NULL;
-    x = pst_rw(f->w, "aten.expand.default",
+    x = pst_rw(f->w, &pst_op_expand,
                PST_ARGS(pst_v(x), pst_rw_ints(f->w, size, x->meta.rank)));
     return x == NULL ? NULL : pst_rw_reshape(f->w, x, x->meta.rank - 1, merged);
 }
@@ -45,7 +45,7 @@ static struct pst_value *repeat_heads(const struct form *f, struct pst_value *x)
 static struct pst_value *hide(const struct form *f, struct pst_value *scores,
                               struct pst_value *mask)
 {
-    return pst_rw(f->w, "aten.where.ScalarOther",
+    return pst_rw(f->w, &pst_op_where_ScalarOther,
                   PST_ARGS(pst_v(mask), pst_v(scores), pst_f(-INFINITY)));
 }
 
@@ -56,11 +56,11 @@ static struct pst_value *causal_mask(const struct form *f,
     const struct pst_extent size[2] = {pst_rw_size(f->w, scores, rank - 2),
                                        pst_rw_size(f->w, scores, rank - 1)};
     struct pst_value *ones =
-        pst_rw(f->w, "aten.full.default",
+        pst_rw(f->w, &pst_op_full,
                PST_ARGS(pst_rw_ints(f->w, size, 2), pst_b(true),
                         pst_dtype_arg(PST_BOOL)));
 
-    return pst_rw(f->w, "aten.tril.default", PST_ARGS(pst_v(ones)));
+    return pst_rw(f->w, &pst_op_tril, PST_ARGS(pst_v(ones)));
 }
 
 /* scale q k^T + mask */
@@ -79,10 +79,10 @@ static struct pst_value *scores_of(const struct form *f)
                               pst_f(1.0 / root.f));
     struct pst_value *kt, *scores, *q;
 
-    kt = pst_rw(w, "aten.transpose.int",
+    kt = pst_rw(w, &pst_op_transpose_int,
                 PST_ARGS(pst_v(f->k), pst_i(-2), pst_i(-1)));
-    q = pst_rw(w, "aten.mul.Scalar", PST_ARGS(pst_v(f->q), scale));
-    scores = pst_rw(w, "aten.matmul.default", PST_ARGS(pst_v(q), pst_v(kt)));
+    q = pst_rw(w, &pst_op_mul_Scalar, PST_ARGS(pst_v(f->q), scale));
+    scores = pst_rw(w, &pst_op_matmul, PST_ARGS(pst_v(q), pst_v(kt)));
     if (scores == NULL)
         return NULL;
     if (f->causal)
@@ -116,16 +116,16 @@ static enum pst_status flash(struct pst_rewrite *w)
         return pst_rewrite_fail(w, "the operands are no matrices");
     /* PyTorch gives neither the mask nor the logarithms a gradient here. */
     if (mask != NULL)
-        mask = pst_rw(w, "aten.detach.default", PST_ARGS(pst_v(mask)));
+        mask = pst_rw(w, &pst_op_detach, PST_ARGS(pst_v(mask)));
     w->outs[0] =
-        pst_rw(w, "aten.scaled_dot_product_attention.default",
+        pst_rw(w, &pst_op_scaled_dot_product_attention,
                PST_ARGS(a[0], a[1], a[2], pst_v(mask), a[3], a[4], a[6]));
     scores = scores_of(&f);
     if (scores != NULL && scores->meta.dtype != PST_F64)
         scores = pst_rw_cast(w, scores, PST_F32);
-    scores = pst_rw(w, "aten.detach.default", PST_ARGS(pst_v(scores)));
+    scores = pst_rw(w, &pst_op_detach, PST_ARGS(pst_v(scores)));
     return pst_rewrite_out(w, 1,
-                           pst_rw(w, "aten.logsumexp.default",
+                           pst_rw(w, &pst_op_logsumexp,
                                   PST_ARGS(pst_v(scores), pst_ints(&last, 1))));
 }
 
@@ -158,13 +158,12 @@ static enum pst_status by_steps(struct pst_rewrite *w)
     }
     if (f.k == NULL || f.v == NULL)
         return w->build->status;
-    p = pst_rw(w, "aten._safe_softmax.default",
+    p = pst_rw(w, &pst_op__safe_softmax,
                PST_ARGS(pst_v(scores_of(&f)), pst_i(-1)));
     if (a[4].f > 0.0)
-        p = pst_rw(w, "aten.dropout.default",
+        p = pst_rw(w, &pst_op_dropout,
                    PST_ARGS(pst_v(p), pst_f(a[4].f), pst_b(true)));
-    w->outs[0] =
-        pst_rw(w, "aten.matmul.default", PST_ARGS(pst_v(p), pst_v(f.v)));
+    w->outs[0] = pst_rw(w, &pst_op_matmul, PST_ARGS(pst_v(p), pst_v(f.v)));
     w->outs[1] = p;
     return w->build->status;
 }

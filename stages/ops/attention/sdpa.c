@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/attention/sdpa.h"
+#include "stages/ops/rows.h"
 
 /* --- shapes -------------------------------------------------------------- */
 
@@ -140,8 +141,7 @@ static enum pst_status sdpa_vjp(struct pst_vjp *v)
         return v->build.status;
     node = pst_emit_node(
         &v->build,
-        pst_op_find(with_mask ? "penstock.sdpa_backward_mask.default"
-                              : "penstock.sdpa_backward.default"),
+        with_mask ? &pst_op_sdpa_backward_mask : &pst_op_sdpa_backward,
         PST_ARGS(pst_v(g), a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]));
     if (node == NULL)
         return v->build.status;

@@ -7,6 +7,7 @@
  * image twice. Values and their parts: complex.c.
  */
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 
@@ -20,7 +21,7 @@ enum form { C2C, R2C, C2R };
 /* 0, 1, ... n - 1 */
 static struct pst_value *count(struct pst_rewrite *w, struct pst_extent n)
 {
-    return pst_rw(w, "aten.arange.default",
+    return pst_rw(w, &pst_op_arange,
                   PST_ARGS(pst_rw_int(w, n), pst_dtype_arg(PST_I64)));
 }
 
@@ -44,13 +45,13 @@ static struct pst_value *resize(struct pst_rewrite *w, struct pst_value *v,
     have = pst_rw_size(w, v, (unsigned)dim);
     if (pst_extent_less(w->build, to, have))
         return pst_rw(
-            w, "aten.narrow.default",
+            w, &pst_op_narrow,
             PST_ARGS(pst_v(v), pst_i(dim), pst_i(0), pst_rw_int(w, to)));
     if (pst_extent_is(w->build, have, to))
         return v;
     n = 2 * (v->meta.rank - (unsigned)dim);
     pad[n - 1] = pst_extent_sub(w->build, to, have);
-    return pst_rw(w, "aten.constant_pad_nd.default",
+    return pst_rw(w, &pst_op_constant_pad_nd,
                   PST_ARGS(pst_v(v), pst_rw_ints(w, pad, n)));
 }
 
@@ -67,8 +68,8 @@ static struct pst_value *doubled(struct pst_rewrite *w, struct pst_value *v,
         return NULL;
     for (unsigned d = 1; d < v->meta.rank - (unsigned)dim; d++)
         size[d] = pst_extent(1);
-    once = pst_rw(w, "aten.eq.Tensor",
-                  PST_ARGS(pst_v(pst_rw(w, "aten.remainder.Scalar",
+    once = pst_rw(w, &pst_op_eq_Tensor,
+                  PST_ARGS(pst_v(pst_rw(w, &pst_op_remainder_Scalar,
                                         PST_ARGS(pst_v(pst_rw_scale(w, k, 2)),
                                                  pst_rw_int(w, n)))),
                            pst_v(pst_rw_scale(w, k, 0))));
@@ -93,8 +94,8 @@ static struct signal one_dim(struct pst_rewrite *w, struct signal x,
     }
     x.re = resize(w, x.re, dim, n);
     x.im = resize(w, x.im, dim, n);
-    table = pst_rw(w, "penstock.fft_table.default", PST_ARGS(pst_rw_int(w, n)));
-    node = pst_rw_node(w, "penstock.fft.default",
+    table = pst_rw(w, &pst_op_fft_table, PST_ARGS(pst_rw_int(w, n)));
+    node = pst_rw_node(w, &pst_op_fft,
                        PST_ARGS(pst_v(x.re), pst_v(x.im), pst_v(table),
                                 pst_i(dim), pst_b(inverse)));
     x.re = pst_rw_nth(node, 0);
@@ -124,9 +125,9 @@ static struct signal parts(struct pst_rewrite *w, struct pst_value *v,
     if (form == R2C)
         return x;
     x.re =
-        pst_rw(w, "aten.select.int", PST_ARGS(pst_v(v), pst_i(-1), pst_i(0)));
+        pst_rw(w, &pst_op_select_int, PST_ARGS(pst_v(v), pst_i(-1), pst_i(0)));
     x.im =
-        pst_rw(w, "aten.select.int", PST_ARGS(pst_v(v), pst_i(-1), pst_i(1)));
+        pst_rw(w, &pst_op_select_int, PST_ARGS(pst_v(v), pst_i(-1), pst_i(1)));
     return x;
 }
 
@@ -158,15 +159,14 @@ static enum pst_status transform(struct pst_rewrite *w, const struct plan *p)
 
         if (x.im == NULL && w->build->status == PST_OK)
             both[1] = pst_rw_scale(w, x.re, 0);
-        y = pst_rw(w, "aten.stack.default",
-                   PST_ARGS(pst_values(both, 2), pst_i(-1)));
+        y = pst_rw(w, &pst_op_stack, PST_ARGS(pst_values(both, 2), pst_i(-1)));
     }
     if (p->power == 0.5)
         total = pst_extent_fold(w->build, "OpaqueUnaryFn_sqrt", &total, NULL,
                                 pst_f(__builtin_sqrt(total.f)));
     if (p->power != 0)
         y = pst_rw(
-            w, "aten.mul.Scalar",
+            w, &pst_op_mul_Scalar,
             PST_ARGS(pst_v(y), pst_extent_fold(w->build, "FloatTrueDiv", &one,
                                                &total, pst_f(1 / total.f))));
     return pst_rewrite_out(w, 0, y);

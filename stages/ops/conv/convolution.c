@@ -3,6 +3,7 @@
 #include "stages/ops/conv/conv.h"
 #include "stages/ops/conv/direct.h"
 #include "stages/ops/conv/dnnl.h"
+#include "stages/ops/rows.h"
 
 /* No size or step is larger, so that nothing overflows. */
 #define MAX_EXTENT (INT64_C(1) << 30)
@@ -358,12 +359,12 @@ FILL(weight, w, w, W, W);
 
 /* --- gradients ---------------------------------------------------------- */
 
-#define FORWARD "aten.convolution.default"
-#define INPUT   "penstock.convolution_backward_input.default"
-#define WEIGHT  "penstock.convolution_backward_weight.default"
+#define FORWARD &pst_op_convolution
+#define INPUT   &pst_op_convolution_backward_input
+#define WEIGHT  &pst_op_convolution_backward_weight
 
 /* A row of the three with the settings of the node. */
-static struct pst_value *like(struct pst_vjp *v, const char *op,
+static struct pst_value *like(struct pst_vjp *v, const struct pst_op *op,
                               struct pst_value *a, struct pst_value *b,
                               const struct pst_meta *made)
 {

@@ -4,6 +4,7 @@
 #include "stages/ops/conv/conv.h"
 
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 
@@ -33,13 +34,13 @@ static enum pst_status emit(struct pst_rewrite *w, const struct form *f)
         return pst_rewrite_fail(w, "the weight has %u dimensions",
                                 f->w->meta.rank);
     if (single)
-        x = pst_rw(w, "aten.unsqueeze.default", PST_ARGS(pst_v(x), pst_i(0)));
-    y = pst_rw(w, "aten.convolution.default",
+        x = pst_rw(w, &pst_op_unsqueeze, PST_ARGS(pst_v(x), pst_i(0)));
+    y = pst_rw(w, &pst_op_convolution,
                PST_ARGS(pst_v(x), pst_v(f->w), pst_v(f->b), f->stride, f->pad,
                         f->dil, pst_b(f->transposed), f->output_pad,
                         f->groups));
     if (single)
-        y = pst_rw(w, "aten.squeeze.dim", PST_ARGS(pst_v(y), pst_i(0)));
+        y = pst_rw(w, &pst_op_squeeze_dim, PST_ARGS(pst_v(y), pst_i(0)));
     return pst_rewrite_out(w, 0, y);
 }
 
@@ -111,7 +112,7 @@ static enum pst_status named(struct pst_rewrite *w, unsigned dims)
     }
     if (any)
         f.x = pst_rw(
-            w, "aten.constant_pad_nd.default",
+            w, &pst_op_constant_pad_nd,
             PST_ARGS(pst_v(f.x), pst_rw_ints(w, odd, 2 * dims), pst_i(0)));
     if (f.x == NULL)
         return w->build->status;
@@ -189,8 +190,7 @@ PST_REWRITE(conv_transpose3d_input,
 /* The settings of a library that follow say nothing. */
 static enum pst_status convolution_form(struct pst_rewrite *w)
 {
-    return pst_rewrite_out(w, 0,
-                           pst_rw(w, "aten.convolution.default", w->args, 9));
+    return pst_rewrite_out(w, 0, pst_rw(w, &pst_op_convolution, w->args, 9));
 }
 
 PST_REWRITE(_convolution,
@@ -214,7 +214,7 @@ static enum pst_status conv_tbc_form(struct pst_rewrite *w)
         return pst_rewrite_fail(w, "input and weight need 3 dimensions");
     x = pst_rw_permute(w, pst_rewrite_in(w, 0), to_bct, 3);
     weight = pst_rw_permute(w, pst_rewrite_in(w, 1), to_oik, 3);
-    y = pst_rw(w, "aten.convolution.default",
+    y = pst_rw(w, &pst_op_convolution,
                PST_ARGS(pst_v(x), pst_v(weight), w->args[2], same(1),
                         pst_ints(&pad, 1), same(1), pst_b(false), same(0),
                         pst_i(1)));
@@ -236,12 +236,12 @@ static enum pst_status backward_form(struct pst_rewrite *w)
     if (mask->n != 3 || g->meta.rank < 3)
         return pst_rewrite_fail(w, "needs 3 flags and a batch");
     if (mask->bools[0])
-        w->outs[0] = pst_rw(w, "penstock.convolution_backward_input.default",
+        w->outs[0] = pst_rw(w, &pst_op_convolution_backward_input,
                             PST_ARGS(pst_v(g), pst_v(weight),
                                      pst_extents_of(w->build, x), s[0], s[1],
                                      s[2], s[3], s[4], s[5]));
     if (mask->bools[1])
-        w->outs[1] = pst_rw(w, "penstock.convolution_backward_weight.default",
+        w->outs[1] = pst_rw(w, &pst_op_convolution_backward_weight,
                             PST_ARGS(pst_v(g), pst_v(x),
                                      pst_extents_of(w->build, weight), s[0],
                                      s[1], s[2], s[3], s[4], s[5]));
@@ -249,7 +249,7 @@ static enum pst_status backward_form(struct pst_rewrite *w)
         dims[d - 1] = d;
     if (mask->bools[2])
         w->outs[2] = pst_rw(
-            w, "aten.sum.dim_IntList",
+            w, &pst_op_sum_dim_IntList,
             PST_ARGS(pst_v(g), pst_ints(dims, g->meta.rank - 1), pst_b(false)));
     return w->build->status;
 }

@@ -2,6 +2,7 @@
 /* Numbers at even distances, windows, indices of triangles. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/pointwise/pointwise.h"
+#include "stages/ops/rows.h"
 
 #include <math.h>
 
@@ -150,7 +151,7 @@ static enum pst_status range(struct pst_rewrite *w, double step, unsigned arg)
         return pst_rewrite_fail(w, "the end is on the wrong side");
     return pst_rewrite_out(
         w, 0,
-        pst_rw(w, "aten.arange.start_step",
+        pst_rw(w, &pst_op_arange_start_step,
                PST_ARGS(known(w, 0, 0, start),
                         known(w, 0, arg - 1, start + end * step),
                         known(w, 2, 2, step), pst_dtype_arg(dtype))));

@@ -4,6 +4,7 @@
 #include "stages/ops/index/check.h"
 
 #include "stages/ops/pointwise/nd.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 
@@ -118,7 +119,7 @@ static enum pst_status embedding_vjp(struct pst_vjp *v)
 
     return pst_vjp_set(
         v, 0,
-        pst_vjp_emit(v, "aten.embedding_dense_backward.default",
+        pst_vjp_emit(v, &pst_op_embedding_dense_backward,
                      PST_ARGS(pst_v(pst_vjp_grad(v, 0)), args[1],
                               pst_i(pst_vjp_in(v, 0)->meta.size[0]), args[2],
                               args[3])));

@@ -2,6 +2,7 @@
 /* What operators of the language and calls emit. */
 #include "stages/graph/extent.h"
 #include "stages/ops/formula/machine.h"
+#include "stages/ops/rows.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -24,34 +25,31 @@ static struct pst_arg zero(void)
     return (struct pst_arg){.kind = PST_ARG_IGNORED};
 }
 
-static struct pst_arg emit(struct pst_formula *f, const char *name,
+static struct pst_arg emit(struct pst_formula *f, const struct pst_op *op,
                            const struct pst_arg *args, unsigned n)
 {
-    const struct pst_op *op = pst_op_find(name);
-
     if (f->build->status != PST_OK)
         return pst_none();
-    if (op == NULL)
-        return pst_formula_fail(f, "there is no %s", name);
     return pst_v(pst_emit(f->build, op, args, n));
 }
 
 /* --- infix -------------------------------------------------------------- */
 
 static const struct {
-    const char *op, *tensor, *scalar;
-    const char *flipped; /* with the number in front; NULL: see flip */
+    const char *op;
+    const struct pst_op *tensor, *scalar;
+    const struct pst_op *flipped; /* with the number in front; NULL: see flip */
 } infix[] = {
-    {"+", "aten.add.Tensor", "aten.add.Scalar", "aten.add.Scalar"},
-    {"-", "aten.sub.Tensor", "aten.sub.Scalar", "aten.rsub.Scalar"},
-    {"*", "aten.mul.Tensor", "aten.mul.Scalar", "aten.mul.Scalar"},
-    {"/", "aten.div.Tensor", "aten.div.Scalar", NULL},
-    {"<", "aten.lt.Tensor", "aten.lt.Scalar", "aten.gt.Scalar"},
-    {"<=", "aten.le.Tensor", "aten.le.Scalar", "aten.ge.Scalar"},
-    {">", "aten.gt.Tensor", "aten.gt.Scalar", "aten.lt.Scalar"},
-    {">=", "aten.ge.Tensor", "aten.ge.Scalar", "aten.le.Scalar"},
-    {"==", "aten.eq.Tensor", "aten.eq.Scalar", "aten.eq.Scalar"},
-    {"!=", "aten.ne.Tensor", "aten.ne.Scalar", "aten.ne.Scalar"},
+    {"+", &pst_op_add_Tensor, &pst_op_add_Scalar, &pst_op_add_Scalar},
+    {"-", &pst_op_sub_Tensor, &pst_op_sub_Scalar, &pst_op_rsub_Scalar},
+    {"*", &pst_op_mul_Tensor, &pst_op_mul_Scalar, &pst_op_mul_Scalar},
+    {"/", &pst_op_div_Tensor, &pst_op_div_Scalar, NULL},
+    {"<", &pst_op_lt_Tensor, &pst_op_lt_Scalar, &pst_op_gt_Scalar},
+    {"<=", &pst_op_le_Tensor, &pst_op_le_Scalar, &pst_op_ge_Scalar},
+    {">", &pst_op_gt_Tensor, &pst_op_gt_Scalar, &pst_op_lt_Scalar},
+    {">=", &pst_op_ge_Tensor, &pst_op_ge_Scalar, &pst_op_le_Scalar},
+    {"==", &pst_op_eq_Tensor, &pst_op_eq_Scalar, &pst_op_eq_Scalar},
+    {"!=", &pst_op_ne_Tensor, &pst_op_ne_Scalar, &pst_op_ne_Scalar},
 };
 
 /* Whole numbers stay whole but for "/". */
@@ -148,10 +146,10 @@ struct pst_arg pst_formula_infix(struct pst_formula *f, const char *op,
             return emit(f, infix[i].scalar, PST_ARGS(a, b));
         if (infix[i].flipped != NULL)
             return emit(f, infix[i].flipped, PST_ARGS(b, a));
-        b = emit(f, "aten.reciprocal.default", PST_ARGS(b));
+        b = emit(f, &pst_op_reciprocal, PST_ARGS(b));
         if (pst_formula_number(&a) == 1.0)
             return b;
-        return emit(f, "aten.mul.Scalar", PST_ARGS(b, a));
+        return emit(f, &pst_op_mul_Scalar, PST_ARGS(b, a));
     }
     return pst_formula_fail(f, "%s of tensors", op);
 }
@@ -174,14 +172,13 @@ struct pst_arg pst_formula_negate(struct pst_formula *f, struct pst_arg a,
     }
     if (a.kind != PST_ARG_VALUE)
         return pst_formula_fail(f, "the negative of what is no tensor");
-    return emit(f, logical ? "aten.logical_not.default" : "aten.neg.default",
-                PST_ARGS(a));
+    return emit(f, logical ? &pst_op_logical_not : &pst_op_neg, PST_ARGS(a));
 }
 
 struct pst_arg pst_formula_where(struct pst_formula *f, struct pst_arg cond,
                                  struct pst_arg a, struct pst_arg b)
 {
-    const char *name = "aten.where.self";
+    const struct pst_op *op = &pst_op_where_self;
 
     if (is_zero(&a) && is_zero(&b))
         return a;
@@ -190,12 +187,12 @@ struct pst_arg pst_formula_where(struct pst_formula *f, struct pst_arg cond,
     if (is_zero(&b))
         b = pst_i(0);
     if (pst_formula_is_number(&a) && pst_formula_is_number(&b))
-        name = "aten.where.Scalar";
+        op = &pst_op_where_Scalar;
     else if (pst_formula_is_number(&a))
-        name = "aten.where.ScalarSelf";
+        op = &pst_op_where_ScalarSelf;
     else if (pst_formula_is_number(&b))
-        name = "aten.where.ScalarOther";
-    return emit(f, name, PST_ARGS(cond, a, b));
+        op = &pst_op_where_ScalarOther;
+    return emit(f, op, PST_ARGS(cond, a, b));
 }
 
 /* --- lists -------------------------------------------------------------- */

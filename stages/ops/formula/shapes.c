@@ -7,15 +7,13 @@
 #include <string.h>
 
 static struct pst_arg view(struct pst_formula *f, struct pst_value *x,
-                           const char *op, unsigned rank,
+                           const struct pst_op *op, unsigned rank,
                            const struct pst_extent *sizes)
 {
-    const struct pst_op *row = pst_op_find(op);
-
-    if (row == NULL || f->build->status != PST_OK)
-        return pst_formula_fail(f, "there is no %s", op);
+    if (f->build->status != PST_OK)
+        return pst_none();
     return pst_v(
-        pst_emit(f->build, row,
+        pst_emit(f->build, op,
                  PST_ARGS(pst_v(x), pst_extents_arg(f->build, sizes, rank))));
 }
 
@@ -66,8 +64,7 @@ static struct pst_arg kept(struct pst_formula *f,
         sizes[d] = dims[d] ? pst_extent(1) : pst_extent_of(f->build, like, d);
     if (pst_formula_number(&c->args[3]) != 0.0)
         return c->args[0];
-    return view(f, c->args[0].value, "aten.reshape.default", like->meta.rank,
-                sizes);
+    return view(f, c->args[0].value, &pst_op_reshape, like->meta.rank, sizes);
 }
 
 /* others(x, dim): all dimensions but that one. */
@@ -118,11 +115,10 @@ static struct pst_arg along(struct pst_formula *f,
         one[d] = (int)d == dim ? n : pst_extent(1);
         sizes[d] = (int)d == dim ? n : pst_extent_of(f->build, like, d);
     }
-    ret =
-        view(f, c->args[0].value, "aten.reshape.default", like->meta.rank, one);
+    ret = view(f, c->args[0].value, &pst_op_reshape, like->meta.rank, one);
     if (ret.kind != PST_ARG_VALUE || ret.value == NULL)
         return ret;
-    return view(f, ret.value, "aten.expand.default", like->meta.rank, sizes);
+    return view(f, ret.value, &pst_op_expand, like->meta.rank, sizes);
 }
 
 /* shaped(x, like): x with like's sizes. */
@@ -168,8 +164,7 @@ static struct pst_arg spread(struct pst_formula *f,
                        ? other
                        : own;
     }
-    return view(f, c->args[0].value, "aten.expand.default", x->meta.rank,
-                sizes);
+    return view(f, c->args[0].value, &pst_op_expand, x->meta.rank, sizes);
 }
 
 /* cropped(x, like): the first elements of x in each dimension. */

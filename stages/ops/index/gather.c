@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One index for each element along one dimension: gather, scatter. */
 #include "stages/ops/index/along.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 
@@ -284,7 +285,7 @@ static enum pst_status gather_vjp(struct pst_vjp *v)
 {
     return pst_vjp_set(
         v, 0,
-        pst_vjp_emit(v, "aten.scatter_add.default",
+        pst_vjp_emit(v, &pst_op_scatter_add,
                      PST_ARGS(pst_v(pst_vjp_zeros_like(v, pst_vjp_in(v, 0))),
                               v->node->args[1], v->node->args[2],
                               pst_v(pst_vjp_grad(v, 0)))));
@@ -301,7 +302,7 @@ static struct pst_value *enlarged(struct pst_vjp *v, struct pst_value *g,
         return g;
     for (unsigned d = 0; d < to->rank; d++)
         pad[2 * (to->rank - 1 - d) + 1] = to->size[d] - g->meta.size[d];
-    return pst_vjp_emit(v, "aten.constant_pad_nd.default",
+    return pst_vjp_emit(v, &pst_op_constant_pad_nd,
                         PST_ARGS(pst_v(g), pst_ints(pad, 2 * to->rank)));
 }
 
@@ -313,14 +314,14 @@ static enum pst_status scatter_any_vjp(struct pst_vjp *v, bool add)
     struct pst_value *part = g;
 
     if (!add && pst_vjp_needs(v, 0))
-        part = pst_vjp_emit(v, "aten.scatter.value",
+        part = pst_vjp_emit(v, &pst_op_scatter_value,
                             PST_ARGS(pst_v(g), args[1], args[2], pst_i(0)));
     if (pst_vjp_needs(v, 0))
         (void)pst_vjp_set(v, 0, part);
     if (src == NULL || !pst_vjp_needs(v, 3))
         return v->build.status;
-    part = pst_vjp_emit(v, "aten.gather.default",
-                        PST_ARGS(pst_v(g), args[1], args[2]));
+    part =
+        pst_vjp_emit(v, &pst_op_gather, PST_ARGS(pst_v(g), args[1], args[2]));
     return pst_vjp_set(v, pst_vjp_flat(v, 3), enlarged(v, part, &src->meta));
 }
 

@@ -2,6 +2,7 @@
 /* Elements at places that other tensors name: index, index_put, index_select.
  * A place outside of its dimension is a fault; nothing is read or written. */
 #include "stages/ops/index/places.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 
@@ -410,7 +411,7 @@ static enum pst_status index_vjp(struct pst_vjp *v)
 {
     return pst_vjp_set(
         v, 0,
-        pst_vjp_emit(v, "aten.index_put.default",
+        pst_vjp_emit(v, &pst_op_index_put,
                      PST_ARGS(pst_v(pst_vjp_zeros_like(v, pst_vjp_in(v, 0))),
                               v->node->args[1], pst_v(pst_vjp_grad(v, 0)),
                               pst_b(true))));
@@ -436,7 +437,7 @@ static enum pst_status masked_fill_vjp(struct pst_vjp *v)
         part = pst_vjp_where(v, mask, g, NULL);
         part = pst_vjp_reshape(v, part, places.rank, places.size);
         if (pst_meta_numel(&value->meta) == 1) {
-            part = pst_vjp_emit(v, "aten.sum.default", PST_ARGS(pst_v(part)));
+            part = pst_vjp_emit(v, &pst_op_sum, PST_ARGS(pst_v(part)));
             part = pst_vjp_reshape_as(v, part, &value->meta);
         } else {
             part = pst_vjp_sum_to(v, part, &value->meta);
@@ -457,7 +458,7 @@ static enum pst_status index_put_vjp(struct pst_vjp *v)
     if (is_masked_fill(args))
         return masked_fill_vjp(v);
     if (!args[3].b && pst_vjp_needs(v, 0))
-        part = pst_vjp_emit(v, "aten.index_put.default",
+        part = pst_vjp_emit(v, &pst_op_index_put,
                             PST_ARGS(pst_v(g), args[1],
                                      pst_v(pst_vjp_zeros_like(v, values)),
                                      pst_b(false)));
@@ -465,7 +466,7 @@ static enum pst_status index_put_vjp(struct pst_vjp *v)
         (void)pst_vjp_set(v, 0, part);
     if (pst_vjp_needs(v, 2)) {
         part =
-            pst_vjp_emit(v, "aten.index.Tensor", PST_ARGS(pst_v(g), args[1]));
+            pst_vjp_emit(v, &pst_op_index_Tensor, PST_ARGS(pst_v(g), args[1]));
         (void)pst_vjp_set(v, pst_vjp_flat(v, 2),
                           pst_vjp_sum_to(v, part, &values->meta));
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Whole slices at places of one dimension: index_select; one_hot. */
 #include "stages/ops/index/places.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 
@@ -90,7 +91,7 @@ static enum pst_status index_select_vjp(struct pst_vjp *v)
     list[dim] = pst_vjp_reshape(v, index, 1, &n);
     return pst_vjp_set(
         v, 0,
-        pst_vjp_emit(v, "aten.index_put.default",
+        pst_vjp_emit(v, &pst_op_index_put,
                      PST_ARGS(pst_v(pst_vjp_zeros_like(v, x)),
                               pst_values(list, (unsigned)dim + 1),
                               pst_v(pst_vjp_grad(v, 0)), pst_b(true))));

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Products whose number of factors depends on the arguments. */
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 
 static struct pst_value *matmul(struct pst_rewrite *w, struct pst_value *a,
                                 struct pst_value *b)
 {
-    return pst_rw(w, "aten.matmul.default", PST_ARGS(pst_v(a), pst_v(b)));
+    return pst_rw(w, &pst_op_matmul, PST_ARGS(pst_v(a), pst_v(b)));
 }
 
 static enum pst_status chain_rewrite(struct pst_rewrite *w)
@@ -40,13 +41,13 @@ static enum pst_status matrix_power_rewrite(struct pst_rewrite *w)
     if (rank < 2 || x->meta.size[rank - 1] != x->meta.size[rank - 2])
         return pst_rewrite_fail(w, "wants square matrices");
     if (n == 0) {
-        y = pst_rw(w, "aten.eye.default",
+        y = pst_rw(w, &pst_op_eye,
                    PST_ARGS(pst_rw_int(w, pst_rw_size(w, x, rank - 1)),
                             pst_dtype_arg(x->meta.dtype)));
-        y = pst_rw(w, "aten.expand.default",
+        y = pst_rw(w, &pst_op_expand,
                    PST_ARGS(pst_v(y), pst_extents_of(w->build, x)));
-        return pst_rewrite_out(
-            w, 0, pst_rw(w, "aten.clone.default", PST_ARGS(pst_v(y))));
+        return pst_rewrite_out(w, 0,
+                               pst_rw(w, &pst_op_clone, PST_ARGS(pst_v(y))));
     }
     for (; n > 0 && w->build->status == PST_OK; n /= 2) {
         if (n % 2 == 1)
@@ -55,7 +56,7 @@ static enum pst_status matrix_power_rewrite(struct pst_rewrite *w)
             x = matmul(w, x, x);
     }
     if (w->args[1].i == 1)
-        y = pst_rw(w, "aten.clone.default", PST_ARGS(pst_v(y)));
+        y = pst_rw(w, &pst_op_clone, PST_ARGS(pst_v(y)));
     return pst_rewrite_out(w, 0, y);
 }
 
@@ -103,7 +104,7 @@ static enum pst_status cross_rewrite(struct pst_rewrite *w)
         return pst_rewrite_fail(w, "no dimension has 3 elements");
     return pst_rewrite_out(
         w, 0,
-        pst_rw(w, "aten.linalg_cross.default",
+        pst_rw(w, &pst_op_linalg_cross,
                PST_ARGS(w->args[0], w->args[1],
                         w->args[2].kind == PST_ARG_NONE ? pst_i(dim)
                                                         : w->args[2])));
@@ -123,14 +124,14 @@ static enum pst_status trilinear_rewrite(struct pst_rewrite *w)
         struct pst_value *x = pst_rewrite_in(w, k);
 
         for (unsigned i = 0; i < expand->n && x != NULL; i++)
-            x = pst_rw(w, "aten.unsqueeze.default",
+            x = pst_rw(w, &pst_op_unsqueeze,
                        PST_ARGS(pst_v(x), pst_i(expand->ints[i])));
         if (x == NULL)
             return w->build->status;
         y = y == NULL ? x : pst_rw_mul(w, y, x);
     }
     if (w->args[6].n > 0)
-        y = pst_rw(w, "aten.sum.dim_IntList", PST_ARGS(pst_v(y), w->args[6]));
+        y = pst_rw(w, &pst_op_sum_dim_IntList, PST_ARGS(pst_v(y), w->args[6]));
     return pst_rewrite_out(w, 0, y);
 }
 

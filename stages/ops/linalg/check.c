@@ -4,6 +4,7 @@
 
 #include "stages/ops/infer.h"
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -86,7 +87,7 @@ PST_CPU_KERNELS(linalg_check_errors, check_kernels);
 
 static enum pst_status check_rewrite(struct pst_rewrite *w)
 {
-    return pst_rewrite_effect(w, "penstock.linalg_check_errors.default",
+    return pst_rewrite_effect(w, &pst_op_linalg_check_errors,
                               PST_ARGS(w->args[0], w->args[1]));
 }
 

@@ -6,6 +6,7 @@
  * batched matrix product.
  */
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -52,7 +53,7 @@ static void sum_over(struct pst_rewrite *w, struct term *t, const bool *over)
     t->n = left;
     if (n > 0)
         t->value =
-            pst_rw(w, "aten.sum.dim_IntList",
+            pst_rw(w, &pst_op_sum_dim_IntList,
                    PST_ARGS(pst_v(t->value), pst_ints(dims, n), pst_b(false)));
 }
 
@@ -70,7 +71,7 @@ static void take_diagonals(struct pst_rewrite *w, struct term *t)
                 return;
             }
             t->value =
-                pst_rw(w, "aten.diagonal.default",
+                pst_rw(w, &pst_op_diagonal,
                        PST_ARGS(pst_v(t->value), pst_i(0), pst_i(a), pst_i(b)));
             memmove(&t->label[b], &t->label[b + 1], t->n - b - 1);
             memmove(&t->label[a], &t->label[a + 1], t->n - a - 2);
@@ -123,7 +124,7 @@ static void stretch(struct pst_rewrite *w, struct term *t,
     }
     if (more)
         t->value =
-            pst_rw(w, "aten.expand.default",
+            pst_rw(w, &pst_op_expand,
                    PST_ARGS(pst_v(t->value), pst_rw_ints(w, size, t->n)));
 }
 
@@ -209,7 +210,7 @@ static void contract(struct pst_rewrite *w, struct term *a, struct term *b,
     }
     for (unsigned i = 0; i < n; i++)
         to[i] = size_of(w, find(a, labels[i]) >= 0 ? a : b, labels[i]);
-    x = pst_rw(w, "aten.bmm.default", PST_ARGS(pst_v(x), pst_v(y)));
+    x = pst_rw(w, &pst_op_bmm, PST_ARGS(pst_v(x), pst_v(y)));
     a->value = x == NULL ? NULL : pst_rw_reshape(w, x, n, to);
     a->n = n;
     memcpy(a->label, labels, n);

@@ -2,6 +2,7 @@
 /* Systems of equations: A X = B, or X A = B. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/linalg/linalg.h"
+#include "stages/ops/rows.h"
 
 #include <cblas.h>
 #include <string.h>
@@ -345,7 +346,7 @@ static struct pst_value *widen(struct pst_rewrite *w, const struct pst_value *a,
             pst_extent_is(w->build, of_b, one))
             size[rank - d] = of_a;
     }
-    return pst_rw(w, "aten.expand.default",
+    return pst_rw(w, &pst_op_expand,
                   PST_ARGS(pst_v(b), pst_rw_ints(w, size, rank)));
 }
 
@@ -364,20 +365,20 @@ static enum pst_status solve(struct pst_rewrite *w, const char *check,
     if (vector && !left)
         return pst_rewrite_fail(w, "left=False wants matrices, not vectors");
     if (vector)
-        b = pst_rw(w, "aten.unsqueeze.default", PST_ARGS(pst_v(b), pst_i(-1)));
+        b = pst_rw(w, &pst_op_unsqueeze, PST_ARGS(pst_v(b), pst_i(-1)));
     if (b != NULL)
         b = widen(w, a, b);
     if (b == NULL)
         return w->build->status;
     node =
-        pst_rw_node(w, "penstock.solve_info.default",
+        pst_rw_node(w, &pst_op_solve_info,
                     PST_ARGS(pst_v(a), pst_v(b), pst_b(left), pst_text(check)));
     if (node == NULL)
         return w->build->status;
     memcpy(ret, node->outs, 4 * sizeof(*ret));
     if (vector)
         ret[0] =
-            pst_rw(w, "aten.squeeze.dim", PST_ARGS(pst_v(ret[0]), pst_i(-1)));
+            pst_rw(w, &pst_op_squeeze_dim, PST_ARGS(pst_v(ret[0]), pst_i(-1)));
     return w->build->status;
 }
 
@@ -426,7 +427,7 @@ static enum pst_status by_lu(struct pst_rewrite *w, struct pst_value *lu,
     if (b == NULL)
         return w->build->status;
     return pst_rewrite_out(w, 0,
-                           pst_rw(w, "penstock.lu_back.default",
+                           pst_rw(w, &pst_op_lu_back,
                                   PST_ARGS(pst_v(lu), pst_v(pivots), pst_v(b),
                                            pst_b(left), pst_b(adjoint))));
 }
@@ -464,7 +465,7 @@ static struct pst_value *by_triangle(struct pst_rewrite *w, struct pst_value *a,
     if (a != NULL && b != NULL)
         b = widen(w, a, b);
     return b == NULL ? NULL
-                     : pst_rw(w, "penstock.solve_by_triangle.default",
+                     : pst_rw(w, &pst_op_solve_by_triangle,
                               PST_ARGS(pst_v(a), pst_v(b), pst_b(upper),
                                        pst_b(left), pst_b(unit)));
 }
@@ -495,7 +496,7 @@ static enum pst_status by_cholesky(struct pst_rewrite *w,
         return w->build->status;
     return pst_rewrite_out(
         w, 0,
-        pst_rw(w, "penstock.cholesky_back.default",
+        pst_rw(w, &pst_op_cholesky_back,
                PST_ARGS(pst_v(b), pst_v(factor), pst_b(upper))));
 }
 
@@ -511,7 +512,7 @@ static enum pst_status cholesky_inverse_rewrite(struct pst_rewrite *w)
 
     if (x->meta.rank < 2)
         return pst_rewrite_fail(w, "wants matrices");
-    one = pst_rw(w, "aten.eye.default",
+    one = pst_rw(w, &pst_op_eye,
                  PST_ARGS(pst_rw_int(w, pst_rw_size(w, x, x->meta.rank - 1)),
                           pst_dtype_arg(x->meta.dtype)));
     return by_cholesky(w, x, one, w->args[1].b);

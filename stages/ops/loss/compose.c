@@ -2,6 +2,7 @@
 /* Losses and distances that are compositions, as PyTorch composes them. */
 #include "stages/ops/loss/loss.h"
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 
 #include <math.h>
 
@@ -13,14 +14,12 @@ static enum pst_status reduced(struct pst_rewrite *w, struct pst_value *x,
         return pst_rewrite_fail(w, "reduction %d is none of 0, 1, 2",
                                 (int)reduction);
     if (reduction != PST_REDUCE_NONE)
-        x = pst_rw(w,
-                   reduction == PST_REDUCE_MEAN ? "aten.mean.default"
-                                                : "aten.sum.default",
+        x = pst_rw(w, reduction == PST_REDUCE_MEAN ? &pst_op_mean : &pst_op_sum,
                    PST_ARGS(pst_v(x)));
     return pst_rewrite_out(w, 0, x);
 }
 
-static struct pst_value *unary(struct pst_rewrite *w, const char *op,
+static struct pst_value *unary(struct pst_rewrite *w, const struct pst_op *op,
                                struct pst_value *x)
 {
     return pst_rw(w, op, PST_ARGS(pst_v(x)));
@@ -28,7 +27,7 @@ static struct pst_value *unary(struct pst_rewrite *w, const char *op,
 
 static struct pst_value *above_zero(struct pst_rewrite *w, struct pst_value *x)
 {
-    return pst_rw(w, "aten.clamp.default", PST_ARGS(pst_v(x), pst_i(0)));
+    return pst_rw(w, &pst_op_clamp, PST_ARGS(pst_v(x), pst_i(0)));
 }
 
 /* x where target is `at`, else 0 (`is`), or the other way round. */
@@ -36,10 +35,11 @@ static struct pst_value *where_target(struct pst_rewrite *w,
                                       struct pst_value *target, bool is,
                                       int64_t at, struct pst_value *x)
 {
-    struct pst_value *mask = pst_rw(w, is ? "aten.ne.Scalar" : "aten.eq.Scalar",
-                                    PST_ARGS(pst_v(target), pst_i(at)));
+    struct pst_value *mask =
+        pst_rw(w, is ? &pst_op_ne_Scalar : &pst_op_eq_Scalar,
+               PST_ARGS(pst_v(target), pst_i(at)));
 
-    return pst_rw(w, "aten.masked_fill.Scalar",
+    return pst_rw(w, &pst_op_masked_fill_Scalar,
                   PST_ARGS(pst_v(x), pst_v(mask), pst_i(0)));
 }
 
@@ -47,7 +47,7 @@ static struct pst_value *where_target(struct pst_rewrite *w,
 static struct pst_value *sum_dim(struct pst_rewrite *w, struct pst_value *x,
                                  int64_t dim)
 {
-    return pst_rw(w, "aten.sum.dim_IntList",
+    return pst_rw(w, &pst_op_sum_dim_IntList,
                   PST_ARGS(pst_v(x), pst_ints(&dim, 1)));
 }
 
@@ -59,7 +59,7 @@ static enum pst_status l1_rewrite(struct pst_rewrite *w)
     struct pst_value *d =
         pst_rw_sub(w, pst_rewrite_in(w, 0), pst_rewrite_in(w, 1));
 
-    return reduced(w, unary(w, "aten.abs.default", d), w->args[2].i);
+    return reduced(w, unary(w, &pst_op_abs, d), w->args[2].i);
 }
 
 /* y log y - y x, or e^y (y - x) of targets that are logarithms */
@@ -68,10 +68,10 @@ static enum pst_status kl_div_rewrite(struct pst_rewrite *w)
     struct pst_value *x = pst_rewrite_in(w, 0), *y = pst_rewrite_in(w, 1);
 
     if (w->args[3].b)
-        x = pst_rw_mul(w, unary(w, "aten.exp.default", y), pst_rw_sub(w, y, x));
+        x = pst_rw_mul(w, unary(w, &pst_op_exp, y), pst_rw_sub(w, y, x));
     else
         x = pst_rw_sub(
-            w, pst_rw(w, "aten.xlogy.Tensor", PST_ARGS(pst_v(y), pst_v(y))),
+            w, pst_rw(w, &pst_op_xlogy_Tensor, PST_ARGS(pst_v(y), pst_v(y))),
             pst_rw_mul(w, y, x));
     return reduced(w, x, w->args[2].i);
 }
@@ -84,22 +84,20 @@ static enum pst_status poisson_rewrite(struct pst_rewrite *w)
     struct pst_value *loss, *s, *mask;
 
     if (w->args[2].b)
-        loss =
-            pst_rw_sub(w, unary(w, "aten.exp.default", x), pst_rw_mul(w, y, x));
+        loss = pst_rw_sub(w, unary(w, &pst_op_exp, x), pst_rw_mul(w, y, x));
     else
-        loss = pst_rw_sub(w, x,
-                          pst_rw_mul(w, y,
-                                     unary(w, "aten.log.default",
-                                           pst_rw_shift(w, x, w->args[4].f))));
+        loss = pst_rw_sub(
+            w, x,
+            pst_rw_mul(
+                w, y, unary(w, &pst_op_log, pst_rw_shift(w, x, w->args[4].f))));
     if (w->args[3].b) {
-        s = pst_rw_sub(w, pst_rw_mul(w, y, unary(w, "aten.log.default", y)), y);
-        s = pst_rw_add(w, s,
-                       pst_rw_scale(w,
-                                    unary(w, "aten.log.default",
-                                          pst_rw_scale(w, y, 2.0 * M_PI)),
-                                    0.5));
-        mask = pst_rw(w, "aten.le.Scalar", PST_ARGS(pst_v(y), pst_i(1)));
-        s = pst_rw(w, "aten.masked_fill.Scalar",
+        s = pst_rw_sub(w, pst_rw_mul(w, y, unary(w, &pst_op_log, y)), y);
+        s = pst_rw_add(
+            w, s,
+            pst_rw_scale(
+                w, unary(w, &pst_op_log, pst_rw_scale(w, y, 2.0 * M_PI)), 0.5));
+        mask = pst_rw(w, &pst_op_le_Scalar, PST_ARGS(pst_v(y), pst_i(1)));
+        s = pst_rw(w, &pst_op_masked_fill_Scalar,
                    PST_ARGS(pst_v(s), pst_v(mask), pst_i(0)));
         loss = pst_rw_add(w, loss, s);
     }
@@ -141,7 +139,7 @@ static struct pst_value *distance(struct pst_rewrite *w, struct pst_value *x,
     const int64_t last = -1;
 
     return pst_rw(
-        w, "aten.linalg_vector_norm.default",
+        w, &pst_op_linalg_vector_norm,
         PST_ARGS(pst_v(d), pst_f(p), pst_ints(&last, 1), pst_b(keepdim)));
 }
 
@@ -165,7 +163,7 @@ static enum pst_status triplet_rewrite(struct pst_rewrite *w)
 
     if (w->args[6].b)
         far = pst_rw(
-            w, "aten.minimum.default",
+            w, &pst_op_minimum,
             PST_ARGS(pst_v(far), pst_v(distance(w, p, n, order, eps, false))));
     return reduced(
         w,
@@ -179,13 +177,13 @@ static struct pst_value *normalised(struct pst_rewrite *w, struct pst_value *x,
                                     int64_t dim, double eps)
 {
     struct pst_value *norm =
-        pst_rw(w, "aten.linalg_vector_norm.default",
+        pst_rw(w, &pst_op_linalg_vector_norm,
                PST_ARGS(pst_v(x), pst_f(2.0), pst_ints(&dim, 1), pst_b(true)));
     struct pst_value *bound =
-        pst_rw(w, "aten.clamp.default", PST_ARGS(pst_v(norm), pst_f(eps)));
+        pst_rw(w, &pst_op_clamp, PST_ARGS(pst_v(norm), pst_f(eps)));
 
-    bound = unary(w, "aten.detach.default", pst_rw_sub(w, bound, norm));
-    return pst_rw(w, "aten.div.Tensor",
+    bound = unary(w, &pst_op_detach, pst_rw_sub(w, bound, norm));
+    return pst_rw(w, &pst_op_div_Tensor,
                   PST_ARGS(pst_v(x), pst_v(pst_rw_add(w, norm, bound))));
 }
 
@@ -213,7 +211,7 @@ static enum pst_status similarity_rewrite(struct pst_rewrite *w)
         x[k] = pst_rw_cast(w, x[k], dtype);
         if (x[k] != NULL && !pst_meta_same_shape(&x[k]->meta, &shape))
             x[k] = pst_rw(
-                w, "aten.expand.default",
+                w, &pst_op_expand,
                 PST_ARGS(pst_v(x[k]), pst_rw_ints(w, sizes, shape.rank)));
         x[k] = normalised(w, x[k], dim, w->args[3].f);
     }
@@ -238,8 +236,8 @@ static enum pst_status cosine_rewrite(struct pst_rewrite *w)
     d = pst_rw_mul(w,
                    pst_rw_shift(w, sum_dim(w, pst_rw_mul(w, x, x), dim), tiny),
                    pst_rw_shift(w, sum_dim(w, pst_rw_mul(w, y, y), dim), tiny));
-    d = unary(w, "aten.sqrt.default", d);
-    c = pst_rw(w, "aten.div.Tensor", PST_ARGS(pst_v(c), pst_v(d)));
+    d = unary(w, &pst_op_sqrt, d);
+    c = pst_rw(w, &pst_op_div_Tensor, PST_ARGS(pst_v(c), pst_v(d)));
     d = pst_rw_shift(w, pst_rw_scale(w, c, -1.0), 1.0);
     c = above_zero(w, pst_rw_shift(w, c, -w->args[3].f));
     return reduced(w,
@@ -250,8 +248,7 @@ static enum pst_status cosine_rewrite(struct pst_rewrite *w)
 
 static enum pst_status pdist_rewrite(struct pst_rewrite *w)
 {
-    return pst_rewrite_out(
-        w, 0, pst_rw(w, "aten._pdist_forward.default", w->args, 2));
+    return pst_rewrite_out(w, 0, pst_rw(w, &pst_op_pdist_forward, w->args, 2));
 }
 
 /* --- rows ----------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/loss/loss.h"
+#include "stages/ops/rows.h"
 
 #include <math.h>
 
@@ -328,7 +329,7 @@ static struct pst_value *target_gradient(struct pst_vjp *v, struct pst_value *g)
     double scale = a[5].f - 1.0;
     struct pst_value *r;
 
-    r = pst_vjp_emit(v, "aten.log_softmax.int", PST_ARGS(a[0], pst_i(dim)));
+    r = pst_vjp_emit(v, &pst_op_log_softmax_int, PST_ARGS(a[0], pst_i(dim)));
     if (a[2].kind == PST_ARG_VALUE) {
         for (unsigned d = 0; d < x->rank; d++)
             shape[d] = d == (unsigned)dim ? x->size[d] : 1;
@@ -352,7 +353,7 @@ static enum pst_status cross_entropy_vjp(struct pst_vjp *v)
         return v->build.status;
     if (pst_vjp_needs(v, 0))
         pst_vjp_set(v, 0,
-                    pst_vjp_emit(v, "penstock.cross_entropy_backward.default",
+                    pst_vjp_emit(v, &pst_op_cross_entropy_backward,
                                  PST_ARGS(pst_v(g), a[0], a[1], a[2], a[3],
                                           a[4], a[5])));
     if (pst_vjp_needs(v, 1))

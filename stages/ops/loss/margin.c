@@ -6,6 +6,7 @@
 #include "stages/ops/loss/loss.h"
 #include "stages/ops/pointwise/pointwise.h"
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 
 /* Samples (N, C), or one sample (C). */
 struct rows {
@@ -219,7 +220,7 @@ static enum pst_status multi_vjp(struct pst_vjp *v)
 
     if (g == NULL)
         return v->build.status;
-    g = pst_vjp_emit(v, "penstock.multi_margin_loss_backward.default",
+    g = pst_vjp_emit(v, &pst_op_multi_margin_loss_backward,
                      PST_ARGS(pst_v(g), a[0], a[1], a[2], a[3], a[4], a[5]));
     return pst_vjp_set(v, 0, g);
 }
@@ -319,7 +320,7 @@ static enum pst_status labels_vjp(struct pst_vjp *v)
 
     if (g == NULL)
         return v->build.status;
-    g = pst_vjp_emit(v, "penstock.multilabel_margin_loss_backward.default",
+    g = pst_vjp_emit(v, &pst_op_multilabel_margin_loss_backward,
                      PST_ARGS(pst_v(g), a[0], a[1], a[2]));
     return pst_vjp_set(v, 0, g);
 }
@@ -327,8 +328,7 @@ static enum pst_status labels_vjp(struct pst_vjp *v)
 static enum pst_status labels_rewrite(struct pst_rewrite *w)
 {
     return pst_rewrite_out(
-        w, 0,
-        pst_rw(w, "aten.multilabel_margin_loss_forward.default", w->args, 3));
+        w, 0, pst_rw(w, &pst_op_multilabel_margin_loss_forward, w->args, 3));
 }
 
 /* --- rows ----------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/loss/loss.h"
+#include "stages/ops/rows.h"
 
 /* mse_loss: (a - b)^2, its mean or its sum; a and b broadcast. */
 
@@ -169,7 +170,7 @@ static enum pst_status mse_vjp(struct pst_vjp *v)
 
     if (g == NULL)
         return v->build.status;
-    g = pst_vjp_emit(v, "penstock.mse_loss_backward.default",
+    g = pst_vjp_emit(v, &pst_op_mse_loss_backward,
                      PST_ARGS(pst_v(g), a[0], a[1], a[2]));
     if (pst_vjp_needs(v, 0))
         pst_vjp_set(v, 0, pst_vjp_sum_to(v, g, &pst_vjp_in(v, 0)->meta));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/loss/loss.h"
+#include "stages/ops/rows.h"
 
 /*
  * loss = -w_y x_y for log-probabilities x. The names differ in the number of
@@ -116,7 +117,7 @@ static enum pst_status nll_vjp(struct pst_vjp *v)
     if (g == NULL)
         return v->build.status;
     g = pst_vjp_emit(
-        v, "penstock.nll_loss_backward.default",
+        v, &pst_op_nll_loss_backward,
         PST_ARGS(pst_v(g), a[1], a[2], a[3], a[4], pst_ints(x->size, x->rank)));
     return pst_vjp_set(v, 0, g);
 }

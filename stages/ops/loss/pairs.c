@@ -214,7 +214,7 @@ void pst_pairs_backward_f32(const struct pst_call *c, const struct pst_pairs *f,
 /* --- gradient ------------------------------------------------------------- */
 
 enum pst_status pst_pairs_vjp(struct pst_vjp *v, const struct pst_pairs *f,
-                              const char *backward)
+                              const struct pst_op *backward)
 {
     const unsigned n = v->node->schema->n_args;
     struct pst_value *g = pst_vjp_grad(v, 0);

@@ -35,7 +35,7 @@ enum pst_status pst_pairs_backward_infer(struct pst_infer *c,
 void pst_pairs_forward(const struct pst_call *c, const struct pst_pairs *f);
 void pst_pairs_backward(const struct pst_call *c, const struct pst_pairs *f);
 enum pst_status pst_pairs_vjp(struct pst_vjp *v, const struct pst_pairs *f,
-                              const char *backward);
+                              const struct pst_op *backward);
 
 /* The fast way, of two contiguous f32 tensors of one shape without weights:
  * the arguments behind the first `shift` ones. Backward for the first operand,
@@ -68,7 +68,7 @@ void pst_pairs_backward_f32(const struct pst_call *c, const struct pst_pairs *f,
     }                                                                          \
     static enum pst_status id##_vjp(struct pst_vjp *v)                         \
     {                                                                          \
-        return pst_pairs_vjp(v, &id, "penstock." #id "_backward.default");     \
+        return pst_pairs_vjp(v, &id, &pst_op_##id##_backward);                 \
     }
 
 #define PST_PAIRS_ROWS(id, args, back, loops)                                  \

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Distances between all pairs of rows: (N, M) -> (N (N - 1) / 2). */
 #include "stages/ops/infer.h"
+#include "stages/ops/rows.h"
 #include "stages/ops/vjp.h"
 
 #include <math.h>
@@ -122,7 +123,7 @@ static enum pst_status pdist_vjp(struct pst_vjp *v)
 
     if (g == NULL)
         return v->build.status;
-    g = pst_vjp_emit(v, "penstock.pdist_backward.default",
+    g = pst_vjp_emit(v, &pst_op_pdist_backward,
                      PST_ARGS(pst_v(g), v->node->args[0], v->node->args[1],
                               pst_v(pst_vjp_out(v, 0))));
     return pst_vjp_set(v, 0, g);

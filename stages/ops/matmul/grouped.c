@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/matmul/matmul.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 
@@ -67,7 +68,7 @@ static enum pst_status outer_infer(struct pst_infer *c)
         (int64_t[]){t[2]->size[0], t[0]->size[0], t[1]->size[1]});
 }
 
-static struct pst_value *emit(struct pst_vjp *v, const char *op,
+static struct pst_value *emit(struct pst_vjp *v, const struct pst_op *op,
                               struct pst_value *a, struct pst_value *b)
 {
     if (a == NULL || b == NULL)
@@ -79,13 +80,13 @@ static struct pst_value *emit(struct pst_vjp *v, const char *op,
 static struct pst_value *emit_product(struct pst_vjp *v, struct pst_value *x,
                                       struct pst_value *weight)
 {
-    return emit(v, "penstock.grouped_product.default", x, weight);
+    return emit(v, &pst_op_grouped_product, x, weight);
 }
 
 static struct pst_value *emit_outer(struct pst_vjp *v, struct pst_value *a,
                                     struct pst_value *b)
 {
-    return emit(v, "penstock.grouped_outer.default", a, b);
+    return emit(v, &pst_op_grouped_outer, a, b);
 }
 
 /* dx = g w^T; dw = x^T g in the order of w's memory, so that a parameter that

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/matmul/matmul.h"
+#include "stages/ops/rows.h"
 
 enum pst_status pst_matmul_operands(const struct pst_infer *c, unsigned first,
                                     unsigned n, const struct pst_meta **ret)
@@ -73,7 +74,7 @@ struct pst_value *pst_matmul_emit(struct pst_vjp *v, struct pst_value *a,
 {
     if (a == NULL || b == NULL)
         return NULL;
-    return pst_vjp_emit(v, "aten.matmul.default", PST_ARGS(pst_v(a), pst_v(b)));
+    return pst_vjp_emit(v, &pst_op_matmul, PST_ARGS(pst_v(a), pst_v(b)));
 }
 
 struct pst_value *pst_matmul_t(struct pst_vjp *v, struct pst_value *a)
@@ -102,8 +103,7 @@ enum pst_status pst_matmul_added_vjp(struct pst_vjp *v, unsigned added,
     if (g == NULL || x == NULL || !pst_vjp_needs(v, added))
         return v->build.status;
     if (x->meta.rank == 1 && x->meta.size[0] == g->meta.size[g->meta.rank - 1])
-        g = pst_vjp_emit(v, "penstock.column_sum.default",
-                         PST_ARGS(pst_v(g), pst_i(1)));
+        g = pst_vjp_emit(v, &pst_op_column_sum, PST_ARGS(pst_v(g), pst_i(1)));
     else
         g = pst_vjp_sum_to(v, g, &x->meta);
     if (g != NULL && beta != 1.0)

@@ -3,6 +3,7 @@
  * channel_norm.c. Running statistics are written where training says so, also
  * if the schema does not show it. */
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 
 struct bn {
     struct pst_rewrite *w;
@@ -31,7 +32,7 @@ static struct pst_extent channels(const struct bn *b)
 
 static struct pst_value *apply(struct bn *b, bool training)
 {
-    return pst_rw(b->w, "penstock.norm_apply.default",
+    return pst_rw(b->w, &pst_op_norm_apply,
                   PST_ARGS(pst_v(b->x), pst_v(b->weight), pst_v(b->bias),
                            pst_v(b->mean), pst_v(b->rstd), pst_b(training)));
 }
@@ -40,7 +41,7 @@ static struct pst_node *stats(struct bn *b, struct pst_extent groups,
                               bool batch, bool trains, bool together)
 {
     struct pst_node *node = pst_rw_node(
-        b->w, "penstock.norm_stats.default",
+        b->w, &pst_op_norm_stats,
         PST_ARGS(pst_v(b->x), pst_rw_int(b->w, groups), pst_b(batch),
                  pst_f(b->eps), pst_b(trains && b->running_mean != NULL),
                  pst_b(trains && b->running_mean == NULL), pst_b(together)));
@@ -56,7 +57,7 @@ static struct pst_value *by_mode(struct bn *b, struct pst_value *now,
 {
     if (now == NULL || running == NULL)
         return now;
-    return pst_rw(b->w, "penstock.norm_mode.default",
+    return pst_rw(b->w, &pst_op_norm_mode,
                   PST_ARGS(pst_v(now), pst_v(running), eps, pst_b(true)));
 }
 
@@ -68,9 +69,9 @@ static struct pst_value *unbiased(struct bn *b, struct pst_value *var,
     const struct pst_extent less =
         pst_extent_sub(b->w->build, count, pst_extent(1));
 
-    var = pst_rw(b->w, "aten.div.Scalar",
+    var = pst_rw(b->w, &pst_op_div_Scalar,
                  PST_ARGS(pst_v(var), pst_rw_int(b->w, less)));
-    return pst_rw(b->w, "aten.mul.Scalar",
+    return pst_rw(b->w, &pst_op_mul_Scalar,
                   PST_ARGS(pst_v(var), pst_rw_int(b->w, count)));
 }
 
@@ -87,7 +88,7 @@ static struct pst_value *mix(struct bn *b, struct pst_value *running,
         pst_extent_is(b->w->build, pst_rw_size(b->w, now, 0), one))
         now = pst_rw_reshape(b->w, now, 1, &n);
     else
-        now = pst_rw(b->w, "aten.mean.dim",
+        now = pst_rw(b->w, &pst_op_mean_dim,
                      PST_ARGS(pst_v(now), pst_ints(&first, 1)));
     now = pst_rw_scale(b->w, now, b->momentum);
     now = pst_rw_add(b->w, pst_rw_scale(b->w, running, 1.0 - b->momentum), now);
@@ -141,7 +142,7 @@ static enum pst_status evaluate(struct bn *b)
         return pst_rewrite_fail(b->w, "the running statistics do not fit");
     b->mean = as_row(b, b->running_mean);
     var = as_row(b, b->running_var);
-    b->rstd = pst_rw(b->w, "aten.rsqrt.default",
+    b->rstd = pst_rw(b->w, &pst_op_rsqrt,
                      PST_ARGS(pst_v(pst_rw_shift(b->w, var, b->eps))));
     b->y = apply(b, false);
     return b->w->build->status;
@@ -151,7 +152,7 @@ static struct pst_value *nothing(struct pst_rewrite *w, enum pst_dtype dtype)
 {
     const int64_t zero = 0;
 
-    return pst_rw(w, "aten.full.default",
+    return pst_rw(w, &pst_op_full,
                   PST_ARGS(pst_ints(&zero, 1), pst_i(0), pst_dtype_arg(dtype)));
 }
 

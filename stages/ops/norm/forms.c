@@ -3,8 +3,9 @@
 #include "stages/ops/rewrite.h"
 
 #include "stages/ops/norm/norm.h"
+#include "stages/ops/rows.h"
 
-static struct pst_value *reduce(struct pst_rewrite *w, const char *op,
+static struct pst_value *reduce(struct pst_rewrite *w, const struct pst_op *op,
                                 struct pst_value *x, const int64_t *dims,
                                 unsigned n, bool keepdim)
 {
@@ -32,10 +33,10 @@ static enum pst_status weight_norm(struct pst_rewrite *w)
             dims[n++] = d;
     norm = pst_rw_mul(w, v, v);
     if (n > 0)
-        norm = reduce(w, "aten.sum.dim_IntList", norm, dims, n, true);
-    norm = pst_rw(w, "aten.sqrt.default", PST_ARGS(pst_v(norm)));
+        norm = reduce(w, &pst_op_sum_dim_IntList, norm, dims, n, true);
+    norm = pst_rw(w, &pst_op_sqrt, PST_ARGS(pst_v(norm)));
     w->outs[0] = pst_rw_mul(
-        w, v, pst_rw(w, "aten.div.Tensor", PST_ARGS(pst_v(g), pst_v(norm))));
+        w, v, pst_rw(w, &pst_op_div_Tensor, PST_ARGS(pst_v(g), pst_v(norm))));
     if (w->n_outs > 1)
         w->outs[1] = norm;
     return w->build->status;
@@ -62,11 +63,11 @@ static enum pst_status fused_rms_norm(struct pst_rewrite *w)
         return pst_rewrite_fail(w, "%u dimensions cannot be normalised", n);
     for (unsigned d = 0; d < n; d++)
         dims[d] = x->meta.rank - n + d;
-    w->outs[0] = pst_rw(w, "aten.rms_norm.default", w->args, 4);
+    w->outs[0] = pst_rw(w, &pst_op_rms_norm, w->args, 4);
     x = pst_rw_cast(w, x, dtype);
-    squares = reduce(w, "aten.mean.dim", pst_rw_mul(w, x, x), dims, n, true);
+    squares = reduce(w, &pst_op_mean_dim, pst_rw_mul(w, x, x), dims, n, true);
     squares = pst_rw_shift(w, squares, pst_norm_eps(&w->args[3], dtype));
-    w->outs[1] = pst_rw(w, "aten.rsqrt.default", PST_ARGS(pst_v(squares)));
+    w->outs[1] = pst_rw(w, &pst_op_rsqrt, PST_ARGS(pst_v(squares)));
     return w->build->status;
 }
 
@@ -96,8 +97,8 @@ static struct pst_value *back_input(const struct back *b)
 
     if (b->weight != NULL)
         gw = pst_rw_mul(w, gw, b->weight);
-    of_g = reduce(w, "aten.mean.dim", gw, b->dims, b->n_dims, true);
-    of_gx = reduce(w, "aten.mean.dim", pst_rw_mul(w, gw, b->xhat), b->dims,
+    of_g = reduce(w, &pst_op_mean_dim, gw, b->dims, b->n_dims, true);
+    of_gx = reduce(w, &pst_op_mean_dim, pst_rw_mul(w, gw, b->xhat), b->dims,
                    b->n_dims, true);
     gw = pst_rw_sub(w, pst_rw_sub(w, gw, of_g), pst_rw_mul(w, b->xhat, of_gx));
     return pst_rw_mul(w, gw, b->rstd);
@@ -107,7 +108,7 @@ static struct pst_value *back_sum(const struct back *b, struct pst_value *x)
 {
     if (b->n_others == 0)
         return x;
-    return reduce(b->w, "aten.sum.dim_IntList", x, b->others, b->n_others,
+    return reduce(b->w, &pst_op_sum_dim_IntList, x, b->others, b->n_others,
                   false);
 }
 
@@ -115,7 +116,7 @@ static struct pst_value *back_sum(const struct back *b, struct pst_value *x)
 static struct pst_value *like(struct pst_rewrite *w, struct pst_value *x,
                               const struct pst_value *other)
 {
-    return pst_rw(w, "aten.reshape.default",
+    return pst_rw(w, &pst_op_reshape,
                   PST_ARGS(pst_v(x), pst_extents_of(w->build, other)));
 }
 
@@ -137,13 +138,12 @@ static struct pst_value *rstd_of(struct pst_rewrite *w, struct pst_value *x,
         w->build, "FloatTrueDiv", &half, &count, pst_f(-0.5 / (double)n.value));
     struct pst_value *d = pst_rw_sub(w, x, mean), *cube;
 
-    d = reduce(w, "aten.sum.dim_IntList", pst_rw_mul(w, d, d), b->dims,
+    d = reduce(w, &pst_op_sum_dim_IntList, pst_rw_mul(w, d, d), b->dims,
                b->n_dims, true);
     cube = pst_rw_mul(w, rstd, pst_rw_mul(w, rstd, rstd));
-    d = pst_rw(w, "aten.mul.Scalar",
+    d = pst_rw(w, &pst_op_mul_Scalar,
                PST_ARGS(pst_v(pst_rw_mul(w, d, cube)), by));
-    return pst_rw(w, "penstock.with_history.default",
-                  PST_ARGS(pst_v(rstd), pst_v(d)));
+    return pst_rw(w, &pst_op_with_history, PST_ARGS(pst_v(rstd), pst_v(d)));
 }
 
 static enum pst_status layer_norm_backward(struct pst_rewrite *w)
@@ -164,11 +164,11 @@ static enum pst_status layer_norm_backward(struct pst_rewrite *w)
             b.dims[b.n_dims++] = d;
             size[2] = pst_extent_mul(w->build, size[2], pst_rw_size(w, x, d));
         }
-    mean = pst_rw(w, "aten.detach.default", PST_ARGS(w->args[3]));
-    rstd = pst_rw(w, "aten.detach.default", PST_ARGS(w->args[4]));
+    mean = pst_rw(w, &pst_op_detach, PST_ARGS(w->args[3]));
+    rstd = pst_rw(w, &pst_op_detach, PST_ARGS(w->args[4]));
     b.rstd = rstd_of(w, x, mean, rstd, &b, size[2]);
     xhat =
-        pst_rw(w, "penstock.norm_apply.default",
+        pst_rw(w, &pst_op_norm_apply,
                PST_ARGS(pst_v(pst_rw_reshape(w, x, 3, size)), pst_none(),
                         pst_none(), pst_v(pst_rw_reshape(w, mean, 2, size)),
                         pst_v(pst_rw_reshape(w, rstd, 2, size)), pst_b(true)));

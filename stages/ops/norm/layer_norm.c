@@ -90,10 +90,10 @@ static void affine_vjp(struct pst_vjp *v, struct pst_value *g)
         d[0] = both->outs[0];
         d[1] = both->outs[1];
     } else if (for_w) {
-        d[0] = pst_vjp_emit(v, "penstock.layer_norm_backward_weight.default",
+        d[0] = pst_vjp_emit(v, &pst_op_layer_norm_backward_weight,
                             PST_ARGS(pst_v(g), args[0], args[1], args[4]));
     } else if (for_b) {
-        d[1] = pst_vjp_emit(v, "penstock.column_sum.default",
+        d[1] = pst_vjp_emit(v, &pst_op_column_sum,
                             PST_ARGS(pst_v(g), pst_i(args[1].n)));
     }
     if (for_w)
@@ -118,7 +118,7 @@ static enum pst_status layer_norm_vjp(struct pst_vjp *v)
         return pst_vjp_set(v, 0, through);
     if (pst_vjp_needs(v, 0)) {
         d = pst_vjp_emit(
-            v, "penstock.layer_norm_backward_input.default",
+            v, &pst_op_layer_norm_backward_input,
             PST_ARGS(pst_v(g), args[0], args[1], args[2], args[4]));
         if (through != NULL)
             d = pst_vjp_add(v, d, through);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/norm/norm.h"
+#include "stages/ops/rows.h"
 
 /* rms_norm(input, shape, weight, eps): x / sqrt(mean(x^2) + eps) * w. Any mix
  * of floating dtypes; the result is promoted. */
@@ -25,12 +26,12 @@ static enum pst_status rms_norm_vjp(struct pst_vjp *v)
         return v->build.status;
     if (pst_vjp_needs(v, 0)) {
         d = pst_vjp_emit(
-            v, "penstock.rms_norm_backward_input.default",
+            v, &pst_op_rms_norm_backward_input,
             PST_ARGS(pst_v(g), args[0], args[1], args[2], args[3]));
         pst_vjp_set(v, 0, d);
     }
     if (w != NULL && pst_vjp_needs(v, 2)) {
-        d = pst_vjp_emit(v, "penstock.rms_norm_backward_weight.default",
+        d = pst_vjp_emit(v, &pst_op_rms_norm_backward_weight,
                          PST_ARGS(pst_v(g), args[0], args[1], args[3]));
         pst_vjp_set(v, 1, pst_vjp_cast(v, d, w->meta.dtype));
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Activations and the products of their derivatives with a gradient. */
 #include "stages/ops/pointwise/pointwise.h"
+#include "stages/ops/rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -41,7 +42,7 @@ PST_PW_REF(silu_backward, 0, 2, silu_backward_f64, NULL)
 static enum pst_status tanh_vjp(struct pst_vjp *v)
 {
     return pst_pw_set(v, 0,
-                      pst_vjp_emit(v, "aten.tanh_backward.default",
+                      pst_vjp_emit(v, &pst_op_tanh_backward,
                                    PST_ARGS(pst_v(pst_vjp_grad(v, 0)),
                                             pst_v(pst_vjp_out(v, 0)))));
 }
@@ -49,7 +50,7 @@ static enum pst_status tanh_vjp(struct pst_vjp *v)
 static enum pst_status sigmoid_vjp(struct pst_vjp *v)
 {
     return pst_pw_set(v, 0,
-                      pst_vjp_emit(v, "aten.sigmoid_backward.default",
+                      pst_vjp_emit(v, &pst_op_sigmoid_backward,
                                    PST_ARGS(pst_v(pst_vjp_grad(v, 0)),
                                             pst_v(pst_vjp_out(v, 0)))));
 }
@@ -59,7 +60,7 @@ static enum pst_status relu_vjp(struct pst_vjp *v)
 {
     return pst_pw_set(
         v, 0,
-        pst_vjp_emit(v, "aten.threshold_backward.default",
+        pst_vjp_emit(v, &pst_op_threshold_backward,
                      PST_ARGS(pst_v(pst_vjp_grad(v, 0)),
                               pst_v(pst_vjp_out(v, 0)), pst_i(0))));
 }
@@ -67,7 +68,7 @@ static enum pst_status relu_vjp(struct pst_vjp *v)
 static enum pst_status silu_vjp(struct pst_vjp *v)
 {
     return pst_pw_set(v, 0,
-                      pst_vjp_emit(v, "aten.silu_backward.default",
+                      pst_vjp_emit(v, &pst_op_silu_backward,
                                    PST_ARGS(pst_v(pst_vjp_grad(v, 0)),
                                             pst_v(pst_vjp_in(v, 0)))));
 }
@@ -159,7 +160,7 @@ static enum pst_status gelu_vjp(struct pst_vjp *v)
 {
     return pst_pw_set(
         v, 0,
-        pst_vjp_emit(v, "aten.gelu_backward.default",
+        pst_vjp_emit(v, &pst_op_gelu_backward,
                      PST_ARGS(pst_v(pst_vjp_grad(v, 0)),
                               pst_v(pst_vjp_in(v, 0)), v->node->args[1])));
 }

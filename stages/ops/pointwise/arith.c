@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Sums, products, quotients and the operators of one operand next to them. */
 #include "stages/ops/pointwise/pointwise.h"
+#include "stages/ops/rows.h"
 
 #include <math.h>
 
@@ -306,7 +307,7 @@ static enum pst_status neg_vjp(struct pst_vjp *v)
 static enum pst_status abs_vjp(struct pst_vjp *v)
 {
     struct pst_value *sign =
-        pst_vjp_emit(v, "aten.sign.default", PST_ARGS(pst_v(pst_vjp_in(v, 0))));
+        pst_vjp_emit(v, &pst_op_sign, PST_ARGS(pst_v(pst_vjp_in(v, 0))));
 
     return pst_pw_set(v, 0, pst_vjp_mul(v, pst_vjp_grad(v, 0), sign));
 }

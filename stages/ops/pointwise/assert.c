@@ -6,6 +6,7 @@
  */
 #include "stages/ops/infer.h"
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 
 /* --- on data -------------------------------------------------------------- */
 
@@ -49,7 +50,7 @@ PST_CPU_KERNELS(assert, assert_kernels);
 
 static enum pst_status emit_assert(struct pst_rewrite *w, const char *text)
 {
-    return pst_rewrite_effect(w, "penstock.assert.default",
+    return pst_rewrite_effect(w, &pst_op_assert,
                               PST_ARGS(w->args[0], pst_text(text)));
 }
 

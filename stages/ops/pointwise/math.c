@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Functions of one operand, and powers. */
 #include "stages/ops/pointwise/pointwise.h"
+#include "stages/ops/rows.h"
 
 #include <math.h>
 
@@ -51,7 +52,7 @@ static enum pst_status rsqrt_vjp(struct pst_vjp *v)
 static enum pst_status sin_vjp(struct pst_vjp *v)
 {
     struct pst_value *x =
-        pst_vjp_emit(v, "aten.cos.default", PST_ARGS(pst_v(pst_vjp_in(v, 0))));
+        pst_vjp_emit(v, &pst_op_cos, PST_ARGS(pst_v(pst_vjp_in(v, 0))));
 
     return pst_pw_set(v, 0, pst_vjp_mul(v, pst_vjp_grad(v, 0), x));
 }
@@ -59,7 +60,7 @@ static enum pst_status sin_vjp(struct pst_vjp *v)
 static enum pst_status cos_vjp(struct pst_vjp *v)
 {
     struct pst_value *x =
-        pst_vjp_emit(v, "aten.sin.default", PST_ARGS(pst_v(pst_vjp_in(v, 0))));
+        pst_vjp_emit(v, &pst_op_sin, PST_ARGS(pst_v(pst_vjp_in(v, 0))));
 
     x = pst_vjp_mul(v, pst_vjp_grad(v, 0), x);
     return pst_pw_set(v, 0, pst_vjp_neg(v, x));
@@ -71,7 +72,7 @@ static enum pst_status erf_vjp(struct pst_vjp *v)
     struct pst_value *x = pst_vjp_in(v, 0);
 
     x = pst_vjp_neg(v, pst_vjp_mul(v, x, x));
-    x = pst_vjp_emit(v, "aten.exp.default", PST_ARGS(pst_v(x)));
+    x = pst_vjp_emit(v, &pst_op_exp, PST_ARGS(pst_v(x)));
     x = pst_vjp_mul_scalar(v, x, TWO_OVER_SQRT_PI);
     return pst_pw_set(v, 0, pst_vjp_mul(v, pst_vjp_grad(v, 0), x));
 }
@@ -244,7 +245,7 @@ static enum pst_status pow_scalar_vjp(struct pst_vjp *v)
 {
     return pst_pw_set(
         v, 0,
-        pst_vjp_emit(v, "penstock.pow_scalar_backward.default",
+        pst_vjp_emit(v, &pst_op_pow_scalar_backward,
                      PST_ARGS(pst_v(pst_vjp_grad(v, 0)),
                               pst_v(pst_vjp_in(v, 0)), v->node->args[1])));
 }
@@ -255,10 +256,10 @@ static void pow_base_vjp(struct pst_vjp *v, struct pst_value *g,
 {
     struct pst_value *zero, *d;
 
-    d = pst_vjp_emit(v, "aten.pow.Tensor_Tensor",
+    d = pst_vjp_emit(v, &pst_op_pow_Tensor_Tensor,
                      PST_ARGS(pst_v(a), pst_v(pst_vjp_add_scalar(v, b, -1.0))));
     d = pst_vjp_mul(v, pst_vjp_mul(v, g, b), d);
-    zero = pst_vjp_emit(v, "aten.eq.Scalar", PST_ARGS(pst_v(b), pst_f(0.0)));
+    zero = pst_vjp_emit(v, &pst_op_eq_Scalar, PST_ARGS(pst_v(b), pst_f(0.0)));
     (void)pst_pw_set(v, 0, pst_vjp_where(v, zero, NULL, d));
 }
 
@@ -270,12 +271,12 @@ static void pow_exponent_vjp(struct pst_vjp *v, struct pst_value *g,
 
     if (a == NULL)
         a = pst_vjp_full(v, &b->meta, pst_pw_number(&v->node->args[0]));
-    d = pst_vjp_emit(v, "aten.log.default", PST_ARGS(pst_v(a)));
+    d = pst_vjp_emit(v, &pst_op_log, PST_ARGS(pst_v(a)));
     d = pst_vjp_mul(v, pst_vjp_mul(v, g, pst_vjp_out(v, 0)), d);
-    zero = pst_vjp_emit(v, "aten.eq.Scalar", PST_ARGS(pst_v(a), pst_f(0.0)));
+    zero = pst_vjp_emit(v, &pst_op_eq_Scalar, PST_ARGS(pst_v(a), pst_f(0.0)));
     positive =
-        pst_vjp_emit(v, "aten.ge.Scalar", PST_ARGS(pst_v(b), pst_f(0.0)));
-    zero = pst_vjp_emit(v, "aten.logical_and.default",
+        pst_vjp_emit(v, &pst_op_ge_Scalar, PST_ARGS(pst_v(b), pst_f(0.0)));
+    zero = pst_vjp_emit(v, &pst_op_logical_and,
                         PST_ARGS(pst_v(zero), pst_v(positive)));
     (void)pst_pw_set(v, 1, pst_vjp_where(v, zero, NULL, d));
 }

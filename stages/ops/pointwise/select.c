@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Choosing between elements: where, masked_fill, clamp, maximum, minimum. */
 #include "stages/ops/pointwise/pointwise.h"
+#include "stages/ops/rows.h"
 
 #include <math.h>
 
@@ -221,7 +222,7 @@ static enum pst_status infer_clamp(struct pst_infer *c)
 static enum pst_status clamp_vjp(struct pst_vjp *v)
 {
     struct pst_value *g = pst_vjp_emit(
-        v, "penstock.clamp_backward.default",
+        v, &pst_op_clamp_backward,
         PST_ARGS(pst_v(pst_vjp_grad(v, 0)), pst_v(pst_vjp_in(v, 0)),
                  v->node->args[1], v->node->args[2]));
 
@@ -254,13 +255,14 @@ PST_PW_REF(maximum, 0, 2, maximum_f64, maximum_i64)
 PST_PW_REF(minimum, 0, 2, minimum_f64, minimum_i64)
 
 /* Equals get half each. */
-static enum pst_status extremum_vjp(struct pst_vjp *v, const char *less)
+static enum pst_status extremum_vjp(struct pst_vjp *v,
+                                    const struct pst_op *less)
 {
     struct pst_value *g = pst_vjp_grad(v, 0);
     struct pst_value *a = pst_vjp_in(v, 0), *b = pst_vjp_in(v, 1);
     struct pst_value *equal, *loses;
 
-    equal = pst_vjp_emit(v, "aten.eq.Tensor", PST_ARGS(pst_v(a), pst_v(b)));
+    equal = pst_vjp_emit(v, &pst_op_eq_Tensor, PST_ARGS(pst_v(a), pst_v(b)));
     g = pst_vjp_where(v, equal, pst_vjp_mul_scalar(v, g, 0.5), g);
     if (pst_pw_wants(v, 0)) {
         loses = pst_vjp_emit(v, less, PST_ARGS(pst_v(a), pst_v(b)));
@@ -275,12 +277,12 @@ static enum pst_status extremum_vjp(struct pst_vjp *v, const char *less)
 
 static enum pst_status maximum_vjp(struct pst_vjp *v)
 {
-    return extremum_vjp(v, "aten.lt.Tensor");
+    return extremum_vjp(v, &pst_op_lt_Tensor);
 }
 
 static enum pst_status minimum_vjp(struct pst_vjp *v)
 {
-    return extremum_vjp(v, "aten.gt.Tensor");
+    return extremum_vjp(v, &pst_op_gt_Tensor);
 }
 
 PST_PW_LOOP(maximum, 2, 0)

@@ -106,9 +106,9 @@ static enum pst_status prelu_rewrite(struct pst_rewrite *w)
         size[d] = pst_extent(1);
     size[rank > 1 ? 1 : 0] = pst_extent_numel(w->build, weight);
     weight = pst_rw_reshape(w, weight, x->meta.rank, size);
-    return pst_rewrite_out(w, 0,
-                           pst_rw(w, "aten._prelu_kernel.default",
-                                  PST_ARGS(pst_v(x), pst_v(weight))));
+    return pst_rewrite_out(
+        w, 0,
+        pst_rw(w, &pst_op__prelu_kernel, PST_ARGS(pst_v(x), pst_v(weight))));
 }
 
 PST_REWRITE(prelu, "aten::prelu(Tensor self, Tensor weight) -> Tensor",

@@ -3,6 +3,7 @@
  * gradients, each of which is the transpose of the other. */
 #include "stages/ops/pool/extent.h"
 #include "stages/ops/pool/resample.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 
@@ -250,8 +251,8 @@ static struct pst_resample describe(const struct pst_call *c, bool transposed,
     return r;
 }
 
-static enum pst_status resample_vjp(struct pst_vjp *v, const char *twin,
-                                    bool transposed)
+static enum pst_status resample_vjp(struct pst_vjp *v,
+                                    const struct pst_op *twin, bool transposed)
 {
     const struct pst_node *node = v->node;
     const struct pst_meta *m = &node->args[0].value->meta;
@@ -281,7 +282,7 @@ static enum pst_status resample_vjp(struct pst_vjp *v, const char *twin,
         pst_resample_run(&r, back, c->pool, c->scratch,                        \
                          pst_simd_axpy_##suffix);                              \
     }
-#define DIRECTION(id, how, back, twin_name)                                    \
+#define DIRECTION(id, how, back, twin)                                         \
     static enum pst_status id##_infer(struct pst_infer *c)                     \
     {                                                                          \
         const enum pst_status status = is_floating(c);                         \
@@ -293,7 +294,7 @@ static enum pst_status resample_vjp(struct pst_vjp *v, const char *twin,
     }                                                                          \
     static enum pst_status id##_vjp(struct pst_vjp *v)                         \
     {                                                                          \
-        return resample_vjp(v, "penstock." twin_name ".default", back);        \
+        return resample_vjp(v, &pst_op_##twin, back);                          \
     }                                                                          \
     RUN_SET(id, how##_axis, back, any)                                         \
     PST_SIMD_IF_AVX2(RUN_SET(id, how##_axis, back, avx2))                      \
@@ -320,8 +321,8 @@ static enum pst_status resample_vjp(struct pst_vjp *v, const char *twin,
          .run = id##_ref},                                                     \
     }
 #define BOTH(id, how)                                                          \
-    DIRECTION(id, how, false, #id "_backward");                                \
-    DIRECTION(id##_backward, how, true, #id)
+    DIRECTION(id, how, false, id##_backward);                                  \
+    DIRECTION(id##_backward, how, true, id)
 BOTH(avg_pool, average);
 BOTH(adaptive_avg_pool, adaptive);
 BOTH(resize, resize);

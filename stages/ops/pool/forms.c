@@ -2,6 +2,7 @@
 /* The names of pools. */
 #include "stages/base/checked.h"
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 
 /* --- maxima ------------------------------------------------------------- */
 
@@ -15,18 +16,17 @@ static enum pst_status results(struct pst_rewrite *w, struct pst_node *node)
 
 static enum pst_status max_pool(struct pst_rewrite *w)
 {
-    return results(w, pst_rw_node(w, "penstock.max_pool.default", w->args, 6));
+    return results(w, pst_rw_node(w, &pst_op_max_pool, w->args, 6));
 }
 
 static enum pst_status adaptive_max_pool(struct pst_rewrite *w)
 {
-    return results(
-        w, pst_rw_node(w, "penstock.adaptive_max_pool.default", w->args, 2));
+    return results(w, pst_rw_node(w, &pst_op_adaptive_max_pool, w->args, 2));
 }
 
 static enum pst_status fractional_max_pool(struct pst_rewrite *w)
 {
-    return results(w, pst_rw_node(w, "penstock.fractional_max_pool.default",
+    return results(w, pst_rw_node(w, &pst_op_fractional_max_pool,
                                   PST_ARGS(w->args[0], w->args[3], w->args[1],
                                            w->args[2])));
 }
@@ -80,7 +80,7 @@ static struct pst_value *flat(struct pst_rewrite *w, struct pst_value *x,
 }
 
 /* x scattered into zeros whose planes have these sizes; op adds or writes. */
-static enum pst_status scatter(struct pst_rewrite *w, const char *op,
+static enum pst_status scatter(struct pst_rewrite *w, const struct pst_op *op,
                                struct pst_value *x, struct pst_value *places,
                                const struct pst_extent *planes, unsigned dims)
 {
@@ -98,7 +98,7 @@ static enum pst_status scatter(struct pst_rewrite *w, const char *op,
         whole = pst_extent_mul(w->build, whole, planes[d]);
     }
     size[lead] = whole;
-    y = pst_rw(w, "aten.full.default",
+    y = pst_rw(w, &pst_op_full,
                PST_ARGS(pst_rw_ints(w, size, lead + 1), pst_i(0),
                         pst_dtype_arg(x->meta.dtype)));
     y = pst_rw(w, op,
@@ -118,7 +118,7 @@ static enum pst_status max_unpool(struct pst_rewrite *w)
         return pst_rewrite_fail(w, "%u sizes", size->n);
     for (unsigned d = 0; d < size->n; d++)
         planes[d] = pst_extent_in(w->build, size, d);
-    return scatter(w, "aten.scatter.src", pst_rewrite_in(w, 0),
+    return scatter(w, &pst_op_scatter_src, pst_rewrite_in(w, 0),
                    pst_rewrite_in(w, 1), planes, size->n);
 }
 
@@ -141,7 +141,7 @@ static enum pst_status max_pool_backward(struct pst_rewrite *w)
         return pst_rewrite_fail(w, "the input has %u dimensions", rank);
     planes[0] = pst_rw_size(w, x, rank - 2);
     planes[1] = pst_rw_size(w, x, rank - 1);
-    return scatter(w, "aten.scatter_add.default", pst_rewrite_in(w, 0),
+    return scatter(w, &pst_op_scatter_add, pst_rewrite_in(w, 0),
                    pst_rewrite_in(w, 7), planes, 2);
 }
 
@@ -156,9 +156,9 @@ PST_REWRITE(max_pool2d_with_indices_backward,
 static enum pst_status avg_pool(struct pst_rewrite *w)
 {
     const bool divides = w->schema->n_args > 6;
-    const char *of = pst_rewrite_in(w, 0)->meta.dtype == PST_I64
-                         ? "penstock.avg_pool_whole.default"
-                         : "penstock.avg_pool.default";
+    const struct pst_op *of = pst_rewrite_in(w, 0)->meta.dtype == PST_I64
+                                  ? &pst_op_avg_pool_whole
+                                  : &pst_op_avg_pool;
 
     return pst_rewrite_out(w, 0,
                            pst_rw(w, of,
@@ -190,11 +190,11 @@ static enum pst_status adaptive_avg_pool(struct pst_rewrite *w)
         is_global(w, &pst_rewrite_in(w, 0)->meta, size))
         return pst_rewrite_out(
             w, 0,
-            pst_rw(w, "aten.mean.dim",
+            pst_rw(w, &pst_op_mean_dim,
                    PST_ARGS(w->args[0], pst_ints(last, size->n), pst_b(true),
                             pst_none())));
-    return pst_rewrite_out(
-        w, 0, pst_rw(w, "penstock.adaptive_avg_pool.default", w->args, 2));
+    return pst_rewrite_out(w, 0,
+                           pst_rw(w, &pst_op_adaptive_avg_pool, w->args, 2));
 }
 
 #define AVG_POOL(dims, more)                                                   \
@@ -246,7 +246,7 @@ static enum pst_status avg_pool_backward(struct pst_rewrite *w)
         return w->build->status;
     return pst_rewrite_out(
         w, 0,
-        pst_rw(w, "penstock.avg_pool_backward.default",
+        pst_rw(w, &pst_op_avg_pool_backward,
                PST_ARGS(args[0], size, args[2], args[3], args[4], args[5],
                         args[6], args[7])));
 }
@@ -258,8 +258,7 @@ static enum pst_status adaptive_backward(struct pst_rewrite *w)
     if (plane_of(w, 1, &in) != PST_OK || plane_of(w, 0, &out) != PST_OK)
         return w->build->status;
     return pst_rewrite_out(w, 0,
-                           pst_rw(w,
-                                  "penstock.adaptive_avg_pool_backward.default",
+                           pst_rw(w, &pst_op_adaptive_avg_pool_backward,
                                   PST_ARGS(w->args[0], in, out)));
 }
 

@@ -6,6 +6,7 @@
  */
 #include "stages/ops/pool/extent.h"
 #include "stages/ops/pool/resample.h"
+#include "stages/ops/rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -470,7 +471,7 @@ static enum pst_status max_vjp(struct pst_vjp *v, unsigned dims)
         size[lead] *= g->meta.size[d];
     zeros = pst_vjp_full(v, &flat, 0.0);
     g = pst_vjp_emit(
-        v, "aten.scatter_add.default",
+        v, &pst_op_scatter_add,
         PST_ARGS(pst_v(zeros), pst_i(lead),
                  pst_v(pst_vjp_reshape(v, pst_vjp_out(v, 1), lead + 1, size)),
                  pst_v(pst_vjp_reshape(v, g, lead + 1, size))));

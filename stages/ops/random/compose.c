@@ -2,6 +2,7 @@
 /* Distributions as functions of uniform and normal numbers. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/pointwise/pointwise.h"
+#include "stages/ops/rows.h"
 
 #include <math.h>
 
@@ -194,10 +195,11 @@ static struct pst_value *mask(struct pst_rewrite *w, struct pst_value *x,
 
     for (unsigned d = 0; d < x->meta.rank; d++)
         size[d] = channels && d > 1 ? pst_extent(1) : pst_rw_size(w, x, d);
-    ones = pst_rw(w, "aten.zeros.default",
+    ones = pst_rw(w, &pst_op_zeros,
                   PST_ARGS(pst_rw_ints(w, size, x->meta.rank),
                            pst_dtype_arg(x->meta.dtype)));
-    return pst_rw(w, "aten.bernoulli.p", PST_ARGS(pst_v(ones), pst_f(1.0 - p)));
+    return pst_rw(w, &pst_op_bernoulli_p,
+                  PST_ARGS(pst_v(ones), pst_f(1.0 - p)));
 }
 
 static enum pst_status by_mode(struct pst_rewrite *w, struct pst_value *train,
@@ -205,7 +207,7 @@ static enum pst_status by_mode(struct pst_rewrite *w, struct pst_value *train,
 {
     return pst_rewrite_out(
         w, 0,
-        pst_rw(w, "penstock.by_mode.default",
+        pst_rw(w, &pst_op_by_mode,
                PST_ARGS(pst_v(train), pst_v(eval), pst_b(true))));
 }
 

@@ -8,6 +8,7 @@
 
 #include "stages/ops/infer.h"
 #include "stages/ops/pointwise/nd.h"
+#include "stages/ops/rows.h"
 #include "stages/ops/simd/layers/dropout.h"
 #include "stages/ops/vjp.h"
 
@@ -114,7 +115,7 @@ static enum pst_status dropout_vjp(struct pst_vjp *v)
 
     if (!is_identity(node->args)) {
         v->build.node_id = node->id;
-        g = pst_vjp_emit(v, "aten.dropout.default",
+        g = pst_vjp_emit(v, &pst_op_dropout,
                          PST_ARGS(pst_v(g), node->args[1], node->args[2]));
         v->build.node_id = id;
     }

@@ -2,6 +2,7 @@
 /* Reductions that are compositions of others. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/pointwise/pointwise.h"
+#include "stages/ops/rows.h"
 
 #include <math.h>
 
@@ -134,10 +135,10 @@ static enum pst_status sum_to_size_rewrite(struct pst_rewrite *w)
             return pst_rewrite_fail(w, "dimension %u does not fit", d);
     if (n == 0)
         return pst_rewrite_out(w, 0, x);
-    x = pst_rw(w, "aten.sum.dim_IntList",
+    x = pst_rw(w, &pst_op_sum_dim_IntList,
                PST_ARGS(pst_v(x), pst_ints(dims, n), pst_b(true)));
     return pst_rewrite_out(
-        w, 0, pst_rw(w, "aten.reshape.default", PST_ARGS(pst_v(x), *size)));
+        w, 0, pst_rw(w, &pst_op_reshape, PST_ARGS(pst_v(x), *size)));
 }
 
 PST_REWRITE(sum_to_size,

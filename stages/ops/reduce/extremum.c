@@ -2,6 +2,7 @@
 /* Largest and smallest elements, and where they are. NaN is larger than all;
  * the first of equals counts. */
 #include "stages/ops/reduce/fold.h"
+#include "stages/ops/rows.h"
 
 #include <math.h>
 
@@ -96,12 +97,12 @@ static struct pst_value *matches(struct pst_vjp *v, struct pst_value *x,
 {
     struct pst_value *same, *nan_x, *nan_y;
 
-    same = pst_vjp_emit(v, "aten.eq.Tensor", PST_ARGS(pst_v(x), pst_v(y)));
-    nan_x = pst_vjp_emit(v, "aten.ne.Tensor", PST_ARGS(pst_v(x), pst_v(x)));
-    nan_y = pst_vjp_emit(v, "aten.ne.Tensor", PST_ARGS(pst_v(y), pst_v(y)));
-    nan_x = pst_vjp_emit(v, "aten.logical_and.default",
+    same = pst_vjp_emit(v, &pst_op_eq_Tensor, PST_ARGS(pst_v(x), pst_v(y)));
+    nan_x = pst_vjp_emit(v, &pst_op_ne_Tensor, PST_ARGS(pst_v(x), pst_v(x)));
+    nan_y = pst_vjp_emit(v, &pst_op_ne_Tensor, PST_ARGS(pst_v(y), pst_v(y)));
+    nan_x = pst_vjp_emit(v, &pst_op_logical_and,
                          PST_ARGS(pst_v(nan_x), pst_v(nan_y)));
-    return pst_vjp_emit(v, "aten.logical_or.default",
+    return pst_vjp_emit(v, &pst_op_logical_or,
                         PST_ARGS(pst_v(same), pst_v(nan_x)));
 }
 
@@ -122,7 +123,7 @@ static enum pst_status divide_vjp(struct pst_vjp *v, int arg, int keepdim)
     if (arg == PST_REDUCE_ALL)
         mask = matches(v, x, y);
     else
-        mask = pst_vjp_emit(v, "aten.eq.Tensor", PST_ARGS(pst_v(x), pst_v(y)));
+        mask = pst_vjp_emit(v, &pst_op_eq_Tensor, PST_ARGS(pst_v(x), pst_v(y)));
     if (mask == NULL)
         return v->build.status;
     mask = pst_vjp_cast(v, mask, x->meta.dtype);
@@ -209,7 +210,7 @@ static enum pst_status max_dim_vjp(struct pst_vjp *v)
         return v->build.status;
     return pst_vjp_set(
         v, 0,
-        pst_vjp_emit(v, "aten.scatter_add.default",
+        pst_vjp_emit(v, &pst_op_scatter_add,
                      PST_ARGS(pst_v(pst_vjp_zeros_like(v, pst_vjp_in(v, 0))),
                               args[1], pst_v(at), pst_v(g))));
 }

@@ -3,6 +3,7 @@
 #include "stages/ops/reduce/lane.h"
 #include "stages/ops/reduce/reduce.h"
 #include "stages/ops/reduce/running.h"
+#include "stages/ops/rows.h"
 
 /* --- cumsum --------------------------------------------------------------- */
 
@@ -53,8 +54,7 @@ static struct pst_value *flipped(struct pst_vjp *v, struct pst_value *g,
 {
     if (g == NULL || g->meta.rank == 0)
         return g;
-    return pst_vjp_emit(v, "aten.flip.default",
-                        PST_ARGS(pst_v(g), pst_ints(&dim, 1)));
+    return pst_vjp_emit(v, &pst_op_flip, PST_ARGS(pst_v(g), pst_ints(&dim, 1)));
 }
 
 /* Every element goes into all later sums. */
@@ -65,7 +65,7 @@ static enum pst_status cumsum_vjp(struct pst_vjp *v)
 
     if (g == NULL)
         return v->build.status;
-    g = pst_vjp_emit(v, "aten.cumsum.default", PST_ARGS(pst_v(g), pst_i(dim)));
+    g = pst_vjp_emit(v, &pst_op_cumsum, PST_ARGS(pst_v(g), pst_i(dim)));
     return pst_vjp_set(
         v, 0,
         pst_vjp_cast(v, flipped(v, g, dim), pst_vjp_in(v, 0)->meta.dtype));
@@ -206,11 +206,11 @@ static struct pst_value *undo(struct pst_vjp *v, struct pst_value *g,
     struct pst_value *late, *early;
 
     pad[at] = 1;
-    late = pst_vjp_emit(v, "aten.constant_pad_nd.default",
+    late = pst_vjp_emit(v, &pst_op_constant_pad_nd,
                         PST_ARGS(pst_v(g), pst_ints(pad, at + 2)));
     pad[at] = 0;
     pad[at + 1] = 1;
-    early = pst_vjp_emit(v, "aten.constant_pad_nd.default",
+    early = pst_vjp_emit(v, &pst_op_constant_pad_nd,
                          PST_ARGS(pst_v(g), pst_ints(pad, at + 2)));
     return pst_vjp_sub(v, late, early);
 }
@@ -242,7 +242,7 @@ static enum pst_status diff_vjp(struct pst_vjp *v)
         if (pst_vjp_needs(v, order[k]))
             (void)pst_vjp_set(
                 v, pst_vjp_flat(v, order[k]),
-                pst_vjp_emit(v, "aten.narrow.default",
+                pst_vjp_emit(v, &pst_op_narrow,
                              PST_ARGS(pst_v(g), pst_i(dim), pst_i(at),
                                       pst_i(x->meta.size[dim]))));
         at += x->meta.size[dim];

@@ -5,6 +5,7 @@
 #include "stages/ops/pointwise/pointwise.h"
 #include "stages/ops/reduce/fold.h"
 #include "stages/ops/reduce/whole.h"
+#include "stages/ops/rows.h"
 
 #include <math.h>
 
@@ -205,11 +206,11 @@ static enum pst_status var_vjp(struct pst_vjp *v)
         x->meta.rank == 0 || v->node->args[1].kind == PST_ARG_NONE;
     struct pst_value *g = pst_reduce_spread(v, pst_vjp_grad(v, 0), 1, 3);
     struct pst_value *mean = pst_vjp_emit(
-        v, "aten.mean.dim", PST_ARGS(pst_v(x), v->node->args[1], pst_b(true)));
+        v, &pst_op_mean_dim, PST_ARGS(pst_v(x), v->node->args[1], pst_b(true)));
 
     if (whole && by <= 0.0) {
         struct pst_value *at =
-            pst_vjp_emit(v, "aten.eq.Tensor", PST_ARGS(pst_v(x), pst_v(mean)));
+            pst_vjp_emit(v, &pst_op_eq_Tensor, PST_ARGS(pst_v(x), pst_v(mean)));
         struct pst_value *slope =
             pst_vjp_where(v, at, pst_vjp_full(v, &x->meta, NAN),
                           pst_vjp_full(v, &x->meta, INFINITY));
@@ -301,7 +302,7 @@ static enum pst_status logsumexp_vjp(struct pst_vjp *v)
 
     if (d == NULL)
         return v->build.status;
-    d = pst_vjp_emit(v, "aten.exp.default", PST_ARGS(pst_v(d)));
+    d = pst_vjp_emit(v, &pst_op_exp, PST_ARGS(pst_v(d)));
     return pst_vjp_set(v, 0, pst_vjp_mul(v, g, d));
 }
 

@@ -491,11 +491,10 @@ static enum pst_status by_rank(struct pst_rewrite *w)
 {
     const bool deep = pst_rewrite_in(w, 0)->meta.rank == 5;
 
-    return pst_rewrite_out(w, 0,
-                           pst_rw(w,
-                                  deep ? "aten.grid_sampler_3d.default"
-                                       : "aten.grid_sampler_2d.default",
-                                  w->args, 5));
+    return pst_rewrite_out(
+        w, 0,
+        pst_rw(w, deep ? &pst_op_grid_sampler_3d : &pst_op_grid_sampler_2d,
+               w->args, 5));
 }
 
 PST_REWRITE(grid_sampler,
@@ -525,10 +524,10 @@ static struct pst_value *coordinates(struct pst_rewrite *w, struct pst_extent n,
                                 pst_f(step.f / 2.0));
         first = pst_extent_fold(b, "Add", &first, &minus, pst_f(first.f - 1.0));
     }
-    x = pst_rw(w, "aten.arange.default",
+    x = pst_rw(w, &pst_op_arange,
                PST_ARGS(pst_rw_int(w, n), pst_dtype_arg(dtype)));
-    x = pst_rw(w, "aten.mul.Scalar", PST_ARGS(pst_v(x), step));
-    return pst_rw(w, "aten.add.Scalar", PST_ARGS(pst_v(x), first));
+    x = pst_rw(w, &pst_op_mul_Scalar, PST_ARGS(pst_v(x), step));
+    return pst_rw(w, &pst_op_add_Scalar, PST_ARGS(pst_v(x), first));
 }
 
 static enum pst_status affine_grid(struct pst_rewrite *w)
@@ -559,21 +558,20 @@ static enum pst_status affine_grid(struct pst_rewrite *w)
         base = pst_rw_reshape(w, coordinates(w, space[d], w->args[2].b, dtype),
                               dims + 1, line);
         parts[dims - 1 - d] =
-            pst_rw(w, "aten.expand.default",
+            pst_rw(w, &pst_op_expand,
                    PST_ARGS(pst_v(base), pst_rw_ints(w, space, dims + 1)));
     }
-    parts[dims] = pst_rw(w, "aten.full.default",
+    parts[dims] = pst_rw(w, &pst_op_full,
                          PST_ARGS(pst_rw_ints(w, space, dims + 1), pst_i(1),
                                   pst_dtype_arg(dtype)));
     if (w->build->status != PST_OK)
         return w->build->status;
-    base = pst_rw(w, "aten.cat.default",
+    base = pst_rw(w, &pst_op_cat,
                   PST_ARGS(pst_values(parts, dims + 1), pst_i(-1)));
     base = pst_rw_reshape(w, base, 2, flat);
-    theta = pst_rw(w, "aten.transpose.int",
+    theta = pst_rw(w, &pst_op_transpose_int,
                    PST_ARGS(pst_v(theta), pst_i(1), pst_i(2)));
-    base =
-        pst_rw(w, "aten.matmul.default", PST_ARGS(pst_v(base), pst_v(theta)));
+    base = pst_rw(w, &pst_op_matmul, PST_ARGS(pst_v(base), pst_v(theta)));
     out[0] = pst_extent_in(w->build, size, 0);
     for (unsigned d = 0; d < dims; d++)
         out[1 + d] = space[d];

@@ -2,6 +2,7 @@
 /* The names of resizing: all are penstock.resize. Factors are per dimension,
  * 0 where there is none. */
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 
 #include <math.h>
 
@@ -13,7 +14,7 @@ static enum pst_status emit(struct pst_rewrite *w, const char *mode,
         .kind = PST_ARG_FLOATS, .n = dims, .floats = factors};
 
     return pst_rewrite_out(w, 0,
-                           pst_rw(w, "penstock.resize.default",
+                           pst_rw(w, &pst_op_resize,
                                   PST_ARGS(w->args[0], size, pst_text(mode),
                                            pst_b(align), scales)));
 }

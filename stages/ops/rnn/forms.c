@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The names of recurrent layers and cells: all are penstock.rnn_layer. */
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 
 struct rnn {
     struct pst_rewrite *w;
@@ -17,7 +18,7 @@ static struct pst_value *nth(struct rnn *r, struct pst_value *x, unsigned i)
 {
     if (x == NULL)
         return NULL;
-    return pst_rw(r->w, "aten.select.int",
+    return pst_rw(r->w, &pst_op_select_int,
                   PST_ARGS(pst_v(x), pst_i(0), pst_i(i)));
 }
 
@@ -31,11 +32,11 @@ static struct pst_value *direction(struct rnn *r, struct pst_value *x,
     struct pst_node *node;
 
     gates =
-        pst_rw(r->w, "aten.linear.default",
+        pst_rw(r->w, &pst_op_linear,
                PST_ARGS(pst_v(x), pst_v(p[0]), pst_v(r->biases ? p[2] : NULL)));
     if (gates == NULL)
         return NULL;
-    node = pst_rw_node(r->w, "penstock.rnn_layer.default",
+    node = pst_rw_node(r->w, &pst_op_rnn_layer,
                        PST_ARGS(pst_v(gates), pst_v(nth(r, r->h, i)),
                                 pst_v(nth(r, r->c, i)), pst_v(p[1]),
                                 pst_v(r->biases ? p[3] : NULL),
@@ -55,8 +56,7 @@ static struct pst_value *layer(struct rnn *r, struct pst_value *x, unsigned l)
     both[1] = direction(r, x, l * 2 + 1, true);
     if (both[1] == NULL)
         return NULL;
-    return pst_rw(r->w, "aten.cat.default",
-                  PST_ARGS(pst_values(both, 2), pst_i(2)));
+    return pst_rw(r->w, &pst_op_cat, PST_ARGS(pst_values(both, 2), pst_i(2)));
 }
 
 static struct pst_value *stack(struct rnn *r, struct pst_value **of)
@@ -64,13 +64,13 @@ static struct pst_value *stack(struct rnn *r, struct pst_value **of)
     if (r->w->build->status != PST_OK)
         return NULL;
     return pst_rw(
-        r->w, "aten.stack.default",
+        r->w, &pst_op_stack,
         PST_ARGS(pst_values(of, r->layers * r->directions), pst_i(0)));
 }
 
 static struct pst_value *turn(struct rnn *r, struct pst_value *x)
 {
-    return pst_rw(r->w, "aten.transpose.int",
+    return pst_rw(r->w, &pst_op_transpose_int,
                   PST_ARGS(pst_v(x), pst_i(0), pst_i(1)));
 }
 
@@ -117,7 +117,7 @@ static enum pst_status layers(struct pst_rewrite *w, const char *mode,
     for (unsigned l = 0; l < r.layers && x != NULL; l++) {
         x = layer(&r, x, l);
         if (x != NULL && r.train && r.dropout > 0.0 && l + 1 < r.layers)
-            x = pst_rw(w, "aten.dropout.default",
+            x = pst_rw(w, &pst_op_dropout,
                        PST_ARGS(pst_v(x), pst_f(r.dropout), pst_b(true)));
     }
     w->outs[0] = a[6].b && x != NULL ? turn(&r, x) : x;
@@ -174,10 +174,9 @@ static struct pst_node *cell(struct pst_rewrite *w, const char *mode,
         pst_rewrite_fail(w, "the input is no matrix");
         return NULL;
     }
-    x = pst_rw(w, "aten.linear.default",
-               PST_ARGS(w->args[0], w->args[2], w->args[4]));
-    x = pst_rw(w, "aten.unsqueeze.default", PST_ARGS(pst_v(x), pst_i(0)));
-    return pst_rw_node(w, "penstock.rnn_layer.default",
+    x = pst_rw(w, &pst_op_linear, PST_ARGS(w->args[0], w->args[2], w->args[4]));
+    x = pst_rw(w, &pst_op_unsqueeze, PST_ARGS(pst_v(x), pst_i(0)));
+    return pst_rw_node(w, &pst_op_rnn_layer,
                        PST_ARGS(pst_v(x), pst_v(h), pst_v(c), w->args[3],
                                 w->args[5], pst_none(), pst_text(mode),
                                 pst_b(false)));

@@ -428,13 +428,13 @@ static struct pst_value *inner(struct pst_vjp *v, struct pst_value *a,
     b = flat(v, b);
     if (a == NULL || b == NULL)
         return NULL;
-    return pst_vjp_emit(v, "aten.mm.default", PST_ARGS(pst_v(a), pst_v(b)));
+    return pst_vjp_emit(v, &pst_op_mm, PST_ARGS(pst_v(a), pst_v(b)));
 }
 
 static struct pst_value *narrow(struct pst_vjp *v, struct pst_value *x,
                                 int64_t dim, int64_t from, int64_t n)
 {
-    return pst_vjp_emit(v, "aten.narrow.default",
+    return pst_vjp_emit(v, &pst_op_narrow,
                         PST_ARGS(pst_v(x), pst_i(dim), pst_i(from), pst_i(n)));
 }
 
@@ -455,7 +455,7 @@ static struct pst_value *states(struct pst_vjp *v, struct pst_value *y,
     }
     if (parts[0] == NULL || parts[1] == NULL)
         return NULL;
-    return pst_vjp_emit(v, "aten.cat.default",
+    return pst_vjp_emit(v, &pst_op_cat,
                         PST_ARGS(pst_values(parts, 2), pst_i(0)));
 }
 
@@ -493,9 +493,8 @@ static enum pst_status layer_vjp(struct pst_vjp *v)
     if (pst_vjp_in(v, W_HR) != NULL && pst_vjp_needs(v, W_HR)) {
         const int64_t h = saved->meta.size[2] / 5;
         struct pst_value *o = narrow(v, saved, 2, 3 * h, h);
-        struct pst_value *c =
-            pst_vjp_emit(v, "aten.tanh.default",
-                         PST_ARGS(pst_v(narrow(v, saved, 2, 4 * h, h))));
+        struct pst_value *c = pst_vjp_emit(
+            v, &pst_op_tanh, PST_ARGS(pst_v(narrow(v, saved, 2, 4 * h, h))));
 
         pst_vjp_set(v, W_HR, inner(v, node->outs[4], pst_vjp_mul(v, o, c)));
     }

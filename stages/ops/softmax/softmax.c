@@ -2,6 +2,7 @@
 #include "stages/ops/softmax/softmax.h"
 
 #include "stages/ops/infer.h"
+#include "stages/ops/rows.h"
 #include "stages/ops/vjp.h"
 
 #include <math.h>
@@ -301,7 +302,7 @@ static const struct pst_kernel safe_softmax_kernels[] = {
 
 /* --- rows --------------------------------------------------------------- */
 
-static enum pst_status backward_emit(struct pst_vjp *v, const char *op)
+static enum pst_status backward_emit(struct pst_vjp *v, const struct pst_op *op)
 {
     struct pst_value *g = pst_vjp_grad(v, 0), *d;
 
@@ -314,12 +315,12 @@ static enum pst_status backward_emit(struct pst_vjp *v, const char *op)
 
 static enum pst_status softmax_vjp(struct pst_vjp *v)
 {
-    return backward_emit(v, "penstock.softmax_backward.default");
+    return backward_emit(v, &pst_op_softmax_backward);
 }
 
 static enum pst_status log_softmax_vjp(struct pst_vjp *v)
 {
-    return backward_emit(v, "penstock.log_softmax_backward.default");
+    return backward_emit(v, &pst_op_log_softmax_backward);
 }
 
 const struct pst_op pst_op_softmax_int = {

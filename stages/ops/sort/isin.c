@@ -4,6 +4,7 @@
 
 #include "stages/ops/pointwise/nd.h"
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 
 #define BLOCK 64
 
@@ -120,12 +121,12 @@ static enum pst_status isin_rewrite(struct pst_rewrite *w)
 {
     const enum pst_dtype dtype = pst_result_type(w->args, 2);
     struct pst_value *found =
-        pst_rw(w, "penstock.is_in.default",
+        pst_rw(w, &pst_op_is_in,
                PST_ARGS(pst_v(pst_rw_cast(w, pst_rewrite_in(w, 0), dtype)),
                         pst_v(pst_rw_cast(w, pst_rewrite_in(w, 1), dtype))));
 
     if (w->args[3].b)
-        found = pst_rw(w, "aten.logical_not.default", PST_ARGS(pst_v(found)));
+        found = pst_rw(w, &pst_op_logical_not, PST_ARGS(pst_v(found)));
     return pst_rewrite_out(w, 0, found);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Compositions on sorted lanes; quantiles. */
 #include "stages/ops/formula/formula.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 
@@ -50,7 +51,7 @@ static enum pst_status quantile(struct pst_rewrite *w, bool nan_too)
     int d = dim->kind == PST_ARG_INT ? pst_meta_dim(&x->meta, dim->i) : 0;
 
     if (q == NULL)
-        q = pst_rw(w, "aten.full.default",
+        q = pst_rw(w, &pst_op_full,
                    PST_ARGS(pst_ints(NULL, 0), w->args[1],
                             pst_dtype_arg(x->meta.dtype)));
     if (q == NULL || d < 0 || q->meta.rank > 1)
@@ -59,9 +60,9 @@ static enum pst_status quantile(struct pst_rewrite *w, bool nan_too)
     if (dim->kind != PST_ARG_INT || rank == 0)
         x = pst_rw_reshape(w, x, 1, &flat);
     else
-        x = pst_rw(w, "aten.movedim.int",
+        x = pst_rw(w, &pst_op_movedim_int,
                    PST_ARGS(pst_v(x), pst_i(d), pst_i(-1)));
-    x = pst_rw(w, "penstock.quantiles.default",
+    x = pst_rw(w, &pst_op_quantiles,
                PST_ARGS(pst_v(x), pst_v(q), pst_b(nan_too), w->args[4]));
     if (x == NULL)
         return w->build->status;
@@ -71,8 +72,7 @@ static enum pst_status quantile(struct pst_rewrite *w, bool nan_too)
         order[k] = k - 1;
     x = pst_rw_permute(w, x, order, x->meta.rank);
     if (keep && dim->kind == PST_ARG_INT && rank > 0)
-        x = pst_rw(w, "aten.unsqueeze.default",
-                   PST_ARGS(pst_v(x), pst_i(d + 1)));
+        x = pst_rw(w, &pst_op_unsqueeze, PST_ARGS(pst_v(x), pst_i(d + 1)));
     for (unsigned k = 0; k < PST_MAX_RANK; k++)
         ones[k] = pst_extent(1);
     if (keep && dim->kind != PST_ARG_INT && x != NULL && rank < PST_MAX_RANK) {
@@ -80,7 +80,7 @@ static enum pst_status quantile(struct pst_rewrite *w, bool nan_too)
         x = pst_rw_reshape(w, x, rank + 1, ones);
     }
     if (!vector)
-        x = pst_rw(w, "aten.squeeze.dim", PST_ARGS(pst_v(x), pst_i(0)));
+        x = pst_rw(w, &pst_op_squeeze_dim, PST_ARGS(pst_v(x), pst_i(0)));
     return pst_rewrite_out(w, 0, x);
 }
 

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Compositions whose number of parts depends on the arguments. */
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 
 static struct pst_value *expand(struct pst_rewrite *w, struct pst_value *x,
                                 unsigned rank, const struct pst_extent *sizes)
 {
-    return pst_rw(w, "aten.expand.default",
+    return pst_rw(w, &pst_op_expand,
                   PST_ARGS(pst_v(x), pst_rw_ints(w, sizes, rank)));
 }
 
 static struct pst_value *cat(struct pst_rewrite *w, struct pst_value **parts,
                              unsigned n, int64_t dim)
 {
-    return pst_rw(w, "aten.cat.default",
-                  PST_ARGS(pst_values(parts, n), pst_i(dim)));
+    return pst_rw(w, &pst_op_cat, PST_ARGS(pst_values(parts, n), pst_i(dim)));
 }
 
 /* Argument i as a dimension of x; fails the builder otherwise. */
@@ -57,7 +57,7 @@ static enum pst_status meshgrid(struct pst_rewrite *w, bool xy)
             one[i] = i == d ? size[d] : pst_extent(1);
         w->outs[k] =
             expand(w,
-                   pst_rw(w, "aten.view.default",
+                   pst_rw(w, &pst_op_view,
                           PST_ARGS(pst_v(in[k]), pst_rw_ints(w, one, n))),
                    n, size);
     }
@@ -100,7 +100,7 @@ static enum pst_status tile_rewrite(struct pst_rewrite *w)
                          : pst_extent_in(w->build, dims, d + dims->n - rank);
     return pst_rewrite_out(
         w, 0,
-        pst_rw(w, "aten.repeat.default",
+        pst_rw(w, &pst_op_repeat,
                PST_ARGS(pst_v(x), pst_rw_ints(w, repeats, rank))));
 }
 
@@ -128,14 +128,14 @@ static enum pst_status repeat_interleave_rewrite(struct pst_rewrite *w)
         if (d == dim)
             size[k++] = repeats;
     }
-    x = pst_rw(w, "aten.unsqueeze.default",
+    x = pst_rw(w, &pst_op_unsqueeze,
                PST_ARGS(pst_v(x), pst_i((int64_t)dim + 1)));
     x = expand(w, x, rank + 1, size);
     size[dim] = pst_extent_mul(w->build, size[dim], repeats);
     for (unsigned d = dim + 1; d < rank; d++)
         size[d] = size[d + 1];
     /* A reshape of nothing expanded would be a view: this is a copy. */
-    x = pst_rw(w, "aten.clone.default", PST_ARGS(pst_v(x)));
+    x = pst_rw(w, &pst_op_clone, PST_ARGS(pst_v(x)));
     return pst_rewrite_out(w, 0, pst_rw_reshape(w, x, rank, size));
 }
 
@@ -151,7 +151,7 @@ PST_REWRITE(repeat_interleave_self_int,
 static void piece(struct pst_rewrite *w, unsigned k, unsigned dim,
                   struct pst_arg start, struct pst_arg end)
 {
-    w->outs[k] = pst_rw(w, "aten.slice.Tensor",
+    w->outs[k] = pst_rw(w, &pst_op_slice_Tensor,
                         PST_ARGS(pst_v(pst_rewrite_in(w, 0)), pst_i(dim), start,
                                  end, pst_i(1)));
 }
@@ -255,7 +255,7 @@ static struct pst_value *pad(struct pst_rewrite *w, struct pst_value *x,
                              const struct pst_extent *by, unsigned n,
                              double value)
 {
-    return pst_rw(w, "aten.constant_pad_nd.default",
+    return pst_rw(w, &pst_op_constant_pad_nd,
                   PST_ARGS(pst_v(x), pst_rw_ints(w, by, n), pst_f(value)));
 }
 
@@ -269,8 +269,7 @@ static enum pst_status block_diag_rewrite(struct pst_rewrite *w)
     if (in->n == 0 || in->n > PST_MAX_OUTS)
         return pst_rewrite_refuse(w, "%u tensors", in->n);
     for (unsigned k = 0; k < in->n; k++) {
-        rows[k] = pst_rw(w, "aten.atleast_2d.default",
-                         PST_ARGS(pst_v(in->values[k])));
+        rows[k] = pst_rw(w, &pst_op_atleast_2d, PST_ARGS(pst_v(in->values[k])));
         if (rows[k] == NULL)
             return w->build->status;
         if (rows[k]->meta.rank > 2)
@@ -314,7 +313,7 @@ static enum pst_status pad_sequence_rewrite(struct pst_rewrite *w)
     }
     return pst_rewrite_out(
         w, 0,
-        pst_rw(w, "aten.stack.default",
+        pst_rw(w, &pst_op_stack,
                PST_ARGS(pst_values(rows, in->n), pst_i(w->args[1].b ? 0 : 1))));
 }
 
@@ -345,7 +344,7 @@ static struct pst_value *write_diagonal(struct pst_rewrite *w,
                         : pst_extent_mul(w->build, pst_extent(-shift), flat[a]);
     if (n != src->meta.rank || pst_meta_numel(&src->meta) == 0)
         offset = pst_extent(0);
-    return pst_rw(w, "penstock.write_strided.default",
+    return pst_rw(w, &pst_op_write_strided,
                   PST_ARGS(pst_v(x), pst_v(src), pst_extents_of(w->build, src),
                            pst_rw_ints(w, stride, n), pst_rw_int(w, offset)));
 }
@@ -356,7 +355,7 @@ static enum pst_status diagonal_scatter_rewrite(struct pst_rewrite *w)
     const unsigned a = dim_of(w, x, w->args[3].i);
     const unsigned b = dim_of(w, x, w->args[4].i);
     const struct pst_value *window =
-        pst_rw(w, "aten.diagonal.default",
+        pst_rw(w, &pst_op_diagonal,
                PST_ARGS(pst_v(x), w->args[2], w->args[3], w->args[4]));
 
     if (window == NULL)
@@ -387,7 +386,7 @@ static enum pst_status diag_embed_rewrite(struct pst_rewrite *w)
                           pst_extent(shift < 0 ? -shift : shift));
     for (unsigned d = 0, k = 0; d < like.meta.rank; d++)
         size[d] = d == a || d == b ? side : pst_rw_size(w, src, k++);
-    zeros = pst_rw(w, "aten.zeros.default",
+    zeros = pst_rw(w, &pst_op_zeros,
                    PST_ARGS(pst_rw_ints(w, size, like.meta.rank),
                             pst_dtype_arg(src->meta.dtype)));
     if (zeros == NULL)
@@ -436,14 +435,14 @@ static enum pst_status as_strided_scatter_rewrite(struct pst_rewrite *w)
         offset = x->base == NULL ? pst_i(0)
                                  : pst_rw_int(w, of_storage(w, x, x->offset));
     if (x->base != NULL || !pst_meta_is_contiguous(&x->meta))
-        all = pst_rw(w, "aten.as_strided.default",
+        all = pst_rw(w, &pst_op_as_strided,
                      PST_ARGS(pst_v(x), pst_rw_ints(w, &n, 1),
                               pst_ints(&one, 1), pst_i(0)));
     all = pst_rw(
-        w, "penstock.write_strided.default",
+        w, &pst_op_write_strided,
         PST_ARGS(pst_v(all), w->args[1], w->args[2], w->args[3], offset));
     if (x->base != NULL || !pst_meta_is_contiguous(&x->meta))
-        all = pst_rw(w, "aten.as_strided.default",
+        all = pst_rw(w, &pst_op_as_strided,
                      PST_ARGS(pst_v(all), pst_extents_of(w->build, x),
                               strides_of(w, x),
                               pst_rw_int(w, of_storage(w, x, x->offset))));
@@ -487,11 +486,11 @@ static enum pst_status fill_diagonal_rewrite(struct pst_rewrite *w)
         pst_extent_less(b, wide, pst_rw_size(w, x, 0)))
         n = pst_extent_ceildiv(b, pst_extent_numel(b, x), stride);
     sizes = pst_rw_ints(w, &n, 1);
-    src = pst_rw(w, "aten.full.default",
+    src = pst_rw(w, &pst_op_full,
                  PST_ARGS(sizes, w->args[1], pst_dtype_arg(x->meta.dtype)));
     return pst_rewrite_out(
         w, 0,
-        pst_rw(w, "penstock.write_strided.default",
+        pst_rw(w, &pst_op_write_strided,
                PST_ARGS(pst_v(x), pst_v(src), sizes, pst_rw_ints(w, &stride, 1),
                         pst_i(0))));
 }

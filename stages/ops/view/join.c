@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Several tensors, or several copies of one, in one result. */
 #include "stages/base/checked.h"
+#include "stages/ops/rows.h"
 #include "stages/ops/view/view.h"
 
 #include <string.h>
@@ -119,7 +120,7 @@ static enum pst_status cat_vjp(struct pst_vjp *v)
         }
         if (v->needs[k]) {
             part = pst_vjp_emit(
-                v, "aten.narrow.default",
+                v, &pst_op_narrow,
                 PST_ARGS(pst_v(g), pst_i(dim), pst_i(at), pst_i(x->size[dim])));
             (void)pst_vjp_set(
                 v, k, part == NULL ? NULL : pst_vjp_cast(v, part, x->dtype));
@@ -181,7 +182,7 @@ static enum pst_status stack_vjp(struct pst_vjp *v)
         if (!v->needs[k])
             continue;
         part = pst_vjp_emit(
-            v, "aten.select.int",
+            v, &pst_op_select_int,
             PST_ARGS(pst_v(pst_vjp_grad(v, 0)), v->node->args[1], pst_i(k)));
         (void)pst_vjp_set(v, k,
                           pst_vjp_cast(v, part, list->values[k]->meta.dtype));

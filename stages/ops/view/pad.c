@@ -5,6 +5,7 @@
 
 #include "stages/ops/pointwise/nd.h"
 #include "stages/ops/pointwise/pointwise.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 
@@ -212,7 +213,7 @@ static enum pst_status pad_vjp(struct pst_vjp *v)
     for (unsigned k = 0; k < pad->n; k++)
         back[k] = -pad->ints[k];
     return pst_vjp_set(v, 0,
-                       pst_vjp_emit(v, "aten.constant_pad_nd.default",
+                       pst_vjp_emit(v, &pst_op_constant_pad_nd,
                                     PST_ARGS(pst_v(pst_vjp_grad(v, 0)),
                                              pst_ints(back, pad->n))));
 }

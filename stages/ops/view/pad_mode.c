@@ -2,6 +2,7 @@
 /* Padding with the tensor's own elements, dimension by dimension: pieces of it,
  * flipped or expanded, in front and behind. Negative padding crops. */
 #include "stages/ops/rewrite.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 
@@ -14,7 +15,7 @@ static struct pst_value *slice(struct pst_rewrite *w, struct pst_value *x,
                                unsigned dim, struct pst_extent start,
                                struct pst_extent end)
 {
-    return pst_rw(w, "aten.slice.Tensor",
+    return pst_rw(w, &pst_op_slice_Tensor,
                   PST_ARGS(pst_v(x), pst_i(dim), pst_rw_int(w, start),
                            pst_rw_int(w, end), pst_i(1)));
 }
@@ -39,13 +40,13 @@ static struct pst_value *edge(struct pst_rewrite *w, struct pst_value *x,
         part = before
                    ? slice(w, x, dim, one, pst_extent_add(w->build, n, one))
                    : slice(w, x, dim, pst_extent_sub(w->build, last, n), last);
-        return pst_rw(w, "aten.flip.default",
+        return pst_rw(w, &pst_op_flip,
                       PST_ARGS(pst_v(part), pst_ints(&axis, 1)));
     }
     for (unsigned d = 0; d < x->meta.rank; d++)
         sizes[d] = d == dim ? n : pst_rw_size(w, x, d);
     part = before ? slice(w, x, dim, zero, one) : slice(w, x, dim, last, size);
-    return pst_rw(w, "aten.expand.default",
+    return pst_rw(w, &pst_op_expand,
                   PST_ARGS(pst_v(part), pst_rw_ints(w, sizes, x->meta.rank)));
 }
 
@@ -86,8 +87,7 @@ static struct pst_value *pad_dim(struct pst_rewrite *w, struct pst_value *x,
     parts[n++] = x;
     if (goes_on)
         parts[n++] = edge(w, x, dim, behind, mode, false);
-    return pst_rw(w, "aten.cat.default",
-                  PST_ARGS(pst_values(parts, n), pst_i(dim)));
+    return pst_rw(w, &pst_op_cat, PST_ARGS(pst_values(parts, n), pst_i(dim)));
 }
 
 static enum pst_status pad(struct pst_rewrite *w, enum mode mode,
@@ -103,9 +103,9 @@ static enum pst_status pad(struct pst_rewrite *w, enum mode mode,
     if (mode == CONSTANT) {
         if (value.kind == PST_ARG_NONE)
             value = pst_i(0);
-        return pst_rewrite_out(w, 0,
-                               pst_rw(w, "aten.constant_pad_nd.default",
-                                      PST_ARGS(pst_v(x), *by, value)));
+        return pst_rewrite_out(
+            w, 0,
+            pst_rw(w, &pst_op_constant_pad_nd, PST_ARGS(pst_v(x), *by, value)));
     }
     dtype = x->meta.dtype;
     if (dtype == PST_BF16 || dtype == PST_F16)

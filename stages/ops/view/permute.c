@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Dimensions in another order, and dimensions that are repeated. */
+#include "stages/ops/rows.h"
 #include "stages/ops/view/view.h"
 
 /* Result 0 := argument 0 with dimension order[d] at place d. */
@@ -206,7 +207,7 @@ static enum pst_status movedim_vjp(struct pst_vjp *v)
 {
     return pst_vjp_set(
         v, 0,
-        pst_vjp_emit(v, "aten.movedim.int",
+        pst_vjp_emit(v, &pst_op_movedim_int,
                      PST_ARGS(pst_v(pst_vjp_grad(v, 0)), v->node->args[2],
                               v->node->args[1])));
 }

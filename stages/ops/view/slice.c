@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Windows into a tensor: select, slice, narrow; and their gradients, which put
  * a window into zeros. */
+#include "stages/ops/rows.h"
 #include "stages/ops/view/view.h"
 
 #include <string.h>
@@ -128,7 +129,7 @@ static enum pst_status select_vjp(struct pst_vjp *v)
 {
     const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;
     struct pst_value *g = pst_vjp_emit(
-        v, "aten.select_backward.default",
+        v, &pst_op_select_backward,
         PST_ARGS(pst_v(pst_vjp_grad(v, 0)), pst_ints(x->size, x->rank),
                  v->node->args[1], v->node->args[2]));
 
@@ -142,7 +143,7 @@ static enum pst_status sliced_vjp(struct pst_vjp *v, int64_t start, int64_t end,
     struct pst_value *g = pst_vjp_grad(v, 0);
 
     if (!pst_meta_same_shape(&g->meta, x))
-        g = pst_vjp_emit(v, "aten.slice_backward.default",
+        g = pst_vjp_emit(v, &pst_op_slice_backward,
                          PST_ARGS(pst_v(g), pst_ints(x->size, x->rank),
                                   v->node->args[1], pst_i(start), pst_i(end),
                                   pst_i(step)));
@@ -316,7 +317,7 @@ static enum pst_status select_backward_vjp(struct pst_vjp *v)
 {
     return pst_vjp_set(
         v, 0,
-        pst_vjp_emit(v, "aten.select.int",
+        pst_vjp_emit(v, &pst_op_select_int,
                      PST_ARGS(pst_v(pst_vjp_grad(v, 0)), v->node->args[2],
                               v->node->args[3])));
 }
@@ -325,7 +326,7 @@ static enum pst_status slice_backward_vjp(struct pst_vjp *v)
 {
     return pst_vjp_set(
         v, 0,
-        pst_vjp_emit(v, "aten.slice.Tensor",
+        pst_vjp_emit(v, &pst_op_slice_Tensor,
                      PST_ARGS(pst_v(pst_vjp_grad(v, 0)), v->node->args[2],
                               v->node->args[3], v->node->args[4],
                               v->node->args[5])));

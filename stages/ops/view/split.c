@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One tensor as several views: split, chunk, unbind. Their gradient is put
  * together by one cat or stack, never by a sum of padded pieces. */
+#include "stages/ops/rows.h"
 #include "stages/ops/view/view.h"
 
 /* Results of sizes[k] (or all of `each`, the last one shorter) along dim. */
@@ -123,7 +124,8 @@ static enum pst_status infer_unbind(struct pst_infer *c)
 
 /* Gradients of all results joined along argument `dim`, zeros for those that
  * none reaches. */
-static enum pst_status join_vjp(struct pst_vjp *v, const char *op, unsigned dim)
+static enum pst_status join_vjp(struct pst_vjp *v, const struct pst_op *op,
+                                unsigned dim)
 {
     struct pst_value *all[PST_MAX_OUTS];
 
@@ -144,12 +146,12 @@ static enum pst_status join_vjp(struct pst_vjp *v, const char *op, unsigned dim)
 
 static enum pst_status split_vjp(struct pst_vjp *v)
 {
-    return join_vjp(v, "aten.cat.default", 2);
+    return join_vjp(v, &pst_op_cat, 2);
 }
 
 static enum pst_status unbind_vjp(struct pst_vjp *v)
 {
-    return join_vjp(v, "aten.stack.default", 1);
+    return join_vjp(v, &pst_op_stack, 1);
 }
 
 #define SPLIT(id, text, how, back)                                             \

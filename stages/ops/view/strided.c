@@ -2,6 +2,7 @@
 /* Windows by strides: diagonal, unfold, as_strided; their gradients sum what
  * falls together. */
 #include "stages/base/checked.h"
+#include "stages/ops/rows.h"
 #include "stages/ops/view/view.h"
 
 #include <string.h>
@@ -81,7 +82,7 @@ static struct pst_value *scatter(struct pst_vjp *v, const struct pst_meta *x,
                                  struct pst_value *g,
                                  const struct pst_meta *view, int64_t offset)
 {
-    return pst_vjp_emit(v, "penstock.scatter_strided.default",
+    return pst_vjp_emit(v, &pst_op_scatter_strided,
                         PST_ARGS(pst_v(g), pst_ints(x->size, x->rank),
                                  pst_ints(view->size, view->rank),
                                  pst_ints(view->stride, view->rank),
@@ -205,11 +206,11 @@ static struct pst_value *through_storage(struct pst_vjp *v, struct pst_value *x,
                     x->offset - first);
 
         if (count != NULL)
-            count = pst_vjp_emit(v, "aten.clamp_min.default",
+            count = pst_vjp_emit(v, &pst_op_clamp_min,
                                  PST_ARGS(pst_v(count), pst_i(1)));
         g = pst_vjp_div(v, g, count);
     }
-    return pst_vjp_emit(v, "penstock.read_strided.default",
+    return pst_vjp_emit(v, &pst_op_read_strided,
                         PST_ARGS(pst_v(g), pst_ints(x->meta.size, x->meta.rank),
                                  pst_ints(x->meta.stride, x->meta.rank),
                                  pst_i(x->offset - first)));

@@ -3,6 +3,7 @@
 #include "stages/ops/view/view.h"
 
 #include "stages/ops/pointwise/nd.h"
+#include "stages/ops/rows.h"
 
 #include <string.h>
 
@@ -121,7 +122,7 @@ static enum pst_status triu_vjp(struct pst_vjp *v)
 {
     return pst_vjp_set(
         v, 0,
-        pst_vjp_emit(v, "aten.triu.default",
+        pst_vjp_emit(v, &pst_op_triu,
                      PST_ARGS(pst_v(pst_vjp_grad(v, 0)), v->node->args[1])));
 }
 
@@ -129,7 +130,7 @@ static enum pst_status tril_vjp(struct pst_vjp *v)
 {
     return pst_vjp_set(
         v, 0,
-        pst_vjp_emit(v, "aten.tril.default",
+        pst_vjp_emit(v, &pst_op_tril,
                      PST_ARGS(pst_v(pst_vjp_grad(v, 0)), v->node->args[1])));
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The order of elements along dimensions: flip, roll. */
+#include "stages/ops/rows.h"
 #include "stages/ops/view/view.h"
 
 /* Element i of dimension d of the result is element (origin + i step) mod size
@@ -180,7 +181,7 @@ static enum pst_status flip_vjp(struct pst_vjp *v)
 {
     return pst_vjp_set(
         v, 0,
-        pst_vjp_emit(v, "aten.flip.default",
+        pst_vjp_emit(v, &pst_op_flip,
                      PST_ARGS(pst_v(pst_vjp_grad(v, 0)), v->node->args[1])));
 }
 
@@ -205,7 +206,7 @@ static enum pst_status roll_vjp(struct pst_vjp *v)
     }
     return pst_vjp_set(
         v, 0,
-        pst_vjp_emit(v, "aten.roll.default",
+        pst_vjp_emit(v, &pst_op_roll,
                      PST_ARGS(pst_v(pst_vjp_grad(v, 0)),
                               pst_ints(back, shifts->n), v->node->args[2])));
 }

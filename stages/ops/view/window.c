@@ -3,6 +3,7 @@
  * through views become: windows given by sizes, strides and an offset in the
  * row-major order of a tensor. */
 #include "stages/base/checked.h"
+#include "stages/ops/rows.h"
 #include "stages/ops/view/view.h"
 
 #include <string.h>
@@ -146,7 +147,7 @@ static void select_scatter_into(const struct pst_call *c, bool reference)
 
 /* The base gets the gradient with zeros in the window, the source what stands
  * there. `twin` cuts the window out, with the arguments behind the source. */
-static enum pst_status scatter_vjp(struct pst_vjp *v, const char *twin)
+static enum pst_status scatter_vjp(struct pst_vjp *v, const struct pst_op *twin)
 {
     const struct pst_node *node = v->node;
     struct pst_value *g = pst_vjp_grad(v, 0), *part;
@@ -158,7 +159,7 @@ static enum pst_status scatter_vjp(struct pst_vjp *v, const char *twin)
             args[k] = node->args[k];
         args[0] = pst_v(g);
         args[1] = pst_v(pst_vjp_zeros_like(v, pst_vjp_in(v, 1)));
-        (void)pst_vjp_set(v, 0, pst_vjp_emit(v, node->schema->name, args, n));
+        (void)pst_vjp_set(v, 0, pst_vjp_emit(v, node->op, args, n));
     }
     if (pst_vjp_needs(v, 1)) {
         args[0] = pst_v(g);
@@ -173,12 +174,12 @@ static enum pst_status scatter_vjp(struct pst_vjp *v, const char *twin)
 
 static enum pst_status slice_scatter_vjp(struct pst_vjp *v)
 {
-    return scatter_vjp(v, "aten.slice.Tensor");
+    return scatter_vjp(v, &pst_op_slice_Tensor);
 }
 
 static enum pst_status select_scatter_vjp(struct pst_vjp *v)
 {
-    return scatter_vjp(v, "aten.select.int");
+    return scatter_vjp(v, &pst_op_select_int);
 }
 
 KERNELS(slice_scatter);
@@ -262,7 +263,7 @@ static void write_strided_into(const struct pst_call *c, bool reference)
 
 static enum pst_status write_strided_vjp(struct pst_vjp *v)
 {
-    return scatter_vjp(v, "penstock.read_strided.default");
+    return scatter_vjp(v, &pst_op_read_strided);
 }
 
 KERNELS(write_strided);
@@ -304,7 +305,7 @@ static enum pst_status read_strided_vjp(struct pst_vjp *v)
     const struct pst_arg *args = v->node->args;
 
     return pst_vjp_set(v, 0,
-                       pst_vjp_emit(v, "penstock.scatter_strided.default",
+                       pst_vjp_emit(v, &pst_op_scatter_strided,
                                     PST_ARGS(pst_v(pst_vjp_grad(v, 0)),
                                              pst_ints(x->size, x->rank),
                                              args[1], args[2], args[3])));
@@ -360,7 +361,7 @@ static enum pst_status scatter_strided_vjp(struct pst_vjp *v)
     const struct pst_arg *args = v->node->args;
 
     return pst_vjp_set(v, 0,
-                       pst_vjp_emit(v, "penstock.read_strided.default",
+                       pst_vjp_emit(v, &pst_op_read_strided,
                                     PST_ARGS(pst_v(pst_vjp_grad(v, 0)), args[2],
                                              args[3], args[4])));
 }

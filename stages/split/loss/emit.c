@@ -3,28 +3,15 @@
 
 #include <string.h>
 
-#include "stages/ops/op.h"
-
-static struct pst_value *emit(struct pst_loss_adder *a, const char *name,
-                              const struct pst_arg *args, unsigned n)
-{
-    const struct pst_op *op = pst_op_find(name);
-
-    if (op != NULL)
-        return pst_emit(&a->build, op, args, n);
-    if (a->build.status == PST_OK)
-        a->build.status = pst_diag_set(a->s->diag, PST_ERR_UNSUPPORTED,
-                                       "--loss-fn needs %s", name);
-    return NULL;
-}
+#include "stages/ops/rows.h"
 
 static struct pst_value *reshape(struct pst_loss_adder *a, struct pst_value *x,
                                  const int64_t *sizes, unsigned rank)
 {
     if (x->meta.rank == rank)
         return x;
-    return emit(a, "aten.reshape.default",
-                PST_ARGS(pst_v(x), pst_ints(sizes, rank)));
+    return pst_emit(&a->build, &pst_op_reshape,
+                    PST_ARGS(pst_v(x), pst_ints(sizes, rank)));
 }
 
 void pst_loss_flatten(struct pst_loss_adder *a, unsigned dim)
@@ -47,48 +34,49 @@ static int64_t reduction(const struct pst_loss_adder *a)
 
 static struct pst_value *emit_cross_entropy(struct pst_loss_adder *a)
 {
-    return emit(a, "aten.cross_entropy_loss.default",
-                PST_ARGS(pst_v(a->x), pst_v(a->target), pst_none(),
-                         pst_i(reduction(a)), pst_i(a->options.ignore_index),
-                         pst_f(a->options.smoothing)));
+    return pst_emit(
+        &a->build, &pst_op_cross_entropy_loss,
+        PST_ARGS(pst_v(a->x), pst_v(a->target), pst_none(), pst_i(reduction(a)),
+                 pst_i(a->options.ignore_index), pst_f(a->options.smoothing)));
 }
 
 static struct pst_value *emit_nll(struct pst_loss_adder *a)
 {
-    return emit(a, "aten.nll_loss_nd.default",
-                PST_ARGS(pst_v(a->x), pst_v(a->target), pst_none(),
-                         pst_i(reduction(a)), pst_i(a->options.ignore_index)));
+    return pst_emit(&a->build, &pst_op_nll_loss_nd,
+                    PST_ARGS(pst_v(a->x), pst_v(a->target), pst_none(),
+                             pst_i(reduction(a)),
+                             pst_i(a->options.ignore_index)));
 }
 
 /* NAME(output, target, reduction[, number]) */
-static struct pst_value *emit_pair(struct pst_loss_adder *a, const char *op,
-                                   bool number)
+static struct pst_value *emit_pair(struct pst_loss_adder *a,
+                                   const struct pst_op *op, bool number)
 {
     const struct pst_arg args[] = {pst_v(a->x), pst_v(a->target),
                                    pst_i(reduction(a)),
                                    pst_f(a->options.number)};
 
-    return emit(a, op, args, number ? 4 : 3);
+    return pst_emit(&a->build, op, args, number ? 4 : 3);
 }
 
 static struct pst_value *emit_mse(struct pst_loss_adder *a)
 {
-    return emit_pair(a, "aten.mse_loss.default", false);
+    return emit_pair(a, &pst_op_mse_loss, false);
 }
 
 static struct pst_value *emit_l1(struct pst_loss_adder *a)
 {
-    return emit_pair(a, "aten.l1_loss.default", false);
+    return emit_pair(a, &pst_op_l1_loss, false);
 }
 
 static struct pst_value *emit_smooth_l1(struct pst_loss_adder *a)
 {
-    return emit_pair(a, "aten.smooth_l1_loss.default", true);
+    return emit_pair(a, &pst_op_smooth_l1_loss, true);
 }
 
 static struct pst_value *emit_huber(struct pst_loss_adder *a)
 {
-    return emit_pair(a, "aten.huber_loss.default", true);
+    return emit_pair(a, &pst_op_huber_loss, true);
 }
 
 /* A weight of the positive class is a tensor that broadcasts. */
@@ -98,12 +86,12 @@ static struct pst_value *emit_bce_with_logits(struct pst_loss_adder *a)
     const int64_t one = 1;
 
     if (a->options.number != 1.0)
-        weight = emit(a, "aten.full.default",
-                      PST_ARGS(pst_ints(&one, 1), pst_f(a->options.number),
-                               pst_dtype_arg(a->x->meta.dtype)));
-    return emit(a, "aten.binary_cross_entropy_with_logits.default",
-                PST_ARGS(pst_v(a->x), pst_v(a->target), pst_none(),
-                         pst_v(weight), pst_i(reduction(a))));
+        weight = pst_emit(&a->build, &pst_op_full,
+                          PST_ARGS(pst_ints(&one, 1), pst_f(a->options.number),
+                                   pst_dtype_arg(a->x->meta.dtype)));
+    return pst_emit(&a->build, &pst_op_binary_cross_entropy_with_logits,
+                    PST_ARGS(pst_v(a->x), pst_v(a->target), pst_none(),
+                             pst_v(weight), pst_i(reduction(a))));
 }
 
 static const struct pst_loss_function functions[] = {
