@@ -176,8 +176,9 @@ static void compare(const char *file, int64_t more, int64_t times)
 
 static void expressions_are_what_an_import_gives(void **state)
 {
-    static const char *const files[] = {"dynamic.pt2", "odd.pt2", "cube.pt2",
-                                        "norm.pt2", "rows.pt2"};
+    static const char *const files[] = {"dynamic.pt2", "odd.pt2",
+                                        "cube.pt2",    "norm.pt2",
+                                        "rows.pt2",    "square.pt2"};
 
     (void)state;
     for (size_t i = 0; i < PST_COUNT(files); i++) {

@@ -151,6 +151,14 @@ static void wrong_sizes_are_refused_by_name(void **state)
     refused(plan, 3, PST_ERR_INPUT, "export with a torch.export.Dim");
     pst_plan_free(plan);
     pst_model_close(model);
+
+    /* The file says 1 to 64; F.group_norm says more. */
+    model = open_model("square.pt2");
+    plan = split_model(model);
+    refused(plan, 1, PST_ERR_SHAPE,
+            "groups need more than one value in all samples");
+    pst_plan_free(plan);
+    pst_model_close(model);
 }
 
 static void chunks_are_checked(void **state)

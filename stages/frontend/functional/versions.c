@@ -2,6 +2,8 @@
 /* What is known of values, and reading them at their newest version. */
 #include "stages/frontend/functional/versions.h"
 
+#include <string.h>
+
 #include "stages/frontend/functional/window.h"
 #include "stages/ops/op.h"
 #include "stages/ops/rows.h"
@@ -260,6 +262,25 @@ struct pst_value *pst_functionalise_home(const struct pst_functionalise *f,
                : v;
 }
 
+/* For all sizes, as far as is known: (s0, 4) and (4, s0) have one where s0 is 4
+ * and no other time. */
+static bool have_one_shape(const struct pst_functionalise *f,
+                           const struct pst_value *a, const struct pst_value *b)
+{
+    if (!pst_meta_same_shape(&a->meta, &b->meta))
+        return false;
+    for (unsigned d = 0; d < a->meta.rank; d++) {
+        const struct pst_extent x = pst_extent_of(f->build, a, d);
+        const struct pst_extent y = pst_extent_of(f->build, b, d);
+
+        if ((x.expr == NULL) != (y.expr == NULL) ||
+            (x.expr != NULL && !pst_expr_is_unknown(x.expr) &&
+             !pst_expr_is_unknown(y.expr) && strcmp(x.expr, y.expr) != 0))
+            return false;
+    }
+    return true;
+}
+
 /* The window that v has, on the version. */
 static struct pst_value *look_at(struct pst_functionalise *f,
                                  struct pst_value *version,
@@ -273,7 +294,7 @@ static struct pst_value *look_at(struct pst_functionalise *f,
                                 PST_ARGS(pst_v(version), pst_versions_sizes(v),
                                          pst_versions_strides(f, v),
                                          pst_versions_offset(f, v)));
-    else if (!pst_meta_same_shape(meta, &version->meta))
+    else if (!have_one_shape(f, v, version))
         ret =
             pst_versions_emit(f, &pst_op_view, v, false,
                               PST_ARGS(pst_v(version), pst_versions_sizes(v)));

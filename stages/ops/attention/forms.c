@@ -21,7 +21,11 @@ static struct pst_value *repeat_heads(const struct form *f, struct pst_value *x)
     struct pst_extent size[PST_MAX_RANK + 1], merged[PST_MAX_RANK], group;
 
     if (m->rank < 3 || m->rank >= PST_MAX_RANK || q->rank != m->rank ||
-        m->size[at] < 1 || q->size[at] % m->size[at] != 0) {
+        pst_extent_less(f->w->build, pst_rw_size(f->w, x, at), pst_extent(1)) ||
+        !pst_extent_is(f->w->build,
+                       pst_extent_mod(f->w->build, pst_rw_size(f->w, f->q, at),
+                                      pst_rw_size(f->w, x, at)),
+                       pst_extent(0))) {
         pst_rewrite_fail(f->w, "the numbers of heads do not fit");
         return NULL;
     }

@@ -38,7 +38,8 @@ static enum pst_status matrix_power_rewrite(struct pst_rewrite *w)
 
     if (n < 0)
         return pst_rewrite_refuse(w, "the inverse of a matrix");
-    if (rank < 2 || x->meta.size[rank - 1] != x->meta.size[rank - 2])
+    if (rank < 2 || !pst_extent_is(w->build, pst_rw_size(w, x, rank - 1),
+                                   pst_rw_size(w, x, rank - 2)))
         return pst_rewrite_fail(w, "wants square matrices");
     if (n == 0) {
         y = pst_rw(w, &pst_op_eye,

@@ -66,7 +66,8 @@ static void take_diagonals(struct pst_rewrite *w, struct term *t)
 
             if (t->label[b] != label || w->build->status != PST_OK)
                 continue;
-            if (t->value->meta.size[a] != t->value->meta.size[b]) {
+            if (!pst_extent_is(w->build, pst_rw_size(w, t->value, a),
+                               pst_rw_size(w, t->value, b))) {
                 (void)pst_rewrite_fail(w, "a label has two sizes");
                 return;
             }

@@ -374,8 +374,11 @@ static enum pst_status native_group_norm(struct pst_rewrite *w)
 
     b.running_mean = b.running_var = NULL;
     b.eps = w->args[7].f;
-    if (b.x->meta.rank < 2 || b.x->meta.size[0] != w->args[3].i ||
-        b.x->meta.size[1] != w->args[4].i)
+    if (b.x->meta.rank < 2 ||
+        !pst_extent_is(w->build, pst_rw_size(w, b.x, 0),
+                       pst_extent_in(w->build, &w->args[3], 0)) ||
+        !pst_extent_is(w->build, pst_rw_size(w, b.x, 1),
+                       pst_extent_in(w->build, &w->args[4], 0)))
         return pst_rewrite_fail(w, "N and C are not the input's");
     if (group_stats(&b, w->args[6].i) == NULL)
         return w->build->status;

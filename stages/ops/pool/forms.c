@@ -168,15 +168,17 @@ static enum pst_status avg_pool(struct pst_rewrite *w)
 }
 
 /* Are all sizes of the result 1, and none of the input's 0? */
-static bool is_global(struct pst_rewrite *w, const struct pst_meta *x,
+static bool is_global(struct pst_rewrite *w, const struct pst_value *x,
                       const struct pst_arg *size)
 {
-    bool ret = x->rank >= size->n && size->n > 0;
+    const unsigned rank = x->meta.rank;
+    bool ret = rank >= size->n && size->n > 0;
 
     for (unsigned d = 0; d < size->n && ret; d++)
         ret = pst_extent_is(w->build, pst_extent_in(w->build, size, d),
                             pst_extent(1)) &&
-              x->size[x->rank - size->n + d] > 0;
+              pst_extent_less(w->build, pst_extent(0),
+                              pst_rw_size(w, x, rank - size->n + d));
     return ret;
 }
 
@@ -186,8 +188,7 @@ static enum pst_status adaptive_avg_pool(struct pst_rewrite *w)
     static const int64_t last[] = {-1, -2, -3};
     const struct pst_arg *size = &w->args[1];
 
-    if (size->n <= PST_COUNT(last) &&
-        is_global(w, &pst_rewrite_in(w, 0)->meta, size))
+    if (size->n <= PST_COUNT(last) && is_global(w, pst_rewrite_in(w, 0), size))
         return pst_rewrite_out(
             w, 0,
             pst_rw(w, &pst_op_mean_dim,

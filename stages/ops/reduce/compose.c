@@ -125,14 +125,18 @@ static enum pst_status sum_to_size_rewrite(struct pst_rewrite *w)
         return pst_rewrite_fail(w, "%u sizes for rank %u", size->n,
                                 x->meta.rank);
     lead = x->meta.rank - size->n;
-    for (unsigned d = 0; d < x->meta.rank; d++)
-        if (d < lead ||
-            (size->ints[d - lead] == 1 && x->meta.size[d] != 1 &&
-             !pst_extent_is(w->build, pst_rw_size(w, x, d),
-                            pst_extent_in(w->build, size, d - lead))))
-            dims[n++] = d;
-        else if (size->ints[d - lead] != x->meta.size[d])
-            return pst_rewrite_fail(w, "dimension %u does not fit", d);
+    for (unsigned d = 0; d < x->meta.rank; d++) {
+        struct pst_extent to;
+
+        if (d >= lead) {
+            to = pst_extent_in(w->build, size, d - lead);
+            if (pst_extent_is(w->build, pst_rw_size(w, x, d), to))
+                continue;
+            if (!pst_extent_is(w->build, to, pst_extent(1)))
+                return pst_rewrite_fail(w, "dimension %u does not fit", d);
+        }
+        dims[n++] = d;
+    }
     if (n == 0)
         return pst_rewrite_out(w, 0, x);
     x = pst_rw(w, &pst_op_sum_dim_IntList,

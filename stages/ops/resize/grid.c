@@ -540,9 +540,11 @@ static enum pst_status affine_grid(struct pst_rewrite *w)
     struct pst_extent space[4], out[5], flat[2] = {one, pst_extent(dims + 1)};
 
     if ((dims != 2 && dims != 3) || theta->meta.rank != 3 ||
-        theta->meta.size[0] != size->ints[0] ||
-        theta->meta.size[1] != (int64_t)dims ||
-        theta->meta.size[2] != (int64_t)dims + 1)
+        !pst_extent_is(w->build, pst_rw_size(w, theta, 0),
+                       pst_extent_in(w->build, size, 0)) ||
+        !pst_extent_is(w->build, pst_rw_size(w, theta, 1), pst_extent(dims)) ||
+        !pst_extent_is(w->build, pst_rw_size(w, theta, 2),
+                       pst_extent(dims + 1)))
         return pst_rewrite_fail(w, "the maps do not fit the size");
     for (unsigned d = 0; d < dims; d++) {
         space[d] = pst_extent_in(w->build, size, 2 + d);

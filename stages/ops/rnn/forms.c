@@ -74,6 +74,13 @@ static struct pst_value *turn(struct rnn *r, struct pst_value *x)
                   PST_ARGS(pst_v(x), pst_i(0), pst_i(1)));
 }
 
+static bool has_layers(struct rnn *r, const struct pst_value *state, int64_t n)
+{
+    return state->meta.rank == 3 &&
+           pst_extent_is(r->w->build, pst_rw_size(r->w, state, 0),
+                         pst_extent(n));
+}
+
 static enum pst_status check(struct rnn *r, const struct pst_value *x,
                              int64_t layers)
 {
@@ -82,8 +89,7 @@ static enum pst_status check(struct rnn *r, const struct pst_value *x,
 
     if (x->meta.rank != 3 || layers < 1 || layers > PST_MAX_OUTS / 2 ||
         (int64_t)r->params->n != n * per || r->h == NULL ||
-        r->h->meta.rank != 3 || r->h->meta.size[0] != n ||
-        (r->c != NULL && (r->c->meta.rank != 3 || r->c->meta.size[0] != n)))
+        !has_layers(r, r->h, n) || (r->c != NULL && !has_layers(r, r->c, n)))
         return pst_rewrite_fail(r->w,
                                 "%u parameters and the state do not "
                                 "make %lld layers",
@@ -108,8 +114,9 @@ static enum pst_status layers(struct pst_rewrite *w, const char *mode,
                     .train = a[4].b,
                     .directions = a[5].b ? 2 : 1};
 
-    r.projects = c != NULL && h->meta.rank == 3 && c->meta.rank == 3 &&
-                 h->meta.size[2] != c->meta.size[2];
+    r.projects =
+        c != NULL && h->meta.rank == 3 && c->meta.rank == 3 &&
+        !pst_extent_is(w->build, pst_rw_size(w, h, 2), pst_rw_size(w, c, 2));
     if (check(&r, x, a[2].i) != PST_OK)
         return w->build->status;
     if (a[6].b)

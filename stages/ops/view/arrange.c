@@ -342,7 +342,8 @@ static struct pst_value *write_diagonal(struct pst_rewrite *w,
     stride[n++] = pst_extent_add(w->build, flat[a], flat[b]);
     offset = shift >= 0 ? pst_extent_mul(w->build, pst_extent(shift), flat[b])
                         : pst_extent_mul(w->build, pst_extent(-shift), flat[a]);
-    if (n != src->meta.rank || pst_meta_numel(&src->meta) == 0)
+    if (n != src->meta.rank ||
+        pst_extent_is(w->build, pst_extent_numel(w->build, src), pst_extent(0)))
         offset = pst_extent(0);
     return pst_rw(w, &pst_op_write_strided,
                   PST_ARGS(pst_v(x), pst_v(src), pst_extents_of(w->build, src),

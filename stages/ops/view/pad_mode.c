@@ -59,7 +59,7 @@ static struct pst_value *pad_dim(struct pst_rewrite *w, struct pst_value *x,
     const bool cuts = pst_extent_less(w->build, behind, zero);
     const bool grows = pst_extent_less(w->build, zero, before);
     const bool goes_on = pst_extent_less(w->build, zero, behind);
-    const int64_t most = PST_MAX(before.value, behind.value);
+    struct pst_extent least = pst_extent(1); /* elements to pad from */
     struct pst_extent start = zero, end = pst_rw_size(w, x, dim);
     struct pst_value *parts[3];
     unsigned n = 0;
@@ -72,14 +72,14 @@ static struct pst_value *pad_dim(struct pst_rewrite *w, struct pst_value *x,
         x = slice(w, x, dim, start, end);
     if (x == NULL || (!grows && !goes_on))
         return x;
-    if (x->meta.size[dim] < (mode == REFLECT    ? most + 1
-                             : mode == CIRCULAR ? most
-                                                : 1)) {
-        (void)pst_rewrite_fail(w,
-                               "dimension %u has %lld elements, too few to "
-                               "pad by %lld",
-                               dim, (long long)x->meta.size[dim],
-                               (long long)most);
+    if (mode == REFLECT || mode == CIRCULAR)
+        least = pst_extent_max(w->build, before, behind);
+    if (mode == REFLECT)
+        least = pst_extent_add(w->build, least, pst_extent(1));
+    if (pst_extent_less(w->build, pst_rw_size(w, x, dim), least)) {
+        (void)pst_rewrite_fail(
+            w, "dimension %u has %lld elements, padding takes %lld", dim,
+            (long long)pst_rw_size(w, x, dim).value, (long long)least.value);
         return NULL;
     }
     if (grows)
