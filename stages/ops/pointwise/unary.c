@@ -172,9 +172,11 @@ static void nan_to_num_f64(const struct pst_pw *p, int64_t n,
                            const double *const *x, double *y)
 {
     const double max = largest(p->compute);
-    const double nan = isnan(p->s[0]) ? 0.0 : p->s[0];
-    const double high = isnan(p->s[1]) ? max : p->s[1];
-    const double low = isnan(p->s[2]) ? -max : p->s[2];
+    /* Not by s[], in which None is NaN: a number may be NaN itself. */
+    const struct pst_arg *args = p->call->args;
+    const double nan = args[1].kind == PST_ARG_NONE ? 0.0 : p->s[0];
+    const double high = args[2].kind == PST_ARG_NONE ? max : p->s[1];
+    const double low = args[3].kind == PST_ARG_NONE ? -max : p->s[2];
 
     for (int64_t i = 0; i < n; i++) {
         const double a = x[0][i];
