@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_EXEC_SESSION_H
 #define PENSTOCK_DAEMON_EXEC_SESSION_H
-/* A run at work, and what is done with it: folders.c, checkpoints.c,
- * measure.c and conclude.c. Exec thread. */
+/* A run at work, and what is done with it: prepare.c, folders.c,
+ * checkpoints.c, measure.c and conclude.c. Exec thread. */
 #include "daemon/common/config.h"
 #include "daemon/exec/collective.h"
 #include "daemon/result.h"
@@ -51,6 +51,10 @@ struct pstd_session {
     double last_event;     /* when */
 };
 
+/* prepare.c: COLLECTIVE. Everything up to the first step. */
+enum pst_status pstd_session_prepare(struct pstd_session *s,
+                                     const struct pstd_order *order,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* folders.c: COLLECTIVE. The folders of checkpoints are this run's until
  * release; all ranks see the same. */
 enum pst_status pstd_session_claim(struct pstd_session *s,

@@ -6,19 +6,10 @@
 #include <string.h>
 
 #include "daemon/common/setup.h"
+#include "daemon/loop/queries.h"
 #include "stages/base/alloc.h"
 
-/* A request on its way to its reply. */
-struct call {
-    struct pstd_daemon *d;
-    struct pstd_client *client; /* NULL: the reply goes to record */
-    struct pst_str *record;
-    const Pst__Control__Request *request;
-    Pst__Control__Reply reply;
-    struct pst_diag diag;
-};
-
-typedef enum pst_status (*command_fn)(struct call *call);
+typedef enum pst_status (*command_fn)(struct pstd_call *call);
 
 struct row {
     Pst__Control__Request__BodyCase body;
@@ -28,198 +19,7 @@ struct row {
     command_fn run;  /* sends the reply itself if it returns PST_AGAIN */
 };
 
-static void add_packed(struct pst_str *out, const pstd_frame *frame)
-{
-    unsigned char *data = NULL;
-    size_t size = 0;
-
-    if (pstd_frame_pack(frame, PSTD_REPLY_MAX, &data, &size, NULL) == PST_OK)
-        pst_str_addn(out, (const char *)data, size);
-    else
-        out->failed = 1;
-    pst_free(data);
-}
-
-static void reply(struct call *call)
-{
-    pstd_frame frame = PST__CONTROL__FRAME__INIT;
-
-    call->reply.id = call->request->id;
-    frame.body_case = PST__CONTROL__FRAME__BODY_REPLY;
-    frame.reply = &call->reply;
-    if (call->client != NULL)
-        pstd_client_send(call->client, &frame);
-    else
-        add_packed(call->record, &frame);
-}
-
-static void send_accepted(struct call *call, enum pst_status status,
-                          const char *text, uint64_t seq, uint64_t run)
-{
-    Pst__Control__Accepted accepted = PST__CONTROL__ACCEPTED__INIT;
-
-    accepted.seq = seq;
-    accepted.run = run;
-    call->reply.status = status;
-    call->reply.text = (char *)text;
-    if (status == PST_OK) {
-        call->reply.body_case = PST__CONTROL__REPLY__BODY_ACCEPTED;
-        call->reply.accepted = &accepted;
-    }
-    reply(call);
-}
-
-static char *text_or_empty(char *text)
-{
-    return text != NULL ? text : (char *)"";
-}
-
-static enum pst_status get_status(struct call *call)
-{
-    struct pstd_daemon *d = call->d;
-    struct pstd_known *k = &d->known;
-    Pst__Control__Status s = PST__CONTROL__STATUS__INIT;
-
-    s.state = (char *)pstd_job_name(d->job.state);
-    s.plan = (char *)d->plan;
-    s.plan_digest = k->plan_digest;
-    s.stages = k->stages;
-    s.placement = text_or_empty(k->placement);
-    s.run = k->run;
-    s.step = k->step;
-    s.steps = k->steps;
-    s.loss = k->loss;
-    s.lr = k->lr;
-    s.grad_norm = k->grad_norm;
-    s.step_seconds = k->step_s;
-    s.tok_s = k->tok_s;
-    s.bubble = k->bubble;
-    s.seq = d->history.seq;
-    s.uptime_seconds = 1e-3 * (double)(uv_now(&d->loop) - d->start_ms);
-    s.checkpoint_step = k->checkpoint_step;
-    s.checkpoint_dir = text_or_empty(k->checkpoint_dir);
-    s.last_error = text_or_empty(k->last_error);
-    s.paused = k->paused;
-    call->reply.body_case = PST__CONTROL__REPLY__BODY_STATUS_NOW;
-    call->reply.status_now = &s;
-    reply(call);
-    return PST_AGAIN;
-}
-
-/* Shares of the measured step by class or cause. */
-static void fill_causes(const struct pstd_rank_result *from,
-                        Pst__Control__RankResult *to)
-{
-    double classes[3] = {0};
-
-    if (!(from->step > 0))
-        return;
-    for (int k = 0; k < PST_N_SPANS; k++)
-        classes[pst_span_class((enum pst_span_kind)k)] +=
-            from->shares.seconds[k] / from->step;
-    to->measured_step_seconds = from->step;
-    to->work = classes[PST_CLASS_WORK];
-    to->move = classes[PST_CLASS_MOVE];
-    to->warm_up = from->shares.seconds[PST_SPAN_WARM_UP] / from->step;
-    to->drain = from->shares.seconds[PST_SPAN_DRAIN] / from->step;
-    to->imbalance = from->shares.seconds[PST_SPAN_IMBALANCE] / from->step;
-    to->message = from->shares.seconds[PST_SPAN_MESSAGE] / from->step;
-    to->other = from->shares.seconds[PST_SPAN_OTHER] / from->step;
-}
-
-static void fill_rank(const struct pstd_rank_result *from, unsigned rank,
-                      Pst__Control__RankResult *to)
-{
-    pst__control__rank_result__init(to);
-    to->rank = rank;
-    to->stages = (char *)from->stages;
-    to->peak_rss_bytes = from->peak_rss;
-    to->planned_bytes = from->planned;
-    to->high_water_bytes = from->high_water;
-    to->step_seconds = from->sums.step;
-    to->forward_seconds = from->sums.forward;
-    to->backward_seconds = from->sums.backward;
-    to->optim_seconds = from->sums.optim;
-    to->wait_recv_seconds = from->sums.wait_recv;
-    to->wait_other_seconds = from->sums.wait_other;
-    fill_causes(from, to);
-}
-
-static void send_result(struct call *call, const struct pstd_result *from,
-                        Pst__Control__RankResult *ranks,
-                        Pst__Control__RankResult **pointers)
-{
-    Pst__Control__Result r = PST__CONTROL__RESULT__INIT;
-
-    for (size_t i = 0; i < from->n_ranks; i++) {
-        fill_rank(&from->ranks[i], (unsigned)i, &ranks[i]);
-        pointers[i] = &ranks[i];
-    }
-    r.run = from->run;
-    r.finished = true;
-    r.status = from->diag.status;
-    r.text = (char *)from->diag.text;
-    r.first_step = from->first_step;
-    r.steps = from->steps;
-    r.loss = from->loss;
-    r.losses = from->losses;
-    r.n_losses = from->n_losses;
-    r.step_seconds = from->step_s;
-    r.first_step_us = from->first_step_us;
-    r.gflops = from->gflops;
-    r.bubble = from->bubble;
-    r.tok_s = from->tok_s;
-    r.stopped = from->stopped;
-    r.checkpoint_step = from->checkpoint_step;
-    r.ranks = pointers;
-    r.n_ranks = from->n_ranks;
-    r.processes = call->d->processes;
-    call->reply.body_case = PST__CONTROL__REPLY__BODY_RESULT;
-    call->reply.result = &r;
-    reply(call);
-}
-
-static enum pst_status get_result(struct call *call)
-{
-    const struct pstd_result *from = call->d->result;
-    Pst__Control__RankResult *ranks, **pointers;
-
-    if (from == NULL)
-        return pst_diag_set(&call->diag, PST_ERR_NOT_FOUND,
-                            "no run has ended yet");
-    ranks = pst_calloc(PST_TAG_DAEMON, from->n_ranks + 1, sizeof(*ranks));
-    // NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers
-    pointers = pst_calloc(PST_TAG_DAEMON, from->n_ranks + 1, sizeof(*pointers));
-    if (ranks == NULL || pointers == NULL) {
-        pst_free(ranks);
-        pst_free(pointers);
-        return pst_diag_nomem(&call->diag, from->n_ranks * sizeof(*ranks));
-    }
-    send_result(call, from, ranks, pointers);
-    pst_free(ranks);
-    pst_free(pointers);
-    return PST_AGAIN;
-}
-
-static enum pst_status get_trace(struct call *call)
-{
-    Pst__Control__Trace trace;
-    enum pst_status status;
-
-    if (call->d->trace == NULL)
-        return pst_diag_set(&call->diag, PST_ERR_NOT_FOUND,
-                            "no step has been measured yet");
-    status = pstd_trace_fill(call->d->trace, &trace, &call->diag);
-    if (status != PST_OK)
-        return status;
-    call->reply.body_case = PST__CONTROL__REPLY__BODY_TRACE;
-    call->reply.trace = &trace;
-    reply(call);
-    pstd_trace_unfill(&trace);
-    return PST_AGAIN;
-}
-
-static enum pst_status take_trace(struct call *call)
+static enum pst_status take_trace(struct pstd_call *call)
 {
     if (call->d->known.paused)
         return pst_diag_set(&call->diag, PST_ERR_BUSY,
@@ -228,40 +28,11 @@ static enum pst_status take_trace(struct call *call)
     return PST_OK;
 }
 
-static enum pst_status get_log(struct call *call)
-{
-    const struct pstd_daemon *d = call->d;
-    const uint64_t wanted = PST_MIN(call->request->get_log->n, PSTD_EVENTS);
-    const uint64_t first =
-        d->history.seq > wanted ? d->history.seq - wanted + 1 : 1;
-    Pst__Control__EventList list = PST__CONTROL__EVENT_LIST__INIT;
-    Pst__Control__Event *events[PSTD_EVENTS];
-    pstd_frame *frames[PSTD_EVENTS] = {NULL};
-
-    for (uint64_t seq = first; seq <= d->history.seq; seq++) {
-        const struct pstd_packed *event = pstd_history_get(&d->history, seq);
-        pstd_frame *frame = NULL;
-
-        if (event != NULL &&
-            pstd_frame_unpack(event->data + 4, event->size - 4,
-                              PSTD_REQUEST_FIELD, &frame, NULL) == PST_OK) {
-            frames[list.n_events] = frame;
-            events[list.n_events++] = frame->event;
-        }
-    }
-    list.events = events;
-    call->reply.body_case = PST__CONTROL__REPLY__BODY_LOG;
-    call->reply.log = &list;
-    reply(call);
-    for (size_t i = 0; i < list.n_events; i++)
-        pstd_frame_free(frames[i]);
-    return PST_AGAIN;
-}
-
 /* The reply goes first, then the events. */
-static enum pst_status watch(struct call *call)
+static enum pst_status watch(struct pstd_call *call)
 {
-    send_accepted(call, PST_OK, "", call->d->history.seq, call->d->known.run);
+    pstd_call_accept(call, PST_OK, "", call->d->history.seq,
+                     call->d->known.run);
     pstd_client_watch(call->client, call->request->watch->from);
     return PST_AGAIN;
 }
@@ -315,12 +86,12 @@ static enum pst_status begin_run(struct pstd_daemon *d,
     return status;
 }
 
-static enum pst_status train(struct call *call)
+static enum pst_status train(struct pstd_call *call)
 {
     return begin_run(call->d, call->request->train, &call->diag);
 }
 
-static enum pst_status checkpoint(struct call *call)
+static enum pst_status checkpoint(struct pstd_call *call)
 {
     struct pstd_daemon *d = call->d;
 
@@ -334,14 +105,14 @@ static enum pst_status checkpoint(struct call *call)
     return PST_OK;
 }
 
-static enum pst_status pause_run(struct call *call)
+static enum pst_status pause_run(struct pstd_call *call)
 {
     call->d->known.pausing = true;
     pstd_mailbox_control(call->d->mailbox, PSTD_CTL_PAUSE);
     return PST_OK;
 }
 
-static enum pst_status resume_run(struct call *call)
+static enum pst_status resume_run(struct pstd_call *call)
 {
     /* One that was asked for and has not begun ends as soon as it does. */
     if (!call->d->known.paused && !call->d->known.pausing)
@@ -351,7 +122,7 @@ static enum pst_status resume_run(struct call *call)
     return PST_OK;
 }
 
-static enum pst_status stop(struct call *call)
+static enum pst_status stop(struct pstd_call *call)
 {
     pstd_daemon_stop(call->d, "command", call->request->stop->now);
     return PST_OK;
@@ -359,11 +130,11 @@ static enum pst_status stop(struct call *call)
 
 #define BODY(name) PST__CONTROL__REQUEST__BODY_##name
 static const struct row rows[] = {
-    {BODY(GET_STATUS), "status", PSTD_IN_ANY, false, get_status},
-    {BODY(GET_RESULT), "result", PSTD_IN_ANY, false, get_result},
-    {BODY(GET_LOG), "log", PSTD_IN_ANY, false, get_log},
+    {BODY(GET_STATUS), "status", PSTD_IN_ANY, false, pstd_query_status},
+    {BODY(GET_RESULT), "result", PSTD_IN_ANY, false, pstd_query_result},
+    {BODY(GET_LOG), "log", PSTD_IN_ANY, false, pstd_query_log},
     {BODY(WATCH), "watch", PSTD_IN_ANY, false, watch},
-    {BODY(GET_TRACE), "get-trace", PSTD_IN_ANY, false, get_trace},
+    {BODY(GET_TRACE), "get-trace", PSTD_IN_ANY, false, pstd_query_trace},
     {BODY(TAKE_TRACE), "trace", PSTD_IN_TRAINING, true, take_trace},
     {BODY(TRAIN), "train", PSTD_IN_READY, true, train},
     {BODY(CHECKPOINT), "checkpoint", PSTD_IN_TRAINING, true, checkpoint},
@@ -372,7 +143,7 @@ static const struct row rows[] = {
     {BODY(STOP), "stop", PSTD_IN_ANY & ~PSTD_IN_FAILED, true, stop},
 };
 
-static void tell(const struct call *call, const struct row *row,
+static void tell(const struct pstd_call *call, const struct row *row,
                  enum pst_status status)
 {
     struct pstd_note note;
@@ -387,7 +158,7 @@ static void tell(const struct call *call, const struct row *row,
 }
 
 /* True if this key had its answer before: it is sent again. */
-static bool answer_again(struct call *call)
+static bool answer_again(struct pstd_call *call)
 {
     const struct pstd_answers *all = &call->d->answers;
     const size_t n = PST_MIN(all->n, (size_t)PSTD_MAX_ANSWERS);
@@ -396,7 +167,7 @@ static bool answer_again(struct call *call)
         const struct pstd_answer *a = &all->at[i];
 
         if (strcmp(a->key, call->request->key) == 0) {
-            send_accepted(call, a->status, a->text, a->seq, a->run);
+            pstd_call_accept(call, a->status, a->text, a->seq, a->run);
             return true;
         }
     }
@@ -404,7 +175,7 @@ static bool answer_again(struct call *call)
 }
 
 /* `seq` was the newest event before the command ran. */
-static void answer_change(struct call *call, const struct row *row,
+static void answer_change(struct pstd_call *call, const struct row *row,
                           uint64_t seq, enum pst_status status)
 {
     struct pstd_answers *all = &call->d->answers;
@@ -417,10 +188,10 @@ static void answer_change(struct call *call, const struct row *row,
     a->seq = seq;
     a->run = call->d->known.run;
     tell(call, row, status);
-    send_accepted(call, status, text, seq, call->d->known.run);
+    pstd_call_accept(call, status, text, seq, call->d->known.run);
 }
 
-static enum pst_status check_change(struct call *call)
+static enum pst_status check_change(struct pstd_call *call)
 {
     const size_t len = strlen(call->request->key);
 
@@ -446,7 +217,7 @@ static const struct row *find_row(const Pst__Control__Request *request)
 void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
                   const Pst__Control__Request *request)
 {
-    struct call call = {.d = d, .client = client, .request = request};
+    struct pstd_call call = {.d = d, .client = client, .request = request};
     const struct row *row = find_row(request);
     const uint64_t seq = d->history.seq;
     enum pst_status status = PST_OK;
@@ -454,16 +225,16 @@ void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
     pst__control__reply__init(&call.reply);
     pst_diag_init(&call.diag);
     if (row == NULL) {
-        send_accepted(&call, PST_ERR_UNSUPPORTED,
-                      "this penstockd (" PST_VERSION
-                      ") does not know the request",
-                      seq, 0);
+        pstd_call_accept(&call, PST_ERR_UNSUPPORTED,
+                         "this penstockd (" PST_VERSION
+                         ") does not know the request",
+                         seq, 0);
         return;
     }
     if (row->changes)
         status = check_change(&call);
     if (status != PST_OK) {
-        send_accepted(&call, status, call.diag.text, seq, 0);
+        pstd_call_accept(&call, status, call.diag.text, seq, 0);
         return;
     }
     if (row->changes && answer_again(&call))
@@ -476,7 +247,7 @@ void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
     if (row->changes)
         answer_change(&call, row, seq, status);
     else
-        send_accepted(&call, status, call.diag.text, seq, 0);
+        pstd_call_accept(&call, status, call.diag.text, seq, 0);
 }
 
 enum pst_status pstd_command_run(struct pstd_daemon *d, struct pst_diag *diag)
@@ -489,10 +260,10 @@ enum pst_status pstd_command_run(struct pstd_daemon *d, struct pst_diag *diag)
 void pstd_command_record(struct pstd_daemon *d, struct pst_str *out)
 {
     const Pst__Control__Request request = PST__CONTROL__REQUEST__INIT;
-    static const command_fn replies[] = {get_result, get_trace};
+    static const command_fn replies[] = {pstd_query_result, pstd_query_trace};
 
     for (size_t i = 0; i < PST_COUNT(replies); i++) {
-        struct call call = {.d = d, .record = out, .request = &request};
+        struct pstd_call call = {.d = d, .record = out, .request = &request};
 
         pst__control__reply__init(&call.reply);
         pst_diag_init(&call.diag);

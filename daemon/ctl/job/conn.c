@@ -290,6 +290,27 @@ enum pst_status pstctl_get(struct pstctl_conn *conn,
     return pstctl_call(conn, &request, ret, diag);
 }
 
+enum pst_status pstctl_not_expected(struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_ERR_INPUT,
+                        "penstockd sent another answer than was asked for");
+}
+
+enum pst_status pstctl_ask(struct pstctl_conn *conn,
+                           Pst__Control__Request__BodyCase request,
+                           Pst__Control__Reply__BodyCase reply,
+                           pstd_frame **ret, struct pst_diag *diag)
+{
+    enum pst_status status = pstctl_get(conn, request, ret, diag);
+
+    if (status == PST_OK && (*ret)->reply->body_case != reply) {
+        pstd_frame_free(*ret);
+        *ret = NULL;
+        status = pstctl_not_expected(diag);
+    }
+    return status;
+}
+
 enum pst_status pstctl_recorded(const char *path,
                                 Pst__Control__Reply__BodyCase body,
                                 pstd_frame **ret, struct pst_diag *diag)

@@ -63,6 +63,13 @@ enum pst_status pstctl_get(struct pstctl_conn *conn,
                            Pst__Control__Request__BodyCase body,
                            pstd_frame **ret,
                            struct pst_diag *diag) PST_MUST_CHECK;
+/* Anything but that reply is a fault. */
+enum pst_status pstctl_ask(struct pstctl_conn *conn,
+                           Pst__Control__Request__BodyCase request,
+                           Pst__Control__Reply__BodyCase reply,
+                           pstd_frame **ret,
+                           struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_not_expected(struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstctl_watch_from(struct pstctl_conn *conn, uint64_t from,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstctl_stop_job(struct pstctl_conn *conn, bool now,

@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <time.h>
@@ -15,11 +14,10 @@
 #include "daemon/ctl/job/follow.h"
 #include "daemon/ctl/job/launch.h"
 #include "daemon/ctl/job/owner.h"
-#include "daemon/ctl/model.h"
+#include "daemon/ctl/job/setup.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/timeline.h"
 #include "stages/base/host/fs.h"
-#include "stages/split/join.h"
 
 #define CONNECT_MS 5    /* between attempts */
 #define END_MS     4000 /* for the ranks to end, once they should */
@@ -28,10 +26,7 @@
 
 struct run {
     const struct pstd_config *config;
-    const char *plan;
-    struct pst_str temp; /* folder of a plan made here */
-    struct pst_str job, socket;
-    struct pst_str output, record; /* beside the socket */
+    struct pstctl_setup setup;
     struct pstctl_owner owner;
     struct pstctl_launch launch;
     struct pstctl_follow follow;
@@ -50,74 +45,6 @@ static uint64_t now_ms(void)
 
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-/* A .pt2 is split into a folder that goes with the run, and so is the only
- * stage of --reference. */
-static enum pst_status make_plan(struct run *r, unsigned *ret_ranks,
-                                 struct pst_diag *diag)
-{
-    const char *base = getenv("TMPDIR"); // NOLINT(concurrency-mt-unsafe)
-    struct pst_plan *whole = NULL;
-    struct pstctl_plan p = {0};
-    enum pst_status status =
-        pstctl_plan_open(r->config->args[0], r->config, &p, diag);
-
-    if (status == PST_OK && r->config->reference) {
-        status = pst_plan_join(p.plan, &whole, diag);
-        if (status != PST_OK)
-            pstctl_plan_close(&p);
-    }
-    if (status != PST_OK)
-        return status;
-    *ret_ranks = pstd_ranks(r->config, (unsigned)p.plan->stages.n);
-    if (whole != NULL)
-        *ret_ranks = 1;
-    r->plan = r->config->args[0];
-    if (p.models.n > 0 || whole != NULL) {
-        pst_str_addf(&r->temp, "%s/penstock-XXXXXX",
-                     base != NULL && *base != '\0' ? base : "/tmp");
-        if (r->temp.failed || mkdtemp(r->temp.text) == NULL) {
-            status = pst_diag_errno(diag, errno, "cannot make a folder %s",
-                                    pst_str_text(&r->temp));
-            pst_str_fini(&r->temp);
-        } else {
-            r->plan = r->temp.text;
-            status =
-                pst_plan_save(whole != NULL ? whole : p.plan, r->plan, diag);
-        }
-    }
-    pst_plan_free(whole);
-    pstctl_plan_close(&p);
-    return status;
-}
-
-static enum pst_status name_job(struct run *r, struct pst_diag *diag)
-{
-    struct pst_str name = {0};
-    const char *given = r->config->job, *base = r->config->args[0];
-    enum pst_status status;
-
-    for (const char *p = base; *p != '\0'; p++)
-        if (*p == '/' && p[1] != '\0' && p[1] != '/')
-            base = p + 1;
-    if (given != NULL)
-        pst_str_add(&name, given);
-    else
-        pst_str_addf(&name, "%.24s-%d", base, (int)getpid());
-    pstd_socket_job(pst_str_text(&name), &r->job);
-    pst_str_fini(&name);
-    if (r->config->socket != NULL) {
-        pst_str_add(&r->socket, r->config->socket);
-        status = pstd_socket_check(pst_str_text(&r->socket), diag);
-    } else {
-        status = pstd_socket_path(pst_str_text(&r->job), 0, &r->socket, diag);
-    }
-    pst_str_addf(&r->output, "%s" PSTD_SOCKET_OUTPUT, pst_str_text(&r->socket));
-    pst_str_addf(&r->record, "%s" PSTD_SOCKET_RESULT, pst_str_text(&r->socket));
-    if (status == PST_OK && (r->output.failed || r->record.failed))
-        status = pst_diag_nomem(diag, r->socket.len);
-    return status;
 }
 
 /* The system gives us the signal with the lowest number first. */
@@ -148,7 +75,8 @@ static enum pst_status take_signal(struct run *r, struct pst_diag *diag)
                             "the terminal was closed; the job %s goes on: "
                             "`penstock watch --job %s` shows it, `penstock "
                             "stop --job %s` ends it",
-                            r->job.text, r->job.text, r->job.text);
+                            r->setup.job.text, r->setup.job.text,
+                            r->setup.job.text);
     }
     if (r->signals > 0 && info.ssi_signo == SIGTERM &&
         now_ms() - r->signal_ms < TWICE_MS)
@@ -267,17 +195,10 @@ static enum pst_status ask(struct run *r,
     enum pst_status status = PST_ERR_NO_DAEMON;
 
     if (r->follow.conn.fd >= 0)
-        status = pstctl_get(&r->follow.conn, request, ret, diag);
-    if (status == PST_ERR_NO_DAEMON)
-        return pstctl_recorded(r->record.text, reply, ret, diag);
-    if (status == PST_OK && (*ret)->reply->body_case != reply) {
-        pstd_frame_free(*ret);
-        *ret = NULL;
-        status = pst_diag_set(diag, PST_ERR_INPUT,
-                              "penstockd sent another answer than was asked "
-                              "for");
-    }
-    return status;
+        status = pstctl_ask(&r->follow.conn, request, reply, ret, diag);
+    return status == PST_ERR_NO_DAEMON
+               ? pstctl_recorded(r->setup.record.text, reply, ret, diag)
+               : status;
 }
 
 static enum pst_status draw(struct run *r, struct pst_diag *diag)
@@ -287,8 +208,8 @@ static enum pst_status draw(struct run *r, struct pst_diag *diag)
                                  PST__CONTROL__REPLY__BODY_TRACE, &frame, diag);
 
     if (status == PST_OK)
-        status = pstctl_trace_print(frame->reply->trace, r->job.text, r->config,
-                                    false, NULL, diag);
+        status = pstctl_trace_print(frame->reply->trace, r->setup.job.text,
+                                    r->config, false, NULL, diag);
     pstd_frame_free(frame);
     return status;
 }
@@ -410,14 +331,15 @@ static enum pst_status block_signals(struct run *r, struct pst_diag *diag)
 static void clean_up(struct run *r)
 {
     struct pst_str dir = {0};
-    const char *slash = strrchr(r->socket.text, '/');
+    const char *slash = strrchr(r->setup.socket.text, '/');
 
-    (void)unlink(r->output.text);
-    (void)unlink(r->record.text);
+    (void)unlink(r->setup.output.text);
+    (void)unlink(r->setup.record.text);
     pstctl_disown(&r->owner, true);
     if (r->config->socket != NULL || slash == NULL)
         return;
-    pst_str_addn(&dir, r->socket.text, (size_t)(slash - r->socket.text));
+    pst_str_addn(&dir, r->setup.socket.text,
+                 (size_t)(slash - r->setup.socket.text));
     if (r->config->job != NULL)
         (void)rmdir(pst_str_text(&dir)); /* others' sockets may be there */
     else if (!dir.failed && pst_remove_tree(dir.text, NULL) != PST_OK)
@@ -430,18 +352,19 @@ static enum pst_status launch(struct run *r, unsigned ranks,
                               struct pst_diag *diag)
 {
     const struct pstctl_conn none = {.fd = -1};
-    struct pstctl_job job = {.plan = r->plan,
-                             .name = r->job.text,
-                             .output = r->output.text,
+    struct pstctl_job job = {.plan = r->setup.plan,
+                             .name = r->setup.job.text,
+                             .output = r->setup.output.text,
                              .ranks = ranks};
     enum pst_status status =
-        pstctl_own(r->socket.text, r->job.text, r->config->socket == NULL,
-                   &r->owner, diag);
+        pstctl_own(r->setup.socket.text, r->setup.job.text,
+                   r->config->socket == NULL, &r->owner, diag);
 
     if (status != PST_OK)
         return status;
-    (void)unlink(r->record.text);
-    status = pstctl_follow_init(&r->follow, &none, r->socket.text, 1, diag);
+    (void)unlink(r->setup.record.text);
+    status =
+        pstctl_follow_init(&r->follow, &none, r->setup.socket.text, 1, diag);
     pstctl_key(r->follow.run_id);
     job.run_id = r->follow.run_id;
     job.lock_fd = r->owner.fd;
@@ -452,12 +375,6 @@ static enum pst_status launch(struct run *r, unsigned ranks,
     else
         clean_up(r);
     return status;
-}
-
-static void remove_plan(const struct run *r)
-{
-    if (r->temp.len > 0 && pst_remove_tree(r->temp.text, NULL) != PST_OK)
-        pstctl_printf(stderr, "penstock: cannot remove %s\n", r->temp.text);
 }
 
 static enum pst_status run_run(const struct pstd_config *config,
@@ -480,11 +397,11 @@ static enum pst_status run_run(const struct pstd_config *config,
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "--reference runs the model uncut in one process: "
                             "it goes without -n");
-    status = name_job(&r, diag);
+    status = pstctl_setup_name(&r.setup, config, diag);
     if (status == PST_OK)
         status = block_signals(&r, diag);
     if (status == PST_OK)
-        status = make_plan(&r, &ranks, diag);
+        status = pstctl_setup_plan(&r.setup, config, &ranks, diag);
     if (status == PST_OK) {
         status = launch(&r, ranks, diag);
         if (status == PST_OK) {
@@ -495,15 +412,11 @@ static enum pst_status run_run(const struct pstd_config *config,
         }
     }
     if (!r.left)
-        remove_plan(&r);
+        pstctl_setup_remove(&r.setup);
     pstctl_disown(&r.owner, false);
     pstctl_follow_fini(&r.follow);
     pstctl_progress_fini(&r.progress);
-    pst_str_fini(&r.temp);
-    pst_str_fini(&r.job);
-    pst_str_fini(&r.socket);
-    pst_str_fini(&r.output);
-    pst_str_fini(&r.record);
+    pstctl_setup_fini(&r.setup);
     if (r.signal_fd >= 0)
         (void)close(r.signal_fd);
     return status;

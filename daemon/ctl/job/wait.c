@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/job/wait.h"
+
+#include <string.h>
+
+#include "daemon/ctl/job/follow.h"
+
+static bool is_one_of(const char *name, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+enum pst_status pstctl_wait_for(struct pstctl_conn *conn, uint64_t from,
+                                const char *const *names, size_t n,
+                                struct pstctl_progress *progress,
+                                pstd_frame **ret, struct pst_diag *diag)
+{
+    struct pstctl_follow follow;
+    enum pst_status status =
+        pstctl_follow_init(&follow, conn, conn->path, from, diag);
+
+    *ret = NULL;
+    while (status == PST_OK && *ret == NULL && follow.missed == 0) {
+        pstd_frame *frame = NULL;
+
+        status = pstctl_follow_next(&follow, -1, &frame, diag);
+        if (status == PST_OK &&
+            frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
+            pstctl_progress_event(progress, frame->event);
+            if (is_one_of(frame->event->name, names, n))
+                *ret = frame;
+        }
+        if (*ret == NULL)
+            pstd_frame_free(frame);
+    }
+    *conn = follow.conn;
+    follow.conn = (struct pstctl_conn){.fd = -1};
+    pstctl_follow_fini(&follow);
+    return status;
+}

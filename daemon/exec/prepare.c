@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a run needs before its first step: options, data, engine, state. */
+#include <string.h>
+
+#include "daemon/common/setup.h"
+#include "daemon/exec/alike.h"
+#include "daemon/exec/session.h"
+#include "stages/base/alloc.h"
+#include "stages/ops/matmul/gemm_bf16.h"
+#include "stages/ops/matmul/rates.h"
+#include "stages/run/data/tokens.h"
+#include "stages/run/estimate.h"
+
+/* "name\0value\0..." over the daemon's own options. */
+static enum pst_status read_options(struct pstd_session *s,
+                                    const struct pstd_order *order,
+                                    struct pst_diag *diag)
+{
+    const char *at = order->data, *const end = order->data + order->size;
+    enum pst_status status =
+        pstd_config_copy(&s->config, pstd_mailbox_config(s->w->mailbox), diag);
+
+    while (status == PST_OK && at < end) {
+        const char *value = at + strlen(at) + 1;
+
+        status = pstd_config_set(&s->config, PSTD_OPT_TRAIN, at, value, diag);
+        at = value + strlen(value) + 1;
+    }
+    if (status != PST_OK)
+        return status;
+    pst_alive_set_limit(s->config.watchdog);
+    if ((s->config.resume.on || s->config.adopt ||
+         s->config.checkpoint_fallback != NULL) &&
+        s->config.checkpoint == NULL)
+        return pst_diag_set(diag, PST_ERR_USAGE, "--%s needs --checkpoint DIR",
+                            s->config.resume.on ? "resume"
+                            : s->config.adopt   ? "adopt"
+                                                : "checkpoint-fallback");
+    return pstd_exec_options(&s->config,
+                             s->w->ranks / pstd_replicas(&s->config), true,
+                             &s->options, diag);
+}
+
+/* An engine is used again only for a resume: it loads all that a step changes.
+ */
+static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
+                                   struct pst_diag *diag)
+{
+    struct pstd_executor *w = s->w;
+    struct pst_str key = {0};
+
+    pstd_config_dump(&s->config, PSTD_OPT_STEP, &key);
+    pst_str_addf(&key, "outputs=%d\n", s->options.keep_outputs);
+    if (key.failed) {
+        pst_str_fini(&key);
+        return pst_diag_nomem(diag, key.len);
+    }
+    *ret = w->engine != NULL && s->config.resume.on &&
+           strcmp(w->engine_options, key.text) == 0;
+    if (*ret) {
+        pst_str_fini(&key);
+        return PST_OK;
+    }
+    pst_engine_free(w->engine);
+    w->engine = NULL;
+    pst_batch_fini(&w->batch);
+    pst_free(w->engine_options);
+    w->engine_options = key.text;
+    return pstd_open_batch(&s->config, w->plan, &w->batch, diag);
+}
+
+/* Ranks of one process take turns where a stage has hardly more to do with a
+ * microbatch than it takes to wake another thread up for it, there and back. */
+static enum pst_status find_lanes(struct pstd_session *s, struct pst_diag *diag)
+{
+    const struct pst_plan *plan = s->w->batch.plan;
+    double *seconds =
+        pst_calloc(PST_TAG_DAEMON, plan->stages.n, sizeof(*seconds));
+    double sum = 0;
+    enum pst_status status;
+
+    if (seconds == NULL)
+        return pst_diag_nomem(diag, plan->stages.n * sizeof(*seconds));
+    status = pst_plan_seconds(plan, &s->options, seconds, diag);
+    for (size_t i = 0; i < plan->stages.n && status == PST_OK; i++)
+        sum += seconds[i];
+    pst_free(seconds);
+    s->options.side_by_side =
+        sum >= 4 * pst_rates_here()->wake * (double)plan->stages.n;
+    return status;
+}
+
+static enum pst_status make_engine(struct pstd_session *s,
+                                   struct pst_diag *diag)
+{
+    struct pstd_executor *w = s->w;
+    enum pst_status status;
+
+    if (w->engine != NULL)
+        return PST_OK;
+    pstd_set_batch(&s->options, &w->batch);
+    status = find_lanes(s, diag);
+    if (status != PST_OK)
+        return status;
+    if (strcmp(s->config.microbatch_weights, "tokens") == 0) {
+        const struct pst_batch *b = &w->batch;
+
+        status = pst_tokens_new(b->plan, b->tail, b->microbatches, b->n_tail,
+                                pst_data_fill, s->data, &s->tokens, diag);
+        if (status != PST_OK)
+            return status;
+        s->options.weigh = pst_tokens_weigh;
+        s->options.weigh_ctx = s->tokens;
+    }
+    return pst_engine_new(w->batch.plan, w->transport, &s->options, &w->engine,
+                          diag);
+}
+
+static enum pst_status make_rings(struct pstd_session *s, struct pst_diag *diag)
+{
+    const size_t n =
+        (size_t)PST_MIN(s->config.steps, (uint64_t)PSTD_MAX_LOSSES) + 1;
+
+    s->result->losses = pst_calloc(PST_TAG_DAEMON, n, sizeof(double));
+    s->times = pst_calloc(PST_TAG_DAEMON, n, sizeof(double));
+    if (s->result->losses == NULL || s->times == NULL)
+        return pst_diag_nomem(diag, n * sizeof(double));
+    return PST_OK;
+}
+
+static size_t planned_bytes(const struct pstd_executor *w)
+{
+    size_t bytes = 0;
+
+    for (unsigned i = 0; i < pst_engine_n_local(w->engine); i++)
+        bytes += pst_engine_memory(w->engine, i).arena;
+    return bytes;
+}
+
+/* What the factors of products are, and how they are multiplied. */
+static const char *products(const struct pstd_config *c)
+{
+    if (strcmp(c->dtype, "bf16") == 0 && !pst_rates_use_bf16())
+        return "bf16-in-f32";
+    return c->dtype;
+}
+
+/* "auto:zb-h1": what auto has taken; "auto": a list of its own. */
+static void add_schedule(struct pstd_note *note, const char *asked,
+                         const char *name)
+{
+    struct pst_str text = {0};
+
+    pst_str_add(&text, asked);
+    if (strcmp(asked, "auto") == 0 && strcmp(name, asked) != 0)
+        pst_str_addf(&text, ":%s", name);
+    pstd_note_text(note, "schedule", pst_str_text(&text));
+    pst_str_fini(&text);
+}
+
+static void emit_begin(struct pstd_session *s)
+{
+    const struct pstd_config *c = &s->config;
+    struct pst_str placement = {0};
+    struct pstd_note note;
+
+    pstd_placement(pst_engine_schedule(s->w->engine), &placement);
+    pstd_note_init(&note, PSTD_EVENT_TRAIN_BEGIN);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_int(&note, "first_step", (int64_t)s->step);
+    pstd_note_int(&note, "steps", (int64_t)c->steps);
+    add_schedule(&note, c->schedule, pst_engine_schedule(s->w->engine)->name);
+    pstd_note_int(&note, "microbatches", (int64_t)c->microbatches);
+    pstd_note_text(&note, "dtype", products(c));
+    pstd_note_text(&note, "optimizer", c->optimizer);
+    pstd_note_text(&note, "placement", pst_str_text(&placement));
+    pstd_note_int(&note, "planned_bytes", (int64_t)planned_bytes(s->w));
+    pstd_note_text(&note, "checkpoint",
+                   c->checkpoint != NULL ? c->checkpoint : "");
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+    pst_str_fini(&placement);
+}
+
+enum pst_status pstd_session_prepare(struct pstd_session *s,
+                                     const struct pstd_order *order,
+                                     struct pst_diag *diag)
+{
+    enum pst_status status = read_options(s, order, diag);
+    bool kept;
+
+    if (status == PST_OK)
+        status = make_rings(s, diag);
+    if (status == PST_OK)
+        status = keep_engine(s, &kept, diag);
+    if (status == PST_OK && (s->w->rank == 0 || !s->options.scatter))
+        status = pstd_open_data(&s->config, &s->w->batch, &s->data, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status == PST_OK && !s->options.scatter)
+        status = pstd_compare_data(s->w, s->config.data, diag);
+    if (status != PST_OK)
+        return status;
+    status = pstd_agree(s->w, make_engine(s, diag), diag);
+    if (status == PST_OK)
+        status = pstd_session_claim(s, diag);
+    if (status == PST_OK)
+        status = pstd_session_resume(s, diag);
+    if (status == PST_OK)
+        emit_begin(s);
+    return status;
+}

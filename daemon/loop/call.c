@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/loop/call.h"
+
+#include "stages/base/alloc.h"
+
+static void add_packed(struct pst_str *out, const pstd_frame *frame)
+{
+    unsigned char *data = NULL;
+    size_t size = 0;
+
+    if (pstd_frame_pack(frame, PSTD_REPLY_MAX, &data, &size, NULL) == PST_OK)
+        pst_str_addn(out, (const char *)data, size);
+    else
+        out->failed = 1;
+    pst_free(data);
+}
+
+void pstd_call_reply(struct pstd_call *call)
+{
+    pstd_frame frame = PST__CONTROL__FRAME__INIT;
+
+    call->reply.id = call->request->id;
+    frame.body_case = PST__CONTROL__FRAME__BODY_REPLY;
+    frame.reply = &call->reply;
+    if (call->client != NULL)
+        pstd_client_send(call->client, &frame);
+    else
+        add_packed(call->record, &frame);
+}
+
+void pstd_call_accept(struct pstd_call *call, enum pst_status status,
+                      const char *text, uint64_t seq, uint64_t run)
+{
+    Pst__Control__Accepted accepted = PST__CONTROL__ACCEPTED__INIT;
+
+    accepted.seq = seq;
+    accepted.run = run;
+    call->reply.status = status;
+    call->reply.text = (char *)text;
+    if (status == PST_OK) {
+        call->reply.body_case = PST__CONTROL__REPLY__BODY_ACCEPTED;
+        call->reply.accepted = &accepted;
+    }
+    pstd_call_reply(call);
+}

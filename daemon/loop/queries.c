@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/loop/queries.h"
+
+#include "stages/base/alloc.h"
+
+static char *text_or_empty(char *text)
+{
+    return text != NULL ? text : (char *)"";
+}
+
+enum pst_status pstd_query_status(struct pstd_call *call)
+{
+    struct pstd_daemon *d = call->d;
+    struct pstd_known *k = &d->known;
+    Pst__Control__Status s = PST__CONTROL__STATUS__INIT;
+
+    s.state = (char *)pstd_job_name(d->job.state);
+    s.plan = (char *)d->plan;
+    s.plan_digest = k->plan_digest;
+    s.stages = k->stages;
+    s.placement = text_or_empty(k->placement);
+    s.run = k->run;
+    s.step = k->step;
+    s.steps = k->steps;
+    s.loss = k->loss;
+    s.lr = k->lr;
+    s.grad_norm = k->grad_norm;
+    s.step_seconds = k->step_s;
+    s.tok_s = k->tok_s;
+    s.bubble = k->bubble;
+    s.seq = d->history.seq;
+    s.uptime_seconds = 1e-3 * (double)(uv_now(&d->loop) - d->start_ms);
+    s.checkpoint_step = k->checkpoint_step;
+    s.checkpoint_dir = text_or_empty(k->checkpoint_dir);
+    s.last_error = text_or_empty(k->last_error);
+    s.paused = k->paused;
+    call->reply.body_case = PST__CONTROL__REPLY__BODY_STATUS_NOW;
+    call->reply.status_now = &s;
+    pstd_call_reply(call);
+    return PST_AGAIN;
+}
+
+/* Shares of the measured step by class or cause. */
+static void fill_causes(const struct pstd_rank_result *from,
+                        Pst__Control__RankResult *to)
+{
+    double classes[3] = {0};
+
+    if (!(from->step > 0))
+        return;
+    for (int k = 0; k < PST_N_SPANS; k++)
+        classes[pst_span_class((enum pst_span_kind)k)] +=
+            from->shares.seconds[k] / from->step;
+    to->measured_step_seconds = from->step;
+    to->work = classes[PST_CLASS_WORK];
+    to->move = classes[PST_CLASS_MOVE];
+    to->warm_up = from->shares.seconds[PST_SPAN_WARM_UP] / from->step;
+    to->drain = from->shares.seconds[PST_SPAN_DRAIN] / from->step;
+    to->imbalance = from->shares.seconds[PST_SPAN_IMBALANCE] / from->step;
+    to->message = from->shares.seconds[PST_SPAN_MESSAGE] / from->step;
+    to->other = from->shares.seconds[PST_SPAN_OTHER] / from->step;
+}
+
+static void fill_rank(const struct pstd_rank_result *from, unsigned rank,
+                      Pst__Control__RankResult *to)
+{
+    pst__control__rank_result__init(to);
+    to->rank = rank;
+    to->stages = (char *)from->stages;
+    to->peak_rss_bytes = from->peak_rss;
+    to->planned_bytes = from->planned;
+    to->high_water_bytes = from->high_water;
+    to->step_seconds = from->sums.step;
+    to->forward_seconds = from->sums.forward;
+    to->backward_seconds = from->sums.backward;
+    to->optim_seconds = from->sums.optim;
+    to->wait_recv_seconds = from->sums.wait_recv;
+    to->wait_other_seconds = from->sums.wait_other;
+    fill_causes(from, to);
+}
+
+static void send_result(struct pstd_call *call, const struct pstd_result *from,
+                        Pst__Control__RankResult *ranks,
+                        Pst__Control__RankResult **pointers)
+{
+    Pst__Control__Result r = PST__CONTROL__RESULT__INIT;
+
+    for (size_t i = 0; i < from->n_ranks; i++) {
+        fill_rank(&from->ranks[i], (unsigned)i, &ranks[i]);
+        pointers[i] = &ranks[i];
+    }
+    r.run = from->run;
+    r.finished = true;
+    r.status = from->diag.status;
+    r.text = (char *)from->diag.text;
+    r.first_step = from->first_step;
+    r.steps = from->steps;
+    r.loss = from->loss;
+    r.losses = from->losses;
+    r.n_losses = from->n_losses;
+    r.step_seconds = from->step_s;
+    r.first_step_us = from->first_step_us;
+    r.gflops = from->gflops;
+    r.bubble = from->bubble;
+    r.tok_s = from->tok_s;
+    r.stopped = from->stopped;
+    r.checkpoint_step = from->checkpoint_step;
+    r.ranks = pointers;
+    r.n_ranks = from->n_ranks;
+    r.processes = call->d->processes;
+    call->reply.body_case = PST__CONTROL__REPLY__BODY_RESULT;
+    call->reply.result = &r;
+    pstd_call_reply(call);
+}
+
+enum pst_status pstd_query_result(struct pstd_call *call)
+{
+    const struct pstd_result *from = call->d->result;
+    Pst__Control__RankResult *ranks, **pointers;
+
+    if (from == NULL)
+        return pst_diag_set(&call->diag, PST_ERR_NOT_FOUND,
+                            "no run has ended yet");
+    ranks = pst_calloc(PST_TAG_DAEMON, from->n_ranks + 1, sizeof(*ranks));
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers
+    pointers = pst_calloc(PST_TAG_DAEMON, from->n_ranks + 1, sizeof(*pointers));
+    if (ranks == NULL || pointers == NULL) {
+        pst_free(ranks);
+        pst_free(pointers);
+        return pst_diag_nomem(&call->diag, from->n_ranks * sizeof(*ranks));
+    }
+    send_result(call, from, ranks, pointers);
+    pst_free(ranks);
+    pst_free(pointers);
+    return PST_AGAIN;
+}
+
+enum pst_status pstd_query_trace(struct pstd_call *call)
+{
+    Pst__Control__Trace trace;
+    enum pst_status status;
+
+    if (call->d->trace == NULL)
+        return pst_diag_set(&call->diag, PST_ERR_NOT_FOUND,
+                            "no step has been measured yet");
+    status = pstd_trace_fill(call->d->trace, &trace, &call->diag);
+    if (status != PST_OK)
+        return status;
+    call->reply.body_case = PST__CONTROL__REPLY__BODY_TRACE;
+    call->reply.trace = &trace;
+    pstd_call_reply(call);
+    pstd_trace_unfill(&trace);
+    return PST_AGAIN;
+}
+
+enum pst_status pstd_query_log(struct pstd_call *call)
+{
+    const struct pstd_daemon *d = call->d;
+    const uint64_t wanted = PST_MIN(call->request->get_log->n, PSTD_EVENTS);
+    const uint64_t first =
+        d->history.seq > wanted ? d->history.seq - wanted + 1 : 1;
+    Pst__Control__EventList list = PST__CONTROL__EVENT_LIST__INIT;
+    Pst__Control__Event *events[PSTD_EVENTS];
+    pstd_frame *frames[PSTD_EVENTS] = {NULL};
+
+    for (uint64_t seq = first; seq <= d->history.seq; seq++) {
+        const struct pstd_packed *event = pstd_history_get(&d->history, seq);
+        pstd_frame *frame = NULL;
+
+        if (event != NULL &&
+            pstd_frame_unpack(event->data + 4, event->size - 4,
+                              PSTD_REQUEST_FIELD, &frame, NULL) == PST_OK) {
+            frames[list.n_events] = frame;
+            events[list.n_events++] = frame->event;
+        }
+    }
+    list.events = events;
+    call->reply.body_case = PST__CONTROL__REPLY__BODY_LOG;
+    call->reply.log = &list;
+    pstd_call_reply(call);
+    for (size_t i = 0; i < list.n_events; i++)
+        pstd_frame_free(frames[i]);
+    return PST_AGAIN;
+}
