@@ -386,18 +386,11 @@ static enum pst_status infer_text(const struct pstd_config *config,
     if (status == PST_OK)
         status = generate(&f, config, &w, &half, &text, diag);
     if (status == PST_OK && config->json) {
-        struct pst_str quoted = {0};
-        json_t *value;
-
-        /* Bytes that are no UTF-8 become U+FFFD on the way. */
-        pst_str_add_json(&quoted, pst_str_text(&text));
-        value = json_loads(pst_str_text(&quoted), JSON_DECODE_ANY, NULL);
         status = pstctl_json_print(
             json_pack("{s:I s:I s:o}", "tokens", (json_int_t)config->n_tokens,
                       "step", (json_int_t)f.step, "text",
-                      value != NULL ? value : json_null()),
+                      pstctl_json_text(pst_str_text(&text))),
             diag);
-        pst_str_fini(&quoted);
     } else if (status == PST_OK) {
         pstctl_print_bytes(&half, "", 0);
         pstctl_printf(stdout, "\n");

@@ -37,22 +37,11 @@ void pstctl_print(FILE *out, const struct pst_str *text)
     pst_str_fini(&shown);
 }
 
-/* What is hidden can only stand in a string there, so an escape means the same.
- */
 void pstctl_print_json(const char *text)
 {
     struct pst_str out = {0};
 
-    while (*text != '\0') {
-        const size_t n = pst_utf8_length(text);
-        const unsigned hidden = n > 0 ? pst_utf8_hidden(text, n) : 0;
-
-        if (*text == '\n' || (n > 0 && !hidden))
-            pst_str_addn(&out, text, n);
-        else
-            pst_str_addf(&out, "\\u%04x", n > 0 ? hidden - 1 : 0xfffd);
-        text += n > 0 ? n : 1;
-    }
+    pst_str_add_json_shown(&out, text);
     put(stdout, pst_str_text(&out), out.len);
     pst_str_fini(&out);
 }
@@ -109,12 +98,7 @@ json_t *pstctl_json_text(const char *text)
     struct pst_str valid = {0};
     json_t *value;
 
-    for (text = text != NULL ? text : ""; *text != '\0';) {
-        const size_t n = pst_utf8_length(text);
-
-        pst_str_addn(&valid, n > 0 ? text : "\xef\xbf\xbd", n > 0 ? n : 3);
-        text += n > 0 ? n : 1;
-    }
+    pst_str_add_utf8(&valid, text != NULL ? text : "");
     value = json_string(pst_str_text(&valid));
     pst_str_fini(&valid);
     return value;

@@ -148,9 +148,33 @@ static void add_quoted(struct pst_str *s, const char *text)
     pst_str_addn(s, "\"", 1);
 }
 
+void pst_str_add_utf8(struct pst_str *s, const char *text)
+{
+    while (*text != '\0') {
+        const size_t n = pst_utf8_length(text);
+
+        pst_str_addn(s, n > 0 ? text : "\xef\xbf\xbd", n > 0 ? n : 3);
+        text += n > 0 ? n : 1;
+    }
+}
+
 void pst_str_add_json(struct pst_str *s, const char *text)
 {
     add_quoted(s, text);
+}
+
+void pst_str_add_json_shown(struct pst_str *s, const char *json)
+{
+    while (*json != '\0') {
+        const size_t n = pst_utf8_length(json);
+        const unsigned hidden = n > 0 ? pst_utf8_hidden(json, n) : 0;
+
+        if (*json == '\n' || (n > 0 && !hidden))
+            pst_str_addn(s, json, n);
+        else
+            add_code(s, n > 0 ? hidden - 1 : 0xfffd);
+        json += n > 0 ? n : 1;
+    }
 }
 
 void pst_str_add_logfmt(struct pst_str *s, const char *text)

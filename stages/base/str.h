@@ -25,6 +25,11 @@ void pst_str_fini(struct pst_str *s);
 void pst_str_add(struct pst_str *s, const char *text);
 void pst_str_addn(struct pst_str *s, const char *text, size_t len);
 void pst_str_addf(struct pst_str *s, const char *fmt, ...) PST_PRINTF(2, 3);
+/* Bytes that are no UTF-8 become U+FFFD. */
+void pst_str_add_utf8(struct pst_str *s, const char *text);
+/* JSON that a library has written: what is hidden can only stand in a string
+ * there, so an escape means the same. */
+void pst_str_add_json_shown(struct pst_str *s, const char *json);
 /* JSON string with quotes; control characters and quotes escaped. */
 void pst_str_add_json(struct pst_str *s, const char *text);
 /* logfmt value: quoted and escaped where needed (operations C). */

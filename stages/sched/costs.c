@@ -222,54 +222,67 @@ enum pst_status pst_costs_read(const char *path, struct pst_costs *ret,
 
 /* --- writing ------------------------------------------------------------- */
 
-static void add_number(struct pst_str *out, const char *name, double x)
+static json_t *add(json_t *list, json_t *value)
 {
-    char text[32];
-
-    pst_format_f64(x, text);
-    pst_str_addf(out, ", \"%s\": %s", name, text);
+    if (json_array_append_new(list, value) == 0)
+        return list;
+    json_decref(list);
+    return NULL;
 }
 
-static void add_seconds(struct pst_str *out, const struct pst_seconds *s)
+/* Without the time of B where only I and W have one. */
+static json_t *stage_json(const struct pst_stage_cost *s)
 {
-    char text[32];
+    if (s->backward > 0.0)
+        return json_pack("{s:f s:f s:f s:f s:f s:f}", "forward",
+                         s->seconds.forward, "input", s->seconds.input,
+                         "weight", s->seconds.weight, "backward", s->backward,
+                         "optimizer", s->optim, "reduce", s->reduce);
+    return json_pack("{s:f s:f s:f s:f s:f}", "forward", s->seconds.forward,
+                     "input", s->seconds.input, "weight", s->seconds.weight,
+                     "optimizer", s->optim, "reduce", s->reduce);
+}
 
-    pst_format_f64(s->forward, text);
-    pst_str_addf(out, "\"forward\": %s", text);
-    add_number(out, "input", s->input);
-    add_number(out, "weight", s->weight);
+static json_t *stages_json(const struct pst_costs *costs)
+{
+    json_t *ret = json_array();
+
+    for (unsigned i = 0; i < costs->n_stages; i++)
+        ret = add(ret, stage_json(&costs->stages[i]));
+    return ret;
+}
+
+static json_t *modules_json(const struct pst_costs *costs)
+{
+    json_t *ret = json_array();
+
+    for (size_t i = 0; i < costs->n_modules; i++) {
+        const struct pst_module_cost *m = &costs->modules[i];
+
+        ret =
+            add(ret, json_pack("{s:s s:f s:f s:f}", "module", m->module,
+                               "forward", m->seconds.forward, "input",
+                               m->seconds.input, "weight", m->seconds.weight));
+    }
+    return ret;
 }
 
 static void print(const struct pst_costs *costs, struct pst_str *out)
 {
-    pst_str_add(out, "{\"format\": \"penstock-costs\", \"version\": 1, "
-                     "\"plan\": ");
-    pst_str_add_json(out, costs->plan);
-    pst_str_add(out, ",\n \"stages\": [");
-    for (unsigned i = 0; i < costs->n_stages; i++) {
-        const struct pst_stage_cost *s = &costs->stages[i];
+    json_t *const root = json_pack(
+        "{s:s s:i s:s s:o s:o s:f s:f s:b}", "format", "penstock-costs",
+        "version", 1, "plan", costs->plan, "stages", stages_json(costs),
+        "modules", modules_json(costs), "latency", costs->wire.latency,
+        "bandwidth", costs->wire.bandwidth, "overlap", (int)costs->overlap);
+    char *text = root != NULL ? json_dumps(root, JSON_INDENT(1)) : NULL;
 
-        pst_str_add(out, i ? ",\n  {" : "\n  {");
-        add_seconds(out, &s->seconds);
-        if (s->backward > 0.0)
-            add_number(out, "backward", s->backward);
-        add_number(out, "optimizer", s->optim);
-        add_number(out, "reduce", s->reduce);
-        pst_str_add(out, "}");
-    }
-    pst_str_add(out, "],\n \"modules\": [");
-    for (size_t i = 0; i < costs->n_modules; i++) {
-        pst_str_add(out, i ? ",\n  {\"module\": " : "\n  {\"module\": ");
-        pst_str_add_json(out, costs->modules[i].module);
-        pst_str_add(out, ", ");
-        add_seconds(out, &costs->modules[i].seconds);
-        pst_str_add(out, "}");
-    }
-    pst_str_add(out, "]");
-    add_number(out, "latency", costs->wire.latency);
-    add_number(out, "bandwidth", costs->wire.bandwidth);
-    pst_str_addf(out, ", \"overlap\": %s}\n",
-                 costs->overlap ? "true" : "false");
+    json_decref(root);
+    if (text != NULL)
+        pst_str_add_json_shown(out, text);
+    else
+        out->failed = 1;
+    pst_str_add(out, "\n");
+    free(text);
 }
 
 static enum pst_status check_numbers(const struct pst_costs *costs,

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Chrome's trace format: read by chrome://tracing and ui.perfetto.dev. */
+/*
+ * Chrome's trace format: read by chrome://tracing and ui.perfetto.dev. Written
+ * span by span, not built as a tree first: a job of many ranks has millions.
+ */
 #include "stages/sched/timeline.h"
 
 #include <math.h>

@@ -2,254 +2,272 @@
 /* A plan for programs: all that plan.pb says but the graphs. */
 #include "stages/split/show/show.h"
 
-#include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 
-static void add_meta(struct pst_str *out, const struct pst_meta *meta)
+/* Everything below returns NULL without memory, and takes NULL for a part that
+ * could not be made: the whole is NULL then. */
+
+static json_t *add(json_t *list, json_t *value)
 {
-    pst_str_addf(out, "\"dtype\": \"%s\", \"shape\": [",
-                 pst_dtype_name(meta->dtype));
+    if (json_array_append_new(list, value) == 0)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+/* Names come from files. */
+static json_t *text(const char *s)
+{
+    struct pst_str valid = {0};
+    json_t *ret = NULL;
+
+    pst_str_add_utf8(&valid, s);
+    if (!valid.failed)
+        ret = json_string(pst_str_text(&valid));
+    pst_str_fini(&valid);
+    return ret;
+}
+
+static json_t *shape(const struct pst_meta *meta)
+{
+    json_t *ret = json_array();
+
     for (unsigned d = 0; d < meta->rank; d++)
-        pst_str_addf(out, "%s%" PRId64, d ? ", " : "", meta->size[d]);
-    pst_str_add(out, "]");
+        ret = add(ret, json_integer(meta->size[d]));
+    return ret;
 }
 
-static void add_names(struct pst_str *out, const struct pst_graph *graph,
-                      enum pst_value_kind kind)
+static json_t *numbers(const unsigned *at, unsigned n)
 {
-    bool first = true;
+    json_t *ret = json_array();
 
-    pst_str_add(out, "[");
-    for (size_t i = 0; i < graph->values.n; i++) {
-        const struct pst_value *value = graph->values.at[i];
-
-        if (value->kind != kind)
-            continue;
-        pst_str_add(out, first ? "" : ", ");
-        pst_str_add_json(out, value->fqn);
-        first = false;
-    }
-    pst_str_add(out, "]");
+    for (unsigned i = 0; i < n; i++)
+        ret = add(ret, json_integer(at[i]));
+    return ret;
 }
 
-static void add_json_inputs(struct pst_str *out, const struct pst_plan *plan,
+static json_t *names(const struct pst_graph *graph, enum pst_value_kind kind)
+{
+    json_t *ret = json_array();
+
+    for (size_t i = 0; i < graph->values.n; i++)
+        if (graph->values.at[i]->kind == kind)
+            ret = add(ret, text(graph->values.at[i]->fqn));
+    return ret;
+}
+
+static json_t *stage_inputs(const struct pst_plan *plan,
                             const struct pst_stage *stage)
 {
+    json_t *ret = json_array();
+
     for (size_t i = 0; i < stage->graph->inputs.n; i++) {
         const struct pst_stage_input *input = &stage->inputs[i];
         const struct pst_edge *edge;
 
-        pst_str_add(out, i ? ", " : "");
         if (input->kind == PST_SOURCE_MODEL_INPUT) {
-            pst_str_add(out, "{\"input\": ");
-            pst_str_add_json(out, plan->inputs.at[input->index].name);
-            pst_str_add(out, "}");
+            ret = add(ret, json_pack("{s:o}", "input",
+                                     text(plan->inputs.at[input->index].name)));
             continue;
         }
         edge = &plan->edges.at[input->index];
-        pst_str_add(out, "{\"value\": ");
-        pst_str_add_json(out, edge->value);
-        pst_str_addf(out, ", \"stage\": %u, \"index\": %u, \"edge\": %u}",
-                     edge->from_stage, edge->from_output, edge->id);
+        ret =
+            add(ret, json_pack("{s:o s:I s:I s:I}", "value", text(edge->value),
+                               "stage", (json_int_t)edge->from_stage, "index",
+                               (json_int_t)edge->from_output, "edge",
+                               (json_int_t)edge->id));
     }
+    return ret;
 }
 
-static void add_json_stage(struct pst_str *out, const struct pst_plan *plan,
-                           const struct pst_stage *stage)
+static json_t *stages(const struct pst_plan *plan)
 {
-    pst_str_addf(out,
-                 "{\"index\": %u, \"operators\": %zu, \"parameters\": %" PRId64
-                 ", \"param_bytes\": %zu, \"flops\": %.0f, \"out_bytes\": %zu, "
-                 "\"inputs\": [",
-                 stage->index, stage->graph->nodes.n,
-                 pst_show_params(stage->graph), stage->param_bytes,
-                 stage->flops, stage->out_bytes);
-    add_json_inputs(out, plan, stage);
-    pst_str_add(out, "], \"reads\": ");
-    add_names(out, stage->graph, PST_VALUE_PARAM);
-    pst_str_add(out, ", \"buffers\": ");
-    add_names(out, stage->graph, PST_VALUE_BUFFER);
-    pst_str_add(out, ", \"constants\": ");
-    add_names(out, stage->graph, PST_VALUE_CONST);
-    pst_str_add(out, "}");
+    json_t *ret = json_array();
+
+    for (size_t i = 0; i < plan->stages.n; i++) {
+        const struct pst_stage *s = &plan->stages.at[i];
+
+        ret = add(ret,
+                  json_pack("{s:I s:I s:I s:I s:I s:I s:o s:o s:o s:o}",
+                            "index", (json_int_t)s->index, "operators",
+                            (json_int_t)s->graph->nodes.n, "parameters",
+                            (json_int_t)pst_show_params(s->graph),
+                            "param_bytes", (json_int_t)s->param_bytes, "flops",
+                            (json_int_t)PST_MIN(rint(s->flops), 9e18),
+                            "out_bytes", (json_int_t)s->out_bytes, "inputs",
+                            stage_inputs(plan, s), "reads",
+                            names(s->graph, PST_VALUE_PARAM), "buffers",
+                            names(s->graph, PST_VALUE_BUFFER), "constants",
+                            names(s->graph, PST_VALUE_CONST)));
+    }
+    return ret;
 }
 
-static void add_json_edge(struct pst_str *out, const struct pst_edge *edge)
+static json_t *edges(const struct pst_plan *plan)
 {
-    pst_str_addf(out, "{\"id\": %u, \"value\": ", edge->id);
-    pst_str_add_json(out, edge->value);
-    pst_str_addf(out,
-                 ", \"from\": %u, \"output\": %u, \"to\": %u, \"input\": %u, "
-                 "\"gradients\": %u, \"bytes\": %zu, ",
-                 edge->from_stage, edge->from_output, edge->to_stage,
-                 edge->to_input, edge->grad_parts, pst_meta_bytes(&edge->meta));
-    add_meta(out, &edge->meta);
-    pst_str_add(out, "}");
+    json_t *ret = json_array();
+
+    for (size_t i = 0; i < plan->edges.n; i++) {
+        const struct pst_edge *e = &plan->edges.at[i];
+
+        ret = add(
+            ret,
+            json_pack("{s:I s:o s:I s:I s:I s:I s:I s:I s:s s:o}", "id",
+                      (json_int_t)e->id, "value", text(e->value), "from",
+                      (json_int_t)e->from_stage, "output",
+                      (json_int_t)e->from_output, "to", (json_int_t)e->to_stage,
+                      "input", (json_int_t)e->to_input, "gradients",
+                      (json_int_t)e->grad_parts, "bytes",
+                      (json_int_t)pst_meta_bytes(&e->meta), "dtype",
+                      pst_dtype_name(e->meta.dtype), "shape", shape(&e->meta)));
+    }
+    return ret;
 }
 
 /* None, numbers and texts among the outputs. */
-static void add_literal(struct pst_str *out, const struct pst_arg *arg)
+static json_t *literal(const struct pst_arg *arg)
 {
     char number[32];
 
     switch (arg->kind) {
     case PST_ARG_INT:
-        pst_str_addf(out, "%" PRId64, arg->i);
-        break;
+        return json_integer(arg->i);
     case PST_ARG_FLOAT:
+        if (isfinite(arg->f))
+            return json_real(arg->f);
         pst_format_f64(arg->f, number);
-        pst_str_addf(out, isfinite(arg->f) ? "%s" : "\"%s\"", number);
-        break;
+        return json_string(number);
     case PST_ARG_BOOL:
-        pst_str_add(out, arg->b ? "true" : "false");
-        break;
+        return json_boolean(arg->b);
     case PST_ARG_STRING:
-        pst_str_add_json(out, arg->s);
-        break;
+        return text(arg->s);
     default:
-        pst_str_add(out, "null");
+        return json_null();
     }
 }
 
-static void add_json_output(struct pst_str *out,
-                            const struct pst_plan_output *output)
+static json_t *outputs(const struct pst_plan *plan)
 {
-    pst_str_add(out, "{\"path\": ");
-    pst_str_add_json(out, output->path);
-    if (output->is_tensor) {
-        pst_str_addf(out, ", \"stage\": %d, \"index\": %u, ", output->stage,
-                     output->output);
-        add_meta(out, &output->meta);
-    } else {
-        pst_str_add(out, ", \"literal\": ");
-        add_literal(out, &output->literal);
+    json_t *ret = json_array();
+
+    for (size_t i = 0; i < plan->outputs.n; i++) {
+        const struct pst_plan_output *o = &plan->outputs.at[i];
+
+        if (o->is_tensor)
+            ret =
+                add(ret, json_pack("{s:o s:I s:I s:s s:o}", "path",
+                                   text(o->path), "stage", (json_int_t)o->stage,
+                                   "index", (json_int_t)o->output, "dtype",
+                                   pst_dtype_name(o->meta.dtype), "shape",
+                                   shape(&o->meta)));
+        else
+            ret = add(ret, json_pack("{s:o s:o}", "path", text(o->path),
+                                     "literal", literal(&o->literal)));
     }
-    pst_str_add(out, "}");
+    return ret;
 }
 
-static void add_json_shared(struct pst_str *out, const struct pst_plan *plan)
+static json_t *shared(const struct pst_plan *plan)
 {
-    bool first = true;
+    json_t *ret = json_array();
 
     for (size_t i = 0; i < plan->params.n; i++) {
-        const struct pst_plan_param *param = &plan->params.at[i];
+        const struct pst_plan_param *p = &plan->params.at[i];
 
-        if (!pst_show_is_shared(param))
-            continue;
-        pst_str_add(out, first ? "{\"name\": " : ", {\"name\": ");
-        pst_str_add_json(out, param->fqn);
-        pst_str_add(out, ", \"stages\": [");
-        for (unsigned k = 0; k < param->n_stages; k++)
-            pst_str_addf(out, "%s%u", k ? ", " : "", param->stages[k]);
-        pst_str_addf(out, "], \"mode\": \"%s\", \"owners\": [",
-                     param->transmit ? "transmit" : "replicate");
-        for (unsigned k = 0; k < (param->transmit ? 1 : param->n_stages); k++)
-            pst_str_addf(out, "%s%u", k ? ", " : "", param->stages[k]);
-        pst_str_add(out, "]}");
-        first = false;
+        if (pst_show_is_shared(p))
+            ret = add(
+                ret,
+                json_pack("{s:o s:o s:s s:o}", "name", text(p->fqn), "stages",
+                          numbers(p->stages, p->n_stages), "mode",
+                          p->transmit ? "transmit" : "replicate", "owners",
+                          numbers(p->stages, p->transmit ? 1 : p->n_stages)));
     }
+    return ret;
 }
 
-static void add_json_input(struct pst_str *out,
-                           const struct pst_plan_input *input)
+static json_t *inputs(const struct pst_plan *plan)
 {
-    pst_str_add(out, "{\"name\": ");
-    pst_str_add_json(out, input->name);
-    pst_str_add(out, ", ");
-    add_meta(out, &input->meta);
-    pst_str_add(out, "}");
+    json_t *ret = json_array();
+
+    for (size_t i = 0; i < plan->inputs.n; i++) {
+        const struct pst_plan_input *input = &plan->inputs.at[i];
+
+        ret = add(ret, json_pack("{s:o s:s s:o}", "name", text(input->name),
+                                 "dtype", pst_dtype_name(input->meta.dtype),
+                                 "shape", shape(&input->meta)));
+    }
+    return ret;
 }
 
-static void add_json_param(struct pst_str *out,
-                           const struct pst_plan_param *param)
+static json_t *texts(const char *const *at, size_t n)
 {
-    const char *const kind = param->kind == PST_VALUE_PARAM    ? "parameter"
-                             : param->kind == PST_VALUE_BUFFER ? "buffer"
+    json_t *ret = json_array();
+
+    for (size_t i = 0; i < n; i++)
+        ret = add(ret, text(at[i]));
+    return ret;
+}
+
+static json_t *windows(const struct pst_plan_param *param)
+{
+    json_t *ret = json_array();
+
+    for (unsigned k = 0; k < param->n_windows; k++) {
+        const struct pst_named_window *w = &param->windows[k];
+
+        ret = add(ret, json_pack("{s:o s:I s:s s:o}", "name", text(w->fqn),
+                                 "offset", (json_int_t)w->offset, "dtype",
+                                 pst_dtype_name(w->meta.dtype), "shape",
+                                 shape(&w->meta)));
+    }
+    return ret;
+}
+
+static json_t *parameters(const struct pst_plan *plan)
+{
+    json_t *ret = json_array();
+
+    for (size_t i = 0; i < plan->params.n; i++) {
+        const struct pst_plan_param *p = &plan->params.at[i];
+        const char *const kind = p->kind == PST_VALUE_PARAM    ? "parameter"
+                                 : p->kind == PST_VALUE_BUFFER ? "buffer"
                                                                : "constant";
 
-    pst_str_add(out, "{\"name\": ");
-    pst_str_add_json(out, param->fqn);
-    pst_str_add(out, ", \"aliases\": [");
-    for (unsigned k = 0; k < param->n_aliases; k++) {
-        pst_str_add(out, k ? ", " : "");
-        pst_str_add_json(out, param->aliases[k]);
+        ret =
+            add(ret,
+                json_pack(
+                    "{s:o s:o s:o s:b s:s s:s s:o s:b s:b s:b s:I s:o}", "name",
+                    text(p->fqn), "aliases", texts(p->aliases, p->n_aliases),
+                    "windows", windows(p), "named", !p->nameless, "kind", kind,
+                    "dtype", pst_dtype_name(p->meta.dtype), "shape",
+                    shape(&p->meta), "requires_grad", p->requires_grad,
+                    "persistent", p->kind != PST_VALUE_BUFFER || p->persistent,
+                    "transmit", p->transmit, "home", (json_int_t)p->home,
+                    "stages", numbers(p->stages, p->n_stages)));
     }
-    pst_str_add(out, "], \"windows\": [");
-    for (unsigned k = 0; k < param->n_windows; k++) {
-        pst_str_add(out, k ? ", {\"name\": " : "{\"name\": ");
-        pst_str_add_json(out, param->windows[k].fqn);
-        pst_str_addf(out, ", \"offset\": %" PRId64 ", ",
-                     param->windows[k].offset);
-        add_meta(out, &param->windows[k].meta);
-        pst_str_add(out, "}");
-    }
-    pst_str_addf(out, "], \"named\": %s, \"kind\": \"%s\", ",
-                 param->nameless ? "false" : "true", kind);
-    add_meta(out, &param->meta);
-    pst_str_addf(out,
-                 ", \"requires_grad\": %s, \"persistent\": %s, "
-                 "\"transmit\": %s, \"home\": %u, \"stages\": [",
-                 param->requires_grad ? "true" : "false",
-                 param->kind != PST_VALUE_BUFFER || param->persistent ? "true"
-                                                                      : "false",
-                 param->transmit ? "true" : "false", param->home);
-    for (unsigned k = 0; k < param->n_stages; k++)
-        pst_str_addf(out, "%s%u", k ? ", " : "", param->stages[k]);
-    pst_str_add(out, "]}");
-}
-
-static void add_json_head(struct pst_str *out, const struct pst_plan *plan)
-{
-    const char *loss = plan->loss >= 0 ? "true" : "false";
-
-    pst_str_add(out, "{\"name\": ");
-    pst_str_add_json(out, plan->name);
-    pst_str_add(out, ", \"digest\": ");
-    pst_str_add_json(out, plan->digest);
-    pst_str_add(out, ", \"cut_by\": ");
-    if (plan->cut_by != NULL)
-        pst_str_add_json(out, plan->cut_by);
-    else
-        pst_str_add(out, "null");
-    pst_str_addf(out,
-                 ", \"stage_count\": %zu, \"has_loss\": %s, "
-                 "\"has_backward\": %s, \"inputs\": [",
-                 plan->stages.n, loss, loss);
-    for (size_t i = 0; i < plan->inputs.n; i++) {
-        pst_str_add(out, i ? ", " : "");
-        add_json_input(out, &plan->inputs.at[i]);
-    }
-    pst_str_add(out, "], \"parameters\": [");
-    for (size_t i = 0; i < plan->params.n; i++) {
-        pst_str_add(out, i ? ", " : "");
-        add_json_param(out, &plan->params.at[i]);
-    }
+    return ret;
 }
 
 void pst_plan_print_json(const struct pst_plan *plan, struct pst_str *out)
 {
-    add_json_head(out, plan);
-    pst_str_add(out, "], \"stages\": [");
-    for (size_t i = 0; i < plan->stages.n; i++) {
-        pst_str_add(out, i ? ", " : "");
-        add_json_stage(out, plan, &plan->stages.at[i]);
-    }
-    pst_str_add(out, "], \"edges\": [");
-    for (size_t i = 0; i < plan->edges.n; i++) {
-        pst_str_add(out, i ? ", " : "");
-        add_json_edge(out, &plan->edges.at[i]);
-    }
-    pst_str_add(out, "], \"outputs\": [");
-    for (size_t i = 0; i < plan->outputs.n; i++) {
-        pst_str_add(out, i ? ", " : "");
-        add_json_output(out, &plan->outputs.at[i]);
-    }
-    pst_str_add(out, "], \"shared\": [");
-    add_json_shared(out, plan);
-    pst_str_addf(out, "], \"loss\": %d, \"notes\": [", plan->loss);
-    for (size_t i = 0; i < plan->notes.n; i++) {
-        pst_str_add(out, i ? ", " : "");
-        pst_str_add_json(out, plan->notes.at[i]);
-    }
-    pst_str_add(out, "]}");
+    json_t *const root = json_pack(
+        "{s:o s:o s:o s:I s:b s:b s:o s:o s:o s:o s:o s:o s:i s:o}", "name",
+        text(plan->name), "digest", text(plan->digest), "cut_by",
+        plan->cut_by != NULL ? text(plan->cut_by) : json_null(), "stage_count",
+        (json_int_t)plan->stages.n, "has_loss", plan->loss >= 0, "has_backward",
+        plan->loss >= 0, "inputs", inputs(plan), "parameters", parameters(plan),
+        "stages", stages(plan), "edges", edges(plan), "outputs", outputs(plan),
+        "shared", shared(plan), "loss", plan->loss, "notes",
+        texts(plan->notes.at, plan->notes.n));
+    char *dumped =
+        root != NULL ? json_dumps(root, JSON_REAL_PRECISION(17)) : NULL;
+
+    json_decref(root);
+    if (dumped != NULL)
+        pst_str_add(out, dumped);
+    else
+        out->failed = 1;
+    free(dumped);
 }
