@@ -139,6 +139,78 @@ static enum pst_status add_rest(struct pst_state *s)
     return status;
 }
 
+/* --- ties of a file without weights ------------------------------------- */
+
+static bool lacks_values(const struct pst_state_group *g)
+{
+    return g->kind == PST_VALUE_PARAM && g->weight->absent;
+}
+
+/* The only parameter of that form that the graph reads. */
+static struct pst_state_group *only_reader(const struct pst_state *s,
+                                           const struct pst_state_group *g)
+{
+    struct pst_state_group *found = NULL;
+
+    for (size_t i = 0; i < s->groups.n; i++) {
+        struct pst_state_group *other = s->groups.entries[i].value;
+
+        if (!other->used || !lacks_values(other) ||
+            other->requires_grad != g->requires_grad ||
+            !pst_meta_same(&other->weight->meta, &g->weight->meta))
+            continue;
+        if (found != NULL)
+            return NULL;
+        found = other;
+    }
+    return found;
+}
+
+static enum pst_status join_group(struct pst_state *s,
+                                  struct pst_state_group *g,
+                                  struct pst_state_group *to)
+{
+    struct pst_model *model = s->import->model;
+    char *note = pst_arena_printf(
+        &model->arena,
+        "\"%s\" is taken for another name of \"%s\": nothing reads it, no "
+        "other parameter has its shape, and the file has no values that would "
+        "tell",
+        g->weight->fqn, to->weight->fqn);
+
+    if (note == NULL || !pst_vec_push(PST_TAG_ARCHIVE, &model->notes, note))
+        return pst_diag_nomem(s->import->diag, 0);
+    for (size_t i = 0; i < s->members.n; i++)
+        if (s->members.at[i].group == g)
+            s->members.at[i].group = to;
+    to->n_members += g->n_members;
+    g->n_members = 0;
+    return PST_OK;
+}
+
+/*
+ * Names are known to be tied by the bytes that they share, of which a file that
+ * was exported without weights has none. There the graph reads one of them
+ * only, as it does of tied names.
+ */
+static enum pst_status join_unread(struct pst_state *s)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < s->groups.n && status == PST_OK; i++) {
+        struct pst_state_group *g = s->groups.entries[i].value, *to;
+
+        if (g->used || !lacks_values(g))
+            continue;
+        to = only_reader(s, g);
+        if (to != NULL)
+            status = join_group(s, g, to);
+    }
+    return status;
+}
+
+/* -------------------------------------------------------------------------- */
+
 static enum pst_status make_values(struct pst_state *s)
 {
     struct pst_graph *graph = s->import->build.graph;
@@ -220,6 +292,8 @@ enum pst_status pst_import_state(struct pst_import *import,
         status = add_spec(&s, scope, &doc->inputs[i]);
     if (status == PST_OK)
         status = add_rest(&s);
+    if (status == PST_OK)
+        status = join_unread(&s);
     if (status == PST_OK)
         status = pst_state_find_bases(&s);
     if (status == PST_OK)
