@@ -88,7 +88,7 @@ struct pstd_option {
     const char *help;
 };
 
-#define PSTD_MAX_OPTIONS 96
+#define PSTD_MAX_OPTIONS 128
 
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): sorted by topic
 struct pstd_config {
@@ -135,7 +135,8 @@ struct pstd_config {
 
     /* Commands. */
     bool help, json, quiet, reference;
-    const char *output, *policy, *loss, *loss_fn;
+    const char *output, *policy, *loss, *loss_fn, *weights;
+    bool partial;
     double bandwidth;
     uint64_t stages;
     struct pstd_list at, replicate, transmit, keep_random, swap;

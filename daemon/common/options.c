@@ -198,6 +198,12 @@ static const struct pstd_option rows[] = {
     TEXT(loss_fn, "loss-fn", PSTD_OPT_SPLIT, NULL, "NAME[:KEY=VALUE,...]",
          "loss to add to a model without one, with its target as an input: "
          "cross_entropy, nll, mse, l1, smooth_l1, huber, bce_with_logits"),
+    PATH(weights, "weights", PSTD_OPT_SPLIT, "FILE|FOLDER",
+         "start values instead of the model's, by the names of its state_dict: "
+         "a .safetensors, or a folder with an index and its shards"),
+    FLAG(partial, "partial", PSTD_OPT_SPLIT,
+         "names that --weights lacks stay as the model has them, others that "
+         "it has are passed over"),
     ROW(stage, "stage", 0, UINT, PSTD_OPT_SHOW, NULL, 0, 4096, "K",
         "one stage: inputs with their sources, operators, outputs with their "
         "consumers"),

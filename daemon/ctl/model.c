@@ -54,11 +54,17 @@ static enum pst_status split_model(struct pst_model *model,
                                    struct pst_plan **ret, struct pst_diag *diag)
 {
     struct pstctl_cut cut;
-    enum pst_status status = pstctl_cut_init(&cut, config, diag);
+    enum pst_status status;
 
+    if (config->partial && config->weights == NULL)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--partial has no effect without --weights");
+    status = pstctl_cut_init(&cut, config, diag);
     if (status != PST_OK)
         return status;
     status = pst_split(model, &cut.options, ret, diag);
+    if (status == PST_OK && config->weights != NULL)
+        status = pst_plan_give(*ret, config->weights, config->partial, diag);
     pstctl_cut_fini(&cut);
     return status;
 }

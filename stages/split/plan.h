@@ -14,6 +14,7 @@
 #define PST_PLAN_MAX_STAGES 4096
 
 struct pst_plan_file;
+struct pst_plan_given;
 struct pst_rates;
 
 enum pst_source_kind { PST_SOURCE_MODEL_INPUT, PST_SOURCE_EDGE };
@@ -124,7 +125,8 @@ struct pst_plan {
     struct pst_model *model; /* source of the data if not loaded; or NULL */
     struct pst_plan
         *parent; /* joined and bound plans: of the same params, has the data */
-    struct pst_plan_file *files; /* open weight files, by stage; private */
+    struct pst_plan_file *files;  /* open weight files, by stage; private */
+    struct pst_plan_given *given; /* values instead of the model's; private */
 };
 
 /* Measured: seconds of one microbatch, forward and backward. */
@@ -162,6 +164,17 @@ enum pst_status pst_split(struct pst_model *model,
                           struct pst_plan **ret,
                           struct pst_diag *diag) PST_MUST_CHECK;
 void pst_plan_free(struct pst_plan *plan);
+
+/*
+ * Start values from a file or folder of safetensors (files/given.h) instead of
+ * the model's, by any of a tensor's names; only headers are read here. For a
+ * plan that pst_split has made. A missing or unknown name is PST_ERR_INPUT
+ * unless partial: then the model's values stay, and a note names it. A narrower
+ * floating dtype is widened, another dtype or shape is PST_ERR_SHAPE.
+ */
+enum pst_status pst_plan_give(struct pst_plan *plan, const char *path,
+                              bool partial,
+                              struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Written beside dir (DIR.tmp-PID), then put in its place: after an error what
  * was there is there still. An existing directory that holds something else

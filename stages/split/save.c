@@ -6,6 +6,7 @@
 #include "stages/ops/op.h"
 #include "stages/split/pack.h"
 #include "stages/split/split.h"
+#include "stages/split/values.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,7 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TAG PST_TAG_PLAN
+#define TAG   PST_TAG_PLAN
+#define PIECE ((size_t)4 << 20)
 
 /* Also what an interrupted save left: "plan.pb.tmp-..." */
 static bool is_ours(const char *name)
@@ -62,28 +64,51 @@ static enum pst_status check_folder(const char *dir, struct pst_diag *diag)
 
 static enum pst_status declare(struct pst_plan *plan, unsigned stage,
                                struct pst_safetensors_writer *w,
-                               size_t *ret_largest, struct pst_diag *diag)
+                               struct pst_diag *diag)
 {
-    size_t largest = 1;
-
     for (size_t i = 0; i < plan->params.n; i++) {
         const struct pst_plan_param *param = &plan->params.at[i];
         enum pst_status status;
 
         if (param->home != stage)
             continue;
-        largest = PST_MAX(largest, pst_meta_bytes(&param->meta));
         status =
             pst_safetensors_writer_declare(w, param->fqn, &param->meta, diag);
         if (status != PST_OK)
             return status;
     }
-    *ret_largest = largest;
     return pst_safetensors_writer_begin(w, diag);
 }
 
+/* In pieces if it can be read so: no more of it is in memory at a time. */
+static enum pst_status put(struct pst_plan *plan, unsigned i,
+                           struct pst_safetensors_writer *w, size_t index,
+                           struct pst_diag *diag)
+{
+    const size_t bytes = pst_meta_bytes(&plan->params.at[i].meta);
+    const bool parts = pst_plan_reads_parts(plan, i);
+    const size_t piece = parts ? PST_MIN(bytes, PIECE) : bytes;
+    void *buffer = pst_alloc(TAG, piece);
+    enum pst_status status;
+    size_t at = 0;
+
+    if (buffer == NULL)
+        return pst_diag_nomem(diag, piece);
+    do {
+        const size_t n = PST_MIN(bytes - at, piece);
+
+        status = parts ? pst_plan_read_part(plan, i, at, n, buffer, diag)
+                       : pst_plan_read_param(plan, i, buffer, diag);
+        if (status == PST_OK)
+            status = pst_safetensors_writer_append(w, index, buffer, n, diag);
+        at += n;
+    } while (status == PST_OK && at < bytes);
+    pst_free(buffer);
+    return status;
+}
+
 static enum pst_status put_all(struct pst_plan *plan, unsigned stage,
-                               struct pst_safetensors_writer *w, void *buffer,
+                               struct pst_safetensors_writer *w,
                                struct pst_diag *diag)
 {
     size_t index = 0;
@@ -93,9 +118,7 @@ static enum pst_status put_all(struct pst_plan *plan, unsigned stage,
 
         if (plan->params.at[i].home != stage)
             continue;
-        status = pst_plan_read_param(plan, (unsigned)i, buffer, diag);
-        if (status == PST_OK)
-            status = pst_safetensors_writer_put(w, index++, buffer, diag);
+        status = put(plan, (unsigned)i, w, index++, diag);
         if (status != PST_OK)
             return status;
     }
@@ -123,25 +146,18 @@ static enum pst_status save_weights(struct pst_plan *plan, unsigned stage,
     struct pst_safetensors_writer *w = NULL;
     struct pst_str path = {0};
     enum pst_status status;
-    void *buffer = NULL;
-    size_t largest = 0;
-
     pst_str_addf(&path, "%s/%s", dir, plan->stages.at[stage].weights);
     if (path.failed)
         return pst_diag_nomem(diag, 0);
     status = pst_safetensors_writer_new(path.text, &w, diag);
     if (status == PST_OK)
-        status = declare(plan, stage, w, &largest, diag);
-    if (status == PST_OK) {
-        buffer = pst_alloc(TAG, largest);
-        status = buffer == NULL ? pst_diag_nomem(diag, largest)
-                                : put_all(plan, stage, w, buffer, diag);
-    }
+        status = declare(plan, stage, w, diag);
+    if (status == PST_OK)
+        status = put_all(plan, stage, w, diag);
     /* A plan that was loaded has read its own file by now, all of it, and will
      * not compare that one again. */
     if (status == PST_OK)
         status = note_weights(&plan->stages.at[stage], path.text, diag);
-    pst_free(buffer);
     pst_safetensors_writer_free(w);
     pst_str_fini(&path);
     return status;
@@ -288,6 +304,8 @@ enum pst_status pst_plan_save(struct pst_plan *plan, const char *dir,
                               "%s: the plan is there already", dir);
     else
         status = check_folder(path, diag);
+    if (status == PST_OK)
+        status = pst_plan_check_values(plan, diag);
     if (status == PST_OK) {
         status = save_at(plan, real != NULL ? real : path, diag);
         if (status != PST_OK)

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`penstock weights`: the keys of the state_dict, of a plan and of a
-checkpoint, parts of a storage as tensors of their own; what is damaged is
-passed over or refused.
+"""`penstock weights` and `split --weights`: what the one writes the other
+reads; windows and names that no stage reads; every wrong file is refused by
+name and leaves no plan behind.
 
 usage: weights.py PENSTOCK BYTEGPT.pt2 SHARED.pt2 TEXT
 """
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
 import tempfile
+import zipfile
+
+ITEMS = {"F32": 4, "BF16": 2, "I64": 8, "F64": 8}
 
 
 def load(path):
@@ -27,8 +31,60 @@ def load(path):
             for name, e in header.items()}, about
 
 
+def save(path, tensors, about=None):
+    header, body = {}, b""
+    if about:
+        header["__metadata__"] = about
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape,
+                        "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + body)
+
+
 def floats(data):
     return struct.unpack("<%df" % (len(data) // 4), data)
+
+
+def narrow(tensors):
+    """f32 cut off to bf16, and the f32 that these are."""
+    cut, wide = {}, {}
+    for name, (dtype, shape, data) in tensors.items():
+        if dtype != "F32":
+            cut[name] = wide[name] = (dtype, shape, data)
+            continue
+        half = b"".join(data[i + 2:i + 4] for i in range(0, len(data), 4))
+        cut[name] = ("BF16", shape, half)
+        wide[name] = ("F32", shape, b"".join(
+            b"\0\0" + half[i:i + 2] for i in range(0, len(half), 2)))
+    return cut, wide
+
+
+def shards(folder, tensors, parts, name="model.safetensors.index.json"):
+    """As model hubs have it."""
+    os.makedirs(folder)
+    names, where = sorted(tensors), {}
+    for k in range(parts):
+        file = "model-%05d-of-%05d.safetensors" % (k + 1, parts)
+        mine = names[k::parts]
+        save(os.path.join(folder, file), {n: tensors[n] for n in mine},
+             {"format": "pt"})
+        where.update({n: file for n in mine})
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+        json.dump({"metadata": {"total_size": 0}, "weight_map": where}, file)
+    return where
+
+
+def empty_records(model, to):
+    """The model as torch.export.save writes it of fake tensors."""
+    with zipfile.ZipFile(model) as old, zipfile.ZipFile(to, "w") as new:
+        for entry in old.infolist():
+            name = entry.filename.split("/", 1)[1]
+            is_record = name.startswith("data/weights/weight_")
+            new.writestr(entry.filename, b"" if is_record else
+                         old.read(entry), zipfile.ZIP_STORED)
 
 
 class Bench:
@@ -79,12 +135,46 @@ def tensors_of(plan):
 
 
 def check_plan(b, model):
-    """The start values, without the buffer that is not persistent."""
+    """Out of a plan and into another: the same bytes; from whatever form."""
     plan, want, _ = b.split(model, "--stages", 2)
-    _, got, about = b.weights(plan)
+    path, got, about = b.weights(plan)
     assert about == {"format": "pt"}, about
     assert set(want) - set(got) == {"positions"}, set(want) ^ set(got)
     assert all(want[n] == got[n] for n in got)
+    again = b.split(model, "--stages", 3, "--weights", path)
+    assert again[1] == want and "note:" not in again[2], again[2]
+
+    other = {n: (d, s, bytes(x ^ (0x80 if i % 4 == 3 else 0)
+                             for i, x in enumerate(data)))
+             for n, (d, s, data) in got.items()}
+    save(b.path("other.safetensors"), other)
+    taken = b.split(model, "--weights", b.path("other.safetensors"))[1]
+    assert taken == {**want, **other}
+    lone = b.path("lone")
+    os.makedirs(lone)
+    save(os.path.join(lone, "any.safetensors"), other)
+    assert b.split(model, "--weights", lone)[1] == taken
+    for name in "model.safetensors.index.json", "b.safetensors.index.json":
+        folder = b.new()
+        shards(folder, other, 3, name)
+        assert b.split(model, "--weights", folder)[1] == taken
+        assert b.split(model, "--weights",
+                       os.path.join(folder, name))[1] == taken
+    save(os.path.join(folder, "model.safetensors"), got)  # goes first
+    assert b.split(model, "--weights", folder)[1] == want
+
+    cut, wide = narrow(other)
+    save(b.path("cut.safetensors"), cut)
+    _, taken, said = b.split(model, "--weights", b.path("cut.safetensors"))
+    assert taken == {**want, **wide}
+    assert "%d tensors have a narrower dtype" % len(cut) in said, said
+    # eval computes with what was given
+    losses = [json.loads(b.good(
+        "eval", model, "--data", b.text, "--json", *options).stdout)["loss"]
+        for options in ([], ["--weights", path],
+                        ["--weights", b.path("other.safetensors")])]
+    assert losses[0] == losses[1] != losses[2], losses
+    return want, got
 
 
 def check_windows(b, model):
@@ -100,6 +190,128 @@ def check_windows(b, model):
     lower = values["lower"]
     assert values["turned"] == lower[0::3] + lower[1::3] + lower[2::3]
     assert values["upper"][3:] == lower[:3]
+    assert b.split(model, "--weights", path)[1] == want
+    shifted = {n: (d, s, struct.pack("<%df" % (len(x) // 4),
+                                     *(v + 1 for v in floats(x))))
+               for n, (d, s, x) in got.items()}
+    save(b.path("shifted.safetensors"), shifted)
+    plan = b.split(model, "--weights", b.path("shifted.safetensors"))[0]
+    assert b.weights(plan)[1] == shifted
+    wrong = dict(shifted, upper=got["upper"])
+    save(b.path("wrong.safetensors"), wrong)
+    b.refused(65, "shares memory", "split", model, "-o", b.path("none"),
+              "--weights", b.path("wrong.safetensors"))
+
+
+def check_empty(b, model, want, given):
+    """A file that was exported without weights."""
+    bare = b.path("bare.pt2")
+    empty_records(model, bare)
+    save(b.path("given.safetensors"), given)
+    b.refused(65, "give them with --weights", "split", bare, "-o",
+              b.path("none"))
+    b.refused(65, "give them with --weights", "eval", bare, "--data", b.text)
+    assert b.split(bare, "--weights", b.path("given.safetensors"),
+                   "--stages", 4)[1] == want
+    b.good("plan", bare, "--stages", 2)  # needs no values
+    save(b.path("less.safetensors"),
+         {n: t for n, t in given.items() if n != "wpe.weight"})
+    b.refused(65, 'exported without values ("wpe.weight")', "split", bare,
+              "-o", b.path("none"), "--weights", b.path("less.safetensors"),
+              "--partial")
+
+
+def check_partial(b, model, want, given):
+    part = {n: t for n, t in given.items() if not n.startswith("h.1.")}
+    part["extra"] = part["h.0.up.bias"]
+    part["positions"] = want["positions"]
+    part["h.0.up.bias"] = ("F32", part["extra"][1],
+                           b"\0\0\xc0\x7f" * (len(part["extra"][2]) // 4))
+    save(b.path("part.safetensors"), part)
+    options = ["--weights", b.path("part.safetensors"), "--partial"]
+    _, taken, said = b.split(model, *options)
+    assert taken == {**want, "h.0.up.bias": part["h.0.up.bias"]}
+    for text in ('12 tensors of the model are not in it', '"h.1.', ', ...',
+                 '1 tensors are none of the model: "extra"',
+                 '1 tensors are no part of the model\'s state_dict, which '
+                 'keeps its own: "positions"', '"h.0.up.bias" has a NaN'):
+        assert text in said, (text, said)
+    b.refused(65, "lacks 12 tensors of the model", "split", model, "-o",
+              b.path("none"), *options[:2])
+    b.refused(64, "--weights", "split", model, "-o", b.path("none"),
+              "--partial")
+    plan = b.split(model)[0]
+    b.refused(64, "--weights needs the .pt2", "verify", plan, *options[:2])
+
+
+def check_bad(b, model, given):
+    name = "h.0.up.bias"
+
+    def changed(*new):
+        path = b.new() + ".safetensors"
+        save(path, {**given, name: new} if new else given)
+        return path
+
+    def index(text, made=None):
+        folder = b.new()
+        if made is None:
+            shards(folder, given, 2)
+        else:
+            os.makedirs(folder)
+        with open(os.path.join(folder, "model.safetensors.index.json"), "w",
+                  encoding="utf-8") as file:
+            file.write(text)
+        return folder
+
+    def renamed(to):
+        return index(json.dumps({"weight_map": {name: to}}))
+
+    dtype, shape, data = given[name]
+    gone = b.new()
+    shards(gone, given, 3)
+    os.unlink(os.path.join(gone, "model-00002-of-00003.safetensors"))
+    cut = b.new()
+    shards(cut, given, 2)
+    with open(os.path.join(cut, "model-00001-of-00002.safetensors"),
+              "r+b") as file:
+        file.truncate(5000)
+    two = b.path("two")
+    os.makedirs(two)
+    shutil.copy(changed(), os.path.join(two, "a.safetensors"))
+    shutil.copy(changed(), os.path.join(two, "b.safetensors"))
+    os.makedirs(b.path("nothing"))
+    for path, code, text in [
+            (changed(dtype, [1, *shape], data), 65,
+             '"%s" is f32[1, 512], the model has f32[512]' % name),
+            (changed("F64", shape, data + data), 65,
+             'its values would change'),
+            (changed("I64", shape, data + data), 65,
+             '"%s" is i64[512]' % name),
+            (changed("F32", shape, data[4:]), 65, name),
+            (gone, 65, '"model-00002-of-00003.safetensors", which is missing'),
+            (cut, 65, "model-00001-of-00002.safetensors"),
+            (two, 65, "holds 2 files *.safetensors"),
+            (b.path("nothing"), 65, "holds no file"),
+            (b.path("not-there"), 65, "no such file"),
+            (model, 65, "no safetensors file"),
+            (index("{"), 65, "index.json"),
+            (index("[]"), 65, "weight_map"),
+            (index("[" * 100000, 0), 65, "index.json"),
+            (index('{"weight_map": {"a": 1}}'), 65, "no file of this folder"),
+            (index('{"weight_map": {"a": "", "a": ""}}'), 65, "duplicate"),
+            (index('{"weight_map": {}}', 0), 65, "lacks"),
+            (renamed("../p1/stage-000.safetensors"), 65,
+             "no file of this folder"),
+            (renamed("/etc/passwd"), 65, "no file of this folder"),
+            (renamed(".."), 65, "no file of this folder"),
+            (renamed("model.safetensors.index.json"), 65, "no safetensors")]:
+        b.refused(code, text, "split", model, "-o", b.path("none"),
+                  "--weights", path)
+        assert not os.path.exists(b.path("none"))
+    where = {n: "model-00001-of-00002.safetensors" for n in given}
+    b.refused(65, 'is not in "model-00001', "split", model, "-o",
+              b.path("none"), "--weights",
+              index(json.dumps({"weight_map": where})))
 
 
 def check_checkpoints(b, model):
@@ -136,8 +348,7 @@ def check_checkpoints(b, model):
     second = b.good("weights", folder, "-o", path, "--json")
     assert json.loads(second.stdout)["step"] == 2
     assert "passed over: step-00000003" in second.stderr, second.stderr
-    os.makedirs(b.path("empty"))
-    b.refused(65, "no checkpoint", "weights", b.path("empty"), "-o",
+    b.refused(65, "no checkpoint", "weights", b.path("nothing"), "-o",
               b.path("x"))
     b.refused(65, "no such", "weights", b.path("nowhere"), "-o", b.path("x"))
     b.refused(64, "is a file", "weights", model, "-o", b.path("x"))
@@ -155,10 +366,13 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         b = Bench(penstock, folder)
         b.text = text
-        check_plan(b, model)
+        want, given = check_plan(b, model)
         check_windows(b, shared)
+        check_empty(b, model, want, given)
+        check_partial(b, model, want, given)
+        check_bad(b, model, given)
         check_checkpoints(b, model)
-    print("weights out")
+    print("weights in and out")
 
 
 if __name__ == "__main__":

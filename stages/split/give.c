@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Weights that a user gives, matched with the names of the model's state. */
+#include "stages/split/split.h"
+#include "stages/split/values.h"
+
+#include <string.h>
+
+#define TAG   PST_TAG_PLAN
+#define NAMES 10
+#define PIECE ((size_t)1 << 20)
+
+void pst_name_list_add(struct pst_name_list *list, const char *name)
+{
+    if (list->n < NAMES)
+        pst_str_addf(&list->text, "%s\"%.120s\"", list->n > 0 ? ", " : "",
+                     name);
+    else if (list->n == NAMES)
+        pst_str_add(&list->text, ", ...");
+    list->n++;
+}
+
+enum pst_status pst_plan_note(struct pst_plan *plan, struct pst_str *text,
+                              struct pst_diag *diag)
+{
+    const char *copy = text->failed
+                           ? NULL
+                           : pst_arena_strdup(&plan->arena, pst_str_text(text));
+
+    pst_str_fini(text);
+    return copy != NULL && pst_vec_push(TAG, &plan->notes, copy)
+               ? PST_OK
+               : pst_diag_nomem(diag, 0);
+}
+
+struct giver {
+    struct pst_plan *plan;
+    struct pst_given *files;
+    struct pst_given_param *params;
+    const char *path;
+    /* Names of the model without a value, names without a place in it, names
+     * of what is no part of the state, tensors of which the dtype changes. */
+    struct pst_name_list missing, unknown, other, widened;
+    struct pst_name_list lost; /* nothing has values of these */
+    struct pst_diag *diag;
+};
+
+/* Whether every value of the one dtype is one of the other. */
+static bool widens(enum pst_dtype from, enum pst_dtype to)
+{
+    return pst_dtype_kind(from) == PST_KIND_FLOAT &&
+           pst_dtype_kind(to) == PST_KIND_FLOAT &&
+           pst_dtype_size(from) < pst_dtype_size(to);
+}
+
+/* The entry of one name if it is there; it must fit. */
+static enum pst_status look_up(struct giver *g,
+                               const struct pst_plan_param *param,
+                               const char *name, const struct pst_meta *want,
+                               const struct pst_safetensors_entry **ret)
+{
+    const struct pst_safetensors_entry *e = pst_given_find(g->files, name);
+    const struct pst_weight *weight =
+        pst_model_weight(g->plan->model, param->fqn);
+    const enum pst_dtype own =
+        weight != NULL ? weight->meta.dtype : want->dtype;
+    char have[PST_META_TEXT], text[PST_META_TEXT];
+    struct pst_meta plain = *want;
+
+    *ret = e;
+    if (e == NULL)
+        return PST_OK;
+    pst_meta_set_contiguous(&plain);
+    if (!pst_meta_same_shape(&e->meta, &plain))
+        return pst_diag_set(g->diag, PST_ERR_SHAPE,
+                            "%s: \"%.200s\" is %s, the model has %s", g->path,
+                            name, pst_meta_text(&e->meta, have),
+                            pst_meta_text(&plain, text));
+    if (e->meta.dtype == plain.dtype)
+        return PST_OK;
+    if (!widens(e->meta.dtype, plain.dtype))
+        return pst_diag_set(
+            g->diag, PST_ERR_SHAPE,
+            "%s: \"%.200s\" is %s, the model has %s: its values "
+            "would change, so convert the file first",
+            g->path, name, pst_meta_text(&e->meta, have),
+            pst_meta_text(&plain, text));
+    if (e->meta.dtype != own) /* else it is only kept wider than it is */
+        pst_name_list_add(&g->widened, name);
+    return PST_OK;
+}
+
+static enum pst_status compare(const struct giver *g,
+                               const struct pst_safetensors_entry *a,
+                               const struct pst_safetensors_entry *b)
+{
+    char *x = pst_alloc(TAG, PIECE), *y = pst_alloc(TAG, PIECE);
+    enum pst_status status =
+        x == NULL || y == NULL ? pst_diag_nomem(g->diag, PIECE) : PST_OK;
+    bool same = a->meta.dtype == b->meta.dtype;
+
+    for (size_t at = 0; status == PST_OK && same && at < a->bytes;
+         at += PIECE) {
+        const size_t n = PST_MIN(a->bytes - at, PIECE);
+
+        status = pst_safetensors_read(a, at, n, x, g->diag);
+        if (status == PST_OK)
+            status = pst_safetensors_read(b, at, n, y, g->diag);
+        same = status != PST_OK || memcmp(x, y, n) == 0;
+    }
+    if (status == PST_OK && !same)
+        status = pst_diag_set(g->diag, PST_ERR_INPUT,
+                              "%s: \"%.200s\" and \"%.200s\" are one tensor in "
+                              "the model, but are given different values",
+                              g->path, a->name, b->name);
+    pst_free(x);
+    pst_free(y);
+    return status;
+}
+
+/* Any of the names of all of it; several must agree. */
+static enum pst_status give_whole(struct giver *g,
+                                  const struct pst_plan_param *param,
+                                  struct pst_given_param *ret)
+{
+    const unsigned first = param->nameless ? 1 : 0;
+    enum pst_status status = PST_OK;
+
+    for (unsigned k = first; k <= param->n_aliases && status == PST_OK; k++) {
+        const struct pst_safetensors_entry *e = NULL;
+
+        status = look_up(g, param, k == 0 ? param->fqn : param->aliases[k - 1],
+                         &param->meta, &e);
+        if (status != PST_OK || e == NULL || e == ret->whole)
+            continue;
+        if (ret->whole != NULL)
+            status = compare(g, ret->whole, e);
+        ret->whole = e;
+    }
+    return status;
+}
+
+static enum pst_status give_windows(struct giver *g,
+                                    const struct pst_plan_param *param,
+                                    struct pst_given_param *ret)
+{
+    enum pst_status status = PST_OK;
+    bool any = false;
+
+    if (param->n_windows == 0)
+        return PST_OK;
+    ret->windows = pst_arena_calloc(&g->plan->arena, param->n_windows,
+                                    sizeof(*ret->windows));
+    if (ret->windows == NULL)
+        return pst_diag_nomem(g->diag, param->n_windows);
+    for (unsigned k = 0; k < param->n_windows && status == PST_OK; k++) {
+        status = look_up(g, param, param->windows[k].fqn,
+                         &param->windows[k].meta, &ret->windows[k]);
+        any = any || ret->windows[k] != NULL;
+        if (ret->windows[k] == NULL && ret->whole == NULL)
+            pst_name_list_add(&g->missing, param->windows[k].fqn);
+    }
+    if (!any)
+        ret->windows = NULL;
+    return status;
+}
+
+static enum pst_status give_param(struct giver *g, unsigned i)
+{
+    const struct pst_plan_param *param = &g->plan->params.at[i];
+    const bool has_values = pst_plan_has_values(g->plan, i);
+    enum pst_status status;
+
+    if (!pst_plan_is_state(param) && has_values)
+        return PST_OK;
+    status = give_whole(g, param, &g->params[i]);
+    if (status == PST_OK)
+        status = give_windows(g, param, &g->params[i]);
+    if (status != PST_OK || g->params[i].whole != NULL || param->n_windows > 0)
+        return status;
+    if (pst_plan_is_state(param))
+        pst_name_list_add(&g->missing, param->fqn);
+    if (!has_values)
+        pst_name_list_add(&g->lost, param->fqn);
+    return PST_OK;
+}
+
+/* What nothing of the model has taken. */
+static void find_rest(struct giver *g)
+{
+    for (size_t i = 0; i < pst_given_count(g->files); i++) {
+        const char *name = pst_given_name(g->files, i);
+        const int index = pst_plan_find_param(g->plan, name);
+        const struct pst_plan_param *param =
+            index < 0 ? NULL : &g->plan->params.at[index];
+
+        if (param == NULL || (param->nameless && strcmp(name, param->fqn) == 0))
+            pst_name_list_add(&g->unknown, name);
+        else if (!pst_plan_is_state(param) && g->params[index].whole == NULL)
+            pst_name_list_add(&g->other, name);
+    }
+}
+
+/* --- verdict ------------------------------------------------------------ */
+
+static enum pst_status judge(const struct giver *g, bool partial)
+{
+    struct pst_str text = {0};
+    enum pst_status status = PST_OK;
+
+    if (g->missing.n > 0)
+        pst_str_addf(&text, "it lacks %zu tensors of the model (%s)",
+                     g->missing.n, pst_str_text(&g->missing.text));
+    if (g->unknown.n > 0)
+        pst_str_addf(&text, "%s%zu of its tensors are none of the model (%s)",
+                     g->missing.n > 0 ? "; " : "", g->unknown.n,
+                     pst_str_text(&g->unknown.text));
+    if (text.failed)
+        status = pst_diag_nomem(g->diag, text.cap);
+    else if (text.len > 0 && !partial)
+        status = pst_diag_set(g->diag, PST_ERR_INPUT,
+                              "%s: %s; --partial takes what fits", g->path,
+                              text.text);
+    else if (g->lost.n > 0)
+        status = pst_diag_set(g->diag, PST_ERR_INPUT,
+                              "%s: it lacks %zu tensors of which the model was "
+                              "exported without values (%s)",
+                              g->path, g->lost.n, pst_str_text(&g->lost.text));
+    pst_str_fini(&text);
+    return status;
+}
+
+/* fmt takes the path, the number and the names. */
+static enum pst_status note_list(const struct giver *g,
+                                 const struct pst_name_list *list,
+                                 const char *what)
+{
+    struct pst_str text = {0};
+
+    if (list->n == 0)
+        return PST_OK;
+    pst_str_addf(&text, "%s: %zu %s: %s", g->path, list->n, what,
+                 pst_str_text(&list->text));
+    return pst_plan_note(g->plan, &text, g->diag);
+}
+
+static enum pst_status note_all(const struct giver *g)
+{
+    enum pst_status status =
+        note_list(g, &g->missing,
+                  "tensors of the model are not in it and stay as the model "
+                  "has them");
+
+    if (status == PST_OK)
+        status = note_list(g, &g->unknown, "tensors are none of the model");
+    if (status == PST_OK)
+        status = note_list(g, &g->other,
+                           "tensors are no part of the model's state_dict, "
+                           "which keeps its own");
+    if (status == PST_OK)
+        status = note_list(g, &g->widened,
+                           "tensors have a narrower dtype than the model, "
+                           "which holds every value of it");
+    return status;
+}
+
+enum pst_status pst_plan_give(struct pst_plan *plan, const char *path,
+                              bool partial, struct pst_diag *diag)
+{
+    struct giver g = {.plan = plan, .diag = diag};
+    struct pst_plan_given *given;
+    enum pst_status status = pst_given_open(path, &g.files, diag);
+
+    if (status != PST_OK)
+        return status;
+    g.path = pst_given_path(g.files);
+    g.params =
+        pst_arena_calloc(&plan->arena, plan->params.n + 1, sizeof(*g.params));
+    given = pst_arena_alloc(&plan->arena, sizeof(*given));
+    if (g.params == NULL || given == NULL)
+        status = pst_diag_nomem(diag, plan->params.n * sizeof(*g.params));
+    for (unsigned i = 0; i < plan->params.n && status == PST_OK; i++)
+        status = give_param(&g, i);
+    if (status == PST_OK) {
+        find_rest(&g);
+        status = judge(&g, partial);
+    }
+    if (status == PST_OK)
+        status = note_all(&g);
+    if (status == PST_OK && given != NULL) {
+        *given = (struct pst_plan_given){g.files, g.params};
+        plan->given = given;
+        g.files = NULL;
+    }
+    pst_given_close(g.files);
+    pst_str_fini(&g.missing.text);
+    pst_str_fini(&g.unknown.text);
+    pst_str_fini(&g.other.text);
+    pst_str_fini(&g.widened.text);
+    pst_str_fini(&g.lost.text);
+    return status;
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Start values of parameters, buffers and constants: of the plan's own files,
+ * of weights that were given, of the model's file. */
+#include "stages/split/values.h"
+
+#include "stages/split/pack.h"
+#include "stages/split/split.h"
+
+#include <string.h>
+
+#define TAG PST_TAG_PLAN
+
+static enum pst_status read_model(const struct pst_plan *plan,
+                                  const struct pst_plan_param *param, void *dst,
+                                  struct pst_diag *diag)
+{
+    const struct pst_weight *weight = pst_model_weight(plan->model, param->fqn);
+
+    if (weight == NULL)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "the model file holds no data of \"%s\"",
+                            param->fqn);
+    if (weight->absent)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "the model was exported without the values of "
+                            "\"%s\": give them with --weights FILE|FOLDER",
+                            param->fqn);
+    /* A narrow parameter that is trained is kept in f32. */
+    if (!pst_meta_same_shape(&weight->meta, &param->meta))
+        return pst_diag_set(diag, PST_ERR_MISMATCH,
+                            "the model file holds \"%s\" in another shape",
+                            param->fqn);
+    return pst_model_read(plan->model, weight, &param->meta, dst, diag);
+}
+
+/* Stays open until the plan is freed: a plan has many parameters. */
+struct pst_plan_file {
+    struct pst_safetensors *st; /* NULL: not open yet */
+    bool whole;                 /* its digest was compared */
+};
+
+/* The size goes first: it costs nothing, and what the header of a file that
+ * was cut says is of no use. */
+static enum pst_status check_size(const struct pst_stage *stage,
+                                  const char *path, struct pst_diag *diag)
+{
+    struct pst_file file;
+    enum pst_status status = pst_file_open(path, &file, diag);
+
+    if (status != PST_OK)
+        return status;
+    if (file.size != stage->weights_size)
+        status = pst_diag_set(
+            diag, PST_ERR_INPUT,
+            "%s is damaged: it has %llu bytes, stage %u was saved with %llu",
+            path, (unsigned long long)file.size, stage->index,
+            (unsigned long long)stage->weights_size);
+    pst_file_close(&file);
+    return status;
+}
+
+static enum pst_status open_weights(struct pst_plan *plan, unsigned stage,
+                                    struct pst_plan_file **ret,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    struct pst_plan_file *file;
+    char *path;
+
+    if (plan->files == NULL) {
+        plan->files = pst_calloc(TAG, plan->stages.n, sizeof(*plan->files));
+        if (plan->files == NULL)
+            return pst_diag_nomem(diag, plan->stages.n * sizeof(*plan->files));
+    }
+    file = &plan->files[stage];
+    if (file->st == NULL) {
+        path = pst_arena_printf(&plan->arena, "%s/%s", plan->dir,
+                                plan->stages.at[stage].weights);
+        if (path == NULL)
+            return pst_diag_nomem(diag, 0);
+        status = check_size(&plan->stages.at[stage], path, diag);
+        if (status == PST_OK)
+            status = pst_safetensors_open(path, &file->st, diag);
+    }
+    *ret = file;
+    return status;
+}
+
+/* Reads all of the file, once. */
+static enum pst_status check_whole(const struct pst_plan *plan, unsigned stage,
+                                   struct pst_plan_file *file,
+                                   struct pst_diag *diag)
+{
+    enum pst_status status;
+    char digest[33];
+
+    if (file->whole)
+        return PST_OK;
+    status = pst_file_digest(pst_safetensors_file(file->st), digest, diag);
+    if (status != PST_OK)
+        return status;
+    if (strcmp(digest, plan->stages.at[stage].weights_digest) != 0)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "%s/%s is damaged: it is not what stage %u was "
+                            "saved with, its digest does not fit",
+                            plan->dir, plan->stages.at[stage].weights, stage);
+    file->whole = true;
+    return PST_OK;
+}
+
+/* The parameter's entry in its home's file; with `whole`, in a file that is as
+ * it was saved. */
+static enum pst_status find_entry(struct pst_plan *plan,
+                                  const struct pst_plan_param *param,
+                                  bool whole,
+                                  const struct pst_safetensors_entry **ret,
+                                  struct pst_diag *diag)
+{
+    const struct pst_safetensors_entry *entry;
+    struct pst_plan_file *file = NULL;
+    enum pst_status status = open_weights(plan, param->home, &file, diag);
+    bool fits;
+
+    if (status != PST_OK)
+        return status;
+    entry = pst_safetensors_find(file->st, param->fqn);
+    fits = entry != NULL && pst_meta_same(&entry->meta, &param->meta);
+    if (whole || !fits)
+        status = check_whole(plan, param->home, file, diag);
+    if (status != PST_OK)
+        return status;
+    if (!fits)
+        return pst_diag_set(diag, PST_ERR_MISMATCH,
+                            "%s/%s does not hold \"%s\" as the plan wants it",
+                            plan->dir, plan->stages.at[param->home].weights,
+                            param->fqn);
+    *ret = entry;
+    return PST_OK;
+}
+
+enum pst_status pst_plan_entry(struct pst_plan *plan, unsigned i,
+                               const struct pst_safetensors_entry **ret,
+                               struct pst_diag *diag)
+{
+    if (plan->dir == NULL)
+        return pst_diag_set(diag, PST_ERR_INTERNAL, "the plan has no files");
+    return find_entry(plan, &plan->params.at[i], true, ret, diag);
+}
+
+enum pst_status pst_plan_check_weights(struct pst_plan *plan,
+                                       struct pst_diag *diag)
+{
+    for (size_t i = 0; i < plan->params.n; i++) {
+        const struct pst_safetensors_entry *entry = NULL;
+        enum pst_status status =
+            find_entry(plan, &plan->params.at[i], false, &entry, diag);
+
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
+/* --- given weights ------------------------------------------------------ */
+
+static enum pst_status note_nan(struct pst_plan *plan, unsigned i,
+                                const void *data, size_t n,
+                                struct pst_diag *diag)
+{
+    const struct pst_plan_param *param = &plan->params.at[i];
+    struct pst_given_param *given = &plan->given->params[i];
+    struct pst_str text = {0};
+
+    if (given->nan || !pst_has_nan(param->meta.dtype, data, n, false))
+        return PST_OK;
+    given->nan = true;
+    pst_str_addf(&text, "\"%s\" has a NaN in %s", param->fqn,
+                 pst_given_path(plan->given->files));
+    return pst_plan_note(plan, &text, diag);
+}
+
+/* Elements `first` to `first + n` of an entry, of the dtype `to`. */
+static enum pst_status read_as(const struct pst_safetensors_entry *entry,
+                               int64_t first, int64_t n, enum pst_dtype to,
+                               void *dst, struct pst_diag *diag)
+{
+    const size_t item = pst_dtype_size(entry->meta.dtype);
+    const struct pst_meta here = pst_meta_make(entry->meta.dtype, 1, &n);
+    const struct pst_meta there = pst_meta_make(to, 1, &n);
+    enum pst_status status;
+    void *raw;
+
+    if (entry->meta.dtype == to)
+        return pst_safetensors_read(entry, (size_t)first * item,
+                                    (size_t)n * item, dst, diag);
+    raw = pst_alloc(TAG, (size_t)n * item);
+    if (raw == NULL)
+        return pst_diag_nomem(diag, (size_t)n * item);
+    status = pst_safetensors_read(entry, (size_t)first * item, (size_t)n * item,
+                                  raw, diag);
+    if (status == PST_OK)
+        pst_copy_strided(&here, raw, &there, dst);
+    pst_free(raw);
+    return status;
+}
+
+/* Puts a window's values where it lies in `base`; check: compares instead. */
+static enum pst_status fill_window(const struct pst_plan_param *param,
+                                   const struct pst_named_window *w,
+                                   const struct pst_safetensors_entry *entry,
+                                   char *base, bool check,
+                                   struct pst_diag *diag)
+{
+    const size_t bytes = pst_meta_bytes(&w->meta);
+    char *at = base + (size_t)w->offset * pst_dtype_size(w->meta.dtype);
+    char *values = pst_alloc(TAG, bytes), *now = pst_alloc(TAG, bytes);
+    struct pst_meta plain = w->meta;
+    enum pst_status status;
+
+    pst_meta_set_contiguous(&plain);
+    status = values == NULL || now == NULL
+                 ? pst_diag_nomem(diag, bytes)
+                 : read_as(entry, 0, pst_meta_numel(&plain), plain.dtype,
+                           values, diag);
+    if (status == PST_OK && !check)
+        pst_copy_strided(&plain, values, &w->meta, at);
+    if (status == PST_OK && check) {
+        pst_copy_strided(&w->meta, at, &plain, now);
+        if (memcmp(values, now, bytes) != 0)
+            status = pst_diag_set(diag, PST_ERR_INPUT,
+                                  "%s: \"%s\" shares memory with other parts "
+                                  "of \"%s\" in the model, but is given other "
+                                  "values than these",
+                                  entry->file->path, w->fqn, param->fqn);
+    }
+    pst_free(values);
+    pst_free(now);
+    return status;
+}
+
+/* What is not given stays the model's. */
+static enum pst_status read_windows(struct pst_plan *plan, unsigned i,
+                                    void *dst, struct pst_diag *diag)
+{
+    const struct pst_plan_param *param = &plan->params.at[i];
+    const struct pst_given_param *given = &plan->given->params[i];
+    const int64_t n = pst_meta_numel(&param->meta);
+    enum pst_status status =
+        given->whole != NULL
+            ? read_as(given->whole, 0, n, param->meta.dtype, dst, diag)
+            : read_model(plan, param, dst, diag);
+
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (unsigned k = 0; k < param->n_windows && status == PST_OK; k++)
+            if (given->windows[k] != NULL)
+                status = fill_window(param, &param->windows[k],
+                                     given->windows[k], dst, pass == 1, diag);
+    return status == PST_OK ? note_nan(plan, i, dst, (size_t)n, diag) : status;
+}
+
+static bool is_given(const struct pst_plan *plan, unsigned i)
+{
+    return plan->given != NULL && (plan->given->params[i].whole != NULL ||
+                                   plan->given->params[i].windows != NULL);
+}
+
+/* --- parameters --------------------------------------------------------- */
+
+bool pst_plan_has_values(const struct pst_plan *plan, unsigned i)
+{
+    const struct pst_weight *weight;
+
+    if (plan->dir != NULL || is_given(plan, i) || plan->model == NULL)
+        return true;
+    weight = pst_model_weight(plan->model, plan->params.at[i].fqn);
+    return weight == NULL || !weight->absent;
+}
+
+enum pst_status pst_plan_check_values(const struct pst_plan *plan,
+                                      struct pst_diag *diag)
+{
+    struct pst_name_list lost = {0};
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; plan->parent == NULL && i < plan->params.n; i++)
+        if (!pst_plan_has_values(plan, i))
+            pst_name_list_add(&lost, plan->params.at[i].fqn);
+    if (lost.n > 0)
+        status = pst_diag_set(diag, PST_ERR_INPUT,
+                              "the model was exported without the values of "
+                              "%zu tensors (%s): give them with --weights "
+                              "FILE|FOLDER",
+                              lost.n, pst_str_text(&lost.text));
+    pst_str_fini(&lost.text);
+    return status;
+}
+
+bool pst_plan_reads_parts(const struct pst_plan *plan, unsigned i)
+{
+    while (plan->parent != NULL)
+        plan = plan->parent;
+    return plan->dir != NULL ||
+           (plan->given != NULL && plan->given->params[i].whole != NULL &&
+            plan->given->params[i].windows == NULL);
+}
+
+enum pst_status pst_plan_read_part(struct pst_plan *plan, unsigned i,
+                                   size_t begin, size_t bytes, void *dst,
+                                   struct pst_diag *diag)
+{
+    const struct pst_safetensors_entry *entry = NULL;
+    const struct pst_plan_param *param;
+    enum pst_status status;
+    size_t item;
+
+    while (plan->parent != NULL)
+        plan = plan->parent;
+    param = &plan->params.at[i]; /* its home is that of this plan */
+    item = pst_dtype_size(param->meta.dtype);
+    if (!pst_plan_reads_parts(plan, i))
+        return pst_diag_set(diag, PST_ERR_INTERNAL,
+                            "\"%s\" is not read in parts", param->fqn);
+    if (plan->dir != NULL) {
+        status = find_entry(plan, param, true, &entry, diag);
+        return status == PST_OK
+                   ? pst_safetensors_read(entry, begin, bytes, dst, diag)
+                   : status;
+    }
+    status = read_as(plan->given->params[i].whole, (int64_t)(begin / item),
+                     (int64_t)(bytes / item), param->meta.dtype, dst, diag);
+    return status == PST_OK ? note_nan(plan, i, dst, bytes / item, diag)
+                            : status;
+}
+
+enum pst_status pst_plan_read_param(struct pst_plan *plan, unsigned i,
+                                    void *dst, struct pst_diag *diag)
+{
+    const struct pst_plan_param *param = &plan->params.at[i];
+
+    if (plan->parent != NULL)
+        return pst_plan_read_param(plan->parent, i, dst, diag);
+    if (pst_plan_reads_parts(plan, i))
+        return pst_plan_read_part(plan, i, 0, pst_meta_bytes(&param->meta), dst,
+                                  diag);
+    if (plan->model == NULL)
+        return pst_diag_set(diag, PST_ERR_INTERNAL, "the plan has no weights");
+    return is_given(plan, i) ? read_windows(plan, i, dst, diag)
+                             : read_model(plan, param, dst, diag);
+}
+
+void pst_plan_close_files(struct pst_plan *plan)
+{
+    if (plan->given != NULL)
+        pst_given_close(plan->given->files);
+    plan->given = NULL;
+    for (size_t i = 0; plan->files != NULL && i < plan->stages.n; i++)
+        pst_safetensors_close(plan->files[i].st);
+    pst_free(plan->files);
+    plan->files = NULL;
+}
