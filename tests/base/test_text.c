@@ -118,6 +118,23 @@ static void quotes_what_needs_it(void **state)
     pst_str_fini(&s);
 }
 
+/* What libraries of JSON take, and what they leave raw. */
+static void mends_json_of_libraries(void **state)
+{
+    struct pst_str s = {0};
+
+    (void)state;
+    pst_str_add_utf8(&s, "a\x01\xc3\xa9\xff\xc3");
+    assert_string_equal(pst_str_text(&s),
+                        "a\x01\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd");
+    pst_str_fini(&s);
+    pst_str_add_json_shown(&s, "{\n \"a\\n\x7f\xc3\xa9\": \"\xc2\x9b"
+                               "\xe2\x80\xae\"}");
+    assert_string_equal(pst_str_text(&s), "{\n \"a\\n\\u007f\xc3\xa9\": "
+                                          "\"\\u009b\\u202e\"}");
+    pst_str_fini(&s);
+}
+
 static void checks_utf8(void **state)
 {
     (void)state;
@@ -342,6 +359,7 @@ int main(void)
         cmocka_unit_test(formats_shortest_round_trip),
         cmocka_unit_test(finds_near_names),
         cmocka_unit_test(quotes_what_needs_it),
+        cmocka_unit_test(mends_json_of_libraries),
         cmocka_unit_test(checks_utf8),
         cmocka_unit_test(text_remembers_failure),
         cmocka_unit_test(diagnosis_is_one_clean_line),
