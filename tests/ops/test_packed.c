@@ -107,6 +107,9 @@ static void all_shapes(pst_packed_fn fn)
         one(fn, form & 1, form & 2, 400, 9, 40, 1, 1);
         one(fn, form & 1, form & 2, 9, 400, 40, 1, 1);
         one(fn, form & 1, form & 2, 130, 130, 20, 1, 0);
+        one(fn, form & 1, form & 2, 230, 600, 270, 1, 1); /* B by parts */
+        one(fn, form & 1, form & 2, 50, 2100, 64, -1, 0);
+        one(fn, form & 1, form & 2, 6, 13, 2100, -1, 0.5);
     }
 }
 
@@ -120,6 +123,122 @@ static void every_set(void **state)
                            all_shapes(pst_simd_gemm_avx512);)
 }
 
+/* --- windows -------------------------------------------------------------- */
+
+typedef void (*windows_fn)(const struct pst_gemm *g, const float *a,
+                           const struct pst_windows *b, float *c, float *room);
+
+#define MAX_TAPS 700
+
+/* A copy of `images` images with slabs of lines, longer than what counts, and
+ * taps anywhere in it; what is read ends where the memory does. */
+struct image {
+    int64_t taps[MAX_TAPS], positions, n_taps;
+    struct pst_windows w;
+    float *copy;
+};
+
+static void image_init(struct image *x, int64_t images, int64_t lines,
+                       int64_t width, int64_t first, int64_t taps)
+{
+    const int64_t line = width + 2, slab = lines * line + 3;
+    const int64_t each = 2 * slab + 40;
+
+    *x = (struct image){.n_taps = taps,
+                        .positions = images * 2 * lines * width - first,
+                        .w = {.first = first,
+                              .count = {2, lines, width},
+                              .step = {each, slab, line}}};
+    for (int64_t t = 0; t < taps; t++)
+        x->taps[t] = t * 7 % 41;
+    x->copy = numbers(images * each);
+    x->w.copy = x->copy;
+    x->w.end = x->copy + images * each;
+    x->w.taps = x->taps;
+}
+
+static float at_window(const struct image *x, int64_t tap, int64_t position)
+{
+    const struct pst_windows *w = &x->w;
+    const int64_t j = position + w->first, line = j / w->count[2];
+    const int64_t slab = line / w->count[1];
+
+    return w->copy[w->taps[tap] + j % w->count[2] +
+                   line % w->count[1] * w->step[2] +
+                   slab % w->count[0] * w->step[1] +
+                   slab / w->count[0] * w->step[0]];
+}
+
+static void one_windows(windows_fn fn, bool tb, int64_t m, struct image *x)
+{
+    static float PST_ALIGNED(64) room[PST_PACKED_ROOM];
+    const int64_t n = tb ? x->n_taps : x->positions;
+    const int64_t k = tb ? x->positions : x->n_taps;
+    const struct pst_gemm g = {.tb = tb,
+                               .m = m,
+                               .n = n,
+                               .k = k,
+                               .lda = k + GUARD,
+                               .ldc = n + GUARD,
+                               .alpha = 1.0};
+    float *a = numbers((m - 1) * g.lda + k), *c = numbers(m * g.ldc);
+
+    fn(&g, a, &x->w, c, room);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double want = 0, size = 1;
+
+            for (int64_t p = 0; p < k; p++) {
+                const double y = (double)a[i * g.lda + p] *
+                                 (double)at_window(x, tb ? j : p, tb ? p : j);
+
+                want += y;
+                size += fabs(y);
+            }
+            if (!(fabs(c[i * g.ldc + j] - want) <= 2e-7 * size * 4))
+                fail_msg("windows %d %lldx%lldx%lld (%lld, %lld): %g, not %g",
+                         tb, (long long)m, (long long)n, (long long)k,
+                         (long long)i, (long long)j, (double)c[i * g.ldc + j],
+                         want);
+        }
+    free(a);
+    free(c);
+    free(x->copy);
+}
+
+/* Lines shorter than a vector, longer than a panel, and one alone; rows that
+ * stay in one block and that do not. */
+static void all_windows(windows_fn fn)
+{
+    static const int64_t widths[] = {1, 7, 16, 33, 120};
+    static const int64_t rows[] = {1, 3, 12, 37, 200};
+    static const int64_t taps[] = {1, 9, 40, 300};
+    struct image x;
+    int turn = 0;
+
+    for (size_t i = 0; i < PST_COUNT(widths); i++)
+        for (size_t j = 0; j < PST_COUNT(rows); j++, turn++)
+            for (int tb = 0; tb < 2; tb++) {
+                image_init(&x, 1 + turn % 3, 1 + turn % 4, widths[i], turn % 2,
+                           taps[turn % (int)PST_COUNT(taps)]);
+                one_windows(fn, tb, rows[j], &x);
+            }
+    for (int tb = 0; tb < 2; tb++) { /* more than the room for B */
+        image_init(&x, 1, 11, 60, 0, MAX_TAPS);
+        one_windows(fn, tb, 200, &x);
+    }
+}
+
+static void every_set_windows(void **state)
+{
+    (void)state;
+    all_windows(pst_simd_gemm_windows_any);
+    PST_SIMD_IF_AVX2(if (pst_cpu_isa() >= PST_ISA_AVX2)
+                         all_windows(pst_simd_gemm_windows_avx2);)
+    PST_SIMD_IF_AVX512(if (pst_cpu_isa() >= PST_ISA_AVX512)
+                           all_windows(pst_simd_gemm_windows_avx512);)
+}
+
 /* Products with vectors go elsewhere. */
 static void chosen(void **state)
 {
@@ -127,7 +246,8 @@ static void chosen(void **state)
     all_shapes(NULL);
 }
 
-/* What is small stays with OpenBLAS, what is large too. */
+/* What is small stays with OpenBLAS, and what is large if OpenBLAS has its
+ * best kernels. */
 static void rule(void **state)
 {
     const enum pst_isa best = PST_ISA_AVX512;
@@ -140,7 +260,7 @@ static void rule(void **state)
         assert_true(pst_packed_likes(best, ta, tb, 1024, 1024, 32));
         assert_true(pst_packed_likes(best, ta, tb, 4, 512, 2048));
         assert_false(pst_packed_likes(best, ta, tb, 16, 16, 16));
-        assert_false(pst_packed_likes(best, ta, tb, 512, 2304, 768));
+        assert_true(pst_packed_likes(best, ta, tb, 512, 2304, 768));
         assert_true(pst_packed_likes(PST_ISA_AVX2, ta, tb, 2, 1024, 1024));
         assert_false(pst_packed_likes(PST_ISA_AVX2, ta, tb, 64, 3136, 576));
         assert_false(pst_packed_likes(PST_ISA_ANY, ta, tb, 4, 512, 2048));
@@ -151,6 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_set),
+        cmocka_unit_test(every_set_windows),
         cmocka_unit_test(chosen),
         cmocka_unit_test(rule),
     };

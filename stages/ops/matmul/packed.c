@@ -5,6 +5,8 @@
 #include "stages/ops/simd/simd.h"
 
 #include <cblas.h>
+#include <pthread.h>
+#include <sys/mman.h>
 
 /* y = alpha A x + beta y, or of the transposed A. */
 static void times_vector(const struct pst_gemm *g, bool trans, int64_t rows,
@@ -18,10 +20,77 @@ static void times_vector(const struct pst_gemm *g, bool trans, int64_t rows,
                 (int)PST_MAX(y_step, 1));
 }
 
+/* --- memory -------------------------------------------------------------- */
+
+#define ROOM_BYTES (PST_PACKED_ROOM * sizeof(float))
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static bool has_key;
+
+static void unmap(void *room)
+{
+    munmap(room, ROOM_BYTES);
+}
+
+static void make_key(void)
+{
+    has_key = pthread_key_create(&key, unmap) == 0;
+}
+
+/* Of this thread, until it ends: mapped when it is wanted for the first time,
+ * since most threads never multiply. NULL: there is none. */
+static float *room_of_thread(void)
+{
+    static _Thread_local float *room;
+    void *p;
+
+    if (room != NULL)
+        return room;
+    pthread_once(&once, make_key);
+    if (!has_key)
+        return NULL;
+    p = mmap(NULL, ROOM_BYTES, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    if (pthread_setspecific(key, p) != 0) {
+        unmap(p);
+        return NULL;
+    }
+    room = p;
+    return room;
+}
+
+/* --- the engine of this processor ---------------------------------------- */
+
+#if PST_HAVE_AVX512
+#define CALL_AVX512(fn, ...)                                                   \
+    if (pst_cpu_isa() == PST_ISA_AVX512) {                                     \
+        fn##_avx512(__VA_ARGS__);                                              \
+        return;                                                                \
+    }
+#else
+#define CALL_AVX512(fn, ...)
+#endif
+#if PST_HAVE_AVX2
+#define CALL_AVX2(fn, ...)                                                     \
+    if (pst_cpu_isa() >= PST_ISA_AVX2) {                                       \
+        fn##_avx2(__VA_ARGS__);                                                \
+        return;                                                                \
+    }
+#else
+#define CALL_AVX2(fn, ...)
+#endif
+#define CALL(fn, ...)                                                          \
+    CALL_AVX512(fn, __VA_ARGS__)                                               \
+    CALL_AVX2(fn, __VA_ARGS__)                                                 \
+    fn##_any(__VA_ARGS__)
+
 void pst_gemm_packed(const struct pst_gemm *g, const float *a, const float *b,
                      float *c)
 {
-    static _Thread_local float PST_ALIGNED(64) room[PST_PACKED_ROOM];
+    float *room;
 
     if (g->m == 1 && g->n > 0 && g->k > 0) {
         times_vector(g, !g->tb, g->tb ? g->n : g->k, g->tb ? g->k : g->n, b,
@@ -33,38 +102,35 @@ void pst_gemm_packed(const struct pst_gemm *g, const float *a, const float *b,
                      g->lda, b, g->tb ? 1 : g->ldb, c, g->ldc);
         return;
     }
-#if PST_HAVE_AVX512
-    if (pst_cpu_isa() == PST_ISA_AVX512) {
-        pst_simd_gemm_avx512(g, a, b, c, room);
+    room = room_of_thread();
+    if (room == NULL) {
+        pst_gemm_f32(g, a, b, c);
         return;
     }
-#endif
-#if PST_HAVE_AVX2
-    if (pst_cpu_isa() >= PST_ISA_AVX2) {
-        pst_simd_gemm_avx2(g, a, b, c, room);
-        return;
-    }
-#endif
-    pst_simd_gemm_any(g, a, b, c, room);
+    CALL(pst_simd_gemm, g, a, b, c, room);
+}
+
+void pst_gemm_windows(const struct pst_gemm *g, const float *a,
+                      const struct pst_windows *b, float *c, float *room)
+{
+    CALL(pst_simd_gemm_windows, g, a, b, c, room);
 }
 
 /*
  * Measured on one core of Sapphire Rapids, GFLOP/s OpenBLAS : ours, NN, NT, TN
  * with AVX-512 4x512x2048 19 : 54, 20 : 61, 18 : 54; 32x1024x1024 78 : 131,
- * 83 : 110, 83 : 135; 128^3 126 : 165, 121 : 159, 132 : 159; 512x2304x768
- * 150 : 156, 150 : 127, 147 : 146. With AVX2 OpenBLAS packs less than the
- * product takes, but for a few rows or columns.
+ * 83 : 110, 83 : 135; 128^3 126 : 165, 121 : 159, 132 : 159. With AVX2 OpenBLAS
+ * packs less than the product takes, but for a few rows or columns.
  */
 bool pst_packed_likes(enum pst_isa isa, bool ta, bool tb, int64_t m, int64_t n,
                       int64_t k)
 {
-    const int64_t shortest = PST_MIN(PST_MIN(m, n), k);
     const double work = (double)m * (double)n * (double)k;
 
     if (pst_gemm_is_small(ta, tb, m, n, k))
         return false;
     if (isa == PST_ISA_AVX512)
-        return shortest < 256;
+        return true;
     if (isa >= PST_ISA_AVX2)
         return m <= (tb ? 4 : 3) || n <= 16 || (work <= 0x1p23 && m >= 16);
     return false;

@@ -3,6 +3,7 @@
 
 #include "stages/ops/simd/simd.h"
 #include "stages/ops/simd/tile.h"
+#include "stages/ops/simd/windows.h"
 
 #include <string.h>
 
@@ -15,12 +16,15 @@
  *      neighbours for each k;
  *   B  rows of the panel's width, or in place if they are read once.
  */
-#define VEC  PST_TILE_VEC
-#define KC   PST_PACKED_KC
-#define MC   PST_PACKED_MC
-#define LINE PST_PACKED_LINE
-#define NV   2 /* vectors of a panel */
-#define NW   4 /* ... for few rows */
+#define VEC     PST_TILE_VEC
+#define KC      PST_PACKED_KC
+#define MC      PST_PACKED_MC
+#define LINE    PST_PACKED_LINE
+#define NV      2 /* vectors of a panel */
+#define NW      4 /* ... for few rows */
+#define PANEL   (NV * VEC)
+#define OFTEN   3  /* panels for which A is worth packing */
+#define SHALLOW 64 /* depths at which C costs more than the operands */
 /* FEW: rows up to which the sums of NW vectors fit the registers; AGAIN: tiles
  * of rows up to which B is read where it lies, if it is not transposed. */
 #if defined(__AVX512F__)
@@ -109,6 +113,12 @@ static PST_ALWAYS_INLINE void multiply(const struct tile *t, int mr, int nv,
     pst_vec acc[MR][NW] = {0};
     const float *a = t->a, *b = t->b, *next = t->next;
 
+    if (!t->turned)
+#pragma GCC unroll 12
+        for (int i = 0; i < mr; i++)
+#pragma GCC unroll 4
+            for (int v = 0; v < nv; v++)
+                __builtin_prefetch(t->c + i * t->ldc + v * VEC, 1);
     for (int64_t p = 0; p < t->k; p++, a += col, b += t->ldb) {
         pst_vec at[NW];
 
@@ -219,173 +229,206 @@ static void pack_b(bool trans, int64_t n, int64_t k, const float *b,
         copy_rows(4, k, b, ldb, to);
 }
 
-/* C (m, n) += of a block of A, k deep. */
+/* --- blocks -------------------------------------------------------------- */
+
+/* C (m, n) += A B for rows of A and columns of B from j on, both from p on. */
 struct block {
     const struct pst_gemm *g;
-    int64_t m, k;
+    const struct pst_windows *windows; /* or b */
+    int64_t m, n, k, j, p;
     const float *a, *b;
     enum form form;
     float *c;
     bool turned;
     float beta;
-    float *room; /* of a panel of B */
+    float *room; /* of panels of B */
+    float *side; /* of what is turned */
 };
 
-static void panels(const struct block *w)
+/* Columns [j, j + n) of the block, in rows of nv vectors. */
+static void pack(const struct block *w, int64_t j, int64_t n, int64_t nv,
+                 float *to)
 {
     const struct pst_gemm *g = w->g;
-    const int64_t most = (w->m <= FEW ? NW : NV) * VEC;
-    const bool in_place = w->m <= AGAIN * MR && !g->tb;
 
-    for (int64_t j = 0; j < g->n; j += most) {
-        const int64_t n = PST_MIN(g->n - j, most);
-        const int64_t nv = (n + VEC - 1) / VEC;
-        struct tile t = {.k = w->k,
+    if (w->windows == NULL)
+        pack_b(g->tb, n, w->k, w->b + (g->tb ? j * g->ldb : j), g->ldb, nv, to);
+    else if (g->tb)
+        pst_windows_pack_taps(w->windows, w->p, w->k, w->j + j, n, nv * VEC,
+                              w->side, to);
+    else
+        pst_windows_pack(w->windows, w->p, w->k, w->j + j, n, nv * VEC, to);
+}
+
+static struct tile tile_of(const struct block *w, int64_t n, int64_t nv)
+{
+    const struct pst_gemm *g = w->g;
+
+    return (struct tile){.k = w->k,
                          .a_row = g->ta ? 1 : g->lda,
                          .a_col = g->ta ? g->lda : 1,
-                         .b = w->room,
                          .ldb = nv * VEC,
                          .ldc = g->ldc,
                          .n = n,
                          .turned = w->turned,
                          .alpha = (float)g->alpha,
                          .beta = w->beta};
+}
 
-        if (in_place && n == nv * VEC) {
+/* Rows [i, i + MR) of the block with columns from j on. */
+static void run_tile(const struct block *w, int64_t i, int64_t j, int64_t nv,
+                     struct tile *t)
+{
+    t->a = w->a + i * (w->form == IN_PLACE ? t->a_row : LINE);
+    t->c = w->c + (w->turned ? i + j * t->ldc : i * t->ldc + j);
+    tiles[w->form][PST_MIN(w->m - i, MR) - 1][nv - 1](t);
+}
+
+/* Each panel of B is packed when its turn comes, or read where it lies. */
+static void panels(const struct block *w)
+{
+    const struct pst_gemm *g = w->g;
+    const int64_t most = (w->m <= FEW ? NW : NV) * VEC;
+    const bool plain = w->windows == NULL && !g->tb;
+
+    for (int64_t j = 0; j < w->n; j += most) {
+        const int64_t n = PST_MIN(w->n - j, most);
+        const int64_t nv = (n + VEC - 1) / VEC;
+        struct tile t = tile_of(w, n, nv);
+
+        if (plain && w->m <= AGAIN * MR && n == nv * VEC) {
             t.b = w->b + j;
             t.ldb = g->ldb;
         } else {
-            pack_b(g->tb, n, w->k, w->b + (g->tb ? j * g->ldb : j), g->ldb, nv,
-                   w->room);
+            pack(w, j, n, nv, w->room);
+            t.b = w->room;
         }
         for (int64_t i = 0; i < w->m; i += MR) {
-            const int64_t mr = PST_MIN(w->m - i, MR);
-            const bool fetch = i == 0 && !g->tb && j + most < g->n;
+            const bool fetch = i == 0 && plain && j + most < w->n;
 
-            t.a = w->a + i * (w->form == IN_PLACE ? t.a_row : LINE);
-            t.c = w->c + (w->turned ? i + j * g->ldc : i * g->ldc + j);
             t.next = fetch ? w->b + j + most : t.b;
             t.ld_next = fetch ? g->ldb : 0;
-            tiles[w->form][mr - 1][nv - 1](&t);
+            run_tile(w, i, j, nv, &t);
         }
     }
 }
 
-/* Rows of a block: as many as the others, whole tiles. */
-static int64_t rows_of(int64_t m)
+/* All columns, packed before: a panel stays while the rows go by, or, if it is
+ * not deep, rows stay, so that C is written line by line. */
+static void packed_panels(const struct block *w)
 {
-    const int64_t blocks = (m + MC - 1) / MC;
+    const bool by_rows = w->k <= SHALLOW || w->form == IN_PLACE;
+    const int64_t steps = by_rows ? (w->m + MR - 1) / MR : 1;
+    const int64_t rows = steps == 1 ? w->m : MR;
 
-    return ((m + blocks - 1) / blocks + MR - 1) / MR * MR;
+    for (int64_t s = 0; s < steps; s++)
+        for (int64_t j = 0; j < w->n; j += PANEL) {
+            const int64_t n = PST_MIN(w->n - j, PANEL);
+            const int64_t nv = (n + VEC - 1) / VEC;
+            const int64_t end = PST_MIN(s * rows + rows, w->m);
+            struct tile t = tile_of(w, n, nv);
+
+            t.b = w->room + j * w->k;
+            for (int64_t i = s * rows; i < end; i += MR) {
+                const bool fetch = i + MR >= end && j + PANEL < w->n;
+
+                t.next = fetch ? t.b + w->k * PANEL : t.b;
+                t.ld_next = fetch ? PANEL : 0;
+                run_tile(w, i, j, nv, &t);
+            }
+        }
 }
 
-static void run(const struct pst_gemm *g, const float *a, const float *b,
-                float *c, bool turned, float *room)
+/* The panels that packed_panels reads. Of windows several together: then what
+ * is read of a line is longer. */
+static void pack_all(const struct block *w)
 {
-    /* One panel reads A once. */
-    const bool once = g->n <= NV * VEC && !g->ta;
-    const int64_t mc = once ? g->m : rows_of(g->m);
+    const bool several = w->windows != NULL && !w->g->tb;
+    const int64_t step = several ? 4 * PANEL : PANEL;
 
-    for (int64_t p = 0; p < g->k; p += KC)
+    for (int64_t j = 0; j < w->n; j += step) {
+        const int64_t n = PST_MIN(w->n - j, step);
+        const int64_t last = n % PANEL, most = n - last;
+
+        if (most > 0)
+            pack(w, j, most, NV, w->room + j * w->k);
+        if (last > 0)
+            pack(w, j + most, last, (last + VEC - 1) / VEC,
+                 w->room + (j + most) * w->k);
+    }
+}
+
+/* Parts of n of at most `most`, all alike but the last; whole grains. */
+static int64_t part_of(int64_t n, int64_t most, int64_t grain)
+{
+    const int64_t parts = PST_MAX((n + most - 1) / most, 1);
+
+    return ((n + parts - 1) / parts + grain - 1) / grain * grain;
+}
+
+/* Columns w->j ..., w->n of them. */
+static void columns(struct block *w, const float *a, const float *b, float *c,
+                    float *room, bool whole)
+{
+    const struct pst_gemm *g = w->g;
+    const int64_t kc = part_of(g->k, KC, 8);
+    const int64_t mc = w->form == IN_PLACE ? g->m : part_of(g->m, MC, MR);
+
+    for (w->p = 0; w->p < g->k; w->p += kc) {
+        const int64_t p = w->p;
+
+        w->k = PST_MIN(g->k - p, kc);
+        w->beta = p == 0 ? (float)g->beta : 1.0f;
+        if (b != NULL)
+            w->b = g->tb ? b + w->j * g->ldb + p : b + p * g->ldb + w->j;
+        if (whole)
+            pack_all(w);
         for (int64_t i = 0; i < g->m; i += mc) {
-            struct block w = {.g = g,
-                              .m = PST_MIN(g->m - i, mc),
-                              .k = PST_MIN(g->k - p, KC),
-                              .a =
-                                  a + (g->ta ? p * g->lda + i : i * g->lda + p),
-                              .b = b + (g->tb ? p : p * g->ldb),
-                              .form = once    ? IN_PLACE
-                                      : g->ta ? COLS
-                                              : ROWS,
-                              .c = c + (turned ? i : i * g->ldc),
-                              .turned = turned,
-                              .beta = p == 0 ? (float)g->beta : 1.0f,
-                              .room = room + MC * LINE + VEC};
-
-            if (!once) {
-                pack_a(g->ta, w.m, w.k, w.a, g->lda, room);
-                w.a = room;
+            w->m = PST_MIN(g->m - i, mc);
+            w->a = a + (g->ta ? p * g->lda + i : i * g->lda + p);
+            w->c = w->turned ? c + i + w->j * g->ldc : c + i * g->ldc + w->j;
+            if (w->form != IN_PLACE) {
+                if (w->j == 0 || g->m > mc || g->k > kc) /* not there yet */
+                    pack_a(g->ta, w->m, w->k, w->a, g->lda, room);
+                w->a = room;
             }
-            panels(&w);
+            if (whole)
+                packed_panels(w);
+            else
+                panels(w);
         }
-}
-
-/* --- few rows, B transposed: sums along k ------------------------------- */
-
-#define PART(x, i)                                                             \
-    __builtin_shufflevector(x, x, 4 * (i), 4 * (i) + 1, 4 * (i) + 2,           \
-                            4 * (i) + 3)
-
-/* Four numbers of which the sum is that of x. */
-static PST_ALWAYS_INLINE pst_vec4 fold(pst_vec x)
-{
-#if VEC == 16
-    return (PART(x, 0) + PART(x, 2)) + (PART(x, 1) + PART(x, 3));
-#elif VEC == 8
-    return PART(x, 0) + PART(x, 1);
-#else
-    return x;
-#endif
-}
-
-/* Pairs of two registers, so that sums of halves are sums of both. */
-#define LOW(x, y)  __builtin_shufflevector(x, y, 0, 4, 1, 5)
-#define HIGH(x, y) __builtin_shufflevector(x, y, 2, 6, 3, 7)
-
-/* C (mr, 4): a and b have rows of k numbers. */
-static PST_ALWAYS_INLINE void dots(int mr, const struct pst_gemm *g,
-                                   const float *a, const float *b, float *c)
-{
-    pst_vec acc[FEW][4] = {0};
-    int64_t p = 0;
-
-    for (; p + VEC <= g->k; p += VEC)
-#pragma GCC unroll 4
-        for (int i = 0; i < mr; i++)
-#pragma GCC unroll 4
-            for (int j = 0; j < 4; j++)
-                acc[i][j] += *(const pst_vec *)(a + i * g->lda + p) *
-                             *(const pst_vec *)(b + j * g->ldb + p);
-#pragma GCC unroll 4
-    for (int i = 0; i < mr; i++) {
-        const pst_vec4 x0 = fold(acc[i][0]), x1 = fold(acc[i][1]);
-        const pst_vec4 x2 = fold(acc[i][2]), x3 = fold(acc[i][3]);
-        const pst_vec4 low = LOW(x0, x1) + HIGH(x0, x1);
-        const pst_vec4 high = LOW(x2, x3) + HIGH(x2, x3);
-        pst_vec4 y = __builtin_shufflevector(low, high, 0, 1, 4, 5) +
-                     __builtin_shufflevector(low, high, 2, 3, 6, 7);
-        pst_vec4 *to = (pst_vec4 *)(c + i * g->ldc);
-
-        for (int64_t q = p; q < g->k; q++)
-            y += a[i * g->lda + q] * (pst_vec4){b[q], b[g->ldb + q],
-                                                b[2 * g->ldb + q],
-                                                b[3 * g->ldb + q]};
-        y *= (float)g->alpha;
-        if (g->beta == 0.0)
-            *to = y;
-        else
-            *to = y + (float)g->beta * *to;
     }
-#undef LOW
-#undef HIGH
 }
 
-static void few_rows(const struct pst_gemm *g, const float *a, const float *b,
-                     float *c)
+/*
+ * B is packed once for all blocks of A if there are several, as many columns
+ * at a time as stay in the second cache; windows are always, since more of a
+ * line is read then. One panel reads A once.
+ */
+static void run(const struct pst_gemm *g, const float *a, const float *b,
+                const struct pst_windows *windows, float *c, bool turned,
+                float *room)
 {
-    for (int64_t j = 0; j < g->n; j += 4)
-        for (int64_t i = 0; i < g->m;) {
-            const float *ai = a + i * g->lda, *bj = b + j * g->ldb;
-            float *to = c + i * g->ldc + j;
+    const int64_t kc = part_of(g->k, KC, 8);
+    const bool once = g->n <= OFTEN * PANEL && !g->ta;
+    const bool again = g->m > MC || (kc <= SHALLOW && g->m > AGAIN * MR);
+    const bool whole = g->n > PANEL && (again || (windows != NULL && !g->tb));
+    const int64_t most =
+        whole ? PST_PACKED_B / PST_MAX(kc, 1) / PANEL * PANEL : g->n;
+    const int64_t nc = whole ? part_of(g->n, most, PANEL) : g->n;
+    struct block w = {.g = g,
+                      .windows = windows,
+                      .form = once && (whole || g->n <= PANEL) ? IN_PLACE
+                              : g->ta                          ? COLS
+                                                               : ROWS,
+                      .turned = turned,
+                      .side = room + MC * LINE + VEC};
 
-            if (g->m - i >= FEW) {
-                dots(FEW, g, ai, bj, to);
-                i += FEW;
-            } else {
-                dots(1, g, ai, bj, to);
-                i++;
-            }
-        }
+    w.room = w.side + PST_PACKED_NR * LINE + VEC;
+    for (w.j = 0; w.j < g->n; w.j += nc) {
+        w.n = PST_MIN(g->n - w.j, nc);
+        columns(&w, a, b, c, room, whole);
+    }
 }
 
 /* A narrow C of a transposed A is computed as its transposed: then A is what
@@ -404,10 +447,17 @@ void PST_SIMD(pst_simd_gemm)(const struct pst_gemm *g, const float *a,
                                      .alpha = g->alpha,
                                      .beta = g->beta};
 
-    if (!g->ta && g->tb && g->m <= 4 && g->n % 4 == 0)
-        few_rows(g, a, b, c);
+    if (PST_SIMD(pst_simd_dots_likes)(g))
+        PST_SIMD(pst_simd_dots)(g, a, b, c);
     else if (g->ta && g->n <= AGAIN * MR && g->n < g->m)
-        run(&swapped, b, a, c, true, room);
+        run(&swapped, b, a, NULL, c, true, room);
     else
-        run(g, a, b, c, false, room);
+        run(g, a, b, NULL, c, false, room);
+}
+
+void PST_SIMD(pst_simd_gemm_windows)(const struct pst_gemm *g, const float *a,
+                                     const struct pst_windows *b, float *c,
+                                     float *room)
+{
+    run(g, a, NULL, b, c, false, room);
 }
