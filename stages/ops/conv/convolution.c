@@ -3,6 +3,7 @@
 #include "stages/ops/conv/conv.h"
 #include "stages/ops/conv/direct.h"
 #include "stages/ops/conv/dnnl.h"
+#include "stages/ops/conv/windows.h"
 #include "stages/ops/rows.h"
 
 /* No size or step is larger, so that nothing overflows. */
@@ -233,36 +234,50 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
     describe(call, &call->in[1], &call->in[0], &call->out[0], c);
 }
 
-/* For each instruction set. */
-#define DIRECT(id, suffix)                                                     \
-    static void id##_direct_##suffix(const struct pst_call *call)              \
+/* A function id_NAME of a call, which is described as c. */
+#define OF_CALL(id, name, type, params, ...)                                   \
+    static type id##_##name params                                             \
     {                                                                          \
         struct pst_conv c;                                                     \
                                                                                \
         describe_##id(call, &c);                                               \
-        pst_conv_direct_run(&c, id##_fill(call), call->pool, call->scratch,    \
-                            &pst_conv_loops_##suffix);                         \
+        __VA_ARGS__;                                                           \
     }
+#define RUN(id, name, ...)                                                     \
+    OF_CALL(id, name, void, (const struct pst_call *call), __VA_ARGS__)
+#define ASK(id, name, ...)                                                     \
+    OF_CALL(id, name, bool, (const struct pst_call *call), return __VA_ARGS__)
+#define SCRATCH(id, name, ...)                                                 \
+    OF_CALL(id, name, size_t, (const struct pst_call *call, unsigned threads), \
+            return __VA_ARGS__)
+
+/* For each instruction set. */
+#define DIRECT(id, suffix)                                                     \
+    RUN(id, direct_##suffix,                                                   \
+        pst_conv_direct_run(&c, id##_fill(call), call->pool, call->scratch,    \
+                            &pst_conv_loops_##suffix))
+
+/* Fills what is named in the row, or for a transposed one the other. */
+#define EITHER(call, what, plain, turned, suffix, ...)                         \
+    do {                                                                       \
+        if (call->args[TRANSPOSED].b)                                          \
+            pst_conv_##what##_##turned##suffix(__VA_ARGS__);                   \
+        else                                                                   \
+            pst_conv_##what##_##plain##suffix(__VA_ARGS__);                    \
+    } while (0)
 
 /* For f32 (no suffix) and f64. */
 #define PRODUCTS(id, plain, turned, suffix)                                    \
-    static void id##_gemm##suffix(const struct pst_call *call)                 \
+    RUN(id, gemm##suffix,                                                      \
+        EITHER(call, gemm, plain, turned, suffix, &c, call->pool,              \
+               call->scratch))                                                 \
+    SCRATCH(id, scratch##suffix, pst_conv_gemm_scratch##suffix(&c, threads))
+
+#define CONV_KERNEL(id, text, type, asked, bytes, fn, precision)               \
     {                                                                          \
-        struct pst_conv c;                                                     \
-                                                                               \
-        describe_##id(call, &c);                                               \
-        if (call->args[TRANSPOSED].b)                                          \
-            pst_conv_gemm_##turned##suffix(&c, call->pool, call->scratch);     \
-        else                                                                   \
-            pst_conv_gemm_##plain##suffix(&c, call->pool, call->scratch);      \
-    }                                                                          \
-    static size_t id##_scratch##suffix(const struct pst_call *call,            \
-                                       unsigned threads)                       \
-    {                                                                          \
-        struct pst_conv c;                                                     \
-                                                                               \
-        describe_##id(call, &c);                                               \
-        return pst_conv_gemm_scratch##suffix(&c, threads);                     \
+        .name = "convolution_" #id "_" text, .dtypes = PST_D(type),            \
+        .flags = PST_K_ACCUMULATE, .supports = asked, .scratch = bytes,        \
+        .run = fn, .tolerance = precision,                                     \
     }
 
 /* Scratch and runs of a row that fills y, or x if it is transposed (FILL y),
@@ -273,55 +288,23 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
         return call->args[TRANSPOSED].b ? PST_CONV_##TURNED                    \
                                         : PST_CONV_##PLAIN;                    \
     }                                                                          \
-    static bool id##_likes_dnnl(const struct pst_call *call)                   \
-    {                                                                          \
-        struct pst_conv c;                                                     \
-                                                                               \
-        describe_##id(call, &c);                                               \
-        return pst_conv_dnnl_likes(&c, id##_fill(call));                       \
-    }                                                                          \
-    static void id##_dnnl(const struct pst_call *call)                         \
-    {                                                                          \
-        struct pst_conv c;                                                     \
-                                                                               \
-        describe_##id(call, &c);                                               \
-        pst_conv_dnnl_run(&c, id##_fill(call), call->pool, call->scratch);     \
-    }                                                                          \
-    static size_t id##_dnnl_scratch(const struct pst_call *call,               \
-                                    unsigned threads)                          \
-    {                                                                          \
-        struct pst_conv c;                                                     \
-                                                                               \
-        describe_##id(call, &c);                                               \
-        return pst_conv_dnnl_scratch(&c, id##_fill(call), threads);            \
-    }                                                                          \
-    static void id##_ref(const struct pst_call *call)                          \
-    {                                                                          \
-        struct pst_conv c;                                                     \
-                                                                               \
-        describe_##id(call, &c);                                               \
-        if (call->args[TRANSPOSED].b)                                          \
-            pst_conv_ref_##turned(&c);                                         \
-        else                                                                   \
-            pst_conv_ref_##plain(&c);                                          \
-    }                                                                          \
+    ASK(id, likes_dnnl, pst_conv_dnnl_likes(&c, id##_fill(call)))              \
+    RUN(id, dnnl,                                                              \
+        pst_conv_dnnl_run(&c, id##_fill(call), call->pool, call->scratch))     \
+    SCRATCH(id, dnnl_scratch,                                                  \
+            pst_conv_dnnl_scratch(&c, id##_fill(call), threads))               \
+    ASK(id, likes_windows, pst_conv_windows_likes(&c, id##_fill(call)))        \
+    RUN(id, windows,                                                           \
+        pst_conv_windows_run(&c, id##_fill(call), call->pool, call->scratch,   \
+                             pst_gemm_windows))                                \
+    SCRATCH(id, windows_scratch,                                               \
+            pst_conv_windows_scratch(&c, id##_fill(call), threads))            \
+    RUN(id, ref, EITHER(call, ref, plain, turned, , &c))                       \
     PRODUCTS(id, plain, turned, )                                              \
     PRODUCTS(id, plain, turned, _f64)                                          \
-    static bool id##_likes_direct(const struct pst_call *call)                 \
-    {                                                                          \
-        struct pst_conv c;                                                     \
-                                                                               \
-        describe_##id(call, &c);                                               \
-        return pst_conv_direct_likes(&c, id##_fill(call));                     \
-    }                                                                          \
-    static size_t id##_direct_scratch(const struct pst_call *call,             \
-                                      unsigned threads)                        \
-    {                                                                          \
-        struct pst_conv c;                                                     \
-                                                                               \
-        describe_##id(call, &c);                                               \
-        return pst_conv_direct_scratch(&c, id##_fill(call), threads);          \
-    }                                                                          \
+    ASK(id, likes_direct, pst_conv_direct_likes(&c, id##_fill(call)))          \
+    SCRATCH(id, direct_scratch,                                                \
+            pst_conv_direct_scratch(&c, id##_fill(call), threads))             \
     DIRECT(id, any)                                                            \
     PST_SIMD_IF_AVX2(DIRECT(id, avx2))                                         \
     PST_SIMD_IF_AVX512(DIRECT(id, avx512))                                     \
@@ -329,25 +312,13 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
         PST_SIMD_ROWS("convolution_" #id "_direct", id##_direct, PST_D(F32),   \
                       PST_K_ACCUMULATE, id##_likes_direct,                     \
                       id##_direct_scratch, 1e-5),                              \
-        {.name = "convolution_" #id "_dnnl",                                   \
-         .dtypes = PST_D(F32),                                                 \
-         .flags = PST_K_ACCUMULATE,                                            \
-         .supports = id##_likes_dnnl,                                          \
-         .scratch = id##_dnnl_scratch,                                         \
-         .run = id##_dnnl,                                                     \
-         .tolerance = 1e-5},                                                   \
-        {.name = "convolution_" #id "_gemm",                                   \
-         .dtypes = PST_D(F32),                                                 \
-         .flags = PST_K_ACCUMULATE,                                            \
-         .scratch = id##_scratch,                                              \
-         .run = id##_gemm,                                                     \
-         .tolerance = 1e-5},                                                   \
-        {.name = "convolution_" #id "_gemm_f64",                               \
-         .dtypes = PST_D(F64),                                                 \
-         .flags = PST_K_ACCUMULATE,                                            \
-         .scratch = id##_scratch_f64,                                          \
-         .run = id##_gemm_f64,                                                 \
-         .tolerance = 1e-13},                                                  \
+        CONV_KERNEL(id, "dnnl", F32, id##_likes_dnnl, id##_dnnl_scratch,       \
+                    id##_dnnl, 1e-5),                                          \
+        CONV_KERNEL(id, "windows", F32, id##_likes_windows,                    \
+                    id##_windows_scratch, id##_windows, 1e-5),                 \
+        CONV_KERNEL(id, "gemm", F32, NULL, id##_scratch, id##_gemm, 1e-5),     \
+        CONV_KERNEL(id, "gemm_f64", F64, NULL, id##_scratch_f64,               \
+                    id##_gemm_f64, 1e-13),                                     \
         {.name = "convolution_" #id "_ref",                                    \
          .dtypes = PST_D_FLOAT,                                                \
          .flags = PST_K_ACCUMULATE | PST_K_STRIDED,                            \

@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_OPS_CONV_DIRECT_PLAN_H
 #define PENSTOCK_STAGES_OPS_CONV_DIRECT_PLAN_H
 /*
- * Of direct.h: how a convolution is laid out as copies, passes and lists of
- * taps. Pointers are borrowed from the call and its scratch.
+ * Of direct.h and windows.h: how a convolution is laid out as copies, passes
+ * and lists of taps. Pointers are borrowed from the call and its scratch.
  */
 #include "stages/ops/conv/dnnl.h"
 
