@@ -208,45 +208,45 @@ static size_t backward_scratch(const struct pst_call *c, unsigned threads)
 static void layer_f32(const struct pst_call *c,
                       const struct pst_rnn_math_f32 *math)
 {
-    const struct pst_rnn_f32 p = {.s = shape_of(c, false),
-                                  .math = math,
-                                  .gates = c->in[GATES].data,
-                                  .h0 = c->in[H0].data,
-                                  .c0 = c->in[C0].data,
-                                  .w_hh = c->in[W_HH].data,
-                                  .b_hh = c->in[B_HH].data,
-                                  .w_hr = c->in[W_HR].data,
-                                  .y = c->out[0].data,
-                                  .h_n = c->out[1].data,
-                                  .c_n = c->out[2].data,
-                                  .saved = c->out[3].data,
-                                  .room = c->scratch};
+    struct pst_rnn_f32 p = {.s = shape_of(c, false),
+                            .math = math,
+                            .gates = c->in[GATES].data,
+                            .h0 = c->in[H0].data,
+                            .c0 = c->in[C0].data,
+                            .w_hh = c->in[W_HH].data,
+                            .b_hh = c->in[B_HH].data,
+                            .w_hr = c->in[W_HR].data,
+                            .y = c->out[0].data,
+                            .h_n = c->out[1].data,
+                            .c_n = c->out[2].data,
+                            .saved = c->out[3].data,
+                            .room = c->scratch};
 
-    pst_rnn_forward_f32(&p);
+    pst_rnn_forward_f32(&p, c->pool);
 }
 
 static void backward_f32(const struct pst_call *c,
                          const struct pst_rnn_math_f32 *math)
 {
-    const struct pst_rnn_f32 p = {.s = shape_of(c, true),
-                                  .math = math,
-                                  .dy = c->in[DY].data,
-                                  .dh_n = c->in[DH_N].data,
-                                  .dc_n = c->in[DC_N].data,
-                                  .y = c->in[Y].data,
-                                  .h0 = c->in[BH0].data,
-                                  .c0 = c->in[BC0].data,
-                                  .w_hh = c->in[BW_HH].data,
-                                  .w_hr = c->in[BW_HR].data,
-                                  .saved = c->in[SAVED].data,
-                                  .dgates = c->out[0].data,
-                                  .dgates_h = c->out[1].data,
-                                  .dh0 = c->out[2].data,
-                                  .dc0 = c->out[3].data,
-                                  .dproj = c->out[4].data,
-                                  .room = c->scratch};
+    struct pst_rnn_f32 p = {.s = shape_of(c, true),
+                            .math = math,
+                            .dy = c->in[DY].data,
+                            .dh_n = c->in[DH_N].data,
+                            .dc_n = c->in[DC_N].data,
+                            .y = c->in[Y].data,
+                            .h0 = c->in[BH0].data,
+                            .c0 = c->in[BC0].data,
+                            .w_hh = c->in[BW_HH].data,
+                            .w_hr = c->in[BW_HR].data,
+                            .saved = c->in[SAVED].data,
+                            .dgates = c->out[0].data,
+                            .dgates_h = c->out[1].data,
+                            .dh0 = c->out[2].data,
+                            .dc0 = c->out[3].data,
+                            .dproj = c->out[4].data,
+                            .room = c->scratch};
 
-    pst_rnn_backward_f32(&p);
+    pst_rnn_backward_f32(&p, c->pool);
 }
 
 #define RUN_SET(suffix)                                                        \
@@ -354,7 +354,7 @@ static void layer_ref(const struct pst_call *c)
     p.c_n = out[2];
     p.saved = out[3];
     p.room = room;
-    pst_rnn_forward_f64(&p);
+    pst_rnn_forward_f64(&p, NULL);
     for (unsigned i = 0; i < 4; i++)
         store(&c->out[i], out[i]);
 }
@@ -382,7 +382,7 @@ static void backward_ref(const struct pst_call *c)
     p.dc0 = out[3];
     p.dproj = out[4];
     p.room = room;
-    pst_rnn_backward_f64(&p);
+    pst_rnn_backward_f64(&p, NULL);
     for (unsigned i = 0; i < 5; i++)
         store(&c->out[i], out[i]);
 }

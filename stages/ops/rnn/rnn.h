@@ -37,7 +37,14 @@ static inline int64_t pst_rnn_saved(enum pst_rnn_mode mode)
     return mode == PST_RNN_LSTM ? 5 : mode == PST_RNN_GRU ? 4 : 0;
 }
 
-/* In double, and in float. loops.h has them once for both. */
+/* Parts of a batch have at least so many rows, and products of a step of so
+ * many multiplications. */
+#define PST_RNN_ROWS 4
+#define PST_RNN_PART 500e3
+
+/* In double, and in float. loops.inc has them once for both. Rows of the batch
+ * are divided over the pool. */
+struct pst_pool;
 #define PST_RNN_TYPES(real, suffix)                                            \
     struct pst_rnn_math_##suffix {                                             \
         void (*sigmoid)(int64_t n, const real *x, real *y);                    \
@@ -45,6 +52,7 @@ static inline int64_t pst_rnn_saved(enum pst_rnn_mode mode)
     };                                                                         \
     struct pst_rnn_##suffix {                                                  \
         struct pst_rnn_shape s;                                                \
+        int64_t all; /* rows of all parts: of a step */                        \
         const struct pst_rnn_math_##suffix *math;                              \
         const real *gates, *h0, *c0, *w_hh, *b_hh, *w_hr; /* NULL: absent */   \
         real *y, *h_n, *c_n, *saved;                                           \
@@ -53,8 +61,10 @@ static inline int64_t pst_rnn_saved(enum pst_rnn_mode mode)
         real *dgates, *dgates_h, *dh0, *dc0, *dproj;                           \
         real *room; /* pst_rnn_room numbers */                                 \
     };                                                                         \
-    void pst_rnn_forward_##suffix(const struct pst_rnn_##suffix *p);           \
-    void pst_rnn_backward_##suffix(const struct pst_rnn_##suffix *p)
+    void pst_rnn_forward_##suffix(struct pst_rnn_##suffix *p,                  \
+                                  struct pst_pool *pool);                      \
+    void pst_rnn_backward_##suffix(struct pst_rnn_##suffix *p,                 \
+                                   struct pst_pool *pool)
 PST_RNN_TYPES(double, f64);
 PST_RNN_TYPES(float, f32);
 
