@@ -23,6 +23,11 @@ struct pst_weight {
     struct pst_zip_entry *entry; /* that record; pst_model_read reads it */
     const void *data; /* first element, of a model that is in memory only */
     const struct pst_model *home; /* whose file has the record; NULL: its own */
+    /* Not NULL: gives all of it, contiguous, of a model that has no file. */
+    enum pst_status (*read)(void *ctx, unsigned number, void *dst,
+                            struct pst_diag *diag);
+    void *ctx;
+    unsigned number;
     bool is_param, requires_grad;
     bool stored; /* the record has bytes for it */
     bool absent; /* zero-length record of a non-empty tensor */

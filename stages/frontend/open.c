@@ -138,6 +138,25 @@ static enum pst_status read_window(struct pst_zip *zip,
     return status;
 }
 
+static enum pst_status read_given(const struct pst_weight *w,
+                                  const struct pst_meta *to, void *dst,
+                                  struct pst_diag *diag)
+{
+    enum pst_status status;
+    void *all;
+
+    if (is_plain(&w->meta, to))
+        return w->read(w->ctx, w->number, dst, diag);
+    all = pst_alloc(PST_TAG_ARCHIVE, pst_meta_bytes(&w->meta));
+    if (all == NULL)
+        return pst_diag_nomem(diag, pst_meta_bytes(&w->meta));
+    status = w->read(w->ctx, w->number, all, diag);
+    if (status == PST_OK)
+        pst_copy_strided(&w->meta, all, to, dst);
+    pst_free(all);
+    return status;
+}
+
 enum pst_status pst_model_read(const struct pst_model *model,
                                const struct pst_weight *weight,
                                const struct pst_meta *to, void *dst,
@@ -153,6 +172,8 @@ enum pst_status pst_model_read(const struct pst_model *model,
         pst_copy_strided(&weight->meta, weight->data, to, dst);
         return PST_OK;
     }
+    if (weight->read != NULL)
+        return read_given(weight, to, dst, diag);
     if (zip == NULL || !weight->stored)
         return pst_diag_set(diag, PST_ERR_INPUT,
                             "the model file holds no data of \"%s\"",

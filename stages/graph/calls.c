@@ -151,6 +151,57 @@ enum pst_status pst_graph_sign_call(struct pst_graph *graph,
     return status;
 }
 
+static enum pst_status carry_leaves(struct pst_graph *to,
+                                    struct pst_value *const *twins,
+                                    struct pst_call_leaf **leaves, unsigned n,
+                                    struct pst_diag *diag)
+{
+    struct pst_call_leaf *copy =
+        pst_arena_memdup(&to->arena, *leaves, PST_MAX(n, 1u) * sizeof(*copy));
+
+    if (copy == NULL)
+        return pst_diag_nomem(diag, n * sizeof(*copy));
+    for (unsigned i = 0; i < n; i++) {
+        struct pst_arg *arg = &copy[i].arg;
+        struct pst_value *twin =
+            arg->kind == PST_ARG_VALUE ? twins[arg->value->id] : NULL;
+
+        if (arg->kind == PST_ARG_VALUE)
+            *arg = (struct pst_arg){.kind = twin != NULL ? PST_ARG_VALUE
+                                                         : PST_ARG_IGNORED,
+                                    .value = twin};
+    }
+    *leaves = copy;
+    return PST_OK;
+}
+
+enum pst_status pst_graph_carry_signatures(const struct pst_graph *from,
+                                           struct pst_graph *to,
+                                           struct pst_value *const *twins,
+                                           struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < from->calls.n && status == PST_OK; i++) {
+        const struct pst_module_call *call = from->calls.at[i];
+        struct pst_module_call *there;
+        struct pst_call_signature s;
+
+        if (call->signature == NULL)
+            continue;
+        there = pst_graph_find_call(to, call->path, call->index);
+        if (there == NULL || there->signature != NULL)
+            continue;
+        s = *call->signature;
+        status = carry_leaves(to, twins, &s.inputs, s.n_inputs, diag);
+        if (status == PST_OK)
+            status = carry_leaves(to, twins, &s.outputs, s.n_outputs, diag);
+        if (status == PST_OK)
+            status = pst_graph_sign_call(to, there, &s, diag);
+    }
+    return status;
+}
+
 static void trim_leaves(struct pst_call_leaf *leaves, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)

@@ -28,6 +28,11 @@ enum pst_status pst_graph_sign_call(struct pst_graph *graph,
                                     struct pst_module_call *call,
                                     const struct pst_call_signature *signature,
                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* The signatures of `from` for the calls that are in `to` too and have none:
+ * values become their twins, by their ids; IGNORED where there is none. */
+enum pst_status pst_graph_carry_signatures(
+    const struct pst_graph *from, struct pst_graph *to,
+    struct pst_value *const *twins, struct pst_diag *diag) PST_MUST_CHECK;
 /* Leaves whose values are dead become IGNORED. */
 void pst_graph_trim_signatures(struct pst_graph *graph);
 

@@ -84,6 +84,16 @@ static void give(struct finder *f)
     }
 }
 
+static enum pst_status refuse_stages(const struct finder *f,
+                                     const struct pst_frame *frame, int other)
+{
+    return pst_diag_set(f->diag, PST_ERR_UNSUPPORTED,
+                        "call %u of module \"%s\" lies in the stages %d and "
+                        "%d: replace the modules in it, or cut elsewhere",
+                        frame->call->index, frame->call->path, frame->stage,
+                        other);
+}
+
 static enum pst_status walk(struct finder *f)
 {
     f->taken = pst_calloc(TAG, f->graph->values.n + 1, 1);
@@ -98,6 +108,9 @@ static enum pst_status walk(struct finder *f)
 
             f->failed |= !pst_vec_push(TAG, &frame->ids, node->id);
             frame->no_grad = frame->no_grad && node->no_grad;
+            if (frame->ids.n > 1 && frame->stage != node->stage)
+                return refuse_stages(f, frame, node->stage);
+            frame->stage = node->stage;
         }
         pst_node_uses(node, use, f);
     }
@@ -159,7 +172,7 @@ static enum pst_status list_frames(struct finder *f, pst_frame_call_fn wanted)
 
     for (size_t i = 0; i < f->graph->calls.n; i++) {
         const struct pst_module_call *call = f->graph->calls.at[i];
-        struct pst_frame frame = {.call = call, .no_grad = true};
+        struct pst_frame frame = {.call = call, .no_grad = true, .stage = -1};
 
         frames->of[i] =
             call->parent != NULL ? frames->of[call->parent->id] : -1;

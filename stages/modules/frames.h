@@ -20,6 +20,7 @@ struct pst_frame {
     const struct pst_module_call *call;
     bool is_signed;
     bool no_grad; /* all nodes are under torch.no_grad() */
+    int stage;    /* of its nodes, -1: none was given */
     /* As the signature has them; or tensors: by their first use, results in
      * the order in which they are made. */
     struct pst_leaves ins, outs;

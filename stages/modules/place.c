@@ -16,10 +16,8 @@ static void note_versions(const struct pst_replacer *r,
     for (unsigned k = 0; k < node->n_outs; k++) {
         const struct pst_value *of = node->outs[k]->version_of;
 
-        if (of == NULL)
-            continue;
-        r->current[of->id] = r->replay.twins[node->outs[k]->id];
-        r->current[of->id]->version_of = r->replay.twins[of->id];
+        if (of != NULL)
+            r->current[of->id] = r->replay.twins[node->outs[k]->id];
     }
 }
 
@@ -107,6 +105,7 @@ static enum pst_status copy_part(struct pst_replacer *r,
         node->call = calls[node->call->id];
         node->id =
             i < frame->ids.n ? frame->ids.at[i] : r->graph->next_node_id++;
+        node->stage = frame->stage;
         node->no_grad = node->no_grad || (frame->no_grad && frame->ids.n > 0);
         for (unsigned k = 0; k < node->n_outs; k++) {
             node->outs[k]->name =

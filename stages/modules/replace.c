@@ -163,47 +163,9 @@ static enum pst_status put_outputs(struct pst_replacer *r)
     return status;
 }
 
-static void put_leaves(const struct pst_replacer *r,
-                       struct pst_call_leaf *leaves, unsigned n)
-{
-    for (unsigned i = 0; i < n; i++) {
-        struct pst_arg *arg = &leaves[i].arg;
-
-        if (arg->kind != PST_ARG_VALUE)
-            continue;
-        if (r->replay.twins[arg->value->id] != NULL)
-            *arg = pst_v(r->replay.twins[arg->value->id]);
-        else
-            *arg = (struct pst_arg){.kind = PST_ARG_IGNORED};
-    }
-}
-
 /* Calls inside of those that gave way are gone; all others are what they were.
  */
-static enum pst_status put_signature(struct pst_replacer *r,
-                                     const struct pst_module_call *call)
-{
-    struct pst_arena *arena = &r->frames.arena;
-    struct pst_call_signature s;
-    struct pst_module_call *twin = NULL;
-    enum pst_status status =
-        pst_graph_adopt_call(r->graph, call, &twin, r->diag);
-
-    if (status != PST_OK || call->signature == NULL)
-        return status;
-    s = *call->signature;
-    s.inputs =
-        pst_arena_memdup(arena, s.inputs, (s.n_inputs + 1) * sizeof(*s.inputs));
-    s.outputs = pst_arena_memdup(arena, s.outputs,
-                                 (s.n_outputs + 1) * sizeof(*s.outputs));
-    if (s.inputs == NULL || s.outputs == NULL)
-        return no_memory(r);
-    put_leaves(r, s.inputs, s.n_inputs);
-    put_leaves(r, s.outputs, s.n_outputs);
-    return pst_graph_sign_call(r->graph, twin, &s, r->diag);
-}
-
-static enum pst_status put_signatures(struct pst_replacer *r)
+static enum pst_status put_calls(struct pst_replacer *r)
 {
     const struct pst_graph *old = r->old->graph;
     enum pst_status status = PST_OK;
@@ -211,11 +173,14 @@ static enum pst_status put_signatures(struct pst_replacer *r)
     for (size_t i = 0; i < old->calls.n && status == PST_OK; i++) {
         const struct pst_module_call *call = old->calls.at[i];
         const int frame = pst_frames_of(&r->frames, call);
+        struct pst_module_call *twin;
 
         if (frame < 0 || r->frames.at.at[frame].call == call)
-            status = put_signature(r, call);
+            status = pst_graph_adopt_call(r->graph, call, &twin, r->diag);
     }
-    return status;
+    return status == PST_OK ? pst_graph_carry_signatures(
+                                  old, r->graph, r->replay.twins, r->diag)
+                            : status;
 }
 
 /* --- the model ------------------------------------------------------------ */
@@ -321,7 +286,7 @@ static enum pst_status build(struct pst_replacer *r)
     if (status == PST_OK)
         status = put_outputs(r);
     if (status == PST_OK)
-        status = put_signatures(r);
+        status = put_calls(r);
     if (status != PST_OK)
         return status;
     pst_graph_dce(r->graph, false);

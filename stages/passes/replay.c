@@ -196,6 +196,8 @@ static enum pst_status emit(struct pst_replay *r, const struct pst_node *node)
         r->twins[from->id] = widen_result(r, from, copy->outs[k]);
         if (r->twins[from->id] == NULL)
             return r->build.status;
+        if (from->version_of != NULL)
+            r->twins[from->id]->version_of = r->twins[from->version_of->id];
     }
     return PST_OK;
 }

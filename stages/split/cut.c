@@ -4,6 +4,7 @@
  * go straight from the stage that makes them to each stage that uses them.
  */
 #include "stages/graph/build.h"
+#include "stages/graph/calls.h"
 #include "stages/ops/op.h"
 #include "stages/ops/rows.h"
 #include "stages/split/split.h"
@@ -374,6 +375,30 @@ static enum pst_status add_updates(struct cutter *c)
 
 /* --- all stages --------------------------------------------------------- */
 
+/* What modules take and return, and which values are a buffer's: as far as it
+ * is in the stage. */
+static enum pst_status keep_modules(struct cutter *c)
+{
+    const size_t n = c->whole->values.n;
+    struct pst_value **twins = pst_calloc(TAG, n + 1, sizeof(*twins));
+    enum pst_status status;
+
+    if (twins == NULL)
+        return no_memory(c);
+    for (size_t i = 0; i < n; i++)
+        twins[i] = c->fates[i].here;
+    for (size_t i = 0; i < n; i++) {
+        const struct pst_value *of = c->whole->values.at[i]->version_of;
+
+        if (of != NULL && twins[i] != NULL && twins[i]->def != NULL)
+            twins[i]->version_of = twins[of->id];
+    }
+    status =
+        pst_graph_carry_signatures(c->whole, c->build.graph, twins, c->s->diag);
+    pst_free(twins);
+    return status;
+}
+
 static enum pst_status fill_stage(struct cutter *c, struct pst_stage *stage)
 {
     enum pst_status status = PST_OK;
@@ -391,6 +416,8 @@ static enum pst_status fill_stage(struct cutter *c, struct pst_stage *stage)
         status = add_outputs(c);
     if (status == PST_OK)
         status = add_updates(c);
+    if (status == PST_OK)
+        status = keep_modules(c);
     if (status != PST_OK)
         return status;
     stage->inputs = pst_arena_calloc(&c->s->plan->arena, c->inputs.n + 1,

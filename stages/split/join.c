@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/split/join.h"
 
+#include "stages/graph/calls.h"
 #include "stages/passes/replay.h"
 #include "stages/split/split.h"
 
@@ -47,27 +48,64 @@ static enum pst_status join_input(struct joiner *j, unsigned index,
     return PST_OK;
 }
 
-static enum pst_status join_param(struct joiner *j,
-                                  const struct pst_value *value,
-                                  struct pst_value **ret)
+static bool is_state(const struct pst_value *value)
 {
-    int index = pst_plan_find_param(j->from, value->fqn);
-    struct pst_value *twin;
+    return value->kind == PST_VALUE_PARAM || value->kind == PST_VALUE_BUFFER ||
+           value->kind == PST_VALUE_CONST;
+}
+
+static enum pst_status find_param(struct joiner *j,
+                                  const struct pst_value *value, size_t *ret)
+{
+    const int index = pst_plan_find_param(j->from, value->fqn);
 
     if (index < 0)
         return pst_diag_set(j->diag, PST_ERR_INTERNAL,
                             "\"%s\" is no parameter of the plan", value->fqn);
-    if (j->params[index] == NULL) {
-        twin = pst_graph_add_value(j->graph, value->kind, value->name,
-                                   value->fqn, &value->meta);
-        if (twin == NULL)
-            return no_memory(j);
-        twin->requires_grad = value->requires_grad;
-        twin->persistent = value->persistent;
-        j->params[index] = twin;
-    }
-    *ret = j->params[index];
+    *ret = (size_t)index;
     return PST_OK;
+}
+
+static enum pst_status add_param(struct joiner *j,
+                                 const struct pst_value *value,
+                                 struct pst_value **ret)
+{
+    struct pst_value *twin = pst_graph_add_value(
+        j->graph, value->kind, value->name, value->fqn, &value->meta);
+
+    if (twin == NULL)
+        return no_memory(j);
+    twin->requires_grad = value->requires_grad;
+    twin->persistent = value->persistent;
+    *ret = twin;
+    return PST_OK;
+}
+
+/* In the order of the plan. */
+static enum pst_status join_state(struct joiner *j)
+{
+    const struct pst_value **first = pst_calloc(
+        TAG, j->from->params.n + 1, sizeof(const struct pst_value *));
+    enum pst_status status = first != NULL ? PST_OK : no_memory(j);
+
+    for (size_t s = 0; s < j->from->stages.n && status == PST_OK; s++) {
+        const struct pst_graph *graph = j->from->stages.at[s].graph;
+
+        for (size_t i = 0; i < graph->values.n && status == PST_OK; i++) {
+            size_t index = 0;
+
+            if (!is_state(graph->values.at[i]))
+                continue;
+            status = find_param(j, graph->values.at[i], &index);
+            if (status == PST_OK && first[index] == NULL)
+                first[index] = graph->values.at[i];
+        }
+    }
+    for (size_t i = 0; i < j->from->params.n && status == PST_OK; i++)
+        if (first[i] != NULL)
+            status = add_param(j, first[i], &j->params[i]);
+    pst_free(first);
+    return status;
 }
 
 /* What the stage of the other end sends. */
@@ -96,10 +134,13 @@ static enum pst_status join_given(struct joiner *j, unsigned stage)
     }
     for (size_t i = 0; i < s->graph->values.n && status == PST_OK; i++) {
         const struct pst_value *value = s->graph->values.at[i];
+        size_t index = 0;
 
-        if (value->kind == PST_VALUE_PARAM || value->kind == PST_VALUE_BUFFER ||
-            value->kind == PST_VALUE_CONST)
-            status = join_param(j, value, &j->twins[stage][value->id]);
+        if (!is_state(value))
+            continue;
+        status = find_param(j, value, &index);
+        if (status == PST_OK)
+            j->twins[stage][value->id] = j->params[index];
     }
     return status;
 }
@@ -119,10 +160,16 @@ static enum pst_status join_stage(struct joiner *j, unsigned stage)
         PST_MAX(j->graph->next_node_id, graph->next_node_id);
     status = join_given(j, stage);
     for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {
+        const size_t before = j->graph->nodes.n;
+
         replay.eval = j->eval != NULL && j->eval(j->ctx, graph->nodes.at[i]);
         status = pst_replay_node(&replay, graph->nodes.at[i]);
+        for (size_t k = before; k < j->graph->nodes.n; k++)
+            j->graph->nodes.at[k]->stage = (int)stage;
     }
-    return status;
+    return status == PST_OK ? pst_graph_carry_signatures(graph, j->graph,
+                                                         replay.twins, j->diag)
+                            : status;
 }
 
 /* --- outputs ------------------------------------------------------------ */
@@ -267,6 +314,8 @@ static enum pst_status join_all(struct joiner *j)
     }
     pst_build_init(&j->build, j->graph, j->diag);
     status = join_head(j);
+    if (status == PST_OK)
+        status = join_state(j);
     for (unsigned s = 0; s < j->from->stages.n && status == PST_OK; s++)
         status = join_stage(j, s);
     if (status == PST_OK)

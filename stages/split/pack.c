@@ -328,3 +328,14 @@ enum pst_status pst_plan_pack(struct pst_plan *plan, void **ret,
     pst_arena_fini(&p.arena);
     return status;
 }
+
+enum pst_status pst_plan_digest(struct pst_plan *plan, struct pst_diag *diag)
+{
+    size_t size;
+    void *data;
+    enum pst_status status = pst_plan_pack(plan, &data, &size, diag);
+
+    if (status == PST_OK)
+        pst_free(data);
+    return status;
+}

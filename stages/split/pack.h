@@ -12,6 +12,9 @@
 enum pst_status pst_plan_pack(struct pst_plan *plan, void **ret,
                               size_t *ret_size,
                               struct pst_diag *diag) PST_MUST_CHECK;
+/* The digest alone, of a plan that is never saved. */
+enum pst_status pst_plan_digest(struct pst_plan *plan,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Checks version and digest, then every field but not how they fit together
  * (pst_plan_check). Bytes are untrusted. */
 enum pst_status pst_plan_unpack(const void *data, size_t size,

@@ -95,6 +95,13 @@ static enum pst_status fill_head(struct pst_splitter *s)
     return status;
 }
 
+enum pst_status pst_split_head(struct pst_splitter *s)
+{
+    enum pst_status status = copy_notes(s);
+
+    return status == PST_OK ? fill_head(s) : status;
+}
+
 static enum pst_status split(struct pst_splitter *s)
 {
     enum pst_status status =

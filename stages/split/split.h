@@ -16,6 +16,10 @@ struct pst_splitter {
     struct pst_diag *diag;
 };
 
+/* What the plan says besides stages and state: the model's notes, name,
+ * symbols, inputs. */
+enum pst_status pst_split_head(struct pst_splitter *s) PST_MUST_CHECK;
+
 /* A note for the user, kept in the plan. */
 enum pst_status pst_split_note(struct pst_splitter *s, const char *fmt, ...)
     PST_PRINTF(2, 3) PST_MUST_CHECK;
