@@ -44,6 +44,7 @@ enum pstd_group {
     PSTD_OPT_RUN = 1 << 23, /* of a job that a client starts */
     PSTD_OPT_CHECKPOINTS = 1 << 24,
     PSTD_OPT_MODULES = 1 << 25,
+    PSTD_OPT_SWAP = 1 << 26,
     PSTD_OPT_EQUAL = 1u << 30, /* of these: alike on all ranks */
 };
 
@@ -141,6 +142,8 @@ struct pstd_config {
     uint64_t stages;
     struct pstd_list at, replicate, transmit, keep_random, swap;
     bool aliases;
+    uint64_t at_call;
+    const char *state;
     uint64_t stage;
     const char *format;
     bool modules, kernels, passes, calls;

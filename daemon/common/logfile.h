@@ -52,6 +52,11 @@
     X(DUMP, "dump", "info", "path=")                                           \
     X(TRACE, "trace", "info", "step=; of the step before, on request")         \
     X(FAULT, "fault", "error", "step= text=; the step was not applied")        \
+    X(SWAPPED, "swapped", "info",                                              \
+      "run= step= module= calls= seconds= planned_bytes= digest=; another "    \
+      "module from the next step on")                                          \
+    X(SWAP_REFUSED, "swap_refused", "error",                                   \
+      "run= step= module= status= text=; nothing was changed on any rank")     \
     X(PAUSED, "paused", "info", "step=")                                       \
     X(CONTINUED, "continued", "info", "step=")                                 \
     X(TRAIN_END, "train_end", "info",                                          \

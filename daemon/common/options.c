@@ -182,8 +182,14 @@ static const struct pstd_option rows[] = {
     ROW(swap, "swap", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "FQN[@K]=MODULE.pt2",
         "another module in the place of this one, or of its call number K; "
         "repeatable"),
-    FLAG(aliases, "aliases", PSTD_OPT_SPLIT,
-         "--swap: also where the model has the module under other names"),
+    FLAG(aliases, "aliases", PSTD_OPT_SPLIT | PSTD_OPT_SWAP,
+         "of another module: also where the model has the old one under other "
+         "names"),
+    UINT(at_call, "at-call", PSTD_OPT_SWAP, NULL, 0, 0x1p31,
+         "at this call of the module alone"),
+    CHOICE(state, "state", PSTD_OPT_SWAP, "reset", "reset|keep",
+           "of the optimizer, for parameters with the names and shapes of old "
+           "ones"),
     TEXT(policy, "policy", PSTD_OPT_SPLIT, NULL,
          "markers|layers|flops|memory|file:FILE",
          "where to cut if --at does not say: at the model's markers, between "

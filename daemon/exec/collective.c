@@ -132,7 +132,8 @@ static enum pst_status wait_for_order(struct pstd_executor *w,
     return status;
 }
 
-static enum pst_status next_order(struct pstd_executor *w,
+/* wait false: the order is NONE if there is none. */
+static enum pst_status next_order(struct pstd_executor *w, bool wait,
                                   struct pstd_order *ret, struct pst_diag *diag)
 {
     struct pstd_order order = {0};
@@ -140,7 +141,10 @@ static enum pst_status next_order(struct pstd_executor *w,
     enum pst_status status = PST_OK;
 
     if (w->rank == 0) {
-        status = wait_for_order(w, &order, diag);
+        if (wait)
+            status = wait_for_order(w, &order, diag);
+        else
+            (void)pstd_mailbox_wait(w->mailbox, 0, &order);
         head.kind = order.kind;
         head.size = (uint32_t)order.size;
     }
@@ -167,7 +171,18 @@ enum pst_status pstd_next_order(struct pstd_executor *w, struct pstd_order *ret,
                                 struct pst_diag *diag)
 {
     const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_IDLE);
-    const enum pst_status status = next_order(w, ret, diag);
+    const enum pst_status status = next_order(w, true, ret, diag);
+
+    pst_alive_leave(before);
+    return status;
+}
+
+enum pst_status pstd_pending_order(struct pstd_executor *w,
+                                   struct pstd_order *ret,
+                                   struct pst_diag *diag)
+{
+    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_AGREE);
+    const enum pst_status status = next_order(w, false, ret, diag);
 
     pst_alive_leave(before);
     return status;

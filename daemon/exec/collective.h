@@ -9,6 +9,8 @@
 #include "stages/run/exec.h"
 #include "stages/split/bind/bind.h"
 
+struct pstd_swap;
+
 struct pstd_executor {
     struct pstd_mailbox *mailbox;
     struct pst_transport *transport;
@@ -19,6 +21,7 @@ struct pstd_executor {
     struct pst_plan *plan;
     struct pst_batch batch;    /* plans of the last run's microbatches */
     struct pst_engine *engine; /* of the last run, or NULL */
+    struct pstd_swap *swap;    /* the run's plan is another one; or NULL */
     char *engine_options;      /* that it was made with, as text */
     uint64_t runs;
     bool stopping;
@@ -38,6 +41,10 @@ enum pst_status pstd_gather(struct pstd_executor *w, const void *mine,
 /* COLLECTIVE. The next order, the same on all ranks; data by pst_free. */
 enum pst_status pstd_next_order(struct pstd_executor *w, struct pstd_order *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. The same without waiting: kind NONE if there is none. */
+enum pst_status pstd_pending_order(struct pstd_executor *w,
+                                   struct pstd_order *ret,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Rank 0: that another rank was asked to stop, into the log. */
 void pstd_emit_stop(struct pstd_executor *w);

@@ -5,6 +5,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/exec/alike.h"
 #include "daemon/exec/session.h"
+#include "daemon/exec/swap.h"
 #include "stages/base/alloc.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/rates.h"
@@ -55,7 +56,7 @@ static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
         pst_str_fini(&key);
         return pst_diag_nomem(diag, key.len);
     }
-    *ret = w->engine != NULL && s->config.resume.on &&
+    *ret = w->engine != NULL && s->config.resume.on && w->swap == NULL &&
            strcmp(w->engine_options, key.text) == 0;
     if (*ret) {
         pst_str_fini(&key);
@@ -71,9 +72,10 @@ static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
 
 /* Ranks of one process take turns where a stage has hardly more to do with a
  * microbatch than it takes to wake another thread up for it, there and back. */
-static enum pst_status find_lanes(struct pstd_session *s, struct pst_diag *diag)
+static enum pst_status find_lanes(struct pstd_session *s,
+                                  const struct pst_plan *plan,
+                                  struct pst_diag *diag)
 {
-    const struct pst_plan *plan = s->w->batch.plan;
     double *seconds =
         pst_calloc(PST_TAG_DAEMON, plan->stages.n, sizeof(*seconds));
     double sum = 0;
@@ -94,17 +96,17 @@ static enum pst_status make_engine(struct pstd_session *s,
                                    struct pst_diag *diag)
 {
     struct pstd_executor *w = s->w;
+    const struct pst_batch *b =
+        w->swap != NULL ? pstd_swap_batch(w->swap) : &w->batch;
     enum pst_status status;
 
     if (w->engine != NULL)
         return PST_OK;
-    pstd_set_batch(&s->options, &w->batch);
-    status = find_lanes(s, diag);
+    pstd_set_batch(&s->options, b);
+    status = find_lanes(s, b->plan, diag);
     if (status != PST_OK)
         return status;
     if (strcmp(s->config.microbatch_weights, "tokens") == 0) {
-        const struct pst_batch *b = &w->batch;
-
         status = pst_tokens_new(b->plan, b->tail, b->microbatches, b->n_tail,
                                 pst_data_fill, s->data, &s->tokens, diag);
         if (status != PST_OK)
@@ -112,8 +114,7 @@ static enum pst_status make_engine(struct pstd_session *s,
         s->options.weigh = pst_tokens_weigh;
         s->options.weigh_ctx = s->tokens;
     }
-    return pst_engine_new(w->batch.plan, w->transport, &s->options, &w->engine,
-                          diag);
+    return pst_engine_new(b->plan, w->transport, &s->options, &w->engine, diag);
 }
 
 static enum pst_status make_rings(struct pstd_session *s, struct pst_diag *diag)
@@ -190,6 +191,9 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
 
     if (status == PST_OK)
         status = make_rings(s, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status == PST_OK)
+        status = pstd_session_restore(s, diag);
     if (status == PST_OK)
         status = keep_engine(s, &kept, diag);
     if (status == PST_OK && (s->w->rank == 0 || !s->options.scatter))

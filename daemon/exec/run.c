@@ -7,6 +7,7 @@
 
 #include "daemon/common/setup.h"
 #include "daemon/exec/session.h"
+#include "daemon/exec/swap.h"
 #include "stages/base/alloc.h"
 #include "stages/run/data/tokens.h"
 
@@ -66,7 +67,10 @@ static void emit_step(struct pstd_session *s, const struct pst_step_result *r)
     add_mean(&note, "wait_other_s", sum->wait_other, told->wait_other, n);
     pstd_note_int(&note, "samples_total", (int64_t)(samples * (double)s->done));
     pstd_note_int(&note, "tokens_total", (int64_t)(tokens * (double)s->done));
-    pstd_mailbox_post(s->w->mailbox, &note, s->step == s->config.steps);
+    /* Those that were asked for are not lost, even if steps wait for the log.
+     */
+    pstd_mailbox_post(s->w->mailbox, &note,
+                      s->step == s->config.steps || s->config.log_every > 0);
     s->told = s->sums;
 }
 
@@ -118,7 +122,10 @@ static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
         pst_free(order.data);
         order.data = NULL;
         status = pstd_next_order(s->w, &order, diag);
-    } while (status == PST_OK && order.kind == PSTD_ORDER_TRAIN);
+        if (status == PST_OK && order.kind == PSTD_ORDER_SWAP)
+            status = pstd_session_swap(s, &order, diag);
+    } while (status == PST_OK &&
+             (order.kind == PSTD_ORDER_TRAIN || order.kind == PSTD_ORDER_SWAP));
     pst_free(order.data);
     if (status != PST_OK)
         return status;
@@ -130,6 +137,19 @@ static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
     pstd_note_int(&note, "step", (int64_t)s->step);
     pstd_mailbox_post(s->w->mailbox, &note, true);
     return PST_OK;
+}
+
+/* Its order waits on rank 0, unless it was carried out in a pause. */
+static enum pst_status swap_module(struct pstd_session *s,
+                                   struct pst_diag *diag)
+{
+    struct pstd_order order = {0};
+    enum pst_status status = pstd_pending_order(s->w, &order, diag);
+
+    if (status == PST_OK && order.kind == PSTD_ORDER_SWAP)
+        status = pstd_session_swap(s, &order, diag);
+    pst_free(order.data);
+    return status;
 }
 
 /* What all ranks agreed on in the step before. */
@@ -151,6 +171,8 @@ static enum pst_status obey(struct pstd_session *s, unsigned control,
         status = PST_OK;
     if (status == PST_OK && (control & PSTD_CTL_TRACE))
         status = pstd_session_trace(s, diag);
+    if (status == PST_OK && (control & PSTD_CTL_SWAP))
+        status = swap_module(s, diag);
     if (status == PST_OK && (control & PSTD_CTL_PAUSE))
         status = pause_run(s, diag);
     return status;
@@ -207,8 +229,8 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
 static enum pst_status steps(struct pstd_session *s, bool *ret_now,
                              struct pst_diag *diag)
 {
-    const unsigned words =
-        PSTD_CTL_STOPS | PSTD_CTL_CHECKPOINT | PSTD_CTL_PAUSE | PSTD_CTL_TRACE;
+    const unsigned words = PSTD_CTL_STOPS | PSTD_CTL_CHECKPOINT |
+                           PSTD_CTL_PAUSE | PSTD_CTL_TRACE | PSTD_CTL_SWAP;
     enum pst_status status = PST_OK;
 
     while (status == PST_OK && s->step < s->config.steps &&
@@ -305,10 +327,13 @@ enum pst_status pstd_run(struct pstd_executor *w,
     pstd_session_release(&s);
     pst_alive_set_limit(pstd_mailbox_config(w->mailbox)->watchdog);
     pst_dump_free(s.dump);
-    if (s.tokens != NULL) { /* the engine asks it in each step */
+    /* The engine asks tokens in each step; another plan was this run's. */
+    if (s.tokens != NULL || w->swap != NULL) {
         pst_engine_free(w->engine);
         w->engine = NULL;
     }
+    pstd_swap_free(w->swap);
+    w->swap = NULL;
     pst_tokens_free(s.tokens);
     pst_data_close(s.data);
     pst_free(s.times);

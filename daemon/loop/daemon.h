@@ -37,7 +37,8 @@ struct pstd_known {
     char *checkpoint_dir; /* of the run; NULL: none */
     char *last_error;
     bool paused;
-    bool pausing; /* asked for, not begun */
+    bool pausing;  /* asked for, not begun */
+    bool swapping; /* asked for, not done */
 };
 
 struct pstd_daemon {

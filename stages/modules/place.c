@@ -4,6 +4,7 @@
 #include "stages/modules/place.h"
 
 #include "stages/graph/calls.h"
+#include "stages/graph/schema.h"
 
 static enum pst_status no_memory(const struct pst_replacer *r)
 {
@@ -106,6 +107,8 @@ static enum pst_status copy_part(struct pst_replacer *r,
         node->id =
             i < frame->ids.n ? frame->ids.at[i] : r->graph->next_node_id++;
         node->stage = frame->stage;
+        for (unsigned k = 0; k < node->schema->n_args; k++)
+            node->args[k].exprs = NULL; /* of the file's own symbols */
         node->no_grad = node->no_grad || (frame->no_grad && frame->ids.n > 0);
         for (unsigned k = 0; k < node->n_outs; k++) {
             node->outs[k]->name =
@@ -113,6 +116,7 @@ static enum pst_status copy_part(struct pst_replacer *r,
                                  node->outs[k]->name);
             if (node->outs[k]->name == NULL)
                 return no_memory(r);
+            node->outs[k]->dims = NULL;
         }
     }
     return PST_OK;

@@ -266,6 +266,11 @@ static enum pst_status fill_head(struct pst_replacer *r)
     to->decomposed = old->decomposed;
     to->evaluates = old->evaluates;
     to->fixed = old->fixed;
+    if (to->fixed == NULL && old->symbols.at.n > 0)
+        to->fixed = pst_arena_printf(&to->arena,
+                                     "module \"%s\" was replaced by one of "
+                                     "fixed sizes",
+                                     r->path);
     pst_str_addf(&text, "%s %s %d %d %s", old->digest, r->path, r->call,
                  r->aliases, r->module->digest);
     pst_digest(pst_str_text(&text), text.len, to->digest);

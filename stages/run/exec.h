@@ -206,6 +206,20 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
                                 bool *ret_fallback,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
+/* The value that a rank of this process has of plan->params[param], contiguous,
+ * to dst; PST_ERR_NOT_FOUND if none of them has it. Between steps. */
+enum pst_status pst_engine_read_param(const struct pst_engine *engine,
+                                      unsigned param, void *dst,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* States of the optimizer that both engines have on a rank, by the names of
+ * their parameters, go from one to the other; not those of tensors for which
+ * `fresh` is true. Between steps, of ranks with the same numbers. */
+typedef bool (*pst_fresh_fn)(void *ctx, const char *fqn);
+enum pst_status pst_engine_adopt(struct pst_engine *to,
+                                 const struct pst_engine *from,
+                                 pst_fresh_fn fresh, void *ctx,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
 /* COLLECTIVE. Copies user output i (index in plan->outputs), microbatches
  * joined along the dimension of their rows (scalars stacked), to dst on rank 0;
  * needs keep_outputs. dst NULL elsewhere. */

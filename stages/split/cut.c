@@ -239,7 +239,7 @@ static enum pst_status make_dense(struct cutter *c, struct pst_value **value)
     c->build.names = (const char *const *)&name;
     c->build.n_names = 1;
     c->build.node_id = UINT32_MAX;
-    c->build.call = def != NULL ? def->call : NULL;
+    c->build.call = NULL; /* no module's result */
     c->build.source = def != NULL ? def->source : "";
     c->build.no_grad = false;
     *value = pst_emit(&c->build, &pst_op_clone, PST_ARGS(pst_v(*value)));

@@ -107,6 +107,9 @@ struct pst_plan {
     const char *name;
     char model_digest[33]; /* of the .pt2 */
     char digest[33];       /* of plan.pb's content: equal on all ranks */
+    /* Of a plan in which a running job has replaced modules, which is in no
+     * folder: the model_digest of the one that it began with; else "". */
+    char base_digest[33];
     struct PST_VEC(struct pst_stage) stages;
     struct PST_VEC(struct pst_edge) edges; /* by id */
     struct PST_VEC(struct pst_plan_input) inputs;
@@ -120,8 +123,13 @@ struct pst_plan {
     const char *fixed; /* why other sizes cannot be had all the same, or NULL */
     bool evaluates;    /* exported in eval mode: struct pst_model */
     struct PST_VEC(const char *) notes;
-    const char *cut_by;      /* times that chose the cut, just now; or NULL */
-    const char *dir;         /* where it was loaded from, or NULL */
+    const char *cut_by; /* times that chose the cut, just now; or NULL */
+    const char *dir;    /* where it was loaded from, or NULL */
+    /* Gives start values of params[i], contiguous, to a plan that has neither
+     * folder nor model; or NULL. */
+    enum pst_status (*read)(void *ctx, unsigned i, void *dst,
+                            struct pst_diag *diag);
+    void *read_ctx;
     struct pst_model *model; /* source of the data if not loaded; or NULL */
     struct pst_plan
         *parent; /* joined and bound plans: of the same params, has the data */

@@ -349,6 +349,10 @@ enum pst_status pst_plan_load(const char *dir, struct pst_plan **ret,
     if (status != PST_OK)
         return status;
     status = pst_plan_check(plan, diag);
+    for (size_t i = 0; i < plan->stages.n && status == PST_OK; i++)
+        if (plan->stages.at[i].weights_digest[0] == '\0')
+            status = pst_diag_set(diag, PST_ERR_INPUT,
+                                  "stage %zu has no weights", i);
     if (status != PST_OK) {
         pst_diag_prefix(diag, "%s", dir);
     } else {

@@ -101,7 +101,9 @@ static enum pst_status take_stage(struct unpacker *u, size_t i,
                                     sizeof(*stage.inputs));
     if (stage.weights == NULL || stage.inputs == NULL)
         return no_memory(u);
-    if (strlen(pb->weights_digest) != sizeof(stage.weights_digest) - 1)
+    /* None: of a plan that has no files. */
+    if (pb->weights_digest[0] != '\0' &&
+        strlen(pb->weights_digest) != sizeof(stage.weights_digest) - 1)
         return bad(u, "digest of the weights of stage", i);
     strcpy(stage.weights_digest, pb->weights_digest);
     if (pb->n_inputs != stage.graph->inputs.n)

@@ -339,6 +339,8 @@ enum pst_status pst_plan_read_param(struct pst_plan *plan, unsigned i,
 
     if (plan->parent != NULL)
         return pst_plan_read_param(plan->parent, i, dst, diag);
+    if (plan->read != NULL)
+        return plan->read(plan->read_ctx, i, dst, diag);
     if (pst_plan_reads_parts(plan, i))
         return pst_plan_read_part(plan, i, 0, pst_meta_bytes(&param->meta), dst,
                                   diag);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "stages/run/rank/step/device.h"
+#include "stages/run/state/carried.h"
 #include "stages/run/state/entries.h"
 
 struct loader {
@@ -18,7 +19,7 @@ struct loader {
  * exported once to train and once to evaluate. */
 static const char *wanted_model(const struct pst_engine *engine)
 {
-    return engine->options.train ? engine->plan->model_digest : NULL;
+    return engine->options.train ? pst_carried_model(engine) : NULL;
 }
 
 /* A parameter may have been saved under another of its names. */
@@ -118,8 +119,10 @@ static enum pst_status load_step(struct pst_engine *engine, const char *dir,
         return status;
     l.ckpt = ckpt;
     l.other_model =
-        strcmp(ckpt->info.model_digest, engine->plan->model_digest) != 0;
+        strcmp(ckpt->info.model_digest, pst_carried_model(engine)) != 0;
     status = check_run(engine, &ckpt->info, diag);
+    if (status == PST_OK)
+        status = pst_carried_check(engine, ckpt, diag);
     for (unsigned i = 0; i < engine->n_local && status == PST_OK; i++) {
         pst_rank_params_changed(engine->ranks[i]);
         status =

@@ -7,6 +7,7 @@
 
 #include "stages/run/rank/plan/role.h"
 #include "stages/run/rank/step/device.h"
+#include "stages/run/state/carried.h"
 #include "stages/run/state/entries.h"
 
 struct saver {
@@ -180,6 +181,7 @@ static enum pst_status save_shard(struct pst_engine *engine, struct pst_rank *r,
                                   struct pst_checkpoint_shard *ret,
                                   struct pst_diag *diag)
 {
+    struct pst_carried_part part = {0};
     struct saver s = {0};
     enum pst_status status = pst_checkpoint_shard_new(
         dir, step, pst_rank_role(r)->rank, &s.writer, diag);
@@ -190,11 +192,16 @@ static enum pst_status save_shard(struct pst_engine *engine, struct pst_rank *r,
     if (status == PST_OK)
         status = declare_unread(engine, r, s.writer, diag);
     if (status == PST_OK)
+        status = pst_carried_declare(engine, r, s.writer, &part, diag);
+    if (status == PST_OK)
         status = pst_safetensors_writer_begin(s.writer, diag);
     if (status == PST_OK)
         status = pst_each_entry(engine, r, true, put, &s, diag);
     if (status == PST_OK)
         status = put_unread(engine, r, &s, diag);
+    if (status == PST_OK)
+        status = pst_carried_put(engine, r, s.writer, &s.n, &part, diag);
+    pst_carried_part_fini(&part);
     if (status != PST_OK) {
         pst_safetensors_writer_free(s.writer);
         return status;
@@ -220,7 +227,7 @@ static enum pst_status commit(struct pst_engine *engine, const char *dir,
 
     if (note != NULL && note->next_fault != NULL)
         snprintf(info.reason, sizeof(info.reason), "%s", note->next_fault);
-    memcpy(info.model_digest, engine->plan->model_digest,
+    memcpy(info.model_digest, pst_carried_model(engine),
            sizeof(info.model_digest));
     snprintf(info.optimizer, sizeof(info.optimizer), "%s",
              engine->options.train ? pst_optim_name(&engine->options.optim)

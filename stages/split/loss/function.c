@@ -295,7 +295,6 @@ static enum pst_status add_output(struct pst_loss_adder *a,
 static enum pst_status add_nodes(struct pst_loss_adder *a, unsigned dim)
 {
     struct pst_graph *graph = a->s->graph;
-    const struct pst_node *def = a->x->def;
     struct pst_node **end;
     struct pst_value *loss = NULL;
     size_t n = 0;
@@ -312,7 +311,7 @@ static enum pst_status add_nodes(struct pst_loss_adder *a, unsigned dim)
     for (size_t i = 0; i < n; i++)
         end[i] = graph->nodes.at[graph->nodes.n + i];
     pst_build_init(&a->build, graph, a->s->diag);
-    a->build.call = def->call;
+    a->build.call = NULL; /* no module's: it stays when one is replaced */
     if (a->function->classes)
         pst_loss_flatten(a, dim);
     a->build.prefix = "loss";

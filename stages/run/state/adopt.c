@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What one engine takes over from another. */
+#include <string.h>
+
+#include "stages/run/rank/plan/layout.h"
+#include "stages/run/rank/step/device.h"
+#include "stages/run/state/entries.h"
+
+#define TAG PST_TAG_EXEC
+
+enum pst_status pst_engine_read_param(const struct pst_engine *engine,
+                                      unsigned param, void *dst,
+                                      struct pst_diag *diag)
+{
+    for (unsigned i = 0; i < engine->n_local; i++) {
+        struct pst_rank *r = engine->ranks[i];
+        const struct pst_rank_param *p =
+            pst_layout_param(pst_rank_layout(r), param);
+
+        if (p == NULL)
+            continue;
+        memcpy(dst, pst_rank_pull(pst_rank_device(r), p->data, p->bytes),
+               p->bytes);
+        return PST_OK;
+    }
+    return pst_diag_set(diag, PST_ERR_NOT_FOUND,
+                        "no rank of this process has \"%s\"",
+                        engine->plan->params.at[param].fqn);
+}
+
+/* --- states of the optimizer ---------------------------------------------- */
+
+struct adoption {
+    const struct pst_engine *to, *from;
+    struct pst_rank *old;   /* of `from`, at work */
+    struct pst_map entries; /* name -> struct pst_entry */
+    struct pst_arena arena;
+    pst_fresh_fn fresh;
+    void *ctx;
+};
+
+/* The FQN in "adam.m.h.0.weight": what follows the state's name; NULL: it is no
+ * state of the optimizer. */
+static const char *fqn_of(const struct pst_engine *engine, const char *name)
+{
+    const struct pst_optim *optim = engine->options.optim.row;
+
+    for (unsigned k = 0; optim != NULL && k < PST_OPTIM_MAX_STATES; k++) {
+        const size_t n =
+            optim->states[k] != NULL ? strlen(optim->states[k]) : 0;
+
+        if (n > 0 && strncmp(name, optim->states[k], n) == 0 && name[n] == '.')
+            return name + n + 1;
+    }
+    return NULL;
+}
+
+static enum pst_status note(void *ctx, struct pst_rank *r,
+                            const struct pst_entry *entry,
+                            struct pst_diag *diag)
+{
+    struct adoption *a = ctx;
+    struct pst_entry *copy;
+
+    (void)r;
+    if (fqn_of(a->from, entry->name) == NULL)
+        return PST_OK;
+    copy = pst_arena_memdup(&a->arena, entry, sizeof(*entry));
+    return copy != NULL && pst_map_put(&a->entries, copy->name, copy)
+               ? PST_OK
+               : pst_diag_nomem(diag, sizeof(*entry));
+}
+
+/* By the name that the tensor had, which may be another of its names. */
+static const struct pst_entry *find(const struct adoption *a,
+                                    const struct pst_entry *entry,
+                                    const char *fqn)
+{
+    const struct pst_plan *plan = a->from->plan;
+    const int index = pst_plan_find_param(plan, fqn);
+    struct pst_str name = {0};
+    const struct pst_entry *ret = NULL;
+
+    if (index < 0)
+        return NULL;
+    pst_str_addf(&name, "%.*s%s", (int)(fqn - entry->name), entry->name,
+                 plan->params.at[index].fqn);
+    if (!name.failed)
+        ret = pst_map_get(&a->entries, name.text);
+    pst_str_fini(&name);
+    return ret;
+}
+
+static enum pst_status take(void *ctx, struct pst_rank *r,
+                            const struct pst_entry *entry,
+                            struct pst_diag *diag)
+{
+    const struct adoption *a = ctx;
+    const char *fqn = fqn_of(a->to, entry->name);
+    const size_t bytes = pst_meta_bytes(&entry->meta);
+    const struct pst_entry *old;
+    struct pst_rank_device *d = pst_rank_device(r);
+    void *at = pst_rank_at(d, entry->offset);
+
+    (void)diag;
+    if (fqn == NULL || a->fresh(a->ctx, fqn))
+        return PST_OK;
+    old = find(a, entry, fqn);
+    if (old == NULL || !pst_meta_same(&old->meta, &entry->meta))
+        return PST_OK;
+    memcpy(pst_device_host(&d->mem, at),
+           pst_rank_pull(pst_rank_device(a->old), old->offset, bytes), bytes);
+    pst_device_push(&d->mem, at, bytes);
+    return PST_OK;
+}
+
+enum pst_status pst_engine_adopt(struct pst_engine *to,
+                                 const struct pst_engine *from,
+                                 pst_fresh_fn fresh, void *ctx,
+                                 struct pst_diag *diag)
+{
+    struct adoption a = {.to = to, .from = from, .fresh = fresh, .ctx = ctx};
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < to->n_local && status == PST_OK; i++) {
+        a.old = from->ranks[i];
+        pst_arena_init(&a.arena, TAG);
+        pst_map_init(&a.entries, TAG);
+        status = pst_each_entry(from, from->ranks[i], false, note, &a, diag);
+        if (status == PST_OK)
+            status = pst_each_entry(to, to->ranks[i], false, take, &a, diag);
+        pst_map_fini(&a.entries);
+        pst_arena_fini(&a.arena);
+    }
+    return status;
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/state/carried.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "stages/run/engine.h"
+#include "stages/run/rank/plan/layout.h"
+#include "stages/run/rank/step/device.h"
+#include "stages/split/pack.h"
+#include "stages/split/split.h"
+
+#define TAG  PST_TAG_EXEC
+#define PLAN "plan.pb"
+#define BASE "plan.base"
+
+/* --- saving --------------------------------------------------------------- */
+
+static struct pst_plan *root_of(const struct pst_engine *engine)
+{
+    struct pst_plan *plan = engine->plan;
+
+    while (plan->parent != NULL)
+        plan = plan->parent;
+    return plan;
+}
+
+static bool is_carried(const struct pst_engine *engine)
+{
+    return root_of(engine)->base_digest[0] != '\0';
+}
+
+/* What no entry of a checkpoint has (entries.c). */
+static bool is_left_out(const struct pst_engine *engine, struct pst_rank *r,
+                        const struct pst_rank_param *p)
+{
+    const struct pst_plan_param *param = &engine->plan->params.at[p->index];
+
+    return pst_engine_home(engine, (unsigned)p->index) ==
+               pst_role_number(pst_rank_role(r)) &&
+           (param->kind == PST_VALUE_CONST ||
+            (param->kind == PST_VALUE_BUFFER && !param->persistent &&
+             !p->updated));
+}
+
+const char *pst_carried_model(const struct pst_engine *engine)
+{
+    const struct pst_plan *root = root_of(engine);
+
+    return root->base_digest[0] != '\0' ? root->base_digest
+                                        : root->model_digest;
+}
+
+bool pst_carried_is_in(const struct pst_checkpoint *ckpt)
+{
+    return pst_checkpoint_find(ckpt, PLAN) != NULL;
+}
+
+enum pst_status pst_carried_check(const struct pst_engine *engine,
+                                  const struct pst_checkpoint *ckpt,
+                                  struct pst_diag *diag)
+{
+    if (pst_carried_is_in(ckpt) == is_carried(engine))
+        return PST_OK;
+    return pst_diag_set(
+        diag, PST_ERR_MISMATCH,
+        pst_carried_is_in(ckpt)
+            ? "the checkpoint of step %llu is of a model in which modules were "
+              "replaced; --resume of `train` and `run` goes on with these"
+            : "the checkpoint of step %llu is from before modules were "
+              "replaced",
+        (unsigned long long)ckpt->info.step);
+}
+
+static struct pst_meta bytes_meta(size_t n)
+{
+    struct pst_meta meta = {.dtype = PST_U8, .rank = 1, .size = {(int64_t)n}};
+
+    pst_meta_set_contiguous(&meta);
+    return meta;
+}
+
+enum pst_status pst_carried_declare(const struct pst_engine *engine,
+                                    struct pst_rank *r,
+                                    struct pst_safetensors_writer *w,
+                                    struct pst_carried_part *part,
+                                    struct pst_diag *diag)
+{
+    const struct pst_layout *layout = pst_rank_layout(r);
+    struct pst_meta meta = bytes_meta(32);
+    enum pst_status status = PST_OK;
+
+    if (!is_carried(engine))
+        return PST_OK;
+    if (pst_role_number(pst_rank_role(r)) == 0) {
+        status = pst_plan_pack(root_of(engine), &part->plan, &part->size, diag);
+        if (status == PST_OK)
+            status = pst_safetensors_writer_declare(w, BASE, &meta, diag);
+        meta = bytes_meta(part->size);
+        if (status == PST_OK)
+            status = pst_safetensors_writer_declare(w, PLAN, &meta, diag);
+    }
+    for (size_t i = 0; i < layout->params.n && status == PST_OK; i++) {
+        const struct pst_rank_param *p = &layout->params.at[i];
+        const struct pst_plan_param *param = &engine->plan->params.at[p->index];
+        struct pst_str name = {0};
+
+        if (!is_left_out(engine, r, p))
+            continue;
+        pst_str_addf(&name, "const.%s", param->fqn);
+        status = name.failed ? pst_diag_nomem(diag, name.len)
+                             : pst_safetensors_writer_declare(
+                                   w, name.text, &param->meta, diag);
+        pst_str_fini(&name);
+    }
+    return status;
+}
+
+enum pst_status pst_carried_put(const struct pst_engine *engine,
+                                struct pst_rank *r,
+                                struct pst_safetensors_writer *w, size_t *n,
+                                const struct pst_carried_part *part,
+                                struct pst_diag *diag)
+{
+    const struct pst_layout *layout = pst_rank_layout(r);
+    enum pst_status status = PST_OK;
+
+    if (!is_carried(engine))
+        return PST_OK;
+    if (part->plan != NULL) {
+        status = pst_safetensors_writer_put(w, (*n)++,
+                                            root_of(engine)->base_digest, diag);
+        if (status == PST_OK)
+            status = pst_safetensors_writer_put(w, (*n)++, part->plan, diag);
+    }
+    for (size_t i = 0; i < layout->params.n && status == PST_OK; i++) {
+        const struct pst_rank_param *p = &layout->params.at[i];
+
+        if (is_left_out(engine, r, p))
+            status = pst_safetensors_writer_put(
+                w, (*n)++, pst_rank_pull(pst_rank_device(r), p->data, p->bytes),
+                diag);
+    }
+    return status;
+}
+
+void pst_carried_part_fini(struct pst_carried_part *part)
+{
+    pst_free(part->plan);
+    part->plan = NULL;
+}
+
+/* --- resuming ------------------------------------------------------------- */
+
+/* What was saved of it, under any prefix, but for states of the optimizer. */
+static const struct pst_safetensors_entry *find_saved(
+    const struct pst_carried *c, const struct pst_plan_param *param)
+{
+    static const char *const prefixes[] = {"const.", PST_CHECKPOINT_PARAM,
+                                           PST_CHECKPOINT_BUFFER};
+    const struct pst_safetensors_entry *e = NULL;
+
+    for (size_t i = 0; i < PST_COUNT(prefixes) && e == NULL; i++) {
+        struct pst_str name = {0};
+
+        pst_str_addf(&name, "%s%s", prefixes[i], param->fqn);
+        e = name.failed ? NULL : pst_checkpoint_find(c->ckpt, name.text);
+        pst_str_fini(&name);
+    }
+    return e != NULL && pst_meta_same(&e->meta, &param->meta) ? e : NULL;
+}
+
+static enum pst_status read_start(void *ctx, unsigned i, void *dst,
+                                  struct pst_diag *diag)
+{
+    const struct pst_carried *c = ctx;
+    const struct pst_plan_param *param = &c->plan->params.at[i];
+    const struct pst_safetensors_entry *e = find_saved(c, param);
+
+    if (e != NULL)
+        return pst_safetensors_read(e, 0, e->bytes, dst, diag);
+    return pst_diag_set(diag, PST_ERR_INPUT, "the checkpoint has no '%s'",
+                        param->fqn);
+}
+
+static enum pst_status check_base(const struct pst_carried *c,
+                                  struct pst_diag *diag)
+{
+    const struct pst_safetensors_entry *e = pst_checkpoint_find(c->ckpt, BASE);
+    char digest[33] = "";
+    enum pst_status status = PST_OK;
+
+    if (e != NULL && e->bytes == 32)
+        status = pst_safetensors_read(e, 0, 32, digest, diag);
+    if (status != PST_OK || strcmp(digest, c->base->model_digest) == 0)
+        return status;
+    return pst_diag_set(diag, PST_ERR_MISMATCH,
+                        "the checkpoint of step %llu is of another model",
+                        (unsigned long long)c->ckpt->info.step);
+}
+
+static enum pst_status read_plan(struct pst_carried *c,
+                                 const struct pst_safetensors_entry *e,
+                                 struct pst_diag *diag)
+{
+    void *data = NULL;
+    enum pst_status status = check_base(c, diag);
+
+    if (status != PST_OK)
+        return status;
+    if (e->bytes > PST_PLAN_MAX_FILE)
+        return pst_diag_set(diag, PST_ERR_RANGE,
+                            "the plan in the checkpoint is too large");
+    data = pst_alloc(TAG, PST_MAX(e->bytes, (size_t)1));
+    if (data == NULL)
+        return pst_diag_nomem(diag, e->bytes);
+    status = pst_safetensors_read(e, 0, e->bytes, data, diag);
+    if (status == PST_OK)
+        status = pst_plan_unpack(data, e->bytes, &c->plan, diag);
+    pst_free(data);
+    if (status == PST_OK)
+        status = pst_plan_check(c->plan, diag);
+    if (status != PST_OK)
+        return status;
+    memcpy(c->plan->base_digest, c->base->model_digest,
+           sizeof(c->plan->base_digest));
+    c->plan->read = read_start;
+    c->plan->read_ctx = c;
+    pst_plan_measure(c->plan);
+    return PST_OK;
+}
+
+enum pst_status pst_carried_open(struct pst_plan *base, const char *dir,
+                                 uint64_t step, struct pst_carried **ret,
+                                 struct pst_diag *diag)
+{
+    const struct pst_checkpoint_query query = {.dir = dir, .step = step};
+    struct pst_carried *c = pst_calloc(TAG, 1, sizeof(*c));
+    const struct pst_safetensors_entry *e = NULL;
+    enum pst_status status;
+
+    *ret = NULL;
+    if (c == NULL)
+        return pst_diag_nomem(diag, sizeof(*c));
+    c->base = base;
+    status = pst_checkpoint_open(&query, &c->ckpt, diag);
+    if (status == PST_OK)
+        e = pst_checkpoint_find(c->ckpt, PLAN);
+    if (e != NULL)
+        status = read_plan(c, e, diag);
+    if (status == PST_OK && e != NULL)
+        *ret = c;
+    else
+        pst_carried_close(c);
+    return status;
+}
+
+void pst_carried_close(struct pst_carried *carried)
+{
+    if (carried == NULL)
+        return;
+    pst_plan_free(carried->plan);
+    pst_checkpoint_close(carried->ckpt);
+    pst_free(carried);
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_RUN_STATE_CARRIED_H
+#define PENSTOCK_STAGES_RUN_STATE_CARRIED_H
+/*
+ * Plans that no folder has, because a module was replaced in a running job
+ * (pst_plan.base_digest): they stand in the checkpoints, as tensors "plan.pb"
+ * and "plan.base" of rank 0's shard, with "const.FQN" of what the other
+ * entries leave out. Exec thread.
+ */
+#include "stages/files/checkpoint.h"
+#include "stages/split/plan.h"
+
+struct pst_engine;
+struct pst_rank;
+struct pst_safetensors_writer;
+
+/* Whose checkpoints these are: of the plan that the run began with. */
+const char *pst_carried_model(const struct pst_engine *engine);
+/* PST_ERR_MISMATCH if modules were replaced in the run of the checkpoint and
+ * the engine's plan is not what it then was, or the other way round. */
+enum pst_status pst_carried_check(const struct pst_engine *engine,
+                                  const struct pst_checkpoint *ckpt,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Has it a plan of its own? */
+bool pst_carried_is_in(const struct pst_checkpoint *ckpt);
+
+/* --- saving --------------------------------------------------------------- */
+
+/* What the shard of a rank has besides its entries. */
+struct pst_carried_part {
+    void *plan; /* bytes of plan.pb; NULL: not in this shard */
+    size_t size;
+};
+/* Declares it; nothing if the engine's plan is in a folder. */
+enum pst_status pst_carried_declare(const struct pst_engine *engine,
+                                    struct pst_rank *r,
+                                    struct pst_safetensors_writer *w,
+                                    struct pst_carried_part *part,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* Tensor number *n of the writer and the next ones. */
+enum pst_status pst_carried_put(const struct pst_engine *engine,
+                                struct pst_rank *r,
+                                struct pst_safetensors_writer *w, size_t *n,
+                                const struct pst_carried_part *part,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+void pst_carried_part_fini(struct pst_carried_part *part);
+
+/* --- resuming ------------------------------------------------------------- */
+
+struct pst_carried {
+    struct pst_plan *plan; /* owned; start values are the checkpoint's */
+    struct pst_plan *base; /* borrowed */
+    struct pst_checkpoint *ckpt;
+};
+
+/* The plan in the checkpoint of that step, which was made of `base`. *ret is
+ * NULL if the checkpoint is of base itself. */
+enum pst_status pst_carried_open(struct pst_plan *base, const char *dir,
+                                 uint64_t step, struct pst_carried **ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+void pst_carried_close(struct pst_carried *carried);
+
+#endif

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Modules replaced in a job that trains, on three ranks.
+
+usage: swap.py PENSTOCK FOLDER self|mpi
+
+FOLDER/u06.pt2 multiplies x by n.w three times, in three stages. A swap that is
+refused changes no bit; one that is done leaves no step out, is in checkpoints,
+and a run that goes on from one ends with the same bits; many take no memory.
+"""
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+STEPS = 2000
+MICROBATCHES = "32" if sys.argv[3] == "self" else "8"  # a step takes a while
+
+
+def tensors(path):
+    with open(path, "rb") as f:
+        size, = struct.unpack("<Q", f.read(8))
+        header = json.loads(f.read(size))
+        data = f.read()
+    header.pop("__metadata__", None)
+    return {name: data[slice(*e["data_offsets"])]
+            for name, e in header.items()}
+
+
+class Bench:
+    def __init__(self, penstock, folder, transport, work):
+        self.penstock, self.folder, self.work = penstock, folder, work
+        self.ranks = (["--ranks", "3"] if transport == "self" else ["-n", "3"])
+        self.transport = transport
+        self.job = f"swap-{os.getpid()}"
+        header = json.dumps({"x": {"dtype": "F32", "shape": [4],
+                                   "data_offsets": [0, 16]}}).encode()
+        with open(f"{work}/x.safetensors", "wb") as f:
+            f.write(struct.pack("<Q", len(header)) + header +
+                    struct.pack("<4f", 1, 2, -1, .5))
+        self.call("split", f"{folder}/u06.pt2", "-o", "plan", "--loss-fn",
+                  "mse:target=x")
+
+    def call(self, *args, code=0):
+        done = subprocess.run([self.penstock, *args], cwd=self.work, text=True,
+                              capture_output=True, check=False)
+        assert done.returncode == code, (args, done.returncode, done.stdout,
+                                         done.stderr)
+        return done.stdout + done.stderr
+
+    def ask(self, *args, code=0):
+        return self.call(*args, "--job", self.job, code=code)
+
+    def swap(self, where, file, *options, code=0):
+        return self.ask("swap", where, f"{self.folder}/{file}.pt2", *options,
+                        code=code)
+
+    def begin(self, dump, *options):
+        """A run that pauses in its first half; *resume* lets it go on."""
+        for _ in range(10):
+            run = subprocess.Popen(
+                [self.penstock, "run", "plan", "--transport", self.transport,
+                 *self.ranks, "-m", MICROBATCHES, "--steps", str(STEPS), "--lr",
+                 "1e-3", "--optimizer", "adamw", "--data", "x.safetensors",
+                 "--dump", dump, "--job", self.job, "--quiet", *options],
+                cwd=self.work, text=True, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE)
+            if self.paused(run):
+                return run
+            run.communicate(timeout=120)
+            for name in "saved", "log":
+                shutil.rmtree(f"{self.work}/{name}", ignore_errors=True)
+        raise AssertionError("no run was caught in its first half")
+
+    def paused(self, run):
+        """False: it was over too soon."""
+        while run.poll() is None:
+            subprocess.run([self.penstock, "pause", "--job", self.job],
+                           cwd=self.work, capture_output=True, check=False)
+            said = subprocess.run(
+                [self.penstock, "status", "--json", "--job", self.job],
+                cwd=self.work, capture_output=True, text=True, check=False)
+            if said.returncode == 0 and json.loads(said.stdout)["paused"]:
+                if json.loads(said.stdout)["step"] < STEPS // 2:
+                    return True
+                self.ask("stop", "--now")
+            time.sleep(.02)
+        return False
+
+    def end(self, run):
+        self.ask("resume")
+        _, said = run.communicate(timeout=120)
+        assert run.returncode == 0, said
+
+    def result(self, name):
+        return {k: v for k, v in tensors(f"{self.work}/{name}").items()
+                if k.startswith(("param.", "buffer."))}
+
+
+def refused(b):
+    b.end(b.begin("plain"))
+    run = b.begin("refused")
+    assert 'nearest name is "n"' in b.swap("nn", "u05", code=65)
+    assert "f32[" in b.swap("n", "u17-one", code=65)
+    assert "has 3 calls" in b.swap("n", "u05", "--at-call", "3", code=65)
+    assert "not both" in b.swap("n@1", "u05", "--at-call", "1", code=64)
+    b.call("swap", "n", "none.pt2", "--job", b.job, code=74)
+    b.end(run)
+    assert b.result("plain") == b.result("refused")
+
+
+def told_steps(b):
+    with open(f"{b.work}/log/rank-0.log", encoding="utf-8") as f:
+        return [int(m[1]) for m in re.finditer(
+            r"event=step .*?\bstep=(\d+)", f.read())]
+
+
+def replaced(b):
+    run = b.begin("swapped", "--checkpoint", "saved", "--keep", "0",
+                  "--checkpoint-every", str(STEPS // 4), "--log-every", "1", "--log-dir", "log")
+    assert "3 calls" in b.swap("n", "u06")
+    b.end(run)
+    after = b.result("swapped")
+    assert set(after) == {"param.n.n.w"}, sorted(after)
+    steps = told_steps(b)
+    assert steps == list(range(1, STEPS + 1)), steps[:5]
+    b.call("run", "plan", "--transport", b.transport, *b.ranks, "-m", MICROBATCHES,
+           "--steps", str(STEPS), "--lr", "1e-3", "--optimizer", "adamw",
+           "--data", "x.safetensors", "--dump", "resumed", "--quiet",
+           "--checkpoint", "saved", "--keep", "0", f"--resume={STEPS * 3 // 4}", "--adopt")
+    assert b.result("resumed") == after
+    # Who knows the old module alone is told so.
+    said = b.call("eval", "plan", "--checkpoint", "saved", "--data",
+                  "x.safetensors", code=78)
+    assert "modules were replaced" in said, said
+
+
+def memory(pids):
+    total = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/status", encoding="utf-8") as f:
+            total += int(re.search(r"VmRSS:\s+(\d+)", f.read())[1])
+    return total
+
+
+def daemons(b):
+    """Processes of the job."""
+    found = subprocess.run(["pgrep", "-f", f"penstockd.*{b.job}"], text=True,
+                           capture_output=True, check=False).stdout.split()
+    assert found
+    return found
+
+
+def many(b):
+    run = b.begin("many")
+    pids = daemons(b)
+    files = "u06", "u05"
+    for i in range(60):
+        b.swap("n", files[i % 2])
+        if i == 19:
+            before = memory(pids)
+    grown = memory(pids) - before
+    assert grown < 4096 * len(pids), f"{grown} KiB more after 40 swaps"
+    b.end(run)
+    assert not b.result("many")  # u05 has no state
+
+
+def main():
+    penstock, folder = map(os.path.abspath, sys.argv[1:3])
+    with tempfile.TemporaryDirectory(prefix="pst-") as work:
+        b = Bench(penstock, folder, sys.argv[3], work)
+        for part in refused, replaced, many:
+            part(b)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
