@@ -34,7 +34,6 @@ static bool read_window(const json_t *json, struct pst_state_name *ret)
     unsigned rank;
 
     ret->is_window = true;
-    ret->tensor = json_string_value(json_object_get(json, "tensor"));
     if (!json_is_integer(offset) || json_integer_value(offset) < 0 ||
         !read_list(json_object_get(json, "size"), &ret->meta.rank,
                    ret->meta.size) ||
@@ -42,6 +41,14 @@ static bool read_window(const json_t *json, struct pst_state_name *ret)
         return false;
     ret->offset = json_integer_value(offset);
     return rank == ret->meta.rank;
+}
+
+/* Of a window, of complex numbers, or of both. */
+static bool read_object(const json_t *json, struct pst_state_name *ret)
+{
+    ret->tensor = json_string_value(json_object_get(json, "tensor"));
+    ret->is_complex = json_is_true(json_object_get(json, "complex"));
+    return json_object_get(json, "offset") == NULL || read_window(json, ret);
 }
 
 enum pst_status pst_manifest_read_names(struct pst_manifest *m,
@@ -61,7 +68,7 @@ enum pst_status pst_manifest_read_names(struct pst_manifest *m,
 
         if (json_is_string(value))
             name.tensor = json_string_value(value);
-        else if (!read_window(value, &name))
+        else if (!read_object(value, &name))
             return bad(diag);
         if (name.tensor == NULL || !pst_map_has(&m->tensors, name.tensor))
             return bad(diag);
@@ -84,22 +91,42 @@ static json_t *make_list(const int64_t *at, unsigned n)
     return list;
 }
 
+/* NULL if memory is out. */
+static json_t *make_name(const struct pst_state_name *name)
+{
+    json_t *object;
+    bool whole = true;
+
+    if (!name->is_window && !name->is_complex)
+        return json_string(name->tensor);
+    object = json_pack("{s:s}", "tensor", name->tensor);
+    if (name->is_complex)
+        whole = json_object_set_new(object, "complex", json_true()) == 0;
+    if (name->is_window)
+        whole =
+            whole &&
+            json_object_set_new(object, "offset",
+                                json_integer((json_int_t)name->offset)) == 0 &&
+            json_object_set_new(object, "size",
+                                make_list(name->meta.size, name->meta.rank)) ==
+                0 &&
+            json_object_set_new(
+                object, "stride",
+                make_list(name->meta.stride, name->meta.rank)) == 0;
+    if (whole)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
 json_t *pst_manifest_make_names(const struct pst_manifest *m)
 {
     json_t *table = json_object();
 
     for (size_t i = 0; table != NULL && i < m->names.all.n; i++) {
         const struct pst_state_name *name = &m->names.all.at[i];
-        json_t *value =
-            name->is_window
-                ? json_pack("{s:s, s:I, s:o, s:o}", "tensor", name->tensor,
-                            "offset", (json_int_t)name->offset, "size",
-                            make_list(name->meta.size, name->meta.rank),
-                            "stride",
-                            make_list(name->meta.stride, name->meta.rank))
-                : json_string(name->tensor);
 
-        if (json_object_set_new(table, name->key, value) != 0) {
+        if (json_object_set_new(table, name->key, make_name(name)) != 0) {
             json_decref(table);
             return NULL;
         }

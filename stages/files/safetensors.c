@@ -69,6 +69,20 @@ static enum pst_status read_shape(const char *name, const json_t *shape,
     return PST_OK;
 }
 
+/* One more dimension, of the two parts of a number. */
+static enum pst_status make_pairs(const char *name, struct pst_meta *meta,
+                                  struct pst_diag *diag)
+{
+    if (meta->rank == PST_MAX_RANK)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "tensor '%s': complex tensors of %d dimensions are "
+                            "not supported",
+                            name, PST_MAX_RANK);
+    meta->size[meta->rank++] = 2;
+    pst_meta_set_contiguous(meta);
+    return pst_meta_check(meta, diag);
+}
+
 static enum pst_status read_entry(struct pst_safetensors *st, const char *name,
                                   const json_t *info,
                                   struct pst_safetensors_entry *ret,
@@ -83,11 +97,15 @@ static enum pst_status read_entry(struct pst_safetensors *st, const char *name,
     if (!json_is_object(info) || !dtype)
         return pst_diag_set(diag, PST_ERR_INPUT, "tensor '%s' has no dtype",
                             name);
-    if (!pst_dtype_from_safetensors(dtype, &meta.dtype))
+    ret->is_complex = strcmp(dtype, "C64") == 0;
+    if (!pst_dtype_from_safetensors(ret->is_complex ? "F32" : dtype,
+                                    &meta.dtype))
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
                             "tensor '%s': dtype '%s' is not supported", name,
                             dtype);
     status = read_shape(name, json_object_get(info, "shape"), &meta, diag);
+    if (status == PST_OK && ret->is_complex)
+        status = make_pairs(name, &meta, diag);
     if (status != PST_OK)
         return status;
     if (json_array_size(offsets) != 2 ||

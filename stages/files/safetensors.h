@@ -20,6 +20,9 @@ struct pst_safetensors_entry {
     size_t bytes;
     const struct pst_file *file; /* of one that was opened: where it lies */
     uint64_t offset;
+    /* Of a file: complex numbers, as pairs. The last dimension, which is not
+     * the file's, has their parts. */
+    bool is_complex;
 };
 
 /* Reads the header. Returns owned. */
@@ -59,6 +62,10 @@ void pst_safetensors_writer_free(struct pst_safetensors_writer *w);
 const char *pst_safetensors_writer_path(const struct pst_safetensors_writer *w);
 /* Name and sizes are copied, strides ignored; index counts from 0. */
 enum pst_status pst_safetensors_writer_declare(
+    struct pst_safetensors_writer *w, const char *name,
+    const struct pst_meta *meta, struct pst_diag *diag) PST_MUST_CHECK;
+/* Pairs (pst_meta_is_pairs) as complex numbers; only those of f32 can be. */
+enum pst_status pst_safetensors_writer_declare_complex(
     struct pst_safetensors_writer *w, const char *name,
     const struct pst_meta *meta, struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_safetensors_writer_metadata(

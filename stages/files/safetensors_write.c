@@ -14,6 +14,7 @@
 struct declared {
     const char *name;
     struct pst_meta meta;
+    bool is_complex; /* pairs */
     size_t bytes;
     uint64_t offset; /* in the data */
     size_t done;     /* bytes that were put */
@@ -69,12 +70,11 @@ const char *pst_safetensors_writer_path(const struct pst_safetensors_writer *w)
     return w->path;
 }
 
-enum pst_status pst_safetensors_writer_declare(struct pst_safetensors_writer *w,
-                                               const char *name,
-                                               const struct pst_meta *meta,
-                                               struct pst_diag *diag)
+static enum pst_status declare(struct pst_safetensors_writer *w,
+                               const char *name, const struct pst_meta *meta,
+                               bool is_complex, struct pst_diag *diag)
 {
-    struct declared e = {.meta = *meta};
+    struct declared e = {.meta = *meta, .is_complex = is_complex};
     enum pst_status status;
 
     pst_meta_set_contiguous(&e.meta);
@@ -93,6 +93,26 @@ enum pst_status pst_safetensors_writer_declare(struct pst_safetensors_writer *w,
         !pst_vec_push(PST_TAG_ARCHIVE, &w->entries, e))
         return pst_diag_nomem(diag, sizeof(e));
     return PST_OK;
+}
+
+enum pst_status pst_safetensors_writer_declare(struct pst_safetensors_writer *w,
+                                               const char *name,
+                                               const struct pst_meta *meta,
+                                               struct pst_diag *diag)
+{
+    return declare(w, name, meta, false, diag);
+}
+
+enum pst_status pst_safetensors_writer_declare_complex(
+    struct pst_safetensors_writer *w, const char *name,
+    const struct pst_meta *meta, struct pst_diag *diag)
+{
+    if (!pst_meta_is_pairs(meta) || meta->dtype != PST_F32)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "%s: tensor '%s' cannot be written: of complex "
+                            "numbers safetensors has complex64 only",
+                            w->path, name);
+    return declare(w, name, meta, true, diag);
 }
 
 enum pst_status pst_safetensors_writer_metadata(
@@ -122,8 +142,8 @@ static void add_entry(const struct declared *e, struct pst_str *header)
 {
     pst_str_add_json(header, e->name);
     pst_str_addf(header, ":{\"dtype\":\"%s\",\"shape\":[",
-                 pst_dtype_safetensors(e->meta.dtype));
-    for (unsigned i = 0; i < e->meta.rank; i++)
+                 e->is_complex ? "C64" : pst_dtype_safetensors(e->meta.dtype));
+    for (unsigned i = 0; i < e->meta.rank - e->is_complex; i++)
         pst_str_addf(header, "%s%" PRId64, i ? "," : "", e->meta.size[i]);
     pst_str_addf(header, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}",
                  e->offset, e->offset + e->bytes);
@@ -144,7 +164,7 @@ static enum pst_status lay_out(struct pst_safetensors_writer *w,
         for (size_t i = 0; i < w->entries.n; i++) {
             struct declared *e = &w->entries.at[i];
 
-            if (pst_dtype_size(e->meta.dtype) != size)
+            if (pst_dtype_size(e->meta.dtype) * (e->is_complex ? 2 : 1) != size)
                 continue;
             e->offset = offset;
             if (PST_ADD(offset, e->bytes, &offset))

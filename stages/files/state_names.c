@@ -139,8 +139,10 @@ static enum pst_status write_all(struct pst_safetensors_writer *w,
     for (size_t i = 0; i < names->all.n && status == PST_OK; i++) {
         status = locate(&names->all.at[i], find, ctx, &sources[i], diag);
         if (status == PST_OK)
-            status = pst_safetensors_writer_declare(w, names->all.at[i].key,
-                                                    &sources[i].meta, diag);
+            status = (names->all.at[i].is_complex
+                          ? pst_safetensors_writer_declare_complex
+                          : pst_safetensors_writer_declare)(
+                w, names->all.at[i].key, &sources[i].meta, diag);
     }
     if (status == PST_OK) /* transformers asks for it */
         status = pst_safetensors_writer_metadata(w, "format", "pt", diag);

@@ -12,9 +12,10 @@
 #include "stages/files/safetensors.h"
 
 struct pst_state_name {
-    const char *key;      /* of the state_dict */
-    const char *tensor;   /* "param.FQN", "buffer.FQN": as in checkpoints */
-    bool is_window;       /* on that tensor; else all of it */
+    const char *key;    /* of the state_dict */
+    const char *tensor; /* "param.FQN", "buffer.FQN": as in checkpoints */
+    bool is_complex;    /* pairs of f32 that are complex64 in the state_dict */
+    bool is_window;     /* on that tensor; else all of it */
     struct pst_meta meta; /* of a window; the dtype is the tensor's */
     int64_t offset;       /* elements */
 };

@@ -29,8 +29,9 @@ struct pst_weight {
     void *ctx;
     unsigned number;
     bool is_param, requires_grad;
-    bool stored; /* the record has bytes for it */
-    bool absent; /* zero-length record of a non-empty tensor */
+    bool is_complex; /* its last dimension has the two parts of a number */
+    bool stored;     /* the record has bytes for it */
+    bool absent;     /* zero-length record of a non-empty tensor */
 };
 
 /* Names that are one and the same tensor. */

@@ -218,6 +218,14 @@ size_t pst_meta_span(const struct pst_meta *meta)
     return (size_t)(last + 1) * rows[meta->dtype].size;
 }
 
+bool pst_meta_is_pairs(const struct pst_meta *meta)
+{
+    const unsigned last = meta->rank - 1;
+
+    return meta->rank > 0 && meta->size[last] == 2 && meta->stride[last] == 1 &&
+           (meta->dtype == PST_F32 || meta->dtype == PST_F64);
+}
+
 bool pst_meta_is_contiguous(const struct pst_meta *meta)
 {
     int64_t stride = 1;

@@ -99,6 +99,9 @@ int64_t pst_meta_offset(const struct pst_meta *meta, int64_t i);
 void pst_copy_strided(const struct pst_meta *from, const void *src,
                       const struct pst_meta *to, void *dst);
 
+/* Whether it can be complex numbers: the last of its dimensions has two parts,
+ * f32 or f64, that lie behind one another. */
+bool pst_meta_is_pairs(const struct pst_meta *meta);
 /* Whether one of n elements is NaN, or (inf) infinite. */
 bool pst_has_nan(enum pst_dtype dtype, const void *data, size_t n, bool inf);
 

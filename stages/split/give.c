@@ -75,6 +75,11 @@ static enum pst_status look_up(struct giver *g,
                             "%s: \"%.200s\" is %s, the model has %s", g->path,
                             name, pst_meta_text(&e->meta, have),
                             pst_meta_text(&plain, text));
+    if (e->is_complex != param->is_complex)
+        return pst_diag_set(g->diag, PST_ERR_SHAPE,
+                            "%s: \"%.200s\" is %s, the model has %s numbers",
+                            g->path, name, e->is_complex ? "complex" : "real",
+                            param->is_complex ? "complex" : "real");
     if (e->meta.dtype == plain.dtype)
         return PST_OK;
     if (!widens(e->meta.dtype, plain.dtype))

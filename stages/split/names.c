@@ -27,7 +27,8 @@ static enum pst_status add_names(const struct pst_plan_param *param,
                                  struct pst_state_names *names,
                                  struct pst_diag *diag)
 {
-    struct pst_state_name name = {.key = param->fqn, .tensor = tensor};
+    struct pst_state_name name = {
+        .key = param->fqn, .tensor = tensor, .is_complex = param->is_complex};
     enum pst_status status = PST_OK;
 
     if (!param->nameless)

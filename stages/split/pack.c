@@ -266,6 +266,7 @@ static void pack_params(struct packer *p, pb_plan *ret)
         items[i].meta = pack_meta(p, &param->meta);
         items[i].requires_grad = param->requires_grad;
         items[i].persistent = param->persistent;
+        items[i].pairs = param->is_complex;
         items[i].stages = param->stages;
         items[i].n_stages = param->n_stages;
         items[i].uses = param->uses;

@@ -90,6 +90,7 @@ struct pst_plan_param {
     unsigned n_windows;
     bool nameless;
     enum pst_value_kind kind; /* PARAM, BUFFER, CONST */
+    bool is_complex; /* its last dimension has the two parts of a number */
     struct pst_meta meta;
     bool requires_grad, persistent;
     unsigned *stages; /* that read it, ascending; none: unused */

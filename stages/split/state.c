@@ -71,6 +71,7 @@ static enum pst_status add_param(struct pst_splitter *s,
                                    .meta = value->meta,
                                    .requires_grad = value->requires_grad,
                                    .persistent = value->persistent};
+    const struct pst_weight *weight = pst_model_weight(s->model, value->fqn);
     enum pst_status status = copy_names(s, ties, &param);
 
     if (status == PST_OK)
@@ -78,6 +79,7 @@ static enum pst_status add_param(struct pst_splitter *s,
     if (status != PST_OK)
         return status;
     pst_meta_set_contiguous(&param.meta);
+    param.is_complex = weight != NULL && weight->is_complex;
     return pst_vec_push(TAG, &s->plan->params, param)
                ? PST_OK
                : pst_diag_nomem(s->diag, sizeof(param));

@@ -304,6 +304,7 @@ static enum pst_status take_param(struct unpacker *u, size_t i,
     struct pst_arena *arena = &u->plan->arena;
     struct pst_plan_param param = {.requires_grad = pb->requires_grad,
                                    .persistent = pb->persistent,
+                                   .is_complex = pb->pairs,
                                    .n_aliases = (unsigned)pb->n_aliases,
                                    .n_stages = (unsigned)pb->n_stages,
                                    .home = pb->home,
@@ -314,6 +315,8 @@ static enum pst_status take_param(struct unpacker *u, size_t i,
         !take_meta(pb->meta, &param.meta) ||
         !pst_meta_is_contiguous(&param.meta) || pb->n_aliases > MAX_COUNT ||
         pb->n_stages > MAX_COUNT || pb->n_uses != pb->n_stages)
+        return bad(u, "parameter", i);
+    if (param.is_complex && !pb->nameless && !pst_meta_is_pairs(&param.meta))
         return bad(u, "parameter", i);
     param.kind = kinds[pb->kind];
     param.fqn = keep(u, pb->fqn);

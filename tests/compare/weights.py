@@ -56,8 +56,8 @@ def refused(text, *words):
 
 
 class Norms(nn.Module):
-    """Running statistics, a buffer that is no part of the state_dict, one
-    that nothing reads, a parameter that nothing reads."""
+    """Running statistics, complex numbers, a buffer that is no part of the
+    state_dict, one that nothing reads, a parameter that nothing reads."""
 
     def __init__(self):
         super().__init__()
@@ -67,10 +67,13 @@ class Norms(nn.Module):
         self.register_buffer("scale", torch.full((12,), 0.5),
                              persistent=False)
         self.register_buffer("unread", torch.arange(7))
+        self.register_buffer("turns", torch.polar(torch.ones(12),
+                                                  torch.arange(12.0)))
         self.spare = nn.Parameter(torch.randn(3))
 
     def forward(self, x, target):
         y = torch.tanh(self.norm(self.conv(x))).mean(2) * self.scale
+        y = y + (y * self.turns).imag
         return F.cross_entropy(self.head(y), target)
 
 
@@ -229,6 +232,7 @@ def running_statistics(bench):
         wanted.norm.running_var.uniform_(0.5, 2)
         wanted.norm.num_batches_tracked.fill_(7)
         wanted.unread.mul_(3)
+        wanted.turns.mul_(2)
     pt2, path = bench.new("norms.pt2"), bench.new("state.safetensors")
     export(other, batch, pt2)
     save_file(wanted.state_dict(), path)
@@ -247,6 +251,7 @@ def running_statistics(bench):
     near(loss, loss_of(model, batch))
     assert model.norm.num_batches_tracked == 7 + STEPS
     assert model.unread.equal(wanted.unread)
+    assert model.turns.equal(wanted.turns)
     assert model.spare.equal(wanted.spare)
     assert not model.norm.running_mean.equal(wanted.norm.running_mean)
 

@@ -185,7 +185,9 @@ static void refuses_damage(void **state)
         {ONE("F32", "[4294967296,4294967296]", "[0,0]"), -1, 0, "overflows"},
         {ONE("F32", "[0,4294967296,2147483648]", "[0,0]"), -1, 0, "overflows"},
         {ONE("F32", "[4611686018427387904]", "[0,0]"), -1, 0, "overflows"},
-        {ONE("C64", "[1]", "[0,8]"), -1, 8, "'C64' is not supported"},
+        {ONE("C128", "[1]", "[0,16]"), -1, 16, "'C128' is not supported"},
+        {ONE("C64", "[1]", "[0,4]"), -1, 4, "dtype and shape make 8"},
+        {ONE("C64", "[1,1,1,1,1,1,1,1]", "[0,8]"), -1, 8, "complex tensors"},
         {ONE("F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]"), -1, 4, "9 dimensions"},
         {"{\"x\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
          "\"y\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}",

@@ -62,20 +62,25 @@ static void writes_keys_and_windows(void **state)
     static const float turned[6] = {1, 4, 2, 5, 3, 6}, odd[2] = {4, 6};
     const struct pst_safetensors_entry entries[] = {
         entry("param.w", 1, MANY, 0, many), entry("param.e", 2, 0, 4, NULL),
-        entry("buffer.b", 2, 2, 3, floats)};
+        entry("buffer.b", 2, 2, 3, floats), entry("param.c", 2, 3, 2, floats)};
     struct pst_safetensors *from, *to;
+    const struct pst_safetensors_entry *e;
     struct pst_state_names names;
     uint64_t bytes = 0;
+    char *text = NULL;
+    size_t size;
 
     (void)state;
     for (size_t i = 0; i < MANY; i++)
         many[i] = (float)i;
-    assert_ok(pst_safetensors_save("from", entries, 3, &diag), &diag);
+    assert_ok(pst_safetensors_save("from", entries, 4, &diag), &diag);
     assert_ok(pst_safetensors_open("from", &from, &diag), &diag);
     pst_state_names_init(&names);
     add(&names, "w", "param.w");
     add(&names, "tied", "param.w");
     add(&names, "empty", "param.e");
+    add(&names, "complex", "param.c");
+    names.all.at[names.all.n - 1].is_complex = true;
     add_window(&names, "turned", (int64_t[]){3, 2}, (int64_t[]){1, 3}, 0);
     add_window(&names, "odd", (int64_t[]){1, 2}, (int64_t[]){0, 2}, 3);
     assert_int_equal(
@@ -84,10 +89,11 @@ static void writes_keys_and_windows(void **state)
             &diag),
         PST_ERR_INPUT);
     assert_ok(pst_state_write("to", &names, find, from, &bytes, &diag), &diag);
-    assert_int_equal(bytes, 2 * sizeof(many) + sizeof(turned) + sizeof(odd));
+    assert_int_equal(bytes, 2 * sizeof(many) + sizeof(floats) + sizeof(turned) +
+                                sizeof(odd));
     assert_ok(pst_safetensors_open("to", &to, &diag), &diag);
     assert_ok(pst_safetensors_load(to, &diag), &diag);
-    assert_int_equal(pst_safetensors_count(to), 5);
+    assert_int_equal(pst_safetensors_count(to), 6);
     assert_string_equal(pst_safetensors_metadata(to, "format"), "pt");
     assert_memory_equal(pst_safetensors_find(to, "w")->data, many,
                         sizeof(many));
@@ -98,7 +104,16 @@ static void writes_keys_and_windows(void **state)
     assert_memory_equal(pst_safetensors_find(to, "odd")->data, odd,
                         sizeof(odd));
     assert_int_equal(pst_safetensors_find(to, "empty")->meta.size[1], 4);
+    e = pst_safetensors_find(to, "complex");
+    assert_ptr_equal(e, pst_safetensors_at(to, 0)); /* of 8 bytes: aligned */
+    assert_true(e->is_complex);
+    assert_int_equal(e->meta.rank, 2);
+    assert_memory_equal(e->data, floats, sizeof(floats));
     pst_safetensors_close(to);
+    assert_ok(pst_file_read("to", (size_t)64 << 20, &text, &size, &diag),
+              &diag);
+    assert_non_null(strstr(text + 8, "\"dtype\":\"C64\",\"shape\":[3],"));
+    pst_free(text);
     /* What lies outside of its tensor is refused, and the file stays. */
     add_window(&names, "outside", (int64_t[]){2, 2}, (int64_t[]){3, 2}, 1);
     assert_int_equal(pst_state_write("to", &names, find, from, &bytes, &diag),
@@ -153,6 +168,8 @@ static void checkpoints_keep_them(void **state)
     (void)state;
     pst_state_names_init(&names);
     add(&names, "b \"\n", "buffer.b");
+    add(&names, "c", "buffer.b");
+    names.all.at[1].is_complex = true;
     add_window(&names, "part", (int64_t[]){2, 2}, (int64_t[]){3, 1}, 1);
     assert_ok(save(&names), &diag);
     assert_int_equal(names.all.n, 0); /* taken */
@@ -161,13 +178,15 @@ static void checkpoints_keep_them(void **state)
 
         ckpt = open_it();
         assert_true(ckpt->has_names);
-        assert_int_equal(ckpt->names.all.n, 2);
+        assert_int_equal(ckpt->names.all.n, 3);
         name = &ckpt->names.all.at[0];
         assert_string_equal(name->key, "b \"\n");
         assert_string_equal(name->tensor, "buffer.b");
-        assert_false(name->is_window);
+        assert_false(name->is_window || name->is_complex);
         name++;
-        assert_true(name->is_window);
+        assert_true(!name->is_window && name->is_complex);
+        name++;
+        assert_true(name->is_window && !name->is_complex);
         assert_int_equal(name->offset, 1);
         assert_int_equal(name->meta.rank, 2);
         assert_int_equal(name->meta.stride[0], 3);

@@ -87,6 +87,7 @@ static enum pst_status add_weight(const struct table *t,
     struct pst_model *model = t->model;
     struct pst_zip_entry *entry = NULL;
     struct pst_doc_meta tensor;
+    enum pst_dtype part;
     struct pst_weight *w;
     enum pst_status status;
 
@@ -110,6 +111,7 @@ static enum pst_status add_weight(const struct table *t,
         .offset = tensor.offset,
         .is_param = payload->is_param,
         .requires_grad = payload->tensor->requires_grad,
+        .is_complex = pst_doc_is_complex(payload->tensor->dtype, &part),
     };
     if (w->fqn == NULL || !pst_map_put(&model->weights_by_fqn, fqn, w))
         return pst_diag_nomem(t->diag, strlen(fqn));
