@@ -39,7 +39,7 @@ static inline int64_t pst_rnn_saved(enum pst_rnn_mode mode)
 
 /* Parts of a batch have at least so many rows, and products of a step of so
  * many multiplications. */
-#define PST_RNN_ROWS 4
+#define PST_RNN_ROWS 16
 #define PST_RNN_PART 500e3
 
 /* In double, and in float. loops.inc has them once for both. Rows of the batch
