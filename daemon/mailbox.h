@@ -19,7 +19,7 @@
 #define PSTD_CTL_PAUSE      8u
 #define PSTD_CTL_RESUME     16u
 #define PSTD_CTL_TRACE      32u
-#define PSTD_CTL_SWAP       64u /* an order SWAP waits */
+#define PSTD_CTL_CHANGE     64u /* an order CHANGE waits */
 /* These hold on after a run. */
 #define PSTD_CTL_STOPS (PSTD_CTL_STOP | PSTD_CTL_STOP_NOW)
 
@@ -29,7 +29,7 @@ enum pstd_order_kind {
     PSTD_ORDER_TRAIN, /* data: "name\0value\0" of the options given */
     PSTD_ORDER_RESUME,
     PSTD_ORDER_STOP,
-    PSTD_ORDER_SWAP, /* data: daemon/swap_order.h */
+    PSTD_ORDER_CHANGE, /* data: daemon/change_order.h */
 };
 
 #define PSTD_ORDER_MAX 65000 /* bytes of data */

@@ -140,7 +140,8 @@ struct pstd_config {
     bool partial;
     double bandwidth;
     uint64_t stages;
-    struct pstd_list at, replicate, transmit, keep_random, swap;
+    struct pstd_list at, replicate, transmit, keep_random, swap, freeze,
+        unfreeze;
     bool aliases;
     uint64_t at_call;
     const char *state;

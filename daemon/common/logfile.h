@@ -53,10 +53,18 @@
     X(TRACE, "trace", "info", "step=; of the step before, on request")         \
     X(FAULT, "fault", "error", "step= text=; the step was not applied")        \
     X(SWAPPED, "swapped", "info",                                              \
-      "run= step= module= calls= seconds= planned_bytes= digest=; another "    \
+      "run= step= module= calls= seconds= digest=; another "                   \
       "module from the next step on")                                          \
     X(SWAP_REFUSED, "swap_refused", "error",                                   \
       "run= step= module= status= text=; nothing was changed on any rank")     \
+    X(FROZEN, "frozen", "info",                                                \
+      "run= step= pattern= params= seconds= digest=; not trained from the "    \
+      "next step on")                                                          \
+    X(UNFROZEN, "unfrozen", "info",                                            \
+      "run= step= pattern= params= seconds= digest=; trained from the next "   \
+      "step on")                                                               \
+    X(FREEZE_REFUSED, "freeze_refused", "error",                               \
+      "run= step= pattern= status= text=; nothing was changed on any rank")    \
     X(PAUSED, "paused", "info", "step=")                                       \
     X(CONTINUED, "continued", "info", "step=")                                 \
     X(TRAIN_END, "train_end", "info",                                          \

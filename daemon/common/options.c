@@ -190,6 +190,11 @@ static const struct pstd_option rows[] = {
     CHOICE(state, "state", PSTD_OPT_SWAP, "reset", "reset|keep",
            "of the optimizer, for parameters with the names and shapes of old "
            "ones"),
+    ROW(freeze, "freeze", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "PATTERN",
+        "parameters that are not trained: names of theirs or of modules, with "
+        "* and ?; repeatable"),
+    ROW(unfreeze, "unfreeze", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "PATTERN",
+        "and such that are, behind --freeze; repeatable"),
     TEXT(policy, "policy", PSTD_OPT_SPLIT, NULL,
          "markers|layers|flops|memory|file:FILE",
          "where to cut if --at does not say: at the model's markers, between "

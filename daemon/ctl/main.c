@@ -17,7 +17,7 @@ static const struct pstctl_command *const commands[] = {
     &pstctl_status,  &pstctl_watch,       &pstctl_log,       &pstctl_checkpoint,
     &pstctl_pause,   &pstctl_resume,      &pstctl_stop,      &pstctl_trace,
     &pstctl_ops,     &pstctl_checkpoints, &pstctl_calibrate, &pstctl_modules,
-    &pstctl_weights, &pstctl_swap,
+    &pstctl_weights, &pstctl_swap,        &pstctl_freeze,    &pstctl_unfreeze,
 };
 
 static uint64_t start_us;

@@ -12,6 +12,7 @@
 #include "daemon/ctl/cut.h"
 #include "daemon/ctl/passes.h"
 #include "daemon/ctl/print.h"
+#include "stages/modules/freeze.h"
 #include "stages/modules/replace.h"
 
 bool pstctl_is_plan(const char *path)
@@ -120,6 +121,18 @@ static enum pst_status swap(struct pstctl_plan *p, const char *spec,
     return status == PST_OK ? keep_model(p, model, diag) : status;
 }
 
+static enum pst_status freeze(struct pst_model *model,
+                              const struct pstd_list *patterns, bool frozen,
+                              struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    unsigned n;
+
+    for (size_t i = 0; i < patterns->n && status == PST_OK; i++)
+        status = pst_model_freeze(model, patterns->at[i], frozen, &n, diag);
+    return status;
+}
+
 enum pst_status pstctl_model_open(const char *path,
                                   const struct pstd_config *config,
                                   struct pstctl_plan *ret,
@@ -132,6 +145,10 @@ enum pst_status pstctl_model_open(const char *path,
         status = keep_model(ret, model, diag);
     for (size_t i = 0; i < config->swap.n && status == PST_OK; i++)
         status = swap(ret, config->swap.at[i], config->aliases, diag);
+    if (status == PST_OK)
+        status = freeze(pstctl_model(ret), &config->freeze, true, diag);
+    if (status == PST_OK)
+        status = freeze(pstctl_model(ret), &config->unfreeze, false, diag);
     return status;
 }
 

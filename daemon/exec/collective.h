@@ -9,7 +9,7 @@
 #include "stages/run/exec.h"
 #include "stages/split/bind/bind.h"
 
-struct pstd_swap;
+struct pstd_changed;
 
 struct pstd_executor {
     struct pstd_mailbox *mailbox;
@@ -19,10 +19,10 @@ struct pstd_executor {
     unsigned size;  /* processes */
     unsigned ranks; /* of the job: more than size with transport self */
     struct pst_plan *plan;
-    struct pst_batch batch;    /* plans of the last run's microbatches */
-    struct pst_engine *engine; /* of the last run, or NULL */
-    struct pstd_swap *swap;    /* the run's plan is another one; or NULL */
-    char *engine_options;      /* that it was made with, as text */
+    struct pst_batch batch;       /* plans of the last run's microbatches */
+    struct pst_engine *engine;    /* of the last run, or NULL */
+    struct pstd_changed *changed; /* the run has another plan; or NULL */
+    char *engine_options;         /* that it was made with, as text */
     uint64_t runs;
     bool stopping;
 };

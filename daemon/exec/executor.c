@@ -9,7 +9,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/exec/alike.h"
 #include "daemon/exec/run.h"
-#include "daemon/exec/swap.h"
+#include "daemon/exec/change.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/cpu.h"
 #include "stages/base/host/log.h"
@@ -232,7 +232,7 @@ void pstd_execute(struct pstd_mailbox *mailbox)
         return;
     }
     pst_engine_free(w.engine);
-    pstd_swap_free(w.swap);
+    pstd_changed_free(w.changed);
     pst_free(w.engine_options);
     pst_batch_fini(&w.batch);
     pst_plan_free(w.plan);

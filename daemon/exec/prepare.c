@@ -5,7 +5,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/exec/alike.h"
 #include "daemon/exec/session.h"
-#include "daemon/exec/swap.h"
+#include "daemon/exec/change.h"
 #include "stages/base/alloc.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/rates.h"
@@ -56,7 +56,7 @@ static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
         pst_str_fini(&key);
         return pst_diag_nomem(diag, key.len);
     }
-    *ret = w->engine != NULL && s->config.resume.on && w->swap == NULL &&
+    *ret = w->engine != NULL && s->config.resume.on && w->changed == NULL &&
            strcmp(w->engine_options, key.text) == 0;
     if (*ret) {
         pst_str_fini(&key);
@@ -97,7 +97,7 @@ static enum pst_status make_engine(struct pstd_session *s,
 {
     struct pstd_executor *w = s->w;
     const struct pst_batch *b =
-        w->swap != NULL ? pstd_swap_batch(w->swap) : &w->batch;
+        w->changed != NULL ? pstd_changed_batch(w->changed) : &w->batch;
     enum pst_status status;
 
     if (w->engine != NULL)

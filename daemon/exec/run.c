@@ -7,7 +7,7 @@
 
 #include "daemon/common/setup.h"
 #include "daemon/exec/session.h"
-#include "daemon/exec/swap.h"
+#include "daemon/exec/change.h"
 #include "stages/base/alloc.h"
 #include "stages/run/data/tokens.h"
 
@@ -122,10 +122,10 @@ static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
         pst_free(order.data);
         order.data = NULL;
         status = pstd_next_order(s->w, &order, diag);
-        if (status == PST_OK && order.kind == PSTD_ORDER_SWAP)
-            status = pstd_session_swap(s, &order, diag);
+        if (status == PST_OK && order.kind == PSTD_ORDER_CHANGE)
+            status = pstd_session_change(s, &order, diag);
     } while (status == PST_OK &&
-             (order.kind == PSTD_ORDER_TRAIN || order.kind == PSTD_ORDER_SWAP));
+             (order.kind == PSTD_ORDER_TRAIN || order.kind == PSTD_ORDER_CHANGE));
     pst_free(order.data);
     if (status != PST_OK)
         return status;
@@ -140,14 +140,14 @@ static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
 }
 
 /* Its order waits on rank 0, unless it was carried out in a pause. */
-static enum pst_status swap_module(struct pstd_session *s,
+static enum pst_status change_model(struct pstd_session *s,
                                    struct pst_diag *diag)
 {
     struct pstd_order order = {0};
     enum pst_status status = pstd_pending_order(s->w, &order, diag);
 
-    if (status == PST_OK && order.kind == PSTD_ORDER_SWAP)
-        status = pstd_session_swap(s, &order, diag);
+    if (status == PST_OK && order.kind == PSTD_ORDER_CHANGE)
+        status = pstd_session_change(s, &order, diag);
     pst_free(order.data);
     return status;
 }
@@ -171,8 +171,8 @@ static enum pst_status obey(struct pstd_session *s, unsigned control,
         status = PST_OK;
     if (status == PST_OK && (control & PSTD_CTL_TRACE))
         status = pstd_session_trace(s, diag);
-    if (status == PST_OK && (control & PSTD_CTL_SWAP))
-        status = swap_module(s, diag);
+    if (status == PST_OK && (control & PSTD_CTL_CHANGE))
+        status = change_model(s, diag);
     if (status == PST_OK && (control & PSTD_CTL_PAUSE))
         status = pause_run(s, diag);
     return status;
@@ -230,7 +230,7 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
                              struct pst_diag *diag)
 {
     const unsigned words = PSTD_CTL_STOPS | PSTD_CTL_CHECKPOINT |
-                           PSTD_CTL_PAUSE | PSTD_CTL_TRACE | PSTD_CTL_SWAP;
+                           PSTD_CTL_PAUSE | PSTD_CTL_TRACE | PSTD_CTL_CHANGE;
     enum pst_status status = PST_OK;
 
     while (status == PST_OK && s->step < s->config.steps &&
@@ -328,12 +328,12 @@ enum pst_status pstd_run(struct pstd_executor *w,
     pst_alive_set_limit(pstd_mailbox_config(w->mailbox)->watchdog);
     pst_dump_free(s.dump);
     /* The engine asks tokens in each step; another plan was this run's. */
-    if (s.tokens != NULL || w->swap != NULL) {
+    if (s.tokens != NULL || w->changed != NULL) {
         pst_engine_free(w->engine);
         w->engine = NULL;
     }
-    pstd_swap_free(w->swap);
-    w->swap = NULL;
+    pstd_changed_free(w->changed);
+    w->changed = NULL;
     pst_tokens_free(s.tokens);
     pst_data_close(s.data);
     pst_free(s.times);

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/change_order.h"
 #include "daemon/common/setup.h"
 #include "daemon/loop/queries.h"
-#include "daemon/swap_order.h"
 #include "stages/base/alloc.h"
 
 typedef enum pst_status (*command_fn)(struct pstd_call *call);
@@ -72,7 +72,7 @@ static enum pst_status begin_run(struct pstd_daemon *d,
                                     order.len, diag);
     if (status == PST_OK) {
         d->known.run++;
-        d->known.paused = d->known.pausing = d->known.swapping = false;
+        d->known.paused = d->known.pausing = d->known.changing = false;
         d->known.step = 0;
         d->known.steps = config.steps;
         d->known.loss = NAN;
@@ -107,38 +107,61 @@ static enum pst_status checkpoint(struct pstd_call *call)
     return PST_OK;
 }
 
+static enum pst_status order_change(struct pstd_call *call,
+                                    const struct pstd_change_order *change)
+{
+    struct pst_str order = {0};
+    enum pst_status status;
+
+    if (call->d->known.changing)
+        return pst_diag_set(&call->diag, PST_ERR_BUSY,
+                            "the model is just being changed");
+    if (change->name[0] == '\0')
+        return pst_diag_set(&call->diag, PST_ERR_USAGE,
+                            "the request names nothing");
+    pstd_change_order_write(change, &order);
+    status = order.failed
+                 ? pst_diag_nomem(&call->diag, order.len)
+                 : pstd_mailbox_order(call->d->mailbox, PSTD_ORDER_CHANGE,
+                                      order.text, order.len, &call->diag);
+    pst_str_fini(&order);
+    if (status != PST_OK)
+        return status;
+    call->d->known.changing = true;
+    pstd_mailbox_control(call->d->mailbox, PSTD_CTL_CHANGE);
+    return PST_OK;
+}
+
 static enum pst_status swap(struct pstd_call *call)
 {
     const Pst__Control__Swap *from = call->request->swap;
-    const struct pstd_swap_order swap = {
-        .module = from->module,
+    const struct pstd_change_order change = {
+        .kind = PSTD_CHANGE_SWAP,
+        .name = from->module,
         .call =
             from->one_call ? (int)PST_MIN(from->call, (uint32_t)INT_MAX) : -1,
         .aliases = from->aliases,
         .keep = from->keep,
         .path = from->path,
     };
-    struct pst_str order = {0};
-    enum pst_status status;
 
-    if (call->d->known.swapping)
-        return pst_diag_set(&call->diag, PST_ERR_BUSY,
-                            "another module is just being replaced");
-    if (from->module[0] == '\0' || from->path[0] != '/')
+    if (from->path[0] != '/')
         return pst_diag_set(&call->diag, PST_ERR_USAGE,
-                            "a swap needs a module's name and the absolute "
-                            "path of a file");
-    pstd_swap_order_write(&swap, &order);
-    status = order.failed
-                 ? pst_diag_nomem(&call->diag, order.len)
-                 : pstd_mailbox_order(call->d->mailbox, PSTD_ORDER_SWAP,
-                                      order.text, order.len, &call->diag);
-    pst_str_fini(&order);
-    if (status != PST_OK)
-        return status;
-    call->d->known.swapping = true;
-    pstd_mailbox_control(call->d->mailbox, PSTD_CTL_SWAP);
-    return PST_OK;
+                            "a swap needs the absolute path of a file");
+    return order_change(call, &change);
+}
+
+static enum pst_status freeze(struct pstd_call *call)
+{
+    const Pst__Control__Freeze *from = call->request->freeze;
+    const struct pstd_change_order change = {
+        .kind = from->frozen ? PSTD_CHANGE_FREEZE : PSTD_CHANGE_UNFREEZE,
+        .name = from->pattern,
+        .call = -1,
+        .path = "",
+    };
+
+    return order_change(call, &change);
 }
 
 static enum pst_status pause_run(struct pstd_call *call)
@@ -177,6 +200,7 @@ static const struct row rows[] = {
     {BODY(PAUSE), "pause", PSTD_IN_TRAINING, true, pause_run},
     {BODY(RESUME), "resume", PSTD_IN_TRAINING, true, resume_run},
     {BODY(SWAP), "swap", PSTD_IN_TRAINING, true, swap},
+    {BODY(FREEZE), "freeze", PSTD_IN_TRAINING, true, freeze},
     {BODY(STOP), "stop", PSTD_IN_ANY & ~PSTD_IN_FAILED, true, stop},
 };
 

@@ -38,7 +38,7 @@ struct pstd_known {
     char *last_error;
     bool paused;
     bool pausing;  /* asked for, not begun */
-    bool swapping; /* asked for, not done */
+    bool changing; /* asked for, not done */
 };
 
 struct pstd_daemon {

@@ -104,7 +104,7 @@ static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
     k->run = (uint64_t)pstd_note_get_int(note, "run");
     k->step = (uint64_t)pstd_note_get_int(note, "first_step");
     k->steps = (uint64_t)pstd_note_get_int(note, "steps");
-    k->paused = k->pausing = k->swapping = false;
+    k->paused = k->pausing = k->changing = false;
     pstd_set_text(&k->checkpoint_dir, dir != NULL && *dir != '\0' ? dir : NULL);
     pstd_set_text(&k->placement, placement);
     if (d->processes == 1 && k->stages > 1)
@@ -147,7 +147,7 @@ static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
     take_trace(d, result->trace);
     result->trace = NULL;
     k->step = result->steps;
-    k->paused = k->pausing = k->swapping = false;
+    k->paused = k->pausing = k->changing = false;
     if (result->diag.status != PST_OK)
         pstd_set_text(&k->last_error, result->diag.text);
     (void)pstd_job_go(&d->job, PSTD_JOB_READY);
@@ -175,9 +175,9 @@ static void on_note(void *ctx, struct pstd_note *note)
         d->known.paused = note->event == PSTD_EVENT_PAUSED;
     if (note->event == PSTD_EVENT_PAUSED)
         d->known.pausing = false;
-    if (note->event == PSTD_EVENT_SWAPPED ||
-        note->event == PSTD_EVENT_SWAP_REFUSED)
-        d->known.swapping = false;
+    if (note->event >= PSTD_EVENT_SWAPPED &&
+        note->event <= PSTD_EVENT_FREEZE_REFUSED)
+        d->known.changing = false;
     if (note->event == PSTD_EVENT_FAULT ||
         note->event == PSTD_EVENT_CHECKPOINT_FAILED)
         pstd_set_text(&d->known.last_error, pstd_note_get_text(note, "text"));

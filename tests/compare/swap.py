@@ -311,6 +311,24 @@ def bits(b):
             assert torch.equal(tensor, new[name]), name
 
 
+def frozen(b):
+    """What is frozen at the split is as if it had been in Python."""
+    model = Deep(p=0.3)
+    b.export("model", model)
+    new = [b.step(2, *options, steps=3, lr="0.1") for options in (
+        ["--freeze", "h.1", "--freeze", "h.0.fc"],
+        ["--freeze", "*", "--unfreeze", "h.2", "--unfreeze", "h.0.[no]*"])]
+    for part in model.h[1], model.h[0].fc:
+        part.requires_grad_(False)
+    b.export("model", model)
+    old = b.step(2, steps=3, lr="0.1")
+    for i, have in enumerate(new):
+        with b.case(f"frozen, {i}"):
+            assert old.keys() == have.keys(), old.keys() ^ have.keys()
+            for name, tensor in old.items():
+                assert torch.equal(tensor, have[name]), name
+
+
 def refused(b):
     b.export("model", Twice())
     b.export("plus", Plus(1))
@@ -328,6 +346,10 @@ def refused(b):
             said = b.call("split", "model.pt2", "-o", "plan", "--swap", spec,
                           code=code)
             assert words in said, said
+    with b.case("refused: nothing to freeze"):
+        said = b.call("split", "model.pt2", "-o", "plan", "--freeze",
+                      "lin.weigth", code=65)
+        assert 'the nearest name is "lin.weight"' in said, said
     with b.case("constants of the call that is named"):
         b.call("split", "model.pt2", "-o", "plan", "--swap", "n@0=flag.pt2")
 
@@ -341,7 +363,7 @@ def main():
     a.workdir.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(a.seed)
     b = Bench(a.penstock.resolve(), a.workdir.resolve())
-    for part in calls, layers, names, bits, refused:
+    for part in calls, layers, names, bits, frozen, refused:
         part(b)
     print(f"{b.passed} passed, {b.failed} failed")
     return 1 if b.failed else 0

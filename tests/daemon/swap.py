@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Modules replaced in a job that trains, on three ranks.
+"""Modules replaced and parameters frozen in a job that trains, on three ranks.
 
 usage: swap.py PENSTOCK FOLDER self|mpi
 
@@ -92,10 +92,14 @@ class Bench:
             time.sleep(.02)
         return False
 
-    def end(self, run):
-        self.ask("resume")
+    def end(self, run, resume=True):
+        if resume:
+            self.ask("resume")
         _, said = run.communicate(timeout=120)
         assert run.returncode == 0, said
+
+    def start(self):
+        return tensors(f"{self.work}/plan/stage-000.safetensors")["n.w"]
 
     def result(self, name):
         return {k: v for k, v in tensors(f"{self.work}/{name}").items()
@@ -140,6 +144,25 @@ def replaced(b):
     assert "modules were replaced" in said, said
 
 
+def frozen(b):
+    run = b.begin("frozen", "--checkpoint", "frozen.saved", "--keep", "0",
+                  "--checkpoint-every", str(STEPS // 2))
+    assert "no parameter" in b.ask("freeze", "m.*", code=65)
+    assert "1 parameters frozen" in b.ask("freeze", "n")
+    b.ask("resume")
+    b.end(run, resume=False)
+    half, end = (tensors(f"{b.work}/frozen.saved/step-{step:08}/{shard}")
+                 for shard in ("rank-000.safetensors",)
+                 for step in (STEPS // 2, STEPS))
+    assert not [n for n in half if n.startswith("adamw")], sorted(half)
+    assert half["param.n.w"] == end["param.n.w"] != b.start()
+    b.call("run", "plan", "--transport", b.transport, *b.ranks, "-m",
+           MICROBATCHES, "--steps", str(STEPS), "--lr", "1e-3", "--optimizer",
+           "adamw", "--data", "x.safetensors", "--dump", "thawed", "--quiet",
+           "--checkpoint", "frozen.saved", f"--resume={STEPS // 2}", "--adopt")
+    assert b.result("thawed") == b.result("frozen")
+
+
 def memory(pids):
     total = 0
     for pid in pids:
@@ -174,7 +197,7 @@ def main():
     penstock, folder = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as work:
         b = Bench(penstock, folder, sys.argv[3], work)
-        for part in refused, replaced, many:
+        for part in refused, replaced, frozen, many:
             part(b)
     print("ok")
 

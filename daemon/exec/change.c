@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/exec/swap.h"
+#include "daemon/exec/change.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +12,7 @@
 #include "daemon/common/setup.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
+#include "stages/modules/freeze.h"
 #include "stages/modules/replace.h"
 #include "stages/run/data/tokens.h"
 #include "stages/run/state/carried.h"
@@ -20,8 +21,8 @@
 #define PIECE    ((size_t)60000) /* of a file, in one broadcast */
 #define MAX_FILE ((uint64_t)64 << 30)
 
-/* The plan of a run in which a module was replaced. */
-struct pstd_swap {
+/* The plan of a run whose model was changed. */
+struct pstd_changed {
     struct pst_plan *plan;       /* made here, */
     struct pst_carried *carried; /* or a checkpoint had it */
     struct pst_batch batch;
@@ -35,10 +36,12 @@ struct pstd_swap {
  * the file. */
 struct change {
     const struct pst_engine *from;
-    struct pst_plan *before; /* its plan */
-    struct pst_model *old, *module, *model;
-    int file; /* -1: none */
-    struct pstd_swap *swap;
+    struct pst_plan *before;          /* its plan */
+    struct pst_model *old;            /* of it */
+    struct pst_model *module, *model; /* SWAP: what comes, and with it */
+    unsigned n; /* calls or parameters that were changed */
+    int file;   /* -1: none */
+    struct pstd_changed *changed;
 };
 
 static double now_s(void)
@@ -127,103 +130,133 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
 static enum pst_status read_kept(void *ctx, unsigned i, void *dst,
                                  struct pst_diag *diag)
 {
-    const struct pstd_swap *swap = ctx;
+    const struct pstd_changed *changed = ctx;
 
-    if (swap->kept[i] == NULL)
+    if (changed->kept[i] == NULL)
         return pst_diag_set(diag, PST_ERR_INTERNAL,
                             "start values of \"%s\" are gone",
-                            swap->plan->params.at[i].fqn);
-    memcpy(dst, swap->kept[i], pst_meta_bytes(&swap->plan->params.at[i].meta));
+                            changed->plan->params.at[i].fqn);
+    memcpy(dst, changed->kept[i],
+           pst_meta_bytes(&changed->plan->params.at[i].meta));
     return PST_OK;
 }
 
 /* From here on the plan needs neither models nor the old engine. */
-static enum pst_status keep_unread(struct pstd_swap *swap,
+static enum pst_status keep_unread(struct pstd_changed *changed,
                                    struct pst_diag *diag)
 {
-    struct pst_plan *plan = swap->plan;
+    struct pst_plan *plan = changed->plan;
     enum pst_status status = PST_OK;
 
-    swap->kept = pst_calloc(PST_TAG_DAEMON, plan->params.n + 1, sizeof(void *));
-    if (swap->kept == NULL)
+    changed->kept =
+        pst_calloc(PST_TAG_DAEMON, plan->params.n + 1, sizeof(void *));
+    if (changed->kept == NULL)
         return pst_diag_nomem(diag, plan->params.n * sizeof(void *));
     for (unsigned i = 0; i < plan->params.n && status == PST_OK; i++) {
         const size_t bytes = pst_meta_bytes(&plan->params.at[i].meta);
 
         if (plan->params.at[i].n_stages > 0)
             continue;
-        swap->kept[i] = pst_alloc(PST_TAG_DAEMON, PST_MAX(bytes, (size_t)1));
-        status = swap->kept[i] == NULL
+        changed->kept[i] = pst_alloc(PST_TAG_DAEMON, PST_MAX(bytes, (size_t)1));
+        status = changed->kept[i] == NULL
                      ? pst_diag_nomem(diag, bytes)
-                     : pst_plan_read_param(plan, i, swap->kept[i], diag);
+                     : pst_plan_read_param(plan, i, changed->kept[i], diag);
     }
     plan->model = NULL;
     plan->read = read_kept;
-    plan->read_ctx = swap;
+    plan->read_ctx = changed;
     return status;
 }
 
-const struct pst_batch *pstd_swap_batch(const struct pstd_swap *swap)
+const struct pst_batch *pstd_changed_batch(const struct pstd_changed *changed)
 {
-    return &swap->batch;
+    return &changed->batch;
 }
 
 static const struct pst_batch *batch_of(const struct pstd_executor *w)
 {
-    return w->swap != NULL ? &w->swap->batch : &w->batch;
+    return w->changed != NULL ? &w->changed->batch : &w->batch;
 }
 
-static enum pst_status make_plan(struct pstd_session *s, struct change *x,
-                                 const struct pstd_swap_order *order,
-                                 const char *path, struct pst_diag *diag)
+static unsigned count_calls(const struct pst_model *model, const char *path)
 {
-    const struct pst_batch *from = batch_of(s->w);
-    struct pstd_swap *swap = x->swap;
+    const struct pst_graph *graph = model->graph;
+    unsigned n = 0;
+
+    for (size_t i = 0; i < graph->calls.n; i++)
+        n += strcmp(graph->calls.at[i]->path, path) == 0;
+    return n;
+}
+
+static enum pst_status replace(struct change *x,
+                               const struct pstd_change_order *order,
+                               const char *path, struct pst_diag *diag)
+{
     struct pst_replacement what = {
-        .path = order->module, .call = order->call, .aliases = order->aliases};
+        .path = order->name, .call = order->call, .aliases = order->aliases};
     enum pst_status status = pst_model_open(path, &x->module, diag);
 
-    x->before = from->plan;
-    if (status == PST_OK)
-        status = pst_plan_model(from->plan, read_start, x, &x->old, diag);
     what.module = x->module;
     if (status == PST_OK)
         status = pst_model_replace(x->old, &what, &x->model, diag);
     if (status == PST_OK)
-        status = pst_split_again(x->model, from->plan, &swap->plan, diag);
+        x->n = order->call >= 0 ? 1 : count_calls(x->model, order->name);
+    return status;
+}
+
+static enum pst_status make_plan(struct pstd_session *s, struct change *x,
+                                 const struct pstd_change_order *order,
+                                 const char *path, struct pst_diag *diag)
+{
+    const struct pst_batch *from = batch_of(s->w);
+    struct pstd_changed *to = x->changed;
+    enum pst_status status;
+
+    x->before = from->plan;
+    status = pst_plan_model(from->plan, read_start, x, &x->old, diag);
+    if (status == PST_OK && order->kind == PSTD_CHANGE_SWAP)
+        status = replace(x, order, path, diag);
+    else if (status == PST_OK)
+        status =
+            pst_model_freeze(x->old, order->name,
+                             order->kind == PSTD_CHANGE_FREEZE, &x->n, diag);
+    if (status == PST_OK)
+        status = pst_split_again(x->model != NULL ? x->model : x->old,
+                                 from->plan, &to->plan, diag);
     if (status != PST_OK)
         return status;
-    memcpy(swap->plan->base_digest, s->w->plan->model_digest,
-           sizeof(swap->plan->base_digest));
-    swap->batch = (struct pst_batch){.plan = swap->plan,
-                                     .microbatches = from->microbatches,
-                                     .n_tail = from->n_tail};
+    memcpy(to->plan->base_digest, s->w->plan->model_digest,
+           sizeof(to->plan->base_digest));
+    to->batch = (struct pst_batch){.plan = to->plan,
+                                   .microbatches = from->microbatches,
+                                   .n_tail = from->n_tail};
     if (from->tail != NULL)
-        status = pst_plan_bind(swap->plan, pst_plan_rows(from->tail),
-                               &swap->batch.tail, diag);
+        status = pst_plan_bind(to->plan, pst_plan_rows(from->tail),
+                               &to->batch.tail, diag);
     return status;
 }
 
 static enum pst_status make_tokens(struct pstd_session *s,
-                                   struct pstd_swap *swap,
+                                   struct pstd_changed *changed,
                                    struct pst_exec_options *options,
                                    struct pst_diag *diag)
 {
-    const struct pst_batch *b = &swap->batch;
+    const struct pst_batch *b = &changed->batch;
     enum pst_status status;
 
     if (options->weigh == NULL)
         return PST_OK;
     status = pst_tokens_new(b->plan, b->tail, b->microbatches, b->n_tail,
-                            pst_data_fill, s->data, &swap->tokens, diag);
-    options->weigh_ctx = swap->tokens;
+                            pst_data_fill, s->data, &changed->tokens, diag);
+    options->weigh_ctx = changed->tokens;
     return status;
 }
 
 static bool is_fresh(void *ctx, const char *fqn)
 {
     const struct change *x = ctx;
-    const struct pst_weight *w = pst_model_weight(x->model, fqn);
+    const struct pst_weight *w =
+        x->module != NULL ? pst_model_weight(x->model, fqn) : NULL;
 
     return w != NULL && w->home == x->module;
 }
@@ -236,92 +269,101 @@ static bool never(void *ctx, const char *fqn)
 
 /* COLLECTIVE. */
 static enum pst_status prepare(struct pstd_session *s, struct change *x,
-                               const struct pstd_swap_order *order,
+                               const struct pstd_change_order *order,
                                struct pst_engine **ret, struct pst_diag *diag)
 {
     struct pstd_executor *w = s->w;
     struct pst_exec_options options = s->options;
     char local[64] = "";
-    enum pst_status status = get_file(s, x, order->path, local, diag);
+    enum pst_status status = PST_OK;
+
+    if (order->kind == PSTD_CHANGE_SWAP)
+        status = get_file(s, x, order->path, local, diag);
 
     if (status != PST_OK)
         return status;
     status = make_plan(s, x, order, w->rank == 0 ? order->path : local, diag);
     if (status == PST_OK) {
-        pstd_set_batch(&options, &x->swap->batch);
-        status = make_tokens(s, x->swap, &options, diag);
+        pstd_set_batch(&options, &x->changed->batch);
+        status = make_tokens(s, x->changed, &options, diag);
     }
     status = pstd_agree(w, status, diag);
     if (status != PST_OK)
         return status;
-    status =
-        pst_engine_new(x->swap->batch.plan, w->transport, &options, ret, diag);
+    status = pst_engine_new(x->changed->batch.plan, w->transport, &options, ret,
+                            diag);
     status = pstd_agree(w, status, diag);
     if (status != PST_OK)
         return status;
     status = pst_engine_adopt(*ret, w->engine, order->keep ? never : is_fresh,
                               x, diag);
     if (status == PST_OK)
-        status = keep_unread(x->swap, diag);
+        status = keep_unread(x->changed, diag);
     status = pstd_agree(w, status, diag);
     if (status == PST_OK)
         s->options = options;
     return status;
 }
 
-void pstd_swap_free(struct pstd_swap *swap)
+void pstd_changed_free(struct pstd_changed *changed)
 {
-    if (swap == NULL)
+    if (changed == NULL)
         return;
-    pst_tokens_free(swap->tokens);
-    pst_batch_fini(&swap->batch);
-    for (size_t i = 0; swap->kept != NULL && i < swap->plan->params.n; i++)
-        pst_free(swap->kept[i]);
-    pst_free(swap->kept);
-    pst_plan_free(swap->plan);
-    pst_carried_close(swap->carried);
-    pst_free(swap);
+    pst_tokens_free(changed->tokens);
+    pst_batch_fini(&changed->batch);
+    for (size_t i = 0; changed->kept != NULL && i < changed->plan->params.n;
+         i++)
+        pst_free(changed->kept[i]);
+    pst_free(changed->kept);
+    pst_plan_free(changed->plan);
+    pst_carried_close(changed->carried);
+    pst_free(changed);
 }
 
 /* --- what becomes of it --------------------------------------------------- */
 
-static unsigned count_calls(const struct change *x, const char *path)
-{
-    const struct pst_graph *graph = x->model->graph;
-    unsigned n = 0;
+/* Events of a kind: done, refused; what the name and the number are. */
+static const struct words {
+    enum pstd_event done, refused;
+    const char *name, *number;
+} words[] = {
+    [PSTD_CHANGE_SWAP] = {PSTD_EVENT_SWAPPED, PSTD_EVENT_SWAP_REFUSED, "module",
+                          "calls"},
+    [PSTD_CHANGE_FREEZE] = {PSTD_EVENT_FROZEN, PSTD_EVENT_FREEZE_REFUSED,
+                            "pattern", "params"},
+    [PSTD_CHANGE_UNFREEZE] = {PSTD_EVENT_UNFROZEN, PSTD_EVENT_FREEZE_REFUSED,
+                              "pattern", "params"},
+};
 
-    for (size_t i = 0; i < graph->calls.n; i++)
-        n += strcmp(graph->calls.at[i]->path, path) == 0;
-    return n;
+static void begin_note(struct pstd_session *s, enum pstd_event event,
+                       const struct pstd_change_order *order,
+                       struct pstd_note *note)
+{
+    pstd_note_init(note, event);
+    pstd_note_int(note, "run", (int64_t)s->result->run);
+    pstd_note_int(note, "step", (int64_t)s->step);
+    pstd_note_text(note, words[order->kind].name, order->name);
 }
 
 static void tell_done(struct pstd_session *s, const struct change *x,
-                      const struct pstd_swap_order *order, double seconds)
+                      const struct pstd_change_order *order, double seconds)
 {
     struct pstd_note note;
 
-    pstd_note_init(&note, PSTD_EVENT_SWAPPED);
-    pstd_note_int(&note, "run", (int64_t)s->result->run);
-    pstd_note_int(&note, "step", (int64_t)s->step);
-    pstd_note_text(&note, "module", order->module);
-    pstd_note_int(&note, "calls",
-                  order->call >= 0 ? 1
-                                   : (int64_t)count_calls(x, order->module));
+    begin_note(s, words[order->kind].done, order, &note);
+    pstd_note_int(&note, words[order->kind].number, (int64_t)x->n);
     pstd_note_real(&note, "seconds", seconds);
-    pstd_note_text(&note, "digest", x->swap->plan->digest);
+    pstd_note_text(&note, "digest", x->changed->plan->digest);
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
 static void tell_refused(struct pstd_session *s,
-                         const struct pstd_swap_order *order,
+                         const struct pstd_change_order *order,
                          const struct pst_diag *diag)
 {
     struct pstd_note note;
 
-    pstd_note_init(&note, PSTD_EVENT_SWAP_REFUSED);
-    pstd_note_int(&note, "run", (int64_t)s->result->run);
-    pstd_note_int(&note, "step", (int64_t)s->step);
-    pstd_note_text(&note, "module", order->module);
+    begin_note(s, words[order->kind].refused, order, &note);
     pstd_note_text(&note, "status", pst_status_name(diag->status));
     pstd_note_text(&note, "text", diag->text);
     pstd_mailbox_post(s->w->mailbox, &note, true);
@@ -331,9 +373,9 @@ static void take_over(struct pstd_session *s, const struct change *x,
                       struct pst_engine *engine)
 {
     pst_engine_free(s->w->engine);
-    pstd_swap_free(s->w->swap);
+    pstd_changed_free(s->w->changed);
     s->w->engine = engine;
-    s->w->swap = x->swap;
+    s->w->changed = x->changed;
 }
 
 static void end_change(struct change *x)
@@ -345,18 +387,18 @@ static void end_change(struct change *x)
         (void)close(x->file);
 }
 
-static enum pst_status swap(struct pstd_session *s,
-                            const struct pstd_swap_order *order,
-                            struct pst_diag *diag)
+static enum pst_status change(struct pstd_session *s,
+                              const struct pstd_change_order *order,
+                              struct pst_diag *diag)
 {
     const double begin = now_s();
     struct change x = {.from = s->w->engine, .file = -1};
     struct pst_engine *engine = NULL;
     enum pst_status status = PST_OK;
 
-    x.swap = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*x.swap));
-    if (x.swap == NULL)
-        status = pst_diag_nomem(diag, sizeof(*x.swap));
+    x.changed = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*x.changed));
+    if (x.changed == NULL)
+        status = pst_diag_nomem(diag, sizeof(*x.changed));
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK)
         status = prepare(s, &x, order, &engine, diag);
@@ -365,7 +407,7 @@ static enum pst_status swap(struct pstd_session *s,
         tell_done(s, &x, order, now_s() - begin);
     } else {
         pst_engine_free(engine);
-        pstd_swap_free(x.swap);
+        pstd_changed_free(x.changed);
         if (status != PST_ERR_PEER)
             tell_refused(s, order, diag);
     }
@@ -417,17 +459,18 @@ static struct found find(const struct pstd_session *s)
     return found;
 }
 
-static enum pst_status restore(struct pstd_session *s, struct pstd_swap *swap,
+static enum pst_status restore(struct pstd_session *s,
+                               struct pstd_changed *changed,
                                const struct found *found, struct pst_diag *diag)
 {
     enum pst_status status = pst_carried_open(
         s->w->plan,
         found->fallback ? s->config.checkpoint_fallback : s->config.checkpoint,
-        found->step, &swap->carried, diag);
+        found->step, &changed->carried, diag);
 
-    if (status == PST_OK && swap->carried != NULL)
-        status = pstd_open_batch(&s->config, swap->carried->plan, &swap->batch,
-                                 diag);
+    if (status == PST_OK && changed->carried != NULL)
+        status = pstd_open_batch(&s->config, changed->carried->plan,
+                                 &changed->batch, diag);
     return status;
 }
 
@@ -435,7 +478,7 @@ enum pst_status pstd_session_restore(struct pstd_session *s,
                                      struct pst_diag *diag)
 {
     struct found found = {0};
-    struct pstd_swap *swap;
+    struct pstd_changed *changed;
     enum pst_status status = PST_OK;
 
     if (!s->config.resume.on)
@@ -446,34 +489,34 @@ enum pst_status pstd_session_restore(struct pstd_session *s,
         status = pstd_broadcast(s->w, &found, sizeof(found), diag);
     if (status != PST_OK || !found.any)
         return status;
-    swap = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*swap));
-    status = swap == NULL ? pst_diag_nomem(diag, sizeof(*swap)) : PST_OK;
-    if (swap != NULL) {
-        status = restore(s, swap, &found, diag);
+    changed = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*changed));
+    status = changed == NULL ? pst_diag_nomem(diag, sizeof(*changed)) : PST_OK;
+    if (changed != NULL) {
+        status = restore(s, changed, &found, diag);
     }
     status = pstd_agree(s->w, status, diag);
-    if (status == PST_OK && swap->carried != NULL) {
+    if (status == PST_OK && changed->carried != NULL) {
         pst_engine_free(s->w->engine);
         s->w->engine = NULL;
-        s->w->swap = swap;
+        s->w->changed = changed;
         return PST_OK;
     }
-    pstd_swap_free(swap);
+    pstd_changed_free(changed);
     return status;
 }
 
 /* --- while it runs -------------------------------------------------------- */
 
-enum pst_status pstd_session_swap(struct pstd_session *s,
-                                  const struct pstd_order *order,
-                                  struct pst_diag *diag)
+enum pst_status pstd_session_change(struct pstd_session *s,
+                                    const struct pstd_order *order,
+                                    struct pst_diag *diag)
 {
     const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_LOAD);
-    struct pstd_swap_order o = {.call = -1};
+    struct pstd_change_order o = {.call = -1};
     enum pst_status status;
 
-    pstd_swap_order_read(order->data, &o);
-    status = swap(s, &o, diag);
+    pstd_change_order_read(order->data, &o);
+    status = change(s, &o, diag);
     pst_alive_leave(before);
     return status;
 }

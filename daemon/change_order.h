@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CHANGE_ORDER_H
+#define PENSTOCK_DAEMON_CHANGE_ORDER_H
+/* What an order CHANGE says, as its bytes. */
+#include <stdbool.h>
+#include <stddef.h>
+
+struct pst_str;
+
+enum pstd_change_kind {
+    PSTD_CHANGE_SWAP, /* another module in the place of `name` */
+    PSTD_CHANGE_FREEZE,
+    PSTD_CHANGE_UNFREEZE, /* parameters that match `name` */
+};
+
+/* Texts are borrowed. */
+struct pstd_change_order {
+    enum pstd_change_kind kind;
+    const char *name;   /* FQN, or pattern */
+    const char *path;   /* SWAP: the file, for rank 0; else "" */
+    int call;           /* SWAP: number of one call, -1: all */
+    bool aliases, keep; /* SWAP */
+};
+
+void pstd_change_order_write(const struct pstd_change_order *from,
+                             struct pst_str *out);
+/* Of bytes that were written so. */
+void pstd_change_order_read(const char *data, struct pstd_change_order *ret);
+
+#endif

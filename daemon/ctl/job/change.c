@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+/* penstock swap, freeze, unfreeze: another model in a running job. */
+#include "daemon/ctl/ctl.h"
+#include "daemon/ctl/job/wait.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stages/base/str.h"
+
+/* FQN or FQN@K, unless --at-call says which call. */
+static enum pst_status read_name(const struct pstd_config *config,
+                                 struct pst_str *fqn, int64_t *ret_call,
+                                 struct pst_diag *diag)
+{
+    const char *name = config->args[0], *at = strrchr(name, '@');
+
+    *ret_call = PSTD_GIVEN(config, at_call) ? (int64_t)config->at_call : -1;
+    if (at != NULL &&
+        (*ret_call >= 0 || !pst_parse_i64(at + 1, ret_call) || *ret_call < 0))
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "%.200s: expected FQN or FQN@CALL%s", name,
+                            PSTD_GIVEN(config, at_call) ? ", not both that and "
+                                                          "--at-call"
+                                                        : "");
+    if (*ret_call > INT_MAX)
+        return pst_diag_set(diag, PST_ERR_USAGE, "a call has a small number");
+    pst_str_addn(fqn, name, at != NULL ? (size_t)(at - name) : strlen(name));
+    return fqn->failed ? pst_diag_nomem(diag, fqn->len) : PST_OK;
+}
+
+static enum pst_status show(const struct pstd_config *config,
+                            const pstctl_event *event, struct pst_diag *diag)
+{
+    const char *name = pstctl_text(event, "module");
+    const long long step = (long long)pstctl_integer(event, "step");
+    const double seconds = pstctl_number(event, "seconds");
+
+    if (strcmp(event->name, "train_end") == 0)
+        return pst_diag_set(diag, PST_ERR_BUSY,
+                            "the run ended before it was changed");
+    if (pst_has_suffix(event->name, "_refused"))
+        return pst_diag_set(diag, PST_ERR_INPUT, "%s",
+                            pstctl_text(event, "text"));
+    if (config->json)
+        return pstctl_json_print(pstctl_event_json(event), diag);
+    if (strcmp(event->name, "swapped") == 0)
+        pstctl_printf(
+            stdout, "%s replaced behind step %lld: %lld calls, %.2f s\n", name,
+            step, (long long)pstctl_integer(event, "calls"), seconds);
+    else
+        pstctl_printf(stdout, "%lld parameters %s behind step %lld, %.2f s\n",
+                      (long long)pstctl_integer(event, "params"), event->name,
+                      step, seconds);
+    return PST_OK;
+}
+
+/* Waits for what becomes of a request that is accepted. */
+static enum pst_status send(struct pstctl_conn *conn,
+                            const struct pstd_config *config,
+                            pstctl_request *request, struct pst_diag *diag)
+{
+    static const char *const ends[] = {"swapped",        "swap_refused",
+                                       "frozen",         "unfrozen",
+                                       "freeze_refused", "train_end"};
+    struct pstctl_progress progress = {.out = stderr, .quiet = true};
+    pstd_frame *reply = NULL, *event = NULL;
+    enum pst_status status = pstctl_call(conn, request, &reply, diag);
+
+    if (status == PST_OK &&
+        reply->reply->body_case != PST__CONTROL__REPLY__BODY_ACCEPTED)
+        status = pstctl_not_expected(diag);
+    if (status == PST_OK)
+        status = pstctl_wait_for(conn, reply->reply->accepted->seq + 1, ends,
+                                 PST_COUNT(ends), &progress, &event, diag);
+    if (status == PST_OK && event == NULL)
+        status = pst_diag_set(diag, PST_ERR_BUSY,
+                              "this client has missed what became of it; see "
+                              "`penstock log`");
+    if (status == PST_OK)
+        status = show(config, event->event, diag);
+    pstctl_progress_fini(&progress);
+    pstd_frame_free(event);
+    pstd_frame_free(reply);
+    return status;
+}
+
+static enum pst_status send_swap(struct pstctl_conn *conn,
+                                 const struct pstd_config *config,
+                                 const char *fqn, int64_t call,
+                                 const char *path, struct pst_diag *diag)
+{
+    Pst__Control__Swap swap = PST__CONTROL__SWAP__INIT;
+    pstctl_request request = PST__CONTROL__REQUEST__INIT;
+
+    swap.module = (char *)fqn;
+    swap.one_call = call >= 0;
+    swap.call = call >= 0 ? (uint32_t)call : 0;
+    swap.aliases = config->aliases;
+    swap.keep = strcmp(config->state, "keep") == 0;
+    swap.path = (char *)path;
+    request.body_case = PST__CONTROL__REQUEST__BODY_SWAP;
+    request.swap = &swap;
+    return send(conn, config, &request, diag);
+}
+
+static enum pst_status run_swap(const struct pstd_config *config,
+                                struct pst_diag *diag)
+{
+    char *path = realpath(config->args[1], NULL);
+    struct pst_str fqn = {0};
+    struct pstctl_conn conn;
+    int64_t call = -1;
+    enum pst_status status;
+
+    if (path == NULL)
+        return pst_diag_errno(diag, errno, "%s", config->args[1]);
+    status = read_name(config, &fqn, &call, diag);
+    if (status == PST_OK)
+        status = pstctl_connect(config, &conn, diag);
+    if (status == PST_OK) {
+        status = send_swap(&conn, config, pst_str_text(&fqn), call, path, diag);
+        pstctl_close(&conn);
+    }
+    pst_str_fini(&fqn);
+    free(path);
+    return status;
+}
+
+const struct pstctl_command pstctl_swap = {
+    "swap",
+    "FQN[@K] MODULE.pt2",
+    2,
+    2,
+    PSTD_OPT_CONNECT | PSTD_OPT_JSON | PSTD_OPT_SWAP,
+    "another module in the place of one of a running job's",
+    "The new module was exported by itself. All ranks prepare it at the end of "
+    "a step\nand go on with it, or none does: then the reason is told, and "
+    "nothing has changed.\nIt is the run's until its end.",
+    run_swap};
+
+static enum pst_status set_frozen(const struct pstd_config *config, bool frozen,
+                                  struct pst_diag *diag)
+{
+    Pst__Control__Freeze freeze = PST__CONTROL__FREEZE__INIT;
+    pstctl_request request = PST__CONTROL__REQUEST__INIT;
+    struct pstctl_conn conn;
+    enum pst_status status = pstctl_connect(config, &conn, diag);
+
+    if (status != PST_OK)
+        return status;
+    freeze.pattern = (char *)config->args[0];
+    freeze.frozen = frozen;
+    request.body_case = PST__CONTROL__REQUEST__BODY_FREEZE;
+    request.freeze = &freeze;
+    status = send(&conn, config, &request, diag);
+    pstctl_close(&conn);
+    return status;
+}
+
+static enum pst_status run_freeze(const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    return set_frozen(config, true, diag);
+}
+
+static enum pst_status run_unfreeze(const struct pstd_config *config,
+                                    struct pst_diag *diag)
+{
+    return set_frozen(config, false, diag);
+}
+
+#define PATTERN                                                                \
+    "PATTERN is the name of a module or parameter; * and ? stand for any "     \
+    "text "                                                                    \
+    "and\nany character. It holds from the end of the step on, in the job's "  \
+    "run and in\nruns that resume its checkpoints."
+
+const struct pstctl_command pstctl_freeze = {
+    "freeze",
+    "PATTERN",
+    1,
+    1,
+    PSTD_OPT_CONNECT | PSTD_OPT_JSON,
+    "parameters of a running job are trained no more",
+    "What is frozen costs no backward pass and no memory of the "
+    "optimizer.\n" PATTERN,
+    run_freeze};
+const struct pstctl_command pstctl_unfreeze = {
+    "unfreeze",
+    "PATTERN",
+    1,
+    1,
+    PSTD_OPT_CONNECT | PSTD_OPT_JSON,
+    "parameters of a running job are trained again",
+    PATTERN,
+    run_unfreeze};

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/modules/freeze.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+/* The name, or one of the modules around it. */
+static bool matches(const char *pattern, const char *name)
+{
+    struct pst_str part = {0};
+    bool ret = fnmatch(pattern, name, 0) == 0;
+
+    pst_str_add(&part, name);
+    while (!ret && !part.failed) {
+        char *dot = strrchr(part.text, '.');
+
+        if (dot == NULL)
+            break;
+        *dot = '\0';
+        ret = fnmatch(pattern, part.text, 0) == 0;
+    }
+    pst_str_fini(&part);
+    return ret;
+}
+
+static bool any_matches(const struct pst_model *model, const char *pattern,
+                        const struct pst_value *value)
+{
+    const struct pst_tie *tie = NULL;
+
+    if (matches(pattern, value->fqn))
+        return true;
+    for (size_t i = 0; i < model->ties.n && tie == NULL; i++)
+        if (strcmp(model->ties.at[i].fqn, value->fqn) == 0)
+            tie = &model->ties.at[i];
+    for (unsigned k = 0; tie != NULL && k < tie->n_aliases; k++)
+        if (matches(pattern, tie->aliases[k]))
+            return true;
+    return false;
+}
+
+static enum pst_status nothing(const struct pst_model *model,
+                               const char *pattern, struct pst_diag *diag)
+{
+    const struct pst_graph *graph = model->graph;
+    const char **names =
+        pst_calloc(PST_TAG_PLAN, graph->params.n + 1, sizeof(*names));
+    int near;
+
+    if (names == NULL)
+        return pst_diag_nomem(diag, graph->params.n);
+    for (size_t i = 0; i < graph->params.n; i++)
+        names[i] = graph->params.at[i]->fqn;
+    near = pst_nearest(pattern, names, graph->params.n);
+    (void)pst_diag_set(diag, PST_ERR_INPUT,
+                       "no parameter matches \"%.200s\"%s%.200s%s", pattern,
+                       near < 0 ? "" : "; the nearest name is \"",
+                       near < 0 ? "" : names[near], near < 0 ? "" : "\"");
+    pst_free(names);
+    return PST_ERR_INPUT;
+}
+
+enum pst_status pst_model_freeze(struct pst_model *model, const char *pattern,
+                                 bool frozen, unsigned *ret_n,
+                                 struct pst_diag *diag)
+{
+    const struct pst_graph *graph = model->graph;
+    bool any = false;
+
+    *ret_n = 0;
+    for (size_t i = 0; i < graph->params.n; i++) {
+        struct pst_value *v = graph->params.at[i];
+
+        if (!any_matches(model, pattern, v))
+            continue;
+        any = true;
+        if (pst_dtype_kind(v->meta.dtype) != PST_KIND_FLOAT && !frozen)
+            return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                                "\"%s\" holds integers, which have no gradient",
+                                v->fqn);
+        *ret_n += v->requires_grad == frozen;
+        v->requires_grad = !frozen;
+    }
+    return any ? PST_OK : nothing(model, pattern, diag);
+}
