@@ -78,6 +78,11 @@ INSIDES = {
         "stages/run/rank/describe.c": "any of them may be what stands still",
         "tests/device/test_shadow.c": "plants a lie into one",
     },
+    "stages/ops/order.h": {
+        "stages/ops/registry.c": "finds a row's place in a device's table",
+        "stages/ops/cpu/kernels.c": "is the table of cpu",
+        "tests/device/test_sparse.c": "has a table with holes",
+    },
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^">]+)[">]')

@@ -159,6 +159,7 @@ struct pst_value *pst_vjp_sum_to(struct pst_vjp *v, struct pst_value *g,
  * through the functionaliser.
  */
 struct pst_rewrite {
+    const struct pst_op *op;
     struct pst_build *build;
     const struct pst_schema *schema;
     const struct pst_arg *args; /* schema order, coerced, defaults filled */
@@ -211,8 +212,8 @@ struct pst_op {
 enum pst_status pst_registry_init(struct pst_diag *diag) PST_MUST_CHECK;
 unsigned pst_registry_count(void);
 const struct pst_op *pst_registry_at(unsigned i);
-/* The family of a row: a folder below stages/ops/. "" if it is no row of the
- * registry. */
+/* The family of a row: a folder below stages/ops/, one address for all rows of
+ * it. "" if it is no row of the registry. */
 const char *pst_op_family(const struct pst_op *op);
 /* Does it run kernels, on whatever device? Views, markers and compositions do
  * not. */

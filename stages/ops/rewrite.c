@@ -42,7 +42,8 @@ enum pst_status pst_op_rewrite(const struct pst_op *op, struct pst_build *build,
     build->status = pst_build_args(build, schema, args, n_args, full);
     if (build->status != PST_OK)
         return build->status;
-    *ret = (struct pst_rewrite){.build = build,
+    *ret = (struct pst_rewrite){.op = op,
+                                .build = build,
                                 .schema = schema,
                                 .args = full,
                                 .n_outs = schema->n_returns};

@@ -374,10 +374,9 @@ static void definitions(struct pst_formula *f)
 }
 
 static void init(struct pst_formula *f, struct pst_build *build,
-                 const struct pst_schema *schema, const struct pst_arg *args)
+                 const struct pst_op *op, const struct pst_schema *schema,
+                 const struct pst_arg *args)
 {
-    const struct pst_op *op = pst_op_find(schema->name);
-
     memset(f, 0, sizeof(*f));
     f->build = build;
     f->schema = schema;
@@ -413,7 +412,7 @@ enum pst_status pst_rewrite_formula(struct pst_rewrite *w)
     struct pst_arg values[PST_FORMULA_ARGS];
     unsigned n = 0;
 
-    init(&f, w->build, w->schema, w->args);
+    init(&f, w->build, w->op, w->schema, w->args);
     definitions(&f);
     do
         values[n++] = expr(&f);
@@ -461,7 +460,7 @@ enum pst_status pst_vjp_formula(struct pst_vjp *v)
     struct pst_formula f;
     char name[32];
 
-    init(&f, &v->build, v->node->schema, v->node->args);
+    init(&f, &v->build, v->node->op, v->node->schema, v->node->args);
     name_results(&f, v);
     definitions(&f);
     do {

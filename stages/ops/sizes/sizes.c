@@ -2,8 +2,6 @@
 #include "stages/ops/sizes/sizes.h"
 #include "stages/ops/rows.h"
 
-#include <string.h>
-
 /* --- the table ---------------------------------------------------------- */
 
 static const struct {
@@ -149,7 +147,7 @@ void pst_op_sizes(const struct pst_op *op, struct pst_build *build,
             return;
         }
     /* Rows of other names that only look at elements. */
-    if (strcmp(pst_op_family(op), "pointwise") == 0) {
+    if (pst_op_family(op) == pst_op_family(&pst_op_add_Tensor)) {
         pst_sizes_elements(&s);
         return;
     }
