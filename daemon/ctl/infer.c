@@ -12,6 +12,7 @@
 #include "daemon/ctl/print.h"
 #include "stages/base/host/fs.h"
 #include "stages/base/rng.h"
+#include "stages/run/state/carried.h"
 #include "stages/split/evaluate.h"
 
 #define MAX_PROMPT (1u << 20)
@@ -19,6 +20,7 @@
 /* A plan ready to run forward. */
 struct forward {
     struct pstctl_plan p;
+    struct pst_carried *carried; /* the plan instead, or NULL */
     struct pst_plan *eval;  /* p's plan as one stage, as eval() would run it */
     struct pst_batch batch; /* of that */
     struct pst_plan *plan;  /* the batch's; borrowed */
@@ -52,6 +54,27 @@ static enum pst_status load(const struct pstd_config *config, struct forward *f,
     return status;
 }
 
+/* The plan in the newest checkpoint, if the model was changed in its run. What
+ * is wrong with a folder is told when it is loaded. */
+static enum pst_status open_carried(const struct pstd_config *config,
+                                    struct forward *f, struct pst_diag *diag)
+{
+    const struct pst_checkpoint_query query = {.dir = config->checkpoint,
+                                               .step = PST_CHECKPOINT_LATEST};
+    struct pst_checkpoint *ckpt;
+    uint64_t step;
+    bool any;
+
+    if (pst_checkpoint_open(&query, &ckpt, NULL) != PST_OK)
+        return PST_OK;
+    step = ckpt->info.step;
+    any = pst_carried_is_in(ckpt);
+    pst_checkpoint_close(ckpt);
+    return any ? pst_carried_open(f->p.plan, config->checkpoint, step,
+                                  &f->carried, diag)
+               : PST_OK;
+}
+
 static enum pst_status open_forward(const struct pstd_config *config,
                                     unsigned microbatches, struct forward *f,
                                     struct pst_diag *diag)
@@ -69,8 +92,13 @@ static enum pst_status open_forward(const struct pstd_config *config,
     if (status != PST_OK)
         return status;
     options.microbatches = microbatches;
+    if (config->checkpoint != NULL)
+        status = open_carried(config, f, diag);
     /* Evaluation first: what training needs of the rows does not matter. */
-    status = pst_plan_eval(f->p.plan, &eval, &f->eval, diag);
+    if (status == PST_OK)
+        status =
+            pst_plan_eval(f->carried != NULL ? f->carried->plan : f->p.plan,
+                          &eval, &f->eval, diag);
     if (status == PST_OK) {
         for (size_t i = 0; i < f->eval->notes.n; i++)
             pstctl_printf(stderr, "note: %s\n", f->eval->notes.at[i]);
@@ -94,6 +122,7 @@ static void close_forward(struct forward *f)
         f->transport->ops->close(f->transport);
     pst_batch_fini(&f->batch);
     pst_plan_free(f->eval);
+    pst_carried_close(f->carried);
     pstctl_plan_close(&f->p);
 }
 

@@ -459,6 +459,21 @@ static struct found find(const struct pstd_session *s)
     return found;
 }
 
+static enum pst_status check_ranks(const struct pstd_session *s,
+                                   const struct pst_plan *plan,
+                                   struct pst_diag *diag)
+{
+    const unsigned ranks = s->w->ranks / pstd_replicas(&s->config);
+
+    if (ranks <= plan->stages.n)
+        return PST_OK;
+    return pst_diag_set(diag, PST_ERR_USAGE,
+                        "the model was changed in the run of this checkpoint, "
+                        "which holds the plan of it: that has %zu stages, too "
+                        "few for %u ranks",
+                        plan->stages.n, ranks);
+}
+
 static enum pst_status restore(struct pstd_session *s,
                                struct pstd_changed *changed,
                                const struct found *found, struct pst_diag *diag)
@@ -468,6 +483,8 @@ static enum pst_status restore(struct pstd_session *s,
         found->fallback ? s->config.checkpoint_fallback : s->config.checkpoint,
         found->step, &changed->carried, diag);
 
+    if (status == PST_OK && changed->carried != NULL)
+        status = check_ranks(s, changed->carried->plan, diag);
     if (status == PST_OK && changed->carried != NULL)
         status = pstd_open_batch(&s->config, changed->carried->plan,
                                  &changed->batch, diag);

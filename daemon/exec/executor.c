@@ -8,8 +8,8 @@
 
 #include "daemon/common/setup.h"
 #include "daemon/exec/alike.h"
-#include "daemon/exec/run.h"
 #include "daemon/exec/change.h"
+#include "daemon/exec/run.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/cpu.h"
 #include "stages/base/host/log.h"

@@ -4,8 +4,8 @@
 
 #include "daemon/common/setup.h"
 #include "daemon/exec/alike.h"
-#include "daemon/exec/session.h"
 #include "daemon/exec/change.h"
+#include "daemon/exec/session.h"
 #include "stages/base/alloc.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/rates.h"

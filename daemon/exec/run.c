@@ -6,8 +6,8 @@
 #include <time.h>
 
 #include "daemon/common/setup.h"
-#include "daemon/exec/session.h"
 #include "daemon/exec/change.h"
+#include "daemon/exec/session.h"
 #include "stages/base/alloc.h"
 #include "stages/run/data/tokens.h"
 
@@ -124,8 +124,8 @@ static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
         status = pstd_next_order(s->w, &order, diag);
         if (status == PST_OK && order.kind == PSTD_ORDER_CHANGE)
             status = pstd_session_change(s, &order, diag);
-    } while (status == PST_OK &&
-             (order.kind == PSTD_ORDER_TRAIN || order.kind == PSTD_ORDER_CHANGE));
+    } while (status == PST_OK && (order.kind == PSTD_ORDER_TRAIN ||
+                                  order.kind == PSTD_ORDER_CHANGE));
     pst_free(order.data);
     if (status != PST_OK)
         return status;
@@ -141,7 +141,7 @@ static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
 
 /* Its order waits on rank 0, unless it was carried out in a pause. */
 static enum pst_status change_model(struct pstd_session *s,
-                                   struct pst_diag *diag)
+                                    struct pst_diag *diag)
 {
     struct pstd_order order = {0};
     enum pst_status status = pstd_pending_order(s->w, &order, diag);

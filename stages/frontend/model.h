@@ -67,6 +67,9 @@ struct pst_model {
      * running statistics say nothing: they take the batch's in both modes.
      */
     bool evaluates;
+    /* The program writes what is not its state in place, so that it matters
+     * which values share memory. */
+    bool writes;
     struct PST_VEC(struct pst_tie) ties;
     struct PST_VEC(struct pst_state_storage) storages;
     struct PST_VEC(const char *) modules; /* FQNs without the root's */

@@ -65,6 +65,7 @@ enum pst_status pst_model_freeze(struct pst_model *model, const char *pattern,
                                  struct pst_diag *diag)
 {
     const struct pst_graph *graph = model->graph;
+    struct pst_str text = {0};
     bool any = false;
 
     *ret_n = 0;
@@ -81,5 +82,12 @@ enum pst_status pst_model_freeze(struct pst_model *model, const char *pattern,
         *ret_n += v->requires_grad == frozen;
         v->requires_grad = !frozen;
     }
-    return any ? PST_OK : nothing(model, pattern, diag);
+    if (!any)
+        return nothing(model, pattern, diag);
+    /* Checkpoints have other tensors. */
+    pst_str_addf(&text, "%s %s %s", model->digest,
+                 frozen ? "freeze" : "unfreeze", pattern);
+    pst_digest(pst_str_text(&text), text.len, model->digest);
+    pst_str_fini(&text);
+    return PST_OK;
 }

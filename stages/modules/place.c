@@ -185,6 +185,47 @@ static void skip_versions(struct pst_replacer *r, const struct pst_node *node)
                 r->current[node->outs[k]->version_of->id];
 }
 
+/* Made by the call itself, in memory of its own? */
+static bool is_own(const struct pst_replacer *r, const struct pst_frame *frame,
+                   struct pst_value *v)
+{
+    const struct pst_node *def = pst_value_storage(v)->def;
+    const int at = def != NULL ? pst_frames_of(&r->frames, def->call) : -1;
+
+    return at >= 0 && &r->frames.at.at[at] == frame;
+}
+
+/* Writes of the model have been made functional by what the old module's
+ * results share memory with; those of the new one have to be the same. */
+static enum pst_status check_aliases(const struct pst_replacer *r,
+                                     const struct pst_frame *frame,
+                                     const struct pst_match *match)
+{
+    for (size_t i = 0; r->old->writes && i < frame->outs.at.n; i++) {
+        const struct pst_arg *out = &frame->outs.at.at[i].arg;
+        const struct pst_value *result;
+        bool old, new;
+
+        if (match->outs[i] < 0 || out->kind != PST_ARG_VALUE)
+            continue;
+        result = r->results.at.at[match->outs[i]].arg.value;
+        old = is_own(r, frame, out->value);
+        new = (result->base != NULL ? result->base : result)->kind ==
+              PST_VALUE_NODE;
+        if (old == new)
+            continue;
+        return pst_diag_set(
+            r->diag, PST_ERR_UNSUPPORTED,
+            "call %u of module \"%s\": the model writes in place, and result "
+            "\"%s\" of the %s module is (a view of) what it takes, that of the "
+            "other one is not%s",
+            frame->call->index, frame->call->path,
+            r->results.at.at[match->outs[i]].path, old ? "new" : "old",
+            old ? ": return a clone()" : "");
+    }
+    return PST_OK;
+}
+
 static enum pst_status put_module(struct pst_replacer *r,
                                   const struct pst_frame *frame)
 {
@@ -194,6 +235,8 @@ static enum pst_status put_module(struct pst_replacer *r,
 
     status = pst_frame_match(frame, &r->arguments, &r->results, r->call < 0,
                              &r->frames.arena, &match, r->diag);
+    if (status == PST_OK)
+        status = check_aliases(r, frame, &match);
     if (status == PST_OK)
         status = bind_inputs(r, frame, &match);
     if (status == PST_OK)

@@ -185,6 +185,56 @@ static enum pst_status put_calls(struct pst_replacer *r)
 
 /* --- the model ------------------------------------------------------------ */
 
+/* The name that the tensor's value has. */
+static const char *canonical(const struct pst_replacer *r, const char *name)
+{
+    const struct pst_model *old = r->old;
+
+    for (size_t i = 0; i < old->ties.n; i++)
+        for (unsigned k = 0; k < old->ties.at[i].n_aliases; k++)
+            if (strcmp(old->ties.at[i].aliases[k], name) == 0)
+                return old->ties.at[i].fqn;
+    return name;
+}
+
+static unsigned count_below(const struct pst_model *model, const char *path)
+{
+    const size_t n = strlen(path);
+    unsigned ret = 0;
+
+    for (size_t i = 0; i < model->weights.n; i++)
+        ret += strncmp(model->weights.at[i].fqn, path, n) == 0 &&
+               model->weights.at[i].fqn[n] == '.';
+    return ret;
+}
+
+/* Do modules of both names have the same tensors, and any? An export that is
+ * not strict keeps no other sign of that they are one. */
+static bool have_same_state(const struct pst_replacer *r, const char *a,
+                            const char *b)
+{
+    const size_t n = strlen(a);
+    const unsigned all = count_below(r->old, a);
+
+    if (all == 0 || all != count_below(r->old, b))
+        return false;
+    for (size_t i = 0; i < r->old->weights.n; i++) {
+        const char *name = r->old->weights.at[i].fqn;
+        struct pst_str other = {0};
+        bool same;
+
+        if (strncmp(name, a, n) != 0 || name[n] != '.')
+            continue;
+        pst_str_addf(&other, "%s%s", b, name + n);
+        same = !other.failed && pst_model_weight(r->old, other.text) != NULL &&
+               strcmp(canonical(r, name), canonical(r, other.text)) == 0;
+        pst_str_fini(&other);
+        if (!same)
+            return false;
+    }
+    return true;
+}
+
 static enum pst_status list_paths(struct pst_replacer *r)
 {
     const struct pst_graph *old = r->old->graph;
@@ -195,13 +245,14 @@ static enum pst_status list_paths(struct pst_replacer *r)
     for (size_t i = 0; i < old->calls.n && identity == NULL; i++)
         if (strcmp(old->calls.at[i]->path, r->path) == 0)
             identity = old->calls.at[i]->identity;
-    if (!r->aliases || identity == NULL || identity[0] == '\0')
-        return PST_OK;
-    for (size_t i = 0; i < old->calls.n; i++) {
+    for (size_t i = 0; r->aliases && identity != NULL && i < old->calls.n;
+         i++) {
         const struct pst_module_call *call = old->calls.at[i];
+        const bool known =
+            identity[0] != '\0' && strcmp(call->identity, identity) == 0;
 
-        if (strcmp(call->identity, identity) == 0 &&
-            !pst_renaming_is_path(&r->names, call->path) &&
+        if (!pst_renaming_is_path(&r->names, call->path) &&
+            (known || have_same_state(r, r->path, call->path)) &&
             !pst_vec_push(TAG, &r->names.paths, call->path))
             return no_memory(r);
     }
@@ -265,6 +316,7 @@ static enum pst_status fill_head(struct pst_replacer *r)
     to->torch_version = old->torch_version;
     to->decomposed = old->decomposed;
     to->evaluates = old->evaluates;
+    to->writes = old->writes || r->module->writes;
     to->fixed = old->fixed;
     if (to->fixed == NULL && old->symbols.at.n > 0)
         to->fixed = pst_arena_printf(&to->arena,

@@ -287,6 +287,7 @@ static void pack_plan(struct packer *p, pb_plan *ret)
     ret->model_digest = p->plan->model_digest;
     ret->loss = p->plan->loss;
     ret->evaluates = p->plan->evaluates;
+    ret->writes = p->plan->writes;
     ret->notes = (char **)p->plan->notes.at;
     ret->n_notes = p->plan->notes.n;
     pack_symbols(p, ret);

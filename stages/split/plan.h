@@ -10,7 +10,7 @@
 #include "stages/frontend/model.h"
 #include "stages/graph/graph.h"
 
-#define PST_PLAN_VERSION    6
+#define PST_PLAN_VERSION    7
 #define PST_PLAN_MAX_STAGES 4096
 
 struct pst_plan_file;
@@ -123,6 +123,7 @@ struct pst_plan {
     struct pst_symbols symbols; /* free sizes, as they are in this plan */
     const char *fixed; /* why other sizes cannot be had all the same, or NULL */
     bool evaluates;    /* exported in eval mode: struct pst_model */
+    bool writes;       /* it writes values in place: struct pst_model */
     struct PST_VEC(const char *) notes;
     const char *cut_by; /* times that chose the cut, just now; or NULL */
     const char *dir;    /* where it was loaded from, or NULL */

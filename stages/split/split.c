@@ -73,6 +73,7 @@ static enum pst_status fill_head(struct pst_splitter *s)
         return pst_diag_nomem(s->diag, 0);
     memcpy(plan->model_digest, s->model->digest, sizeof(plan->model_digest));
     plan->evaluates = s->model->evaluates;
+    plan->writes = s->model->writes;
     status = pst_symbols_copy(&s->model->symbols, &plan->symbols, s->diag);
     if (status == PST_OK && s->model->fixed != NULL) {
         plan->fixed = pst_arena_strdup(&plan->arena, s->model->fixed);

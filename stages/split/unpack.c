@@ -355,6 +355,7 @@ static enum pst_status take_head(struct unpacker *u, const pb_plan *pb)
     strcpy(u->plan->model_digest, pb->model_digest);
     u->plan->loss = pb->loss;
     u->plan->evaluates = pb->evaluates;
+    u->plan->writes = pb->writes;
     for (size_t i = 0; i < pb->n_notes; i++) {
         const char *note = keep(u, pb->notes[i]);
 

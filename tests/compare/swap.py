@@ -157,6 +157,30 @@ class Nested(nn.Module):
         return (a * b).mean()
 
 
+class Viewed(nn.Module):
+    def __init__(self, *shapes):
+        super().__init__()
+        self.shapes = shapes
+
+    def forward(self, x):
+        for shape in self.shapes:
+            x = x.view(shape)
+        return x
+
+
+class Written(nn.Module):
+    """Writes the result of q, which is a part of h or is not."""
+    def __init__(self, q):
+        super().__init__()
+        self.p, self.q = nn.Linear(4, 4), q
+
+    def forward(self, x):
+        h = self.p(x)
+        g = self.q(h)
+        g.mul_(2)
+        return (g * h).mean()
+
+
 # --- a case ------------------------------------------------------------------
 
 class Bench:
@@ -286,6 +310,8 @@ def names(b):
     eager.norms = nn.ModuleList([scale] * 3)
     b.compare("all names", shared, {"norms.0": scale}, eager, aliases=True,
               strict=True)
+    b.compare("all names, by the state", shared, {"norms.0": scale}, eager,
+              aliases=True)
     linear = nn.Linear(4, 4)
     for name in "a", "b":
         b.compare(f"a tied layer, {name}", tied, {name: linear},
@@ -296,6 +322,29 @@ def names(b):
               {"t": (other, ((x, x + 1),), {"y": {"key": x * 2}})},
               with_module(nested, "t", other),
               preserve_module_call_signature=("t",))
+
+
+def written(b):
+    """What shares memory matters where the model writes in place."""
+    linear, plus = nn.Linear(4, 4), Plus(1)
+    model = Written(nn.Linear(4, 4))
+    b.compare("another that makes its result", model, {"q": plus},
+              with_module(model, "q", plus))
+    b.export("model", model)
+    b.export("m0", Viewed((-1, 4)))
+    with b.case("refused: returns its input"):
+        said = b.call("split", "model.pt2", "-o", "plan", "--swap",
+                      "q=m0.pt2", code=65)
+        assert "return a clone()" in said, said
+    model = Written(Viewed((-1, 4)))
+    b.compare("another that returns its input", model, {"q": Viewed(-1, (-1, 4))},
+              with_module(model, "q", Viewed(-1, (-1, 4))))
+    b.export("model", model)
+    b.export("m0", linear)
+    with b.case("refused: the old one returns its input"):
+        said = b.call("split", "model.pt2", "-o", "plan", "--swap",
+                      "q=m0.pt2", code=65)
+        assert "of the old module" in said, said
 
 
 def bits(b):
@@ -363,7 +412,7 @@ def main():
     a.workdir.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(a.seed)
     b = Bench(a.penstock.resolve(), a.workdir.resolve())
-    for part in calls, layers, names, bits, frozen, refused:
+    for part in calls, layers, names, written, bits, frozen, refused:
         part(b)
     print(f"{b.passed} passed, {b.failed} failed")
     return 1 if b.failed else 0

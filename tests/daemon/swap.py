@@ -138,10 +138,17 @@ def replaced(b):
            "--data", "x.safetensors", "--dump", "resumed", "--quiet",
            "--checkpoint", "saved", "--keep", "0", f"--resume={STEPS * 3 // 4}", "--adopt")
     assert b.result("resumed") == after
-    # Who knows the old module alone is told so.
-    said = b.call("eval", "plan", "--checkpoint", "saved", "--data",
-                  "x.safetensors", code=78)
-    assert "modules were replaced" in said, said
+    # The plan in the checkpoint counts, or one that was cut of such a model.
+    b.call("split", f"{b.folder}/u06.pt2", "-o", "other", "--loss-fn",
+           "mse:target=x", "--swap", f"n={b.folder}/u06.pt2")
+    said = [b.call("eval", plan, "--checkpoint", "saved", "--data",
+                   "x.safetensors", "--batches", "4")
+            for plan in ("plan", "other")]
+    assert said[0] == said[1], said
+    b.call("split", f"{b.folder}/u05.pt2", "-o", "other", "--loss-fn",
+           "mse:target=x")
+    b.call("eval", "other", "--checkpoint", "saved", "--data",
+           "x.safetensors", code=78)
 
 
 def frozen(b):

@@ -45,6 +45,8 @@ enum pst_status pst_functionalise_explain(
 /* What v stands for; v itself if it is no such copy. */
 struct pst_value *pst_functionalise_home(const struct pst_functionalise *f,
                                          struct pst_value *v);
+/* Was something written that is not state? */
+bool pst_functionalise_has_written(const struct pst_functionalise *f);
 /* Replaces the window of v by update (broadcast and converted to v's shape
  * and dtype); returns the value that stands for v from now on, or NULL. A
  * self-overlapping window is refused by name (E_SELF_OVERLAP). */

@@ -433,6 +433,19 @@ static enum pst_status finish_storage(struct pst_functionalise *f,
     return pst_graph_add_output(f->build->graph, &output, diag);
 }
 
+bool pst_functionalise_has_written(const struct pst_functionalise *f)
+{
+    for (size_t i = 0; i < f->storages.n; i++) {
+        const struct pst_value *v = f->storages.at[i]->owner;
+
+        if (f->facts[v->id].original != NULL)
+            v = f->facts[v->id].original;
+        if (v->kind == PST_VALUE_NODE || v->kind == PST_VALUE_INPUT)
+            return true;
+    }
+    return false;
+}
+
 enum pst_status pst_functionalise_finish(struct pst_functionalise *f,
                                          struct pst_diag *diag)
 {

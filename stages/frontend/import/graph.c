@@ -444,6 +444,7 @@ enum pst_status pst_import_results(struct pst_import *import)
         status = read_outputs(import, &import->outer);
     if (status == PST_OK)
         status = pst_functionalise_finish(import->functional, import->diag);
+    import->model->writes = pst_functionalise_has_written(import->functional);
     if (status == PST_OK)
         status = check_updates(import);
     if (status == PST_OK)

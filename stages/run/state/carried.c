@@ -56,20 +56,52 @@ bool pst_carried_is_in(const struct pst_checkpoint *ckpt)
     return pst_checkpoint_find(ckpt, PLAN) != NULL;
 }
 
+static enum pst_status unpack(const struct pst_checkpoint *ckpt,
+                              struct pst_plan **ret, struct pst_diag *diag)
+{
+    const struct pst_safetensors_entry *e = pst_checkpoint_find(ckpt, PLAN);
+    enum pst_status status;
+    void *data;
+
+    if (e->bytes > PST_PLAN_MAX_FILE)
+        return pst_diag_set(diag, PST_ERR_RANGE,
+                            "the plan in the checkpoint is too large");
+    data = pst_alloc(TAG, PST_MAX(e->bytes, (size_t)1));
+    if (data == NULL)
+        return pst_diag_nomem(diag, e->bytes);
+    status = pst_safetensors_read(e, 0, e->bytes, data, diag);
+    if (status == PST_OK)
+        status = pst_plan_unpack(data, e->bytes, ret, diag);
+    pst_free(data);
+    return status;
+}
+
 enum pst_status pst_carried_check(const struct pst_engine *engine,
                                   const struct pst_checkpoint *ckpt,
                                   struct pst_diag *diag)
 {
+    struct pst_plan *plan = NULL;
+    enum pst_status status;
+    bool same;
+
     if (pst_carried_is_in(ckpt) == is_carried(engine))
         return PST_OK;
-    return pst_diag_set(
-        diag, PST_ERR_MISMATCH,
-        pst_carried_is_in(ckpt)
-            ? "the checkpoint of step %llu is of a model in which modules were "
-              "replaced; --resume of `train` and `run` goes on with these"
-            : "the checkpoint of step %llu is from before modules were "
-              "replaced",
-        (unsigned long long)ckpt->info.step);
+    if (is_carried(engine))
+        return pst_diag_set(diag, PST_ERR_MISMATCH,
+                            "the checkpoint of step %llu is from before the "
+                            "model was changed",
+                            (unsigned long long)ckpt->info.step);
+    status = unpack(ckpt, &plan, diag);
+    if (status != PST_OK)
+        return status;
+    same = strcmp(plan->model_digest, root_of(engine)->model_digest) == 0;
+    pst_plan_free(plan);
+    if (same)
+        return PST_OK;
+    return pst_diag_set(diag, PST_ERR_MISMATCH,
+                        "the model was changed in the run of the checkpoint of "
+                        "step %llu, and this plan is not what it then was",
+                        (unsigned long long)ckpt->info.step);
 }
 
 static struct pst_meta bytes_meta(size_t n)
@@ -199,25 +231,15 @@ static enum pst_status check_base(const struct pst_carried *c,
                         (unsigned long long)c->ckpt->info.step);
 }
 
-static enum pst_status read_plan(struct pst_carried *c,
-                                 const struct pst_safetensors_entry *e,
-                                 struct pst_diag *diag)
+static enum pst_status read_plan(struct pst_carried *c, struct pst_diag *diag)
 {
-    void *data = NULL;
-    enum pst_status status = check_base(c, diag);
+    enum pst_status status = unpack(c->ckpt, &c->plan, diag);
 
-    if (status != PST_OK)
+    /* One that was made so before it was cut has a folder of its own. */
+    if (status != PST_OK ||
+        strcmp(c->plan->model_digest, c->base->model_digest) == 0)
         return status;
-    if (e->bytes > PST_PLAN_MAX_FILE)
-        return pst_diag_set(diag, PST_ERR_RANGE,
-                            "the plan in the checkpoint is too large");
-    data = pst_alloc(TAG, PST_MAX(e->bytes, (size_t)1));
-    if (data == NULL)
-        return pst_diag_nomem(diag, e->bytes);
-    status = pst_safetensors_read(e, 0, e->bytes, data, diag);
-    if (status == PST_OK)
-        status = pst_plan_unpack(data, e->bytes, &c->plan, diag);
-    pst_free(data);
+    status = check_base(c, diag);
     if (status == PST_OK)
         status = pst_plan_check(c->plan, diag);
     if (status != PST_OK)
@@ -236,7 +258,6 @@ enum pst_status pst_carried_open(struct pst_plan *base, const char *dir,
 {
     const struct pst_checkpoint_query query = {.dir = dir, .step = step};
     struct pst_carried *c = pst_calloc(TAG, 1, sizeof(*c));
-    const struct pst_safetensors_entry *e = NULL;
     enum pst_status status;
 
     *ret = NULL;
@@ -244,11 +265,9 @@ enum pst_status pst_carried_open(struct pst_plan *base, const char *dir,
         return pst_diag_nomem(diag, sizeof(*c));
     c->base = base;
     status = pst_checkpoint_open(&query, &c->ckpt, diag);
-    if (status == PST_OK)
-        e = pst_checkpoint_find(c->ckpt, PLAN);
-    if (e != NULL)
-        status = read_plan(c, e, diag);
-    if (status == PST_OK && e != NULL)
+    if (status == PST_OK && pst_carried_is_in(c->ckpt))
+        status = read_plan(c, diag);
+    if (status == PST_OK && c->plan != NULL && c->plan->read != NULL)
         *ret = c;
     else
         pst_carried_close(c);

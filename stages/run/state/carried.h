@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_RUN_STATE_CARRIED_H
 #define PENSTOCK_STAGES_RUN_STATE_CARRIED_H
 /*
- * Plans that no folder has, because a module was replaced in a running job
+ * Plans that no folder has, because the model was changed in a running job
  * (pst_plan.base_digest): they stand in the checkpoints, as tensors "plan.pb"
  * and "plan.base" of rank 0's shard, with "const.FQN" of what the other
  * entries leave out. Exec thread.
@@ -16,7 +16,7 @@ struct pst_safetensors_writer;
 
 /* Whose checkpoints these are: of the plan that the run began with. */
 const char *pst_carried_model(const struct pst_engine *engine);
-/* PST_ERR_MISMATCH if modules were replaced in the run of the checkpoint and
+/* PST_ERR_MISMATCH if the model was changed in the run of the checkpoint and
  * the engine's plan is not what it then was, or the other way round. */
 enum pst_status pst_carried_check(const struct pst_engine *engine,
                                   const struct pst_checkpoint *ckpt,
@@ -54,7 +54,8 @@ struct pst_carried {
 };
 
 /* The plan in the checkpoint of that step, which was made of `base`. *ret is
- * NULL if the checkpoint is of base itself. */
+ * NULL if the checkpoint is of base itself, or base was changed so before it
+ * was cut. */
 enum pst_status pst_carried_open(struct pst_plan *base, const char *dir,
                                  uint64_t step, struct pst_carried **ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
