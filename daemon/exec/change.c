@@ -17,6 +17,7 @@
 #include "stages/run/data/tokens.h"
 #include "stages/run/state/carried.h"
 #include "stages/split/again.h"
+#include "stages/split/pack.h"
 
 #define PIECE    ((size_t)60000) /* of a file, in one broadcast */
 #define MAX_FILE ((uint64_t)64 << 30)
@@ -204,6 +205,34 @@ static enum pst_status replace(struct change *x,
     return status;
 }
 
+static bool is_fresh(void *ctx, const char *fqn)
+{
+    const struct change *x = ctx;
+    const struct pst_weight *w =
+        x->module != NULL ? pst_model_weight(x->model, fqn) : NULL;
+
+    return w != NULL && w->home == x->module;
+}
+
+/* States that begin anew count steps from here. */
+static void count_from_here(const struct pstd_session *s, struct change *x,
+                            const struct pstd_change_order *order)
+{
+    struct pst_plan *to = x->changed->plan;
+
+    for (size_t i = 0; i < to->params.n; i++) {
+        struct pst_plan_param *param = &to->params.at[i];
+        const int old = pst_plan_find_param(x->before, param->fqn);
+        const struct pst_plan_param *was =
+            old >= 0 ? &x->before->params.at[old] : NULL;
+        const bool goes_on = was != NULL && was->requires_grad &&
+                             pst_meta_same(&was->meta, &param->meta) &&
+                             (order->keep || !is_fresh(x, param->fqn));
+
+        param->since = goes_on ? was->since : s->step;
+    }
+}
+
 static enum pst_status make_plan(struct pstd_session *s, struct change *x,
                                  const struct pstd_change_order *order,
                                  const char *path, struct pst_diag *diag)
@@ -225,8 +254,12 @@ static enum pst_status make_plan(struct pstd_session *s, struct change *x,
                                  from->plan, &to->plan, diag);
     if (status != PST_OK)
         return status;
+    count_from_here(s, x, order);
     memcpy(to->plan->base_digest, s->w->plan->model_digest,
            sizeof(to->plan->base_digest));
+    status = pst_plan_digest(to->plan, diag);
+    if (status != PST_OK)
+        return status;
     to->batch = (struct pst_batch){.plan = to->plan,
                                    .microbatches = from->microbatches,
                                    .n_tail = from->n_tail};
@@ -250,15 +283,6 @@ static enum pst_status make_tokens(struct pstd_session *s,
                             pst_data_fill, s->data, &changed->tokens, diag);
     options->weigh_ctx = changed->tokens;
     return status;
-}
-
-static bool is_fresh(void *ctx, const char *fqn)
-{
-    const struct change *x = ctx;
-    const struct pst_weight *w =
-        x->module != NULL ? pst_model_weight(x->model, fqn) : NULL;
-
-    return w != NULL && w->home == x->module;
 }
 
 static bool never(void *ctx, const char *fqn)
@@ -500,6 +524,9 @@ enum pst_status pstd_session_restore(struct pstd_session *s,
 
     if (!s->config.resume.on)
         return PST_OK;
+    status = pstd_session_recall(s, diag);
+    if (status != PST_OK)
+        return status;
     if (s->w->rank == 0)
         found = find(s);
     if (s->w->size > 1)

@@ -135,6 +135,23 @@ static enum pst_status share_fallback(struct pstd_session *s,
     return status;
 }
 
+enum pst_status pstd_session_recall(struct pstd_session *s,
+                                    struct pst_diag *diag)
+{
+    struct pst_checkpoint_run run = {0};
+    enum pst_status status = PST_OK;
+
+    if (s->w->rank == 0 && s->config.checkpoint_fallback == NULL) {
+        status = pst_checkpoint_whose(s->config.checkpoint, &run, diag);
+        if (status == PST_OK)
+            status = recall(s, run.fallback, diag);
+        pst_free(run.fallback);
+    }
+    status = pstd_agree(s->w, status, diag);
+    return status == PST_OK ? pstd_agree(s->w, share_fallback(s, diag), diag)
+                            : status;
+}
+
 /* A first folder that cannot be taken, as on a full disk, costs no more than a
  * save there would: each save tries again. */
 static enum pst_status claim_first(struct pstd_session *s,

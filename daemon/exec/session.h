@@ -55,7 +55,11 @@ struct pstd_session {
 enum pst_status pstd_session_prepare(struct pstd_session *s,
                                      const struct pstd_order *order,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* folders.c: COLLECTIVE. The folders of checkpoints are this run's until
+/* folders.c: COLLECTIVE. The second folder that the first one remembers, if
+ * none is given. */
+enum pst_status pstd_session_recall(struct pstd_session *s,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. The folders of checkpoints are this run's until
  * release; all ranks see the same. */
 enum pst_status pstd_session_claim(struct pstd_session *s,
                                    struct pst_diag *diag) PST_MUST_CHECK;

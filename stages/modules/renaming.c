@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/modules/renaming.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define TAG PST_TAG_PLAN
@@ -10,25 +11,45 @@ static enum pst_status no_memory(const struct pst_renaming *r)
     return pst_diag_nomem(r->diag, 0);
 }
 
-static bool is_below_path(const char *name, const char *path)
+/* Is the name below the path? Calls that were given a module of their own are
+ * no part of a path: "n@1.g.w" is below "n" and "n.g". *ret_call: the number
+ * behind the path itself, -1: none. */
+static bool is_below_path(const char *name, const char *path, int *ret_call)
 {
-    const size_t n = strlen(path);
+    *ret_call = -1;
+    for (;; path++) {
+        if (*name == '@') {
+            const int call = (int)strtol(name + 1, (char **)&name, 10);
 
-    return strncmp(name, path, n) == 0 && name[n] == '.';
+            *ret_call = *path == '\0' ? call : -1;
+        }
+        if (*path == '\0')
+            return *name == '.';
+        if (*name++ != *path)
+            return false;
+    }
 }
 
 static bool is_below(const struct pst_renaming *r, const char *name)
 {
+    int call;
+
     for (size_t i = 0; i < r->paths.n; i++)
-        if (is_below_path(name, r->paths.at[i]))
+        if (is_below_path(name, r->paths.at[i], &call))
             return true;
     return false;
 }
 
-/* Does that name of the old state go? */
+/* Does that name of the old state go? If other calls stay, what they read
+ * does. */
 static bool goes(const struct pst_renaming *r, const char *name)
 {
-    return !r->stays && is_below(r, name);
+    int call = -1;
+    bool below = false;
+
+    for (size_t i = 0; i < r->paths.n && !below; i++)
+        below = is_below_path(name, r->paths.at[i], &call);
+    return below && (!r->stays || (call >= 0 && call == r->call));
 }
 
 /* --- single values -------------------------------------------------------- */
@@ -101,7 +122,8 @@ bool pst_renaming_is_own(const struct pst_renaming *r,
 const char *pst_renaming_old(const struct pst_renaming *r,
                              const struct pst_value *value)
 {
-    return r->stays ? value->fqn : find_name(r, value, false);
+    return r->stays && !goes(r, value->fqn) ? value->fqn
+                                            : find_name(r, value, false);
 }
 
 static const char *join(const struct pst_renaming *r, const char *prefix,

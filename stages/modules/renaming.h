@@ -13,6 +13,7 @@ struct pst_renaming {
     /* Of the module that goes: the one that was named, then its other names. */
     struct PST_VEC(const char *) paths;
     bool stays;         /* other calls keep the old module, and its state */
+    int call;           /* the one that does not; -1: all */
     const char *prefix; /* of the new state, if it stays; else NULL: paths */
     struct pst_map ties, storages; /* of old, by the value's fqn */
     struct pst_diag *diag;

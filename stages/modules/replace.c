@@ -411,6 +411,7 @@ enum pst_status pst_model_replace(const struct pst_model *model,
     status = pst_graph_new(&r.model->graph, diag);
     r.graph = r.model->graph;
     pst_renaming_init(&r.names, model, what->module, r.model, diag);
+    r.names.call = what->call;
     if (status == PST_OK)
         status = pst_renaming_index(&r.names);
     if (status == PST_OK)

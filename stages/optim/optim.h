@@ -67,11 +67,13 @@ enum pst_status pst_optim_check(const struct pst_optim_options *options,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 double pst_lr_at(const struct pst_optim_options *options, uint64_t step);
-/* All numbers of a step of that optimizer; the gradient is multiplied by
- * grad_scale first. */
+/* All numbers of a step of that optimizer, for parameters whose states began
+ * `since` steps after the run did; the gradient is multiplied by grad_scale
+ * first. */
 struct pst_update pst_optim_update(const struct pst_optim *optim,
                                    const struct pst_optim_options *options,
-                                   uint64_t step, double grad_scale);
+                                   uint64_t step, uint64_t since,
+                                   double grad_scale);
 /* As torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)). */
 double pst_clip_scale(double norm, double max_norm);
 

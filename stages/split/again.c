@@ -112,6 +112,7 @@ static enum pst_status add_weight(struct maker *m, unsigned i, const char *fqn)
                                  .meta = param->meta,
                                  .is_param = param->kind == PST_VALUE_PARAM,
                                  .requires_grad = param->requires_grad,
+                                 .is_complex = param->is_complex,
                                  .stored = true,
                                  .read = m->fn,
                                  .ctx = m->ctx,

@@ -265,6 +265,7 @@ static void pack_params(struct packer *p, pb_plan *ret)
                             : PENSTOCK__PLAN__PARAM__KIND__CONST;
         items[i].meta = pack_meta(p, &param->meta);
         items[i].requires_grad = param->requires_grad;
+        items[i].since = param->since;
         items[i].persistent = param->persistent;
         items[i].pairs = param->is_complex;
         items[i].stages = param->stages;

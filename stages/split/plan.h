@@ -93,6 +93,9 @@ struct pst_plan_param {
     bool is_complex; /* its last dimension has the two parts of a number */
     struct pst_meta meta;
     bool requires_grad, persistent;
+    /* Finished steps when it came, or was trained again: its optimizer's states
+     * count from there. */
+    uint64_t since;
     unsigned *stages; /* that read it, ascending; none: unused */
     unsigned *uses;   /* contributions to its gradient in each of them */
     unsigned n_stages;

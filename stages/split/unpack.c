@@ -302,7 +302,8 @@ static enum pst_status take_param(struct unpacker *u, size_t i,
     static const enum pst_value_kind kinds[] = {
         PST_VALUE_PARAM, PST_VALUE_BUFFER, PST_VALUE_CONST};
     struct pst_arena *arena = &u->plan->arena;
-    struct pst_plan_param param = {.requires_grad = pb->requires_grad,
+    struct pst_plan_param param = {.since = pb->since,
+                                   .requires_grad = pb->requires_grad,
                                    .persistent = pb->persistent,
                                    .is_complex = pb->pairs,
                                    .n_aliases = (unsigned)pb->n_aliases,

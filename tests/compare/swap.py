@@ -46,6 +46,11 @@ class Scale(nn.Module):
         return x * self.w
 
 
+class Chain(nn.Sequential):
+    def forward(self, x, *_):
+        return super().forward(x)
+
+
 class Twice(nn.Module):
     """One module, called with two constants; in eager mode, two modules."""
     def __init__(self, first=None, second=None):
@@ -283,6 +288,21 @@ def calls(b):
     one.lin = model.lin
     b.compare("one call", model, {"n@1": scale}, one,
               lambda n: n.replace("other.", "n@1."))
+    inner = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    two = Twice(Plus(1), Chain(scale, inner[1]))
+    two.lin = model.lin
+    b.export("m1", nn.Linear(4, 4))
+    b.export("m2", copy.deepcopy(inner))
+    b.export("m3", copy.deepcopy(scale))
+    b.export("m4", Plus(1))
+    b.export("model", model)
+    with b.case("again, and in what was replaced"):
+        have = b.step(1, *(part for swap in (
+            "n@1=m1", "n@1=m2", "n.0=m3", "n@0=m4") for part in (
+                "--swap", f"{swap}.pt2")))
+        b.equal(have, two, lambda n: {
+            "other.0.w": "n.0.w", "other.1.weight": "n@1.1.weight",
+            "other.1.bias": "n@1.1.bias"}.get(n, n))
     b.compare("calls share a parameter", model, {"n": scale},
               with_module(model, "n", scale))
 

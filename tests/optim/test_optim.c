@@ -91,6 +91,8 @@ static void run(const struct golden *g, int64_t n, enum pst_isa isa,
 {
     const struct pst_optim *optim = g->options.row;
     struct pst_optim_options options = g->options;
+    /* Or as of a parameter that came to a run that was under way. */
+    const uint64_t since = pool == NULL ? 1000 : 0;
     pst_task_fn update = NULL;
     float *grad = malloc((size_t)n * sizeof(float));
 
@@ -109,7 +111,7 @@ static void run(const struct golden *g, int64_t n, enum pst_isa isa,
     }
     for (uint64_t step = 0; step < STEPS && update != NULL; step++) {
         const struct pst_update numbers =
-            pst_optim_update(optim, &options, step, 0.25);
+            pst_optim_update(optim, &options, since + step, since, 0.25);
         void *const from[] = {grad, tensors[1], tensors[2]};
         const struct pst_task task = {.dtype = PST_F32,
                                       .n = n,

@@ -84,9 +84,9 @@ enum pst_status pst_carried_check(const struct pst_engine *engine,
     enum pst_status status;
     bool same;
 
-    if (pst_carried_is_in(ckpt) == is_carried(engine))
+    if (!pst_carried_is_in(ckpt) && !is_carried(engine))
         return PST_OK;
-    if (is_carried(engine))
+    if (!pst_carried_is_in(ckpt))
         return pst_diag_set(diag, PST_ERR_MISMATCH,
                             "the checkpoint of step %llu is from before the "
                             "model was changed",
@@ -94,6 +94,7 @@ enum pst_status pst_carried_check(const struct pst_engine *engine,
     status = unpack(ckpt, &plan, diag);
     if (status != PST_OK)
         return status;
+    /* Modules of equal shapes would be mixed up without a word. */
     same = strcmp(plan->model_digest, root_of(engine)->model_digest) == 0;
     pst_plan_free(plan);
     if (same)

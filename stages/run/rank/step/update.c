@@ -31,9 +31,11 @@ void pst_update_apply(const struct pst_rank_role *role,
                       struct pst_rank_device *d, uint64_t step, double norm)
 {
     const struct pst_optim_options *o = &role->options.optim;
-    const struct pst_update update = pst_optim_update(
-        pst_role_optim(role), o, step,
-        o->clip_norm > 0 ? pst_clip_scale(norm, o->clip_norm) : 1);
+    const double scale =
+        o->clip_norm > 0 ? pst_clip_scale(norm, o->clip_norm) : 1;
+    uint64_t since = 0;
+    struct pst_update update =
+        pst_optim_update(pst_role_optim(role), o, step, since, scale);
 
     for (size_t i = 0; i < layout->params.n; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
@@ -49,6 +51,11 @@ void pst_update_apply(const struct pst_rank_role *role,
 
         if (!p->trained)
             continue;
+        if (role->plan->params.at[p->index].since != since) {
+            since = role->plan->params.at[p->index].since;
+            update =
+                pst_optim_update(pst_role_optim(role), o, step, since, scale);
+        }
         for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
             if (p->state[k] != 0)
                 from[1 + k] = pst_rank_at(d, p->state[k]);
