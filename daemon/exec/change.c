@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/exec/change.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "daemon/common/setup.h"
+#include "daemon/exec/spread.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
 #include "stages/modules/freeze.h"
@@ -18,9 +15,6 @@
 #include "stages/run/state/carried.h"
 #include "stages/split/again.h"
 #include "stages/split/pack.h"
-
-#define PIECE    ((size_t)60000) /* of a file, in one broadcast */
-#define MAX_FILE ((uint64_t)64 << 30)
 
 /* The plan of a run whose model was changed. */
 struct pstd_changed {
@@ -41,7 +35,7 @@ struct change {
     struct pst_model *old;            /* of it */
     struct pst_model *module, *model; /* SWAP: what comes, and with it */
     unsigned n; /* calls or parameters that were changed */
-    int file;   /* -1: none */
+    struct pstd_spread file;
     struct pstd_changed *changed;
 };
 
@@ -51,68 +45,6 @@ static double now_s(void)
 
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-/* --- the file ------------------------------------------------------------- */
-
-static enum pst_status send_pieces(struct pstd_session *s,
-                                   const struct pst_file *file, uint64_t size,
-                                   int fd, struct pst_diag *diag)
-{
-    char *piece = pst_alloc(PST_TAG_DAEMON, PIECE);
-    enum pst_status status =
-        piece != NULL ? PST_OK : pst_diag_nomem(diag, PIECE);
-    enum pst_status mine = PST_OK;
-    struct pst_diag why;
-
-    status = pstd_agree(s->w, status, diag);
-    /* Who cannot go on takes part until all has been sent. */
-    for (uint64_t at = 0; at < size && status == PST_OK; at += PIECE) {
-        const size_t n = (size_t)PST_MIN(size - at, (uint64_t)PIECE);
-
-        if (s->w->rank == 0 && mine == PST_OK)
-            mine = pst_file_read_at(file, at, piece, n, &why);
-        status = pstd_broadcast(s->w, piece, n, diag);
-        if (s->w->rank != 0 && mine == PST_OK && status == PST_OK &&
-            pwrite(fd, piece, n, (off_t)at) != (ssize_t)n)
-            mine = pst_diag_errno(&why, errno, "the new module's file");
-    }
-    pst_free(piece);
-    if (mine != PST_OK)
-        *diag = why;
-    return status == PST_OK ? pstd_agree(s->w, mine, diag) : status;
-}
-
-/* COLLECTIVE. The file's path on this rank: rank 0's own, or one that only this
- * process sees. */
-static enum pst_status get_file(struct pstd_session *s, struct change *x,
-                                const char *path, char local[64],
-                                struct pst_diag *diag)
-{
-    struct pst_file file = {0};
-    uint64_t size = 0;
-    enum pst_status status = PST_OK;
-
-    if (s->w->rank == 0)
-        status = pst_file_open(path, &file, diag);
-    if (status == PST_OK && s->w->rank == 0 && file.size > MAX_FILE)
-        status = pst_diag_set(diag, PST_ERR_INPUT, "%s is too large", path);
-    if (s->w->rank != 0) {
-        x->file = memfd_create("module.pt2", MFD_CLOEXEC);
-        if (x->file < 0)
-            status = pst_diag_errno(diag, errno, "the new module's file");
-        else
-            (void)snprintf(local, 64, "/proc/self/fd/%d", x->file);
-    }
-    status = pstd_agree(s->w, status, diag);
-    size = file.size;
-    if (status == PST_OK && s->w->size > 1)
-        status = pstd_broadcast(s->w, &size, sizeof(size), diag);
-    if (status == PST_OK && s->w->size > 1)
-        status = send_pieces(s, &file, size, x->file, diag);
-    if (s->w->rank == 0)
-        pst_file_close(&file);
-    return status;
 }
 
 /* --- the new plan and its engine ------------------------------------------ */
@@ -298,15 +230,14 @@ static enum pst_status prepare(struct pstd_session *s, struct change *x,
 {
     struct pstd_executor *w = s->w;
     struct pst_exec_options options = s->options;
-    char local[64] = "";
     enum pst_status status = PST_OK;
 
     if (order->kind == PSTD_CHANGE_SWAP)
-        status = get_file(s, x, order->path, local, diag);
+        status = pstd_spread_file(w, order->path, &x->file, diag);
 
     if (status != PST_OK)
         return status;
-    status = make_plan(s, x, order, w->rank == 0 ? order->path : local, diag);
+    status = make_plan(s, x, order, x->file.path, diag);
     if (status == PST_OK) {
         pstd_set_batch(&options, &x->changed->batch);
         status = make_tokens(s, x->changed, &options, diag);
@@ -407,8 +338,7 @@ static void end_change(struct change *x)
     pst_model_close(x->model);
     pst_model_close(x->module);
     pst_model_close(x->old);
-    if (x->file >= 0)
-        (void)close(x->file);
+    pstd_spread_fini(&x->file);
 }
 
 static enum pst_status change(struct pstd_session *s,
@@ -416,7 +346,7 @@ static enum pst_status change(struct pstd_session *s,
                               struct pst_diag *diag)
 {
     const double begin = now_s();
-    struct change x = {.from = s->w->engine, .file = -1};
+    struct change x = {.from = s->w->engine, .file = {.file = -1}};
     struct pst_engine *engine = NULL;
     enum pst_status status = PST_OK;
 
