@@ -234,7 +234,6 @@ static enum pst_status prepare(struct pstd_session *s, struct change *x,
 
     if (order->kind == PSTD_CHANGE_SWAP)
         status = pstd_spread_file(w, order->path, &x->file, diag);
-
     if (status != PST_OK)
         return status;
     status = make_plan(s, x, order, x->file.path, diag);
@@ -465,9 +464,8 @@ enum pst_status pstd_session_restore(struct pstd_session *s,
         return status;
     changed = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*changed));
     status = changed == NULL ? pst_diag_nomem(diag, sizeof(*changed)) : PST_OK;
-    if (changed != NULL) {
+    if (changed != NULL)
         status = restore(s, changed, &found, diag);
-    }
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK && changed->carried != NULL) {
         pst_engine_free(s->w->engine);

@@ -119,20 +119,32 @@ def refused(b):
 
 
 def told_steps(b):
+    """(step, loss) of each that the log has."""
     with open(f"{b.work}/log/rank-0.log", encoding="utf-8") as f:
-        return [int(m[1]) for m in re.finditer(
-            r"event=step .*?\bstep=(\d+)", f.read())]
+        return [(int(m[1]), float(m[2])) for m in re.finditer(
+            r"event=step .*?\bstep=(\d+) .*?\bloss=(\S+)", f.read())]
+
+
+def check_rate(told, at):
+    """AdamW moves a new parameter by the rate in each of its first steps: n.w
+    is 2 at first, the output w ** 9 x."""
+    for steps in 5, 40:
+        loss = told[at + steps][1]
+        w = (1 + (loss / 1.5625) ** .5) ** (1 / 9)
+        assert .8e-3 < (2 - w) / steps < 1.1e-3, (steps, w)
 
 
 def replaced(b):
     run = b.begin("swapped", "--checkpoint", "saved", "--keep", "0",
                   "--checkpoint-every", str(STEPS // 4), "--log-every", "1", "--log-dir", "log")
-    assert "3 calls" in b.swap("n", "u06")
+    swapped = json.loads(b.swap("n", "u06", "--json"))
+    assert swapped["calls"] == 3, swapped
     b.end(run)
     after = b.result("swapped")
     assert set(after) == {"param.n.n.w"}, sorted(after)
-    steps = told_steps(b)
-    assert steps == list(range(1, STEPS + 1)), steps[:5]
+    told = told_steps(b)
+    assert [step for step, _ in told] == list(range(1, STEPS + 1)), told[:5]
+    check_rate(told, swapped["step"])
     b.call("run", "plan", "--transport", b.transport, *b.ranks, "-m", MICROBATCHES,
            "--steps", str(STEPS), "--lr", "1e-3", "--optimizer", "adamw",
            "--data", "x.safetensors", "--dump", "resumed", "--quiet",
@@ -149,6 +161,29 @@ def replaced(b):
            "mse:target=x")
     b.call("eval", "other", "--checkpoint", "saved", "--data",
            "x.safetensors", code=78)
+
+
+def second_folder(b):
+    """The plan of the newest checkpoint, which is in the folder that the first
+    one remembers."""
+    first = f"{b.work}/first"
+    run = b.begin("moved", "--checkpoint", "first", "--checkpoint-fallback",
+                  "second", "--keep", "0", "--checkpoint-every",
+                  str(STEPS // 4), "--checkpoint-retry", "0")
+    os.rename(first, first + ".away")  # the disk goes
+    with open(first, "w", encoding="utf-8"):
+        pass
+    b.swap("n", "u06")
+    b.end(run)
+    os.remove(first)  # and is back
+    os.rename(first + ".away", first)
+    shutil.rmtree(f"{b.work}/second/step-{STEPS:08}")
+    b.call("run", "plan", "--transport", b.transport, *b.ranks, "-m",
+           MICROBATCHES, "--steps", str(STEPS), "--lr", "1e-3", "--optimizer",
+           "adamw", "--data", "x.safetensors", "--dump", "back", "--quiet",
+           "--checkpoint", "first", "--resume")
+    assert b.result("back") == b.result("moved")
+    assert set(b.result("back")) == {"param.n.n.w"}
 
 
 def frozen(b):
@@ -207,7 +242,7 @@ def main():
     penstock, folder = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as work:
         b = Bench(penstock, folder, sys.argv[3], work)
-        for part in refused, replaced, frozen, many:
+        for part in refused, replaced, second_folder, frozen, many:
             part(b)
     print("ok")
 
