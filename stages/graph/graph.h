@@ -224,6 +224,13 @@ bool pst_node_is_free(const struct pst_node *node);
 /* It has results, and none of them has an element. */
 bool pst_node_is_empty(const struct pst_node *node);
 
+/* Read through its fqn: a parameter, buffer or constant. */
+static inline bool pst_value_is_state(const struct pst_value *value)
+{
+    return value->kind == PST_VALUE_PARAM || value->kind == PST_VALUE_BUFFER ||
+           value->kind == PST_VALUE_CONST;
+}
+
 /* The storage that a value lives in: itself or its base. */
 static inline struct pst_value *pst_value_storage(struct pst_value *value)
 {

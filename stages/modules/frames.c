@@ -25,12 +25,6 @@ static enum pst_status no_memory(const struct finder *f)
     return pst_diag_nomem(f->diag, 0);
 }
 
-static bool is_state(const struct pst_value *v)
-{
-    return v->kind == PST_VALUE_PARAM || v->kind == PST_VALUE_BUFFER ||
-           v->kind == PST_VALUE_CONST;
-}
-
 static int frame_of(const struct finder *f, const struct pst_value *v)
 {
     return v->def == NULL ? -1 : pst_frames_of(f->frames, v->def->call);
@@ -65,7 +59,7 @@ static void use(void *ctx, struct pst_value **slot, unsigned arg)
     if (from >= 0 && from != f->frame && v->version_of == NULL)
         f->taken[v->id] |= GIVEN;
     if (f->frame < 0 || from == f->frame ||
-        (is_state(state) && f->own(f->ctx, state)))
+        (pst_value_is_state(state) && f->own(f->ctx, state)))
         return;
     if (!has(&f->frames->at.at[f->frame].ins, v))
         push(f, &f->frames->at.at[f->frame].ins, v);

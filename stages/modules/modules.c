@@ -51,12 +51,6 @@ static const struct pst_value *told_by(const struct pst_value *value)
     return value->version_of != NULL ? value->version_of : value;
 }
 
-static bool is_state(const struct pst_value *value)
-{
-    return value->kind == PST_VALUE_PARAM || value->kind == PST_VALUE_BUFFER ||
-           value->kind == PST_VALUE_CONST;
-}
-
 static bool is_below(const char *name, const char *path)
 {
     const size_t n = strlen(path);
@@ -73,7 +67,7 @@ static const char *attribute(const struct describer *d,
     const struct pst_tie *tie;
     const char *ret = NULL;
 
-    if (!is_state(value))
+    if (!pst_value_is_state(value))
         return NULL;
     tie = pst_map_get(&d->names, value->fqn);
     if (is_below(value->fqn, call->path))

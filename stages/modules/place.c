@@ -267,7 +267,7 @@ static void find_gone(void *ctx, struct pst_value **slot, unsigned arg)
     (void)arg;
     if (v->version_of != NULL)
         v = v->version_of;
-    if (pst_is_state(v) && g->r->replay.twins[v->id] == NULL)
+    if (pst_value_is_state(v) && g->r->replay.twins[v->id] == NULL)
         g->gone = v;
 }
 

@@ -28,12 +28,6 @@ struct pst_replacer {
     struct pst_diag *diag;
 };
 
-static inline bool pst_is_state(const struct pst_value *v)
-{
-    return v->kind == PST_VALUE_PARAM || v->kind == PST_VALUE_BUFFER ||
-           v->kind == PST_VALUE_CONST;
-}
-
 /* All nodes of the new graph, whose given values are there. */
 enum pst_status pst_replacer_place(struct pst_replacer *r) PST_MUST_CHECK;
 

@@ -284,8 +284,7 @@ static enum pst_status fill_new_ties(struct pst_renaming *r)
         const struct pst_value *v = graph->values.at[i];
         const struct pst_tie *tie = NULL;
 
-        if (v->kind != PST_VALUE_PARAM && v->kind != PST_VALUE_BUFFER &&
-            v->kind != PST_VALUE_CONST)
+        if (!pst_value_is_state(v))
             continue;
         for (size_t k = 0; k < r->module->ties.n && tie == NULL; k++)
             if (strcmp(r->module->ties.at[k].fqn, v->fqn) == 0)

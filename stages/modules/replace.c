@@ -79,9 +79,9 @@ static enum pst_status add_new(struct pst_replacer *r)
     for (size_t i = 0; i < r->file->values.n && status == PST_OK; i++) {
         const struct pst_value *v = r->file->values.at[i];
         const char *fqn =
-            pst_is_state(v) ? pst_renaming_new(&r->names, v->fqn) : NULL;
+            pst_value_is_state(v) ? pst_renaming_new(&r->names, v->fqn) : NULL;
 
-        if (!pst_is_state(v))
+        if (!pst_value_is_state(v))
             continue;
         if (fqn == NULL)
             return no_memory(r);
@@ -104,7 +104,7 @@ static enum pst_status add_given(struct pst_replacer *r)
 
         if (v->kind == PST_VALUE_NODE)
             continue;
-        if (pst_is_state(v)) {
+        if (pst_value_is_state(v)) {
             fqn = pst_renaming_old(&r->names, v);
             if (fqn == NULL && !added) {
                 added = true;

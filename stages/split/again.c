@@ -97,12 +97,6 @@ static enum pst_status list_outputs(struct maker *m)
     return PST_OK;
 }
 
-static bool is_state(const struct pst_value *v)
-{
-    return v->kind == PST_VALUE_PARAM || v->kind == PST_VALUE_BUFFER ||
-           v->kind == PST_VALUE_CONST;
-}
-
 /* --- state ---------------------------------------------------------------- */
 
 static enum pst_status add_weight(struct maker *m, unsigned i, const char *fqn)
@@ -161,11 +155,11 @@ static enum pst_status order_state(struct maker *m)
     if (sorted == NULL)
         return no_memory(m);
     for (size_t i = 0; i < graph->values.n; i++)
-        if (is_state(graph->values.at[i]))
+        if (pst_value_is_state(graph->values.at[i]))
             sorted[pst_plan_find_param(m->plan, graph->values.at[i]->fqn)] =
                 graph->values.at[i];
     for (size_t i = 0; i < graph->values.n; i++) {
-        if (!is_state(graph->values.at[i]))
+        if (!pst_value_is_state(graph->values.at[i]))
             continue;
         graph->values.at[i] = sorted[next++];
         graph->values.at[i]->id = (unsigned)i;

@@ -156,8 +156,7 @@ static enum pst_status check_stage(const struct checker *c, unsigned s)
         const struct pst_value *value = graph->values.at[i];
         enum pst_status status = PST_OK;
 
-        if (value->kind == PST_VALUE_PARAM || value->kind == PST_VALUE_BUFFER ||
-            value->kind == PST_VALUE_CONST)
+        if (pst_value_is_state(value))
             status = check_state(c, s, value);
         if (status != PST_OK)
             return status;

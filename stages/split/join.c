@@ -48,12 +48,6 @@ static enum pst_status join_input(struct joiner *j, unsigned index,
     return PST_OK;
 }
 
-static bool is_state(const struct pst_value *value)
-{
-    return value->kind == PST_VALUE_PARAM || value->kind == PST_VALUE_BUFFER ||
-           value->kind == PST_VALUE_CONST;
-}
-
 static enum pst_status find_param(struct joiner *j,
                                   const struct pst_value *value, size_t *ret)
 {
@@ -94,7 +88,7 @@ static enum pst_status join_state(struct joiner *j)
         for (size_t i = 0; i < graph->values.n && status == PST_OK; i++) {
             size_t index = 0;
 
-            if (!is_state(graph->values.at[i]))
+            if (!pst_value_is_state(graph->values.at[i]))
                 continue;
             status = find_param(j, graph->values.at[i], &index);
             if (status == PST_OK && first[index] == NULL)
@@ -136,7 +130,7 @@ static enum pst_status join_given(struct joiner *j, unsigned stage)
         const struct pst_value *value = s->graph->values.at[i];
         size_t index = 0;
 
-        if (!is_state(value))
+        if (!pst_value_is_state(value))
             continue;
         status = find_param(j, value, &index);
         if (status == PST_OK)

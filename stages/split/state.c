@@ -56,12 +56,6 @@ static enum pst_status copy_windows(struct pst_splitter *s,
     return PST_OK;
 }
 
-static bool is_state(const struct pst_value *value)
-{
-    return value->kind == PST_VALUE_PARAM || value->kind == PST_VALUE_BUFFER ||
-           value->kind == PST_VALUE_CONST;
-}
-
 static enum pst_status add_param(struct pst_splitter *s,
                                  const struct pst_map *ties,
                                  const struct pst_value *value)
@@ -96,7 +90,7 @@ static enum pst_status list_readers(struct pst_splitter *s, bool list)
         for (size_t i = 0; i < graph->values.n; i++) {
             struct pst_plan_param *param;
 
-            if (!is_state(graph->values.at[i]))
+            if (!pst_value_is_state(graph->values.at[i]))
                 continue;
             param =
                 &plan->params
@@ -201,7 +195,7 @@ enum pst_status pst_split_state(struct pst_splitter *s)
                          &s->model->ties.at[i]))
             status = pst_diag_nomem(s->diag, sizeof(struct pst_tie));
     for (size_t i = 0; i < s->graph->values.n && status == PST_OK; i++)
-        if (is_state(s->graph->values.at[i]))
+        if (pst_value_is_state(s->graph->values.at[i]))
             status = add_param(s, &ties, s->graph->values.at[i]);
     pst_map_fini(&ties);
     if (status == PST_OK)

@@ -5,25 +5,26 @@
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/linalg/linalg.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #define MOST 8192 /* of a side: LAPACK counts its workspace in 32 bits */
 
-static enum pst_status matrices(const struct pst_infer *c,
-                                const struct pst_meta **ret)
+enum pst_status pst_infer_matrices(const struct pst_infer *c, int64_t most,
+                                   const struct pst_meta **ret)
 {
     char text[PST_META_TEXT];
     enum pst_status status = pst_infer_tensor(c, 0, ret);
 
     if (status != PST_OK)
         return status;
-    if ((*ret)->rank < 2 || pst_matrix_size(*ret, 1) > MOST ||
-        pst_matrix_size(*ret, 2) > MOST ||
+    if ((*ret)->rank < 2 || pst_matrix_size(*ret, 1) > most ||
+        pst_matrix_size(*ret, 2) > most ||
         ((*ret)->dtype != PST_F32 && (*ret)->dtype != PST_F64))
         return pst_infer_fail(c,
                               "wants matrices of f32 or f64 with sides of at "
-                              "most %d, got %s",
-                              MOST, pst_meta_text(*ret, text));
+                              "most %" PRId64 ", got %s",
+                              most, pst_meta_text(*ret, text));
     return PST_OK;
 }
 
@@ -65,7 +66,7 @@ static void eigh_lapack(const struct pst_call *c)
 static enum pst_status infer_eigh(struct pst_infer *c)
 {
     const struct pst_meta *x;
-    enum pst_status status = matrices(c, &x);
+    enum pst_status status = pst_infer_matrices(c, MOST, &x);
 
     if (status == PST_OK)
         status = pst_infer_square(c, &x);
@@ -144,7 +145,7 @@ static enum pst_status infer_qr(struct pst_infer *c)
 {
     const struct pst_meta *x;
     struct pst_meta q, r;
-    enum pst_status status = matrices(c, &x);
+    enum pst_status status = pst_infer_matrices(c, MOST, &x);
 
     if (status != PST_OK)
         return status;
@@ -262,7 +263,7 @@ static enum pst_status infer_pinv(struct pst_infer *c)
 {
     const struct pst_meta *x;
     struct pst_meta to;
-    enum pst_status status = matrices(c, &x);
+    enum pst_status status = pst_infer_matrices(c, MOST, &x);
 
     for (unsigned i = 3; i < 5 && status == PST_OK; i++)
         status = check_tolerance(c, i, x);

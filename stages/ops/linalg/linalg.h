@@ -92,4 +92,9 @@ enum pst_status pst_infer_batch(struct pst_infer *c, unsigned i,
          0.0},                                                                 \
     }
 
+/* Tensor 0: matrices of f32 or f64 whose sides have `most` elements at most.
+ */
+enum pst_status pst_infer_matrices(const struct pst_infer *c, int64_t most,
+                                   const struct pst_meta **ret) PST_MUST_CHECK;
+
 #endif

@@ -54,22 +54,6 @@ static void lu_lapack(const struct pst_call *c)
     pst_each_matrix(c, pst_matrix_count(c->in[0].meta), lu_room(c), lu_one);
 }
 
-static enum pst_status matrices(const struct pst_infer *c,
-                                const struct pst_meta **ret)
-{
-    char text[PST_META_TEXT];
-    enum pst_status status = pst_infer_tensor(c, 0, ret);
-
-    if (status != PST_OK)
-        return status;
-    if ((*ret)->rank < 2 || pst_matrix_size(*ret, 1) > MOST ||
-        pst_matrix_size(*ret, 2) > MOST ||
-        ((*ret)->dtype != PST_F32 && (*ret)->dtype != PST_F64))
-        return pst_infer_fail(c, "wants matrices of f32 or f64, got %s",
-                              pst_meta_text(*ret, text));
-    return PST_OK;
-}
-
 /* x with (k) in place of its two last sizes, or (m, m) if `square`. */
 static struct pst_meta with_side(const struct pst_meta *x, bool square)
 {
@@ -85,7 +69,7 @@ static enum pst_status infer_lu(struct pst_infer *c)
 {
     const struct pst_meta *x;
     struct pst_meta pivots;
-    enum pst_status status = matrices(c, &x);
+    enum pst_status status = pst_infer_matrices(c, MOST, &x);
 
     if (status != PST_OK)
         return status;
@@ -180,7 +164,7 @@ static enum pst_status infer_rows(struct pst_infer *c)
     const struct pst_meta *x, *p;
     struct pst_meta of;
     char text[PST_META_TEXT];
-    enum pst_status status = matrices(c, &x);
+    enum pst_status status = pst_infer_matrices(c, MOST, &x);
     bool fits;
 
     if (status == PST_OK)
