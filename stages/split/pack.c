@@ -2,6 +2,7 @@
 #include "stages/split/pack.h"
 
 #include "plan.pb-c.h"
+#include "stages/base/fold/fold.h"
 #include "stages/base/str.h"
 
 #include <string.h>
@@ -299,34 +300,114 @@ static void pack_plan(struct packer *p, pb_plan *ret)
     pack_params(p, ret);
 }
 
+/* The Plan as bytes in the arena; fills the plan's digest. */
+static enum pst_status pack_body(struct packer *p, ProtobufCBinaryData *ret,
+                                 struct pst_diag *diag)
+{
+    pb_plan body;
+
+    pack_plan(p, &body);
+    if (!p->failed) {
+        ret->len = penstock__plan__plan__get_packed_size(&body);
+        ret->data = make(p, ret->len, 1);
+    }
+    if (p->failed)
+        return pst_diag_nomem(diag, ret->len);
+    penstock__plan__plan__pack(&body, ret->data);
+    pst_digest(ret->data, ret->len, p->plan->digest);
+    return PST_OK;
+}
+
+static void pack_runs(struct packer *p, const struct pst_folded *folded,
+                      Penstock__Plan__PlanFile *ret)
+{
+    const size_t n = folded->runs.n;
+    Penstock__Plan__Run *items = make(p, n, sizeof(*items));
+
+    ret->runs = make(p, n, sizeof(*ret->runs));
+    for (size_t i = 0; i < n && !p->failed; i++) {
+        const struct pst_fold_run *run = &folded->runs.at[i];
+
+        penstock__plan__run__init(&items[i]);
+        items[i].line = run->line;
+        items[i].period = run->period;
+        items[i].count = run->count;
+        items[i].deltas = folded->deltas.at + run->first;
+        items[i].n_deltas = run->n_deltas;
+        ret->runs[i] = &items[i];
+    }
+    ret->n_runs = n;
+}
+
+/* file has the body; it keeps it if folding does not make it smaller. */
+static enum pst_status fold_body(struct packer *p, struct pst_folded *folded,
+                                 Penstock__Plan__PlanFile *file,
+                                 struct pst_diag *diag)
+{
+    Penstock__Plan__PlanFile other = *file;
+    enum pst_status status =
+        pst_fold(&penstock__plan__plan__descriptor, file->body.data,
+                 file->body.len, folded, diag);
+
+    if (status == PST_ERR_UNSUPPORTED)
+        return PST_OK;
+    if (status != PST_OK)
+        return status;
+    other.body.len = 0;
+    other.lines.data = (uint8_t *)folded->lines.text;
+    other.lines.len = folded->lines.len;
+    pack_runs(p, folded, &other);
+    if (p->failed)
+        return pst_diag_nomem(diag, folded->runs.n);
+    if (penstock__plan__plan_file__get_packed_size(&other) <
+        penstock__plan__plan_file__get_packed_size(file))
+        *file = other;
+    return PST_OK;
+}
+
 enum pst_status pst_plan_pack(struct pst_plan *plan, void **ret,
                               size_t *ret_size, struct pst_diag *diag)
 {
     struct packer p = {.plan = plan};
     Penstock__Plan__PlanFile file = PENSTOCK__PLAN__PLAN_FILE__INIT;
-    enum pst_status status = PST_OK;
-    void *data = NULL;
-    pb_plan body;
+    struct pst_folded folded = {0};
+    enum pst_status status;
 
     pst_arena_init(&p.arena, TAG);
-    pack_plan(&p, &body);
-    if (!p.failed) {
-        file.body.len = penstock__plan__plan__get_packed_size(&body);
-        file.body.data = make(&p, file.body.len, 1);
-    }
-    if (!p.failed) {
-        penstock__plan__plan__pack(&body, file.body.data);
-        pst_digest(file.body.data, file.body.len, plan->digest);
-        file.version = PST_PLAN_VERSION;
-        file.digest = plan->digest;
+    status = pack_body(&p, &file.body, diag);
+    file.version = PST_PLAN_VERSION;
+    file.digest = plan->digest;
+    if (status == PST_OK)
+        status = fold_body(&p, &folded, &file, diag);
+    if (status == PST_OK) {
         *ret_size = penstock__plan__plan_file__get_packed_size(&file);
-        data = pst_alloc(TAG, *ret_size);
+        *ret = pst_alloc(TAG, *ret_size);
+        if (*ret == NULL)
+            status = pst_diag_nomem(diag, *ret_size);
+        else
+            penstock__plan__plan_file__pack(&file, *ret);
     }
-    if (data == NULL) {
-        status = pst_diag_nomem(diag, file.body.len);
-    } else {
-        penstock__plan__plan_file__pack(&file, data);
-        *ret = data;
+    pst_folded_fini(&folded);
+    pst_arena_fini(&p.arena);
+    return status;
+}
+
+enum pst_status pst_plan_body(struct pst_plan *plan, void **ret,
+                              size_t *ret_size, struct pst_diag *diag)
+{
+    struct packer p = {.plan = plan};
+    ProtobufCBinaryData body = {0};
+    enum pst_status status;
+
+    pst_arena_init(&p.arena, TAG);
+    status = pack_body(&p, &body, diag);
+    if (status == PST_OK) {
+        *ret_size = body.len;
+        *ret = pst_alloc(TAG, body.len);
+        if (*ret == NULL)
+            status = pst_diag_nomem(diag, body.len);
+        else
+            memcpy(*ret, body.data, body.len);
     }
     pst_arena_fini(&p.arena);
     return status;
@@ -336,7 +417,7 @@ enum pst_status pst_plan_digest(struct pst_plan *plan, struct pst_diag *diag)
 {
     size_t size;
     void *data;
-    enum pst_status status = pst_plan_pack(plan, &data, &size, diag);
+    enum pst_status status = pst_plan_body(plan, &data, &size, diag);
 
     if (status == PST_OK)
         pst_free(data);

@@ -12,6 +12,11 @@
 enum pst_status pst_plan_pack(struct pst_plan *plan, void **ret,
                               size_t *ret_size,
                               struct pst_diag *diag) PST_MUST_CHECK;
+/* The same before layers that are alike are folded: the message that the
+ * digest is of. */
+enum pst_status pst_plan_body(struct pst_plan *plan, void **ret,
+                              size_t *ret_size,
+                              struct pst_diag *diag) PST_MUST_CHECK;
 /* The digest alone, of a plan that is never saved. */
 enum pst_status pst_plan_digest(struct pst_plan *plan,
                                 struct pst_diag *diag) PST_MUST_CHECK;

@@ -2,6 +2,7 @@
 #include "stages/split/pack.h"
 
 #include "plan.pb-c.h"
+#include "stages/base/fold/fold.h"
 #include "stages/base/str.h"
 #include "stages/base/wire.h"
 #include "stages/split/split.h"
@@ -419,13 +420,81 @@ static enum pst_status unpack_body(const ProtobufCBinaryData *body,
     return PST_OK;
 }
 
+/* A line is some bytes of a message; those of a run are none of the file. */
+static size_t max_lines(size_t size)
+{
+    return 64 * size + ((size_t)64 << 20);
+}
+
+/* The body, if it is not there, from lines and runs. */
+static enum pst_status unfold_body(const Penstock__Plan__PlanFile *file,
+                                   struct pst_str *ret, struct pst_diag *diag)
+{
+    struct pst_folded folded = {0};
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < file->n_runs && status == PST_OK; i++) {
+        const Penstock__Plan__Run *pb = file->runs[i];
+        const struct pst_fold_run run = {.line = pb->line,
+                                         .period = pb->period,
+                                         .count = pb->count,
+                                         .first = folded.deltas.n,
+                                         .n_deltas = pb->n_deltas};
+
+        if (!pst_vec_push(TAG, &folded.runs, run) ||
+            !pst_vec_reserve(TAG, &folded.deltas, pb->n_deltas))
+            status = pst_diag_nomem(diag, pb->n_deltas);
+        for (size_t k = 0; k < pb->n_deltas && status == PST_OK; k++)
+            folded.deltas.at[folded.deltas.n++] = pb->deltas[k];
+    }
+    pst_str_addn(&folded.lines, (const char *)file->lines.data,
+                 file->lines.len);
+    if (status == PST_OK && folded.lines.failed)
+        status = pst_diag_nomem(diag, file->lines.len);
+    if (status == PST_OK)
+        status = pst_unfold(&folded, max_lines(file->lines.len), ret, diag);
+    if (status != PST_OK)
+        pst_diag_prefix(diag, "%s", PST_PLAN_FILE);
+    pst_folded_fini(&folded);
+    return status;
+}
+
+static enum pst_status unpack_file(const Penstock__Plan__PlanFile *file,
+                                   struct pst_plan **ret, struct pst_diag *diag)
+{
+    ProtobufCBinaryData body = file->body;
+    struct pst_str unfolded = {0};
+    enum pst_status status = PST_OK;
+    char digest[33];
+
+    if (file->version != PST_PLAN_VERSION)
+        return pst_diag_set(diag, PST_ERR_VERSION,
+                            "%s: plan of another version (%u; this program "
+                            "reads %d): split the model again",
+                            PST_PLAN_FILE, file->version, PST_PLAN_VERSION);
+    if (body.len == 0) {
+        status = unfold_body(file, &unfolded, diag);
+        body.data = (uint8_t *)unfolded.text;
+        body.len = unfolded.len;
+    }
+    if (status == PST_OK) {
+        pst_digest(body.data, body.len, digest);
+        status = strcmp(digest, file->digest) == 0
+                     ? unpack_body(&body, digest, ret, diag)
+                     : pst_diag_set(diag, PST_ERR_INPUT,
+                                    "%s: damaged, its digest does not fit",
+                                    PST_PLAN_FILE);
+    }
+    pst_str_fini(&unfolded);
+    return status;
+}
+
 enum pst_status pst_plan_unpack(const void *data, size_t size,
                                 struct pst_plan **ret, struct pst_diag *diag)
 {
     Penstock__Plan__PlanFile *file;
     enum pst_status status =
         scan(&penstock__plan__plan_file__descriptor, data, size, diag);
-    char digest[33];
 
     if (status != PST_OK)
         return status;
@@ -433,18 +502,7 @@ enum pst_status pst_plan_unpack(const void *data, size_t size,
     if (file == NULL)
         return pst_diag_set(diag, PST_ERR_INPUT, "%s: not a plan",
                             PST_PLAN_FILE);
-    pst_digest(file->body.data, file->body.len, digest);
-    if (file->version != PST_PLAN_VERSION)
-        status = pst_diag_set(diag, PST_ERR_VERSION,
-                              "%s: plan of another version (%u; this program "
-                              "reads %d): split the model again",
-                              PST_PLAN_FILE, file->version, PST_PLAN_VERSION);
-    else if (strcmp(digest, file->digest) != 0)
-        status =
-            pst_diag_set(diag, PST_ERR_INPUT,
-                         "%s: damaged, its digest does not fit", PST_PLAN_FILE);
-    else
-        status = unpack_body(&file->body, digest, ret, diag);
+    status = unpack_file(file, ret, diag);
     penstock__plan__plan_file__free_unpacked(file, &allocator);
     return status;
 }

@@ -12,6 +12,7 @@
 #include "tests/split/model.h"
 
 #include "plan.pb-c.h"
+#include "stages/base/fold/fold.h"
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 #include "stages/frontend/model.h"
@@ -44,7 +45,7 @@ static unsigned n_bases;
 static struct mutator chance;
 static char dir[] = "/tmp/pst-plans-XXXXXX";
 static struct {
-    unsigned tried, loaded, planned, ran;
+    unsigned tried, loaded, planned, ran, unfolded;
 } seen;
 
 /* Strides, views across a cut, a parameter of two stages, a buffer. */
@@ -77,25 +78,14 @@ static const char text[] =
 static void add_base(struct pst_plan *plan)
 {
     struct base *base = &bases[n_bases];
-    Penstock__Plan__PlanFile *file;
     struct pst_diag diag;
-    char path[128];
-    uint8_t *data;
-    size_t size;
+    void *body;
 
     pst_diag_init(&diag);
     (void)snprintf(base->dir, sizeof(base->dir), "base-%u", n_bases);
     assert_ok(pst_plan_save(plan, base->dir, &diag), &diag);
-    (void)snprintf(path, sizeof(path), "%s/%s", base->dir, PST_PLAN_FILE);
-    data = slurp(path, &size);
-    file = penstock__plan__plan_file__unpack(NULL, size, data);
-    assert_non_null(file);
-    base->size = file->body.len;
-    base->body = malloc(base->size);
-    assert_non_null(base->body);
-    memcpy(base->body, file->body.data, base->size);
-    penstock__plan__plan_file__free_unpacked(file, NULL);
-    free(data);
+    assert_ok(pst_plan_body(plan, &body, &base->size, &diag), &diag);
+    base->body = body;
     n_bases++;
 }
 
@@ -285,25 +275,6 @@ static void change_message(ProtobufCMessage *message)
 
 /* --- one plan ------------------------------------------------------------- */
 
-static void write_plan(const struct base *base, uint8_t *body, size_t size)
-{
-    Penstock__Plan__PlanFile file = PENSTOCK__PLAN__PLAN_FILE__INIT;
-    char path[128], digest[33];
-    uint8_t *data;
-
-    pst_digest(body, size, digest);
-    file.version = PST_PLAN_VERSION;
-    file.digest = digest;
-    file.body.data = body;
-    file.body.len = size;
-    data = malloc(penstock__plan__plan_file__get_packed_size(&file) + 1);
-    assert_non_null(data);
-    size = penstock__plan__plan_file__pack(&file, data);
-    (void)snprintf(path, sizeof(path), "%s/%s", base->dir, PST_PLAN_FILE);
-    spill(path, data, size);
-    free(data);
-}
-
 static void check_refusal(enum pst_status status, const struct pst_diag *diag)
 {
     const size_t length = strlen(diag->text);
@@ -313,6 +284,116 @@ static void check_refusal(enum pst_status status, const struct pst_diag *diag)
         fail_msg("%s: %s", pst_status_name(status), diag->text);
     if (getenv("PST_FUZZ_SHOW") != NULL)
         print_message("%s: %s\n", pst_status_name(status), diag->text);
+}
+
+static void write_file(const struct base *base, Penstock__Plan__PlanFile *file,
+                       const void *body, size_t size)
+{
+    char path[128], digest[33];
+    uint8_t *data;
+
+    pst_digest(body, size, digest);
+    file->version = PST_PLAN_VERSION;
+    file->digest = digest;
+    data = malloc(penstock__plan__plan_file__get_packed_size(file) + 1);
+    assert_non_null(data);
+    size = penstock__plan__plan_file__pack(file, data);
+    (void)snprintf(path, sizeof(path), "%s/%s", base->dir, PST_PLAN_FILE);
+    spill(path, data, size);
+    free(data);
+}
+
+static void write_plan(const struct base *base, uint8_t *body, size_t size)
+{
+    Penstock__Plan__PlanFile file = PENSTOCK__PLAN__PLAN_FILE__INIT;
+
+    file.body.data = body;
+    file.body.len = size;
+    write_file(base, &file, body, size);
+}
+
+static uint32_t other_number(uint32_t number)
+{
+    switch (mutator_pick(&chance, 4)) {
+    case 0:
+        return number + 1;
+    case 1:
+        return number - 1;
+    case 2:
+        return mutator_pick(&chance, 64);
+    default:
+        return UINT32_MAX - mutator_pick(&chance, 2);
+    }
+}
+
+static void change_folded(struct pst_folded *folded)
+{
+    struct pst_fold_run *run;
+
+    if (folded->runs.n == 0 || mutator_pick(&chance, 3) == 0) {
+        folded->lines
+            .text[mutator_pick(&chance, (unsigned)folded->lines.len)] ^=
+            (char)(1u << mutator_pick(&chance, 8));
+        return;
+    }
+    run = &folded->runs.at[mutator_pick(&chance, (unsigned)folded->runs.n)];
+    switch (mutator_pick(&chance, 4)) {
+    case 0:
+        run->line = other_number(run->line);
+        break;
+    case 1:
+        run->period = other_number(run->period);
+        break;
+    case 2:
+        run->count = other_number(run->count);
+        break;
+    default:
+        if (run->n_deltas > 0)
+            folded->deltas.at[run->first] =
+                mutator_pick(&chance, 2) ? -1 : INT64_MAX;
+        break;
+    }
+}
+
+/* The same plan, folded, and that changed. Its digest is right if it can be
+ * unfolded. */
+static void write_folded(const struct base *base, uint8_t *body, size_t size)
+{
+    Penstock__Plan__PlanFile file = PENSTOCK__PLAN__PLAN_FILE__INIT;
+    Penstock__Plan__Run runs[64], *list[64];
+    struct pst_folded folded = {0};
+    struct pst_str again = {0};
+    struct pst_diag diag;
+
+    pst_diag_init(&diag);
+    if (pst_fold(&penstock__plan__plan__descriptor, body, size, &folded,
+                 &diag) == PST_OK) {
+        change_folded(&folded);
+        for (size_t i = 0; i < folded.runs.n && i < PST_COUNT(runs); i++) {
+            const struct pst_fold_run *run = &folded.runs.at[i];
+
+            penstock__plan__run__init(&runs[i]);
+            runs[i].line = run->line;
+            runs[i].period = run->period;
+            runs[i].count = run->count;
+            runs[i].deltas = folded.deltas.at + run->first;
+            runs[i].n_deltas = run->n_deltas;
+            list[i] = &runs[i];
+            file.n_runs++;
+        }
+        file.runs = list;
+        file.lines.data = (uint8_t *)folded.lines.text;
+        file.lines.len = folded.lines.len;
+        if (pst_unfold(&folded, (size_t)1 << 20, &again, &diag) == PST_OK)
+            seen.unfolded++;
+        else
+            check_refusal(PST_ERR_INPUT, &diag);
+        write_file(base, &file, pst_str_text(&again), again.len);
+    } else {
+        write_plan(base, body, size);
+    }
+    pst_str_fini(&again);
+    pst_folded_fini(&folded);
 }
 
 /* Whole numbers that are often in range as indices. */
@@ -403,7 +484,10 @@ static void try_one(void)
     if (mutator_pick(&chance, 8) == 0 && size > 0) /* not by its fields */
         body[mutator_pick(&chance, (unsigned)size)] ^=
             (uint8_t)(1u << mutator_pick(&chance, 8));
-    write_plan(base, body, size);
+    if (mutator_pick(&chance, 4) == 0)
+        write_folded(base, body, size);
+    else
+        write_plan(base, body, size);
     free(body);
     penstock__plan__plan__free_unpacked(pb, NULL);
     use_plan(base->dir);
@@ -439,7 +523,7 @@ static void changed_plans_are_refused_or_run(void **state)
     print_message("%u plans: %u loaded, %u planned, %u ran\n", seen.tried,
                   seen.loaded, seen.planned, seen.ran);
     for (unsigned i = 0; i < n_bases; i++)
-        free(bases[i].body);
+        pst_free(bases[i].body);
 }
 
 int main(int argc, char **argv)

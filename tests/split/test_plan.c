@@ -382,10 +382,7 @@ static char *substituted(const char *in, const char *find, const char *replace)
 
 static void forge(const void *packed, size_t size, const struct forgery *x)
 {
-    Penstock__Plan__PlanFile *file =
-        penstock__plan__plan_file__unpack(NULL, size, packed);
-    Penstock__Plan__Plan *pb =
-        penstock__plan__plan__unpack(NULL, file->body.len, file->body.data);
+    Penstock__Plan__Plan *pb = penstock__plan__plan__unpack(NULL, size, packed);
     Penstock__Plan__Stage *stage = pb->stages[x->stage];
     char *graph = substituted(stage->graph, x->find, x->replace);
     uint8_t *body;
@@ -409,7 +406,6 @@ static void forge(const void *packed, size_t size, const struct forgery *x)
         fail_msg("%s", diag.text);
     free(body);
     penstock__plan__plan__free_unpacked(pb, NULL);
-    penstock__plan__plan_file__free_unpacked(file, NULL);
 }
 
 /* Who can write a plan can write its digest: strides that differ where bytes
@@ -429,7 +425,7 @@ static void forged_strides_are_refused(void **state)
     void *data;
 
     assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag);
-    assert_ok(pst_plan_pack(f->plan, &data, &size, &diag), &diag);
+    assert_ok(pst_plan_body(f->plan, &data, &size, &diag), &diag);
     for (size_t i = 0; i < PST_COUNT(forgeries); i++)
         forge(data, size, &forgeries[i]);
     pst_free(data);
@@ -457,15 +453,13 @@ static void forged_windows_are_refused(void **state)
         {true, true, 0, 0, 0, 0, "has no name"},
     };
     struct fixture *f = *state;
-    Penstock__Plan__PlanFile *file;
     Penstock__Plan__Plan *pb;
     size_t size, at[2] = {0, 0};
     void *data;
 
     assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag);
-    assert_ok(pst_plan_pack(f->plan, &data, &size, &diag), &diag);
-    file = penstock__plan__plan_file__unpack(NULL, size, data);
-    pb = penstock__plan__plan__unpack(NULL, file->body.len, file->body.data);
+    assert_ok(pst_plan_body(f->plan, &data, &size, &diag), &diag);
+    pb = penstock__plan__plan__unpack(NULL, size, data);
     for (size_t i = 0; i < pb->n_params; i++)
         if (pb->params[i]->kind != PENSTOCK__PLAN__PARAM__KIND__CONST)
             at[pb->params[i]->kind == PENSTOCK__PLAN__PARAM__KIND__BUFFER] = i;
@@ -476,7 +470,7 @@ static void forged_windows_are_refused(void **state)
         Penstock__Plan__Meta meta = PENSTOCK__PLAN__META__INIT;
         Penstock__Plan__Window window = PENSTOCK__PLAN__WINDOW__INIT;
         Penstock__Plan__Window *windows[] = {&window};
-        uint8_t *body = malloc(file->body.len + 256);
+        uint8_t *body = malloc(size + 256);
         int64_t numbers[] = {forgeries[i].size, forgeries[i].stride};
         enum pst_status status;
 
@@ -504,7 +498,6 @@ static void forged_windows_are_refused(void **state)
         free(body);
     }
     penstock__plan__plan__free_unpacked(pb, NULL);
-    penstock__plan__plan_file__free_unpacked(file, NULL);
     pst_free(data);
 }
 
@@ -524,19 +517,17 @@ static void forged_counts_are_refused(void **state)
         {1, 0, "parameter 0"},
     };
     struct fixture *f = *state;
-    Penstock__Plan__PlanFile *file;
     Penstock__Plan__Plan *pb;
     size_t size;
     void *data;
 
     assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag);
-    assert_ok(pst_plan_pack(f->plan, &data, &size, &diag), &diag);
-    file = penstock__plan__plan_file__unpack(NULL, size, data);
-    pb = penstock__plan__plan__unpack(NULL, file->body.len, file->body.data);
+    assert_ok(pst_plan_body(f->plan, &data, &size, &diag), &diag);
+    pb = penstock__plan__plan__unpack(NULL, size, data);
     assert_true(pb->params[0]->requires_grad && pb->params[0]->n_uses > 0);
     for (size_t i = 0; i < PST_COUNT(forgeries); i++) {
         const size_t n = pb->params[0]->n_uses;
-        uint8_t *body = malloc(file->body.len + 64);
+        uint8_t *body = malloc(size + 64);
 
         assert_non_null(body);
         pb->params[0]->uses[0] = forgeries[i].uses;
@@ -549,7 +540,6 @@ static void forged_counts_are_refused(void **state)
         free(body);
     }
     penstock__plan__plan__free_unpacked(pb, NULL);
-    penstock__plan__plan_file__free_unpacked(file, NULL);
     pst_free(data);
 }
 
@@ -592,7 +582,6 @@ static void bombs_are_refused_unopened(void **state)
 static void damage_is_found_or_harmless(void **state)
 {
     struct fixture *f = *state;
-    Penstock__Plan__PlanFile *file;
     unsigned harmless = 0;
     struct pst_plan *plan;
     uint8_t *data;
@@ -606,20 +595,17 @@ static void damage_is_found_or_harmless(void **state)
         data[i] ^= (uint8_t)(1u << i % 8);
         assert_int_not_equal(pst_plan_unpack(data, i, &plan, &diag), PST_OK);
     }
-    file = penstock__plan__plan_file__unpack(NULL, size, data);
-    assert_non_null(file);
-    assert_ok(unpack(file->body.data, file->body.len, PST_PLAN_VERSION), &diag);
-    assert_int_equal(unpack(file->body.data, file->body.len, 1),
-                     PST_ERR_VERSION);
+    pst_free(data);
+    assert_ok(pst_plan_body(f->plan, (void **)&data, &size, &diag), &diag);
+    assert_ok(unpack(data, size, PST_PLAN_VERSION), &diag);
+    assert_int_equal(unpack(data, size, 1), PST_ERR_VERSION);
     assert_non_null(strstr(diag.text, "another version"));
-    for (size_t i = 0; i < file->body.len; i++) {
-        file->body.data[i] ^= (uint8_t)(1u << i % 8);
-        harmless +=
-            unpack(file->body.data, file->body.len, PST_PLAN_VERSION) == PST_OK;
-        file->body.data[i] ^= (uint8_t)(1u << i % 8);
+    for (size_t i = 0; i < size; i++) {
+        data[i] ^= (uint8_t)(1u << i % 8);
+        harmless += unpack(data, size, PST_PLAN_VERSION) == PST_OK;
+        data[i] ^= (uint8_t)(1u << i % 8);
     }
-    assert_true(harmless < file->body.len); /* letters of names */
-    penstock__plan__plan_file__free_unpacked(file, NULL);
+    assert_true(harmless < size); /* letters of names */
     pst_free(data);
 }
 
