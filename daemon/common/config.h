@@ -45,6 +45,7 @@ enum pstd_group {
     PSTD_OPT_CHECKPOINTS = 1 << 24,
     PSTD_OPT_MODULES = 1 << 25,
     PSTD_OPT_SWAP = 1 << 26,
+    PSTD_OPT_WEIGHTS = 1 << 27,
     PSTD_OPT_EQUAL = 1u << 30, /* of these: alike on all ranks */
 };
 
@@ -141,7 +142,7 @@ struct pstd_config {
     double bandwidth;
     uint64_t stages;
     struct pstd_list at, replicate, transmit, keep_random, swap, freeze,
-        unfreeze;
+        unfreeze, lora;
     bool aliases;
     uint64_t at_call;
     const char *state;
@@ -156,6 +157,7 @@ struct pstd_config {
     uint64_t lines, from;
     bool now, detach, no_wait;
     bool check;
+    bool merge, adapter;
     struct pstd_list pin, unpin, remove;
 
     const char **args; /* what is no option, in order */

@@ -71,7 +71,8 @@ static const struct pstd_option rows[] = {
          "others are as exported"),
     UINT(threads, "threads", T_STEP | C_STEP | PSTD_OPT_PLAN, "0", 0, 1024,
          "kernel threads of a rank; 0: its share of the cores"),
-    UINT(seed, "seed", T_STEP | C_STEP, "0", 0, MANY, "of everything random"),
+    UINT(seed, "seed", T_STEP | C_STEP | PSTD_OPT_SPLIT, "0", 0, MANY,
+         "of everything random"),
     CHOICE(dtype, "dtype", T_STEP | C_STEP | PSTD_OPT_PLAN, "f32", "f32|bf16",
            "factors of products; all else is f32"),
     TEXT(optimizer, "optimizer", T_STEP | PSTD_OPT_PLAN, "adamw", "NAME",
@@ -195,6 +196,10 @@ static const struct pstd_option rows[] = {
         "* and ?; repeatable"),
     ROW(unfreeze, "unfreeze", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "PATTERN",
         "and such that are, behind --freeze; repeatable"),
+    ROW(lora, "lora", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0,
+        "PATTERN:rank=R[,alpha=X]",
+        "linear layers that get a low-rank adapter: names of modules, with * "
+        "and ?; all other parameters are frozen; alpha: 8; repeatable"),
     TEXT(policy, "policy", PSTD_OPT_SPLIT, NULL,
          "markers|layers|flops|memory|file:FILE",
          "where to cut if --at does not say: at the model's markers, between "
@@ -256,6 +261,12 @@ static const struct pstd_option rows[] = {
     FLAG(no_wait, "no-wait", PSTD_OPT_STOP, "do not wait for the end"),
     FLAG(detach, "detach", PSTD_OPT_DETACH,
          "return when the work was accepted"),
+    FLAG(merge, "merge", PSTD_OPT_WEIGHTS,
+         "the model as it was before split --lora, with what its adapters add "
+         "in the weights"),
+    FLAG(adapter, "adapter", PSTD_OPT_WEIGHTS,
+         "the adapters alone, as peft has them: -o is a folder, or a file with "
+         "adapter_config.json beside it"),
     FLAG(check, "verify", PSTD_OPT_CHECKPOINTS,
          "read every byte; exit code 65 if one is damaged"),
     ROW(pin, "pin", 0, LIST, PSTD_OPT_CHECKPOINTS, NULL, 0, 0, "STEP",

@@ -10,6 +10,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/cut.h"
+#include "daemon/ctl/lora.h"
 #include "daemon/ctl/passes.h"
 #include "daemon/ctl/print.h"
 #include "stages/modules/freeze.h"
@@ -145,6 +146,12 @@ enum pst_status pstctl_model_open(const char *path,
         status = keep_model(ret, model, diag);
     for (size_t i = 0; i < config->swap.n && status == PST_OK; i++)
         status = swap(ret, config->swap.at[i], config->aliases, diag);
+    if (status == PST_OK && config->lora.n > 0) {
+        status = pstctl_lora(pstctl_model(ret), &config->lora, config->seed,
+                             &model, diag);
+        if (status == PST_OK)
+            status = keep_model(ret, model, diag);
+    }
     if (status == PST_OK)
         status = freeze(pstctl_model(ret), &config->freeze, true, diag);
     if (status == PST_OK)
@@ -231,6 +238,9 @@ static enum pst_status run_split(const struct pstd_config *config,
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "--costs has no effect: only the policies flops "
                             "and layers cut by time");
+    if (PSTD_GIVEN(config, seed) && config->lora.n == 0)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--seed has no effect without --lora");
     status = pstctl_plan_open(config->args[0], config, &p, diag);
     if (status != PST_OK)
         return status;

@@ -12,7 +12,7 @@ struct pstctl_plan {
     struct PST_VEC(struct pst_model *) models;
 };
 
-/* The model with --swap. */
+/* The model with --swap, --lora, --freeze and --unfreeze. */
 enum pst_status pstctl_model_open(const char *path,
                                   const struct pstd_config *config,
                                   struct pstctl_plan *ret,

@@ -15,6 +15,7 @@
 
 /* What was written, for the user. */
 struct written {
+    const char *file;
     uint64_t tensors, bytes;
     bool has_step; /* of a checkpoint */
     uint64_t step;
@@ -30,20 +31,86 @@ static enum pst_status find_in_plan(void *ctx, const char *tensor,
                           diag);
 }
 
-static enum pst_status write_plan(const char *path, const char *output,
+/* --- what is written ----------------------------------------------------- */
+
+/* A file or, without that suffix, a folder, which is made. */
+static enum pst_status name_file(const char *output, struct pst_str *ret_file,
+                                 struct pst_str *ret_config,
+                                 struct pst_diag *diag)
+{
+    const char *slash = strrchr(output, '/');
+    enum pst_status status = PST_OK;
+
+    if (pst_has_suffix(output, ".safetensors")) {
+        pst_str_add(ret_file, output);
+        if (slash != NULL)
+            pst_str_addn(ret_config, output, (size_t)(slash - output) + 1);
+    } else {
+        status = pst_mkdirs(output, 0777, diag);
+        pst_str_addf(ret_file, "%s/adapter_model.safetensors", output);
+        pst_str_addf(ret_config, "%s/", output);
+    }
+    pst_str_add(ret_config, "adapter_config.json");
+    if (status == PST_OK && (ret_file->failed || ret_config->failed))
+        status = pst_diag_nomem(diag, strlen(output));
+    return status;
+}
+
+/* As peft has it: the configuration beside the tensors. */
+static enum pst_status write_adapter(struct pst_state_names *names,
+                                     pst_state_find_fn find, void *ctx,
+                                     struct written *ret, struct pst_diag *diag)
+{
+    struct pst_str file = {0}, path = {0}, config = {0};
+    enum pst_status status =
+        pst_state_names_peft(names, find, ctx, &config, diag);
+
+    if (status == PST_OK)
+        status = name_file(ret->file, &file, &path, diag);
+    if (status == PST_OK)
+        status =
+            pst_state_write(file.text, names, find, ctx, &ret->bytes, diag);
+    if (status == PST_OK)
+        status = pst_file_write(path.text, config.text, config.len, diag);
+    pst_str_fini(&file);
+    pst_str_fini(&path);
+    pst_str_fini(&config);
+    return status;
+}
+
+static enum pst_status write_names(const struct pstd_config *config,
+                                   struct pst_state_names *names,
+                                   pst_state_find_fn find, void *ctx,
+                                   struct written *ret, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    ret->file = config->output;
+    if (config->adapter) {
+        status = write_adapter(names, find, ctx, ret, diag);
+    } else {
+        if (config->merge)
+            status = pst_state_names_merge(names, diag);
+        if (status == PST_OK)
+            status = pst_state_write(config->output, names, find, ctx,
+                                     &ret->bytes, diag);
+    }
+    ret->tensors = names->all.n;
+    return status;
+}
+
+static enum pst_status write_plan(const struct pstd_config *config,
                                   struct written *ret, struct pst_diag *diag)
 {
     struct pst_plan *plan = NULL;
     struct pst_state_names names;
-    enum pst_status status = pst_plan_load(path, &plan, diag);
+    enum pst_status status = pst_plan_load(config->args[0], &plan, diag);
 
     pst_state_names_init(&names);
     if (status == PST_OK)
         status = pst_plan_names(plan, &names, diag);
     if (status == PST_OK)
-        status = pst_state_write(output, &names, find_in_plan, plan,
-                                 &ret->bytes, diag);
-    ret->tensors = names.all.n;
+        status = write_names(config, &names, find_in_plan, plan, ret, diag);
     pst_state_names_fini(&names);
     pst_plan_free(plan);
     return status;
@@ -69,10 +136,11 @@ static void note_skipped(void *ctx, const char *dir, uint64_t step,
     pstctl_printf(stderr, "note: passed over: %s\n", text);
 }
 
-static enum pst_status write_checkpoint(const char *path, const char *output,
+static enum pst_status write_checkpoint(const struct pstd_config *config,
                                         struct written *ret,
                                         struct pst_diag *diag)
 {
+    const char *path = config->args[0];
     struct pst_checkpoint_query query = {.dir = path,
                                          .step = PST_CHECKPOINT_LATEST,
                                          .verify = true,
@@ -98,11 +166,9 @@ static enum pst_status write_checkpoint(const char *path, const char *output,
         pstctl_printf(stderr, "note: the checkpoint is bad: %s\n",
                       ckpt->info.reason);
     if (status == PST_OK) {
-        *ret = (struct written){.tensors = ckpt->names.all.n,
-                                .has_step = true,
-                                .step = ckpt->info.step};
-        status = pst_state_write(output, &ckpt->names, find_in_checkpoint, ckpt,
-                                 &ret->bytes, diag);
+        *ret = (struct written){.has_step = true, .step = ckpt->info.step};
+        status = write_names(config, &ckpt->names, find_in_checkpoint, ckpt,
+                             ret, diag);
     }
     pst_checkpoint_close(ckpt);
     pst_free(dir);
@@ -120,6 +186,9 @@ static enum pst_status check_args(const struct pstd_config *config,
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "-o FILE.safetensors is missing: the file to "
                             "write");
+    if (config->merge && config->adapter)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--merge and --adapter: use one of them");
     if (stat(path, &st) != 0)
         return errno == ENOENT
                    ? pst_diag_set(diag, PST_ERR_NOT_FOUND,
@@ -169,8 +238,8 @@ static enum pst_status run_weights(const struct pstd_config *config,
     enum pst_status status = check_args(config, &is_plan, diag);
 
     if (status == PST_OK)
-        status = (is_plan ? write_plan : write_checkpoint)(
-            config->args[0], config->output, &written, diag);
+        status =
+            (is_plan ? write_plan : write_checkpoint)(config, &written, diag);
     return status == PST_OK
                ? report(config->output, &written, config->json, diag)
                : status;
@@ -178,10 +247,10 @@ static enum pst_status run_weights(const struct pstd_config *config,
 
 const struct pstctl_command pstctl_weights = {
     "weights",
-    "CHECKPOINT|PLAN -o FILE.safetensors",
+    "CHECKPOINT|PLAN -o FILE.safetensors [--merge|--adapter]",
     1,
     1,
-    PSTD_OPT_OUTPUT | PSTD_OPT_JSON,
+    PSTD_OPT_WEIGHTS | PSTD_OPT_OUTPUT | PSTD_OPT_JSON,
     "write the state of a model as a file that PyTorch loads",
     "CHECKPOINT is the folder of --checkpoint (the newest good one is taken) "
     "or one step\nin it. The file has exactly the keys of the model's "

@@ -184,6 +184,9 @@ static enum pst_status read_root(struct pst_manifest *m, json_t *root,
     if (status == PST_OK)
         status = pst_manifest_read_names(m, json_object_get(root, "state_dict"),
                                          diag);
+    if (status == PST_OK)
+        status = pst_manifest_read_adapters(
+            m, json_object_get(root, "adapters"), diag);
     return status;
 }
 
@@ -282,6 +285,9 @@ static char *make_text(const struct pst_manifest *m)
         root != NULL &&
         (!m->has_names || json_object_set_new(root, "state_dict",
                                               pst_manifest_make_names(m)) == 0);
+    whole = whole && (m->names.adapters.n == 0 ||
+                      json_object_set_new(root, "adapters",
+                                          pst_manifest_make_adapters(m)) == 0);
     if (whole && digest_json(root, digest) &&
         json_object_set_new(root, "digest", json_string(digest)) == 0)
         text = json_dumps(root, JSON_INDENT(1));

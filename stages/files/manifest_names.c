@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* "state_dict" of a manifest: key -> tensor, or a window on one. */
+/* "state_dict" of a manifest: key -> tensor, or a window on one; and the
+ * adapters among the tensors. */
 #include "stages/files/manifest.h"
 
 #include <string.h>
@@ -132,4 +133,63 @@ json_t *pst_manifest_make_names(const struct pst_manifest *m)
         }
     }
     return table;
+}
+
+/* --- adapters ------------------------------------------------------------- */
+
+static const char *get_tensor(const struct pst_manifest *m, const json_t *item,
+                              const char *key)
+{
+    const char *tensor = json_string_value(json_object_get(item, key));
+
+    return tensor != NULL && pst_map_has(&m->tensors, tensor) ? tensor : NULL;
+}
+
+enum pst_status pst_manifest_read_adapters(struct pst_manifest *m,
+                                           const json_t *list,
+                                           struct pst_diag *diag)
+{
+    const size_t n = json_array_size(list);
+    enum pst_status status = PST_OK;
+
+    if (list != NULL && !json_is_array(list))
+        return pst_diag_set(diag, PST_ERR_INPUT, "'adapters' is wrong");
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
+        const json_t *item = json_array_get(list, i);
+        const struct pst_adapter adapter = {
+            .module = json_string_value(json_object_get(item, "module")),
+            .weight = get_tensor(m, item, "weight"),
+            .down = get_tensor(m, item, "down"),
+            .up = get_tensor(m, item, "up"),
+            .alpha = json_number_value(json_object_get(item, "alpha")),
+            .transposed = json_is_true(json_object_get(item, "transposed")),
+            .shared = json_is_true(json_object_get(item, "shared"))};
+
+        if (adapter.module == NULL || adapter.weight == NULL ||
+            adapter.down == NULL || adapter.up == NULL)
+            return pst_diag_set(diag, PST_ERR_INPUT, "'adapters' is wrong");
+        status = pst_adapters_add(&m->names.adapters, &m->names.arena, &adapter,
+                                  diag);
+    }
+    return status;
+}
+
+json_t *pst_manifest_make_adapters(const struct pst_manifest *m)
+{
+    const struct pst_adapters *adapters = &m->names.adapters;
+    json_t *list = json_array();
+
+    for (size_t i = 0; list != NULL && i < adapters->n; i++) {
+        const struct pst_adapter *a = &adapters->at[i];
+        json_t *item = json_pack(
+            "{s:s s:s s:s s:s s:f s:b s:b}", "module", a->module, "weight",
+            a->weight, "down", a->down, "up", a->up, "alpha", a->alpha,
+            "transposed", (int)a->transposed, "shared", (int)a->shared);
+
+        if (json_array_append_new(list, item) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
 }

@@ -17,6 +17,7 @@ void pst_state_names_fini(struct pst_state_names *names)
 {
     pst_map_fini(&names->keys);
     pst_vec_fini(&names->all);
+    pst_vec_fini(&names->adapters);
     pst_arena_fini(&names->arena);
 }
 
@@ -126,6 +127,53 @@ static enum pst_status copy_strided(const struct source *s,
     return status;
 }
 
+/* All of it is changed, then the window is taken. */
+static enum pst_status copy_merged(const struct source *s,
+                                   const struct pst_adapter *adapter,
+                                   pst_state_find_fn find, void *ctx,
+                                   struct pst_safetensors_writer *w,
+                                   size_t index, struct pst_diag *diag)
+{
+    struct pst_meta to = s->meta;
+    enum pst_status status;
+    char *all, *plain;
+
+    pst_meta_set_contiguous(&to);
+    all = pst_alloc(TAG, s->entry->bytes);
+    plain = pst_alloc(TAG, pst_meta_bytes(&to));
+    if (all == NULL || plain == NULL) {
+        status = pst_diag_nomem(diag, s->entry->bytes);
+    } else {
+        status = pst_safetensors_read(s->entry, 0, s->entry->bytes, all, diag);
+        if (status == PST_OK)
+            status = pst_adapter_merge(adapter, find, ctx, s->entry, all, diag);
+        if (status == PST_OK) {
+            pst_copy_strided(&s->meta, all + s->begin, &to, plain);
+            status = pst_safetensors_writer_put(w, index, plain, diag);
+        }
+    }
+    pst_free(plain);
+    pst_free(all);
+    return status;
+}
+
+static enum pst_status copy(const struct pst_state_names *names,
+                            const struct source *s, pst_state_find_fn find,
+                            void *ctx, struct pst_safetensors_writer *w,
+                            size_t index, void *buffer, struct pst_diag *diag)
+{
+    const struct pst_adapter *adapter =
+        names->merges
+            ? pst_adapters_of(&names->adapters, names->all.at[index].tensor)
+            : NULL;
+
+    if (adapter != NULL)
+        return copy_merged(s, adapter, find, ctx, w, index, diag);
+    return pst_meta_is_contiguous(&s->meta)
+               ? copy_plain(s, w, index, buffer, diag)
+               : copy_strided(s, w, index, diag);
+}
+
 static enum pst_status write_all(struct pst_safetensors_writer *w,
                                  const struct pst_state_names *names,
                                  struct source *sources, pst_state_find_fn find,
@@ -149,9 +197,7 @@ static enum pst_status write_all(struct pst_safetensors_writer *w,
     if (status == PST_OK)
         status = pst_safetensors_writer_begin(w, diag);
     for (size_t i = 0; i < names->all.n && status == PST_OK; i++)
-        status = pst_meta_is_contiguous(&sources[i].meta)
-                     ? copy_plain(&sources[i], w, i, buffer, diag)
-                     : copy_strided(&sources[i], w, i, diag);
+        status = copy(names, &sources[i], find, ctx, w, i, buffer, diag);
     pst_free(buffer);
     return status == PST_OK ? pst_safetensors_writer_commit(w, diag) : status;
 }

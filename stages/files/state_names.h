@@ -8,8 +8,9 @@
  */
 #include "stages/base/arena.h"
 #include "stages/base/map.h"
+#include "stages/base/str.h"
 #include "stages/base/vec.h"
-#include "stages/files/safetensors.h"
+#include "stages/files/merge.h"
 
 struct pst_state_name {
     const char *key;    /* of the state_dict */
@@ -24,6 +25,8 @@ struct pst_state_names {
     struct pst_arena arena;
     struct PST_VEC(struct pst_state_name) all;
     struct pst_map keys;
+    struct pst_adapters adapters; /* of tensors, named as `tensor` is */
+    bool merges; /* weights are written with what their adapters add */
 };
 
 void pst_state_names_init(struct pst_state_names *names);
@@ -33,11 +36,6 @@ enum pst_status pst_state_names_add(struct pst_state_names *names,
                                     const struct pst_state_name *name,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 
-/* The entry that has a tensor's values; borrowed until the file is written. */
-typedef enum pst_status (*pst_state_find_fn)(
-    void *ctx, const char *tensor, const struct pst_safetensors_entry **ret,
-    struct pst_diag *diag);
-
 /* Writes a safetensors file with exactly these keys, piece by piece: of windows
  * with gaps all of the span is in memory, of others a few MiB. What is at path
  * is replaced when all is written. *ret_bytes: of data. */
@@ -46,5 +44,17 @@ enum pst_status pst_state_write(const char *path,
                                 pst_state_find_fn find, void *ctx,
                                 uint64_t *ret_bytes,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Leaves the keys that the model had before it was given adapters, whose
+ * weights are to be written with what these add. PST_ERR_INPUT: there are none;
+ * PST_ERR_UNSUPPORTED: something reads such a weight without its adapter. */
+enum pst_status pst_state_names_merge(struct pst_state_names *names,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* Leaves the adapters, by peft's keys; *ret_config: its adapter_config.json, to
+ * be freed by pst_str_fini. PST_ERR_INPUT: there are none. */
+enum pst_status pst_state_names_peft(struct pst_state_names *names,
+                                     pst_state_find_fn find, void *ctx,
+                                     struct pst_str *ret_config,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

@@ -7,6 +7,7 @@
  * disk, no pickle is read, no library is loaded. One thread at a time.
  */
 #include "stages/base/host/fs.h"
+#include "stages/files/adapters.h"
 #include "stages/graph/graph.h"
 #include "stages/graph/symbol.h"
 #include "stages/passes/pass.h"
@@ -72,6 +73,7 @@ struct pst_model {
     bool writes;
     struct PST_VEC(struct pst_tie) ties;
     struct PST_VEC(struct pst_state_storage) storages;
+    struct pst_adapters adapters;         /* that it was given */
     struct PST_VEC(const char *) modules; /* FQNs without the root's */
     struct PST_VEC(const char *) notes;   /* warnings for the user */
     char digest[33];

@@ -96,6 +96,7 @@ void pst_model_close(struct pst_model *model)
     pst_vec_fini(&model->weights);
     pst_vec_fini(&model->ties);
     pst_vec_fini(&model->storages);
+    pst_vec_fini(&model->adapters);
     pst_vec_fini(&model->arguments);
     pst_vec_fini(&model->modules);
     pst_vec_fini(&model->notes);

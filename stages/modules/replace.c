@@ -2,6 +2,7 @@
 #include "stages/modules/replace.h"
 
 #include "stages/graph/calls.h"
+#include "stages/modules/alias.h"
 #include "stages/modules/place.h"
 
 #include <stdio.h>
@@ -185,56 +186,6 @@ static enum pst_status put_calls(struct pst_replacer *r)
 
 /* --- the model ------------------------------------------------------------ */
 
-/* The name that the tensor's value has. */
-static const char *canonical(const struct pst_replacer *r, const char *name)
-{
-    const struct pst_model *old = r->old;
-
-    for (size_t i = 0; i < old->ties.n; i++)
-        for (unsigned k = 0; k < old->ties.at[i].n_aliases; k++)
-            if (strcmp(old->ties.at[i].aliases[k], name) == 0)
-                return old->ties.at[i].fqn;
-    return name;
-}
-
-static unsigned count_below(const struct pst_model *model, const char *path)
-{
-    const size_t n = strlen(path);
-    unsigned ret = 0;
-
-    for (size_t i = 0; i < model->weights.n; i++)
-        ret += strncmp(model->weights.at[i].fqn, path, n) == 0 &&
-               model->weights.at[i].fqn[n] == '.';
-    return ret;
-}
-
-/* Do modules of both names have the same tensors, and any? An export that is
- * not strict keeps no other sign of that they are one. */
-static bool have_same_state(const struct pst_replacer *r, const char *a,
-                            const char *b)
-{
-    const size_t n = strlen(a);
-    const unsigned all = count_below(r->old, a);
-
-    if (all == 0 || all != count_below(r->old, b))
-        return false;
-    for (size_t i = 0; i < r->old->weights.n; i++) {
-        const char *name = r->old->weights.at[i].fqn;
-        struct pst_str other = {0};
-        bool same;
-
-        if (strncmp(name, a, n) != 0 || name[n] != '.')
-            continue;
-        pst_str_addf(&other, "%s%s", b, name + n);
-        same = !other.failed && pst_model_weight(r->old, other.text) != NULL &&
-               strcmp(canonical(r, name), canonical(r, other.text)) == 0;
-        pst_str_fini(&other);
-        if (!same)
-            return false;
-    }
-    return true;
-}
-
 static enum pst_status list_paths(struct pst_replacer *r)
 {
     const struct pst_graph *old = r->old->graph;
@@ -252,7 +203,7 @@ static enum pst_status list_paths(struct pst_replacer *r)
             identity[0] != '\0' && strcmp(call->identity, identity) == 0;
 
         if (!pst_renaming_is_path(&r->names, call->path) &&
-            (known || have_same_state(r, r->path, call->path)) &&
+            (known || pst_have_same_state(r->old, r->path, call->path)) &&
             !pst_vec_push(TAG, &r->names.paths, call->path))
             return no_memory(r);
     }
@@ -371,6 +322,21 @@ static enum pst_status prepare(struct pst_replacer *r)
     return PST_OK;
 }
 
+/* Those of layers that are still there. */
+static enum pst_status keep_adapters(struct pst_replacer *r)
+{
+    for (size_t i = 0; i < r->old->adapters.n; i++) {
+        const struct pst_adapter *adapter = &r->old->adapters.at[i];
+
+        if (pst_model_weight(r->model, adapter->weight) != NULL &&
+            pst_model_weight(r->model, adapter->down) != NULL &&
+            pst_model_weight(r->model, adapter->up) != NULL &&
+            !pst_vec_push(TAG, &r->model->adapters, *adapter))
+            return no_memory(r);
+    }
+    return PST_OK;
+}
+
 static enum pst_status replace(struct pst_replacer *r)
 {
     enum pst_status status;
@@ -388,7 +354,9 @@ static enum pst_status replace(struct pst_replacer *r)
         status = add_given(r);
     if (status == PST_OK)
         status = build(r);
-    return status == PST_OK ? pst_renaming_fill(&r->names) : status;
+    if (status == PST_OK)
+        status = pst_renaming_fill(&r->names);
+    return status == PST_OK ? keep_adapters(r) : status;
 }
 
 enum pst_status pst_model_replace(const struct pst_model *model,

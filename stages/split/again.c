@@ -218,6 +218,9 @@ static enum pst_status fill_head(struct maker *m)
     for (size_t i = 0; i < plan->notes.n; i++)
         if (!pst_vec_push(TAG, &model->notes, plan->notes.at[i]))
             return no_memory(m);
+    for (size_t i = 0; i < plan->adapters.n; i++)
+        if (!pst_vec_push(TAG, &model->adapters, plan->adapters.at[i]))
+            return no_memory(m);
     return pst_symbols_copy(&plan->symbols, &model->symbols, m->diag);
 }
 

@@ -47,6 +47,46 @@ static enum pst_status add_names(const struct pst_plan_param *param,
     return status;
 }
 
+/* What a parameter is called in checkpoints; NULL if memory is out. */
+static const char *tensor_of(const struct pst_plan *plan, const char *fqn,
+                             struct pst_arena *arena)
+{
+    const int i = pst_plan_find_param(plan, fqn);
+    struct pst_str tensor = {0};
+    const char *ret;
+
+    if (i < 0)
+        return NULL;
+    pst_plan_tensor_name(&plan->params.at[i], &tensor);
+    ret = tensor.failed ? NULL : pst_arena_strdup(arena, tensor.text);
+    pst_str_fini(&tensor);
+    return ret;
+}
+
+/* Plans that are made of another one have the same. */
+static enum pst_status add_adapters(const struct pst_plan *plan,
+                                    struct pst_state_names *names,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    while (plan->parent != NULL)
+        plan = plan->parent;
+    for (size_t i = 0; i < plan->adapters.n && status == PST_OK; i++) {
+        struct pst_adapter adapter = plan->adapters.at[i];
+
+        adapter.weight = tensor_of(plan, adapter.weight, &names->arena);
+        adapter.down = tensor_of(plan, adapter.down, &names->arena);
+        adapter.up = tensor_of(plan, adapter.up, &names->arena);
+        status =
+            adapter.weight == NULL || adapter.down == NULL || adapter.up == NULL
+                ? pst_diag_nomem(diag, sizeof(adapter))
+                : pst_adapters_add(&names->adapters, &names->arena, &adapter,
+                                   diag);
+    }
+    return status;
+}
+
 enum pst_status pst_plan_names(const struct pst_plan *plan,
                                struct pst_state_names *ret,
                                struct pst_diag *diag)
@@ -64,5 +104,5 @@ enum pst_status pst_plan_names(const struct pst_plan *plan,
                                : add_names(param, tensor.text, ret, diag);
         pst_str_fini(&tensor);
     }
-    return status;
+    return status == PST_OK ? add_adapters(plan, ret, diag) : status;
 }

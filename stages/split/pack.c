@@ -282,6 +282,28 @@ static void pack_params(struct packer *p, pb_plan *ret)
     ret->n_params = n;
 }
 
+static void pack_adapters(struct packer *p, pb_plan *ret)
+{
+    const size_t n = p->plan->adapters.n;
+    Penstock__Plan__Adapter *items = make(p, n, sizeof(*items));
+
+    ret->adapters = make(p, n, sizeof(*ret->adapters));
+    for (size_t i = 0; i < n && !p->failed; i++) {
+        const struct pst_adapter *adapter = &p->plan->adapters.at[i];
+
+        penstock__plan__adapter__init(&items[i]);
+        items[i].module = (char *)adapter->module;
+        items[i].weight = (char *)adapter->weight;
+        items[i].down = (char *)adapter->down;
+        items[i].up = (char *)adapter->up;
+        items[i].alpha = adapter->alpha;
+        items[i].transposed = adapter->transposed;
+        items[i].shared = adapter->shared;
+        ret->adapters[i] = &items[i];
+    }
+    ret->n_adapters = n;
+}
+
 static void pack_plan(struct packer *p, pb_plan *ret)
 {
     penstock__plan__plan__init(ret);
@@ -298,6 +320,7 @@ static void pack_plan(struct packer *p, pb_plan *ret)
     pack_inputs(p, ret);
     pack_outputs(p, ret);
     pack_params(p, ret);
+    pack_adapters(p, ret);
 }
 
 /* The Plan as bytes in the arena; fills the plan's digest. */

@@ -119,6 +119,7 @@ struct pst_plan {
     struct PST_VEC(struct pst_plan_input) inputs;
     struct PST_VEC(struct pst_plan_output) outputs;
     struct PST_VEC(struct pst_plan_param) params; /* model order */
+    struct pst_adapters adapters;                 /* on weights among params */
     struct pst_map names;      /* of params: every name -> index + 1 */
     struct pst_joint **joints; /* by stage, NULL: none waits; private */
     bool counted; /* grad_parts and uses are known: joints are held to them */

@@ -74,6 +74,10 @@ static enum pst_status fill_head(struct pst_splitter *s)
     memcpy(plan->model_digest, s->model->digest, sizeof(plan->model_digest));
     plan->evaluates = s->model->evaluates;
     plan->writes = s->model->writes;
+    for (size_t i = 0; i < s->model->adapters.n; i++)
+        if (pst_adapters_add(&plan->adapters, &plan->arena,
+                             &s->model->adapters.at[i], s->diag) != PST_OK)
+            return PST_ERR_NOMEM;
     status = pst_symbols_copy(&s->model->symbols, &plan->symbols, s->diag);
     if (status == PST_OK && s->model->fixed != NULL) {
         plan->fixed = pst_arena_strdup(&plan->arena, s->model->fixed);

@@ -388,6 +388,37 @@ static enum pst_status take_plan(struct unpacker *u, const pb_plan *pb)
     return status;
 }
 
+static const struct pst_meta *find_meta(const struct unpacker *u,
+                                        const char *fqn)
+{
+    const int index = pst_plan_find_param(u->plan, fqn);
+
+    return index < 0 ? NULL : &u->plan->params.at[index].meta;
+}
+
+/* When the parameters can be found. */
+static enum pst_status take_adapter(struct unpacker *u, size_t i,
+                                    const Penstock__Plan__Adapter *pb)
+{
+    const struct pst_adapter adapter = {.module = pb->module,
+                                        .weight = pb->weight,
+                                        .down = pb->down,
+                                        .up = pb->up,
+                                        .alpha = pb->alpha,
+                                        .transposed = pb->transposed,
+                                        .shared = pb->shared};
+    enum pst_status status = pst_adapter_check(
+        &adapter, find_meta(u, pb->weight), find_meta(u, pb->down),
+        find_meta(u, pb->up), u->diag);
+
+    if (status != PST_OK) {
+        pst_diag_prefix(u->diag, "%s: adapter %zu", PST_PLAN_FILE, i);
+        return status;
+    }
+    return pst_adapters_add(&u->plan->adapters, &u->plan->arena, &adapter,
+                            u->diag);
+}
+
 static enum pst_status unpack_body(const ProtobufCBinaryData *body,
                                    const char *digest, struct pst_plan **ret,
                                    struct pst_diag *diag)
@@ -409,6 +440,8 @@ static enum pst_status unpack_body(const ProtobufCBinaryData *body,
         status = take_plan(&u, pb);
     if (status == PST_OK)
         status = pst_plan_index(u.plan, diag);
+    for (size_t i = 0; status == PST_OK && i < pb->n_adapters; i++)
+        status = take_adapter(&u, i, pb->adapters[i]);
     penstock__plan__plan__free_unpacked(pb, &allocator);
     if (status != PST_OK) {
         pst_plan_free(u.plan);

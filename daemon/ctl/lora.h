@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_LORA_H
+#define PENSTOCK_DAEMON_CTL_LORA_H
+/* --lora PATTERN:rank=R[,alpha=X]. One thread. */
+#include "daemon/common/config.h"
+#include "stages/frontend/model.h"
+
+/* *ret borrows model. */
+enum pst_status pstctl_lora(const struct pst_model *model,
+                            const struct pstd_list *specs, uint64_t seed,
+                            struct pst_model **ret,
+                            struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

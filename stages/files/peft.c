@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The names of adapters in files of others. */
+#include "stages/files/state_names.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TAG PST_TAG_ARCHIVE
+
+static enum pst_status no_adapters(struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_ERR_INPUT,
+                        "the model has no adapters: split --lora adds them");
+}
+
+static bool is_of_adapter(const struct pst_adapters *list, const char *tensor)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (strcmp(list->at[i].down, tensor) == 0 ||
+            strcmp(list->at[i].up, tensor) == 0)
+            return true;
+    return false;
+}
+
+enum pst_status pst_state_names_merge(struct pst_state_names *names,
+                                      struct pst_diag *diag)
+{
+    size_t n = 0;
+
+    if (names->adapters.n == 0)
+        return no_adapters(diag);
+    for (size_t i = 0; i < names->adapters.n; i++)
+        if (names->adapters.at[i].shared)
+            return pst_diag_set(
+                diag, PST_ERR_UNSUPPORTED,
+                "the weight of \"%.200s\" is tied to what has no adapter, so "
+                "that they cannot be merged: write the adapter (--adapter) "
+                "instead",
+                names->adapters.at[i].module);
+    for (size_t i = 0; i < names->all.n; i++)
+        if (!is_of_adapter(&names->adapters, names->all.at[i].tensor))
+            names->all.at[n++] = names->all.at[i];
+    names->all.n = n;
+    names->merges = true;
+    return PST_OK;
+}
+
+/* --- peft ----------------------------------------------------------------- */
+
+/* Would the target be found at other modules of the state too? peft takes
+ * whatever ends with its name. */
+static bool is_ambiguous(const struct pst_state_names *names,
+                         const char *module)
+{
+    const size_t n = strlen(module);
+
+    for (size_t i = 0; i < names->all.n; i++) {
+        const char *key = names->all.at[i].key, *dot = strrchr(key, '.');
+
+        if (dot != NULL && (size_t)(dot - key) > n &&
+            dot[-(ptrdiff_t)n - 1] == '.' && strncmp(dot - n, module, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void add_quoted(struct pst_str *text, const char *name)
+{
+    for (; *name != '\0'; name++) {
+        if (strchr(".^$*+?{}[]\\|()", *name) != NULL)
+            pst_str_add(text, "\\");
+        pst_str_addn(text, name, 1);
+    }
+}
+
+/* A list of names; or, where these say too much, an expression. */
+static json_t *make_targets(const struct pst_state_names *names)
+{
+    json_t *list = json_array();
+    struct pst_str text = {0};
+    bool ambiguous = false;
+
+    for (size_t i = 0; i < names->adapters.n; i++) {
+        const char *module = names->adapters.at[i].module;
+
+        ambiguous = ambiguous || is_ambiguous(names, module);
+        pst_str_add(&text, i > 0 ? "|" : "");
+        add_quoted(&text, module);
+        (void)json_array_append_new(list, json_string(module));
+    }
+    if (ambiguous) {
+        json_decref(list);
+        list = text.failed ? NULL : json_string(pst_str_text(&text));
+    }
+    pst_str_fini(&text);
+    return list;
+}
+
+/* Keys are expressions there, that what comes in front may be left out of. */
+static void add_pattern(json_t *object, const char *module, json_t *value)
+{
+    struct pst_str key = {0};
+
+    pst_str_add(&key, "^");
+    add_quoted(&key, module);
+    if (key.failed)
+        json_decref(value);
+    else
+        (void)json_object_set_new(object, pst_str_text(&key), value);
+    pst_str_fini(&key);
+}
+
+/* As people write them. */
+static json_t *make_number(double x)
+{
+    return x == floor(x) && fabs(x) < 1e15 ? json_integer((json_int_t)x)
+                                           : json_real(x);
+}
+
+static json_t *make_config(const struct pst_state_names *names,
+                           const int64_t *ranks)
+{
+    const struct pst_adapters *list = &names->adapters;
+    json_t *rank_pattern = json_object(), *alpha_pattern = json_object();
+    bool transposed = true;
+
+    for (size_t i = 0; i < list->n; i++) {
+        transposed = transposed && list->at[i].transposed;
+        if (ranks[i] != ranks[0])
+            add_pattern(rank_pattern, list->at[i].module,
+                        json_integer(ranks[i]));
+        if (list->at[i].alpha != list->at[0].alpha)
+            add_pattern(alpha_pattern, list->at[i].module,
+                        make_number(list->at[i].alpha));
+    }
+    return json_pack(
+        "{s:s s:n s:n s:s s:b s:b s:b s:n s:n s:o s:f s:n s:I s:n s:o s:n s:o "
+        "s:o}",
+        "peft_type", "LORA", "auto_mapping", "base_model_name_or_path", "bias",
+        "none", "fan_in_fan_out", (int)transposed, "inference_mode", 1,
+        "init_lora_weights", 1, "layers_pattern", "layers_to_transform",
+        "lora_alpha", make_number(list->at[0].alpha), "lora_dropout", 0.0,
+        "modules_to_save", "r", (json_int_t)ranks[0], "revision",
+        "target_modules", make_targets(names), "task_type", "rank_pattern",
+        rank_pattern, "alpha_pattern", alpha_pattern);
+}
+
+static enum pst_status print_config(const struct pst_state_names *names,
+                                    const int64_t *ranks,
+                                    struct pst_str *ret_config,
+                                    struct pst_diag *diag)
+{
+    json_t *config = make_config(names, ranks);
+    char *text = config == NULL ? NULL : json_dumps(config, JSON_INDENT(2));
+
+    json_decref(config);
+    if (text != NULL) {
+        pst_str_add(ret_config, text);
+        pst_str_add(ret_config, "\n");
+    }
+    free(text); /* jansson's own */
+    return text == NULL || ret_config->failed ? pst_diag_nomem(diag, 0)
+                                              : PST_OK;
+}
+
+static enum pst_status add_key(struct pst_state_names *names,
+                               const char *module, const char *name,
+                               const char *tensor, struct pst_diag *diag)
+{
+    struct pst_str key = {0};
+    struct pst_state_name added = {.tensor = tensor};
+    enum pst_status status;
+
+    pst_str_addf(&key, "base_model.model.%s.%s.weight", module, name);
+    added.key = pst_str_text(&key);
+    status = key.failed ? pst_diag_nomem(diag, strlen(module))
+                        : pst_state_names_add(names, &added, diag);
+    pst_str_fini(&key);
+    return status;
+}
+
+/* Of A's shape. */
+static enum pst_status read_ranks(const struct pst_state_names *names,
+                                  pst_state_find_fn find, void *ctx,
+                                  int64_t *ret, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < names->adapters.n && status == PST_OK; i++) {
+        const struct pst_safetensors_entry *down;
+
+        status = find(ctx, names->adapters.at[i].down, &down, diag);
+        if (status == PST_OK && down->meta.rank != 2)
+            status =
+                pst_diag_set(diag, PST_ERR_INPUT, "\"%.200s\" is no matrix",
+                             names->adapters.at[i].down);
+        if (status == PST_OK)
+            ret[i] = down->meta.size[0];
+    }
+    return status;
+}
+
+enum pst_status pst_state_names_peft(struct pst_state_names *names,
+                                     pst_state_find_fn find, void *ctx,
+                                     struct pst_str *ret_config,
+                                     struct pst_diag *diag)
+{
+    const struct pst_adapters *list = &names->adapters;
+    int64_t *ranks =
+        pst_arena_calloc(&names->arena, list->n + 1, sizeof(*ranks));
+    enum pst_status status;
+
+    if (list->n == 0)
+        return no_adapters(diag);
+    if (ranks == NULL)
+        return pst_diag_nomem(diag, list->n * sizeof(*ranks));
+    status = read_ranks(names, find, ctx, ranks, diag);
+    if (status == PST_OK)
+        status = print_config(names, ranks, ret_config, diag);
+    names->all.n = 0;
+    for (size_t i = 0; i < list->n && status == PST_OK; i++) {
+        status = add_key(names, list->at[i].module, "lora_A", list->at[i].down,
+                         diag);
+        if (status == PST_OK)
+            status = add_key(names, list->at[i].module, "lora_B",
+                             list->at[i].up, diag);
+    }
+    return status;
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_MODULES_ADAPTING_H
+#define PENSTOCK_STAGES_MODULES_ADAPTING_H
+/* Adapters that are being added (lora.h): which layers get them. Private to
+ * this folder. One thread. */
+#include "stages/frontend/model.h"
+#include "stages/graph/extent.h"
+#include "stages/modules/linear.h"
+#include "stages/passes/replay.h"
+
+/* One adapter: of all frames whose weight is one value. */
+struct pst_lora_pair {
+    const struct pst_linear *linear; /* of its first frame */
+    const char *module;
+    int lora;
+    struct pst_value *down, *up; /* A, B */
+};
+
+struct pst_adapting {
+    const struct pst_model *old;
+    const struct pst_lora *loras;
+    size_t n_loras;
+    uint64_t seed;
+    struct pst_model *model; /* in the making */
+    struct pst_graph *graph;
+    struct pst_arena *arena; /* of the new model */
+    int *chosen;             /* by id of a call: which of loras, or -1 */
+    struct pst_frames frames;
+    struct pst_linear *linears; /* by frame */
+    struct PST_VEC(struct pst_lora_pair) pairs;
+    int *pair_of; /* by value id: of a weight, or -1 */
+    struct pst_replay replay;
+    struct pst_build build; /* of new nodes: sizes follow */
+    struct pst_sizes sizes;
+    struct pst_diag *diag;
+};
+
+/* Fills frames, linears, pairs and pair_of; frames are the caller's to
+ * release, also after an error. */
+enum pst_status pst_adapting_choose(struct pst_adapting *a) PST_MUST_CHECK;
+
+#endif

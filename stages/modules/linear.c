@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/modules/linear.h"
+
+#include "stages/graph/schema.h"
+#include "stages/ops/rows.h"
+
+#include <stdio.h>
+
+struct reader {
+    const struct pst_frames *frames;
+    const struct pst_frame *frame;
+    struct pst_linear *l;
+};
+
+static bool is_product(const struct pst_node *node)
+{
+    return node->op == &pst_op_linear || node->op == &pst_op_addmm ||
+           node->op == &pst_op_mm || node->op == &pst_op_matmul;
+}
+
+/* To another precision: what 16 bits, and what autocast, have products in. */
+static bool converts(const struct pst_node *node)
+{
+    return node->op == &pst_op__to_copy &&
+           pst_dtype_kind(node->outs[0]->meta.dtype) == PST_KIND_FLOAT;
+}
+
+/* Rows stay rows. */
+static bool keeps_rows(const struct pst_node *node)
+{
+    return converts(node) || node->op == &pst_op_view ||
+           node->op == &pst_op__unsafe_view || node->op == &pst_op_reshape ||
+           node->op == &pst_op_contiguous || node->op == &pst_op_clone ||
+           node->op == &pst_op_alias || node->op == &pst_op_unsqueeze ||
+           node->op == &pst_op_squeeze_dim;
+}
+
+static bool turns(const struct pst_node *node)
+{
+    return node->op == &pst_op_t || node->op == &pst_op_transpose_int ||
+           node->op == &pst_op_permute;
+}
+
+static void see_node(struct pst_linear *l, const struct pst_node *node)
+{
+    l->n_nodes++;
+    if (is_product(node)) {
+        if (l->product != NULL && l->why[0] == '\0')
+            (void)snprintf(l->why, sizeof(l->why), "it has two products");
+        l->product = node;
+    } else if (!keeps_rows(node) && !turns(node) &&
+               node->op != &pst_op_add_Tensor && l->why[0] == '\0') {
+        (void)snprintf(l->why, sizeof(l->why), "it has %.100s",
+                       pst_node_origin(node));
+    }
+}
+
+/* --- what the product is of ----------------------------------------------- */
+
+static bool is_inside(const struct reader *r, const struct pst_value *v)
+{
+    const int at = v->def == NULL ? -1 : pst_frames_of(r->frames, v->def->call);
+
+    return at >= 0 && &r->frames->at.at[at] == r->frame;
+}
+
+/* What the value has its rows from: a result of a product or a sum, or what is
+ * not of the call. */
+static struct pst_value *source(const struct reader *r, struct pst_value *v)
+{
+    while (is_inside(r, v) && keeps_rows(v->def) &&
+           v->def->args[0].kind == PST_ARG_VALUE &&
+           v->def->args[0].value->meta.rank > 0 && v->meta.rank > 0 &&
+           v->def->args[0]
+                   .value->meta.size[v->def->args[0].value->meta.rank - 1] ==
+               v->meta.size[v->meta.rank - 1])
+        v = v->def->args[0].value;
+    return v;
+}
+
+static bool is_one(const struct pst_arg *arg)
+{
+    return arg->kind == PST_ARG_INT     ? arg->i == 1
+           : arg->kind == PST_ARG_FLOAT ? arg->f == 1.0
+                                        : false;
+}
+
+/* The operand w as the parameter that it is, or is a transposed window on. */
+static bool read_weight(struct pst_linear *l, struct pst_value *w,
+                        bool rows_are_out)
+{
+    struct pst_value *weight = pst_value_storage(w);
+    const struct pst_meta *m = &w->meta;
+    bool turned;
+
+    if (weight->def != NULL && converts(weight->def))
+        weight = pst_value_storage(weight->def->args[0].value);
+    if (weight->kind != PST_VALUE_PARAM || weight->meta.rank != 2 ||
+        m->rank != 2 || w->offset != 0 ||
+        pst_meta_numel(m) != pst_meta_numel(&weight->meta))
+        return false;
+    turned = m->size[0] != m->size[1] ? m->size[0] != weight->meta.size[0]
+                                      : m->stride[0] != weight->meta.stride[0];
+    l->weight = weight;
+    l->transposed = rows_are_out == turned;
+    l->out = m->size[rows_are_out ? 0 : 1];
+    l->in = m->size[rows_are_out ? 1 : 0];
+    return true;
+}
+
+static bool read_product(const struct reader *r)
+{
+    const struct pst_node *node = r->l->product;
+    const unsigned x = node->op == &pst_op_addmm ? 1 : 0;
+
+    if (x == 1)
+        for (unsigned i = 3; i < node->schema->n_args; i++)
+            if (!is_one(&node->args[i]))
+                return false;
+    if (!read_weight(r->l, node->args[x + 1].value, node->op == &pst_op_linear))
+        return false;
+    r->l->x = source(r, node->args[x].value);
+    return !is_inside(r, r->l->x) && r->l->x->meta.rank > 0 &&
+           r->l->x->meta.size[r->l->x->meta.rank - 1] == r->l->in;
+}
+
+/* --- what the call returns ------------------------------------------------ */
+
+static bool is_bias(const struct pst_value *v)
+{
+    if (v->def != NULL && converts(v->def))
+        v = v->def->args[0].value;
+    return v->kind == PST_VALUE_PARAM && v->meta.rank == 1;
+}
+
+static bool is_result(const struct reader *r, struct pst_value *y)
+{
+    struct pst_value *v = source(r, y);
+
+    if (is_inside(r, v) && v->def->op == &pst_op_add_Tensor) {
+        const struct pst_arg *args = v->def->args;
+
+        if (args[0].kind != PST_ARG_VALUE || args[1].kind != PST_ARG_VALUE ||
+            !is_one(&args[2]) ||
+            is_bias(args[0].value) == is_bias(args[1].value))
+            return false;
+        v = source(r, args[is_bias(args[0].value) ? 1 : 0].value);
+    }
+    return v->def == r->l->product && y->meta.rank == r->l->x->meta.rank &&
+           y->meta.size[y->meta.rank - 1] == r->l->out;
+}
+
+static unsigned count_tensors(const struct pst_leaves *leaves,
+                              struct pst_value **ret_last)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < leaves->at.n; i++) {
+        if (leaves->at.at[i].arg.kind != PST_ARG_VALUE)
+            continue;
+        *ret_last = leaves->at.at[i].arg.value;
+        n++;
+    }
+    return n;
+}
+
+static void refuse(struct pst_linear *l, const char *why)
+{
+    if (l->why[0] == '\0')
+        (void)snprintf(l->why, sizeof(l->why), "%s", why);
+}
+
+static void read_frame(struct reader *r)
+{
+    struct pst_value *x = NULL;
+
+    if (r->l->product == NULL)
+        refuse(r->l, "it has no product with a weight");
+    else if (r->l->why[0] == '\0' && !read_product(r))
+        refuse(r->l, "its product is none of its input and its weight");
+    else if (count_tensors(&r->frame->ins, &x) != 1 ||
+             count_tensors(&r->frame->outs, &r->l->y) != 1 ||
+             (r->l->why[0] == '\0' && x != r->l->x))
+        refuse(r->l, "it takes or returns several tensors");
+    else if (r->l->why[0] == '\0' && !is_result(r, r->l->y))
+        refuse(r->l, "it returns something else than its product");
+}
+
+enum pst_status pst_linears_read(const struct pst_frames *frames,
+                                 const struct pst_graph *graph,
+                                 struct pst_arena *arena,
+                                 struct pst_linear **ret, struct pst_diag *diag)
+{
+    struct pst_linear *all =
+        pst_arena_calloc(arena, frames->at.n + 1, sizeof(*all));
+
+    if (all == NULL)
+        return pst_diag_nomem(diag, frames->at.n * sizeof(*all));
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        const int at = pst_frames_of(frames, graph->nodes.at[i]->call);
+
+        if (at >= 0)
+            see_node(&all[at], graph->nodes.at[i]);
+    }
+    for (size_t i = 0; i < frames->at.n; i++) {
+        struct reader r = {frames, &frames->at.at[i], &all[i]};
+
+        if (all[i].n_nodes > 0)
+            read_frame(&r);
+    }
+    *ret = all;
+    return PST_OK;
+}

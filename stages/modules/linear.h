@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_MODULES_LINEAR_H
+#define PENSTOCK_STAGES_MODULES_LINEAR_H
+/*
+ * Which calls of modules are linear layers: one product of the tensor that the
+ * call takes with a parameter, and maybe a bias. Values are of the graph, which
+ * must outlive them. One thread.
+ */
+#include "stages/modules/frames.h"
+
+struct pst_linear {
+    struct pst_value *x, *y; /* (..., in), (..., out) */
+    struct pst_value *weight;
+    bool transposed; /* the weight is (in, out) */
+    int64_t in, out;
+    const struct pst_node *product;
+    unsigned n_nodes;
+    char why[160]; /* it is no linear layer; "": it is one */
+};
+
+/* One for each frame. */
+enum pst_status pst_linears_read(const struct pst_frames *frames,
+                                 const struct pst_graph *graph,
+                                 struct pst_arena *arena,
+                                 struct pst_linear **ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

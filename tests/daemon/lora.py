@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`split --lora`: what is trained, in whatever cut; checkpoints; what
+`weights` writes with --merge and --adapter; what is refused.
+
+usage: lora.py PENSTOCK BYTEGPT.pt2 TEXT
+"""
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+LORAS = ["--lora", "h.*.attn.*:rank=4", "--lora", "h.?.up:rank=2,alpha=6"]
+RANKS = {"attn.qkv": (4, 2.0), "attn.proj": (4, 2.0), "up": (2, 3.0)}
+STEPS = 6
+
+
+def load(path):
+    """name -> (shape, bytes)"""
+    with open(path, "rb") as file:
+        size, = struct.unpack("<Q", file.read(8))
+        header, data = json.loads(file.read(size)), file.read()
+    header.pop("__metadata__", None)
+    return {name: (e["shape"], data[slice(*e["data_offsets"])])
+            for name, e in header.items()}
+
+
+def save(path, tensors):
+    header, body = {}, b""
+    for name, (shape, data) in tensors.items():
+        header[name] = {"dtype": "F32", "shape": shape,
+                        "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + body)
+
+
+def rows(tensor):
+    (n, m), data = tensor
+    return [struct.unpack_from("<%df" % m, data, 4 * m * i) for i in range(n)]
+
+
+class Bench:
+    def __init__(self, penstock, model, text, folder):
+        self.penstock, self.model, self.text = penstock, model, text
+        self.folder = folder
+
+    def call(self, *words, code=0):
+        done = subprocess.run([self.penstock, *map(str, words)],
+                              cwd=self.folder, text=True, capture_output=True,
+                              check=False, timeout=100)
+        assert done.returncode == code, (words, done)
+        return done.stdout if code == 0 else done.stderr
+
+    def weights(self, of, *options):
+        self.call("weights", of, "-o", "w.safetensors", *options)
+        return load(f"{self.folder}/w.safetensors")
+
+    def split(self, plan, *options):
+        return self.call("split", self.model, "-o", plan, *options)
+
+    def run(self, plan, dump, *options, steps=STEPS):
+        self.call("run", plan, "--transport", "self", "-m", 2, "--steps",
+                  steps, "--lr", "1e-2", "--data", self.text, "--dump", dump,
+                  "--quiet", *options)
+        return load(f"{self.folder}/{dump}")
+
+
+def check_split(b):
+    """All tensors of the model are there as they were, A is within its
+    bounds, B is zero. A layer (in, out) has rank * (in + out) more."""
+    b.split("base")
+    said = b.split("plan", "--stages", 3, *LORAS)
+    assert "12 linear layers have an adapter, with 17408 parameters" in said, (
+        said)
+    base, plan = b.weights("base"), b.weights("plan")
+    assert all(plan.pop(name) == tensor for name, tensor in base.items())
+    assert len(plan) == 2 * 12, sorted(plan)
+    for name, (shape, data) in plan.items():
+        layer, rank = next((k, r) for k, (r, _) in RANKS.items() if k in name)
+        want = base[name.split(".lora_")[0] + ".weight"][0]
+        if name.endswith(".lora_B.default.weight"):
+            assert shape == [want[0], rank] and not any(data), name
+            continue
+        assert name.endswith(".lora_A.default.weight"), name
+        assert shape == [rank, want[1]], (name, layer, shape)
+        values = struct.unpack("<%df" % (len(data) // 4), data)
+        assert .9 * want[1] ** -.5 < max(map(abs, values)) <= (
+            want[1] ** -.5), name
+    b.split("plan7", *LORAS, "--seed", 7)
+    other = b.weights("plan7")
+    assert all((other[n] == t) == ("lora_B" in n) for n, t in plan.items())
+    return base
+
+
+def check_training(b, base):
+    """The same bits in every cut; what is frozen has no gradient and stays."""
+    whole = b.run("plan", "whole", "--ranks", 1)
+    cut = b.run("plan", "cut", "--ranks", 3, "--schedule", "gpipe",
+                "--checkpoint", "saved", "--checkpoint-every", 2, "--keep", 0)
+    assert whole == cut
+    assert {n for n in whole if n.startswith("grad.")} == {
+        "grad." + n for n in b.weights("plan") if ".lora_" in n}
+    for name, tensor in base.items():
+        assert whole["param." + name] == tensor, name
+    first = whole["grad.h.0.up.lora_A.default.weight"][1]
+    assert not any(first), "B is zero at first"
+    shutil.rmtree(f"{b.folder}/saved/step-00000006")
+    shutil.rmtree(f"{b.folder}/saved/step-00000004")
+    resumed = b.run("plan", "resumed", "--ranks", 2, "--checkpoint", "saved",
+                    "--resume")
+    assert all(resumed[n] == t for n, t in whole.items()
+               if n.startswith("param."))
+    loss = [json.loads(b.call("eval", "plan", "--data", b.text, "--json",
+                              "--batches", 4, *options))["loss"]
+            for options in ([], ["--checkpoint", "saved"])]
+    assert loss[1] < loss[0] - .01, loss
+    return whole, loss[1]
+
+
+def check_memory(b):
+    """AdamW keeps two states, of adapters only."""
+    said = json.loads(b.call("plan", "plan", "--json", "-n", 1))
+    assert said["ranks"][0]["optim_bytes"] == 2 * 4 * 17408, said
+    assert said["ranks"][0]["grads_bytes"] == 4 * 17408, said
+
+
+def check_merged(b, base, trained, loss):
+    """The model's own keys; W + alpha / rank * B A; the same loss."""
+    merged = b.weights("saved", "--merge")
+    assert merged.keys() == base.keys(), merged.keys() ^ base.keys()
+    changed = {n for n, t in base.items() if merged[n] != t}
+    assert changed == {n.split(".lora_")[0][6:] + ".weight" for n in trained
+                       if n.startswith("param.") and ".lora_" in n}
+    for name in "h.0.attn.qkv", "h.3.up":
+        _, scale = next(r for k, r in RANKS.items() if k in name)
+        a = rows(trained[f"param.{name}.lora_A.default.weight"])
+        up = rows(trained[f"param.{name}.lora_B.default.weight"])
+        old, new = rows(base[name + ".weight"]), rows(merged[name + ".weight"])
+        for o in range(0, len(old), 17):
+            for i, w in enumerate(old[o]):
+                want = w + scale * sum(
+                    up[o][k] * a[k][i] for k in range(len(a)))
+                assert abs(new[o][i] - want) < 1e-6, (name, o, i)
+    b.split("merged", "--weights", "w.safetensors")
+    again = json.loads(b.call("eval", "merged", "--data", b.text, "--json",
+                              "--batches", 4))["loss"]
+    assert abs(again - loss) < 1e-5, (again, loss)
+    everything = b.weights("saved")
+    assert all(everything[n[6:]] == t for n, t in trained.items()
+               if n.startswith("param."))
+
+
+def check_adapter(b, trained):
+    """peft's names, in a folder or a file."""
+    b.call("weights", "saved", "-o", "adapter", "--adapter")
+    b.call("weights", "saved", "-o", "lone.safetensors", "--adapter")
+    with open(f"{b.folder}/adapter/adapter_config.json",
+              encoding="utf-8") as file:
+        config = json.load(file)
+    with open(f"{b.folder}/adapter_config.json", encoding="utf-8") as file:
+        assert json.load(file) == config
+    have = load(f"{b.folder}/adapter/adapter_model.safetensors")
+    assert load(f"{b.folder}/lone.safetensors") == have
+    assert have == {
+        "base_model.model." + n[6:].replace(".default", ""): t
+        for n, t in trained.items()
+        if n.startswith("param.") and ".lora_" in n}
+    assert config["peft_type"] == "LORA" and config["bias"] == "none", config
+    assert not config["fan_in_fan_out"], config
+    assert (config["r"], config["lora_alpha"]) == (4, 8), config
+    assert sorted(config["target_modules"]) == sorted(
+        f"h.{i}.{layer}" for i in range(4) for layer in RANKS), config
+    assert config["rank_pattern"] == {
+        f"^h\\.{i}\\.up": 2 for i in range(4)}, config
+    assert config["alpha_pattern"] == {
+        f"^h\\.{i}\\.up": 6 for i in range(4)}, config
+
+
+def check_changes(b):
+    """Gradients against slopes where B is not zero; --unfreeze behind it."""
+    start = b.weights("plan")
+    for name, (shape, data) in start.items():
+        if ".lora_B" in name:
+            n = len(data) // 4
+            start[name] = shape, struct.pack("<%df" % n, *(
+                (i * 37 % 19 - 9) * .02 for i in range(n)))
+    save(f"{b.folder}/start.safetensors", start)
+    b.split("started", "--stages", 2, *LORAS, "--weights",
+            "start.safetensors", "--unfreeze", "ln_f")
+    b.call("verify", "started", "-n", 2, "--data", b.text)
+    dump = b.run("started", "dump", "--ranks", 2, steps=1)
+    grads = {n for n in dump if n.startswith("grad.")}
+    assert len(grads) == 2 * 12 + 2 and "grad.ln_f.bias" in grads, grads
+
+
+def check_refused(b):
+    for spec, code, text in (
+            ("wte:rank=2", 65, '"wte" (Embedding) is no linear layer'),
+            ("h.0:rank=2", 65, '"h.0" (Block) is no linear layer'),
+            ("*:rank=2", 65, "is no linear layer"),
+            ("h.0.attn.qkw:rank=2", 65, 'nearest name is "h.0.attn.qkv"'),
+            ("h.0.attn.qkv:rank=129", 65, "the rank is 1 to 128, not 129"),
+            ("h.0.attn.qkv:rank=0", 64, "a rank of 1 or more"),
+            ("h.0.attn.qkv:rank=-3", 64, "a rank of 1 or more"),
+            ("h.0.attn.qkv:rank=x", 64, "a rank of 1 or more"),
+            ("h.0.attn.qkv:rank=2,alpha=0", 64, "an alpha above 0"),
+            ("h.0.attn.qkv:rank=2,alpha=inf", 64, "an alpha above 0"),
+            ("h.0.attn.qkv:alpha=2", 64, "PATTERN:rank=R"),
+            ("h.0.attn.qkv:rank=2,", 64, "PATTERN:rank=R"),
+            (":rank=2", 64, "PATTERN:rank=R"), ("", 64, "PATTERN:rank=R"),
+            ("h.0.attn.qkv", 64, "PATTERN:rank=R")):
+        said = b.call("split", b.model, "-o", "none", "--lora", spec,
+                      code=code)
+        assert text in said, (spec, said)
+        assert not os.path.exists(f"{b.folder}/none")
+    for words, code, text in (
+            (["split", b.model, "-o", "none", "--seed", 3], 64, "--lora"),
+            (["verify", "plan", *LORAS], 64, "--lora needs the .pt2"),
+            (["weights", "base", "-o", "none", "--merge"], 65, "no adapters"),
+            (["weights", "base", "-o", "none", "--adapter"], 65,
+             "no adapters"),
+            (["weights", "plan", "-o", "none", "--adapter", "--merge"], 64,
+             "use one of them")):
+        said = b.call(*words, code=code)
+        assert text in said, (words, said)
+        assert not os.path.exists(f"{b.folder}/none")
+
+
+def check_manifest(b):
+    """A checkpoint's list of adapters is checked as all of it."""
+    path = f"{b.folder}/saved/step-00000006/manifest.json"
+    with open(path, encoding="utf-8") as file:
+        manifest = json.load(file)
+    assert len(manifest["adapters"]) == 12
+    manifest["adapters"][0]["alpha"] = 1e9
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(manifest, file)
+    said = b.call("weights", "saved/step-00000006", "-o", "none", "--merge",
+                  code=65)
+    assert "is damaged" in said, said
+
+
+def main():
+    penstock, model, text = map(os.path.abspath, sys.argv[1:])
+    with tempfile.TemporaryDirectory() as folder:
+        b = Bench(penstock, model, text, folder)
+        base = check_split(b)
+        trained, loss = check_training(b, base)
+        check_memory(b)
+        check_merged(b, base, trained, loss)
+        check_adapter(b, trained)
+        check_changes(b)
+        check_refused(b)
+        check_manifest(b)
+
+
+main()
