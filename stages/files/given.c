@@ -251,7 +251,7 @@ enum pst_status pst_given_open(const char *path, struct pst_given **ret,
     pst_map_init(&given->names, TAG);
     if (stat(path, &st) != 0)
         status = errno == ENOENT
-                     ? pst_diag_set(diag, PST_ERR_NOT_FOUND,
+                     ? pst_diag_set(diag, PST_ERR_IO,
                                     "%s: there is no such file", path)
                      : pst_diag_errno(diag, errno, "%s", path);
     else if (S_ISDIR(st.st_mode))

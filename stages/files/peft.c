@@ -173,7 +173,7 @@ static enum pst_status add_key(struct pst_state_names *names,
     struct pst_state_name added = {.tensor = tensor};
     enum pst_status status;
 
-    pst_str_addf(&key, "base_model.model.%s.%s.weight", module, name);
+    pst_str_addf(&key, PST_PEFT_PREFIX "%s.%s.weight", module, name);
     added.key = pst_str_text(&key);
     status = key.failed ? pst_diag_nomem(diag, strlen(module))
                         : pst_state_names_add(names, &added, diag);

@@ -12,6 +12,9 @@
 #include "stages/base/vec.h"
 #include "stages/files/merge.h"
 
+/* What names of peft's files begin with. */
+#define PST_PEFT_PREFIX "base_model.model."
+
 struct pst_state_name {
     const char *key;    /* of the state_dict */
     const char *tensor; /* "param.FQN", "buffer.FQN": as in checkpoints */

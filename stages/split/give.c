@@ -41,6 +41,10 @@ struct giver {
      * of what is no part of the state, tensors of which the dtype changes. */
     struct pst_name_list missing, unknown, other, widened;
     struct pst_name_list lost; /* nothing has values of these */
+    /* Parameters of adapters without a value, and with one. */
+    struct pst_name_list unadapted;
+    size_t n_adapted;
+    bool any_own; /* the file has others of the model */
     struct pst_diag *diag;
 };
 
@@ -122,6 +126,50 @@ static enum pst_status compare(const struct giver *g,
     return status;
 }
 
+/* --- adapters ------------------------------------------------------------- */
+
+/* What peft calls the parameter of an adapter; it is empty of others. */
+static void peft_name(const struct pst_plan *plan, const char *fqn,
+                      struct pst_str *ret)
+{
+    for (size_t i = 0; i < plan->adapters.n; i++) {
+        const struct pst_adapter *a = &plan->adapters.at[i];
+        const bool down = strcmp(a->down, fqn) == 0;
+
+        if (!down && strcmp(a->up, fqn) != 0)
+            continue;
+        pst_str_addf(ret, PST_PEFT_PREFIX "%s.lora_%c.weight", a->module,
+                     down ? 'A' : 'B');
+        return;
+    }
+}
+
+/* True of one that an adapter has, under whatever name the file has it. */
+static enum pst_status give_adapter(struct giver *g,
+                                    const struct pst_plan_param *param,
+                                    struct pst_given_param *ret, bool *ret_is)
+{
+    enum pst_status status = PST_OK;
+    struct pst_str name = {0};
+
+    peft_name(g->plan, param->fqn, &name);
+    if (name.failed)
+        status = pst_diag_nomem(g->diag, strlen(param->fqn));
+    *ret_is = name.len > 0;
+    if (status == PST_OK && *ret_is)
+        status = look_up(g, param, param->fqn, &param->meta, &ret->whole);
+    if (status == PST_OK && *ret_is && ret->whole == NULL)
+        status = look_up(g, param, name.text, &param->meta, &ret->whole);
+    if (*ret_is && ret->whole != NULL)
+        g->n_adapted++;
+    else if (*ret_is)
+        pst_name_list_add(&g->unadapted, param->fqn);
+    pst_str_fini(&name);
+    return status;
+}
+
+/* --- parameters ----------------------------------------------------------- */
+
 /* Any of the names of all of it; several must agree. */
 static enum pst_status give_whole(struct giver *g,
                                   const struct pst_plan_param *param,
@@ -174,12 +222,18 @@ static enum pst_status give_param(struct giver *g, unsigned i)
     const struct pst_plan_param *param = &g->plan->params.at[i];
     const bool has_values = pst_plan_has_values(g->plan, i);
     enum pst_status status;
+    bool is_adapter;
 
     if (!pst_plan_is_state(param) && has_values)
         return PST_OK;
+    status = give_adapter(g, param, &g->params[i], &is_adapter);
+    if (status != PST_OK || is_adapter)
+        return status;
     status = give_whole(g, param, &g->params[i]);
     if (status == PST_OK)
         status = give_windows(g, param, &g->params[i]);
+    g->any_own = g->any_own || g->params[i].whole != NULL ||
+                 g->params[i].windows != NULL;
     if (status != PST_OK || g->params[i].whole != NULL || param->n_windows > 0)
         return status;
     if (pst_plan_is_state(param))
@@ -187,6 +241,17 @@ static enum pst_status give_param(struct giver *g, unsigned i)
     if (!has_values)
         pst_name_list_add(&g->lost, param->fqn);
     return PST_OK;
+}
+
+/* Was it taken under a name that the model does not have? */
+static bool is_taken(const struct giver *g, const char *name)
+{
+    const struct pst_safetensors_entry *e = pst_given_find(g->files, name);
+
+    for (size_t i = 0; i < g->plan->params.n; i++)
+        if (g->params[i].whole == e)
+            return true;
+    return false;
 }
 
 /* What nothing of the model has taken. */
@@ -198,6 +263,8 @@ static void find_rest(struct giver *g)
         const struct pst_plan_param *param =
             index < 0 ? NULL : &g->plan->params.at[index];
 
+        if (pst_has_prefix(name, PST_PEFT_PREFIX) && is_taken(g, name))
+            continue;
         if (param == NULL || (param->nameless && strcmp(name, param->fqn) == 0))
             pst_name_list_add(&g->unknown, name);
         else if (!pst_plan_is_state(param) && g->params[index].whole == NULL)
@@ -212,12 +279,18 @@ static enum pst_status judge(const struct giver *g, bool partial)
     struct pst_str text = {0};
     enum pst_status status = PST_OK;
 
-    if (g->missing.n > 0)
+    /* A model without adapters, or adapters without a model: what is not there
+     * begins as it does. */
+    if (g->missing.n > 0 && (g->any_own || g->n_adapted == 0))
         pst_str_addf(&text, "it lacks %zu tensors of the model (%s)",
                      g->missing.n, pst_str_text(&g->missing.text));
+    if (g->unadapted.n > 0 && g->n_adapted > 0)
+        pst_str_addf(&text, "%sit lacks %zu tensors of adapters (%s)",
+                     text.len > 0 ? "; " : "", g->unadapted.n,
+                     pst_str_text(&g->unadapted.text));
     if (g->unknown.n > 0)
         pst_str_addf(&text, "%s%zu of its tensors are none of the model (%s)",
-                     g->missing.n > 0 ? "; " : "", g->unknown.n,
+                     text.len > 0 ? "; " : "", g->unknown.n,
                      pst_str_text(&g->unknown.text));
     if (text.failed)
         status = pst_diag_nomem(g->diag, text.cap);
@@ -298,6 +371,7 @@ enum pst_status pst_plan_give(struct pst_plan *plan, const char *path,
     }
     pst_given_close(g.files);
     pst_str_fini(&g.missing.text);
+    pst_str_fini(&g.unadapted.text);
     pst_str_fini(&g.unknown.text);
     pst_str_fini(&g.other.text);
     pst_str_fini(&g.widened.text);

@@ -181,6 +181,41 @@ def check_adapter(b, trained):
         f"^h\\.{i}\\.up": 6 for i in range(4)}, config
 
 
+def check_given(b):
+    """Weights of the model alone, adapters alone, or both; by either name."""
+    want = b.weights("saved")
+    inits = b.weights("plan")
+    for given, expected in (
+            ("saved", want),
+            ("base", inits),
+            ("adapter", {**inits, **{n: t for n, t in want.items()
+                                     if ".lora_" in n}})):
+        if given != "adapter":
+            b.call("weights", given, "-o", "given.safetensors")
+        b.split("taken", *LORAS, "--weights", given
+                if given == "adapter" else "given.safetensors")
+        assert b.weights("taken") == expected, given
+    part = load(f"{b.folder}/adapter/adapter_model.safetensors")
+    gone = "h.2.up.lora_A"
+    del part[f"base_model.model.{gone}.weight"]
+    save(f"{b.folder}/part.safetensors", part)
+    save(f"{b.folder}/less.safetensors",
+         {n: t for n, t in want.items() if n != "ln_f.bias"})
+    save(f"{b.folder}/more.safetensors",
+         {**part, "base_model.model.h.9.up.lora_A.weight": next(
+             iter(part.values()))})
+    for file, text in (
+            ("part", f'lacks 1 tensors of adapters ("{gone}.default.weight")'),
+            ("less", 'lacks 1 tensors of the model ("ln_f.bias")'),
+            ("more", '1 of its tensors are none of the model ("base_model')):
+        said = b.call("split", b.model, "-o", "none", *LORAS, "--weights",
+                      f"{file}.safetensors", code=65)
+        assert text in said, (file, said)
+    said = b.call("split", b.model, "-o", "none", "--weights", "adapter",
+                  code=65)
+    assert "24 of its tensors are none of the model" in said, said
+
+
 def check_changes(b):
     """Gradients against slopes where B is not zero; --unfreeze behind it."""
     start = b.weights("plan")
@@ -254,6 +289,7 @@ def main():
         check_memory(b)
         check_merged(b, base, trained, loss)
         check_adapter(b, trained)
+        check_given(b)
         check_changes(b)
         check_refused(b)
         check_manifest(b)

@@ -292,7 +292,7 @@ def check_bad(b, model, given):
             (cut, 65, "model-00001-of-00002.safetensors"),
             (two, 65, "holds 2 files *.safetensors"),
             (b.path("nothing"), 65, "holds no file"),
-            (b.path("not-there"), 65, "no such file"),
+            (b.path("not-there"), 74, "no such file"),
             (model, 65, "no safetensors file"),
             (index("{"), 65, "index.json"),
             (index("[]"), 65, "weight_map"),
