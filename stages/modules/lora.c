@@ -434,8 +434,8 @@ static enum pst_status adapt(struct pst_adapting *a)
         status = fill_adapters(a);
     if (status == PST_OK)
         status = add_note(a);
-    if (status == PST_OK && a->model->fixed == NULL)
-        a->model->fixed = a->sizes.fixed;
+    if (status == PST_OK && a->model->fixed == NULL && a->sizes.fixed != NULL)
+        a->model->fixed = "sizes of a layer with an adapter do not follow";
     return status;
 }
 

@@ -32,6 +32,20 @@ static unsigned count_tensors(const struct pst_leaves *leaves)
     return n;
 }
 
+/* Sizes that the file leaves free are those of the call; which of them go
+ * together is seen later (unify.h). */
+static bool may_have_shape(const struct pst_value *file,
+                           const struct pst_value *call)
+{
+    bool ret = file->meta.rank == call->meta.rank;
+
+    for (unsigned d = 0; d < file->meta.rank && ret; d++)
+        ret = file->meta.size[d] == call->meta.size[d] ||
+              (file->dims != NULL && file->dims[d] != NULL);
+    return ret;
+}
+
+/* A leaf of the file, one of the call. */
 static bool fits(const struct pst_leaf *a, const struct pst_leaf *b)
 {
     if (a->arg.kind == PST_ARG_IGNORED || b->arg.kind == PST_ARG_IGNORED)
@@ -39,7 +53,7 @@ static bool fits(const struct pst_leaf *a, const struct pst_leaf *b)
     if (a->arg.kind != PST_ARG_VALUE || b->arg.kind != PST_ARG_VALUE)
         return pst_arg_same(&a->arg, &b->arg);
     return a->arg.value->meta.dtype == b->arg.value->meta.dtype &&
-           pst_meta_same_shape(&a->arg.value->meta, &b->arg.value->meta);
+           may_have_shape(a->arg.value, b->arg.value);
 }
 
 static void no_value(void *ctx, const struct pst_value *value,
@@ -209,7 +223,7 @@ static enum pst_status match_results(const struct matcher *m)
         if (!is_tensor(&outs->at.at[i]))
             continue;
         k = next_tensor(m->results, k);
-        if (!fits(&outs->at.at[i], &m->results->at.at[k]))
+        if (!fits(&m->results->at.at[k], &outs->at.at[i]))
             return refuse(m, PST_ERR_SHAPE, "another result");
         m->ret->outs[i] = (int)k++;
     }

@@ -107,8 +107,6 @@ static enum pst_status copy_part(struct pst_replacer *r,
         node->id =
             i < frame->ids.n ? frame->ids.at[i] : r->graph->next_node_id++;
         node->stage = frame->stage;
-        for (unsigned k = 0; k < node->schema->n_args; k++)
-            node->args[k].exprs = NULL; /* of the file's own symbols */
         node->no_grad = node->no_grad || (frame->no_grad && frame->ids.n > 0);
         for (unsigned k = 0; k < node->n_outs; k++) {
             node->outs[k]->name =
@@ -116,33 +114,7 @@ static enum pst_status copy_part(struct pst_replacer *r,
                                  node->outs[k]->name);
             if (node->outs[k]->name == NULL)
                 return no_memory(r);
-            node->outs[k]->dims = NULL;
         }
-    }
-    return PST_OK;
-}
-
-/* The tensors of the call become the file's inputs, its results those of the
- * call. */
-static enum pst_status give_results(struct pst_replacer *r,
-                                    const struct pst_frame *frame,
-                                    const struct pst_match *match)
-{
-    for (size_t i = 0; i < frame->outs.at.n; i++) {
-        const struct pst_arg *out = &frame->outs.at.at[i].arg;
-        const struct pst_arg *result;
-
-        if (match->outs[i] < 0 || out->kind != PST_ARG_VALUE)
-            continue;
-        result = &r->results.at.at[match->outs[i]].arg;
-        r->replay.twins[out->value->id] = r->inner.twins[result->value->id];
-    }
-    for (size_t i = 0; i < r->file->outputs.n; i++) {
-        const struct pst_output *output = &r->file->outputs.at[i];
-
-        if (output->kind == PST_OUTPUT_BUFFER_UPDATE)
-            r->holds[output->target->id] =
-                r->inner.twins[output->arg.value->id];
     }
     return PST_OK;
 }
@@ -226,10 +198,136 @@ static enum pst_status check_aliases(const struct pst_replacer *r,
     return PST_OK;
 }
 
+/* --- sizes ---------------------------------------------------------------- */
+
+/* What the free sizes of the file are here. */
+static enum pst_status unify(struct pst_replacer *r, struct pst_unified *u)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < r->arguments.at.n && status == PST_OK; i++) {
+            const struct pst_arg *arg = &r->arguments.at.at[i].arg;
+
+            if (arg->kind == PST_ARG_VALUE)
+                status = (pass == 0 ? pst_unified_bind : pst_unified_compare)(
+                    u, arg->value, r->inner.twins[arg->value->id], r->diag);
+        }
+    if (status == PST_OK)
+        status = pst_unified_limit(u, r->diag);
+    r->fixed = r->fixed || u->fixed;
+    return status;
+}
+
+static unsigned count_numbers(const struct pst_arg *arg)
+{
+    return arg->kind == PST_ARG_INTS || arg->kind == PST_ARG_FLOATS ? arg->n
+                                                                    : 1;
+}
+
+/* A new node's expressions, which are the file's yet. */
+static enum pst_status translate(struct pst_replacer *r,
+                                 const struct pst_unified *u,
+                                 struct pst_node *node)
+{
+    struct pst_arena *arena = &r->graph->arena;
+    enum pst_status status = PST_OK;
+
+    for (unsigned k = 0; k < node->schema->n_args && status == PST_OK; k++)
+        status = pst_unified_translate(u, node->args[k].exprs,
+                                       count_numbers(&node->args[k]), arena,
+                                       &node->args[k].exprs, r->diag);
+    for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++)
+        status = pst_unified_translate(u, node->outs[k]->dims,
+                                       node->outs[k]->meta.rank, arena,
+                                       &node->outs[k]->dims, r->diag);
+    return status;
+}
+
+/* The new result is as large as the old one, whatever the free sizes are. */
+static enum pst_status check_sizes(struct pst_replacer *r,
+                                   const struct pst_frame *frame,
+                                   const char *path,
+                                   const struct pst_value *old,
+                                   const struct pst_value *result)
+{
+    char a[PST_META_TEXT], b[PST_META_TEXT];
+
+    if (!pst_meta_same_shape(&old->meta, &result->meta))
+        return pst_diag_set(r->diag, PST_ERR_SHAPE,
+                            "call %u of module \"%s\" returns %s, the new "
+                            "module's \"%s\" is %s there",
+                            frame->call->index, frame->call->path,
+                            pst_meta_text(&old->meta, a), path,
+                            pst_meta_text(&result->meta, b));
+    for (unsigned d = 0; d < old->meta.rank; d++) {
+        const struct pst_extent x = pst_extent_of(&r->sizing, old, d);
+        const struct pst_extent y = pst_extent_of(&r->sizing, result, d);
+
+        if (x.expr != NULL && y.expr == NULL)
+            r->fixed = true;
+        else
+            (void)pst_extent_is(&r->sizing, x, y);
+    }
+    return r->sizing.status;
+}
+
+/* The file's results become those of the call. */
+static enum pst_status give_results(struct pst_replacer *r,
+                                    const struct pst_frame *frame,
+                                    const struct pst_match *match)
+{
+    enum pst_status status;
+
+    for (size_t i = 0; i < frame->outs.at.n; i++) {
+        const struct pst_arg *out = &frame->outs.at.at[i].arg;
+        const struct pst_arg *result;
+
+        if (match->outs[i] < 0 || out->kind != PST_ARG_VALUE)
+            continue;
+        result = &r->results.at.at[match->outs[i]].arg;
+        status = check_sizes(r, frame, r->results.at.at[match->outs[i]].path,
+                             out->value, r->inner.twins[result->value->id]);
+        if (status != PST_OK)
+            return status;
+        r->replay.twins[out->value->id] = r->inner.twins[result->value->id];
+    }
+    for (size_t i = 0; i < r->file->outputs.n; i++) {
+        const struct pst_output *output = &r->file->outputs.at[i];
+
+        if (output->kind == PST_OUTPUT_BUFFER_UPDATE)
+            r->holds[output->target->id] =
+                r->inner.twins[output->arg.value->id];
+    }
+    return PST_OK;
+}
+
+static enum pst_status put_nodes(struct pst_replacer *r,
+                                 const struct pst_unified *u,
+                                 const struct pst_graph *part)
+{
+    enum pst_status status = PST_OK;
+
+    r->inner.symbols = u->numbers ? NULL : &u->symbols;
+    for (size_t i = 0; i < part->nodes.n && status == PST_OK; i++) {
+        const struct pst_node *node = part->nodes.at[i];
+
+        status = pst_replay_node(&r->inner, node);
+        for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++)
+            if (node->outs[k]->version_of != NULL)
+                r->inner.twins[node->outs[k]->id]->version_of =
+                    r->state[node->outs[k]->version_of->id];
+        if (status == PST_OK)
+            status = translate(r, u, r->graph->nodes.at[r->graph->nodes.n - 1]);
+    }
+    return status;
+}
+
 static enum pst_status put_module(struct pst_replacer *r,
                                   const struct pst_frame *frame)
 {
     struct pst_graph *part = NULL;
+    struct pst_unified u;
     struct pst_match match;
     enum pst_status status;
 
@@ -239,18 +337,17 @@ static enum pst_status put_module(struct pst_replacer *r,
         status = check_aliases(r, frame, &match);
     if (status == PST_OK)
         status = bind_inputs(r, frame, &match);
+    if (status != PST_OK)
+        return status;
+    status = pst_unified_init(&u, r->module, &r->sizing, r->diag);
+    if (status == PST_OK)
+        status = unify(r, &u);
     if (status == PST_OK)
         status = copy_part(r, frame, &part);
-    for (size_t i = 0; status == PST_OK && i < part->nodes.n; i++) {
-        const struct pst_node *node = part->nodes.at[i];
-
-        status = pst_replay_node(&r->inner, node);
-        for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++)
-            if (node->outs[k]->version_of != NULL)
-                r->inner.twins[node->outs[k]->id]->version_of =
-                    r->state[node->outs[k]->version_of->id];
-    }
+    if (status == PST_OK)
+        status = put_nodes(r, &u, part);
     pst_graph_free(part);
+    pst_unified_fini(&u);
     return status == PST_OK ? give_results(r, frame, &match) : status;
 }
 

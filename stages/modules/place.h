@@ -5,6 +5,7 @@
  * new graph. Private to this folder. */
 #include "stages/modules/frames.h"
 #include "stages/modules/renaming.h"
+#include "stages/modules/unify.h"
 #include "stages/passes/replay.h"
 
 struct pst_replacer {
@@ -25,6 +26,9 @@ struct pst_replacer {
     struct pst_value **holds;     /* and what a buffer holds now */
     struct pst_leaves arguments, results; /* the file's */
     bool *done;                           /* by frame */
+    struct pst_sizes sizes;               /* of the model */
+    struct pst_build sizing;              /* that knows them; no nodes */
+    bool fixed; /* some are free at a call, and not in the file */
     struct pst_diag *diag;
 };
 

@@ -269,11 +269,6 @@ static enum pst_status fill_head(struct pst_replacer *r)
     to->evaluates = old->evaluates;
     to->writes = old->writes || r->module->writes;
     to->fixed = old->fixed;
-    if (to->fixed == NULL && old->symbols.at.n > 0)
-        to->fixed = pst_arena_printf(&to->arena,
-                                     "module \"%s\" was replaced by one of "
-                                     "fixed sizes",
-                                     r->path);
     pst_str_addf(&text, "%s %s %d %d %s", old->digest, r->path, r->call,
                  r->aliases, r->module->digest);
     pst_digest(pst_str_text(&text), text.len, to->digest);
@@ -318,8 +313,25 @@ static enum pst_status prepare(struct pst_replacer *r)
         return no_memory(r);
     pst_build_init(&r->replay.build, r->graph, r->diag);
     pst_build_init(&r->inner.build, r->graph, r->diag);
+    pst_build_init(&r->sizing, r->graph, r->diag);
+    r->sizes.symbols = &r->model->symbols;
+    r->sizing.sizes = &r->sizes;
     r->graph->next_node_id = r->old->graph->next_node_id;
     return PST_OK;
+}
+
+/* Where the new module's sizes cannot follow the model's, none can. */
+static enum pst_status fix_sizes(struct pst_replacer *r)
+{
+    struct pst_model *to = r->model;
+
+    if (to->fixed != NULL || (!r->fixed && r->sizes.fixed == NULL))
+        return PST_OK;
+    to->fixed = pst_arena_printf(&to->arena,
+                                 "module \"%s\" was replaced by one of fixed "
+                                 "sizes",
+                                 r->path);
+    return to->fixed != NULL ? PST_OK : no_memory(r);
 }
 
 /* Those of layers that are still there. */
@@ -354,6 +366,8 @@ static enum pst_status replace(struct pst_replacer *r)
         status = add_given(r);
     if (status == PST_OK)
         status = build(r);
+    if (status == PST_OK)
+        status = fix_sizes(r);
     if (status == PST_OK)
         status = pst_renaming_fill(&r->names);
     return status == PST_OK ? keep_adapters(r) : status;

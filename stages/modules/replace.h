@@ -14,6 +14,9 @@
  * Constants among the file's arguments have to be those of the call, unless
  * the call is named.
  *
+ * Sizes that the file leaves free are those of the call, so that what the model
+ * leaves free stays so; else the model is fixed at its sizes.
+ *
  * State of the old module that nothing else reads goes; that of the new one is
  * called PATH.NAME, or PATH@CALL.NAME if other calls keep the old module.
  *

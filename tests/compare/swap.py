@@ -224,10 +224,10 @@ class Bench:
             self.failed += 1
             print(f"FAIL {name}: {e}")
 
-    def equal(self, have, eager, renamed):
+    def equal(self, have, eager, renamed, n_rows=ROWS):
         """One of a tied tensor's names is in the dump."""
         loss = 0
-        for rows in self.x.split(ROWS):
+        for rows in self.x.split(n_rows):
             part = eager(rows) / 2
             part.backward()
             loss += part.item()
@@ -398,6 +398,77 @@ def frozen(b):
                 assert torch.equal(tensor, have[name]), name
 
 
+class Turned(nn.Module):
+    """Sizes of what it takes are numbers in it."""
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x):
+        rows = x.reshape(x.shape[0] * x.shape[1], 4) @ self.w
+        mean = rows.sum(0) / (x.shape[0] * x.shape[1])
+        return (rows + mean).reshape(x.shape[0], x.shape[1], 4)
+
+
+class Square(nn.Module):
+    def forward(self, x):
+        return x + torch.eye(x.shape[0])[:, :1].unsqueeze(1) * x.shape[1]
+
+
+def sizes(b):
+    """Free sizes stay free if the file leaves them free too, whatever sizes it
+    was exported at."""
+    free = ({0: torch.export.Dim("b"), 1: torch.export.Dim("t")},)
+    model, x = Deep(), torch.randn(ROWS, 5, 4)
+    long = torch.randn(2 * (ROWS + 2), 9, 4)
+    b.export("model", model, (x,), dynamic_shapes=free)
+
+    def step(*options, code=0):
+        save_file({"x": long}, b.folder / "x.safetensors")
+        said = b.call("run", "plan", "--transport", "self", "-m", "2",
+                      "--steps", "1", "--lr", "0", "--data", "x.safetensors",
+                      "--dump", "dump", "--ranks", "2", "--optimizer", "sgd",
+                      "--microbatch-size", str(ROWS + 2), "--size", "x.1=9",
+                      code=code)
+        save_file({"x": b.x}, b.folder / "x.safetensors")
+        return said
+
+    for name, module, given in (
+            ("a block", Block(16), torch.randn(7, 3, 4)),
+            ("the same sizes", Block(16), x),
+            ("sizes in it", Turned(), torch.randn(2, 6, 4)),
+            ("made of sizes", Square(), torch.randn(4, 7, 4))):
+        b.export("m0", copy.deepcopy(module), (given,), dynamic_shapes=free)
+        with b.case(f"free sizes, {name}"):
+            b.call("split", "model.pt2", "-o", "plan", "--stages", "2",
+                   "--swap", "h.1=m0.pt2", "--swap", "h.2=m0.pt2")
+            step()
+            eager = with_module(with_module(model, "h.1", module), "h.2",
+                                module)
+            whole, b.x = b.x, long
+            b.equal(load_file(b.folder / "dump"), eager, lambda n: n,
+                    ROWS + 2)
+            b.x = whole
+    b.export("m0", Block(16), (x,))
+    with b.case("free sizes, a file of fixed ones"):
+        b.call("split", "model.pt2", "-o", "plan", "--stages", "2", "--swap",
+               "h.1=m0.pt2")
+        said = step(code=65)
+        assert "replaced by one of fixed sizes" in said, said
+    b.export("m0", Turned(), (torch.randn(9, 6, 4),), dynamic_shapes=(
+        {0: torch.export.Dim("b", min=4), 1: torch.export.Dim("t")},))
+    with b.case("free sizes, of another range"):
+        said = b.call("split", "model.pt2", "-o", "plan", "--swap",
+                      "h.1=m0.pt2", code=65)
+        assert "4" in said, said
+    b.export("m0", Turned(), (torch.randn(6, 6, 4),), dynamic_shapes=(
+        {0: torch.export.Dim("n"), 1: torch.export.Dim("n")},))
+    with b.case("free sizes, that have to be one"):
+        said = b.call("split", "model.pt2", "-o", "plan", "--swap",
+                      "h.1=m0.pt2", code=65)
+        assert "is 3 in the new module" in said, said
+
+
 def refused(b):
     b.export("model", Twice())
     b.export("plus", Plus(1))
@@ -432,7 +503,7 @@ def main():
     a.workdir.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(a.seed)
     b = Bench(a.penstock.resolve(), a.workdir.resolve())
-    for part in calls, layers, names, written, bits, frozen, refused:
+    for part in calls, layers, names, written, bits, frozen, sizes, refused:
         part(b)
     print(f"{b.passed} passed, {b.failed} failed")
     return 1 if b.failed else 0

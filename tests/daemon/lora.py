@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 LORAS = ["--lora", "h.*.attn.*:rank=4", "--lora", "h.?.up:rank=2,alpha=6"]
 RANKS = {"attn.qkv": (4, 2.0), "attn.proj": (4, 2.0), "up": (2, 3.0)}
@@ -233,6 +234,31 @@ def check_changes(b):
     assert len(grads) == 2 * 12 + 2 and "grad.ln_f.bias" in grads, grads
 
 
+def check_job(b):
+    """What a running job changes leaves the list of adapters as it is."""
+    job = f"lora-{os.getpid()}"
+    with subprocess.Popen(
+            [b.penstock, "run", "plan", "--transport", "self", "--ranks", "2",
+             "--steps", "5000", "--data", b.text, "--checkpoint", "changed",
+             "--job", job, "--quiet"], cwd=b.folder,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        for _ in range(400):
+            said = subprocess.run(
+                [b.penstock, "freeze", "h.0", "--job", job], text=True,
+                capture_output=True, check=False)
+            if said.returncode == 0 or run.poll() is not None:
+                break
+            time.sleep(.05)
+        assert said.returncode == 0, said
+        b.call("stop", "--job", job)
+        run.communicate(timeout=60)
+    merged, base = b.weights("changed", "--merge"), b.weights("base")
+    assert merged.keys() == base.keys()
+    changed = {n for n in base if merged[n] != base[n]}
+    assert changed and changed <= {
+        f"h.{i}.{layer}.weight" for i in range(4) for layer in RANKS}, changed
+
+
 def check_refused(b):
     for spec, code, text in (
             ("wte:rank=2", 65, '"wte" (Embedding) is no linear layer'),
@@ -291,6 +317,7 @@ def main():
         check_adapter(b, trained)
         check_given(b)
         check_changes(b)
+        check_job(b)
         check_refused(b)
         check_manifest(b)
 
