@@ -4,6 +4,7 @@
 /*
  * Low-rank adapters: a layer y = x W^T (+ bias) becomes y + alpha / rank *
  * ((x A^T) B^T), and A (rank, in) and B (out, rank) are trained in W's place.
+ * Layers of one W have one A and B, and each is in the list.
  * One thread.
  */
 #include "stages/base/arena.h"

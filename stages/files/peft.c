@@ -80,7 +80,7 @@ static json_t *make_targets(const struct pst_state_names *names)
 {
     json_t *list = json_array();
     struct pst_str text = {0};
-    bool ambiguous = false;
+    bool ambiguous = false, whole = true;
 
     for (size_t i = 0; i < names->adapters.n; i++) {
         const char *module = names->adapters.at[i].module;
@@ -88,11 +88,11 @@ static json_t *make_targets(const struct pst_state_names *names)
         ambiguous = ambiguous || is_ambiguous(names, module);
         pst_str_add(&text, i > 0 ? "|" : "");
         add_quoted(&text, module);
-        (void)json_array_append_new(list, json_string(module));
+        whole = json_array_append_new(list, json_string(module)) == 0 && whole;
     }
-    if (ambiguous) {
+    if (ambiguous || !whole) {
         json_decref(list);
-        list = text.failed ? NULL : json_string(pst_str_text(&text));
+        list = text.failed || !whole ? NULL : json_string(pst_str_text(&text));
     }
     pst_str_fini(&text);
     return list;

@@ -177,6 +177,17 @@ static enum pst_status check_rank(const struct pst_adapting *a,
                         (long long)lora->rank);
 }
 
+static enum pst_status add_module(struct pst_adapting *a, const char *path,
+                                  size_t pair)
+{
+    const struct pst_lora_module module = {path, pair};
+
+    for (size_t i = 0; i < a->modules.n; i++)
+        if (strcmp(a->modules.at[i].path, path) == 0)
+            return PST_OK;
+    return pst_vec_push(TAG, &a->modules, module) ? PST_OK : no_memory(a);
+}
+
 static enum pst_status add_pair(struct pst_adapting *a, size_t frame)
 {
     const struct pst_linear *l = &a->linears[frame];
@@ -188,7 +199,9 @@ static enum pst_status add_pair(struct pst_adapting *a, size_t frame)
 
     if (*at < 0) {
         *at = (int)a->pairs.n;
-        return pst_vec_push(TAG, &a->pairs, pair) ? PST_OK : no_memory(a);
+        return pst_vec_push(TAG, &a->pairs, pair)
+                   ? add_module(a, call->path, a->pairs.n - 1)
+                   : no_memory(a);
     }
     if (a->pairs.at[*at].linear->transposed != l->transposed)
         return pst_diag_set(a->diag, PST_ERR_UNSUPPORTED,
@@ -198,7 +211,7 @@ static enum pst_status add_pair(struct pst_adapting *a, size_t frame)
                             a->pairs.at[*at].module, call->path,
                             l->weight->fqn);
     a->pairs.at[*at].lora = PST_MAX(a->pairs.at[*at].lora, lora);
-    return PST_OK;
+    return add_module(a, call->path, (size_t)*at);
 }
 
 static enum pst_status list_pairs(struct pst_adapting *a)

@@ -16,6 +16,12 @@ struct pst_lora_pair {
     struct pst_value *down, *up; /* A, B */
 };
 
+/* A module whose calls have it. */
+struct pst_lora_module {
+    const char *path;
+    size_t pair;
+};
+
 struct pst_adapting {
     const struct pst_model *old;
     const struct pst_lora *loras;
@@ -28,6 +34,7 @@ struct pst_adapting {
     struct pst_frames frames;
     struct pst_linear *linears; /* by frame */
     struct PST_VEC(struct pst_lora_pair) pairs;
+    struct PST_VEC(struct pst_lora_module) modules; /* each once */
     int *pair_of; /* by value id: of a weight, or -1 */
     struct pst_replay replay;
     struct pst_build build; /* of new nodes: sizes follow */
@@ -35,7 +42,7 @@ struct pst_adapting {
     struct pst_diag *diag;
 };
 
-/* Fills frames, linears, pairs and pair_of; frames are the caller's to
+/* Fills frames, linears, pairs, modules and pair_of; frames are the caller's to
  * release, also after an error. */
 enum pst_status pst_adapting_choose(struct pst_adapting *a) PST_MUST_CHECK;
 

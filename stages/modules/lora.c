@@ -341,10 +341,11 @@ static enum pst_status fill_adapters(struct pst_adapting *a)
     struct reads reads = {.a = a};
     enum pst_status status = list_others(a, &reads);
 
-    for (size_t i = 0; i < a->pairs.n && status == PST_OK; i++) {
-        const struct pst_lora_pair *p = &a->pairs.at[i];
+    for (size_t i = 0; i < a->modules.n && status == PST_OK; i++) {
+        const char *module = a->modules.at[i].path;
+        const struct pst_lora_pair *p = &a->pairs.at[a->modules.at[i].pair];
         const struct pst_adapter adapter = {
-            .module = p->module,
+            .module = module,
             .weight = p->linear->weight->fqn,
             .down = p->down->fqn,
             .up = p->up->fqn,
@@ -355,7 +356,7 @@ static enum pst_status fill_adapters(struct pst_adapting *a)
         status =
             pst_adapters_add(&a->model->adapters, a->arena, &adapter, a->diag);
         for (size_t k = 0; k < PST_COUNT(names) && status == PST_OK; k++)
-            status = add_module(a, p->module, names[k]);
+            status = add_module(a, module, names[k]);
     }
     return status;
 }
@@ -457,6 +458,7 @@ enum pst_status pst_model_adapt(const struct pst_model *model,
         status = adapt(&a);
     pst_frames_fini(&a.frames);
     pst_vec_fini(&a.pairs);
+    pst_vec_fini(&a.modules);
     if (status == PST_OK)
         *ret = a.model;
     else

@@ -334,13 +334,26 @@ static enum pst_status fix_sizes(struct pst_replacer *r)
     return to->fixed != NULL ? PST_OK : no_memory(r);
 }
 
+static bool goes(const struct pst_replacer *r, const char *module)
+{
+    for (size_t i = 0; i < r->names.paths.n && !r->names.stays; i++) {
+        const size_t n = strlen(r->names.paths.at[i]);
+
+        if (strncmp(module, r->names.paths.at[i], n) == 0 &&
+            (module[n] == '\0' || module[n] == '.'))
+            return true;
+    }
+    return false;
+}
+
 /* Those of layers that are still there. */
 static enum pst_status keep_adapters(struct pst_replacer *r)
 {
     for (size_t i = 0; i < r->old->adapters.n; i++) {
         const struct pst_adapter *adapter = &r->old->adapters.at[i];
 
-        if (pst_model_weight(r->model, adapter->weight) != NULL &&
+        if (!goes(r, adapter->module) &&
+            pst_model_weight(r->model, adapter->weight) != NULL &&
             pst_model_weight(r->model, adapter->down) != NULL &&
             pst_model_weight(r->model, adapter->up) != NULL &&
             !pst_vec_push(TAG, &r->model->adapters, *adapter))

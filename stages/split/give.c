@@ -128,43 +128,63 @@ static enum pst_status compare(const struct giver *g,
 
 /* --- adapters ------------------------------------------------------------- */
 
-/* What peft calls the parameter of an adapter; it is empty of others. */
-static void peft_name(const struct pst_plan *plan, const char *fqn,
+/* Is that parameter A or B of the adapter? Then what peft calls it. */
+static bool peft_name(const struct pst_adapter *a, const char *fqn,
                       struct pst_str *ret)
 {
-    for (size_t i = 0; i < plan->adapters.n; i++) {
-        const struct pst_adapter *a = &plan->adapters.at[i];
-        const bool down = strcmp(a->down, fqn) == 0;
+    const bool down = strcmp(a->down, fqn) == 0;
 
-        if (!down && strcmp(a->up, fqn) != 0)
-            continue;
-        pst_str_addf(ret, PST_PEFT_PREFIX "%s.lora_%c.weight", a->module,
-                     down ? 'A' : 'B');
-        return;
-    }
+    if (!down && strcmp(a->up, fqn) != 0)
+        return false;
+    pst_str_addf(ret, PST_PEFT_PREFIX "%s.lora_%c.weight", a->module,
+                 down ? 'A' : 'B');
+    return true;
 }
 
-/* True of one that an adapter has, under whatever name the file has it. */
+/* By the name of one of its layers. */
+static enum pst_status give_of_layer(struct giver *g,
+                                     const struct pst_plan_param *param,
+                                     const char *name,
+                                     struct pst_given_param *ret)
+{
+    const struct pst_safetensors_entry *e = NULL;
+    enum pst_status status = look_up(g, param, name, &param->meta, &e);
+
+    if (status != PST_OK || e == NULL)
+        return status;
+    if (ret->whole != NULL && ret->whole != e)
+        return compare(g, ret->whole, e);
+    ret->whole = e;
+    return PST_OK;
+}
+
+/* *ret_is: it is of an adapter; then by whatever name the file has it. */
 static enum pst_status give_adapter(struct giver *g,
                                     const struct pst_plan_param *param,
                                     struct pst_given_param *ret, bool *ret_is)
 {
+    const struct pst_adapters *all = &g->plan->adapters;
     enum pst_status status = PST_OK;
-    struct pst_str name = {0};
 
-    peft_name(g->plan, param->fqn, &name);
-    if (name.failed)
-        status = pst_diag_nomem(g->diag, strlen(param->fqn));
-    *ret_is = name.len > 0;
-    if (status == PST_OK && *ret_is)
-        status = look_up(g, param, param->fqn, &param->meta, &ret->whole);
-    if (status == PST_OK && *ret_is && ret->whole == NULL)
-        status = look_up(g, param, name.text, &param->meta, &ret->whole);
+    *ret_is = false;
+    for (size_t i = 0; i < all->n && status == PST_OK; i++) {
+        struct pst_str name = {0};
+
+        if (!peft_name(&all->at[i], param->fqn, &name))
+            continue;
+        if (name.failed)
+            status = pst_diag_nomem(g->diag, strlen(param->fqn));
+        if (status == PST_OK && !*ret_is)
+            status = give_of_layer(g, param, param->fqn, ret);
+        if (status == PST_OK)
+            status = give_of_layer(g, param, name.text, ret);
+        *ret_is = true;
+        pst_str_fini(&name);
+    }
     if (*ret_is && ret->whole != NULL)
         g->n_adapted++;
     else if (*ret_is)
         pst_name_list_add(&g->unadapted, param->fqn);
-    pst_str_fini(&name);
     return status;
 }
 
@@ -243,15 +263,25 @@ static enum pst_status give_param(struct giver *g, unsigned i)
     return PST_OK;
 }
 
-/* Was it taken under a name that the model does not have? */
-static bool is_taken(const struct giver *g, const char *name)
+/* Does peft call an adapter's parameter so? */
+static bool is_peft_name(const struct giver *g, const char *name)
 {
-    const struct pst_safetensors_entry *e = pst_given_find(g->files, name);
+    bool found = false;
 
-    for (size_t i = 0; i < g->plan->params.n; i++)
-        if (g->params[i].whole == e)
-            return true;
-    return false;
+    if (!pst_has_prefix(name, PST_PEFT_PREFIX))
+        return false;
+    for (size_t i = 0; i < g->plan->adapters.n && !found; i++) {
+        const struct pst_adapter *a = &g->plan->adapters.at[i];
+
+        for (unsigned k = 0; k < 2 && !found; k++) {
+            struct pst_str other = {0};
+
+            found = peft_name(a, k == 0 ? a->down : a->up, &other) &&
+                    strcmp(pst_str_text(&other), name) == 0;
+            pst_str_fini(&other);
+        }
+    }
+    return found;
 }
 
 /* What nothing of the model has taken. */
@@ -263,7 +293,7 @@ static void find_rest(struct giver *g)
         const struct pst_plan_param *param =
             index < 0 ? NULL : &g->plan->params.at[index];
 
-        if (pst_has_prefix(name, PST_PEFT_PREFIX) && is_taken(g, name))
+        if (is_peft_name(g, name))
             continue;
         if (param == NULL || (param->nameless && strcmp(name, param->fqn) == 0))
             pst_name_list_add(&g->unknown, name);
