@@ -33,6 +33,12 @@ static const struct shape shapes[] = {
     {3, 1, 9, 10, {1, 14, 15}, ONES, {1, 2, 2}, {0, 0, 0}, ONES},
     {2, 1, 3, 8, {1, 1, 50}, {1, 1, 10}, {1, 1, 5}, {0, 0, 0}, ONES},
     {1, 1, 4, 6, {1, 23, 29}, {1, 7, 5}, {1, 3, 2}, {0, 3, 2}, {1, 2, 3}},
+    /* results that alternate along lines, of few and of many rows */
+    {1, 1, 9, 20, {1, 40, 41}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}, ONES},
+    {2, 1, 70, 9, {1, 10, 10}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}, ONES},
+    {1, 1, 8, 9, {4, 12, 24}, {3, 2, 4}, {2, 1, 2}, {1, 0, 1}, {1, 2, 1}},
+    /* more weights of a channel than are turned at a time */
+    {1, 1, 920, 2, {1, 3, 4}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}, ONES},
     /* groups, space, more rows than a block has */
     {2, 3, 15, 6, {1, 12, 9}, {1, 3, 2}, ONES, {0, 1, 1}, ONES},
     {2, 1, 6, 5, {6, 7, 8}, {3, 2, 3}, {1, 2, 1}, {1, 0, 1}, ONES},
@@ -157,26 +163,30 @@ static void compare(const struct bench *b, enum pst_conv_fill fill, size_t i,
 }
 
 static void one(struct bench *b, size_t i, enum pst_conv_fill fill,
-                struct pst_pool *pool, pst_windows_fn product)
+                struct pst_pool *pool, const pst_windows_fn *products,
+                size_t n_products)
 {
     const struct pst_operand *to = fill == PST_CONV_Y   ? b->c.y
                                    : fill == PST_CONV_X ? b->c.x
                                                         : b->c.w;
     float *want = filled(b, fill, NULL, NULL);
-    float *got = filled(b, fill, NULL, product);
-    float *three = filled(b, fill, pool, product);
 
     assert_true(pst_conv_windows_fits(&b->c, fill));
-    compare(b, fill, i, want, got);
-    if (memcmp(got, three, pst_meta_bytes(to->meta)) != 0)
-        fail_msg("shape %zu, fill %d: other bits on three threads", i,
-                 (int)fill);
+    for (size_t k = 0; k < n_products; k++) {
+        float *got = filled(b, fill, NULL, products[k]);
+        float *three = filled(b, fill, pool, products[k]);
+
+        compare(b, fill, i, want, got);
+        if (memcmp(got, three, pst_meta_bytes(to->meta)) != 0)
+            fail_msg("shape %zu, fill %d: other bits on three threads", i,
+                     (int)fill);
+        free(got);
+        free(three);
+    }
     free(want);
-    free(got);
-    free(three);
 }
 
-static void all_shapes(pst_windows_fn product)
+static void all_shapes(const pst_windows_fn *products, size_t n_products)
 {
     struct pst_pool *pool;
     struct pst_diag diag;
@@ -196,7 +206,8 @@ static void all_shapes(pst_windows_fn product)
                 tensor_init(&b.bias, fill == PST_CONV_Y ? b.c.co : b.c.ci, 1,
                             one_each);
                 b.c.bias = mode < 2 ? NULL : &b.bias.of;
-                one(&b, i, (enum pst_conv_fill)fill, pool, product);
+                one(&b, i, (enum pst_conv_fill)fill, pool, products,
+                    n_products);
                 free(b.bias.of.data);
             }
             bench_fini(&b);
@@ -204,20 +215,18 @@ static void all_shapes(pst_windows_fn product)
     pst_pool_free(pool);
 }
 
+/* That of every instruction set, and the one that is chosen. */
 static void every_set(void **state)
 {
-    (void)state;
-    all_shapes(pst_simd_gemm_windows_any);
-    PST_SIMD_IF_AVX2(if (pst_cpu_isa() >= PST_ISA_AVX2)
-                         all_shapes(pst_simd_gemm_windows_avx2);)
-    PST_SIMD_IF_AVX512(if (pst_cpu_isa() >= PST_ISA_AVX512)
-                           all_shapes(pst_simd_gemm_windows_avx512);)
-}
+    pst_windows_fn products[4] = {pst_gemm_windows, pst_simd_gemm_windows_any};
+    size_t n = 2;
 
-static void chosen(void **state)
-{
     (void)state;
-    all_shapes(pst_gemm_windows);
+    PST_SIMD_IF_AVX2(if (pst_cpu_isa() >= PST_ISA_AVX2) products[n++] =
+                         pst_simd_gemm_windows_avx2;)
+    PST_SIMD_IF_AVX512(if (pst_cpu_isa() >= PST_ISA_AVX512) products[n++] =
+                           pst_simd_gemm_windows_avx512;)
+    all_shapes(products, n);
 }
 
 /* Padding and steps that would make copies of any size. */
@@ -261,7 +270,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_set),
-        cmocka_unit_test(chosen),
         cmocka_unit_test(bounds),
     };
 

@@ -242,11 +242,36 @@ static int64_t window_place(const struct pst_direct_job *j,
     return phases * pst_conv_volume(copy->size) + place;
 }
 
-int64_t pst_direct_passes(const struct pst_direct_job *j,
-                          const struct pst_direct_room *room)
+/* Taps of a pass: the window elements that it has, then the same in the other
+ * channels. */
+static int64_t list_taps(const struct pst_direct_job *j,
+                         const struct pst_direct_pass *p, int64_t *offset_of,
+                         int64_t *weight_of)
 {
     const int64_t window = pst_conv_volume(j->c->k), n = j->copy.channels;
     const int64_t plane = pst_direct_plane(&j->copy);
+    const int64_t per = (j->fill == PST_CONV_X ? j->out : 1) * window;
+    int64_t taps = 0;
+
+    for (int64_t k = 0; k < window; k++) {
+        const int64_t place = window_place(j, p, k);
+
+        if (place >= 0) {
+            offset_of[taps] = place;
+            weight_of[taps++] = k;
+        }
+    }
+    for (int64_t i = taps; i < n * taps; i++) {
+        offset_of[i] = offset_of[i - taps] + plane;
+        weight_of[i] = weight_of[i - taps] + per;
+    }
+    return n * taps;
+}
+
+int64_t pst_direct_passes(const struct pst_direct_job *j,
+                          const struct pst_direct_room *room)
+{
+    const int64_t all = pst_conv_volume(j->c->k) * j->copy.channels;
     int64_t *at = room->taps, passes = 0;
 
     for (int64_t i = 0; i < j->passes; i++) {
@@ -255,24 +280,10 @@ int64_t pst_direct_passes(const struct pst_direct_job *j,
         if (!pass_of(j, i, p))
             continue;
         passes++;
-        p->taps = 0;
         p->offset_of = at;
-        p->weight_of = at + n * window;
-        for (int64_t k = 0; k < window; k++)
-            if (window_place(j, p, k) >= 0)
-                p->taps++;
-        for (int64_t channel = 0; channel < n; channel++)
-            for (int64_t k = 0; k < window; k++) {
-                const int64_t place = window_place(j, p, k);
-
-                if (place < 0)
-                    continue;
-                at[n * window] =
-                    (channel * (j->fill == PST_CONV_X ? j->out : 1)) * window +
-                    k;
-                *at++ = channel * plane + place;
-            }
-        p->taps *= n;
+        p->weight_of = at + all;
+        p->taps = list_taps(j, p, at, at + all);
+        at += p->taps;
     }
     return passes;
 }

@@ -5,7 +5,9 @@
  * Convolutions as products without a column matrix: the product packs its
  * panels from the copy with zeros around that direct_plan.h makes (from the
  * tensor itself, if nothing is added and no step is taken). Images with few
- * positions are multiplied together. For builds without oneDNN.
+ * positions are multiplied together. Of few rows, positions are counted along
+ * the copy, ends of lines too: then the product packs a panel while its first
+ * rows are multiplied. For builds without oneDNN.
  *
  * Sums of y and x go over taps in order, those of w over positions, then
  * images; they do not depend on the number of threads.
@@ -13,10 +15,6 @@
 #include "stages/ops/conv/conv.h"
 #include "stages/ops/conv/dnnl.h"
 #include "stages/ops/matmul/packed.h"
-
-typedef void (*pst_windows_fn)(const struct pst_gemm *g, const float *a,
-                               const struct pst_windows *b, float *c,
-                               float *room);
 
 /* Contiguous f32; by shapes alone. False where oneDNN was built in. */
 bool pst_conv_windows_likes(const struct pst_conv *c, enum pst_conv_fill fill);

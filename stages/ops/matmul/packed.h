@@ -41,6 +41,9 @@ struct pst_windows {
     const int64_t *taps;
     int64_t first; /* position 0 of the product's */
     int64_t count[3], step[3];
+    /* Of A, if not NULL: of row i and tap p it is a[weights[p] + i * apart]. */
+    const int64_t *weights;
+    int64_t apart;
 };
 
 /* Of one instruction set (simd/gemm.c); room: PST_PACKED_ROOM floats, 64-byte
@@ -58,6 +61,9 @@ void pst_simd_gemm_avx512(const struct pst_gemm *g, const float *a,
     void pst_simd_gemm_windows_##suffix(                                       \
         const struct pst_gemm *g, const float *a, const struct pst_windows *b, \
         float *c, float *room)
+typedef void (*pst_windows_fn)(const struct pst_gemm *g, const float *a,
+                               const struct pst_windows *b, float *c,
+                               float *room);
 PST_WINDOWS_DECL(any);
 PST_WINDOWS_DECL(avx2);
 PST_WINDOWS_DECL(avx512);

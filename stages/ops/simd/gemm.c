@@ -1,186 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/matmul/packed.h"
 
+#include "stages/ops/simd/gemm_tile.h"
 #include "stages/ops/simd/simd.h"
-#include "stages/ops/simd/tile.h"
 #include "stages/ops/simd/windows.h"
 
 #include <string.h>
 
-/*
- * A tile is MR rows by NV vectors of C, its sums in registers; a tile of few
- * rows is wider, so that there are as many sums as the latency of an addition
- * wants. Both operands come as they lie or packed:
- *
- *   A  rows of KC numbers one after another, or for a transposed one MR
- *      neighbours for each k;
- *   B  rows of the panel's width, or in place if they are read once.
- */
-#define VEC     PST_TILE_VEC
-#define KC      PST_PACKED_KC
-#define MC      PST_PACKED_MC
-#define LINE    PST_PACKED_LINE
-#define NV      2 /* vectors of a panel */
-#define NW      4 /* ... for few rows */
-#define PANEL   (NV * VEC)
-#define OFTEN   3  /* panels for which A is worth packing */
-#define SHALLOW 64 /* depths at which C costs more than the operands */
-/* FEW: rows up to which the sums of NW vectors fit the registers; AGAIN: tiles
- * of rows up to which B is read where it lies, if it is not transposed. */
+#define MC       PST_PACKED_MC
+#define PANEL    (NV * VEC)
+#define OFTEN    3  /* panels for which A is worth packing */
+#define SHALLOW  64 /* depths at which C costs more than the operands */
+#define STRAIGHT 32 /* ... and has to be written line by line */
+/* Tiles of rows up to which B is read where it lies, if it is not
+ * transposed. */
 #if defined(__AVX512F__)
-#define MR    12
-#define FEW   4
 #define AGAIN 3
 #else
-#define MR    (VEC == 8 ? 6 : 4)
-#define FEW   2
 #define AGAIN 1
 #endif
 
-struct tile {
-    int64_t k;
-    const float *a;
-    int64_t a_row, a_col; /* in place */
-    const float *b;
-    int64_t ldb;
-    const float *next; /* the panel behind, fetched meanwhile */
-    int64_t ld_next;
-    float *c;
-    int64_t ldc, n; /* columns of C that there are */
-    bool turned;    /* C is stored column by column */
-    float alpha, beta;
-};
-
-/* Of a vector of which only n numbers count. */
-static void store_some(float *to, int64_t n, pst_vec y, float beta)
+/* Rows of the tiles of m rows: all but the last are alike, and that is not
+ * much smaller. */
+static int64_t tile_rows_of(int64_t m)
 {
-    for (int64_t j = 0; j < n; j++)
-        to[j] = beta == 0.0f ? y[j] : y[j] + beta * to[j];
+    const int64_t tiles = PST_MAX((m + MR - 1) / MR, 1);
+
+    return (m + tiles - 1) / tiles;
 }
 
-static void store_turned(const struct tile *t, int mr, const float *y,
-                         int64_t width)
-{
-    for (int64_t j = 0; j < t->n; j++)
-        for (int64_t i = 0; i < mr; i++) {
-            float *to = &t->c[j * t->ldc + i];
-            const float now = t->alpha * y[i * width + j];
-
-            *to = t->beta == 0.0f ? now : now + t->beta * *to;
-        }
-}
-
-static PST_ALWAYS_INLINE void store(const struct tile *t, int mr, int nv,
-                                    pst_vec acc[MR][NW])
-{
-    const pst_vec alpha = (pst_vec){0} + t->alpha;
-
-    if (t->turned) {
-        pst_vec y[MR * NW];
-
-#pragma GCC unroll 12
-        for (int i = 0; i < mr; i++)
-#pragma GCC unroll 4
-            for (int v = 0; v < nv; v++)
-                y[i * nv + v] = acc[i][v];
-        store_turned(t, mr, (const float *)y, nv * VEC);
-        return;
-    }
-#pragma GCC unroll 12
-    for (int i = 0; i < mr; i++)
-#pragma GCC unroll 4
-        for (int v = 0; v < nv; v++) {
-            float *to = t->c + i * t->ldc + v * VEC;
-            const pst_vec y = alpha * acc[i][v];
-
-            if (t->n < (v + 1) * VEC)
-                store_some(to, t->n - v * VEC, y, t->beta);
-            else if (t->beta == 0.0f)
-                *(pst_vec *)to = y;
-            else
-                *(pst_vec *)to = y + t->beta * *(const pst_vec *)to;
-        }
-}
-
-/* How A lies: constants where it is packed. */
-enum form { ROWS, COLS, IN_PLACE, N_FORMS };
-
-static PST_ALWAYS_INLINE void multiply(const struct tile *t, int mr, int nv,
-                                       enum form form)
-{
-    const int64_t row = form == ROWS ? LINE : form == COLS ? 1 : t->a_row;
-    const int64_t col = form == ROWS ? 1 : form == COLS ? MR : t->a_col;
-    pst_vec acc[MR][NW] = {0};
-    const float *a = t->a, *b = t->b, *next = t->next;
-
-    if (!t->turned)
-#pragma GCC unroll 12
-        for (int i = 0; i < mr; i++)
-#pragma GCC unroll 4
-            for (int v = 0; v < nv; v++)
-                __builtin_prefetch(t->c + i * t->ldc + v * VEC, 1);
-    for (int64_t p = 0; p < t->k; p++, a += col, b += t->ldb) {
-        pst_vec at[NW];
-
-        if (mr > 2) {
-            __builtin_prefetch(next);
-            if (nv > 1)
-                __builtin_prefetch(next + VEC);
-            next += t->ld_next;
-        }
-
-#pragma GCC unroll 4
-        for (int v = 0; v < nv; v++)
-            at[v] = *(const pst_vec *)(b + v * VEC);
-#pragma GCC unroll 12
-        for (int i = 0; i < mr; i++) {
-            const float s = a[i * row];
-
-#pragma GCC unroll 4
-            for (int v = 0; v < nv; v++)
-                acc[i][v] += s * at[v];
-        }
-    }
-    store(t, mr, nv, acc);
-}
-
-#define TILE_OF(mr, nv, name, form)                                            \
-    static void name##_##mr##_##nv(const struct tile *t)                       \
-    {                                                                          \
-        multiply(t, mr, nv, form);                                             \
-    }
-#define TILE(mr, nv)                                                           \
-    TILE_OF(mr, nv, rows, ROWS)                                                \
-    TILE_OF(mr, nv, cols, COLS)                                                \
-    TILE_OF(mr, nv, place, IN_PLACE)
-/* clang-format off */
-#define FOUR(X, nv) X(1, nv) X(2, nv) X(3, nv) X(4, nv)
-#if defined(__AVX512F__)
-#define MORE(X, nv)                                                            \
-    X(5, nv) X(6, nv) X(7, nv) X(8, nv) X(9, nv) X(10, nv) X(11, nv) X(12, nv)
-#elif defined(__AVX2__)
-#define MORE(X, nv) X(5, nv) X(6, nv)
-#else
-#define MORE(X, nv)
-#endif
-#define TILES(X)                                                               \
-    FOUR(X, 1) FOUR(X, 2) FOUR(X, 3) FOUR(X, 4) MORE(X, 1) MORE(X, 2)
-/* clang-format on */
-TILES(TILE)
-
-typedef void (*tile_fn)(const struct tile *t);
-#define BY_ROWS(mr, nv)  [mr - 1][nv - 1] = rows_##mr##_##nv,
-#define BY_COLS(mr, nv)  [mr - 1][nv - 1] = cols_##mr##_##nv,
-#define BY_PLACE(mr, nv) [mr - 1][nv - 1] = place_##mr##_##nv,
-static const tile_fn tiles[N_FORMS][MR][NW] = {
-    [ROWS] = {TILES(BY_ROWS)},
-    [COLS] = {TILES(BY_COLS)},
-    [IN_PLACE] = {TILES(BY_PLACE)},
-};
-
-/* Rows [0, m) of A, k deep. By columns, whole vectors are copied where MR
- * numbers count: the next column overwrites the rest. */
-static void pack_a(bool trans, int64_t m, int64_t k, const float *a,
+/* Rows [0, m) of A, k deep, for tiles of mr rows. By columns, whole vectors are
+ * copied where mr numbers count: the next column overwrites the rest. */
+static void pack_a(bool trans, int64_t m, int64_t mr, int64_t k, const float *a,
                    int64_t lda, float *to)
 {
     for (int64_t i = 0; !trans && i < m; i++)
@@ -188,11 +39,28 @@ static void pack_a(bool trans, int64_t m, int64_t k, const float *a,
     for (int64_t p = 0; trans && p < k; p++, a += lda) {
         int64_t i = 0;
 
-        for (; i + VEC <= m; i += MR)
-            *(pst_vec *)(to + i * LINE + p * MR) = *(const pst_vec *)(a + i);
-        for (; i < m; i += MR)
-            for (int64_t j = i; j < m && j < i + MR; j++)
-                to[i * LINE + p * MR + j - i] = a[j];
+        for (; i + VEC <= m; i += mr)
+            *(pst_vec *)(to + i * LINE + p * mr) = *(const pst_vec *)(a + i);
+        for (; i < m; i += mr)
+            for (int64_t j = i; j < m && j < i + mr; j++)
+                to[i * LINE + p * mr + j - i] = a[j];
+    }
+}
+
+/* The same by columns of a matrix that is picked from weights. */
+static void pick_a(const struct pst_windows *w, int64_t first, int64_t m,
+                   int64_t mr, int64_t k, const float *a, float *to)
+{
+    const int64_t *weights = w->weights + first, apart = w->apart;
+
+    for (int64_t i = 0, n; i < m; i += n, a += n * apart, to += n * LINE) {
+        n = PST_MIN(mr, m - i);
+        for (int64_t p = 0, run; p < k; p += run) {
+            for (run = 1; p + run < k; run++)
+                if (weights[p + run] != weights[p] + run)
+                    break;
+            pst_tile_transpose(n, run, a + weights[p], apart, to + p * mr, mr);
+        }
     }
 }
 
@@ -235,7 +103,9 @@ static void pack_b(bool trans, int64_t n, int64_t k, const float *b,
 struct block {
     const struct pst_gemm *g;
     const struct pst_windows *windows; /* or b */
-    int64_t m, n, k, j, p;
+    const float *flat;  /* B's columns, if they follow one another, or NULL */
+    const int64_t *own; /* places of its rows, if it has no taps */
+    int64_t m, mr, n, k, j, p; /* mr: rows of a tile */
     const float *a, *b;
     enum form form;
     float *c;
@@ -266,7 +136,9 @@ static struct tile tile_of(const struct block *w, int64_t n, int64_t nv)
 
     return (struct tile){.k = w->k,
                          .a_row = g->ta ? 1 : g->lda,
-                         .a_col = g->ta ? g->lda : 1,
+                         .a_col = w->form == COLS ? w->mr
+                                  : g->ta         ? g->lda
+                                                  : 1,
                          .ldb = nv * VEC,
                          .ldc = g->ldc,
                          .n = n,
@@ -275,13 +147,33 @@ static struct tile tile_of(const struct block *w, int64_t n, int64_t nv)
                          .beta = w->beta};
 }
 
-/* Rows [i, i + MR) of the block with columns from j on. */
+/* Rows [i, i + mr) of the block with columns from j on. */
 static void run_tile(const struct block *w, int64_t i, int64_t j, int64_t nv,
                      struct tile *t)
 {
+    const int64_t mr = PST_MIN(w->m - i, w->mr);
+
     t->a = w->a + i * (w->form == IN_PLACE ? t->a_row : LINE);
     t->c = w->c + (w->turned ? i + j * t->ldc : i * t->ldc + j);
-    tiles[w->form][PST_MIN(w->m - i, MR) - 1][nv - 1](t);
+    if (t->packed != NULL)
+        packing_tiles[w->form][mr - 1](t);
+    else
+        tiles[w->form][mr - 1][nv - 1](t);
+}
+
+/* The first tile packs the panel for the others. */
+static void panel_by_taps(const struct block *w, int64_t j)
+{
+    struct tile t = tile_of(w, PANEL, NV);
+
+    t.b = w->flat + w->j + j + (w->own == NULL ? 0 : w->p * w->g->ldb);
+    t.taps = w->own == NULL ? w->windows->taps + w->p : w->own;
+    t.packed = w->room;
+    for (int64_t i = 0; i < w->m; i += w->mr) {
+        run_tile(w, i, j, NV, &t);
+        t.b = t.next = w->room;
+        t.packed = NULL;
+    }
 }
 
 /* Each panel of B is packed when its turn comes, or read where it lies. */
@@ -296,6 +188,10 @@ static void panels(const struct block *w)
         const int64_t nv = (n + VEC - 1) / VEC;
         struct tile t = tile_of(w, n, nv);
 
+        if (w->flat != NULL && w->m > FEW && n == PANEL) {
+            panel_by_taps(w, j);
+            continue;
+        }
         if (plain && w->m <= AGAIN * MR && n == nv * VEC) {
             t.b = w->b + j;
             t.ldb = g->ldb;
@@ -303,7 +199,7 @@ static void panels(const struct block *w)
             pack(w, j, n, nv, w->room);
             t.b = w->room;
         }
-        for (int64_t i = 0; i < w->m; i += MR) {
+        for (int64_t i = 0; i < w->m; i += w->mr) {
             const bool fetch = i == 0 && plain && j + most < w->n;
 
             t.next = fetch ? w->b + j + most : t.b;
@@ -318,8 +214,8 @@ static void panels(const struct block *w)
 static void packed_panels(const struct block *w)
 {
     const bool by_rows = w->k <= SHALLOW || w->form == IN_PLACE;
-    const int64_t steps = by_rows ? (w->m + MR - 1) / MR : 1;
-    const int64_t rows = steps == 1 ? w->m : MR;
+    const int64_t steps = by_rows ? (w->m + w->mr - 1) / w->mr : 1;
+    const int64_t rows = steps == 1 ? w->m : w->mr;
 
     for (int64_t s = 0; s < steps; s++)
         for (int64_t j = 0; j < w->n; j += PANEL) {
@@ -329,8 +225,8 @@ static void packed_panels(const struct block *w)
             struct tile t = tile_of(w, n, nv);
 
             t.b = w->room + j * w->k;
-            for (int64_t i = s * rows; i < end; i += MR) {
-                const bool fetch = i + MR >= end && j + PANEL < w->n;
+            for (int64_t i = s * rows; i < end; i += w->mr) {
+                const bool fetch = i + w->mr >= end && j + PANEL < w->n;
 
                 t.next = fetch ? t.b + w->k * PANEL : t.b;
                 t.ld_next = fetch ? PANEL : 0;
@@ -356,6 +252,19 @@ static void pack_all(const struct block *w)
             pack(w, j + most, last, (last + VEC - 1) / VEC,
                  w->room + (j + most) * w->k);
     }
+}
+
+/* Rows of A from i on. */
+static void pack_weights(const struct block *w, int64_t i, const float *a,
+                         float *to)
+{
+    const struct pst_gemm *g = w->g;
+
+    if (w->windows != NULL && w->windows->weights != NULL)
+        pick_a(w->windows, w->p, w->m, w->mr, w->k, a + i * w->windows->apart,
+               to);
+    else
+        pack_a(g->ta, w->m, w->mr, w->k, w->a, g->lda, to);
 }
 
 /* Parts of n of at most `most`, all alike but the last; whole grains. */
@@ -385,11 +294,12 @@ static void columns(struct block *w, const float *a, const float *b, float *c,
             pack_all(w);
         for (int64_t i = 0; i < g->m; i += mc) {
             w->m = PST_MIN(g->m - i, mc);
+            w->mr = tile_rows_of(w->m);
             w->a = a + (g->ta ? p * g->lda + i : i * g->lda + p);
             w->c = w->turned ? c + i + w->j * g->ldc : c + i * g->ldc + w->j;
             if (w->form != IN_PLACE) {
                 if (w->j == 0 || g->m > mc || g->k > kc) /* not there yet */
-                    pack_a(g->ta, w->m, w->k, w->a, g->lda, room);
+                    pack_weights(w, i, a, room);
                 w->a = room;
             }
             if (whole)
@@ -397,6 +307,40 @@ static void columns(struct block *w, const float *a, const float *b, float *c,
             else
                 panels(w);
         }
+    }
+}
+
+/* Do all n positions follow one another in the copy? */
+static bool is_flat(const struct pst_windows *w, int64_t n)
+{
+    const int64_t slab = w->count[2] * w->count[1], image = slab * w->count[0];
+
+    return (w->count[1] == 1 || w->step[2] == w->count[2]) &&
+           (w->count[0] == 1 || w->step[1] == slab) &&
+           (w->step[0] == image || w->first % image + n <= image);
+}
+
+/* Finds rows of B whose columns follow one another. own: room for the places
+ * of a block's rows. */
+static void find_taps(struct block *w, const float *b, int64_t own[KC])
+{
+    const struct pst_gemm *g = w->g;
+    const struct pst_windows *windows = w->windows;
+
+    if (g->tb || g->n < PANEL || g->m > MC ||
+        (g->k <= STRAIGHT && g->m > AGAIN * MR))
+        return;
+    if (windows == NULL && g->m > AGAIN * MR) {
+        for (int64_t p = 0; p < KC; p++)
+            own[p] = p * g->ldb;
+        w->own = own;
+        w->flat = b;
+    } else if (windows != NULL && is_flat(windows, g->n)) {
+        const int64_t image =
+            windows->count[2] * windows->count[1] * windows->count[0];
+
+        w->flat = windows->copy + windows->first / image * windows->step[0] +
+                  windows->first % image;
     }
 }
 
@@ -412,18 +356,21 @@ static void run(const struct pst_gemm *g, const float *a, const float *b,
     const int64_t kc = part_of(g->k, KC, 8);
     const bool once = g->n <= OFTEN * PANEL && !g->ta;
     const bool again = g->m > MC || (kc <= SHALLOW && g->m > AGAIN * MR);
-    const bool whole = g->n > PANEL && (again || (windows != NULL && !g->tb));
-    const int64_t most =
-        whole ? PST_PACKED_B / PST_MAX(kc, 1) / PANEL * PANEL : g->n;
-    const int64_t nc = whole ? part_of(g->n, most, PANEL) : g->n;
+    int64_t own[KC];
     struct block w = {.g = g,
                       .windows = windows,
-                      .form = once && (whole || g->n <= PANEL) ? IN_PLACE
-                              : g->ta                          ? COLS
-                                                               : ROWS,
                       .turned = turned,
                       .side = room + MC * LINE + VEC};
 
+    find_taps(&w, b, own);
+
+    const bool whole = g->n > PANEL && w.flat == NULL &&
+                       (again || (windows != NULL && !g->tb));
+    const int64_t most =
+        whole ? PST_PACKED_B / PST_MAX(kc, 1) / PANEL * PANEL : g->n;
+    const int64_t nc = whole ? part_of(g->n, most, PANEL) : g->n;
+
+    w.form = once && (whole || g->n <= PANEL) ? IN_PLACE : g->ta ? COLS : ROWS;
     w.room = w.side + PST_PACKED_NR * LINE + VEC;
     for (w.j = 0; w.j < g->n; w.j += nc) {
         w.n = PST_MIN(g->n - w.j, nc);

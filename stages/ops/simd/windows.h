@@ -23,8 +23,8 @@ static inline void find_runs(const struct pst_windows *w, int64_t first,
 
     line %= w->count[1];
     slab %= w->count[0];
-    ret->n = 0;
-    ret->reach = 0;
+    ret->n = ret->reach = 0;
+    ret->at[0] = 0;
     while (n > 0) {
         const int64_t len = PST_MIN(w->count[2] - col, n);
         const int64_t at =

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CONV_WINDOWS_JOB_H
+#define PENSTOCK_STAGES_OPS_CONV_WINDOWS_JOB_H
+/* A convolution by windows, of windows.c and windows_lines.c. Pointers are
+ * borrowed from the call and its scratch. */
+#include "stages/ops/conv/direct_plan.h"
+#include "stages/ops/matmul/packed.h"
+
+struct pst_windows_job {
+    struct pst_direct_job plan;
+    const struct pst_conv *c;
+    enum pst_conv_fill fill;
+    pst_windows_fn product;
+    int64_t sets, each; /* sets of images, images of one */
+    int64_t pieces;     /* of a set's or a group's work */
+    bool by_rows;       /* pieces are rows of the result, not positions */
+    bool bare;          /* the copy is the tensor */
+    bool straight;      /* results lie in their tensor as they are computed */
+    bool pairs;         /* passes that share lines are stored together */
+    bool flat;          /* positions are those of the copy, ends of lines too */
+    int64_t image;      /* floats from an image's copy to the next */
+    int64_t rows, taps; /* of a group, of all passes */
+    int64_t passes;
+    struct pst_direct_room shared; /* passes and taps */
+    bool turned;                   /* weights are laid out anew */
+    bool picked;                   /* ... by the product, which reads once */
+    float *weights;                /* (groups, passes, taps, rows) */
+    float *parts;                  /* scratch of the parts */
+    int64_t copy, side, part;      /* floats of each part, and of its pieces */
+    int64_t ld;                    /* of rows of a side */
+};
+
+/* Rows and positions of a product: of a set, a group and a pass. */
+struct pst_windows_range {
+    int64_t set, group, pass, passes; /* passes: that share lines */
+    int64_t row[2], at[2];
+};
+
+#endif
