@@ -6,12 +6,14 @@
 #   scripts/compare.sh sweep [--full] [--seed N] [--only TEXT] [--list]
 #   scripts/compare.sh conformance [--seed N] [--only TEXT] [--list]
 #   scripts/compare.sh modes [--seed N] [--only TEXT] [--list]
+#   scripts/compare.sh trees [--full] [--seed N] [--number N] [--one SEED]
 #   scripts/compare.sh weights [--seed N] [--only TEXT] [--large]
 #
 # Training steps of real models, tensor by tensor; every model of
 # tests/compare/zoo.py in every cut; the numbered cases of
-# tests/conformance/README.md; what depends on model.eval(); weights in and
-# out. Without --full the first two run a sample. Ends with "N passed, N failed".
+# tests/conformance/README.md; what depends on model.eval(); random trees
+# of modules; weights in and out. Without --full the first two and the trees run
+# a sample. Ends with "N passed, N failed".
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 forget_options
@@ -28,6 +30,11 @@ case ${1:-} in
     shift
     exec "$python" "$root/tests/conformance/conformance.py" "$penstock" \
       "$root/out/conformance" "$@"
+    ;;
+  trees)
+    shift
+    exec "$python" "$root/tests/compare/trees.py" "$penstock" \
+      "$root/out/trees" "$@"
     ;;
   weights)
     shift

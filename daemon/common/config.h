@@ -149,6 +149,7 @@ struct pstd_config {
     uint64_t stage;
     const char *format;
     bool modules, kernels, passes, calls;
+    const char *module; /* FQN[@K] */
     const char *after;
     const char *svg, *trace, *csv;
     uint64_t batches, n_tokens;

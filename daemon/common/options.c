@@ -226,6 +226,10 @@ static const struct pstd_option rows[] = {
     CHOICE(format, "format", PSTD_OPT_SHOW, "text", "text|dot|svg",
            "how to show a plan (or the one that a .pt2 file makes)"),
     FLAG(modules, "modules", PSTD_OPT_SHOW, "the modules of the model"),
+    TEXT(
+        module, "module", PSTD_OPT_SHOW, NULL, "FQN[@K]",
+        "the graph of one call of a module: the one with this number, else the "
+        "first; calls in it are one line each"),
     FLAG(kernels, "kernels", PSTD_OPT_SHOW,
          "the kernel of each operator in a training step"),
     TEXT(after, "after", PSTD_OPT_SHOW, NULL, "PASS",

@@ -31,4 +31,13 @@ enum pst_status pstctl_plan_open(const char *path,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 void pstctl_plan_close(struct pstctl_plan *p);
 
+/* The first option given that says where to cut; or NULL. */
+const char *pstctl_cut_option(const struct pstd_config *config);
+/* Takes the text. json: it is a JSON text. */
+enum pst_status pstctl_print_text(struct pst_str *text, bool json,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* The table of stages. */
+enum pst_status pstctl_print_plan(const struct pst_plan *plan, bool json,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+
 #endif

@@ -9,10 +9,10 @@
  * are no part of it. torch.export's unflatten compares no callees, so that
  * modules whose children alone differ become one there.
  *
- * One thread; borrows the model, which must outlive it.
+ * One thread; borrows the graph and the names, which must outlive it.
  */
 #include "stages/base/arena.h"
-#include "stages/frontend/model.h"
+#include "stages/modules/outline.h"
 
 struct pst_module_site {
     const struct pst_module_call *call;
@@ -21,6 +21,7 @@ struct pst_module_site {
     const char *name;  /* "n@1": of the first call of its path with that
                           template, by the index of the model */
     unsigned n_nodes;  /* operators of its own, without its callees' */
+    unsigned first;    /* call of its path */
     /* At the first call of a path: calls of it, and graphs that these have. */
     unsigned n_calls, n_graphs;
 };
@@ -29,10 +30,20 @@ struct pst_modules {
     struct pst_arena arena;
     struct pst_module_site *sites; /* by id of the call; 0 is the root's */
     unsigned n_sites;
-    unsigned n_templates; /* of all calls but the root's */
+    unsigned n_templates;       /* of all calls but the root's */
+    struct pst_outline outline; /* its order has the calls */
 };
 
-enum pst_status pst_modules_new(const struct pst_model *model,
+/* The call number i in order of entry. */
+static inline const struct pst_module_site *pst_modules_call(
+    const struct pst_modules *modules, size_t i)
+{
+    return &modules->sites[modules->outline.order.at[i]];
+}
+
+/* ties: other names of the graph's state. */
+enum pst_status pst_modules_new(const struct pst_graph *graph,
+                                const struct pst_tie *ties, size_t n_ties,
                                 struct pst_modules **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 void pst_modules_free(struct pst_modules *modules);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of modules, and which of them are alike, against the right answers.
 
-usage: calls.py PENSTOCK FOLDER
+usage: calls.py PENSTOCK FOLDER GOLDEN
 
 FOLDER/expected.json lists for each FOLDER/*.pt2 the calls in order of entry:
 equal numbers of `identity` mean one module, of `template` one graph.
@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 WORD = r'("(?:[^"\\]|\\.)*"|[^\s@]+)'
 CALL = re.compile(rf"  call {WORD}(?:@(\d+))? in {WORD}(?:@(\d+))?"
@@ -59,15 +60,98 @@ def check(penstock, folder, name, want):
     told = json.loads(subprocess.run(
         [penstock, "modules", os.path.join(folder, name), "--calls", "--json"],
         check=True, capture_output=True, text=True).stdout)
-    for call in told["calls"]:
-        del call["type"], call["operators"]
     assert told == {k: want[k] for k in told}, (told, want)
+    assert set(told) == {"calls", "names", "templates"}, told
+    check_show(penstock, os.path.join(folder, name), want, told)
     if name == "u18-preserved.pt2":
         assert signed == [NESTED], signed
 
 
+def run(*args, code=0):
+    done = subprocess.run(args, capture_output=True, text=True, check=False)
+    assert done.returncode == code, (args, done.returncode, done.stderr)
+    return done.stdout if code == 0 else done.stderr
+
+
+def check_show(penstock, file, want, told):
+    """Each call alone, the tree, and the same of a plan."""
+    with tempfile.TemporaryDirectory(prefix="pst-") as work:
+        plan = os.path.join(work, "plan")
+        run(penstock, "split", file, "-o", plan, "--policy", "flops",
+            "--stages", "1" if re.search("u07|u11b", file) else "2")
+        have = json.loads(run(penstock, "modules", plan, "--calls", "--json"))
+        assert have == told, (have, told)
+        of_plan = tree(penstock, plan)
+        of_model = tree(penstock, file)
+        assert sum(len(m.pop("stages")) for m in of_model) == 0
+        stages = {k for m in of_plan for k in m.pop("stages")}
+        assert of_plan == of_model, (of_plan, of_model)
+        assert not want["calls"] or stages <= {0, 1}
+        graphs = {}
+        for call in want["calls"][:12]:
+            name = f"{call['path']}@{call['index']}"
+            text = run(penstock, "show", file, "--module", name)
+            assert call["path"] in text.split(",")[0], text
+            graphs.setdefault(call["template"], set()).add(
+                tuple(shape_of(text)))
+            run(penstock, "show", plan, "--module", name)
+        assert all(len(g) == 1 for g in graphs.values()), graphs
+
+
+def shape_of(text):
+    """Which operators and calls, in order, without names."""
+    return [re.sub(r"^.* = |\(.*", "", line.strip())
+            if " = " in line else line.split()[0]
+            for line in text.splitlines()[1:]]
+
+
+def tree(penstock, file):
+    told = json.loads(run(penstock, "modules", file, "--json"))
+    return [m for m in told["modules"]]
+
+
+def refusals(penstock, folder):
+    file = os.path.join(folder, "u04.pt2")
+    for name, words in (("oter", 'the nearest name is "outer"'),
+                        ("outer@2", "has 2 calls"),
+                        ("outer.iner@1", 'nearest name is "outer.inner"')):
+        said = run(penstock, "show", file, "--module", name, code=65)
+        assert words in said, said
+    text = run(penstock, "show", os.path.join(folder, "u11.pt2"), "--module",
+               "a.d@1")
+    assert text.startswith("call a.d@1, "), text
+    done = subprocess.run(
+        [penstock, "show", os.path.join(folder, "u11.pt2")],
+        capture_output=True, text=True, check=True)
+    assert 'module "b.c" calls "a.d", which does not stand below it' in \
+        done.stderr, done.stderr
+    rows = {m["path"]: m for m in tree(penstock,
+                                       os.path.join(folder, "u12.pt2"))}
+    assert rows["norms"]["parameters"] == 8, rows["norms"]
+    assert rows["norms"]["own_parameters"] == rows["norms"]["calls"] == 0
+    assert rows["norms.1"]["parameters"] == 8, rows["norms.1"]
+    assert rows["norms.1"]["own_parameters"] == 8, rows["norms.1"]
+
+
+def goldens(penstock, golden):
+    """Operators whose stack is lost, a constant with two names; calls that
+    left no operator: tests/golden/make_regions.py."""
+    for name in "regions", "empty":
+        file = os.path.join(golden, f"{name}.pt2")
+        told = json.loads(run(penstock, "modules", file, "--calls", "--json"))
+        names = [(c["path"], c["index"], c["name"]) for c in told["calls"]]
+        assert names == [
+            ("part", 0, "part"), ("part.c", 0, "part.c"),
+            ("part", 1, "part"), ("part.c", 1, "part.c"),
+            ("parts.1", 0, "parts.1"), ("parts.1.c", 0, "parts.1.c")], names
+        assert told["templates"] == 2, told
+        for call in "part", "part@1", "parts.1":
+            text = run(penstock, "show", file, "--module", call)
+            assert "aten.tanh" in text, text
+
+
 def main():
-    penstock, folder = sys.argv[1:3]
+    penstock, folder, golden = sys.argv[1:4]
     with open(os.path.join(folder, "expected.json"), encoding="utf-8") as f:
         expected = json.load(f)
     failed = 0
@@ -77,6 +161,8 @@ def main():
         except (AssertionError, subprocess.CalledProcessError) as error:
             failed += 1
             print(f"{name}: {getattr(error, 'stderr', '') or error}")
+    refusals(penstock, folder)
+    goldens(penstock, golden)
     assert len(expected) > 70
     print(f"{len(expected) - failed} passed, {failed} failed")
     return failed > 0

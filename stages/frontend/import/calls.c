@@ -30,6 +30,8 @@ enum pst_status pst_import_enter(struct pst_import *import,
     import->build.source = place->source;
     if (stack == import->stack && stack != NULL)
         return PST_OK;
+    if (stack != NULL && stack->n_nested < stack->n && import->cut == NULL)
+        import->cut = place;
     for (unsigned i = 0; stack != NULL && i < stack->n_nested; i++) {
         const struct pst_doc_frame *f = &stack->frames[i];
         struct pst_module_call like = {.parent = call,
@@ -51,6 +53,61 @@ enum pst_status pst_import_enter(struct pst_import *import,
     import->stack = stack;
     import->build.call = call;
     return PST_OK;
+}
+
+static bool is_in(const struct pst_module_call *call,
+                  const struct pst_module_call *outer)
+{
+    while (call != NULL && call->depth > outer->depth)
+        call = call->parent;
+    return call == outer;
+}
+
+/* A module that calls one which is registered elsewhere, or itself. */
+static enum pst_status note_cut(struct pst_import *import)
+{
+    struct pst_model *model = import->model;
+    const struct pst_doc_place *place = import->cut;
+    char *note;
+
+    if (place == NULL)
+        return PST_OK;
+    note = pst_arena_printf(
+        &model->arena,
+        "%s%smodule \"%s\" calls \"%s\", which does not stand below it: what "
+        "it computes there counts as its own (there may be more such calls)",
+        place->source, place->source[0] != '\0' ? ": " : "", place->module,
+        place->stack->frames[place->stack->n_nested].path);
+    if (note == NULL || !pst_vec_push(PST_TAG_ARCHIVE, &model->notes, note))
+        return pst_diag_nomem(import->diag, 0);
+    return PST_OK;
+}
+
+enum pst_status pst_import_stay(struct pst_import *import)
+{
+    struct pst_graph *graph = import->build.graph;
+    const struct pst_module_call *at = graph->calls.at[0];
+    size_t *end = pst_calloc(PST_TAG_ARCHIVE, graph->calls.n, sizeof(*end));
+
+    if (end == NULL)
+        return pst_diag_nomem(import->diag, graph->calls.n * sizeof(*end));
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        for (const struct pst_module_call *call = graph->nodes.at[i]->call;
+             call != NULL; call = call->parent)
+            end[call->id] = i;
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        struct pst_node *node = graph->nodes.at[i];
+
+        while (at->parent != NULL &&
+               (end[at->id] < i || !is_in(at, node->call)))
+            at = at->parent;
+        if (is_in(at, node->call))
+            node->call = at;
+        else
+            at = node->call;
+    }
+    pst_free(end);
+    return note_cut(import);
 }
 
 /* --- signatures --------------------------------------------------------- */

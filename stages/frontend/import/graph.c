@@ -415,6 +415,7 @@ static enum pst_status import_nodes(struct pst_import *import)
 
     import->place = &pst_doc_nowhere;
     import->stack = NULL;
+    import->cut = NULL;
     if (status == PST_OK)
         status = pst_import_lay_out_inputs(import, &import->outer);
     if (status == PST_OK)
@@ -433,7 +434,7 @@ enum pst_status pst_import_body(struct pst_import *import)
         if (status == PST_OK)
             status = import_nodes(import);
     }
-    return status;
+    return status == PST_OK ? pst_import_stay(import) : status;
 }
 
 enum pst_status pst_import_results(struct pst_import *import)

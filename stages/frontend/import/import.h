@@ -67,6 +67,7 @@ struct pst_import {
     struct PST_VEC(struct pst_storage_note) notes;
     const struct pst_doc_place *place; /* of the node at work */
     const struct pst_doc_stack *stack; /* whose call build.call is */
+    const struct pst_doc_place *cut;   /* the first whose stack is not nested */
     struct pst_scope outer;            /* of the outermost graph */
     struct PST_VEC(struct pst_import_window) windows;
     size_t n_modules, n_ties, n_notes; /* of the model before the import */
@@ -216,6 +217,9 @@ enum pst_status pst_import_bind(struct pst_import *import,
 enum pst_status pst_import_enter(struct pst_import *import,
                                  const struct pst_doc_place *place)
     PST_MUST_CHECK;
+/* When all nodes are there: what stands between two nodes of a call is done by
+ * that call, whatever its own stack has lost. Notes stacks that were cut. */
+enum pst_status pst_import_stay(struct pst_import *import) PST_MUST_CHECK;
 /* Its arg is IGNORED if it is none of ours. Texts are borrowed. */
 struct pst_arg pst_import_literal(const struct pst_doc_arg *arg);
 /* When all nodes are there: what calls take and return, where it was kept. */

@@ -115,6 +115,26 @@ static enum pst_status add_spec(struct pst_state *s,
     return status;
 }
 
+/* A constant, or a buffer that is no part of the state_dict, that no input
+ * names: another name of one that an input does, or nobody reads it. */
+static enum pst_status add_alias(struct pst_state *s,
+                                 const struct pst_weight *w)
+{
+    static const enum pst_value_kind kinds[] = {PST_VALUE_CONST,
+                                                PST_VALUE_BUFFER};
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < PST_COUNT(kinds) && status == PST_OK; i++) {
+        struct pst_str key = {0};
+
+        status = identity(w, kinds[i], &key, s->import->diag);
+        if (status == PST_OK && pst_map_has(&s->groups, pst_str_text(&key)))
+            status = add_member(s, w, kinds[i], NULL, false);
+        pst_str_fini(&key);
+    }
+    return status;
+}
+
 /* Stored tensors that no input names. */
 static enum pst_status add_rest(struct pst_state *s)
 {
@@ -129,11 +149,14 @@ static enum pst_status add_rest(struct pst_state *s)
     for (size_t i = 0; i < model->weights.n && status == PST_OK; i++) {
         const struct pst_weight *w = &model->weights.at[i];
 
-        if (!pst_map_has(&listed, w->fqn) &&
-            pst_has_prefix(w->record, "weights/"))
+        if (pst_map_has(&listed, w->fqn))
+            continue;
+        if (pst_has_prefix(w->record, "weights/"))
             status = add_member(
                 s, w, w->is_param ? PST_VALUE_PARAM : PST_VALUE_BUFFER, NULL,
                 true);
+        else
+            status = add_alias(s, w);
     }
     pst_map_fini(&listed);
     return status;

@@ -318,7 +318,7 @@ static void add_signature(struct pst_str *out,
     pst_str_add(out, "\n");
 }
 
-static void add_node(struct pst_str *out, const struct pst_node *node)
+void pst_node_print(const struct pst_node *node, struct pst_str *out)
 {
     pst_str_add(out, "  ");
     add_outs(out, node);
@@ -338,6 +338,21 @@ static void add_node(struct pst_str *out, const struct pst_node *node)
         add_place(out, node->origin);
     }
     pst_str_add(out, "\n");
+}
+
+void pst_value_print(const struct pst_value *value, bool with_meta,
+                     struct pst_str *out)
+{
+    add_value(out, value);
+    if (!with_meta)
+        return;
+    pst_str_add(out, ": ");
+    add_meta(out, value);
+}
+
+void pst_call_print(const struct pst_module_call *call, struct pst_str *out)
+{
+    add_call_name(out, call);
 }
 
 static void add_output(struct pst_str *out, const struct pst_output *output)
@@ -383,7 +398,7 @@ void pst_graph_print(const struct pst_graph *graph, struct pst_str *out)
         pst_str_add(out, "\n");
     }
     for (size_t i = 0; i < graph->nodes.n; i++)
-        add_node(out, graph->nodes.at[i]);
+        pst_node_print(graph->nodes.at[i], out);
     for (size_t i = 0; i < graph->calls.n; i++)
         add_signature(out, graph->calls.at[i]);
     for (size_t i = 0; i < graph->outputs.n; i++)

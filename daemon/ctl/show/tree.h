@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_SHOW_TREE_H
+#define PENSTOCK_DAEMON_CTL_SHOW_TREE_H
+/* The calls of modules of a model or a plan. */
+#include "daemon/ctl/model.h"
+#include "stages/modules/tree.h"
+
+struct pstctl_tree {
+    struct pstctl_plan opened;
+    struct pst_plan *joined; /* all stages of a plan as one */
+    struct PST_VEC(struct pst_tie) ties;
+    struct pst_modules *modules;
+    struct pst_tree *tree;
+};
+
+/* MODEL.pt2, with what the options change in it, or PLAN. */
+enum pst_status pstctl_tree_open(const char *path,
+                                 const struct pstd_config *config,
+                                 struct pstctl_tree *ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+void pstctl_tree_close(struct pstctl_tree *t);
+
+#endif

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of modules in an exported program, and which of them are alike, by
+PyTorch's own graph: what `penstock modules --calls --json` is compared with.
+
+The operators of a program stand in one row, each with the stack of modules
+that it was called in. A call is a run of operators whose stacks begin alike. It
+is described by what stands in it, in order: operators with constants, the
+numbers of the values that they take, or the names of attributes of the module,
+and calls in it by the numbers of their own descriptions.
+"""
+import torch
+from torch.export.graph_signature import OutputKind
+from torch.fx.node import map_arg
+
+NO_GRAD = torch.ops.higher_order.wrap_with_set_grad_enabled
+COND = torch.ops.higher_order.cond
+EMPTY = "_empty_nn_module_stack_from_metadata_hook"
+
+
+class Value:
+    """What an operator makes; `home` is the call that it stands in."""
+
+    def __init__(self, home=None):
+        self.home, self.wanted = home, home
+
+
+class Operator:
+    def __init__(self, target, args, kwargs, grad, frames):
+        self.target, self.grad, self.frames = target, grad, frames
+        self.args, self.kwargs = args, kwargs
+        self.value = Value()
+
+
+class Call:
+    def __init__(self, path="", index=0, key="", parent=None):
+        self.path, self.index, self.key = path, index, key
+        self.parent = parent
+        self.depth = parent.depth + 1 if parent else 0
+        self.items, self.takes, self.gives = [], [], []
+
+    def is_it(self, frame):
+        return (self.path, self.index) == frame[:2]
+
+
+def frames_of(stack):
+    """(path, index, key) of the modules of a stack that lie in each other."""
+    found, outer = [], ""
+    for key, (path, _) in stack.items():
+        name, _, index = key.partition("@")
+        if path == "":
+            continue
+        if outer and not path.startswith(outer + "."):
+            break
+        found.append((path, int(index or 0), name))
+        outer = path
+    return found
+
+
+def is_in_place(target):
+    schema = getattr(target, "_schema", None)
+    if schema is None or len(schema.returns) != 1 or not schema.arguments:
+        return False
+    first = schema.arguments[0].alias_info
+    return first is not None and first.is_write
+
+
+class Outline:
+    def __init__(self, program):
+        self.program = program
+        self.root = Call()
+        self.calls, self.row = [], []
+        self.names = self.state_names()
+        self.numbers = {}
+        given = {}
+        for node in program.graph.nodes:
+            if node.op == "placeholder":
+                given[node.name] = Value(self.root)
+        self.state = {
+            given[s.arg.name]: self.names[s.target]
+            for s in program.graph_signature.input_specs
+            if s.target is not None and s.arg.name in given}
+        self.root.takes = [v for v in given.values() if v not in self.state]
+        results = self.walk(program.graph_module, dict(given), None, True)
+        self.place()
+        self.wire(results)
+        self.describe(self.root)
+        first = {}
+        for c in self.calls:
+            name = c.path + (f"@{c.index}" if c.index else "")
+            c.name = first.setdefault((c.path, c.template), name)
+
+    def state_names(self):
+        """All names of the tensor that a name stands for."""
+        tensors, groups = {}, {}
+        tensors.update(self.program.state_dict)
+        tensors.update(self.program.constants)
+        for name, t in tensors.items():
+            if isinstance(t, torch.Tensor):
+                groups.setdefault(
+                    (t.untyped_storage()._cdata, t.dtype, t.shape, t.stride(),
+                     t.storage_offset()), []).append(name)
+        return {name: sorted(g) for g in groups.values() for name in g}
+
+    # --- the row of operators ------------------------------------------------
+
+    def place(self):
+        """Makes calls of the row. An operator that says less than those before
+        and behind it in a call has lost a part of its stack: decomposing gives
+        operators of regions without gradients the stack of the region."""
+        last, around = {}, [self.root]
+        for i, item in enumerate(self.row):
+            for path, index, _ in item.frames:
+                last[path, index] = i
+        for i, item in enumerate(self.row):
+            while len(around) > 1 and (
+                    last[around[-1].path, around[-1].index] < i or
+                    not all(c.is_it(f)
+                            for c, f in zip(around[1:], item.frames))):
+                around.pop()
+            for frame in item.frames[len(around) - 1:]:
+                call = Call(*frame, parent=around[-1])
+                call.parent.items.append(call)
+                self.calls.append(call)
+                around.append(call)
+            item.value.home = item.value.wanted = around[-1]
+            around[-1].items.append(item)
+
+    def walk(self, module, values, stack, grad):
+        """Takes the operators of a graph, those of no-grad regions too."""
+        for node in module.graph.nodes:
+            own = node.meta.get("nn_module_stack") or stack
+            if node.op == "get_attr":
+                values[node.name] = getattr(module, node.target)
+            elif node.op == "output":
+                return self.look(node.args[0], values)
+            elif node.op == "call_function":
+                values[node.name] = self.take(node, values, own, grad)
+        raise AssertionError("a graph without output")
+
+    @staticmethod
+    def look(arg, values):
+        return map_arg(arg, lambda n: values[n.name])
+
+    def take(self, node, values, stack, grad):
+        args = self.look(node.args, values)
+        if node.target is NO_GRAD:
+            on, body, *given = args
+            names = [n.name for n in body.graph.nodes if n.op == "placeholder"]
+            return self.walk(body, dict(zip(names, given)), stack, on)
+        if (getattr(node.target, "__name__", "") == "getitem"
+                and not isinstance(args[0], Value)):
+            return args[0][args[1]]
+        if node.target is COND:
+            args = self.branches(*args[:3], operands=args[3])
+        if stack and EMPTY not in stack:
+            frames = frames_of(stack)
+        else:  # it belongs to what is before it
+            frames = self.row[-1].frames if self.row else []
+        self.row.append(Operator(node.target, args,
+                                 self.look(node.kwargs, values), grad, frames))
+        return (args[0] if is_in_place(node.target) else
+                self.row[-1].value)
+
+    # --- what passes from call to call ---------------------------------------
+
+    @staticmethod
+    def values_in(arg):
+        if isinstance(arg, Value):
+            return [arg]
+        if isinstance(arg, dict):
+            arg = list(arg.values())
+        if isinstance(arg, (list, tuple)):
+            return [v for a in arg for v in Outline.values_in(a)]
+        return []
+
+    def attribute(self, call, value):
+        """The name of a piece of state as the module has it."""
+        below = call.path + "." if call.path else ""
+        for name in self.state.get(value, ()):
+            if name.startswith(below):
+                return name[len(below):]
+        return None
+
+    def wire(self, results):
+        self.pass_to(self.root)
+        for v in self.values_in(results):
+            self.want(v, self.root)
+        self.give(self.root)
+
+    def want(self, value, call):
+        """The innermost call around the value and all that take it."""
+        at = value.wanted
+        while at is not call:
+            if at.depth >= call.depth:
+                at = at.parent
+            else:
+                call = call.parent
+        value.wanted = at
+
+    def pass_to(self, call):
+        for item in call.items:
+            if isinstance(item, Call):
+                self.pass_to(item)
+                continue
+            for v in self.values_in([item.args, item.kwargs]):
+                self.want(v, call)
+                at, home = call, set()
+                up = v.home
+                while up:
+                    home.add(up)
+                    up = up.parent
+                while at not in home and self.attribute(at, v) is None:
+                    if v not in at.takes:
+                        at.takes.append(v)
+                    at = at.parent
+
+    def give(self, call):
+        for item in call.items:
+            if isinstance(item, Call):
+                self.give(item)
+                continue
+            at = call
+            while at is not item.value.wanted:
+                at.gives.append(item.value)
+                at = at.parent
+
+    # --- descriptions --------------------------------------------------------
+
+    @staticmethod
+    def branches(pred, *bodies, operands):
+        """A condition's arguments: operands stand in the order of their use,
+        and in the graphs by their numbers there."""
+        order, texts = [], []
+        for body in bodies:
+            told = {}
+            for n, given in zip([n for n in body.graph.nodes
+                                 if n.op == "placeholder"], operands):
+                told[n] = given
+
+            def tell(arg):
+                if isinstance(arg, torch.fx.Node):
+                    value = told[arg]
+                    if not isinstance(value, Value):
+                        return value
+                    if value not in order:
+                        order.append(value)
+                    return f"given {order.index(value)}"
+                if isinstance(arg, (list, tuple)):
+                    return tuple(map(tell, arg))
+                return repr(arg)
+
+            text = []
+            for n in body.graph.nodes:
+                if n.op in ("call_function", "output"):
+                    text.append((str(n.target), tell(n.args),
+                                 tell(sorted(n.kwargs.items()))))
+                    told[n] = f"made {len(text)}"
+            texts.append(str(text))
+        return pred, *texts, *order
+
+    def describe(self, call):
+        place = {v: ("in", i) for i, v in enumerate(call.takes)}
+        made = 0
+        items = []
+
+        def told(arg):
+            if isinstance(arg, Value):
+                name = self.attribute(call, arg)
+                return ("attribute", name) if name is not None else place[arg]
+            if isinstance(arg, dict):
+                return tuple((k, told(a)) for k, a in sorted(arg.items()))
+            if isinstance(arg, (list, tuple)):
+                return ("list", *map(told, arg))
+            return (type(arg).__name__, repr(arg))
+
+        for item in call.items:
+            if isinstance(item, Call):
+                self.describe(item)
+                items.append(("call", item.template,
+                              *map(told, item.takes)))
+                new = item.gives
+            else:
+                items.append((str(item.target), item.grad, told(item.args),
+                              told(item.kwargs)))
+                new = [item.value]
+            for v in new:
+                place[v] = ("made", made)
+                made += 1
+        key = (*items, ("return", *map(told, call.gives)))
+        call.template = self.numbers.setdefault(key, len(self.numbers))
+
+
+def outline(program):
+    """The object that the command prints."""
+    found = Outline(program)
+    keys = {}
+    calls = [{"path": c.path, "index": c.index,
+              "identity": keys.setdefault(c.key, len(keys)),
+              "name": c.name, "template": c.template} for c in found.calls]
+    return {"calls": calls, "names": sorted({c["name"] for c in calls}),
+            "templates": len({c["template"] for c in calls})}
+
+
+def updates(program):
+    """How many of the first results go into buffers and inputs."""
+    return sum(s.kind is not OutputKind.USER_OUTPUT
+               for s in program.graph_signature.output_specs)

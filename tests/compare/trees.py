@@ -1,0 +1,362 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Random trees of modules: calls, templates, numbers, gradients and buffers
+against PyTorch.
+
+    trees.py PENSTOCK WORKDIR [--seed N] [--number N] [--full] [--one SEED]
+
+A tree is exported in a form that its seed draws (strict or not, decomposed or
+not, with signatures of some modules), listed by `modules --calls` and compared
+with outline.py; run for two steps as one stage or several and compared with
+the model in eager mode (with the flat program where exporting or
+decomposing has lost regions without gradients); then run again with one of its modules replaced by
+an export of that module. --full: 1000 trees. The tree of a failure is left in
+WORKDIR; --one runs it again. Ends with "N passed, N failed".
+"""
+import argparse
+import collections
+import copy
+import json
+import logging
+import random
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+
+warnings.filterwarnings("ignore")
+logging.disable(logging.ERROR)
+
+import torch  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+import forest  # noqa: E402
+from outline import outline  # noqa: E402
+
+STEPS = 2
+TIMES_TORCH = 10  # the error of PyTorch itself against float64
+
+
+class Failed(Exception):
+    pass
+
+
+class LeftOut(Exception):
+    """PyTorch itself cannot export it."""
+
+
+class Form:
+    """How a tree is exported and cut."""
+
+    def __init__(self, seed):
+        rng = self.rng = random.Random(seed)
+        self.strict = rng.random() < 0.35
+        self.core = rng.random() < 0.3
+        self.preserve = not self.core and rng.random() < 0.3
+        self.stages = rng.choice([1, 2, 2, 3])
+
+    def __str__(self):
+        return ", ".join(["strict" if self.strict else "not strict",
+                          "core" if self.core else "training",
+                          f"{self.stages} stages"])
+
+
+class Seen:
+    """What modules are called with in eager mode."""
+
+    def __init__(self, model, x):
+        self.calls = collections.defaultdict(list)
+        names = collections.defaultdict(list)
+        for name, module in model.named_modules(remove_duplicate=False):
+            names[module].append(name)
+        self.single = {n[0] for n in names.values() if len(n) == 1 and n[0]}
+        # A hook may not run in a branch of a condition.
+        branched = {m for b in model.modules() if type(b).__name__ == "Branch"
+                    for m in b.children()}
+        hooks = [module.register_forward_pre_hook(self.note(n[0]),
+                                                  with_kwargs=True)
+                 for module, n in names.items()
+                 if len(n) == 1 and n[0] and module not in branched]
+        model(x)
+        for hook in hooks:
+            hook.remove()
+
+    def note(self, name):
+        def hook(_, args, kwargs):
+            self.calls[name].append((args, kwargs))
+        return hook
+
+
+class Tree:
+    def __init__(self, seed, penstock, folder):
+        self.seed, self.penstock, self.folder = seed, penstock, folder
+        self.form = Form(seed)
+        self.text = forest.source(seed)
+        self.model = forest.load(self.text).Model()
+        generator = torch.Generator().manual_seed(seed)
+        self.x = torch.randn(STEPS * forest.ROWS, forest.WIDTH,
+                             generator=generator)
+        self.done = collections.Counter()
+
+    def call(self, *args, code=0):
+        done = subprocess.run([self.penstock, *map(str, args)], text=True,
+                              cwd=self.folder, capture_output=True,
+                              check=False, timeout=600)
+        if code is not None and done.returncode != code:
+            raise Failed(f"{' '.join(map(str, args))}: exit code "
+                         f"{done.returncode}: {done.stderr[-600:]}")
+        return done
+
+    # --- PyTorch -------------------------------------------------------------
+
+    def export(self):
+        """The program as the file has it."""
+        first = self.x[:forest.ROWS]
+        how = {"strict": self.form.strict}
+        if self.form.preserve:
+            seen = Seen(copy.deepcopy(self.model), first)
+            names = sorted(n for n in seen.single if seen.calls[n] and
+                           "." not in n.removeprefix("part."))
+            if names:
+                how["preserve_module_call_signature"] = tuple(
+                    self.form.rng.sample(names, min(2, len(names))))
+        for last in "preserve_module_call_signature", "strict", None:
+            try:
+                program = torch.export.export(copy.deepcopy(self.model),
+                                              (first,), **how)
+                break
+            except Exception as error:  # of many kinds
+                if last is None:
+                    raise LeftOut(str(error)) from error
+                how.pop(last, None)
+        self.how = how
+        try:
+            if self.form.core:
+                program = program.run_decompositions()
+            torch.export.save(program, self.folder / "model.pt2")
+            return torch.export.load(self.folder / "model.pt2")
+        except Exception as error:  # of many kinds
+            raise LeftOut(str(error)) from error
+
+    def steps(self, model, dtype=torch.float32):
+        """What a dump has: gradients of the first step, buffers of the last."""
+        model = copy.deepcopy(model).to(dtype)
+        want = {}
+        for k, rows in enumerate(self.x.to(dtype).split(forest.ROWS)):
+            loss, out = model(rows)
+            if k > 0:
+                continue
+            loss.backward()
+            want["loss"], want["output.1"] = loss.detach(), out.detach()
+            for n, p in model.named_parameters(remove_duplicate=False):
+                want["grad." + n] = (torch.zeros_like(p) if p.grad is None
+                                     else p.grad.clone())
+        for n, b in model.named_buffers(remove_duplicate=False):
+            want["buffer." + n] = b.clone()
+        return want
+
+    def same_gradients(self, flat):
+        """Of nested regions without gradients an export can lose one."""
+        a, b = self.steps(self.model), self.steps(flat)
+        return all(torch.allclose(a[n], b[n], 1e-4, 1e-6) for n in b
+                   if n in a and n.startswith("grad."))
+
+    # --- penstock ------------------------------------------------------------
+
+    def compare(self, what, want, exact, *options):
+        stages = self.form.stages
+        shutil.rmtree(self.folder / "plan", ignore_errors=True)
+        self.call("split", "model.pt2", "-o", "plan", "--stages", stages,
+                  *options)
+        self.call("run", "plan", "--transport", "self", "-n", stages, "-m",
+                  1, "--steps", STEPS, "--optimizer", "sgd", "--lr", 0,
+                  "--data", "x.safetensors", "--dump", "dump", "--quiet",
+                  "--threads", 1)
+        have = load_file(self.folder / "dump")
+        missing = []
+        # Batch norm takes gradients away from each other that are larger than
+        # what is left.
+        large = max([1] + [t.abs().max().item() for n, t in exact.items()
+                           if n.startswith("grad.")])
+        for name, tensor in want.items():
+            if name not in have:
+                missing.append(name)
+                continue
+            got = have[name].double().view(tensor.shape)
+            sure = exact[name].double()
+            own = (tensor.double() - sure).abs().max().item()
+            off = (got - sure).abs().max().item()
+            most = TIMES_TORCH * own + 1e-6 * (
+                large if name.startswith("grad.") else
+                max(1, sure.abs().max().item()))
+            if not off <= most:
+                raise Failed(f"{what}: {name}: off by {off:.2e}, PyTorch by "
+                             f"{own:.2e}, largest {sure.abs().max():.2e}")
+        return missing
+
+    def names_of_ties(self):
+        groups = collections.defaultdict(list)
+        for n, p in self.model.named_parameters(remove_duplicate=False):
+            groups[id(p)].append("grad." + n)
+        return list(groups.values())
+
+    def check_missing(self, missing):
+        """Of a tied parameter one name is enough."""
+        for group in self.names_of_ties():
+            if set(group) <= set(missing):
+                raise Failed(f"none of {group} in the dump")
+        rest = [n for n in missing if not n.startswith("grad.") and
+                n.removeprefix("buffer.") in self.model.state_dict()]
+        if rest:
+            raise Failed(f"not in the dump: {rest}")
+
+    def check_calls(self, program):
+        told = json.loads(self.call("modules", "model.pt2", "--calls",
+                                    "--json").stdout)
+        want = outline(program)
+        for have, call in zip(told["calls"], want["calls"]):
+            if have != call:
+                raise Failed(f"modules: {have}, not {call}")
+        if told != want:
+            raise Failed(f"modules: {len(told['calls'])} calls, not "
+                         f"{len(want['calls'])}, or {told['names']}, not "
+                         f"{want['names']}")
+        self.done["calls"] = len(want["calls"])
+        self.done["templates"] = want["templates"]
+        return want
+
+    def check_plan(self, want):
+        """A plan has the same calls; each of them can be shown."""
+        told = json.loads(self.call("modules", "plan", "--calls",
+                                    "--json").stdout)
+        have = [(c["path"], c["index"], c["name"]) for c in told["calls"]]
+        if have != [(c["path"], c["index"], c["name"])
+                    for c in want["calls"]]:
+            raise Failed(f"modules of the plan: {have}")
+        if told["templates"] != want["templates"]:
+            raise Failed(f"{told['templates']} templates of the plan, not "
+                         f"{want['templates']}")
+        call = self.form.rng.choice(want["calls"])
+        name = f"{call['path']}@{call['index']}"
+        for file in "model.pt2", "plan":
+            text = self.call("show", file, "--module", name).stdout
+            if call["path"] not in text.split(",", 1)[0]:
+                raise Failed(f"show --module {name}: {text[:200]}")
+
+    def swap(self, listed, want, exact):
+        """A module by its own export: nothing changes."""
+        seen = Seen(copy.deepcopy(self.model), self.x[:forest.ROWS])
+        listed = collections.Counter(c["path"] for c in listed["calls"])
+        tied = {id(p) for p, n in collections.Counter(
+            p for _, p in self.model.named_parameters(remove_duplicate=False)
+        ).items() if n > 1}
+        names = [n for n in sorted(seen.single)
+                 if len(seen.calls[n]) == listed[n] == 1 and
+                 not {id(p) for p in
+                      self.model.get_submodule(n).parameters()} & tied and
+                 not any(hasattr(m, "other") for m in
+                         self.model.get_submodule(n).modules())]
+        if not names:
+            return
+        name = self.form.rng.choice(names)
+        module = copy.deepcopy(self.model.get_submodule(name))
+        args, kwargs = seen.calls[name][0]
+        detach = lambda a: (a.detach().clone() if isinstance(a, torch.Tensor)
+                            else a)
+        args = torch.utils._pytree.tree_map(detach, args)
+        kwargs = torch.utils._pytree.tree_map(detach, kwargs)
+        try:
+            program = torch.export.export(module, args, kwargs)
+            if self.form.core:
+                program = program.run_decompositions()
+        except Exception:  # of many kinds
+            self.done["modules left out"] += 1
+            return
+        torch.export.save(program, self.folder / "module.pt2")
+        try:
+            self.compare(f"swap of {name}", want, exact, "--swap",
+                         f"{name}@0=module.pt2")
+            self.done["swaps"] += 1
+        except Failed as error:
+            known = ("return a clone()", "of the old module",
+                     "neither names nor", "another number of",
+                     "is read outside of it")
+            if not any(k in str(error) for k in known):
+                raise
+            self.done["refused"] += 1
+
+    def unflattened(self, program, want):
+        """What PyTorch's own tree makes of it: right, wrong or raises."""
+        try:
+            model = torch.export.unflatten(program)
+            loss, _ = model(self.x[:forest.ROWS])
+            good = abs(loss.item() - want["loss"].item()) <= 1e-5 * max(
+                1, abs(want["loss"].item()))
+            return "right" if good else "wrong"
+        except Exception:  # of many kinds
+            return "raises"
+
+    def run(self):
+        save_file({"x": self.x}, self.folder / "x.safetensors")
+        program = self.export()
+        flat = torch.export.load(self.folder / "model.pt2").module()
+        eager = flat if self.form.core else self.model
+        listed = self.check_calls(program)
+        try:
+            if not self.form.core and not self.same_gradients(flat):
+                self.done["lost by torch.export"] += 1
+                eager = flat
+            want, exact = self.steps(eager), self.steps(eager, torch.float64)
+        except RuntimeError as error:  # written after it was read
+            raise LeftOut(str(error)) from error
+        self.check_missing(self.compare("step", want, exact))
+        self.check_plan(listed)
+        self.swap(listed, want, exact)
+        self.done[self.unflattened(program, want)] += 1
+        self.done["trees"] += 1
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("penstock", type=Path)
+    p.add_argument("workdir", type=Path)
+    p.add_argument("--seed", type=int, default=int(time.time()) % 1000000)
+    p.add_argument("--number", type=int, default=12)
+    p.add_argument("--full", action="store_true", help="1000 trees")
+    p.add_argument("--one", type=int, help="this tree alone")
+    a = p.parse_args()
+    a.workdir.mkdir(parents=True, exist_ok=True)
+    folder, penstock = a.workdir.resolve(), a.penstock.resolve()
+    number = 1000 if a.full else a.number
+    seeds = ([a.one] if a.one is not None else
+             range(a.seed * 1000, a.seed * 1000 + number))
+    all_done, failed, left_out = collections.Counter(), 0, 0
+    print(f"trees from --seed {a.seed}")
+    for seed in seeds:
+        tree = None
+        torch.set_grad_enabled(True)  # an export that fails leaves it off
+        try:
+            tree = Tree(seed, penstock, folder)
+            tree.run()
+            all_done += tree.done
+        except LeftOut as error:
+            left_out += 1
+            print(f"left out tree {seed}: {str(error)[:200]}")
+        except Exception as error:
+            failed += 1
+            text = (str(error) if isinstance(error, Failed) else
+                    traceback.format_exc(limit=-3))
+            print(f"FAIL --one {seed} ({tree and tree.form}): {text}",
+                  flush=True)
+            if tree:
+                (folder / f"tree-{seed}.py").write_text(tree.text)
+    print(", ".join(f"{n} {k}" for k, n in sorted(all_done.items())))
+    print(f"{all_done['trees']} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
