@@ -51,13 +51,13 @@ enum pst_status pst_node_kernel(const struct pst_node *node,
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
                             "%s in module '%s' has %u operands, at most %u "
                             "are possible",
-                            node->schema->name, node->call->path, call->n_in,
+                            node->schema->name, node->call->name, call->n_in,
                             (unsigned)PST_MAX_OPERANDS);
     if (pst_op_kernels(options->device, node->op).n == 0)
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
                             "device %s has no kernel of %s (module '%s', %s)",
                             options->device->name, node->schema->name,
-                            node->call->path, node->source);
+                            node->call->name, node->source);
     pst_call_bind_metas(node->schema, node->args, call->in);
     for (unsigned i = 0; i < node->n_outs; i++)
         call->out[i] = (struct pst_operand){.meta = &node->outs[i]->meta};
@@ -66,7 +66,7 @@ enum pst_status pst_node_kernel(const struct pst_node *node,
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
                             "no kernel of %s for these dtypes and shapes "
                             "(module '%s', %s)",
-                            node->schema->name, node->call->path, node->source);
+                            node->schema->name, node->call->name, node->source);
     return PST_OK;
 }
 

@@ -15,7 +15,7 @@ static enum pst_status bind_operand(struct pst_compiler *c,
         return pst_diag_set(diag, PST_ERR_INTERNAL,
                             "value %s, used by %s of module '%s', has no place",
                             value->name, x->node->schema->name,
-                            x->node->call->path);
+                            x->node->call->name);
     *ret = pst_program_loc(c->p, value);
     return PST_OK;
 }

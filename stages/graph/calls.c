@@ -19,14 +19,46 @@ struct pst_module_call *pst_graph_find_call(const struct pst_graph *graph,
     return call;
 }
 
+int64_t pst_call_number(const char *name, size_t *ret_length)
+{
+    const char *at = strrchr(name, '@');
+    int64_t number;
+
+    *ret_length = strlen(name);
+    if (at == NULL || !pst_parse_i64(at + 1, &number) || number < 0)
+        return -1;
+    *ret_length = (size_t)(at - name);
+    return number;
+}
+
+struct pst_module_call *pst_graph_named_call(const struct pst_graph *graph,
+                                             const char *name)
+{
+    size_t length;
+    const int64_t number = pst_call_number(name, &length);
+
+    for (size_t i = 1; number >= 0 && i < graph->calls.n; i++) {
+        struct pst_module_call *call = graph->calls.at[i];
+
+        if (call->index == number && strncmp(call->path, name, length) == 0 &&
+            call->path[length] == '\0')
+            return call;
+    }
+    return NULL;
+}
+
 static bool name_call(struct pst_graph *graph, struct pst_module_call *call,
                       const struct pst_module_call *like)
 {
     call->path = pst_arena_strdup(&graph->arena, like->path);
     call->identity = pst_arena_strdup(&graph->arena, like->identity);
     call->type = pst_arena_strdup(&graph->arena, like->type);
+    call->name = like->index > 0 ? pst_arena_printf(&graph->arena, "%s@%u",
+                                                    like->path, like->index)
+                                 : call->path;
     call->older = pst_map_get(&graph->newest_calls, like->path);
     return call->path != NULL && call->identity != NULL && call->type != NULL &&
+           call->name != NULL &&
            pst_map_put(&graph->newest_calls, call->path, call);
 }
 

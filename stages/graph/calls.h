@@ -10,6 +10,11 @@
 /* NULL: there is none. */
 struct pst_module_call *pst_graph_find_call(const struct pst_graph *graph,
                                             const char *path, unsigned index);
+/* "n@1": call 1 of "n"; NULL: there is none, or the name has no number. */
+struct pst_module_call *pst_graph_named_call(const struct pst_graph *graph,
+                                             const char *name);
+/* -1: the name has no number; else that and the length of what is before it. */
+int64_t pst_call_number(const char *name, size_t *ret_length);
 /* The call of like's path and index. If it is not there it is added, in
  * like->parent (of this graph; NULL: the root), with copies of the texts. The
  * root is path "", index 0; it takes identity and type if it has none. */

@@ -12,7 +12,7 @@ static bool add_root(struct pst_graph *graph)
 
     if (root == NULL)
         return false;
-    root->path = root->identity = root->type = "";
+    root->path = root->name = root->identity = root->type = "";
     return pst_vec_push(TAG, &graph->calls, root);
 }
 

@@ -118,6 +118,7 @@ struct pst_module_call {
     const struct pst_module_call *parent; /* NULL: the root */
     const char *path;                     /* FQN, "" of the root */
     unsigned index;                       /* which call of that path */
+    const char *name;     /* "n@1"; of the first call the path alone */
     const char *identity; /* equal for all names of one module; "": unknown */
     const char *type;     /* its class; "": unknown */
     const struct pst_call_signature *signature; /* NULL: not kept */

@@ -57,7 +57,7 @@ static void add_call(struct printer *p, unsigned id)
     const struct pst_outline_frame *f = &p->modules->outline.frames[id];
 
     pst_str_add(p->out, "  call ");
-    pst_call_print(site->call, p->out);
+    pst_str_addf(p->out, "%s", site->call->name);
     add_values(p, "(", f->inputs.at, f->inputs.n, false);
     add_values(p, f->outs.n > 0 ? ") -> " : ")", f->outs.at, f->outs.n, true);
     pst_str_addf(p->out, "  # template %u\n", site->template);
@@ -66,13 +66,16 @@ static void add_call(struct printer *p, unsigned id)
 static void add_head(struct printer *p, const struct pst_module_site *site)
 {
     pst_str_add(p->out, "call ");
-    pst_call_print(p->call, p->out);
+    pst_str_addf(p->out, "%s",
+                 p->call->parent != NULL ? p->call->name : "(model)");
     pst_str_addf(p->out, ", %s", p->call->type[0] ? p->call->type : "-");
     if (p->call->parent != NULL) {
         pst_str_addf(p->out, ", template %u of ", site->template);
-        pst_str_add(p->out, site->name);
+        pst_str_addf(p->out, "%s", site->name);
         pst_str_add(p->out, ", in ");
-        pst_call_print(p->call->parent, p->out);
+        pst_str_addf(p->out, "%s",
+                     p->call->parent->parent != NULL ? p->call->parent->name
+                                                     : "(model)");
     }
     pst_str_add(p->out, "\n");
 }

@@ -2,7 +2,7 @@
 #include "stages/modules/tree.h"
 
 #include "stages/base/str.h"
-#include "stages/graph/text/print.h"
+#include "stages/graph/calls.h"
 #include "stages/ops/op.h"
 
 #include <stdio.h>
@@ -244,19 +244,6 @@ void pst_tree_free(struct pst_tree *tree)
 
 /* --- by name -------------------------------------------------------------- */
 
-/* "n@1" is call 1 of "n"; without a number -1, and n is all of it. */
-static int64_t call_number(const char *name, size_t *n)
-{
-    const char *at = strrchr(name, '@');
-    int64_t call;
-
-    *n = strlen(name);
-    if (at == NULL || !pst_parse_i64(at + 1, &call) || call < 0)
-        return -1;
-    *n = (size_t)(at - name);
-    return call;
-}
-
 static enum pst_status refuse_name(const struct pst_tree *tree,
                                    const char *path, struct pst_diag *diag)
 {
@@ -293,7 +280,7 @@ static enum pst_status refuse_call(const struct pst_modules *modules,
             continue;
         if (n < 8) {
             pst_str_add(&calls, n > 0 ? ", " : "");
-            pst_call_print(call, &calls);
+            pst_str_add(&calls, call->name);
         }
         n++;
     }
@@ -322,7 +309,7 @@ enum pst_status pst_tree_find(const struct pst_modules *modules,
     size_t n;
     int row;
 
-    number = call_number(name, &n);
+    number = pst_call_number(name, &n);
     if (find_row(tree, name) >= 0) { /* its own name may have an "@" */
         number = -1;
         n = strlen(name);

@@ -228,7 +228,7 @@ static enum pst_status differentiate_node(struct differ *d,
     if (status != PST_OK)
         pst_diag_prefix(d->build.diag, "gradient of %%%s (%s, %s, %s)",
                         node->outs[0]->name, node->schema->name,
-                        node->call->path, node->source);
+                        node->call->name, node->source);
     return status;
 }
 

@@ -338,7 +338,7 @@ static enum pst_status check_owner(struct cutter *c,
                 "buffer \"%s\" is changed in stage %d and read in stage %d "
                 "(in %s at %s): cut elsewhere (E_SHARED_MUT)",
                 output->target->fqn, stage, r.found,
-                node->call->path[0] != '\0' ? node->call->path
+                node->call->name[0] != '\0' ? node->call->name
                                             : "the outermost module",
                 node->source);
     }

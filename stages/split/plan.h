@@ -145,7 +145,8 @@ struct pst_plan {
 
 /* Measured: seconds of one microbatch, forward and backward. */
 struct pst_split_cost {
-    const char *name; /* of all nodes with this module path, or of one node */
+    const char *name; /* of all nodes with this module path, of one call of it
+                         ("n@1"), or of one node */
     double seconds;
 };
 
@@ -155,7 +156,7 @@ struct pst_split_options {
     const char *policy;
     unsigned stages;       /* 0: as the markers, names or layers say, or 1 */
     const char *const *at; /* "NAME", "NAME:begin", "NAME:end": of modules, at
-                              every call, or of nodes */
+                              every call or at one ("n@1"), or of nodes */
     size_t n_at;
     const struct pst_rates *rates; /* by which costs are estimated; NULL:
                                       pst_rates_reference */

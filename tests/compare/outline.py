@@ -81,6 +81,7 @@ class Outline:
             if s.target is not None and s.arg.name in given}
         self.root.takes = [v for v in given.values() if v not in self.state]
         results = self.walk(program.graph_module, dict(given), None, True)
+        self.drop_dead(results)
         self.place()
         self.wire(results)
         self.describe(self.root)
@@ -102,6 +103,17 @@ class Outline:
         return {name: sorted(g) for g in groups.values() for name in g}
 
     # --- the row of operators ------------------------------------------------
+
+    def drop_dead(self, results):
+        """Operators whose results nobody wants are in the file, not in us."""
+        wanted, live = set(self.values_in(results)), []
+        for item in reversed(self.row):
+            schema = getattr(item.target, "_schema", None)
+            writes = schema is not None and schema.is_mutable
+            if writes or item.value in wanted:
+                wanted.update(self.values_in([item.args, item.kwargs]))
+                live.append(item)
+        self.row = live[::-1]
 
     def place(self):
         """Makes calls of the row. An operator that says less than those before

@@ -333,7 +333,7 @@ def main():
     number = 1000 if a.full else a.number
     seeds = ([a.one] if a.one is not None else
              range(a.seed * 1000, a.seed * 1000 + number))
-    all_done, failed, left_out = collections.Counter(), 0, 0
+    all_done, failed = collections.Counter(), 0
     print(f"trees from --seed {a.seed}")
     for seed in seeds:
         tree = None
@@ -342,8 +342,9 @@ def main():
             tree = Tree(seed, penstock, folder)
             tree.run()
             all_done += tree.done
+        except KeyboardInterrupt:
+            break
         except LeftOut as error:
-            left_out += 1
             print(f"left out tree {seed}: {str(error)[:200]}")
         except Exception as error:
             failed += 1

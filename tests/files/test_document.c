@@ -361,7 +361,7 @@ static void damaged_documents_are_refused(void **state)
         const char *text, *why;
     } bad[] = {
         {PROGRAM(ARG("a", "{\"as_int\": 1.5}"), "", "", ""),
-         "node \"y\" (aten.foo.default) in a at n.py:7: argument \"a\": "
+         "node \"y\" (aten.foo.default) in a@1 at n.py:7: argument \"a\": "
          "\"as_int\" holds something else than it says"},
         {PROGRAM(ARG("a", "{\"as_tensor\": {\"nam\": \"x\"}}"), "", "", ""),
          "\"as_tensor\" holds"},
@@ -378,12 +378,12 @@ static void damaged_documents_are_refused(void **state)
         {PROGRAM(ARG("a", "{\"as_graph\": {\"name\": \"g\"}}"), "", "", ""),
          "a graph: \"nodes\" is missing"},
         {PROGRAM(ARG("a", "{\"as_int\": 1, \"as_none\": 1}"), "", "", ""),
-         "in a at n.py:7: aten.foo.default: expected an object with exactly "
+         "in a@1 at n.py:7: aten.foo.default: expected an object with exactly "
          "one key"},
         {PROGRAM("{\"arg\": {\"as_int\": 1}}", "", "", ""),
-         "in a at n.py:7: aten.foo.default: \"name\" is missing"},
+         "in a@1 at n.py:7: aten.foo.default: \"name\" is missing"},
         {PROGRAM("", "{\"as_tensor\": 1}", "", ""),
-         "in a at n.py:7: aten.foo.default: \"as_tensor\" holds"},
+         "in a@1 at n.py:7: aten.foo.default: \"as_tensor\" holds"},
         {PROGRAM("", "", "\"s\": {\"as_expr\": {\"expr_str\": \"2*\"}}", ""),
          "s: "},
         {PROGRAM("", "", "\"s\": {\"as_int\": true}", ""),

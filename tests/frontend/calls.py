@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from xml.etree import ElementTree
 
 WORD = r'("(?:[^"\\]|\\.)*"|[^\s@]+)'
 CALL = re.compile(rf"  call {WORD}(?:@(\d+))? in {WORD}(?:@(\d+))?"
@@ -133,6 +134,62 @@ def refusals(penstock, folder):
     assert rows["norms.1"]["own_parameters"] == 8, rows["norms.1"]
 
 
+def cuts(penstock, folder):
+    """--at takes the names that --calls prints."""
+    with tempfile.TemporaryDirectory(prefix="pst-") as work:
+        def operators(model, at, code=0):
+            said = run(penstock, "split", os.path.join(folder, model), "-o",
+                       os.path.join(work, "plan"), "--json", "--at", at,
+                       code=code)
+            if code != 0:
+                return said
+            return [s["operators"] for s in json.loads(said)["stages"]]
+
+        assert operators("u03.pt2", "n") == [1, 2, 2, 2]
+        assert operators("u03.pt2", "n@0") == [1, 6]
+        assert operators("u03.pt2", "n@1") == [3, 4]
+        assert operators("u03.pt2", "n@1:end") == [4, 3]
+        assert operators("u03.pt2", "n@2:end") == [6, 1]
+        # Its child is called before it: that is no call of it.
+        assert operators("u10.pt2", "k") == [3, 4]
+        assert operators("u10.pt2", "k.n@1") == [4, 3]
+        said = operators("u03.pt2", "n@3", code=65)
+        assert "has 3 calls, and none of them has that number" in said, said
+        # Most of the work is said to be in two calls: each has its stage.
+        costs = os.path.join(work, "costs.json")
+        for pair, want in ((("n@0", "n@1"), (2, 3)), (("n@1", "n@2"), (4, 5))):
+            with open(costs, "w", encoding="utf-8") as f:
+                json.dump({"format": "penstock-costs", "version": 1,
+                           "stages": [{"forward": 1, "backward": 2}],
+                           "modules": [
+                               {"module": m, "forward": s, "input": 0,
+                                "weight": 0}
+                               for m, s in (("", 1e-9), ("n", 1e-9),
+                                            *((n, 1.0) for n in pair))]}, f)
+            said = run(penstock, "split", os.path.join(folder, "u03.pt2"),
+                       "-o", os.path.join(work, "plan"), "--json", "--costs",
+                       costs, "--stages", "2", "--policy", "flops")
+            have = [s["operators"] for s in json.loads(said)["stages"]]
+            assert have[0] in want, (pair, have)
+
+
+def pictures(penstock, folder):
+    """Stages with the calls that they have."""
+    file = os.path.join(folder, "u17.pt2")
+    dot = run(penstock, "show", file, "--stages", "2", "--format", "dot")
+    assert '[label="layers.0\\n' in dot, dot
+    assert "subgraph cluster_1 {" in dot and "layers.20" in dot, dot
+    dot = run(penstock, "show", os.path.join(folder, "u03.pt2"), "--format",
+              "dot", "--at", "n@1")
+    assert 'label="n@2\\n1 operators' in dot, dot
+    svg = run(penstock, "show", os.path.join(folder, "u03.pt2"), "--format",
+              "svg", "--at", "n@1")
+    texts = ["".join(t.itertext()) for t in
+             ElementTree.fromstring(svg).iter(
+                 "{http://www.w3.org/2000/svg}text")]
+    assert "n@1, 1 FLOP" in texts and "n@2, 1 FLOP" in texts, texts
+
+
 def goldens(penstock, golden):
     """Operators whose stack is lost, a constant with two names; calls that
     left no operator: tests/golden/make_regions.py."""
@@ -163,6 +220,8 @@ def main():
             print(f"{name}: {getattr(error, 'stderr', '') or error}")
     refusals(penstock, folder)
     goldens(penstock, golden)
+    cuts(penstock, folder)
+    pictures(penstock, folder)
     assert len(expected) > 70
     print(f"{len(expected) - failed} passed, {failed} failed")
     return failed > 0

@@ -4,6 +4,7 @@
 
 #include "stages/base/str.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const struct pst_doc_place pst_doc_nowhere = {.module = "", .source = ""};
@@ -54,11 +55,14 @@ const struct pst_doc_number *pst_doc_number(const struct pst_doc_graph *graph,
 void pst_doc_blame(const struct pst_doc_node *node, struct pst_diag *diag)
 {
     const struct pst_doc_place *p = node->place;
+    char call[16] = "";
 
     if (diag == NULL || pst_has_prefix(diag->text, "node \""))
         return;
-    pst_diag_prefix(diag, "node \"%s\" (%s) in %s%s%s", node->name,
+    if (p->call > 0)
+        (void)snprintf(call, sizeof(call), "@%u", p->call);
+    pst_diag_prefix(diag, "node \"%s\" (%s) in %s%s%s%s", node->name,
                     node->target,
                     p->module[0] != '\0' ? p->module : "the outermost module",
-                    p->source[0] != '\0' ? " at " : "", p->source);
+                    call, p->source[0] != '\0' ? " at " : "", p->source);
 }

@@ -213,6 +213,10 @@ static enum pst_status sign(struct pst_import *import,
     struct pst_paths paths;
     enum pst_status status;
 
+    /* The module was called by another of its names, or never. */
+    if (from->n_inputs == 0 && from->n_outputs == 0 &&
+        pst_graph_find_call(graph, like.path, like.index) == NULL)
+        return PST_OK;
     status =
         pst_pytree_arguments(from->in_tree, from->arg_names, from->n_arg_names,
                              &graph->arena, &paths, import->diag);

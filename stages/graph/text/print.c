@@ -350,11 +350,6 @@ void pst_value_print(const struct pst_value *value, bool with_meta,
     add_meta(out, value);
 }
 
-void pst_call_print(const struct pst_module_call *call, struct pst_str *out)
-{
-    add_call_name(out, call);
-}
-
 static void add_output(struct pst_str *out, const struct pst_output *output)
 {
     static const char *const words[] = {

@@ -79,7 +79,7 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
                                    pst_meta_bytes(call.in[0].meta));
     r->device.mem.device->launch(&r->device.mem, n->kernel, &call);
     if (r->step.fault.set)
-        note_fault(r, a, pst_node_origin(n->node), n->node->call->path,
+        note_fault(r, a, pst_node_origin(n->node), n->node->call->name,
                    n->node->source);
 }
 

@@ -166,7 +166,7 @@ static enum pst_status cuts_by_marker(struct pst_splitter *s,
             continue;
         cut.what = pst_arena_printf(
             &s->plan->arena, "marker %zu (module \"%.100s\", %.100s)",
-            ret->list.n + 1, node->call->path,
+            ret->list.n + 1, node->call->name,
             node->source[0] != '\0' ? node->source : "no source");
         if (cut.what == NULL || !pst_vec_push(TAG, &ret->list, cut))
             return pst_diag_nomem(s->diag, sizeof(cut));

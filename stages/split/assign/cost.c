@@ -2,6 +2,7 @@
 /* What nodes and values cost: seconds of a training step, or bytes. */
 #include "stages/cost/cost.h"
 #include "stages/base/map.h"
+#include "stages/graph/calls.h"
 #include "stages/split/assign/assign.h"
 
 #include <string.h>
@@ -47,9 +48,20 @@ struct group {
 
 struct groups {
     struct pst_map modules; /* path -> struct group */
+    struct group *of_call;  /* by id of a call that was named, "n@1" */
     struct group *of_node;  /* by name: own times, n of them */
     double seconds, estimate;
 };
+
+/* A named call is taken out of its module's group. */
+static struct group *group_of(const struct pst_splitter *s,
+                              const struct groups *g, size_t node)
+{
+    const struct pst_module_call *call = s->graph->nodes.at[node]->call;
+
+    return g->of_call[call->id].measured ? &g->of_call[call->id]
+                                         : pst_map_get(&g->modules, call->path);
+}
 
 static enum pst_status add_modules(struct pst_splitter *s,
                                    const struct pst_cost_model *cost,
@@ -66,10 +78,24 @@ static enum pst_status add_modules(struct pst_splitter *s,
         }
         if (g->of_node[i].measured)
             continue;
+        group = group_of(s, g, i);
         group->estimate += cost->node[i];
         group->nodes++;
     }
     return PST_OK;
+}
+
+static bool take_call(struct pst_splitter *s, const struct pst_split_cost *item,
+                      struct groups *g)
+{
+    const struct pst_module_call *call =
+        pst_graph_named_call(s->graph, item->name);
+
+    if (call == NULL)
+        return false;
+    g->of_call[call->id] =
+        (struct group){.seconds = item->seconds, .measured = true};
+    return true;
 }
 
 static bool take_node(struct pst_splitter *s, const struct pst_split_cost *item,
@@ -110,7 +136,8 @@ static enum pst_status take_times(struct pst_splitter *s,
                                 "the cost of \"%.200s\" is no time in seconds",
                                 o->costs[i].name);
     for (size_t i = 0; i < o->n_costs; i++)
-        if (!is_known(s, o->costs[i].name) && !take_node(s, &o->costs[i], g))
+        if (!is_known(s, o->costs[i].name) && !take_call(s, &o->costs[i], g) &&
+            !take_node(s, &o->costs[i], g))
             return pst_cuts_unknown(s, o->costs[i].name, "cost of");
     status = add_modules(s, cost, g);
     for (size_t i = 0; i < o->n_costs && status == PST_OK; i++) {
@@ -142,8 +169,7 @@ static void spread(struct pst_splitter *s, struct pst_cost_model *cost,
         scale = g->estimate > 0.0 && g->seconds > 0.0 ? g->seconds / g->estimate
                                                       : 1.0;
         for (size_t i = 0; i < n; i++) {
-            const struct group *group =
-                pst_map_get(&g->modules, s->graph->nodes.at[i]->call->path);
+            const struct group *group = group_of(s, g, i);
             const bool own = g->of_node[i].measured;
             const double seconds = own ? g->of_node[i].seconds
                                    : group->measured
@@ -167,14 +193,16 @@ static enum pst_status measure(struct pst_splitter *s,
     enum pst_status status;
 
     g.of_node = pst_calloc(TAG, s->graph->nodes.n + 1, sizeof(*g.of_node));
-    if (g.of_node == NULL)
-        return pst_diag_nomem(s->diag, s->graph->nodes.n * sizeof(*g.of_node));
+    g.of_call = pst_calloc(TAG, s->graph->calls.n, sizeof(*g.of_call));
     pst_map_init(&g.modules, TAG);
-    status = take_times(s, cost, &g);
+    status = g.of_node != NULL && g.of_call != NULL
+                 ? take_times(s, cost, &g)
+                 : pst_diag_nomem(s->diag, 0);
     if (status == PST_OK)
         spread(s, cost, &g);
     pst_map_fini(&g.modules);
     pst_free(g.of_node);
+    pst_free(g.of_call);
     return status;
 }
 

@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Cuts at the names of modules and nodes. */
 #include "stages/base/str.h"
+#include "stages/graph/calls.h"
 #include "stages/split/assign/assign.h"
 
 #include <string.h>
 
 #define TAG PST_TAG_PLAN
-
-/* Is the module `path` the module `fqn` or inside of it, by components? */
-static bool is_inside(const char *path, const char *fqn)
-{
-    const size_t n = strlen(fqn);
-
-    return strncmp(path, fqn, n) == 0 && (path[n] == '\0' || path[n] == '.');
-}
 
 /* "FQN:end" -> FQN in ret and true for end. */
 static enum pst_status parse_at(struct pst_splitter *s, const char *spec,
@@ -40,12 +33,25 @@ enum pst_status pst_cuts_unknown(struct pst_splitter *s, const char *name,
                                  const char *what)
 {
     const size_t n = s->model->modules.n + s->graph->values.n;
+    unsigned calls = 0;
+    size_t length;
     const char **names = pst_alloc(TAG, (n + 1) * sizeof(*names));
     size_t k = s->model->modules.n;
     int near;
 
     if (names == NULL)
         return pst_diag_nomem(s->diag, n * sizeof(*names));
+    if (pst_call_number(name, &length) >= 0)
+        for (size_t i = 1; i < s->graph->calls.n; i++)
+            calls += strncmp(s->graph->calls.at[i]->path, name, length) == 0 &&
+                     s->graph->calls.at[i]->path[length] == '\0';
+    if (calls > 0) {
+        pst_free(names);
+        return pst_diag_set(s->diag, PST_ERR_INPUT,
+                            "%s \"%.200s\": the module has %u calls, and none "
+                            "of them has that number",
+                            what, name, calls);
+    }
     if (k > 0)
         memcpy(names, s->model->modules.at, k * sizeof(*names));
     for (size_t i = 0; i < s->graph->values.n; i++)
@@ -82,13 +88,9 @@ static bool is_module(const struct pst_splitter *s, const char *fqn)
     return false;
 }
 
-static bool same_call(const struct pst_node *a, const struct pst_node *b)
-{
-    return a->call == b->call && strcmp(a->call->path, b->call->path) == 0;
-}
-
 /* A call of a module: nodes from begin to end. */
 struct call {
+    const struct pst_module_call *call; /* NULL: of what it holds */
     size_t begin, end;
 };
 
@@ -96,49 +98,81 @@ struct calls {
     struct PST_VEC(struct call) list;
 };
 
-/* Does the call go on with this node, behind operators of a module that it
- * called and that stands elsewhere in the tree? */
-static bool goes_on(const struct pst_graph *graph, const struct call *call,
-                    const struct pst_node *node)
+/* The call of the module that a node stands in; of several that of the outer
+ * one. */
+static const struct pst_module_call *call_of(const struct pst_node *node,
+                                             const char *fqn)
 {
-    for (size_t i = call->begin; i < call->end; i++)
-        if (same_call(graph->nodes.at[i], node))
-            return true;
-    return false;
+    const struct pst_module_call *ret = NULL;
+
+    for (const struct pst_module_call *c = node->call; c->parent != NULL;
+         c = c->parent)
+        if (strcmp(c->path, fqn) == 0)
+            ret = c;
+    return ret;
 }
 
-/*
- * A call of a module is a run of nodes inside of it. Two calls may follow each
- * other directly: then the module that the run began with comes again under
- * another call index.
- */
+/* Calls by the graph's table; *at has for each of these where it is among
+ * calls, from 1 on. */
+static enum pst_status find_called(struct pst_splitter *s, const char *fqn,
+                                   size_t *at, struct calls *calls)
+{
+    for (size_t i = 0; i < s->graph->nodes.n; i++) {
+        const struct pst_module_call *call =
+            call_of(s->graph->nodes.at[i], fqn);
+        const struct call fresh = {call, i, i + 1};
+
+        if (call == NULL)
+            continue;
+        if (at[call->id] > 0) {
+            calls->list.at[at[call->id] - 1].end = i + 1;
+            continue;
+        }
+        if (!pst_vec_push(TAG, &calls->list, fresh))
+            return pst_diag_nomem(s->diag, sizeof(fresh));
+        at[call->id] = calls->list.n;
+    }
+    return PST_OK;
+}
+
+/* Is the module `path` inside of the module `fqn`, by components? */
+static bool is_inside(const char *path, const char *fqn)
+{
+    const size_t n = strlen(fqn);
+
+    return strncmp(path, fqn, n) == 0 && path[n] == '.';
+}
+
+/* Of a module that only holds others: runs of nodes of these. */
+static enum pst_status find_held(struct pst_splitter *s, const char *fqn,
+                                 struct calls *calls)
+{
+    bool open = false;
+
+    for (size_t i = 0; i < s->graph->nodes.n; i++) {
+        const bool inside = is_inside(s->graph->nodes.at[i]->call->path, fqn);
+        const struct call fresh = {NULL, i, i + 1};
+
+        if (inside && open)
+            calls->list.at[calls->list.n - 1].end = i + 1;
+        else if (inside && !pst_vec_push(TAG, &calls->list, fresh))
+            return pst_diag_nomem(s->diag, sizeof(fresh));
+        open = inside;
+    }
+    return PST_OK;
+}
+
 static enum pst_status find_calls(struct pst_splitter *s, const char *fqn,
                                   struct calls *calls)
 {
-    const struct pst_graph *graph = s->graph;
-    bool open = false;
+    size_t *at = pst_calloc(TAG, s->graph->calls.n, sizeof(*at));
+    enum pst_status status =
+        at != NULL ? find_called(s, fqn, at, calls)
+                   : pst_diag_nomem(s->diag, s->graph->calls.n * sizeof(*at));
 
-    for (size_t i = 0; i < graph->nodes.n; i++) {
-        const struct pst_node *node = graph->nodes.at[i];
-        struct call *last =
-            calls->list.n > 0 ? &calls->list.at[calls->list.n - 1] : NULL;
-        struct call fresh = {i, i + 1};
-
-        if (!is_inside(node->call->path, fqn)) {
-            open = false;
-            continue;
-        }
-        if (last != NULL &&
-            (open ? same_call(graph->nodes.at[last->begin], node) ||
-                        strcmp(graph->nodes.at[last->begin]->call->path,
-                               node->call->path) != 0
-                  : goes_on(graph, last, node)))
-            last->end = i + 1;
-        else if (!pst_vec_push(TAG, &calls->list, fresh))
-            return pst_diag_nomem(s->diag, sizeof(fresh));
-        open = true;
-    }
-    return PST_OK;
+    pst_free(at);
+    return status == PST_OK && calls->list.n == 0 ? find_held(s, fqn, calls)
+                                                  : status;
 }
 
 static enum pst_status cut_module(struct pst_splitter *s, struct pst_cuts *cuts,
@@ -156,6 +190,23 @@ static enum pst_status cut_module(struct pst_splitter *s, struct pst_cuts *cuts,
     for (size_t i = 0; i < calls.list.n && status == PST_OK; i++)
         status = add_cut(s, cuts, spec,
                          end ? calls.list.at[i].end : calls.list.at[i].begin);
+    pst_vec_fini(&calls.list);
+    return status;
+}
+
+/* "n@1": at that call alone. */
+static enum pst_status cut_call(struct pst_splitter *s, struct pst_cuts *cuts,
+                                const char *spec,
+                                const struct pst_module_call *call, bool end)
+{
+    struct calls calls = {0};
+    enum pst_status status = find_calls(s, call->path, &calls);
+
+    for (size_t i = 0; i < calls.list.n && status == PST_OK; i++)
+        if (calls.list.at[i].call == call)
+            status =
+                add_cut(s, cuts, spec,
+                        end ? calls.list.at[i].end : calls.list.at[i].begin);
     pst_vec_fini(&calls.list);
     return status;
 }
@@ -180,6 +231,7 @@ enum pst_status pst_cuts_by_name(struct pst_splitter *s, struct pst_cuts *ret)
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < s->options->n_at && status == PST_OK; i++) {
+        const struct pst_module_call *call;
         const char *spec = s->options->at[i];
         char *name = NULL;
         bool end = false;
@@ -187,9 +239,13 @@ enum pst_status pst_cuts_by_name(struct pst_splitter *s, struct pst_cuts *ret)
         status = parse_at(s, spec, &name, &end);
         if (name == NULL)
             return status;
-        if (status == PST_OK)
-            status = is_module(s, name) ? cut_module(s, ret, spec, name, end)
-                                        : cut_node(s, ret, spec, name, end);
+        call = pst_graph_named_call(s->graph, name);
+        if (status == PST_OK && is_module(s, name))
+            status = cut_module(s, ret, spec, name, end);
+        else if (status == PST_OK && call != NULL)
+            status = cut_call(s, ret, spec, call, end);
+        else if (status == PST_OK)
+            status = cut_node(s, ret, spec, name, end);
     }
     return status;
 }

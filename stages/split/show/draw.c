@@ -144,6 +144,36 @@ static void add_quoted(struct pst_str *out, const struct pst_str *text)
     out->failed = out->failed || text->failed;
 }
 
+/* A box for each call of a module, around them one of the stage. */
+static void dot_groups(struct pst_str *out, const struct pst_stage *stage)
+{
+    struct pst_show_group groups[PST_SHOW_GROUPS];
+    unsigned more;
+    const unsigned n = pst_show_groups(stage->graph, groups, &more);
+
+    if (n < 2)
+        return;
+    pst_str_addf(out, "  subgraph cluster_%u {\n    s%u;\n", stage->index,
+                 stage->index);
+    for (unsigned i = 0; i < n; i++) {
+        struct pst_str name = {.visible = 1};
+
+        pst_show_group_name(&name, &groups[i]);
+        pst_str_addf(out, "    m%u_%u [label=\"", stage->index, i);
+        add_quoted(out, &name);
+        pst_str_addf(out, "\\n%u operators, ", groups[i].operators);
+        pst_show_amount(out, 0, groups[i].flops, 1000.0, "FLOP");
+        if (i + 1 == n && more > 0)
+            pst_str_addf(out, "\\nand %u more", more);
+        pst_str_add(out, "\"];\n");
+        pst_str_fini(&name);
+    }
+    pst_str_addf(out, "    s%u", stage->index);
+    for (unsigned i = 0; i < n; i++)
+        pst_str_addf(out, " -> m%u_%u", stage->index, i);
+    pst_str_add(out, " [style=dotted];\n  }\n");
+}
+
 static void dot_stage(struct pst_str *out, const struct pst_plan *plan,
                       const struct pst_stage *stage)
 {
@@ -159,6 +189,7 @@ static void dot_stage(struct pst_str *out, const struct pst_plan *plan,
         pst_str_fini(&line);
     }
     pst_str_add(out, "\"];\n");
+    dot_groups(out, stage);
 }
 
 void pst_plan_draw_dot(const struct pst_plan *plan, struct pst_str *out)
@@ -242,8 +273,53 @@ static void svg_text(struct pst_str *out, double x, double y,
     pst_str_add(out, "</text>\n");
 }
 
+#define ROW 15.0 /* height of a call of a module in its stage's box */
+
+/* Of the boxes of stages, so that all calls fit. */
+static double box_height(const struct pst_plan *plan)
+{
+    struct pst_show_group groups[PST_SHOW_GROUPS];
+    unsigned rows = 0;
+
+    for (size_t i = 0; i < plan->stages.n; i++) {
+        unsigned more, n;
+
+        n = pst_show_groups(plan->stages.at[i].graph, groups, &more);
+        n += more > 0;
+        rows = PST_MAX(rows, n < 2 ? 0 : n);
+    }
+    return rows == 0 ? HEIGHT : HEIGHT + ROW * (rows + 0.5);
+}
+
+/* Its calls of modules, one below the other. */
+static void svg_groups(struct pst_str *out, const struct pst_stage *stage,
+                       double x, double y)
+{
+    struct pst_show_group groups[PST_SHOW_GROUPS];
+    unsigned more;
+    const unsigned n = pst_show_groups(stage->graph, groups, &more);
+
+    for (unsigned i = 0; n >= 2 && i < n + (more > 0); i++, y += ROW) {
+        struct pst_str line = {.visible = 1};
+
+        if (i == n) {
+            pst_str_addf(&line, "and %u more", more);
+        } else {
+            pst_str_addf(out,
+                         "<rect class=\"module\" x=\"%.1f\" y=\"%.1f\" "
+                         "width=\"%.1f\" height=\"%.1f\"/>\n",
+                         x + 6.0, y - 11.0, BOX - 12.0, ROW - 2.0);
+            pst_show_group_name(&line, &groups[i]);
+            pst_str_add(&line, ", ");
+            pst_show_amount(&line, 0, groups[i].flops, 1000.0, "FLOP");
+        }
+        svg_text(out, x + BOX / 2, y, &line, LETTERS);
+        pst_str_fini(&line);
+    }
+}
+
 static void svg_stage(struct pst_str *out, const struct pst_plan *plan,
-                      const struct pst_stage *stage, double top)
+                      const struct pst_stage *stage, double top, double height)
 {
     const double x = box_x(stage->index);
     double y = top + 16.0;
@@ -251,7 +327,7 @@ static void svg_stage(struct pst_str *out, const struct pst_plan *plan,
     pst_str_addf(out,
                  "<g class=\"stage\"><rect x=\"%.1f\" y=\"%.1f\" "
                  "width=\"%.1f\" height=\"%.1f\" rx=\"4\"/>\n",
-                 x, top, BOX, HEIGHT);
+                 x, top, BOX, height);
     for (unsigned i = 0; i < N_LINES; i++, y += 16.0) {
         struct pst_str line = {.visible = 1};
 
@@ -260,6 +336,7 @@ static void svg_stage(struct pst_str *out, const struct pst_plan *plan,
             svg_text(out, x + BOX / 2, y, &line, LETTERS);
         pst_str_fini(&line);
     }
+    svg_groups(out, stage, x, top + HEIGHT + 8.0);
     pst_str_add(out, "</g>\n");
 }
 
@@ -331,6 +408,7 @@ static unsigned longest_arrow(const struct pst_plan *plan)
 void pst_plan_draw_svg(const struct pst_plan *plan, struct pst_str *out)
 {
     const double top = MARGIN + ARC * longest_arrow(plan);
+    const double height = box_height(plan);
     const double width = box_x((unsigned)plan->stages.n) - GAP + MARGIN;
     struct arrow arrow = {0};
     unsigned shared = 0;
@@ -342,10 +420,11 @@ void pst_plan_draw_svg(const struct pst_plan *plan, struct pst_str *out)
                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" "
                  "height=\"%.0f\" font-family=\"sans-serif\" "
                  "font-size=\"11\" text-anchor=\"middle\">\n",
-                 width, top + HEIGHT + ARC * (shared + 1) + MARGIN);
+                 width, top + height + ARC * (shared + 1) + MARGIN);
     pst_str_add(
         out,
         "<style>rect{fill:#eef3fa;stroke:#345}path{fill:none}"
+        "rect.module{fill:#fff;stroke:#9ab}"
         "path.edge{stroke:#345;marker-end:url(#tip)}"
         "path.shared{stroke:#a33;stroke-dasharray:5 3}"
         "g.shared text{fill:#a33}</style>\n"
@@ -353,11 +432,11 @@ void pst_plan_draw_svg(const struct pst_plan *plan, struct pst_str *out)
         "refX=\"7\" refY=\"4\" orient=\"auto\"><path d=\"M0 0 L8 4 L0 8 z\" "
         "style=\"fill:#345\"/></marker></defs>\n");
     for (size_t i = 0; i < plan->stages.n; i++)
-        svg_stage(out, plan, &plan->stages.at[i], top);
+        svg_stage(out, plan, &plan->stages.at[i], top, height);
     while (next_arrow(plan, &arrow))
         svg_arrow(out, plan, &arrow, top);
     for (size_t i = 0; i < plan->params.n; i++)
         if (pst_show_is_shared(&plan->params.at[i]))
-            svg_shared(out, &plan->params.at[i], top + HEIGHT, &depth);
+            svg_shared(out, &plan->params.at[i], top + height, &depth);
     pst_str_add(out, "</svg>\n");
 }

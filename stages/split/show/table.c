@@ -39,7 +39,7 @@ void pst_show_modules(struct pst_str *out, const struct pst_graph *graph)
     const char *first = NULL, *last = NULL;
 
     for (size_t i = 0; i < graph->nodes.n; i++) {
-        const char *module = graph->nodes.at[i]->call->path;
+        const char *module = graph->nodes.at[i]->call->name;
 
         if (module[0] == '\0')
             continue;
