@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/conv/direct.h"
 
+#include "stages/base/host/cpu.h"
 #include "stages/ops/conv/direct_plan.h"
 
 #include <string.h>
 
-#define FEW        8 /* channels */
+/* FEW: channels; SOME: for gradients of weights in builds without oneDNN, of
+ * planes that are LARGE. */
+#define FEW        PST_CONV_FEW
+#define SOME       16
+#define LARGE      512
 #define MAX_PHASES 64
 #define MAX_COPY   (1 << 22) /* floats */
 
@@ -195,7 +200,7 @@ static void spread(const struct pst_direct_job *j,
 
 static void block_dots(const struct pst_direct_job *j,
                        const struct pst_direct_pass *p, int64_t image,
-                       int64_t group, int64_t block,
+                       int64_t group, int64_t block, float *lanes,
                        const struct pst_direct_room *room)
 {
     const int64_t length = pst_direct_length(j, p);
@@ -208,7 +213,7 @@ static void block_dots(const struct pst_direct_job *j,
                                            .rows = (int)j->rows,
                                            .y = room->strip,
                                            .ldy = j->strip,
-                                           .lanes = room->lanes};
+                                           .lanes = lanes};
 
         spread(j, p, image, group, block, i, tile.n, room->strip);
         j->loops->dots(&tile);
@@ -247,14 +252,20 @@ static void group_dots(const struct pst_direct_job *j,
                        const struct pst_direct_room *room)
 {
     const int64_t each = p->taps * j->rows;
+    const int64_t of_block = each * PST_CONV_LANES;
 
-    memset(room->lanes, 0, (size_t)(each * PST_CONV_LANES) * sizeof(float));
+    memset(room->lanes, 0,
+           (size_t)(of_block * (j->late ? end - begin : 1)) * sizeof(float));
     memset(room->sums, 0, (size_t)(each * (end - begin)) * sizeof(double));
     for (int64_t image = 0; image < j->c->n; image++) {
         pst_direct_fill(j, image, group, room->copy);
         for (int64_t block = begin; block < end; block++) {
-            block_dots(j, p, image, group, block, room);
-            join_lanes(each, room->lanes, room->sums + (block - begin) * each);
+            const int64_t b = block - begin;
+            float *lanes = room->lanes + (j->late ? b * of_block : 0);
+
+            block_dots(j, p, image, group, block, lanes, room);
+            if (!j->late || image + 1 == j->c->n)
+                join_lanes(each, lanes, room->sums + b * each);
         }
     }
     for (int64_t block = begin; block < end; block++)
@@ -291,9 +302,12 @@ bool pst_conv_direct_likes(const struct pst_conv *c, enum pst_conv_fill fill)
     const int64_t ci = c->ci / c->groups, co = c->co / c->groups;
     const int64_t of = fill == PST_CONV_X ? co : PST_MIN(ci, co);
     const int64_t taps = pst_conv_volume(c->k) * (fill == PST_CONV_X ? co : ci);
+    const bool some =
+        !PST_HAVE_DNNL && fill == PST_CONV_W && PST_MAX(ci, co) <= SOME &&
+        pst_cpu_isa() == PST_ISA_AVX512 && pst_conv_volume(c->out) >= LARGE;
     struct pst_direct_job j;
 
-    if (of >= FEW || pst_conv_volume(c->k) == 1 ||
+    if (of >= (some ? SOME + 1 : FEW) || pst_conv_volume(c->k) == 1 ||
         pst_conv_volume(c->stride) > MAX_PHASES ||
         taps > pst_conv_volume(c->out))
         return false;

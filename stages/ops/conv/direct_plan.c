@@ -73,6 +73,8 @@ struct pst_direct_job pst_direct_job(const struct pst_conv *c,
         j.out = c->co / c->groups;
         j.row_step = j.copy.channels * window;
     }
+    j.late =
+        fill == PST_CONV_W && PST_MIN(j.out, j.copy.channels) >= PST_CONV_FEW;
     j.rows = j.out == 1 ? 1 : PST_CONV_ROWS;
     j.blocks = whole(j.out, j.rows) / j.rows;
     j.strip = PST_DIRECT_STRIP / j.rows;
@@ -99,7 +101,8 @@ int64_t pst_direct_room(const struct pst_direct_job *j, unsigned part,
     TAKE(copy, j->copy.channels * pst_direct_plane(&j->copy) + SLACK);
     TAKE(strip, PST_DIRECT_STRIP);
     if (j->fill == PST_CONV_W) {
-        TAKE(lanes, taps * j->rows * PST_CONV_LANES);
+        TAKE(lanes,
+             taps * j->rows * PST_CONV_LANES * (j->late ? j->blocks : 1));
         TAKE(sums, taps * j->rows * j->blocks * per);
     } else {
         TAKE(w, taps * j->rows);

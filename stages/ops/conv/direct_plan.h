@@ -11,6 +11,7 @@ struct pst_conv_loops;
 
 #define PST_CONV_ROWS    4 /* channels of the result at a time, or 1 */
 #define PST_CONV_LANES   16
+#define PST_CONV_FEW     8    /* channels of which there are few */
 #define PST_DIRECT_STRIP 2048 /* results at a time: taps stay in the cache */
 
 /* The copy of a source (x, or y where x is filled) of one image and group:
@@ -39,7 +40,8 @@ struct pst_direct_job {
     struct pst_direct_copy copy;
     int64_t rows, out, blocks; /* of a tile, of a group, tiles of a group */
     int64_t strip;             /* positions of a tile */
-    int64_t row_step;          /* between rows of a group's weights */
+    bool late; /* W, of more than a few channels: lanes are joined once */
+    int64_t row_step; /* between rows of a group's weights */
     int64_t passes;
     float *scratch;
     int64_t each; /* floats of a thread's scratch */
