@@ -134,9 +134,18 @@ static bool in_order(const struct matcher *m)
     return true;
 }
 
+/* With the numbers that free sizes had in the export? */
+static bool is_exact(const struct pst_leaf *a, const struct pst_leaf *b)
+{
+    return a->arg.kind == PST_ARG_VALUE && b->arg.kind == PST_ARG_VALUE &&
+           pst_meta_same_shape(&a->arg.value->meta, &b->arg.value->meta);
+}
+
+enum tells { NAMES, SHAPES, FREE_SHAPES };
+
 /* By names, if all are there; else by shapes and dtypes, if only one way does.
  * Every tensor of the call is taken once. */
-static bool by(const struct matcher *m, bool names)
+static bool by(const struct matcher *m, enum tells what)
 {
     const struct pst_leaves *ins = &m->frame->ins;
     unsigned n = 0;
@@ -149,7 +158,9 @@ static bool by(const struct matcher *m, bool names)
             continue;
         for (size_t k = 0; k < ins->at.n; k++) {
             if (!fits(leaf, &ins->at.at[k]) ||
-                (names && strcmp(leaf->path, ins->at.at[k].path) != 0))
+                (what == NAMES &&
+                 strcmp(leaf->path, ins->at.at[k].path) != 0) ||
+                (what == SHAPES && !is_exact(leaf, &ins->at.at[k])))
                 continue;
             if (found >= 0)
                 return false;
@@ -199,7 +210,7 @@ static enum pst_status match_arguments(const struct matcher *m, bool strict)
     if (n <= 1)
         return in_order(m) ? PST_OK
                            : refuse(m, PST_ERR_SHAPE, "another tensor");
-    if (by(m, true) || by(m, false))
+    if (by(m, NAMES) || by(m, SHAPES) || by(m, FREE_SHAPES))
         return PST_OK;
     return refuse(m, PST_ERR_SHAPE,
                   "the export kept no signature of it, and neither names nor "

@@ -415,10 +415,48 @@ class Square(nn.Module):
         return x + torch.eye(x.shape[0])[:, :1].unsqueeze(1) * x.shape[1]
 
 
+class Sum(nn.Module):
+    def forward(self, p, q):
+        return p.sum(-1) - q.prod(-1)
+
+
+class Other(nn.Module):
+    def forward(self, u, v):
+        return (v + 1).sum(-1) * u.mean(-1)
+
+
+class Turn(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, p, q):
+        return self.module(q, p)
+
+
+class Uneven(nn.Module):
+    """What m takes is told by shapes alone."""
+    def __init__(self, m):
+        super().__init__()
+        self.lin, self.m = nn.Linear(4, 4), m
+
+    def forward(self, x):
+        x = self.lin(x)
+        return self.m(x, x[:, :2] * 2).pow(2).mean()
+
+
 def sizes(b):
     """Free sizes stay free if the file leaves them free too, whatever sizes it
     was exported at."""
     free = ({0: torch.export.Dim("b"), 1: torch.export.Dim("t")},)
+    uneven = Uneven(Sum())
+    b.export("model", copy.deepcopy(uneven))
+    width = {1: torch.export.Dim.DYNAMIC}
+    b.export("m0", Other(), (torch.randn(ROWS, 2), torch.randn(ROWS, 4)),
+             dynamic_shapes=(width, width))
+    with b.case("free sizes, told by those of the export"):
+        b.equal(b.step(1, "--swap", "m=m0.pt2"),
+                with_module(uneven, "m", Turn(Other())), lambda n: n)
     model, x = Deep(), torch.randn(ROWS, 5, 4)
     long = torch.randn(2 * (ROWS + 2), 9, 4)
     b.export("model", model, (x,), dynamic_shapes=free)
