@@ -312,6 +312,9 @@ class Tree:
             want, exact = self.steps(eager), self.steps(eager, torch.float64)
         except RuntimeError as error:  # written after it was read
             raise LeftOut(str(error)) from error
+        off = abs(want["loss"].item() - exact["loss"].item())
+        if off > 1e-4 * max(1, abs(exact["loss"].item())):
+            raise LeftOut("a condition on a sum that is nearly nothing")
         self.check_missing(self.compare("step", want, exact))
         self.check_plan(listed)
         self.swap(listed, want, exact)
