@@ -14,6 +14,7 @@ void pstd_change_order_write(const struct pstd_change_order *from,
     pst_str_addn(out, "", 1);
     pst_str_addn(out, from->name, strlen(from->name) + 1);
     pst_str_addn(out, from->path, strlen(from->path) + 1);
+    pst_str_addn(out, from->value, strlen(from->value) + 1);
 }
 
 void pstd_change_order_read(const char *data, struct pstd_change_order *ret)
@@ -24,4 +25,5 @@ void pstd_change_order_read(const char *data, struct pstd_change_order *ret)
     ret->call = (int)strtol(data + 3, NULL, 10);
     ret->name = data + strlen(data) + 1;
     ret->path = ret->name + strlen(ret->name) + 1;
+    ret->value = ret->path + strlen(ret->path) + 1;
 }

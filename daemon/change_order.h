@@ -11,15 +11,18 @@ enum pstd_change_kind {
     PSTD_CHANGE_SWAP, /* another module in the place of `name` */
     PSTD_CHANGE_FREEZE,
     PSTD_CHANGE_UNFREEZE, /* parameters that match `name` */
+    PSTD_CHANGE_SET,
+    PSTD_CHANGE_GET, /* of tensors called `name`; changes nothing */
 };
 
 /* Texts are borrowed. */
 struct pstd_change_order {
     enum pstd_change_kind kind;
     const char *name;   /* FQN, or pattern */
-    const char *path;   /* SWAP: the file, for rank 0; else "" */
+    const char *path;   /* SWAP, SET, GET: the file, for rank 0; or "" */
+    const char *value;  /* SET: a number, or "" */
     int call;           /* SWAP: number of one call, -1: all */
-    bool aliases, keep; /* SWAP */
+    bool aliases, keep; /* SWAP; keep: SET */
 };
 
 void pstd_change_order_write(const struct pstd_change_order *from,

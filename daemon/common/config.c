@@ -394,6 +394,13 @@ static enum pst_status parse_long(struct pstd_config *config, unsigned groups,
     return give(config, row, who, value, diag);
 }
 
+/* "-3" and "-.5" are numbers. */
+static bool is_short(const char *arg)
+{
+    return arg[0] == '-' && arg[1] != '\0' && arg[1] != '.' &&
+           (arg[1] < '0' || arg[1] > '9');
+}
+
 /* -n value or -nvalue. */
 static enum pst_status parse_short(struct pstd_config *config, unsigned groups,
                                    int argc, char *const *argv, int *i,
@@ -444,7 +451,7 @@ enum pst_status pstd_config_parse(struct pstd_config *config, unsigned groups,
             options = false;
         else if (options && pst_has_prefix(argv[i], "--"))
             status = parse_long(config, groups, argc, argv, &i, diag);
-        else if (options && argv[i][0] == '-' && argv[i][1] != '\0')
+        else if (options && is_short(argv[i]))
             status = parse_short(config, groups, argc, argv, &i, diag);
         else
             config->args[config->n_args++] = argv[i];

@@ -46,6 +46,7 @@ enum pstd_group {
     PSTD_OPT_MODULES = 1 << 25,
     PSTD_OPT_SWAP = 1 << 26,
     PSTD_OPT_WEIGHTS = 1 << 27,
+    PSTD_OPT_ATTR = 1 << 28,
     PSTD_OPT_EQUAL = 1u << 30, /* of these: alike on all ranks */
 };
 

@@ -52,6 +52,9 @@
     X(DUMP, "dump", "info", "path=")                                           \
     X(TRACE, "trace", "info", "step=; of the step before, on request")         \
     X(FAULT, "fault", "error", "step= text=; the step was not applied")        \
+    X(ATTR, "attr", "info",                                                    \
+      "run= step= name= names= kind= dtype= shape= stages= ranks= "            \
+      "requires_grad= min= max= mean= nans= values=; a tensor, as asked")      \
     X(SWAPPED, "swapped", "info",                                              \
       "run= step= module= calls= seconds= digest=; another "                   \
       "module from the next step on")                                          \
@@ -65,6 +68,13 @@
       "step on")                                                               \
     X(FREEZE_REFUSED, "freeze_refused", "error",                               \
       "run= step= pattern= status= text=; nothing was changed on any rank")    \
+    X(ATTR_SET, "attr_set", "info",                                            \
+      "run= step= name= tensors= nans= seconds= digest=; other values from "   \
+      "the next step on")                                                      \
+    X(ATTR_GOT, "attr_got", "info",                                            \
+      "run= step= name= tensors= path= seconds=; behind the tensors' attr")    \
+    X(ATTR_REFUSED, "attr_refused", "error",                                   \
+      "run= step= name= status= text=; nothing was changed on any rank")       \
     X(PAUSED, "paused", "info", "step=")                                       \
     X(CONTINUED, "continued", "info", "step=")                                 \
     X(TRAIN_END, "train_end", "info",                                          \

@@ -167,8 +167,10 @@ static const struct pstd_option rows[] = {
          "name of the job; its sockets are in "
          "$XDG_RUNTIME_DIR/penstock/NAME, else /tmp/penstock-UID/NAME"),
 
-    ROW(output, "output", 'o', PATH, PSTD_OPT_OUTPUT, NULL, 0, 0, "PATH",
-        "what to write: split, the folder of a plan; infer and weights, a "
+    ROW(output, "output", 'o', PATH, PSTD_OPT_OUTPUT | PSTD_OPT_ATTR, NULL, 0,
+        0, "PATH",
+        "what to write: split, the folder of a plan; infer, weights, attr get, "
+        "a "
         ".safetensors"),
     UINT(stages, "stages", PSTD_OPT_SPLIT, "0", 0, 4096,
          "number of stages; 0: as the markers in the model say, else 1"),
@@ -188,9 +190,9 @@ static const struct pstd_option rows[] = {
          "names"),
     UINT(at_call, "at-call", PSTD_OPT_SWAP, NULL, 0, 0x1p31,
          "at this call of the module alone"),
-    CHOICE(state, "state", PSTD_OPT_SWAP, "reset", "reset|keep",
+    CHOICE(state, "state", PSTD_OPT_SWAP | PSTD_OPT_ATTR, "reset", "reset|keep",
            "of the optimizer, for parameters with the names and shapes of old "
-           "ones"),
+           "ones; attr set keeps it if not told otherwise"),
     ROW(freeze, "freeze", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "PATTERN",
         "parameters that are not trained: names of theirs or of modules, with "
         "* and ?; repeatable"),

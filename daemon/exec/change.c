@@ -3,9 +3,10 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "daemon/common/setup.h"
+#include "daemon/exec/attr.h"
+#include "daemon/exec/change_events.h"
 #include "daemon/exec/spread.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
@@ -34,18 +35,11 @@ struct change {
     struct pst_plan *before;          /* its plan */
     struct pst_model *old;            /* of it */
     struct pst_model *module, *model; /* SWAP: what comes, and with it */
-    unsigned n; /* calls or parameters that were changed */
+    unsigned n;            /* calls, parameters or tensors that were changed */
+    struct pstd_attr attr; /* SET */
     struct pstd_spread file;
     struct pstd_changed *changed;
 };
-
-static double now_s(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* --- the new plan and its engine ------------------------------------------ */
 
@@ -143,7 +137,8 @@ static bool is_fresh(void *ctx, const char *fqn)
     const struct pst_weight *w =
         x->module != NULL ? pst_model_weight(x->model, fqn) : NULL;
 
-    return w != NULL && w->home == x->module;
+    return (w != NULL && w->home == x->module) ||
+           pstd_attr_has(&x->attr, x->before, fqn);
 }
 
 /* States that begin anew count steps from here. */
@@ -165,6 +160,28 @@ static void count_from_here(const struct pstd_session *s, struct change *x,
     }
 }
 
+static enum pst_status edit(struct change *x,
+                            const struct pstd_change_order *order,
+                            const char *path, struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    switch (order->kind) {
+    case PSTD_CHANGE_SWAP:
+        return replace(x, order, path, diag);
+    case PSTD_CHANGE_FREEZE:
+    case PSTD_CHANGE_UNFREEZE:
+        return pst_model_freeze(x->old, order->name,
+                                order->kind == PSTD_CHANGE_FREEZE, &x->n, diag);
+    case PSTD_CHANGE_SET:
+        status = pstd_attr_set(&x->attr, x->before, x->old, order, path, diag);
+        x->n = x->attr.found.tensors;
+        return status;
+    default:
+        return pst_diag_set(diag, PST_ERR_INTERNAL, "no such change");
+    }
+}
+
 static enum pst_status make_plan(struct pstd_session *s, struct change *x,
                                  const struct pstd_change_order *order,
                                  const char *path, struct pst_diag *diag)
@@ -175,12 +192,8 @@ static enum pst_status make_plan(struct pstd_session *s, struct change *x,
 
     x->before = from->plan;
     status = pst_plan_model(from->plan, read_start, x, &x->old, diag);
-    if (status == PST_OK && order->kind == PSTD_CHANGE_SWAP)
-        status = replace(x, order, path, diag);
-    else if (status == PST_OK)
-        status =
-            pst_model_freeze(x->old, order->name,
-                             order->kind == PSTD_CHANGE_FREEZE, &x->n, diag);
+    if (status == PST_OK)
+        status = edit(x, order, path, diag);
     if (status == PST_OK)
         status = pst_split_again(x->model != NULL ? x->model : x->old,
                                  from->plan, &to->plan, diag);
@@ -232,7 +245,7 @@ static enum pst_status prepare(struct pstd_session *s, struct change *x,
     struct pst_exec_options options = s->options;
     enum pst_status status = PST_OK;
 
-    if (order->kind == PSTD_CHANGE_SWAP)
+    if (order->path[0] != '\0')
         status = pstd_spread_file(w, order->path, &x->file, diag);
     if (status != PST_OK)
         return status;
@@ -276,50 +289,16 @@ void pstd_changed_free(struct pstd_changed *changed)
 
 /* --- what becomes of it --------------------------------------------------- */
 
-/* Events of a kind: done, refused; what the name and the number are. */
-static const struct words {
-    enum pstd_event done, refused;
-    const char *name, *number;
-} words[] = {
-    [PSTD_CHANGE_SWAP] = {PSTD_EVENT_SWAPPED, PSTD_EVENT_SWAP_REFUSED, "module",
-                          "calls"},
-    [PSTD_CHANGE_FREEZE] = {PSTD_EVENT_FROZEN, PSTD_EVENT_FREEZE_REFUSED,
-                            "pattern", "params"},
-    [PSTD_CHANGE_UNFREEZE] = {PSTD_EVENT_UNFROZEN, PSTD_EVENT_FREEZE_REFUSED,
-                              "pattern", "params"},
-};
-
-static void begin_note(struct pstd_session *s, enum pstd_event event,
-                       const struct pstd_change_order *order,
-                       struct pstd_note *note)
-{
-    pstd_note_init(note, event);
-    pstd_note_int(note, "run", (int64_t)s->result->run);
-    pstd_note_int(note, "step", (int64_t)s->step);
-    pstd_note_text(note, words[order->kind].name, order->name);
-}
-
 static void tell_done(struct pstd_session *s, const struct change *x,
                       const struct pstd_change_order *order, double seconds)
 {
     struct pstd_note note;
 
-    begin_note(s, words[order->kind].done, order, &note);
-    pstd_note_int(&note, words[order->kind].number, (int64_t)x->n);
+    pstd_change_done(s, order, x->n, &note);
+    if (order->kind == PSTD_CHANGE_SET)
+        pstd_note_text(&note, "nans", pst_str_text(&x->attr.nans));
     pstd_note_real(&note, "seconds", seconds);
     pstd_note_text(&note, "digest", x->changed->plan->digest);
-    pstd_mailbox_post(s->w->mailbox, &note, true);
-}
-
-static void tell_refused(struct pstd_session *s,
-                         const struct pstd_change_order *order,
-                         const struct pst_diag *diag)
-{
-    struct pstd_note note;
-
-    begin_note(s, words[order->kind].refused, order, &note);
-    pstd_note_text(&note, "status", pst_status_name(diag->status));
-    pstd_note_text(&note, "text", diag->text);
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
@@ -337,6 +316,7 @@ static void end_change(struct change *x)
     pst_model_close(x->model);
     pst_model_close(x->module);
     pst_model_close(x->old);
+    pstd_attr_fini(&x->attr);
     pstd_spread_fini(&x->file);
 }
 
@@ -344,7 +324,7 @@ static enum pst_status change(struct pstd_session *s,
                               const struct pstd_change_order *order,
                               struct pst_diag *diag)
 {
-    const double begin = now_s();
+    const double begin = pstd_change_clock();
     struct change x = {.from = s->w->engine, .file = {.file = -1}};
     struct pst_engine *engine = NULL;
     enum pst_status status = PST_OK;
@@ -357,12 +337,12 @@ static enum pst_status change(struct pstd_session *s,
         status = prepare(s, &x, order, &engine, diag);
     if (status == PST_OK) {
         take_over(s, &x, engine);
-        tell_done(s, &x, order, now_s() - begin);
+        tell_done(s, &x, order, pstd_change_clock() - begin);
     } else {
         pst_engine_free(engine);
         pstd_changed_free(x.changed);
         if (status != PST_ERR_PEER)
-            tell_refused(s, order, diag);
+            pstd_change_refused(s, order, diag);
     }
     end_change(&x);
     return status == PST_ERR_PEER ? status : PST_OK;
@@ -488,7 +468,9 @@ enum pst_status pstd_session_change(struct pstd_session *s,
     enum pst_status status;
 
     pstd_change_order_read(order->data, &o);
-    status = change(s, &o, diag);
+    status = o.kind == PSTD_CHANGE_GET
+                 ? pstd_attr_get(s, batch_of(s->w)->plan, &o, diag)
+                 : change(s, &o, diag);
     pst_alive_leave(before);
     return status;
 }

@@ -116,7 +116,8 @@ static enum pst_status order_change(struct pstd_call *call,
     if (call->d->known.changing)
         return pst_diag_set(&call->diag, PST_ERR_BUSY,
                             "the model is just being changed");
-    if (change->name[0] == '\0')
+    /* "" is the model itself, all of whose tensors can be asked for. */
+    if (change->name[0] == '\0' && change->kind < PSTD_CHANGE_SET)
         return pst_diag_set(&call->diag, PST_ERR_USAGE,
                             "the request names nothing");
     pstd_change_order_write(change, &order);
@@ -143,6 +144,7 @@ static enum pst_status swap(struct pstd_call *call)
         .aliases = from->aliases,
         .keep = from->keep,
         .path = from->path,
+        .value = "",
     };
 
     if (from->path[0] != '/')
@@ -159,8 +161,39 @@ static enum pst_status freeze(struct pstd_call *call)
         .name = from->pattern,
         .call = -1,
         .path = "",
+        .value = "",
     };
 
+    return order_change(call, &change);
+}
+
+static enum pst_status attr(struct pstd_call *call)
+{
+    static const enum pstd_change_kind kinds[] = {
+        [PST__CONTROL__ATTR__VERB__GET] = PSTD_CHANGE_GET,
+        [PST__CONTROL__ATTR__VERB__SET] = PSTD_CHANGE_SET,
+    };
+    const Pst__Control__Attr *from = call->request->attr;
+    struct pstd_change_order change = {
+        .name = from->name,
+        .call = -1,
+        .keep = !from->reset,
+        .path = from->path,
+        .value = from->value,
+    };
+
+    if ((size_t)from->verb >= PST_COUNT(kinds))
+        return pst_diag_set(&call->diag, PST_ERR_UNSUPPORTED,
+                            "this penstockd does not know what to do to \"%s\"",
+                            from->name);
+    change.kind = kinds[from->verb];
+    if (from->path[0] != '\0' && from->path[0] != '/')
+        return pst_diag_set(&call->diag, PST_ERR_USAGE,
+                            "the path of a file must be absolute");
+    if (change.kind == PSTD_CHANGE_SET &&
+        (from->path[0] == '\0') == (from->value[0] == '\0'))
+        return pst_diag_set(&call->diag, PST_ERR_USAGE,
+                            "either a number is set or the values of a file");
     return order_change(call, &change);
 }
 
@@ -201,6 +234,7 @@ static const struct row rows[] = {
     {BODY(RESUME), "resume", PSTD_IN_TRAINING, true, resume_run},
     {BODY(SWAP), "swap", PSTD_IN_TRAINING, true, swap},
     {BODY(FREEZE), "freeze", PSTD_IN_TRAINING, true, freeze},
+    {BODY(ATTR), "attr", PSTD_IN_TRAINING, true, attr},
     {BODY(STOP), "stop", PSTD_IN_ANY & ~PSTD_IN_FAILED, true, stop},
 };
 

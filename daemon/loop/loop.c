@@ -176,7 +176,7 @@ static void on_note(void *ctx, struct pstd_note *note)
     if (note->event == PSTD_EVENT_PAUSED)
         d->known.pausing = false;
     if (note->event >= PSTD_EVENT_SWAPPED &&
-        note->event <= PSTD_EVENT_FREEZE_REFUSED)
+        note->event <= PSTD_EVENT_ATTR_REFUSED)
         d->known.changing = false;
     if (note->event == PSTD_EVENT_FAULT ||
         note->event == PSTD_EVENT_CHECKPOINT_FAILED)

@@ -211,6 +211,11 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
 enum pst_status pst_engine_read_param(const struct pst_engine *engine,
                                       unsigned param, void *dst,
                                       struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. The same to dst on rank 0, from whoever has it. dst NULL
+ * elsewhere. Between steps. */
+enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
+                                       unsigned param, void *dst,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* States of the optimizer that both engines have on a rank, by the names of
  * their parameters, go from one to the other; not those of tensors for which
  * `fresh` is true. Between steps, of ranks with the same numbers. */

@@ -60,24 +60,28 @@ class Bench:
         return self.ask("swap", where, f"{self.folder}/{file}.pt2", *options,
                         code=code)
 
-    def begin(self, dump, *options):
+    def begin(self, dump, *options, plan="plan", ranks=None,
+              steps=STEPS):
         """A run that pauses in its first half; *resume* lets it go on."""
         for _ in range(10):
             run = subprocess.Popen(
-                [self.penstock, "run", "plan", "--transport", self.transport,
-                 *self.ranks, "-m", MICROBATCHES, "--steps", str(STEPS), "--lr",
+                [self.penstock, "run", plan, "--transport", self.transport,
+                 *(self.ranks if ranks is None else ["-n", str(ranks)]),
+                 "-m", MICROBATCHES, "--steps", str(steps), "--lr",
                  "1e-3", "--optimizer", "adamw", "--data", "x.safetensors",
                  "--dump", dump, "--job", self.job, "--quiet", *options],
                 cwd=self.work, text=True, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE)
-            if self.paused(run):
+            if self.paused(run, steps):
                 return run
             run.communicate(timeout=120)
-            for name in "saved", "log":
+            saved = [name for option, name in zip(options, options[1:])
+                     if option == "--checkpoint" and "--resume" not in options]
+            for name in saved + ["log"]:
                 shutil.rmtree(f"{self.work}/{name}", ignore_errors=True)
         raise AssertionError("no run was caught in its first half")
 
-    def paused(self, run):
+    def paused(self, run, steps):
         """False: it was over too soon."""
         while run.poll() is None:
             subprocess.run([self.penstock, "pause", "--job", self.job],
@@ -86,17 +90,17 @@ class Bench:
                 [self.penstock, "status", "--json", "--job", self.job],
                 cwd=self.work, capture_output=True, text=True, check=False)
             if said.returncode == 0 and json.loads(said.stdout)["paused"]:
-                if json.loads(said.stdout)["step"] < STEPS // 2:
+                if json.loads(said.stdout)["step"] < steps // 2:
                     return True
                 self.ask("stop", "--now")
             time.sleep(.02)
         return False
 
-    def end(self, run, resume=True):
+    def end(self, run, resume=True, code=0):
         if resume:
             self.ask("resume")
         _, said = run.communicate(timeout=120)
-        assert run.returncode == 0, said
+        assert run.returncode == code, said
 
     def start(self):
         return tensors(f"{self.work}/plan/stage-000.safetensors")["n.w"]

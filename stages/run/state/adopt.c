@@ -28,6 +28,30 @@ enum pst_status pst_engine_read_param(const struct pst_engine *engine,
                         engine->plan->params.at[param].fqn);
 }
 
+enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
+                                       unsigned param, void *dst,
+                                       struct pst_diag *diag)
+{
+    const struct pst_plan_param *p = &engine->plan->params.at[param];
+    const unsigned home = pst_engine_home(engine, param);
+    struct pst_rank *r = pst_engine_local(engine, home);
+    const struct pst_rank_param *at =
+        r != NULL ? pst_layout_param(pst_rank_layout(r), param) : NULL;
+    const void *src =
+        at != NULL ? pst_rank_pull(pst_rank_device(r), at->data, at->bytes)
+                   : NULL;
+
+    if (p->n_stages == 0)
+        return pst_engine_is_zero(engine)
+                   ? pst_plan_read_param(engine->plan, param, dst, diag)
+                   : PST_OK;
+    if (r != NULL && at == NULL)
+        return pst_diag_set(diag, PST_ERR_INTERNAL, "rank %u has no \"%s\"",
+                            home, p->fqn);
+    return pst_engine_fetch(engine, home, src, dst, pst_meta_bytes(&p->meta),
+                            diag);
+}
+
 /* --- states of the optimizer ---------------------------------------------- */
 
 struct adoption {

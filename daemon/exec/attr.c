@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/exec/attr.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/exec/change_events.h"
+#include "stages/base/alloc.h"
+
+#define MAX_TOLD  512 /* tensors of one request: the loop keeps 1024 events */
+#define MAX_SHOWN 16  /* elements of one of which all are told */
+
+/* --- set ------------------------------------------------------------------ */
+
+enum pst_status pstd_attr_set(struct pstd_attr *attr,
+                              const struct pst_plan *plan,
+                              struct pst_model *model,
+                              const struct pstd_change_order *order,
+                              const char *path, struct pst_diag *diag)
+{
+    enum pst_status status =
+        pst_attrs_find(plan, order->name, &attr->found, diag);
+
+    if (status == PST_OK && order->value[0] != '\0')
+        return pst_model_set_number(model, plan, &attr->found, order->value,
+                                    &attr->nans, &attr->setting, diag);
+    if (status == PST_OK)
+        status = pst_safetensors_open(path, &attr->file, diag);
+    if (status == PST_OK)
+        status = pst_model_set_file(model, plan, &attr->found, attr->file,
+                                    &attr->nans, &attr->setting, diag);
+    return status;
+}
+
+bool pstd_attr_has(const struct pstd_attr *attr, const struct pst_plan *plan,
+                   const char *fqn)
+{
+    const int index = pst_plan_find_param(plan, fqn);
+
+    for (size_t i = 0; i < attr->found.at.n; i++)
+        if ((int)attr->found.at.at[i].param == index)
+            return true;
+    return false;
+}
+
+void pstd_attr_fini(struct pstd_attr *attr)
+{
+    pst_setting_free(attr->setting);
+    pst_safetensors_close(attr->file);
+    pst_attrs_fini(&attr->found);
+    pst_str_fini(&attr->nans);
+}
+
+/* --- get ------------------------------------------------------------------ */
+
+struct getter {
+    struct pstd_session *s;
+    const struct pst_plan *plan;
+    const struct pstd_change_order *order;
+    struct pst_attrs found;
+    struct pst_safetensors_writer *file; /* rank 0, if it is to be written */
+    size_t n_put;
+    void *all, *part; /* rank 0: a tensor, and what a name means of it */
+    struct pst_diag *diag;
+};
+
+/* Of floats and integers that are numbers. */
+struct summary {
+    double min, max, mean;
+    int64_t nans;
+};
+
+static struct summary sum_up(const struct pst_meta *meta, const void *data)
+{
+    const int64_t n = pst_meta_numel(meta);
+    struct summary ret = {.min = INFINITY, .max = -INFINITY};
+    double sum = 0.0;
+
+    for (int64_t i = 0; i < n; i++) {
+        const double x = pst_load_f64(meta->dtype, data, i);
+
+        if (isnan(x)) {
+            ret.nans++;
+            continue;
+        }
+        ret.min = PST_MIN(ret.min, x);
+        ret.max = PST_MAX(ret.max, x);
+        sum += x;
+    }
+    ret.mean = sum / (double)(n - ret.nans);
+    return ret;
+}
+
+/* The shortest text that reads back as the same number of its dtype. */
+static void format(enum pst_dtype dtype, double x, char out[32])
+{
+    if (dtype == PST_F64 || isnan(x)) {
+        pst_format_f64(x, out);
+        return;
+    }
+    for (int digits = 1; digits <= 9; digits++) {
+        (void)snprintf(out, 32, "%.*g", digits, x);
+        if (strtof(out, NULL) == (float)x)
+            return;
+    }
+}
+
+static void add_values(const struct pst_meta *meta, const void *data,
+                       struct pst_str *out)
+{
+    for (int64_t i = 0; i < pst_meta_numel(meta); i++) {
+        char text[32];
+
+        if (pst_dtype_kind(meta->dtype) == PST_KIND_FLOAT) {
+            format(meta->dtype, pst_load_f64(meta->dtype, data, i), text);
+            pst_str_addf(out, "%s%s", i > 0 ? " " : "", text);
+        } else {
+            pst_str_addf(out, "%s%" PRId64, i > 0 ? " " : "",
+                         pst_load_i64(meta->dtype, data, i));
+        }
+    }
+}
+
+static void add_shape(const struct pst_meta *meta, struct pst_str *out)
+{
+    pst_str_add(out, "[");
+    for (unsigned d = 0; d < meta->rank; d++)
+        pst_str_addf(out, "%s%" PRId64, d > 0 ? ", " : "", meta->size[d]);
+    pst_str_add(out, "]");
+}
+
+static void put_text(struct pstd_note *note, const char *key,
+                     struct pst_str *text)
+{
+    pstd_note_text(note, key, pst_str_text(text));
+    pst_str_fini(text);
+}
+
+/* Its other names; where it is. */
+static void describe(const struct getter *g, const struct pst_attr *attr,
+                     struct pstd_note *note)
+{
+    const struct pst_plan_param *param = &g->plan->params.at[attr->param];
+    const struct pst_schedule *sched = pst_engine_schedule(g->s->w->engine);
+    struct pst_str names = {0}, stages = {0}, ranks = {0};
+    int last = -1;
+
+    for (unsigned k = param->nameless ? 1 : 0;
+         attr->window == NULL && k <= param->n_aliases; k++) {
+        const char *name = k == 0 ? param->fqn : param->aliases[k - 1];
+
+        if (strcmp(name, attr->name) != 0)
+            pst_str_addf(&names, "%s%s", names.len > 0 ? " " : "", name);
+    }
+    for (unsigned k = 0; k < param->n_stages; k++) {
+        const int rank = sched->rank_of[param->stages[k]];
+
+        pst_str_addf(&stages, "%s%u", k > 0 ? "," : "", param->stages[k]);
+        if (rank != last)
+            pst_str_addf(&ranks, "%s%d", ranks.len > 0 ? "," : "", rank);
+        last = rank;
+    }
+    put_text(note, "names", &names);
+    pstd_note_text(note, "kind",
+                   param->kind == PST_VALUE_PARAM    ? "parameter"
+                   : param->kind == PST_VALUE_BUFFER ? "buffer"
+                                                     : "constant");
+    put_text(note, "stages", &stages);
+    put_text(note, "ranks", &ranks);
+    pstd_note_int(note, "requires_grad", param->requires_grad);
+}
+
+static void emit_attr(const struct getter *g, const struct pst_attr *attr)
+{
+    const struct pst_meta meta = pst_attr_meta(g->plan, attr);
+    const struct summary sum = sum_up(&meta, g->part);
+    struct pst_str shape = {0}, values = {0};
+    struct pstd_note note;
+
+    pstd_change_note(g->s, PSTD_EVENT_ATTR, "name", attr->name, &note);
+    add_shape(&meta, &shape);
+    pstd_note_text(&note, "dtype", pst_dtype_name(meta.dtype));
+    put_text(&note, "shape", &shape);
+    if (pst_meta_numel(&meta) > sum.nans) {
+        pstd_note_real(&note, "min", sum.min);
+        pstd_note_real(&note, "max", sum.max);
+        pstd_note_real(&note, "mean", sum.mean);
+    }
+    pstd_note_int(&note, "nans", sum.nans);
+    if (pst_meta_numel(&meta) <= MAX_SHOWN) {
+        add_values(&meta, g->part, &values);
+        put_text(&note, "values", &values);
+    }
+    describe(g, attr, &note);
+    pstd_mailbox_post(g->s->w->mailbox, &note, true);
+}
+
+/* Does the name before mean the same? */
+static bool is_again(const struct pst_attrs *found, size_t i)
+{
+    const struct pst_attr *a = &found->at.at[i];
+
+    return i > 0 && a->window == NULL && a[-1].window == NULL &&
+           a[-1].param == a->param;
+}
+
+static enum pst_status declare(struct getter *g)
+{
+    enum pst_status status =
+        pst_safetensors_writer_new(g->order->path, &g->file, g->diag);
+
+    for (size_t i = 0; i < g->found.at.n && status == PST_OK; i++) {
+        const struct pst_attr *a = &g->found.at.at[i];
+        const struct pst_meta meta = pst_attr_meta(g->plan, a);
+
+        if (g->plan->params.at[a->param].is_complex)
+            status = pst_safetensors_writer_declare_complex(g->file, a->name,
+                                                            &meta, g->diag);
+        else
+            status = pst_safetensors_writer_declare(g->file, a->name, &meta,
+                                                    g->diag);
+    }
+    return status == PST_OK ? pst_safetensors_writer_begin(g->file, g->diag)
+                            : status;
+}
+
+static enum pst_status make_room(struct getter *g)
+{
+    size_t bytes = 1;
+
+    for (size_t i = 0; i < g->found.at.n; i++)
+        bytes = PST_MAX(
+            bytes,
+            pst_meta_bytes(&g->plan->params.at[g->found.at.at[i].param].meta));
+    g->all = pst_alloc(PST_TAG_DAEMON, bytes);
+    g->part = pst_alloc(PST_TAG_DAEMON, bytes);
+    return g->all != NULL && g->part != NULL ? PST_OK
+                                             : pst_diag_nomem(g->diag, bytes);
+}
+
+static enum pst_status prepare(struct getter *g)
+{
+    enum pst_status status =
+        pst_attrs_find(g->plan, g->order->name, &g->found, g->diag);
+
+    if (status == PST_OK && g->found.at.n > MAX_TOLD &&
+        g->order->path[0] == '\0')
+        status = pst_diag_set(g->diag, PST_ERR_INPUT,
+                              "\"%.200s\" has %zu names of tensors: name a "
+                              "module in it, or write them with -o FILE",
+                              g->order->name, g->found.at.n);
+    if (status == PST_OK && g->s->w->rank == 0)
+        status = make_room(g);
+    if (status == PST_OK && g->s->w->rank == 0 && g->order->path[0] != '\0')
+        status = declare(g);
+    return pstd_agree(g->s->w, status, g->diag);
+}
+
+/* All names of one tensor, whose values have come to rank 0. */
+static enum pst_status give(struct getter *g, unsigned param)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < g->found.at.n && status == PST_OK; i++) {
+        const struct pst_attr *a = &g->found.at.at[i];
+
+        if (a->param != param)
+            continue;
+        pst_attr_take(g->plan, a, g->all, g->part);
+        if (g->file != NULL)
+            status = pst_safetensors_writer_put(g->file, g->n_put++, g->part,
+                                                g->diag);
+        if (status == PST_OK && g->found.at.n <= MAX_TOLD &&
+            !is_again(&g->found, i))
+            emit_attr(g, a);
+    }
+    return status;
+}
+
+static enum pst_status get(struct getter *g)
+{
+    enum pst_status status = prepare(g), mine = PST_OK;
+    struct pst_diag why;
+
+    if (status != PST_OK)
+        return status;
+    for (size_t i = 0; i < g->found.at.n && status == PST_OK; i++) {
+        const unsigned param = g->found.at.at[i].param;
+
+        if (i > 0 && g->found.at.at[i - 1].param == param)
+            continue;
+        status =
+            pst_engine_fetch_param(g->s->w->engine, param, g->all, g->diag);
+        /* Who cannot go on takes what the others send. */
+        if (g->s->w->rank == 0 && status == PST_OK && mine == PST_OK) {
+            mine = give(g, param);
+            if (mine != PST_OK)
+                why = *g->diag;
+        }
+    }
+    if (status == PST_OK && mine == PST_OK && g->file != NULL) {
+        mine = pst_safetensors_writer_commit(g->file, g->diag);
+        if (mine != PST_OK)
+            why = *g->diag;
+    }
+    if (mine != PST_OK)
+        *g->diag = why;
+    return status == PST_OK ? pstd_agree(g->s->w, mine, g->diag) : status;
+}
+
+enum pst_status pstd_attr_get(struct pstd_session *s,
+                              const struct pst_plan *plan,
+                              const struct pstd_change_order *order,
+                              struct pst_diag *diag)
+{
+    const double begin = pstd_change_clock();
+    struct getter g = {.s = s, .plan = plan, .order = order, .diag = diag};
+    enum pst_status status = get(&g);
+    struct pstd_note note;
+
+    if (status == PST_OK) {
+        pstd_change_done(s, order, g.found.tensors, &note);
+        pstd_note_text(&note, "path", order->path);
+        pstd_note_real(&note, "seconds", pstd_change_clock() - begin);
+        pstd_mailbox_post(s->w->mailbox, &note, true);
+    } else if (status != PST_ERR_PEER) {
+        pstd_change_refused(s, order, diag);
+    }
+    pst_safetensors_writer_free(g.file);
+    pst_attrs_fini(&g.found);
+    pst_free(g.all);
+    pst_free(g.part);
+    return status == PST_ERR_PEER ? status : PST_OK;
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Other values for tensors of a model: it reads what it had, and over that what
+ * was given. */
+#include "stages/split/attr/attr.h"
+
+#include <math.h>
+#include <string.h>
+
+#define TAG PST_TAG_PLAN
+
+/* One name with its values. */
+struct given {
+    const struct pst_attr *attr;
+    const struct pst_safetensors_entry *entry; /* NULL: all are the number */
+    unsigned char number[8];
+};
+
+struct pst_setting {
+    const struct pst_plan *plan;
+    struct PST_VEC(struct given) given; /* by parameter */
+    pst_param_fn old;
+    void *old_ctx;
+};
+
+struct setter {
+    struct pst_setting *setting;
+    const struct pst_attrs *attrs;
+    const struct pst_safetensors *file;
+    const char *number;
+    struct pst_str *nans;
+    struct pst_diag *diag;
+};
+
+/* --- reading -------------------------------------------------------------- */
+
+static enum pst_status read_given(const struct pst_setting *s,
+                                  const struct given *g, void *dst,
+                                  struct pst_diag *diag)
+{
+    const struct pst_meta meta = pst_attr_meta(s->plan, g->attr);
+    const size_t item = pst_dtype_size(meta.dtype);
+
+    if (g->entry != NULL)
+        return pst_safetensors_read(g->entry, 0, g->entry->bytes, dst, diag);
+    for (int64_t i = 0; i < pst_meta_numel(&meta); i++)
+        memcpy((char *)dst + (size_t)i * item, g->number, item);
+    return PST_OK;
+}
+
+/* Puts the values where the name says that they are in the tensor `all`;
+ * compare: only looks whether they are there. */
+static enum pst_status lay(const struct pst_setting *s, const struct given *g,
+                           char *all, bool compare, void *scratch,
+                           bool *ret_same, struct pst_diag *diag)
+{
+    const struct pst_meta meta = pst_attr_meta(s->plan, g->attr);
+    const struct pst_named_window *w = g->attr->window;
+    const size_t bytes = pst_meta_bytes(&meta);
+    char *now = (char *)scratch + bytes;
+    enum pst_status status = read_given(s, g, scratch, diag);
+
+    if (status != PST_OK)
+        return status;
+    if (compare) {
+        pst_attr_take(s->plan, g->attr, all, now);
+        *ret_same = memcmp(now, scratch, bytes) == 0;
+    } else if (w != NULL) {
+        pst_copy_strided(&meta, scratch, &w->meta,
+                         all + (size_t)w->offset * pst_dtype_size(meta.dtype));
+    } else {
+        memcpy(all, scratch, bytes);
+    }
+    return PST_OK;
+}
+
+static bool is_whole(const struct pst_setting *s, unsigned param)
+{
+    for (size_t i = 0; i < s->given.n; i++)
+        if (s->given.at[i].attr->param == param &&
+            s->given.at[i].attr->window == NULL)
+            return true;
+    return false;
+}
+
+static enum pst_status lay_all(const struct pst_setting *s, unsigned param,
+                               void *dst, struct pst_diag *diag)
+{
+    const size_t bytes = pst_meta_bytes(&s->plan->params.at[param].meta);
+    void *scratch = pst_alloc(TAG, 2 * bytes + 1);
+    enum pst_status status =
+        scratch != NULL ? PST_OK : pst_diag_nomem(diag, 2 * bytes);
+
+    for (size_t i = 0; i < s->given.n && status == PST_OK; i++)
+        if (s->given.at[i].attr->param == param)
+            status = lay(s, &s->given.at[i], dst, false, scratch, NULL, diag);
+    pst_free(scratch);
+    return status;
+}
+
+static enum pst_status read_set(void *ctx, unsigned param, void *dst,
+                                struct pst_diag *diag)
+{
+    const struct pst_setting *s = ctx;
+    enum pst_status status = PST_OK;
+
+    if (!is_whole(s, param))
+        status = s->old(s->old_ctx, param, dst, diag);
+    return status == PST_OK ? lay_all(s, param, dst, diag) : status;
+}
+
+/* --- what is given -------------------------------------------------------- */
+
+static enum pst_status unfit(const struct setter *s, const struct given *g)
+{
+    const struct pst_plan *plan = s->setting->plan;
+    const struct pst_meta meta = pst_attr_meta(plan, g->attr);
+    const bool is_complex = plan->params.at[g->attr->param].is_complex;
+    char have[PST_META_TEXT], want[PST_META_TEXT];
+
+    if (pst_meta_same(&g->entry->meta, &meta) &&
+        g->entry->is_complex == is_complex)
+        return PST_OK;
+    return pst_diag_set(s->diag, PST_ERR_SHAPE,
+                        "\"%.200s\" is %s%s in the file, the model has %s%s",
+                        g->attr->name, pst_meta_text(&g->entry->meta, have),
+                        g->entry->is_complex ? " of complex numbers" : "",
+                        pst_meta_text(&meta, want),
+                        is_complex ? " of complex numbers" : "");
+}
+
+static enum pst_status bad_number(const struct setter *s,
+                                  const struct pst_attr *attr,
+                                  enum pst_dtype dtype)
+{
+    return pst_diag_set(s->diag, PST_ERR_SHAPE,
+                        "\"%.200s\" is %s, which cannot hold \"%.60s\"",
+                        attr->name, pst_dtype_name(dtype), s->number);
+}
+
+static enum pst_status parse_number(const struct setter *s, struct given *g)
+{
+    const struct pst_plan_param *param =
+        &s->setting->plan->params.at[g->attr->param];
+    const enum pst_dtype dtype = param->meta.dtype;
+    bool ok = !param->is_complex;
+    double x = 0.0;
+    int64_t n = 0;
+
+    if (pst_dtype_kind(dtype) == PST_KIND_FLOAT) {
+        ok = ok && pst_parse_f64(s->number, &x);
+        pst_store_f64(dtype, g->number, 0, x);
+        ok = ok && isinf(pst_load_f64(dtype, g->number, 0)) == isinf(x);
+    } else {
+        if (strcmp(s->number, "true") == 0)
+            n = 1;
+        else if (strcmp(s->number, "false") != 0)
+            ok = ok && pst_parse_i64(s->number, &n);
+        pst_store_i64(dtype, g->number, 0, n);
+        ok = ok && pst_load_i64(dtype, g->number, 0) == n;
+    }
+    return ok ? PST_OK : bad_number(s, g->attr, dtype);
+}
+
+/* Names that are windows in one tensor have to agree where they meet, and so
+ * have several names of one. */
+static enum pst_status check_tensor(const struct setter *s, unsigned param)
+{
+    const struct pst_setting *set = s->setting;
+    const size_t bytes = pst_meta_bytes(&set->plan->params.at[param].meta);
+    char *all = pst_calloc(TAG, 3 * bytes + 1, 1), *scratch = all + bytes;
+    enum pst_status status =
+        all != NULL ? PST_OK : pst_diag_nomem(s->diag, 3 * bytes);
+
+    if (status == PST_OK)
+        status = lay_all(set, param, all, s->diag);
+    for (size_t i = 0; i < set->given.n && status == PST_OK; i++) {
+        const struct given *g = &set->given.at[i];
+        const struct pst_meta meta = pst_attr_meta(set->plan, g->attr);
+        bool same = true;
+
+        if (g->attr->param != param)
+            continue;
+        status = lay(set, g, all, true, scratch, &same, s->diag);
+        if (status == PST_OK && !same)
+            status = pst_diag_set(
+                s->diag, PST_ERR_INPUT,
+                "\"%.200s\" shares its elements with other names of the model "
+                "that are given other values",
+                g->attr->name);
+        if (status == PST_OK &&
+            pst_has_nan(meta.dtype, scratch, (size_t)pst_meta_numel(&meta),
+                        false))
+            pst_str_addf(s->nans, "%s%s", s->nans->len > 0 ? " " : "",
+                         g->attr->name);
+    }
+    pst_free(all);
+    return status;
+}
+
+static enum pst_status check_all(const struct setter *s)
+{
+    const struct pst_attrs *attrs = s->attrs;
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < attrs->at.n && status == PST_OK; i++)
+        if (i == 0 || attrs->at.at[i].param != attrs->at.at[i - 1].param)
+            status = check_tensor(s, attrs->at.at[i].param);
+    return status;
+}
+
+/* One name of a tensor will do. */
+static enum pst_status check_missing(const struct setter *s)
+{
+    const struct pst_setting *set = s->setting;
+    struct pst_str missing = {0};
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < s->attrs->at.n; i++) {
+        const struct pst_attr *attr = &s->attrs->at.at[i];
+        bool there = is_whole(set, attr->param);
+
+        for (size_t k = 0; k < set->given.n && !there; k++)
+            there = set->given.at[k].attr == attr;
+        if (!there && missing.len < 600)
+            pst_str_addf(&missing, "%s\"%.120s\"", missing.len > 0 ? ", " : "",
+                         attr->name);
+    }
+    if (missing.len > 0)
+        status = pst_diag_set(s->diag, PST_ERR_INPUT, "the file has no %s",
+                              pst_str_text(&missing));
+    pst_str_fini(&missing);
+    return status;
+}
+
+static enum pst_status collect(struct setter *s)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < s->attrs->at.n && status == PST_OK; i++) {
+        struct given g = {.attr = &s->attrs->at.at[i]};
+
+        if (s->file != NULL) {
+            g.entry = pst_safetensors_find(s->file, g.attr->name);
+            if (g.entry == NULL)
+                continue;
+            status = unfit(s, &g);
+        } else {
+            status = parse_number(s, &g);
+        }
+        if (status == PST_OK && !pst_vec_push(TAG, &s->setting->given, g))
+            status = pst_diag_nomem(s->diag, sizeof(g));
+    }
+    if (status == PST_OK)
+        status = check_missing(s);
+    return status == PST_OK ? check_all(s) : status;
+}
+
+/* --- into the model ------------------------------------------------------- */
+
+static bool is_set(const struct pst_attrs *attrs, unsigned param)
+{
+    for (size_t i = 0; i < attrs->at.n; i++)
+        if (attrs->at.at[i].param == param)
+            return true;
+    return false;
+}
+
+/* Its weights are numbered as the plan's parameters are. */
+static void redirect(struct pst_model *model, const struct pst_attrs *attrs,
+                     struct pst_setting *setting)
+{
+    for (size_t i = 0; i < model->weights.n; i++) {
+        struct pst_weight *w = &model->weights.at[i];
+
+        if (!is_set(attrs, w->number))
+            continue;
+        setting->old = w->read;
+        setting->old_ctx = w->ctx;
+        w->read = read_set;
+        w->ctx = setting;
+    }
+}
+
+/* What no checkpoint has otherwise stands in those of another plan alone. */
+static enum pst_status mark(struct pst_model *model,
+                            const struct pst_attrs *attrs,
+                            struct pst_diag *diag)
+{
+    struct pst_str text = {0};
+    enum pst_status status = PST_OK;
+
+    pst_str_addf(&text, "%s set", model->digest);
+    for (size_t i = 0; i < attrs->at.n; i++)
+        pst_str_addf(&text, " %s", attrs->at.at[i].name);
+    if (text.failed)
+        status = pst_diag_nomem(diag, text.len);
+    else
+        pst_digest(text.text, text.len, model->digest);
+    pst_str_fini(&text);
+    return status;
+}
+
+static enum pst_status set(struct pst_model *model, const struct pst_plan *plan,
+                           struct setter *s, struct pst_setting **ret)
+{
+    struct pst_setting *setting = pst_calloc(TAG, 1, sizeof(*setting));
+    enum pst_status status;
+
+    if (setting == NULL)
+        return pst_diag_nomem(s->diag, sizeof(*setting));
+    setting->plan = plan;
+    s->setting = setting;
+    status = collect(s);
+    if (status == PST_OK)
+        status = mark(model, s->attrs, s->diag);
+    if (status != PST_OK) {
+        pst_setting_free(setting);
+        return status;
+    }
+    redirect(model, s->attrs, setting);
+    *ret = setting;
+    return PST_OK;
+}
+
+enum pst_status pst_model_set_file(
+    struct pst_model *model, const struct pst_plan *plan,
+    const struct pst_attrs *attrs, const struct pst_safetensors *file,
+    struct pst_str *nans, struct pst_setting **ret, struct pst_diag *diag)
+{
+    struct setter s = {
+        .attrs = attrs, .file = file, .nans = nans, .diag = diag};
+
+    return set(model, plan, &s, ret);
+}
+
+enum pst_status pst_model_set_number(struct pst_model *model,
+                                     const struct pst_plan *plan,
+                                     const struct pst_attrs *attrs,
+                                     const char *number, struct pst_str *nans,
+                                     struct pst_setting **ret,
+                                     struct pst_diag *diag)
+{
+    struct setter s = {
+        .attrs = attrs, .number = number, .nans = nans, .diag = diag};
+
+    return set(model, plan, &s, ret);
+}
+
+void pst_setting_free(struct pst_setting *setting)
+{
+    if (setting == NULL)
+        return;
+    pst_vec_fini(&setting->given);
+    pst_free(setting);
+}

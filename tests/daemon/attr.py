@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters, buffers and constants told and set in a job that trains, on three
+ranks.
+
+usage: attr.py PENSTOCK FOLDER self|mpi
+
+FOLDER/u06.pt2 multiplies x by n.w three times, in three stages; u08.pt2 adds a
+buffer and a constant. What is refused changes no bit; what is set is seen by
+every call on every rank, is in checkpoints, and a run that goes on from one ends
+with the same bits.
+"""
+import json
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+from swap import MICROBATCHES, STEPS, Bench, daemons, tensors
+
+NAN = float("nan")
+
+
+def write(path, **values):
+    """Values: of dtype F32 unless they are bytes with a dtype and a shape."""
+    header, data = {}, b""
+    for name, v in values.items():
+        dtype, shape, raw = v if isinstance(v, tuple) else (
+            "F32", [len(v)], struct.pack(f"<{len(v)}f", *v))
+        header[name.replace("__", ".")] = {
+            "dtype": dtype, "shape": shape,
+            "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def told(b):
+    with open(f"{b.work}/log/rank-0.log", encoding="utf-8") as f:
+        return f.read()
+
+
+def losses(b):
+    return [(int(m[1]), float(m[2])) for m in re.finditer(
+        r"event=step .*?\bstep=(\d+) .*?\bloss=(\S+)", told(b))]
+
+
+def got(b):
+    run = b.begin("got")
+    one = b.ask("attr", "get", "n.w")
+    assert re.match(r"n.w: parameter f32\[1\], stages 0,1,2 on ranks 0,1,2, "
+                    r"trained: 1\.\d+\n$", one), one
+    said = json.loads(b.ask("attr", "get", "n", "-o", "n.safetensors",
+                            "--json"))
+    tensor, = said["attrs"]
+    assert said["tensors"] == 1 and said["path"].endswith("/n.safetensors")
+    assert (tensor["name"], tensor["dtype"], tensor["shape"], tensor["stages"],
+            tensor["ranks"], tensor["requires_grad"], tensor["nans"]) == (
+                "n.w", "f32", "[1]", "0,1,2", "0,1,2", 1, 0), tensor
+    value, = struct.unpack("<f", tensors(f"{b.work}/n.safetensors")["n.w"])
+    assert tensor["min"] == tensor["max"] == tensor["mean"] == value
+    assert struct.pack("<f", float(tensor["values"])) == struct.pack(
+        "<f", value)
+    assert one.endswith(f" {tensor['values']}\n")
+    # The same again, and the optimizer goes on: no bit is another one.
+    assert "1 tensors set" in b.ask("attr", "set", "n.w", "n.safetensors")
+    b.end(run)
+    assert b.result("got") == b.result("plain")
+    run = b.begin("reset")
+    b.ask("attr", "get", "n", "-o", "n.safetensors")
+    b.ask("attr", "set", "n.w", "n.safetensors", "--state", "reset")
+    b.end(run)
+    assert b.result("reset") != b.result("plain")
+
+
+def refused(b):
+    write(f"{b.work}/wide.safetensors", n__w=[1.0, 2.0])
+    write(f"{b.work}/half.safetensors", n__w=("BF16", [1], b"\0\0"))
+    write(f"{b.work}/other.safetensors", m__w=[1.0])
+    run = b.begin("refused")
+    for words, code, *args in (
+            ('nearest name is "n.w"', 65, "get", "n.v"),
+            ('nearest name is "n.w"', 65, "set", "m.w", "3"),
+            ("is f32[2] in the file, the model has f32[1]", 65, "set", "n.w",
+             "wide.safetensors"),
+            ("is bf16[1] in the file, the model has f32[1]", 65, "set", "n",
+             "half.safetensors"),
+            ('the file has no "n.w"', 65, "set", "n.w", "other.safetensors"),
+            ('cannot hold "1e39"', 65, "set", "n.w", "1e39"),
+            ('cannot hold "true"', 65, "set", "n.w", "true"),
+            ("which is no number", 74, "set", "n.w", "none.safetensors"),
+            ("expected attr get", 64, "put", "n.w"),
+            ("expected attr get", 64, "set", "n.w"),
+            ("-o is of attr get", 64, "set", "n.w", "3", "-o", "x"),
+            ("--state is of attr set", 64, "get", "n.w", "--state", "keep")):
+        said = b.ask("attr", *args, code=code)
+        assert words in said, (args, said)
+    b.call("attr", "get", "n.w", "-o", "none/x", "--job", b.job, code=65)
+    b.end(run)
+    assert b.result("plain") == b.result("refused")
+
+
+def set_everywhere(b):
+    """n.w = 3: n's three calls make 27 of 1."""
+    b.call("split", f"{b.folder}/u06.pt2", "-o", "still", "--loss-fn",
+           "mse:target=x", "--freeze", "n")
+    for name, value in ("three", "3"), ("minus", "-.5"):
+        run = b.begin(name, "--log-every", "1", "--log-dir", "log",
+                      plan="still")
+        step = json.loads(b.ask("attr", "set", "n.w", value, "--json"))["step"]
+        assert f" {value} " not in b.ask("attr", "get", "n.w")
+        b.end(run)
+        after = float(value)
+        for at, loss in losses(b):
+            w = after if at > step else 2
+            want = (w ** 3 - 1) ** 2 * 1.5625
+            assert abs(loss - want) < 1e-6 * want, (at, step, loss)
+        assert b.result(name) == {"param.n.w": struct.pack("<f", after)}
+        os.rename(f"{b.work}/log", f"{b.work}/log.{name}")
+
+
+def resumed(b):
+    run = b.begin("changed", "--checkpoint", "set", "--keep", "0",
+                  "--checkpoint-every", str(STEPS // 4))
+    b.ask("attr", "set", "n", "1.5")
+    b.end(run)
+    b.call("run", "plan", "--transport", b.transport, *b.ranks, "-m",
+           MICROBATCHES, "--steps", str(STEPS), "--lr", "1e-3",
+           "--optimizer", "adamw", "--data", "x.safetensors", "--dump",
+           "again", "--quiet", "--checkpoint", "set", "--keep", "0",
+           f"--resume={STEPS * 3 // 4}", "--adopt")
+    assert b.result("again") == b.result("changed") != b.result("plain")
+    b.call("weights", "set", "-o", "all.safetensors")
+    run = b.begin("third")
+    assert "written to" in b.ask("attr", "get", "", "-o", "before.safetensors")
+    b.ask("attr", "set", "n", "all.safetensors")
+    b.ask("attr", "get", "n.w", "-o", "now.safetensors")
+    assert tensors(f"{b.work}/now.safetensors") == tensors(
+        f"{b.work}/all.safetensors") != tensors(
+            f"{b.work}/before.safetensors")
+    b.end(run)
+
+
+def no_parameters(b):
+    """A buffer that no step writes and a constant: checkpoints hold them, too.
+    y = 2 (x + 3) + 1 + 2 (buf + 1), which c is not in, unless it is no number.
+    """
+    b.call("split", f"{b.folder}/u08.pt2", "-o", "plan8", "--stages", "2",
+           "--loss-fn", "mse:target=x")
+    run = b.begin("buffer", "--checkpoint", "saved8", "--log-every", "1",
+                  "--log-dir", "log", plan="plan8", ranks=2)
+    assert "buffer f32[1]" in b.ask("attr", "get", "n.buf")
+    assert "constant f32[1]" in b.ask("attr", "get", "n.c")
+    assert "n.c" not in b.ask("attr", "get", "n")
+    b.ask("attr", "set", "n.buf", "5")
+    said = b.ask("attr", "set", "n.c", "nan")
+    assert "warning: there is a NaN in the values of n.c" in said, said
+    write(f"{b.work}/c.safetensors", n__c=[NAN])
+    assert "warning" in b.ask("attr", "set", "n.c", "c.safetensors")
+    b.ask("attr", "set", "n.c", "1e38")
+    b.ask("stop")
+    b.end(run, resume=False, code=130)
+    run = b.begin("buffer", "--checkpoint", "saved8", "--resume",
+                  plan="plan8", ranks=2, steps=20 * STEPS)
+    assert "not trained: 5\n" in b.ask("attr", "get", "n.buf")
+    assert "not trained: 1e+38\n" in b.ask("attr", "get", "n.c")
+    b.ask("stop", "--now")
+    b.end(run, resume=False, code=130)
+
+
+def pending(b):
+    """While one waits, another has to try again."""
+    if b.transport != "mpi":
+        return
+    shutil.rmtree(f"{b.work}/log", ignore_errors=True)
+    run = b.begin("pending", "--log-dir", "log", steps=1000 * STEPS)
+    b.ask("resume")
+    rank = [p for p in daemons(b) if "2" == rank_of(p)][0]
+    os.kill(int(rank), signal.SIGSTOP)
+    first = subprocess.Popen([b.penstock, "attr", "set", "n.w", "3", "--job",
+                              b.job], stdout=subprocess.PIPE, text=True)
+    try:
+        until = time.monotonic() + 20
+        while "command=attr" not in told(b) and time.monotonic() < until:
+            time.sleep(.02)
+        assert "just being changed" in b.ask("attr", "get", "n.w", code=75)
+        b.ask("swap", "n", f"{b.folder}/u05.pt2", code=75)
+    finally:
+        os.kill(int(rank), signal.SIGCONT)
+    assert "1 tensors set" in first.communicate(timeout=60)[0]
+    b.ask("stop", "--now")
+    b.end(run, resume=False, code=130)
+
+
+def rank_of(pid):
+    with open(f"/proc/{pid}/environ", encoding="utf-8") as f:
+        return dict(e.split("=", 1) for e in f.read().split("\0")
+                    if "=" in e).get("OMPI_COMM_WORLD_RANK")
+
+
+def main():
+    penstock, folder = map(os.path.abspath, sys.argv[1:3])
+    with tempfile.TemporaryDirectory(prefix="pst-") as work:
+        b = Bench(penstock, folder, sys.argv[3], work)
+        b.end(b.begin("plain"))
+        for part in got, refused, set_everywhere, resumed, no_parameters, \
+                pending:
+            part(b)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
