@@ -12,6 +12,7 @@ enum pstd_change_kind {
     PSTD_CHANGE_FREEZE,
     PSTD_CHANGE_UNFREEZE, /* parameters that match `name` */
     PSTD_CHANGE_SET,
+    PSTD_CHANGE_CAST,
     PSTD_CHANGE_GET, /* of tensors called `name`; changes nothing */
 };
 
@@ -20,7 +21,7 @@ struct pstd_change_order {
     enum pstd_change_kind kind;
     const char *name;   /* FQN, or pattern */
     const char *path;   /* SWAP, SET, GET: the file, for rank 0; or "" */
-    const char *value;  /* SET: a number, or "" */
+    const char *value;  /* SET: a number; CAST: a dtype; or "" */
     int call;           /* SWAP: number of one call, -1: all */
     bool aliases, keep; /* SWAP; keep: SET */
 };

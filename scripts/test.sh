@@ -120,6 +120,7 @@ if [ "$mode" != --quick ]; then
     "${sample[@]}"
   counted "numbered cases" ../conformance/conformance.py \
     "$root/out/conformance" "${seed[@]}"
+  counted "tensors set and cast" attr.py "$root/out/attr" "${seed[@]}"
   counted "model.eval()" modes.py "$root/out/modes" "${seed[@]}"
   counted "modules replaced" swap.py "$root/out/swap" "${seed[@]}"
   counted "low-rank adapters" lora.py "$root/out/lora" "${seed[@]}"

@@ -53,7 +53,7 @@
     X(TRACE, "trace", "info", "step=; of the step before, on request")         \
     X(FAULT, "fault", "error", "step= text=; the step was not applied")        \
     X(ATTR, "attr", "info",                                                    \
-      "run= step= name= names= kind= dtype= shape= stages= ranks= "            \
+      "run= step= name= names= kind= dtype= kept= shape= stages= ranks= "      \
       "requires_grad= min= max= mean= nans= values=; a tensor, as asked")      \
     X(SWAPPED, "swapped", "info",                                              \
       "run= step= module= calls= seconds= digest=; another "                   \
@@ -71,6 +71,9 @@
     X(ATTR_SET, "attr_set", "info",                                            \
       "run= step= name= tensors= nans= seconds= digest=; other values from "   \
       "the next step on")                                                      \
+    X(ATTR_CAST, "attr_cast", "info",                                          \
+      "run= step= name= tensors= dtype= converted= seconds= digest=; another " \
+      "dtype from the next step on")                                           \
     X(ATTR_GOT, "attr_got", "info",                                            \
       "run= step= name= tensors= path= seconds=; behind the tensors' attr")    \
     X(ATTR_REFUSED, "attr_refused", "error",                                   \

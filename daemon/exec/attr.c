@@ -35,6 +35,26 @@ enum pst_status pstd_attr_set(struct pstd_attr *attr,
     return status;
 }
 
+enum pst_status pstd_attr_cast(struct pstd_attr *attr,
+                               const struct pst_plan *plan,
+                               struct pst_model *model,
+                               const struct pstd_change_order *order,
+                               struct pst_diag *diag)
+{
+    enum pst_dtype dtype;
+    enum pst_status status;
+
+    if (!pst_dtype_from_name(order->value, &dtype))
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "\"%.60s\" is no dtype: f32, bf16, f16 or f64",
+                            order->value);
+    status = pst_attrs_find(plan, order->name, &attr->found, diag);
+    if (status != PST_OK)
+        return status;
+    return pst_model_cast(model, plan, &attr->found, dtype, &attr->converted,
+                          &attr->casting, diag);
+}
+
 bool pstd_attr_has(const struct pstd_attr *attr, const struct pst_plan *plan,
                    const char *fqn)
 {
@@ -49,6 +69,7 @@ bool pstd_attr_has(const struct pstd_attr *attr, const struct pst_plan *plan,
 void pstd_attr_fini(struct pstd_attr *attr)
 {
     pst_setting_free(attr->setting);
+    pst_casting_free(attr->casting);
     pst_safetensors_close(attr->file);
     pst_attrs_fini(&attr->found);
     pst_str_fini(&attr->nans);
@@ -175,6 +196,7 @@ static void describe(const struct getter *g, const struct pst_attr *attr,
 
 static void emit_attr(const struct getter *g, const struct pst_attr *attr)
 {
+    const struct pst_plan_param *param = &g->plan->params.at[attr->param];
     const struct pst_meta meta = pst_attr_meta(g->plan, attr);
     const struct summary sum = sum_up(&meta, g->part);
     struct pst_str shape = {0}, values = {0};
@@ -182,7 +204,10 @@ static void emit_attr(const struct getter *g, const struct pst_attr *attr)
 
     pstd_change_note(g->s, PSTD_EVENT_ATTR, "name", attr->name, &note);
     add_shape(&meta, &shape);
-    pstd_note_text(&note, "dtype", pst_dtype_name(meta.dtype));
+    pstd_note_text(&note, "dtype",
+                   pst_dtype_name(param->rounded ? param->rounds : meta.dtype));
+    if (param->rounded)
+        pstd_note_text(&note, "kept", pst_dtype_name(meta.dtype));
     put_text(&note, "shape", &shape);
     if (pst_meta_numel(&meta) > sum.nans) {
         pstd_note_real(&note, "min", sum.min);

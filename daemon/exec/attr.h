@@ -12,6 +12,8 @@ struct pstd_attr {
     struct pst_attrs found;
     struct pst_safetensors *file; /* of the values; NULL: a number */
     struct pst_setting *setting;
+    struct pst_casting *casting;
+    unsigned converted;  /* CAST: operands that have their old dtype */
     struct pst_str nans; /* names that are given one */
 };
 
@@ -22,6 +24,11 @@ enum pst_status pstd_attr_set(struct pstd_attr *attr,
                               const struct pstd_change_order *order,
                               const char *path,
                               struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_attr_cast(struct pstd_attr *attr,
+                               const struct pst_plan *plan,
+                               struct pst_model *model,
+                               const struct pstd_change_order *order,
+                               struct pst_diag *diag) PST_MUST_CHECK;
 bool pstd_attr_has(const struct pstd_attr *attr, const struct pst_plan *plan,
                    const char *fqn);
 void pstd_attr_fini(struct pstd_attr *attr);

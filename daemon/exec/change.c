@@ -177,6 +177,10 @@ static enum pst_status edit(struct change *x,
         status = pstd_attr_set(&x->attr, x->before, x->old, order, path, diag);
         x->n = x->attr.found.tensors;
         return status;
+    case PSTD_CHANGE_CAST:
+        status = pstd_attr_cast(&x->attr, x->before, x->old, order, diag);
+        x->n = x->attr.found.tensors;
+        return status;
     default:
         return pst_diag_set(diag, PST_ERR_INTERNAL, "no such change");
     }
@@ -295,6 +299,10 @@ static void tell_done(struct pstd_session *s, const struct change *x,
     struct pstd_note note;
 
     pstd_change_done(s, order, x->n, &note);
+    if (order->kind == PSTD_CHANGE_CAST) {
+        pstd_note_text(&note, "dtype", order->value);
+        pstd_note_int(&note, "converted", (int64_t)x->attr.converted);
+    }
     if (order->kind == PSTD_CHANGE_SET)
         pstd_note_text(&note, "nans", pst_str_text(&x->attr.nans));
     pstd_note_real(&note, "seconds", seconds);

@@ -16,6 +16,8 @@ static const struct words {
                               "pattern", "params"},
     [PSTD_CHANGE_SET] = {PSTD_EVENT_ATTR_SET, PSTD_EVENT_ATTR_REFUSED, "name",
                          "tensors"},
+    [PSTD_CHANGE_CAST] = {PSTD_EVENT_ATTR_CAST, PSTD_EVENT_ATTR_REFUSED, "name",
+                          "tensors"},
     [PSTD_CHANGE_GET] = {PSTD_EVENT_ATTR_GOT, PSTD_EVENT_ATTR_REFUSED, "name",
                          "tensors"},
 };

@@ -172,6 +172,7 @@ static enum pst_status attr(struct pstd_call *call)
     static const enum pstd_change_kind kinds[] = {
         [PST__CONTROL__ATTR__VERB__GET] = PSTD_CHANGE_GET,
         [PST__CONTROL__ATTR__VERB__SET] = PSTD_CHANGE_SET,
+        [PST__CONTROL__ATTR__VERB__CAST] = PSTD_CHANGE_CAST,
     };
     const Pst__Control__Attr *from = call->request->attr;
     struct pstd_change_order change = {

@@ -30,6 +30,9 @@ struct pst_weight {
     void *ctx;
     unsigned number;
     bool is_param, requires_grad;
+    /* With `read`: its readers round it so (struct pst_plan_param). */
+    bool rounded;
+    enum pst_dtype rounds;
     bool is_complex; /* its last dimension has the two parts of a number */
     bool stored;     /* the record has bytes for it */
     bool absent;     /* zero-length record of a non-empty tensor */

@@ -107,6 +107,8 @@ static enum pst_status add_weight(struct maker *m, unsigned i, const char *fqn)
                                  .is_param = param->kind == PST_VALUE_PARAM,
                                  .requires_grad = param->requires_grad,
                                  .is_complex = param->is_complex,
+                                 .rounded = param->rounded,
+                                 .rounds = param->rounds,
                                  .stored = true,
                                  .read = m->fn,
                                  .ctx = m->ctx,

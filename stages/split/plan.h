@@ -92,6 +92,10 @@ struct pst_plan_param {
     enum pst_value_kind kind; /* PARAM, BUFFER, CONST */
     bool is_complex; /* its last dimension has the two parts of a number */
     struct pst_meta meta;
+    /* The model has it narrower than it is kept, because it is trained: all
+     * that read it convert it to this dtype first. */
+    bool rounded;
+    enum pst_dtype rounds;
     bool requires_grad, persistent;
     /* Finished steps when it came, or was trained again: its optimizer's states
      * count from there. */

@@ -74,6 +74,13 @@ static enum pst_status add_param(struct pst_splitter *s,
         return status;
     pst_meta_set_contiguous(&param.meta);
     param.is_complex = weight != NULL && weight->is_complex;
+    if (weight != NULL && weight->read != NULL) {
+        param.rounded = weight->rounded;
+        param.rounds = weight->rounds;
+    } else if (weight != NULL && weight->meta.dtype != param.meta.dtype) {
+        param.rounded = true;
+        param.rounds = weight->meta.dtype;
+    }
     return pst_vec_push(TAG, &s->plan->params, param)
                ? PST_OK
                : pst_diag_nomem(s->diag, sizeof(param));

@@ -297,6 +297,14 @@ static enum pst_status take_windows(struct unpacker *u, size_t i,
     return PST_OK;
 }
 
+/* Only f32 is rounded, to what is narrower. */
+static bool take_rounds(uint32_t code, struct pst_plan_param *param)
+{
+    return pst_dtype_from_pt2(code, &param->rounds) &&
+           (param->rounds == PST_BF16 || param->rounds == PST_F16) &&
+           param->meta.dtype == PST_F32;
+}
+
 static enum pst_status take_param(struct unpacker *u, size_t i,
                                   const Penstock__Plan__Param *pb)
 {
@@ -317,6 +325,9 @@ static enum pst_status take_param(struct unpacker *u, size_t i,
         !take_meta(pb->meta, &param.meta) ||
         !pst_meta_is_contiguous(&param.meta) || pb->n_aliases > MAX_COUNT ||
         pb->n_stages > MAX_COUNT || pb->n_uses != pb->n_stages)
+        return bad(u, "parameter", i);
+    param.rounded = pb->rounds != 0;
+    if (param.rounded && !take_rounds(pb->rounds, &param))
         return bad(u, "parameter", i);
     if (param.is_complex && !pb->nameless && !pst_meta_is_pairs(&param.meta))
         return bad(u, "parameter", i);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters, buffers and constants told and set in a job that trains, on three
+"""Parameters, buffers and constants told, set and cast in a job that trains, on three
 ranks.
 
 usage: attr.py PENSTOCK FOLDER self|mpi
@@ -174,6 +174,47 @@ def no_parameters(b):
     b.end(run, resume=False, code=130)
 
 
+def cast(b):
+    """What is trained is kept in f32 and rounded where it is read, what is not
+    takes half of the memory."""
+    run = b.begin("cast", "--checkpoint", "cast.saved", "--keep", "0",
+                  "--checkpoint-every", str(STEPS // 4))
+    b.ask("attr", "set", "n.w", "1.1")
+    for words, *args in (
+            ("is no dtype", "n.w", "int7"), ("not floating", "n", "i64"),
+            ("only f32 is trained", "n.w", "f64"),
+            ('nearest name is "n.w"', "m.w", "bf16")):
+        assert words in b.ask("attr", "cast", *args, code=65)
+    assert "1 tensors cast" in b.ask("attr", "cast", "n.w", "bf16")
+    assert ("parameter bf16[1], kept as f32, stages 0,1,2 on ranks 0,1,2, "
+            "trained: 1.1015625\n") in b.ask("attr", "get", "n")
+    write(f"{b.work}/narrow.safetensors", n__w=("BF16", [1], b"\xc0\x3f"))
+    b.ask("attr", "set", "n.w", "narrow.safetensors")
+    assert "trained: 1.5\n" in b.ask("attr", "get", "n")
+    b.end(run)
+    b.call("run", "plan", "--transport", b.transport, *b.ranks, "-m",
+           MICROBATCHES, "--steps", str(STEPS), "--lr", "1e-3",
+           "--optimizer", "adamw", "--data", "x.safetensors", "--dump",
+           "cast.again", "--quiet", "--checkpoint", "cast.saved", "--keep", "0",
+           f"--resume={STEPS * 3 // 4}", "--adopt")
+    assert b.result("cast.again") == b.result("cast")
+    b.call("eval", "plan", "--checkpoint", "cast.saved", "--data",
+           "x.safetensors", "--batches", "4")
+    b.call("split", f"{b.folder}/u13.pt2", "-o", "plan13", "--loss-fn",
+           "mse:target=x")
+    write(f"{b.work}/bias.safetensors", bias=("F16", [1], b"\0\x3c"))
+    run = b.begin("bias", plan="plan13", ranks=1)
+    b.ask("freeze", "bias")
+    b.ask("attr", "cast", "bias", "f16")
+    b.ask("attr", "set", "bias", "bias.safetensors")
+    b.ask("attr", "set", "m.bias", "bias.safetensors", code=65)
+    assert "bias (m.bias): parameter f16[1], stages 0 on ranks 0, not " \
+        "trained: 1\n" in b.ask("attr", "get", "bias")
+    assert "m.bias (bias): parameter f16[1]" in b.ask("attr", "get", "m")
+    b.end(run)
+    assert b.result("bias") == {"param.m.bias": b"\0\x3c"}
+
+
 def pending(b):
     """While one waits, another has to try again."""
     if b.transport != "mpi":
@@ -210,7 +251,7 @@ def main():
         b = Bench(penstock, folder, sys.argv[3], work)
         b.end(b.begin("plain"))
         for part in got, refused, set_everywhere, resumed, no_parameters, \
-                pending:
+                cast, pending:
             part(b)
     print("ok")
 

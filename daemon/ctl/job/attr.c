@@ -44,6 +44,7 @@ static void print_tensor(const pstctl_event *e)
     const char *names = pstctl_text(e, "names");
     const char *values = pstctl_text(e, "values");
     const char *stages = pstctl_text(e, "stages");
+    const char *kept = pstctl_text(e, "kept");
     struct pst_str line = {0};
 
     pst_str_addf(&line, "%s", pstctl_text(e, "name"));
@@ -51,6 +52,8 @@ static void print_tensor(const pstctl_event *e)
         pst_str_addf(&line, " (%s)", names);
     pst_str_addf(&line, ": %s %s%s, ", pstctl_text(e, "kind"),
                  pstctl_text(e, "dtype"), pstctl_text(e, "shape"));
+    if (has_text(kept))
+        pst_str_addf(&line, "kept as %s, ", kept);
     if (has_text(stages))
         pst_str_addf(&line, "stages %s on ranks %s, ", stages,
                      pstctl_text(e, "ranks"));
@@ -104,6 +107,12 @@ static enum pst_status finish(struct asker *a, const pstctl_event *e)
     if (strcmp(e->name, "attr_set") == 0)
         pstctl_printf(stdout, "%lld tensors set behind step %lld, %.2f s\n", n,
                       step, seconds);
+    else if (strcmp(e->name, "attr_cast") == 0)
+        pstctl_printf(stdout,
+                      "%lld tensors cast behind step %lld, %lld operands "
+                      "converted back, %.2f s\n",
+                      n, step, (long long)pstctl_integer(e, "converted"),
+                      seconds);
     else if (has_text(path))
         pstctl_printf(stdout, "%lld tensors of step %lld written to %s\n", n,
                       step, path);
@@ -114,8 +123,8 @@ static enum pst_status finish(struct asker *a, const pstctl_event *e)
 static enum pst_status take_event(struct asker *a, const pstctl_event *e,
                                   bool *ret_done)
 {
-    static const char *const ends[] = {"attr_got", "attr_set", "attr_refused",
-                                       "train_end"};
+    static const char *const ends[] = {"attr_got", "attr_set", "attr_cast",
+                                       "attr_refused", "train_end"};
 
     if (strcmp(e->name, "attr") == 0)
         return take_tensor(a, e);
@@ -214,6 +223,7 @@ static const struct verb {
 } verbs[] = {
     {"get", PST__CONTROL__ATTR__VERB__GET, 2},
     {"set", PST__CONTROL__ATTR__VERB__SET, 3},
+    {"cast", PST__CONTROL__ATTR__VERB__CAST, 3},
 };
 
 static enum pst_status read_verb(const struct pstd_config *config,
@@ -226,8 +236,8 @@ static enum pst_status read_verb(const struct pstd_config *config,
             v = &verbs[i];
     if (v == NULL || config->n_args != v->args)
         return pst_diag_set(diag, PST_ERR_USAGE,
-                            "expected attr get NAME or attr set NAME "
-                            "NUMBER|FILE");
+                            "expected attr get NAME, attr set NAME NUMBER|FILE "
+                            "or attr cast NAME DTYPE");
     if (v->verb != PST__CONTROL__ATTR__VERB__GET && PSTD_GIVEN(config, output))
         return pst_diag_set(diag, PST_ERR_USAGE, "-o is of attr get");
     if (v->verb != PST__CONTROL__ATTR__VERB__SET && PSTD_GIVEN(config, state))
@@ -267,6 +277,8 @@ static enum pst_status run_attr(const struct pstd_config *config,
     attr.name = (char *)config->args[1];
     attr.reset =
         PSTD_GIVEN(config, state) && strcmp(config->state, "reset") == 0;
+    if (v->verb == PST__CONTROL__ATTR__VERB__CAST)
+        attr.value = (char *)config->args[2];
     if (v->verb == PST__CONTROL__ATTR__VERB__SET)
         status = read_value(config->args[2], &attr, &path, diag);
     if (PSTD_GIVEN(config, output)) {
@@ -282,14 +294,15 @@ static enum pst_status run_attr(const struct pstd_config *config,
 
 const struct pstctl_command pstctl_attr = {
     "attr",
-    "get|set NAME [NUMBER|FILE.safetensors]",
+    "get|set|cast NAME [NUMBER|FILE.safetensors|DTYPE]",
     2,
     3,
     PSTD_OPT_CONNECT | PSTD_OPT_JSON | PSTD_OPT_ATTR,
     "parameters and buffers of a running job",
     "get tells about the tensor NAME, or those of the module NAME, and with -o "
     "writes\nthem; set gives them other values: a number for all elements, or "
-    "those that a file\nhas under the same names. NAME is "
+    "those that a file\nhas under the same names; cast makes f32, bf16, f16 or "
+    "f64 of them. NAME is "
     "any of a tensor's names.\nAll ranks go on with the change behind one "
     "step, "
     "or none does.",

@@ -33,6 +33,22 @@ struct setter {
 
 /* --- reading -------------------------------------------------------------- */
 
+/* A file may have what is kept in f32 as the model reads it. */
+static enum pst_status read_rounded(const struct pst_safetensors_entry *entry,
+                                    const struct pst_meta *to, void *dst,
+                                    struct pst_diag *diag)
+{
+    void *raw = pst_alloc(TAG, entry->bytes + 1);
+    enum pst_status status =
+        raw != NULL ? pst_safetensors_read(entry, 0, entry->bytes, raw, diag)
+                    : pst_diag_nomem(diag, entry->bytes);
+
+    if (status == PST_OK)
+        pst_copy_strided(&entry->meta, raw, to, dst);
+    pst_free(raw);
+    return status;
+}
+
 static enum pst_status read_given(const struct pst_setting *s,
                                   const struct given *g, void *dst,
                                   struct pst_diag *diag)
@@ -40,6 +56,8 @@ static enum pst_status read_given(const struct pst_setting *s,
     const struct pst_meta meta = pst_attr_meta(s->plan, g->attr);
     const size_t item = pst_dtype_size(meta.dtype);
 
+    if (g->entry != NULL && g->entry->meta.dtype != meta.dtype)
+        return read_rounded(g->entry, &meta, dst, diag);
     if (g->entry != NULL)
         return pst_safetensors_read(g->entry, 0, g->entry->bytes, dst, diag);
     for (int64_t i = 0; i < pst_meta_numel(&meta); i++)
@@ -114,10 +132,14 @@ static enum pst_status unfit(const struct setter *s, const struct given *g)
 {
     const struct pst_plan *plan = s->setting->plan;
     const struct pst_meta meta = pst_attr_meta(plan, g->attr);
-    const bool is_complex = plan->params.at[g->attr->param].is_complex;
+    const struct pst_plan_param *param = &plan->params.at[g->attr->param];
+    const bool is_complex = param->is_complex;
+    const bool rounded =
+        param->rounded && g->entry->meta.dtype == param->rounds;
     char have[PST_META_TEXT], want[PST_META_TEXT];
 
-    if (pst_meta_same(&g->entry->meta, &meta) &&
+    if (pst_meta_same_shape(&g->entry->meta, &meta) &&
+        (g->entry->meta.dtype == meta.dtype || rounded) &&
         g->entry->is_complex == is_complex)
         return PST_OK;
     return pst_diag_set(s->diag, PST_ERR_SHAPE,

@@ -1,0 +1,357 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors set and cast in a job that trains (`penstock attr`): the losses of the
+next steps against PyTorch, which begins with what `attr get` wrote just before.
+
+    attr.py PENSTOCK WORKDIR [--seed N]
+
+Where dtypes meet, PyTorch promotes by itself; what it refuses to mix (products,
+convolutions, norms) computes in f32 with the rounded values. What is cast and
+trained is kept in f32 and rounded where it is read, as in a model that was
+exported in bf16. The seed draws weights and data. Ends with "N passed, N
+failed".
+"""
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+ROWS = 4  # of a microbatch, two of which are a step
+LR = 0.01
+STEPS = 1000000  # all jobs are stopped
+
+
+class Net(nn.Module):
+    """Products, norms, joining operators, a tied and a shared tensor."""
+    def __init__(self):
+        super().__init__()
+        self.emb = nn.Embedding(11, 8)
+        self.pos = nn.Parameter(torch.randn(5, 8))
+        self.norm = nn.LayerNorm(8)
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.conv = nn.Conv1d(8, 8, 3, padding=1)
+        self.scale = nn.Parameter(torch.randn(8))
+        self.shift = nn.Parameter(torch.randn(8))
+        self.register_buffer("mask", torch.rand(5, 1) + .5)
+        self.head = nn.Linear(8, 11, bias=False)
+        self.head.weight = self.emb.weight
+
+    def forward(self, ids):
+        x = self.emb(ids) + self.pos
+        x = x + torch.tanh(self.a(self.norm(x))) * self.mask
+        x = self.b(x) * self.scale + self.shift
+        q = x * self.scale
+        x = x + F.scaled_dot_product_attention(q, x, torch.sigmoid(x))
+        x = torch.relu(self.conv(x.transpose(1, 2)).transpose(1, 2) + x)
+        y = self.head(x)
+        return F.cross_entropy(y.transpose(1, 2), ids)
+
+
+class Counts(nn.Module):
+    """Buffers that steps write."""
+    def __init__(self):
+        super().__init__()
+        self.lin, self.bn = nn.Linear(8, 8), nn.BatchNorm1d(8)
+        self.register_buffer("seen", torch.zeros(8))
+        self.register_buffer("ids", torch.arange(8))
+
+    def forward(self, ids):
+        x = F.one_hot(ids.clamp(max=7), 8).float().mean(1)
+        self.seen += x.detach().sum(0)
+        x = self.bn(self.lin(x)) + self.seen * self.ids
+        return x.pow(2).mean()
+
+
+class Mixed(TorchFunctionMode):
+    """What PyTorch refuses to mix gets f32, as it had."""
+    SAME = {F.linear, F.layer_norm, F.conv1d, torch.conv1d,
+            F.scaled_dot_product_attention, torch.nn.functional.batch_norm}
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func in self.SAME:
+            parts = [a for a in (*args, *kwargs.values())
+                     if isinstance(a, torch.Tensor) and a.is_floating_point()]
+            if len({a.dtype for a in parts}) > 1:
+                args = [self.wide(a) for a in args]
+                kwargs = {k: self.wide(v) for k, v in kwargs.items()}
+        return func(*args, **kwargs)
+
+    @staticmethod
+    def wide(a):
+        real = isinstance(a, torch.Tensor) and a.is_floating_point()
+        return a.float() if real else a
+
+
+# --- a job that stands still -------------------------------------------------
+
+class Job:
+    def __init__(self, penstock, folder, model):
+        self.penstock, self.folder = penstock, folder
+        self.job = f"attr-{os.getpid()}"
+        self.model = model
+        torch.export.save(torch.export.export(model, (self.rows()[0],)),
+                          folder / "model.pt2")
+        self.call("split", "model.pt2", "-o", "plan", "--stages", "2",
+                  "--policy", "flops")
+
+    def call(self, *args, code=0):
+        done = subprocess.run([self.penstock, *args], cwd=self.folder,
+                              text=True, capture_output=True, check=False)
+        assert done.returncode == code, (args, done.returncode, done.stderr)
+        return done.stdout + done.stderr
+
+    def ask(self, *args, code=0):
+        return self.call(*args, "--job", self.job, code=code)
+
+    def rows(self):
+        return load_file(self.folder / "ids.safetensors")["ids"].split(ROWS)
+
+    def begin(self):
+        shutil.rmtree(self.folder / "log", ignore_errors=True)
+        for _ in range(10):
+            self.run = subprocess.Popen(
+                [self.penstock, "run", "plan", "--transport", "self",
+                 "--ranks", "2", "-m", "2", "--steps", str(STEPS), "--lr",
+                 str(LR), "--optimizer", "sgd", "--data", "ids.safetensors",
+                 "--job", self.job, "--quiet", "--log-every", "1",
+                 "--log-dir", "log"], cwd=self.folder, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            while self.run.poll() is None:
+                subprocess.run([self.penstock, "pause", "--job", self.job],
+                               cwd=self.folder, capture_output=True,
+                               check=False)
+                said = subprocess.run(
+                    [self.penstock, "status", "--json", "--job", self.job],
+                    cwd=self.folder, capture_output=True, text=True,
+                    check=False)
+                if said.returncode == 0 and json.loads(said.stdout)["paused"]:
+                    return
+                time.sleep(.01)
+            self.run.communicate()
+        raise AssertionError("no run stood still")
+
+    def end(self):
+        self.ask("stop", "--now")
+        self.run.communicate(timeout=60)
+
+    def state(self):
+        self.ask("attr", "get", "", "-o", "state.safetensors")
+        return load_file(self.folder / "state.safetensors")
+
+    def renew(self):
+        """Numbers that are not trained yet, whatever the step."""
+        own = self.model.state_dict()
+        new = {n: torch.randn(t.shape).to(t.dtype)
+               if t.is_floating_point() else t.clone()
+               for n, t in own.items()}
+        new["head.weight"] = new["emb.weight"]
+        save_file({n: t.clone() for n, t in new.items()},
+                  self.folder / "new.safetensors")
+        self.ask("attr", "set", "", "new.safetensors")
+        state = self.state()
+        assert state.keys() == new.keys(), state.keys() ^ new.keys()
+        # What is trained is kept in f32.
+        assert all(torch.equal(t.float(), state[n].float())
+                   for n, t in new.items())
+        return state
+
+    def losses(self, begin, n):
+        """Of the n steps behind that one."""
+        until = time.monotonic() + 30
+        self.ask("resume")
+        while time.monotonic() < until:
+            text = (self.folder / "log/rank-0.log").read_text("utf-8")
+            told = {int(m[1]): float(m[2]) for m in re.finditer(
+                r"event=step .*?\bstep=(\d+) .*?\bloss=(\S+)", text)}
+            if begin + n in told:
+                return [told[begin + 1 + i] for i in range(n)]
+            time.sleep(.02)
+        raise AssertionError(("no such steps", begin, max(told)))
+
+
+def follow(model, state, rows, n, casts=None):
+    """Losses of n steps; casts: of names to dtypes."""
+    model.load_state_dict(state)
+    names = {n: p for n, p in model.named_parameters(remove_duplicate=False)}
+    names |= dict(model.named_buffers())
+    kept = {id(t): t.detach().clone().requires_grad_(t.requires_grad)
+            for t in names.values()}
+    how = {id(names[n]): d for n, d in (casts or {}).items()}
+    ret = []
+    with torch.no_grad():
+        for i, d in how.items():
+            kept[i].copy_(kept[i].to(d))
+    for _ in range(n):
+        loss = 0
+        for part in rows:
+            given = {n: kept[id(t)].to(how.get(id(t), t.dtype))
+                     for n, t in names.items()}
+            with Mixed():
+                one = torch.func.functional_call(
+                    model, given, (part,), tie_weights=False).float()
+            (one / len(rows)).backward()
+            loss += one.item() / len(rows)
+        ret.append(loss)
+        with torch.no_grad():
+            for t in kept.values():
+                if t.grad is not None:
+                    t -= LR * t.grad
+                    t.grad = None
+    return ret
+
+
+class Bench:
+    def __init__(self, penstock, folder):
+        self.penstock, self.folder = penstock, folder
+        self.passed = self.failed = 0
+        save_file({"ids": torch.randint(0, 11, (2 * ROWS, 5))},
+                  folder / "ids.safetensors")
+
+    @contextlib.contextmanager
+    def case(self, name):
+        try:
+            yield
+            self.passed += 1
+        except AssertionError as e:
+            self.failed += 1
+            print(f"FAIL {name}: {e}")
+
+    def near(self, have, want, error):
+        worst = max(abs(a - b) / max(1, abs(b)) for a, b in zip(have, want))
+        assert worst <= error, (worst, have, want)
+
+
+def sets(b, job):
+    net = job.model
+    for name, value in (("scale", None), ("mask", None), ("head.weight", .25),
+                        ("norm", None), ("a.bias", -1.5), ("conv", .1)):
+        job.begin()
+        with b.case(f"set {name}"):
+            state = job.renew()
+            given = {n: torch.randn_like(t) for n, t in state.items()
+                     if n == name or n.startswith(name + ".")}
+            if value is not None:
+                given = {n: torch.full_like(t, value)
+                         for n, t in given.items()}
+            save_file(given, b.folder / "given.safetensors")
+            what = "given.safetensors" if value is None else str(value)
+            step = json.loads(job.ask("attr", "set", name, what,
+                                      "--json"))["step"]
+            if name == "head.weight":
+                given["emb.weight"] = given[name]
+            have = job.losses(step, 3)
+            b.near(have, follow(net, state | given, job.rows(), 3), 1e-5)
+        job.end()
+
+
+def casts(b, job):
+    net = job.model
+    known = [n for n, _ in net.named_parameters(remove_duplicate=False)]
+    known.append("mask")
+    for names, dtype in ((["scale"], "bf16"), (["shift", "scale"], "bf16"),
+                         (["pos"], "f16"), (["mask"], "bf16"),
+                         (["emb.weight"], "bf16"), (["head"], "f16"),
+                         (["pos", "emb"], "bf16"), (["norm.weight"], "bf16"),
+                         (["a"], "bf16"), (["b.bias"], "f16"),
+                         (["conv"], "bf16"), (["mask"], "f64"),
+                         ([""], "bf16")):
+        torch_dtype = {"bf16": torch.bfloat16, "f16": torch.float16,
+                       "f64": torch.float64}[dtype]
+        job.begin()
+        with b.case(f"cast {names} {dtype}"):
+            state = job.renew()
+            for name in names:
+                step = json.loads(job.ask("attr", "cast", name, dtype,
+                                          "--json"))["step"]
+            how = {n: torch_dtype for n in known for name in names
+                   if name in ("", n) or n.startswith(name + ".")}
+            if "emb.weight" in how or "head.weight" in how:
+                how["emb.weight"] = how["head.weight"] = torch_dtype
+            have = job.losses(step, 3)
+            want = follow(net, state, job.rows(), 3, how)
+            # Gradients are rounded in other places, by 2^-8; of everything
+            # in the narrow dtype the loss is one of its numbers, too.
+            whole = names == [""]
+            b.near(have[:1], want[:1], 1e-2 if whole else 1e-5)
+            b.near(have, want, 4e-2 if whole else 1e-2)
+        job.end()
+
+
+def back(b):
+    """A model that was exported in bf16 becomes one of f32."""
+    job = Job(b.penstock, b.folder, Net().bfloat16())
+    job.begin()
+    with b.case("cast back"):
+        state = job.renew()
+        assert "bf16[8], kept as f32" in job.ask("attr", "get", "scale")
+        step = json.loads(job.ask("attr", "cast", "", "f32",
+                                  "--json"))["step"]
+        said = job.ask("attr", "get", "")
+        assert "bf16" not in said, said
+        wide = {n: t.float() for n, t in state.items()}
+        have = job.losses(step, 3)
+        b.near(have, follow(Net(), wide, job.rows(), 3), 1e-5)
+    job.end()
+
+
+def refused(b):
+    job = Job(b.penstock, b.folder, Counts())
+    job.begin()
+    for words, name, dtype in (
+            (r"seen.* written in place by aten.add.* \(attr.py:\d+\)", "seen",
+             "bf16"),
+            (r"bn.running_mean.* written in place by .*in bn", "bn", "bf16"),
+            ("only floating tensors are cast", "ids", "bf16"),
+            ("not floating", "lin", "i64"), ("no dtype", "lin", "int4"),
+            ("only f32 is trained", "lin.bias", "f64"),
+            ('nearest name is "lin.bias"', "lin.bais", "bf16")):
+        with b.case(f"refused: cast {name} {dtype}"):
+            before = job.state()
+            said = job.ask("attr", "cast", name, dtype, code=65)
+            assert re.search(words, said), said
+            after = job.state()
+            assert all(torch.equal(t, after[n]) and t.dtype == after[n].dtype
+                       for n, t in before.items())
+    with b.case("what is written can be set"):
+        job.ask("attr", "set", "seen", "2")
+        job.ask("attr", "set", "bn.running_var", "3")
+        job.ask("attr", "set", "ids", "-4")
+        job.ask("attr", "set", "ids", "1.5", code=65)
+        state = job.state()
+        assert (state["seen"] == 2).all() and (state["ids"] == -4).all()
+    job.end()
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("penstock", type=Path)
+    p.add_argument("workdir", type=Path)
+    p.add_argument("--seed", type=int, default=0)
+    a = p.parse_args()
+    a.workdir.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(a.seed)
+    b = Bench(a.penstock.resolve(), a.workdir.resolve())
+    job = Job(b.penstock, b.folder, Net())
+    sets(b, job)
+    casts(b, job)
+    back(b)
+    refused(b)
+    print(f"{b.passed} passed, {b.failed} failed")
+    return b.failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
