@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A job on three ranks over MPI whose model is changed again and again while it
+trains, and one of whose ranks dies while a change is prepared, while it is
+agreed upon, just after it, and behind the next checkpoint.
+
+usage: endure.py PENSTOCK FOLDER mpi [SWAPS [KILLS [SEED]]]
+
+Memory stays flat. After a death the run that resumes has the old module on all
+ranks, and ends with the bits of a run without the change, or the new one on all
+ranks. With 1000 SWAPS and more, the time of a step is compared as well.
+"""
+import glob
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from attr import rank_of
+from swap import MICROBATCHES, STEPS, Bench, daemons, memory
+
+SWAPS, KILLS, SEED = (int(a) for a in (*sys.argv[4:], *(
+    "40", "2", str(random.randrange(1 << 30)))[len(sys.argv[4:]):]))
+LONG = 5 * STEPS
+OPTIONS = ["--checkpoint", "saved", "--checkpoint-every", "200"]
+
+
+def step_times(b):
+    with open(f"{b.work}/log/rank-0.log", encoding="utf-8") as f:
+        return [float(x) for x in re.findall(
+            r"event=step .*?\bstep_s=(\S+)", f.read())]
+
+
+def many(b):
+    """Swaps between steps, without a pause."""
+    os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + (
+        ":quarantine_size_mb=0:thread_local_quarantine_size_kb=0")
+    run = b.begin("many", "--log-dir", "log", steps=100000 * STEPS)
+    b.ask("resume")
+    pids = [p for p in daemons(b) if rank_of(p) is not None]
+    assert len(pids) == 3, pids
+    time.sleep(1)
+    before = statistics.median(step_times(b))
+    for i in range(SWAPS):
+        if i == 20:
+            least = memory(pids)
+        b.swap("n", ("u05", "u06")[i % 2])
+    grown = memory(pids) - least
+    assert grown < 4096 * len(pids), f"{grown} KiB more after {SWAPS} swaps"
+    n = len(step_times(b))
+    time.sleep(1)
+    after = statistics.median(step_times(b)[n:])
+    said = json.loads(b.ask("status", "--json"))
+    assert said["state"] == "training" and not said["paused"], said
+    if SWAPS >= 1000:
+        print(f"{SWAPS} swaps: {grown} KiB more, a step of {before:.3g} s "
+              f"before and {after:.3g} s after")
+        assert after < 1.5 * before, (before, after)
+    b.ask("stop", "--now")
+    b.end(run, resume=False, code=130)
+    shutil.rmtree(f"{b.work}/log")
+
+
+class Killed:
+    def __init__(self, b, name, steps=LONG):
+        self.b, self.name = b, name
+        shutil.rmtree(f"{b.work}/saved", ignore_errors=True)
+        self.run = b.begin(name, *OPTIONS, steps=steps)
+        while not glob.glob(f"{b.work}/saved/step-*"):
+            b.ask("resume")
+            time.sleep(.01)
+            b.ask("pause")
+        self.pids = {int(rank_of(p)): int(p) for p in daemons(b)
+                     if rank_of(p) is not None}
+
+    def swap(self):
+        """Asked for; whatever becomes of it."""
+        return subprocess.Popen(
+            [self.b.penstock, "swap", "n", f"{self.b.folder}/u06.pt2", "--job",
+             self.b.job], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True)
+
+    def kill(self, rank):
+        os.kill(self.pids[rank], signal.SIGKILL)
+
+    def resume(self, steps=LONG):
+        """What the model is on all ranks, old or new; compared."""
+        b = self.b
+        self.run.communicate(timeout=60)
+        assert self.run.returncode == 1, self.run.returncode
+        b.call("run", "plan", "--transport", "mpi", *b.ranks, "-m",
+               MICROBATCHES, "--steps", str(steps), "--lr", "1e-3",
+               "--optimizer", "adamw", "--data", "x.safetensors", "--dump",
+               self.name, "--quiet", *OPTIONS, "--resume")
+        have = b.result(self.name)  # copies on all ranks were compared: saved
+        if have == b.result("plain"):
+            return "old"
+        assert set(have) == {"param.n.n.w"}, sorted(have)
+        return "new"
+
+
+def while_prepared(b, rng):
+    """One rank stands still, so that the others wait for it."""
+    k = Killed(b, "prepared")
+    os.kill(k.pids[2], signal.SIGSTOP)
+    asked = k.swap()
+    time.sleep(.2)
+    k.kill(rng.choice([0, 1]))
+    os.kill(k.pids[2], signal.SIGCONT)
+    assert k.resume() == "old"
+    assert asked.wait(timeout=60) != 0
+
+
+def at_some_time(b, rng):
+    """A swap takes some milliseconds from its request to its end."""
+    k = Killed(b, "some time")
+    asked = k.swap()
+    time.sleep(rng.uniform(0, .03))
+    k.kill(rng.randrange(3))
+    asked.communicate(timeout=60)
+    assert k.resume() == "old"  # no checkpoint has it
+
+
+def just_after(b, rng):
+    k = Killed(b, "after")
+    assert "3 calls" in k.swap().communicate(timeout=60)[0]
+    k.kill(rng.randrange(3))
+    assert k.resume() == "old"
+
+
+def behind_a_checkpoint(b, rng):
+    k = Killed(b, "behind", steps=1000 * STEPS)
+    swapped = json.loads(b.swap("n", "u06", "--json"))["step"]
+    b.ask("resume")
+    while json.loads(b.ask("status", "--json"))["checkpoint_step"] <= swapped:
+        time.sleep(.01)
+    k.kill(rng.randrange(3))
+    k.run.communicate(timeout=60)
+    newest = max(int(name[5:]) for name in os.listdir(f"{b.work}/saved")
+                 if re.fullmatch(r"step-\d+", name))
+    assert k.resume(steps=newest + 50) == "new"
+
+
+def main():
+    penstock, folder = map(os.path.abspath, sys.argv[1:3])
+    print(f"seed {SEED}")
+    rng = random.Random(SEED)
+    with tempfile.TemporaryDirectory(prefix="pst-") as work:
+        b = Bench(penstock, folder, "mpi", work)
+        b.end(b.begin("plain", steps=LONG))
+        many(b)
+        for part in while_prepared, just_after, behind_a_checkpoint:
+            part(b, rng)
+        for _ in range(KILLS):
+            at_some_time(b, rng)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
