@@ -46,6 +46,7 @@ LAYERS = {
 RUN = list(LAYERS)
 LAYERS["stages/run"] = RUN
 LAYERS["stages/verify"] = RUN + ["stages/run"]
+LAYERS["stages/alias"] = RUN + ["stages/run"]
 LAYERS["daemon"] = list(LAYERS)
 LAYERS["examples"] = LAYERS["daemon"]
 LAYERS["tests"] = LAYERS["daemon"] + ["daemon"]

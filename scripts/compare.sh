@@ -8,12 +8,14 @@
 #   scripts/compare.sh modes [--seed N] [--only TEXT] [--list]
 #   scripts/compare.sh trees [--full] [--seed N] [--number N] [--one SEED]
 #   scripts/compare.sh weights [--seed N] [--only TEXT] [--large]
+#   scripts/compare.sh alias [--seed N] [--count N]
 #
 # Training steps of real models, tensor by tensor; every model of
 # tests/compare/zoo.py in every cut; the numbered cases of
 # tests/conformance/README.md; what depends on model.eval(); random trees
-# of modules; weights in and out. Without --full the first two and the trees run
-# a sample. Ends with "N passed, N failed".
+# of modules; weights in and out; random programs that write through aliases.
+# Without --full the first two and the trees run a sample. Ends with "N passed,
+# N failed".
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 forget_options
@@ -40,6 +42,11 @@ case ${1:-} in
     shift
     exec "$python" "$root/tests/compare/weights.py" "$penstock" \
       "$root/out/weights" "$@"
+    ;;
+  alias)
+    shift
+    exec "$python" "$root/tests/compare/alias.py" "$penstock" \
+      "$root/out/alias" "$@"
     ;;
   modes)
     shift

@@ -27,6 +27,10 @@ void pst_functionalise_free(struct pst_functionalise *f);
 /* Current value for v; NULL after a failure of the builder. */
 struct pst_value *pst_functionalise_read(struct pst_functionalise *f,
                                          struct pst_value *v);
+/* v, or what t_() and the like have made of its geometry; NULL after a
+ * failure. */
+struct pst_value *pst_functionalise_shape(struct pst_functionalise *f,
+                                          struct pst_value *v);
 /* The value that owns the storage of v, whatever was written to it since; NULL
  * after a failure. */
 struct pst_value *pst_functionalise_owner(struct pst_functionalise *f,

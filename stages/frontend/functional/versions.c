@@ -226,6 +226,12 @@ struct pst_value *pst_versions_bit_cast(struct pst_functionalise *f,
                              PST_ARGS(pst_v(v), pst_dtype_arg(dtype)));
 }
 
+struct pst_value *pst_functionalise_shape(struct pst_functionalise *f,
+                                          struct pst_value *v)
+{
+    return pst_versions_learn(f) ? pst_versions_follow(f, v) : NULL;
+}
+
 struct pst_value *pst_functionalise_owner(struct pst_functionalise *f,
                                           struct pst_value *v)
 {
@@ -281,6 +287,17 @@ static bool have_one_shape(const struct pst_functionalise *f,
     return true;
 }
 
+/* Row by row, in dimensions of size 1 too: a later view has its strides from
+ * there. */
+static bool is_plain(const struct pst_meta *meta)
+{
+    struct pst_meta plain = *meta;
+
+    pst_meta_set_contiguous(&plain);
+    return memcmp(plain.stride, meta->stride,
+                  meta->rank * sizeof(plain.stride[0])) == 0;
+}
+
 /* The window that v has, on the version. */
 static struct pst_value *look_at(struct pst_functionalise *f,
                                  struct pst_value *version,
@@ -289,7 +306,7 @@ static struct pst_value *look_at(struct pst_functionalise *f,
     const struct pst_meta *meta = &v->meta;
     struct pst_value *ret = version;
 
-    if (!pst_versions_cover(v, version))
+    if (!pst_versions_cover(v, version) || !is_plain(meta))
         ret = pst_versions_emit(f, &pst_op_as_strided, v, false,
                                 PST_ARGS(pst_v(version), pst_versions_sizes(v),
                                          pst_versions_strides(f, v),

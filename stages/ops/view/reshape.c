@@ -8,53 +8,34 @@
 
 /*
  * Strides of `sizes` (same number of elements) in the storage of from; false
- * if there are none. Both shapes are cut into groups with equal products, from
- * the left. Within a group the old dimensions must follow each other without a
- * gap (dimensions of size 1 do not count); the new strides are then a row-major
- * refinement.
+ * if there are none. From the right, old dimensions that follow each other
+ * without a gap make a run (size 1 never breaks one); new ones refine it
+ * row by row. Those of size 1 have the strides that PyTorch's have.
  */
 static bool view_of_sizes(const struct pst_meta *from, unsigned rank,
                           const int64_t *sizes, struct pst_meta *ret)
 {
-    struct pst_meta to = pst_meta_make(from->dtype, rank, sizes);
-    int d = (int)from->rank - 1, e = (int)rank - 1;
+    int64_t step, have = 1, want = 1; /* elements of the run, old and new */
+    int e = (int)rank - 1;
 
-    if (pst_meta_numel(from) == 0) {
-        *ret = to;
+    *ret = pst_meta_make(from->dtype, rank, sizes);
+    if (pst_meta_numel(from) == 0 || from->rank == 0)
         return true;
+    step = from->stride[from->rank - 1];
+    for (unsigned d = from->rank; d-- > 0;) {
+        have *= from->size[d];
+        if (d > 0 &&
+            (from->size[d - 1] == 1 || from->stride[d - 1] == have * step))
+            continue;
+        for (; e >= 0 && (want < have || sizes[e] == 1); want *= sizes[e--])
+            ret->stride[e] = want * step;
+        if (want != have)
+            return false;
+        if (d > 0)
+            step = from->stride[d - 1];
+        have = want = 1;
     }
-    while (d >= 0 && e >= 0) {
-        int64_t stride, last, have, want;
-
-        while (d >= 0 && from->size[d] == 1)
-            d--;
-        if (d < 0)
-            break;
-        stride = from->stride[d];
-        last = stride * from->size[d];
-        have = from->size[d--];
-        want = 1;
-        /* Until the products agree. */
-        for (;;) {
-            while (want < have && e >= 0) {
-                to.stride[e] = stride;
-                stride *= sizes[e];
-                want *= sizes[e--];
-            }
-            if (want == have)
-                break;
-            if (want < have)
-                return false;
-            while (d >= 0 && from->size[d] == 1)
-                d--;
-            if (d < 0 || from->stride[d] != last)
-                return false;
-            last *= from->size[d];
-            have *= from->size[d--];
-        }
-    }
-    *ret = to;
-    return true;
+    return e < 0;
 }
 
 /* Sizes with -1 replaced. */

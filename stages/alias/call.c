@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/alias/call.h"
+
+#include "stages/net/transport.h"
+#include "stages/run/dump.h"
+#include "stages/split/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TAG PST_TAG_EXEC
+
+/* What was made for one way of sharing memory. */
+struct entry {
+    uint64_t key;
+    struct pst_program_bound *bound;
+    struct pst_model *model; /* has the graph; NULL: nothing is computed */
+    struct pst_plan *plan;
+    struct pst_transport *transport;
+    struct pst_engine *engine;
+    uint64_t calls;
+    void **returns, **writes;
+};
+
+struct pst_caller {
+    const struct pst_program *program;
+    const struct pst_call_options *options;
+    struct PST_VEC(struct entry *) entries;
+    struct pst_dump *dump; /* of the last call that trained */
+};
+
+/* What an engine is given in a call. */
+struct filling {
+    const struct entry *entry;
+    const struct pst_program_operand *operands;
+    const struct pst_call_storage *storages;
+};
+
+static void entry_free(struct entry *e)
+{
+    if (e == NULL)
+        return;
+    pst_engine_free(e->engine);
+    if (e->transport != NULL)
+        pst_transport_self.close(e->transport);
+    pst_plan_free(e->plan);
+    pst_model_close(e->model); /* and the graph */
+    pst_program_bound_free(e->bound);
+    pst_free(e);
+}
+
+enum pst_status pst_caller_new(const struct pst_program *program,
+                               const struct pst_call_options *options,
+                               struct pst_caller **ret, struct pst_diag *diag)
+{
+    struct pst_caller *caller = pst_calloc(TAG, 1, sizeof(*caller));
+
+    if (caller == NULL)
+        return pst_diag_nomem(diag, sizeof(*caller));
+    caller->program = program;
+    caller->options = options;
+    *ret = caller;
+    return PST_OK;
+}
+
+void pst_caller_free(struct pst_caller *caller)
+{
+    if (caller == NULL)
+        return;
+    for (size_t i = 0; i < caller->entries.n; i++)
+        entry_free(caller->entries.at[i]);
+    pst_vec_fini(&caller->entries);
+    pst_dump_free(caller->dump);
+    pst_free(caller);
+}
+
+size_t pst_caller_plans(const struct pst_caller *caller)
+{
+    return caller->entries.n;
+}
+
+/* --- memory of the caller's ----------------------------------------------- */
+
+/* Every byte of an operand lies in its storage. */
+static enum pst_status check_operand(const struct pst_program_operand *o,
+                                     const struct pst_call_storage *storages,
+                                     unsigned n, struct pst_diag *diag)
+{
+    const size_t item = pst_dtype_size(o->as.meta.dtype);
+    const size_t span = pst_meta_span(&o->as.meta);
+    enum pst_status status = pst_meta_check(&o->as.meta, diag);
+
+    if (status != PST_OK || o->from_before)
+        return status;
+    if (o->as.storage < n && o->as.offset >= 0 &&
+        (size_t)o->as.offset <= storages[o->as.storage].bytes / item &&
+        span <= storages[o->as.storage].bytes - (size_t)o->as.offset * item)
+        return PST_OK;
+    return pst_diag_set(diag, PST_ERR_INPUT,
+                        "operand \"%s\" reaches beyond its storage",
+                        o->as.name);
+}
+
+static const char *at(const struct filling *f, unsigned storage, int64_t byte)
+{
+    return (const char *)f->storages[storage].data + byte;
+}
+
+static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
+                            unsigned input, void *dst, struct pst_diag *diag)
+{
+    const struct filling *f = ctx;
+    const struct pst_plan_input *in = &f->entry->plan->inputs.at[input];
+    const struct pst_alias *alias = &f->entry->bound->alias;
+    char name[32];
+
+    (void)step;
+    (void)microbatch;
+    for (unsigned b = 0; b < alias->n_bases; b++) {
+        pst_program_input_name(true, b, name);
+        if (strcmp(in->name, name) != 0)
+            continue;
+        memcpy(dst, at(f, alias->bases[b].storage, alias->bases[b].begin),
+               pst_meta_bytes(&in->meta));
+        return PST_OK;
+    }
+    for (unsigned i = 0; i < alias->n; i++) {
+        const struct pst_alias_operand *o = &f->operands[i].as;
+
+        pst_program_input_name(false, i, name);
+        if (strcmp(in->name, name) != 0)
+            continue;
+        /* Flat if the operand is not contiguous. */
+        memcpy(dst,
+               at(f, o->storage,
+                  o->offset * (int64_t)pst_dtype_size(o->meta.dtype)),
+               pst_meta_bytes(&in->meta));
+        return PST_OK;
+    }
+    return pst_diag_set(diag, PST_ERR_INTERNAL, "no operand is called \"%s\"",
+                        in->name);
+}
+
+/* --- plans ---------------------------------------------------------------- */
+
+static enum pst_status give_leaves(struct entry *e, const struct filling *f,
+                                   struct pst_diag *diag)
+{
+    struct pst_model *model = e->model;
+
+    for (size_t i = 0; i < model->graph->params.n; i++) {
+        const struct pst_value *v = model->graph->params.at[i];
+        struct pst_weight *w = pst_arena_calloc(&model->arena, 1, sizeof(*w));
+
+        if (w == NULL || !pst_map_put(&model->weights_by_fqn, v->fqn, w))
+            return pst_diag_nomem(diag, sizeof(*w));
+        w->fqn = v->fqn;
+        w->meta = v->meta;
+        w->is_param = w->requires_grad = true;
+        for (unsigned k = 0; k < e->bound->n_operands; k++) {
+            const struct pst_program_operand *o = &f->operands[k];
+
+            if (o->leaf != NULL && strcmp(o->leaf, v->fqn) == 0)
+                w->data = at(f, o->as.storage,
+                             o->as.offset *
+                                 (int64_t)pst_dtype_size(o->as.meta.dtype));
+        }
+    }
+    return PST_OK;
+}
+
+static enum pst_status make_engine(const struct pst_caller *caller,
+                                   struct entry *e, struct filling *f,
+                                   struct pst_diag *diag)
+{
+    const struct pst_split_options cut = {
+        .loss = caller->options->train ? "0" : "none"};
+    struct pst_exec_options run = {.schedule = "gpipe",
+                                   .microbatches = 1,
+                                   .train = caller->options->train,
+                                   .keep_outputs = true,
+                                   .threads = 1,
+                                   .ranks = 1};
+    enum pst_status status = pst_model_new(&e->model, diag);
+
+    if (status != PST_OK)
+        return status;
+    e->model->name = "program";
+    e->model->graph = e->bound->graph;
+    e->bound->graph = NULL;
+    status = give_leaves(e, f, diag);
+    if (status == PST_OK)
+        status = pst_split(e->model, &cut, &e->plan, diag);
+    if (caller->options->optim != NULL)
+        run.optim = *caller->options->optim;
+    if (status == PST_OK)
+        status = pst_transport_self.open("1", &e->transport, diag);
+    if (status == PST_OK)
+        status = pst_engine_new(e->plan, e->transport, &run, &e->engine, diag);
+    return status;
+}
+
+static enum pst_status make_entry(struct pst_caller *caller, uint64_t key,
+                                  struct filling *f, unsigned n,
+                                  struct entry **ret, struct pst_diag *diag)
+{
+    struct entry *e = pst_calloc(TAG, 1, sizeof(*e));
+    enum pst_status status;
+
+    if (e == NULL)
+        return pst_diag_nomem(diag, sizeof(*e));
+    e->key = key;
+    f->entry = e;
+    status = pst_program_bind(caller->program, f->operands, n, &e->bound, diag);
+    if (status == PST_OK && e->bound->graph->outputs.n > 0)
+        status = make_engine(caller, e, f, diag);
+    if (status == PST_OK && !pst_vec_push(TAG, &caller->entries, e))
+        status = pst_diag_nomem(diag, sizeof(*e));
+    if (status != PST_OK) {
+        entry_free(e);
+        return status;
+    }
+    *ret = e;
+    return PST_OK;
+}
+
+/* A leaf's numbers are in the engine: those of another call are not. */
+static bool serves(const struct entry *e, uint64_t key)
+{
+    return e->key == key &&
+           (e->calls == 0 || e->model == NULL || e->plan->params.n == 0);
+}
+
+/* --- a call --------------------------------------------------------------- */
+
+/* Output number `output` of the engine, contiguous, in the entry's arena. */
+static enum pst_status take_output(struct entry *e, int output, void **ret,
+                                   struct pst_diag *diag)
+{
+    const struct pst_plan_output *o = &e->plan->outputs.at[output];
+
+    if (*ret == NULL)
+        *ret = pst_arena_alloc(&e->bound->arena, pst_meta_bytes(&o->meta) + 1);
+    if (*ret == NULL)
+        return pst_diag_nomem(diag, pst_meta_bytes(&o->meta));
+    return pst_engine_output(e->engine, (unsigned)output, *ret, diag);
+}
+
+/* Everything is fetched before anything is written. */
+static enum pst_status fetch(const struct pst_caller *caller, struct entry *e,
+                             struct pst_diag *diag)
+{
+    const struct pst_program_bound *bound = e->bound;
+    struct pst_arena *arena = &e->bound->arena;
+    enum pst_status status = PST_OK;
+
+    if (e->returns == NULL) {
+        e->returns = pst_arena_calloc(arena, caller->program->n_returns + 1,
+                                      sizeof(void *));
+        e->writes =
+            pst_arena_calloc(arena, bound->n_writes + 1, sizeof(void *));
+        if (e->returns == NULL || e->writes == NULL)
+            return pst_diag_nomem(diag, bound->n_writes);
+    }
+    for (unsigned i = 0; i < caller->program->n_returns && status == PST_OK;
+         i++)
+        if (bound->returns[i].output >= 0)
+            status =
+                take_output(e, bound->returns[i].output, &e->returns[i], diag);
+    for (unsigned i = 0; i < bound->n_writes && status == PST_OK; i++)
+        status = take_output(e, bound->writes[i].output, &e->writes[i], diag);
+    return status;
+}
+
+static size_t write_back(const struct entry *e, const struct filling *f)
+{
+    size_t ret = 0;
+
+    for (unsigned i = 0; i < e->bound->n_writes; i++) {
+        const struct pst_program_place *w = &e->bound->writes[i];
+        const struct pst_program_operand *o = &f->operands[w->operand];
+        struct pst_meta from = w->meta;
+
+        if (o->from_before) /* nobody has it but the call */
+            continue;
+        pst_meta_set_contiguous(&from);
+        pst_copy_strided(&from, e->writes[i], &w->meta,
+                         (char *)f->storages[o->as.storage].data +
+                             w->offset *
+                                 (int64_t)pst_dtype_size(w->meta.dtype));
+        ret += pst_meta_bytes(&from);
+    }
+    return ret;
+}
+
+static enum pst_status step(struct pst_caller *caller, struct entry *e,
+                            struct filling *f, struct pst_diag *diag)
+{
+    struct pst_step_result result;
+    enum pst_status status =
+        pst_engine_step(e->engine, e->calls, fill, f, 0, &result, diag);
+
+    pst_dump_free(caller->dump);
+    caller->dump = NULL;
+    if (status == PST_OK)
+        status = fetch(caller, e, diag);
+    if (status != PST_OK || !caller->options->train)
+        return status;
+    status = pst_engine_dump_first(e->engine, &caller->dump, diag);
+    if (status == PST_OK)
+        status = pst_engine_dump_state(e->engine, caller->dump, diag);
+    return status;
+}
+
+enum pst_status pst_caller_call(
+    struct pst_caller *caller, const struct pst_program_operand *operands,
+    unsigned n_operands, const struct pst_call_storage *storages,
+    unsigned n_storages, struct pst_call_result *ret, struct pst_diag *diag)
+{
+    struct filling f = {NULL, operands, storages};
+    struct pst_alias_operand *as = pst_calloc(TAG, n_operands + 1, sizeof(*as));
+    enum pst_status status = PST_OK;
+    struct entry *e = NULL;
+    uint64_t key;
+
+    if (as == NULL)
+        return pst_diag_nomem(diag, n_operands);
+    for (unsigned i = 0; i < n_operands && status == PST_OK; i++) {
+        as[i] = operands[i].as;
+        status = check_operand(&operands[i], storages, n_storages, diag);
+    }
+    key = pst_alias_key(as, n_operands);
+    pst_free(as);
+    if (status != PST_OK)
+        return status;
+    for (size_t i = 0; i < caller->entries.n && e == NULL; i++)
+        if (serves(caller->entries.at[i], key))
+            e = caller->entries.at[i];
+    *ret = (struct pst_call_result){.is_new = e == NULL};
+    if (e == NULL)
+        status = make_entry(caller, key, &f, n_operands, &e, diag);
+    f.entry = e;
+    if (status == PST_OK && e->engine != NULL)
+        status = step(caller, e, &f, diag);
+    if (status != PST_OK)
+        return status;
+    e->calls++;
+    ret->bound = e->bound;
+    ret->returns = e->returns;
+    ret->copied = write_back(e, &f);
+    return PST_OK;
+}
+
+const void *pst_caller_grad(const struct pst_caller *caller, const char *leaf,
+                            bool value)
+{
+    const struct pst_dump_item *item = NULL;
+    char name[512];
+
+    (void)snprintf(name, sizeof(name), "%s.%s", value ? "param" : "grad", leaf);
+    if (caller->dump != NULL)
+        item = pst_dump_find(caller->dump, name);
+    return item != NULL ? item->data : NULL;
+}

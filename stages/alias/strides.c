@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/alias/strides.h"
+
+#include "stages/graph/schema.h"
+#include "stages/ops/op.h"
+#include "stages/ops/rows.h"
+
+#include <string.h>
+
+#define MAX_OPERANDS 8
+
+/* Tensors among the arguments. */
+struct operands {
+    const struct pst_meta *at[MAX_OPERANDS];
+    unsigned n;
+    bool same_shape; /* all of them, and as the result */
+};
+
+static bool is_copy(const struct pst_op *op)
+{
+    return op == &pst_op_clone || op == &pst_op__to_copy;
+}
+
+/* A number becomes a tensor without dimensions there, as in add.Scalar. */
+static bool wraps_numbers(const struct pst_op *op)
+{
+    const char *overload = strrchr(pst_op_schema(op)->name, '.');
+
+    return overload != NULL && strstr(overload, "Scalar") != NULL;
+}
+
+static struct operands collect(const struct pst_op *op,
+                               const struct pst_arg *args, unsigned n,
+                               const struct pst_meta *result)
+{
+    struct operands ret = {.same_shape = !wraps_numbers(op)};
+
+    for (unsigned i = 0; i < n; i++) {
+        if (args[i].kind != PST_ARG_VALUE || ret.n == MAX_OPERANDS ||
+            args[i].value->meta.rank > result->rank)
+            continue;
+        ret.at[ret.n] = &args[i].value->meta;
+        ret.same_shape =
+            ret.same_shape && pst_meta_same_shape(ret.at[ret.n], result);
+        ret.n++;
+    }
+    return ret;
+}
+
+static bool is_channels_last(const struct pst_meta *m)
+{
+    static const unsigned order[] = {1, 3, 2, 0}; /* the narrowest first */
+    int64_t step = 1;
+
+    if (m->rank != 4)
+        return false;
+    for (unsigned k = 0; k < 4; k++) {
+        if (m->size[order[k]] != 1 && m->stride[order[k]] != step)
+            return false;
+        step *= m->size[order[k]];
+    }
+    return true;
+}
+
+static void set_order(const struct pst_meta *m, const unsigned *narrowest_first,
+                      int64_t *strides)
+{
+    int64_t step = 1;
+
+    for (unsigned k = 0; k < m->rank; k++) {
+        strides[narrowest_first[k]] = step;
+        step *= m->size[narrowest_first[k]];
+    }
+}
+
+static bool all(const struct operands *o, bool (*is)(const struct pst_meta *m))
+{
+    for (unsigned i = 0; i < o->n; i++)
+        if (!is(o->at[i]))
+            return false;
+    return o->n > 0;
+}
+
+/* They are dense and have the same strides. */
+static bool lie_alike(const struct operands *o)
+{
+    for (unsigned i = 1; i < o->n; i++)
+        for (unsigned d = 0; d < o->at[i]->rank; d++)
+            if (o->at[i]->stride[d] != o->at[0]->stride[d])
+                return false;
+    return all(o, pst_meta_is_dense);
+}
+
+/* Bytes; of the operand in dimension d of the result, 0 where it is broadcast.
+ */
+static int64_t stride_of(const struct pst_meta *operand,
+                         const struct pst_meta *result, unsigned d)
+{
+    const unsigned missing = result->rank - operand->rank;
+
+    if (d < missing)
+        return 0;
+    d -= missing;
+    if (operand->size[d] == 1 && result->size[d + missing] != 1)
+        return 0;
+    return operand->stride[d] * (int64_t)pst_dtype_size(operand->dtype);
+}
+
+/* > 0: dimension a is wider than b, < 0: narrower, 0: no operand tells. The
+ * first operand that tells decides. */
+static int compare(const struct operands *o, const struct pst_meta *result,
+                   unsigned a, unsigned b)
+{
+    for (unsigned i = 0; i < o->n; i++) {
+        const int64_t x = stride_of(o->at[i], result, a);
+        const int64_t y = stride_of(o->at[i], result, b);
+
+        if (x == 0 || y == 0)
+            continue;
+        if (x != y)
+            return x > y ? 1 : -1;
+        if (result->size[a] > result->size[b])
+            return 1;
+    }
+    return 0;
+}
+
+/* By insertion, since the comparison is no order if operands disagree. */
+static void sort(const struct operands *o, const struct pst_meta *result,
+                 unsigned sorted[PST_MAX_RANK])
+{
+    const unsigned rank = result->rank;
+
+    for (unsigned d = 0; d < rank; d++)
+        sorted[d] = rank - 1 - d;
+    for (unsigned i = 1; i < rank; i++)
+        for (unsigned at = i, k = i; k-- > 0;) {
+            const int found = compare(o, result, sorted[k], sorted[at]);
+            const unsigned kept = sorted[k];
+
+            if (found < 0)
+                break;
+            if (found == 0)
+                continue;
+            sorted[k] = sorted[at];
+            sorted[at] = kept;
+            at = k;
+        }
+}
+
+bool pst_eager_strides(const struct pst_op *op, const struct pst_arg *args,
+                       unsigned n_args, const struct pst_meta *result,
+                       int64_t strides[PST_MAX_RANK])
+{
+    static const unsigned channels_last[] = {1, 3, 2, 0};
+    const struct operands o = collect(op, args, n_args, result);
+    const bool copy = is_copy(op);
+    unsigned sorted[PST_MAX_RANK];
+    bool same = true;
+
+    if (o.n == 0 || (op->flags & PST_OP_MAYBE_VIEW) != 0 ||
+        (!copy && strcmp(pst_op_family(op), "pointwise") != 0))
+        return false;
+    if (!copy && o.same_shape && all(&o, pst_meta_is_contiguous))
+        return false;
+    if (!copy && o.same_shape && all(&o, is_channels_last)) {
+        set_order(result, channels_last, strides);
+    } else if (o.same_shape && lie_alike(&o)) {
+        memcpy(strides, o.at[0]->stride, result->rank * sizeof(*strides));
+    } else {
+        sort(&o, result, sorted);
+        set_order(result, sorted, strides);
+    }
+    for (unsigned d = 0; d < result->rank; d++)
+        same = same && strides[d] == result->stride[d];
+    return !same;
+}

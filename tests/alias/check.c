@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What came out against what a case expects. */
+#include "tests/alias/case.h"
+
+#include "stages/optim/rows.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+struct checker {
+    struct alias_case *c;
+    const json_t *want, *plan;
+    struct pst_call_result result;
+    struct alias_verdict *verdict;
+};
+
+static void wrong(struct checker *k, const char *fmt, ...) PST_PRINTF(2, 3);
+
+static void wrong(struct checker *k, const char *fmt, ...)
+{
+    va_list args;
+
+    if (k->verdict->text[0] != '\0')
+        return;
+    va_start(args, fmt);
+    (void)vsnprintf(k->verdict->text, sizeof(k->verdict->text), fmt, args);
+    va_end(args);
+}
+
+static bool near(double x, double y)
+{
+    if (isnan(y) || isinf(y))
+        return isnan(y) ? isnan(x) : x == y;
+    return fabs(x - y) <= 1e-6 * fabs(y) + 1e-12;
+}
+
+/* Elements in row-major order. */
+static void check_values(struct checker *k, const char *what,
+                         const json_t *want, const struct pst_meta *meta,
+                         const void *data)
+{
+    const int64_t n = pst_meta_numel(meta);
+
+    if (data == NULL) {
+        wrong(k, "%s: there is none", what);
+        return;
+    }
+    if ((int64_t)json_array_size(want) != n) {
+        wrong(k, "%s: %lld elements, not %zu", what, (long long)n,
+              json_array_size(want));
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const double y = alias_number(json_array_get(want, (size_t)i));
+        const double x =
+            pst_load_f64(meta->dtype, data, pst_meta_offset(meta, i));
+
+        if (!near(x, y))
+            wrong(k, "%s[%lld] is %.9g, not %.9g", what, (long long)i, x, y);
+    }
+}
+
+static void check_geometry(struct checker *k, const char *what,
+                           const json_t *want, const struct pst_meta *meta,
+                           int64_t offset)
+{
+    int64_t sizes[PST_MAX_RANK], strides[PST_MAX_RANK];
+    const unsigned rank = alias_ints(json_object_get(want, "sizes"), sizes);
+    const int64_t from = json_integer_value(json_object_get(want, "offset"));
+    char text[PST_META_TEXT];
+
+    (void)alias_ints(json_object_get(want, "strides"), strides);
+    if (rank != meta->rank)
+        wrong(k, "%s is %s", what, pst_meta_text(meta, text));
+    for (unsigned d = 0; d < rank && d < meta->rank; d++)
+        if (sizes[d] != meta->size[d] || strides[d] != meta->stride[d])
+            wrong(k, "%s is %s: stride %lld in dimension %u, not %lld", what,
+                  pst_meta_text(meta, text), (long long)meta->stride[d], d,
+                  (long long)strides[d]);
+    if (offset != from)
+        wrong(k, "%s begins at %lld, not at %lld", what, (long long)offset,
+              (long long)from);
+}
+
+static void check_return(struct checker *k, unsigned i, const json_t *want)
+{
+    const struct pst_program_place *place = &k->result.bound->returns[i];
+    const char *storage = "new";
+    struct pst_meta meta = place->meta;
+    const void *data = NULL;
+    char what[64];
+
+    (void)snprintf(what, sizeof(what), "return %u", i);
+    if (place->operand >= 0) {
+        const struct pst_program_operand *o = &k->c->operands[place->operand];
+
+        if (!o->from_before) {
+            storage = k->c->storage_names[o->as.storage];
+            data = (const char *)k->c->storages[o->as.storage].data +
+                   place->offset * (int64_t)pst_dtype_size(meta.dtype);
+        }
+    }
+    if (strcmp(storage, alias_text(want, "storage")) != 0)
+        wrong(k, "%s lies in storage \"%s\", not \"%s\"", what, storage,
+              alias_text(want, "storage"));
+    if (meta.dtype != alias_dtype(alias_text(want, "dtype")))
+        wrong(k, "%s is %s", what, pst_dtype_name(meta.dtype));
+    check_geometry(k, what, want, &meta, place->offset);
+    if (place->output >= 0) {
+        data = k->result.returns[i];
+        pst_meta_set_contiguous(&meta);
+    }
+    check_values(k, what, json_object_get(want, "values"), &meta, data);
+}
+
+static void check_storage(struct checker *k, const char *name,
+                          const json_t *want)
+{
+    const int at = alias_case_storage(k->c, name);
+    const enum pst_dtype dtype = k->c->storage_dtypes[at];
+    const int64_t n =
+        (int64_t)(k->c->storages[at].bytes / pst_dtype_size(dtype));
+    const struct pst_meta all = pst_meta_make(dtype, 1, &n);
+    double sum = 0;
+
+    if (json_is_array(want)) {
+        check_values(k, name, want, &all, k->c->storages[at].data);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) /* {"sum", "last_32"} of a long one */
+        sum += pst_load_f64(dtype, k->c->storages[at].data, i);
+    if (!near(sum, json_number_value(json_object_get(want, "sum"))))
+        wrong(k, "the sum of %s is %.9g", name, sum);
+    for (size_t i = 0; i < 32; i++)
+        if (!near(pst_load_f64(dtype, k->c->storages[at].data,
+                               n - 32 + (int64_t)i),
+                  alias_number(
+                      json_array_get(json_object_get(want, "last_32"), i))))
+            wrong(k, "%s[%lld]", name, (long long)n - 32 + (long long)i);
+}
+
+static void check_leaf(struct checker *k, const struct pst_caller *caller,
+                       const char *name, const json_t *want, bool value)
+{
+    char what[100];
+
+    for (unsigned i = 0; i < k->c->n_operands; i++) {
+        const struct pst_program_operand *o = &k->c->operands[i];
+        struct pst_meta meta = o->as.meta;
+
+        if (o->leaf == NULL || strcmp(o->leaf, name) != 0)
+            continue;
+        (void)snprintf(what, sizeof(what), "%s of %s",
+                       value ? "value" : "gradient", name);
+        pst_meta_set_contiguous(&meta);
+        check_values(k, what, want, &meta,
+                     pst_caller_grad(caller, name, value));
+        return;
+    }
+    wrong(k, "no leaf is called \"%s\"", name);
+}
+
+static void check_inner(struct checker *k)
+{
+    const struct pst_alias *alias = &k->result.bound->alias;
+    const json_t *want = json_object_get(k->plan, "inner");
+    size_t at = 0;
+
+    for (unsigned b = 0; b < alias->n_bases; b++) {
+        const char *name = json_string_value(json_array_get(want, at++));
+
+        if (name == NULL ||
+            strcmp(name, k->c->storage_names[alias->bases[b].storage]) != 0)
+            wrong(k, "inner operand %zu is the base of \"%s\"", at - 1,
+                  k->c->storage_names[alias->bases[b].storage]);
+    }
+    for (unsigned i = 0; i < k->c->n_args; i++) {
+        const char *name;
+
+        if (alias->parts[i].base >= 0 || alias->parts[i].same != i)
+            continue;
+        name = json_string_value(json_array_get(want, at++));
+        if (name == NULL || strcmp(name, k->c->operands[i].as.name) != 0)
+            wrong(k, "inner operand %zu is \"%s\"", at - 1,
+                  k->c->operands[i].as.name);
+    }
+    if (at != json_array_size(want))
+        wrong(k, "%zu inner operands, not %zu", at, json_array_size(want));
+}
+
+static void check_plan(struct checker *k)
+{
+    const struct pst_alias *alias = &k->result.bound->alias;
+    const json_t *x = json_object_get(k->plan, "bases");
+    json_t *keep;
+    size_t i;
+
+    if (x != NULL && json_integer_value(x) != alias->n_bases)
+        wrong(k, "%u bases, not %d", alias->n_bases,
+              (int)json_integer_value(x));
+    if (json_object_get(k->plan, "inner") != NULL)
+        check_inner(k);
+    json_array_foreach(json_object_get(k->plan, "keep"), i, keep)
+    {
+        if ((alias->parts[i].same == i) != (json_integer_value(keep) != 0))
+            wrong(k, "operand %zu is%s passed", i,
+                  alias->parts[i].same == i ? "" : " not");
+    }
+    x = json_object_get(k->plan, "copied_bytes_at_most");
+    if (x != NULL && k->result.copied > (size_t)json_integer_value(x))
+        wrong(k, "%zu bytes were copied", k->result.copied);
+    x = json_object_get(k->plan, "wire_bytes");
+    if (x != NULL && alias->bytes != (size_t)json_integer_value(x))
+        wrong(k, "%zu bytes are passed", alias->bytes);
+    x = json_object_get(k->plan, "alias");
+    if (x != NULL) {
+        const struct pst_program_place *v =
+            pst_map_get(&k->result.bound->places, "v");
+
+        if (v == NULL || (v->operand >= 0) != json_is_true(x))
+            wrong(k, "\"v\" is%s an alias", json_is_true(x) ? " not" : "");
+    }
+}
+
+/* Geometry of operands: what is not told stays. */
+static void check_operands(struct checker *k)
+{
+    const json_t *want = json_object_get(k->want, "geometry");
+
+    for (unsigned i = 0; i < k->c->n_args; i++) {
+        const struct pst_program_operand *o = &k->c->operands[i];
+        const json_t *new = json_object_get(want, o->as.name);
+
+        if (new != NULL)
+            check_geometry(k, o->as.name, new, &k->result.bound->after[i].meta,
+                           k->result.bound->after[i].offset);
+        else if (k->result.bound->moved[i])
+            wrong(k, "the geometry of \"%s\" has changed", o->as.name);
+    }
+}
+
+static bool is_refused(struct checker *k, enum pst_status status,
+                       const struct pst_diag *diag)
+{
+    const char *error = alias_text(k->plan, "error");
+    const char *or_error = alias_text(k->plan, "or_error");
+
+    if (status == PST_OK) {
+        if (error != NULL)
+            wrong(k, "not refused (%s)", error);
+        return false;
+    }
+    if (error == NULL && or_error == NULL)
+        wrong(k, "refused: %s", diag->text);
+    else if (error != NULL ? strcmp(error, "refused") != 0 &&
+                                 strstr(diag->text, error) == NULL
+                           : strstr(diag->text, or_error) == NULL)
+        wrong(k, "refused otherwise: %s", diag->text);
+    return true;
+}
+
+/* A call that is refused has changed nothing. */
+static bool call(struct checker *k, struct pst_caller *caller)
+{
+    struct alias_case *c = k->c;
+    char *before[CASE_MAX];
+    enum pst_status status;
+    struct pst_diag diag;
+    bool refused;
+
+    for (unsigned i = 0; i < c->n_storages; i++) {
+        before[i] = malloc(c->storages[i].bytes + 1);
+        assert_non_null(before[i]);
+        memcpy(before[i], c->storages[i].data, c->storages[i].bytes);
+    }
+    pst_diag_init(&diag);
+    status = pst_caller_call(caller, c->operands, c->n_operands, c->storages,
+                             c->n_storages, &k->result, &diag);
+    refused = is_refused(k, status, &diag);
+    for (unsigned i = 0; i < c->n_storages; i++) {
+        if (refused &&
+            memcmp(before[i], c->storages[i].data, c->storages[i].bytes) != 0)
+            wrong(k, "refused, but \"%s\" has changed", c->storage_names[i]);
+        free(before[i]);
+    }
+    return !refused;
+}
+
+static void check_run(struct checker *k, size_t run)
+{
+    const json_t *returns =
+        json_array_get(json_object_get(k->want, "returns"), run);
+    json_t *x;
+    size_t i;
+
+    if (returns != NULL && json_array_size(returns) != k->c->program.n_returns)
+        wrong(k, "%u returns", k->c->program.n_returns);
+    json_array_foreach((json_t *)returns, i, x) check_return(k, (unsigned)i, x);
+    check_plan(k);
+}
+
+static void check_end(struct checker *k, const struct pst_caller *caller)
+{
+    json_t *grads = json_object_get(k->want, "grads");
+    json_t *stepped = json_object_get(k->want, "after_step"), *x;
+    const char *key;
+
+    if (grads == NULL)
+        grads = json_object_get(k->plan, "grads");
+    json_object_foreach(grads, key, x) check_leaf(k, caller, key, x, false);
+    json_object_foreach(stepped, key, x) check_leaf(k, caller, key, x, true);
+    json_object_foreach(json_object_get(k->want, "storages"), key, x)
+    {
+        if (json_object_get(stepped, key) == NULL)
+            check_storage(k, key, x);
+    }
+    check_operands(k);
+}
+
+void alias_case_check(struct alias_case *c, struct alias_verdict *ret)
+{
+    static const struct pst_optim *const sgd = &pst_optim_sgd;
+    const json_t *rate = json_object_get(c->json, "sgd");
+    struct checker k = {.c = c,
+                        .want = json_object_get(c->json, "expect"),
+                        .plan = json_object_get(c->json, "plan"),
+                        .verdict = ret};
+    struct pst_optim_options optim = sgd->defaults;
+    struct pst_call_options options = {
+        .train = json_is_true(json_object_get(c->json, "backward"))};
+    json_t *runs = json_object_get(c->json, "runs");
+    const size_t n = runs != NULL ? json_array_size(runs) : 1;
+    struct pst_caller *caller;
+    struct pst_diag diag;
+    bool ran = true;
+
+    ret->text[0] = '\0';
+    pst_diag_init(&diag);
+    optim.row = sgd;
+    optim.lr = json_number_value(json_object_get(rate, "lr"));
+    optim.weight_decay =
+        json_number_value(json_object_get(rate, "weight_decay"));
+    if (rate != NULL)
+        options.optim = &optim;
+    assert_ok(pst_caller_new(&c->program, &options, &caller, &diag), &diag);
+    for (size_t i = 0; i < n && ran; i++) {
+        alias_case_overwrite(c, json_array_get(runs, i));
+        ran = call(&k, caller);
+        if (ran)
+            check_run(&k, i);
+    }
+    if (ran)
+        check_end(&k, caller);
+    pst_caller_free(caller);
+}
+
+bool alias_key_of(const json_t *cases, const char *name, uint64_t *ret)
+{
+    const json_t *json;
+    size_t i;
+
+    json_array_foreach((json_t *)cases, i, json)
+    {
+        struct pst_alias_operand as[CASE_MAX];
+        struct alias_case c;
+
+        if (strcmp(alias_text(json, "name"), name) != 0)
+            continue;
+        alias_case_init(&c, json);
+        for (unsigned k = 0; k < c.n_operands; k++)
+            as[k] = c.operands[k].as;
+        *ret = pst_alias_key(as, c.n_operands);
+        alias_case_fini(&c);
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random programs that write through aliases, against eager PyTorch.
+
+usage: alias.py PENSTOCK DIR [--count N] [--seed S] [--keep]
+
+The driver, test-alias-cases, is taken from the build that has PENSTOCK.
+
+Operands are windows on shared storages; programs make views and write through
+them, several times, some with gradients. What eager PyTorch leaves in storages,
+returns and gradients goes into a file of cases with the bases that are needed:
+the components of operands of which one is written and that have a byte in
+common, found on sets of bytes. The driver has to agree with all of it.
+"""
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+
+import torch
+
+DTYPES = {"float32": torch.float32, "int64": torch.int64,
+          "int32": torch.int32}
+
+
+def overlaps_itself(t):
+    seen = offsets(t)
+    return len(set(seen)) != len(seen)
+
+
+def offsets(t):
+    """Elements of the storage, in row-major order."""
+    ret = [t.storage_offset()]
+    for size, stride in zip(t.shape, t.stride()):
+        ret = [o + i * stride for o in ret for i in range(size)]
+    return ret
+
+
+def bytes_of(t):
+    size = t.element_size()
+    return {o * size + k for o in offsets(t) for k in range(size)}
+
+
+class Program:
+    def __init__(self, rng, grads):
+        self.rng = rng
+        self.grads = grads
+        self.storages, self.tensors, self.args = {}, {}, []
+        self.ops, self.before = [], []
+        self.live = {}      # name -> tensor of torch
+        self.origin = {}    # data pointer of a storage -> its name
+        self.of = {}        # name -> operands that it is a view of
+        self.written = set()
+        self.counter = 0
+        self.stage = 0 if rng.random() < .25 else None
+        self.stages = {}    # storage -> stages that have written it
+        self.silent = False # something was written that has no gradient
+
+    # --- operands ----------------------------------------------------------
+
+    def window(self, n):
+        """Sizes, strides, offset of a window without self-overlap."""
+        rng = self.rng
+        while True:
+            rank = rng.choice([0, 1, 1, 2, 2, 3])
+            sizes = [rng.choice([1, 2, 2, 3, 4]) for _ in range(rank)]
+            order = list(range(rank))
+            rng.shuffle(order)
+            strides, step = [0] * rank, rng.choice([1, 1, 1, 2])
+            for d in order:
+                strides[d] = step
+                step *= sizes[d]
+                if rng.random() < .3:
+                    step += rng.choice([1, 2])
+            span = 1 + sum((s - 1) * t for s, t in zip(sizes, strides))
+            if span <= n:
+                return sizes, strides, rng.randrange(n - span + 1)
+
+    def add_operands(self):
+        rng = self.rng
+        for k in range(rng.choice([1, 1, 2])):
+            dtype = "float32" if self.grads else rng.choice(
+                ["float32", "float32", "int64"])
+            n = rng.choice([6, 8, 12, 16, 24])
+            values = [float(rng.randrange(-9, 10)) for _ in range(n)]
+            if dtype == "int64":
+                values = [int(v) for v in values]
+            self.storages[f"s{k}"] = {"dtype": dtype, "values": values}
+            self.live[f"s{k}"] = torch.tensor(values, dtype=DTYPES[dtype])
+            self.origin[self.live[f"s{k}"].data_ptr()] = f"s{k}"
+        for k in range(rng.choice([1, 2, 2, 3, 4])):
+            self.add_operand(f"a{k}", rng.choice(sorted(self.storages)))
+        if rng.random() < .15:
+            self.args.append(rng.choice(self.args))
+        if self.grads:
+            self.add_leaf()
+
+    def add_operand(self, name, storage):
+        sizes, strides, offset = self.window(
+            len(self.storages[storage]["values"]))
+        dtype = self.storages[storage]["dtype"]
+        t = self.live[storage].as_strided(sizes, strides, offset)
+        if dtype == "float32" and not self.grads and self.rng.random() < .08:
+            dtype, t = "int32", t.view(torch.int32)
+        self.tensors[name] = {"storage": storage, "dtype": dtype,
+                              "offset": offset, "sizes": sizes,
+                              "strides": strides}
+        self.live[name] = t
+        self.of[name] = name
+        self.args.append(name)
+
+    def add_leaf(self):
+        """A leaf, and an operand that the caller has made of it."""
+        n = self.rng.choice([2, 3, 4])
+        values = [float(self.rng.randrange(1, 9)) for _ in range(2 * n)]
+        self.storages["w"] = {"dtype": "float32", "values": values}
+        self.tensors["w"] = {"storage": "w", "dtype": "float32", "offset": 0,
+                             "sizes": [2, n], "strides": [n, 1],
+                             "requires_grad": True}
+        w = torch.tensor(values).view(2, n).requires_grad_()
+        self.live["w"] = w
+        self.before.append({"op": "aten.mul.Scalar", "args": ["%w", 1],
+                            "out": ["m"]})
+        self.live["m"] = self.of["m"] = None
+        m = torch.ops.aten.mul.Scalar(w, 1)
+        self.live["m"], self.of["m"] = m, "m"
+        self.args.append("m")
+        if self.rng.random() < .6:
+            i = self.rng.randrange(2)
+            self.before.append({"op": "aten.select.int",
+                                "args": ["%m", 0, i], "out": ["r"]})
+            self.live["r"], self.of["r"] = m.select(0, i), "r"
+            self.args.append("r")
+
+    # --- operators ---------------------------------------------------------
+
+    def name(self):
+        self.counter += 1
+        return f"t{self.counter}"
+
+    def add(self, op, args, out, **more):
+        if self.stage is not None:
+            more["stage"] = self.stage
+        self.ops.append({"op": op, "args": args, "out": [out], **more})
+
+    def pick(self):
+        names = [n for n in self.live
+                 if n in self.of and (n in self.args or n[0] == "t")]
+        return self.rng.choice(names)
+
+    def view(self, x, t):
+        """(operator, arguments, result) of a view of t."""
+        rng, ret = self.rng, []
+        d = rng.randrange(t.dim()) if t.dim() else 0
+        if t.dim():
+            n = t.shape[d]
+            if n:
+                i = rng.randrange(-n, n)
+                ret.append(("aten.select.int", [d, i], t.select(d, i)))
+                a = rng.randrange(n)
+                b = rng.randrange(a + 1, n + 1)
+                step = rng.choice([1, 1, 2])
+                ret.append(("aten.slice.Tensor", [d, a, b, step],
+                            torch.ops.aten.slice.Tensor(t, d, a, b, step)))
+                ret.append(("aten.narrow", [d, a, b - a],
+                            t.narrow(d, a, b - a)))
+            order = list(range(t.dim()))
+            rng.shuffle(order)
+            ret.append(("aten.permute", [order], t.permute(order)))
+            e = rng.randrange(t.dim())
+            ret.append(("aten.transpose.int", [d, e], t.transpose(d, e)))
+            ret.append(("aten.reshape", [[-1]], t.reshape(-1)))
+            ret.append(("aten.flatten.using_ints", [], t.flatten()))
+        if t.dim() >= 2:
+            ret.append(("aten.diagonal", [0, 0, 1], t.diagonal(0, 0, 1)))
+        ret.append(("aten.unsqueeze", [0], t.unsqueeze(0)))
+        ret.append(("aten.squeeze", [], t.squeeze()))
+        ret.append(("aten.contiguous", [], t.contiguous()))
+        ret.append(("aten.alias", [], torch.ops.aten.alias(t)))
+        ret.append(("aten.detach", [], t.detach()))
+        ret.append(("aten.dropout", [.5, False],
+                    torch.nn.functional.dropout(t, .5, False)
+                    if t.is_floating_point() else t))
+        op, args, result = rng.choice(ret)
+        return op, [f"%{x}"] + args, result
+
+    def step(self):
+        rng = self.rng
+        x = self.pick()
+        t = self.live[x]
+        kind = rng.random()
+        if t.dim() > 5:
+            return
+        if self.stage is not None and rng.random() < .25:
+            self.stage += 1
+        if kind < .35:
+            op, args, result = self.view(x, t)
+            out = self.name()
+            self.add(op, args, out)
+            shares = result.untyped_storage().data_ptr() == \
+                t.untyped_storage().data_ptr()
+            self.live[out], self.of[out] = result, self.of[x] if shares else out
+        elif kind < .7:
+            self.write(x, t)
+        elif kind < .75 and x in self.args and t.dim() == 2 and \
+                not self.grads and self.args.count(x) == 1:
+            self.add("aten.t_", [f"%{x}"], self.name())
+            t.t_()
+        else:
+            self.compute(x, t)
+
+    def compute(self, x, t):
+        y = self.pick()
+        u = self.live[y]
+        out = self.name()
+        number = self.rng.randrange(2, 5)
+        if t.shape == u.shape and t.dtype == u.dtype and self.rng.random() < .6:
+            self.add("aten.add.Tensor", [f"%{x}", f"%{y}"], out)
+            self.live[out] = t + u
+        elif self.rng.random() < .5:
+            self.add("aten.mul.Scalar", [f"%{x}", number], out)
+            self.live[out] = t * number
+        else:
+            self.add("aten.clone", [f"%{x}"], out)
+            self.live[out] = t.clone()
+        self.of[out] = out
+
+    def write(self, x, t):
+        rng = self.rng
+        if overlaps_itself(t) or t.numel() == 0:
+            return
+        number = rng.randrange(-3, 4)
+        silent = self.grads and rng.random() < .2
+        y = self.pick()
+        u = self.live[y]
+        one = t.untyped_storage().data_ptr() == u.untyped_storage().data_ptr()
+        if rng.random() < .4 and u.dtype == t.dtype and u.shape == t.shape and \
+                not (one and set(offsets(t)) & set(offsets(u)) and
+                     offsets(t) != offsets(u)):
+            op = rng.choice(["add_", "copy_"])
+            try:
+                with torch.set_grad_enabled(not silent):
+                    getattr(t, op)(u)
+            except RuntimeError: # what a gradient forbids
+                return
+            self.add("aten.add_.Tensor" if op == "add_" else "aten.copy_",
+                     [f"%{x}", f"%{y}"], self.name(), no_grad=silent)
+        else:
+            op = rng.choice(["add_", "mul_", "fill_"])
+            try:
+                with torch.set_grad_enabled(not silent):
+                    getattr(t, op)(number)
+            except RuntimeError:
+                return
+            self.add(f"aten.{op}.Scalar", [f"%{x}", number], self.name(),
+                     no_grad=silent)
+        # A tensor that is not an operand may still be a view of one.
+        self.written.add(self.of[x])
+        self.silent = self.silent or silent or not t.requires_grad
+        self.stages.setdefault(t.untyped_storage().data_ptr(),
+                               set()).add(self.stage)
+
+    # --- the case ----------------------------------------------------------
+
+    def bases(self, first):
+        """Components of two and more; operands as they were at first."""
+        names = [n for i, n in enumerate(self.args) if n not in self.args[:i]]
+        root = {n: n for n in names}
+
+        def find(n):
+            while root[n] != n:
+                n = root[n]
+            return n
+        for i, a in enumerate(names):
+            for b in names[i + 1:]:
+                if a not in self.written and b not in self.written:
+                    continue
+                if first[a][0] == first[b][0] and first[a][1] & first[b][1]:
+                    root[find(b)] = find(a)
+        return sum(1 for n in names if root[n] == n and
+                   any(m != n and find(m) == n for m in names))
+
+    def place(self, t):
+        p = t.untyped_storage().data_ptr()
+        return self.origin.get(p, "new")
+
+    def listed(self, t):
+        return t.detach().reshape(-1).tolist()
+
+    def build(self, name):
+        self.add_operands()
+        first = {n: (self.live[n].untyped_storage().data_ptr(),
+                     bytes_of(self.live[n])) for n in self.args}
+        shapes = {n: (self.live[n].shape, self.live[n].stride())
+                  for n in self.args}
+        for _ in range(self.rng.choice([2, 3, 5, 8, 12])):
+            self.step()
+        case = {"name": name, "text": "random", "storages": self.storages,
+                "tensors": self.tensors, "args": self.args, "ops": self.ops,
+                "plan": {"bases": self.bases(first)}, "expect": {}}
+        if any(len(s) > 1 for p, s in self.stages.items() if p in self.origin):
+            case["plan"]["or_error"] = \
+                "E_" if "or_error" in case["plan"] else "E_SHARED_MUT"
+        made = [n for n in self.live if n[0] == "t"]
+        returns = self.rng.sample(made, min(len(made), 3)) or [self.args[0]]
+        if self.grads and not self.differentiate(case, returns):
+            return None
+        if self.before:
+            case["before"] = self.before
+        case["returns"] = returns
+        case["expect"]["returns"] = [[
+            {"dtype": str(t.dtype).split(".")[1], "storage": self.place(t),
+             "offset": t.storage_offset(), "sizes": list(t.shape),
+             "strides": list(t.stride()), "values": self.listed(t)}
+            for t in (self.live[n] for n in returns)]]
+        case["expect"]["storages"] = {
+            n: self.listed(self.live[n]) for n in self.storages if n != "w"}
+        moved = {n: {"offset": t.storage_offset(), "sizes": list(t.shape),
+                     "strides": list(t.stride())}
+                 for n, t in ((n, self.live[n]) for n in self.args)
+                 if shapes[n] != (t.shape, t.stride())}
+        if moved:
+            case["expect"]["geometry"] = moved
+        # Numbers that JSON cannot say, and such as mean nothing any more.
+        text = json.dumps(case["expect"])
+        return None if "NaN" in text or "Infinity" in text else case
+
+    def differentiate(self, case, returns):
+        """The loss is the sum of something that has a history."""
+        names = [n for n in self.live if n in self.of and
+                 self.live[n].requires_grad]
+        x = self.rng.choice(names)
+        self.add("aten.sum", [f"%{x}"], "loss")
+        loss = self.live[x].sum()
+        try:
+            loss.backward()
+        except RuntimeError:
+            return False
+        self.live["loss"] = loss
+        returns.insert(0, "loss")
+        case["backward"] = True
+        case["expect"]["grads"] = {"w": self.live["w"].grad.reshape(-1).tolist()}
+        if self.silent: # refusing what a gradient cannot follow is as good
+            case["plan"]["or_error"] = \
+                "E_" if "or_error" in case["plan"] else "E_ALIAS_NONDIFF"
+        return True
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("penstock")
+    parser.add_argument("dir")
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--keep", action="store_true")
+    args = parser.parse_args()
+    if args.seed is None:
+        args.seed = int(time.time_ns() // 1000 % 1000000)
+    print(f"seed {args.seed}", flush=True)
+    torch.set_num_threads(1)
+    rng = random.Random(args.seed)
+    cases = []
+    while len(cases) < args.count:
+        case = Program(rng, rng.random() < .3).build(f"r{len(cases)}")
+        if case is not None:
+            cases.append(case)
+    os.makedirs(args.dir, exist_ok=True)
+    path = os.path.join(args.dir, "alias-random.json")
+    build = os.path.dirname(os.path.dirname(os.path.abspath(args.penstock)))
+    driver = os.path.join(build, "tests/alias/test-alias-cases")
+    with open(path, "w") as f:
+        f.write("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")
+    run = subprocess.run([driver, path], capture_output=True, text=True)
+    lines = run.stdout.splitlines() or ["0 passed, 1 failed"]
+    print("\n".join(lines[-40:-1]))
+    sys.stderr.write(run.stderr[-2000:])
+    bases = [c["plan"]["bases"] for c in cases]
+    print(f"with bases: {sum(b > 0 for b in bases)}, with gradients: "
+          f"{sum('backward' in c for c in cases)}, with stages: "
+          f"{sum(any(o.get('stage') for o in c['ops']) for c in cases)}, "
+          f"that may be refused: "
+          f"{sum('or_error' in c['plan'] for c in cases)}, seed {args.seed}")
+    if not args.keep:
+        os.unlink(path)
+    print(lines[-1])
+    return run.returncode
+
+
+sys.exit(main())
