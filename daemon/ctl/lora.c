@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "stages/modules/lora.h"
+#include "stages/modules/lora/lora.h"
 
 #define ALPHA 8.0 /* peft's */
 

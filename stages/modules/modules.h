@@ -12,7 +12,7 @@
  * One thread; borrows the graph and the names, which must outlive it.
  */
 #include "stages/base/arena.h"
-#include "stages/modules/outline.h"
+#include "stages/modules/tree/outline.h"
 
 struct pst_module_site {
     const struct pst_module_call *call;

@@ -3,7 +3,7 @@
 #define PENSTOCK_DAEMON_CTL_SHOW_TREE_H
 /* The calls of modules of a model or a plan. */
 #include "daemon/ctl/model.h"
-#include "stages/modules/tree.h"
+#include "stages/modules/tree/tree.h"
 
 struct pstctl_tree {
     struct pstctl_plan opened;

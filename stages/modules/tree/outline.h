@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_MODULES_OUTLINE_H
-#define PENSTOCK_STAGES_MODULES_OUTLINE_H
+#ifndef PENSTOCK_STAGES_MODULES_TREE_OUTLINE_H
+#define PENSTOCK_STAGES_MODULES_TREE_OUTLINE_H
 /*
  * The calls of a graph as frames: what stands in each, and which values it is
  * given and gives. One thread; borrows the graph and the names.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_MODULES_TREE_H
-#define PENSTOCK_STAGES_MODULES_TREE_H
+#ifndef PENSTOCK_STAGES_MODULES_TREE_TREE_H
+#define PENSTOCK_STAGES_MODULES_TREE_TREE_H
 /*
  * Modules as a tree of their paths, with what each has and costs: those that
  * are called, those that hold such, and those that hold parameters. One

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_MODULES_LORA_H
-#define PENSTOCK_STAGES_MODULES_LORA_H
+#ifndef PENSTOCK_STAGES_MODULES_LORA_LORA_H
+#define PENSTOCK_STAGES_MODULES_LORA_LORA_H
 /*
  * Low-rank adapters on linear layers (stages/files/adapters.h), named and begun
  * as peft does: FQN.lora_A.default.weight is uniform in +-1/sqrt(in),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_MODULES_LINEAR_H
-#define PENSTOCK_STAGES_MODULES_LINEAR_H
+#ifndef PENSTOCK_STAGES_MODULES_LORA_LINEAR_H
+#define PENSTOCK_STAGES_MODULES_LORA_LINEAR_H
 /*
  * Which calls of modules are linear layers: one product of the tensor that the
  * call takes with a parameter, and maybe a bias. Values are of the graph, which

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The graph of one call of a module, for people. */
-#include "stages/modules/tree.h"
+#include "stages/modules/tree/tree.h"
 
 #include "stages/graph/text/print.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/modules/outline.h"
+#include "stages/modules/tree/outline.h"
 
 #include "stages/graph/calls.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/modules/tree.h"
+#include "stages/modules/tree/tree.h"
 
 #include "stages/base/str.h"
 #include "stages/graph/calls.h"

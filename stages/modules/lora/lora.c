@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/modules/lora.h"
+#include "stages/modules/lora/lora.h"
 
 #include "stages/base/rng.h"
 #include "stages/graph/calls.h"
-#include "stages/modules/adapting.h"
+#include "stages/modules/lora/adapting.h"
 #include "stages/ops/rows.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/modules/linear.h"
+#include "stages/modules/lora/linear.h"
 
 #include "stages/graph/schema.h"
 #include "stages/ops/rows.h"

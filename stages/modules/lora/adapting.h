@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_MODULES_ADAPTING_H
-#define PENSTOCK_STAGES_MODULES_ADAPTING_H
+#ifndef PENSTOCK_STAGES_MODULES_LORA_ADAPTING_H
+#define PENSTOCK_STAGES_MODULES_LORA_ADAPTING_H
 /* Adapters that are being added (lora.h): which layers get them. Private to
  * this folder. One thread. */
 #include "stages/frontend/model.h"
 #include "stages/graph/extent.h"
-#include "stages/modules/linear.h"
+#include "stages/modules/lora/linear.h"
 #include "stages/passes/replay.h"
 
 /* One adapter: of all frames whose weight is one value. */

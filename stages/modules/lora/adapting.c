@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/modules/adapting.h"
+#include "stages/modules/lora/adapting.h"
 
 #include "stages/modules/alias.h"
 

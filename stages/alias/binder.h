@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_ALIAS_BINDER_H
+#define PENSTOCK_STAGES_ALIAS_BINDER_H
+/*
+ * A program on its way to a graph. Private to this folder: pass.c passes
+ * operands, emit.c emits operators, bind.c does both twice and reads the
+ * results. One thread.
+ */
+#include "stages/alias/program.h"
+#include "stages/frontend/functional/functionalise.h"
+
+/* A value that owns memory of the caller's. */
+struct pst_owner {
+    const struct pst_value *value;
+    unsigned operand; /* one whose storage it is */
+    int64_t begin;    /* where it lies there, bytes */
+    int stage;        /* that has written it; -1: none */
+    bool leaf;
+};
+
+/* A window of an owner that has been written. */
+struct pst_write {
+    struct pst_value *value;
+    size_t owner;
+};
+
+struct pst_binder {
+    const struct pst_program *program;
+    struct pst_program_operand *operands;
+    unsigned n;
+    const struct pst_alias *alias; /* NULL: they share nothing */
+    struct pst_graph *graph;
+    struct pst_build build;
+    struct pst_functionalise *functional;
+    struct pst_map names;      /* -> struct pst_value */
+    struct pst_value **values; /* of the operands */
+    struct PST_VEC(struct pst_owner) owners;
+    struct PST_VEC(struct pst_write) writes;
+    unsigned stage;
+    struct pst_diag *diag;
+};
+
+/* PST_ERR_NOMEM, said. */
+enum pst_status pst_binder_no_memory(const struct pst_binder *b);
+/* name may be NULL. */
+enum pst_status pst_binder_name(struct pst_binder *b, const char *name,
+                                struct pst_value *value) PST_MUST_CHECK;
+/* NULL, a failure of the builder, if there is no tensor of that name. */
+struct pst_value *pst_binder_find(struct pst_binder *b, const char *name);
+/* The storage of value is that of the operand, `begin` bytes on. */
+enum pst_status pst_binder_own(struct pst_binder *b,
+                               const struct pst_value *value, unsigned operand,
+                               int64_t begin, bool leaf) PST_MUST_CHECK;
+
+/* --- pass.c --------------------------------------------------------------- */
+
+/* Values of all operands but those that are made before the call. Bases come
+ * first, then what stays, both in the order of operands. */
+enum pst_status pst_binder_pass(struct pst_binder *b) PST_MUST_CHECK;
+
+/* --- emit.c --------------------------------------------------------------- */
+
+enum pst_status pst_binder_emit(struct pst_binder *b,
+                                const struct pst_program_op *ops,
+                                unsigned n) PST_MUST_CHECK;
+
+#endif

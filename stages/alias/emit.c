@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Operators in program order, in-place ones among them. */
+#include "stages/alias/binder.h"
+#include "stages/alias/strides.h"
+#include "stages/frontend/import/import.h"
+#include "stages/ops/op.h"
+#include "stages/ops/rows.h"
+
+#include <string.h>
+
+#define TAG PST_TAG_GRAPH
+
+struct emission {
+    struct pst_binder *b;
+    const struct pst_program_op *op;
+    const struct pst_op *row;
+    const struct pst_schema *schema;
+    struct pst_arg *args; /* as they are called */
+};
+
+static bool take_arg(struct emission *e, const struct pst_program_arg *from,
+                     struct pst_arg *ret)
+{
+    struct pst_binder *b = e->b;
+
+    *ret = from->literal;
+    if (from->kind == PST_PROGRAM_LITERAL)
+        return true;
+    if (from->kind == PST_PROGRAM_NAME) {
+        *ret = pst_v(pst_binder_find(b, from->names[0]));
+        return ret->value != NULL;
+    }
+    *ret = pst_values(pst_arena_calloc(&b->graph->arena, from->n + 1,
+                                       sizeof(struct pst_value *)),
+                      from->n);
+    if (ret->values == NULL) {
+        b->build.status = pst_binder_no_memory(b);
+        return false;
+    }
+    for (unsigned k = 0; k < from->n; k++) {
+        if (from->names[k] == NULL)
+            continue;
+        ret->values[k] = pst_binder_find(b, from->names[k]);
+        if (ret->values[k] == NULL)
+            return false;
+    }
+    return true;
+}
+
+/* In the order of the schema, values as they stand. */
+static bool bind_args(struct emission *e)
+{
+    struct pst_binder *b = e->b;
+    bool *given =
+        pst_arena_calloc(&b->graph->arena, e->schema->n_args + 1, sizeof(bool));
+
+    e->args = pst_arena_calloc(&b->graph->arena, e->schema->n_args + 1,
+                               sizeof(*e->args));
+    if (e->args == NULL || given == NULL) {
+        b->build.status = pst_binder_no_memory(b);
+        return false;
+    }
+    for (unsigned i = 0; i < e->schema->n_args; i++)
+        e->args[i] = e->schema->args[i].def;
+    for (unsigned i = 0; i < e->op->n_args; i++) {
+        const struct pst_program_arg *arg = &e->op->args[i];
+        const int at = arg->keyword == NULL
+                           ? (int)i
+                           : pst_import_find_arg(e->schema, arg->keyword);
+
+        if (at < 0 || at >= (int)e->schema->n_args || given[at]) {
+            b->build.status = pst_diag_set(
+                b->diag, PST_ERR_INPUT, "%s has no argument \"%s\" (number %u)",
+                e->op->op, arg->keyword != NULL ? arg->keyword : "", i);
+            return false;
+        }
+        given[at] = true;
+        if (!take_arg(e, arg, &e->args[at]))
+            return false;
+    }
+    for (unsigned i = 0; i < e->schema->n_args; i++)
+        if (!given[i] && !e->schema->args[i].has_default &&
+            !e->schema->args[i].optional) {
+            b->build.status =
+                pst_diag_set(b->diag, PST_ERR_INPUT, "%s: \"%s\" is missing",
+                             e->op->op, e->schema->args[i].name);
+            return false;
+        }
+    return true;
+}
+
+/* Their newest versions, coerced; NULL after a failure. */
+static struct pst_arg *newest(struct emission *e)
+{
+    struct pst_binder *b = e->b;
+    const unsigned n = e->schema->n_args;
+    struct pst_arg *now =
+        pst_arena_calloc(&b->graph->arena, n + 1, sizeof(*now));
+    struct pst_arg *ret =
+        pst_arena_calloc(&b->graph->arena, n + 1, sizeof(*ret));
+
+    if (now == NULL || ret == NULL) {
+        b->build.status = pst_binder_no_memory(b);
+        return NULL;
+    }
+    for (unsigned i = 0; i < n && b->build.status == PST_OK; i++) {
+        now[i] = e->args[i];
+        if (now[i].kind == PST_ARG_VALUES)
+            b->build.status =
+                pst_arg_copy(&b->graph->arena, &e->args[i], &now[i], b->diag);
+        if (now[i].kind == PST_ARG_VALUE)
+            now[i].value = pst_functionalise_read(b->functional, now[i].value);
+        for (unsigned k = 0; now[i].kind == PST_ARG_VALUES && k < now[i].n; k++)
+            if (now[i].values[k] != NULL)
+                now[i].values[k] =
+                    pst_functionalise_read(b->functional, now[i].values[k]);
+    }
+    if (b->build.status == PST_OK)
+        b->build.status = pst_build_args(&b->build, e->schema, now, n, ret);
+    return b->build.status == PST_OK ? ret : NULL;
+}
+
+/* Remembers that the window of v is written, and asks whether it may be. */
+static enum pst_status note_write(struct pst_binder *b, struct pst_value *v)
+{
+    const struct pst_value *value = pst_functionalise_owner(b->functional, v);
+    struct pst_write write = {v, 0};
+    struct pst_owner *owner;
+
+    while (write.owner < b->owners.n &&
+           b->owners.at[write.owner].value != value)
+        write.owner++;
+    if (write.owner == b->owners.n) /* an intermediate */
+        return value != NULL ? PST_OK : b->build.status;
+    owner = &b->owners.at[write.owner];
+    if (owner->leaf && !b->build.no_grad)
+        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
+                            "E_LEAF: leaf \"%s\", which wants a gradient, is "
+                            "written outside of no_grad",
+                            b->operands[owner->operand].leaf);
+    if (owner->stage >= 0 && owner->stage != (int)b->stage &&
+        !b->operands[owner->operand].from_before)
+        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
+                            "E_SHARED_MUT: \"%s\" is written in stage %d and "
+                            "in stage %u",
+                            b->operands[owner->operand].as.name, owner->stage,
+                            b->stage);
+    owner->stage = (int)b->stage;
+    return pst_vec_push(TAG, &b->writes, write) ? PST_OK
+                                                : pst_binder_no_memory(b);
+}
+
+/* The dimensions from the widest stride to the narrowest. */
+static void order_of(const struct pst_meta *m, const int64_t *strides,
+                     int64_t order[PST_MAX_RANK])
+{
+    for (unsigned d = 0; d < m->rank; d++) {
+        unsigned at = d;
+
+        for (; at > 0 && m->size[d] > 1; at--) {
+            const int64_t before = order[at - 1];
+
+            if (m->size[before] > 1 && strides[before] >= strides[d])
+                break;
+            order[at] = before;
+        }
+        order[at] = d;
+    }
+}
+
+/* In a storage of its own, with the strides that PyTorch's result has. */
+static struct pst_value *lay_out(struct emission *e, const struct pst_arg *args,
+                                 struct pst_value *v)
+{
+    struct pst_build *build = &e->b->build;
+    int64_t strides[PST_MAX_RANK], order[PST_MAX_RANK];
+    const struct pst_meta meta = v->meta;
+
+    if (v->base != NULL || args == NULL ||
+        !pst_eager_strides(e->row, args, e->schema->n_args, &meta, strides))
+        return v;
+    order_of(&meta, strides, order);
+    v = pst_emit(build, &pst_op_permute,
+                 PST_ARGS(pst_v(v), pst_ints(order, meta.rank)));
+    if (v != NULL)
+        v = pst_emit(build, &pst_op_clone, PST_ARGS(pst_v(v)));
+    if (v != NULL)
+        v = pst_emit(build, &pst_op_as_strided,
+                     PST_ARGS(pst_v(v), pst_ints(meta.size, meta.rank),
+                              pst_ints(strides, meta.rank), pst_i(0)));
+    return v;
+}
+
+/* Does PyTorch return the very tensor that it was given, where it need not
+ * copy? A view of it would keep its shape when t_() changes the tensor's. */
+static bool returns_operand(const struct emission *e, const struct pst_value *v)
+{
+    const struct pst_value *from =
+        e->schema->n_args > 0 && e->args[0].kind == PST_ARG_VALUE
+            ? e->args[0].value
+            : NULL;
+
+    if (from == NULL || v->meta.rank != from->meta.rank ||
+        pst_functionalise_owner(e->b->functional, (struct pst_value *)v) !=
+            pst_functionalise_owner(e->b->functional, (struct pst_value *)from))
+        return false;
+    return e->row == &pst_op_contiguous || e->row == &pst_op_positive ||
+           e->row == &pst_op_flatten_using_ints ||
+           (e->row->flags & PST_OP_DROPOUT) != 0;
+}
+
+/* args: those of new results; NULL: they are none. */
+static enum pst_status name_results(struct emission *e,
+                                    const struct pst_arg *args,
+                                    struct pst_value *const *values, unsigned n)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < e->op->n_outs && status == PST_OK; i++) {
+        struct pst_value *v = i < n ? values[i] : NULL;
+
+        if (e->op->outs[i] == NULL)
+            continue;
+        if (v == NULL)
+            return pst_diag_set(e->b->diag, PST_ERR_INPUT,
+                                "%s has no result %u", e->op->op, i);
+        v = args != NULL && returns_operand(e, v) ? e->args[0].value
+                                                  : lay_out(e, args, v);
+        status = v != NULL ? pst_binder_name(e->b, e->op->outs[i], v)
+                           : e->b->build.status;
+    }
+    return status;
+}
+
+static enum pst_status emit_rewrite(struct emission *e,
+                                    const struct pst_arg *args)
+{
+    struct pst_binder *b = e->b;
+    struct pst_rewrite w;
+    enum pst_status status =
+        pst_op_rewrite(e->row, &b->build, args, e->schema->n_args, &w);
+
+    if (status == PST_OK)
+        status = name_results(e, args, w.outs, w.n_outs);
+    for (unsigned i = 0; i < PST_MAX_WRITES && status == PST_OK; i++) {
+        if (w.writes[i] == NULL)
+            continue;
+        status = note_write(b, e->args[i].value);
+        if (status == PST_OK &&
+            pst_functionalise_write(b->functional, e->args[i].value,
+                                    w.writes[i]) == NULL)
+            status = b->build.status;
+    }
+    return status;
+}
+
+static enum pst_status emit_plain(struct emission *e)
+{
+    struct pst_binder *b = e->b;
+    struct pst_arg *args = newest(e);
+    const struct pst_node *node;
+
+    if (args == NULL)
+        return b->build.status;
+    if (pst_op_is_rewrite(e->row))
+        return emit_rewrite(e, args);
+    node = pst_emit_node(&b->build, e->row, args, e->schema->n_args);
+    return node != NULL ? name_results(e, args, node->outs, node->n_outs)
+                        : b->build.status;
+}
+
+/* The result is the target itself, or its new shape. */
+static enum pst_status emit_inplace(struct emission *e)
+{
+    struct pst_binder *b = e->b;
+    struct pst_value *written, *now;
+    enum pst_status status = PST_OK;
+    struct pst_arg *args = pst_arena_calloc(
+        &b->graph->arena, e->schema->n_args + 1, sizeof(*args));
+
+    if (args == NULL)
+        return pst_binder_no_memory(b);
+    if (e->schema->n_args == 0 || e->args[0].kind != PST_ARG_VALUE)
+        return pst_diag_set(b->diag, PST_ERR_INPUT, "%s writes no tensor",
+                            e->op->op);
+    status =
+        pst_build_args(&b->build, e->schema, e->args, e->schema->n_args, args);
+    written = e->args[0].value;
+    if (status == PST_OK && !(e->row->flags & PST_OP_VIEW))
+        status = note_write(b, written);
+    if (status != PST_OK)
+        return status;
+    now = pst_functionalise_inplace(b->functional, e->row, args,
+                                    e->schema->n_args);
+    if (now == NULL)
+        return b->build.status;
+    if (e->row->flags & PST_OP_VIEW)
+        written = now;
+    return name_results(e, NULL, &written, 1);
+}
+
+/* to() and type_as() return their operand if it has the dtype. */
+static bool converts_nothing(const struct emission *e)
+{
+    const int dtype = pst_schema_arg(e->schema, "dtype");
+    const int other = pst_schema_arg(e->schema, "other");
+    const int copy = pst_schema_arg(e->schema, "copy");
+    const struct pst_arg *a = e->args;
+    const enum pst_dtype have = a[0].value->meta.dtype;
+
+    if (copy >= 0 && a[copy].kind == PST_ARG_BOOL && a[copy].b)
+        return false;
+    if (dtype >= 0 && a[dtype].kind == PST_ARG_DTYPE)
+        return (enum pst_dtype)a[dtype].i == have;
+    return other >= 0 && a[other].kind == PST_ARG_VALUE &&
+           a[other].value->meta.dtype == have;
+}
+
+static enum pst_status emit_op(struct pst_binder *b,
+                               const struct pst_program_op *op)
+{
+    const struct pst_doc_node like = {.target = op->op};
+    const struct pst_target target = pst_import_target(&like, NULL);
+    struct emission e = {b, op, target.op, NULL, NULL};
+
+    b->build.no_grad = op->no_grad;
+    if (target.op == NULL || target.kind == PST_TARGET_OUT)
+        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED, "%s: %s", op->op,
+                            target.reason != NULL ? target.reason
+                                                  : "not supported");
+    e.schema = pst_op_schema(target.op);
+    if (!bind_args(&e))
+        return b->build.status;
+    switch (target.kind) {
+    case PST_TARGET_INPLACE:
+        return emit_inplace(&e);
+    case PST_TARGET_CONVERT:
+        if (e.args[0].kind == PST_ARG_VALUE && converts_nothing(&e))
+            return name_results(&e, NULL, &e.args[0].value, 1);
+        return emit_plain(&e);
+    case PST_TARGET_OP:
+        return emit_plain(&e);
+    default:
+        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED, "%s: not supported",
+                            op->op);
+    }
+}
+
+enum pst_status pst_binder_emit(struct pst_binder *b,
+                                const struct pst_program_op *ops, unsigned n)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < n && status == PST_OK; i++) {
+        for (; b->stage < ops[i].stage && b->alias != NULL; b->stage++)
+            if (pst_emit_node(&b->build, &pst_op__pipe_split, NULL, 0) == NULL)
+                return b->build.status;
+        status = emit_op(b, &ops[i]);
+        if (status == PST_OK)
+            status = b->build.status;
+        if (status != PST_OK)
+            pst_diag_prefix(b->diag, "%s", ops[i].op);
+    }
+    return status;
+}
