@@ -112,6 +112,20 @@ class Counted(nn.Module):
         return self.bn(x) * self.w + self.count
 
 
+class Before(nn.Module):
+    """What a module is given, and what it has returned, is written."""
+    def __init__(self, q):
+        super().__init__()
+        self.o, self.q = nn.Linear(4, 4), q
+
+    def forward(self, x):
+        y = self.o(x) * 1.5
+        y.add_(0.25)
+        y = self.q(y)
+        y.mul_(2)
+        return y.pow(2).mean()
+
+
 class Shared(nn.Module):
     """One layer norm under three names."""
     def __init__(self):
@@ -350,6 +364,10 @@ def written(b):
     model = Written(nn.Linear(4, 4))
     b.compare("another that makes its result", model, {"q": plus},
               with_module(model, "q", plus))
+    before = Before(nn.Linear(4, 4))
+    for how in {}, {"preserve_module_call_signature": ("q",)}:
+        b.compare(f"of what was written before {len(how)}", before,
+                  {"q": linear}, with_module(before, "q", linear), **how)
     b.export("model", model)
     b.export("m0", Viewed((-1, 4)))
     with b.case("refused: returns its input"):

@@ -31,6 +31,10 @@ struct pst_value *pst_functionalise_read(struct pst_functionalise *f,
  * failure. */
 struct pst_value *pst_functionalise_shape(struct pst_functionalise *f,
                                           struct pst_value *v);
+/* What stood for v when node number `node` of the graph was about to run; NULL
+ * if no value has these numbers, or after a failure. */
+struct pst_value *pst_functionalise_before(struct pst_functionalise *f,
+                                           struct pst_value *v, size_t node);
 /* The value that owns the storage of v, whatever was written to it since; NULL
  * after a failure. */
 struct pst_value *pst_functionalise_owner(struct pst_functionalise *f,

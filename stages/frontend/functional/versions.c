@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "stages/frontend/functional/overlap.h"
 #include "stages/frontend/functional/window.h"
 #include "stages/ops/op.h"
 #include "stages/ops/rows.h"
@@ -230,6 +231,44 @@ struct pst_value *pst_functionalise_shape(struct pst_functionalise *f,
                                           struct pst_value *v)
 {
     return pst_versions_learn(f) ? pst_versions_follow(f, v) : NULL;
+}
+
+static bool is_window_like(const struct pst_value *a, const struct pst_value *b)
+{
+    const struct pst_window x = {&a->meta, a->offset};
+    const struct pst_window y = {&b->meta, b->offset};
+
+    return a->meta.dtype == b->meta.dtype && a->meta.rank == b->meta.rank &&
+           pst_windows_same(&x, &y);
+}
+
+struct pst_value *pst_functionalise_before(struct pst_functionalise *f,
+                                           struct pst_value *v, size_t node)
+{
+    const struct pst_graph *graph = f->build->graph;
+    const struct pst_storage *storage;
+    struct pst_value *version, *ret = v;
+
+    if (!pst_versions_learn(f))
+        return NULL;
+    storage = f->facts[pst_value_storage(v)->id].storage;
+    if (f->facts[v->id].renamed != NULL)
+        return NULL;
+    if (storage == NULL)
+        return v;
+    version = storage->owner;
+    for (size_t i = 0; i < node && i < graph->nodes.n; i++)
+        for (unsigned k = 0; k < graph->nodes.at[i]->n_outs; k++) {
+            struct pst_value *out = graph->nodes.at[i]->outs[k];
+
+            if (f->facts[out->id].storage == storage && out->base == NULL) {
+                version = out;
+                ret = NULL; /* of the version before */
+            }
+            if (pst_value_storage(out) == version && is_window_like(out, v))
+                ret = out;
+        }
+    return version == storage->owner ? v : ret;
 }
 
 struct pst_value *pst_functionalise_owner(struct pst_functionalise *f,

@@ -196,6 +196,42 @@ static const struct pst_module_call *parent_of(const struct pst_graph *graph,
     return ret;
 }
 
+/* The file names tensors, which the program may have written: a leaf becomes
+ * what its tensor was when node number `node` ran. False if nobody knows. */
+static bool settle(struct pst_import *import, struct pst_call_leaf *leaves,
+                   unsigned n, size_t node)
+{
+    for (unsigned i = 0; i < n; i++) {
+        struct pst_arg *arg = &leaves[i].arg;
+
+        if (arg->kind != PST_ARG_VALUE)
+            continue;
+        arg->value =
+            pst_functionalise_before(import->functional, arg->value, node);
+        if (arg->value == NULL)
+            return false;
+    }
+    return true;
+}
+
+/* Of the call's signature; a call without nodes is as the program ends. */
+static bool settle_all(struct pst_import *import,
+                       const struct pst_module_call *call,
+                       struct pst_call_signature *signature)
+{
+    const struct pst_graph *graph = import->build.graph;
+    size_t first = graph->nodes.n, end = graph->nodes.n;
+
+    for (size_t i = graph->nodes.n; i-- > 0;) {
+        if (!is_in(graph->nodes.at[i]->call, call))
+            continue;
+        end = first == graph->nodes.n ? i + 1 : end;
+        first = i;
+    }
+    return settle(import, signature->inputs, signature->n_inputs, first) &&
+           settle(import, signature->outputs, signature->n_outputs, end);
+}
+
 static enum pst_status sign(struct pst_import *import,
                             const struct pst_scope *scope,
                             const struct pst_doc_call *call)
@@ -213,9 +249,9 @@ static enum pst_status sign(struct pst_import *import,
     struct pst_paths paths;
     enum pst_status status;
 
-    /* The module was called by another of its names, or never. */
-    if (from->n_inputs == 0 && from->n_outputs == 0 &&
-        pst_graph_find_call(graph, like.path, like.index) == NULL)
+    /* The module was called by another of its names, in a sub-graph of which
+     * the exporter has lost it, or never. */
+    if (from->n_inputs == 0 && from->n_outputs == 0)
         return PST_OK;
     status =
         pst_pytree_arguments(from->in_tree, from->arg_names, from->n_arg_names,
@@ -235,9 +271,9 @@ static enum pst_status sign(struct pst_import *import,
         return pst_diag_set(import->diag, PST_ERR_INPUT,
                             "call %u of module \"%s\" has two signatures",
                             call->index, call->fqn);
-    if (status == PST_OK)
+    if (status == PST_OK && settle_all(import, found, &to))
         status = pst_graph_sign_call(graph, found, &to, import->diag);
-    return status;
+    return status != PST_OK ? status : import->build.status;
 }
 
 enum pst_status pst_import_signatures(struct pst_import *import,

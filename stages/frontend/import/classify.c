@@ -167,6 +167,12 @@ static struct pst_target higher_order(const struct pst_doc_node *node,
         t.kind = PST_TARGET_AUTOCAST;
         return t;
     }
+    /* Where a module begins and ends whose signature was to be kept; PyTorch
+     * forgets to take it out of sub-graphs. */
+    if (strcmp(name, HOP "_export_tracepoint") == 0) {
+        t.kind = PST_TARGET_SAME;
+        return t;
+    }
     if (strcmp(name, HOP "cond") == 0) {
         t.kind = PST_TARGET_COND;
         return t;

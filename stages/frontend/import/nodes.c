@@ -443,6 +443,30 @@ static enum pst_status check_metadata(struct pst_import *import,
     return pst_op_infer(target->op, &c);
 }
 
+static enum pst_status import_same(struct pst_import *import,
+                                   struct pst_scope *scope,
+                                   const struct pst_doc_node *doc_node,
+                                   const struct pst_names *names)
+{
+    for (unsigned i = 0; i < names->n; i++) {
+        const struct pst_doc_arg *arg =
+            pst_doc_arg_at(doc_node, i, PST_DOC_TENSOR);
+        struct pst_value *v =
+            arg != NULL ? pst_import_find(scope, arg->name) : NULL;
+        enum pst_status status;
+
+        if (names->at[i] == NULL)
+            continue;
+        if (v == NULL)
+            return pst_diag_set(import->diag, PST_ERR_INPUT,
+                                "result %u stands for no tensor", i);
+        status = pst_import_define(import, scope, names->at[i], v, &v->meta);
+        if (status != PST_OK)
+            return status;
+    }
+    return PST_OK;
+}
+
 static enum pst_status import_node(struct pst_import *import,
                                    struct pst_scope *scope,
                                    const struct pst_doc_node *doc_node)
@@ -493,6 +517,8 @@ static enum pst_status import_node(struct pst_import *import,
         return pst_import_set_grad(import, scope, doc_node, &names);
     case PST_TARGET_AUTOCAST:
         return pst_import_autocast_region(import, scope, doc_node, &names);
+    case PST_TARGET_SAME:
+        return import_same(import, scope, doc_node, &names);
     case PST_TARGET_COND:
         return pst_import_cond(import, scope, doc_node, &names);
     case PST_TARGET_NONE:

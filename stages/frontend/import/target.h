@@ -24,6 +24,7 @@ enum pst_target_kind {
                             does that to tensors, or is NULL */
     PST_TARGET_SET_GRAD, /* sub-graph to inline */
     PST_TARGET_AUTOCAST, /* the same, with casts if it is enabled */
+    PST_TARGET_SAME,     /* results are its tensors: a mark of the exporter's */
     PST_TARGET_COND,     /* two sub-graphs, of which a bool chooses */
     PST_TARGET_NONE,     /* not supported: reason */
 };
