@@ -317,6 +317,7 @@ static void take_over(struct pstd_session *s, const struct change *x,
     pstd_changed_free(s->w->changed);
     s->w->engine = engine;
     s->w->changed = x->changed;
+    s->changes++;
 }
 
 static void end_change(struct change *x)
@@ -360,7 +361,7 @@ static enum pst_status change(struct pstd_session *s,
 
 /* Which checkpoint a run goes on from, as rank 0 sees it; plain bytes. */
 struct found {
-    uint64_t step;
+    uint64_t step, changes;
     uint32_t any, fallback;
 };
 
@@ -390,8 +391,11 @@ static struct found find(const struct pstd_session *s)
             if (pst_checkpoint_open(&query, &ckpt, NULL) != PST_OK)
                 continue;
         }
-        if (first || ckpt->info.step > found.step)
+        if (first || ckpt->info.step > found.step ||
+            (ckpt->info.step == found.step &&
+             ckpt->info.changes > found.changes))
             found = (struct found){.step = ckpt->info.step,
+                                   .changes = ckpt->info.changes,
                                    .any = pst_carried_is_in(ckpt),
                                    .fallback = i};
         first = false;

@@ -107,6 +107,7 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
     if (status != PST_OK)
         return status;
     s->step = s->saved = info.step;
+    s->changes = s->saved_changes = info.changes;
     status = set_newer_aside(s, choice.dir, diag);
     if (status == PST_OK)
         status = set_newer_aside(s, choice.fallback, diag);
@@ -207,6 +208,7 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
     pstd_mailbox_post(s->w->mailbox, &note, true);
     if (status == PST_OK) {
         s->saved = s->step;
+        s->saved_changes = s->changes;
         s->in_fallback = fallback;
         s->prune_due = s->config.keep == 1;
         forget_passed(s);
@@ -269,7 +271,7 @@ static bool is_full(const char *text)
 }
 
 /* The state of the last save is lost with the process: somebody may make room
- * meanwhile. */
+ * meanwhile. What it may not replace stays there. */
 static enum pst_status save_again(struct pstd_session *s,
                                   const struct pst_save_note *what,
                                   enum pst_status status, struct pst_diag *diag)
@@ -278,7 +280,7 @@ static enum pst_status save_again(struct pstd_session *s,
     double seconds = FIRST_PAUSE_S;
 
     while (status != PST_OK && status != PST_ERR_PEER &&
-           status != PST_ERR_INTERNAL) {
+           status != PST_ERR_INTERNAL && status != PST_ERR_DENIED) {
         bool go_on;
         enum pst_status sent = pause_before(s, until, seconds, &go_on, diag);
 
@@ -315,15 +317,17 @@ static enum pst_status mark(struct pstd_session *s, const char *fault,
 static enum pst_status save(struct pstd_session *s, bool last,
                             const char *fault, struct pst_diag *diag)
 {
-    const struct pst_save_note what = {
-        .next_fault = fault, .diverged = fault != NULL && s->diverged};
+    const struct pst_save_note what = {.next_fault = fault,
+                                       .diverged = fault != NULL && s->diverged,
+                                       .changes = s->changes};
+    const bool changed = s->changes != s->saved_changes;
     enum pst_status status;
 
     if (s->config.checkpoint == NULL)
         return PST_OK;
-    if (s->saved == s->step)
+    if (s->saved == s->step && !changed)
         return fault != NULL ? mark(s, fault, diag) : PST_OK;
-    if (s->done == 0)
+    if (s->done == 0 && !changed)
         return PST_OK;
     status = save_anywhere(s, &what, diag);
     return last ? save_again(s, &what, status, diag) : status;

@@ -39,6 +39,8 @@ struct pstd_session {
     uint64_t done;                 /* steps of this run */
     uint64_t step;                 /* finished steps of all runs */
     uint64_t saved;                /* newest checkpoint; UINT64_MAX: none */
+    uint64_t changes;              /* of the model, in all runs */
+    uint64_t saved_changes;        /* those that it has */
     bool in_fallback;              /* it is in that folder */
     bool prune_due;                /* once a step from there has worked */
     struct pstd_passed passed[64]; /* newest first; older ones matter less */

@@ -173,8 +173,11 @@ static void on_note(void *ctx, struct pstd_note *note)
         d->known.checkpoint_step = (uint64_t)pstd_note_get_int(note, "step");
     if (note->event == PSTD_EVENT_PAUSED || note->event == PSTD_EVENT_CONTINUED)
         d->known.paused = note->event == PSTD_EVENT_PAUSED;
-    if (note->event == PSTD_EVENT_PAUSED)
+    if (note->event == PSTD_EVENT_PAUSED) {
         d->known.pausing = false;
+        /* Of fast steps not all are told. */
+        d->known.step = (uint64_t)pstd_note_get_int(note, "step");
+    }
     if (note->event >= PSTD_EVENT_SWAPPED &&
         note->event <= PSTD_EVENT_ATTR_REFUSED)
         d->known.changing = false;

@@ -46,6 +46,9 @@ struct pst_checkpoint_info {
     char model_digest[33];
     char optimizer[16]; /* "adamw" */
     int64_t time;       /* of the save, seconds since 1970; 0: not known */
+    /* Of the model, between steps, in all of the run: of two checkpoints of a
+     * step the one with more is the newer. */
+    uint64_t changes;
     bool bad;
     /* Why it is bad; of a good one: why its run could not go on. "": nothing
      * is known. */
@@ -77,6 +80,8 @@ void pst_checkpoint_shard_discard(const char *dir, uint64_t step,
  * failed left behind. Pinned ones stay, bad and damaged ones as long as they
  * are among the `keep` newest, and those that cannot be read (EIO, EACCES, a
  * newer format), which count for nothing.
+ * PST_ERR_DENIED: there is one of the same step that is pinned, or good, and
+ * the new one is bad; it stays as it is.
  */
 enum pst_status pst_checkpoint_commit(const char *dir,
                                       const struct pst_checkpoint_info *info,

@@ -262,6 +262,35 @@ static enum pst_status look_again(const char *dir, uint64_t step,
     return status == PST_ERR_INPUT ? PST_ERR_IO : status;
 }
 
+/* What was good or is to stay is not lost by a save of the same step, which
+ * there is when the model was changed behind it. */
+static enum pst_status check_former(const char *dir, const char *step_dir,
+                                    const struct pst_checkpoint_info *info,
+                                    struct pst_diag *diag)
+{
+    struct pst_manifest former;
+    struct pst_diag why;
+    enum pst_status status = PST_OK;
+    bool good;
+
+    pst_manifest_init(&former);
+    good = pst_manifest_read(step_dir, &former, &why) == PST_OK &&
+           !former.info.bad;
+    pst_manifest_fini(&former);
+    if (good && info->bad)
+        status = pst_diag_set(
+            diag, PST_ERR_DENIED,
+            "%s: %s; the good checkpoint of this step, from before the model "
+            "was changed, stays as it is",
+            step_dir, info->reason);
+    else if (good && pst_checkpoint_is_pinned(dir, info->step))
+        status = pst_diag_set(
+            diag, PST_ERR_DENIED,
+            "%s: is pinned, and stays as it was before the model was changed",
+            step_dir);
+    return status;
+}
+
 enum pst_status pst_checkpoint_commit(const char *dir,
                                       const struct pst_checkpoint_info *info,
                                       struct pst_state_names *names,
@@ -286,6 +315,8 @@ enum pst_status pst_checkpoint_commit(const char *dir,
     pst_checkpoint_step_dir(dir, info->step, &step_dir);
     if (step_dir.failed)
         status = pst_diag_nomem(diag, strlen(dir));
+    if (status == PST_OK)
+        status = check_former(dir, step_dir.text, &m.info, diag);
     for (unsigned i = 0; i < n && status == PST_OK; i++)
         status = add_shard(&m, step_dir.text, &shards[i], diag);
     if (status == PST_OK) /* the directory's own entry before its manifest */

@@ -130,10 +130,14 @@ static bool read_verdict(struct pst_checkpoint_info *info, const json_t *root)
 {
     const json_t *is_bad = json_object_get(root, "bad");
     const json_t *time = json_object_get(root, "time");
+    const json_t *changes = json_object_get(root, "changes");
 
     info->bad = json_is_true(is_bad);
     info->time = json_is_integer(time) ? json_integer_value(time) : 0;
     info->reason[0] = '\0';
+    info->changes = 0;
+    if (changes != NULL && !get_u64(root, "changes", &info->changes))
+        return false;
     return (is_bad == NULL || json_is_boolean(is_bad)) &&
            (json_object_get(root, "reason") == NULL ||
             get_text(root, "reason", info->reason, sizeof(info->reason)));
@@ -285,6 +289,11 @@ static char *make_text(const struct pst_manifest *m)
         root != NULL &&
         (!m->has_names || json_object_set_new(root, "state_dict",
                                               pst_manifest_make_names(m)) == 0);
+    whole =
+        whole &&
+        (m->info.changes == 0 ||
+         json_object_set_new(root, "changes",
+                             json_integer((json_int_t)m->info.changes)) == 0);
     whole = whole && (m->names.adapters.n == 0 ||
                       json_object_set_new(root, "adapters",
                                           pst_manifest_make_adapters(m)) == 0);

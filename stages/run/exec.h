@@ -175,11 +175,13 @@ void pst_dump_free(struct pst_dump *dump);
 struct pst_save_note {
     const char *next_fault; /* of the step after it, which was not applied */
     bool diverged;          /* that makes it bad (files/checkpoint.h) */
+    uint64_t changes;       /* of the model, in all of the run */
 };
 
 /* COLLECTIVE. Rank-local shards, then the manifest on rank 0. `step` = number
  * of finished steps. note NULL: nothing is known. A trained parameter, a state
  * of the optimizer or a changed buffer that is not finite makes it bad.
+ * PST_ERR_DENIED: it would replace one that is to stay (pst_checkpoint_commit).
  * PST_ERR_INTERNAL: copies of a parameter are not equal any
  * more; nothing was written, and the run is worth nothing. */
 enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
@@ -198,8 +200,8 @@ struct pst_load_choice {
 
 /* COLLECTIVE. Loads a checkpoint, of the same model or, if the engine does not
  * train, of one with the same parameters; *ret: what its manifest says (on rank
- * 0; the step on all); *ret_fallback: it is in the fallback (may be NULL).
- * Errors: those of pst_checkpoint_open. */
+ * 0; step and changes on all); *ret_fallback: it is in the fallback (may be
+ * NULL). Errors: those of pst_checkpoint_open. */
 enum pst_status pst_engine_load(struct pst_engine *engine,
                                 const struct pst_load_choice *choice,
                                 struct pst_checkpoint_info *ret,

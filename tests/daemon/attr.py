@@ -215,6 +215,63 @@ def cast(b):
     assert b.result("bias") == {"param.m.bias": b"\0\x3c"}
 
 
+def behind_a_checkpoint(b):
+    """What is changed behind a step that is saved already is saved when the run
+    ends, in whichever folder can take it."""
+    options = ("--checkpoint", "each", "--checkpoint-every", "1", "--keep", "1",
+               "--checkpoint-retry", "0", "--checkpoint-fallback", "each.2")
+    shutil.rmtree(f"{b.work}/log", ignore_errors=True)
+    run = b.begin("dump", *options, steps=20 * STEPS)
+    b.ask("attr", "set", "n.w", "1.25")
+    for change, want in (
+            (("freeze", "n"), "f32[1], stages 0,1,2 on ranks 0,1,2, not "
+             "trained: 1.25\n"),
+            (("attr", "cast", "n.w", "bf16"), "bf16[1], stages 0,1,2 on ranks "
+             "0,1,2, not trained: 1.25\n"),
+            (("attr", "set", "n.w", "1.5"), "not trained: 1.5\n"),
+            (("swap", "n", f"{b.folder}/u06.pt2"), "n.n.w: ")):
+        b.ask(*change)
+        step = json.loads(b.ask("status", "--json"))["step"]
+        if change[1] == "set":  # the disk goes
+            os.rename(f"{b.work}/each", f"{b.work}/away")
+            with open(f"{b.work}/each", "w", encoding="utf-8"):
+                pass
+        b.ask("stop")
+        b.end(run, resume=False, code=130)
+        if change[1] == "set":  # and is back
+            os.remove(f"{b.work}/each")
+            os.rename(f"{b.work}/away", f"{b.work}/each")
+            assert os.path.exists(f"{b.work}/each.2/step-{step:08}")
+        run = b.begin("dump", "--resume", *options, steps=20 * STEPS)
+        assert want in b.ask("attr", "get", "n"), change
+    b.ask("stop", "--now")
+    b.end(run, resume=False, code=130)
+
+
+def no_number(b):
+    """A NaN behind a step that is saved: that checkpoint stays good, whether the
+    run ends by it or is ended before a step could show it."""
+    for name, fault in (("shown", True), ("hidden", False)):
+        options = ("--checkpoint", name, "--checkpoint-every", "1", "--keep",
+                   "1", "--checkpoint-retry", "30", "--log-dir", "log")
+        shutil.rmtree(f"{b.work}/log", ignore_errors=True)
+        run = b.begin("dump", *options, steps=20 * STEPS)
+        step = json.loads(b.ask("status", "--json"))["step"]
+        before = b.ask("attr", "get", "n.w")
+        b.ask("attr", "set", "n.w", "nan")
+        b.ask("resume" if fault else "stop")
+        _, said = run.communicate(timeout=20)
+        assert run.returncode == (65 if fault else 77), (run.returncode, said)
+        assert "the good checkpoint of this step" in told(b), said
+        with open(f"{b.work}/{name}/step-{step:08}/manifest.json",
+                  encoding="utf-8") as f:
+            assert not json.load(f)["bad"]
+        run = b.begin("dump", "--resume", *options, steps=20 * STEPS)
+        assert "nan" not in b.ask("attr", "get", "n.w") != before
+        b.ask("stop", "--now")
+        b.end(run, resume=False, code=130)
+
+
 def pending(b):
     """While one waits, another has to try again."""
     if b.transport != "mpi":
@@ -251,7 +308,7 @@ def main():
         b = Bench(penstock, folder, sys.argv[3], work)
         b.end(b.begin("plain"))
         for part in got, refused, set_everywhere, resumed, no_parameters, \
-                cast, pending:
+                cast, behind_a_checkpoint, no_number, pending:
             part(b)
     print("ok")
 

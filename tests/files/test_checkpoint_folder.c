@@ -59,6 +59,44 @@ static void bad_saves_prune_nothing_good(void **state)
     assert_int_equal(latest(1, NULL), 1);
 }
 
+static enum pst_status change_behind(uint64_t changes, bool bad)
+{
+    const struct pst_checkpoint_info info = {
+        .step = 1, .model_digest = DIGEST, .bad = bad, .changes = changes};
+    struct pst_checkpoint_shard shard;
+    enum pst_status status;
+
+    assert_ok(save_shard(1, 0, 8, 1, &shard), &diag);
+    status = pst_checkpoint_commit("ck", &info, NULL, &shard, 1, 1, &diag);
+    if (status != PST_OK)
+        pst_checkpoint_shard_discard("ck", 1, &shard);
+    return status;
+}
+
+/* A model that was changed behind its checkpoint is saved again in its place,
+ * but for what is bad then, or was to stay. */
+static void keeps_what_was_good_of_a_step(void **state)
+{
+    struct pst_checkpoint *ckpt;
+
+    (void)state;
+    assert_ok(save(1, 8, 1, 1), &diag);
+    assert_int_equal(change_behind(1, true), PST_ERR_DENIED);
+    assert_non_null(strstr(diag.text, "the good checkpoint of this step"));
+    assert_int_equal(latest(1, NULL), 1);
+    assert_ok(pst_checkpoint_pin("ck", 1, true, &diag), &diag);
+    assert_int_equal(change_behind(1, false), PST_ERR_DENIED);
+    assert_non_null(strstr(diag.text, "is pinned"));
+    assert_int_equal(latest(1, NULL), 1);
+    assert_ok(pst_checkpoint_pin("ck", 1, false, &diag), &diag);
+    assert_ok(change_behind(3, false), &diag);
+    assert_ok(open_ck(1, DIGEST, true, &ckpt, NULL), &diag);
+    assert_true(ckpt->info.changes == 3);
+    pst_checkpoint_close(ckpt);
+    mark_bad(1);
+    assert_ok(change_behind(4, true), &diag);
+}
+
 static void pins_and_removes(void **state)
 {
     struct pst_checkpoint_rows rows = {0};
@@ -348,6 +386,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(keeps_the_newest_good, clean),
         cmocka_unit_test_teardown(bad_saves_prune_nothing_good, clean),
+        cmocka_unit_test_teardown(keeps_what_was_good_of_a_step, clean),
         cmocka_unit_test_teardown(pins_and_removes, clean),
         cmocka_unit_test_teardown(tells_damage_from_errors, clean),
         cmocka_unit_test_teardown(removes_by_bytes, clean),

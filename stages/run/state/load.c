@@ -134,7 +134,7 @@ static enum pst_status load_step(struct pst_engine *engine, const char *dir,
 
 /* What rank 0 found; plain bytes. */
 struct found {
-    uint64_t step;
+    uint64_t step, changes;
     uint32_t fallback;
 };
 
@@ -182,7 +182,9 @@ static enum pst_status find_newest(const struct pst_engine *engine,
     if (second != PST_OK && second != PST_ERR_NOT_FOUND &&
         second != PST_ERR_INPUT)
         return pst_diag_set(diag, second, "%s", why.text);
-    if (second == PST_OK && (status != PST_OK || other.step > ret->step)) {
+    if (second == PST_OK &&
+        (status != PST_OK || other.step > ret->step ||
+         (other.step == ret->step && other.changes > ret->changes))) {
         *ret = other;
         *ret_fallback = true;
         status = PST_OK;
@@ -205,7 +207,8 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
     /* Rank 0 finds it, and reads every byte; all take that. */
     if (pst_engine_is_zero(engine)) {
         status = find_newest(engine, choice, &info, &fallback, diag);
-        found = (struct found){.step = info.step, .fallback = fallback};
+        found = (struct found){
+            .step = info.step, .changes = info.changes, .fallback = fallback};
     }
     status = pst_engine_settle(engine, status, diag);
     if (status != PST_OK)
@@ -220,6 +223,7 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
     if (status != PST_OK)
         return status;
     info.step = found.step;
+    info.changes = found.changes;
     *ret = info;
     if (ret_fallback != NULL)
         *ret_fallback = found.fallback;

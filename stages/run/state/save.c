@@ -221,7 +221,9 @@ static enum pst_status commit(struct pst_engine *engine, const char *dir,
     struct pst_checkpoint_info info = {.step = step,
                                        .seed = engine->options.seed,
                                        .time = (int64_t)time(NULL),
-                                       .bad = note != NULL && note->diverged};
+                                       .bad = note != NULL && note->diverged,
+                                       .changes =
+                                           note != NULL ? note->changes : 0};
     struct pst_state_names names;
     enum pst_status status;
 
