@@ -5,6 +5,7 @@
 
 #define SLACK 256 /* floats behind a copy that whole vectors may read */
 #define ROOM  16  /* floats; parts of the scratch start at multiples */
+#define BLOCK 16  /* floats that are moved at a time */
 
 static int64_t whole(int64_t n, int64_t grain)
 {
@@ -25,7 +26,8 @@ static void copy_of_x(const struct pst_conv *c, struct pst_direct_copy *ret)
 {
     for (unsigned d = 0; d < PST_CONV_DIMS; d++) {
         ret->from[d] = c->in[d];
-        ret->split[d] = c->stride[d];
+        ret->step[d] = c->stride[d];
+        ret->phases[d] = PST_MIN(c->stride[d], (c->k[d] - 1) * c->dil[d] + 1);
         ret->lead[d] = c->pad[d];
         ret->size[d] = c->out[d] + (c->k[d] - 1) * c->dil[d] / c->stride[d];
     }
@@ -44,7 +46,7 @@ static void copy_of_y(const struct pst_conv *c, struct pst_direct_copy *ret)
             high = PST_MAX(high, last);
         }
         ret->from[d] = c->out[d];
-        ret->split[d] = 1;
+        ret->step[d] = ret->phases[d] = 1;
         ret->lead[d] = (c->k[d] - 1) * c->dil[d] / c->stride[d] - low;
         ret->size[d] = high + ret->lead[d] + 1;
     }
@@ -52,7 +54,7 @@ static void copy_of_y(const struct pst_conv *c, struct pst_direct_copy *ret)
 
 int64_t pst_direct_plane(const struct pst_direct_copy *p)
 {
-    return pst_conv_volume(p->size) * pst_conv_volume(p->split);
+    return pst_conv_volume(p->size) * pst_conv_volume(p->phases);
 }
 
 struct pst_direct_job pst_direct_job(const struct pst_conv *c,
@@ -117,7 +119,7 @@ int64_t pst_direct_room(const struct pst_direct_job *j, unsigned part,
 static void copy_line(const struct pst_direct_copy *p, int64_t r,
                       const float *from, float *to)
 {
-    const int64_t n = p->size[2], s = p->split[2], low = p->lead[2] - r;
+    const int64_t n = p->size[2], s = p->step[2], low = p->lead[2] - r;
     const int64_t high = p->from[2] + low;
     int64_t a = low <= 0 ? 0 : (low + s - 1) / s;
     int64_t b = high <= 0 ? 0 : (high + s - 1) / s;
@@ -138,20 +140,71 @@ static void copy_line(const struct pst_direct_copy *p, int64_t r,
         to[e] = 0.0f;
 }
 
+/* n floats by whole blocks: up to BLOCK - 1 more are written behind them. */
+static inline void copy_blocks(const float *from, int64_t n, float *to)
+{
+    for (int64_t i = 0; i < n; i += BLOCK)
+        memcpy(to + i, from + i, BLOCK * sizeof(float));
+}
+
+static inline void zero_blocks(int64_t n, float *to)
+{
+    for (int64_t i = 0; i < n; i += BLOCK)
+        memset(to + i, 0, BLOCK * sizeof(float));
+}
+
+static bool is_plain(const struct pst_direct_copy *p)
+{
+    for (unsigned d = 0; d < PST_CONV_DIMS; d++)
+        if (p->step[d] != 1 || p->lead[d] < 0)
+            return false;
+    return p->lead[2] + p->from[2] <= p->size[2];
+}
+
+/* The same where no step is taken and lines are whole: what is written behind
+ * one piece is overwritten by the next. Nothing at or behind `end` is read. */
+static float *copy_plain(const struct pst_direct_copy *p, const float *from,
+                         const float *end, float *to)
+{
+    const int64_t *size = p->size, n = p->from[2], lead = p->lead[2];
+    int64_t zeros = 0; /* up to `to`, not yet written */
+
+    for (int64_t e0 = 0; e0 < size[0]; e0++)
+        for (int64_t e1 = 0; e1 < size[1]; e1++, to += size[2]) {
+            const int64_t a = e0 - p->lead[0], b = e1 - p->lead[1];
+            const float *line;
+
+            if (a < 0 || a >= p->from[0] || b < 0 || b >= p->from[1]) {
+                zeros += size[2];
+                continue;
+            }
+            line = from + (a * p->from[1] + b) * n;
+            zero_blocks(zeros + lead, to - zeros);
+            if (end - line >= n + BLOCK)
+                copy_blocks(line, n, to + lead);
+            else
+                memcpy(to + lead, line, (size_t)n * sizeof(float));
+            zeros = size[2] - lead - n;
+        }
+    zero_blocks(zeros, to - zeros);
+    return to;
+}
+
 /* A channel: `from` into all phases. */
 static float *copy_channel(const struct pst_direct_copy *p, const float *from,
                            float *to)
 {
-    const int64_t phases = pst_conv_volume(p->split);
+    const int64_t phases = pst_conv_volume(p->phases);
 
     for (int64_t r = 0; r < phases; r++) {
-        const int64_t r2 = r % p->split[2], r1 = r / p->split[2] % p->split[1],
-                      r0 = r / p->split[2] / p->split[1];
+        const int64_t r2 = r % p->phases[2];
+        const int64_t r1 = r / p->phases[2] % p->phases[1];
+        const int64_t r0 = r / p->phases[2] / p->phases[1];
 
         for (int64_t e0 = 0; e0 < p->size[0]; e0++)
             for (int64_t e1 = 0; e1 < p->size[1]; e1++, to += p->size[2]) {
-                const int64_t a = e0 * p->split[0] + r0 - p->lead[0];
-                const int64_t b = e1 * p->split[1] + r1 - p->lead[1];
+                const int64_t a = e0 * p->step[0] + r0 - p->lead[0];
+                const int64_t b = e1 * p->step[1] + r1 - p->lead[1];
                 const bool in =
                     a >= 0 && a < p->from[0] && b >= 0 && b < p->from[1];
 
@@ -170,10 +223,12 @@ void pst_direct_fill(const struct pst_direct_job *j, int64_t image,
     const struct pst_direct_copy *p = &j->copy;
     const float *from = j->fill == PST_CONV_X ? c->y->data : c->x->data;
     const int64_t volume = pst_conv_volume(p->from);
+    const float *end = from + c->n * c->groups * p->channels * volume;
+    const bool plain = is_plain(p);
 
     from += (image * c->groups + group) * p->channels * volume;
-    for (int64_t i = 0; i < p->channels; i++)
-        to = copy_channel(p, from + i * volume, to);
+    for (int64_t i = 0; i < p->channels; i++, from += volume)
+        to = plain ? copy_plain(p, from, end, to) : copy_channel(p, from, to);
     memset(to, 0, SLACK * sizeof(float));
 }
 
@@ -240,7 +295,7 @@ static int64_t window_place(const struct pst_direct_job *j,
         if (at < 0)
             return -1;
         place = place * copy->size[d] + at;
-        phases = phases * copy->split[d] + phase;
+        phases = phases * copy->phases[d] + phase;
     }
     return phases * pst_conv_volume(copy->size) + place;
 }

@@ -16,10 +16,12 @@ struct pst_conv_loops;
 
 /* The copy of a source (x, or y where x is filled) of one image and group:
  * (channels, phases..., size...). Element e of phase r along a dimension is
- * element e * split + r - lead of the source, or 0. */
+ * element e * step + r - lead of the source, or 0. Phases that no window
+ * touches, since it is smaller than its step, are not there. */
 struct pst_direct_copy {
     int64_t channels, from[PST_CONV_DIMS];
-    int64_t split[PST_CONV_DIMS], lead[PST_CONV_DIMS], size[PST_CONV_DIMS];
+    int64_t step[PST_CONV_DIMS], phases[PST_CONV_DIMS];
+    int64_t lead[PST_CONV_DIMS], size[PST_CONV_DIMS];
 };
 
 /* Results that one list of taps makes: element j along a dimension, of

@@ -3,6 +3,7 @@
 
 #include "stages/ops/conv/windows_job.h"
 #include "stages/ops/conv/windows_lines.h"
+#include "stages/ops/conv/windows_weights.h"
 #include "stages/ops/simd/tile.h"
 
 #include <string.h>
@@ -12,6 +13,7 @@
 #define MAX_COPY   (1 << 22) /* floats of an image's copy */
 #define MAX_PART   (1 << 23) /* floats of a thread's scratch */
 #define ENOUGH     512       /* positions of a good product */
+#define NEAR       128       /* ... where nothing has to be copied */
 #define STRIP      512       /* positions at a time, of which results move */
 #define MAX_PAIR   (3 << 15) /* floats of a strip: two stay in the cache */
 #define SLACK      256       /* as direct_plan.c leaves behind a copy */
@@ -23,11 +25,6 @@
 static int64_t whole(int64_t n)
 {
     return (n + ROOM - 1) / ROOM * ROOM;
-}
-
-static const struct pst_operand *source_of(const struct pst_windows_job *j)
-{
-    return j->fill == PST_CONV_X ? j->c->y : j->c->x;
 }
 
 /* Positions of an image that the sums of a pass, at most, have. */
@@ -43,27 +40,41 @@ static int64_t most_positions(const struct pst_windows_job *j)
     return n;
 }
 
-/* Are the ends of lines few beside what counts? */
-static bool flat_pays(const struct pst_windows_job *j)
+/* Positions of an image along the copy, with the ends of lines; *all: those
+ * that count. */
+static int64_t length_of(const struct pst_windows_job *j, int64_t *all)
 {
     const struct pst_conv *c = j->c;
     const int64_t *size = j->plan.copy.size;
-    int64_t n[PST_CONV_DIMS], all = 1, length = 0;
+    int64_t n[PST_CONV_DIMS], length = 0;
+
+    *all = 1;
 
     for (unsigned d = 0; d < PST_CONV_DIMS; d++) {
         n[d] = j->fill != PST_CONV_X
                    ? c->out[d]
                    : (c->in[d] + c->stride[d] - 1) / c->stride[d];
-        all *= n[d];
+        *all *= n[d];
         length = length * size[d] + PST_MAX(n[d] - 1, 0);
     }
-    return j->rows <= NARROW && 6 * (length + 1) <= 7 * all;
+    return length + 1;
+}
+
+/* Are the ends of lines few beside what counts? */
+static bool flat_pays(const struct pst_windows_job *j)
+{
+    int64_t all;
+    const int64_t length = length_of(j, &all);
+
+    if (j->fill == PST_CONV_W)
+        return j->rows <= PST_WINDOWS_FEW && 3 * length <= 4 * all;
+    return j->rows <= NARROW && 6 * length <= 7 * all;
 }
 
 static bool is_bare(const struct pst_direct_copy *p)
 {
     for (unsigned d = 0; d < PST_CONV_DIMS; d++)
-        if (p->split[d] != 1 || p->lead[d] != 0 || p->size[d] != p->from[d])
+        if (p->step[d] != 1 || p->lead[d] != 0 || p->size[d] != p->from[d])
             return false;
     return true;
 }
@@ -80,8 +91,10 @@ static struct pst_windows_job job_of(const struct pst_conv *c,
                      : pst_direct_plane(&j.plan.copy) * j.plan.copy.channels;
     j.rows = j.plan.out;
     j.taps = j.plan.copy.channels * pst_conv_volume(c->k);
-    j.flat = fill != PST_CONV_W && !j.bare && flat_pays(&j);
-    j.sets = j.flat ? c->n : PST_MIN((c->n * p + ENOUGH - 1) / ENOUGH, c->n);
+    j.flat = !j.bare && flat_pays(&j);
+    j.sets = j.flat || (j.bare && fill != PST_CONV_W && p >= NEAR)
+                 ? c->n
+                 : PST_MIN((c->n * p + ENOUGH - 1) / ENOUGH, c->n);
     j.each = j.sets == 0 ? 0 : (c->n + j.sets - 1) / j.sets;
     j.sets = j.each == 0 ? 0 : (c->n + j.each - 1) / j.each;
     j.straight = j.each == 1 && pst_conv_volume(c->stride) == 1;
@@ -97,7 +110,9 @@ static struct pst_windows_job job_of(const struct pst_conv *c,
     j.ld = whole(j.flat ? STRIP : PST_MIN(STRIP, j.each * p)) + ROOM;
     j.pairs =
         fill == PST_CONV_X && c->stride[2] == 2 && j.rows * j.ld <= MAX_PAIR;
-    if (fill == PST_CONV_W)
+    if (fill == PST_CONV_W && j.flat)
+        j.side = pst_windows_side(&j);
+    else if (fill == PST_CONV_W)
         j.side = j.each > 1 ? whole(j.rows * j.each * p) : 0;
     else
         j.side = j.straight ? 0 : j.rows * j.ld * (j.pairs ? 2 : 1);
@@ -126,66 +141,6 @@ static int64_t cut(struct pst_windows_job *j, unsigned threads, float *scratch)
     if (scratch != NULL)
         j->parts = scratch + n;
     return n + threads * j->part;
-}
-
-static float *copy_of(const struct pst_windows_job *j, unsigned part)
-{
-    return j->parts + part * j->part;
-}
-
-static float *side_of(const struct pst_windows_job *j, unsigned part)
-{
-    return copy_of(j, part) + j->copy;
-}
-
-/* Of the product, behind a part's side. */
-static float *room_of(const struct pst_windows_job *j, float *side)
-{
-    return side + j->side;
-}
-
-/* --- the pieces of a product -------------------------------------------- */
-
-static int64_t images_of(const struct pst_windows_job *j, int64_t set)
-{
-    return PST_MIN(j->each, j->c->n - set * j->each);
-}
-
-static void fill_copy(const struct pst_windows_job *j, int64_t set,
-                      int64_t group, float *to)
-{
-    for (int64_t i = 0; !j->bare && i < images_of(j, set); i++)
-        pst_direct_fill(&j->plan, set * j->each + i, group, to + i * j->image);
-}
-
-static struct pst_windows windows_of(const struct pst_windows_job *j,
-                                     const struct pst_direct_pass *p,
-                                     int64_t set, int64_t group,
-                                     const float *copy)
-{
-    const struct pst_direct_copy *from = &j->plan.copy;
-    struct pst_windows ret = {
-        .copy = copy,
-        .end = copy + j->copy,
-        .taps = p->offset_of,
-        .count = {p->count[0], p->count[1], p->count[2]},
-        .step = {j->image, from->size[1] * from->size[2], from->size[2]}};
-
-    if (j->picked) {
-        ret.weights = p->weight_of;
-        ret.apart = j->plan.row_step;
-    }
-    if (j->flat) {
-        ret.count[0] = ret.count[1] = 1;
-        ret.count[2] = INT64_MAX / 2;
-    }
-    if (j->bare) {
-        ret.copy = (const float *)source_of(j)->data +
-                   set * j->each * j->image +
-                   group * from->channels * pst_conv_volume(from->from);
-        ret.end = (const float *)source_of(j)->data + j->c->n * j->image;
-    }
-    return ret;
 }
 
 /* Weights of a pass of a group: (rows, taps) for y, (taps, rows) for x, whose
@@ -287,7 +242,7 @@ static void multiply_straight(const struct pst_windows_job *j,
                               const float *copy, float *room)
 {
     const struct pst_direct_pass *p = &j->shared.passes[r->pass];
-    struct pst_windows b = windows_of(j, p, r->set, r->group, copy);
+    struct pst_windows b = pst_windows_of(j, p, r->set, r->group, copy);
     struct pst_gemm g = product_of(j, r, p);
     float *to = pst_windows_plane(j, r->set, r->group, r->row[0]) + r->at[0];
 
@@ -307,7 +262,7 @@ static void multiply_strip(const struct pst_windows_job *j,
                            float *room, float *to)
 {
     const struct pst_direct_pass *p = &j->shared.passes[pass];
-    struct pst_windows b = windows_of(j, p, r->set, r->group, copy);
+    struct pst_windows b = pst_windows_of(j, p, r->set, r->group, copy);
     struct pst_gemm g = product_of(j, r, p);
     const float *a = first_weights(j, r, pass);
 
@@ -325,7 +280,7 @@ static void multiply(const struct pst_windows_job *j,
                      const struct pst_windows_range *r, const float *copy,
                      float *side)
 {
-    float *room = room_of(j, side);
+    float *room = pst_windows_room(j, side);
 
     if (j->straight) {
         multiply_straight(j, r, copy, room);
@@ -350,7 +305,7 @@ static int64_t positions_of(const struct pst_windows_job *j,
         const struct pst_direct_pass *p = &j->shared.passes[i];
 
         ret = PST_MAX(ret, j->flat ? pst_direct_length(&j->plan, p)
-                                   : images_of(j, r->set) *
+                                   : pst_windows_images(j, r->set) *
                                          pst_conv_volume(p->count));
     }
     return ret;
@@ -371,7 +326,7 @@ static void part_sums(void *ctx, unsigned part, unsigned parts)
                                       .group = unit % groups};
 
         if (unit != last)
-            fill_copy(j, r.set, r.group, copy_of(j, part));
+            pst_windows_fill(j, r.set, r.group, pst_windows_copy(j, part));
         last = unit;
         for (; r.pass < j->passes; r.pass += r.passes) {
             r.passes = pst_windows_mates(j, r.pass);
@@ -385,71 +340,9 @@ static void part_sums(void *ctx, unsigned part, unsigned parts)
                 pst_pool_share(r.at[1], GRAIN, piece, pieces, &r.at[0],
                                &r.at[1]);
             if (r.row[0] < r.row[1] && r.at[0] < r.at[1])
-                multiply(j, &r, copy_of(j, part), side_of(j, part));
+                multiply(j, &r, pst_windows_copy(j, part),
+                         pst_windows_beside(j, part));
         }
-    }
-}
-
-/* --- w -------------------------------------------------------------------- */
-
-/* y of a set, (rows, positions of all its images). */
-static void join_images(const struct pst_windows_job *j, int64_t set,
-                        int64_t group, float *to)
-{
-    const int64_t p = pst_conv_volume(j->c->out), images = images_of(j, set);
-
-    for (int64_t row = 0; row < j->rows; row++)
-        for (int64_t i = 0; i < images; i++, to += p)
-            memcpy(to, pst_windows_plane(j, set * j->each + i, group, row),
-                   (size_t)p * sizeof(*to));
-}
-
-/* Taps [a, b) of a group. */
-static void multiply_taps(const struct pst_windows_job *j, int64_t group,
-                          int64_t a, int64_t b, float *copy, float *side)
-{
-    const struct pst_conv *c = j->c;
-    float *w = (float *)c->w->data + group * j->rows * j->taps + a;
-
-    for (int64_t set = 0; set < j->sets; set++) {
-        const int64_t k = images_of(j, set) * pst_conv_volume(c->out);
-        struct pst_windows windows =
-            windows_of(j, j->shared.passes, set, group, copy);
-        const struct pst_gemm g = {.tb = true,
-                                   .m = j->rows,
-                                   .n = b - a,
-                                   .k = k,
-                                   .lda = k,
-                                   .ldc = j->taps,
-                                   .alpha = 1.0,
-                                   .beta =
-                                       c->accumulate || set > 0 ? 1.0 : 0.0};
-
-        windows.taps += a;
-        fill_copy(j, set, group, copy);
-        if (j->each > 1)
-            join_images(j, set, group, side);
-        j->product(&g,
-                   j->each > 1 ? side
-                               : pst_windows_plane(j, set * j->each, group, 0),
-                   &windows, w, room_of(j, side));
-    }
-}
-
-static void part_taps(void *ctx, unsigned part, unsigned parts)
-{
-    const struct pst_windows_job *j = ctx;
-    int64_t a, b;
-
-    pst_pool_share(j->c->groups * j->pieces, 1, part, parts, &a, &b);
-    for (; a < b; a++) {
-        int64_t first, last;
-
-        pst_pool_share(j->taps, GRAIN, (unsigned)(a % j->pieces),
-                       (unsigned)j->pieces, &first, &last);
-        if (first < last)
-            multiply_taps(j, a / j->pieces, first, last, copy_of(j, part),
-                          side_of(j, part));
     }
 }
 
@@ -466,7 +359,7 @@ bool pst_conv_windows_fits(const struct pst_conv *c, enum pst_conv_fill fill)
     plan = pst_direct_job(c, fill);
     floats = (double)plan.copy.channels;
     for (unsigned d = 0; d < PST_CONV_DIMS; d++)
-        floats *= (double)plan.copy.size[d] * (double)plan.copy.split[d];
+        floats *= (double)plan.copy.size[d] * (double)plan.copy.phases[d];
     if (!is_bare(&plan.copy) && floats > MAX_COPY)
         return false;
     j = job_of(c, fill);
@@ -513,7 +406,7 @@ void pst_conv_windows_run(const struct pst_conv *c, enum pst_conv_fill fill,
     if (fill == PST_CONV_W && c->n == 0 && !c->accumulate)
         memset(c->w->data, 0, pst_meta_bytes(c->w->meta));
     else if (fill == PST_CONV_W)
-        pst_pool_run(pool, part_taps, &j);
+        pst_pool_run(pool, pst_windows_taps, &j);
     else if (units > 0) {
         if (j.turned)
             pst_pool_run(pool, part_weights, &j);

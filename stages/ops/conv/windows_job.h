@@ -36,4 +36,18 @@ struct pst_windows_range {
     int64_t row[2], at[2];
 };
 
+/* Scratch of a part: the copy; what is beside it; behind that, of the product.
+ */
+float *pst_windows_copy(const struct pst_windows_job *j, unsigned part);
+float *pst_windows_beside(const struct pst_windows_job *j, unsigned part);
+float *pst_windows_room(const struct pst_windows_job *j, float *side);
+int64_t pst_windows_images(const struct pst_windows_job *j, int64_t set);
+/* Copies the images of a set, if there is a copy. */
+void pst_windows_fill(const struct pst_windows_job *j, int64_t set,
+                      int64_t group, float *to);
+/* The second factor of a pass. */
+struct pst_windows pst_windows_of(const struct pst_windows_job *j,
+                                  const struct pst_direct_pass *p, int64_t set,
+                                  int64_t group, const float *copy);
+
 #endif

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/conv/windows_lines.h"
 
+#define BLOCK 8 /* floats that are moved at a time */
+
 float *pst_windows_plane(const struct pst_windows_job *j, int64_t image,
                          int64_t group, int64_t row)
 {
@@ -31,6 +33,24 @@ int64_t pst_windows_mates(const struct pst_windows_job *j, int64_t pass)
     return alternate ? 2 : 1;
 }
 
+/* to = from + bias; the last blocks overlap. */
+static inline void copy_line(int64_t n, float bias, const float *restrict from,
+                             float *restrict to)
+{
+    int64_t i = 0;
+
+    if (n < BLOCK) {
+        for (; i < n; i++)
+            to[i] = from[i] + bias;
+        return;
+    }
+    for (; i < n; i += BLOCK) {
+        i = PST_MIN(i, n - BLOCK);
+        for (int64_t e = i; e < i + BLOCK; e++)
+            to[e] = from[e] + bias;
+    }
+}
+
 /* A line of results: from (n floats) becomes or is added to `to`. */
 static inline void store_line(const struct pst_windows_job *j, int64_t n,
                               int64_t step, float bias,
@@ -40,8 +60,7 @@ static inline void store_line(const struct pst_windows_job *j, int64_t n,
         for (int64_t i = 0; i < n; i++)
             to[i * step] += from[i] + bias;
     else if (step == 1)
-        for (int64_t i = 0; i < n; i++)
-            to[i] = from[i] + bias;
+        copy_line(n, bias, from, to);
     else
         for (int64_t i = 0; i < n; i++)
             to[i * step] = from[i] + bias;
