@@ -124,7 +124,7 @@ struct pstd_config {
     const char *checkpoint, *checkpoint_fallback;
     uint64_t checkpoint_every, checkpoint_retry, keep, log_every;
     struct pstd_from resume;
-    bool adopt;
+    bool adopt, other_model;
     const char *dump;
     double watchdog;
     const char *write_costs;

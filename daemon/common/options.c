@@ -248,6 +248,10 @@ static const struct pstd_option rows[] = {
          "the schedule in PyTorch's grammar; --schedule csv:FILE reads it"),
     UINT(batches, "batches", PSTD_OPT_EVAL, "1", 1, MANY,
          "steps to take the mean of"),
+    FLAG(
+        other_model, "other-model", PSTD_OPT_LOAD,
+        "take a checkpoint of another model whose tensors have these names and "
+        "shapes, as of one that was exported to train"),
     ROW(keep_random, "keep-random", 0, LIST, PSTD_OPT_LOAD, NULL, 0, 0,
         "MODULE",
         "what is random in these modules stays so, dropout too; a pattern "

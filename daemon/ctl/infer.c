@@ -44,6 +44,7 @@ static enum pst_status load(const struct pstd_config *config, struct forward *f,
 {
     const struct pst_load_choice choice = {.dir = config->checkpoint,
                                            .step = PST_CHECKPOINT_LATEST,
+                                           .any_model = config->other_model,
                                            .skipped = report_skipped};
     struct pst_checkpoint_info info;
     enum pst_status status =
@@ -70,7 +71,7 @@ static enum pst_status open_carried(const struct pstd_config *config,
     step = ckpt->info.step;
     any = pst_carried_is_in(ckpt);
     pst_checkpoint_close(ckpt);
-    return any ? pst_carried_open(f->p.plan, config->checkpoint, step,
+    return any ? pst_carried_open(f->p.plan, config->checkpoint, step, false,
                                   &f->carried, diag)
                : PST_OK;
 }
@@ -92,7 +93,7 @@ static enum pst_status open_forward(const struct pstd_config *config,
     if (status != PST_OK)
         return status;
     options.microbatches = microbatches;
-    if (config->checkpoint != NULL)
+    if (config->checkpoint != NULL && !config->other_model)
         status = open_carried(config, f, diag);
     /* Evaluation first: what training needs of the rows does not matter. */
     if (status == PST_OK)

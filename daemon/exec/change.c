@@ -206,6 +206,8 @@ static enum pst_status make_plan(struct pstd_session *s, struct change *x,
     count_from_here(s, x, order);
     memcpy(to->plan->base_digest, s->w->plan->model_digest,
            sizeof(to->plan->base_digest));
+    memcpy(to->plan->base_identity, s->w->plan->identity,
+           sizeof(to->plan->base_identity));
     status = pst_plan_digest(to->plan, diag);
     if (status != PST_OK)
         return status;
@@ -426,7 +428,7 @@ static enum pst_status restore(struct pstd_session *s,
     enum pst_status status = pst_carried_open(
         s->w->plan,
         found->fallback ? s->config.checkpoint_fallback : s->config.checkpoint,
-        found->step, &changed->carried, diag);
+        found->step, true, &changed->carried, diag);
 
     if (status == PST_OK && changed->carried != NULL)
         status = check_ranks(s, changed->carried->plan, diag);

@@ -45,7 +45,10 @@ struct pst_checkpoint_info {
     uint64_t seed;
     char model_digest[33];
     char optimizer[16]; /* "adamw" */
-    int64_t time;       /* of the save, seconds since 1970; 0: not known */
+    /* Of the model; "": not known. */
+    char name[128];    /* as that of its file */
+    char identity[33]; /* of what it computes (frontend/identity.h) */
+    int64_t time;      /* of the save, seconds since 1970; 0: not known */
     /* Of the model, between steps, in all of the run: of two checkpoints of a
      * step the one with more is the newer. */
     uint64_t changes;

@@ -130,10 +130,12 @@ static enum pst_status check_info(const char *step_dir, uint64_t step,
                             step_dir, info->step);
     if (model_digest && strcmp(model_digest, info->model_digest) != 0)
         return pst_diag_set(diag, PST_ERR_MISMATCH,
-                            "checkpoint %s is of another model (digest %s, "
-                            "this one has %s): choose another --checkpoint "
-                            "folder, or take the model that wrote it",
-                            step_dir, info->model_digest, model_digest);
+                            "checkpoint %s is of another model, \"%s\" "
+                            "(digest %s, this one has %s): choose another "
+                            "--checkpoint folder, or take the model that wrote "
+                            "it",
+                            step_dir, info->name, info->model_digest,
+                            model_digest);
     return PST_OK;
 }
 

@@ -134,8 +134,13 @@ static bool read_verdict(struct pst_checkpoint_info *info, const json_t *root)
 
     info->bad = json_is_true(is_bad);
     info->time = json_is_integer(time) ? json_integer_value(time) : 0;
-    info->reason[0] = '\0';
+    info->reason[0] = info->name[0] = info->identity[0] = '\0';
     info->changes = 0;
+    if ((json_object_get(root, "name") != NULL &&
+         !get_text(root, "name", info->name, sizeof(info->name))) ||
+        (json_object_get(root, "identity") != NULL &&
+         !get_text(root, "identity", info->identity, sizeof(info->identity))))
+        return false;
     if (changes != NULL && !get_u64(root, "changes", &info->changes))
         return false;
     return (is_bad == NULL || json_is_boolean(is_bad)) &&
@@ -257,23 +262,44 @@ static json_t *make_tensors(const struct pst_manifest *m)
 }
 
 /* It may have been cut inside a character. */
-static json_t *make_reason(const char *text)
+static json_t *make_string(const char *text)
 {
-    json_t *reason = NULL;
+    json_t *string = NULL;
 
-    for (size_t n = strlen(text); reason == NULL; n--) {
-        reason = json_stringn(text, n);
+    for (size_t n = strlen(text); string == NULL; n--) {
+        string = json_stringn(text, n);
         if (n == 0)
             break;
     }
-    return reason;
+    return string;
+}
+
+/* What is left out where it is not known. */
+static bool add_known(const struct pst_manifest *m, json_t *root)
+{
+    const struct pst_checkpoint_info *info = &m->info;
+
+    return (info->changes == 0 ||
+            json_object_set_new(root, "changes",
+                                json_integer((json_int_t)info->changes)) ==
+                0) &&
+           (info->name[0] == '\0' ||
+            json_object_set_new(root, "name", make_string(info->name)) == 0) &&
+           (info->identity[0] == '\0' ||
+            json_object_set_new(root, "identity",
+                                json_string(info->identity)) == 0) &&
+           (!m->has_names ||
+            json_object_set_new(root, "state_dict",
+                                pst_manifest_make_names(m)) == 0) &&
+           (m->names.adapters.n == 0 ||
+            json_object_set_new(root, "adapters",
+                                pst_manifest_make_adapters(m)) == 0);
 }
 
 /* The text of the file; NULL if memory is out. */
 static char *make_text(const struct pst_manifest *m)
 {
     char seed[32], digest[33], *text = NULL;
-    bool whole;
     json_t *root;
 
     snprintf(seed, sizeof(seed), "%" PRIu64, m->info.seed);
@@ -283,21 +309,9 @@ static char *make_text(const struct pst_manifest *m)
                      (json_int_t)m->info.step, "seed", seed, "model",
                      m->info.model_digest, "optimizer", m->info.optimizer,
                      "time", (json_int_t)m->info.time, "bad", (int)m->info.bad,
-                     "reason", make_reason(m->info.reason), "shards",
+                     "reason", make_string(m->info.reason), "shards",
                      make_shards(m), "tensors", make_tensors(m));
-    whole =
-        root != NULL &&
-        (!m->has_names || json_object_set_new(root, "state_dict",
-                                              pst_manifest_make_names(m)) == 0);
-    whole =
-        whole &&
-        (m->info.changes == 0 ||
-         json_object_set_new(root, "changes",
-                             json_integer((json_int_t)m->info.changes)) == 0);
-    whole = whole && (m->names.adapters.n == 0 ||
-                      json_object_set_new(root, "adapters",
-                                          pst_manifest_make_adapters(m)) == 0);
-    if (whole && digest_json(root, digest) &&
+    if (root != NULL && add_known(m, root) && digest_json(root, digest) &&
         json_object_set_new(root, "digest", json_string(digest)) == 0)
         text = json_dumps(root, JSON_INDENT(1));
     json_decref(root);

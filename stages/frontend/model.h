@@ -80,6 +80,7 @@ struct pst_model {
     struct PST_VEC(const char *) modules; /* FQNs without the root's */
     struct PST_VEC(const char *) notes;   /* warnings for the user */
     char digest[33];
+    char identity[33]; /* identity.h; "": not known */
     /* The leaves of its arguments in their order: inputs of the graph, and
      * literals that the export took for constants. */
     struct PST_VEC(struct pst_call_leaf) arguments;

@@ -50,6 +50,17 @@ bool pst_mode_drops(const struct pst_schema *schema, const struct pst_arg *args)
     return false;
 }
 
+int pst_mode_passes(const struct pst_op *op, const struct pst_schema *schema,
+                    const struct pst_arg *args)
+{
+    int eval;
+
+    if ((op->flags & PST_OP_DROPOUT) == 0 || pst_mode_drops(schema, args))
+        return -1;
+    eval = pst_schema_arg(schema, "eval");
+    return eval >= 0 ? eval : pst_schema_arg(schema, "p") >= 0 ? 0 : -1;
+}
+
 bool pst_mode_draws(const struct pst_node *node)
 {
     if ((node->op->flags & PST_OP_RANDOM) == 0)

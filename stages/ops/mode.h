@@ -17,6 +17,11 @@ void pst_mode_leave(const struct pst_schema *schema, struct pst_arg *args);
 bool pst_mode_drops(const struct pst_schema *schema,
                     const struct pst_arg *args);
 
+/* Which argument a node that drops nothing gives on as it is; -1: it does
+ * something all the same. */
+int pst_mode_passes(const struct pst_op *op, const struct pst_schema *schema,
+                    const struct pst_arg *args);
+
 /* Does the node draw random numbers as it stands? */
 bool pst_mode_draws(const struct pst_node *node);
 

@@ -189,19 +189,20 @@ enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
                                 const struct pst_save_note *note,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Which checkpoint; the first three are the same on all ranks. */
+/* Which checkpoint; the first four are the same on all ranks. */
 struct pst_load_choice {
     const char *dir;
     const char *fallback; /* other folder; the newer of the two; may be NULL */
     uint64_t step;        /* or PST_CHECKPOINT_LATEST: the newest good one */
+    bool any_model; /* that has the same tensors, if the engine does not train
+                     */
     pst_checkpoint_tell_fn skipped; /* on rank 0; may be NULL */
     void *ctx;
 };
 
-/* COLLECTIVE. Loads a checkpoint, of the same model or, if the engine does not
- * train, of one with the same parameters; *ret: what its manifest says (on rank
- * 0; step and changes on all); *ret_fallback: it is in the fallback (may be
- * NULL). Errors: those of pst_checkpoint_open. */
+/* COLLECTIVE. Loads a checkpoint of the same model (run/state/match.h); *ret:
+ * what its manifest says (on rank 0; step and changes on all); *ret_fallback:
+ * it is in the fallback (may be NULL). Errors: those of pst_checkpoint_open. */
 enum pst_status pst_engine_load(struct pst_engine *engine,
                                 const struct pst_load_choice *choice,
                                 struct pst_checkpoint_info *ret,

@@ -217,6 +217,7 @@ static enum pst_status fill_head(struct maker *m)
     model->evaluates = plan->evaluates;
     model->writes = plan->writes;
     memcpy(model->digest, plan->model_digest, sizeof(model->digest));
+    memcpy(model->identity, plan->identity, sizeof(model->identity));
     for (size_t i = 0; i < plan->notes.n; i++)
         if (!pst_vec_push(TAG, &model->notes, plan->notes.at[i]))
             return no_memory(m);

@@ -249,6 +249,7 @@ static enum pst_status join_head(struct joiner *j)
     to->parent = j->from;
     to->loss = from->loss;
     memcpy(to->model_digest, from->model_digest, sizeof(to->model_digest));
+    memcpy(to->identity, from->identity, sizeof(to->identity));
     snprintf(text, sizeof(text), "joined %s", from->digest);
     pst_digest(text, strlen(text), to->digest);
     to->name = pst_arena_strdup(&to->arena, from->name);

@@ -311,6 +311,7 @@ static void pack_plan(struct packer *p, pb_plan *ret)
     penstock__plan__plan__init(ret);
     ret->name = (char *)p->plan->name;
     ret->model_digest = p->plan->model_digest;
+    ret->identity = p->plan->identity;
     ret->loss = p->plan->loss;
     ret->evaluates = p->plan->evaluates;
     ret->writes = p->plan->writes;

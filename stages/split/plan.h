@@ -115,9 +115,12 @@ struct pst_plan {
     const char *name;
     char model_digest[33]; /* of the .pt2 */
     char digest[33];       /* of plan.pb's content: equal on all ranks */
+    /* Of what the model computes (frontend/identity.h); "": not known. */
+    char identity[33];
     /* Of a plan in which a running job has replaced modules, which is in no
      * folder: the model_digest of the one that it began with; else "". */
     char base_digest[33];
+    char base_identity[33]; /* that plan's */
     struct PST_VEC(struct pst_stage) stages;
     struct PST_VEC(struct pst_edge) edges; /* by id */
     struct PST_VEC(struct pst_plan_input) inputs;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/split/split.h"
 
+#include "stages/frontend/identity.h"
 #include "stages/ops/op.h"
 
 #include <stdarg.h>
@@ -72,6 +73,7 @@ static enum pst_status fill_head(struct pst_splitter *s)
     if (plan->name == NULL)
         return pst_diag_nomem(s->diag, 0);
     memcpy(plan->model_digest, s->model->digest, sizeof(plan->model_digest));
+    memcpy(plan->identity, s->model->identity, sizeof(plan->identity));
     plan->evaluates = s->model->evaluates;
     plan->writes = s->model->writes;
     for (size_t i = 0; i < s->model->adapters.n; i++)
@@ -128,6 +130,8 @@ static enum pst_status split(struct pst_splitter *s)
         status = pst_split_state(s);
     if (status == PST_OK)
         status = pst_split_gradients(s);
+    if (status == PST_OK && s->plan->identity[0] == '\0')
+        status = pst_model_identity(s->model, s->plan->identity, s->diag);
     if (status == PST_OK)
         pst_plan_measure(s->plan);
     return status;

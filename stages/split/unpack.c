@@ -360,12 +360,15 @@ static enum pst_status take_head(struct unpacker *u, const pb_plan *pb)
     u->plan->name = keep(u, pb->name);
     if (u->plan->name == NULL)
         return no_memory(u);
-    if (strlen(pb->model_digest) != sizeof(u->plan->model_digest) - 1 &&
-        pb->model_digest[0] != '\0')
+    if ((strlen(pb->model_digest) != sizeof(u->plan->model_digest) - 1 &&
+         pb->model_digest[0] != '\0') ||
+        (strlen(pb->identity) != sizeof(u->plan->identity) - 1 &&
+         pb->identity[0] != '\0'))
         return pst_diag_set(u->diag, PST_ERR_INPUT,
                             "%s: the digest of the model is wrong",
                             PST_PLAN_FILE);
     strcpy(u->plan->model_digest, pb->model_digest);
+    strcpy(u->plan->identity, pb->identity);
     u->plan->loss = pb->loss;
     u->plan->evaluates = pb->evaluates;
     u->plan->writes = pb->writes;

@@ -123,6 +123,31 @@ def check_training(b, base):
     return whole, loss[1]
 
 
+def check_others(b, loss):
+    """A checkpoint's adapters are those of the plan, or it is refused."""
+    up = ["h.?.up:rank=2,alpha=6"]
+    for name, options, words in (
+            ("bare", [], "this model has none: give --lora h.0.attn"),
+            ("alpha", ["h.*.attn.*:rank=4", "h.?.up:rank=2,alpha=7"],
+             'the adapter of "h.0.up" has rank=2,alpha=6 in the checkpoint of '
+             "step 6, rank=2,alpha=7 in this model: give --lora h.0.up:rank=2,"
+             "alpha=6"),
+            ("rank", ["h.*.attn.*:rank=3"] + up, "has rank=4,alpha=8 in the"),
+            ("fewer", up, 'has an adapter on "h.0.attn'),
+            ("more", ["h.*.attn.*:rank=4", "h.?.down:rank=2"] + up,
+             'no adapter on "h.0.down"')):
+        b.split(name, *(o for w in options for o in ("--lora", w)))
+        for other in [[], ["--other-model"]][:1 + (name == "alpha")]:
+            said = b.call("eval", name, "--data", b.text, "--checkpoint",
+                          "saved", *other, code=78)
+            assert words in said, (name, said)
+    b.split("worded", "--lora", "h.*.attn.*:rank=4", "--lora",
+            "*.up:rank=2,alpha=6.0", "--freeze", "h.0", "--stages", 3)
+    same = json.loads(b.call("eval", "worded", "--data", b.text, "--json",
+                             "--batches", 4, "--checkpoint", "saved"))["loss"]
+    assert same == loss
+
+
 def check_memory(b):
     """AdamW keeps two states, of adapters only."""
     said = json.loads(b.call("plan", "plan", "--json", "-n", 1))
@@ -313,6 +338,7 @@ def main():
         base = check_split(b)
         trained, loss = check_training(b, base)
         check_memory(b)
+        check_others(b, loss)
         check_merged(b, base, trained, loss)
         check_adapter(b, trained)
         check_given(b)

@@ -167,6 +167,38 @@ def replaced(b):
            "x.safetensors", code=78)
 
 
+def another_model(b):
+    """Other models whose tensors are called the same: u06-core computes what u06
+    does, u20 something else."""
+    b.end(b.begin("dump", "--checkpoint", "kept"))
+
+    def evaluate(model, *options, code=0):
+        return b.call("eval", model, "--loss-fn", "mse:target=x", "--checkpoint",
+                      "kept", "--data", "x.safetensors", *options, code=code)
+
+    own = b.call("eval", "plan", "--checkpoint", "kept", "--data",
+                 "x.safetensors")
+    whole = "--stages", "1", "--policy", "flops"
+    for options in ("u06", *whole), ("u06", "--freeze", "n"), \
+            ("u06-core",), ("u06", *whole, "--freeze", "n"):
+        assert evaluate(f"{b.folder}/{options[0]}.pt2", *options[1:]) == own
+    said = evaluate(f"{b.folder}/u20.pt2", code=78)
+    assert f'of step {STEPS} is of the model "u06" (digest' in said, said
+    assert '"u20" (digest' in said and "--other-model" in said, said
+    other = evaluate(f"{b.folder}/u20.pt2", "--other-model")
+    assert other.startswith("loss ") and other != own
+    # What was changed in the run counts, whatever was cut otherwise.
+    run = b.begin("dump", "--checkpoint", "other.kept")
+    b.swap("n", "u06")
+    b.end(run)
+    own = b.call("eval", "plan", "--checkpoint", "other.kept", "--data",
+                 "x.safetensors")
+    assert evaluate(f"{b.folder}/u06.pt2", "--freeze", "n", "--checkpoint",
+                    "other.kept") == own
+    said = evaluate(f"{b.folder}/u20.pt2", "--checkpoint", "other.kept", code=78)
+    assert "whose run has changed it" in said and '"u20"' in said, said
+
+
 def second_folder(b):
     """The plan of the newest checkpoint, which is in the folder that the first
     one remembers."""
@@ -246,7 +278,7 @@ def main():
     penstock, folder = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as work:
         b = Bench(penstock, folder, sys.argv[3], work)
-        for part in refused, replaced, second_folder, frozen, many:
+        for part in refused, replaced, another_model, second_folder, frozen, many:
             part(b)
     print("ok")
 

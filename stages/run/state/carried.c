@@ -51,6 +51,13 @@ const char *pst_carried_model(const struct pst_engine *engine)
                                         : root->model_digest;
 }
 
+const char *pst_carried_identity(const struct pst_engine *engine)
+{
+    const struct pst_plan *root = root_of(engine);
+
+    return root->base_digest[0] != '\0' ? root->base_identity : root->identity;
+}
+
 bool pst_carried_is_in(const struct pst_checkpoint *ckpt)
 {
     return pst_checkpoint_find(ckpt, PLAN) != NULL;
@@ -227,9 +234,16 @@ static enum pst_status check_base(const struct pst_carried *c,
         status = pst_safetensors_read(e, 0, 32, digest, diag);
     if (status != PST_OK || strcmp(digest, c->base->model_digest) == 0)
         return status;
+    if (!c->train && c->base->identity[0] != '\0' &&
+        strcmp(c->ckpt->info.identity, c->base->identity) == 0)
+        return PST_OK;
     return pst_diag_set(diag, PST_ERR_MISMATCH,
-                        "the checkpoint of step %llu is of another model",
-                        (unsigned long long)c->ckpt->info.step);
+                        "the checkpoint of step %llu is of the model "
+                        "\"%.100s\" (digest %s), whose run has changed it, "
+                        "and this is another one, \"%.100s\" (digest %s)",
+                        (unsigned long long)c->ckpt->info.step,
+                        c->ckpt->info.name, digest, c->base->name,
+                        c->base->model_digest);
 }
 
 static enum pst_status read_plan(struct pst_carried *c, struct pst_diag *diag)
@@ -247,6 +261,8 @@ static enum pst_status read_plan(struct pst_carried *c, struct pst_diag *diag)
         return status;
     memcpy(c->plan->base_digest, c->base->model_digest,
            sizeof(c->plan->base_digest));
+    memcpy(c->plan->base_identity, c->base->identity,
+           sizeof(c->plan->base_identity));
     c->plan->read = read_start;
     c->plan->read_ctx = c;
     pst_plan_measure(c->plan);
@@ -254,7 +270,8 @@ static enum pst_status read_plan(struct pst_carried *c, struct pst_diag *diag)
 }
 
 enum pst_status pst_carried_open(struct pst_plan *base, const char *dir,
-                                 uint64_t step, struct pst_carried **ret,
+                                 uint64_t step, bool train,
+                                 struct pst_carried **ret,
                                  struct pst_diag *diag)
 {
     const struct pst_checkpoint_query query = {.dir = dir, .step = step};
@@ -265,6 +282,7 @@ enum pst_status pst_carried_open(struct pst_plan *base, const char *dir,
     if (c == NULL)
         return pst_diag_nomem(diag, sizeof(*c));
     c->base = base;
+    c->train = train;
     status = pst_checkpoint_open(&query, &c->ckpt, diag);
     if (status == PST_OK && pst_carried_is_in(c->ckpt))
         status = read_plan(c, diag);

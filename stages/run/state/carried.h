@@ -16,6 +16,8 @@ struct pst_safetensors_writer;
 
 /* Whose checkpoints these are: of the plan that the run began with. */
 const char *pst_carried_model(const struct pst_engine *engine);
+/* That plan's identity (struct pst_plan). */
+const char *pst_carried_identity(const struct pst_engine *engine);
 /* PST_ERR_MISMATCH if the model was changed in the run of the checkpoint and
  * the engine's plan is not what it then was, or the other way round. */
 enum pst_status pst_carried_check(const struct pst_engine *engine,
@@ -51,13 +53,15 @@ struct pst_carried {
     struct pst_plan *plan; /* owned; start values are the checkpoint's */
     struct pst_plan *base; /* borrowed */
     struct pst_checkpoint *ckpt;
+    bool train;
 };
 
-/* The plan in the checkpoint of that step, which was made of `base`. *ret is
- * NULL if the checkpoint is of base itself, or base was changed so before it
- * was cut. */
+/* The plan in the checkpoint of that step, which was made of `base`; unless it
+ * is to be trained, of one that computes the same as base. *ret is NULL if the
+ * checkpoint is of base itself, or base was changed so before it was cut. */
 enum pst_status pst_carried_open(struct pst_plan *base, const char *dir,
-                                 uint64_t step, struct pst_carried **ret,
+                                 uint64_t step, bool train,
+                                 struct pst_carried **ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 void pst_carried_close(struct pst_carried *carried);
 

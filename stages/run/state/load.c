@@ -7,16 +7,14 @@
 #include "stages/run/rank/step/device.h"
 #include "stages/run/state/carried.h"
 #include "stages/run/state/entries.h"
+#include "stages/run/state/match.h"
 
 struct loader {
     const struct pst_checkpoint *ckpt;
     const struct pst_engine *engine;
-    bool other_model;
 };
 
-/* Whose checkpoints an engine takes. One that does not train takes those of any
- * model whose parameters have the same names and shapes: the same model is
- * exported once to train and once to evaluate. */
+/* Whose checkpoints an engine opens at all; match.h has the rest. */
 static const char *wanted_model(const struct pst_engine *engine)
 {
     return engine->options.train ? pst_carried_model(engine) : NULL;
@@ -65,10 +63,12 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
                             "optimizer %s",
                             entry->name, l->ckpt->info.optimizer);
     if (e == NULL)
-        return pst_diag_set(
-            diag, l->other_model ? PST_ERR_MISMATCH : PST_ERR_INPUT,
-            "the checkpoint%s has no '%s'",
-            l->other_model ? " is of another model: it" : "", entry->name);
+        return pst_diag_set(diag,
+                            strcmp(l->ckpt->info.model_digest,
+                                   pst_carried_model(l->engine)) != 0
+                                ? PST_ERR_MISMATCH
+                                : PST_ERR_INPUT,
+                            "the checkpoint has no '%s'", entry->name);
     if (!pst_meta_same(&e->meta, &entry->meta))
         return pst_diag_set(diag, PST_ERR_MISMATCH,
                             "'%s' is %s in the checkpoint, %s in the plan",
@@ -81,33 +81,9 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
     return status;
 }
 
-/* What would quietly make another run of one that goes on: dropout and the
- * order of samples come from the seed. */
-static enum pst_status check_run(const struct pst_engine *engine,
-                                 const struct pst_checkpoint_info *info,
-                                 struct pst_diag *diag)
-{
-    const struct pst_optim_options *optim = &engine->options.optim;
-
-    if (!engine->options.train)
-        return PST_OK;
-    if (info->seed != engine->options.seed)
-        return pst_diag_set(diag, PST_ERR_MISMATCH,
-                            "the checkpoint was written with seed %" PRIu64
-                            ", this run has seed %" PRIu64
-                            ": give --seed %" PRIu64,
-                            info->seed, engine->options.seed, info->seed);
-    if (strcmp(info->optimizer, "none") != 0 && optim->row != NULL &&
-        strcmp(info->optimizer, optim->row->name) != 0)
-        return pst_diag_set(diag, PST_ERR_MISMATCH,
-                            "the checkpoint was written with optimizer %s, "
-                            "this run has %s: give --optimizer %s",
-                            info->optimizer, optim->row->name, info->optimizer);
-    return PST_OK;
-}
-
 static enum pst_status load_step(struct pst_engine *engine, const char *dir,
-                                 uint64_t step, struct pst_diag *diag)
+                                 uint64_t step, bool any_model,
+                                 struct pst_diag *diag)
 {
     const struct pst_checkpoint_query query = {
         .dir = dir, .step = step, .model_digest = wanted_model(engine)};
@@ -118,11 +94,7 @@ static enum pst_status load_step(struct pst_engine *engine, const char *dir,
     if (status != PST_OK)
         return status;
     l.ckpt = ckpt;
-    l.other_model =
-        strcmp(ckpt->info.model_digest, pst_carried_model(engine)) != 0;
-    status = check_run(engine, &ckpt->info, diag);
-    if (status == PST_OK)
-        status = pst_carried_check(engine, ckpt, diag);
+    status = pst_match_check(engine, ckpt, any_model, diag);
     for (unsigned i = 0; i < engine->n_local && status == PST_OK; i++) {
         pst_rank_params_changed(engine->ranks[i]);
         status =
@@ -218,7 +190,7 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
     if (status == PST_OK)
         status =
             load_step(engine, found.fallback ? choice->fallback : choice->dir,
-                      found.step, diag);
+                      found.step, choice->any_model, diag);
     status = pst_engine_settle(engine, status, diag);
     if (status != PST_OK)
         return status;

@@ -231,6 +231,8 @@ static enum pst_status commit(struct pst_engine *engine, const char *dir,
         snprintf(info.reason, sizeof(info.reason), "%s", note->next_fault);
     memcpy(info.model_digest, pst_carried_model(engine),
            sizeof(info.model_digest));
+    memcpy(info.identity, pst_carried_identity(engine), sizeof(info.identity));
+    snprintf(info.name, sizeof(info.name), "%s", engine->plan->name);
     snprintf(info.optimizer, sizeof(info.optimizer), "%s",
              engine->options.train ? pst_optim_name(&engine->options.optim)
                                    : "none");

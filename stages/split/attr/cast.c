@@ -556,6 +556,7 @@ static enum pst_status mark(struct caster *c, const struct pst_attrs *attrs)
         status = pst_diag_nomem(c->diag, text.len);
     else
         pst_digest(text.text, text.len, model->digest);
+    model->identity[0] = '\0';
     pst_str_fini(&text);
     return status;
 }

@@ -318,6 +318,7 @@ static enum pst_status mark(struct pst_model *model,
         status = pst_diag_nomem(diag, text.len);
     else
         pst_digest(text.text, text.len, model->digest);
+    model->identity[0] = '\0';
     pst_str_fini(&text);
     return status;
 }

@@ -400,6 +400,7 @@ static enum pst_status bind_head(struct binder *b)
     to->writes = from->writes;
     to->counted = from->counted;
     memcpy(to->model_digest, from->model_digest, sizeof(to->model_digest));
+    memcpy(to->identity, from->identity, sizeof(to->identity));
     (void)snprintf(text, sizeof(text), "%s bound to %s", from->digest, b->what);
     pst_digest(text, strlen(text), to->digest);
     for (size_t i = 0; i < from->inputs.n && status == PST_OK; i++)

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/state/match.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "stages/run/engine.h"
+#include "stages/run/state/carried.h"
+
+/* What would quietly make another run of one that goes on: dropout and the
+ * order of samples come from the seed. */
+static enum pst_status check_run(const struct pst_engine *engine,
+                                 const struct pst_checkpoint_info *info,
+                                 struct pst_diag *diag)
+{
+    const struct pst_optim_options *optim = &engine->options.optim;
+
+    if (info->seed != engine->options.seed)
+        return pst_diag_set(diag, PST_ERR_MISMATCH,
+                            "the checkpoint was written with seed %" PRIu64
+                            ", this run has seed %" PRIu64
+                            ": give --seed %" PRIu64,
+                            info->seed, engine->options.seed, info->seed);
+    if (strcmp(info->optimizer, "none") != 0 && optim->row != NULL &&
+        strcmp(info->optimizer, optim->row->name) != 0)
+        return pst_diag_set(diag, PST_ERR_MISMATCH,
+                            "the checkpoint was written with optimizer %s, "
+                            "this run has %s: give --optimizer %s",
+                            info->optimizer, optim->row->name, info->optimizer);
+    return PST_OK;
+}
+
+/* --- adapters ------------------------------------------------------------- */
+
+static const struct pst_adapter *find(const struct pst_adapters *list,
+                                      const char *module)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (strcmp(list->at[i].module, module) == 0)
+            return &list->at[i];
+    return NULL;
+}
+
+/* 0: not known. */
+static int64_t rank_there(const struct pst_checkpoint *ckpt,
+                          const struct pst_adapter *adapter)
+{
+    const struct pst_safetensors_entry *down =
+        pst_checkpoint_find(ckpt, adapter->down);
+
+    return down != NULL && down->meta.rank == 2 ? down->meta.size[0] : 0;
+}
+
+static int64_t rank_here(const struct pst_plan *plan,
+                         const struct pst_adapter *adapter)
+{
+    const int i =
+        pst_plan_find_param(plan, adapter->down + strlen(PST_CHECKPOINT_PARAM));
+
+    return i >= 0 ? plan->params.at[i].meta.size[0] : 0;
+}
+
+/* "rank=4,alpha=8" */
+static void describe(int64_t rank, double alpha, struct pst_str *out)
+{
+    pst_str_addf(out, "rank=%" PRId64 ",alpha=%g", rank, alpha);
+}
+
+static enum pst_status refuse(const struct pst_engine *engine,
+                              const struct pst_checkpoint *ckpt,
+                              const struct pst_adapter *theirs,
+                              const struct pst_adapter *mine,
+                              struct pst_diag *diag)
+{
+    struct pst_str there = {0}, here = {0};
+    enum pst_status status;
+
+    if (theirs == NULL)
+        return pst_diag_set(diag, PST_ERR_MISMATCH,
+                            "the checkpoint of step %" PRIu64 " has no adapter "
+                            "on \"%.200s\", this model has one",
+                            ckpt->info.step, mine->module);
+    describe(rank_there(ckpt, theirs), theirs->alpha, &there);
+    if (mine != NULL)
+        describe(rank_here(engine->plan, mine), mine->alpha, &here);
+    if (mine == NULL)
+        status = pst_diag_set(
+            diag, PST_ERR_MISMATCH,
+            "the checkpoint of step %" PRIu64 " has an adapter on \"%.200s\" "
+            "(%zu in all), this model has none: give --lora %.200s:%s, or take "
+            "what `penstock weights --merge` writes",
+            ckpt->info.step, theirs->module, ckpt->names.adapters.n,
+            theirs->module, pst_str_text(&there));
+    else
+        status = pst_diag_set(
+            diag, PST_ERR_MISMATCH,
+            "the adapter of \"%.200s\" has %s in the checkpoint of step "
+            "%" PRIu64 ", %s in this model: give --lora %.200s:%s",
+            theirs->module, pst_str_text(&there), ckpt->info.step,
+            pst_str_text(&here), theirs->module, pst_str_text(&there));
+    pst_str_fini(&there);
+    pst_str_fini(&here);
+    return status;
+}
+
+static enum pst_status check_adapters(const struct pst_engine *engine,
+                                      const struct pst_checkpoint *ckpt,
+                                      struct pst_diag *diag)
+{
+    const struct pst_adapters *theirs = &ckpt->names.adapters;
+    struct pst_state_names mine;
+    enum pst_status status;
+
+    if (!ckpt->has_names)
+        return PST_OK;
+    pst_state_names_init(&mine);
+    status = pst_plan_names(engine->plan, &mine, diag);
+    for (size_t i = 0; i < theirs->n && status == PST_OK; i++) {
+        const struct pst_adapter *a = &theirs->at[i];
+        const struct pst_adapter *b = find(&mine.adapters, a->module);
+
+        if (b == NULL || a->alpha != b->alpha ||
+            rank_there(ckpt, a) != rank_here(engine->plan, b))
+            status = refuse(engine, ckpt, a, b, diag);
+    }
+    for (size_t i = 0; i < mine.adapters.n && status == PST_OK; i++)
+        if (find(theirs, mine.adapters.at[i].module) == NULL)
+            status = refuse(engine, ckpt, NULL, &mine.adapters.at[i], diag);
+    pst_state_names_fini(&mine);
+    return status;
+}
+
+/* --- the model ------------------------------------------------------------ */
+
+static enum pst_status check_model(const struct pst_engine *engine,
+                                   const struct pst_checkpoint *ckpt,
+                                   struct pst_diag *diag)
+{
+    const struct pst_checkpoint_info *info = &ckpt->info;
+    const char *digest = pst_carried_model(engine);
+    const char *identity = pst_carried_identity(engine);
+
+    if (strcmp(info->model_digest, digest) == 0 ||
+        (identity[0] != '\0' && strcmp(info->identity, identity) == 0))
+        return PST_OK;
+    return pst_diag_set(
+        diag, PST_ERR_MISMATCH,
+        "the checkpoint of step %" PRIu64 " is of the model \"%.100s\" (digest "
+        "%s), \"%.100s\" (digest %s) computes something else: take the model "
+        "that wrote it, or with --other-model the tensors of these names and "
+        "shapes all the same",
+        info->step, info->name, info->model_digest, engine->plan->name, digest);
+}
+
+enum pst_status pst_match_check(const struct pst_engine *engine,
+                                const struct pst_checkpoint *ckpt,
+                                bool any_model, struct pst_diag *diag)
+{
+    enum pst_status status =
+        engine->options.train ? check_run(engine, &ckpt->info, diag) : PST_OK;
+
+    if (status == PST_OK)
+        status = check_adapters(engine, ckpt, diag);
+    if (status != PST_OK || any_model)
+        return status;
+    if (engine->options.train || pst_carried_is_in(ckpt))
+        return pst_carried_check(engine, ckpt, diag);
+    return check_model(engine, ckpt, diag);
+}

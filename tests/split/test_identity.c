@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a model computes, whatever its order of nodes, its mode, what is trained
+ * and how it is cut; and not less than that. */
+#include "tests/split/model.h"
+
+#include "stages/frontend/identity.h"
+
+static struct pst_diag diag;
+
+#define HEAD                                                                   \
+    "graph next_id=9 {\n"                                                      \
+    "  input %x: f32[2, 4]\n"
+#define STATE                                                                  \
+    "  param %w \"w\" grad: f32[4]\n"                                          \
+    "  const %c \"c\": f32[4]\n"
+#define MUL "  %a: f32[2, 4] = aten.mul.Tensor(%x, %w) # - - F id=0\n"
+#define ADD "  %b: f32[2, 4] = aten.add.Tensor(%x, %c) # - - F id=1\n"
+#define DROP                                                                   \
+    "  %d: f32[2, 4] = aten.dropout.default(%a, 0.5, True) # - - F id=2\n"
+#define END                                                                    \
+    "  %y: f32[2, 4] = aten.sub.Tensor(%d, %b) # - - F id=3\n"                 \
+    "  output user %y \"0\"\n"                                                 \
+    "}\n"
+
+static const char plain[] = HEAD STATE MUL ADD DROP END;
+
+static void identify(const char *text, double c, char ret[33])
+{
+    struct pst_model model;
+
+    model_init(&model, text, NULL, 0);
+    for (size_t i = 0; i < model.graph->consts.n; i++) {
+        const struct pst_weight *w =
+            pst_map_get(&model.weights_by_fqn, model.graph->consts.at[i]->fqn);
+
+        for (int k = 0; k < 4; k++)
+            ((float *)w->data)[k] = (float)c;
+    }
+    assert_ok(pst_model_identity(&model, ret, &diag), &diag);
+    model_fini(&model);
+}
+
+static void is_same(void **state)
+{
+    static const char *const same[] = {
+        HEAD STATE ADD MUL DROP END,
+        HEAD STATE MUL ADD
+        "  %d: f32[2, 4] view of %a + 0 = aten.dropout.default(%a, "
+        "0.5, False) # - - F id=2\n" END,
+        HEAD STATE MUL ADD
+        "  %y: f32[2, 4] = aten.sub.Tensor(%a, %b) # h.0 f.py:3 F id=7\n"
+        "  output user %y \"0\"\n}\n",
+        HEAD STATE MUL ADD DROP
+        "  %unread: f32[2, 4] = aten.neg.default(%a) # - - F id=8\n" END,
+        HEAD
+        "  param %w \"w\": f32[4]\n  const %k \"other\": f32[4]\n" MUL
+        "  %b: f32[2, 4] = aten.add.Tensor(%x, %k) # - - F id=1\n" DROP END,
+    };
+    char first[33], other[33];
+
+    (void)state;
+    identify(plain, 1, first);
+    for (size_t i = 0; i < PST_COUNT(same); i++) {
+        identify(same[i], 1, other);
+        if (strcmp(first, other) != 0)
+            fail_msg("%s", same[i]);
+    }
+}
+
+static void is_another(void **state)
+{
+    static const char *const others[] = {
+        HEAD STATE MUL ADD DROP
+        "  %y: f32[2, 4] = aten.sub.Tensor(%b, %d) # - - F id=3\n"
+        "  output user %y \"0\"\n}\n",
+        HEAD STATE MUL ADD DROP
+        "  %y: f32[2, 4] = aten.sub.Tensor(%d, %b, alpha=2) # - - F id=3\n"
+        "  output user %y \"0\"\n}\n",
+        HEAD STATE MUL ADD DROP
+        "  %z: f32[2, 4] = aten.sub.Tensor(%d, %b) # - - F id=3\n"
+        "  %y: f32[2, 4] = aten.tanh.default(%z) # - - F id=4\n"
+        "  output user %y \"0\"\n}\n",
+        HEAD STATE MUL ADD DROP
+        "  %y: f32[2, 4] = aten.sub.Tensor(%d, %b) # - - F id=3\n"
+        "  output user %y \"0\"\n  output user %b \"1\"\n}\n",
+        HEAD "  param %w \"v\" grad: f32[4]\n  const %c \"c\": f32[4]\n" MUL ADD
+            DROP END,
+    };
+    char first[33], other[33];
+
+    (void)state;
+    identify(plain, 1, first);
+    for (size_t i = 0; i < PST_COUNT(others); i++) {
+        identify(others[i], 1, other);
+        if (strcmp(first, other) == 0)
+            fail_msg("%s", others[i]);
+    }
+    identify(plain, 2, other); /* the constant */
+    assert_string_not_equal(first, other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(is_same),
+        cmocka_unit_test(is_another),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
