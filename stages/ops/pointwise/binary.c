@@ -206,29 +206,39 @@ XLOGY(special_xlog1py_other_scalar,
 
 /* --- integers ------------------------------------------------------------- */
 
-static uint64_t magnitude(int64_t a)
+/* |a| in the dtype: the least number of each stays as it is. */
+static int64_t magnitude(const struct pst_pw *p, uint64_t a)
 {
-    return a < 0 ? 0 - (uint64_t)a : (uint64_t)a;
+    const int64_t x = pst_pw_wrap(p->compute, (int64_t)a);
+
+    return x < 0 ? pst_pw_wrap(p->compute, (int64_t)(0 - (uint64_t)x)) : x;
 }
 
-static uint64_t common_divisor(int64_t a, int64_t b)
+static int64_t common_divisor(const struct pst_pw *p, int64_t a, int64_t b)
 {
-    uint64_t x = magnitude(a), y = magnitude(b);
+    int64_t x = magnitude(p, (uint64_t)a), y = magnitude(p, (uint64_t)b);
 
-    while (y != 0) {
-        const uint64_t rest = x % y;
+    while (x != 0) {
+        const int64_t rest = x == -1 ? 0 : y % x;
 
-        x = y;
-        y = rest;
+        y = x;
+        x = rest;
     }
-    return x;
+    return y;
 }
 
-static int64_t common_multiple(int64_t a, int64_t b)
+/* |a / d * b|; dtypes below 32 bits are computed in 32. */
+static int64_t common_multiple(const struct pst_pw *p, int64_t a, int64_t b)
 {
-    const uint64_t d = common_divisor(a, b);
+    const int64_t d = common_divisor(p, a, b);
+    uint64_t y;
 
-    return d == 0 ? 0 : (int64_t)(magnitude(a) / d * magnitude(b));
+    if (d == 0)
+        return 0;
+    y = (uint64_t)(d == -1 ? a : a / d) * (uint64_t)b;
+    if (pst_dtype_size(p->compute) >= 4)
+        return magnitude(p, y);
+    return (int64_t)y < 0 ? (int64_t)(0 - y) : (int64_t)y;
 }
 
 static enum pst_status infer_integers(struct pst_infer *c)
@@ -242,8 +252,8 @@ static enum pst_status infer_integers(struct pst_infer *c)
 }
 
 PST_PW_F64(integers_f64, 2, 0.0) /* inference lets none through */
-PST_PW_I64(gcd_i64, 2, (int64_t)common_divisor(a, b))
-PST_PW_I64(lcm_i64, 2, common_multiple(a, b))
+PST_PW_I64(gcd_i64, 2, common_divisor(p, a, b))
+PST_PW_I64(lcm_i64, 2, common_multiple(p, a, b))
 PST_PW_REF(gcd, 0, 2, integers_f64, gcd_i64)
 PST_PW_REF(lcm, 0, 2, integers_f64, lcm_i64)
 PST_PW_ROW(gcd, "gcd(Tensor self, Tensor other) -> Tensor", infer_integers, gcd,

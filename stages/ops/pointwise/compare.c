@@ -54,20 +54,23 @@ COMPARISON(ge, >=);
 
 /* --- logic: NaN is true --------------------------------------------------- */
 
-static void logical(const struct pst_call *call, unsigned n, pst_pw_f64_fn f)
+static void logical(const struct pst_call *call, unsigned n, pst_pw_f64_fn f,
+                    pst_pw_i64_fn i)
 {
+    const enum pst_dtype type = pst_result_type(call->args, n);
     struct pst_pw p;
 
     pst_pw_init(&p, call, 0, n);
-    p.compute = PST_F64;
-    pst_pw_run(&p, f, NULL);
+    p.compute = pst_dtype_kind(type) == PST_KIND_INT ? type : PST_F64;
+    pst_pw_run(&p, f, i);
 }
 
 #define LOGICAL(name, loop, expr)                                              \
     PST_PW_F64(name##_f64, 2, (double)(expr))                                  \
+    PST_PW_I64(name##_i64, 2, expr)                                            \
     static void name##_ref(const struct pst_call *call)                        \
     {                                                                          \
-        logical(call, 2, name##_f64);                                          \
+        logical(call, 2, name##_f64, name##_i64);                              \
     }                                                                          \
     PST_PW_THUNKS(name, loop, pst_pw_loop_logic, 2)                            \
     static const struct pst_kernel name##_kernels[] = {                        \
@@ -81,15 +84,15 @@ static void logical(const struct pst_call *call, unsigned n, pst_pw_f64_fn f)
     };                                                                         \
     PST_CPU_KERNELS(name, name##_kernels)
 
-LOGICAL(logical_and, and, a != 0.0 && b != 0.0);
-LOGICAL(logical_or, or, a != 0.0 || b != 0.0);
-LOGICAL(logical_xor, xor, (a != 0.0) != (b != 0.0));
+LOGICAL(logical_and, and, a != 0 && b != 0);
+LOGICAL(logical_or, or, a != 0 || b != 0);
+LOGICAL(logical_xor, xor, (a != 0) != (b != 0));
 
 PST_PW_F64(logical_not_f64, 1, (double)(a == 0.0))
 
 static void logical_not_ref(const struct pst_call *call)
 {
-    logical(call, 1, logical_not_f64);
+    logical(call, 1, logical_not_f64, NULL);
 }
 
 PST_PW_THUNKS(logical_not, not, pst_pw_loop_logic, 1)

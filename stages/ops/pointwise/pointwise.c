@@ -72,7 +72,9 @@ void pst_pw_params(struct pst_pw *p, unsigned first, unsigned n)
         const struct pst_arg *arg = &p->call->args[first + k];
 
         p->s[k] = arg->kind == PST_ARG_NONE ? NAN : pst_pw_number(arg);
-        p->k[k] = arg->kind == PST_ARG_NONE ? 0 : pst_pw_integer(arg);
+        p->k[k] = arg->kind == PST_ARG_NONE
+                      ? 0
+                      : pst_pw_wrap(p->compute, pst_pw_integer(arg));
         if (p->compute != PST_F64)
             p->s[k] = (double)(float)p->s[k];
     }
@@ -149,6 +151,16 @@ static void load_f64(const struct pst_pw *p, unsigned k, int64_t offset,
             to[i] = round_to(round, to[i]);
 }
 
+int64_t pst_pw_wrap(enum pst_dtype compute, int64_t x)
+{
+    int64_t cell = 0;
+
+    if (pst_dtype_kind(compute) != PST_KIND_INT || compute == PST_I64)
+        return x;
+    pst_store_i64(compute, &cell, 0, x);
+    return pst_load_i64(compute, &cell, 0);
+}
+
 static void load_i64(const struct pst_pw *p, unsigned k, int64_t offset,
                      int64_t stride, int64_t n, int64_t *to)
 {
@@ -158,6 +170,10 @@ static void load_i64(const struct pst_pw *p, unsigned k, int64_t offset,
         to[i] = x == NULL ? pst_pw_integer(p->arg[k])
                           : pst_load_i64(x->meta->dtype, x->data,
                                          offset + i * stride);
+    if (x != NULL && x->meta->dtype == p->compute)
+        return;
+    for (int64_t i = 0; i < n; i++)
+        to[i] = pst_pw_wrap(p->compute, to[i]);
 }
 
 static void store_f64(const struct pst_operand *out, bool accumulate,

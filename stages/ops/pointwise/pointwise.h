@@ -19,6 +19,9 @@
 /* A number among the arguments (INT, FLOAT, BOOL). */
 double pst_pw_number(const struct pst_arg *arg);
 int64_t pst_pw_integer(const struct pst_arg *arg);
+/* x as an operand of a computation in this dtype: what an integer of it cannot
+ * hold wraps before anything is computed, as in PyTorch. */
+int64_t pst_pw_wrap(enum pst_dtype compute, int64_t x);
 
 /* One execution. Operand k is argument `first + k`: a tensor or a number. */
 struct pst_pw {

@@ -146,13 +146,15 @@ static void clamp_i64(const struct pst_pw *p, int64_t n,
                       const int64_t *const *x, int64_t *y)
 {
     const struct pst_arg *lo = &p->call->args[1], *hi = &p->call->args[2];
+    const int64_t least = pst_pw_wrap(p->compute, pst_pw_integer(lo));
+    const int64_t most = pst_pw_wrap(p->compute, pst_pw_integer(hi));
 
     for (int64_t i = 0; i < n; i++) {
         y[i] = x[0][i];
         if (lo->kind != PST_ARG_NONE)
-            y[i] = PST_MAX(y[i], pst_pw_integer(lo));
+            y[i] = PST_MAX(y[i], least);
         if (hi->kind != PST_ARG_NONE)
-            y[i] = PST_MIN(y[i], pst_pw_integer(hi));
+            y[i] = PST_MIN(y[i], most);
     }
 }
 

@@ -27,10 +27,12 @@ static number load(enum pst_dtype dtype, const void *data, int64_t i)
                : (number)pst_load_i64(dtype, data, i);
 }
 
-static number literal(const struct pst_arg *arg)
+/* As one more of the sorted elements. */
+static number literal(enum pst_dtype dtype, const struct pst_arg *arg)
 {
-    return arg->kind == PST_ARG_FLOAT ? (number)arg->f
-                                      : (number)pst_pw_integer(arg);
+    return arg->kind == PST_ARG_FLOAT
+               ? (number)arg->f
+               : (number)pst_pw_wrap(dtype, pst_pw_integer(arg));
 }
 
 static number element(const struct row *r, int64_t i)
@@ -77,7 +79,7 @@ static void search_all(const struct pst_call *c,
             r.first = i / width * n;
         pst_store_i64(out->meta->dtype, out->data, i,
                       search(&r, x != NULL ? load(x->meta->dtype, x->data, i)
-                                           : literal(value)));
+                                           : literal(m->dtype, value)));
     }
 }
 
