@@ -5,8 +5,33 @@
 #include "stages/graph/schema.h"
 #include "stages/ops/op.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+static void fault(struct alias_case *c, const char *fmt, ...) PST_PRINTF(2, 3);
+
+static void fault(struct alias_case *c, const char *fmt, ...)
+{
+    va_list args;
+
+    if (c->fault[0] != '\0')
+        return;
+    va_start(args, fmt);
+    (void)vsnprintf(c->fault, sizeof(c->fault), fmt, args);
+    va_end(args);
+}
+
+/* Never NULL. */
+static const char *text_of(struct alias_case *c, const json_t *object,
+                           const char *key)
+{
+    const char *ret = alias_text(object, key);
+
+    if (ret == NULL)
+        fault(c, "something has no text \"%s\"", key);
+    return ret != NULL ? ret : "";
+}
 
 enum pst_dtype alias_dtype(const char *torch)
 {
@@ -23,8 +48,18 @@ enum pst_dtype alias_dtype(const char *torch)
     for (size_t i = 0; torch != NULL && i < PST_COUNT(rows); i++)
         if (strcmp(rows[i].name, torch) == 0)
             return rows[i].dtype;
-    fail_msg("dtype \"%s\" is not known", torch != NULL ? torch : "");
     return PST_N_DTYPES;
+}
+
+static enum pst_dtype dtype_of(struct alias_case *c, const json_t *object)
+{
+    const char *name = text_of(c, object, "dtype");
+    const enum pst_dtype ret = alias_dtype(name);
+
+    if (ret != PST_N_DTYPES)
+        return ret;
+    fault(c, "dtype \"%s\" is not known", name);
+    return PST_F32;
 }
 
 double alias_number(const json_t *x)
@@ -39,10 +74,11 @@ const char *alias_text(const json_t *object, const char *key)
 
 unsigned alias_ints(const json_t *list, int64_t ret[PST_MAX_RANK])
 {
-    assert_true(json_array_size(list) <= PST_MAX_RANK);
-    for (size_t i = 0; i < json_array_size(list); i++)
+    const size_t n = PST_MIN(json_array_size(list), (size_t)PST_MAX_RANK);
+
+    for (size_t i = 0; i < n; i++)
         ret[i] = json_integer_value(json_array_get(list, i));
-    return (unsigned)json_array_size(list);
+    return (unsigned)n;
 }
 
 int alias_case_storage(const struct alias_case *c, const char *name)
@@ -80,10 +116,18 @@ void alias_case_overwrite(struct alias_case *c, const json_t *values)
     json_object_foreach((json_t *)values, key, list)
     {
         const int k = alias_case_storage(c, key);
+        const size_t n =
+            k < 0 ? 0
+                  : c->storages[k].bytes / pst_dtype_size(c->storage_dtypes[k]);
 
-        assert_true(k >= 0);
+        if (json_array_size(list) > n)
+            fault(c, "a run writes %zu values to \"%s\", which has %zu",
+                  json_array_size(list), key, n);
         json_array_foreach(list, i, x)
-            store(c->storage_dtypes[k], c->storages[k].data, i, x);
+        {
+            if (i < n)
+                store(c->storage_dtypes[k], c->storages[k].data, i, x);
+        }
     }
 }
 
@@ -101,9 +145,13 @@ static void add_storages(struct alias_case *c)
                                        : json_array_size(values);
         const unsigned k = c->n_storages++;
 
-        assert_true(k < CASE_MAX);
+        if (k == CASE_MAX || n > SIZE_MAX / 16) {
+            c->n_storages--;
+            fault(c, "too many storages or values");
+            return;
+        }
         c->storage_names[k] = key;
-        c->storage_dtypes[k] = alias_dtype(alias_text(storage, "dtype"));
+        c->storage_dtypes[k] = dtype_of(c, storage);
         c->storages[k].bytes = n * pst_dtype_size(c->storage_dtypes[k]);
         c->storages[k].data = room(c, c->storages[k].bytes + 8, 1);
         json_array_foreach(values, i, x)
@@ -118,14 +166,17 @@ static void set_window(struct alias_case *c, const json_t *tensor,
 {
     int64_t sizes[PST_MAX_RANK], strides[PST_MAX_RANK];
     const unsigned rank = alias_ints(json_object_get(tensor, "sizes"), sizes);
-    const int storage = alias_case_storage(c, alias_text(tensor, "storage"));
+    const int storage = alias_case_storage(c, text_of(c, tensor, "storage"));
 
-    assert_true(storage >= 0);
-    assert_int_equal(alias_ints(json_object_get(tensor, "strides"), strides),
-                     rank);
+    if (storage < 0 ||
+        json_array_size(json_object_get(tensor, "sizes")) > PST_MAX_RANK)
+        fault(c, "\"%s\" has no storage or too many dimensions", ret->as.name);
+    if (alias_ints(json_object_get(tensor, "strides"), strides) != rank)
+        fault(c, "\"%s\" has not as many strides as sizes", ret->as.name);
+    if (c->fault[0] != '\0')
+        return;
     ret->as.storage = (unsigned)storage;
-    ret->as.meta =
-        pst_meta_make(alias_dtype(alias_text(tensor, "dtype")), rank, sizes);
+    ret->as.meta = pst_meta_make(dtype_of(c, tensor), rank, sizes);
     memcpy(ret->as.meta.stride, strides, rank * sizeof(*strides));
     ret->as.offset = json_integer_value(json_object_get(tensor, "offset"));
     if (json_is_true(json_object_get(tensor, "requires_grad")))
@@ -151,9 +202,13 @@ static void add_operand(struct alias_case *c, const char *name, int position)
 {
     const json_t *tensor =
         json_object_get(json_object_get(c->json, "tensors"), name);
-    struct pst_program_operand *o = &c->operands[c->n_operands++];
+    struct pst_program_operand *o = &c->operands[c->n_operands];
 
-    assert_true(c->n_operands < CASE_MAX);
+    if (name == NULL || ++c->n_operands == CASE_MAX) {
+        c->n_operands--;
+        fault(c, "an operand has no name, or there are too many");
+        return;
+    }
     o->as.name = name;
     o->as.tensor = tensor_number(c, name);
     if (position >= 0)
@@ -258,7 +313,9 @@ static void read_arg(struct alias_case *c, const json_t *x,
     else if (json_is_real(x))
         ret->literal = pst_f(json_real_value(x));
     else if (json_is_string(x))
-        ret->literal = pst_dtype_arg(alias_dtype(json_string_value(x)));
+        ret->literal = alias_dtype(json_string_value(x)) != PST_N_DTYPES
+                           ? pst_dtype_arg(alias_dtype(json_string_value(x)))
+                           : pst_text(json_string_value(x));
     else
         ret->literal = pst_none();
 }
@@ -267,7 +324,7 @@ static void read_arg(struct alias_case *c, const json_t *x,
  * the overload for numbers is meant. */
 static const char *full_name(struct alias_case *c, const json_t *op)
 {
-    const char *name = alias_text(op, "op"), *last = strrchr(name, '.');
+    const char *name = text_of(c, op, "op"), *last = strrchr(name, '.');
     const json_t *second = json_array_get(json_object_get(op, "args"), 1);
     const struct pst_op *row;
 
@@ -328,8 +385,13 @@ static const char *const *read_returns(struct alias_case *c, unsigned *ret_n)
     const char **ret = room(c, json_array_size(list), sizeof(*ret));
 
     *ret_n = (unsigned)json_array_size(list);
-    for (unsigned i = 0; i < *ret_n; i++)
+    for (unsigned i = 0; i < *ret_n; i++) {
         ret[i] = json_string_value(json_array_get(list, i));
+        if (ret[i] == NULL) {
+            fault(c, "return %u is no name", i);
+            ret[i] = "";
+        }
+    }
     return ret;
 }
 

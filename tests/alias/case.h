@@ -3,8 +3,8 @@
 #define PENSTOCK_TESTS_ALIAS_CASE_H
 /*
  * A program of a file of cases as penstock's program, with its storages. The
- * format is told in tests/alias/README.md. Whatever is wrong with a file ends
- * the driver.
+ * format is told in tests/alias/README.md. What is wrong with a case fails it,
+ * and no other.
  */
 #include "stages/alias/call.h"
 #include "tests/test.h"
@@ -23,13 +23,16 @@ struct alias_case {
     enum pst_dtype storage_dtypes[CASE_MAX];
     struct pst_call_storage storages[CASE_MAX];
     unsigned n_storages;
+    char fault[200]; /* why it is no case; "": it is one */
 };
 
+/* To be ended by alias_case_fini() whatever `fault` says. */
 void alias_case_init(struct alias_case *c, const json_t *json);
 void alias_case_fini(struct alias_case *c);
 /* Storages as they are at first, then what the run writes over them. */
 void alias_case_overwrite(struct alias_case *c, const json_t *values);
 int alias_case_storage(const struct alias_case *c, const char *name);
+/* PST_N_DTYPES: it has no such name. */
 enum pst_dtype alias_dtype(const char *torch);
 double alias_number(const json_t *x);
 const char *alias_text(const json_t *object, const char *key);

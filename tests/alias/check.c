@@ -102,9 +102,11 @@ static void check_return(struct checker *k, unsigned i, const json_t *want)
                    place->offset * (int64_t)pst_dtype_size(meta.dtype);
         }
     }
-    if (strcmp(storage, alias_text(want, "storage")) != 0)
+    if (alias_text(want, "storage") == NULL ||
+        strcmp(storage, alias_text(want, "storage")) != 0)
         wrong(k, "%s lies in storage \"%s\", not \"%s\"", what, storage,
-              alias_text(want, "storage"));
+              alias_text(want, "storage") != NULL ? alias_text(want, "storage")
+                                                  : "");
     if (meta.dtype != alias_dtype(alias_text(want, "dtype")))
         wrong(k, "%s is %s", what, pst_dtype_name(meta.dtype));
     check_geometry(k, what, want, &meta, place->offset);
@@ -297,7 +299,11 @@ static void check_run(struct checker *k, size_t run)
 
     if (returns != NULL && json_array_size(returns) != k->c->program.n_returns)
         wrong(k, "%u returns", k->c->program.n_returns);
-    json_array_foreach((json_t *)returns, i, x) check_return(k, (unsigned)i, x);
+    json_array_foreach((json_t *)returns, i, x)
+    {
+        if (i < k->c->program.n_returns)
+            check_return(k, (unsigned)i, x);
+    }
     check_plan(k);
 }
 
@@ -313,7 +319,9 @@ static void check_end(struct checker *k, const struct pst_caller *caller)
     json_object_foreach(stepped, key, x) check_leaf(k, caller, key, x, true);
     json_object_foreach(json_object_get(k->want, "storages"), key, x)
     {
-        if (json_object_get(stepped, key) == NULL)
+        if (alias_case_storage(k->c, key) < 0)
+            wrong(k, "no storage is called \"%s\"", key);
+        else if (json_object_get(stepped, key) == NULL)
             check_storage(k, key, x);
     }
     check_operands(k);
@@ -366,7 +374,8 @@ bool alias_key_of(const json_t *cases, const char *name, uint64_t *ret)
         struct pst_alias_operand as[CASE_MAX];
         struct alias_case c;
 
-        if (strcmp(alias_text(json, "name"), name) != 0)
+        if (alias_text(json, "name") == NULL ||
+            strcmp(alias_text(json, "name"), name) != 0)
             continue;
         alias_case_init(&c, json);
         for (unsigned k = 0; k < c.n_operands; k++)
