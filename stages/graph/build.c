@@ -142,7 +142,8 @@ static enum pst_status add_outs(struct pst_build *build, struct pst_node *node,
         out->def_index = k;
         if (c->alias_of[k] != NULL) {
             out->base = pst_value_storage(c->alias_of[k]);
-            out->offset = c->alias_of[k]->offset + c->offset[k];
+            out->offset =
+                pst_view_offset(c->alias_of[k], out->meta.dtype, c->offset[k]);
         }
     }
     if (!pst_vec_push(TAG, &graph->nodes, node))

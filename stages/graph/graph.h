@@ -79,7 +79,7 @@ struct pst_value {
     struct pst_node *def;    /* NODE only */
     unsigned def_index;      /* which output of def */
     struct pst_value *base;  /* NULL: own storage */
-    int64_t offset;          /* elements, from base's start */
+    int64_t offset;          /* elements (its own), from base's start */
     /* NODE: from here on the input, buffer or constant `version_of` has these
      * numbers, because the program writes it there; else NULL. */
     struct pst_value *version_of;
@@ -236,6 +236,16 @@ static inline bool pst_value_is_state(const struct pst_value *value)
 static inline struct pst_value *pst_value_storage(struct pst_value *value)
 {
     return value->base != NULL ? value->base : value;
+}
+
+/* The offset of a view of `of` that begins `by` elements of its own behind it;
+ * `of` begins where an element of that size can. */
+static inline int64_t pst_view_offset(const struct pst_value *of,
+                                      enum pst_dtype dtype, int64_t by)
+{
+    return of->offset * (int64_t)pst_dtype_size(of->meta.dtype) /
+               (int64_t)pst_dtype_size(dtype) +
+           by;
 }
 
 /* SSA order, ids, names, arity and kinds of arguments against the schema,

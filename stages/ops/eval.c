@@ -77,7 +77,7 @@ const void *pst_eval_get(const struct pst_eval *eval,
     data = eval->data[base->id];
     if (data == NULL)
         return NULL;
-    return data + (size_t)value->offset * pst_dtype_size(base->meta.dtype);
+    return data + (size_t)value->offset * pst_dtype_size(value->meta.dtype);
 }
 
 /* --- one node ----------------------------------------------------------- */

@@ -210,16 +210,21 @@ static enum pst_status check_alias(const struct pst_infer *c, unsigned k)
     const size_t size = pst_dtype_size(view->dtype);
     int64_t first, last;
 
-    if (view->dtype != base->meta.dtype &&
-        size != pst_dtype_size(base->meta.dtype))
-        return pst_diag_set(c->diag, PST_ERR_UNSUPPORTED,
-                            "%s: a view with elements of another size",
-                            c->schema->name);
+    if (PST_MUL(alias->offset, (int64_t)pst_dtype_size(alias->meta.dtype),
+                &first) ||
+        first % (int64_t)size != 0)
+        return pst_diag_set(c->diag, PST_ERR_SHAPE,
+                            "%s: \"%s\" begins at element %lld of its storage, "
+                            "where no %s can begin",
+                            c->schema->name, alias->name,
+                            (long long)alias->offset,
+                            pst_dtype_name(view->dtype));
     if (pst_meta_numel(view) == 0)
         return PST_OK;
-    if (PST_ADD(alias->offset, c->offset[k], &first) || first < 0 ||
+    first = pst_view_offset(alias, view->dtype, 0);
+    if (PST_ADD(first, c->offset[k], &first) || first < 0 ||
         PST_ADD(first, (int64_t)(pst_meta_span(view) / size), &last) ||
-        (uint64_t)last * size > pst_meta_span(&base->meta))
+        (uint64_t)last > pst_meta_span(&base->meta) / size)
         return pst_diag_set(c->diag, PST_ERR_SHAPE,
                             "%s: the view reaches outside of the storage of "
                             "\"%s\"",

@@ -142,6 +142,47 @@ enum pst_status pst_window_overlaps_itself(const struct pst_meta *meta,
     return PST_OK;
 }
 
+/* The same window of bytes: each element becomes a last dimension. False: it
+ * would have too many dimensions. */
+static bool in_bytes(const struct pst_window *w, struct pst_meta *meta,
+                     struct pst_window *ret)
+{
+    const int64_t item = (int64_t)pst_dtype_size(w->meta->dtype);
+
+    if (w->meta->rank == PST_MAX_RANK)
+        return false;
+    *meta = *w->meta;
+    meta->dtype = PST_U8;
+    for (unsigned d = 0; d < meta->rank; d++)
+        meta->stride[d] *= item;
+    meta->size[meta->rank] = item;
+    meta->stride[meta->rank++] = 1;
+    *ret = (struct pst_window){meta, w->offset * item};
+    return true;
+}
+
+static enum pst_status overlap_in_bytes(const struct pst_window *a,
+                                        const struct pst_window *b, bool *ret,
+                                        struct pst_diag *diag)
+{
+    const int64_t x = (int64_t)pst_dtype_size(a->meta->dtype);
+    const int64_t y = (int64_t)pst_dtype_size(b->meta->dtype);
+    struct pst_meta metas[2];
+    struct pst_window u, v;
+
+    *ret = false;
+    if (pst_meta_numel(a->meta) == 0 || pst_meta_numel(b->meta) == 0 ||
+        a->offset * x >= (b->offset + span_of(b->meta)) * y ||
+        b->offset * y >= (a->offset + span_of(a->meta)) * x)
+        return PST_OK;
+    *ret = true; /* their bounds meet */
+    if (pst_meta_is_dense(a->meta) && pst_meta_is_dense(b->meta))
+        return PST_OK;
+    if (in_bytes(a, &metas[0], &u) && in_bytes(b, &metas[1], &v))
+        return pst_windows_overlap(&u, &v, ret, diag);
+    return PST_OK; /* more is not known */
+}
+
 enum pst_status pst_windows_overlap(const struct pst_window *a,
                                     const struct pst_window *b, bool *ret,
                                     struct pst_diag *diag)
@@ -153,6 +194,8 @@ enum pst_status pst_windows_overlap(const struct pst_window *a,
     enum pst_status status;
 
     *ret = false;
+    if (pst_dtype_size(a->meta->dtype) != pst_dtype_size(b->meta->dtype))
+        return overlap_in_bytes(a, b, ret, diag);
     if (begin >= end || pst_meta_numel(a->meta) == 0 ||
         pst_meta_numel(b->meta) == 0)
         return PST_OK;
@@ -173,7 +216,8 @@ bool pst_windows_same(const struct pst_window *a, const struct pst_window *b)
 {
     unsigned i = 0, j = 0;
 
-    if (a->offset != b->offset)
+    if (a->offset != b->offset ||
+        pst_dtype_size(a->meta->dtype) != pst_dtype_size(b->meta->dtype))
         return false;
     for (;; i++, j++) {
         while (i < a->meta->rank && a->meta->size[i] == 1)

@@ -2,9 +2,10 @@
 #ifndef PENSTOCK_STAGES_FRONTEND_FUNCTIONAL_OVERLAP_H
 #define PENSTOCK_STAGES_FRONTEND_FUNCTIONAL_OVERLAP_H
 /*
- * Exact questions about windows (sizes, strides, offset in elements) on one
- * storage. Where comparing bounds does not decide, a bitmap of the elements
- * does, so that interleaved windows (even and odd columns) count as disjoint.
+ * Exact questions about windows (sizes, strides, offset in elements of their
+ * dtype) on one storage. Where comparing bounds does not decide, a bitmap of
+ * the elements does, so that interleaved windows (even and odd columns) count
+ * as disjoint.
  */
 #include "stages/graph/tensor.h"
 

@@ -337,14 +337,51 @@ static bool is_plain(const struct pst_meta *meta)
                   meta->rank * sizeof(plain.stride[0])) == 0;
 }
 
+struct pst_value *pst_versions_around(struct pst_functionalise *f,
+                                      const struct pst_value *v,
+                                      struct pst_value *version, bool no_grad)
+{
+    const int64_t item = (int64_t)pst_dtype_size(v->meta.dtype);
+    const int64_t whole = (int64_t)pst_dtype_size(version->meta.dtype);
+    const int64_t first = v->offset * item / whole, one = 1;
+    const int64_t bytes = v->offset * item + (int64_t)pst_meta_span(&v->meta);
+    struct pst_extent from = {first, NULL}, n = {0, NULL};
+
+    n.value = (bytes + whole - 1) / whole - first;
+    if (f->build->sizes != NULL) {
+        const struct pst_extent own = pst_extent_numel(f->build, v);
+        const struct pst_extent all = pst_extent_numel(f->build, version);
+
+        if (own.expr != NULL || all.expr != NULL)
+            n.expr = from.expr = pst_expr_unknown;
+    }
+    return pst_versions_emit(
+        f, &pst_op_as_strided, v, no_grad,
+        PST_ARGS(pst_v(version), pst_extents_arg(f->build, &n, 1),
+                 pst_ints(&one, 1), pst_extent_arg(f->build, from)));
+}
+
+/* A version whose elements have another size is looked at around the window. */
+static struct pst_value *as_elements_of(struct pst_functionalise *f,
+                                        const struct pst_value *v,
+                                        struct pst_value *version)
+{
+    if (pst_dtype_size(v->meta.dtype) == pst_dtype_size(version->meta.dtype))
+        return version;
+    version = pst_versions_around(f, v, version, false);
+    return pst_versions_bit_cast(f, v, version, v->meta.dtype, false);
+}
+
 /* The window that v has, on the version. */
 static struct pst_value *look_at(struct pst_functionalise *f,
                                  struct pst_value *version,
                                  const struct pst_value *v)
 {
     const struct pst_meta *meta = &v->meta;
-    struct pst_value *ret = version;
+    struct pst_value *ret = version = as_elements_of(f, v, version);
 
+    if (version == NULL)
+        return NULL;
     if (!pst_versions_cover(v, version) || !is_plain(meta))
         ret = pst_versions_emit(f, &pst_op_as_strided, v, false,
                                 PST_ARGS(pst_v(version), pst_versions_sizes(v),

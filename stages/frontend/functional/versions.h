@@ -61,7 +61,12 @@ struct pst_arg pst_versions_offset(struct pst_functionalise *f,
 /* Is the window of v all of the version, in its order? */
 bool pst_versions_cover(const struct pst_value *v,
                         const struct pst_value *version);
-/* The bits of v as the other dtype of the same size. */
+/* Elements of the version that v lies in, the least that are cut into v's dtype
+ * without a rest: a row of them. */
+struct pst_value *pst_versions_around(struct pst_functionalise *f,
+                                      const struct pst_value *v,
+                                      struct pst_value *version, bool no_grad);
+/* The bits of v as the other dtype. */
 struct pst_value *pst_versions_bit_cast(struct pst_functionalise *f,
                                         const struct pst_value *like,
                                         struct pst_value *v,

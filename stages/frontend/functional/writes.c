@@ -168,6 +168,32 @@ static struct pst_value *convert(struct pst_functionalise *f,
     return new;
 }
 
+/* An update of a window as one of the elements of the version around it, which
+ * have another size; *window becomes what these are in the old version. */
+static struct pst_value *in_elements_of(struct pst_functionalise *f,
+                                        const struct pst_value **window,
+                                        struct pst_value *new,
+                                        struct pst_value *old)
+{
+    const struct pst_value *v = *window;
+    const bool no_grad = f->build->no_grad;
+    struct pst_value *around, *cast;
+
+    if (new == NULL ||
+        pst_dtype_size(v->meta.dtype) == pst_dtype_size(old->meta.dtype))
+        return new;
+    around = pst_versions_around(f, v, old, no_grad);
+    cast = pst_versions_bit_cast(f, v, around, v->meta.dtype, no_grad);
+    if (cast == NULL)
+        return NULL;
+    *window = around;
+    new = pst_versions_emit(
+        f, &pst_op_write_strided, v, no_grad,
+        PST_ARGS(pst_v(cast), pst_v(new), pst_versions_sizes(v),
+                 pst_versions_strides(f, v), pst_i(v->offset - cast->offset)));
+    return pst_versions_bit_cast(f, v, new, old->meta.dtype, no_grad);
+}
+
 /* `fresh` has storage of its own that no name of the program means: it may
  * become the version itself. */
 static struct pst_value *new_version(struct pst_functionalise *f,
@@ -180,6 +206,7 @@ static struct pst_value *new_version(struct pst_functionalise *f,
     const bool no_grad = f->build->no_grad;
 
     new = convert(f, v, new);
+    new = in_elements_of(f, &v, new, old);
     if (new != NULL && pst_versions_cover(v, old)) {
         if (new == fresh &&new->base == NULL)
             return new;

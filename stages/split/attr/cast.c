@@ -299,7 +299,8 @@ static void set_results(const struct pst_node *node,
         out->offset = 0;
         if (inferred->alias_of[k] != NULL) {
             out->base = pst_value_storage(inferred->alias_of[k]);
-            out->offset = inferred->alias_of[k]->offset + inferred->offset[k];
+            out->offset = pst_view_offset(inferred->alias_of[k],
+                                          out->meta.dtype, inferred->offset[k]);
         }
     }
 }
