@@ -17,7 +17,8 @@
 struct written {
     const char *file;
     uint64_t tensors, bytes;
-    bool has_step; /* of a checkpoint */
+    uint64_t left_out; /* of what was trained, with --adapter */
+    bool has_step;     /* of a checkpoint */
     uint64_t step;
 };
 
@@ -61,10 +62,11 @@ static enum pst_status write_adapter(struct pst_state_names *names,
                                      pst_state_find_fn find, void *ctx,
                                      struct written *ret, struct pst_diag *diag)
 {
-    struct pst_str file = {0}, path = {0}, config = {0};
-    enum pst_status status =
-        pst_state_names_peft(names, find, ctx, &config, diag);
+    struct pst_str file = {0}, path = {0}, config = {0}, left_out = {0};
+    enum pst_status status;
 
+    ret->left_out = pst_state_names_left_out(names, &left_out);
+    status = pst_state_names_peft(names, find, ctx, &config, diag);
     if (status == PST_OK)
         status = name_file(ret->file, &file, &path, diag);
     if (status == PST_OK)
@@ -72,6 +74,13 @@ static enum pst_status write_adapter(struct pst_state_names *names,
             pst_state_write(file.text, names, find, ctx, &ret->bytes, diag);
     if (status == PST_OK)
         status = pst_file_write(path.text, config.text, config.len, diag);
+    if (status == PST_OK && ret->left_out > 0)
+        pstctl_printf(stderr,
+                      "penstock: warning: %" PRIu64 " tensors besides the "
+                      "adapters were trained or changed and are not in it: %s; "
+                      "without --adapter all is written\n",
+                      ret->left_out, pst_str_text(&left_out));
+    pst_str_fini(&left_out);
     pst_str_fini(&file);
     pst_str_fini(&path);
     pst_str_fini(&config);
@@ -224,6 +233,9 @@ static enum pst_status report(const char *output, const struct written *w,
     object =
         json_pack("{s:o s:I s:I}", "file", pstctl_json_text(output), "tensors",
                   (json_int_t)w->tensors, "bytes", (json_int_t)w->bytes);
+    if (w->left_out > 0)
+        (void)json_object_set_new(object, "left_out",
+                                  json_integer((json_int_t)w->left_out));
     if (w->has_step)
         (void)json_object_set_new(object, "step",
                                   json_integer((json_int_t)w->step));

@@ -141,7 +141,8 @@ static bool is_fresh(void *ctx, const char *fqn)
            pstd_attr_has(&x->attr, x->before, fqn);
 }
 
-/* States that begin anew count steps from here. */
+/* States that begin anew count steps from here; values that are no more those
+ * of the model that was cut are known as such. */
 static void count_from_here(const struct pstd_session *s, struct change *x,
                             const struct pstd_change_order *order)
 {
@@ -157,6 +158,8 @@ static void count_from_here(const struct pstd_session *s, struct change *x,
                              (order->keep || !is_fresh(x, param->fqn));
 
         param->since = goes_on ? was->since : s->step;
+        param->changed = is_fresh(x, param->fqn) ||
+                         (was != NULL && (was->changed || was->requires_grad));
     }
 }
 

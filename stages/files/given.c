@@ -303,6 +303,15 @@ const char *pst_given_name(const struct pst_given *given, size_t i)
     return given->names.entries[i].key;
 }
 
+const char *pst_given_metadata(const struct pst_given *given, const char *key)
+{
+    const char *text = NULL;
+
+    for (size_t i = 0; i < given->shards.n && text == NULL; i++)
+        text = pst_safetensors_metadata(given->shards.at[i], key);
+    return text;
+}
+
 const struct pst_safetensors_entry *pst_given_find(
     const struct pst_given *given, const char *name)
 {

@@ -31,5 +31,7 @@ const char *pst_given_name(const struct pst_given *given, size_t i);
  * do in their metadata. */
 const struct pst_safetensors_entry *pst_given_find(
     const struct pst_given *given, const char *name);
+/* A text in the metadata of the first file that has it; NULL: none has. */
+const char *pst_given_metadata(const struct pst_given *given, const char *key);
 
 #endif

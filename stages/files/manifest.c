@@ -196,6 +196,9 @@ static enum pst_status read_root(struct pst_manifest *m, json_t *root,
     if (status == PST_OK)
         status = pst_manifest_read_adapters(
             m, json_object_get(root, "adapters"), diag);
+    if (status == PST_OK)
+        status = pst_manifest_read_changed(m, json_object_get(root, "changed"),
+                                           diag);
     return status;
 }
 
@@ -292,8 +295,10 @@ static bool add_known(const struct pst_manifest *m, json_t *root)
             json_object_set_new(root, "state_dict",
                                 pst_manifest_make_names(m)) == 0) &&
            (m->names.adapters.n == 0 ||
-            json_object_set_new(root, "adapters",
-                                pst_manifest_make_adapters(m)) == 0);
+            (json_object_set_new(root, "adapters",
+                                 pst_manifest_make_adapters(m)) == 0 &&
+             json_object_set_new(root, "changed",
+                                 pst_manifest_make_changed(m)) == 0));
 }
 
 /* The text of the file; NULL if memory is out. */

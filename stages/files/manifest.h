@@ -42,6 +42,11 @@ enum pst_status pst_manifest_read_adapters(
     struct pst_manifest *m, const json_t *list,
     struct pst_diag *diag) PST_MUST_CHECK;
 json_t *pst_manifest_make_adapters(const struct pst_manifest *m);
+/* The same of tensors that training has changed. */
+enum pst_status pst_manifest_read_changed(struct pst_manifest *m,
+                                          const json_t *list,
+                                          struct pst_diag *diag) PST_MUST_CHECK;
+json_t *pst_manifest_make_changed(const struct pst_manifest *m);
 
 /* "DIR/step-00000150"; failure is in the text. */
 void pst_checkpoint_step_dir(const char *dir, uint64_t step,

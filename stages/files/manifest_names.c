@@ -174,6 +174,42 @@ enum pst_status pst_manifest_read_adapters(struct pst_manifest *m,
     return status;
 }
 
+enum pst_status pst_manifest_read_changed(struct pst_manifest *m,
+                                          const json_t *list,
+                                          struct pst_diag *diag)
+{
+    const size_t n = json_array_size(list);
+
+    if (list != NULL && !json_is_array(list))
+        return pst_diag_set(diag, PST_ERR_INPUT, "'changed' is wrong");
+    for (size_t i = 0; i < n; i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        const char *copy;
+
+        if (name == NULL || !pst_map_has(&m->tensors, name) ||
+            strchr(name, '.') == NULL)
+            return pst_diag_set(diag, PST_ERR_INPUT, "'changed' is wrong");
+        copy = pst_arena_strdup(&m->names.arena, name);
+        if (copy == NULL ||
+            !pst_vec_push(PST_TAG_ARCHIVE, &m->names.changed, copy))
+            return pst_diag_nomem(diag, strlen(name));
+    }
+    return PST_OK;
+}
+
+json_t *pst_manifest_make_changed(const struct pst_manifest *m)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; list != NULL && i < m->names.changed.n; i++)
+        if (json_array_append_new(list, json_string(m->names.changed.at[i])) !=
+            0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
 json_t *pst_manifest_make_adapters(const struct pst_manifest *m)
 {
     const struct pst_adapters *adapters = &m->names.adapters;

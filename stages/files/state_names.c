@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/files/state_names.h"
 
+#include "stages/files/lora/alphas.h"
+
 #include <string.h>
 
 #define TAG   PST_TAG_ARCHIVE
@@ -18,6 +20,7 @@ void pst_state_names_fini(struct pst_state_names *names)
     pst_map_fini(&names->keys);
     pst_vec_fini(&names->all);
     pst_vec_fini(&names->adapters);
+    pst_vec_fini(&names->changed);
     pst_arena_fini(&names->arena);
 }
 
@@ -157,6 +160,27 @@ static enum pst_status copy_merged(const struct source *s,
     return status;
 }
 
+/* What A and B alone do not say. */
+static enum pst_status add_alphas(const struct pst_state_names *names,
+                                  struct pst_safetensors_writer *w,
+                                  struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < names->adapters.n && status == PST_OK; i++) {
+        struct pst_str key = {0};
+        char value[32];
+
+        pst_alphas_key(names->adapters.at[i].module, &key);
+        pst_alphas_value(names->adapters.at[i].alpha, value);
+        status = key.failed ? pst_diag_nomem(diag, key.len)
+                            : pst_safetensors_writer_metadata(w, key.text,
+                                                              value, diag);
+        pst_str_fini(&key);
+    }
+    return status;
+}
+
 static enum pst_status copy(const struct pst_state_names *names,
                             const struct source *s, pst_state_find_fn find,
                             void *ctx, struct pst_safetensors_writer *w,
@@ -194,6 +218,8 @@ static enum pst_status write_all(struct pst_safetensors_writer *w,
     }
     if (status == PST_OK) /* transformers asks for it */
         status = pst_safetensors_writer_metadata(w, "format", "pt", diag);
+    if (status == PST_OK && !names->merges)
+        status = add_alphas(names, w, diag);
     if (status == PST_OK)
         status = pst_safetensors_writer_begin(w, diag);
     for (size_t i = 0; i < names->all.n && status == PST_OK; i++)

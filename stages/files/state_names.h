@@ -10,7 +10,7 @@
 #include "stages/base/map.h"
 #include "stages/base/str.h"
 #include "stages/base/vec.h"
-#include "stages/files/merge.h"
+#include "stages/files/lora/merge.h"
 
 /* What names of peft's files begin with. */
 #define PST_PEFT_PREFIX "base_model.model."
@@ -29,6 +29,9 @@ struct pst_state_names {
     struct PST_VEC(struct pst_state_name) all;
     struct pst_map keys;
     struct pst_adapters adapters; /* of tensors, named as `tensor` is */
+    /* Tensors that training has other values of than the model had; known of
+     * models with adapters, which are among them. */
+    struct PST_VEC(const char *) changed;
     bool merges; /* weights are written with what their adapters add */
 };
 
@@ -53,6 +56,9 @@ enum pst_status pst_state_write(const char *path,
  * PST_ERR_UNSUPPORTED: something reads such a weight without its adapter. */
 enum pst_status pst_state_names_merge(struct pst_state_names *names,
                                       struct pst_diag *diag) PST_MUST_CHECK;
+/* Those of them that are no adapters': how many, and the first keys. */
+size_t pst_state_names_left_out(const struct pst_state_names *names,
+                                struct pst_str *out);
 /* Leaves the adapters, by peft's keys; *ret_config: its adapter_config.json, to
  * be freed by pst_str_fini. PST_ERR_INPUT: there are none. */
 enum pst_status pst_state_names_peft(struct pst_state_names *names,

@@ -7,7 +7,7 @@
  * disk, no pickle is read, no library is loaded. One thread at a time.
  */
 #include "stages/base/host/fs.h"
-#include "stages/files/adapters.h"
+#include "stages/files/lora/adapters.h"
 #include "stages/graph/graph.h"
 #include "stages/graph/symbol.h"
 #include "stages/passes/pass.h"

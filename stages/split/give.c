@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Weights that a user gives, matched with the names of the model's state. */
+#include "stages/files/lora/alphas.h"
 #include "stages/split/split.h"
 #include "stages/split/values.h"
 
+#include <math.h>
 #include <string.h>
 
 #define TAG   PST_TAG_PLAN
@@ -337,6 +339,52 @@ static enum pst_status judge(const struct giver *g, bool partial)
     return status;
 }
 
+/* A and B are worth what they were with the alpha that they were trained with.
+ */
+static enum pst_status check_alpha(const struct giver *g,
+                                   const struct pst_alphas *alphas,
+                                   const struct pst_adapter *adapter)
+{
+    const int down = pst_plan_find_param(g->plan, adapter->down);
+    const struct pst_safetensors_entry *e =
+        down < 0 ? NULL : g->params[down].whole;
+    enum pst_status status;
+    double alpha = 0;
+    bool known;
+
+    if (e == NULL)
+        return PST_OK;
+    status = pst_alphas_find(alphas, adapter->module, e->meta.size[0],
+                             pst_has_prefix(e->name, PST_PEFT_PREFIX), &alpha,
+                             &known, g->diag);
+    /* Of a root only so many digits are told. */
+    if (status != PST_OK || !known ||
+        fabs(alpha - adapter->alpha) <= 1e-9 * adapter->alpha)
+        return status;
+    return pst_diag_set(g->diag, PST_ERR_INPUT,
+                        "%s: the adapter of \"%.200s\" is one of alpha %g, the "
+                        "model has alpha %g: give --lora %.200s:rank=%lld,"
+                        "alpha=%g",
+                        g->path, adapter->module, alpha, adapter->alpha,
+                        adapter->module, (long long)e->meta.size[0], alpha);
+}
+
+static enum pst_status check_alphas(const struct giver *g)
+{
+    struct pst_alphas *alphas;
+    enum pst_status status;
+
+    if (g->n_adapted == 0)
+        return PST_OK;
+    status = pst_alphas_open(g->files, &alphas, g->diag);
+    if (status != PST_OK)
+        return status;
+    for (size_t i = 0; i < g->plan->adapters.n && status == PST_OK; i++)
+        status = check_alpha(g, alphas, &g->plan->adapters.at[i]);
+    pst_alphas_close(alphas);
+    return status;
+}
+
 /* fmt takes the path, the number and the names. */
 static enum pst_status note_list(const struct giver *g,
                                  const struct pst_name_list *list,
@@ -392,6 +440,8 @@ enum pst_status pst_plan_give(struct pst_plan *plan, const char *path,
         find_rest(&g);
         status = judge(&g, partial);
     }
+    if (status == PST_OK)
+        status = check_alphas(&g);
     if (status == PST_OK)
         status = note_all(&g);
     if (status == PST_OK && given != NULL) {

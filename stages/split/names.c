@@ -106,3 +106,36 @@ enum pst_status pst_plan_names(const struct pst_plan *plan,
     }
     return status == PST_OK ? add_adapters(plan, ret, diag) : status;
 }
+
+static bool is_updated(const struct pst_plan *plan, const char *fqn)
+{
+    for (size_t s = 0; s < plan->stages.n; s++) {
+        const struct pst_graph *graph = plan->stages.at[s].graph;
+
+        for (size_t i = 0; i < graph->outputs.n; i++)
+            if (graph->outputs.at[i].kind == PST_OUTPUT_BUFFER_UPDATE &&
+                strcmp(graph->outputs.at[i].target->fqn, fqn) == 0)
+                return true;
+    }
+    return false;
+}
+
+enum pst_status pst_plan_changed(const struct pst_plan *plan,
+                                 struct pst_state_names *ret,
+                                 struct pst_diag *diag)
+{
+    for (size_t i = 0; i < plan->params.n; i++) {
+        const struct pst_plan_param *param = &plan->params.at[i];
+        const char *tensor;
+
+        if (!pst_plan_is_state(param) ||
+            (!param->requires_grad && !param->changed &&
+             !is_updated(plan, param->fqn)))
+            continue;
+        tensor = tensor_of(plan, param->fqn, &ret->arena);
+        if (tensor == NULL ||
+            !pst_vec_push(PST_TAG_PLAN, &ret->changed, tensor))
+            return pst_diag_nomem(diag, strlen(param->fqn));
+    }
+    return PST_OK;
+}

@@ -267,6 +267,7 @@ static void pack_params(struct packer *p, pb_plan *ret)
         items[i].meta = pack_meta(p, &param->meta);
         items[i].requires_grad = param->requires_grad;
         items[i].since = param->since;
+        items[i].changed = param->changed;
         if (param->rounded)
             items[i].rounds = pt2_code(param->rounds);
         items[i].persistent = param->persistent;

@@ -100,6 +100,9 @@ struct pst_plan_param {
     /* Finished steps when it came, or was trained again: its optimizer's states
      * count from there. */
     uint64_t since;
+    /* A running job has other values of it than the model had: it was set or
+     * cast, came with another module, or was trained before it was frozen. */
+    bool changed;
     unsigned *stages; /* that read it, ascending; none: unused */
     unsigned *uses;   /* contributions to its gradient in each of them */
     unsigned n_stages;
@@ -224,6 +227,10 @@ bool pst_plan_is_state(const struct pst_plan_param *param);
 /* "param.FQN", "buffer.FQN": its name in checkpoints. */
 void pst_plan_tensor_name(const struct pst_plan_param *param,
                           struct pst_str *ret);
+/* The tensors that training has other values of than the model had. */
+enum pst_status pst_plan_changed(const struct pst_plan *plan,
+                                 struct pst_state_names *ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* Adds all keys of the model's state_dict. */
 enum pst_status pst_plan_names(const struct pst_plan *plan,
                                struct pst_state_names *ret,

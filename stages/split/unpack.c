@@ -312,6 +312,7 @@ static enum pst_status take_param(struct unpacker *u, size_t i,
         PST_VALUE_PARAM, PST_VALUE_BUFFER, PST_VALUE_CONST};
     struct pst_arena *arena = &u->plan->arena;
     struct pst_plan_param param = {.since = pb->since,
+                                   .changed = pb->changed,
                                    .requires_grad = pb->requires_grad,
                                    .persistent = pb->persistent,
                                    .is_complex = pb->pairs,

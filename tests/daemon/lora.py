@@ -242,6 +242,56 @@ def check_given(b):
     assert "24 of its tensors are none of the model" in said, said
 
 
+def check_alphas(b):
+    """What A and B were trained with, by peft's configuration or by the
+    metadata of a file of all tensors, is what the plan has."""
+    folder = f"{b.folder}/others"
+    shutil.copytree(f"{b.folder}/adapter", folder)
+    with open(f"{folder}/adapter_config.json", encoding="utf-8") as file:
+        config = json.load(file)
+    tensors = load(f"{folder}/adapter_model.safetensors")
+    save(f"{folder}/adapter_model.safetensors", tensors)  # without metadata
+
+    def given(weights, loras=LORAS, code=65, **changed):
+        with open(f"{folder}/adapter_config.json", "w",
+                  encoding="utf-8") as file:
+            json.dump({**config, **changed}, file)
+        return b.call("split", b.model, "-o", "none" if code else "given",
+                      *loras, "--weights", weights, code=code)
+
+    assert config["lora_alpha"] == 8 and config["alpha_pattern"], config
+    given("others", code=0)
+    other = ["--lora", "h.*.attn.*:rank=4,alpha=32", *LORAS[2:]]
+    words = ('of alpha 8, the model has alpha 32: give --lora h.0.attn.',
+             ":rank=4,alpha=8")
+    b.call("weights", "saved", "-o", "all.safetensors")
+    for weights in "others", "all.safetensors", "adapter":
+        said = given(weights, other)
+        assert all(w in said for w in words), said
+    ups = {f"h.{i}.up": 6 for i in range(4)}
+    for pattern in ups, {"up": 6}, {"^h\\.0\\.up$": 6, "h.1.up": 6.0,
+                                    "2.up": 6, "3\\.up": 6}:
+        given("others", code=0, alpha_pattern=pattern)
+    given("others", code=0, use_rslora=True, lora_alpha=4,
+          alpha_pattern={"up": 4.242640687119285})
+    for changed, words in (
+            ({"lora_alpha": 9}, "one of alpha 9, the model has alpha 8"),
+            ({"alpha_pattern": {"^up": 6}}, "of alpha 8, the model has alpha 6"),
+            ({"alpha_pattern": {"h.*": 6}}, 'the expression "h.*"'),
+            ({"use_rslora": True, "lora_alpha": 8}, "one of alpha 16,"),
+            ({"use_dora": True}, "use_dora"),
+            ({"peft_type": "IA3"}, "of type"),
+            ({"lora_alpha": "8"}, '"lora_alpha" is wrong'),
+            ({"alpha_pattern": {"up": "6"}}, '"up" is wrong'),
+            ({"alpha_pattern": [6]}, '"alpha_pattern" is wrong')):
+        said = given("others", **changed)
+        assert words in said, (changed, said)
+    with open(f"{folder}/adapter_config.json", "w", encoding="utf-8") as file:
+        file.write("[1")
+    assert "adapter_config.json: byte" in b.call(
+        "split", b.model, "-o", "none", *LORAS, "--weights", "others", code=65)
+
+
 def check_changes(b):
     """Gradients against slopes where B is not zero; --unfreeze behind it."""
     start = b.weights("plan")
@@ -254,9 +304,22 @@ def check_changes(b):
     b.split("started", "--stages", 2, *LORAS, "--weights",
             "start.safetensors", "--unfreeze", "ln_f")
     b.call("verify", "started", "-n", 2, "--data", b.text)
-    dump = b.run("started", "dump", "--ranks", 2, steps=1)
+    dump = b.run("started", "dump", "--ranks", 2, "--checkpoint", "open",
+                 steps=1)
     grads = {n for n in dump if n.startswith("grad.")}
     assert len(grads) == 2 * 12 + 2 and "grad.ln_f.bias" in grads, grads
+    left_out(b, "open", "ln_f.weight", "ln_f.bias")
+    left_out(b, "saved")
+
+
+def left_out(b, checkpoint, *names):
+    """What was trained besides the adapters is no part of what peft loads."""
+    done = subprocess.run(
+        [b.penstock, "weights", checkpoint, "-o", "left", "--adapter",
+         "--json"], cwd=b.folder, text=True, capture_output=True, check=True)
+    assert json.loads(done.stdout).get("left_out", 0) == len(names), done
+    assert all(f'"{n}"' in done.stderr for n in names), done
+    assert ("warning" in done.stderr) == (len(names) > 0), done
 
 
 def check_job(b):
@@ -275,11 +338,13 @@ def check_job(b):
                 break
             time.sleep(.05)
         assert said.returncode == 0, said
+        b.call("attr", "set", "h.1.down.bias", "0", "--job", job)
         b.call("stop", "--job", job)
         run.communicate(timeout=60)
+    left_out(b, "changed", "h.1.down.bias")
     merged, base = b.weights("changed", "--merge"), b.weights("base")
     assert merged.keys() == base.keys()
-    changed = {n for n in base if merged[n] != base[n]}
+    changed = {n for n in base if merged[n] != base[n]} - {"h.1.down.bias"}
     assert changed and changed <= {
         f"h.{i}.{layer}.weight" for i in range(4) for layer in RANKS}, changed
 
@@ -342,6 +407,7 @@ def main():
         check_merged(b, base, trained, loss)
         check_adapter(b, trained)
         check_given(b)
+        check_alphas(b)
         check_changes(b)
         check_job(b)
         check_refused(b)

@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_MODULES_LORA_LORA_H
 #define PENSTOCK_STAGES_MODULES_LORA_LORA_H
 /*
- * Low-rank adapters on linear layers (stages/files/adapters.h), named and begun
- * as peft does: FQN.lora_A.default.weight is uniform in +-1/sqrt(in),
+ * Low-rank adapters on linear layers (stages/files/lora/adapters.h), named and
+ * begun as peft does: FQN.lora_A.default.weight is uniform in +-1/sqrt(in),
  * FQN.lora_B.default.weight is 0, so that the model is what it was. All other
  * parameters are frozen. Nodes keep their ids, sizes stay free.
  *

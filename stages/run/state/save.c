@@ -238,6 +238,8 @@ static enum pst_status commit(struct pst_engine *engine, const char *dir,
                                    : "none");
     pst_state_names_init(&names);
     status = pst_plan_names(engine->plan, &names, diag);
+    if (status == PST_OK && engine->options.train && names.adapters.n > 0)
+        status = pst_plan_changed(engine->plan, &names, diag);
     if (status == PST_OK)
         status = pst_checkpoint_commit(dir, &info, &names, shards,
                                        engine->options.ranks, keep, diag);

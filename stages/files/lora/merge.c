@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/files/merge.h"
+#include "stages/files/lora/merge.h"
 
 #define TAG PST_TAG_ARCHIVE
 

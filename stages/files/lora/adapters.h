@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_FILES_ADAPTERS_H
-#define PENSTOCK_STAGES_FILES_ADAPTERS_H
+#ifndef PENSTOCK_STAGES_FILES_LORA_ADAPTERS_H
+#define PENSTOCK_STAGES_FILES_LORA_ADAPTERS_H
 /*
  * Low-rank adapters: a layer y = x W^T (+ bias) becomes y + alpha / rank *
  * ((x A^T) B^T), and A (rank, in) and B (out, rank) are trained in W's place.

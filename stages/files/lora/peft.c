@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TAG PST_TAG_ARCHIVE
+#define TAG   PST_TAG_ARCHIVE
+#define SHOWN 10
 
 static enum pst_status no_adapters(struct pst_diag *diag)
 {
@@ -45,6 +46,26 @@ enum pst_status pst_state_names_merge(struct pst_state_names *names,
     names->all.n = n;
     names->merges = true;
     return PST_OK;
+}
+
+size_t pst_state_names_left_out(const struct pst_state_names *names,
+                                struct pst_str *out)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < names->changed.n; i++) {
+        const char *tensor = names->changed.at[i];
+
+        if (is_of_adapter(&names->adapters, tensor))
+            continue;
+        if (n < SHOWN)
+            pst_str_addf(out, "%s\"%.120s\"", n > 0 ? ", " : "",
+                         strchr(tensor, '.') + 1);
+        else if (n == SHOWN)
+            pst_str_add(out, ", ...");
+        n++;
+    }
+    return n;
 }
 
 /* --- peft ----------------------------------------------------------------- */

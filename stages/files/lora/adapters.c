@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/files/adapters.h"
+#include "stages/files/lora/adapters.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_FILES_MERGE_H
-#define PENSTOCK_STAGES_FILES_MERGE_H
+#ifndef PENSTOCK_STAGES_FILES_LORA_MERGE_H
+#define PENSTOCK_STAGES_FILES_LORA_MERGE_H
 /* A weight with what its adapter adds. One thread. */
-#include "stages/files/adapters.h"
+#include "stages/files/lora/adapters.h"
 #include "stages/files/safetensors.h"
 
 /* The entry that has a tensor's values; borrowed until the file is written. */

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/files/lora/alphas.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TAG        PST_TAG_ARCHIVE
+#define CONFIG     "adapter_config.json"
+#define MAX_CONFIG ((size_t)16 << 20)
+#define ALPHA      8.0 /* peft's, where it is not said */
+
+struct pst_alphas {
+    const struct pst_given *files;
+    struct pst_str path;
+    json_t *config; /* NULL: there is none */
+};
+
+void pst_alphas_key(const char *module, struct pst_str *ret)
+{
+    pst_str_addf(ret, "lora_alpha %s", module);
+}
+
+void pst_alphas_value(double alpha, char ret[32])
+{
+    pst_format_f64(alpha, ret);
+}
+
+static enum pst_status read_config(struct pst_alphas *a, struct pst_diag *diag)
+{
+    json_error_t error;
+    char *text = NULL;
+    size_t size = 0;
+    enum pst_status status;
+
+    if (access(a->path.text, F_OK) != 0)
+        return errno == ENOENT
+                   ? PST_OK
+                   : pst_diag_errno(diag, errno, "%s", a->path.text);
+    status = pst_file_read(a->path.text, MAX_CONFIG, &text, &size, diag);
+    if (status != PST_OK)
+        return status;
+    a->config = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
+    pst_free(text);
+    if (a->config == NULL)
+        return pst_diag_set(diag, PST_ERR_INPUT, "%s: byte %d: %s",
+                            a->path.text, error.position, error.text);
+    if (!json_is_object(a->config))
+        return pst_diag_set(diag, PST_ERR_INPUT, "%s: is no object",
+                            a->path.text);
+    return PST_OK;
+}
+
+enum pst_status pst_alphas_open(const struct pst_given *files,
+                                struct pst_alphas **ret, struct pst_diag *diag)
+{
+    const char *path = pst_given_path(files), *slash = strrchr(path, '/');
+    struct pst_alphas *a = pst_calloc(TAG, 1, sizeof(*a));
+    enum pst_status status;
+
+    if (a == NULL)
+        return pst_diag_nomem(diag, sizeof(*a));
+    a->files = files;
+    if (slash != NULL)
+        pst_str_addn(&a->path, path, (size_t)(slash - path) + 1);
+    pst_str_add(&a->path, CONFIG);
+    status = a->path.failed ? pst_diag_nomem(diag, strlen(path))
+                            : read_config(a, diag);
+    if (status != PST_OK) {
+        pst_alphas_close(a);
+        return status;
+    }
+    *ret = a;
+    return PST_OK;
+}
+
+void pst_alphas_close(struct pst_alphas *alphas)
+{
+    if (alphas == NULL)
+        return;
+    json_decref(alphas->config);
+    pst_str_fini(&alphas->path);
+    pst_free(alphas);
+}
+
+/* --- peft's configuration ------------------------------------------------- */
+
+static bool is_set(const struct pst_alphas *a, const char *key)
+{
+    return json_is_true(json_object_get(a->config, key));
+}
+
+static enum pst_status wrong(const struct pst_alphas *a, const char *what,
+                             struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_ERR_INPUT, "%s: \"%.200s\" is wrong",
+                        a->path.text, what);
+}
+
+/* A name as people or we write it: a plain one, dots quoted or not, maybe all
+ * of it ("^"). *ret_plain false: an expression that only peft can read. */
+static void read_pattern(const char *key, struct pst_str *ret, bool *ret_all,
+                         bool *ret_plain)
+{
+    size_t n;
+
+    *ret_all = key[0] == '^';
+    *ret_plain = true;
+    key += *ret_all;
+    for (n = strlen(key); n > 0 && key[n - 1] == '$'; n--)
+        ;
+    for (size_t i = 0; i < n; i++) {
+        const bool quoted = key[i] == '\\' && i + 1 < n;
+
+        i += quoted;
+        if (!quoted && strchr("^$*+?{}[]\\|()", key[i]) != NULL)
+            *ret_plain = false;
+        pst_str_addn(ret, key + i, 1);
+    }
+}
+
+static bool ends_with_name(const char *module, const char *name, bool all)
+{
+    const size_t n = strlen(module), m = strlen(name);
+
+    if (strcmp(module, name) == 0)
+        return true;
+    return !all && n > m + 1 && module[n - m - 1] == '.' &&
+           strcmp(module + n - m, name) == 0;
+}
+
+/* The first key that matches counts. An expression might: then all that it
+ * could mean has to be the same. */
+static enum pst_status find_pattern(const struct pst_alphas *a,
+                                    const char *module, double *ret,
+                                    struct pst_diag *diag)
+{
+    json_t *patterns = json_object_get(a->config, "alpha_pattern"), *value;
+    const char *unread = NULL, *key;
+    double maybe = *ret;
+
+    if (patterns == NULL || json_is_null(patterns))
+        return PST_OK;
+    if (!json_is_object(patterns))
+        return wrong(a, "alpha_pattern", diag);
+    json_object_foreach(patterns, key, value)
+    {
+        struct pst_str name = {0};
+        bool all, plain, found;
+
+        if (!json_is_number(value))
+            return wrong(a, key, diag);
+        read_pattern(key, &name, &all, &plain);
+        found = plain && ends_with_name(module, pst_str_text(&name), all);
+        pst_str_fini(&name);
+        if (!plain && unread == NULL)
+            unread = key, maybe = json_number_value(value);
+        if (found) {
+            *ret = json_number_value(value);
+            break;
+        }
+    }
+    if (unread != NULL && maybe != *ret)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "%s: whether the expression \"%.200s\" means "
+                            "\"%.200s\" is not known: write names there",
+                            a->path.text, unread, module);
+    return PST_OK;
+}
+
+static enum pst_status find_in_config(const struct pst_alphas *a,
+                                      const char *module, int64_t rank,
+                                      double *ret, struct pst_diag *diag)
+{
+    const json_t *alpha = json_object_get(a->config, "lora_alpha");
+    const json_t *type = json_object_get(a->config, "peft_type");
+    enum pst_status status;
+
+    if (json_is_string(type) && strcmp(json_string_value(type), "LORA") != 0)
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "%s: adapters of type \"%.60s\", not LORA",
+                            a->path.text, json_string_value(type));
+    if (is_set(a, "use_dora"))
+        return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                            "%s: use_dora: weights are scaled as well, which "
+                            "--lora does not do",
+                            a->path.text);
+    if (alpha != NULL && !json_is_number(alpha))
+        return wrong(a, "lora_alpha", diag);
+    *ret = alpha != NULL ? json_number_value(alpha) : ALPHA;
+    status = find_pattern(a, module, ret, diag);
+    if (status == PST_OK && is_set(a, "use_rslora")) /* alpha / sqrt(rank) */
+        *ret *= sqrt((double)rank);
+    return status;
+}
+
+/* --- either --------------------------------------------------------------- */
+
+enum pst_status pst_alphas_find(const struct pst_alphas *alphas,
+                                const char *module, int64_t rank, bool peft,
+                                double *ret, bool *ret_known,
+                                struct pst_diag *diag)
+{
+    struct pst_str key = {0};
+    const char *text;
+    bool failed;
+
+    pst_alphas_key(module, &key);
+    failed = key.failed;
+    text = failed ? NULL : pst_given_metadata(alphas->files, key.text);
+    pst_str_fini(&key);
+    if (failed)
+        return pst_diag_nomem(diag, strlen(module));
+    *ret_known = true;
+    if (text != NULL)
+        return pst_parse_f64(text, ret)
+                   ? PST_OK
+                   : pst_diag_set(diag, PST_ERR_INPUT,
+                                  "%s: the alpha of \"%.200s\" is no number",
+                                  pst_given_path(alphas->files), module);
+    if (peft && alphas->config != NULL)
+        return find_in_config(alphas, module, rank, ret, diag);
+    *ret_known = false;
+    return PST_OK;
+}
