@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/modules/freeze.h"
 
+#include "stages/modules/widen.h"
+
 #include <fnmatch.h>
 #include <string.h>
 
@@ -79,6 +81,13 @@ enum pst_status pst_model_freeze(struct pst_model *model, const char *pattern,
             return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
                                 "\"%s\" holds integers, which have no gradient",
                                 v->fqn);
+        if (!frozen && !v->requires_grad &&
+            (v->meta.dtype == PST_BF16 || v->meta.dtype == PST_F16)) {
+            enum pst_status status = pst_model_widen(model, v, diag);
+
+            if (status != PST_OK)
+                return status;
+        }
         *ret_n += v->requires_grad == frozen;
         v->requires_grad = !frozen;
     }

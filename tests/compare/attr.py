@@ -307,6 +307,46 @@ def back(b):
     job.end()
 
 
+def thawed(b):
+    """A model of 16 bits that was exported with nothing to train: what is
+    unfrozen trains as in an export that has it so."""
+    net = Net().bfloat16()
+    part = load_file(b.folder / "ids.safetensors")["ids"][:ROWS]
+    dumps = []
+    for name, grad, options in (("own", True, []),
+                                ("thawed", False, ["--unfreeze", "*"])):
+        net.requires_grad_(grad)
+        torch.export.save(torch.export.export(net, (part,)),
+                          b.folder / f"{name}.pt2")
+        done = subprocess.run(
+            [b.penstock, "run", f"{name}.pt2", "--stages", "2", "--policy",
+             "flops", *options, "--transport", "self", "--ranks", "2", "-m",
+             "2", "--steps", "4", "--lr", str(LR), "--optimizer", "adamw",
+             "--data", "ids.safetensors", "--dump", name, "--quiet"],
+            cwd=b.folder, text=True, capture_output=True, check=False)
+        with b.case(f"16 bits, {name}"):
+            assert done.returncode == 0, done.stderr
+            dumps.append(load_file(b.folder / name))
+    with b.case("thawed like trained"):
+        assert dumps[0].keys() == dumps[1].keys()
+        assert all(torch.equal(t, dumps[1][n]) for n, t in dumps[0].items())
+    net.requires_grad_(False)
+    net.shift.requires_grad_(True)
+    job = Job(b.penstock, b.folder, net)
+    job.begin()
+    with b.case("thawed while it trains"):
+        assert "bf16[8, 8], stages" in job.ask("attr", "get", "a.weight")
+        before = job.state()
+        job.ask("unfreeze", "a")
+        said = job.ask("attr", "get", "a.weight")
+        assert "bf16[8, 8], kept as f32" in said and ", trained" in said, said
+        after = job.state()
+        assert torch.equal(before["a.weight"].float(), after["a.weight"])
+        step = json.loads(job.ask("status", "--json"))["step"]
+        job.losses(step, 3)
+    job.end()
+
+
 def refused(b):
     job = Job(b.penstock, b.folder, Counts())
     job.begin()
@@ -348,6 +388,7 @@ def main():
     sets(b, job)
     casts(b, job)
     back(b)
+    thawed(b)
     refused(b)
     print(f"{b.passed} passed, {b.failed} failed")
     return b.failed > 0

@@ -4,6 +4,7 @@
 
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
+#include "stages/modules/freeze.h"
 
 #include <stdio.h>
 
@@ -31,6 +32,19 @@ static const char text[] =
     "  pippy._pipe_split.default()" NODE
     "  %h: f32[2, 3] = aten.mul.Tensor(%g, %w)" NODE
     "  %i: f32[2, 3] = aten.mul.Tensor(%h, %q)" NODE "  output user %i \"0\"\n"
+    "}\n";
+
+/* What is read under a view, too, and twice. */
+static const char frozen[] =
+    "graph next_id=4 {\n"
+    "  input %x: bf16[3, 2]\n"
+    "  param %w \"w\": bf16[2, 3]\n"
+    "  %t: bf16[3, 2]:(1, 3) view of %w + 0 = aten.t.default(%w) # - - F id=0\n"
+    "  %s: bf16[2]:(3) view of %w + 1 = aten.select.int(%t, 0, 1)"
+    " # - - F id=1\n"
+    "  %y: bf16[3, 2] = aten.mul.Tensor(%x, %t) # - - F id=2\n"
+    "  %z: bf16[3, 2] = aten.mul.Tensor(%y, %s) # - - F id=3\n"
+    "  output user %z \"0\"\n"
     "}\n";
 
 struct fixture {
@@ -184,6 +198,49 @@ static void refuses_wrong_names(void **state)
     }
 }
 
+/* What training keeps in f32 is read as it was, also by views of it. */
+static void unfreezes_16_bits(void **state)
+{
+    const struct pst_split_options options = {0};
+    const struct pst_value *w, *t, *s;
+    struct pst_plan *plan;
+    struct pst_model model;
+    unsigned n;
+
+    (void)state;
+    model_init(&model, frozen, NULL, 0);
+    assert_ok(pst_model_freeze(&model, "w", true, &n, &diag), &diag);
+    assert_int_equal(n, 0);
+    assert_ok(pst_model_freeze(&model, "w", false, &n, &diag), &diag);
+    assert_int_equal(n, 1);
+    w = pst_graph_find(model.graph, "w");
+    t = pst_graph_find(model.graph, "t");
+    s = pst_graph_find(model.graph, "s");
+    assert_int_equal(w->meta.dtype, PST_F32);
+    assert_true(t->base != w && t->base->meta.dtype == PST_BF16);
+    assert_ptr_equal(s->base, t->base);
+    assert_int_equal(s->offset, 1);
+    assert_ok(pst_split(&model, &options, &plan, &diag), &diag);
+    assert_true(param_of(plan, "w")->rounded);
+    assert_int_equal(param_of(plan, "w")->rounds, PST_BF16);
+    pst_plan_free(plan);
+    model_fini(&model);
+    /* What the model returns stays what it is. */
+    model_init(&model,
+               "graph next_id=1 {\n"
+               "  input %x: bf16[3]\n"
+               "  param %w \"w\": bf16[3]\n"
+               "  %y: bf16[3] = aten.mul.Tensor(%x, %w) # - - F id=0\n"
+               "  output user %y \"0\"\n"
+               "  output user %w \"1\"\n"
+               "}\n",
+               NULL, 0);
+    assert_int_equal(pst_model_freeze(&model, "w", false, &n, &diag),
+                     PST_ERR_UNSUPPORTED);
+    assert_non_null(strstr(diag.text, "the model returns it"));
+    model_fini(&model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +250,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(marks_what_is_transmitted, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(refuses_wrong_names, setup, teardown),
+        cmocka_unit_test(unfreezes_16_bits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/modules/widen.h"
+
+#include "stages/graph/build.h"
+#include "stages/ops/op.h"
+#include "stages/ops/rows.h"
+
+#include <string.h>
+
+struct widener {
+    struct pst_graph *graph;
+    struct pst_value *param;
+    enum pst_dtype narrow;
+    struct pst_build build;
+    struct pst_node *node; /* at work */
+    struct pst_diag *diag;
+};
+
+static enum pst_status check(const struct pst_model *model,
+                             const struct pst_value *param,
+                             struct pst_diag *diag)
+{
+    const struct pst_graph *graph = model->graph;
+    const char *why = NULL;
+
+    for (size_t i = 0; i < model->storages.n; i++)
+        if (strcmp(model->storages.at[i].fqn, param->fqn) == 0)
+            why = "other names of the model are parts of it";
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        for (unsigned k = 0; k < graph->nodes.at[i]->n_outs; k++)
+            if (graph->nodes.at[i]->outs[k]->version_of == param)
+                why = "the model writes it";
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i].target == param)
+            why = "the model writes it";
+        else if (graph->outputs.at[i].arg.kind == PST_ARG_VALUE &&
+                 graph->outputs.at[i].arg.value == param)
+            why = "the model returns it";
+    if (why == NULL)
+        return PST_OK;
+    return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
+                        "\"%.200s\" is %s, so training keeps it in f32 and "
+                        "rounds it where it is read, which is impossible: %s",
+                        param->fqn, pst_dtype_name(param->meta.dtype), why);
+}
+
+/* In front of each that reads it, as in an export of what is trained. */
+static void convert(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct widener *w = ctx;
+    struct pst_value *ret;
+
+    (void)arg;
+    if (*slot != w->param)
+        return;
+    pst_build_at(&w->build, w->node);
+    w->build.node_id = UINT32_MAX;
+    ret = pst_emit(&w->build, &pst_op__to_copy,
+                   PST_ARGS(pst_v(w->param), pst_dtype_arg(w->narrow)));
+    if (ret == NULL)
+        return;
+    ret->dims = w->param->dims;
+    ret->def->stage = w->node->stage;
+    ret->def->no_grad = w->node->no_grad;
+    *slot = ret;
+}
+
+/* Views of the parameter are views of what was converted. */
+static enum pst_status look_again(const struct widener *w)
+{
+    struct pst_infer inferred = {.schema = w->node->schema,
+                                 .args = w->node->args,
+                                 .diag = w->diag,
+                                 .hint = w->node->outs[0]->meta.dtype};
+    enum pst_status status = pst_op_infer(w->node->op, &inferred);
+
+    for (unsigned k = 0; k < w->node->n_outs && status == PST_OK; k++) {
+        struct pst_value *out = w->node->outs[k];
+        struct pst_value *of = inferred.alias_of[k];
+
+        out->base = of != NULL ? pst_value_storage(of) : NULL;
+        out->offset = of != NULL ? of->offset + inferred.offset[k] : 0;
+    }
+    return status;
+}
+
+static bool is_view(const struct widener *w, const struct pst_node *node)
+{
+    for (unsigned k = 0; k < node->n_outs; k++)
+        if (node->outs[k]->base == w->param)
+            return true;
+    return false;
+}
+
+static enum pst_status widen(struct widener *w)
+{
+    struct pst_graph *graph = w->graph;
+    const size_t n = graph->nodes.n;
+    struct pst_node **nodes =
+        pst_arena_memdup(&graph->arena, graph->nodes.at,
+                         PST_MAX(n, (size_t)1) * sizeof(struct pst_node *));
+    enum pst_status status = PST_OK;
+
+    if (nodes == NULL)
+        return pst_diag_nomem(w->diag, n * sizeof(struct pst_node *));
+    graph->nodes.n = 0;
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
+        w->node = nodes[i];
+        pst_node_uses(w->node, convert, w);
+        status = w->build.status;
+        if (status == PST_OK && is_view(w, w->node))
+            status = look_again(w);
+        if (status == PST_OK &&
+            !pst_vec_push(PST_TAG_PLAN, &graph->nodes, w->node))
+            status = pst_diag_nomem(w->diag, sizeof(w->node));
+    }
+    return status;
+}
+
+enum pst_status pst_model_widen(struct pst_model *model,
+                                struct pst_value *param, struct pst_diag *diag)
+{
+    struct widener w = {.graph = model->graph,
+                        .param = param,
+                        .narrow = param->meta.dtype,
+                        .diag = diag};
+    struct pst_weight *weight = pst_map_get(&model->weights_by_fqn, param->fqn);
+    enum pst_status status = check(model, param, diag);
+
+    if (status != PST_OK)
+        return status;
+    pst_build_init(&w.build, w.graph, diag);
+    param->meta.dtype = PST_F32;
+    if (weight != NULL && weight->read != NULL) {
+        weight->rounded = true;
+        weight->rounds = w.narrow;
+    }
+    status = widen(&w);
+    model->identity[0] = '\0';
+    return status == PST_OK ? pst_graph_verify(w.graph, diag) : status;
+}
