@@ -5,11 +5,13 @@
 
 #include "stages/base/alloc.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 static struct pst_diag diag;
@@ -87,11 +89,69 @@ static void commit_over_a_directory_fails(void **state)
     (void)state;
     assert_ok(pst_mkdirs("d/e//f/", 0700, &diag), &diag);
     assert_ok(pst_mkdirs("d/e/f", 0700, &diag), &diag);
-    assert_ok(pst_new_file_open("d", &f, &diag), &diag);
+    assert_ok(pst_new_file_open("later", &f, &diag), &diag);
+    assert_ok(pst_mkdirs("later", 0700, &diag), &diag);
     assert_int_equal(pst_new_file_commit(&f, &diag), PST_ERR_IO);
-    assert_int_equal(folder_count(), n + 1);
+    assert_int_equal(folder_count(), n + 2);
     assert_int_equal(pst_new_file_open("none/x", &f, &diag), PST_ERR_IO);
     assert_int_equal(pst_mkdirs("a/b", 0700, &diag), PST_ERR_IO);
+}
+
+/* Of its own for who could replace the system's one; NULL: neither. */
+static const char *device(const char *name, const char *of_system,
+                          unsigned minor)
+{
+    int fd;
+
+    if (geteuid() != 0)
+        return of_system;
+    if (mknod(name, S_IFCHR | 0666, makedev(1, minor)) != 0)
+        return NULL;
+    fd = open(name, O_WRONLY | O_CLOEXEC); /* not where devices are shut off */
+    if (fd < 0)
+        return NULL;
+    (void)close(fd);
+    return name;
+}
+
+static void writes_no_devices_away(void **state)
+{
+    const char *full = device("full", "/dev/full", 7);
+    const char *null = device("null", "/dev/null", 3);
+    struct pst_new_file f;
+    struct stat st;
+
+    (void)state;
+    if (full != NULL) {
+        assert_int_equal(pst_file_write(full, "x", 1, &diag), PST_ERR_IO);
+        assert_int_equal(stat(full, &st), 0);
+        assert_true(S_ISCHR(st.st_mode));
+    }
+    if (null != NULL) {
+        assert_ok(pst_file_write(null, "x", 1, &diag), &diag);
+        assert_int_equal(stat(null, &st), 0);
+        assert_true(S_ISCHR(st.st_mode));
+    }
+    assert_int_equal(mkfifo("pipe", 0600), 0);
+    assert_int_equal(pst_new_file_open("pipe", &f, &diag), PST_ERR_IO);
+    assert_non_null(strstr(diag.text, "it is a pipe or a device"));
+    assert_int_equal(pst_new_file_open(".", &f, &diag), PST_ERR_IO);
+    assert_non_null(strstr(diag.text, "it is a folder"));
+}
+
+/* The link stays, as when other programs write. */
+static void replaces_what_a_link_means(void **state)
+{
+    struct stat st;
+
+    (void)state;
+    assert_ok(pst_mkdirs("else", 0700, &diag), &diag);
+    put("else/file", "old");
+    assert_int_equal(symlink("else/file", "name"), 0);
+    put("name", "new");
+    assert_file("else/file", "new");
+    assert_int_equal(lstat("name", &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
 }
 
 static void reads_regular_files_only(void **state)
@@ -155,6 +215,8 @@ int main(void)
         cmocka_unit_test(replaces_on_commit_only),
         cmocka_unit_test(full_disk_leaves_the_old_file),
         cmocka_unit_test(commit_over_a_directory_fails),
+        cmocka_unit_test(writes_no_devices_away),
+        cmocka_unit_test(replaces_what_a_link_means),
         cmocka_unit_test(reads_regular_files_only),
         cmocka_unit_test(removes_trees_not_what_links_name),
     };

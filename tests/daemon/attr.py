@@ -101,7 +101,10 @@ def refused(b):
             ("--state is of attr set", 64, "get", "n.w", "--state", "keep")):
         said = b.ask("attr", *args, code=code)
         assert words in said, (args, said)
-    b.call("attr", "get", "n.w", "-o", "none/x", "--job", b.job, code=65)
+    os.mkfifo(f"{b.work}/pipe")
+    for path, words in (("none/x", "No such file"), (".", "it is a folder"),
+                        ("pipe", "it is a pipe")):
+        assert words in b.ask("attr", "get", "n.w", "-o", path, code=74)
     b.end(run)
     assert b.result("plain") == b.result("refused")
 

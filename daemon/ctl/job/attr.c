@@ -2,6 +2,7 @@
 /* penstock attr: tensors of a running job's state. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/job/follow.h"
+#include "daemon/ctl/job/wait.h"
 #include "daemon/ctl/print.h"
 
 #include <errno.h>
@@ -97,8 +98,7 @@ static enum pst_status finish(struct asker *a, const pstctl_event *e)
     if (strcmp(e->name, "train_end") == 0)
         return pst_diag_set(a->diag, PST_ERR_BUSY, "the run ended before that");
     if (strcmp(e->name, "attr_refused") == 0)
-        return pst_diag_set(a->diag, PST_ERR_INPUT, "%s",
-                            pstctl_text(e, "text"));
+        return pstctl_refused(e, a->diag);
     if (has_text(nans))
         pstctl_printf(stderr, "warning: there is a NaN in the values of %s\n",
                       nans);

@@ -42,8 +42,7 @@ static enum pst_status show(const struct pstd_config *config,
         return pst_diag_set(diag, PST_ERR_BUSY,
                             "the run ended before it was changed");
     if (pst_has_suffix(event->name, "_refused"))
-        return pst_diag_set(diag, PST_ERR_INPUT, "%s",
-                            pstctl_text(event, "text"));
+        return pstctl_refused(event, diag);
     if (config->json)
         return pstctl_json_print(pstctl_event_json(event), diag);
     if (strcmp(event->name, "swapped") == 0)

@@ -41,3 +41,13 @@ enum pst_status pstctl_wait_for(struct pstctl_conn *conn, uint64_t from,
     pstctl_follow_fini(&follow);
     return status;
 }
+
+enum pst_status pstctl_refused(const pstctl_event *event, struct pst_diag *diag)
+{
+    const char *status = pstctl_text(event, "status");
+    const bool io =
+        status != NULL && strcmp(status, pst_status_name(PST_ERR_IO)) == 0;
+
+    return pst_diag_set(diag, io ? PST_ERR_IO : PST_ERR_INPUT, "%s",
+                        pstctl_text(event, "text"));
+}

@@ -12,5 +12,9 @@ enum pst_status pstctl_wait_for(struct pstctl_conn *conn, uint64_t from,
                                 struct pstctl_progress *progress,
                                 pstd_frame **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Of an event that says why nothing was changed: PST_ERR_IO if a file could not
+ * be read or written, else PST_ERR_INPUT. */
+enum pst_status pstctl_refused(const pstctl_event *event,
+                               struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

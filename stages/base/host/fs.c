@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -221,20 +222,51 @@ static int create_temp(const char *path, char *temp, size_t size)
     return -1;
 }
 
+/* A rename puts a file in the place of whatever is there, for root also of
+ * /dev/full: what is no file is written to where it can be, or refused. Of a
+ * link the file that it means is replaced. */
+static enum pst_status find_place(const char *path, struct pst_new_file *file,
+                                  bool *ret_device, struct pst_diag *diag)
+{
+    struct stat st, link;
+    char *real = NULL;
+
+    *ret_device = false;
+    if (stat(path, &st) == 0) {
+        *ret_device = S_ISCHR(st.st_mode);
+        if (!*ret_device && !S_ISREG(st.st_mode))
+            return pst_diag_set(
+                diag, PST_ERR_IO, "cannot write %s: it is a %s", path,
+                S_ISDIR(st.st_mode) ? "folder" : "pipe or a device");
+        if (!*ret_device && lstat(path, &link) == 0 && S_ISLNK(link.st_mode))
+            real = realpath(path, NULL);
+    }
+    file->path = pst_strdup(PST_TAG_BASE, real != NULL ? real : path);
+    free(real); /* the C library's own */
+    return file->path != NULL ? PST_OK : pst_diag_nomem(diag, strlen(path));
+}
+
 enum pst_status pst_new_file_open(const char *path, struct pst_new_file *ret,
                                   struct pst_diag *diag)
 {
-    const size_t temp_size = strlen(path) + 48;
     struct pst_new_file file = {.fd = -1};
-    enum pst_status status;
+    size_t temp_size;
+    bool is_device;
+    enum pst_status status = find_place(path, &file, &is_device, diag);
 
-    file.path = pst_strdup(PST_TAG_BASE, path);
-    file.temp = pst_alloc(PST_TAG_BASE, temp_size);
-    if (!file.path || !file.temp) {
-        status = pst_diag_nomem(diag, temp_size);
-        goto fail;
+    if (status != PST_OK)
+        return status;
+    temp_size = strlen(file.path) + 48;
+    if (is_device) {
+        file.fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    } else {
+        file.temp = pst_alloc(PST_TAG_BASE, temp_size);
+        if (!file.temp) {
+            status = pst_diag_nomem(diag, temp_size);
+            goto fail;
+        }
+        file.fd = create_temp(file.path, file.temp, temp_size);
     }
-    file.fd = create_temp(path, file.temp, temp_size);
     if (file.fd < 0) {
         status = pst_diag_errno(diag, errno, "cannot write %s", path);
         goto fail;
@@ -323,13 +355,17 @@ enum pst_status pst_new_file_commit(struct pst_new_file *file,
 
     if (file->fd < 0)
         return refuse_closed(diag);
-    if (fsync(file->fd) != 0)
+    if (file->temp != NULL && fsync(file->fd) != 0)
         return give_up(file, errno, diag);
     fd = file->fd;
     file->fd = -1;
     /* A full quota may be reported by close alone. */
     if (close(fd) != 0 && errno != EINTR)
         return give_up(file, errno, diag);
+    if (file->temp == NULL) { /* a device */
+        pst_new_file_abort(file);
+        return PST_OK;
+    }
     if (rename(file->temp, file->path) != 0)
         return give_up(file, errno, diag);
     pst_free(file->temp);

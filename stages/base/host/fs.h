@@ -43,6 +43,8 @@ enum pst_status pst_file_read(const char *path, size_t max, char **ret,
  * A file under construction: written beside its final name, fsynced, renamed,
  * directory fsynced on commit. abort (or fini without commit) removes it.
  * Short writes and a full disk are PST_ERR_IO; the old file stays as it was.
+ * Of a link the file that it means is replaced; a character device is written
+ * to as it is; folders, pipes and other devices are refused.
  */
 struct pst_new_file {
     int fd; /* -1 when closed */
