@@ -82,10 +82,9 @@ static enum pst_status refuse_stages(const struct finder *f,
                                      const struct pst_frame *frame, int other)
 {
     return pst_diag_set(f->diag, PST_ERR_UNSUPPORTED,
-                        "call %u of module \"%s\" lies in the stages %d and "
-                        "%d: replace the modules in it, or cut elsewhere",
-                        frame->call->index, frame->call->path, frame->stage,
-                        other);
+                        "module \"%s\" lies in the stages %d and %d: replace "
+                        "the modules in it, or cut elsewhere",
+                        frame->call->name, frame->stage, other);
 }
 
 static enum pst_status walk(struct finder *f)

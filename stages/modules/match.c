@@ -92,8 +92,7 @@ static enum pst_status refuse(const struct matcher *m, enum pst_status status,
     const struct pst_module_call *call = m->frame->call;
     struct pst_str text = {0};
 
-    pst_str_addf(&text, "call %u of module \"%s\": %s: it takes ", call->index,
-                 call->path, why);
+    pst_str_addf(&text, "module \"%s\": %s: it takes ", call->name, why);
     add_leaves(&m->frame->ins, &text);
     pst_str_add(&text, " and returns ");
     add_leaves(&m->frame->outs, &text);

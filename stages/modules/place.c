@@ -137,12 +137,10 @@ static enum pst_status bind_inputs(struct pst_replacer *r,
         if (given->kind == PST_ARG_VALUE)
             r->inner.twins[arg->value->id] = r->replay.twins[given->value->id];
         if (r->inner.twins[arg->value->id] == NULL)
-            return pst_diag_set(
-                r->diag, PST_ERR_UNSUPPORTED,
-                "call %u of module \"%s\" gets \"%s\", which nothing computes "
-                "in front of it",
-                frame->call->index, frame->call->path,
-                r->arguments.at.at[i].path);
+            return pst_diag_set(r->diag, PST_ERR_UNSUPPORTED,
+                                "module \"%s\" gets \"%s\", which nothing "
+                                "computes in front of it",
+                                frame->call->name, r->arguments.at.at[i].path);
     }
     return PST_OK;
 }
@@ -188,12 +186,11 @@ static enum pst_status check_aliases(const struct pst_replacer *r,
             continue;
         return pst_diag_set(
             r->diag, PST_ERR_UNSUPPORTED,
-            "call %u of module \"%s\": the model writes in place, and result "
-            "\"%s\" of the %s module is (a view of) what it takes, that of the "
+            "module \"%s\": the model writes in place, and result \"%s\" of "
+            "the %s module is (a view of) what it takes, that of the "
             "other one is not%s",
-            frame->call->index, frame->call->path,
-            r->results.at.at[match->outs[i]].path, old ? "new" : "old",
-            old ? ": return a clone()" : "");
+            frame->call->name, r->results.at.at[match->outs[i]].path,
+            old ? "new" : "old", old ? ": return a clone()" : "");
     }
     return PST_OK;
 }
@@ -255,11 +252,10 @@ static enum pst_status check_sizes(struct pst_replacer *r,
 
     if (!pst_meta_same_shape(&old->meta, &result->meta))
         return pst_diag_set(r->diag, PST_ERR_SHAPE,
-                            "call %u of module \"%s\" returns %s, the new "
-                            "module's \"%s\" is %s there",
-                            frame->call->index, frame->call->path,
-                            pst_meta_text(&old->meta, a), path,
-                            pst_meta_text(&result->meta, b));
+                            "module \"%s\" returns %s, the new module's \"%s\" "
+                            "is %s there",
+                            frame->call->name, pst_meta_text(&old->meta, a),
+                            path, pst_meta_text(&result->meta, b));
     for (unsigned d = 0; d < old->meta.rank; d++) {
         const struct pst_extent x = pst_extent_of(&r->sizing, old, d);
         const struct pst_extent y = pst_extent_of(&r->sizing, result, d);
@@ -409,8 +405,8 @@ enum pst_status pst_replacer_place(struct pst_replacer *r)
         if (!r->done[i])
             status = pst_diag_set(
                 r->diag, PST_ERR_UNSUPPORTED,
-                "call %u of module \"%s\" left no operator in the export: "
-                "what it takes and returns is not known",
-                r->frames.at.at[i].call->index, r->path);
+                "module \"%s\" left no operator in the export: what it takes "
+                "and returns is not known",
+                r->frames.at.at[i].call->name);
     return status;
 }

@@ -483,6 +483,37 @@ def resumed(b):
                 assert torch.equal(tensor, dumps[2][name]), name
 
 
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rep = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.rep(torch.tanh(self.rep(x))).pow(2).mean()
+
+
+def one_call(b):
+    """One call of a module has another one: each of both has its adapter, which
+    is called as its parameters are."""
+    model, x = Twice(), torch.randn(2 * ROWS, 6)
+    for call in 0, 1:
+        with b.case(f"another module at call {call}"):
+            own = nn.Linear(6, 6)
+            torch.export.save(torch.export.export(own, (x[:ROWS],)),
+                              b.folder / "own.pt2")
+            b.export(model, x[:ROWS])
+            pairs = b.split(["rep:rank=2"], 2, "--swap",
+                            f"rep@{call}={b.folder}/own.pt2")
+            assert pairs.keys() == {"rep", f"rep@{call}"}, pairs.keys()
+            layers = [(model.rep, pairs["rep"])] * 2
+            layers[call] = own, pairs[f"rep@{call}"]
+            y = x
+            for k, (layer, (down, up)) in enumerate(layers):
+                y = torch.tanh(y) if k else y
+                y = layer(y) + 8 / 2 * (y @ down.T @ up.T)
+            near(b.run(x, 2, "--adopt")["loss"], y.pow(2).mean(), "loss")
+
+
 def refused(b):
     b.export(Deep(), torch.randn(ROWS, 6))
     for spec, code, words in (
@@ -526,7 +557,7 @@ def main():
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
     b = Bench(Path(args.penstock).resolve(), args.folder.resolve())
-    for part in layers, dtypes, sizes, starts, resumed, refused:
+    for part in layers, dtypes, sizes, starts, resumed, one_call, refused:
         part(b)
     print(f"{b.passed} passed, {b.failed} failed")
     return b.failed > 0

@@ -188,19 +188,38 @@ static enum pst_status add_module(struct pst_adapting *a, const char *path,
     return pst_vec_push(TAG, &a->modules, module) ? PST_OK : no_memory(a);
 }
 
+/* "n"; or "n@1", where a call of it alone was given another module, whose
+ * parameters are called so (replace.h). */
+static const char *layer_name(struct pst_adapting *a,
+                              const struct pst_module_call *call,
+                              const struct pst_value *weight)
+{
+    const size_t n = strlen(call->path);
+    size_t end = n + 1;
+
+    if (strncmp(weight->fqn, call->path, n) != 0 || weight->fqn[n] != '@')
+        return call->path;
+    end += strspn(weight->fqn + end, "0123456789");
+    return weight->fqn[end] == '.'
+               ? pst_arena_strndup(a->arena, weight->fqn, end)
+               : call->path;
+}
+
 static enum pst_status add_pair(struct pst_adapting *a, size_t frame)
 {
     const struct pst_linear *l = &a->linears[frame];
     const struct pst_module_call *call = a->frames.at.at[frame].call;
     const int lora = a->chosen[call->id];
-    struct pst_lora_pair pair = {
-        .linear = l, .module = call->path, .lora = lora};
+    const char *name = layer_name(a, call, l->weight);
+    struct pst_lora_pair pair = {.linear = l, .module = name, .lora = lora};
     int *at = &a->pair_of[l->weight->id];
 
+    if (name == NULL)
+        return no_memory(a);
     if (*at < 0) {
         *at = (int)a->pairs.n;
         return pst_vec_push(TAG, &a->pairs, pair)
-                   ? add_module(a, call->path, a->pairs.n - 1)
+                   ? add_module(a, name, a->pairs.n - 1)
                    : no_memory(a);
     }
     if (a->pairs.at[*at].linear->transposed != l->transposed)
@@ -211,7 +230,7 @@ static enum pst_status add_pair(struct pst_adapting *a, size_t frame)
                             a->pairs.at[*at].module, call->path,
                             l->weight->fqn);
     a->pairs.at[*at].lora = PST_MAX(a->pairs.at[*at].lora, lora);
-    return add_module(a, call->path, (size_t)*at);
+    return add_module(a, name, (size_t)*at);
 }
 
 static enum pst_status list_pairs(struct pst_adapting *a)
