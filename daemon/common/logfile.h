@@ -56,7 +56,7 @@
       "run= step= name= names= kind= dtype= kept= shape= stages= ranks= "      \
       "requires_grad= min= max= mean= nans= values=; a tensor, as asked")      \
     X(SWAPPED, "swapped", "info",                                              \
-      "run= step= module= calls= seconds= digest=; another "                   \
+      "run= step= module= calls= frozen= seconds= digest=; another "           \
       "module from the next step on")                                          \
     X(SWAP_REFUSED, "swap_refused", "error",                                   \
       "run= step= module= status= text=; nothing was changed on any rank")     \
@@ -72,8 +72,8 @@
       "run= step= name= tensors= nans= seconds= digest=; other values from "   \
       "the next step on")                                                      \
     X(ATTR_CAST, "attr_cast", "info",                                          \
-      "run= step= name= tensors= dtype= converted= seconds= digest=; another " \
-      "dtype from the next step on")                                           \
+      "run= step= name= tensors= dtype= skipped= converted= seconds= digest="  \
+      "; another dtype from the next step on")                                 \
     X(ATTR_GOT, "attr_got", "info",                                            \
       "run= step= name= tensors= path= seconds=; behind the tensors' attr")    \
     X(ATTR_REFUSED, "attr_refused", "error",                                   \

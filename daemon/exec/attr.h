@@ -13,8 +13,8 @@ struct pstd_attr {
     struct pst_safetensors *file; /* of the values; NULL: a number */
     struct pst_setting *setting;
     struct pst_casting *casting;
-    unsigned converted;  /* CAST: operands that have their old dtype */
-    struct pst_str nans; /* names that are given one */
+    struct pst_cast_told told; /* CAST */
+    struct pst_str nans;       /* names that are given one */
 };
 
 /* model: of plan, made again; it, the plan and path outlive this. */

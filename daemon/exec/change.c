@@ -7,11 +7,11 @@
 #include "daemon/common/setup.h"
 #include "daemon/exec/attr.h"
 #include "daemon/exec/change_events.h"
+#include "daemon/exec/replace.h"
 #include "daemon/exec/spread.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
 #include "stages/modules/freeze.h"
-#include "stages/modules/replace.h"
 #include "stages/run/data/tokens.h"
 #include "stages/run/state/carried.h"
 #include "stages/split/again.h"
@@ -32,11 +32,11 @@ struct pstd_changed {
  * the file. */
 struct change {
     const struct pst_engine *from;
-    struct pst_plan *before;          /* its plan */
-    struct pst_model *old;            /* of it */
-    struct pst_model *module, *model; /* SWAP: what comes, and with it */
+    struct pst_plan *before;       /* its plan */
+    struct pst_model *old;         /* of it */
+    struct pstd_replaced replaced; /* SWAP */
     unsigned n;            /* calls, parameters or tensors that were changed */
-    struct pstd_attr attr; /* SET */
+    struct pstd_attr attr; /* SET, CAST */
     struct pstd_spread file;
     struct pstd_changed *changed;
 };
@@ -105,39 +105,11 @@ static const struct pst_batch *batch_of(const struct pstd_executor *w)
     return w->changed != NULL ? &w->changed->batch : &w->batch;
 }
 
-static unsigned count_calls(const struct pst_model *model, const char *path)
-{
-    const struct pst_graph *graph = model->graph;
-    unsigned n = 0;
-
-    for (size_t i = 0; i < graph->calls.n; i++)
-        n += strcmp(graph->calls.at[i]->path, path) == 0;
-    return n;
-}
-
-static enum pst_status replace(struct change *x,
-                               const struct pstd_change_order *order,
-                               const char *path, struct pst_diag *diag)
-{
-    struct pst_replacement what = {
-        .path = order->name, .call = order->call, .aliases = order->aliases};
-    enum pst_status status = pst_model_open(path, &x->module, diag);
-
-    what.module = x->module;
-    if (status == PST_OK)
-        status = pst_model_replace(x->old, &what, &x->model, diag);
-    if (status == PST_OK)
-        x->n = order->call >= 0 ? 1 : count_calls(x->model, order->name);
-    return status;
-}
-
 static bool is_fresh(void *ctx, const char *fqn)
 {
     const struct change *x = ctx;
-    const struct pst_weight *w =
-        x->module != NULL ? pst_model_weight(x->model, fqn) : NULL;
 
-    return (w != NULL && w->home == x->module) ||
+    return pstd_replaced_has(&x->replaced, fqn) ||
            pstd_attr_has(&x->attr, x->before, fqn);
 }
 
@@ -171,7 +143,10 @@ static enum pst_status edit(struct change *x,
 
     switch (order->kind) {
     case PSTD_CHANGE_SWAP:
-        return replace(x, order, path, diag);
+        status =
+            pstd_replace(x->before, x->old, order, path, &x->replaced, diag);
+        x->n = x->replaced.calls;
+        return status;
     case PSTD_CHANGE_FREEZE:
     case PSTD_CHANGE_UNFREEZE:
         return pst_model_freeze(x->old, order->name,
@@ -182,7 +157,7 @@ static enum pst_status edit(struct change *x,
         return status;
     case PSTD_CHANGE_CAST:
         status = pstd_attr_cast(&x->attr, x->before, x->old, order, diag);
-        x->n = x->attr.found.tensors;
+        x->n = x->attr.told.cast;
         return status;
     default:
         return pst_diag_set(diag, PST_ERR_INTERNAL, "no such change");
@@ -202,7 +177,8 @@ static enum pst_status make_plan(struct pstd_session *s, struct change *x,
     if (status == PST_OK)
         status = edit(x, order, path, diag);
     if (status == PST_OK)
-        status = pst_split_again(x->model != NULL ? x->model : x->old,
+        status = pst_split_again(x->replaced.model != NULL ? x->replaced.model
+                                                           : x->old,
                                  from->plan, &to->plan, diag);
     if (status != PST_OK)
         return status;
@@ -306,8 +282,11 @@ static void tell_done(struct pstd_session *s, const struct change *x,
     pstd_change_done(s, order, x->n, &note);
     if (order->kind == PSTD_CHANGE_CAST) {
         pstd_note_text(&note, "dtype", order->value);
-        pstd_note_int(&note, "converted", (int64_t)x->attr.converted);
+        pstd_note_int(&note, "skipped", (int64_t)x->attr.told.skipped);
+        pstd_note_int(&note, "converted", (int64_t)x->attr.told.converted);
     }
+    if (order->kind == PSTD_CHANGE_SWAP)
+        pstd_note_int(&note, "frozen", (int64_t)x->replaced.frozen);
     if (order->kind == PSTD_CHANGE_SET)
         pstd_note_text(&note, "nans", pst_str_text(&x->attr.nans));
     pstd_note_real(&note, "seconds", seconds);
@@ -327,8 +306,8 @@ static void take_over(struct pstd_session *s, const struct change *x,
 
 static void end_change(struct change *x)
 {
-    pst_model_close(x->model);
-    pst_model_close(x->module);
+    pst_model_close(x->replaced.model);
+    pst_model_close(x->replaced.module);
     pst_model_close(x->old);
     pstd_attr_fini(&x->attr);
     pstd_spread_fini(&x->file);

@@ -66,12 +66,18 @@ class Counts(nn.Module):
         self.lin, self.bn = nn.Linear(8, 8), nn.BatchNorm1d(8)
         self.register_buffer("seen", torch.zeros(8))
         self.register_buffer("ids", torch.arange(8))
+        self.parts = nn.Module()
+        self.parts.register_buffer("turn", torch.randn(
+            8, dtype=torch.complex64))
+        self.parts.register_buffer("which", torch.ones(8, dtype=torch.bool))
 
     def forward(self, ids):
         x = F.one_hot(ids.clamp(max=7), 8).float().mean(1)
         self.seen += x.detach().sum(0)
         x = self.bn(self.lin(x)) + self.seen * self.ids
-        return x.pow(2).mean()
+        z = torch.view_as_complex(torch.stack([x, x], -1)) * self.parts.turn
+        x = torch.where(self.parts.which, x, 0)
+        return x.pow(2).mean() + torch.view_as_real(z).pow(2).mean()
 
 
 class Mixed(TorchFunctionMode):
@@ -353,7 +359,10 @@ def refused(b):
     for words, name, dtype in (
             (r"seen.* written in place by aten.add.* \(attr.py:\d+\)", "seen",
              "bf16"),
-            (r"bn.running_mean.* written in place by .*in bn", "bn", "bf16"),
+            (r"bn.running_mean.* written in place by .*in bn",
+             "bn.running_mean", "bf16"),
+            ("none of these tensors", "parts", "bf16"),
+            ("its numbers are complex", "parts.turn", "bf16"),
             ("only floating tensors are cast", "ids", "bf16"),
             ("not floating", "lin", "i64"), ("no dtype", "lin", "int4"),
             ("only f32 is trained", "lin.bias", "f64"),
@@ -365,6 +374,13 @@ def refused(b):
             after = job.state()
             assert all(torch.equal(t, after[n]) and t.dtype == after[n].dtype
                        for n, t in before.items())
+    with b.case("of a module what cannot be cast is skipped"):
+        said = job.ask("attr", "cast", "bn", "bf16")
+        assert "2 tensors cast" in said and ", 3 skipped" in said, said
+        said = job.ask("attr", "cast", "", "bf16")
+        assert "4 tensors cast" in said and ", 7 skipped" in said, said
+        assert "bf16[8, 8]" in job.ask("attr", "get", "lin.weight")
+        assert "f32[8]" in job.ask("attr", "get", "bn.running_var")
     with b.case("what is written can be set"):
         job.ask("attr", "set", "seen", "2")
         job.ask("attr", "set", "bn.running_var", "3")

@@ -93,6 +93,7 @@ def refused(b):
              "half.safetensors"),
             ('the file has no "n.w"', 65, "set", "n.w", "other.safetensors"),
             ('cannot hold "1e39"', 65, "set", "n.w", "1e39"),
+            ('cannot hold "-1e400"', 65, "set", "n.w", "-1e400"),
             ('cannot hold "true"', 65, "set", "n.w", "true"),
             ("which is no number", 74, "set", "n.w", "none.safetensors"),
             ("expected attr get", 64, "put", "n.w"),

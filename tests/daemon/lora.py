@@ -339,6 +339,9 @@ def check_job(b):
             time.sleep(.05)
         assert said.returncode == 0, said
         b.call("attr", "set", "h.1.down.bias", "0", "--job", job)
+        for module in "h.1.up", "h.1":
+            said = b.call("swap", module, b.model, "--job", job, code=65)
+            assert '"h.1.' in said and "has a low-rank adapter" in said, said
         b.call("stop", "--job", job)
         run.communicate(timeout=60)
     left_out(b, "changed", "h.1.down.bias")

@@ -239,6 +239,20 @@ def frozen(b):
            "adamw", "--data", "x.safetensors", "--dump", "thawed", "--quiet",
            "--checkpoint", "frozen.saved", f"--resume={STEPS // 2}", "--adopt")
     assert b.result("thawed") == b.result("frozen")
+    run = b.begin("stays")
+    b.ask("freeze", "n")
+    said = b.swap("n", "u06")
+    assert "3 calls, 1 parameters stay frozen" in said, said
+    assert "n.n.w: parameter f32[1], stages 0,1,2 on ranks 0,1,2, not trained" \
+        in b.ask("attr", "get", "n")
+    b.ask("unfreeze", "n.n.w")
+    said = b.swap("n", "u06")
+    assert "3 calls," in said and "frozen" not in said, said
+    assert ", trained" in b.ask("attr", "get", "n")
+    # Nothing of it was trained, whatever it is called.
+    b.ask("freeze", "n")
+    assert "1 parameters stay frozen" in b.swap("n", "u20")
+    b.end(run)
 
 
 def memory(pids):

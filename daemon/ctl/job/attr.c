@@ -5,6 +5,7 @@
 #include "daemon/ctl/job/wait.h"
 #include "daemon/ctl/print.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -88,6 +89,25 @@ static enum pst_status print_json(struct asker *a, const pstctl_event *e)
     return pstctl_json_print(object, a->diag);
 }
 
+static void show_cast(const pstctl_event *e)
+{
+    const long long skipped = (long long)pstctl_integer(e, "skipped");
+    struct pst_str text = {0};
+
+    pst_str_addf(&text, "%lld tensors cast behind step %lld",
+                 (long long)pstctl_integer(e, "tensors"),
+                 (long long)pstctl_integer(e, "step"));
+    if (skipped > 0)
+        pst_str_addf(&text,
+                     ", %lld skipped that are not floating or that steps write",
+                     skipped);
+    pst_str_addf(&text, ", %lld operands converted back, %.2f s",
+                 (long long)pstctl_integer(e, "converted"),
+                 pstctl_number(e, "seconds"));
+    pstctl_printf(stdout, "%s\n", pst_str_text(&text));
+    pst_str_fini(&text);
+}
+
 static enum pst_status finish(struct asker *a, const pstctl_event *e)
 {
     const char *nans = pstctl_text(e, "nans"), *path = pstctl_text(e, "path");
@@ -108,11 +128,7 @@ static enum pst_status finish(struct asker *a, const pstctl_event *e)
         pstctl_printf(stdout, "%lld tensors set behind step %lld, %.2f s\n", n,
                       step, seconds);
     else if (strcmp(e->name, "attr_cast") == 0)
-        pstctl_printf(stdout,
-                      "%lld tensors cast behind step %lld, %lld operands "
-                      "converted back, %.2f s\n",
-                      n, step, (long long)pstctl_integer(e, "converted"),
-                      seconds);
+        show_cast(e);
     else if (has_text(path))
         pstctl_printf(stdout, "%lld tensors of step %lld written to %s\n", n,
                       step, path);
@@ -194,10 +210,16 @@ static enum pst_status make_absolute(const char *path, struct pst_str *ret,
     return ret->failed ? pst_diag_nomem(diag, strlen(path)) : PST_OK;
 }
 
+/* Written as one, which may be too large for any dtype. */
 static bool is_number(const char *text)
 {
+    char *end;
     double x;
 
+    if (isdigit((unsigned char)text[*text == '-' || *text == '+'])) {
+        (void)strtod(text, &end);
+        return *end == '\0';
+    }
     return strcmp(text, "true") == 0 || strcmp(text, "false") == 0 ||
            pst_parse_f64(text, &x);
 }

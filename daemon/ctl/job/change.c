@@ -31,10 +31,26 @@ static enum pst_status read_name(const struct pstd_config *config,
     return fqn->failed ? pst_diag_nomem(diag, fqn->len) : PST_OK;
 }
 
+static void show_swap(const pstctl_event *event)
+{
+    const long long frozen = (long long)pstctl_integer(event, "frozen");
+    struct pst_str text = {0};
+
+    pst_str_addf(&text, "%s replaced behind step %lld: %lld calls",
+                 pstctl_text(event, "module"),
+                 (long long)pstctl_integer(event, "step"),
+                 (long long)pstctl_integer(event, "calls"));
+    if (frozen > 0)
+        pst_str_addf(&text, ", %lld parameters stay frozen (penstock unfreeze)",
+                     frozen);
+    pst_str_addf(&text, ", %.2f s", pstctl_number(event, "seconds"));
+    pstctl_printf(stdout, "%s\n", pst_str_text(&text));
+    pst_str_fini(&text);
+}
+
 static enum pst_status show(const struct pstd_config *config,
                             const pstctl_event *event, struct pst_diag *diag)
 {
-    const char *name = pstctl_text(event, "module");
     const long long step = (long long)pstctl_integer(event, "step");
     const double seconds = pstctl_number(event, "seconds");
 
@@ -46,9 +62,7 @@ static enum pst_status show(const struct pstd_config *config,
     if (config->json)
         return pstctl_json_print(pstctl_event_json(event), diag);
     if (strcmp(event->name, "swapped") == 0)
-        pstctl_printf(
-            stdout, "%s replaced behind step %lld: %lld calls, %.2f s\n", name,
-            step, (long long)pstctl_integer(event, "calls"), seconds);
+        show_swap(event);
     else
         pstctl_printf(stdout, "%lld parameters %s behind step %lld, %.2f s\n",
                       (long long)pstctl_integer(event, "params"), event->name,

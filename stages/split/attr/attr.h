@@ -68,19 +68,25 @@ void pst_setting_free(struct pst_setting *setting);
 
 struct pst_casting;
 
+struct pst_cast_told {
+    unsigned cast, skipped; /* tensors */
+    unsigned converted;     /* operands that got their old dtype back */
+};
+
 /*
- * From now on the floating ones of these tensors are of that dtype. What reads
- * them is inferred anew: operands of several dtypes are promoted where PyTorch
- * does so, else the operand is converted to the dtype that it had
- * (*ret_converted: how often). What is written keeps its own. What is
- * trained is kept in f32 and rounded where it is read. PST_ERR_UNSUPPORTED
+ * From now on the floating ones of these tensors are of that dtype; of several,
+ * those that are not (complex ones too) or that steps write are skipped. What
+ * reads them is inferred anew: operands of several dtypes are promoted where
+ * PyTorch does so, else the operand is converted to the dtype that it had. What
+ * is trained is kept in f32 and rounded where it is read. PST_ERR_UNSUPPORTED
  * names the calls that a tensor's dtype cannot change for. model, plan and ret
  * as in pst_model_set_file; after an error the model is of no use any more.
  */
 enum pst_status pst_model_cast(struct pst_model *model,
                                const struct pst_plan *plan,
                                const struct pst_attrs *attrs,
-                               enum pst_dtype dtype, unsigned *ret_converted,
+                               enum pst_dtype dtype,
+                               struct pst_cast_told *ret_told,
                                struct pst_casting **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* NULL is accepted. */

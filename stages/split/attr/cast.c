@@ -32,8 +32,8 @@ struct caster {
     enum pst_dtype *was;    /* dtype of the value before, */
     struct pst_value **now; /* what stands for it, if another one does, */
     struct target *targets; /* and of state what becomes of it */
-    unsigned converted;     /* operands that got their old dtype back */
-    struct pst_str sites;   /* calls that stand in the way */
+    struct pst_cast_told told;
+    struct pst_str sites; /* calls that stand in the way */
     unsigned n_sites;
     struct pst_diag *diag;
 };
@@ -78,8 +78,7 @@ static enum pst_status refuse_sites(struct caster *c, const char *why,
 }
 
 /* A write keeps the dtype of what it writes to, whatever is written. */
-static enum pst_status check_written(struct caster *c,
-                                     const struct pst_value *v)
+static void find_writes(struct caster *c, const struct pst_value *v)
 {
     const struct pst_graph *graph = c->graph;
 
@@ -91,8 +90,6 @@ static enum pst_status check_written(struct caster *c,
         if (graph->outputs.at[i].target == v &&
             graph->outputs.at[i].arg.value->def != NULL)
             add_site(c, graph->outputs.at[i].arg.value->def);
-    return c->n_sites == 0 ? PST_OK
-                           : refuse_sites(c, "it is written in place", v->fqn);
 }
 
 static enum pst_status check_param(struct caster *c,
@@ -121,10 +118,9 @@ static enum pst_status set_target(struct caster *c, struct pst_value *v,
     struct target *t = &c->targets[v->id];
     enum pst_status status = check_param(c, param);
 
-    if (status == PST_OK)
-        status = check_written(c, v);
     if (status != PST_OK)
         return status;
+    c->told.cast++;
     t->is = true;
     t->was_rounded = param->rounded;
     t->old = param->rounded ? param->rounds : v->meta.dtype;
@@ -145,37 +141,57 @@ static struct pst_value *find_value(const struct caster *c, const char *fqn)
     return NULL;
 }
 
-/* Integers are passed over where a module is named. */
+/* Of several tensors what has no such dtype, or keeps its own, is skipped; one
+ * that was named is refused. */
+static enum pst_status look_at(struct caster *c, struct pst_value *v,
+                               const struct pst_plan_param *param,
+                               const char *name, bool one, bool *ret_skip)
+{
+    const bool floats = pst_dtype_kind(param->meta.dtype) == PST_KIND_FLOAT &&
+                        !param->is_complex;
+    enum pst_status status = PST_OK;
+
+    if (floats)
+        find_writes(c, v);
+    *ret_skip = !floats || c->n_sites > 0;
+    if (one && !floats && !param->is_complex)
+        status =
+            pst_diag_set(c->diag, PST_ERR_UNSUPPORTED,
+                         "\"%.200s\" is %s: only floating tensors are cast",
+                         name, pst_dtype_name(param->meta.dtype));
+    else if (one && c->n_sites > 0)
+        status = refuse_sites(c, "it is written in place", v->fqn);
+    else if (one && param->is_complex)
+        *ret_skip = false; /* check_param says why not */
+    c->n_sites = 0;
+    c->sites.len = 0;
+    return status;
+}
+
 static enum pst_status set_targets(struct caster *c,
                                    const struct pst_attrs *attrs)
 {
     const bool one = attrs->tensors == 1;
     enum pst_status status = PST_OK;
-    unsigned n = 0;
 
     for (size_t i = 0; i < attrs->at.n && status == PST_OK; i++) {
         const struct pst_plan_param *param =
             &c->plan->params.at[attrs->at.at[i].param];
         struct pst_value *v;
+        bool skip = false;
 
         if (i > 0 && attrs->at.at[i].param == attrs->at.at[i - 1].param)
             continue;
-        if (pst_dtype_kind(param->meta.dtype) != PST_KIND_FLOAT) {
-            if (one)
-                return pst_diag_set(c->diag, PST_ERR_UNSUPPORTED,
-                                    "\"%.200s\" is %s: only floating tensors "
-                                    "are cast",
-                                    attrs->at.at[i].name,
-                                    pst_dtype_name(param->meta.dtype));
-            continue;
-        }
         v = find_value(c, param->fqn);
-        status = v == NULL ? pst_diag_set(c->diag, PST_ERR_INTERNAL,
-                                          "no value is \"%s\"", param->fqn)
-                           : set_target(c, v, param);
-        n++;
+        if (v == NULL)
+            return pst_diag_set(c->diag, PST_ERR_INTERNAL, "no value is \"%s\"",
+                                param->fqn);
+        status = look_at(c, v, param, attrs->at.at[i].name, one, &skip);
+        c->told.skipped += skip;
+        if (status == PST_OK && !skip)
+            status = set_target(c, v, param);
     }
-    if (status == PST_OK && n == 0)
+    if (status == PST_OK && c->told.cast == 0)
         return pst_diag_set(c->diag, PST_ERR_INPUT,
                             "none of these tensors is floating");
     return status;
@@ -266,7 +282,7 @@ static void restore(void *ctx, struct pst_value **slot, unsigned arg)
     if ((*slot)->meta.dtype == was)
         return;
     *slot = convert(o->c, o->node, *slot, was);
-    o->c->converted++;
+    o->c->told.converted++;
 }
 
 /* Does PyTorch bring operands of several dtypes together? */
@@ -565,7 +581,8 @@ static enum pst_status mark(struct caster *c, const struct pst_attrs *attrs)
 enum pst_status pst_model_cast(struct pst_model *model,
                                const struct pst_plan *plan,
                                const struct pst_attrs *attrs,
-                               enum pst_dtype dtype, unsigned *ret_converted,
+                               enum pst_dtype dtype,
+                               struct pst_cast_told *ret_told,
                                struct pst_casting **ret, struct pst_diag *diag)
 {
     struct caster c = {.model = model,
@@ -590,7 +607,7 @@ enum pst_status pst_model_cast(struct pst_model *model,
         return status;
     }
     redirect(&c, casting);
-    *ret_converted = c.converted;
+    *ret_told = c.told;
     *ret = casting;
     return PST_OK;
 }

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/exec/replace.h"
+
+#include <string.h>
+
+#include "stages/modules/replace.h"
+
+/* "n", "n@2" and what is below them: what follows the module's name, or NULL.
+ */
+static const char *inside(const char *fqn, const char *module)
+{
+    const size_t n = strlen(module);
+    size_t at = n;
+
+    if (strncmp(fqn, module, n) != 0)
+        return NULL;
+    if (fqn[at] == '@')
+        at += 1 + strspn(fqn + at + 1, "0123456789");
+    return fqn[at] == '.' ? fqn + at + 1 : fqn[at] == '\0' ? fqn + at : NULL;
+}
+
+static enum pst_status check_adapters(const struct pst_plan *before,
+                                      const char *module, struct pst_diag *diag)
+{
+    const struct pst_plan *plan = before;
+
+    while (plan->parent != NULL)
+        plan = plan->parent;
+    for (size_t i = 0; i < plan->adapters.n; i++) {
+        const struct pst_adapter *a = &plan->adapters.at[i];
+
+        if (inside(a->module, module) == NULL)
+            continue;
+        return pst_diag_set(
+            diag, PST_ERR_UNSUPPORTED,
+            "\"%.200s\" has a low-rank adapter, which would be lost with the "
+            "module: give its weight other values (attr set %.200s FILE), or "
+            "split what `penstock weights --merge` writes",
+            a->module, a->weight);
+    }
+    return PST_OK;
+}
+
+/* How many parameters of the module, and how many of them are trained. */
+static void count(const struct pst_plan *plan, const char *module,
+                  unsigned *ret_all, unsigned *ret_trained)
+{
+    *ret_all = *ret_trained = 0;
+    for (size_t i = 0; i < plan->params.n; i++) {
+        const struct pst_plan_param *param = &plan->params.at[i];
+        bool is = inside(param->fqn, module) != NULL;
+
+        for (unsigned k = 0; k < param->n_aliases; k++)
+            is = is || inside(param->aliases[k], module) != NULL;
+        if (!is || param->kind != PST_VALUE_PARAM ||
+            pst_dtype_kind(param->meta.dtype) != PST_KIND_FLOAT)
+            continue;
+        ++*ret_all;
+        *ret_trained += param->requires_grad;
+    }
+}
+
+static const struct pst_plan_param *find(const struct pst_plan *plan,
+                                         const char *module, int call,
+                                         const char *name)
+{
+    struct pst_str text = {0};
+    int i = -1;
+
+    if (call >= 0) {
+        pst_str_addf(&text, "%s@%d.%s", module, call, name);
+        i = text.failed ? -1 : pst_plan_find_param(plan, text.text);
+        text.len = 0;
+    }
+    if (i < 0) {
+        pst_str_addf(&text, "%s.%s", module, name);
+        i = text.failed ? -1 : pst_plan_find_param(plan, text.text);
+    }
+    pst_str_fini(&text);
+    return i < 0 ? NULL : &plan->params.at[i];
+}
+
+bool pstd_replaced_has(const struct pstd_replaced *replaced, const char *fqn)
+{
+    const struct pst_weight *w = replaced->module == NULL
+                                     ? NULL
+                                     : pst_model_weight(replaced->model, fqn);
+
+    return w != NULL && w->home == replaced->module;
+}
+
+static void keep_frozen(const struct pst_plan *before,
+                        const struct pstd_change_order *order,
+                        struct pstd_replaced *r)
+{
+    const struct pst_graph *graph = r->model->graph;
+    unsigned all, trained;
+
+    count(before, order->name, &all, &trained);
+    for (size_t i = 0; i < graph->params.n; i++) {
+        struct pst_value *v = graph->params.at[i];
+        const char *name = inside(v->fqn, order->name);
+        const struct pst_plan_param *was;
+
+        if (name == NULL || !v->requires_grad || !pstd_replaced_has(r, v->fqn))
+            continue;
+        was = find(before, order->name, order->call, name);
+        if (was != NULL ? was->requires_grad : all == 0 || trained > 0)
+            continue;
+        v->requires_grad = false;
+        r->frozen++;
+    }
+}
+
+static unsigned count_calls(const struct pst_model *model, const char *path)
+{
+    const struct pst_graph *graph = model->graph;
+    unsigned n = 0;
+
+    for (size_t i = 0; i < graph->calls.n; i++)
+        n += strcmp(graph->calls.at[i]->path, path) == 0;
+    return n;
+}
+
+enum pst_status pstd_replace(const struct pst_plan *before,
+                             const struct pst_model *old,
+                             const struct pstd_change_order *order,
+                             const char *path, struct pstd_replaced *ret,
+                             struct pst_diag *diag)
+{
+    struct pst_replacement what = {
+        .path = order->name, .call = order->call, .aliases = order->aliases};
+    enum pst_status status = check_adapters(before, order->name, diag);
+
+    if (status == PST_OK)
+        status = pst_model_open(path, &ret->module, diag);
+    what.module = ret->module;
+    if (status == PST_OK)
+        status = pst_model_replace(old, &what, &ret->model, diag);
+    if (status != PST_OK)
+        return status;
+    ret->calls = order->call >= 0 ? 1 : count_calls(ret->model, order->name);
+    keep_frozen(before, order, ret);
+    return PST_OK;
+}
