@@ -81,7 +81,8 @@ COMPOSE(adjoint, "adjoint(Tensor(a) self) -> Tensor(a)",
 COMPOSE(matrix_H, "matrix_H(Tensor(a) self) -> Tensor(a)",
         "transpose.int(self, -2, -1)");
 COMPOSE(mH, "mH(Tensor(a) self) -> Tensor(a)", "transpose.int(self, -2, -1)");
-COMPOSE(ravel, "ravel(Tensor(a) self) -> Tensor(a)", "reshape(self, [-1])");
+COMPOSE(ravel, "ravel(Tensor(a) self) -> Tensor(a)",
+        "view(contiguous(self), [-1])");
 COMPOSE(linalg_diagonal,
         "linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, "
         "int dim2=-1) -> Tensor(a)",
