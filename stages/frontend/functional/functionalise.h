@@ -39,6 +39,9 @@ struct pst_value *pst_functionalise_before(struct pst_functionalise *f,
  * after a failure. */
 struct pst_value *pst_functionalise_owner(struct pst_functionalise *f,
                                           struct pst_value *v);
+/* Is there a view between v and its storage that cuts gradients off? */
+bool pst_functionalise_is_detached(const struct pst_functionalise *f,
+                                   struct pst_value *v);
 /* copy, a view of all of a storage of its own, stands for an input or for state
  * from now on: what is written to it goes to `original` at the end. */
 enum pst_status pst_functionalise_stand_for(

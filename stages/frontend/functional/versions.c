@@ -121,6 +121,13 @@ bool pst_versions_detached(const struct pst_value *v)
     return false;
 }
 
+bool pst_functionalise_is_detached(const struct pst_functionalise *f,
+                                   struct pst_value *v)
+{
+    return pst_versions_detached(v->id < f->n_facts ? pst_versions_follow(f, v)
+                                                    : v);
+}
+
 /* --- nodes of our own --------------------------------------------------- */
 
 struct pst_value *pst_versions_emit(struct pst_functionalise *f,

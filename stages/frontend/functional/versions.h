@@ -7,7 +7,7 @@
  * geometry (sizes, strides, offset in the storage), which alone says where it
  * reads from and writes to; how the view was made does not matter.
  *
- * What writes.c (writes) and versions.c (reads) share; one thread.
+ * What writes.c, inplace.c (writes) and versions.c (reads) share; one thread.
  * Failures stay in f->build, from which on all functions return NULL or false.
  */
 #include "stages/frontend/functional/functionalise.h"
@@ -34,6 +34,15 @@ struct pst_functionalise {
     size_t n_facts, cap_facts;
     struct PST_VEC(
         struct pst_storage *) storages; /* in order of first writes */
+};
+
+/* A window that is about to be written. */
+struct pst_write_target {
+    struct pst_value *value;
+    struct pst_storage *storage;
+    bool detached;           /* the name has no part in gradients */
+    bool silent;             /* the write is not differentiated */
+    const struct pst_op *op; /* that writes; NULL: none has a say */
 };
 
 /* Makes facts for values that came since; false if the builder has failed. The
@@ -71,5 +80,18 @@ struct pst_value *pst_versions_bit_cast(struct pst_functionalise *f,
                                         const struct pst_value *like,
                                         struct pst_value *v,
                                         enum pst_dtype dtype, bool no_grad);
+
+/* --- writes.c, for inplace.c ---------------------------------------------- */
+
+enum pst_status pst_versions_refuse(const struct pst_functionalise *f,
+                                    const struct pst_value *v, const char *why);
+/* Everything that can be refused before anything is emitted. */
+bool pst_versions_prepare(struct pst_functionalise *f, struct pst_value *v,
+                          struct pst_write_target *ret);
+/* The window holds `new` from now on; fresh may become the version itself. */
+struct pst_value *pst_versions_commit(struct pst_functionalise *f,
+                                      const struct pst_write_target *t,
+                                      struct pst_value *new,
+                                      const struct pst_value *fresh);
 
 #endif

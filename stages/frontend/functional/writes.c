@@ -15,18 +15,10 @@
 
 #define TAG PST_TAG_GRAPH
 
-/* A window that is about to be written. */
-struct target {
-    struct pst_value *value;
-    struct pst_storage *storage;
-    bool detached; /* the name has no part in gradients */
-    bool silent;   /* the write is not differentiated */
-};
-
 /* --- what may be written ------------------------------------------------ */
 
-static enum pst_status refuse(const struct pst_functionalise *f,
-                              const struct pst_value *v, const char *why)
+enum pst_status pst_versions_refuse(const struct pst_functionalise *f,
+                                    const struct pst_value *v, const char *why)
 {
     return pst_diag_set(f->build->diag, PST_ERR_UNSUPPORTED,
                         "%%%s cannot be written in place: %s", v->name, why);
@@ -39,9 +31,10 @@ static enum pst_status check_owner(const struct pst_functionalise *f,
         owner = f->facts[owner->id].original;
     if (owner->kind != PST_VALUE_PARAM)
         return PST_OK;
-    return refuse(f, owner,
-                  "updates of parameters inside the model are not supported "
-                  "(of buffers they are)");
+    return pst_versions_refuse(
+        f, owner,
+        "updates of parameters inside the model are not supported "
+        "(of buffers they are)");
 }
 
 struct reader_ctx {
@@ -111,9 +104,8 @@ static struct pst_storage *storage_of(struct pst_functionalise *f,
     return ret;
 }
 
-/* Everything that can be refused before anything is emitted. */
-static bool prepare(struct pst_functionalise *f, struct pst_value *v,
-                    struct target *ret)
+bool pst_versions_prepare(struct pst_functionalise *f, struct pst_value *v,
+                          struct pst_write_target *ret)
 {
     enum pst_status status;
     bool overlaps;
@@ -126,14 +118,15 @@ static bool prepare(struct pst_functionalise *f, struct pst_value *v,
         status =
             pst_window_overlaps_itself(&v->meta, &overlaps, f->build->diag);
     if (status == PST_OK && overlaps)
-        status = refuse(f, v,
-                        "several of its elements share memory "
-                        "(E_SELF_OVERLAP); clone it first");
+        status = pst_versions_refuse(f, v,
+                                     "several of its elements share memory "
+                                     "(E_SELF_OVERLAP); clone it first");
     if (status != PST_OK) {
         f->build->status = status;
         return false;
     }
     ret->value = v;
+    ret->op = NULL;
     ret->detached = pst_versions_detached(v);
     ret->silent = ret->detached || f->build->no_grad;
     ret->storage = storage_of(f, v);
@@ -141,7 +134,7 @@ static bool prepare(struct pst_functionalise *f, struct pst_value *v,
         return false;
     if (ret->silent && f->facts[ret->storage->version->id].carries &&
         was_read(f, ret->storage->version)) {
-        f->build->status = refuse(
+        f->build->status = pst_versions_refuse(
             f, v,
             "the write has no gradient (no_grad or detach), but numbers "
             "before it are needed for one (E_ALIAS_NONDIFF); clone it first");
@@ -197,7 +190,7 @@ static struct pst_value *in_elements_of(struct pst_functionalise *f,
 /* `fresh` has storage of its own that no name of the program means: it may
  * become the version itself. */
 static struct pst_value *new_version(struct pst_functionalise *f,
-                                     const struct target *t,
+                                     const struct pst_write_target *t,
                                      struct pst_value *new,
                                      const struct pst_value *fresh)
 {
@@ -232,18 +225,20 @@ static void name_version(const struct pst_functionalise *f,
         version->version_of = owner;
 }
 
-static struct pst_value *commit(struct pst_functionalise *f,
-                                const struct target *t, struct pst_value *new,
-                                const struct pst_value *fresh)
+struct pst_value *pst_versions_commit(struct pst_functionalise *f,
+                                      const struct pst_write_target *t,
+                                      struct pst_value *new,
+                                      const struct pst_value *fresh)
 {
     struct pst_value *version;
 
     if (!pst_versions_learn(f))
         return NULL;
     if (t->detached && !f->build->no_grad && f->facts[new->id].carries) {
-        f->build->status = refuse(f, t->value,
-                                  "it is detached, but what is written has a "
-                                  "gradient (E_ALIAS_NONDIFF)");
+        f->build->status =
+            pst_versions_refuse(f, t->value,
+                                "it is detached, but what is written has a "
+                                "gradient (E_ALIAS_NONDIFF)");
         return NULL;
     }
     version = new_version(f, t, new, fresh);
@@ -264,10 +259,10 @@ struct pst_value *pst_functionalise_write(struct pst_functionalise *f,
                                           struct pst_value *v,
                                           struct pst_value *update)
 {
-    struct target t;
+    struct pst_write_target t;
     struct pst_meta shape;
 
-    if (update == NULL || !prepare(f, v, &t))
+    if (update == NULL || !pst_versions_prepare(f, v, &t))
         return NULL;
     if (!pst_meta_broadcast(&update->meta, &t.value->meta, &shape) ||
         !pst_meta_same_shape(&shape, &t.value->meta)) {
@@ -279,133 +274,7 @@ struct pst_value *pst_functionalise_write(struct pst_functionalise *f,
             pst_meta_text(&t.value->meta, b));
         return NULL;
     }
-    return commit(f, &t, update, NULL);
-}
-
-/* --- in-place operators ------------------------------------------------- */
-
-/* An operand on the written storage must be the window itself or disjoint. */
-static bool check_operand(struct pst_functionalise *f, const struct target *t,
-                          struct pst_value *operand)
-{
-    const struct pst_window to = {&t->value->meta, t->value->offset};
-    struct pst_window from;
-    bool overlaps = false;
-
-    if (operand == NULL || t->storage == NULL)
-        return true;
-    operand = pst_versions_follow(f, operand);
-    if (f->facts[pst_value_storage(operand)->id].storage != t->storage)
-        return true;
-    from = (struct pst_window){&operand->meta, operand->offset};
-    if (!pst_windows_same(&from, &to))
-        f->build->status =
-            pst_windows_overlap(&from, &to, &overlaps, f->build->diag);
-    if (overlaps)
-        f->build->status = refuse(f, t->value,
-                                  "it partly overlaps an operand (E_OVERLAP); "
-                                  "clone that first");
-    return f->build->status == PST_OK;
-}
-
-/* One argument with the values that stand for its own now. The first is the
- * target itself. */
-static enum pst_status current_arg(struct pst_functionalise *f,
-                                   const struct target *t, bool first,
-                                   const struct pst_arg *arg,
-                                   struct pst_arg *ret)
-{
-    *ret = *arg;
-    if (arg->kind == PST_ARG_VALUES)
-        f->build->status =
-            pst_arg_copy(&f->build->graph->arena, arg, ret, f->build->diag);
-    for (unsigned k = 0; arg->kind == PST_ARG_VALUES && k < arg->n; k++)
-        if (f->build->status == PST_OK && arg->values[k] != NULL &&
-            check_operand(f, t, arg->values[k]))
-            ret->values[k] = pst_functionalise_read(f, arg->values[k]);
-    if (arg->kind == PST_ARG_VALUE &&
-        (first || check_operand(f, t, arg->value)))
-        ret->value = pst_functionalise_read(f, arg->value);
-    return f->build->status;
-}
-
-/* NULL after a failure. */
-static struct pst_arg *current_args(struct pst_functionalise *f,
-                                    const struct target *t,
-                                    const struct pst_arg *args, unsigned n_args)
-{
-    struct pst_arg *ret =
-        pst_arena_calloc(&f->build->graph->arena, n_args, sizeof(*ret));
-
-    if (ret == NULL) {
-        f->build->status = pst_diag_nomem(f->build->diag, n_args);
-        return NULL;
-    }
-    for (unsigned i = 0; i < n_args; i++)
-        if (current_arg(f, t, i == 0, &args[i], &ret[i]) != PST_OK)
-            return NULL;
-    return ret;
-}
-
-static bool check_result(struct pst_functionalise *f, const struct target *t,
-                         const struct pst_value *result)
-{
-    char a[PST_META_TEXT], b[PST_META_TEXT];
-
-    if (pst_meta_same_shape(&result->meta, &t->value->meta) &&
-        pst_dtype_kind(result->meta.dtype) <=
-            pst_dtype_kind(t->value->meta.dtype))
-        return true;
-    f->build->status =
-        pst_diag_set(f->build->diag, PST_ERR_SHAPE,
-                     "the result %s cannot be stored in place in %%%s, %s",
-                     pst_meta_text(&result->meta, a), t->value->name,
-                     pst_meta_text(&t->value->meta, b));
-    return false;
-}
-
-struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
-                                            const struct pst_op *twin,
-                                            const struct pst_arg *args,
-                                            unsigned n_args)
-{
-    struct pst_value *result, *current;
-    struct pst_arg *now;
-    struct target t;
-
-    if (!pst_versions_learn(f))
-        return NULL;
-    if (n_args == 0 || args[0].kind != PST_ARG_VALUE) {
-        f->build->status =
-            pst_diag_set(f->build->diag, PST_ERR_INPUT,
-                         "an in-place operator has no tensor to write");
-        return NULL;
-    }
-    if (twin->flags & PST_OP_VIEW) { /* t_(): the name moves, nothing else */
-        t = (struct target){.value = pst_versions_follow(f, args[0].value)};
-        now = current_args(f, &t, args, n_args);
-        result = now != NULL ? pst_emit(f->build, twin, now, n_args) : NULL;
-        if (result == NULL || !pst_versions_learn(f))
-            return NULL;
-        return f->facts[t.value->id].renamed = result;
-    }
-    if (!prepare(f, args[0].value, &t))
-        return NULL;
-    now = current_args(f, &t, args, n_args);
-    if (now == NULL)
-        return NULL;
-    /* The old numbers of a copy's target are not read. */
-    if (twin == &pst_op_copy && n_args > 1 && now[1].kind == PST_ARG_VALUE)
-        return pst_functionalise_write(f, args[0].value, now[1].value);
-    current = now[0].value;
-    result = pst_emit(f->build, twin, now, n_args);
-    if (result == NULL || !check_result(f, &t, result))
-        return NULL;
-    if (pst_value_storage(result) == pst_value_storage(current) &&
-        pst_windows_same(&(struct pst_window){&result->meta, result->offset},
-                         &(struct pst_window){&current->meta, current->offset}))
-        return current; /* dropout_ in evaluation: nothing is written */
-    return commit(f, &t, result, result);
+    return pst_versions_commit(f, &t, update, NULL);
 }
 
 /* --- the end ------------------------------------------------------------ */

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+/* In-place operators: their functional twins on current values, whose result is
+ * written to the first operand. */
+#include "stages/frontend/functional/functionalise.h"
+
+#include "stages/frontend/functional/overlap.h"
+#include "stages/frontend/functional/versions.h"
+#include "stages/graph/extent.h"
+#include "stages/ops/op.h"
+#include "stages/ops/rows.h"
+
+#include <string.h>
+
+/* Writes element by element at places that a tensor tells: what an operand
+ * holds may have been written before it is read. */
+static bool writes_at_places(const struct pst_op *op)
+{
+    static const char *const names[] = {"aten.index_", "aten.scatter",
+                                        "aten.put", "aten._unsafe_index_put",
+                                        "aten._index_put_impl"};
+
+    for (size_t i = 0; op != NULL && i < PST_COUNT(names); i++)
+        if (strncmp(pst_op_schema(op)->name, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+/* One number, which is read before anything is written. */
+static bool fills(const struct pst_op *op, const struct pst_value *operand)
+{
+    return operand->meta.rank == 0 &&
+           (op == &pst_op_fill_Tensor || op == &pst_op_masked_fill_Tensor ||
+            op == &pst_op_index_fill_int_Tensor);
+}
+
+/* An operand on the written storage must be the window itself or disjoint. */
+static bool check_operand(struct pst_functionalise *f,
+                          const struct pst_write_target *t,
+                          struct pst_value *operand)
+{
+    const struct pst_window to = {&t->value->meta, t->value->offset};
+    struct pst_window from;
+    bool overlaps = false;
+
+    if (operand == NULL || t->storage == NULL)
+        return true;
+    operand = pst_versions_follow(f, operand);
+    if (f->facts[pst_value_storage(operand)->id].storage != t->storage ||
+        fills(t->op, operand))
+        return true;
+    from = (struct pst_window){&operand->meta, operand->offset};
+    if (writes_at_places(t->op) || !pst_windows_same(&from, &to))
+        f->build->status =
+            pst_windows_overlap(&from, &to, &overlaps, f->build->diag);
+    if (overlaps)
+        f->build->status =
+            pst_versions_refuse(f, t->value,
+                                "it shares memory with an operand "
+                                "(E_OVERLAP); clone that first");
+    return f->build->status == PST_OK;
+}
+
+/* One argument with the values that stand for its own now. The first is the
+ * target itself. */
+static enum pst_status current_arg(struct pst_functionalise *f,
+                                   const struct pst_write_target *t, bool first,
+                                   const struct pst_arg *arg,
+                                   struct pst_arg *ret)
+{
+    *ret = *arg;
+    if (arg->kind == PST_ARG_VALUES)
+        f->build->status =
+            pst_arg_copy(&f->build->graph->arena, arg, ret, f->build->diag);
+    for (unsigned k = 0; arg->kind == PST_ARG_VALUES && k < arg->n; k++)
+        if (f->build->status == PST_OK && arg->values[k] != NULL &&
+            check_operand(f, t, arg->values[k]))
+            ret->values[k] = pst_functionalise_read(f, arg->values[k]);
+    if (arg->kind == PST_ARG_VALUE &&
+        (first || check_operand(f, t, arg->value)))
+        ret->value = pst_functionalise_read(f, arg->value);
+    return f->build->status;
+}
+
+/* NULL after a failure. */
+static struct pst_arg *current_args(struct pst_functionalise *f,
+                                    const struct pst_write_target *t,
+                                    const struct pst_arg *args, unsigned n_args)
+{
+    struct pst_arg *ret =
+        pst_arena_calloc(&f->build->graph->arena, n_args, sizeof(*ret));
+
+    if (ret == NULL) {
+        f->build->status = pst_diag_nomem(f->build->diag, n_args);
+        return NULL;
+    }
+    for (unsigned i = 0; i < n_args; i++)
+        if (current_arg(f, t, i == 0, &args[i], &ret[i]) != PST_OK)
+            return NULL;
+    return ret;
+}
+
+static bool check_result(struct pst_functionalise *f,
+                         const struct pst_write_target *t,
+                         const struct pst_value *result)
+{
+    char a[PST_META_TEXT], b[PST_META_TEXT];
+
+    if (pst_meta_same_shape(&result->meta, &t->value->meta) &&
+        pst_dtype_kind(result->meta.dtype) <=
+            pst_dtype_kind(t->value->meta.dtype))
+        return true;
+    f->build->status =
+        pst_diag_set(f->build->diag, PST_ERR_SHAPE,
+                     "the result %s cannot be stored in place in %%%s, %s",
+                     pst_meta_text(&result->meta, a), t->value->name,
+                     pst_meta_text(&t->value->meta, b));
+    return false;
+}
+
+static bool is_repeated(const struct pst_meta *meta, unsigned d)
+{
+    return meta->size[d] > 1 && meta->stride[d] == 0;
+}
+
+/* An operator that gives all elements one number may write those of an expanded
+ * tensor once: the window of v without what is repeated in it, or v. */
+static struct pst_value *without_repeats(struct pst_functionalise *f,
+                                         const struct pst_op *twin,
+                                         struct pst_value *v)
+{
+    struct pst_extent sizes[PST_MAX_RANK];
+    bool any = false;
+    struct pst_value *now;
+
+    v = pst_versions_follow(f, v);
+    if (twin != &pst_op_fill_Scalar && twin != &pst_op_fill_Tensor &&
+        twin != &pst_op_zero)
+        return v;
+    for (unsigned d = 0; d < v->meta.rank; d++) {
+        const bool repeated = is_repeated(&v->meta, d);
+
+        sizes[d] = repeated ? pst_extent(1) : pst_extent_of(f->build, v, d);
+        any = any || repeated;
+    }
+    now = any ? pst_functionalise_read(f, v) : NULL;
+    return now == NULL
+               ? v
+               : pst_versions_emit(
+                     f, &pst_op_as_strided, v, false,
+                     PST_ARGS(pst_v(now),
+                              pst_extents_arg(f->build, sizes, v->meta.rank),
+                              pst_versions_strides(f, v),
+                              pst_versions_offset(f, v)));
+}
+
+struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
+                                            const struct pst_op *twin,
+                                            const struct pst_arg *args,
+                                            unsigned n_args)
+{
+    struct pst_value *result, *current, *once;
+    struct pst_arg *now;
+    struct pst_write_target t;
+
+    if (!pst_versions_learn(f))
+        return NULL;
+    if (n_args == 0 || args[0].kind != PST_ARG_VALUE) {
+        f->build->status =
+            pst_diag_set(f->build->diag, PST_ERR_INPUT,
+                         "an in-place operator has no tensor to write");
+        return NULL;
+    }
+    if (twin->flags & PST_OP_VIEW) { /* t_(): the name moves, nothing else */
+        t = (struct pst_write_target){
+            .value = pst_versions_follow(f, args[0].value)};
+        now = current_args(f, &t, args, n_args);
+        result = now != NULL ? pst_emit(f->build, twin, now, n_args) : NULL;
+        if (result == NULL || !pst_versions_learn(f))
+            return NULL;
+        return f->facts[t.value->id].renamed = result;
+    }
+    once = without_repeats(f, twin, args[0].value);
+    if (once != pst_versions_follow(f, args[0].value)) {
+        struct pst_arg of[3];
+
+        if (once == NULL || n_args > PST_COUNT(of))
+            return NULL;
+        memcpy(of, args, n_args * sizeof(*args));
+        of[0] = pst_v(once);
+        once = pst_functionalise_inplace(f, twin, of, n_args);
+        return once != NULL ? pst_functionalise_read(f, args[0].value) : NULL;
+    }
+    if (!pst_versions_prepare(f, args[0].value, &t))
+        return NULL;
+    t.op = twin;
+    now = current_args(f, &t, args, n_args);
+    if (now == NULL)
+        return NULL;
+    /* The old numbers of a copy's target are not read. */
+    if (twin == &pst_op_copy && n_args > 1 && now[1].kind == PST_ARG_VALUE)
+        return pst_functionalise_write(f, args[0].value, now[1].value);
+    current = now[0].value;
+    result = pst_emit(f->build, twin, now, n_args);
+    if (result == NULL || !check_result(f, &t, result))
+        return NULL;
+    if (pst_value_storage(result) == pst_value_storage(current) &&
+        pst_windows_same(&(struct pst_window){&result->meta, result->offset},
+                         &(struct pst_window){&current->meta, current->offset}))
+        return current; /* dropout_ in evaluation: nothing is written */
+    return pst_versions_commit(f, &t, result, result);
+}
