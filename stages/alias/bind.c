@@ -48,11 +48,21 @@ enum pst_status pst_binder_own(struct pst_binder *b,
                                const struct pst_value *value, unsigned operand,
                                int64_t begin, bool leaf)
 {
-    const struct pst_owner owner = {pst_value_storage((void *)value), operand,
-                                    begin, -1, leaf};
+    const struct pst_owner owner = {
+        pst_value_storage((void *)value), operand, begin, -1, leaf, false};
 
     return pst_vec_push(TAG, &b->owners, owner) ? PST_OK
                                                 : pst_binder_no_memory(b);
+}
+
+struct pst_owner *pst_binder_owner(struct pst_binder *b, struct pst_value *v)
+{
+    const struct pst_value *value = pst_functionalise_owner(b->functional, v);
+
+    for (size_t i = 0; i < b->owners.n; i++)
+        if (value != NULL && b->owners.at[i].value == value)
+            return &b->owners.at[i];
+    return NULL;
 }
 
 /* --- a pass over the program ---------------------------------------------- */
@@ -78,6 +88,7 @@ static enum pst_status binder_init(struct pst_binder *b,
                              .operands = operands,
                              .n = n,
                              .alias = alias,
+                             .absolute = pst_program_is_absolute(program),
                              .diag = diag};
     pst_map_init(&b->names, TAG);
     b->values = pst_calloc(TAG, n + 1, sizeof(*b->values));
@@ -89,30 +100,47 @@ static enum pst_status binder_init(struct pst_binder *b,
     return pst_functionalise_new(&b->build, &b->functional, diag);
 }
 
-/* What operands does the program write, if none shares memory with another? */
-static enum pst_status find_written(const struct pst_program *program,
+/* What operands does the program change, if none shares memory with another? */
+static void note_changes(struct pst_binder *b)
+{
+    for (unsigned i = 0; i < b->n; i++) {
+        bool written = false, moved = false;
+
+        for (unsigned k = 0; k < b->n; k++) { /* other names of one tensor */
+            if (b->operands[k].as.tensor != b->operands[i].as.tensor)
+                continue;
+            for (size_t w = 0; w < b->writes.n; w++)
+                written =
+                    written || b->owners.at[b->writes.at[w].owner].operand == k;
+            moved = moved || pst_functionalise_shape(
+                                 b->functional, b->values[k]) != b->values[k];
+        }
+        b->operands[i].as.written = written;
+        b->operands[i].as.moved = moved;
+    }
+}
+
+/* One pass; *ret_again: an operand is reached beyond its range, which has been
+ * widened. */
+static enum pst_status find_changes(const struct pst_program *program,
                                     struct pst_program_operand *operands,
-                                    unsigned n, struct pst_diag *diag)
+                                    unsigned n, bool *ret_again,
+                                    struct pst_diag *diag)
 {
     struct pst_binder b;
     enum pst_status status = binder_init(&b, program, operands, n, NULL, diag);
 
+    b.learning = true;
     if (status == PST_OK)
         status = pst_binder_pass(&b);
     if (status == PST_OK)
         status = pst_binder_emit(&b, program->ops, program->n_ops);
-    for (unsigned i = 0; i < n; i++)
-        operands[i].as.written = false;
-    for (size_t i = 0; i < b.writes.n && status == PST_OK; i++) {
-        const unsigned k = b.owners.at[b.writes.at[i].owner].operand;
-
-        for (unsigned j = 0; j < n; j++) /* another name of one tensor */
-            if (operands[j].as.tensor == operands[k].as.tensor)
-                operands[j].as.written = true;
-    }
+    *ret_again = b.widened;
+    if (status == PST_OK)
+        note_changes(&b);
     pst_graph_free(b.graph);
     binder_fini(&b);
-    return status;
+    return *ret_again ? PST_OK : status;
 }
 
 /* --- results -------------------------------------------------------------- */
@@ -134,18 +162,16 @@ static enum pst_status add_output(struct pst_binder *b, struct pst_value *value,
 static enum pst_status place_of(struct pst_binder *b, struct pst_value *v,
                                 struct pst_program_place *ret)
 {
-    const struct pst_value *owner = pst_functionalise_owner(b->functional, v);
     const struct pst_value *now = pst_functionalise_shape(b->functional, v);
+    const struct pst_owner *owner = pst_binder_owner(b, v);
 
-    if (owner == NULL || now == NULL)
+    if (now == NULL || b->build.status != PST_OK)
         return b->build.status;
     *ret = (struct pst_program_place){-1, now->meta, now->offset, -1};
-    for (size_t i = 0; i < b->owners.n; i++)
-        if (b->owners.at[i].value == owner) {
-            ret->operand = (int)b->owners.at[i].operand;
-            ret->offset += b->owners.at[i].begin /
-                           (int64_t)pst_dtype_size(now->meta.dtype);
-        }
+    if (owner == NULL)
+        return PST_OK;
+    ret->operand = (int)owner->operand;
+    ret->offset += owner->begin / (int64_t)pst_dtype_size(now->meta.dtype);
     return PST_OK;
 }
 
@@ -210,6 +236,7 @@ static enum pst_status add_returns(struct pst_binder *b,
     const struct pst_program *program = b->program;
     enum pst_status status = PST_OK;
 
+    bound->n_returns = program->n_returns;
     bound->returns = pst_arena_calloc(&bound->arena, program->n_returns + 1,
                                       sizeof(*bound->returns));
     if (bound->returns == NULL)
@@ -219,8 +246,10 @@ static enum pst_status add_returns(struct pst_binder *b,
         struct pst_value *v = pst_binder_find(b, program->returns[i]);
 
         status = v != NULL ? place_of(b, v, place) : b->build.status;
-        if (status == PST_OK && (place->operand < 0 || i == 0 ||
-                                 b->operands[place->operand].from_before))
+        if (status == PST_OK &&
+            (place->operand < 0 || i == 0 ||
+             b->operands[place->operand].leaf != NULL ||
+             pst_program_is_new(bound, (unsigned)place->operand)))
             status = add_output(b, pst_functionalise_read(b->functional, v),
                                 &place->output);
     }
@@ -263,7 +292,12 @@ static enum pst_status note_operands(struct pst_binder *b,
 
 /* --- together ------------------------------------------------------------- */
 
-/* Operands that the caller makes of its leaves: where they lie is known only
+bool pst_program_is_new(const struct pst_program_bound *bound, unsigned i)
+{
+    return bound->operands[i].as.root >= bound->n_operands;
+}
+
+/* Operands that the caller makes of its tensors: where they lie is known only
  * when they are there. */
 static enum pst_status run_before(struct pst_binder *b)
 {
@@ -279,66 +313,135 @@ static enum pst_status run_before(struct pst_binder *b)
         b->values[i] = pst_binder_find(b, o->as.name);
         if (b->values[i] == NULL)
             return b->build.status;
-        o->as.meta = b->values[i]->meta;
-        o->as.offset = b->values[i]->offset;
-        o->as.storage = UINT32_MAX - pst_value_storage(b->values[i])->id;
-        o->as.tensor = UINT32_MAX - b->values[i]->id;
         status = pst_binder_name(b, o->again, b->values[i]);
-        if (status == PST_OK)
-            status = pst_binder_own(b, b->values[i], i, 0, false);
+        if (status == PST_OK && pst_binder_owner(b, b->values[i]) == NULL)
+            status = b->build.status != PST_OK
+                         ? b->build.status
+                         : pst_binder_own(b, b->values[i], i, 0, false);
     }
+    b->writes.n = 0; /* those of before the call are nobody's business */
+    for (size_t i = 0; i < b->owners.n; i++)
+        b->owners.at[i].stage = -1;
     return status;
+}
+
+/* Where an operand lies that runs before has made: in a tensor's storage, or in
+ * one of its own, whose number no other has. */
+static enum pst_status note_made(struct pst_binder *b, unsigned i)
+{
+    struct pst_alias_operand *o = &b->operands[i].as;
+    const struct pst_owner *owner = pst_binder_owner(b, b->values[i]);
+    struct pst_program_place place;
+    enum pst_status status = place_of(b, b->values[i], &place);
+
+    if (status != PST_OK)
+        return status;
+    o->meta = place.meta;
+    o->offset = place.offset;
+    o->tensor = UINT32_MAX - b->values[i]->id;
+    o->root = owner->operand;
+    o->storage = b->operands[owner->operand].as.storage;
+    if (b->operands[owner->operand].from_before)
+        o->storage = o->root = UINT32_MAX - owner->value->id;
+    for (unsigned k = 0; k < b->n; k++) /* before returned it as it is */
+        if (!b->operands[k].from_before && b->values[k] == b->values[i])
+            o->tensor = b->operands[k].as.tensor;
+    return PST_OK;
 }
 
 /* Shapes of what runs before, by running it alone. */
 static enum pst_status learn_before(const struct pst_program *program,
                                     struct pst_program_operand *operands,
-                                    unsigned n, struct pst_diag *diag)
+                                    unsigned n, bool *ret_again,
+                                    struct pst_diag *diag)
 {
-    const struct pst_alias none = {0};
-    struct pst_alias_part *parts = pst_calloc(TAG, n + 1, sizeof(*parts));
-    struct pst_alias alias = none;
+    struct pst_alias alias = {.n = n};
     struct pst_binder b;
     enum pst_status status;
 
-    if (parts == NULL)
+    alias.parts = pst_calloc(TAG, n + 1, sizeof(*alias.parts));
+    if (alias.parts == NULL)
         return pst_diag_nomem(diag, n);
     for (unsigned i = 0; i < n; i++)
-        parts[i] = (struct pst_alias_part){i, -1};
-    alias.parts = parts;
-    alias.n = n;
+        alias.parts[i] = (struct pst_alias_part){i, -1};
     status = binder_init(&b, program, operands, n, &alias, diag);
+    b.learning = true;
     if (status == PST_OK)
         status = pst_binder_pass(&b);
     if (status == PST_OK)
         status = run_before(&b);
+    for (unsigned i = 0; i < n && status == PST_OK; i++)
+        if (operands[i].from_before)
+            status = note_made(&b, i);
+    *ret_again = b.widened;
     pst_graph_free(b.graph);
     binder_fini(&b);
-    pst_free(parts);
+    pst_free(alias.parts);
+    return *ret_again ? PST_OK : status;
+}
+
+/* What is reached through a view that runs before has made is reached in the
+ * tensor that it is a view of; and through one tensor as through another name
+ * of it. */
+static void spread_reach(struct pst_program_operand *operands, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        const struct pst_alias_operand *o = &operands[i].as;
+
+        for (unsigned k = 0; k < n && o->from < o->to; k++) {
+            struct pst_alias_operand *to = &operands[k].as;
+
+            if (k != o->root && to->tensor != o->tensor)
+                continue;
+            to->from = to->from < to->to ? PST_MIN(to->from, o->from) : o->from;
+            to->to = PST_MAX(to->to, o->to);
+        }
+    }
+}
+
+/* All that is filled in of operands. */
+static enum pst_status learn(const struct pst_program *program,
+                             struct pst_program_operand *operands, unsigned n,
+                             struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    bool again = true;
+
+    for (unsigned i = 0; i < n; i++) {
+        operands[i].as.root = i;
+        operands[i].as.from = operands[i].as.to = 0;
+    }
+    while (program->n_before > 0 && again && status == PST_OK) {
+        status = learn_before(program, operands, n, &again, diag);
+        spread_reach(operands, n);
+    }
+    for (again = true; again && status == PST_OK;) {
+        status = find_changes(program, operands, n, &again, diag);
+        spread_reach(operands, n);
+    }
     return status;
 }
 
 static enum pst_status bind(struct pst_program_bound *bound,
                             const struct pst_program *program,
-                            struct pst_program_operand *operands,
                             struct pst_diag *diag)
 {
+    struct pst_program_operand *operands = bound->operands;
     const unsigned n = bound->n_operands;
     struct pst_alias_operand *as =
         pst_arena_calloc(&bound->arena, n + 1, sizeof(*as));
-    enum pst_status status = PST_OK;
+    enum pst_status status;
     struct pst_binder b;
 
     if (as == NULL)
         return pst_diag_nomem(diag, n);
-    if (program->n_before > 0)
-        status = learn_before(program, operands, n, diag);
-    if (status == PST_OK)
-        status = find_written(program, operands, n, diag);
+    bound->absolute = pst_program_is_absolute(program);
+    status = learn(program, operands, n, diag);
     for (unsigned i = 0; i < n; i++)
         as[i] = operands[i].as;
     if (status == PST_OK)
-        status = pst_alias_analyse(as, n, &bound->arena, &bound->alias, diag);
+        status = pst_alias_analyse(as, n, bound->absolute, &bound->arena,
+                                   &bound->alias, diag);
     if (status != PST_OK)
         return status;
     status = binder_init(&b, program, operands, n, &bound->alias, diag);
@@ -382,13 +485,75 @@ enum pst_status pst_program_bind(const struct pst_program *program,
     bound->operands = copy;
     bound->n_operands = n_operands;
     status = copy == NULL ? pst_diag_nomem(diag, n_operands)
-                          : bind(bound, program, copy, diag);
+                          : bind(bound, program, diag);
     if (status != PST_OK) {
         pst_program_bound_free(bound);
         return status;
     }
     *ret = bound;
     return PST_OK;
+}
+
+/* How far operand i has moved in its storage, in bytes. */
+static int64_t shift_of(const struct pst_program_bound *bound,
+                        const struct pst_program_operand *now, unsigned i)
+{
+    const struct pst_alias_operand *was = &bound->operands[i].as;
+
+    return now[i].from_before ? 0
+                              : (now[i].as.offset - was->offset) *
+                                    (int64_t)pst_dtype_size(was->meta.dtype);
+}
+
+static void move_place(const struct pst_program_bound *bound,
+                       const struct pst_program_operand *now,
+                       struct pst_program_place *place)
+{
+    if (place->operand >= 0)
+        place->offset += shift_of(bound, now, (unsigned)place->operand) /
+                         (int64_t)pst_dtype_size(place->meta.dtype);
+}
+
+void pst_program_move(struct pst_program_bound *bound,
+                      const struct pst_program_operand *now)
+{
+    bool same = true;
+
+    for (unsigned i = 0; i < bound->n_operands; i++)
+        same = same && (now[i].from_before ||
+                        (shift_of(bound, now, i) == 0 &&
+                         now[i].as.storage == bound->operands[i].as.storage));
+    if (same)
+        return;
+    for (unsigned i = 0; i < bound->n_returns; i++)
+        move_place(bound, now, &bound->returns[i]);
+    for (unsigned i = 0; i < bound->n_writes; i++)
+        move_place(bound, now, &bound->writes[i]);
+    for (unsigned i = 0; i < bound->n_operands; i++)
+        move_place(bound, now, &bound->after[i]);
+    for (size_t i = 0; i < bound->places.n; i++)
+        move_place(bound, now, bound->places.entries[i].value);
+    for (unsigned k = 0; k < bound->alias.n_bases; k++) {
+        struct pst_alias_base *base = &bound->alias.bases[k];
+        const unsigned root = bound->operands[base->first].as.root;
+
+        if (root >= bound->n_operands)
+            continue;
+        base->begin += shift_of(bound, now, root);
+        base->end += shift_of(bound, now, root);
+        base->storage = now[root].as.storage;
+    }
+    for (unsigned i = 0; i < bound->n_operands; i++) {
+        struct pst_alias_operand *o = &bound->operands[i].as;
+        const int64_t by = shift_of(bound, now, i);
+
+        if (now[i].from_before)
+            continue;
+        o->from += by;
+        o->to += by;
+        o->offset = now[i].as.offset;
+        o->storage = now[i].as.storage;
+    }
 }
 
 void pst_program_bound_free(struct pst_program_bound *bound)

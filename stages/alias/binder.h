@@ -16,6 +16,7 @@ struct pst_owner {
     int64_t begin;    /* where it lies there, bytes */
     int stage;        /* that has written it; -1: none */
     bool leaf;
+    bool expanded; /* a leaf whose elements share memory */
 };
 
 /* A window of an owner that has been written. */
@@ -29,6 +30,9 @@ struct pst_binder {
     struct pst_program_operand *operands;
     unsigned n;
     const struct pst_alias *alias; /* NULL: they share nothing */
+    bool absolute;                 /* pst_program_is_absolute() */
+    bool learning; /* not the last pass: operands may be widened */
+    bool widened;  /* an operand is reached beyond its range; do it again */
     struct pst_graph *graph;
     struct pst_build build;
     struct pst_functionalise *functional;
@@ -51,6 +55,9 @@ struct pst_value *pst_binder_find(struct pst_binder *b, const char *name);
 enum pst_status pst_binder_own(struct pst_binder *b,
                                const struct pst_value *value, unsigned operand,
                                int64_t begin, bool leaf) PST_MUST_CHECK;
+/* Who owns the storage that v lies in; NULL: an intermediate, or a failure of
+ * the builder. */
+struct pst_owner *pst_binder_owner(struct pst_binder *b, struct pst_value *v);
 
 /* --- pass.c --------------------------------------------------------------- */
 

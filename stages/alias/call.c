@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/alias/call.h"
 
+#include "stages/alias/step.h"
 #include "stages/net/transport.h"
-#include "stages/run/dump.h"
 #include "stages/split/plan.h"
 
 #include <stdio.h>
@@ -26,7 +26,8 @@ struct pst_caller {
     const struct pst_program *program;
     const struct pst_call_options *options;
     struct PST_VEC(struct entry *) entries;
-    struct pst_dump *dump; /* of the last call that trained */
+    struct pst_dump *dump;     /* of the last call that trained */
+    struct pst_leaves *leaves; /* NULL: no optimizer */
 };
 
 /* What an engine is given in a call. */
@@ -54,11 +55,18 @@ enum pst_status pst_caller_new(const struct pst_program *program,
                                struct pst_caller **ret, struct pst_diag *diag)
 {
     struct pst_caller *caller = pst_calloc(TAG, 1, sizeof(*caller));
+    enum pst_status status = PST_OK;
 
     if (caller == NULL)
         return pst_diag_nomem(diag, sizeof(*caller));
     caller->program = program;
     caller->options = options;
+    if (options->optim != NULL)
+        status = pst_leaves_new(options->optim, &caller->leaves, diag);
+    if (status != PST_OK) {
+        pst_caller_free(caller);
+        return status;
+    }
     *ret = caller;
     return PST_OK;
 }
@@ -71,6 +79,7 @@ void pst_caller_free(struct pst_caller *caller)
         entry_free(caller->entries.at[i]);
     pst_vec_fini(&caller->entries);
     pst_dump_free(caller->dump);
+    pst_leaves_free(caller->leaves);
     pst_free(caller);
 }
 
@@ -81,6 +90,12 @@ size_t pst_caller_plans(const struct pst_caller *caller)
 
 /* --- memory of the caller's ----------------------------------------------- */
 
+static enum pst_status refuse_range(const char *name, struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_ERR_INPUT,
+                        "operand \"%s\" reaches beyond its storage", name);
+}
+
 /* Every byte of an operand lies in its storage. */
 static enum pst_status check_operand(const struct pst_program_operand *o,
                                      const struct pst_call_storage *storages,
@@ -88,17 +103,36 @@ static enum pst_status check_operand(const struct pst_program_operand *o,
 {
     const size_t item = pst_dtype_size(o->as.meta.dtype);
     const size_t span = pst_meta_span(&o->as.meta);
-    enum pst_status status = pst_meta_check(&o->as.meta, diag);
+    enum pst_status status;
 
-    if (status != PST_OK || o->from_before)
+    if (o->from_before)
+        return PST_OK;
+    status = pst_meta_check(&o->as.meta, diag);
+    if (status != PST_OK)
         return status;
     if (o->as.storage < n && o->as.offset >= 0 &&
         (size_t)o->as.offset <= storages[o->as.storage].bytes / item &&
         span <= storages[o->as.storage].bytes - (size_t)o->as.offset * item)
         return PST_OK;
-    return pst_diag_set(diag, PST_ERR_INPUT,
-                        "operand \"%s\" reaches beyond its storage",
-                        o->as.name);
+    return refuse_range(o->as.name, diag);
+}
+
+/* The same of what the program reaches beyond them. */
+static enum pst_status check_reach(const struct pst_program_bound *bound,
+                                   const struct pst_call_storage *storages,
+                                   struct pst_diag *diag)
+{
+    for (unsigned i = 0; i < bound->n_operands; i++) {
+        const struct pst_program_operand *o = &bound->operands[i];
+        int64_t begin, end;
+
+        if (o->from_before)
+            continue;
+        pst_program_range(&o->as, bound->absolute, &begin, &end);
+        if (begin < 0 || (size_t)end > storages[o->as.storage].bytes)
+            return refuse_range(o->as.name, diag);
+    }
+    return PST_OK;
 }
 
 static const char *at(const struct filling *f, unsigned storage, int64_t byte)
@@ -111,7 +145,9 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
 {
     const struct filling *f = ctx;
     const struct pst_plan_input *in = &f->entry->plan->inputs.at[input];
-    const struct pst_alias *alias = &f->entry->bound->alias;
+    const struct pst_program_bound *bound = f->entry->bound;
+    const struct pst_alias *alias = &bound->alias;
+    int64_t begin, end;
     char name[32];
 
     (void)step;
@@ -125,16 +161,13 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
         return PST_OK;
     }
     for (unsigned i = 0; i < alias->n; i++) {
-        const struct pst_alias_operand *o = &f->operands[i].as;
+        const struct pst_alias_operand *o = &bound->operands[i].as;
 
         pst_program_input_name(false, i, name);
         if (strcmp(in->name, name) != 0)
             continue;
-        /* Flat if the operand is not contiguous. */
-        memcpy(dst,
-               at(f, o->storage,
-                  o->offset * (int64_t)pst_dtype_size(o->meta.dtype)),
-               pst_meta_bytes(&in->meta));
+        pst_program_range(o, bound->absolute, &begin, &end);
+        memcpy(dst, at(f, o->storage, begin), pst_meta_bytes(&in->meta));
         return PST_OK;
     }
     return pst_diag_set(diag, PST_ERR_INTERNAL, "no operand is called \"%s\"",
@@ -143,10 +176,29 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
 
 /* --- plans ---------------------------------------------------------------- */
 
+/* A leaf's numbers, contiguous. */
+static enum pst_status give_leaf(struct pst_model *model,
+                                 const struct filling *f,
+                                 const struct pst_program_operand *o,
+                                 struct pst_weight *w, struct pst_diag *diag)
+{
+    const char *from =
+        at(f, o->as.storage,
+           o->as.offset * (int64_t)pst_dtype_size(o->as.meta.dtype));
+    void *data = pst_arena_alloc(&model->arena, pst_meta_bytes(&w->meta) + 1);
+
+    if (data == NULL)
+        return pst_diag_nomem(diag, pst_meta_bytes(&w->meta));
+    pst_copy_strided(&o->as.meta, from, &w->meta, data);
+    w->data = data;
+    return PST_OK;
+}
+
 static enum pst_status give_leaves(struct entry *e, const struct filling *f,
                                    struct pst_diag *diag)
 {
     struct pst_model *model = e->model;
+    enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < model->graph->params.n; i++) {
         const struct pst_value *v = model->graph->params.at[i];
@@ -157,16 +209,15 @@ static enum pst_status give_leaves(struct entry *e, const struct filling *f,
         w->fqn = v->fqn;
         w->meta = v->meta;
         w->is_param = w->requires_grad = true;
-        for (unsigned k = 0; k < e->bound->n_operands; k++) {
+        for (unsigned k = 0; k < e->bound->n_operands && w->data == NULL; k++) {
             const struct pst_program_operand *o = &f->operands[k];
 
-            if (o->leaf != NULL && strcmp(o->leaf, v->fqn) == 0)
-                w->data = at(f, o->as.storage,
-                             o->as.offset *
-                                 (int64_t)pst_dtype_size(o->as.meta.dtype));
+            if (status == PST_OK && o->leaf != NULL &&
+                strcmp(o->leaf, v->fqn) == 0)
+                status = give_leaf(model, f, o, w, diag);
         }
     }
-    return PST_OK;
+    return status;
 }
 
 static enum pst_status make_engine(const struct pst_caller *caller,
@@ -175,12 +226,12 @@ static enum pst_status make_engine(const struct pst_caller *caller,
 {
     const struct pst_split_options cut = {
         .loss = caller->options->train ? "0" : "none"};
-    struct pst_exec_options run = {.schedule = "gpipe",
-                                   .microbatches = 1,
-                                   .train = caller->options->train,
-                                   .keep_outputs = true,
-                                   .threads = 1,
-                                   .ranks = 1};
+    const struct pst_exec_options run = {.schedule = "gpipe",
+                                         .microbatches = 1,
+                                         .train = caller->options->train,
+                                         .keep_outputs = true,
+                                         .threads = 1,
+                                         .ranks = 1};
     enum pst_status status = pst_model_new(&e->model, diag);
 
     if (status != PST_OK)
@@ -191,8 +242,6 @@ static enum pst_status make_engine(const struct pst_caller *caller,
     status = give_leaves(e, f, diag);
     if (status == PST_OK)
         status = pst_split(e->model, &cut, &e->plan, diag);
-    if (caller->options->optim != NULL)
-        run.optim = *caller->options->optim;
     if (status == PST_OK)
         status = pst_transport_self.open("1", &e->transport, diag);
     if (status == PST_OK)
@@ -274,18 +323,19 @@ static enum pst_status fetch(const struct pst_caller *caller, struct entry *e,
 
 static size_t write_back(const struct entry *e, const struct filling *f)
 {
+    const struct pst_program_bound *bound = e->bound;
     size_t ret = 0;
 
-    for (unsigned i = 0; i < e->bound->n_writes; i++) {
-        const struct pst_program_place *w = &e->bound->writes[i];
-        const struct pst_program_operand *o = &f->operands[w->operand];
+    for (unsigned i = 0; i < bound->n_writes; i++) {
+        const struct pst_program_place *w = &bound->writes[i];
+        const struct pst_alias_operand *o = &bound->operands[w->operand].as;
         struct pst_meta from = w->meta;
 
-        if (o->from_before) /* nobody has it but the call */
-            continue;
+        if (pst_program_is_new(bound, (unsigned)w->operand))
+            continue; /* nobody has it but the call */
         pst_meta_set_contiguous(&from);
         pst_copy_strided(&from, e->writes[i], &w->meta,
-                         (char *)f->storages[o->as.storage].data +
+                         (char *)f->storages[o->storage].data +
                              w->offset *
                                  (int64_t)pst_dtype_size(w->meta.dtype));
         ret += pst_meta_bytes(&from);
@@ -307,9 +357,22 @@ static enum pst_status step(struct pst_caller *caller, struct entry *e,
     if (status != PST_OK || !caller->options->train)
         return status;
     status = pst_engine_dump_first(e->engine, &caller->dump, diag);
-    if (status == PST_OK)
-        status = pst_engine_dump_state(e->engine, caller->dump, diag);
+    if (status == PST_OK && caller->leaves != NULL)
+        status = pst_leaves_prepare(caller->leaves, f->operands,
+                                    e->bound->n_operands, caller->dump, diag);
     return status;
+}
+
+/* Where an operator sees where its operands lie, only calls on the same places
+ * have one plan. */
+static uint64_t key_of(const struct pst_caller *caller,
+                       const struct pst_alias_operand *as, unsigned n)
+{
+    uint64_t key = pst_alias_key(as, n);
+
+    for (unsigned i = 0; i < n && pst_program_is_absolute(caller->program); i++)
+        key = pst_hash(&as[i].offset, sizeof(as[i].offset), key);
+    return key;
 }
 
 enum pst_status pst_caller_call(
@@ -329,7 +392,7 @@ enum pst_status pst_caller_call(
         as[i] = operands[i].as;
         status = check_operand(&operands[i], storages, n_storages, diag);
     }
-    key = pst_alias_key(as, n_operands);
+    key = key_of(caller, as, n_operands);
     pst_free(as);
     if (status != PST_OK)
         return status;
@@ -340,6 +403,10 @@ enum pst_status pst_caller_call(
     if (e == NULL)
         status = make_entry(caller, key, &f, n_operands, &e, diag);
     f.entry = e;
+    if (status == PST_OK) {
+        pst_program_move(e->bound, operands);
+        status = check_reach(e->bound, storages, diag);
+    }
     if (status == PST_OK && e->engine != NULL)
         status = step(caller, e, &f, diag);
     if (status != PST_OK)
@@ -348,6 +415,9 @@ enum pst_status pst_caller_call(
     ret->bound = e->bound;
     ret->returns = e->returns;
     ret->copied = write_back(e, &f);
+    if (caller->leaves != NULL && caller->dump != NULL)
+        pst_leaves_step(caller->leaves, operands, n_operands, storages,
+                        caller->dump);
     return PST_OK;
 }
 
@@ -357,7 +427,10 @@ const void *pst_caller_grad(const struct pst_caller *caller, const char *leaf,
     const struct pst_dump_item *item = NULL;
     char name[512];
 
-    (void)snprintf(name, sizeof(name), "%s.%s", value ? "param" : "grad", leaf);
+    if (value)
+        return caller->leaves != NULL ? pst_leaves_value(caller->leaves, leaf)
+                                      : NULL;
+    (void)snprintf(name, sizeof(name), "grad.%s", leaf);
     if (caller->dump != NULL)
         item = pst_dump_find(caller->dump, name);
     return item != NULL ? item->data : NULL;

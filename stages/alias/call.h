@@ -12,12 +12,6 @@
 
 struct pst_caller;
 
-/* Memory of a storage of the caller's, by the numbers in the operands. */
-struct pst_call_storage {
-    void *data;
-    size_t bytes;
-};
-
 struct pst_call_options {
     bool train; /* returns[0] is the loss; gradients of leaves are wanted */
     const struct pst_optim_options *optim; /* a step on the leaves; or NULL */
@@ -27,7 +21,8 @@ struct pst_call_options {
 struct pst_call_result {
     const struct pst_program_bound *bound;
     /* Numbers of returns[i], contiguous, that do not lie in a storage of the
-     * caller's; else NULL. */
+     * caller's, or in that of a leaf, which an optimizer has stepped since;
+     * else NULL. */
     void *const *returns;
     bool is_new;   /* no plan was there yet */
     size_t copied; /* bytes that were written to storages */
@@ -47,7 +42,8 @@ enum pst_status pst_caller_call(struct pst_caller *caller,
                                 struct pst_call_result *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* Of a leaf in the last call, contiguous; NULL: nothing reaches it, or it was
- * not asked for. `value`: the leaf itself, after the optimizer's step. */
+ * not asked for. `value`: the leaf itself, after the optimizer's step, which is
+ * in the caller's storage too. */
 const void *pst_caller_grad(const struct pst_caller *caller, const char *leaf,
                             bool value);
 /* Plans that have been made. */

@@ -2,6 +2,7 @@
 /* Operators in program order, in-place ones among them. */
 #include "stages/alias/binder.h"
 #include "stages/alias/strides.h"
+#include "stages/base/checked.h"
 #include "stages/frontend/import/import.h"
 #include "stages/ops/op.h"
 #include "stages/ops/rows.h"
@@ -89,6 +90,69 @@ static bool bind_args(struct emission *e)
     return true;
 }
 
+static int64_t bytes_of(const struct pst_alias_operand *o, int64_t elements)
+{
+    return elements * (int64_t)pst_dtype_size(o->meta.dtype);
+}
+
+/* The program reaches these bytes of the operand's storage, too. */
+static void reach(struct pst_alias_operand *o, int64_t from, int64_t to)
+{
+    const int64_t item = bytes_of(o, 1);
+
+    if (o->from < o->to) {
+        from = PST_MIN(from, o->from);
+        to = PST_MAX(to, o->to);
+    }
+    o->from = from / 8 * 8;
+    o->to = (to + item - 1) / item * item;
+}
+
+/* An offset in a storage of the caller's becomes one in what is passed of it,
+ * which is widened if the window lies beyond. */
+static enum pst_status find_offset(struct emission *e)
+{
+    struct pst_binder *b = e->b;
+    const int at = pst_schema_arg(e->schema, "storage_offset");
+    const int sizes = pst_schema_arg(e->schema, "size");
+    const int strides = pst_schema_arg(e->schema, "stride");
+    const struct pst_owner *owner;
+    struct pst_alias_operand *as;
+    struct pst_value *v;
+    struct pst_meta window;
+    int64_t item, offset, from, to;
+
+    if (at < 0 || sizes < 0 || strides < 0 || e->args[0].kind != PST_ARG_VALUE)
+        return PST_OK;
+    v = pst_functionalise_shape(b->functional, e->args[0].value);
+    owner = v != NULL ? pst_binder_owner(b, v) : NULL;
+    if (owner == NULL || e->args[sizes].kind != PST_ARG_INTS ||
+        e->args[strides].kind != PST_ARG_INTS ||
+        e->args[sizes].n != e->args[strides].n ||
+        e->args[sizes].n > PST_MAX_RANK)
+        return b->build.status; /* inference has more to say */
+    item = (int64_t)pst_dtype_size(v->meta.dtype);
+    offset = v->offset + owner->begin / item;
+    if (e->args[at].kind == PST_ARG_INT)
+        offset = e->args[at].i;
+    window =
+        pst_meta_make(v->meta.dtype, e->args[sizes].n, e->args[sizes].ints);
+    for (unsigned d = 0; d < window.rank; d++)
+        window.stride[d] = e->args[strides].ints[d];
+    if (pst_meta_check(&window, NULL) != PST_OK || offset < 0 ||
+        PST_MUL(offset, item, &from) ||
+        PST_ADD(from, (int64_t)pst_meta_span(&window), &to))
+        return PST_OK;
+    e->args[at] = pst_i(offset - owner->begin / item);
+    as = &b->operands[owner->operand].as;
+    if (!b->learning || pst_meta_numel(&window) == 0 ||
+        (from >= pst_alias_begin(as) && to <= pst_alias_end(as)))
+        return PST_OK;
+    reach(as, from, to);
+    b->widened = true;
+    return PST_AGAIN;
+}
+
 /* Their newest versions, coerced; NULL after a failure. */
 static struct pst_arg *newest(struct emission *e)
 {
@@ -123,20 +187,22 @@ static struct pst_arg *newest(struct emission *e)
 /* Remembers that the window of v is written, and asks whether it may be. */
 static enum pst_status note_write(struct pst_binder *b, struct pst_value *v)
 {
-    const struct pst_value *value = pst_functionalise_owner(b->functional, v);
+    struct pst_owner *owner = pst_binder_owner(b, v);
     struct pst_write write = {v, 0};
-    struct pst_owner *owner;
 
-    while (write.owner < b->owners.n &&
-           b->owners.at[write.owner].value != value)
-        write.owner++;
-    if (write.owner == b->owners.n) /* an intermediate */
-        return value != NULL ? PST_OK : b->build.status;
-    owner = &b->owners.at[write.owner];
-    if (owner->leaf && !b->build.no_grad)
+    if (owner == NULL) /* an intermediate */
+        return b->build.status;
+    write.owner = (size_t)(owner - b->owners.at);
+    if (owner->leaf && !b->build.no_grad &&
+        !pst_functionalise_is_detached(b->functional, v))
         return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
                             "E_LEAF: leaf \"%s\", which wants a gradient, is "
                             "written outside of no_grad",
+                            b->operands[owner->operand].leaf);
+    if (owner->expanded)
+        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
+                            "E_SELF_OVERLAP: several elements of leaf \"%s\", "
+                            "which is written, share memory",
                             b->operands[owner->operand].leaf);
     if (owner->stage >= 0 && owner->stage != (int)b->stage &&
         !b->operands[owner->operand].from_before)
@@ -168,6 +234,37 @@ static void order_of(const struct pst_meta *m, const int64_t *strides,
     }
 }
 
+/* v as the window that `like` has, in a storage of its own. */
+static struct pst_value *lay_like(struct emission *e, struct pst_value *v,
+                                  struct pst_value *like)
+{
+    struct pst_binder *b = e->b;
+    const struct pst_owner *owner = pst_binder_owner(b, like);
+    const struct pst_meta *meta = &like->meta;
+    const int64_t item = (int64_t)pst_dtype_size(meta->dtype);
+    const int64_t offset =
+        like->offset + (owner != NULL ? owner->begin / item : 0);
+    const int64_t n = offset + (int64_t)pst_meta_span(meta) / item;
+    struct pst_value *flat;
+
+    if ((offset == 0 && pst_meta_is_contiguous(meta)) || n == offset ||
+        !pst_meta_same(&v->meta, meta))
+        return v;
+    flat = pst_emit(&b->build, &pst_op_new_zeros,
+                    PST_ARGS(pst_v(v), pst_ints(&n, 1)));
+    if (flat != NULL)
+        flat = pst_emit(
+            &b->build, &pst_op_write_strided,
+            PST_ARGS(pst_v(flat), pst_v(v), pst_ints(meta->size, meta->rank),
+                     pst_ints(meta->stride, meta->rank), pst_i(offset)));
+    if (flat != NULL)
+        flat = pst_emit(&b->build, &pst_op_as_strided,
+                        PST_ARGS(pst_v(flat), pst_ints(meta->size, meta->rank),
+                                 pst_ints(meta->stride, meta->rank),
+                                 pst_i(offset)));
+    return flat;
+}
+
 /* In a storage of its own, with the strides that PyTorch's result has. */
 static struct pst_value *lay_out(struct emission *e, const struct pst_arg *args,
                                  struct pst_value *v)
@@ -176,8 +273,12 @@ static struct pst_value *lay_out(struct emission *e, const struct pst_arg *args,
     int64_t strides[PST_MAX_RANK], order[PST_MAX_RANK];
     const struct pst_meta meta = v->meta;
 
-    if (v->base != NULL || args == NULL ||
-        !pst_eager_strides(e->row, args, e->schema->n_args, &meta, strides))
+    if (args != NULL && pst_eager_keeps_window(e->row) &&
+        args[0].kind == PST_ARG_VALUE && pst_binder_owner(e->b, v) == NULL)
+        return lay_like(e, v, args[0].value);
+    if (v->base != NULL || args == NULL)
+        return v;
+    if (!pst_eager_strides(e->row, args, e->schema->n_args, &meta, strides))
         return v;
     order_of(&meta, strides, order);
     v = pst_emit(build, &pst_op_permute,
@@ -197,7 +298,7 @@ static bool returns_operand(const struct emission *e, const struct pst_value *v)
 {
     const struct pst_value *from =
         e->schema->n_args > 0 && e->args[0].kind == PST_ARG_VALUE
-            ? e->args[0].value
+            ? pst_functionalise_shape(e->b->functional, e->args[0].value)
             : NULL;
 
     if (from == NULL || v->meta.rank != from->meta.rank ||
@@ -322,6 +423,7 @@ static enum pst_status emit_op(struct pst_binder *b,
     const struct pst_doc_node like = {.target = op->op};
     const struct pst_target target = pst_import_target(&like, NULL);
     struct emission e = {b, op, target.op, NULL, NULL};
+    enum pst_status status;
 
     b->build.no_grad = op->no_grad;
     if (target.op == NULL || target.kind == PST_TARGET_OUT)
@@ -331,6 +433,9 @@ static enum pst_status emit_op(struct pst_binder *b,
     e.schema = pst_op_schema(target.op);
     if (!bind_args(&e))
         return b->build.status;
+    status = find_offset(&e);
+    if (status != PST_OK)
+        return status;
     switch (target.kind) {
     case PST_TARGET_INPLACE:
         return emit_inplace(&e);
@@ -358,7 +463,7 @@ enum pst_status pst_binder_emit(struct pst_binder *b,
         status = emit_op(b, &ops[i]);
         if (status == PST_OK)
             status = b->build.status;
-        if (status != PST_OK)
+        if (status < 0)
             pst_diag_prefix(b->diag, "%s", ops[i].op);
     }
     return status;

@@ -29,18 +29,27 @@ static int64_t end_of(const struct pst_alias_operand *o)
     return begin_of(o) + (int64_t)pst_meta_span(&o->meta);
 }
 
-/* The same window in bytes: elements become a last dimension. */
-static bool in_bytes(const struct pst_alias_operand *o, struct pst_meta *ret)
+int64_t pst_alias_begin(const struct pst_alias_operand *o)
 {
-    if (o->meta.rank == PST_MAX_RANK)
-        return false;
-    *ret = o->meta;
-    ret->dtype = PST_U8;
-    for (unsigned d = 0; d < ret->rank; d++)
-        ret->stride[d] *= item_size(o);
-    ret->size[ret->rank] = item_size(o);
-    ret->stride[ret->rank++] = 1;
-    return true;
+    return o->from < o->to ? PST_MIN(o->from, begin_of(o)) : begin_of(o);
+}
+
+int64_t pst_alias_end(const struct pst_alias_operand *o)
+{
+    return o->from < o->to ? PST_MAX(o->to, end_of(o)) : end_of(o);
+}
+
+/* What the program reaches: the window, or all bytes to where it goes beyond.
+ */
+static struct pst_window reach_of(const struct pst_alias_operand *o,
+                                  struct pst_meta *bytes)
+{
+    const int64_t begin = pst_alias_begin(o), n = pst_alias_end(o) - begin;
+
+    if (o->from >= o->to)
+        return (struct pst_window){&o->meta, o->offset};
+    *bytes = pst_meta_make(PST_U8, 1, &n);
+    return (struct pst_window){bytes, begin};
 }
 
 /* Have they a byte in common? */
@@ -48,23 +57,13 @@ static enum pst_status meet(const struct analysis *a, unsigned i, unsigned k,
                             bool *ret)
 {
     const struct pst_alias_operand *x = &a->operands[i], *y = &a->operands[k];
-    struct pst_meta u = x->meta, v = y->meta;
-    int64_t from = x->offset, to = y->offset;
+    struct pst_meta bytes[2];
+    const struct pst_window u = reach_of(x, &bytes[0]);
+    const struct pst_window v = reach_of(y, &bytes[1]);
 
     *ret = false;
-    if (x->storage != y->storage || begin_of(x) >= end_of(y) ||
-        begin_of(y) >= end_of(x))
-        return PST_OK;
-    if (item_size(x) != item_size(y)) {
-        if (!in_bytes(x, &u) || !in_bytes(y, &v)) {
-            *ret = true;
-            return PST_OK;
-        }
-        from = begin_of(x);
-        to = begin_of(y);
-    }
-    return pst_windows_overlap(&(struct pst_window){&u, from},
-                               &(struct pst_window){&v, to}, ret, a->diag);
+    return x->storage != y->storage ? PST_OK
+                                    : pst_windows_overlap(&u, &v, ret, a->diag);
 }
 
 static unsigned root_of(const struct analysis *a, unsigned i)
@@ -74,7 +73,7 @@ static unsigned root_of(const struct analysis *a, unsigned i)
     return i;
 }
 
-/* A tensor that is passed again, if somebody writes it. */
+/* A tensor that is passed again, if its numbers or its geometry change. */
 static void find_twins(const struct analysis *a)
 {
     for (unsigned i = 0; i < a->ret->n; i++) {
@@ -84,26 +83,11 @@ static void find_twins(const struct analysis *a)
         for (unsigned k = a->ret->n; k-- > 0;) {
             if (a->operands[k].tensor != a->operands[i].tensor)
                 continue;
-            written = written || a->operands[k].written;
+            written = written || a->operands[k].written || a->operands[k].moved;
             first = PST_MIN(first, k);
         }
         a->ret->parts[i] = (struct pst_alias_part){written ? first : i, -1};
     }
-}
-
-static enum pst_status refuse_dtypes(const struct analysis *a, unsigned i,
-                                     unsigned k)
-{
-    const struct pst_alias_operand *x = &a->operands[i], *y = &a->operands[k];
-    char s[PST_META_TEXT], t[PST_META_TEXT];
-
-    return pst_diag_set(a->diag, PST_ERR_UNSUPPORTED,
-                        "E_ALIAS_DTYPE: \"%s\", %s at byte %lld, and \"%s\", "
-                        "%s at byte %lld, share memory, and one of them is "
-                        "written",
-                        x->name, pst_meta_text(&x->meta, s),
-                        (long long)begin_of(x), y->name,
-                        pst_meta_text(&y->meta, t), (long long)begin_of(y));
 }
 
 /* Writes change nothing for operands that do not meet the one that is written:
@@ -117,6 +101,7 @@ static enum pst_status join_pairs(const struct analysis *a)
             bool found;
 
             if (a->ret->parts[i].same != i || a->ret->parts[k].same != k ||
+                a->operands[i].hidden || a->operands[k].hidden ||
                 (!a->operands[i].written && !a->operands[k].written))
                 continue;
             status = meet(a, i, k, &found);
@@ -124,8 +109,6 @@ static enum pst_status join_pairs(const struct analysis *a)
                 return status;
             if (!found)
                 continue;
-            if (item_size(&a->operands[i]) != item_size(&a->operands[k]))
-                return refuse_dtypes(a, i, k);
             x = root_of(a, i);
             y = root_of(a, k);
             a->root[PST_MAX(x, y)] = PST_MIN(x, y);
@@ -133,53 +116,75 @@ static enum pst_status join_pairs(const struct analysis *a)
     return PST_OK;
 }
 
-static void widen(struct pst_alias_base *base,
-                  const struct pst_alias_operand *o)
+static bool is_alone(const struct analysis *a, unsigned i)
 {
-    base->begin = PST_MIN(base->begin, begin_of(o));
-    base->end = PST_MAX(base->end, end_of(o));
-    if (o->written) /* the others are casts of what is written */
+    for (unsigned k = 0; k < a->ret->n; k++)
+        if (k != i && root_of(a, k) == root_of(a, i))
+            return false;
+    return true;
+}
+
+/* Members that are views of several operands have these beside them, argument
+ * or not: what runs before makes the views of windows on the base. */
+static void join_roots(const struct analysis *a)
+{
+    bool again = true;
+
+    while (again) {
+        again = false;
+        for (unsigned i = 0; i < a->ret->n; i++)
+            for (unsigned k = 0; k < a->ret->n; k++) {
+                const unsigned x = a->operands[i].root;
+
+                if (a->ret->parts[i].same != i || is_alone(a, i) ||
+                    root_of(a, i) != root_of(a, k) ||
+                    a->operands[k].root == x || x >= a->ret->n ||
+                    root_of(a, x) == root_of(a, i))
+                    continue;
+                a->root[PST_MAX(root_of(a, x), root_of(a, i))] =
+                    PST_MIN(root_of(a, x), root_of(a, i));
+                again = true;
+            }
+    }
+}
+
+static void widen(struct pst_alias_base *base,
+                  const struct pst_alias_operand *o, size_t *item, bool *raw)
+{
+    base->begin = PST_MIN(base->begin, pst_alias_begin(o));
+    base->end = PST_MAX(base->end, pst_alias_end(o));
+    if (base->of != (int64_t)o->root)
+        base->of = -1;
+    *raw = *raw || *item != pst_dtype_size(o->meta.dtype);
+    if (o->written) /* the others are casts of it */
         base->dtype = o->meta.dtype;
 }
 
-static void make_bases(const struct analysis *a)
+static void make_bases(const struct analysis *a, bool absolute)
 {
     struct pst_alias *ret = a->ret;
 
     for (unsigned i = 0; i < ret->n; i++) {
-        const unsigned root = root_of(a, i);
         const struct pst_alias_operand *o = &a->operands[i];
+        struct pst_alias_base base = {o->storage,    i,      INT64_MAX, 0,
+                                      o->meta.dtype, o->root};
+        size_t item = pst_dtype_size(o->meta.dtype);
+        bool raw = false;
 
-        if (root == i || ret->parts[i].same != i)
+        if (root_of(a, i) != i || ret->parts[i].same != i || is_alone(a, i))
             continue;
-        if (ret->parts[root].base < 0) {
-            ret->parts[root].base = (int)ret->n_bases;
-            ret->bases[ret->n_bases] = (struct pst_alias_base){
-                o->storage, root, INT64_MAX, 0, o->meta.dtype};
-            widen(&ret->bases[ret->n_bases++], &a->operands[root]);
+        for (unsigned k = 0; k < ret->n; k++) {
+            if (root_of(a, k) != i || ret->parts[k].same != k)
+                continue;
+            widen(&base, &a->operands[k], &item, &raw);
+            ret->parts[k].base = (int)ret->n_bases;
         }
-        ret->parts[i].base = ret->parts[root].base;
-        widen(&ret->bases[ret->parts[i].base], o);
+        if (raw)
+            base.dtype = PST_U8;
+        if (raw || absolute)
+            base.begin = base.begin / 8 * 8;
+        ret->bases[ret->n_bases++] = base;
     }
-}
-
-/* In the order of their first operands. */
-static void sort_bases(const struct analysis *a)
-{
-    struct pst_alias *ret = a->ret;
-    struct pst_alias_base base;
-
-    for (unsigned i = 1; i < ret->n_bases; i++)
-        for (unsigned k = i;
-             k > 0 && ret->bases[k].first < ret->bases[k - 1].first; k--) {
-            base = ret->bases[k];
-            ret->bases[k] = ret->bases[k - 1];
-            ret->bases[k - 1] = base;
-        }
-    for (unsigned i = 0; i < ret->n; i++)
-        for (unsigned b = 0; b < ret->n_bases && ret->parts[i].base >= 0; b++)
-            if (ret->bases[b].first == root_of(a, i))
-                ret->parts[i].base = (int)b;
 }
 
 static void count_bytes(const struct analysis *a)
@@ -189,10 +194,12 @@ static void count_bytes(const struct analysis *a)
     for (unsigned b = 0; b < ret->n_bases; b++)
         ret->bytes += (size_t)(ret->bases[b].end - ret->bases[b].begin);
     for (unsigned i = 0; i < ret->n; i++) {
-        bool again = ret->parts[i].same != i || ret->parts[i].base >= 0;
+        bool again = ret->parts[i].same != i || ret->parts[i].base >= 0 ||
+                     a->operands[i].hidden;
 
         for (unsigned k = 0; k < i && !again; k++) /* the same bytes */
             again = a->operands[k].storage == a->operands[i].storage &&
+                    !a->operands[k].hidden &&
                     begin_of(&a->operands[k]) == begin_of(&a->operands[i]) &&
                     end_of(&a->operands[k]) == end_of(&a->operands[i]);
         if (!again)
@@ -240,7 +247,8 @@ uint64_t pst_alias_key(const struct pst_alias_operand *operands, unsigned n)
 }
 
 enum pst_status pst_alias_analyse(const struct pst_alias_operand *operands,
-                                  unsigned n, struct pst_arena *arena,
+                                  unsigned n, bool absolute,
+                                  struct pst_arena *arena,
                                   struct pst_alias *ret, struct pst_diag *diag)
 {
     struct analysis a = {operands, arena, ret, NULL, diag};
@@ -258,8 +266,8 @@ enum pst_status pst_alias_analyse(const struct pst_alias_operand *operands,
     status = join_pairs(&a);
     if (status != PST_OK)
         return status;
-    make_bases(&a);
-    sort_bases(&a);
+    join_roots(&a);
+    make_bases(&a, absolute);
     count_bytes(&a);
     ret->key = pst_alias_key(operands, n);
     return PST_OK;

@@ -1,22 +1,138 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Operands as inputs and parameters of the graph. */
 #include "stages/alias/binder.h"
+#include "stages/frontend/functional/overlap.h"
 #include "stages/ops/op.h"
 #include "stages/ops/rows.h"
 
-/* The window of meta at `offset` (elements) of a flat value. */
-static struct pst_value *look(struct pst_binder *b, struct pst_value *flat,
-                              const struct pst_meta *meta, int64_t offset)
-{
-    struct pst_value *ret =
-        pst_emit(&b->build, &pst_op_as_strided,
-                 PST_ARGS(pst_v(flat), pst_ints(meta->size, meta->rank),
-                          pst_ints(meta->stride, meta->rank), pst_i(offset)));
+#include <stdio.h>
+#include <string.h>
 
-    if (ret != NULL && ret->meta.dtype != meta->dtype)
-        ret = pst_emit(&b->build, &pst_op_view_dtype,
-                       PST_ARGS(pst_v(ret), pst_dtype_arg(meta->dtype)));
+bool pst_program_is_absolute(const struct pst_program *program)
+{
+    const struct pst_program_op *ops[] = {program->before, program->ops};
+    const unsigned n[] = {program->n_before, program->n_ops};
+
+    for (unsigned k = 0; k < 2; k++)
+        for (unsigned i = 0; i < n[k]; i++)
+            if (strstr(ops[k][i].op, "as_strided") != NULL ||
+                strstr(ops[k][i].op, "view.dtype") != NULL)
+                return true;
+    return false;
+}
+
+void pst_program_range(const struct pst_alias_operand *operand, bool absolute,
+                       int64_t *ret_begin, int64_t *ret_end)
+{
+    const int64_t item = (int64_t)pst_dtype_size(operand->meta.dtype);
+    const int64_t begin = pst_alias_begin(operand);
+
+    *ret_begin = absolute ? begin / 8 * 8 : begin;
+    *ret_end = *ret_begin +
+               (pst_alias_end(operand) - *ret_begin + item - 1) / item * item;
+}
+
+/* The window of meta at `byte` of a flat value. */
+static struct pst_value *look(struct pst_binder *b, struct pst_value *flat,
+                              const struct pst_meta *meta, int64_t byte)
+{
+    const int64_t item = (int64_t)pst_dtype_size(meta->dtype);
+    const int64_t whole = (int64_t)pst_dtype_size(flat->meta.dtype);
+    const int64_t n = (int64_t)pst_meta_span(meta) / whole, one = 1;
+
+    if (item != whole) { /* bytes */
+        flat = pst_emit(&b->build, &pst_op_as_strided,
+                        PST_ARGS(pst_v(flat), pst_ints(&n, 1),
+                                 pst_ints(&one, 1), pst_i(byte / whole)));
+        if (flat != NULL)
+            flat = pst_emit(&b->build, &pst_op_view_dtype,
+                            PST_ARGS(pst_v(flat), pst_dtype_arg(meta->dtype)));
+        if (flat == NULL)
+            return NULL;
+    }
+    flat = pst_emit(&b->build, &pst_op_as_strided,
+                    PST_ARGS(pst_v(flat), pst_ints(meta->size, meta->rank),
+                             pst_ints(meta->stride, meta->rank),
+                             pst_i(byte / item)));
+    if (flat != NULL && flat->meta.dtype != meta->dtype)
+        flat = pst_emit(&b->build, &pst_op_view_dtype,
+                        PST_ARGS(pst_v(flat), pst_dtype_arg(meta->dtype)));
+    return flat;
+}
+
+/* Bytes begin to end of a storage as elements of dtype. */
+static struct pst_value *add_input(struct pst_binder *b, bool base, unsigned i,
+                                   enum pst_dtype dtype, int64_t bytes)
+{
+    const int64_t n = bytes / (int64_t)pst_dtype_size(dtype);
+    const struct pst_meta meta = pst_meta_make(dtype, 1, &n);
+    struct pst_value *ret;
+    char name[32];
+
+    pst_program_input_name(base, i, name);
+    ret = pst_graph_add_value(b->graph, PST_VALUE_INPUT, name, NULL, &meta);
+    if (ret == NULL)
+        b->build.status = pst_binder_no_memory(b);
     return ret;
+}
+
+/* Writes go to a copy, whose gradient is the leaf's: contiguous, of its shape.
+ */
+static struct pst_value *add_leaf(struct pst_binder *b, unsigned i)
+{
+    const struct pst_program_operand *o = &b->operands[i];
+    struct pst_meta meta = o->as.meta;
+    struct pst_value *v;
+    char name[32];
+
+    pst_meta_set_contiguous(&meta);
+    (void)snprintf(name, sizeof(name), "leaf.%u", i);
+    v = pst_graph_add_value(b->graph, PST_VALUE_PARAM, name, o->leaf, &meta);
+    if (v == NULL) {
+        b->build.status = pst_binder_no_memory(b);
+        return NULL;
+    }
+    v->requires_grad = true;
+    return pst_emit(&b->build, &pst_op_clone, PST_ARGS(pst_v(v)));
+}
+
+/* A leaf where it lies in its storage: over the storage's numbers those of the
+ * leaf are written. If its elements share memory, it is the window itself, and
+ * gradients take the way of the leaf. */
+static enum pst_status pass_leaf(struct pst_binder *b, unsigned i,
+                                 int64_t begin, int64_t end)
+{
+    const struct pst_meta *meta = &b->operands[i].as.meta;
+    const int64_t item = (int64_t)pst_dtype_size(meta->dtype);
+    const int64_t at = b->operands[i].as.offset * item - begin;
+    struct pst_value *leaf = add_leaf(b, i), *v = leaf, *flat;
+    bool expanded;
+    enum pst_status status =
+        pst_window_overlaps_itself(meta, &expanded, b->diag);
+
+    if (leaf == NULL || status != PST_OK)
+        return leaf == NULL ? b->build.status : status;
+    b->values[i] = leaf;
+    if (expanded || !pst_meta_is_contiguous(meta) || at != 0 ||
+        end - begin != (int64_t)pst_meta_span(meta)) {
+        v = flat = add_input(b, false, i, meta->dtype, end - begin);
+        if (flat != NULL && !expanded)
+            v = pst_emit(&b->build, &pst_op_write_strided,
+                         PST_ARGS(pst_v(flat), pst_v(leaf),
+                                  pst_ints(meta->size, meta->rank),
+                                  pst_ints(meta->stride, meta->rank),
+                                  pst_i(at / item)));
+        b->values[i] = v != NULL ? look(b, v, meta, at) : NULL;
+    }
+    if (expanded && b->values[i] != NULL)
+        b->values[i] = pst_emit(&b->build, &pst_op_with_history,
+                                PST_ARGS(pst_v(b->values[i]), pst_v(leaf)));
+    if (b->values[i] == NULL)
+        return b->build.status;
+    status = pst_binder_own(b, v, i, begin, true);
+    if (status == PST_OK)
+        b->owners.at[b->owners.n - 1].expanded = expanded;
+    return status;
 }
 
 /* One that is passed as it is: contiguous, or flat with a window on it. */
@@ -24,64 +140,68 @@ static enum pst_status pass(struct pst_binder *b, unsigned i)
 {
     const struct pst_program_operand *o = &b->operands[i];
     const struct pst_meta *meta = &o->as.meta;
-    const bool leaf = o->leaf != NULL && b->alias != NULL;
-    const bool whole = pst_meta_is_contiguous(meta);
-    const int64_t item = (int64_t)pst_dtype_size(meta->dtype);
-    const int64_t n = (int64_t)pst_meta_span(meta) / item;
-    const struct pst_meta flat = pst_meta_make(meta->dtype, 1, &n);
+    int64_t begin, end;
     struct pst_value *v;
     char name[32];
 
-    for (unsigned k = 0; leaf && k < i; k++) /* the same one again */
-        if (b->operands[k].as.tensor == o->as.tensor) {
+    for (unsigned k = 0; k < i; k++) /* the same one again */
+        if ((o->leaf != NULL || b->alias == NULL) && b->values[k] != NULL &&
+            b->operands[k].as.tensor == o->as.tensor) {
             b->values[i] = b->values[k];
             return PST_OK;
         }
-    pst_program_input_name(false, i, name);
-    v = pst_graph_add_value(b->graph, leaf ? PST_VALUE_PARAM : PST_VALUE_INPUT,
-                            name, leaf ? o->leaf : NULL, whole ? meta : &flat);
-    if (v == NULL)
-        return pst_binder_no_memory(b);
-    v->requires_grad = leaf;
-    if (leaf) /* writes go to a copy, whose gradient is the leaf's */
-        v = pst_emit(&b->build, &pst_op_clone, PST_ARGS(pst_v(v)));
-    b->values[i] = v;
-    if (v != NULL && !whole)
-        b->values[i] = look(b, v, meta, 0);
+    pst_program_range(&o->as, b->absolute, &begin, &end);
+    if (o->leaf != NULL && b->alias != NULL)
+        return pass_leaf(b, i, begin, end);
+    if (pst_meta_is_contiguous(meta) &&
+        end - begin == (int64_t)pst_meta_span(meta)) {
+        pst_program_input_name(false, i, name);
+        v = pst_graph_add_value(b->graph, PST_VALUE_INPUT, name, NULL, meta);
+        if (v == NULL)
+            return pst_binder_no_memory(b);
+        b->values[i] = v;
+    } else {
+        v = add_input(b, false, i, meta->dtype, end - begin);
+        b->values[i] =
+            v == NULL
+                ? NULL
+                : look(b, v, meta,
+                       o->as.offset * (int64_t)pst_dtype_size(meta->dtype) -
+                           begin);
+    }
     if (b->values[i] == NULL)
         return b->build.status;
-    return pst_binder_own(b, v, i, o->as.offset * item, leaf);
+    return pst_binder_own(b, v, i, begin, false);
 }
 
 static enum pst_status pass_base(struct pst_binder *b, unsigned index)
 {
     const struct pst_alias_base *base = &b->alias->bases[index];
-    const int64_t item = (int64_t)pst_dtype_size(base->dtype);
-    const int64_t n = (base->end - base->begin) / item;
-    const struct pst_meta meta = pst_meta_make(base->dtype, 1, &n);
-    struct pst_value *v;
-    char name[32];
+    struct pst_value *v =
+        add_input(b, true, index, base->dtype, base->end - base->begin);
+    unsigned first = b->n;
 
-    pst_program_input_name(true, index, name);
-    v = pst_graph_add_value(b->graph, PST_VALUE_INPUT, name, NULL, &meta);
     if (v == NULL)
-        return pst_binder_no_memory(b);
+        return b->build.status;
     for (unsigned i = 0; i < b->n; i++) {
         const struct pst_alias_operand *o = &b->operands[i].as;
 
-        if (b->alias->parts[i].base != (int)index)
+        if (b->alias->parts[i].base != (int)index || b->operands[i].from_before)
             continue;
+        first = PST_MIN(first, i);
         if (b->operands[i].leaf != NULL)
             return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
                                 "E_ALIAS_NONDIFF: leaf \"%s\", which wants a "
                                 "gradient, shares memory with another operand, "
                                 "and one of them is written",
                                 o->name);
-        b->values[i] = look(b, v, &o->meta, o->offset - base->begin / item);
+        b->values[i] = look(b, v, &o->meta,
+                            o->offset * (int64_t)pst_dtype_size(o->meta.dtype) -
+                                base->begin);
         if (b->values[i] == NULL)
             return b->build.status;
     }
-    return pst_binder_own(b, v, base->first, base->begin, false);
+    return pst_binder_own(b, v, first, base->begin, false);
 }
 
 enum pst_status pst_binder_pass(struct pst_binder *b)
@@ -89,8 +209,7 @@ enum pst_status pst_binder_pass(struct pst_binder *b)
     enum pst_status status = PST_OK;
 
     for (unsigned k = 0; b->alias != NULL && k < b->alias->n_bases; k++)
-        if (status == PST_OK &&
-            !b->operands[b->alias->bases[k].first].from_before)
+        if (status == PST_OK && b->alias->bases[k].of < 0)
             status = pass_base(b, k);
     for (unsigned i = 0; i < b->n && status == PST_OK; i++)
         if (b->values[i] == NULL &&

@@ -9,9 +9,9 @@
  * As in PyTorch, operators may write their operands, and views see it. Errors
  * bear the names that the documentation has: E_SELF_OVERLAP (elements of what
  * is written share memory), E_OVERLAP (source and target of one write meet
- * partly), E_ALIAS_DTYPE, E_ALIAS_NONDIFF (a write that gradients cannot
- * follow), E_LEAF (a leaf that wants a gradient is written), E_SHARED_MUT
- * (several stages write one operand).
+ * partly), E_ALIAS_NONDIFF (a write that gradients cannot follow), E_LEAF (a
+ * leaf that wants a gradient is written), E_SHARED_MUT (several stages write
+ * one operand).
  *
  * One thread. Texts and arguments are borrowed from the caller.
  */
@@ -51,13 +51,28 @@ struct pst_program {
 
 /* An operand of the call. */
 struct pst_program_operand {
-    struct pst_alias_operand as; /* name: how the program calls it; `written` is
-                                    filled in */
-    const char *again;           /* another name for it, or NULL */
+    /* name: how the program calls it. What follows `hidden` in struct
+     * pst_alias_operand's list but for that is filled in. */
+    struct pst_alias_operand as;
+    const char *again; /* another name for it, or NULL */
     /* A leaf that wants a gradient goes by this name; or NULL. */
     const char *leaf;
-    bool from_before; /* made there, under as.name; as is filled in */
+    bool from_before; /* made there, under as.name; `as` is filled in */
 };
+
+/* Memory of a storage of the caller's, by the numbers in the operands. */
+struct pst_call_storage {
+    void *data;
+    size_t bytes;
+};
+
+/* Do its operators know where in its storage a tensor lies (as_strided,
+ * view.dtype)? Then the same way of sharing memory elsewhere in a storage is
+ * another one. */
+bool pst_program_is_absolute(const struct pst_program *program);
+/* Bytes of its storage that are passed for an operand. */
+void pst_program_range(const struct pst_alias_operand *operand, bool absolute,
+                       int64_t *ret_begin, int64_t *ret_end);
 
 /* Where a result lies. */
 struct pst_program_place {
@@ -73,9 +88,11 @@ struct pst_program_bound {
     /* Inputs in the order of their kinds: bases, then operands that stay; and
      * parameters, for leaves. Outputs are the user's. */
     struct pst_graph *graph;
-    const struct pst_program_operand *operands; /* a copy */
+    struct pst_program_operand *operands; /* a copy, with what is filled in */
     unsigned n_operands;
-    struct pst_program_place *returns; /* program->n_returns */
+    bool absolute;
+    struct pst_program_place *returns;
+    unsigned n_returns;
     /* Windows of storages that are to be filled after the call. */
     struct pst_program_place *writes;
     unsigned n_writes;
@@ -94,6 +111,12 @@ enum pst_status pst_program_bind(const struct pst_program *program,
                                  struct pst_program_bound **ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 void pst_program_bound_free(struct pst_program_bound *bound);
+/* Sets places and ranges to where the operands are now, which share memory in
+ * the same way. */
+void pst_program_move(struct pst_program_bound *bound,
+                      const struct pst_program_operand *operands);
+/* Is operand i new storage that was made before the call? */
+bool pst_program_is_new(const struct pst_program_bound *bound, unsigned i);
 /* The graph's input of base b or of operand i: "base.0", "operand.3". */
 void pst_program_input_name(bool base, unsigned i, char out[32]);
 

@@ -16,9 +16,90 @@ struct operands {
     bool same_shape; /* all of them, and as the result */
 };
 
+static bool is_one_of(const struct pst_op *op, const struct pst_op *const *list,
+                      size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == op)
+            return true;
+    return false;
+}
+
+/* New tensors like the first operand. */
 static bool is_copy(const struct pst_op *op)
 {
-    return op == &pst_op_clone || op == &pst_op__to_copy;
+    static const struct pst_op *const rows[] = {
+        &pst_op_clone,
+        &pst_op__to_copy,
+        &pst_op_to_dtype,
+        &pst_op_to_dtype_layout,
+        &pst_op_to_device,
+        &pst_op_to_other,
+        &pst_op_type_as,
+        &pst_op_flip,
+        &pst_op_flipud,
+        &pst_op_fliplr,
+        &pst_op_sort,
+        &pst_op_sort_stable,
+        &pst_op_argsort,
+        &pst_op_argsort_stable,
+        &pst_op_zeros_like,
+        &pst_op_ones_like,
+        &pst_op_full_like,
+        &pst_op_empty_like,
+        &pst_op_rand_like,
+        &pst_op_randn_like,
+        &pst_op_randint_like,
+        &pst_op_randint_like_low_dtype,
+        &pst_op_index_fill_int_Scalar,
+        &pst_op_index_fill_int_Tensor,
+        &pst_op_index_put,
+    };
+
+    return is_one_of(op, rows, PST_COUNT(rows));
+}
+
+/* Elementwise by the folder, contiguous by PyTorch. */
+static bool is_contiguous(const struct pst_op *op)
+{
+    static const struct pst_op *const rows[] = {
+        &pst_op_masked_fill_Scalar,
+        &pst_op_masked_fill_Tensor,
+        &pst_op_pow_Scalar,
+        &pst_op_lift_fresh_copy,
+    };
+
+    return is_one_of(op, rows, PST_COUNT(rows));
+}
+
+/* Operators on images whose results have their channels where the first operand
+ * has them. */
+static bool follows_channels(const struct pst_op *op)
+{
+    static const char *const names[] = {
+        "conv2d.",
+        "_convolution.",
+        "convolution.",
+        "max_pool2d",
+        "avg_pool2d.",
+        "adaptive_avg_pool2d.",
+        "batch_norm.",
+        "_adaptive_avg_pool2d.",
+        "group_norm.",
+        "native_group_norm.",
+        "upsample_",
+        "_upsample_",
+        "pixel_shuffle.",
+        "pixel_unshuffle.",
+        "native_batch_norm.",
+        "adaptive_max_pool2d.",
+    };
+    const char *name = strchr(pst_op_schema(op)->name, '.');
+
+    for (size_t i = 0; name != NULL && i < PST_COUNT(names); i++)
+        if (strncmp(name + 1, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
 }
 
 /* A number becomes a tensor without dimensions there, as in add.Scalar. */
@@ -44,6 +125,12 @@ static struct operands collect(const struct pst_op *op,
             ret.same_shape && pst_meta_same_shape(ret.at[ret.n], result);
         ret.n++;
     }
+    if (op == &pst_op_threshold_backward && ret.n == 2) {
+        const struct pst_meta *grad = ret.at[0];
+
+        ret.at[0] = ret.at[1];
+        ret.at[1] = grad;
+    }
     return ret;
 }
 
@@ -60,6 +147,12 @@ static bool is_channels_last(const struct pst_meta *m)
         step *= m->size[order[k]];
     }
     return true;
+}
+
+/* Strides that are both: then PyTorch takes them for contiguous ones. */
+static bool is_told_apart(const struct pst_meta *m)
+{
+    return is_channels_last(m) && !pst_meta_is_contiguous(m);
 }
 
 static void set_order(const struct pst_meta *m, const unsigned *narrowest_first,
@@ -148,22 +241,54 @@ static void sort(const struct operands *o, const struct pst_meta *result,
         }
 }
 
+/* Of a convolution the weight decides too. */
+static bool has_channels_last(const struct pst_op *op,
+                              const struct pst_arg *args, unsigned n_args)
+{
+    const bool weight = strstr(pst_op_schema(op)->name, "conv") != NULL;
+
+    for (unsigned i = 0; i < n_args && i < (weight ? 2u : 1u); i++)
+        if (args[i].kind == PST_ARG_VALUE &&
+            is_told_apart(&args[i].value->meta))
+            return true;
+    return false;
+}
+
+bool pst_eager_keeps_window(const struct pst_op *op)
+{
+    static const struct pst_op *const rows[] = {
+        &pst_op_slice_scatter,
+        &pst_op_select_scatter,
+        &pst_op_diagonal_scatter,
+        &pst_op_as_strided_scatter,
+        &pst_op_copy,
+    };
+
+    return is_one_of(op, rows, PST_COUNT(rows));
+}
+
 bool pst_eager_strides(const struct pst_op *op, const struct pst_arg *args,
                        unsigned n_args, const struct pst_meta *result,
                        int64_t strides[PST_MAX_RANK])
 {
     static const unsigned channels_last[] = {1, 3, 2, 0};
-    const struct operands o = collect(op, args, n_args, result);
-    const bool copy = is_copy(op);
+    const bool copy = is_copy(op), image = follows_channels(op);
+    const struct operands o = collect(op, args, copy ? 1 : n_args, result);
     unsigned sorted[PST_MAX_RANK];
     bool same = true;
 
-    if (o.n == 0 || (op->flags & PST_OP_MAYBE_VIEW) != 0 ||
-        (!copy && strcmp(pst_op_family(op), "pointwise") != 0))
+    if (o.n == 0 || is_contiguous(op) ||
+        (!copy && !image &&
+         ((op->flags & PST_OP_MAYBE_VIEW) != 0 ||
+          strcmp(pst_op_family(op), "pointwise") != 0)))
         return false;
-    if (!copy && o.same_shape && all(&o, pst_meta_is_contiguous))
+    if (!copy && !image && o.same_shape && all(&o, pst_meta_is_contiguous))
         return false;
-    if (!copy && o.same_shape && all(&o, is_channels_last)) {
+    if (image) {
+        if (result->rank != 4 || !has_channels_last(op, args, n_args))
+            return false;
+        set_order(result, channels_last, strides);
+    } else if (!copy && o.same_shape && all(&o, is_channels_last)) {
         set_order(result, channels_last, strides);
     } else if (o.same_shape && lie_alike(&o)) {
         memcpy(strides, o.at[0]->stride, result->rank * sizeof(*strides));

@@ -214,6 +214,7 @@ static void add_operand(struct alias_case *c, const char *name, int position)
     if (position >= 0)
         o->again = pst_arena_printf(&c->arena, "%d", position);
     o->from_before = tensor == NULL;
+    o->as.hidden = position < 0;
     if (tensor != NULL)
         set_window(c, tensor, o);
 }

@@ -5,8 +5,10 @@ usage: alias.py PENSTOCK DIR [--count N] [--seed S] [--keep]
 
 The driver, test-alias-cases, is taken from the build that has PENSTOCK.
 
-Operands are windows on shared storages; programs make views and write through
-them, several times, some with gradients. What eager PyTorch leaves in storages,
+Operands are windows on shared storages, of several dtypes; programs make views
+(as_strided anywhere in a storage, view(dtype)) and write through them, several
+times, some with gradients: then a leaf, contiguous, with gaps or expanded, is
+an operand, or others are made of it, and an optimizer may step it. What eager PyTorch leaves in storages,
 returns and gradients goes into a file of cases with the bases that are needed:
 the components of operands of which one is written and that have a byte in
 common, found on sets of bytes. The driver has to agree with all of it.
@@ -22,7 +24,8 @@ import time
 import torch
 
 DTYPES = {"float32": torch.float32, "int64": torch.int64,
-          "int32": torch.int32}
+          "int32": torch.int32, "int16": torch.int16, "int8": torch.int8,
+          "uint8": torch.uint8, "float64": torch.float64}
 
 
 def overlaps_itself(t):
@@ -57,13 +60,16 @@ class Program:
         self.stage = 0 if rng.random() < .25 else None
         self.stages = {}    # storage -> stages that have written it
         self.silent = False # something was written that has no gradient
+        self.beyond = False # something lies outside of all operands
+        self.expanded = False # the leaf has elements that share memory
+        self.sgd = None
 
     # --- operands ----------------------------------------------------------
 
     def window(self, n):
         """Sizes, strides, offset of a window without self-overlap."""
         rng = self.rng
-        while True:
+        while n > 0:
             rank = rng.choice([0, 1, 1, 2, 2, 3])
             sizes = [rng.choice([1, 2, 2, 3, 4]) for _ in range(rank)]
             order = list(range(rank))
@@ -77,15 +83,17 @@ class Program:
             span = 1 + sum((s - 1) * t for s, t in zip(sizes, strides))
             if span <= n:
                 return sizes, strides, rng.randrange(n - span + 1)
+        return [0], [1], 0
 
     def add_operands(self):
         rng = self.rng
         for k in range(rng.choice([1, 1, 2])):
             dtype = "float32" if self.grads else rng.choice(
-                ["float32", "float32", "int64"])
+                ["float32", "float32", *DTYPES])
             n = rng.choice([6, 8, 12, 16, 24])
-            values = [float(rng.randrange(-9, 10)) for _ in range(n)]
-            if dtype == "int64":
+            low = 0 if dtype == "uint8" else -9
+            values = [float(rng.randrange(low, 10)) for _ in range(n)]
+            if "int" in dtype:
                 values = [int(v) for v in values]
             self.storages[f"s{k}"] = {"dtype": dtype, "values": values}
             self.live[f"s{k}"] = torch.tensor(values, dtype=DTYPES[dtype])
@@ -98,12 +106,14 @@ class Program:
             self.add_leaf()
 
     def add_operand(self, name, storage):
-        sizes, strides, offset = self.window(
-            len(self.storages[storage]["values"]))
         dtype = self.storages[storage]["dtype"]
-        t = self.live[storage].as_strided(sizes, strides, offset)
-        if dtype == "float32" and not self.grads and self.rng.random() < .08:
-            dtype, t = "int32", t.view(torch.int32)
+        if not self.grads and self.rng.random() < .15:
+            dtype = self.rng.choice([*DTYPES])
+        memory = self.live[storage].untyped_storage()
+        t = torch.tensor([], dtype=DTYPES[dtype])
+        sizes, strides, offset = self.window(
+            memory.nbytes() // t.element_size())
+        t.set_(memory, offset, sizes, strides)
         self.tensors[name] = {"storage": storage, "dtype": dtype,
                               "offset": offset, "sizes": sizes,
                               "strides": strides}
@@ -112,27 +122,45 @@ class Program:
         self.args.append(name)
 
     def add_leaf(self):
-        """A leaf, and an operand that the caller has made of it."""
-        n = self.rng.choice([2, 3, 4])
-        values = [float(self.rng.randrange(1, 9)) for _ in range(2 * n)]
+        """A leaf, and operands that the caller has made of it."""
+        rng = self.rng
+        n = rng.choice([2, 3, 4])
+        values = [float(rng.randrange(1, 9)) for _ in range(5 * n)]
+        strides = rng.choice([[n, 1], [n, 1], [n, 1], [1, 2], [n + 1, 1],
+                              [2 * n, 2], [0, 1], [1, 0]])
+        self.expanded = 0 in strides
+        offset = rng.choice([0, 0, 0, 1, 2])
         self.storages["w"] = {"dtype": "float32", "values": values}
-        self.tensors["w"] = {"storage": "w", "dtype": "float32", "offset": 0,
-                             "sizes": [2, n], "strides": [n, 1],
-                             "requires_grad": True}
-        w = torch.tensor(values).view(2, n).requires_grad_()
-        self.live["w"] = w
-        self.before.append({"op": "aten.mul.Scalar", "args": ["%w", 1],
-                            "out": ["m"]})
-        self.live["m"] = self.of["m"] = None
-        m = torch.ops.aten.mul.Scalar(w, 1)
-        self.live["m"], self.of["m"] = m, "m"
-        self.args.append("m")
-        if self.rng.random() < .6:
-            i = self.rng.randrange(2)
-            self.before.append({"op": "aten.select.int",
-                                "args": ["%m", 0, i], "out": ["r"]})
-            self.live["r"], self.of["r"] = m.select(0, i), "r"
-            self.args.append("r")
+        self.tensors["w"] = {"storage": "w", "dtype": "float32",
+                             "offset": offset, "sizes": [2, n],
+                             "strides": strides, "requires_grad": True}
+        self.live["storage of w"] = torch.tensor(values)
+        w = self.live["storage of w"].as_strided([2, n], strides, offset)
+        self.origin[self.live["storage of w"].data_ptr()] = "w"
+        self.live["w"] = w = w.detach().requires_grad_()
+        self.of["w"] = "w"
+        self.make("m", "aten.mul.Scalar", ["%w", 1], w * 1)
+        if rng.random() < .6:
+            i = rng.randrange(2)
+            self.make("r", "aten.select.int", ["%m", 0, i],
+                      self.live["m"].select(0, i))
+        if rng.random() < .3:
+            self.args.append("w")
+        if rng.random() < .3:
+            self.make("v", "aten.t", ["%w"], w.t())
+        if rng.random() < .2:
+            self.make("d", "aten.detach", ["%w"], w.detach())
+        if rng.random() < .3 and self.live["a0"].dim():
+            self.make("u", "aten.select.int", ["%a0", 0, 0],
+                      self.live["a0"].select(0, 0))
+        if not self.expanded and rng.random() < .5:
+            self.sgd = {"lr": .5, "weight_decay": rng.choice([0., .25])}
+
+    def make(self, name, op, args, t):
+        """An operand that is made before the call."""
+        self.before.append({"op": op, "args": args, "out": [name]})
+        self.live[name], self.of[name] = t, name
+        self.args.append(name)
 
     # --- operators ---------------------------------------------------------
 
@@ -145,10 +173,12 @@ class Program:
             more["stage"] = self.stage
         self.ops.append({"op": op, "args": args, "out": [out], **more})
 
+    def visible(self):
+        return [n for n in self.live
+                if n in self.of and (n in self.args or n[0] == "t")]
+
     def pick(self):
-        names = [n for n in self.live
-                 if n in self.of and (n in self.args or n[0] == "t")]
-        return self.rng.choice(names)
+        return self.rng.choice(self.visible())
 
     def view(self, x, t):
         """(operator, arguments, result) of a view of t."""
@@ -175,6 +205,7 @@ class Program:
             ret.append(("aten.flatten.using_ints", [], t.flatten()))
         if t.dim() >= 2:
             ret.append(("aten.diagonal", [0, 0, 1], t.diagonal(0, 0, 1)))
+        ret += self.as_strided(t) + self.as_bits(t)
         ret.append(("aten.unsqueeze", [0], t.unsqueeze(0)))
         ret.append(("aten.squeeze", [], t.squeeze()))
         ret.append(("aten.contiguous", [], t.contiguous()))
@@ -185,6 +216,33 @@ class Program:
                     if t.is_floating_point() else t))
         op, args, result = rng.choice(ret)
         return op, [f"%{x}"] + args, result
+
+    def as_strided(self, t):
+        n = t.untyped_storage().nbytes() // t.element_size()
+        sizes, strides, offset = self.window(n)
+        return [("aten.as_strided", [sizes, strides, offset],
+                 t.as_strided(sizes, strides, offset))]
+
+    def as_bits(self, t):
+        name = self.rng.choice([*DTYPES])
+        try:
+            return [("aten.view.dtype", [name], t.view(DTYPES[name]))]
+        except RuntimeError: # strides or offset do not fit
+            return []
+
+    def move(self, x, t):
+        """t_() and the like."""
+        rng = self.rng
+        again = [f"%{i}" for i, n in enumerate(self.args) if n == x]
+        op, args, move = rng.choice([
+            ("aten.t_", [], lambda: t.t_()),
+            ("aten.squeeze_", [], lambda: t.squeeze_()),
+            ("aten.unsqueeze_", [0], lambda: t.unsqueeze_(0)),
+            ("aten.transpose_", [0, -1], lambda: t.transpose_(0, -1))])
+        if t.dim() < 1 or t.dim() > 2:
+            return
+        self.add(op, [rng.choice(again)] + args, self.name())
+        move()
 
     def step(self):
         rng = self.rng
@@ -201,13 +259,14 @@ class Program:
             self.add(op, args, out)
             shares = result.untyped_storage().data_ptr() == \
                 t.untyped_storage().data_ptr()
+            if shares and not bytes_of(result) <= self.bytes.get(
+                    self.of[x], bytes_of(result)):
+                self.beyond = True
             self.live[out], self.of[out] = result, self.of[x] if shares else out
         elif kind < .7:
             self.write(x, t)
-        elif kind < .75 and x in self.args and t.dim() == 2 and \
-                not self.grads and self.args.count(x) == 1:
-            self.add("aten.t_", [f"%{x}"], self.name())
-            t.t_()
+        elif kind < .77 and x in self.args and not self.grads:
+            self.move(x, t)
         else:
             self.compute(x, t)
 
@@ -248,14 +307,14 @@ class Program:
             self.add("aten.add_.Tensor" if op == "add_" else "aten.copy_",
                      [f"%{x}", f"%{y}"], self.name(), no_grad=silent)
         else:
-            op = rng.choice(["add_", "mul_", "fill_"])
+            op = rng.choice(["add_", "mul_", "fill_", "clamp_min_"])
             try:
                 with torch.set_grad_enabled(not silent):
                     getattr(t, op)(number)
             except RuntimeError:
                 return
-            self.add(f"aten.{op}.Scalar", [f"%{x}", number], self.name(),
-                     no_grad=silent)
+            self.add(f"aten.{op}" + ("" if op[0] == "c" else ".Scalar"),
+                     [f"%{x}", number], self.name(), no_grad=silent)
         # A tensor that is not an operand may still be a view of one.
         self.written.add(self.of[x])
         self.silent = self.silent or silent or not t.requires_grad
@@ -291,6 +350,7 @@ class Program:
 
     def build(self, name):
         self.add_operands()
+        self.bytes = {n: bytes_of(self.live[n]) for n in self.args}
         first = {n: (self.live[n].untyped_storage().data_ptr(),
                      bytes_of(self.live[n])) for n in self.args}
         shapes = {n: (self.live[n].shape, self.live[n].stride())
@@ -300,13 +360,19 @@ class Program:
         case = {"name": name, "text": "random", "storages": self.storages,
                 "tensors": self.tensors, "args": self.args, "ops": self.ops,
                 "plan": {"bases": self.bases(first)}, "expect": {}}
+        if self.beyond: # what is reached counts from its first to last byte
+            del case["plan"]["bases"]
         if any(len(s) > 1 for p, s in self.stages.items() if p in self.origin):
             case["plan"]["or_error"] = \
                 "E_" if "or_error" in case["plan"] else "E_SHARED_MUT"
+        reaches = self.beyond and self.stage
         made = [n for n in self.live if n[0] == "t"]
         returns = self.rng.sample(made, min(len(made), 3)) or [self.args[0]]
         if self.grads and not self.differentiate(case, returns):
             return None
+        if reaches: # a stage may have been sent the window alone
+            case["plan"]["or_error"] = \
+                "E_" if "or_error" in case["plan"] else "reaches outside"
         if self.before:
             case["before"] = self.before
         case["returns"] = returns
@@ -315,8 +381,11 @@ class Program:
              "offset": t.storage_offset(), "sizes": list(t.shape),
              "strides": list(t.stride()), "values": self.listed(t)}
             for t in (self.live[n] for n in returns)]]
+        if self.sgd is not None:
+            self.optimize(case)
         case["expect"]["storages"] = {
-            n: self.listed(self.live[n]) for n in self.storages if n != "w"}
+            n: self.listed(self.live[n if n != "w" else "storage of w"])
+            for n in self.storages}
         moved = {n: {"offset": t.storage_offset(), "sizes": list(t.shape),
                      "strides": list(t.stride())}
                  for n, t in ((n, self.live[n]) for n in self.args)
@@ -329,8 +398,9 @@ class Program:
 
     def differentiate(self, case, returns):
         """The loss is the sum of something that has a history."""
-        names = [n for n in self.live if n in self.of and
-                 self.live[n].requires_grad]
+        names = [n for n in self.visible() if self.live[n].requires_grad]
+        if not names:
+            return False
         x = self.rng.choice(names)
         self.add("aten.sum", [f"%{x}"], "loss")
         loss = self.live[x].sum()
@@ -342,10 +412,18 @@ class Program:
         returns.insert(0, "loss")
         case["backward"] = True
         case["expect"]["grads"] = {"w": self.live["w"].grad.reshape(-1).tolist()}
+        if self.expanded: # its views cannot be told where they lie
+            case["plan"]["or_error"] = \
+                "E_" if "or_error" in case["plan"] else "E_SELF_OVERLAP"
         if self.silent: # refusing what a gradient cannot follow is as good
             case["plan"]["or_error"] = \
                 "E_" if "or_error" in case["plan"] else "E_ALIAS_NONDIFF"
         return True
+
+    def optimize(self, case):
+        case["sgd"] = self.sgd
+        torch.optim.SGD([self.live["w"]], **self.sgd).step()
+        case["expect"]["after_step"] = {"w": self.listed(self.live["w"])}
 
 
 def main():
@@ -376,7 +454,7 @@ def main():
     lines = run.stdout.splitlines() or ["0 passed, 1 failed"]
     print("\n".join(lines[-40:-1]))
     sys.stderr.write(run.stderr[-2000:])
-    bases = [c["plan"]["bases"] for c in cases]
+    bases = [c["plan"].get("bases", 0) for c in cases]
     print(f"with bases: {sum(b > 0 for b in bases)}, with gradients: "
           f"{sum('backward' in c for c in cases)}, with stages: "
           f"{sum(any(o.get('stage') for o in c['ops']) for c in cases)}, "

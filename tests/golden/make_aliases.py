@@ -200,7 +200,236 @@ def beyond():
                 continue
 
 
-GROUPS = [bits, beyond]
+def offsets():
+    """as_strided counts from the start of the caller's storage."""
+    row = {"a": ("s", [4], [1], 4)}
+    add = ("add_.Scalar", ["%v", 100.], "x")
+    yield case("own", floats(), row,
+               [("as_strided", ["%a", [2], [1], 4], "v"), add], ["v", "a"], 0)
+    yield case("before", floats(), row,
+               [("as_strided", ["%a", [2], [1], 0], "v"), add], ["v", "a"], 0)
+    yield case("behind", floats(), row,
+               [("as_strided", ["%a", [2], [1], 9], "v"),
+                ("clone", ["%v"], "c")], ["v", "c"], 0)
+    yield case("longer", floats(), row,
+               [("as_strided", ["%a", [6], [1]], "v"), add], ["v", "a"], 0)
+    yield case("in-place", floats(), row,
+               [("as_strided_", ["%a", [2, 2], [1, 2], 3], "v"), add],
+               ["v", "a"], 0)
+    yield case("of-a-view", floats(), row,
+               [("slice.Tensor", ["%a", 0, 1, 4], "w"),
+                ("as_strided", ["%w", [2], [1]], "v"), add], ["v", "a"], 0)
+    yield case("on-a-base", floats(),
+               {"b": ("s", [4], [1], 1), "a": ("s", [4], [1], 2)},
+               [("as_strided", ["%a", [2], [1], 3], "v"), add],
+               ["v", "a", "b"], 1)
+    yield case("reaches-another", floats(),
+               {"b": ("s", [2], [1], 0), "a": ("s", [4], [1], 2)},
+               [("as_strided", ["%a", [2], [1], 1], "v"), add,
+                ("clone", ["%b"], "c")], ["v", "a", "c"], 1)
+    yield case("near", {"s": ("int8", list(range(1, 9)))},
+               {"a": ("s", [4], [1], 4), "b": ("s", [2], [1], 2)},
+               [("as_strided", ["%a", [3], [2], 1], "v"),
+                ("mul_.Scalar", ["%b", 3], "x"), ("clone", ["%v"], "c")],
+               ["c", "v"], 1)
+    yield case("scatter", floats(),
+               {"a": ("s", [4], [1], 4), "u": ("s", [2], [2], 0)},
+               [("as_strided_scatter", ["%a", "%u", [2], [1], 5], "v")],
+               ["v"], 0)
+    yield case("beyond-the-storage", floats(), row,
+               [("as_strided", ["%a", [4], [1], 0], "v"), add], ["v"], 0,
+               runs=[{}, {"s": ONE_TO_12}])
+    yield case("unaligned", floats(), {"a": ("s", [4], [1], 1)},
+               [("view.dtype", ["%a", "int64"], "v")], ["v"],
+               error="aten.view.dtype")
+    yield case("aligned-within", floats(), {"a": ("s", [4], [1], 1)},
+               [("slice.Tensor", ["%a", 0, 1, 3], "w"),
+                ("view.dtype", ["%w", "int64"], "v"),
+                ("fill_.Scalar", ["%v", 0], "f")], ["v", "a"], 0)
+    yield case("two-sizes", {"s": ("int64", list(range(6)))},
+               {"a": ("s", [3], [1], 1), "b": ("s", [3], [2], 3, "float32")},
+               [("fill_.Scalar", ["%a", 7], "f"), ("add_.Scalar", ["%b", 1.],
+                                                   "g"),
+                ("clone", ["%a"], "c")], ["a", "b", "c"], 1)
+
+
+def before():
+    """Operands that the caller has made of tensors and leaves."""
+    w = {"w": ("float32", ONE_TO_12[:6])}
+    leaf = {"w": ("w", [2, 3], [3, 1], 0)}
+    total = ("sum", ["%q"], "loss")
+    quiet = {"no_grad": True}
+    row = ("select.int", ["%w", 0, 0], "r")
+    twice = ("mul_.Scalar", ["%r", 2.], "x", quiet)
+    yield case("view-of-a-leaf", w, leaf,
+               [twice, ("mul.Tensor", ["%r", "%r"], "q"), total],
+               ["loss", "r"], 0, ["r"], [row], ["w"])
+    yield case("view-and-leaf", w, leaf,
+               [twice, ("mul.Tensor", ["%w", "%w"], "q"), total],
+               ["loss", "w", "r"], 1, ["r", "w"], [row], ["w"])
+    yield case("detached", w, leaf,
+               [("mul_.Scalar", ["%r", 2.], "x"),
+                ("mul.Tensor", ["%w", "%w"], "q"), total],
+               ["loss"], 1, ["r", "w"], [("detach", ["%w"], "r")], ["w"])
+    yield case("view-with-history", w, leaf,
+               [("mul_.Scalar", ["%r", 2.], "x"), ("sum", ["%r"], "loss")],
+               ["loss"], error="E_LEAF", args=["r"], before=[row],
+               leaves=["w"])
+    both = dict(floats(), **w)
+    tensors = dict(leaf, a=("s", [3], [1], 1), b=("s", [3], [1], 2))
+    made = ("mul.Scalar", ["%w", 1.], "m")
+    add = ("add_.Scalar", ["%v", 1.], "x")
+    square = ("mul.Tensor", ["%m", "%m"], "q")
+    part = ("slice.Tensor", ["%a", 0, 0, 2], "v")
+    yield case("view-meets-an-operand", both, tensors,
+               [add, square, total, ("clone", ["%b"], "c")],
+               ["loss", "v", "c"], 1, ["v", "m", "b"], [made, part], ["w"])
+    yield case("view-alone", both, tensors, [add, square, total],
+               ["loss", "v"], 0, ["v", "m"], [made, part], ["w"])
+    yield case("hidden", both, tensors,
+               [("add_.Scalar", ["%b", 1.], "x"),
+                ("mul.Tensor", ["%n", "%n"], "q"), total], ["loss"], 0,
+               ["n", "b"], [made, ("add.Tensor", ["%m", "%a"], "n")], ["w"])
+    yield case("written-before", both, tensors,
+               [("add_.Scalar", ["%t", 1.], "x"), square, total], ["loss"], 1,
+               ["t", "m"], [made, ("mul_.Scalar", ["%m", 3.], "y"),
+                            ("t", ["%m"], "t")], ["w"])
+
+
+def leaves():
+    """Gradients are contiguous, steps reach the caller's storage."""
+    w = {"w": ("float32", ONE_TO_12)}
+    total = ("sum", ["%q"], "loss")
+    rate = {"lr": .25, "weight_decay": .5}
+    weigh = [("mul.Tensor", ["%w", "%f"], "q"), total]
+
+    def plain(name, window, factor, **more):
+        f = {"f": ("float32", [float(i * i) for i in range(12)])}
+        return case(name, dict(w, **f), {"w": ("w", *window), "f": factor},
+                    weigh, ["loss"], 0, leaves=["w"], **more)
+    square = ("f", [2, 3], [3, 1], 0)
+    yield plain("transposed", ([2, 3], [1, 2], 0), square, sgd=rate)
+    yield plain("with-gaps", ([2, 3], [4, 1], 2), square, sgd=rate)
+    yield plain("shifted", ([2, 3], [3, 1], 5), square, sgd=rate)
+    yield plain("expanded", ([3, 4], [0, 1], 2), ("f", [3, 4], [4, 1], 0))
+    yield case("views-of-expanded", w, {"w": ("w", [2, 3], [1, 0], 1)},
+               [("t", ["%w"], "t"), ("select.int", ["%t", 0, 1], "r"),
+                ("clone", ["%t"], "c"), ("contiguous", ["%c"], "d"),
+                ("fill_.Scalar", ["%c", 2.], "x"),
+                ("mul.Tensor", ["%w", "%w"], "q"), total],
+               ["loss", "t", "r", "c", "d"], 0, leaves=["w"])
+    yield plain("one", ([], [], 3), square, sgd={"lr": 1.})
+    quiet = {"no_grad": True}
+    yield case("step-from-what-is-written", w, {"w": ("w", [3], [1], 2)},
+               [("mul_.Scalar", ["%w", 10.], "x", quiet),
+                ("mul.Tensor", ["%w", "%w"], "q"), total], ["loss"], 0,
+               leaves=["w"], sgd=rate)
+    yield case("one-storage", w,
+               {"w": ("w", [3], [1], 0), "v": ("w", [3], [1], 3)},
+               [("mul.Tensor", ["%w", "%v"], "q"), total], ["loss"], 0,
+               leaves=["w", "v"], sgd=rate)
+    yield case("view-is-returned", w, {"w": ("w", [2, 3], [1, 2], 1)},
+               [("t", ["%w"], "y"), ("mul.Tensor", ["%w", "%w"], "q"), total],
+               ["loss", "y", "w"], 0, leaves=["w"])
+
+
+def names():
+    """One tensor under two names, results that are the operand itself."""
+    a = {"a": ("s", [3, 4], [4, 1], 0)}
+    two = ["a", "a"]
+    yield case("turned", floats(), a, [("t_", ["%0"], "x"),
+                                       ("clone", ["%1"], "c")],
+               ["c", "1"], 0, two)
+    yield case("turned-and-added", floats(), a,
+               [("t_", ["%0"], "x"), ("sum.dim_IntList", ["%a", [0]], "r"),
+                ("add_.Tensor", ["%1", "%r"], "y", {"alpha": 2.}),
+                ("mul_.Scalar", ["%0", 2.], "z")], ["0", "1"], 0, two)
+    yield case("squeezed", floats(), {"a": ("s", [3, 1], [1, 1], 0)},
+               [("squeeze_", ["%0"], "x"), ("mul.Scalar", ["%1", 2.], "c")],
+               ["c"], 0, two)
+    yield case("flat-then-unsqueezed", floats(), {"a": ("s", [4], [1], 2)},
+               [("unsqueeze_", ["%a", 0], "x"),
+                ("flatten.using_ints", ["%a"], "v"),
+                ("add_.Scalar", ["%v", 1.], "y")], ["v", "a"], 0)
+
+
+def strides():
+    """New results lie as PyTorch's do: what a reshape of them is depends on
+    it."""
+    x = {"x": ("s", [2, 3], [1, 2], 3), "y": ("s", [2, 3], [3, 1], 0),
+         "m": ("m", [2, 3], [1, 2], 0), "i": ("i", [2, 3], [1, 2], 0),
+         "r": ("s", [3], [2], 0), "d": ("s", [2], [3], 0)}
+    data = dict(floats(), m=("bool", [True, False] * 3),
+                i=("int64", [1, 0, 1, 0, 0, 1]))
+    ops = [("zeros_like", ["%x"]), ("full_like", ["%x", 3.]),
+           ("to.dtype", ["%x", "float64"]), ("type_as", ["%x", "%i"]),
+           ("flip", ["%x", [1]]), ("fliplr", ["%x"]),
+           ("masked_fill.Scalar", ["%x", "%m", 1.]),
+           ("pow.Scalar", [2., "%x"]), ("lift_fresh_copy", ["%x"]),
+           ("slice_scatter", ["%x", "%y", 0]), ("copy", ["%x", "%y"]),
+           ("select_scatter", ["%x", "%r", 0, 1]),
+           ("diagonal_scatter", ["%x", "%d"]), ("argsort", ["%x"]),
+           ("ravel", ["%x"]), ("threshold_backward", ["%y", "%x", 4])]
+    for name, args in ops:
+        dtype = float if name not in ("type_as", "argsort") else int
+        yield case(name, data, x,
+                   [(name, args, "c"), ("reshape", ["%c", [-1]], "v"),
+                    ("fill_.Scalar", ["%v", dtype(7)], "f")], ["c", "v", "x"],
+                   0)
+    yield case("sort", data, x, [("sort", ["%x", 1], ["c", "k"])],
+               ["c", "k"], 0)
+    one = {"x": ("s", [1, 3], [4, 1], 0)}
+    yield case("ravel-of-a-row", floats(), {"x": ("s", [2, 3], [6, 2], 0)},
+               [("ravel", ["%x"], "v"), ("fill_.Scalar", ["%v", 0.], "f")],
+               ["v", "x"], 0)
+    yield case("ravel-is-a-view", floats(), one,
+               [("ravel", ["%x"], "v"), ("fill_.Scalar", ["%v", 0.], "f")],
+               ["v", "x"], 0)
+    image = {"x": ("s", [1, 4, 2, 2], [16, 1, 8, 4], 0),
+             "w": ("s", [2, 4, 1, 1], [4, 1, 1, 1], 0)}
+    images = {"s": ("float32", [float(i) for i in range(16)])}
+    for name, args in [
+            ("conv2d", ["%x", "%w"]), ("max_pool2d", ["%x", [2, 2]]),
+            ("avg_pool2d", ["%x", [2, 2]]), ("pixel_shuffle", ["%x", 2]),
+            ("adaptive_avg_pool2d", ["%x", [1, 1]]),
+            ("upsample_nearest2d", ["%x", [4, 4]])]:
+        yield case(name, images, image, [(name, args, "c")], ["c"], 0)
+
+
+def places():
+    """What is written at places may not read what it writes."""
+    data = dict(floats(6), i=("int64", [0, 0, 1, 1, 2, 2]))
+    a = {"a": ("s", [6], [1], 0), "i": ("i", [6], [1], 0)}
+    for name, args in [("index_put_", ["%a", ["%i"], "%a", True]),
+                       ("index_put_", ["%a", ["%i"], "%a"]),
+                       ("scatter_add_", ["%a", 0, "%i", "%a"]),
+                       ("scatter_.src", ["%a", 0, "%i", "%a"]),
+                       ("index_add_", ["%a", 0, "%i", "%a"]),
+                       ("index_copy_", ["%a", 0, "%i", "%a"]),
+                       ("index_fill_.int_Scalar", ["%i", 0, "%i", 1])]:
+        yield case(f"{name}{len(args)}", data, a, [(name, args, "x")], ["a"],
+                   error="E_OVERLAP")
+    wide = {"a": ("s", [3, 4], [0, 1], 2)}
+    fill = [("fill_.Scalar", ["%a", 5.], "x")]
+    yield case("fill-expanded", floats(), wide, fill, ["a"], 0)
+    yield case("zero-expanded", floats(), wide, [("zero_", ["%a"], "x")],
+               ["a"], 0)
+    yield case("fill-expanded-beside", floats(),
+               dict(wide, b=("s", [4], [1], 4)),
+               fill + [("mul.Scalar", ["%b", 2.], "c")], ["a", "b", "c"], 1)
+    yield case("mul-expanded", floats(), wide,
+               [("mul_.Scalar", ["%a", 5.], "x")], ["a"],
+               error="E_SELF_OVERLAP")
+    row = {"a": ("s", [4], [1], 0)}
+    one = ("select.int", ["%a", 0, 1], "v")
+    yield case("fill-with-one-of-them", floats(), row,
+               [one, ("fill_.Tensor", ["%a", "%v"], "x")], ["a"], 0)
+    yield case("add-one-of-them", floats(), row,
+               [one, ("add_.Tensor", ["%a", "%v"], "x")], ["a"],
+               error="E_OVERLAP")
+
+
+GROUPS = [bits, beyond, offsets, before, leaves, names, strides, places]
 
 
 def main():
