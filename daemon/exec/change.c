@@ -180,6 +180,8 @@ static enum pst_status make_plan(struct pstd_session *s, struct change *x,
         status = pst_split_again(x->replaced.model != NULL ? x->replaced.model
                                                            : x->old,
                                  from->plan, &to->plan, diag);
+    if (status == PST_OK && x->replaced.model != NULL)
+        status = pstd_replaced_check(x->before, to->plan, diag);
     if (status != PST_OK)
         return status;
     count_from_here(s, x, order);

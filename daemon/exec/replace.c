@@ -5,6 +5,8 @@
 
 #include "stages/modules/replace.h"
 
+#define SHOWN 10
+
 /* "n", "n@2" and what is below them: what follows the module's name, or NULL.
  */
 static const char *inside(const char *fqn, const char *module)
@@ -142,4 +144,44 @@ enum pst_status pstd_replace(const struct pst_plan *before,
     ret->calls = order->call >= 0 ? 1 : count_calls(ret->model, order->name);
     keep_frozen(before, order, ret);
     return PST_OK;
+}
+
+static unsigned contributions(const struct pst_plan_param *param)
+{
+    unsigned n = 0;
+
+    for (unsigned k = 0; k < param->n_stages; k++)
+        n += param->uses[k];
+    return n;
+}
+
+enum pst_status pstd_replaced_check(const struct pst_plan *before,
+                                    const struct pst_plan *after,
+                                    struct pst_diag *diag)
+{
+    struct pst_str names = {0};
+    enum pst_status status = PST_OK;
+    unsigned n = 0;
+
+    for (size_t i = 0; i < after->params.n; i++) {
+        const struct pst_plan_param *param = &after->params.at[i];
+        const int was = pst_plan_find_param(before, param->fqn);
+
+        if (was < 0 || !param->requires_grad || contributions(param) > 0 ||
+            !before->params.at[was].requires_grad ||
+            contributions(&before->params.at[was]) == 0)
+            continue;
+        if (n < SHOWN)
+            pst_str_addf(&names, "%s\"%.120s\"", n > 0 ? ", " : "", param->fqn);
+        n++;
+    }
+    if (n > 0)
+        status = pst_diag_set(
+            diag, PST_ERR_UNSUPPORTED,
+            "the new module gives no gradient back, so that %u parameters in "
+            "front of it would be trained no more (%s%s): freeze them first if "
+            "that is meant",
+            n, pst_str_text(&names), n > SHOWN ? ", ..." : "");
+    pst_str_fini(&names);
+    return status;
 }

@@ -23,6 +23,12 @@ enum pst_status pstd_replace(const struct pst_plan *before,
                              const struct pstd_change_order *order,
                              const char *path, struct pstd_replaced *ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
+/* PST_ERR_UNSUPPORTED: a gradient that went through the old module does not go
+ * through the new one, so that parameters before it would be trained no more.
+ */
+enum pst_status pstd_replaced_check(const struct pst_plan *before,
+                                    const struct pst_plan *after,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Did it come with the new module? */
 bool pstd_replaced_has(const struct pstd_replaced *replaced, const char *fqn);
 

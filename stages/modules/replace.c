@@ -50,6 +50,12 @@ static enum pst_status no_call(const struct pst_replacer *r)
         if (strcmp(old->modules.at[i], path) == 0)
             return pst_diag_set(r->diag, PST_ERR_INPUT,
                                 "module \"%.200s\" is in no call", path);
+    /* A plan has no modules but those of its calls. */
+    for (size_t i = 0; i < old->weights.n; i++)
+        if (strncmp(old->weights.at[i].fqn, path, strlen(path)) == 0 &&
+            old->weights.at[i].fqn[strlen(path)] == '.')
+            return pst_diag_set(r->diag, PST_ERR_INPUT,
+                                "module \"%.200s\" is in no call", path);
     near = pst_nearest(path, old->modules.at, old->modules.n);
     return pst_diag_set(
         r->diag, PST_ERR_INPUT, "the model has no module \"%.200s\"%s%.200s%s",

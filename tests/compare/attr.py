@@ -353,6 +353,30 @@ def thawed(b):
     job.end()
 
 
+class Stop(nn.Module):
+    def forward(self, x):
+        return x.detach() * 2
+
+
+def cut_off(b):
+    """A module that gives no gradient back: what is trained by it alone."""
+    net = Net()
+    torch.export.save(torch.export.export(Stop(), (torch.randn(ROWS, 5, 8),)),
+                      b.folder / "stop.pt2")
+    job = Job(b.penstock, b.folder, net)
+    job.begin()
+    with b.case("a module without a gradient"):
+        before = job.state()
+        said = job.ask("swap", "a", "stop.pt2", code=65)
+        assert ('so that 2 parameters in front of it would be trained no more '
+                '("norm.weight", "norm.bias")') in said, said
+        after = job.state()
+        assert all(torch.equal(t, after[n]) for n, t in before.items())
+        job.ask("freeze", "norm")
+        job.ask("swap", "a", "stop.pt2")
+    job.end()
+
+
 def refused(b):
     job = Job(b.penstock, b.folder, Counts())
     job.begin()
@@ -374,6 +398,9 @@ def refused(b):
             after = job.state()
             assert all(torch.equal(t, after[n]) and t.dtype == after[n].dtype
                        for n, t in before.items())
+    with b.case("refused: a module that is not called"):
+        said = job.ask("swap", "parts", "stop.pt2", code=65)
+        assert 'module "parts" is in no call' in said, said
     with b.case("of a module what cannot be cast is skipped"):
         said = job.ask("attr", "cast", "bn", "bf16")
         assert "2 tensors cast" in said and ", 3 skipped" in said, said
@@ -405,6 +432,7 @@ def main():
     casts(b, job)
     back(b)
     thawed(b)
+    cut_off(b)
     refused(b)
     print(f"{b.passed} passed, {b.failed} failed")
     return b.failed > 0
