@@ -67,13 +67,15 @@ void pst_host_copy(struct pst_device_memory *mem, void *to, const void *from,
                    size_t size)
 {
     (void)mem;
-    memcpy(to, from, size);
+    if (size > 0) /* of no bytes there may be no place */
+        memcpy(to, from, size);
 }
 
 void pst_host_zero(struct pst_device_memory *mem, void *to, size_t size)
 {
     (void)mem;
-    memset(to, 0, size);
+    if (size > 0)
+        memset(to, 0, size);
 }
 
 double pst_host_now(struct pst_device_memory *mem)
