@@ -180,6 +180,41 @@ static enum pst_status bring_arg(struct cutter *c, const struct pst_arg *arg,
     return status;
 }
 
+/* The value of the whole graph that this stage's graph has as `here`. */
+static const struct pst_value *original_of(struct cutter *c,
+                                           const struct pst_value *here)
+{
+    for (size_t i = 0; i < c->whole->values.n; i++)
+        if (fate_of(c, c->whole->values.at[i])->here == here)
+            return c->whole->values.at[i];
+    return NULL;
+}
+
+/* as_strided counts from the start of the storage, of which a stage may have
+ * been sent a window alone: from the start of that then. */
+static enum pst_status settle_offset(struct cutter *c,
+                                     const struct pst_node *node,
+                                     struct pst_arg *args)
+{
+    const struct pst_value *v, *sent;
+
+    if (node->op != &pst_op_as_strided)
+        return PST_OK;
+    v = node->args[0].value;
+    sent = original_of(c, pst_value_storage(args[0].value));
+    if (v->base == NULL || sent == v->base || args[3].kind != PST_ARG_INT)
+        return PST_OK;
+    if (sent == NULL || !pst_meta_is_dense(&sent->meta) ||
+        sent->meta.dtype != v->meta.dtype ||
+        (args[3].exprs != NULL && args[3].exprs[0] != NULL))
+        return pst_diag_set(c->s->diag, PST_ERR_UNSUPPORTED,
+                            "%%%s reads the storage of %%%s, of which stage %u "
+                            "is sent a part: there can be no cut between them",
+                            node->outs[0]->name, v->name, c->stage);
+    args[3].i -= sent->offset;
+    return PST_OK;
+}
+
 static enum pst_status copy_node(struct cutter *c, const struct pst_node *node)
 {
     struct pst_arena *arena = &c->build.graph->arena;
@@ -194,6 +229,8 @@ static enum pst_status copy_node(struct cutter *c, const struct pst_node *node)
         return no_memory(c);
     for (unsigned i = 0; i < n && status == PST_OK; i++)
         status = bring_arg(c, &node->args[i], &args[i]);
+    if (status == PST_OK)
+        status = settle_offset(c, node, args);
     if (status != PST_OK)
         return status;
     for (unsigned k = 0; k < node->n_outs; k++)
