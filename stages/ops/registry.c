@@ -201,6 +201,22 @@ bool pst_op_runs_for_effect(const struct pst_op *op)
 
 /* --- inference ---------------------------------------------------------- */
 
+/* A view without elements may begin anywhere in its storage, its end included;
+ * beyond that its offset means nothing. */
+static void settle_empty(struct pst_infer *c, unsigned k)
+{
+    const struct pst_value *alias = c->alias_of[k];
+    const struct pst_value *base = alias->base != NULL ? alias->base : alias;
+    const int64_t size = (int64_t)pst_dtype_size(c->out[k].dtype);
+    int64_t first;
+
+    if (pst_meta_numel(&c->out[k]) == 0 &&
+        (PST_ADD(pst_view_offset(alias, c->out[k].dtype, 0), c->offset[k],
+                 &first) ||
+         first < 0 || first > (int64_t)pst_meta_span(&base->meta) / size))
+        c->offset[k] = 0;
+}
+
 /* A view must stay inside the storage that it looks into. */
 static enum pst_status check_alias(const struct pst_infer *c, unsigned k)
 {
@@ -261,6 +277,8 @@ enum pst_status pst_op_infer(const struct pst_op *op, struct pst_infer *c)
         }
         if (c->alias_of[k] != NULL)
             status = check_alias(c, k);
+        if (c->alias_of[k] != NULL && status == PST_OK)
+            settle_empty(c, k);
         if (status != PST_OK)
             return status;
     }

@@ -18,7 +18,7 @@ static const char *const right[] = {
     "aten.slice.Tensor(%x, 1, 1, -1, 2)",
     "input %x: f32[5]; %r: f32[5] view of %x + 0 = "
     "aten.slice.Tensor(%x, 0, -100, 100)",
-    "input %x: f32[5]; %r: f32[0] view of %x + 0 = "
+    "input %x: f32[5]; %r: f32[0] view of %x + 3 = "
     "aten.slice.Tensor(%x, 0, 3, 1)",
     "input %x: f32[2, 3]; %t: f32[3, 2]:(1, 3) view of %x + 0 = "
     "aten.t.default(%x); %r: f32[2]:(3) view of %x + 1 = "

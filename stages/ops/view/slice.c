@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Windows into a tensor: select, slice, narrow; and their gradients, which put
  * a window into zeros. */
+#include "stages/base/checked.h"
 #include "stages/ops/rows.h"
 #include "stages/ops/view/view.h"
 
 #include <string.h>
 
 /* --- select, slice, narrow ------------------------------------------------ */
+
+int64_t pst_view_step(int64_t n, int64_t stride)
+{
+    int64_t ret;
+
+    return PST_MUL(n, stride, &ret) ? 0 : ret;
+}
 
 struct pst_slice pst_view_slice(int64_t size, const struct pst_arg *start,
                                 const struct pst_arg *end, int64_t step)
@@ -70,7 +78,7 @@ static enum pst_status window(struct pst_infer *c, const struct pst_meta *x,
     view.size[dim] = s.length;
     view.stride[dim] *= s.step;
     return pst_infer_view(c, 0, 0, &view,
-                          s.length > 0 ? s.start * x->stride[dim] : 0);
+                          pst_view_step(s.start, x->stride[dim]));
 }
 
 static enum pst_status infer_slice(struct pst_infer *c)

@@ -27,8 +27,8 @@ static enum pst_status pieces(struct pst_infer *c, const struct pst_meta *x,
                                   "the pieces do not fit dimension %u of "
                                   "size %lld",
                                   dim, (long long)x->size[dim]);
-        status = pst_infer_view(c, k, 0, &view,
-                                view.size[dim] > 0 ? at * x->stride[dim] : 0);
+        status =
+            pst_infer_view(c, k, 0, &view, pst_view_step(at, x->stride[dim]));
         if (status != PST_OK)
             return status;
         at += view.size[dim];
@@ -84,6 +84,9 @@ static enum pst_status infer_chunk(struct pst_infer *c)
         return status;
     if (x->rank == 0 || n < 1)
         return pst_infer_fail(c, "%lld pieces", (long long)n);
+    if (x->size[dim] == 0) /* as many as are asked for, all without elements */
+        return pieces(c, x, dim, (unsigned)PST_MIN(n, PST_MAX_OUTS + 1), NULL,
+                      0);
     return equal_pieces(c, x, dim, x->size[dim] / n + (x->size[dim] % n != 0));
 }
 

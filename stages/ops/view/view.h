@@ -10,6 +10,9 @@
 /* meta without (select) dimension d, or with another size and stride there. */
 struct pst_meta pst_view_drop(const struct pst_meta *meta, unsigned d);
 
+/* n steps of a stride, 0 if they cannot be counted. */
+int64_t pst_view_step(int64_t n, int64_t stride);
+
 /* Python's rules for x[start:end:step] with step > 0: bounds are clamped,
  * negative ones count from the end. None is the whole. */
 struct pst_slice {
