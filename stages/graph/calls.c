@@ -25,8 +25,9 @@ int64_t pst_call_number(const char *name, size_t *ret_length)
     int64_t number;
 
     *ret_length = strlen(name);
-    if (at == NULL || !pst_parse_i64(at + 1, &number) || number < 0)
-        return -1;
+    if (at == NULL || at[1] < '0' || at[1] > '9' ||
+        (at[1] == '0' && at[2] != '\0') || !pst_parse_i64(at + 1, &number))
+        return -1; /* as graphs write them: no sign, no further zeros */
     *ret_length = (size_t)(at - name);
     return number;
 }

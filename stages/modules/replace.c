@@ -43,9 +43,9 @@ static enum pst_status no_call(const struct pst_replacer *r)
         calls += strcmp(old->graph->calls.at[i]->path, path) == 0;
     if (calls > 0)
         return pst_diag_set(r->diag, PST_ERR_INPUT,
-                            "module \"%.200s\" has %u calls, and none of them "
-                            "is number %d",
-                            path, calls, r->call);
+                            "module \"%.200s\" has %u call%s, and none of "
+                            "them is number %d",
+                            path, calls, calls == 1 ? "" : "s", r->call);
     for (size_t i = 0; i < old->modules.n; i++)
         if (strcmp(old->modules.at[i], path) == 0)
             return pst_diag_set(r->diag, PST_ERR_INPUT,

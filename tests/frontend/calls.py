@@ -114,10 +114,15 @@ def tree(penstock, file):
 def refusals(penstock, folder):
     file = os.path.join(folder, "u04.pt2")
     for name, words in (("oter", 'the nearest name is "outer"'),
-                        ("outer@2", "has 2 calls"),
+                        ("outer@2", "has 2 calls, and none of them is "),
+                        ("outer@x", '"x" is no number of a call of module '
+                                    '"outer"'),
                         ("outer.iner@1", 'nearest name is "outer.inner"')):
         said = run(penstock, "show", file, "--module", name, code=65)
         assert words in said, said
+    said = run(penstock, "show", file, "--module", "outer", "--format", "svg",
+               code=64)
+    assert "--format svg is of plans" in said, said
     text = run(penstock, "show", os.path.join(folder, "u11.pt2"), "--module",
                "a.d@1")
     assert text.startswith("call a.d@1, "), text
@@ -155,6 +160,8 @@ def cuts(penstock, folder):
         assert operators("u10.pt2", "k.n@1") == [4, 3]
         said = operators("u03.pt2", "n@3", code=65)
         assert "has 3 calls, and none of them has that number" in said, said
+        said = operators("u03.pt2", "n@01", code=65)
+        assert "no module and no node of that name" in said, said
         # Most of the work is said to be in two calls: each has its stage.
         costs = os.path.join(work, "costs.json")
         for pair, want in ((("n@0", "n@1"), (2, 3)), (("n@1", "n@2"), (4, 5))):

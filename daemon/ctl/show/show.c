@@ -163,6 +163,11 @@ static enum pst_status show_call(const struct pstd_config *config,
     struct pstctl_tree t;
     enum pst_status status;
 
+    if (strcmp(config->format, "text") != 0)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--format %s is of plans: --module %s is a graph, "
+                            "as text or with --json",
+                            config->format, config->module);
     status = pstctl_tree_open(config->args[0], config, &t, diag);
     if (status != PST_OK)
         return status;

@@ -247,13 +247,27 @@ void pst_tree_free(struct pst_tree *tree)
 static enum pst_status refuse_name(const struct pst_tree *tree,
                                    const char *path, struct pst_diag *diag)
 {
+    const char *at = strrchr(path, '@');
     const char **names =
         pst_calloc(TAG, tree->rows.n + 1, sizeof(const char *));
+    struct pst_str module = {0};
     enum pst_status status;
     int near = -1;
 
     if (names == NULL)
         return pst_diag_nomem(diag, 0);
+    if (at != NULL)
+        pst_str_addn(&module, path, (size_t)(at - path));
+    if (at != NULL && find_row(tree, pst_str_text(&module)) >= 0) {
+        status = pst_diag_set(diag, PST_ERR_INPUT,
+                              "\"%.200s\" is no number of a call of module "
+                              "\"%.200s\": a call is written NAME@NUMBER",
+                              at + 1, pst_str_text(&module));
+        pst_str_fini(&module);
+        pst_free(names);
+        return status;
+    }
+    pst_str_fini(&module);
     for (size_t i = 0; i < tree->rows.n; i++)
         names[i] = tree->rows.at[i].path;
     near = pst_nearest(path, names, tree->rows.n);
@@ -290,9 +304,9 @@ static enum pst_status refuse_call(const struct pst_modules *modules,
     else
         status = pst_diag_set(
             diag, PST_ERR_INPUT,
-            "module \"%.200s\" has %u calls, and none of them is number "
+            "module \"%.200s\" has %u call%s, and none of them is number "
             "%lld: %s%s",
-            path, n, (long long)number, pst_str_text(&calls),
+            path, n, n == 1 ? "" : "s", (long long)number, pst_str_text(&calls),
             n > 8 ? ", ..." : "");
     pst_str_fini(&calls);
     return status;

@@ -48,9 +48,9 @@ enum pst_status pst_cuts_unknown(struct pst_splitter *s, const char *name,
     if (calls > 0) {
         pst_free(names);
         return pst_diag_set(s->diag, PST_ERR_INPUT,
-                            "%s \"%.200s\": the module has %u calls, and none "
+                            "%s \"%.200s\": the module has %u call%s, and none "
                             "of them has that number",
-                            what, name, calls);
+                            what, name, calls, calls == 1 ? "" : "s");
     }
     if (k > 0)
         memcpy(names, s->model->modules.at, k * sizeof(*names));
