@@ -108,8 +108,7 @@ def case(name, storages, tensors, ops, returns, bases=None, args=None,
             return ret
         results.append([{
             "dtype": str(t.dtype).split(".")[1], **geometry(t),
-            "storage": owner.get(t.untyped_storage().data_ptr(), "new")
-            if t.numel() else "new",
+            "storage": owner.get(t.untyped_storage().data_ptr(), "new"),
             "values": numbers(t)} for t in (live[n] for n in returns)])
     assert error is None or not error.startswith("eager"), name
     expect = ret["expect"] = {"returns": results}
@@ -232,6 +231,19 @@ def offsets():
                [("as_strided", ["%a", [3], [2], 1], "v"),
                 ("mul_.Scalar", ["%b", 3], "x"), ("clone", ["%v"], "c")],
                ["c", "v"], 1)
+    later = {"stage": 1}
+    for name, made in [("cut", ("slice.Tensor", ["%y", 0, 2, 8], "v")),
+                       ("cut-behind-gaps",
+                        ("slice.Tensor", ["%y", 0, 2, 9, 2], "v"))]:
+        yield case(name, floats(), {"a": ("s", [12], [1], 0)},
+                   [("mul.Scalar", ["%a", 2.], "y"), made,
+                    ("as_strided", ["%v", [2], [1], 4], "z", later),
+                    ("clone", ["%z"], "c", later)], ["c"], 0,
+                   error=None if name == "cut" else "no cut")
+    yield case("cut-view", floats(), {"a": ("s", [], [], 2)},
+               [("as_strided", ["%a", [], [], 0], "v"),
+                ("copy_", ["%v", "%v"], "x", later),
+                ("mul_.Scalar", ["%a", -2.], "y", later)], ["v", "a"], 0)
     yield case("scatter", floats(),
                {"a": ("s", [4], [1], 4), "u": ("s", [2], [2], 0)},
                [("as_strided_scatter", ["%a", "%u", [2], [1], 5], "v")],
@@ -396,6 +408,25 @@ def strides():
         yield case(name, images, image, [(name, args, "c")], ["c"], 0)
 
 
+def empty():
+    """Views without elements."""
+    rows = {"a": ("s", [3, 4], [4, 1], 0)}
+    yield case("slice", floats(), {"a": ("s", [4], [1], 3)},
+               [("slice.Tensor", ["%a", 0, 2, 2], "x")], ["x"], 0)
+    yield case("slice-at-the-end", floats(), rows,
+               [("slice.Tensor", ["%a", 0, 3, 9], "x"),
+                ("narrow", ["%a", 0, 2, 0], "y")], ["x", "y"], 0)
+    yield case("pieces", floats(), rows,
+               [("split_with_sizes", ["%a", [0, 4, 0], 1], ["x", "y", "z"])],
+               ["x", "y", "z"], 0)
+    yield case("chunks", floats(), {"a": ("s", [0, 4], [4, 1], 0)},
+               [("chunk", ["%a", 3, 0], ["x", "y", "z"])], ["x", "y", "z"], 0)
+    yield case("written", floats(), {"a": ("s", [0, 4], [4, 1], 0),
+                                     "b": ("s", [4], [1], 0)},
+               [("fill_.Scalar", ["%a", 3.], "x"),
+                ("add_.Scalar", ["%b", 1.], "y")], ["b"], 0)
+
+
 def places():
     """What is written at places may not read what it writes."""
     data = dict(floats(6), i=("int64", [0, 0, 1, 1, 2, 2]))
@@ -429,7 +460,8 @@ def places():
                error="E_OVERLAP")
 
 
-GROUPS = [bits, beyond, offsets, before, leaves, names, strides, places]
+GROUPS = [bits, beyond, offsets, before, leaves, names, strides, empty,
+          places]
 
 
 def main():
