@@ -262,33 +262,45 @@ static enum pst_status look_again(const char *dir, uint64_t step,
     return status == PST_ERR_INPUT ? PST_ERR_IO : status;
 }
 
+/* Every byte is read. What cannot be read may be whole. */
+static bool is_good(const char *dir, uint64_t step)
+{
+    const struct pst_checkpoint_query query = {.dir = dir, .verify = true};
+    struct pst_checkpoint *ckpt;
+    struct pst_diag why;
+    enum pst_status status;
+    bool complete, good;
+
+    if (pst_checkpoint_is_complete(dir, step, &complete, &why) == PST_OK &&
+        !complete)
+        return false;
+    status = pst_checkpoint_open_step(&query, step, &ckpt, &why);
+    if (status != PST_OK)
+        return status != PST_ERR_INPUT;
+    good = !ckpt->info.bad;
+    pst_checkpoint_close(ckpt);
+    return good;
+}
+
 /* What was good or is to stay is not lost by a save of the same step, which
  * there is when the model was changed behind it. */
 static enum pst_status check_former(const char *dir, const char *step_dir,
                                     const struct pst_checkpoint_info *info,
                                     struct pst_diag *diag)
 {
-    struct pst_manifest former;
-    struct pst_diag why;
-    enum pst_status status = PST_OK;
-    bool good;
+    const bool pinned = pst_checkpoint_is_pinned(dir, info->step);
 
-    pst_manifest_init(&former);
-    good = pst_manifest_read(step_dir, &former, &why) == PST_OK &&
-           !former.info.bad;
-    pst_manifest_fini(&former);
-    if (good && info->bad)
-        status = pst_diag_set(
-            diag, PST_ERR_DENIED,
-            "%s: %s; the good checkpoint of this step, from before the model "
-            "was changed, stays as it is",
-            step_dir, info->reason);
-    else if (good && pst_checkpoint_is_pinned(dir, info->step))
-        status = pst_diag_set(
-            diag, PST_ERR_DENIED,
-            "%s: is pinned, and stays as it was before the model was changed",
-            step_dir);
-    return status;
+    if ((!info->bad && !pinned) || !is_good(dir, info->step))
+        return PST_OK;
+    if (info->bad)
+        return pst_diag_set(diag, PST_ERR_DENIED,
+                            "%s: %s; the good checkpoint of this step, from "
+                            "before the model was changed, stays as it is",
+                            step_dir, info->reason);
+    return pst_diag_set(
+        diag, PST_ERR_DENIED,
+        "%s: is pinned, and stays as it was before the model was changed",
+        step_dir);
 }
 
 enum pst_status pst_checkpoint_commit(const char *dir,

@@ -95,6 +95,11 @@ static void keeps_what_was_good_of_a_step(void **state)
     pst_checkpoint_close(ckpt);
     mark_bad(1);
     assert_ok(change_behind(4, true), &diag);
+    /* One that is damaged holds nobody up. */
+    assert_ok(save(1, 8, 1, 1), &diag);
+    assert_ok(pst_checkpoint_pin("ck", 1, true, &diag), &diag);
+    write_bytes("ck/step-00000001/rank-001.safetensors", "x", 1);
+    assert_ok(change_behind(5, false), &diag);
 }
 
 static void pins_and_removes(void **state)
