@@ -4,6 +4,7 @@
 #include "tests/test.h"
 
 #include "stages/base/host/pool.h"
+#include "stages/ops/conv/narrow.h"
 #include "stages/ops/conv/windows.h"
 #include "stages/ops/simd/simd.h"
 
@@ -45,6 +46,13 @@ static const struct shape shapes[] = {
     {1, 1, 230, 210, {1, 6, 5}, {1, 3, 3}, ONES, {0, 1, 1}, ONES},
     {0, 1, 4, 6, {1, 7, 7}, {1, 3, 3}, ONES, {0, 1, 1}, ONES},
 };
+
+/* What fills a tensor: the reference (neither), windows or narrow tiles. */
+struct method {
+    pst_windows_fn product;
+    const struct pst_narrow_loops *narrow;
+};
+static const struct method reference;
 
 static unsigned seed = 1;
 
@@ -112,7 +120,7 @@ static void bench_fini(struct bench *b)
 /* The tensor that is filled becomes what `run` makes of it; returned owned, and
  * what it was is restored. */
 static float *filled(struct bench *b, enum pst_conv_fill fill,
-                     struct pst_pool *pool, pst_windows_fn product)
+                     struct pst_pool *pool, const struct method *m)
 {
     const struct pst_operand *to = fill == PST_CONV_Y   ? b->c.y
                                    : fill == PST_CONV_X ? b->c.x
@@ -123,14 +131,19 @@ static float *filled(struct bench *b, enum pst_conv_fill fill,
     assert_non_null(old);
     assert_non_null(ret);
     memcpy(old, to->data, bytes);
-    if (product != NULL) {
+    if (m->product != NULL || m->narrow != NULL) {
+        const unsigned threads = pst_pool_threads(pool);
         const size_t size =
-            pst_conv_windows_scratch(&b->c, fill, pst_pool_threads(pool));
+            m->narrow != NULL ? pst_conv_narrow_scratch(&b->c, fill, threads)
+                              : pst_conv_windows_scratch(&b->c, fill, threads);
         void *scratch = aligned_alloc(64, size / 64 * 64 + 64);
 
         assert_non_null(scratch);
         memset(scratch, 0xff, size); /* not a number */
-        pst_conv_windows_run(&b->c, fill, pool, scratch, product);
+        if (m->narrow != NULL)
+            pst_conv_narrow_run(&b->c, fill, pool, scratch, m->narrow);
+        else
+            pst_conv_windows_run(&b->c, fill, pool, scratch, m->product);
         free(scratch);
     } else if (fill == PST_CONV_Y) {
         pst_conv_ref_y(&b->c);
@@ -162,20 +175,25 @@ static void compare(const struct bench *b, enum pst_conv_fill fill, size_t i,
                      (int)fill, (long long)e, (double)got[e], (double)want[e]);
 }
 
+static unsigned narrow_ones;
+
 static void one(struct bench *b, size_t i, enum pst_conv_fill fill,
-                struct pst_pool *pool, const pst_windows_fn *products,
-                size_t n_products)
+                struct pst_pool *pool, const struct method *methods, size_t n)
 {
     const struct pst_operand *to = fill == PST_CONV_Y   ? b->c.y
                                    : fill == PST_CONV_X ? b->c.x
                                                         : b->c.w;
-    float *want = filled(b, fill, NULL, NULL);
+    float *want = filled(b, fill, NULL, &reference);
 
     assert_true(pst_conv_windows_fits(&b->c, fill));
-    for (size_t k = 0; k < n_products; k++) {
-        float *got = filled(b, fill, NULL, products[k]);
-        float *three = filled(b, fill, pool, products[k]);
+    for (size_t k = 0; k < n; k++) {
+        float *got, *three;
 
+        if (methods[k].narrow != NULL && !pst_conv_narrow_fits(&b->c, fill))
+            continue;
+        narrow_ones += methods[k].narrow != NULL;
+        got = filled(b, fill, NULL, &methods[k]);
+        three = filled(b, fill, pool, &methods[k]);
         compare(b, fill, i, want, got);
         if (memcmp(got, three, pst_meta_bytes(to->meta)) != 0)
             fail_msg("shape %zu, fill %d: other bits on three threads", i,
@@ -186,7 +204,7 @@ static void one(struct bench *b, size_t i, enum pst_conv_fill fill,
     free(want);
 }
 
-static void all_shapes(const pst_windows_fn *products, size_t n_products)
+static void all_shapes(const struct method *methods, size_t n)
 {
     struct pst_pool *pool;
     struct pst_diag diag;
@@ -206,8 +224,7 @@ static void all_shapes(const pst_windows_fn *products, size_t n_products)
                 tensor_init(&b.bias, fill == PST_CONV_Y ? b.c.co : b.c.ci, 1,
                             one_each);
                 b.c.bias = mode < 2 ? NULL : &b.bias.of;
-                one(&b, i, (enum pst_conv_fill)fill, pool, products,
-                    n_products);
+                one(&b, i, (enum pst_conv_fill)fill, pool, methods, n);
                 free(b.bias.of.data);
             }
             bench_fini(&b);
@@ -218,15 +235,19 @@ static void all_shapes(const pst_windows_fn *products, size_t n_products)
 /* That of every instruction set, and the one that is chosen. */
 static void every_set(void **state)
 {
-    pst_windows_fn products[4] = {pst_gemm_windows, pst_simd_gemm_windows_any};
-    size_t n = 2;
+    struct method methods[8] = {{.product = pst_gemm_windows}};
+    size_t n = 1;
 
     (void)state;
-    PST_SIMD_IF_AVX2(if (pst_cpu_isa() >= PST_ISA_AVX2) products[n++] =
-                         pst_simd_gemm_windows_avx2;)
-    PST_SIMD_IF_AVX512(if (pst_cpu_isa() >= PST_ISA_AVX512) products[n++] =
-                           pst_simd_gemm_windows_avx512;)
-    all_shapes(products, n);
+#define EACH(suffix, set)                                                      \
+    if (pst_cpu_isa() >= PST_ISA_##set) {                                      \
+        methods[n++].product = pst_simd_gemm_windows_##suffix;                 \
+        methods[n++].narrow = &pst_narrow_loops_##suffix;                      \
+    }
+    PST_SIMD_EACH(EACH)
+#undef EACH
+    all_shapes(methods, n);
+    assert_true(narrow_ones > 100);
 }
 
 /* Padding and steps that would make copies of any size. */

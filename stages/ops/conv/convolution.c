@@ -3,6 +3,7 @@
 #include "stages/ops/conv/conv.h"
 #include "stages/ops/conv/direct.h"
 #include "stages/ops/conv/dnnl.h"
+#include "stages/ops/conv/narrow.h"
 #include "stages/ops/conv/windows.h"
 #include "stages/ops/rows.h"
 
@@ -293,6 +294,12 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
         pst_conv_dnnl_run(&c, id##_fill(call), call->pool, call->scratch))     \
     SCRATCH(id, dnnl_scratch,                                                  \
             pst_conv_dnnl_scratch(&c, id##_fill(call), threads))               \
+    ASK(id, likes_narrow, pst_conv_narrow_likes(&c, id##_fill(call)))          \
+    RUN(id, narrow,                                                            \
+        pst_conv_narrow_run(&c, id##_fill(call), call->pool, call->scratch,    \
+                            pst_narrow_loops()))                               \
+    SCRATCH(id, narrow_scratch,                                                \
+            pst_conv_narrow_scratch(&c, id##_fill(call), threads))             \
     ASK(id, likes_windows, pst_conv_windows_likes(&c, id##_fill(call)))        \
     RUN(id, windows,                                                           \
         pst_conv_windows_run(&c, id##_fill(call), call->pool, call->scratch,   \
@@ -314,6 +321,8 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
                       id##_direct_scratch, 1e-5),                              \
         CONV_KERNEL(id, "dnnl", F32, id##_likes_dnnl, id##_dnnl_scratch,       \
                     id##_dnnl, 1e-5),                                          \
+        CONV_KERNEL(id, "narrow", F32, id##_likes_narrow, id##_narrow_scratch, \
+                    id##_narrow, 1e-5),                                        \
         CONV_KERNEL(id, "windows", F32, id##_likes_windows,                    \
                     id##_windows_scratch, id##_windows, 1e-5),                 \
         CONV_KERNEL(id, "gemm", F32, NULL, id##_scratch, id##_gemm, 1e-5),     \

@@ -9,7 +9,7 @@
 /* FEW: channels; SOME: for gradients of weights in builds without oneDNN, of
  * planes that are LARGE. */
 #define FEW        PST_CONV_FEW
-#define SOME       16
+#define SOME       8
 #define LARGE      512
 #define MAX_PHASES 64
 #define MAX_COPY   (1 << 22) /* floats */

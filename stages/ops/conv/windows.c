@@ -40,35 +40,21 @@ static int64_t most_positions(const struct pst_windows_job *j)
     return n;
 }
 
-/* Positions of an image along the copy, with the ends of lines; *all: those
- * that count. */
-static int64_t length_of(const struct pst_windows_job *j, int64_t *all)
+/* Are the ends of lines few beside what counts? */
+static bool flat_pays(const struct pst_windows_job *j)
 {
     const struct pst_conv *c = j->c;
     const int64_t *size = j->plan.copy.size;
-    int64_t n[PST_CONV_DIMS], length = 0;
-
-    *all = 1;
+    int64_t n[PST_CONV_DIMS], all = 1, length = 0;
 
     for (unsigned d = 0; d < PST_CONV_DIMS; d++) {
         n[d] = j->fill != PST_CONV_X
                    ? c->out[d]
                    : (c->in[d] + c->stride[d] - 1) / c->stride[d];
-        *all *= n[d];
+        all *= n[d];
         length = length * size[d] + PST_MAX(n[d] - 1, 0);
     }
-    return length + 1;
-}
-
-/* Are the ends of lines few beside what counts? */
-static bool flat_pays(const struct pst_windows_job *j)
-{
-    int64_t all;
-    const int64_t length = length_of(j, &all);
-
-    if (j->fill == PST_CONV_W)
-        return j->rows <= PST_WINDOWS_FEW && 3 * length <= 4 * all;
-    return j->rows <= NARROW && 6 * length <= 7 * all;
+    return j->rows <= NARROW && 6 * (length + 1) <= 7 * all;
 }
 
 static bool is_bare(const struct pst_direct_copy *p)
@@ -91,7 +77,7 @@ static struct pst_windows_job job_of(const struct pst_conv *c,
                      : pst_direct_plane(&j.plan.copy) * j.plan.copy.channels;
     j.rows = j.plan.out;
     j.taps = j.plan.copy.channels * pst_conv_volume(c->k);
-    j.flat = !j.bare && flat_pays(&j);
+    j.flat = fill != PST_CONV_W && !j.bare && flat_pays(&j);
     j.sets = j.flat || (j.bare && fill != PST_CONV_W && p >= NEAR)
                  ? c->n
                  : PST_MIN((c->n * p + ENOUGH - 1) / ENOUGH, c->n);
@@ -110,9 +96,7 @@ static struct pst_windows_job job_of(const struct pst_conv *c,
     j.ld = whole(j.flat ? STRIP : PST_MIN(STRIP, j.each * p)) + ROOM;
     j.pairs =
         fill == PST_CONV_X && c->stride[2] == 2 && j.rows * j.ld <= MAX_PAIR;
-    if (fill == PST_CONV_W && j.flat)
-        j.side = pst_windows_side(&j);
-    else if (fill == PST_CONV_W)
+    if (fill == PST_CONV_W)
         j.side = j.each > 1 ? whole(j.rows * j.each * p) : 0;
     else
         j.side = j.straight ? 0 : j.rows * j.ld * (j.pairs ? 2 : 1);

@@ -110,10 +110,10 @@ void pst_gemm_packed(const struct pst_gemm *g, const float *a, const float *b,
     CALL(pst_simd_gemm, g, a, b, c, room);
 }
 
-void pst_gemm_windows(const struct pst_gemm *g, const float *other,
-                      const struct pst_windows *windows, float *c, float *room)
+void pst_gemm_windows(const struct pst_gemm *g, const float *a,
+                      const struct pst_windows *b, float *c, float *room)
 {
-    CALL(pst_simd_gemm_windows, g, other, windows, c, room);
+    CALL(pst_simd_gemm_windows, g, a, b, c, room);
 }
 
 /*

@@ -44,9 +44,6 @@ struct pst_windows {
     /* Of A, if not NULL: of row i and tap p it is a[weights[p] + i * apart]. */
     const int64_t *weights;
     int64_t apart;
-    /* The matrix is A and not B: of tap i and position p; positions follow one
-     * another in the copy, from 0 on. */
-    bool of_a;
 };
 
 /* Of one instruction set (simd/gemm.c); room: PST_PACKED_ROOM floats, 64-byte
@@ -62,10 +59,10 @@ void pst_simd_gemm_avx512(const struct pst_gemm *g, const float *a,
 
 #define PST_WINDOWS_DECL(suffix)                                               \
     void pst_simd_gemm_windows_##suffix(                                       \
-        const struct pst_gemm *g, const float *other,                          \
-        const struct pst_windows *windows, float *c, float *room)
-typedef void (*pst_windows_fn)(const struct pst_gemm *g, const float *other,
-                               const struct pst_windows *windows, float *c,
+        const struct pst_gemm *g, const float *a, const struct pst_windows *b, \
+        float *c, float *room)
+typedef void (*pst_windows_fn)(const struct pst_gemm *g, const float *a,
+                               const struct pst_windows *b, float *c,
                                float *room);
 PST_WINDOWS_DECL(any);
 PST_WINDOWS_DECL(avx2);
@@ -86,10 +83,9 @@ PST_DOTS_DECL(avx512);
 void pst_gemm_packed(const struct pst_gemm *g, const float *a, const float *b,
                      float *c);
 /* B (k, n) is windows: k taps at n positions, or, transposed, k positions at n
- * taps; or A (m, k) is. other: the factor that is not. room: PST_PACKED_ROOM
- * floats, 64-byte aligned. */
-void pst_gemm_windows(const struct pst_gemm *g, const float *other,
-                      const struct pst_windows *windows, float *c, float *room);
+ * taps. room: PST_PACKED_ROOM floats, 64-byte aligned. */
+void pst_gemm_windows(const struct pst_gemm *g, const float *a,
+                      const struct pst_windows *b, float *c, float *room);
 /* Is it faster than OpenBLAS for one product of this shape, with that
  * instruction set? */
 bool pst_packed_likes(enum pst_isa isa, bool ta, bool tb, int64_t m, int64_t n,

@@ -47,14 +47,6 @@ static void pack_a(bool trans, int64_t m, int64_t mr, int64_t k, const float *a,
     }
 }
 
-/* Rows that lie anywhere. */
-static void pack_lines(const int64_t *place, int64_t m, int64_t k,
-                       const float *a, float *to)
-{
-    for (int64_t i = 0; i < m; i++)
-        memcpy(to + i * LINE, a + place[i], (size_t)k * sizeof(*to));
-}
-
 /* The same by columns of a matrix that is picked from weights. */
 static void pick_a(const struct pst_windows *w, int64_t first, int64_t m,
                    int64_t mr, int64_t k, const float *a, float *to)
@@ -111,9 +103,8 @@ static void pack_b(bool trans, int64_t n, int64_t k, const float *b,
 struct block {
     const struct pst_gemm *g;
     const struct pst_windows *windows; /* or b */
-    const int64_t *lines; /* where rows of A lie, or NULL: lda apart */
-    const float *flat;    /* B's columns, if they follow one another, or NULL */
-    const int64_t *own;   /* places of its rows, if it has no taps */
+    const float *flat;  /* B's columns, if they follow one another, or NULL */
+    const int64_t *own; /* places of its rows, if it has no taps */
     int64_t m, mr, n, k, j, p; /* mr: rows of a tile */
     const float *a, *b;
     enum form form;
@@ -269,9 +260,7 @@ static void pack_weights(const struct block *w, int64_t i, const float *a,
 {
     const struct pst_gemm *g = w->g;
 
-    if (w->lines != NULL)
-        pack_lines(w->lines + i, w->m, w->k, a + w->p, to);
-    else if (w->windows != NULL && w->windows->weights != NULL)
+    if (w->windows != NULL && w->windows->weights != NULL)
         pick_a(w->windows, w->p, w->m, w->mr, w->k, a + i * w->windows->apart,
                to);
     else
@@ -360,20 +349,23 @@ static void find_taps(struct block *w, const float *b, int64_t own[KC])
  * at a time as stay in the second cache; windows are always, since more of a
  * line is read then. One panel reads A once.
  */
-static void run(struct block w, const float *a, const float *b, float *c,
+static void run(const struct pst_gemm *g, const float *a, const float *b,
+                const struct pst_windows *windows, float *c, bool turned,
                 float *room)
 {
-    const struct pst_gemm *g = w.g;
     const int64_t kc = part_of(g->k, KC, 8);
-    const bool once = g->n <= OFTEN * PANEL && !g->ta && w.lines == NULL;
+    const bool once = g->n <= OFTEN * PANEL && !g->ta;
     const bool again = g->m > MC || (kc <= SHALLOW && g->m > AGAIN * MR);
     int64_t own[KC];
+    struct block w = {.g = g,
+                      .windows = windows,
+                      .turned = turned,
+                      .side = room + MC * LINE + VEC};
 
-    w.side = room + MC * LINE + VEC;
     find_taps(&w, b, own);
 
     const bool whole = g->n > PANEL && w.flat == NULL &&
-                       (again || (w.windows != NULL && !g->tb));
+                       (again || (windows != NULL && !g->tb));
     const int64_t most =
         whole ? PST_PACKED_B / PST_MAX(kc, 1) / PANEL * PANEL : g->n;
     const int64_t nc = whole ? part_of(g->n, most, PANEL) : g->n;
@@ -405,19 +397,14 @@ void PST_SIMD(pst_simd_gemm)(const struct pst_gemm *g, const float *a,
     if (PST_SIMD(pst_simd_dots_likes)(g))
         PST_SIMD(pst_simd_dots)(g, a, b, c);
     else if (g->ta && g->n <= AGAIN * MR && g->n < g->m)
-        run((struct block){.g = &swapped, .turned = true}, b, a, c, room);
+        run(&swapped, b, a, NULL, c, true, room);
     else
-        run((struct block){.g = g}, a, b, c, room);
+        run(g, a, b, NULL, c, false, room);
 }
 
-void PST_SIMD(pst_simd_gemm_windows)(const struct pst_gemm *g,
-                                     const float *other,
-                                     const struct pst_windows *windows,
-                                     float *c, float *room)
+void PST_SIMD(pst_simd_gemm_windows)(const struct pst_gemm *g, const float *a,
+                                     const struct pst_windows *b, float *c,
+                                     float *room)
 {
-    if (windows->of_a)
-        run((struct block){.g = g, .lines = windows->taps}, windows->copy,
-            other, c, room);
-    else
-        run((struct block){.g = g, .windows = windows}, other, NULL, c, room);
+    run(g, a, NULL, b, c, false, room);
 }
