@@ -128,6 +128,7 @@ if [ "$mode" != --quick ]; then
   counted "low-rank adapters" lora.py "$root/out/lora" "${seed[@]}"
   counted "adapters on GPT-2" lora_curve.py "$root/out/curve" "${seed[@]}"
   counted "random trees of modules" trees.py "$root/out/trees" "${sample[@]}"
+  counted "texts with a cache" decode.py "$root/out/decode" "${seed[@]}"
   counted "weights in and out" weights.py "$root/out/weights" "${seed[@]}"
   counted "real weights: a sentence encoder" sentences.py \
     "$root/out/sentences" "${seed[@]}"

@@ -31,7 +31,7 @@ static json_t *rank_json(const struct forecast *f, unsigned r)
 {
     const struct pst_memory *m = &f->memory[r];
     json_t *rank = json_pack(
-        "{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}", "rank",
+        "{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I s:o}", "rank",
         (json_int_t)r, "arena_bytes", (json_int_t)m->arena, "params_bytes",
         (json_int_t)m->params, "grads_bytes", (json_int_t)m->grads,
         "optim_bytes", (json_int_t)m->optim, "buffers_bytes",
@@ -39,7 +39,8 @@ static json_t *rank_json(const struct forecast *f, unsigned r)
         "stash_bytes", (json_int_t)m->stash, "messages_bytes",
         (json_int_t)m->messages, "for_w_bytes", (json_int_t)m->for_w,
         "workspace_bytes", (json_int_t)m->workspace, "outputs_bytes",
-        (json_int_t)m->outputs, "in_flight", (json_int_t)m->in_flight, "bubble",
+        (json_int_t)m->outputs, "in_flight", (json_int_t)m->in_flight,
+        "copied_bytes", (json_int_t)m->copied, "bubble",
         pstctl_json_real(f->sim.shares[r].bubble));
 
     pstctl_shares_json(&f->sim.shares[r], f->sim.step, rank);

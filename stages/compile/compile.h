@@ -19,7 +19,8 @@ struct pst_life {
     bool sent;                  /* leaves the stage as a message */
     bool output;  /* read after the list: user output, update, loss */
     bool arrives; /* another stage sends it */
-    const struct pst_value *updates; /* the buffer whose new value it is */
+    const struct pst_value *updates; /* the buffer whose new value it is, or
+                                        whose new value is all of it */
     int boundary; /* which one it crosses the stage's boundary as, or -1 */
     bool placed;
     int interval; /* in the workspace of its list, or -1 */
@@ -85,6 +86,8 @@ enum pst_status pst_pass_regions(struct pst_compiler *c,
 enum pst_status pst_pass_workspace(struct pst_compiler *c,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* operands.c */
+enum pst_status pst_pass_inplace(struct pst_compiler *c,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_pass_operands(struct pst_compiler *c,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 

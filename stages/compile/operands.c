@@ -93,3 +93,35 @@ enum pst_status pst_pass_operands(struct pst_compiler *c, struct pst_diag *diag)
     pst_free(bound);
     return status;
 }
+
+/* --- what is copied ------------------------------------------------------- */
+
+static bool same_place(struct pst_loc a, struct pst_loc b)
+{
+    return a.region == b.region && a.offset == b.offset;
+}
+
+enum pst_status pst_pass_inplace(struct pst_compiler *c, struct pst_diag *diag)
+{
+    struct pst_program *p = c->p;
+
+    (void)diag;
+    p->copied = 0;
+    for (int l = 0; l < PST_N_LISTS; l++)
+        for (unsigned i = 0; i < p->lists[l].n; i++) {
+            const struct pst_exec_node *x = &p->lists[l].at[i];
+
+            if ((x->kernel->flags & PST_K_COPIES) &&
+                !same_place(x->out[0], x->in[0]))
+                p->copied += pst_meta_bytes(&x->node->outs[0]->meta);
+        }
+    for (size_t i = 0; i < p->graph->outputs.n; i++) {
+        const struct pst_output *o = &p->graph->outputs.at[i];
+
+        if (o->kind == PST_OUTPUT_BUFFER_UPDATE &&
+            !same_place(pst_program_loc(p, o->arg.value),
+                        pst_program_loc(p, o->target)))
+            p->copied += pst_meta_bytes(&o->target->meta);
+    }
+    return PST_OK;
+}

@@ -17,11 +17,12 @@ enum fact {
     REGIONS = 1 << 8,    /* what outlives an action has a place */
     WORKSPACE = 1 << 9,  /* what an action makes for itself has a place */
     OPERANDS = 1 << 10,  /* kernels know where their operands are */
+    COPIES = 1 << 11,    /* it is known what could not be written in place */
 };
 
 static const char *const facts[] = {
     "graph",   "buffers", "constants", "layouts",   "contiguous", "fusion",
-    "kernels", "lives",   "regions",   "workspace", "operands",
+    "kernels", "lives",   "regions",   "workspace", "operands",   "copies",
 };
 
 #define RUN(pass)                                                              \
@@ -41,6 +42,7 @@ RUN(lives)
 RUN(regions)
 RUN(workspace)
 RUN(operands)
+RUN(inplace)
 #undef RUN
 
 /* Nodes that a pass adds are not marked: who needs marks has them made anew. */
@@ -73,6 +75,8 @@ static const struct pst_pass passes[] = {
      LIVES | REGIONS, WORKSPACE, 0, false, run_workspace},
     {"operands", "the place of every operand, an accumulator for every use",
      REGIONS | WORKSPACE, OPERANDS, 0, false, run_operands},
+    {"inplace", "counts what is copied since it could not be written in place",
+     OPERANDS, COPIES, 0, false, run_inplace},
 };
 
 static const struct pst_graph *graph_of(void *subject)
@@ -138,6 +142,11 @@ enum pst_status pst_program_compile(struct pst_program *program,
 
     return pst_passes_run(&pst_compile_passes, &program->passes, &c, last,
                           diag);
+}
+
+bool pst_program_is_bound(const struct pst_program *program)
+{
+    return (program->passes.facts & OPERANDS) != 0;
 }
 
 bool pst_program_is_compiled(const struct pst_program *program)

@@ -40,6 +40,18 @@ static struct pst_life *cross(struct pst_compiler *c,
     return life;
 }
 
+/* Does the value have all numbers of its storage, in their order? */
+static bool is_whole(const struct pst_value *value)
+{
+    const struct pst_value *storage =
+        pst_value_storage((struct pst_value *)value);
+
+    return value->offset == 0 && value->meta.dtype == storage->meta.dtype &&
+           pst_meta_is_contiguous(&value->meta) &&
+           pst_meta_is_contiguous(&storage->meta) &&
+           pst_meta_numel(&value->meta) == pst_meta_numel(&storage->meta);
+}
+
 static void note_ends(struct pst_compiler *c)
 {
     const struct pst_program *p = c->p;
@@ -59,7 +71,7 @@ static void note_ends(struct pst_compiler *c)
 
         if (o->arg.kind == PST_ARG_VALUE)
             life_of(c, o->arg.value)->output = true;
-        if (o->kind == PST_OUTPUT_BUFFER_UPDATE && o->arg.value->base == NULL)
+        if (o->kind == PST_OUTPUT_BUFFER_UPDATE && is_whole(o->arg.value))
             life_of(c, o->arg.value)->updates = o->target;
     }
     for (size_t i = 0; p->joint != NULL && i < p->joint->input_grads.n; i++)
@@ -250,8 +262,10 @@ static bool replaces_buffer(const struct pst_compiler *c,
 
     if (life->updates == NULL || life->list != PST_LIST_F || life->sent ||
         end_of(life) != PST_END_F ||
-        !pst_meta_same(&value->meta, &life->updates->meta) ||
-        !pst_meta_is_contiguous(&value->meta))
+        value->meta.dtype != life->updates->meta.dtype ||
+        pst_meta_numel(&value->meta) != pst_meta_numel(&life->updates->meta) ||
+        !pst_meta_is_contiguous(&value->meta) ||
+        !pst_meta_is_contiguous(&life->updates->meta))
         return false;
     old = &c->lives[life->updates->id];
     x = &c->p->lists[PST_LIST_F].at[life->pos];

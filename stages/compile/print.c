@@ -50,7 +50,7 @@ static void print_locs(struct pst_str *out, const struct pst_program *p,
 static void print_node(const struct pst_program *p,
                        const struct pst_exec_node *x, struct pst_str *out)
 {
-    const bool bound = pst_program_is_compiled(p);
+    const bool bound = pst_program_is_bound(p);
 
     pst_str_addf(out, "    %%%s = %s by %s",
                  x->node->n_outs > 0 ? x->node->outs[0]->name : "",
@@ -124,5 +124,7 @@ void pst_program_print(const struct pst_program *p, struct pst_str *out)
     print_lists(p, out);
     if (p->places != NULL)
         print_places(p, out);
+    if (pst_program_is_compiled(p))
+        pst_str_addf(out, "  copied=%zu\n", p->copied);
     pst_str_add(out, "}\n");
 }

@@ -115,6 +115,7 @@ struct pst_program {
     struct pst_region_row *regions;
     unsigned n_regions;
     double flops_f, flops_b;
+    size_t copied; /* bytes of a microbatch, since they are not in place */
     struct pst_pass_state passes; /* how far it is compiled */
 };
 
@@ -142,6 +143,8 @@ enum pst_status pst_program_compile(struct pst_program *program,
                                     const char *last,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 bool pst_program_is_compiled(const struct pst_program *program);
+/* Do the lists know where their operands are? */
+bool pst_program_is_bound(const struct pst_program *program);
 /* The graph; which kernel each action runs and where its operands are, as far
  * as passes have said so. */
 void pst_program_print(const struct pst_program *program, struct pst_str *out);

@@ -78,6 +78,8 @@ enum pst_kernel_flags {
     PST_K_INPLACE_0 = 4,  /* out[0] may be in[0]'s memory exactly (same size
                              and dtype, both contiguous) */
     PST_K_INPLACE_1 = 8,
+    PST_K_COPIES = 16, /* in[0] with other elements here and there: if out[0]
+                          is not its memory, all of it is copied */
 };
 
 #define PST_D(name) (1u << PST_##name) /* bit of a dtype mask */

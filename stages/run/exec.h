@@ -64,6 +64,9 @@ struct pst_exec_options {
     double memory_limit;           /* bytes that a rank may have; 0: any */
     const struct pst_device *device; /* that has memory and kernels; NULL: the
                                         processor */
+    /* A step that fails may leave buffers half changed: nobody goes on behind
+     * it. Then no copies of them are made before it. */
+    bool no_undo;
     bool overcommit; /* arenas may be larger than the memory that is left */
 };
 
@@ -78,6 +81,9 @@ struct pst_memory {
     size_t workspace;   /* within one action */
     size_t outputs;     /* kept user outputs and losses */
     unsigned in_flight; /* most microbatches held by one stage at a time */
+    /* No memory: bytes that a step copies, since they cannot be written where
+     * they are, or so that a step that fails can be undone. */
+    size_t copied;
 };
 
 /* Kernel threads of each rank, if options say 0: its share of the cores. */

@@ -268,6 +268,29 @@ static void places(void **state)
            "column_sum_f32_simd, is %grad_b: FIXED+256 <- WORK+0\n");
 }
 
+/* Writes at row 1 of a buffer. Where what the buffer was is an output too, that
+ * is copied, and the write, which comes before, goes elsewhere and is copied.
+ */
+#define CACHE(OUTPUT)                                                          \
+    "graph next_id=5 {\n"                                                      \
+    "  input %x: f32[3]\n"                                                     \
+    "  param %w \"w\" grad: f32[3]\n"                                          \
+    "  buffer %n \"n\" persistent: f32[2, 3]\n"                                \
+    "  %y: f32[3] = aten.mul.Tensor(%x, %w) # - - F id=0\n"                    \
+    "  %m: f32[2, 3] = aten.select_scatter.default(%n, %x, 0, 1) # - - F "     \
+    "id=1 no_grad\n"                                                           \
+    "  %loss: f32[] = aten.mean.default(%y) # - - F id=2\n"                    \
+    "  output user %loss \"0\"\n" OUTPUT "  output buffer %m -> %n \"\"\n"     \
+    "}\n"
+
+static void inplace(void **state)
+{
+    (void)state;
+    expect(CACHE(""), false, "inplace", "+  copied=0\n");
+    expect(CACHE("  output user %n \"1\"\n"), false, "inplace",
+           "+  copied=48\n");
+}
+
 /* A pass that does not say that it edits the graph is not verified. */
 static void others_leave_the_graph(void **state)
 {
@@ -315,6 +338,7 @@ int main(void)
         cmocka_unit_test(copies),
         cmocka_unit_test(kernels),
         cmocka_unit_test(places),
+        cmocka_unit_test(inplace),
         cmocka_unit_test(others_leave_the_graph),
         cmocka_unit_test(every_row_is_tested),
     };

@@ -8,9 +8,12 @@
  * f32 attention in blocks of query rows: the scores of a block stay in the
  * cache for the softmax and the products with v. Tiles behind the diagonal of
  * a causal problem are skipped. Keys (and values, for backward) of a head are
- * transposed into scratch once, the rest is read where it lies.
+ * transposed into scratch once, the rest is read where it lies. Of few queries
+ * (a token that is decoded) they are not: each key is read once. Forward, keys
+ * behind the last one that a mask lets any row of a block see are left out.
  */
 #define ROWS 64 /* a multiple of PST_TILE_M */
+#define FEW  4  /* queries */
 
 /* --- which calls -------------------------------------------------------- */
 
@@ -138,12 +141,36 @@ static int64_t visible(const struct pst_sdpa *p, int64_t row)
     return p->causal ? PST_MIN(row + 1, p->s) : p->s;
 }
 
+static int64_t mask_row(const struct pst_sdpa *p, const struct block *b,
+                        int64_t row)
+{
+    return pst_sdpa_offset(p, &p->mask, b->i, false) +
+           (b->first + row) * p->mask.row;
+}
+
+/* Keys up to the last one that a row of the block sees, at least 1. */
+static int64_t seen(const struct pst_sdpa *p, const struct block *b)
+{
+    const int64_t last = visible(p, b->first + b->rows - 1);
+    int64_t n = 1;
+
+    if (p->mask.x == NULL || p->mask.x->meta->dtype != PST_BOOL)
+        return last;
+    for (int64_t i = 0; i < b->rows; i++) {
+        const uint8_t *m = (const uint8_t *)p->mask.x->data + mask_row(p, b, i);
+        int64_t j = last;
+
+        while (j > n && m[(j - 1) * p->mask.col] == 0)
+            j--;
+        n = j;
+    }
+    return n;
+}
+
 static void add_mask(const struct pst_sdpa *p, const struct block *b,
                      int64_t row, int64_t n, float *score)
 {
-    const int64_t at = pst_sdpa_offset(p, &p->mask, b->i, false) +
-                       (b->first + row) * p->mask.row;
-    const int64_t step = p->mask.col;
+    const int64_t at = mask_row(p, b, row), step = p->mask.col;
 
     if (p->mask.x->meta->dtype == PST_BOOL) {
         const uint8_t *m = (const uint8_t *)p->mask.x->data + at;
@@ -239,19 +266,45 @@ static void by_col(const struct pst_sdpa *p, const struct pst_sdpa_loops *loops,
 }
 
 /* prob (rows, cols) := softmax of the scores. */
+static void softmax(const struct pst_sdpa *p,
+                    const struct pst_sdpa_loops *loops, const struct block *b,
+                    const struct room *r)
+{
+    for (int64_t i = 0; i < b->rows; i++) {
+        const int64_t n = PST_MIN(visible(p, b->first + i), b->cols);
+
+        if (p->mask.x != NULL)
+            add_mask(p, b, i, n, r->prob + i * r->ld);
+        loops->softmax(n, r->prob + i * r->ld);
+    }
+}
+
 static void probabilities(const struct pst_sdpa *p,
                           const struct pst_sdpa_loops *loops,
                           const struct block *b, const struct room *r,
                           const float *q, int64_t ldq)
 {
     scores(p, loops, b, q, ldq, p->e, (float)p->scale, r->kt, r->prob);
-    for (int64_t i = 0; i < b->rows; i++) {
-        const int64_t n = visible(p, b->first + i);
+    softmax(p, loops, b, r);
+}
 
-        if (p->mask.x != NULL)
-            add_mask(p, b, i, n, r->prob + i * r->ld);
-        loops->softmax(n, r->prob + i * r->ld);
-    }
+/* The same of few rows, from the keys where they lie. */
+static void few_probabilities(const struct pst_sdpa *p,
+                              const struct pst_sdpa_loops *loops,
+                              const struct block *b, const struct room *r,
+                              const float *q)
+{
+    const struct pst_gemm g = {.tb = true,
+                               .m = b->rows,
+                               .n = b->cols,
+                               .k = p->e,
+                               .lda = p->q.row,
+                               .ldb = p->k.row,
+                               .ldc = r->ld,
+                               .alpha = p->scale};
+
+    loops->dots(&g, q, at(p, &p->k, b->i, true), r->prob);
+    softmax(p, loops, b, r);
 }
 
 static void drop(const struct pst_sdpa *p, const struct block *b,
@@ -298,11 +351,14 @@ static void forward_block(const struct job *job, const struct block *b,
                           const struct room *r, const float *v)
 {
     const struct pst_sdpa *p = job->p;
+    const float *q = at(p, &p->q, b->i, false) + b->first * p->q.row;
     float *out =
         (float *)job->c->out[0].data + (b->i * p->l + b->first) * p->ev;
 
-    probabilities(p, job->loops, b, r,
-                  at(p, &p->q, b->i, false) + b->first * p->q.row, p->q.row);
+    if (p->l <= FEW)
+        few_probabilities(p, job->loops, b, r, q);
+    else
+        probabilities(p, job->loops, b, r, q, p->q.row);
     if (p->dropout > 0.0)
         drop(p, b, r->prob, r->prob);
     by_row(p, job->loops, b, r->prob, v, p->ev, p->ev, 1.0f, out);
@@ -324,12 +380,14 @@ static void forward_part(void *ctx, unsigned part, unsigned parts)
         struct block b = {.i = n / blocks, .first = n % blocks * ROWS};
 
         b.rows = PST_MIN(p->l - b.first, ROWS);
-        b.cols = visible(p, b.first + b.rows - 1);
+        b.cols = seen(p, &b);
         if (b.i / p->group != head) {
             head = b.i / p->group;
-            job->loops->transpose(p->s, p->e, at(p, &p->k, b.i, true), p->k.row,
-                                  r.kt, r.ld);
-            v = dense(&p->v, at(p, &p->v, b.i, true), p->s, p->ev, r.v);
+            if (p->l > FEW)
+                job->loops->transpose(p->s, p->e, at(p, &p->k, b.i, true),
+                                      p->k.row, r.kt, r.ld);
+            v = dense(&p->v, at(p, &p->v, b.i, true),
+                      blocks == 1 ? b.cols : p->s, p->ev, r.v);
         }
         forward_block(job, &b, &r, v);
     }

@@ -12,6 +12,7 @@
  * mask was broadcast to; it is the fourth result of sdpa_backward_mask.
  */
 #include "stages/ops/infer.h"
+#include "stages/ops/matmul/gemm.h"
 #include "stages/ops/simd/simd.h"
 #include "stages/ops/simd/tile.h"
 #include "stages/ops/vjp.h"
@@ -61,6 +62,9 @@ struct pst_sdpa_loops {
     /* dp := p * (dp - sum(p * dp)) for n, zeros behind as above. */
     void (*backward)(int64_t n, const float *p, float *dp);
     void (*product)(const struct pst_tile *tile);
+    /* The same with columns of b, of few rows (pst_simd_dots). */
+    void (*dots)(const struct pst_gemm *g, const float *a, const float *b,
+                 float *c);
     /* to (cols, ld_to) := from (rows, ld_from) transposed, columns behind
      * `rows` zero up to whole lanes. */
     void (*transpose)(int64_t rows, int64_t cols, const float *from,

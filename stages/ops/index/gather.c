@@ -343,16 +343,16 @@ static enum pst_status scatter_add_vjp(struct pst_vjp *v)
          0.0},                                                                 \
     }
 
+#define WRITES (PST_K_INPLACE_0 | PST_K_COPIES)
 KERNELS(gather, PST_K_STRIDED);
-KERNELS(scatter_src, PST_K_STRIDED | PST_K_INPLACE_0);
-KERNELS(scatter_value, PST_K_STRIDED | PST_K_INPLACE_0);
+KERNELS(scatter_src, PST_K_STRIDED | WRITES);
+KERNELS(scatter_value, PST_K_STRIDED | WRITES);
 
 static const struct pst_kernel scatter_add_kernels[] = {
-    {"scatter_add_blocks", PST_ISA_ANY, PST_D_ANY,
-     PST_K_STRIDED | PST_K_INPLACE_0, NULL, scatter_add_room, scatter_add_run,
-     0.0},
-    {"scatter_add_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | PST_K_INPLACE_0,
-     NULL, scatter_add_scratch, scatter_add_ref, 0.0},
+    {"scatter_add_blocks", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | WRITES, NULL,
+     scatter_add_room, scatter_add_run, 0.0},
+    {"scatter_add_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | WRITES, NULL,
+     scatter_add_scratch, scatter_add_ref, 0.0},
 };
 
 const struct pst_op pst_op_gather = {

@@ -481,9 +481,11 @@ static const struct pst_kernel index_kernels[] = {
 };
 static const struct pst_kernel index_put_kernels[] = {
     {"index_put_blocks", PST_ISA_ANY, PST_D_ANY,
-     PST_K_STRIDED | PST_K_INPLACE_0, blocks_support, NULL, index_put_run, 0.0},
-    {"index_put_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | PST_K_INPLACE_0,
-     NULL, NULL, index_put_ref, 0.0},
+     PST_K_STRIDED | PST_K_INPLACE_0 | PST_K_COPIES, blocks_support, NULL,
+     index_put_run, 0.0},
+    {"index_put_ref", PST_ISA_ANY, PST_D_ANY,
+     PST_K_STRIDED | PST_K_INPLACE_0 | PST_K_COPIES, NULL, NULL, index_put_ref,
+     0.0},
 };
 
 const struct pst_op pst_op_index_Tensor = {

@@ -29,6 +29,7 @@ static void overwrite(const struct pst_call *c, bool reference,
 
 /* Kernels ID and ID_ref from ID_into(call, reference); the fast one may find
  * its base in place. */
+#define WRITES (PST_K_INPLACE_0 | PST_K_COPIES)
 #define KERNELS(id)                                                            \
     static void id##_run(const struct pst_call *c)                             \
     {                                                                          \
@@ -39,8 +40,8 @@ static void overwrite(const struct pst_call *c, bool reference,
         id##_into(c, true);                                                    \
     }                                                                          \
     static const struct pst_kernel id##_kernels[] = {                          \
-        {#id, PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | PST_K_INPLACE_0, NULL,   \
-         NULL, id##_run, 0.0},                                                 \
+        {#id, PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | WRITES, NULL, NULL,      \
+         id##_run, 0.0},                                                       \
         {#id "_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL,        \
          id##_ref, 0.0},                                                       \
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/attention/sdpa.h"
+#include "stages/ops/matmul/packed.h"
 
 #include "stages/ops/simd/layers/exprow.h"
 
@@ -58,5 +59,6 @@ const struct pst_sdpa_loops PST_SIMD(pst_sdpa_loops) = {
     .softmax = softmax,
     .backward = backward,
     .product = product,
+    .dots = PST_SIMD(pst_simd_dots),
     .transpose = transpose,
 };

@@ -69,7 +69,7 @@ static enum pst_status layout_param(struct maker *m, unsigned index)
     p.data = reserve(m, bytes,
                      param->kind == PST_VALUE_PARAM ? &l->memory.params
                                                     : &l->memory.buffers);
-    if (p.updated)
+    if (p.updated && !role->options.no_undo)
         p.shadow = reserve(m, bytes, &l->memory.buffers);
     l->param_at[index] = (int)l->params.n;
     return pst_vec_push(PST_TAG_EXEC, &l->params, p)
@@ -239,6 +239,22 @@ static enum pst_status compile(struct maker *m, unsigned stage,
     return status;
 }
 
+/* Bytes that a step copies. */
+static void count_copies(struct maker *m)
+{
+    const struct pst_rank_role *role = m->role;
+    struct pst_layout *l = m->l;
+
+    for (size_t i = 0; i < l->params.n; i++)
+        if (l->params.at[i].shadow != 0)
+            l->memory.copied += l->params.at[i].bytes;
+    for (unsigned s = 0; s < role->sched->n_stages; s++)
+        for (int mb = 0; mb < (int)role->sched->n_microbatches; mb++)
+            if (l->stages[s].program != NULL)
+                l->memory.copied +=
+                    pst_layout_program(l, role, (int)s, mb)->copied;
+}
+
 static enum pst_status lay_out_fixed(struct maker *m)
 {
     const struct pst_rank_role *role = m->role;
@@ -267,6 +283,8 @@ static enum pst_status lay_out_fixed(struct maker *m)
         if (status == PST_OK && l->stages[s].tail != NULL)
             status = compile(m, s, l->stages[s].tail);
     }
+    if (status == PST_OK)
+        count_copies(m);
     return status;
 }
 

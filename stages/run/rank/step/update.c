@@ -8,7 +8,7 @@ void pst_update_keep(const struct pst_layout *layout, struct pst_rank_device *d)
     for (size_t i = 0; i < layout->params.n; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
 
-        if (p->updated)
+        if (p->shadow != 0)
             d->mem.device->copy(&d->mem, pst_rank_at(d, p->shadow),
                                 pst_rank_at(d, p->data), p->bytes);
     }
@@ -20,7 +20,7 @@ void pst_update_restore(const struct pst_layout *layout,
     for (size_t i = 0; i < layout->params.n; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
 
-        if (p->updated)
+        if (p->shadow != 0)
             d->mem.device->copy(&d->mem, pst_rank_at(d, p->data),
                                 pst_rank_at(d, p->shadow), p->bytes);
     }

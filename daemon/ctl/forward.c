@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/forward.h"
+
+#include "daemon/common/setup.h"
+#include "daemon/ctl/print.h"
+#include "stages/run/state/carried.h"
+#include "stages/split/evaluate.h"
+
+static void report_skipped(void *ctx, const char *dir, uint64_t step,
+                           const char *text)
+{
+    (void)ctx;
+    (void)dir;
+    (void)step;
+    pstctl_printf(stderr, "penstock: warning: checkpoint passed over: %s\n",
+                  text);
+}
+
+static enum pst_status load(const struct pstd_config *config,
+                            struct pstctl_forward *f, struct pst_diag *diag)
+{
+    const struct pst_load_choice choice = {.dir = config->checkpoint,
+                                           .step = PST_CHECKPOINT_LATEST,
+                                           .any_model = config->other_model,
+                                           .skipped = report_skipped};
+    struct pst_checkpoint_info info;
+    enum pst_status status =
+        pst_engine_load(f->engine, &choice, &info, NULL, diag);
+
+    if (status == PST_OK)
+        f->step = info.step;
+    return status;
+}
+
+/* The plan in the newest checkpoint, if the model was changed in its run. What
+ * is wrong with a folder is told when it is loaded. */
+static enum pst_status open_carried(const struct pstd_config *config,
+                                    struct pstctl_forward *f,
+                                    struct pst_diag *diag)
+{
+    const struct pst_checkpoint_query query = {.dir = config->checkpoint,
+                                               .step = PST_CHECKPOINT_LATEST};
+    struct pst_checkpoint *ckpt;
+    uint64_t step;
+    bool any;
+
+    if (pst_checkpoint_open(&query, &ckpt, NULL) != PST_OK)
+        return PST_OK;
+    step = ckpt->info.step;
+    any = pst_carried_is_in(ckpt);
+    pst_checkpoint_close(ckpt);
+    return any ? pst_carried_open(f->p.plan, config->checkpoint, step, false,
+                                  &f->carried, diag)
+               : PST_OK;
+}
+
+enum pst_status pstctl_forward_open(const struct pstd_config *config,
+                                    unsigned microbatches,
+                                    struct pstctl_forward *f,
+                                    struct pst_diag *diag)
+{
+    const struct pst_eval_options eval = {.keep = config->keep_random.at,
+                                          .n_keep = config->keep_random.n};
+    struct pst_exec_options options;
+    enum pst_status status =
+        pstctl_plan_open(config->args[0], config, &f->p, diag);
+
+    if (status == PST_OK)
+        status = pstd_exec_options(config, 1, false, &options, diag);
+    if (status == PST_OK)
+        status = pst_transport_self.open("1", &f->transport, diag);
+    if (status != PST_OK)
+        return status;
+    options.microbatches = microbatches;
+    options.no_undo = true; /* the first step that fails is the last */
+    if (config->checkpoint != NULL && !config->other_model)
+        status = open_carried(config, f, diag);
+    /* Evaluation first: what training needs of the rows does not matter. */
+    if (status == PST_OK)
+        status =
+            pst_plan_eval(f->carried != NULL ? f->carried->plan : f->p.plan,
+                          &eval, &f->eval, diag);
+    if (status == PST_OK) {
+        for (size_t i = 0; i < f->eval->notes.n; i++)
+            pstctl_printf(stderr, "note: %s\n", f->eval->notes.at[i]);
+        status = pstd_open_batch(config, f->eval, &f->batch, diag);
+    }
+    f->plan = f->batch.plan;
+    options.tail = f->batch.tail;
+    options.n_tail = f->batch.n_tail;
+    if (status == PST_OK)
+        status =
+            pst_engine_new(f->plan, f->transport, &options, &f->engine, diag);
+    if (status == PST_OK && config->checkpoint != NULL)
+        status = load(config, f, diag);
+    return status;
+}
+
+void pstctl_forward_close(struct pstctl_forward *f)
+{
+    pst_engine_free(f->engine);
+    if (f->transport != NULL)
+        f->transport->ops->close(f->transport);
+    pst_batch_fini(&f->batch);
+    pst_plan_free(f->eval);
+    pst_carried_close(f->carried);
+    pstctl_plan_close(&f->p);
+}
