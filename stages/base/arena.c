@@ -114,14 +114,17 @@ char *pst_arena_printf(struct pst_arena *arena, const char *fmt, ...)
 {
     va_list ap, again;
     char *p = NULL;
+    char text[128]; /* most are short: formatted once */
     int n;
 
     va_start(ap, fmt);
     va_copy(again, ap);
-    n = vsnprintf(NULL, 0, fmt, ap);
+    n = vsnprintf(text, sizeof(text), fmt, ap);
     if (n >= 0)
         p = pst_arena_alloc(arena, (size_t)n + 1);
-    if (p)
+    if (p && (size_t)n < sizeof(text))
+        memcpy(p, text, (size_t)n + 1);
+    else if (p)
         vsnprintf(p, (size_t)n + 1, fmt, again);
     va_end(again);
     va_end(ap);

@@ -66,18 +66,26 @@ void pst_str_addn(struct pst_str *s, const char *text, size_t len)
 void pst_str_addf(struct pst_str *s, const char *fmt, ...)
 {
     va_list ap, again;
+    size_t room;
     int n;
 
     va_start(ap, fmt);
     va_copy(again, ap);
-    n = s->visible ? 0 : vsnprintf(NULL, 0, fmt, ap);
     if (s->visible) {
-        pst_str_vaddf_visible(s, fmt, again);
-    } else if (n < 0) {
-        s->failed = 1;
-    } else if (reserve(s, (size_t)n)) {
-        vsnprintf(s->text + s->len, (size_t)n + 1, fmt, again);
-        s->len += (size_t)n;
+        pst_str_vaddf_visible(s, fmt, ap);
+    } else if (reserve(s, 1)) {
+        /* What fits is formatted once: a conversion is slow where a library
+         * (libquadmath) has registered conversions of its own. */
+        room = s->cap - s->len;
+        n = vsnprintf(s->text + s->len, room, fmt, ap);
+        if (n >= 0 && (size_t)n >= room && reserve(s, (size_t)n))
+            n = vsnprintf(s->text + s->len, (size_t)n + 1, fmt, again);
+        if (n < 0)
+            s->failed = 1;
+        if (s->failed)
+            s->text[s->len] = '\0';
+        else
+            s->len += (size_t)n;
     }
     va_end(again);
     va_end(ap);
@@ -317,8 +325,13 @@ uint64_t pst_hash(const void *data, size_t len, uint64_t seed)
 
 void pst_digest_text(const unsigned char bytes[16], char out[33])
 {
-    for (size_t i = 0; i < 16; i++)
-        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < 16; i++) {
+        out[2 * i] = digits[bytes[i] >> 4];
+        out[2 * i + 1] = digits[bytes[i] & 0xf];
+    }
+    out[32] = '\0';
 }
 
 void pst_digest(const void *data, size_t len, char out[33])

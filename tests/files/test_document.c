@@ -2,23 +2,26 @@
 /* Documents of .pt2 files as records: caps, exactness, forms. */
 #include "tests/test.h"
 
+#include "stages/base/rng.h"
 #include "stages/files/pt2/reader.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 static struct pst_diag diag;
+static struct pst_arena texts; /* of what parse() gave */
 
-static enum pst_status parse(const char *text, json_t **ret)
+static enum pst_status parse(const char *text, const struct pst_json **ret)
 {
     diag.text[0] = '\0';
-    return pst_json_parse("the text", text, strlen(text), ret, &diag);
+    return pst_json_parse("the text", text, strlen(text), &texts, ret, &diag);
 }
 
 static void refused(const char *text, enum pst_status status, const char *why)
 {
-    json_t *json;
+    const struct pst_json *json;
 
     assert_int_equal(parse(text, &json), status);
     assert_true(strncmp(diag.text, "the text: ", 10) == 0);
@@ -28,7 +31,7 @@ static void refused(const char *text, enum pst_status status, const char *why)
 
 static void numbers_are_exact(void **state)
 {
-    json_t *json;
+    const struct pst_json *json;
     double x;
 
     (void)state;
@@ -36,15 +39,14 @@ static void numbers_are_exact(void **state)
                     "\"Infinity\", \"-Infinity\", \"NaN\", 3, \"nan\"]",
                     &json),
               &diag);
-    assert_true(json_integer_value(json_array_get(json, 0)) == INT64_MAX);
-    assert_true(json_integer_value(json_array_get(json, 1)) == INT64_MIN);
-    assert_true(pst_json_double(json_array_get(json, 2), &x) && signbit(x));
-    assert_true(pst_json_double(json_array_get(json, 3), &x) && x == INFINITY);
-    assert_true(pst_json_double(json_array_get(json, 4), &x) && x == -INFINITY);
-    assert_true(pst_json_double(json_array_get(json, 5), &x) && isnan(x));
-    assert_true(pst_json_double(json_array_get(json, 6), &x) && x == 3);
-    assert_false(pst_json_double(json_array_get(json, 7), &x));
-    json_decref(json);
+    assert_true(pst_json_integer(pst_json_at(json, 0)) == INT64_MAX);
+    assert_true(pst_json_integer(pst_json_at(json, 1)) == INT64_MIN);
+    assert_true(pst_json_double(pst_json_at(json, 2), &x) && signbit(x));
+    assert_true(pst_json_double(pst_json_at(json, 3), &x) && x == INFINITY);
+    assert_true(pst_json_double(pst_json_at(json, 4), &x) && x == -INFINITY);
+    assert_true(pst_json_double(pst_json_at(json, 5), &x) && isnan(x));
+    assert_true(pst_json_double(pst_json_at(json, 6), &x) && x == 3);
+    assert_false(pst_json_double(pst_json_at(json, 7), &x));
     refused("{\"nodes\": [{\"target\": \"torch.ops.aten.add.Tensor\", \"x\": "
             "9223372036854775808}]}",
             PST_ERR_UNSUPPORTED,
@@ -57,7 +59,7 @@ static void damage_is_refused(void **state)
 
     (void)state;
     refused("{\"a\": 1, \"a\": 2}", PST_ERR_INPUT, "duplicate");
-    refused("[1] 2", PST_ERR_INPUT, "byte 5");
+    refused("[1] 2", PST_ERR_INPUT, "byte 4");
     refused("[1", PST_ERR_INPUT, "not valid JSON");
     refused("[\"\\ud800\"]", PST_ERR_INPUT, "not valid JSON");
     refused("[\"\xff\"]", PST_ERR_INPUT, "not valid JSON");
@@ -70,15 +72,13 @@ static void damage_is_refused(void **state)
     memset(deep, '[', 64);
     memset(deep + 64, ']', 64);
     deep[128] = '\0';
-    json_t *json;
+    const struct pst_json *json;
 
     assert_ok(parse(deep, &json), &diag);
-    json_decref(json);
     strcpy(deep, "[\"\\\"");
     memset(deep + 4, '[', 100);
     strcpy(deep + 104, "\"]");
     assert_ok(parse(deep, &json), &diag);
-    json_decref(json);
 }
 
 #define TENSOR(dtype, sizes, strides, offset)                                  \
@@ -94,7 +94,7 @@ static enum pst_status tensor(const char *text, struct pst_doc_meta *ret)
     struct pst_doc_tensor t;
     enum pst_status status;
     struct pst_reader r;
-    json_t *json;
+    const struct pst_json *json;
 
     assert_ok(parse(text, &json), &diag);
     diag.text[0] = '\0';
@@ -103,7 +103,6 @@ static enum pst_status tensor(const char *text, struct pst_doc_meta *ret)
     if (status == PST_OK)
         status = pst_doc_meta(&t, NULL, ret, &diag);
     pst_reader_fini(&r);
-    json_decref(json);
     return status;
 }
 
@@ -160,15 +159,22 @@ static void tensors_are_checked(void **state)
 static void place(struct pst_reader *r, const char *stack, const char *trace,
                   const char *module, unsigned call, const char *source)
 {
-    json_t *metadata = json_pack("{s:s*, s:s*}", "nn_module_stack", stack,
-                                 "stack_trace", trace);
+    const struct pst_json members[] = {
+        {.kind = PST_JSON_STRING, .key = "nn_module_stack", .text = stack},
+        {.kind = PST_JSON_STRING, .key = "stack_trace", .text = trace},
+    };
+    const struct pst_json metadata = {
+        .kind = PST_JSON_OBJECT,
+        .n = stack == NULL   ? 0
+             : trace == NULL ? 1
+                             : 2,
+        .at = members,
+    };
 
-    assert_non_null(metadata);
-    assert_ok(pst_read_place(r, metadata), &diag);
+    assert_ok(pst_read_place(r, &metadata), &diag);
     assert_string_equal(r->place->module, module);
     assert_int_equal(r->place->call, call);
     assert_string_equal(r->place->source, source);
-    json_decref(metadata);
 }
 
 /* Names may hold the separators of the texts that they stand in. */
@@ -217,6 +223,114 @@ static void places_are_found(void **state)
     place(&r, ";;,,@", "File \"", "", 0, "");
     pst_reader_fini(&r);
     pst_arena_fini(&arena);
+}
+
+/* --- beside another parser ------------------------------------------------ */
+
+static bool same(const struct pst_json *have, const json_t *want)
+{
+    const json_t *member;
+    size_t i = 0;
+
+    switch (json_typeof(want)) {
+    case JSON_OBJECT:
+        if (pst_json_members(have) != json_object_size(want) ||
+            have->kind != PST_JSON_OBJECT)
+            return false;
+        for (const struct pst_json *m = NULL;
+             (m = pst_json_next(have, m)) != NULL; i++) {
+            member = json_object_get(want, m->key);
+            if (member == NULL || !same(m, member) ||
+                pst_json_get(have, m->key) != m)
+                return false;
+        }
+        return i == have->n && pst_json_get(have, "no such key") == NULL;
+    case JSON_ARRAY:
+        if (!pst_json_is(have, PST_JSON_ARRAY) ||
+            have->n != json_array_size(want))
+            return false;
+        while (i < have->n &&
+               same(pst_json_at(have, i), json_array_get(want, i)))
+            i++;
+        return i == have->n && pst_json_at(have, i) == NULL;
+    case JSON_STRING:
+        return pst_json_is(have, PST_JSON_STRING) &&
+               strcmp(pst_json_string(have), json_string_value(want)) == 0;
+    case JSON_INTEGER:
+        return pst_json_is(have, PST_JSON_INTEGER) &&
+               pst_json_integer(have) == json_integer_value(want);
+    case JSON_REAL: {
+        const double x = json_real_value(want);
+
+        return pst_json_is(have, PST_JSON_REAL) &&
+               memcmp(&have->real, &x, sizeof(x)) == 0;
+    }
+    case JSON_NULL:
+        return pst_json_is(have, PST_JSON_NULL);
+    default:
+        return pst_json_is(have, PST_JSON_BOOL) &&
+               pst_json_true(have) == json_is_true(want) &&
+               pst_json_false(have) == json_is_false(want);
+    }
+}
+
+static void compare(const char *text)
+{
+    json_t *want = json_loadb(text, strlen(text), JSON_REJECT_DUPLICATES, NULL);
+    const struct pst_json *have;
+    const enum pst_status status = parse(text, &have);
+
+    if ((status == PST_OK) != (want != NULL))
+        fail_msg("%s: %s, %s", text, pst_status_name(status), diag.text);
+    if (want != NULL && !same(have, want))
+        fail_msg("%s: another value", text);
+    json_decref(want);
+    pst_arena_fini(&texts);
+}
+
+/* Texts with all that JSON has, damaged in some places. */
+static void as_another_parser_reads_it(void **state)
+{
+    static const char *const seeds[] = {
+        " {\"a\": [1, -2.5e-3, 0, -0, 10E+2, 0.25], \"b\" :{} , \"\": [ ]} ",
+        "[true, false, null, \"\", \"x\\n\\u00e9\\ud83d\\ude00\\\\\\\"\\/\"]",
+        "{\"a\": 1, \"b\": 2, \"c\": 3, \"d\": 4, \"e\": 5, \"f\": 6, \"g\": "
+        "7, \"h\": 8, \"i\": 9, \"j\": {\"k\": [9223372036854775807]}}",
+        "[\"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80\", [[\"u\"], {\"1\": "
+        "1e308}]]",
+    };
+    static const char bytes[] = "\"\\{}[],: \n\t-+.eE0123456789abcdefhijtrulsn/"
+                                "\x01\x7f\x80\xbf\xc3\xe2\xed\xf0\xf4\xff";
+    const struct pst_rng_key key = {.seed = 1};
+    uint64_t drawn = 0;
+    char text[256];
+
+    (void)state;
+    for (size_t i = 0; i < 60000; i++) {
+        const char *seed = seeds[i % PST_COUNT(seeds)];
+        const unsigned n = (unsigned)(4 * pst_rng_f32(&key, drawn++));
+        size_t len = strlen(seed);
+
+        memcpy(text, seed, len + 1);
+        for (unsigned k = 0; k < n && len > 1; k++) {
+            const size_t at = (size_t)(pst_rng_f64(&key, drawn++) * len);
+            const char c = bytes[(size_t)(pst_rng_f64(&key, drawn++) *
+                                          (sizeof(bytes) - 1))];
+            const float what = pst_rng_f32(&key, drawn++);
+
+            if (what < .5F) {
+                text[at] = c;
+            } else if (what < .75F) {
+                memmove(text + at, text + at + 1, len - at);
+                len--;
+            } else {
+                memmove(text + at + 1, text + at, len - at + 1);
+                text[at] = c;
+                len++;
+            }
+        }
+        compare(text);
+    }
 }
 
 /* --- whole documents ------------------------------------------------------ */
@@ -406,16 +520,31 @@ static void damaged_documents_are_refused(void **state)
     }
 }
 
+static int make(void **state)
+{
+    (void)state;
+    pst_arena_init(&texts, PST_TAG_TEST);
+    return 0;
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    pst_arena_fini(&texts);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_exact),
         cmocka_unit_test(damage_is_refused),
+        cmocka_unit_test(as_another_parser_reads_it),
         cmocka_unit_test(tensors_are_checked),
         cmocka_unit_test(places_are_found),
         cmocka_unit_test(documents_are_records),
         cmocka_unit_test(damaged_documents_are_refused),
     };
 
-    return cmocka_run_group_tests_name("document", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("document", tests, make, clean);
 }

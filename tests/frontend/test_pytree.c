@@ -5,6 +5,8 @@
 #include "stages/files/pt2/reader.h"
 #include "stages/frontend/import/import.h"
 
+#include <string.h>
+
 static struct pst_diag diag;
 
 #define LEAF "{\"type\": null, \"context\": null, \"children_spec\": []}"
@@ -39,15 +41,15 @@ static void leaves_have_paths(void **state)
     struct pst_paths paths;
     struct pst_arena arena;
     struct pst_reader r;
-    json_t *fields;
+    static const char fields[] =
+        "{\"m.Pair\": {\"field_names\": [\"left\", \"right\"]}}";
 
     (void)state;
     pst_arena_init(&arena, PST_TAG_TEST);
-    fields =
-        json_pack("{s:{s:[s, s]}}", "m.Pair", "field_names", "left", "right");
-    assert_non_null(fields);
     pst_reader_init(&r, NULL, &arena, &diag);
-    r.fields = fields;
+    assert_ok(pst_json_parse("fields", fields, strlen(fields), &arena,
+                             &r.fields, &diag),
+              &diag);
     assert_ok(pst_read_tree(&r, args, &tree), &diag);
     assert_ok(pst_pytree_arguments(tree, names, 3, &arena, &paths, &diag),
               &diag);
@@ -66,7 +68,6 @@ static void leaves_have_paths(void **state)
     assert_int_equal(pst_read_tree(&r, "[1, 5]", &tree), PST_ERR_INPUT);
     assert_int_equal(pst_read_tree(&r, "[1, ", &tree), PST_ERR_INPUT);
     pst_reader_fini(&r);
-    json_decref(fields);
     pst_arena_fini(&arena);
 }
 

@@ -19,33 +19,34 @@ static enum pst_status wrong(struct pst_reader *r, const char *what,
 }
 
 /* "name" of {"name": ...} */
-static enum pst_status read_name(struct pst_reader *r, const json_t *json,
-                                 const char *what,
+static enum pst_status read_name(struct pst_reader *r,
+                                 const struct pst_json *json, const char *what,
                                  const struct pst_doc_arg *arg,
                                  const char **ret)
 {
-    const char *name = json_string_value(json_object_get(json, "name"));
+    const char *name = pst_json_string(pst_json_get(json, "name"));
 
     return name != NULL ? pst_read_text(r, name, ret) : wrong(r, what, arg);
 }
 
 /* Names of tensors; those of optional ones are unions again. */
-static enum pst_status read_names(struct pst_reader *r, const json_t *list,
-                                  const char *what, struct pst_doc_arg *arg)
+static enum pst_status read_names(struct pst_reader *r,
+                                  const struct pst_json *list, const char *what,
+                                  struct pst_doc_arg *arg)
 {
-    const size_t n = json_array_size(list);
+    const size_t n = pst_json_length(list);
     const char **names;
     enum pst_status status = pst_read_room(r, n, sizeof(*names), &names);
 
-    if (!json_is_array(list) || n > UINT32_MAX)
+    if (!pst_json_is(list, PST_JSON_ARRAY) || n > UINT32_MAX)
         return wrong(r, what, arg);
     for (size_t i = 0; i < n && status == PST_OK; i++) {
-        const json_t *item = json_array_get(list, i);
+        const struct pst_json *item = pst_json_at(list, i);
 
         if (arg->kind == PST_DOC_OPTIONAL_TENSORS) {
-            if (json_object_get(item, "as_none") != NULL)
+            if (pst_json_get(item, "as_none") != NULL)
                 continue;
-            item = json_object_get(item, "as_tensor");
+            item = pst_json_get(item, "as_tensor");
         }
         status = read_name(r, item, what, arg, &names[i]);
     }
@@ -54,22 +55,23 @@ static enum pst_status read_names(struct pst_reader *r, const json_t *list,
     return status;
 }
 
-static bool is_literal(enum pst_doc_number_kind kind, const json_t *json,
-                       struct pst_doc_number *ret)
+static bool is_literal(enum pst_doc_number_kind kind,
+                       const struct pst_json *json, struct pst_doc_number *ret)
 {
     *ret = (struct pst_doc_number){.kind = kind};
     if (kind == PST_DOC_NUMBER_FLOAT)
         return pst_json_double(json, &ret->f);
     if (kind == PST_DOC_NUMBER_BOOL) {
-        ret->b = json_is_true(json);
-        return json_is_boolean(json);
+        ret->b = pst_json_true(json);
+        return pst_json_is(json, PST_JSON_BOOL);
     }
-    ret->i = json_integer_value(json);
-    return json_is_integer(json);
+    ret->i = pst_json_integer(json);
+    return pst_json_is(json, PST_JSON_INTEGER);
 }
 
 /* {"as_name": ...} or a literal by its own tag, in as_sym_int and its like. */
-static enum pst_status read_symbol(struct pst_reader *r, const json_t *json,
+static enum pst_status read_symbol(struct pst_reader *r,
+                                   const struct pst_json *json,
                                    const char *what, struct pst_doc_arg *arg)
 {
     static const struct {
@@ -78,14 +80,14 @@ static enum pst_status read_symbol(struct pst_reader *r, const json_t *json,
     } literals[] = {{"as_int", PST_DOC_NUMBER_INT},
                     {"as_float", PST_DOC_NUMBER_FLOAT},
                     {"as_bool", PST_DOC_NUMBER_BOOL}};
-    json_t *payload;
+    const struct pst_json *payload;
     const char *tag = pst_json_union(json, &payload, what, r->diag);
 
     if (tag == NULL)
         return PST_ERR_INPUT;
-    if (strcmp(tag, "as_name") == 0 && json_is_string(payload)) {
+    if (strcmp(tag, "as_name") == 0 && pst_json_is(payload, PST_JSON_STRING)) {
         arg->number.kind = PST_DOC_NUMBER_NAME;
-        return pst_read_text(r, json_string_value(payload), &arg->number.name);
+        return pst_read_text(r, pst_json_string(payload), &arg->number.name);
     }
     for (size_t i = 0; i < PST_COUNT(literals); i++)
         if (strcmp(tag, literals[i].tag) == 0 &&
@@ -95,29 +97,30 @@ static enum pst_status read_symbol(struct pst_reader *r, const json_t *json,
 }
 
 /* Literals; integers may be names or stand alone. */
-static enum pst_status read_numbers(struct pst_reader *r, const json_t *list,
+static enum pst_status read_numbers(struct pst_reader *r,
+                                    const struct pst_json *list,
                                     const char *what,
                                     enum pst_doc_number_kind kind,
                                     struct pst_doc_arg *arg)
 {
-    const size_t n = json_array_size(list);
+    const size_t n = pst_json_length(list);
     struct pst_doc_number *numbers;
     enum pst_status status = pst_read_room(r, n, sizeof(*numbers), &numbers);
 
-    if (!json_is_array(list) || n > UINT32_MAX)
+    if (!pst_json_is(list, PST_JSON_ARRAY) || n > UINT32_MAX)
         return wrong(r, what, arg);
     for (size_t i = 0; i < n && status == PST_OK; i++) {
-        const json_t *item = json_array_get(list, i);
-        const json_t *name = json_object_get(item, "as_name");
+        const struct pst_json *item = pst_json_at(list, i);
+        const struct pst_json *name = pst_json_get(item, "as_name");
 
-        if (kind == PST_DOC_NUMBER_INT && json_is_string(name)) {
+        if (kind == PST_DOC_NUMBER_INT && pst_json_is(name, PST_JSON_STRING)) {
             numbers[i].kind = PST_DOC_NUMBER_NAME;
-            status =
-                pst_read_text(r, json_string_value(name), &numbers[i].name);
+            status = pst_read_text(r, pst_json_string(name), &numbers[i].name);
             continue;
         }
-        if (kind == PST_DOC_NUMBER_INT && json_is_object(item) && name == NULL)
-            item = json_object_get(item, "as_int");
+        if (kind == PST_DOC_NUMBER_INT && pst_json_is(item, PST_JSON_OBJECT) &&
+            name == NULL)
+            item = pst_json_get(item, "as_int");
         if (!is_literal(kind, item, &numbers[i]))
             status = wrong(r, what, arg);
     }
@@ -126,15 +129,17 @@ static enum pst_status read_numbers(struct pst_reader *r, const json_t *list,
     return status;
 }
 
-static enum pst_status read_text(struct pst_reader *r, const json_t *json,
-                                 const char *what, struct pst_doc_arg *arg)
+static enum pst_status read_text(struct pst_reader *r,
+                                 const struct pst_json *json, const char *what,
+                                 struct pst_doc_arg *arg)
 {
-    return json_is_string(json)
-               ? pst_read_text(r, json_string_value(json), &arg->name)
+    return pst_json_is(json, PST_JSON_STRING)
+               ? pst_read_text(r, pst_json_string(json), &arg->name)
                : wrong(r, what, arg);
 }
 
-static enum pst_status read_payload(struct pst_reader *r, const json_t *json,
+static enum pst_status read_payload(struct pst_reader *r,
+                                    const struct pst_json *json,
                                     const char *what, struct pst_doc_arg *arg)
 {
     switch (arg->kind) {
@@ -172,14 +177,14 @@ static enum pst_status read_payload(struct pst_reader *r, const json_t *json,
     case PST_DOC_SCALAR_TYPE:
     case PST_DOC_MEMORY_FORMAT:
     case PST_DOC_LAYOUT:
-        if (!json_is_integer(json))
+        if (!pst_json_is(json, PST_JSON_INTEGER))
             return wrong(r, what, arg);
-        arg->code = json_integer_value(json);
+        arg->code = pst_json_integer(json);
         return PST_OK;
     case PST_DOC_GRAPH:
-        if (!json_is_object(json))
+        if (!pst_json_is(json, PST_JSON_OBJECT))
             return wrong(r, what, arg);
-        return pst_read_graph(r, json_object_get(json, "graph"), &arg->graph);
+        return pst_read_graph(r, pst_json_get(json, "graph"), &arg->graph);
     case PST_DOC_NONE:
     case PST_DOC_DEVICE:
     case PST_DOC_COMPLEX:
@@ -189,13 +194,13 @@ static enum pst_status read_payload(struct pst_reader *r, const json_t *json,
     return PST_OK;
 }
 
-enum pst_status pst_read_arg(struct pst_reader *r, const json_t *json,
+enum pst_status pst_read_arg(struct pst_reader *r, const struct pst_json *json,
                              const char *where, const char *what,
                              struct pst_doc_arg *ret)
 {
     struct pst_doc_arg arg = {.kind = PST_DOC_OTHER};
     enum pst_status status = PST_OK;
-    json_t *payload = NULL;
+    const struct pst_json *payload = NULL;
 
     arg.tag = pst_json_union(json, &payload, where, r->diag);
     if (arg.tag == NULL)
@@ -214,20 +219,19 @@ enum pst_status pst_read_arg(struct pst_reader *r, const json_t *json,
     return status;
 }
 
-enum pst_status pst_read_args(struct pst_reader *r, const json_t *list,
+enum pst_status pst_read_args(struct pst_reader *r, const struct pst_json *list,
                               const char *where, unsigned *ret_n,
                               struct pst_doc_arg **ret)
 {
-    const size_t n = json_array_size(list);
+    const size_t n = pst_json_length(list);
     struct pst_doc_arg *args;
     enum pst_status status = pst_read_room(r, n, sizeof(*args), &args);
 
-    if (n > UINT32_MAX || (list != NULL && !json_is_array(list)))
+    if (n > UINT32_MAX || (list != NULL && !pst_json_is(list, PST_JSON_ARRAY)))
         return pst_diag_set(r->diag, PST_ERR_INPUT,
                             "%s: its values are no list", where);
     for (size_t i = 0; i < n && status == PST_OK; i++)
-        status =
-            pst_read_arg(r, json_array_get(list, i), where, where, &args[i]);
+        status = pst_read_arg(r, pst_json_at(list, i), where, where, &args[i]);
     if (status == PST_OK) {
         *ret = args;
         *ret_n = (unsigned)n;
@@ -235,8 +239,9 @@ enum pst_status pst_read_args(struct pst_reader *r, const json_t *list,
     return status;
 }
 
-enum pst_status pst_read_named(struct pst_reader *r, const json_t *json,
-                               const char *where, struct pst_doc_arg *ret)
+enum pst_status pst_read_named(struct pst_reader *r,
+                               const struct pst_json *json, const char *where,
+                               struct pst_doc_arg *ret)
 {
     *ret = (struct pst_doc_arg){.kind = PST_DOC_TENSOR,
                                 .tag = tags[PST_DOC_TENSOR]};

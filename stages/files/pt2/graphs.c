@@ -6,17 +6,18 @@
 #include <stdio.h>
 #include <string.h>
 
-static enum pst_status read_inputs(struct pst_reader *r, const json_t *list,
+static enum pst_status read_inputs(struct pst_reader *r,
+                                   const struct pst_json *list,
                                    struct pst_doc_node *node)
 {
-    const size_t n = json_array_size(list);
+    const size_t n = pst_json_length(list);
     enum pst_status status =
         pst_read_room(r, n, sizeof(*node->inputs), &node->inputs);
 
     if (n > UINT32_MAX)
         return pst_diag_set(r->diag, PST_ERR_INPUT, "it has too many inputs");
     for (size_t i = 0; i < n && status == PST_OK; i++) {
-        const json_t *json = json_array_get(list, i);
+        const struct pst_json *json = pst_json_at(list, i);
         struct pst_doc_input *input = &node->inputs[i];
         char what[160];
 
@@ -24,24 +25,25 @@ static enum pst_status read_inputs(struct pst_reader *r, const json_t *list,
         if (status != PST_OK)
             return status;
         snprintf(what, sizeof(what), "argument \"%.100s\"", input->name);
-        status = pst_read_arg(r, json_object_get(json, "arg"), node->target,
-                              what, &input->arg);
+        status = pst_read_arg(r, pst_json_get(json, "arg"), node->target, what,
+                              &input->arg);
     }
     node->n_inputs = (unsigned)n;
     return status;
 }
 
-static enum pst_status read_lists(struct pst_reader *r, const json_t *json,
+static enum pst_status read_lists(struct pst_reader *r,
+                                  const struct pst_json *json,
                                   struct pst_doc_node *node)
 {
-    const json_t *inputs =
-        pst_json_member(json, "inputs", JSON_ARRAY, node->target, r->diag);
-    const json_t *outputs = NULL;
+    const struct pst_json *inputs =
+        pst_json_member(json, "inputs", PST_JSON_ARRAY, node->target, r->diag);
+    const struct pst_json *outputs = NULL;
     enum pst_status status = PST_ERR_INPUT;
 
     if (inputs != NULL)
-        outputs =
-            pst_json_member(json, "outputs", JSON_ARRAY, node->target, r->diag);
+        outputs = pst_json_member(json, "outputs", PST_JSON_ARRAY, node->target,
+                                  r->diag);
     if (outputs != NULL)
         status = read_inputs(r, inputs, node);
     if (status == PST_OK)
@@ -50,12 +52,13 @@ static enum pst_status read_lists(struct pst_reader *r, const json_t *json,
     return status;
 }
 
-static enum pst_status read_node(struct pst_reader *r, const json_t *json,
+static enum pst_status read_node(struct pst_reader *r,
+                                 const struct pst_json *json,
                                  struct pst_doc_node *node)
 {
     static const char prefix[] = "torch.ops.";
-    const char *target = json_string_value(json_object_get(json, "target"));
-    const char *name = json_string_value(json_object_get(json, "name"));
+    const char *target = pst_json_string(pst_json_get(json, "target"));
+    const char *name = pst_json_string(pst_json_get(json, "name"));
     enum pst_status status;
 
     if (target != NULL && pst_has_prefix(target, prefix))
@@ -64,7 +67,7 @@ static enum pst_status read_node(struct pst_reader *r, const json_t *json,
     if (status == PST_OK)
         status = pst_read_text(r, name != NULL ? name : "?", &node->name);
     if (status == PST_OK)
-        status = pst_read_place(r, json_object_get(json, "metadata"));
+        status = pst_read_place(r, pst_json_get(json, "metadata"));
     node->place = r->place;
     if (status == PST_OK)
         status = read_lists(r, json, node);
@@ -73,68 +76,68 @@ static enum pst_status read_node(struct pst_reader *r, const json_t *json,
     return status;
 }
 
-static enum pst_status read_nodes(struct pst_reader *r, const json_t *graph,
+static enum pst_status read_nodes(struct pst_reader *r,
+                                  const struct pst_json *graph,
                                   struct pst_doc_graph *ret)
 {
-    const json_t *list =
-        pst_json_member(graph, "nodes", JSON_ARRAY, "a graph", r->diag);
+    const struct pst_json *list =
+        pst_json_member(graph, "nodes", PST_JSON_ARRAY, "a graph", r->diag);
     enum pst_status status;
 
     if (list == NULL)
         return PST_ERR_INPUT;
-    ret->n_nodes = json_array_size(list);
+    ret->n_nodes = pst_json_length(list);
     status = pst_read_room(r, ret->n_nodes, sizeof(*ret->nodes), &ret->nodes);
     for (size_t i = 0; i < ret->n_nodes && status == PST_OK; i++)
-        status = read_node(r, json_array_get(list, i), &ret->nodes[i]);
+        status = read_node(r, pst_json_at(list, i), &ret->nodes[i]);
     return status;
 }
 
-static enum pst_status read_tensors(struct pst_reader *r, const json_t *metas,
+static enum pst_status read_tensors(struct pst_reader *r,
+                                    const struct pst_json *metas,
                                     struct pst_doc_graph *ret)
 {
     struct pst_doc_tensor *tensors;
     enum pst_status status;
-    const char *name;
-    json_t *json;
 
     status =
-        pst_read_room(r, json_object_size(metas), sizeof(*tensors), &tensors);
-    json_object_foreach((json_t *)metas, name, json)
-    {
+        pst_read_room(r, pst_json_members(metas), sizeof(*tensors), &tensors);
+    for (const struct pst_json *json = NULL;
+         (json = pst_json_next(metas, json)) != NULL;) {
         if (status != PST_OK)
             return status;
-        status = pst_read_tensor(r, json, name, tensors);
-        if (status == PST_OK && !pst_map_put(&ret->tensors, name, tensors))
+        status = pst_read_tensor(r, json, json->key, tensors);
+        if (status == PST_OK && !pst_map_put(&ret->tensors, json->key, tensors))
             status = pst_diag_nomem(r->diag, sizeof(*tensors));
         tensors++;
     }
     return status;
 }
 
-static enum pst_status read_numbers(struct pst_reader *r, const json_t *list,
+static enum pst_status read_numbers(struct pst_reader *r,
+                                    const struct pst_json *list,
                                     struct pst_doc_graph *ret)
 {
     struct pst_doc_number *numbers;
     enum pst_status status;
-    const char *name;
-    json_t *json;
 
     status =
-        pst_read_room(r, json_object_size(list), sizeof(*numbers), &numbers);
-    json_object_foreach((json_t *)list, name, json)
-    {
+        pst_read_room(r, pst_json_members(list), sizeof(*numbers), &numbers);
+    for (const struct pst_json *json = NULL;
+         (json = pst_json_next(list, json)) != NULL;) {
         if (status != PST_OK)
             return status;
-        status = pst_read_number(r, json, name, numbers);
-        if (status == PST_OK && !pst_map_has(&ret->numbers, name) &&
-            !pst_map_put(&ret->numbers, name, numbers))
+        status = pst_read_number(r, json, json->key, numbers);
+        if (status == PST_OK && !pst_map_has(&ret->numbers, json->key) &&
+            !pst_map_put(&ret->numbers, json->key, numbers))
             status = pst_diag_nomem(r->diag, sizeof(*numbers));
         numbers++;
     }
     return status;
 }
 
-enum pst_status pst_read_graph(struct pst_reader *r, const json_t *json,
+enum pst_status pst_read_graph(struct pst_reader *r,
+                               const struct pst_json *json,
                                struct pst_doc_graph **ret)
 {
     static const char *const lists[] = {"sym_int_values", "sym_bool_values",
@@ -149,16 +152,16 @@ enum pst_status pst_read_graph(struct pst_reader *r, const json_t *json,
     pst_map_init(&graph->numbers, PST_TAG_ARCHIVE);
     graph->next = r->doc->graphs; /* whoever frees the document frees it */
     r->doc->graphs = graph;
-    status = pst_read_args(r, json_object_get(json, "inputs"),
+    status = pst_read_args(r, pst_json_get(json, "inputs"),
                            "an input of a graph", &graph->n_inputs, &inputs);
     if (status == PST_OK)
         status =
-            pst_read_args(r, json_object_get(json, "outputs"),
+            pst_read_args(r, pst_json_get(json, "outputs"),
                           "an output of a graph", &graph->n_outputs, &outputs);
     if (status == PST_OK)
-        status = read_tensors(r, json_object_get(json, "tensor_values"), graph);
+        status = read_tensors(r, pst_json_get(json, "tensor_values"), graph);
     for (size_t i = 0; i < PST_COUNT(lists) && status == PST_OK; i++)
-        status = read_numbers(r, json_object_get(json, lists[i]), graph);
+        status = read_numbers(r, pst_json_get(json, lists[i]), graph);
     if (status == PST_OK)
         status = read_nodes(r, json, graph);
     if (status != PST_OK)

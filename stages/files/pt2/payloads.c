@@ -3,19 +3,19 @@
 #include "stages/files/pt2/reader.h"
 
 static enum pst_status read_payload(struct pst_reader *r, const char *fqn,
-                                    const json_t *json,
+                                    const struct pst_json *json,
                                     struct pst_doc_payload *ret)
 {
-    const json_t *meta = json_object_get(json, "tensor_meta");
+    const struct pst_json *meta = pst_json_get(json, "tensor_meta");
     struct pst_doc_tensor *tensor;
     enum pst_status status;
 
-    ret->is_param = json_is_true(json_object_get(json, "is_param"));
-    ret->raw = json_is_false(json_object_get(json, "use_pickle"));
+    ret->is_param = pst_json_true(pst_json_get(json, "is_param"));
+    ret->raw = pst_json_false(pst_json_get(json, "use_pickle"));
     status = pst_read_text(r, fqn, &ret->fqn);
     if (status == PST_OK)
         status = pst_read_member(r, json, "path_name", fqn, &ret->path);
-    if (status != PST_OK || meta == NULL || json_is_null(meta))
+    if (status != PST_OK || meta == NULL || pst_json_is(meta, PST_JSON_NULL))
         return status;
     status = pst_read_room(r, 1, sizeof(*tensor), &tensor);
     if (status == PST_OK)
@@ -30,28 +30,25 @@ enum pst_status pst_payloads_parse(const char *what, const char *text,
                                    struct pst_diag *diag)
 {
     struct pst_reader r;
-    const json_t *config;
+    const struct pst_json *config;
     enum pst_status status;
-    const char *fqn;
-    json_t *json, *item;
+    const struct pst_json *json;
 
     *ret = (struct pst_doc_payloads){.n = 0};
     pst_arena_init(&ret->arena, PST_TAG_ARCHIVE);
-    status = pst_json_parse(what, text, len, &json, diag);
-    if (status != PST_OK)
-        return status;
     pst_reader_init(&r, NULL, &ret->arena, diag);
-    config = pst_json_member(json, "config", JSON_OBJECT, what, diag);
+    status = pst_json_parse(what, text, len, &r.scratch, &json, diag);
+    if (status != PST_OK)
+        goto done;
+    config = pst_json_member(json, "config", PST_JSON_OBJECT, what, diag);
     status = config == NULL ? PST_ERR_INPUT
-                            : pst_read_room(&r, json_object_size(config),
+                            : pst_read_room(&r, pst_json_members(config),
                                             sizeof(*ret->at), &ret->at);
-    json_object_foreach((json_t *)config, fqn, item)
-    {
-        if (status == PST_OK)
-            status = read_payload(&r, fqn, item, &ret->at[ret->n++]);
-    }
+    for (const struct pst_json *item = NULL;
+         status == PST_OK && (item = pst_json_next(config, item)) != NULL;)
+        status = read_payload(&r, item->key, item, &ret->at[ret->n++]);
+done:
     pst_reader_fini(&r);
-    json_decref(json);
     return status;
 }
 

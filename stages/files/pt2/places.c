@@ -260,12 +260,12 @@ static enum pst_status read_trace(struct pst_reader *r, const char *trace,
     return pst_read_text(r, text, ret);
 }
 
-enum pst_status pst_read_place(struct pst_reader *r, const json_t *metadata)
+enum pst_status pst_read_place(struct pst_reader *r,
+                               const struct pst_json *metadata)
 {
     const char *stack =
-        json_string_value(json_object_get(metadata, "nn_module_stack"));
-    const char *trace =
-        json_string_value(json_object_get(metadata, "stack_trace"));
+        pst_json_string(pst_json_get(metadata, "nn_module_stack"));
+    const char *trace = pst_json_string(pst_json_get(metadata, "stack_trace"));
     struct pst_doc_place place = *r->place, *copy;
     enum pst_status status = PST_OK;
 

@@ -4,26 +4,24 @@
 
 #include <string.h>
 
-static enum pst_status read_version(struct pst_reader *r, const json_t *json)
+static enum pst_status read_version(struct pst_reader *r,
+                                    const struct pst_json *json)
 {
-    const json_t *version = json_object_get(json, "schema_version");
-    const json_t *major = json_object_get(version, "major");
-    const char *torch =
-        json_string_value(json_object_get(json, "torch_version"));
-    json_t *item;
-    size_t i;
+    const struct pst_json *version = pst_json_get(json, "schema_version");
+    const struct pst_json *major = pst_json_get(version, "major");
+    const char *torch = pst_json_string(pst_json_get(json, "torch_version"));
+    const struct pst_json *verifiers = pst_json_get(json, "verifiers");
 
-    if (!json_is_integer(major))
+    if (!pst_json_is(major, PST_JSON_INTEGER))
         return pst_diag_set(r->diag, PST_ERR_INPUT,
                             "the model has no \"schema_version\"");
-    if (json_integer_value(major) != 8)
+    if (pst_json_integer(major) != 8)
         return pst_diag_set(r->diag, PST_ERR_VERSION,
                             "schema version %lld is not supported, only 8: "
                             "save the model again with torch >= 2.9",
-                            (long long)json_integer_value(major));
-    json_array_foreach(json_object_get(json, "verifiers"), i, item)
-    {
-        const char *name = json_string_value(item);
+                            (long long)pst_json_integer(major));
+    for (size_t i = 0; i < pst_json_length(verifiers); i++) {
+        const char *name = pst_json_string(pst_json_at(verifiers, i));
 
         if (name != NULL && strcmp(name, "TRAINING") == 0)
             r->doc->training = true;
@@ -44,11 +42,12 @@ static const struct spec_row {
 };
 
 /* What a kind has is read, of others only the tag. */
-static enum pst_status read_payload(struct pst_reader *r, const json_t *json,
+static enum pst_status read_payload(struct pst_reader *r,
+                                    const struct pst_json *json,
                                     struct pst_doc_spec *spec)
 {
     const char *key = spec_rows[spec->kind].key;
-    const json_t *arg = json_object_get(json, "arg");
+    const struct pst_json *arg = pst_json_get(json, "arg");
 
     switch (spec->kind) {
     case PST_DOC_SPEC_PARAMETER:
@@ -62,14 +61,14 @@ static enum pst_status read_payload(struct pst_reader *r, const json_t *json,
 
         if (status == PST_OK)
             status = pst_read_named(r, arg, spec->tag, &spec->arg);
-        spec->persistent = json_is_true(json_object_get(json, "persistent"));
+        spec->persistent = pst_json_true(pst_json_get(json, "persistent"));
         return status;
     }
     case PST_DOC_SPEC_USER_INPUT:
     case PST_DOC_SPEC_USER_OUTPUT:
         return pst_read_arg(r, arg, spec->tag, spec->tag, &spec->arg);
     case PST_DOC_SPEC_CONSTANT_INPUT:
-        return pst_read_arg(r, json_object_get(json, "value"), spec->tag,
+        return pst_read_arg(r, pst_json_get(json, "value"), spec->tag,
                             spec->tag, &spec->arg);
     case PST_DOC_SPEC_CUSTOM_OBJECT:
     case PST_DOC_SPEC_TOKEN:
@@ -79,10 +78,11 @@ static enum pst_status read_payload(struct pst_reader *r, const json_t *json,
     return PST_OK;
 }
 
-static enum pst_status read_spec(struct pst_reader *r, const json_t *json,
-                                 const char *where, struct pst_doc_spec *spec)
+static enum pst_status read_spec(struct pst_reader *r,
+                                 const struct pst_json *json, const char *where,
+                                 struct pst_doc_spec *spec)
 {
-    json_t *payload;
+    const struct pst_json *payload;
     const char *tag = pst_json_union(json, &payload, where, r->diag);
     enum pst_status status;
 
@@ -100,19 +100,20 @@ static enum pst_status read_spec(struct pst_reader *r, const json_t *json,
     return read_payload(r, payload, spec);
 }
 
-static enum pst_status read_specs(struct pst_reader *r, const json_t *list,
+static enum pst_status read_specs(struct pst_reader *r,
+                                  const struct pst_json *list,
                                   const char *where, size_t *ret_n,
                                   const struct pst_doc_spec **ret)
 {
-    const size_t n = json_array_size(list);
+    const size_t n = pst_json_length(list);
     struct pst_doc_spec *specs;
     enum pst_status status = pst_read_room(r, n, sizeof(*specs), &specs);
 
-    if (!json_is_array(list))
+    if (!pst_json_is(list, PST_JSON_ARRAY))
         return pst_diag_set(r->diag, PST_ERR_INPUT,
                             "the model has no signature");
     for (size_t i = 0; i < n && status == PST_OK; i++)
-        status = read_spec(r, json_array_get(list, i), where, &specs[i]);
+        status = read_spec(r, pst_json_at(list, i), where, &specs[i]);
     if (status == PST_OK) {
         *ret = specs;
         *ret_n = n;
@@ -122,38 +123,37 @@ static enum pst_status read_specs(struct pst_reader *r, const json_t *list,
 
 /* --- ranges ------------------------------------------------------------- */
 
-static bool read_bound(const json_t *json, int64_t none, int64_t *ret)
+static bool read_bound(const struct pst_json *json, int64_t none, int64_t *ret)
 {
     *ret = none;
-    if (json == NULL || json_is_null(json))
+    if (json == NULL || pst_json_is(json, PST_JSON_NULL))
         return true;
-    *ret = json_integer_value(json);
-    return json_is_integer(json);
+    *ret = pst_json_integer(json);
+    return pst_json_is(json, PST_JSON_INTEGER);
 }
 
-static enum pst_status read_ranges(struct pst_reader *r, const json_t *json)
+static enum pst_status read_ranges(struct pst_reader *r,
+                                   const struct pst_json *json)
 {
     struct pst_doc_range *range;
     enum pst_status status;
-    const char *key;
-    json_t *item;
 
-    status = pst_read_room(r, json_object_size(json), sizeof(*range), &range);
+    status = pst_read_room(r, pst_json_members(json), sizeof(*range), &range);
     r->doc->ranges = range;
-    json_object_foreach((json_t *)json, key, item)
-    {
+    for (const struct pst_json *item = NULL;
+         (item = pst_json_next(json, item)) != NULL;) {
         struct pst_doc_expr *expr = NULL;
 
         if (status != PST_OK)
             return status;
-        if (!read_bound(json_object_get(item, "min_val"), INT64_MIN,
+        if (!read_bound(pst_json_get(item, "min_val"), INT64_MIN,
                         &range->min) ||
-            !read_bound(json_object_get(item, "max_val"), INT64_MAX,
+            !read_bound(pst_json_get(item, "max_val"), INT64_MAX,
                         &range->max) ||
             range->min > range->max)
             return pst_diag_set(r->diag, PST_ERR_INPUT,
-                                "the range of %s is none", key);
-        status = pst_read_expr_text(r, key, "a range", &expr);
+                                "the range of %s is none", item->key);
+        status = pst_read_expr_text(r, item->key, "a range", &expr);
         range->expr = expr;
         range++;
         r->doc->n_ranges++;
@@ -161,15 +161,16 @@ static enum pst_status read_ranges(struct pst_reader *r, const json_t *json)
     return status;
 }
 
-static enum pst_status read_guards(struct pst_reader *r, const json_t *json)
+static enum pst_status read_guards(struct pst_reader *r,
+                                   const struct pst_json *json)
 {
-    const size_t n = json_array_size(json);
+    const size_t n = pst_json_length(json);
     const char **guards;
     enum pst_status status = pst_read_room(r, n, sizeof(*guards), &guards);
     size_t k = 0;
 
     for (size_t i = 0; i < n && status == PST_OK; i++) {
-        const char *text = json_string_value(json_array_get(json, i));
+        const char *text = pst_json_string(pst_json_at(json, i));
 
         if (text != NULL)
             status = pst_read_text(r, text, &guards[k++]);
@@ -184,36 +185,37 @@ static enum pst_status read_guards(struct pst_reader *r, const json_t *json)
 /* --- the document ------------------------------------------------------- */
 
 static enum pst_status read_program(struct pst_reader *r, const char *what,
-                                    const json_t *json)
+                                    const struct pst_json *json)
 {
-    const json_t *module, *graph = NULL, *signature;
+    const struct pst_json *module, *graph = NULL, *signature;
     struct pst_document *doc = r->doc;
     enum pst_status status = read_version(r, json);
 
     if (status != PST_OK)
         return status;
-    module = pst_json_member(json, "graph_module", JSON_OBJECT, what, r->diag);
+    module =
+        pst_json_member(json, "graph_module", PST_JSON_OBJECT, what, r->diag);
     if (module != NULL)
-        graph = pst_json_member(module, "graph", JSON_OBJECT, "graph_module",
-                                r->diag);
+        graph = pst_json_member(module, "graph", PST_JSON_OBJECT,
+                                "graph_module", r->diag);
     if (graph == NULL)
         return PST_ERR_INPUT;
-    signature = json_object_get(module, "signature");
+    signature = pst_json_get(module, "signature");
     status = pst_read_calls(r, module);
     if (status == PST_OK)
-        status = read_specs(r, json_object_get(signature, "input_specs"),
+        status = read_specs(r, pst_json_get(signature, "input_specs"),
                             "an input of the signature", &doc->n_inputs,
                             &doc->inputs);
     if (status == PST_OK)
-        status = read_specs(r, json_object_get(signature, "output_specs"),
+        status = read_specs(r, pst_json_get(signature, "output_specs"),
                             "an output of the signature", &doc->n_outputs,
                             &doc->outputs);
     if (status == PST_OK)
         status = pst_read_graph(r, graph, &doc->graph);
     if (status == PST_OK)
-        status = read_ranges(r, json_object_get(json, "range_constraints"));
+        status = read_ranges(r, pst_json_get(json, "range_constraints"));
     if (status == PST_OK)
-        status = read_guards(r, json_object_get(json, "guards_code"));
+        status = read_guards(r, pst_json_get(json, "guards_code"));
     return status;
 }
 
@@ -224,21 +226,17 @@ enum pst_status pst_document_parse(const char *what, const char *text,
     struct pst_document *doc;
     struct pst_reader r;
     enum pst_status status;
-    json_t *json;
+    const struct pst_json *json;
 
-    status = pst_json_parse(what, text, len, &json, diag);
-    if (status != PST_OK)
-        return status;
     doc = pst_calloc(PST_TAG_ARCHIVE, 1, sizeof(*doc));
-    if (doc == NULL) {
-        json_decref(json);
+    if (doc == NULL)
         return pst_diag_nomem(diag, sizeof(*doc));
-    }
     pst_arena_init(&doc->arena, PST_TAG_ARCHIVE);
     pst_reader_init(&r, doc, &doc->arena, diag);
-    status = read_program(&r, what, json);
+    status = pst_json_parse(what, text, len, &r.scratch, &json, diag);
+    if (status == PST_OK)
+        status = read_program(&r, what, json);
     pst_reader_fini(&r);
-    json_decref(json);
     if (status == PST_OK)
         *ret = doc;
     else

@@ -39,9 +39,9 @@ enum pst_status pst_read_text(struct pst_reader *r, const char *text,
     return PST_OK;
 }
 
-enum pst_status pst_read_member(struct pst_reader *r, const json_t *object,
-                                const char *key, const char *where,
-                                const char **ret)
+enum pst_status pst_read_member(struct pst_reader *r,
+                                const struct pst_json *object, const char *key,
+                                const char *where, const char **ret)
 {
     const char *text = pst_json_text(object, key, where, r->diag);
 

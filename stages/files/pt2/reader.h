@@ -18,7 +18,7 @@ struct pst_reader {
     struct pst_map exprs;     /* text in the file -> struct pst_doc_expr */
     struct pst_map fqns;      /* of all modules, "" included */
     struct pst_map stacks;    /* text in the file -> struct pst_doc_stack */
-    const json_t *fields;     /* type -> {"field_names": [...]} */
+    const struct pst_json *fields;     /* type -> {"field_names": [...]} */
     const struct pst_doc_place *place; /* of the last node that told one */
     struct pst_diag *diag;
 };
@@ -33,8 +33,9 @@ void pst_reader_fini(struct pst_reader *r);
 enum pst_status pst_read_text(struct pst_reader *r, const char *text,
                               const char **ret) PST_MUST_CHECK;
 /* Text of a member that must be there. */
-enum pst_status pst_read_member(struct pst_reader *r, const json_t *object,
-                                const char *key, const char *where,
+enum pst_status pst_read_member(struct pst_reader *r,
+                                const struct pst_json *object, const char *key,
+                                const char *where,
                                 const char **ret) PST_MUST_CHECK;
 /* n zeroed elements; never NULL for n = 0. */
 enum pst_status pst_read_room(struct pst_reader *r, size_t n, size_t size,
@@ -43,7 +44,7 @@ enum pst_status pst_read_room(struct pst_reader *r, size_t n, size_t size,
 /* --- tensors: sizes.c --------------------------------------------------- */
 
 /* {"expr_str", "hint"} */
-enum pst_status pst_read_expr(struct pst_reader *r, const json_t *json,
+enum pst_status pst_read_expr(struct pst_reader *r, const struct pst_json *json,
                               const char *where,
                               const struct pst_doc_expr **ret) PST_MUST_CHECK;
 /* The same of a text. */
@@ -51,27 +52,27 @@ enum pst_status pst_read_expr_text(struct pst_reader *r, const char *text,
                                    const char *where,
                                    struct pst_doc_expr **ret) PST_MUST_CHECK;
 /* TensorMeta of the value or FQN `name`. */
-enum pst_status pst_read_tensor(struct pst_reader *r, const json_t *json,
-                                const char *name,
+enum pst_status pst_read_tensor(struct pst_reader *r,
+                                const struct pst_json *json, const char *name,
                                 struct pst_doc_tensor *ret) PST_MUST_CHECK;
 /* A SymInt, SymBool or SymFloat of a graph. */
-enum pst_status pst_read_number(struct pst_reader *r, const json_t *json,
-                                const char *name,
+enum pst_status pst_read_number(struct pst_reader *r,
+                                const struct pst_json *json, const char *name,
                                 struct pst_doc_number *ret) PST_MUST_CHECK;
 
 /* --- args.c ------------------------------------------------------------- */
 
 /* where: of the union; what: of its payload. */
-enum pst_status pst_read_arg(struct pst_reader *r, const json_t *json,
+enum pst_status pst_read_arg(struct pst_reader *r, const struct pst_json *json,
                              const char *where, const char *what,
                              struct pst_doc_arg *ret) PST_MUST_CHECK;
 /* A list of arguments; NULL counts as an empty one. */
-enum pst_status pst_read_args(struct pst_reader *r, const json_t *list,
+enum pst_status pst_read_args(struct pst_reader *r, const struct pst_json *list,
                               const char *where, unsigned *ret_n,
                               struct pst_doc_arg **ret) PST_MUST_CHECK;
 /* {"name": ...} as an argument of kind TENSOR. */
-enum pst_status pst_read_named(struct pst_reader *r, const json_t *json,
-                               const char *where,
+enum pst_status pst_read_named(struct pst_reader *r,
+                               const struct pst_json *json, const char *where,
                                struct pst_doc_arg *ret) PST_MUST_CHECK;
 
 /* --- places.c ----------------------------------------------------------- */
@@ -79,20 +80,21 @@ enum pst_status pst_read_named(struct pst_reader *r, const json_t *json,
 /* r->place from a node's metadata; those that say nothing keep the module of
  * the node before. */
 enum pst_status pst_read_place(struct pst_reader *r,
-                               const json_t *metadata) PST_MUST_CHECK;
+                               const struct pst_json *metadata) PST_MUST_CHECK;
 
 /* --- calls.c ------------------------------------------------------------ */
 
 /* module_call_graph into the document and r->fqns. */
 enum pst_status pst_read_calls(struct pst_reader *r,
-                               const json_t *module) PST_MUST_CHECK;
+                               const struct pst_json *module) PST_MUST_CHECK;
 /* The JSON text of a treespec. */
 enum pst_status pst_read_tree(struct pst_reader *r, const char *text,
                               const struct pst_doc_tree **ret) PST_MUST_CHECK;
 
 /* --- graphs.c ----------------------------------------------------------- */
 
-enum pst_status pst_read_graph(struct pst_reader *r, const json_t *json,
+enum pst_status pst_read_graph(struct pst_reader *r,
+                               const struct pst_json *json,
                                struct pst_doc_graph **ret) PST_MUST_CHECK;
 
 #endif

@@ -40,12 +40,12 @@ enum pst_status pst_read_expr_text(struct pst_reader *r, const char *text,
     return PST_OK;
 }
 
-enum pst_status pst_read_expr(struct pst_reader *r, const json_t *json,
+enum pst_status pst_read_expr(struct pst_reader *r, const struct pst_json *json,
                               const char *where,
                               const struct pst_doc_expr **ret)
 {
-    const json_t *hint =
-        json_object_get(json_object_get(json, "hint"), "as_int");
+    const struct pst_json *hint =
+        pst_json_get(pst_json_get(json, "hint"), "as_int");
     const char *text = pst_json_text(json, "expr_str", where, r->diag);
     struct pst_doc_expr *e = NULL;
     enum pst_status status;
@@ -54,27 +54,28 @@ enum pst_status pst_read_expr(struct pst_reader *r, const json_t *json,
         text != NULL ? pst_read_expr_text(r, text, where, &e) : PST_ERR_INPUT;
     if (status != PST_OK || e == NULL)
         return status;
-    if (!e->has_hint && json_is_integer(hint)) {
+    if (!e->has_hint && pst_json_is(hint, PST_JSON_INTEGER)) {
         e->has_hint = true;
-        e->hint = json_integer_value(hint);
+        e->hint = pst_json_integer(hint);
     }
     *ret = e;
     return PST_OK;
 }
 
 /* A SymInt: {"as_int": n}, a bare integer, or an expression. */
-static enum pst_status read_size(struct pst_reader *r, const json_t *json,
-                                 const char *where, const char *key, size_t i,
+static enum pst_status read_size(struct pst_reader *r,
+                                 const struct pst_json *json, const char *where,
+                                 const char *key, size_t i,
                                  struct pst_doc_size *ret)
 {
-    const json_t *expr = json_object_get(json, "as_expr");
+    const struct pst_json *expr = pst_json_get(json, "as_expr");
 
     if (expr != NULL)
         return pst_read_expr(r, expr, where, &ret->expr);
-    if (json_is_object(json))
-        json = json_object_get(json, "as_int");
-    if (json_is_integer(json) && json_integer_value(json) >= 0) {
-        ret->value = json_integer_value(json);
+    if (pst_json_is(json, PST_JSON_OBJECT))
+        json = pst_json_get(json, "as_int");
+    if (pst_json_is(json, PST_JSON_INTEGER) && pst_json_integer(json) >= 0) {
+        ret->value = pst_json_integer(json);
         return PST_OK;
     }
     if (i == SIZE_MAX)
@@ -84,55 +85,56 @@ static enum pst_status read_size(struct pst_reader *r, const json_t *json,
                         "%s: %s[%zu] is no integer >= 0", where, key, i);
 }
 
-static enum pst_status read_sizes(struct pst_reader *r, const json_t *list,
+static enum pst_status read_sizes(struct pst_reader *r,
+                                  const struct pst_json *list,
                                   const char *where, const char *key,
                                   const struct pst_doc_size **ret)
 {
-    const size_t n = json_array_size(list);
+    const size_t n = pst_json_length(list);
     struct pst_doc_size *sizes;
     enum pst_status status = pst_read_room(r, n, sizeof(*sizes), &sizes);
 
     for (size_t i = 0; i < n && status == PST_OK; i++)
-        status =
-            read_size(r, json_array_get(list, i), where, key, i, &sizes[i]);
+        status = read_size(r, pst_json_at(list, i), where, key, i, &sizes[i]);
     if (status == PST_OK)
         *ret = sizes;
     return status;
 }
 
-enum pst_status pst_read_tensor(struct pst_reader *r, const json_t *json,
-                                const char *name, struct pst_doc_tensor *ret)
+enum pst_status pst_read_tensor(struct pst_reader *r,
+                                const struct pst_json *json, const char *name,
+                                struct pst_doc_tensor *ret)
 {
-    const json_t *sizes, *strides, *dtype, *layout, *grad, *offset;
+    const struct pst_json *sizes, *strides, *dtype, *layout, *grad, *offset;
     struct pst_doc_tensor t = {0};
     enum pst_status status;
 
     /* The first that is missing is named. */
-    if ((sizes = pst_json_member(json, "sizes", JSON_ARRAY, name, r->diag)) ==
-            NULL ||
-        (strides = pst_json_member(json, "strides", JSON_ARRAY, name,
+    if ((sizes = pst_json_member(json, "sizes", PST_JSON_ARRAY, name,
+                                 r->diag)) == NULL ||
+        (strides = pst_json_member(json, "strides", PST_JSON_ARRAY, name,
                                    r->diag)) == NULL ||
-        (dtype = pst_json_member(json, "dtype", JSON_INTEGER, name, r->diag)) ==
-            NULL ||
-        (layout = pst_json_member(json, "layout", JSON_INTEGER, name,
+        (dtype = pst_json_member(json, "dtype", PST_JSON_INTEGER, name,
+                                 r->diag)) == NULL ||
+        (layout = pst_json_member(json, "layout", PST_JSON_INTEGER, name,
                                   r->diag)) == NULL ||
-        (grad = pst_json_member(json, "requires_grad", JSON_TRUE, name,
+        (grad = pst_json_member(json, "requires_grad", PST_JSON_BOOL, name,
                                 r->diag)) == NULL)
         return PST_ERR_INPUT;
-    if (json_array_size(sizes) != json_array_size(strides))
+    if (pst_json_length(sizes) != pst_json_length(strides))
         return pst_diag_set(r->diag, PST_ERR_INPUT,
                             "%s: %zu sizes but %zu strides", name,
-                            json_array_size(sizes), json_array_size(strides));
-    t.dtype = json_integer_value(dtype);
-    t.layout = json_integer_value(layout);
-    t.requires_grad = json_is_true(grad);
-    t.rank = (unsigned)PST_MIN(json_array_size(sizes), (size_t)UINT32_MAX);
+                            pst_json_length(sizes), pst_json_length(strides));
+    t.dtype = pst_json_integer(dtype);
+    t.layout = pst_json_integer(layout);
+    t.requires_grad = pst_json_true(grad);
+    t.rank = (unsigned)PST_MIN(pst_json_length(sizes), (size_t)UINT32_MAX);
     status = pst_read_text(r, name, &t.name);
     if (status == PST_OK)
         status = read_sizes(r, sizes, name, "sizes", &t.sizes);
     if (status == PST_OK)
         status = read_sizes(r, strides, name, "strides", &t.strides);
-    offset = json_object_get(json, "storage_offset");
+    offset = pst_json_get(json, "storage_offset");
     if (status == PST_OK && offset != NULL)
         status =
             read_size(r, offset, name, "storage_offset", SIZE_MAX, &t.offset);
@@ -141,10 +143,11 @@ enum pst_status pst_read_tensor(struct pst_reader *r, const json_t *json,
     return status;
 }
 
-enum pst_status pst_read_number(struct pst_reader *r, const json_t *json,
-                                const char *name, struct pst_doc_number *ret)
+enum pst_status pst_read_number(struct pst_reader *r,
+                                const struct pst_json *json, const char *name,
+                                struct pst_doc_number *ret)
 {
-    json_t *payload;
+    const struct pst_json *payload;
     const char *tag = pst_json_union(json, &payload, name, r->diag);
 
     if (tag == NULL)
@@ -153,14 +156,14 @@ enum pst_status pst_read_number(struct pst_reader *r, const json_t *json,
         ret->kind = PST_DOC_NUMBER_EXPR;
         return pst_read_expr(r, payload, name, &ret->expr);
     }
-    if (strcmp(tag, "as_int") == 0 && json_is_integer(payload)) {
+    if (strcmp(tag, "as_int") == 0 && pst_json_is(payload, PST_JSON_INTEGER)) {
         ret->kind = PST_DOC_NUMBER_INT;
-        ret->i = json_integer_value(payload);
+        ret->i = pst_json_integer(payload);
         return PST_OK;
     }
-    if (strcmp(tag, "as_bool") == 0 && json_is_boolean(payload)) {
+    if (strcmp(tag, "as_bool") == 0 && pst_json_is(payload, PST_JSON_BOOL)) {
         ret->kind = PST_DOC_NUMBER_BOOL;
-        ret->b = json_is_true(payload);
+        ret->b = pst_json_true(payload);
         return PST_OK;
     }
     if (strcmp(tag, "as_float") == 0 && pst_json_double(payload, &ret->f)) {
