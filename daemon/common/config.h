@@ -101,7 +101,7 @@ struct pstd_config {
     /* A step. */
     const char *schedule, *place, *costs;
     double memory_limit;
-    bool overcommit;
+    bool overcommit, verify;
     uint64_t microbatches, microbatch_size, batch, threads, seed;
     const char *microbatch_weights, *chunk, *size;
     const char *dtype;
@@ -158,7 +158,6 @@ struct pstd_config {
     double temperature;
     uint64_t lines, from;
     bool now, detach, no_wait;
-    bool check;
     bool merge, adapter;
     struct pstd_list pin, unpin, remove;
 

@@ -278,8 +278,12 @@ static const struct pstd_option rows[] = {
     FLAG(adapter, "adapter", PSTD_OPT_WEIGHTS,
          "the adapters alone, as peft has them: -o is a folder, or a file with "
          "adapter_config.json beside it"),
-    FLAG(check, "verify", PSTD_OPT_CHECKPOINTS,
-         "read every byte; exit code 65 if one is damaged"),
+    FLAG(verify, "verify",
+         T_LOCAL | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_SHOW |
+             PSTD_OPT_CHECKPOINTS,
+         "check all of it: of checkpoints every byte, exit code 65 if one is "
+         "damaged; of what the compiler makes every operand's window and who "
+         "writes over what, found again from the graph"),
     ROW(pin, "pin", 0, LIST, PSTD_OPT_CHECKPOINTS, NULL, 0, 0, "STEP",
         "keep the checkpoint of that step for ever; repeatable"),
     ROW(unpin, "unpin", 0, LIST, PSTD_OPT_CHECKPOINTS, NULL, 0, 0, "STEP",

@@ -114,6 +114,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .costs = config->costs,
         .memory_limit = config->memory_limit * 1048576.0,
         .overcommit = config->overcommit,
+        .verify = config->verify,
     };
     enum pst_status status =
         pst_optim_defaults(train ? config->optimizer : "none", &o.optim, diag);

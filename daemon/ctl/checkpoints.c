@@ -153,12 +153,12 @@ static enum pst_status run_checkpoints(const struct pstd_config *config,
     if (status == PST_OK)
         status = remove_all(dir, &config->remove, diag);
     if (status == PST_OK)
-        status = pst_checkpoint_table(dir, config->check, &rows, diag);
+        status = pst_checkpoint_table(dir, config->verify, &rows, diag);
     if (status == PST_OK && config->json)
         status = print_json(dir, &rows, diag);
     else if (status == PST_OK)
         print_table(&rows);
-    if (status == PST_OK && config->check)
+    if (status == PST_OK && config->verify)
         status = outcome(dir, &rows, diag);
     pst_vec_fini(&rows);
     return status;

@@ -135,6 +135,7 @@ enum pst_status pstctl_show_after(const struct pst_plan *plan,
     options.train = exec.train;
     options.threads = pst_exec_threads(&exec);
     options.bf16 = exec.bf16;
+    options.verify = exec.verify;
     status = pst_program_new(plan, (unsigned)config->stage, &options, &program,
                              diag);
     if (status == PST_OK &&

@@ -79,6 +79,14 @@ static const struct pst_pass passes[] = {
      OPERANDS, COPIES, 0, false, run_inplace},
 };
 
+static enum pst_status check(void *subject, unsigned holds,
+                             struct pst_diag *diag)
+{
+    const struct pst_compiler *c = subject;
+
+    return holds & OPERANDS ? pst_program_check(c->p, diag) : PST_OK;
+}
+
 static const struct pst_graph *graph_of(void *subject)
 {
     const struct pst_compiler *c = subject;
@@ -94,6 +102,7 @@ const struct pst_pass_table pst_compile_passes = {
     .n_facts = PST_COUNT(facts),
     .lowered = LAYOUTS,
     .graph = graph_of,
+    .check = check,
 };
 
 enum pst_status pst_pass_backward(struct pst_compiler *c, struct pst_diag *diag)
@@ -124,6 +133,7 @@ enum pst_status pst_program_new(const struct pst_plan *plan, unsigned stage,
     p->plan = plan;
     p->stage = stage;
     p->options = *options;
+    p->passes.verify = options->verify;
     status = pst_passes_run(&pst_compile_passes, &p->passes, &c, passes[0].name,
                             diag);
     if (status != PST_OK) {

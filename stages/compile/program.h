@@ -97,7 +97,8 @@ struct pst_program_options {
     const struct pst_device *device; /* whose kernels it takes */
     enum pst_isa isa;
     unsigned threads;
-    bool bf16; /* products of f32 round their factors */
+    bool bf16;   /* products of f32 round their factors */
+    bool verify; /* pst_program_check() as debug builds do */
 };
 
 struct pst_program {
@@ -145,6 +146,11 @@ enum pst_status pst_program_compile(struct pst_program *program,
 bool pst_program_is_compiled(const struct pst_program *program);
 /* Do the lists know where their operands are? */
 bool pst_program_is_bound(const struct pst_program *program);
+/* Finds what the program says of memory again from its graph, and compares: of
+ * a compiled one, which debug builds and options.verify do behind the last
+ * pass. PST_ERR_INTERNAL: they differ. */
+enum pst_status pst_program_check(const struct pst_program *program,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* The graph; which kernel each action runs and where its operands are, as far
  * as passes have said so. */
 void pst_program_print(const struct pst_program *program, struct pst_str *out);

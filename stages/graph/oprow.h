@@ -53,6 +53,8 @@ enum pst_status pst_op_rewrite_first(const struct pst_op *op,
                                      const struct pst_arg *args,
                                      unsigned n_args,
                                      struct pst_value **ret) PST_MUST_CHECK;
+/* Are its results windows on its operand? */
+bool pst_op_is_view(const struct pst_op *op);
 /* Kept though nothing uses it: asserts, markers. */
 bool pst_op_has_effect(const struct pst_op *op);
 /* Of these, does it do something in a step? Asserts on data. */

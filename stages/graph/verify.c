@@ -121,6 +121,16 @@ static enum pst_status check_meta(const struct verifier *v, unsigned k,
     return PST_OK;
 }
 
+/* Every element of a view is one of its storage's. */
+static bool is_inside(const struct pst_value *view)
+{
+    const size_t item = pst_dtype_size(view->meta.dtype);
+    const size_t bytes = pst_meta_span(&view->base->meta);
+
+    return view->offset >= 0 && (size_t)view->offset <= bytes / item &&
+           pst_meta_span(&view->meta) <= bytes - (size_t)view->offset * item;
+}
+
 static enum pst_status check_out(const struct verifier *v, unsigned k)
 {
     const struct pst_value *out = v->node->outs[k];
@@ -133,6 +143,9 @@ static enum pst_status check_out(const struct verifier *v, unsigned k)
     if (out->base != NULL &&
         (!is_ours(v, out->base) || !v->defined[out->base->id]))
         return bad(v, "%%%s is a view of what is not there", out->name);
+    if (out->base != NULL && pst_meta_numel(&out->meta) > 0 && !is_inside(out))
+        return bad(v, "%%%s reaches beyond the storage of %%%s", out->name,
+                   out->base->name);
     if (out->version_of != NULL &&
         (!is_ours(v, out->version_of) ||
          (out->version_of->kind != PST_VALUE_INPUT &&
@@ -195,7 +208,7 @@ static enum pst_status check_node(struct verifier *v)
     for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++)
         if (!is_ours(v, node->outs[k]))
             status = bad(v, "result %u does not belong to the node", k);
-    if (status == PST_OK && !v->lowered)
+    if (status == PST_OK && (!v->lowered || pst_op_is_view(node->op)))
         status = check_inferred(v);
     for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++)
         status = check_out(v, k);

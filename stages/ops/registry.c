@@ -189,6 +189,11 @@ bool pst_op_keeps_origin(const struct pst_op *op)
     return (op->flags & PST_OP_ORIGIN) != 0;
 }
 
+bool pst_op_is_view(const struct pst_op *op)
+{
+    return (op->flags & PST_OP_VIEW) != 0;
+}
+
 bool pst_op_has_effect(const struct pst_op *op)
 {
     return (op->flags & (PST_OP_EFFECT | PST_OP_MARKER)) != 0;

@@ -33,26 +33,40 @@ static enum pst_status check_needs(const struct pst_pass_table *table,
                         table->name, pass->name, fact_name(table, bit));
 }
 
-static enum pst_status run_pass(const struct pst_pass_table *table,
-                                const struct pst_pass *pass, unsigned facts,
-                                void *subject, struct pst_diag *diag)
+/* The graph behind a pass that edits it; what else is known if that is wanted.
+ */
+static enum pst_status verify(const struct pst_pass_table *table,
+                              const struct pst_pass *pass,
+                              const struct pst_pass_state *state, void *subject,
+                              struct pst_diag *diag)
 {
-    const bool lowered = ((facts | pass->gives) & table->lowered) != 0;
-    const struct pst_graph *graph;
-    enum pst_status status = check_needs(table, pass, facts, diag);
+    const unsigned before = state->facts | pass->gives;
+    const unsigned facts = (state->facts & ~pass->drops) | pass->gives;
+    const struct pst_graph *graph = pass->edits ? table->graph(subject) : NULL;
+    enum pst_status status = PST_OK;
 
-    if (status == PST_OK)
-        status = pass->run(subject, diag);
-    if (status != PST_OK || !pass->edits)
-        return status;
-    graph = table->graph(subject);
-    if (graph == NULL)
-        return PST_OK;
-    status = lowered ? pst_graph_verify_lowered(graph, diag)
-                     : pst_graph_verify(graph, diag);
+    if (graph != NULL)
+        status = before & table->lowered ? pst_graph_verify_lowered(graph, diag)
+                                         : pst_graph_verify(graph, diag);
+    if (status == PST_OK && (state->verify || PST_DEBUG) &&
+        table->check != NULL)
+        status = table->check(subject, facts, diag);
     if (status != PST_OK)
         pst_diag_prefix(diag, "%s, behind pass '%s'", table->name, pass->name);
     return status;
+}
+
+static enum pst_status run_pass(const struct pst_pass_table *table,
+                                const struct pst_pass *pass,
+                                const struct pst_pass_state *state,
+                                void *subject, struct pst_diag *diag)
+{
+    enum pst_status status = check_needs(table, pass, state->facts, diag);
+
+    if (status == PST_OK)
+        status = pass->run(subject, diag);
+    return status == PST_OK ? verify(table, pass, state, subject, diag)
+                            : status;
 }
 
 enum pst_status pst_passes_run(const struct pst_pass_table *table,
@@ -61,8 +75,7 @@ enum pst_status pst_passes_run(const struct pst_pass_table *table,
 {
     while (state->next < table->n) {
         const struct pst_pass *pass = &table->passes[state->next];
-        enum pst_status status =
-            run_pass(table, pass, state->facts, subject, diag);
+        enum pst_status status = run_pass(table, pass, state, subject, diag);
 
         if (status != PST_OK)
             return status;

@@ -29,12 +29,17 @@ struct pst_pass_table {
     unsigned lowered; /* fact: inference holds of the graph no more */
     /* The graph of a subject, NULL as long as there is none. */
     const struct pst_graph *(*graph)(void *subject);
+    /* What the facts that hold behind a pass say beyond the graph, found again
+     * and compared; or NULL. */
+    enum pst_status (*check)(void *subject, unsigned facts,
+                             struct pst_diag *diag);
 };
 
 /* How far a subject has come; zero at first. */
 struct pst_pass_state {
     unsigned facts;
     size_t next; /* row to run */
+    bool verify; /* the table's check behind each pass, as debug builds do */
 };
 
 /* True for a name that the table has. */

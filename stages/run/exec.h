@@ -68,6 +68,7 @@ struct pst_exec_options {
      * it. Then no copies of them are made before it. */
     bool no_undo;
     bool overcommit; /* arenas may be larger than the memory that is left */
+    bool verify;     /* programs are checked, as debug builds do */
 };
 
 /* Bytes of one rank's arena by use; the parts add up to arena. */

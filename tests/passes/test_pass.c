@@ -100,6 +100,36 @@ static void runs_in_order_and_stops(void **state)
     pst_graph_free(s.graph);
 }
 
+static enum pst_status check(void *subject, unsigned holds, struct pst_diag *d)
+{
+    strcat(((struct subject *)subject)->ran, "c");
+    return holds & LOWERED ? pst_diag_set(d, PST_ERR_INTERNAL, "planted")
+                           : PST_OK;
+}
+
+/* The table's own check sees what holds behind a pass, if it is wanted. */
+static void checks_what_it_is_told_to(void **state)
+{
+    struct pst_pass_table table = table_of(rows, PST_COUNT(rows));
+    struct pst_pass_state at = {.verify = true};
+    struct subject s = {0};
+
+    (void)state;
+    table.check = check;
+    assert_int_equal(pst_passes_run(&table, &at, &s, NULL, &diag),
+                     PST_ERR_INTERNAL);
+    assert_string_equal(diag.text, "test, behind pass 'lower': planted");
+    assert_string_equal(s.ran, "mckcwc");
+    assert_int_equal(at.next, 2);
+    pst_graph_free(s.graph);
+    at = (struct pst_pass_state){0};
+    s = (struct subject){0};
+    assert_int_equal(pst_passes_run(&table, &at, &s, NULL, &diag),
+                     PST_DEBUG ? PST_ERR_INTERNAL : PST_OK);
+    assert_string_equal(s.ran, PST_DEBUG ? "mckcwc" : "mkwk");
+    pst_graph_free(s.graph);
+}
+
 static void finds_a_wrong_order(void **state)
 {
     const struct pst_pass wrong[] = {rows[0], rows[2], rows[1]};
@@ -171,6 +201,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_in_order_and_stops),
+        cmocka_unit_test(checks_what_it_is_told_to),
         cmocka_unit_test(finds_a_wrong_order),
         cmocka_unit_test(finds_a_broken_graph),
         cmocka_unit_test(orders_the_tables),

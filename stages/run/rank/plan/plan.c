@@ -57,6 +57,7 @@ static enum pst_status make_programs(struct planner *p)
             .isa = pst_cpu_isa(),
             .threads = role->options.threads,
             .bf16 = role->options.bf16,
+            .verify = role->options.verify,
         };
 
         if (role->sched->rank_of[s] != (int)role->rank)

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a program says of memory, found again from its graph. Every operand is
+ * the window that the graph has, within its region. And the lists are run on
+ * names instead of numbers: what an operand reads must be what was written
+ * there last.
+ */
+#include "stages/compile/compile.h"
+#include "stages/ops/call.h"
+
+/* Bytes that hold the numbers of a storage. */
+struct holding {
+    struct pst_loc at;
+    size_t size;
+    const struct pst_value *storage;
+};
+
+struct check {
+    const struct pst_program *p;
+    const struct pst_exec_node *x;
+    struct PST_VEC(struct holding) holdings;
+    bool *held; /* by id of storages */
+    struct pst_diag *diag;
+};
+
+static enum pst_status bad(const struct check *c, const struct pst_value *value,
+                           const char *what)
+{
+    return pst_diag_set(
+        c->diag, PST_ERR_INTERNAL,
+        "program, stage %u, node %%%s (%s, module \"%s\"): "
+        "%%%s %s",
+        c->p->stage, c->x->node->n_outs > 0 ? c->x->node->outs[0]->name : "",
+        c->x->node->schema->name, c->x->node->call->name, value->name, what);
+}
+
+static bool meet(const struct holding *a, const struct holding *b)
+{
+    return a->at.region == b->at.region && a->size > 0 && b->size > 0 &&
+           a->at.offset < b->at.offset + b->size &&
+           b->at.offset < a->at.offset + a->size;
+}
+
+static struct holding holding_of(const struct check *c,
+                                 const struct pst_value *value)
+{
+    const struct pst_value *storage =
+        pst_value_storage((struct pst_value *)value);
+
+    return (struct holding){c->p->places[storage->id],
+                            pst_meta_span(&storage->meta), storage};
+}
+
+static enum pst_status hold(struct check *c, const struct holding *h)
+{
+    if (!pst_vec_push(PST_TAG_EXEC, &c->holdings, *h))
+        return pst_diag_nomem(c->diag, sizeof(*h));
+    c->held[h->storage->id] = true;
+    return PST_OK;
+}
+
+/* What lies there is lost. */
+static void lose(struct check *c, const struct holding *h)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < c->holdings.n; i++) {
+        const struct holding *old = &c->holdings.at[i];
+
+        if (old->storage == h->storage || meet(old, h))
+            c->held[old->storage->id] = false;
+        else
+            c->holdings.at[n++] = *old;
+    }
+    c->holdings.n = n;
+}
+
+/* Places of GRAD values are those of their uses: nobody else knows them. */
+static bool is_free(const struct pst_value *value)
+{
+    return value == NULL || value->kind == PST_VALUE_GRAD ||
+           pst_meta_numel(&value->meta) == 0;
+}
+
+/* The window of the graph, in the bytes of its region. */
+static enum pst_status check_window(const struct check *c,
+                                    const struct pst_value *value,
+                                    const struct pst_operand *operand,
+                                    const struct pst_loc *loc)
+{
+    const struct holding h = holding_of(c, value);
+    const size_t offset =
+        value->base != NULL
+            ? (size_t)value->offset * pst_dtype_size(value->meta.dtype)
+            : 0;
+
+    if (operand->meta != &value->meta)
+        return bad(c, value, "is read with another shape");
+    if (h.at.region == PST_R_NONE || h.at.region >= c->p->n_regions)
+        return bad(c, value, "has no place");
+    if (loc->region != h.at.region || loc->offset != h.at.offset + offset)
+        return bad(c, value, "is not where its storage is");
+    if (offset + pst_meta_span(&value->meta) > h.size)
+        return bad(c, value, "reaches beyond its storage");
+    if (h.at.region != PST_R_FIXED &&
+        h.at.offset + h.size > c->p->regions[h.at.region].size)
+        return bad(c, value, "reaches beyond its region");
+    return PST_OK;
+}
+
+static const struct pst_value *flat_value(const struct pst_arg *arg, unsigned k)
+{
+    if (arg->kind == PST_ARG_VALUES)
+        return arg->values[k];
+    return arg->kind == PST_ARG_VALUE ? arg->value : NULL;
+}
+
+typedef enum pst_status (*input_fn)(struct check *c,
+                                    const struct pst_value *value, unsigned n,
+                                    const void *ctx);
+
+static enum pst_status each_input(struct check *c, input_fn fn, const void *ctx)
+{
+    const struct pst_node *node = c->x->node;
+    enum pst_status status = PST_OK;
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < node->schema->n_args; i++) {
+        const unsigned count =
+            pst_call_count_arg(node->schema, i, &node->args[i]);
+
+        for (unsigned k = 0; k < count && status == PST_OK; k++, n++) {
+            const struct pst_value *value = flat_value(&node->args[i], k);
+
+            if (!is_free(value))
+                status = fn(c, value, n, ctx);
+        }
+    }
+    return status;
+}
+
+static enum pst_status check_input(struct check *c,
+                                   const struct pst_value *value, unsigned n,
+                                   const void *ctx)
+{
+    enum pst_status status =
+        check_window(c, value, &c->x->call.in[n], &c->x->in[n]);
+
+    (void)ctx;
+    if (status == PST_OK &&
+        !c->held[pst_value_storage((struct pst_value *)value)->id])
+        status = bad(c, value, "has been written over");
+    return status;
+}
+
+/* A kernel may write over its first operand alone, and only if it lies in the
+ * very same bytes. */
+static enum pst_status check_apart(struct check *c,
+                                   const struct pst_value *value, unsigned n,
+                                   const void *ctx)
+{
+    const struct holding *written = ctx, read = holding_of(c, value);
+
+    if (!meet(written, &read) ||
+        (n == 0 && written->storage != NULL &&
+         (c->x->kernel->flags & PST_K_INPLACE_0) &&
+         read.at.offset == written->at.offset && read.size == written->size))
+        return PST_OK;
+    return bad(c, value, "is written over while it is read");
+}
+
+static enum pst_status check_output(struct check *c, unsigned k)
+{
+    const struct pst_value *out = c->x->node->outs[k];
+    const struct holding h = holding_of(c, out);
+    enum pst_status status;
+
+    if (is_free(out) || out->base != NULL || c->x->role != PST_GRAD_NONE)
+        return PST_OK;
+    status = check_window(c, out, &c->x->call.out[k], &c->x->out[k]);
+    if (status == PST_OK)
+        status = each_input(c, check_apart, &h);
+    if (status != PST_OK)
+        return status;
+    lose(c, &h);
+    return hold(c, &h);
+}
+
+static enum pst_status check_node(struct check *c)
+{
+    const struct holding scratch = {c->x->scratch, c->x->call.scratch_size,
+                                    NULL};
+    enum pst_status status = each_input(c, check_input, NULL);
+
+    if (status == PST_OK && scratch.size > 0)
+        status = each_input(c, check_apart, &scratch);
+    if (scratch.size > 0)
+        lose(c, &scratch);
+    for (unsigned k = 0; k < c->x->node->n_outs && status == PST_OK; k++)
+        status = check_output(c, k);
+    for (unsigned k = 0; k < c->x->node->n_outs && status == PST_OK; k++) {
+        const struct pst_value *out = c->x->node->outs[k];
+        const struct holding h = holding_of(c, out);
+
+        if (is_free(out) || out->base != NULL || c->x->role != PST_GRAD_NONE)
+            continue;
+        if (!c->held[out->id] || meet(&scratch, &h))
+            status = bad(c, out, "shares its bytes with another result");
+    }
+    return status;
+}
+
+/* What an action makes for itself is gone behind it. */
+static void lose_work(struct check *c)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < c->holdings.n; i++)
+        if (c->holdings.at[i].at.region == PST_R_WORK)
+            c->held[c->holdings.at[i].storage->id] = false;
+        else
+            c->holdings.at[n++] = c->holdings.at[i];
+    c->holdings.n = n;
+}
+
+/* What a forward makes is read behind it. */
+static enum pst_status check_results(const struct check *c,
+                                     const bool *made_by_forward)
+{
+    const struct pst_graph *graph = c->p->graph;
+
+    for (size_t i = 0; i < graph->outputs.n; i++) {
+        const struct pst_arg *arg = &graph->outputs.at[i].arg;
+        const struct pst_value *storage;
+
+        if (arg->kind != PST_ARG_VALUE || is_free(arg->value))
+            continue;
+        storage = pst_value_storage(arg->value);
+        if (made_by_forward[storage->id] && !c->held[storage->id])
+            return pst_diag_set(c->diag, PST_ERR_INTERNAL,
+                                "program, stage %u: output %zu, %%%s, has been "
+                                "written over",
+                                c->p->stage, i, storage->name);
+    }
+    return PST_OK;
+}
+
+static enum pst_status check_list(struct check *c, enum pst_list l, bool *made)
+{
+    const struct pst_exec_list *list = &c->p->lists[l];
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < list->n && status == PST_OK; i++) {
+        c->x = &list->at[i];
+        status = check_node(c);
+        for (unsigned k = 0; k < c->x->node->n_outs; k++)
+            made[c->x->node->outs[k]->id] =
+                l == PST_LIST_F && c->x->role == PST_GRAD_NONE;
+    }
+    if (status == PST_OK && l == PST_LIST_F)
+        status = check_results(c, made);
+    lose_work(c);
+    return status;
+}
+
+enum pst_status pst_program_check(const struct pst_program *program,
+                                  struct pst_diag *diag)
+{
+    const struct pst_graph *graph = program->graph;
+    struct check c = {.p = program, .diag = diag};
+    enum pst_status status = PST_OK;
+    bool *made = pst_calloc(PST_TAG_EXEC, graph->values.n + 1, 1);
+
+    c.held = pst_calloc(PST_TAG_EXEC, graph->values.n + 1, 1);
+    if (c.held == NULL || made == NULL)
+        status = pst_diag_nomem(diag, graph->values.n);
+    for (size_t i = 0; i < graph->values.n && status == PST_OK; i++) {
+        const struct pst_value *value = graph->values.at[i];
+        const struct holding h = holding_of(&c, value);
+
+        if (value->kind != PST_VALUE_NODE && !is_free(value))
+            status = hold(&c, &h); /* they may lie in the same bytes */
+    }
+    for (int l = 0; l < PST_N_LISTS && status == PST_OK; l++)
+        status = check_list(&c, (enum pst_list)l, made);
+    pst_vec_fini(&c.holdings);
+    pst_free(c.held);
+    pst_free(made);
+    return status;
+}
