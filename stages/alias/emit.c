@@ -3,6 +3,7 @@
 #include "stages/alias/binder.h"
 #include "stages/alias/strides.h"
 #include "stages/base/checked.h"
+#include "stages/frontend/functional/overlap.h"
 #include "stages/frontend/import/import.h"
 #include "stages/ops/op.h"
 #include "stages/ops/rows.h"
@@ -108,6 +109,22 @@ static void reach(struct pst_alias_operand *o, int64_t from, int64_t to)
     o->to = (to + item - 1) / item * item;
 }
 
+/* Is the window, bytes from..to, one on what is known to be reached? A gap in
+ * the operand's own window may be another operand's. */
+static enum pst_status is_reached(const struct pst_binder *b,
+                                  const struct pst_alias_operand *o,
+                                  const struct pst_meta *window, int64_t from,
+                                  int64_t to, bool *ret)
+{
+    const struct pst_window own = {&o->meta, o->offset};
+    const struct pst_window other = {
+        window, from / (int64_t)pst_dtype_size(window->dtype)};
+
+    *ret =
+        o->from < o->to && from >= pst_alias_begin(o) && to <= pst_alias_end(o);
+    return *ret ? PST_OK : pst_window_covers(&own, &other, ret, b->diag);
+}
+
 /* An offset in a storage of the caller's becomes one in what is passed of it,
  * which is widened if the window lies beyond. */
 static enum pst_status find_offset(struct emission *e)
@@ -121,6 +138,8 @@ static enum pst_status find_offset(struct emission *e)
     struct pst_value *v;
     struct pst_meta window;
     int64_t item, offset, from, to;
+    enum pst_status status;
+    bool reached;
 
     if (at < 0 || sizes < 0 || strides < 0 || e->args[0].kind != PST_ARG_VALUE)
         return PST_OK;
@@ -145,9 +164,11 @@ static enum pst_status find_offset(struct emission *e)
         return PST_OK;
     e->args[at] = pst_i(offset - owner->begin / item);
     as = &b->operands[owner->operand].as;
-    if (!b->learning || pst_meta_numel(&window) == 0 ||
-        (from >= pst_alias_begin(as) && to <= pst_alias_end(as)))
+    if (!b->learning)
         return PST_OK;
+    status = is_reached(b, as, &window, from, to, &reached);
+    if (status != PST_OK || reached)
+        return status;
     reach(as, from, to);
     b->widened = true;
     return PST_AGAIN;

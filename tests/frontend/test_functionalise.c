@@ -400,6 +400,46 @@ static void windows_meet_others(void **state)
     }
 }
 
+static void windows_cover_others(void **state)
+{
+    const struct {
+        struct pst_meta a;
+        int64_t at;
+        struct pst_meta b;
+        int64_t bt;
+        bool want;
+    } cases[] = {
+        {W(1, L(4), L(1)), 1, W(1, L(3), L(1)), 2, true},
+        {W(1, L(4), L(1)), 1, W(1, L(4), L(1)), 2, false},
+        {W(1, L(4), L(1)), 1, W(1, L(4), L(1)), 0, false},
+        {W(1, L(3), L(2)), 2, W(1, L(2), L(4)), 2, true},
+        {W(1, L(3), L(2)), 2, W(1, L(4), L(1)), 2, false}, /* in its gaps */
+        {W(2, L(2, 2), L(4, 1)), 0, W(1, L(3), L(2)), 0, false},
+        {W(2, L(2, 2), L(4, 1)), 0, W(2, L(2, 2), L(1, 4)), 0, true},
+        {W(1, L(3), L(2)), 2, W(1, L(0), L(1)), 0, true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        const struct pst_window a = {&cases[i].a, cases[i].at};
+        struct pst_meta bytes = cases[i].b;
+        const struct pst_window b = {&cases[i].b, cases[i].bt};
+        const int64_t item = (int64_t)pst_dtype_size(bytes.dtype);
+        const struct pst_window c = {&bytes, cases[i].bt * item};
+        bool got;
+
+        bytes.dtype = PST_U8; /* their first bytes alone */
+        for (unsigned d = 0; d < bytes.rank; d++)
+            bytes.stride[d] *= item;
+        assert_ok(pst_window_covers(&a, &b, &got, &diag), &diag);
+        if (got != cases[i].want)
+            fail_msg("case %zu", i);
+        assert_ok(pst_window_covers(&a, &c, &got, &diag), &diag);
+        if (got != cases[i].want)
+            fail_msg("case %zu, bytes", i);
+    }
+}
+
 /* Every allocation may fail; nothing leaks, nothing crashes. */
 static void memory_may_run_out(void **state)
 {
@@ -448,6 +488,7 @@ int main(void)
         cmocka_unit_test(windows_meet_themselves),
         cmocka_unit_test(windows_meet_others),
         cmocka_unit_test(memory_may_run_out),
+        cmocka_unit_test(windows_cover_others),
     };
 
     pst_diag_init(&diag);

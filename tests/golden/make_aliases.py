@@ -231,6 +231,12 @@ def offsets():
                [("as_strided", ["%a", [3], [2], 1], "v"),
                 ("mul_.Scalar", ["%b", 3], "x"), ("clone", ["%v"], "c")],
                ["c", "v"], 1)
+    for dtype in ("float32", "int32"): # within its ends, but not of its elements
+        yield case(f"gap-{dtype}", floats(),
+                   {"a": ("s", [3], [2], 2), "b": ("s", [1], [1], 3, dtype)},
+                   [("mul_.Scalar", ["%b", 3], "x"),
+                    ("as_strided", ["%a", [4], [1], 2], "v"),
+                    ("clone", ["%v"], "c")], ["c", "v"], 1)
     later = {"stage": 1}
     for name, made in [("cut", ("slice.Tensor", ["%y", 0, 2, 8], "v")),
                        ("cut-behind-gaps",

@@ -92,6 +92,11 @@ static bool bitmap_has(void *ctx, int64_t offset)
            (map->words[i / 64] >> (i % 64) & 1) != 0;
 }
 
+static bool bitmap_lacks(void *ctx, int64_t offset)
+{
+    return !bitmap_has(ctx, offset);
+}
+
 /* Sets the bit; never stops. */
 static bool bitmap_set(void *ctx, int64_t offset)
 {
@@ -208,6 +213,37 @@ enum pst_status pst_windows_overlap(const struct pst_window *a,
         return status;
     (void)any_element(a->meta, a->offset, bitmap_set, &map);
     *ret = any_element(b->meta, b->offset, bitmap_has, &map);
+    pst_free(map.words);
+    return PST_OK;
+}
+
+enum pst_status pst_window_covers(const struct pst_window *a,
+                                  const struct pst_window *b, bool *ret,
+                                  struct pst_diag *diag)
+{
+    struct pst_meta metas[2];
+    struct pst_window u, v;
+    struct bitmap map;
+    enum pst_status status;
+
+    *ret = pst_meta_numel(b->meta) == 0;
+    if (*ret)
+        return PST_OK;
+    if (pst_dtype_size(a->meta->dtype) != pst_dtype_size(b->meta->dtype))
+        return in_bytes(a, &metas[0], &u) && in_bytes(b, &metas[1], &v)
+                   ? pst_window_covers(&u, &v, ret, diag)
+                   : PST_OK;
+    if (b->offset < a->offset ||
+        b->offset + span_of(b->meta) > a->offset + span_of(a->meta))
+        return PST_OK;
+    *ret = pst_meta_is_dense(a->meta);
+    if (*ret)
+        return PST_OK;
+    status = bitmap_init(&map, a->offset, a->offset + span_of(a->meta), diag);
+    if (status != PST_OK)
+        return status;
+    (void)any_element(a->meta, a->offset, bitmap_set, &map);
+    *ret = !any_element(b->meta, b->offset, bitmap_lacks, &map);
     pst_free(map.words);
     return PST_OK;
 }

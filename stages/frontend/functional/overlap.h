@@ -22,6 +22,10 @@ enum pst_status pst_window_overlaps_itself(const struct pst_meta *meta,
 enum pst_status pst_windows_overlap(const struct pst_window *a,
                                     const struct pst_window *b, bool *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* Is each element of b one of a? Also false of what is too much to find out. */
+enum pst_status pst_window_covers(const struct pst_window *a,
+                                  const struct pst_window *b, bool *ret,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* Same sizes (dimensions of size 1 do not count), strides and offset. */
 bool pst_windows_same(const struct pst_window *a, const struct pst_window *b);
 
