@@ -256,6 +256,18 @@ static enum pst_status add_returns(struct pst_binder *b,
     return status;
 }
 
+/* In another storage than before, or at another place of it. */
+static bool lies_elsewhere(const struct pst_binder *b,
+                           const struct pst_program_bound *bound, unsigned i)
+{
+    const struct pst_program_place *now = &bound->after[i];
+    const struct pst_alias_operand *was = &b->operands[i].as;
+
+    return !b->operands[i].from_before && now->operand >= 0 &&
+           (b->operands[now->operand].as.storage != was->storage ||
+            (pst_meta_numel(&now->meta) > 0 && now->offset != was->offset));
+}
+
 static enum pst_status note_operands(struct pst_binder *b,
                                      struct pst_program_bound *bound)
 {
@@ -272,7 +284,7 @@ static enum pst_status note_operands(struct pst_binder *b,
 
         status = place_of(b, b->values[i], &bound->after[i]);
         is = &bound->after[i].meta;
-        bound->moved[i] = is->rank != was->rank;
+        bound->moved[i] = is->rank != was->rank || lies_elsewhere(b, bound, i);
         for (unsigned d = 0; d < was->rank && !bound->moved[i]; d++)
             bound->moved[i] =
                 is->size[d] != was->size[d] ||

@@ -3,8 +3,8 @@
 #define PENSTOCK_STAGES_ALIAS_BINDER_H
 /*
  * A program on its way to a graph. Private to this folder: pass.c passes
- * operands, emit.c emits operators, bind.c does both twice and reads the
- * results. One thread.
+ * operands, emit.c and set.c emit operators, bind.c does both twice and reads
+ * the results. One thread.
  */
 #include "stages/alias/program.h"
 #include "stages/frontend/functional/functionalise.h"
@@ -70,5 +70,11 @@ enum pst_status pst_binder_pass(struct pst_binder *b) PST_MUST_CHECK;
 enum pst_status pst_binder_emit(struct pst_binder *b,
                                 const struct pst_program_op *ops,
                                 unsigned n) PST_MUST_CHECK;
+
+/* --- set.c ---------------------------------------------------------------- */
+
+/* A tensor goes to another storage, under all of its names. */
+enum pst_status pst_binder_set(struct pst_binder *b,
+                               const struct pst_program_op *op) PST_MUST_CHECK;
 
 #endif

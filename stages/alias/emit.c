@@ -297,7 +297,7 @@ static struct pst_value *lay_out(struct emission *e, const struct pst_arg *args,
     if (args != NULL && pst_eager_keeps_window(e->row) &&
         args[0].kind == PST_ARG_VALUE && pst_binder_owner(e->b, v) == NULL)
         return lay_like(e, v, args[0].value);
-    if (v->base != NULL || args == NULL)
+    if ((v->base != NULL && e->row != &pst_op_rot90) || args == NULL)
         return v;
     if (!pst_eager_strides(e->row, args, e->schema->n_args, &meta, strides))
         return v;
@@ -447,6 +447,9 @@ static enum pst_status emit_op(struct pst_binder *b,
     enum pst_status status;
 
     b->build.no_grad = op->no_grad;
+    if (strcmp(op->op, "aten.set_.source_Tensor") == 0 ||
+        strcmp(op->op, "aten.set_.source_Tensor_storage_offset") == 0)
+        return pst_binder_set(b, op);
     if (target.op == NULL || target.kind == PST_TARGET_OUT)
         return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED, "%s: %s", op->op,
                             target.reason != NULL ? target.reason

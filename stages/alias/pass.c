@@ -16,6 +16,7 @@ bool pst_program_is_absolute(const struct pst_program *program)
     for (unsigned k = 0; k < 2; k++)
         for (unsigned i = 0; i < n[k]; i++)
             if (strstr(ops[k][i].op, "as_strided") != NULL ||
+                strstr(ops[k][i].op, "storage_offset") != NULL ||
                 strstr(ops[k][i].op, "view.dtype") != NULL)
                 return true;
     return false;

@@ -267,6 +267,32 @@ bool pst_eager_keeps_window(const struct pst_op *op)
     return is_one_of(op, rows, PST_COUNT(rows));
 }
 
+/* Those of flip(), whose result is transposed; but a copy without a turn. */
+static void set_turned(const struct pst_arg *args,
+                       int64_t strides[PST_MAX_RANK])
+{
+    const struct pst_meta *from = &args[0].value->meta;
+    const int64_t turns =
+        args[1].kind == PST_ARG_INT ? (args[1].i % 4 + 4) % 4 : 1;
+    struct pst_meta flipped = *from;
+
+    pst_meta_set_contiguous(&flipped);
+    memcpy(strides, flipped.stride, sizeof(flipped.stride));
+    if (turns != 0)
+        (void)pst_eager_strides(&pst_op_flip, args, 1, &flipped, strides);
+    if (turns % 2 == 1 && args[2].kind == PST_ARG_INTS && args[2].n == 2) {
+        const int a = pst_meta_dim(from, args[2].ints[0]);
+        const int b = pst_meta_dim(from, args[2].ints[1]);
+
+        if (a >= 0 && b >= 0) {
+            const int64_t kept = strides[a];
+
+            strides[a] = strides[b];
+            strides[b] = kept;
+        }
+    }
+}
+
 bool pst_eager_strides(const struct pst_op *op, const struct pst_arg *args,
                        unsigned n_args, const struct pst_meta *result,
                        int64_t strides[PST_MAX_RANK])
@@ -277,6 +303,10 @@ bool pst_eager_strides(const struct pst_op *op, const struct pst_arg *args,
     unsigned sorted[PST_MAX_RANK];
     bool same = true;
 
+    if (op == &pst_op_rot90) {
+        set_turned(args, strides);
+        return true;
+    }
     if (o.n == 0 || is_contiguous(op) ||
         (!copy && !image &&
          ((op->flags & PST_OP_MAYBE_VIEW) != 0 ||

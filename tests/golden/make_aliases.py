@@ -466,8 +466,79 @@ def places():
                error="E_OVERLAP")
 
 
+def sets():
+    """set_() takes a tensor to another storage, under all of its names."""
+    both = {**floats(), "t": ("float32", [float(-i) for i in range(1, 9)])}
+    pair = {"a": ("s", [4], [1], 0), "b": ("t", [4], [1], 1)}
+    to_b = ("set_.source_Tensor", ["%a", "%b"], "x")
+    add = ("add_.Scalar", ["%a", 100.], "y")
+    copy = ("clone", ["%b"], "c")
+    yield case("storage", both, {**pair, "b": ("t", [2, 2], [4, 1], 1)},
+               [to_b, add], ["a", "b", "x", "y"], 0)
+    yield case("written", both, pair,
+               [("mul_.Scalar", ["%a", 3.], "w"), to_b, add,
+                ("add.Tensor", ["%a", "%w"], "c")], ["c", "a", "w"], 0)
+    yield case("views", both, pair,
+               [("slice.Tensor", ["%a", 0, 1, 3], "v"), to_b,
+                ("add_.Scalar", ["%v", 100.], "z"), add], ["a", "v"], 0)
+    yield case("names", both, pair,
+               [("set_.source_Tensor", ["%0", "%b"], "x"),
+                ("fill_.Scalar", ["%2", 5.], "y"), copy], ["c", "a"], 0,
+               args=["a", "b", "a"])
+    yield case("overlap", both, {**pair, "b": ("s", [4], [1], 2)},
+               [to_b, ("fill_.Scalar", ["%a", 5.], "y"), copy], ["c", "a"])
+    yield case("new", both, pair,
+               [("mul.Scalar", ["%b", 2.], "n"),
+                ("set_.source_Tensor", ["%a", "%n"], "x"), add], ["n", "a"], 0)
+    for more in ([2, [2]], [2, [2, 2], [1, 3]], [0, [3], [1]]):
+        yield case(f"part-{len(more)}-{more[0]}", both, pair,
+                   [("set_.source_Tensor_storage_offset",
+                     ["%a", "%b", *more], "x"), add, copy], ["c", "a"], 0)
+    yield case("swap", both, pair,
+               [("alias", ["%a"], "k"), to_b,
+                ("set_.source_Tensor", ["%b", "%k"], "z"), add,
+                ("mul_.Scalar", ["%b", 2.], "q")], ["a", "b", "k"], 0)
+    yield case("runs", both, pair, [to_b, add], ["a"], 0,
+               runs=[{}, {"t": [1.] * 8}])
+    yield case("stages", both, pair,
+               [to_b, (*add, {"stage": 1}), (*copy, {"stage": 1})], ["c", "a"])
+    yield case("dtype", {**both, "i": ("int32", [1, 2, 3, 4])},
+               {**pair, "b": ("i", [4], [1], 0)}, [to_b], ["a"],
+               error="cannot change its dtype")
+
+
+def fills():
+    """One number may be written to elements that share memory."""
+    windows = {"unfold": ("unfold", ["%a", 0, 2, 1], "v"),
+               "strided": ("as_strided", ["%a", [3, 3], [1, 1], 0], "v"),
+               "expanded": ("expand", ["%a", [3, 4]], "v"),
+               "both": ("as_strided", ["%a", [2, 2, 2], [0, 1, 1], 1], "v")}
+    for name, view in windows.items():
+        for op in (("fill_.Scalar", ["%v", 7.], "x"), ("zero_", ["%v"], "x")):
+            yield case(f"{name}-{op[0].partition('.')[0]}", floats(),
+                       {"a": ("s", [4], [1], 0), "b": ("s", [4], [1], 2)},
+                       [view, op, ("clone", ["%v"], "c"),
+                        ("clone", ["%b"], "d")], ["c", "d", "v"], 1)
+    yield case("gradient", floats(), {"w": ("s", [2, 3], [3, 1], 0)},
+               [("mul.Scalar", ["%w", 2.], "m"), ("view", ["%m", [6]], "f"),
+                ("unfold", ["%f", 0, 3, 1], "v"),
+                ("slice.Tensor", ["%v", 0, 0, 2], "u"),
+                ("fill_.Scalar", ["%u", 1.], "x"),
+                ("mul.Tensor", ["%m", "%m"], "q"), ("sum", ["%q"], "loss")],
+               ["loss", "m"], 0, leaves=["w"])
+
+
+def turns():
+    """rot90 has the strides of flip, transposed."""
+    for k in range(-1, 4):
+        for strides in ([1, 4], [3, 1], [6, 2]):
+            spec = {"a": ("s", [2 if strides == [6, 2] else 4, 3], strides, 0)}
+            yield case(f"{k}-{strides[0]}", floats(), spec,
+                       [("rot90", ["%a", k, [0, 1]], "v")], ["v"], 0)
+
+
 GROUPS = [bits, beyond, offsets, before, leaves, names, strides, empty,
-          places]
+          places, sets, fills, turns]
 
 
 def main():

@@ -31,6 +31,11 @@ struct pst_value *pst_functionalise_read(struct pst_functionalise *f,
  * failure. */
 struct pst_value *pst_functionalise_shape(struct pst_functionalise *f,
                                           struct pst_value *v);
+/* v is `window` from now on, another storage perhaps: set_(). Gradients of v
+ * would be lost, those of the window are refused by PyTorch, too. */
+enum pst_status pst_functionalise_become(
+    struct pst_functionalise *f, struct pst_value *v,
+    struct pst_value *window) PST_MUST_CHECK;
 /* What stood for v when node number `node` of the graph was about to run; NULL
  * if no value has these numbers, or after a failure. */
 struct pst_value *pst_functionalise_before(struct pst_functionalise *f,

@@ -122,6 +122,13 @@ static bool is_repeated(const struct pst_meta *meta, unsigned d)
     return meta->size[d] > 1 && meta->stride[d] == 0;
 }
 
+/* All elements are given one number. */
+static bool is_fill(const struct pst_op *twin)
+{
+    return twin == &pst_op_fill_Scalar || twin == &pst_op_fill_Tensor ||
+           twin == &pst_op_zero;
+}
+
 /* An operator that gives all elements one number may write those of an expanded
  * tensor once: the window of v without what is repeated in it, or v. */
 static struct pst_value *without_repeats(struct pst_functionalise *f,
@@ -133,8 +140,7 @@ static struct pst_value *without_repeats(struct pst_functionalise *f,
     struct pst_value *now;
 
     v = pst_versions_follow(f, v);
-    if (twin != &pst_op_fill_Scalar && twin != &pst_op_fill_Tensor &&
-        twin != &pst_op_zero)
+    if (!is_fill(twin))
         return v;
     for (unsigned d = 0; d < v->meta.rank; d++) {
         const bool repeated = is_repeated(&v->meta, d);
@@ -190,7 +196,7 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
         once = pst_functionalise_inplace(f, twin, of, n_args);
         return once != NULL ? pst_functionalise_read(f, args[0].value) : NULL;
     }
-    if (!pst_versions_prepare(f, args[0].value, &t))
+    if (!pst_versions_prepare(f, args[0].value, is_fill(twin), &t))
         return NULL;
     t.op = twin;
     now = current_args(f, &t, args, n_args);

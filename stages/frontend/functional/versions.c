@@ -240,6 +240,22 @@ struct pst_value *pst_functionalise_shape(struct pst_functionalise *f,
     return pst_versions_learn(f) ? pst_versions_follow(f, v) : NULL;
 }
 
+enum pst_status pst_functionalise_become(struct pst_functionalise *f,
+                                         struct pst_value *v,
+                                         struct pst_value *window)
+{
+    if (!pst_versions_learn(f))
+        return f->build->status;
+    v = pst_versions_follow(f, v);
+    if (f->facts[v->id].carries || f->facts[window->id].carries)
+        return pst_versions_refuse(f, v,
+                                   "set_ has no gradient (E_ALIAS_NONDIFF)");
+    if (v->meta.dtype != window->meta.dtype)
+        return pst_versions_refuse(f, v, "set_ cannot change its dtype");
+    f->facts[v->id].renamed = window;
+    return PST_OK;
+}
+
 static bool is_window_like(const struct pst_value *a, const struct pst_value *b)
 {
     const struct pst_window x = {&a->meta, a->offset};

@@ -85,9 +85,10 @@ struct pst_value *pst_versions_bit_cast(struct pst_functionalise *f,
 
 enum pst_status pst_versions_refuse(const struct pst_functionalise *f,
                                     const struct pst_value *v, const char *why);
-/* Everything that can be refused before anything is emitted. */
+/* Everything that can be refused before anything is emitted. one_number: the
+ * elements that share memory are given the same. */
 bool pst_versions_prepare(struct pst_functionalise *f, struct pst_value *v,
-                          struct pst_write_target *ret);
+                          bool one_number, struct pst_write_target *ret);
 /* The window holds `new` from now on; fresh may become the version itself. */
 struct pst_value *pst_versions_commit(struct pst_functionalise *f,
                                       const struct pst_write_target *t,

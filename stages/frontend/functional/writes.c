@@ -105,7 +105,7 @@ static struct pst_storage *storage_of(struct pst_functionalise *f,
 }
 
 bool pst_versions_prepare(struct pst_functionalise *f, struct pst_value *v,
-                          struct pst_write_target *ret)
+                          bool one_number, struct pst_write_target *ret)
 {
     enum pst_status status;
     bool overlaps;
@@ -117,7 +117,7 @@ bool pst_versions_prepare(struct pst_functionalise *f, struct pst_value *v,
     if (status == PST_OK)
         status =
             pst_window_overlaps_itself(&v->meta, &overlaps, f->build->diag);
-    if (status == PST_OK && overlaps)
+    if (status == PST_OK && overlaps && !one_number)
         status = pst_versions_refuse(f, v,
                                      "several of its elements share memory "
                                      "(E_SELF_OVERLAP); clone it first");
@@ -262,7 +262,7 @@ struct pst_value *pst_functionalise_write(struct pst_functionalise *f,
     struct pst_write_target t;
     struct pst_meta shape;
 
-    if (update == NULL || !pst_versions_prepare(f, v, &t))
+    if (update == NULL || !pst_versions_prepare(f, v, false, &t))
         return NULL;
     if (!pst_meta_broadcast(&update->meta, &t.value->meta, &shape) ||
         !pst_meta_same_shape(&shape, &t.value->meta)) {
