@@ -59,6 +59,11 @@ enum pst_status pst_state_names_merge(struct pst_state_names *names,
 /* Those of them that are no adapters': how many, and the first keys. */
 size_t pst_state_names_left_out(const struct pst_state_names *names,
                                 struct pst_str *out);
+/* Pairs of names of layers that have one adapter and all tensors in common: how
+ * many, and the first. They may be one module, which peft knows by its first
+ * name alone: what the model computes by the other has no adapter there. */
+size_t pst_state_names_twins(const struct pst_state_names *names,
+                             struct pst_str *out);
 /* Leaves the adapters, by peft's keys; *ret_config: its adapter_config.json, to
  * be freed by pst_str_fini. PST_ERR_INPUT: there are none. */
 enum pst_status pst_state_names_peft(struct pst_state_names *names,

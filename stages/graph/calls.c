@@ -19,6 +19,18 @@ struct pst_module_call *pst_graph_find_call(const struct pst_graph *graph,
     return call;
 }
 
+const struct pst_module_call *pst_common_call(const struct pst_module_call *a,
+                                              const struct pst_module_call *b)
+{
+    while (a != b) {
+        if (a->depth >= b->depth)
+            a = a->parent;
+        else
+            b = b->parent;
+    }
+    return a;
+}
+
 int64_t pst_call_number(const char *name, size_t *ret_length)
 {
     const char *at = strrchr(name, '@');

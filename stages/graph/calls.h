@@ -15,6 +15,9 @@ struct pst_module_call *pst_graph_named_call(const struct pst_graph *graph,
                                              const char *name);
 /* -1: the name has no number; else that and the length of what is before it. */
 int64_t pst_call_number(const char *name, size_t *ret_length);
+/* The innermost call of a graph that both are or lie in. */
+const struct pst_module_call *pst_common_call(const struct pst_module_call *a,
+                                              const struct pst_module_call *b);
 /* The call of like's path and index. If it is not there it is added, in
  * like->parent (of this graph; NULL: the root), with copies of the texts. The
  * root is path "", index 0; it takes identity and type if it has none. */

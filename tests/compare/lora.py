@@ -192,6 +192,7 @@ class Bench:
                               cwd=self.folder, text=True, capture_output=True,
                               check=False)
         assert done.returncode == code, (args, done.returncode, done.stderr)
+        self.warned = done.stderr
         return done.stdout if code == 0 else done.stderr
 
     @contextlib.contextmanager
@@ -304,6 +305,10 @@ def check_merged(b, model, wrapped, what):
 def check_peft(b, model, wrapped, what, same):
     """same: other layers of an adapter, with the first."""
     b.call("weights", what, "-o", "adapter", "--adapter")
+    known = {n for n, _ in model.named_modules()}  # each under one name
+    twins = {n for n, _ in model.named_modules(remove_duplicate=False)} - known
+    assert ("if they are one module" in b.warned) == bool(twins), b.warned
+    assert all(f'"{name}"' in b.warned for name in twins), b.warned
     tensors = load_file(b.folder / "adapter" / "adapter_model.safetensors")
     config = json.loads(
         (b.folder / "adapter" / "adapter_config.json").read_text())
@@ -326,8 +331,7 @@ def check_peft(b, model, wrapped, what, same):
     loaded = peft.PeftModel.from_pretrained(copy.deepcopy(model),
                                             b.folder / "adapter")
     names = {n for n, _ in loaded.named_parameters() if "lora_" in n}
-    modules = {n for n, _ in model.named_modules()}  # each under one name
-    everything = {p: a for p, a in everything.items() if p in modules}
+    everything = {p: a for p, a in everything.items() if p in known}
     assert len(names) == 2 * len(everything), names
     for path, a in everything.items():
         layer = loaded.base_model.model.get_submodule(path)

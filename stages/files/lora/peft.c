@@ -96,6 +96,76 @@ static void add_quoted(struct pst_str *text, const char *name)
     }
 }
 
+static const struct pst_state_name *find_part(
+    const struct pst_state_names *names, const char *module, size_t n,
+    const char *part)
+{
+    for (size_t i = 0; i < names->all.n; i++) {
+        const char *key = names->all.at[i].key;
+
+        if (strncmp(key, module, n) == 0 && strcmp(key + n, part) == 0)
+            return &names->all.at[i];
+    }
+    return NULL;
+}
+
+static bool is_same(const struct pst_state_name *a,
+                    const struct pst_state_name *b)
+{
+    return a == NULL || b == NULL ? a == b : strcmp(a->tensor, b->tensor) == 0;
+}
+
+/* Has the module whose name is key's first n bytes the adapter too, though peft
+ * may not know it as a module of its own? */
+static bool is_twin(const struct pst_state_names *names, size_t adapter,
+                    const char *key, size_t n)
+{
+    const struct pst_adapter *a = &names->adapters.at[adapter];
+    const size_t own = strlen(a->module);
+
+    if (!is_same(find_part(names, a->module, own, ".bias"),
+                 find_part(names, key, n, ".bias")))
+        return false;
+    for (size_t i = 0; i < names->adapters.n; i++) {
+        const char *module = names->adapters.at[i].module;
+
+        if (strlen(module) == n && strncmp(module, key, n) == 0)
+            return i > adapter; /* else the pair is known already */
+    }
+    return !a->shared;
+}
+
+size_t pst_state_names_twins(const struct pst_state_names *names,
+                             struct pst_str *out)
+{
+    size_t found = 0;
+
+    for (size_t i = 0; i < names->adapters.n; i++) {
+        const char *module = names->adapters.at[i].module;
+        const struct pst_state_name *weight =
+            find_part(names, module, strlen(module), ".weight");
+
+        for (size_t k = 0; weight != NULL && k < names->all.n; k++) {
+            const struct pst_state_name *other = &names->all.at[k];
+            const size_t n = strlen(other->key);
+
+            if (other == weight || !is_same(weight, other) ||
+                !pst_has_suffix(other->key, ".weight") ||
+                !is_twin(names, i, other->key, n - strlen(".weight")))
+                continue;
+            if (found < SHOWN)
+                pst_str_addf(out, "%s\"%.120s\" and \"%.*s\"",
+                             found > 0 ? ", " : "", module,
+                             (int)PST_MIN(n - strlen(".weight"), (size_t)120),
+                             other->key);
+            else if (found == SHOWN)
+                pst_str_add(out, ", ...");
+            found++;
+        }
+    }
+    return found;
+}
+
 /* A list of names; or, where these say too much, an expression. */
 static json_t *make_targets(const struct pst_state_names *names)
 {

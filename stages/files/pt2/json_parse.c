@@ -38,11 +38,7 @@ static size_t count_slots(size_t n)
 
 static size_t slot_of(const char *key, size_t n_slots)
 {
-    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
-
-    for (; *key != '\0'; key++)
-        hash = (hash ^ (unsigned char)*key) * 0x100000001b3;
-    return (size_t)(hash ^ hash >> 32) & (n_slots - 1);
+    return (size_t)pst_hash(key, strlen(key), 0) & (n_slots - 1);
 }
 
 static const struct pst_json *find_member(const struct pst_json *object,

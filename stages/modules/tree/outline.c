@@ -53,18 +53,6 @@ const char *pst_outline_attribute(const struct pst_outline *outline,
     return ret;
 }
 
-static const struct pst_module_call *common(const struct pst_module_call *a,
-                                            const struct pst_module_call *b)
-{
-    while (a != b) {
-        if (a->depth >= b->depth)
-            a = a->parent;
-        else
-            b = b->parent;
-    }
-    return a;
-}
-
 static const struct pst_module_call *home_of(const struct outliner *d,
                                              const struct pst_value *value)
 {
@@ -86,7 +74,7 @@ static void widen(void *ctx, struct pst_value **slot, unsigned arg)
 
     (void)arg;
     if (v->version_of == NULL)
-        u->d->reach[v->id] = common(u->d->reach[v->id], u->node->call);
+        u->d->reach[v->id] = pst_common_call(u->d->reach[v->id], u->node->call);
 }
 
 /* An input of the calls around the use, up to the one that makes it or has it
@@ -97,7 +85,7 @@ static void take(void *ctx, struct pst_value **slot, unsigned arg)
     struct outliner *d = u->d;
     const struct pst_value *v = pst_outline_told(*slot);
     const struct pst_module_call *call = u->node->call;
-    const struct pst_module_call *end = common(call, home_of(d, v));
+    const struct pst_module_call *end = pst_common_call(call, home_of(d, v));
 
     (void)arg;
     for (; call != end && pst_outline_attribute(d->outline, v, call) == NULL;

@@ -2,19 +2,8 @@
 /* What a stage computes, by calls of modules. */
 #include "stages/split/show/show.h"
 
+#include "stages/graph/calls.h"
 #include "stages/ops/op.h"
-
-static const struct pst_module_call *common(const struct pst_module_call *a,
-                                            const struct pst_module_call *b)
-{
-    while (a != b) {
-        if (a->depth >= b->depth)
-            a = a->parent;
-        else
-            b = b->parent;
-    }
-    return a;
-}
 
 /* The call itself, or the one in `outer` around it. */
 static const struct pst_module_call *below(const struct pst_module_call *call,
@@ -34,8 +23,9 @@ unsigned pst_show_groups(const struct pst_graph *graph,
 
     *ret_more = 0;
     for (size_t i = 0; i < graph->nodes.n; i++)
-        outer = outer == NULL ? graph->nodes.at[i]->call
-                              : common(outer, graph->nodes.at[i]->call);
+        outer = outer == NULL
+                    ? graph->nodes.at[i]->call
+                    : pst_common_call(outer, graph->nodes.at[i]->call);
     for (size_t i = 0; i < graph->nodes.n; i++) {
         const struct pst_node *node = graph->nodes.at[i];
         const struct pst_module_call *call = below(node->call, outer);
