@@ -19,9 +19,11 @@ enum pstd_change_kind {
 /* Texts are borrowed. */
 struct pstd_change_order {
     enum pstd_change_kind kind;
-    const char *name;   /* FQN, or pattern */
-    const char *path;   /* SWAP, SET, GET: the file, for rank 0; or "" */
-    const char *value;  /* SET: a number; CAST: a dtype; or "" */
+    const char *name; /* FQN, or pattern */
+    const char *path; /* SWAP, SET, GET: the file, for rank 0; or "" */
+    /* SET: a number; CAST: a dtype; SWAP: "NEW\nOLD\n"..., parameters whose
+     * optimizer states go on; or "" */
+    const char *value;
     int call;           /* SWAP: number of one call, -1: all */
     bool aliases, keep; /* SWAP; keep: SET */
 };

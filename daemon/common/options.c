@@ -190,9 +190,12 @@ static const struct pstd_option rows[] = {
          "names"),
     UINT(at_call, "at-call", PSTD_OPT_SWAP, NULL, 0, 0x1p31,
          "at this call of the module alone"),
-    CHOICE(state, "state", PSTD_OPT_SWAP | PSTD_OPT_ATTR, "reset", "reset|keep",
-           "of the optimizer, for parameters with the names and shapes of old "
-           "ones; attr set keeps it if not told otherwise"),
+    TEXT(state, "state", PSTD_OPT_SWAP | PSTD_OPT_ATTR, "reset",
+         "reset|keep|map:FILE",
+         "of the optimizer, for parameters with the names and shapes of old "
+         "ones; attr set keeps it if not told otherwise; of swap also a file "
+         "that says whose states new parameters go on with: {\"NEW\": "
+         "\"OLD\", ...}"),
     ROW(freeze, "freeze", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "PATTERN",
         "parameters that are not trained: names of theirs or of modules, with "
         "* and ?; repeatable"),

@@ -114,7 +114,7 @@ static enum pst_status swap(struct pstctl_plan *p, const char *spec,
     what.call = (int)call;
     what.module = module;
     status = path.failed ? pst_diag_nomem(diag, path.len)
-                         : pst_model_replace(old, &what, &model, diag);
+                         : pst_model_replace(old, &what, &model, NULL, diag);
     pst_str_fini(&path);
     return status == PST_OK ? keep_model(p, model, diag) : status;
 }

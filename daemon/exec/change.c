@@ -7,6 +7,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/exec/attr.h"
 #include "daemon/exec/change_events.h"
+#include "daemon/exec/change_states.h"
 #include "daemon/exec/replace.h"
 #include "daemon/exec/spread.h"
 #include "stages/base/alloc.h"
@@ -37,6 +38,8 @@ struct change {
     struct pstd_replaced replaced; /* SWAP */
     unsigned n;            /* calls, parameters or tensors that were changed */
     struct pstd_attr attr; /* SET, CAST */
+    struct pstd_change_states states; /* SWAP */
+    bool keep;                        /* other states too, where names agree */
     struct pstd_spread file;
     struct pstd_changed *changed;
 };
@@ -113,23 +116,40 @@ static bool is_fresh(void *ctx, const char *fqn)
            pstd_attr_has(&x->attr, x->before, fqn);
 }
 
+/* Whose optimizer states it goes on with; NULL: they begin anew. */
+static const char *old_name(void *ctx, const char *fqn)
+{
+    const struct change *x = ctx;
+    const char *old = pstd_change_states_of(&x->states, fqn);
+
+    if (old != NULL)
+        return old;
+    return x->keep || !is_fresh(ctx, fqn) ? fqn : NULL;
+}
+
 /* States that begin anew count steps from here; values that are no more those
  * of the model that was cut are known as such. */
-static void count_from_here(const struct pstd_session *s, struct change *x,
-                            const struct pstd_change_order *order)
+static const struct pst_plan_param *find_old(const struct change *x,
+                                             const char *fqn)
+{
+    const int i = pst_plan_find_param(x->before, fqn);
+
+    return i >= 0 ? &x->before->params.at[i] : NULL;
+}
+
+static void count_from_here(const struct pstd_session *s, struct change *x)
 {
     struct pst_plan *to = x->changed->plan;
 
     for (size_t i = 0; i < to->params.n; i++) {
         struct pst_plan_param *param = &to->params.at[i];
-        const int old = pst_plan_find_param(x->before, param->fqn);
-        const struct pst_plan_param *was =
-            old >= 0 ? &x->before->params.at[old] : NULL;
-        const bool goes_on = was != NULL && was->requires_grad &&
-                             pst_meta_same(&was->meta, &param->meta) &&
-                             (order->keep || !is_fresh(x, param->fqn));
+        const char *name = old_name(x, param->fqn);
+        const struct pst_plan_param *was = find_old(x, param->fqn);
+        const struct pst_plan_param *of = name ? find_old(x, name) : NULL;
+        const bool goes_on = of != NULL && of->requires_grad &&
+                             pst_meta_same(&of->meta, &param->meta);
 
-        param->since = goes_on ? was->since : s->step;
+        param->since = goes_on ? of->since : s->step;
         param->changed = is_fresh(x, param->fqn) ||
                          (was != NULL && (was->changed || was->requires_grad));
     }
@@ -182,9 +202,12 @@ static enum pst_status make_plan(struct pstd_session *s, struct change *x,
                                  from->plan, &to->plan, diag);
     if (status == PST_OK && x->replaced.model != NULL)
         status = pstd_replaced_check(x->before, to->plan, diag);
+    if (status == PST_OK)
+        status = pstd_change_states_check(&x->states, &x->replaced, x->before,
+                                          to->plan, diag);
     if (status != PST_OK)
         return status;
-    count_from_here(s, x, order);
+    count_from_here(s, x);
     memcpy(to->plan->base_digest, s->w->plan->model_digest,
            sizeof(to->plan->base_digest));
     memcpy(to->plan->base_identity, s->w->plan->identity,
@@ -217,12 +240,6 @@ static enum pst_status make_tokens(struct pstd_session *s,
     return status;
 }
 
-static bool never(void *ctx, const char *fqn)
-{
-    (void)ctx, (void)fqn;
-    return false;
-}
-
 /* COLLECTIVE. */
 static enum pst_status prepare(struct pstd_session *s, struct change *x,
                                const struct pstd_change_order *order,
@@ -249,8 +266,7 @@ static enum pst_status prepare(struct pstd_session *s, struct change *x,
     status = pstd_agree(w, status, diag);
     if (status != PST_OK)
         return status;
-    status = pst_engine_adopt(*ret, w->engine, order->keep ? never : is_fresh,
-                              x, diag);
+    status = pst_engine_adopt(*ret, w->engine, old_name, x, diag);
     if (status == PST_OK)
         status = keep_unread(x->changed, diag);
     status = pstd_agree(w, status, diag);
@@ -312,6 +328,7 @@ static void end_change(struct change *x)
     pst_model_close(x->replaced.module);
     pst_model_close(x->old);
     pstd_attr_fini(&x->attr);
+    pstd_change_states_fini(&x->states);
     pstd_spread_fini(&x->file);
 }
 
@@ -324,8 +341,10 @@ static enum pst_status change(struct pstd_session *s,
     struct pst_engine *engine = NULL;
     enum pst_status status = PST_OK;
 
+    x.keep = order->keep;
+    status = pstd_change_states_read(order, &x.states, diag);
     x.changed = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*x.changed));
-    if (x.changed == NULL)
+    if (status == PST_OK && x.changed == NULL)
         status = pst_diag_nomem(diag, sizeof(*x.changed));
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK)

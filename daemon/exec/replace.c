@@ -114,16 +114,6 @@ static void keep_frozen(const struct pst_plan *before,
     }
 }
 
-static unsigned count_calls(const struct pst_model *model, const char *path)
-{
-    const struct pst_graph *graph = model->graph;
-    unsigned n = 0;
-
-    for (size_t i = 0; i < graph->calls.n; i++)
-        n += strcmp(graph->calls.at[i]->path, path) == 0;
-    return n;
-}
-
 enum pst_status pstd_replace(const struct pst_plan *before,
                              const struct pst_model *old,
                              const struct pstd_change_order *order,
@@ -138,10 +128,9 @@ enum pst_status pstd_replace(const struct pst_plan *before,
         status = pst_model_open(path, &ret->module, diag);
     what.module = ret->module;
     if (status == PST_OK)
-        status = pst_model_replace(old, &what, &ret->model, diag);
+        status = pst_model_replace(old, &what, &ret->model, &ret->calls, diag);
     if (status != PST_OK)
         return status;
-    ret->calls = order->call >= 0 ? 1 : count_calls(ret->model, order->name);
     keep_frozen(before, order, ret);
     return PST_OK;
 }

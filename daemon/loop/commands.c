@@ -144,7 +144,7 @@ static enum pst_status swap(struct pstd_call *call)
         .aliases = from->aliases,
         .keep = from->keep,
         .path = from->path,
-        .value = "",
+        .value = from->states,
     };
 
     if (from->path[0] != '/')

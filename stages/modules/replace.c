@@ -394,17 +394,16 @@ static enum pst_status replace(struct pst_replacer *r)
 
 enum pst_status pst_model_replace(const struct pst_model *model,
                                   const struct pst_replacement *what,
-                                  struct pst_model **ret, struct pst_diag *diag)
+                                  struct pst_model **ret, unsigned *ret_calls,
+                                  struct pst_diag *diag)
 {
-    struct pst_replacer r = {
-
-        .old = model,
-        .path = what->path,
-        .call = what->call,
-        .aliases = what->aliases,
-        .module = what->module,
-        .file = what->module->graph,
-        .diag = diag};
+    struct pst_replacer r = {.old = model,
+                             .path = what->path,
+                             .call = what->call,
+                             .aliases = what->aliases,
+                             .module = what->module,
+                             .file = what->module->graph,
+                             .diag = diag};
     enum pst_status status = pst_model_new(&r.model, diag);
 
     if (status != PST_OK)
@@ -422,6 +421,8 @@ enum pst_status pst_model_replace(const struct pst_model *model,
                                  diag);
     if (status == PST_OK) {
         status = replace(&r);
+        if (status == PST_OK && ret_calls != NULL)
+            *ret_calls = (unsigned)r.frames.at.n;
         pst_frames_fini(&r.frames);
     }
     pst_vec_fini(&r.arguments.at);

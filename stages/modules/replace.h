@@ -34,11 +34,12 @@ struct pst_replacement {
 /*
  * *ret borrows both models, which must outlive it. PST_ERR_INPUT names a module
  * that is not there or not called; PST_ERR_SHAPE prints what
- * the call and the file take and return.
+ * the call and the file take and return. *ret_calls: that were replaced; may be
+ * NULL.
  */
 enum pst_status pst_model_replace(const struct pst_model *model,
                                   const struct pst_replacement *what,
-                                  struct pst_model **ret,
+                                  struct pst_model **ret, unsigned *ret_calls,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

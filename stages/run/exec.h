@@ -226,13 +226,13 @@ enum pst_status pst_engine_read_param(const struct pst_engine *engine,
 enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
                                        unsigned param, void *dst,
                                        struct pst_diag *diag) PST_MUST_CHECK;
-/* States of the optimizer that both engines have on a rank, by the names of
- * their parameters, go from one to the other; not those of tensors for which
- * `fresh` is true. Between steps, of ranks with the same numbers. */
-typedef bool (*pst_fresh_fn)(void *ctx, const char *fqn);
+/* States of the optimizer that both engines have on a rank go from one to the
+ * other: `old` gives the name that the parameter `fqn` had, NULL if its states
+ * begin anew. Between steps, of ranks with the same numbers. */
+typedef const char *(*pst_old_name_fn)(void *ctx, const char *fqn);
 enum pst_status pst_engine_adopt(struct pst_engine *to,
                                  const struct pst_engine *from,
-                                 pst_fresh_fn fresh, void *ctx,
+                                 pst_old_name_fn old, void *ctx,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
 /* COLLECTIVE. Copies user output i (index in plan->outputs), microbatches

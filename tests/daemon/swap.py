@@ -38,11 +38,12 @@ class Bench:
         self.ranks = (["--ranks", "3"] if transport == "self" else ["-n", "3"])
         self.transport = transport
         self.job = f"swap-{os.getpid()}"
-        header = json.dumps({"x": {"dtype": "F32", "shape": [4],
-                                   "data_offsets": [0, 16]}}).encode()
-        with open(f"{work}/x.safetensors", "wb") as f:
-            f.write(struct.pack("<Q", len(header)) + header +
-                    struct.pack("<4f", 1, 2, -1, .5))
+        for name, shape in ("x", [4]), ("row", [1, 4]):
+            header = json.dumps({"x": {"dtype": "F32", "shape": shape,
+                                       "data_offsets": [0, 16]}}).encode()
+            with open(f"{work}/{name}.safetensors", "wb") as f:
+                f.write(struct.pack("<Q", len(header)) + header +
+                        struct.pack("<4f", 1, 2, -1, .5))
         self.call("split", f"{folder}/u06.pt2", "-o", "plan", "--loss-fn",
                   "mse:target=x")
 
@@ -165,6 +166,47 @@ def replaced(b):
            "mse:target=x")
     b.call("eval", "other", "--checkpoint", "saved", "--data",
            "x.safetensors", code=78)
+
+
+def mapped(b):
+    """Moments of a new parameter are those of the old one that a file names."""
+    def swap(names, code=0):
+        with open(f"{b.work}/names.json", "w", encoding="utf-8") as f:
+            f.write(names)
+        return b.swap("n", "u06", "--json", "--state",
+                      f"map:{b.work}/names.json", code=code)
+
+    run = b.begin("mapped", "--checkpoint", "mapped.saved")
+    for names, words in (
+            ('{"n.n.w": "n.w"', "names of parameters as JSON"),
+            ('{"n.n.w": "n.v"}', 'the model had no parameter "n.v"'),
+            ('{"n.w": "n.w"}', 'the new module has no parameter "n.w"')):
+        assert words in swap(names, 65)
+    assert "reset|keep|map:FILE" in b.swap("n", "u06", "--state", "x", code=64)
+    step = json.loads(swap('{"n.n.w": "n.w"}'))["step"]
+    b.ask("stop")
+    b.end(run, resume=False, code=130)
+    b.call("run", "plan", "--transport", b.transport, *b.ranks, "-m",
+           MICROBATCHES, "--steps", str(step), "--lr", "1e-3", "--optimizer",
+           "adamw", "--data", "x.safetensors", "--checkpoint", "short",
+           "--quiet")
+    new, old = (tensors(f"{b.work}/{name}/step-{step:08}/rank-000.safetensors")
+                for name in ("mapped.saved", "short"))
+    for state in "m", "v":
+        assert any(old[f"adamw.{state}.n.w"])
+        assert new[f"adamw.{state}.n.n.w"] == old[f"adamw.{state}.n.w"]
+
+
+def aliased(b):
+    """One layer norm under three names."""
+    b.call("split", f"{b.folder}/u12.pt2", "-o", "norms", "--loss-fn",
+           "mse:target=x", "--stages", "3")
+    run = b.begin("dump", "--data", "row.safetensors", plan="norms")
+    for options, calls in ((), 1), (("--aliases",), 2):
+        said = b.swap("norms.1" if options else "norms.0", "u12", *options,
+                      "--json")
+        assert json.loads(said)["calls"] == calls, said
+    b.end(run)
 
 
 def another_model(b):
@@ -292,7 +334,8 @@ def main():
     penstock, folder = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as work:
         b = Bench(penstock, folder, sys.argv[3], work)
-        for part in refused, replaced, another_model, second_folder, frozen, many:
+        for part in (refused, replaced, mapped, aliased, another_model,
+                     second_folder, frozen, many):
             part(b)
     print("ok")
 

@@ -264,6 +264,11 @@ static enum pst_status read_verb(const struct pstd_config *config,
         return pst_diag_set(diag, PST_ERR_USAGE, "-o is of attr get");
     if (v->verb != PST__CONTROL__ATTR__VERB__SET && PSTD_GIVEN(config, state))
         return pst_diag_set(diag, PST_ERR_USAGE, "--state is of attr set");
+    if (strcmp(config->state, "reset") != 0 &&
+        strcmp(config->state, "keep") != 0)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--state: \"%.200s\" is none of reset|keep",
+                            config->state);
     *ret = v;
     return PST_OK;
 }

@@ -8,7 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "stages/base/host/fs.h"
 #include "stages/base/str.h"
+
+#define MAX_STATES ((size_t)1 << 20) /* bytes of a file of names */
 
 /* FQN or FQN@K, unless --at-call says which call. */
 static enum pst_status read_name(const struct pstd_config *config,
@@ -100,10 +103,62 @@ static enum pst_status send(struct pstctl_conn *conn,
     return status;
 }
 
+/* A name without what parts names in a request. */
+static const char *plain_name(const char *name)
+{
+    return name != NULL && name[0] != '\0' && strchr(name, '\n') == NULL ? name
+                                                                         : NULL;
+}
+
+/* --state; the pairs of map:FILE in lines. */
+static enum pst_status read_states(const char *state, struct pst_str *out,
+                                   struct pst_diag *diag)
+{
+    const char *path = state + strlen("map:"), *key;
+    enum pst_status status = PST_OK;
+    char *text = NULL;
+    json_t *json, *old;
+    size_t size = 0;
+
+    if (strcmp(state, "keep") == 0 || strcmp(state, "reset") == 0)
+        return PST_OK;
+    if (!pst_has_prefix(state, "map:"))
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--state: \"%.200s\" is none of "
+                            "reset|keep|map:FILE",
+                            state);
+    status = pst_file_read(path, MAX_STATES, &text, &size, diag);
+    if (status != PST_OK)
+        return status;
+    json = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
+    pst_free(text);
+    if (!json_is_object(json))
+        status = PST_ERR_INPUT;
+    json_object_foreach(json, key, old)
+    {
+        const char *name = plain_name(json_string_value(old));
+
+        if (name == NULL || plain_name(key) == NULL)
+            status = PST_ERR_INPUT;
+        else
+            pst_str_addf(out, "%s\n%s\n", key, name);
+    }
+    json_decref(json);
+    if (status == PST_OK && out->failed)
+        return pst_diag_nomem(diag, out->len);
+    return status == PST_OK
+               ? PST_OK
+               : pst_diag_set(diag, status,
+                              "%.300s: expected names of parameters as JSON, "
+                              "{\"NEW\": \"OLD\", ...}",
+                              path);
+}
+
 static enum pst_status send_swap(struct pstctl_conn *conn,
                                  const struct pstd_config *config,
                                  const char *fqn, int64_t call,
-                                 const char *path, struct pst_diag *diag)
+                                 const char *path, const char *states,
+                                 struct pst_diag *diag)
 {
     Pst__Control__Swap swap = PST__CONTROL__SWAP__INIT;
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
@@ -114,6 +169,7 @@ static enum pst_status send_swap(struct pstctl_conn *conn,
     swap.aliases = config->aliases;
     swap.keep = strcmp(config->state, "keep") == 0;
     swap.path = (char *)path;
+    swap.states = (char *)states;
     request.body_case = PST__CONTROL__REQUEST__BODY_SWAP;
     request.swap = &swap;
     return send(conn, config, &request, diag);
@@ -123,7 +179,7 @@ static enum pst_status run_swap(const struct pstd_config *config,
                                 struct pst_diag *diag)
 {
     char *path = realpath(config->args[1], NULL);
-    struct pst_str fqn = {0};
+    struct pst_str fqn = {0}, states = {0};
     struct pstctl_conn conn;
     int64_t call = -1;
     enum pst_status status;
@@ -132,12 +188,16 @@ static enum pst_status run_swap(const struct pstd_config *config,
         return pst_diag_errno(diag, errno, "%s", config->args[1]);
     status = read_name(config, &fqn, &call, diag);
     if (status == PST_OK)
+        status = read_states(config->state, &states, diag);
+    if (status == PST_OK)
         status = pstctl_connect(config, &conn, diag);
     if (status == PST_OK) {
-        status = send_swap(&conn, config, pst_str_text(&fqn), call, path, diag);
+        status = send_swap(&conn, config, pst_str_text(&fqn), call, path,
+                           pst_str_text(&states), diag);
         pstctl_close(&conn);
     }
     pst_str_fini(&fqn);
+    pst_str_fini(&states);
     free(path);
     return status;
 }

@@ -59,7 +59,7 @@ struct adoption {
     struct pst_rank *old;   /* of `from`, at work */
     struct pst_map entries; /* name -> struct pst_entry */
     struct pst_arena arena;
-    pst_fresh_fn fresh;
+    pst_old_name_fn old_name;
     void *ctx;
 };
 
@@ -95,9 +95,10 @@ static enum pst_status note(void *ctx, struct pst_rank *r,
                : pst_diag_nomem(diag, sizeof(*entry));
 }
 
-/* By the name that the tensor had, which may be another of its names. */
+/* The same state of the parameter that was called `fqn`, which may be another
+ * of its names; n: bytes of the state's name. */
 static const struct pst_entry *find(const struct adoption *a,
-                                    const struct pst_entry *entry,
+                                    const struct pst_entry *entry, size_t n,
                                     const char *fqn)
 {
     const struct pst_plan *plan = a->from->plan;
@@ -107,7 +108,7 @@ static const struct pst_entry *find(const struct adoption *a,
 
     if (index < 0)
         return NULL;
-    pst_str_addf(&name, "%.*s%s", (int)(fqn - entry->name), entry->name,
+    pst_str_addf(&name, "%.*s%s", (int)n, entry->name,
                  plan->params.at[index].fqn);
     if (!name.failed)
         ret = pst_map_get(&a->entries, name.text);
@@ -122,14 +123,15 @@ static enum pst_status take(void *ctx, struct pst_rank *r,
     const struct adoption *a = ctx;
     const char *fqn = fqn_of(a->to, entry->name);
     const size_t bytes = pst_meta_bytes(&entry->meta);
+    const char *name = fqn != NULL ? a->old_name(a->ctx, fqn) : NULL;
     const struct pst_entry *old;
     struct pst_rank_device *d = pst_rank_device(r);
     void *at = pst_rank_at(d, entry->offset);
 
     (void)diag;
-    if (fqn == NULL || a->fresh(a->ctx, fqn))
+    if (name == NULL)
         return PST_OK;
-    old = find(a, entry, fqn);
+    old = find(a, entry, (size_t)(fqn - entry->name), name);
     if (old == NULL || !pst_meta_same(&old->meta, &entry->meta))
         return PST_OK;
     memcpy(pst_device_host(&d->mem, at),
@@ -140,10 +142,10 @@ static enum pst_status take(void *ctx, struct pst_rank *r,
 
 enum pst_status pst_engine_adopt(struct pst_engine *to,
                                  const struct pst_engine *from,
-                                 pst_fresh_fn fresh, void *ctx,
+                                 pst_old_name_fn old, void *ctx,
                                  struct pst_diag *diag)
 {
-    struct adoption a = {.to = to, .from = from, .fresh = fresh, .ctx = ctx};
+    struct adoption a = {.to = to, .from = from, .old_name = old, .ctx = ctx};
     enum pst_status status = PST_OK;
 
     for (unsigned i = 0; i < to->n_local && status == PST_OK; i++) {
