@@ -11,8 +11,6 @@ trained is kept in f32 and rounded where it is read, as in a model that was
 exported in bf16. The seed draws weights and data. Ends with "N passed, N
 failed".
 """
-import argparse
-import contextlib
 import json
 import os
 import re
@@ -20,8 +18,8 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
+import bench
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
@@ -219,21 +217,11 @@ def follow(model, state, rows, n, casts=None):
     return ret
 
 
-class Bench:
+class Bench(bench.Bench):
     def __init__(self, penstock, folder):
-        self.penstock, self.folder = penstock, folder
-        self.passed = self.failed = 0
+        super().__init__(penstock, folder)
         save_file({"ids": torch.randint(0, 11, (2 * ROWS, 5))},
                   folder / "ids.safetensors")
-
-    @contextlib.contextmanager
-    def case(self, name):
-        try:
-            yield
-            self.passed += 1
-        except AssertionError as e:
-            self.failed += 1
-            print(f"FAIL {name}: {e}")
 
     def near(self, have, want, error):
         worst = max(abs(a - b) / max(1, abs(b)) for a, b in zip(have, want))
@@ -418,25 +406,11 @@ def refused(b):
     job.end()
 
 
-def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("penstock", type=Path)
-    p.add_argument("workdir", type=Path)
-    p.add_argument("--seed", type=int, default=0)
-    a = p.parse_args()
-    a.workdir.mkdir(parents=True, exist_ok=True)
-    torch.manual_seed(a.seed)
-    b = Bench(a.penstock.resolve(), a.workdir.resolve())
+def running(b):
     job = Job(b.penstock, b.folder, Net())
     sets(b, job)
     casts(b, job)
-    back(b)
-    thawed(b)
-    cut_off(b)
-    refused(b)
-    print(f"{b.passed} passed, {b.failed} failed")
-    return b.failed > 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(bench.main(Bench, (running, back, thawed, cut_off, refused)))

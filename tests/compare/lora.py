@@ -8,16 +8,13 @@ steps against adapters written by hand in PyTorch, what `weights --merge` and
 
 The seed draws weights and data. Ends with "N passed, N failed".
 """
-import argparse
-import contextlib
 import copy
 import json
 import math
-import re
-import subprocess
+import shutil
 import sys
-from pathlib import Path
 
+import bench
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -182,28 +179,7 @@ def delta(module, down, up, scale):
 
 # --- a case ------------------------------------------------------------------
 
-class Bench:
-    def __init__(self, penstock, folder):
-        self.penstock, self.folder = penstock, folder
-        self.passed = self.failed = 0
-
-    def call(self, *args, code=0):
-        done = subprocess.run([self.penstock, *map(str, args)],
-                              cwd=self.folder, text=True, capture_output=True,
-                              check=False)
-        assert done.returncode == code, (args, done.returncode, done.stderr)
-        self.warned = done.stderr
-        return done.stdout if code == 0 else done.stderr
-
-    @contextlib.contextmanager
-    def case(self, name):
-        try:
-            yield
-            self.passed += 1
-        except AssertionError as e:
-            self.failed += 1
-            print(f"FAIL {name}: {e}")
-
+class Bench(bench.Bench):
     def export(self, model, x, form="training", **how):
         ep = torch.export.export(copy.deepcopy(model), (x,),
                                  strict=form == "strict", **how)
@@ -270,12 +246,9 @@ def train(model, wrapped, x):
 
 
 def clear(folder):
-    for file in sorted(folder.glob("saved/*/*")) + sorted(
-            folder.glob("saved/step-*")):
-        if file.is_dir():
-            file.rmdir()
-        else:
-            file.unlink()
+    """No checkpoints of other runs."""
+    for name in "saved", "half":
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def check_merged(b, model, wrapped, what):
@@ -551,21 +524,6 @@ def refused(b):
         b.call("weights", "plan", "-o", "adapter", "--adapter")
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("penstock")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    args.folder.mkdir(parents=True, exist_ok=True)
-    torch.manual_seed(args.seed)
-    torch.set_num_threads(1)
-    b = Bench(Path(args.penstock).resolve(), args.folder.resolve())
-    for part in layers, dtypes, sizes, starts, resumed, one_call, refused:
-        part(b)
-    print(f"{b.passed} passed, {b.failed} failed")
-    return b.failed > 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(bench.main(Bench, (layers, dtypes, sizes, starts, resumed,
+                                one_call, refused), seed=1))

@@ -7,13 +7,10 @@ step against the PyTorch model that has the other module.
 
 The seed draws weights and data. Ends with "N passed, N failed".
 """
-import argparse
-import contextlib
 import copy
-import subprocess
 import sys
-from pathlib import Path
 
+import bench
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -202,18 +199,11 @@ class Written(nn.Module):
 
 # --- a case ------------------------------------------------------------------
 
-class Bench:
+class Bench(bench.Bench):
     def __init__(self, penstock, folder):
-        self.penstock, self.folder = penstock, folder
+        super().__init__(penstock, folder)
         self.x = torch.randn(2 * ROWS, 4)
-        self.passed = self.failed = 0
         save_file({"x": self.x}, folder / "x.safetensors")
-
-    def call(self, *args, code=0):
-        done = subprocess.run([self.penstock, *args], cwd=self.folder,
-                              text=True, capture_output=True, check=False)
-        assert done.returncode == code, (args, done.returncode, done.stderr)
-        return done.stderr
 
     def export(self, name, module, args=None, kwargs=None, **how):
         args = (self.x[:ROWS],) if args is None else args
@@ -228,15 +218,6 @@ class Bench:
                   str(steps), "--lr", lr, "--data", "x.safetensors", "--dump",
                   "dump", "--ranks", str(ranks), "--optimizer", "sgd")
         return load_file(self.folder / "dump")
-
-    @contextlib.contextmanager
-    def case(self, name):
-        try:
-            yield
-            self.passed += 1
-        except AssertionError as e:
-            self.failed += 1
-            print(f"FAIL {name}: {e}")
 
     def equal(self, have, eager, renamed, n_rows=ROWS):
         """One of a tied tensor's names is in the dump."""
@@ -550,20 +531,6 @@ def refused(b):
         b.call("split", "model.pt2", "-o", "plan", "--swap", "n@0=flag.pt2")
 
 
-def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("penstock", type=Path)
-    p.add_argument("workdir", type=Path)
-    p.add_argument("--seed", type=int, default=0)
-    a = p.parse_args()
-    a.workdir.mkdir(parents=True, exist_ok=True)
-    torch.manual_seed(a.seed)
-    b = Bench(a.penstock.resolve(), a.workdir.resolve())
-    for part in calls, layers, names, written, bits, frozen, sizes, refused:
-        part(b)
-    print(f"{b.passed} passed, {b.failed} failed")
-    return 1 if b.failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(bench.main(Bench, (calls, layers, names, written, bits, frozen,
+                                sizes, refused)))

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What scripts share that try penstock in cases and count these."""
+import argparse
+import contextlib
+import subprocess
+from pathlib import Path
+
+import torch
+
+
+class Bench:
+    def __init__(self, penstock, folder):
+        self.penstock, self.folder = penstock, folder
+        self.passed = self.failed = 0
+        self.warned = ""  # by the last call, on standard error
+
+    def call(self, *args, code=0):
+        """What it prints; what it complains of if it is to fail."""
+        done = subprocess.run([self.penstock, *map(str, args)],
+                              cwd=self.folder, text=True, capture_output=True,
+                              check=False)
+        assert done.returncode == code, (args, done.returncode, done.stderr)
+        self.warned = done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+    @contextlib.contextmanager
+    def case(self, name):
+        try:
+            yield
+            self.passed += 1
+        except AssertionError as e:
+            self.failed += 1
+            print(f"FAIL {name}: {e}")
+
+
+def main(bench, parts, seed=0):
+    """Command line: PENSTOCK WORKDIR [--seed N]. Returns the exit code."""
+    p = argparse.ArgumentParser()
+    p.add_argument("penstock", type=Path)
+    p.add_argument("workdir", type=Path)
+    p.add_argument("--seed", type=int, default=seed)
+    a = p.parse_args()
+    a.workdir.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(a.seed)
+    torch.set_num_threads(1)
+    b = bench(a.penstock.resolve(), a.workdir.resolve())
+    for part in parts:
+        part(b)
+    print(f"{b.passed} passed, {b.failed} failed")
+    return 1 if b.failed else 0
