@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The kernel of a node, and passes that put nodes in front of nodes. */
+#include "stages/base/vec.h"
 #include "stages/compile/compile.h"
 #include "stages/graph/build.h"
 #include "stages/ops/call.h"
 #include "stages/ops/rows.h"
+#include "stages/passes/rewrite.h"
 
 bool pst_node_executes(const struct pst_node *node)
 {
@@ -88,24 +90,30 @@ static enum pst_status rewrite_node(struct pst_program *program,
     return status == PST_OK ? build->status : status;
 }
 
+struct rewrite {
+    struct pst_program *program;
+    struct pst_build *build;
+    pst_node_fn fn;
+    void *ctx;
+};
+
+static enum pst_status rewrite_and_keep(void *ctx, struct pst_node *node)
+{
+    const struct rewrite *w = ctx;
+    enum pst_status status =
+        rewrite_node(w->program, w->build, w->fn, w->ctx, node);
+
+    if (status == PST_OK &&
+        !pst_vec_push(PST_TAG_GRAPH, &w->program->graph->nodes, node))
+        status = pst_diag_nomem(w->build->diag, sizeof(node));
+    return status;
+}
+
 enum pst_status pst_rewrite_nodes(struct pst_program *program,
                                   struct pst_build *build, pst_node_fn fn,
                                   void *ctx)
 {
-    struct pst_graph *graph = program->graph;
-    const size_t n = graph->nodes.n;
-    struct pst_node **old = graph->nodes.at;
-    enum pst_status status = PST_OK;
+    struct rewrite w = {program, build, fn, ctx};
 
-    /* Nodes are appended to a new list, and so is what is emitted. */
-    graph->nodes.at = NULL;
-    graph->nodes.n = graph->nodes.cap = 0;
-    for (size_t i = 0; i < n && status == PST_OK; i++) {
-        status = rewrite_node(program, build, fn, ctx, old[i]);
-        if (status == PST_OK &&
-            !pst_vec_push(PST_TAG_GRAPH, &graph->nodes, old[i]))
-            status = pst_diag_nomem(build->diag, sizeof(*old));
-    }
-    pst_free(old);
-    return status;
+    return pst_graph_rewrite(program->graph, rewrite_and_keep, &w);
 }

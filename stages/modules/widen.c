@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/modules/widen.h"
 
-#include "stages/graph/build.h"
 #include "stages/ops/op.h"
-#include "stages/ops/rows.h"
+#include "stages/passes/rewrite.h"
 
 #include <string.h>
 
@@ -53,16 +52,9 @@ static void convert(void *ctx, struct pst_value **slot, unsigned arg)
     (void)arg;
     if (*slot != w->param)
         return;
-    pst_build_at(&w->build, w->node);
-    w->build.node_id = UINT32_MAX;
-    ret = pst_emit(&w->build, &pst_op__to_copy,
-                   PST_ARGS(pst_v(w->param), pst_dtype_arg(w->narrow)));
-    if (ret == NULL)
-        return;
-    ret->dims = w->param->dims;
-    ret->def->stage = w->node->stage;
-    ret->def->no_grad = w->node->no_grad;
-    *slot = ret;
+    ret = pst_rewrite_dtype(&w->build, w->node, w->param, w->narrow);
+    if (ret != NULL)
+        *slot = ret;
 }
 
 /* Views of the parameter are views of what was converted. */
@@ -92,28 +84,18 @@ static bool is_view(const struct widener *w, const struct pst_node *node)
     return false;
 }
 
-static enum pst_status widen(struct widener *w)
+static enum pst_status widen(void *ctx, struct pst_node *node)
 {
-    struct pst_graph *graph = w->graph;
-    const size_t n = graph->nodes.n;
-    struct pst_node **nodes =
-        pst_arena_memdup(&graph->arena, graph->nodes.at,
-                         PST_MAX(n, (size_t)1) * sizeof(struct pst_node *));
-    enum pst_status status = PST_OK;
+    struct widener *w = ctx;
+    enum pst_status status;
 
-    if (nodes == NULL)
-        return pst_diag_nomem(w->diag, n * sizeof(struct pst_node *));
-    graph->nodes.n = 0;
-    for (size_t i = 0; i < n && status == PST_OK; i++) {
-        w->node = nodes[i];
-        pst_node_uses(w->node, convert, w);
-        status = w->build.status;
-        if (status == PST_OK && is_view(w, w->node))
-            status = look_again(w);
-        if (status == PST_OK &&
-            !pst_vec_push(PST_TAG_PLAN, &graph->nodes, w->node))
-            status = pst_diag_nomem(w->diag, sizeof(w->node));
-    }
+    w->node = node;
+    pst_node_uses(node, convert, w);
+    status = w->build.status;
+    if (status == PST_OK && is_view(w, node))
+        status = look_again(w);
+    if (status == PST_OK && !pst_vec_push(PST_TAG_PLAN, &w->graph->nodes, node))
+        status = pst_diag_nomem(w->diag, sizeof(node));
     return status;
 }
 
@@ -135,7 +117,7 @@ enum pst_status pst_model_widen(struct pst_model *model,
         weight->rounded = true;
         weight->rounds = w.narrow;
     }
-    status = widen(&w);
+    status = pst_graph_rewrite(w.graph, widen, &w);
     model->identity[0] = '\0';
     return status == PST_OK ? pst_graph_verify(w.graph, diag) : status;
 }
