@@ -18,6 +18,7 @@ struct identity {
     struct digest *of;                   /* by value id */
     struct pst_str text;                 /* of the node at work, */
     struct PST_VEC(struct pst_arg) args; /* and what it is given */
+    struct pst_arena arena;              /* of lists of numbers in it */
     struct pst_diag *diag;
 };
 
@@ -90,11 +91,38 @@ static enum pst_status digest_given(struct identity *x,
     return status == PST_OK ? end_text(x, x->of[v->id].text) : status;
 }
 
+/* Numbers that follow from free sizes are what they follow from, whatever sizes
+ * the model was exported at. */
+static enum pst_status forget_sizes(struct identity *x, struct pst_arg *arg)
+{
+    int64_t *ints;
+
+    if (arg->exprs == NULL)
+        return PST_OK;
+    if (arg->kind == PST_ARG_INT)
+        arg->i = 0;
+    else if (arg->kind == PST_ARG_FLOAT)
+        arg->f = 0;
+    else if (arg->kind == PST_ARG_BOOL)
+        arg->b = false;
+    if (arg->kind != PST_ARG_INTS || arg->n == 0)
+        return PST_OK;
+    ints = pst_arena_memdup(&x->arena, arg->ints, arg->n * sizeof(*arg->ints));
+    if (ints == NULL)
+        return no_memory(x);
+    for (unsigned k = 0; k < arg->n; k++)
+        if (arg->exprs[k] != NULL)
+            ints[k] = 0;
+    arg->ints = ints;
+    return PST_OK;
+}
+
 /* As model.eval() would run it. */
 static enum pst_status digest_node(struct identity *x,
                                    const struct pst_node *node)
 {
     const unsigned n = node->schema->n_args;
+    enum pst_status status = PST_OK;
     struct pst_arg *args;
     int same;
 
@@ -111,19 +139,16 @@ static enum pst_status digest_node(struct identity *x,
     }
     x->text.len = 0;
     pst_str_add(&x->text, node->schema->name);
-    for (unsigned i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n && status == PST_OK; i++) {
+        status = forget_sizes(x, &args[i]);
         pst_str_add(&x->text, " ");
         pst_arg_print(&args[i], put_value, x, &x->text);
     }
-    for (unsigned k = 0; k < node->n_outs; k++) {
-        enum pst_status status;
-
+    for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++) {
         pst_str_addf(&x->text, " %u", k);
         status = end_text(x, x->of[node->outs[k]->id].text);
-        if (status != PST_OK)
-            return status;
     }
-    return PST_OK;
+    return status;
 }
 
 /* Of results, not of what is kept besides: nodes that nobody reads, and updates
@@ -160,6 +185,7 @@ enum pst_status pst_model_identity(const struct pst_model *model, char ret[33],
     x.of = pst_calloc(TAG, graph->values.n + 1, sizeof(*x.of));
     if (x.of == NULL)
         return no_memory(&x);
+    pst_arena_init(&x.arena, TAG);
     for (size_t i = 0; i < graph->values.n && status == PST_OK; i++)
         if (graph->values.at[i]->kind != PST_VALUE_NODE)
             status = digest_given(&x, graph->values.at[i]);
@@ -168,6 +194,7 @@ enum pst_status pst_model_identity(const struct pst_model *model, char ret[33],
     if (status == PST_OK)
         status = digest_outputs(&x, ret);
     pst_free(x.of);
+    pst_arena_fini(&x.arena);
     pst_vec_fini(&x.args);
     pst_str_fini(&x.text);
     return status;

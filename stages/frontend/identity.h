@@ -6,8 +6,9 @@
  * model.eval() would run them, the names of its state, and the values of what
  * no checkpoint has (constants, buffers that are not persistent). Equal for two
  * exports, one to train and one to evaluate, that differ by nothing but modes
- * that the file tells of; the same for any order of the nodes, any cut, and
- * whatever is trained. Neither weights nor a loss that is added are part of it.
+ * that the file tells of; the same for any order of the nodes, any cut, what
+ * sizes a model with free ones was exported at, and whatever is trained.
+ * Neither weights nor a loss that is added are part of it.
  */
 #include "stages/frontend/model.h"
 

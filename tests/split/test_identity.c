@@ -99,11 +99,29 @@ static void is_another(void **state)
     assert_string_not_equal(first, other);
 }
 
+#define FREE(rows, all)                                                        \
+    "graph next_id=1 {\n  input %x: f32[" rows "{s0}, 4]\n  %y: f32[" all      \
+    "{4*s0}] view of %x + 0 = "                                                \
+    "aten.reshape.default(%x, [" all "{4*s0}]) # - - F id=0\n"                 \
+    "  output user %y \"0\"\n}\n"
+
+/* Exports of one model at other sizes. */
+static void sizes_that_are_free(void **state)
+{
+    char first[33], other[33];
+
+    (void)state;
+    identify(FREE("2", "8"), 1, first);
+    identify(FREE("3", "12"), 1, other);
+    assert_string_equal(first, other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_same),
         cmocka_unit_test(is_another),
+        cmocka_unit_test(sizes_that_are_free),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
