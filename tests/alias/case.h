@@ -41,7 +41,9 @@ unsigned alias_ints(const json_t *list, int64_t ret[PST_MAX_RANK]);
 /* --- check.c -------------------------------------------------------------- */
 
 struct alias_verdict {
-    char text[600]; /* the first thing that is wrong; "": nothing */
+    char text[600];   /* the first thing that is wrong; "": nothing */
+    char refusal[32]; /* the name with which it was refused; "": it was not */
+    unsigned bases;   /* of its plan, if it was not */
 };
 
 /* Runs the case. */

@@ -199,6 +199,7 @@ static void check_plan(struct checker *k)
     json_t *keep;
     size_t i;
 
+    k->verdict->bases = alias->n_bases;
     if (x != NULL && json_integer_value(x) != alias->n_bases)
         wrong(k, "%u bases, not %d", alias->n_bases,
               (int)json_integer_value(x));
@@ -243,6 +244,17 @@ static void check_operands(struct checker *k)
     }
 }
 
+/* "E_LEAF" of a sentence with it. */
+static void note_refusal(struct alias_verdict *verdict, const char *text)
+{
+    const char *name = strstr(text, "E_");
+    const size_t n =
+        name != NULL ? strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") : 0;
+
+    (void)snprintf(verdict->refusal, sizeof(verdict->refusal), "%.*s",
+                   name != NULL ? (int)n : 7, name != NULL ? name : "refused");
+}
+
 static bool is_refused(struct checker *k, enum pst_status status,
                        const struct pst_diag *diag)
 {
@@ -254,6 +266,7 @@ static bool is_refused(struct checker *k, enum pst_status status,
             wrong(k, "not refused (%s)", error);
         return false;
     }
+    note_refusal(k->verdict, diag->text);
     if (error == NULL && or_error == NULL)
         wrong(k, "refused: %s", diag->text);
     else if (error != NULL ? strcmp(error, "refused") != 0 &&
@@ -344,7 +357,7 @@ void alias_case_check(struct alias_case *c, struct alias_verdict *ret)
     struct pst_diag diag;
     bool ran = true;
 
-    ret->text[0] = '\0';
+    *ret = (struct alias_verdict){0};
     pst_diag_init(&diag);
     optim.row = sgd;
     optim.lr = json_number_value(json_object_get(rate, "lr"));

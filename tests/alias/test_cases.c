@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * usage: test-alias-cases FILE [NAME]...
+ * usage: test-alias-cases [--table] FILE [NAME]...
  *
  * Calls the programs of a file (README.md has the format), prints what is wrong
- * with those that fail, and ends with "N passed, N failed".
+ * with those that fail, and ends with "N passed, N failed". --table: prints a
+ * line of each program instead, its name, "equal", "wrong" or with which name
+ * it is refused, and its bases, with tabs between them.
  */
 #include "tests/alias/case.h"
 
@@ -37,16 +39,33 @@ static void check_key(const json_t *cases, const json_t *json,
                        "it would be served by the plan of %s", other);
 }
 
+static void print_row(const char *name, const struct alias_verdict *verdict)
+{
+    const char *outcome = verdict->refusal;
+
+    if (verdict->text[0] != '\0')
+        outcome = "wrong";
+    else if (outcome[0] == '\0')
+        outcome = "equal";
+    (void)printf("%s\t%s\t%u\n", name, outcome, verdict->bases);
+}
+
 int main(int argc, char **argv)
 {
+    const bool table = argc > 1 && strcmp(argv[1], "--table") == 0;
     unsigned passed = 0, failed = 0;
     json_error_t error;
     struct pst_diag diag;
     json_t *cases, *json;
     size_t i;
 
+    if (table) {
+        argv++;
+        argc--;
+    }
     if (argc < 2) {
-        (void)fprintf(stderr, "usage: test-alias-cases FILE [NAME]...\n");
+        (void)fprintf(stderr,
+                      "usage: test-alias-cases [--table] FILE [NAME]...\n");
         return 64;
     }
     pst_diag_init(&diag);
@@ -60,7 +79,7 @@ int main(int argc, char **argv)
     json_array_foreach(cases, i, json)
     {
         const char *name = alias_text(json, "name");
-        struct alias_verdict verdict;
+        struct alias_verdict verdict = {0};
         struct alias_case c;
 
         if (name == NULL)
@@ -73,11 +92,14 @@ int main(int argc, char **argv)
             alias_case_check(&c, &verdict);
         alias_case_fini(&c);
         check_key(cases, json, &verdict);
-        if (verdict.text[0] != '\0')
+        if (table)
+            print_row(name, &verdict);
+        else if (verdict.text[0] != '\0')
             (void)printf("%s: %s\n", name, verdict.text);
         *(verdict.text[0] != '\0' ? &failed : &passed) += 1;
     }
     json_decref(cases);
-    (void)printf("%u passed, %u failed\n", passed, failed);
+    if (!table)
+        (void)printf("%u passed, %u failed\n", passed, failed);
     return failed > 0 || passed == 0;
 }

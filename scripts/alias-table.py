@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The table of programs in docs/aliasing.md: penstock beside PyTorch.
+
+usage: alias-table.py [--check] TEST_ALIAS_CASES CASES.json DOCUMENT
+
+Without --check the table is written; with it, exit code 1 if it is not
+current. It stands between the lines "<!-- programs -->" and
+"<!-- end of programs -->". What penstock does is found by running the
+programs, what PyTorch did stands in the file of cases.
+"""
+import json
+import subprocess
+import sys
+
+BEGIN, END = "<!-- programs -->\n", "<!-- end of programs -->\n"
+COMPILED = {"equal": "as eager", "differs": "**wrong numbers**",
+            "raises": "refuses", "raises too": "refuses"}
+
+
+def row(case, outcome, bases):
+    refuses = "raises" in case["expect"]
+    theirs = COMPILED[case["torch"]]
+    if outcome != "equal":
+        ours, bases = f"refuses: `{outcome}`", ""
+        if outcome == "refused":
+            ours = "refuses"
+        if outcome == "wrong":
+            ours = "**wrong numbers**"
+    else:
+        ours = "right numbers" if refuses else "as eager"
+    other = case["plan"].get("torch_bases")
+    if bases and other is not None:
+        bases = f"{bases} (PyTorch: {other})"
+    return (f"| `{case['name']}` | {case['text']} | "
+            f"{'refuses' if refuses else 'numbers'} | {theirs} | {ours} | "
+            f"{bases} |")
+
+
+def table(driver, path):
+    with open(path, encoding="utf-8") as f:
+        cases = json.load(f)
+    lines = subprocess.run([driver, "--table", path], capture_output=True,
+                           text=True).stdout.splitlines()
+    ours = {n: (o, b) for n, o, b in (line.split("\t") for line in lines)}
+    rows = ["| program | what it does | eager | AOT | penstock | bases |",
+            "| --- | --- | --- | --- | --- | --- |"]
+    rows += [row(c, *ours[c["name"]]) for c in cases]
+    return "\n".join(rows) + "\n"
+
+
+def main():
+    check = sys.argv[1:2] == ["--check"]
+    driver, path, document = sys.argv[1 + check:]
+    with open(document, encoding="utf-8") as f:
+        text = f.read()
+    before, rest = text.split(BEGIN)
+    old, after = rest.split(END)
+    new = table(driver, path)
+    if check:
+        if old != new:
+            print("the table of programs is not current: run "
+                  "scripts/alias-table.py build/tests/alias/test-alias-cases "
+                  f"{path} {document}")
+        return int(old != new)
+    with open(document, "w", encoding="utf-8") as f:
+        f.write(before + BEGIN + new + END + after)
+    return 0
+
+
+sys.exit(main())
