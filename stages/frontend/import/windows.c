@@ -10,6 +10,7 @@
  */
 #include "stages/frontend/import/state.h"
 
+#include "stages/files/zip.h"
 #include "stages/frontend/functional/overlap.h"
 #include "stages/ops/op.h"
 #include "stages/ops/rows.h"
@@ -225,6 +226,52 @@ static enum pst_status note_itself(struct pst_state *state,
     return pst_diag_nomem(state->import->diag, 0);
 }
 
+/* Windows i to k, of one record in order of their places, leave bytes of it to
+ * nobody: the file has given a window, or windows of other dtypes, a copy of
+ * the storage, so PyTorch does not see any more who shares memory either. */
+static enum pst_status note_lost(struct pst_state *state,
+                                 const struct sorted *s, size_t i, size_t k)
+{
+    const struct pst_weight *w = s->at[i]->weight;
+    const size_t item = pst_dtype_size(w->meta.dtype);
+    struct pst_model *model = state->import->model;
+    int64_t end = 0;
+    bool gap = false;
+    char *note;
+
+    if (w->entry == NULL)
+        return PST_OK;
+    for (; i < k; i++) {
+        gap = gap || s->at[i]->weight->offset > end;
+        end = PST_MAX(end, end_of(s->at[i]->weight));
+    }
+    if (!gap && (size_t)end * item >= (size_t)w->entry->size)
+        return PST_OK;
+    note = pst_arena_printf(
+        &model->arena,
+        "W_ALIAS_LOST: \"%s\" is a part of the %zu bytes that the file keeps "
+        "for it, and the rest is no tensor's: what shared memory with it in "
+        "the model has a copy of its own in the file",
+        w->fqn, (size_t)w->entry->size);
+    if (note == NULL || !pst_vec_push(TAG, &model->notes, note))
+        return pst_diag_nomem(state->import->diag, 0);
+    return PST_OK;
+}
+
+static enum pst_status note_all_lost(struct pst_state *state,
+                                     const struct sorted *s)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0, k; i < s->n && status == PST_OK; i = k) {
+        for (k = i + 1; k < s->n; k++)
+            if (strcmp(s->at[i]->weight->record, s->at[k]->weight->record) != 0)
+                break;
+        status = note_lost(state, s, i, k);
+    }
+    return status;
+}
+
 enum pst_status pst_state_find_bases(struct pst_state *state)
 {
     struct sorted s = {0};
@@ -251,6 +298,8 @@ enum pst_status pst_state_find_bases(struct pst_state *state)
             status = make_base(state, &s, i);
     for (size_t i = 0; i < s.n && status == PST_OK; i++)
         status = note_itself(state, s.at[i]);
+    if (status == PST_OK)
+        status = note_all_lost(state, &s);
     pst_free(s.at);
     pst_free(s.root);
     return status;

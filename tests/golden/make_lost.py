@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes lost.pt2 (PyTorch 2.13) next to this file: a buffer and a window on it
+that is not persistent, to which torch.export.save gives a copy of the storage.
+"""
+import os
+
+import torch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Lost(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("cache", torch.arange(8.0))
+        self.register_buffer("window", self.cache[2:6], persistent=False)
+
+    def forward(self, x):
+        self.window.add_(x)
+        return self.cache * 1
+
+
+program = torch.export.export(Lost(), (torch.ones(4),), strict=False)
+for node in program.graph.nodes: # no machine paths
+    node.meta["stack_trace"] = None
+    node.meta.pop("from_node", None)
+torch.export.save(program, os.path.join(HERE, "lost.pt2"))
