@@ -209,11 +209,19 @@ class Program:
             e = rng.randrange(t.dim())
             ret.append(("aten.transpose.int", [d, e], t.transpose(d, e)))
             ret.append(("aten.reshape", [[-1]], t.reshape(-1)))
+            ret.append(("aten.movedim.int", [d, e], t.movedim(d, e)))
+            if n:
+                size, step = rng.randrange(1, n + 1), rng.choice([1, 1, 2])
+                ret.append(("aten.unfold", [d, size, step],
+                            t.unfold(d, size, step)))
             ret.append(("aten.flatten.using_ints", [], t.flatten()))
         if t.dim() >= 2:
             ret.append(("aten.diagonal", [0, 0, 1], t.diagonal(0, 0, 1)))
         ret += self.as_strided(t) + self.as_bits(t)
         ret.append(("aten.unsqueeze", [0], t.unsqueeze(0)))
+        if not self.expanded: # its elements have no places
+            ret.append(("aten.expand", [[2, *t.shape]],
+                        t.expand(2, *t.shape)))
         ret.append(("aten.squeeze", [], t.squeeze()))
         ret.append(("aten.contiguous", [], t.contiguous()))
         ret.append(("aten.alias", [], torch.ops.aten.alias(t)))
@@ -254,6 +262,18 @@ class Program:
         self.add(op, [rng.choice(again)] + args, self.name())
         move()
 
+    def set(self, x, t):
+        """x goes to where another tensor is, with all of its names."""
+        y = self.pick()
+        u = self.live[y]
+        if t.dtype != u.dtype or t is u or not t.numel() or not u.numel():
+            return
+        self.add("aten.set_.source_Tensor", [f"%{x}", f"%{y}"], self.name())
+        for name in self.live:
+            if self.live[name] is t:
+                self.of[name] = self.of[y]
+        t.set_(u)
+
     def step(self):
         rng = self.rng
         x = self.pick()
@@ -277,6 +297,8 @@ class Program:
             self.write(x, t)
         elif kind < .77 and x in self.args and not self.grads:
             self.move(x, t)
+        elif kind < .79 and not self.grads:
+            self.set(x, t)
         else:
             self.compute(x, t)
 
@@ -298,7 +320,13 @@ class Program:
 
     def write(self, x, t):
         rng = self.rng
-        if overlaps_itself(t) or t.numel() == 0:
+        if t.numel() == 0:
+            return
+        if overlaps_itself(t):
+            if not self.grads: # one number for all of them
+                t.fill_(3)
+                self.add("aten.fill_.Scalar", [f"%{x}", 3], self.name())
+                self.note_write(x, t)
             return
         number = rng.randrange(-3, 4)
         silent = self.grads and rng.random() < .2
@@ -326,9 +354,12 @@ class Program:
                 return
             self.add(f"aten.{op}" + ("" if op[0] == "c" else ".Scalar"),
                      [f"%{x}", number], self.name(), no_grad=silent)
+        self.silent = self.silent or silent or not had
+        self.note_write(x, t)
+
+    def note_write(self, x, t):
         # A tensor that is not an operand may still be a view of one.
         self.written.add(self.of[x])
-        self.silent = self.silent or silent or not had
         self.stages.setdefault(t.untyped_storage().data_ptr(),
                                set()).add(self.stage)
 
@@ -352,6 +383,11 @@ class Program:
         return sum(1 for n in names if root[n] == n and
                    any(m != n and find(m) == n for m in names))
 
+    def lies(self, name):
+        t = self.live[name]
+        return (t.shape, t.stride(), t.storage_offset(),
+                t.untyped_storage().data_ptr())
+
     def place(self, t):
         p = t.untyped_storage().data_ptr()
         return self.origin.get(p, "new")
@@ -364,8 +400,7 @@ class Program:
         self.bytes = {n: bytes_of(self.live[n]) for n in self.args}
         first = {n: (self.live[n].untyped_storage().data_ptr(),
                      bytes_of(self.live[n])) for n in self.args}
-        shapes = {n: (self.live[n].shape, self.live[n].stride())
-                  for n in self.args}
+        shapes = {n: self.lies(n) for n in self.args}
         for _ in range(self.rng.choice([2, 3, 5, 8, 12])):
             self.step()
         case = {"name": name, "text": "random", "storages": self.storages,
@@ -404,16 +439,22 @@ class Program:
         moved = {n: {"offset": t.storage_offset(), "sizes": list(t.shape),
                      "strides": list(t.stride())}
                  for n, t in ((n, self.live[n]) for n in self.args)
-                 if shapes[n] != (t.shape, t.stride())}
+                 if shapes[n] != self.lies(n)}
         if moved:
             case["expect"]["geometry"] = moved
-        if moved != machine.geometry():
+        if self.told(moved) != self.told(machine.geometry()):
             self.differs("geometry", moved, machine.geometry())
         if not self.grads and self.rng.random() < .3:
             self.run_again(case, machine)
         # Numbers that JSON cannot say, and such as mean nothing any more.
         text = json.dumps(case["expect"])
         return None if "NaN" in text or "Infinity" in text else case
+
+    def told(self, geometry):
+        """Without strides that no element sees."""
+        return {n: (g["offset"], g["sizes"], [
+            s for size, s in zip(g["sizes"], g["strides"]) if size != 1])
+            for n, g in geometry.items()}
 
     def differs(self, what, torchs, ours):
         if "NaN" not in json.dumps([torchs, ours]): # such programs are dropped

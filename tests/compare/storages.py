@@ -247,8 +247,28 @@ def detach(t):
     return ret
 
 
+def unfold(t, d, size, step):
+    sizes, strides = list(t.sizes), list(t.strides)
+    sizes[d] = (sizes[d] - size) // step + 1
+    strides[d] *= step
+    return t.window(sizes + [size], strides + [t.strides[d]], t.offset)
+
+
+def move(t, a, b):
+    order = [d for d in range(len(t.sizes)) if d != a]
+    order.insert(b, a)
+    return permute(t, order)
+
+
+def expand(t, sizes):
+    new = len(sizes) - len(t.sizes)
+    return t.window(sizes, [0] * new + t.strides, t.offset)
+
+
 def moved(t, view):
     t.sizes, t.strides = view.sizes, view.strides
+    t.storage, t.offset = view.storage, view.offset
+    t.operand, t.history = view.operand, view.history
     return t
 
 
@@ -291,6 +311,8 @@ VIEWS = {
     "contiguous": as_contiguous, "detach": detach,
     "alias": lambda t: t.window(t.sizes, t.strides, t.offset),
     "dropout": lambda t, p, train: t,
+    "unfold": unfold, "movedim.int": move, "expand": expand,
+    "set_.source_Tensor": moved,
     "t_": lambda t: moved(t, swap(t, 0, 1) if len(t.sizes) > 1 else t),
     "squeeze_": lambda t: moved(t, squeeze(t)),
     "unsqueeze_": lambda t, d: moved(t, unsqueeze(t, d)),
@@ -347,8 +369,7 @@ class Machine:
             self.run(op)
         self.first = {n: (self.live[n].storage, self.live[n].bytes())
                       for n in self.case["args"]}
-        self.shapes = {n: (self.live[n].sizes, self.live[n].strides)
-                       for n in self.case["args"]}
+        self.shapes = {n: self.lies(n) for n in self.case["args"]}
         for n in self.case["args"]:
             self.live[n].operand = n
         for i, n in enumerate(self.case["args"]):
@@ -369,8 +390,9 @@ class Machine:
             ret = inplace(args[0], lambda v, s: fn(v, s, *args[1:]),
                           not op.get("no_grad"))
         else:
-            if name[-1] == "_":
-                self.moved.add(args[0].operand)
+            if name.partition(".")[0][-1] == "_":
+                self.moved |= {n for n in self.case["args"]
+                               if self.live[n] is args[0]}
             ret = VIEWS[name](*args)
         self.live[op["out"][0]] = ret
 
@@ -396,7 +418,11 @@ class Machine:
     def geometry(self):
         return {n: {"offset": t.offset, "sizes": t.sizes, "strides": t.strides}
                 for n, t in ((n, self.live[n]) for n in self.case["args"])
-                if self.shapes[n] != (t.sizes, t.strides)}
+                if self.shapes[n] != self.lies(n)}
+
+    def lies(self, name):
+        t = self.live[name]
+        return list(t.sizes), list(t.strides), t.offset, t.storage
 
     def passed(self):
         """(number of bases, what is passed, by name): bases first. Those belong

@@ -117,11 +117,6 @@ static bool check_result(struct pst_functionalise *f,
     return false;
 }
 
-static bool is_repeated(const struct pst_meta *meta, unsigned d)
-{
-    return meta->size[d] > 1 && meta->stride[d] == 0;
-}
-
 /* All elements are given one number. */
 static bool is_fill(const struct pst_op *twin)
 {
@@ -129,42 +124,12 @@ static bool is_fill(const struct pst_op *twin)
            twin == &pst_op_zero;
 }
 
-/* An operator that gives all elements one number may write those of an expanded
- * tensor once: the window of v without what is repeated in it, or v. */
-static struct pst_value *without_repeats(struct pst_functionalise *f,
-                                         const struct pst_op *twin,
-                                         struct pst_value *v)
-{
-    struct pst_extent sizes[PST_MAX_RANK];
-    bool any = false;
-    struct pst_value *now;
-
-    v = pst_versions_follow(f, v);
-    if (!is_fill(twin))
-        return v;
-    for (unsigned d = 0; d < v->meta.rank; d++) {
-        const bool repeated = is_repeated(&v->meta, d);
-
-        sizes[d] = repeated ? pst_extent(1) : pst_extent_of(f->build, v, d);
-        any = any || repeated;
-    }
-    now = any ? pst_functionalise_read(f, v) : NULL;
-    return now == NULL
-               ? v
-               : pst_versions_emit(
-                     f, &pst_op_as_strided, v, false,
-                     PST_ARGS(pst_v(now),
-                              pst_extents_arg(f->build, sizes, v->meta.rank),
-                              pst_versions_strides(f, v),
-                              pst_versions_offset(f, v)));
-}
-
 struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
                                             const struct pst_op *twin,
                                             const struct pst_arg *args,
                                             unsigned n_args)
 {
-    struct pst_value *result, *current, *once;
+    struct pst_value *result, *current;
     struct pst_arg *now;
     struct pst_write_target t;
 
@@ -184,17 +149,6 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
         if (result == NULL || !pst_versions_learn(f))
             return NULL;
         return f->facts[t.value->id].renamed = result;
-    }
-    once = without_repeats(f, twin, args[0].value);
-    if (once != pst_versions_follow(f, args[0].value)) {
-        struct pst_arg of[3];
-
-        if (once == NULL || n_args > PST_COUNT(of))
-            return NULL;
-        memcpy(of, args, n_args * sizeof(*args));
-        of[0] = pst_v(once);
-        once = pst_functionalise_inplace(f, twin, of, n_args);
-        return once != NULL ? pst_functionalise_read(f, args[0].value) : NULL;
     }
     if (!pst_versions_prepare(f, args[0].value, is_fill(twin), &t))
         return NULL;
