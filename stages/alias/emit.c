@@ -3,6 +3,7 @@
 #include "stages/alias/binder.h"
 #include "stages/alias/strides.h"
 #include "stages/base/checked.h"
+#include "stages/base/str.h"
 #include "stages/frontend/functional/overlap.h"
 #include "stages/frontend/import/import.h"
 #include "stages/ops/op.h"
@@ -475,6 +476,20 @@ static enum pst_status emit_op(struct pst_binder *b,
     }
 }
 
+/* In the words of the program: "aten.add_.Tensor(a, b)". */
+static void say_where(struct pst_binder *b, const struct pst_program_op *op)
+{
+    struct pst_str names = {0};
+
+    for (unsigned i = 0; i < op->n_args; i++)
+        for (unsigned k = 0; k < op->args[i].n; k++)
+            if (op->args[i].names[k] != NULL)
+                pst_str_addf(&names, "%s%s", names.len > 0 ? ", " : "",
+                             op->args[i].names[k]);
+    pst_diag_prefix(b->diag, "%s(%s)", op->op, pst_str_text(&names));
+    pst_str_fini(&names);
+}
+
 enum pst_status pst_binder_emit(struct pst_binder *b,
                                 const struct pst_program_op *ops, unsigned n)
 {
@@ -488,7 +503,7 @@ enum pst_status pst_binder_emit(struct pst_binder *b,
         if (status == PST_OK)
             status = b->build.status;
         if (status < 0)
-            pst_diag_prefix(b->diag, "%s", ops[i].op);
+            say_where(b, &ops[i]);
     }
     return status;
 }

@@ -175,6 +175,24 @@ static enum pst_status pass(struct pst_binder *b, unsigned i)
     return pst_binder_own(b, v, i, begin, false);
 }
 
+static enum pst_status refuse_leaf(struct pst_binder *b, unsigned base,
+                                   unsigned leaf)
+{
+    const struct pst_alias_operand *o = &b->operands[leaf].as, *other = o;
+    char x[PST_META_TEXT], y[PST_META_TEXT];
+
+    for (unsigned k = 0; k < b->n && other == o; k++)
+        if (k != leaf && b->alias->parts[k].base == (int)base)
+            other = &b->operands[k].as;
+    return pst_diag_set(
+        b->diag, PST_ERR_UNSUPPORTED,
+        "E_ALIAS_NONDIFF: leaf \"%s\", %s at %lld, which wants "
+        "a gradient, shares memory with \"%s\", %s at %lld, and "
+        "one of them is written",
+        o->name, pst_meta_text(&o->meta, x), (long long)o->offset, other->name,
+        pst_meta_text(&other->meta, y), (long long)other->offset);
+}
+
 static enum pst_status pass_base(struct pst_binder *b, unsigned index)
 {
     const struct pst_alias_base *base = &b->alias->bases[index];
@@ -191,11 +209,7 @@ static enum pst_status pass_base(struct pst_binder *b, unsigned index)
             continue;
         first = PST_MIN(first, i);
         if (b->operands[i].leaf != NULL)
-            return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
-                                "E_ALIAS_NONDIFF: leaf \"%s\", which wants a "
-                                "gradient, shares memory with another operand, "
-                                "and one of them is written",
-                                o->name);
+            return refuse_leaf(b, index, i);
         b->values[i] = look(b, v, &o->meta,
                             o->offset * (int64_t)pst_dtype_size(o->meta.dtype) -
                                 base->begin);

@@ -528,6 +528,26 @@ def fills():
                ["loss", "m"], 0, leaves=["w"])
 
 
+def texts():
+    """Refusals name both operands and where they lie."""
+    yield case("leaf", floats(),
+               {"w": ("s", [4], [1], 0), "b": ("s", [4], [1], 2)},
+               [("mul_.Scalar", ["%b", 2.], "x"), ("sum", ["%w"], "l")], ["l"],
+               leaves=["w"], error='leaf "w", f32[4] at 0, which wants a '
+               'gradient, shares memory with "b", f32[4] at 2')
+    yield case("operand", floats(), {"a": ("s", [4], [1], 0)},
+               [("slice.Tensor", ["%a", 0, 1, 4], "v"),
+                ("slice.Tensor", ["%a", 0, 0, 3], "u"),
+                ("copy_", ["%v", "%u"], "x")], ["a"],
+               error="f32[3] at 1, cannot be written in place: it shares "
+               "memory with an operand, ")
+    yield case("names", floats(), {"a": ("s", [4], [1], 0)},
+               [("slice.Tensor", ["%a", 0, 1, 4], "v"),
+                ("slice.Tensor", ["%a", 0, 0, 3], "u"),
+                ("copy_", ["%v", "%u"], "x")], ["a"],
+               error="aten.copy_.default(v, u): ")
+
+
 def turns():
     """rot90 has the strides of flip, transposed."""
     for k in range(-1, 4):
@@ -538,7 +558,7 @@ def turns():
 
 
 GROUPS = [bits, beyond, offsets, before, leaves, names, strides, empty,
-          places, sets, fills, turns]
+          places, sets, fills, turns, texts]
 
 
 def main():

@@ -9,6 +9,7 @@
 #include "stages/ops/op.h"
 #include "stages/ops/rows.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Writes element by element at places that a tensor tells: what an operand
@@ -33,6 +34,20 @@ static bool fills(const struct pst_op *op, const struct pst_value *operand)
             op == &pst_op_index_fill_int_Tensor);
 }
 
+static enum pst_status refuse_operand(struct pst_functionalise *f,
+                                      const struct pst_value *written,
+                                      const struct pst_value *operand)
+{
+    char meta[PST_META_TEXT], why[PST_META_TEXT + 300];
+
+    (void)snprintf(why, sizeof(why),
+                   "it shares memory with an operand, %%%.200s, %s at %lld "
+                   "(E_OVERLAP); clone that first",
+                   operand->name, pst_meta_text(&operand->meta, meta),
+                   (long long)operand->offset);
+    return pst_versions_refuse(f, written, why);
+}
+
 /* An operand on the written storage must be the window itself or disjoint. */
 static bool check_operand(struct pst_functionalise *f,
                           const struct pst_write_target *t,
@@ -53,10 +68,7 @@ static bool check_operand(struct pst_functionalise *f,
         f->build->status =
             pst_windows_overlap(&from, &to, &overlaps, f->build->diag);
     if (overlaps)
-        f->build->status =
-            pst_versions_refuse(f, t->value,
-                                "it shares memory with an operand "
-                                "(E_OVERLAP); clone that first");
+        f->build->status = refuse_operand(f, t->value, operand);
     return f->build->status == PST_OK;
 }
 

@@ -20,8 +20,12 @@
 enum pst_status pst_versions_refuse(const struct pst_functionalise *f,
                                     const struct pst_value *v, const char *why)
 {
+    char meta[PST_META_TEXT];
+
     return pst_diag_set(f->build->diag, PST_ERR_UNSUPPORTED,
-                        "%%%s cannot be written in place: %s", v->name, why);
+                        "%%%s, %s at %lld, cannot be written in place: %s",
+                        v->name, pst_meta_text(&v->meta, meta),
+                        (long long)v->offset, why);
 }
 
 static enum pst_status check_owner(const struct pst_functionalise *f,
