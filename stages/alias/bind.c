@@ -74,6 +74,8 @@ static void binder_fini(struct pst_binder *b)
     pst_free(b->values);
     pst_vec_fini(&b->owners);
     pst_vec_fini(&b->writes);
+    pst_vec_fini(&b->families);
+    pst_vec_fini(&b->carriers);
 }
 
 static enum pst_status binder_init(struct pst_binder *b,
@@ -461,6 +463,8 @@ static enum pst_status bind(struct pst_program_bound *bound,
         status = pst_binder_pass(&b);
     if (status == PST_OK)
         status = run_before(&b);
+    for (unsigned i = 0; i < n && status == PST_OK; i++)
+        status = pst_binder_adopt(&b, b.values[i], i);
     if (status == PST_OK)
         status = pst_binder_emit(&b, program->ops, program->n_ops);
     b.build.no_grad = false;

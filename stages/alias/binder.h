@@ -3,8 +3,8 @@
 #define PENSTOCK_STAGES_ALIAS_BINDER_H
 /*
  * A program on its way to a graph. Private to this folder: pass.c passes
- * operands, emit.c and set.c emit operators, bind.c does both twice and reads
- * the results. One thread.
+ * operands, emit.c and set.c emit operators, history.c knows whose gradients
+ * are where, bind.c does all that twice and reads the results. One thread.
  */
 #include "stages/alias/program.h"
 #include "stages/frontend/functional/functionalise.h"
@@ -25,6 +25,12 @@ struct pst_write {
     size_t owner;
 };
 
+/* A view of an operand. */
+struct pst_family {
+    const struct pst_value *value;
+    unsigned operand;
+};
+
 struct pst_binder {
     const struct pst_program *program;
     struct pst_program_operand *operands;
@@ -40,6 +46,8 @@ struct pst_binder {
     struct pst_value **values; /* of the operands */
     struct PST_VEC(struct pst_owner) owners;
     struct PST_VEC(struct pst_write) writes;
+    struct PST_VEC(struct pst_family) families;
+    struct PST_VEC(struct pst_family) carriers; /* windows with gradients */
     unsigned stage;
     struct pst_diag *diag;
 };
@@ -70,6 +78,23 @@ enum pst_status pst_binder_pass(struct pst_binder *b) PST_MUST_CHECK;
 enum pst_status pst_binder_emit(struct pst_binder *b,
                                 const struct pst_program_op *ops,
                                 unsigned n) PST_MUST_CHECK;
+
+/* --- history.c ------------------------------------------------------------ */
+
+/* v is operand's, or a view of it; nothing is known of operand n. */
+enum pst_status pst_binder_adopt(struct pst_binder *b,
+                                 const struct pst_value *v,
+                                 unsigned operand) PST_MUST_CHECK;
+/* The same if v lies where `of` lies. */
+enum pst_status pst_binder_inherit(struct pst_binder *b, struct pst_value *v,
+                                   struct pst_value *of) PST_MUST_CHECK;
+/* Refuses v if another operand has numbers with a gradient there. */
+enum pst_status pst_binder_check_history(struct pst_binder *b,
+                                         struct pst_value *v) PST_MUST_CHECK;
+/* `source` has gone into the window of `written`. */
+enum pst_status pst_binder_note_history(
+    struct pst_binder *b, struct pst_value *written,
+    struct pst_value *source) PST_MUST_CHECK;
 
 /* --- set.c ---------------------------------------------------------------- */
 

@@ -333,6 +333,48 @@ static bool returns_operand(const struct emission *e, const struct pst_value *v)
 }
 
 /* args: those of new results; NULL: they are none. */
+/* Result number i is a view of an argument, or that itself. */
+static enum pst_status inherit(struct emission *e, struct pst_value *v,
+                               unsigned i)
+{
+    const struct pst_arg *first = &e->args[0];
+
+    if (e->schema->n_args == 0)
+        return PST_OK;
+    if (first->kind == PST_ARG_VALUE)
+        return pst_binder_inherit(e->b, v, first->value);
+    if (first->kind == PST_ARG_VALUES && i < first->n &&
+        first->values[i] != NULL)
+        return pst_binder_inherit(e->b, v, first->values[i]);
+    return PST_OK;
+}
+
+/* What the operator reads or writes, and (written) what goes where. */
+static enum pst_status follow_history(struct emission *e,
+                                      struct pst_value *written)
+{
+    struct pst_binder *b = e->b;
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < e->schema->n_args; i++) {
+        const struct pst_arg *arg = &e->args[i];
+        const unsigned n = arg->kind == PST_ARG_VALUES  ? arg->n
+                           : arg->kind == PST_ARG_VALUE ? 1
+                                                        : 0;
+
+        for (unsigned k = 0; k < n && status == PST_OK; k++) {
+            struct pst_value *v =
+                arg->kind == PST_ARG_VALUE ? arg->value : arg->values[k];
+
+            if (v == NULL || v == written)
+                continue;
+            status = written == NULL ? pst_binder_check_history(b, v)
+                                     : pst_binder_note_history(b, written, v);
+        }
+    }
+    return status;
+}
+
 static enum pst_status name_results(struct emission *e,
                                     const struct pst_arg *args,
                                     struct pst_value *const *values, unsigned n)
@@ -351,6 +393,8 @@ static enum pst_status name_results(struct emission *e,
                                                   : lay_out(e, args, v);
         status = v != NULL ? pst_binder_name(e->b, e->op->outs[i], v)
                            : e->b->build.status;
+        if (status == PST_OK)
+            status = inherit(e, v, i);
     }
     return status;
 }
@@ -409,8 +453,11 @@ static enum pst_status emit_inplace(struct emission *e)
     status =
         pst_build_args(&b->build, e->schema, e->args, e->schema->n_args, args);
     written = e->args[0].value;
-    if (status == PST_OK && !(e->row->flags & PST_OP_VIEW))
+    if (status == PST_OK && !(e->row->flags & PST_OP_VIEW)) {
         status = note_write(b, written);
+        if (status == PST_OK)
+            status = follow_history(e, written);
+    }
     if (status != PST_OK)
         return status;
     now = pst_functionalise_inplace(b->functional, e->row, args,
@@ -459,6 +506,8 @@ static enum pst_status emit_op(struct pst_binder *b,
     if (!bind_args(&e))
         return b->build.status;
     status = find_offset(&e);
+    if (status == PST_OK && !(e.row->flags & PST_OP_VIEW)) /* reads numbers */
+        status = follow_history(&e, NULL);
     if (status != PST_OK)
         return status;
     switch (target.kind) {

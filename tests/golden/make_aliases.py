@@ -528,6 +528,38 @@ def fills():
                ["loss", "m"], 0, leaves=["w"])
 
 
+def histories():
+    """Gradients go with tensors that are views of one another, not with bytes:
+    what is no view of the written one is refused where it would follow."""
+    apart = {"w": ("w", [4], [1], 0), "a": ("s", [4], [1], 0),
+             "b": ("s", [4], [1], 2), "c": ("s", [4], [1], 6)}
+    both = {**floats(), "w": ("float32", [2., 3., 4., 5.])}
+    write = ("add_.Tensor", ["%a", "%w"], "x")
+    loss = ("sum", ["%a"], "l")
+    for name, ops in {
+            "written": [write, ("mul_.Scalar", ["%b", -3.], "y"), loss],
+            "read": [write, ("mul.Tensor", ["%b", "%w"], "y"),
+                     ("sum", ["%y"], "l")],
+            "view": [write, ("slice.Tensor", ["%b", 0, 0, 1], "v"),
+                     ("fill_.Scalar", ["%v", 1.], "y"), loss]}.items():
+        yield case(name, both, apart, ops, ["l"], leaves=["w"],
+                   error='E_ALIAS_NONDIFF: "b" shares memory with "a"')
+    yield case("apart", both, apart,
+               [write, ("mul_.Scalar", ["%c", -3.], "y"), loss], ["l", "c"],
+               leaves=["w"])
+    yield case("beside", both, apart,
+               [write, ("slice.Tensor", ["%b", 0, 2, 4], "v"),
+                ("mul_.Scalar", ["%v", -3.], "y"), loss], ["l", "v"],
+               leaves=["w"])
+    yield case("before", both, apart,
+               [("mul_.Scalar", ["%b", -3.], "y"), write, loss], ["l", "b"],
+               leaves=["w"])
+    yield case("own", both, apart,
+               [write, ("slice.Tensor", ["%a", 0, 1, 3], "v"),
+                ("mul_.Scalar", ["%v", -3.], "y"), loss], ["l", "v"],
+               leaves=["w"])
+
+
 def texts():
     """Refusals name both operands and where they lie."""
     yield case("leaf", floats(),
@@ -558,7 +590,8 @@ def turns():
 
 
 GROUPS = [bits, beyond, offsets, before, leaves, names, strides, empty,
-          places, sets, fills, turns, texts]
+          places, sets, fills, turns, texts,
+          histories]
 
 
 def main():

@@ -31,6 +31,9 @@ struct pst_value *pst_functionalise_read(struct pst_functionalise *f,
  * failure. */
 struct pst_value *pst_functionalise_shape(struct pst_functionalise *f,
                                           struct pst_value *v);
+/* Does a gradient flow through what v holds now? */
+bool pst_functionalise_carries(struct pst_functionalise *f,
+                               struct pst_value *v);
 /* v is `window` from now on, another storage perhaps: set_(). Gradients of v
  * would be lost, those of the window are refused by PyTorch, too. */
 enum pst_status pst_functionalise_become(

@@ -240,6 +240,12 @@ struct pst_value *pst_functionalise_shape(struct pst_functionalise *f,
     return pst_versions_learn(f) ? pst_versions_follow(f, v) : NULL;
 }
 
+bool pst_functionalise_carries(struct pst_functionalise *f, struct pst_value *v)
+{
+    v = pst_functionalise_read(f, v);
+    return v != NULL && pst_versions_learn(f) && f->facts[v->id].carries;
+}
+
 enum pst_status pst_functionalise_become(struct pst_functionalise *f,
                                          struct pst_value *v,
                                          struct pst_value *window)
