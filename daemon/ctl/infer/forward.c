@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ctl/forward.h"
+#include "daemon/ctl/infer/forward.h"
 
 #include "daemon/common/setup.h"
 #include "daemon/ctl/print.h"

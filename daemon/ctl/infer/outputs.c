@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ctl/outputs.h"
+#include "daemon/ctl/infer/outputs.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_CTL_FORWARD_H
-#define PENSTOCK_DAEMON_CTL_FORWARD_H
+#ifndef PENSTOCK_DAEMON_CTL_INFER_FORWARD_H
+#define PENSTOCK_DAEMON_CTL_INFER_FORWARD_H
 /* Plans that a command runs forward in its own process: eval and infer. */
 #include "daemon/common/setup.h"
 #include "daemon/ctl/model.h"

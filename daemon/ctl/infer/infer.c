@@ -6,8 +6,8 @@
 #include <stdio.h>
 
 #include "daemon/common/setup.h"
-#include "daemon/ctl/forward.h"
-#include "daemon/ctl/outputs.h"
+#include "daemon/ctl/infer/forward.h"
+#include "daemon/ctl/infer/outputs.h"
 #include "daemon/ctl/print.h"
 
 /* Mean loss over --batches steps of the data, from its beginning. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_CTL_OUTPUTS_H
-#define PENSTOCK_DAEMON_CTL_OUTPUTS_H
+#ifndef PENSTOCK_DAEMON_CTL_INFER_OUTPUTS_H
+#define PENSTOCK_DAEMON_CTL_INFER_OUTPUTS_H
 /* `infer --data FILE --output FILE`: the model's outputs for given rows. */
 #include "daemon/common/config.h"
 #include "stages/run/exec.h"

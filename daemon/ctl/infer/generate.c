@@ -5,7 +5,7 @@
  * token and keeps what it has seen in buffers (a cache of keys and values)
  * reads each token once, at its position.
  */
-#include "daemon/ctl/forward.h"
+#include "daemon/ctl/infer/forward.h"
 
 #include <errno.h>
 #include <math.h>
