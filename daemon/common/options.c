@@ -41,6 +41,10 @@ static const struct pstd_option rows[] = {
          "STAGE=RANK,...",
          "where each stage is, also FIRST-LAST=RANK; without it the schedule "
          "decides"),
+    TEXT(recompute, "recompute", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY,
+         "none", "WHAT,...",
+         "what the backward makes again instead of keeping it: none, "
+         "attention, block, full, names of modules; STAGE=WHAT for one stage"),
     PATH(costs, "costs", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_SPLIT, "FILE",
          "times that run --write-costs has measured, instead of estimates"),
     REAL(memory_limit, "memory-limit", T_STEP | PSTD_OPT_PLAN, "0", 0, BIG,

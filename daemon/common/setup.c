@@ -115,6 +115,8 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .memory_limit = config->memory_limit * 1048576.0,
         .overcommit = config->overcommit,
         .verify = config->verify,
+        .recompute =
+            strcmp(config->recompute, "none") == 0 ? NULL : config->recompute,
     };
     enum pst_status status =
         pst_optim_defaults(train ? config->optimizer : "none", &o.optim, diag);

@@ -136,6 +136,7 @@ enum pst_status pstctl_show_after(const struct pst_plan *plan,
     options.threads = pst_exec_threads(&exec);
     options.bf16 = exec.bf16;
     options.verify = exec.verify;
+    options.recompute = exec.recompute;
     status = pst_program_new(plan, (unsigned)config->stage, &options, &program,
                              diag);
     if (status == PST_OK &&

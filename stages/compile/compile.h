@@ -57,6 +57,8 @@ enum pst_status pst_find_updated(const struct pst_program *program, bool **ret,
 /* The joint graph of the stage, or a copy of its forward graph. */
 enum pst_status pst_pass_backward(struct pst_compiler *c,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_pass_recompute(struct pst_compiler *c,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* legalise.c */
 enum pst_status pst_pass_buffers(struct pst_compiler *c,
                                  struct pst_diag *diag) PST_MUST_CHECK;

@@ -3,6 +3,7 @@
 #include "stages/passes/pass.h"
 
 #include "stages/compile/compile.h"
+#include "stages/compile/recompute.h"
 
 /* What holds of a program. */
 enum fact {
@@ -31,6 +32,7 @@ static const char *const facts[] = {
         return pst_pass_##pass(subject, diag);                                 \
     }
 RUN(backward)
+RUN(recompute)
 RUN(buffers)
 RUN(outputs)
 RUN(constants)
@@ -49,6 +51,8 @@ RUN(inplace)
 static const struct pst_pass passes[] = {
     {"backward", "the stage's graph, with the backward nodes if it trains", 0,
      GRAPH, 0, true, run_backward},
+    {"recompute", "copies of forward nodes in the backward, if asked for",
+     GRAPH, 0, 0, true, run_recompute},
     {"buffers", "a backward node reads a buffer as it was in its forward",
      GRAPH, BUFFERS, CONSTANTS, true, run_buffers},
     {"outputs", "gradients leave without gaps, outputs as they were made",
@@ -117,6 +121,17 @@ enum pst_status pst_pass_backward(struct pst_compiler *c, struct pst_diag *diag)
     if (status == PST_OK)
         p->graph = p->joint->graph;
     return status;
+}
+
+enum pst_status pst_pass_recompute(struct pst_compiler *c,
+                                   struct pst_diag *diag)
+{
+    const struct pst_program *p = c->p;
+
+    if (p->joint == NULL || p->options.recompute == NULL)
+        return PST_OK;
+    return pst_recompute_stage(p->plan, p->stage, p->options.recompute,
+                               p->graph, diag);
 }
 
 enum pst_status pst_program_new(const struct pst_plan *plan, unsigned stage,

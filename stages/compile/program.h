@@ -97,8 +97,9 @@ struct pst_program_options {
     const struct pst_device *device; /* whose kernels it takes */
     enum pst_isa isa;
     unsigned threads;
-    bool bf16;   /* products of f32 round their factors */
-    bool verify; /* pst_program_check() as debug builds do */
+    bool bf16;             /* products of f32 round their factors */
+    bool verify;           /* pst_program_check() as debug builds do */
+    const char *recompute; /* recompute.h; NULL: nothing */
 };
 
 struct pst_program {

@@ -245,7 +245,7 @@ static enum pst_status compare(struct pst_replay *r,
 enum pst_status pst_replay_node(struct pst_replay *r,
                                 const struct pst_node *node)
 {
-    const struct pst_node *same = find_same(r, node);
+    const struct pst_node *same = r->again ? NULL : find_same(r, node);
     enum pst_status status = PST_OK;
 
     if (same == NULL)

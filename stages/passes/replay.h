@@ -13,7 +13,8 @@ struct pst_replay {
     struct pst_build build;   /* of the graph that grows; by pst_build_init */
     struct pst_value **twins; /* by value id of the graph that is read */
     bool widen;               /* f32 becomes f64, also in arguments */
-    bool eval; /* the next node runs as model.eval() would (ops/mode.h) */
+    bool again; /* copies what is there already, under names of their own */
+    bool eval;  /* the next node runs as model.eval() would (ops/mode.h) */
     /* Not NULL: numbers that come from free sizes become what these make of
      * them. */
     const struct pst_symbols *symbols;
@@ -31,8 +32,8 @@ enum pst_status pst_replay_bind(const struct pst_symbols *symbols,
 
 /*
  * Appends a copy of the node and sets the twins of its results. A node of the
- * same id, row and names that is there already is taken instead: stages may
- * have copies of one node.
+ * same id, row and names that is there already is taken instead, if not
+ * `again`: stages may have copies of one node.
  */
 enum pst_status pst_replay_node(struct pst_replay *r,
                                 const struct pst_node *node) PST_MUST_CHECK;

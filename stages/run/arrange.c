@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "stages/compile/recompute.h"
 #include "stages/run/engine.h"
 #include "stages/run/estimate.h"
 #include "stages/run/rank/plan/owners.h"
@@ -376,6 +377,9 @@ enum pst_status pst_engine_arrange(struct pst_engine *engine,
                          strcasecmp(engine->options.schedule, "auto") == 0;
     enum pst_status status = find_shape(engine, diag);
 
+    if (status == PST_OK)
+        status =
+            pst_recompute_check(engine->plan, engine->options.recompute, diag);
     if (status == PST_OK)
         status = chooses ? choose_schedules(engine, most, least, diag)
                          : make_schedules(engine, most, least, NULL, diag);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/estimate.h"
 
+#include "stages/compile/recompute.h"
+
 #include <string.h>
 
 struct pst_cost_setup pst_exec_setup(const struct pst_exec_options *o)
@@ -77,6 +79,7 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
     const struct pst_cost_setup setup = pst_exec_setup(o);
     const struct pst_graph *graph = plan->stages.at[s].graph;
     const struct pst_joint *joint = NULL;
+    struct pst_graph *again = NULL; /* with what is recomputed */
     enum pst_status status = PST_OK;
 
     if (o->train) {
@@ -85,7 +88,13 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
             return status;
         graph = joint->graph;
     }
-    for (size_t i = 0; i < graph->nodes.n; i++) {
+    if (o->train && o->recompute != NULL) {
+        status = pst_graph_copy(graph, &again, diag);
+        if (status == PST_OK)
+            status = pst_recompute_stage(plan, s, o->recompute, again, diag);
+        graph = again;
+    }
+    for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {
         struct pst_node *node = graph->nodes.at[i];
         const struct pst_seconds more =
             pst_seconds_of(pst_cost_of_node(&setup, node), node->phase);
@@ -94,8 +103,9 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
         cost->seconds.input += more.input;
         cost->seconds.weight += more.weight;
     }
-    if (joint != NULL)
+    if (joint != NULL && status == PST_OK)
         status = add_kept(graph, cost, diag);
+    pst_graph_free(again);
     return status;
 }
 

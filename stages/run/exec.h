@@ -57,6 +57,9 @@ struct pst_exec_options {
     uint64_t seed;
     double watchdog; /* seconds that a step may wait for a peer; 0: for ever */
     bool bf16;       /* products of f32 round their factors to bf16 */
+    /* What the backward makes again instead of keeping it
+     * (stages/compile/recompute.h); NULL: nothing. */
+    const char *recompute;
     struct pst_optim_options optim;
     const struct pst_rates *rates; /* by which costs are estimated, the same on
                                       all ranks; NULL: pst_rates_reference */

@@ -12,6 +12,8 @@
 static struct pst_diag diag;
 /* Rows whose change a test has seen. */
 static bool seen[64];
+/* Of the programs that a test compiles. */
+static const char *recompute;
 
 static size_t next_fixed(void *ctx, const struct pst_value *value, unsigned use)
 {
@@ -31,7 +33,8 @@ static void text_after(const struct pst_plan *plan, bool bf16, size_t pass,
                                                 .device = &pst_device_cpu,
                                                 .isa = PST_ISA_ANY,
                                                 .threads = 1,
-                                                .bf16 = bf16};
+                                                .bf16 = bf16,
+                                                .recompute = recompute};
     const struct pst_pass *rows = pst_compile_passes.passes;
     struct pst_program *program;
     size_t end = 0;
@@ -136,6 +139,62 @@ static const char product[] =
     "  %loss: f32[] = aten.mean.default(%y) # - - F id=2\n"
     "  output user %loss \"0\"\n"
     "}\n";
+
+/* Two layers; the first one also drops, which is done again as it was. */
+static const char layers[] =
+    "graph next_id=6 {\n"
+    "  input %x: f32[2, 3]\n"
+    "  param %w \"w\" grad: f32[3, 3]\n"
+    "  %a: f32[2, 3] = aten.linear.default(%x, %w) # h.0 - F id=0\n"
+    "  %d: f32[2, 3] = aten.dropout.default(%a, 0.5, True) # h.0 - F id=1\n"
+    "  %b: f32[2, 3] = aten.gelu.default(%d) # h.0 - F id=2\n"
+    "  %c: f32[2, 3] = aten.linear.default(%b, %w) # h.1 - F id=3\n"
+    "  %t: f32[2, 3] = aten.sigmoid.default(%c) # h.1 - F id=4\n"
+    "  %loss: f32[] = aten.mean.default(%t) # - - F id=5\n"
+    "  output user %loss \"0\"\n"
+    "}\n";
+
+static void recomputation(void **state)
+{
+    (void)state;
+    expect(layers, false, "recompute", "");
+    recompute = "h.0";
+    expect(layers, false, "recompute",
+           "-  %grad_b: f32[2, 3] = aten.gelu_backward.default(%grad_c, %d)  "
+           "# h.0 - W id=2\n"
+           "+  %a_1: f32[2, 3] = aten.linear.default(%x, %w)  # h.0 - W id=0 "
+           "stage=0\n"
+           "+  %d_1: f32[2, 3] = aten.dropout.default(%a_1, 0.5, True)  # h.0 "
+           "- W id=1 stage=0\n"
+           "+  %grad_b: f32[2, 3] = aten.gelu_backward.default(%grad_c, %d_1) "
+           " # h.0 - W id=2\n");
+    recompute = "full";
+    expect(
+        layers, false, "recompute",
+        "-  %grad_t: f32[2, 3] = aten.sigmoid_backward.default(%grad_loss_2, "
+        "%t)  # h.1 - W id=4\n"
+        "-  %grad_c_2: f32[3, 3] = aten.matmul.default(%grad_c_1, %b)  # h.1 - "
+        "W id=3\n"
+        "-  %grad_b: f32[2, 3] = aten.gelu_backward.default(%grad_c, %d)  # "
+        "h.0 - W id=2\n"
+        "+  %a_1: f32[2, 3] = aten.linear.default(%x, %w)  # h.0 - W id=0 "
+        "stage=0\n"
+        "+  %d_1: f32[2, 3] = aten.dropout.default(%a_1, 0.5, True)  # h.0 - W "
+        "id=1 stage=0\n"
+        "+  %b_1: f32[2, 3] = aten.gelu.default(%d_1)  # h.0 - W id=2 "
+        "stage=0\n"
+        "+  %c_1: f32[2, 3] = aten.linear.default(%b_1, %w)  # h.1 - W id=3 "
+        "stage=0\n"
+        "+  %t_1: f32[2, 3] = aten.sigmoid.default(%c_1)  # h.1 - W id=4 "
+        "stage=0\n"
+        "+  %grad_t: f32[2, 3] = aten.sigmoid_backward.default(%grad_loss_2, "
+        "%t_1)  # h.1 - W id=4\n"
+        "+  %grad_c_2: f32[3, 3] = aten.matmul.default(%grad_c_1, %b_1)  # h.1 "
+        "- W id=3\n"
+        "+  %grad_b: f32[2, 3] = aten.gelu_backward.default(%grad_c, %d_1)  # "
+        "h.0 - W id=2\n");
+    recompute = NULL;
+}
 
 static void layouts(void **state)
 {
@@ -333,6 +392,7 @@ static void every_row_is_tested(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recomputation),
         cmocka_unit_test(buffers),
         cmocka_unit_test(layouts),
         cmocka_unit_test(copies),

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Random models, cut at random places in three ways, on 1 to 4 ranks, in every
- * schedule: loss, outputs, gradients and buffers have the bits of the uncut
- * run. "test-split-random N" takes N seeds, "test-split-random seed K" only
- * that one and tells what it does. PST_TEST_SEED=N takes other seeds than the
- * first ones.
+ * schedule, with parts recomputed or not: loss, outputs, gradients and buffers
+ * have the bits of the uncut run that keeps all. "test-split-random N" takes N
+ * seeds, "test-split-random seed K" only that one and tells what it does.
+ * PST_TEST_SEED=N takes other seeds than the first ones.
  */
 #include "tests/split/model.h"
 #include "tests/split/random.h"
 #include "tests/step.h"
 
+#include "stages/compile/recompute.h"
 #include "stages/run/dump.h"
 
 #include <math.h>
@@ -18,7 +19,7 @@
 #define EXACT_USES 8 /* of a parameter: beyond it, last bits may differ */
 
 static struct pst_diag diag;
-static unsigned n_seeds = 50, only_seed, n_runs, n_finite,
+static unsigned n_seeds = 50, only_seed, n_runs, n_finite, n_again,
                 n_stages_seen[PST_PLAN_MAX_STAGES + 1];
 static bool talks;
 
@@ -27,7 +28,7 @@ struct job {
     struct pst_model model, plain;
     struct pst_plan *plan;
     const char *cut; /* how it was cut, in words */
-    const char *schedule;
+    const char *schedule, *recompute;
     unsigned ranks, microbatches;
 };
 
@@ -88,7 +89,8 @@ static struct pst_dump *run(struct job *job)
                                        .train = true,
                                        .keep_outputs = true,
                                        .threads = 1,
-                                       .seed = 3};
+                                       .seed = 3,
+                                       .recompute = job->recompute};
 
     return step_run(job->plan, &options, fill, job);
 }
@@ -138,11 +140,13 @@ static void compare(const struct job *job, const struct pst_dump *want,
             (is_inexact(job, items[i].name) &&
              distance(&items[i], twin) <= 1e-6))
             continue;
-        fail_msg("seed %u, %s, %zu stages, %s, %u ranks, %u microbatches: %s "
-                 "differs by %.3g; replay: test-split-random seed %u",
+        fail_msg("seed %u, %s, %zu stages, %s, %u ranks, %u microbatches, "
+                 "recompute %s: %s differs by %.3g; replay: test-split-random "
+                 "seed %u",
                  job->seed, job->cut, job->plan->stages.n, job->schedule,
-                 job->ranks, job->microbatches, items[i].name,
-                 distance(&items[i], twin), job->seed);
+                 job->ranks, job->microbatches,
+                 job->recompute != NULL ? job->recompute : "none",
+                 items[i].name, distance(&items[i], twin), job->seed);
     }
 }
 
@@ -162,9 +166,24 @@ static bool is_possible(const struct job *job)
     return true;
 }
 
+/* What a run recomputes: modules whose nodes stand among others', in each other
+ * and in several stages. */
+static void draw_recompute(struct job *job, unsigned *seed)
+{
+    static const char *const words[] = {NULL,         "full",  "m.*",
+                                        "u",          "s,a",   "sum*",
+                                        "full,m.*,r", "block", "?,0=full"};
+
+    job->recompute = words[random_draw(seed, PST_COUNT(words))];
+    if (pst_recompute_check(job->plan, job->recompute, &diag) != PST_OK)
+        job->recompute = "full"; /* the plan has no such module */
+    n_again += job->recompute != NULL;
+}
+
 /* Every schedule that takes the plan on these ranks. */
 static void run_plan(struct job *job, const struct pst_dump *want)
 {
+    unsigned seed = job->seed * 31 + (unsigned)job->plan->stages.n;
     size_t n;
     const struct pst_sched_row *rows = pst_sched_rows(&n);
 
@@ -175,10 +194,13 @@ static void run_plan(struct job *job, const struct pst_dump *want)
         job->schedule = rows[i].name;
         if (!is_possible(job))
             continue;
+        draw_recompute(job, &seed);
         if (talks)
-            printf("%s: %zu stages, %s, %u ranks, %u microbatches\n", job->cut,
-                   job->plan->stages.n, job->schedule, job->ranks,
-                   job->microbatches);
+            printf("%s: %zu stages, %s, %u ranks, %u microbatches, recompute "
+                   "%s\n",
+                   job->cut, job->plan->stages.n, job->schedule, job->ranks,
+                   job->microbatches,
+                   job->recompute != NULL ? job->recompute : "none");
         got = run(job);
         compare(job, want, got);
         pst_dump_free(got);
@@ -318,10 +340,10 @@ static void random_models_have_the_same_bits(void **state)
     print_message("seeds %u to %u\n", first + 1, first + n_seeds);
     for (unsigned seed = first + 1; seed <= first + n_seeds; seed++)
         try_seed(seed);
-    printf("%u models (%u with finite gradients), %u runs; plans by number of "
-           "stages:",
-           n_seeds, n_finite, n_runs);
-    assert_true(n_finite * 2 > n_seeds);
+    printf("%u models (%u with finite gradients), %u runs (%u that recompute); "
+           "plans by number of stages:",
+           n_seeds, n_finite, n_runs, n_again);
+    assert_true(n_finite * 2 > n_seeds && n_again * 2 > n_runs);
     for (unsigned i = 1; i <= 10; i++)
         printf(" %u", n_stages_seen[i]);
     printf("\n");

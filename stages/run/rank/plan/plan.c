@@ -58,6 +58,7 @@ static enum pst_status make_programs(struct planner *p)
             .threads = role->options.threads,
             .bf16 = role->options.bf16,
             .verify = role->options.verify,
+            .recompute = role->options.recompute,
         };
 
         if (role->sched->rank_of[s] != (int)role->rank)

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/compile/recompute.h"
+
+#include "stages/ops/op.h"
+#include "stages/passes/replay.h"
+#include "stages/passes/rewrite.h"
+
+#define TAG PST_TAG_EXEC
+
+/* What is known of a value; by its id. */
+struct fact {
+    unsigned home;  /* segment at work whose node makes it, + 1; 0: none */
+    unsigned again; /* the round that has made it so, + 1; 0: it is as it was */
+    bool constant;  /* no microbatch changes it: it is there anyway */
+    bool leaves;    /* of a storage: who is not in its segment reads it */
+    enum pst_phase phase; /* that needs it first; F: none */
+};
+
+struct recompute {
+    const struct pst_segments *segments;
+    struct pst_graph *graph;
+    struct pst_diag *diag;
+    struct pst_replay replay;
+    struct PST_VEC(struct fact) facts;
+    struct PST_VEC(struct pst_value *) twins;
+    struct pst_node **newest; /* by place: the node, or its last copy */
+    size_t *first;  /* by segment: place of the first node that reads it */
+    unsigned *next; /* by segment: another one with that place, + 1 */
+    unsigned *at;   /* by place: the first segment of it, + 1 */
+    size_t place;   /* of the node at hand */
+};
+
+/* --- facts ---------------------------------------------------------------- */
+
+static struct fact *fact_of(struct recompute *r, const struct pst_value *value)
+{
+    return &r->facts.at[value->id];
+}
+
+static struct fact *storage_fact(struct recompute *r, struct pst_value *value)
+{
+    return fact_of(r, pst_value_storage(value));
+}
+
+/* Facts and twins of the values that were added since. */
+static enum pst_status extend(struct recompute *r)
+{
+    const struct pst_graph *graph = r->graph;
+
+    for (size_t i = r->facts.n; i < graph->values.n; i++) {
+        const struct fact fact = {0};
+
+        if (!pst_vec_push(TAG, &r->facts, fact) ||
+            !pst_vec_push(TAG, &r->twins, graph->values.at[i]))
+            return pst_diag_nomem(r->diag, sizeof(fact));
+    }
+    r->replay.twins = r->twins.at;
+    return PST_OK;
+}
+
+struct look {
+    struct recompute *r;
+    const struct pst_node *node;
+    size_t place;
+    unsigned home; /* of the node */
+    bool all;
+};
+
+static void look_constant(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct look *look = ctx;
+
+    (void)arg;
+    look->all = look->all && storage_fact(look->r, *slot)->constant;
+}
+
+/* What parameters and constants alone decide is made once a step. */
+static void mark_constants(struct recompute *r)
+{
+    const struct pst_graph *graph = r->graph;
+
+    for (size_t i = 0; i < graph->values.n; i++) {
+        const struct pst_value *value = graph->values.at[i];
+
+        fact_of(r, value)->constant = pst_value_is_state(value);
+    }
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i].kind == PST_OUTPUT_BUFFER_UPDATE)
+            fact_of(r, graph->outputs.at[i].target)->constant = false;
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        struct pst_node *node = graph->nodes.at[i];
+        struct look look = {.r = r, .all = true};
+
+        if (node->op->flags & (PST_OP_RANDOM | PST_OP_EFFECT | PST_OP_MARKER))
+            continue;
+        pst_node_uses(node, look_constant, &look);
+        for (unsigned k = 0; k < node->n_outs && look.all; k++)
+            if (node->outs[k] != NULL)
+                fact_of(r, node->outs[k])->constant = true;
+    }
+}
+
+/* --- one round: the segments of a level ----------------------------------- */
+
+static bool is_of_level(const struct recompute *r, size_t s, unsigned level)
+{
+    return r->segments->list.at[s].level == level;
+}
+
+static void settle(struct recompute *r, unsigned level)
+{
+    for (size_t i = 0; i < r->facts.n; i++) {
+        r->facts.at[i].home = 0;
+        r->facts.at[i].leaves = false;
+        r->facts.at[i].phase = PST_PHASE_F;
+        r->twins.at[i] = r->graph->values.at[i];
+    }
+    for (size_t s = 0; s < r->segments->list.n; s++) {
+        const struct pst_segment *segment = &r->segments->list.at[s];
+
+        r->first[s] = SIZE_MAX;
+        for (unsigned i = 0; is_of_level(r, s, level) && i < segment->n; i++) {
+            const struct pst_node *node = r->newest[segment->nodes[i]];
+
+            /* What the outer segment has kept stays kept. */
+            for (unsigned k = 0; k < node->n_outs; k++)
+                if (node->outs[k] != NULL &&
+                    fact_of(r, node->outs[k])->again == level)
+                    fact_of(r, node->outs[k])->home = (unsigned)s + 1;
+        }
+    }
+}
+
+static unsigned home_of(struct recompute *r, const struct pst_node *node)
+{
+    return node->n_outs > 0 && node->outs[0] != NULL
+               ? fact_of(r, node->outs[0])->home
+               : 0;
+}
+
+/* Was it there before the first round, among the backward nodes? */
+static bool is_backward(struct recompute *r, const struct pst_node *node)
+{
+    return node->phase != PST_PHASE_F &&
+           (node->n_outs == 0 || node->outs[0] == NULL ||
+            !fact_of(r, node->outs[0])->again);
+}
+
+static void look_leaving(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct look *look = ctx;
+    struct fact *fact = storage_fact(look->r, *slot);
+
+    (void)arg;
+    if (fact->home == 0 || fact->home == look->home)
+        return;
+    if (look->home != 0 || !look->r->segments->list.at[fact->home - 1].results)
+        fact->leaves = true;
+}
+
+static void find_leaving(struct recompute *r)
+{
+    const struct pst_graph *graph = r->graph;
+
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        struct pst_node *node = graph->nodes.at[i];
+        struct look look = {.r = r, .home = home_of(r, node)};
+
+        if (!is_backward(r, node))
+            pst_node_uses(node, look_leaving, &look);
+    }
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i].arg.kind == PST_ARG_VALUE)
+            storage_fact(r, graph->outputs.at[i].arg.value)->leaves = true;
+}
+
+/* Can the segment make it again? */
+static bool is_inner(struct recompute *r, struct pst_value *value)
+{
+    const struct fact *fact = storage_fact(r, value);
+
+    return fact->home != 0 && !fact->leaves && !fact->constant;
+}
+
+static void need(struct recompute *r, struct pst_value *value,
+                 enum pst_phase phase)
+{
+    struct fact *fact = fact_of(r, value);
+
+    if (fact->phase == PST_PHASE_F || phase < fact->phase)
+        fact->phase = phase;
+}
+
+static void look_needed(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct look *look = ctx;
+    struct recompute *r = look->r;
+    size_t *first;
+
+    (void)arg;
+    if (!is_inner(r, *slot))
+        return;
+    first = &r->first[storage_fact(r, *slot)->home - 1];
+    *first = PST_MIN(*first, look->place);
+    need(r, *slot, look->node->phase);
+}
+
+static enum pst_phase phase_of(struct recompute *r, const struct pst_node *node)
+{
+    enum pst_phase phase = PST_PHASE_F;
+
+    for (unsigned k = 0; k < node->n_outs; k++) {
+        const enum pst_phase p = node->outs[k] == NULL
+                                     ? PST_PHASE_F
+                                     : fact_of(r, node->outs[k])->phase;
+
+        if (p != PST_PHASE_F && (phase == PST_PHASE_F || p < phase))
+            phase = p;
+    }
+    return phase;
+}
+
+static void look_operand(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    const struct look *look = ctx;
+
+    (void)arg;
+    if (is_inner(look->r, *slot))
+        need(look->r, *slot, phase_of(look->r, look->node));
+}
+
+/* What backward nodes read, and what that is made of. */
+static void find_needed(struct recompute *r, unsigned level)
+{
+    const struct pst_graph *graph = r->graph;
+
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        struct look look = {.r = r, .node = graph->nodes.at[i], .place = i};
+
+        if (is_backward(r, look.node))
+            pst_node_uses(graph->nodes.at[i], look_needed, &look);
+    }
+    for (size_t s = 0; s < r->segments->list.n; s++) {
+        const struct pst_segment *segment = &r->segments->list.at[s];
+
+        if (!is_of_level(r, s, level))
+            continue;
+        for (unsigned i = segment->n; i-- > 0;) {
+            struct pst_node *node = r->newest[segment->nodes[i]];
+            struct look look = {.r = r, .node = node};
+
+            if (phase_of(r, node) != PST_PHASE_F)
+                pst_node_uses(node, look_operand, &look);
+        }
+    }
+}
+
+static enum pst_status emit_again(struct recompute *r, size_t s)
+{
+    const struct pst_segment *segment = &r->segments->list.at[s];
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < segment->n && status == PST_OK; i++) {
+        struct pst_node **newest = &r->newest[segment->nodes[i]];
+        const struct pst_node *node = *newest;
+        const enum pst_phase phase = phase_of(r, node);
+
+        if (phase == PST_PHASE_F)
+            continue;
+        status = pst_replay_node(&r->replay, node);
+        if (status == PST_OK)
+            status = extend(r);
+        for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++) {
+            struct pst_value *twin;
+
+            if (node->outs[k] == NULL)
+                continue;
+            twin = r->twins.at[node->outs[k]->id];
+            fact_of(r, twin)->again = r->segments->list.at[s].level + 1;
+            twin->version_of = NULL; /* what is written is the original */
+            twin->def->phase = phase;
+            *newest = twin->def;
+        }
+    }
+    return status;
+}
+
+static void take_twin(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct recompute *r = ctx;
+
+    (void)arg;
+    if (is_inner(r, *slot))
+        *slot = r->twins.at[(*slot)->id];
+}
+
+static void read_twins(struct recompute *r, struct pst_node *node)
+{
+    pst_node_uses(node, take_twin, r);
+    for (unsigned k = 0; k < node->n_outs; k++)
+        if (node->outs[k] != NULL && node->outs[k]->base != NULL &&
+            is_inner(r, node->outs[k]->base))
+            node->outs[k]->base = r->twins.at[node->outs[k]->base->id];
+}
+
+static enum pst_status rebuild(void *ctx, struct pst_node *node)
+{
+    struct recompute *r = ctx;
+    enum pst_status status = PST_OK;
+
+    for (unsigned s = r->at[r->place++]; s != 0 && status == PST_OK;
+         s = r->next[s - 1])
+        status = emit_again(r, s - 1);
+    if (status == PST_OK && is_backward(r, node))
+        read_twins(r, node);
+    if (status == PST_OK &&
+        !pst_vec_push(PST_TAG_GRAPH, &r->graph->nodes, node))
+        status = pst_diag_nomem(r->diag, sizeof(*node));
+    return status;
+}
+
+static enum pst_status round_of(struct recompute *r, unsigned level)
+{
+    enum pst_status status;
+
+    settle(r, level);
+    find_leaving(r);
+    find_needed(r, level);
+    r->at = pst_calloc(TAG, r->graph->nodes.n + 1, sizeof(*r->at));
+    if (r->at == NULL)
+        return pst_diag_nomem(r->diag, r->graph->nodes.n * sizeof(*r->at));
+    for (unsigned s = 0; s < r->segments->list.n; s++)
+        if (r->first[s] != SIZE_MAX) {
+            r->next[s] = r->at[r->first[s]];
+            r->at[r->first[s]] = s + 1;
+        }
+    r->place = 0;
+    status = pst_graph_rewrite(r->graph, rebuild, r);
+    pst_free(r->at);
+    return status;
+}
+
+/* --- all ------------------------------------------------------------------ */
+
+static enum pst_status run(struct recompute *r)
+{
+    const struct pst_graph *graph = r->graph;
+    enum pst_status status = extend(r);
+    unsigned levels = 0;
+
+    r->newest = pst_calloc(TAG, graph->nodes.n + 1, sizeof(*r->newest));
+    r->first = pst_calloc(TAG, r->segments->list.n, sizeof(*r->first));
+    r->next = pst_calloc(TAG, r->segments->list.n, sizeof(*r->next));
+    if (r->newest == NULL || r->first == NULL || r->next == NULL)
+        return pst_diag_nomem(r->diag, graph->nodes.n * sizeof(*r->newest));
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        r->newest[i] = graph->nodes.at[i];
+    if (status == PST_OK)
+        mark_constants(r);
+    for (size_t s = 0; s < r->segments->list.n; s++)
+        levels = PST_MAX(levels, r->segments->list.at[s].level + 1);
+    for (unsigned level = 0; level < levels && status == PST_OK; level++)
+        status = round_of(r, level);
+    return status;
+}
+
+enum pst_status pst_recompute(const struct pst_segments *segments,
+                              struct pst_graph *graph, struct pst_diag *diag)
+{
+    struct recompute r = {.segments = segments, .graph = graph, .diag = diag};
+    enum pst_status status;
+
+    if (segments->list.n == 0)
+        return PST_OK;
+    pst_build_init(&r.replay.build, graph, diag);
+    r.replay.again = true;
+    status = run(&r);
+    pst_vec_fini(&r.facts);
+    pst_vec_fini(&r.twins);
+    pst_free(r.newest);
+    pst_free(r.first);
+    pst_free(r.next);
+    return status;
+}
+
+enum pst_status pst_recompute_stage(const struct pst_plan *plan, unsigned stage,
+                                    const char *what, struct pst_graph *graph,
+                                    struct pst_diag *diag)
+{
+    struct pst_segments segments;
+    enum pst_status status =
+        pst_segments_find(plan, stage, what, graph, &segments, diag);
+
+    if (status == PST_OK)
+        status = pst_recompute(&segments, graph, diag);
+    pst_segments_fini(&segments);
+    return status;
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_COMPILE_RECOMPUTE_H
+#define PENSTOCK_STAGES_COMPILE_RECOMPUTE_H
+/*
+ * Recomputation: values that the backward makes again from few that are kept,
+ * instead of keeping all (Chen et al., "Training Deep Nets with Sublinear
+ * Memory Cost", arXiv:1604.06174). The forward nodes of a segment have copies
+ * among the backward nodes, in front of the first one that reads a result.
+ * They have the ids of their originals, and so the same random numbers: no bit
+ * of a result changes. What leaves a segment is kept, if the segment does not
+ * say otherwise; buffers are updated by the originals alone.
+ *
+ * What is recomputed, as text: words with commas between.
+ *     none       nothing
+ *     attention  what stands between the products with parameters, in modules
+ *                that hold an attention: cheap, and what the products read is
+ *                made again, too
+ *     block      the layers of the model (stages/passes/layers.h)
+ *     full       the stage
+ *     PATTERN    modules whose path, or calls whose name matches (fnmatch)
+ * Segments may stand in each other: the inner one is then recomputed from what
+ * the outer one has made again. STAGE=WORD: of this stage alone, to which the
+ * words without a stage do not apply then.
+ */
+#include "stages/split/plan.h"
+
+/* A segment: forward nodes, ascending by their place in the graph. */
+struct pst_segment {
+    unsigned *nodes;
+    unsigned n;
+    unsigned level; /* so many others it stands in */
+    bool results;   /* what leaves it is made again, too: not what goes into
+                       another segment of its level or out of the stage */
+};
+
+struct pst_segments {
+    struct pst_arena arena;
+    struct PST_VEC(struct pst_segment) list;
+};
+
+/* PST_ERR_USAGE: a word that fits nothing in any stage of the plan, or a stage
+ * that it does not have. NULL is none. */
+enum pst_status pst_recompute_check(const struct pst_plan *plan,
+                                    const char *what,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* The segments of one stage, whose graph (joint or not) this is. */
+enum pst_status pst_segments_find(const struct pst_plan *plan, unsigned stage,
+                                  const char *what,
+                                  const struct pst_graph *graph,
+                                  struct pst_segments *ret,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+void pst_segments_fini(struct pst_segments *segments);
+
+/* Changes the joint graph of a stage; values keep their ids. */
+enum pst_status pst_recompute(const struct pst_segments *segments,
+                              struct pst_graph *graph,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+/* Both. */
+enum pst_status pst_recompute_stage(const struct pst_plan *plan, unsigned stage,
+                                    const char *what, struct pst_graph *graph,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which forward nodes `--recompute` means. */
+#include "stages/base/str.h"
+#include "stages/compile/recompute.h"
+#include "stages/ops/rows.h"
+#include "stages/passes/layers.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TAG PST_TAG_EXEC
+
+enum kind { NOTHING, ATTENTION, BLOCK, FULL, PATTERN };
+
+static const char *const words[] = {"none", "attention", "block", "full"};
+
+struct word {
+    enum kind kind;
+    int64_t stage; /* -1: of all stages that have no word of their own */
+    char *text;    /* without the stage */
+};
+
+struct finder {
+    const struct pst_plan *plan;
+    const struct pst_graph *graph; /* of the stage at hand */
+    struct pst_diag *diag;
+    struct PST_VEC(struct word) words;
+    struct pst_layers layers;
+    /* By place of a node: in how many segments it stands. */
+    unsigned *depth;
+    struct pst_segments *out;
+};
+
+/* --- words ---------------------------------------------------------------- */
+
+static enum pst_status add_word(struct finder *f, const char *begin,
+                                size_t length)
+{
+    struct word word = {.kind = PATTERN, .stage = -1};
+    char *text = pst_arena_strndup(&f->out->arena, begin, length);
+    char *equals;
+
+    if (text == NULL)
+        return pst_diag_nomem(f->diag, length);
+    equals = strchr(text, '=');
+    word.text = equals != NULL ? equals + 1 : text;
+    if (equals != NULL) {
+        *equals = '\0';
+        if (!pst_parse_i64(text, &word.stage) || word.stage < 0 ||
+            word.stage >= (int64_t)f->plan->stages.n)
+            return pst_diag_set(f->diag, PST_ERR_USAGE,
+                                "--recompute: there is no stage \"%s\", the "
+                                "plan has %zu",
+                                text, f->plan->stages.n);
+    }
+    if (word.text[0] == '\0')
+        return pst_diag_set(f->diag, PST_ERR_USAGE,
+                            "--recompute takes none, attention, block, full or "
+                            "the names of modules, with commas between");
+    for (size_t k = 0; k < PST_COUNT(words); k++)
+        if (strcmp(word.text, words[k]) == 0)
+            word.kind = (enum kind)k;
+    if (!pst_vec_push(TAG, &f->words, word))
+        return pst_diag_nomem(f->diag, sizeof(word));
+    return PST_OK;
+}
+
+static enum pst_status read_words(struct finder *f, const char *what)
+{
+    enum pst_status status = PST_OK;
+
+    while (what != NULL && status == PST_OK) {
+        const char *comma = strchr(what, ',');
+        const size_t n = comma != NULL ? (size_t)(comma - what) : strlen(what);
+
+        status = add_word(f, what, n);
+        what = comma != NULL ? comma + 1 : NULL;
+    }
+    return status;
+}
+
+static bool applies(const struct finder *f, const struct word *word,
+                    unsigned stage)
+{
+    if (word->stage >= 0)
+        return word->stage == stage;
+    for (size_t i = 0; i < f->words.n; i++)
+        if (f->words.at[i].stage == stage)
+            return false;
+    return true;
+}
+
+/* --- segments ------------------------------------------------------------- */
+
+static int compare_places(const void *a, const void *b)
+{
+    const unsigned x = *(const unsigned *)a, y = *(const unsigned *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Two words may mean the same nodes. */
+static bool is_known(const struct finder *f, const struct pst_segment *segment)
+{
+    for (size_t i = 0; i < f->out->list.n; i++) {
+        const struct pst_segment *have = &f->out->list.at[i];
+
+        if (have->n == segment->n &&
+            memcmp(have->nodes, segment->nodes,
+                   segment->n * sizeof(*segment->nodes)) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Nodes that stand deeper than the rest are another segment's already. */
+static enum pst_status add_segment(struct finder *f, const unsigned *nodes,
+                                   unsigned n, bool results)
+{
+    struct pst_segment segment = {.level = UINT32_MAX, .results = results};
+
+    for (unsigned i = 0; i < n; i++)
+        segment.level = PST_MIN(segment.level, f->depth[nodes[i]]);
+    segment.nodes =
+        pst_arena_calloc(&f->out->arena, n + 1, sizeof(*segment.nodes));
+    if (segment.nodes == NULL)
+        return pst_diag_nomem(f->diag, n * sizeof(*segment.nodes));
+    for (unsigned i = 0; i < n; i++)
+        if (f->depth[nodes[i]] == segment.level)
+            segment.nodes[segment.n++] = nodes[i];
+    qsort(segment.nodes, segment.n, sizeof(*segment.nodes), compare_places);
+    if (is_known(f, &segment))
+        return PST_OK;
+    for (unsigned i = 0; i < segment.n; i++)
+        f->depth[segment.nodes[i]]++;
+    if (!pst_vec_push(TAG, &f->out->list, segment))
+        return pst_diag_nomem(f->diag, sizeof(segment));
+    return PST_OK;
+}
+
+/* The call whose nodes one word makes a segment with this node; NULL: none. */
+typedef enum pst_status (*call_fn)(struct finder *f, const struct word *word,
+                                   const struct pst_node *node,
+                                   const struct pst_module_call **ret);
+
+/* Of a layer's call, or of the outermost call in it if it was none itself. */
+static enum pst_status layer_call(struct finder *f, const struct word *word,
+                                  const struct pst_node *node,
+                                  const struct pst_module_call **ret)
+{
+    size_t length;
+    enum pst_status status =
+        pst_layers_of(&f->layers, node->call->path, &length, f->diag);
+
+    (void)word;
+    *ret = NULL;
+    for (const struct pst_module_call *c = node->call;
+         length > 0 && c != NULL && strlen(c->path) >= length; c = c->parent)
+        *ret = c;
+    return status;
+}
+
+static enum pst_status named_call(struct finder *f, const struct word *word,
+                                  const struct pst_node *node,
+                                  const struct pst_module_call **ret)
+{
+    (void)f;
+    *ret = NULL;
+    for (const struct pst_module_call *c = node->call; c->parent != NULL;
+         c = c->parent)
+        if (fnmatch(word->text, c->path, 0) == 0 ||
+            fnmatch(word->text, c->name, 0) == 0)
+            *ret = c;
+    return PST_OK;
+}
+
+/* What one call of a module has; by the call's id. */
+struct holds {
+    bool attention, softmax;
+    unsigned products; /* of two activations */
+};
+
+static void count_params(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    unsigned *n = ctx;
+
+    (void)arg;
+    *n += pst_value_storage(*slot)->kind == PST_VALUE_PARAM;
+}
+
+static bool has_param(struct pst_node *node)
+{
+    unsigned n = 0;
+
+    pst_node_uses(node, count_params, &n);
+    return n > 0;
+}
+
+static bool is_param_product(struct pst_node *node)
+{
+    return (node->op->flags & PST_OP_PRODUCT) != 0 && has_param(node);
+}
+
+static void note_holds(struct holds *h, struct pst_node *node)
+{
+    if (node->op == &pst_op_scaled_dot_product_attention)
+        h->attention = true;
+    if (node->op == &pst_op_softmax_int || node->op == &pst_op__softmax)
+        h->softmax = true;
+    if ((node->op->flags & PST_OP_PRODUCT) != 0 && !has_param(node))
+        h->products++;
+}
+
+/* The innermost call around a node that holds an attention: the operator, or
+ * a softmax and two products of activations. */
+static const struct pst_module_call *attention_of(const struct holds *holds,
+                                                  const struct pst_node *node)
+{
+    for (const struct pst_module_call *c = node->call; c != NULL; c = c->parent)
+        if (holds[c->id].attention ||
+            (holds[c->id].softmax && holds[c->id].products >= 2))
+            return c;
+    return NULL;
+}
+
+/* --- by words ------------------------------------------------------------- */
+
+/* call_of: by place the id + 1 of the call that a node goes to, 0: to none. The
+ * segments are in the order of calls, outer ones before inner ones. */
+static enum pst_status add_groups(struct finder *f, const unsigned *call_of,
+                                  bool results)
+{
+    const size_t n = f->graph->nodes.n, n_calls = f->graph->calls.n;
+    unsigned *begin = pst_calloc(TAG, n_calls + 2, sizeof(*begin));
+    unsigned *nodes = pst_calloc(TAG, n + 1, sizeof(*nodes));
+    enum pst_status status = PST_OK;
+
+    if (begin == NULL || nodes == NULL) {
+        status = pst_diag_nomem(f->diag, n * sizeof(*nodes));
+    } else {
+        for (size_t i = 0; i < n; i++)
+            begin[call_of[i]]++;
+        for (size_t c = 1, at = 0; c <= n_calls; c++) {
+            const unsigned count = begin[c];
+
+            begin[c] = (unsigned)at;
+            at += count;
+        }
+        for (size_t i = 0; i < n; i++)
+            if (call_of[i] != 0)
+                nodes[begin[call_of[i]]++] = (unsigned)i;
+        /* begin[c] is the end of c's nodes now. */
+        for (size_t c = 1, at = 0; c <= n_calls && status == PST_OK; c++) {
+            if (begin[c] > at)
+                status = add_segment(f, &nodes[at], begin[c] - (unsigned)at,
+                                     results);
+            at = PST_MAX(at, begin[c]);
+        }
+    }
+    pst_free(begin);
+    pst_free(nodes);
+    return status;
+}
+
+static bool is_forward(const struct pst_node *node)
+{
+    return node->phase == PST_PHASE_F;
+}
+
+static enum pst_status by_call(struct finder *f, const struct word *word,
+                               call_fn fn)
+{
+    const struct pst_graph *graph = f->graph;
+    unsigned *call_of = pst_calloc(TAG, graph->nodes.n + 1, sizeof(*call_of));
+    enum pst_status status = PST_OK;
+
+    if (call_of == NULL)
+        return pst_diag_nomem(f->diag, graph->nodes.n * sizeof(*call_of));
+    for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {
+        const struct pst_module_call *call = NULL;
+
+        if (is_forward(graph->nodes.at[i]))
+            status = fn(f, word, graph->nodes.at[i], &call);
+        if (call != NULL)
+            call_of[i] = call->id + 1;
+    }
+    if (status == PST_OK)
+        status = add_groups(f, call_of, false);
+    pst_free(call_of);
+    return status;
+}
+
+static enum pst_status by_attention(struct finder *f)
+{
+    const struct pst_graph *graph = f->graph;
+    struct holds *holds = pst_calloc(TAG, graph->calls.n + 1, sizeof(*holds));
+    unsigned *call_of = pst_calloc(TAG, graph->nodes.n + 1, sizeof(*call_of));
+    enum pst_status status = PST_OK;
+
+    if (holds == NULL || call_of == NULL) {
+        status = pst_diag_nomem(f->diag, graph->nodes.n * sizeof(*call_of));
+    } else {
+        for (size_t i = 0; i < graph->nodes.n; i++)
+            if (is_forward(graph->nodes.at[i]))
+                note_holds(&holds[graph->nodes.at[i]->call->id],
+                           graph->nodes.at[i]);
+        for (size_t i = 0; i < graph->nodes.n; i++) {
+            struct pst_node *node = graph->nodes.at[i];
+            const struct pst_module_call *call =
+                is_forward(node) && !is_param_product(node)
+                    ? attention_of(holds, node)
+                    : NULL;
+
+            if (call != NULL)
+                call_of[i] = call->id + 1;
+        }
+        status = add_groups(f, call_of, true);
+    }
+    pst_free(holds);
+    pst_free(call_of);
+    return status;
+}
+
+static enum pst_status by_stage(struct finder *f)
+{
+    const struct pst_graph *graph = f->graph;
+    unsigned *nodes = pst_calloc(TAG, graph->nodes.n + 1, sizeof(*nodes));
+    unsigned n = 0;
+    enum pst_status status;
+
+    if (nodes == NULL)
+        return pst_diag_nomem(f->diag, graph->nodes.n * sizeof(*nodes));
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        if (is_forward(graph->nodes.at[i]))
+            nodes[n++] = (unsigned)i;
+    status = n > 0 ? add_segment(f, nodes, n, false) : PST_OK;
+    pst_free(nodes);
+    return status;
+}
+
+static enum pst_status by_word(struct finder *f, const struct word *word)
+{
+    switch (word->kind) {
+    case NOTHING:
+        return PST_OK;
+    case ATTENTION:
+        return by_attention(f);
+    case BLOCK:
+        return by_call(f, word, layer_call);
+    case FULL:
+        return by_stage(f);
+    case PATTERN:
+        return by_call(f, word, named_call);
+    }
+    return PST_OK;
+}
+
+/* Outer ones first, so that inner ones find out that they stand in them. */
+static enum pst_status find_in(struct finder *f, unsigned stage,
+                               const struct pst_graph *graph,
+                               const struct word *only)
+{
+    static const enum kind order[] = {FULL, BLOCK, PATTERN, ATTENTION};
+    enum pst_status status = PST_OK;
+
+    f->graph = graph;
+    f->depth = pst_calloc(TAG, graph->nodes.n + 1, sizeof(*f->depth));
+    if (f->depth == NULL)
+        return pst_diag_nomem(f->diag, graph->nodes.n * sizeof(*f->depth));
+    for (size_t k = 0; k < PST_COUNT(order) && status == PST_OK; k++)
+        for (size_t i = 0; i < f->words.n && status == PST_OK; i++)
+            if (f->words.at[i].kind == order[k] &&
+                (only == NULL || only == &f->words.at[i]) &&
+                applies(f, &f->words.at[i], stage))
+                status = by_word(f, &f->words.at[i]);
+    pst_free(f->depth);
+    return status;
+}
+
+/* --- from outside --------------------------------------------------------- */
+
+static enum pst_status begin(struct finder *f, const struct pst_plan *plan,
+                             const char *what, struct pst_segments *out,
+                             struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    *out = (struct pst_segments){0};
+    pst_arena_init(&out->arena, TAG);
+    *f = (struct finder){.plan = plan, .out = out, .diag = diag};
+    pst_layers_init(&f->layers);
+    status = read_words(f, what);
+    for (size_t s = 0; s < plan->stages.n && f->words.n > 0 && status == PST_OK;
+         s++)
+        status = pst_layers_note(&f->layers, plan->stages.at[s].graph, diag);
+    return status;
+}
+
+static void end(struct finder *f)
+{
+    pst_layers_fini(&f->layers);
+    pst_vec_fini(&f->words);
+}
+
+struct names PST_VEC(const char *);
+
+static enum pst_status add_names(const struct pst_graph *graph,
+                                 struct names *names)
+{
+    for (size_t i = 1; i < graph->calls.n; i++)
+        if (!pst_vec_push(TAG, names, graph->calls.at[i]->name))
+            return PST_ERR_NOMEM;
+    return PST_OK;
+}
+
+static enum pst_status fits_nothing(const struct finder *f,
+                                    const struct word *word)
+{
+    struct names names = {0};
+    enum pst_status status = PST_OK;
+    int near = -1;
+
+    if (word->kind == ATTENTION)
+        return pst_diag_set(f->diag, PST_ERR_USAGE,
+                            "--recompute attention: no module of the model "
+                            "holds an attention");
+    if (word->kind == BLOCK)
+        return pst_diag_set(f->diag, PST_ERR_USAGE,
+                            "--recompute block: the model has no list of "
+                            "layers (modules named \"layers.0\", \"layers.1\" "
+                            "...); name its modules");
+    for (size_t k = 0; k < PST_COUNT(words) && status == PST_OK; k++)
+        if (!pst_vec_push(TAG, &names, words[k]))
+            status = PST_ERR_NOMEM;
+    for (size_t s = 0; s < f->plan->stages.n && status == PST_OK; s++)
+        status = add_names(f->plan->stages.at[s].graph, &names);
+    if (status == PST_OK)
+        near = pst_nearest(word->text, names.at, names.n);
+    if (status != PST_OK)
+        status = pst_diag_nomem(f->diag, names.n * sizeof(*names.at));
+    else
+        status = pst_diag_set(f->diag, PST_ERR_USAGE,
+                              "--recompute: no module of the model is called "
+                              "\"%s\"%s%s%s",
+                              word->text, near >= 0 ? "; did you mean \"" : "",
+                              near >= 0 ? names.at[near] : "",
+                              near >= 0 ? "\"?" : "");
+    pst_vec_fini(&names);
+    return status;
+}
+
+enum pst_status pst_recompute_check(const struct pst_plan *plan,
+                                    const char *what, struct pst_diag *diag)
+{
+    struct pst_segments found;
+    struct finder f;
+    enum pst_status status = begin(&f, plan, what, &found, diag);
+
+    for (size_t i = 0; i < f.words.n && status == PST_OK; i++) {
+        const struct word *word = &f.words.at[i];
+
+        found.list.n = 0;
+        for (unsigned s = 0; s < plan->stages.n && status == PST_OK; s++)
+            if (applies(&f, word, s))
+                status = find_in(&f, s, plan->stages.at[s].graph, word);
+        if (status == PST_OK && found.list.n == 0 && word->kind != NOTHING)
+            status = fits_nothing(&f, word);
+    }
+    end(&f);
+    pst_segments_fini(&found);
+    return status;
+}
+
+enum pst_status pst_segments_find(const struct pst_plan *plan, unsigned stage,
+                                  const char *what,
+                                  const struct pst_graph *graph,
+                                  struct pst_segments *ret,
+                                  struct pst_diag *diag)
+{
+    struct finder f;
+    enum pst_status status = begin(&f, plan, what, ret, diag);
+
+    if (status == PST_OK)
+        status = find_in(&f, stage, graph, NULL);
+    end(&f);
+    return status;
+}
+
+void pst_segments_fini(struct pst_segments *segments)
+{
+    pst_vec_fini(&segments->list);
+    pst_arena_fini(&segments->arena);
+}

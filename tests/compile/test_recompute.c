@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What `--recompute` means: which nodes are in a segment, and what is refused.
+ * That no bit changes is shown in tests/split/test_random.c. */
+#include "stages/base/str.h"
+#include "stages/compile/recompute.h"
+#include "tests/split/model.h"
+
+static struct pst_diag diag;
+
+/* Two blocks with an attention each, one of them called twice, and a head. */
+static const char text[] =
+    "graph next_id=20 {\n"
+    "  call h.0 in -\n"
+    "  call h.0.attn in h.0\n"
+    "  call h.1 in -\n"
+    "  call h.1.attn in h.1\n"
+    "  call h.1@1 in -\n"
+    "  call h.1.attn@1 in h.1@1\n"
+    "  call head in -\n"
+    "  input %x: f32[1, 2, 4, 4]\n"
+    "  param %w \"w\" grad: f32[4, 4]\n"
+    "  %q0 = aten.linear.default(%x, %w) # h.0.attn - F id=0\n"
+    "  %s0 = aten.scaled_dot_product_attention.default(%q0, %q0, %q0) "
+    "# h.0.attn - F id=1\n"
+    "  %p0 = aten.linear.default(%s0, %w) # h.0.attn - F id=2\n"
+    "  %a0 = aten.gelu.default(%p0) # h.0 - F id=3\n"
+    "  %q1 = aten.linear.default(%a0, %w) # h.1.attn - F id=4\n"
+    "  %m1 = aten.matmul.default(%q1, %q1) # h.1.attn - F id=5\n"
+    "  %f1 = aten.softmax.int(%m1, -1) # h.1.attn - F id=6\n"
+    "  %s1 = aten.matmul.default(%f1, %q1) # h.1.attn - F id=7\n"
+    "  %a1 = aten.gelu.default(%s1) # h.1 - F id=8\n"
+    "  %q2 = aten.linear.default(%a1, %w) # h.1.attn@1 - F id=9\n"
+    "  %a2 = aten.gelu.default(%q2) # h.1@1 - F id=10\n"
+    "  %y = aten.gelu.default(%a2) # head - F id=11\n"
+    "  %loss = aten.mean.default(%y) # - - F id=12\n"
+    "  output user %loss \"0\"\n"
+    "}\n";
+
+/* "0:0,1,2 1:1": level and nodes of each segment of both stages. */
+static void expect(const struct pst_plan *plan, const char *what,
+                   const char *want)
+{
+    struct pst_str got = {0};
+
+    assert_ok(pst_recompute_check(plan, what, &diag), &diag);
+    for (unsigned s = 0; s < plan->stages.n; s++) {
+        const struct pst_graph *graph = plan->stages.at[s].graph;
+        struct pst_segments found;
+
+        assert_ok(pst_segments_find(plan, s, what, graph, &found, &diag),
+                  &diag);
+        for (size_t i = 0; i < found.list.n; i++) {
+            const struct pst_segment *segment = &found.list.at[i];
+
+            pst_str_addf(&got, "%s%u%s:", got.len > 0 ? " " : "",
+                         segment->level, segment->results ? "r" : "");
+            for (unsigned k = 0; k < segment->n; k++)
+                pst_str_addf(&got, "%s%u", k > 0 ? "," : "",
+                             graph->nodes.at[segment->nodes[k]]->id);
+        }
+        pst_segments_fini(&found);
+    }
+    assert_string_equal(pst_str_text(&got), want);
+    pst_str_fini(&got);
+}
+
+static void refuse(const struct pst_plan *plan, const char *what,
+                   const char *message)
+{
+    assert_int_equal(pst_recompute_check(plan, what, &diag), PST_ERR_USAGE);
+    if (strstr(diag.text, message) == NULL)
+        fail_msg("%s: \"%s\" does not say \"%s\"", what, diag.text, message);
+    pst_diag_init(&diag);
+}
+
+struct split {
+    struct pst_model model;
+    struct pst_plan *plan;
+};
+
+static void open_split(struct split *s, const char *graph, const char *at)
+{
+    const struct pst_split_options options = {
+        .at = &at, .n_at = at != NULL, .stages = at == NULL ? 1 : 0};
+
+    model_init(&s->model, graph, NULL, 0);
+    assert_ok(pst_split(&s->model, &options, &s->plan, &diag), &diag);
+}
+
+static void close_split(struct split *s)
+{
+    pst_plan_free(s->plan);
+    model_fini(&s->model);
+}
+
+static void words(void **state)
+{
+    struct split s;
+
+    (void)state;
+    open_split(&s, text, NULL);
+    expect(s.plan, NULL, "");
+    expect(s.plan, "none", "");
+    expect(s.plan, "full", "0:0,1,2,3,4,5,6,7,8,9,10,11,12");
+    expect(s.plan, "block", "0:0,1,2,3 0:4,5,6,7,8 0:9,10");
+    expect(s.plan, "attention", "0r:1 0r:5,6,7");
+    expect(s.plan, "h.1", "0:4,5,6,7,8 0:9,10");
+    expect(s.plan, "h.1@1,head", "0:9,10 0:11");
+    expect(s.plan, "*.attn", "0:0,1,2 0:4,5,6,7 0:9");
+    close_split(&s);
+}
+
+static void segments_in_segments(void **state)
+{
+    struct split s;
+
+    (void)state;
+    open_split(&s, text, NULL);
+    expect(s.plan, "attention,block",
+           "0:0,1,2,3 0:4,5,6,7,8 0:9,10 1r:1 1r:5,6,7");
+    expect(s.plan, "h.1.attn,h.0,full",
+           "0:0,1,2,3,4,5,6,7,8,9,10,11,12 1:4,5,6,7 1:9 1:0,1,2,3");
+    expect(s.plan, "block,h.?", "0:0,1,2,3 0:4,5,6,7,8 0:9,10");
+    close_split(&s);
+}
+
+/* A list of layers is one though a stage has one of them; a word of a stage
+ * stands for all others there. */
+static void stages(void **state)
+{
+    struct split s;
+
+    (void)state;
+    open_split(&s, text, "q1");
+    expect(s.plan, "block", "0:0,1,2,3 0:4,5,6,7,8 0:9,10");
+    expect(s.plan, "0=block", "0:0,1,2,3");
+    expect(s.plan, "block,0=none", "0:4,5,6,7,8 0:9,10");
+    expect(s.plan, "full,0=h.0.attn", "0:0,1,2 0:4,5,6,7,8,9,10,11,12");
+    refuse(s.plan, "2=full", "no stage \"2\", the plan has 2");
+    refuse(s.plan, "x=full", "no stage \"x\"");
+    refuse(s.plan, "1=h.0", "called \"h.0\"");
+    close_split(&s);
+}
+
+static void what_fits_nothing(void **state)
+{
+    static const char plain[] = "graph next_id=5 {\n"
+                                "  param %w \"w\" grad: f32[2]\n"
+                                "  %l = aten.mean.default(%w) # head - F id=0\n"
+                                "  output user %l \"0\"\n"
+                                "}\n";
+    struct split s;
+
+    (void)state;
+    open_split(&s, text, NULL);
+    refuse(s.plan, "blok", "did you mean \"block\"?");
+    refuse(s.plan, "h.0.atn", "did you mean \"h.0.attn\"?");
+    refuse(s.plan, "full,", "with commas between");
+    refuse(s.plan, "", "with commas between");
+    close_split(&s);
+    open_split(&s, plain, NULL);
+    refuse(s.plan, "block", "has no list of layers");
+    refuse(s.plan, "attention", "holds an attention");
+    close_split(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words),
+        cmocka_unit_test(segments_in_segments),
+        cmocka_unit_test(stages),
+        cmocka_unit_test(what_fits_nothing),
+    };
+
+    pst_diag_init(&diag);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
