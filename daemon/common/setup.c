@@ -236,6 +236,7 @@ enum pst_status pstd_open_data(const struct pstd_config *config,
 
         inputs[i] =
             (struct pst_data_input){in->name, in->meta, in->chunk, 0, in->dims};
+        inputs[i].unread = !pst_plan_reads_input(plan, (unsigned)i);
         if (batch->tail != NULL && in->chunk >= 0)
             inputs[i].tail = batch->tail->inputs.at[i].meta.size[in->chunk];
     }

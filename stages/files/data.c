@@ -16,6 +16,7 @@
 enum source {
     SOURCE_ROWS,    /* rows of a tensor of the file */
     SOURCE_SAME,    /* the same bytes for every microbatch */
+    SOURCE_NOTHING, /* nobody reads it */
     SOURCE_TOKENS,  /* windows of the token file */
     SOURCE_TARGETS, /* the same windows one token further */
 };
@@ -24,6 +25,7 @@ struct input {
     const char *name;
     struct pst_meta meta; /* of one microbatch */
     enum source source;
+    bool unread;             /* by the model */
     int chunk;               /* dimension of the samples, -1: none */
     const char *const *dims; /* the caller's: which sizes are free */
     uint64_t rows, tail;     /* of one microbatch; of the last ones */
@@ -143,6 +145,10 @@ static enum pst_status open_tensor(const struct pst_data *d, struct input *in,
     const struct pst_safetensors_entry *e =
         pst_safetensors_find(d->st, in->name);
 
+    if (in->unread) {
+        in->source = SOURCE_NOTHING;
+        return PST_OK;
+    }
     if (!e)
         return refuse_missing(d, in->name, diag);
     if (!fits(in, &e->meta))
@@ -173,6 +179,15 @@ static uint64_t rows_before(const struct pst_data *d, const struct input *in,
     return larger * in->rows + (n - larger) * in->tail;
 }
 
+/* The model reads no rows: those of one step are all that there are. */
+static uint64_t rows_unread(const struct pst_data *d)
+{
+    for (size_t i = 0; i < d->n; i++)
+        if (d->inputs[i].source == SOURCE_NOTHING && d->inputs[i].chunk >= 0)
+            return rows_before(d, &d->inputs[i], d->step.microbatches);
+    return 1;
+}
+
 static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
 {
     const unsigned n = d->step.microbatches;
@@ -191,7 +206,7 @@ static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
         status = open_tensor(d, in, diag);
         if (status != PST_OK)
             return status;
-        if (in->source == SOURCE_SAME)
+        if (in->source == SOURCE_SAME || in->source == SOURCE_NOTHING)
             continue;
         if (first == NULL)
             first = in;
@@ -205,7 +220,7 @@ static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
                                 in->there / in->rows);
         d->whole = d->whole || in->rows != first->rows;
     }
-    d->samples = first ? first->there : 1;
+    d->samples = first ? first->there : rows_unread(d);
     d->units = first && d->whole ? first->there / first->rows : d->samples;
     if (d->whole && d->shuffle && d->step.n_tail > 0)
         return pst_diag_set(diag, PST_ERR_UNSUPPORTED,
@@ -362,6 +377,7 @@ static enum pst_status copy_inputs(struct pst_data *d,
         d->inputs[i].name = pst_arena_strdup(&d->arena, inputs[i].name);
         d->inputs[i].meta = inputs[i].meta;
         pst_meta_set_contiguous(&d->inputs[i].meta);
+        d->inputs[i].unread = inputs[i].unread;
         d->inputs[i].chunk = inputs[i].meta.rank > 0 ? inputs[i].chunk : -1;
         d->inputs[i].dims = inputs[i].dims;
         d->inputs[i].rows = d->inputs[i].tail = 1; /* values of a scalar */
@@ -541,6 +557,10 @@ enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
         step * rows_before(d, in, d->step.microbatches) + before;
     enum pst_status status = PST_OK;
 
+    if (in->source == SOURCE_NOTHING) {
+        memset(dst, 0, pst_meta_bytes(&in->meta));
+        return PST_OK;
+    }
     if (in->source == SOURCE_SAME)
         return pst_safetensors_read(in->entry, 0, pst_meta_bytes(&in->meta),
                                     dst, diag);

@@ -8,7 +8,8 @@
  * - FILE.safetensors: tensors named like the model's inputs, samples along the
  *   dimension that is divided into microbatches. An input that is not divided
  *   has its very shape in the file and is the same for every microbatch; for a
- *   scalar input the file may also hold a vector, one value per microbatch.
+ *   scalar input the file may also hold a vector, one value per microbatch. An
+ *   input that the model does not read may be missing.
  * - any other file: little-endian tokens. Sample k is the window of seq_len
  *   tokens from k * seq_len on; targets are the tokens one further.
  *
@@ -37,7 +38,8 @@ struct pst_data_input {
     int chunk;            /* dimension of the samples, -1: not divided */
     int64_t tail;         /* its size in the last n_tail microbatches */
     const char *const
-        *dims; /* NULL, or per dimension: not NULL if it is free */
+        *dims;   /* NULL, or per dimension: not NULL if it is free */
+    bool unread; /* by the model */
 };
 
 /* Microbatches of a step. */

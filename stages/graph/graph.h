@@ -85,7 +85,10 @@ struct pst_value {
     struct pst_value *version_of;
     bool requires_grad; /* PARAM: wants a gradient */
     bool persistent;    /* BUFFER: part of the state dict */
-    void *aux;          /* scratch of the pass at work; NULL between passes */
+    /* INPUT: it has no memory when the program begins, or when it ends. Before,
+     * nobody reads it; afterwards its new numbers are gone. */
+    bool empty_before, empty_after;
+    void *aux; /* scratch of the pass at work; NULL between passes */
 };
 
 /* Which action of a training step runs a node. */

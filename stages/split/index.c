@@ -87,6 +87,23 @@ enum pst_status pst_plan_index(struct pst_plan *plan, struct pst_diag *diag)
     return plan->joints != NULL ? PST_OK : pst_diag_nomem(diag, 0);
 }
 
+bool pst_plan_reads_input(const struct pst_plan *plan, unsigned input)
+{
+    for (size_t s = 0; s < plan->stages.n; s++) {
+        const struct pst_stage *stage = &plan->stages.at[s];
+
+        for (size_t i = 0; i < stage->graph->inputs.n; i++)
+            if (stage->inputs[i].kind == PST_SOURCE_MODEL_INPUT &&
+                stage->inputs[i].index == input)
+                return true;
+    }
+    for (size_t i = 0; i < plan->outputs.n; i++)
+        if (plan->outputs.at[i].is_tensor && plan->outputs.at[i].stage < 0 &&
+            plan->outputs.at[i].output == input)
+            return true;
+    return false;
+}
+
 int pst_plan_find_param(const struct pst_plan *plan, const char *fqn)
 {
     return (int)(size_t)pst_map_get(&plan->names, fqn) - 1;

@@ -235,6 +235,8 @@ enum pst_status pst_plan_changed(const struct pst_plan *plan,
 enum pst_status pst_plan_names(const struct pst_plan *plan,
                                struct pst_state_names *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Does a stage, or an output of the model, read that model input? */
+bool pst_plan_reads_input(const struct pst_plan *plan, unsigned input);
 /* Index in plan->params by any of its names, -1 if unknown. */
 int pst_plan_find_param(const struct pst_plan *plan, const char *fqn);
 /* Contributions that a stage makes to the gradient of a parameter. */

@@ -105,6 +105,35 @@ static void steps_see_their_rows(void **state)
 
 /* Conformance 20: 128, 256 and 512 rows in 2 microbatches are 64, 128 and 256
  * of each, and make up the whole again. */
+/* What nobody reads may be missing, or be anything; rows are counted by the
+ * rest, or if there is none are those of a step. */
+static void what_nobody_reads(void **state)
+{
+    struct pst_data_input inputs[] = {
+        {"not there", meta(PST_F32, 2, 2, 7), 0, 0, NULL, true},
+        {"k", meta(PST_F32, 1, 4, 0), 0, 0, NULL, true},
+        {"x", meta(PST_F32, 2, 2, 2)}};
+    struct pst_data *d;
+    float values[14], x[4];
+
+    (void)state;
+    write_batch();
+    assert_ok(open_batch(inputs, 3, false, &d), &diag);
+    assert_int_equal(pst_data_samples(d), 6);
+    assert_ok(pst_data_fill(d, 0, 1, 2, x, &diag), &diag);
+    assert_true(x[0] == 4.0f && x[3] == 7.0f);
+    memset(values, 1, sizeof(values));
+    assert_ok(pst_data_fill(d, 0, 1, 0, values, &diag), &diag);
+    for (size_t i = 0; i < PST_COUNT(values); i++)
+        assert_true(values[i] == 0.0f);
+    pst_data_close(d);
+    assert_ok(open_batch(inputs, 2, false, &d), &diag);
+    assert_int_equal(pst_data_samples(d), 6);
+    pst_data_close(d);
+    inputs[0].unread = false;
+    assert_int_equal(open_batch(inputs, 3, false, &d), PST_ERR_NOT_FOUND);
+}
+
 static void conformance_20_inputs_of_other_rows(void **state)
 {
     static float data[3][512 * 8], got[512 * 8];
@@ -478,6 +507,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_see_their_rows),
+        cmocka_unit_test(what_nobody_reads),
         cmocka_unit_test(conformance_20_inputs_of_other_rows),
         cmocka_unit_test(conformance_22_divided_as_asked_for),
         cmocka_unit_test(conformance_24_uneven_rows),

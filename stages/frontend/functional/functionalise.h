@@ -61,6 +61,11 @@ enum pst_status pst_functionalise_stand_for(
 enum pst_status pst_functionalise_explain(
     struct pst_functionalise *f, const struct pst_value *v,
     const char *const *strides, const char *const *offset) PST_MUST_CHECK;
+/* The storage of v has so many bytes from now on (resize.c): all of them, or
+ * none. */
+enum pst_status pst_functionalise_resize(struct pst_functionalise *f,
+                                         struct pst_value *v,
+                                         int64_t bytes) PST_MUST_CHECK;
 /* What v stands for; v itself if it is no such copy. */
 struct pst_value *pst_functionalise_home(const struct pst_functionalise *f,
                                          struct pst_value *v);

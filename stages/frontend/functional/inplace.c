@@ -142,7 +142,7 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
                                             unsigned n_args)
 {
     struct pst_value *result, *current;
-    struct pst_arg *now;
+    struct pst_arg *now, from;
     struct pst_write_target t;
 
     if (!pst_versions_learn(f))
@@ -165,12 +165,14 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
     if (!pst_versions_prepare(f, args[0].value, is_fill(twin), &t))
         return NULL;
     t.op = twin;
+    /* The old numbers of a copy's target are not read. */
+    if (twin == &pst_op_copy && n_args > 1 && args[1].kind == PST_ARG_VALUE)
+        return current_arg(f, &t, false, &args[1], &from) == PST_OK
+                   ? pst_functionalise_write(f, args[0].value, from.value)
+                   : NULL;
     now = current_args(f, &t, args, n_args);
     if (now == NULL)
         return NULL;
-    /* The old numbers of a copy's target are not read. */
-    if (twin == &pst_op_copy && n_args > 1 && now[1].kind == PST_ARG_VALUE)
-        return pst_functionalise_write(f, args[0].value, now[1].value);
     current = now[0].value;
     result = pst_emit(f->build, twin, now, n_args);
     if (result == NULL || !check_result(f, &t, result))

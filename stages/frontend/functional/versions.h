@@ -14,6 +14,11 @@
 
 struct pst_storage {
     struct pst_value *owner, *version;
+    bool changed;           /* written, or written again after it was filled */
+    bool resized;           /* then, in bytes (resize.c): */
+    int64_t full, had, has; /* with all, before the program, now */
+    bool hole;              /* it has grown and was not filled */
+    const char *since;      /* source of the last resize */
 };
 
 /* What is known of a value, by id. */
@@ -80,6 +85,28 @@ struct pst_value *pst_versions_bit_cast(struct pst_functionalise *f,
                                         const struct pst_value *like,
                                         struct pst_value *v,
                                         enum pst_dtype dtype, bool no_grad);
+
+/* The record of v's storage; it is made if there is none. NULL after a failure
+ * (writes.c). */
+struct pst_storage *pst_versions_storage(struct pst_functionalise *f,
+                                         struct pst_value *v);
+
+/* --- resize.c ------------------------------------------------------------- */
+
+enum pst_status pst_versions_bad_resize(const struct pst_functionalise *f,
+                                        const struct pst_value *v,
+                                        const char *error, const char *why);
+/* Has the storage numbers to read? If not, the builder has failed. NULL is a
+ * storage that nobody has written or resized. */
+bool pst_versions_is_filled(struct pst_functionalise *f,
+                            const struct pst_value *v,
+                            const struct pst_storage *s);
+/* Before each write; false after a failure. */
+bool pst_versions_note_write(struct pst_functionalise *f,
+                             const struct pst_write_target *t);
+/* After the last node; false after a failure. */
+bool pst_versions_finish_resize(struct pst_functionalise *f,
+                                struct pst_storage *s);
 
 /* --- writes.c, for inplace.c ---------------------------------------------- */
 

@@ -74,8 +74,8 @@ static bool was_read(const struct pst_functionalise *f,
 
 /* The record of v's storage. An owner that is not contiguous is looked at in
  * the order of its storage from then on. */
-static struct pst_storage *storage_of(struct pst_functionalise *f,
-                                      struct pst_value *v)
+struct pst_storage *pst_versions_storage(struct pst_functionalise *f,
+                                         struct pst_value *v)
 {
     struct pst_value *owner = pst_value_storage(v), *version = owner;
     struct pst_storage *ret = f->facts[owner->id].storage;
@@ -103,7 +103,7 @@ static struct pst_storage *storage_of(struct pst_functionalise *f,
         f->build->status = pst_diag_nomem(f->build->diag, sizeof(*ret));
         return NULL;
     }
-    *ret = (struct pst_storage){owner, version};
+    *ret = (struct pst_storage){.owner = owner, .version = version};
     f->facts[owner->id].storage = ret;
     return ret;
 }
@@ -133,7 +133,7 @@ bool pst_versions_prepare(struct pst_functionalise *f, struct pst_value *v,
     ret->op = NULL;
     ret->detached = pst_versions_detached(v);
     ret->silent = ret->detached || f->build->no_grad;
-    ret->storage = storage_of(f, v);
+    ret->storage = pst_versions_storage(f, v);
     if (ret->storage == NULL)
         return false;
     if (ret->silent && f->facts[ret->storage->version->id].carries &&
@@ -245,6 +245,8 @@ struct pst_value *pst_versions_commit(struct pst_functionalise *f,
                                 "gradient (E_ALIAS_NONDIFF)");
         return NULL;
     }
+    if (!pst_versions_note_write(f, t))
+        return NULL;
     version = new_version(f, t, new, fresh);
     if (version != NULL && t->silent &&
         f->facts[t->storage->version->id].carries)
@@ -316,7 +318,7 @@ static enum pst_status finish_storage(struct pst_functionalise *f,
         owner = f->facts[owner->id].original;
     }
     output = (struct pst_output){.target = owner, .path = owner->name};
-    if (owner->kind == PST_VALUE_NODE)
+    if (owner->kind == PST_VALUE_NODE || owner->empty_after)
         return PST_OK;
     last = pst_functionalise_read(f, name);
     if (last == NULL)
@@ -354,6 +356,8 @@ enum pst_status pst_functionalise_finish(struct pst_functionalise *f,
     f->build->call = NULL;
     f->build->source = "";
     for (size_t i = 0; i < f->storages.n && status == PST_OK; i++)
-        status = finish_storage(f, f->storages.at[i]->owner, diag);
+        status = pst_versions_finish_resize(f, f->storages.at[i])
+                     ? finish_storage(f, f->storages.at[i]->owner, diag)
+                     : f->build->status;
     return status;
 }

@@ -33,6 +33,16 @@ static const char *const same_as[][2] = {
     {"aten.resize_.default", "penstock.shrink_.default"},
 };
 
+/* What sharded modules do to storages. */
+static const struct {
+    const char *name;
+    enum pst_target_kind kind;
+} storages[] = {
+    {"inductor.resize_storage_bytes_.default", PST_TARGET_RESIZE},
+    {"fsdp.copy_.default", PST_TARGET_FILL},
+    {"aten._foreach_copy_.default", PST_TARGET_FILL},
+};
+
 const char pst_import_unbacked[] = "sizes and numbers that depend on data";
 
 /* Operators on sizes: there are none unless a shape is dynamic. */
@@ -250,6 +260,11 @@ static struct pst_target find_target(const struct pst_doc_node *node,
         return higher_order(node, name);
     if (number_target(name, &t))
         return t;
+    for (size_t i = 0; i < PST_COUNT(storages); i++)
+        if (strcmp(name, storages[i].name) == 0) {
+            t.kind = storages[i].kind;
+            return t;
+        }
     /* Ours, for our own nodes only. */
     if (pst_has_prefix(name, "penstock.") || pst_has_prefix(name, "complex.") ||
         pst_has_prefix(name, "from_real."))

@@ -268,6 +268,17 @@ enum pst_status pst_import_reads_storage(
 enum pst_status pst_import_writes_storage(struct pst_import *import,
                                           struct pst_value *v) PST_MUST_CHECK;
 
+/* --- resize.c ----------------------------------------------------------- */
+
+/* resize_storage_bytes_(tensor, bytes) */
+enum pst_status pst_import_resize(
+    struct pst_import *import, struct pst_scope *scope,
+    const struct pst_doc_node *node) PST_MUST_CHECK;
+/* fsdp.copy_(tensor, source), _foreach_copy_(tensors, sources) */
+enum pst_status pst_import_fill(struct pst_import *import,
+                                struct pst_scope *scope,
+                                const struct pst_doc_node *node) PST_MUST_CHECK;
+
 /* --- sizes.c ------------------------------------------------------------ */
 
 /* Says in model->fixed which number follows from free sizes in a way that

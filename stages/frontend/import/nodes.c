@@ -521,6 +521,10 @@ static enum pst_status import_node(struct pst_import *import,
         return import_same(import, scope, doc_node, &names);
     case PST_TARGET_COND:
         return pst_import_cond(import, scope, doc_node, &names);
+    case PST_TARGET_RESIZE:
+        return pst_import_resize(import, scope, doc_node);
+    case PST_TARGET_FILL:
+        return pst_import_fill(import, scope, doc_node);
     case PST_TARGET_NONE:
         break;
     }

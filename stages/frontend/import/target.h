@@ -26,6 +26,8 @@ enum pst_target_kind {
     PST_TARGET_AUTOCAST, /* the same, with casts if it is enabled */
     PST_TARGET_SAME,     /* results are its tensors: a mark of the exporter's */
     PST_TARGET_COND,     /* two sub-graphs, of which a bool chooses */
+    PST_TARGET_RESIZE,   /* a storage is freed or filled again */
+    PST_TARGET_FILL,     /* copies into tensors, by other names than copy_ */
     PST_TARGET_NONE,     /* not supported: reason */
 };
 

@@ -330,7 +330,7 @@ static enum pst_status take_given(struct pst_parser *p,
     const char *const *dims = NULL;
     struct pst_value *value;
     struct pst_meta meta;
-    bool grad, persistent;
+    bool grad, persistent, before, after;
     char *name, *fqn = NULL;
     enum pst_status status = take_new_name(p, &name);
 
@@ -343,6 +343,8 @@ static enum pst_status take_given(struct pst_parser *p,
                              needs_fqn ? "missing" : "too much");
     grad = pst_scan_take(&p->scan, "grad");
     persistent = pst_scan_take(&p->scan, "persistent");
+    before = pst_scan_take(&p->scan, "empty_before");
+    after = pst_scan_take(&p->scan, "empty_after");
     status = pst_scan_expect(&p->scan, ":");
     if (status == PST_OK)
         status = pst_scan_meta(&p->scan, &meta, &dims);
@@ -353,6 +355,8 @@ static enum pst_status take_given(struct pst_parser *p,
         return no_memory(p);
     value->requires_grad = grad;
     value->persistent = persistent;
+    value->empty_before = before;
+    value->empty_after = after;
     return pst_exprs_copy(&p->graph->arena, dims, meta.rank, &value->dims,
                           p->scan.diag);
 }

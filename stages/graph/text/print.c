@@ -388,7 +388,9 @@ void pst_graph_print(const struct pst_graph *graph, struct pst_str *out)
             pst_str_add_json(out, value->fqn);
         }
         pst_str_add(out, value->requires_grad ? " grad" : "");
-        pst_str_add(out, value->persistent ? " persistent: " : ": ");
+        pst_str_add(out, value->persistent ? " persistent" : "");
+        pst_str_add(out, value->empty_before ? " empty_before" : "");
+        pst_str_add(out, value->empty_after ? " empty_after: " : ": ");
         add_meta(out, value);
         pst_str_add(out, "\n");
     }

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Storages that are freed and filled again inside of the program, as sharded
+ * parameters are. A storage has all of its bytes or none. Between growing and
+ * the write that fills all of it, it holds nothing. What is left of it in the
+ * graph is what a caller can see: whether an input had bytes before, and
+ * whether it has some afterwards.
+ */
+#include "stages/frontend/functional/functionalise.h"
+
+#include "stages/frontend/functional/versions.h"
+#include "stages/graph/extent.h"
+
+#include <stdio.h>
+
+enum pst_status pst_versions_bad_resize(const struct pst_functionalise *f,
+                                        const struct pst_value *v,
+                                        const char *error, const char *why)
+{
+    return pst_diag_set(f->build->diag, PST_ERR_UNSUPPORTED,
+                        "the storage of %%%s: %s (%s)", v->name, why, error);
+}
+
+struct reads {
+    const struct pst_value *owner;
+    bool any;
+};
+
+static void look_if_read(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct reads *r = ctx;
+
+    (void)arg;
+    r->any = r->any || pst_value_storage(*slot) == r->owner;
+}
+
+/* Was it used before? Then it had its bytes. */
+static bool was_used(const struct pst_functionalise *f,
+                     const struct pst_storage *s)
+{
+    const struct pst_graph *graph = f->build->graph;
+    struct reads r = {pst_value_storage(s->owner), s->version != s->owner};
+
+    if (s->owner->kind == PST_VALUE_NODE)
+        return true;
+    for (size_t i = 0; i < graph->nodes.n && !r.any; i++)
+        pst_node_uses(graph->nodes.at[i], look_if_read, &r);
+    return r.any;
+}
+
+/* The first resize says what the storage had before. */
+static void begin(const struct pst_functionalise *f, struct pst_storage *s,
+                  int64_t full, int64_t bytes)
+{
+    s->resized = true;
+    s->full = full;
+    s->had = bytes == full && !was_used(f, s) ? 0 : full;
+    s->has = s->had;
+}
+
+static enum pst_status check(const struct pst_functionalise *f,
+                             const struct pst_value *v,
+                             const struct pst_storage *s, int64_t bytes)
+{
+    char why[160];
+
+    if (bytes == s->has)
+        return PST_OK;
+    if (bytes < 0 || (bytes != 0 && bytes != s->full)) {
+        (void)snprintf(why, sizeof(why),
+                       "is resized from %lld to %lld bytes; only all of its "
+                       "%lld bytes can come or go",
+                       (long long)s->has, (long long)bytes, (long long)s->full);
+        return pst_versions_bad_resize(f, v, "E_RESIZE_PARTIAL", why);
+    }
+    if (bytes == 0 && s->changed)
+        return s->had == 0
+                   ? pst_versions_bad_resize(
+                         f, v, "E_SHARDED_MUT",
+                         "is changed after it was filled, and freed then: the "
+                         "change would be lost")
+                   : pst_versions_bad_resize(
+                         f, v, "E_RESIZE_MUT",
+                         "is changed, and freed then: the change would be "
+                         "lost");
+    return PST_OK;
+}
+
+enum pst_status pst_functionalise_resize(struct pst_functionalise *f,
+                                         struct pst_value *v, int64_t bytes)
+{
+    struct pst_storage *s;
+    enum pst_status status;
+
+    if (!pst_versions_learn(f))
+        return f->build->status;
+    if (f->facts[v->id].renamed != NULL)
+        return pst_versions_bad_resize(f, v, "E_RESIZE_SET",
+                                       "was given another geometry before it "
+                                       "is resized");
+    if (v->kind == PST_VALUE_PARAM)
+        return pst_versions_bad_resize(
+            f, v, "E_SHARDED_MUT",
+            "is that of a parameter, which the model itself cannot free");
+    s = pst_versions_storage(f, v);
+    if (s == NULL)
+        return f->build->status;
+    if (!pst_versions_cover(v, s->version))
+        return pst_versions_bad_resize(f, v, "E_RESIZE_VIEW",
+                                       "is resized by a name that sees a part "
+                                       "of it");
+    if (bytes != 0 && pst_extent_numel(f->build, s->version).expr != NULL)
+        return pst_versions_bad_resize(f, v, "E_RESIZE_PARTIAL",
+                                       "has a free size, and is resized to a "
+                                       "number of bytes that is not");
+    if (!s->resized)
+        begin(f, s, (int64_t)pst_meta_bytes(&s->version->meta), bytes);
+    status = check(f, v, s, bytes);
+    if (status != PST_OK || bytes == s->has)
+        return status;
+    s->has = bytes;
+    s->hole = bytes != 0;
+    s->changed = false;
+    s->since = f->build->source;
+    if (bytes == 0) /* whoever looks later sees what the caller gave */
+        s->version = s->owner;
+    return PST_OK;
+}
+
+bool pst_versions_is_filled(struct pst_functionalise *f,
+                            const struct pst_value *v,
+                            const struct pst_storage *s)
+{
+    char why[200];
+
+    if (s == NULL || !s->resized || (s->has != 0 && !s->hole))
+        return true;
+    (void)snprintf(why, sizeof(why), "is read, but %s by the resize%s%.100s",
+                   s->has == 0 ? "was freed" : "was grown and not filled",
+                   s->since[0] != '\0' ? " at " : "", s->since);
+    f->build->status = pst_versions_bad_resize(f, v, "E_RESIZE_UNINIT", why);
+    return false;
+}
+
+bool pst_versions_note_write(struct pst_functionalise *f,
+                             const struct pst_write_target *t)
+{
+    struct pst_storage *s = t->storage;
+    const bool whole = pst_versions_cover(t->value, s->version);
+
+    if (!s->resized) {
+        s->changed = true;
+        return true;
+    }
+    if (s->has == 0 || (s->hole && !whole))
+        return pst_versions_is_filled(f, t->value, s);
+    s->changed = !s->hole;
+    s->hole = false;
+    return true;
+}
+
+bool pst_versions_finish_resize(struct pst_functionalise *f,
+                                struct pst_storage *s)
+{
+    struct pst_value *owner = s->owner;
+
+    if (!s->resized)
+        return true;
+    if (s->hole)
+        return pst_versions_is_filled(f, owner, s);
+    if (f->facts[owner->id].original != NULL)
+        owner = f->facts[owner->id].original;
+    owner->empty_before = owner->kind == PST_VALUE_INPUT && s->had == 0;
+    owner->empty_after = owner->kind == PST_VALUE_INPUT && s->has == 0;
+    return true;
+}

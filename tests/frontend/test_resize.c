@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Storages that are freed and filled again inside of a program: what is left of
+ * that in the graph, and what is refused by which name. */
+#include "stages/frontend/functional/functionalise.h"
+#include "stages/frontend/model.h"
+#include "stages/ops/rows.h"
+#include "tests/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A program over p and q, 8 numbers of 4 bytes each. */
+struct program {
+    struct pst_graph *graph;
+    struct pst_build build;
+    struct pst_functionalise *f;
+    struct pst_value *p, *q;
+};
+
+static struct pst_diag diag;
+
+static void begin(struct program *x, enum pst_value_kind kind)
+{
+    struct pst_meta meta = {.dtype = PST_F32, .rank = 1, .size = {8}};
+
+    pst_meta_set_contiguous(&meta);
+    assert_ok(pst_graph_new(&x->graph, &diag), &diag);
+    pst_build_init(&x->build, x->graph, &diag);
+    assert_ok(pst_functionalise_new(&x->build, &x->f, &diag), &diag);
+    x->p = pst_graph_add_value(x->graph, kind, "p",
+                               kind == PST_VALUE_PARAM ? "p" : NULL, &meta);
+    x->q = pst_graph_add_value(x->graph, PST_VALUE_INPUT, "q", NULL, &meta);
+    x->build.source = "a.py:1";
+}
+
+static void end(struct program *x)
+{
+    pst_functionalise_free(x->f);
+    pst_graph_free(x->graph);
+    pst_diag_init(&diag);
+}
+
+static enum pst_status resize(struct program *x, struct pst_value *v, int bytes)
+{
+    return pst_functionalise_resize(x->f, v, bytes);
+}
+
+static struct pst_value *copy(struct program *x, struct pst_value *to)
+{
+    return pst_functionalise_inplace(x->f, &pst_op_copy,
+                                     PST_ARGS(pst_v(to), pst_v(x->q)));
+}
+
+static struct pst_value *twice(struct program *x, struct pst_value *v)
+{
+    return pst_functionalise_inplace(x->f, &pst_op_mul_Scalar,
+                                     PST_ARGS(pst_v(v), pst_i(2)));
+}
+
+static struct pst_value *sine(struct program *x, struct pst_value *v)
+{
+    v = pst_functionalise_read(x->f, v);
+    return v == NULL ? NULL
+                     : pst_emit(&x->build, &pst_op_sin, PST_ARGS(pst_v(v)));
+}
+
+static struct pst_value *part(struct program *x, struct pst_value *v)
+{
+    v = pst_functionalise_read(x->f, v);
+    return v == NULL
+               ? NULL
+               : pst_emit(&x->build, &pst_op_slice_Tensor,
+                          PST_ARGS(pst_v(v), pst_i(0), pst_i(2), pst_i(4)));
+}
+
+/* The program ends as the text says: the line of p, then all nodes. */
+static void leaves(struct program *x, const char *given, unsigned n_nodes,
+                   unsigned n_updates)
+{
+    struct pst_str text = {0};
+
+    assert_ok(pst_functionalise_finish(x->f, &diag), &diag);
+    assert_ok(pst_graph_verify(x->graph, &diag), &diag);
+    pst_graph_print(x->graph, &text);
+    if (strstr(pst_str_text(&text), given) == NULL)
+        fail_msg("\"%s\" is not in\n%s", given, pst_str_text(&text));
+    assert_int_equal(x->graph->nodes.n, n_nodes);
+    assert_int_equal(x->graph->outputs.n, n_updates);
+    pst_str_fini(&text);
+    end(x);
+}
+
+static void refuses(struct program *x, bool done, const char *name,
+                    const char *why)
+{
+    assert_false(done);
+    if (strstr(diag.text, name) == NULL || strstr(diag.text, why) == NULL)
+        fail_msg("\"%s\" does not say %s and \"%s\"", diag.text, name, why);
+    end(x);
+}
+
+/* Freed; filled; filled and freed, twice. */
+static void what_is_left(void **state)
+{
+    struct program x;
+
+    (void)state;
+    begin(&x, PST_VALUE_INPUT);
+    assert_non_null(sine(&x, x.p));
+    assert_ok(resize(&x, x.p, 0), &diag);
+    leaves(&x, "input %p empty_after: f32[8]", 1, 0);
+
+    begin(&x, PST_VALUE_INPUT);
+    assert_ok(resize(&x, x.p, 32), &diag);
+    assert_non_null(copy(&x, x.p));
+    assert_non_null(sine(&x, x.p));
+    leaves(&x, "input %p empty_before: f32[8]", 2, 1);
+
+    begin(&x, PST_VALUE_INPUT);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_ok(resize(&x, x.p, 32), &diag);
+        assert_non_null(copy(&x, x.p));
+        assert_non_null(sine(&x, x.p));
+        assert_ok(resize(&x, x.p, 0), &diag);
+    }
+    leaves(&x, "input %p empty_before empty_after: f32[8]", 4, 0);
+}
+
+/* A size that it has is no change; a whole write may be made again. */
+static void what_is_allowed(void **state)
+{
+    struct program x;
+
+    (void)state;
+    begin(&x, PST_VALUE_INPUT);
+    assert_non_null(sine(&x, x.p));
+    assert_ok(resize(&x, x.p, 32), &diag);
+    assert_non_null(sine(&x, x.p));
+    leaves(&x, "input %p: f32[8]", 2, 0);
+
+    begin(&x, PST_VALUE_INPUT);
+    assert_ok(resize(&x, x.p, 32), &diag);
+    assert_non_null(copy(&x, x.p));
+    assert_non_null(twice(&x, x.p));
+    leaves(&x, "input %p empty_before: f32[8]", 2, 1);
+}
+
+static void reads_of_nothing(void **state)
+{
+    struct program x;
+
+    (void)state;
+    begin(&x, PST_VALUE_INPUT);
+    assert_ok(resize(&x, x.p, 32), &diag);
+    refuses(&x, sine(&x, x.p) != NULL, "E_RESIZE_UNINIT",
+            "grown and not filled by the resize at a.py:1");
+
+    begin(&x, PST_VALUE_INPUT);
+    assert_ok(resize(&x, x.p, 0), &diag);
+    refuses(&x, sine(&x, x.p) != NULL, "E_RESIZE_UNINIT", "was freed");
+
+    begin(&x, PST_VALUE_INPUT);
+    assert_ok(resize(&x, x.p, 0), &diag);
+    refuses(&x, copy(&x, x.p) != NULL, "E_RESIZE_UNINIT", "was freed");
+
+    begin(&x, PST_VALUE_INPUT);
+    assert_ok(resize(&x, x.p, 32), &diag);
+    refuses(&x, twice(&x, x.p) != NULL, "E_RESIZE_UNINIT", "not filled");
+
+    /* A view that was made while there were numbers. */
+    begin(&x, PST_VALUE_INPUT);
+    {
+        struct pst_value *view = part(&x, x.p);
+
+        assert_non_null(view);
+        assert_ok(resize(&x, x.p, 0), &diag);
+        refuses(&x, sine(&x, view) != NULL, "E_RESIZE_UNINIT", "was freed");
+    }
+
+    begin(&x, PST_VALUE_INPUT);
+    assert_ok(resize(&x, x.p, 32), &diag);
+    refuses(&x, pst_functionalise_finish(x.f, &diag) == PST_OK,
+            "E_RESIZE_UNINIT", "not filled");
+}
+
+static void other_faults(void **state)
+{
+    struct program x;
+    struct pst_value *view;
+
+    (void)state;
+    begin(&x, PST_VALUE_INPUT);
+    refuses(&x, resize(&x, x.p, 48) == PST_OK, "E_RESIZE_PARTIAL",
+            "from 32 to 48 bytes");
+
+    begin(&x, PST_VALUE_INPUT);
+    refuses(&x, resize(&x, x.p, 16) == PST_OK, "E_RESIZE_PARTIAL",
+            "from 32 to 16 bytes");
+
+    begin(&x, PST_VALUE_INPUT);
+    view = part(&x, x.p);
+    refuses(&x, resize(&x, view, 0) == PST_OK, "E_RESIZE_VIEW", "a part of it");
+
+    begin(&x, PST_VALUE_INPUT);
+    assert_non_null(twice(&x, x.p));
+    refuses(&x, resize(&x, x.p, 0) == PST_OK, "E_RESIZE_MUT", "%p");
+
+    begin(&x, PST_VALUE_INPUT);
+    assert_non_null(pst_functionalise_inplace(x.f, &pst_op_unsqueeze,
+                                              PST_ARGS(pst_v(x.p), pst_i(0))));
+    refuses(&x, resize(&x, x.p, 0) == PST_OK, "E_RESIZE_SET", "geometry");
+
+    begin(&x, PST_VALUE_INPUT);
+    assert_ok(resize(&x, x.p, 32), &diag);
+    assert_non_null(copy(&x, x.p));
+    assert_non_null(twice(&x, x.p));
+    refuses(&x, resize(&x, x.p, 0) == PST_OK, "E_SHARDED_MUT", "%p");
+
+    begin(&x, PST_VALUE_PARAM);
+    refuses(&x, resize(&x, x.p, 0) == PST_OK, "E_SHARDED_MUT", "a parameter");
+}
+
+/* tests/golden/make_resize.py */
+static void a_file(void **state)
+{
+    static const char *const lines[] = {
+        "input %p empty_before empty_after: f32[2, 2]",
+        "input %q empty_before: f32[2, 2]",
+        "%p_1: f32[2, 2] version of %p = aten.clone.default(%gathered)",
+        "%p_2: f32[2, 2] version of %p = aten.clone.default(%mul)",
+        "%q_1: f32[2, 2] version of %q = aten.clone.default(%other)",
+        "output input %q_1 -> %q",
+    };
+    struct pst_model *model;
+    struct pst_graph *again;
+    struct pst_str text = {0}, twin = {0};
+    char path[512];
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/resize.pt2", getenv("PST_GOLDEN"));
+    assert_ok(pst_model_open(path, &model, &diag), &diag);
+    pst_graph_print(model->graph, &text);
+    for (size_t i = 0; i < PST_COUNT(lines); i++)
+        if (strstr(pst_str_text(&text), lines[i]) == NULL)
+            fail_msg("\"%s\" is not in\n%s", lines[i], pst_str_text(&text));
+    assert_null(strstr(pst_str_text(&text), "-> %p"));
+    assert_ok(pst_graph_parse(pst_str_text(&text), &again, &diag), &diag);
+    pst_graph_print(again, &twin);
+    assert_string_equal(pst_str_text(&text), pst_str_text(&twin));
+    pst_graph_free(again);
+    pst_str_fini(&text);
+    pst_str_fini(&twin);
+    pst_model_close(model);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    pst_diag_init(&diag);
+    return pst_registry_init(&diag) == PST_OK ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_left),     cmocka_unit_test(what_is_allowed),
+        cmocka_unit_test(reads_of_nothing), cmocka_unit_test(other_faults),
+        cmocka_unit_test(a_file),
+    };
+
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
