@@ -153,6 +153,7 @@ struct pstd_config {
     const char *module; /* FQN[@K] */
     const char *after;
     const char *svg, *trace, *csv;
+    bool what_if;
     uint64_t batches, n_tokens;
     const char *prompt, *prompt_file;
     double temperature;

@@ -42,9 +42,10 @@ static const struct pstd_option rows[] = {
          "where each stage is, also FIRST-LAST=RANK; without it the schedule "
          "decides"),
     TEXT(recompute, "recompute", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY,
-         "none", "WHAT,...",
+         "auto", "WHAT,...",
          "what the backward makes again instead of keeping it: none, "
-         "attention, block, full, names of modules; STAGE=WHAT for one stage"),
+         "attention, block, full, names of modules; STAGE=WHAT for one stage; "
+         "auto: what --memory-limit makes necessary"),
     PATH(costs, "costs", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_SPLIT, "FILE",
          "times that run --write-costs has measured, instead of estimates"),
     REAL(memory_limit, "memory-limit", T_STEP | PSTD_OPT_PLAN, "0", 0, BIG,
@@ -253,6 +254,8 @@ static const struct pstd_option rows[] = {
          "the same for chrome://tracing and Perfetto"),
     PATH(csv, "csv", PSTD_OPT_PLAN, "FILE",
          "the schedule in PyTorch's grammar; --schedule csv:FILE reads it"),
+    FLAG(what_if, "what-if", PSTD_OPT_PLAN,
+         "what each way to recompute would save and cost"),
     UINT(batches, "batches", PSTD_OPT_EVAL, "1", 1, MANY,
          "steps to take the mean of"),
     FLAG(

@@ -91,6 +91,17 @@ static enum pst_status check_data(const struct pstd_config *config,
     return PST_OK;
 }
 
+/* Without a limit nothing has to be. */
+static const char *recompute(const struct pstd_config *config)
+{
+    const char *what = config->recompute;
+    const bool nothing =
+        strcmp(what, "none") == 0 ||
+        (strcmp(what, "auto") == 0 && config->memory_limit <= 0);
+
+    return nothing ? NULL : what;
+}
+
 enum pst_status pstd_exec_options(const struct pstd_config *config,
                                   unsigned ranks, bool train,
                                   struct pst_exec_options *ret,
@@ -115,8 +126,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .memory_limit = config->memory_limit * 1048576.0,
         .overcommit = config->overcommit,
         .verify = config->verify,
-        .recompute =
-            strcmp(config->recompute, "none") == 0 ? NULL : config->recompute,
+        .recompute = recompute(config),
     };
     enum pst_status status =
         pst_optim_defaults(train ? config->optimizer : "none", &o.optim, diag);

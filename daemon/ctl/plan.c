@@ -10,6 +10,7 @@
 #include "daemon/ctl/timeline.h"
 #include "stages/ops/matmul/blas.h"
 #include "stages/ops/matmul/rates.h"
+#include "stages/run/choose.h"
 #include "stages/run/estimate.h"
 #include "stages/sched/simulate.h"
 
@@ -21,9 +22,11 @@ struct forecast {
     struct pst_memory *memory;
     struct pst_costs costs;
     struct pst_sim sim;
-    struct pst_str note;     /* what remainders cost */
-    struct pst_str products; /* libraries that multiply */
-    struct pst_str times;    /* where times come from */
+    struct pst_str note;        /* what remainders cost */
+    struct pst_str products;    /* libraries that multiply */
+    struct pst_str times;       /* where times come from */
+    const char *recompute;      /* what it is in the end */
+    struct pst_choice *choices; /* with --what-if: PST_N_CHOICES */
     unsigned ranks;
 };
 
@@ -73,6 +76,28 @@ static json_t *candidates_json(const struct pst_schedule *sched)
     return list;
 }
 
+/* null without --what-if */
+static json_t *choices_json(const struct forecast *f)
+{
+    json_t *list;
+
+    if (f->choices == NULL)
+        return json_null();
+    list = json_array();
+    for (unsigned i = 0; i < PST_N_CHOICES; i++) {
+        const struct pst_choice *c = &f->choices[i];
+
+        if (c->possible)
+            (void)json_array_append_new(
+                list,
+                json_pack("{s:s s:b s:o s:I s:I}", "recompute", c->recompute,
+                          "fits", c->fits, "step_s", pstctl_json_real(c->step),
+                          "peak_bytes", (json_int_t)c->peak, "rank",
+                          (json_int_t)c->rank));
+    }
+    return list;
+}
+
 static enum pst_status print_json(const struct forecast *f,
                                   struct pst_diag *diag)
 {
@@ -84,8 +109,9 @@ static enum pst_status print_json(const struct forecast *f,
     for (unsigned r = 0; r < f->ranks; r++)
         (void)json_array_append_new(ranks, rank_json(f, r));
     status = pstctl_json_print(
-        json_pack("{s:s s:s? s:s s:s s:s s:I s:s s:o s:o s:o s:o}", "schedule",
-                  f->sched->name, "note", f->note.text, "isa",
+        json_pack("{s:s s:s s:o s:s? s:s s:s s:s s:I s:s s:o s:o s:o s:o}",
+                  "schedule", f->sched->name, "recompute", f->recompute,
+                  "choices", choices_json(f), "note", f->note.text, "isa",
                   pst_isa_name(pst_cpu_isa()), "products",
                   pst_str_text(&f->products), "times", pst_str_text(&f->times),
                   "deferred", (json_int_t)f->sched->n_deferred, "placement",
@@ -106,6 +132,8 @@ static void print_memory(const struct forecast *f)
     pstd_placement(f->sched, &placement);
     pstctl_printf(stdout, "schedule %s, %u microbatches\n", f->sched->name,
                   f->sched->n_microbatches);
+    if (strcmp(f->recompute, "none") != 0)
+        pstctl_printf(stdout, "recompute %s\n", f->recompute);
     if (f->note.len > 0)
         pstctl_printf(stdout, "%s\n", f->note.text);
     pstctl_printf(stdout, "kernels for %s; products by %s\n",
@@ -190,6 +218,32 @@ static void print_candidates(const struct pst_schedule *sched)
                       own - OWN_LISTS);
 }
 
+/* What each way to recompute saves and costs, against keeping all. */
+static void print_choices(const struct forecast *f)
+{
+    const struct pst_choice *none = f->choices;
+
+    if (none == NULL)
+        return;
+    pstctl_printf(stdout, "recompute             step   times  rank       MiB"
+                          "     saves\n");
+    for (unsigned i = 0; i < PST_N_CHOICES; i++) {
+        const struct pst_choice *c = &f->choices[i];
+        struct pst_str step = {0};
+
+        pstctl_duration(c->step, &step);
+        if (!c->possible)
+            pstctl_printf(stdout, "%-16s %9s\n", c->recompute, "-");
+        else
+            pstctl_printf(stdout, "%-16s %9s %7.2f %5u %9.2f %9.2f%s\n",
+                          c->recompute, pst_str_text(&step),
+                          c->step / none->step, c->rank, (double)c->peak / MIB,
+                          ((double)none->peak - (double)c->peak) / MIB,
+                          c->fits ? "" : "  too large");
+        pst_str_fini(&step);
+    }
+}
+
 /* The work alone: PyTorch's grammar has no local copies, and who reads it back
  * adds messages anew. */
 static enum pst_status write_csv(const char *path,
@@ -261,6 +315,27 @@ static enum pst_status predict(struct pst_plan *plan,
     return status;
 }
 
+/* Settles what is recomputed; all ways, if asked for. */
+static enum pst_status what_if(const struct pstd_config *config,
+                               struct pst_plan *plan,
+                               struct pst_exec_options *options,
+                               struct forecast *f, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (config->what_if) {
+        f->choices =
+            pst_calloc(PST_TAG_CLIENT, PST_N_CHOICES, sizeof(*f->choices));
+        status = f->choices == NULL
+                     ? pst_diag_nomem(diag, sizeof(*f->choices))
+                     : pst_exec_choices(plan, options, f->choices, diag);
+    }
+    if (status == PST_OK)
+        status = pst_exec_settle(plan, options, diag);
+    f->recompute = options->recompute != NULL ? options->recompute : "none";
+    return status;
+}
+
 static void describe_times(const struct pstd_config *config,
                            struct pst_str *out)
 {
@@ -299,8 +374,10 @@ static enum pst_status run_plan(const struct pstd_config *config,
         status = pstd_open_batch(config, p.plan, &batch, diag);
     if (status == PST_OK) {
         pstd_set_batch(&options, &batch);
-        status = predict(batch.plan, &options, &f, diag);
+        status = what_if(config, batch.plan, &options, &f, diag);
     }
+    if (status == PST_OK)
+        status = predict(batch.plan, &options, &f, diag);
     if (status == PST_OK)
         status = write_files(config, batch.plan, &f, diag);
     if (status == PST_OK && config->json) {
@@ -309,6 +386,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
         print_memory(&f);
         print_times(&f);
         print_candidates(f.sched);
+        print_choices(&f);
     }
     pst_sim_fini(&f.sim);
     pst_costs_fini(&f.costs);
@@ -317,6 +395,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     pst_str_fini(&f.products);
     pst_str_fini(&f.times);
     pst_free(f.memory);
+    pst_free(f.choices);
     pst_batch_fini(&batch);
     pstctl_plan_close(&p);
     return status;

@@ -172,6 +172,7 @@ static void emit_begin(struct pstd_session *s)
     pstd_note_int(&note, "steps", (int64_t)c->steps);
     add_schedule(&note, c->schedule, pst_engine_schedule(s->w->engine)->name);
     pstd_note_int(&note, "microbatches", (int64_t)c->microbatches);
+    pstd_note_text(&note, "recompute", pst_engine_recompute(s->w->engine));
     pstd_note_text(&note, "dtype", products(c));
     pstd_note_text(&note, "optimizer", c->optimizer);
     pstd_note_text(&note, "placement", pst_str_text(&placement));

@@ -9,6 +9,7 @@
 #include "stages/ops/matmul/gemm.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/rates.h"
+#include "stages/run/choose.h"
 #include "stages/run/facts.h"
 #include "stages/run/headroom.h"
 #include "stages/run/lanes.h"
@@ -74,6 +75,8 @@ static enum pst_status engine_alloc(struct pst_plan *plan,
     if (status == PST_OK && engine->ranks == NULL)
         status = pst_diag_nomem(diag, pst_engine_size(engine));
     engine->uses = (struct pst_uses){plan, options->train};
+    if (status == PST_OK)
+        status = pst_exec_settle(plan, &engine->options, diag);
     if (status == PST_OK)
         status = pst_engine_arrange(engine, diag);
     if (status == PST_OK)
@@ -426,6 +429,12 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
 }
 
 /* --- queries ------------------------------------------------------------ */
+
+const char *pst_engine_recompute(const struct pst_engine *engine)
+{
+    return engine->options.recompute != NULL ? engine->options.recompute
+                                             : "none";
+}
 
 const struct pst_schedule *pst_engine_schedule(const struct pst_engine *engine)
 {

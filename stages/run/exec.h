@@ -58,7 +58,8 @@ struct pst_exec_options {
     double watchdog; /* seconds that a step may wait for a peer; 0: for ever */
     bool bf16;       /* products of f32 round their factors to bf16 */
     /* What the backward makes again instead of keeping it
-     * (stages/compile/recompute.h); NULL: nothing. */
+     * (stages/compile/recompute.h), or "auto" (stages/run/choose.h); NULL:
+     * nothing. */
     const char *recompute;
     struct pst_optim_options optim;
     const struct pst_rates *rates; /* by which costs are estimated, the same on
@@ -122,6 +123,8 @@ void pst_engine_free(struct pst_engine *engine);
  * what it was given: the process has to end. NULL is accepted. */
 bool pst_engine_is_stuck(const struct pst_engine *engine);
 
+/* What it recomputes, "none" if nothing; "auto" is what it stands for. */
+const char *pst_engine_recompute(const struct pst_engine *engine);
 /* Of the first replica. */
 const struct pst_schedule *pst_engine_schedule(const struct pst_engine *engine);
 /* Of local rank `local` (0 .. n-1; mpi: only 0). */

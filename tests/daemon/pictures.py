@@ -88,6 +88,48 @@ def check_auto(penstock, model, folder):
         assert done.returncode == code and b"MiB more" in done.stderr, done
 
 
+def check_choices(penstock, model, folder):
+    """What --what-if says of a way to recompute is what that way needs, and a
+    limit takes the fastest that fits, in plan and in run."""
+    common = ["--stages", "2", "-m", "4"]
+    result, _, _ = plan(penstock, model, folder, *common, "--what-if")
+    choices = result["choices"]
+    assert result["recompute"] == "none" == choices[0]["recompute"]
+    assert {"attention", "block", "full"} <= {c["recompute"] for c in choices}
+    for c in choices:
+        alone, _, _ = plan(penstock, model, folder, *common, "--recompute",
+                           c["recompute"])
+        most = max(r["arena_bytes"] for r in alone["ranks"])
+        assert most == c["peak_bytes"], c
+        assert abs(alone["step_s"] - c["step_s"]) < 1e-9, c
+        assert alone["choices"] is None
+    least = min(choices, key=lambda c: c["peak_bytes"])
+    assert least["peak_bytes"] < choices[0]["peak_bytes"]
+    for limit in {c["peak_bytes"] for c in choices}:
+        want = min((c for c in choices if c["peak_bytes"] <= limit),
+                   key=lambda c: c["step_s"])
+        taken, _, _ = plan(penstock, model, folder, *common, "--memory-limit",
+                           str((limit + 1) / 2**20))
+        assert taken["recompute"] == want["recompute"], (limit, want, taken)
+    data, log = os.path.join(folder, "c.bin"), os.path.join(folder, "clog")
+    with open(data, "wb") as file:
+        file.write(bytes(range(256)) * 64)
+    run = [penstock, "run", model, *common, "--steps", "1", "--data", data,
+           "--transport", "self", "--threads", "1", "--quiet", "--log-dir",
+           log, "--memory-limit"]
+    subprocess.run([*run, str((least["peak_bytes"] + 1) / 2**20)], check=True)
+    text = ""
+    for name in os.listdir(log):
+        with open(os.path.join(log, name), encoding="utf-8") as file:
+            text += file.read()
+    assert least["recompute"] in text, text
+    done = subprocess.run([*run, str((least["peak_bytes"] - 64) / 2**20)],
+                          stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 64, done
+    assert b"recompute " + least["recompute"].encode() in done.stderr, done
+    assert b"0.00 MiB more" in done.stderr, done
+
+
 def check_shares(ranks):
     """Causes add up to what is no work."""
     for rank in ranks:
@@ -193,6 +235,7 @@ def main():
     penstock, penstockd, model = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         check_auto(penstock, model, folder)
+        check_choices(penstock, model, folder)
         check_run(penstock, model, folder)
         check_job(penstock, penstockd, model, folder)
         awkward = os.path.join(folder, "a<b>&\"c'.pt2")
