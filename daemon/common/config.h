@@ -135,6 +135,7 @@ struct pstd_config {
     const char *run_id;
     double client_timeout;
     bool die_with_parent, die_with_client;
+    uint64_t max_restarts;
 
     /* Commands. */
     bool help, json, quiet, reference;

@@ -165,8 +165,12 @@ void pstd_log_format(const struct pstd_log_head *head,
     const size_t start = out->len;
 
     add_time(out, head->time_us);
-    pst_str_addf(out, " level=%s rank=%u stage=", rows[note->event].level,
-                 head->rank);
+    pst_str_addf(out, " level=%s rank=", rows[note->event].level);
+    if (head->is_supervisor)
+        pst_str_add(out, "-");
+    else
+        pst_str_addf(out, "%u", head->rank);
+    pst_str_add(out, " stage=");
     pst_str_add_logfmt(out, head->stage);
     pst_str_add(out, " job=");
     pst_str_add_logfmt(out, head->job);
@@ -199,7 +203,7 @@ static enum pst_status open_file(const char *path, int *ret,
 }
 
 enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
-                                  unsigned rank, struct pst_diag *diag)
+                                  const char *name, struct pst_diag *diag)
 {
     struct pst_str path = {0};
     enum pst_status status = pst_mkdirs(dir, 0750, diag);
@@ -208,7 +212,7 @@ enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
     file->fd = -1;
     if (status != PST_OK)
         return status;
-    pst_str_addf(&path, "%s/rank-%u.log", dir, rank);
+    pst_str_addf(&path, "%s/%s.log", dir, name);
     if (path.failed)
         status = pst_diag_nomem(diag, path.len);
     else

@@ -89,6 +89,11 @@
       "uid= pid= reason= dropped=; clients since the last one of these")       \
     X(LOG_LOST, "log_lost", "warn", "lines= text=; not written, and why")      \
     X(REOPENED, "reopened", "info", "after SIGHUP")                            \
+    X(JOB_ENDED, "job_ended", "warn",                                          \
+      "cause= of_rank= stages= signal= exit_code= step= checkpoint_step= "     \
+      "restarts= text=; of all ranks, by who started them")                    \
+    X(JOB_RESTART, "job_restart", "warn",                                      \
+      "restarts= checkpoint_step= delay_s=; the job is started again")         \
     X(LIBRARY, "library", "debug", "topic= text=")
 
 enum pstd_event {
@@ -141,7 +146,8 @@ double pstd_note_get_real(const struct pstd_note *note, const char *key);
 struct pstd_log_head {
     uint64_t time_us; /* since 1970 UTC */
     unsigned rank;
-    const char *stage; /* "0-1", "-" while unknown */
+    bool is_supervisor; /* which is no rank */
+    const char *stage;  /* "0-1", "-" while unknown */
     const char *job;
     uint64_t seq;
 };
@@ -150,7 +156,7 @@ struct pstd_log_head {
 void pstd_log_format(const struct pstd_log_head *head,
                      const struct pstd_note *note, struct pst_str *out);
 
-/* DIR/rank-N.log, appended to. Without a file, writes do nothing. */
+/* DIR/NAME.log, appended to. Without a file, writes do nothing. */
 struct pstd_logfile {
     char *path; /* NULL: none */
     int fd;
@@ -160,7 +166,7 @@ struct pstd_logfile {
 };
 
 enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
-                                  unsigned rank,
+                                  const char *name,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* After a rename by logrotate; keeps the old file if it fails. */
 enum pst_status pstd_logfile_reopen(struct pstd_logfile *file,

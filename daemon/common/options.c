@@ -164,6 +164,9 @@ static const struct pstd_option rows[] = {
         "finish a frame and to take an answer; 30 times that to ask something"),
     FLAG(die_with_client, "die-with-client", PSTD_OPT_RUN,
          "the job ends when this client does; else it goes on to its end"),
+    UINT(max_restarts, "max-restarts", PSTD_OPT_RUN, "0", 0, MANY,
+         "a job that died is started again from its newest checkpoint, so many "
+         "times without a newer one; the job ends with this client then"),
     FLAG(die_with_parent, "die-with-parent", PSTD_OPT_DAEMON,
          "end when the process that started this one ends"),
     PATH(socket, "socket", PSTD_OPT_CONNECT, "PATH",
@@ -281,7 +284,7 @@ static const struct pstd_option rows[] = {
     FLAG(now, "now", PSTD_OPT_STOP, "without a checkpoint"),
     FLAG(no_wait, "no-wait", PSTD_OPT_STOP, "do not wait for the end"),
     FLAG(detach, "detach", PSTD_OPT_DETACH,
-         "return when the work was accepted"),
+         "return when the work was accepted, or the run has begun"),
     FLAG(merge, "merge", PSTD_OPT_WEIGHTS,
          "the model as it was before split --lora, with what its adapters add "
          "in the weights"),

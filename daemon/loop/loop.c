@@ -50,9 +50,11 @@ static enum pst_status open_outputs(struct pstd_daemon *d,
 {
     const char *given = d->config->socket;
     enum pst_status status = PST_OK;
+    char name[32];
 
+    (void)snprintf(name, sizeof(name), "rank-%u", d->rank);
     if (d->config->log_dir != NULL)
-        status = pstd_logfile_open(&d->log, d->config->log_dir, d->rank, diag);
+        status = pstd_logfile_open(&d->log, d->config->log_dir, name, diag);
     if (status != PST_OK)
         return status;
     if (given == NULL)

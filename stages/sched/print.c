@@ -9,6 +9,11 @@ static const char *const texts[] = {
 #undef PST_ACTION_ROW
 };
 
+const char *pst_action_word(enum pst_action_kind kind)
+{
+    return texts[kind];
+}
+
 bool pst_action_is_compute(const struct pst_action *action)
 {
     return action->kind == PST_ACT_F || action->kind == PST_ACT_B ||

@@ -228,6 +228,8 @@ enum pst_status pst_schedule_check_held(const struct pst_schedule *sched,
 /* "0F1", "0SEND_F1", "0SEND_F1>3" and "3RECV_F1<0" (a far peer),
  * "0REDUCE_GRAD", "0REDUCE_GRAD#7" (parameter 7), "0UNSHARD", "."; a list,
  * also "(0F1;3B0)OVERLAP_F_B"; lines "r0 0F0 0F1 ...". */
+/* "SEND_F" */
+const char *pst_action_word(enum pst_action_kind kind);
 void pst_action_print(const struct pst_action *action, struct pst_str *out);
 void pst_actions_print(const struct pst_action *at, size_t n,
                        const char *separator, struct pst_str *out);

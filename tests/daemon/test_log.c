@@ -115,7 +115,7 @@ static void reopens_after_rename(void **state)
     assert_non_null(mkdtemp(dir));
     (void)snprintf(now, sizeof(now), "%s/rank-2.log", dir);
     (void)snprintf(old, sizeof(old), "%s/old", dir);
-    assert_ok(pstd_logfile_open(&file, dir, 2, &diag), &diag);
+    assert_ok(pstd_logfile_open(&file, dir, "rank-2", &diag), &diag);
     pstd_logfile_write(&file, "one\n", 4);
     assert_int_equal(rename(now, old), 0);
     pstd_logfile_write(&file, "two\n", 4);
@@ -176,7 +176,7 @@ static void counts_lost_lines(void **state)
 
     (void)state;
     assert_non_null(mkdtemp(dir));
-    assert_ok(pstd_logfile_open(&file, dir, 0, &diag), &diag);
+    assert_ok(pstd_logfile_open(&file, dir, "rank-0", &diag), &diag);
     (void)signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
     small = was;

@@ -63,8 +63,13 @@ static void find_daemon(struct pst_str *out)
 /* A rank that waits must leave its core to the others when there are more
  * ranks than cores. Grace of 1 s once a rank has died: ranks that
  * wait for it cannot stop in order, and the user waits for them. */
-static void add_mpirun(struct argv *argv, const char *ranks, bool crowded)
+static void add_mpirun(struct argv *argv, const struct pstctl_job *job,
+                       const char *ranks, bool crowded)
 {
+    static const char *const params[] = {"orte_tmpdir_base",
+                                         "btl_vader_backing_directory"};
+    const char *const values[] = {job->session, job->shm};
+
     add(argv, "mpirun");
     add(argv, "-n");
     add(argv, ranks);
@@ -74,6 +79,13 @@ static void add_mpirun(struct argv *argv, const char *ranks, bool crowded)
     add(argv, "--mca");
     add(argv, "odls_base_sigkill_timeout");
     add(argv, "1");
+    for (size_t i = 0; i < PST_COUNT(params); i++) {
+        if (values[i] == NULL)
+            continue;
+        add(argv, "--mca");
+        add(argv, params[i]);
+        add(argv, values[i]);
+    }
     if (crowded) {
         add(argv, "--mca");
         add(argv, "mpi_yield_when_idle");
@@ -111,7 +123,8 @@ static void choose_signals(bool is_mpirun)
 
 /* In the child; what goes wrong is told where its output goes. It hears no
  * signals of the terminal, and nothing that it prints waits for the client. */
-static void become(const struct argv *argv, int fd, int lock_fd, pid_t die_with)
+static void become(const struct argv *argv, int fd,
+                   const struct pstctl_job *job, pid_t die_with)
 {
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
@@ -119,12 +132,13 @@ static void become(const struct argv *argv, int fd, int lock_fd, pid_t die_with)
     choose_signals(strcmp(argv->at[0], "mpirun") == 0);
     (void)signal(SIGPIPE, SIG_DFL);
     if (die_with > 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGINT);
+        (void)prctl(PR_SET_PDEATHSIG, job->supervised ? SIGKILL : SIGINT);
         if (getppid() != die_with)
             _exit(1);
     }
-    if (lock_fd >= 0)
-        (void)fcntl(lock_fd, F_SETFD, 0);
+    for (size_t i = 0; i < PST_COUNT(job->held); i++)
+        if (job->held[i] >= 0)
+            (void)fcntl(job->held[i], F_SETFD, 0);
     (void)dup2(null >= 0 ? null : fd, STDIN_FILENO);
     (void)dup2(fd, STDOUT_FILENO);
     (void)dup2(fd, STDERR_FILENO);
@@ -175,13 +189,13 @@ static enum pst_status start(const struct argv *argv,
         return pst_diag_errno(diag, err, "cannot start a process");
     }
     if (pid == 0)
-        become(argv, fds[1], job->lock_fd, die_with);
+        become(argv, fds[1], job, die_with);
     (void)close(fds[1]);
     memset(ret, 0, sizeof(*ret));
     ret->pid = pid;
     ret->is_mpirun = strcmp(argv->at[0], "mpirun") == 0;
     ret->err_fd = fds[0];
-    ret->killed_rank = -1;
+    ret->killed_rank = ret->exited_rank = -1;
     return PST_OK;
 }
 
@@ -225,7 +239,7 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     (void)snprintf(number, sizeof(number), "%u", all);
     find_daemon(&daemon);
     if (!self)
-        add_mpirun(&argv, number, all * threads > pst_cpu_count());
+        add_mpirun(&argv, job, number, all * threads > pst_cpu_count());
     add(&argv, pst_str_text(&daemon));
     add(&argv, job->plan);
     if (!self)
@@ -238,8 +252,10 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     add_option(&argv, "--log-dir", config->log_dir);
     status = add_run(&argv, config, texts, diag);
     if (status == PST_OK)
-        status = start(&argv, job, config->die_with_client ? getpid() : 0, ret,
-                       diag);
+        status =
+            start(&argv, job,
+                  job->supervised || config->die_with_client ? getpid() : 0,
+                  ret, diag);
     for (size_t i = 0; i < PST_COUNT(texts); i++)
         pst_str_fini(&texts[i]);
     pst_str_fini(&daemon);
@@ -257,6 +273,19 @@ static void read_kill(struct pstctl_launch *launch, const char *line)
         return;
     launch->killed_rank = (int)strtol(rank + 13, NULL, 10);
     launch->killed_signal = (int)strtol(number + 17, NULL, 10);
+}
+
+/* "  Process name: [[12345,1],1]" and "  Exit code:    3", of the first one. */
+static void read_exit(struct pstctl_launch *launch, const char *line)
+{
+    const char *name = strstr(line, "Process name: [["),
+               *rank = name != NULL ? strstr(name, "],") : NULL,
+               *code = strstr(line, "Exit code: ");
+
+    if (rank != NULL && launch->exited_rank < 0)
+        launch->exited_rank = (int)strtol(rank + 2, NULL, 10);
+    if (code != NULL && launch->exited_code == 0)
+        launch->exited_code = (int)strtol(code + 11, NULL, 10);
 }
 
 /* The first cause counts, the others follow from it. But who waits in vain may
@@ -282,6 +311,7 @@ void pstctl_launch_line(struct pstctl_launch *launch, const char *line)
         return;
     }
     read_kill(launch, line);
+    read_exit(launch, line);
     pst_str_addf(&launch->tail, "%s\n", line);
     if (launch->tail.len > 2 * MAX_TAIL) {
         memmove(launch->tail.text,
@@ -359,6 +389,15 @@ static void kill_children(pid_t parent)
             (void)kill((pid_t)strtol(e->d_name, NULL, 10), SIGKILL);
     if (dir != NULL)
         (void)closedir(dir);
+}
+
+void pstctl_launch_reap(void)
+{
+    /* A child may have children that become ours when it ends. */
+    while (waitpid(-1, NULL, WNOHANG) >= 0) {
+        kill_children(getpid());
+        (void)usleep(1000);
+    }
 }
 
 void pstctl_launch_end(const struct pstctl_launch *launch, bool hard)

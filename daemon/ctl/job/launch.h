@@ -17,6 +17,8 @@ struct pstctl_launch {
     struct pst_str cause; /* first "penstockd: ..." line, see take_cause */
     int killed_rank;      /* -1: none */
     int killed_signal;
+    int exited_rank; /* -1: none; left with exited_code, and was the first */
+    int exited_code;
     bool is_mpirun;
     bool ended;
     int status; /* of waitpid, once ended */
@@ -25,13 +27,16 @@ struct pstctl_launch {
 /* What is started. */
 struct pstctl_job {
     const char *plan, *name, *run_id;
-    const char *output; /* file for all that is printed */
-    unsigned ranks;     /* of a replica */
-    int lock_fd;        /* inherited */
+    const char *output;  /* file for all that is printed */
+    const char *session; /* folder for files of mpirun; NULL: where it likes */
+    const char *shm;     /* the same for memory that ranks share */
+    unsigned ranks;      /* of a replica */
+    int held[3];         /* locks that the child inherits; -1: none */
+    bool supervised;     /* no process outlives this one */
 };
 
 /* Starts the run that config describes. The child outlives this process
- * unless --die-with-client is given. */
+ * unless it is supervised, or --die-with-client is given. */
 enum pst_status pstctl_launch(const struct pstd_config *config,
                               const struct pstctl_job *job,
                               struct pstctl_launch *ret,
@@ -46,6 +51,8 @@ void pstctl_launch_end(const struct pstctl_launch *launch, bool hard);
 enum pst_status pstctl_launch_outcome(const struct pstctl_launch *launch,
                                       const char *placement,
                                       struct pst_diag *diag) PST_MUST_CHECK;
+/* Kills and reaps all children of this process. */
+void pstctl_launch_reap(void);
 void pstctl_launch_fini(struct pstctl_launch *launch);
 
 #endif

@@ -1,425 +1,257 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock run`: starts a job, gives it one run, watches it, ends it. */
+/* `penstock run`: starts a job, gives it one run, watches it, ends it; with
+ * --max-restarts it starts a job that died again. */
 #include "daemon/ctl/ctl.h"
 
 #include <errno.h>
-#include <poll.h>
-#include <signal.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
-#include <time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/ctl/job/follow.h"
-#include "daemon/ctl/job/launch.h"
-#include "daemon/ctl/job/owner.h"
-#include "daemon/ctl/job/setup.h"
-#include "daemon/ctl/print.h"
-#include "daemon/ctl/timeline.h"
-#include "stages/base/host/fs.h"
+#include "daemon/ctl/job/attempt.h"
+#include "daemon/ctl/job/ends.h"
+#include "daemon/ctl/job/restart.h"
 
-#define CONNECT_MS 5    /* between attempts */
-#define END_MS     4000 /* for the ranks to end, once they should */
-#define KILL_MS    2000 /* between the soft end and the hard one */
-#define TWICE_MS   1000 /* SIGTERM to a group and to its members is one */
-
-struct run {
-    const struct pstd_config *config;
-    struct pstctl_setup setup;
-    struct pstctl_owner owner;
-    struct pstctl_launch launch;
-    struct pstctl_follow follow;
-    struct pstctl_progress progress;
-    int signal_fd;
-    unsigned signals;   /* that came and end the job */
-    uint64_t signal_ms; /* when the newest came */
-    bool told;          /* the job was asked to stop */
-    bool left;          /* the terminal was closed: the job goes on */
-    bool over;          /* train_end seen */
+/* A job from its first start to its last end. */
+struct supervisor {
+    struct pstctl_attempt attempt;
+    struct pstctl_record record;
+    struct pstctl_past past;
+    struct pstctl_budget budget;
+    uint64_t oom_kills; /* when the ranks were started */
 };
 
-static uint64_t now_ms(void)
+static enum pst_status check(const struct pstd_config *config,
+                             struct pst_diag *diag)
 {
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-/* The system gives us the signal with the lowest number first. */
-static bool stop_waits(void)
-{
-    sigset_t set;
-
-    return sigpending(&set) == 0 &&
-           (sigismember(&set, SIGTERM) == 1 || sigismember(&set, SIGINT) == 1);
-}
-
-/* First: the run ends at a step's end, with a checkpoint. Second: at once. A
- * closed terminal ends nothing. */
-static enum pst_status take_signal(struct run *r, struct pst_diag *diag)
-{
-    struct signalfd_siginfo info;
-    char who[64];
-
-    if (read(r->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
-        return PST_OK;
-    if (info.ssi_signo == SIGCHLD)
-        return PST_OK;
-    if (info.ssi_signo == SIGHUP && (r->signals > 0 || stop_waits()))
-        return PST_OK; /* it ends anyway */
-    if (info.ssi_signo == SIGHUP && !r->config->die_with_client) {
-        r->left = true;
-        return pst_diag_set(diag, PST_ERR_CANCELLED,
-                            "the terminal was closed; the job %s goes on: "
-                            "`penstock watch --job %s` shows it, `penstock "
-                            "stop --job %s` ends it",
-                            r->setup.job.text, r->setup.job.text,
-                            r->setup.job.text);
-    }
-    if (r->signals > 0 && info.ssi_signo == SIGTERM &&
-        now_ms() - r->signal_ms < TWICE_MS)
-        return PST_OK;
-    if (info.ssi_pid == 0 && info.ssi_signo == SIGINT) /* from the terminal */
-        (void)snprintf(who, sizeof(who), "Ctrl-C");
-    else
-        (void)snprintf(who, sizeof(who), "signal %u of process %u",
-                       info.ssi_signo, info.ssi_pid);
-    r->signal_ms = now_ms();
-    if (r->signals++ == 0) {
-        pstctl_printf(stderr,
-                      "%spenstock: %s: stopping at the end of the step; once "
-                      "more to end at once\n",
-                      r->progress.live ? "\n" : "", who);
-        return PST_OK;
-    }
-    return pst_diag_set(diag, PST_ERR_CANCELLED, "interrupted by %s", who);
-}
-
-/* The daemon's words. */
-static enum pst_status take_frame(struct run *r, const pstd_frame *frame,
-                                  struct pst_diag *diag)
-{
-    const pstctl_event *event = frame->event;
-
-    if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&
-        frame->reply->status != PST_OK)
-        return pst_diag_set(diag, (enum pst_status)frame->reply->status, "%s",
-                            frame->reply->text);
-    if (frame->body_case != PST__CONTROL__FRAME__BODY_EVENT)
-        return PST_OK;
-    pstctl_progress_event(&r->progress, event);
-    if (strcmp(event->name, "train_end") == 0)
-        r->over = true;
-    return PST_OK;
-}
-
-/* All that is there. Nobody there is no fault: the job has not come so far, or
- * its end says why. */
-static enum pst_status take_frames(struct run *r, struct pst_diag *diag)
-{
-    enum pst_status status = PST_OK;
-
-    while (status == PST_OK && !r->over) {
-        pstd_frame *frame = NULL;
-
-        status = pstctl_follow_next(&r->follow, 0, &frame, diag);
-        if (status == PST_OK)
-            status = take_frame(r, frame, diag);
-        pstd_frame_free(frame);
-    }
-    if (r->follow.other)
-        return status; /* ours will not get the name */
-    return status == PST_AGAIN || r->follow.conn.fd < 0 ? PST_OK : status;
-}
-
-static void ask_to_stop(struct run *r)
-{
-    struct pst_diag ignored;
-
-    if (r->signals > 0 && !r->told && r->follow.conn.fd >= 0)
-        r->told = pstctl_stop_job(&r->follow.conn, false, &ignored) == PST_OK;
-}
-
-/* One round of waiting and looking. */
-static enum pst_status turn(struct run *r, struct pst_diag *diag)
-{
-    struct pollfd fds[] = {
-        {.fd = r->signal_fd, .events = POLLIN},
-        {.fd = pstctl_follow_fd(&r->follow), .events = POLLIN},
-    };
-    enum pst_status status = PST_OK;
-
-    (void)poll(fds, PST_COUNT(fds), fds[1].fd < 0 ? CONNECT_MS : 1000);
-    if (fds[0].revents & POLLIN)
-        status = take_signal(r, diag);
-    pstctl_launch_pump(&r->launch);
-    if (status == PST_OK)
-        status = take_frames(r, diag);
-    ask_to_stop(r);
-    return status;
-}
-
-/* Until the run is over, the job is gone, or something is wrong. */
-static enum pst_status attend(struct run *r, struct pst_diag *diag)
-{
-    enum pst_status status = PST_OK;
-
-    while (status == PST_OK && !r->over && !r->launch.ended)
-        status = turn(r, diag);
-    return status;
-}
-
-/* Waits for the child, then makes it go. */
-static void wait_end(struct run *r, uint64_t patience_ms)
-{
-    uint64_t until = now_ms() + patience_ms;
-
-    for (unsigned i = 0; !r->launch.ended;) {
-        (void)usleep(5000);
-        pstctl_launch_pump(&r->launch);
-        if (now_ms() >= until && i < 2) {
-            pstctl_launch_end(&r->launch, i++ > 0);
-            until = now_ms() + KILL_MS;
-        }
-    }
-}
-
-/* What the job answers, or has left for us if it is gone. */
-static enum pst_status ask(struct run *r,
-                           Pst__Control__Request__BodyCase request,
-                           Pst__Control__Reply__BodyCase reply,
-                           pstd_frame **ret, struct pst_diag *diag)
-{
-    enum pst_status status = PST_ERR_NO_DAEMON;
-
-    if (r->follow.conn.fd >= 0)
-        status = pstctl_ask(&r->follow.conn, request, reply, ret, diag);
-    return status == PST_ERR_NO_DAEMON
-               ? pstctl_recorded(r->setup.record.text, reply, ret, diag)
-               : status;
-}
-
-static enum pst_status draw(struct run *r, struct pst_diag *diag)
-{
-    pstd_frame *frame = NULL;
-    enum pst_status status = ask(r, PST__CONTROL__REQUEST__BODY_GET_TRACE,
-                                 PST__CONTROL__REPLY__BODY_TRACE, &frame, diag);
-
-    if (status == PST_OK)
-        status = pstctl_trace_print(frame->reply->trace, r->setup.job.text,
-                                    r->config, false, NULL, diag);
-    pstd_frame_free(frame);
-    return status;
-}
-
-static enum pst_status report(struct run *r, struct pst_diag *diag)
-{
-    pstd_frame *frame = NULL;
-    const Pst__Control__Result *result;
-    enum pst_status status =
-        ask(r, PST__CONTROL__REQUEST__BODY_GET_RESULT,
-            PST__CONTROL__REPLY__BODY_RESULT, &frame, diag);
-
-    if (status != PST_OK)
-        return status;
-    r->over = true; /* the run's own status may be "not found", too */
-    result = frame->reply->result;
-    if (r->config->json) {
-        status = pstctl_json_print(
-            pstctl_result_json(result, pstctl_start_us()), diag);
-    } else if (result->status == PST_OK && !r->config->quiet) {
-        struct pst_str line = {0};
-
-        pstctl_result_line(result, &line);
-        pstctl_printf(stdout, "%s\n", pst_str_text(&line));
-        pst_str_fini(&line);
-    }
-    if (status == PST_OK)
-        status = pstctl_result_status(result, diag);
-    if (status == PST_OK &&
-        (r->config->svg != NULL || r->config->trace != NULL))
-        status = draw(r, diag);
-    if (status == PST_OK && (r->signals > 0 || result->stopped))
-        status = pst_diag_set(
-            diag, PST_ERR_CANCELLED, "stopped after step %llu%s",
-            (unsigned long long)result->steps,
-            r->progress.saved && r->progress.saved_step == result->steps
-                ? "; --resume goes on from there"
-                : "");
-    pstd_frame_free(frame);
-    return status;
-}
-
-static void add_checkpoint_hint(const struct run *r, struct pst_diag *diag)
-{
-    const struct pstctl_progress *p = &r->progress;
-    const struct pst_diag was = *diag;
-
-    if (p->saved)
-        (void)pst_diag_set(
-            diag, was.status,
-            "%s; the job was ended; --resume goes on after step %llu", was.text,
-            (unsigned long long)p->saved_step);
-    else
-        (void)pst_diag_set(diag, was.status, "%s; the job was ended", was.text);
-}
-
-/* How a job ended that left no result. */
-static enum pst_status post_mortem(struct run *r, struct pst_diag *diag)
-{
-    enum pst_status status =
-        pstctl_launch_outcome(&r->launch, r->progress.placement, diag);
-
-    if (status == PST_OK)
-        return pst_diag_set(diag,
-                            r->signals > 0 ? PST_ERR_CANCELLED : PST_ERR_PEER,
-                            "the job ended before its run did");
-    if (status == PST_ERR_PEER)
-        add_checkpoint_hint(r, diag);
-    return status;
-}
-
-static enum pst_status supervise(struct run *r, struct pst_diag *diag)
-{
-    enum pst_status status = attend(r, diag);
-    const bool ours = !r->follow.other;
-    struct pst_diag ignored, why;
-
-    pstctl_progress_end(&r->progress);
-    if (r->left)
-        return status;
-    if (status == PST_OK) {
-        status = report(r, &why);
-        if (status != PST_ERR_NOT_FOUND || r->over)
-            *diag = why;
-        else
-            return post_mortem(r, diag); /* it has ended */
-        pstctl_close(&r->follow.conn);
-        wait_end(r, END_MS);
-        return status;
-    }
-    if (ours && r->follow.conn.fd >= 0 && r->signals < 2 &&
-        pstctl_stop_job(&r->follow.conn, true, &ignored) == PST_OK) {
-        pstctl_close(&r->follow.conn);
-        wait_end(r, END_MS);
-    } else {
-        wait_end(r, 0);
-    }
-    return status;
-}
-
-static enum pst_status block_signals(struct run *r, struct pst_diag *diag)
-{
-    sigset_t set;
-
-    (void)sigemptyset(&set);
-    (void)sigaddset(&set, SIGINT);
-    (void)sigaddset(&set, SIGTERM);
-    (void)sigaddset(&set, SIGHUP);
-    (void)sigaddset(&set, SIGCHLD);
-    (void)sigprocmask(SIG_BLOCK, &set, NULL); // NOLINT: no other thread
-    r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (r->signal_fd < 0)
-        return pst_diag_errno(diag, errno, "cannot wait for signals");
-    return PST_OK;
-}
-
-/* Nothing of the job is left: nor are its files, and, if the name is our own,
- * sockets and locks of ranks that were killed. */
-static void clean_up(struct run *r)
-{
-    struct pst_str dir = {0};
-    const char *slash = strrchr(r->setup.socket.text, '/');
-
-    (void)unlink(r->setup.output.text);
-    (void)unlink(r->setup.record.text);
-    pstctl_disown(&r->owner, true);
-    if (r->config->socket != NULL || slash == NULL)
-        return;
-    pst_str_addn(&dir, r->setup.socket.text,
-                 (size_t)(slash - r->setup.socket.text));
-    if (r->config->job != NULL)
-        (void)rmdir(pst_str_text(&dir)); /* others' sockets may be there */
-    else if (!dir.failed && pst_remove_tree(dir.text, NULL) != PST_OK)
-        pstctl_printf(stderr, "penstock: cannot remove %s\n", dir.text);
-    pst_str_fini(&dir);
-}
-
-/* Takes the name and starts the ranks. */
-static enum pst_status launch(struct run *r, unsigned ranks,
-                              struct pst_diag *diag)
-{
-    const struct pstctl_conn none = {.fd = -1};
-    struct pstctl_job job = {.plan = r->setup.plan,
-                             .name = r->setup.job.text,
-                             .output = r->setup.output.text,
-                             .ranks = ranks};
-    enum pst_status status =
-        pstctl_own(r->setup.socket.text, r->setup.job.text,
-                   r->config->socket == NULL, &r->owner, diag);
-
-    if (status != PST_OK)
-        return status;
-    (void)unlink(r->setup.record.text);
-    status =
-        pstctl_follow_init(&r->follow, &none, r->setup.socket.text, 1, diag);
-    pstctl_key(r->follow.run_id);
-    job.run_id = r->follow.run_id;
-    job.lock_fd = r->owner.fd;
-    if (status == PST_OK)
-        status = pstctl_launch(r->config, &job, &r->launch, diag);
-    if (status == PST_OK)
-        pstctl_own_launcher(&r->owner, r->launch.pid);
-    else
-        clean_up(r);
-    return status;
-}
-
-static enum pst_status run_run(const struct pstd_config *config,
-                               struct pst_diag *diag)
-{
-    struct run r = {
-        .config = config,
-        .owner = {.fd = -1},
-        .follow = PSTCTL_FOLLOW_NONE,
-        .progress = {.out = config->json ? stderr : stdout,
-                     .quiet = config->quiet},
-        .signal_fd = -1,
-    };
-    unsigned ranks = 0;
-    enum pst_status status = PST_OK;
-
     if (config->data == NULL)
         return pst_diag_set(diag, PST_ERR_USAGE, "--data FILE is missing");
     if (config->reference && pstd_ranks(config, 1) * pstd_replicas(config) > 1)
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "--reference runs the model uncut in one process: "
                             "it goes without -n");
-    status = pstctl_setup_name(&r.setup, config, diag);
+    if (config->max_restarts > 0 && config->checkpoint == NULL)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--max-restarts goes on from checkpoints: say with "
+                            "--checkpoint DIR where they are");
+    if (config->detach && config->die_with_client)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--detach and --die-with-client contradict each "
+                            "other: give one of them");
+    return PST_OK;
+}
+
+/* One start of the ranks, to its end. */
+static enum pst_status start_once(struct supervisor *s,
+                                  const struct pstd_config *options,
+                                  struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    s->oom_kills = pstctl_oom_kills();
+    status = pstctl_attempt_start(&s->attempt, options, diag);
+    return status == PST_OK ? pstctl_attempt_watch(&s->attempt, diag) : status;
+}
+
+static enum pstctl_cause cause_of(const struct pstctl_attempt *a,
+                                  enum pst_status status)
+{
     if (status == PST_OK)
-        status = block_signals(&r, diag);
-    if (status == PST_OK)
-        status = pstctl_setup_plan(&r.setup, config, &ranks, diag);
-    if (status == PST_OK) {
-        status = launch(&r, ranks, diag);
-        if (status == PST_OK) {
-            status = supervise(&r, diag);
-            pstctl_launch_fini(&r.launch);
-            if (!r.left)
-                clean_up(&r);
-        }
+        return PSTCTL_CAUSE_DONE;
+    if (status == PST_ERR_CANCELLED)
+        return PSTCTL_CAUSE_STOPPED;
+    return a->begun ? PSTCTL_CAUSE_FAULT : PSTCTL_CAUSE_REFUSED;
+}
+
+/* What happened, and whether the job is started again. */
+static void conclude(struct supervisor *s, enum pst_status status,
+                     const struct pst_diag *why, struct pstctl_end *ret)
+{
+    struct pstctl_attempt *a = &s->attempt;
+    struct pst_diag ignored;
+
+    *ret = (struct pstctl_end){.rank = -1,
+                               .exit_code = pst_status_exit_code(status),
+                               .step = a->progress.step,
+                               .restarts = a->restarts};
+    if (pstctl_past_look(&s->past, a->config, &ret->checkpoint, &ignored) !=
+        PST_OK)
+        ret->checkpoint = s->budget.step;
+    if (a->died) {
+        pstctl_end_of(&a->launch, a->progress.placement,
+                      pstctl_oom_kills() > s->oom_kills, why, ret);
+        ret->again =
+            pstctl_budget_take(&s->budget, ret->checkpoint, &ret->delay_s);
+    } else {
+        ret->cause = cause_of(a, status);
+        if (status != PST_OK)
+            (void)snprintf(ret->text, sizeof(ret->text), "%s", why->text);
     }
-    if (!r.left)
-        pstctl_setup_remove(&r.setup);
-    pstctl_disown(&r.owner, false);
-    pstctl_follow_fini(&r.follow);
-    pstctl_progress_fini(&r.progress);
-    pstctl_setup_fini(&r.setup);
-    if (r.signal_fd >= 0)
-        (void)close(r.signal_fd);
+    pstctl_record_end(&s->record, ret);
+}
+
+static void print_restart(const struct supervisor *s,
+                          const struct pstctl_end *end)
+{
+    char from[64] = "the beginning", after[32] = "";
+
+    if (end->checkpoint > 0)
+        (void)snprintf(from, sizeof(from), "step %" PRIu64, end->checkpoint);
+    if (end->delay_s > 0)
+        (void)snprintf(after, sizeof(after), " in %u s", end->delay_s);
+    pstctl_printf(stderr,
+                  "penstock: %s; starting the job again%s from %s (%" PRIu64
+                  " of %" PRIu64 " times without progress)\n",
+                  end->text, after, from, s->budget.used, s->budget.limit);
+}
+
+static enum pst_status give_up(const struct supervisor *s,
+                               struct pst_diag *diag)
+{
+    const struct pst_diag was = *diag;
+
+    if (s->budget.limit == 0)
+        return was.status;
+    return pst_diag_set(diag, was.status,
+                        "%s; the job was started again %" PRIu64
+                        " times without a newer checkpoint than that of step "
+                        "%" PRIu64 " (--max-restarts)",
+                        was.text, s->budget.used, s->budget.step);
+}
+
+/* Starts the job again and again, until it ends otherwise than by dying. */
+static enum pst_status supervise(struct supervisor *s, struct pst_diag *diag)
+{
+    const struct pstd_config *config = s->attempt.config;
+    enum pst_status status = start_once(s, config, diag);
+
+    while (s->attempt.supervised) {
+        struct pstctl_end end;
+        struct pstd_config options;
+        struct pst_diag other;
+
+        conclude(s, status, diag, &end);
+        if (!s->attempt.died)
+            break;
+        if (!end.again)
+            return give_up(s, diag);
+        s->past.resumed |= s->attempt.begun;
+        print_restart(s, &end);
+        pstctl_attempt_end(&s->attempt);
+        s->attempt.restarts++;
+        status = pstctl_attempt_rest(&s->attempt, end.delay_s, &other);
+        if (status == PST_OK)
+            status = pstctl_past_config(&s->past, config, &options, &other);
+        if (status != PST_OK) {
+            *diag = other;
+            break;
+        }
+        status = start_once(s, &options, diag);
+        pstd_config_fini(&options);
+    }
     return status;
+}
+
+static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
+                               struct pst_diag *diag)
+{
+    struct supervisor s = {.attempt = {.begun_fd = begun_fd},
+                           .budget = {.limit = config->max_restarts},
+                           .record = {.log = {.fd = -1}}};
+    enum pst_status status = pstctl_attempt_init(&s.attempt, config, diag);
+
+    if (status == PST_OK && s.attempt.supervised)
+        status = pstctl_past_init(&s.past, config, diag);
+    s.budget.step = s.past.step;
+    if (status == PST_OK && s.attempt.supervised)
+        status = pstctl_record_open(&s.record, config,
+                                    pst_str_text(&s.attempt.setup.job), diag);
+    if (status == PST_OK)
+        status = supervise(&s, diag);
+    pstctl_record_close(&s.record);
+    pstctl_attempt_fini(&s.attempt);
+    return status;
+}
+
+/* The job's other end: in a session of its own, without a terminal. */
+static void become_supervisor(const struct pstd_config *config, int fd)
+{
+    const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    struct pst_diag diag;
+    enum pst_status status;
+
+    (void)setsid();
+    for (int i = 0; null >= 0 && i < 3; i++)
+        (void)dup2(null, i);
+    pst_diag_init(&diag);
+    status = run_job(config, &fd, &diag);
+    /* Whoever still waits is told; else last_exit.json says it. */
+    if (status != PST_OK && fd >= 0 && write(fd, &diag, sizeof(diag)) < 0)
+        _exit(1);
+    _exit(pst_status_exit_code(status));
+}
+
+/* Until the run has begun, or could not. */
+static enum pst_status await_begin(pid_t pid, int fd, struct pst_diag *diag)
+{
+    struct pst_diag said;
+    int code = 0;
+    ssize_t n;
+
+    do
+        n = read(fd, &said, sizeof(said));
+    while (n < 0 && errno == EINTR);
+    if (n == (ssize_t)sizeof(said)) {
+        said.text[sizeof(said.text) - 1] = '\0';
+        return pst_diag_set(diag, said.status, "%s", said.text);
+    }
+    if (waitpid(pid, &code, WNOHANG) == pid && code != 0)
+        return pst_diag_set(diag, PST_ERR_PEER,
+                            "the job ended before its run began");
+    return PST_OK;
+}
+
+static enum pst_status detach(const struct pstd_config *config,
+                              struct pst_diag *diag)
+{
+    int fds[2];
+    pid_t pid;
+    enum pst_status status;
+
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return pst_diag_errno(diag, errno, "cannot make a pipe");
+    pid = fork();
+    if (pid == 0) {
+        (void)close(fds[0]);
+        become_supervisor(config, fds[1]);
+    }
+    (void)close(fds[1]);
+    status = pid < 0 ? pst_diag_errno(diag, errno, "cannot start a process")
+                     : await_begin(pid, fds[0], diag);
+    (void)close(fds[0]);
+    if (status != PST_OK || config->quiet)
+        return status;
+    if (config->json)
+        pstctl_printf(stdout, "{\"supervisor\": %d}\n", (int)pid);
+    else
+        pstctl_printf(stdout,
+                      "the run has begun; process %d supervises it: `penstock "
+                      "watch` shows it, `penstock stop` ends it\n",
+                      (int)pid);
+    return PST_OK;
+}
+
+static enum pst_status run_run(const struct pstd_config *config,
+                               struct pst_diag *diag)
+{
+    const enum pst_status status = check(config, diag);
+
+    if (status != PST_OK)
+        return status;
+    return config->detach ? detach(config, diag) : run_job(config, NULL, diag);
 }
 
 const struct pstctl_command pstctl_run = {
@@ -429,7 +261,7 @@ const struct pstctl_command pstctl_run = {
     1,
     PSTD_OPT_SPLIT | PSTD_OPT_TRAIN | PSTD_OPT_RANKS | PSTD_OPT_CONNECT |
         PSTD_OPT_QUIET | PSTD_OPT_JSON | PSTD_OPT_REFERENCE | PSTD_OPT_PICTURE |
-        PSTD_OPT_RUN,
+        PSTD_OPT_RUN | PSTD_OPT_DETACH,
     "start ranks, train, end them",
     "Starts mpirun with P ranks of penstockd (or one process with --transport "
     "self),\nwhich do the run, and shows how it goes. Ctrl-C ends it at the "
@@ -437,5 +269,7 @@ const struct pstctl_command pstctl_run = {
     "of a step, with\na checkpoint if --checkpoint says where; a second one "
     "ends it at once. If the\nterminal is closed, or this command is killed "
     "or stopped (Ctrl-Z), the job goes\non to its end, unless "
-    "--die-with-client is given.",
+    "--die-with-client is given.\nWith --max-restarts a job that died is "
+    "started again from its newest checkpoint,\nby this command: then the job "
+    "ends if this command is killed. --detach does it in\nthe background.",
     run_run};

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/common/socket.h"
@@ -41,11 +43,44 @@ enum pst_status pstctl_setup_name(struct pstctl_setup *s,
     return status;
 }
 
+#define SHM "/dev/shm"
+
+static const char *temp_base(void)
+{
+    const char *base = getenv("TMPDIR"); // NOLINT(concurrency-mt-unsafe)
+
+    return base != NULL && *base != '\0' ? base : "/tmp";
+}
+
+/* PATH/NAME, an empty folder. */
+static enum pst_status make_folder(const struct pstctl_scratch *scratch,
+                                   const char *name, struct pst_str *ret,
+                                   struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    pst_str_fini(ret);
+    pst_str_addf(ret, "%s/%s", pst_str_text(&scratch->path), name);
+    if (ret->failed)
+        return pst_diag_nomem(diag, scratch->path.len);
+    status = pst_remove_tree(ret->text, diag);
+    if (status == PST_OK && mkdir(ret->text, 0700) != 0)
+        status = pst_diag_errno(diag, errno, "cannot make %s", ret->text);
+    return status;
+}
+
+static enum pst_status make_temp(struct pstctl_setup *s, struct pst_diag *diag)
+{
+    if (s->temp.fd >= 0)
+        return PST_OK;
+    pstctl_scratch_sweep(temp_base());
+    return pstctl_scratch_make(temp_base(), &s->temp, diag);
+}
+
 enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
                                   const struct pstd_config *config,
                                   unsigned *ret_ranks, struct pst_diag *diag)
 {
-    const char *base = getenv("TMPDIR"); // NOLINT(concurrency-mt-unsafe)
     struct pst_plan *whole = NULL;
     struct pstctl_plan p = {0};
     enum pst_status status =
@@ -63,14 +98,11 @@ enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
         *ret_ranks = 1;
     s->plan = config->args[0];
     if (p.models.n > 0 || whole != NULL) {
-        pst_str_addf(&s->temp, "%s/penstock-XXXXXX",
-                     base != NULL && *base != '\0' ? base : "/tmp");
-        if (s->temp.failed || mkdtemp(s->temp.text) == NULL) {
-            status = pst_diag_errno(diag, errno, "cannot make a folder %s",
-                                    pst_str_text(&s->temp));
-            pst_str_fini(&s->temp);
-        } else {
-            s->plan = s->temp.text;
+        status = make_temp(s, diag);
+        if (status == PST_OK)
+            status = make_folder(&s->temp, "plan", &s->made, diag);
+        if (status == PST_OK) {
+            s->plan = s->made.text;
             status =
                 pst_plan_save(whole != NULL ? whole : p.plan, s->plan, diag);
         }
@@ -80,15 +112,50 @@ enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
     return status;
 }
 
-void pstctl_setup_remove(const struct pstctl_setup *s)
+/* Without memory in a file system ranks share theirs as mpirun likes. */
+static void make_shm(struct pstctl_setup *s)
 {
-    if (s->temp.len > 0 && pst_remove_tree(s->temp.text, NULL) != PST_OK)
-        pstctl_printf(stderr, "penstock: cannot remove %s\n", s->temp.text);
+    struct pst_diag ignored;
+
+    pstctl_scratch_sweep(SHM);
+    if (pstctl_scratch_remove(&s->shm, &ignored) == PST_OK &&
+        pstctl_scratch_make(SHM, &s->shm, &ignored) != PST_OK)
+        s->shm.fd = -1;
 }
 
-void pstctl_setup_fini(struct pstctl_setup *s)
+enum pst_status pstctl_setup_session(struct pstctl_setup *s,
+                                     const struct pstd_config *config,
+                                     struct pst_diag *diag)
 {
-    pst_str_fini(&s->temp);
+    enum pst_status status;
+
+    if (config->reference ||
+        (config->transport != NULL && strcmp(config->transport, "self") == 0))
+        return PST_OK;
+    status = make_temp(s, diag);
+    if (status == PST_OK)
+        status = make_folder(&s->temp, "mpi", &s->session, diag);
+    if (status == PST_OK)
+        make_shm(s);
+    return status;
+}
+
+static void remove_scratch(struct pstctl_scratch *scratch, bool leave)
+{
+    struct pst_diag diag;
+
+    if (leave)
+        pstctl_scratch_leave(scratch);
+    else if (pstctl_scratch_remove(scratch, &diag) != PST_OK)
+        pstctl_printf(stderr, "penstock: %s\n", diag.text);
+}
+
+void pstctl_setup_fini(struct pstctl_setup *s, bool leave)
+{
+    remove_scratch(&s->temp, leave);
+    remove_scratch(&s->shm, leave);
+    pst_str_fini(&s->made);
+    pst_str_fini(&s->session);
     pst_str_fini(&s->job);
     pst_str_fini(&s->socket);
     pst_str_fini(&s->output);

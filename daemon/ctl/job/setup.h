@@ -3,15 +3,23 @@
 #define PENSTOCK_DAEMON_CTL_JOB_SETUP_H
 /* What a job has before it is started: names, files, a plan. One thread. */
 #include "daemon/common/config.h"
+#include "daemon/ctl/job/scratch.h"
 #include "stages/base/str.h"
 
-/* Of zeros at first. */
 struct pstctl_setup {
     const char *plan;
-    struct pst_str temp; /* folder of a plan made here */
+    struct pstctl_scratch temp; /* of a plan made here, of mpirun's files */
+    struct pstctl_scratch shm;  /* memory that ranks share */
+    struct pst_str made;        /* that plan */
+    struct pst_str session;     /* mpirun's */
     struct pst_str job, socket;
     struct pst_str output, record; /* beside the socket */
 };
+
+#define PSTCTL_SETUP_NONE                                                      \
+    {                                                                          \
+        .temp = PSTCTL_SCRATCH_NONE, .shm = PSTCTL_SCRATCH_NONE                \
+    }
 
 enum pst_status pstctl_setup_name(struct pstctl_setup *s,
                                   const struct pstd_config *config,
@@ -22,8 +30,12 @@ enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
                                   const struct pstd_config *config,
                                   unsigned *ret_ranks,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* That folder. */
-void pstctl_setup_remove(const struct pstctl_setup *s);
-void pstctl_setup_fini(struct pstctl_setup *s);
+/* Before each start: empty folders for mpirun, if it is to start the ranks.
+ * What jobs that were killed have left of theirs is removed. */
+enum pst_status pstctl_setup_session(struct pstctl_setup *s,
+                                     const struct pstd_config *config,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* leave: the folders to the ranks that use them. */
+void pstctl_setup_fini(struct pstctl_setup *s, bool leave);
 
 #endif

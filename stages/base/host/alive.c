@@ -1,21 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/base/host/alive.h"
 
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-/* PENSTOCK_FAULT="PHASE[:NTH]:ACTION"; a phase, or LANE. */
-#define LANE "lane"
-struct fault {
-    enum pst_alive_phase phase;
-    int64_t nth;
-    char action[16];
-};
+#include "stages/base/host/fault.h"
 
 /* One writer, many readers: relaxed loads and stores are enough, since no
  * other memory is read by what they say. */
@@ -29,8 +18,6 @@ static struct {
 static _Thread_local bool watched;
 static pst_alive_fn hook;
 static void *hook_ctx;
-static struct fault fault;
-static atomic_int lanes_left; /* until the fault of a lane */
 
 static const char *const names[] = {
 #define ROW(id, name) (name),
@@ -43,52 +30,10 @@ const char *pst_alive_name(unsigned phase)
     return phase < PST_N_ALIVE ? names[phase] : "?";
 }
 
-/* What is no fault of that form is none. */
-static void read_fault(void)
-{
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
-    const char *text = getenv("PENSTOCK_FAULT");
-    const char *action = text != NULL ? strrchr(text, ':') : NULL;
-    int64_t nth;
-    size_t n;
-
-    memset(&fault, 0, sizeof(fault));
-    if (action == NULL)
-        return;
-    n = strcspn(text, ":");
-    nth = text + n < action ? strtol(text + n + 1, NULL, 10) : 1;
-    for (unsigned i = 0; i < PST_N_ALIVE; i++)
-        if (strlen(names[i]) == n && strncmp(text, names[i], n) == 0) {
-            fault.phase = (enum pst_alive_phase)i;
-            fault.nth = nth;
-        }
-    if (strlen(LANE) == n && strncmp(text, LANE, n) == 0)
-        atomic_store(&lanes_left, (int)nth);
-    strncpy(fault.action, action + 1, sizeof(fault.action) - 1);
-}
-
-/* "hang": this thread does nothing any more; "stop": nor do the others of the
- * process; "spin": it computes for ever; a number: it sleeps so many ms. */
-static void have_fault(const char *where)
-{
-    const long ms = strtol(fault.action, NULL, 10);
-
-    (void)dprintf(STDERR_FILENO, "PENSTOCK_FAULT: %s: %s\n", where,
-                  fault.action);
-    if (ms > 0)
-        (void)usleep((useconds_t)(ms * 1000));
-    if (strcmp(fault.action, "stop") == 0)
-        (void)raise(SIGSTOP);
-    while (strcmp(fault.action, "hang") == 0)
-        (void)pause();
-    while (strcmp(fault.action, "spin") == 0)
-        atomic_signal_fence(memory_order_seq_cst);
-}
-
 void pst_alive_watch(void)
 {
     watched = true;
-    read_fault();
+    pst_fault_read();
 }
 
 static void bump(atomic_uint_fast64_t *count)
@@ -119,16 +64,13 @@ enum pst_alive_phase pst_alive_enter(enum pst_alive_phase phase)
     if (!watched)
         return before;
     set_phase(phase, before);
-    if (fault.nth > 0 && fault.phase == phase && --fault.nth == 0)
-        have_fault(names[phase]);
+    pst_fault_point(names[phase]);
     return before;
 }
 
 void pst_alive_lane(void)
 {
-    if (atomic_load_explicit(&lanes_left, memory_order_relaxed) > 0 &&
-        atomic_fetch_sub(&lanes_left, 1) == 1)
-        have_fault(LANE);
+    pst_fault_point("lane");
 }
 
 void pst_alive_leave(enum pst_alive_phase before)

@@ -3,6 +3,7 @@
 
 #include "stages/base/alloc.h"
 #include "stages/base/host/alive.h"
+#include "stages/base/host/fault.h"
 #include "stages/base/str.h"
 
 #include <dirent.h>
@@ -366,6 +367,7 @@ enum pst_status pst_new_file_commit(struct pst_new_file *file,
         pst_new_file_abort(file);
         return PST_OK;
     }
+    pst_fault_point("rename");
     if (rename(file->temp, file->path) != 0)
         return give_up(file, errno, diag);
     pst_free(file->temp);

@@ -3,6 +3,7 @@
  * by kernels and copies of the rank's device only. */
 #include <stdio.h>
 
+#include "stages/base/host/fault.h"
 #include "stages/run/rank/rank.h"
 #include "stages/run/rank/step/update.h"
 #include "stages/run/rank/whole.h"
@@ -359,6 +360,8 @@ static enum pst_status run_next(struct pst_rank *r)
     pst_alive_action(
         x->a.kind, x->a.stage,
         x->a.microbatch < 0 ? -1 : (int)r->role.first_mb + x->a.microbatch);
+    if (pst_fault_is_set())
+        pst_fault_point(pst_action_word((enum pst_action_kind)x->a.kind));
     if (!computes && mark->start <= r->step.started)
         mark->start = pst_now();
     status = run_action(r, x);
@@ -383,6 +386,7 @@ static enum pst_status report(struct pst_rank *r)
                                         .started = r->step.started,
                                         .times = &r->step.times};
 
+    pst_fault_point("report");
     r->step.phase =
         pst_role_number(&r->role) == 0 ? PST_RANK_COLLECT : PST_RANK_DECISION;
     return pst_agree_report(&r->agreement, &outcome);
@@ -409,8 +413,10 @@ static enum pst_status conclude(struct pst_rank *r)
         pst_update_restore(&r->layout, &r->device);
         return PST_OK;
     }
+    pst_fault_point("update");
     if (pst_role_optim(&r->role) != NULL)
         update(r);
+    pst_fault_point("updated");
     return pst_transmission_post(&r->values, &r->traffic);
 }
 

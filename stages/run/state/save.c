@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "stages/base/host/fault.h"
 #include "stages/run/rank/plan/role.h"
 #include "stages/run/rank/step/device.h"
 #include "stages/run/state/carried.h"
@@ -206,7 +207,9 @@ static enum pst_status save_shard(struct pst_engine *engine, struct pst_rank *r,
         pst_safetensors_writer_free(s.writer);
         return status;
     }
+    pst_fault_point("shard");
     status = pst_checkpoint_shard_commit(s.writer, ret, diag);
+    pst_fault_point("sharded");
     if (status == PST_OK)
         status = judge_shard(engine, r, dir, step, ret, diag);
     return status;
@@ -240,9 +243,11 @@ static enum pst_status commit(struct pst_engine *engine, const char *dir,
     status = pst_plan_names(engine->plan, &names, diag);
     if (status == PST_OK && engine->options.train && names.adapters.n > 0)
         status = pst_plan_changed(engine->plan, &names, diag);
+    pst_fault_point("manifest");
     if (status == PST_OK)
         status = pst_checkpoint_commit(dir, &info, &names, shards,
                                        engine->options.ranks, keep, diag);
+    pst_fault_point("saved");
     pst_state_names_fini(&names);
     return status;
 }

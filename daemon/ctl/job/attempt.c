@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/job/attempt.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/ctl/ctl.h"
+#include "daemon/ctl/timeline.h"
+#include "stages/base/host/fs.h"
+
+#define CONNECT_MS 5    /* between attempts */
+#define END_MS     4000 /* for the ranks to end, once they should */
+#define KILL_MS    2000 /* between the soft end and the hard one */
+#define TWICE_MS   1000 /* SIGTERM to a group and to its members is one */
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* The system gives us the signal with the lowest number first. */
+static bool stop_waits(void)
+{
+    sigset_t set;
+
+    return sigpending(&set) == 0 &&
+           (sigismember(&set, SIGTERM) == 1 || sigismember(&set, SIGINT) == 1);
+}
+
+/* First: the run ends at a step's end, with a checkpoint. Second: at once. A
+ * closed terminal ends nothing. */
+static enum pst_status take_signal(struct pstctl_attempt *r,
+                                   struct pst_diag *diag)
+{
+    struct signalfd_siginfo info;
+    char who[64];
+
+    if (read(r->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
+        return PST_OK;
+    if (info.ssi_signo == SIGCHLD)
+        return PST_OK;
+    if (info.ssi_signo == SIGHUP && (r->signals > 0 || stop_waits()))
+        return PST_OK; /* it ends anyway */
+    if (info.ssi_signo == SIGHUP && r->supervised) {
+        r->progress.quiet = true; /* nobody is there to read */
+        return PST_OK;
+    }
+    if (info.ssi_signo == SIGHUP && !r->config->die_with_client) {
+        r->left = true;
+        return pst_diag_set(diag, PST_ERR_CANCELLED,
+                            "the terminal was closed; the job %s goes on: "
+                            "`penstock watch --job %s` shows it, `penstock "
+                            "stop --job %s` ends it",
+                            r->setup.job.text, r->setup.job.text,
+                            r->setup.job.text);
+    }
+    if (r->signals > 0 && info.ssi_signo == SIGTERM &&
+        now_ms() - r->signal_ms < TWICE_MS)
+        return PST_OK;
+    if (info.ssi_pid == 0 && info.ssi_signo == SIGINT) /* from the terminal */
+        (void)snprintf(who, sizeof(who), "Ctrl-C");
+    else
+        (void)snprintf(who, sizeof(who), "signal %u of process %u",
+                       info.ssi_signo, info.ssi_pid);
+    r->signal_ms = now_ms();
+    if (r->signals++ == 0) {
+        pstctl_printf(stderr,
+                      "%spenstock: %s: stopping at the end of the step; once "
+                      "more to end at once\n",
+                      r->progress.live ? "\n" : "", who);
+        return PST_OK;
+    }
+    return pst_diag_set(diag, PST_ERR_CANCELLED, "interrupted by %s", who);
+}
+
+/* All options and files are accepted. Who waits for us to be detached hears of
+ * it. */
+static void take_begin(struct pstctl_attempt *r)
+{
+    r->begun = true;
+    if (r->begun_fd != NULL && *r->begun_fd >= 0) {
+        (void)close(*r->begun_fd);
+        *r->begun_fd = -1;
+    }
+}
+
+/* The daemon's words. */
+static enum pst_status take_frame(struct pstctl_attempt *r,
+                                  const pstd_frame *frame,
+                                  struct pst_diag *diag)
+{
+    const pstctl_event *event = frame->event;
+
+    if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&
+        frame->reply->status != PST_OK)
+        return pst_diag_set(diag, (enum pst_status)frame->reply->status, "%s",
+                            frame->reply->text);
+    if (frame->body_case != PST__CONTROL__FRAME__BODY_EVENT)
+        return PST_OK;
+    pstctl_progress_event(&r->progress, event);
+    if (strcmp(event->name, "train_begin") == 0)
+        take_begin(r);
+    if (strcmp(event->name, "train_end") == 0)
+        r->over = true;
+    return PST_OK;
+}
+
+/* All that is there. Nobody there is no fault: the job has not come so far, or
+ * its end says why. */
+static enum pst_status take_frames(struct pstctl_attempt *r,
+                                   struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    while (status == PST_OK && !r->over) {
+        pstd_frame *frame = NULL;
+
+        status = pstctl_follow_next(&r->follow, 0, &frame, diag);
+        if (status == PST_OK)
+            status = take_frame(r, frame, diag);
+        pstd_frame_free(frame);
+    }
+    if (r->follow.other)
+        return status; /* ours will not get the name */
+    return status == PST_AGAIN || r->follow.conn.fd < 0 ? PST_OK : status;
+}
+
+static void ask_to_stop(struct pstctl_attempt *r)
+{
+    struct pst_diag ignored;
+
+    if (r->signals > 0 && !r->told && r->follow.conn.fd >= 0)
+        r->told = pstctl_stop_job(&r->follow.conn, false, &ignored) == PST_OK;
+}
+
+/* One round of waiting and looking. */
+static enum pst_status turn(struct pstctl_attempt *r, struct pst_diag *diag)
+{
+    struct pollfd fds[] = {
+        {.fd = r->signal_fd, .events = POLLIN},
+        {.fd = pstctl_follow_fd(&r->follow), .events = POLLIN},
+    };
+    enum pst_status status = PST_OK;
+
+    (void)poll(fds, PST_COUNT(fds), fds[1].fd < 0 ? CONNECT_MS : 1000);
+    if (fds[0].revents & POLLIN)
+        status = take_signal(r, diag);
+    pstctl_launch_pump(&r->launch);
+    if (status == PST_OK)
+        status = take_frames(r, diag);
+    ask_to_stop(r);
+    return status;
+}
+
+/* Until the run is over, the job is gone, or something is wrong. */
+static enum pst_status attend(struct pstctl_attempt *r, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    while (status == PST_OK && !r->over && !r->launch.ended)
+        status = turn(r, diag);
+    return status;
+}
+
+/* Waits for the child, then makes it go. */
+static void wait_end(struct pstctl_attempt *r, uint64_t patience_ms)
+{
+    uint64_t until = now_ms() + patience_ms;
+
+    for (unsigned i = 0; !r->launch.ended;) {
+        (void)usleep(5000);
+        pstctl_launch_pump(&r->launch);
+        if (now_ms() >= until && i < 2) {
+            pstctl_launch_end(&r->launch, i++ > 0);
+            until = now_ms() + KILL_MS;
+        }
+    }
+}
+
+/* What the job answers, or has left for us if it is gone. */
+static enum pst_status ask(struct pstctl_attempt *r,
+                           Pst__Control__Request__BodyCase request,
+                           Pst__Control__Reply__BodyCase reply,
+                           pstd_frame **ret, struct pst_diag *diag)
+{
+    enum pst_status status = PST_ERR_NO_DAEMON;
+
+    if (r->follow.conn.fd >= 0)
+        status = pstctl_ask(&r->follow.conn, request, reply, ret, diag);
+    return status == PST_ERR_NO_DAEMON
+               ? pstctl_recorded(r->setup.record.text, reply, ret, diag)
+               : status;
+}
+
+static enum pst_status draw(struct pstctl_attempt *r, struct pst_diag *diag)
+{
+    pstd_frame *frame = NULL;
+    enum pst_status status = ask(r, PST__CONTROL__REQUEST__BODY_GET_TRACE,
+                                 PST__CONTROL__REPLY__BODY_TRACE, &frame, diag);
+
+    if (status == PST_OK)
+        status = pstctl_trace_print(frame->reply->trace, r->setup.job.text,
+                                    r->config, false, NULL, diag);
+    pstd_frame_free(frame);
+    return status;
+}
+
+static enum pst_status report(struct pstctl_attempt *r, struct pst_diag *diag)
+{
+    pstd_frame *frame = NULL;
+    const Pst__Control__Result *result;
+    enum pst_status status =
+        ask(r, PST__CONTROL__REQUEST__BODY_GET_RESULT,
+            PST__CONTROL__REPLY__BODY_RESULT, &frame, diag);
+
+    if (status != PST_OK)
+        return status;
+    r->over = true; /* the run's own status may be "not found", too */
+    result = frame->reply->result;
+    if (r->config->json) {
+        status = pstctl_json_print(
+            pstctl_result_json(result, pstctl_start_us()), diag);
+    } else if (result->status == PST_OK && !r->config->quiet) {
+        struct pst_str line = {0};
+
+        pstctl_result_line(result, &line);
+        pstctl_printf(stdout, "%s\n", pst_str_text(&line));
+        pst_str_fini(&line);
+    }
+    if (status == PST_OK)
+        status = pstctl_result_status(result, diag);
+    if (status == PST_OK &&
+        (r->config->svg != NULL || r->config->trace != NULL))
+        status = draw(r, diag);
+    if (status == PST_OK && (r->signals > 0 || result->stopped))
+        status = pst_diag_set(
+            diag, PST_ERR_CANCELLED, "stopped after step %llu%s",
+            (unsigned long long)result->steps,
+            r->progress.saved && r->progress.saved_step == result->steps
+                ? "; --resume goes on from there"
+                : "");
+    pstd_frame_free(frame);
+    return status;
+}
+
+static void add_checkpoint_hint(const struct pstctl_attempt *r,
+                                struct pst_diag *diag)
+{
+    const struct pstctl_progress *p = &r->progress;
+    const struct pst_diag was = *diag;
+
+    if (p->saved)
+        (void)pst_diag_set(
+            diag, was.status,
+            "%s; the job was ended; --resume goes on after step %llu", was.text,
+            (unsigned long long)p->saved_step);
+    else
+        (void)pst_diag_set(diag, was.status, "%s; the job was ended", was.text);
+}
+
+/* How a job ended that left no result. */
+static enum pst_status post_mortem(struct pstctl_attempt *r,
+                                   struct pst_diag *diag)
+{
+    enum pst_status status =
+        pstctl_launch_outcome(&r->launch, r->progress.placement, diag);
+
+    r->died = r->signals == 0 && status == PST_ERR_PEER;
+    if (status == PST_OK && r->supervised) /* `penstock stop` while it loads */
+        return pst_diag_set(diag, PST_ERR_CANCELLED,
+                            "the job was stopped before its run began");
+    if (status == PST_OK)
+        return pst_diag_set(diag,
+                            r->signals > 0 ? PST_ERR_CANCELLED : PST_ERR_PEER,
+                            "the job ended before its run did");
+    if (status == PST_ERR_PEER && !r->supervised)
+        add_checkpoint_hint(r, diag);
+    return status;
+}
+
+enum pst_status pstctl_attempt_watch(struct pstctl_attempt *r,
+                                     struct pst_diag *diag)
+{
+    enum pst_status status = attend(r, diag);
+    const bool ours = !r->follow.other;
+    struct pst_diag ignored, why;
+
+    pstctl_progress_end(&r->progress);
+    if (r->left)
+        return status;
+    if (status == PST_OK) {
+        status = report(r, &why);
+        if (status != PST_ERR_NOT_FOUND || r->over)
+            *diag = why;
+        else
+            return post_mortem(r, diag); /* it has ended */
+        pstctl_close(&r->follow.conn);
+        wait_end(r, END_MS);
+        return status;
+    }
+    if (ours && r->follow.conn.fd >= 0 && r->signals < 2 &&
+        pstctl_stop_job(&r->follow.conn, true, &ignored) == PST_OK) {
+        pstctl_close(&r->follow.conn);
+        wait_end(r, END_MS);
+    } else {
+        wait_end(r, 0);
+    }
+    return status;
+}
+
+enum pst_status pstctl_attempt_rest(struct pstctl_attempt *r, unsigned seconds,
+                                    struct pst_diag *diag)
+{
+    const uint64_t until = now_ms() + 1000ull * seconds;
+    enum pst_status status = PST_OK;
+
+    while (status == PST_OK && r->signals == 0 && now_ms() < until) {
+        struct pollfd fd = {.fd = r->signal_fd, .events = POLLIN};
+
+        (void)poll(&fd, 1, (int)(until - now_ms()));
+        if (fd.revents & POLLIN)
+            status = take_signal(r, diag);
+    }
+    if (status == PST_OK && r->signals > 0)
+        status = pst_diag_set(diag, PST_ERR_CANCELLED,
+                              "stopped before the job was started again; "
+                              "--resume goes on from its newest checkpoint");
+    return status;
+}
+
+static enum pst_status block_signals(struct pstctl_attempt *r,
+                                     struct pst_diag *diag)
+{
+    sigset_t set;
+
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGINT);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGHUP);
+    (void)sigaddset(&set, SIGCHLD);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL); // NOLINT: no other thread
+    r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (r->signal_fd < 0)
+        return pst_diag_errno(diag, errno, "cannot wait for signals");
+    return PST_OK;
+}
+
+/* Nothing of the job is left: nor are its files, and, if the name is our own,
+ * sockets and locks of ranks that were killed. */
+static void clean_up(struct pstctl_attempt *r)
+{
+    struct pst_str dir = {0};
+    const char *slash = strrchr(pst_str_text(&r->setup.socket), '/');
+
+    (void)unlink(r->setup.output.text);
+    (void)unlink(r->setup.record.text);
+    pstctl_disown(&r->owner, true);
+    if (r->config->socket != NULL || slash == NULL)
+        return;
+    pst_str_addn(&dir, r->setup.socket.text,
+                 (size_t)(slash - r->setup.socket.text));
+    if (r->config->job != NULL)
+        (void)rmdir(pst_str_text(&dir)); /* others' sockets may be there */
+    else if (!dir.failed && pst_remove_tree(dir.text, NULL) != PST_OK)
+        pstctl_printf(stderr, "penstock: cannot remove %s\n", dir.text);
+    pst_str_fini(&dir);
+}
+
+/* Orphans of a launcher that was killed become our children, so that none is
+ * missed: whatever is one when the launcher has ended is killed. */
+static void adopt_orphans(const struct pstctl_attempt *r)
+{
+    if (r->supervised)
+        (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
+                                    const struct pstd_config *config,
+                                    struct pst_diag *diag)
+{
+    int *const begun_fd = r->begun_fd;
+    enum pst_status status;
+
+    *r = (struct pstctl_attempt){
+        .config = config,
+        .setup = PSTCTL_SETUP_NONE,
+        .owner = {.fd = -1},
+        .signal_fd = -1,
+        .begun_fd = begun_fd,
+        .supervised = config->max_restarts > 0 || config->detach,
+        .launch = {.err_fd = -1, .ended = true},
+        .follow = PSTCTL_FOLLOW_NONE,
+        .progress = {.out = config->json ? stderr : stdout,
+                     .quiet = config->quiet || config->detach},
+    };
+    status = pstctl_setup_name(&r->setup, config, diag);
+    if (status == PST_OK)
+        status = block_signals(r, diag);
+    if (status == PST_OK)
+        status = pstctl_setup_plan(&r->setup, config, &r->ranks, diag);
+    if (status == PST_OK)
+        status = pstctl_own(r->setup.socket.text, r->setup.job.text,
+                            config->socket == NULL, &r->owner, diag);
+    adopt_orphans(r);
+    return status;
+}
+
+enum pst_status pstctl_attempt_start(struct pstctl_attempt *r,
+                                     const struct pstd_config *options,
+                                     struct pst_diag *diag)
+{
+    const struct pstctl_conn none = {.fd = -1};
+    struct pstctl_job job = {.plan = r->setup.plan,
+                             .name = r->setup.job.text,
+                             .output = r->setup.output.text,
+                             .ranks = r->ranks,
+                             .supervised = r->supervised};
+    enum pst_status status;
+
+    (void)unlink(r->setup.record.text);
+    status = pstctl_setup_session(&r->setup, options, diag);
+    if (status == PST_OK)
+        status = pstctl_follow_init(&r->follow, &none, r->setup.socket.text, 1,
+                                    diag);
+    pstctl_key(r->follow.run_id);
+    job.run_id = r->follow.run_id;
+    job.session = r->setup.session.text;
+    job.shm = r->setup.shm.path.text;
+    job.held[0] = r->owner.fd;
+    job.held[1] = r->setup.temp.fd;
+    job.held[2] = r->setup.shm.fd;
+    if (status == PST_OK)
+        status = pstctl_launch(options, &job, &r->launch, diag);
+    if (status == PST_OK)
+        pstctl_own_launcher(&r->owner, r->launch.pid);
+    return status;
+}
+
+void pstctl_attempt_end(struct pstctl_attempt *r)
+{
+    if (r->supervised)
+        pstctl_launch_reap();
+    pstctl_launch_fini(&r->launch);
+    pstctl_follow_fini(&r->follow);
+    pstctl_progress_fini(&r->progress);
+    r->launch = (struct pstctl_launch){.err_fd = -1, .ended = true};
+    r->follow = (struct pstctl_follow)PSTCTL_FOLLOW_NONE;
+    r->progress =
+        (struct pstctl_progress){.out = r->progress.out,
+                                 .quiet = r->progress.quiet,
+                                 .saved = r->progress.saved,
+                                 .saved_step = r->progress.saved_step};
+    r->told = r->begun = r->over = r->died = false;
+}
+
+void pstctl_attempt_fini(struct pstctl_attempt *r)
+{
+    pstctl_attempt_end(r);
+    if (!r->left && r->owner.fd >= 0)
+        clean_up(r);
+    pstctl_setup_fini(&r->setup, r->left);
+    pstctl_disown(&r->owner, false);
+    if (r->signal_fd >= 0)
+        (void)close(r->signal_fd);
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_JOB_ATTEMPT_H
+#define PENSTOCK_DAEMON_CTL_JOB_ATTEMPT_H
+/*
+ * One start of a job's ranks, from mpirun to their end, seen by the client that
+ * started them. A supervised job has several, one after the other. One thread.
+ */
+#include "daemon/ctl/job/follow.h"
+#include "daemon/ctl/job/launch.h"
+#include "daemon/ctl/job/owner.h"
+#include "daemon/ctl/job/setup.h"
+#include "daemon/ctl/print.h"
+
+struct pstctl_attempt {
+    /* Of the job. */
+    const struct pstd_config *config; /* as the user gave it */
+    struct pstctl_setup setup;
+    struct pstctl_owner owner;
+    unsigned ranks;
+    int signal_fd;
+    int *begun_fd;      /* closed when the run begins; NULL: nobody waits */
+    bool supervised;    /* this process and the job end together */
+    unsigned signals;   /* that came and end the job */
+    uint64_t signal_ms; /* when the newest came */
+    uint64_t restarts;  /* so far */
+    /* Of the newest start. */
+    struct pstctl_launch launch;
+    struct pstctl_follow follow;
+    struct pstctl_progress progress;
+    bool told;  /* the job was asked to stop */
+    bool left;  /* the terminal was closed: the job goes on */
+    bool begun; /* train_begin seen */
+    bool over;  /* train_end seen */
+    bool died;  /* it ended without a result, and nobody had asked it to */
+};
+
+/* Names, plan and signals of the job that config describes; begun_fd alone is
+ * there before. Whatever it returns, fini is called for. */
+enum pst_status pstctl_attempt_init(struct pstctl_attempt *a,
+                                    const struct pstd_config *config,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* Starts the ranks with these options, which are config's but for a restart.
+ */
+enum pst_status pstctl_attempt_start(struct pstctl_attempt *a,
+                                     const struct pstd_config *options,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* Until the ranks have ended, or are left alone; how the run went. */
+enum pst_status pstctl_attempt_watch(struct pstctl_attempt *a,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* Waits for seconds, or until a signal ends the job (PST_ERR_CANCELLED). */
+enum pst_status pstctl_attempt_rest(struct pstctl_attempt *a, unsigned seconds,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* Kills what is left of the newest start, and forgets it. */
+void pstctl_attempt_end(struct pstctl_attempt *a);
+/* Removes all files of the job, unless it goes on without us. */
+void pstctl_attempt_fini(struct pstctl_attempt *a);
+
+#endif

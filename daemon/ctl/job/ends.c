@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/job/ends.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/common/setup.h"
+#include "daemon/ctl/out.h"
+#include "stages/base/alloc.h"
+#include "stages/base/host/fs.h"
+#include "stages/run/exec.h"
+
+const char *pstctl_cause_name(enum pstctl_cause cause)
+{
+    static const char *const names[] = {
+#define ROW(id, name) (name),
+        PSTCTL_CAUSE_LIST(ROW)
+#undef ROW
+    };
+
+    return names[cause];
+}
+
+uint64_t pstctl_oom_kills(void)
+{
+    char text[32768];
+    const char *at;
+    ssize_t n;
+    const int fd = open("/proc/vmstat", O_RDONLY | O_CLOEXEC);
+
+    n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
+    if (fd >= 0)
+        (void)close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    at = strstr(text, "\noom_kill ");
+    return at != NULL ? strtoull(at + 10, NULL, 10) : 0;
+}
+
+/* "... : rank 1 is stuck in step": the first rank that a text blames. */
+static int blamed(const char *text)
+{
+    const char *at = strstr(text, "rank ");
+
+    while (at != NULL && (at[5] < '0' || at[5] > '9'))
+        at = strstr(at + 5, "rank ");
+    return at != NULL ? (int)strtol(at + 5, NULL, 10) : -1;
+}
+
+static void classify(const struct pstctl_launch *l, bool oom,
+                     struct pstctl_end *e)
+{
+    const bool hangs =
+        pst_has_prefix(pst_str_text(&l->cause), PST_WATCHDOG_TEXT);
+
+    e->rank = -1;
+    e->exit_code = WIFEXITED(l->status) ? WEXITSTATUS(l->status) : -1;
+    if (hangs) {
+        e->cause = PSTCTL_CAUSE_WATCHDOG;
+        e->rank = blamed(l->cause.text);
+    } else if (l->killed_rank >= 0) {
+        e->cause = PSTCTL_CAUSE_SIGNAL;
+        e->rank = l->killed_rank;
+        e->signal = l->killed_signal;
+        e->exit_code = -1;
+    } else if (WIFSIGNALED(l->status)) {
+        e->cause = l->is_mpirun ? PSTCTL_CAUSE_LAUNCHER : PSTCTL_CAUSE_SIGNAL;
+        e->signal = WTERMSIG(l->status);
+    } else {
+        e->cause = PSTCTL_CAUSE_EXIT;
+        e->rank = l->exited_rank;
+        if (l->exited_rank >= 0)
+            e->exit_code = l->exited_code;
+    }
+    if (e->cause == PSTCTL_CAUSE_SIGNAL && e->signal == SIGKILL && oom)
+        e->cause = PSTCTL_CAUSE_OOM;
+}
+
+void pstctl_end_of(const struct pstctl_launch *launch, const char *placement,
+                   bool oom, const struct pst_diag *why, struct pstctl_end *ret)
+{
+    struct pst_str stages = {0};
+
+    classify(launch, oom, ret);
+    if (placement != NULL && ret->rank >= 0)
+        pstd_placement_of(placement, (unsigned)ret->rank, &stages);
+    (void)snprintf(ret->stages, sizeof(ret->stages), "%s",
+                   pst_str_text(&stages));
+    pst_str_fini(&stages);
+    (void)snprintf(ret->text, sizeof(ret->text), "%s%.*s",
+                   ret->cause == PSTCTL_CAUSE_OOM ? "likely out of memory: "
+                                                  : "",
+                   PST_DIAG_TEXT - 64, why->text);
+}
+
+enum pst_status pstctl_record_open(struct pstctl_record *r,
+                                   const struct pstd_config *config,
+                                   const char *job, struct pst_diag *diag)
+{
+    const char *dir =
+        config->log_dir != NULL ? config->log_dir : config->checkpoint;
+    enum pst_status status;
+
+    *r = (struct pstctl_record){.job = job, .log = {.fd = -1}};
+    if (dir == NULL)
+        return PST_OK;
+    r->dir = pst_strdup(PST_TAG_DAEMON, dir);
+    if (r->dir == NULL)
+        return pst_diag_nomem(diag, strlen(dir));
+    status = pst_mkdirs(dir, 0750, diag);
+    if (status == PST_OK && config->log_dir != NULL)
+        status = pstd_logfile_open(&r->log, dir, "supervisor", diag);
+    return status;
+}
+
+static void log_note(struct pstctl_record *r, const struct pstd_note *note)
+{
+    const struct pstd_log_head head = {.time_us = pstd_now_us(),
+                                       .is_supervisor = true,
+                                       .stage = "-",
+                                       .job = r->job,
+                                       .seq = ++r->seq};
+    struct pst_str line = {0};
+
+    pstd_log_format(&head, note, &line);
+    if (!line.failed)
+        pstd_logfile_write(&r->log, line.text, line.len);
+    pst_str_fini(&line);
+}
+
+static void log_end(struct pstctl_record *r, const struct pstctl_end *e)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_JOB_ENDED);
+    pstd_note_text(&note, "cause", pstctl_cause_name(e->cause));
+    pstd_note_int(&note, "of_rank", e->rank);
+    pstd_note_text(&note, "stages", e->stages);
+    pstd_note_int(&note, "signal", e->signal);
+    pstd_note_int(&note, "exit_code", e->exit_code);
+    pstd_note_int(&note, "step", (int64_t)e->step);
+    pstd_note_int(&note, "checkpoint_step", (int64_t)e->checkpoint);
+    pstd_note_int(&note, "restarts", (int64_t)e->restarts);
+    pstd_note_text(&note, "text", e->text);
+    log_note(r, &note);
+    if (!e->again)
+        return;
+    pstd_note_init(&note, PSTD_EVENT_JOB_RESTART);
+    pstd_note_int(&note, "restarts", (int64_t)e->restarts + 1);
+    pstd_note_int(&note, "checkpoint_step", (int64_t)e->checkpoint);
+    pstd_note_int(&note, "delay_s", e->delay_s);
+    log_note(r, &note);
+}
+
+static json_t *to_json(const struct pstctl_record *r,
+                       const struct pstctl_end *e)
+{
+    return json_pack(
+        "{s:i, s:s, s:I, s:s, s:i, s:s, s:i, s:i, s:s, s:I, s:I, s:I, s:b, "
+        "s:I}",
+        "version", 1, "job", r->job, "time_us", (json_int_t)pstd_now_us(),
+        "cause", pstctl_cause_name(e->cause), "rank", e->rank, "stages",
+        e->stages, "signal", e->signal, "exit_code", e->exit_code, "text",
+        e->text, "step", (json_int_t)e->step, "checkpoint_step",
+        (json_int_t)e->checkpoint, "restarts", (json_int_t)e->restarts,
+        "restarted", (int)e->again, "delay_s", (json_int_t)e->delay_s);
+}
+
+void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)
+{
+    struct pst_str path = {0};
+    struct pst_diag diag;
+    json_t *json;
+    char *text;
+    enum pst_status status;
+
+    if (r->dir == NULL)
+        return;
+    log_end(r, e);
+    json = to_json(r, e);
+    text = json != NULL ? json_dumps(json, JSON_INDENT(1)) : NULL;
+    pst_str_addf(&path, "%s/last_exit.json", r->dir);
+    status = text == NULL || path.failed
+                 ? pst_diag_nomem(&diag, sizeof(*e))
+                 : pst_file_write(path.text, text, strlen(text), &diag);
+    if (status != PST_OK)
+        pstctl_printf(stderr, "penstock: %s\n", diag.text);
+    json_decref(json);
+    free(text); /* jansson's own */
+    pst_str_fini(&path);
+}
+
+void pstctl_record_close(struct pstctl_record *r)
+{
+    pstd_logfile_close(&r->log);
+    pst_free(r->dir);
+    r->dir = NULL;
+}

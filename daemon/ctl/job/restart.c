@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/job/restart.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "stages/base/alloc.h"
+#include "stages/files/owner.h"
+
+#define LONGEST_S 60
+
+bool pstctl_budget_take(struct pstctl_budget *b, uint64_t step,
+                        unsigned *ret_delay_s)
+{
+    if (step > b->step)
+        b->used = 0;
+    b->step = PST_MAX(b->step, step);
+    if (b->used >= b->limit)
+        return false;
+    *ret_delay_s = b->used == 0 ? 0
+                   : b->used > 6
+                       ? LONGEST_S
+                       : PST_MIN(1u << (b->used - 1), (unsigned)LONGEST_S);
+    b->used++;
+    return true;
+}
+
+/* Newest good one of a folder, 0: none; whether there are any at all. */
+static enum pst_status look_into(const char *dir, uint64_t *ret_step,
+                                 bool *ret_any, struct pst_diag *diag)
+{
+    struct pst_checkpoint_rows rows = {0};
+    enum pst_status status;
+
+    *ret_step = 0;
+    *ret_any = false;
+    if (dir == NULL || access(dir, F_OK) != 0)
+        return PST_OK;
+    status = pst_checkpoint_table(dir, false, &rows, diag);
+    *ret_any = rows.n > 0;
+    for (size_t i = 0; i < rows.n && *ret_step == 0; i++)
+        if (rows.at[i].state == PST_CHECKPOINT_GOOD)
+            *ret_step = rows.at[i].step;
+    pst_vec_fini(&rows);
+    return status;
+}
+
+static enum pst_status name_of(const char *dir, char ret[33],
+                               struct pst_diag *diag)
+{
+    struct pst_checkpoint_run run = {0};
+    enum pst_status status = PST_OK;
+
+    if (dir != NULL && access(dir, F_OK) == 0)
+        status = pst_checkpoint_whose(dir, &run, diag);
+    if (status == PST_OK)
+        memcpy(ret, run.name, sizeof(run.name));
+    pst_free(run.fallback);
+    return status;
+}
+
+static enum pst_status look(const struct pstd_config *config, uint64_t *ret,
+                            bool *ret_any, struct pst_diag *diag)
+{
+    uint64_t first = 0, second = 0;
+    bool any = false, others = false;
+    enum pst_status status = look_into(config->checkpoint, &first, &any, diag);
+
+    if (status == PST_OK)
+        status = look_into(config->checkpoint_fallback, &second, &others, diag);
+    *ret = PST_MAX(first, second);
+    *ret_any = any || others;
+    return status;
+}
+
+enum pst_status pstctl_past_init(struct pstctl_past *past,
+                                 const struct pstd_config *config,
+                                 struct pst_diag *diag)
+{
+    bool any;
+
+    *past = (struct pstctl_past){0};
+    if (name_of(config->checkpoint, past->run, diag) != PST_OK)
+        past->run[0] = '\0'; /* the ranks refuse the folder, with the cause */
+    if (look(config, &past->step, &any, diag) != PST_OK)
+        past->step = 0;
+    if (!config->resume.on)
+        past->step = 0; /* whatever is there is another run's */
+    return PST_OK;
+}
+
+/* A run that does not go on with one gives the folder a new name, before its
+ * first step. */
+static bool is_ours(const struct pstctl_past *past,
+                    const struct pstd_config *config)
+{
+    struct pst_diag ignored;
+    char name[33] = "";
+
+    if (config->resume.on)
+        return true;
+    return name_of(config->checkpoint, name, &ignored) == PST_OK &&
+           name[0] != '\0' && strcmp(name, past->run) != 0;
+}
+
+enum pst_status pstctl_past_look(const struct pstctl_past *past,
+                                 const struct pstd_config *config,
+                                 uint64_t *ret_step, struct pst_diag *diag)
+{
+    bool any;
+
+    *ret_step = 0;
+    return is_ours(past, config) ? look(config, ret_step, &any, diag) : PST_OK;
+}
+
+enum pst_status pstctl_past_config(const struct pstctl_past *past,
+                                   const struct pstd_config *config,
+                                   struct pstd_config *ret,
+                                   struct pst_diag *diag)
+{
+    uint64_t step = 0;
+    bool any = false, goes_on;
+    enum pst_status status = PST_OK;
+
+    if (is_ours(past, config))
+        status = look(config, &step, &any, diag);
+    if (status == PST_OK)
+        status = pstd_config_copy(ret, config, diag);
+    if (status != PST_OK)
+        return status;
+    /* --resume=STEP sets newer ones aside: once. */
+    goes_on = config->resume.on ? past->resumed : step > 0;
+    if (goes_on)
+        status = pstd_config_set(ret, PSTD_OPT_TRAIN, "resume", "yes", diag);
+    if (status == PST_OK && goes_on && config->adopt)
+        status = pstd_config_set(ret, PSTD_OPT_TRAIN, "adopt", "no", diag);
+    /* Those of ours of which none is good make way. */
+    if (status == PST_OK && !config->resume.on && !goes_on && any)
+        status = pstd_config_set(ret, PSTD_OPT_TRAIN, "adopt", "yes", diag);
+    if (status != PST_OK)
+        pstd_config_fini(ret);
+    return status;
+}

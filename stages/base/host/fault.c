@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/base/host/fault.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+    atomic_long left; /* times that the point is passed before it happens */
+    char point[24], action[16];
+    const char *once; /* file that is removed when it happens; NULL: none */
+} fault;
+
+// NOLINTBEGIN(concurrency-mt-unsafe): nobody changes the environment
+static bool is_our_rank(void)
+{
+    const char *wanted = getenv("PENSTOCK_FAULT_RANK");
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+
+    return wanted == NULL || rank == NULL || strcmp(wanted, rank) == 0;
+}
+
+void pst_fault_read(void)
+{
+    const char *text = getenv("PENSTOCK_FAULT");
+    const char *action = text != NULL ? strrchr(text, ':') : NULL;
+    size_t n;
+    long nth;
+
+    atomic_store(&fault.left, 0);
+    if (action == NULL || !is_our_rank())
+        return;
+    n = strcspn(text, ":");
+    nth = text + n < action ? strtol(text + n + 1, NULL, 10) : 1;
+    if (n >= sizeof(fault.point))
+        return;
+    (void)snprintf(fault.point, sizeof(fault.point), "%.*s", (int)n, text);
+    (void)snprintf(fault.action, sizeof(fault.action), "%s", action + 1);
+    fault.once = getenv("PENSTOCK_FAULT_ONCE");
+    atomic_store(&fault.left, nth);
+}
+// NOLINTEND(concurrency-mt-unsafe)
+
+bool pst_fault_is_set(void)
+{
+    return atomic_load_explicit(&fault.left, memory_order_relaxed) > 0;
+}
+
+/* "hang": this thread does nothing any more; "stop": nor do the others of the
+ * process; "spin": it computes for ever; "kill", "crash", "exit": the process
+ * ends; a number: it sleeps so many ms. */
+static void happen(void)
+{
+    const long ms = strtol(fault.action, NULL, 10);
+
+    if (fault.once != NULL && unlink(fault.once) != 0)
+        return; /* it has happened before */
+    (void)dprintf(STDERR_FILENO, "PENSTOCK_FAULT: %s: %s\n", fault.point,
+                  fault.action);
+    if (ms > 0)
+        (void)usleep((useconds_t)(ms * 1000));
+    if (strcmp(fault.action, "kill") == 0)
+        (void)raise(SIGKILL);
+    if (strcmp(fault.action, "crash") == 0)
+        (void)raise(SIGSEGV);
+    if (strcmp(fault.action, "exit") == 0)
+        _exit(3);
+    if (strcmp(fault.action, "stop") == 0)
+        (void)raise(SIGSTOP);
+    while (strcmp(fault.action, "hang") == 0)
+        (void)pause();
+    while (strcmp(fault.action, "spin") == 0)
+        atomic_signal_fence(memory_order_seq_cst);
+}
+
+void pst_fault_point(const char *name)
+{
+    if (pst_fault_is_set() && strcmp(fault.point, name) == 0 &&
+        atomic_fetch_sub(&fault.left, 1) == 1)
+        happen();
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_BASE_HOST_FAULT_H
+#define PENSTOCK_STAGES_BASE_HOST_FAULT_H
+/*
+ * Faults on purpose, for tests: PENSTOCK_FAULT in the environment names a point
+ * of the program, how often it is to be passed, and what happens then
+ * (stages/base/README.md). Any thread. Without it a point costs one load.
+ */
+#include <stdbool.h>
+
+/* Once, before other threads; what is no fault of that form is none. */
+void pst_fault_read(void);
+bool pst_fault_is_set(void);
+/* The program is at the point of that name. */
+void pst_fault_point(const char *name);
+
+#endif

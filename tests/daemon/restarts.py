@@ -1,0 +1,325 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that die and are started again by `penstock run --max-restarts`.
+
+usage: restarts.py PENSTOCK TINY.pt2 self|mpi [KILLS [SEED]]
+
+kills     a rank is killed at a named point, drawn by the seed: the job comes to
+          its end by itself, with the bits of a run that nobody disturbed
+budget    a job that dies again and again at one step is given up
+launcher  mpirun, or the supervisor, is killed: no process is left
+causes    what last_exit.json and supervisor.log say of each kind of end
+detach    the job in the background
+"""
+import glob
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import clients
+
+POINTS = {"start": 1, "load": 2, "agree": 3, "step": 40, "save": 3, "gather": 1,
+          "end": 1, "F": 80, "B": 60, "SEND_F": 50, "RECV_F": 50, "SEND_B": 50,
+          "RECV_B": 50, "report": 30, "update": 40, "updated": 40, "shard": 2,
+          "sharded": 3, "rename": 4, "manifest": 3, "saved": 2}
+# Passed by the thread of one rank only, or by one process only.
+RANK_0 = {"manifest", "saved", "SEND_F", "RECV_B"}
+RANK_1 = {"RECV_F", "SEND_B"}
+STEPS, EVERY = 60, 10
+NONE_LEFT_S = 5
+
+
+class Bench:
+    def __init__(self, penstock, model, transport, folder):
+        self.penstock, self.transport = penstock, transport
+        self.folder, self.n = folder, 0
+        self.lanes = 2 if transport == "self" else 1  # ranks of a process
+        self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder)
+        os.symlink(model, os.path.join(folder, "tiny.pt2"))
+        clients.write_data(os.path.join(folder, "data.safetensors"))
+        self.call("split", "tiny.pt2", "-o", "tiny.plan")
+        self.call(*self.words("undisturbed"))
+        self.want = self.weights("undisturbed")
+
+    def words(self, name, *more, steps=STEPS):
+        return ["run", "tiny.plan", "-n", "2", "-m", "2", "--data",
+                "data.safetensors", "--lr", "0.001", "--transport",
+                self.transport, "--steps", str(steps), "--checkpoint", name,
+                "--checkpoint-every", str(EVERY), "--quiet", *more]
+
+    def begin(self, *words, **env):
+        return subprocess.Popen([self.penstock, *words], cwd=self.folder,
+                                env={**self.env, **env}, text=True,
+                                stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def call(self, *words, code=0, **env):
+        job = self.begin(*words, **env)
+        out, err = job.communicate(timeout=100)
+        assert job.returncode == code, (words, env, job.returncode, out, err)
+        return out + err
+
+    def weights(self, name):
+        folder = os.path.join(self.folder, name, f"step-{STEPS:08d}")
+        files = {}
+        for path in glob.glob(folder + "/*.safetensors"):
+            with open(path, "rb") as file:
+                files[os.path.basename(path)] = file.read()
+        assert files, (folder, os.listdir(os.path.join(self.folder, name)))
+        return files
+
+    def last_exit(self, name):
+        with open(os.path.join(self.folder, name, "last_exit.json"),
+                  encoding="utf-8") as file:
+            return json.load(file)
+
+    def events(self, name, event):
+        lines = []
+        with open(os.path.join(self.folder, name, "supervisor.log"),
+                  encoding="utf-8") as file:
+            for line in file:
+                if f" event={event} " in line:
+                    lines.append(line)
+        return lines
+
+    def fresh(self):
+        self.n += 1
+        return f"job-{self.n}"
+
+    def once(self, point, rank=None, action="kill"):
+        """The environment of a fault that happens once."""
+        flag = os.path.join(self.folder, f"flag-{self.n}")
+        with open(flag, "w", encoding="utf-8"):
+            pass
+        env = {"PENSTOCK_FAULT": f"{point}:{action}",
+               "PENSTOCK_FAULT_ONCE": flag}
+        if rank is not None:
+            env["PENSTOCK_FAULT_RANK"] = str(rank)
+        return env, flag
+
+    def pids(self, name):
+        """Of the ranks, as their logs say."""
+        found = []
+        for path in glob.glob(os.path.join(self.folder, name, "rank-*.log")):
+            with open(path, encoding="utf-8") as file:
+                lines = [x for x in file if " event=start " in x]
+            found.append(int(lines[-1].split(" pid=")[1].split()[0]))
+        return found
+
+    def await_step(self, name, step):
+        path = os.path.join(self.folder, name, "rank-0.log")
+        until = time.monotonic() + 40
+        while time.monotonic() < until:
+            if os.path.exists(path):
+                with open(path, encoding="utf-8") as file:
+                    for line in file:
+                        if (" event=step " in line and
+                                int(line.split(" step=")[1].split()[0]) >= step):
+                            return
+            time.sleep(.005)
+        raise AssertionError(f"{path} never says step {step}")
+
+    def nothing_left(self, pids):
+        until = time.monotonic() + NONE_LEFT_S
+        left = pids
+        while left and time.monotonic() < until:
+            left = [p for p in left if is_alive(p)]
+            time.sleep(.02)
+        assert not left, f"processes {left} after {NONE_LEFT_S} s"
+
+    def no_files_left(self):
+        left = glob.glob(os.path.join(self.folder, "penstock-??????"))
+        left += glob.glob(os.path.join(self.folder, "penstock", "*"))
+        assert not left, left
+
+    def await_event(self, name, event):
+        until = time.monotonic() + 40
+        while not self.events(name, event):
+            assert time.monotonic() < until, (name, event)
+            time.sleep(.01)
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def parent(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return int(file.read().rsplit(")", 1)[1].split()[1])
+
+
+def shared_memory(mpirun):
+    with open(f"/proc/{mpirun}/cmdline", encoding="utf-8") as file:
+        words = file.read().split("\0")
+    return words[words.index("btl_vader_backing_directory") + 1]
+
+
+def kills(b, number, rng):
+    """As many as asked for, every point about as often as any other."""
+    points = list(POINTS)
+    if b.transport == "self":  # one process, whose thread passes some never
+        points = [p for p in points if "RECV" not in p and "SEND" not in p]
+    lost, seconds = 0, []
+    for i in range(number):
+        if i % len(points) == 0:
+            rng.shuffle(points)
+        point = points[i % len(points)]
+        nth = rng.randint(1, POINTS[point])
+        rank = rng.randrange(2)
+        rank = 0 if point in RANK_0 else 1 if point in RANK_1 else rank
+        name = b.fresh()
+        env, flag = b.once(f"{point}:{nth}", rank)
+        begin = time.monotonic()
+        b.call(*b.words(name, "--max-restarts", "2"), **env)
+        assert not os.path.exists(flag), f"{point}:{nth} was never passed"
+        said = b.last_exit(name)
+        assert said["cause"] == "done", said
+        lost += said["restarts"] == 0
+        seconds.append(time.monotonic() - begin)
+        assert b.weights(name) == b.want, (point, nth, rank)
+        b.no_files_left()
+    print(f"{number} kills at {min(number, len(points))} points: all came to "
+          f"their end with the same bits; {lost} died when all was done; at "
+          f"most {max(seconds):.1f} s in all")
+
+
+def budget(b):
+    """A job that gets further each time is started again without limit; one
+    that does not is given up, with a pause before each start but the first."""
+    name = b.fresh()
+    b.call(*b.words(name, "--max-restarts", "1", "--log-dir", name),
+           PENSTOCK_FAULT=f"updated:{15 * b.lanes}:kill",
+           PENSTOCK_FAULT_RANK="0")
+    again = b.events(name, "job_restart")
+    steps = [x.split(" checkpoint_step=")[1].split()[0] for x in again]
+    assert steps == ["10", "20", "30", "40", "50"], again
+    assert b.last_exit(name)["restarts"] == len(again) > 1
+    assert b.weights(name) == b.want
+    name = b.fresh()
+    said = b.call(*b.words(name, "--max-restarts", "2", "--log-dir", name),
+                  code=1, PENSTOCK_FAULT="updated:5:kill",
+                  PENSTOCK_FAULT_RANK="0")
+    assert "2 times without a newer checkpoint" in said, said
+    again = b.events(name, "job_restart")
+    assert [x.split(" delay_s=")[1].split()[0] for x in again] == ["0", "1"]
+    said = b.last_exit(name)
+    assert said["restarts"] == 2 and not said["restarted"], said
+    assert said["cause"] == "signal" and said["signal"] == 9, said
+
+
+def causes(b):
+    """By mpirun; one process is a rank of its own."""
+    for action, cause, key, value in (
+            ("kill", "signal", "signal", 9), ("crash", "signal", "signal", 11),
+            ("exit", "exit", "exit_code", 3)):
+        name = b.fresh()
+        env, _ = b.once("updated:12", 1, action)
+        b.call(*b.words(name, "--max-restarts", "1", "--log-dir", name), **env)
+        end, = [x for x in b.events(name, "job_ended") if "=done" not in x]
+        assert f" cause={cause} " in end and f" {key}={value} " in end, end
+        if b.transport == "mpi":
+            assert " of_rank=1 stages=1 " in end, end
+        assert b.weights(name) == b.want
+    name = b.fresh()
+    env, _ = b.once("step:12", 1, "stop" if b.transport == "mpi" else "hang")
+    b.call(*b.words(name, "--max-restarts", "1", "--log-dir", name,
+                    "--watchdog", "2"), **env)
+    end, = [x for x in b.events(name, "job_ended") if "=done" not in x]
+    assert " cause=watchdog " in end, end
+    if b.transport == "mpi":
+        assert " of_rank=1 " in end, end
+    assert b.weights(name) == b.want
+    # What would be refused again is not started again.
+    name = b.fresh()
+    b.call("run", "tiny.plan", "-n", "2", "-m", "2", "--data", "none",
+           "--transport", b.transport, "--checkpoint", name, "--log-dir", name,
+           "--max-restarts", "5", code=74)
+    assert b.last_exit(name)["cause"] == "refused", b.last_exit(name)
+    assert not b.events(name, "job_restart")
+    assert "--checkpoint DIR" in b.call(
+        "run", "tiny.plan", "--data", "data.safetensors", "--max-restarts", "1",
+        code=64)
+
+
+def launcher(b):
+    """Whichever process is killed, the others go; nothing stays behind."""
+    name = b.fresh()
+    job = b.begin(*b.words(name, "--max-restarts", "1", "--log-dir", name,
+                           "--job", "gone", steps=10 ** 9))
+    b.await_step(name, 2 * EVERY)
+    ranks = b.pids(name)
+    if b.transport == "mpi":
+        mpirun = parent(ranks[0])
+        assert parent(mpirun) == job.pid
+        os.kill(mpirun, signal.SIGKILL)
+        b.nothing_left([mpirun, *ranks])
+        until = time.monotonic() + 40
+        while set(b.pids(name)) & set(ranks) and time.monotonic() < until:
+            time.sleep(.01)
+        b.await_step(name, 3 * EVERY)
+        ranks = b.pids(name)
+        assert " cause=launcher " in b.events(name, "job_ended")[0]
+    else:
+        assert parent(ranks[0]) == job.pid
+    pids = {*ranks, *(parent(p) for p in ranks)} - {job.pid}
+    shared = shared_memory(parent(ranks[0])) if b.transport == "mpi" else None
+    job.kill()
+    job.wait()
+    b.nothing_left(list(pids))
+    # The next job removes what that one could not, sockets of that name too.
+    if shared:
+        assert os.path.exists(shared) and glob.glob(b.folder +
+                                                    "/penstock-??????")
+    b.call(*b.words(b.fresh(), "--job", "gone"))
+    assert not glob.glob(b.folder + "/penstock-??????")
+    assert not shared or not os.path.exists(shared), shared
+
+
+def detach(b):
+    name = b.fresh()
+    words = b.words(name, "--detach", "--job", "far", "--max-restarts", "1",
+                    "--log-dir", name, "--json", steps=10 ** 9)
+    words.remove("--quiet")
+    supervisor = json.loads(b.call(*words))["supervisor"]
+    b.await_step(name, EVERY)
+    os.kill(b.pids(name)[0], signal.SIGKILL)
+    b.await_event(name, "job_restart")
+    until = time.monotonic() + 40
+    while b.begin("stop", "--job", "far").wait() != 0:
+        assert time.monotonic() < until
+        time.sleep(.05)
+    b.nothing_left([supervisor, *b.pids(name)])
+    assert b.last_exit(name)["cause"] == "stopped", b.last_exit(name)
+    # A run that cannot begin says so, and why.
+    said = b.call("run", "tiny.plan", "--transport", b.transport, "--data",
+                  "none", "--detach", code=74)
+    assert "none" in said, said
+    b.call("run", "tiny.plan", "--data", "data.safetensors", "--detach",
+           "--die-with-client", code=64)
+
+
+def main():
+    penstock, model = map(os.path.abspath, sys.argv[1:3])
+    number, seed = (int(a) for a in (*sys.argv[4:], *(
+        "8", "1")[len(sys.argv[4:]):]))
+    print(f"seed {seed}")
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        b = Bench(penstock, model, sys.argv[3], folder)
+        kills(b, number, random.Random(seed))
+        for part in budget, causes, launcher, detach:
+            part(b)
+            b.no_files_left()
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+/* When a job is started again, and what is removed of one that is gone. */
+#include "daemon/ctl/job/restart.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/ctl/job/ends.h"
+#include "daemon/ctl/job/scratch.h"
+#include "stages/base/host/fs.h"
+#include "stages/run/exec.h"
+#include "tests/test.h"
+
+static void waits_longer_without_progress(void **state)
+{
+    static const unsigned want[] = {0, 1, 2, 4, 8, 16, 32, 60, 60};
+    struct pstctl_budget b = {.limit = PST_COUNT(want)};
+    unsigned delay = 99;
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(want); i++) {
+        assert_true(pstctl_budget_take(&b, 7, &delay));
+        assert_int_equal(delay, want[i]);
+    }
+    assert_false(pstctl_budget_take(&b, 7, &delay));
+    assert_false(pstctl_budget_take(&b, 6, &delay)); /* nor an older one */
+    assert_true(pstctl_budget_take(&b, 8, &delay));
+    assert_int_equal(delay, 0);
+}
+
+static void has_no_restart_by_default(void **state)
+{
+    struct pstctl_budget b = {0};
+    unsigned delay;
+
+    (void)state;
+    assert_false(pstctl_budget_take(&b, 100, &delay));
+}
+
+static bool is_there(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+/* Who holds the lock keeps the folder; without one it is not ours to judge. */
+static void sweeps_what_nobody_holds(void **state)
+{
+    char base[] = "/tmp/pst-sweep-XXXXXX", other[64], gone[64];
+    struct pstctl_scratch held = PSTCTL_SCRATCH_NONE;
+    struct pst_diag diag;
+    int status;
+    pid_t pid;
+
+    (void)state;
+    assert_non_null(mkdtemp(base));
+    (void)snprintf(other, sizeof(other), "%s/penstock-abcdef", base);
+    assert_int_equal(mkdir(other, 0700), 0);
+    assert_ok(pstctl_scratch_make(base, &held, &diag), &diag);
+    pid = fork();
+    if (pid == 0) { /* one that is killed */
+        struct pstctl_scratch mine = PSTCTL_SCRATCH_NONE;
+
+        if (pstctl_scratch_make(base, &mine, NULL) != PST_OK)
+            _exit(1);
+        (void)snprintf(gone, sizeof(gone), "%s/gone", base);
+        _exit(symlink(mine.path.text, gone) != 0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    (void)snprintf(gone, sizeof(gone), "%s/gone", base);
+    assert_true(is_there(gone));
+    pstctl_scratch_sweep(base);
+    assert_false(is_there(gone)); /* the link leads nowhere */
+    assert_true(is_there(other) && is_there(held.path.text));
+    assert_ok(pstctl_scratch_remove(&held, &diag), &diag);
+    assert_int_equal(pst_remove_tree(base, NULL), PST_OK);
+}
+
+static void end_of(const char *const *lines, int status, bool is_mpirun,
+                   bool oom, struct pstctl_end *ret)
+{
+    struct pstctl_launch l = {.err_fd = -1,
+                              .killed_rank = -1,
+                              .exited_rank = -1,
+                              .is_mpirun = is_mpirun,
+                              .ended = true,
+                              .status = status};
+    const struct pst_diag why = {.status = PST_ERR_PEER, .text = "why"};
+
+    for (; *lines != NULL; lines++)
+        pstctl_launch_line(&l, *lines);
+    memset(ret, 0, sizeof(*ret));
+    pstctl_end_of(&l, "0,1", oom, &why, ret);
+    pstctl_launch_fini(&l);
+}
+
+static void knows_each_end(void **state)
+{
+    static const char *const kill[] = {
+        "mpirun noticed that process rank 1 with PID 0 on node x exited on "
+        "signal 9 (Killed).",
+        NULL};
+    static const char *const leave[] = {"  Process name: [[12345,1],1]",
+                                        "  Exit code:    3", NULL};
+    static const char *const hang[] = {"penstockd: " PST_WATCHDOG_TEXT
+                                       " for 2 s: rank 1 is stuck in step",
+                                       NULL};
+    static const char *const none[] = {NULL};
+    struct pstctl_end e;
+
+    (void)state;
+    end_of(kill, 137 << 8, true, false, &e);
+    assert_int_equal(e.cause, PSTCTL_CAUSE_SIGNAL);
+    assert_int_equal(e.rank, 1);
+    assert_int_equal(e.signal, 9);
+    end_of(kill, 137 << 8, true, true, &e);
+    assert_int_equal(e.cause, PSTCTL_CAUSE_OOM);
+    end_of(leave, 3 << 8, true, true, &e);
+    assert_int_equal(e.cause, PSTCTL_CAUSE_EXIT);
+    assert_int_equal(e.rank, 1);
+    assert_int_equal(e.exit_code, 3);
+    end_of(hang, 1 << 8, true, false, &e);
+    assert_int_equal(e.cause, PSTCTL_CAUSE_WATCHDOG);
+    assert_int_equal(e.rank, 1);
+    end_of(none, 9, true, false, &e);
+    assert_int_equal(e.cause, PSTCTL_CAUSE_LAUNCHER);
+    end_of(none, 11, false, false, &e);
+    assert_int_equal(e.cause, PSTCTL_CAUSE_SIGNAL);
+    assert_int_equal(e.signal, 11);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(waits_longer_without_progress),
+        cmocka_unit_test(has_no_restart_by_default),
+        cmocka_unit_test(sweeps_what_nobody_holds),
+        cmocka_unit_test(knows_each_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
