@@ -126,6 +126,8 @@ struct pstd_config {
     struct pstd_from resume;
     bool adopt, other_model;
     const char *dump;
+    const char *on_nan;
+    uint64_t nan_limit;
     double watchdog;
     const char *write_costs;
 

@@ -52,6 +52,13 @@
     X(DUMP, "dump", "info", "path=")                                           \
     X(TRACE, "trace", "info", "step=; of the step before, on request")         \
     X(FAULT, "fault", "error", "step= text=; the step was not applied")        \
+    X(STEP_SKIPPED, "step_skipped", "warn",                                    \
+      "run= step= skipped= in_a_row= text=; applied on no rank, the run goes " \
+      "on behind it")                                                          \
+    X(ROLLED_BACK, "rolled_back", "warn",                                      \
+      "run= step= to= text=; the run goes on from that checkpoint")            \
+    X(LOSS_SPIKE, "loss_spike", "warn",                                        \
+      "run= step= loss= mean= deviations=; far above the losses before")       \
     X(ATTR, "attr", "info",                                                    \
       "run= step= name= names= kind= dtype= kept= shape= stages= ranks= "      \
       "requires_grad= min= max= mean= nans= values=; a tensor, as asked")      \

@@ -136,6 +136,13 @@ static const struct pstd_option rows[] = {
     UINT(checkpoint_retry, "checkpoint-retry", T_RUN, "10", 0, 86400,
          "seconds in which a last checkpoint that cannot be written is tried "
          "again"),
+    CHOICE(on_nan, "on-nan", T_RUN, "stop", "stop|skip|rollback",
+           "when a loss or gradient is not finite: end the run before that "
+           "step, leave it out, or go back to the newest checkpoint (and leave "
+           "it out if it fails again)"),
+    UINT(nan_limit, "nan-limit", T_RUN, "10", 1, MANY,
+         "steps left out in a row, and ways back to one checkpoint, after "
+         "which the run ends all the same"),
     PATH(dump, "dump", T_RUN, "FILE",
          "loss, outputs and gradients of the first step, then the parameters"),
     PATH(write_costs, "write-costs", T_RUN, "FILE",

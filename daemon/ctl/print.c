@@ -238,6 +238,15 @@ static void warn(const pstctl_event *event)
                       "penstock: warning: an old checkpoint in %s is not "
                       "removed: %s\n",
                       pstctl_text(event, "dir"), text);
+    else if (strcmp(event->name, "step_skipped") == 0)
+        pstctl_printf(stderr,
+                      "penstock: warning: %s; it is left out (%lld so far)\n",
+                      text, (long long)pstctl_integer(event, "skipped"));
+    else if (strcmp(event->name, "rolled_back") == 0)
+        pstctl_printf(stderr,
+                      "penstock: warning: %s; back to the checkpoint of step "
+                      "%lld\n",
+                      text, (long long)pstctl_integer(event, "to"));
     else
         pstctl_printf(stderr,
                       "penstock: warning: the run that saved step %lld could "
@@ -282,7 +291,9 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
     } else if (strcmp(event->name, "checkpoint_found") == 0 ||
                strcmp(event->name, "checkpoint_skipped") == 0 ||
                strcmp(event->name, "checkpoint_kept") == 0 ||
-               strcmp(event->name, "resume_doubt") == 0) {
+               strcmp(event->name, "resume_doubt") == 0 ||
+               strcmp(event->name, "step_skipped") == 0 ||
+               strcmp(event->name, "rolled_back") == 0) {
         warn(event);
     } else if (strcmp(event->name, "resume") == 0) {
         pst_str_addf(&text, "going on after step %lld",

@@ -117,6 +117,31 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
     return status;
 }
 
+/* Of this run, with all that it learnt before: nothing is set aside. */
+enum pst_status pstd_session_roll_back(struct pstd_session *s,
+                                       struct pst_diag *diag)
+{
+    const struct pst_load_choice choice = {
+        .dir = s->config.checkpoint,
+        .fallback = s->config.checkpoint_fallback,
+        .step = PST_CHECKPOINT_LATEST,
+        .skipped = emit_skipped,
+        .ctx = s,
+    };
+    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_LOAD);
+    struct pst_checkpoint_info info = {0};
+    enum pst_status status =
+        pst_engine_load(s->w->engine, &choice, &info, &s->in_fallback, diag);
+
+    status = pstd_agree(s->w, status, diag);
+    pst_alive_leave(before);
+    if (status != PST_OK)
+        return status;
+    s->step = s->saved = info.step;
+    s->saved_changes = info.changes;
+    return PST_OK;
+}
+
 /* --- saving --------------------------------------------------------------- */
 
 /* That a checkpoint is of use shows when the next step works. Until then the

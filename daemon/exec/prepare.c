@@ -37,6 +37,11 @@ static enum pst_status read_options(struct pstd_session *s,
                             s->config.resume.on ? "resume"
                             : s->config.adopt   ? "adopt"
                                                 : "checkpoint-fallback");
+    if (strcmp(s->config.on_nan, "rollback") == 0 &&
+        (s->config.checkpoint == NULL || s->config.checkpoint_every == 0))
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--on-nan rollback goes back to a checkpoint: it "
+                            "needs --checkpoint DIR and --checkpoint-every N");
     return pstd_exec_options(&s->config,
                              s->w->ranks / pstd_replicas(&s->config), true,
                              &s->options, diag);

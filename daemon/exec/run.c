@@ -3,6 +3,7 @@
 #include "daemon/exec/run.h"
 
 #include <math.h>
+#include <string.h>
 #include <time.h>
 
 #include "daemon/common/setup.h"
@@ -84,6 +85,24 @@ static void add_times(struct pst_times *sums, const struct pst_times *t)
     sums->wait_other += t->wait_other;
 }
 
+/* Far above the losses before: something is wrong, or will be. */
+static void emit_spike(struct pstd_session *s, double loss)
+{
+    const double mean = s->spikes.mean;
+    const double far = pstd_spikes_take(&s->spikes, loss);
+    struct pstd_note note;
+
+    if (far == 0 || s->w->rank != 0)
+        return;
+    pstd_note_init(&note, PSTD_EVENT_LOSS_SPIKE);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_real(&note, "loss", loss);
+    pstd_note_real(&note, "mean", mean);
+    pstd_note_real(&note, "deviations", far);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
 static void count_step(struct pstd_session *s, const struct pst_step_result *r,
                        double seconds, double now)
 {
@@ -103,6 +122,7 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     pstd_mailbox_count(s->w->mailbox, (uint64_t)pst_batch_rows(&s->w->batch),
                        pstd_tokens(&s->w->batch));
     s->step++;
+    emit_spike(s, r->loss);
     if (is_told(s, now)) {
         s->last_event = now;
         emit_step(s, r);
@@ -197,6 +217,52 @@ static void emit_fault(struct pstd_session *s, const struct pst_diag *diag)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
+static void emit_mended(struct pstd_session *s, enum pstd_event event,
+                        uint64_t step, const char *text)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, event);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_int(&note, "step", (int64_t)step);
+    if (event == PSTD_EVENT_ROLLED_BACK) {
+        pstd_note_int(&note, "to", (int64_t)s->step);
+    } else {
+        pstd_note_int(&note, "skipped", (int64_t)s->numbers.skipped);
+        pstd_note_int(&note, "in_a_row", (int64_t)s->numbers.in_a_row);
+    }
+    pstd_note_text(&note, "text", text);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+/* COLLECTIVE. A step that would have made parameters worthless was applied
+ * nowhere: the run goes on behind it, or from before, or ends (PST_ERR_RANGE).
+ */
+static enum pst_status mend(struct pstd_session *s, struct pst_diag *diag)
+{
+    const struct pst_diag why = *diag;
+    const uint64_t failed = s->step + 1;
+    const uint64_t saved = s->saved == UINT64_MAX ? 0 : s->saved;
+    enum pst_status status;
+
+    switch (pstd_numbers_failed(&s->numbers, failed, saved)) {
+    case PSTD_NUMBERS_SKIP:
+        s->step = failed;
+        emit_mended(s, PSTD_EVENT_STEP_SKIPPED, failed, why.text);
+        break;
+    case PSTD_NUMBERS_ROLLBACK:
+        status = pstd_session_roll_back(s, diag);
+        if (status != PST_OK)
+            return status;
+        emit_mended(s, PSTD_EVENT_ROLLED_BACK, failed, why.text);
+        break;
+    case PSTD_NUMBERS_STOP:
+        return why.status;
+    }
+    s->diverged = false;
+    return PST_OK;
+}
+
 /* asked: words of this rank. *ret_control: those of all. */
 static enum pst_status step(struct pstd_session *s, unsigned asked,
                             unsigned *ret_control, struct pst_diag *diag)
@@ -214,9 +280,16 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
     if (status == PST_ERR_RANGE)
         s->diverged = r.diverged;
     if (status == PST_OK) {
+        pstd_numbers_applied(&s->numbers);
         pstd_session_proven(s);
         end = now_s();
         count_step(s, &r, end - start, end);
+    }
+    if (status == PST_ERR_RANGE && r.diverged &&
+        strcmp(s->config.on_nan, "stop") != 0) {
+        status = mend(s, diag);
+        if (status == PST_OK)
+            return status;
     }
     if (status == PST_ERR_RANGE || status == PST_ERR_INPUT)
         emit_fault(s, diag);
@@ -312,6 +385,8 @@ enum pst_status pstd_run(struct pstd_executor *w,
     (void)pst_alive_enter(PST_ALIVE_LOAD);
     status = pstd_session_prepare(&s, order, diag);
     s.result->first_step = s.step;
+    s.numbers = (struct pstd_numbers){.policy = s.config.on_nan,
+                                      .limit = s.config.nan_limit};
     if (status == PST_OK)
         status = run(&s, diag);
     if (pst_engine_is_stuck(w->engine)) /* with all that its thread reads */

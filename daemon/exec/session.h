@@ -5,6 +5,7 @@
  * checkpoints.c, measure.c and conclude.c. Exec thread. */
 #include "daemon/common/config.h"
 #include "daemon/exec/collective.h"
+#include "daemon/exec/numbers.h"
 #include "daemon/result.h"
 #include "stages/files/data.h"
 #include "stages/files/owner.h"
@@ -47,6 +48,8 @@ struct pstd_session {
     size_t n_passed;
     uint64_t kept[16]; /* hashes of what was told about removals, a ring */
     size_t n_kept;
+    struct pstd_numbers numbers;
+    struct pstd_spikes spikes;
     bool diverged;         /* the fault is a number that is not finite */
     struct pstd_sums sums; /* of this run */
     struct pstd_sums told; /* what they were at the last event */
@@ -75,6 +78,9 @@ void pstd_session_emit_moved(struct pstd_session *s, const char *dir,
 /* checkpoints.c: COLLECTIVE. Loads what --resume says, if it is given. */
 enum pst_status pstd_session_resume(struct pstd_session *s,
                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. Back to the newest good checkpoint of the run. */
+enum pst_status pstd_session_roll_back(struct pstd_session *s,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. A save that fails costs the run nothing but the checkpoint; if
  * it is the last one, it is tried again for a while, and the run ends with its
  * fault. Copies that differ end it at once. fault: why the next step was not

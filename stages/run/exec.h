@@ -50,6 +50,7 @@ struct pst_exec_options {
     bool train;        /* false: forward only */
     bool keep_outputs; /* user outputs of a step can be read after it */
     bool grad_norm;    /* computed also without clipping: one more pass */
+    bool check_grads;  /* the same; a gradient that is not finite is a fault */
     unsigned threads;  /* of the kernel pool; 0: cores / ranks of this host */
     /* Ranks of one process run on a thread each; else the caller's thread runs
      * them in turn. The bits are the same. */
@@ -148,7 +149,7 @@ struct pst_step_result {
     double grad_norm;     /* before clipping; of the whole model */
     double lr;
     bool applied;     /* false: a fault; nothing was changed on any rank */
-    bool diverged;    /* the fault is a loss or norm that is not finite */
+    bool diverged;    /* the fault is a loss or gradient that is not finite */
     unsigned control; /* what ranks asked for, agreed by all */
     struct pst_times times; /* of local rank 0 */
     double bubble;          /* 1 - busy share, mean over ranks */

@@ -227,6 +227,80 @@ static void losses_are_finite(void **state)
     }
 }
 
+static const char roots[] =
+    "graph next_id=40 {\n"
+    "  input %x: f32[4]\n"
+    "  param %v \"a.weight\" grad: f32[4]\n"
+    "  param %w \"b.weight\" grad: f32[4]\n"
+    "  %h: f32[4] = aten.mul.Tensor(%x, %v)  # a - F id=0\n"
+    "  %k: f32[4] = aten.abs.default(%h)  # a - F id=1\n"
+    "  pippy._pipe_split.default()  # - - F id=30\n"
+    "  %r: f32[4] = aten.sqrt.default(%k)  # b - F id=2\n"
+    "  %s: f32[4] = aten.mul.Tensor(%r, %w)  # b - F id=3\n"
+    "  %loss: f32[] = aten.mean.default(%s)  # - - F id=4\n"
+    "  output user %loss \"0\"\n"
+    "}\n";
+
+/* The square root of 0, in the second microbatch of step 1. */
+static enum pst_status fill_root(void *ctx, uint64_t step, unsigned microbatch,
+                                 unsigned input, void *dst,
+                                 struct pst_diag *diag)
+{
+    (void)ctx;
+    (void)input;
+    (void)diag;
+    for (int i = 0; i < 4; i++)
+        ((float *)dst)[i] =
+            step == 1 && microbatch == 1 && i == 2 ? 0 : 1.5f + (float)i;
+    return PST_OK;
+}
+
+/* With a loss that is: without a look at gradients the step is applied. */
+static void gradients_are_finite(void **state)
+{
+    static const char *const modules[] = {"a", "b"};
+    static const char want[] = "step 2 was not applied: rank 0, stage 0: the "
+                               "gradient of 'a.weight' is not a number";
+    const struct pst_split_options cut = {0};
+    struct net net;
+
+    (void)state;
+    pst_diag_init(&net.diag);
+    model_init(&net.model, roots, modules, PST_COUNT(modules));
+    assert_ok(pst_split(&net.model, &cut, &net.plan, &net.diag), &net.diag);
+    for (int checks = 0; checks < 2; checks++) {
+        struct pst_exec_options options = net_options("1f1b", 2, 2, "sgd");
+        struct pst_transport *self;
+        struct pst_engine *engine;
+        struct pst_step_result r;
+        enum pst_status status;
+
+        options.optim.clip_norm = 0;
+        options.check_grads = checks != 0;
+        assert_ok(pst_transport_self.open("2", &self, &net.diag), &net.diag);
+        assert_ok(pst_engine_new(net.plan, self, &options, &engine, &net.diag),
+                  &net.diag);
+        assert_ok(pst_engine_step(engine, 0, fill_root, NULL, 0, &r, &net.diag),
+                  &net.diag);
+        status = pst_engine_step(engine, 1, fill_root, NULL, 0, &r, &net.diag);
+        if (!checks)
+            assert_ok(status, &net.diag);
+        else
+            assert_int_equal(status, PST_ERR_RANGE);
+        assert_int_equal(r.diverged, checks);
+        assert_true(isfinite(r.loss));
+        if (checks)
+            assert_string_equal(net.diag.text, want);
+        if (checks) /* it has changed nothing */
+            assert_ok(
+                pst_engine_step(engine, 2, fill_root, NULL, 0, &r, &net.diag),
+                &net.diag);
+        pst_engine_free(engine);
+        pst_transport_self.close(self);
+    }
+    net_fini(&net);
+}
+
 /* Nothing would be lost: the loss is told as it is. */
 static void losses_without_optimizer_may_be_anything(void **state)
 {
@@ -406,6 +480,7 @@ int main(void)
         cmocka_unit_test(adds_microbatches_up),
         cmocka_unit_test(faults_change_nothing),
         cmocka_unit_test(losses_are_finite),
+        cmocka_unit_test(gradients_are_finite),
         cmocka_unit_test(losses_without_optimizer_may_be_anything),
         cmocka_unit_test(names_missing_data),
         cmocka_unit_test(refuses_what_cannot_run),

@@ -48,7 +48,8 @@ static inline const struct pst_optim *pst_role_optim(
 static inline bool pst_role_wants_norm(const struct pst_rank_role *role)
 {
     return role->options.train &&
-           (role->options.optim.clip_norm > 0 || role->options.grad_norm);
+           (role->options.optim.clip_norm > 0 || role->options.grad_norm ||
+            role->options.check_grads);
 }
 
 /* True if this rank updates the parameter. All that read it do, but for one

@@ -165,8 +165,30 @@ static const char *not_finite(double x)
     return isnan(x) ? "is not a number" : "is infinite";
 }
 
+/* The first parameter whose gradient is not finite. */
+static void blame_gradient(const struct pst_agreement *a,
+                           struct pst_decision *v)
+{
+    const struct pst_rank_role *role = a->role;
+    unsigned k = 0;
+
+    for (size_t i = 0; i < role->plan->params.n; i++) {
+        const struct pst_plan_param *p = &role->plan->params.at[i];
+
+        if (p->n_stages == 0 || isfinite(*a->squares[k++]))
+            continue;
+        snprintf(v->text, sizeof(v->text),
+                 "rank %d, stage %u: the gradient of '%.300s' %s",
+                 role->sched->rank_of[p->stages[0]], p->stages[0], p->fqn,
+                 not_finite(*a->squares[k - 1]));
+        return;
+    }
+    snprintf(v->text, sizeof(v->text), "the norm of all gradients %s",
+             not_finite(v->norm));
+}
+
 /* A step that would make parameters worthless, as far as it is known: losses
- * always are, the norm of gradients where they are clipped. */
+ * always are, gradients where they are looked at. */
 static void refuse_not_finite(const struct pst_agreement *a,
                               struct pst_decision *v)
 {
@@ -182,11 +204,11 @@ static void refuse_not_finite(const struct pst_agreement *a,
                  not_finite(v->losses[m]));
         return;
     }
-    if (a->role->options.optim.clip_norm > 0 && !isfinite(v->norm)) {
+    if ((a->role->options.optim.clip_norm > 0 ||
+         a->role->options.check_grads) &&
+        !isfinite(v->norm)) {
         v->fault = v->diverged = 1;
-        snprintf(v->text, sizeof(v->text),
-                 "the norm by which gradients are clipped %s",
-                 not_finite(v->norm));
+        blame_gradient(a, v);
     }
 }
 

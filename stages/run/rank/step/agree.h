@@ -28,7 +28,7 @@ struct pst_report {
 };
 struct pst_decision {
     int32_t fault;
-    int32_t diverged; /* the fault is a loss or norm that is not finite */
+    int32_t diverged; /* the fault is a loss or gradient that is not finite */
     uint32_t control;
     char text[PST_FAULT_TEXT];
     double loss, norm, busy; /* busy: mean share of the ranks */

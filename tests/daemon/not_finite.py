@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs with steps whose loss is not a number, by --on-nan.
+
+usage: not_finite.py PENSTOCK TINY.pt2 self|mpi
+"""
+import glob
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+STEPS = 12
+
+
+def write_data(path, bad):
+    """STEPS batches of the inputs of tiny.pt2; those of `bad` have a NaN."""
+    parts = {
+        "tokens": ("I64", [4 * STEPS, 3],
+                   struct.pack("<12q", *range(12)) * STEPS),
+        "labels": ("I64", [4 * STEPS, 3], struct.pack(
+            "<12q", *[(i + 1) % 16 for i in range(12)]) * STEPS),
+        "extra.scale": ("F32", [16 * STEPS], b"".join(struct.pack(
+            "<16f", *[float("nan") if step in bad and i == 11 else 1 + .05 * i
+                      for i in range(16)]) for step in range(1, STEPS + 1))),
+        "extra.pair.0": ("F32", [32 * STEPS], struct.pack(
+            "<32f", *[.25 + .1 * (i % 7) for i in range(32)]) * STEPS)}
+    header, body = {}, b""
+    for name, (dtype, shape, part) in parts.items():
+        header[name] = {"dtype": dtype, "shape": shape,
+                        "data_offsets": [len(body), len(body) + len(part)]}
+        body += part
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + body)
+
+
+class Bench:
+    def __init__(self, penstock, model, transport, folder):
+        self.penstock, self.transport = penstock, transport
+        self.folder, self.n = folder, 0
+        self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder)
+        os.symlink(model, f"{folder}/tiny.pt2")
+        write_data(f"{folder}/none.safetensors", ())
+        write_data(f"{folder}/one.safetensors", {6})
+        write_data(f"{folder}/three.safetensors", {6, 7, 8})
+
+    def run(self, data, *words, code=0, folder=None):
+        """What was said, events, and the last checkpoint."""
+        self.n += 1
+        folder = folder or f"ck{self.n}"
+        done = subprocess.run(
+            [self.penstock, "run", "tiny.pt2", "-n", "2", "-m", "2", "--data",
+             f"{data}.safetensors", "--lr", "0.01", "--steps", str(STEPS),
+             "--transport", self.transport, "--checkpoint", folder,
+             "--checkpoint-every", "4", "--log-dir", f"log{self.n}", "--quiet",
+             *words], cwd=self.folder, env=self.env, text=True, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+        assert done.returncode == code, (words, done)
+        with open(f"{self.folder}/log{self.n}/rank-0.log",
+                  encoding="utf-8") as file:
+            events = re.findall(r" event=(step_skipped|rolled_back) .* "
+                                r"step=(\d+) (?:skipped|to)=(\d+)", file.read())
+        newest = sorted(glob.glob(f"{self.folder}/{folder}/step-*"))[-1]
+        state = {}
+        for path in glob.glob(newest + "/*.safetensors"):
+            with open(path, "rb") as file:
+                state[os.path.basename(path)] = file.read()
+        return done.stderr, events, (os.path.basename(newest), state)
+
+
+def main():
+    penstock, model = map(os.path.abspath, sys.argv[1:3])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        b = Bench(penstock, model, sys.argv[3], folder)
+        _, events, clean = b.run("none")
+        assert not events
+        said, events, stopped = b.run("one", code=65)
+        assert "step 6 was not applied: rank 1, stage 1, microbatch 1: the " \
+            "loss is not a number" in said, said
+        assert not events and stopped[0] == "step-00000005"
+        said, events, skipped = b.run("one", "--on-nan", "skip")
+        assert events == [("step_skipped", "6", "1")], events
+        assert "it is left out" in said, said
+        assert skipped[0] == clean[0] == f"step-{STEPS:08d}"
+        assert skipped[1] != clean[1]
+        # What it had learnt is what a run without that batch has.
+        _, events, back = b.run("one", "--on-nan", "rollback")
+        assert events == [("rolled_back", "6", "4"),
+                          ("step_skipped", "6", "1")], events
+        assert back == skipped
+        _, events, three = b.run("three", "--on-nan", "skip")
+        assert [e[1:] for e in events] == [("6", "1"), ("7", "2"), ("8", "3")]
+        _, events, back = b.run("three", "--on-nan", "rollback")
+        assert back == three
+        said, events, _ = b.run("three", "--on-nan", "skip", "--nan-limit",
+                                "2", code=65)
+        assert len(events) == 2 and "step 8 was not applied" in said, said
+        # A restart or a stop in between changes nothing.
+        b.run("three", "--on-nan", "skip", "--steps", "7", folder="parts")
+        _, events, again = b.run("three", "--on-nan", "skip", "--resume",
+                                 folder="parts")
+        assert again == three and len(events) == 1, events
+        b.run("one", "--on-nan", "rollback", "--checkpoint-every", "0", code=64,
+              folder="ck1")
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()

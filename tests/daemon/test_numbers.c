@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What becomes of steps whose numbers are not finite; spikes of the loss. */
+#include "daemon/exec/numbers.h"
+
+#include <math.h>
+
+#include "tests/test.h"
+
+static struct pstd_numbers numbers(const char *policy)
+{
+    return (struct pstd_numbers){.policy = policy, .limit = 3};
+}
+
+static void stops(void **state)
+{
+    struct pstd_numbers n = numbers("stop");
+
+    (void)state;
+    assert_int_equal(pstd_numbers_failed(&n, 5, 4), PSTD_NUMBERS_STOP);
+}
+
+static void skips_so_many_in_a_row(void **state)
+{
+    struct pstd_numbers n = numbers("skip");
+
+    (void)state;
+    for (uint64_t step = 5; step < 8; step++)
+        assert_int_equal(pstd_numbers_failed(&n, step, 0), PSTD_NUMBERS_SKIP);
+    assert_int_equal(pstd_numbers_failed(&n, 8, 0), PSTD_NUMBERS_STOP);
+    pstd_numbers_applied(&n);
+    assert_int_equal(pstd_numbers_failed(&n, 9, 0), PSTD_NUMBERS_SKIP);
+    assert_int_equal(n.skipped, 4);
+    assert_int_equal(n.in_a_row, 1);
+}
+
+/* Once for each step; so often to one checkpoint. */
+static void rolls_back(void **state)
+{
+    struct pstd_numbers n = numbers("rollback");
+
+    (void)state;
+    assert_int_equal(pstd_numbers_failed(&n, 5, 4), PSTD_NUMBERS_ROLLBACK);
+    pstd_numbers_applied(&n);
+    assert_int_equal(pstd_numbers_failed(&n, 5, 4), PSTD_NUMBERS_SKIP);
+    assert_int_equal(pstd_numbers_failed(&n, 6, 4), PSTD_NUMBERS_ROLLBACK);
+    assert_int_equal(pstd_numbers_failed(&n, 7, 4), PSTD_NUMBERS_ROLLBACK);
+    assert_int_equal(pstd_numbers_failed(&n, 8, 4), PSTD_NUMBERS_STOP);
+    n = numbers("rollback");
+    for (uint64_t step = 10; step < 100; step += 10)
+        assert_int_equal(pstd_numbers_failed(&n, step + 1, step),
+                         PSTD_NUMBERS_ROLLBACK);
+    n = numbers("rollback"); /* there is none */
+    assert_int_equal(pstd_numbers_failed(&n, 5, 0), PSTD_NUMBERS_STOP);
+}
+
+static double noise(unsigned *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (double)(*seed >> 8) / (1 << 24) - .5;
+}
+
+/* A falling loss with noise has none; one far above the others is told once. */
+static void finds_spikes(void **state)
+{
+    struct pstd_spikes s = {0};
+    unsigned seed = 1, told = 0;
+    double far;
+
+    (void)state;
+    for (unsigned i = 0; i < 10000; i++)
+        assert_true(pstd_spikes_take(&s, 2 + 5 * exp(i / -300.0) +
+                                             .2 * noise(&seed)) == 0);
+    assert_true(pstd_spikes_take(&s, (double)NAN) == 0);
+    far = pstd_spikes_take(&s, 4);
+    assert_true(far > 10);
+    for (unsigned i = 0; i < 5; i++)
+        told += pstd_spikes_take(&s, 4) > 0;
+    assert_int_equal(told, 0);
+    /* One that stays there becomes the course. */
+    for (unsigned i = 0; i < 1000; i++)
+        told += pstd_spikes_take(&s, 4 + .2 * noise(&seed)) > 0;
+    assert_true(told < 5);
+    assert_true(fabs(s.mean - 4) < .1);
+    s = (struct pstd_spikes){0}; /* one that never changes */
+    for (unsigned i = 0; i < 100; i++)
+        assert_true(pstd_spikes_take(&s, 1.5) == 0);
+    assert_true(pstd_spikes_take(&s, 1.6) > 6);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stops),
+        cmocka_unit_test(skips_so_many_in_a_row),
+        cmocka_unit_test(rolls_back),
+        cmocka_unit_test(finds_spikes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
