@@ -47,6 +47,7 @@ enum pstd_group {
     PSTD_OPT_SWAP = 1 << 26,
     PSTD_OPT_WEIGHTS = 1 << 27,
     PSTD_OPT_ATTR = 1 << 28,
+    PSTD_OPT_FLIGHT = 1 << 29,
     PSTD_OPT_EQUAL = 1u << 30, /* of these: alike on all ranks */
 };
 
@@ -162,7 +163,7 @@ struct pstd_config {
     double temperature;
     uint64_t lines, from;
     bool now, detach, no_wait;
-    bool merge, adapter;
+    bool merge, adapter, before;
     struct pstd_list pin, unpin, remove;
 
     const char **args; /* what is no option, in order */

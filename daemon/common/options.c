@@ -304,6 +304,8 @@ static const struct pstd_option rows[] = {
          "check all of it: of checkpoints every byte, exit code 65 if one is "
          "damaged; of what the compiler makes every operand's window and who "
          "writes over what, found again from the graph"),
+    FLAG(before, "before", PSTD_OPT_FLIGHT,
+         "of the start before the newest one"),
     ROW(pin, "pin", 0, LIST, PSTD_OPT_CHECKPOINTS, NULL, 0, 0, "STEP",
         "keep the checkpoint of that step for ever; repeatable"),
     ROW(unpin, "unpin", 0, LIST, PSTD_OPT_CHECKPOINTS, NULL, 0, 0, "STEP",

@@ -23,6 +23,7 @@ struct pstd_executor {
     struct pst_engine *engine;    /* of the last run, or NULL */
     struct pstd_changed *changed; /* the run has another plan; or NULL */
     char *engine_options;         /* that it was made with, as text */
+    struct pst_flight **flights;  /* of all ranks, ours are there; or NULL */
     uint64_t runs;
     bool stopping;
 };

@@ -15,6 +15,7 @@
 #include "stages/base/host/log.h"
 #include "stages/base/str.h"
 #include "stages/ops/matmul/blas.h"
+#include "stages/run/watch/flight.h"
 
 /* mpirun of Open MPI and of MPICH leave these to their children. */
 static const char *default_transport(void)
@@ -233,6 +234,9 @@ void pstd_execute(struct pstd_mailbox *mailbox)
     }
     pst_engine_free(w.engine);
     pstd_changed_free(w.changed);
+    for (unsigned i = 0; w.flights != NULL && i < w.ranks; i++)
+        pst_flight_close(w.flights[i]);
+    pst_free(w.flights);
     pst_free(w.engine_options);
     pst_batch_fini(&w.batch);
     pst_plan_free(w.plan);

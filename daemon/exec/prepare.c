@@ -11,6 +11,7 @@
 #include "stages/ops/matmul/rates.h"
 #include "stages/run/data/tokens.h"
 #include "stages/run/estimate.h"
+#include "stages/run/watch/flight.h"
 
 /* "name\0value\0..." over the daemon's own options. */
 static enum pst_status read_options(struct pstd_session *s,
@@ -97,6 +98,25 @@ static enum pst_status find_lanes(struct pstd_session *s,
     return status;
 }
 
+/* Beside the logs: what each rank here does, from its first run on. */
+static enum pst_status open_flights(struct pstd_session *s,
+                                    struct pst_diag *diag)
+{
+    struct pstd_executor *w = s->w;
+    const char *dir = pstd_mailbox_config(w->mailbox)->log_dir;
+    enum pst_status status = PST_OK;
+
+    if (dir == NULL || w->flights != NULL)
+        return PST_OK;
+    w->flights = pst_calloc(PST_TAG_DAEMON, w->ranks, sizeof(*w->flights));
+    if (w->flights == NULL)
+        return pst_diag_nomem(diag, w->ranks * sizeof(*w->flights));
+    for (unsigned i = 0; i < w->ranks && status == PST_OK; i++)
+        if (w->size == 1 || i == w->rank)
+            status = pst_flight_open(dir, i, w->ranks, &w->flights[i], diag);
+    return status;
+}
+
 static enum pst_status make_engine(struct pstd_session *s,
                                    struct pst_diag *diag)
 {
@@ -107,6 +127,10 @@ static enum pst_status make_engine(struct pstd_session *s,
 
     if (w->engine != NULL)
         return PST_OK;
+    status = pstd_agree(w, open_flights(s, diag), diag);
+    if (status != PST_OK)
+        return status;
+    s->options.flights = w->flights;
     pstd_set_batch(&s->options, b);
     status = find_lanes(s, b->plan, diag);
     if (status != PST_OK)

@@ -20,6 +20,7 @@
 #include "stages/split/plan.h"
 
 struct pst_engine;
+struct pst_flight;
 struct pst_rates;
 
 /* Fills one model input for one microbatch: meta of plan->inputs[input],
@@ -72,6 +73,9 @@ struct pst_exec_options {
     /* A step that fails may leave buffers half changed: nobody goes on behind
      * it. Then no copies of them are made before it. */
     bool no_undo;
+    /* Where each rank records what it does (watch/flight.h), by its number,
+     * NULL for those of other processes; borrowed. NULL: nowhere. */
+    struct pst_flight *const *flights;
     bool overcommit; /* arenas may be larger than the memory that is left */
     bool verify;     /* programs are checked, as debug builds do */
 };

@@ -119,7 +119,7 @@ def check_choices(penstock, model, folder):
            log, "--memory-limit"]
     subprocess.run([*run, str((least["peak_bytes"] + 1) / 2**20)], check=True)
     text = ""
-    for name in os.listdir(log):
+    for name in (n for n in os.listdir(log) if n.endswith(".log")):
         with open(os.path.join(log, name), encoding="utf-8") as file:
             text += file.read()
     assert least["recompute"] in text, text

@@ -10,6 +10,7 @@
 
 struct pst_actions;
 struct pst_decision;
+struct pst_flight;
 struct pst_layout;
 struct pst_message;
 struct pst_programs;
@@ -54,6 +55,11 @@ struct pst_times pst_rank_times(const struct pst_rank *r);
 
 /* A message that the rank waits for, NULL if it waits for none. */
 const struct pst_message *pst_rank_waits_for(const struct pst_rank *r);
+/* Where it records what it does; NULL: nowhere. */
+struct pst_flight *pst_rank_flight(const struct pst_rank *r);
+/* What it has begun is over, or (PST_AGAIN) waits for a message. */
+void pst_rank_record(const struct pst_rank *r, struct pst_flight *f,
+                     enum pst_status status);
 /* "rank 1 waits to run 2F3 (...)". */
 void pst_rank_describe(const struct pst_rank *r, struct pst_str *out);
 /* The same of one that runs: any thread. */

@@ -7,6 +7,7 @@
 #include "stages/run/rank/rank.h"
 #include "stages/run/rank/step/update.h"
 #include "stages/run/rank/whole.h"
+#include "stages/run/watch/flight.h"
 
 /* Seconds between two looks at messages while kernels run. */
 #define PROGRESS_EVERY 0.0005
@@ -354,17 +355,23 @@ static enum pst_status run_next(struct pst_rank *r)
     struct pst_rank_action *x = &r->actions.at[r->step.pc];
     struct pst_mark *mark = &r->step.ring.now->marks[r->step.pc];
     const bool computes = x->a.kind <= PST_ACT_W;
+    struct pst_flight *const f = pst_rank_flight(r);
     enum pst_status status;
 
     atomic_store_explicit(&r->signs.at, r->step.pc, memory_order_relaxed);
     pst_alive_action(
         x->a.kind, x->a.stage,
         x->a.microbatch < 0 ? -1 : (int)r->role.first_mb + x->a.microbatch);
+    pst_flight_begin(
+        f, r->step.number, x->a.kind, x->a.stage,
+        x->a.microbatch < 0 ? -1 : (int)r->role.first_mb + x->a.microbatch);
     if (pst_fault_is_set())
         pst_fault_point(pst_action_word((enum pst_action_kind)x->a.kind));
     if (!computes && mark->start <= r->step.started)
         mark->start = pst_now();
     status = run_action(r, x);
+    if (f != NULL)
+        pst_rank_record(r, f, status);
     if (status != PST_OK)
         return status;
     if (!computes) {
@@ -459,8 +466,17 @@ static enum pst_status advance_end(struct pst_rank *r)
 
 static enum pst_status advance_once(struct pst_rank *r)
 {
-    if (r->step.phase != PST_RANK_RUN)
-        return advance_end(r);
+    struct pst_flight *const f = pst_rank_flight(r);
+    enum pst_status status;
+
+    if (r->step.phase != PST_RANK_RUN) {
+        pst_flight_begin(f, r->step.number,
+                         PST_FLIGHT_END + (unsigned)r->step.phase, -1, -1);
+        status = advance_end(r);
+        if (f != NULL)
+            pst_rank_record(r, f, status);
+        return status;
+    }
     if (!r->step.is_prepared)
         prepare(r);
     if (r->step.pc < r->actions.n)

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/flight/blame.h"
+
+#include <stdlib.h>
+
+#include "stages/sched/sched.h"
+
+/* In the order of enum pst_rank_phase, from DRAIN on. */
+static const char *const ends[] = {
+    "",
+    "messages at its end",
+    "its report",
+    "reports of the others",
+    "the decision on it",
+    "its update",
+    "values of transmitted parameters",
+};
+
+const struct pst_flight_record *pstctl_newest(const struct pst_flight_log *log)
+{
+    return log->n > 0 ? &log->at[log->n - 1] : NULL;
+}
+
+/* Rank that it waits for; -1: it does not. */
+static int waits_for(const struct pst_flight_log *log)
+{
+    const struct pst_flight_record *r = pstctl_newest(log);
+
+    return r != NULL && r->end == 0 ? r->peer : -1;
+}
+
+/* Of those that wait the one that has waited for longest began it. */
+static int longest_waiter(const struct pst_flight_log *logs, unsigned ranks)
+{
+    int found = -1;
+
+    for (unsigned i = 0; i < ranks; i++)
+        if (waits_for(&logs[i]) >= 0 &&
+            (found < 0 || pstctl_newest(&logs[i])->begin <
+                              pstctl_newest(&logs[found])->begin))
+            found = (int)i;
+    return found;
+}
+
+struct pstctl_verdict pstctl_blame(const struct pst_flight_log *logs,
+                                   unsigned ranks)
+{
+    struct pstctl_verdict v = {.rank = longest_waiter(logs, ranks),
+                               .waiter = -1};
+
+    if (v.rank < 0)
+        return v;
+    /* As many steps as there are ranks come round every circle. */
+    for (unsigned i = 0; i <= ranks; i++) {
+        const int next = waits_for(&logs[v.rank]);
+
+        if (next < 0 || next >= (int)ranks)
+            break;
+        v.waiter = v.rank;
+        v.rank = next;
+        v.cycle = i == ranks;
+    }
+    v.missing = logs[v.rank].n == 0;
+    return v;
+}
+
+void pstctl_record_text(const struct pst_flight_record *r, struct pst_str *out)
+{
+    if (r->kind < PST_N_ACTIONS && r->kind < PST_FLIGHT_END) {
+        if (r->stage >= 0)
+            pst_str_addf(out, "%d", (int)r->stage);
+        pst_str_add(out, pst_action_word((enum pst_action_kind)r->kind));
+        if (r->microbatch >= 0)
+            pst_str_addf(out, "%d", (int)r->microbatch);
+    } else if (r->kind >= PST_FLIGHT_END &&
+               r->kind - PST_FLIGHT_END < (int)PST_COUNT(ends)) {
+        pst_str_add(out, ends[r->kind - PST_FLIGHT_END]);
+    } else {
+        pst_str_add(out, "?");
+    }
+    pst_str_addf(out, " of step %llu", (unsigned long long)r->step + 1);
+}
+
+void pstctl_verdict_text(const struct pstctl_verdict *v,
+                         const struct pst_flight_log *logs, struct pst_str *out)
+{
+    const struct pst_flight_record *last, *wait;
+
+    if (v->rank < 0) {
+        pst_str_add(out, "no rank waits for another");
+        return;
+    }
+    wait = v->waiter >= 0 ? pstctl_newest(&logs[v->waiter]) : NULL;
+    last = pstctl_newest(&logs[v->rank]);
+    if (v->cycle) {
+        pst_str_addf(out, "rank %d and rank %d wait for each other in the end",
+                     v->rank, v->waiter);
+        return;
+    }
+    pst_str_addf(out, "rank %d has not %s", v->rank,
+                 wait != NULL && wait->sends ? "taken" : "sent");
+    if (wait != NULL) {
+        pst_str_addf(out, " what rank %d %s ", v->waiter,
+                     wait->sends ? "sends it for" : "waits for in");
+        pstctl_record_text(wait, out);
+    }
+    if (last == NULL) {
+        pst_str_add(out, "; there is no record of it");
+    } else {
+        pst_str_addf(out, "; it %s ", last->end > 0 ? "did last" : "is in");
+        pstctl_record_text(last, out);
+    }
+}

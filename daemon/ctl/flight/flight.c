@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+/* `penstock flight`: what each rank did last, whatever has become of it. */
+#include "daemon/ctl/ctl.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/ctl/flight/blame.h"
+#include "daemon/ctl/out.h"
+#include "daemon/ctl/print.h"
+#include "stages/base/alloc.h"
+
+#define MAX_RANKS 4096
+#define SHOWN     8 /* newest records of a rank, with --json all */
+
+struct logs {
+    struct pst_flight_log *at; /* by rank */
+    unsigned ranks;
+};
+
+static void logs_fini(struct logs *logs)
+{
+    for (unsigned i = 0; logs->at != NULL && i < logs->ranks; i++)
+        pst_free(logs->at[i].at);
+    pst_free(logs->at);
+}
+
+/* The first file says how many there are. */
+static enum pst_status add_log(struct logs *logs, struct pst_flight_log *log,
+                               const char *path, struct pst_diag *diag)
+{
+    if (logs->at == NULL && log->ranks <= MAX_RANKS) {
+        logs->at = pst_calloc(PST_TAG_DAEMON, log->ranks, sizeof(*logs->at));
+        if (logs->at == NULL)
+            return pst_diag_nomem(diag, log->ranks * sizeof(*logs->at));
+        logs->ranks = log->ranks;
+    }
+    if (log->ranks != logs->ranks || logs->at[log->rank].at != NULL)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "%s is of another job than the files beside it: "
+                            "remove the older ones",
+                            path);
+    logs->at[log->rank] = *log;
+    return PST_OK;
+}
+
+static enum pst_status read_one(const char *dir, const char *name,
+                                struct logs *logs, struct pst_diag *diag)
+{
+    struct pst_flight_log log = {0};
+    struct pst_str path = {0};
+    enum pst_status status;
+
+    pst_str_addf(&path, "%s/%s", dir, name);
+    status = path.failed ? pst_diag_nomem(diag, path.len)
+                         : pst_flight_read(path.text, &log, diag);
+    if (status == PST_OK)
+        status = add_log(logs, &log, path.text, diag);
+    if (status != PST_OK)
+        pst_free(log.at);
+    pst_str_fini(&path);
+    return status;
+}
+
+static enum pst_status read_all(const char *dir, bool before, struct logs *logs,
+                                struct pst_diag *diag)
+{
+    const char *suffix =
+        before ? PST_FLIGHT_SUFFIX ".before" : PST_FLIGHT_SUFFIX;
+    DIR *d = opendir(dir);
+    const struct dirent *e;
+    enum pst_status status = PST_OK;
+
+    if (d == NULL)
+        return pst_diag_errno(diag, errno, "cannot read %s", dir);
+    while (status == PST_OK && (e = readdir(d)) != NULL)
+        if (pst_has_prefix(e->d_name, "rank-") &&
+            pst_has_suffix(e->d_name, suffix))
+            status = read_one(dir, e->d_name, logs, diag);
+    (void)closedir(d);
+    if (status == PST_OK && logs->at == NULL)
+        status = pst_diag_set(diag, PST_ERR_NOT_FOUND,
+                              "no flight records in %s: it is the folder of "
+                              "--log-dir",
+                              dir);
+    return status;
+}
+
+/* Newest moment that any rank knows of: how long ago is counted from there. */
+static double newest_time(const struct logs *logs)
+{
+    double found = 0;
+
+    for (unsigned i = 0; i < logs->ranks; i++) {
+        const struct pst_flight_record *r = pstctl_newest(&logs->at[i]);
+
+        if (r != NULL)
+            found = PST_MAX(found, PST_MAX(r->begin, r->end));
+    }
+    return found;
+}
+
+static void add_record(const struct pst_flight_record *r, double now,
+                       struct pst_str *out)
+{
+    pstctl_record_text(r, out);
+    if (r->end > 0) {
+        pst_str_add(out, ", done in ");
+        pstctl_duration(r->end - r->begin, out);
+        return;
+    }
+    pst_str_addf(out, r->peer < 0 ? ", begun " : ", waits for rank %d since ",
+                 (int)r->peer);
+    pstctl_duration(PST_MAX(0, now - r->begin), out);
+    pst_str_add(out, " before the newest record");
+}
+
+static void print_logs(const struct logs *logs)
+{
+    const double now = newest_time(logs);
+
+    for (unsigned i = 0; i < logs->ranks; i++) {
+        const struct pst_flight_log *log = &logs->at[i];
+        struct pst_str text = {.visible = 1};
+
+        pst_str_addf(&text, "rank %u", i);
+        if (log->n == 0)
+            pst_str_add(&text, ": no record");
+        else
+            pst_str_addf(&text, " (process %lld, %s)", (long long)log->pid,
+                         kill((pid_t)log->pid, 0) == 0 || errno == EPERM
+                             ? "there"
+                             : "gone, or on another host");
+        pst_str_add(&text, "\n");
+        for (size_t k = log->n > SHOWN ? log->n - SHOWN : 0; k < log->n; k++) {
+            pst_str_addf(&text, "  %8llu  ",
+                         (unsigned long long)log->at[k].seq);
+            add_record(&log->at[k], now, &text);
+            pst_str_add(&text, "\n");
+        }
+        pstctl_print(stdout, &text);
+        pst_str_fini(&text);
+    }
+}
+
+static json_t *record_json(const struct pst_flight_record *r)
+{
+    struct pst_str text = {0};
+    json_t *ret;
+
+    pstctl_record_text(r, &text);
+    ret = json_pack("{s:I, s:I, s:s, s:i, s:i, s:o, s:o, s:i, s:b}", "seq",
+                    (json_int_t)r->seq, "step", (json_int_t)r->step + 1, "what",
+                    pst_str_text(&text), "stage", (int)r->stage, "microbatch",
+                    (int)r->microbatch, "begin", pstctl_json_real(r->begin),
+                    "end", r->end > 0 ? pstctl_json_real(r->end) : json_null(),
+                    "peer", (int)r->peer, "sends", (int)r->sends);
+    pst_str_fini(&text);
+    return ret;
+}
+
+static json_t *to_json(const struct logs *logs,
+                       const struct pstctl_verdict *verdict, const char *text)
+{
+    json_t *ranks = json_array();
+
+    for (unsigned i = 0; i < logs->ranks; i++) {
+        const struct pst_flight_log *log = &logs->at[i];
+        json_t *records = json_array();
+
+        for (size_t k = 0; k < log->n; k++)
+            (void)json_array_append_new(records, record_json(&log->at[k]));
+        (void)json_array_append_new(
+            ranks, json_pack("{s:i, s:I, s:o}", "rank", (int)i, "pid",
+                             (json_int_t)log->pid, "records", records));
+    }
+    return json_pack("{s:{s:i, s:i, s:b, s:s}, s:o}", "verdict", "rank",
+                     verdict->rank, "waiter", verdict->waiter, "cycle",
+                     (int)verdict->cycle, "text", text, "ranks", ranks);
+}
+
+static enum pst_status run_flight(const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    struct logs logs = {0};
+    struct pst_str text = {0};
+    struct pstctl_verdict verdict;
+    enum pst_status status =
+        read_all(config->args[0], config->before, &logs, diag);
+
+    if (status == PST_OK) {
+        verdict = pstctl_blame(logs.at, logs.ranks);
+        pstctl_verdict_text(&verdict, logs.at, &text);
+        if (config->json) {
+            status = pstctl_json_print(
+                to_json(&logs, &verdict, pst_str_text(&text)), diag);
+        } else {
+            print_logs(&logs);
+            pstctl_printf(stdout, "%s\n", pst_str_text(&text));
+        }
+    }
+    pst_str_fini(&text);
+    logs_fini(&logs);
+    return status;
+}
+
+const struct pstctl_command pstctl_flight = {
+    "flight",
+    "DIR",
+    1,
+    1,
+    PSTD_OPT_FLIGHT | PSTD_OPT_JSON,
+    "what each rank did last, and who keeps the others waiting",
+    "DIR is the folder of --log-dir, also of a job that was killed. Each rank "
+    "keeps its\nnewest 4096 actions; the newest are shown, with --json all.",
+    run_flight};

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/watch/flight.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "stages/base/alloc.h"
+#include "stages/base/host/alive.h"
+#include "stages/base/host/fs.h"
+#include "stages/base/str.h"
+
+#define MAGIC "PSTFLT1" /* with its NUL 8 bytes */
+
+struct head {
+    char magic[8];
+    uint32_t records, record_size;
+    uint32_t rank, ranks;
+    int64_t pid;
+    char pad[24];
+};
+_Static_assert(sizeof(struct head) == 56, "part of a format");
+
+struct file {
+    struct head head;
+    struct pst_flight_record at[PST_FLIGHT_RECORDS];
+};
+
+struct pst_flight {
+    struct file *file;
+    struct pst_flight_record *now; /* open; NULL: none */
+    uint64_t seq;
+    double offset; /* of the clock, to seconds since 1970 */
+};
+
+/* A file with holes would end the process when its disk is full. */
+static enum pst_status map_file(int fd, const char *path, struct file **ret,
+                                struct pst_diag *diag)
+{
+    const int err = posix_fallocate(fd, 0, sizeof(**ret));
+    void *at = MAP_FAILED;
+
+    if (err == 0)
+        at = mmap(NULL, sizeof(**ret), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                  0);
+    if (at == MAP_FAILED)
+        return pst_diag_errno(diag, err != 0 ? err : errno, "cannot make %s",
+                              path);
+    *ret = at;
+    return PST_OK;
+}
+
+static enum pst_status make(const char *dir, unsigned rank, struct file **ret,
+                            struct pst_diag *diag)
+{
+    struct pst_str path = {0}, before = {0};
+    enum pst_status status = pst_mkdirs(dir, 0750, diag);
+    int fd = -1;
+
+    pst_str_addf(&path, "%s/rank-%u" PST_FLIGHT_SUFFIX, dir, rank);
+    pst_str_addf(&before, "%s/rank-%u" PST_FLIGHT_SUFFIX ".before", dir, rank);
+    if (status == PST_OK && (path.failed || before.failed))
+        status = pst_diag_nomem(diag, path.len);
+    if (status == PST_OK) {
+        if (rename(path.text, before.text) != 0 && errno != ENOENT)
+            status = pst_diag_errno(diag, errno, "cannot rename %s", path.text);
+        else
+            fd = open(path.text, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
+    }
+    if (status == PST_OK && fd < 0)
+        status = pst_diag_errno(diag, errno, "cannot make %s", path.text);
+    if (status == PST_OK)
+        status = map_file(fd, path.text, ret, diag);
+    if (fd >= 0)
+        (void)close(fd);
+    pst_str_fini(&path);
+    pst_str_fini(&before);
+    return status;
+}
+
+enum pst_status pst_flight_open(const char *dir, unsigned rank, unsigned ranks,
+                                struct pst_flight **ret, struct pst_diag *diag)
+{
+    struct pst_flight *f = pst_calloc(PST_TAG_EXEC, 1, sizeof(*f));
+    struct timespec now;
+    enum pst_status status;
+
+    if (f == NULL)
+        return pst_diag_nomem(diag, sizeof(*f));
+    status = make(dir, rank, &f->file, diag);
+    if (status != PST_OK) {
+        pst_free(f);
+        return status;
+    }
+    memset(f->file, 0, sizeof(*f->file)); /* in memory now, not in a step */
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    f->offset = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - pst_now();
+    f->file->head = (struct head){.records = PST_FLIGHT_RECORDS,
+                                  .record_size = sizeof(*f->now),
+                                  .rank = rank,
+                                  .ranks = ranks,
+                                  .pid = getpid()};
+    memcpy(f->file->head.magic, MAGIC, sizeof(f->file->head.magic));
+    *ret = f;
+    return PST_OK;
+}
+
+void pst_flight_close(struct pst_flight *f)
+{
+    if (f == NULL)
+        return;
+    (void)munmap(f->file, sizeof(*f->file));
+    pst_free(f);
+}
+
+/* Its number is gone while it is changed, so that a reader sees whole ones. */
+static void publish(struct pst_flight_record *r, uint64_t seq)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+    r->seq = seq;
+    atomic_signal_fence(memory_order_seq_cst);
+}
+
+void pst_flight_begin(struct pst_flight *f, uint64_t step, unsigned kind,
+                      int stage, int microbatch)
+{
+    struct pst_flight_record *r;
+
+    if (f == NULL || f->now != NULL)
+        return;
+    r = &f->file->at[f->seq % PST_FLIGHT_RECORDS];
+    publish(r, 0);
+    r->step = step;
+    r->begin = f->offset + pst_now();
+    r->end = 0;
+    r->stage = stage;
+    r->microbatch = microbatch;
+    r->peer = -1;
+    r->kind = (uint8_t)kind;
+    r->sends = 0;
+    publish(r, ++f->seq);
+    f->now = r;
+}
+
+bool pst_flight_is_open(const struct pst_flight *f)
+{
+    return f != NULL && f->now != NULL;
+}
+
+void pst_flight_waits(struct pst_flight *f, int peer, bool sends)
+{
+    if (f == NULL || f->now == NULL ||
+        (f->now->peer == peer && f->now->sends == sends))
+        return;
+    f->now->peer = peer;
+    f->now->sends = sends;
+}
+
+void pst_flight_end(struct pst_flight *f)
+{
+    if (f == NULL || f->now == NULL)
+        return;
+    f->now->end = f->offset + pst_now();
+    f->now = NULL;
+}
+
+/* --- reading -------------------------------------------------------------- */
+
+static int by_number(const void *a, const void *b)
+{
+    const uint64_t x = ((const struct pst_flight_record *)a)->seq,
+                   y = ((const struct pst_flight_record *)b)->seq;
+
+    return (x > y) - (x < y);
+}
+
+static enum pst_status take(const struct file *file, const char *path,
+                            struct pst_flight_log *ret, struct pst_diag *diag)
+{
+    const struct head *head = &file->head;
+    struct pst_flight_record *at;
+    size_t n = 0;
+
+    if (memcmp(head->magic, MAGIC, sizeof(head->magic)) != 0 ||
+        head->records != PST_FLIGHT_RECORDS ||
+        head->record_size != sizeof(*at) || head->rank >= head->ranks)
+        return pst_diag_set(diag, PST_ERR_INPUT,
+                            "%s is no flight record of this version", path);
+    at = pst_alloc(PST_TAG_EXEC, sizeof(file->at));
+    if (at == NULL)
+        return pst_diag_nomem(diag, sizeof(file->at));
+    for (size_t i = 0; i < PST_FLIGHT_RECORDS; i++) {
+        const struct pst_flight_record *r = &file->at[i];
+
+        if (r->seq > 0 && (r->seq - 1) % PST_FLIGHT_RECORDS == i)
+            at[n++] = *r;
+    }
+    qsort(at, n, sizeof(*at), by_number);
+    *ret = (struct pst_flight_log){.rank = head->rank,
+                                   .ranks = head->ranks,
+                                   .pid = head->pid,
+                                   .n = n,
+                                   .at = at};
+    return PST_OK;
+}
+
+enum pst_status pst_flight_read(const char *path, struct pst_flight_log *ret,
+                                struct pst_diag *diag)
+{
+    struct pst_file file = {.fd = -1};
+    struct file *copy = pst_alloc(PST_TAG_EXEC, sizeof(*copy));
+    enum pst_status status;
+
+    if (copy == NULL)
+        return pst_diag_nomem(diag, sizeof(*copy));
+    status = pst_file_open(path, &file, diag);
+    if (status == PST_OK && file.size != sizeof(*copy))
+        status = pst_diag_set(diag, PST_ERR_INPUT,
+                              "%s is no flight record of this version", path);
+    if (status == PST_OK)
+        status = pst_file_read_at(&file, 0, copy, sizeof(*copy), diag);
+    if (status == PST_OK)
+        status = take(copy, path, ret, diag);
+    pst_file_close(&file);
+    pst_free(copy);
+    return status;
+}

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Who keeps a job waiting, by the flight records of its ranks.
+
+usage: flight.py PENSTOCK TINY.pt2 mpi [NUMBER [SEED]]
+
+One of four ranks (two stages, two replicas) stands still at a point drawn by
+the seed. `penstock flight` has to name it, while the job hangs and after all of
+it was killed.
+"""
+import contextlib
+import glob
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+import clients
+from restarts import is_alive
+
+POINTS = {"F": 40, "B": 40, "report": 20, "update": 20, "updated": 20,
+          "step": 20, "SEND_F": 30, "RECV_F": 30, "SEND_B": 30, "RECV_B": 30}
+OF_STAGE = {"SEND_F": 0, "RECV_B": 0, "RECV_F": 1, "SEND_B": 1}
+
+
+def pids(folder):
+    found = []
+    for path in glob.glob(folder + "/rank-*.log"):
+        with open(path, encoding="utf-8") as file:
+            starts = [x for x in file if " event=start " in x]
+        found.append(int(starts[-1].split(" pid=")[1].split()[0]))
+    return found
+
+
+def records(folder):
+    return sorted(glob.glob(folder + "/rank-*.flight"))
+
+
+def still(folder):
+    """Until no rank records anything more."""
+    before, since, until = None, 0, time.monotonic() + 60
+    while time.monotonic() < until:
+        now = [open(path, "rb").read() for path in records(folder)]
+        if now != before or len(now) < 4:
+            before, since = now, time.monotonic()
+        elif time.monotonic() - since > .5:
+            return
+        time.sleep(.05)
+    raise AssertionError("the job goes on")
+
+
+class Bench:
+    def __init__(self, penstock, model, folder):
+        self.penstock, self.folder = penstock, folder
+        self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder)
+        os.symlink(model, os.path.join(folder, "tiny.pt2"))
+        clients.write_data(os.path.join(folder, "data.safetensors"))
+
+    def ask(self, log, *words, code=0):
+        done = subprocess.run([self.penstock, "flight", log, *words],
+                              cwd=self.folder, env=self.env, text=True,
+                              check=False, capture_output=True)
+        assert done.returncode == code, done
+        return done.stdout + done.stderr
+
+    def verdict(self, log, rank):
+        said = json.loads(self.ask(log, "--json"))
+        assert said["verdict"]["rank"] == rank, said["verdict"]
+        assert len(said["ranks"]) == 4
+        assert f"rank {rank} has not" in self.ask(log)
+        return said
+
+    def hang(self, name, point, nth, rank):
+        job = subprocess.Popen(
+            [self.penstock, "run", "tiny.pt2", "-n", "2x2", "-m", "4", "--data",
+             "data.safetensors", "--transport", "mpi", "--steps", "1000000",
+             "--log-dir", name, "--quiet", "--watchdog", "0", "--detach",
+             "--job", name],
+            cwd=self.folder, env=dict(
+                self.env, PENSTOCK_FAULT=f"{point}:{nth}:hang",
+                PENSTOCK_FAULT_RANK=str(rank)), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        out, err = job.communicate(timeout=60)
+        assert job.returncode == 0, (out, err)
+        log = os.path.join(self.folder, name)
+        still(log)
+        self.verdict(name, rank)
+        left = pids(log)
+        assert len(left) == 4
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        while any(is_alive(pid) for pid in left):
+            time.sleep(.01)
+        return self.verdict(name, rank)
+
+
+def main():
+    penstock, model = map(os.path.abspath, sys.argv[1:3])
+    number, seed = (int(a) for a in (*sys.argv[4:], *(
+        "4", "1")[len(sys.argv[4:]):]))
+    rng = random.Random(seed)
+    print(f"seed {seed}")
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        b = Bench(penstock, model, folder)
+        for i in range(number):
+            point = rng.choice(list(POINTS))
+            rank = rng.randrange(4)
+            if point in OF_STAGE:
+                rank = rank // 2 * 2 + OF_STAGE[point]
+            b.hang(f"log{i}", point, rng.randint(2, POINTS[point]), rank)
+        # Many are kept, the newest ones; the file of the start before, too.
+        b.hang("long", "update", 700, 1)
+        said = b.hang("long", "step", 3, 2)
+        assert len(said["ranks"][0]["records"]) < 200
+        said = json.loads(b.ask("long", "--json", "--before"))
+        for rank in said["ranks"]:
+            seqs = [r["seq"] for r in rank["records"]]
+            assert len(seqs) >= 4095 and seqs == list(
+                range(seqs[0], seqs[0] + len(seqs))), len(seqs)
+            assert seqs[0] > 1
+        assert said["verdict"]["rank"] == 1, said["verdict"]
+        # What is no such file is refused.
+        assert "no flight records" in b.ask(".", code=65)
+        for size in 0, 10, 56 * 4097:
+            with open(f"{folder}/long/rank-1.flight", "wb") as file:
+                file.write(b"x" * size)
+            assert "no flight record" in b.ask("long", code=65)
+    print(f"{number + 2} hangs, each blamed on the rank that hung")
+
+
+if __name__ == "__main__":
+    main()
