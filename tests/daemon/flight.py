@@ -86,13 +86,15 @@ class Bench:
         out, err = job.communicate(timeout=60)
         assert job.returncode == 0, (out, err)
         log = os.path.join(self.folder, name)
-        still(log)
-        self.verdict(name, rank)
-        left = pids(log)
+        try:
+            still(log)
+            self.verdict(name, rank)
+        finally:  # it would hang for ever
+            left = pids(log)
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, 9)
         assert len(left) == 4
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, 9)
         while any(is_alive(pid) for pid in left):
             time.sleep(.01)
         return self.verdict(name, rank)

@@ -130,6 +130,8 @@ class Bench:
         while left and time.monotonic() < until:
             left = [p for p in left if is_alive(p)]
             time.sleep(.02)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
         assert not left, f"processes {left} after {NONE_LEFT_S} s"
 
     def no_files_left(self):
