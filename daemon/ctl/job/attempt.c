@@ -225,7 +225,7 @@ static enum pst_status report(struct pstctl_attempt *r, struct pst_diag *diag)
 
     if (status != PST_OK)
         return status;
-    r->over = true; /* the run's own status may be "not found", too */
+    r->answered = true; /* the run's own status may be "not found", too */
     result = frame->reply->result;
     if (r->config->json) {
         status = pstctl_json_print(
@@ -300,10 +300,12 @@ enum pst_status pstctl_attempt_watch(struct pstctl_attempt *r,
         return status;
     if (status == PST_OK) {
         status = report(r, &why);
-        if (status != PST_ERR_NOT_FOUND || r->over)
+        if (status != PST_ERR_NOT_FOUND || r->answered)
             *diag = why;
-        else
-            return post_mortem(r, diag); /* it has ended */
+        else {
+            wait_end(r, END_MS); /* it ends */
+            return post_mortem(r, diag);
+        }
         pstctl_close(&r->follow.conn);
         wait_end(r, END_MS);
         return status;
@@ -460,7 +462,7 @@ void pstctl_attempt_end(struct pstctl_attempt *r)
                                  .quiet = r->progress.quiet,
                                  .saved = r->progress.saved,
                                  .saved_step = r->progress.saved_step};
-    r->told = r->begun = r->over = r->died = false;
+    r->told = r->begun = r->over = r->answered = r->died = false;
 }
 
 void pstctl_attempt_fini(struct pstctl_attempt *r)

@@ -27,11 +27,12 @@ struct pstctl_attempt {
     struct pstctl_launch launch;
     struct pstctl_follow follow;
     struct pstctl_progress progress;
-    bool told;  /* the job was asked to stop */
-    bool left;  /* the terminal was closed: the job goes on */
-    bool begun; /* train_begin seen */
-    bool over;  /* train_end seen */
-    bool died;  /* it ended without a result, and nobody had asked it to */
+    bool told;     /* the job was asked to stop */
+    bool left;     /* the terminal was closed: the job goes on */
+    bool begun;    /* train_begin seen */
+    bool over;     /* train_end seen */
+    bool answered; /* its result has come */
+    bool died;     /* it ended without a result, and nobody had asked it to */
 };
 
 /* Names, plan and signals of the job that config describes; begun_fd alone is
