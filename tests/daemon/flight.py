@@ -54,7 +54,7 @@ def still(folder):
 
 class Bench:
     def __init__(self, penstock, model, folder):
-        self.penstock, self.folder = penstock, folder
+        self.penstock, self.folder, self.jobs = penstock, folder, 0
         self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder)
         os.symlink(model, os.path.join(folder, "tiny.pt2"))
         clients.write_data(os.path.join(folder, "data.safetensors"))
@@ -74,11 +74,13 @@ class Bench:
         return said
 
     def hang(self, name, point, nth, rank):
+        # The client of a job that was killed may still have its name.
+        self.jobs += 1
         job = subprocess.Popen(
             [self.penstock, "run", "tiny.pt2", "-n", "2x2", "-m", "4", "--data",
              "data.safetensors", "--transport", "mpi", "--steps", "1000000",
              "--log-dir", name, "--quiet", "--watchdog", "0", "--detach",
-             "--job", name],
+             "--job", f"{name}-{self.jobs}"],
             cwd=self.folder, env=dict(
                 self.env, PENSTOCK_FAULT=f"{point}:{nth}:hang",
                 PENSTOCK_FAULT_RANK=str(rank)), stdin=subprocess.DEVNULL,

@@ -64,7 +64,7 @@ class Bench:
     def begin(self, dump, *options, plan="plan", ranks=None,
               steps=STEPS):
         """A run that pauses in its first half; *resume* lets it go on."""
-        for _ in range(10):
+        for _ in range(40):
             run = subprocess.Popen(
                 [self.penstock, "run", plan, "--transport", self.transport,
                  *(self.ranks if ranks is None else ["-n", str(ranks)]),
