@@ -208,8 +208,7 @@ enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
     struct pst_str path = {0};
     enum pst_status status = pst_mkdirs(dir, 0750, diag);
 
-    file->path = NULL;
-    file->fd = -1;
+    *file = (struct pstd_logfile){.fd = -1};
     if (status != PST_OK)
         return status;
     pst_str_addf(&path, "%s/%s.log", dir, name);

@@ -59,6 +59,18 @@ static enum pst_status hold(struct check *c, const struct holding *h)
     return PST_OK;
 }
 
+/* What a step prepares once (list P) may lie where an equal value does, of this
+ * program or of another one of the rank. */
+static bool is_prepared_twin(const struct holding *a, const struct holding *b)
+{
+    const struct pst_node *x = a->storage != NULL ? a->storage->def : NULL;
+    const struct pst_node *y = b->storage != NULL ? b->storage->def : NULL;
+
+    return x != NULL && y != NULL && x->op == y->op &&
+           a->at.region == PST_R_FIXED && b->at.region == PST_R_FIXED &&
+           a->at.offset == b->at.offset && a->size == b->size;
+}
+
 /* What lies there is lost. */
 static void lose(struct check *c, const struct holding *h)
 {
@@ -67,7 +79,8 @@ static void lose(struct check *c, const struct holding *h)
     for (size_t i = 0; i < c->holdings.n; i++) {
         const struct holding *old = &c->holdings.at[i];
 
-        if (old->storage == h->storage || meet(old, h))
+        if (old->storage == h->storage ||
+            (meet(old, h) && !is_prepared_twin(old, h)))
             c->held[old->storage->id] = false;
         else
             c->holdings.at[n++] = *old;

@@ -39,7 +39,10 @@ class Bench:
         self.penstock, self.transport = penstock, transport
         self.folder, self.n = folder, 0
         self.lanes = 2 if transport == "self" else 1  # ranks of a process
-        self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder)
+        # A crash is to end by its signal, with a sanitizer too.
+        asan = os.environ.get("ASAN_OPTIONS", "") + ":handle_segv=0"
+        self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder,
+                        ASAN_OPTIONS=asan)
         os.symlink(model, os.path.join(folder, "tiny.pt2"))
         clients.write_data(os.path.join(folder, "data.safetensors"))
         self.call("split", "tiny.pt2", "-o", "tiny.plan")

@@ -90,6 +90,7 @@ static struct pst_dump *run(struct job *job)
                                        .keep_outputs = true,
                                        .threads = 1,
                                        .seed = 3,
+                                       .verify = true,
                                        .recompute = job->recompute};
 
     return step_run(job->plan, &options, fill, job);
