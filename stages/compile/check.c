@@ -63,12 +63,11 @@ static enum pst_status hold(struct check *c, const struct holding *h)
  * program or of another one of the rank. */
 static bool is_prepared_twin(const struct holding *a, const struct holding *b)
 {
-    const struct pst_node *x = a->storage != NULL ? a->storage->def : NULL;
-    const struct pst_node *y = b->storage != NULL ? b->storage->def : NULL;
-
-    return x != NULL && y != NULL && x->op == y->op &&
+    return a->storage != NULL && b->storage != NULL &&
+           a->storage->def != NULL && b->storage->def != NULL &&
            a->at.region == PST_R_FIXED && b->at.region == PST_R_FIXED &&
-           a->at.offset == b->at.offset && a->size == b->size;
+           a->at.offset == b->at.offset &&
+           pst_prepared_same(a->storage, b->storage);
 }
 
 /* What lies there is lost. */

@@ -144,6 +144,10 @@ enum pst_status pst_program_compile(struct pst_program *program,
                                     pst_fixed_fn fixed, void *ctx,
                                     const char *last,
                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* Do nodes of list P, of one program or of two of a rank, make the same of the
+ * same parameter? Then they may share a place. What has more than one step is
+ * not looked into. */
+bool pst_prepared_same(const struct pst_value *a, const struct pst_value *b);
 bool pst_program_is_compiled(const struct pst_program *program);
 /* Do the lists know where their operands are? */
 bool pst_program_is_bound(const struct pst_program *program);

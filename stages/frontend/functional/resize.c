@@ -21,31 +21,18 @@ enum pst_status pst_versions_bad_resize(const struct pst_functionalise *f,
                         "the storage of %%%s: %s (%s)", v->name, why, error);
 }
 
-struct reads {
-    const struct pst_value *owner;
-    bool any;
-};
-
-static void look_if_read(void *ctx, struct pst_value **slot, unsigned arg)
-{
-    struct reads *r = ctx;
-
-    (void)arg;
-    r->any = r->any || pst_value_storage(*slot) == r->owner;
-}
-
 /* Was it used before? Then it had its bytes. */
 static bool was_used(const struct pst_functionalise *f,
                      const struct pst_storage *s)
 {
     const struct pst_graph *graph = f->build->graph;
-    struct reads r = {pst_value_storage(s->owner), s->version != s->owner};
 
-    if (s->owner->kind == PST_VALUE_NODE)
+    if (s->owner->kind == PST_VALUE_NODE || s->version != s->owner)
         return true;
-    for (size_t i = 0; i < graph->nodes.n && !r.any; i++)
-        pst_node_uses(graph->nodes.at[i], look_if_read, &r);
-    return r.any;
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        if (pst_versions_reads(graph->nodes.at[i], s->owner))
+            return true;
+    return false;
 }
 
 /* The first resize says what the storage had before. */

@@ -108,6 +108,14 @@ static void find_source(void *ctx, struct pst_value **slot, unsigned arg)
         s->ret = *slot;
 }
 
+bool pst_versions_reads(struct pst_node *node, const struct pst_value *v)
+{
+    struct source_ctx s = {pst_value_storage((struct pst_value *)v), NULL};
+
+    pst_node_uses(node, find_source, &s);
+    return s.ret != NULL;
+}
+
 bool pst_versions_detached(const struct pst_value *v)
 {
     while (v != NULL && v->base != NULL) {

@@ -56,6 +56,8 @@ bool pst_versions_learn(struct pst_functionalise *f);
 /* The name that t_() and the like gave the value. */
 struct pst_value *pst_versions_follow(const struct pst_functionalise *f,
                                       struct pst_value *v);
+/* Does an operand of the node lie in the storage of v? */
+bool pst_versions_reads(struct pst_node *node, const struct pst_value *v);
 /* Does some view between the name and its storage cut gradients off? */
 bool pst_versions_detached(const struct pst_value *v);
 

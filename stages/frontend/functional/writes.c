@@ -41,35 +41,22 @@ static enum pst_status check_owner(const struct pst_functionalise *f,
         "(of buffers they are)");
 }
 
-struct reader_ctx {
-    const struct pst_value *storage;
-    bool ret;
-};
-
-static void look_if_read(void *ctx, struct pst_value **slot, unsigned arg)
-{
-    struct reader_ctx *r = ctx;
-
-    (void)arg;
-    r->ret = r->ret || pst_value_storage(*slot) == r->storage;
-}
-
 /* Has a node that is differentiated read this version? PyTorch's count of
  * versions would stop the backward pass there. */
 static bool was_read(const struct pst_functionalise *f,
                      const struct pst_value *version)
 {
     const struct pst_graph *graph = f->build->graph;
-    struct reader_ctx r = {pst_value_storage((void *)version), false};
 
-    for (size_t i = 0; i < graph->nodes.n && !r.ret; i++) {
+    for (size_t i = 0; i < graph->nodes.n; i++) {
         struct pst_node *node = graph->nodes.at[i];
 
         if (node->n_outs > 0 && node->outs[0]->base == NULL &&
-            f->facts[node->outs[0]->id].carries)
-            pst_node_uses(node, look_if_read, &r);
+            f->facts[node->outs[0]->id].carries &&
+            pst_versions_reads(node, version))
+            return true;
     }
-    return r.ret;
+    return false;
 }
 
 /* The record of v's storage. An owner that is not contiguous is looked at in
