@@ -28,6 +28,9 @@ struct pstd_result {
     uint64_t first_step_us;
     double gflops, bubble, tok_s;
     uint64_t checkpoint_step;
+    uint64_t best_step; /* of the evaluations; 0: none was finite */
+    double best_loss;
+    bool enough; /* over before its goal: they did not get better */
     struct pstd_rank_result *ranks;
     size_t n_ranks;
     struct pstd_trace *trace; /* NULL: none */

@@ -120,6 +120,11 @@ struct pstd_config {
     bool shuffle;
     const char *data_at;
 
+    /* Evaluations of a run. */
+    const char *eval_data;
+    uint64_t eval_every, eval_batches, patience;
+    bool keep_best;
+
     /* A run. */
     uint64_t steps;
     const char *checkpoint, *checkpoint_fallback;

@@ -48,6 +48,15 @@
     X(TOTALS, "totals", "info",                                                \
       "every 15 s: uptime_s= steps_total= samples_total= tokens_total= "       \
       "rss_bytes= events_dropped= clients= clients_dropped= log_lost=")        \
+    X(EVALUATED, "evaluated", "info",                                          \
+      "run= step= loss= batches= best= best_step= best_loss= seconds=; on "    \
+      "--eval-data")                                                           \
+    X(EVAL_FAILED, "eval_failed", "error",                                     \
+      "run= step= text=; the training goes on")                                \
+    X(EARLY_STOP, "early_stop", "info",                                        \
+      "run= step= best_step= best_loss= patience=; evaluations do not get "    \
+      "better")                                                                \
+    X(BEST_SAVED, "best_saved", "info", "step= dir= loss=")                    \
     X(CHECKPOINT_SAVED, "checkpoint_saved", "info", "step= dir= seconds=")     \
     X(CHECKPOINT_FAILED, "checkpoint_failed", "error", "step= dir= text=")     \
     X(DUMP, "dump", "info", "path=")                                           \

@@ -117,6 +117,20 @@ static const struct pstd_option rows[] = {
            "need, or all"),
     FLAG(shuffle, "shuffle", T_DATA, "samples in random order, by --seed"),
 
+    PATH(eval_data, "eval-data", T_RUN, "FILE",
+         "what the model is evaluated on while it is trained, as eval does it: "
+         "every --eval-every steps and at the end"),
+    UINT(eval_every, "eval-every", T_RUN, "0", 0, MANY,
+         "steps between evaluations; 0: only at the end"),
+    UINT(eval_batches, "eval-batches", T_RUN, "0", 0, MANY,
+         "steps to take the mean of; 0: as many as the file has samples for"),
+    FLAG(keep_best, "keep-best", T_RUN,
+         "a checkpoint of the step with the smallest loss there, in the folder "
+         "best of --checkpoint"),
+    UINT(patience, "patience", T_RUN, "0", 0, MANY,
+         "end the run when so many evaluations in a row were not better than "
+         "the best one; 0: never"),
+
     UINT(steps, "steps", T_RUN, "1", 0, MANY,
          "steps in all, those before a resume included"),
     PATH(checkpoint, "checkpoint", T_RUN | PSTD_OPT_LOAD, "DIR",

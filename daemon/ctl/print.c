@@ -255,6 +255,19 @@ static void warn(const pstctl_event *event)
                       step, text);
 }
 
+static void evaluated(const pstctl_event *event, struct pst_str *out)
+{
+    pst_str_addf(out, "step %lld: evaluated, loss %.4f",
+                 (long long)pstctl_integer(event, "step"),
+                 pstctl_number(event, "loss"));
+    if (pstctl_integer(event, "best") != 0)
+        pst_str_add(out, ", the best so far");
+    else if (pstctl_integer(event, "best_step") > 0)
+        pst_str_addf(out, "; best %.4f at step %lld",
+                     pstctl_number(event, "best_loss"),
+                     (long long)pstctl_integer(event, "best_step"));
+}
+
 void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
 {
     struct pst_str text = {0};
@@ -285,6 +298,17 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
         if (p->checkpoint != NULL &&
             strcmp(p->checkpoint, pstctl_text(event, "dir")) != 0)
             pst_str_addf(&text, " in %s", pstctl_text(event, "dir"));
+    } else if (strcmp(event->name, "evaluated") == 0) {
+        evaluated(event, &text);
+    } else if (strcmp(event->name, "eval_failed") == 0) {
+        pst_str_addf(&text, "evaluation failed: %s",
+                     pstctl_text(event, "text"));
+    } else if (strcmp(event->name, "early_stop") == 0) {
+        pst_str_addf(&text,
+                     "%lld evaluations were not better than that of step "
+                     "%lld: the run ends",
+                     (long long)pstctl_integer(event, "patience"),
+                     (long long)pstctl_integer(event, "best_step"));
     } else if (strcmp(event->name, "checkpoint_failed") == 0) {
         pst_str_addf(&text, "checkpoint failed: %s",
                      pstctl_text(event, "text"));
@@ -375,17 +399,21 @@ json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us)
     for (size_t i = 0; i < r->n_ranks; i++)
         (void)json_array_append_new(ranks, rank_json(r->ranks[i]));
     return json_pack(
-        "{s:o s:o s:I s:I s:b s:o s:f s:f s:o s:o s:o s:s s:o s:o}", "loss",
-        pstctl_json_real(r->loss), "step_s", pstctl_json_real(r->step_seconds),
-        "steps", (json_int_t)r->steps, "first_step", (json_int_t)r->first_step,
-        "stopped", r->stopped, "first_step_at_s",
+        "{s:o s:o s:I s:I s:b s:o s:f s:f s:o s:o s:o s:s s:I s:o s:b s:o s:o}",
+        "loss", pstctl_json_real(r->loss), "step_s",
+        pstctl_json_real(r->step_seconds), "steps", (json_int_t)r->steps,
+        "first_step", (json_int_t)r->first_step, "stopped", r->stopped,
+        "first_step_at_s",
         r->first_step_us > 0
             ? json_real(1e-6 * (double)(r->first_step_us - start_us))
             : json_null(),
         "peak_rss_mib", most_mib(r, false), "planned_mib", most_mib(r, true),
         "bubble", pstctl_json_real(r->bubble), "gflops",
         pstctl_json_real(r->gflops), "tok_s", pstctl_json_real(r->tok_s),
-        "status", pst_status_name(r->status), "ranks", ranks, "losses", losses);
+        "status", pst_status_name(r->status), "best_step",
+        (json_int_t)r->best_step, "best_loss",
+        r->best_step > 0 ? pstctl_json_real(r->best_loss) : json_null(),
+        "ended_early", r->enough, "ranks", ranks, "losses", losses);
 }
 
 void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
@@ -396,7 +424,13 @@ void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
         return;
     }
     pst_str_addf(out, "%llu steps%s, loss %.4f, ", (unsigned long long)r->steps,
-                 r->stopped ? " (stopped on request)" : "", r->loss);
+                 r->stopped  ? " (stopped on request)"
+                 : r->enough ? " (ended early)"
+                             : "",
+                 r->loss);
+    if (r->best_step > 0)
+        pst_str_addf(out, "best evaluation %.4f at step %llu, ", r->best_loss,
+                     (unsigned long long)r->best_step);
     pstctl_duration(r->step_seconds, out);
     pst_str_add(out, " a step, ");
     if (r->tok_s > 0) {

@@ -8,6 +8,7 @@
 #include "daemon/exec/attr.h"
 #include "daemon/exec/change_events.h"
 #include "daemon/exec/change_states.h"
+#include "daemon/exec/eval/evaluate.h"
 #include "daemon/exec/replace.h"
 #include "daemon/exec/spread.h"
 #include "stages/base/alloc.h"
@@ -315,10 +316,12 @@ static void tell_done(struct pstd_session *s, const struct change *x,
 static void take_over(struct pstd_session *s, const struct change *x,
                       struct pst_engine *engine)
 {
+    pstd_eval_drop(s);
     pst_engine_free(s->w->engine);
     pstd_changed_free(s->w->changed);
     s->w->engine = engine;
     s->w->changed = x->changed;
+    s->batch = &x->changed->batch;
     s->changes++;
 }
 

@@ -5,6 +5,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/exec/alike.h"
 #include "daemon/exec/change.h"
+#include "daemon/exec/eval/evaluate.h"
 #include "daemon/exec/session.h"
 #include "stages/base/alloc.h"
 #include "stages/ops/matmul/gemm_bf16.h"
@@ -43,6 +44,9 @@ static enum pst_status read_options(struct pstd_session *s,
         return pst_diag_set(diag, PST_ERR_USAGE,
                             "--on-nan rollback goes back to a checkpoint: it "
                             "needs --checkpoint DIR and --checkpoint-every N");
+    status = pstd_eval_check(&s->config, diag);
+    if (status != PST_OK)
+        return status;
     return pstd_exec_options(&s->config,
                              s->w->ranks / pstd_replicas(&s->config), true,
                              &s->options, diag);
@@ -125,6 +129,7 @@ static enum pst_status make_engine(struct pstd_session *s,
         w->changed != NULL ? pstd_changed_batch(w->changed) : &w->batch;
     enum pst_status status;
 
+    s->batch = b;
     if (w->engine != NULL)
         return PST_OK;
     status = pstd_agree(w, open_flights(s, diag), diag);
@@ -238,6 +243,8 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
         status = pstd_session_claim(s, diag);
     if (status == PST_OK)
         status = pstd_session_resume(s, diag);
+    if (status == PST_OK)
+        status = pstd_eval_open(s, diag);
     if (status == PST_OK)
         emit_begin(s);
     return status;

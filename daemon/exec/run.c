@@ -8,6 +8,7 @@
 
 #include "daemon/common/setup.h"
 #include "daemon/exec/change.h"
+#include "daemon/exec/eval/evaluate.h"
 #include "daemon/exec/session.h"
 #include "stages/base/alloc.h"
 #include "stages/run/data/tokens.h"
@@ -307,11 +308,13 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
     enum pst_status status = PST_OK;
 
     while (status == PST_OK && s->step < s->config.steps &&
-           !s->result->stopped) {
+           !s->result->stopped && !s->enough) {
         const unsigned asked = pstd_mailbox_take(s->w->mailbox, words);
         unsigned control = 0;
 
         status = step(s, asked, &control, diag);
+        if (status == PST_OK)
+            status = pstd_eval_step(s, &control, diag);
         *ret_now = (control & PSTD_CTL_STOP_NOW) != 0;
         if (s->w->rank == 0 && (control & ~asked & PSTD_CTL_STOPS))
             pstd_emit_stop(s->w);
@@ -400,6 +403,7 @@ enum pst_status pstd_run(struct pstd_executor *w,
             pstd_session_emit_end(&s);
     }
     pstd_session_release(&s);
+    pstd_eval_close(&s);
     pst_alive_set_limit(pstd_mailbox_config(w->mailbox)->watchdog);
     pst_dump_free(s.dump);
     /* The engine asks tokens in each step; another plan was this run's. */

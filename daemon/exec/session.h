@@ -25,10 +25,13 @@ struct pstd_passed {
     bool fallback; /* in that folder */
 };
 
+struct pstd_evaluation;
+
 struct pstd_session {
     struct pstd_executor *w;
     struct pstd_config config;
     struct pst_exec_options options;
+    const struct pst_batch *batch; /* of the plan that is run now */
     struct pst_data *data;
     struct pst_tokens *tokens; /* or NULL */
     struct pst_dump *dump;
@@ -54,6 +57,8 @@ struct pstd_session {
     struct pstd_sums sums; /* of this run */
     struct pstd_sums told; /* what they were at the last event */
     double last_event;     /* when */
+    struct pstd_evaluation *evaluation; /* eval/evaluate.h; or NULL */
+    bool enough; /* evaluations do not get better: the run is over */
 };
 
 /* prepare.c: COLLECTIVE. Everything up to the first step. */

@@ -104,6 +104,9 @@ static void send_result(struct pstd_call *call, const struct pstd_result *from,
     r.bubble = from->bubble;
     r.tok_s = from->tok_s;
     r.stopped = from->stopped;
+    r.best_step = from->best_step;
+    r.best_loss = from->best_loss;
+    r.enough = from->enough;
     r.checkpoint_step = from->checkpoint_step;
     r.ranks = pointers;
     r.n_ranks = from->n_ranks;

@@ -237,6 +237,11 @@ enum pst_status pst_engine_read_param(const struct pst_engine *engine,
 enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
                                        unsigned param, void *dst,
                                        struct pst_diag *diag) PST_MUST_CHECK;
+/* Parameters and buffers as they are now, to an engine of the same model on the
+ * same ranks that does not train. Between steps. */
+enum pst_status pst_engine_show(struct pst_engine *to,
+                                const struct pst_engine *from,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 /* States of the optimizer that both engines have on a rank go from one to the
  * other: `old` gives the name that the parameter `fqn` had, NULL if its states
  * begin anew. Between steps, of ranks with the same numbers. */

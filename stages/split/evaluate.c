@@ -219,3 +219,44 @@ enum pst_status pst_plan_eval(struct pst_plan *plan,
         pst_plan_free(made);
     return status;
 }
+
+/* --- cut as it was -------------------------------------------------------- */
+
+/* A joined plan that is joined again has the same nodes in the same order, but
+ * its only stage is 0. */
+static enum pst_status restore_stages(const struct pst_graph *from,
+                                      struct pst_graph *to,
+                                      struct pst_diag *diag)
+{
+    if (from->nodes.n != to->nodes.n)
+        return pst_diag_set(diag, PST_ERR_INTERNAL,
+                            "%zu nodes became %zu on the way to evaluation",
+                            from->nodes.n, to->nodes.n);
+    for (size_t i = 0; i < to->nodes.n; i++)
+        to->nodes.at[i]->stage = from->nodes.at[i]->stage;
+    return PST_OK;
+}
+
+enum pst_status pst_eval_cut_init(struct pst_eval_cut *ret,
+                                  struct pst_plan *plan, pst_param_fn fn,
+                                  void *ctx, struct pst_diag *diag)
+{
+    enum pst_status status = pst_plan_eval(plan, NULL, &ret->joined, diag);
+
+    if (status == PST_OK)
+        status = pst_plan_model(ret->joined, fn, ctx, &ret->model, diag);
+    if (status == PST_OK)
+        status = restore_stages(ret->joined->stages.at[0].graph,
+                                ret->model->graph, diag);
+    return status == PST_OK
+               ? pst_split_again(ret->model, plan, &ret->plan, diag)
+               : status;
+}
+
+void pst_eval_cut_fini(struct pst_eval_cut *cut)
+{
+    pst_plan_free(cut->plan);
+    pst_model_close(cut->model);
+    pst_plan_free(cut->joined);
+    *cut = (struct pst_eval_cut){0};
+}

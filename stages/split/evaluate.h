@@ -15,7 +15,7 @@
  *
  * Modules that options name keep what is random in them, dropout included.
  */
-#include "stages/split/plan.h"
+#include "stages/split/again.h"
 
 struct pst_eval_options {
     /* Patterns as of fnmatch(3), of modules; those below them count too. */
@@ -33,5 +33,22 @@ enum pst_status pst_plan_eval(struct pst_plan *plan,
                               const struct pst_eval_options *options,
                               struct pst_plan **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
+
+/* The same cut where `plan` is cut, for ranks that have its stages. Zeros are
+ * none. */
+struct pst_eval_cut {
+    struct pst_plan *joined;
+    struct pst_model *model;
+    struct pst_plan *plan; /* what is run */
+};
+
+/* Parameters have the numbers of `plan`, which is borrowed; fn and ctx are
+ * asked for their values. Both until *ret is released, also after an error.
+ * PST_ERR_UNSUPPORTED: of a stage nothing is left in that mode. */
+enum pst_status pst_eval_cut_init(struct pst_eval_cut *ret,
+                                  struct pst_plan *plan, pst_param_fn fn,
+                                  void *ctx,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+void pst_eval_cut_fini(struct pst_eval_cut *cut);
 
 #endif

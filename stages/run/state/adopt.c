@@ -2,6 +2,7 @@
 /* What one engine takes over from another. */
 #include <string.h>
 
+#include "stages/base/host/alive.h"
 #include "stages/run/rank/plan/layout.h"
 #include "stages/run/rank/step/device.h"
 #include "stages/run/state/entries.h"
@@ -50,6 +51,49 @@ enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
                             home, p->fqn);
     return pst_engine_fetch(engine, home, src, dst, pst_meta_bytes(&p->meta),
                             diag);
+}
+
+/* --- all values, for another mode ----------------------------------------- */
+
+static enum pst_status show(struct pst_rank *r, const struct pst_plan *plan,
+                            const struct pst_engine *from,
+                            struct pst_diag *diag)
+{
+    const struct pst_layout *layout = pst_rank_layout(r);
+    struct pst_rank_device *d = pst_rank_device(r);
+    enum pst_status status = PST_OK;
+
+    pst_rank_params_changed(r);
+    for (size_t i = 0; i < layout->params.n && status == PST_OK; i++) {
+        const struct pst_rank_param *p = &layout->params.at[i];
+        const struct pst_plan_param *param = &plan->params.at[p->index];
+        const int index = pst_plan_find_param(from->plan, param->fqn);
+        void *at = pst_rank_at(d, p->data);
+
+        if (param->kind == PST_VALUE_CONST)
+            continue;
+        if (index < 0 ||
+            !pst_meta_same(&from->plan->params.at[index].meta, &param->meta))
+            return pst_diag_set(diag, PST_ERR_INTERNAL,
+                                "\"%s\" is not in both modes", param->fqn);
+        status = pst_engine_read_param(from, (unsigned)index,
+                                       pst_device_host(&d->mem, at), diag);
+        if (status == PST_OK)
+            pst_device_push(&d->mem, at, p->bytes);
+        pst_alive_goes_on();
+    }
+    return status;
+}
+
+enum pst_status pst_engine_show(struct pst_engine *to,
+                                const struct pst_engine *from,
+                                struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < to->n_local && status == PST_OK; i++)
+        status = show(to->ranks[i], to->plan, from, diag);
+    return status;
 }
 
 /* --- states of the optimizer ---------------------------------------------- */

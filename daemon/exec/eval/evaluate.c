@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/exec/eval/evaluate.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/common/setup.h"
+#include "daemon/exec/alike.h"
+#include "daemon/exec/eval/history.h"
+#include "stages/base/alloc.h"
+#include "stages/split/evaluate.h"
+
+#define MIB 1048576.0
+
+/* Below --checkpoint. */
+#define BEST_FOLDER "best"
+#define PAST_FILE   "evaluations"
+
+struct pstd_evaluation {
+    struct pst_eval_cut cut;
+    const struct pst_engine *from; /* that start values are read from */
+    struct pst_plan *of;           /* what was cut so; NULL: nothing yet */
+    struct pst_batch batch;
+    struct pst_engine *engine;
+    struct pst_data *data;
+    uint64_t batches;
+    struct pst_str best, file; /* folder, past; "" without --checkpoint */
+    struct pstd_evals past;    /* on rank 0 */
+    uint64_t at;               /* step of the newest one */
+    bool any;                  /* there is one */
+};
+
+/* What rank 0 makes of an evaluation; plain bytes. */
+struct verdict {
+    uint32_t best, enough;
+    uint64_t best_step;
+    double best_loss;
+};
+
+enum pst_status pstd_eval_check(const struct pstd_config *config,
+                                struct pst_diag *diag)
+{
+    const char *option = config->eval_every > 0     ? "eval-every"
+                         : config->eval_batches > 0 ? "eval-batches"
+                         : config->keep_best        ? "keep-best"
+                         : config->patience > 0     ? "patience"
+                                                    : NULL;
+
+    if (config->eval_data == NULL && option != NULL)
+        return pst_diag_set(diag, PST_ERR_USAGE, "--%s needs --eval-data FILE",
+                            option);
+    if (config->keep_best && config->checkpoint == NULL)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--keep-best needs --checkpoint DIR");
+    if (config->patience > 0 && config->eval_every == 0)
+        return pst_diag_set(diag, PST_ERR_USAGE,
+                            "--patience needs --eval-every N");
+    return PST_OK;
+}
+
+/* --- the engine ----------------------------------------------------------- */
+
+/* Numbers of parameters are those of the plan that is cut. */
+static enum pst_status read_start(void *ctx, unsigned i, void *dst,
+                                  struct pst_diag *diag)
+{
+    const struct pstd_evaluation *e = ctx;
+    enum pst_status status = pst_engine_read_param(e->from, i, dst, diag);
+
+    return status == PST_ERR_NOT_FOUND
+               ? pst_plan_read_param(e->of, i, dst, diag)
+               : status;
+}
+
+static enum pst_status make_plans(struct pstd_session *s,
+                                  struct pstd_evaluation *e,
+                                  struct pst_diag *diag)
+{
+    const struct pst_batch *from = s->batch;
+    enum pst_status status;
+
+    e->of = from->plan;
+    e->from = s->w->engine;
+    status = pst_eval_cut_init(&e->cut, from->plan, read_start, e, diag);
+    if (status != PST_OK)
+        return status;
+    e->batch = (struct pst_batch){.plan = e->cut.plan,
+                                  .microbatches = from->microbatches,
+                                  .n_tail = from->n_tail};
+    if (from->tail != NULL)
+        status = pst_plan_bind(e->cut.plan, pst_plan_rows(from->tail),
+                               &e->batch.tail, diag);
+    return status;
+}
+
+/* Each stage where it is trained. */
+static void place(const struct pst_schedule *sched, struct pst_str *ret)
+{
+    for (unsigned k = 0; k < sched->n_stages; k++)
+        pst_str_addf(ret, "%s%u=%d", k > 0 ? "," : "", k, sched->rank_of[k]);
+}
+
+/* What --memory-limit leaves besides the training. */
+static double limit_left(const struct pstd_session *s)
+{
+    const double limit = s->config.memory_limit * MIB;
+    double most = 0;
+
+    for (unsigned i = 0; i < pst_engine_n_local(s->w->engine); i++)
+        most = fmax(most, (double)pst_engine_memory(s->w->engine, i).arena);
+    return limit > 0 ? fmax(limit - most, 1) : 0;
+}
+
+static enum pst_status make_engine(struct pstd_session *s,
+                                   struct pstd_evaluation *e,
+                                   const struct pst_str *places,
+                                   struct pst_diag *diag)
+{
+    struct pst_exec_options options = {0};
+    enum pst_status status =
+        places->failed ? pst_diag_nomem(diag, places->len)
+                       : pstd_exec_options(&s->config, s->options.ranks, false,
+                                           &options, diag);
+
+    options.replicas = s->options.replicas;
+    options.place = pst_str_text(places);
+    options.recompute = NULL;
+    options.keep_outputs = false;
+    options.no_undo = true; /* values are written again before the next one */
+    options.side_by_side = s->options.side_by_side;
+    options.flights = s->options.flights;
+    options.memory_limit = limit_left(s);
+    pstd_set_batch(&options, &e->batch);
+    status = pstd_agree(s->w, status, diag);
+    return status == PST_OK ? pst_engine_new(e->cut.plan, s->w->transport,
+                                             &options, &e->engine, diag)
+                            : status;
+}
+
+static enum pst_status open_data(struct pstd_session *s,
+                                 struct pstd_evaluation *e,
+                                 struct pst_diag *diag)
+{
+    struct pstd_config config = s->config; /* borrowed */
+    uint64_t samples;
+    enum pst_status status = PST_OK;
+
+    config.data = config.eval_data;
+    config.shuffle = false;
+    e->batches = config.eval_batches;
+    if (s->w->rank != 0 && s->options.scatter)
+        return PST_OK;
+    status = pstd_open_data(&config, &e->batch, &e->data, diag);
+    if (status != PST_OK || e->batches > 0)
+        return status;
+    samples = pst_data_samples(e->data);
+    e->batches = PST_MAX(samples / (uint64_t)pst_batch_rows(&e->batch), 1);
+    return PST_OK;
+}
+
+static void drop(struct pstd_evaluation *e)
+{
+    pst_engine_free(e->engine);
+    e->engine = NULL;
+    pst_data_close(e->data);
+    e->data = NULL;
+    pst_batch_fini(&e->batch);
+    e->batch = (struct pst_batch){0};
+    pst_eval_cut_fini(&e->cut);
+    e->of = NULL;
+}
+
+static enum pst_status make(struct pstd_session *s, struct pstd_evaluation *e,
+                            struct pst_diag *diag)
+{
+    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_LOAD);
+    struct pst_str places = {0};
+    enum pst_status status = make_plans(s, e, diag);
+
+    if (status == PST_OK)
+        status = open_data(s, e, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status == PST_OK && !s->options.scatter)
+        status = pstd_compare_data(s->w, s->config.eval_data, diag);
+    if (status == PST_OK && s->w->size > 1)
+        status = pstd_broadcast(s->w, &e->batches, sizeof(e->batches), diag);
+    place(pst_engine_schedule(s->w->engine), &places);
+    if (status == PST_OK)
+        status = make_engine(s, e, &places, diag);
+    pst_str_fini(&places);
+    status = pstd_agree(s->w, status, diag);
+    e->from = NULL; /* values come from the engine of the step from here on */
+    if (status != PST_OK) {
+        pst_diag_prefix(diag, "--eval-data");
+        drop(e);
+    }
+    pst_alive_leave(before);
+    return status;
+}
+
+void pstd_eval_drop(struct pstd_session *s)
+{
+    if (s->evaluation != NULL)
+        drop(s->evaluation);
+}
+
+void pstd_eval_close(struct pstd_session *s)
+{
+    struct pstd_evaluation *e = s->evaluation;
+
+    if (e == NULL)
+        return;
+    drop(e);
+    pstd_evals_fini(&e->past);
+    pst_str_fini(&e->best);
+    pst_str_fini(&e->file);
+    pst_free(e);
+    s->evaluation = NULL;
+}
+
+/* --- what was found ------------------------------------------------------- */
+
+/* Best checkpoints of another course of the training are no past of this one.
+ */
+static enum pst_status set_best_aside(struct pstd_session *s, uint64_t above,
+                                      struct pst_diag *diag)
+{
+    const char *dir = pst_str_text(&s->evaluation->best);
+    struct pst_checkpoint_former former = {0};
+    enum pst_status status;
+
+    if (access(dir, F_OK) != 0)
+        return PST_OK;
+    status = pst_checkpoint_set_aside(dir, above, &former, diag);
+    if (status == PST_OK)
+        pstd_session_emit_moved(s, dir, &former);
+    return status;
+}
+
+/*
+ * A run that goes on from its newest checkpoint makes the steps behind it
+ * again, and finds again what it found there: that best one stays the best. One
+ * that goes back, or begins anew, does not.
+ */
+static enum pst_status recall(struct pstd_session *s, struct pst_diag *diag)
+{
+    struct pstd_evaluation *e = s->evaluation;
+    const char *path = pst_str_text(&e->file);
+    enum pst_status status;
+
+    if (e->best.failed || e->file.failed)
+        return pst_diag_nomem(diag, e->file.len);
+    if (s->config.checkpoint == NULL)
+        return PST_OK;
+    if (!s->config.resume.on) {
+        (void)unlink(path);
+        return set_best_aside(s, 0, diag);
+    }
+    status = pstd_evals_read(path, &e->past, diag);
+    if (status != PST_OK || s->config.resume.step == 0)
+        return status;
+    pstd_evals_forget(&e->past, s->step);
+    return set_best_aside(s, s->step, diag);
+}
+
+static struct verdict judge(const struct pstd_session *s)
+{
+    const struct pstd_evals *past = &s->evaluation->past;
+    const struct pstd_eval *best = pstd_evals_best(past);
+    struct verdict v = {.best_loss = NAN};
+
+    if (best != NULL) {
+        v.best = best->step == s->step;
+        v.best_step = best->step;
+        v.best_loss = best->loss;
+    }
+    v.enough = s->config.patience > 0 &&
+               pstd_evals_since_best(past, s->step) >= s->config.patience;
+    return v;
+}
+
+static void take(struct pstd_session *s, const struct verdict *v)
+{
+    s->enough = v->enough != 0;
+    s->result->enough = s->enough;
+    s->result->best_step = v->best_step;
+    s->result->best_loss = v->best_loss;
+}
+
+static void emit_enough(struct pstd_session *s, const struct verdict *v)
+{
+    struct pstd_note note;
+
+    if (!v->enough)
+        return;
+    pstd_note_init(&note, PSTD_EVENT_EARLY_STOP);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_int(&note, "best_step", (int64_t)v->best_step);
+    pstd_note_real(&note, "best_loss", v->best_loss);
+    pstd_note_int(&note, "patience", (int64_t)s->config.patience);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+enum pst_status pstd_eval_open(struct pstd_session *s, struct pst_diag *diag)
+{
+    struct verdict v = {.best_loss = NAN};
+    struct pstd_evaluation *e;
+    enum pst_status status = PST_OK;
+
+    s->result->best_loss = NAN;
+    if (s->config.eval_data == NULL)
+        return PST_OK;
+    e = s->evaluation = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*e));
+    if (e == NULL) {
+        status = pst_diag_nomem(diag, sizeof(*e));
+    } else if (s->config.checkpoint != NULL) {
+        pst_str_addf(&e->best, "%s/" BEST_FOLDER, s->config.checkpoint);
+        pst_str_addf(&e->file, "%s/" PAST_FILE, s->config.checkpoint);
+    }
+    if (status == PST_OK && s->w->rank == 0) {
+        status = recall(s, diag);
+        v = judge(s);
+    }
+    status = pstd_agree(s->w, status, diag);
+    if (status == PST_OK && s->w->size > 1)
+        status = pstd_broadcast(s->w, &v, sizeof(v), diag);
+    if (status != PST_OK)
+        return status;
+    take(s, &v);
+    emit_enough(s, &v);
+    return make(s, e, diag);
+}
+
+/* --- one evaluation ------------------------------------------------------- */
+
+static void emit_failed(struct pstd_session *s, const char *text)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_EVAL_FAILED);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_text(&note, "text", text);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+/* *control: words of all that came meanwhile. A stop ends it (PST_AGAIN). */
+static enum pst_status run_forward(struct pstd_session *s, double *ret,
+                                   unsigned *control, struct pst_diag *diag)
+{
+    struct pstd_evaluation *e = s->evaluation;
+    enum pst_status status =
+        pstd_agree(s->w, pst_engine_show(e->engine, s->w->engine, diag), diag);
+    double sum = 0;
+
+    for (uint64_t i = 0; i < e->batches && status == PST_OK; i++) {
+        const unsigned asked = pstd_mailbox_take(s->w->mailbox, PSTD_CTL_STOPS);
+        struct pst_step_result r = {0};
+
+        status = pst_engine_step(e->engine, i, pst_data_fill, e->data, asked,
+                                 &r, diag);
+        *control |= r.control | (status != PST_OK ? asked : 0);
+        if (s->w->rank == 0 && (r.control & ~asked & PSTD_CTL_STOPS))
+            pstd_emit_stop(s->w);
+        if (status == PST_OK && (r.control & PSTD_CTL_STOPS))
+            return PST_AGAIN;
+        sum += r.loss;
+    }
+    *ret = sum / (double)e->batches;
+    return status;
+}
+
+/* Before it is remembered as the best: what is remembered can be found. */
+static enum pst_status save_best(struct pstd_session *s, double loss,
+                                 struct pst_diag *diag)
+{
+    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_SAVE);
+    const char *dir = pst_str_text(&s->evaluation->best);
+    const struct pst_save_note what = {.changes = s->changes};
+    const struct pst_checkpoint_rule rule = {.keep = 1};
+    struct pstd_note note;
+    enum pst_status status =
+        pst_engine_save(s->w->engine, dir, s->step, 0, &what, diag);
+
+    if (status == PST_OK && s->w->rank == 0) {
+        status = set_best_aside(s, s->step, diag);
+        pst_checkpoint_prune(dir, s->step, &rule);
+    }
+    status = pstd_agree(s->w, status, diag);
+    pst_alive_leave(before);
+    pstd_note_init(&note, status == PST_OK ? PSTD_EVENT_BEST_SAVED
+                                           : PSTD_EVENT_CHECKPOINT_FAILED);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_text(&note, "dir", dir);
+    if (status == PST_OK)
+        pstd_note_real(&note, "loss", loss);
+    else
+        pstd_note_text(&note, "text", diag->text);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+    return status == PST_ERR_PEER || status == PST_ERR_INTERNAL ? status
+                                                                : PST_OK;
+}
+
+static void emit_evaluated(struct pstd_session *s, double loss, double seconds,
+                           const struct verdict *v)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_EVALUATED);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_real(&note, "loss", loss);
+    pstd_note_int(&note, "batches", (int64_t)s->evaluation->batches);
+    pstd_note_int(&note, "best", v->best);
+    pstd_note_int(&note, "best_step", (int64_t)v->best_step);
+    pstd_note_real(&note, "best_loss", v->best_loss);
+    pstd_note_real(&note, "seconds", seconds);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+/* COLLECTIVE. Rank 0 decides for all. A file that cannot be written costs a
+ * later resume its memory of the best one, and this run nothing. */
+static enum pst_status conclude(struct pstd_session *s, double loss,
+                                double seconds, struct pst_diag *diag)
+{
+    struct pstd_evaluation *e = s->evaluation;
+    struct verdict v = {.best_loss = NAN};
+    struct pst_diag lost;
+    enum pst_status status = PST_OK;
+
+    if (s->w->rank == 0) {
+        status = pstd_evals_put(&e->past, s->step, loss, diag);
+        v = judge(s);
+    }
+    status = pstd_agree(s->w, status, diag);
+    if (status == PST_OK && s->w->size > 1)
+        status = pstd_broadcast(s->w, &v, sizeof(v), diag);
+    if (status != PST_OK)
+        return status;
+    take(s, &v);
+    emit_evaluated(s, loss, seconds, &v);
+    if (v.best && s->config.keep_best)
+        status = save_best(s, loss, diag);
+    if (status == PST_OK && s->w->rank == 0 && e->file.len > 0 &&
+        pstd_evals_write(e->file.text, &e->past, &lost) != PST_OK)
+        emit_failed(s, lost.text);
+    emit_enough(s, &v);
+    return status;
+}
+
+static bool is_due(const struct pstd_session *s)
+{
+    const struct pstd_evaluation *e = s->evaluation;
+    const uint64_t every = s->config.eval_every;
+
+    if (e == NULL || (e->any && e->at == s->step))
+        return false;
+    return s->step == s->config.steps || (every > 0 && s->step % every == 0);
+}
+
+enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
+                               struct pst_diag *diag)
+{
+    struct pstd_evaluation *e = s->evaluation;
+    const double begin = pst_now();
+    unsigned came = 0;
+    double loss = NAN;
+    enum pst_status status = PST_OK;
+
+    if (!is_due(s) || (*control & PSTD_CTL_STOPS))
+        return PST_OK;
+    if (e->engine == NULL)
+        status = make(s, e, diag);
+    if (status == PST_OK) {
+        (void)pst_alive_enter(PST_ALIVE_STEP);
+        status = run_forward(s, &loss, &came, diag);
+    }
+    *control |= came;
+    if (status == PST_AGAIN)
+        return PST_OK;
+    if (status == PST_ERR_PEER || status == PST_ERR_INTERNAL) {
+        pstd_mailbox_control(s->w->mailbox, came & PSTD_CTL_STOPS);
+        return status;
+    }
+    e->any = true;
+    e->at = s->step;
+    if (status == PST_OK)
+        return conclude(s, loss, pst_now() - begin, diag);
+    emit_failed(s, diag->text);
+    return PST_OK;
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/exec/eval/history.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stages/base/host/fs.h"
+#include "stages/base/str.h"
+
+#define HEAD      "penstock evaluations 1\n"
+#define MAX_BYTES ((size_t)64 << 20)
+
+enum pst_status pstd_evals_put(struct pstd_evals *evals, uint64_t step,
+                               double loss, struct pst_diag *diag)
+{
+    const struct pstd_eval eval = {step, loss};
+    size_t at = evals->n;
+
+    while (at > 0 && evals->at[at - 1].step >= step)
+        at--;
+    if (at < evals->n && evals->at[at].step == step) {
+        evals->at[at] = eval;
+        return PST_OK;
+    }
+    if (!pst_vec_push(PST_TAG_DAEMON, evals, eval))
+        return pst_diag_nomem(diag, sizeof(eval));
+    memmove(&evals->at[at + 1], &evals->at[at],
+            (evals->n - 1 - at) * sizeof(eval));
+    evals->at[at] = eval;
+    return PST_OK;
+}
+
+const struct pstd_eval *pstd_evals_best(const struct pstd_evals *evals)
+{
+    const struct pstd_eval *best = NULL;
+
+    for (size_t i = 0; i < evals->n; i++)
+        if (isfinite(evals->at[i].loss) &&
+            (best == NULL || evals->at[i].loss < best->loss))
+            best = &evals->at[i];
+    return best;
+}
+
+uint64_t pstd_evals_since_best(const struct pstd_evals *evals, uint64_t step)
+{
+    const struct pstd_eval *best = pstd_evals_best(evals);
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < evals->n; i++)
+        n += evals->at[i].step <= step &&
+             (best == NULL || evals->at[i].step > best->step);
+    return n;
+}
+
+void pstd_evals_forget(struct pstd_evals *evals, uint64_t step)
+{
+    while (evals->n > 0 && evals->at[evals->n - 1].step > step)
+        evals->n--;
+}
+
+static enum pst_status damaged(const char *path, const char *at,
+                               const char *text, struct pst_diag *diag)
+{
+    size_t line = 1;
+
+    for (; text < at; text++)
+        line += *text == '\n';
+    return pst_diag_set(diag, PST_ERR_INPUT,
+                        "%s: line %zu is no evaluation of a run; without the "
+                        "file the run goes on, and its next evaluation counts "
+                        "as the first",
+                        path, line);
+}
+
+static enum pst_status parse(const char *path, const char *text, size_t size,
+                             struct pstd_evals *evals, struct pst_diag *diag)
+{
+    const char *at = text + strlen(HEAD), *const end = text + size;
+    enum pst_status status = PST_OK;
+
+    if (strncmp(text, HEAD, strlen(HEAD)) != 0)
+        return damaged(path, text, text, diag);
+    while (at < end && status == PST_OK) {
+        const char *const line = at;
+        char *next;
+        unsigned long long step;
+        double loss;
+
+        if (*at < '0' || *at > '9')
+            return damaged(path, line, text, diag);
+        errno = 0;
+        step = strtoull(at, &next, 10);
+        if (errno != 0 || *next != ' ')
+            return damaged(path, line, text, diag);
+        at = next + 1;
+        loss = strtod(at, &next);
+        if (next == at || *next != '\n')
+            return damaged(path, line, text, diag);
+        at = next + 1;
+        status = pstd_evals_put(evals, step, loss, diag);
+    }
+    return status;
+}
+
+enum pst_status pstd_evals_read(const char *path, struct pstd_evals *evals,
+                                struct pst_diag *diag)
+{
+    char *text = NULL;
+    size_t size;
+    enum pst_status status;
+
+    evals->n = 0;
+    if (access(path, F_OK) != 0 && errno == ENOENT)
+        return PST_OK;
+    status = pst_file_read(path, MAX_BYTES, &text, &size, diag);
+    if (status == PST_OK)
+        status = parse(path, text, size, evals, diag);
+    pst_free(text);
+    return status;
+}
+
+enum pst_status pstd_evals_write(const char *path,
+                                 const struct pstd_evals *evals,
+                                 struct pst_diag *diag)
+{
+    struct pst_str text = {0};
+    enum pst_status status;
+
+    pst_str_add(&text, HEAD);
+    for (size_t i = 0; i < evals->n; i++)
+        pst_str_addf(&text, "%" PRIu64 " %.17g\n", evals->at[i].step,
+                     evals->at[i].loss);
+    status = text.failed ? pst_diag_nomem(diag, text.len)
+                         : pst_file_write(path, text.text, text.len, diag);
+    pst_str_fini(&text);
+    return status;
+}
+
+void pstd_evals_fini(struct pstd_evals *evals)
+{
+    pst_vec_fini(evals);
+}

@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluations of a run while it trains: `run --eval-data`.
+
+usage: evaluate.py PENSTOCK NORM.pt2 DROPS.pt2 self|mpi
+
+NORM.pt2 has batch norms, so that model.eval() computes something else than a
+training step; DROPS.pt2 has dropout of all kinds.
+"""
+import glob
+import json
+import os
+import random
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+STEPS, EVERY = 12, 3
+EVALUATED = re.compile(r" event=evaluated .* step=(\d+) loss=(\S+) .* "
+                       r"best=(\d) best_step=(\d+)")
+
+
+def write_data(path, seed, **shapes):
+    draw = random.Random(seed)
+    header, body = {}, b""
+    for name, shape in shapes.items():
+        n = 1
+        for size in shape:
+            n *= size
+        part = struct.pack(f"<{n}f", *(draw.gauss(0, 1) for _ in range(n)))
+        header[name] = {"dtype": "F32", "shape": shape,
+                        "data_offsets": [len(body), len(body) + len(part)]}
+        body += part
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + body)
+
+
+class Bench:
+    def __init__(self, penstock, norm, drops, transport, folder):
+        self.penstock, self.transport, self.folder = penstock, transport, folder
+        self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder)
+        write_data(self.at("train.safetensors"), 1, x=[96, 4])
+        write_data(self.at("other.safetensors"), 2, x=[28, 4])
+        write_data(self.at("empty.safetensors"), 2, y=[28, 4])
+        for name, seed in ("pics", 3), ("more", 4):
+            write_data(self.at(f"{name}.safetensors"), seed, x=[16, 3, 2, 2],
+                       target=[16, 4, 2, 2])
+        self.call("split", norm, "-o", "norm.plan", "--at", "conv")
+        self.call("split", drops, "-o", "drops.plan", "--at", "mean",
+                  "--loss-fn", "mse")
+
+    def at(self, name):
+        return os.path.join(self.folder, name)
+
+    def begin(self, *words, **env):
+        return subprocess.Popen([self.penstock, *words], cwd=self.folder,
+                                env={**self.env, **env}, text=True,
+                                stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def call(self, *words, code=0, **env):
+        job = self.begin(*words, **env)
+        out, err = job.communicate(timeout=60)
+        assert job.returncode == code, (words, env, job.returncode, out, err)
+        return out if "--json" in words else out + err
+
+    def words(self, name, *more, plan="norm.plan", data="train"):
+        return ["run", plan, "-n", "2", "-m", "2", "--transport",
+                self.transport, "--data", f"{data}.safetensors", "--steps",
+                str(STEPS), "--log-dir", name, "--json", *more]
+
+    def evaluated(self, name, *more, other="other", **options):
+        """Evaluations of the run as its log has them, and its result."""
+        env = options.pop("env", {})
+        said = json.loads(self.call(
+            *self.words(name, "--eval-data", f"{other}.safetensors",
+                        "--eval-every", str(EVERY), *more, **options), **env))
+        return self.events(name), said
+
+    def events(self, name, rank=0):
+        with open(self.at(f"{name}/rank-{rank}.log"), encoding="utf-8") as file:
+            return [(int(a), float(b), c == "1", int(d))
+                    for a, b, c, d in EVALUATED.findall(file.read())]
+
+    def alone(self, plan, data, folder, batches):
+        """What the command eval says of the newest checkpoint."""
+        return json.loads(self.call(
+            "eval", plan, "--data", f"{data}.safetensors", "-m", "2",
+            "--batches", str(batches), "--checkpoint", folder, "--json"))
+
+    def best_of(self, name):
+        """The tensors of the only checkpoint in its folder `best`."""
+        folder, = glob.glob(self.at(f"{name}/best/step-*"))
+        return (os.path.basename(folder),  # a shard may have another name
+                sorted(self.bytes_of(path)
+                       for path in glob.glob(folder + "/*.safetensors")))
+
+    def bytes_of(self, name):
+        with open(self.at(name), "rb") as file:
+            return file.read()
+
+
+def same_numbers(b):
+    """As eval computes them, and training does not see that it is watched."""
+    b.call(*b.words("log-plain", "--dump", "plain.dump"))
+    found, said = b.evaluated("log-1", "--dump", "watched.dump",
+                              "--checkpoint", "ck1", "--keep-best")
+    assert b.bytes_of("plain.dump") == b.bytes_of("watched.dump")
+    assert [x[0] for x in found] == [3, 6, 9, 12], found
+    best = min(found, key=lambda x: x[1])
+    assert (said["best_step"], said["best_loss"]) == best[:2], (said, best)
+    assert not said["ended_early"]
+    for step, loss, is_best, best_step in found:
+        so_far = [x for x in found if x[0] <= step]
+        assert best_step == min(so_far, key=lambda x: x[1])[0], found
+        assert is_best == (best_step == step), found
+        assert loss > 0
+    # 28 rows are 3 steps of 8: what is left over is in none.
+    alone = b.alone("norm.plan", "other", "ck1", 3)
+    assert alone == {"loss": found[-1][1], "batches": 3, "step": 12}, alone
+    alone = b.alone("norm.plan", "other", "ck1/best", 3)
+    assert alone["loss"] == best[1] and alone["step"] == best[0], alone
+    assert len(glob.glob(b.at("ck1/best/step-*"))) == 1
+    if b.transport == "mpi":
+        assert b.events("log-1", 1) == found
+        again, _ = b.evaluated("log-first", "--data-at", "first")
+        assert again == found
+    else:
+        for schedule in "gpipe", "zb-h1", "auto":
+            again, _ = b.evaluated(f"log-{schedule}", "--schedule", schedule)
+            assert again == found, (schedule, again, found)
+    found, _ = b.evaluated("log-batches", "--eval-batches", "1",
+                           "--checkpoint", "ck2")
+    assert b.alone("norm.plan", "other", "ck2", 1)["loss"] == found[-1][1]
+    found, _ = b.evaluated("log-drops", "--checkpoint", "ck3",
+                           plan="drops.plan", data="pics", other="more")
+    assert b.alone("drops.plan", "more", "ck3", 4)["loss"] == found[-1][1]
+    found, _ = b.evaluated("log-replicas", "-n", "2x1", "--checkpoint", "ck4")
+    alone = b.alone("norm.plan", "other", "ck4", 3)["loss"]
+    assert abs(alone - found[-1][1]) < 1e-6, (alone, found)
+
+
+def goes_on(b):
+    """A run in parts, and one that is killed, find what a whole one finds."""
+    keep = "--keep-best", "--checkpoint-every", "2"
+    whole, _ = b.evaluated("log-whole", "--checkpoint", "whole", *keep)
+    b.evaluated("log-part", "--checkpoint", "part", *keep, "--steps", "6")
+    parts, said = b.evaluated("log-part", "--checkpoint", "part", *keep,
+                              "--resume")
+    assert parts == whole and said["best_step"] == whole[-1][3], (parts, whole)
+    for point in ("update:7", "shard:4", "manifest:5")[b.transport == "mpi":]:
+        name = "ck-" + point.split(":", maxsplit=1)[0]
+        flag = b.at("flag")
+        with open(flag, "w", encoding="utf-8"):
+            pass
+        b.evaluated("log-" + name, "--checkpoint", name, *keep,
+                    "--max-restarts", "2",
+                    env={"PENSTOCK_FAULT": f"{point}:kill",
+                         "PENSTOCK_FAULT_ONCE": flag,
+                         "PENSTOCK_FAULT_RANK": "0"})
+        assert not os.path.exists(flag), point
+        assert b.bytes_of("whole/evaluations") == \
+            b.bytes_of(f"{name}/evaluations"), point
+        assert b.best_of("whole") == b.best_of(name), point
+    # Back to an older step: what was found behind it is no past of this run.
+    b.evaluated("log-part", "--checkpoint", "part", *keep, "--resume=10",
+                "--steps", "11")
+    text = b.bytes_of("part/evaluations").decode()
+    assert [x.split()[0] for x in text.splitlines()[1:]] == \
+        ["3", "6", "9", "11"], text
+    # A new course of training in the same folder.
+    b.evaluated("log-part", "--checkpoint", "part", *keep, "--adopt",
+                "--steps", "3")
+    assert len(b.bytes_of("part/evaluations").splitlines()) == 2
+    with open(b.at("part/evaluations"), "a", encoding="utf-8") as file:
+        file.write("4 nonsense\n")
+    b.call(*b.words("log-part", "--checkpoint", "part", "--resume",
+                    "--eval-data", "other.safetensors"), code=65)
+
+
+def ends_early(b):
+    """With a rate of 0 the first evaluation is the best one."""
+    more = ("--lr", "0", "--patience", "2", "--checkpoint", "early",
+            "--checkpoint-every", "4")
+    found, said = b.evaluated("log-early", *more, plan="drops.plan",
+                              data="pics", other="more")
+    assert [x[0] for x in found] == [3, 6, 9], found
+    assert len({x[1] for x in found}) == 1 and found[-1][3] == 3, found
+    assert said["steps"] == 9 and said["ended_early"], said
+    assert not said["stopped"] and said["best_step"] == 3, said
+    assert os.path.exists(b.at("early/step-00000009/manifest.json"))
+    found, said = b.evaluated("log-early-2", *more, "--resume",
+                              plan="drops.plan", data="pics", other="more")
+    assert found == [] and said["steps"] == 9 and said["ended_early"], said
+
+
+def gives_way(b):
+    """A stop ends an evaluation, and a changed model is evaluated, too."""
+    job = b.begin(*b.words("log-long", "--eval-data", "other.safetensors",
+                           "--eval-every", "3", "--eval-batches", "1000000000",
+                           "--job", "long", "--checkpoint", "long",
+                           "--log-every", "1"))
+    await_text(b, "log-long/rank-0.log", " step=3 ")
+    b.call("stop", "--job", "long")
+    job.communicate(timeout=30)
+    assert job.returncode == 130 and b.events("log-long") == []
+    assert os.path.exists(b.at("long/step-00000003/manifest.json"))
+    job = b.begin(*b.words("log-set", "--eval-data", "other.safetensors",
+                           "--eval-every", "100", "--steps", "1000000000",
+                           "--job", "set"))
+    await_text(b, "log-set/rank-0.log", " event=evaluated ")
+    b.call("attr", "set", "fc.bias", "0.5", "--job", "set")
+    n = len(b.events("log-set"))
+    until = time.monotonic() + 30
+    while len(b.events("log-set")) < n + 2:
+        assert time.monotonic() < until and job.poll() is None
+        time.sleep(.01)
+    b.call("stop", "--job", "set")
+    job.communicate(timeout=30)
+    assert b" event=eval_failed " not in b.bytes_of("log-set/rank-0.log")
+
+
+def await_text(b, name, text):
+    until = time.monotonic() + 30
+    while not os.path.exists(b.at(name)) or \
+            text.encode() not in b.bytes_of(name):
+        assert time.monotonic() < until, (name, text)
+        time.sleep(.01)
+
+
+def refuses(b):
+    for words, code in ((["--eval-every", "3"], 64), (["--keep-best"], 64),
+                        (["--patience", "1"], 64),
+                        (["--eval-data", "none"], 74),
+                        (["--eval-data", "empty.safetensors"], 65),
+                        (["--eval-data", "other.safetensors", "--keep-best"],
+                         64),
+                        (["--eval-data", "other.safetensors", "--patience",
+                          "1"], 64)):
+        b.call(*b.words("log-bad", *words), code=code)
+
+
+def main():
+    penstock, norm, drops = map(os.path.abspath, sys.argv[1:4])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        b = Bench(penstock, norm, drops, sys.argv[4], folder)
+        for part in same_numbers, goes_on, ends_early, gives_way, refuses:
+            part(b)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()

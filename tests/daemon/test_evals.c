@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a run remembers of its evaluations. */
+#include "daemon/exec/eval/history.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "tests/test.h"
+
+static struct pst_diag diag;
+
+static void put(struct pstd_evals *e, uint64_t step, double loss)
+{
+    assert_int_equal(pstd_evals_put(e, step, loss, &diag), PST_OK);
+}
+
+static void finds_the_best(void **state)
+{
+    struct pstd_evals e = {0};
+
+    (void)state;
+    assert_null(pstd_evals_best(&e));
+    put(&e, 10, NAN);
+    put(&e, 20, INFINITY);
+    assert_null(pstd_evals_best(&e));
+    assert_int_equal(pstd_evals_since_best(&e, 20), 2);
+    put(&e, 30, 2.5);
+    put(&e, 40, 2.5); /* no better */
+    put(&e, 50, 3);
+    assert_int_equal(pstd_evals_best(&e)->step, 30);
+    assert_int_equal(pstd_evals_since_best(&e, 50), 2);
+    assert_int_equal(pstd_evals_since_best(&e, 40), 1);
+    put(&e, 50, 1); /* made again */
+    assert_int_equal(e.n, 5);
+    assert_int_equal(pstd_evals_best(&e)->step, 50);
+    assert_int_equal(pstd_evals_since_best(&e, 40), 0);
+    put(&e, 35, 4); /* one that was left out */
+    assert_int_equal(e.at[3].step, 35);
+    assert_int_equal(e.at[4].step, 40);
+    pstd_evals_forget(&e, 39);
+    assert_int_equal(e.n, 4);
+    assert_int_equal(pstd_evals_best(&e)->step, 30);
+    pstd_evals_fini(&e);
+}
+
+static void reads_what_it_writes(void **state)
+{
+    static const char *const damaged[] = {
+        "",
+        "penstock",
+        "penstock evaluations 2\n1 2\n",
+        "penstock evaluations 1\n1\n",
+        "penstock evaluations 1\n1 x\n",
+        "penstock evaluations 1\n1 2",
+        "penstock evaluations 1\n-1 2\n",
+        "penstock evaluations 1\n99999999999999999999 2\n"};
+    char path[] = "/tmp/pst-evals-XXXXXX";
+    struct pstd_evals e = {0}, back = {0};
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    put(&e, 7, 0.1);
+    put(&e, UINT64_MAX - 1, NAN);
+    assert_int_equal(pstd_evals_write(path, &e, &diag), PST_OK);
+    assert_int_equal(pstd_evals_read(path, &back, &diag), PST_OK);
+    assert_int_equal(back.n, 2);
+    assert_true(back.at[0].loss == 0.1 && isnan(back.at[1].loss));
+    assert_true(back.at[1].step == UINT64_MAX - 1);
+    for (size_t i = 0; i < PST_COUNT(damaged); i++) {
+        FILE *f = fopen(path, "w");
+
+        assert_non_null(f);
+        fputs(damaged[i], f);
+        fclose(f);
+        assert_int_equal(pstd_evals_read(path, &back, &diag), PST_ERR_INPUT);
+    }
+    unlink(path);
+    assert_int_equal(pstd_evals_read(path, &back, &diag), PST_OK);
+    assert_int_equal(back.n, 0);
+    pstd_evals_fini(&e);
+    pstd_evals_fini(&back);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_best),
+                                       cmocka_unit_test(reads_what_it_writes)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
