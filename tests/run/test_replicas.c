@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Replicas of a pipeline: R x P ranks share a batch (conformance 69). */
 #include <math.h>
+#include <stdatomic.h>
+#include <time.h>
 
 #include "stages/run/rank/plan/layout.h"
 #include "stages/run/rank/step/device.h"
@@ -203,6 +205,97 @@ static void keeps_buffers_alike(void **state)
     job_fini(&job);
 }
 
+/* --- messages that come in any order -------------------------------------- */
+
+static const struct pst_transport_ops *prompt;
+static atomic_uint chance; /* ranks may have a thread each */
+
+/* Who asks whether a message is there is often put off. */
+static enum pst_status test_late(struct pst_transport *transport,
+                                 struct pst_request *request)
+{
+    const unsigned drawn =
+        (atomic_fetch_add(&chance, 1) * 2654435761u) >> 16 & 3;
+
+    return drawn != 0 ? PST_AGAIN : prompt->test(transport, request);
+}
+
+static const char large[] =
+    "graph next_id=10 {\n"
+    "  input %x: f32[2, 1200]\n"
+    "  param %w \"w\" grad: f32[2400, 1200]\n"
+    "  %h: f32[2, 2400] = aten.linear.default(%x, %w, None)  # - - F id=0\n"
+    "  %t: f32[2, 2400] = aten.tanh.default(%h)  # - - F id=1\n"
+    "  %loss: f32[] = aten.sum.default(%t)  # - - F id=2\n"
+    "  output user %loss \"0\"\n"
+    "}\n";
+
+/* The weight after a step of two replicas; late: messages come so. */
+static float *step_of_large(bool late)
+{
+    struct pst_exec_options options = net_options("gpipe", 1, 6, "sgd");
+    const size_t bytes = (size_t)2400 * 1200 * sizeof(float);
+    const struct pst_split_options none = {0};
+    struct pst_step_result result;
+    struct pst_transport *self;
+    struct pst_transport_ops ops;
+    struct pst_engine *engine;
+    struct net_data data;
+    struct net net;
+    float *ret = malloc(bytes);
+
+    options.replicas = 2;
+    options.watchdog = 20;
+    pst_diag_init(&net.diag);
+    model_init(&net.model, large, NULL, 0);
+    assert_ok(pst_split(&net.model, &none, &net.plan, &net.diag), &net.diag);
+    data = net_data(&net);
+    assert_ok(pst_transport_self.open("2", &self, &net.diag), &net.diag);
+    prompt = self->ops;
+    ops = *prompt;
+    if (late)
+        ops.test = test_late;
+    self->ops = &ops;
+    assert_ok(pst_engine_new(net.plan, self, &options, &engine, &net.diag),
+              &net.diag);
+    assert_ok(
+        pst_engine_step(engine, 0, net_fill, &data, 0, &result, &net.diag),
+        &net.diag);
+    for (unsigned k = 0; k < 2; k++) {
+        struct pst_rank *r = engine->ranks[k];
+        const void *at =
+            pst_rank_pull(pst_rank_device(r),
+                          pst_layout_param(pst_rank_layout(r), 0)->data, bytes);
+
+        if (k == 0)
+            memcpy(ret, at, bytes);
+        assert_memory_equal(ret, at, bytes);
+    }
+    pst_engine_free(engine);
+    self->ops = prompt;
+    prompt->close(self);
+    net_fini(&net);
+    return ret;
+}
+
+/* More rounds than are under way at a time, which end in any order. */
+static void sums_rounds_in_any_order(void **state)
+{
+    const size_t bytes = (size_t)2400 * 1200 * sizeof(float);
+    float *want = step_of_large(false);
+
+    (void)state;
+    atomic_store(&chance, (unsigned)time(NULL));
+    printf("seed %u\n", atomic_load(&chance));
+    for (int i = 0; i < 5; i++) {
+        float *got = step_of_large(true);
+
+        assert_memory_equal(want, got, bytes);
+        free(got);
+    }
+    free(want);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +304,7 @@ int main(void)
         cmocka_unit_test(refuses_what_cannot_be_shared),
         cmocka_unit_test(has_the_buffers_of_replica_0),
         cmocka_unit_test(keeps_buffers_alike),
+        cmocka_unit_test(sums_rounds_in_any_order),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,10 +6,16 @@
 struct pst_replica_sum {
     struct pst_replicas *replicas;
     const struct pst_bucket *bucket;
-    unsigned begun;       /* rounds */
-    unsigned *left;       /* per lane: pieces of its round that are not done */
-    struct piece *pieces; /* [lane][replica] */
+    struct lane *lane;
+    struct piece *pieces;   /* [lane][replica] */
     unsigned rounds, lanes; /* of the bucket */
+};
+
+/* Has rounds i, i + lanes, i + 2 * lanes, ... of lane i, one after the other,
+ * on all replicas, however far the other lanes are. */
+struct lane {
+    unsigned round; /* that is under way, or beyond the last one */
+    unsigned left;  /* pieces of it that are not done */
 };
 
 /* One owner's piece of the round in one lane. */
@@ -36,10 +42,10 @@ static enum pst_status init_sum(struct pst_replicas *r,
                                   .bucket = b,
                                   .rounds = pst_bucket_rounds(b, n),
                                   .lanes = lanes};
-    s->left = pst_arena_calloc(heap, lanes + 1, sizeof(*s->left));
+    s->lane = pst_arena_calloc(heap, lanes + 1, sizeof(*s->lane));
     s->pieces =
         pst_arena_calloc(heap, (size_t)lanes * n + 1, sizeof(*s->pieces));
-    if (s->left == NULL || s->pieces == NULL)
+    if (s->lane == NULL || s->pieces == NULL)
         return pst_diag_nomem(diag, (size_t)lanes * n * sizeof(*s->pieces));
     for (unsigned i = 0; i < lanes * n; i++) {
         struct piece *p = &s->pieces[i];
@@ -164,15 +170,15 @@ static void sum(const struct piece *p)
                             (size_t)p->n * pst_dtype_size(dtype));
 }
 
-static enum pst_status begin_round(struct pst_replica_sum *s)
+static enum pst_status begin_round(struct pst_replica_sum *s, unsigned lane)
 {
     const unsigned n = s->replicas->role->options.replicas;
-    const unsigned round = s->begun++, lane = round % PST_BUCKET_LANES;
+    const unsigned round = s->lane[lane].round;
     const struct pst_bucket *b = s->bucket;
     const int64_t size = pst_bucket_piece(b);
     enum pst_status status = PST_OK;
 
-    s->left[lane] = n;
+    s->lane[lane].left = n;
     for (unsigned k = 0; k < n && status == PST_OK; k++) {
         struct piece *p = &s->pieces[lane * n + k];
         const int64_t end = b->numel * (k + 1) / n;
@@ -197,12 +203,13 @@ static enum pst_status go_on(void *ctx)
         p->summed = true;
         return post_half(p);
     }
-    if (--s->left[p->lane] > 0)
+    if (--s->lane[p->lane].left > 0)
         return PST_OK;
-    if (s->begun < s->rounds)
-        return begin_round(s);
+    s->lane[p->lane].round += s->lanes;
+    if (s->lane[p->lane].round < s->rounds)
+        return begin_round(s, p->lane);
     for (unsigned lane = 0; lane < s->lanes; lane++)
-        if (s->left[lane] > 0)
+        if (s->lane[lane].left > 0)
             return PST_OK;
     s->replicas->n_summing--;
     return PST_OK;
@@ -219,13 +226,14 @@ enum pst_status pst_replicas_begin(struct pst_replicas *r, int stage)
 
         if ((int)b->stage != stage)
             continue;
-        s->begun = 0;
         r->n_summing++;
         pst_rank_reach(
             r->device,
             pst_rank_at(r->device, b->incoming + pst_bucket_incoming(b, n)));
-        for (unsigned k = 0; k < s->lanes && status == PST_OK; k++)
-            status = begin_round(s);
+        for (unsigned k = 0; k < s->lanes && status == PST_OK; k++) {
+            s->lane[k].round = k;
+            status = begin_round(s, k);
+        }
     }
     return status;
 }
