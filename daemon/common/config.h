@@ -151,7 +151,7 @@ struct pstd_config {
     bool partial;
     double bandwidth;
     uint64_t stages;
-    struct pstd_list at, replicate, transmit, keep_random, swap, freeze,
+    struct pstd_list at, replicate, transmit, owner, keep_random, swap, freeze,
         unfreeze, lora;
     bool aliases;
     uint64_t at_call;

@@ -211,6 +211,9 @@ static const struct pstd_option rows[] = {
     ROW(transmit, "transmit", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "FQN",
         "a parameter of several stages is sent by the first of them to the "
         "others in each step; repeatable"),
+    ROW(owner, "owner", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "FQN=STAGE",
+        "a buffer that several stages write and read travels from microbatch "
+        "to microbatch; this stage has it between steps; repeatable"),
     ROW(swap, "swap", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "FQN[@K]=MODULE.pt2",
         "another module in the place of this one, or of its call number K; "
         "repeatable"),

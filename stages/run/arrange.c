@@ -143,15 +143,38 @@ static enum pst_status add_stage_sums(struct pst_schedule *sched, unsigned rank,
     return PST_OK;
 }
 
+/* A list with messages stays as it is, even where a buffer cannot travel so. */
+static enum pst_status explain_carried(const struct pst_engine *engine,
+                                       enum pst_status status,
+                                       struct pst_diag *diag)
+{
+    for (size_t i = 0; i < engine->plan->edges.n; i++) {
+        const struct pst_edge *e = &engine->plan->edges.at[i];
+
+        if (e->carries == NULL || status != PST_ERR_INPUT)
+            continue;
+        pst_diag_prefix(diag,
+                        "buffer \"%s\" goes from microbatch to microbatch, "
+                        "stage %u begins with what stage %u has left",
+                        e->carries, e->to_stage, e->from_stage);
+        return status;
+    }
+    return status;
+}
+
 /* Messages, proof and sums. */
 static enum pst_status complete(const struct pst_engine *engine,
                                 struct pst_schedule *sched,
                                 struct pst_diag *diag)
 {
     enum pst_status status =
-        pst_schedule_lower(sched, engine->links.at, engine->links.n,
-                           engine->shared.at, engine->shared.n, EARLY, diag);
+        pst_schedule_carry(sched, engine->links.at, engine->links.n, diag);
 
+    if (status == PST_OK)
+        status = pst_schedule_lower(sched, engine->links.at, engine->links.n,
+                                    engine->shared.at, engine->shared.n, EARLY,
+                                    diag);
+    status = explain_carried(engine, status, diag);
     if (status == PST_OK)
         status = pst_schedule_check(sched, engine->links.at, engine->links.n,
                                     engine->shared.at, engine->shared.n, diag);

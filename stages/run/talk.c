@@ -41,8 +41,7 @@ unsigned pst_engine_home(const struct pst_engine *engine, unsigned param)
 {
     const struct pst_plan_param *p = &engine->plan->params.at[param];
 
-    return p->n_stages == 0 ? 0
-                            : (unsigned)engine->sched->rank_of[p->stages[0]];
+    return p->n_stages == 0 ? 0 : (unsigned)engine->sched->rank_of[p->home];
 }
 
 enum pst_status pst_engine_fetch(struct pst_engine *engine, unsigned from,

@@ -181,7 +181,8 @@ static double inputs_at(const struct pst_simulation *m,
             const double t =
                 message_of(m, PST_SIM_FORWARD, link, a->microbatch)->arrives;
 
-            at = t < 0.0 ? t : fmax(at, t);
+            if (a->microbatch > 0 || !pst_link_carries(&x->by_to[i]))
+                at = t < 0.0 ? t : fmax(at, t);
         }
         return at;
     }
@@ -217,13 +218,14 @@ static double send_all(struct pst_simulation *m, const struct pst_action *a,
         const size_t link =
             forward ? i
                     : (size_t)pst_sim_find_link(m, x->by_to[i].from, a->stage);
-        struct pst_sim_message *msg = message_of(m, d, link, a->microbatch);
+        const int for_mb = a->microbatch + pst_link_carries(&x->by_from[link]);
 
-        if ((!forward && !x->by_to[i].grad) || !pst_sim_is_implied(m, link))
+        if ((!forward && !x->by_to[i].grad) || !pst_sim_is_implied(m, link) ||
+            for_mb >= (int)m->sched->n_microbatches)
             continue;
         busy += send_cost(m, d, link);
-        msg->sent = now + busy;
-        move(m, d, link, a->microbatch);
+        message_of(m, d, link, for_mb)->sent = now + busy;
+        move(m, d, link, for_mb);
     }
     return busy;
 }

@@ -99,7 +99,7 @@ enum pst_status pst_sched_check_shared(const struct pst_schedule *sched,
                                        size_t n,
                                        struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Links in both directions of look-up. Links from < to, each pair once. */
+/* Links in both directions of look-up, each pair once. */
 struct pst_link_index {
     struct pst_link *by_from, *by_to; /* sorted by (from, to), (to, from) */
     size_t *first_from, *first_to;    /* offsets of each stage, and the end */
@@ -110,7 +110,7 @@ enum pst_status pst_link_index_init(struct pst_link_index *index,
                                     const struct pst_link *links, size_t n,
                                     unsigned n_stages,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Index in by_from of the link from < to; -1: none. */
+/* Index in by_from; -1: there is no such link. */
 int pst_link_find(const struct pst_link_index *index, int from, int to);
 void pst_link_index_fini(struct pst_link_index *index);
 

@@ -56,12 +56,32 @@ struct pst_action {
     uint32_t overlap : 1;
 };
 
-/* Stages that exchange values, as lowering sees them: one entry per ordered
- * pair (from < to) whatever the number of values. */
+/*
+ * Stages that exchange values, as lowering sees them: one entry per ordered
+ * pair whatever the number of values.
+ *
+ * A link to a lower stage carries buffers from microbatch to microbatch: F of
+ * a microbatch in `to` begins with what F of the one before has left in `from`.
+ * Its messages are numbered like the F that they are for, so microbatch 0 has
+ * none. Gradients do not travel back.
+ */
 struct pst_link {
     int from, to;
     bool grad; /* gradient parts travel back */
 };
+static inline bool pst_link_carries(const struct pst_link *link)
+{
+    return link->from > link->to;
+}
+
+/* Microbatch of the acting stage: what a carrying link sends was made in the
+ * one before that which it is for. */
+static inline int pst_action_own_microbatch(const struct pst_action *a)
+{
+    const bool sends = a->kind == PST_ACT_SEND_F || a->kind == PST_ACT_COPY_F;
+
+    return a->microbatch - (sends && a->peer_stage < a->stage);
+}
 /* A parameter that several stages use. */
 struct pst_shared {
     int param;
@@ -195,6 +215,13 @@ enum pst_status pst_schedule_lower(struct pst_schedule *sched,
  * that comes before its turn; its B becomes I. Costs no time but memory: what
  * W reads stays until then. A list that has that order stays as it is. */
 enum pst_status pst_schedule_order(struct pst_schedule *sched,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Puts forwards of lists without messages where carrying links let them run: a
+ * list stays as it is unless all ranks would wait for each other. Then the F
+ * that the others wait for is moved to the front. */
+enum pst_status pst_schedule_carry(struct pst_schedule *sched,
+                                   const struct pst_link *links, size_t n_links,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
 /*

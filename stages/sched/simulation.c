@@ -8,9 +8,9 @@ struct links {
     bool failed;
 };
 
-static void note_link(struct links *links, int a, int b, bool grad)
+static void note_link(struct links *links, int from, int to, bool grad)
 {
-    const struct pst_link link = {PST_MIN(a, b), PST_MAX(a, b), grad};
+    const struct pst_link link = {from, to, grad};
 
     for (size_t i = 0; i < links->list.n; i++)
         if (links->list.at[i].from == link.from &&
@@ -38,9 +38,14 @@ static enum pst_status find_links(struct pst_simulation *m)
             for (size_t i = 0; i < s->ranks[r].n; i++) {
                 const struct pst_action *a = &s->ranks[r].at[i];
 
+                const bool back = pst_sim_is_backward(a->kind);
+                /* Both ends of a message name its link. */
+                const bool is_from = back == (a->kind == PST_ACT_RECV_B ||
+                                              a->kind == PST_ACT_RECV_F);
+
                 if (a->peer_stage >= 0)
-                    note_link(&links, a->stage, a->peer_stage,
-                              pst_sim_is_backward(a->kind));
+                    note_link(&links, is_from ? a->stage : a->peer_stage,
+                              is_from ? a->peer_stage : a->stage, back);
             }
         for (int i = 1; i < (int)s->n_stages && !s->lowered; i++)
             if (!named || s->rank_of[i - 1] == s->rank_of[i])

@@ -139,14 +139,16 @@ static double made_elsewhere(const struct explain *x, const struct pst_span *s)
         const struct pst_link *l = &x->links[i];
         const int here = forward ? l->to : l->from;
         const int there = forward ? l->from : l->to;
+        const int mb = s->microbatch - pst_link_carries(l);
 
-        if (here != s->stage || x->rank_of[there] == s->rank ||
+        if (mb < 0 || here != s->stage || x->rank_of[there] == s->rank ||
             (!forward && !l->grad))
             continue;
-        made =
-            fmax(made, (forward ? x->made_f
-                                : x->made_b)[(size_t)there * x->n_microbatches +
-                                             (size_t)s->microbatch]);
+        made = fmax(
+            made,
+            (forward
+                 ? x->made_f
+                 : x->made_b)[(size_t)there * x->n_microbatches + (size_t)mb]);
     }
     return made;
 }

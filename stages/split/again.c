@@ -268,22 +268,35 @@ enum pst_status pst_plan_model(struct pst_plan *plan, pst_param_fn fn,
 
 /* --- cut again ------------------------------------------------------------ */
 
-/* Names of what like transmits, as far as the model has it. */
+/* What like transmits, and who owns buffers there, as far as the model has
+ * these. */
 static enum pst_status list_transmitted(struct pst_splitter *s,
                                         const struct pst_plan *like,
                                         struct pst_split_options *options)
 {
+    struct pst_arena *arena = &s->plan->arena;
     const char **names =
-        pst_arena_calloc(&s->plan->arena, like->params.n + 1, sizeof(*names));
+        pst_arena_calloc(arena, like->params.n + 1, sizeof(*names));
+    const char **owners =
+        pst_arena_calloc(arena, like->params.n + 1, sizeof(*owners));
 
-    if (names == NULL)
+    if (names == NULL || owners == NULL)
         return pst_diag_nomem(s->diag, like->params.n);
     options->transmit = names;
+    options->owner = owners;
     for (size_t i = 0; i < like->params.n; i++) {
         const struct pst_plan_param *param = &like->params.at[i];
 
-        if (param->transmit && pst_model_weight(s->model, param->fqn) != NULL)
+        if (pst_model_weight(s->model, param->fqn) == NULL)
+            continue;
+        if (param->transmit)
             names[options->n_transmit++] = param->fqn;
+        if (!param->carried)
+            continue;
+        owners[options->n_owner] =
+            pst_arena_printf(arena, "%s=%u", param->fqn, param->home);
+        if (owners[options->n_owner++] == NULL)
+            return pst_diag_nomem(s->diag, 0);
     }
     return PST_OK;
 }

@@ -69,6 +69,34 @@ static bool is_sorted(const struct pst_edge *a, const struct pst_edge *b)
     return a->to_stage < b->to_stage;
 }
 
+/* What it takes to a lower stage is a buffer, as the sender leaves it. */
+static enum pst_status check_carried(const struct checker *c, unsigned i)
+{
+    const struct pst_edge *edge = &c->plan->edges.at[i];
+    const struct pst_graph *from = c->plan->stages.at[edge->from_stage].graph;
+    const struct pst_plan_param *param = pst_map_get(&c->params, edge->carries);
+    const struct pst_value *value =
+        from->outputs.at[edge->from_output].arg.value;
+    bool updates = false, listed = false;
+
+    if (param == NULL || strcmp(param->fqn, edge->carries) != 0 ||
+        param->kind != PST_VALUE_BUFFER || edge->grad_parts > 0 ||
+        !same_layout(&edge->meta, &param->meta))
+        return bad(c, "edge %u carries no buffer", i);
+    for (size_t k = 0; k < from->outputs.n; k++)
+        updates = updates ||
+                  (from->outputs.at[k].kind == PST_OUTPUT_BUFFER_UPDATE &&
+                   from->outputs.at[k].arg.value == value &&
+                   strcmp(from->outputs.at[k].target->fqn, param->fqn) == 0);
+    for (unsigned k = 0; k < param->n_stages; k++)
+        listed = listed || param->stages[k] == edge->to_stage;
+    if (!updates || !listed || param->writer != edge->from_stage)
+        return bad(c, "edge %u carries \"%.200s\" from where it is not changed",
+                   i, param->fqn);
+    c->readers[param - c->plan->params.at]++;
+    return PST_OK;
+}
+
 static enum pst_status check_edge(const struct checker *c, unsigned i)
 {
     const struct pst_plan *plan = c->plan;
@@ -78,7 +106,8 @@ static enum pst_status check_edge(const struct checker *c, unsigned i)
     const struct pst_stage *to;
 
     if (value == NULL || edge->to_stage >= plan->stages.n ||
-        edge->from_stage >= edge->to_stage)
+        (edge->carries == NULL ? edge->from_stage >= edge->to_stage
+                               : edge->from_stage <= edge->to_stage))
         return bad(c, "edge %u has no ends", i);
     if (i > 0 && !is_sorted(&plan->edges.at[i - 1], edge))
         return bad(c, "edge %u is out of order", i);
@@ -99,7 +128,7 @@ static enum pst_status check_edge(const struct checker *c, unsigned i)
         (edge->grad_parts > 0 &&
          pst_dtype_kind(edge->meta.dtype) != PST_KIND_FLOAT))
         return bad(c, "edge %u cannot have %u gradients", i, edge->grad_parts);
-    return PST_OK;
+    return edge->carries != NULL ? check_carried(c, i) : PST_OK;
 }
 
 /* A value of the state is known to the plan, which lists the stage. */
@@ -219,6 +248,19 @@ static enum pst_status check_windows(struct checker *c,
     return status;
 }
 
+/* A carried buffer is where the user wants it, all else with its first reader.
+ */
+static bool is_at_home(const struct pst_plan_param *param)
+{
+    bool reads = false;
+
+    if (!param->carried)
+        return param->home == (param->n_stages > 0 ? param->stages[0] : 0);
+    for (unsigned k = 0; k < param->n_stages; k++)
+        reads = reads || param->stages[k] == param->home;
+    return reads;
+}
+
 static enum pst_status check_param(struct checker *c,
                                    const struct pst_plan_param *param)
 {
@@ -238,7 +280,7 @@ static enum pst_status check_param(struct checker *c,
         if (param->uses[k] > (param->requires_grad ? MAX_PARTS : 0))
             return bad(c, "the gradient of \"%.200s\" cannot have %u terms",
                        param->fqn, param->uses[k]);
-    if (param->home != (param->n_stages > 0 ? param->stages[0] : 0))
+    if (!is_at_home(param))
         return bad(c, "\"%.200s\" is not at home", param->fqn);
     if (param->transmit &&
         (param->kind != PST_VALUE_PARAM || param->n_stages < 2))
@@ -334,12 +376,12 @@ static enum pst_status check_all(struct checker *c)
             status = bad(c, "input %zu is not contiguous", i);
     for (size_t i = 0; i < plan->stages.n && status == PST_OK; i++)
         status = check_stage(c, (unsigned)i);
+    for (size_t i = 0; i < plan->edges.n && status == PST_OK; i++)
+        status = check_edge(c, (unsigned)i);
     for (size_t i = 0; i < plan->params.n && status == PST_OK; i++)
         if (c->readers[i] != plan->params.at[i].n_stages)
             status = bad(c, "the readers of \"%.200s\" are wrong",
                          plan->params.at[i].fqn);
-    for (size_t i = 0; i < plan->edges.n && status == PST_OK; i++)
-        status = check_edge(c, (unsigned)i);
     for (size_t i = 0; i < plan->outputs.n && status == PST_OK; i++)
         status = check_output(c, (unsigned)i);
     if (status == PST_OK)

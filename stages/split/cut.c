@@ -7,7 +7,7 @@
 #include "stages/graph/calls.h"
 #include "stages/ops/op.h"
 #include "stages/ops/rows.h"
-#include "stages/split/split.h"
+#include "stages/split/carry.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,9 @@ struct fate {
 struct cutter {
     struct pst_splitter *s;
     struct pst_graph *whole;
-    struct fate *fates;                    /* by value id */
+    struct fate *fates;          /* by value id */
+    struct pst_carried *carried; /* buffers, to the next microbatch */
+    size_t n_carried;
     struct PST_VEC(struct pst_edge) edges; /* in order of their receivers */
     /* The stage under construction. */
     unsigned stage;
@@ -38,6 +40,17 @@ struct cutter {
 static enum pst_status no_memory(struct cutter *c)
 {
     return pst_diag_nomem(c->s->diag, 0);
+}
+
+/* What a stage before the last begins with is carried to it; NULL: it has the
+ * buffer, or the value is none. */
+static const struct pst_carried *carried_to(const struct cutter *c,
+                                            const struct pst_value *value)
+{
+    for (size_t i = 0; i < c->n_carried; i++)
+        if (c->carried[i].update->target == value)
+            return c->carried[i].last > c->stage ? &c->carried[i] : NULL;
+    return NULL;
 }
 
 static struct fate *fate_of(struct cutter *c, const struct pst_value *value)
@@ -95,6 +108,14 @@ static void find_fates(struct cutter *c)
             continue;
         leave(fate_of(c, output->arg.value), whole->nodes.n + i);
     }
+    /* Who carries a buffer on has its last value. */
+    for (size_t i = 0; i < c->n_carried; i++) {
+        struct fate *fate = fate_of(c, c->carried[i].update->arg.value);
+
+        if (c->carried[i].update->arg.value->kind == PST_VALUE_NODE &&
+            fate->stage != (int)c->carried[i].last)
+            leave(fate, whole->nodes.n + whole->outputs.n);
+    }
     /* State that only the outputs read stays with stage 0. */
     for (size_t i = 0; i < whole->values.n; i++)
         c->fates[i].stage = PST_MAX(c->fates[i].stage, 0);
@@ -128,20 +149,45 @@ static enum pst_status add_edge(struct cutter *c, const struct pst_value *value)
     return PST_OK;
 }
 
+/* A buffer of which the last stage sends what the microbatch begins with. */
+static enum pst_status add_carrying_edge(struct cutter *c,
+                                         const struct pst_carried *carried,
+                                         const struct pst_meta *meta)
+{
+    const struct pst_value *target = carried->update->target;
+    struct pst_edge edge = {.from_stage = carried->last,
+                            .to_stage = c->stage,
+                            .to_input = (unsigned)c->inputs.n,
+                            .meta = *meta};
+    struct pst_arena *arena = &c->s->plan->arena;
+
+    edge.value = pst_arena_strdup(arena, target->name);
+    edge.carries = pst_arena_strdup(arena, target->fqn);
+    if (edge.value == NULL || edge.carries == NULL ||
+        !pst_vec_push(TAG, &c->edges, edge))
+        return no_memory(c);
+    return PST_OK;
+}
+
 /* The value's twin in this stage's graph, made at its first use. */
 static enum pst_status bring(struct cutter *c, const struct pst_value *value,
                              struct pst_value **ret)
 {
     struct fate *fate = fate_of(c, value);
     struct pst_stage_input input = {PST_SOURCE_MODEL_INPUT, 0};
-    const bool given = value->kind != PST_VALUE_NODE;
+    const struct pst_carried *carried = carried_to(c, value);
+    const bool given = value->kind != PST_VALUE_NODE && carried == NULL;
+    const struct pst_meta *meta =
+        given || carried != NULL ? &value->meta : &fate->meta;
     enum pst_status status = PST_OK;
 
     if (fate->here != NULL) {
         *ret = fate->here;
         return PST_OK;
     }
-    if (!given)
+    if (carried != NULL)
+        status = add_carrying_edge(c, carried, meta);
+    else if (!given)
         status = add_edge(c, value);
     if (status != PST_OK)
         return status;
@@ -153,7 +199,7 @@ static enum pst_status bring(struct cutter *c, const struct pst_value *value,
     }
     fate->here = pst_graph_add_value(
         c->build.graph, given ? value->kind : PST_VALUE_INPUT, value->name,
-        value->fqn, given ? &value->meta : &fate->meta);
+        given ? value->fqn : NULL, meta);
     if (fate->here == NULL)
         return no_memory(c);
     status = pst_exprs_copy(&c->build.graph->arena, value->dims,
@@ -260,17 +306,16 @@ static enum pst_status copy_node(struct cutter *c, const struct pst_node *node)
 
 /* --- outputs of a stage ------------------------------------------------- */
 
-/* Messages have no gaps: a value that is not dense is copied. The copy stands
- * behind all other uses, where those of the later stages would stand. */
-static enum pst_status make_dense(struct cutter *c, struct pst_value **value)
+/* The copy stands behind all other uses, where those of the later stages would
+ * stand. */
+static enum pst_status copy_value(struct cutter *c, struct pst_value **value,
+                                  const char *suffix)
 {
     const struct pst_node *def = (*value)->def;
     const char *const *dims = (*value)->dims; /* in the same arena */
-    char *name;
+    char *name = pst_arena_printf(&c->build.graph->arena, "%s%s",
+                                  (*value)->name, suffix);
 
-    if (pst_meta_is_dense(&(*value)->meta))
-        return PST_OK;
-    name = pst_arena_printf(&c->build.graph->arena, "%s_dense", (*value)->name);
     if (name == NULL)
         return no_memory(c);
     c->build.names = (const char *const *)&name;
@@ -285,6 +330,13 @@ static enum pst_status make_dense(struct cutter *c, struct pst_value **value)
     (*value)->def->stage = (int)c->stage;
     (*value)->dims = dims;
     return PST_OK;
+}
+
+/* Messages have no gaps: a value that is not dense is copied. */
+static enum pst_status make_dense(struct cutter *c, struct pst_value **value)
+{
+    return pst_meta_is_dense(&(*value)->meta) ? PST_OK
+                                              : copy_value(c, value, "_dense");
 }
 
 static enum pst_status add_output(struct cutter *c,
@@ -343,49 +395,40 @@ static enum pst_status add_outputs(struct cutter *c)
     return status;
 }
 
-struct reader_ctx {
-    const struct pst_value *buffer;
-    int stage, found; /* a reader in another stage than `stage`, or -1 */
-};
-
-static void find_reader(void *ctx, struct pst_value **slot, unsigned arg)
+static struct pst_carried *carried_by(const struct cutter *c,
+                                      const struct pst_output *update)
 {
-    struct reader_ctx *r = ctx;
-
-    (void)arg;
-    if (*slot == r->buffer)
-        r->found = r->stage;
+    for (size_t i = 0; i < c->n_carried; i++)
+        if (c->carried[i].update == update)
+            return &c->carried[i];
+    return NULL;
 }
 
-/* A buffer that one stage changes and another reads would need its new value
- * to travel between steps. */
-static enum pst_status check_owner(struct cutter *c,
-                                   const struct pst_output *output, int stage)
+/* The new value of a carried buffer leaves the stage as the buffer lies. */
+static enum pst_status add_carried(struct cutter *c,
+                                   struct pst_carried *carried,
+                                   struct pst_value **value)
 {
-    for (size_t i = 0; i < c->whole->nodes.n; i++) {
-        struct pst_node *node = c->whole->nodes.at[i];
-        struct reader_ctx r = {output->target, node->stage, -1};
+    const struct pst_value *target = carried->update->target;
+    struct pst_output output = {.kind = PST_OUTPUT_USER, .path = target->name};
 
-        if (node->stage == stage)
-            continue;
-        pst_node_uses(node, find_reader, &r);
-        if (r.found >= 0)
-            return pst_diag_set(
-                c->s->diag, PST_ERR_UNSUPPORTED,
-                "buffer \"%s\" is changed in stage %d and read in stage %d "
-                "(in %s at %s): cut elsewhere (E_SHARED_MUT)",
-                output->target->fqn, stage, r.found,
-                node->call->name[0] != '\0' ? node->call->name
-                                            : "the outermost module",
-                node->source);
+    if ((*value)->kind != PST_VALUE_NODE ||
+        !pst_meta_is_contiguous(&(*value)->meta)) {
+        enum pst_status status = copy_value(c, value, "_carried");
+
+        if (status != PST_OK)
+            return status;
     }
-    return PST_OK;
+    carried->output = (unsigned)c->build.graph->outputs.n;
+    output.arg = pst_v(*value);
+    return pst_graph_add_output(c->build.graph, &output, c->s->diag);
 }
 
 static enum pst_status add_updates(struct cutter *c)
 {
     for (size_t i = 0; i < c->whole->outputs.n; i++) {
         const struct pst_output *output = &c->whole->outputs.at[i];
+        struct pst_carried *carried = carried_by(c, output);
         struct pst_output copy = *output;
         enum pst_status status;
         int stage;
@@ -395,13 +438,15 @@ static enum pst_status add_updates(struct cutter *c)
         stage = output->arg.value->kind == PST_VALUE_NODE
                     ? fate_of(c, output->arg.value)->stage
                     : fate_of(c, output->target)->stage;
+        if (carried != NULL)
+            stage = (int)carried->last;
         if (stage != (int)c->stage)
             continue;
-        status = check_owner(c, output, stage);
-        if (status == PST_OK)
-            status = bring(c, output->target, &copy.target);
+        status = bring(c, output->target, &copy.target);
         if (status == PST_OK)
             status = bring(c, output->arg.value, &copy.arg.value);
+        if (status == PST_OK && carried != NULL)
+            status = add_carried(c, carried, &copy.arg.value);
         if (status == PST_OK)
             status = pst_graph_add_output(c->build.graph, &copy, c->s->diag);
         if (status != PST_OK)
@@ -501,9 +546,22 @@ static int compare_edges(const void *a, const void *b)
     return x->to_stage < y->to_stage ? -1 : x->to_stage > y->to_stage;
 }
 
+/* Those that carry begin in a stage that is built later. */
+static void join_carrying_edges(struct cutter *c)
+{
+    for (size_t i = 0; i < c->edges.n; i++)
+        for (size_t k = 0; k < c->n_carried; k++)
+            if (c->edges.at[i].carries != NULL &&
+                strcmp(c->edges.at[i].carries,
+                       c->carried[k].update->target->fqn) == 0)
+                c->edges.at[i].from_output = c->carried[k].output;
+}
+
 static enum pst_status number_edges(struct cutter *c)
 {
     struct pst_plan *plan = c->s->plan;
+
+    join_carrying_edges(c);
 
     if (c->edges.n == 0)
         return PST_OK;
@@ -560,8 +618,11 @@ enum pst_status pst_split_cut(struct pst_splitter *s)
     c.fates = pst_calloc(TAG, s->graph->values.n + 1, sizeof(*c.fates));
     if (c.fates == NULL)
         return pst_diag_nomem(s->diag, s->graph->values.n * sizeof(*c.fates));
-    find_fates(&c);
-    status = build_stages(&c);
+    status = pst_split_find_carried(s, &c.carried, &c.n_carried);
+    if (status == PST_OK) {
+        find_fates(&c);
+        status = build_stages(&c);
+    }
     if (status == PST_OK)
         status = number_edges(&c);
     if (status == PST_OK)

@@ -74,6 +74,17 @@ static enum pst_status index_param(struct pst_plan *plan, size_t i,
     return ok ? PST_OK : pst_diag_nomem(diag, sizeof(*param));
 }
 
+static void index_carried(struct pst_plan *plan, const struct pst_edge *edge)
+{
+    const int index =
+        edge->carries != NULL ? pst_plan_find_param(plan, edge->carries) : -1;
+
+    if (index < 0)
+        return;
+    plan->params.at[index].carried = true;
+    plan->params.at[index].writer = edge->from_stage;
+}
+
 enum pst_status pst_plan_index(struct pst_plan *plan, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
@@ -82,6 +93,8 @@ enum pst_status pst_plan_index(struct pst_plan *plan, struct pst_diag *diag)
         status = index_param(plan, i, diag);
     if (status != PST_OK)
         return status;
+    for (size_t i = 0; i < plan->edges.n; i++)
+        index_carried(plan, &plan->edges.at[i]);
     plan->joints = pst_arena_calloc(&plan->arena, plan->stages.n + 1,
                                     sizeof(struct pst_joint *));
     return plan->joints != NULL ? PST_OK : pst_diag_nomem(diag, 0);

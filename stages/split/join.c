@@ -102,12 +102,14 @@ static enum pst_status join_state(struct joiner *j)
     return status;
 }
 
-/* What the stage of the other end sends. */
-static struct pst_value *sent(const struct joiner *j,
-                              const struct pst_edge *edge)
+/* What the stage of the other end sends; in one stage, a buffer is there. */
+static struct pst_value *given_by(const struct joiner *j,
+                                  const struct pst_edge *edge)
 {
     const struct pst_graph *from = j->from->stages.at[edge->from_stage].graph;
 
+    if (edge->carries != NULL)
+        return j->params[pst_plan_find_param(j->from, edge->carries)];
     return j->twins[edge->from_stage]
                    [from->outputs.at[edge->from_output].arg.value->id];
 }
@@ -122,7 +124,7 @@ static enum pst_status join_given(struct joiner *j, unsigned stage)
         struct pst_value **twin = &j->twins[stage][value->id];
 
         if (s->inputs[i].kind == PST_SOURCE_EDGE)
-            *twin = sent(j, &j->from->edges.at[s->inputs[i].index]);
+            *twin = given_by(j, &j->from->edges.at[s->inputs[i].index]);
         else
             status = join_input(j, s->inputs[i].index, value, twin);
     }
@@ -280,6 +282,7 @@ static enum pst_status join_params(struct joiner *j)
         param.stages = pst_arena_calloc(&j->to->arena, 1, sizeof(unsigned));
         param.n_stages = j->params[i] != NULL ? 1 : 0;
         param.home = 0;
+        param.carried = false;
         param.uses = pst_arena_calloc(&j->to->arena, 2, sizeof(unsigned));
         param.transmit = false;
         if (param.stages == NULL || param.uses == NULL ||

@@ -215,7 +215,8 @@ static enum pst_status add_ports(struct jointer *j)
         if (stage->inputs[i].kind != PST_SOURCE_EDGE)
             continue;
         edge = &j->plan->edges.at[stage->inputs[i].index];
-        if (pst_dtype_kind(edge->meta.dtype) != PST_KIND_FLOAT)
+        if (pst_dtype_kind(edge->meta.dtype) != PST_KIND_FLOAT ||
+            edge->carries != NULL) /* a buffer: no microbatch trains another */
             continue;
         port.edge = edge->id;
         if (is_outranked(j->plan, edge))

@@ -113,6 +113,8 @@ static void pack_edges(struct packer *p, pb_plan *ret)
         items[i].value = (char *)edge->value;
         items[i].meta = pack_meta(p, &edge->meta);
         items[i].grad_parts = edge->grad_parts;
+        if (edge->carries != NULL)
+            items[i].carries = (char *)edge->carries;
         ret->edges[i] = &items[i];
     }
     ret->n_edges = n;

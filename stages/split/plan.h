@@ -42,6 +42,9 @@ struct pst_edge {
     const char *value;                /* its name in the uncut graph */
     struct pst_meta meta; /* as sent and received; dense strides are kept */
     unsigned grad_parts;  /* messages of the backward direction; 0: none */
+    /* FQN of the buffer whose new value it is, for the next microbatch of a
+     * lower stage; NULL: a value like others. */
+    const char *carries;
 };
 
 struct pst_stage {
@@ -107,6 +110,12 @@ struct pst_plan_param {
     unsigned *uses;   /* contributions to its gradient in each of them */
     unsigned n_stages;
     unsigned home; /* stage whose file holds it */
+    /* A buffer that several stages write: each microbatch begins with what the
+     * one before has left in stage `writer`, the last that writes or reads it.
+     * Edges take it to those that begin with it; before the first microbatch of
+     * a step all of them have it. */
+    bool carried;
+    unsigned writer;
     /* Of a parameter that several stages read. False: each of them has a copy,
      * gradients are summed by a reduction, optimizers make the same step. True:
      * home alone owns it, sends its value and receives the gradients. */
@@ -179,6 +188,9 @@ struct pst_split_options {
     size_t n_transmit;
     const char *const *replicate; /* what must not be among those */
     size_t n_replicate;
+    const char *const *owner; /* "FQN=STAGE": of a buffer that several stages
+                                 write, which of them has it */
+    size_t n_owner;
     const char *loss; /* "0", "logits.loss", "none"; NULL: the default rule */
     const char *loss_fn; /* "mse", "nll:output=PATH": a loss to add; or NULL */
 };

@@ -19,6 +19,9 @@ enum pst_status pst_split_note(struct pst_splitter *s, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
+    for (size_t i = 0; i < s->plan->notes.n; i++)
+        if (strcmp(s->plan->notes.at[i], text) == 0)
+            return PST_OK; /* a plan that is cut again has its notes */
     copy = pst_arena_strdup(&s->plan->arena, text);
     if (copy == NULL || !pst_vec_push(TAG, &s->plan->notes, copy))
         return pst_diag_nomem(s->diag, strlen(text));

@@ -2,8 +2,8 @@
 /* Parameters, buffers and constants of a plan: who reads them, who holds them.
  */
 #include "stages/ops/op.h"
+#include "stages/split/carry.h"
 #include "stages/split/pack.h"
-#include "stages/split/split.h"
 
 #include <string.h>
 
@@ -86,26 +86,33 @@ static enum pst_status add_param(struct pst_splitter *s,
                : pst_diag_nomem(s->diag, sizeof(param));
 }
 
+static void add_reader(struct pst_plan *plan, const char *fqn, unsigned stage,
+                       bool list)
+{
+    struct pst_plan_param *param =
+        &plan->params.at[pst_plan_find_param(plan, fqn)];
+
+    if (list)
+        param->stages[param->n_stages] = stage;
+    param->n_stages++;
+}
+
 /* Counts the readers of each parameter, then lists them. */
 static enum pst_status list_readers(struct pst_splitter *s, bool list)
 {
     struct pst_plan *plan = s->plan;
 
     for (unsigned k = 0; k < plan->stages.n; k++) {
-        const struct pst_graph *graph = plan->stages.at[k].graph;
+        const struct pst_stage *stage = &plan->stages.at[k];
 
-        for (size_t i = 0; i < graph->values.n; i++) {
-            struct pst_plan_param *param;
-
-            if (!pst_value_is_state(graph->values.at[i]))
-                continue;
-            param =
-                &plan->params
-                     .at[pst_plan_find_param(plan, graph->values.at[i]->fqn)];
-            if (list)
-                param->stages[param->n_stages] = k;
-            param->n_stages++;
-        }
+        for (size_t i = 0; i < stage->graph->values.n; i++)
+            if (pst_value_is_state(stage->graph->values.at[i]))
+                add_reader(plan, stage->graph->values.at[i]->fqn, k, list);
+        for (size_t i = 0; i < stage->graph->inputs.n; i++)
+            if (stage->inputs[i].kind == PST_SOURCE_EDGE &&
+                plan->edges.at[stage->inputs[i].index].carries != NULL)
+                add_reader(plan, plan->edges.at[stage->inputs[i].index].carries,
+                           k, list);
     }
     for (size_t i = 0; i < plan->params.n; i++) {
         struct pst_plan_param *param = &plan->params.at[i];
@@ -213,5 +220,7 @@ enum pst_status pst_split_state(struct pst_splitter *s)
         status = list_readers(s, true);
     if (status == PST_OK)
         status = mark_transmitted(s);
+    if (status == PST_OK)
+        status = pst_split_owners(s);
     return status;
 }

@@ -131,6 +131,11 @@ static enum pst_status take_edge(struct unpacker *u, size_t i,
     if (!take_meta(pb->meta, &edge.meta))
         return bad(u, "shape of edge", i);
     edge.value = keep(u, pb->value);
+    if (pb->carries[0] != '\0') {
+        edge.carries = keep(u, pb->carries);
+        if (edge.carries == NULL)
+            return no_memory(u);
+    }
     if (edge.value == NULL || !pst_vec_push(TAG, &u->plan->edges, edge))
         return no_memory(u);
     return PST_OK;

@@ -417,4 +417,5 @@ def main():
         check_manifest(b)
 
 
-main()
+if __name__ == "__main__":
+    main()

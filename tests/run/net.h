@@ -6,7 +6,8 @@
  * later stages, one sent as a permuted view, one whose view is sent, integer
  * inputs of the first and the last stage, a parameter of two stages that is
  * not the first one, a frozen and an unused one, a buffer that every
- * microbatch updates, dropout, two user outputs.
+ * microbatch updates, dropout, two user outputs. With PST_NET_CARRY set, all
+ * parts write another buffer too, and the first and the last begin with it.
  */
 #include "tests/split/model.h"
 
@@ -28,11 +29,16 @@ static const char net_head[] = "graph next_id=40 {\n"
                                "  param %frozen \"f.weight\": f32[8]\n"
                                "  param %unused \"u.weight\" grad: f32[3]\n"
                                "  param %emb \"e.weight\" grad: f32[5, 8]\n"
-                               "  buffer %seen \"n.seen\" persistent: f32[8]\n";
+                               "  buffer %seen \"n.seen\" persistent: f32[8]\n"
+                               "+  buffer %tick \"c.tick\": f32[8]\n";
 
-/* Operators between the three places for markers. */
+/* Operators between the three places for markers. Lines that begin with + are
+ * there with the buffer c.tick only, those with - only without it. */
 static const char *const net_parts[] = {
-    "  %h1: f32[4, 8] = aten.linear.default(%x, %w1, %b1)  # a - F id=0\n"
+    "-  %h1: f32[4, 8] = aten.linear.default(%x, %w1, %b1)  # a - F id=0\n"
+    "+  %h0: f32[4, 8] = aten.linear.default(%x, %w1, %b1)  # a - F id=0\n"
+    "+  %t1: f32[8] = aten.add.Tensor(%tick, %b1)  # c - F id=20\n"
+    "+  %h1: f32[4, 8] = aten.add.Tensor(%h0, %t1)  # c - F id=21\n"
     "  %flat: i64[4] view of %t + 0 = aten.view.default(%t, [4])"
     "  # - - F id=1\n"
     "  %tok: f32[4, 8] = aten.embedding.default(%emb, %flat)  # e - F id=2\n"
@@ -42,14 +48,22 @@ static const char *const net_parts[] = {
     "aten.permute.default(%h3, [1, 0])  # - - F id=5\n",
     "  %q: f32[8, 4] = aten.matmul.default(%w2, %p)  # b - F id=6\n"
     "  %qt: f32[4, 8]:(1, 4) view of %q + 0 = "
-    "aten.permute.default(%q, [1, 0])  # b - F id=7\n",
+    "aten.permute.default(%q, [1, 0])  # b - F id=7\n"
+    "+  %t2: f32[8] = aten.mul.Tensor(%t1, %frozen)  # c@1 - F id=22\n",
     "  %s: f32[4, 8] = aten.add.Tensor(%qt, %h3)  # - - F id=8\n"
     "  %m: f32[8] = aten.mean.dim(%s, [0])  # n - F id=9 no_grad\n"
     "  %new: f32[8] = aten.add.Tensor(%seen, %m)  # n - F id=10 no_grad\n"
     "  %g: f32[4, 8] = aten.mul.Tensor(%s, %frozen)  # f - F id=11\n"
     "  %d: f32[4, 8] = aten.dropout.default(%g, 0.25, True)  # - - F id=12\n"
-    "  %g2: f32[4, 8] = aten.add.Tensor(%d, %h1)  # - - F id=13\n",
-    "  %g3: f32[4, 8] = aten.mul.Tensor(%g2, %h3)  # - - F id=14\n"
+    "-  %g2: f32[4, 8] = aten.add.Tensor(%d, %h1)  # - - F id=13\n"
+    "+  %g1: f32[4, 8] = aten.add.Tensor(%d, %h1)  # - - F id=13\n"
+    "+  %t3: f32[8] = aten.mean.dim(%g1, [0])  # c@2 - F id=23\n"
+    "+  %t4: f32[8] = aten.sub.Tensor(%t2, %t3)  # c@2 - F id=24\n"
+    "+  %g2: f32[4, 8] = aten.add.Tensor(%g1, %t4)  # c@2 - F id=25\n",
+    "-  %g3: f32[4, 8] = aten.mul.Tensor(%g2, %h3)  # - - F id=14\n"
+    "+  %g0: f32[4, 8] = aten.mul.Tensor(%g2, %h3)  # - - F id=14\n"
+    "+  %g3: f32[4, 8] = aten.sub.Tensor(%g0, %tick)  # c@3 - F id=26\n"
+    "+  %t5: f32[8] = aten.tanh.default(%t4)  # c@3 - F id=27\n"
     "  %tf: f32[4] = aten._to_copy.default(%flat, dtype=f32)  # - - F id=15\n"
     "  %tc: f32[4, 1] view of %tf + 0 = aten.unsqueeze.default(%tf, 1)"
     "  # - - F id=16\n"
@@ -62,6 +76,7 @@ static const char *const net_parts[] = {
 static const char net_tail[] = "  output user %loss \"0\"\n"
                                "  output user %logits \"1\"\n"
                                "  output buffer %new -> %seen \"n.seen\"\n"
+                               "+  output buffer %t5 -> %tick \"c.tick\"\n"
                                "}\n";
 
 struct net {
@@ -83,18 +98,31 @@ static inline bool net_is_cut(unsigned stages, unsigned place)
     return cuts[stages - 1][place];
 }
 
-/* Variants: no buffer changes; parameter e.weight is transmitted. */
+/* Variants: no buffer changes (with PST_NET_CARRY neither); parameter e.weight
+ * is transmitted. */
 #define NET_STILL    1u
 #define NET_TRANSMIT 2u
+
+static inline bool net_carries(void)
+{
+    return getenv("PST_NET_CARRY") != NULL;
+}
 
 /* Lines, those with module n and the buffer only if wanted. */
 static inline void net_add(struct pst_str *text, const char *lines, bool still)
 {
+    const char other = net_carries() && !still ? '-' : '+';
+
     while (*lines != '\0') {
         const char *end = strchr(lines, '\n') + 1;
+        const char *begin = lines + (*lines == '+' || *lines == '-');
         char line[200];
 
-        snprintf(line, sizeof(line), "%.*s", (int)(end - lines), lines);
+        if (*lines == other) {
+            lines = end;
+            continue;
+        }
+        snprintf(line, sizeof(line), "%.*s", (int)(end - begin), begin);
         if (!still ||
             (strstr(line, "# n - F") == NULL && strstr(line, "n.seen") == NULL))
             pst_str_add(text, line);
@@ -104,9 +132,13 @@ static inline void net_add(struct pst_str *text, const char *lines, bool still)
 
 static inline void net_init_as(struct net *net, unsigned stages, unsigned flags)
 {
-    static const char *const modules[] = {"a", "b", "e", "f", "n"};
+    static const char *const modules[] = {"a", "b", "c", "e", "f", "n"};
     static const char *const transmit[] = {"e.weight"};
-    struct pst_split_options options = {.transmit = transmit};
+    static const char *const owner[] = {"c.tick=0"};
+    struct pst_split_options options = {.transmit = transmit,
+                                        .owner = owner,
+                                        .n_owner = net_carries() &&
+                                                   !(flags & NET_STILL)};
     struct pst_str text = {0};
 
     options.n_transmit = (flags & NET_TRANSMIT) != 0;

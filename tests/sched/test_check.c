@@ -52,6 +52,13 @@ struct state {
 
 enum outcome { MOVES, WAITS, BREAKS };
 
+/* To a lower stage goes what the microbatch before has left; nothing comes
+ * before the first. */
+static bool is_first(int backward, int from, int to, int m)
+{
+    return !backward && from > to && m == 0;
+}
+
 static enum outcome inputs_there(const struct state *s, int backward, int stage,
                                  int m, unsigned stages)
 {
@@ -61,7 +68,7 @@ static enum outcome inputs_there(const struct state *s, int backward, int stage,
         const int linked = backward ? s->grad[stage][o] : s->link[o][stage];
         const unsigned mail = s->mail[backward][o][stage][m];
 
-        if (!linked || mail == HANDED)
+        if (!linked || mail == HANDED || is_first(backward, (int)o, stage, m))
             continue;
         if (!(mail & POSTED))
             return BREAKS; /* nobody will ever post it now */
@@ -105,16 +112,18 @@ static enum outcome play_message(struct state *s, const struct world *w,
     const int from = recv ? a->peer_stage : a->stage;
     const int to = recv ? a->stage : a->peer_stage;
     const unsigned bit = recv ? POSTED : copy ? HANDED : SENT;
-    const unsigned done = s->done[a->stage][a->microbatch];
+    const int m = a->microbatch - (!back && !recv && from > to);
     unsigned char *mail;
+    unsigned done;
 
     if (a->peer_stage < 0 || a->peer_stage >= (int)w->sched->n_stages ||
         w->sched->rank_of[a->peer_stage] != a->peer ||
         (a->peer == rank) != copy)
         return BREAKS;
     if (!(back ? s->grad[to][from] : s->link[from][to]) ||
-        (back && !w->sched->train))
+        (back && !w->sched->train) || is_first(back, from, to, a->microbatch))
         return BREAKS;
+    done = s->done[a->stage][m];
     mail = &s->mail[back][from][to][a->microbatch];
     if ((*mail & bit) || recv == !!(done & (back ? DONE_I : DONE_F)))
         return BREAKS;
@@ -212,7 +221,8 @@ static int all_done(const struct state *s, const struct world *w)
                     ? HANDED
                     : POSTED | SENT;
 
-            if (s->mail[0][l->from][l->to][m] != moved ||
+            if ((s->mail[0][l->from][l->to][m] != moved &&
+                 !is_first(0, l->from, l->to, (int)m)) ||
                 (l->grad && sched->train &&
                  s->mail[1][l->to][l->from][m] != moved))
                 return 0;
@@ -334,16 +344,21 @@ static void world_init(struct world *w)
 {
     struct pst_diag diag;
     unsigned stages;
+    bool carries;
 
     memset(w, 0, sizeof(*w));
     make_any(w);
     stages = w->sched->n_stages;
     if (pick(6) == 0)
         deal_out(w->sched);
+    carries = pick(3) == 0;
     for (int a = 0; a < (int)stages; a++)
-        for (int b = a + 1; b < (int)stages; b++)
+        for (int b = a + 1; b < (int)stages; b++) {
             if (pick(10) < (b == a + 1 ? 9u : 3u))
                 w->links[w->n_links++] = (struct pst_link){a, b, pick(4) > 0};
+            if (carries && pick(4) == 0)
+                w->links[w->n_links++] = (struct pst_link){b, a, false};
+        }
     w->n_shared = pick(4);
     for (unsigned k = 0; k < w->n_shared; k++) {
         struct pst_shared *sh = &w->shared[k];
@@ -355,6 +370,7 @@ static void world_init(struct world *w)
         if (!sh->n_stages)
             w->stages[k][sh->n_stages++] = pick(stages);
     }
+    assert_ok(pst_schedule_carry(w->sched, w->links, w->n_links, &diag), &diag);
     assert_ok(pst_schedule_lower(w->sched, w->links, w->n_links, w->shared,
                                  w->n_shared, pick(4), &diag),
               &diag);
@@ -524,7 +540,7 @@ static void refuses_bad_compute_lists(void **state)
 {
     const struct pst_schedule_options o = {"gpipe", 2, 2, 2, true, NULL};
     const struct pst_link twice[] = {{0, 1, true}, {0, 1, false}};
-    const struct pst_link back = {1, 0, true};
+    const struct pst_link back = {1, 0, true}, itself = {1, 1, false};
     const struct pst_link link = {0, 1, true};
     const unsigned owners[] = {1, 0};
     const struct pst_shared shared = {0, owners, 2};
@@ -537,6 +553,8 @@ static void refuses_bad_compute_lists(void **state)
     assert_int_equal(pst_schedule_lower(s, twice, 2, NULL, 0, 0, &diag),
                      PST_ERR_INTERNAL);
     assert_int_equal(pst_schedule_lower(s, &back, 1, NULL, 0, 0, &diag),
+                     PST_ERR_INTERNAL);
+    assert_int_equal(pst_schedule_lower(s, &itself, 1, NULL, 0, 0, &diag),
                      PST_ERR_INTERNAL);
     assert_int_equal(pst_schedule_lower(s, &link, 1, &shared, 1, 0, &diag),
                      PST_ERR_INTERNAL);

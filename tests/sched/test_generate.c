@@ -224,13 +224,49 @@ static void receives_are_posted_early(void **state)
     pst_schedule_free(s);
 }
 
+/* Stage 3 sends a buffer on to stage 0. A list that can have it so stays; else
+ * the forwards that others wait for move up, and backwards keep their order. */
+static void buffers_go_from_microbatch_to_microbatch(void **state)
+{
+    const struct pst_link links[] = {
+        {0, 1, true}, {1, 2, true}, {2, 3, true}, {3, 0, false}};
+    struct pst_schedule *s = make("1f1b", 4, 4, 3, true, NULL);
+    struct pst_str before = {0}, after = {0};
+    struct pst_diag diag;
+
+    (void)state;
+    pst_schedule_print(s, &before);
+    assert_ok(pst_schedule_carry(s, links, 4, &diag), &diag);
+    pst_schedule_print(s, &after);
+    assert_string_equal(pst_str_text(&before), pst_str_text(&after));
+    pst_str_fini(&before);
+    pst_str_fini(&after);
+    pst_schedule_free(s);
+
+    s = make("looped-bfs", 2, 4, 2, true, NULL);
+    assert_int_equal(pst_schedule_lower(s, links, 4, NULL, 0, 0, &diag),
+                     PST_ERR_INPUT);
+    assert_non_null(strstr(diag.text, "stands still"));
+    pst_schedule_free(s);
+
+    s = make("looped-bfs", 2, 4, 2, true, NULL);
+    assert_lists(s, "r0 0F0 0F1 2F0 2F1 2B1 2B0 0B1 0B0\n"
+                    "r1 1F0 1F1 3F0 3F1 3B1 3B0 1B1 1B0\n");
+    assert_ok(pst_schedule_carry(s, links, 4, &diag), &diag);
+    assert_lists(s, "r0 0F0 2F0 0F1 2F1 2B1 2B0 0B1 0B0\n"
+                    "r1 1F0 3F0 1F1 3F1 3B1 3B0 1B1 1B0\n");
+    assert_ok(pst_schedule_lower(s, links, 4, NULL, 0, 0, &diag), &diag);
+    assert_ok(pst_schedule_check(s, links, 4, NULL, 0, &diag), &diag);
+    pst_schedule_free(s);
+}
+
 /* Memory that fails at any call leaves no leak and no crash. */
 static void survives_lack_of_memory(void **state)
 {
     const struct pst_schedule_options o = {"1f1b", 2, 3, 3, true, NULL};
     const uint64_t live = pst_alloc_live(PST_TAG_PLAN);
     enum pst_status status = PST_ERR_NOMEM;
-    struct pst_link links[2];
+    struct pst_link links[3] = {[2] = {2, 0, false}};
 
     (void)state;
     chain(links, 3);
@@ -242,9 +278,11 @@ static void survives_lack_of_memory(void **state)
         pst_alloc_fail_at(n);
         status = pst_schedule_make(&o, &s, &diag);
         if (status == PST_OK)
-            status = pst_schedule_lower(s, links, 2, NULL, 0, 2, &diag);
+            status = pst_schedule_carry(s, links, 3, &diag);
         if (status == PST_OK)
-            status = pst_schedule_check(s, links, 2, NULL, 0, &diag);
+            status = pst_schedule_lower(s, links, 3, NULL, 0, 2, &diag);
+        if (status == PST_OK)
+            status = pst_schedule_check(s, links, 3, NULL, 0, &diag);
         pst_alloc_fail_at(0);
         if (status != PST_OK)
             assert_int_equal(status, PST_ERR_NOMEM);
@@ -262,6 +300,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(refuses_with_the_way_out),
         cmocka_unit_test(skips_and_reductions),
         cmocka_unit_test(receives_are_posted_early),
+        cmocka_unit_test(buffers_go_from_microbatch_to_microbatch),
         cmocka_unit_test(survives_lack_of_memory),
     };
 

@@ -8,20 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A case leaves this list with the change that makes it work. */
-static const struct golden_refusal refusals[] = {
-    {"t12-mutated-buffer", PST_ERR_UNSUPPORTED,
-     "a buffer that two stages change is refused with its module"},
-};
-
-const struct golden_refusal *golden_refused(const struct golden *golden)
-{
-    for (size_t i = 0; i < PST_COUNT(refusals); i++)
-        if (pst_has_prefix(golden->name, refusals[i].prefix))
-            return &refusals[i];
-    return NULL;
-}
-
 const char *golden_text(const json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));
@@ -80,6 +66,22 @@ void golden_clear(struct golden *goldens, size_t n)
         json_decref(goldens[i].file);
 }
 
+static void add_owners(const struct golden *golden,
+                       struct pst_split_options *ret)
+{
+    static char specs[16][256];
+    static const char *owner[16];
+    const json_t *names = json_object_get(golden->file, "changed_buffers");
+
+    ret->owner = owner;
+    for (; ret->n_owner < json_array_size(names); ret->n_owner++) {
+        assert_true(ret->n_owner < PST_COUNT(specs));
+        snprintf(specs[ret->n_owner], sizeof(specs[0]), "%s=0",
+                 json_string_value(json_array_get(names, ret->n_owner)));
+        owner[ret->n_owner] = specs[ret->n_owner];
+    }
+}
+
 /* {"fqn": "BEGINNING"} as "fqn:begin". */
 struct pst_split_options golden_options(const struct golden *golden)
 {
@@ -89,6 +91,7 @@ struct pst_split_options golden_options(const struct golden *golden)
     struct pst_split_options ret = {.at = at};
     const char *key;
 
+    add_owners(golden, &ret);
     if (!json_is_object(spec))
         return ret;
     json_object_foreach(spec, key, value)

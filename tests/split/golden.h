@@ -22,20 +22,10 @@ struct golden {
 size_t golden_load(const char *dir, struct golden *ret);
 void golden_clear(struct golden *goldens, size_t n);
 
-/* Where the case is cut, for pst_split; lives until the next call. Any loss. */
+/* Where the case is cut, for pst_split; lives until the next call. Any loss.
+ * Buffers that change are stage 0's if several stages write them. */
 struct pst_split_options golden_options(const struct golden *golden);
 
 const char *golden_text(const json_t *object, const char *key);
-
-/*
- * What penstock does not do yet, by prefix of the name; everything else has to
- * work. The status is the one that it is refused with. NULL: it must work.
- */
-struct golden_refusal {
-    const char *prefix;
-    enum pst_status status;
-    const char *why;
-};
-const struct golden_refusal *golden_refused(const struct golden *golden);
 
 #endif

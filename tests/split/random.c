@@ -19,6 +19,7 @@ struct writer {
     } values[MAX_VALUES];
     unsigned n_values, calls[N_WEIGHTS];
     char hub[16], sum[16]; /* a value that many read; the sum of all so far */
+    unsigned n_ticks, chance; /* values of the buffer "tick"; when it changes */
 };
 
 unsigned random_draw(unsigned *seed, unsigned n)
@@ -200,6 +201,26 @@ static void change_buffer(struct writer *w)
                  x, 200);
 }
 
+/* Another buffer gets a new value anywhere, again and again; what was there
+ * before the microbatch is still read, and the newest one. */
+static void change_tick(struct writer *w)
+{
+    const unsigned n = w->n_ticks++;
+    char x[16];
+
+    snprintf(x, sizeof(x), "%s", pick(w, WIDE));
+    pst_str_addf(
+        &w->m->text,
+        "  %%m%u = aten.mean.dim(%%%s, [0])  # k@%u - F id=%u\n"
+        "  %%k%u = aten.sub.Tensor(%%tick%u, %%m%u)  # k@%u - F id=%u\n"
+        "  %%tick%u = aten.tanh.default(%%k%u)  # k@%u - F id=%u\n",
+        n, x, n, 240 + 3 * n, n, n, n, n, 241 + 3 * n, n + 1, n, n,
+        242 + 3 * n);
+    pst_str_addf(begin(w, WIDE), "aten.mul.Tensor(%%%s, %%tick%u)", x,
+                 draw(w, 2) ? n + 1 : 0);
+    end(w, "k", n);
+}
+
 static void add_node(struct writer *w)
 {
     switch (draw(w, 8)) {
@@ -239,6 +260,7 @@ static void add_head(struct writer *w)
                              "  param %frozen \"frozen\": f32[8]\n"
                              "  buffer %seen \"n.seen\" persistent: f32[4, 8]\n"
                              "  buffer %scale \"scale\": f32[8]\n"
+                             "  buffer %tick0 \"tick\": f32[8]\n"
                              "  const %zero \"zero\": f32[4, 8]\n");
     for (unsigned i = 0; i < N_WEIGHTS - 1; i++)
         pst_str_addf(&w->m->text,
@@ -265,12 +287,17 @@ static void add_tail(struct writer *w)
         pst_str_addf(&w->m->text, "  output user %%%s \"o.%u\"\n",
                      w->values[draw(w, w->n_values)].name, i);
     pst_str_add(&w->m->text, "  output user None \"none\"\n"
-                             "  output buffer %new -> %seen \"\"\n}\n");
+                             "  output buffer %new -> %seen \"\"\n");
+    if (w->n_ticks > 0)
+        pst_str_addf(&w->m->text, "  output buffer %%tick%u -> %%tick0 \"\"\n",
+                     w->n_ticks);
+    pst_str_add(&w->m->text, "}\n");
 }
 
 void random_model_init(struct random_model *m, unsigned seed, bool markers)
 {
-    struct writer w = {.m = m, .seed = seed * 2654435761u + 1};
+    struct writer w = {
+        .m = m, .seed = seed * 2654435761u + 1, .chance = seed * 69069u + 5};
     unsigned places = seed * 40503u + 7, n, rate;
 
     memset(m, 0, sizeof(*m));
@@ -288,6 +315,8 @@ void random_model_init(struct random_model *m, unsigned seed, bool markers)
             add_to_sum(&w);
         if (i == n / 2)
             change_buffer(&w);
+        if (random_draw(&w.chance, n) < 3 && w.n_ticks < 5)
+            change_tick(&w);
         /* Markers come from a sequence of their own. */
         if (random_draw(&places, rate) == 0 && m->n_cuts < 9) {
             if (markers)

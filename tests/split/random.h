@@ -5,7 +5,8 @@
  * Models drawn at random, as graph text: up to 60 operators with near and far
  * skips, parameters that several modules share, modules that are called
  * again, values in integers, bool and scalars, views, dropout, a buffer that
- * is changed, outputs from anywhere. The loss is the output "loss".
+ * is changed, one that is changed again and again ("tick"), outputs from
+ * anywhere. The loss is the output "loss".
  */
 #include "stages/base/str.h"
 

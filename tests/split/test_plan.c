@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Plans on disk: whole, damaged, of others. */
+#include "tests/split/forge.h"
 #include "tests/split/model.h"
 
-#include "plan.pb-c.h"
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
-#include "stages/split/pack.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -327,39 +326,6 @@ static void failed_saves_keep_the_old_plan(void **state)
     pst_plan_free(other);
 }
 
-/* A plan.pb with body and version as given; its digest fits. */
-static enum pst_status unpack(void *body, size_t size, uint32_t version)
-{
-    Penstock__Plan__PlanFile file = PENSTOCK__PLAN__PLAN_FILE__INIT;
-    struct pst_plan *plan;
-    enum pst_status status;
-    char digest[33];
-    uint8_t *data;
-
-    pst_digest(body, size, digest);
-    file.version = version;
-    file.digest = digest;
-    file.body.data = body;
-    file.body.len = size;
-    data = malloc(penstock__plan__plan_file__get_packed_size(&file));
-    assert_non_null(data);
-    size = penstock__plan__plan_file__pack(&file, data);
-    status = pst_plan_unpack(data, size, &plan, &diag);
-    if (status == PST_OK) {
-        status = pst_plan_check(plan, &diag);
-        for (unsigned i = 0; status == PST_OK && i < plan->stages.n; i++) {
-            struct pst_joint *joint;
-
-            status = pst_joint_new(plan, i, &joint, &diag);
-            if (status == PST_OK)
-                pst_joint_free(joint);
-        }
-        pst_plan_free(plan);
-    }
-    free(data);
-    return status;
-}
-
 /* What a forger changes, and what is said of it. */
 struct forgery {
     unsigned stage;
@@ -401,7 +367,8 @@ static void forge(const void *packed, size_t size, const struct forgery *x)
     body = malloc(size);
     assert_non_null(body);
     penstock__plan__plan__pack(pb, body);
-    assert_int_equal(unpack(body, size, PST_PLAN_VERSION), PST_ERR_INPUT);
+    assert_int_equal(forge_unpack(body, size, PST_PLAN_VERSION, &diag),
+                     PST_ERR_INPUT);
     if (strstr(diag.text, x->said) == NULL)
         fail_msg("%s", diag.text);
     free(body);
@@ -486,7 +453,7 @@ static void forged_windows_are_refused(void **state)
         param->n_windows = forgeries[i].nameless ? 0 : 1;
         param->nameless = forgeries[i].nameless;
         size = penstock__plan__plan__pack(pb, body);
-        status = unpack(body, size, PST_PLAN_VERSION);
+        status = forge_unpack(body, size, PST_PLAN_VERSION, &diag);
         if (forgeries[i].said == NULL)
             assert_ok(status, &diag);
         else if (status != PST_ERR_INPUT ||
@@ -533,7 +500,8 @@ static void forged_counts_are_refused(void **state)
         pb->params[0]->uses[0] = forgeries[i].uses;
         pb->params[0]->n_uses = forgeries[i].n * n;
         size = penstock__plan__plan__pack(pb, body);
-        assert_int_equal(unpack(body, size, PST_PLAN_VERSION), PST_ERR_INPUT);
+        assert_int_equal(forge_unpack(body, size, PST_PLAN_VERSION, &diag),
+                         PST_ERR_INPUT);
         if (strstr(diag.text, forgeries[i].said) == NULL)
             fail_msg("%s", diag.text);
         pb->params[0]->n_uses = n;
@@ -567,7 +535,8 @@ static void bombs_are_refused_unopened(void **state)
         for (size_t k = 0; k < size; k += 2)
             memcpy(body + k, bombs[i].pair, 2);
         assert_int_equal(getrusage(RUSAGE_SELF, &before), 0);
-        assert_int_equal(unpack(body, size, PST_PLAN_VERSION), PST_ERR_INPUT);
+        assert_int_equal(forge_unpack(body, size, PST_PLAN_VERSION, &diag),
+                         PST_ERR_INPUT);
         assert_int_equal(getrusage(RUSAGE_SELF, &after), 0);
         if (strstr(diag.text, bombs[i].said) == NULL)
             fail_msg("%s", diag.text);
@@ -597,12 +566,12 @@ static void damage_is_found_or_harmless(void **state)
     }
     pst_free(data);
     assert_ok(pst_plan_body(f->plan, (void **)&data, &size, &diag), &diag);
-    assert_ok(unpack(data, size, PST_PLAN_VERSION), &diag);
-    assert_int_equal(unpack(data, size, 1), PST_ERR_VERSION);
+    assert_ok(forge_unpack(data, size, PST_PLAN_VERSION, &diag), &diag);
+    assert_int_equal(forge_unpack(data, size, 1, &diag), PST_ERR_VERSION);
     assert_non_null(strstr(diag.text, "another version"));
     for (size_t i = 0; i < size; i++) {
         data[i] ^= (uint8_t)(1u << i % 8);
-        harmless += unpack(data, size, PST_PLAN_VERSION) == PST_OK;
+        harmless += forge_unpack(data, size, PST_PLAN_VERSION, &diag) == PST_OK;
         data[i] ^= (uint8_t)(1u << i % 8);
     }
     assert_true(harmless < size); /* letters of names */

@@ -19,7 +19,7 @@
 #define EXACT_USES 8 /* of a parameter: beyond it, last bits may differ */
 
 static struct pst_diag diag;
-static unsigned n_seeds = 50, only_seed, n_runs, n_finite, n_again,
+static unsigned n_seeds = 50, only_seed, n_runs, n_finite, n_again, n_carried,
                 n_stages_seen[PST_PLAN_MAX_STAGES + 1];
 static bool talks;
 
@@ -229,18 +229,54 @@ static void draw_names(const struct job *job, unsigned *seed, unsigned n,
     options->n_at = n;
 }
 
-/* The buffer must stay whole: such a cut is refused by name. */
-static bool cut(struct job *job, struct pst_model *model,
-                const struct pst_split_options *options, const char *how)
+/* A buffer of several stages gets the owner that the message names; another
+ * one if that is refused. Returns false if it was something else. */
+static bool name_owner(char owners[2][32], struct pst_split_options *options,
+                       enum pst_status status)
 {
-    enum pst_status status = pst_split(model, options, &job->plan, &diag);
+    const char *users =
+        strstr(diag.text, "the stages that use the buffer are ");
+    const char *at = strstr(diag.text, "--owner ");
+    char *owner = owners[options->n_owner];
 
-    if (status == PST_ERR_UNSUPPORTED)
-        assert_non_null(strstr(diag.text, "E_SHARED_MUT"));
-    else if (status == PST_ERR_INPUT)
+    if (status == PST_ERR_INPUT && users != NULL) {
+        owner = strncmp(at + 8, "tick", 4) == 0 ? owners[0] : owners[1];
+        *strchr(owner, '=') = '\0';
+        snprintf(owner + strlen(owner), 16, "=%d",
+                 atoi(strrchr(users, ' ') + 1));
+        return true;
+    }
+    if (status != PST_ERR_UNSUPPORTED)
+        return false;
+    assert_non_null(strstr(diag.text, "E_SHARED_MUT"));
+    assert_non_null(at);
+    assert_true(options->n_owner < 2);
+    snprintf(owner, 32, "%.*s", (int)strcspn(at + 8, " "), at + 8);
+    options->n_owner++;
+    return true;
+}
+
+/* Both buffers are owned from the beginning, so that automatic cuts part them
+ * too, or when they have been refused. */
+static bool cut(struct job *job, struct pst_model *model,
+                const struct pst_split_options *as, const char *how)
+{
+    char owners[2][32] = {"tick=0", "n.seen=0"};
+    const char *const list[] = {owners[0], owners[1]};
+    struct pst_split_options options = *as;
+    enum pst_status status;
+
+    options.owner = list;
+    options.n_owner = job->seed % 2 == 0 ? 2 : 0;
+    do
+        status = pst_split(model, &options, &job->plan, &diag);
+    while (status != PST_OK && name_owner(owners, &options, status));
+    if (status == PST_ERR_INPUT)
         assert_non_null(strstr(diag.text, "too many"));
     else
         assert_ok(status, &diag);
+    for (size_t i = 0; status == PST_OK && i < job->plan->params.n; i++)
+        n_carried += job->plan->params.at[i].carried;
     job->cut = how;
     return status == PST_OK;
 }
@@ -342,9 +378,10 @@ static void random_models_have_the_same_bits(void **state)
     for (unsigned seed = first + 1; seed <= first + n_seeds; seed++)
         try_seed(seed);
     printf("%u models (%u with finite gradients), %u runs (%u that recompute); "
-           "plans by number of stages:",
-           n_seeds, n_finite, n_runs, n_again);
+           "%u buffers of several stages; plans by number of stages:",
+           n_seeds, n_finite, n_runs, n_again, n_carried);
     assert_true(n_finite * 2 > n_seeds && n_again * 2 > n_runs);
+    assert_true(n_carried * 2 > n_seeds);
     for (unsigned i = 1; i <= 10; i++)
         printf(" %u", n_stages_seen[i]);
     printf("\n");

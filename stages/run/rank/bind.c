@@ -67,17 +67,38 @@ static void add_copy(struct binder *b, const void *from,
     instr->to_meta = to_meta;
 }
 
+/* A carried buffer before the first microbatch: as it was before the step. If
+ * the stage that changes it is on this rank too, only the copy is that. */
+static void add_start(struct binder *b, const struct pst_edge *edge,
+                      const struct pst_value *input)
+{
+    const struct pst_plan *plan = b->with->role->plan;
+    const struct pst_rank_param *p = pst_layout_param(
+        b->with->layout, (unsigned)pst_plan_find_param(plan, edge->carries));
+
+    add_copy(b,
+             pst_rank_at(b->with->device, p->shadow != 0 ? p->shadow : p->data),
+             &plan->params.at[p->index].meta,
+             at(b, pst_program_loc(b->program, input)), &input->meta);
+}
+
 static void add_fills(struct binder *b)
 {
-    const struct pst_stage *stage =
-        &b->with->role->plan->stages.at[b->x->a.stage];
+    const struct pst_plan *plan = b->with->role->plan;
+    const struct pst_stage *stage = &plan->stages.at[b->x->a.stage];
     const struct pst_graph *graph = b->program->graph;
 
-    for (size_t i = 0; i < graph->inputs.n; i++)
+    for (size_t i = 0; i < graph->inputs.n; i++) {
+        const struct pst_value *input = graph->inputs.at[i];
+        const unsigned index = stage->inputs[i].index;
+
         if (stage->inputs[i].kind == PST_SOURCE_MODEL_INPUT)
-            add_fill(b, stage->inputs[i].index,
-                     at(b, pst_program_loc(b->program, graph->inputs.at[i])),
-                     pst_meta_bytes(&graph->inputs.at[i]->meta));
+            add_fill(b, index, at(b, pst_program_loc(b->program, input)),
+                     pst_meta_bytes(&input->meta));
+        else if (plan->edges.at[index].carries != NULL &&
+                 b->x->a.microbatch == 0)
+            add_start(b, &plan->edges.at[index], input);
+    }
 }
 
 static void add_kernels(struct binder *b, enum pst_list list)

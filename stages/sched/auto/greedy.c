@@ -119,9 +119,11 @@ static double send_all(struct greedy *g, unsigned rank,
     if (a->kind == PST_ACT_F) {
         for (size_t i = x->first_from[s]; i < x->first_from[s + 1]; i++) {
             const unsigned to = (unsigned)x->by_from[i].to;
+            const unsigned for_mb = m + pst_link_carries(&x->by_from[i]);
 
-            busy += send(g, rank, &g->forward[cell(g, to, m)],
-                         g->sched->rank_of[to], g->bytes_f[i], now + busy);
+            if (for_mb < g->sched->n_microbatches)
+                busy += send(g, rank, &g->forward[cell(g, to, for_mb)],
+                             g->sched->rank_of[to], g->bytes_f[i], now + busy);
         }
         return busy;
     }
@@ -421,7 +423,8 @@ static enum pst_status prepare(struct greedy *g, struct pst_diag *diag)
 
         g->stages[l->to].sends_back |= l->grad;
         for (unsigned m = 0; m < s->n_microbatches; m++) {
-            g->forward[cell(g, (unsigned)l->to, m)].missing++;
+            g->forward[cell(g, (unsigned)l->to, m)].missing +=
+                m > 0 || !pst_link_carries(l);
             g->backward[cell(g, (unsigned)l->from, m)].missing += l->grad;
         }
     }

@@ -34,6 +34,8 @@ enum pst_status pst_check_arrived(const struct pst_check *c, unsigned rank,
             const int from = c->links.by_to[k].from;
             const int link = pst_link_find(&c->links, from, a->stage);
 
+            if (a->microbatch == 0 && pst_link_carries(&c->links.by_to[k]))
+                continue;
             if (!has_arrived(c, (size_t)link, a->microbatch, false))
                 return pst_check_refuse(
                     c, rank, i, "no RECV_F or COPY_F from stage %d before it",
@@ -58,17 +60,22 @@ enum pst_status pst_check_message(const struct pst_check *c, unsigned rank,
     const bool backward = is_backward(a->kind);
     const bool copy = a->kind == PST_ACT_COPY_F || a->kind == PST_ACT_COPY_B;
     const bool recv = a->kind == PST_ACT_RECV_F || a->kind == PST_ACT_RECV_B;
-    const unsigned done = c->done[pst_check_cell(c, a->stage, a->microbatch)];
+    const int own = pst_action_own_microbatch(a);
     const unsigned after =
         backward ? PST_BIT(PST_ACT_B) | PST_BIT(PST_ACT_I) : PST_BIT(PST_ACT_F);
     const int link = pst_check_link_of(c, a);
     unsigned short *moved;
+    unsigned done;
 
     if (link < 0)
         return pst_check_refuse(c, rank, i,
                                 "no link between stages %d and %d in this "
                                 "direction",
                                 a->stage, a->peer_stage);
+    if (pst_link_carries(&c->links.by_from[link]) && a->microbatch == 0)
+        return pst_check_refuse(c, rank, i,
+                                "no microbatch comes before the first");
+    done = c->done[pst_check_cell(c, a->stage, own)];
     if (backward && !s->train)
         return pst_check_refuse(c, rank, i,
                                 "a gradient, but nothing is trained");
@@ -180,7 +187,7 @@ enum pst_status pst_check_messages_all(const struct pst_check *c)
         const struct pst_link *link = &c->links.by_from[k];
         const bool near = s->rank_of[link->from] == s->rank_of[link->to];
 
-        for (unsigned m = 0; m < s->n_microbatches; m++) {
+        for (unsigned m = pst_link_carries(link); m < s->n_microbatches; m++) {
             const unsigned moved = c->moved[pst_check_cell(c, (int)k, (int)m)];
 
             if (!(moved & PST_BIT(near ? PST_ACT_COPY_F : PST_ACT_SEND_F)))

@@ -41,9 +41,12 @@ static bool is_ready(const struct order *o, const struct pst_action *a)
 
     if (a->kind == PST_ACT_F) {
         for (size_t i = l->first_to[a->stage]; i < l->first_to[a->stage + 1];
-             i++)
-            if (!(*cell(o, l->by_to[i].from, a->microbatch) & FORWARD))
+             i++) {
+            const int from = a->microbatch - pst_link_carries(&l->by_to[i]);
+
+            if (from >= 0 && !(*cell(o, l->by_to[i].from, from) & FORWARD))
                 return false;
+        }
     } else if (a->kind != PST_ACT_W) {
         for (size_t i = l->first_from[a->stage];
              i < l->first_from[a->stage + 1]; i++)

@@ -36,6 +36,7 @@ static int owed_by(const struct pst_check *c, const struct pst_action *a)
             c, pst_link_find(&c->links, link->from, link->to), a->microbatch);
 
         if ((backward && !link->grad) ||
+            (a->microbatch == 0 && pst_link_carries(link)) ||
             c->sched->rank_of[link->from] == c->sched->rank_of[link->to])
             continue;
         if (!(c->run[at] & PST_BIT(backward ? PST_ACT_SEND_B : PST_ACT_SEND_F)))

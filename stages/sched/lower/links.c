@@ -40,8 +40,10 @@ enum pst_status pst_link_index_init(struct pst_link_index *index,
         return pst_diag_nomem(diag, n * sizeof(*links));
     }
     for (size_t i = 0; i < n; i++) {
-        if (links[i].from < 0 || links[i].from >= links[i].to ||
-            links[i].to >= (int)n_stages) {
+        if (links[i].from < 0 || links[i].from == links[i].to ||
+            links[i].from >= (int)n_stages || links[i].to < 0 ||
+            links[i].to >= (int)n_stages ||
+            (links[i].grad && pst_link_carries(&links[i]))) {
             pst_link_index_fini(index);
             return pst_diag_set(diag, PST_ERR_INTERNAL,
                                 "link %zu goes from stage %d to %d of %u", i,

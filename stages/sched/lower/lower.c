@@ -64,8 +64,27 @@ static bool is_ready(const struct pst_lower *l, const struct pst_action *a)
         return pst_given_is_ready(l, a);
     if (a->kind == PST_ACT_F)
         return l->inputs[i] ==
-               l->links.first_to[a->stage + 1] - l->links.first_to[a->stage];
+               l->links.first_to[a->stage + 1] - l->links.first_to[a->stage] -
+                   (a->microbatch == 0 ? l->carried[a->stage] : 0);
     return a->kind == PST_ACT_W || l->grads[i] == l->need_grads[a->stage];
+}
+
+/* What an F has made goes to its readers, now or in the next microbatch. */
+static enum pst_status send_forward(struct pst_lower *l,
+                                    const struct pst_action *a)
+{
+    const struct pst_link_index *links = &l->links;
+    enum pst_status status = PST_OK;
+
+    for (size_t i = links->first_from[a->stage];
+         i < links->first_from[a->stage + 1] && status == PST_OK; i++) {
+        const int for_mb = a->microbatch + pst_link_carries(&links->by_from[i]);
+
+        if (for_mb < (int)l->sched->n_microbatches)
+            status =
+                add_message(l, a->stage, links->by_from[i].to, for_mb, false);
+    }
+    return status;
 }
 
 static enum pst_status take(struct pst_lower *l, int rank,
@@ -80,10 +99,8 @@ static enum pst_status take(struct pst_lower *l, int rank,
     if (!pst_action_is_compute(a)) {
         pst_given_take(l, a);
     } else if (a->kind == PST_ACT_F) {
-        for (size_t i = links->first_from[a->stage];
-             i < links->first_from[a->stage + 1] && status == PST_OK; i++)
-            status = add_message(l, a->stage, links->by_from[i].to,
-                                 a->microbatch, false);
+        if (status == PST_OK)
+            status = send_forward(l, a);
     } else if (a->kind != PST_ACT_W) {
         /* The nearest stage first: it is the next to run backward. */
         for (size_t i = links->first_to[a->stage + 1];
@@ -177,8 +194,11 @@ static enum pst_status lower(struct pst_lower *l,
     struct pst_schedule *sched = l->sched;
     enum pst_status status;
 
-    for (size_t i = 0; i < l->links.n; i++)
+    for (size_t i = 0; i < l->links.n; i++) {
         l->need_grads[l->links.by_from[i].from] += l->links.by_from[i].grad;
+        l->carried[l->links.by_from[i].to] +=
+            pst_link_carries(&l->links.by_from[i]);
+    }
     status = add_messages(l);
     for (unsigned r = 0; r < sched->n_ranks && status == PST_OK; r++)
         if (!sched->messages) /* else they are where somebody wants them */
@@ -224,10 +244,11 @@ enum pst_status pst_schedule_lower(struct pst_schedule *sched,
     l.grads = pst_calloc(PST_TAG_PLAN, cells, sizeof(*l.grads));
     l.need_grads =
         pst_calloc(PST_TAG_PLAN, sched->n_stages, sizeof(*l.need_grads));
+    l.carried = pst_calloc(PST_TAG_PLAN, sched->n_stages, sizeof(*l.carried));
     l.next = pst_calloc(PST_TAG_PLAN, sched->n_ranks, sizeof(*l.next));
     l.out = pst_calloc(PST_TAG_PLAN, sched->n_ranks, sizeof(*l.out));
-    if (status == PST_OK &&
-        (!l.inputs || !l.grads || !l.need_grads || !l.next || !l.out))
+    if (status == PST_OK && (!l.inputs || !l.grads || !l.need_grads ||
+                             !l.carried || !l.next || !l.out))
         status = pst_diag_nomem(diag, cells * 2 * sizeof(unsigned));
     if (status == PST_OK)
         status = lower(&l, shared, n_shared, early);
@@ -236,6 +257,7 @@ enum pst_status pst_schedule_lower(struct pst_schedule *sched,
     pst_free(l.given);
     pst_free(l.out);
     pst_free(l.next);
+    pst_free(l.carried);
     pst_free(l.need_grads);
     pst_free(l.grads);
     pst_free(l.inputs);

@@ -10,6 +10,7 @@ struct pst_lower {
     /* Per (stage, microbatch): values and gradients that are there. */
     unsigned *inputs, *grads;
     unsigned *need_grads; /* per stage */
+    unsigned *carried;    /* per stage: links that microbatch 0 has not */
     /* Per (link in by_from, microbatch): messages that the lists came with,
      * by bits of given.c; NULL: none. */
     unsigned char *given;

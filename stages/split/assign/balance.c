@@ -17,6 +17,7 @@
 #include "stages/cost/cost.h"
 #include "stages/split/assign/assign.h"
 #include "stages/split/assign/trees.h"
+#include "stages/split/carry.h"
 
 #include <math.h>
 #include <string.h>
@@ -103,8 +104,8 @@ static void find_first(struct balance *b)
     }
 }
 
-/* The new value of a buffer does not travel: no cut between the nodes that read
- * or make it. */
+/* The new value of a buffer does not travel unless the user wants it to: no cut
+ * between the nodes that read or make it. */
 static enum pst_status forbid_spans(struct balance *b)
 {
     const struct pst_graph *graph = b->s->graph;
@@ -130,7 +131,8 @@ static enum pst_status forbid_spans(struct balance *b)
 
         if (output->kind != PST_OUTPUT_BUFFER_UPDATE ||
             last[output->target->id] == 0 ||
-            output->arg.value->kind != PST_VALUE_NODE)
+            output->arg.value->kind != PST_VALUE_NODE ||
+            pst_split_is_owned(b->s, output->target))
             continue;
         from = first[output->target->id];
         to = first[output->arg.value->id];

@@ -5,7 +5,9 @@
  */
 #include "stages/split/show/show.h"
 
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define MAX_NAMES 3 /* values named on an arrow; the rest is counted */
 
@@ -42,7 +44,8 @@ static bool next_arrow(const struct pst_plan *plan, struct arrow *arrow)
         if (arrow->end == plan->edges.n)
             return false;
         arrow->begin = arrow->end;
-        arrow->from = arrow->to = plan->edges.at[arrow->begin].from_stage;
+        arrow->from = plan->edges.at[arrow->begin].from_stage;
+        arrow->to = UINT_MAX; /* then 0: some lead back */
         while (arrow->end < plan->edges.n &&
                plan->edges.at[arrow->end].from_stage == arrow->from)
             arrow->end++;
@@ -126,9 +129,10 @@ static void add_line(struct pst_str *out, const struct pst_plan *plan,
 static void add_mode(struct pst_str *out, const struct pst_plan_param *param)
 {
     pst_str_addf(out, "%s%s", param->fqn,
-                 param->kind != PST_VALUE_PARAM ? " (copied)"
-                 : param->transmit              ? " (transmitted)"
-                                                : " (replicated)");
+                 param->carried                   ? " (carried)"
+                 : param->kind != PST_VALUE_PARAM ? " (copied)"
+                 : param->transmit                ? " (transmitted)"
+                                                  : " (replicated)");
 }
 
 /* --- dot ---------------------------------------------------------------- */
@@ -355,7 +359,8 @@ static void svg_arc(struct pst_str *out, unsigned from, unsigned to, double y,
 static void svg_arrow(struct pst_str *out, const struct pst_plan *plan,
                       const struct arrow *arrow, double top)
 {
-    const double rise = ARC * (arrow->to - arrow->from - 1);
+    const int way = (int)arrow->to - (int)arrow->from;
+    const double rise = ARC * (way > 0 ? way - 1 : -way); /* back: above it */
     const bool next = arrow->to == arrow->from + 1;
     const double middle = (box_x(arrow->from) + box_x(arrow->to) + BOX) / 2.0;
     const double y = next ? top + HEIGHT / 2 : top - rise;
@@ -400,8 +405,8 @@ static unsigned longest_arrow(const struct pst_plan *plan)
     unsigned n = 1;
 
     for (size_t i = 0; i < plan->edges.n; i++)
-        n = PST_MAX(n,
-                    plan->edges.at[i].to_stage - plan->edges.at[i].from_stage);
+        n = PST_MAX(n, (unsigned)abs((int)plan->edges.at[i].to_stage -
+                                     (int)plan->edges.at[i].from_stage));
     return n;
 }
 

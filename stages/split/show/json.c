@@ -114,14 +114,16 @@ static json_t *edges(const struct pst_plan *plan)
 
         ret = add(
             ret,
-            json_pack("{s:I s:o s:I s:I s:I s:I s:I s:I s:s s:o}", "id",
+            json_pack("{s:I s:o s:I s:I s:I s:I s:I s:I s:s s:o s:o}", "id",
                       (json_int_t)e->id, "value", text(e->value), "from",
                       (json_int_t)e->from_stage, "output",
                       (json_int_t)e->from_output, "to", (json_int_t)e->to_stage,
                       "input", (json_int_t)e->to_input, "gradients",
                       (json_int_t)e->grad_parts, "bytes",
                       (json_int_t)pst_meta_bytes(&e->meta), "dtype",
-                      pst_dtype_name(e->meta.dtype), "shape", shape(&e->meta)));
+                      pst_dtype_name(e->meta.dtype), "shape", shape(&e->meta),
+                      "carries",
+                      e->carries != NULL ? text(e->carries) : json_null()));
     }
     return ret;
 }

@@ -25,7 +25,10 @@ static void add_inputs(struct pst_str *out, const struct pst_plan *plan,
         }
         pst_str_addf(out, "from stage %u (edge %u), ",
                      plan->edges.at[input->index].from_stage, input->index);
-        if (plan->edges.at[input->index].grad_parts == 0)
+        if (plan->edges.at[input->index].carries != NULL)
+            pst_str_addf(out, "\"%s\" as the microbatch before left it\n",
+                         plan->edges.at[input->index].carries);
+        else if (plan->edges.at[input->index].grad_parts == 0)
             pst_str_add(out, "no gradient back\n");
         else
             pst_str_addf(out, "gradient back in %u part%s\n",
@@ -67,7 +70,8 @@ static void add_state(struct pst_str *out, const struct pst_plan *plan,
         if (kind == PST_VALUE_BUFFER && !param->persistent)
             pst_str_add(out, "  not persistent");
         if (param->n_stages > 1)
-            pst_str_add(out, param->transmit ? "  transmitted, in stages"
+            pst_str_add(out, param->carried    ? "  carried, in stages"
+                             : param->transmit ? "  transmitted, in stages"
                              : kind == PST_VALUE_PARAM
                                  ? "  replicated, in stages"
                                  : "  copied, in stages");

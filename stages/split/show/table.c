@@ -82,7 +82,9 @@ static void add_shared(struct pst_str *out, const struct pst_plan *plan)
         pst_str_addf(out, "shared: \"%s\" is in stages", param->fqn);
         for (unsigned k = 0; k < param->n_stages; k++)
             pst_str_addf(out, "%s %u", k ? "," : "", param->stages[k]);
-        if (param->transmit)
+        if (param->carried)
+            pst_str_addf(out, "; stage %u owns it", param->home);
+        else if (param->transmit)
             pst_str_addf(out, "; stage %u transmits it", param->home);
         else
             pst_str_add(out, "; replicated");
@@ -108,8 +110,11 @@ void pst_plan_print(const struct pst_plan *plan, struct pst_str *out)
                      pst_meta_text(&edge->meta, text));
         pst_show_amount(out, 0, (double)pst_meta_bytes(&edge->meta), 1024.0,
                         "B");
-        pst_str_addf(out, ", %u gradient%s\n", edge->grad_parts,
-                     edge->grad_parts == 1 ? "" : "s");
+        if (edge->carries != NULL)
+            pst_str_add(out, ", for the next microbatch\n");
+        else
+            pst_str_addf(out, ", %u gradient%s\n", edge->grad_parts,
+                         edge->grad_parts == 1 ? "" : "s");
     }
     add_shared(out, plan);
     if (plan->loss >= 0)

@@ -73,7 +73,7 @@ static void add_forward(const struct pst_channels *t, struct pst_channel *c)
             e->id, 0);
         if (c->kind == PST_ACT_COPY_F) {
             const struct pst_program *peer =
-                program_of(t, c->peer_stage, c->tail);
+                program_of(t, c->peer_stage, c->peer_tail);
 
             c->at[c->n - 1].peer_at =
                 pst_program_loc(peer, peer->graph->inputs.at[e->to_input]);
@@ -97,7 +97,7 @@ static enum pst_status add_copies_back(struct pst_channels *t,
                                        struct pst_diag *diag)
 {
     const struct pst_joint *joint = program_of(t, c->stage, c->tail)->joint;
-    const struct pst_program *peer = program_of(t, c->peer_stage, c->tail);
+    const struct pst_program *peer = program_of(t, c->peer_stage, c->peer_tail);
     const size_t n_seeds = peer->joint->seeds.n;
     const struct ends ends = ends_of(c);
     int *head = pst_calloc(PST_TAG_EXEC, t->role->plan->edges.n + n_seeds + 1,
@@ -184,7 +184,8 @@ enum pst_status pst_channel_of(struct pst_channels *t,
         .kind = a->kind,
         .stage = a->stage,
         .peer_stage = a->peer_stage,
-        .tail = pst_role_is_tail(t->role, a->microbatch),
+        .tail = pst_role_is_tail(t->role, pst_action_own_microbatch(a)),
+        .peer_tail = pst_role_is_tail(t->role, a->microbatch),
     };
     enum pst_status status = PST_OK;
 
@@ -192,7 +193,8 @@ enum pst_status pst_channel_of(struct pst_channels *t,
         const struct pst_channel *c = &t->all.at[i];
 
         if (c->kind == new.kind && c->stage == new.stage &&
-            c->peer_stage == new.peer_stage && c->tail == new.tail) {
+            c->peer_stage == new.peer_stage && c->tail == new.tail &&
+            c->peer_tail == new.peer_tail) {
             *ret = c;
             return PST_OK;
         }

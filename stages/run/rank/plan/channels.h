@@ -16,11 +16,11 @@ struct pst_passage {
 };
 
 /* In one direction; the same for all microbatches that have the same
- * program. */
+ * programs. */
 struct pst_channel {
     enum pst_action_kind kind;
     int stage, peer_stage;
-    bool tail;
+    bool tail, peer_tail; /* which programs are meant */
     struct pst_passage *at;
     unsigned n;
 };

@@ -54,22 +54,24 @@ static enum pst_status layout_param(struct maker *m, unsigned index)
     struct pst_layout *l = m->l;
     const struct pst_plan_param *param = &role->plan->params.at[index];
     size_t bytes = pst_meta_bytes(&param->meta);
-    struct pst_rank_param p = {.index = (int)index, .bytes = bytes};
-    bool here = false;
+    struct pst_rank_param p = {
+        .index = (int)index, .bytes = bytes, .updated = param->carried};
+    bool here = false, changes = false;
 
     l->param_at[index] = -1;
     for (unsigned s = 0; s < role->sched->n_stages; s++) {
         if (l->stages[s].program == NULL || !reads(param, s))
             continue;
         here = true;
-        p.updated |= is_updated(m, s, index);
+        changes = changes || is_updated(m, s, index);
     }
     if (!here)
         return PST_OK;
+    p.updated = p.updated || changes;
     p.data = reserve(m, bytes,
                      param->kind == PST_VALUE_PARAM ? &l->memory.params
                                                     : &l->memory.buffers);
-    if (p.updated && !role->options.no_undo)
+    if (changes && (param->carried || !role->options.no_undo))
         p.shadow = reserve(m, bytes, &l->memory.buffers);
     l->param_at[index] = (int)l->params.n;
     return pst_vec_push(PST_TAG_EXEC, &l->params, p)

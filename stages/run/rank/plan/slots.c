@@ -9,7 +9,8 @@
  * What one stage makes and another of this rank reads lies once: the reader's
  * region shares the slots of the maker's, which are given back by whoever of
  * them reads last. Only a value that is a part of a storage is copied, since
- * the whole would live as long as the part.
+ * the whole would live as long as the part, and one that is for the next
+ * microbatch.
  */
 #include "stages/run/rank/plan/slots.h"
 
@@ -61,6 +62,11 @@ static bool is_smaller(const struct walker *w, const struct pst_action *a)
            pst_role_is_tail(w->role, a->microbatch);
 }
 
+static bool is_for_the_next(const struct pst_action *a)
+{
+    return pst_action_own_microbatch(a) != a->microbatch;
+}
+
 /* True if the value is all of its region. */
 static bool fills(const struct pst_slot_pool *pool, struct pst_loc at,
                   size_t len, bool smaller)
@@ -78,7 +84,7 @@ static void look_at_copy(struct walker *w, const struct pst_action *a,
 
     if (!fills(pool_of(w, from), p->at, p->len, smaller) ||
         !fills(pool_of(w, to), p->peer_at, p->len, smaller) ||
-        (to->maker != NULL && to->maker != from))
+        (to->maker != NULL && to->maker != from) || is_for_the_next(a))
         to->barred = true;
     to->maker = from;
 }
@@ -224,7 +230,8 @@ static enum pst_status enter(struct walker *w, struct pst_rank_action *x)
         if (k >= PST_R_FIRST)
             take(w, x, to, k);
     }
-    x->slot = look_up(w, (unsigned)a->stage, a->microbatch, w->heap);
+    x->slot =
+        look_up(w, (unsigned)a->stage, pst_action_own_microbatch(a), w->heap);
     x->peer_slot =
         pst_action_copies(a) ? look_up(w, to, a->microbatch, w->heap) : x->slot;
     return x->slot != NULL && x->peer_slot != NULL
@@ -256,13 +263,14 @@ static unsigned end_of(const struct walker *w, const struct pool_state *root,
 static void leave(struct walker *w, unsigned i)
 {
     const struct pst_action *a = &w->actions->at[i].a;
+    const int mb = pst_action_own_microbatch(a);
 
     for (unsigned k = PST_R_FIRST; k < w->layout->stages[a->stage].n_pools;
          k++) {
         struct pool_state *root = w->pools[a->stage][k].root;
 
-        if (end_of(w, root, a->microbatch) == i + 1)
-            drop(w, root, a->microbatch);
+        if (end_of(w, root, mb) == i + 1)
+            drop(w, root, mb);
     }
 }
 
@@ -282,7 +290,7 @@ static void note_ends(struct walker *w)
             from = PST_END_I;
         for (int e = (int)from; e < PST_N_ENDS; e++)
             w->last[((size_t)a->stage * PST_N_ENDS + (size_t)e) * w->n_mb +
-                    (size_t)a->microbatch] = i + 1;
+                    (size_t)pst_action_own_microbatch(a)] = i + 1;
     }
 }
 

@@ -18,7 +18,12 @@ static int source_of(const struct pst_rank_role *role,
                      const struct pst_rank_param *p)
 {
     const struct pst_plan_param *param = &role->plan->params.at[p->index];
+    const int first = role->options.train ? 0 : (int)pst_role_first(role);
 
+    if (param->carried)
+        return first + role->sched->rank_of[param->writer];
+    if (!role->options.train)
+        return -1;
     if (p->updated)
         return role->options.replicas > 1 ? (int)role->rank : -1;
     if (param->transmit && pst_uses_total(role->uses, (unsigned)p->index) > 0 &&
@@ -38,7 +43,9 @@ static bool is_partner(const struct pst_rank_role *role,
         return false;
     if (source != (int)pst_role_number(role))
         return source == (int)peer;
-    if (p->updated)
+    if (param->carried && role->options.train)
+        return is_reader(role, param, peer % role->options.ranks);
+    if (p->updated && !param->carried)
         return peer % role->options.ranks == role->rank;
     return peer >= pst_role_first(role) &&
            peer - pst_role_first(role) < role->options.ranks &&
@@ -53,7 +60,7 @@ enum pst_status pst_transmission_init(struct pst_transmission *t,
                                       struct pst_diag *diag)
 {
     const unsigned size = pst_role_job_size(role);
-    const size_t n_params = role->options.train ? layout->params.n : 0;
+    const size_t n_params = layout->params.n;
     unsigned n = 0;
 
     for (size_t i = 0; i < n_params; i++)

@@ -5,7 +5,9 @@
  * Values that go from one rank to others at the end of a step: of a parameter
  * that its home transmits, when the optimizer has changed it, to the ranks of
  * its replica that read it; of a buffer that the step changed, from replica 0
- * to the others, so that all begin the next step with the same ones.
+ * to the others, and of one that several stages write from the last of them to
+ * the ranks that begin with it, so that all begin the next step with the same
+ * ones.
  *
  * Made when the rank starts, in memory of its heap. The rank's own thread.
  */

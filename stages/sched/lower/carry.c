@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Forwards in an order that lets buffers travel from microbatch to microbatch
+ * (links to a lower stage). Generators know nothing of these: a list may want F
+ * of microbatch 1 where F of microbatch 0 has still to come to a later stage of
+ * the same rank.
+ *
+ * The lists are played. While some rank can go on, nothing changes. Else an F
+ * is followed back to what it waits for, and that to what it waits for, to one
+ * that could run if its list had come to it: it is moved to the front there.
+ * Values are made in the order of microbatches and, in one of them, of stages,
+ * so there always is one. Backwards keep their order.
+ */
+#include "stages/sched/generate.h"
+
+#define NONE SIZE_MAX
+
+enum { FORWARD = 1, BACKWARD = 2 };
+
+/* An action of the old list, in a chain with its new neighbours. */
+struct item {
+    struct pst_action action;
+    size_t before, after;
+};
+
+struct carrier {
+    struct pst_schedule *sched;
+    struct pst_link_index links;
+    unsigned char *done; /* per (stage, microbatch) */
+    bool *ordered;       /* per stage: it sends a buffer on */
+    struct item *items;  /* of all ranks, one behind the other */
+    size_t *forward;     /* per (stage, microbatch): its F in items */
+    size_t *head, *next; /* per rank: of the chain; what it comes to now */
+};
+
+static size_t cell(const struct carrier *c, int stage, int microbatch)
+{
+    return (size_t)stage * c->sched->n_microbatches + (size_t)microbatch;
+}
+
+/* What the F waits for: an F, as index in items; NONE: nothing. */
+static size_t owed(const struct carrier *c, const struct pst_action *a)
+{
+    const struct pst_link_index *l = &c->links;
+
+    if (c->ordered[a->stage] && a->microbatch > 0 &&
+        !(c->done[cell(c, a->stage, a->microbatch - 1)] & FORWARD))
+        return c->forward[cell(c, a->stage, a->microbatch - 1)];
+    for (size_t i = l->first_to[a->stage]; i < l->first_to[a->stage + 1]; i++) {
+        const int m = a->microbatch - pst_link_carries(&l->by_to[i]);
+
+        if (m >= 0 && !(c->done[cell(c, l->by_to[i].from, m)] & FORWARD))
+            return c->forward[cell(c, l->by_to[i].from, m)];
+    }
+    return NONE;
+}
+
+static bool is_ready(const struct carrier *c, const struct pst_action *a)
+{
+    const struct pst_link_index *l = &c->links;
+
+    if (a->kind == PST_ACT_F)
+        return owed(c, a) == NONE;
+    if (a->kind == PST_ACT_W)
+        return true;
+    for (size_t i = l->first_from[a->stage]; i < l->first_from[a->stage + 1];
+         i++)
+        if (l->by_from[i].grad &&
+            !(c->done[cell(c, l->by_from[i].to, a->microbatch)] & BACKWARD))
+            return false;
+    return true;
+}
+
+static bool advance(struct carrier *c, unsigned rank)
+{
+    bool moved = false;
+
+    while (c->next[rank] != NONE) {
+        const struct item *item = &c->items[c->next[rank]];
+        const struct pst_action *a = &item->action;
+
+        if (!is_ready(c, a))
+            break;
+        if (a->kind != PST_ACT_W)
+            c->done[cell(c, a->stage, a->microbatch)] |=
+                a->kind == PST_ACT_F ? FORWARD : BACKWARD;
+        c->next[rank] = item->after;
+        moved = true;
+    }
+    return moved;
+}
+
+/* A compound that something comes between is two actions. */
+static void part(struct carrier *c, size_t i)
+{
+    if (i != NONE)
+        c->items[i].action.overlap = false;
+}
+
+static void move_to_front(struct carrier *c, unsigned rank, size_t i)
+{
+    struct item *item = &c->items[i];
+    const size_t at = c->next[rank];
+    const size_t before = c->items[at].before;
+
+    part(c, i);
+    part(c, before);
+    c->items[item->before].after = item->after;
+    if (item->after != NONE)
+        c->items[item->after].before = item->before;
+    item->before = before;
+    item->after = at;
+    c->items[at].before = i;
+    if (before == NONE)
+        c->head[rank] = i;
+    else
+        c->items[before].after = i;
+    c->next[rank] = i;
+}
+
+/* Lets one rank go on. False: none waits for an F. */
+static bool unblock(struct carrier *c)
+{
+    for (unsigned r = 0; r < c->sched->n_ranks; r++) {
+        size_t i = c->next[r];
+
+        if (i == NONE || c->items[i].action.kind != PST_ACT_F)
+            continue;
+        for (size_t k = i; k != NONE; k = owed(c, &c->items[i].action))
+            i = k;
+        r = (unsigned)c->sched->rank_of[c->items[i].action.stage];
+        if (c->next[r] == i) /* owes nothing and stands still: not ours */
+            return false;
+        move_to_front(c, r, i);
+        return true;
+    }
+    return false;
+}
+
+static void play(struct carrier *c)
+{
+    bool moved;
+
+    do {
+        moved = false;
+        for (unsigned r = 0; r < c->sched->n_ranks; r++)
+            moved = advance(c, r) || moved;
+    } while (moved || unblock(c));
+}
+
+static void read_lists(struct carrier *c)
+{
+    size_t n = 0;
+
+    for (unsigned r = 0; r < c->sched->n_ranks; r++) {
+        const size_t first = n;
+
+        for (size_t i = 0; i < c->sched->ranks[r].n; i++, n++) {
+            const struct pst_action *a = &c->sched->ranks[r].at[i];
+
+            c->items[n] = (struct item){*a, i > 0 ? n - 1 : NONE, n + 1};
+            if (a->kind == PST_ACT_F)
+                c->forward[cell(c, a->stage, a->microbatch)] = n;
+        }
+        c->head[r] = c->next[r] = n > first ? first : NONE;
+        if (n > first)
+            c->items[n - 1].after = NONE;
+    }
+}
+
+static void write_lists(const struct carrier *c)
+{
+    for (unsigned r = 0; r < c->sched->n_ranks; r++) {
+        size_t n = 0;
+
+        for (size_t i = c->head[r]; i != NONE; i = c->items[i].after)
+            c->sched->ranks[r].at[n++] = c->items[i].action;
+    }
+}
+
+static enum pst_status carry(struct carrier *c, struct pst_diag *diag)
+{
+    const struct pst_schedule *s = c->sched;
+    const size_t cells = (size_t)s->n_stages * s->n_microbatches;
+    enum pst_status status = PST_OK;
+    size_t n = 0;
+
+    for (unsigned r = 0; r < s->n_ranks; r++)
+        n += s->ranks[r].n;
+    c->done = pst_calloc(PST_TAG_PLAN, cells, sizeof(*c->done));
+    c->ordered = pst_calloc(PST_TAG_PLAN, s->n_stages, sizeof(*c->ordered));
+    c->items = pst_calloc(PST_TAG_PLAN, n, sizeof(*c->items));
+    c->forward = pst_calloc(PST_TAG_PLAN, cells, sizeof(*c->forward));
+    c->head = pst_calloc(PST_TAG_PLAN, s->n_ranks, sizeof(*c->head));
+    c->next = pst_calloc(PST_TAG_PLAN, s->n_ranks, sizeof(*c->next));
+    if (!c->done || !c->ordered || !c->items || !c->forward || !c->head ||
+        !c->next) {
+        status = pst_diag_nomem(diag, n * sizeof(*c->items));
+    } else {
+        for (size_t i = 0; i < c->links.n; i++)
+            c->ordered[c->links.by_from[i].from] |=
+                pst_link_carries(&c->links.by_from[i]);
+        read_lists(c);
+        play(c);
+        write_lists(c);
+    }
+    pst_free(c->next);
+    pst_free(c->head);
+    pst_free(c->forward);
+    pst_free(c->items);
+    pst_free(c->ordered);
+    pst_free(c->done);
+    return status;
+}
+
+enum pst_status pst_schedule_carry(struct pst_schedule *sched,
+                                   const struct pst_link *links, size_t n_links,
+                                   struct pst_diag *diag)
+{
+    struct carrier c = {.sched = sched};
+    bool any = false;
+    enum pst_status status;
+
+    for (size_t i = 0; i < n_links; i++)
+        any = any || pst_link_carries(&links[i]);
+    if (!any || sched->messages) /* these stay where somebody wants them */
+        return PST_OK;
+    status =
+        pst_link_index_init(&c.links, links, n_links, sched->n_stages, diag);
+    if (status != PST_OK)
+        return status;
+    pst_sched_pack(sched);
+    status = pst_sched_check_compute(sched, diag);
+    if (status == PST_OK)
+        status = carry(&c, diag);
+    pst_link_index_fini(&c.links);
+    return status;
+}
