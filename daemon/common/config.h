@@ -130,7 +130,7 @@ struct pstd_config {
     const char *checkpoint, *checkpoint_fallback;
     uint64_t checkpoint_every, checkpoint_retry, keep, log_every;
     struct pstd_from resume;
-    bool adopt, other_model;
+    bool adopt, other_model, checkpoint_sync;
     const char *dump;
     const char *on_nan;
     uint64_t nan_limit;

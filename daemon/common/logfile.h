@@ -57,7 +57,10 @@
       "run= step= best_step= best_loss= patience=; evaluations do not get "    \
       "better")                                                                \
     X(BEST_SAVED, "best_saved", "info", "step= dir= loss=")                    \
-    X(CHECKPOINT_SAVED, "checkpoint_saved", "info", "step= dir= seconds=")     \
+    X(CHECKPOINT_SAVED, "checkpoint_saved", "info",                            \
+      "step= dir= seconds= stall_s=; since that step, and without steps")      \
+    X(CHECKPOINT_DIRECT, "checkpoint_direct", "warn",                          \
+      "step= dir= text=; no memory for a copy: steps wait for each save")      \
     X(CHECKPOINT_FAILED, "checkpoint_failed", "error", "step= dir= text=")     \
     X(DUMP, "dump", "info", "path=")                                           \
     X(TRACE, "trace", "info", "step=; of the step before, on request")         \

@@ -137,6 +137,9 @@ static const struct pstd_option rows[] = {
          "folder of checkpoints"),
     UINT(checkpoint_every, "checkpoint-every", T_RUN, "0", 0, MANY,
          "steps between checkpoints; 0: only at the end"),
+    FLAG(checkpoint_sync, "checkpoint-sync", T_RUN,
+         "steps wait until a checkpoint is written; else they go on, and it is "
+         "written of a copy in memory"),
     UINT(keep, "keep", T_RUN, "2", 0, MANY, "newest checkpoints kept; 0: all"),
     ROW(resume, "resume", 0, FROM, T_RUN, NULL, 0, 0, "STEP",
         "go on from the newest good checkpoint, or from that of STEP; newer "

@@ -317,6 +317,7 @@ static void take_over(struct pstd_session *s, const struct change *x,
                       struct pst_engine *engine)
 {
     pstd_eval_drop(s);
+    pstd_session_save_drop(s);
     pst_engine_free(s->w->engine);
     pstd_changed_free(s->w->changed);
     s->w->engine = engine;

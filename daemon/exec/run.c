@@ -185,13 +185,19 @@ static enum pst_status obey(struct pstd_session *s, unsigned control,
         s->result->stopped = s->step < s->config.steps;
         return PST_OK;
     }
-    if ((control & PSTD_CTL_CHECKPOINT) ||
-        (every > 0 && s->step % every == 0 && s->step < s->config.steps))
-        status = pstd_session_save(s, false, NULL, diag);
+    status = pstd_session_save_on(s, control, diag);
+    if (status != PST_OK)
+        return status;
+    if (control & PSTD_CTL_CHECKPOINT)
+        status = pstd_session_save(s, PSTD_SAVE_NOW, NULL, diag);
+    else if (every > 0 && s->step % every == 0 && s->step < s->config.steps)
+        status = pstd_session_save(s, PSTD_SAVE_BESIDE, NULL, diag);
     if (status != PST_ERR_PEER && status != PST_ERR_INTERNAL)
         status = PST_OK;
     if (status == PST_OK && (control & PSTD_CTL_TRACE))
         status = pstd_session_trace(s, diag);
+    if (control & (PSTD_CTL_CHANGE | PSTD_CTL_PAUSE) && status == PST_OK)
+        status = pstd_session_save_end(s, diag);
     if (status == PST_OK && (control & PSTD_CTL_CHANGE))
         status = change_model(s, diag);
     if (status == PST_OK && (control & PSTD_CTL_PAUSE))
@@ -243,10 +249,12 @@ static enum pst_status mend(struct pstd_session *s, struct pst_diag *diag)
 {
     const struct pst_diag why = *diag;
     const uint64_t failed = s->step + 1;
-    const uint64_t saved = s->saved == UINT64_MAX ? 0 : s->saved;
-    enum pst_status status;
+    enum pst_status status = pstd_session_save_end(s, diag);
 
-    switch (pstd_numbers_failed(&s->numbers, failed, saved)) {
+    if (status != PST_OK)
+        return status;
+    switch (pstd_numbers_failed(&s->numbers, failed,
+                                s->saved == UINT64_MAX ? 0 : s->saved)) {
     case PSTD_NUMBERS_SKIP:
         s->step = failed;
         emit_mended(s, PSTD_EVENT_STEP_SKIPPED, failed, why.text);
@@ -258,6 +266,7 @@ static enum pst_status mend(struct pstd_session *s, struct pst_diag *diag)
         emit_mended(s, PSTD_EVENT_ROLLED_BACK, failed, why.text);
         break;
     case PSTD_NUMBERS_STOP:
+        *diag = why;
         return why.status;
     }
     s->diverged = false;
@@ -309,7 +318,8 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
 
     while (status == PST_OK && s->step < s->config.steps &&
            !s->result->stopped && !s->enough) {
-        const unsigned asked = pstd_mailbox_take(s->w->mailbox, words);
+        const unsigned asked =
+            pstd_mailbox_take(s->w->mailbox, words) | pstd_session_words(s);
         unsigned control = 0;
 
         status = step(s, asked, &control, diag);
@@ -357,8 +367,8 @@ static enum pst_status run(struct pstd_session *s, struct pst_diag *diag)
     if (status != PST_OK && status != PST_ERR_RANGE && status != PST_ERR_INPUT)
         return status;
     if (!now)
-        saved = pstd_session_save(s, true, status == PST_OK ? NULL : diag->text,
-                                  &later);
+        saved = pstd_session_save(s, PSTD_SAVE_LAST,
+                                  status == PST_OK ? NULL : diag->text, &later);
     if (status == PST_OK && saved != PST_OK) {
         *diag = later;
         status = saved;
@@ -394,6 +404,7 @@ enum pst_status pstd_run(struct pstd_executor *w,
         status = run(&s, diag);
     if (pst_engine_is_stuck(w->engine)) /* with all that its thread reads */
         return status;
+    pstd_session_save_drop(&s);
     if (status == PST_OK || is_sound(status)) {
         if (status != PST_OK)
             s.result->diag = *diag;

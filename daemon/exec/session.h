@@ -2,13 +2,15 @@
 #ifndef PENSTOCK_DAEMON_EXEC_SESSION_H
 #define PENSTOCK_DAEMON_EXEC_SESSION_H
 /* A run at work, and what is done with it: prepare.c, folders.c,
- * checkpoints.c, measure.c and conclude.c. Exec thread. */
+ * checkpoints.c, saving.c, measure.c and conclude.c. Exec thread. */
 #include "daemon/common/config.h"
 #include "daemon/exec/collective.h"
 #include "daemon/exec/numbers.h"
 #include "daemon/result.h"
 #include "stages/files/data.h"
 #include "stages/files/owner.h"
+
+struct pst_saver;
 
 #define PSTD_MAX_LOSSES 10000 /* kept for the result, newest ones */
 
@@ -26,6 +28,15 @@ struct pstd_passed {
 };
 
 struct pstd_evaluation;
+/* A save that goes on beside the steps. */
+struct pstd_saving {
+    struct pst_saver *saver; /* from the first one on */
+    bool is_open;            /* it has not ended */
+    bool fallback;           /* to that folder */
+    bool is_direct;          /* there is no memory for it */
+    uint64_t step, changes;  /* that it is of */
+    double begun, stall_s;   /* in which no step was made */
+};
 
 struct pstd_session {
     struct pstd_executor *w;
@@ -51,6 +62,7 @@ struct pstd_session {
     size_t n_passed;
     uint64_t kept[16]; /* hashes of what was told about removals, a ring */
     size_t n_kept;
+    struct pstd_saving saving;
     struct pstd_numbers numbers;
     struct pstd_spikes spikes;
     bool diverged;         /* the fault is a number that is not finite */
@@ -86,13 +98,34 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
 /* COLLECTIVE. Back to the newest good checkpoint of the run. */
 enum pst_status pstd_session_roll_back(struct pstd_session *s,
                                        struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. A save that fails costs the run nothing but the checkpoint; if
- * it is the last one, it is tried again for a while, and the run ends with its
- * fault. Copies that differ end it at once. fault: why the next step was not
- * applied, or NULL. */
-enum pst_status pstd_session_save(struct pstd_session *s, bool last,
+/* An event of a checkpoint in a folder. */
+void pstd_session_emit_checkpoint(struct pstd_session *s, enum pstd_event event,
+                                  const char *dir, uint64_t step,
+                                  const char *text);
+
+/* saving.c */
+enum pstd_save {
+    PSTD_SAVE_BESIDE, /* steps go on while it is written */
+    PSTD_SAVE_NOW,    /* it is there when the call returns */
+    PSTD_SAVE_LAST,   /* the same, of the end of the run */
+};
+/* COLLECTIVE. The save before it is waited for. One that fails costs the run
+ * nothing but the checkpoint; if it is the last one, it is tried again for a
+ * while, and the run ends with its fault. Copies that differ end it at once.
+ * fault: why the next step was not applied, or NULL. */
+enum pst_status pstd_session_save(struct pstd_session *s, enum pstd_save how,
                                   const char *fault,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* Control words of this rank for a save that goes on. */
+unsigned pstd_session_words(const struct pstd_session *s);
+/* COLLECTIVE, after each step. control: words of all ranks in it. */
+enum pst_status pstd_session_save_on(struct pstd_session *s, unsigned control,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. Waits for a save that goes on. */
+enum pst_status pstd_session_save_end(struct pstd_session *s,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* Gives it up; before the engine is freed. */
+void pstd_session_save_drop(struct pstd_session *s);
 /* A step from the newest checkpoint has worked. */
 void pstd_session_proven(struct pstd_session *s);
 

@@ -168,7 +168,7 @@ struct claim {
 
 /* Sum over the ranks that share a host or a group with rank k. */
 static enum pst_status check_shared(const struct claim *claims, unsigned n,
-                                    unsigned k, bool group,
+                                    unsigned k, bool group, const char *why,
                                     struct pst_diag *diag)
 {
     const struct pst_headroom *mine = &claims[k].headroom;
@@ -190,24 +190,22 @@ static enum pst_status check_shared(const struct claim *claims, unsigned n,
         return PST_OK;
     return pst_diag_set(
         diag, PST_ERR_NOMEM,
-        "the %u ranks on the host of rank %u need %.2f MiB for their arenas, "
-        "%.2f MiB are left %s: take fewer or smaller microbatches, more ranks "
-        "on other hosts, --schedule auto with --memory-limit, or go on all the "
-        "same with --overcommit",
-        ranks, k, (double)want / mib, (double)left / mib,
+        "the %u ranks on the host of rank %u need %.2f MiB %s, %.2f MiB are "
+        "left %s",
+        ranks, k, (double)want / mib, why, (double)left / mib,
         group ? "below the limit of their control group"
               : "on it (MemAvailable)");
 }
 
 static enum pst_status check_claims(const struct claim *claims, unsigned n,
-                                    struct pst_diag *diag)
+                                    const char *why, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
     for (unsigned k = 0; k < n && status == PST_OK; k++) {
-        status = check_shared(claims, n, k, false, diag);
+        status = check_shared(claims, n, k, false, why, diag);
         if (status == PST_OK && claims[k].headroom.group != UINT64_MAX)
-            status = check_shared(claims, n, k, true, diag);
+            status = check_shared(claims, n, k, true, why, diag);
     }
     return status;
 }
@@ -227,8 +225,9 @@ static enum pst_status gather(struct pst_engine *engine, struct claim *claims,
     return status;
 }
 
-enum pst_status pst_engine_check_headroom(struct pst_engine *engine,
-                                          struct pst_diag *diag)
+enum pst_status pst_headroom_check(struct pst_engine *engine,
+                                   const uint64_t *bytes, const char *why,
+                                   struct pst_diag *diag)
 {
     // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets it
     const char *root = getenv("PST_HEADROOM_ROOT");
@@ -240,13 +239,35 @@ enum pst_status pst_engine_check_headroom(struct pst_engine *engine,
         return pst_diag_nomem(diag, n * sizeof(*claims));
     for (unsigned i = 0; i < engine->n_local; i++) {
         pst_headroom_look(root != NULL ? root : "", &claims[i].headroom);
-        claims[i].bytes = engine->options.overcommit
-                              ? 0
-                              : pst_rank_memory(engine->ranks[i])->arena;
+        claims[i].bytes = engine->options.overcommit ? 0 : bytes[i];
     }
     status = engine->n_local == n ? PST_OK : gather(engine, claims, n, diag);
     if (status == PST_OK && engine->first == 0)
-        status = check_claims(claims, n, diag);
+        status = check_claims(claims, n, why, diag);
     pst_free(claims);
     return status;
+}
+
+enum pst_status pst_engine_check_headroom(struct pst_engine *engine,
+                                          struct pst_diag *diag)
+{
+    uint64_t *bytes = pst_calloc(PST_TAG_EXEC, engine->n_local, sizeof(*bytes));
+    struct pst_diag why;
+    enum pst_status status;
+
+    if (bytes == NULL)
+        return pst_diag_nomem(diag, engine->n_local * sizeof(*bytes));
+    for (unsigned i = 0; i < engine->n_local; i++)
+        bytes[i] = pst_rank_memory(engine->ranks[i])->arena;
+    status = pst_headroom_check(engine, bytes, "for their arenas", &why);
+    pst_free(bytes);
+    if (status != PST_ERR_NOMEM)
+        return status == PST_OK ? status
+                                : pst_diag_set(diag, status, "%s", why.text);
+    return pst_diag_set(
+        diag, status,
+        "%s: take fewer or smaller microbatches, more ranks on other hosts, "
+        "--schedule auto with --memory-limit, or go on all the same with "
+        "--overcommit",
+        why.text);
 }

@@ -19,9 +19,14 @@ struct pst_headroom {
  * of either version. What is missing or garbled is not known. */
 void pst_headroom_look(const char *root, struct pst_headroom *ret);
 
-/* COLLECTIVE, once all ranks are planned. PST_ERR_NOMEM, on any rank, if the
- * arenas of the ranks of a host, or of a group, need more than there is. The
- * environment's PST_HEADROOM_ROOT is the root for tests. */
+/* COLLECTIVE, once all ranks are planned. PST_ERR_NOMEM, on rank 0, if the
+ * ranks of a host, or of a group, want more than there is: `bytes` of each
+ * local rank, `why` in the words of "need 5 MiB ...". The environment's
+ * PST_HEADROOM_ROOT is the root for tests. */
+enum pst_status pst_headroom_check(struct pst_engine *engine,
+                                   const uint64_t *bytes, const char *why,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* The same of all arenas. */
 enum pst_status pst_engine_check_headroom(struct pst_engine *engine,
                                           struct pst_diag *diag) PST_MUST_CHECK;
 

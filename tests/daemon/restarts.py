@@ -201,7 +201,8 @@ def budget(b):
     """A job that gets further each time is started again without limit; one
     that does not is given up, with a pause before each start but the first."""
     name = b.fresh()
-    b.call(*b.words(name, "--max-restarts", "1", "--log-dir", name),
+    b.call(*b.words(name, "--max-restarts", "1", "--log-dir", name,
+                    "--checkpoint-sync"),
            PENSTOCK_FAULT=f"updated:{15 * b.lanes}:kill",
            PENSTOCK_FAULT_RANK="0")
     again = b.events(name, "job_restart")

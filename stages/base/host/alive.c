@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/base/host/alive.h"
 
-#include <stdatomic.h>
 #include <time.h>
 
 #include "stages/base/host/fault.h"
@@ -16,6 +15,7 @@ static struct {
 } alive = {.place = UINT64_MAX};
 
 static _Thread_local bool watched;
+static _Thread_local atomic_uint_fast64_t *helped;
 static pst_alive_fn hook;
 static void *hook_ctx;
 
@@ -91,8 +91,15 @@ void pst_alive_moved(void)
         bump(&alive.moves);
 }
 
+void pst_alive_help(atomic_uint_fast64_t *count)
+{
+    helped = count;
+}
+
 void pst_alive_goes_on(void)
 {
+    if (helped != NULL)
+        bump(helped);
     if (!watched)
         return;
     bump(&alive.moves);

@@ -12,6 +12,7 @@
  */
 #include "stages/base/macros.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -65,6 +66,9 @@ void pst_alive_moved(void);
 /* The same where a piece takes long: in loops over files and tensors. Others
  * hear of it, too (pst_alive_hook). */
 void pst_alive_goes_on(void);
+/* The calling thread works for the watched one: what it does counts there,
+ * where the watched one looks while it waits. NULL: no longer. */
+void pst_alive_help(atomic_uint_fast64_t *count);
 /* It waits, and has looked. */
 void pst_alive_looked(void);
 void pst_alive_step(uint64_t step);

@@ -458,7 +458,7 @@ static enum pst_status advance_end(struct pst_rank *r)
     case PST_RANK_DECISION:
         return leave(r, pst_agree_wait(&r->agreement), PST_RANK_APPLY);
     case PST_RANK_APPLY:
-        return conclude(r);
+        return pst_rank_is_held(&r->device) ? PST_AGAIN : conclude(r);
     default:
         return end_step(r);
     }

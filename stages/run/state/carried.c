@@ -6,7 +6,6 @@
 
 #include "stages/run/engine.h"
 #include "stages/run/rank/plan/layout.h"
-#include "stages/run/rank/step/device.h"
 #include "stages/split/pack.h"
 #include "stages/split/split.h"
 
@@ -120,26 +119,35 @@ static struct pst_meta bytes_meta(size_t n)
     return meta;
 }
 
-enum pst_status pst_carried_declare(const struct pst_engine *engine,
-                                    struct pst_rank *r,
-                                    struct pst_safetensors_writer *w,
-                                    struct pst_carried_part *part,
+static enum pst_status each_of_plan(const struct pst_engine *engine,
+                                    pst_carried_fn fn, void *ctx,
                                     struct pst_diag *diag)
 {
-    const struct pst_layout *layout = pst_rank_layout(r);
     struct pst_meta meta = bytes_meta(32);
+    void *plan = NULL;
+    size_t size = 0;
+    enum pst_status status = pst_plan_pack(root_of(engine), &plan, &size, diag);
+
+    if (status == PST_OK)
+        status = fn(ctx, BASE, &meta, root_of(engine)->base_digest, 0, diag);
+    meta = bytes_meta(size);
+    if (status == PST_OK)
+        status = fn(ctx, PLAN, &meta, plan, 0, diag);
+    pst_free(plan);
+    return status;
+}
+
+enum pst_status pst_carried_each(const struct pst_engine *engine,
+                                 struct pst_rank *r, pst_carried_fn fn,
+                                 void *ctx, struct pst_diag *diag)
+{
+    const struct pst_layout *layout = pst_rank_layout(r);
     enum pst_status status = PST_OK;
 
     if (!is_carried(engine))
         return PST_OK;
-    if (pst_role_number(pst_rank_role(r)) == 0) {
-        status = pst_plan_pack(root_of(engine), &part->plan, &part->size, diag);
-        if (status == PST_OK)
-            status = pst_safetensors_writer_declare(w, BASE, &meta, diag);
-        meta = bytes_meta(part->size);
-        if (status == PST_OK)
-            status = pst_safetensors_writer_declare(w, PLAN, &meta, diag);
-    }
+    if (pst_role_number(pst_rank_role(r)) == 0)
+        status = each_of_plan(engine, fn, ctx, diag);
     for (size_t i = 0; i < layout->params.n && status == PST_OK; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
         const struct pst_plan_param *param = &engine->plan->params.at[p->index];
@@ -148,46 +156,12 @@ enum pst_status pst_carried_declare(const struct pst_engine *engine,
         if (!is_left_out(engine, r, p))
             continue;
         pst_str_addf(&name, "const.%s", param->fqn);
-        status = name.failed ? pst_diag_nomem(diag, name.len)
-                             : pst_safetensors_writer_declare(
-                                   w, name.text, &param->meta, diag);
+        status = name.failed
+                     ? pst_diag_nomem(diag, name.len)
+                     : fn(ctx, name.text, &param->meta, NULL, p->data, diag);
         pst_str_fini(&name);
     }
     return status;
-}
-
-enum pst_status pst_carried_put(const struct pst_engine *engine,
-                                struct pst_rank *r,
-                                struct pst_safetensors_writer *w, size_t *n,
-                                const struct pst_carried_part *part,
-                                struct pst_diag *diag)
-{
-    const struct pst_layout *layout = pst_rank_layout(r);
-    enum pst_status status = PST_OK;
-
-    if (!is_carried(engine))
-        return PST_OK;
-    if (part->plan != NULL) {
-        status = pst_safetensors_writer_put(w, (*n)++,
-                                            root_of(engine)->base_digest, diag);
-        if (status == PST_OK)
-            status = pst_safetensors_writer_put(w, (*n)++, part->plan, diag);
-    }
-    for (size_t i = 0; i < layout->params.n && status == PST_OK; i++) {
-        const struct pst_rank_param *p = &layout->params.at[i];
-
-        if (is_left_out(engine, r, p))
-            status = pst_safetensors_writer_put(
-                w, (*n)++, pst_rank_pull(pst_rank_device(r), p->data, p->bytes),
-                diag);
-    }
-    return status;
-}
-
-void pst_carried_part_fini(struct pst_carried_part *part)
-{
-    pst_free(part->plan);
-    part->plan = NULL;
 }
 
 /* --- resuming ------------------------------------------------------------- */

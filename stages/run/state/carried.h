@@ -12,7 +12,6 @@
 
 struct pst_engine;
 struct pst_rank;
-struct pst_safetensors_writer;
 
 /* Whose checkpoints these are: of the plan that the run began with. */
 const char *pst_carried_model(const struct pst_engine *engine);
@@ -28,24 +27,18 @@ bool pst_carried_is_in(const struct pst_checkpoint *ckpt);
 
 /* --- saving --------------------------------------------------------------- */
 
-/* What the shard of a rank has besides its entries. */
-struct pst_carried_part {
-    void *plan; /* bytes of plan.pb; NULL: not in this shard */
-    size_t size;
-};
-/* Declares it; nothing if the engine's plan is in a folder. */
-enum pst_status pst_carried_declare(const struct pst_engine *engine,
-                                    struct pst_rank *r,
-                                    struct pst_safetensors_writer *w,
-                                    struct pst_carried_part *part,
-                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Tensor number *n of the writer and the next ones. */
-enum pst_status pst_carried_put(const struct pst_engine *engine,
-                                struct pst_rank *r,
-                                struct pst_safetensors_writer *w, size_t *n,
-                                const struct pst_carried_part *part,
-                                struct pst_diag *diag) PST_MUST_CHECK;
-void pst_carried_part_fini(struct pst_carried_part *part);
+/* A tensor: its bytes, for the length of the call, or, with data NULL, where
+ * they are in the rank's arena. */
+typedef enum pst_status (*pst_carried_fn)(void *ctx, const char *name,
+                                          const struct pst_meta *meta,
+                                          const void *data, size_t offset,
+                                          struct pst_diag *diag);
+/* Calls fn for what the shard of a rank has besides its entries: nothing if the
+ * engine's plan is in a folder. */
+enum pst_status pst_carried_each(const struct pst_engine *engine,
+                                 struct pst_rank *r, pst_carried_fn fn,
+                                 void *ctx,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 /* --- resuming ------------------------------------------------------------- */
 

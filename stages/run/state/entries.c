@@ -18,6 +18,7 @@ static enum pst_status call_entry(struct pst_rank *r, pst_entry_fn fn,
         .offset = offset,
         .no_nan = p->trained || p->updated,
         .no_inf = p->trained,
+        .in_step = p->updated,
     };
 
     if ((size_t)snprintf(e.name, sizeof(e.name), "%s.%s", prefix, param->fqn) >=

@@ -12,6 +12,7 @@ struct pst_entry {
     /* What may not be in it: nothing of what steps do not change, NaN in
      * buffers, which may begin with an infinite bound. */
     bool no_nan, no_inf;
+    bool in_step; /* steps change it before the optimizer does */
 };
 
 typedef enum pst_status (*pst_entry_fn)(void *ctx, struct pst_rank *r,

@@ -72,6 +72,19 @@ void pst_rank_device_close(struct pst_rank_device *d)
     pst_device_close(&d->mem);
 }
 
+bool pst_rank_is_held(struct pst_rank_device *d)
+{
+    const bool is_read = atomic_load(&d->is_read);
+
+    if (is_read && d->held_since == 0)
+        d->held_since = pst_now();
+    if (!is_read && d->held_since > 0) {
+        d->held_s += pst_now() - d->held_since;
+        d->held_since = 0;
+    }
+    return is_read;
+}
+
 void pst_rank_reach(struct pst_rank_device *d, const unsigned char *end)
 {
     const size_t used = pst_mem_round((size_t)(end - d->mem.base));

@@ -8,6 +8,8 @@
  */
 #include "stages/device/device.h"
 
+#include <stdatomic.h>
+
 struct pst_layout;
 struct pst_rank_role;
 
@@ -17,6 +19,10 @@ struct pst_rank_device {
     pst_task_fn update;                 /* NULL: no optimizer */
     struct pst_pool *pool;
     size_t high_water; /* highest byte that steps have used + 1 */
+    /* Another thread reads parameters and states of the optimizer: steps go on,
+     * up to the update. */
+    atomic_bool is_read;
+    double held_since, held_s; /* the update waits, has waited for it */
 };
 
 /* Maps the arena, finds the kernels, loads the parameters. Borrows the pool. */
@@ -27,6 +33,9 @@ enum pst_status pst_rank_device_open(struct pst_rank_device *d,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Also of {0}. */
 void pst_rank_device_close(struct pst_rank_device *d);
+
+/* Asked before each update: is it to wait? */
+bool pst_rank_is_held(struct pst_rank_device *d);
 
 /* A step used the arena up to there; regions end at multiples of the
  * alignment. */

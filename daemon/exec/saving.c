@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A run's checkpoints: what is saved, beside the steps or between them. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/exec/session.h"
+#include "stages/base/str.h"
+#include "stages/files/checkpoint.h"
+#include "stages/run/state/saver.h"
+
+#define FIRST_PAUSE_S 1
+#define LONG_PAUSE_S  8
+#define LOOK_US       100000
+
+/* --- what goes, and what is told ------------------------------------------ */
+
+/* That a checkpoint is of use shows when the next step works. Until then the
+ * one before it stays, whatever --keep says. */
+static unsigned keep_now(const struct pstd_session *s)
+{
+    return s->config.keep == 1 ? 2
+                               : (unsigned)PST_MIN(s->config.keep, UINT32_MAX);
+}
+
+/* Once for each cause. */
+static void emit_kept(void *ctx, const char *dir, uint64_t step,
+                      const char *text)
+{
+    struct pstd_session *s = ctx;
+    const uint64_t hash = pst_hash(text, strlen(text), step);
+
+    for (size_t i = 0; i < PST_COUNT(s->kept); i++) {
+        if (s->kept[i] == hash)
+            return;
+    }
+    s->kept[s->n_kept++ % PST_COUNT(s->kept)] = hash;
+    pstd_session_emit_checkpoint(s, PSTD_EVENT_CHECKPOINT_KEPT, dir, step,
+                                 text);
+}
+
+static void prune(struct pstd_session *s, unsigned keep)
+{
+    const char *dir =
+        s->in_fallback ? s->config.checkpoint_fallback : s->config.checkpoint;
+    uint64_t damaged[PST_COUNT(s->passed)];
+    struct pst_checkpoint_rule rule = {
+        .keep = keep, .damaged = damaged, .stays = emit_kept, .ctx = s};
+
+    if (s->w->rank != 0)
+        return;
+    for (size_t i = 0; i < s->n_passed; i++) {
+        const struct pstd_passed *p = &s->passed[i];
+
+        if (p->fallback == s->in_fallback)
+            damaged[rule.n_damaged++] = p->step;
+    }
+    pst_checkpoint_prune(dir, s->saved, &rule);
+}
+
+void pstd_session_proven(struct pstd_session *s)
+{
+    if (s->prune_due)
+        prune(s, 1);
+    s->prune_due = false;
+}
+
+/* The step that was saved is good now, whatever lay there. */
+static void forget_passed(struct pstd_session *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n_passed; i++) {
+        if (s->passed[i].step != s->saved ||
+            s->passed[i].fallback != s->in_fallback)
+            s->passed[n++] = s->passed[i];
+    }
+    s->n_passed = n;
+}
+
+static const char *folder_of(const struct pstd_session *s, bool fallback)
+{
+    return fallback ? s->config.checkpoint_fallback : s->config.checkpoint;
+}
+
+/* How a save ended. */
+struct outcome {
+    enum pst_status status;
+    const char *text; /* of a failure */
+    bool fallback;
+    uint64_t step, changes;
+    double seconds; /* since the step that it is of */
+    double stall_s; /* in which no step was made */
+};
+
+static bool is_fatal(enum pst_status status)
+{
+    return status == PST_ERR_PEER || status == PST_ERR_INTERNAL;
+}
+
+static void conclude(struct pstd_session *s, const struct outcome *o)
+{
+    const bool is_saved = o->status == PST_OK;
+    struct pstd_note note;
+
+    pstd_note_init(&note, is_saved ? PSTD_EVENT_CHECKPOINT_SAVED
+                                   : PSTD_EVENT_CHECKPOINT_FAILED);
+    pstd_note_int(&note, "step", (int64_t)o->step);
+    pstd_note_text(&note, "dir", folder_of(s, o->fallback));
+    if (is_saved) {
+        pstd_note_real(&note, "seconds", o->seconds);
+        pstd_note_real(&note, "stall_s", o->stall_s);
+    } else {
+        pstd_note_text(&note, "text", o->text);
+    }
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+    if (!is_saved)
+        return;
+    s->saved = o->step;
+    s->saved_changes = o->changes;
+    s->in_fallback = o->fallback;
+    s->prune_due = s->config.keep == 1;
+    forget_passed(s);
+    prune(s, keep_now(s));
+}
+
+/* --- between two steps ---------------------------------------------------- */
+
+static enum pst_status save_to(struct pstd_session *s, bool fallback,
+                               const struct pst_save_note *what,
+                               struct pst_diag *diag)
+{
+    const double start = pst_now();
+    enum pst_status status;
+
+    status = fallback ? PST_OK : pstd_session_claim_again(s, diag);
+    if (status == PST_OK)
+        status = pst_engine_save(s->w->engine, folder_of(s, fallback), s->step,
+                                 0, what, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (!is_fatal(status))
+        conclude(s, &(struct outcome){.status = status,
+                                      .text = diag->text,
+                                      .fallback = fallback,
+                                      .step = s->step,
+                                      .changes = s->changes,
+                                      .seconds = pst_now() - start,
+                                      .stall_s = pst_now() - start});
+    return status;
+}
+
+/* One folder, then the other. */
+static enum pst_status save_anywhere(struct pstd_session *s,
+                                     const struct pst_save_note *what,
+                                     struct pst_diag *diag)
+{
+    enum pst_status status = save_to(s, false, what, diag);
+    struct pst_diag second;
+
+    if (status == PST_OK || is_fatal(status) ||
+        s->config.checkpoint_fallback == NULL)
+        return status;
+    status = save_to(s, true, what, &second);
+    if (status != PST_OK)
+        return pst_diag_set(diag, status, "%s; and %s", diag->text,
+                            second.text);
+    return PST_OK;
+}
+
+/* COLLECTIVE. Rank 0's clock decides, and who wants the job to end at once. */
+static enum pst_status pause_before(struct pstd_session *s, double until,
+                                    double seconds, bool *ret_go_on,
+                                    struct pst_diag *diag)
+{
+    const double end = PST_MIN(pst_now() + seconds, until);
+    uint32_t go_on = pst_now() < until;
+
+    while (s->w->rank == 0 && go_on && pst_now() < end) {
+        if (pstd_mailbox_take(s->w->mailbox, PSTD_CTL_STOP_NOW) != 0)
+            go_on = 0;
+        (void)usleep(LOOK_US);
+        pst_alive_goes_on();
+    }
+    *ret_go_on = false;
+    if (s->w->size > 1) {
+        enum pst_status status = pst_engine_broadcast(
+            s->w->transport, &go_on, sizeof(go_on), NULL, NULL, diag);
+
+        if (status != PST_OK)
+            return status;
+    }
+    *ret_go_on = go_on != 0;
+    return PST_OK;
+}
+
+/* Of a status that another rank may have found, only the text travels. */
+static bool is_full(const char *text)
+{
+    char full[128], quota[128];
+
+    return strstr(text, strerror_r(ENOSPC, full, sizeof(full))) != NULL ||
+           strstr(text, strerror_r(EDQUOT, quota, sizeof(quota))) != NULL;
+}
+
+/* The state of the last save is lost with the process: somebody may make room
+ * meanwhile. What it may not replace stays there. */
+static enum pst_status save_again(struct pstd_session *s,
+                                  const struct pst_save_note *what,
+                                  enum pst_status status, struct pst_diag *diag)
+{
+    const double until = pst_now() + (double)s->config.checkpoint_retry;
+    double seconds = FIRST_PAUSE_S;
+
+    while (status != PST_OK && !is_fatal(status) && status != PST_ERR_DENIED) {
+        bool go_on;
+        enum pst_status sent = pause_before(s, until, seconds, &go_on, diag);
+
+        if (sent != PST_OK)
+            return sent;
+        if (!go_on)
+            return pst_diag_set(
+                diag, status,
+                "the last checkpoint, of step %llu, is lost: %s. %s another "
+                "disk with --checkpoint-fallback DIR; "
+                "--checkpoint-retry SECONDS gives more time",
+                (unsigned long long)s->step, diag->text,
+                is_full(diag->text) ? "Make room, or name" : "Name");
+        status = save_anywhere(s, what, diag);
+        seconds = PST_MIN(2 * seconds, LONG_PAUSE_S);
+    }
+    return status;
+}
+
+/* A checkpoint from before a step that cannot be made says so. */
+static enum pst_status mark(struct pstd_session *s, const char *fault,
+                            struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (s->w->rank == 0)
+        status =
+            pst_checkpoint_mark(s->in_fallback ? s->config.checkpoint_fallback
+                                               : s->config.checkpoint,
+                                s->step, s->diverged, fault, diag);
+    return pstd_agree(s->w, status, diag);
+}
+
+/* --- beside the steps ----------------------------------------------------- */
+
+/* The state of this step, or, after a failure, the one that was copied. */
+static enum pst_status begin_in(struct pstd_session *s, bool fallback,
+                                struct pst_diag *diag)
+{
+    struct pstd_saving *v = &s->saving;
+    const struct pst_save_note what = {.changes = s->changes};
+    const char *dir = folder_of(s, fallback);
+    enum pst_status status =
+        fallback ? PST_OK : pstd_session_claim_again(s, diag);
+
+    if (status != PST_OK)
+        return status;
+    v->fallback = fallback;
+    status = v->is_open ? pst_saver_again(v->saver, dir, diag)
+                        : pst_saver_begin(v->saver, s->w->engine, dir, s->step,
+                                          0, &what, diag);
+    v->is_open |= status == PST_OK;
+    return status;
+}
+
+static void emit_direct(struct pstd_session *s, const char *text)
+{
+    if (!s->saving.is_direct)
+        pstd_session_emit_checkpoint(s, PSTD_EVENT_CHECKPOINT_DIRECT,
+                                     s->config.checkpoint, s->step, text);
+    s->saving.is_direct = true;
+}
+
+/* *ret_begun: the save goes on beside the steps; else it is to be made between
+ * them. */
+static enum pst_status begin(struct pstd_session *s, bool *ret_begun,
+                             struct pst_diag *diag)
+{
+    struct pstd_saving *v = &s->saving;
+    enum pst_status status = PST_OK;
+
+    *ret_begun = false;
+    if (s->config.checkpoint_sync || v->is_direct)
+        return PST_OK;
+    if (v->saver == NULL)
+        status = pst_saver_new(&v->saver, diag);
+    status = pstd_agree(s->w, status, diag);
+    v->step = s->step;
+    v->changes = s->changes;
+    v->begun = pst_now();
+    if (status == PST_OK)
+        status = begin_in(s, false, diag);
+    v->stall_s = pst_now() - v->begun;
+    *ret_begun = status == PST_OK;
+    if (status == PST_ERR_NOMEM)
+        emit_direct(s, diag->text);
+    /* A folder that cannot be had is told by the save between steps. */
+    return is_fatal(status) ? status : PST_OK;
+}
+
+unsigned pstd_session_words(const struct pstd_session *s)
+{
+    return s->saving.is_open && pst_saver_works(s->saving.saver)
+               ? PSTD_CTL_SAVING
+               : 0;
+}
+
+/* COLLECTIVE, while a save is open. */
+static enum pst_status go_on(struct pstd_session *s, struct pst_diag *diag)
+{
+    struct pstd_saving *v = &s->saving;
+    const double start = pst_now();
+    enum pst_status status = pst_saver_next(v->saver, diag);
+
+    if (status == PST_AGAIN) {
+        v->stall_s += pst_now() - start;
+        return PST_OK;
+    }
+    v->is_open = false;
+    if (is_fatal(status))
+        return status;
+    conclude(s, &(struct outcome){.status = status,
+                                  .text = diag->text,
+                                  .fallback = v->fallback,
+                                  .step = v->step,
+                                  .changes = v->changes,
+                                  .seconds = pst_now() - v->begun,
+                                  .stall_s = v->stall_s + (pst_now() - start) +
+                                             pst_saver_held(v->saver)});
+    if (status == PST_OK || v->fallback ||
+        s->config.checkpoint_fallback == NULL)
+        return PST_OK;
+    v->is_open = true; /* of the same copy */
+    return begin_in(s, true, diag);
+}
+
+enum pst_status pstd_session_save_on(struct pstd_session *s, unsigned control,
+                                     struct pst_diag *diag)
+{
+    enum pst_alive_phase before;
+    enum pst_status status;
+
+    if (!s->saving.is_open || (control & PSTD_CTL_SAVING))
+        return PST_OK;
+    before = pst_alive_enter(PST_ALIVE_SAVE);
+    status = go_on(s, diag);
+    pst_alive_leave(before);
+    return status;
+}
+
+enum pst_status pstd_session_save_end(struct pstd_session *s,
+                                      struct pst_diag *diag)
+{
+    const enum pst_alive_phase before = s->saving.is_open
+                                            ? pst_alive_enter(PST_ALIVE_SAVE)
+                                            : pst_alive_state().phase;
+    enum pst_status status = PST_OK;
+
+    while (s->saving.is_open && status == PST_OK) {
+        pst_saver_wait(s->saving.saver);
+        status = go_on(s, diag);
+    }
+    pst_alive_leave(before);
+    return status;
+}
+
+void pstd_session_save_drop(struct pstd_session *s)
+{
+    pst_saver_free(s->saving.saver);
+    s->saving.saver = NULL;
+    s->saving.is_open = false;
+}
+
+/* --- which of these ------------------------------------------------------- */
+
+static enum pst_status save(struct pstd_session *s, enum pstd_save how,
+                            const char *fault, struct pst_diag *diag)
+{
+    const struct pst_save_note what = {.next_fault = fault,
+                                       .diverged = fault != NULL && s->diverged,
+                                       .changes = s->changes};
+    const bool changed = s->changes != s->saved_changes;
+    enum pst_status status;
+    bool begun = false;
+
+    if (s->saved == s->step && !changed)
+        return fault != NULL ? mark(s, fault, diag) : PST_OK;
+    if (s->done == 0 && !changed)
+        return PST_OK;
+    if (how == PSTD_SAVE_BESIDE) {
+        status = begin(s, &begun, diag);
+        if (status != PST_OK || begun)
+            return status;
+    }
+    status = save_anywhere(s, &what, diag);
+    return how == PSTD_SAVE_LAST ? save_again(s, &what, status, diag) : status;
+}
+
+enum pst_status pstd_session_save(struct pstd_session *s, enum pstd_save how,
+                                  const char *fault, struct pst_diag *diag)
+{
+    enum pst_alive_phase before;
+    enum pst_status status;
+
+    if (s->config.checkpoint == NULL)
+        return PST_OK;
+    status = pstd_session_save_end(s, diag);
+    if (status != PST_OK)
+        return status;
+    before = pst_alive_enter(PST_ALIVE_SAVE);
+    status = save(s, how, fault, diag);
+    pst_alive_leave(before);
+    return status;
+}

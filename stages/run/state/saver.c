@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/state/saver.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stages/base/checked.h"
+#include "stages/run/engine.h"
+#include "stages/run/headroom.h"
+#include "stages/run/rank/plan/role.h"
+#include "stages/run/state/save.h"
+#include "stages/run/state/shard.h"
+
+#define LOOK_US 1000
+#define SPARE   8 /* so much of a copy's memory is left to others, 1/8 */
+
+enum part { NOTHING, SHARDS, MANIFEST };
+
+/* A local rank of the first replica. */
+struct local {
+    unsigned rank;
+    struct pst_shard *shard;
+    void *copy; /* memory, kept from save to save */
+};
+
+struct pst_saver {
+    struct pst_engine *engine; /* that the copies are of; NULL: none so far */
+    bool refused;
+    bool copied; /* the state that is to be saved */
+    struct local *local;
+    unsigned n_local;
+    char *dir;
+    unsigned keep;
+    struct pst_checkpoint_info info;
+    struct pst_state_names names;        /* rank 0, for the manifest */
+    struct pst_checkpoint_shard *shards; /* of all ranks */
+    enum part part;
+    /* Of the thread, or of what hindered it; read once it is joined. */
+    enum pst_status status;
+    struct pst_diag diag;
+    bool runs; /* to be joined */
+    pthread_t thread;
+    atomic_bool done;
+    atomic_uint_fast64_t moves;
+};
+
+enum pst_status pst_saver_new(struct pst_saver **ret, struct pst_diag *diag)
+{
+    struct pst_saver *s = pst_calloc(PST_TAG_EXEC, 1, sizeof(*s));
+
+    if (s == NULL)
+        return pst_diag_nomem(diag, sizeof(*s));
+    pst_state_names_init(&s->names);
+    *ret = s;
+    return PST_OK;
+}
+
+/* --- the thread ----------------------------------------------------------- */
+
+static void copy_rest(struct pst_saver *s)
+{
+    for (unsigned i = 0; i < s->n_local; i++)
+        if (s->local[i].shard != NULL)
+            pst_shard_copy_end(s->local[i].shard);
+}
+
+static enum pst_status write_shards(struct pst_saver *s)
+{
+    enum pst_status status = PST_OK;
+
+    copy_rest(s);
+    for (unsigned i = 0; i < s->n_local && status == PST_OK; i++)
+        status = pst_shard_write(s->local[i].shard, s->dir, s->info.step,
+                                 &s->shards[s->local[i].rank], &s->diag);
+    return status;
+}
+
+static void *work(void *ctx)
+{
+    struct pst_saver *s = ctx;
+
+    pst_alive_help(&s->moves);
+    s->status =
+        s->part == SHARDS
+            ? write_shards(s)
+            : pst_save_commit(s->dir, &s->info, &s->names, s->shards,
+                              s->engine->options.ranks, s->keep, &s->diag);
+    atomic_store(&s->done, true);
+    return NULL;
+}
+
+/* A failure is the part's. */
+static void start(struct pst_saver *s, enum part part)
+{
+    sigset_t all, old;
+    int err;
+
+    s->part = part;
+    if (s->status != PST_OK)
+        return;
+    atomic_store(&s->done, false);
+    (void)sigfillset(&all); /* signals are for the loop */
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    err = pthread_create(&s->thread, NULL, work, s);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    s->runs = err == 0;
+    if (err != 0) {
+        s->status = pst_diag_errno(&s->diag, err,
+                                   "cannot start a thread for checkpoints");
+        copy_rest(s);
+    }
+}
+
+bool pst_saver_works(const struct pst_saver *s)
+{
+    return s->runs && !atomic_load(&s->done);
+}
+
+double pst_saver_held(const struct pst_saver *s)
+{
+    double most = 0;
+
+    for (unsigned i = 0; i < s->n_local; i++)
+        if (s->local[i].shard != NULL)
+            most = PST_MAX(most, pst_shard_held(s->local[i].shard));
+    return most;
+}
+
+void pst_saver_wait(struct pst_saver *s)
+{
+    uint_fast64_t seen = 0;
+
+    while (pst_saver_works(s)) {
+        const uint_fast64_t now = atomic_load(&s->moves);
+
+        if (now != seen)
+            pst_alive_goes_on();
+        seen = now;
+        (void)usleep(LOOK_US);
+    }
+}
+
+static void join(struct pst_saver *s)
+{
+    pst_saver_wait(s);
+    if (s->runs)
+        (void)pthread_join(s->thread, NULL);
+    s->runs = false;
+}
+
+/* --- the copy ------------------------------------------------------------- */
+
+static void drop_shards(struct pst_saver *s)
+{
+    for (unsigned i = 0; i < s->n_local; i++) {
+        pst_shard_free(s->local[i].shard);
+        s->local[i].shard = NULL;
+    }
+}
+
+static enum pst_status list(struct pst_saver *s, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < s->n_local && status == PST_OK; i++)
+        status = pst_shard_new(s->engine,
+                               pst_engine_local(s->engine, s->local[i].rank),
+                               &s->local[i].shard, diag);
+    return status;
+}
+
+/* Its pages are taken by whoever writes to them first: the thread. */
+static enum pst_status make_room(struct pst_saver *s, struct pst_diag *diag)
+{
+    for (unsigned i = 0; i < s->n_local; i++) {
+        const size_t bytes = pst_shard_bytes(s->local[i].shard);
+
+        s->local[i].copy = pst_alloc(PST_TAG_EXEC, bytes);
+        if (s->local[i].copy == NULL)
+            return pst_diag_nomem(diag, bytes);
+    }
+    return PST_OK;
+}
+
+static enum pst_status find_local(struct pst_saver *s,
+                                  struct pst_engine *engine,
+                                  struct pst_diag *diag)
+{
+    s->engine = engine;
+    s->shards =
+        pst_calloc(PST_TAG_EXEC, engine->options.ranks, sizeof(*s->shards));
+    s->local = pst_calloc(PST_TAG_EXEC, engine->n_local, sizeof(*s->local));
+    if (s->shards == NULL || s->local == NULL)
+        return pst_diag_nomem(diag, engine->n_local * sizeof(*s->local));
+    for (unsigned i = 0; i < engine->n_local; i++) {
+        const struct pst_rank_role *role = pst_rank_role(engine->ranks[i]);
+
+        if (role->replica == 0)
+            s->local[s->n_local++] = (struct local){.rank = role->rank};
+    }
+    return PST_OK;
+}
+
+/* COLLECTIVE, at the first save. Memory that is short on one rank is short for
+ * all: a save goes one way or the other. */
+static enum pst_status prepare(struct pst_saver *s, struct pst_engine *engine,
+                               struct pst_diag *diag)
+{
+    uint64_t *bytes = pst_calloc(PST_TAG_EXEC, engine->n_local, sizeof(*bytes));
+    enum pst_status status =
+        bytes != NULL ? find_local(s, engine, diag)
+                      : pst_diag_nomem(diag, engine->n_local * sizeof(*bytes));
+
+    if (status == PST_OK)
+        status = list(s, diag);
+    for (unsigned i = 0; i < s->n_local && status == PST_OK; i++) {
+        const size_t size = pst_shard_bytes(s->local[i].shard);
+
+        bytes[s->local[i].rank - engine->first] =
+            pst_size_add(size, size / SPARE);
+    }
+    status = pst_engine_settle(engine, status, diag);
+    if (status == PST_OK)
+        status = pst_engine_settle(
+            engine,
+            pst_headroom_check(engine, bytes, "to copy their state", diag),
+            diag);
+    if (status == PST_OK)
+        status = pst_engine_settle(engine, make_room(s, diag), diag);
+    drop_shards(s);
+    pst_free(bytes);
+    s->refused = status != PST_OK && status != PST_ERR_PEER;
+    return s->refused ? PST_ERR_NOMEM : status;
+}
+
+static enum pst_status set_dir(struct pst_saver *s, const char *dir)
+{
+    pst_free(s->dir);
+    s->dir = pst_strdup(PST_TAG_EXEC, dir);
+    return s->dir != NULL ? PST_OK : pst_diag_nomem(&s->diag, strlen(dir));
+}
+
+static enum pst_status copy(struct pst_saver *s)
+{
+    const enum pst_status status = list(s, &s->diag);
+
+    for (unsigned i = 0; i < s->n_local && status == PST_OK; i++)
+        pst_shard_copy_begin(s->local[i].shard, s->local[i].copy);
+    s->copied = status == PST_OK;
+    return status;
+}
+
+/* --- the save ------------------------------------------------------------- */
+
+static void begin_shards(struct pst_saver *s)
+{
+    memset(s->shards, 0, s->engine->options.ranks * sizeof(*s->shards));
+    if (s->n_local == 0) { /* of another replica */
+        s->part = SHARDS;
+        return;
+    }
+    start(s, SHARDS);
+}
+
+enum pst_status pst_saver_begin(struct pst_saver *s, struct pst_engine *engine,
+                                const char *dir, uint64_t step, unsigned keep,
+                                const struct pst_save_note *note,
+                                struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    if (s->refused)
+        return pst_diag_set(diag, PST_ERR_NOMEM, "no memory for a copy");
+    if (s->part != NOTHING || (s->engine != NULL && s->engine != engine))
+        return pst_diag_set(diag, PST_ERR_INTERNAL,
+                            "a save is under way already");
+    status = pst_engine_check_copies(engine, step, diag);
+    if (status == PST_OK && s->engine == NULL)
+        status = prepare(s, engine, diag);
+    if (status != PST_OK)
+        return status;
+    s->keep = keep;
+    pst_save_info(engine, step, note, &s->info);
+    drop_shards(s);
+    s->status = set_dir(s, dir);
+    if (s->status == PST_OK)
+        s->status = copy(s);
+    begin_shards(s);
+    return PST_OK;
+}
+
+enum pst_status pst_saver_again(struct pst_saver *s, const char *dir,
+                                struct pst_diag *diag)
+{
+    if (s->part != NOTHING || s->engine == NULL)
+        return pst_diag_set(diag, PST_ERR_INTERNAL, "no save has failed");
+    s->status = s->copied ? set_dir(s, dir)
+                          : pst_diag_set(&s->diag, PST_ERR_NOMEM,
+                                         "the state was not copied");
+    begin_shards(s);
+    return PST_OK;
+}
+
+static void discard(struct pst_saver *s)
+{
+    for (unsigned i = 0; i < s->n_local && s->dir != NULL; i++)
+        pst_checkpoint_shard_discard(s->dir, s->info.step,
+                                     &s->shards[s->local[i].rank]);
+}
+
+/* COLLECTIVE. All shards are there, and rank 0 hears of them. */
+static enum pst_status begin_manifest(struct pst_saver *s,
+                                      struct pst_diag *diag)
+{
+    struct pst_engine *engine = s->engine;
+    enum pst_status status = PST_OK;
+
+    for (unsigned k = 0; k < engine->options.ranks && status == PST_OK; k++)
+        status = pst_engine_fetch(engine, k, &s->shards[k], &s->shards[k],
+                                  sizeof(*s->shards), diag);
+    if (status != PST_OK)
+        return status;
+    if (!pst_engine_is_zero(engine)) {
+        s->part = MANIFEST;
+        return PST_AGAIN;
+    }
+    s->status = pst_save_names(engine, &s->names, &s->diag);
+    start(s, MANIFEST);
+    return PST_AGAIN;
+}
+
+enum pst_status pst_saver_next(struct pst_saver *s, struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    join(s);
+    if (s->status != PST_OK)
+        *diag = s->diag;
+    status = pst_engine_settle(s->engine, s->status, diag);
+    if (status == PST_OK && s->part == SHARDS)
+        status = begin_manifest(s, diag);
+    if (status == PST_AGAIN)
+        return status;
+    pst_state_names_fini(&s->names);
+    pst_state_names_init(&s->names);
+    /* Shards of a save that failed would keep a full disk full. */
+    if (status != PST_OK && status != PST_ERR_PEER)
+        discard(s);
+    s->part = NOTHING;
+    s->status = PST_OK;
+    return status;
+}
+
+void pst_saver_free(struct pst_saver *s)
+{
+    if (s == NULL)
+        return;
+    for (unsigned i = 0; i < s->n_local; i++)
+        if (s->local[i].shard != NULL)
+            pst_shard_cancel(s->local[i].shard);
+    join(s);
+    if (s->part == SHARDS) /* else rank 0 may promise them just now */
+        discard(s);
+    drop_shards(s);
+    for (unsigned i = 0; i < s->n_local; i++)
+        pst_free(s->local[i].copy);
+    pst_state_names_fini(&s->names);
+    pst_free(s->local);
+    pst_free(s->shards);
+    pst_free(s->dir);
+    pst_free(s);
+}
