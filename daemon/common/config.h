@@ -139,7 +139,7 @@ struct pstd_config {
 
     /* Ranks and daemon. */
     struct pstd_grid grid;
-    const char *transport, *log_dir, *socket, *job;
+    const char *transport, *log_dir, *prom, *socket, *job;
     const char *run_id;
     double client_timeout;
     bool die_with_parent, die_with_client;

@@ -41,6 +41,12 @@
       "each cause")                                                            \
     X(RESUME_DOUBT, "resume_doubt", "warn",                                    \
       "step= text=; why the run that saved this could not go on")              \
+    X(MEMORY, "memory", "info",                                                \
+      "of_rank= stages= arena= params= grads= optim= buffers= prepared= "      \
+      "stash= messages= workspace= outputs=; bytes that are reserved")         \
+    X(WAITS, "waits", "info",                                                  \
+      "of_rank= stages= step_s= work= move= warm_up= drain= imbalance= "       \
+      "message= other=; shares of a measured step, by cause")                  \
     X(STEP, "step", "info",                                                    \
       "run= step= steps= loss= lr= grad_norm= step_s= samples_s= tok_s= "      \
       "bubble= forward_s= backward_s= optim_s= wait_recv_s= wait_other_s= "    \
@@ -107,6 +113,7 @@
     X(STOPPED, "stopped", "info", "exit_code=")                                \
     X(CLIENT_DROPPED, "client_dropped", "warn",                                \
       "uid= pid= reason= dropped=; clients since the last one of these")       \
+    X(PROM_FAILED, "prom_failed", "warn", "text=; once for failures in a row") \
     X(LOG_LOST, "log_lost", "warn", "lines= text=; not written, and why")      \
     X(REOPENED, "reopened", "info", "after SIGHUP")                            \
     X(JOB_ENDED, "job_ended", "warn",                                          \

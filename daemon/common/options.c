@@ -179,6 +179,9 @@ static const struct pstd_option rows[] = {
            "how ranks talk; self: all of them in one process"),
     PATH(log_dir, "log-dir", PSTD_OPT_RANKS, "DIR",
          "one log file per rank: DIR/rank-N.log"),
+    PATH(prom, "prom", PSTD_OPT_RANKS, "FILE",
+         "numbers of rank 0, for the textfile collector of node-exporter: a "
+         "name that ends in .prom"),
     TEXT(run_id, "one-run", PSTD_OPT_DAEMON, NULL, "ID",
          "begin the run that the options describe as soon as all is loaded, "
          "and end behind it; ID tells clients whose job this is"),

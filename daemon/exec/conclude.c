@@ -9,6 +9,8 @@
 #include "daemon/common/setup.h"
 #include "stages/base/alloc.h"
 
+#define MAX_WAITS 256 /* ranks whose waiting is told */
+
 static int compare_doubles(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -135,12 +137,49 @@ enum pst_status pstd_session_conclude(struct pstd_session *s,
     return status == PST_OK ? explain(s, diag) : status;
 }
 
+/* Shares of the measured step by what its span was. */
+static void emit_waits(struct pstd_session *s)
+{
+    const struct pstd_result *r = s->result;
+
+    for (size_t i = 0; i < r->n_ranks && i < MAX_WAITS; i++) {
+        const struct pstd_rank_result *from = &r->ranks[i];
+        double classes[3] = {0};
+        struct pstd_note note;
+
+        if (!(from->step > 0))
+            continue;
+        for (int k = 0; k < PST_N_SPANS; k++)
+            classes[pst_span_class((enum pst_span_kind)k)] +=
+                from->shares.seconds[k] / from->step;
+        pstd_note_init(&note, PSTD_EVENT_WAITS);
+        pstd_note_int(&note, "of_rank", (int64_t)i);
+        pstd_note_text(&note, "stages", from->stages);
+        pstd_note_real(&note, "step_s", from->step);
+        pstd_note_real(&note, "work", classes[PST_CLASS_WORK]);
+        pstd_note_real(&note, "move", classes[PST_CLASS_MOVE]);
+        pstd_note_real(&note, "warm_up",
+                       from->shares.seconds[PST_SPAN_WARM_UP] / from->step);
+        pstd_note_real(&note, "drain",
+                       from->shares.seconds[PST_SPAN_DRAIN] / from->step);
+        pstd_note_real(&note, "imbalance",
+                       from->shares.seconds[PST_SPAN_IMBALANCE] / from->step);
+        pstd_note_real(&note, "message",
+                       from->shares.seconds[PST_SPAN_MESSAGE] / from->step);
+        pstd_note_real(&note, "other",
+                       from->shares.seconds[PST_SPAN_OTHER] / from->step);
+        pstd_mailbox_post(s->w->mailbox, &note, true);
+    }
+}
+
 /* The result is the loop's from here on. */
 void pstd_session_emit_end(struct pstd_session *s)
 {
     struct pstd_result *r = s->result;
     struct pstd_note note;
 
+    if (s->w->rank == 0)
+        emit_waits(s);
     pstd_note_init(&note, PSTD_EVENT_TRAIN_END);
     pstd_note_int(&note, "run", (int64_t)r->run);
     pstd_note_text(&note, "status", pst_status_name(r->diag.status));

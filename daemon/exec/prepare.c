@@ -193,6 +193,40 @@ static void add_schedule(struct pstd_note *note, const char *asked,
     pst_str_fini(&text);
 }
 
+/* What is reserved, and for what; of each rank here. */
+static void emit_memory(struct pstd_session *s)
+{
+    struct pstd_executor *w = s->w;
+
+    for (unsigned i = 0; i < pst_engine_n_local(w->engine); i++) {
+        const struct pst_memory m = pst_engine_memory(w->engine, i);
+        const unsigned rank = w->size == 1 ? i : w->rank;
+        struct pst_str placement = {0}, stages = {0};
+        struct pstd_note note;
+
+        pstd_placement(pst_engine_schedule(w->engine), &placement);
+        pstd_placement_of(pst_str_text(&placement),
+                          rank % pst_engine_schedule(w->engine)->n_ranks,
+                          &stages);
+        pstd_note_init(&note, PSTD_EVENT_MEMORY);
+        pstd_note_int(&note, "of_rank", rank);
+        pstd_note_text(&note, "stages", pst_str_text(&stages));
+        pstd_note_int(&note, "arena", (int64_t)m.arena);
+        pstd_note_int(&note, "params", (int64_t)m.params);
+        pstd_note_int(&note, "grads", (int64_t)m.grads);
+        pstd_note_int(&note, "optim", (int64_t)m.optim);
+        pstd_note_int(&note, "buffers", (int64_t)m.buffers);
+        pstd_note_int(&note, "prepared", (int64_t)m.prepared);
+        pstd_note_int(&note, "stash", (int64_t)m.stash);
+        pstd_note_int(&note, "messages", (int64_t)m.messages);
+        pstd_note_int(&note, "workspace", (int64_t)m.workspace);
+        pstd_note_int(&note, "outputs", (int64_t)m.outputs);
+        pstd_mailbox_post(w->mailbox, &note, true);
+        pst_str_fini(&placement);
+        pst_str_fini(&stages);
+    }
+}
+
 static void emit_begin(struct pstd_session *s)
 {
     const struct pstd_config *c = &s->config;
@@ -247,5 +281,7 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
         status = pstd_eval_open(s, diag);
     if (status == PST_OK)
         emit_begin(s);
+    if (status == PST_OK)
+        emit_memory(s);
     return status;
 }

@@ -37,9 +37,22 @@ void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note)
     if (!line.failed)
         pstd_logfile_write(&d->log, line.text, line.len);
     pst_str_fini(&line);
+    pstd_prom_note(&d->prom, note, head.time_us);
     if (pstd_history_add(&d->history, note, head.time_us))
         pstd_control_event(&d->control);
     emit_lost(d);
+}
+
+void pstd_daemon_write_prom(struct pstd_daemon *d)
+{
+    struct pstd_note note;
+    struct pst_diag diag;
+
+    if (pstd_prom_write(&d->prom, &diag) == PST_OK)
+        return;
+    pstd_note_init(&note, PSTD_EVENT_PROM_FAILED);
+    pstd_note_text(&note, "text", diag.text);
+    pstd_daemon_publish(d, &note);
 }
 
 void pstd_daemon_stop(struct pstd_daemon *d, const char *by, bool now)

@@ -6,6 +6,7 @@
  */
 #include "daemon/loop/control.h"
 #include "daemon/loop/job_state.h"
+#include "daemon/loop/prom.h"
 #include "daemon/loop/watch.h"
 #include "daemon/mailbox.h"
 #include "daemon/result.h"
@@ -49,6 +50,7 @@ struct pstd_daemon {
     struct pstd_mailbox *mailbox;
     struct pstd_job job;
     struct pstd_logfile log;
+    struct pstd_prom prom;
     struct pstd_control control;
     struct pstd_answers answers;
     uv_signal_t signals[4];
@@ -76,6 +78,8 @@ void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag);
  * is printed by rank 0 alone. */
 void pstd_daemon_report_failure(struct pstd_daemon *d,
                                 const struct pstd_note *note);
+/* --prom, as far as something is new. */
+void pstd_daemon_write_prom(struct pstd_daemon *d);
 /* by: "signal", "command". */
 void pstd_daemon_stop(struct pstd_daemon *d, const char *by, bool now);
 

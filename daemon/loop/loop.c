@@ -55,6 +55,12 @@ static enum pst_status open_outputs(struct pstd_daemon *d,
     (void)snprintf(name, sizeof(name), "rank-%u", d->rank);
     if (d->config->log_dir != NULL)
         status = pstd_logfile_open(&d->log, d->config->log_dir, name, diag);
+    if (status == PST_OK && d->rank == 0 && d->config->prom != NULL) {
+        d->prom.path = d->config->prom;
+        d->prom.job = d->job_name;
+        d->prom.changed = true;
+        status = pstd_prom_write(&d->prom, diag);
+    }
     if (status != PST_OK)
         return status;
     if (given == NULL)
@@ -299,6 +305,7 @@ static void on_tick(uv_timer_t *timer)
     }
     if (d->ticks % TOTALS_S == 0)
         emit_totals(d);
+    pstd_daemon_write_prom(d);
 }
 
 static void close_handles(struct pstd_daemon *d)
@@ -311,6 +318,7 @@ static void close_handles(struct pstd_daemon *d)
 
 static void finish(struct pstd_daemon *d)
 {
+    pstd_daemon_write_prom(d);
     pstd_control_close(&d->control);
     close_handles(d);
     pstd_mailbox_close(d->mailbox);

@@ -43,6 +43,7 @@ def write_data(path, seed, **shapes):
 class Bench:
     def __init__(self, penstock, norm, drops, transport, folder):
         self.penstock, self.transport, self.folder = penstock, transport, folder
+        self.jobs = []
         self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder)
         write_data(self.at("train.safetensors"), 1, x=[96, 4])
         write_data(self.at("other.safetensors"), 2, x=[28, 4])
@@ -51,17 +52,29 @@ class Bench:
             write_data(self.at(f"{name}.safetensors"), seed, x=[16, 3, 2, 2],
                        target=[16, 4, 2, 2])
         self.call("split", norm, "-o", "norm.plan", "--at", "conv")
-        self.call("split", drops, "-o", "drops.plan", "--at", "mean",
-                  "--loss-fn", "mse")
+        if drops is not None:
+            self.call("split", drops, "-o", "drops.plan", "--at", "mean",
+                      "--loss-fn", "mse")
 
     def at(self, name):
         return os.path.join(self.folder, name)
 
     def begin(self, *words, **env):
-        return subprocess.Popen([self.penstock, *words], cwd=self.folder,
-                                env={**self.env, **env}, text=True,
-                                stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.jobs.append(subprocess.Popen(
+            [self.penstock, *words], cwd=self.folder, text=True,
+            env={**self.env, **env}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        return self.jobs[-1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *fault):
+        """A job that a failed test has left must not go on for ever."""
+        for job in self.jobs:
+            if job.poll() is None:
+                job.terminate()
+                job.communicate(timeout=60)
 
     def call(self, *words, code=0, **env):
         job = self.begin(*words, **env)
@@ -248,9 +261,9 @@ def refuses(b):
 def main():
     penstock, norm, drops = map(os.path.abspath, sys.argv[1:4])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
-        b = Bench(penstock, norm, drops, sys.argv[4], folder)
-        for part in same_numbers, goes_on, ends_early, gives_way, refuses:
-            part(b)
+        with Bench(penstock, norm, drops, sys.argv[4], folder) as b:
+            for part in same_numbers, goes_on, ends_early, gives_way, refuses:
+                part(b)
     print("ok")
 
 

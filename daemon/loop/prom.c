@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/loop/prom.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stages/base/str.h"
+
+#define ROW(name, type, event, field, help)                                    \
+    {                                                                          \
+        "penstock_" name, type, help, PSTD_EVENT_##event, field                \
+    }
+#define GAUGE(name, event, field, help) ROW(name, "gauge", event, field, help)
+#define COUNT(name, event, field, help) ROW(name, "counter", event, field, help)
+
+/* contrib/penstock.mtail has the same names. */
+static const struct pstd_metric rows[] = {
+    GAUGE("run", TRAIN_BEGIN, "run", "Number of the run."),
+    GAUGE("planned_bytes", TRAIN_BEGIN, "planned_bytes",
+          "Memory that was planned for this rank's arena."),
+    GAUGE("step", STEP, "step", "Finished steps."),
+    GAUGE("steps", STEP, "steps", "Steps that the run is to make."),
+    GAUGE("step_timestamp_seconds", STEP, "ts",
+          "When the newest step was told, since 1970."),
+    GAUGE("loss", STEP, "loss", "Loss of the newest step."),
+    GAUGE("lr", STEP, "lr", "Learning rate."),
+    GAUGE("grad_norm", STEP, "grad_norm", "Norm of all gradients."),
+    GAUGE("step_seconds", STEP, "step_s", "Duration of a step."),
+    GAUGE("samples_per_second", STEP, "samples_s", "Samples trained on."),
+    GAUGE("tokens_per_second", STEP, "tok_s", "Tokens trained on."),
+    GAUGE("bubble_ratio", STEP, "bubble",
+          "Share of a step in which ranks computed nothing."),
+    GAUGE("forward_seconds", STEP, "forward_s", "Of a step, forward passes."),
+    GAUGE("backward_seconds", STEP, "backward_s",
+          "Of a step, backward passes."),
+    GAUGE("optimizer_seconds", STEP, "optim_s", "Of a step, the optimizer."),
+    GAUGE("wait_recv_seconds", STEP, "wait_recv_s",
+          "Of a step, waiting for messages of other ranks."),
+    GAUGE("wait_other_seconds", STEP, "wait_other_s",
+          "Of a step, waiting for anything else."),
+    GAUGE("eval_loss", EVALUATED, "loss", "Loss on the data of --eval-data."),
+    GAUGE("eval_best_loss", EVALUATED, "best_loss", "The smallest of these."),
+    GAUGE("eval_best_step", EVALUATED, "best_step", "The step that had it."),
+    COUNT("eval_failures_total", EVAL_FAILED, NULL,
+          "Evaluations that could not be made."),
+    GAUGE("checkpoint_step", CHECKPOINT_SAVED, "step",
+          "Step of the newest checkpoint."),
+    GAUGE("checkpoint_timestamp_seconds", CHECKPOINT_SAVED, "ts",
+          "When it was saved, since 1970."),
+    GAUGE("checkpoint_seconds", CHECKPOINT_SAVED, "seconds",
+          "How long it took to save it."),
+    COUNT("checkpoints_total", CHECKPOINT_SAVED, NULL, "Checkpoints saved."),
+    COUNT("checkpoint_failures_total", CHECKPOINT_FAILED, NULL,
+          "Checkpoints that could not be saved."),
+    COUNT("faults_total", FAULT, NULL, "Steps that could not be applied."),
+    COUNT("steps_skipped_total", STEP_SKIPPED, NULL,
+          "Steps that --on-nan left out."),
+    COUNT("rollbacks_total", ROLLED_BACK, NULL,
+          "Ways back to a checkpoint, by --on-nan."),
+    COUNT("loss_spikes_total", LOSS_SPIKE, NULL,
+          "Losses far above those before."),
+    COUNT("steps_total", TOTALS, "steps_total", "Steps since the start."),
+    COUNT("samples_total", TOTALS, "samples_total", "Samples since the start."),
+    COUNT("tokens_total", TOTALS, "tokens_total", "Tokens since the start."),
+    GAUGE("uptime_seconds", TOTALS, "uptime_s", "Since the start."),
+    GAUGE("rss_bytes", TOTALS, "rss_bytes", "Resident memory of this rank."),
+    GAUGE("clients", TOTALS, "clients", "Clients of the control socket."),
+    COUNT("clients_dropped_total", TOTALS, "clients_dropped",
+          "Clients that were dropped."),
+    COUNT("events_dropped_total", TOTALS, "events_dropped",
+          "Events that found no room."),
+    COUNT("log_lost_total", TOTALS, "log_lost",
+          "Lines of the log that could not be written."),
+    COUNT("failures_total", FAILED, NULL, "Failures that end the job."),
+};
+
+_Static_assert(PST_COUNT(rows) <= PSTD_MAX_METRICS, "too many metrics");
+
+const struct pstd_metric *pstd_metrics(size_t *ret_n)
+{
+    *ret_n = PST_COUNT(rows);
+    return rows;
+}
+
+/* Whatever type it has. */
+static double value_of(const struct pstd_note *note, const char *key,
+                       bool *ret_known)
+{
+    for (unsigned i = 0; i < note->n; i++) {
+        const struct pstd_note_field *f = &note->fields[i];
+
+        if (f->type == PSTD_FIELD_TEXT || strcmp(f->key, key) != 0)
+            continue;
+        *ret_known = true;
+        return f->type == PSTD_FIELD_INT ? (double)f->i : f->f;
+    }
+    return NAN;
+}
+
+static void take(struct pstd_prom *prom, size_t i, const struct pstd_note *note,
+                 uint64_t time_us)
+{
+    const char *field = rows[i].field;
+    bool known = false;
+    double value;
+
+    if (field == NULL) {
+        prom->values[i]++;
+        return;
+    }
+    value = strcmp(field, "ts") == 0 ? 1e-6 * (double)time_us
+                                     : value_of(note, field, &known);
+    if (known || strcmp(field, "ts") == 0) {
+        prom->known[i] = true;
+        prom->values[i] = value;
+    }
+}
+
+void pstd_prom_note(struct pstd_prom *prom, const struct pstd_note *note,
+                    uint64_t time_us)
+{
+    if (prom->path == NULL)
+        return;
+    for (size_t i = 0; i < PST_COUNT(rows); i++) {
+        if (rows[i].event == note->event) {
+            take(prom, i, note, time_us);
+            prom->changed = true;
+        }
+    }
+    if (note->event == PSTD_EVENT_STATE) {
+        const char *to = pstd_note_get_text(note, "to");
+
+        prom->training = to != NULL && strcmp(to, "training") == 0;
+        prom->changed = true;
+    }
+}
+
+/* As the format wants it: \ " and newline escaped. */
+static void add_label(struct pst_str *out, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (*text == '\\' || *text == '"')
+            pst_str_addn(out, "\\", 1);
+        if (*text == '\n')
+            pst_str_add(out, "\\n");
+        else
+            pst_str_addn(out, text, 1);
+    }
+}
+
+static void add_sample(const struct pstd_prom *prom, const char *name,
+                       const char *type, const char *help, double value,
+                       struct pst_str *out)
+{
+    char number[32];
+
+    if (isnan(value))
+        (void)snprintf(number, sizeof(number), "NaN");
+    else if (isinf(value))
+        (void)snprintf(number, sizeof(number), value > 0 ? "+Inf" : "-Inf");
+    else
+        (void)snprintf(number, sizeof(number), "%.17g", value);
+    pst_str_addf(out, "# HELP %s %s\n# TYPE %s %s\n%s{job=\"", name, help, name,
+                 type, name);
+    add_label(out, prom->job);
+    pst_str_addf(out, "\"} %s\n", number);
+}
+
+void pstd_prom_format(const struct pstd_prom *prom, struct pst_str *out)
+{
+    add_sample(prom, "penstock_training", "gauge",
+               "1 while a run goes on, else 0.", prom->training, out);
+    for (size_t i = 0; i < PST_COUNT(rows); i++)
+        if (prom->known[i] || rows[i].field == NULL)
+            add_sample(prom, rows[i].name, rows[i].type, rows[i].help,
+                       prom->values[i], out);
+}
+
+/* No sync: after a crash of the host its numbers are of no use. */
+static int replace(const char *path, const struct pst_str *text)
+{
+    struct pst_str temp = {0};
+    size_t done = 0;
+    int fd, err = 0;
+
+    pst_str_addf(&temp, "%s.%d.tmp", path, (int)getpid());
+    if (temp.failed || text->failed) {
+        pst_str_fini(&temp);
+        return ENOMEM;
+    }
+    fd = open(temp.text, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+              0644);
+    if (fd < 0)
+        err = errno;
+    while (err == 0 && done < text->len) {
+        const ssize_t n = write(fd, text->text + done, text->len - done);
+
+        if (n <= 0 && errno != EINTR)
+            err = n < 0 ? errno : ENOSPC;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    if (fd >= 0 && close(fd) != 0 && err == 0)
+        err = errno;
+    if (err == 0 && rename(temp.text, path) != 0)
+        err = errno;
+    if (err != 0 && fd >= 0)
+        (void)unlink(temp.text);
+    pst_str_fini(&temp);
+    return err;
+}
+
+enum pst_status pstd_prom_write(struct pstd_prom *prom, struct pst_diag *diag)
+{
+    struct pst_str text = {0};
+    bool told = prom->failing;
+    int err;
+
+    if (prom->path == NULL || !prom->changed)
+        return PST_OK;
+    prom->changed = false;
+    pstd_prom_format(prom, &text);
+    err = replace(prom->path, &text);
+    pst_str_fini(&text);
+    prom->failing = err != 0;
+    if (err == 0 || told)
+        return PST_OK;
+    return pst_diag_errno(diag, err, "cannot write --prom %s", prom->path);
+}

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers for Prometheus: --prom, contrib/penstock.mtail, contrib/alerts.yml.
+
+usage: metrics.py PENSTOCK NORM.pt2 ROOT [READS]
+
+mtail and promtool are asked where they are installed (Debian: mtail,
+prometheus); without them the rules and the program are compared with our own
+table of names alone, and that is said.
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "daemon"))
+import evaluate  # noqa: E402  pylint: disable=wrong-import-position
+import logs  # noqa: E402  pylint: disable=wrong-import-position
+
+ROW = re.compile(r'(GAUGE|COUNT)\("(\w+)", (\w+),\s+(?:NULL|"(\w+)"),')
+DECLARED = re.compile(r"^(gauge|counter) (penstock_\w+) by ", re.MULTILINE)
+LOGROTATE = shutil.which("logrotate", path="/usr/sbin:" + os.environ["PATH"])
+SAMPLE = re.compile(r'(penstock_\w+)\{job="([^"\\]|\\.)*"\} (\S+)')
+# The supervisor's, which has no --prom.
+OF_LOGS = {"penstock_restarts_total", "penstock_ends_total"}
+
+
+def read(*path):
+    with open(os.path.join(*path), encoding="utf-8") as file:
+        return file.read()
+
+
+def names_agree(root):
+    """One set of names in the daemon, the program of mtail and the rules."""
+    ours = {"penstock_training": "gauge"}
+    ours.update(("penstock_" + name, "gauge" if kind == "GAUGE" else "counter")
+                for kind, name, _, _ in
+                ROW.findall(read(root, "daemon/loop/prom.c")))
+    theirs = {name: kind for kind, name in
+              DECLARED.findall(read(root, "contrib/penstock.mtail"))}
+    assert set(theirs) - set(ours) == OF_LOGS, set(theirs) ^ set(ours)
+    assert all(theirs[name] == kind for name, kind in ours.items())
+    for name, kind in theirs.items():
+        assert name.endswith("_total") == (kind == "counter"), name
+    used = set(re.findall(r"penstock_\w+", "\n".join(
+        line for line in read(root, "contrib/alerts.yml").splitlines()
+        if "summary:" not in line and "action:" not in line)))
+    assert used <= set(theirs), used - set(theirs)
+    return ours
+
+
+def ask(words, **options):
+    done = subprocess.run(words, text=True, check=False, timeout=60,
+                          capture_output=True, **options)
+    assert done.returncode == 0, (words, done)
+    return done.stdout
+
+
+def mtail_reads(root):
+    if not shutil.which("mtail"):
+        print("mtail is not installed: only names were compared")
+        return
+    words = ["mtail", "--port", "0", "--progs", f"{root}/contrib/penstock.mtail",
+             "--emit_prog_label=false"]
+    ask([*words, "--compile_only"])
+    said = ask([*words, "--one_shot", "--one_shot_format", "prometheus",
+                "--logs", f"{HERE}/night.log"])
+    said = [line for line in said.splitlines() if line[:6] != "# HELP"]
+    assert said == read(HERE, "night.prom").splitlines()
+    assert 'penstock_loss{job="night",rank="0"} NaN' in said
+
+
+def rules_hold(root):
+    if not shutil.which("promtool"):
+        text = read(root, "contrib/alerts.yml")
+        assert text.count("- alert: ") == text.count("expr: ") == \
+            text.count("summary: ") == text.count("action: ")
+        print("promtool is not installed: the rules were not evaluated")
+        return
+    ask(["promtool", "check", "rules", "alerts.yml"], cwd=f"{root}/contrib")
+    ask(["promtool", "test", "rules", "alerts.test.yml"], cwd=f"{root}/contrib")
+    tests = read(root, "contrib/alerts.test.yml")
+    for name in re.findall(r"- alert: (\w+)",
+                           read(root, "contrib/alerts.yml")):
+        cases = re.findall(rf"alertname: {name}\n\s+exp_alerts:(.*)\n", tests)
+        assert sorted(c.strip() for c in cases) == ["", "[]"], (name, cases)
+
+
+def file_is_whole(b, names, reads):
+    """Whoever reads it while it is written sees all of it, or the one before;
+    at the end it has what the log has."""
+    job = b.begin(*b.words("log", "--prom", "job.prom", "--steps", "1000000000",
+                           "--log-every", "1", "--job", "night",
+                           "--checkpoint", "ck"))
+    until = time.monotonic() + 60
+    while not os.path.exists(b.at("job.prom")):
+        assert time.monotonic() < until and job.poll() is None
+        time.sleep(.01)
+    versions = set()
+    for _ in range(reads):
+        text = b.bytes_of("job.prom").decode()
+        check(text, names)
+        versions.add(text)
+    while len(versions) < 3:
+        assert time.monotonic() < until
+        versions.add(b.bytes_of("job.prom").decode())
+    b.call("stop", "--job", "night")
+    job.communicate(timeout=30)
+    found = check(b.bytes_of("job.prom").decode(), names)
+    said = [(head["event"], fields) for head, fields in logs.read(b.at("log"))
+            if head["rank"] == "0"]
+    last = [fields for event, fields in said if event == "step"][-1]
+    assert found["penstock_step"] == float(last["step"]), (found, last)
+    assert found["penstock_loss"] == float(last["loss"])
+    assert found["penstock_training"] == 0
+    assert found["penstock_checkpoints_total"] == sum(
+        event == "checkpoint_saved" for event, _ in said) == 1
+    assert not [x for x in os.listdir(b.folder) if x.endswith(".tmp")]
+    if shutil.which("promtool"):
+        ask(["promtool", "check", "metrics"],
+            input=b.bytes_of("job.prom").decode())
+    # A file that cannot be written is refused at the start.
+    b.call(*b.words("log2", "--prom", "missing/job.prom"), code=74)
+
+
+def rotates(b, root, times):
+    """Renamed by logrotate, or as it does it, under a job that writes: every
+    line is in one of the files."""
+    conf = read(root, "contrib/penstock.logrotate")
+    assert "/var/log/penstock/*/rank-*.log {" in conf
+    job = b.begin(*b.words("turn", "--steps", "1000000000", "--log-every", "1"))
+    path = b.at("turn/rank-0.log")
+    until = time.monotonic() + 60
+    while not os.path.exists(path) or b" event=step " not in b.bytes_of(path):
+        assert time.monotonic() < until and job.poll() is None
+        time.sleep(.01)
+    pid = re.search(rb" event=start .* pid=(\d+) ", b.bytes_of(path))[1].decode()
+    with open(b.at("conf"), "w", encoding="utf-8") as file:
+        file.write(conf.replace("/var/log/penstock/*", b.at("turn"))
+                   .replace("pkill -HUP -x penstockd", f"kill -HUP {pid}")
+                   .replace("rotate 14", f"rotate {times}")
+                   .replace("    compress\n    delaycompress\n", ""))
+    os.chmod(b.at("conf"), 0o644)
+    for i in range(times):
+        if LOGROTATE:
+            ask([LOGROTATE, "-f", "-s", b.at("state"), b.at("conf")])
+        else:
+            os.rename(path, f"{path}.{times - i}")
+            ask(["kill", "-HUP", pid])
+        while not os.path.exists(path) or not b.bytes_of(path):
+            assert time.monotonic() < until and job.poll() is None
+            time.sleep(.005)
+    job.terminate()
+    job.communicate(timeout=30)
+    seen = []
+    for number in range(times, -1, -1):
+        part = f"{path}.{number}" if number else path
+        seen += [logs.parse(line)[0]["seq"]
+                 for line in read(part).splitlines(keepends=True)]
+    assert seen == list(range(1, len(seen) + 1)), len(seen)
+    print(f"{times} rotations, {len(seen)} lines, by",
+          "logrotate" if LOGROTATE else "renaming (logrotate is not installed)")
+
+
+def check(text, names):
+    found, lines = {}, text.split("\n")
+    assert lines.pop() == "" and len(lines) % 3 == 0, text[-200:]
+    while lines:
+        about, kind, sample = lines[:3]
+        del lines[:3]
+        name = SAMPLE.fullmatch(sample)
+        assert name, sample
+        assert about.startswith(f"# HELP {name[1]} ") and about[-1] == "."
+        assert kind == f"# TYPE {name[1]} {names[name[1]]}", kind
+        assert name[1] not in found
+        found[name[1]] = float(name[3])
+    assert "penstock_failures_total" in found  # the last one
+    return found
+
+
+def main():
+    penstock, norm, root = map(os.path.abspath, sys.argv[1:4])
+    reads = int(sys.argv[4]) if len(sys.argv) > 4 else 300
+    names = names_agree(root)
+    mtail_reads(root)
+    rules_hold(root)
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        with evaluate.Bench(penstock, norm, None, "self", folder) as b:
+            file_is_whole(b, names, reads)
+            rotates(b, root, max(3, reads // 100))
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
