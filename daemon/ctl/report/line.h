@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_REPORT_LINE_H
+#define PENSTOCK_DAEMON_CTL_REPORT_LINE_H
+/* A line of a log (docs/log.md). Whoever may write there is not trusted. One
+ * thread. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PSTCTL_LINE_FIELDS 48
+
+struct pstctl_line {
+    double time; /* seconds since 1970 */
+    int rank;    /* -1: the supervisor */
+    uint64_t seq;
+    const char *level, *stage, *job, *event;
+    size_t n;
+    const char *keys[PSTCTL_LINE_FIELDS], *values[PSTCTL_LINE_FIELDS];
+};
+
+/* Takes text apart where it stands, which borrows it. False: it is no line of a
+ * log. */
+bool pstctl_line_parse(char *text, struct pstctl_line *ret);
+/* "" and NaN if it has none. */
+const char *pstctl_line_text(const struct pstctl_line *line, const char *key);
+double pstctl_line_number(const struct pstctl_line *line, const char *key);
+
+#endif

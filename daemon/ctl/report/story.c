@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/report/story.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/ctl/report/line.h"
+#include "stages/base/str.h"
+
+#define TAG        PST_TAG_CLIENT
+#define MAX_EVENTS 400
+#define MAX_POINTS 4000000
+
+static const char *keep(struct pstctl_story *s, const char *text)
+{
+    const char *copy = pst_arena_strdup(&s->arena, text);
+
+    return copy != NULL ? copy : "";
+}
+
+static struct pstctl_rank_story *rank_of(struct pstctl_story *s, double number)
+{
+    struct pstctl_rank_story *r;
+
+    if (!(number >= 0 && number < PSTCTL_STORY_RANKS))
+        return NULL;
+    r = &s->rank[(unsigned)number];
+    r->seen = true;
+    s->ranks = PST_MAX(s->ranks, (unsigned)number + 1);
+    return r;
+}
+
+/* A job that went back makes its steps again: what they were before is gone. */
+static bool put(struct pstctl_points *points, double x, double y)
+{
+    const struct pstctl_point p = {x, y};
+
+    while (points->n > 0 && points->at[points->n - 1].x >= x)
+        points->n--;
+    return !isfinite(x) || !isfinite(y) || points->n >= MAX_POINTS ||
+           pst_vec_push(TAG, points, p);
+}
+
+/* --- events --------------------------------------------------------------- */
+
+static void add_times(struct pstctl_rank_story *r,
+                      const struct pstctl_line *line)
+{
+    static const char *const keys[] = {
+#define KEY(field, text) #field,
+        PSTCTL_TIMES_LIST(KEY)};
+
+    for (size_t i = 0; i < PSTCTL_N_TIMES; i++) {
+        const double x = pstctl_line_number(line, keys[i]);
+
+        if (isfinite(x) && x >= 0)
+            r->times[i] += x;
+    }
+}
+
+static void take_parts(const struct pstctl_line *line, const char *const *keys,
+                       size_t n, double *ret)
+{
+    for (size_t i = 0; i < n; i++) {
+        const double x = pstctl_line_number(line, keys[i]);
+
+        ret[i] = isfinite(x) && x >= 0 ? x : 0;
+    }
+}
+
+static bool take_step(struct pstctl_story *s, const struct pstctl_line *line)
+{
+    const double step = pstctl_line_number(line, "step");
+    const double tokens = pstctl_line_number(line, "tok_s");
+    struct pstctl_rank_story *r = rank_of(s, line->rank);
+
+    if (r != NULL)
+        add_times(r, line);
+    if (line->rank != 0)
+        return true;
+    s->steps = pstctl_line_number(line, "steps");
+    s->tokens = s->tokens || tokens > 0;
+    return put(&s->loss, step, pstctl_line_number(line, "loss")) &&
+           put(&s->lr, step, pstctl_line_number(line, "lr")) &&
+           put(&s->step_s, step, pstctl_line_number(line, "step_s")) &&
+           put(&s->rate, step,
+               tokens > 0 ? tokens : pstctl_line_number(line, "samples_s"));
+}
+
+static void take_begin(struct pstctl_story *s, const struct pstctl_line *line)
+{
+    s->schedule = keep(s, pstctl_line_text(line, "schedule"));
+    s->dtype = keep(s, pstctl_line_text(line, "dtype"));
+    s->optimizer = keep(s, pstctl_line_text(line, "optimizer"));
+    s->placement = keep(s, pstctl_line_text(line, "placement"));
+    s->steps = pstctl_line_number(line, "steps");
+    s->status = "";
+}
+
+static void take_start(struct pstctl_story *s, const struct pstctl_line *line)
+{
+    struct pstctl_rank_story *r = rank_of(s, line->rank);
+
+    if (r != NULL)
+        r->host = keep(s, pstctl_line_text(line, "host"));
+    if (line->rank != 0)
+        return;
+    s->starts++;
+    s->version = keep(s, pstctl_line_text(line, "version"));
+    s->transport = keep(s, pstctl_line_text(line, "transport"));
+    (void)rank_of(s, pstctl_line_number(line, "ranks") - 1);
+}
+
+static void take_of_rank(struct pstctl_story *s, const struct pstctl_line *line)
+{
+    static const char *const memory[] = {PSTCTL_MEMORY_LIST(KEY)};
+    static const char *const shares[] = {PSTCTL_SHARES_LIST(KEY)};
+    struct pstctl_rank_story *r =
+        rank_of(s, pstctl_line_number(line, "of_rank"));
+
+    if (r == NULL)
+        return;
+    r->stages = keep(s, pstctl_line_text(line, "stages"));
+    if (strcmp(line->event, "memory") == 0)
+        take_parts(line, memory, PSTCTL_N_MEMORY, r->memory);
+    else
+        take_parts(line, shares, PSTCTL_N_SHARES, r->shares);
+#undef KEY
+}
+
+static bool take_any(struct pstctl_story *s, const struct pstctl_line *line)
+{
+    const char *event = line->event;
+
+    if (strcmp(event, "step") == 0)
+        return take_step(s, line);
+    if (strcmp(event, "start") == 0)
+        take_start(s, line);
+    else if (strcmp(event, "memory") == 0 || strcmp(event, "waits") == 0)
+        take_of_rank(s, line);
+    else if (strcmp(event, "totals") == 0 && rank_of(s, line->rank) != NULL)
+        s->rank[line->rank].rss = pstctl_line_number(line, "rss_bytes");
+    else if (strcmp(event, "job_restart") == 0)
+        s->restarts++;
+    if (line->rank != 0)
+        return true;
+    if (strcmp(event, "train_begin") == 0)
+        take_begin(s, line);
+    else if (strcmp(event, "plan_loaded") == 0)
+        s->plan = keep(s, pstctl_line_text(line, "plan"));
+    else if (strcmp(event, "evaluated") == 0)
+        return put(&s->eval, pstctl_line_number(line, "step"),
+                   pstctl_line_number(line, "loss"));
+    else if (strcmp(event, "train_end") == 0) {
+        s->status = keep(s, pstctl_line_text(line, "status"));
+        s->end_text = keep(s, pstctl_line_text(line, "text"));
+    }
+    return true;
+}
+
+/* Warnings and errors of all, and of rank 0 what a reader asks for. */
+static bool is_worth(const struct pstctl_line *line)
+{
+    static const char *const names[] = {
+        "start",      "train_begin",      "resume",    "evaluated",
+        "early_stop", "best_saved",       "swapped",   "frozen",
+        "unfrozen",   "attr_set",         "attr_cast", "paused",
+        "continued",  "checkpoint_saved", "train_end", "stop"};
+
+    if (strcmp(line->level, "warn") == 0 || strcmp(line->level, "error") == 0)
+        return true;
+    for (size_t i = 0; i < PST_COUNT(names) && line->rank == 0; i++)
+        if (strcmp(names[i], line->event) == 0)
+            return true;
+    return false;
+}
+
+static bool tell(struct pstctl_story *s, const struct pstctl_line *line)
+{
+    struct pst_str text = {0};
+    struct pstctl_told told = {.time = line->time, .rank = line->rank};
+    bool ok;
+
+    for (size_t i = 0; i < line->n; i++)
+        pst_str_addf(&text, "%s%s=%.300s", i > 0 ? " " : "", line->keys[i],
+                     line->values[i]);
+    told.level = keep(s, line->level);
+    told.event = keep(s, line->event);
+    told.text = keep(s, pst_str_text(&text));
+    ok = !text.failed && pst_vec_push(TAG, &s->events, told);
+    pst_str_fini(&text);
+    if (s->events.n >= 2 * (size_t)MAX_EVENTS) {
+        s->left_out += MAX_EVENTS;
+        s->events.n -= MAX_EVENTS;
+        memmove(s->events.at, s->events.at + MAX_EVENTS,
+                s->events.n * sizeof(told));
+    }
+    return ok;
+}
+
+/* --- files ---------------------------------------------------------------- */
+
+static enum pst_status read_log(struct pstctl_story *s, const char *path,
+                                struct pst_diag *diag)
+{
+    FILE *f = fopen(path, "re");
+    char text[8192];
+    bool ok = true, whole = true;
+
+    if (f == NULL)
+        return pst_diag_errno(diag, errno, "cannot read %s", path);
+    while (ok && fgets(text, sizeof(text), f) != NULL) {
+        const bool begins = whole;
+        struct pstctl_line line;
+
+        whole = strchr(text, '\n') != NULL;
+        s->lines += begins;
+        if (!begins || !whole || !pstctl_line_parse(text, &line)) {
+            s->bad += begins;
+            continue;
+        }
+        if (s->job[0] == '\0')
+            s->job = keep(s, line.job);
+        s->begin = s->begin > 0 ? PST_MIN(s->begin, line.time) : line.time;
+        s->end = PST_MAX(s->end, line.time);
+        ok = take_any(s, &line) && (!is_worth(&line) || tell(s, &line));
+    }
+    (void)fclose(f);
+    return ok ? PST_OK : pst_diag_nomem(diag, s->loss.n);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strverscmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int compare_told(const void *a, const void *b)
+{
+    const struct pstctl_told *x = a, *y = b;
+
+    return (x->time > y->time) - (x->time < y->time);
+}
+
+enum pst_status pstctl_story_read(const char *dir, struct pstctl_story *s,
+                                  struct pst_diag *diag)
+{
+    struct PST_VEC(char *) names = {0};
+    DIR *d = opendir(dir);
+    const struct dirent *e;
+    enum pst_status status = PST_OK;
+
+    pst_arena_init(&s->arena, TAG);
+    s->job = s->plan = s->version = s->schedule = s->dtype = s->optimizer = "";
+    s->transport = s->placement = s->status = s->end_text = "";
+    s->steps = NAN;
+    if (d == NULL)
+        return pst_diag_errno(diag, errno, "cannot read %s", dir);
+    while (status == PST_OK && (e = readdir(d)) != NULL) {
+        char *name;
+
+        if (!pst_has_suffix(e->d_name, ".log"))
+            continue;
+        name = pst_arena_printf(&s->arena, "%s/%s", dir, e->d_name);
+        if (name == NULL || !pst_vec_push(TAG, &names, name))
+            status = pst_diag_nomem(diag, 0);
+    }
+    (void)closedir(d);
+    if (names.n > 1)
+        qsort(names.at, names.n, sizeof(char *), compare_names);
+    for (size_t i = 0; i < names.n && status == PST_OK; i++)
+        status = read_log(s, names.at[i], diag);
+    if (status == PST_OK && s->lines == s->bad)
+        status = pst_diag_set(diag, PST_ERR_NOT_FOUND,
+                              "no log of a job in %s: it is the folder of "
+                              "--log-dir",
+                              dir);
+    pst_vec_fini(&names);
+    if (s->events.n > 1)
+        qsort(s->events.at, s->events.n, sizeof(s->events.at[0]), compare_told);
+    return status;
+}
+
+void pstctl_story_fini(struct pstctl_story *s)
+{
+    pst_vec_fini(&s->loss);
+    pst_vec_fini(&s->lr);
+    pst_vec_fini(&s->rate);
+    pst_vec_fini(&s->step_s);
+    pst_vec_fini(&s->eval);
+    pst_vec_fini(&s->events);
+    pst_timeline_fini(&s->timeline);
+    pst_arena_fini(&s->arena);
+}

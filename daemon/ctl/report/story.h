@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_REPORT_STORY_H
+#define PENSTOCK_DAEMON_CTL_REPORT_STORY_H
+/* What the logs of a job tell, all of its starts together. One thread. */
+#include "stages/base/arena.h"
+#include "stages/base/diag.h"
+#include "stages/base/vec.h"
+#include "stages/sched/timeline.h"
+
+struct pstctl_point {
+    double x, y;
+};
+
+struct pstctl_points PST_VEC(struct pstctl_point);
+
+/* name of a field, what a reader calls it */
+#define PSTCTL_MEMORY_LIST(X)                                                  \
+    X(params, "parameters")                                                    \
+    X(grads, "gradients")                                                      \
+    X(optim, "optimizer")                                                      \
+    X(buffers, "buffers")                                                      \
+    X(prepared, "prepared")                                                    \
+    X(stash, "kept for backward")                                              \
+    X(messages, "messages")                                                    \
+    X(workspace, "workspace")                                                  \
+    X(outputs, "outputs")
+#define PSTCTL_TIMES_LIST(X)                                                   \
+    X(forward_s, "forward")                                                    \
+    X(backward_s, "backward")                                                  \
+    X(optim_s, "optimizer")                                                    \
+    X(wait_recv_s, "waits for a message")                                      \
+    X(wait_other_s, "other waiting")
+#define PSTCTL_SHARES_LIST(X)                                                  \
+    X(work, "work")                                                            \
+    X(move, "moving values")                                                   \
+    X(warm_up, "warm-up")                                                      \
+    X(drain, "drain")                                                          \
+    X(imbalance, "imbalance")                                                  \
+    X(message, "message on its way")                                           \
+    X(other, "other")
+
+enum pstctl_parts {
+#define PSTCTL_COUNT(field, text) +1
+    PSTCTL_N_MEMORY = 0 PSTCTL_MEMORY_LIST(PSTCTL_COUNT),
+    PSTCTL_N_TIMES = 0 PSTCTL_TIMES_LIST(PSTCTL_COUNT),
+    PSTCTL_N_SHARES = 0 PSTCTL_SHARES_LIST(PSTCTL_COUNT),
+#undef PSTCTL_COUNT
+};
+
+struct pstctl_rank_story {
+    bool seen;
+    const char *stages, *host;
+    double memory[PSTCTL_N_MEMORY]; /* bytes */
+    double times[PSTCTL_N_TIMES];   /* sums over what was told, seconds */
+    double shares[PSTCTL_N_SHARES]; /* of a measured step; all 0: not known */
+    double rss;                     /* bytes, newest; 0: not known */
+};
+
+struct pstctl_told {
+    double time;
+    int rank;
+    const char *level, *event, *text;
+};
+
+#define PSTCTL_STORY_RANKS 256
+
+struct pstctl_story {
+    struct pst_arena arena; /* of all texts */
+    const char *job, *plan, *version, *schedule, *dtype, *optimizer, *transport,
+        *placement, *status, *end_text;
+    double begin, end; /* of the newest line */
+    double steps;      /* goal */
+    unsigned starts, restarts, ranks;
+    bool tokens; /* rates are of tokens, else of samples */
+    struct pstctl_points loss, lr, rate, step_s, eval;
+    struct pstctl_rank_story rank[PSTCTL_STORY_RANKS];
+    struct PST_VEC(struct pstctl_told) events; /* worth telling */
+    uint64_t lines, bad; /* read; that could not be read */
+    size_t left_out;     /* of the events: only the newest are kept */
+    /* The newest whole step, of the flight records. */
+    struct pst_timeline timeline;
+    uint64_t timeline_step;
+};
+
+/* Of a folder of --log-dir. PST_ERR_NOT_FOUND: it has no log. Also after an
+ * error *ret is to be released. */
+enum pst_status pstctl_story_read(const char *dir, struct pstctl_story *ret,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+void pstctl_story_fini(struct pstctl_story *story);
+
+#endif

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/top/ask.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/common/setup.h"
+#include "daemon/ctl/job/conn.h"
+#include "daemon/ctl/print.h"
+#include "stages/base/alloc.h"
+#include "stages/base/host/alive.h"
+
+#define WAIT_MS 300  /* for one answer */
+#define MANY    1024 /* events that a daemon keeps */
+#define FEW     64   /* of a rank: the newest step and totals are in these */
+
+struct pstctl_ask {
+    const struct pstd_config *config;
+    struct pstctl_conn conns[PSTCTL_TOP_RANKS]; /* fd -1: none */
+    uint64_t pids[PSTCTL_TOP_RANKS];            /* of the daemons */
+    uint64_t seen[PSTCTL_TOP_RANKS];            /* number of the last event */
+    char path[PSTD_SOCKET_PATH + 1];            /* of rank 0 */
+    double since;                               /* of the run, on our clock */
+    uint64_t since_step;
+};
+
+enum pst_status pstctl_ask_new(const struct pstd_config *config,
+                               struct pstctl_ask **ret, struct pst_diag *diag)
+{
+    struct pstctl_ask *ask = pst_calloc(PST_TAG_CLIENT, 1, sizeof(*ask));
+
+    if (ask == NULL)
+        return pst_diag_nomem(diag, sizeof(*ask));
+    ask->config = config;
+    for (unsigned i = 0; i < PSTCTL_TOP_RANKS; i++)
+        ask->conns[i].fd = -1;
+    *ret = ask;
+    return PST_OK;
+}
+
+void pstctl_ask_free(struct pstctl_ask *ask)
+{
+    if (ask == NULL)
+        return;
+    for (unsigned i = 0; i < PSTCTL_TOP_RANKS; i++)
+        pstctl_close(&ask->conns[i]);
+    pst_free(ask);
+}
+
+/* The answer to a request; who takes too long is asked anew next time. */
+static pstd_frame *call(struct pstctl_conn *conn, pstctl_request *request,
+                        Pst__Control__Reply__BodyCase wanted)
+{
+    const double until = pst_now() + 1e-3 * WAIT_MS;
+    enum pst_status status = pstctl_send(conn, request, NULL);
+
+    while (status == PST_OK) {
+        const double left = until - pst_now();
+        pstd_frame *frame = NULL;
+
+        status = pstctl_read(conn, left > 0 ? (int)(1e3 * left) + 1 : 0, &frame,
+                             NULL);
+        if (status == PST_OK &&
+            frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&
+            frame->reply->id == request->id &&
+            frame->reply->body_case == wanted)
+            return frame;
+        if (status == PST_OK)
+            pstd_frame_free(frame);
+    }
+    pstctl_close(conn);
+    return NULL;
+}
+
+/* --- connections ---------------------------------------------------------- */
+
+/* Beside rank 0's: rank0.sock, rank1.sock ... False: --socket named another. */
+static bool path_of(const struct pstctl_ask *ask, unsigned rank, char *ret,
+                    size_t size)
+{
+    const char *end = strstr(ask->path, "/rank0.sock");
+
+    if (rank == 0) {
+        (void)snprintf(ret, size, "%s", ask->path);
+        return true;
+    }
+    if (end == NULL || strcmp(end, "/rank0.sock") != 0)
+        return false;
+    return snprintf(ret, size, "%.*s/rank%u.sock", (int)(end - ask->path),
+                    ask->path, rank) < (int)size;
+}
+
+static bool connect_rank(struct pstctl_ask *ask, unsigned rank)
+{
+    struct pstctl_conn *conn = &ask->conns[rank];
+    char path[PSTD_SOCKET_PATH + 1];
+
+    if (conn->fd >= 0)
+        return true;
+    if (!path_of(ask, rank, path, sizeof(path)) ||
+        pstctl_open_begin(path, conn, NULL) != PST_OK)
+        return false;
+    if (pstctl_open_finish(conn, WAIT_MS, NULL) != PST_OK) {
+        pstctl_close(conn);
+        return false;
+    }
+    if (conn->pid != ask->pids[rank]) /* started again */
+        ask->seen[rank] = 0;
+    ask->pids[rank] = conn->pid;
+    return true;
+}
+
+/* Rank 0, by the options; once found, by its path. */
+static bool connect_first(struct pstctl_ask *ask, struct pstctl_top_view *view)
+{
+    struct pst_diag diag;
+
+    pst_diag_init(&diag);
+    if (ask->conns[0].fd >= 0 || (ask->path[0] != '\0' && connect_rank(ask, 0)))
+        return true;
+    if (pstctl_connect(ask->config, &ask->conns[0], &diag) != PST_OK) {
+        ask->conns[0].fd = -1;
+        (void)snprintf(view->why, sizeof(view->why), "%.200s", diag.text);
+        return false;
+    }
+    (void)snprintf(ask->path, sizeof(ask->path), "%s", ask->conns[0].path);
+    if (ask->conns[0].pid != ask->pids[0])
+        ask->seen[0] = 0;
+    ask->pids[0] = ask->conns[0].pid;
+    return true;
+}
+
+/* --- events --------------------------------------------------------------- */
+
+static void add_loss(struct pstctl_top_view *v, double loss)
+{
+    if (v->n_losses == PSTCTL_TOP_LOSSES) {
+        v->n_losses--;
+        memmove(v->losses, v->losses + 1, v->n_losses * sizeof(v->losses[0]));
+    }
+    v->losses[v->n_losses++] = loss;
+}
+
+static void add_event(struct pstctl_top_view *v, const pstctl_event *event)
+{
+    struct pst_str line = {0};
+    struct pstctl_top_event *e;
+
+    if (v->n_events == PSTCTL_TOP_EVENTS) {
+        v->n_events--;
+        memmove(v->events, v->events + 1, v->n_events * sizeof(v->events[0]));
+    }
+    e = &v->events[v->n_events++];
+    pstctl_event_line(event, &line);
+    /* "2026-01-31T10:11:12.123Z step ...": the day is known. */
+    (void)snprintf(e->text, sizeof(e->text), "%.8s%.240s",
+                   line.len > 24 ? line.text + 11 : "",
+                   line.len > 24 ? line.text + 24 : pst_str_text(&line));
+    e->level = event->level[0];
+    pst_str_fini(&line);
+}
+
+static void take_of_rank(struct pstctl_top_rank *r, const pstctl_event *event)
+{
+    if (strcmp(event->name, "step") == 0) {
+        r->step = pstctl_number(event, "step_s");
+        r->forward = pstctl_number(event, "forward_s");
+        r->backward = pstctl_number(event, "backward_s");
+        r->optim = pstctl_number(event, "optim_s");
+        r->recv = pstctl_number(event, "wait_recv_s");
+        r->other = pstctl_number(event, "wait_other_s");
+    } else if (strcmp(event->name, "totals") == 0) {
+        r->rss = (double)pstctl_integer(event, "rss_bytes");
+    } else if (strcmp(event->name, "train_begin") == 0) {
+        r->planned = (double)pstctl_integer(event, "planned_bytes");
+    }
+}
+
+static bool is_told(const pstctl_event *event)
+{
+    return strcmp(event->name, "step") != 0 &&
+           strcmp(event->name, "totals") != 0 &&
+           strcmp(event->name, "request") != 0 &&
+           strcmp(event->name, "heartbeat") != 0;
+}
+
+static void take(struct pstctl_top_view *v, unsigned rank,
+                 const pstctl_event *event)
+{
+    take_of_rank(&v->rank[rank], event);
+    if (rank != 0)
+        return;
+    if (strcmp(event->name, "step") == 0)
+        add_loss(v, pstctl_number(event, "loss"));
+    if (strcmp(event->name, "train_begin") == 0)
+        v->eval_loss = v->eval_best = NAN;
+    if (strcmp(event->name, "evaluated") == 0) {
+        v->eval_loss = pstctl_number(event, "loss");
+        v->eval_best = pstctl_number(event, "best_loss");
+    }
+    if (is_told(event))
+        add_event(v, event);
+}
+
+static bool ask_log(struct pstctl_ask *ask, struct pstctl_top_view *v,
+                    unsigned rank)
+{
+    Pst__Control__GetLog get = PST__CONTROL__GET_LOG__INIT;
+    pstctl_request request = PST__CONTROL__REQUEST__INIT;
+    pstd_frame *frame;
+
+    get.n = rank == 0 ? MANY : FEW;
+    request.body_case = PST__CONTROL__REQUEST__BODY_GET_LOG;
+    request.get_log = &get;
+    frame = call(&ask->conns[rank], &request, PST__CONTROL__REPLY__BODY_LOG);
+    if (frame == NULL)
+        return false;
+    for (size_t i = 0; i < frame->reply->log->n_events; i++) {
+        const pstctl_event *event = frame->reply->log->events[i];
+
+        if (event->seq <= ask->seen[rank])
+            continue;
+        ask->seen[rank] = event->seq;
+        take(v, rank, event);
+    }
+    pstd_frame_free(frame);
+    return true;
+}
+
+/* --- the job -------------------------------------------------------------- */
+
+/* By what this client has seen, else by the newest step. */
+static void find_eta(struct pstctl_ask *ask, struct pstctl_top_view *v)
+{
+    const double now = pst_now();
+    double a_step = v->step_s;
+
+    if (v->step < ask->since_step || ask->since == 0) {
+        ask->since = now;
+        ask->since_step = v->step;
+    }
+    if (v->step > ask->since_step && now > ask->since + 5)
+        a_step = (now - ask->since) / (double)(v->step - ask->since_step);
+    v->eta =
+        strcmp(v->state, "training") == 0 && v->steps > v->step && a_step > 0
+            ? a_step * (double)(v->steps - v->step)
+            : (double)NAN;
+}
+
+static bool ask_status(struct pstctl_ask *ask, struct pstctl_top_view *v)
+{
+    Pst__Control__GetStatus get = PST__CONTROL__GET_STATUS__INIT;
+    pstctl_request request = PST__CONTROL__REQUEST__INIT;
+    const Pst__Control__Status *s;
+    pstd_frame *frame;
+
+    request.body_case = PST__CONTROL__REQUEST__BODY_GET_STATUS;
+    request.get_status = &get;
+    frame =
+        call(&ask->conns[0], &request, PST__CONTROL__REPLY__BODY_STATUS_NOW);
+    if (frame == NULL)
+        return false;
+    s = frame->reply->status_now;
+    (void)snprintf(v->job, sizeof(v->job), "%s", ask->conns[0].job);
+    (void)snprintf(v->state, sizeof(v->state), "%s", s->state);
+    (void)snprintf(v->error, sizeof(v->error), "%s", s->last_error);
+    v->ranks = ask->conns[0].ranks;
+    v->stages = s->stages;
+    v->paused = s->paused;
+    v->step = s->step;
+    v->steps = s->steps;
+    v->loss = s->loss;
+    v->lr = s->lr;
+    v->step_s = s->step_seconds;
+    v->tok_s = s->tok_s;
+    v->bubble = s->bubble;
+    v->checkpoint = s->checkpoint_step;
+    for (unsigned i = 0; i < v->ranks && i < PSTCTL_TOP_RANKS; i++) {
+        struct pst_str stages = {0};
+
+        pstd_placement_of(s->placement, i, &stages);
+        (void)snprintf(v->rank[i].stages, sizeof(v->rank[i].stages), "%.60s",
+                       pst_str_text(&stages));
+        pst_str_fini(&stages);
+    }
+    pstd_frame_free(frame);
+    return true;
+}
+
+void pstctl_ask_all(struct pstctl_ask *ask, struct pstctl_top_view *v)
+{
+    if (!v->there && v->n_losses == 0)
+        v->eval_loss = v->eval_best = NAN;
+    v->eta = NAN;
+    (void)snprintf(v->why, sizeof(v->why), "the job does not answer");
+    v->there =
+        connect_first(ask, v) && ask_status(ask, v) && ask_log(ask, v, 0);
+    if (!v->there)
+        return;
+    find_eta(ask, v);
+    for (unsigned i = 1; i < v->ranks && i < PSTCTL_TOP_RANKS; i++)
+        v->rank[i].there = connect_rank(ask, i) && ask_log(ask, v, i);
+    v->rank[0].there = true;
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_TOP_VIEW_H
+#define PENSTOCK_DAEMON_CTL_TOP_VIEW_H
+/* What `penstock top` knows of a job, and the page that it makes of it. One
+ * thread. */
+#include "stages/base/str.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PSTCTL_TOP_RANKS  256
+#define PSTCTL_TOP_LOSSES 2048
+#define PSTCTL_TOP_EVENTS 32
+
+struct pstctl_top_rank {
+    bool there; /* its socket answers */
+    char stages[64];
+    double step, forward, backward, optim, recv, other; /* seconds, a step */
+    double rss, planned;                                /* bytes */
+};
+
+struct pstctl_top_event {
+    char level; /* 'i', 'w', 'e' */
+    char text[256];
+};
+
+struct pstctl_top_view {
+    bool there;    /* the job answers */
+    char why[256]; /* else */
+    char job[64], state[32], error[256];
+    bool paused;
+    unsigned ranks, stages;
+    uint64_t step, steps, checkpoint;
+    double loss, lr, step_s, tok_s, bubble;
+    double eta; /* seconds; NaN: not known */
+    double eval_loss, eval_best;
+    struct pstctl_top_rank rank[PSTCTL_TOP_RANKS];
+    double losses[PSTCTL_TOP_LOSSES]; /* newest last */
+    size_t n_losses;
+    struct pstctl_top_event events[PSTCTL_TOP_EVENTS]; /* newest last */
+    size_t n_events;
+};
+
+struct pstctl_top_screen {
+    unsigned columns, rows;
+    bool utf8;
+};
+
+enum pstctl_top_colour {
+    PSTCTL_TOP_PLAIN,
+    PSTCTL_TOP_HEAD,
+    PSTCTL_TOP_GOOD,
+    PSTCTL_TOP_WARN,
+    PSTCTL_TOP_BAD,
+};
+
+typedef void (*pstctl_top_fn)(enum pstctl_top_colour colour, const char *line);
+
+/* Each line; none is longer than the screen is wide, nor are there more. */
+void pstctl_top_draw(const struct pstctl_top_view *view,
+                     const struct pstctl_top_screen *screen, pstctl_top_fn fn);
+/* A curve in so many columns and rows, each row a line. */
+void pstctl_top_curve(const double *values, size_t n, unsigned columns,
+                      unsigned rows, bool utf8, struct pst_str *out);
+
+#endif

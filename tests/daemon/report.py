@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Pages that `penstock report` makes of logs.
+
+usage: report.py PENSTOCK NORM.pt2 self|mpi
+"""
+import json
+import os
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+
+import evaluate
+
+HTML, SVG = "{http://www.w3.org/1999/xhtml}", "{http://www.w3.org/2000/svg}"
+# What a name, a path or a message in a log might try.
+HOSTILE = '</td><script src="http://x/">&amp;\x1b[31m\u202e\'"'
+
+
+def page_of(b, folder, *words):
+    said = json.loads(b.call("report", folder, "--json", *words))
+    with open(b.at(said["page"]), encoding="utf-8") as file:
+        text = file.read()
+    root = ET.fromstring(text.split("\n", 1)[1])
+    assert root.tag == HTML + "html"
+    # One page: nothing is fetched, nothing runs.
+    for node in root.iter():
+        assert not node.tag.endswith(("script", "link", "iframe", "img")), node
+        for key, value in node.attrib.items():
+            assert not key.startswith("on") and key not in ("href", "src")
+            assert "url(" not in value
+    style = root.find(f"{HTML}head/{HTML}style").text
+    assert "prefers-color-scheme:dark" in style and "url(" not in style
+    return said, root, text
+
+
+def titles(root):
+    return [node.text for node in root.iter(HTML + "h2")]
+
+
+def facts(root):
+    lists = root.find(f"{HTML}body/{HTML}dl")
+    return dict(zip((x.text for x in lists if x.tag == HTML + "dt"),
+                    (x.text for x in lists if x.tag == HTML + "dd")))
+
+
+def whole(b):
+    b.call(*b.words("log", "--eval-data", "other.safetensors", "--eval-every",
+                    "3", "--checkpoint", "ck", "--log-every", "1"))
+    said, root, text = page_of(b, "log")
+    assert said["step"] == 12 and said["evaluations"] == 4, said
+    assert said["ranks"] == 2 and said["unread_lines"] == 0, said
+    assert titles(root) == ["Loss", "Learning rate", "Samples a second",
+                            "Seconds of a step", "A step",
+                            "One step, by cause of waiting",
+                            "What steps were spent with",
+                            "Memory by rank and use", "Events"], titles(root)
+    known = facts(root)
+    assert known["progress"].startswith("step 12 of 12, loss "), known
+    assert known["end"] == "done" and "stages 0;1" in known["ranks"], known
+    lines = [x for x in root.iter(HTML + "polyline")]
+    assert len(lines[0].get("points").split()) == 12  # each step
+    assert len(lines[1].get("points").split()) == 4  # each evaluation
+    assert len(list(root.iter(HTML + "circle"))) == 4
+    assert any(x.tag == SVG + "svg" for x in root.iter())  # of the step
+    rows = [[x.text for x in row] for row in root.iter(HTML + "tr")]
+    assert [r[2] for r in rows].count("evaluated") == 4, rows
+    assert any(r[2] == "train_end" for r in rows), rows
+    assert len(text) < 200000
+    # -o, and without --json a line.
+    said = b.call("report", "log", "-o", "page.html")
+    assert said.startswith("page.html: step 12, loss "), said
+    assert b.bytes_of("page.html") == text.encode()
+
+
+def line(event, seq, rank=0, **fields):
+    words = " ".join(f"{key}={json.dumps(value)}" if isinstance(value, str)
+                     else f"{key}={value}" for key, value in fields.items())
+    return (f"ts=2026-01-01T00:00:{seq % 60:02d}.000000Z level=info rank={rank} "
+            f'stage=- job={json.dumps(HOSTILE)} event={event} seq={seq} {words}'
+            "\n")
+
+
+def write(b, folder, lines):
+    os.makedirs(b.at(folder), exist_ok=True)
+    with open(b.at(f"{folder}/rank-0.log"), "w", encoding="utf-8") as file:
+        file.writelines(lines)
+
+
+def hostile(b):
+    write(b, "bad", [line("train_begin", 1, steps=9, schedule=HOSTILE,
+                          placement=HOSTILE),
+                     "not a line\n", "ts= level=\n", "x" * 100000 + "\n",
+                     "ts=2026-01-01T00:00:01Z level=info rank=0 stage=- job=j "
+                     'event=step seq=1 loss="torn\n',
+                     line("step", 2, step=1, steps=9, loss=1.5, lr=1),
+                     line("step", 3, step=2, steps=9, loss="NaN"),
+                     line("memory", 4, of_rank=10 ** 9, params=1),
+                     line("memory", 4, of_rank=1, params=1e308, grads=-1,
+                          stages=HOSTILE),
+                     line("fault", 5, text=HOSTILE).replace("=info", "=error"),
+                     line("step", 6, step=3, steps=9, loss=1e300, lr=0)[:-1]])
+    said, root, text = page_of(b, "bad")
+    assert said["unread_lines"] == 5, said
+    assert "<script" not in text and "\x1b" not in text and "\u202e" not in text
+    assert "\\x1b[31m\\u202e" in root.find(f"{HTML}body/{HTML}h1").text
+    assert said["step"] == 1 and said["loss"] == 1.5, said
+
+
+def again(b):
+    """Steps that were made again stand once, with what they were last."""
+    write(b, "twice", [line("step", n + 1, step=step, steps=9, loss=loss, lr=1)
+                       for n, (step, loss) in enumerate(
+                           ((1, 9.), (2, 8.), (3, 7.), (2, 5.), (3, 4.)))])
+    said, root, _ = page_of(b, "twice")
+    curve = next(root.iter(HTML + "polyline"))
+    assert len(curve.get("points").split()) == 3 and said["loss"] == 4.
+    # So many points that only the lowest and highest of some are drawn.
+    write(b, "long", [line("step", n, step=n, steps=9, lr=1,
+                           loss=100. if n == 40000 else n % 7)
+                      for n in range(1, 50001)])
+    said, root, text = page_of(b, "long")
+    curve = next(root.iter(HTML + "polyline"))
+    points = [tuple(map(float, p.split(",")))
+              for p in curve.get("points").split()]
+    assert len(points) < 1000 and len(text) < 200000
+    assert min(y for _, y in points) == 8.0  # the one that stands out
+
+
+def nothing(b):
+    write(b, "none", [line("start", 1, version="1", ranks=2)])
+    said, root, _ = page_of(b, "none")
+    assert said["step"] == 0 and said["loss"] is None, said
+    assert facts(root)["progress"] == "no step was made"
+    assert "tell of no step" in b.call("report", "none")
+    os.makedirs(b.at("empty"))
+    assert "--log-dir" in b.call("report", "empty", code=65)
+    assert not os.path.exists(b.at("empty/report.html"))
+    b.call("report", "missing", code=74)
+    b.call("report", "none", "-o", "none/missing/page.html", code=74)
+    b.call("report", code=64)
+
+
+def main():
+    penstock, norm = map(os.path.abspath, sys.argv[1:3])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        b = evaluate.Bench(penstock, norm, None, sys.argv[3], folder)
+        for part in whole, hostile, again, nothing:
+            part(b)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
