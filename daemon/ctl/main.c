@@ -18,7 +18,8 @@ static const struct pstctl_command *const commands[] = {
     &pstctl_pause,   &pstctl_resume,      &pstctl_stop,      &pstctl_trace,
     &pstctl_ops,     &pstctl_checkpoints, &pstctl_calibrate, &pstctl_modules,
     &pstctl_weights, &pstctl_swap,        &pstctl_freeze,    &pstctl_unfreeze,
-    &pstctl_attr,    &pstctl_flight,      &pstctl_report,    &pstctl_top,
+    &pstctl_attr,    &pstctl_flight,      &pstctl_report,    &pstctl_doctor,
+    &pstctl_top,
 };
 
 static uint64_t start_us;

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_DOCTOR_CHECK_H
+#define PENSTOCK_DAEMON_CTL_DOCTOR_CHECK_H
+/*
+ * What is looked at before a job runs here. A check adds a finding for each
+ * thing that is wrong: a fault if a job cannot run so, a warning if it will be
+ * slow or may break later, a note if it only should be known. One thread.
+ */
+#include "daemon/common/config.h"
+#include "stages/base/vec.h"
+
+enum pstctl_level { PSTCTL_NOTE, PSTCTL_WARNING, PSTCTL_FAULT };
+
+struct pstctl_finding {
+    const char *check; /* its name */
+    enum pstctl_level level;
+    char *text, *remedy; /* owned */
+};
+
+struct pstctl_doctor {
+    const struct pstd_config *config;
+    const char
+        *root; /* in front of /proc, /sys and /dev/shm; "" but in tests */
+    const char *check; /* that is under way */
+    struct PST_VEC(struct pstctl_finding) findings;
+    bool failed; /* out of memory */
+};
+
+typedef void (*pstctl_check_fn)(struct pstctl_doctor *d);
+
+struct pstctl_check {
+    const char *name, *about;
+    pstctl_check_fn fn;
+};
+
+void pstctl_found(struct pstctl_doctor *d, enum pstctl_level level,
+                  const char *remedy, const char *fmt, ...) PST_PRINTF(4, 5);
+/* Of a file below the root: up to size - 1 bytes without the last newline;
+ * false if it is not there. */
+bool pstctl_peek(const struct pstctl_doctor *d, const char *path, char *ret,
+                 size_t size);
+/* NULL if it is not set or empty. */
+const char *pstctl_environment(const char *name);
+
+/* Rows of each source. */
+extern const struct pstctl_check pstctl_checks_programs[],
+    pstctl_checks_machine[], pstctl_checks_limits[], pstctl_checks_folders[];
+extern const size_t pstctl_n_programs, pstctl_n_machine, pstctl_n_limits,
+    pstctl_n_folders;
+
+#endif
