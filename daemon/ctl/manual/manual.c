@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+/* `penstock manual` and `penstock completion`: pages and words made of the
+ * tables of commands and options, so that they cannot differ from these. */
+#include "daemon/ctl/ctl.h"
+#include "daemon/ctl/out.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#define OF_PENSTOCKD                                                           \
+    (PSTD_OPT_TRAIN | PSTD_OPT_RANKS | PSTD_OPT_DAEMON | PSTD_OPT_CONNECT)
+
+static void print_lines(const char *text)
+{
+    while (*text != '\0') {
+        const size_t n = strcspn(text, "\n");
+
+        pstctl_printf(stdout, "%.*s\n", (int)n, text);
+        text += n + (text[n] == '\n');
+    }
+}
+
+/* --- pages ---------------------------------------------------------------- */
+
+/* What man reads as it stands. */
+static void add_roff(struct pst_str *out, const char *text)
+{
+    bool begins = true;
+
+    for (; *text != '\0'; text++) {
+        if (begins && (*text == '.' || *text == '\''))
+            pst_str_add(out, "\\&");
+        if (*text == '\\')
+            pst_str_add(out, "\\e");
+        else if (*text == '-')
+            pst_str_add(out, "\\-");
+        else
+            pst_str_addn(out, text, 1);
+        begins = *text == '\n';
+    }
+}
+
+static void add_head(struct pst_str *out, const char *name, const char *summary,
+                     const char *words)
+{
+    pst_str_add(out, ".TH ");
+    for (const char *at = name; *at != '\0'; at++) {
+        const char upper = (char)toupper((unsigned char)*at);
+
+        pst_str_addn(out, &upper, 1);
+    }
+    pst_str_add(out, " 1 \"\" \"penstock " PST_VERSION "\"\n.SH NAME\n");
+    add_roff(out, name);
+    pst_str_add(out, " \\- ");
+    add_roff(out, summary);
+    pst_str_add(out, "\n.SH SYNOPSIS\n.B ");
+    add_roff(out, words);
+    pst_str_add(out, "\n");
+}
+
+static void add_option(struct pst_str *out, const struct pstd_option *row)
+{
+    pst_str_add(out, ".TP\n");
+    if (row->letter != 0)
+        pst_str_addf(out, "\\fB\\-%c\\fR, ", row->letter);
+    pst_str_add(out, "\\fB\\-\\-");
+    add_roff(out, row->name);
+    pst_str_add(out, "\\fR");
+    if (row->value != NULL) {
+        pst_str_add(out, " \\fI");
+        add_roff(out, row->value);
+        pst_str_add(out, "\\fR");
+    }
+    pst_str_add(out, "\n");
+    add_roff(out, row->help);
+    if (row->start != NULL) {
+        pst_str_add(out, " [");
+        add_roff(out, row->start);
+        pst_str_add(out, "]");
+    }
+    pst_str_add(out, "\n");
+}
+
+static void add_options(struct pst_str *out, unsigned groups)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    pst_str_add(out, ".SH OPTIONS\n");
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].groups & (groups | PSTD_OPT_ALL))
+            add_option(out, &rows[i]);
+    pst_str_add(out, ".SH ENVIRONMENT\nEach option is also a variable: "
+                     "\\-\\-log\\-dir is PENSTOCK_LOG_DIR, unless the command "
+                     "line has it, too.\n");
+}
+
+static void add_end(struct pst_str *out, const char *also)
+{
+    pst_str_add(out,
+                ".SH EXIT STATUS\n0 done, 1 failed, 2 there is a difference, "
+                "64 usage, 65 bad input, 69 no daemon, 74 input or output, 75 "
+                "try again, 77 not permitted, 78 configuration, 130 "
+                "interrupted.\n.SH SEE ALSO\n");
+    add_roff(out, also);
+    pst_str_add(out, "\n");
+}
+
+static void add_command(struct pst_str *out, const struct pstctl_command *c)
+{
+    struct pst_str name = {0}, words = {0};
+
+    pst_str_addf(&name, "penstock-%s", c->name);
+    pst_str_addf(&words, "penstock %s %s%s[options]", c->name, c->args,
+                 *c->args != '\0' ? " " : "");
+    add_head(out, pst_str_text(&name), c->summary, pst_str_text(&words));
+    if (c->help != NULL) {
+        pst_str_add(out, ".SH DESCRIPTION\n");
+        add_roff(out, c->help);
+        pst_str_add(out, "\n");
+    }
+    add_options(out, c->groups);
+    add_end(out, "penstock(1), penstockd(1)");
+    pst_str_fini(&name);
+    pst_str_fini(&words);
+}
+
+static void add_all(struct pst_str *out)
+{
+    size_t n;
+    const struct pstctl_command *const *all = pstctl_commands(&n);
+
+    add_head(out, "penstock", "trains and serves models as pipelines of stages",
+             "penstock COMMAND [options]");
+    pst_str_add(out, ".SH COMMANDS\n");
+    for (size_t i = 0; i < n; i++) {
+        pst_str_add(out, ".TP\n\\fB");
+        add_roff(out, all[i]->name);
+        pst_str_add(out, "\\fR\n");
+        add_roff(out, all[i]->summary);
+        pst_str_add(out, "\n");
+    }
+    add_end(out, "penstock-run(1) and a page of each other command, "
+                 "penstockd(1)");
+}
+
+static void add_penstockd(struct pst_str *out)
+{
+    add_head(out, "penstockd", "one rank of a job, or all of them",
+             "penstockd PLAN [options]");
+    pst_str_add(out,
+                ".SH DESCRIPTION\nStarted by `penstock run', or by hand with "
+                "mpirun; runs come from the control socket.\n");
+    add_options(out, OF_PENSTOCKD);
+    add_end(out, "penstock(1), penstock-run(1), penstock-train(1)");
+}
+
+static enum pst_status run_manual(const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    const char *name = config->n_args > 0 ? config->args[0] : NULL;
+    const struct pstctl_command *command = NULL;
+    struct pst_str page = {0};
+    size_t n;
+    const struct pstctl_command *const *all = pstctl_commands(&n);
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < n && name != NULL; i++)
+        if (strcmp(all[i]->name, name) == 0)
+            command = all[i];
+    if (command != NULL)
+        add_command(&page, command);
+    else if (name == NULL)
+        add_all(&page);
+    else if (strcmp(name, "penstockd") == 0)
+        add_penstockd(&page);
+    else
+        status = pst_diag_set(diag, PST_ERR_USAGE,
+                              "there is no command \"%s\"; see penstock --help",
+                              name);
+    if (status == PST_OK && page.failed)
+        status = pst_diag_nomem(diag, page.len);
+    if (status == PST_OK)
+        print_lines(pst_str_text(&page));
+    pst_str_fini(&page);
+    return status;
+}
+
+/* --- words ---------------------------------------------------------------- */
+
+static void add_names(struct pst_str *out, unsigned groups)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].groups & (groups | PSTD_OPT_ALL))
+            pst_str_addf(out, " --%s", rows[i].name);
+}
+
+/* What follows an option: one of some words, a file, a job, or anything. An
+ * option may mean the same in all commands. */
+static void add_values(struct pst_str *out, enum pstd_option_type type)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+    bool any = false;
+
+    for (size_t i = 0; i < n; i++) {
+        if (rows[i].type != type)
+            continue;
+        if (type == PSTD_CHOICE) {
+            pst_str_addf(out, "    --%s) words=\"", rows[i].name);
+            for (const char *at = rows[i].value; *at != '\0'; at++)
+                pst_str_addn(out, *at == '|' ? " " : at, 1);
+            pst_str_add(out, "\" ;;\n");
+            continue;
+        }
+        pst_str_addf(out, "%s--%s", any ? "|" : "    ", rows[i].name);
+        any = true;
+    }
+    if (any)
+        pst_str_add(out,
+                    type == PSTD_PATH ? ") files=1 ;;\n" : ") return ;;\n");
+}
+
+static enum pst_status run_completion(const struct pstd_config *config,
+                                      struct pst_diag *diag)
+{
+    struct pst_str out = {0};
+    size_t n;
+    const struct pstctl_command *const *all = pstctl_commands(&n);
+
+    (void)config;
+    pst_str_add(&out,
+                "# bash completion of penstock, made by `penstock "
+                "completion`\n_penstock() {\n"
+                "  local cur=${COMP_WORDS[COMP_CWORD]} words= files=\n"
+                "  local prev=${COMP_WORDS[COMP_CWORD-1]}\n"
+                "  COMPREPLY=()\n"
+                "  [[ $cur == = ]] && cur=\n"
+                "  [[ $prev == = ]] && prev=${COMP_WORDS[COMP_CWORD-2]}\n"
+                "  if ((COMP_CWORD == 1)); then\n    words=\"--help --version");
+    for (size_t i = 0; i < n; i++)
+        pst_str_addf(&out, " %s", all[i]->name);
+    pst_str_add(&out,
+                "\"\n    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+                "    return\n  fi\n  case $prev in\n"
+                "    --job) words=$(ls "
+                "\"${XDG_RUNTIME_DIR:-/nonexistent}/penstock\" "
+                "\"/tmp/penstock-$UID\" 2>/dev/null) ;;\n");
+    add_values(&out, PSTD_CHOICE);
+    add_values(&out, PSTD_PATH);
+    add_values(&out, PSTD_UINT);
+    add_values(&out, PSTD_REAL);
+    add_values(&out, PSTD_TEXT);
+    add_values(&out, PSTD_SOURCE);
+    add_values(&out, PSTD_LIST);
+    add_values(&out, PSTD_GRID);
+    pst_str_add(&out, "    *)\n      if [[ $cur != -* ]]; then files=1; else\n"
+                      "        case ${COMP_WORDS[1]} in\n");
+    for (size_t i = 0; i < n; i++) {
+        pst_str_addf(&out, "          %s) words=\"", all[i]->name);
+        add_names(&out, all[i]->groups);
+        pst_str_add(&out, "\" ;;\n");
+    }
+    pst_str_add(&out,
+                "        esac\n      fi ;;\n  esac\n"
+                "  if [[ $files ]]; then\n"
+                "    COMPREPLY=($(compgen -f -- \"$cur\"))\n  else\n"
+                "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n  fi\n"
+                "}\ncomplete -o filenames -F _penstock penstock\n");
+    if (out.failed) {
+        pst_str_fini(&out);
+        return pst_diag_nomem(diag, 0);
+    }
+    print_lines(pst_str_text(&out));
+    pst_str_fini(&out);
+    return PST_OK;
+}
+
+const struct pstctl_command pstctl_manual = {
+    "manual",
+    "[COMMAND|penstockd]",
+    0,
+    1,
+    0,
+    "a page for man: of a command, of penstockd, or of all commands",
+    "Made of the tables that --help is made of: `penstock manual run | man -l "
+    "-` shows one.",
+    run_manual};
+const struct pstctl_command pstctl_completion = {
+    "completion",
+    "",
+    0,
+    0,
+    0,
+    "a script that makes bash complete commands and options",
+    "source <(penstock completion)",
+    run_completion};

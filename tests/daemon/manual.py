@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Manual pages and completion have every command and every option.
+
+usage: manual.py PENSTOCK PENSTOCKD FOLDER    FOLDER has the built pages
+"""
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+OPTION = re.compile(r"^  (?:-\w, )?(--[\w-]+)", re.MULTILINE)
+
+
+def ask(*words, **options):
+    done = subprocess.run(words, text=True, check=False, timeout=60,
+                          capture_output=True, **options)
+    assert done.returncode == 0 and not done.stderr, (words, done)
+    return done.stdout
+
+
+def check_page(name, page, options):
+    lines = page.splitlines()
+    assert lines[0].startswith(f'.TH {name.upper()} 1 ""'), lines[0]
+    assert [x[4:] for x in lines if x.startswith(".SH ")][:2] == \
+        ["NAME", "SYNOPSIS"]
+    for line in lines:  # nothing is taken for a request that is none
+        assert line[:1] != "'" and (line[:1] != "." or line[:3] in
+                                    (".TH", ".SH", ".TP", ".B ")), line
+    found = re.findall(r"^(?:\\fB\\-\w\\fR, )?\\fB\\-\\-(\S+?)\\fR", page,
+                       re.MULTILINE)
+    found = ["--" + x.replace("\\-", "-") for x in found]
+    assert found == options, (name, set(found) ^ set(options))
+    if shutil.which("groff"):
+        text = ask("groff", "-man", "-Tascii", "-ww", "-P-cbou",
+                   input=page)
+        assert all(x in text.replace("\n", " ") for x in options), name
+    assert page.isascii()
+
+
+def complete(script, words):
+    """What bash offers for the last of the words."""
+    quoted = " ".join(f"'{x}'" for x in words)
+    said = ask("bash", "-c", f"source '{script}'\nCOMP_WORDS=({quoted})\n"
+               f"COMP_CWORD={len(words) - 1}\n_penstock\n"
+               'printf "%s\\n" "${COMPREPLY[@]}"')
+    return [x for x in said.splitlines() if x]
+
+
+def main():
+    penstock, penstockd, folder = map(os.path.abspath, sys.argv[1:4])
+    usage = ask(penstock, "--help")
+    names = re.findall(r"^  ([a-z]+) +\S", usage.split("commands:")[1],
+                       re.MULTILINE)
+    assert len(names) > 25
+    pages = {os.path.basename(x)[:-2] for x in glob.glob(folder + "/*.1")}
+    assert pages == {"penstock", "penstockd",
+                     *(f"penstock-{x}" for x in names)}, pages
+    page = ask(penstock, "manual")
+    assert all(f"\n\\fB{name}\\fR\n" in page for name in names)
+    check_page("penstock", page, [])
+    script = f"{folder}/penstock.bash"
+    assert set(complete(script, ["penstock", ""])) == \
+        {"--help", "--version", *names}
+    assert complete(script, ["penstock", "checkpoi"]) == ["checkpoint",
+                                                          "checkpoints"]
+    total = 0
+    for name in names:
+        options = OPTION.findall(ask(penstock, name, "--help"))
+        with open(f"{folder}/penstock-{name}.1", encoding="utf-8") as file:
+            check_page(f"penstock-{name}", file.read(), options)
+        assert complete(script, ["penstock", name, "--"]) == options, name
+        total += len(options)
+    with open(f"{folder}/penstockd.1", encoding="utf-8") as file:
+        check_page("penstockd", file.read(),
+                   [x for x in OPTION.findall(ask(penstockd, "--help"))
+                    if x != "--version"])
+    # Values: of a list, after a sign, files, none.
+    assert complete(script, ["penstock", "run", "--dtype", "b"]) == ["bf16"]
+    assert complete(script, ["penstock", "run", "--dtype", "=", ""]) == \
+        ["f32", "bf16"]
+    assert "/etc/passwd" in complete(script, ["penstock", "run", "--data",
+                                              "/etc/passw"])
+    assert complete(script, ["penstock", "run", "--steps", ""]) == []
+    assert "/etc/passwd" in complete(script, ["penstock", "run",
+                                              "/etc/passw"])
+    said = subprocess.run([penstock, "manual", "none"], check=False,
+                          capture_output=True)
+    assert said.returncode == 64, said
+    print(f"{len(pages)} pages, {total} options",
+          "" if shutil.which("groff") else "(groff is not installed)")
+
+
+if __name__ == "__main__":
+    main()
