@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes lost.pt2 (PyTorch 2.13) next to this file: a buffer and a window on it
-that is not persistent, to which torch.export.save gives a copy of the storage.
+"""Writes lost.pt2 and halves.pt2 (PyTorch 2.13) next to this file: a buffer and
+a window on it that is not persistent, to which torch.export.save gives a copy of
+the storage; the same with two windows, which have all of that copy together.
 """
 import os
 
@@ -20,8 +21,22 @@ class Lost(torch.nn.Module):
         return self.cache * 1
 
 
-program = torch.export.export(Lost(), (torch.ones(4),), strict=False)
-for node in program.graph.nodes: # no machine paths
-    node.meta["stack_trace"] = None
-    node.meta.pop("from_node", None)
-torch.export.save(program, os.path.join(HERE, "lost.pt2"))
+class Halves(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("cache", torch.arange(8.0))
+        self.register_buffer("front", self.cache[:4], persistent=False)
+        self.register_buffer("back", self.cache[4:], persistent=False)
+
+    def forward(self, x):
+        self.front.add_(x)
+        self.back.mul_(x)
+        return self.cache * 1
+
+
+for name, model in ("lost", Lost()), ("halves", Halves()):
+    program = torch.export.export(model, (torch.ones(4),), strict=False)
+    for node in program.graph.nodes: # no machine paths
+        node.meta["stack_trace"] = None
+        node.meta.pop("from_node", None)
+    torch.export.save(program, os.path.join(HERE, f"{name}.pt2"))

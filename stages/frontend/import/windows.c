@@ -226,33 +226,58 @@ static enum pst_status note_itself(struct pst_state *state,
     return pst_diag_nomem(state->import->diag, 0);
 }
 
-/* Windows i to k, of one record in order of their places, leave bytes of it to
- * nobody: the file has given a window, or windows of other dtypes, a copy of
- * the storage, so PyTorch does not see any more who shares memory either. */
-static enum pst_status note_lost(struct pst_state *state,
-                                 const struct sorted *s, size_t i, size_t k)
+/* Do the windows leave bytes of their record to nobody? */
+static bool leaves_bytes(const struct sorted *s, size_t i, size_t k)
 {
     const struct pst_weight *w = s->at[i]->weight;
-    const size_t item = pst_dtype_size(w->meta.dtype);
-    struct pst_model *model = state->import->model;
     int64_t end = 0;
     bool gap = false;
-    char *note;
 
-    if (w->entry == NULL)
-        return PST_OK;
     for (; i < k; i++) {
         gap = gap || s->at[i]->weight->offset > end;
         end = PST_MAX(end, end_of(s->at[i]->weight));
     }
-    if (!gap && (size_t)end * item >= (size_t)w->entry->size)
+    return gap ||
+           (size_t)end * pst_dtype_size(w->meta.dtype) < (size_t)w->entry->size;
+}
+
+/* Have parts alone, none of them persistent, a record as large as one of
+ * persistent tensors? That is kept in another part of the file. */
+static bool is_second_copy(const struct sorted *s, size_t i, size_t k)
+{
+    const struct pst_weight *w = s->at[i]->weight;
+    bool apart = k - i > 1, twin = false;
+
+    for (size_t g = i; g < k; g++)
+        apart =
+            apart && !s->at[g]->persistent &&
+            pst_meta_bytes(&s->at[g]->weight->meta) < (size_t)w->entry->size;
+    for (size_t g = 0; g < s->n && apart && !twin; g++)
+        twin = s->at[g]->persistent && s->at[g]->weight->entry != NULL &&
+               s->at[g]->weight->entry->size == w->entry->size;
+    return apart && twin;
+}
+
+/* Of windows i to k, of one record in order of their places: the file has given
+ * a window, or windows of other dtypes, a copy of the storage, so PyTorch does
+ * not see any more who shares memory either. */
+static enum pst_status note_lost(struct pst_state *state,
+                                 const struct sorted *s, size_t i, size_t k)
+{
+    const struct pst_weight *w = s->at[i]->weight;
+    struct pst_model *model = state->import->model;
+    const bool gaps = w->entry != NULL && leaves_bytes(s, i, k);
+    char *note;
+
+    if (w->entry == NULL || (!gaps && !is_second_copy(s, i, k)))
         return PST_OK;
     note = pst_arena_printf(
         &model->arena,
         "W_ALIAS_LOST: \"%s\" is a part of the %zu bytes that the file keeps "
-        "for it, and the rest is no tensor's: what shared memory with it in "
-        "the model has a copy of its own in the file",
-        w->fqn, (size_t)w->entry->size);
+        "for it, %s: what shared memory with it in the model has a copy of its "
+        "own in the file",
+        w->fqn, (size_t)w->entry->size,
+        gaps ? "and the rest is no tensor's" : "and no tensor has all of them");
     if (note == NULL || !pst_vec_push(TAG, &model->notes, note))
         return pst_diag_nomem(state->import->diag, 0);
     return PST_OK;
