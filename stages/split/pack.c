@@ -347,29 +347,9 @@ static enum pst_status pack_body(struct packer *p, ProtobufCBinaryData *ret,
     return PST_OK;
 }
 
-static void pack_runs(struct packer *p, const struct pst_folded *folded,
-                      Penstock__Plan__PlanFile *ret)
-{
-    const size_t n = folded->runs.n;
-    Penstock__Plan__Run *items = make(p, n, sizeof(*items));
-
-    ret->runs = make(p, n, sizeof(*ret->runs));
-    for (size_t i = 0; i < n && !p->failed; i++) {
-        const struct pst_fold_run *run = &folded->runs.at[i];
-
-        penstock__plan__run__init(&items[i]);
-        items[i].line = run->line;
-        items[i].period = run->period;
-        items[i].count = run->count;
-        items[i].deltas = folded->deltas.at + run->first;
-        items[i].n_deltas = run->n_deltas;
-        ret->runs[i] = &items[i];
-    }
-    ret->n_runs = n;
-}
-
 /* file has the body; it keeps it if folding does not make it smaller. */
-static enum pst_status fold_body(struct packer *p, struct pst_folded *folded,
+static enum pst_status fold_body(struct pst_folded *folded,
+                                 struct pst_str *runs,
                                  Penstock__Plan__PlanFile *file,
                                  struct pst_diag *diag)
 {
@@ -380,14 +360,15 @@ static enum pst_status fold_body(struct packer *p, struct pst_folded *folded,
 
     if (status == PST_ERR_UNSUPPORTED)
         return PST_OK;
+    if (status == PST_OK)
+        status = pst_fold_pack_runs(folded, runs, diag);
     if (status != PST_OK)
         return status;
     other.body.len = 0;
     other.lines.data = (uint8_t *)folded->lines.text;
     other.lines.len = folded->lines.len;
-    pack_runs(p, folded, &other);
-    if (p->failed)
-        return pst_diag_nomem(diag, folded->runs.n);
+    other.runs.data = (uint8_t *)runs->text;
+    other.runs.len = runs->len;
     if (penstock__plan__plan_file__get_packed_size(&other) <
         penstock__plan__plan_file__get_packed_size(file))
         *file = other;
@@ -400,6 +381,7 @@ enum pst_status pst_plan_pack(struct pst_plan *plan, void **ret,
     struct packer p = {.plan = plan};
     Penstock__Plan__PlanFile file = PENSTOCK__PLAN__PLAN_FILE__INIT;
     struct pst_folded folded = {0};
+    struct pst_str runs = {0};
     enum pst_status status;
 
     pst_arena_init(&p.arena, TAG);
@@ -407,7 +389,7 @@ enum pst_status pst_plan_pack(struct pst_plan *plan, void **ret,
     file.version = PST_PLAN_VERSION;
     file.digest = plan->digest;
     if (status == PST_OK)
-        status = fold_body(&p, &folded, &file, diag);
+        status = fold_body(&folded, &runs, &file, diag);
     if (status == PST_OK) {
         *ret_size = penstock__plan__plan_file__get_packed_size(&file);
         *ret = pst_alloc(TAG, *ret_size);
@@ -416,6 +398,7 @@ enum pst_status pst_plan_pack(struct pst_plan *plan, void **ret,
         else
             penstock__plan__plan_file__pack(&file, *ret);
     }
+    pst_str_fini(&runs);
     pst_folded_fini(&folded);
     pst_arena_fini(&p.arena);
     return status;

@@ -483,29 +483,17 @@ static size_t max_lines(size_t size)
 static enum pst_status unfold_body(const Penstock__Plan__PlanFile *file,
                                    struct pst_str *ret, struct pst_diag *diag)
 {
+    const size_t max = max_lines(file->lines.len);
     struct pst_folded folded = {0};
-    enum pst_status status = PST_OK;
+    enum pst_status status = pst_fold_unpack_runs(
+        file->runs.data, file->runs.len, max / sizeof(int64_t), &folded, diag);
 
-    for (size_t i = 0; i < file->n_runs && status == PST_OK; i++) {
-        const Penstock__Plan__Run *pb = file->runs[i];
-        const struct pst_fold_run run = {.line = pb->line,
-                                         .period = pb->period,
-                                         .count = pb->count,
-                                         .first = folded.deltas.n,
-                                         .n_deltas = pb->n_deltas};
-
-        if (!pst_vec_push(TAG, &folded.runs, run) ||
-            !pst_vec_reserve(TAG, &folded.deltas, pb->n_deltas))
-            status = pst_diag_nomem(diag, pb->n_deltas);
-        for (size_t k = 0; k < pb->n_deltas && status == PST_OK; k++)
-            folded.deltas.at[folded.deltas.n++] = pb->deltas[k];
-    }
     pst_str_addn(&folded.lines, (const char *)file->lines.data,
                  file->lines.len);
     if (status == PST_OK && folded.lines.failed)
         status = pst_diag_nomem(diag, file->lines.len);
     if (status == PST_OK)
-        status = pst_unfold(&folded, max_lines(file->lines.len), ret, diag);
+        status = pst_unfold(&folded, max, ret, diag);
     if (status != PST_OK)
         pst_diag_prefix(diag, "%s", PST_PLAN_FILE);
     pst_folded_fini(&folded);

@@ -20,24 +20,31 @@ static unsigned pick(unsigned n)
     return (unsigned)(seed >> 33) % n;
 }
 
-/* Returns the bytes that are kept, runs and deltas as a file has them at most.
- * The lines have to come back as they were. */
+/* Returns the bytes that are kept. The lines have to come back as they were,
+ * from runs that were bytes. */
 static size_t fold(const struct pst_str *text)
 {
-    struct pst_folded folded = {0};
-    struct pst_str again = {0};
+    struct pst_folded folded = {0}, read = {0};
+    struct pst_str again = {0}, runs = {0};
     size_t ret;
 
     assert_false(text->failed);
     assert_ok(pst_fold_lines(pst_str_text(text), text->len, &folded, &diag),
               &diag);
-    assert_ok(pst_unfold_lines(&folded, text->len, &again, &diag), &diag);
+    assert_ok(pst_fold_pack_runs(&folded, &runs, &diag), &diag);
+    assert_ok(pst_fold_unpack_runs(pst_str_text(&runs), runs.len, text->len,
+                                   &read, &diag),
+              &diag);
+    pst_str_addn(&read.lines, pst_str_text(&folded.lines), folded.lines.len);
+    assert_ok(pst_unfold_lines(&read, text->len, &again, &diag), &diag);
     if (again.len != text->len ||
         memcmp(pst_str_text(&again), pst_str_text(text), text->len) != 0)
         fail_msg("of:\n%scame:\n%s", pst_str_text(text), pst_str_text(&again));
-    ret = folded.lines.len + 12 * folded.runs.n + 2 * folded.deltas.n;
+    ret = folded.lines.len + runs.len;
     pst_folded_fini(&folded);
+    pst_folded_fini(&read);
     pst_str_fini(&again);
+    pst_str_fini(&runs);
     return ret;
 }
 
@@ -208,6 +215,61 @@ static void forged_runs_are_refused(void **state)
                      PST_ERR_INPUT);
 }
 
+/* All numbers come back as they are; what ends too early, is too large or makes
+ * too many of few bytes does not. */
+static void runs_come_back(void **state)
+{
+    static const int64_t deltas[] = {
+        0, 0, 1, -1, 7, -7, 8, 0,   -8, 0, 0, 0, 0, 0, 0, 0,         0,
+        0, 0, 0, 0,  0, 0,  5, 300, 0,  0, 0, 0, 0, 0, 0, INT64_MAX, INT64_MIN};
+    static const struct {
+        const char *bytes;
+        size_t n, max;
+    } forgeries[] = {
+        {"\x02", 1, 10},
+        {"\x02\x01\x03\x01", 4, 10},
+        {"\x02\x01\x03\x01\x10", 5, 10},     /* a delta of any size */
+        {"\x02\x01\x03\x01\xa2\x01", 6, 10}, /* 10 zeros and one more */
+        {"\x02\x01\x03\x02\x02\x02", 6, 1},
+        {"\xff\xff\xff\xff\x7f\x01\x03\x00", 8, 10},
+        {"\x02\x01\xff\xff\xff\xff\x0f\x00\x02\x01\x01\x00", 12, 10},
+        {"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 11, 10},
+    };
+    const struct pst_fold_run run = {7, 3, 90, 0, PST_COUNT(deltas)},
+                              next = {100, 1, 4, PST_COUNT(deltas), 0};
+    struct pst_folded folded = {0}, read = {0};
+    struct pst_str bytes = {0};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(deltas); i++)
+        assert_true(pst_vec_push(PST_TAG_TEST, &folded.deltas, deltas[i]));
+    assert_true(pst_vec_push(PST_TAG_TEST, &folded.runs, run) &&
+                pst_vec_push(PST_TAG_TEST, &folded.runs, next));
+    assert_ok(pst_fold_pack_runs(&folded, &bytes, &diag), &diag);
+    assert_ok(pst_fold_unpack_runs(bytes.text, bytes.len, PST_COUNT(deltas),
+                                   &read, &diag),
+              &diag);
+    assert_int_equal(read.runs.n, 2);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(read.runs.at[i].line, folded.runs.at[i].line);
+        assert_int_equal(read.runs.at[i].period, folded.runs.at[i].period);
+        assert_int_equal(read.runs.at[i].count, folded.runs.at[i].count);
+        assert_int_equal(read.runs.at[i].first, folded.runs.at[i].first);
+        assert_int_equal(read.runs.at[i].n_deltas, folded.runs.at[i].n_deltas);
+    }
+    assert_memory_equal(read.deltas.at, deltas, sizeof(deltas));
+    pst_folded_fini(&read);
+    for (size_t i = 0; i < PST_COUNT(forgeries); i++) {
+        if (pst_fold_unpack_runs(forgeries[i].bytes, forgeries[i].n,
+                                 forgeries[i].max, &read,
+                                 &diag) != PST_ERR_INPUT)
+            fail_msg("taken: %zu", i);
+        pst_folded_fini(&read);
+    }
+    pst_folded_fini(&folded);
+    pst_str_fini(&bytes);
+}
+
 static void forged_lines_are_no_message(void **state)
 {
     static const char *const wrong[] = {
@@ -242,6 +304,7 @@ int main(void)
         cmocka_unit_test(odd_numbers_come_back),
         cmocka_unit_test(random_texts_come_back),
         cmocka_unit_test(forged_runs_are_refused),
+        cmocka_unit_test(runs_come_back),
         cmocka_unit_test(forged_lines_are_no_message),
     };
     const char *given = getenv("PST_TEST_SEED");

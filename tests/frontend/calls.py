@@ -180,6 +180,17 @@ def cuts(penstock, folder):
             assert have[0] in want, (pair, have)
 
 
+def sizes(penstock, folder):
+    """32 equal blocks need at most 1.3 times the plan.pb of one."""
+    with tempfile.TemporaryDirectory() as work:
+        size = {}
+        for name in "u17-one", "u17":
+            run(penstock, "split", os.path.join(folder, f"{name}.pt2"), "-o",
+                os.path.join(work, name), "--policy", "flops", "--stages", "1")
+            size[name] = os.path.getsize(os.path.join(work, name, "plan.pb"))
+        assert size["u17"] <= 1.3 * size["u17-one"], size
+
+
 def pictures(penstock, folder):
     """Stages with the calls that they have."""
     file = os.path.join(folder, "u17.pt2")
@@ -228,6 +239,7 @@ def main():
     refusals(penstock, folder)
     goldens(penstock, golden)
     cuts(penstock, folder)
+    sizes(penstock, folder)
     pictures(penstock, folder)
     assert len(expected) > 70
     print(f"{len(expected) - failed} passed, {failed} failed")

@@ -360,28 +360,17 @@ static void change_folded(struct pst_folded *folded)
 static void write_folded(const struct base *base, uint8_t *body, size_t size)
 {
     Penstock__Plan__PlanFile file = PENSTOCK__PLAN__PLAN_FILE__INIT;
-    Penstock__Plan__Run runs[64], *list[64];
     struct pst_folded folded = {0};
-    struct pst_str again = {0};
+    struct pst_str again = {0}, runs = {0};
     struct pst_diag diag;
 
     pst_diag_init(&diag);
     if (pst_fold(&penstock__plan__plan__descriptor, body, size, &folded,
                  &diag) == PST_OK) {
         change_folded(&folded);
-        for (size_t i = 0; i < folded.runs.n && i < PST_COUNT(runs); i++) {
-            const struct pst_fold_run *run = &folded.runs.at[i];
-
-            penstock__plan__run__init(&runs[i]);
-            runs[i].line = run->line;
-            runs[i].period = run->period;
-            runs[i].count = run->count;
-            runs[i].deltas = folded.deltas.at + run->first;
-            runs[i].n_deltas = run->n_deltas;
-            list[i] = &runs[i];
-            file.n_runs++;
-        }
-        file.runs = list;
+        assert_ok(pst_fold_pack_runs(&folded, &runs, &diag), &diag);
+        file.runs.data = (uint8_t *)runs.text;
+        file.runs.len = runs.len;
         file.lines.data = (uint8_t *)folded.lines.text;
         file.lines.len = folded.lines.len;
         if (pst_unfold(&folded, (size_t)1 << 20, &again, &diag) == PST_OK)
@@ -392,6 +381,7 @@ static void write_folded(const struct base *base, uint8_t *body, size_t size)
     } else {
         write_plan(base, body, size);
     }
+    pst_str_fini(&runs);
     pst_str_fini(&again);
     pst_folded_fini(&folded);
 }

@@ -66,6 +66,17 @@ enum pst_status pst_unfold_lines(const struct pst_folded *folded, size_t max,
                                  struct pst_str *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
+/* --- runs.c --------------------------------------------------------------- */
+
+enum pst_status pst_fold_pack_runs(const struct pst_folded *folded,
+                                   struct pst_str *ret,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* And back: fills in runs and deltas, of these at most `max`. They are
+ * untrusted: PST_ERR_INPUT. */
+enum pst_status pst_fold_unpack_runs(const void *data, size_t size, size_t max,
+                                     struct pst_folded *ret,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
+
 /* --- message.c ------------------------------------------------------------ */
 
 /* A packed message that pst_wire_scan has passed as lines; PST_ERR_UNSUPPORTED

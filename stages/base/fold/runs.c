@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Runs as bytes, all numbers varints. Of each run: lines since the end of the
+ * one before, period, count, how many deltas are not 0, and these. Most of them
+ * are 0 or small, so one is a number of zeros before it and itself in zigzag:
+ *
+ *     16 zeros + delta      1 to 15
+ *     16 zeros, delta       any
+ */
+#include "stages/base/fold/fold.h"
+
+#include "stages/base/checked.h"
+
+#define TAG   PST_TAG_PLAN
+#define SMALL 16
+
+static void put(struct pst_str *out, uint64_t value)
+{
+    char byte;
+
+    for (; value >= 0x80; value >>= 7) {
+        byte = (char)(value | 0x80);
+        pst_str_addn(out, &byte, 1);
+    }
+    byte = (char)value;
+    pst_str_addn(out, &byte, 1);
+}
+
+static uint64_t zigzag(int64_t x)
+{
+    return (uint64_t)x << 1 ^ (x < 0 ? UINT64_MAX : 0);
+}
+
+static void put_deltas(struct pst_str *out, const int64_t *at, size_t n)
+{
+    uint64_t zeros = 0, others = 0;
+
+    for (size_t i = 0; i < n; i++)
+        others += at[i] != 0;
+    put(out, others);
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t code = zigzag(at[i]);
+
+        if (code == 0) {
+            zeros++;
+            continue;
+        }
+        put(out, zeros * SMALL + (code < SMALL ? code : 0));
+        if (code >= SMALL)
+            put(out, code);
+        zeros = 0;
+    }
+}
+
+enum pst_status pst_fold_pack_runs(const struct pst_folded *folded,
+                                   struct pst_str *ret, struct pst_diag *diag)
+{
+    uint32_t end = 0;
+
+    for (size_t i = 0; i < folded->runs.n; i++) {
+        const struct pst_fold_run *run = &folded->runs.at[i];
+
+        put(ret, run->line - end);
+        put(ret, run->period);
+        put(ret, run->count);
+        put_deltas(ret, folded->deltas.at + run->first, run->n_deltas);
+        end = run->line + run->count;
+    }
+    return ret->failed ? pst_diag_nomem(diag, ret->len) : PST_OK;
+}
+
+/* --- and back, untrusted ---------------------------------------------------
+ */
+
+struct bytes {
+    const unsigned char *at, *end;
+};
+
+static bool take(struct bytes *b, uint64_t max, uint64_t *ret)
+{
+    *ret = 0;
+    for (unsigned shift = 0; shift < 64 && b->at < b->end; shift += 7) {
+        const unsigned char byte = *b->at++;
+
+        *ret |= (uint64_t)(byte & 0x7f) << shift;
+        if (!(byte & 0x80))
+            return *ret <= max;
+    }
+    return false;
+}
+
+/* False: no delta, or more than `max` of them. */
+static bool take_delta(struct bytes *b, struct pst_folded *ret, size_t max,
+                       bool *ret_failed)
+{
+    uint64_t code, zeros;
+
+    if (!take(b, UINT64_MAX, &code))
+        return false;
+    zeros = code / SMALL;
+    code %= SMALL;
+    if ((code == 0 && !take(b, UINT64_MAX, &code)) || ret->deltas.n >= max ||
+        zeros >= max - ret->deltas.n)
+        return false;
+    *ret_failed = !pst_vec_reserve(TAG, &ret->deltas, (size_t)zeros + 1);
+    if (*ret_failed)
+        return false;
+    for (; zeros > 0; zeros--)
+        ret->deltas.at[ret->deltas.n++] = 0;
+    ret->deltas.at[ret->deltas.n++] =
+        (int64_t)(code >> 1 ^ (code & 1 ? UINT64_MAX : 0));
+    return true;
+}
+
+static bool take_run(struct bytes *b, struct pst_folded *ret, size_t max,
+                     uint64_t *end, bool *ret_failed)
+{
+    struct pst_fold_run run = {.first = ret->deltas.n};
+    uint64_t gap, period, count, n;
+
+    if (!take(b, UINT32_MAX, &gap) || !take(b, UINT32_MAX, &period) ||
+        !take(b, UINT32_MAX, &count) || !take(b, UINT32_MAX, &n) ||
+        *end + gap > UINT32_MAX)
+        return false;
+    for (; n > 0; n--)
+        if (!take_delta(b, ret, max, ret_failed))
+            return false;
+    run.line = (uint32_t)(*end + gap);
+    run.period = (uint32_t)period;
+    run.count = (uint32_t)count;
+    run.n_deltas = ret->deltas.n - run.first;
+    *end += gap + count;
+    *ret_failed = !pst_vec_push(TAG, &ret->runs, run);
+    return !*ret_failed;
+}
+
+enum pst_status pst_fold_unpack_runs(const void *data, size_t size, size_t max,
+                                     struct pst_folded *ret,
+                                     struct pst_diag *diag)
+{
+    struct bytes b = {data, (const unsigned char *)data + size};
+    bool failed = false;
+    uint64_t end = 0;
+
+    while (b.at < b.end)
+        if (!take_run(&b, ret, max, &end, &failed))
+            return failed
+                       ? pst_diag_nomem(diag, size)
+                       : pst_diag_set(diag, PST_ERR_INPUT,
+                                      "folded lines: a repetition is damaged");
+    return PST_OK;
+}
