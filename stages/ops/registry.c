@@ -206,19 +206,17 @@ bool pst_op_runs_for_effect(const struct pst_op *op)
 
 /* --- inference ---------------------------------------------------------- */
 
-/* A view without elements may begin anywhere in its storage, its end included;
- * beyond that its offset means nothing. */
+/* A view without elements may begin anywhere, beyond its storage too, as
+ * PyTorch's do: only a number has to be left of it. */
 static void settle_empty(struct pst_infer *c, unsigned k)
 {
     const struct pst_value *alias = c->alias_of[k];
-    const struct pst_value *base = alias->base != NULL ? alias->base : alias;
-    const int64_t size = (int64_t)pst_dtype_size(c->out[k].dtype);
     int64_t first;
 
     if (pst_meta_numel(&c->out[k]) == 0 &&
         (PST_ADD(pst_view_offset(alias, c->out[k].dtype, 0), c->offset[k],
                  &first) ||
-         first < 0 || first > (int64_t)pst_meta_span(&base->meta) / size))
+         first < 0 || first > INT32_MAX))
         c->offset[k] = 0;
 }
 

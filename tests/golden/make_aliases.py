@@ -427,6 +427,17 @@ def empty():
                ["x", "y", "z"], 0)
     yield case("chunks", floats(), {"a": ("s", [0, 4], [4, 1], 0)},
                [("chunk", ["%a", 3, 0], ["x", "y", "z"])], ["x", "y", "z"], 0)
+    # They begin where they would with elements, beyond the storage too.
+    for where in 2, 12:
+        spec = {"a": ("s", [3, 0], [1, 1], where)}
+        yield case(f"rows-{where}", floats(), spec,
+                   [("select.int", ["%a", 0, 2], "u"),
+                    ("unbind.int", ["%a", 0], ["v", "w", "x"]),
+                    ("split.Tensor", ["%a", 2, 0], ["y", "z"])],
+                   ["u", "v", "w", "x", "y", "z"], 0)
+        yield case(f"new-rows-{where}", floats(), spec,
+                   [("clone", ["%a"], "b"), ("select.int", ["%b", 0, 2], "u"),
+                    ("slice.Tensor", ["%b", 0, 1, 3], "v")], ["u", "v"], 0)
     yield case("written", floats(), {"a": ("s", [0, 4], [4, 1], 0),
                                      "b": ("s", [4], [1], 0)},
                [("fill_.Scalar", ["%a", 3.], "x"),
