@@ -20,6 +20,7 @@ struct pstctl_ask {
     struct pstctl_conn conns[PSTCTL_TOP_RANKS]; /* fd -1: none */
     uint64_t pids[PSTCTL_TOP_RANKS];            /* of the daemons */
     uint64_t seen[PSTCTL_TOP_RANKS];            /* number of the last event */
+    uint64_t newest;                            /* event of rank 0 */
     char path[PSTD_SOCKET_PATH + 1];            /* of rank 0 */
     double since;                               /* of the run, on our clock */
     uint64_t since_step;
@@ -210,7 +211,10 @@ static bool ask_log(struct pstctl_ask *ask, struct pstctl_top_view *v,
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
     pstd_frame *frame;
 
-    get.n = rank == 0 ? MANY : FEW;
+    get.n = rank != 0 ? FEW
+            : ask->newest > ask->seen[0]
+                ? (uint32_t)PST_MIN(ask->newest - ask->seen[0], (uint64_t)MANY)
+                : 1;
     request.body_case = PST__CONTROL__REQUEST__BODY_GET_LOG;
     request.get_log = &get;
     frame = call(&ask->conns[rank], &request, PST__CONTROL__REPLY__BODY_LOG);
@@ -265,6 +269,7 @@ static bool ask_status(struct pstctl_ask *ask, struct pstctl_top_view *v)
     (void)snprintf(v->job, sizeof(v->job), "%s", ask->conns[0].job);
     (void)snprintf(v->state, sizeof(v->state), "%s", s->state);
     (void)snprintf(v->error, sizeof(v->error), "%s", s->last_error);
+    ask->newest = s->seq;
     v->ranks = ask->conns[0].ranks;
     v->stages = s->stages;
     v->paused = s->paused;
