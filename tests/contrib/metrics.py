@@ -166,6 +166,32 @@ def rotates(b, root, times):
           "logrotate" if LOGROTATE else "renaming (logrotate is not installed)")
 
 
+def truncates(b, times):
+    """By copytruncate a file goes on with a whole line; what was written
+    between copy and truncation is lost, and nothing else."""
+    job = b.begin(*b.words("cut", "--steps", "1000000000", "--log-every", "1"))
+    path = b.at("cut/rank-0.log")
+    until = time.monotonic() + 60
+    parts = []
+    for _ in range(times + 1):
+        while not os.path.exists(path) or b.bytes_of(path).count(b"\n") < 20:
+            assert time.monotonic() < until and job.poll() is None
+            time.sleep(.01)
+        parts.append(b.bytes_of("cut/rank-0.log"))
+        os.truncate(path, 0)
+    job.terminate()
+    job.communicate(timeout=30)
+    last = lost = 0
+    for part in parts:
+        # A line may have been read while it was written.
+        seen = [logs.parse(line)[0]["seq"] for line in
+                part[:part.rindex(b"\n") + 1].decode().splitlines(True)]
+        assert seen == list(range(seen[0], seen[0] + len(seen)))
+        lost += seen[0] - last - 1
+        last = seen[-1]
+    print(f"{times} truncations, {last} lines, {lost} lost")
+
+
 def check(text, names):
     found, lines = {}, text.split("\n")
     assert lines.pop() == "" and len(lines) % 3 == 0, text[-200:]
@@ -192,6 +218,7 @@ def main():
         with evaluate.Bench(penstock, norm, None, "self", folder) as b:
             file_is_whole(b, names, reads)
             rotates(b, root, max(3, reads // 100))
+            truncates(b, max(3, reads // 100))
     print("ok")
 
 
