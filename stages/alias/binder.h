@@ -91,6 +91,11 @@ enum pst_status pst_binder_inherit(struct pst_binder *b, struct pst_value *v,
 /* Refuses v if another operand has numbers with a gradient there. */
 enum pst_status pst_binder_check_history(struct pst_binder *b,
                                          struct pst_value *v) PST_MUST_CHECK;
+/* v as it stands, and its gradient. NULL after a failure. */
+struct pst_value *pst_binder_read(struct pst_binder *b, struct pst_value *v);
+/* Remembers that the window of v is written, and asks whether it may be. */
+enum pst_status pst_binder_note_write(struct pst_binder *b,
+                                      struct pst_value *v) PST_MUST_CHECK;
 /* `source` has gone into the window of `written`. */
 enum pst_status pst_binder_note_history(
     struct pst_binder *b, struct pst_value *written,

@@ -195,47 +195,14 @@ static struct pst_arg *newest(struct emission *e)
             b->build.status =
                 pst_arg_copy(&b->graph->arena, &e->args[i], &now[i], b->diag);
         if (now[i].kind == PST_ARG_VALUE)
-            now[i].value = pst_functionalise_read(b->functional, now[i].value);
+            now[i].value = pst_binder_read(b, now[i].value);
         for (unsigned k = 0; now[i].kind == PST_ARG_VALUES && k < now[i].n; k++)
             if (now[i].values[k] != NULL)
-                now[i].values[k] =
-                    pst_functionalise_read(b->functional, now[i].values[k]);
+                now[i].values[k] = pst_binder_read(b, now[i].values[k]);
     }
     if (b->build.status == PST_OK)
         b->build.status = pst_build_args(&b->build, e->schema, now, n, ret);
     return b->build.status == PST_OK ? ret : NULL;
-}
-
-/* Remembers that the window of v is written, and asks whether it may be. */
-static enum pst_status note_write(struct pst_binder *b, struct pst_value *v)
-{
-    struct pst_owner *owner = pst_binder_owner(b, v);
-    struct pst_write write = {v, 0};
-
-    if (owner == NULL) /* an intermediate */
-        return b->build.status;
-    write.owner = (size_t)(owner - b->owners.at);
-    if (owner->leaf && !b->build.no_grad &&
-        !pst_functionalise_is_detached(b->functional, v))
-        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
-                            "E_LEAF: leaf \"%s\", which wants a gradient, is "
-                            "written outside of no_grad",
-                            b->operands[owner->operand].leaf);
-    if (owner->expanded)
-        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
-                            "E_SELF_OVERLAP: several elements of leaf \"%s\", "
-                            "which is written, share memory",
-                            b->operands[owner->operand].leaf);
-    if (owner->stage >= 0 && owner->stage != (int)b->stage &&
-        !b->operands[owner->operand].from_before)
-        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
-                            "E_SHARED_MUT: \"%s\" is written in stage %d and "
-                            "in stage %u",
-                            b->operands[owner->operand].as.name, owner->stage,
-                            b->stage);
-    owner->stage = (int)b->stage;
-    return pst_vec_push(TAG, &b->writes, write) ? PST_OK
-                                                : pst_binder_no_memory(b);
 }
 
 /* The dimensions from the widest stride to the narrowest. */
@@ -412,7 +379,7 @@ static enum pst_status emit_rewrite(struct emission *e,
     for (unsigned i = 0; i < PST_MAX_WRITES && status == PST_OK; i++) {
         if (w.writes[i] == NULL)
             continue;
-        status = note_write(b, e->args[i].value);
+        status = pst_binder_note_write(b, e->args[i].value);
         if (status == PST_OK &&
             pst_functionalise_write(b->functional, e->args[i].value,
                                     w.writes[i]) == NULL)
@@ -454,7 +421,7 @@ static enum pst_status emit_inplace(struct emission *e)
         pst_build_args(&b->build, e->schema, e->args, e->schema->n_args, args);
     written = e->args[0].value;
     if (status == PST_OK && !(e->row->flags & PST_OP_VIEW)) {
-        status = note_write(b, written);
+        status = pst_binder_note_write(b, written);
         if (status == PST_OK)
             status = follow_history(e, written);
     }

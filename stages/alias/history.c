@@ -6,6 +6,8 @@
  */
 #include "stages/alias/binder.h"
 #include "stages/frontend/functional/overlap.h"
+#include "stages/graph/build.h"
+#include "stages/ops/rows.h"
 
 #define TAG PST_TAG_GRAPH
 
@@ -95,4 +97,92 @@ enum pst_status pst_binder_note_history(struct pst_binder *b,
         return b->build.status;
     return pst_vec_push(TAG, &b->carriers, carrier) ? PST_OK
                                                     : pst_binder_no_memory(b);
+}
+
+/* --- reading and writing -------------------------------------------------- */
+
+/* v as it stands. Of a leaf whose elements share memory the numbers are those
+ * of the storage, while gradients go to the leaf, which has one for each
+ * element: as before, or for a view, as PyTorch makes its history
+ * again, as as_strided divides them. */
+struct pst_value *pst_binder_read(struct pst_binder *b, struct pst_value *v)
+{
+    struct pst_value *now = pst_functionalise_read(b->functional, v);
+    const struct pst_owner *owner = now != NULL && now != v && !b->build.no_grad
+                                        ? pst_binder_owner(b, v)
+                                        : NULL;
+    struct pst_value *leaf;
+
+    if (owner == NULL || !owner->expanded ||
+        pst_functionalise_is_detached(b->functional, v))
+        return now;
+    leaf = b->values[owner->operand];
+    if (v != leaf)
+        leaf = pst_emit(
+            &b->build, &pst_op_as_strided,
+            PST_ARGS(pst_v(leaf), pst_ints(v->meta.size, v->meta.rank),
+                     pst_ints(v->meta.stride, v->meta.rank), pst_i(v->offset)));
+    return leaf == NULL ? NULL
+                        : pst_emit(&b->build, &pst_op_with_history,
+                                   PST_ARGS(pst_v(now), pst_v(leaf)));
+}
+
+struct reading {
+    const struct pst_value *storage;
+    bool any;
+};
+
+static void note_reading(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct reading *r = ctx;
+
+    (void)arg;
+    r->any = r->any || pst_value_storage(*slot) == r->storage;
+}
+
+/* Has a node that is differentiated read the expanded leaf? Its storage carries
+ * no gradient, so that nobody else asks before it is written. */
+static bool was_read(const struct pst_binder *b, const struct pst_owner *leaf)
+{
+    struct reading r = {.storage = leaf->value};
+
+    for (size_t i = 0; i < b->graph->nodes.n && !r.any; i++) {
+        struct pst_node *node = b->graph->nodes.at[i];
+
+        if (node->n_outs > 0 && node->outs[0]->base == NULL &&
+            pst_functionalise_carries(b->functional, node->outs[0]))
+            pst_node_uses(node, note_reading, &r);
+    }
+    return r.any;
+}
+
+enum pst_status pst_binder_note_write(struct pst_binder *b, struct pst_value *v)
+{
+    struct pst_owner *owner = pst_binder_owner(b, v);
+    struct pst_write write = {v, 0};
+
+    if (owner == NULL) /* an intermediate */
+        return b->build.status;
+    write.owner = (size_t)(owner - b->owners.at);
+    if (owner->leaf && !b->build.no_grad &&
+        !pst_functionalise_is_detached(b->functional, v))
+        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
+                            "E_LEAF: leaf \"%s\", which wants a gradient, is "
+                            "written outside of no_grad",
+                            b->operands[owner->operand].leaf);
+    if (owner->expanded && was_read(b, owner))
+        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
+                            "E_ALIAS_NONDIFF: leaf \"%s\" is written, but its "
+                            "numbers before that are needed for a gradient",
+                            b->operands[owner->operand].leaf);
+    if (owner->stage >= 0 && owner->stage != (int)b->stage &&
+        !b->operands[owner->operand].from_before)
+        return pst_diag_set(b->diag, PST_ERR_UNSUPPORTED,
+                            "E_SHARED_MUT: \"%s\" is written in stage %d and "
+                            "in stage %u",
+                            b->operands[owner->operand].as.name, owner->stage,
+                            b->stage);
+    owner->stage = (int)b->stage;
+    return pst_vec_push(TAG, &b->writes, write) ? PST_OK
+                                                : pst_binder_no_memory(b);
 }

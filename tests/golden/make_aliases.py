@@ -591,6 +591,43 @@ def texts():
                error="aten.copy_.default(v, u): ")
 
 
+def expanded():
+    """A leaf whose elements share memory: one gradient for each of them, after
+    a write under no_grad too."""
+    quiet = {"no_grad": True}
+    row = {"w": ("s", [4], [0], 1), "c": ("c", [4], [1], 0)}
+    rows = {"w": ("s", [2, 3], [0, 1], 1), "c": ("c", [2, 3], [3, 1], 0)}
+    data = {"s": ("float32", ONE_TO_12[:6]),
+            "c": ("float32", [2., 3., 5., 7., 11., 13.])}
+    loss = [("mul.Tensor", ["%w", "%c"], "p"), ("sum", ["%p"], "loss")]
+    view = [("select.int", ["%w", 0, 1], "v")]
+    for name, spec, ops in [
+            ("fill", row, [("fill_.Scalar", ["%w", 9.], "f", quiet)]),
+            ("zero", rows, [("zero_", ["%w"], "f", quiet)]),
+            ("part", row, [("slice.Tensor", ["%w", 0, 1, 3], "v"),
+                           ("fill_.Scalar", ["%v", 9.], "f", quiet)]),
+            ("row", rows, [*view, ("fill_.Scalar", ["%v", 9.], "f", quiet)]),
+            ("row-added", rows, [*view, ("add_.Scalar", ["%v", 1.], "f",
+                                         quiet)]),
+            ("twice", rows, [("fill_.Scalar", ["%w", 2.], "f", quiet), *view,
+                             ("mul_.Scalar", ["%v", 3.], "g", quiet)])]:
+        yield case(name, data, spec, [*ops, *loss], ["loss"], 0, leaves=["w"])
+        if spec is rows and ops[0][2] == "v":
+            after = [("mul.Tensor", ["%v", "%v"], "p"),
+                     ("sum", ["%p"], "loss")]
+            yield case(f"{name}-seen", data, spec, [*ops, *after], ["loss"], 0,
+                       leaves=["w"])
+    for name, ops, word in [
+            ("add", [("add_.Scalar", ["%w", 1.], "f", quiet)],
+             "E_SELF_OVERLAP"),
+            ("with-grad", [("fill_.Scalar", ["%w", 1.], "f")], "E_LEAF")]:
+        yield case(name, data, row, [*ops, *loss], ["loss"], leaves=["w"],
+                   error=word)
+    yield case("read-before", data, row,
+               [*loss, ("fill_.Scalar", ["%w", 9.], "f", quiet)], ["loss"],
+               leaves=["w"], error="E_ALIAS_NONDIFF")
+
+
 def turns():
     """rot90 has the strides of flip, transposed."""
     for k in range(-1, 4):
@@ -601,7 +638,7 @@ def turns():
 
 
 GROUPS = [bits, beyond, offsets, before, leaves, names, strides, empty,
-          places, sets, fills, turns, texts,
+          places, sets, fills, expanded, turns, texts,
           histories]
 
 
