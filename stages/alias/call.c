@@ -140,6 +140,13 @@ static const char *at(const struct filling *f, unsigned storage, int64_t byte)
     return (const char *)f->storages[storage].data + byte;
 }
 
+/* dst may be NULL if there are no bytes. */
+static void put(void *dst, const char *from, const struct pst_meta *meta)
+{
+    if (pst_meta_numel(meta) > 0)
+        memcpy(dst, from, pst_meta_bytes(meta));
+}
+
 static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
                             unsigned input, void *dst, struct pst_diag *diag)
 {
@@ -156,8 +163,8 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
         pst_program_input_name(true, b, name);
         if (strcmp(in->name, name) != 0)
             continue;
-        memcpy(dst, at(f, alias->bases[b].storage, alias->bases[b].begin),
-               pst_meta_bytes(&in->meta));
+        put(dst, at(f, alias->bases[b].storage, alias->bases[b].begin),
+            &in->meta);
         return PST_OK;
     }
     for (unsigned i = 0; i < alias->n; i++) {
@@ -167,7 +174,7 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
         if (strcmp(in->name, name) != 0)
             continue;
         pst_program_range(o, bound->absolute, &begin, &end);
-        memcpy(dst, at(f, o->storage, begin), pst_meta_bytes(&in->meta));
+        put(dst, at(f, o->storage, begin), &in->meta);
         return PST_OK;
     }
     return pst_diag_set(diag, PST_ERR_INTERNAL, "no operand is called \"%s\"",
