@@ -50,7 +50,7 @@ static void print_usage(FILE *out)
                   "Exit codes: 0 ok, 1 failed, 2 there is a difference, 64 "
                   "usage, 65 bad input,\n69 no daemon, 74 input or output, 75 "
                   "try again, 77 not permitted,\n78 configuration, 130 "
-                  "interrupted.\n");
+                  "interrupted, 143 ended by SIGTERM.\n");
 }
 
 static void print_help(const struct pstctl_command *command)

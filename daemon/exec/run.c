@@ -357,23 +357,37 @@ static enum pst_status dump_final(struct pstd_session *s, struct pst_diag *diag)
 }
 
 /* Everything from the first step to the last file. A faulty step left the
- * state as it was before it, so that is saved as after a stop. */
+ * state as it was before it, so that is saved as after a stop. The dump comes
+ * first: a job that dies at it goes on from an older checkpoint, and makes it
+ * again. */
 static enum pst_status run(struct pstd_session *s, struct pst_diag *diag)
 {
-    struct pst_diag later;
+    struct pst_diag save_diag, dump_diag;
     bool now = false;
-    enum pst_status status = steps(s, &now, diag), saved = PST_OK;
+    enum pst_status status = steps(s, &now, diag);
+    enum pst_status saved = PST_OK, dumped = PST_OK;
 
+    if (status == PST_OK)
+        dumped = dump_final(s, &dump_diag);
+    if (dumped == PST_ERR_PEER || dumped == PST_ERR_INTERNAL) {
+        *diag = dump_diag;
+        return dumped;
+    }
     if (status != PST_OK && status != PST_ERR_RANGE && status != PST_ERR_INPUT)
         return status;
     if (!now)
-        saved = pstd_session_save(s, PSTD_SAVE_LAST,
-                                  status == PST_OK ? NULL : diag->text, &later);
+        saved =
+            pstd_session_save(s, PSTD_SAVE_LAST,
+                              status == PST_OK ? NULL : diag->text, &save_diag);
     if (status == PST_OK && saved != PST_OK) {
-        *diag = later;
+        *diag = save_diag;
         status = saved;
     }
-    return status == PST_OK ? dump_final(s, diag) : status;
+    if (status == PST_OK && dumped != PST_OK) {
+        *diag = dump_diag;
+        status = dumped;
+    }
+    return status;
 }
 
 /* Faults that leave ranks and memory as they were. */

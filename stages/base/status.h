@@ -28,7 +28,8 @@
     X(ERR_DENIED, -15, 77, "not permitted")                                    \
     X(ERR_DIFFERENT, -16, 2, "there is a difference")                          \
     X(ERR_CANCELLED, -17, 130, "cancelled")                                    \
-    X(ERR_INTERNAL, -18, 1, "internal error")
+    X(ERR_TERMINATED, -19, 143, "ended by SIGTERM")                            \
+    X(ERR_INTERNAL, -18, 1, "internal error") /* the last one */
 
 enum pst_status {
 #define PST_STATUS_ROW(name, value, exit_code, text) PST_##name = (value),

@@ -8,6 +8,7 @@
 
 #include "stages/base/checked.h"
 #include "stages/base/str.h"
+#include "stages/run/engine.h"
 
 #define MAX_PATH 4096
 
@@ -52,17 +53,20 @@ static bool find_number(const char *text, const char *key, uint64_t *ret)
 /* Names of the files of a version of control groups. */
 struct version {
     const char *mount, *limit, *usage, *cache[2];
+    const char *events; /* has "oom_kill N" */
 };
 
 static const struct version versions[] = {
     {"/sys/fs/cgroup",
      "memory.max",
      "memory.current",
-     {"inactive_file ", "active_file "}},
+     {"inactive_file ", "active_file "},
+     "memory.events"},
     {"/sys/fs/cgroup/memory",
      "memory.limit_in_bytes",
      "memory.usage_in_bytes",
-     {"total_inactive_file ", "total_active_file "}},
+     {"total_inactive_file ", "total_active_file "},
+     "memory.oom_control"},
 };
 
 static bool group_number(const char *root, const char *folder, const char *name,
@@ -100,8 +104,9 @@ static bool group_headroom(const char *root, const struct version *v,
 
 /* The group of this process and all above it: each has its own limit. */
 static void look_at_groups(const char *root, const struct version *v,
-                           const char *group, struct pst_headroom *ret)
+                           const char *group, void *ctx)
 {
+    struct pst_headroom *const ret = ctx;
     char folder[MAX_PATH];
     const size_t mount = strlen(v->mount);
     uint64_t headroom;
@@ -123,8 +128,24 @@ static void look_at_groups(const char *root, const struct version *v,
     }
 }
 
+static void count_kills(const char *root, const struct version *v,
+                        const char *group, void *ctx)
+{
+    uint64_t *const kills = ctx;
+    char path[MAX_PATH], text[1024];
+
+    if (snprintf(path, sizeof(path), "%s%s/%s", v->mount, group, v->events) >=
+        (int)sizeof(path))
+        return;
+    read_text(root, path, text, sizeof(text));
+    (void)find_number(text, "oom_kill ", kills);
+}
+
+typedef void (*group_fn)(const char *root, const struct version *v,
+                         const char *group, void *ctx);
+
 /* Lines "0::/path" (version 2) and "N:memory:/path". */
-static void find_groups(const char *root, struct pst_headroom *ret)
+static void each_group(const char *root, group_fn fn, void *ctx)
 {
     char text[MAX_PATH], *save = NULL;
 
@@ -138,10 +159,22 @@ static void find_groups(const char *root, struct pst_headroom *ret)
             continue;
         *path++ = '\0';
         if (strcmp(line, "0:") == 0)
-            look_at_groups(root, &versions[0], path, ret);
+            fn(root, &versions[0], path, ctx);
         else if (strcmp(names, ":memory") == 0)
-            look_at_groups(root, &versions[1], path, ret);
+            fn(root, &versions[1], path, ctx);
     }
+}
+
+uint64_t pst_headroom_oom_kills(const char *root)
+{
+    uint64_t kills = UINT64_MAX;
+    char text[32768];
+
+    each_group(root, count_kills, &kills);
+    if (kills != UINT64_MAX)
+        return kills;
+    read_text(root, "/proc/vmstat", text, sizeof(text));
+    return find_number(text, "oom_kill ", &kills) ? kills : 0;
 }
 
 void pst_headroom_look(const char *root, struct pst_headroom *ret)
@@ -156,7 +189,7 @@ void pst_headroom_look(const char *root, struct pst_headroom *ret)
     if (find_number(text, "MemAvailable:", &kib) &&
         !PST_MUL(kib, (uint64_t)1024, &bytes))
         ret->host = bytes;
-    find_groups(root, ret);
+    each_group(root, look_at_groups, ret);
 }
 
 /* --- all ranks ------------------------------------------------------------ */

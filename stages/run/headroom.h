@@ -5,7 +5,11 @@
  * Memory that is left for arenas. An arena is populated when it is mapped: one
  * that does not fit would be ended by the kernel, without a word. Exec thread.
  */
-#include "stages/run/engine.h"
+#include "stages/base/diag.h"
+
+#include <stdint.h>
+
+struct pst_engine;
 
 /* UINT64_MAX: not known, or no limit. */
 struct pst_headroom {
@@ -18,6 +22,10 @@ struct pst_headroom {
 /* Looks below `root` ("" for this system) at /proc and at the control groups
  * of either version. What is missing or garbled is not known. */
 void pst_headroom_look(const char *root, struct pst_headroom *ret);
+
+/* Processes of this one's control group that the kernel has ended so far for
+ * want of memory, below `root`; of the host where no group counts them. */
+uint64_t pst_headroom_oom_kills(const char *root);
 
 /* COLLECTIVE, once all ranks are planned. PST_ERR_NOMEM, on rank 0, if the
  * ranks of a host, or of a group, want more than there is: `bytes` of each

@@ -240,10 +240,11 @@ def check_terminal(job):
     job.finished("closed")
 
 
-def saved_at_the_end(job, name, client):
+def saved_at_the_end(job, name, client, code):
     """The run was stopped in order: its last step is a good checkpoint."""
     _, err = client.communicate(timeout=PATIENCE)
-    assert client.returncode == 130 and "--resume goes on" in err, (name, err)
+    assert client.returncode == code and "--resume goes on" in err, (
+        name, client.returncode, err)
     step = int(re.search(r"stopped after step (\d+)", err)[1])
     rows = json.loads(job.check("checkpoints", name, "--json").stdout)
     newest = max(rows["checkpoints"], key=lambda row: row["step"])
@@ -268,7 +269,8 @@ def check_signals(job):
         for number in signals:
             for pid in targets:
                 os.kill(pid, number)
-        saved_at_the_end(job, name, client)
+        # Who is asked itself ends by that signal.
+        saved_at_the_end(job, name, client, 143 if to_all is None else 130)
 
     client = job.start("usr1", "--quiet", steps=endless)
     job.await_log("usr1", "event=step")

@@ -9,6 +9,7 @@ kills     a rank is killed at a named point, drawn by the seed: the job comes to
 budget    a job that dies again and again at one step is given up
 launcher  mpirun, or the supervisor, is killed: no process is left
 causes    what last_exit.json and supervisor.log say of each kind of end
+dump      what the last file says
 detach    the job in the background
 """
 import glob
@@ -66,6 +67,9 @@ class Bench:
         out, err = job.communicate(timeout=100)
         assert job.returncode == code, (words, env, job.returncode, out, err)
         return out + err
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
 
     def weights(self, name):
         folder = os.path.join(self.folder, name, f"step-{STEPS:08d}")
@@ -256,6 +260,23 @@ def causes(b):
         code=64)
 
 
+def dump(b):
+    """A rank that is killed at the job's last file takes nothing with it."""
+    want = b.path(b.fresh())
+    b.call(*b.words("dumped", "--dump", want))
+    for nth in 1, 2:
+        name = b.fresh()
+        env, flag = b.once(f"save:{nth}", 0)
+        words = b.words(name, "--max-restarts", "2", "--dump", b.path(name) +
+                        ".dump")
+        words[words.index("--checkpoint-every") + 1] = "0"
+        b.call(*words, **env)
+        assert not os.path.exists(flag)
+        with open(b.path(name) + ".dump", "rb") as got, open(want, "rb") as right:
+            assert got.read() == right.read(), nth
+        assert b.weights(name) == b.want
+
+
 def launcher(b):
     """Whichever process is killed, the others go; nothing stays behind."""
     name = b.fresh()
@@ -323,7 +344,7 @@ def main():
         kills(b, number, random.Random(seed))
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])
-        for part in budget, causes, launcher, detach:
+        for part in budget, causes, dump, launcher, detach:
             part(b)
             b.no_files_left()
     print("ok")

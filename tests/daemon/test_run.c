@@ -234,7 +234,7 @@ static void stops_in_order(void **state)
                           "logstop"));
     drive_await("logstop/rank-0.log", "event=step", NULL);
     assert_int_equal(kill(pid, SIGTERM), 0);
-    drive_expect_end(pid, 130);
+    drive_expect_end(pid, 143);
     drive_says("--resume goes on from there");
     assert_true(drive_exists("ckstop"));
     drive_await("logstop/rank-0.log", "event=stopped", NULL);
@@ -288,7 +288,7 @@ static void saves_after_a_signal_to_all(void **state)
         assert_int_equal(kill(ranks[i], SIGTERM), 0);
     (void)usleep(2600000);
     assert_int_equal(kill(ranks[1], SIGCONT), 0);
-    drive_expect_end(client, 130);
+    drive_expect_end(client, 143);
     drive_says("--resume goes on from there");
     drive_await("logall/rank-0.log", "event=checkpoint_saved", NULL);
     drive_expect("penstock checkpoints ckall --verify", 0);

@@ -160,6 +160,25 @@ static void limits_of_both_versions_are_found(void **state)
     assert_true(headroom.host == UINT64_MAX && headroom.group == UINT64_MAX);
 }
 
+/* Those of other jobs do not count, where groups are told apart. */
+static void counts_who_was_killed_for_memory(void **state)
+{
+    (void)state;
+    fresh_root();
+    assert_int_equal(pst_headroom_oom_kills(root), 0);
+    put("/proc/vmstat", "nr_free_pages 7\noom_kill 12\n");
+    assert_int_equal(pst_headroom_oom_kills(root), 12);
+    put("/proc/self/cgroup", "0::/a/b\n");
+    assert_int_equal(pst_headroom_oom_kills(root), 12);
+    put("/sys/fs/cgroup/a/b/memory.events",
+        "low 0\noom 4\noom_kill 3\noom_group_kill 0\n");
+    assert_int_equal(pst_headroom_oom_kills(root), 3);
+    put("/proc/self/cgroup", "5:cpu:/x\n4:memory:/job\n");
+    put("/sys/fs/cgroup/memory/job/memory.oom_control",
+        "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
+    assert_int_equal(pst_headroom_oom_kills(root), 1);
+}
+
 /* Two ranks with 4 MiB and somewhat each. */
 static enum pst_status started(bool overcommit)
 {
@@ -267,6 +286,7 @@ int main(void)
         cmocka_unit_test(slots_that_wrap_are_refused),
         cmocka_unit_test(tensors_that_wrap_are_refused),
         cmocka_unit_test(limits_of_both_versions_are_found),
+        cmocka_unit_test(counts_who_was_killed_for_memory),
         cmocka_unit_test(ranks_that_do_not_fit_are_refused),
         cmocka_unit_test(address_limits_are_named),
     };

@@ -37,6 +37,12 @@ static bool stop_waits(void)
            (sigismember(&set, SIGTERM) == 1 || sigismember(&set, SIGINT) == 1);
 }
 
+/* Of a job that signals have ended, by the first of them. */
+static enum pst_status ended(const struct pstctl_attempt *r)
+{
+    return r->signal == SIGTERM ? PST_ERR_TERMINATED : PST_ERR_CANCELLED;
+}
+
 /* First: the run ends at a step's end, with a checkpoint. Second: at once. A
  * closed terminal ends nothing. */
 static enum pst_status take_signal(struct pstctl_attempt *r,
@@ -74,13 +80,14 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
                        info.ssi_signo, info.ssi_pid);
     r->signal_ms = now_ms();
     if (r->signals++ == 0) {
+        r->signal = (int)info.ssi_signo;
         pstctl_printf(stderr,
                       "%spenstock: %s: stopping at the end of the step; once "
                       "more to end at once\n",
                       r->progress.live ? "\n" : "", who);
         return PST_OK;
     }
-    return pst_diag_set(diag, PST_ERR_CANCELLED, "interrupted by %s", who);
+    return pst_diag_set(diag, ended(r), "interrupted by %s", who);
 }
 
 /* All options and files are accepted. Who waits for us to be detached hears of
@@ -243,12 +250,12 @@ static enum pst_status report(struct pstctl_attempt *r, struct pst_diag *diag)
         (r->config->svg != NULL || r->config->trace != NULL))
         status = draw(r, diag);
     if (status == PST_OK && (r->signals > 0 || result->stopped))
-        status = pst_diag_set(
-            diag, PST_ERR_CANCELLED, "stopped after step %llu%s",
-            (unsigned long long)result->steps,
-            r->progress.saved && r->progress.saved_step == result->steps
-                ? "; --resume goes on from there"
-                : "");
+        status = pst_diag_set(diag, ended(r), "stopped after step %llu%s",
+                              (unsigned long long)result->steps,
+                              r->progress.saved &&
+                                      r->progress.saved_step == result->steps
+                                  ? "; --resume goes on from there"
+                                  : "");
     pstd_frame_free(frame);
     return status;
 }
@@ -280,8 +287,7 @@ static enum pst_status post_mortem(struct pstctl_attempt *r,
         return pst_diag_set(diag, PST_ERR_CANCELLED,
                             "the job was stopped before its run began");
     if (status == PST_OK)
-        return pst_diag_set(diag,
-                            r->signals > 0 ? PST_ERR_CANCELLED : PST_ERR_PEER,
+        return pst_diag_set(diag, r->signals > 0 ? ended(r) : PST_ERR_PEER,
                             "the job ended before its run did");
     if (status == PST_ERR_PEER && !r->supervised)
         add_checkpoint_hint(r, diag);
@@ -334,7 +340,7 @@ enum pst_status pstctl_attempt_rest(struct pstctl_attempt *r, unsigned seconds,
             status = take_signal(r, diag);
     }
     if (status == PST_OK && r->signals > 0)
-        status = pst_diag_set(diag, PST_ERR_CANCELLED,
+        status = pst_diag_set(diag, ended(r),
                               "stopped before the job was started again; "
                               "--resume goes on from its newest checkpoint");
     return status;

@@ -21,6 +21,7 @@ struct pstctl_attempt {
     int *begun_fd;      /* closed when the run begins; NULL: nobody waits */
     bool supervised;    /* this process and the job end together */
     unsigned signals;   /* that came and end the job */
+    int signal;         /* the first of them */
     uint64_t signal_ms; /* when the newest came */
     uint64_t restarts;  /* so far */
     /* Of the newest start. */

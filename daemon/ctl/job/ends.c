@@ -27,21 +27,6 @@ const char *pstctl_cause_name(enum pstctl_cause cause)
     return names[cause];
 }
 
-uint64_t pstctl_oom_kills(void)
-{
-    char text[32768];
-    const char *at;
-    ssize_t n;
-    const int fd = open("/proc/vmstat", O_RDONLY | O_CLOEXEC);
-
-    n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
-    if (fd >= 0)
-        (void)close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    at = strstr(text, "\noom_kill ");
-    return at != NULL ? strtoull(at + 10, NULL, 10) : 0;
-}
-
 /* "... : rank 1 is stuck in step": the first rank that a text blames. */
 static int blamed(const char *text)
 {

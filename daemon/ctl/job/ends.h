@@ -16,7 +16,7 @@
     X(FAULT, "fault")       /* the run itself could not go on */               \
     X(REFUSED, "refused")   /* options or files, at the start */               \
     X(SIGNAL, "signal")     /* a rank was killed */                            \
-    X(OOM, "oom")           /* the same, and the host was out of memory */     \
+    X(OOM, "oom")           /* the same, for want of memory */                 \
     X(EXIT, "exit")         /* a rank left with an exit code */                \
     X(WATCHDOG, "watchdog") /* a rank stood still */                           \
     X(LAUNCHER, "launcher") /* mpirun was killed */
@@ -48,8 +48,6 @@ struct pstctl_end {
 void pstctl_end_of(const struct pstctl_launch *launch, const char *placement,
                    bool oom, const struct pst_diag *why,
                    struct pstctl_end *ret);
-/* Processes that this host's kernel has killed for want of memory, so far. */
-uint64_t pstctl_oom_kills(void);
 
 struct pstctl_record {
     char *dir; /* NULL: nothing is written */

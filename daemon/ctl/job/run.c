@@ -14,6 +14,7 @@
 #include "daemon/ctl/job/attempt.h"
 #include "daemon/ctl/job/ends.h"
 #include "daemon/ctl/job/restart.h"
+#include "stages/run/headroom.h"
 
 /* A job from its first start to its last end. */
 struct supervisor {
@@ -51,7 +52,7 @@ static enum pst_status start_once(struct supervisor *s,
 {
     enum pst_status status;
 
-    s->oom_kills = pstctl_oom_kills();
+    s->oom_kills = pst_headroom_oom_kills("");
     status = pstctl_attempt_start(&s->attempt, options, diag);
     return status == PST_OK ? pstctl_attempt_watch(&s->attempt, diag) : status;
 }
@@ -61,7 +62,7 @@ static enum pstctl_cause cause_of(const struct pstctl_attempt *a,
 {
     if (status == PST_OK)
         return PSTCTL_CAUSE_DONE;
-    if (status == PST_ERR_CANCELLED)
+    if (status == PST_ERR_CANCELLED || status == PST_ERR_TERMINATED)
         return PSTCTL_CAUSE_STOPPED;
     return a->begun ? PSTCTL_CAUSE_FAULT : PSTCTL_CAUSE_REFUSED;
 }
@@ -82,7 +83,7 @@ static void conclude(struct supervisor *s, enum pst_status status,
         ret->checkpoint = s->budget.step;
     if (a->died) {
         pstctl_end_of(&a->launch, a->progress.placement,
-                      pstctl_oom_kills() > s->oom_kills, why, ret);
+                      pst_headroom_oom_kills("") > s->oom_kills, why, ret);
         ret->again =
             pstctl_budget_take(&s->budget, ret->checkpoint, &ret->delay_s);
     } else {
