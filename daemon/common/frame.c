@@ -89,6 +89,12 @@ enum pst_status pstd_frames_push(struct pstd_frames *frames, const void *data,
     return PST_OK;
 }
 
+size_t pstd_frame_length(const unsigned char head[4])
+{
+    return (size_t)head[0] | (size_t)head[1] << 8 | (size_t)head[2] << 16 |
+           (size_t)head[3] << 24;
+}
+
 enum pst_status pstd_frames_next(struct pstd_frames *frames, pstd_frame **ret,
                                  struct pst_diag *diag)
 {
@@ -97,8 +103,7 @@ enum pst_status pstd_frames_next(struct pstd_frames *frames, pstd_frame **ret,
 
     if (frames->n < 4)
         return PST_AGAIN;
-    size = (size_t)frames->at[0] | (size_t)frames->at[1] << 8 |
-           (size_t)frames->at[2] << 16 | (size_t)frames->at[3] << 24;
+    size = pstd_frame_length(frames->at);
     if (size == 0 || size > frames->max_bytes)
         return pst_diag_set(diag, PST_ERR_INPUT,
                             "bad frame: %zu bytes, allowed are 1 to %zu", size,

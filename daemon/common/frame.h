@@ -37,6 +37,8 @@ enum pst_status pstd_frames_push(struct pstd_frames *frames, const void *data,
 enum pst_status pstd_frames_next(struct pstd_frames *frames, pstd_frame **ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
+/* What the 4 bytes in front of a frame say. */
+size_t pstd_frame_length(const unsigned char head[4]);
 /* One frame without its length. Returns owned. */
 enum pst_status pstd_frame_unpack(const void *data, size_t size,
                                   size_t max_fields, pstd_frame **ret,

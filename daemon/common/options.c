@@ -185,6 +185,10 @@ static const struct pstd_option rows[] = {
     TEXT(run_id, "one-run", PSTD_OPT_DAEMON, NULL, "ID",
          "begin the run that the options describe as soon as all is loaded, "
          "and end behind it; ID tells clients whose job this is"),
+    PATH(journal, "journal", PSTD_OPT_DAEMON, "FILE",
+         "of rank 0's events: who watches late gets all of them, and a job "
+         "that is started again with the same file goes on with their "
+         "numbers"),
     REAL(
         client_timeout, "client-timeout", PSTD_OPT_DAEMON, "10", 0.05, BIG,
         "seconds that a client of the control socket has to say Hello, to "

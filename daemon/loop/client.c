@@ -137,7 +137,7 @@ static void send_gap(struct pstd_client *client, uint64_t dropped)
 
 void pstd_client_send_events(struct pstd_client *client)
 {
-    const struct pstd_history *history = client->control->history;
+    struct pstd_history *history = client->control->history;
     const uint64_t oldest = pstd_history_oldest(history);
 
     if (!client->watching || client->closing || queue_of(client) > 0)
@@ -333,6 +333,8 @@ static void greet(struct pstd_client *client)
     hello.pid = (uint64_t)getpid();
     hello.level = (char *)"admin";
     hello.run_id = (char *)identity->run_id;
+    hello.first_event = identity->first_event;
+    hello.journal = (char *)identity->journal;
     frame.body_case = PST__CONTROL__FRAME__BODY_HELLO;
     frame.hello = &hello;
     pstd_client_send(client, &frame);

@@ -170,7 +170,7 @@ static unsigned places(void)
 }
 
 void pstd_control_init(struct pstd_control *c, uv_loop_t *loop,
-                       const struct pstd_history *history,
+                       struct pstd_history *history,
                        struct pstd_control_hooks hooks, double client_timeout)
 {
     memset(c, 0, sizeof(*c));

@@ -38,6 +38,8 @@ struct pstd_control_hooks {
 struct pstd_identity {
     const char *job, *run_id; /* run_id: "" of a job that stays */
     unsigned rank, ranks;
+    uint64_t first_event; /* the first of this process */
+    const char *journal;  /* "": none */
 };
 
 struct pstd_client {
@@ -59,7 +61,7 @@ struct pstd_client {
 
 struct pstd_control {
     uv_loop_t *loop;
-    const struct pstd_history *history;
+    struct pstd_history *history;
     struct pstd_control_hooks hooks;
     struct pstd_identity identity;
     double client_timeout; /* seconds */
@@ -80,7 +82,7 @@ struct pstd_control {
 
 /* Borrows loop and history. */
 void pstd_control_init(struct pstd_control *c, uv_loop_t *loop,
-                       const struct pstd_history *history,
+                       struct pstd_history *history,
                        struct pstd_control_hooks hooks, double client_timeout);
 /* Listens at path. */
 enum pst_status pstd_control_open(struct pstd_control *c, const char *path,

@@ -98,6 +98,7 @@ void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag)
 void pstd_daemon_free(struct pstd_daemon *d)
 {
     pstd_history_fini(&d->history);
+    pstd_journal_close(&d->journal);
     pst_free(d->known.placement);
     pst_free(d->known.stage);
     pst_free(d->known.checkpoint_dir);

@@ -57,6 +57,7 @@ struct pstd_daemon {
     uv_timer_t tick;
     struct pstd_watch watch;
     struct pstd_history history;
+    struct pstd_journal journal;
     uint64_t log_told; /* lost lines that were told */
     unsigned rank, ranks, processes;
     bool started;            /* rank is known */

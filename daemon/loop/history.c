@@ -51,26 +51,49 @@ bool pstd_history_add(struct pstd_history *history,
     struct pstd_packed *event = &history->events[seq % PSTD_EVENTS];
 
     pack_event(note, seq, time_us, event);
+    if (history->journal != NULL)
+        pstd_journal_add(history->journal, event->data, event->size);
     return event->data != NULL;
+}
+
+void pstd_history_use(struct pstd_history *history,
+                      struct pstd_journal *journal)
+{
+    history->journal = journal;
+    history->seq = journal->next - 1;
+}
+
+static bool is_kept(const struct pstd_history *history)
+{
+    return history->journal != NULL && history->journal->fd >= 0;
 }
 
 uint64_t pstd_history_oldest(const struct pstd_history *history)
 {
+    if (is_kept(history))
+        return history->journal->first;
     return history->seq >= PSTD_EVENTS ? history->seq - PSTD_EVENTS + 1 : 1;
 }
 
-const struct pstd_packed *pstd_history_get(const struct pstd_history *history,
+const struct pstd_packed *pstd_history_get(struct pstd_history *history,
                                            uint64_t seq)
 {
     const struct pstd_packed *event = &history->events[seq % PSTD_EVENTS];
 
     if (seq < pstd_history_oldest(history) || seq > history->seq)
         return NULL;
-    return event->data != NULL ? event : NULL;
+    if (seq + PSTD_EVENTS > history->seq && event->data != NULL)
+        return event;
+    if (!is_kept(history))
+        return NULL;
+    pstd_journal_get(history->journal, seq, &history->old.data,
+                     &history->old.size);
+    return history->old.size > 0 ? &history->old : NULL;
 }
 
 void pstd_history_fini(struct pstd_history *history)
 {
     for (size_t i = 0; i < PSTD_EVENTS; i++)
         pst_free(history->events[i].data);
+    pst_free(history->old.data);
 }

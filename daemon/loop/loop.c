@@ -37,10 +37,28 @@ static struct pstd_identity identity_of(const struct pstd_daemon *d)
 {
     const char *run_id = d->config->run_id;
 
-    return (struct pstd_identity){.job = d->job_name,
-                                  .run_id = run_id != NULL ? run_id : "",
-                                  .rank = d->rank,
-                                  .ranks = d->ranks};
+    return (struct pstd_identity){
+        .job = d->job_name,
+        .run_id = run_id != NULL ? run_id : "",
+        .rank = d->rank,
+        .ranks = d->ranks,
+        .first_event = d->history.seq + 1,
+        .journal = d->history.journal != NULL ? d->config->journal : ""};
+}
+
+/* Events of rank 0 have numbers of the job, whatever becomes of its ranks. */
+static enum pst_status open_journal(struct pstd_daemon *d,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    if (d->config->journal == NULL || d->rank != 0)
+        return PST_OK;
+    status = pstd_journal_open(d->config->journal, PSTD_JOURNAL_MAX,
+                               &d->journal, diag);
+    if (status == PST_OK)
+        pstd_history_use(&d->history, &d->journal);
+    return status;
 }
 
 /* START: this rank is known now, so log and socket can be opened. */
@@ -61,6 +79,8 @@ static enum pst_status open_outputs(struct pstd_daemon *d,
         d->prom.changed = true;
         status = pstd_prom_write(&d->prom, diag);
     }
+    if (status == PST_OK)
+        status = open_journal(d, diag);
     if (status != PST_OK)
         return status;
     if (given == NULL)
@@ -423,6 +443,7 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan)
     }
     pst_diag_init(&diag);
     d->config = config;
+    d->journal.fd = -1;
     d->plan = plan;
     d->job_name = job_name(config, plan);
     d->job.changed = on_state;

@@ -158,7 +158,7 @@ enum pst_status pstd_query_trace(struct pstd_call *call)
 
 enum pst_status pstd_query_log(struct pstd_call *call)
 {
-    const struct pstd_daemon *d = call->d;
+    struct pstd_daemon *d = call->d;
     const uint64_t wanted = PST_MIN(call->request->get_log->n, PSTD_EVENTS);
     const uint64_t first =
         d->history.seq > wanted ? d->history.seq - wanted + 1 : 1;

@@ -11,6 +11,7 @@ launcher  mpirun, or the supervisor, is killed: no process is left
 causes    what last_exit.json and supervisor.log say of each kind of end
 dump      what the last file says
 detach    the job in the background
+watchers  who looks at it meanwhile
 """
 import glob
 import json
@@ -334,6 +335,46 @@ def detach(b):
            "--die-with-client", code=64)
 
 
+def numbers(text):
+    return [json.loads(line)["seq"] for line in text.splitlines()]
+
+
+def watchers(b):
+    """Events have numbers of the job: who watches from 1 gets each once,
+    through all starts, however late. attach ends as `run` does."""
+    name = b.fresh()
+    env, flag = b.once(f"updated:{600 * b.lanes}", 0)
+    b.call(*b.words(name, "--detach", "--job", "seen", "--max-restarts", "1",
+                    "--log-every", "1", "--log-dir", name, steps=1500), **env)
+    watch = ["watch", "--job", "seen", "--from", "1", "--json"]
+    file = open(b.path("early"), "w+", encoding="utf-8")
+    early = subprocess.Popen([b.penstock, *watch], cwd=b.folder, env=b.env,
+                             stdout=file)
+    attached = b.begin("attach", "seen", "--quiet")
+    left = b.begin("attach", "seen")
+    b.await_event(name, "job_restart")
+    left.send_signal(signal.SIGINT)
+    assert left.wait() == 0 and "the job goes on" in left.stderr.read()
+    until = time.monotonic() + 40
+    while b.begin("pause", "--job", "seen").wait() != 0:
+        assert time.monotonic() < until
+        time.sleep(.02)
+    late = b.begin(*watch)
+    got = [json.loads(late.stdout.readline())["seq"] for _ in range(600)]
+    b.call("resume", "--job", "seen")
+    assert attached.wait(60) == 0, attached.stderr.read()
+    got += numbers(late.stdout.read())
+    assert not os.path.exists(flag)
+    want = list(range(1, len(got) + 1))
+    assert got == want and len(got) > 1500, (len(got), got[:9], got[-9:])
+    assert early.wait(60) == 0
+    file.seek(0)
+    got = numbers(file.read())
+    file.close()
+    assert got == want, (len(got), len(want), got[:9], got[-9:])
+    b.call("attach", "seen", code=69)
+
+
 def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
     number, seed = (int(a) for a in (*sys.argv[4:], *(
@@ -344,7 +385,7 @@ def main():
         kills(b, number, random.Random(seed))
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])
-        for part in budget, causes, dump, launcher, detach:
+        for part in budget, causes, dump, launcher, detach, watchers:
             part(b)
             b.no_files_left()
     print("ok")

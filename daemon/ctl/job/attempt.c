@@ -419,6 +419,8 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
     if (status == PST_OK)
         status = pstctl_own(r->setup.socket.text, r->setup.job.text,
                             config->socket == NULL, &r->owner, diag);
+    if (status == PST_OK && r->supervised)
+        status = pstctl_setup_journal(&r->setup, diag);
     adopt_orphans(r);
     return status;
 }
@@ -444,6 +446,7 @@ enum pst_status pstctl_attempt_start(struct pstctl_attempt *r,
     job.run_id = r->follow.run_id;
     job.session = r->setup.session.text;
     job.shm = r->setup.shm.path.text;
+    job.journal = r->setup.journal.text;
     job.held[0] = r->owner.fd;
     job.held[1] = r->setup.temp.fd;
     job.held[2] = r->setup.shm.fd;

@@ -115,6 +115,9 @@ static enum pst_status take_hello(struct pstctl_conn *conn,
     conn->pid = answer->hello->pid;
     (void)snprintf(conn->run_id, sizeof(conn->run_id), "%s",
                    answer->hello->run_id);
+    conn->first_event = answer->hello->first_event;
+    (void)snprintf(conn->journal, sizeof(conn->journal), "%s",
+                   answer->hello->journal);
     return PST_OK;
 }
 

@@ -15,6 +15,8 @@ struct pstctl_conn {
     char path[PSTD_SOCKET_PATH + 1]; /* of the socket */
     uint64_t pid;                    /* of the daemon */
     char run_id[33];                 /* "" or what --one-run gave it */
+    uint64_t first_event;            /* of this start of the daemon */
+    char journal[256];               /* of all its starts; "": none */
 };
 
 typedef Pst__Control__Request pstctl_request;

@@ -4,10 +4,18 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/ctl/job/owner.h"
 #include "stages/base/host/alive.h"
 
 #define AGAIN_MS     20 /* more for each connection that gave no frame */
 #define MAX_FAILURES 50
+#define OWNED_MS     50 /* between looks at a job without ranks */
+
+static void note_job(struct pstctl_follow *f, const struct pstctl_conn *conn)
+{
+    f->pid = conn->pid;
+    memcpy(f->journal, conn->journal, sizeof(f->journal));
+}
 
 enum pst_status pstctl_follow_init(struct pstctl_follow *f,
                                    const struct pstctl_conn *conn,
@@ -17,7 +25,7 @@ enum pst_status pstctl_follow_init(struct pstctl_follow *f,
     *f = (struct pstctl_follow){
         .conn = *conn, .next_conn = {.fd = -1}, .next = next};
     if (conn->fd >= 0)
-        f->pid = conn->pid;
+        note_job(f, conn);
     pst_str_add(&f->path, path);
     if (f->path.failed)
         return pst_diag_nomem(diag, strlen(path));
@@ -37,7 +45,8 @@ static enum pst_status check_job(struct pstctl_follow *f,
                             "end that job with `penstock stop`",
                             conn->job, (unsigned long long)conn->pid,
                             pst_str_text(&f->path));
-    if (f->pid != 0 && f->pid != conn->pid)
+    if (f->pid != 0 && f->pid != conn->pid &&
+        (f->journal[0] == '\0' || strcmp(f->journal, conn->journal) != 0))
         return pst_diag_set(diag, PST_ERR_NO_DAEMON,
                             "the job has ended; process %llu, another one, "
                             "listens at %s now",
@@ -54,7 +63,10 @@ static enum pst_status begin_watch(struct pstctl_follow *f,
     Pst__Control__Watch watch = PST__CONTROL__WATCH__INIT;
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
 
-    watch.from = f->next;
+    /* Who started these ranks wants to know nothing of those before. */
+    watch.from = f->run_id[0] != '\0'
+                     ? PST_MAX(f->next, f->next_conn.first_event)
+                     : f->next;
     request.body_case = PST__CONTROL__REQUEST__BODY_WATCH;
     request.watch = &watch;
     return pstctl_send(&f->next_conn, &request, diag);
@@ -95,7 +107,7 @@ static enum pst_status try_connect(struct pstctl_follow *f, int timeout_ms,
     }
     f->conn = f->next_conn;
     f->next_conn = (struct pstctl_conn){.fd = -1};
-    f->pid = f->conn.pid;
+    note_job(f, &f->conn);
     return PST_OK;
 }
 
@@ -161,6 +173,22 @@ enum pst_status pstctl_follow_next(struct pstctl_follow *f, int timeout_ms,
         if (++f->failures > MAX_FAILURES)
             return status;
         f->again = pst_now() + 1e-3 * AGAIN_MS * (f->failures - 1);
+    }
+}
+
+enum pst_status pstctl_follow_job(struct pstctl_follow *f, pstd_frame **ret,
+                                  struct pst_diag *diag)
+{
+    bool was_owned = true;
+
+    for (;;) {
+        const enum pst_status status = pstctl_follow_next(f, -1, ret, diag);
+
+        /* Once more: who is gone now may have started them just before. */
+        if (status != PST_ERR_NO_DAEMON || !was_owned || f->journal[0] == '\0')
+            return status;
+        was_owned = pstctl_is_owned(pst_str_text(&f->path));
+        (void)usleep(1000 * OWNED_MS);
     }
 }
 

@@ -16,6 +16,7 @@ struct pstctl_follow {
     struct pst_str path;          /* of the socket */
     char run_id[33];              /* the job must have this one; "": any */
     uint64_t pid;                 /* of its daemon; 0: not known yet */
+    char journal[256];            /* of its events; then pid may change */
     uint64_t next;                /* event wanted next; 0: from now on */
     uint64_t missed;              /* events that were gone when we asked */
     unsigned failures;            /* connections since the last frame */
@@ -35,6 +36,10 @@ enum pst_status pstctl_follow_init(struct pstctl_follow *f,
 enum pst_status pstctl_follow_next(struct pstctl_follow *f, int timeout_ms,
                                    pstd_frame **ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* The same without a limit of time, also while the ranks are started again: for
+ * as long as somebody has the job. */
+enum pst_status pstctl_follow_job(struct pstctl_follow *f, pstd_frame **ret,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* What to wait for besides: its descriptor, or -1. */
 int pstctl_follow_fd(const struct pstctl_follow *f);
 void pstctl_follow_fini(struct pstctl_follow *f);

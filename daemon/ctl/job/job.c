@@ -30,9 +30,9 @@ static enum pst_status ask_over(struct pstctl_conn *conn, uint64_t run,
     return status;
 }
 
-static enum pst_status report(struct pstctl_conn *conn,
-                              const struct pstd_config *config, uint64_t run,
-                              struct pst_diag *diag)
+enum pst_status pstctl_report_run(struct pstctl_conn *conn,
+                                  const struct pstd_config *config,
+                                  uint64_t run, struct pst_diag *diag)
 {
     pstd_frame *frame = NULL;
     enum pst_status status =
@@ -97,7 +97,8 @@ static enum pst_status attend(struct pstctl_conn *conn,
     }
     pstctl_progress_end(&progress);
     pstctl_progress_fini(&progress);
-    return status == PST_OK ? report(conn, config, run, diag) : status;
+    return status == PST_OK ? pstctl_report_run(conn, config, run, diag)
+                            : status;
 }
 
 static enum pst_status run_train(const struct pstd_config *config,

@@ -249,6 +249,7 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     add_option(&argv, "--socket", config->socket);
     add_option(&argv, "--job", job->name);
     add_option(&argv, "--one-run", job->run_id);
+    add_option(&argv, "--journal", job->journal);
     add_option(&argv, "--log-dir", config->log_dir);
     add_option(&argv, "--prom", config->prom);
     status = add_run(&argv, config, texts, diag);

@@ -30,6 +30,7 @@ struct pstctl_job {
     const char *output;  /* file for all that is printed */
     const char *session; /* folder for files of mpirun; NULL: where it likes */
     const char *shm;     /* the same for memory that ranks share */
+    const char *journal; /* file of events; NULL: none */
     unsigned ranks;      /* of a replica */
     int held[3];         /* locks that the child inherits; -1: none */
     bool supervised;     /* no process outlives this one */

@@ -137,7 +137,7 @@ static enum pst_status run_watch(const struct pstd_config *config,
     while (status == PST_OK && !ferror(stdout)) {
         pstd_frame *frame = NULL;
 
-        status = pstctl_follow_next(&follow, -1, &frame, diag);
+        status = pstctl_follow_job(&follow, &frame, diag);
         if (status != PST_OK)
             break;
         if (frame->body_case == PST__CONTROL__FRAME__BODY_EVENT &&
@@ -218,7 +218,9 @@ const struct pstctl_command pstctl_watch = {
     0,
     ASK | PSTD_OPT_WATCH,
     "events as they come",
-    "With --json each event is an object on a line of its own.",
+    "With --json each event is an object on a line of its own. Of a job that "
+    "is supervised\n(`penstock run` with --max-restarts or --detach) all "
+    "events are there, numbered through\nall starts of its ranks.",
     run_watch};
 const struct pstctl_command pstctl_trace = {
     "trace",

@@ -19,6 +19,8 @@ struct pstctl_owner {
 enum pst_status pstctl_own(const char *socket, const char *job, bool own_dir,
                            struct pstctl_owner *ret,
                            struct pst_diag *diag) PST_MUST_CHECK;
+/* Is the process there that started the job of this socket? */
+bool pstctl_is_owned(const char *socket);
 /* Others read there which processes belong to the job. */
 void pstctl_own_launcher(const struct pstctl_owner *owner, pid_t launcher);
 /* remove: nothing of the job is left. */

@@ -73,7 +73,6 @@ static enum pst_status make_temp(struct pstctl_setup *s, struct pst_diag *diag)
 {
     if (s->temp.fd >= 0)
         return PST_OK;
-    pstctl_scratch_sweep(temp_base());
     return pstctl_scratch_make(temp_base(), &s->temp, diag);
 }
 
@@ -86,6 +85,7 @@ enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
     enum pst_status status =
         pstctl_plan_open(config->args[0], config, &p, diag);
 
+    pstctl_scratch_sweep(temp_base());
     if (status == PST_OK && config->reference) {
         status = pst_plan_join(p.plan, &whole, diag);
         if (status != PST_OK)
@@ -123,6 +123,16 @@ static void make_shm(struct pstctl_setup *s)
         s->shm.fd = -1;
 }
 
+enum pst_status pstctl_setup_journal(struct pstctl_setup *s,
+                                     struct pst_diag *diag)
+{
+    enum pst_status status = make_temp(s, diag);
+
+    if (status == PST_OK)
+        pst_str_addf(&s->journal, "%s/events", pst_str_text(&s->temp.path));
+    return s->journal.failed ? pst_diag_nomem(diag, s->temp.path.len) : status;
+}
+
 enum pst_status pstctl_setup_session(struct pstctl_setup *s,
                                      const struct pstd_config *config,
                                      struct pst_diag *diag)
@@ -156,6 +166,7 @@ void pstctl_setup_fini(struct pstctl_setup *s, bool leave)
     remove_scratch(&s->shm, leave);
     pst_str_fini(&s->made);
     pst_str_fini(&s->session);
+    pst_str_fini(&s->journal);
     pst_str_fini(&s->job);
     pst_str_fini(&s->socket);
     pst_str_fini(&s->output);

@@ -12,6 +12,7 @@ struct pstctl_setup {
     struct pstctl_scratch shm;  /* memory that ranks share */
     struct pst_str made;        /* that plan */
     struct pst_str session;     /* mpirun's */
+    struct pst_str journal;     /* of events */
     struct pst_str job, socket;
     struct pst_str output, record; /* beside the socket */
 };
@@ -30,6 +31,9 @@ enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
                                   const struct pstd_config *config,
                                   unsigned *ret_ranks,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* A file for the events of all starts, which is not made here. */
+enum pst_status pstctl_setup_journal(struct pstctl_setup *s,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Before each start: empty folders for mpirun, if it is to start the ranks.
  * What jobs that were killed have left of theirs is removed. */
 enum pst_status pstctl_setup_session(struct pstctl_setup *s,

@@ -12,6 +12,11 @@ enum pst_status pstctl_wait_for(struct pstctl_conn *conn, uint64_t from,
                                 struct pstctl_progress *progress,
                                 pstd_frame **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Prints the result of a run that is over; how it went. */
+enum pst_status pstctl_report_run(struct pstctl_conn *conn,
+                                  const struct pstd_config *config,
+                                  uint64_t run,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* Of an event that says why nothing was changed: PST_ERR_IO if a file could not
  * be read or written, else PST_ERR_INPUT. */
 enum pst_status pstctl_refused(const pstctl_event *event,

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+/* `penstock attach`: a job in the background, seen as one that was started in
+ * the foreground. */
+#include "daemon/ctl/ctl.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/ctl/job/follow.h"
+#include "daemon/ctl/job/wait.h"
+#include "daemon/ctl/print.h"
+
+/* Ctrl-C is for us alone. */
+static void on_interrupt(int number)
+{
+    static const char text[] = "\npenstock: detached; the job goes on: "
+                               "`penstock stop` ends it\n";
+
+    (void)number;
+    if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
+        _exit(1);
+    _exit(0);
+}
+
+static void take_event(struct pstctl_progress *progress,
+                       const pstctl_event *event)
+{
+    if (strcmp(event->name, "start") == 0) {
+        pstctl_progress_end(progress);
+        pstctl_printf(stderr, "penstock: the ranks were started again\n");
+    }
+    pstctl_progress_event(progress, event);
+}
+
+/* *ret_run: that has ended; 0: the job is gone, and nobody has said how. */
+static enum pst_status follow(struct pstctl_follow *f,
+                              struct pstctl_progress *progress,
+                              uint64_t *ret_run, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    while (status == PST_OK && *ret_run == 0) {
+        pstd_frame *frame = NULL;
+
+        status = pstctl_follow_job(f, &frame, diag);
+        if (status == PST_OK &&
+            frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
+            take_event(progress, frame->event);
+            if (strcmp(frame->event->name, "train_end") == 0)
+                *ret_run = (uint64_t)pstctl_integer(frame->event, "run");
+        }
+        pstd_frame_free(frame);
+    }
+    return status;
+}
+
+static enum pst_status run_attach(const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    const struct sigaction interrupt = {.sa_handler = on_interrupt};
+    struct pstctl_progress progress = {.out = config->json ? stderr : stdout,
+                                       .quiet = config->quiet};
+    struct pstd_config named = *config;
+    struct pstctl_follow f = PSTCTL_FOLLOW_NONE;
+    struct pstctl_conn conn;
+    uint64_t run = 0;
+    enum pst_status status;
+
+    if (config->n_args > 0)
+        named.job = config->args[0];
+    status = pstctl_connect(&named, &conn, diag);
+    if (status != PST_OK)
+        return status;
+    (void)sigaction(SIGINT, &interrupt, NULL);
+    status = pstctl_follow_init(&f, &conn, conn.path, 0, diag);
+    if (status == PST_OK)
+        status = follow(&f, &progress, &run, diag);
+    pstctl_progress_end(&progress);
+    pstctl_progress_fini(&progress);
+    if (status == PST_OK)
+        status = pstctl_report_run(&f.conn, config, run, diag);
+    if (status == PST_ERR_NO_DAEMON)
+        status = pst_diag_set(diag, PST_ERR_PEER,
+                              "the job has ended without a result; "
+                              "last_exit.json, in the folder of --log-dir or "
+                              "--checkpoint, says how");
+    pstctl_follow_fini(&f);
+    return status;
+}
+
+const struct pstctl_command pstctl_attach = {
+    "attach",
+    "[JOB]",
+    0,
+    1,
+    PSTD_OPT_CONNECT | PSTD_OPT_JSON | PSTD_OPT_QUIET,
+    "show a job in the background as `run` shows it",
+    "Until its run is over, with the same last line and exit code. Ctrl-C ends "
+    "this command,\nnot the job.",
+    run_attach};

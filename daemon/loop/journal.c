@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/loop/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <unistd.h>
+
+#include "daemon/common/frame.h"
+#include "stages/base/alloc.h"
+
+#define HEAD 4 /* bytes of length in front of each frame */
+
+/* Size of the frame at an offset, with its length; 0: there is none. */
+static size_t frame_at(const struct pstd_journal *j, uint64_t at)
+{
+    unsigned char head[HEAD];
+    size_t size;
+
+    if (at + HEAD > j->size || pread(j->fd, head, HEAD, (off_t)at) != HEAD)
+        return 0;
+    size = HEAD + pstd_frame_length(head);
+    return size <= PSTD_REPLY_MAX && at + size <= j->size ? size : 0;
+}
+
+/* Number of the event in the frame at an offset; 0: there is none. */
+static uint64_t number_at(const struct pstd_journal *j, uint64_t at)
+{
+    const size_t size = frame_at(j, at);
+    unsigned char *data;
+    pstd_frame *frame = NULL;
+    uint64_t seq = 0;
+
+    if (size <= HEAD)
+        return 0;
+    data = pst_alloc(PST_TAG_DAEMON, size);
+    if (data != NULL && pread(j->fd, data, size, (off_t)at) == (ssize_t)size &&
+        pstd_frame_unpack(data + HEAD, size - HEAD, PSTD_REQUEST_FIELD, &frame,
+                          NULL) == PST_OK &&
+        frame->body_case == PST__CONTROL__FRAME__BODY_EVENT)
+        seq = frame->event->seq;
+    pstd_frame_free(frame);
+    pst_free(data);
+    return seq;
+}
+
+static bool mark(struct pstd_journal *j, uint64_t at)
+{
+    return (j->next - j->first) % PSTD_JOURNAL_MARK != 0 ||
+           pst_vec_push(PST_TAG_DAEMON, &j->marks, at);
+}
+
+/* Anew, from event `next` on. */
+static void empty(struct pstd_journal *j)
+{
+    if (ftruncate(j->fd, 0) != 0) {
+        (void)close(j->fd);
+        j->fd = -1;
+    }
+    j->first = j->next;
+    j->size = j->seen = 0;
+    j->marks.n = 0;
+}
+
+/* Counts whole frames; the rest of one goes. */
+static enum pst_status scan(struct pstd_journal *j, struct pst_diag *diag)
+{
+    uint64_t at = 0, last = 0;
+    size_t n;
+
+    j->first = j->next = number_at(j, 0);
+    while ((n = frame_at(j, at)) > 0) {
+        if (!mark(j, at))
+            return pst_diag_nomem(diag, sizeof(at));
+        last = at;
+        at += n;
+        j->next++;
+    }
+    if (j->first > 0 && number_at(j, last) + 1 == j->next) {
+        if (at < j->size && ftruncate(j->fd, (off_t)at) == 0)
+            j->size = at;
+        if (at == j->size)
+            return PST_OK;
+    }
+    j->next = PST_MAX(j->next, (uint64_t)1);
+    empty(j);
+    return PST_OK;
+}
+
+enum pst_status pstd_journal_open(const char *path, uint64_t max,
+                                  struct pstd_journal *ret,
+                                  struct pst_diag *diag)
+{
+    struct pstd_journal j = {.max = max};
+    enum pst_status status;
+    off_t size;
+
+    j.fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    size = j.fd >= 0 ? lseek(j.fd, 0, SEEK_END) : -1;
+    if (size < 0) {
+        const int err = errno;
+
+        if (j.fd >= 0)
+            (void)close(j.fd);
+        return pst_diag_errno(diag, err, "cannot open %s", path);
+    }
+    j.size = (uint64_t)size;
+    status = scan(&j, diag);
+    if (status != PST_OK) {
+        pstd_journal_close(&j);
+        return status;
+    }
+    *ret = j;
+    return PST_OK;
+}
+
+void pstd_journal_close(struct pstd_journal *j)
+{
+    if (j->fd >= 0)
+        (void)close(j->fd);
+    j->fd = -1;
+    pst_vec_fini(&j->marks);
+}
+
+void pstd_journal_add(struct pstd_journal *j, const void *data, size_t size)
+{
+    if (j->fd < 0)
+        return;
+    if (j->size + size > j->max)
+        empty(j);
+    if (j->fd < 0)
+        return;
+    if (size > 0 && mark(j, j->size) &&
+        pwrite(j->fd, data, size, (off_t)j->size) == (ssize_t)size) {
+        j->size += size;
+        j->next++;
+        return;
+    }
+    empty(j); /* what came after it could not be told from it */
+    pstd_journal_close(j);
+}
+
+static bool find(struct pstd_journal *j, uint64_t seq)
+{
+    if (j->seen == 0 || j->seen > seq || seq - j->seen >= PSTD_JOURNAL_MARK) {
+        const uint64_t nth = (seq - j->first) / PSTD_JOURNAL_MARK;
+
+        j->seen = j->first + nth * PSTD_JOURNAL_MARK;
+        j->seen_at = j->marks.at[nth];
+    }
+    while (j->seen < seq) {
+        const size_t size = frame_at(j, j->seen_at);
+
+        if (size == 0) {
+            j->seen = 0;
+            return false;
+        }
+        j->seen_at += size;
+        j->seen++;
+    }
+    return true;
+}
+
+void pstd_journal_get(struct pstd_journal *j, uint64_t seq,
+                      unsigned char **buffer, size_t *ret_size)
+{
+    unsigned char *grown;
+    size_t size;
+
+    *ret_size = 0;
+    if (j->fd < 0 || seq < j->first || seq >= j->next || !find(j, seq))
+        return;
+    size = frame_at(j, j->seen_at);
+    grown = size > 0 ? pst_realloc(PST_TAG_DAEMON, *buffer, size) : NULL;
+    if (grown == NULL)
+        return;
+    *buffer = grown;
+    if (pread(j->fd, grown, size, (off_t)j->seen_at) == (ssize_t)size)
+        *ret_size = size;
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Events in a file: all of them are there again, whatever ended the process. */
+#include "daemon/loop/history.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "daemon/common/frame.h"
+#include "stages/base/alloc.h"
+#include "tests/folder.h"
+#include "tests/test.h"
+
+#define PATH "events"
+
+static struct pst_diag diag;
+
+struct log {
+    struct pstd_journal journal;
+    struct pstd_history *history;
+};
+
+static void log_open(struct log *log, uint64_t max)
+{
+    log->history = pst_calloc(PST_TAG_TEST, 1, sizeof(*log->history));
+    assert_non_null(log->history);
+    assert_ok(pstd_journal_open(PATH, max, &log->journal, &diag), &diag);
+    pstd_history_use(log->history, &log->journal);
+}
+
+static void log_close(struct log *log)
+{
+    pstd_history_fini(log->history);
+    pst_free(log->history);
+    pstd_journal_close(&log->journal);
+}
+
+static void log_add(struct log *log, uint64_t until)
+{
+    while (log->history->seq < until) {
+        struct pstd_note note;
+
+        pstd_note_init(&note, PSTD_EVENT_STEP);
+        pstd_note_int(&note, "step", (int64_t)log->history->seq + 1);
+        assert_true(pstd_history_add(log->history, &note, 7));
+    }
+}
+
+static void assert_event(struct log *log, uint64_t seq)
+{
+    const struct pstd_packed *event = pstd_history_get(log->history, seq);
+    pstd_frame *frame;
+
+    assert_non_null(event);
+    assert_ok(
+        pstd_frame_unpack(event->data + 4, event->size - 4, 100, &frame, &diag),
+        &diag);
+    assert_int_equal(frame->event->seq, seq);
+    assert_int_equal(frame->event->fields[0]->integer, seq);
+    pstd_frame_free(frame);
+}
+
+static void assert_events(struct log *log, uint64_t from, uint64_t to)
+{
+    assert_int_equal(pstd_history_oldest(log->history), from);
+    assert_int_equal(log->history->seq, to);
+    for (uint64_t seq = from; seq <= to; seq++)
+        assert_event(log, seq);
+    assert_null(pstd_history_get(log->history, from - 1));
+    assert_null(pstd_history_get(log->history, to + 1));
+}
+
+/* More than memory keeps, over three processes, read in any order. */
+static void numbers_go_on(void **state)
+{
+    struct log log;
+
+    (void)state;
+    for (uint64_t end = 700; end <= 2100; end += 700) {
+        log_open(&log, PSTD_JOURNAL_MAX);
+        assert_int_equal(log.history->seq, end - 700);
+        log_add(&log, end);
+        assert_events(&log, 1, end);
+        for (uint64_t seq = end; seq > 0; seq -= PST_MIN(seq, (uint64_t)97))
+            assert_event(&log, seq);
+        log_close(&log);
+    }
+    assert_int_equal(unlink(PATH), 0);
+}
+
+/* Cut short anywhere: whole events stay. */
+static void torn_ends_go(void **state)
+{
+    struct stat st;
+    struct log log;
+
+    (void)state;
+    log_open(&log, PSTD_JOURNAL_MAX);
+    log_add(&log, 4);
+    log_close(&log);
+    assert_int_equal(stat(PATH, &st), 0);
+    for (off_t size = st.st_size; size-- > 0;) {
+        uint64_t last;
+
+        assert_int_equal(truncate(PATH, size), 0);
+        log_open(&log, PSTD_JOURNAL_MAX);
+        last = log.history->seq;
+        assert_true(last < 4);
+        assert_events(&log, 1, last);
+        log_add(&log, last + 1); /* and the file is right again */
+        log_close(&log);
+        log_open(&log, PSTD_JOURNAL_MAX);
+        assert_events(&log, 1, last + 1);
+        log_close(&log);
+    }
+    assert_int_equal(unlink(PATH), 0);
+}
+
+/* Each byte changed: events that are given have their number. */
+static void damage_is_no_event(void **state)
+{
+    struct stat st;
+    struct log log;
+    int fd;
+
+    (void)state;
+    log_open(&log, PSTD_JOURNAL_MAX);
+    log_add(&log, 3);
+    log_close(&log);
+    assert_int_equal(stat(PATH, &st), 0);
+    fd = open(PATH, O_RDWR);
+    assert_true(fd >= 0);
+    for (off_t at = 0; at < st.st_size; at++) {
+        unsigned char all[1024], bad;
+        const ssize_t n = pread(fd, all, sizeof(all), 0);
+
+        assert_int_equal(n, st.st_size);
+        bad = all[at] ^ 0x41;
+        assert_int_equal(pwrite(fd, &bad, 1, at), 1);
+        log_open(&log, PSTD_JOURNAL_MAX);
+        for (uint64_t seq = pstd_history_oldest(log.history);
+             seq <= log.history->seq; seq++)
+            (void)pstd_history_get(log.history, seq);
+        log_close(&log);
+        assert_int_equal(pwrite(fd, all, (size_t)n, 0), n);
+    }
+    close(fd);
+    assert_int_equal(unlink(PATH), 0);
+}
+
+static void begins_anew_when_full(void **state)
+{
+    struct log log;
+    uint64_t oldest;
+
+    (void)state;
+    log_open(&log, 2000);
+    log_add(&log, 500);
+    oldest = pstd_history_oldest(log.history);
+    assert_true(oldest > 400);
+    assert_events(&log, oldest, 500);
+    log_close(&log);
+    log_open(&log, 2000);
+    assert_events(&log, oldest, 500);
+    log_close(&log);
+    assert_int_equal(unlink(PATH), 0);
+}
+
+static void is_no_link(void **state)
+{
+    struct pstd_journal j;
+
+    (void)state;
+    assert_int_equal(symlink("/etc/passwd", PATH), 0);
+    assert_int_equal(pstd_journal_open(PATH, 100, &j, &diag), PST_ERR_IO);
+    assert_int_equal(unlink(PATH), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_go_on),
+        cmocka_unit_test(torn_ends_go),
+        cmocka_unit_test(damage_is_no_event),
+        cmocka_unit_test(begins_anew_when_full),
+        cmocka_unit_test(is_no_link),
+    };
+
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
+}
