@@ -164,9 +164,11 @@ static const struct pstd_option rows[] = {
          "loss, outputs and gradients of the first step, then the parameters"),
     PATH(write_costs, "write-costs", T_RUN, "FILE",
          "what the parts of a step cost on these ranks, for --costs"),
-    REAL(watchdog, "watchdog", T_LOCAL, "60", 0, BIG,
+    REAL(watchdog, "watchdog", T_LOCAL, NULL, 0, BIG,
          "seconds that a rank may stand still before the job ends and names it "
-         "and what it was doing; 0: for ever"),
+         "and what it was doing; 0: for ever; if not given: 60, and in steps, "
+         "once there were some, 10 times the longest of the newest, at least "
+         "30"),
     UINT(log_every, "log-every", T_LOCAL, "0", 0, MANY,
          "steps between two step events; 0: all, but at most 20 a second"),
 

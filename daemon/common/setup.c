@@ -8,6 +8,8 @@
 #include "stages/base/str.h"
 #include "stages/cost/cost.h"
 
+#define WATCHDOG_S 60
+
 static void take(double given, double *option)
 {
     if (!isnan(given))
@@ -102,6 +104,11 @@ static const char *recompute(const struct pstd_config *config)
     return nothing ? NULL : what;
 }
 
+double pstd_watchdog(const struct pstd_config *config)
+{
+    return isnan(config->watchdog) ? WATCHDOG_S : config->watchdog;
+}
+
 enum pst_status pstd_exec_options(const struct pstd_config *config,
                                   unsigned ranks, bool train,
                                   struct pst_exec_options *ret,
@@ -112,7 +119,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .place = config->place,
         .ranks = ranks,
         .replicas = train ? pstd_replicas(config) : 1,
-        .watchdog = config->watchdog,
+        .watchdog = pstd_watchdog(config),
         .microbatches = (unsigned)config->microbatches,
         .weigh_equal = strcmp(config->microbatch_weights, "equal") == 0,
         .scatter = strcmp(config->data_at, "first") == 0,

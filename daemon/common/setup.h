@@ -10,6 +10,8 @@
 #include "stages/run/exec.h"
 #include "stages/split/bind/bind.h"
 
+/* --watchdog, or what it is without: then limits of steps are learnt. */
+double pstd_watchdog(const struct pstd_config *config);
 /* Texts stay borrowed from config. train false: no optimizer. */
 enum pst_status pstd_exec_options(const struct pstd_config *config,
                                   unsigned ranks, bool train,

@@ -212,7 +212,7 @@ void pstd_execute(struct pstd_mailbox *mailbox)
     pst_diag_init(&diag);
     pst_log_set_sink(take_library_line, mailbox);
     pst_alive_watch();
-    pst_alive_set_limit(pstd_mailbox_config(mailbox)->watchdog);
+    pst_alive_set_limit(pstd_watchdog(pstd_mailbox_config(mailbox)));
     (void)pst_alive_enter(PST_ALIVE_START);
     status = open_transport(&w, &diag);
     if (status == PST_OK)

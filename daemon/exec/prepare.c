@@ -31,7 +31,7 @@ static enum pst_status read_options(struct pstd_session *s,
     }
     if (status != PST_OK)
         return status;
-    pst_alive_set_limit(s->config.watchdog);
+    pst_alive_set_limit(pstd_watchdog(&s->config));
     if ((s->config.resume.on || s->config.adopt ||
          s->config.checkpoint_fallback != NULL) &&
         s->config.checkpoint == NULL)

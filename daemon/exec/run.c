@@ -104,6 +104,14 @@ static void emit_spike(struct pstd_session *s, double loss)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
+static void learn_pace(struct pstd_session *s, double seconds)
+{
+    const double limit = pst_pace_take(&s->pace, seconds);
+
+    if (isnan(s->config.watchdog) && limit > 0)
+        pst_alive_set_step_limit(limit);
+}
+
 static void count_step(struct pstd_session *s, const struct pst_step_result *r,
                        double seconds, double now)
 {
@@ -111,6 +119,7 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     const size_t cap =
         (size_t)PST_MIN(s->config.steps, (uint64_t)PSTD_MAX_LOSSES);
 
+    learn_pace(s, seconds);
     if (s->done == 0)
         result->first_step_us = pstd_now_us();
     result->losses[s->done % cap] = r->loss;
@@ -429,7 +438,7 @@ enum pst_status pstd_run(struct pstd_executor *w,
     }
     pstd_session_release(&s);
     pstd_eval_close(&s);
-    pst_alive_set_limit(pstd_mailbox_config(w->mailbox)->watchdog);
+    pst_alive_set_limit(pstd_watchdog(pstd_mailbox_config(w->mailbox)));
     pst_dump_free(s.dump);
     /* The engine asks tokens in each step; another plan was this run's. */
     if (s.tokens != NULL || w->changed != NULL) {

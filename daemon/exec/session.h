@@ -9,6 +9,7 @@
 #include "daemon/result.h"
 #include "stages/files/data.h"
 #include "stages/files/owner.h"
+#include "stages/run/watch/pace.h"
 
 struct pst_saver;
 
@@ -63,6 +64,7 @@ struct pstd_session {
     uint64_t kept[16]; /* hashes of what was told about removals, a ring */
     size_t n_kept;
     struct pstd_saving saving;
+    struct pst_pace pace;
     struct pstd_numbers numbers;
     struct pstd_spikes spikes;
     bool diverged;         /* the fault is a number that is not finite */

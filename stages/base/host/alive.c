@@ -11,7 +11,7 @@ static struct {
     atomic_uint phase;
     atomic_bool meets;
     atomic_uint_fast64_t moves, looks, step, place;
-    _Atomic double limit, slept;
+    _Atomic double limit, step_limit, slept;
 } alive = {.place = UINT64_MAX};
 
 static _Thread_local bool watched;
@@ -159,11 +159,24 @@ void pst_alive_hook(pst_alive_fn fn, void *ctx)
 void pst_alive_set_limit(double seconds)
 {
     atomic_store_explicit(&alive.limit, seconds, memory_order_relaxed);
+    pst_alive_set_step_limit(seconds);
+}
+
+void pst_alive_set_step_limit(double seconds)
+{
+    atomic_store_explicit(&alive.step_limit, seconds, memory_order_relaxed);
+}
+
+double pst_alive_limit_of(unsigned phase)
+{
+    return atomic_load_explicit(phase == PST_ALIVE_STEP ? &alive.step_limit
+                                                        : &alive.limit,
+                                memory_order_relaxed);
 }
 
 double pst_alive_limit(void)
 {
-    return atomic_load_explicit(&alive.limit, memory_order_relaxed);
+    return pst_alive_limit_of(phase_now());
 }
 
 double pst_now(void)

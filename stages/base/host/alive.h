@@ -84,8 +84,12 @@ struct pst_alive_state pst_alive_state(void);
 typedef void (*pst_alive_fn)(void *ctx);
 void pst_alive_hook(pst_alive_fn fn, void *ctx);
 
-/* Seconds that anybody may stand still; 0: for ever. */
+/* Seconds that anybody may stand still; 0: for ever. In all phases, until it is
+ * said of steps alone. */
 void pst_alive_set_limit(double seconds);
+void pst_alive_set_step_limit(double seconds);
+/* In a phase (enum pst_alive_phase); in the one that goes on. */
+double pst_alive_limit_of(unsigned phase);
 double pst_alive_limit(void);
 
 /*

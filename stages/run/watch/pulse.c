@@ -300,18 +300,28 @@ static enum pst_status knot(const struct pst_pulse *p, struct pst_diag *diag)
     return status;
 }
 
+/* Of what any of them does. */
+static double longest_limit(const struct pst_pulse *p)
+{
+    double limit = pst_alive_limit();
+
+    for (unsigned i = 0; i < p->n_others; i++)
+        limit = PST_MAX(limit, pst_alive_limit_of(p->others[i].beat.phase));
+    return limit;
+}
+
 static enum pst_status decide(const struct pst_pulse *p, struct pst_diag *diag)
 {
-    const double limit =
-        pst_alive_limit() + PATIENCE + (p->rank == 0 ? 0 : PATIENCE_MORE);
+    const double patience = PATIENCE + (p->rank == 0 ? 0 : PATIENCE_MORE);
 
     if (pst_alive_limit() <= 0)
         return PST_OK;
     for (unsigned i = 0; i < p->n_others; i++)
-        if (p->awake.now - p->others[i].heard > limit)
+        if (p->awake.now - p->others[i].heard >
+            pst_alive_limit_of(p->others[i].beat.phase) + patience)
             return silent(p, i, diag);
     if (pst_alive_state().phase != PST_ALIVE_IDLE &&
-        p->awake.now - p->moved > limit)
+        p->awake.now - p->moved > longest_limit(p) + patience)
         return knot(p, diag);
     return PST_OK;
 }

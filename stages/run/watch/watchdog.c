@@ -68,7 +68,8 @@ enum pst_status pst_engine_watch(struct pst_engine *engine,
     if (engine->awake.slept > 0)
         engine->awake.now = 0;
     if (engine->options.watchdog <= 0 ||
-        engine->awake.now < engine->options.watchdog)
+        engine->awake.now <
+            PST_MAX(engine->options.watchdog, pst_alive_limit()))
         return PST_OK;
     if (engine->lanes != NULL)
         pst_lanes_stop(engine->lanes); /* so that they can be looked at */

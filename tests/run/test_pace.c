@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Limits of the watchdog that nobody has set. */
+#include "stages/run/watch/pace.h"
+
+#include "stages/base/host/alive.h"
+#include "tests/test.h"
+
+static void learns_from_steps(void **state)
+{
+    struct pst_pace pace = {0};
+    double limit = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 15; i++)
+        assert_true(pst_pace_take(&pace, 100) == 0);
+    assert_true(pst_pace_take(&pace, 1) == 1000);
+    for (unsigned i = 0; i < PST_PACE_STEPS; i++)
+        limit = pst_pace_take(&pace, 1);
+    assert_true(limit == 30); /* the long ones are forgotten */
+    assert_true(pst_pace_take(&pace, 3.5) == 35);
+    for (unsigned i = 0; i < 1000; i++)
+        limit = pst_pace_take(&pace, 1e-3);
+    assert_true(limit == 30);
+}
+
+/* In a step what was learnt, elsewhere what was set. */
+static void limits_differ_by_phase(void **state)
+{
+    (void)state;
+    pst_alive_watch();
+    pst_alive_set_limit(60);
+    (void)pst_alive_enter(PST_ALIVE_STEP);
+    assert_true(pst_alive_limit() == 60);
+    pst_alive_set_step_limit(30);
+    assert_true(pst_alive_limit() == 30);
+    assert_true(pst_alive_limit_of(PST_ALIVE_SAVE) == 60);
+    (void)pst_alive_enter(PST_ALIVE_SAVE);
+    assert_true(pst_alive_limit() == 60);
+    assert_true(pst_alive_limit_of(PST_ALIVE_STEP) == 30);
+    pst_alive_set_limit(7); /* of another run: nothing is learnt of it */
+    assert_true(pst_alive_limit_of(PST_ALIVE_STEP) == 7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(learns_from_steps),
+        cmocka_unit_test(limits_differ_by_phase),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
