@@ -179,6 +179,9 @@ static const struct pstd_option rows[] = {
         "not given: one rank a stage (penstockd: with --transport self)"),
     CHOICE(transport, "transport", PSTD_OPT_RANKS, NULL, "mpi|self",
            "how ranks talk; self: all of them in one process"),
+    FLAG(verify_messages, "verify-messages", PSTD_OPT_RANKS | PSTD_OPT_EQUAL,
+         "messages between processes have a checksum (CRC32C): one that came "
+         "otherwise than it was sent ends the job, and names both ranks"),
     PATH(log_dir, "log-dir", PSTD_OPT_RANKS, "DIR",
          "one log file per rank: DIR/rank-N.log"),
     PATH(prom, "prom", PSTD_OPT_RANKS, "FILE",

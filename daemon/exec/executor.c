@@ -164,6 +164,7 @@ static enum pst_status start(struct pstd_executor *w, struct pst_diag *diag)
         status = pstd_compare_start(w, diag);
     if (status != PST_OK)
         return status;
+    w->transport->checks = pstd_mailbox_config(w->mailbox)->verify_messages;
     (void)pst_alive_enter(PST_ALIVE_LOAD);
     status = pst_plan_load(pstd_mailbox_plan(w->mailbox), &w->plan, diag);
     status = pstd_agree(w, status, diag);

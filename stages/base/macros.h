@@ -13,6 +13,8 @@
 #define PST_ALWAYS_INLINE __attribute__((always_inline)) inline
 /* Declared here, perhaps missing in the library: NULL then. */
 #define PST_WEAK __attribute__((weak))
+/* Compiled for processors that have this; others must not call it. */
+#define PST_TARGET(isa) __attribute__((target(isa)))
 /* Runs before main. */
 #define PST_CONSTRUCTOR __attribute__((constructor))
 /* Type of several floats that may lie at any address of a float. */

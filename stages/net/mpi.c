@@ -16,16 +16,21 @@
 #include <string.h>
 
 #include "stages/base/alloc.h"
+#include "stages/base/crc32c.h"
+#include "stages/base/host/fault.h"
 
 #define PIECE      ((size_t)1 << 30)
 #define POOL_CHUNK 1024
 
-/* One piece of a message; impl of a request is the first. */
+/* One piece of a message; impl of a request is the first. With checks the last
+ * one is the checksum of all others. */
 struct piece {
     MPI_Request mpi;
     int len;
-    bool recv;
+    bool recv, is_sum;
     enum pst_status state;
+    void *data;
+    uint32_t sum;
     struct piece *next; /* of the message, or in the list of free ones */
 };
 
@@ -194,42 +199,77 @@ static void release(struct mpi *t, struct pst_request *req)
     }
 }
 
+/* Where a message goes to, or comes from. */
+struct end {
+    MPI_Comm comm;
+    int peer, tag;
+    bool recv;
+};
+
+/* Posts a piece of `len` bytes; data NULL: its own checksum. */
+static enum pst_status post_piece(struct mpi *t, const struct end *end,
+                                  void *data, size_t len, uint32_t sum,
+                                  struct piece **last, struct pst_request *req)
+{
+    struct piece *p;
+    int code;
+
+    if (!t->free && !grow(t))
+        return req->state = PST_ERR_NOMEM;
+    p = t->free;
+    t->free = p->next;
+    *p = (struct piece){.mpi = MPI_REQUEST_NULL,
+                        .len = (int)len,
+                        .recv = end->recv,
+                        .is_sum = data == NULL,
+                        .state = PST_AGAIN,
+                        .sum = sum};
+    p->data = data != NULL ? data : &p->sum;
+    if (*last)
+        (*last)->next = p;
+    else
+        req->impl = p;
+    *last = p;
+    code = end->recv ? MPI_Irecv(p->data, p->len, MPI_BYTE, end->peer, end->tag,
+                                 end->comm, &p->mpi)
+                     : MPI_Isend(p->data, p->len, MPI_BYTE, end->peer, end->tag,
+                                 end->comm, &p->mpi);
+    if (code != MPI_SUCCESS)
+        return req->state = PST_ERR_PEER;
+    return PST_OK;
+}
+
 static enum pst_status post(struct mpi *t, unsigned peer, int tag, char *buf,
                             size_t len, bool recv, struct pst_request *req)
 {
-    const MPI_Comm comm = t->comms[tag >= PST_MSG_OTHERS];
-    const int inner = tag >= PST_MSG_OTHERS ? tag - PST_MSG_OTHERS : tag;
+    const struct end end = {.comm = t->comms[tag >= PST_MSG_OTHERS],
+                            .peer = (int)peer,
+                            .tag = tag >= PST_MSG_OTHERS ? tag - PST_MSG_OTHERS
+                                                         : tag,
+                            .recv = recv};
+    /* What `take` receives has none. */
+    const bool has_sum = t->base.checks && tag != PST_MSG_BEAT;
+    const uint32_t sum = has_sum && !recv ? pst_crc32c(0, buf, len) : 0;
+    static char nothing; /* an empty message has an address, too */
     struct piece *last = NULL;
+    enum pst_status status = PST_OK;
 
     req->impl = NULL;
     req->state = PST_AGAIN;
-    if (peer >= t->size || tag < 0 || inner >= PST_MSG_OTHERS)
+    if (peer >= t->size || tag < 0 || end.tag >= PST_MSG_OTHERS)
         return req->state = PST_ERR_RANGE;
     do { /* once for an empty message too */
         const size_t part = PST_MIN(len, PIECE);
-        struct piece *p;
-        int code;
 
-        if (!t->free && !grow(t))
-            return req->state = PST_ERR_NOMEM;
-        p = t->free;
-        t->free = p->next;
-        *p = (struct piece){MPI_REQUEST_NULL, (int)part, recv, PST_AGAIN, NULL};
-        if (last)
-            last->next = p;
-        else
-            req->impl = p;
-        last = p;
-        code = recv ? MPI_Irecv(buf, (int)part, MPI_BYTE, (int)peer, inner,
-                                comm, &p->mpi)
-                    : MPI_Isend(buf, (int)part, MPI_BYTE, (int)peer, inner,
-                                comm, &p->mpi);
-        if (code != MPI_SUCCESS)
-            return req->state = PST_ERR_PEER;
-        buf += part;
+        status = post_piece(t, &end, buf != NULL ? buf : &nothing, part, 0,
+                            &last, req);
         len -= part;
-    } while (len);
-    return PST_OK;
+        if (len > 0)
+            buf += part;
+    } while (len > 0 && status == PST_OK);
+    if (status == PST_OK && has_sum)
+        status = post_piece(t, &end, NULL, sizeof(sum), sum, &last, req);
+    return status;
 }
 
 static enum pst_status mpi_isend(struct pst_transport *base, unsigned self_rank,
@@ -267,6 +307,22 @@ static bool test_piece(struct piece *p)
     return p->state != PST_AGAIN;
 }
 
+/* All pieces of a message have come, its checksum among them if it has one. */
+static enum pst_status check(const struct mpi *t, const struct piece *p)
+{
+    uint32_t sum = 0;
+
+    if (!p->recv)
+        return PST_OK;
+    if (pst_fault_is_set())
+        pst_fault_data("message", p->data, (size_t)p->len);
+    if (!t->base.checks)
+        return PST_OK;
+    for (; p != NULL && !p->is_sum; p = p->next)
+        sum = pst_crc32c(sum, p->data, (size_t)p->len);
+    return p == NULL || p->sum == sum ? PST_OK : PST_ERR_DAMAGED;
+}
+
 static enum pst_status mpi_test(struct pst_transport *base,
                                 struct pst_request *req)
 {
@@ -280,6 +336,8 @@ static enum pst_status mpi_test(struct pst_transport *base,
         if (p->state != PST_OK)
             state = p->state;
     }
+    if (state == PST_OK)
+        state = check((const struct mpi *)base, req->impl);
     release((struct mpi *)base, req);
     return req->state = state;
 }

@@ -57,7 +57,7 @@ struct pst_transport_ops {
     enum pst_status (*irecv)(struct pst_transport *t, unsigned self_rank,
                              unsigned peer, int tag, void *buf, size_t len,
                              struct pst_request *req);
-    /* PST_ERR_PEER is final for that peer. */
+    /* PST_ERR_PEER and PST_ERR_DAMAGED are final for that peer. */
     enum pst_status (*test)(struct pst_transport *t, struct pst_request *req);
     /* Takes a message with this tag, from any rank, if one has come; PST_AGAIN:
      * none. Only for tags that irecv never has, and for messages so short
@@ -82,6 +82,10 @@ struct pst_transport {
     const struct pst_transport_ops *ops;
     struct pst_pulse *pulse; /* stages/run/watch/pulse.h; NULL: none */
     bool threads;            /* of ranks; set once, before there are some */
+    /* Messages are sent with a checksum (CRC32C), and looked at when they have
+     * come: PST_ERR_DAMAGED. Set on all ranks alike, while none is under way;
+     * nothing leaves a process of `self`, which ignores it. */
+    bool checks;
 };
 
 extern const struct pst_transport_ops pst_transport_self, pst_transport_mpi;

@@ -2,6 +2,7 @@
 /* Text, numbers, near names, messages, digests, random streams. */
 #include "tests/test.h"
 
+#include "stages/base/crc32c.h"
 #include "stages/base/host/log.h"
 #include "stages/base/rng.h"
 #include "stages/base/str.h"
@@ -11,6 +12,26 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+static void sums_as_others_do(void **state)
+{
+    unsigned char data[300];
+
+    (void)state;
+    assert_int_equal(pst_crc32c(0, "123456789", 9), 0xe3069283);
+    assert_int_equal(pst_crc32c(0, data, 0), 0);
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (unsigned char)(i * i + 7 * i);
+    for (size_t at = 0; at < 9; at++)
+        for (size_t n = 0; n + at <= sizeof(data); n++) {
+            const uint32_t sum = pst_crc32c_table(0, data + at, n);
+
+            assert_int_equal(pst_crc32c(0, data + at, n), sum);
+            assert_int_equal(pst_crc32c(pst_crc32c(0, data + at, n / 3),
+                                        data + at + n / 3, n - n / 3),
+                             sum);
+        }
+}
 
 static void parses_whole_numbers_only(void **state)
 {
@@ -354,6 +375,7 @@ static void log_goes_to_the_sink(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_as_others_do),
         cmocka_unit_test(parses_whole_numbers_only),
         cmocka_unit_test(parses_real_numbers),
         cmocka_unit_test(formats_shortest_round_trip),

@@ -11,6 +11,7 @@ launcher  mpirun, or the supervisor, is killed: no process is left
 causes    what last_exit.json and supervisor.log say of each kind of end
 dump      what the last file says
 detach    the job in the background
+flipped   a message that is damaged on its way
 watchers  who looks at it meanwhile
 """
 import glob
@@ -335,6 +336,21 @@ def detach(b):
            "--die-with-client", code=64)
 
 
+def flipped(b):
+    """A bit of a message that changes on its way is found, named and mended."""
+    if b.transport == "self":  # nothing leaves the process
+        return
+    for nth, rank in (40, 0), (150, 1):
+        name = b.fresh()
+        env, flag = b.once(f"message:{nth}", rank, "flip")
+        b.call(*b.words(name, "--max-restarts", "1", "--log-dir", name,
+                        "--verify-messages"), **env)
+        assert not os.path.exists(flag)
+        end, = [x for x in b.events(name, "job_ended") if "=done" not in x]
+        assert f"rank {1 - rank} came otherwise than it was sent" in end, end
+        assert b.weights(name) == b.want
+
+
 def numbers(text):
     return [json.loads(line)["seq"] for line in text.splitlines()]
 
@@ -385,7 +401,8 @@ def main():
         kills(b, number, random.Random(seed))
         if b.transport == "self":  # between its result and who asks for it
             kills(b, 10, random.Random(seed), ["end", "gather"])
-        for part in budget, causes, dump, launcher, detach, watchers:
+        for part in (budget, causes, dump, launcher, detach, flipped,
+                     watchers):
             part(b)
             b.no_files_left()
     print("ok")

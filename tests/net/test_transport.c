@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "stages/base/alloc.h"
+#include "stages/base/host/fault.h"
 
 #include "tests/test.h"
 
@@ -226,6 +227,38 @@ static void notices_wrong_lengths(void **state)
     barrier();
 }
 
+/* A bit of a message is another one when it comes. */
+static void sees_changed_bits(void **state)
+{
+    static const size_t sizes[] = {1, 7, 64, 3u << 20};
+    static unsigned char out_data[3u << 20], in_data[3u << 20];
+
+    (void)state;
+    if (is_self)
+        return; /* nothing leaves the process */
+    for (size_t s = 0; s < PST_COUNT(sizes); s++) {
+        struct pst_request out, in;
+        enum pst_status status;
+
+        if (first_rank == 0) {
+            send(0, 1, 7, out_data, sizes[s], &out);
+            require(finish(&out) == PST_OK);
+        }
+        if (first_rank != 1)
+            continue;
+        require(setenv("PENSTOCK_FAULT", "message:flip", 1) == 0);
+        pst_fault_read();
+        recv(1, 0, 7, in_data, sizes[s], &in);
+        status = finish(&in);
+        require(memcmp(in_data, out_data, sizes[s]) != 0);
+        require(status == (net->checks ? PST_ERR_DAMAGED : PST_OK));
+        memset(in_data, 0, sizes[s]);
+        require(unsetenv("PENSTOCK_FAULT") == 0);
+        pst_fault_read();
+    }
+    barrier();
+}
+
 static void refuses_wrong_places(void **state)
 {
     struct pst_request req;
@@ -324,6 +357,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(tells_tags_apart),
         cmocka_unit_test(moves_big_and_empty_messages),
         cmocka_unit_test(notices_wrong_lengths),
+        cmocka_unit_test(sees_changed_bits),
         cmocka_unit_test(refuses_wrong_places),
         cmocka_unit_test(recycles_its_slots),
         cmocka_unit_test(self_send_is_a_rendezvous),
@@ -333,13 +367,14 @@ int main(int argc, char **argv)
     struct pst_diag diag;
     int failed;
 
-    if (argc != 3 || !(ops = pst_transport_find(argv[1])))
+    if (argc < 3 || argc > 4 || !(ops = pst_transport_find(argv[1])))
         return 2;
     if (ops->open(argv[2], &net, &diag) != PST_OK) {
         fprintf(stderr, "%s\n", diag.text);
         return 1;
     }
     is_self = ops == &pst_transport_self;
+    net->checks = argc == 4;
     n_ranks = ops->size(net);
     first_rank = ops->rank(net);
     n_local = is_self ? n_ranks : 1;

@@ -252,6 +252,8 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     add_option(&argv, "--journal", job->journal);
     add_option(&argv, "--log-dir", config->log_dir);
     add_option(&argv, "--prom", config->prom);
+    if (config->verify_messages)
+        add(&argv, "--verify-messages");
     status = add_run(&argv, config, texts, diag);
     if (status == PST_OK)
         status =

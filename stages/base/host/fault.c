@@ -76,9 +76,25 @@ static void happen(void)
         atomic_signal_fence(memory_order_seq_cst);
 }
 
+static bool is_due(const char *name)
+{
+    return pst_fault_is_set() && strcmp(fault.point, name) == 0 &&
+           atomic_fetch_sub(&fault.left, 1) == 1;
+}
+
 void pst_fault_point(const char *name)
 {
-    if (pst_fault_is_set() && strcmp(fault.point, name) == 0 &&
-        atomic_fetch_sub(&fault.left, 1) == 1)
+    if (is_due(name))
+        happen();
+}
+
+void pst_fault_data(const char *name, void *data, size_t size)
+{
+    if (size == 0 || !is_due(name))
+        return;
+    if (strcmp(fault.action, "flip") == 0 &&
+        (fault.once == NULL || unlink(fault.once) == 0))
+        ((unsigned char *)data)[size / 2] ^= 16;
+    else
         happen();
 }

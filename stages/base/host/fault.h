@@ -7,11 +7,14 @@
  * (stages/base/README.md). Any thread. Without it a point costs one load.
  */
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Once, before other threads; what is no fault of that form is none. */
 void pst_fault_read(void);
 bool pst_fault_is_set(void);
 /* The program is at the point of that name. */
 void pst_fault_point(const char *name);
+/* The same of data that is at that point; action "flip": one bit of it. */
+void pst_fault_data(const char *name, void *data, size_t size);
 
 #endif

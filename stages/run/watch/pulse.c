@@ -409,6 +409,11 @@ static enum pst_status wait_for(struct pst_transport *t,
             return PST_OK;
         if (status == PST_AGAIN)
             status = pst_pulse_look(t->pulse, peer, diag);
+        else if (status == PST_ERR_DAMAGED)
+            return pst_diag_set(diag, PST_ERR_PEER,
+                                "a message from rank %u came otherwise than it "
+                                "was sent (CRC32C)",
+                                peer);
         else
             (void)pst_diag_set(diag, status, "rank %u did not answer", peer);
         if (status != PST_OK)

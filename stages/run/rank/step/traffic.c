@@ -47,6 +47,21 @@ enum pst_status pst_traffic_post(struct pst_traffic *t, struct pst_message *m)
     return PST_OK;
 }
 
+static enum pst_status failed(const struct pst_traffic *t,
+                              const struct pst_message *m,
+                              enum pst_status status)
+{
+    if (status == PST_ERR_DAMAGED)
+        return pst_diag_set(t->diag, PST_ERR_PEER,
+                            "rank %u: a message of %zu bytes from rank %u came "
+                            "otherwise than it was sent (CRC32C, tag %d): "
+                            "memory or network of one of them is at fault",
+                            t->rank, m->len, m->peer, m->tag);
+    return pst_diag_set(t->diag, status,
+                        "rank %u: a message %s rank %u failed (tag %d)",
+                        t->rank, m->send ? "to" : "from", m->peer, m->tag);
+}
+
 enum pst_status pst_traffic_poll(struct pst_traffic *t)
 {
     for (unsigned i = 0; i < t->n_active;) {
@@ -59,10 +74,7 @@ enum pst_status pst_traffic_poll(struct pst_traffic *t)
             continue;
         }
         if (status != PST_OK)
-            return pst_diag_set(t->diag, status,
-                                "rank %u: a message %s rank %u failed (tag %d)",
-                                t->rank, m->send ? "to" : "from", m->peer,
-                                m->tag);
+            return failed(t, m, status);
         pst_signs_moved(t->signs);
         if (!m->send && is_staged(t, m))
             pst_device_push(t->mem, m->data, m->len);
