@@ -27,9 +27,8 @@
     X(READY, "ready", "info", "rank0_pid=")                                    \
     X(REQUEST, "request", "info", "command= key= uid= pid= status=")           \
     X(TRAIN_BEGIN, "train_begin", "info",                                      \
-      "run= first_step= steps= schedule= microbatches= recompute= dtype= "     \
-      "optimizer= "                                                            \
-      "placement= planned_bytes= checkpoint=")                                 \
+      "run= first_step= steps= schedule= microbatches= recompute= shard= "     \
+      "dtype= optimizer= placement= planned_bytes= checkpoint=")               \
     X(RESUME, "resume", "info", "step= dir=")                                  \
     X(CHECKPOINT_FOUND, "checkpoint_found", "warn",                            \
       "step= dir= to=; newest of those that were moved there, by --adopt "     \

@@ -109,6 +109,12 @@ double pstd_watchdog(const struct pstd_config *config)
     return isnan(config->watchdog) ? WATCHDOG_S : config->watchdog;
 }
 
+static enum pst_sharing shard(const struct pstd_config *config)
+{
+    return strcmp(config->shard, "zero1") == 0 ? PST_SHARING_ZERO1
+                                               : PST_SHARING_NONE;
+}
+
 enum pst_status pstd_exec_options(const struct pstd_config *config,
                                   unsigned ranks, bool train,
                                   struct pst_exec_options *ret,
@@ -135,6 +141,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .overcommit = config->overcommit,
         .verify = config->verify,
         .recompute = recompute(config),
+        .shard = shard(config),
     };
     enum pst_status status =
         pst_optim_defaults(train ? config->optimizer : "none", &o.optim, diag);

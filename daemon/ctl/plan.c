@@ -22,10 +22,12 @@ struct forecast {
     struct pst_memory *memory;
     struct pst_costs costs;
     struct pst_sim sim;
-    struct pst_str note;        /* what remainders cost */
-    struct pst_str products;    /* libraries that multiply */
-    struct pst_str times;       /* where times come from */
-    const char *recompute;      /* what it is in the end */
+    struct pst_str note;     /* what remainders cost */
+    struct pst_str products; /* libraries that multiply */
+    struct pst_str times;    /* where times come from */
+    const char *recompute;   /* what it is in the end */
+    const char *shard;       /* the same */
+    unsigned replicas;
     struct pst_choice *choices; /* with --what-if: PST_N_CHOICES */
     unsigned ranks;
 };
@@ -109,10 +111,10 @@ static enum pst_status print_json(const struct forecast *f,
     for (unsigned r = 0; r < f->ranks; r++)
         (void)json_array_append_new(ranks, rank_json(f, r));
     status = pstctl_json_print(
-        json_pack("{s:s s:s s:o s:s? s:s s:s s:s s:I s:s s:o s:o s:o s:o}",
+        json_pack("{s:s s:s s:s s:o s:s? s:s s:s s:s s:I s:s s:o s:o s:o s:o}",
                   "schedule", f->sched->name, "recompute", f->recompute,
-                  "choices", choices_json(f), "note", f->note.text, "isa",
-                  pst_isa_name(pst_cpu_isa()), "products",
+                  "shard", f->shard, "choices", choices_json(f), "note",
+                  f->note.text, "isa", pst_isa_name(pst_cpu_isa()), "products",
                   pst_str_text(&f->products), "times", pst_str_text(&f->times),
                   "deferred", (json_int_t)f->sched->n_deferred, "placement",
                   pst_str_text(&placement), "step_s",
@@ -134,6 +136,9 @@ static void print_memory(const struct forecast *f)
                   f->sched->n_microbatches);
     if (strcmp(f->recompute, "none") != 0)
         pstctl_printf(stdout, "recompute %s\n", f->recompute);
+    if (strcmp(f->shard, "none") != 0)
+        pstctl_printf(stdout, "shard %s over %u replicas\n", f->shard,
+                      f->replicas);
     if (f->note.len > 0)
         pstctl_printf(stdout, "%s\n", f->note.text);
     pstctl_printf(stdout, "kernels for %s; products by %s\n",
@@ -333,6 +338,15 @@ static enum pst_status what_if(const struct pstd_config *config,
     if (status == PST_OK)
         status = pst_exec_settle(plan, options, diag);
     f->recompute = options->recompute != NULL ? options->recompute : "none";
+    f->shard = pst_sharing_word(options->replicas > 1 ? options->shard
+                                                      : PST_SHARING_NONE);
+    f->replicas = options->replicas;
+    if (status == PST_OK && options->shard != PST_SHARING_NONE &&
+        options->replicas < 2)
+        pstctl_printf(stderr,
+                      "note: --shard %s is for several replicas (-n RxP); "
+                      "there is one\n",
+                      pst_sharing_word(options->shard));
     return status;
 }
 

@@ -241,6 +241,8 @@ static void emit_begin(struct pstd_session *s)
     add_schedule(&note, c->schedule, pst_engine_schedule(s->w->engine)->name);
     pstd_note_int(&note, "microbatches", (int64_t)c->microbatches);
     pstd_note_text(&note, "recompute", pst_engine_recompute(s->w->engine));
+    pstd_note_text(&note, "shard",
+                   pst_sharing_word(pst_engine_shard(s->w->engine)));
     pstd_note_text(&note, "dtype", products(c));
     pstd_note_text(&note, "optimizer", c->optimizer);
     pstd_note_text(&note, "placement", pst_str_text(&placement));

@@ -82,6 +82,18 @@ enum pst_status pst_safetensors_writer_put(
 enum pst_status pst_safetensors_writer_append(
     struct pst_safetensors_writer *w, size_t index, const void *data,
     size_t bytes, struct pst_diag *diag) PST_MUST_CHECK;
+/*
+ * Tensors that several processes write, each its part of them, into the same
+ * file: who has begun puts his part, from byte `begin` on, and shares the file,
+ * which is called *ret_path then and has its whole size. The others open it,
+ * and join it (base/host/fs.h); it is committed when they are done.
+ */
+enum pst_status pst_safetensors_writer_put_part(
+    struct pst_safetensors_writer *w, size_t index, size_t begin,
+    const void *data, size_t bytes, struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_safetensors_writer_share(
+    struct pst_safetensors_writer *w, const char **ret_path,
+    struct pst_diag *diag) PST_MUST_CHECK;
 /* PST_ERR_INTERNAL if an entry was not put. */
 enum pst_status pst_safetensors_writer_commit(
     struct pst_safetensors_writer *w, struct pst_diag *diag) PST_MUST_CHECK;

@@ -232,6 +232,41 @@ enum pst_status pst_safetensors_writer_put(struct pst_safetensors_writer *w,
         diag);
 }
 
+enum pst_status pst_safetensors_writer_put_part(
+    struct pst_safetensors_writer *w, size_t index, size_t begin,
+    const void *data, size_t bytes, struct pst_diag *diag)
+{
+    struct declared *e;
+
+    if (index >= w->entries.n || w->entries.at[index].begun ||
+        begin > w->entries.at[index].bytes ||
+        bytes > w->entries.at[index].bytes - begin)
+        return pst_diag_set(diag, PST_ERR_INTERNAL,
+                            "%s: a part of tensor %zu of %zu is written twice "
+                            "or beyond it",
+                            w->path, index, w->entries.n);
+    e = &w->entries.at[index];
+    e->begun = true;
+    e->done = e->bytes; /* others write the rest */
+    return pst_new_file_write_at(&w->file, w->data_at + e->offset + begin, data,
+                                 bytes, diag);
+}
+
+enum pst_status pst_safetensors_writer_share(struct pst_safetensors_writer *w,
+                                             const char **ret_path,
+                                             struct pst_diag *diag)
+{
+    static const char zero;
+    uint64_t size = w->data_at;
+
+    for (size_t i = 0; i < w->entries.n; i++)
+        size += w->entries.at[i].bytes;
+    *ret_path = w->file.temp;
+    return w->file.size < size
+               ? pst_new_file_write_at(&w->file, size - 1, &zero, 1, diag)
+               : PST_OK;
+}
+
 enum pst_status pst_safetensors_writer_commit(struct pst_safetensors_writer *w,
                                               struct pst_diag *diag)
 {

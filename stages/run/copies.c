@@ -53,7 +53,7 @@ static void digest_rank(const struct pst_engine *engine, struct pst_rank *r,
             continue;
         out[i].value = hash(r, p->data, bytes, 0);
         for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
-            if (p->state[k] != 0)
+            if (p->state[k] != 0 && !pst_role_shares(pst_rank_role(r), i))
                 out[i].states = hash(r, p->state[k], bytes, out[i].states);
     }
 }

@@ -66,6 +66,8 @@ static enum pst_status engine_alloc(struct pst_plan *plan,
     engine->options = *options;
     engine->options.replicas = PST_MAX(options->replicas, 1);
     engine->options.threads = pst_exec_threads(options);
+    if (engine->options.replicas < 2 || !options->train)
+        engine->options.shard = PST_SHARING_NONE;
     if (options->device == NULL)
         engine->options.device = pst_device_default();
     if (!options->train)
@@ -206,6 +208,8 @@ static enum pst_status handshake(struct pst_engine *engine,
                   !o->bf16               ? "not at all"
                   : pst_rates_use_bf16() ? "in bf16"
                                          : "in f32 (penstock calibrate)");
+    pst_facts_add(&f, "what replicas share (--shard)", "%s",
+                  pst_sharing_word(o->shard));
     pst_facts_add(&f, "what a step does", "train %d, outputs %d, scatter %d",
                   o->train, o->keep_outputs, o->scatter);
     if (o->train && p->row != NULL)
@@ -434,6 +438,16 @@ const char *pst_engine_recompute(const struct pst_engine *engine)
 {
     return engine->options.recompute != NULL ? engine->options.recompute
                                              : "none";
+}
+
+const char *pst_sharing_word(enum pst_sharing shard)
+{
+    return shard == PST_SHARING_ZERO1 ? "zero1" : "none";
+}
+
+enum pst_sharing pst_engine_shard(const struct pst_engine *engine)
+{
+    return engine->options.shard;
 }
 
 const struct pst_schedule *pst_engine_schedule(const struct pst_engine *engine)

@@ -205,6 +205,36 @@ static const void *find(struct pst_rank *r, unsigned param, offset_fn offset_of)
                        : pst_rank_pull(pst_rank_device(r), offset, p->bytes);
 }
 
+static size_t grad_offset(const struct pst_rank_param *param)
+{
+    return param->grad;
+}
+
+/* A gradient whose sum is with several replicas, part by part. */
+static enum pst_status fetch_shares(struct pst_engine *engine, unsigned param,
+                                    unsigned char *dst, struct pst_diag *diag)
+{
+    const unsigned home = pst_engine_home(engine, param);
+    const unsigned n = engine->options.replicas;
+    enum pst_status status = PST_OK;
+
+    for (unsigned k = 0; k < n && status == PST_OK; k++) {
+        const unsigned from = k * engine->options.ranks + home;
+        struct pst_rank *r = pst_engine_local(engine, from);
+        const unsigned char *src =
+            r != NULL ? find(r, param, grad_offset) : NULL;
+        int64_t begin, numel;
+
+        pst_flats_range(&pst_rank_layout(engine->ranks[0])->flats, param, n, k,
+                        &begin, &numel);
+        status = pst_engine_fetch(
+            engine, from, src == NULL ? NULL : src + begin * sizeof(float),
+            dst == NULL ? NULL : dst + begin * sizeof(float),
+            (size_t)numel * sizeof(float), diag);
+    }
+    return status;
+}
+
 static enum pst_status add_params(struct pst_engine *engine,
                                   struct pst_dump *dump, const char *prefix,
                                   choose_fn choose, offset_fn offset_of,
@@ -233,6 +263,9 @@ static enum pst_status add_params(struct pst_engine *engine,
         if (p->n_stages == 0) { /* unused: its start value, no gradient */
             if (dst != NULL && strcmp(prefix, "grad.") != 0)
                 status = pst_plan_read_param(engine->plan, i, dst, diag);
+        } else if (offset_of == grad_offset &&
+                   pst_role_shares(pst_rank_role(engine->ranks[0]), i)) {
+            status = fetch_shares(engine, i, dst, diag);
         } else {
             status = fetch_or_zero(engine, home, src, dst,
                                    pst_meta_bytes(&p->meta), diag);
@@ -253,11 +286,6 @@ static bool wants_grad(const struct pst_plan_param *param)
 static bool is_param(const struct pst_plan_param *param)
 {
     return param->kind == PST_VALUE_PARAM;
-}
-
-static size_t grad_offset(const struct pst_rank_param *param)
-{
-    return param->grad;
 }
 
 static size_t data_offset(const struct pst_rank_param *param)

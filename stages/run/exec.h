@@ -34,6 +34,15 @@ typedef enum pst_status (*pst_fill_fn)(void *ctx, uint64_t step,
 typedef enum pst_status (*pst_weigh_fn)(void *ctx, uint64_t step, double *ret,
                                         struct pst_diag *diag);
 
+/* What each of R replicas has of the parameters, an R-th instead of all. The
+ * numbers are the same. */
+enum pst_sharing {
+    PST_SHARING_NONE,
+    PST_SHARING_ZERO1, /* sums of gradients and states of the optimizer */
+};
+/* "none", "zero1". */
+const char *pst_sharing_word(enum pst_sharing shard);
+
 struct pst_exec_options {
     const char *schedule;
     const char *place;     /* "STAGE=RANK,..."; NULL: as the schedule has it */
@@ -63,6 +72,7 @@ struct pst_exec_options {
      * (stages/compile/recompute.h), or "auto" (stages/run/choose.h); NULL:
      * nothing. */
     const char *recompute;
+    enum pst_sharing shard; /* of one replica: nothing is */
     struct pst_optim_options optim;
     const struct pst_rates *rates; /* by which costs are estimated, the same on
                                       all ranks; NULL: pst_rates_reference */
@@ -130,6 +140,8 @@ bool pst_engine_is_stuck(const struct pst_engine *engine);
 
 /* What it recomputes, "none" if nothing; "auto" is what it stands for. */
 const char *pst_engine_recompute(const struct pst_engine *engine);
+/* What replicas share: nothing, if there is but one. */
+enum pst_sharing pst_engine_shard(const struct pst_engine *engine);
 /* Of the first replica. */
 const struct pst_schedule *pst_engine_schedule(const struct pst_engine *engine);
 /* Of local rank `local` (0 .. n-1; mpi: only 0). */
@@ -242,9 +254,9 @@ enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
 enum pst_status pst_engine_show(struct pst_engine *to,
                                 const struct pst_engine *from,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* States of the optimizer that both engines have on a rank go from one to the
- * other: `old` gives the name that the parameter `fqn` had, NULL if its states
- * begin anew. Between steps, of ranks with the same numbers. */
+/* COLLECTIVE. States of the optimizer that both engines have on a rank go from
+ * one to the other: `old` gives the name that the parameter `fqn` had, NULL if
+ * its states begin anew. Between steps, of ranks with the same numbers. */
 typedef const char *(*pst_old_name_fn)(void *ctx, const char *fqn);
 enum pst_status pst_engine_adopt(struct pst_engine *to,
                                  const struct pst_engine *from,

@@ -5,6 +5,7 @@
  *
  *   mpiexec -n N test-exec-ranks STAGES [REPLICAS]
  */
+#include "stages/base/host/fs.h"
 #include "stages/run/measure.h"
 #include "tests/run/chance.h"
 #include "tests/run/net.h"
@@ -25,6 +26,24 @@ static enum pst_status fill_at_first(void *ctx, uint64_t step,
     if (mpi->ops->rank(mpi) != 0)
         return pst_diag_set(diag, PST_ERR_INTERNAL, "asked the wrong rank");
     return net_fill(ctx, step, microbatch, input, dst, diag);
+}
+
+static char folder[] = "/tmp/pst-ranks-XXXXXX"; /* the same on all ranks */
+
+/* Another engine goes on from what this one saves. */
+static void pass_on(struct pst_engine **engine, struct net *net,
+                    struct pst_transport *transport,
+                    const struct pst_exec_options *options, uint64_t steps,
+                    struct pst_diag *diag)
+{
+    uint64_t step = 0;
+
+    assert_ok(pst_engine_save(*engine, folder, steps, 1, NULL, diag), diag);
+    pst_engine_free(*engine);
+    assert_ok(pst_engine_new(net->plan, transport, options, engine, diag),
+              diag);
+    assert_ok(net_load(*engine, folder, &step, diag), diag);
+    assert_int_equal(step, steps);
 }
 
 /* All steps; the first one's dump with the state after the last. */
@@ -51,6 +70,8 @@ static struct pst_dump *run(struct pst_transport *transport, unsigned n_stages,
         assert_int_equal(result.control, 40 + s);
         if (s == 0)
             assert_ok(pst_engine_dump_first(engine, &dump, diag), diag);
+        if (s == 1 && options->shard != PST_SHARING_NONE)
+            pass_on(&engine, &net, transport, options, s + 1, diag);
     }
     assert_ok(pst_engine_dump_state(engine, dump, diag), diag);
     for (unsigned k = 0; k < pst_engine_n_local(engine); k++)
@@ -95,10 +116,14 @@ static void ranks_keep_the_bits(void **state)
              5 / replicas < stages))
             continue;
         options.replicas = replicas;
-        got = run(mpi, stages, &options, &diag);
-        if (mpi->ops->rank(mpi) == 0)
-            assert_same_dump(want, got);
-        pst_dump_free(got);
+        for (int shard = PST_SHARING_NONE; shard <= PST_SHARING_ZERO1;
+             shard++) {
+            options.shard = (enum pst_sharing)shard;
+            got = run(mpi, stages, &options, &diag);
+            if (mpi->ops->rank(mpi) == 0)
+                assert_same_dump(want, got);
+            pst_dump_free(got);
+        }
     }
     pst_dump_free(want);
     pst_transport_self.close(self);
@@ -379,10 +404,18 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", diag.text);
         return 1;
     }
+    if (mpi->ops->rank(mpi) == 0 && mkdtemp(folder) == NULL)
+        folder[0] = '\0';
+    if (pst_engine_broadcast(mpi, folder, sizeof(folder), NULL, NULL, &diag) !=
+            PST_OK ||
+        folder[0] == '\0')
+        mpi->ops->abort(mpi, 1);
     failed = replicas > 1 ? cmocka_run_group_tests(shared, NULL, NULL)
                           : cmocka_run_group_tests(tests, NULL, NULL);
     if (failed > 0)
         mpi->ops->abort(mpi, 1); /* the others may wait */
+    if (mpi->ops->rank(mpi) == 0)
+        failed += pst_remove_tree(folder, &diag) != PST_OK;
     pst_transport_mpi.close(mpi);
     return failed;
 }

@@ -231,7 +231,7 @@ static const char large[] =
     "}\n";
 
 /* The weight after a step of two replicas; late: messages come so. */
-static float *step_of_large(bool late)
+static float *step_of_large(bool late, enum pst_sharing shard)
 {
     struct pst_exec_options options = net_options("gpipe", 1, 6, "sgd");
     const size_t bytes = (size_t)2400 * 1200 * sizeof(float);
@@ -245,6 +245,8 @@ static float *step_of_large(bool late)
     float *ret = malloc(bytes);
 
     options.replicas = 2;
+    options.shard = shard;
+    options.optim.clip_norm = 0;
     options.watchdog = 20;
     pst_diag_init(&net.diag);
     model_init(&net.model, large, NULL, 0);
@@ -282,13 +284,14 @@ static float *step_of_large(bool late)
 static void sums_rounds_in_any_order(void **state)
 {
     const size_t bytes = (size_t)2400 * 1200 * sizeof(float);
-    float *want = step_of_large(false);
+    float *want = step_of_large(false, PST_SHARING_NONE);
 
     (void)state;
     atomic_store(&chance, (unsigned)time(NULL));
     printf("seed %u\n", atomic_load(&chance));
-    for (int i = 0; i < 5; i++) {
-        float *got = step_of_large(true);
+    for (int i = 0; i < 6; i++) {
+        float *got =
+            step_of_large(true, i % 2 ? PST_SHARING_ZERO1 : PST_SHARING_NONE);
 
         assert_memory_equal(want, got, bytes);
         free(got);

@@ -13,6 +13,7 @@ static const char *const ends[] = {
     "reports of the others",
     "the decision on it",
     "its update",
+    "what other replicas have updated",
     "values of transmitted parameters",
 };
 

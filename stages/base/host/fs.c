@@ -281,6 +281,23 @@ fail:
     return status;
 }
 
+enum pst_status pst_new_file_join(const char *temp, struct pst_new_file *ret,
+                                  struct pst_diag *diag)
+{
+    struct pst_new_file file = {.fd = open(temp, O_WRONLY | O_CLOEXEC),
+                                .joined = true};
+
+    if (file.fd < 0)
+        return pst_diag_errno(diag, errno, "cannot write %s", temp);
+    file.path = pst_strdup(PST_TAG_BASE, temp);
+    if (file.path == NULL) {
+        close(file.fd);
+        return pst_diag_nomem(diag, strlen(temp) + 1);
+    }
+    *ret = file;
+    return PST_OK;
+}
+
 /* The errno of a failure ends the file; what was there before stays. */
 static enum pst_status give_up(struct pst_new_file *file, int err,
                                struct pst_diag *diag)
@@ -356,14 +373,14 @@ enum pst_status pst_new_file_commit(struct pst_new_file *file,
 
     if (file->fd < 0)
         return refuse_closed(diag);
-    if (file->temp != NULL && fsync(file->fd) != 0)
+    if ((file->temp != NULL || file->joined) && fsync(file->fd) != 0)
         return give_up(file, errno, diag);
     fd = file->fd;
     file->fd = -1;
     /* A full quota may be reported by close alone. */
     if (close(fd) != 0 && errno != EINTR)
         return give_up(file, errno, diag);
-    if (file->temp == NULL) { /* a device */
+    if (file->temp == NULL) { /* a device, or not ours to name */
         pst_new_file_abort(file);
         return PST_OK;
     }

@@ -5,6 +5,7 @@
  * not at all. */
 #include "stages/base/diag.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /*
@@ -50,6 +51,7 @@ struct pst_new_file {
     int fd; /* -1 when closed */
     char *path, *temp;
     uint64_t size;
+    bool joined; /* another process will give it its name */
 };
 
 enum pst_status pst_new_file_open(const char *path, struct pst_new_file *ret,
@@ -62,6 +64,10 @@ enum pst_status pst_new_file_write_at(struct pst_new_file *file,
                                       uint64_t offset, const void *data,
                                       size_t size,
                                       struct pst_diag *diag) PST_MUST_CHECK;
+/* The same file, by another process: temp is what the first one's is called,
+ * which commits it when all others have committed their part of it. */
+enum pst_status pst_new_file_join(const char *temp, struct pst_new_file *ret,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_new_file_commit(struct pst_new_file *file,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 void pst_new_file_abort(struct pst_new_file *file);

@@ -55,6 +55,7 @@ static const char *const whiles[] = {
     [PST_RANK_DRAIN] = "messages at the end of the step",
     [PST_RANK_COLLECT] = "the report of a finished step",
     [PST_RANK_DECISION] = "the decision on a finished step",
+    [PST_RANK_GATHER] = "what other replicas have updated",
     [PST_RANK_VALUES] = "values of transmitted parameters",
 };
 

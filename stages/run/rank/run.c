@@ -38,7 +38,7 @@ static void progress(struct pst_rank *r)
         return;
     r->step.last_progress = now;
     pst_alive_goes_on();
-    if (r->replicas.n_summing > 0 && r->step.progressed == PST_OK)
+    if (r->replicas.n_busy > 0 && r->step.progressed == PST_OK)
         r->step.progressed = pst_traffic_poll(&r->traffic); /* sums move on */
     else
         r->traffic.transport->ops->progress(r->traffic.transport);
@@ -309,8 +309,8 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
         return PST_OK;
     case PST_ACT_REDUCE:
         if (x->a.param < 0)
-            return pst_replicas_begin(&r->replicas, x->a.stage);
-        return r->replicas.n_summing > 0
+            return pst_replicas_sum(&r->replicas, x->a.stage);
+        return r->replicas.n_busy > 0
                    ? PST_AGAIN
                    : pst_reduce(&r->reductions, x->reduction);
     case PST_ACT_UNSHARD: /* parameters are resident */
@@ -424,6 +424,16 @@ static enum pst_status conclude(struct pst_rank *r)
     if (pst_role_optim(&r->role) != NULL)
         update(r);
     pst_fault_point("updated");
+    r->step.phase = PST_RANK_GATHER;
+    return pst_replicas_gather(&r->replicas);
+}
+
+/* Values that others have updated are here. */
+static enum pst_status gathered(struct pst_rank *r)
+{
+    if (r->replicas.n_busy > 0)
+        return PST_AGAIN;
+    r->step.phase = PST_RANK_VALUES;
     return pst_transmission_post(&r->values, &r->traffic);
 }
 
@@ -459,6 +469,8 @@ static enum pst_status advance_end(struct pst_rank *r)
         return leave(r, pst_agree_wait(&r->agreement), PST_RANK_APPLY);
     case PST_RANK_APPLY:
         return pst_rank_is_held(&r->device) ? PST_AGAIN : conclude(r);
+    case PST_RANK_GATHER:
+        return gathered(r);
     default:
         return end_step(r);
     }

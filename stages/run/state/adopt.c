@@ -176,12 +176,116 @@ static enum pst_status take(void *ctx, struct pst_rank *r,
     if (name == NULL)
         return PST_OK;
     old = find(a, entry, (size_t)(fqn - entry->name), name);
-    if (old == NULL || !pst_meta_same(&old->meta, &entry->meta))
+    if (old == NULL || !pst_meta_same(&old->meta, &entry->meta) ||
+        old->shared || entry->shared)
         return PST_OK;
     memcpy(pst_device_host(&d->mem, at),
            pst_rank_pull(pst_rank_device(a->old), old->offset, bytes), bytes);
     pst_device_push(&d->mem, at, bytes);
     return PST_OK;
+}
+
+/* --- states that replicas share ------------------------------------------- */
+
+/* One state of a parameter, whose shares are cut otherwise in the new engine:
+ * replica `a` gives what replica `b` has of it now. Rank of the pipeline, index
+ * of the state. */
+static enum pst_status pass_share(struct pst_engine *to,
+                                  const struct pst_engine *from,
+                                  const int params[2], unsigned rank,
+                                  unsigned a, unsigned b, unsigned state,
+                                  struct pst_diag *diag)
+{
+    const unsigned n = to->options.replicas, ranks = to->options.ranks;
+    struct pst_rank *src = pst_engine_local(from, a * ranks + rank);
+    struct pst_rank *dst = pst_engine_local(to, b * ranks + rank);
+    const struct pst_layout *was = pst_rank_layout(from->ranks[0]);
+    const struct pst_layout *is = pst_rank_layout(to->ranks[0]);
+    int64_t a_begin, a_n, b_begin, b_n, begin, end;
+    const void *data = NULL;
+    enum pst_status status = PST_OK;
+    void *at = NULL;
+    size_t bytes;
+
+    pst_flats_range(&was->flats, (unsigned)params[0], n, a, &a_begin, &a_n);
+    pst_flats_range(&is->flats, (unsigned)params[1], n, b, &b_begin, &b_n);
+    begin = PST_MAX(a_begin, b_begin);
+    end = PST_MIN(a_begin + a_n, b_begin + b_n);
+    if (begin >= end)
+        return PST_OK;
+    bytes = (size_t)(end - begin) * sizeof(float);
+    if (src != NULL)
+        data = pst_rank_pull(
+            pst_rank_device(src),
+            pst_layout_param(pst_rank_layout(src), (unsigned)params[0])
+                    ->state[state] +
+                (size_t)(begin - a_begin) * sizeof(float),
+            bytes);
+    if (dst != NULL)
+        at = pst_rank_at(
+            pst_rank_device(dst),
+            pst_layout_param(pst_rank_layout(dst), (unsigned)params[1])
+                    ->state[state] +
+                (size_t)(begin - b_begin) * sizeof(float));
+    if (src != NULL && dst != NULL)
+        memcpy(pst_device_host(&pst_rank_device(dst)->mem, at), data, bytes);
+    else if (src != NULL)
+        status = pst_engine_transfer(to, true, b * ranks + rank, (void *)data,
+                                     bytes, diag);
+    else if (dst != NULL)
+        status = pst_engine_transfer(
+            to, false, a * ranks + rank,
+            pst_device_host(&pst_rank_device(dst)->mem, at), bytes, diag);
+    if (status == PST_OK && dst != NULL)
+        pst_device_push(&pst_rank_device(dst)->mem, at, bytes);
+    return status;
+}
+
+/* The parameter's index in the old plan, -1: it begins anew. */
+static int old_index(const struct adoption *a, unsigned param)
+{
+    const struct pst_plan_param *p = &a->to->plan->params.at[param];
+    const char *name = a->old_name(a->ctx, p->fqn);
+    const int old =
+        name != NULL ? pst_plan_find_param(a->from->plan, name) : -1;
+
+    if (old < 0 ||
+        !pst_role_shares(pst_rank_role(a->from->ranks[0]), (unsigned)old) ||
+        !pst_meta_same(&a->from->plan->params.at[old].meta, &p->meta))
+        return -1;
+    return old;
+}
+
+/* Do both engines have it on that rank of the pipeline? */
+static bool is_on(const struct pst_engine *engine, int param, unsigned rank)
+{
+    const struct pst_plan_param *p = &engine->plan->params.at[param];
+
+    for (unsigned i = 0; i < p->n_stages; i++)
+        if (engine->sched->rank_of[p->stages[i]] == (int)rank)
+            return true;
+    return false;
+}
+
+static enum pst_status adopt_shared(const struct adoption *a,
+                                    struct pst_engine *to, unsigned param,
+                                    struct pst_diag *diag)
+{
+    const unsigned n = to->options.replicas;
+    const unsigned n_states =
+        pst_optim_n_states(to->options.optim.row, &to->options.optim);
+    const int params[2] = {old_index(a, param), (int)param};
+    enum pst_status status = PST_OK;
+
+    for (unsigned rank = 0; params[0] >= 0 && rank < to->options.ranks;
+         rank++) {
+        if (!is_on(a->from, params[0], rank) || !is_on(to, params[1], rank))
+            continue;
+        for (unsigned i = 0; i < n * n * n_states && status == PST_OK; i++)
+            status = pass_share(to, a->from, params, rank, i / n_states / n,
+                                i / n_states % n, i % n_states, diag);
+    }
+    return status;
 }
 
 enum pst_status pst_engine_adopt(struct pst_engine *to,
@@ -202,5 +306,8 @@ enum pst_status pst_engine_adopt(struct pst_engine *to,
         pst_map_fini(&a.entries);
         pst_arena_fini(&a.arena);
     }
+    for (unsigned i = 0; i < to->plan->params.n && status == PST_OK; i++)
+        if (pst_role_shares(pst_rank_role(to->ranks[0]), i))
+            status = adopt_shared(&a, to, i, diag);
     return status;
 }

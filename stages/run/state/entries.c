@@ -13,9 +13,14 @@ static enum pst_status call_entry(struct pst_rank *r, pst_entry_fn fn,
 {
     const struct pst_plan_param *param =
         &pst_rank_role(r)->plan->params.at[p->index];
+    const bool shared = offset != p->data &&
+                        pst_role_shares(pst_rank_role(r), (unsigned)p->index);
     struct pst_entry e = {
         .meta = param->meta,
         .offset = offset,
+        .begin = shared ? (size_t)p->begin * sizeof(float) : 0,
+        .bytes = shared ? (size_t)p->n * sizeof(float) : p->bytes,
+        .shared = shared,
         .no_nan = p->trained || p->updated,
         .no_inf = p->trained,
         .in_step = p->updated,
@@ -42,17 +47,20 @@ enum pst_status pst_each_entry(const struct pst_engine *engine,
     for (size_t i = 0; i < layout->params.n && status == PST_OK; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
         const struct pst_plan_param *param = &engine->plan->params.at[p->index];
+        const bool here =
+            !home || pst_engine_home(engine, (unsigned)p->index) == role->rank;
+        const bool first = !home || role->replica == 0;
 
-        if (home && pst_engine_home(engine, (unsigned)p->index) !=
-                        pst_role_number(role))
+        if (!here || (!first && !pst_role_shares(role, (unsigned)p->index)))
             continue;
         if (param->kind == PST_VALUE_CONST ||
             (param->kind == PST_VALUE_BUFFER && !param->persistent &&
              !p->updated))
             continue;
-        status = call_entry(r, fn, ctx,
-                            param->kind == PST_VALUE_PARAM ? "param" : "buffer",
-                            p, p->data, diag);
+        if (first)
+            status = call_entry(
+                r, fn, ctx, param->kind == PST_VALUE_PARAM ? "param" : "buffer",
+                p, p->data, diag);
         for (unsigned k = 0;
              optim != NULL && k < PST_OPTIM_MAX_STATES && status == PST_OK; k++)
             if (p->state[k] != 0)

@@ -7,8 +7,12 @@
 /* Name, shape, place in the rank's arena. */
 struct pst_entry {
     char name[1200];
-    struct pst_meta meta;
+    struct pst_meta meta; /* of the whole tensor */
     size_t offset;
+    /* What is here: all of it, or this rank's share, `bytes` from byte `begin`
+     * of the tensor on. */
+    size_t begin, bytes;
+    bool shared;
     /* What may not be in it: nothing of what steps do not change, NaN in
      * buffers, which may begin with an infinite bound. */
     bool no_nan, no_inf;
@@ -20,7 +24,7 @@ typedef enum pst_status (*pst_entry_fn)(void *ctx, struct pst_rank *r,
                                         struct pst_diag *diag);
 
 /* Calls fn for everything of the state that this rank has; `home` only for
- * what it is the home of. */
+ * what it is the home of, and for its share of what replicas share. */
 enum pst_status pst_each_entry(const struct pst_engine *engine,
                                struct pst_rank *r, bool home, pst_entry_fn fn,
                                void *ctx, struct pst_diag *diag) PST_MUST_CHECK;

@@ -74,10 +74,10 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
                             "'%s' is %s in the checkpoint, %s in the plan",
                             entry->name, pst_meta_text(&e->meta, got),
                             pst_meta_text(&entry->meta, want));
-    status = pst_safetensors_read(e, 0, e->bytes, pst_device_host(&d->mem, at),
-                                  diag);
+    status = pst_safetensors_read(e, entry->begin, entry->bytes,
+                                  pst_device_host(&d->mem, at), diag);
     if (status == PST_OK)
-        pst_device_push(&d->mem, at, e->bytes);
+        pst_device_push(&d->mem, at, entry->bytes);
     return status;
 }
 

@@ -4,6 +4,8 @@
 /* What a checkpoint's manifest says of an engine, however it is written. */
 #include "stages/run/exec.h"
 
+struct pst_shard;
+
 /* note NULL: nothing is known. Exec thread. */
 void pst_save_info(const struct pst_engine *engine, uint64_t step,
                    const struct pst_save_note *note,
@@ -12,6 +14,21 @@ void pst_save_info(const struct pst_engine *engine, uint64_t step,
  */
 enum pst_status pst_save_names(const struct pst_engine *engine,
                                struct pst_state_names *ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+/* Does a rank of the job have something to write: one of the first replica, or
+ * one that has a share of what is? */
+bool pst_save_writes(const struct pst_engine *engine, unsigned rank);
+/* Do replicas share something? Then files are opened by all together. */
+bool pst_save_shares(const struct pst_engine *engine);
+/* COLLECTIVE, then: opens or joins the files of this process's ranks. */
+enum pst_status pst_save_open(struct pst_engine *engine,
+                              struct pst_shard *const *shards, const char *dir,
+                              uint64_t step,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. Rank 0 hears of all shards; what somebody says of a part of one
+ * is said of that one. */
+enum pst_status pst_save_fetch(struct pst_engine *engine,
+                               struct pst_checkpoint_shard *shards,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Over shards of all ranks. The names' content is taken. Any thread. */
 enum pst_status pst_save_commit(const char *dir,

@@ -17,11 +17,12 @@
 #define LOOK_US 1000
 #define SPARE   8 /* so much of a copy's memory is left to others, 1/8 */
 
-enum part { NOTHING, SHARDS, MANIFEST };
+/* FILES: of shards that several processes write. */
+enum part { NOTHING, SHARDS, FILES, MANIFEST };
 
-/* A local rank of the first replica. */
+/* A local rank that has something to write. */
 struct local {
-    unsigned rank;
+    unsigned rank; /* of the job */
     struct pst_shard *shard;
     void *copy; /* memory, kept from save to save */
 };
@@ -29,6 +30,7 @@ struct local {
 struct pst_saver {
     struct pst_engine *engine; /* that the copies are of; NULL: none so far */
     bool refused;
+    bool shares; /* files are opened by all together, and committed behind */
     bool copied; /* the state that is to be saved */
     struct local *local;
     unsigned n_local;
@@ -72,9 +74,27 @@ static enum pst_status write_shards(struct pst_saver *s)
     enum pst_status status = PST_OK;
 
     copy_rest(s);
+    for (unsigned i = 0; i < s->n_local && status == PST_OK; i++) {
+        struct pst_shard *shard = s->local[i].shard;
+        struct pst_checkpoint_shard *is = &s->shards[s->local[i].rank];
+
+        if (!s->shares)
+            status = pst_shard_open(shard, s->dir, s->info.step, &s->diag);
+        if (status == PST_OK)
+            status = pst_shard_write(shard, is, &s->diag);
+        if (status == PST_OK && !s->shares)
+            status = pst_shard_commit(shard, is, &s->diag);
+    }
+    return status;
+}
+
+static enum pst_status commit_files(struct pst_saver *s)
+{
+    enum pst_status status = PST_OK;
+
     for (unsigned i = 0; i < s->n_local && status == PST_OK; i++)
-        status = pst_shard_write(s->local[i].shard, s->dir, s->info.step,
-                                 &s->shards[s->local[i].rank], &s->diag);
+        status = pst_shard_commit(s->local[i].shard,
+                                  &s->shards[s->local[i].rank], &s->diag);
     return status;
 }
 
@@ -84,8 +104,9 @@ static void *work(void *ctx)
 
     pst_alive_help(&s->moves);
     s->status =
-        s->part == SHARDS
-            ? write_shards(s)
+        s->part == SHARDS ? write_shards(s)
+        : s->part == FILES
+            ? commit_files(s)
             : pst_save_commit(s->dir, &s->info, &s->names, s->shards,
                               s->engine->options.ranks, s->keep, &s->diag);
     atomic_store(&s->done, true);
@@ -190,16 +211,17 @@ static enum pst_status find_local(struct pst_saver *s,
                                   struct pst_diag *diag)
 {
     s->engine = engine;
+    s->shares = pst_save_shares(engine);
     s->shards =
-        pst_calloc(PST_TAG_EXEC, engine->options.ranks, sizeof(*s->shards));
+        pst_calloc(PST_TAG_EXEC, pst_engine_size(engine), sizeof(*s->shards));
     s->local = pst_calloc(PST_TAG_EXEC, engine->n_local, sizeof(*s->local));
     if (s->shards == NULL || s->local == NULL)
         return pst_diag_nomem(diag, engine->n_local * sizeof(*s->local));
     for (unsigned i = 0; i < engine->n_local; i++) {
-        const struct pst_rank_role *role = pst_rank_role(engine->ranks[i]);
+        const unsigned rank = engine->first + i;
 
-        if (role->replica == 0)
-            s->local[s->n_local++] = (struct local){.rank = role->rank};
+        if (pst_save_writes(engine, rank))
+            s->local[s->n_local++] = (struct local){.rank = rank};
     }
     return PST_OK;
 }
@@ -255,9 +277,31 @@ static enum pst_status copy(struct pst_saver *s)
 
 /* --- the save ------------------------------------------------------------- */
 
+/* COLLECTIVE. */
+static enum pst_status open_files(struct pst_saver *s)
+{
+    struct pst_shard **shards = pst_calloc(PST_TAG_EXEC, s->engine->n_local,
+                                           sizeof(struct pst_shard *));
+    enum pst_status status = s->status;
+
+    if (status == PST_OK && shards == NULL)
+        status = pst_diag_nomem(&s->diag, s->engine->n_local);
+    status = pst_engine_settle(s->engine, status, &s->diag);
+    for (unsigned i = 0; i < s->n_local && status == PST_OK; i++)
+        shards[i] = s->local[i].shard; /* all local ranks write */
+    if (status == PST_OK)
+        status =
+            pst_save_open(s->engine, shards, s->dir, s->info.step, &s->diag);
+    pst_free(shards);
+    return status;
+}
+
+/* COLLECTIVE if replicas share something. */
 static void begin_shards(struct pst_saver *s)
 {
-    memset(s->shards, 0, s->engine->options.ranks * sizeof(*s->shards));
+    memset(s->shards, 0, pst_engine_size(s->engine) * sizeof(*s->shards));
+    if (s->shares)
+        s->status = open_files(s);
     if (s->n_local == 0) { /* of another replica */
         s->part = SHARDS;
         return;
@@ -306,9 +350,13 @@ enum pst_status pst_saver_again(struct pst_saver *s, const char *dir,
 
 static void discard(struct pst_saver *s)
 {
-    for (unsigned i = 0; i < s->n_local && s->dir != NULL; i++)
-        pst_checkpoint_shard_discard(s->dir, s->info.step,
-                                     &s->shards[s->local[i].rank]);
+    for (unsigned i = 0; i < s->n_local && s->dir != NULL; i++) {
+        if (s->local[i].shard != NULL)
+            pst_shard_close(s->local[i].shard);
+        if (s->local[i].rank < s->engine->options.ranks)
+            pst_checkpoint_shard_discard(s->dir, s->info.step,
+                                         &s->shards[s->local[i].rank]);
+    }
 }
 
 /* COLLECTIVE. All shards are there, and rank 0 hears of them. */
@@ -316,11 +364,8 @@ static enum pst_status begin_manifest(struct pst_saver *s,
                                       struct pst_diag *diag)
 {
     struct pst_engine *engine = s->engine;
-    enum pst_status status = PST_OK;
+    enum pst_status status = pst_save_fetch(engine, s->shards, diag);
 
-    for (unsigned k = 0; k < engine->options.ranks && status == PST_OK; k++)
-        status = pst_engine_fetch(engine, k, &s->shards[k], &s->shards[k],
-                                  sizeof(*s->shards), diag);
     if (status != PST_OK)
         return status;
     if (!pst_engine_is_zero(engine)) {
@@ -340,7 +385,11 @@ enum pst_status pst_saver_next(struct pst_saver *s, struct pst_diag *diag)
     if (s->status != PST_OK)
         *diag = s->diag;
     status = pst_engine_settle(s->engine, s->status, diag);
-    if (status == PST_OK && s->part == SHARDS)
+    if (status == PST_OK && s->part == SHARDS && s->shares) {
+        start(s, FILES);
+        return PST_AGAIN;
+    }
+    if (status == PST_OK && s->part != MANIFEST)
         status = begin_manifest(s, diag);
     if (status == PST_AGAIN)
         return status;
@@ -362,7 +411,8 @@ void pst_saver_free(struct pst_saver *s)
         if (s->local[i].shard != NULL)
             pst_shard_cancel(s->local[i].shard);
     join(s);
-    if (s->part == SHARDS) /* else rank 0 may promise them just now */
+    if (s->part == SHARDS ||
+        s->part == FILES) /* else rank 0 may promise them just now */
         discard(s);
     drop_shards(s);
     for (unsigned i = 0; i < s->n_local; i++)

@@ -8,6 +8,7 @@
 
 #include "stages/base/arena.h"
 #include "stages/base/host/fault.h"
+#include "stages/base/host/fs.h"
 #include "stages/run/rank/plan/role.h"
 #include "stages/run/rank/step/device.h"
 #include "stages/run/state/carried.h"
@@ -21,11 +22,11 @@
 struct item {
     const char *name;
     struct pst_meta meta;
-    size_t bytes;
+    size_t begin, bytes; /* what is here: all of it, or a part */
     const void *data;
     size_t offset;
     void *copy; /* that is still to be made */
-    bool is_unread, no_nan, no_inf, in_step;
+    bool is_part, is_unread, no_nan, no_inf, in_step;
     unsigned param; /* of what is unread */
 };
 
@@ -34,6 +35,9 @@ struct pst_shard {
     struct pst_rank *rank;
     struct pst_arena heap; /* names, and bytes that no arena has */
     struct PST_VEC(struct item) items;
+    struct pst_safetensors_writer *writer; /* of who has opened it */
+    const char *path; /* what the file is called so far; "": not open */
+    char *dir;        /* of the step */
     atomic_bool cancelled;
 };
 
@@ -43,7 +47,8 @@ static enum pst_status add(struct pst_shard *s, const char *name,
                            struct item item, struct pst_diag *diag)
 {
     item.name = pst_arena_strdup(&s->heap, name);
-    item.bytes = pst_meta_bytes(&item.meta);
+    if (!item.is_part)
+        item.bytes = pst_meta_bytes(&item.meta);
     if (item.name == NULL || !pst_vec_push(PST_TAG_EXEC, &s->items, item))
         return pst_diag_nomem(diag, sizeof(item));
     return PST_OK;
@@ -56,6 +61,9 @@ static enum pst_status add_entry(void *ctx, struct pst_rank *r,
     (void)r;
     return add(ctx, entry->name,
                (struct item){.meta = entry->meta,
+                             .begin = entry->begin,
+                             .bytes = entry->bytes,
+                             .is_part = entry->shared,
                              .offset = entry->offset,
                              .no_nan = entry->no_nan,
                              .no_inf = entry->no_inf,
@@ -120,11 +128,12 @@ enum pst_status pst_shard_new(const struct pst_engine *engine,
         return pst_diag_nomem(diag, sizeof(*s));
     s->engine = engine;
     s->rank = r;
+    s->path = "";
     pst_arena_init(&s->heap, PST_TAG_EXEC);
     status = pst_each_entry(engine, r, true, add_entry, s, diag);
     if (status == PST_OK)
         status = add_unread(s, diag);
-    if (status == PST_OK)
+    if (status == PST_OK && pst_rank_role(r)->replica == 0)
         status = pst_carried_each(engine, r, add_carried, s, diag);
     if (status != PST_OK) {
         pst_shard_free(s);
@@ -138,6 +147,7 @@ void pst_shard_free(struct pst_shard *s)
 {
     if (s == NULL)
         return;
+    pst_safetensors_writer_free(s->writer);
     pst_vec_fini(&s->items);
     pst_arena_fini(&s->heap);
     pst_free(s);
@@ -263,6 +273,9 @@ static enum pst_status put(struct pst_shard *s,
     enum pst_status status;
     void *data;
 
+    if (item->is_part)
+        return pst_safetensors_writer_put_part(
+            w, index, item->begin, bytes_of(s, item), item->bytes, diag);
     if (!item->is_unread)
         return put_pieces(s, w, index, bytes_of(s, item), diag);
     data = pst_alloc(PST_TAG_EXEC, item->bytes);
@@ -287,7 +300,7 @@ static enum pst_status judge_item(const struct pst_shard *s,
     const struct pst_safetensors_entry *e =
         pst_safetensors_find(file, item->name);
     enum pst_status status = PST_OK;
-    bool same = e != NULL && e->bytes == item->bytes;
+    bool same = e != NULL && e->bytes == pst_meta_bytes(&item->meta);
 
     for (size_t at = 0; same && status == PST_OK && at < item->bytes;
          at += PIECE) {
@@ -295,7 +308,7 @@ static enum pst_status judge_item(const struct pst_shard *s,
 
         status = check_cancelled(s, diag);
         if (status == PST_OK)
-            status = pst_safetensors_read(e, at, n, buffer, diag);
+            status = pst_safetensors_read(e, item->begin + at, n, buffer, diag);
         same =
             status != PST_OK || memcmp(buffer, (const char *)data + at, n) == 0;
         pst_alive_goes_on();
@@ -305,62 +318,152 @@ static enum pst_status judge_item(const struct pst_shard *s,
                               "'%s' reads back otherwise than it was written",
                               item->name);
     if (status == PST_OK && ret->bad[0] == '\0' && item->no_nan &&
-        pst_has_nan(item->meta.dtype, data, (size_t)pst_meta_numel(&item->meta),
+        pst_has_nan(item->meta.dtype, data,
+                    item->bytes / pst_dtype_size(item->meta.dtype),
                     item->no_inf))
         snprintf(ret->bad, sizeof(ret->bad),
                  "'%.180s' has a value that is not finite", item->name);
     return status;
 }
 
-static enum pst_status judge(const struct pst_shard *s, const char *dir,
-                             uint64_t step, struct pst_checkpoint_shard *ret,
+static enum pst_status judge(const struct pst_shard *s, const char *path,
+                             struct pst_checkpoint_shard *ret,
                              struct pst_diag *diag)
 {
     struct pst_safetensors *file = NULL;
-    struct pst_str path = {0};
     void *buffer = pst_alloc(PST_TAG_EXEC, PIECE);
-    enum pst_status status;
+    enum pst_status status = buffer == NULL
+                                 ? pst_diag_nomem(diag, PIECE)
+                                 : pst_safetensors_open(path, &file, diag);
 
-    pst_str_addf(&path, "%s/step-%08" PRIu64 "/%s", dir, step, ret->file);
-    status = path.failed || buffer == NULL
-                 ? pst_diag_nomem(diag, PIECE)
-                 : pst_safetensors_open(path.text, &file, diag);
     for (size_t i = 0; i < s->items.n && status == PST_OK; i++) {
         if (s->items.at[i].is_unread)
             continue;
         status = judge_item(s, &s->items.at[i], file, buffer, ret, diag);
         if (status != PST_OK)
-            pst_diag_prefix(diag, "%s", path.text);
+            pst_diag_prefix(diag, "%s", path);
     }
     pst_safetensors_close(file);
     pst_free(buffer);
-    pst_str_fini(&path);
     return status;
 }
 
-enum pst_status pst_shard_write(struct pst_shard *s, const char *dir,
-                                uint64_t step, struct pst_checkpoint_shard *ret,
-                                struct pst_diag *diag)
+void pst_shard_close(struct pst_shard *s)
 {
-    struct pst_safetensors_writer *w;
-    enum pst_status status = pst_checkpoint_shard_new(
-        dir, step, pst_rank_role(s->rank)->rank, &w, diag);
+    pst_safetensors_writer_free(s->writer);
+    s->writer = NULL;
+    s->path = "";
+}
 
-    if (status != PST_OK)
-        return status;
+enum pst_status pst_shard_open(struct pst_shard *s, const char *dir,
+                               uint64_t step, struct pst_diag *diag)
+{
+    struct pst_str step_dir = {0};
+    enum pst_status status;
+
+    pst_shard_close(s); /* of a folder that failed */
+    pst_str_addf(&step_dir, "%s/step-%08" PRIu64, dir, step);
+    s->dir = step_dir.failed ? NULL : pst_arena_strdup(&s->heap, step_dir.text);
+    pst_str_fini(&step_dir);
+    if (s->dir == NULL)
+        return pst_diag_nomem(diag, strlen(dir));
+    status = pst_checkpoint_shard_new(dir, step, pst_rank_role(s->rank)->rank,
+                                      &s->writer, diag);
     for (size_t i = 0; i < s->items.n && status == PST_OK; i++)
-        status = pst_safetensors_writer_declare(w, s->items.at[i].name,
+        status = pst_safetensors_writer_declare(s->writer, s->items.at[i].name,
                                                 &s->items.at[i].meta, diag);
     if (status == PST_OK)
-        status = pst_safetensors_writer_begin(w, diag);
+        status = pst_safetensors_writer_begin(s->writer, diag);
+    if (status == PST_OK)
+        status = pst_safetensors_writer_share(s->writer, &s->path, diag);
+    return status;
+}
+
+const char *pst_shard_path(const struct pst_shard *s)
+{
+    return s->path;
+}
+
+enum pst_status pst_shard_join(struct pst_shard *s, const char *path,
+                               struct pst_diag *diag)
+{
+    const char *copy = pst_arena_strdup(&s->heap, path);
+
+    s->path = copy != NULL ? copy : "";
+    return copy != NULL ? PST_OK : pst_diag_nomem(diag, strlen(path));
+}
+
+static enum pst_status put_part(const struct pst_shard *s,
+                                const struct item *item,
+                                const struct pst_safetensors *layout,
+                                struct pst_new_file *file,
+                                struct pst_diag *diag)
+{
+    const struct pst_safetensors_entry *e =
+        pst_safetensors_find(layout, item->name);
+    enum pst_status status = check_cancelled(s, diag);
+
+    if (status == PST_OK &&
+        (e == NULL || e->bytes != pst_meta_bytes(&item->meta)))
+        status = pst_diag_set(diag, PST_ERR_INTERNAL,
+                              "%s: '%s' is another tensor there", s->path,
+                              item->name);
+    return status == PST_OK
+               ? pst_new_file_write_at(file, e->offset + item->begin,
+                                       bytes_of(s, item), item->bytes, diag)
+               : status;
+}
+
+static enum pst_status write_parts(struct pst_shard *s,
+                                   struct pst_checkpoint_shard *ret,
+                                   struct pst_diag *diag)
+{
+    struct pst_safetensors *layout = NULL;
+    struct pst_new_file file = {.fd = -1};
+    enum pst_status status = pst_safetensors_open(s->path, &layout, diag);
+
+    if (status == PST_OK)
+        status = pst_new_file_join(s->path, &file, diag);
     for (size_t i = 0; i < s->items.n && status == PST_OK; i++)
-        status = put(s, w, i, diag);
-    if (status != PST_OK) {
-        pst_safetensors_writer_free(w);
-        return status;
-    }
+        status = put_part(s, &s->items.at[i], layout, &file, diag);
+    if (status == PST_OK)
+        status = pst_new_file_commit(&file, diag);
+    pst_new_file_abort(&file);
+    pst_safetensors_close(layout);
+    return status == PST_OK ? judge(s, s->path, ret, diag) : status;
+}
+
+enum pst_status pst_shard_write(struct pst_shard *s,
+                                struct pst_checkpoint_shard *ret,
+                                struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (s->writer == NULL)
+        return write_parts(s, ret, diag);
+    for (size_t i = 0; i < s->items.n && status == PST_OK; i++)
+        status = put(s, s->writer, i, diag);
+    return status;
+}
+
+enum pst_status pst_shard_commit(struct pst_shard *s,
+                                 struct pst_checkpoint_shard *ret,
+                                 struct pst_diag *diag)
+{
+    struct pst_safetensors_writer *w = s->writer;
+    struct pst_str path = {0};
+    enum pst_status status;
+
+    if (w == NULL)
+        return PST_OK;
+    s->writer = NULL; /* the commit takes it */
     pst_fault_point("shard");
     status = pst_checkpoint_shard_commit(w, ret, diag);
     pst_fault_point("sharded");
-    return status == PST_OK ? judge(s, dir, step, ret, diag) : status;
+    pst_str_addf(&path, "%s/%s", s->dir, ret->file);
+    if (status == PST_OK)
+        status = path.failed ? pst_diag_nomem(diag, sizeof(ret->file))
+                             : judge(s, path.text, ret, diag);
+    pst_str_fini(&path);
+    return status;
 }

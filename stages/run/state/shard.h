@@ -4,6 +4,11 @@
 /*
  * What one rank writes of a checkpoint: a list of tensors, whose bytes are in
  * the rank's arena or, once they were copied, in memory of their own.
+ *
+ * A rank of the first replica begins a file, and gives it its name at the end.
+ * What replicas share it has a part of; the same rank of each other replica
+ * writes its own into the file meanwhile. One of these is opened or joined,
+ * written, and committed when all have written it.
  */
 #include "stages/files/checkpoint.h"
 
@@ -11,8 +16,8 @@ struct pst_engine;
 struct pst_rank;
 struct pst_shard;
 
-/* Lists what the rank is the home of. Borrows engine and rank. Returns owned.
- * Exec thread. */
+/* Lists what the rank is the home of, or its share of that. Borrows engine and
+ * rank. Returns owned. Exec thread. */
 enum pst_status pst_shard_new(const struct pst_engine *engine,
                               struct pst_rank *r, struct pst_shard **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
@@ -27,14 +32,29 @@ void pst_shard_copy_begin(struct pst_shard *s, void *memory);
 void pst_shard_copy_end(struct pst_shard *s);
 /* Seconds that updates of this rank have waited since. Exec thread. */
 double pst_shard_held(const struct pst_shard *s);
-/*
- * Writes it and reads it back: the file has the bytes that are in memory, and
- * these are numbers, else ret->bad says which is not. After a failure ret is
- * for pst_checkpoint_shard_discard. Without a copy: exec thread.
- */
-enum pst_status pst_shard_write(struct pst_shard *s, const char *dir,
-                                uint64_t step, struct pst_checkpoint_shard *ret,
+enum pst_status pst_shard_open(struct pst_shard *s, const char *dir,
+                               uint64_t step,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+/* What it is called so far, "" if it was not opened. */
+const char *pst_shard_path(const struct pst_shard *s);
+/* That of the same rank of the first replica; the path is copied. */
+enum pst_status pst_shard_join(struct pst_shard *s, const char *path,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+/* Writes what it has. Without a copy: exec thread. */
+enum pst_status pst_shard_write(struct pst_shard *s,
+                                struct pst_checkpoint_shard *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+/*
+ * Who has opened it gives the file its name and reads it back, who has joined
+ * it has read his parts back when they were written: it has the bytes that are
+ * in memory, and these are numbers, else ret->bad says which is not. After a
+ * failure of any of these, ret is for pst_checkpoint_shard_discard.
+ */
+enum pst_status pst_shard_commit(struct pst_shard *s,
+                                 struct pst_checkpoint_shard *ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Gives up a file that is open: it goes. */
+void pst_shard_close(struct pst_shard *s);
 /* Any thread: a write that is under way fails soon. */
 void pst_shard_cancel(struct pst_shard *s);
 

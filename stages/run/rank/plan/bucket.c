@@ -39,6 +39,8 @@ size_t pst_bucket_slot(const struct pst_bucket *b, unsigned replicas)
 
 size_t pst_bucket_incoming(const struct pst_bucket *b, unsigned replicas)
 {
+    if (b->gathers)
+        return 0;
     return pst_size_mul(pst_size_mul(pst_bucket_slot(b, replicas),
                                      pst_bucket_lanes(b, replicas)),
                         replicas - 1);

@@ -2,19 +2,25 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_PLAN_BUCKET_H
 #define PENSTOCK_STAGES_RUN_RANK_PLAN_BUCKET_H
 /*
- * Accumulators of one stage that lie together: what replicas sum at a time, in
- * rounds of a piece for each replica; a few rounds, each in a lane of its own,
- * are under way at once (replicas.h). Constant once planned; any thread.
+ * A flat vector (flat.h) of a stage of this rank in the arena: accumulators
+ * that lie together, which replicas sum in rounds of a piece for each replica;
+ * a few rounds, each in a lane of its own, are under way at once (replicas.h).
+ * Constant once planned; any thread.
  */
 #include "stages/graph/tensor.h"
 
 #define PST_BUCKET_LANES 4
 
 struct pst_bucket {
-    unsigned stage, id;
+    unsigned stage, id, flat;
     enum pst_dtype dtype;
-    size_t offset; /* of the arena */
     int64_t numel;
+    bool shared;   /* replicas update a share of it each (role.h) */
+    bool gathers;  /* values only: the sums come from other ranks */
+    size_t offset; /* of the accumulators; 0: none */
+    /* Of the values, which replicas gather behind the update; 0: each has
+     * updated all of them, or they are gathered by another bucket. */
+    size_t data;
     size_t incoming; /* offset of what other replicas send */
 };
 

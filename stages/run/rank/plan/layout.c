@@ -47,6 +47,113 @@ static bool is_updated(const struct maker *m, unsigned stage, unsigned param)
     return false;
 }
 
+static enum pst_status add_bucket(struct maker *m, struct pst_bucket b)
+{
+    b.id = (unsigned)m->l->buckets.n;
+    return pst_vec_push(PST_TAG_EXEC, &m->l->buckets, b)
+               ? PST_OK
+               : pst_diag_nomem(m->diag, sizeof(b));
+}
+
+static struct pst_bucket *find_bucket(const struct pst_layout *l, unsigned flat)
+{
+    for (size_t i = 0; i < l->buckets.n; i++)
+        if (l->buckets.at[i].flat == flat)
+            return &l->buckets.at[i];
+    return NULL;
+}
+
+/* The vectors of this rank's stages. */
+static enum pst_status layout_buckets(struct maker *m)
+{
+    struct pst_layout *l = m->l;
+    struct pst_bucket *b = NULL;
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < l->flats.all.n && status == PST_OK; i++) {
+        const struct pst_flat *f = &l->flats.all.at[i];
+
+        if (l->stages[f->stage].program != NULL)
+            status = add_bucket(m, (struct pst_bucket){.stage = f->stage,
+                                                       .flat = (unsigned)i,
+                                                       .dtype = f->dtype,
+                                                       .numel = f->numel});
+    }
+    for (size_t i = 0; i < l->flats.parts.n && status == PST_OK; i++) {
+        const struct pst_flat_part *part = &l->flats.parts.at[i];
+
+        if (b == NULL || b->flat != part->flat)
+            b = find_bucket(l, part->flat);
+        if (b != NULL)
+            b->shared = pst_role_shares(m->role, (unsigned)part->param);
+    }
+    return status;
+}
+
+static size_t bucket_bytes(const struct pst_bucket *b)
+{
+    return pst_size_mul((size_t)b->numel, pst_dtype_size(b->dtype));
+}
+
+/* The accumulators of a vector lie together, so that few messages do for all of
+ * them (replicas.c). */
+static enum pst_status layout_grads(struct maker *m)
+{
+    struct pst_layout *l = m->l;
+    struct pst_bucket *b = NULL;
+
+    for (size_t i = 0; i < l->buckets.n; i++)
+        if (!l->buckets.at[i].gathers)
+            l->buckets.at[i].offset =
+                reserve(m, bucket_bytes(&l->buckets.at[i]), &l->memory.grads);
+    for (size_t i = 0; i < l->flats.parts.n; i++) {
+        const struct pst_flat_part *part = &l->flats.parts.at[i];
+        struct pst_rank_grad g = {
+            .param = part->param, .stage = part->stage, .use = part->use};
+
+        if (l->stages[part->stage].program == NULL)
+            continue;
+        if (b == NULL || b->flat != part->flat)
+            b = find_bucket(l, part->flat);
+        g.offset = b->offset + (size_t)part->begin * pst_dtype_size(b->dtype);
+        if (!pst_vec_push(PST_TAG_EXEC, &l->grads, g))
+            return pst_diag_nomem(m->diag, sizeof(g));
+    }
+    return PST_OK;
+}
+
+/* Values that replicas gather lie as their gradients do. 0: no memory. */
+static size_t layout_value(struct maker *m, unsigned index, size_t bytes)
+{
+    struct pst_layout *l = m->l;
+    const struct pst_plan_param *param = &m->role->plan->params.at[index];
+    const struct pst_flat_part *part;
+    struct pst_bucket *b = NULL;
+
+    if (!pst_role_shares(m->role, index))
+        return reserve(m, bytes,
+                       param->kind == PST_VALUE_PARAM ? &l->memory.params
+                                                      : &l->memory.buffers);
+    part = &l->flats.parts.at[l->flats.first[index]];
+    for (size_t i = (size_t)l->flats.first[index];
+         b == NULL && i < l->flats.parts.n &&
+         l->flats.parts.at[i].param == (int)index;
+         i++)
+        b = find_bucket(l, l->flats.parts.at[i].flat);
+    if (b == NULL) { /* other ranks contribute; its sum comes here */
+        if (add_bucket(m, (struct pst_bucket){.stage = part->stage,
+                                              .flat = part->flat,
+                                              .dtype = PST_F32,
+                                              .numel = part->numel}) != PST_OK)
+            return 0;
+        b = &l->buckets.at[l->buckets.n - 1];
+        b->gathers = true;
+    }
+    if (b->data == 0)
+        b->data = reserve(m, bucket_bytes(b), &l->memory.params);
+    return b->data + (size_t)part->begin * sizeof(float);
+}
+
 /* The value, and a copy of what a step changes. */
 static enum pst_status layout_param(struct maker *m, unsigned index)
 {
@@ -68,49 +175,15 @@ static enum pst_status layout_param(struct maker *m, unsigned index)
     if (!here)
         return PST_OK;
     p.updated = p.updated || changes;
-    p.data = reserve(m, bytes,
-                     param->kind == PST_VALUE_PARAM ? &l->memory.params
-                                                    : &l->memory.buffers);
+    p.data = layout_value(m, index, bytes);
+    if (p.data == 0)
+        return pst_diag_nomem(m->diag, sizeof(struct pst_bucket));
     if (changes && (param->carried || !role->options.no_undo))
         p.shadow = reserve(m, bytes, &l->memory.buffers);
     l->param_at[index] = (int)l->params.n;
     return pst_vec_push(PST_TAG_EXEC, &l->params, p)
                ? PST_OK
                : pst_diag_nomem(m->diag, sizeof(p));
-}
-
-/* The accumulators of a stage lie together, so that few messages do for all
- * of them (replicas.c). */
-static enum pst_status layout_stage_grads(struct maker *m, unsigned stage)
-{
-    const struct pst_rank_role *role = m->role;
-    struct pst_layout *l = m->l;
-    struct pst_bucket *bucket = NULL;
-
-    for (unsigned i = 0; i < role->plan->params.n && role->options.train; i++) {
-        const struct pst_meta *meta = &role->plan->params.at[i].meta;
-        struct pst_rank_grad g = {.param = (int)i, .stage = stage};
-        const size_t item = pst_dtype_size(meta->dtype);
-
-        for (; g.use < pst_uses_parts(role->uses, i, stage); g.use++) {
-            g.offset = reserve(m, pst_meta_bytes(meta), &l->memory.grads);
-            if (!pst_vec_push(PST_TAG_EXEC, &l->grads, g))
-                return pst_diag_nomem(m->diag, sizeof(g));
-            if (bucket == NULL || bucket->dtype != meta->dtype) {
-                struct pst_bucket b = {.stage = stage,
-                                       .id = (unsigned)l->buckets.n,
-                                       .dtype = meta->dtype,
-                                       .offset = g.offset};
-
-                if (!pst_vec_push(PST_TAG_EXEC, &l->buckets, b))
-                    return pst_diag_nomem(m->diag, sizeof(b));
-                bucket = &l->buckets.at[l->buckets.n - 1];
-            }
-            bucket->numel =
-                (int64_t)((l->memory.arena - bucket->offset) / item);
-        }
-    }
-    return PST_OK;
 }
 
 static enum pst_status layout_states(struct maker *m, struct pst_rank_param *p)
@@ -130,10 +203,16 @@ static enum pst_status layout_states(struct maker *m, struct pst_rank_param *p)
             p->grad = l->grads.at[i].offset;
     if (p->grad == 0) /* only other ranks contribute; the sum comes here */
         p->grad = reserve(m, bytes, &l->memory.grads);
+    p->n = pst_meta_numel(&param->meta);
+    if (pst_role_shares(role, (unsigned)p->index))
+        pst_flats_range(&l->flats, (unsigned)p->index, role->options.replicas,
+                        role->replica, &p->begin, &p->n);
     p->trained = true;
-    p->counted = pst_role_wants_norm(role) && role->replica == 0 &&
-                 param->meta.dtype == PST_F32 &&
-                 role->sched->rank_of[param->stages[0]] == (int)role->rank;
+    p->counted =
+        pst_role_wants_norm(role) &&
+        (role->replica == 0 || pst_role_shares(role, (unsigned)p->index)) &&
+        param->meta.dtype == PST_F32 &&
+        role->sched->rank_of[param->stages[0]] == (int)role->rank;
     if (pst_role_optim(role) == NULL)
         return PST_OK;
     if (param->meta.dtype != PST_F32)
@@ -143,7 +222,8 @@ static enum pst_status layout_states(struct maker *m, struct pst_rank_param *p)
                             param->fqn, pst_dtype_name(param->meta.dtype));
     n_states = pst_optim_n_states(pst_role_optim(role), &role->options.optim);
     for (unsigned i = 0; i < n_states; i++)
-        p->state[i] = reserve(m, bytes, &l->memory.optim);
+        p->state[i] =
+            reserve(m, (size_t)p->n * sizeof(float), &l->memory.optim);
     return PST_OK;
 }
 
@@ -269,11 +349,13 @@ static enum pst_status lay_out_fixed(struct maker *m)
                                    sizeof(*l->param_at));
     if (l->param_at == NULL)
         return pst_diag_nomem(m->diag, role->plan->params.n * sizeof(int));
+    status = pst_flats_make(role->uses, m->heap, &l->flats, m->diag);
+    if (status == PST_OK)
+        status = layout_buckets(m);
     for (unsigned i = 0; i < role->plan->params.n && status == PST_OK; i++)
         status = layout_param(m, i);
-    for (unsigned s = 0; s < role->sched->n_stages && status == PST_OK; s++)
-        if (l->stages[s].program != NULL)
-            status = layout_stage_grads(m, s);
+    if (status == PST_OK)
+        status = layout_grads(m);
     for (size_t i = 0; i < l->params.n && status == PST_OK; i++)
         status = layout_states(m, &l->params.at[i]);
     for (unsigned s = 0; s < role->sched->n_stages && status == PST_OK; s++) {
@@ -378,7 +460,8 @@ static void layout_work(struct maker *m, const struct pst_actions *actions)
     for (unsigned i = 0; i < actions->n; i++)
         if (actions->at[i].a.kind == PST_ACT_REDUCE &&
             actions->at[i].a.param >= 0)
-            work = PST_MAX(work, pst_owners_work(role, actions->at[i].a.param));
+            work = PST_MAX(
+                work, pst_owners_work(role, &l->flats, actions->at[i].a.param));
     l->work = reserve(m, work, &l->memory.workspace);
 }
 
@@ -414,6 +497,7 @@ void pst_layout_fini(struct pst_layout *l)
     pst_vec_fini(&l->params);
     pst_vec_fini(&l->grads);
     pst_vec_fini(&l->buckets);
+    pst_flats_fini(&l->flats);
 }
 
 const struct pst_rank_param *pst_layout_param(const struct pst_layout *l,

@@ -10,6 +10,7 @@
 #include "stages/base/vec.h"
 #include "stages/run/rank/plan/actions.h"
 #include "stages/run/rank/plan/bucket.h"
+#include "stages/run/rank/plan/flat.h"
 #include "stages/run/rank/plan/role.h"
 
 /* Slots of one region of one stage: slot i begins at base + i * size. */
@@ -43,7 +44,10 @@ struct pst_rank_param {
     size_t shadow;   /* of a buffer's copy from before the step, or 0 */
     size_t bytes;
     bool trained, updated;
-    bool counted; /* in the norm, of all ranks by this one */
+    bool counted; /* in the norm: its elements here, of all ranks by this one */
+    /* Elements whose sum of gradients and states of the optimizer are here, and
+     * which this rank updates: all, or its share. */
+    int64_t begin, n;
 };
 
 /* A gradient accumulator: of a stage, or of one use of the parameter in it
@@ -59,7 +63,8 @@ struct pst_layout {
     unsigned n_slots;              /* of all pools */
     struct PST_VEC(struct pst_rank_param) params;
     struct PST_VEC(struct pst_rank_grad) grads;
-    struct PST_VEC(struct pst_bucket) buckets;
+    struct pst_flats flats;                    /* of all stages */
+    struct PST_VEC(struct pst_bucket) buckets; /* of those of this rank */
     int *param_at; /* plan param -> index in params, or -1 */
     struct pst_memory memory;
     size_t work;      /* of the workspace that all actions share */

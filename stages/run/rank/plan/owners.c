@@ -4,11 +4,15 @@
 #include "stages/base/checked.h"
 #include "stages/compile/memplan.h"
 
-struct pst_owners pst_owners_of(const struct pst_rank_role *role, int param)
+struct pst_owners pst_owners_of(const struct pst_rank_role *role,
+                                const struct pst_flats *flats, int param)
 {
     struct pst_owners o = {.param = &role->plan->params.at[param]};
 
     o.numel = pst_meta_numel(&o.param->meta);
+    if (pst_role_shares(role, (unsigned)param))
+        pst_flats_range(flats, (unsigned)param, role->options.replicas,
+                        role->replica, &o.begin, &o.numel);
     o.item = pst_dtype_size(o.param->meta.dtype);
     o.home = (unsigned)role->sched->rank_of[o.param->home];
     for (unsigned i = 0; i < o.param->n_stages; i++) {
@@ -39,8 +43,8 @@ struct pst_owners pst_owners_of(const struct pst_rank_role *role, int param)
 void pst_owners_segment(const struct pst_owners *o, unsigned k, int64_t *begin,
                         int64_t *n)
 {
-    *begin = o->numel * k / o->n;
-    *n = o->numel * (k + 1) / o->n - *begin;
+    *begin = o->begin + o->numel * k / o->n;
+    *n = o->begin + o->numel * (k + 1) / o->n - *begin;
 }
 
 static size_t segment_bytes(const struct pst_owners *o)
@@ -56,9 +60,10 @@ size_t pst_owners_slot(const struct pst_owners *o)
                : segment_bytes(o);
 }
 
-size_t pst_owners_work(const struct pst_rank_role *role, int param)
+size_t pst_owners_work(const struct pst_rank_role *role,
+                       const struct pst_flats *flats, int param)
 {
-    struct pst_owners o = pst_owners_of(role, param);
+    struct pst_owners o = pst_owners_of(role, flats, param);
 
     if (o.n < 2 || (o.param->transmit && o.home != role->rank))
         return 0;

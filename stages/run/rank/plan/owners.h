@@ -5,6 +5,7 @@
  * Which ranks have accumulators of a parameter, which of these each of them
  * sums, and in what order (reduce.h). Pure functions; any thread.
  */
+#include "stages/run/rank/plan/flat.h"
 #include "stages/run/rank/plan/role.h"
 
 /* Stages that may share one parameter; more are refused when the engine is
@@ -24,17 +25,21 @@ struct pst_owners {
         unsigned stage, use, rank;
     } parts[PST_MAX_SHARED_STAGES]; /* in the order of the sum */
     unsigned n_parts;
-    size_t item; /* bytes of an element */
-    int64_t numel;
+    size_t item;          /* bytes of an element */
+    int64_t begin, numel; /* elements that this replica sums: all, or its
+                             share */
 };
 
-struct pst_owners pst_owners_of(const struct pst_rank_role *role, int param);
+/* flats: of the plan. */
+struct pst_owners pst_owners_of(const struct pst_rank_role *role,
+                                const struct pst_flats *flats, int param);
 /* Elements [begin, begin + n) are summed by owner k. */
 void pst_owners_segment(const struct pst_owners *o, unsigned k, int64_t *begin,
                         int64_t *n);
 /* Bytes of one part as it arrives. */
 size_t pst_owners_slot(const struct pst_owners *o);
 /* Bytes of the workspace that the sum of a parameter takes on this rank. */
-size_t pst_owners_work(const struct pst_rank_role *role, int param);
+size_t pst_owners_work(const struct pst_rank_role *role,
+                       const struct pst_flats *flats, int param);
 
 #endif

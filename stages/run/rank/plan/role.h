@@ -62,6 +62,18 @@ static inline bool pst_role_owns(const struct pst_rank_role *role,
     return !p->transmit || role->sched->rank_of[p->home] == (int)role->rank;
 }
 
+/* True if replicas update a part of the parameter each. */
+static inline bool pst_role_shares(const struct pst_rank_role *role,
+                                   unsigned param)
+{
+    const struct pst_plan_param *p = &role->plan->params.at[param];
+
+    return role->options.shard != PST_SHARING_NONE &&
+           role->options.replicas > 1 && pst_role_optim(role) != NULL &&
+           !p->transmit && p->meta.dtype == PST_F32 &&
+           pst_uses_total(role->uses, param) > 0;
+}
+
 /* True of a microbatch (of this replica) with fewer rows than the plan. */
 static inline bool pst_role_is_tail(const struct pst_rank_role *role,
                                     int microbatch)

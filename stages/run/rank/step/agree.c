@@ -15,20 +15,29 @@ static struct pst_report *report_of(const struct pst_agreement *a,
 }
 
 /* Where the reports have the squares of each parameter: that of the rank of
- * its first stage, replica 0, which counts it (layout.h). */
+ * its first stage, replica 0, which counts it (layout.h), or all replicas its
+ * share. */
 static void find_squares(struct pst_agreement *a)
 {
     const struct pst_rank_role *role = a->role;
 
     if (!pst_role_wants_norm(role) || pst_role_number(role) != 0)
         return;
-    for (size_t i = 0; i < role->plan->params.n; i++) {
+    for (unsigned i = 0; i < role->plan->params.n; i++) {
         const struct pst_plan_param *p = &role->plan->params.at[i];
+        const unsigned n =
+            pst_role_shares(role, i) ? role->options.replicas : 1;
 
-        if (p->n_stages > 0)
-            a->squares[a->n_squares++] =
-                &report_of(a, (unsigned)role->sched->rank_of[p->stages[0]])
-                     ->values[role->options.microbatches + i];
+        for (unsigned k = 0; p->n_stages > 0 && k < n; k++) {
+            const unsigned rank = k * role->options.ranks +
+                                  (unsigned)role->sched->rank_of[p->stages[0]];
+
+            a->squares[a->n_squares++] = (struct pst_squares){
+                .param = i,
+                .rank = rank,
+                .at = &report_of(a, rank)
+                           ->values[role->options.microbatches + i]};
+        }
     }
 }
 
@@ -47,8 +56,9 @@ enum pst_status pst_agree_init(struct pst_agreement *a, struct pst_arena *heap,
     a->decision = pst_arena_calloc(heap, 1, a->decision_size);
     a->n_messages = 2 * pst_role_job_size(a->role);
     a->messages = pst_arena_calloc(heap, a->n_messages, sizeof(*a->messages));
-    a->squares = pst_arena_calloc(heap, a->role->plan->params.n + 1,
-                                  sizeof(*a->squares));
+    a->squares = pst_arena_calloc(
+        heap, a->role->plan->params.n * a->role->options.replicas + 1,
+        sizeof(*a->squares));
     if (a->report == NULL || a->decision == NULL || a->messages == NULL ||
         a->squares == NULL)
         return pst_diag_nomem(diag, a->report_size * n);
@@ -60,9 +70,10 @@ enum pst_status pst_agree_init(struct pst_agreement *a, struct pst_arena *heap,
 static double sum_of_squares(struct pst_rank_device *d,
                              const struct pst_rank_param *p)
 {
-    void *const from = pst_rank_at(d, p->grad);
+    void *const from =
+        pst_rank_at(d, p->grad + (size_t)p->begin * sizeof(float));
     const struct pst_task task = {.dtype = PST_F32,
-                                  .n = (int64_t)(p->bytes / sizeof(float)),
+                                  .n = p->n,
                                   .to = pst_rank_at(d, 0),
                                   .from = &from,
                                   .n_from = 1,
@@ -135,7 +146,7 @@ static double total_norm(const struct pst_agreement *a)
     if (!pst_role_wants_norm(a->role))
         return NAN;
     for (unsigned i = 0; i < a->n_squares; i++)
-        sum += *a->squares[i];
+        sum += *a->squares[i].at;
     return sqrt(sum);
 }
 
@@ -169,18 +180,15 @@ static const char *not_finite(double x)
 static void blame_gradient(const struct pst_agreement *a,
                            struct pst_decision *v)
 {
-    const struct pst_rank_role *role = a->role;
-    unsigned k = 0;
+    for (unsigned k = 0; k < a->n_squares; k++) {
+        const struct pst_squares *x = &a->squares[k];
+        const struct pst_plan_param *p = &a->role->plan->params.at[x->param];
 
-    for (size_t i = 0; i < role->plan->params.n; i++) {
-        const struct pst_plan_param *p = &role->plan->params.at[i];
-
-        if (p->n_stages == 0 || isfinite(*a->squares[k++]))
+        if (isfinite(*x->at))
             continue;
         snprintf(v->text, sizeof(v->text),
-                 "rank %d, stage %u: the gradient of '%.300s' %s",
-                 role->sched->rank_of[p->stages[0]], p->stages[0], p->fqn,
-                 not_finite(*a->squares[k - 1]));
+                 "rank %u, stage %u: the gradient of '%.300s' %s", x->rank,
+                 p->stages[0], p->fqn, not_finite(*x->at));
         return;
     }
     snprintf(v->text, sizeof(v->text), "the norm of all gradients %s",

@@ -35,6 +35,12 @@ struct pst_decision {
     double losses[];
 };
 
+/* Of the gradient of a parameter, in the report of a rank. */
+struct pst_squares {
+    unsigned param, rank;
+    const double *at;
+};
+
 struct pst_agreement {
     const struct pst_rank_role *role; /* borrowed, as the next three */
     const struct pst_layout *layout;
@@ -43,7 +49,7 @@ struct pst_agreement {
     size_t report_size, decision_size;
     struct pst_report *report; /* own; rank 0: one per rank, report_size */
     struct pst_decision *decision;
-    const double **squares; /* rank 0: of each parameter, in its report */
+    struct pst_squares *squares; /* rank 0: by parameter, replica */
     unsigned n_squares;
     struct pst_message *messages;
     unsigned n_messages; /* most that are in flight */

@@ -38,9 +38,9 @@ static void init(const struct pst_reductions *r,
 {
     const struct pst_rank_param *p = pst_layout_param(layout, (unsigned)param);
 
-    x->o = pst_owners_of(r->role, param);
+    x->o = pst_owners_of(r->role, &layout->flats, param);
     x->param = param;
-    x->work = pst_owners_work(r->role, param);
+    x->work = pst_owners_work(r->role, &layout->flats, param);
     x->sum = p == NULL ? NULL : pst_rank_at(r->device, p->grad);
     for (unsigned i = 0; i < x->o.n_parts; i++)
         x->parts[i] = own_part(r, layout, x, i);
@@ -234,7 +234,7 @@ enum pst_status pst_reduce(struct pst_reductions *r,
     int64_t begin, n;
 
     if (x->o.n < 2) {
-        sum(r, x, 0, x->o.numel);
+        sum(r, x, x->o.begin, x->o.numel);
         return PST_OK;
     }
     if (x->o.param->transmit)

@@ -6,6 +6,8 @@
 struct pst_replica_sum {
     struct pst_replicas *replicas;
     const struct pst_bucket *bucket;
+    enum pst_replica_task task;
+    size_t offset; /* of what it works on */
     struct lane *lane;
     struct piece *pieces;   /* [lane][replica] */
     unsigned rounds, lanes; /* of the bucket */
@@ -84,7 +86,8 @@ static unsigned char *own_data(const struct piece *p)
     const struct pst_bucket *b = p->sum->bucket;
 
     return pst_rank_at(p->sum->replicas->device,
-                       b->offset + (size_t)p->begin * pst_dtype_size(b->dtype));
+                       p->sum->offset +
+                           (size_t)p->begin * pst_dtype_size(b->dtype));
 }
 
 /* What the i-th other replica sent. */
@@ -181,11 +184,12 @@ static enum pst_status begin_round(struct pst_replica_sum *s, unsigned lane)
     s->lane[lane].left = n;
     for (unsigned k = 0; k < n && status == PST_OK; k++) {
         struct piece *p = &s->pieces[lane * n + k];
-        const int64_t end = b->numel * (k + 1) / n;
+        int64_t begin, share;
 
-        p->begin = PST_MIN(b->numel * k / n + round * size, end);
-        p->n = PST_MIN(size, end - p->begin);
-        p->summed = false;
+        pst_flat_share(b->numel, n, k, &begin, &share);
+        p->begin = begin + PST_MIN(round * size, share);
+        p->n = PST_MIN(size, begin + share - p->begin);
+        p->summed = s->task == PST_REPLICAS_GATHER;
         status = post_half(p);
     }
     return status;
@@ -201,7 +205,8 @@ static enum pst_status go_on(void *ctx)
         if (p->owner == s->replicas->role->replica)
             sum(p);
         p->summed = true;
-        return post_half(p);
+        if (s->task == PST_REPLICAS_SUM)
+            return post_half(p);
     }
     if (--s->lane[p->lane].left > 0)
         return PST_OK;
@@ -211,29 +216,55 @@ static enum pst_status go_on(void *ctx)
     for (unsigned lane = 0; lane < s->lanes; lane++)
         if (s->lane[lane].left > 0)
             return PST_OK;
-    s->replicas->n_summing--;
+    s->replicas->n_busy--;
     return PST_OK;
 }
 
-enum pst_status pst_replicas_begin(struct pst_replicas *r, int stage)
+static enum pst_status begin(struct pst_replica_sum *s,
+                             enum pst_replica_task task, size_t offset)
 {
-    const unsigned n = r->role->options.replicas;
+    struct pst_replicas *r = s->replicas;
+    const struct pst_bucket *b = s->bucket;
     enum pst_status status = PST_OK;
 
-    for (unsigned i = 0; i < r->n; i++) {
-        struct pst_replica_sum *s = &r->at[i];
-        const struct pst_bucket *b = s->bucket;
-
-        if ((int)b->stage != stage)
-            continue;
-        r->n_summing++;
+    s->task = task;
+    s->offset = offset;
+    r->n_busy++;
+    if (task != PST_REPLICAS_GATHER)
         pst_rank_reach(
             r->device,
-            pst_rank_at(r->device, b->incoming + pst_bucket_incoming(b, n)));
-        for (unsigned k = 0; k < s->lanes && status == PST_OK; k++) {
-            s->lane[k].round = k;
-            status = begin_round(s, k);
-        }
+            pst_rank_at(r->device,
+                        b->incoming +
+                            pst_bucket_incoming(b, r->role->options.replicas)));
+    for (unsigned k = 0; k < s->lanes && status == PST_OK; k++) {
+        s->lane[k].round = k;
+        status = begin_round(s, k);
     }
+    return status;
+}
+
+enum pst_status pst_replicas_sum(struct pst_replicas *r, int stage)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < r->n && status == PST_OK; i++) {
+        const struct pst_bucket *b = r->at[i].bucket;
+
+        if ((int)b->stage == stage && b->offset != 0)
+            status = begin(&r->at[i],
+                           b->shared ? PST_REPLICAS_SCATTER : PST_REPLICAS_SUM,
+                           b->offset);
+    }
+    return status;
+}
+
+enum pst_status pst_replicas_gather(struct pst_replicas *r)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < r->n && status == PST_OK; i++)
+        if (r->at[i].bucket->data != 0)
+            status =
+                begin(&r->at[i], PST_REPLICAS_GATHER, r->at[i].bucket->data);
     return status;
 }

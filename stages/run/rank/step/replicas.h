@@ -5,6 +5,8 @@
  * Gradients of one stage over the R replicas of a pipeline. Replica k sums one
  * R-th of each bucket, adding replicas 0, 1, ... in turn, and sends the sum to
  * the others, which write it over their own part: all end with the same bits.
+ * Where each replica updates its share of the parameters, sums stay with their
+ * owners, and what is gathered is the values, behind the update.
  *
  * A bucket goes in rounds; in each, every replica sums one piece. A few rounds
  * (lanes) are under way at a time. What a piece does next is decided when its
@@ -20,6 +22,12 @@ struct pst_layout;
 struct pst_rank_role;
 struct pst_replica_sum; /* of a bucket */
 
+enum pst_replica_task {
+    PST_REPLICAS_SUM,     /* all get the sums: SCATTER and GATHER */
+    PST_REPLICAS_SCATTER, /* each owner gets the sums of its share */
+    PST_REPLICAS_GATHER,  /* all get the share of each owner */
+};
+
 struct pst_replicas {
     const struct pst_rank_role *role; /* borrowed, as the next two */
     struct pst_rank_device *device;
@@ -27,7 +35,7 @@ struct pst_replicas {
     struct pst_replica_sum *at;
     unsigned n;
     unsigned n_messages; /* most that are in flight */
-    unsigned n_summing;  /* buckets that are not done */
+    unsigned n_busy;     /* buckets that are not done */
 };
 
 /* The first three members are set. */
@@ -35,8 +43,10 @@ enum pst_status pst_replicas_init(struct pst_replicas *r,
                                   const struct pst_layout *layout,
                                   struct pst_arena *heap,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Starts the sums of that stage; n_summing is 0 when all have ended. */
-enum pst_status pst_replicas_begin(struct pst_replicas *r,
-                                   int stage) PST_MUST_CHECK;
+/* Starts the sums of that stage; n_busy is 0 when all have ended. */
+enum pst_status pst_replicas_sum(struct pst_replicas *r,
+                                 int stage) PST_MUST_CHECK;
+/* The same of the values that replicas share, of all stages. */
+enum pst_status pst_replicas_gather(struct pst_replicas *r) PST_MUST_CHECK;
 
 #endif

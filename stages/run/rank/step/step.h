@@ -17,6 +17,7 @@ enum pst_rank_phase {
     PST_RANK_COLLECT,  /* rank 0: reports of the others */
     PST_RANK_DECISION, /* from rank 0 */
     PST_RANK_APPLY,    /* or not */
+    PST_RANK_GATHER,   /* of what each replica has updated */
     PST_RANK_VALUES,   /* of transmitted parameters, buffers of replicas */
     PST_RANK_DONE,
 };

@@ -39,10 +39,12 @@ void pst_update_apply(const struct pst_rank_role *role,
 
     for (size_t i = 0; i < layout->params.n; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
-        void *from[1 + PST_OPTIM_MAX_STATES] = {pst_rank_at(d, p->grad)};
+        const size_t begin = (size_t)p->begin * sizeof(float);
+        void *from[1 + PST_OPTIM_MAX_STATES] = {
+            pst_rank_at(d, p->grad + begin)};
         const struct pst_task task = {.dtype = PST_F32,
-                                      .n = (int64_t)(p->bytes / sizeof(float)),
-                                      .to = pst_rank_at(d, p->data),
+                                      .n = p->n,
+                                      .to = pst_rank_at(d, p->data + begin),
                                       .from = from,
                                       .n_from = PST_COUNT(from),
                                       .update = &update,

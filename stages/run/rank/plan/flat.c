@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/run/rank/plan/flat.h"
+
+#include "stages/compile/memplan.h"
+
+struct maker {
+    const struct pst_uses *uses;
+    struct pst_flats *flats;
+    int *open; /* per stage: the flat that the next parameter joins, or -1 */
+    struct pst_diag *diag;
+};
+
+/* The flat that this use joins; a new one where there is none. */
+static enum pst_status find_flat(struct maker *m, unsigned stage,
+                                 enum pst_dtype dtype, bool alone,
+                                 unsigned *ret)
+{
+    struct pst_flats *f = m->flats;
+    const struct pst_flat new = {
+        .stage = stage, .dtype = dtype, .alone = alone};
+    const int open = m->open[stage];
+
+    if (!alone && open >= 0 && f->all.at[open].dtype == dtype) {
+        *ret = (unsigned)open;
+        return PST_OK;
+    }
+    *ret = (unsigned)f->all.n;
+    if (!pst_vec_push(PST_TAG_EXEC, &f->all, new))
+        return pst_diag_nomem(m->diag, sizeof(new));
+    if (!alone)
+        m->open[stage] = (int)*ret;
+    return PST_OK;
+}
+
+static enum pst_status add_use(struct maker *m, unsigned param, unsigned stage,
+                               unsigned use)
+{
+    const struct pst_meta *meta = &m->uses->plan->params.at[param].meta;
+    const int64_t unit =
+        (int64_t)(pst_mem_round(1) / pst_dtype_size(meta->dtype));
+    struct pst_flat_part part = {.param = (int)param,
+                                 .stage = stage,
+                                 .use = use,
+                                 .numel = pst_meta_numel(meta)};
+    struct pst_flat *flat;
+    const bool alone = m->uses->plan->params.at[param].n_stages > 1 ||
+                       pst_uses_total(m->uses, param) > 1;
+    enum pst_status status =
+        find_flat(m, stage, meta->dtype, alone, &part.flat);
+
+    if (status != PST_OK)
+        return status;
+    flat = &m->flats->all.at[part.flat];
+    part.begin = (flat->numel + unit - 1) / unit * unit;
+    flat->numel = part.begin + part.numel;
+    if (m->flats->first[param] < 0)
+        m->flats->first[param] = (int)m->flats->parts.n;
+    return pst_vec_push(PST_TAG_EXEC, &m->flats->parts, part)
+               ? PST_OK
+               : pst_diag_nomem(m->diag, sizeof(part));
+}
+
+static enum pst_status add_param(struct maker *m, unsigned param)
+{
+    const struct pst_plan_param *p = &m->uses->plan->params.at[param];
+    enum pst_status status = PST_OK;
+
+    m->flats->first[param] = -1;
+    for (unsigned i = 0; i < p->n_stages && status == PST_OK; i++) {
+        const unsigned n = pst_uses_parts(m->uses, param, p->stages[i]);
+
+        for (unsigned use = 0; use < n && status == PST_OK; use++)
+            status = add_use(m, param, p->stages[i], use);
+    }
+    return status;
+}
+
+enum pst_status pst_flats_make(const struct pst_uses *uses,
+                               struct pst_arena *heap, struct pst_flats *ret,
+                               struct pst_diag *diag)
+{
+    const struct pst_plan *plan = uses->plan;
+    struct maker m = {.uses = uses, .flats = ret, .diag = diag};
+    enum pst_status status = PST_OK;
+
+    *ret = (struct pst_flats){0};
+    ret->first =
+        pst_arena_calloc(heap, plan->params.n + 1, sizeof(*ret->first));
+    m.open = pst_alloc(PST_TAG_EXEC, (plan->stages.n + 1) * sizeof(*m.open));
+    if (ret->first == NULL || m.open == NULL)
+        status = pst_diag_nomem(diag, plan->params.n * sizeof(*ret->first));
+    for (unsigned s = 0; status == PST_OK && s < plan->stages.n; s++)
+        m.open[s] = -1;
+    for (unsigned i = 0; status == PST_OK && i < plan->params.n; i++)
+        status = add_param(&m, i);
+    pst_free(m.open);
+    return status;
+}
+
+void pst_flats_fini(struct pst_flats *flats)
+{
+    pst_vec_fini(&flats->all);
+    pst_vec_fini(&flats->parts);
+}
+
+void pst_flat_share(int64_t numel, unsigned n, unsigned k, int64_t *ret_begin,
+                    int64_t *ret_n)
+{
+    const int64_t each = (numel + n - 1) / n;
+
+    *ret_begin = PST_MIN(each * k, numel);
+    *ret_n = PST_MIN(each, numel - *ret_begin);
+}
+
+void pst_flats_range(const struct pst_flats *flats, unsigned param, unsigned n,
+                     unsigned k, int64_t *ret_begin, int64_t *ret_n)
+{
+    const int at = flats->first[param];
+    const struct pst_flat_part *part;
+    int64_t begin, numel, end;
+
+    *ret_begin = *ret_n = 0;
+    if (at < 0)
+        return;
+    part = &flats->parts.at[at];
+    pst_flat_share(flats->all.at[part->flat].numel, n, k, &begin, &numel);
+    end = PST_MIN(begin + numel, part->begin + part->numel);
+    begin = PST_MAX(begin, part->begin);
+    *ret_begin = PST_MIN(begin - part->begin, part->numel);
+    *ret_n = PST_MAX(end - begin, 0);
+}

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Replicas that have a share of a stage's state each: the same numbers. */
+#include <math.h>
+
+#include "stages/run/rank/plan/layout.h"
+#include "stages/run/rank/step/device.h"
+#include "tests/folder.h"
+#include "tests/run/job.h"
+
+static struct pst_exec_options options_of(unsigned ranks, unsigned replicas,
+                                          const char *schedule,
+                                          const char *optimizer,
+                                          enum pst_sharing shard)
+{
+    struct pst_exec_options options =
+        net_options(schedule, ranks, 5, optimizer);
+
+    options.replicas = replicas;
+    options.shard = shard;
+    options.optim.clip_norm = 0; /* the norm is added up in another order */
+    return options;
+}
+
+/* Chunks of the same size, the last ones shorter (a parameter 5x2 over 4). */
+static void divides_vectors(void **state)
+{
+    static const int64_t want[][4] = {{3, 3, 3, 1}, {1, 1, 0, 0}, {2, 2, 2, 2}};
+    static const int64_t numel[] = {10, 2, 8};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(numel); i++) {
+        int64_t at = 0;
+
+        for (unsigned k = 0; k < 4; k++) {
+            int64_t begin, n;
+
+            pst_flat_share(numel[i], 4, k, &begin, &n);
+            assert_int_equal(begin, at);
+            assert_int_equal(n, want[i][k]);
+            at += n;
+        }
+        assert_int_equal(at, numel[i]);
+    }
+}
+
+/* Every element of every trained parameter has one owner, in order. */
+static void gives_every_element_one_owner(void **state)
+{
+    (void)state;
+    for (unsigned stages = 1; stages <= 4; stages++) {
+        struct pst_flats flats;
+        struct pst_arena heap;
+        struct net net;
+
+        net_init(&net, stages);
+        pst_arena_init(&heap, PST_TAG_TEST);
+        assert_ok(pst_flats_make(&(struct pst_uses){net.plan, true}, &heap,
+                                 &flats, &net.diag),
+                  &net.diag);
+        for (unsigned i = 0; i < net.plan->params.n; i++)
+            for (unsigned n = 1; n <= 7 && flats.first[i] >= 0; n++) {
+                int64_t at = 0;
+
+                for (unsigned k = 0; k < n; k++) {
+                    int64_t begin, numel;
+
+                    pst_flats_range(&flats, i, n, k, &begin, &numel);
+                    assert_true(numel == 0 || begin == at);
+                    at += numel;
+                }
+                assert_int_equal(at,
+                                 pst_meta_numel(&net.plan->params.at[i].meta));
+            }
+        pst_flats_fini(&flats);
+        pst_arena_fini(&heap);
+        net_fini(&net);
+    }
+}
+
+/* Dumps of the first step and of the state, for every cut. */
+static void comes_to_the_same_bits(void **state)
+{
+    static const char *const optimizers[] = {"sgd", "adamw"};
+
+    (void)state;
+    for (unsigned flags = 0; flags <= NET_TRANSMIT; flags += NET_TRANSMIT)
+        for (unsigned replicas = 1; replicas <= 4; replicas++)
+            for (unsigned stages = 1; stages <= 4; stages++) {
+                const unsigned ranks = PST_MIN(stages, 3);
+                const char *optimizer = optimizers[stages % 2];
+                struct pst_exec_options whole = options_of(
+                    ranks, replicas, "1f1b", optimizer, PST_SHARING_NONE);
+                struct pst_exec_options shared =
+                    options_of(ranks, replicas, stages % 2 ? "gpipe" : "zb-h1",
+                               optimizer, PST_SHARING_ZERO1);
+                struct run a = run_as(stages, flags, &whole);
+                struct run b = run_as(stages, flags, &shared);
+
+                assert_same_dump(a.dump, b.dump);
+                assert_true(a.loss == b.loss);
+                pst_dump_free(a.dump);
+                pst_dump_free(b.dump);
+            }
+}
+
+/* The norm is added up in another order; what it clips follows it. */
+static void clips_by_the_norm_of_all(void **state)
+{
+    (void)state;
+    for (unsigned stages = 1; stages <= 4; stages++) {
+        struct pst_exec_options whole = options_of(
+            PST_MIN(stages, 3), 3, "1f1b", "adamw", PST_SHARING_NONE);
+        struct pst_exec_options shared;
+        struct run a, b;
+
+        whole.optim.clip_norm = 0.01;
+        shared = whole;
+        shared.shard = PST_SHARING_ZERO1;
+        a = run_as(stages, 0, &whole);
+        b = run_as(stages, 0, &shared);
+        assert_true(a.norm > whole.optim.clip_norm);
+        assert_true(fabs(a.norm - b.norm) <= 1e-12 * a.norm);
+        assert_true(fabs(a.loss - b.loss) <= 1e-6 * fabs(a.loss));
+        pst_dump_free(a.dump);
+        pst_dump_free(b.dump);
+    }
+}
+
+/* States of the optimizer are an R-th, but for the arena's alignment. */
+static void keeps_a_share_of_the_states(void **state)
+{
+    struct pst_memory whole, shared;
+    struct net net;
+
+    (void)state;
+    net_init(&net, 1);
+    for (unsigned replicas = 2; replicas <= 4; replicas++) {
+        struct pst_exec_options options =
+            options_of(1, replicas, "gpipe", "adamw", PST_SHARING_NONE);
+
+        assert_ok(pst_exec_plan(net.plan, &options, &whole, &net.diag),
+                  &net.diag);
+        options.shard = PST_SHARING_ZERO1;
+        assert_ok(pst_exec_plan(net.plan, &options, &shared, &net.diag),
+                  &net.diag);
+        assert_int_equal(shared.grads, whole.grads);
+        assert_true(shared.optim <= whole.optim / replicas + 10 * 64);
+        assert_true(shared.arena < whole.arena);
+    }
+    net_fini(&net);
+}
+
+static struct pst_checkpoint *opened(const char *dir)
+{
+    const struct pst_checkpoint_query query = {
+        .dir = dir, .step = 2, .verify = true};
+    struct pst_checkpoint *ret;
+    struct pst_diag diag;
+
+    pst_diag_init(&diag);
+    assert_ok(pst_checkpoint_open(&query, &ret, &diag), &diag);
+    return ret;
+}
+
+/* Names, shapes and bytes of what is called so; returns how many there are. */
+static unsigned assert_same_checkpoint(const char *dir, const char *other,
+                                       const char *prefix)
+{
+    struct pst_checkpoint *a = opened(dir), *b = opened(other);
+    unsigned n = 0, compared = 0;
+
+    for (unsigned k = 0; k < a->n_shards; k++)
+        for (size_t i = 0; i < pst_safetensors_count(a->shards[k]); i++, n++) {
+            const struct pst_safetensors_entry *e =
+                pst_safetensors_at(a->shards[k], i);
+            const struct pst_safetensors_entry *twin =
+                pst_checkpoint_find(b, e->name);
+            unsigned char bytes[1024], others[1024];
+            struct pst_diag diag;
+
+            pst_diag_init(&diag);
+            assert_non_null(twin);
+            assert_true(pst_meta_same(&e->meta, &twin->meta));
+            if (strncmp(e->name, prefix, strlen(prefix)) != 0)
+                continue;
+            assert_ok(pst_safetensors_read(e, 0, e->bytes, bytes, &diag),
+                      &diag);
+            assert_ok(pst_safetensors_read(twin, 0, e->bytes, others, &diag),
+                      &diag);
+            assert_memory_equal(bytes, others, e->bytes);
+            compared++;
+        }
+    for (unsigned k = 0; k < b->n_shards; k++)
+        n -= (unsigned)pst_safetensors_count(b->shards[k]);
+    assert_int_equal(n, 0);
+    pst_checkpoint_close(a);
+    pst_checkpoint_close(b);
+    return compared;
+}
+
+/* What some owners have saved, others load: every byte of it. */
+static void resumes_with_any_number_of_owners(void **state)
+{
+    static const struct {
+        unsigned ranks, replicas;
+        enum pst_sharing shard;
+    } cases[] = {{1, 2, PST_SHARING_ZERO1},
+                 {2, 3, PST_SHARING_ZERO1},
+                 {2, 1, PST_SHARING_NONE},
+                 {3, 2, PST_SHARING_NONE},
+                 {3, 4, PST_SHARING_ZERO1}};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases) * PST_COUNT(cases); i++) {
+        const size_t k[2] = {i / PST_COUNT(cases), i % PST_COUNT(cases)};
+        char dirs[2][128];
+        struct job jobs[2];
+        uint64_t step = 0;
+
+        for (size_t j = 0; j < 2; j++) {
+            struct pst_exec_options options =
+                options_of(cases[k[j]].ranks, cases[k[j]].replicas, "1f1b",
+                           "adamw", cases[k[j]].shard);
+
+            job_init(&jobs[j], cases[k[j]].ranks, &options);
+            snprintf(dirs[j], sizeof(dirs[j]), "%zu-%zu", i, j);
+        }
+        run_steps(&jobs[0], 0, 2);
+        assert_ok(pst_engine_save(jobs[0].engine, dirs[0], 2, 2, NULL,
+                                  &jobs[0].net.diag),
+                  &jobs[0].net.diag);
+        assert_ok(net_load(jobs[1].engine, dirs[0], &step, &jobs[1].net.diag),
+                  &jobs[1].net.diag);
+        assert_int_equal(step, 2);
+        assert_ok(pst_engine_save(jobs[1].engine, dirs[1], 2, 2, NULL,
+                                  &jobs[1].net.diag),
+                  &jobs[1].net.diag);
+        assert_int_equal(assert_same_checkpoint(dirs[0], dirs[1], ""), 15);
+        job_fini(&jobs[0]);
+        job_fini(&jobs[1]);
+    }
+}
+
+/* A state that is not a number, in the part of the last replica. */
+static void marks_a_bad_part(void **state)
+{
+    struct pst_exec_options options =
+        options_of(1, 3, "1f1b", "adamw", PST_SHARING_ZERO1);
+    const struct pst_rank_param *p;
+    struct pst_checkpoint *ckpt;
+    struct pst_rank *r;
+    struct job job;
+    float *m;
+    void *at;
+
+    (void)state;
+    job_init(&job, 1, &options);
+    run_steps(&job, 0, 2);
+    r = job.engine->ranks[2];
+    p = pst_layout_param(pst_rank_layout(r), (unsigned)pst_plan_find_param(
+                                                 job.net.plan, "e.weight"));
+    assert_true(p->n > 0 && p->begin > 0);
+    at = pst_rank_at(pst_rank_device(r), p->state[0]);
+    m = pst_device_pull(&pst_rank_device(r)->mem, at,
+                        (size_t)p->n * sizeof(float));
+    m[p->n - 1] = NAN;
+    pst_device_push(&pst_rank_device(r)->mem, at, (size_t)p->n * sizeof(float));
+    assert_ok(pst_engine_save(job.engine, "bad", 2, 2, NULL, &job.net.diag),
+              &job.net.diag);
+    ckpt = opened("bad");
+    assert_true(ckpt->info.bad);
+    assert_non_null(strstr(ckpt->info.reason, "e.weight"));
+    pst_checkpoint_close(ckpt);
+    job_fini(&job);
+}
+
+static const char *same_name(void *ctx, const char *fqn)
+{
+    (void)ctx;
+    return fqn;
+}
+
+/* States follow their parameters into an engine that cuts shares otherwise. */
+static void adopts_shares(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 16; i++) {
+        const struct pst_exec_options options =
+            options_of(1, 3, "gpipe", "adamw", PST_SHARING_ZERO1);
+        char dirs[2][32];
+        struct job old, new;
+
+        snprintf(dirs[0], sizeof(dirs[0]), "old-%u", i);
+        snprintf(dirs[1], sizeof(dirs[1]), "new-%u", i);
+        job_init(&old, 1 + i / 4, &options);
+        run_steps(&old, 0, 2);
+        job_init(&new, 1 + i % 4, &options);
+        assert_ok(pst_engine_adopt(new.engine, old.engine, same_name, NULL,
+                                   &new.net.diag),
+                  &new.net.diag);
+        assert_ok(
+            pst_engine_save(old.engine, dirs[0], 2, 2, NULL, &old.net.diag),
+            &old.net.diag);
+        assert_ok(
+            pst_engine_save(new.engine, dirs[1], 2, 2, NULL, &new.net.diag),
+            &new.net.diag);
+        assert_int_equal(assert_same_checkpoint(dirs[0], dirs[1], "adamw."), 8);
+        job_fini(&new);
+        job_fini(&old);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(divides_vectors),
+        cmocka_unit_test(gives_every_element_one_owner),
+        cmocka_unit_test(comes_to_the_same_bits),
+        cmocka_unit_test(clips_by_the_norm_of_all),
+        cmocka_unit_test(keeps_a_share_of_the_states),
+        cmocka_unit_test(resumes_with_any_number_of_owners),
+        cmocka_unit_test(marks_a_bad_part),
+        cmocka_unit_test(adopts_shares),
+    };
+
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
+}
